@@ -4,49 +4,17 @@
 //! Budgets hold back preemptions, and drains until their deadline. They do not hold back what a unit wants of itself, the
 //! loss of a node, or the squeezing of best-effort running units.
 
-use std::sync::Arc;
-
 use godel_domain::{
-    budget_spec::BudgetSpec,
     decision::RejectionReason,
     hold,
     ids::{Revision, UnitId},
-    running_units::{Evict, EvictionReason},
+    running_units::Evict,
 };
 use godel_rules::budget::Spent;
 
-use super::{Binder, claims::Wrong};
+use super::{claims::Wrong, picture::Picture};
 
-/// An eviction to be written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Departure {
-    /// Whose.
-    pub unit: UnitId,
-    /// Who of it.
-    pub evict: Evict,
-    /// Disruption budgets that it rests on, with the revisions of their records: preconditions.
-    pub budgets: Vec<(String, Revision)>,
-}
-
-impl Binder {
-    pub(super) fn put_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision) {
-        if self.cluster.put_budget(spec, revision) {
-            for (unit, known) in &self.units {
-                self.cluster.offer(*unit, &known.identity, || known.wanted());
-            }
-        }
-    }
-
-    /// A unit's record is another one.
-    pub(super) fn offer(&mut self, unit: UnitId) {
-        if self.cluster.budgets().is_empty() {
-            return;
-        }
-        if let Some(known) = self.units.get(&unit) {
-            self.cluster.offer(unit, &known.identity, || known.wanted());
-        }
-    }
-
+impl Picture {
     /// The budgets that victims rest on, if these allow them all to leave.
     ///
     /// # Errors
@@ -83,25 +51,8 @@ impl Binder {
         known.map(|budget| (budget.spec.name.clone(), budget.revision)).collect()
     }
 
-    /// One eviction of those asked for, as far as it makes sense now and budgets allow it; it counts as under way until the
-    /// rows show it, or [`Self::departure_refused`]. `None`: nothing of it is to be written.
-    pub fn depart(&mut self, unit: UnitId, evict: Evict) -> Option<Departure> {
-        let (unit, mut evict) = self.evictions(&[(unit, evict)]).pop()?;
-        let budgets = match evict.reason {
-            EvictionReason::Drained => self.keep_some(unit, &mut evict),
-            _ => Vec::new(),
-        };
-        // Under way they count for budgets too that are not known yet, and nobody else has them leave.
-        let Self { departing, cluster, .. } = self;
-        let members = evict.members().map(|(ordinal, incarnation)| ((unit, ordinal), incarnation));
-        let departs =
-            |(member, incarnation)| departing.insert(member, incarnation).is_none().then_some(member);
-        cluster.depart(members.filter_map(departs));
-        (!evict.ordinals.is_empty()).then_some(Departure { unit, evict, budgets })
-    }
-
     /// Takes out of a drain's eviction what budgets keep: of a gang everything that they count, or nothing.
-    fn keep_some(&mut self, unit: UnitId, evict: &mut Evict) -> Vec<(String, Revision)> {
+    pub(super) fn keep_some(&mut self, unit: UnitId, evict: &mut Evict) -> Vec<(String, Revision)> {
         let (Some(rows), budgets) = (self.cluster.rows(unit), self.cluster.budgets()) else {
             return Vec::new();
         };
@@ -136,61 +87,5 @@ impl Binder {
         let records = self.records(&spent);
         (evict.ordinals, evict.incarnations) = (ordinals, incarnations);
         records
-    }
-
-    /// The transaction of an eviction was refused.
-    pub fn departure_refused(&mut self, unit: UnitId, evict: &Evict) {
-        self.departures_shown(unit, evict.members());
-    }
-
-    /// Whether an eviction of this incarnation is under way.
-    pub(super) fn departs(&self, unit: UnitId, ordinal: u32, incarnation: u32) -> bool {
-        self.departing.get(&(unit, ordinal)) == Some(&incarnation)
-    }
-
-    /// The rows show evictions of these incarnations or of later ones, or they are not made.
-    pub(super) fn departures_shown(&mut self, unit: UnitId, members: impl Iterator<Item = (u32, u32)>) {
-        if self.departing.is_empty() {
-            return;
-        }
-        let is_known = |(ordinal, incarnation): &(u32, u32)| {
-            self.departing.get(&(unit, *ordinal)).is_some_and(|departing| *departing <= *incarnation)
-        };
-        let shown: Vec<(UnitId, u32)> =
-            members.filter(is_known).map(|(ordinal, _)| (unit, ordinal)).collect();
-        for member in &shown {
-            self.departing.remove(member);
-        }
-        self.stay(shown);
-    }
-
-    /// The same after a list: who leaves by now, has left, or is there again.
-    pub(super) fn settle_departures(&mut self, unit: UnitId) {
-        if self.departing.is_empty() {
-            return;
-        }
-        let Some(rows) = self.cluster.rows(unit) else { return };
-        let shown = (0u32..).zip(&rows.rows).filter_map(|(ordinal, row)| {
-            let is_past = row.eviction.is_some() || !row.phase.is_live();
-            let past = if is_past { Some(row.incarnation) } else { row.incarnation.checked_sub(1) };
-            Some((ordinal, past?))
-        });
-        let shown: Vec<(u32, u32)> = shown.collect();
-        self.departures_shown(unit, shown.into_iter());
-    }
-
-    /// The fate of what is under way is unknown: what was committed is read as records.
-    pub(super) fn give_up_departures(&mut self) {
-        let gone: Vec<(UnitId, u32)> = self.departing.drain().map(|(member, _)| member).collect();
-        self.stay(gone);
-    }
-
-    /// One eviction of these is under way no longer; of some there may be another.
-    pub(super) fn stay(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
-        let Self { departing, holds, cluster, .. } = self;
-        let stays = |(unit, ordinal): &(UnitId, u32)| {
-            !departing.contains_key(&(*unit, *ordinal)) && !holds.is_leaving(*unit, *ordinal)
-        };
-        cluster.arrive(members.into_iter().filter(stays));
     }
 }

@@ -1,12 +1,11 @@
-//! A decision for which others have to leave, or that gathers room: all of it becomes holds, or nothing of it.
+//! A decision for which others have to leave, or that gathers room: whether it may, and the holds that all of it becomes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use godel_domain::{
     decision::{Decision, Preemption, Rejection, RejectionReason},
-    hold::{self, GangTurn, Hold},
-    ids::{HoldId, NodeId, Revision, UnitId},
-    lifecycle,
+    hold::{self, Hold},
+    ids::{NodeId, Revision, UnitId},
     running_units::{Evict, EvictionReason, RunningUnits},
 };
 use godel_placement::preempt::{
@@ -16,99 +15,90 @@ use godel_queueing::{Amounts, Need, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
-    Accepted, Binder, Open, OpenHolds, Ticket, Verdict, Wait,
-    check::{Member, Members, Refused, placed, reason, wanted, whole},
-    holds::replace::{Not, TAKEN_OVER, TakenOver},
+    Wait,
+    check::{Member, at_node, whole},
+    holds::{
+        Holds,
+        replace::{Not, TakenOver},
+    },
+    maxima::at_maximum,
+    pending_evictions::PendingEvictions,
+    picture::Picture,
+    under_way::UnderWay,
 };
 
-impl Binder {
-    /// Checks a decision with victims: whether each of them may be preempted for this unit, whether their units are
-    /// left whole or not at all, and whether what they leave behind suffices. Takes the room as holds.
+pub(super) type Wrong = (RejectionReason, NodeId, String);
+
+/// What claims are judged by. Judging them changes nothing.
+pub(super) struct ClaimCheck<'a> {
+    pub(super) picture: &'a Picture,
+    pub(super) under_way: &'a UnderWay,
+    pub(super) holds: &'a Holds,
+    pub(super) evictions: &'a PendingEvictions,
+}
+
+/// What a claim that may be made rests on.
+#[derive(Debug)]
+pub(super) struct ClaimTerms {
+    /// Holds of others that it ends.
+    pub(super) taken: TakenOver,
+    /// Disruption budgets that the victims rest on, with the revisions of their records.
+    pub(super) budgets: Vec<(String, Revision)>,
+}
+
+/// Why a claim is not made now.
+pub(super) enum ClaimRefused {
+    Wait(Wait),
+    Reject(Vec<Rejection>),
+}
+
+/// Victims of one unit.
+struct OfUnit {
+    ordinals: Vec<u32>,
+    node: NodeId,
+}
+
+impl ClaimCheck<'_> {
+    /// Whether each victim may be preempted for this unit, whether their units are left whole or not at all, and whether
+    /// budgets allow it. `needs` is what the decision adds to its queue.
     ///
-    /// O(running units placed + victims + running units of their units).
-    pub(super) fn check_claims(
-        &mut self,
-        decision: &Decision,
-        (members, own): (Members, &[HoldId]),
-        mut refused: Refused,
-    ) -> Verdict {
-        let Some(preemption) = decision.preemption.as_deref() else {
-            return Verdict::Reject(refused.rejections);
-        };
-        if let Some(ticket) = self.open_of.get(&decision.unit).and_then(|tickets| tickets.last()) {
-            return Verdict::Wait(self.outcome_of(*ticket));
-        }
-        let Some(unit) = self.units.get(&decision.unit) else {
-            return Verdict::Reject(refused.rejections);
-        };
-        let requeues = (&self.requeues, self.revision);
-        let members = match wanted(unit, &self.cluster, requeues, decision, members, &mut refused) {
-            Ok(members) => members,
-            Err(wait) => return Verdict::Wait(wait),
-        };
-        if members.len() < decision.len() {
-            // Those not refused are to be placed again, with others or without.
-            let rest = members.iter().map(|member| decision.groups[member.group].ordinals[member.idx]);
-            let detail = "others of the decision cannot be bound any more".to_owned();
-            if !members.is_empty() {
-                refused.add_all(RejectionReason::MinMember, rest, NodeId(0), detail);
-            }
-            return Verdict::Reject(refused.rejections);
-        }
-        let min = unit.terms.min_member as usize;
-        let counted = |rows| lifecycle::counted(rows, &unit.terms);
-        let n_bound = members.len() + self.cluster.rows(decision.unit).map_or(0, counted);
-        if n_bound < min {
-            let detail = format!("{n_bound} of {min} would be held");
-            return Verdict::Reject(whole(decision, RejectionReason::MinMember, detail));
-        }
-        if let Some(kept) = self.keeps_all(preemption.gathers) {
-            let reason =
-                if preemption.gathers { RejectionReason::GangTurn } else { RejectionReason::VictimGone };
-            return Verdict::Reject(whole(decision, reason, kept));
-        }
-        if preemption.gathers {
-            return self.check_turn(decision, &members, preemption, n_bound - members.len());
-        }
-        let seeker = Seeker {
-            unit: decision.unit,
-            priority: self.classes.value(unit.priority),
-            pool: unit.pool,
-            now_ms: self.now_ms,
-        };
-        let (queue, needs) = (unit.queue, self.needs_of(decision, &members));
-        let rights = Rights::new(self.quotas.quota(), queue, &needs);
+    /// # Errors
+    /// One may not, or what would say so is under way.
+    pub(super) fn judge(
+        &self,
+        seeker: &Seeker,
+        (decision, preemption): (&Decision, &Preemption),
+        (queue, needs): (QueueIdx, &[Need]),
+    ) -> Result<ClaimTerms, ClaimRefused> {
+        let rejected =
+            |(why, node, detail): Wrong| ClaimRefused::Reject(at_node(decision, why, node, detail));
+        let rights = Rights::new(self.picture.quotas.quota(), queue, needs);
         let rights = rights.map(|rights| {
             let unsure = self.unsure(&rights, preemption);
             rights.unsure_of(unsure)
         });
         let mut tally = QueueTally::default();
-        let asked = (decision, preemption);
-        let taken = match self.take_over(&seeker, rights.as_ref(), asked, &mut tally) {
+        let taken = match self.take_over(seeker, rights.as_ref(), (decision, preemption), &mut tally) {
             Ok(taken) => taken,
-            Err(Not::Wait(wait)) => return Verdict::Wait(wait),
-            Err(Not::Wrong((why, node, detail))) => {
-                return Verdict::Reject(at_node(decision, why, node, detail));
-            }
+            Err(Not::Wait(wait)) => return Err(ClaimRefused::Wait(wait)),
+            Err(Not::Wrong(wrong)) => return Err(rejected(wrong)),
         };
-        let allowed = self.may_leave(&seeker, rights.as_ref(), preemption, tally);
-        match allowed.and_then(|()| self.afford(preemption.victims())) {
+        let allowed = self.may_leave(seeker, rights.as_ref(), preemption, tally);
+        match allowed.and_then(|()| self.picture.afford(preemption.victims())) {
             Ok(budgets) => match self.rests_on(preemption) {
-                Some(wait) => Verdict::Wait(wait),
-                None => self.hold(decision, &members, preemption, (None, budgets), (own, taken)),
+                Some(wait) => Err(ClaimRefused::Wait(wait)),
+                None => Ok(ClaimTerms { taken, budgets }),
             },
-            Err((why, node, detail)) => match preemption.victims().find_map(|victim| self.comes(victim)) {
-                Some(wait) => Verdict::Wait(wait),
-                None => Verdict::Reject(at_node(decision, why, node, detail)),
+            Err(wrong) => match preemption.victims().find_map(|victim| self.comes(victim)) {
+                Some(wait) => Err(ClaimRefused::Wait(wait)),
+                None => Err(rejected(wrong)),
             },
         }
     }
 
     /// What shows a victim whose binding is under way, or not read yet: its scheduler may have heard of it before.
     fn comes(&self, victim: &hold::Member) -> Option<Wait> {
-        let member = (victim.ordinal, victim.incarnation);
-        let binds = |ticket: &&Ticket| self.open.get(*ticket).is_some_and(|open| open.contains(member));
-        self.open_of.get(&victim.unit)?.iter().find(binds).map(|ticket| self.outcome_of(*ticket))
+        self.under_way.outcome_for(victim.unit, (victim.ordinal, victim.incarnation))
     }
 
     /// What has the rest of a victim's unit leave, where its commit may still be refused: the unit would be left below its
@@ -117,179 +107,12 @@ impl Binder {
         let mut taken: BTreeMap<UnitId, usize> = BTreeMap::new();
         preemption.victims().for_each(|victim| *taken.entry(victim.unit).or_default() += 1);
         let broken = |(unit, n_taken): &(UnitId, usize)| {
-            let rows = self.cluster.rows(*unit)?;
+            let rows = self.picture.cluster.rows(*unit)?;
             let n_left = staying(rows).count().saturating_sub(*n_taken);
             (n_left > 0 && n_left < min_member(rows)).then_some(*unit)
         };
         let unit = taken.into_iter().find_map(|of_unit| broken(&of_unit))?;
-        let has_it_leave = |open: &Open| open.holds().victims.iter().any(|(victim, _)| *victim == unit);
-        self.open.iter().find(|(_, open)| has_it_leave(open)).map(|(ticket, _)| self.outcome_of(*ticket))
-    }
-
-    /// Takes room for all of a decision as holds, what its victims leave, by the leave of these budgets, or what a gang's
-    /// turn gathers. The unit's `own` holds go, and those that it takes over.
-    pub(super) fn hold(
-        &mut self,
-        decision: &Decision,
-        members: &[Member],
-        preemption: &Preemption,
-        (turn, budgets): (Option<GangTurn>, Vec<(String, Revision)>),
-        (own, mut taken): (&[HoldId], TakenOver),
-    ) -> Verdict {
-        let unit = &self.units[&decision.unit];
-        let (queue, spec_revision) = (unit.queue, unit.revision);
-        let priority = Some(self.classes.value(unit.priority));
-        let judged = self.revision;
-        let mut gone = self.gone_with(own, placed(decision, members));
-        gone.extend(taken.ids.iter().map(|id| (*id, TAKEN_OVER)));
-        let lifted: Vec<HoldId> = gone.iter().map(|(id, _)| *id).collect();
-        self.holds.lift(&lifted, &mut self.cluster, &mut self.quotas);
-        let lasts_ms = if turn.is_some() { self.holds.turn_ms() } else { self.holds.hold_ms() };
-        let mut holds: Vec<Arc<Hold>> = Vec::new();
-        let mut refusal = None;
-        let (made, at_maximum) = match self.backed_holds(decision, members, (preemption, queue)) {
-            Ok(made) => made,
-            Err(rejections) => {
-                refusal = Some(rejections);
-                (Vec::new(), false)
-            }
-        };
-        for mut hold in made {
-            if let Some((victims, from)) = taken.by_place.remove(&(hold.group, hold.node)) {
-                hold.victims.extend(victims);
-                hold.victims.sort_unstable();
-                hold.taken_from = from;
-            }
-            let group = &self.units[&decision.unit].groups[usize::from(hold.group)];
-            let hold = Hold {
-                id: self.holds.next(),
-                spec_revision,
-                demand: Arc::clone(self.cluster.demand(group.shape)),
-                pool: self.units[&decision.unit].pool,
-                expires_ms: self.now_ms.saturating_add(lasts_ms),
-                queue: self.quotas.path(queue).cloned(),
-                judged,
-                priority,
-                turn: turn.clone(),
-                at_maximum,
-                ..hold
-            };
-            let shape = group.shape;
-            let (selector, tolerations) = group.constraint();
-            let mut may = self.cluster.usable(hold.node);
-            if may.is_ok() && self.cluster.changed_at(hold.node) > decision.nodes_as_of {
-                may = self.cluster.allows(selector, tolerations, hold.node);
-            }
-            let fits = may.and_then(|()| match turn {
-                Some(_) => self.cluster.could_hold(shape, &hold),
-                None => {
-                    let mut masks = (0..hold.ordinals.len()).map(|idx| hold.device_mask(idx));
-                    masks.try_for_each(|mask| self.cluster.suits(shape, hold.node, mask))?;
-                    self.cluster.fits_hold(shape, &hold)
-                }
-            });
-            if let Err(wrong) = fits {
-                let (why, detail) = reason(wrong);
-                refusal = Some(at_node(decision, why, hold.node, detail));
-                break;
-            }
-            // There is room for all of them together.
-            let need = self.need_of_hold(&hold);
-            self.quotas.add_need(queue, need);
-            let hold = Arc::new(hold);
-            self.cluster.put_hold(Arc::clone(&hold));
-            self.holds.begin(Arc::clone(&hold), queue, need);
-            holds.push(hold);
-        }
-        self.holds.settle(&lifted, &mut self.cluster, &mut self.quotas);
-        if let Some(rejections) = refusal {
-            for hold in holds {
-                self.give_up(hold.id);
-            }
-            self.follow_again(&lifted);
-            return Verdict::Reject(rejections);
-        }
-        let ticket = self.open(decision, members, queue, super::Needs::new());
-        if let Some(open) = self.open.get_mut(&ticket) {
-            let victims: Vec<_> = preemption.victims().map(|victim| (victim.unit, victim.ordinal)).collect();
-            let made = holds.iter().map(|hold| hold.id).collect();
-            open.holds = Some(Box::new(OpenHolds { made, victims: victims.clone(), ..OpenHolds::default() }));
-            self.leave(&victims);
-        }
-        self.end_with(ticket, &gone);
-        Verdict::Bind(Box::new(Accepted {
-            ticket,
-            unit: decision.unit,
-            unit_revision: decision.spec_revision,
-            queue,
-            binds: Vec::new(),
-            holds,
-            evictions: evictions(decision.unit, preemption),
-            ends: Vec::new(),
-            rejections: Vec::new(),
-            budgets,
-            slots: Vec::new(),
-            gone,
-        }))
-    }
-
-    /// Holds for all of a decision, those of a unit whose queue is at its maximum backed by who leaves there; and whether it is.
-    ///
-    /// # Errors
-    /// The queue has no room, or nobody has to leave.
-    fn backed_holds(
-        &mut self,
-        decision: &Decision,
-        members: &[Member],
-        (preemption, queue): (&Preemption, QueueIdx),
-    ) -> Result<(Vec<Hold>, bool), Vec<Rejection>> {
-        let mut made = holds_of(decision, members, preemption);
-        let needs: Vec<Need> = made.iter().map(|hold| self.need_of_hold(hold)).collect();
-        let queue_victims = self
-            .at_maximum(decision.unit, queue, &needs, preemption)
-            .map_err(|limit| whole(decision, RejectionReason::QueueFull, self.quotas.words(limit)))?;
-        if let (Some(victims), Some(first)) = (&queue_victims, made.first_mut()) {
-            first.queue_victims.clone_from(victims);
-        }
-        let at_maximum = queue_victims.is_some();
-        if !at_maximum && !preemption.gathers && preemption.claims.is_empty() {
-            let detail = "nobody has to leave: there is room in the queue by now".to_owned();
-            return Err(whole(decision, RejectionReason::VictimGone, detail));
-        }
-        Ok((made, at_maximum))
-    }
-}
-
-pub(super) type Wrong = (RejectionReason, NodeId, String);
-
-/// Victims of one unit.
-struct OfUnit {
-    ordinals: Vec<u32>,
-    node: NodeId,
-}
-
-impl Binder {
-    /// What a hold of a unit that is known takes of its queue.
-    fn need_of_hold(&mut self, hold: &Hold) -> Need {
-        let shape = self.units[&hold.unit].groups[usize::from(hold.group)].shape;
-        let n = u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX);
-        self.quotas.need(shape, n, &self.cluster)
-    }
-
-    /// What the unit's queue may claim for all that a decision adds to it.
-    fn needs_of(&mut self, decision: &Decision, members: &[Member]) -> Vec<Need> {
-        if !self.quotas.quota().usage().has_guarantees() {
-            return Vec::new();
-        }
-        let of_group = members.chunk_by(|a, b| a.group == b.group);
-        of_group
-            .filter_map(|members| {
-                let group = usize::from(decision.groups[members[0].group].group);
-                let shape = self.units.get(&decision.unit)?.groups.get(group)?.shape;
-                let n = u32::try_from(members.len()).unwrap_or(u32::MAX);
-                Some(self.quotas.need(shape, n, &self.cluster))
-            })
-            .collect()
+        self.under_way.evicting(unit).next().map(|(ticket, _)| self.under_way.outcome_of(ticket))
     }
 
     /// What queues use by what is under way, by level; nothing where no victim's queue guarantees what it takes.
@@ -299,17 +122,16 @@ impl Binder {
         let (usage, tree) = (rights.quota().usage(), rights.quota().tree());
         let mut unsure: FxHashMap<QueueIdx, Amounts> = FxHashMap::default();
         let is_concerned = |victim: &hold::Member| {
-            self.cluster.rows(victim.unit).is_some_and(|rows| {
-                let (queue, takes) = self.pays(rights, victim.unit, rows, rows.row(victim.ordinal).group);
+            self.picture.cluster.rows(victim.unit).is_some_and(|rows| {
+                let (queue, takes) =
+                    self.picture.pays(rights.quota(), victim.unit, rows, rows.row(victim.ordinal).group);
                 tree.upwards(queue).any(|level| usage.concerns(level, &takes))
             })
         };
         if !preemption.victims().any(is_concerned) {
             return unsure;
         }
-        let bindings =
-            self.open.values().flat_map(|open| open.needs.iter().map(|(_, need)| (open.queue, *need)));
-        for (queue, need) in bindings.chain(self.holds.made()) {
+        for (queue, need) in self.under_way.needs().chain(self.holds.made()) {
             let amounts = usage.sum(&[need]);
             for level in tree.upwards(queue) {
                 let sum = unsure.entry(level).or_default();
@@ -356,8 +178,8 @@ impl Binder {
             return Err((RejectionReason::PreemptionLoop, of_unit.node, detail));
         }
         for (unit, of_unit) in &by_unit {
-            let Some(rows) = self.cluster.rows(*unit) else { continue };
-            let is_there = |ordinal| !self.holds.is_leaving(*unit, ordinal);
+            let Some(rows) = self.picture.cluster.rows(*unit) else { continue };
+            let is_there = |ordinal| !self.evictions.is_victim(*unit, ordinal);
             let n_staying = staying(rows).filter(|(ordinal, _)| is_there(*ordinal)).count();
             let n_left = n_staying.saturating_sub(of_unit.ordinals.len());
             if n_left > 0 && n_left < min_member(rows) {
@@ -376,7 +198,7 @@ impl Binder {
         }
         if let Some(queue) = rights.and_then(|rights| rights.overdrawn(&tally)) {
             let node = by_unit.values().next().map_or(NodeId(0), |of_unit| of_unit.node);
-            let path = self.quotas.quota().tree().path(queue);
+            let path = self.picture.quotas.quota().tree().path(queue);
             let detail = format!("queue {path} borrows less than is claimed back");
             return Err((RejectionReason::VictimGone, node, detail));
         }
@@ -385,12 +207,11 @@ impl Binder {
 
     /// Units for which running units of a unit are about to leave: its rows do not say so yet.
     fn preemptors_of(&self, unit: UnitId) -> Vec<UnitId> {
-        let mut staying = self.cluster.rows(unit).into_iter().flat_map(RunningUnits::live);
-        if !staying.any(|(ordinal, _)| self.holds.is_leaving(unit, ordinal)) {
+        let mut staying = self.picture.cluster.rows(unit).into_iter().flat_map(RunningUnits::live);
+        if !staying.any(|(ordinal, _)| self.evictions.is_victim(unit, ordinal)) {
             return Vec::new();
         }
-        let has_it_leave = |open: &&Open| open.holds().victims.iter().any(|(victim, _)| *victim == unit);
-        self.open.values().filter(has_it_leave).map(|open| open.unit).collect()
+        self.under_way.evicting(unit).map(|(_, open)| open.unit).collect()
     }
 
     /// The node of a victim, if it may be preempted as things are.
@@ -405,25 +226,27 @@ impl Binder {
         let gone = |node, why: &str| {
             Err((RejectionReason::VictimGone, node, format!("unit {unit}, {ordinal}: {why}")))
         };
-        let Some(rows) = self.cluster.rows(unit) else { return gone(on.unwrap_or_default(), "is not there") };
+        let Some(rows) = self.picture.cluster.rows(unit) else {
+            return gone(on.unwrap_or_default(), "is not there");
+        };
         let row = rows.row(ordinal);
         let node = on.unwrap_or(row.node);
         if row.incarnation != incarnation
             || node != row.node
-            || self.holds.is_leaving(unit, ordinal)
-            || self.departs(unit, ordinal, incarnation)
+            || self.evictions.is_victim(unit, ordinal)
+            || self.evictions.is_asked(unit, ordinal, incarnation)
         {
             return gone(node, "is not there, or leaves already");
         }
-        if self.cluster.has_slots() && self.cluster.slot_of(victim).is_some() {
+        if self.picture.cluster.has_slots() && self.picture.cluster.slot_of(victim).is_some() {
             return gone(node, "is in a slot of a reservation");
         }
-        let own = self.cluster.rows(seeker.unit).map_or(&[][..], |rows| rows.preemptors());
+        let own = self.picture.cluster.rows(seeker.unit).map_or(&[][..], |rows| rows.preemptors());
         let sides = rights.map_or_else(Sides::default, |rights| {
-            let (queue, takes) = self.pays(rights, unit, rows, row.group);
+            let (queue, takes) = self.picture.pays(rights.quota(), unit, rows, row.group);
             rights.against(queue, &takes, &QueueTally::default())
         });
-        let is_loop = || is_loop(&self.cluster, (seeker.unit, own), unit, rows);
+        let is_loop = || is_loop(&self.picture.cluster, (seeker.unit, own), unit, rows);
         match seeker.may_preempt(unit, rows, &row, sides, is_loop) {
             Ok(()) => Ok(node),
             Err(Spared::Gone) => gone(node, "leaves already"),
@@ -436,20 +259,6 @@ impl Binder {
                 Err((RejectionReason::PreemptionLoop, node, detail))
             }
         }
-    }
-
-    /// The queue of a running unit, and what it takes of it.
-    fn pays(
-        &self,
-        rights: &Rights<'_>,
-        unit: UnitId,
-        rows: &RunningUnits,
-        group: u16,
-    ) -> (QueueIdx, Amounts) {
-        let queue = self.units.get(&unit).map_or(QueueIdx::DEFAULT, |unit| unit.queue);
-        let group = rows.groups.get(usize::from(group)).and_then(Option::as_ref);
-        let usage = rights.quota().usage();
-        (queue, group.map(|group| usage.amounts_of(&group.demand)).unwrap_or_default())
     }
 
     /// Counts those victims of a unit that have to leave only because its queue borrows; a gang leaves at once.
@@ -465,7 +274,7 @@ impl Binder {
         for &ordinal in ordinals {
             let group = rows.row(ordinal).group;
             let takes;
-            (queue, takes) = self.pays(rights, unit, rows, group);
+            (queue, takes) = self.picture.pays(rights.quota(), unit, rows, group);
             let sides = rights.against(queue, &takes, &QueueTally::default());
             let own = rows.standing(group).map_or(0, |standing| standing.priority);
             if !sides.rests_on_borrowing(priority, own) {
@@ -482,6 +291,31 @@ impl Binder {
             rights.take(queue, &whole, tally);
         }
     }
+}
+
+/// Holds for all of a decision, those of a unit whose queue is at its maximum backed by who leaves there; and whether it is.
+///
+/// # Errors
+/// The queue has no room, or nobody has to leave.
+pub(super) fn backed_holds(
+    decision: &Decision,
+    members: &[Member],
+    (preemption, queue): (&Preemption, QueueIdx),
+    (holds, picture): (&mut Holds, &mut Picture),
+) -> Result<(Vec<Hold>, bool), Vec<Rejection>> {
+    let mut made = holds_of(decision, members, preemption);
+    let needs: Vec<Need> = made.iter().map(|hold| picture.need_of_hold(hold)).collect();
+    let queue_victims = at_maximum((holds, picture), decision.unit, queue, &needs, preemption)
+        .map_err(|limit| whole(decision, RejectionReason::QueueFull, picture.quotas.words(limit)))?;
+    if let (Some(victims), Some(first)) = (&queue_victims, made.first_mut()) {
+        first.queue_victims.clone_from(victims);
+    }
+    let at_maximum = queue_victims.is_some();
+    if !at_maximum && !preemption.gathers && preemption.claims.is_empty() {
+        let detail = "nobody has to leave: there is room in the queue by now".to_owned();
+        return Err(whole(decision, RejectionReason::VictimGone, detail));
+    }
+    Ok((made, at_maximum))
 }
 
 /// By task group and node, without what only the binder knows.
@@ -518,7 +352,7 @@ fn holds_of(decision: &Decision, members: &[Member], preemption: &Preemption) ->
 }
 
 /// By unit.
-fn evictions(preemptor: UnitId, preemption: &Preemption) -> Vec<(UnitId, Evict)> {
+pub(super) fn evictions_of(preemptor: UnitId, preemption: &Preemption) -> Vec<(UnitId, Evict)> {
     let mut by_unit: BTreeMap<UnitId, Vec<(u32, u32)>> = BTreeMap::new();
     for victim in preemption.victims() {
         by_unit.entry(victim.unit).or_default().push((victim.ordinal, victim.incarnation));
@@ -530,11 +364,4 @@ fn evictions(preemptor: UnitId, preemption: &Preemption) -> Vec<(UnitId, Evict)>
         Evict { ordinals, incarnations, reason: EvictionReason::Preempted, by, preemptor }
     };
     by_unit.into_iter().map(|(unit, members)| (unit, evict(members))).collect()
-}
-
-/// One rejection of everything, about a node: its fresh state goes along.
-fn at_node(decision: &Decision, reason: RejectionReason, node: NodeId, detail: String) -> Vec<Rejection> {
-    let mut rejections = whole(decision, reason, detail);
-    rejections.iter_mut().for_each(|rejection| rejection.node = node);
-    rejections
 }

@@ -4,82 +4,43 @@
 //! rests on such a record.
 
 use godel_domain::{
-    change::Change,
     decision::{Decision, RejectionReason},
     hold::Hold,
     ids::{NodeId, UnitId},
     running_units::EvictionReason,
-    unreadable::{Subject, Unreadable},
+    unreadable::Unreadable,
 };
+use godel_queueing::QueueIdx;
 
-use super::{Binder, Unit};
+use super::{picture::Picture, unit::Unit};
 
-impl Binder {
-    /// Follows what cannot be read. Whether the change is to be applied.
-    pub(super) fn note_unreadable(&mut self, change: &Change) -> bool {
-        let noted = self.cluster.note_unreadable(change);
-        if noted.is_news {
-            self.holds.look();
-            self.look_for_slots();
-            for unit in self.requeues.take_frozen() {
-                if let Some(rows) = self.cluster.rows(unit) {
-                    let restarting = self.units.get(&unit).is_some_and(|unit| unit.restarting);
-                    self.requeues.look_at_all(unit, rows, restarting);
-                }
+impl Picture {
+    /// A unit's record cannot be read from now on.
+    pub(super) fn freeze_unit(&mut self, unit: UnitId) {
+        match self.units.get_mut(&unit) {
+            // It stands where it stood: its running units count there.
+            Some(known) => known.is_unread = true,
+            None => {
+                self.units.insert(unit, Box::new(Unit::unread()));
+                self.count_rows(unit, 1);
             }
-        }
-        !noted.is_void
-    }
-
-    /// A record cannot be read from now on.
-    pub(super) fn freeze(&mut self, subject: &Subject) {
-        match subject {
-            Subject::Unit(unit) => {
-                match self.units.get_mut(unit) {
-                    // It stands where it stood: its running units count there.
-                    Some(known) => known.is_unread = true,
-                    None => {
-                        self.units.insert(*unit, Box::new(Unit::unread()));
-                        self.count_rows(*unit, 1);
-                    }
-                }
-                self.place_unread(*unit);
-            }
-            // Nobody is known to own its slots; they stay.
-            Subject::Reservation(name) => self.remove_reservation(name),
-            Subject::NodeSpec(_)
-            | Subject::NodeReport(_)
-            | Subject::NodeGrant(_)
-            | Subject::NodeUsage(_)
-            | Subject::Rows(_)
-            | Subject::Queue(_)
-            | Subject::PriorityClass(_)
-            | Subject::Budget(_)
-            | Subject::Pause(_)
-            | Subject::Hold(_)
-            | Subject::Lease(_)
-            | Subject::Partition
-            | Subject::PartitionBlock(_)
-            | Subject::Unknown => {}
         }
     }
 
-    /// Of a unit whose record was never read the rows say whose queue pays.
-    pub(super) fn place_unread(&mut self, unit: UnitId) {
+    /// Of a unit whose record was never read the rows say whose queue pays: that queue, if it is another one than before.
+    pub(super) fn place_unread(&mut self, unit: UnitId) -> Option<QueueIdx> {
         let is_placed = self.units.get(&unit).is_some_and(|known| !known.is_unread || known.revision.0 > 0);
-        let Some(rows) = self.cluster.rows(unit).filter(|_| !is_placed) else { return };
+        let rows = self.cluster.rows(unit).filter(|_| !is_placed)?;
         let standings = rows.groups.iter().flatten().filter_map(|group| group.standing.as_ref());
         let path = standings.filter_map(|standing| standing.queue.clone()).next();
-        let Some(queue) = path.map(|path| self.quotas.queue(&path)) else { return };
-        let Some(known) = self.units.get_mut(&unit) else { return };
-        if known.queue != queue {
-            self.count_rows(unit, -1);
-            if let Some(known) = self.units.get_mut(&unit) {
-                known.queue = queue;
-            }
-            self.count_rows(unit, 1);
-            self.move_holds(unit, queue);
+        let queue = self.quotas.queue(&path?);
+        if self.units.get(&unit)?.queue == queue {
+            return None;
         }
+        self.count_rows(unit, -1);
+        self.units.get_mut(&unit)?.queue = queue;
+        self.count_rows(unit, 1);
+        Some(queue)
     }
 
     /// Why nothing of a decision can be judged.

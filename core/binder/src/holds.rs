@@ -12,6 +12,7 @@ use std::{
     sync::Arc,
 };
 
+use godel_cluster::Cluster;
 use godel_domain::{
     change::Change,
     demand::Pool,
@@ -22,7 +23,7 @@ use godel_domain::{
 use godel_queueing::{Need, QueueIdx, Reliefs};
 use rustc_hash::FxHashMap;
 
-use super::{Binder, Ticket};
+use super::{Ticket, picture::Picture, quotas::Quotas};
 
 pub use self::work::HoldWork;
 
@@ -57,23 +58,28 @@ pub(super) struct Holds {
     /// How many holds are for a running unit, by unit and (ordinal, incarnation). A hold that takes the place of another
     /// one is here before that one's end is read.
     members: IdMap<UnitId, FxHashMap<(u32, u32), u32>>,
-    /// Victims whose evictions are under way, with what their queues are promised to lose until the rows show it.
-    leaving: FxHashMap<(UnitId, u32), Option<(QueueIdx, Need)>>,
     /// What victims give up in queues for those that they back.
     pub(super) reliefs: Reliefs,
     last: u64,
     hold_ms: Option<u64>,
-    pub(super) turn_ms: Option<u64>,
+    turn_ms: Option<u64>,
     /// Something happened that may end one.
     is_stale: bool,
     /// Not after the time at which the first one expires; `None`: none does.
     expiry_ms: Option<i64>,
+    /// A slot of a reservation that was held, or to be held, is not.
+    has_lost_slot: bool,
 }
 
 impl Holds {
     pub(super) fn lead(&mut self, epoch: Epoch, hold_ms: u64) {
         self.last = self.last.max(epoch.0 << 32);
         self.hold_ms = Some(hold_ms);
+    }
+
+    /// Gangs gather room for so long at most, milliseconds.
+    pub(super) fn gather_for(&mut self, turn_ms: u64) {
+        self.turn_ms = Some(turn_ms);
     }
 
     pub(super) fn next(&mut self) -> HoldId {
@@ -89,8 +95,23 @@ impl Holds {
         i64::try_from(self.turn_ms.unwrap_or(TURN_MS)).unwrap_or(i64::MAX)
     }
 
+    /// Holds, those under way among them.
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
     pub(super) fn hold(&self, id: HoldId) -> Option<&Hold> {
         self.by_id.get(&id).map(|kept| &*kept.hold)
+    }
+
+    /// Some holds may have come to their end.
+    pub(super) fn has_work(&self, now_ms: i64) -> bool {
+        self.is_stale || self.has_lost_slot || self.expiry_ms.is_some_and(|at| at <= now_ms)
+    }
+
+    /// Takes whether slots of reservations are not held any more, or will not be, that were or were to be.
+    pub(super) fn take_lost_slot(&mut self) -> bool {
+        std::mem::take(&mut self.has_lost_slot)
     }
 
     /// A hold at a maximum of a unit is about to end.
@@ -105,11 +126,6 @@ impl Holds {
         let meets = |turn: &GangTurn| overlap(turn.sub_cluster.as_deref(), sub_cluster);
         let mut holds = self.by_id.values().map(|kept| &kept.hold);
         holds.find(|hold| hold.pool == pool && hold.turn.as_ref().is_some_and(meets)).map(|hold| hold.unit)
-    }
-
-    /// The eviction of a running unit is under way.
-    pub(super) fn is_leaving(&self, unit: UnitId, ordinal: u32) -> bool {
-        self.leaving.contains_key(&(unit, ordinal))
     }
 
     /// Room is held for a running unit.
@@ -177,82 +193,25 @@ impl Holds {
             }
         }
     }
-}
-
-impl Binder {
-    /// Holds, those under way among them.
-    pub fn n_holds(&self) -> usize {
-        self.holds.by_id.len()
-    }
-
-    /// Some holds may have come to their end.
-    pub fn has_hold_work(&self) -> bool {
-        self.holds.is_stale
-            || self.cluster.is_gathered()
-            || self.seeks_slots()
-            || self.holds.expiry_ms.is_some_and(|at| at <= self.now_ms)
-    }
-
-    /// The evictions of some running units are under way.
-    pub(super) fn leave(&mut self, victims: &[(UnitId, u32)]) {
-        for &(unit, ordinal) in victims {
-            let queue = self.units.get(&unit).map(|unit| unit.queue);
-            let group = self.cluster.rows(unit).map(|rows| rows.row(ordinal).group);
-            let shape = group.and_then(|group| self.cluster.group_shape(unit, group));
-            let promised =
-                queue.zip(shape).map(|(queue, shape)| (queue, self.quotas.need(shape, 1, &self.cluster)));
-            promised.into_iter().for_each(|(queue, need)| self.quotas.promise(queue, need, 1));
-            self.holds.leaving.insert((unit, ordinal), promised);
-        }
-        self.cluster.depart(victims.iter().copied());
-    }
-
-    /// They are read, or were refused.
-    pub(super) fn left(&mut self, victims: &[(UnitId, u32)]) {
-        for victim in victims {
-            if let Some(Some((queue, need))) = self.holds.leaving.remove(victim) {
-                self.quotas.promise(queue, need, -1);
-            }
-        }
-        self.stay(victims.iter().copied());
-    }
-
-    /// The rows show evictions: they are promised no longer.
-    pub(super) fn are_told(&mut self, unit: UnitId, ordinals: impl IntoIterator<Item = u32>) {
-        if self.holds.leaving.is_empty() {
-            return;
-        }
-        for ordinal in ordinals {
-            let promised = self.holds.leaving.get_mut(&(unit, ordinal)).and_then(Option::take);
-            promised.into_iter().for_each(|(queue, need)| self.quotas.promise(queue, need, -1));
-        }
-    }
-
-    /// Usage was forgotten: what is promised counts again.
-    fn promise_again(&mut self) {
-        for (queue, need) in self.holds.leaving.values().flatten() {
-            self.quotas.promise(*queue, *need, 1);
-        }
-    }
 
     /// Whatever may end a hold makes it be looked at.
-    pub(super) fn look_at_change(&mut self, change: &Change) {
-        if self.holds.by_id.is_empty() {
+    pub(super) fn on_change(&mut self, change: &Change, cluster: &Cluster) {
+        if self.by_id.is_empty() {
             return;
         }
         if let Change::Rows(unit, _) | Change::RowsLoaded(unit, _) | Change::UnitDeleted(unit) = change {
-            self.holds.reliefs.look_at(*unit);
+            self.reliefs.look_at(*unit);
         } else if let Change::UnitSpec(spec) = change {
-            self.holds.reliefs.look_at(spec.id);
+            self.reliefs.look_at(spec.id);
         }
         let may_matter = match change {
             Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
-                self.holds.members.contains_key(unit)
-                    || self.cluster.backs_any(*unit)
-                    || self.holds.reliefs.is_backed_by(*unit)
-                    || self.cluster.is_in_slots(*unit)
+                self.members.contains_key(unit)
+                    || cluster.backs_any(*unit)
+                    || self.reliefs.is_backed_by(*unit)
+                    || cluster.is_in_slots(*unit)
             }
-            Change::UnitSpec(spec) => self.holds.members.contains_key(&spec.id),
+            Change::UnitSpec(spec) => self.members.contains_key(&spec.id),
             Change::NodeSpec(_)
             | Change::NodeReport(_)
             | Change::NodeGrant(..)
@@ -262,89 +221,86 @@ impl Binder {
             | Change::UnreadableGone(_) => true,
             _ => false,
         };
-        self.holds.is_stale |= may_matter;
+        self.is_stale |= may_matter;
     }
 
     /// A hold's record.
-    pub(super) fn put_hold(&mut self, hold: Arc<Hold>, revision: Revision) {
-        if let Some(known) = self.holds.by_id.get_mut(&hold.id) {
+    pub(super) fn put(&mut self, hold: Arc<Hold>, revision: Revision, picture: &mut Picture) {
+        if let Some(known) = self.by_id.get_mut(&hold.id) {
             known.revision = Some(revision);
             if hold.slot.is_some() {
                 known.hold = Arc::clone(&hold);
                 let is_ending = known.state == State::Ending;
-                self.cluster.put_hold(Arc::clone(&hold));
-                self.cluster.close_slot(hold.id, is_ending);
+                picture.cluster.put_hold(Arc::clone(&hold));
+                picture.cluster.close_slot(hold.id, is_ending);
             }
-            self.holds.is_stale = true;
+            self.is_stale = true;
             return;
         }
-        let queue = match self.units.get(&hold.unit) {
+        let queue = match picture.units.get(&hold.unit) {
             Some(unit) => unit.queue,
             // Its unit is read later, or gone: then it goes without ever being bound.
             None => QueueIdx::DEFAULT,
         };
-        let shape = self.cluster.shape(&hold.demand, hold.pool);
+        let shape = picture.cluster.shape(&hold.demand, hold.pool);
         // A slot counts in no queue: who takes it counts in its own.
         let n = if hold.slot.is_some() { 0 } else { u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX) };
-        let need = self.quotas.need(shape, n, &self.cluster);
-        self.quotas.add_need(queue, need);
-        self.cluster.put_hold(Arc::clone(&hold));
-        self.holds.insert(Kept { hold, queue, need, revision: Some(revision), state: State::Held });
+        let need = picture.quotas.need(shape, n, &picture.cluster);
+        picture.quotas.add_need(queue, need);
+        picture.cluster.put_hold(Arc::clone(&hold));
+        self.insert(Kept { hold, queue, need, revision: Some(revision), state: State::Held });
     }
 
     /// A hold's record is gone.
-    pub(super) fn drop_hold(&mut self, id: HoldId) {
-        match self.holds.by_id.get(&id).map(|kept| kept.state) {
+    pub(super) fn drop(&mut self, id: HoldId, picture: &mut Picture) {
+        match self.by_id.get(&id).map(|kept| kept.state) {
             // What it took its binding takes, until that is shown.
             Some(State::Converting(_)) => {
-                self.holds.remove(id);
+                self.remove(id);
             }
-            Some(State::Held | State::Ending) => self.give_up(id),
+            Some(State::Held | State::Ending) => self.give_up(id, picture),
             None => {}
         }
     }
 
     /// Forgets a hold, and gives back what it takes.
-    pub(super) fn give_up(&mut self, id: HoldId) {
-        if let Some(kept) = self.holds.remove(id) {
-            self.cluster.remove_hold(id);
-            self.quotas.give_back(kept.queue, kept.need);
-            if kept.hold.slot.is_some() {
-                self.reservations.lose();
-            }
+    pub(super) fn give_up(&mut self, id: HoldId, picture: &mut Picture) {
+        if let Some(kept) = self.remove(id) {
+            picture.cluster.remove_hold(id);
+            picture.quotas.give_back(kept.queue, kept.need);
+            self.has_lost_slot |= kept.hold.slot.is_some();
         }
     }
 
     /// A unit's queue is known (anew): its holds count there.
-    pub(super) fn move_holds(&mut self, unit: UnitId, queue: QueueIdx) {
-        if self.holds.by_id.is_empty() {
+    pub(super) fn move_to(&mut self, unit: UnitId, queue: QueueIdx, quotas: &mut Quotas) {
+        if self.by_id.is_empty() {
             return;
         }
-        for kept in self.holds.by_id.values_mut() {
+        for kept in self.by_id.values_mut() {
             if kept.hold.unit == unit && kept.queue != queue && !matches!(kept.state, State::Converting(_)) {
-                self.quotas.give_back(kept.queue, kept.need);
-                self.quotas.add_need(queue, kept.need);
+                quotas.give_back(kept.queue, kept.need);
+                quotas.add_need(queue, kept.need);
                 kept.queue = queue;
-                self.holds.reliefs.put(&kept.hold, queue);
+                self.reliefs.put(&kept.hold, queue);
             }
         }
     }
 
     /// A list follows: what is under way stays.
-    pub(super) fn reset_holds(&mut self) {
-        self.promise_again();
-        self.holds.reliefs = Reliefs::default();
-        let known = std::mem::take(&mut self.holds.by_id);
-        self.holds.members.clear();
+    pub(super) fn reset(&mut self, picture: &mut Picture) {
+        self.reliefs = Reliefs::default();
+        let known = std::mem::take(&mut self.by_id);
+        self.members.clear();
         for (_, kept) in known {
             match (kept.state, kept.revision) {
                 // Whether its record is still there the list says.
-                (State::Converting(_), _) => self.holds.insert(Kept { revision: None, ..kept }),
+                (State::Converting(_), _) => self.insert(Kept { revision: None, ..kept }),
                 (State::Held | State::Ending, None) => {
-                    self.cluster.put_hold(Arc::clone(&kept.hold));
-                    self.cluster.close_slot(kept.hold.id, true);
-                    self.quotas.add_need(kept.queue, kept.need);
-                    self.holds.insert(kept);
+                    picture.cluster.put_hold(Arc::clone(&kept.hold));
+                    picture.cluster.close_slot(kept.hold.id, true);
+                    picture.quotas.add_need(kept.queue, kept.need);
+                    self.insert(kept);
                 }
                 (State::Held | State::Ending, Some(_)) => {}
             }
@@ -352,65 +308,60 @@ impl Binder {
     }
 
     /// Holds that were made and that the records do not show are gone again.
-    pub(super) fn forget_made(&mut self, made: &[HoldId]) {
+    pub(super) fn forget_made(&mut self, made: &[HoldId], picture: &mut Picture) {
         for id in made {
-            if self.holds.by_id.get(id).is_some_and(|kept| kept.revision.is_none()) {
-                self.give_up(*id);
+            if self.by_id.get(id).is_some_and(|kept| kept.revision.is_none()) {
+                self.give_up(*id, picture);
             }
         }
     }
 
     /// The transaction of a ticket was refused: the holds that it made are gone, those that it was to bind are back.
-    pub(super) fn take_back_holds(&mut self, ticket: Ticket, made: &[HoldId], converted: &[HoldId]) {
-        self.forget_made(made);
+    pub(super) fn take_back(
+        &mut self,
+        ticket: Ticket,
+        (made, converted): (&[HoldId], &[HoldId]),
+        picture: &mut Picture,
+    ) {
+        self.forget_made(made, picture);
         for id in converted {
-            match self.holds.by_id.get_mut(id).filter(|kept| kept.state == State::Converting(ticket)) {
+            match self.by_id.get_mut(id).filter(|kept| kept.state == State::Converting(ticket)) {
                 Some(kept) if kept.revision.is_some() => {
                     kept.state = State::Held;
-                    self.cluster.put_hold(Arc::clone(&kept.hold));
-                    self.quotas.add_need(kept.queue, kept.need);
+                    picture.cluster.put_hold(Arc::clone(&kept.hold));
+                    picture.quotas.add_need(kept.queue, kept.need);
                 }
                 // Not listed (yet): if it is there, the list brings it back.
                 Some(_) => {
-                    self.holds.remove(*id);
+                    self.remove(*id);
                 }
                 None => {}
             }
         }
-        self.holds.look();
-    }
-
-    /// A unit is gone: what its holds were to become will be refused, and they take their room as long as they are there.
-    pub(super) fn convert_none(&mut self, unit: UnitId) {
-        for ticket in self.open_of.get(&unit).cloned().unwrap_or_default() {
-            let converted =
-                self.open.get(&ticket).map(|open| open.holds().converted.clone()).unwrap_or_default();
-            self.take_back_holds(ticket, &[], &converted);
-        }
+        self.look();
     }
 
     /// The transaction that was to end some holds was refused.
-    pub fn keep_holds(&mut self, ids: &[(HoldId, Revision)]) {
+    pub(super) fn keep(&mut self, ids: &[(HoldId, Revision)], cluster: &mut Cluster) {
         for (id, _) in ids {
-            if let Some(kept) = self.holds.by_id.get_mut(id).filter(|kept| kept.state == State::Ending) {
+            if let Some(kept) = self.by_id.get_mut(id).filter(|kept| kept.state == State::Ending) {
                 kept.state = State::Held;
-                self.holds.is_stale = true;
-                self.cluster.close_slot(*id, false);
+                self.is_stale = true;
+                cluster.close_slot(*id, false);
             }
         }
     }
 
     /// Gives up ends under way, whose fate is unknown.
-    pub(super) fn keep_all_holds(&mut self) {
-        let ending = self.holds.by_id.values_mut().filter(|kept| kept.state == State::Ending);
+    pub(super) fn keep_all(&mut self, picture: &mut Picture) {
+        let ending = self.by_id.values_mut().filter(|kept| kept.state == State::Ending);
         for kept in ending {
             kept.state = State::Held;
-            self.cluster.close_slot(kept.hold.id, false);
+            picture.cluster.close_slot(kept.hold.id, false);
         }
-        let made =
-            self.holds.by_id.values().filter(|kept| kept.hold.slot.is_some() && kept.revision.is_none());
+        let made = self.by_id.values().filter(|kept| kept.hold.slot.is_some() && kept.revision.is_none());
         let made: Vec<HoldId> = made.map(|kept| kept.hold.id).collect();
-        self.forget_made(&made);
-        self.holds.is_stale = !self.holds.by_id.is_empty();
+        self.forget_made(&made, picture);
+        self.is_stale = !self.by_id.is_empty();
     }
 }

@@ -10,75 +10,74 @@ use godel_domain::{
 };
 use godel_queueing::{Amounts, Limit, Need, QueueIdx, Quota, at};
 
-use super::{Binder, Unit};
+use super::{holds::Holds, picture::Picture, unit::Unit};
 
-impl Binder {
-    /// What victims give up in queues is counted as things are: before anything is asked of a queue.
-    pub(super) fn settle_reliefs(&mut self) {
-        if self.holds.reliefs.is_stale() {
-            let (cluster, units) = (&self.cluster, &self.units);
-            let pays = |quota: &Quota, victim: &Member| pays_still(quota, victim, cluster, units);
-            self.holds.reliefs.settle(self.quotas.quota_mut(), pays);
-        }
-    }
-
-    /// Whether a decision whose victims leave has room in its queue only because they do, and then those of them on other nodes
-    /// that have to leave for that.
-    ///
-    /// # Errors
-    /// Not even then: a maximum that is in the way.
-    pub(super) fn at_maximum(
-        &mut self,
-        unit: UnitId,
-        queue: QueueIdx,
-        needs: &[Need],
-        preemption: &Preemption,
-    ) -> Result<Option<Vec<Member>>, Limit> {
-        self.settle_reliefs();
-        let quota = self.quotas.quota();
-        let Some(limit) = quota.usage().lacking(queue, needs) else { return Ok(None) };
-        let (cluster, units) = (&self.cluster, &self.units);
+/// What victims give up in queues is counted as things are: before anything is asked of a queue.
+pub(super) fn settle_reliefs(holds: &mut Holds, picture: &mut Picture) {
+    if holds.reliefs.is_stale() {
+        let (cluster, units) = (&picture.cluster, &picture.units);
         let pays = |quota: &Quota, victim: &Member| pays_still(quota, victim, cluster, units);
-        let asked = quota.usage().sum(needs);
-        let victims = preemption.victims().copied();
-        let more = self.holds.reliefs.more(quota, (unit, queue), &asked, victims, pays);
-        let lent = |level: QueueIdx, idx: usize| {
-            more.iter().find(|(other, _)| *other == level).map_or(0, |(_, amounts)| at(amounts, idx))
-        };
-        if preemption.gathers || self.holds.ends_at_maximum(unit) {
-            return Err(limit);
-        }
-        if let Some(limit) = quota.usage().exceeded(queue, &asked, lent) {
-            return Err(limit);
-        }
-        let others = preemption.others.iter().filter(|victim| {
-            pays(quota, victim).is_some_and(|(of, _)| quota.usage().shares_maximum(queue, of))
-        });
-        Ok(Some(others.copied().collect()))
+        holds.reliefs.settle(picture.quotas.quota_mut(), pays);
     }
+}
 
-    /// Of a unit's holds those at a maximum, which count together: they are bound together, and go together. `dead` and `ready`
-    /// are made to say so.
-    pub(super) fn keep_together(
-        &self,
-        ids: &[HoldId],
-        dead: &mut BTreeMap<&'static str, Vec<HoldId>>,
-        ready: &mut Vec<HoldId>,
-    ) -> Vec<HoldId> {
-        let is_of_them = |id: &HoldId| self.holds.hold(*id).is_some_and(|hold| hold.at_maximum);
-        let team: Vec<HoldId> = ids.iter().copied().filter(is_of_them).collect();
-        if team.iter().all(|id| ready.contains(id)) {
-            return team;
-        }
-        ready.retain(|id| !team.contains(id));
-        let ends = dead.iter().find(|(_, dead)| dead.iter().any(|id| team.contains(id)));
-        if let Some(why) = ends.map(|(why, _)| *why) {
-            dead.values_mut().for_each(|dead| dead.retain(|id| !team.contains(id)));
-            dead.retain(|_, dead| !dead.is_empty());
-            dead.entry(why).or_default().extend(&team);
-        }
-        team
+/// Whether a decision whose victims leave has room in its queue only because they do, and then those of them on other nodes
+/// that have to leave for that.
+///
+/// # Errors
+/// Not even then: a maximum that is in the way.
+pub(super) fn at_maximum(
+    (holds, picture): (&mut Holds, &mut Picture),
+    unit: UnitId,
+    queue: QueueIdx,
+    needs: &[Need],
+    preemption: &Preemption,
+) -> Result<Option<Vec<Member>>, Limit> {
+    settle_reliefs(holds, picture);
+    let quota = picture.quotas.quota();
+    let Some(limit) = quota.usage().lacking(queue, needs) else { return Ok(None) };
+    let (cluster, units) = (&picture.cluster, &picture.units);
+    let pays = |quota: &Quota, victim: &Member| pays_still(quota, victim, cluster, units);
+    let asked = quota.usage().sum(needs);
+    let victims = preemption.victims().copied();
+    let more = holds.reliefs.more(quota, (unit, queue), &asked, victims, pays);
+    let lent = |level: QueueIdx, idx: usize| {
+        more.iter().find(|(other, _)| *other == level).map_or(0, |(_, amounts)| at(amounts, idx))
+    };
+    if preemption.gathers || holds.ends_at_maximum(unit) {
+        return Err(limit);
     }
+    if let Some(limit) = quota.usage().exceeded(queue, &asked, lent) {
+        return Err(limit);
+    }
+    let others = preemption
+        .others
+        .iter()
+        .filter(|victim| pays(quota, victim).is_some_and(|(of, _)| quota.usage().shares_maximum(queue, of)));
+    Ok(Some(others.copied().collect()))
+}
+
+/// Of a unit's holds those at a maximum, which count together: they are bound together, and go together. `dead` and `ready`
+/// are made to say so.
+pub(super) fn keep_together(
+    holds: &Holds,
+    ids: &[HoldId],
+    dead: &mut BTreeMap<&'static str, Vec<HoldId>>,
+    ready: &mut Vec<HoldId>,
+) -> Vec<HoldId> {
+    let is_of_them = |id: &HoldId| holds.hold(*id).is_some_and(|hold| hold.at_maximum);
+    let team: Vec<HoldId> = ids.iter().copied().filter(is_of_them).collect();
+    if team.iter().all(|id| ready.contains(id)) {
+        return team;
+    }
+    ready.retain(|id| !team.contains(id));
+    let ends = dead.iter().find(|(_, dead)| dead.iter().any(|id| team.contains(id)));
+    if let Some(why) = ends.map(|(why, _)| *why) {
+        dead.values_mut().for_each(|dead| dead.retain(|id| !team.contains(id)));
+        dead.retain(|_, dead| !dead.is_empty());
+        dead.entry(why).or_default().extend(&team);
+    }
+    team
 }
 
 /// The queue of a victim that is still there, and what it takes of it.

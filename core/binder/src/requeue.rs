@@ -8,7 +8,7 @@ use godel_domain::{
     running_units::{Requeue, RunningUnit, RunningUnits},
 };
 
-use super::{Binder, unit::Unit};
+use super::{picture::Picture, unit::Unit};
 
 /// Running units of one unit that become pending again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,19 +43,26 @@ impl Requeues {
         self.frozen.remove(&unit);
     }
 
-    /// Units whose running units could not come back because of what could not be read.
-    pub(super) fn take_frozen(&mut self) -> BTreeSet<UnitId> {
-        std::mem::take(&mut self.frozen)
+    /// Something has come that can be read: units whose running units could not come back because of that are looked at.
+    pub(super) fn look_at_frozen(&mut self, picture: &Picture) {
+        for unit in std::mem::take(&mut self.frozen) {
+            if let Some(rows) = picture.cluster.rows(unit) {
+                self.look_at_all(unit, rows, picture.is_restarting(unit));
+            }
+        }
     }
 
-    /// Of a unit that starts again as a whole all that have ended come back.
-    pub(super) fn look_at(&mut self, unit: UnitId, rows: &RunningUnits, ordinals: &[u32], restarting: bool) {
+    /// Some rows of a unit may have come to be such, or have ceased to.
+    pub(super) fn look_at(&mut self, unit: UnitId, ordinals: &[u32], picture: &Picture) {
+        let Some(rows) = picture.cluster.rows(unit).filter(|_| !ordinals.is_empty()) else { return };
+        let restarting = picture.is_restarting(unit);
         for &ordinal in ordinals {
             self.look_at_row(unit, ordinal, &rows.row(ordinal), restarting);
         }
     }
 
-    /// Looks at all that a unit has, too: those that it did not want before it may want now.
+    /// Looks at all that a unit has: those that it did not want before it may want now. Of one that starts again as a
+    /// whole all that have ended come back.
     pub(super) fn look_at_all(&mut self, unit: UnitId, rows: &RunningUnits, restarting: bool) {
         for (ordinal, row) in (0u32..).zip(&rows.rows) {
             self.look_at_row(unit, ordinal, row, restarting);
@@ -98,24 +105,26 @@ impl Requeues {
     pub(super) fn is_under_way(&self, unit: UnitId, ordinal: u32, incarnation: u32) -> bool {
         self.under_way.get(&unit).and_then(|members| members.get(&ordinal)) == Some(&incarnation)
     }
-}
 
-impl Binder {
-    /// Takes up to `max` running units that have to come back, by unit, ascending. Each is given out
-    /// once, until [`Self::requeue_refused`].
-    pub fn take_requeues(&mut self, max: usize) -> Vec<RequeueWork> {
+    /// Some running units wait to come back.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// As [`Binder::take_requeues`](crate::Binder::take_requeues).
+    pub(super) fn take(&mut self, max: usize, picture: &Picture) -> Vec<RequeueWork> {
         let mut work = Vec::new();
         let mut n_taken = 0;
         while n_taken < max {
-            let Some((unit, mut ordinals)) = self.requeues.ready.pop_first() else { break };
+            let Some((unit, mut ordinals)) = self.ready.pop_first() else { break };
             if let Some(&rest) = ordinals.iter().nth(max - n_taken) {
-                self.requeues.ready.insert(unit, ordinals.split_off(&rest));
+                self.ready.insert(unit, ordinals.split_off(&rest));
             }
-            let (Some(known), Some(rows)) = (self.units.get(&unit), self.cluster.rows(unit)) else {
+            let (Some(known), Some(rows)) = (picture.units.get(&unit), picture.cluster.rows(unit)) else {
                 continue;
             };
-            if self.cluster.frozen().unit(unit).is_some() {
-                self.requeues.frozen.insert(unit);
+            if picture.cluster.frozen().unit(unit).is_some() {
+                self.frozen.insert(unit);
                 continue;
             }
             let members: BTreeMap<u32, u32> = ordinals
@@ -131,25 +140,17 @@ impl Binder {
             let (ordinals, incarnations) = members.iter().unzip();
             let requeue = Requeue { ordinals, incarnations };
             work.push(RequeueWork { unit, unit_revision: known.revision, requeue });
-            self.requeues.under_way.entry(unit).or_default().extend(members);
+            self.under_way.entry(unit).or_default().extend(members);
         }
         work
     }
 
-    /// Some running units wait to come back.
-    pub fn has_requeues(&self) -> bool {
-        !self.requeues.ready.is_empty()
-    }
-
-    /// The transaction was refused: those that still have to come back are given out again.
-    pub fn requeue_refused(&mut self, work: &RequeueWork) {
+    /// As [`Binder::requeue_refused`](crate::Binder::requeue_refused).
+    pub(super) fn refused(&mut self, work: &RequeueWork, picture: &Picture) {
         for &ordinal in &work.requeue.ordinals {
-            self.requeues.forget_under_way(work.unit, ordinal);
+            self.forget_under_way(work.unit, ordinal);
         }
-        if let Some(rows) = self.cluster.rows(work.unit) {
-            let restarting = self.units.get(&work.unit).is_some_and(|unit| unit.restarting);
-            self.requeues.look_at(work.unit, rows, &work.requeue.ordinals, restarting);
-        }
+        self.look_at(work.unit, &work.requeue.ordinals, picture);
     }
 }
 

@@ -20,7 +20,12 @@ use godel_domain::{
 };
 use godel_queueing::QueueIdx;
 
-use super::{Binder, check::Member, holds::HoldWork, unit::Unit};
+use super::{
+    check::Member,
+    holds::{HoldWork, Holds},
+    picture::Picture,
+    unit::Unit,
+};
 
 /// Slots in one piece of work: about 100 bytes each, of a transaction of 1 MiB.
 const N_PART: usize = 1_024;
@@ -40,8 +45,8 @@ impl Reservations {
         *self = Self { looks_anew: true, ..Self::default() };
     }
 
-    /// A slot that was held, or to be held, is not.
-    pub(super) fn lose(&mut self) {
+    /// Slots that stay as they are may be given up, or held, now.
+    pub(super) fn look_anew(&mut self) {
         self.looks_anew = true;
     }
 
@@ -49,109 +54,77 @@ impl Reservations {
     pub(super) fn expiries(&self) -> impl Iterator<Item = i64> {
         self.known.values().filter_map(|(spec, _)| spec.expires_ms)
     }
-}
 
-impl Binder {
-    pub(super) fn put_reservation(&mut self, spec: Arc<ReservationSpec>, revision: Revision) {
-        self.cluster.put_reservation(Arc::clone(&spec));
-        self.reservations.known.insert(spec.name.clone(), (spec, revision));
-        self.reservations.looks_anew = true;
+    pub(super) fn put(&mut self, spec: Arc<ReservationSpec>, revision: Revision, cluster: &mut Cluster) {
+        cluster.put_reservation(Arc::clone(&spec));
+        self.known.insert(spec.name.clone(), (spec, revision));
+        self.looks_anew = true;
     }
 
-    /// Slots that stay as they are may be given up, or held, now.
-    pub(super) fn look_for_slots(&mut self) {
-        self.reservations.looks_anew = true;
-    }
-
-    pub(super) fn remove_reservation(&mut self, name: &str) {
-        self.cluster.remove_reservation(name);
-        self.reservations.known.remove(name);
-        self.reservations.looks_anew = true;
+    pub(super) fn remove(&mut self, name: &str, cluster: &mut Cluster) {
+        cluster.remove_reservation(name);
+        self.known.remove(name);
+        self.looks_anew = true;
     }
 
     /// Slots may be held, or may have to be given up, that could not before.
-    pub(super) fn seeks_slots(&self) -> bool {
-        self.reservations.looks_anew || (self.reservations.is_short && self.cluster.has_gained())
-    }
-
-    /// The transaction that was to hold some slots was refused.
-    pub fn unreserve(&mut self, holds: &[Arc<Hold>]) {
-        let made: Vec<HoldId> = holds.iter().map(|hold| hold.id).collect();
-        self.forget_made(&made);
-    }
-
-    /// Reservations that a unit owns.
-    pub(super) fn owned(&self, unit: &Unit) -> Owned {
-        if !self.cluster.has_slots() {
-            return Owned::new();
-        }
-        self.cluster.owned(unit.pool, |spec| unit.identity.is_labelled(&spec.namespace, &spec.selector))
-    }
-
-    /// Slots that members of a decision take, as they are to be written.
-    pub(super) fn slots_taken(&self, decision: &Decision, accepted: &[Member]) -> Vec<Arc<Hold>> {
-        if !self.cluster.has_slots() {
-            return Vec::new();
-        }
-        let taken = accepted.iter().filter_map(|member| {
-            let placement = &decision.groups[member.group];
-            let (unit, ordinal) = (decision.unit, placement.ordinals[member.idx]);
-            let member = hold::Member { unit, ordinal, incarnation: placement.incarnation(member.idx) };
-            let hold = self.cluster.hold(self.cluster.slot_of(&member)?)?;
-            let slot = hold.slot.clone().map(|slot| Slot { occupant: Some(member), ..slot });
-            Some(Arc::new(Hold { slot, ..(**hold).clone() }))
-        });
-        taken.collect()
+    pub(super) fn has_work(&self, cluster: &Cluster) -> bool {
+        self.looks_anew || (self.is_short && cluster.has_gained())
     }
 
     /// Gives up the slots that must not stay, and holds those that are missing.
-    pub(super) fn reserve(&mut self, work: &mut Vec<HoldWork>) {
-        if self.reservations.known.is_empty() && !self.cluster.has_slots() {
-            self.reservations.looks_anew = false;
+    pub(super) fn reserve(&mut self, work: &mut Vec<HoldWork>, (picture, held): (&mut Picture, &mut Holds)) {
+        let has_lost = held.take_lost_slot();
+        if self.known.is_empty() && !picture.cluster.has_slots() {
+            self.looks_anew = false;
             return;
         }
         let mut ended: BTreeMap<&'static str, Vec<HoldId>> = BTreeMap::new();
         // A slot that was given up may have been taken in the same moment: then it is there beside the one in its place.
         let mut seen = BTreeSet::new();
-        for hold in self.holds.slots() {
+        for hold in held.slots() {
             let name = hold.slot.as_ref().map(|slot| &*slot.reservation);
-            let why = if seen.insert((name, &hold.ordinals)) { self.why_not(hold) } else { Some("changed") };
-            let why = why.filter(|_| !self.is_slot_frozen(hold));
+            let why = if seen.insert((name, &hold.ordinals)) {
+                self.why_not(hold, picture)
+            } else {
+                Some("changed")
+            };
+            let why = why.filter(|_| !picture.is_slot_frozen(hold));
             if let Some(why) = why {
                 ended.entry(why).or_default().push(hold.id);
             }
         }
         drop(seen);
         for (why, ids) in ended {
-            ids.iter().for_each(|id| self.cluster.close_slot(*id, true));
-            work.extend(ids.chunks(N_PART).map(|ids| self.end(ids, why)));
+            ids.iter().for_each(|id| picture.cluster.close_slot(*id, true));
+            work.extend(ids.chunks(N_PART).map(|ids| held.end(ids, why)));
         }
-        let looks_anew = std::mem::take(&mut self.reservations.looks_anew);
+        let looks_anew = std::mem::take(&mut self.looks_anew) || has_lost;
         let mut gained = Vec::new();
-        self.cluster.take_gained(&mut gained);
-        let looks_again = self.reservations.is_short && !gained.is_empty();
+        picture.cluster.take_gained(&mut gained);
+        let looks_again = self.is_short && !gained.is_empty();
         if !looks_anew && !looks_again {
             return;
         }
-        self.reservations.is_short = false;
+        self.is_short = false;
         let nodes = if looks_anew {
-            self.cluster.nodes().collect()
+            picture.cluster.nodes().collect()
         } else {
             gained.sort_unstable();
             gained
         };
         let mut there: BTreeMap<Arc<str>, BTreeSet<u32>> = BTreeMap::new();
-        for hold in self.cluster.holds() {
+        for hold in picture.cluster.holds() {
             let of = hold.slot.as_ref().map(|slot| Arc::clone(&slot.reservation));
             of.into_iter().for_each(|of| there.entry(of).or_default().extend(&hold.ordinals));
         }
-        let wanted = self.reservations.known.values().filter(|(spec, _)| !spec.is_expired(self.now_ms));
+        let wanted = self.known.values().filter(|(spec, _)| !spec.is_expired(picture.now_ms));
         for (spec, revision) in wanted.cloned().collect::<Vec<_>>() {
             let there = there.get(spec.name.as_str());
             let is_missing = |slot: &u32| !there.is_some_and(|there| there.contains(slot));
             let missing: Vec<u32> = (0..spec.slots).filter(is_missing).collect();
-            let holds = self.hold_slots(&spec, &missing, &nodes);
-            self.reservations.is_short |= holds.len() < missing.len();
+            let holds = hold_slots(&spec, &missing, &nodes, (picture, held));
+            self.is_short |= holds.len() < missing.len();
             for holds in holds.chunks(N_PART) {
                 let reservation = (spec.name.clone(), revision);
                 work.push(HoldWork::Reserve { reservation, holds: holds.to_vec() });
@@ -160,20 +133,20 @@ impl Binder {
     }
 
     /// Why a slot has to go, if it has to.
-    fn why_not(&self, hold: &Hold) -> Option<&'static str> {
+    fn why_not(&self, hold: &Hold, picture: &Picture) -> Option<&'static str> {
         let slot = hold.slot.as_ref()?;
-        if self.is_slot_frozen(hold) {
+        if picture.is_slot_frozen(hold) {
             return None;
         }
-        let occupant = self.cluster.occupant_of(hold.id);
+        let occupant = picture.cluster.occupant_of(hold.id);
         if let Some(hold::Member { unit, ordinal, .. }) = occupant
-            && self.cluster.assumed(unit, ordinal).is_some()
+            && picture.cluster.assumed(unit, ordinal).is_some()
         {
             // Somebody is about to take it: looked at again when that is known.
             return None;
         }
-        let Some((spec, _)) = self.reservations.known.get(&*slot.reservation) else { return Some("changed") };
-        if spec.is_expired(self.now_ms) {
+        let Some((spec, _)) = self.known.get(&*slot.reservation) else { return Some("changed") };
+        if spec.is_expired(picture.now_ms) {
             return Some("expired");
         }
         if hold.ordinals.iter().any(|slot| *slot >= spec.slots) || *hold.demand != spec.demand {
@@ -183,56 +156,88 @@ impl Binder {
             // It goes with its node, or is looked at again when it has left.
             return None;
         }
-        if self.cluster.usable(hold.node).is_err() {
+        if picture.cluster.usable(hold.node).is_err() {
             return Some("node-lost");
         }
-        if self.cluster.allows(&spec.node_selector, &[], hold.node).is_err() {
+        if picture.cluster.allows(&spec.node_selector, &[], hold.node).is_err() {
             return Some("changed");
         }
-        (!self.cluster.is_sound(hold.id)).then_some("no-room")
+        (!picture.cluster.is_sound(hold.id)).then_some("no-room")
     }
+}
 
-    /// Takes room for slots, one on each node that has some, then a second one, and so on.
-    fn hold_slots(&mut self, spec: &ReservationSpec, missing: &[u32], nodes: &[NodeId]) -> Vec<Arc<Hold>> {
-        let mut holds = Vec::new();
-        if missing.is_empty() {
-            return holds;
-        }
-        let name: Arc<str> = Arc::from(spec.name.as_str());
-        let shape = self.cluster.shape(&spec.demand, Pool::Guaranteed);
-        let need = self.quotas.need(shape, 0, &self.cluster);
-        let mut nodes = usable_nodes(&self.cluster, spec, nodes);
-        let mut missing = missing.iter().copied().peekable();
-        while missing.peek().is_some() && !nodes.is_empty() {
-            let mut have_more = Vec::with_capacity(nodes.len());
-            for node in nodes {
-                let mask =
-                    self.cluster.fits(shape, node).ok().and_then(|()| self.cluster.pick_devices(shape, node));
-                let Some(mask) = mask else { continue };
-                let Some(slot) = missing.next() else { break };
-                let hold = Arc::new(Hold {
-                    id: self.holds.next(),
-                    node,
-                    unit: UnitId(0),
-                    demand: Arc::clone(self.cluster.demand(shape)),
-                    pool: Pool::Guaranteed,
-                    ordinals: vec![slot],
-                    device_masks: if mask == 0 { Vec::new() } else { vec![mask] },
-                    judged: self.revision,
-                    slot: Some(Slot { reservation: Arc::clone(&name), occupant: None }),
-                    ..Hold::default()
-                });
-                self.cluster.put_hold(Arc::clone(&hold));
-                // Nobody may take it before it is there.
-                self.cluster.close_slot(hold.id, true);
-                self.holds.begin(Arc::clone(&hold), QueueIdx::DEFAULT, need);
-                holds.push(hold);
-                have_more.push(node);
-            }
-            nodes = have_more;
-        }
-        holds
+/// Reservations that a unit owns.
+pub(super) fn owned(unit: &Unit, cluster: &Cluster) -> Owned {
+    if !cluster.has_slots() {
+        return Owned::new();
     }
+    cluster.owned(unit.pool, |spec| unit.identity.is_labelled(&spec.namespace, &spec.selector))
+}
+
+/// Slots that members of a decision take, as they are to be written.
+pub(super) fn slots_taken(decision: &Decision, accepted: &[Member], cluster: &Cluster) -> Vec<Arc<Hold>> {
+    if !cluster.has_slots() {
+        return Vec::new();
+    }
+    let taken = accepted.iter().filter_map(|member| {
+        let placement = &decision.groups[member.group];
+        let (unit, ordinal) = (decision.unit, placement.ordinals[member.idx]);
+        let member = hold::Member { unit, ordinal, incarnation: placement.incarnation(member.idx) };
+        let hold = cluster.hold(cluster.slot_of(&member)?)?;
+        let slot = hold.slot.clone().map(|slot| Slot { occupant: Some(member), ..slot });
+        Some(Arc::new(Hold { slot, ..(**hold).clone() }))
+    });
+    taken.collect()
+}
+
+/// Takes room for slots, one on each node that has some, then a second one, and so on.
+fn hold_slots(
+    spec: &ReservationSpec,
+    missing: &[u32],
+    nodes: &[NodeId],
+    (picture, held): (&mut Picture, &mut Holds),
+) -> Vec<Arc<Hold>> {
+    let mut holds = Vec::new();
+    if missing.is_empty() {
+        return holds;
+    }
+    let name: Arc<str> = Arc::from(spec.name.as_str());
+    let shape = picture.cluster.shape(&spec.demand, Pool::Guaranteed);
+    let need = picture.quotas.need(shape, 0, &picture.cluster);
+    let mut nodes = usable_nodes(&picture.cluster, spec, nodes);
+    let mut missing = missing.iter().copied().peekable();
+    while missing.peek().is_some() && !nodes.is_empty() {
+        let mut have_more = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let mask = picture
+                .cluster
+                .fits(shape, node)
+                .ok()
+                .and_then(|()| picture.cluster.pick_devices(shape, node));
+            let Some(mask) = mask else { continue };
+            let Some(slot) = missing.next() else { break };
+            let hold = Arc::new(Hold {
+                id: held.next(),
+                node,
+                unit: UnitId(0),
+                demand: Arc::clone(picture.cluster.demand(shape)),
+                pool: Pool::Guaranteed,
+                ordinals: vec![slot],
+                device_masks: if mask == 0 { Vec::new() } else { vec![mask] },
+                judged: picture.revision,
+                slot: Some(Slot { reservation: Arc::clone(&name), occupant: None }),
+                ..Hold::default()
+            });
+            picture.cluster.put_hold(Arc::clone(&hold));
+            // Nobody may take it before it is there.
+            picture.cluster.close_slot(hold.id, true);
+            held.begin(Arc::clone(&hold), QueueIdx::DEFAULT, need);
+            holds.push(hold);
+            have_more.push(node);
+        }
+        nodes = have_more;
+    }
+    holds
 }
 
 /// Nodes of `among`, which are ascending, that may have slots of a reservation.

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use godel_cluster::Cluster;
 use godel_domain::{
     demand::Pool,
     hold::Member,
@@ -12,8 +13,7 @@ use godel_domain::{
     running_units::{Bind, Evict, EvictionReason},
 };
 
-use super::Binder;
-use crate::squeeze_victims;
+use super::{pending_evictions::PendingEvictions, picture::Picture, squeeze_victims};
 
 /// Nodes are above their room for so long by default before somebody leaves, milliseconds.
 const GRACE_MS: u64 = 2_000;
@@ -75,48 +75,43 @@ impl Squeezes {
     fn grace_ms(&self) -> i64 {
         i64::try_from(self.grace_ms.unwrap_or(GRACE_MS)).unwrap_or(i64::MAX)
     }
-}
 
-impl Binder {
     /// Nodes above their best-effort room, in their grace too.
-    pub fn n_over(&self) -> usize {
-        self.squeezes.over.len() + usize::from(self.squeezes.look_at_all && self.cluster.has_best_effort())
+    pub(super) fn n_over(&self, cluster: &Cluster) -> usize {
+        self.over.len() + usize::from(self.look_at_all && cluster.has_best_effort())
     }
 
     /// Somebody may have to leave now.
-    pub fn has_squeezes(&self) -> bool {
-        (self.squeezes.look_at_all && self.cluster.has_best_effort())
-            || self.squeezes.next_ms.is_some_and(|at| at <= self.now_ms)
+    pub(super) fn is_due(&self, picture: &Picture) -> bool {
+        (self.look_at_all && picture.cluster.has_best_effort())
+            || self.next_ms.is_some_and(|at| at <= picture.now_ms)
     }
 
-    /// Evictions of best-effort running units that are above the room of their nodes for longer than the grace. What is
-    /// asked for and does not come to pass is asked for again.
-    pub fn take_squeezes(&mut self) -> Vec<(UnitId, Evict)> {
-        if self.squeezes.look_at_all && self.cluster.has_best_effort() {
-            self.squeezes.look_at_all = false;
-            let nodes: Vec<NodeId> = self.cluster.nodes().collect();
-            nodes.into_iter().for_each(|node| self.look_for_squeeze(node, Cause::Usage));
+    /// As [`Binder::take_squeezes`](crate::Binder::take_squeezes).
+    pub(super) fn take(
+        &mut self,
+        picture: &mut Picture,
+        evictions: &PendingEvictions,
+    ) -> Vec<(UnitId, Evict)> {
+        if self.look_at_all && picture.cluster.has_best_effort() {
+            self.look_at_all = false;
+            picture.cluster.nodes().for_each(|node| self.look_at(node, Cause::Usage, picture));
         }
         let mut by_unit: BTreeMap<(UnitId, Cause), Vec<Member>> = BTreeMap::new();
         let mut n_asked = 0;
-        let now_ms = self.now_ms;
-        let due: Vec<NodeId> = self
-            .squeezes
-            .over
-            .iter()
-            .filter(|(_, over)| over.at_ms <= now_ms)
-            .map(|(node, _)| *node)
-            .collect();
+        let now_ms = picture.now_ms;
+        let due = self.over.iter().filter(|(_, over)| over.at_ms <= now_ms);
+        let due: Vec<NodeId> = due.map(|(node, _)| *node).collect();
         for node in due {
             if n_asked >= N_AT_ONCE {
                 break;
             }
-            let Some(over) = self.squeezes.over.get_mut(&node) else { continue };
-            let victims = squeeze_victims::victims(&mut self.cluster, node, |unit, ordinal| {
-                self.holds.is_leaving(unit, ordinal)
+            let Some(over) = self.over.get_mut(&node) else { continue };
+            let victims = squeeze_victims::victims(&mut picture.cluster, node, |unit, ordinal| {
+                evictions.is_victim(unit, ordinal)
             });
             if victims.is_empty() {
-                self.squeezes.over.remove(&node);
+                self.over.remove(&node);
                 continue;
             }
             n_asked += victims.len();
@@ -125,15 +120,15 @@ impl Binder {
                 by_unit.entry((victim.unit, over.cause)).or_default().push(victim);
             }
         }
-        self.squeezes.next_ms = self.squeezes.over.values().map(|over| over.at_ms).min();
+        self.next_ms = self.over.values().map(|over| over.at_ms).min();
         by_unit.into_iter().map(|((unit, cause), victims)| (unit, eviction(cause, victims))).collect()
     }
 
     /// A binding was read.
-    pub(super) fn look_at_bind(&mut self, unit: UnitId, bind: &Bind) {
-        if bind.pool == Pool::Guaranteed && self.cluster.has_best_effort() {
+    pub(super) fn on_bind(&mut self, unit: UnitId, bind: &Bind, picture: &Picture) {
+        if bind.pool == Pool::Guaranteed && picture.cluster.has_best_effort() {
             for node in &bind.nodes {
-                self.look_for_squeeze(*node, Cause::Unit(unit));
+                self.look_at(*node, Cause::Unit(unit), picture);
             }
         }
     }
@@ -141,16 +136,16 @@ impl Binder {
     /// The best-effort room of a node may have become less. A unit that took room names itself also where the node is
     /// above its room already: what is not committed counts, so a usage report can find the node over before the binding
     /// that made it so is read.
-    pub(super) fn look_for_squeeze(&mut self, node: NodeId, cause: Cause) {
-        if !self.cluster.is_over(node) {
+    pub(super) fn look_at(&mut self, node: NodeId, cause: Cause, picture: &Picture) {
+        if !picture.cluster.is_over(node) {
             return;
         }
-        let at_ms = self.now_ms.saturating_add(self.squeezes.grace_ms());
-        let over = self.squeezes.over.entry(node).or_insert(Over { at_ms, cause });
+        let at_ms = picture.now_ms.saturating_add(self.grace_ms());
+        let over = self.over.entry(node).or_insert(Over { at_ms, cause });
         if matches!((over.cause, cause), (Cause::Node | Cause::Usage, Cause::Unit(_))) {
             over.cause = cause;
         }
-        self.squeezes.next_ms = Some(self.squeezes.next_ms.map_or(at_ms, |next| next.min(at_ms)));
+        self.next_ms = Some(self.next_ms.map_or(at_ms, |next| next.min(at_ms)));
     }
 }
 

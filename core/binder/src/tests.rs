@@ -16,12 +16,14 @@ mod suspended;
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
+    change::{Change, Commit},
     decision::{Decision, GroupPlacement, N_PLACEMENTS_MAX, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
+    ids::{HoldId, NodeId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
     queue_spec::QueueSpec,
     resources::{CPU, Resources},
-    running_units::{EvictionReason, Phase, Requeue, RunningUnits, Statuses},
+    running_units::{EvictionReason, Phase, Requeue, RunChange, RunningUnits, Statuses},
     unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
 
@@ -130,8 +132,8 @@ impl World {
 
     fn change(&mut self, change: Change) -> u64 {
         self.revision += 1;
-        self.binder.on_change(change, Revision(self.revision), self.time_ms);
-        self.binder.on_revision(Revision(self.revision));
+        let (revision, time_ms) = (Revision(self.revision), self.time_ms);
+        self.binder.apply(&Commit { revision, time_ms, changes: vec![change] });
         self.revision
     }
 
@@ -343,7 +345,7 @@ fn a_gang_has_several_and_needs_every_one() {
     let mut world = World::new(1);
     for (replicas, min_member, is_gang) in [(1, 1, false), (3, 1, false), (3, 2, false), (3, 3, true)] {
         world.unit(unit(1, replicas, min_member, demand(100, 0)));
-        assert_eq!(world.binder.units[&UnitId(1)].is_gang(), is_gang, "{min_member} of {replicas}");
+        assert_eq!(world.binder.picture.units[&UnitId(1)].is_gang(), is_gang, "{min_member} of {replicas}");
     }
 }
 

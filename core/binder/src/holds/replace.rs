@@ -18,8 +18,13 @@ use godel_queueing::{Amounts, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::{super::quotas::Quotas, Holds, State};
-use crate::{Binder, Ticket, Wait, claims::Wrong};
+use super::{Holds, State};
+use crate::{
+    Wait,
+    claims::{ClaimCheck, Wrong},
+    picture::Picture,
+    quotas::Quotas,
+};
 
 /// Their unit was placed elsewhere.
 pub(crate) const ELSEWHERE: &str = "elsewhere";
@@ -59,13 +64,11 @@ impl Holds {
             quotas.add_need(kept.queue, kept.need);
         }
     }
-}
 
-impl Binder {
     /// Holds of a unit that go if what a decision places is bound, or held with victims: it may bind elsewhere while room is
     /// held for it, and have others leave while it gathers. Nobody else leaves for what some leave for already.
-    pub(crate) fn replaced(&self, decision: &Decision) -> HoldIds {
-        if self.holds.by_id.is_empty() || !self.holds.members.contains_key(&decision.unit) {
+    pub(crate) fn replaced_by(&self, decision: &Decision, picture: &Picture) -> HoldIds {
+        if self.by_id.is_empty() || !self.members.contains_key(&decision.unit) {
             return HoldIds::new();
         }
         let placed: FxHashSet<(u32, u32)> =
@@ -75,13 +78,13 @@ impl Binder {
         let may_go = |hold: &Hold| {
             !hold.at_maximum && preemption.is_none_or(|preemption| !preemption.gathers && hold.turn.is_some())
         };
-        let mut ids = self.cluster.holds_of(decision.unit);
+        let mut ids = picture.cluster.holds_of(decision.unit);
         ids.retain(|id| {
-            self.holds.by_id.get(id).is_some_and(|kept| {
+            self.by_id.get(id).is_some_and(|kept| {
                 kept.revision.is_some()
                     && kept.state == State::Held
                     && may_go(&kept.hold)
-                    && !self.is_hold_frozen(&kept.hold)
+                    && !picture.is_hold_frozen(&kept.hold)
                     && kept.hold.members().any(|member| placed.contains(&member))
             })
         });
@@ -90,7 +93,7 @@ impl Binder {
 
     /// Running units for which these holds are.
     pub(crate) fn members_of(&self, ids: &[HoldId]) -> FxHashSet<(u32, u32)> {
-        let holds = ids.iter().filter_map(|id| self.holds.hold(*id));
+        let holds = ids.iter().filter_map(|id| self.hold(*id));
         holds.flat_map(Hold::members).collect()
     }
 
@@ -105,47 +108,43 @@ impl Binder {
         }
         let placed: FxHashSet<(u32, u32)> = placed.collect();
         let is_placed = |id: &&HoldId| {
-            self.holds.hold(**id).is_some_and(|hold| hold.members().any(|member| placed.contains(&member)))
+            self.hold(**id).is_some_and(|hold| hold.members().any(|member| placed.contains(&member)))
         };
         own.iter().filter(is_placed).map(|id| (*id, ELSEWHERE)).collect()
     }
 
-    /// These holds end with a ticket.
-    pub(crate) fn end_with(&mut self, ticket: Ticket, gone: &[(HoldId, &'static str)]) {
-        if gone.is_empty() {
-            return;
-        }
+    /// The ends of these holds are under way.
+    pub(crate) fn begin_ends(&mut self, gone: &[(HoldId, &'static str)]) {
         for (id, _) in gone {
-            if let Some(kept) = self.holds.by_id.get_mut(id) {
+            if let Some(kept) = self.by_id.get_mut(id) {
                 kept.state = State::Ending;
             }
-        }
-        if let Some(open) = self.open.get_mut(&ticket) {
-            open.holds.get_or_insert_default().ended.extend(gone.iter().map(|(id, _)| *id));
         }
     }
 
     /// The transaction that was to end these holds was refused.
-    pub(crate) fn keep_ended(&mut self, ids: &[HoldId]) {
+    pub(crate) fn keep_ended(&mut self, ids: &[HoldId], cluster: &mut Cluster) {
         for id in ids {
-            let Some(kept) = self.holds.by_id.get_mut(id).filter(|kept| kept.state == State::Ending) else {
+            let Some(kept) = self.by_id.get_mut(id).filter(|kept| kept.state == State::Ending) else {
                 continue;
             };
             kept.state = State::Held;
-            self.holds.is_stale = true;
+            self.is_stale = true;
         }
-        self.follow_again(ids);
+        self.follow_again(ids, cluster);
     }
 
     /// Holds have their victims again, who left for others in the meantime.
-    pub(crate) fn follow_again(&mut self, ids: &[HoldId]) {
-        for kept in ids.iter().filter_map(|id| self.holds.by_id.get(id)) {
+    pub(crate) fn follow_again(&self, ids: &[HoldId], cluster: &mut Cluster) {
+        for kept in ids.iter().filter_map(|id| self.by_id.get(id)) {
             if kept.hold.is_claim() && kept.state == State::Held {
-                self.cluster.put_hold(Arc::clone(&kept.hold));
+                cluster.put_hold(Arc::clone(&kept.hold));
             }
         }
     }
+}
 
+impl<'a> ClaimCheck<'a> {
     /// What a decision takes over from units of lower rank, or why it may not. A unit that was never bound needs all of its
     /// holds, so all go. What had to be of a queue that borrows is counted in `tally`.
     pub(crate) fn take_over(
@@ -175,7 +174,9 @@ impl Binder {
                 taken.ids.push(*id);
                 owners.entry(hold.unit).or_insert(claim.node);
                 let (victims, from) = taken.by_place.entry((claim.group, claim.node)).or_default();
-                victims.extend(hold.victims.iter().filter(|victim| self.cluster.remains(victim).is_some()));
+                victims.extend(
+                    hold.victims.iter().filter(|victim| self.picture.cluster.remains(victim).is_some()),
+                );
                 from.extend(hold.taken_from.iter().chain([&hold.unit]));
             }
         }
@@ -201,9 +202,9 @@ impl Binder {
     }
 
     /// A hold that is there and of which nothing is under way.
-    fn may_be_taken(&self, id: HoldId, nodes_as_of: Revision, node: NodeId) -> Result<&Hold, Not> {
+    fn may_be_taken(&self, id: HoldId, nodes_as_of: Revision, node: NodeId) -> Result<&'a Hold, Not> {
         let kept = self.holds.by_id.get(&id);
-        if kept.is_none() && nodes_as_of > self.revision {
+        if kept.is_none() && nodes_as_of > self.picture.revision {
             // Its scheduler has read of it, we have not.
             return Err(Not::Wait(Wait::Revision(nodes_as_of)));
         }
@@ -212,24 +213,24 @@ impl Binder {
             Not::Wrong((RejectionReason::VictimGone, node, detail))
         };
         let kept = kept.filter(|kept| kept.hold.node == node).ok_or_else(gone)?;
-        let own = self.open_of.get(&kept.hold.unit).and_then(|tickets| tickets.last());
-        if let Some(ticket) = own {
-            return Err(Not::Wait(self.outcome_of(*ticket)));
+        if let Some(wait) = self.under_way.outcome_of_last(kept.hold.unit) {
+            return Err(Not::Wait(wait));
         }
         let is_settled = kept.revision.is_some() && kept.state == State::Held;
-        if is_settled && !self.is_hold_frozen(&kept.hold) { Ok(&kept.hold) } else { Err(gone()) }
+        if is_settled && !self.picture.is_hold_frozen(&kept.hold) { Ok(&kept.hold) } else { Err(gone()) }
     }
 
     /// All holds of a unit that are worth nothing without those of it that are taken: of one that lacks its first binding
     /// all that there are, and those at a maximum, which were counted together.
     fn with_the_rest(&self, owner: UnitId, ids: &mut Vec<HoldId>) {
-        let terms = self.units.get(&owner).map(|unit| &unit.terms);
-        let n_bound =
-            terms.zip(self.cluster.rows(owner)).map_or(0, |(terms, rows)| lifecycle::counted(rows, terms));
+        let terms = self.picture.units.get(&owner).map(|unit| &unit.terms);
+        let n_bound = terms
+            .zip(self.picture.cluster.rows(owner))
+            .map_or(0, |(terms, rows)| lifecycle::counted(rows, terms));
         let is_first = n_bound < terms.map_or(0, |terms| terms.min_member as usize);
         let of_owner = |id: &HoldId| self.holds.hold(*id).filter(|hold| hold.unit == owner);
         let at_maximum = ids.iter().filter_map(of_owner).any(|hold| hold.at_maximum);
-        for id in self.cluster.holds_of(owner) {
+        for id in self.picture.cluster.holds_of(owner) {
             let Some(kept) = self.holds.by_id.get(&id).filter(|kept| kept.state == State::Held) else {
                 continue;
             };
@@ -254,7 +255,7 @@ impl Binder {
         };
         let mut takes = Amounts::new();
         for kept in of_owner().filter(|_| rights.is_some()) {
-            let sum = self.quotas.quota().usage().sum(&[kept.need]);
+            let sum = self.picture.quotas.quota().usage().sum(&[kept.need]);
             takes.resize(takes.len().max(sum.len()), 0);
             takes.iter_mut().zip(&sum).for_each(|(takes, amount)| *takes += amount);
         }
@@ -262,7 +263,7 @@ impl Binder {
         let Some(first) = of_owner().max_by_key(|kept| kept.hold.priority) else { return Ok(()) };
         let queue: QueueIdx = first.queue;
         let refused = |reason, why: &str| Err((reason, node, format!("what is held for unit {owner} {why}")));
-        match seeker.may_take_over(&self.cluster, &first.hold, rights, (queue, &takes), tally) {
+        match seeker.may_take_over(&self.picture.cluster, &first.hold, rights, (queue, &takes), tally) {
             Ok(()) => Ok(()),
             Err(TakeoverRefusal::NotForOthers) => refused(RejectionReason::VictimGone, "is not for others"),
             Err(TakeoverRefusal::Rank) => {

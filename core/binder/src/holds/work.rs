@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_cluster::Unfit;
+use godel_cluster::{Cluster, Unfit};
 use godel_domain::{
     hold::Hold,
     ids::{HoldId, Revision, UnitId},
@@ -11,8 +11,14 @@ use godel_domain::{
 };
 use smallvec::SmallVec;
 
-use super::State;
-use crate::{Accepted, Binder, Needs, OpenHolds};
+use super::{Holds, State};
+use crate::{
+    Accepted,
+    maxima::keep_together,
+    picture::Picture,
+    quotas::Needs,
+    under_way::{OpenHolds, UnderWay},
+};
 
 /// What is to be done about holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,48 +41,55 @@ pub enum HoldWork {
     },
 }
 
-impl Binder {
-    /// What is to be done about holds now; each piece is given out once, until its transaction is refused.
-    pub fn take_hold_work(&mut self) -> Vec<HoldWork> {
-        self.holds.is_stale = false;
-        self.cluster.take_gathered();
-        let later = self.holds.by_id.values().map(|kept| kept.hold.expires_ms);
-        let later = later.chain(self.reservations.expiries());
-        self.holds.expiry_ms = later.filter(|at| *at > self.now_ms).min();
+impl Holds {
+    /// As [`Binder::take_hold_work`](crate::Binder::take_hold_work), slots of reservations aside; `expiries` are those of
+    /// reservations.
+    pub(crate) fn take_work(
+        &mut self,
+        (picture, under_way): (&mut Picture, &mut UnderWay),
+        expiries: impl Iterator<Item = i64>,
+    ) -> Vec<HoldWork> {
+        self.is_stale = false;
+        picture.cluster.take_gathered();
+        let later = self.by_id.values().map(|kept| kept.hold.expires_ms).chain(expiries);
+        self.expiry_ms = later.filter(|at| *at > picture.now_ms).min();
         let mut by_unit: BTreeMap<UnitId, Vec<HoldId>> = BTreeMap::new();
-        for (id, kept) in &self.holds.by_id {
+        for (id, kept) in &self.by_id {
             if kept.revision.is_some() && kept.state == State::Held && kept.hold.slot.is_none() {
                 by_unit.entry(kept.hold.unit).or_default().push(*id);
             }
         }
-        let mut work: Vec<HoldWork> =
-            by_unit.into_iter().flat_map(|(unit, ids)| self.work_of(unit, &ids)).collect();
-        self.reserve(&mut work);
-        work
+        let work_of = |(unit, ids): (UnitId, Vec<HoldId>)| self.work_of(unit, &ids, (picture, under_way));
+        by_unit.into_iter().flat_map(work_of).collect()
     }
 
-    fn work_of(&mut self, unit: UnitId, ids: &[HoldId]) -> Vec<HoldWork> {
-        if self.open_of.contains_key(&unit) {
+    fn work_of(
+        &mut self,
+        unit: UnitId,
+        ids: &[HoldId],
+        (picture, under_way): (&mut Picture, &mut UnderWay),
+    ) -> Vec<HoldWork> {
+        if under_way.has_unit(unit) {
             // Looked at again when it is known what becomes of that.
             return Vec::new();
         }
-        if ids.iter().any(|id| self.is_hold_frozen(&self.holds.by_id[id].hold)) {
+        if ids.iter().any(|id| picture.is_hold_frozen(&self.by_id[id].hold)) {
             // Looked at again when something has come that can be read.
             return Vec::new();
         }
         let mut dead: BTreeMap<&'static str, Vec<HoldId>> = BTreeMap::new();
         let mut ready = Vec::new();
         for &id in ids {
-            match self.judge(id) {
+            match self.judge(id, picture) {
                 Fate::Waits => {}
                 Fate::Ready => ready.push(id),
                 Fate::Ends(why) => dead.entry(why).or_default().push(id),
             }
         }
-        let team = self.keep_together(ids, &mut dead, &mut ready);
-        let terms = self.units.get(&unit).map(|unit| &unit.terms);
+        let team = keep_together(self, ids, &mut dead, &mut ready);
+        let terms = picture.units.get(&unit).map(|unit| &unit.terms);
         let n_bound =
-            terms.zip(self.cluster.rows(unit)).map_or(0, |(terms, rows)| lifecycle::counted(rows, terms));
+            terms.zip(picture.cluster.rows(unit)).map_or(0, |(terms, rows)| lifecycle::counted(rows, terms));
         let min_member = terms.map_or(0, |terms| terms.min_member as usize);
         if n_bound < min_member
             && let Some(why) = dead.keys().next().copied()
@@ -85,18 +98,18 @@ impl Binder {
             return vec![self.end(ids, why)];
         }
         let mut work: Vec<HoldWork> = dead.into_iter().map(|(why, ids)| self.end(&ids, why)).collect();
-        let n_ready: usize = ready.iter().map(|id| self.holds.by_id[id].hold.ordinals.len()).sum();
+        let n_ready: usize = ready.iter().map(|id| self.by_id[id].hold.ordinals.len()).sum();
         if n_ready > 0 && n_bound + n_ready >= min_member {
             let is_whole = n_bound < min_member || team.iter().any(|id| ready.contains(id));
-            work.push(self.convert(unit, &ready, is_whole));
+            work.push(self.convert(unit, &ready, is_whole, (picture, under_way)));
         }
         work
     }
 
-    fn judge(&self, id: HoldId) -> Fate {
-        let hold = &self.holds.by_id[&id].hold;
-        let Some(unit) = self.units.get(&hold.unit) else { return Fate::Ends("changed") };
-        let rows = self.cluster.rows(hold.unit);
+    fn judge(&self, id: HoldId, picture: &Picture) -> Fate {
+        let hold = &self.by_id[&id].hold;
+        let Some(unit) = picture.units.get(&hold.unit) else { return Fate::Ends("changed") };
+        let rows = picture.cluster.rows(hold.unit);
         let is_wanted = |(ordinal, incarnation): (u32, u32)| {
             let row = rows.map(|rows| rows.row(ordinal)).unwrap_or_default();
             row.phase == Phase::Pending && row.incarnation == incarnation
@@ -104,16 +117,16 @@ impl Binder {
         if !unit.is_wanted || unit.revision != hold.spec_revision || !hold.members().all(is_wanted) {
             return Fate::Ends("changed");
         }
-        if self.cluster.usable(hold.node).is_err() {
+        if picture.cluster.usable(hold.node).is_err() {
             return Fate::Ends("node-lost");
         }
-        if hold.expires_ms <= self.now_ms {
+        if hold.expires_ms <= picture.now_ms {
             return Fate::Ends("expired");
         }
-        if hold.all_victims().any(|victim| self.cluster.remains(victim).is_some()) {
+        if hold.all_victims().any(|victim| picture.cluster.remains(victim).is_some()) {
             return Fate::Waits;
         }
-        if hold.turn.is_some() && !self.cluster.has_gathered(id) {
+        if hold.turn.is_some() && !picture.cluster.has_gathered(id) {
             return Fate::Waits;
         }
         Fate::Ready
@@ -122,7 +135,7 @@ impl Binder {
     pub(crate) fn end(&mut self, ids: &[HoldId], why: &'static str) -> HoldWork {
         let mut holds = Vec::with_capacity(ids.len());
         for id in ids {
-            if let Some(kept) = self.holds.by_id.get_mut(id) {
+            if let Some(kept) = self.by_id.get_mut(id) {
                 kept.state = State::Ending;
                 holds.push((*id, kept.revision.unwrap_or_default()));
             }
@@ -132,17 +145,23 @@ impl Binder {
 
     /// Holds become bindings; those whose node has shrunk or changed meanwhile end, and with them the others if all of
     /// them are needed.
-    fn convert(&mut self, unit: UnitId, ids: &[HoldId], is_whole: bool) -> HoldWork {
-        let queue = self.units[&unit].queue;
-        let standing = self.classes.standing(&self.units[&unit], self.quotas.path(queue));
+    fn convert(
+        &mut self,
+        unit: UnitId,
+        ids: &[HoldId],
+        is_whole: bool,
+        (picture, under_way): (&mut Picture, &mut UnderWay),
+    ) -> HoldWork {
+        let queue = picture.units[&unit].queue;
+        let standing = picture.classes.standing(&picture.units[&unit], picture.quotas.path(queue));
         let mut binds: BTreeMap<u16, Bind> = BTreeMap::new();
         let mut members = SmallVec::new();
         let mut bound = Vec::new();
         let mut unfit = Vec::new();
         for &id in ids {
-            let hold = Arc::clone(&self.holds.by_id[&id].hold);
-            self.cluster.remove_hold(id);
-            match self.assume_all(&hold) {
+            let hold = Arc::clone(&self.by_id[&id].hold);
+            picture.cluster.remove_hold(id);
+            match assume_all(&hold, &mut picture.cluster) {
                 Ok(masks) => {
                     let bind = binds.entry(hold.group).or_insert_with(|| Bind {
                         group: hold.group,
@@ -161,39 +180,37 @@ impl Binder {
                     bound.push(id);
                 }
                 Err(_) => {
-                    self.cluster.put_hold(hold);
+                    picture.cluster.put_hold(hold);
                     unfit.push(id);
                 }
             }
         }
         if !unfit.is_empty() {
             for (ordinal, incarnation) in members {
-                self.cluster.forget(unit, ordinal, incarnation);
+                picture.cluster.forget(unit, ordinal, incarnation);
             }
             for id in bound {
-                let hold = Arc::clone(&self.holds.by_id[&id].hold);
-                self.cluster.put_hold(hold);
+                let hold = Arc::clone(&self.by_id[&id].hold);
+                picture.cluster.put_hold(hold);
             }
-            self.holds.is_stale = true;
+            self.is_stale = true;
             return self.end(if is_whole { ids } else { &unfit }, "no-room");
         }
         let mut needs = Needs::new();
         let mut ends = Vec::with_capacity(ids.len());
         for id in ids {
-            let kept = &self.holds.by_id[id];
+            let kept = &self.by_id[id];
             ends.push((*id, kept.revision.unwrap_or_default()));
             needs.push((kept.hold.group, kept.need));
         }
-        let ticket = self.open_members(unit, members, queue, needs);
+        let holds = OpenHolds { converted: ids.to_vec(), ..OpenHolds::default() };
+        let ticket = under_way.open(unit, members, queue, needs, Some(Box::new(holds)));
         for id in ids {
-            if let Some(kept) = self.holds.by_id.get_mut(id) {
+            if let Some(kept) = self.by_id.get_mut(id) {
                 kept.state = State::Converting(ticket);
             }
         }
-        if let Some(open) = self.open.get_mut(&ticket) {
-            open.holds = Some(Box::new(OpenHolds { converted: ids.to_vec(), ..OpenHolds::default() }));
-        }
-        let unit_revision = self.units[&unit].revision;
+        let unit_revision = picture.units[&unit].revision;
         let binds = binds.into_values().map(tidy).collect();
         let (holds, evictions, rejections) = (Vec::new(), Vec::new(), Vec::new());
         HoldWork::Bind(Box::new(Accepted {
@@ -211,35 +228,35 @@ impl Binder {
             gone: Vec::new(),
         }))
     }
+}
 
-    /// Room for all that a hold is for, without it; nothing is taken if one does not fit.
-    fn assume_all(&mut self, hold: &Hold) -> Result<Vec<u64>, Unfit> {
-        let shape = self.cluster.shape(&hold.demand, hold.pool);
-        let mut masks = Vec::with_capacity(hold.ordinals.len());
-        let mut refusal = None;
-        for (idx, (ordinal, incarnation)) in hold.members().enumerate() {
-            let fits = self.cluster.fits(shape, hold.node).and_then(|()| match hold.turn {
-                // Which ones was open until they were free.
-                Some(_) => Ok(self.cluster.pick_devices(shape, hold.node).unwrap_or(0)),
-                None => self.cluster.grant_devices(shape, hold.node, hold.device_mask(idx)),
-            });
-            match fits {
-                Ok(mask) => {
-                    self.cluster.assume(hold.unit, ordinal, incarnation, shape, hold.node, mask);
-                    masks.push(mask);
-                }
-                Err(wrong) => {
-                    refusal = Some(wrong);
-                    break;
-                }
+/// Room for all that a hold is for, without it; nothing is taken if one does not fit.
+fn assume_all(hold: &Hold, cluster: &mut Cluster) -> Result<Vec<u64>, Unfit> {
+    let shape = cluster.shape(&hold.demand, hold.pool);
+    let mut masks = Vec::with_capacity(hold.ordinals.len());
+    let mut refusal = None;
+    for (idx, (ordinal, incarnation)) in hold.members().enumerate() {
+        let fits = cluster.fits(shape, hold.node).and_then(|()| match hold.turn {
+            // Which ones was open until they were free.
+            Some(_) => Ok(cluster.pick_devices(shape, hold.node).unwrap_or(0)),
+            None => cluster.grant_devices(shape, hold.node, hold.device_mask(idx)),
+        });
+        match fits {
+            Ok(mask) => {
+                cluster.assume(hold.unit, ordinal, incarnation, shape, hold.node, mask);
+                masks.push(mask);
+            }
+            Err(wrong) => {
+                refusal = Some(wrong);
+                break;
             }
         }
-        let Some(refusal) = refusal else { return Ok(masks) };
-        for (ordinal, incarnation) in hold.members().take(masks.len()) {
-            self.cluster.forget(hold.unit, ordinal, incarnation);
-        }
-        Err(refusal)
     }
+    let Some(refusal) = refusal else { return Ok(masks) };
+    for (ordinal, incarnation) in hold.members().take(masks.len()) {
+        cluster.forget(hold.unit, ordinal, incarnation);
+    }
+    Err(refusal)
 }
 
 /// What becomes of a hold now.

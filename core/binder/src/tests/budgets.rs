@@ -130,7 +130,7 @@ fn a_list_shows_who_has_left_though_it_is_back() {
         world.binder.reset();
         world.unit(web(2, 2));
         world.change(Change::RowsLoaded(UnitId(2), rows));
-        assert_eq!(world.binder.departing.len(), usize::from(n_read == 0), "after {n_read}");
+        assert_eq!(world.binder.evictions.n_asked(), usize::from(n_read == 0), "after {n_read}");
         let again = Evict { incarnations: vec![1], ..eviction(&[0], EvictionReason::Deadline) };
         assert_eq!(world.binder.depart(UnitId(2), again).is_some(), n_read > 3, "after {n_read}");
     }
@@ -150,7 +150,7 @@ fn a_budget_is_free_again_once_a_successor_runs() {
         RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }),
     ));
     let mut again = place(2, 0, &[(0, 3)]);
-    again.spec_revision = world.binder.units[&UnitId(2)].revision;
+    again.spec_revision = world.binder.picture.units[&UnitId(2)].revision;
     again.groups[0].incarnations = vec![1];
     let accepted = world.accept(&again);
     world.commit(&accepted);

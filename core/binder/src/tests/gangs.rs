@@ -266,7 +266,7 @@ fn a_gang_is_one_wherever_its_ordinals_begin() {
         let mut spec = unit(1, 3, min_member, demand(100, 0));
         spec.task_groups[0].ordinals = vec![(2, 4), (7, 8)];
         world.unit(spec);
-        assert_eq!(world.binder.units[&UnitId(1)].is_gang(), is_gang, "{min_member} of 3");
+        assert_eq!(world.binder.picture.units[&UnitId(1)].is_gang(), is_gang, "{min_member} of 3");
     }
 }
 

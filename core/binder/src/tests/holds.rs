@@ -29,7 +29,8 @@ pub(super) fn claims(
     let mut cluster = binder.cluster().clone();
     let demand = spec.task_groups[0].template.demand.clone();
     let shape = cluster.shape(&demand, spec.pool);
-    let seeker = Seeker { unit: spec.id, priority: spec.priority, pool: spec.pool, now_ms: binder.now_ms };
+    let seeker =
+        Seeker { unit: spec.id, priority: spec.priority, pool: spec.pool, now_ms: binder.picture.now_ms };
     let nodes: Vec<usize> = (1..cluster.n_indices()).filter(|idx| cluster.is_usable(*idx)).collect();
     let mut quota = binder.quota().clone();
     let queue = quota.queue(&spec.queue);

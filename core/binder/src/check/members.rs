@@ -1,0 +1,104 @@
+//! The running units of a decision: which of them are wanted, and what binds them.
+
+use std::sync::Arc;
+
+use godel_cluster::Cluster;
+use godel_domain::{
+    decision::{Decision, RejectionReason},
+    ids::{NodeId, Revision},
+    running_units::{Bind, PreemptionTerms},
+};
+use smallvec::SmallVec;
+
+use super::Refused;
+use crate::{Wait, requeue::Requeues, unit::Unit};
+
+/// One running unit of a decision: position of its group in the decision, position in the group's columns,
+/// and the devices it gets.
+#[derive(Clone, Copy)]
+pub(crate) struct Member {
+    pub(crate) group: usize,
+    pub(crate) idx: usize,
+    pub(crate) mask: u64,
+}
+
+/// Most decisions that come in great numbers place one.
+pub(crate) type Members = SmallVec<[Member; 1]>;
+
+/// Ordinals and incarnations of members of a decision.
+pub(super) fn placed<'a>(
+    decision: &'a Decision,
+    members: &'a [Member],
+) -> impl Iterator<Item = (u32, u32)> + 'a {
+    members.iter().map(|member| {
+        let placement = &decision.groups[member.group];
+        (placement.ordinals[member.idx], placement.incarnation(member.idx))
+    })
+}
+
+/// Members that the unit wants, with the incarnation that is current.
+pub(super) fn wanted(
+    unit: &Unit,
+    cluster: &Cluster,
+    (requeues, read): (&Requeues, Revision),
+    decision: &Decision,
+    members: Members,
+    refused: &mut Refused,
+) -> Result<Members, Wait> {
+    let rows = cluster.rows(decision.unit);
+    let mut wanted = Members::with_capacity(members.len());
+    for member in members {
+        let placement = &decision.groups[member.group];
+        let (ordinal, incarnation) = (placement.ordinals[member.idx], placement.incarnation(member.idx));
+        let Some(group) = unit.groups.get(usize::from(placement.group)) else {
+            let detail = "there is no such task group".to_owned();
+            refused.add(RejectionReason::Invalid, ordinal, NodeId(0), detail);
+            continue;
+        };
+        let current = rows.map_or(0, |rows| rows.row(ordinal).incarnation);
+        if incarnation > current && requeues.is_under_way(decision.unit, ordinal, incarnation) {
+            return Err(Wait::Revision(Revision(read.0 + 1)));
+        }
+        if !group.owns(ordinal) {
+            let detail = "ordinal not wanted".to_owned();
+            refused.add(RejectionReason::UnitChanged, ordinal, NodeId(0), detail);
+        } else if incarnation != current {
+            let detail = format!("incarnation {current} is current");
+            refused.add(RejectionReason::UnitChanged, ordinal, NodeId(0), detail);
+        } else {
+            wanted.push(member);
+        }
+    }
+    Ok(wanted)
+}
+
+/// What binds members of a decision, by task group.
+pub(super) fn binds(
+    unit: &Unit,
+    cluster: &Cluster,
+    decision: &Decision,
+    accepted: &[Member],
+    standing: &Arc<PreemptionTerms>,
+) -> Vec<Bind> {
+    let mut binds = Vec::with_capacity(decision.groups.len());
+    for of_group in accepted.chunk_by(|a, b| a.group == b.group) {
+        let placement = &decision.groups[of_group[0].group];
+        let column = || of_group.iter().map(|member| member.idx);
+        let has_incarnations = column().any(|idx| placement.incarnation(idx) > 0);
+        let has_devices = of_group.iter().any(|member| member.mask > 0);
+        binds.push(Bind {
+            group: placement.group,
+            demand: Arc::clone(cluster.demand(unit.groups[usize::from(placement.group)].shape)),
+            pool: unit.pool,
+            ordinals: column().map(|idx| placement.ordinals[idx]).collect(),
+            incarnations: column()
+                .filter(|_| has_incarnations)
+                .map(|idx| placement.incarnation(idx))
+                .collect(),
+            nodes: column().map(|idx| placement.nodes[idx]).collect(),
+            device_masks: of_group.iter().filter(|_| has_devices).map(|member| member.mask).collect(),
+            standing: Some(Arc::clone(standing)),
+        });
+    }
+    binds
+}

@@ -1,0 +1,162 @@
+//! Room for the members of a decision, on nodes and in queues.
+
+use std::cmp::Reverse;
+
+use godel_cluster::{Cluster, Owned, Unfit};
+use godel_domain::{
+    decision::{Decision, RejectionReason},
+    hold::{self, Borrower},
+    ids::{NodeId, Revision},
+};
+use smallvec::SmallVec;
+
+use super::{Member, Members, Refused, reason};
+use crate::{
+    quotas::{Needs, Quotas},
+    unit::{Group, Unit},
+};
+
+/// Takes room for each member that its node has room for, in the decision's order. Devices that another took
+/// meanwhile are replaced by others of the node that serve the request as well: who packs chooses the same
+/// ones, and sending the decision back for that would only choose these. What a gang gathers is for whom it admits, and a
+/// slot of a reservation for whoever owns that: an owner takes one where there is one.
+pub(super) fn take_room(
+    unit: &Unit,
+    (cluster, borrower, owned): (&mut Cluster, Option<&Borrower>, &Owned),
+    decision: &Decision,
+    members: &[Member],
+    refused: &mut Refused,
+) -> Members {
+    let mut accepted = Members::with_capacity(members.len());
+    for &member in members {
+        let placement = &decision.groups[member.group];
+        let (ordinal, node) = (placement.ordinals[member.idx], placement.nodes[member.idx]);
+        let group = &unit.groups[usize::from(placement.group)];
+        if !owned.is_empty()
+            && let Some((slot, mask)) = cluster.slot_on(owned, group.shape, node)
+            && may_stand(cluster, group, node, decision.nodes_as_of).is_ok()
+        {
+            let (unit, incarnation) = (decision.unit, placement.incarnation(member.idx));
+            cluster.assume(unit, ordinal, incarnation, group.shape, node, mask);
+            cluster.occupy(slot, hold::Member { unit, ordinal, incarnation });
+            accepted.push(Member { mask, ..member });
+            continue;
+        }
+        let mut may = may_go(cluster, group, node, member.mask, decision.nodes_as_of);
+        let enters =
+            may.is_err() && borrower.is_some_and(|borrower| cluster.lift_gathered(borrower, Some(node)));
+        if enters {
+            may = may_go(cluster, group, node, member.mask, decision.nodes_as_of);
+        }
+        match may {
+            Ok(mask) => {
+                let incarnation = placement.incarnation(member.idx);
+                cluster.assume(decision.unit, ordinal, incarnation, group.shape, node, mask);
+                accepted.push(Member { mask, ..member });
+            }
+            Err(refusal) => {
+                let (reason, detail) = reason(refusal);
+                refused.add(reason, ordinal, node, detail);
+            }
+        }
+        if enters {
+            cluster.settle_lifted();
+        }
+    }
+    accepted
+}
+
+/// What was taken of a queue.
+pub(super) struct TakenQuota {
+    pub(super) needs: Needs,
+    /// The first maximum that was too low, in words.
+    pub(super) full: Option<String>,
+}
+
+/// Takes of the unit's queue what its maxima allow, group by group; those beyond, the last ones of their group, are
+/// refused and their room is given back. Of a gang the group goes first of which most fit: as many as possible count.
+pub(super) fn take_quota(
+    unit: &Unit,
+    (quotas, cluster): (&mut Quotas, &mut Cluster),
+    decision: &Decision,
+    accepted: &mut Members,
+    refused: &mut Refused,
+) -> TakenQuota {
+    let mut taken = TakenQuota { needs: Needs::new(), full: None };
+    if accepted.first().map(|member| member.group) == accepted.last().map(|member| member.group) {
+        let n_fit = take_group(unit, (quotas, cluster), (decision, accepted), refused, &mut taken);
+        accepted.truncate(n_fit);
+        return taken;
+    }
+    let mut groups: SmallVec<[&[Member]; 4]> = accepted.chunk_by(|a, b| a.group == b.group).collect();
+    if unit.terms.min_member > 1 {
+        let shape = |group: usize| unit.groups[usize::from(decision.groups[group].group)].shape;
+        groups.sort_by_cached_key(|group| Reverse(quotas.n_fit(unit.queue, shape(group[0].group), cluster)));
+    }
+    let mut kept = Members::new();
+    for group in groups {
+        let n_fit = take_group(unit, (quotas, cluster), (decision, group), refused, &mut taken);
+        kept.extend_from_slice(&group[..n_fit]);
+    }
+    kept.sort_unstable_by_key(|member| (member.group, member.idx));
+    *accepted = kept;
+    taken
+}
+
+/// Takes for those of one group as many as fit, and refuses the rest.
+fn take_group(
+    unit: &Unit,
+    (quotas, cluster): (&mut Quotas, &mut Cluster),
+    (decision, members): (&Decision, &[Member]),
+    refused: &mut Refused,
+    taken: &mut TakenQuota,
+) -> usize {
+    let Some(first) = members.first() else { return 0 };
+    let placement = &decision.groups[first.group];
+    let shape = unit.groups[usize::from(placement.group)].shape;
+    let asked = u32::try_from(members.len()).unwrap_or(u32::MAX);
+    let (need, limit) = quotas.take(unit.queue, shape, asked, cluster);
+    if need.n > 0 {
+        taken.needs.push((placement.group, need));
+    }
+    if let Some(limit) = limit {
+        let detail = quotas.words(limit);
+        let beyond = &members[need.n as usize..];
+        for &Member { idx, .. } in beyond {
+            cluster.forget(decision.unit, placement.ordinals[idx], placement.incarnation(idx));
+        }
+        let ordinals = beyond.iter().map(|member| placement.ordinals[member.idx]);
+        refused.add_all(RejectionReason::QueueFull, ordinals, NodeId(0), detail.clone());
+        taken.full.get_or_insert(detail);
+    }
+    need.n as usize
+}
+
+/// Whether one running unit may go where the decision wants it, labels and taints included if the node has
+/// changed since; the devices that it gets there.
+fn may_go(
+    cluster: &Cluster,
+    group: &Group,
+    node: NodeId,
+    mask: u64,
+    nodes_as_of: Revision,
+) -> Result<u64, Unfit> {
+    may_stand(cluster, group, node, nodes_as_of)?;
+    cluster.fits(group.shape, node)?;
+    cluster.grant_devices(group.shape, node, mask)
+}
+
+/// The same, room aside.
+pub(super) fn may_stand(
+    cluster: &Cluster,
+    group: &Group,
+    node: NodeId,
+    nodes_as_of: Revision,
+) -> Result<(), Unfit> {
+    cluster.usable(node)?;
+    if cluster.changed_at(node) > nodes_as_of {
+        let (selector, tolerations) = group.constraint();
+        cluster.allows(selector, tolerations, node)?;
+    }
+    Ok(())
+}

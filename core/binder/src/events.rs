@@ -1,0 +1,273 @@
+//! What changes the parts of the binder from outside: records as they are read, the time of day, and the fates of
+//! transactions. Each event reaches the parts that it concerns, in turn.
+
+use godel_domain::{
+    change::{Change, Commit},
+    ids::{Revision, UnitId},
+    running_units::{RunChange, RunningUnits},
+    unit::UnitSpec,
+    unreadable::Subject,
+};
+
+use super::{Binder, Ticket, maxima::settle_reliefs, squeeze::Cause, under_way::Open};
+
+impl Binder {
+    /// A list follows: forgets the records, keeps what is under way.
+    pub fn reset(&mut self) {
+        self.picture.reset();
+        self.under_way.reset(&mut self.picture.quotas);
+        self.requeues.clear();
+        self.reservations.reset();
+        self.evictions.reset(&mut self.picture.quotas);
+        self.holds.reset(&mut self.picture);
+        self.squeezes.reset();
+    }
+
+    /// A committed transaction, in order of revision: everything up to it has been read.
+    pub fn apply(&mut self, commit: &Commit) {
+        for change in &commit.changes {
+            match change {
+                // They are large, and by far the most: they are not copied.
+                Change::Rows(unit, rows) => {
+                    if self.begin_change(change, commit.time_ms) {
+                        self.on_rows(*unit, rows, commit.revision, commit.time_ms);
+                    }
+                }
+                other => self.on_change(other.clone(), commit.revision, commit.time_ms),
+            }
+        }
+        self.on_revision(commit.revision);
+    }
+
+    /// A committed change, in order of revision. Older ones than what is known are ignored.
+    pub fn on_change(&mut self, change: Change, revision: Revision, time_ms: i64) {
+        if !self.begin_change(&change, time_ms) {
+            return;
+        }
+        let picture = &mut self.picture;
+        match change {
+            Change::NodeSpec(spec) => picture.cluster.put_spec(spec, revision),
+            Change::NodeReport(report) => {
+                let node = report.id;
+                picture.cluster.put_report(report, revision);
+                self.squeezes.look_at(node, Cause::Node, picture);
+            }
+            Change::NodeGrant(node, allocatable) => {
+                picture.cluster.put_grant(node, allocatable, revision);
+                self.squeezes.look_at(node, Cause::Node, picture);
+            }
+            Change::NodeUsage(usage) => {
+                let node = usage.id;
+                picture.cluster.put_usage(usage, revision);
+                self.squeezes.look_at(node, Cause::Usage, picture);
+            }
+            Change::NodeDeleted(node) => picture.cluster.remove_node(node),
+            Change::UnitSpec(spec) => self.on_unit(&spec, revision),
+            Change::Queue(spec) => picture.quotas.put(spec, revision),
+            Change::QueueDeleted(path) => picture.quotas.remove(&path, revision),
+            Change::PriorityClass(class) => picture.classes.put(class),
+            Change::PriorityClassDeleted(name) => picture.classes.remove(&name),
+            Change::Budget(spec) => picture.put_budget(spec, revision),
+            Change::BudgetDeleted(name) => picture.cluster.remove_budget(&name),
+            Change::Reservation(spec) => self.reservations.put(spec, revision, &mut picture.cluster),
+            Change::ReservationDeleted(name) => self.reservations.remove(&name, &mut picture.cluster),
+            Change::UnitDeleted(unit) => self.on_unit_deleted(unit),
+            Change::Rows(unit, change) => self.on_rows(unit, &change, revision, time_ms),
+            Change::RowsLoaded(unit, rows) => self.on_rows_loaded(unit, rows),
+            Change::Hold(hold) => {
+                let (node, unit) = (hold.node, hold.unit);
+                self.holds.put(hold, revision, picture);
+                self.squeezes.look_at(node, Cause::Unit(unit), picture);
+            }
+            Change::HoldDeleted(id) => self.holds.drop(id, picture),
+            Change::Unreadable(unreadable) => self.freeze(&unreadable.subject),
+            Change::Lease(_)
+            | Change::Partition(_)
+            | Change::PartitionBlock(_)
+            | Change::Pause(_)
+            | Change::PauseDeleted(_)
+            | Change::UnreadableGone(_) => {}
+        }
+    }
+
+    /// The time of day, Unix milliseconds: how long victims have run, and when holds expire.
+    pub fn on_wall(&mut self, now_ms: i64) {
+        self.picture.now_ms = self.picture.now_ms.max(now_ms);
+    }
+
+    /// Everything up to `revision` has been read.
+    pub fn on_revision(&mut self, revision: Revision) {
+        self.picture.revision = self.picture.revision.max(revision);
+        while let Some(ticket) = self.under_way.take_landed(self.picture.revision) {
+            self.close_read(ticket);
+        }
+        settle_reliefs(&mut self.holds, &mut self.picture);
+    }
+
+    /// The transaction of a ticket committed at `revision`. Its room stays taken until the records show it.
+    pub fn commit(&mut self, ticket: Ticket, revision: Revision) {
+        if revision <= self.picture.revision {
+            self.close_read(ticket);
+        } else {
+            self.under_way.land(ticket, revision);
+        }
+    }
+
+    /// The transaction of a ticket was refused: its room is free again.
+    pub fn take_back(&mut self, ticket: Ticket) {
+        if let Some(open) = self.close(ticket) {
+            let concerns = open.holds();
+            self.holds.take_back(ticket, (&concerns.made, &concerns.converted), &mut self.picture);
+            self.holds.keep_ended(&concerns.ended, &mut self.picture.cluster);
+            for (ordinal, incarnation) in open.members {
+                self.picture.cluster.forget(open.unit, ordinal, incarnation);
+            }
+        }
+    }
+
+    /// The lease is lost: gives up everything whose fate is unknown. What was committed is read as records.
+    pub fn take_back_all(&mut self) {
+        for ticket in self.under_way.unknown() {
+            self.take_back(ticket);
+        }
+        self.requeues.give_up();
+        self.evictions.give_up(&mut self.picture.cluster);
+        self.holds.keep_all(&mut self.picture);
+        self.squeezes.reset();
+    }
+
+    /// The records show what became of a ticket.
+    fn close_read(&mut self, ticket: Ticket) {
+        if let Some(open) = self.close(ticket) {
+            self.holds.forget_made(&open.holds().made, &mut self.picture);
+            self.holds.converted(ticket, &open.holds().converted);
+            if open.is_listed {
+                // Its unit may have ended, or have gone, before the list: nothing in that takes its place.
+                for (ordinal, incarnation) in open.members {
+                    self.picture.cluster.forget(open.unit, ordinal, incarnation);
+                }
+            }
+        }
+    }
+
+    /// A decision is under way no longer: what it takes of queues is free, and its victims do not leave for it.
+    fn close(&mut self, ticket: Ticket) -> Option<Open> {
+        let mut open = self.under_way.close(ticket)?;
+        self.holds.look();
+        self.evictions.remove_victims(&open.holds().victims, &mut self.picture);
+        open.give_back(&mut self.picture.quotas);
+        Some(open)
+    }
+
+    /// What every change has to do with: the time, what cannot be read, and holds that it may end. Whether the change is to
+    /// be applied.
+    fn begin_change(&mut self, change: &Change, time_ms: i64) -> bool {
+        self.on_wall(time_ms);
+        let noted = self.picture.cluster.note_unreadable(change);
+        if noted.is_news {
+            self.holds.look();
+            self.reservations.look_anew();
+            self.requeues.look_at_frozen(&self.picture);
+        }
+        if noted.is_void {
+            return false;
+        }
+        self.holds.on_change(change, &self.picture.cluster);
+        true
+    }
+
+    fn on_unit(&mut self, spec: &UnitSpec, revision: Revision) {
+        let Some(put) = self.picture.put_unit(spec, revision) else { return };
+        if let Some(queue) = put.moved_to {
+            self.holds.move_to(spec.id, queue, &mut self.picture.quotas);
+        }
+        if put.is_resumed
+            && let Some(rows) = self.picture.cluster.rows(spec.id)
+        {
+            self.requeues.look_at_all(spec.id, rows, spec.restarting);
+        }
+    }
+
+    fn on_unit_deleted(&mut self, unit: UnitId) {
+        self.requeues.remove_unit(unit);
+        self.picture.remove_unit(unit);
+        // What its holds were to become will be refused, and they take their room as long as they are there.
+        let converted = self.under_way.of_unit(unit).map(|(ticket, open)| (ticket, &open.holds().converted));
+        for (ticket, converted) in converted {
+            self.holds.take_back(ticket, (&[], converted), &mut self.picture);
+        }
+    }
+
+    fn on_rows(&mut self, unit: UnitId, change: &RunChange, revision: Revision, time_ms: i64) {
+        self.picture.apply_rows(unit, change, revision, time_ms);
+        match change {
+            RunChange::Bind(bind) => {
+                self.squeezes.on_bind(unit, bind, &self.picture);
+                self.under_way.on_bind(unit, bind, &mut self.picture.quotas);
+            }
+            RunChange::Evict(evict) => {
+                let ordinals = evict.ordinals.iter().copied();
+                self.evictions.end_promises(unit, ordinals, &mut self.picture.quotas);
+                self.evictions.end(unit, evict.members(), &mut self.picture.cluster);
+            }
+            RunChange::Statuses(_) | RunChange::Requeue(_) => {}
+        }
+        self.requeues.look_at(unit, touched(change), &self.picture);
+    }
+
+    fn on_rows_loaded(&mut self, unit: UnitId, rows: RunningUnits) {
+        self.requeues.look_at_all(unit, &rows, self.picture.is_restarting(unit));
+        self.picture.load_rows(unit, rows);
+        self.place_unread(unit);
+        let evicting = self.picture.cluster.rows(unit).into_iter().flat_map(RunningUnits::live);
+        let evicting = evicting.filter(|(_, row)| row.eviction.is_some()).map(|(ordinal, _)| ordinal);
+        self.evictions.end_promises(unit, evicting, &mut self.picture.quotas);
+        self.evictions.on_rows_loaded(unit, &mut self.picture.cluster);
+        if let Some(rows) = self.picture.cluster.rows(unit) {
+            self.under_way.on_rows_loaded(unit, rows, &mut self.picture.quotas);
+        }
+    }
+
+    /// A record cannot be read from now on.
+    fn freeze(&mut self, subject: &Subject) {
+        match subject {
+            Subject::Unit(unit) => {
+                self.picture.freeze_unit(*unit);
+                self.place_unread(*unit);
+            }
+            // Nobody is known to own its slots; they stay.
+            Subject::Reservation(name) => self.reservations.remove(name, &mut self.picture.cluster),
+            Subject::NodeSpec(_)
+            | Subject::NodeReport(_)
+            | Subject::NodeGrant(_)
+            | Subject::NodeUsage(_)
+            | Subject::Rows(_)
+            | Subject::Queue(_)
+            | Subject::PriorityClass(_)
+            | Subject::Budget(_)
+            | Subject::Pause(_)
+            | Subject::Hold(_)
+            | Subject::Lease(_)
+            | Subject::Partition
+            | Subject::PartitionBlock(_)
+            | Subject::Unknown => {}
+        }
+    }
+
+    /// A unit whose record was never read, and its holds, count where its rows say.
+    fn place_unread(&mut self, unit: UnitId) {
+        if let Some(queue) = self.picture.place_unread(unit) {
+            self.holds.move_to(unit, queue, &mut self.picture.quotas);
+        }
+    }
+}
+
+/// Ordinals of which a change may alter whether they have to come back.
+fn touched(change: &RunChange) -> &[u32] {
+    match change {
+        RunChange::Bind(_) => &[],
+        RunChange::Evict(evict) => &evict.ordinals,
+        RunChange::Statuses(statuses) => &statuses.ordinals,
+        RunChange::Requeue(requeue) => &requeue.ordinals,
+    }
+}

@@ -1,0 +1,199 @@
+//! The picture of the cluster that decisions are judged by: what the records say, and the room that is taken on top of
+//! them.
+//!
+//! Follows the committed records; knows neither decisions nor holds under way, but that the cluster counts the room that
+//! these take, and the quotas what they take of queues. Nothing here survives a restart.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use godel_cluster::{Cluster, GroupDeltas};
+use godel_domain::{
+    budget_spec::BudgetSpec,
+    decision::{Decision, FreshNode, Rejection},
+    hold::Hold,
+    ids::{IdMap, NodeId, Revision, UnitId},
+    running_units::{RunChange, RunningUnits},
+    unit::UnitSpec,
+};
+use godel_queueing::{Amounts, Need, QueueIdx, Quota};
+
+use super::{check::Member, classes::Classes, quotas::Quotas, unit::Unit};
+
+/// What the records say, and the room that is taken on top of them.
+#[derive(Debug, Default)]
+pub(super) struct Picture {
+    pub(super) cluster: Cluster,
+    pub(super) quotas: Quotas,
+    pub(super) classes: Classes,
+    pub(super) units: IdMap<UnitId, Box<Unit>>,
+    /// Time of day, Unix milliseconds.
+    pub(super) now_ms: i64,
+    /// Label of nodes that says their sub-cluster; empty: there are none.
+    pub(super) sub_cluster_key: String,
+    /// Everything up to here has been read.
+    pub(super) revision: Revision,
+}
+
+/// What a unit's record has changed, beside the unit itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UnitPut {
+    /// The queue that the unit counts in from now on, if that is another one.
+    pub(super) moved_to: Option<QueueIdx>,
+    /// The unit wants running units that it did not want before.
+    pub(super) is_resumed: bool,
+}
+
+impl Picture {
+    /// Forgets the records.
+    pub(super) fn reset(&mut self) {
+        self.cluster.reset();
+        self.classes.reset();
+        self.quotas.reset();
+        self.units.clear();
+        self.revision = Revision(0);
+    }
+
+    /// A unit's record; `None`: this one or a later one is known.
+    pub(super) fn put_unit(&mut self, spec: &UnitSpec, revision: Revision) -> Option<UnitPut> {
+        let known = self.units.get(&spec.id);
+        if known.is_some_and(|known| known.revision >= revision) {
+            return None;
+        }
+        let before = known.map(|known| known.queue);
+        // One that could not be read was not wanted, as far as anybody knew.
+        let is_resumed = known.is_some_and(|known| !known.is_wanted || known.is_unread) && spec.is_wanted();
+        let is_resumed = is_resumed || spec.restarting;
+        let queue = self.quotas.queue(&spec.queue);
+        if before.is_some_and(|before| before != queue) {
+            self.count_rows(spec.id, -1);
+        }
+        let placed = (queue, self.classes.of(spec), self.classes.id(&spec.priority_class));
+        self.units.insert(spec.id, Box::new(Unit::new(spec, revision, placed, &mut self.cluster)));
+        self.offer(spec.id);
+        let moved_to = (before != Some(queue)).then_some(queue);
+        if moved_to.is_some() {
+            self.count_rows(spec.id, 1);
+        }
+        Some(UnitPut { moved_to, is_resumed })
+    }
+
+    /// A unit's records and rows are gone.
+    pub(super) fn remove_unit(&mut self, unit: UnitId) {
+        self.count_rows(unit, -1);
+        self.units.remove(&unit);
+        self.cluster.remove_unit(unit);
+    }
+
+    /// A disruption budget's record; older ones than the one known are ignored.
+    pub(super) fn put_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision) {
+        if self.cluster.put_budget(spec, revision) {
+            for (unit, known) in &self.units {
+                self.cluster.offer(*unit, &known.identity, || known.wanted());
+            }
+        }
+    }
+
+    /// Tells the budgets of a unit whose record is another one.
+    fn offer(&mut self, unit: UnitId) {
+        if self.cluster.budgets().is_empty() {
+            return;
+        }
+        if let Some(known) = self.units.get(&unit) {
+            self.cluster.offer(unit, &known.identity, || known.wanted());
+        }
+    }
+
+    /// Rows of a unit changed.
+    pub(super) fn apply_rows(&mut self, unit: UnitId, change: &RunChange, revision: Revision, time_ms: i64) {
+        let turns = self.cluster.apply_rows(unit, change, revision, time_ms);
+        if let Some(known) = self.units.get(&unit) {
+            self.quotas.turn((known.queue, unit), &turns, 1, &self.cluster);
+        }
+    }
+
+    /// All rows of a unit, from a list.
+    pub(super) fn load_rows(&mut self, unit: UnitId, rows: RunningUnits) {
+        self.count_rows(unit, -1);
+        self.cluster.load_rows(unit, rows);
+        self.count_rows(unit, 1);
+    }
+
+    /// All that a unit's rows take counts (`sign` 1) in its queue, or does no longer (-1); in none while the unit is
+    /// not known.
+    pub(super) fn count_rows(&mut self, unit: UnitId, sign: i64) {
+        if let Some((known, rows)) = self.units.get(&unit).zip(self.cluster.rows(unit)) {
+            self.quotas.turn((known.queue, unit), &GroupDeltas::of(rows), sign, &self.cluster);
+        }
+    }
+
+    /// Priority of a unit, its own or that of its class; 0 when it is unknown.
+    pub(super) fn priority(&self, unit: UnitId) -> i32 {
+        self.units.get(&unit).map_or(0, |unit| self.classes.value(unit.priority))
+    }
+
+    /// Whether all that has ended of a unit comes back.
+    pub(super) fn is_restarting(&self, unit: UnitId) -> bool {
+        self.units.get(&unit).is_some_and(|unit| unit.restarting)
+    }
+
+    /// Fresh state of the nodes that rejections of a unit name, ascending.
+    pub(super) fn fresh_nodes(&self, unit: UnitId, rejections: &[Rejection]) -> Vec<FreshNode> {
+        if rejections.is_empty() {
+            return Vec::new();
+        }
+        let pool = self.units.get(&unit).map(|unit| unit.pool).unwrap_or_default();
+        let nodes: BTreeSet<NodeId> =
+            rejections.iter().map(|rejection| rejection.node).filter(|node| *node != NodeId(0)).collect();
+        nodes
+            .into_iter()
+            .filter_map(|node| {
+                let (allocated, device_free_milli) = self.cluster.pool_state(node, pool)?;
+                Some(FreshNode { node, pool, allocated, device_free_milli, revision: self.revision })
+            })
+            .collect()
+    }
+
+    /// What a hold of a unit that is known takes of its queue.
+    pub(super) fn need_of_hold(&mut self, hold: &Hold) -> Need {
+        let shape = self.units[&hold.unit].groups[usize::from(hold.group)].shape;
+        let n = u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX);
+        self.quotas.need(shape, n, &self.cluster)
+    }
+
+    /// The queue of a running unit, and what the running unit takes of it; `None` if either is not known.
+    pub(super) fn need_of_row(&mut self, unit: UnitId, ordinal: u32) -> Option<(QueueIdx, Need)> {
+        let queue = self.units.get(&unit).map(|unit| unit.queue);
+        let group = self.cluster.rows(unit).map(|rows| rows.row(ordinal).group);
+        let shape = group.and_then(|group| self.cluster.group_shape(unit, group));
+        queue.zip(shape).map(|(queue, shape)| (queue, self.quotas.need(shape, 1, &self.cluster)))
+    }
+
+    /// What the unit's queue may claim for all that a decision adds to it.
+    pub(super) fn needs_of(&mut self, decision: &Decision, members: &[Member]) -> Vec<Need> {
+        if !self.quotas.quota().usage().has_guarantees() {
+            return Vec::new();
+        }
+        let of_group = members.chunk_by(|a, b| a.group == b.group);
+        of_group
+            .filter_map(|members| {
+                let group = usize::from(decision.groups[members[0].group].group);
+                let shape = self.units.get(&decision.unit)?.groups.get(group)?.shape;
+                let n = u32::try_from(members.len()).unwrap_or(u32::MAX);
+                Some(self.quotas.need(shape, n, &self.cluster))
+            })
+            .collect()
+    }
+
+    /// The queue of a running unit of a task group, and what the running unit takes of it as `quota` counts.
+    pub(super) fn pays(
+        &self,
+        quota: &Quota,
+        unit: UnitId,
+        rows: &RunningUnits,
+        group: u16,
+    ) -> (QueueIdx, Amounts) {
+        let queue = self.units.get(&unit).map_or(QueueIdx::DEFAULT, |unit| unit.queue);
+        let group = rows.groups.get(usize::from(group)).and_then(Option::as_ref);
+        (queue, group.map(|group| quota.usage().amounts_of(&group.demand)).unwrap_or_default())
+    }
+}
