@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use godel_audit::Verdict;
+use godel_audit::InvariantVerdict;
 use godel_client::{
     audit::{self, Quiet},
     client::Client,
@@ -385,12 +385,12 @@ pub(super) async fn audited(client: &Client) -> Result<f64, Failure> {
     let started = Instant::now();
     let findings = audit::run(client, audit::Wanted { ledger: None, patience: AUDIT_PATIENCE }).await?;
     match findings.verdict() {
-        Verdict::Ok => {}
-        Verdict::Failed => {
+        InvariantVerdict::Ok => {}
+        InvariantVerdict::Failed => {
             return Err(Failure::failed(format!("the audit failed\n{}", findings.text(Paint::plain()))));
         }
         // A run without agents, or one that is never at rest, leaves something open.
-        Verdict::NotJudged(_) => output::say(findings.text(Paint::plain())),
+        InvariantVerdict::NotJudged(_) => output::say(findings.text(Paint::plain())),
     }
     Ok(started.elapsed().as_secs_f64())
 }

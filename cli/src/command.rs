@@ -17,7 +17,7 @@ mod wait;
 use std::{ffi::OsString, os::unix::process::CommandExt as _};
 
 use clap::ValueEnum as _;
-use godel_audit::Verdict;
+use godel_audit::InvariantVerdict;
 use godel_client::{
     audit,
     client::Client,
@@ -89,9 +89,9 @@ pub async fn run(args: Args) -> Result<(), Failure> {
 /// How a process ends that has audited.
 fn audit_ended(findings: &audit::Findings, is_strict: bool) -> Result<(), Failure> {
     match findings.verdict() {
-        Verdict::Ok => Ok(()),
-        Verdict::Failed => Err(Failure::failed("the audit failed")),
-        Verdict::NotJudged(which) => {
+        InvariantVerdict::Ok => Ok(()),
+        InvariantVerdict::Failed => Err(Failure::failed("the audit failed")),
+        InvariantVerdict::NotJudged(which) => {
             let code = if is_strict { Code::Failed } else { Code::NotJudged };
             Err(Failure::new(code, format!("the audit could not judge all of {which}")))
         }
@@ -195,13 +195,13 @@ async fn partition(client: &Client, choice: PartitionChoice) -> Result<(), Failu
 
 #[cfg(test)]
 mod tests {
-    use godel_audit::{Invariant, Report, World};
+    use godel_audit::{Invariant, InvariantReport, World};
 
     use super::*;
 
     #[test]
     fn an_audit_ends_as_its_verdict_says() {
-        let report = |n_violations, not_judged: &[&str]| Report {
+        let report = |n_violations, not_judged: &[&str]| InvariantReport {
             invariant: Invariant::I8,
             checked: String::new(),
             violations: Vec::new(),

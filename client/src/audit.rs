@@ -15,7 +15,7 @@ mod view;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use godel_audit::{Acknowledged, Before, Evidence, Invariant, Report, check_all};
+use godel_audit::{Acknowledged, Before, Evidence, Invariant, InvariantReport, check_all};
 use godel_domain::ids::NodeId;
 use tokio::time::Instant;
 
@@ -60,9 +60,11 @@ pub async fn run(client: &Client, wanted: Wanted) -> Result<Findings, Failure> {
         if !(may_wait && is_open(&evidence)) {
             evidence.unreadable = unreadable.to_vec();
             let reports = check_all(&evidence);
-            let momentary = |report: &&Report| matches!(report.invariant, Invariant::I3 | Invariant::I8);
-            let settled = !reports.iter().filter(momentary).any(Report::has_failed);
-            let broken_for_good = reports.iter().filter(|report| !momentary(report)).any(Report::has_failed);
+            let momentary =
+                |report: &&InvariantReport| matches!(report.invariant, Invariant::I3 | Invariant::I8);
+            let settled = !reports.iter().filter(momentary).any(InvariantReport::has_failed);
+            let broken_for_good =
+                reports.iter().filter(|report| !momentary(report)).any(InvariantReport::has_failed);
             if settled || broken_for_good || n_looks >= N_LOOKS {
                 return Ok(Findings {
                     revision: evidence.listed.revision.0,

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use godel_audit::{Commit, Evidence, History, Report, World, check_all};
+use godel_audit::{Commit, Evidence, History, InvariantReport, World, check_all};
 use godel_core_dispatcher::Assignment;
 use godel_domain::{
     change::{Change, Partition},
@@ -77,7 +77,7 @@ pub(super) struct Outcomes {
     /// How long each part was busy.
     pub(super) busy: Vec<Nanos>,
     /// Invariants, from the history.
-    pub(super) audit: Vec<Report>,
+    pub(super) audit: Vec<InvariantReport>,
 }
 
 /// Running units in the binder's answers.
@@ -316,7 +316,7 @@ fn records(setup: &Setup<'_>) -> Vec<Commit> {
 }
 
 /// The invariants on the whole history. Nothing is under way any more: what is left over had its time.
-fn audit(commits: Vec<Commit>) -> Vec<Report> {
+fn audit(commits: Vec<Commit>) -> Vec<InvariantReport> {
     let mut listed = World::default();
     for commit in &commits {
         listed.apply(commit, |_, _| {});

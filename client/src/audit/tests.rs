@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use godel_audit::{Invariant, Report};
+use godel_audit::{Invariant, InvariantReport};
 use godel_domain::ids::Revision;
 use godel_kit::CancellationToken;
 use godel_proto::{raw, v1};
@@ -156,7 +156,7 @@ async fn audited(dir: &Path, ledger: Option<Vec<Acknowledged>>) -> Findings {
     found.unwrap()
 }
 
-fn report(findings: &Findings, invariant: Invariant) -> &Report {
+fn report(findings: &Findings, invariant: Invariant) -> &InvariantReport {
     findings.reports.iter().find(|report| report.invariant == invariant).unwrap()
 }
 

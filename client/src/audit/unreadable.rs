@@ -1,7 +1,7 @@
 //! Records and operations that cannot be read: told apart by their keys, which mostly still can.
 
 use bytes::Bytes;
-use godel_audit::{Kind, Unreadable};
+use godel_audit::{RecordSubject, UnreadableRecord};
 use godel_domain::ids::{NodeId, Revision, UnitId};
 use godel_proto::v1;
 use godel_wire::BadField;
@@ -13,18 +13,23 @@ const N_KEPT_MAX: usize = 10_000;
 /// What could not be read, each once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unreadables {
-    all: std::collections::BTreeSet<Unreadable>,
+    all: std::collections::BTreeSet<UnreadableRecord>,
     n_more: usize,
 }
 
 impl Unreadables {
-    pub(super) fn add(&mut self, (kind, what): (Kind, String), bad: BadField, revision: Option<Revision>) {
+    pub(super) fn add(
+        &mut self,
+        (kind, what): (RecordSubject, String),
+        bad: BadField,
+        revision: Option<Revision>,
+    ) {
         if self.all.len() >= N_KEPT_MAX {
             self.n_more += 1;
             return;
         }
         let BadField { path: field, description: why } = bad;
-        self.all.insert(Unreadable { kind, what, field, why, revision });
+        self.all.insert(UnreadableRecord { kind, what, field, why, revision });
     }
 
     pub(super) fn extend(&mut self, other: Self) {
@@ -32,14 +37,14 @@ impl Unreadables {
         self.all.extend(other.all);
     }
 
-    pub(super) fn first(&self) -> Option<&Unreadable> {
+    pub(super) fn first(&self) -> Option<&UnreadableRecord> {
         self.all.first()
     }
 
     /// All of them. Where they are too many, nothing is judged.
-    pub(super) fn to_vec(&self) -> Vec<Unreadable> {
-        let more = (self.n_more > 0).then(|| Unreadable {
-            kind: Kind::Unknown,
+    pub(super) fn to_vec(&self) -> Vec<UnreadableRecord> {
+        let more = (self.n_more > 0).then(|| UnreadableRecord {
+            kind: RecordSubject::Unknown,
             what: format!("{} more", self.n_more),
             field: "record".to_owned(),
             why: "too many to be kept".to_owned(),
@@ -50,32 +55,34 @@ impl Unreadables {
 }
 
 /// What a listed record is of.
-pub(super) fn key_of_record(record: &v1::Record) -> (Kind, String) {
+pub(super) fn key_of_record(record: &v1::Record) -> (RecordSubject, String) {
     use v1::record::Record;
-    let Some(record) = &record.record else { return (Kind::Unknown, "a record without a kind".to_owned()) };
+    let Some(record) = &record.record else {
+        return (RecordSubject::Unknown, "a record without a kind".to_owned());
+    };
     match record {
         Record::NodeSpec(pb) => node("record", pb.node_id),
         Record::NodeReport(pb) => node("report", pb.node_id),
         Record::NodeGrant(pb) => node("grant", pb.node_id),
         Record::NodeUsage(pb) => node("use", pb.node_id),
         Record::UnitSpec(pb) => unit(pb.unit_id),
-        Record::Lease(pb) => (Kind::Lease, format!("lease {}", pb.lease)),
-        Record::Partition(_) => (Kind::Partition, "the partition".to_owned()),
-        Record::PartitionBlock(pb) => (Kind::Partition, format!("partition block {}", pb.block_id)),
-        Record::Queue(pb) => (Kind::Queue, format!("queue {}", name(&pb.meta))),
-        Record::PriorityClass(pb) => (Kind::PriorityClass, format!("priority class {}", pb.name)),
+        Record::Lease(pb) => (RecordSubject::Lease, format!("lease {}", pb.lease)),
+        Record::Partition(_) => (RecordSubject::Partition, "the partition".to_owned()),
+        Record::PartitionBlock(pb) => (RecordSubject::Partition, format!("partition block {}", pb.block_id)),
+        Record::Queue(pb) => (RecordSubject::Queue, format!("queue {}", name(&pb.meta))),
+        Record::PriorityClass(pb) => (RecordSubject::PriorityClass, format!("priority class {}", pb.name)),
         Record::Hold(pb) => hold(pb.hold_id),
-        Record::Pause(pb) => (Kind::Pause, format!("pause {}", pb.scope)),
-        Record::DisruptionBudget(pb) => (Kind::Budget, format!("disruption budget {}", pb.name)),
-        Record::Reservation(pb) => (Kind::Reservation, format!("reservation {}", pb.name)),
+        Record::Pause(pb) => (RecordSubject::Pause, format!("pause {}", pb.scope)),
+        Record::DisruptionBudget(pb) => (RecordSubject::Budget, format!("disruption budget {}", pb.name)),
+        Record::Reservation(pb) => (RecordSubject::Reservation, format!("reservation {}", pb.name)),
         Record::Rows(pb) => rows(pb.unit_id),
     }
 }
 
 /// What an operation of a commit is of.
-pub(super) fn key_of_op(encoded: &Bytes) -> (Kind, String) {
+pub(super) fn key_of_op(encoded: &Bytes) -> (RecordSubject, String) {
     use v1::op::Op;
-    let unknown = || (Kind::Unknown, "an operation of no known kind".to_owned());
+    let unknown = || (RecordSubject::Unknown, "an operation of no known kind".to_owned());
     let Some(op) = v1::Op::decode(encoded.clone()).ok().and_then(|op| op.op) else { return unknown() };
     match op {
         Op::PutNodeSpec(pb) => node("record", pb.node_id),
@@ -83,15 +90,15 @@ pub(super) fn key_of_op(encoded: &Bytes) -> (Kind, String) {
         Op::PutNodeGrant(pb) => node("grant", pb.node_id),
         Op::PutNodeUsage(pb) => node("use", pb.node_id),
         Op::PutUnitSpec(pb) => unit(pb.unit_id),
-        Op::PutLease(pb) => (Kind::Lease, format!("lease {}", pb.lease)),
-        Op::PutPartition(_) => (Kind::Partition, "the partition".to_owned()),
-        Op::PutPartitionBlock(pb) => (Kind::Partition, format!("partition block {}", pb.block_id)),
-        Op::PutQueue(pb) => (Kind::Queue, format!("queue {}", name(&pb.meta))),
-        Op::PutPriorityClass(pb) => (Kind::PriorityClass, format!("priority class {}", pb.name)),
+        Op::PutLease(pb) => (RecordSubject::Lease, format!("lease {}", pb.lease)),
+        Op::PutPartition(_) => (RecordSubject::Partition, "the partition".to_owned()),
+        Op::PutPartitionBlock(pb) => (RecordSubject::Partition, format!("partition block {}", pb.block_id)),
+        Op::PutQueue(pb) => (RecordSubject::Queue, format!("queue {}", name(&pb.meta))),
+        Op::PutPriorityClass(pb) => (RecordSubject::PriorityClass, format!("priority class {}", pb.name)),
         Op::PutHold(pb) => hold(pb.hold_id),
-        Op::PutPause(pb) => (Kind::Pause, format!("pause {}", pb.scope)),
-        Op::PutDisruptionBudget(pb) => (Kind::Budget, format!("disruption budget {}", pb.name)),
-        Op::PutReservation(pb) => (Kind::Reservation, format!("reservation {}", pb.name)),
+        Op::PutPause(pb) => (RecordSubject::Pause, format!("pause {}", pb.scope)),
+        Op::PutDisruptionBudget(pb) => (RecordSubject::Budget, format!("disruption budget {}", pb.name)),
+        Op::PutReservation(pb) => (RecordSubject::Reservation, format!("reservation {}", pb.name)),
         Op::Delete(pb) => deleted(&pb).unwrap_or_else(unknown),
         Op::Bind(pb) => rows(pb.unit_id),
         Op::Evict(pb) => rows(pb.unit_id),
@@ -100,9 +107,9 @@ pub(super) fn key_of_op(encoded: &Bytes) -> (Kind, String) {
     }
 }
 
-fn deleted(pb: &v1::Delete) -> Option<(Kind, String)> {
+fn deleted(pb: &v1::Delete) -> Option<(RecordSubject, String)> {
     let key = pb.key.clone().unwrap_or_default();
-    let named = |kind: Kind, what: &str| Some((kind, format!("{what} {}", key.name)));
+    let named = |kind: RecordSubject, what: &str| Some((kind, format!("{what} {}", key.name)));
     match v1::Kind::try_from(pb.kind).ok()? {
         v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeGrant | v1::Kind::NodeUsage => {
             Some(node("record", u32::try_from(key.id).ok()?))
@@ -110,14 +117,14 @@ fn deleted(pb: &v1::Delete) -> Option<(Kind, String)> {
         v1::Kind::UnitSpec => Some(unit(key.id)),
         v1::Kind::Rows => Some(rows(key.id)),
         v1::Kind::Hold => Some(hold(key.id)),
-        v1::Kind::Partition => Some((Kind::Partition, "the partition".to_owned())),
-        v1::Kind::PartitionBlock => Some((Kind::Partition, format!("partition block {}", key.id))),
-        v1::Kind::Lease => named(Kind::Lease, "lease"),
-        v1::Kind::Queue => named(Kind::Queue, "queue"),
-        v1::Kind::PriorityClass => named(Kind::PriorityClass, "priority class"),
-        v1::Kind::DisruptionBudget => named(Kind::Budget, "disruption budget"),
-        v1::Kind::Reservation => named(Kind::Reservation, "reservation"),
-        v1::Kind::Pause => named(Kind::Pause, "pause"),
+        v1::Kind::Partition => Some((RecordSubject::Partition, "the partition".to_owned())),
+        v1::Kind::PartitionBlock => Some((RecordSubject::Partition, format!("partition block {}", key.id))),
+        v1::Kind::Lease => named(RecordSubject::Lease, "lease"),
+        v1::Kind::Queue => named(RecordSubject::Queue, "queue"),
+        v1::Kind::PriorityClass => named(RecordSubject::PriorityClass, "priority class"),
+        v1::Kind::DisruptionBudget => named(RecordSubject::Budget, "disruption budget"),
+        v1::Kind::Reservation => named(RecordSubject::Reservation, "reservation"),
+        v1::Kind::Pause => named(RecordSubject::Pause, "pause"),
         v1::Kind::Unspecified => None,
     }
 }
@@ -126,20 +133,20 @@ fn name(meta: &Option<v1::ObjectMeta>) -> &str {
     meta.as_ref().map_or("?", |meta| meta.name.as_str())
 }
 
-fn node(what: &str, id: u32) -> (Kind, String) {
-    (Kind::Node(NodeId(id)), format!("{what} of node {id}"))
+fn node(what: &str, id: u32) -> (RecordSubject, String) {
+    (RecordSubject::Node(NodeId(id)), format!("{what} of node {id}"))
 }
 
-fn unit(id: u64) -> (Kind, String) {
-    (Kind::Unit(UnitId(id)), format!("unit {id}"))
+fn unit(id: u64) -> (RecordSubject, String) {
+    (RecordSubject::Unit(UnitId(id)), format!("unit {id}"))
 }
 
-fn rows(id: u64) -> (Kind, String) {
-    (Kind::Rows(UnitId(id)), format!("rows of unit {id}"))
+fn rows(id: u64) -> (RecordSubject, String) {
+    (RecordSubject::Rows(UnitId(id)), format!("rows of unit {id}"))
 }
 
-fn hold(id: u64) -> (Kind, String) {
-    (Kind::Hold, format!("hold {id}"))
+fn hold(id: u64) -> (RecordSubject, String) {
+    (RecordSubject::Hold, format!("hold {id}"))
 }
 
 #[cfg(test)]
@@ -164,7 +171,7 @@ mod tests {
         unreadable.add(key, bad, None);
         let all = unreadable.to_vec();
         assert_eq!(all.len(), 2);
-        assert!(all.iter().all(|one| one.kind == Kind::Node(NodeId(7))));
+        assert!(all.iter().all(|one| one.kind == RecordSubject::Node(NodeId(7))));
         let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
         assert!(texts[0].starts_with("record of node 7: record.taints[0]"), "{}", texts[0]);
         assert!(texts[1].ends_with("(revision 12)"), "{}", texts[1]);
@@ -172,8 +179,8 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_operation_are_of_no_known_kind() {
-        assert_eq!(key_of_op(&Bytes::from_static(&[0xff])).0, Kind::Unknown);
-        assert_eq!(key_of_op(&Bytes::new()).0, Kind::Unknown);
+        assert_eq!(key_of_op(&Bytes::from_static(&[0xff])).0, RecordSubject::Unknown);
+        assert_eq!(key_of_op(&Bytes::new()).0, RecordSubject::Unknown);
     }
 
     #[test]
@@ -184,6 +191,9 @@ mod tests {
         }
         let all = unreadable.to_vec();
         assert_eq!(all.len(), N_KEPT_MAX + 1);
-        assert_eq!(all.last().map(|one| (one.kind, one.what.as_str())), Some((Kind::Unknown, "1 more")));
+        assert_eq!(
+            all.last().map(|one| (one.kind, one.what.as_str())),
+            Some((RecordSubject::Unknown, "1 more"))
+        );
     }
 }

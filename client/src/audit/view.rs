@@ -1,6 +1,6 @@
 //! What an audit found, for people and for machines.
 
-use godel_audit::{Report, Unreadable, Verdict, World};
+use godel_audit::{InvariantReport, InvariantVerdict, UnreadableRecord, World};
 use serde::Serialize;
 
 use crate::output::Paint;
@@ -14,9 +14,9 @@ pub struct Findings {
     /// Revision that it is about.
     pub revision: u64,
     /// One per invariant.
-    pub reports: Vec<Report>,
+    pub reports: Vec<InvariantReport>,
     /// What could not be read, and was left out.
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableRecord>,
     /// The state that was judged.
     pub world: World,
 }
@@ -24,17 +24,17 @@ pub struct Findings {
 impl Findings {
     /// Everything was judged, and holds.
     pub fn hold(&self) -> bool {
-        self.verdict() == Verdict::Ok
+        self.verdict() == InvariantVerdict::Ok
     }
 
     /// Of all together: one that failed counts most.
-    pub fn verdict(&self) -> Verdict {
-        if self.reports.iter().any(Report::has_failed) {
-            return Verdict::Failed;
+    pub fn verdict(&self) -> InvariantVerdict {
+        if self.reports.iter().any(InvariantReport::has_failed) {
+            return InvariantVerdict::Failed;
         }
         let open = self.reports.iter().filter(|report| !report.holds());
         let open: Vec<String> = open.map(|report| report.invariant.to_string()).collect();
-        if open.is_empty() { Verdict::Ok } else { Verdict::NotJudged(open.join(", ")) }
+        if open.is_empty() { InvariantVerdict::Ok } else { InvariantVerdict::NotJudged(open.join(", ")) }
     }
 
     /// One line per invariant, and more where there is more to say.
@@ -44,9 +44,9 @@ impl Findings {
             .iter()
             .map(|report| {
                 let (word, painted) = match report.verdict() {
-                    Verdict::Ok => ("ok", paint.good("ok")),
-                    Verdict::Failed => ("FAILED", paint.bad("FAILED")),
-                    Verdict::NotJudged(_) => ("not judged", paint.bold("not judged")),
+                    InvariantVerdict::Ok => ("ok", paint.good("ok")),
+                    InvariantVerdict::Failed => ("FAILED", paint.bad("FAILED")),
+                    InvariantVerdict::NotJudged(_) => ("not judged", paint.bold("not judged")),
                 };
                 report.to_string().replacen(&format!(" {word}"), &format!(" {painted}"), 1)
             })
@@ -80,11 +80,11 @@ impl Findings {
     }
 }
 
-fn word(verdict: &Verdict) -> &'static str {
+fn word(verdict: &InvariantVerdict) -> &'static str {
     match verdict {
-        Verdict::Ok => "ok",
-        Verdict::Failed => "failed",
-        Verdict::NotJudged(_) => "not_judged",
+        InvariantVerdict::Ok => "ok",
+        InvariantVerdict::Failed => "failed",
+        InvariantVerdict::NotJudged(_) => "not_judged",
     }
 }
 
@@ -130,8 +130,8 @@ mod tests {
 
     use super::*;
 
-    fn report(invariant: Invariant, n_violations: usize, not_judged: &[&str]) -> Report {
-        Report {
+    fn report(invariant: Invariant, n_violations: usize, not_judged: &[&str]) -> InvariantReport {
+        InvariantReport {
             invariant,
             checked: "3 nodes".to_owned(),
             violations: (0..n_violations).map(|n| format!("violation {n}")).collect(),
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    fn findings(reports: Vec<Report>) -> Findings {
+    fn findings(reports: Vec<InvariantReport>) -> Findings {
         Findings { revision: 7, reports, unreadable: Vec::new(), world: World::default() }
     }
 

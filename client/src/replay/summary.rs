@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use godel_audit::Verdict;
+use godel_audit::InvariantVerdict;
 use godel_domain::resources::{CPU, MEMORY};
 use godel_proto::v1;
 use serde::{Deserialize, Serialize};
@@ -198,9 +198,9 @@ impl Summary {
             .iter()
             .map(|report| {
                 let said = match report.verdict() {
-                    Verdict::Ok => "ok".to_owned(),
-                    Verdict::NotJudged(why) => format!("not judged: {why}"),
-                    Verdict::Failed => report.violations.first().cloned().unwrap_or_default(),
+                    InvariantVerdict::Ok => "ok".to_owned(),
+                    InvariantVerdict::NotJudged(why) => format!("not judged: {why}"),
+                    InvariantVerdict::Failed => report.violations.first().cloned().unwrap_or_default(),
                 };
                 (report.invariant.to_string(), said)
             })

@@ -33,7 +33,7 @@ pub fn check(spec: v1::UnitSpec) -> Result<Vec<String>, Vec<String>> {
 
 fn admitted(
     spec: v1::UnitSpec,
-) -> Result<godel_rules::admission::Admitted, Vec<godel_rules::admission::Violation>> {
+) -> Result<godel_rules::admission::Admitted, Vec<godel_rules::admission::SpecViolation>> {
     let mut submission = from_proto::submission(spec);
     if submission.uid.is_empty() {
         // The service makes one up; here any will do.
@@ -43,7 +43,7 @@ fn admitted(
 }
 
 /// What the dispatcher would refuse of a unit.
-pub(super) fn violations(spec: v1::UnitSpec) -> Vec<godel_rules::admission::Violation> {
+pub(super) fn violations(spec: v1::UnitSpec) -> Vec<godel_rules::admission::SpecViolation> {
     admitted(spec).err().unwrap_or_default()
 }
 

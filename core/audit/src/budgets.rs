@@ -28,9 +28,9 @@ const SKEW_MS: i64 = 10_000;
 
 /// Expected, and available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts(i64, i64);
+struct BudgetCounts(i64, i64);
 
-impl Counts {
+impl BudgetCounts {
     fn add(&mut self, other: Self, sign: i64) {
         self.0 += other.0 * sign;
         self.1 += other.1 * sign;
@@ -39,14 +39,14 @@ impl Counts {
 
 /// A unit that some budget selects.
 #[derive(Default)]
-struct Selected {
+struct SelectedUnit {
     names: BTreeSet<String>,
-    counts: Counts,
+    counts: BudgetCounts,
     /// Which ordinals it wanted, half-open ranges, from which revision on.
     wanted: Vec<(Revision, Vec<(u32, u32)>)>,
 }
 
-impl Selected {
+impl SelectedUnit {
     fn wanted_at(&self, ordinal: u32, at: Revision) -> bool {
         let then = self.wanted.iter().rfind(|(since, _)| *since <= at);
         then.is_some_and(|(_, ranges)| ranges.iter().any(|(start, end)| (*start..*end).contains(&ordinal)))
@@ -65,20 +65,20 @@ struct Victim {
 type Victims = BTreeMap<String, Vec<Victim>>;
 
 /// What a commit did.
-struct Step {
+struct CommitShifts {
     revision: Revision,
-    shifts: BTreeMap<String, Counts>,
+    shifts: BTreeMap<String, BudgetCounts>,
     victims: Victims,
 }
 
 /// What is counted from commit to commit.
 #[derive(Default)]
-pub(super) struct Budgets {
-    by_name: BTreeMap<String, Counts>,
+pub(super) struct BudgetLedger {
+    by_name: BTreeMap<String, BudgetCounts>,
     /// When the record of a budget changed last.
     since: BTreeMap<String, Revision>,
-    units: BTreeMap<UnitId, Selected>,
-    back: VecDeque<Step>,
+    units: BTreeMap<UnitId, SelectedUnit>,
+    back: VecDeque<CommitShifts>,
     pub(super) findings: Findings,
     /// Evictions that some budget counted.
     pub(super) n_judged: usize,
@@ -88,7 +88,7 @@ pub(super) struct Budgets {
     began_ms: Option<i64>,
 }
 
-impl Budgets {
+impl BudgetLedger {
     /// What is there where the judgement begins, with a commit made at `time_ms`.
     pub(super) fn begin(&mut self, world: &World, time_ms: i64) {
         self.began_ms = (world.revision > Revision(0)).then_some(time_ms);
@@ -99,7 +99,7 @@ impl Budgets {
 
     /// A unit's record and rows are about to go.
     pub(super) fn forget(&mut self, unit: UnitId) {
-        let Some(Selected { names, counts, .. }) = self.units.remove(&unit) else { return };
+        let Some(SelectedUnit { names, counts, .. }) = self.units.remove(&unit) else { return };
         for name in names {
             self.by_name.entry(name.clone()).or_default().add(counts, -1);
             if let Some(step) = self.back.back_mut() {
@@ -141,20 +141,20 @@ impl Budgets {
             }
         }
         self.judge(world, commit, &by_name);
-        let mut shifts: BTreeMap<String, Counts> = BTreeMap::new();
+        let mut shifts: BTreeMap<String, BudgetCounts> = BTreeMap::new();
         for unit in touched {
             for (name, sign, counts) in self.recount(world, unit, commit.revision) {
                 shifts.entry(name).or_default().add(counts, sign);
             }
         }
-        self.back.push_back(Step { revision: commit.revision, shifts, victims: by_name });
+        self.back.push_back(CommitShifts { revision: commit.revision, shifts, victims: by_name });
         if self.back.len() > N_BACK_MAX {
             self.back.pop_front();
         }
     }
 
     /// Counts a unit anew; how the budgets that select it, or did, changed by it.
-    fn recount(&mut self, world: &World, unit: UnitId, at: Revision) -> Vec<(String, i64, Counts)> {
+    fn recount(&mut self, world: &World, unit: UnitId, at: Revision) -> Vec<(String, i64, BudgetCounts)> {
         let Some(known) = world.units.get(&unit) else { return Vec::new() };
         let names = selecting(world, known);
         let after = counts(known);
@@ -170,7 +170,7 @@ impl Budgets {
                 let since = known.spec.as_ref().map_or(at, |spec| spec.revision);
                 selected.wanted.push((since, ranges));
             }
-            self.units.insert(unit, Selected { names, counts: after, wanted: selected.wanted });
+            self.units.insert(unit, SelectedUnit { names, counts: after, wanted: selected.wanted });
         }
         shifts
     }
@@ -277,11 +277,11 @@ fn wanted(unit: &WorldUnit) -> Vec<(u32, u32)> {
 }
 
 /// What a unit wants and has not done with, and what of it runs.
-fn counts(unit: &WorldUnit) -> Counts {
+fn counts(unit: &WorldUnit) -> BudgetCounts {
     let Some(spec) = unit.spec.as_ref().map(|spec| &spec.value).filter(|spec| spec.is_wanted()) else {
-        return Counts::default();
+        return BudgetCounts::default();
     };
-    let mut counts = Counts(i64::from(spec.replicas()), 0);
+    let mut counts = BudgetCounts(i64::from(spec.replicas()), 0);
     for (_, row) in unit.rows.iter().filter(|(ordinal, _)| spec.group_of(**ordinal).is_some()) {
         let by_itself = matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
         let for_good = row.phase.is_ended() && spec.on_eviction == OnEviction::Fail;

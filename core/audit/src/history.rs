@@ -15,7 +15,7 @@ pub(super) use self::evictions::check_evictions;
 use self::evictions::{check_eviction, check_victim, may_be_older};
 use super::{
     History, Start,
-    budgets::Budgets,
+    budgets::BudgetLedger,
     order::{Probe, Service},
     preemptions::{self, Dropped, Preemptions, RunTurn},
     room::{self, Bound, Tenants, wrong_devices},
@@ -53,7 +53,7 @@ pub(super) struct Replay {
     /// Their ranks.
     pub(super) preemptions: Preemptions,
     /// What disruption budgets allowed.
-    pub(super) budgets: Budgets,
+    pub(super) budgets: BudgetLedger,
     /// Revisions out of order.
     pub(super) order: Findings,
     /// Units whose rows or records the history touched.

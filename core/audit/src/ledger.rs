@@ -10,7 +10,7 @@ use godel_domain::{
     ids::{Revision, UnitId},
 };
 
-use super::{Acknowledged, Evidence, History, Kind, Start, verdict::Findings};
+use super::{Acknowledged, Evidence, History, RecordSubject, Start, verdict::Findings};
 
 pub(super) fn check(evidence: &Evidence) -> Findings {
     let mut findings = Findings::default();
@@ -53,10 +53,9 @@ fn check_ledger(
         .filter_map(|unit| unit.spec.as_ref())
         .map(|spec| (spec.value.uid.as_str(), (spec.value.name.as_str(), spec.created)))
         .collect();
-    let has_unreadable = evidence
-        .unreadable
-        .iter()
-        .any(|one| matches!(one.kind, Kind::Unit(_) | Kind::Rows(_) | Kind::Unknown));
+    let has_unreadable = evidence.unreadable.iter().any(|one| {
+        matches!(one.kind, RecordSubject::Unit(_) | RecordSubject::Rows(_) | RecordSubject::Unknown)
+    });
     let floor = evidence.history.floor;
     let (mut n_retired, mut n_before, mut n_unread) = (0, 0, 0);
     for entry in ledger {

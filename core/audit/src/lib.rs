@@ -48,9 +48,9 @@ use godel_domain::{
 pub use self::{
     order::Service,
     pending::{Before, Misfit, Scan, Witness, held_up},
-    room::Usage,
-    unreadable::{Kind, Unreadable},
-    verdict::{Report, Verdict},
+    room::NodeSums,
+    unreadable::{RecordSubject, UnreadableRecord},
+    verdict::{InvariantReport, InvariantVerdict},
     world::{Commit, World},
 };
 
@@ -129,7 +129,7 @@ pub struct Evidence {
     /// How the dispatcher serves queues, as far as that is known.
     pub service: Service,
     /// Records and operations that could not be read, and are in none of the above.
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableRecord>,
 }
 
 /// What a watch delivered, and the state on which it rests.
@@ -233,7 +233,7 @@ pub struct AgentRun {
 }
 
 /// Checks every invariant. Pure; linear in the rows and commits, I8 linear in shapes × nodes.
-pub fn check_all(evidence: &Evidence) -> Vec<Report> {
+pub fn check_all(evidence: &Evidence) -> Vec<InvariantReport> {
     let left = unreadable::left_out(evidence);
     let evidence = &*left.evidence;
     let replay = history::replay(&evidence.history, &evidence.listed, &left.nodes, &evidence.service);

@@ -64,7 +64,7 @@ impl Default for Service {
 
 /// What a lower band got of a hundred places while a higher one waited as well.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct FloorWindow {
     n: u32,
     n_low: u32,
 }
@@ -75,7 +75,7 @@ pub(super) struct Probe {
     levels: Levels,
     /// When a node last came to have more room, where that matters.
     gained_ms: FxHashMap<NodeId, i64>,
-    windows: [Window; N_BANDS],
+    windows: [FloorWindow; N_BANDS],
     /// Of units, when they were handed out last, and what was bound of them since.
     handed: FxHashMap<UnitId, Handed>,
     /// Units for which room was held: others had to leave for them, whatever their queues' turn.
@@ -102,7 +102,7 @@ struct Handed {
 }
 
 /// A place that a commit gave away.
-struct Given<'a> {
+struct GivenPlace<'a> {
     bind: &'a Bind,
     unit: UnitId,
     queue: LevelIdx,
@@ -158,7 +158,7 @@ impl Probe {
             service: service.clone(),
             levels: Levels::default(),
             gained_ms: FxHashMap::default(),
-            windows: [Window::default(); N_BANDS],
+            windows: [FloorWindow::default(); N_BANDS],
             handed: FxHashMap::default(),
             preemptors: BTreeSet::new(),
             touched: BTreeSet::new(),
@@ -282,7 +282,8 @@ impl Probe {
             Change::Rows(unit, RunChange::Bind(bind)) => Some((*unit, bind)),
             _ => None,
         });
-        let given: Vec<Given<'_>> = binds.filter_map(|(unit, bind)| self.given(world, unit, bind)).collect();
+        let given: Vec<GivenPlace<'_>> =
+            binds.filter_map(|(unit, bind)| self.given(world, unit, bind)).collect();
         if given.is_empty()
             || !self.levels.has_others(&given.iter().map(|one| (one.queue, one.band)).collect())
         {
@@ -317,10 +318,10 @@ impl Probe {
         self.preemptors = preemptors;
     }
 
-    fn given<'a>(&self, world: &World, unit: UnitId, bind: &'a Bind) -> Option<Given<'a>> {
+    fn given<'a>(&self, world: &World, unit: UnitId, bind: &'a Bind) -> Option<GivenPlace<'a>> {
         let spec = &world.units.get(&unit)?.spec.as_ref()?.value;
         let queue = self.levels.find(&spec.queue)?;
-        Some(Given {
+        Some(GivenPlace {
             bind,
             unit,
             queue,
@@ -332,7 +333,7 @@ impl Probe {
     fn judge_place(
         &mut self,
         world: &World,
-        (given, node, free): (&Given<'_>, NodeId, &Free),
+        (given, node, free): (&GivenPlace<'_>, NodeId, &Free),
         gains: &BTreeMap<LevelIdx, Used>,
         commit: &Commit,
     ) {
@@ -390,7 +391,7 @@ impl Probe {
     fn owe(
         &mut self,
         world: &World,
-        (given, node): (&Given<'_>, NodeId),
+        (given, node): (&GivenPlace<'_>, NodeId),
         (other, waiting): (LevelIdx, UnitId),
         commit: &Commit,
     ) {
@@ -424,7 +425,7 @@ impl Probe {
     }
 
     /// What is bound of a unit belongs to when it was handed out.
-    fn note_handed(&mut self, given: &Given<'_>, now_ms: i64) {
+    fn note_handed(&mut self, given: &GivenPlace<'_>, now_ms: i64) {
         let times = self.service.handed_out.as_ref().and_then(|all| all.get(&given.unit));
         let last_ms = times.and_then(|times| times.iter().take_while(|at| **at <= now_ms).last().copied());
         let handed = self.handed.entry(given.unit).or_default();
@@ -446,7 +447,7 @@ impl Probe {
     fn judge_bands(
         &mut self,
         world: &World,
-        (given, node, free): (&Given<'_>, NodeId, &Free),
+        (given, node, free): (&GivenPlace<'_>, NodeId, &Free),
         commit: &Commit,
     ) {
         let Some(percent) = self.service.floor_percent else { return };
@@ -464,7 +465,7 @@ impl Probe {
             if window.n < N_FLOOR {
                 continue;
             }
-            let Window { n, n_low } = std::mem::take(window);
+            let FloorWindow { n, n_low } = std::mem::take(window);
             self.n_windows += 1;
             let (floor, allowance) = (i64::from(percent.min(50)), self.allowance() + 1);
             if (i64::from(n_low) - floor).abs() > allowance {

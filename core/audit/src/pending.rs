@@ -15,7 +15,7 @@ use godel_domain::{
 use super::{
     Evidence,
     queues::{QueueRoom, levels},
-    room::{self, Usage},
+    room::{self, NodeSums},
     verdict::Findings,
     world::{World, WorldNode, WorldRow, WorldUnit},
 };
@@ -91,7 +91,7 @@ impl<'a> Scan<'a> {
         for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| kept(hold)) {
             taken.entry(hold.node).or_default().add_gathered(hold);
         }
-        let nothing = Usage::default();
+        let nothing = NodeSums::default();
         let (short, none) = (room::short_kinds(world), BTreeSet::new());
         let free = |(id, node): (&NodeId, &WorldNode)| {
             let (taken, short) = (taken.get(id).unwrap_or(&nothing), short.get(id).unwrap_or(&none));
@@ -205,7 +205,7 @@ impl<'a> Scan<'a> {
 
 impl Free {
     /// Of kinds of which a node is short nothing is free.
-    pub(super) fn new(node: &WorldNode, taken: &Usage, short: &BTreeSet<&str>) -> Self {
+    pub(super) fn new(node: &WorldNode, taken: &NodeSums, short: &BTreeSet<&str>) -> Self {
         let left = |sums: &Resources| {
             let mut free = node.allocatable().into_owned();
             free.add_amount(RUNNING_UNITS, node.max_running_units());

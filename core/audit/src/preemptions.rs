@@ -77,7 +77,7 @@ struct Back {
 
 /// What one unit does in one commit.
 #[derive(Default)]
-struct Claim {
+struct UnitClaims {
     /// By unit and task group: ordinals.
     victims: BTreeMap<UnitId, BTreeMap<u16, Vec<u32>>>,
     asked: Sums,
@@ -129,7 +129,7 @@ impl Preemptions {
             self.back.pop_front();
         }
         self.follow_classes(commit);
-        let mut claim: Option<(UnitId, Claim)> = None;
+        let mut claim: Option<(UnitId, UnitClaims)> = None;
         let mut at = 0;
         for change in &commit.changes {
             let by = match change {
@@ -152,7 +152,7 @@ impl Preemptions {
                     let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
                     let takes = times(&takes(&hold.demand), n);
                     if !hold.taken_from.is_empty() {
-                        let (_, claim) = claim.get_or_insert_with(|| (hold.unit, Claim::default()));
+                        let (_, claim) = claim.get_or_insert_with(|| (hold.unit, UnitClaims::default()));
                         claim.taken_from.extend(&hold.taken_from);
                     }
                     match &mut claim {
@@ -206,13 +206,13 @@ impl Preemptions {
         world: &World,
         (unit, change): (UnitId, &RunChange),
         turns: &[RunTurn<'_>],
-        claim: &mut Option<(UnitId, Claim)>,
+        claim: &mut Option<(UnitId, UnitClaims)>,
     ) {
         if let RunChange::Evict(evict) = change
             && evict.reason == EvictionReason::Preempted
         {
             for turn in turns.iter().filter(|turn| stays(&turn.before) && !stays(&turn.after)) {
-                let (_, claim) = claim.get_or_insert_with(|| (evict.preemptor, Claim::default()));
+                let (_, claim) = claim.get_or_insert_with(|| (evict.preemptor, UnitClaims::default()));
                 let by_group = claim.victims.entry(unit).or_default();
                 by_group.entry(turn.before.group).or_default().push(turn.ordinal);
             }
@@ -244,7 +244,7 @@ impl Preemptions {
     }
 
     /// What a claim does is counted.
-    fn settle(&mut self, world: &World, preemptor: UnitId, claim: &Claim) {
+    fn settle(&mut self, world: &World, preemptor: UnitId, claim: &UnitClaims) {
         for (unit, by_group) in &claim.victims {
             for (group, victims) in by_group {
                 let takes = times(&takes_of(world, *unit, *group), count(victims));
@@ -258,7 +258,7 @@ impl Preemptions {
     fn judge(
         &mut self,
         world: &World,
-        (preemptor, claim): (UnitId, &Claim),
+        (preemptor, claim): (UnitId, &UnitClaims),
         dropped: &BTreeMap<u64, Dropped>,
         revision: Revision,
     ) {
@@ -328,7 +328,7 @@ impl Preemptions {
     /// Holds of a unit of lower rank are taken over, none of them back.
     fn judge_taken_over(
         &mut self,
-        (preemptor, claim, seeker): (UnitId, &Claim, (&str, i32)),
+        (preemptor, claim, seeker): (UnitId, &UnitClaims, (&str, i32)),
         (owner, holds): (UnitId, &[&Dropped]),
         (judged, revision): (Revision, Revision),
         taken: &mut BTreeMap<String, (Sums, Sums)>,

@@ -28,7 +28,7 @@ const SQUEEZED_WITHIN_MS: i64 = 60_000;
 
 /// Sums of one node; each running unit is one of [`RUNNING_UNITS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct NodeSums {
     /// Of guaranteed running units.
     pub guaranteed: Resources,
     /// Of best-effort running units.
@@ -41,7 +41,7 @@ pub struct Usage {
     pub n: usize,
 }
 
-impl Usage {
+impl NodeSums {
     pub(super) fn add(&mut self, demand: &Demand, pool: Pool, mask: u64) {
         self.add_requests(demand, pool, 1);
         let milli = demand.devices.as_ref().map_or(MILLI_WHOLE, |devices| devices.milli);
@@ -95,7 +95,7 @@ impl Usage {
     }
 }
 
-impl Usage {
+impl NodeSums {
     /// What a guaranteed row keeps from best-effort ones.
     fn keep(&mut self, node: Option<&WorldNode>, demand: &Demand, pool: Pool, row: &WorldRow) {
         if let (Some(node), Pool::Guaranteed) = (node, pool) {
@@ -155,8 +155,8 @@ impl Usage {
 }
 
 /// All that a hold is for, and what is still taken of that for it.
-fn beyond(world: &World, hold: &Hold, is_whole: bool) -> (Usage, Usage) {
-    let (mut beyond, mut covered) = (Usage::default(), Usage::default());
+fn beyond(world: &World, hold: &Hold, is_whole: bool) -> (NodeSums, NodeSums) {
+    let (mut beyond, mut covered) = (NodeSums::default(), NodeSums::default());
     for idx in 0..hold.ordinals.len() {
         beyond.add(&hold.demand, hold.pool, hold.device_mask(idx));
     }
@@ -192,8 +192,8 @@ pub(super) fn bits(mask: u64) -> impl Iterator<Item = usize> {
 }
 
 /// Sums per node over the rows for which `counts` says yes.
-pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeMap<NodeId, Usage> {
-    let mut sums: BTreeMap<NodeId, Usage> = BTreeMap::new();
+pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeMap<NodeId, NodeSums> {
+    let mut sums: BTreeMap<NodeId, NodeSums> = BTreeMap::new();
     for unit in world.units.values() {
         for row in unit.rows.values().filter(|row| row.is_live() && counts(row)) {
             if let Some((demand, pool)) = unit.demands.get(&row.group) {
@@ -228,7 +228,7 @@ enum Of {
 }
 
 /// What is wrong with `usage` on `node`.
-pub(super) fn excess(node: &WorldNode, usage: &Usage) -> Vec<Excess> {
+pub(super) fn excess(node: &WorldNode, usage: &NodeSums) -> Vec<Excess> {
     let allocatable = node.allocatable();
     let of = |name: &str| match name {
         RUNNING_UNITS => node.max_running_units(),
@@ -257,7 +257,7 @@ fn excess_of(pool: &str, taken: &Resources, allocatable: impl Fn(&str) -> i64) -
 }
 
 /// Best-effort resources of which more is taken than there is.
-fn best_effort_excess(node: &WorldNode, usage: &Usage) -> Vec<Excess> {
+fn best_effort_excess(node: &WorldNode, usage: &NodeSums) -> Vec<Excess> {
     let allocatable = node.best_effort_allocatable(&usage.kept);
     excess_of("best-effort", &usage.best_effort, |name| allocatable.get(name))
 }
@@ -313,7 +313,7 @@ pub(super) fn wrong_devices(node: &WorldNode, demand: &Demand, mask: u64) -> Opt
 }
 
 /// What stays on each node, with what is held there.
-fn staying(world: &World) -> BTreeMap<NodeId, Usage> {
+fn staying(world: &World) -> BTreeMap<NodeId, NodeSums> {
     let mut staying = usage(world, |row| row.eviction.is_none());
     for hold in world.holds.values() {
         staying.entry(hold.value.node).or_default().add_hold(world, &hold.value, true);
@@ -324,8 +324,9 @@ fn staying(world: &World) -> BTreeMap<NodeId, Usage> {
 /// Nodes on which more stays than they have. One that has come to have less keeps what runs there, so a state alone does not
 /// tell whether that is a fault.
 pub(super) fn above(world: &World) -> BTreeSet<NodeId> {
-    let is_above =
-        |(id, sums): &(NodeId, Usage)| world.nodes.get(id).is_some_and(|node| !excess(node, sums).is_empty());
+    let is_above = |(id, sums): &(NodeId, NodeSums)| {
+        world.nodes.get(id).is_some_and(|node| !excess(node, sums).is_empty())
+    };
     staying(world).into_iter().filter(is_above).map(|(id, _)| id).collect()
 }
 

@@ -266,7 +266,7 @@ fn i2_names_what_was_acknowledged_and_is_not_there() {
     let (story, gang) = Story::healthy();
     let mut evidence = story.evidence();
     evidence.ledger = Some(vec![entry("uid-1", "unit-1", 4)]);
-    assert!(check_all(&evidence).iter().all(Report::holds));
+    assert!(check_all(&evidence).iter().all(InvariantReport::holds));
     evidence.ledger = Some(vec![entry("uid-1", "unit-1", 4), entry("uid-7", "unit-7", 5)]);
     only(&evidence, Invariant::I2, "unit unit-7 (uid-7): acknowledged at revision 5, not there");
     evidence.ledger = Some(vec![entry("uid-1", "other", 4)]);
@@ -278,7 +278,7 @@ fn i2_names_what_was_acknowledged_and_is_not_there() {
         .then(vec![Change::UnitDeleted(gang.id)]);
     let mut evidence = ended.evidence();
     evidence.ledger = Some(vec![entry("uid-1", "unit-1", 4)]);
-    assert!(check_all(&evidence).iter().all(Report::holds));
+    assert!(check_all(&evidence).iter().all(InvariantReport::holds));
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn i3_allows_the_next_incarnation_after_a_requeue() {
         &[(1, 1, 0b10)],
         1,
     )]);
-    assert!(check_all(&story.evidence()).iter().all(Report::holds));
+    assert!(check_all(&story.evidence()).iter().all(InvariantReport::holds));
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn i3_names_what_agents_run_and_should_not() {
     let mut away = Story::healthy().0.evidence();
     away.agents[1].connected = false;
     away.agents[1].running.clear();
-    assert!(!check_all(&away).iter().any(Report::has_failed));
+    assert!(!check_all(&away).iter().any(InvariantReport::has_failed));
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn i3_leaves_out_what_has_moved_since_an_earlier_look() {
     only(&silent(&story, &story), Invariant::I3, "but its agent does not have it");
     let (mut earlier, _) = Story::healthy();
     earlier.0.pop();
-    assert!(check_all(&silent(&story, &earlier)).iter().all(Report::holds));
+    assert!(check_all(&silent(&story, &earlier)).iter().all(InvariantReport::holds));
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn i5_names_a_queue_above_its_maximum_and_units_without_a_queue() {
     let story = before(queue("default", &[("gpu", 0)])).0;
     only(&story.evidence(), Invariant::I5, "queue default: gpu 1000 of 0 (revision 6)");
     let story = before(queue("default", &[(CPU, 4000), ("gpu", 1000)])).0;
-    assert!(check_all(&story.evidence()).iter().all(Report::holds));
+    assert!(check_all(&story.evidence()).iter().all(InvariantReport::holds));
     // A list that shows another record than was committed.
     let mut evidence = story.evidence();
     let listed = evidence.listed.queues.get_mut("default").unwrap();
@@ -460,7 +460,7 @@ fn i7_of_a_late_history_compares_what_it_touched() {
     let mut evidence = Story::healthy().0.evidence();
     evidence.history.commits.drain(..4);
     evidence.history.floor = Revision(5);
-    assert!(!check_all(&evidence).iter().any(Report::has_failed));
+    assert!(!check_all(&evidence).iter().any(InvariantReport::has_failed));
     evidence.listed.units.get_mut(&UnitId(1)).unwrap().rows.get_mut(&0).unwrap().revision = Revision(5);
     evidence.listed_again = evidence.listed.clone();
     fails(&evidence, Invariant::I7, "unit-1/0: the watch changed it at revision 6, the list is older");

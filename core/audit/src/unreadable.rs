@@ -18,7 +18,7 @@ use godel_domain::{
 };
 
 use super::{
-    Evidence, Invariant, Report, Start,
+    Evidence, Invariant, InvariantReport, Start,
     verdict::Findings,
     world::{Commit, World},
 };
@@ -28,7 +28,7 @@ const N_NAMED_MAX: usize = 3;
 
 /// What a record is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum RecordSubject {
     /// A node: what an administrator or its agent says, what is granted, or its measured use.
     Node(NodeId),
     /// A unit's record.
@@ -55,7 +55,7 @@ pub enum Kind {
     Unknown,
 }
 
-impl Kind {
+impl RecordSubject {
     /// Invariants that cannot be judged whole without it. What lists and watches show is compared in any case.
     pub fn concerns(self) -> &'static [Invariant] {
         use Invariant::{I1, I3, I4, I5, I6, I7, I8, I9, I10};
@@ -75,9 +75,9 @@ impl Kind {
 
 /// A record or an operation that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unreadable {
+pub struct UnreadableRecord {
     /// What it is of.
-    pub kind: Kind,
+    pub kind: RecordSubject,
     /// Which, in words: `unit 7`, `queue a.b`, `rows of unit 7`.
     pub what: String,
     /// Path of the field at fault, as `task_groups[0].replicas`.
@@ -88,7 +88,7 @@ pub struct Unreadable {
     pub revision: Option<Revision>,
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for UnreadableRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, field, why, revision, .. } = self;
         write!(f, "{what}: {field}: {why}")?;
@@ -111,8 +111,8 @@ pub(super) fn left_out(evidence: &Evidence) -> LeftOut<'_> {
     let (mut nodes, mut units) = (BTreeSet::new(), BTreeSet::new());
     for one in &evidence.unreadable {
         match one.kind {
-            Kind::Node(node) => nodes.extend([node]),
-            Kind::Unit(unit) | Kind::Rows(unit) => units.extend([unit]),
+            RecordSubject::Node(node) => nodes.extend([node]),
+            RecordSubject::Unit(unit) | RecordSubject::Rows(unit) => units.extend([unit]),
             _ => {}
         }
     }
@@ -169,16 +169,16 @@ impl LeftOut<'_> {
     }
 
     /// With what could not be judged for want of a record.
-    pub(super) fn report(&self, invariant: Invariant, mut findings: Findings) -> Report {
+    pub(super) fn report(&self, invariant: Invariant, mut findings: Findings) -> InvariantReport {
         let unreadable = &self.evidence.unreadable;
-        let concerned: BTreeMap<&str, Kind> = unreadable
+        let concerned: BTreeMap<&str, RecordSubject> = unreadable
             .iter()
             .filter(|one| one.kind.concerns().contains(&invariant))
             .map(|one| (one.what.as_str(), one.kind))
             .collect();
         if !concerned.is_empty() {
             let turns_on_all = matches!(invariant, Invariant::I6 | Invariant::I8 | Invariant::I10);
-            if turns_on_all || concerned.values().any(|kind| *kind == Kind::Unknown) {
+            if turns_on_all || concerned.values().any(|kind| *kind == RecordSubject::Unknown) {
                 findings.forget_violations();
             }
             findings.not_judged(reason(concerned.into_keys()));

@@ -9,7 +9,7 @@ pub(super) const N_NAMED_MAX: usize = 20;
 
 /// What an audit says of one invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum InvariantVerdict {
     /// Everything that there is to see was looked at, and it holds.
     Ok,
     /// It does not hold.
@@ -20,7 +20,7 @@ pub enum Verdict {
 
 /// What became of checking one invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct InvariantReport {
     /// Which.
     pub invariant: Invariant,
     /// What was looked at.
@@ -33,21 +33,21 @@ pub struct Report {
     pub not_judged: Vec<String>,
 }
 
-impl Report {
+impl InvariantReport {
     /// What is to be said of the invariant.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> InvariantVerdict {
         if self.has_failed() {
-            Verdict::Failed
+            InvariantVerdict::Failed
         } else if self.not_judged.is_empty() {
-            Verdict::Ok
+            InvariantVerdict::Ok
         } else {
-            Verdict::NotJudged(self.not_judged.join("; "))
+            InvariantVerdict::NotJudged(self.not_judged.join("; "))
         }
     }
 
     /// It was judged whole, and it holds.
     pub fn holds(&self) -> bool {
-        self.verdict() == Verdict::Ok
+        self.verdict() == InvariantVerdict::Ok
     }
 
     /// It was seen not to hold.
@@ -56,12 +56,12 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for InvariantReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { invariant, checked, violations, n_violations, not_judged } = self;
         match self.verdict() {
-            Verdict::Ok => return write!(f, "{invariant} ok  {checked}"),
-            Verdict::NotJudged(why) => {
+            InvariantVerdict::Ok => return write!(f, "{invariant} ok  {checked}"),
+            InvariantVerdict::NotJudged(why) => {
                 write!(f, "{invariant} not judged: {why}")?;
                 return if checked.is_empty() {
                     Ok(())
@@ -69,7 +69,7 @@ impl fmt::Display for Report {
                     write!(f, "\n   ok as far as it was: {checked}")
                 };
             }
-            Verdict::Failed => {}
+            InvariantVerdict::Failed => {}
         }
         write!(f, "{invariant} FAILED  {n_violations} violations ({})", invariant.sentence())?;
         for violation in violations {
@@ -126,8 +126,8 @@ impl Findings {
         self.n = 0;
     }
 
-    pub(crate) fn report(self, invariant: Invariant) -> Report {
+    pub(crate) fn report(self, invariant: Invariant) -> InvariantReport {
         let Self { checked, named, n, not_judged } = self;
-        Report { invariant, checked, violations: named, n_violations: n, not_judged }
+        InvariantReport { invariant, checked, violations: named, n_violations: n, not_judged }
     }
 }

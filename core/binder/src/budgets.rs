@@ -12,9 +12,9 @@ use godel_domain::{
 };
 use godel_rules::budget::Spent;
 
-use super::{claims::Wrong, picture::Picture};
+use super::{claims::Wrong, picture::BinderPicture};
 
-impl Picture {
+impl BinderPicture {
     /// The budgets that victims rest on, if these allow them all to leave.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ use super::{
     gangs::{borrower, turn_for},
     holds::replace::{TAKEN_OVER, TakenOver},
     maxima::settle_reliefs,
-    quotas::Needs,
+    quotas::GroupNeeds,
     reservations::{owned, slots_taken},
     under_way::{Open, OpenHolds},
 };
@@ -34,8 +34,8 @@ use self::{
 };
 
 pub(super) use self::{
-    members::{Member, Members},
-    rejections::{Refused, at_node, whole},
+    members::{PlacedMember, PlacedMembers},
+    rejections::{RejectionList, at_node, whole},
 };
 
 impl Binder {
@@ -80,7 +80,7 @@ impl Binder {
             return Verdict::Reject(whole(decision, reason, detail));
         }
         settle_reliefs(&mut self.holds, &mut self.picture);
-        let mut refused = Refused::default();
+        let mut refused = RejectionList::default();
         let own = self.holds.replaced_by(decision, &self.picture);
         let members = match self.not_bound(decision, &own, &mut refused) {
             Ok(members) => members,
@@ -169,11 +169,16 @@ impl Binder {
     }
 
     /// Members that no committed binding and none under way covers, nor a hold but the unit's `own` ones.
-    fn not_bound(&self, decision: &Decision, own: &[HoldId], refused: &mut Refused) -> Result<Members, Wait> {
+    fn not_bound(
+        &self,
+        decision: &Decision,
+        own: &[HoldId],
+        refused: &mut RejectionList,
+    ) -> Result<PlacedMembers, Wait> {
         let replaced = if own.is_empty() { FxHashSet::default() } else { self.holds.members_of(own) };
         let rows = self.picture.cluster.rows(decision.unit);
         let open: Vec<(Ticket, &Open)> = self.under_way.of_unit(decision.unit).collect();
-        let mut members = Members::with_capacity(decision.len());
+        let mut members = PlacedMembers::with_capacity(decision.len());
         for (group, placement) in decision.groups.iter().enumerate() {
             for (idx, &ordinal) in placement.ordinals.iter().enumerate() {
                 let incarnation = placement.incarnation(idx);
@@ -192,7 +197,7 @@ impl Binder {
                     refused.add(RejectionReason::AlreadyHeld, ordinal, NodeId(0), String::new());
                     continue;
                 }
-                members.push(Member { group, idx, mask: placement.device_mask(idx) });
+                members.push(PlacedMember { group, idx, mask: placement.device_mask(idx) });
             }
         }
         Ok(members)
@@ -203,9 +208,9 @@ impl Binder {
     fn too_few(
         &mut self,
         decision: &Decision,
-        accepted: &[Member],
+        accepted: &[PlacedMember],
         full: Option<String>,
-        refused: &mut Refused,
+        refused: &mut RejectionList,
     ) -> Option<Verdict> {
         let terms = &self.picture.units.get(&decision.unit)?.terms;
         let min_member = terms.min_member as usize;
@@ -217,7 +222,7 @@ impl Binder {
         if accepted.len() + existing >= min_member {
             return None;
         }
-        for &Member { group, idx, .. } in accepted {
+        for &PlacedMember { group, idx, .. } in accepted {
             let placement = &decision.groups[group];
             self.picture.cluster.forget(decision.unit, placement.ordinals[idx], placement.incarnation(idx));
         }
@@ -245,8 +250,8 @@ impl Binder {
     fn check_claims(
         &mut self,
         decision: &Decision,
-        (members, own): (Members, &[HoldId]),
-        mut refused: Refused,
+        (members, own): (PlacedMembers, &[HoldId]),
+        mut refused: RejectionList,
     ) -> Verdict {
         let Some(preemption) = decision.preemption.as_deref() else {
             return Verdict::Reject(refused.rejections);
@@ -316,7 +321,7 @@ impl Binder {
     fn hold(
         &mut self,
         decision: &Decision,
-        members: &[Member],
+        members: &[PlacedMember],
         preemption: &Preemption,
         (turn, budgets): (Option<GangTurn>, Vec<(String, Revision)>),
         (own, mut taken): (&[HoldId], TakenOver),
@@ -397,7 +402,7 @@ impl Binder {
         let made = holds.iter().map(|hold| hold.id).collect();
         let concerns = Box::new(OpenHolds { made, victims, ..OpenHolds::default() });
         let placed = placed(decision, members).collect();
-        let ticket = under_way.open(decision.unit, placed, queue, Needs::new(), Some(concerns));
+        let ticket = under_way.open(decision.unit, placed, queue, GroupNeeds::new(), Some(concerns));
         self.end_with(ticket, &gone);
         Verdict::Bind(Box::new(Accepted {
             ticket,

@@ -16,14 +16,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
     Wait,
-    check::{Member, at_node, whole},
+    check::{PlacedMember, at_node, whole},
     holds::{
-        Holds,
+        BinderHolds,
         replace::{Not, TakenOver},
     },
     maxima::at_maximum,
     pending_evictions::PendingEvictions,
-    picture::Picture,
+    picture::BinderPicture,
     under_way::UnderWay,
 };
 
@@ -31,9 +31,9 @@ pub(super) type Wrong = (RejectionReason, NodeId, String);
 
 /// What claims are judged by. Judging them changes nothing.
 pub(super) struct ClaimCheck<'a> {
-    pub(super) picture: &'a Picture,
+    pub(super) picture: &'a BinderPicture,
     pub(super) under_way: &'a UnderWay,
-    pub(super) holds: &'a Holds,
+    pub(super) holds: &'a BinderHolds,
     pub(super) evictions: &'a PendingEvictions,
 }
 
@@ -299,9 +299,9 @@ impl ClaimCheck<'_> {
 /// The queue has no room, or nobody has to leave.
 pub(super) fn backed_holds(
     decision: &Decision,
-    members: &[Member],
+    members: &[PlacedMember],
     (preemption, queue): (&Preemption, QueueIdx),
-    (holds, picture): (&mut Holds, &mut Picture),
+    (holds, picture): (&mut BinderHolds, &mut BinderPicture),
 ) -> Result<(Vec<Hold>, bool), Vec<Rejection>> {
     let mut made = holds_of(decision, members, preemption);
     let needs: Vec<Need> = made.iter().map(|hold| picture.need_of_hold(hold)).collect();
@@ -319,7 +319,7 @@ pub(super) fn backed_holds(
 }
 
 /// By task group and node, without what only the binder knows.
-fn holds_of(decision: &Decision, members: &[Member], preemption: &Preemption) -> Vec<Hold> {
+fn holds_of(decision: &Decision, members: &[PlacedMember], preemption: &Preemption) -> Vec<Hold> {
     let mut holds: BTreeMap<(u16, NodeId), Hold> = BTreeMap::new();
     for member in members {
         let placement = &decision.groups[member.group];

@@ -12,9 +12,9 @@ use godel_domain::{
 };
 use godel_queueing::QueueIdx;
 
-use super::{picture::Picture, unit::Unit};
+use super::{picture::BinderPicture, unit::Unit};
 
-impl Picture {
+impl BinderPicture {
     /// A unit's record cannot be read from now on.
     pub(super) fn freeze_unit(&mut self, unit: UnitId) {
         match self.units.get_mut(&unit) {

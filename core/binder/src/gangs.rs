@@ -15,7 +15,7 @@ use godel_domain::{
     ids::UnitId,
 };
 
-use super::{check::whole, holds::Holds, picture::Picture};
+use super::{check::whole, holds::BinderHolds, picture::BinderPicture};
 
 /// A gang that gathers room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) fn turn_for(
     decision: &Decision,
     preemption: &Preemption,
     n_bound: usize,
-    (picture, holds): (&Picture, &Holds),
+    (picture, holds): (&BinderPicture, &BinderHolds),
 ) -> Result<GangTurn, Vec<Rejection>> {
     let unit = &picture.units[&decision.unit];
     let is_first = unit.terms.min_member > 1 && n_bound < unit.terms.min_member as usize;
@@ -89,7 +89,7 @@ pub(super) fn turn_for(
 }
 
 /// A unit as what is gathered sees it; `None` while nothing is.
-pub(super) fn borrower(unit: UnitId, picture: &Picture) -> Option<Borrower> {
+pub(super) fn borrower(unit: UnitId, picture: &BinderPicture) -> Option<Borrower> {
     let unit = picture.units.get(&unit).filter(|_| picture.cluster.is_gathering())?;
     let quota = picture.quotas.quota();
     Some(Borrower {

@@ -23,7 +23,7 @@ use godel_domain::{
 use godel_queueing::{Need, QueueIdx, Reliefs};
 use rustc_hash::FxHashMap;
 
-use super::{Ticket, picture::Picture, quotas::Quotas};
+use super::{Ticket, picture::BinderPicture, quotas::Quotas};
 
 pub use self::work::HoldWork;
 
@@ -33,17 +33,17 @@ const HOLD_MS: u64 = 600_000;
 const TURN_MS: u64 = 300_000;
 
 #[derive(Clone, Debug)]
-struct Kept {
+struct KnownHold {
     hold: Arc<Hold>,
     queue: QueueIdx,
     need: Need,
     /// Of its record; `None` while that is under way.
     revision: Option<Revision>,
-    state: State,
+    state: HoldState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum HoldState {
     Held,
     /// Its end is under way.
     Ending,
@@ -53,8 +53,8 @@ enum State {
 
 /// Holds by id.
 #[derive(Debug, Default)]
-pub(super) struct Holds {
-    by_id: BTreeMap<HoldId, Kept>,
+pub(super) struct BinderHolds {
+    by_id: BTreeMap<HoldId, KnownHold>,
     /// How many holds are for a running unit, by unit and (ordinal, incarnation). A hold that takes the place of another
     /// one is here before that one's end is read.
     members: IdMap<UnitId, FxHashMap<(u32, u32), u32>>,
@@ -71,7 +71,7 @@ pub(super) struct Holds {
     has_lost_slot: bool,
 }
 
-impl Holds {
+impl BinderHolds {
     pub(super) fn lead(&mut self, epoch: Epoch, hold_ms: u64) {
         self.last = self.last.max(epoch.0 << 32);
         self.hold_ms = Some(hold_ms);
@@ -116,8 +116,8 @@ impl Holds {
 
     /// A hold at a maximum of a unit is about to end.
     pub(super) fn ends_at_maximum(&self, unit: UnitId) -> bool {
-        let of_unit = |kept: &&Kept| kept.hold.unit == unit && kept.hold.at_maximum;
-        self.by_id.values().filter(of_unit).any(|kept| kept.state == State::Ending)
+        let of_unit = |kept: &&KnownHold| kept.hold.unit == unit && kept.hold.at_maximum;
+        self.by_id.values().filter(of_unit).any(|kept| kept.state == HoldState::Ending)
     }
 
     /// The unit of a pool that gathers room which one of `sub_cluster` may want, with holds under way or that end.
@@ -140,21 +140,22 @@ impl Holds {
 
     /// Slots of reservations whose records are read and that nothing is under way of, in order of ids.
     pub(super) fn slots(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        let settled = |kept: &&Kept| kept.revision.is_some() && kept.state == State::Held;
+        let settled = |kept: &&KnownHold| kept.revision.is_some() && kept.state == HoldState::Held;
         self.by_id.values().filter(settled).map(|kept| &kept.hold).filter(|hold| hold.slot.is_some())
     }
 
     /// What holds take of queues whose records are under way.
     pub(super) fn made(&self) -> impl Iterator<Item = (QueueIdx, Need)> {
-        let made = self.by_id.values().filter(|kept| kept.revision.is_none() && kept.state == State::Held);
+        let made =
+            self.by_id.values().filter(|kept| kept.revision.is_none() && kept.state == HoldState::Held);
         made.map(|kept| (kept.queue, kept.need))
     }
 
     pub(super) fn begin(&mut self, hold: Arc<Hold>, queue: QueueIdx, need: Need) {
-        self.insert(Kept { hold, queue, need, revision: None, state: State::Held });
+        self.insert(KnownHold { hold, queue, need, revision: None, state: HoldState::Held });
     }
 
-    fn insert(&mut self, kept: Kept) {
+    fn insert(&mut self, kept: KnownHold) {
         let hold = &kept.hold;
         self.last = self.last.max(hold.id.0);
         self.expiry_ms = Some(self.expiry_ms.map_or(hold.expires_ms, |first| first.min(hold.expires_ms)));
@@ -165,7 +166,7 @@ impl Holds {
         self.is_stale = true;
     }
 
-    fn remove(&mut self, id: HoldId) -> Option<Kept> {
+    fn remove(&mut self, id: HoldId) -> Option<KnownHold> {
         let kept = self.by_id.remove(&id)?;
         self.reliefs.remove(&kept.hold);
         if let Some(members) = self.members.get_mut(&kept.hold.unit) {
@@ -188,7 +189,7 @@ impl Holds {
     /// The binding of a ticket is read, and with it that its holds are gone.
     pub(super) fn converted(&mut self, ticket: Ticket, holds: &[HoldId]) {
         for id in holds {
-            if self.by_id.get(id).is_some_and(|kept| kept.state == State::Converting(ticket)) {
+            if self.by_id.get(id).is_some_and(|kept| kept.state == HoldState::Converting(ticket)) {
                 self.remove(*id);
             }
         }
@@ -225,12 +226,12 @@ impl Holds {
     }
 
     /// A hold's record.
-    pub(super) fn put(&mut self, hold: Arc<Hold>, revision: Revision, picture: &mut Picture) {
+    pub(super) fn put(&mut self, hold: Arc<Hold>, revision: Revision, picture: &mut BinderPicture) {
         if let Some(known) = self.by_id.get_mut(&hold.id) {
             known.revision = Some(revision);
             if hold.slot.is_some() {
                 known.hold = Arc::clone(&hold);
-                let is_ending = known.state == State::Ending;
+                let is_ending = known.state == HoldState::Ending;
                 picture.cluster.put_hold(Arc::clone(&hold));
                 picture.cluster.close_slot(hold.id, is_ending);
             }
@@ -248,23 +249,23 @@ impl Holds {
         let need = picture.quotas.need(shape, n, &picture.cluster);
         picture.quotas.add_need(queue, need);
         picture.cluster.put_hold(Arc::clone(&hold));
-        self.insert(Kept { hold, queue, need, revision: Some(revision), state: State::Held });
+        self.insert(KnownHold { hold, queue, need, revision: Some(revision), state: HoldState::Held });
     }
 
     /// A hold's record is gone.
-    pub(super) fn drop(&mut self, id: HoldId, picture: &mut Picture) {
+    pub(super) fn drop(&mut self, id: HoldId, picture: &mut BinderPicture) {
         match self.by_id.get(&id).map(|kept| kept.state) {
             // What it took its binding takes, until that is shown.
-            Some(State::Converting(_)) => {
+            Some(HoldState::Converting(_)) => {
                 self.remove(id);
             }
-            Some(State::Held | State::Ending) => self.give_up(id, picture),
+            Some(HoldState::Held | HoldState::Ending) => self.give_up(id, picture),
             None => {}
         }
     }
 
     /// Forgets a hold, and gives back what it takes.
-    pub(super) fn give_up(&mut self, id: HoldId, picture: &mut Picture) {
+    pub(super) fn give_up(&mut self, id: HoldId, picture: &mut BinderPicture) {
         if let Some(kept) = self.remove(id) {
             picture.cluster.remove_hold(id);
             picture.quotas.give_back(kept.queue, kept.need);
@@ -278,7 +279,10 @@ impl Holds {
             return;
         }
         for kept in self.by_id.values_mut() {
-            if kept.hold.unit == unit && kept.queue != queue && !matches!(kept.state, State::Converting(_)) {
+            if kept.hold.unit == unit
+                && kept.queue != queue
+                && !matches!(kept.state, HoldState::Converting(_))
+            {
                 quotas.give_back(kept.queue, kept.need);
                 quotas.add_need(queue, kept.need);
                 kept.queue = queue;
@@ -288,27 +292,27 @@ impl Holds {
     }
 
     /// A list follows: what is under way stays.
-    pub(super) fn reset(&mut self, picture: &mut Picture) {
+    pub(super) fn reset(&mut self, picture: &mut BinderPicture) {
         self.reliefs = Reliefs::default();
         let known = std::mem::take(&mut self.by_id);
         self.members.clear();
         for (_, kept) in known {
             match (kept.state, kept.revision) {
                 // Whether its record is still there the list says.
-                (State::Converting(_), _) => self.insert(Kept { revision: None, ..kept }),
-                (State::Held | State::Ending, None) => {
+                (HoldState::Converting(_), _) => self.insert(KnownHold { revision: None, ..kept }),
+                (HoldState::Held | HoldState::Ending, None) => {
                     picture.cluster.put_hold(Arc::clone(&kept.hold));
                     picture.cluster.close_slot(kept.hold.id, true);
                     picture.quotas.add_need(kept.queue, kept.need);
                     self.insert(kept);
                 }
-                (State::Held | State::Ending, Some(_)) => {}
+                (HoldState::Held | HoldState::Ending, Some(_)) => {}
             }
         }
     }
 
     /// Holds that were made and that the records do not show are gone again.
-    pub(super) fn forget_made(&mut self, made: &[HoldId], picture: &mut Picture) {
+    pub(super) fn forget_made(&mut self, made: &[HoldId], picture: &mut BinderPicture) {
         for id in made {
             if self.by_id.get(id).is_some_and(|kept| kept.revision.is_none()) {
                 self.give_up(*id, picture);
@@ -321,13 +325,13 @@ impl Holds {
         &mut self,
         ticket: Ticket,
         (made, converted): (&[HoldId], &[HoldId]),
-        picture: &mut Picture,
+        picture: &mut BinderPicture,
     ) {
         self.forget_made(made, picture);
         for id in converted {
-            match self.by_id.get_mut(id).filter(|kept| kept.state == State::Converting(ticket)) {
+            match self.by_id.get_mut(id).filter(|kept| kept.state == HoldState::Converting(ticket)) {
                 Some(kept) if kept.revision.is_some() => {
-                    kept.state = State::Held;
+                    kept.state = HoldState::Held;
                     picture.cluster.put_hold(Arc::clone(&kept.hold));
                     picture.quotas.add_need(kept.queue, kept.need);
                 }
@@ -344,8 +348,8 @@ impl Holds {
     /// The transaction that was to end some holds was refused.
     pub(super) fn keep(&mut self, ids: &[(HoldId, Revision)], cluster: &mut Cluster) {
         for (id, _) in ids {
-            if let Some(kept) = self.by_id.get_mut(id).filter(|kept| kept.state == State::Ending) {
-                kept.state = State::Held;
+            if let Some(kept) = self.by_id.get_mut(id).filter(|kept| kept.state == HoldState::Ending) {
+                kept.state = HoldState::Held;
                 self.is_stale = true;
                 cluster.close_slot(*id, false);
             }
@@ -353,10 +357,10 @@ impl Holds {
     }
 
     /// Gives up ends under way, whose fate is unknown.
-    pub(super) fn keep_all(&mut self, picture: &mut Picture) {
-        let ending = self.by_id.values_mut().filter(|kept| kept.state == State::Ending);
+    pub(super) fn keep_all(&mut self, picture: &mut BinderPicture) {
+        let ending = self.by_id.values_mut().filter(|kept| kept.state == HoldState::Ending);
         for kept in ending {
-            kept.state = State::Held;
+            kept.state = HoldState::Held;
             picture.cluster.close_slot(kept.hold.id, false);
         }
         let made = self.by_id.values().filter(|kept| kept.hold.slot.is_some() && kept.revision.is_none());

@@ -66,8 +66,8 @@ use godel_domain::{
 use godel_queueing::{QueueIdx, Quota};
 
 use self::{
-    holds::Holds, pending_evictions::PendingEvictions, picture::Picture, requeue::Requeues,
-    reservations::Reservations, squeeze::Squeezes, under_way::UnderWay,
+    holds::BinderHolds, pending_evictions::PendingEvictions, picture::BinderPicture, requeue::Requeues,
+    reservations::ReservedSlots, squeeze::Squeezes, under_way::UnderWay,
 };
 
 pub use self::{gangs::Gathering, holds::HoldWork, pending_evictions::Departure, requeue::RequeueWork};
@@ -129,12 +129,12 @@ pub struct Accepted {
 /// The conflict check.
 #[derive(Debug, Default)]
 pub struct Binder {
-    picture: Picture,
+    picture: BinderPicture,
     under_way: UnderWay,
-    holds: Holds,
+    holds: BinderHolds,
     evictions: PendingEvictions,
     requeues: Requeues,
-    reservations: Reservations,
+    reservations: ReservedSlots,
     squeezes: Squeezes,
 }
 

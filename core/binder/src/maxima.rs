@@ -8,12 +8,12 @@ use godel_domain::{
     hold::Member,
     ids::{HoldId, IdMap, UnitId},
 };
-use godel_queueing::{Amounts, Limit, Need, QueueIdx, Quota, at};
+use godel_queueing::{Amounts, Need, QueueIdx, QueueMaximum, Quota, at};
 
-use super::{holds::Holds, picture::Picture, unit::Unit};
+use super::{holds::BinderHolds, picture::BinderPicture, unit::Unit};
 
 /// What victims give up in queues is counted as things are: before anything is asked of a queue.
-pub(super) fn settle_reliefs(holds: &mut Holds, picture: &mut Picture) {
+pub(super) fn settle_reliefs(holds: &mut BinderHolds, picture: &mut BinderPicture) {
     if holds.reliefs.is_stale() {
         let (cluster, units) = (&picture.cluster, &picture.units);
         let pays = |quota: &Quota, victim: &Member| pays_still(quota, victim, cluster, units);
@@ -27,12 +27,12 @@ pub(super) fn settle_reliefs(holds: &mut Holds, picture: &mut Picture) {
 /// # Errors
 /// Not even then: a maximum that is in the way.
 pub(super) fn at_maximum(
-    (holds, picture): (&mut Holds, &mut Picture),
+    (holds, picture): (&mut BinderHolds, &mut BinderPicture),
     unit: UnitId,
     queue: QueueIdx,
     needs: &[Need],
     preemption: &Preemption,
-) -> Result<Option<Vec<Member>>, Limit> {
+) -> Result<Option<Vec<Member>>, QueueMaximum> {
     settle_reliefs(holds, picture);
     let quota = picture.quotas.quota();
     let Some(limit) = quota.usage().lacking(queue, needs) else { return Ok(None) };
@@ -60,7 +60,7 @@ pub(super) fn at_maximum(
 /// Of a unit's holds those at a maximum, which count together: they are bound together, and go together. `dead` and `ready`
 /// are made to say so.
 pub(super) fn keep_together(
-    holds: &Holds,
+    holds: &BinderHolds,
     ids: &[HoldId],
     dead: &mut BTreeMap<&'static str, Vec<HoldId>>,
     ready: &mut Vec<HoldId>,

@@ -13,7 +13,7 @@ use godel_domain::{
 use godel_queueing::{Need, QueueIdx};
 use rustc_hash::FxHashMap;
 
-use super::{picture::Picture, quotas::Quotas};
+use super::{picture::BinderPicture, quotas::Quotas};
 
 /// An eviction to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,11 @@ pub(super) struct PendingEvictions {
 
 impl PendingEvictions {
     /// As [`Binder::evictions`](crate::Binder::evictions).
-    pub(super) fn evictions(&self, asked: &[(UnitId, Evict)], picture: &Picture) -> Vec<(UnitId, Evict)> {
+    pub(super) fn evictions(
+        &self,
+        asked: &[(UnitId, Evict)],
+        picture: &BinderPicture,
+    ) -> Vec<(UnitId, Evict)> {
         let mut evictions = Vec::new();
         for (unit, evict) in asked {
             let Some(rows) = picture.cluster.rows(*unit) else { continue };
@@ -78,7 +82,12 @@ impl PendingEvictions {
     }
 
     /// As [`Binder::depart`](crate::Binder::depart).
-    pub(super) fn depart(&mut self, unit: UnitId, evict: Evict, picture: &mut Picture) -> Option<Departure> {
+    pub(super) fn depart(
+        &mut self,
+        unit: UnitId,
+        evict: Evict,
+        picture: &mut BinderPicture,
+    ) -> Option<Departure> {
         let (unit, mut evict) = self.evictions(&[(unit, evict)], picture).pop()?;
         let budgets = match evict.reason {
             EvictionReason::Drained => picture.keep_some(unit, &mut evict),
@@ -93,7 +102,7 @@ impl PendingEvictions {
     }
 
     /// The evictions of some running units, for which holds were made, are under way.
-    pub(super) fn add_victims(&mut self, victims: &[(UnitId, u32)], picture: &mut Picture) {
+    pub(super) fn add_victims(&mut self, victims: &[(UnitId, u32)], picture: &mut BinderPicture) {
         for &(unit, ordinal) in victims {
             let promised = picture.need_of_row(unit, ordinal);
             promised.into_iter().for_each(|(queue, need)| picture.quotas.promise(queue, need, 1));
@@ -103,7 +112,7 @@ impl PendingEvictions {
     }
 
     /// The evictions of victims are read, or were refused.
-    pub(super) fn remove_victims(&mut self, victims: &[(UnitId, u32)], picture: &mut Picture) {
+    pub(super) fn remove_victims(&mut self, victims: &[(UnitId, u32)], picture: &mut BinderPicture) {
         for victim in victims {
             if let Some(Some((queue, need))) = self.victims.remove(victim) {
                 picture.quotas.promise(queue, need, -1);

@@ -17,11 +17,11 @@ use godel_domain::{
 };
 use godel_queueing::{Amounts, Need, QueueIdx, Quota};
 
-use super::{check::Member, classes::Classes, quotas::Quotas, unit::Unit};
+use super::{check::PlacedMember, classes::Classes, quotas::Quotas, unit::Unit};
 
 /// What the records say, and the room that is taken on top of them.
 #[derive(Debug, Default)]
-pub(super) struct Picture {
+pub(super) struct BinderPicture {
     pub(super) cluster: Cluster,
     pub(super) quotas: Quotas,
     pub(super) classes: Classes,
@@ -43,7 +43,7 @@ pub(super) struct UnitPut {
     pub(super) is_resumed: bool,
 }
 
-impl Picture {
+impl BinderPicture {
     /// Forgets the records.
     pub(super) fn reset(&mut self) {
         self.cluster.reset();
@@ -169,7 +169,7 @@ impl Picture {
     }
 
     /// What the unit's queue may claim for all that a decision adds to it.
-    pub(super) fn needs_of(&mut self, decision: &Decision, members: &[Member]) -> Vec<Need> {
+    pub(super) fn needs_of(&mut self, decision: &Decision, members: &[PlacedMember]) -> Vec<Need> {
         if !self.quotas.quota().usage().has_guarantees() {
             return Vec::new();
         }

@@ -9,11 +9,11 @@ use godel_domain::{
     ids::{Revision, UnitId},
     queue_spec::QueueSpec,
 };
-use godel_queueing::{AskId, Limit, Need, PendingReason, QueueIdx, Quota};
+use godel_queueing::{AskId, Need, PendingReason, QueueIdx, QueueMaximum, Quota};
 use smallvec::SmallVec;
 
 /// What a binding under way takes of its queue, by task group.
-pub(super) type Needs = SmallVec<[(u16, Need); 1]>;
+pub(super) type GroupNeeds = SmallVec<[(u16, Need); 1]>;
 
 /// Queues, their records' revisions and their usage.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ impl Quotas {
         shape: ShapeId,
         n: u32,
         cluster: &Cluster,
-    ) -> (Need, Option<Limit>) {
+    ) -> (Need, Option<QueueMaximum>) {
         let ask = self.ask(shape, cluster);
         let headroom = self.quota.usage().headroom(queue, ask);
         let need = Need { ask, n: n.min(headroom.n) };
@@ -93,7 +93,7 @@ impl Quotas {
     }
 
     /// Counts a binding under way (again).
-    pub(super) fn add(&mut self, queue: QueueIdx, needs: &Needs) {
+    pub(super) fn add(&mut self, queue: QueueIdx, needs: &GroupNeeds) {
         for (_, need) in needs {
             self.quota.usage_mut().add(queue, *need);
         }
@@ -145,7 +145,7 @@ impl Quotas {
     }
 
     /// A maximum that is reached, in words.
-    pub(super) fn words(&self, limit: Limit) -> String {
+    pub(super) fn words(&self, limit: QueueMaximum) -> String {
         let (path, resource) = self.quota.limit(limit);
         PendingReason::Full { queue: path.to_owned(), resource: resource.to_owned() }.to_string()
     }

@@ -8,7 +8,7 @@ use godel_domain::{
     running_units::{Requeue, RunningUnit, RunningUnits},
 };
 
-use super::{picture::Picture, unit::Unit};
+use super::{picture::BinderPicture, unit::Unit};
 
 /// Running units of one unit that become pending again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Requeues {
     }
 
     /// Something has come that can be read: units whose running units could not come back because of that are looked at.
-    pub(super) fn look_at_frozen(&mut self, picture: &Picture) {
+    pub(super) fn look_at_frozen(&mut self, picture: &BinderPicture) {
         for unit in std::mem::take(&mut self.frozen) {
             if let Some(rows) = picture.cluster.rows(unit) {
                 self.look_at_all(unit, rows, picture.is_restarting(unit));
@@ -53,7 +53,7 @@ impl Requeues {
     }
 
     /// Some rows of a unit may have come to be such, or have ceased to.
-    pub(super) fn look_at(&mut self, unit: UnitId, ordinals: &[u32], picture: &Picture) {
+    pub(super) fn look_at(&mut self, unit: UnitId, ordinals: &[u32], picture: &BinderPicture) {
         let Some(rows) = picture.cluster.rows(unit).filter(|_| !ordinals.is_empty()) else { return };
         let restarting = picture.is_restarting(unit);
         for &ordinal in ordinals {
@@ -112,7 +112,7 @@ impl Requeues {
     }
 
     /// As [`Binder::take_requeues`](crate::Binder::take_requeues).
-    pub(super) fn take(&mut self, max: usize, picture: &Picture) -> Vec<RequeueWork> {
+    pub(super) fn take(&mut self, max: usize, picture: &BinderPicture) -> Vec<RequeueWork> {
         let mut work = Vec::new();
         let mut n_taken = 0;
         while n_taken < max {
@@ -146,7 +146,7 @@ impl Requeues {
     }
 
     /// As [`Binder::requeue_refused`](crate::Binder::requeue_refused).
-    pub(super) fn refused(&mut self, work: &RequeueWork, picture: &Picture) {
+    pub(super) fn refused(&mut self, work: &RequeueWork, picture: &BinderPicture) {
         for &ordinal in &work.requeue.ordinals {
             self.forget_under_way(work.unit, ordinal);
         }

@@ -21,9 +21,9 @@ use godel_domain::{
 use godel_queueing::QueueIdx;
 
 use super::{
-    check::Member,
-    holds::{HoldWork, Holds},
-    picture::Picture,
+    check::PlacedMember,
+    holds::{BinderHolds, HoldWork},
+    picture::BinderPicture,
     unit::Unit,
 };
 
@@ -32,7 +32,7 @@ const N_PART: usize = 1_024;
 
 /// Reservations by name.
 #[derive(Debug, Default)]
-pub(super) struct Reservations {
+pub(super) struct ReservedSlots {
     known: BTreeMap<String, (Arc<ReservationSpec>, Revision)>,
     /// Some slots have found no room.
     is_short: bool,
@@ -40,7 +40,7 @@ pub(super) struct Reservations {
     looks_anew: bool,
 }
 
-impl Reservations {
+impl ReservedSlots {
     pub(super) fn reset(&mut self) {
         *self = Self { looks_anew: true, ..Self::default() };
     }
@@ -73,7 +73,11 @@ impl Reservations {
     }
 
     /// Gives up the slots that must not stay, and holds those that are missing.
-    pub(super) fn reserve(&mut self, work: &mut Vec<HoldWork>, (picture, held): (&mut Picture, &mut Holds)) {
+    pub(super) fn reserve(
+        &mut self,
+        work: &mut Vec<HoldWork>,
+        (picture, held): (&mut BinderPicture, &mut BinderHolds),
+    ) {
         let has_lost = held.take_lost_slot();
         if self.known.is_empty() && !picture.cluster.has_slots() {
             self.looks_anew = false;
@@ -133,7 +137,7 @@ impl Reservations {
     }
 
     /// Why a slot has to go, if it has to.
-    fn why_not(&self, hold: &Hold, picture: &Picture) -> Option<&'static str> {
+    fn why_not(&self, hold: &Hold, picture: &BinderPicture) -> Option<&'static str> {
         let slot = hold.slot.as_ref()?;
         if picture.is_slot_frozen(hold) {
             return None;
@@ -175,7 +179,11 @@ pub(super) fn owned(unit: &Unit, cluster: &Cluster) -> Owned {
 }
 
 /// Slots that members of a decision take, as they are to be written.
-pub(super) fn slots_taken(decision: &Decision, accepted: &[Member], cluster: &Cluster) -> Vec<Arc<Hold>> {
+pub(super) fn slots_taken(
+    decision: &Decision,
+    accepted: &[PlacedMember],
+    cluster: &Cluster,
+) -> Vec<Arc<Hold>> {
     if !cluster.has_slots() {
         return Vec::new();
     }
@@ -195,7 +203,7 @@ fn hold_slots(
     spec: &ReservationSpec,
     missing: &[u32],
     nodes: &[NodeId],
-    (picture, held): (&mut Picture, &mut Holds),
+    (picture, held): (&mut BinderPicture, &mut BinderHolds),
 ) -> Vec<Arc<Hold>> {
     let mut holds = Vec::new();
     if missing.is_empty() {

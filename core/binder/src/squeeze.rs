@@ -13,7 +13,7 @@ use godel_domain::{
     running_units::{Bind, Evict, EvictionReason},
 };
 
-use super::{pending_evictions::PendingEvictions, picture::Picture, squeeze_victims};
+use super::{pending_evictions::PendingEvictions, picture::BinderPicture, squeeze_victims};
 
 /// Nodes are above their room for so long by default before somebody leaves, milliseconds.
 const GRACE_MS: u64 = 2_000;
@@ -82,7 +82,7 @@ impl Squeezes {
     }
 
     /// Somebody may have to leave now.
-    pub(super) fn is_due(&self, picture: &Picture) -> bool {
+    pub(super) fn is_due(&self, picture: &BinderPicture) -> bool {
         (self.look_at_all && picture.cluster.has_best_effort())
             || self.next_ms.is_some_and(|at| at <= picture.now_ms)
     }
@@ -90,7 +90,7 @@ impl Squeezes {
     /// As [`Binder::take_squeezes`](crate::Binder::take_squeezes).
     pub(super) fn take(
         &mut self,
-        picture: &mut Picture,
+        picture: &mut BinderPicture,
         evictions: &PendingEvictions,
     ) -> Vec<(UnitId, Evict)> {
         if self.look_at_all && picture.cluster.has_best_effort() {
@@ -125,7 +125,7 @@ impl Squeezes {
     }
 
     /// A binding was read.
-    pub(super) fn on_bind(&mut self, unit: UnitId, bind: &Bind, picture: &Picture) {
+    pub(super) fn on_bind(&mut self, unit: UnitId, bind: &Bind, picture: &BinderPicture) {
         if bind.pool == Pool::Guaranteed && picture.cluster.has_best_effort() {
             for node in &bind.nodes {
                 self.look_at(*node, Cause::Unit(unit), picture);
@@ -136,7 +136,7 @@ impl Squeezes {
     /// The best-effort room of a node may have become less. A unit that took room names itself also where the node is
     /// above its room already: what is not committed counts, so a usage report can find the node over before the binding
     /// that made it so is read.
-    pub(super) fn look_at(&mut self, node: NodeId, cause: Cause, picture: &Picture) {
+    pub(super) fn look_at(&mut self, node: NodeId, cause: Cause, picture: &BinderPicture) {
         if !picture.cluster.is_over(node) {
             return;
         }

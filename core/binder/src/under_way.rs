@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::{
     Ticket, Wait,
-    quotas::{Needs, Quotas},
+    quotas::{GroupNeeds, Quotas},
 };
 
 /// Decisions under way, by ticket.
@@ -36,7 +36,7 @@ pub(super) struct Open {
     landed: Option<Revision>,
     queue: QueueIdx,
     /// What it takes of the queue, but for groups whose rows show it already.
-    needs: Needs,
+    needs: GroupNeeds,
     /// Most have to do with none.
     holds: Option<Box<OpenHolds>>,
     /// Records were listed anew since: they need not show what became of it.
@@ -89,7 +89,7 @@ impl UnderWay {
         unit: UnitId,
         mut members: SmallVec<[(u32, u32); 1]>,
         queue: QueueIdx,
-        needs: Needs,
+        needs: GroupNeeds,
         holds: Option<Box<OpenHolds>>,
     ) -> Ticket {
         self.last_ticket += 1;

@@ -9,7 +9,7 @@ use godel_domain::{
     unit::UnitSpec,
 };
 use godel_queueing::QueueIdx;
-use godel_rules::budget::{Identity, Wanted};
+use godel_rules::budget::{Identity, WantedOrdinals};
 use smallvec::SmallVec;
 
 use super::classes::Priority;
@@ -19,7 +19,7 @@ use super::classes::Priority;
 pub(super) struct Unit {
     /// Of its record.
     pub(super) revision: Revision,
-    pub(super) groups: SmallVec<[Group; 1]>,
+    pub(super) groups: SmallVec<[KnownGroup; 1]>,
     pub(super) queue: QueueIdx,
     pub(super) priority: Priority,
     pub(super) terms: GangTerms,
@@ -43,16 +43,16 @@ pub(super) struct Unit {
 
 /// A task group.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(super) struct KnownGroup {
     pub(super) shape: ShapeId,
     /// As in [`godel_domain::unit::TaskGroup`].
     ordinals: SmallVec<[(u32, u32); 1]>,
     /// Most accept any node without taints.
-    constraint: Option<Box<Constraint>>,
+    constraint: Option<Box<NodeConstraint>>,
 }
 
 #[derive(Clone, Debug)]
-struct Constraint {
+struct NodeConstraint {
     selector: BTreeMap<String, String>,
     tolerations: Vec<Toleration>,
 }
@@ -67,11 +67,11 @@ impl Unit {
         let groups = spec.task_groups.iter().map(|group| {
             let template = &group.template;
             let any = template.node_selector.is_empty() && template.tolerations.is_empty();
-            let constraint = || Constraint {
+            let constraint = || NodeConstraint {
                 selector: template.node_selector.clone(),
                 tolerations: template.tolerations.clone(),
             };
-            Group {
+            KnownGroup {
                 shape: cluster.shape(&template.demand, spec.pool),
                 ordinals: SmallVec::from_slice(&group.ordinals),
                 constraint: (!any).then(|| Box::new(constraint())),
@@ -118,8 +118,8 @@ impl Unit {
     }
 
     /// As budgets count it.
-    pub(super) fn wanted(&self) -> Wanted {
-        Wanted::new(self.terms.ranges().filter(|_| self.is_wanted), self.terms.on_eviction)
+    pub(super) fn wanted(&self) -> WantedOrdinals {
+        WantedOrdinals::new(self.terms.ranges().filter(|_| self.is_wanted), self.terms.on_eviction)
     }
 
     /// Its sub-cluster, `key` being the label of nodes that says theirs.
@@ -134,7 +134,7 @@ impl Unit {
     }
 }
 
-impl Group {
+impl KnownGroup {
     pub(super) fn owns(&self, ordinal: u32) -> bool {
         self.ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
     }

@@ -7,7 +7,7 @@ use godel_domain::{
     ids::{Revision, UnitId},
     running_units::RunningUnits,
 };
-use godel_rules::budget::{Budgets, Identity, Wanted};
+use godel_rules::budget::{Budgets, Identity, WantedOrdinals};
 
 use super::taken::TakenRoom;
 
@@ -28,7 +28,12 @@ impl TakenRoom {
     }
 
     /// Follows a unit's record, for the budgets that select it.
-    pub(crate) fn offer(&mut self, unit: UnitId, identity: &Identity, wanted: impl FnOnce() -> Wanted) {
+    pub(crate) fn offer(
+        &mut self,
+        unit: UnitId,
+        identity: &Identity,
+        wanted: impl FnOnce() -> WantedOrdinals,
+    ) {
         let rows = self.units.get(&unit).map(|taken| &taken.rows);
         self.budgets.offer(unit, identity, wanted, rows);
     }

@@ -12,7 +12,7 @@ use godel_domain::{
     resources::Resources,
     running_units::{RunChange, RunningUnits},
 };
-use godel_rules::budget::{Identity, Wanted};
+use godel_rules::budget::{Identity, WantedOrdinals};
 
 use super::{
     Cluster,
@@ -213,7 +213,7 @@ impl Cluster {
     }
 
     /// Follows a unit's record, for the budgets that select it.
-    pub fn offer(&mut self, unit: UnitId, identity: &Identity, wanted: impl FnOnce() -> Wanted) {
+    pub fn offer(&mut self, unit: UnitId, identity: &Identity, wanted: impl FnOnce() -> WantedOrdinals) {
         self.taken.offer(unit, identity, wanted);
     }
 

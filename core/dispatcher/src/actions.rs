@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use godel_domain::{
-    change::{Partition, Scope},
+    change::{NodeScope, Partition},
     ids::{Revision, UnitId},
     running_units::EvictionReason,
     unit::UnitSpec,
@@ -46,7 +46,7 @@ pub struct Assignment {
     /// Counts towards `min_member` already.
     pub bound: u32,
     /// Whose nodes may be used.
-    pub scope: Scope,
+    pub scope: NodeScope,
     /// A queue of it is at a maximum: others there have to leave first.
     pub at_maximum: bool,
     /// Should the unit find no place it is its turn to gather room.

@@ -1,7 +1,7 @@
 //! One pass of assignments: which units go to which schedulers now.
 
 use godel_domain::{
-    change::Scope,
+    change::NodeScope,
     ids::{Revision, UnitId},
     time::Millis,
 };
@@ -27,7 +27,7 @@ pub(super) struct AssignmentPass<'a> {
     pub(super) rooms: &'a mut Rooms,
     pub(super) gangs: &'a mut Gangs,
     /// Where a unit is tried that no node had room for when all were asked.
-    pub(super) scope_of_all: Scope,
+    pub(super) scope_of_all: NodeScope,
     /// Slots of reservations go by labels.
     pub(super) has_reservations: bool,
     /// Everything up to here is known.
@@ -98,7 +98,7 @@ impl AssignmentPass<'_> {
                 skipped.push(waiting);
                 continue;
             }
-            let mut scope = Scope::Partition;
+            let mut scope = NodeScope::Partition;
             match way {
                 Way::Any => {}
                 Way::Joined(room) => {
@@ -137,7 +137,7 @@ impl AssignmentPass<'_> {
                         continue;
                     }
                 } else {
-                    scope = Scope::Global;
+                    scope = NodeScope::Global;
                     // Should it find no place it waits where all that do are watched.
                     if let Some(watcher) = self.rooms.watcher() {
                         candidates.retain(|one| one.scheduler == watcher);
@@ -193,11 +193,11 @@ impl AssignmentPass<'_> {
         }
     }
 
-    fn assign(&mut self, waiting: &Waiting, (idx, scope, at_maximum): (usize, Scope, bool), way: Way) {
+    fn assign(&mut self, waiting: &Waiting, (idx, scope, at_maximum): (usize, NodeScope, bool), way: Way) {
         let unit = waiting.unit;
         let turn = self.gangs.is_offered(unit);
         // Room is gathered wherever there is some.
-        let scope = if turn && self.scope_of_all == Scope::Global { Scope::Global } else { scope };
+        let scope = if turn && self.scope_of_all == NodeScope::Global { NodeScope::Global } else { scope };
         let Assignments { units, queueing, schedulers, counters, wall_ms, .. } = &mut *self.assignments;
         let Some(entry) = units.entries.get_mut(&unit) else { return };
         let scheduler = &mut schedulers.all[idx];
@@ -214,9 +214,9 @@ impl AssignmentPass<'_> {
         }
         let mut held = Dispatched { at_maximum, ..Dispatched::to(idx, entry.revision, scope) };
         match scope {
-            Scope::Partition => {}
+            NodeScope::Partition => {}
             // Whatever comes back after that goes round anew.
-            Scope::Global => entry.tried.clear(),
+            NodeScope::Global => entry.tried.clear(),
         }
         scheduler.reload(&mut held.load, n_pending);
         scheduler.held.insert(unit);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use godel_domain::{
-    change::{Lease, Scope},
+    change::{Lease, NodeScope},
     ids::{Epoch, Revision, UnitId},
     running_units::Phase as RowPhase,
     time::Millis,
@@ -212,7 +212,7 @@ impl Assignments {
             Whereabouts::Dispatched(held) => Dispatched { revision, done_at: None, ..held },
             // One that it has for all nodes goes on there; should it be sent again, partitions are tried anew.
             Whereabouts::Unsettled | Whereabouts::Queued(_) => {
-                Dispatched::to(idx, revision, Scope::default())
+                Dispatched::to(idx, revision, NodeScope::default())
             }
         };
         // An inventory names no ordinals: what came back after an eviction it may not know.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use godel_domain::{budget_spec::BudgetSpec, ids::UnitId};
-use godel_rules::budget::{Budget, Budgets, Identity, Use, Wanted};
+use godel_rules::budget::{Budget, Budgets, Identity, Use, WantedOrdinals};
 
 use super::{
     queues::{QueueRecords, Versions},
@@ -46,7 +46,7 @@ impl BudgetView {
 
 /// A unit's record is another one.
 pub(super) fn offer(budgets: &mut Budgets, unit: UnitId, entry: &UnitEntry) {
-    let wanted = || Wanted::of(&entry.spec);
+    let wanted = || WantedOrdinals::of(&entry.spec);
     budgets.offer(unit, &Identity::of(&entry.spec), wanted, Some(&entry.rows));
 }
 

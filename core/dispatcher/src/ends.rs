@@ -8,7 +8,7 @@ use std::{
 
 use godel_domain::{
     ids::{Revision, UnitId},
-    lifecycle::{self, Phase},
+    lifecycle::{self, UnitPhase},
     running_units::EvictionReason,
     time::Millis,
 };
@@ -31,7 +31,7 @@ pub enum DeleteRefusal {
     /// It is not known.
     Unknown,
     /// It has not ended.
-    Phase(Phase),
+    Phase(UnitPhase),
     /// It has ended, and so many of its running units have yet to leave their nodes.
     Leaving(u32),
 }
@@ -40,7 +40,7 @@ pub enum DeleteRefusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedView {
     /// How it ended.
-    pub phase: Phase,
+    pub phase: UnitPhase,
     /// How long ago, milliseconds; `None`: before this dispatcher led.
     pub ago_ms: Option<u64>,
     /// Its record goes in so long by itself, milliseconds; 0: it is on its way out.

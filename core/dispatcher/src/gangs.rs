@@ -20,7 +20,7 @@ use std::{
 };
 
 use godel_domain::{
-    change::{PartitionMode, Scope},
+    change::{NodeScope, PartitionMode},
     demand::Pool,
     hold::Hold,
     ids::{HoldId, NodeId, UnitId},
@@ -266,7 +266,7 @@ impl Gangs {
             match units.get_mut(unit).map(|entry| &mut entry.place) {
                 Some(Whereabouts::Dispatched(held)) => {
                     if mode == PartitionMode::Strict {
-                        held.scope = Scope::Global;
+                        held.scope = NodeScope::Global;
                     }
                     schedulers.tell_again(unit, held);
                 }

@@ -1,6 +1,6 @@
 //! What metrics say of units: how long they waited, and how many of each queue are in which phase.
 
-use godel_domain::{lifecycle::Phase, unit::WorkloadClass};
+use godel_domain::{lifecycle::UnitPhase, unit::WorkloadClass};
 use godel_queueing::{QueueIdx, QueueTree};
 use rustc_hash::FxHashMap;
 
@@ -33,8 +33,8 @@ fn note(waits: &mut Vec<(WorkloadClass, u64)>, class: WorkloadClass, from_ms: i6
     }
 }
 
-/// Units by phase, in order of [`Phase::ALL`].
-pub type ByPhase = [u64; Phase::ALL.len()];
+/// Units by phase, in order of [`UnitPhase::ALL`].
+pub type ByPhase = [u64; UnitPhase::ALL.len()];
 
 /// Units of each queue by phase.
 #[derive(Clone, Debug, Default)]
@@ -48,12 +48,12 @@ impl UnitTally {
         &self.all
     }
 
-    pub(super) fn enter(&mut self, queue: QueueIdx, phase: Phase) {
+    pub(super) fn enter(&mut self, queue: QueueIdx, phase: UnitPhase) {
         self.all[phase.idx()] += 1;
         self.by_queue.entry(queue).or_default()[phase.idx()] += 1;
     }
 
-    pub(super) fn leave(&mut self, queue: QueueIdx, phase: Phase) {
+    pub(super) fn leave(&mut self, queue: QueueIdx, phase: UnitPhase) {
         self.all[phase.idx()] -= 1;
         if let Some(of) = self.by_queue.get_mut(&queue) {
             of[phase.idx()] -= 1;
@@ -103,13 +103,13 @@ mod tests {
     fn units_are_counted_where_they_are() {
         let mut tally = UnitTally::default();
         let (first, second) = (QueueIdx::DEFAULT, QueueIdx::ROOT);
-        tally.enter(first, Phase::Queued);
-        tally.enter(second, Phase::Queued);
-        tally.leave(first, Phase::Queued);
-        tally.enter(first, Phase::Scheduled);
-        let n = |of: &ByPhase, phase: Phase| of[phase.idx()];
-        assert_eq!((n(tally.all(), Phase::Queued), n(tally.all(), Phase::Scheduled)), (1, 1));
-        assert_eq!(n(&tally.by_queue[&first], Phase::Queued), 0);
-        assert_eq!(n(&tally.by_queue[&second], Phase::Queued), 1);
+        tally.enter(first, UnitPhase::Queued);
+        tally.enter(second, UnitPhase::Queued);
+        tally.leave(first, UnitPhase::Queued);
+        tally.enter(first, UnitPhase::Scheduled);
+        let n = |of: &ByPhase, phase: UnitPhase| of[phase.idx()];
+        assert_eq!((n(tally.all(), UnitPhase::Queued), n(tally.all(), UnitPhase::Scheduled)), (1, 1));
+        assert_eq!(n(&tally.by_queue[&first], UnitPhase::Queued), 0);
+        assert_eq!(n(&tally.by_queue[&second], UnitPhase::Queued), 1);
     }
 }

@@ -15,7 +15,7 @@ use godel_domain::{
 };
 use godel_rules::{
     budget::{Budgets, Spent},
-    drain::{self, Block, Standing},
+    drain::{self, DrainBlock, Standing},
     lost_nodes::{BrakeChange, Config, Losses},
 };
 
@@ -57,7 +57,7 @@ pub(super) struct NodeEvictions {
     /// Where the next pass begins.
     next: UnitId,
     /// Units whose running units on drained nodes stay for now.
-    blocked: BTreeMap<UnitId, Block>,
+    blocked: BTreeMap<UnitId, DrainBlock>,
     /// Drained nodes with running units, as of the last pass.
     n_draining: usize,
     retry_ms: u64,
@@ -94,7 +94,7 @@ pub struct DrainView {
     /// Units with running units there.
     pub n_units: usize,
     /// Of those, the first whose running units stay for now, and why.
-    pub blocked: Vec<(UnitId, Block)>,
+    pub blocked: Vec<(UnitId, DrainBlock)>,
 }
 
 /// A look at all units for some nodes.
@@ -395,7 +395,7 @@ impl NodeEvictions {
             blocked.remove(&unit);
             if frozen.unit(unit).is_some() {
                 // Lost ones have ended whatever its record says; of the others it is not known who may leave.
-                blocked.insert(unit, Block::Unreadable);
+                blocked.insert(unit, DrainBlock::Unreadable);
                 tainted.clear();
                 free.clear();
                 running.clear();
@@ -409,7 +409,8 @@ impl NodeEvictions {
                 let n = drain::spare(&entry.spec, standing, n_running);
                 let going = n.map(|n| running.into_iter().take(n as usize).collect::<Vec<_>>());
                 let is_kept = frozen.keeps_budgets();
-                let going = going.and_then(|going| if is_kept { Err(Block::Unreadable) } else { Ok(going) });
+                let going =
+                    going.and_then(|going| if is_kept { Err(DrainBlock::Unreadable) } else { Ok(going) });
                 match going.and_then(|going| affordable(budgets, entry, going)) {
                     Ok(going) => free.extend(going),
                     Err(block) => {
@@ -450,7 +451,7 @@ fn affordable(
     budgets: &Budgets,
     entry: &UnitEntry,
     going: Vec<(u32, u32)>,
-) -> Result<Vec<(u32, u32)>, Block> {
+) -> Result<Vec<(u32, u32)>, DrainBlock> {
     let unit = entry.spec.id;
     if !budgets.selects(unit) {
         return Ok(going);
@@ -467,7 +468,7 @@ fn affordable(
         }
     }
     match block.and_then(|budget| budgets.at(budget)) {
-        Some(budget) if allowed.is_empty() || drain::is_whole(&entry.spec) => Err(Block::by(budget)),
+        Some(budget) if allowed.is_empty() || drain::is_whole(&entry.spec) => Err(DrainBlock::by(budget)),
         Some(_) | None => Ok(allowed),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use godel_domain::{
-    change::{Block, Change, Partition, PartitionMode, Scope},
+    change::{Block, Change, NodeScope, Partition, PartitionMode},
     ids::{NodeId, Revision},
     node::{NodeReport, NodeSpec},
     time::Millis,
@@ -19,7 +19,7 @@ use super::{Action, Config, assignments::Assignments, nodes::Nodes, partition_mo
 /// The split of nodes.
 #[derive(Debug)]
 pub(super) struct Partitioning {
-    pub(super) records: partition::Records,
+    pub(super) records: partition::PartitionRecords,
     /// When nodes are split again; `None`: nothing has changed.
     pub(super) due: Option<Millis>,
     /// A split is on its way to the store.
@@ -36,7 +36,7 @@ pub(super) struct Partitioning {
 impl Partitioning {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            records: partition::Records::default(),
+            records: partition::PartitionRecords::default(),
             due: None,
             is_writing: false,
             mode: PartitionMode::Global,
@@ -116,8 +116,8 @@ impl Partitioning {
     }
 
     /// Where a unit is tried that no node had room for when all were asked.
-    pub(super) fn scope_of_all(&self) -> Scope {
-        if self.mode == PartitionMode::Strict { Scope::Global } else { Scope::Partition }
+    pub(super) fn scope_of_all(&self) -> NodeScope {
+        if self.mode == PartitionMode::Strict { NodeScope::Global } else { NodeScope::Partition }
     }
 
     /// When nodes are split next; `None`: only after an event.

@@ -7,7 +7,7 @@ use godel_domain::{
     ids::{Epoch, Revision},
     time::Millis,
 };
-use godel_rules::partition_mode::{self, Streak, Switch, Window};
+use godel_rules::partition_mode::{self, LoadWindow, Streak, Switch};
 
 use super::{Action, assignments::Assignments, nodes::Nodes, partition::Partitioning};
 
@@ -104,7 +104,7 @@ impl Partitioning {
         if now < began.plus(self.shuffle.window_ms) {
             return;
         }
-        let window = Window {
+        let window = LoadWindow {
             ms: now.since(began),
             allocated_permille: nodes.allocated_permille(assignments.queueing.quota()),
             placed: std::mem::take(&mut shuffler.placed),

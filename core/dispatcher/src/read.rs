@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 use godel_domain::{
     change::{Change, Partition, PartitionMode},
     ids::{Epoch, NodeId, Revision, UnitId},
-    lifecycle::{Counts, Phase},
+    lifecycle::{Counts, UnitPhase},
     pause::Pauses,
     priority_classes::PriorityClasses,
     record_change::Users,
@@ -52,7 +52,7 @@ pub struct UnitView<'a> {
     /// Of the creating transaction, Unix milliseconds.
     pub create_time_ms: i64,
     /// Derived.
-    pub phase: Phase,
+    pub phase: UnitPhase,
     /// Derived.
     pub counts: &'a Counts,
     /// Its running units.
@@ -79,7 +79,7 @@ pub struct ListFilter {
     /// Empty: all.
     pub namespace: String,
     /// `None`: all.
-    pub phase: Option<Phase>,
+    pub phase: Option<UnitPhase>,
     /// Every pair must be a label of the unit.
     pub labels: BTreeMap<String, String>,
 }
@@ -137,8 +137,8 @@ pub struct Summary {
     pub counters: Counters,
     /// Everything up to here is known.
     pub revision: Revision,
-    /// By phase, in order of [`Phase::ALL`].
-    pub n_by_phase: [u64; Phase::ALL.len()],
+    /// By phase, in order of [`UnitPhase::ALL`].
+    pub n_by_phase: [u64; UnitPhase::ALL.len()],
     /// Units on their way to the store.
     pub n_in_flight: usize,
     /// Evictions asked for or to be asked for.
@@ -538,7 +538,7 @@ impl Dispatcher {
             let reasons = vec![RefusalCount { plugin: QUEUE, reason: pending_reason.to_string(), nodes: 0 }];
             return Some(Arc::new(Refusals { reasons, ..Refusals::default() }));
         }
-        if entry.refusals.is_some() || !entry.infeasible || entry.phase != Phase::Unschedulable {
+        if entry.refusals.is_some() || !entry.infeasible || entry.phase != UnitPhase::Unschedulable {
             return entry.refusals.clone();
         }
         let nodes = u32::try_from(self.nodes.capacities.len()).unwrap_or(u32::MAX);

@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
 use godel_domain::{
-    change::{Lease, Partition, PartitionMode, Scope},
+    change::{Lease, NodeScope, Partition, PartitionMode},
     ids::{Epoch, NodeId, Revision},
-    lifecycle::{Counts, Phase},
+    lifecycle::{Counts, UnitPhase},
     node::{NodeReport, NodeSpec},
     refusals::Refusals,
     resources::Resources,
@@ -179,7 +179,7 @@ impl Rig {
         actions.iter().filter(|action| !matches!(action, Action::WritePartition(_))).map(show).collect()
     }
 
-    fn phase(&self, unit: u64) -> Phase {
+    fn phase(&self, unit: u64) -> UnitPhase {
         self.core.unit(UnitId(unit)).unwrap().phase
     }
 }
@@ -187,7 +187,7 @@ impl Rig {
 fn show(action: &Action) -> String {
     match action {
         Action::Assign(one) => {
-            let scope = if one.scope == Scope::Global { " on all nodes" } else { "" };
+            let scope = if one.scope == NodeScope::Global { " on all nodes" } else { "" };
             format!("assign {} to {}: {:?}{scope}", one.spec.id, one.session.0, one.ordinals)
         }
         Action::Revoke(session, unit) => format!("revoke {unit} from {}", session.0),
@@ -210,7 +210,7 @@ fn units_go_out_in_order_within_credits_and_come_back_from_a_dead_scheduler_firs
     rig.attach("a", 1, 1, &[], 3);
     // 3 credits: the unit of high priority, then one that overdraws.
     assert_eq!(rig.step(), ["assign 5 to 1: [0, 1]", "assign 1 to 1: [0, 1]"]);
-    assert_eq!((rig.phase(1), rig.phase(2)), (Phase::Scheduling, Phase::Queued));
+    assert_eq!((rig.phase(1), rig.phase(2)), (UnitPhase::Scheduling, UnitPhase::Queued));
     rig.core.on_credits(SessionId(1), 1);
     assert_eq!(rig.step(), ["assign 2 to 1: [0, 1]"]);
     rig.bind(5, &[0, 1]);
@@ -254,16 +254,16 @@ fn parked_units_hold_no_credit_and_show_why() {
     rig.submit([1]);
     assert_eq!(rig.step(), ["assign 1 to 1: [0, 1]"]);
     rig.report(1, 1, ReportState::Parked);
-    assert_eq!(rig.phase(1), Phase::Unschedulable);
+    assert_eq!(rig.phase(1), UnitPhase::Unschedulable);
     assert!(rig.core.unit(UnitId(1)).unwrap().refusals.is_some());
     let loads = |rig: &Rig| {
         rig.core.schedulers().iter().map(|one| (one.running_units, one.parked_units)).collect::<Vec<_>>()
     };
     assert_eq!(loads(&rig), [(0, 1), (0, 0)]);
     rig.report(1, 1, ReportState::Woken);
-    assert_eq!((rig.phase(1), loads(&rig)), (Phase::Scheduling, vec![(2, 0), (0, 0)]));
+    assert_eq!((rig.phase(1), loads(&rig)), (UnitPhase::Scheduling, vec![(2, 0), (0, 0)]));
     rig.bind(1, &[0, 1]);
-    assert_eq!((rig.phase(1), loads(&rig)), (Phase::Scheduled, vec![(0, 0), (0, 0)]));
+    assert_eq!((rig.phase(1), loads(&rig)), (UnitPhase::Scheduled, vec![(0, 0), (0, 0)]));
     assert!(rig.core.unit(UnitId(1)).unwrap().refusals.is_none());
 }
 
@@ -311,7 +311,7 @@ fn cancel_revokes_and_evicts_until_nothing_is_left() {
     rig.status(1, &[0], RowPhase::Stopped);
     assert_eq!(
         (rig.phase(1), rig.core.summary().ended, rig.core.summary().counters.repairs),
-        (Phase::Cancelled, 1, 0)
+        (UnitPhase::Cancelled, 1, 0)
     );
     rig.now = rig.now.plus(3_600_000);
     assert_eq!(rig.step(), ["delete 1"]);
@@ -337,7 +337,7 @@ fn scaling_reaches_the_scheduler_that_has_the_unit() {
     rig.put(spec(1, 1));
     assert_eq!(rig.step(), ["revoke 1 from 1", "evict 1 ScaledIn [2, 1]"]);
     rig.put(spec(1, 2));
-    assert_eq!(rig.phase(1), Phase::Scheduled);
+    assert_eq!(rig.phase(1), UnitPhase::Scheduled);
     rig.now = rig.now.plus(5_000);
     assert_eq!(rig.step(), ["evict 1 ScaledIn [2]"]);
 }
@@ -465,7 +465,7 @@ fn lists_page_in_order_of_namespace_and_name() {
     let chunk = rig.core.list(&default, "", 2, 10);
     assert_eq!(ids(&chunk), [5, 4]);
     assert_eq!(ids(&rig.core.list(&default, &chunk.next, 2, 10)), [3, 2]);
-    let phase = ListFilter { phase: Some(Phase::Running), ..all.clone() };
+    let phase = ListFilter { phase: Some(UnitPhase::Running), ..all.clone() };
     assert_eq!((ids(&rig.core.list(&phase, "", 100, 10)), rig.core.total(&phase)), (vec![], Some(0)));
     assert_eq!(rig.core.total(&all), Some(6));
 }
@@ -501,12 +501,12 @@ fn what_no_node_could_hold_is_unschedulable_until_one_joins() {
     let mut large = spec(1, 1);
     large.task_groups[0].template.demand.requests = Resources::new([("cpu", 20_000)]).unwrap();
     rig.put(large);
-    assert_eq!(rig.phase(1), Phase::Unschedulable);
+    assert_eq!(rig.phase(1), UnitPhase::Unschedulable);
     let refusals = rig.core.unit(UnitId(1)).unwrap().refusals.unwrap();
     assert_eq!(refusals.reasons[0].reason, "task group `main`: asks for 20 cpu; the largest node has 10");
     let capacity = Resources::new([("cpu", 20_000)]).unwrap();
     rig.core.on_node_report(&NodeReport { id: NodeId(2), capacity, ..NodeReport::default() }, rig.now);
-    assert_eq!(rig.phase(1), Phase::Queued);
+    assert_eq!(rig.phase(1), UnitPhase::Queued);
 }
 
 #[test]
@@ -518,7 +518,7 @@ fn only_so_many_ended_units_are_kept() {
         rig.now = rig.now.plus(1);
         rig.status(unit, &[0, 1], RowPhase::Succeeded);
     }
-    assert_eq!(rig.phase(4), Phase::Completed);
+    assert_eq!(rig.phase(4), UnitPhase::Completed);
     assert_eq!(rig.step(), ["delete 1", "delete 2"]);
     [1, 2].into_iter().for_each(|unit| rig.core.on_unit_deleted(UnitId(unit), rig.now));
     // The next ones gather for a moment.

@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use godel_domain::{
-    change::Scope,
+    change::NodeScope,
     hold::Hold,
     ids::Revision,
-    lifecycle::{self, Counts, GangTerms, Phase, Soft},
+    lifecycle::{self, Counts, GangTerms, Soft, UnitPhase},
     priority_classes::PriorityClasses,
     queue_spec::Band,
     refusals::Refusals,
@@ -28,7 +28,7 @@ pub(super) struct UnitEntry {
     pub(super) create_time_ms: i64,
     pub(super) rows: RunningUnits,
     pub(super) counts: Counts,
-    pub(super) phase: Phase,
+    pub(super) phase: UnitPhase,
     pub(super) place: Whereabouts,
     pub(super) account: Account,
     /// By task group: what its queue is told.
@@ -101,7 +101,7 @@ pub(super) struct Dispatched {
     pub(super) load: u32,
     /// The scheduler has yet to hear of the newest record or rows.
     pub(super) resend: bool,
-    pub(super) scope: Scope,
+    pub(super) scope: NodeScope,
     /// A queue of it was at a maximum: others there have to leave first.
     pub(super) at_maximum: bool,
     /// While it is parked: running units of it without a place, if its scheduler says how many.
@@ -110,7 +110,7 @@ pub(super) struct Dispatched {
 
 impl Dispatched {
     /// Just handed to a scheduler, which works with the record of `revision`.
-    pub(super) fn to(scheduler: usize, revision: Revision, scope: Scope) -> Self {
+    pub(super) fn to(scheduler: usize, revision: Revision, scope: NodeScope) -> Self {
         Self {
             scheduler,
             parked: None,

@@ -170,7 +170,7 @@ impl PartitionMode {
 
 /// Which nodes a scheduler may use for a unit in [`PartitionMode::Strict`]; in other modes it makes no difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Scope {
+pub enum NodeScope {
     /// Its own.
     #[default]
     Partition,

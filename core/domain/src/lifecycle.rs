@@ -12,11 +12,11 @@ use crate::{
     unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, UnitSpec},
 };
 
-pub use self::transitions::{TRANSITIONS, Transition, may_become, render_transitions};
+pub use self::transitions::{TRANSITIONS, UnitTransition, may_become, render_transitions};
 
 /// Where a unit is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
+pub enum UnitPhase {
     /// Waits in the dispatcher.
     Queued,
     /// A scheduler has it.
@@ -37,7 +37,7 @@ pub enum Phase {
     Suspended,
 }
 
-impl Phase {
+impl UnitPhase {
     /// Every phase, in order.
     pub const ALL: [Self; 9] = [
         Self::Queued,
@@ -207,33 +207,33 @@ impl Counts {
 }
 
 /// The phase of a unit: a pure function of its record, its counts and what is soft.
-pub fn phase(spec: &UnitSpec, counts: &Counts, soft: Soft) -> Phase {
+pub fn phase(spec: &UnitSpec, counts: &Counts, soft: Soft) -> UnitPhase {
     let ended = counts.succeeded + counts.failed;
     if spec.cancelled {
-        Phase::Cancelled
+        UnitPhase::Cancelled
     } else if spec.ended.is_some() {
-        Phase::Failed
+        UnitPhase::Failed
     } else if spec.restarting || has_to_restart(spec, counts) {
-        if spec.suspended { Phase::Suspended } else { Phase::Queued }
+        if spec.suspended { UnitPhase::Suspended } else { UnitPhase::Queued }
     } else if ended >= counts.replicas {
-        if counts.failed == 0 { Phase::Completed } else { Phase::Failed }
+        if counts.failed == 0 { UnitPhase::Completed } else { UnitPhase::Failed }
     } else if spec.suspended {
-        Phase::Suspended
+        UnitPhase::Suspended
     } else if counts.running > 0 && counts.running + ended >= spec.min_member {
-        Phase::Running
+        UnitPhase::Running
     } else if counts.live > 0 && counts.live + ended >= spec.min_member {
-        Phase::Scheduled
+        UnitPhase::Scheduled
     } else {
         match soft {
-            Soft::Waiting => Phase::Queued,
-            Soft::Dispatched => Phase::Scheduling,
-            Soft::Parked => Phase::Unschedulable,
+            Soft::Waiting => UnitPhase::Queued,
+            Soft::Dispatched => UnitPhase::Scheduling,
+            Soft::Parked => UnitPhase::Unschedulable,
         }
     }
 }
 
 /// Whether the unit's life is over: a terminal phase and nothing left on any node.
-pub fn is_over(phase: Phase, counts: &Counts) -> bool {
+pub fn is_over(phase: UnitPhase, counts: &Counts) -> bool {
     phase.is_terminal() && counts.live == 0
 }
 

@@ -141,14 +141,14 @@ impl fmt::Display for Subject {
 
 /// Nodes whose room a record says something about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Nodes {
+pub enum AffectedNodes {
     /// These.
     Of(Vec<NodeId>),
     /// Nobody can tell which: any of them.
     Any,
 }
 
-impl Default for Nodes {
+impl Default for AffectedNodes {
     fn default() -> Self {
         Self::Of(Vec::new())
     }
@@ -160,7 +160,7 @@ pub struct Unreadable {
     /// Which one.
     pub subject: Subject,
     /// Of a hold and of rows: where they are.
-    pub nodes: Nodes,
+    pub nodes: AffectedNodes,
     /// Of a hold: for whom, if for a unit.
     pub unit: Option<UnitId>,
     /// Of a hold: path of the queue that pays.
@@ -180,8 +180,8 @@ impl Unreadable {
             Subject::NodeSpec(node)
             | Subject::NodeReport(node)
             | Subject::NodeGrant(node)
-            | Subject::NodeUsage(node) => Nodes::Of(vec![*node]),
-            Subject::Rows(_) | Subject::Hold(_) | Subject::Unknown => Nodes::Any,
+            | Subject::NodeUsage(node) => AffectedNodes::Of(vec![*node]),
+            Subject::Rows(_) | Subject::Hold(_) | Subject::Unknown => AffectedNodes::Any,
             Subject::Unit(_)
             | Subject::Queue(_)
             | Subject::PriorityClass(_)
@@ -190,7 +190,7 @@ impl Unreadable {
             | Subject::Pause(_)
             | Subject::Lease(_)
             | Subject::Partition
-            | Subject::PartitionBlock(_) => Nodes::default(),
+            | Subject::PartitionBlock(_) => AffectedNodes::default(),
         };
         let (field, problem) = (field.into(), problem.into());
         Self { subject, nodes, unit: None, queue: None, name: None, field, problem }

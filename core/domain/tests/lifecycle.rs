@@ -45,30 +45,30 @@ fn counts(spec: &UnitSpec, numbers: [u32; 5]) -> Counts {
 fn phases() {
     let all_or_nothing = unit(4, 4);
     let single = unit(4, 1);
-    let cases: [(&str, &UnitSpec, [u32; 5], Soft, Phase); 16] = [
-        ("new", &single, [4, 0, 0, 0, 0], Soft::Waiting, Phase::Queued),
-        ("held", &single, [4, 0, 0, 0, 0], Soft::Dispatched, Phase::Scheduling),
-        ("parked", &single, [4, 0, 0, 0, 0], Soft::Parked, Phase::Unschedulable),
-        ("one is enough", &single, [3, 1, 0, 0, 0], Soft::Parked, Phase::Scheduled),
-        ("gang", &all_or_nothing, [0, 4, 3, 0, 0], Soft::Waiting, Phase::Scheduled),
-        ("gang runs", &all_or_nothing, [0, 4, 4, 0, 0], Soft::Waiting, Phase::Running),
-        ("gang, some ended", &all_or_nothing, [0, 1, 1, 2, 1], Soft::Waiting, Phase::Running),
-        ("gang broken", &all_or_nothing, [1, 3, 3, 0, 0], Soft::Waiting, Phase::Queued),
-        ("gang broken and held", &all_or_nothing, [1, 3, 3, 0, 0], Soft::Dispatched, Phase::Scheduling),
-        ("runs", &single, [3, 1, 1, 0, 0], Soft::Dispatched, Phase::Running),
-        ("between two", &single, [2, 1, 0, 1, 0], Soft::Dispatched, Phase::Scheduled),
-        ("nothing live", &single, [2, 0, 0, 2, 0], Soft::Dispatched, Phase::Scheduling),
-        ("all succeeded", &single, [0, 0, 0, 4, 0], Soft::Waiting, Phase::Completed),
-        ("one failed", &single, [0, 0, 0, 3, 1], Soft::Waiting, Phase::Failed),
-        ("evicted, to come back", &single, [0, 0, 0, 3, 0], Soft::Waiting, Phase::Queued),
-        ("all but one", &single, [0, 1, 1, 3, 0], Soft::Waiting, Phase::Running),
+    let cases: [(&str, &UnitSpec, [u32; 5], Soft, UnitPhase); 16] = [
+        ("new", &single, [4, 0, 0, 0, 0], Soft::Waiting, UnitPhase::Queued),
+        ("held", &single, [4, 0, 0, 0, 0], Soft::Dispatched, UnitPhase::Scheduling),
+        ("parked", &single, [4, 0, 0, 0, 0], Soft::Parked, UnitPhase::Unschedulable),
+        ("one is enough", &single, [3, 1, 0, 0, 0], Soft::Parked, UnitPhase::Scheduled),
+        ("gang", &all_or_nothing, [0, 4, 3, 0, 0], Soft::Waiting, UnitPhase::Scheduled),
+        ("gang runs", &all_or_nothing, [0, 4, 4, 0, 0], Soft::Waiting, UnitPhase::Running),
+        ("gang, some ended", &all_or_nothing, [0, 1, 1, 2, 1], Soft::Waiting, UnitPhase::Running),
+        ("gang broken", &all_or_nothing, [1, 3, 3, 0, 0], Soft::Waiting, UnitPhase::Queued),
+        ("gang broken and held", &all_or_nothing, [1, 3, 3, 0, 0], Soft::Dispatched, UnitPhase::Scheduling),
+        ("runs", &single, [3, 1, 1, 0, 0], Soft::Dispatched, UnitPhase::Running),
+        ("between two", &single, [2, 1, 0, 1, 0], Soft::Dispatched, UnitPhase::Scheduled),
+        ("nothing live", &single, [2, 0, 0, 2, 0], Soft::Dispatched, UnitPhase::Scheduling),
+        ("all succeeded", &single, [0, 0, 0, 4, 0], Soft::Waiting, UnitPhase::Completed),
+        ("one failed", &single, [0, 0, 0, 3, 1], Soft::Waiting, UnitPhase::Failed),
+        ("evicted, to come back", &single, [0, 0, 0, 3, 0], Soft::Waiting, UnitPhase::Queued),
+        ("all but one", &single, [0, 1, 1, 3, 0], Soft::Waiting, UnitPhase::Running),
     ];
     for (name, spec, numbers, soft, expect) in cases {
         let counts = counts(spec, numbers);
         assert_eq!(phase(spec, &counts, soft), expect, "{name}");
         let cancelled = UnitSpec { cancelled: true, ..spec.clone() };
-        assert_eq!(phase(&cancelled, &counts, soft), Phase::Cancelled, "{name}, cancelled");
-        assert_eq!(is_over(Phase::Cancelled, &counts), counts.live == 0, "{name}");
+        assert_eq!(phase(&cancelled, &counts, soft), UnitPhase::Cancelled, "{name}, cancelled");
+        assert_eq!(is_over(UnitPhase::Cancelled, &counts), counts.live == 0, "{name}");
     }
 }
 
@@ -77,8 +77,11 @@ fn the_transition_table_is_rendered() {
     let text = render_transitions();
     assert_eq!(text.lines().count(), 2 + TRANSITIONS.len());
     assert!(text.contains("| Scheduling, Unschedulable | Queued | its scheduler was lost or gave it back |"));
-    assert!(!may_become(Phase::Cancelled, Phase::Queued) && may_become(Phase::Running, Phase::Cancelled));
-    assert!(!may_become(Phase::Completed, Phase::Queued), "it may be cancelled, and nothing else");
+    assert!(
+        !may_become(UnitPhase::Cancelled, UnitPhase::Queued)
+            && may_become(UnitPhase::Running, UnitPhase::Cancelled)
+    );
+    assert!(!may_become(UnitPhase::Completed, UnitPhase::Queued), "it may be cancelled, and nothing else");
 }
 
 #[test]
@@ -129,7 +132,7 @@ fn an_evicted_one_has_failed_where_its_unit_says_so() {
     assert_eq!((counts.failed, counts.stopped), (2, 1), "the rest of a broken gang comes back");
     assert_eq!(Counts::of(&unit(3, 1), &rows).stopped, 3);
     let all = rows_of(&[gone(Some(EvictionReason::NodeLost)); 3]);
-    assert_eq!(phase(&failing, &Counts::of(&failing, &all), Soft::Waiting), Phase::Failed);
+    assert_eq!(phase(&failing, &Counts::of(&failing, &all), Soft::Waiting), UnitPhase::Failed);
 }
 
 #[test]
@@ -157,12 +160,12 @@ fn a_failure_for_good_is_kept_or_turns_the_unit() {
     assert_eq!(look(&of(OnFailure::Stop, 0), &all), None);
     assert_eq!(
         phase(&of(OnFailure::Stop, 0), &Counts::of(&of(OnFailure::Stop, 0), &all), Soft::Waiting),
-        Phase::Failed
+        UnitPhase::Failed
     );
     let again = of(OnFailure::Restart, 0);
     assert_eq!(
         phase(&again, &Counts::of(&again, &all), Soft::Waiting),
-        Phase::Queued,
+        UnitPhase::Queued,
         "all of it comes back"
     );
 }
@@ -206,7 +209,7 @@ fn a_broken_gang_keeps_restarts_or_stops() {
     assert_eq!(has_to_end(&brittle, &Counts::of(&brittle, &never), &never, 0), None, "it never began");
     let ended = UnitSpec { ended: Some(UnitEnd::BelowMin), ..of(OnBelowMin::Stop, 4) };
     assert_eq!(look(&ended), (rest, None));
-    assert_eq!(phase(&ended, &Counts::of(&ended, &rows), Soft::Waiting), Phase::Failed);
+    assert_eq!(phase(&ended, &Counts::of(&ended, &rows), Soft::Waiting), UnitPhase::Failed);
     assert_eq!(pending(&ended, &rows).0, [0u32; 0]);
     let counts = |on_below_min, min_member| counted(&rows, &GangTerms::of(&of(on_below_min, min_member)));
     assert_eq!((counts(OnBelowMin::Keep, 4), counts(OnBelowMin::Restart, 3)), (4, 3));
@@ -267,11 +270,11 @@ fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
     rows.apply(&bind(vec![0, 1, 2, 3], 0), Revision(1), 7, |_, _, _| {});
     let spec = suspended(OnBelowMin::Keep);
     let counts = Counts::of(&spec, &rows);
-    assert_eq!(phase(&spec, &counts, Soft::Waiting), Phase::Suspended);
+    assert_eq!(phase(&spec, &counts, Soft::Waiting), UnitPhase::Suspended);
     assert_eq!((counts.pending, counts.surplus), (0, 4));
     assert_eq!(leaving(&spec, &counts, &rows, 10), (Suspended, vec![3, 2, 1, 0], vec![0; 4]));
     let cancelled = UnitSpec { cancelled: true, ..spec.clone() };
-    assert_eq!(phase(&cancelled, &counts, Soft::Waiting), Phase::Cancelled);
+    assert_eq!(phase(&cancelled, &counts, Soft::Waiting), UnitPhase::Cancelled);
 
     // One of them was on a lost node, which is nobody's suspension.
     let evict = |ordinals: Vec<u32>, reason| {
@@ -295,7 +298,7 @@ fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
         assert_eq!(counted(&rows, &GangTerms::of(&gang)), 0, "{on_below_min:?}: all or nothing once more");
         let counts = Counts::of(&gang, &rows);
         assert_eq!(has_to_end(&gang, &counts, &rows, 0), None, "{on_below_min:?}");
-        assert_eq!(phase(&gang, &counts, Soft::Waiting), Phase::Queued);
+        assert_eq!(phase(&gang, &counts, Soft::Waiting), UnitPhase::Queued);
     }
     rows.apply(&bind(vec![0, 1, 2, 3], 1), Revision(6), 9, |_, _, _| {});
     assert!(rows.rows.iter().all(|row| row.eviction.is_none() && row.had_node()));

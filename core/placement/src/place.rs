@@ -14,7 +14,7 @@ use godel_cluster::{
     room::{BLOCK, BlockMask},
 };
 use godel_domain::{
-    change::{Partition, Scope},
+    change::{NodeScope, Partition},
     ids::{NodeId, UnitId},
     seed::mix,
     unit::ScoringProfile,
@@ -204,7 +204,7 @@ impl Placer {
     }
 
     /// Whose nodes the next unit may use. Lists of candidates are of one scope: they end where that makes a difference.
-    pub fn set_scope(&mut self, scope: Scope) {
+    pub fn set_scope(&mut self, scope: NodeScope) {
         if scope != self.view.scope {
             self.view.scope = scope;
             if self.view.is_strict() {

@@ -16,7 +16,7 @@ use godel_domain::{
     queue_spec::{DEFAULT_QUEUE, PRIORITY_MAX, PriorityClass, QueueSpec, WEIGHT_MAX, parent},
 };
 
-use super::tree::{Amounts, QueueTree, guaranteed, shift};
+use super::tree::{NamedAmounts, QueueTree, guaranteed, shift};
 
 /// Most queues with a record.
 pub const N_QUEUES_MAX: usize = 65_536;
@@ -191,7 +191,7 @@ struct After<'a> {
     /// What paths would have for a record.
     records: BTreeMap<&'a str, Option<&'a QueueSpec>>,
     /// What the children of the paths above them would guarantee together.
-    below: BTreeMap<&'a str, Amounts>,
+    below: BTreeMap<&'a str, NamedAmounts>,
     n_records: usize,
 }
 
@@ -227,11 +227,11 @@ impl<'a> After<'a> {
         }
     }
 
-    fn below_now(&self, path: &str) -> Amounts {
+    fn below_now(&self, path: &str) -> NamedAmounts {
         self.tree.find(path).map(|queue| self.tree.guaranteed_below(queue).clone()).unwrap_or_default()
     }
 
-    fn below(&self, path: &str) -> Amounts {
+    fn below(&self, path: &str) -> NamedAmounts {
         self.below.get(path).cloned().unwrap_or_else(|| self.below_now(path))
     }
 

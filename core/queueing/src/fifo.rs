@@ -17,7 +17,7 @@ use super::{
     order::Waiting,
     rooms::RoomIdx,
     tree::QueueIdx,
-    usage::{Limit, Need},
+    usage::{Need, QueueMaximum},
 };
 
 /// Milliseconds waited that weigh as much as one of priority.
@@ -25,7 +25,7 @@ const AGEING_MS: i64 = 60_000;
 
 /// Place in a lane: the order of the fields is the policy, the smallest is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
+pub(super) struct FifoKey {
     rank: i64,
     /// False (dispatched before) first.
     fresh: bool,
@@ -33,7 +33,7 @@ pub(super) struct Key {
     age: UnitId,
 }
 
-impl Key {
+impl FifoKey {
     /// The rank of a unit with priority is the moment at which one without would have come to stand where it stands:
     /// all grow older together, so ageing never moves two against each other and needs no new keys.
     pub(super) fn new(policy: QueuePolicy, waiting: &Waiting) -> Self {
@@ -54,9 +54,9 @@ pub(super) struct Fifo {
     free: Vec<u32>,
     by_need: FxHashMap<(Need, RoomIdx), u32>,
     /// Classes that may fit, by their first unit.
-    ready: Heap<Key>,
+    ready: Heap<FifoKey>,
     /// Classes that wait for room, by their first unit.
-    waits: Heap<Key>,
+    waits: Heap<FifoKey>,
     n_units: usize,
     /// Set while its first unit waits for room.
     pub(super) stall: Option<Stall>,
@@ -66,8 +66,8 @@ pub(super) struct Fifo {
 struct Class {
     need: Need,
     room: RoomIdx,
-    units: BTreeMap<Key, Waiting>,
-    parked: Option<Limit>,
+    units: BTreeMap<FifoKey, Waiting>,
+    parked: Option<QueueMaximum>,
     /// No node has room for it.
     is_shut: bool,
     /// Needs more than there may ever be: waits for a change of records, not for room.
@@ -101,7 +101,7 @@ pub(super) struct Removed {
     /// Its class is gone with it.
     pub(super) is_gone: bool,
     /// Its class was parked there and is gone with it.
-    pub(super) parked: Option<Limit>,
+    pub(super) parked: Option<QueueMaximum>,
     /// It was the first of the lane and waited for room.
     pub(super) stall: Option<Stall>,
 }
@@ -112,7 +112,7 @@ impl Fifo {
     }
 
     /// Adds a unit; replaces it if it stands at the same place. `is_shut`: no node has room for what it needs.
-    pub(super) fn push(&mut self, key: Key, waiting: Waiting, is_shut: bool) -> Pushed {
+    pub(super) fn push(&mut self, key: FifoKey, waiting: Waiting, is_shut: bool) -> Pushed {
         let kind = (waiting.need, waiting.room);
         let class = match self.by_need.get(&kind) {
             Some(class) => *class,
@@ -125,13 +125,13 @@ impl Fifo {
         Pushed { old, may_fit, class }
     }
 
-    pub(super) fn contains(&self, key: Key, waiting: &Waiting) -> bool {
+    pub(super) fn contains(&self, key: FifoKey, waiting: &Waiting) -> bool {
         let class = self.by_need.get(&(waiting.need, waiting.room));
         class.is_some_and(|class| self.classes[*class as usize].units.contains_key(&key))
     }
 
     /// Takes a unit out, if it stands there.
-    pub(super) fn remove(&mut self, key: Key, waiting: &Waiting) -> Option<Removed> {
+    pub(super) fn remove(&mut self, key: FifoKey, waiting: &Waiting) -> Option<Removed> {
         let class = *self.by_need.get(&(waiting.need, waiting.room))?;
         let units = &mut self.classes[class as usize].units;
         let was_first = units.first_key_value().is_some_and(|(first, _)| *first == key);
@@ -151,12 +151,12 @@ impl Fifo {
     }
 
     /// The first unit of a class.
-    pub(super) fn head(&self, class: u32) -> Option<(Key, &Waiting)> {
+    pub(super) fn head(&self, class: u32) -> Option<(FifoKey, &Waiting)> {
         self.classes.get(class as usize)?.units.first_key_value().map(|(key, waiting)| (*key, waiting))
     }
 
     /// A class does not fit under this maximum.
-    pub(super) fn park(&mut self, class: u32, limit: Limit, is_hopeless: bool) {
+    pub(super) fn park(&mut self, class: u32, limit: QueueMaximum, is_hopeless: bool) {
         let parked = &mut self.classes[class as usize];
         (parked.parked, parked.is_hopeless) = (Some(limit), is_hopeless);
         self.settle(class);
@@ -195,7 +195,7 @@ impl Fifo {
     }
 
     /// Units of each class in order.
-    pub(super) fn iter_classes(&self) -> impl Iterator<Item = impl Iterator<Item = (&Key, &Waiting)>> {
+    pub(super) fn iter_classes(&self) -> impl Iterator<Item = impl Iterator<Item = (&FifoKey, &Waiting)>> {
         self.classes.iter().map(|class| class.units.iter())
     }
 
@@ -254,7 +254,7 @@ impl Fifo {
 
 /// Several orders as one.
 pub(super) fn merge<'a>(
-    mut sources: Vec<impl Iterator<Item = (&'a Key, &'a Waiting)>>,
+    mut sources: Vec<impl Iterator<Item = (&'a FifoKey, &'a Waiting)>>,
 ) -> impl Iterator<Item = &'a Waiting> {
     let (mut order, mut heads) = (BinaryHeap::new(), Vec::with_capacity(sources.len()));
     for (at, source) in sources.iter_mut().enumerate() {

@@ -17,7 +17,9 @@ use smallvec::SmallVec;
 
 use super::{
     leaf::ClassRef,
-    order::{Account, Queues, Waiting},
+    limit_gate::LimitGate,
+    order::{Branch, Queues, Waiting},
+    quota::Quota,
     tree::QueueIdx,
 };
 
@@ -63,6 +65,15 @@ pub(super) struct LookTimes {
 pub(super) struct VictimClasses(SmallVec<[((Pool, i32), u64); 2]>);
 
 impl VictimClasses {
+    /// So many running units stand so now, and so many stood otherwise before.
+    pub(super) fn note(&mut self, before: (VictimClass, u32), after: (VictimClass, u32)) {
+        for ((standing, n), is_more) in [(before, false), (after, true)] {
+            if let Some(key) = standing {
+                self.shift(key, n, is_more);
+            }
+        }
+    }
+
     fn shift(&mut self, key: (Pool, i32), n: u32, is_more: bool) {
         let n = u64::from(n);
         match self.0.iter().position(|(known, _)| *known == key) {
@@ -83,166 +94,155 @@ impl VictimClasses {
     }
 }
 
-impl Queues {
-    /// So many bound running units of a unit stand so now, and so many stood otherwise before.
-    pub fn note_standing(
-        &mut self,
-        account: &Account,
-        before: (VictimClass, u32),
-        after: (VictimClass, u32),
-    ) {
-        let standings = &mut self.branches[account.queue.idx()].standings;
-        for ((standing, n), is_more) in [(before, false), (after, true)] {
-            if let Some(key) = standing {
-                standings.shift(key, n, is_more);
-            }
-        }
-        if self.n_gates > 0 {
-            self.news_from(account.queue);
-        }
+impl FullQueues {
+    /// When a full queue is to be looked at next.
+    pub(super) fn due(&self) -> Option<Millis> {
+        self.due.first().map(|(at, _)| *at)
     }
 
-    /// When [`Self::take_full`] may find somebody; `None`: only after an event.
-    pub fn full_due(&self) -> Option<Millis> {
-        self.full.due.first().map(|(at, _)| *at)
+    /// Takes the next full queue that is to be looked at now.
+    pub(super) fn take_due(&mut self, now: Millis) -> Option<QueueIdx> {
+        let &(_, queue) = self.due.first().filter(|(at, _)| *at <= now)?;
+        self.due.pop_first();
+        Some(queue)
     }
 
-    /// Takes out units that are worth a try though a queue of theirs is full, the highest priority first. The caller charges
-    /// them, or puts them back.
-    pub fn take_full(&mut self, now: Millis) -> Vec<Waiting> {
-        let mut taken = Vec::new();
-        while let Some(&(at, queue)) = self.full.due.first() {
-            if at > now || taken.len() >= N_OUT_MAX {
-                break;
-            }
-            self.full.due.pop_first();
-            self.look_at_full(queue, now, &mut taken);
+    /// A unit that was given out has come back: nobody could be made to leave.
+    pub(super) fn note_vain(&mut self, unit: UnitId, now: Millis) {
+        if self.vain.len() >= N_VAIN_MAX {
+            self.vain.clear();
         }
-        taken
-    }
-
-    /// A unit that [`Self::take_full`] gave out has come back: nobody could be made to leave.
-    pub fn note_vain(&mut self, unit: UnitId, now: Millis) {
-        if self.full.vain.len() >= N_VAIN_MAX {
-            self.full.vain.clear();
-        }
-        let vain = self.full.vain.entry(unit).or_default();
+        let vain = self.vain.entry(unit).or_default();
         vain.n = vain.n.saturating_add(1);
         let wait = VAIN_MS.saturating_mul(1 << (vain.n - 1).min(16)).min(VAIN_MS_MAX);
         vain.until = now.plus(wait);
     }
 
-    /// Something has changed below a queue, or in it: what waits there is looked at.
-    pub(super) fn news_at(&mut self, queue: QueueIdx) {
-        let Some(gate) = &mut self.branches[queue.idx()].gate else { return };
+    /// A unit that others have passed since then is given out.
+    fn note_passed(&mut self, unit: UnitId, since: Option<Millis>) {
+        if since.is_some() {
+            self.vain.entry(unit).or_default().since = since;
+        }
+    }
+
+    /// Since when others have passed a unit that was out for a try meanwhile.
+    pub(super) fn passed_before(&self, unit: UnitId) -> Option<Millis> {
+        if self.vain.is_empty() { None } else { self.vain.get(&unit)?.since }
+    }
+
+    /// A unit is served, or gone.
+    pub(super) fn forget_vain(&mut self, unit: UnitId) {
+        if !self.vain.is_empty() {
+            self.vain.remove(&unit);
+        }
+    }
+
+    /// Something has changed below a queue, or in it: what waits at its gate is looked at.
+    pub(super) fn on_news(&mut self, queue: QueueIdx, gate: &mut LimitGate) {
         if gate.looks.next.is_some() || !gate.has_stalled() {
             return;
         }
         let at = gate.looks.last.map_or(Millis(0), |last| last.plus(LOOK_EVERY_MS));
         gate.looks.next = Some(at);
-        self.full.due.insert((at, queue));
-    }
-
-    /// The same for a queue and all above it.
-    pub(super) fn news_from(&mut self, queue: QueueIdx) {
-        let limited: SmallVec<[QueueIdx; 8]> = self.quota.usage().limited_upwards(queue).collect();
-        limited.into_iter().for_each(|level| self.news_at(level));
-    }
-
-    /// Since when others have passed a unit that was out for a try meanwhile.
-    pub(super) fn passed_before(&self, unit: UnitId) -> Option<Millis> {
-        if self.full.vain.is_empty() { None } else { self.full.vain.get(&unit)?.since }
-    }
-
-    /// A unit is served, or gone.
-    pub(super) fn forget_vain(&mut self, unit: UnitId) {
-        if !self.full.vain.is_empty() {
-            self.full.vain.remove(&unit);
-        }
+        self.due.insert((at, queue));
     }
 
     /// A queue has no gate any more.
     pub(super) fn forget_looks(&mut self, looks: LookTimes, queue: QueueIdx) {
         if let Some(at) = looks.next {
-            self.full.due.remove(&(at, queue));
+            self.due.remove(&(at, queue));
         }
     }
 
-    fn look_at_full(&mut self, queue: QueueIdx, now: Millis, taken: &mut Vec<Waiting>) {
-        let Some(gate) = &mut self.branches[queue.idx()].gate else { return };
-        gate.looks = LookTimes { last: Some(now), next: None };
-        let stalled: Vec<_> = gate.iter_stalled().collect();
-        let mut lowest: BTreeMap<bool, Option<i32>> = BTreeMap::new();
-        let mut next: Option<Millis> = None;
-        let mut worth: Vec<(Waiting, Option<Millis>)> = Vec::new();
-        for (band, (leaf, seat)) in stalled {
-            let of_leaf = &self.branches[leaf.idx()].leaf;
-            let Some(stall) = of_leaf.lane(band, seat).and_then(|lane| lane.stall) else { continue };
-            let Some((_, waiting)) = of_leaf.head(ClassRef { band, seat, class: stall.class }) else {
-                continue;
-            };
-            let waiting = *waiting;
-            if let Some(vain) = self.full.vain.get(&waiting.unit).filter(|vain| vain.until > now) {
-                next = Some(next.map_or(vain.until, |at| at.min(vain.until)));
-                continue;
-            }
-            let pool = if band == Band::BestEffort { Pool::BestEffort } else { Pool::Guaranteed };
-            let is_best_effort = band == Band::BestEffort;
-            let lowest = *lowest.entry(is_best_effort).or_insert_with(|| self.lowest_below(queue, pool));
-            let outranks = lowest.is_some_and(|lowest| lowest < waiting.priority);
-            if outranks || (lowest.is_some() && self.is_owed(&waiting, queue)) {
-                worth.push((waiting, stall.since));
-            }
-        }
-        worth.sort_unstable_by_key(|(one, _)| (one.band, Reverse(one.priority), one.unit));
-        for (waiting, since) in worth {
-            if taken.len() >= N_OUT_MAX {
-                next = Some(now.plus(LOOK_EVERY_MS));
-                break;
-            }
-            if self.remove(&waiting).is_some() {
-                if since.is_some() {
-                    self.full.vain.entry(waiting.unit).or_default().since = since;
+    /// A queue is to be looked at again, not before `next`.
+    fn look_again(&mut self, queue: QueueIdx, gate: &mut LimitGate, next: Millis) {
+        match gate.looks.next {
+            Some(at) if at <= next => {}
+            known => {
+                gate.looks.next = Some(next);
+                if let Some(at) = known {
+                    self.due.remove(&(at, queue));
                 }
-                taken.push(waiting);
-            }
-        }
-        if let Some(next) = next
-            && let Some(gate) = &mut self.branches[queue.idx()].gate
-        {
-            let next = next.max(now.plus(LOOK_EVERY_MS));
-            match gate.looks.next {
-                Some(at) if at <= next => {}
-                known => {
-                    gate.looks.next = Some(next);
-                    if let Some(at) = known {
-                        self.full.due.remove(&(at, queue));
-                    }
-                    self.full.due.insert((next, queue));
-                }
+                self.due.insert((next, queue));
             }
         }
     }
+}
 
-    /// A queue of a unit below a full one stays within its guarantee with what the unit needs.
-    fn is_owed(&self, waiting: &Waiting, full: QueueIdx) -> bool {
-        let (tree, usage) = (self.quota.tree(), self.quota.usage());
-        if !usage.has_guarantees() {
-            return false;
-        }
-        let asked: SmallVec<[i128; 8]> = usage.amounts(waiting.need).iter().map(|n| i128::from(*n)).collect();
-        let mut below = tree.upwards(waiting.queue).take_while(|level| *level != full);
-        below.any(|level| usage.is_within(level, &asked, |idx| asked.get(idx).copied().unwrap_or(0)))
+/// As [`Queues::take_full`].
+pub(super) fn take_full(queues: &mut Queues, now: Millis) -> Vec<Waiting> {
+    let mut taken = Vec::new();
+    while taken.len() < N_OUT_MAX
+        && let Some(queue) = queues.full.take_due(now)
+    {
+        look_at(queues, queue, now, &mut taken);
     }
+    taken
+}
 
-    /// The lowest priority of a running unit that may be made to leave, in a queue or below it. `O(queues below)`.
-    fn lowest_below(&self, queue: QueueIdx, pool: Pool) -> Option<i32> {
-        let (mut lowest, mut below) = (None, vec![queue]);
-        while let Some(level) = below.pop() {
-            below.extend(self.quota.tree().paths_below(level));
-            let Some(branch) = self.branches.get(level.idx()) else { continue };
-            lowest = lowest.into_iter().chain(branch.standings.lowest(pool)).min();
+fn look_at(queues: &mut Queues, queue: QueueIdx, now: Millis, taken: &mut Vec<Waiting>) {
+    let Some(gate) = &mut queues.branches[queue.idx()].gate else { return };
+    gate.looks = LookTimes { last: Some(now), next: None };
+    let stalled: Vec<_> = gate.iter_stalled().collect();
+    let mut lowest: BTreeMap<bool, Option<i32>> = BTreeMap::new();
+    let mut next: Option<Millis> = None;
+    let mut worth: Vec<(Waiting, Option<Millis>)> = Vec::new();
+    for (band, (leaf, seat)) in stalled {
+        let of_leaf = &queues.branches[leaf.idx()].leaf;
+        let Some(stall) = of_leaf.lane(band, seat).and_then(|lane| lane.stall) else { continue };
+        let Some((_, waiting)) = of_leaf.head(ClassRef { band, seat, class: stall.class }) else {
+            continue;
+        };
+        let waiting = *waiting;
+        if let Some(vain) = queues.full.vain.get(&waiting.unit).filter(|vain| vain.until > now) {
+            next = Some(next.map_or(vain.until, |at| at.min(vain.until)));
+            continue;
         }
-        lowest
+        let is_best_effort = band == Band::BestEffort;
+        let pool = if is_best_effort { Pool::BestEffort } else { Pool::Guaranteed };
+        let lowest = lowest.entry(is_best_effort);
+        let lowest = *lowest.or_insert_with(|| lowest_below(&queues.branches, &queues.quota, queue, pool));
+        let outranks = lowest.is_some_and(|lowest| lowest < waiting.priority);
+        if outranks || (lowest.is_some() && is_owed(&queues.quota, &waiting, queue)) {
+            worth.push((waiting, stall.since));
+        }
     }
+    worth.sort_unstable_by_key(|(one, _)| (one.band, Reverse(one.priority), one.unit));
+    for (waiting, since) in worth {
+        if taken.len() >= N_OUT_MAX {
+            next = Some(now.plus(LOOK_EVERY_MS));
+            break;
+        }
+        if queues.remove(&waiting).is_some() {
+            queues.full.note_passed(waiting.unit, since);
+            taken.push(waiting);
+        }
+    }
+    if let Some(next) = next
+        && let Some(gate) = &mut queues.branches[queue.idx()].gate
+    {
+        queues.full.look_again(queue, gate, next.max(now.plus(LOOK_EVERY_MS)));
+    }
+}
+
+/// A queue of a unit below a full one stays within its guarantee with what the unit needs.
+fn is_owed(quota: &Quota, waiting: &Waiting, full: QueueIdx) -> bool {
+    let (tree, usage) = (quota.tree(), quota.usage());
+    if !usage.has_guarantees() {
+        return false;
+    }
+    let asked: SmallVec<[i128; 8]> = usage.amounts(waiting.need).iter().map(|n| i128::from(*n)).collect();
+    let mut below = tree.upwards(waiting.queue).take_while(|level| *level != full);
+    below.any(|level| usage.is_within(level, &asked, |idx| asked.get(idx).copied().unwrap_or(0)))
+}
+
+/// The lowest priority of a running unit that may be made to leave, in a queue or below it. `O(queues below)`.
+fn lowest_below(branches: &[Branch], quota: &Quota, queue: QueueIdx, pool: Pool) -> Option<i32> {
+    let (mut lowest, mut below) = (None, vec![queue]);
+    while let Some(level) = below.pop() {
+        below.extend(quota.tree().paths_below(level));
+        let Some(branch) = branches.get(level.idx()) else { continue };
+        lowest = lowest.into_iter().chain(branch.standings.lowest(pool)).min();
+    }
+    lowest
 }

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
-    fifo::{Fifo, Key, Pushed, Removed, merge},
+    fifo::{Fifo, FifoKey, Pushed, Removed, merge},
     heap::Heap,
     order::{OwnerIdx, Waiting},
     usage::{Need, Shortage, Usage},
@@ -28,13 +28,13 @@ pub(super) struct Leaf {
     free: Vec<u32>,
     by_owner: FxHashMap<OwnerIdx, u32>,
     /// By band, seats with a unit that may fit.
-    order: [Heap<Claim>; Band::ALL.len()],
+    order: [Heap<OwnerRank>; Band::ALL.len()],
     n_units: usize,
     n_running_units: u64,
 }
 
 /// Whose turn it is, the smallest first: dominant share, and among equal ones running units.
-type Claim = (u64, u64);
+type OwnerRank = (u64, u64);
 
 /// Running units are told apart to a millionth of one by weight.
 const ONE: u64 = 1_000_000;
@@ -128,7 +128,7 @@ impl Leaf {
         usage: &Usage,
     ) -> (u32, Pushed) {
         let seat = if self.policy.is_by_owner() { self.seat(waiting.owner, name) } else { SHARED };
-        let key = Key::new(self.policy, &waiting);
+        let key = FifoKey::new(self.policy, &waiting);
         let lane = self.seats[seat as usize].lanes[waiting.band.idx()].get_or_insert_default();
         let pushed = lane.push(key, waiting, is_shut);
         let old = pushed.old;
@@ -141,13 +141,13 @@ impl Leaf {
 
     pub(super) fn contains(&self, waiting: &Waiting) -> bool {
         let lane = self.seat_of(waiting.owner).and_then(|seat| self.lane(waiting.band, seat));
-        lane.is_some_and(|lane| lane.contains(Key::new(self.policy, waiting), waiting))
+        lane.is_some_and(|lane| lane.contains(FifoKey::new(self.policy, waiting), waiting))
     }
 
     /// Takes a unit out, if it stands there; returns its seat with it.
     pub(super) fn remove(&mut self, waiting: &Waiting, usage: &Usage) -> Option<(u32, Removed)> {
         let seat = self.seat_of(waiting.owner)?;
-        let key = Key::new(self.policy, waiting);
+        let key = FifoKey::new(self.policy, waiting);
         let removed = self.lane_mut(waiting.band, seat)?.remove(key, waiting)?;
         self.removed(seat, &removed, usage);
         Some((seat, removed))
@@ -168,7 +168,7 @@ impl Leaf {
     }
 
     /// The first unit of a class.
-    pub(super) fn head(&self, spot: ClassRef) -> Option<(Key, &Waiting)> {
+    pub(super) fn head(&self, spot: ClassRef) -> Option<(FifoKey, &Waiting)> {
         self.lane(spot.band, spot.seat)?.head(spot.class)
     }
 
@@ -286,7 +286,7 @@ impl Leaf {
 
     /// Who comes first: the owner with the smallest dominant share (Ghodsi et al. 2011), under fair-share for its weight.
     /// Raising the least of them first ends max-min fair. What takes no share of the cluster counts by the piece.
-    fn claim(&self, seat: u32, usage: &Usage) -> Claim {
+    fn claim(&self, seat: u32, usage: &Usage) -> OwnerRank {
         let OwnerQueue { used, weight, .. } = &self.seats[seat as usize];
         match self.policy {
             QueuePolicy::Fifo | QueuePolicy::Priority => (0, 0),

@@ -44,7 +44,7 @@ pub use self::{
     rooms::RoomIdx,
     select::PendingReason,
     tree::{NotAdmitted, QueueIdx, QueueTree},
-    usage::{AskId, Headroom, Limit, Need, ResourceIdx, ShareKey, Usage},
+    usage::{AskId, Headroom, Need, QueueMaximum, ResourceIdx, ShareKey, Usage},
 };
 pub use self::{
     relief::{Reliefs, lent},

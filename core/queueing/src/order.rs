@@ -15,11 +15,7 @@
 
 mod ready;
 
-use std::{
-    cmp::Ordering,
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use godel_domain::queue_spec::{Band, QueueSpec};
 use godel_domain::{ids::UnitId, unit::UnitSpec};
@@ -27,13 +23,13 @@ use smallvec::SmallVec;
 
 use super::{
     fifo::{Pushed, Removed},
-    full::{FullQueues, VictimClasses},
+    full::{FullQueues, VictimClass, VictimClasses},
     heap::Heap,
     interned::Interned,
     leaf::{ClassRef, Leaf},
     limit_gate::LimitGate,
     quota::Quota,
-    rooms::{Lacking, RoomIdx},
+    rooms::{RoomIdx, RoomWaits},
     select::Floor,
     tree::QueueIdx,
     usage::{AskId, Need, ShareKey},
@@ -128,10 +124,7 @@ pub struct Queues {
     pub(super) floor: Floor,
     n_units: usize,
     n_running_units: u64,
-    /// By room, who waits for it.
-    pub(super) rooms: Vec<Lacking>,
-    /// Rooms for which somebody began or ended to wait.
-    pub(super) touched: BTreeSet<RoomIdx>,
+    rooms: RoomWaits,
     /// Queues with a maximum: without any everything fits.
     pub(super) n_gates: usize,
     pub(super) full: FullQueues,
@@ -178,8 +171,7 @@ impl Queues {
             floor: Floor::default(),
             n_units: 0,
             n_running_units: 0,
-            rooms: Vec::new(),
-            touched: BTreeSet::new(),
+            rooms: RoomWaits::default(),
             n_gates: 0,
             full: FullQueues::default(),
             #[cfg(test)]
@@ -242,8 +234,8 @@ impl Queues {
             .filter(|need| need.n > 0)
             .collect();
         let ask = match spec.min_member {
-            0 | 1 => usage.hold_any(some.iter().map(|need| need.ask)),
-            n => usage.hold_least(&some, n),
+            0 | 1 => usage.intern_any(some.iter().map(|need| need.ask)),
+            n => usage.intern_least(&some, n),
         };
         let gang = Need { ask, n: 1 };
         Account { queue, owner, groups, gang, choice: None }
@@ -253,7 +245,7 @@ impl Queues {
     pub fn choose(&mut self, account: &mut Account, groups: impl IntoIterator<Item = usize>) {
         let asks: SmallVec<[AskId; 4]> = groups.into_iter().filter_map(|group| account.ask(group)).collect();
         let usage = self.quota.usage_mut();
-        let choice = (asks.len() > 1).then(|| usage.hold_any(asks));
+        let choice = (asks.len() > 1).then(|| usage.intern_any(asks));
         if let Some(old) = std::mem::replace(&mut account.choice, choice) {
             usage.release(old);
         }
@@ -309,6 +301,19 @@ impl Queues {
         }
     }
 
+    /// So many bound running units of a unit stand so now, and so many stood otherwise before.
+    pub fn note_standing(
+        &mut self,
+        account: &Account,
+        before: (VictimClass, u32),
+        after: (VictimClass, u32),
+    ) {
+        self.branches[account.queue.idx()].standings.note(before, after);
+        if self.n_gates > 0 {
+            self.news_from(account.queue);
+        }
+    }
+
     /// Adds a unit; replaces it if it waits at the same place. One whose priority, age or need is another now has to
     /// be taken out as it was first.
     pub fn push(&mut self, waiting: Waiting) {
@@ -317,7 +322,7 @@ impl Queues {
         let leaf = &mut self.branches[waiting.queue.idx()].leaf;
         let (seat, Pushed { old, may_fit, class }) = leaf.push(waiting, is_shut, name, self.quota.usage());
         if waiting.room != RoomIdx::NONE {
-            let lacking = self.lacking_mut(waiting.room);
+            let lacking = self.rooms.touch(waiting.room);
             old.iter().for_each(|old| lacking.leave(old));
             lacking.enter(&waiting);
             lacking.note_class(waiting.queue, ClassRef { band: waiting.band, seat, class });
@@ -389,6 +394,19 @@ impl Queues {
         Some(removed.waiting)
     }
 
+    /// Something has changed below a queue, or in it: what waits there is looked at.
+    pub(super) fn news_at(&mut self, queue: QueueIdx) {
+        if let Some(gate) = &mut self.branches[queue.idx()].gate {
+            self.full.on_news(queue, gate);
+        }
+    }
+
+    /// The same for a queue and all above it.
+    fn news_from(&mut self, queue: QueueIdx) {
+        let limited: SmallVec<[QueueIdx; 8]> = self.quota.usage().limited_upwards(queue).collect();
+        limited.into_iter().for_each(|level| self.news_at(level));
+    }
+
     fn removed(&mut self, seat: u32, removed: &Removed) {
         let waiting = &removed.waiting;
         let spot = ClassRef { band: waiting.band, seat, class: removed.class };
@@ -396,7 +414,7 @@ impl Queues {
             self.n_units -= 1;
             self.n_running_units -= u64::from(waiting.running_units);
         } else {
-            let lacking = self.lacking_mut(waiting.room);
+            let lacking = self.rooms.touch(waiting.room);
             lacking.leave(waiting);
             if removed.is_gone {
                 lacking.forget_class(waiting.queue, spot);

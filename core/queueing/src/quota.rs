@@ -10,7 +10,7 @@ use godel_domain::{
 use super::{
     check::{self, QueueChange},
     tree::{QueueIdx, QueueTree},
-    usage::{Limit, Usage},
+    usage::{QueueMaximum, Usage},
 };
 
 /// Queues and their usage.
@@ -105,7 +105,7 @@ impl Quota {
     }
 
     /// A maximum in words: the queue, and of what.
-    pub fn limit(&self, limit: Limit) -> (&str, &str) {
+    pub fn limit(&self, limit: QueueMaximum) -> (&str, &str) {
         (self.tree.path(limit.queue), self.usage.resource_name(limit.resource))
     }
 

@@ -12,11 +12,7 @@ use std::{
 
 use godel_domain::ids::UnitId;
 
-use super::{
-    leaf::ClassRef,
-    order::{Queues, Waiting},
-    tree::QueueIdx,
-};
+use super::{leaf::ClassRef, order::Waiting, tree::QueueIdx};
 
 /// What units lack that found no place, interned by the dispatcher; the default: nothing is known to be lacking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,7 +28,7 @@ impl RoomIdx {
 pub(super) struct Lacking {
     /// Their classes.
     spots: BTreeSet<(QueueIdx, ClassRef)>,
-    pub(super) is_open: bool,
+    is_open: bool,
     n_units: usize,
     /// Those that no scheduler has, the highest priority first.
     unheld: BTreeSet<(Reverse<i32>, UnitId)>,
@@ -77,73 +73,62 @@ impl Lacking {
     }
 }
 
-impl Queues {
-    /// Units of a room are served from now on, or are not.
-    pub fn set_open(&mut self, room: RoomIdx, is_open: bool) {
-        let Some(lacking) = self.rooms.get_mut(room.0 as usize) else { return };
+/// By room, who waits for it.
+#[derive(Debug, Default)]
+pub(super) struct RoomWaits {
+    lacking: Vec<Lacking>,
+    /// Rooms for which somebody began or ended to wait.
+    touched: BTreeSet<RoomIdx>,
+}
+
+impl RoomWaits {
+    /// Opens or shuts a room. Returns its classes, none if the room was open or shut before.
+    pub(super) fn set_open(&mut self, room: RoomIdx, is_open: bool) -> Vec<(QueueIdx, ClassRef)> {
+        let Some(lacking) = self.lacking.get_mut(room.0 as usize) else { return Vec::new() };
         if std::mem::replace(&mut lacking.is_open, is_open) == is_open {
-            return;
+            return Vec::new();
         }
-        let spots: Vec<(QueueIdx, ClassRef)> = lacking.spots.iter().copied().collect();
-        for (queue, spot) in spots {
-            let leaf = &mut self.branches[queue.idx()].leaf;
-            leaf.set_shut(spot, !is_open, self.quota.usage());
-            let is_stalled = leaf.lane(spot.band, spot.seat).and_then(|lane| lane.stall);
-            if is_open {
-                if let Some(need) = leaf.ready_need(spot) {
-                    self.entered(queue, spot.band, need);
-                }
-            } else {
-                if is_stalled.is_some_and(|stall| stall.class == spot.class) {
-                    self.set_stall(queue, spot, None);
-                }
-                self.deactivate(queue, spot.band);
-            }
-        }
+        lacking.spots.iter().copied().collect()
     }
 
-    /// Rooms for which somebody began or ended to wait since this was asked last.
-    pub fn take_touched(&mut self) -> BTreeSet<RoomIdx> {
+    /// Takes the rooms for which somebody began or ended to wait.
+    pub(super) fn take_touched(&mut self) -> BTreeSet<RoomIdx> {
         std::mem::take(&mut self.touched)
     }
 
-    /// Units of a room are served.
-    pub fn is_open(&self, room: RoomIdx) -> bool {
-        room == RoomIdx::NONE || self.lacking(room).is_some_and(|lacking| lacking.is_open)
+    pub(super) fn is_open(&self, room: RoomIdx) -> bool {
+        room == RoomIdx::NONE || self.get(room).is_some_and(|lacking| lacking.is_open)
     }
 
-    /// Units that wait for a room.
-    pub fn n_lacking(&self, room: RoomIdx) -> usize {
-        self.lacking(room).map_or(0, |lacking| lacking.n_units)
+    pub(super) fn n_lacking(&self, room: RoomIdx) -> usize {
+        self.get(room).map_or(0, |lacking| lacking.n_units)
     }
 
-    /// Units that wait for room and that no scheduler has. `O(rooms)`.
-    pub fn n_unheld(&self) -> usize {
-        self.rooms.iter().map(|lacking| lacking.unheld.len()).sum()
+    pub(super) fn n_unheld(&self) -> usize {
+        self.lacking.iter().map(|lacking| lacking.unheld.len()).sum()
     }
 
-    /// The unit of highest priority that waits for a room and that no scheduler has.
-    pub fn first_unheld(&self, room: RoomIdx) -> Option<(i32, UnitId)> {
-        let (Reverse(priority), unit) = *self.lacking(room)?.unheld.first()?;
+    pub(super) fn first_unheld(&self, room: RoomIdx) -> Option<(i32, UnitId)> {
+        let (Reverse(priority), unit) = *self.get(room)?.unheld.first()?;
         Some((priority, unit))
     }
 
-    /// Schedulers that have units that wait for a room, ascending, with the highest priority of these.
-    pub fn holders(&self, room: RoomIdx) -> impl Iterator<Item = (u32, i32)> {
-        let held = self.lacking(room).into_iter().flat_map(|lacking| &lacking.held);
+    pub(super) fn holders(&self, room: RoomIdx) -> impl Iterator<Item = (u32, i32)> {
+        let held = self.get(room).into_iter().flat_map(|lacking| &lacking.held);
         held.filter_map(|(scheduler, units)| Some((*scheduler, units.first()?.0.0)))
     }
 
-    fn lacking(&self, room: RoomIdx) -> Option<&Lacking> {
-        self.rooms.get(room.0 as usize)
+    fn get(&self, room: RoomIdx) -> Option<&Lacking> {
+        self.lacking.get(room.0 as usize)
     }
 
-    pub(super) fn lacking_mut(&mut self, room: RoomIdx) -> &mut Lacking {
+    /// Somebody begins or ends to wait for a room.
+    pub(super) fn touch(&mut self, room: RoomIdx) -> &mut Lacking {
         let idx = room.0 as usize;
         self.touched.insert(room);
-        if self.rooms.len() <= idx {
-            self.rooms.resize_with(idx + 1, Lacking::default);
+        if self.lacking.len() <= idx {
+            self.lacking.resize_with(idx + 1, Lacking::default);
         }
-        &mut self.rooms[idx]
+        &mut self.lacking[idx]
     }
 }

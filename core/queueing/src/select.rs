@@ -7,7 +7,8 @@ use godel_domain::{ids::UnitId, quantity, time::Millis};
 use smallvec::SmallVec;
 
 use super::{
-    fifo::{Key, Stall},
+    fifo::{FifoKey, Stall},
+    full::take_full,
     leaf::ClassRef,
     limit_gate::LaneOf,
     order::{Queues, Waiting},
@@ -73,11 +74,27 @@ impl Queues {
         while let Some(band) = self.band() {
             let (queue, spot) = self.first(band)?;
             if let Some(waiting) = self.look(queue, spot, now) {
-                self.forget_vain(waiting.unit);
+                self.full.forget_vain(waiting.unit);
                 return Some(waiting);
             }
         }
         None
+    }
+
+    /// When [`Self::take_full`] may find somebody; `None`: only after an event.
+    pub fn full_due(&self) -> Option<Millis> {
+        self.full.due()
+    }
+
+    /// Takes out units that are worth a try though a queue of theirs is full, the highest priority first. The caller charges
+    /// them, or puts them back.
+    pub fn take_full(&mut self, now: Millis) -> Vec<Waiting> {
+        take_full(self, now)
+    }
+
+    /// A unit that [`Self::take_full`] gave out has come back: nobody could be made to leave.
+    pub fn note_vain(&mut self, unit: UnitId, now: Millis) {
+        self.full.note_vain(unit, now);
     }
 
     /// A unit was handed out: bands below it that wait have earned a little, or its own has spent that.
@@ -189,7 +206,7 @@ impl Queues {
             return false;
         }
         let stalled = leaf.lane(band, seat).and_then(|lane| lane.head(lane.stall?.class));
-        stalled.is_none_or(|(first, _)| Key::new(leaf.policy(), waiting) <= first)
+        stalled.is_none_or(|(first, _)| FifoKey::new(leaf.policy(), waiting) <= first)
     }
 
     /// The unit for which the room of `level` is kept, if it fits; else nothing of `band` is served there.
@@ -246,7 +263,7 @@ impl Queues {
         &mut self,
         queue: QueueIdx,
         spot: ClassRef,
-        (key, waiting): (Key, Waiting),
+        (key, waiting): (FifoKey, Waiting),
         shortage: Shortage,
     ) {
         let (usage, Shortage { limit, is_hopeless, .. }) = (self.quota.usage(), shortage);
@@ -257,7 +274,7 @@ impl Queues {
         let lane = self.branches[queue.idx()].leaf.lane(spot.band, spot.seat);
         let old = lane.and_then(|lane| lane.stall);
         let first = lane.zip(old).and_then(|(lane, old)| lane.head(old.class)).map(|(first, _)| first);
-        let since = old.and_then(|old| old.since).or_else(|| self.passed_before(waiting.unit));
+        let since = old.and_then(|old| old.since).or_else(|| self.full.passed_before(waiting.unit));
         let fresh = Stall { class: spot.class, at: limit.queue, since };
         let new = match old {
             // What never fits keeps nobody waiting.
@@ -339,7 +356,7 @@ impl Queues {
     pub(super) fn drop_gate(&mut self, queue: QueueIdx) {
         let Some(gate) = self.branches[queue.idx()].gate.take() else { return };
         self.n_gates -= 1;
-        self.forget_looks(gate.looks, queue);
+        self.full.forget_looks(gate.looks, queue);
         for (band, (leaf, seat)) in gate.iter_stalled() {
             self.set_stall(leaf, ClassRef { band, seat, class: 0 }, None);
         }

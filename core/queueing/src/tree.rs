@@ -25,7 +25,7 @@ impl QueueIdx {
 }
 
 /// Amounts by name.
-pub(super) type Amounts = BTreeMap<String, i64>;
+pub(super) type NamedAmounts = BTreeMap<String, i64>;
 
 /// Why a unit may not go into a queue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,13 +56,13 @@ pub enum NotAdmitted {
 /// Queues by path.
 #[derive(Clone, Debug)]
 pub struct QueueTree {
-    nodes: Vec<Node>,
+    nodes: Vec<QueueNode>,
     by_path: BTreeMap<Arc<str>, QueueIdx>,
     n_records: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Node {
+struct QueueNode {
     path: Arc<str>,
     parent: QueueIdx,
     /// In its parent's `children`.
@@ -70,12 +70,12 @@ struct Node {
     children: Vec<QueueIdx>,
     record: Option<Arc<QueueSpec>>,
     /// Guarantee in force: of each resource the larger of its own and `below`.
-    guaranteed: Amounts,
+    guaranteed: NamedAmounts,
     /// Sum over its children's `guaranteed`.
-    below: Amounts,
+    below: NamedAmounts,
 }
 
-impl Node {
+impl QueueNode {
     fn new(path: Arc<str>, parent: QueueIdx, place: u32) -> Self {
         Self {
             path,
@@ -83,15 +83,15 @@ impl Node {
             place,
             children: Vec::new(),
             record: None,
-            guaranteed: Amounts::new(),
-            below: Amounts::new(),
+            guaranteed: NamedAmounts::new(),
+            below: NamedAmounts::new(),
         }
     }
 }
 
 impl Default for QueueTree {
     fn default() -> Self {
-        let root = Node::new(Arc::from(""), QueueIdx::ROOT, 0);
+        let root = QueueNode::new(Arc::from(""), QueueIdx::ROOT, 0);
         let mut tree = Self { nodes: vec![root], by_path: BTreeMap::new(), n_records: 0 };
         tree.intern(DEFAULT_QUEUE);
         tree
@@ -110,7 +110,7 @@ impl QueueTree {
         let siblings = &mut self.nodes[above.idx()].children;
         let place = number(siblings.len());
         siblings.push(queue);
-        self.nodes.push(Node::new(Arc::clone(&path), above, place));
+        self.nodes.push(QueueNode::new(Arc::clone(&path), above, place));
         self.by_path.insert(path, queue);
         queue
     }
@@ -209,13 +209,13 @@ impl QueueTree {
     }
 
     /// Sum of what its children guarantee.
-    pub(super) fn guaranteed_below(&self, queue: QueueIdx) -> &Amounts {
+    pub(super) fn guaranteed_below(&self, queue: QueueIdx) -> &NamedAmounts {
         &self.nodes[queue.idx()].below
     }
 
     /// Maximum in force: of each resource the smallest of its own and those above it.
     pub fn max_in_force(&self, queue: QueueIdx) -> BTreeMap<String, i64> {
-        let mut max = Amounts::new();
+        let mut max = NamedAmounts::new();
         let records = self.upwards(queue).filter_map(|level| self.record(level));
         for (name, &amount) in records.flat_map(|record| &record.max) {
             let least = max.entry(name.clone()).or_insert(amount);
@@ -302,7 +302,7 @@ fn number(n: usize) -> u32 {
 }
 
 /// Of each resource the larger of a queue's own guarantee and the sum over its children.
-pub(super) fn guaranteed(own: Option<&Amounts>, below: &Amounts) -> Amounts {
+pub(super) fn guaranteed(own: Option<&NamedAmounts>, below: &NamedAmounts) -> NamedAmounts {
     let mut larger = below.clone();
     for (name, &amount) in own.into_iter().flatten() {
         let known = larger.entry(name.clone()).or_default();
@@ -313,7 +313,7 @@ pub(super) fn guaranteed(own: Option<&Amounts>, below: &Amounts) -> Amounts {
 }
 
 /// Adds `sign` × `amounts`; what becomes zero goes.
-pub(super) fn shift(sums: &mut Amounts, amounts: &Amounts, sign: i64) {
+pub(super) fn shift(sums: &mut NamedAmounts, amounts: &NamedAmounts, sign: i64) {
     for (name, amount) in amounts {
         let sum = sums.entry(name.clone()).or_default();
         *sum = sum.saturating_add(amount.saturating_mul(sign));

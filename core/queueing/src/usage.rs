@@ -13,7 +13,6 @@ use godel_domain::{
 use smallvec::SmallVec;
 
 use super::{
-    interned::Interned,
     limit_gate::LimitRow,
     tree::{QueueIdx, QueueTree},
 };
@@ -21,6 +20,8 @@ use super::{
 mod choice;
 mod guarantee;
 mod maxima;
+
+use self::choice::InternedAsks;
 
 pub use self::{
     guarantee::{Amounts, at},
@@ -57,7 +58,7 @@ impl ResourceIdx {
 pub struct AskId(u32);
 
 /// Amounts by column, ascending.
-type Ask = SmallVec<[(ResourceIdx, i64); 4]>;
+type AskColumns = SmallVec<[(ResourceIdx, i64); 4]>;
 
 /// How often something is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,7 +71,7 @@ pub struct Need {
 
 /// A maximum of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Limit {
+pub struct QueueMaximum {
     /// The queue.
     pub queue: QueueIdx,
     /// Of what.
@@ -83,13 +84,13 @@ pub struct Headroom {
     /// How often. `u32::MAX`: without end.
     pub n: u32,
     /// What ends it: of equal ones the lowest in the tree.
-    pub limit: Option<Limit>,
+    pub limit: Option<QueueMaximum>,
 }
 
 /// Why something does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shortage {
-    pub(super) limit: Limit,
+    pub(super) limit: QueueMaximum,
     /// Asked for.
     pub(super) amount: i64,
     /// Not even if nothing else were there.
@@ -109,8 +110,7 @@ pub struct ShareKey {
 #[derive(Clone, Debug)]
 pub struct Usage {
     names: Vec<String>,
-    asks: Interned<Ask>,
-    choices: Interned<choice::Choice>,
+    asks: InternedAsks,
     queues: Vec<Meta>,
     /// Rows of as many columns as there are names. Wide enough for a hundred thousand running units of the largest
     /// demand, handed out before anybody looked whether they fit anywhere.
@@ -132,7 +132,7 @@ pub struct Usage {
 
 /// Which sums.
 #[derive(Clone, Copy, Debug)]
-enum Sums {
+enum SumKind {
     Used,
     Bound,
     Leaving,
@@ -180,8 +180,7 @@ impl Default for Usage {
     fn default() -> Self {
         let mut usage = Self {
             names: Vec::new(),
-            asks: Interned::default(),
-            choices: Interned::default(),
+            asks: InternedAsks::default(),
             queues: Vec::new(),
             used: Vec::new(),
             bound: Vec::new(),
@@ -253,7 +252,7 @@ impl Usage {
     /// What a running unit of this demand takes, devices by their kind in thousandths; kept until
     /// [`Self::release`].
     pub fn intern(&mut self, demand: &Demand) -> AskId {
-        let mut ask = Ask::from_slice(&[(RUNNING_UNITS, 1)]);
+        let mut ask = AskColumns::from_slice(&[(RUNNING_UNITS, 1)]);
         for (name, amount) in demand.requests.iter() {
             if let Some(resource) = self.resource(name) {
                 add(&mut ask, resource, amount);
@@ -264,22 +263,42 @@ impl Usage {
         {
             add(&mut ask, resource, i64::from(devices.count) * i64::from(devices.milli));
         }
-        AskId(self.asks.intern(ask))
+        self.asks.intern(ask)
+    }
+
+    /// Any one of several asks, which must be used longer; kept until [`Self::release`].
+    pub(crate) fn intern_any(&mut self, asks: impl IntoIterator<Item = AskId>) -> AskId {
+        self.asks.intern_any(asks)
+    }
+
+    /// So many of these together, whichever they are, take at least this; kept until [`Self::release`].
+    pub(crate) fn intern_least(&mut self, of: &[Need], n: u32) -> AskId {
+        self.asks.intern_least(of, n)
+    }
+
+    /// One use more.
+    pub fn retain(&mut self, ask: AskId) {
+        self.asks.retain(ask);
+    }
+
+    /// Ends one use. What is counted must be in use: its amounts are needed to end that.
+    pub fn release(&mut self, ask: AskId) {
+        self.asks.release(ask);
     }
 
     /// Counts a need in a queue and all above it. `O(depth)`.
     pub fn add(&mut self, queue: QueueIdx, need: Need) {
-        self.count(queue, need, 1, Sums::Used);
+        self.count(queue, need, 1, SumKind::Used);
     }
 
     /// Ends an [`Self::add`]. `O(depth)`.
     pub fn sub(&mut self, queue: QueueIdx, need: Need) {
-        self.count(queue, need, -1, Sums::Used);
+        self.count(queue, need, -1, SumKind::Used);
     }
 
     /// Notes that so much of what is counted is bound (`sign` 1) or no more (-1): shown, not judged. `O(depth)`.
     pub(super) fn note_bound(&mut self, queue: QueueIdx, need: Need, sign: i64) {
-        self.count(queue, need, sign, Sums::Bound);
+        self.count(queue, need, sign, SumKind::Bound);
     }
 
     /// Nothing is used.
@@ -303,7 +322,7 @@ impl Usage {
                 let n = (self.room(level, resource).max(0) / amount).min(i64::from(u32::MAX));
                 let n = u32::try_from(n).unwrap_or(u32::MAX);
                 if n < headroom.n {
-                    headroom = Headroom { n, limit: Some(Limit { queue: level, resource }) };
+                    headroom = Headroom { n, limit: Some(QueueMaximum { queue: level, resource }) };
                 }
             }
         }
@@ -311,13 +330,13 @@ impl Usage {
     }
 
     /// The first maximum from a queue upwards under which all of this does not fit together.
-    pub fn lacking(&self, queue: QueueIdx, needs: &[Need]) -> Option<Limit> {
+    pub fn lacking(&self, queue: QueueIdx, needs: &[Need]) -> Option<QueueMaximum> {
         self.limited_upwards(queue).find_map(|level| {
             let lacks = |resource: &ResourceIdx| {
                 let asked: i128 = needs.iter().map(|need| i128::from(self.amount(*need, *resource))).sum();
                 asked > 0 && asked > i128::from(self.room(level, *resource))
             };
-            self.limits(level).find(lacks).map(|resource| Limit { queue: level, resource })
+            self.limits(level).find(lacks).map(|resource| QueueMaximum { queue: level, resource })
         })
     }
 
@@ -415,8 +434,7 @@ impl Usage {
 
     /// Of a need, by column; 0 of what it does not ask for.
     pub(super) fn amount(&self, need: Need, resource: ResourceIdx) -> i64 {
-        let asked = self.ask(need.ask).iter().find(|(other, _)| *other == resource);
-        asked.map_or(0, |(_, amount)| times(*amount, need.n))
+        self.asks.amount(need, resource)
     }
 
     /// Adds `sign` × a need to a row of the caller's, which grows as it must.
@@ -429,7 +447,7 @@ impl Usage {
         }
     }
 
-    pub(super) fn max_of(&self, limit: Limit) -> i64 {
+    pub(super) fn max_of(&self, limit: QueueMaximum) -> i64 {
         self.max(limit.queue, limit.resource)
     }
 
@@ -441,13 +459,13 @@ impl Usage {
             .filter(|level| self.is_limited(*level))
     }
 
-    fn count(&mut self, queue: QueueIdx, need: Need, sign: i64, sums: Sums) {
-        let Some(ask) = self.asks.get(need.ask.0) else { return };
+    fn count(&mut self, queue: QueueIdx, need: Need, sign: i64, sums: SumKind) {
+        let ask = self.asks.columns(need.ask);
         let sums = match sums {
-            Sums::Used => &mut self.used,
-            Sums::Bound => &mut self.bound,
-            Sums::Leaving => &mut self.leaving,
-            Sums::Promised => &mut self.promised,
+            SumKind::Used => &mut self.used,
+            SumKind::Bound => &mut self.bound,
+            SumKind::Leaving => &mut self.leaving,
+            SumKind::Promised => &mut self.promised,
         };
         let (n, width) = (i64::from(need.n) * sign, self.names.len());
         let mut level = queue;
@@ -464,7 +482,7 @@ impl Usage {
     }
 
     fn ask(&self, ask: AskId) -> &[(ResourceIdx, i64)] {
-        self.asks.get(ask.0).map_or(&[], SmallVec::as_slice)
+        self.asks.columns(ask)
     }
 
     fn max(&self, queue: QueueIdx, resource: ResourceIdx) -> i64 {
@@ -511,7 +529,7 @@ impl Usage {
 }
 
 /// Adds to the amount of a column; columns stay in order.
-fn add(ask: &mut Ask, resource: ResourceIdx, amount: i64) {
+fn add(ask: &mut AskColumns, resource: ResourceIdx, amount: i64) {
     if ask.last().is_some_and(|(last, _)| *last < resource) {
         return ask.push((resource, amount));
     }

@@ -172,7 +172,7 @@ pub struct TolerationSubmission {
 
 /// One wrong field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Violation {
+pub struct SpecViolation {
     /// Path within the unit, as `task_groups[0].replicas`.
     pub field: String,
     /// What is wrong.
@@ -188,7 +188,7 @@ pub struct Admitted {
     pub defaults: Vec<AppliedDefault>,
 }
 
-fn queue(given: String, report: &mut Report, defaults: &mut Vec<AppliedDefault>) -> String {
+fn queue(given: String, report: &mut ViolationList, defaults: &mut Vec<AppliedDefault>) -> String {
     if given.is_empty() {
         defaults.push(AppliedDefault::word("queue", "default"));
         return "default".to_owned();
@@ -201,8 +201,8 @@ fn queue(given: String, report: &mut Report, defaults: &mut Vec<AppliedDefault>)
 ///
 /// # Errors
 /// Every violation (at most [`VIOLATIONS_MAX`]), in order of the fields.
-pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
-    let mut report = Report::default();
+pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
+    let mut report = ViolationList::default();
     let mut defaults = Vec::with_capacity(N_DEFAULTS);
     check_meta(&submission, &mut report);
     let class = class(submission.class, &mut report, &mut defaults);
@@ -303,7 +303,7 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
 
 fn class(
     given: Given<WorkloadClass>,
-    report: &mut Report,
+    report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> WorkloadClass {
     match given {
@@ -320,7 +320,7 @@ fn class(
     }
 }
 
-fn max_restarts(given: Option<u32>, report: &mut Report, defaults: &mut Vec<AppliedDefault>) -> u32 {
+fn max_restarts(given: Option<u32>, report: &mut ViolationList, defaults: &mut Vec<AppliedDefault>) -> u32 {
     let Some(given) = given else {
         defaults.push(AppliedDefault::number("max_restarts", i64::from(defaults::MAX_RESTARTS)));
         return defaults::MAX_RESTARTS;
@@ -344,15 +344,15 @@ fn preemptible(
 
 /// Collects violations; formats nothing until there is one.
 #[derive(Debug, Default)]
-struct Report {
-    violations: Vec<Violation>,
+struct ViolationList {
+    violations: Vec<SpecViolation>,
 }
 
-impl Report {
+impl ViolationList {
     fn add(&mut self, field: fmt::Arguments<'_>, description: fmt::Arguments<'_>) {
         if self.violations.len() < VIOLATIONS_MAX {
             self.violations
-                .push(Violation { field: field.to_string(), description: description.to_string() });
+                .push(SpecViolation { field: field.to_string(), description: description.to_string() });
         }
     }
 
@@ -399,12 +399,12 @@ impl Report {
         given.map_or(0, |given| self.lasts(field, given, max))
     }
 
-    fn finish<T>(self, value: T) -> Result<T, Vec<Violation>> {
+    fn finish<T>(self, value: T) -> Result<T, Vec<SpecViolation>> {
         if self.violations.is_empty() { Ok(value) } else { Err(self.violations) }
     }
 }
 
-fn check_meta(submission: &Submission, report: &mut Report) {
+fn check_meta(submission: &Submission, report: &mut ViolationList) {
     if submission.encoded_len > SPEC_BYTES_MAX {
         report.add(
             format_args!("unit"),
@@ -425,7 +425,7 @@ fn check_meta(submission: &Submission, report: &mut Report) {
     report.named(format_args!("meta.owner"), names::text(&submission.owner, names::NAME_LEN_MAX));
 }
 
-fn check_labels(labels: &BTreeMap<String, String>, field: &str, report: &mut Report) {
+fn check_labels(labels: &BTreeMap<String, String>, field: &str, report: &mut ViolationList) {
     if labels.len() > ENTRIES_MAX {
         report.add(format_args!("{field}"), format_args!("{} entries; at most {ENTRIES_MAX}", labels.len()));
     }
@@ -437,7 +437,7 @@ fn check_labels(labels: &BTreeMap<String, String>, field: &str, report: &mut Rep
 
 fn groups(
     submitted: Vec<GroupSubmission>,
-    report: &mut Report,
+    report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Vec<TaskGroup> {
     if submitted.is_empty() {
@@ -489,7 +489,7 @@ fn min_member(
     given: Option<u32>,
     replicas: u64,
     by_class: &defaults::ClassDefaults,
-    report: &mut Report,
+    report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> u32 {
     let Some(given) = given else {
@@ -530,7 +530,7 @@ fn priority(
     given: Option<i32>,
     priority_class: &str,
     by_class: &defaults::ClassDefaults,
-    report: &mut Report,
+    report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> i32 {
     if !priority_class.is_empty() {
@@ -567,7 +567,7 @@ fn priority(
 fn pool(
     given: Given<Pool>,
     by_class: &defaults::ClassDefaults,
-    report: &mut Report,
+    report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Pool {
     report.choose("pool", given, (by_class.pool, defaults::pool_name), defaults)

@@ -102,14 +102,14 @@ fn key_of(spec: &BudgetSpec) -> String {
 
 /// Running units that a unit wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedOrdinals {
     /// Half-open ranges; none while it wants nothing.
     ordinals: SmallVec<[(u32, u32); 1]>,
     /// What was made to leave does not come back.
     ends_evicted: bool,
 }
 
-impl Wanted {
+impl WantedOrdinals {
     /// Returns what a unit wants.
     pub fn of(spec: &UnitSpec) -> Self {
         let ranges = spec.task_groups.iter().flat_map(|group: &TaskGroup| group.ordinals.iter().copied());
@@ -175,7 +175,7 @@ impl Budget {
 #[derive(Clone, Debug)]
 struct Selected {
     budgets: SmallVec<[BudgetIdx; 1]>,
-    wanted: Wanted,
+    wanted: WantedOrdinals,
     used: Use,
 }
 
@@ -301,7 +301,7 @@ impl Budgets {
         &mut self,
         unit: UnitId,
         identity: &Identity,
-        wanted: impl FnOnce() -> Wanted,
+        wanted: impl FnOnce() -> WantedOrdinals,
         rows: Option<&RunningUnits>,
     ) {
         if self.is_empty() {

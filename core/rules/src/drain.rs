@@ -39,7 +39,7 @@ impl Standing {
 
 /// Why running units stay for now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Block {
+pub enum DrainBlock {
     /// Of a unit that serves, one replica at most is to be missing.
     Unavailable {
         /// What there is.
@@ -65,7 +65,7 @@ pub enum Block {
     Unreadable,
 }
 
-impl Block {
+impl DrainBlock {
     /// By a budget as it stands.
     pub fn by(budget: &Budget) -> Self {
         let Budget { spec, used, .. } = budget;
@@ -73,7 +73,7 @@ impl Block {
     }
 }
 
-impl fmt::Display for Block {
+impl fmt::Display for DrainBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unavailable { standing: Standing { replicas, available } } => {
@@ -102,7 +102,7 @@ impl fmt::Display for Block {
 ///
 /// # Errors
 /// None may go.
-pub fn spare(spec: &UnitSpec, standing: Standing, n_running: u32) -> Result<u32, Block> {
+pub fn spare(spec: &UnitSpec, standing: Standing, n_running: u32) -> Result<u32, DrainBlock> {
     if standing.replicas <= 1 || is_whole(spec) {
         return Ok(n_running);
     }
@@ -110,11 +110,11 @@ pub fn spare(spec: &UnitSpec, standing: Standing, n_running: u32) -> Result<u32,
         return if standing.available >= standing.replicas {
             Ok(n_running.min(1))
         } else {
-            Err(Block::Unavailable { standing })
+            Err(DrainBlock::Unavailable { standing })
         };
     }
     match standing.available.saturating_sub(spec.min_member) {
-        0 => Err(Block::MinMember { standing, min_member: spec.min_member }),
+        0 => Err(DrainBlock::MinMember { standing, min_member: spec.min_member }),
         n => Ok(n_running.min(n)),
     }
 }

@@ -14,7 +14,7 @@ use godel_domain::{
     ids::{HoldId, NodeId, UnitId},
     pause::Scope,
     running_units::RunChange,
-    unreadable::{Nodes, Subject, Unreadable},
+    unreadable::{AffectedNodes, Subject, Unreadable},
 };
 use godel_queueing::{QueueIdx, QueueTree};
 use rustc_hash::FxHashMap;
@@ -78,7 +78,7 @@ impl Frozen {
             Change::Rows(unit, rows) => {
                 if let Some(mut known) = self.records.get(&Subject::Rows(*unit)).cloned() {
                     noted.is_void = true;
-                    if let (RunChange::Bind(bind), Nodes::Of(nodes)) = (rows, &mut known.nodes) {
+                    if let (RunChange::Bind(bind), AffectedNodes::Of(nodes)) = (rows, &mut known.nodes) {
                         nodes.extend(&bind.nodes);
                         self.freeze(known, &mut noted);
                     }
@@ -107,11 +107,11 @@ impl Frozen {
         {
             // Each operation that was missed may have bound others.
             unreadable.nodes = match (&known.nodes, unreadable.nodes) {
-                (Nodes::Of(before), Nodes::Of(more)) => {
+                (AffectedNodes::Of(before), AffectedNodes::Of(more)) => {
                     let all: BTreeSet<NodeId> = before.iter().copied().chain(more).collect();
-                    Nodes::Of(all.into_iter().collect())
+                    AffectedNodes::Of(all.into_iter().collect())
                 }
-                (Nodes::Any, _) | (_, Nodes::Any) => Nodes::Any,
+                (AffectedNodes::Any, _) | (_, AffectedNodes::Any) => AffectedNodes::Any,
             };
         }
         self.thaw(&unreadable.subject.clone(), noted);
@@ -133,11 +133,11 @@ impl Frozen {
             (false, _) => {}
         };
         match &unreadable.nodes {
-            Nodes::Any => {
+            AffectedNodes::Any => {
                 noted.any_node = true;
                 step(&mut self.n_any_node, true);
             }
-            Nodes::Of(nodes) => {
+            AffectedNodes::Of(nodes) => {
                 for node in nodes.iter().collect::<BTreeSet<_>>() {
                     noted.nodes.insert(*node);
                     let n = self.nodes.entry(*node).or_default();

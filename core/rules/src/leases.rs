@@ -25,13 +25,13 @@ pub const N_STANDBYS_MAX: usize = 64;
 /// All leases by name.
 #[derive(Clone, Debug, Default)]
 pub struct Leases {
-    by_name: BTreeMap<String, Entry>,
+    by_name: BTreeMap<String, LeaseEntry>,
     /// Epochs up to this one may have been given before a restore: none is in force, and the next one is above it.
     floor: Epoch,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct LeaseEntry {
     lease: Lease,
     /// `None`: nobody holds it.
     deadline: Option<Millis>,
@@ -42,7 +42,7 @@ struct Entry {
 
 /// Who asks for which lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct LeaseRequest {
     /// Lease name.
     pub name: String,
     /// Unique per process start.
@@ -118,7 +118,7 @@ impl Leases {
     ///
     /// # Errors
     /// [`LeaseDenied::Held`] while another holder's time runs, [`LeaseDenied::TooMany`] for one name too many.
-    pub fn grant(&self, ask: &Ask, now: Millis) -> Result<Lease, LeaseDenied> {
+    pub fn grant(&self, ask: &LeaseRequest, now: Millis) -> Result<Lease, LeaseDenied> {
         let entry = self.by_name.get(&ask.name);
         match entry {
             Some(entry) if entry.in_force(now) && entry.lease.holder != ask.holder => {
@@ -130,7 +130,7 @@ impl Leases {
     }
 
     /// What granting `ask` writes whoever holds it now: for the one member that needs no election.
-    pub fn grant_anyway(&self, ask: &Ask) -> Lease {
+    pub fn grant_anyway(&self, ask: &LeaseRequest) -> Lease {
         let last = self.by_name.get(&ask.name).map_or(0, |entry| entry.lease.epoch.0).max(self.floor.0);
         Lease {
             name: ask.name.clone(),
@@ -176,7 +176,7 @@ impl Leases {
         self.by_name
             .values()
             .filter(|entry| entry.deadline.is_some() && !entry.in_force(now))
-            .map(Entry::vacated)
+            .map(LeaseEntry::vacated)
             .collect()
     }
 
@@ -187,12 +187,12 @@ impl Leases {
         let known = self.by_name.remove(&record.name);
         let mut standbys = known.map(|entry| entry.standbys).unwrap_or_default();
         standbys.remove(&record.holder);
-        let entry = Entry { deadline, counters: BTreeMap::new(), standbys, lease: record };
+        let entry = LeaseEntry { deadline, counters: BTreeMap::new(), standbys, lease: record };
         self.by_name.insert(entry.lease.name.clone(), entry);
     }
 
     /// Somebody asked for a lease that another one holds. Soft: it is forgotten unless it asks again.
-    pub fn note_standby(&mut self, ask: &Ask, now: Millis) {
+    pub fn note_standby(&mut self, ask: &LeaseRequest, now: Millis) {
         let Some(entry) = self.by_name.get_mut(&ask.name) else { return };
         let ttl_ms = u64::from(entry.lease.ttl_ms);
         entry.standbys.retain(|_, (_, at)| now.since(*at) <= ttl_ms);
@@ -215,7 +215,7 @@ impl Leases {
     }
 }
 
-impl Entry {
+impl LeaseEntry {
     fn in_force(&self, now: Millis) -> bool {
         self.deadline.is_some_and(|deadline| now < deadline)
     }
@@ -245,8 +245,8 @@ pub fn is_lease_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn ask(holder: &str) -> Ask {
-        Ask {
+    fn ask(holder: &str) -> LeaseRequest {
+        LeaseRequest {
             name: "binder".to_owned(),
             holder: holder.to_owned(),
             address: format!("http://{holder}"),
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(shown, [0, 600]);
         assert_eq!(leases.renew("scheduler/7", Epoch(7), None, Millis(50_999)), Ok(1_000));
         assert_eq!(leases.expired(Millis(51_500)), []);
-        let free = Ask { name: "scheduler/3".to_owned(), ..ask("b") };
+        let free = LeaseRequest { name: "scheduler/3".to_owned(), ..ask("b") };
         assert_eq!(leases.grant(&free, Millis(50_001)).map(|lease| lease.epoch), Ok(Epoch(4)));
     }
 
@@ -347,7 +347,7 @@ mod tests {
             "nobody waits for the end of a lease that is over"
         );
         assert_eq!(granted(&mut leases, "a", 999), None);
-        let unknown = Ask { name: "scheduler/s9".to_owned(), ..ask("c") };
+        let unknown = LeaseRequest { name: "scheduler/s9".to_owned(), ..ask("c") };
         assert_eq!(leases.grant(&unknown, Millis(0)).map(|lease| lease.epoch), Ok(Epoch(101)));
     }
 
@@ -381,8 +381,8 @@ mod tests {
             let lease = leases.list("binder", Millis(now)).next().unwrap();
             lease.standbys().map(|(holder, address)| format!("{holder} {address}")).collect::<Vec<_>>()
         };
-        leases.note_standby(&Ask { address: "http://b".to_owned(), ..ask("b") }, Millis(10));
-        leases.note_standby(&Ask { address: "http://c".to_owned(), ..ask("c") }, Millis(20));
+        leases.note_standby(&LeaseRequest { address: "http://b".to_owned(), ..ask("b") }, Millis(10));
+        leases.note_standby(&LeaseRequest { address: "http://c".to_owned(), ..ask("c") }, Millis(20));
         assert_eq!(shown(&leases, 20), ["b http://b", "c http://c"]);
         assert_eq!(shown(&leases, 11 + ttl), ["c http://c"], "b has not asked for a TTL");
         // Whoever gets the lease stands by no more; the others do.

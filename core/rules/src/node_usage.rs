@@ -43,7 +43,7 @@ pub struct Smoothed {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct UsagePart {
     /// Number of the part since the clock began.
     number: u64,
     highest: Measured,
@@ -55,7 +55,7 @@ struct Part {
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     /// Oldest first.
-    parts: Vec<Part>,
+    parts: Vec<UsagePart>,
     /// In 65,536ths: small uses must not stay where they are by rounding.
     average: [u64; 2],
     last: Option<Millis>,
@@ -83,7 +83,7 @@ impl Samples {
                 if self.parts.capacity() == 0 {
                     self.parts.reserve_exact(N_PARTS);
                 }
-                self.parts.push(Part { number, highest: used, as_of_ms });
+                self.parts.push(UsagePart { number, highest: used, as_of_ms });
             }
         }
         let kept = match self.last {

@@ -22,14 +22,14 @@ const HINT: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)..=Dura
 
 /// What happened at the door since it was last asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct CallCounts {
     /// Units taken in hand.
     pub admitted: u32,
     /// Calls refused.
     pub refused: u32,
 }
 
-impl Counted {
+impl CallCounts {
     fn add(&mut self, more: Self) {
         self.admitted = self.admitted.saturating_add(more.admitted);
         self.refused = self.refused.saturating_add(more.refused);
@@ -38,7 +38,7 @@ impl Counted {
 
 /// Units in hand at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct OverloadLimits {
     /// While nobody has to be refused; at least 1.
     pub usual: u32,
     /// In an overload; at least 1, and never more than `usual`.
@@ -48,19 +48,19 @@ pub struct Limits {
 /// Sets limit and hint by how many are refused for each one admitted.
 #[derive(Debug)]
 pub struct Overload {
-    limits: Limits,
+    limits: OverloadLimits,
     is_on: bool,
     pause: Duration,
     /// What came since the last look, and when that was.
-    tick: (Duration, Counted),
+    tick: (Duration, CallCounts),
     /// What came since the hint last changed, and when that was.
-    window: (Duration, Counted),
+    window: (Duration, CallCounts),
 }
 
 impl Overload {
     /// Nobody has been refused yet.
-    pub fn new(limits: Limits) -> Self {
-        let none = (Duration::ZERO, Counted::default());
+    pub fn new(limits: OverloadLimits) -> Self {
+        let none = (Duration::ZERO, CallCounts::default());
         Self { limits, is_on: false, pause: Duration::from_millis(10), tick: none, window: none }
     }
 
@@ -71,7 +71,7 @@ impl Overload {
 
     /// Units in hand at most, as things are.
     pub fn limit(&self) -> u32 {
-        let Limits { usual, overloaded } = self.limits;
+        let OverloadLimits { usual, overloaded } = self.limits;
         if self.is_on { overloaded.min(usual).max(1) } else { usual.max(1) }
     }
 
@@ -82,14 +82,14 @@ impl Overload {
 
     /// What was counted since the last call, and how many are in hand: call often. As many come back as are admitted, so
     /// that a few are always there to take what gets free. True when limit or hint may have changed.
-    pub fn step(&mut self, counted: Counted, in_hand: u32, now: Duration) -> bool {
+    pub fn step(&mut self, counted: CallCounts, in_hand: u32, now: Duration) -> bool {
         self.tick.1.add(counted);
         if now.saturating_sub(self.tick.0) < TICK {
             return false;
         }
-        let (_, tick) = std::mem::replace(&mut self.tick, (now, Counted::default()));
+        let (_, tick) = std::mem::replace(&mut self.tick, (now, CallCounts::default()));
         self.window.1.add(tick);
-        let (since, Counted { admitted, refused }) = self.window;
+        let (since, CallCounts { admitted, refused }) = self.window;
         let span = now.saturating_sub(since);
         let was_on = std::mem::replace(&mut self.is_on, tick.refused > 0);
         let pause = if tick.refused == 0 {
@@ -115,7 +115,7 @@ impl Overload {
                 self.pause
             }
         };
-        self.window = (now, Counted::default());
+        self.window = (now, CallCounts::default());
         self.pause = pause.clamp(*HINT.start(), *HINT.end());
         true
     }

@@ -3,7 +3,7 @@
 //! A strategy says what is balanced: the number of nodes, what is free on them, or that of whole racks. On join, leave
 //! or node change only the necessary nodes move, a leaver's to where there is least. In `global` mode nothing but the
 //! schedulers' names is recorded, so that joining nodes cost no write. Else each block of nodes has a record of its own
-//! ([`Records`]): what moves nodes writes the blocks in which they are, and no more.
+//! ([`PartitionRecords`]): what moves nodes writes the blocks in which they are, and no more.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -21,11 +21,11 @@ mod even;
 mod records;
 mod weighed;
 
-pub use records::Records;
+pub use records::PartitionRecords;
 pub use records::blocks;
 
 /// Nodes of one scheduler, ascending.
-pub type Owned = Vec<NodeId>;
+pub type OwnedNodes = Vec<NodeId>;
 
 /// What a strategy may ask of nodes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +39,7 @@ pub struct Traits<'a> {
 /// A way to give nodes to schedulers.
 pub trait Strategy: fmt::Debug + Send + Sync {
     /// Nodes of each scheduler, from what each has (there is at least one) and nodes that nobody has.
-    fn assign(&self, traits: &Traits<'_>, owned: Vec<Owned>, homeless: Owned) -> Vec<Owned>;
+    fn assign(&self, traits: &Traits<'_>, owned: Vec<OwnedNodes>, homeless: OwnedNodes) -> Vec<OwnedNodes>;
 }
 
 /// Names of the strategies.
@@ -166,11 +166,11 @@ fn slots(old: &[String], schedulers: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// What each slot has now; a node whose owner left has none.
-fn owners(old: &Partition, names: &[String], nodes: &BTreeSet<NodeId>) -> (Vec<Owned>, Owned) {
+fn owners(old: &Partition, names: &[String], nodes: &BTreeSet<NodeId>) -> (Vec<OwnedNodes>, OwnedNodes) {
     let new_slot: BTreeMap<&str, usize> =
         names.iter().enumerate().map(|(idx, name)| (name.as_str(), idx)).collect();
-    let mut owned = vec![Owned::new(); names.len()];
-    let mut homeless = Owned::new();
+    let mut owned = vec![OwnedNodes::new(); names.len()];
+    let mut homeless = OwnedNodes::new();
     let listed: BTreeMap<NodeId, u32> = old.slots.iter().copied().collect();
     for &node in nodes {
         let owner = listed.get(&node).and_then(|slot| old.schedulers.get(*slot as usize));
@@ -182,8 +182,8 @@ fn owners(old: &Partition, names: &[String], nodes: &BTreeSet<NodeId>) -> (Vec<O
     (owned, homeless)
 }
 
-fn listed(owned: Vec<Owned>) -> Vec<(NodeId, u32)> {
-    let of_slot = |(slot, own): (u32, Owned)| own.into_iter().map(move |node| (node, slot));
+fn listed(owned: Vec<OwnedNodes>) -> Vec<(NodeId, u32)> {
+    let of_slot = |(slot, own): (u32, OwnedNodes)| own.into_iter().map(move |node| (node, slot));
     let mut slots: Vec<(NodeId, u32)> = (0u32..).zip(owned).flat_map(of_slot).collect();
     slots.sort_unstable();
     slots

@@ -20,7 +20,7 @@ pub struct Config {
     /// Length of a window, milliseconds.
     pub window_ms: u64,
     /// Above these there are too many conflicts for sharing.
-    pub high: Limits,
+    pub high: ModeLimits,
     /// Fewer conflicts than so many per second are never too many.
     pub conflicts_per_s: u64,
     /// Nodes are split under pressure only: more allocated or more placed than `high` says; and shared again without it
@@ -29,7 +29,7 @@ pub struct Config {
     /// So many windows in a row above `high` split the nodes.
     pub n_windows: u32,
     /// Below these there are few.
-    pub low: Limits,
+    pub low: ModeLimits,
     /// Windows below `low` in a row share the nodes again once they last so long together, milliseconds.
     pub calm_ms: u64,
     /// The same where conflicts came back within the calm before: twice as long each time, up to this.
@@ -38,7 +38,7 @@ pub struct Config {
 
 /// What a window is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ModeLimits {
     /// Of the scarcest resource, per cent.
     pub allocated_percent: u32,
     /// Running units bound per second.
@@ -53,11 +53,11 @@ impl Default for Config {
             is_on: true,
             split: PartitionMode::Preferred,
             window_ms: 10_000,
-            high: Limits { allocated_percent: 90, placed_per_s: 2_000, conflicts_permille: 10 },
+            high: ModeLimits { allocated_percent: 90, placed_per_s: 2_000, conflicts_permille: 10 },
             conflicts_per_s: 10,
             needs_pressure: false,
             n_windows: 3,
-            low: Limits { allocated_percent: 80, placed_per_s: 1_500, conflicts_permille: 5 },
+            low: ModeLimits { allocated_percent: 80, placed_per_s: 1_500, conflicts_permille: 5 },
             calm_ms: 60_000,
             calm_ms_max: 1_800_000,
         }
@@ -66,7 +66,7 @@ impl Default for Config {
 
 /// What was counted in one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Window {
+pub struct LoadWindow {
     /// Its length, milliseconds.
     pub ms: u64,
     /// Of the scarcest resource at its end, thousandths.
@@ -104,7 +104,7 @@ pub fn follow(
     config: &Config,
     mode: PartitionMode,
     streak: Streak,
-    window: &Window,
+    window: &LoadWindow,
 ) -> (Streak, Option<Switch>) {
     if !config.is_on || window.ms == 0 {
         return (Streak::default(), None);
@@ -143,7 +143,7 @@ impl Streak {
     }
 }
 
-impl Window {
+impl LoadWindow {
     fn is_above(&self, config: &Config) -> bool {
         let (conflicts, limit) = self.conflicts_against(&config.high);
         let is_many =
@@ -151,7 +151,7 @@ impl Window {
         conflicts > limit && is_many && (!config.needs_pressure || self.is_pressed(&config.high))
     }
 
-    fn is_pressed(&self, limits: &Limits) -> bool {
+    fn is_pressed(&self, limits: &ModeLimits) -> bool {
         let is_full = u64::from(self.allocated_permille) > 10 * u64::from(limits.allocated_percent);
         let is_busy = u128::from(self.placed) * 1_000 > u128::from(limits.placed_per_s) * u128::from(self.ms);
         is_full || is_busy
@@ -164,20 +164,20 @@ impl Window {
         is_calm && (!config.needs_pressure || self.is_idle(&config.low))
     }
 
-    fn is_idle(&self, limits: &Limits) -> bool {
+    fn is_idle(&self, limits: &ModeLimits) -> bool {
         let has_room = u64::from(self.allocated_permille) < 10 * u64::from(limits.allocated_percent);
         let is_slow = u128::from(self.placed) * 1_000 < u128::from(limits.placed_per_s) * u128::from(self.ms);
         has_room && is_slow
     }
 
     /// Conflicts and as many as the limit allows, both times a thousand.
-    fn conflicts_against(&self, limits: &Limits) -> (u128, u128) {
+    fn conflicts_against(&self, limits: &ModeLimits) -> (u128, u128) {
         let answers = u128::from(self.placed) + u128::from(self.conflicts);
         (u128::from(self.conflicts) * 1_000, answers * u128::from(limits.conflicts_permille))
     }
 }
 
-impl fmt::Display for Window {
+impl fmt::Display for LoadWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let per_s = u128::from(self.placed) * 1_000 / u128::from(self.ms.max(1));
         let answers = (u128::from(self.placed) + u128::from(self.conflicts)).max(1);
@@ -198,14 +198,14 @@ mod tests {
         [PartitionMode::Global, PartitionMode::Preferred, PartitionMode::Strict];
 
     /// A window of 10 s: allocated per mille, placed per second, conflicts per mille of 100,000 answers' worth.
-    fn window(allocated_permille: u32, per_s: u64, conflicts_permille: u64) -> Window {
+    fn window(allocated_permille: u32, per_s: u64, conflicts_permille: u64) -> LoadWindow {
         let placed = per_s * 10;
         let conflicts = (placed * conflicts_permille).div_ceil(1_000 - conflicts_permille.min(999));
-        Window { ms: 10_000, allocated_permille, placed, conflicts }
+        LoadWindow { ms: 10_000, allocated_permille, placed, conflicts }
     }
 
     /// After which window, counted from 1, the mode changes, and to what.
-    fn run(config: &Config, mode: PartitionMode, windows: &[Window]) -> Vec<(usize, PartitionMode)> {
+    fn run(config: &Config, mode: PartitionMode, windows: &[LoadWindow]) -> Vec<(usize, PartitionMode)> {
         let (mut mode, mut streak, mut switches) = (mode, Streak::default(), Vec::new());
         for (number, window) in (1..).zip(windows) {
             let (next, switch) = follow(config, mode, streak, window);
@@ -219,8 +219,8 @@ mod tests {
     }
 
     /// A window of 10 s with so much placed and so many conflicts.
-    fn counted(placed: u64, conflicts: u64) -> Window {
-        Window { ms: 10_000, allocated_permille: 300, placed, conflicts }
+    fn counted(placed: u64, conflicts: u64) -> LoadWindow {
+        LoadWindow { ms: 10_000, allocated_permille: 300, placed, conflicts }
     }
 
     fn pressed() -> Config {
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn nodes_are_split_after_three_windows_of_conflicts() {
-        let into = |windows: &[Window]| run(&Config::default(), PartitionMode::Global, windows);
+        let into = |windows: &[LoadWindow]| run(&Config::default(), PartitionMode::Global, windows);
         let split = |number| vec![(number, PartitionMode::Preferred)];
         let many = counted(9_800, 200);
         for (case, windows, expected) in [
@@ -244,7 +244,7 @@ mod tests {
             ("one per cent is not above", vec![counted(99_000, 1_000); 9], vec![]),
             ("a little more is", vec![counted(98_999, 1_000); 9], split(3)),
             ("load without conflicts", vec![window(1_000, 9_000, 0); 9], vec![]),
-            ("nothing at all", vec![Window { ms: 10_000, ..Window::default() }; 9], vec![]),
+            ("nothing at all", vec![LoadWindow { ms: 10_000, ..LoadWindow::default() }; 9], vec![]),
         ] {
             assert_eq!(into(&windows), expected, "{case}");
         }
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn where_pressure_is_asked_for_conflicts_alone_split_nothing() {
-        let into = |windows: &[Window]| run(&pressed(), PartitionMode::Global, windows);
+        let into = |windows: &[LoadWindow]| run(&pressed(), PartitionMode::Global, windows);
         let split = |number| vec![(number, PartitionMode::Preferred)];
         let (full, busy) = (window(901, 1_000, 20), window(0, 2_001, 20));
         for (case, windows, expected) in [
@@ -271,9 +271,9 @@ mod tests {
 
     #[test]
     fn nodes_are_shared_again_after_a_minute_of_calm() {
-        let out = |windows: &[Window]| run(&Config::default(), PartitionMode::Preferred, windows);
+        let out = |windows: &[LoadWindow]| run(&Config::default(), PartitionMode::Preferred, windows);
         let calm = window(999, 9_000, 4);
-        let idle = Window { ms: 10_000, ..Window::default() };
+        let idle = LoadWindow { ms: 10_000, ..LoadWindow::default() };
         let shared = |number| vec![(number, PartitionMode::Global)];
         for (case, windows, expected) in [
             ("a minute", vec![calm; 6], shared(6)),
@@ -286,12 +286,12 @@ mod tests {
             assert_eq!(out(&windows), expected, "{case}");
         }
         // Windows of another length count by their time.
-        assert_eq!(out(&[Window { ms: 25_000, ..idle }; 3]), shared(3));
+        assert_eq!(out(&[LoadWindow { ms: 25_000, ..idle }; 3]), shared(3));
     }
 
     #[test]
     fn where_pressure_is_asked_for_nodes_stay_split_under_it() {
-        let out = |windows: &[Window]| run(&pressed(), PartitionMode::Preferred, windows);
+        let out = |windows: &[LoadWindow]| run(&pressed(), PartitionMode::Preferred, windows);
         let calm = window(799, 1_499, 4);
         let shared = |number| vec![(number, PartitionMode::Global)];
         for (case, windows, expected) in [
@@ -354,7 +354,7 @@ mod tests {
             n_windows in 0..5u32,
             needs_pressure in any::<bool>(),
         ) {
-            let windows: Vec<Window> =
+            let windows: Vec<LoadWindow> =
                 windows.into_iter().map(|(full, per_s, conflicts)| window(full, per_s, conflicts)).collect();
             let config = Config { n_windows, split: PartitionMode::Strict, needs_pressure, ..Config::default() };
             let switches = run(&config, MODES[start], &windows);

@@ -28,9 +28,9 @@ impl Default for Config {
 
 /// Refusals of one node, of late.
 #[derive(Clone, Debug, Default)]
-pub struct Refusals(VecDeque<Millis>);
+pub struct NodeRefusals(VecDeque<Millis>);
 
-impl Refusals {
+impl NodeRefusals {
     /// One more refusal, for `why`. The reason in words if the node is to be quarantined for it; then the count begins anew.
     pub fn note(&mut self, why: AssignmentRefusal, now: Millis, config: &Config) -> Option<String> {
         self.0.push_back(now);
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn so_many_within_the_window_are_too_many() {
         let config = Config { n_refusals: 3, window_ms: 1_000, lasts_ms: 0 };
-        let mut refusals = Refusals::default();
+        let mut refusals = NodeRefusals::default();
         let mut at = |ms| refusals.note(AssignmentRefusal::Room, Millis(ms), &config).is_some();
         assert_eq!([0, 500, 1_000, 1_500, 1_999].map(&mut at), [false, false, false, false, true]);
         // The count begins anew.
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn switched_off_it_never_happens_and_keeps_nothing() {
         let config = Config { n_refusals: 0, ..Config::default() };
-        let mut refusals = Refusals::default();
+        let mut refusals = NodeRefusals::default();
         assert!((0..100).all(|ms| refusals.note(AssignmentRefusal::Devices, Millis(ms), &config).is_none()));
         assert!(refusals.0.len() <= 1);
     }
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn the_reason_says_how_many_and_why() {
         let config = Config { n_refusals: 1, window_ms: 60_000, lasts_ms: 0 };
-        let reason = Refusals::default().note(AssignmentRefusal::Devices, Millis(5), &config).unwrap();
+        let reason = NodeRefusals::default().note(AssignmentRefusal::Devices, Millis(5), &config).unwrap();
         assert_eq!(reason, "1 assignments refused within 60 s, the last for devices");
     }
 }

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use godel_domain::{
-    change::Scope,
+    change::NodeScope,
     demand::Pool,
     ids::{Revision, UnitId},
     lifecycle::GangTerms,
@@ -57,7 +57,7 @@ pub(crate) struct AssignedUnit {
     pub pool: Pool,
     pub(crate) flow: FlowIdx,
     pub queue: QueueIdx,
-    pub scope: Scope,
+    pub scope: NodeScope,
     /// A queue of it is at a maximum: others there leave first.
     pub at_maximum: bool,
     /// Should it find no place its room is gathered.
@@ -181,7 +181,7 @@ impl AssignedUnit {
             pool: spec.pool,
             flow: picture.flow_of(&groups, spec.pool),
             queue: picture.shares.queue(&spec.queue),
-            scope: Scope::default(),
+            scope: NodeScope::default(),
             at_maximum: false,
             has_turn: false,
             is_called: false,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use godel_domain::{
-    change::{Block, Change, Commit, Partition, Scope},
+    change::{Block, Change, Commit, NodeScope, Partition},
     decision::{Outcome, RejectionReason},
     ids::{Revision, UnitId},
     pause,
@@ -12,7 +12,7 @@ use godel_domain::{
     unit::UnitSpec,
     unreadable::Subject,
 };
-use godel_rules::budget::{Identity, Wanted};
+use godel_rules::budget::{Identity, WantedOrdinals};
 
 use super::{
     Scheduler,
@@ -138,7 +138,7 @@ impl Scheduler {
             }
             Change::ReservationDeleted(name) => picture.cluster.remove_reservation(name),
             Change::UnitSpec(spec) => {
-                picture.cluster.offer(spec.id, &Identity::of(spec), || Wanted::of(spec));
+                picture.cluster.offer(spec.id, &Identity::of(spec), || WantedOrdinals::of(spec));
             }
             Change::Unreadable(unreadable) => self.treat_as_absent(&unreadable.subject),
             Change::Lease(_) | Change::UnreadableGone(_) => {}
@@ -269,7 +269,7 @@ impl Scheduler {
     }
 
     /// Whose nodes a unit that was just assigned may use; its own partition's until this says otherwise.
-    pub fn set_scope(&mut self, unit: UnitId, scope: Scope) {
+    pub fn set_scope(&mut self, unit: UnitId, scope: NodeScope) {
         if let Some(assigned) = self.units.get_mut(unit) {
             assigned.scope = scope;
         }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
-    change::Scope,
+    change::NodeScope,
     demand::Demand,
     ids::{NodeId, Revision, UnitId},
     quantity,
@@ -56,7 +56,7 @@ pub struct PlanReport {
 /// Tries a unit on the live picture, every replica of it, without effect.
 pub(super) fn plan(picture: &mut Picture, search: &mut PreemptionSearch, spec: &UnitSpec) -> PlanReport {
     // In whichever partition: it would go from one to the next.
-    picture.placer.set_scope(Scope::Global);
+    picture.placer.set_scope(NodeScope::Global);
     let cursors = picture.placer.cursors();
     let (hits, misses) = (picture.placer.hits, picture.placer.misses);
     let (counters, has_occupants) = (search.counters(), picture.cluster.has_occupants());
@@ -100,7 +100,7 @@ fn as_assigned(picture: &mut Picture, spec: &UnitSpec) -> AssignedUnit {
     let spec = UnitSpec { task_groups: groups, ..spec.clone() };
     let (groups, _) = picture.group_work(&spec, Revision(0), &pending);
     let assigned = AssignedUnit::new(picture, &spec, Revision(0), u64::MAX, groups);
-    AssignedUnit { scope: Scope::Global, attempts: 1, ..assigned }
+    AssignedUnit { scope: NodeScope::Global, attempts: 1, ..assigned }
 }
 
 fn try_out(

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use godel_rules::overload::{self, Counted};
+use godel_rules::overload::{self, CallCounts};
 use tokio::sync::watch;
 
 /// See the module. Of one term.
@@ -101,8 +101,8 @@ impl CallLimiter {
     }
 
     /// What happened since the last call.
-    pub(crate) fn take_counted(&self) -> Counted {
-        Counted { admitted: self.admitted.swap(0, Relaxed), refused: self.refused.swap(0, Relaxed) }
+    pub(crate) fn take_counted(&self) -> CallCounts {
+        CallCounts { admitted: self.admitted.swap(0, Relaxed), refused: self.refused.swap(0, Relaxed) }
     }
 }
 
@@ -123,12 +123,12 @@ mod tests {
         let _second = call_limiter.enter().unwrap();
         let hints = [call_limiter.enter().unwrap_err(), call_limiter.enter().unwrap_err()];
         assert!(hints[0] != hints[1] && hints.iter().all(|hint| *hint >= HINT / 2 && *hint <= 2 * HINT));
-        assert_eq!(call_limiter.take_counted(), Counted { admitted: 2, refused: 2 });
+        assert_eq!(call_limiter.take_counted(), CallCounts { admitted: 2, refused: 2 });
         drop(first);
         let _third = call_limiter.enter().unwrap();
         assert_eq!(
             (call_limiter.in_hand(), call_limiter.take_counted()),
-            (2, Counted { admitted: 1, refused: 0 })
+            (2, CallCounts { admitted: 1, refused: 0 })
         );
         call_limiter.set(1, 2 * HINT);
         assert_eq!(call_limiter.in_hand(), 2, "nothing is sent away");

@@ -116,7 +116,7 @@ impl ShuffleConfig {
                 Split::Strict => PartitionMode::Strict,
             },
             window_ms: self.window.ms().max(1),
-            high: partition_mode::Limits {
+            high: partition_mode::ModeLimits {
                 allocated_percent: self.allocated_percent_above,
                 placed_per_s: self.placed_per_s_above,
                 conflicts_permille: self.conflicts_permille_above,
@@ -124,7 +124,7 @@ impl ShuffleConfig {
             conflicts_per_s: self.conflicts_per_s_min,
             needs_pressure: self.require_pressure,
             n_windows: self.windows,
-            low: partition_mode::Limits {
+            low: partition_mode::ModeLimits {
                 allocated_percent: self.allocated_percent_below.min(self.allocated_percent_above),
                 placed_per_s: self.placed_per_s_below.min(self.placed_per_s_above),
                 conflicts_permille: self.conflicts_permille_below.min(self.conflicts_permille_above),

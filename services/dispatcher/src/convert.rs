@@ -9,15 +9,15 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use godel_core_dispatcher::{Assignment, Dispatcher, EvictRequest, read::UnitView};
 use godel_domain::{
-    change::Scope,
+    change::NodeScope,
     ids::{NodeId, Revision, UnitId},
-    lifecycle::{self, Counts, Phase},
+    lifecycle::{self, Counts, UnitPhase},
     refusals::{RefusalCount, Refusals},
     running_units::{Phase as RowPhase, RunningUnit},
     unit_report::{ReportState, RoomReport, UnitReport},
 };
 use godel_proto::{raw, v1};
-use godel_rules::{admission::Violation, drain::Block};
+use godel_rules::{admission::SpecViolation, drain::DrainBlock};
 use godel_wire::{BadField, to_proto};
 
 use crate::requests::StatusAnswer;
@@ -40,7 +40,7 @@ const PLUGINS: [&str; 10] = [
     "preemption",
 ];
 
-pub(crate) fn bad_fields(violations: Vec<Violation>) -> Vec<BadField> {
+pub(crate) fn bad_fields(violations: Vec<SpecViolation>) -> Vec<BadField> {
     violations.into_iter().map(|one| BadField::new(one.field, one.description)).collect()
 }
 
@@ -129,28 +129,28 @@ fn row_phase(phase: RowPhase) -> v1::RunPhase {
     }
 }
 
-pub(crate) fn phase(phase: Phase) -> v1::UnitPhase {
+pub(crate) fn phase(phase: UnitPhase) -> v1::UnitPhase {
     match phase {
-        Phase::Queued => v1::UnitPhase::Queued,
-        Phase::Scheduling => v1::UnitPhase::Scheduling,
-        Phase::Unschedulable => v1::UnitPhase::Unschedulable,
-        Phase::Scheduled => v1::UnitPhase::Scheduled,
-        Phase::Running => v1::UnitPhase::Running,
-        Phase::Completed => v1::UnitPhase::Completed,
-        Phase::Failed => v1::UnitPhase::Failed,
-        Phase::Cancelled => v1::UnitPhase::Cancelled,
-        Phase::Suspended => v1::UnitPhase::Suspended,
+        UnitPhase::Queued => v1::UnitPhase::Queued,
+        UnitPhase::Scheduling => v1::UnitPhase::Scheduling,
+        UnitPhase::Unschedulable => v1::UnitPhase::Unschedulable,
+        UnitPhase::Scheduled => v1::UnitPhase::Scheduled,
+        UnitPhase::Running => v1::UnitPhase::Running,
+        UnitPhase::Completed => v1::UnitPhase::Completed,
+        UnitPhase::Failed => v1::UnitPhase::Failed,
+        UnitPhase::Cancelled => v1::UnitPhase::Cancelled,
+        UnitPhase::Suspended => v1::UnitPhase::Suspended,
     }
 }
 
 /// A phase to filter by: `Ok(None)` for all.
-pub(crate) fn phase_filter(number: i32) -> Result<Option<Phase>, BadField> {
+pub(crate) fn phase_filter(number: i32) -> Result<Option<UnitPhase>, BadField> {
     let known = v1::UnitPhase::try_from(number)
         .map_err(|_| BadField::new("phase", format!("{number} is not a value of this enum")))?;
     if known == v1::UnitPhase::Unspecified {
         return Ok(None);
     }
-    let found = Phase::ALL.into_iter().find(|one| phase(*one) == known);
+    let found = UnitPhase::ALL.into_iter().find(|one| phase(*one) == known);
     found.map(Some).ok_or_else(|| BadField::new("phase", format!("{number} is not served")))
 }
 
@@ -244,8 +244,8 @@ pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssign
         incarnations.clear();
     }
     let scope = match scope {
-        Scope::Partition => v1::AssignmentScope::Unspecified,
-        Scope::Global => v1::AssignmentScope::Global,
+        NodeScope::Partition => v1::AssignmentScope::Unspecified,
+        NodeScope::Global => v1::AssignmentScope::Global,
     };
     let (spec_revision, scope) = (revision.0, scope.into());
     raw::UnitAssignment {
@@ -285,7 +285,7 @@ pub(crate) fn status(answer: StatusAnswer) -> v1::GetDispatcherStatusResponse {
     let StatusAnswer { summary, pauses, epoch, partition, allocated: (allocated, capacity) } = answer;
     let resources =
         |amounts: BTreeMap<String, i64>| Some(v1::Resources { amounts: amounts.into_iter().collect() });
-    let phases = lifecycle::Phase::ALL.into_iter().zip(summary.n_by_phase);
+    let phases = lifecycle::UnitPhase::ALL.into_iter().zip(summary.n_by_phase);
     v1::GetDispatcherStatusResponse {
         units: summary.units,
         queued_units: summary.queued_units,
@@ -318,7 +318,7 @@ pub(crate) fn status(answer: StatusAnswer) -> v1::GetDispatcherStatusResponse {
 /// What a drained node waits for.
 pub(crate) fn drain(core: &Dispatcher, node: NodeId) -> v1::GetDrainResponse {
     let view = core.drain_view(node, DRAIN_BLOCKS_MAX);
-    let block = |(unit, block): &(UnitId, Block)| {
+    let block = |(unit, block): &(UnitId, DrainBlock)| {
         let spec = core.unit(*unit)?.spec;
         let unit_name = format!("{}/{}", spec.namespace, spec.name);
         Some(v1::DrainBlock { unit_name, reason: block.to_string() })

@@ -4,7 +4,7 @@ use godel_core_dispatcher::{
     gauges::{ByPhase, Waits},
     read::Summary,
 };
-use godel_domain::{lifecycle::Phase, unit::WorkloadClass};
+use godel_domain::{lifecycle::UnitPhase, unit::WorkloadClass};
 use godel_kit::metrics::{Metrics, wait_histogram};
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -152,7 +152,7 @@ impl DispatcherMetrics {
     pub(crate) fn show_queues(&self, (queues, others): (Vec<(&str, ByPhase)>, ByPhase)) {
         self.units_by_queue.clear();
         for (queue, by_phase) in queues.into_iter().chain([(OTHER_QUEUES, others)]) {
-            for (phase, n) in Phase::ALL.into_iter().zip(by_phase) {
+            for (phase, n) in UnitPhase::ALL.into_iter().zip(by_phase) {
                 if n > 0 {
                     let label = UnitsLabel { queue: queue.to_owned(), phase: phase.name() };
                     self.units_by_queue.get_or_create(&label).set(i64::try_from(n).unwrap_or(i64::MAX));
@@ -210,7 +210,7 @@ mod tests {
         };
         metrics.waited(&waits);
         let mut phases = ByPhase::default();
-        phases[Phase::Queued.idx()] = 7;
+        phases[UnitPhase::Queued.idx()] = 7;
         metrics.show_queues((vec![("prod", phases), ("dev", phases)], phases));
         metrics.show_queues((vec![("prod", phases)], ByPhase::default()));
         let text = registry.encode();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use godel_core_scheduler::{PlanOutcome, PlanReport};
 use godel_domain::{
-    change::Scope,
+    change::NodeScope,
     ids::Revision,
     unit::UnitSpec,
     unit_report::{ReportState, RoomReport, UnitReport},
@@ -24,7 +24,7 @@ pub(crate) struct Assignment {
     /// Bound and not evicting.
     pub(crate) bound: u32,
     /// Whose nodes may be used.
-    pub(crate) scope: Scope,
+    pub(crate) scope: NodeScope,
     /// A queue of it is at a maximum.
     pub(crate) at_maximum: bool,
     /// Should it find no place its room is gathered.
@@ -58,8 +58,8 @@ pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField
     let pending = ordinals.iter().enumerate().map(|(idx, ordinal)| (*ordinal, incarnation(idx))).collect();
     // One that this version does not know is the narrower one.
     let scope = match v1::AssignmentScope::try_from(scope) {
-        Ok(v1::AssignmentScope::Global) => Scope::Global,
-        Ok(v1::AssignmentScope::Unspecified) | Err(_) => Scope::Partition,
+        Ok(v1::AssignmentScope::Global) => NodeScope::Global,
+        Ok(v1::AssignmentScope::Unspecified) | Err(_) => NodeScope::Partition,
     };
     let (spec, spec_revision) = (Arc::new(spec), Revision(spec_revision));
     Ok(Assignment { spec, spec_revision, pending, bound, scope, at_maximum, turn, called })

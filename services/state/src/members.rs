@@ -20,7 +20,7 @@ use godel_kit::{
     status::{self, reason, resource_exhausted, with_info},
 };
 use godel_proto::{raw, v1};
-use godel_rules::leases::{self, Ask, LeaseDenied, Leases};
+use godel_rules::leases::{self, LeaseDenied, LeaseRequest, Leases};
 use godel_store::{CrashPoints, Role, State, Store};
 use godel_wire::{BadField, from_proto, to_proto};
 use parking_lot::Mutex;
@@ -53,7 +53,7 @@ struct Inner {
 }
 
 enum Job {
-    Acquire { ask: Ask, reply: oneshot::Sender<Result<Granted, Status>> },
+    Acquire { ask: LeaseRequest, reply: oneshot::Sender<Result<Granted, Status>> },
     Release { name: String, epoch: Epoch, reply: oneshot::Sender<Result<(), Status>> },
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Granted {
 pub(crate) struct LeaseWriter {
     inner: Arc<Inner>,
     jobs: mpsc::Receiver<Job>,
-    own: Ask,
+    own: LeaseRequest,
 }
 
 /// One commit of lease records.
@@ -90,7 +90,7 @@ impl Members {
         clock: SharedClock,
         crash: CrashPoints,
         metrics: StateMetrics,
-        own: Ask,
+        own: LeaseRequest,
     ) -> (Self, LeaseWriter) {
         let records: Vec<v1::LeaseRecord> = store.read(|state| state.leases().cloned().collect());
         // What the store has taken has a name.
@@ -389,7 +389,7 @@ fn refused(refusal: &LeaseDenied) -> Status {
     }
 }
 
-fn ask(request: v1::AcquireLeaseRequest) -> Result<Ask, Vec<BadField>> {
+fn ask(request: v1::AcquireLeaseRequest) -> Result<LeaseRequest, Vec<BadField>> {
     let v1::AcquireLeaseRequest { lease, holder, address, ttl_ms } = request;
     let mut bad = Vec::new();
     if !leases::is_lease_name(&lease) {
@@ -410,7 +410,7 @@ fn ask(request: v1::AcquireLeaseRequest) -> Result<Ask, Vec<BadField>> {
         let rule = format!("must be {} to {}, or 0", leases::TTL_MS_MIN, leases::TTL_MS_MAX);
         bad.push(BadField::new("ttl_ms", rule));
     }
-    if bad.is_empty() { Ok(Ask { name: lease, holder, address, ttl_ms }) } else { Err(bad) }
+    if bad.is_empty() { Ok(LeaseRequest { name: lease, holder, address, ttl_ms }) } else { Err(bad) }
 }
 
 /// Whether clients can connect to it: a scheme and a host.

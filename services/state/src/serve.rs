@@ -11,7 +11,7 @@ use godel_kit::{
     task,
 };
 use godel_proto::v1::member_service_server::MemberServiceServer;
-use godel_rules::{leases::Ask, node_usage::Smoothing, quarantine};
+use godel_rules::{leases::LeaseRequest, node_usage::Smoothing, quarantine};
 use godel_store::{CrashPoints, Engine, OpenError, SledConfig, Store, StoreConfig};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 
@@ -150,7 +150,7 @@ async fn run(
     let load = tokio::task::spawn_blocking(move || feed::load(&loading));
     let watcher = load.await.map_err(|_| Error::Panicked)?;
 
-    let own = Ask {
+    let own = LeaseRequest {
         name: format!("member/state/{}", config.name),
         holder: uuid::Uuid::now_v7().to_string(),
         address,

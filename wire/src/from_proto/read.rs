@@ -6,7 +6,7 @@ use godel_domain::{
     change::Change,
     ids::{HoldId, NodeId, Revision, UnitId},
     queue_spec::DEFAULT_QUEUE,
-    unreadable::{Nodes, Subject, Unreadable},
+    unreadable::{AffectedNodes, Subject, Unreadable},
 };
 use godel_proto::kinds::Key;
 use godel_proto::{
@@ -60,7 +60,10 @@ pub fn read_rows(pb: v1::Record) -> LoadedRecord {
         let subject = if facts.0 == 0 { Subject::Unknown } else { Subject::Rows(UnitId(facts.0)) };
         loaded(
             times,
-            Unreadable { nodes: Nodes::Of(facts.1), ..Unreadable::new(subject, bad.path, bad.description) },
+            Unreadable {
+                nodes: AffectedNodes::Of(facts.1),
+                ..Unreadable::new(subject, bad.path, bad.description)
+            },
         )
     })
 }
@@ -115,10 +118,10 @@ fn unreadable_op(encoded: &Bytes, bad: BadField) -> Change {
             Some(unit) => {
                 // Only a binding takes room anew; what leaves, or has ended, is known to be where it is.
                 let nodes = match field {
-                    BIND => raw::Binding::decode(payload).map_or(Nodes::Any, |binding| {
-                        Nodes::Of(binding.node_ids.into_iter().map(NodeId).collect())
+                    BIND => raw::Binding::decode(payload).map_or(AffectedNodes::Any, |binding| {
+                        AffectedNodes::Of(binding.node_ids.into_iter().map(NodeId).collect())
                     }),
-                    _ => Nodes::default(),
+                    _ => AffectedNodes::default(),
                 };
                 Unreadable { nodes, ..Unreadable::new(Subject::Rows(unit), bad.path, bad.description) }
             }
@@ -157,7 +160,7 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
                 unreadable.queue = Some(hold.queue).filter(|queue| !queue.is_empty());
                 unreadable.queue.get_or_insert_with(|| DEFAULT_QUEUE.to_owned());
                 if hold.node_id != 0 {
-                    unreadable.nodes = Nodes::Of(vec![NodeId(hold.node_id)]);
+                    unreadable.nodes = AffectedNodes::Of(vec![NodeId(hold.node_id)]);
                 }
                 if hold.slot.is_none() && hold.unit_id != 0 {
                     unreadable.unit = Some(UnitId(hold.unit_id));
@@ -170,7 +173,7 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
         }
         Subject::Rows(_) => {
             if let Ok(rows) = v1::UnitRows::decode(value.clone()) {
-                unreadable.nodes = Nodes::Of(nodes_of(&rows));
+                unreadable.nodes = AffectedNodes::Of(nodes_of(&rows));
             }
         }
         Subject::NodeSpec(_)

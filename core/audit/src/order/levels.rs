@@ -61,16 +61,16 @@ impl Turn {
 
 /// A unit that waits.
 #[derive(Clone, Copy, Debug)]
-struct Wait {
+struct WaitingUnit {
     queue: LevelIdx,
     band: Band,
     since_ms: i64,
     priority: i32,
-    kind: Kind,
+    kind: WaitKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum WaitKind {
     /// Nothing but room and its queue can keep it waiting.
     Plain,
     /// More than one running unit at once: its queue may pay for it before it is bound.
@@ -103,7 +103,7 @@ struct Level {
 pub(super) struct Levels {
     all: Vec<Level>,
     by_path: FxHashMap<String, usize>,
-    units: FxHashMap<UnitId, Wait>,
+    units: FxHashMap<UnitId, WaitingUnit>,
     nodes: FxHashMap<NodeId, Resources>,
     total: Resources,
 }
@@ -214,7 +214,7 @@ impl Levels {
         let waiting = unit.zip(spec).filter(|(_, spec)| spec.is_wanted() && spec.pool == Pool::Guaranteed);
         let kind = waiting.and_then(|(unit, spec)| kind(spec, &unit.rows));
         let Some((kind, spec)) = kind.zip(spec) else { return self.forget_unit(id) };
-        let wait = Wait {
+        let wait = WaitingUnit {
             queue: self.intern(&spec.queue),
             band: band(world, spec),
             priority: priority(world, spec),
@@ -232,10 +232,10 @@ impl Levels {
         }
     }
 
-    fn note(&mut self, id: UnitId, wait: Wait, is_new: bool) {
+    fn note(&mut self, id: UnitId, wait: WaitingUnit, is_new: bool) {
         let band = wait.band.idx();
         let plain = &mut self.all[wait.queue.0].plain[band];
-        if is_new && wait.kind == Kind::Plain {
+        if is_new && wait.kind == WaitKind::Plain {
             plain.insert(id);
         } else {
             plain.remove(&id);
@@ -244,7 +244,7 @@ impl Levels {
         for at in self.upwards(wait.queue).into_iter().chain([LevelIdx::ROOT]) {
             let level = &mut self.all[at.0];
             level.n_waiting[band] = count(level.n_waiting[band]);
-            if wait.kind == Kind::Gang {
+            if wait.kind == WaitKind::Gang {
                 level.n_gangs[band] = count(level.n_gangs[band]);
             }
         }
@@ -359,7 +359,7 @@ pub(super) fn priority(world: &World, spec: &UnitSpec) -> i32 {
 }
 
 /// `None`: nothing of it waits.
-fn kind(spec: &UnitSpec, rows: &BTreeMap<u32, WorldRow>) -> Option<Kind> {
+fn kind(spec: &UnitSpec, rows: &BTreeMap<u32, WorldRow>) -> Option<WaitKind> {
     let mut ordinals = spec.task_groups.iter().flat_map(TaskGroup::iter_ordinals);
     let is_pending = |ordinal: u32| rows.get(&ordinal).is_none_or(|row| row.phase == Phase::Pending);
     if !ordinals.any(is_pending) {
@@ -368,15 +368,15 @@ fn kind(spec: &UnitSpec, rows: &BTreeMap<u32, WorldRow>) -> Option<Kind> {
     // What ended or left once may come back later than it could.
     let is_first_life = rows.iter().all(|(_, row)| row.incarnation == 0);
     Some(match spec.task_groups.as_slice() {
-        _ if spec.min_member > 1 => Kind::Gang,
+        _ if spec.min_member > 1 => WaitKind::Gang,
         [group]
             if is_first_life
                 && group.template.node_selector.is_empty()
                 && spec.active_deadline_ms == 0
                 && spec.scheduling_timeout_ms == 0 =>
         {
-            Kind::Plain
+            WaitKind::Plain
         }
-        _ => Kind::Other,
+        _ => WaitKind::Other,
     })
 }

@@ -20,7 +20,7 @@ use super::{
         verdict::Findings,
         world::{Versioned, World, WorldNode, WorldRow, WorldUnit},
     },
-    Excess, Of, Usage, best_effort_excess, beyond, excess, is_astray, non_zero, usage,
+    Excess, NodeSums, Of, best_effort_excess, beyond, excess, is_astray, non_zero, usage,
 };
 
 /// What a commit has bound on a node, and how many of each.
@@ -62,9 +62,9 @@ pub(crate) struct Tenants {
 
 #[derive(Default)]
 struct OfNode {
-    all: Usage,
+    all: NodeSums,
     /// Those of them that are told to leave.
-    leaving: Usage,
+    leaving: NodeSums,
     /// How many guaranteed ones there are, by when they were bound, unit and task group.
     guaranteed: BTreeMap<(i64, UnitId, u16), usize>,
     /// How many hold the same devices, by unit, task group and mask.
@@ -97,7 +97,7 @@ impl OfNode {
             .collect()
     }
 
-    fn staying(&self) -> Usage {
+    fn staying(&self) -> NodeSums {
         let mut staying = self.all.clone();
         staying.subtract(&self.leaving);
         staying
@@ -141,7 +141,7 @@ fn count<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K, is_new: bool) {
 
 impl Tenants {
     /// All that is bound to a node.
-    pub(crate) fn of_node(&self, node: NodeId) -> Usage {
+    pub(crate) fn of_node(&self, node: NodeId) -> NodeSums {
         self.by_node.get(&node).map(|of_node| of_node.all.clone()).unwrap_or_default()
     }
 
@@ -177,7 +177,7 @@ impl Tenants {
     /// Whether these are the sums over the rows as they are now.
     pub(crate) fn agree_with(&self, world: &World) -> bool {
         let (all, leaving) = (usage(world, |_| true), usage(world, |row| row.eviction.is_some()));
-        let none = Usage::default();
+        let none = NodeSums::default();
         let nodes: BTreeSet<NodeId> = self.by_node.keys().chain(all.keys()).copied().collect();
         nodes.into_iter().all(|id| {
             let no_tenant = OfNode::default();

@@ -42,7 +42,7 @@ fn without_start(evidence: &Evidence, floor: u64) -> Evidence {
     evidence
 }
 
-fn report(evidence: &Evidence, invariant: Invariant) -> Report {
+fn report(evidence: &Evidence, invariant: Invariant) -> InvariantReport {
     check_all(evidence).into_iter().find(|report| report.invariant == invariant).unwrap()
 }
 
@@ -83,7 +83,7 @@ fn without_the_state_it_rests_on_a_history_is_not_judged() {
         assert!(!report.has_failed(), "{report}");
         let is_of_the_moment = matches!(report.invariant, Invariant::I2 | Invariant::I8 | Invariant::I9);
         assert_eq!(report.holds(), is_of_the_moment, "{report}");
-        if let Verdict::NotJudged(why) = report.verdict() {
+        if let InvariantVerdict::NotJudged(why) = report.verdict() {
             assert!(why.contains("revision 5, where the history begins, is not known: it was thrown away"));
         }
     }
@@ -121,7 +121,9 @@ fn what_a_ledger_says_of_before_the_history_is_not_known_unless_it_was_there_whe
     evidence.ledger = Some(vec![entry("uid-1", 4)]);
     assert!(report(&evidence, Invariant::I2).holds());
     evidence.ledger = Some(vec![entry("uid-1", 4), entry("uid-0", 3)]);
-    let Verdict::NotJudged(why) = report(&evidence, Invariant::I2).verdict() else { panic!("judged") };
+    let InvariantVerdict::NotJudged(why) = report(&evidence, Invariant::I2).verdict() else {
+        panic!("judged")
+    };
     assert!(why.contains("1 acknowledged submissions are not there, and the history begins at revision 6"));
     evidence.ledger = Some(vec![entry("uid-0", 6)]);
     fails(&evidence, Invariant::I2, "acknowledged at revision 6, not there");
@@ -173,7 +175,9 @@ fn agents_that_are_not_connected_leave_their_nodes_unjudged() {
     let mut evidence = Story::healthy().0.evidence();
     evidence.agents[1].connected = false;
     evidence.agents[1].running.clear();
-    let Verdict::NotJudged(why) = report(&evidence, Invariant::I3).verdict() else { panic!("judged") };
+    let InvariantVerdict::NotJudged(why) = report(&evidence, Invariant::I3).verdict() else {
+        panic!("judged")
+    };
     assert_eq!(why, "what runs on 1 nodes whose agents are not connected: n2");
     // Of the others it is judged all the same.
     evidence.agents[0].running.clear();
@@ -186,6 +190,8 @@ fn what_waits_is_not_judged_while_something_is_under_way() {
     let mut evidence = Story::healthy().0.then(vec![unit(&small)]).evidence();
     fails(&evidence, Invariant::I8, "unit unit-2");
     evidence.busy = Some("no dispatcher answers".to_owned());
-    let Verdict::NotJudged(why) = report(&evidence, Invariant::I8).verdict() else { panic!("judged") };
+    let InvariantVerdict::NotJudged(why) = report(&evidence, Invariant::I8).verdict() else {
+        panic!("judged")
+    };
     assert_eq!(why, "whether any of 1 units that wait could be placed: no dispatcher answers");
 }

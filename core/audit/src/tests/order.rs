@@ -57,7 +57,7 @@ fn by_share(weight_b: usize) -> impl Fn(u32, [usize; 2]) -> &'static str {
     move |_, [a, b]| if b < a * weight_b { "b" } else { "a" }
 }
 
-fn i10(evidence: &Evidence) -> Report {
+fn i10(evidence: &Evidence) -> InvariantReport {
     check_all(evidence).into_iter().find(|report| report.invariant == Invariant::I10).unwrap()
 }
 

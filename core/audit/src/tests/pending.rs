@@ -11,7 +11,7 @@ fn i8_knows_who_has_no_room_in_its_queue() {
     };
     let story = |cpu| Story::healthy().0.then(max(cpu)).then(vec![unit(&single)]);
     let full = story(4_499).evidence();
-    assert!(check_all(&full).iter().all(Report::holds));
+    assert!(check_all(&full).iter().all(InvariantReport::holds));
     assert_eq!(held_up(&full.listed), 1);
     let wide = story(4_500).evidence();
     assert_eq!(held_up(&wide.listed), 0);
@@ -32,7 +32,7 @@ fn i8_lets_units_wait_behind_one_that_waits_for_room_under_the_same_maximum() {
         Story::healthy().0.then(queues).then(large).then(vec![of(3, path, 200)]).evidence()
     };
     let kept = story("a");
-    assert!(check_all(&kept).iter().all(Report::holds));
+    assert!(check_all(&kept).iter().all(InvariantReport::holds));
     let line = check_all(&kept).iter().map(ToString::to_string).find(|line| line.starts_with("I8")).unwrap();
     let words = "1 of them have no room in their queue; 1 of them fit, and may have to wait behind those";
     assert!(line.contains(words), "{line}");
@@ -53,7 +53,7 @@ fn i8_judges_gangs_of_several_templates_where_no_order_can_miss_their_room() {
     };
     only(&story(500), Invariant::I8, "unit unit-2");
     assert!(
-        check_all(&story(1_900)).iter().all(Report::holds),
+        check_all(&story(1_900)).iter().all(InvariantReport::holds),
         "whoever puts the first one elsewhere misses it"
     );
 }
@@ -71,9 +71,9 @@ fn i8_counts_the_room_that_an_earlier_look_saw_too() {
     let since =
         |before: Story| Evidence { before: Some(Before::of(&before.evidence())), ..free().evidence() };
     only(&since(free()), Invariant::I8, "unit unit-4 (id 4) waits, but fits on n1");
-    assert!(check_all(&since(full())).iter().all(Report::holds), "the room is new");
+    assert!(check_all(&since(full())).iter().all(InvariantReport::holds), "the room is new");
     let new = check_all(&since(Story::healthy().0));
-    assert!(new.iter().all(Report::holds), "the unit is new");
+    assert!(new.iter().all(InvariantReport::holds), "the unit is new");
     let line = new.iter().map(ToString::to_string).find(|line| line.starts_with("I8")).unwrap();
     assert!(line.contains("1 units wait") && line.contains("1 of them are not tried"), "{line}");
     // What was there once and is there again was not there all the while.
@@ -82,9 +82,9 @@ fn i8_counts_the_room_that_an_earlier_look_saw_too() {
     };
     let last = |before: [Story; 2]| Evidence { before: looks(before), ..free().evidence() };
     only(&last([free(), free()]), Invariant::I8, "unit unit-4 (id 4) waits, but fits on n1");
-    assert!(check_all(&last([full(), free()])).iter().all(Report::holds));
-    assert!(check_all(&last([free(), full()])).iter().all(Report::holds));
-    assert!(check_all(&last([Story::healthy().0, free()])).iter().all(Report::holds));
+    assert!(check_all(&last([full(), free()])).iter().all(InvariantReport::holds));
+    assert!(check_all(&last([free(), full()])).iter().all(InvariantReport::holds));
+    assert!(check_all(&last([Story::healthy().0, free()])).iter().all(InvariantReport::holds));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn i8_tries_fewer_where_more_found_no_place() {
     let waiting = [spec(2, 3, 3, demand(1_500, None)), spec(3, 1, 1, demand(1_500, None))];
     let story = |units: &[&UnitSpec]| Story::healthy().0.then(units.iter().map(|spec| unit(spec)).collect());
     let [gang, single] = &waiting;
-    assert!(check_all(&story(&[gang]).evidence()).iter().all(Report::holds));
+    assert!(check_all(&story(&[gang]).evidence()).iter().all(InvariantReport::holds));
     only(&story(&[gang, single]).evidence(), Invariant::I8, "unit unit-3");
 }
 
@@ -106,7 +106,7 @@ fn i8_lets_paused_units_wait() {
     let holds = |story: &Story, scope, key: &str| {
         let pause = Pause { scope, since_ms: 1, reason: String::new(), sub_cluster_key: key.to_owned() };
         let paused = Story(story.0.clone()).then(vec![Change::Pause(pause)]);
-        check_all(&paused.evidence()).iter().all(Report::holds)
+        check_all(&paused.evidence()).iter().all(InvariantReport::holds)
     };
     for (scope, expected) in
         [(Scope::All, true), (queue("default"), true), (queue("def"), false), (Scope::Preemption, false)]
@@ -134,7 +134,7 @@ fn i8_names_a_waiting_unit_that_fits_and_where() {
     let mut evidence = story.evidence();
     only(&evidence, Invariant::I8, "unit unit-2 (id 2) waits, but fits on n1");
     evidence.busy = Some("1 unit is queued".to_owned());
-    assert!(!check_all(&evidence).iter().any(Report::has_failed));
+    assert!(!check_all(&evidence).iter().any(InvariantReport::has_failed));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn i8_accepts_what_really_does_not_fit() {
     ] {
         let (story, _) = Story::healthy();
         let reports = check_all(&story.then(vec![unit(&waiting)]).evidence());
-        assert!(reports.iter().all(Report::holds), "{waiting:?}");
+        assert!(reports.iter().all(InvariantReport::holds), "{waiting:?}");
     }
     let (mut story, _) = Story::healthy();
     for changes in &mut story.0 {
@@ -160,7 +160,7 @@ fn i8_accepts_what_really_does_not_fit() {
         }
     }
     let reports = check_all(&story.then(vec![unit(&spec(2, 1, 1, demand(1, None)))]).evidence());
-    assert!(reports.iter().all(Report::holds));
+    assert!(reports.iter().all(InvariantReport::holds));
 }
 
 #[test]
@@ -176,6 +176,6 @@ fn i8_knows_that_a_node_short_of_a_kind_of_devices_gives_none_away() {
     };
     let [_, less] = node(1, 4000, &["A10"]);
     let shrunk = story().then(vec![less]).then(vec![unit(&waits)]);
-    assert!(check_all(&shrunk.evidence()).iter().all(Report::holds));
+    assert!(check_all(&shrunk.evidence()).iter().all(InvariantReport::holds));
     only(&story().then(vec![unit(&waits)]).evidence(), Invariant::I8, "unit-2 (id 2) waits, but fits on n1");
 }

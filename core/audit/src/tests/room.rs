@@ -26,7 +26,7 @@ fn i1_counts_what_is_evicting_against_a_new_binding_only() {
     let shrunk = story
         .then(vec![unit(&scaled), evict(&gang, 0, EvictionReason::Cancelled)])
         .then(vec![Change::NodeGrant(NodeId(1), Resources::new([(CPU, 1000)]).unwrap())]);
-    assert!(check_all(&shrunk.evidence()).iter().all(Report::holds));
+    assert!(check_all(&shrunk.evidence()).iter().all(InvariantReport::holds));
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn i1_counts_the_running_units_of_a_node() {
         if wrong {
             only(&story.evidence(), Invariant::I1, "node n1: guaranteed running-units 2 of 1 (revision 3)");
         } else {
-            assert!(check_all(&story.evidence()).iter().all(Report::holds));
+            assert!(check_all(&story.evidence()).iter().all(InvariantReport::holds));
         }
     }
 }
@@ -51,7 +51,7 @@ fn i1_lets_a_shrunk_node_keep_what_it_has_and_get_no_more_of_what_is_short() {
     let (story, gang) = Story::healthy();
     let [_, less] = node(1, 1000, &[]);
     let shrunk = story.then(vec![less]);
-    let all_hold = |story: &Story| check_all(&story.evidence()).iter().all(Report::holds);
+    let all_hold = |story: &Story| check_all(&story.evidence()).iter().all(InvariantReport::holds);
     assert!(all_hold(&shrunk));
     let small = spec(2, 1, 1, demand(100, None));
     let bound = Story(shrunk.0.clone()).then(vec![unit(&small)]).then(vec![bind(&small, &[(0, 1, 0)], 0)]);
@@ -81,7 +81,7 @@ fn i1_no_longer_spares_a_shrunk_node_once_what_is_left_there_fits() {
     let shrunk = story.then(vec![unit(&small)]).then(vec![bind(&small, &[(0, 1, 0)], 0)]).then(vec![less]);
     let granted = |cpu| vec![Change::NodeGrant(NodeId(1), Resources::new([(CPU, cpu)]).unwrap())];
     let still = Story(shrunk.0.clone()).then(granted(50));
-    assert!(check_all(&still.evidence()).iter().all(Report::holds));
+    assert!(check_all(&still.evidence()).iter().all(InvariantReport::holds));
     let fits = shrunk.then(vec![status(&gang, 0, 0, Phase::Succeeded)]);
     only(
         &fits.then(granted(50)).evidence(),

@@ -71,7 +71,7 @@ fn two_of_one_pool_are_wrong_unless_they_are_of_two_sub_clusters() {
             2,
             LATER_MS,
         )]);
-        assert_eq!(check_all(&told.evidence()).iter().all(Report::holds), is_right, "a and {of}");
+        assert_eq!(check_all(&told.evidence()).iter().all(InvariantReport::holds), is_right, "a and {of}");
     }
     let (story, first, second) = self::story();
     let any = story
@@ -96,5 +96,5 @@ fn what_others_gather_is_no_room_for_a_pending_unit() {
     let story = story.then(vec![unit(&small)]);
     fails(&story.evidence(), Invariant::I8, "unit-4");
     let gathered = story.then(vec![hold(1, &first, 1, LATER_MS), hold(2, &first, 2, LATER_MS)]);
-    assert!(check_all(&gathered.evidence()).iter().all(Report::holds));
+    assert!(check_all(&gathered.evidence()).iter().all(InvariantReport::holds));
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn of(kind: Kind, what: &str) -> Unreadable {
-    Unreadable {
+fn of(kind: RecordSubject, what: &str) -> UnreadableRecord {
+    UnreadableRecord {
         kind,
         what: what.to_owned(),
         field: "record.x".to_owned(),
@@ -13,7 +13,7 @@ fn of(kind: Kind, what: &str) -> Unreadable {
 }
 
 /// As a reader would have it that cannot read what these say.
-fn unread(story: &Story, unreadable: Vec<Unreadable>, is_read: impl Fn(&Change) -> bool) -> Evidence {
+fn unread(story: &Story, unreadable: Vec<UnreadableRecord>, is_read: impl Fn(&Change) -> bool) -> Evidence {
     let mut evidence = Story(
         story
             .0
@@ -41,24 +41,26 @@ fn nothing_fails_for_want_of_a_record_and_what_it_concerns_is_not_judged() {
     let (story, _) = Story::healthy();
     let node_1 = unread(
         &story,
-        vec![of(Kind::Node(NodeId(1)), "report of node 1")],
+        vec![of(RecordSubject::Node(NodeId(1)), "report of node 1")],
         |change| !matches!(change, Change::NodeReport(report) if report.id == NodeId(1)),
     );
     assert_eq!(concerned(&node_1), [I1, I6, I7, I8, I9, I10]);
-    let unit_1 = unread(&story, vec![of(Kind::Unit(UnitId(1)), "unit 1")], |change| {
+    let unit_1 = unread(&story, vec![of(RecordSubject::Unit(UnitId(1)), "unit 1")], |change| {
         !matches!(change, Change::UnitSpec(_))
     });
     assert_eq!(concerned(&unit_1), Invariant::ALL);
-    let rows_1 = unread(&story, vec![of(Kind::Rows(UnitId(1)), "rows of unit 1")], |change| {
+    let rows_1 = unread(&story, vec![of(RecordSubject::Rows(UnitId(1)), "rows of unit 1")], |change| {
         !matches!(change, Change::Rows(..))
     });
     assert_eq!(concerned(&rows_1), [I1, I3, I4, I5, I6, I7, I8, I9, I10]);
-    let lease =
-        unread(&story, vec![of(Kind::Lease, "lease binder")], |change| !matches!(change, Change::Lease(_)));
-    assert_eq!(concerned(&lease), [I7, I9]);
-    let unknown = unread(&story, vec![of(Kind::Unknown, "an operation of no known kind")], |change| {
-        !matches!(change, Change::UnitSpec(_) | Change::NodeReport(_))
+    let lease = unread(&story, vec![of(RecordSubject::Lease, "lease binder")], |change| {
+        !matches!(change, Change::Lease(_))
     });
+    assert_eq!(concerned(&lease), [I7, I9]);
+    let unknown =
+        unread(&story, vec![of(RecordSubject::Unknown, "an operation of no known kind")], |change| {
+            !matches!(change, Change::UnitSpec(_) | Change::NodeReport(_))
+        });
     assert_eq!(concerned(&unknown), Invariant::ALL);
 }
 
@@ -69,7 +71,7 @@ fn what_can_be_read_is_judged_all_the_same() {
     let story = story.then(vec![unit(&big)]).then(vec![bind(&big, &[(0, 2, 0)], 0)]);
     let evidence = unread(
         &story,
-        vec![of(Kind::Node(NodeId(1)), "report of node 1")],
+        vec![of(RecordSubject::Node(NodeId(1)), "report of node 1")],
         |change| !matches!(change, Change::NodeReport(report) if report.id == NodeId(1)),
     );
     fails(&evidence, Invariant::I1, "node n2: guaranteed cpu 11000 of 4000");
@@ -80,7 +82,7 @@ fn what_can_be_read_is_judged_all_the_same() {
 #[test]
 fn an_acknowledged_unit_that_is_not_found_may_be_the_one_that_cannot_be_read() {
     let (story, _) = Story::healthy();
-    let mut evidence = unread(&story, vec![of(Kind::Unit(UnitId(1)), "unit 1")], |change| {
+    let mut evidence = unread(&story, vec![of(RecordSubject::Unit(UnitId(1)), "unit 1")], |change| {
         !matches!(change, Change::UnitSpec(_))
     });
     let (uid, name) = ("uid-1".to_owned(), "unit-1".to_owned());

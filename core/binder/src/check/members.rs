@@ -10,25 +10,25 @@ use godel_domain::{
 };
 use smallvec::SmallVec;
 
-use super::Refused;
+use super::RejectionList;
 use crate::{Wait, requeue::Requeues, unit::Unit};
 
 /// One running unit of a decision: position of its group in the decision, position in the group's columns,
 /// and the devices it gets.
 #[derive(Clone, Copy)]
-pub(crate) struct Member {
+pub(crate) struct PlacedMember {
     pub(crate) group: usize,
     pub(crate) idx: usize,
     pub(crate) mask: u64,
 }
 
 /// Most decisions that come in great numbers place one.
-pub(crate) type Members = SmallVec<[Member; 1]>;
+pub(crate) type PlacedMembers = SmallVec<[PlacedMember; 1]>;
 
 /// Ordinals and incarnations of members of a decision.
 pub(super) fn placed<'a>(
     decision: &'a Decision,
-    members: &'a [Member],
+    members: &'a [PlacedMember],
 ) -> impl Iterator<Item = (u32, u32)> + 'a {
     members.iter().map(|member| {
         let placement = &decision.groups[member.group];
@@ -42,11 +42,11 @@ pub(super) fn wanted(
     cluster: &Cluster,
     (requeues, read): (&Requeues, Revision),
     decision: &Decision,
-    members: Members,
-    refused: &mut Refused,
-) -> Result<Members, Wait> {
+    members: PlacedMembers,
+    refused: &mut RejectionList,
+) -> Result<PlacedMembers, Wait> {
     let rows = cluster.rows(decision.unit);
-    let mut wanted = Members::with_capacity(members.len());
+    let mut wanted = PlacedMembers::with_capacity(members.len());
     for member in members {
         let placement = &decision.groups[member.group];
         let (ordinal, incarnation) = (placement.ordinals[member.idx], placement.incarnation(member.idx));
@@ -77,7 +77,7 @@ pub(super) fn binds(
     unit: &Unit,
     cluster: &Cluster,
     decision: &Decision,
-    accepted: &[Member],
+    accepted: &[PlacedMember],
     standing: &Arc<PreemptionTerms>,
 ) -> Vec<Bind> {
     let mut binds = Vec::with_capacity(decision.groups.len());

@@ -7,16 +7,16 @@ use godel_domain::{
 };
 use rustc_hash::FxHashMap;
 
-use super::Member;
+use super::PlacedMember;
 
 /// Rejections under construction, one per reason, node and detail, in order of first sight.
 #[derive(Default)]
-pub(crate) struct Refused {
+pub(crate) struct RejectionList {
     pub(super) rejections: Vec<Rejection>,
     by_key: FxHashMap<(RejectionReason, NodeId, String), usize>,
 }
 
-impl Refused {
+impl RejectionList {
     pub(super) fn add(&mut self, reason: RejectionReason, ordinal: u32, node: NodeId, detail: String) {
         self.add_all(reason, [ordinal], node, detail);
     }
@@ -81,8 +81,8 @@ pub(crate) fn whole(decision: &Decision, reason: RejectionReason, detail: String
 /// Rejections with `members` refused because of their unit.
 pub(super) fn all_of(
     decision: &Decision,
-    members: &[Member],
-    mut refused: Refused,
+    members: &[PlacedMember],
+    mut refused: RejectionList,
     detail: &str,
 ) -> Vec<Rejection> {
     for member in members {

@@ -10,10 +10,10 @@ use godel_domain::{
 };
 use smallvec::SmallVec;
 
-use super::{Member, Members, Refused, reason};
+use super::{PlacedMember, PlacedMembers, RejectionList, reason};
 use crate::{
-    quotas::{Needs, Quotas},
-    unit::{Group, Unit},
+    quotas::{GroupNeeds, Quotas},
+    unit::{KnownGroup, Unit},
 };
 
 /// Takes room for each member that its node has room for, in the decision's order. Devices that another took
@@ -24,10 +24,10 @@ pub(super) fn take_room(
     unit: &Unit,
     (cluster, borrower, owned): (&mut Cluster, Option<&Borrower>, &Owned),
     decision: &Decision,
-    members: &[Member],
-    refused: &mut Refused,
-) -> Members {
-    let mut accepted = Members::with_capacity(members.len());
+    members: &[PlacedMember],
+    refused: &mut RejectionList,
+) -> PlacedMembers {
+    let mut accepted = PlacedMembers::with_capacity(members.len());
     for &member in members {
         let placement = &decision.groups[member.group];
         let (ordinal, node) = (placement.ordinals[member.idx], placement.nodes[member.idx]);
@@ -39,7 +39,7 @@ pub(super) fn take_room(
             let (unit, incarnation) = (decision.unit, placement.incarnation(member.idx));
             cluster.assume(unit, ordinal, incarnation, group.shape, node, mask);
             cluster.occupy(slot, hold::Member { unit, ordinal, incarnation });
-            accepted.push(Member { mask, ..member });
+            accepted.push(PlacedMember { mask, ..member });
             continue;
         }
         let mut may = may_go(cluster, group, node, member.mask, decision.nodes_as_of);
@@ -52,7 +52,7 @@ pub(super) fn take_room(
             Ok(mask) => {
                 let incarnation = placement.incarnation(member.idx);
                 cluster.assume(decision.unit, ordinal, incarnation, group.shape, node, mask);
-                accepted.push(Member { mask, ..member });
+                accepted.push(PlacedMember { mask, ..member });
             }
             Err(refusal) => {
                 let (reason, detail) = reason(refusal);
@@ -68,7 +68,7 @@ pub(super) fn take_room(
 
 /// What was taken of a queue.
 pub(super) struct TakenQuota {
-    pub(super) needs: Needs,
+    pub(super) needs: GroupNeeds,
     /// The first maximum that was too low, in words.
     pub(super) full: Option<String>,
 }
@@ -79,21 +79,21 @@ pub(super) fn take_quota(
     unit: &Unit,
     (quotas, cluster): (&mut Quotas, &mut Cluster),
     decision: &Decision,
-    accepted: &mut Members,
-    refused: &mut Refused,
+    accepted: &mut PlacedMembers,
+    refused: &mut RejectionList,
 ) -> TakenQuota {
-    let mut taken = TakenQuota { needs: Needs::new(), full: None };
+    let mut taken = TakenQuota { needs: GroupNeeds::new(), full: None };
     if accepted.first().map(|member| member.group) == accepted.last().map(|member| member.group) {
         let n_fit = take_group(unit, (quotas, cluster), (decision, accepted), refused, &mut taken);
         accepted.truncate(n_fit);
         return taken;
     }
-    let mut groups: SmallVec<[&[Member]; 4]> = accepted.chunk_by(|a, b| a.group == b.group).collect();
+    let mut groups: SmallVec<[&[PlacedMember]; 4]> = accepted.chunk_by(|a, b| a.group == b.group).collect();
     if unit.terms.min_member > 1 {
         let shape = |group: usize| unit.groups[usize::from(decision.groups[group].group)].shape;
         groups.sort_by_cached_key(|group| Reverse(quotas.n_fit(unit.queue, shape(group[0].group), cluster)));
     }
-    let mut kept = Members::new();
+    let mut kept = PlacedMembers::new();
     for group in groups {
         let n_fit = take_group(unit, (quotas, cluster), (decision, group), refused, &mut taken);
         kept.extend_from_slice(&group[..n_fit]);
@@ -107,8 +107,8 @@ pub(super) fn take_quota(
 fn take_group(
     unit: &Unit,
     (quotas, cluster): (&mut Quotas, &mut Cluster),
-    (decision, members): (&Decision, &[Member]),
-    refused: &mut Refused,
+    (decision, members): (&Decision, &[PlacedMember]),
+    refused: &mut RejectionList,
     taken: &mut TakenQuota,
 ) -> usize {
     let Some(first) = members.first() else { return 0 };
@@ -122,7 +122,7 @@ fn take_group(
     if let Some(limit) = limit {
         let detail = quotas.words(limit);
         let beyond = &members[need.n as usize..];
-        for &Member { idx, .. } in beyond {
+        for &PlacedMember { idx, .. } in beyond {
             cluster.forget(decision.unit, placement.ordinals[idx], placement.incarnation(idx));
         }
         let ordinals = beyond.iter().map(|member| placement.ordinals[member.idx]);
@@ -136,7 +136,7 @@ fn take_group(
 /// changed since; the devices that it gets there.
 fn may_go(
     cluster: &Cluster,
-    group: &Group,
+    group: &KnownGroup,
     node: NodeId,
     mask: u64,
     nodes_as_of: Revision,
@@ -149,7 +149,7 @@ fn may_go(
 /// The same, room aside.
 pub(super) fn may_stand(
     cluster: &Cluster,
-    group: &Group,
+    group: &KnownGroup,
     node: NodeId,
     nodes_as_of: Revision,
 ) -> Result<(), Unfit> {

@@ -18,11 +18,11 @@ use godel_queueing::{Amounts, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::{Holds, State};
+use super::{BinderHolds, HoldState};
 use crate::{
     Wait,
     claims::{ClaimCheck, Wrong},
-    picture::Picture,
+    picture::BinderPicture,
     quotas::Quotas,
 };
 
@@ -49,7 +49,7 @@ pub(crate) enum Not {
     Wrong(Wrong),
 }
 
-impl Holds {
+impl BinderHolds {
     /// Takes no account of some holds until [`Self::settle`], on nodes and in queues.
     pub(crate) fn lift(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
         cluster.lift_holds(ids);
@@ -67,7 +67,7 @@ impl Holds {
 
     /// Holds of a unit that go if what a decision places is bound, or held with victims: it may bind elsewhere while room is
     /// held for it, and have others leave while it gathers. Nobody else leaves for what some leave for already.
-    pub(crate) fn replaced_by(&self, decision: &Decision, picture: &Picture) -> HoldIds {
+    pub(crate) fn replaced_by(&self, decision: &Decision, picture: &BinderPicture) -> HoldIds {
         if self.by_id.is_empty() || !self.members.contains_key(&decision.unit) {
             return HoldIds::new();
         }
@@ -82,7 +82,7 @@ impl Holds {
         ids.retain(|id| {
             self.by_id.get(id).is_some_and(|kept| {
                 kept.revision.is_some()
-                    && kept.state == State::Held
+                    && kept.state == HoldState::Held
                     && may_go(&kept.hold)
                     && !picture.is_hold_frozen(&kept.hold)
                     && kept.hold.members().any(|member| placed.contains(&member))
@@ -117,7 +117,7 @@ impl Holds {
     pub(crate) fn begin_ends(&mut self, gone: &[(HoldId, &'static str)]) {
         for (id, _) in gone {
             if let Some(kept) = self.by_id.get_mut(id) {
-                kept.state = State::Ending;
+                kept.state = HoldState::Ending;
             }
         }
     }
@@ -125,10 +125,10 @@ impl Holds {
     /// The transaction that was to end these holds was refused.
     pub(crate) fn keep_ended(&mut self, ids: &[HoldId], cluster: &mut Cluster) {
         for id in ids {
-            let Some(kept) = self.by_id.get_mut(id).filter(|kept| kept.state == State::Ending) else {
+            let Some(kept) = self.by_id.get_mut(id).filter(|kept| kept.state == HoldState::Ending) else {
                 continue;
             };
-            kept.state = State::Held;
+            kept.state = HoldState::Held;
             self.is_stale = true;
         }
         self.follow_again(ids, cluster);
@@ -137,7 +137,7 @@ impl Holds {
     /// Holds have their victims again, who left for others in the meantime.
     pub(crate) fn follow_again(&self, ids: &[HoldId], cluster: &mut Cluster) {
         for kept in ids.iter().filter_map(|id| self.by_id.get(id)) {
-            if kept.hold.is_claim() && kept.state == State::Held {
+            if kept.hold.is_claim() && kept.state == HoldState::Held {
                 cluster.put_hold(Arc::clone(&kept.hold));
             }
         }
@@ -216,7 +216,7 @@ impl<'a> ClaimCheck<'a> {
         if let Some(wait) = self.under_way.outcome_of_last(kept.hold.unit) {
             return Err(Not::Wait(wait));
         }
-        let is_settled = kept.revision.is_some() && kept.state == State::Held;
+        let is_settled = kept.revision.is_some() && kept.state == HoldState::Held;
         if is_settled && !self.picture.is_hold_frozen(&kept.hold) { Ok(&kept.hold) } else { Err(gone()) }
     }
 
@@ -231,7 +231,7 @@ impl<'a> ClaimCheck<'a> {
         let of_owner = |id: &HoldId| self.holds.hold(*id).filter(|hold| hold.unit == owner);
         let at_maximum = ids.iter().filter_map(of_owner).any(|hold| hold.at_maximum);
         for id in self.picture.cluster.holds_of(owner) {
-            let Some(kept) = self.holds.by_id.get(&id).filter(|kept| kept.state == State::Held) else {
+            let Some(kept) = self.holds.by_id.get(&id).filter(|kept| kept.state == HoldState::Held) else {
                 continue;
             };
             if !ids.contains(&id) && (is_first || (at_maximum && kept.hold.at_maximum)) {

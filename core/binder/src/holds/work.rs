@@ -11,12 +11,12 @@ use godel_domain::{
 };
 use smallvec::SmallVec;
 
-use super::{Holds, State};
+use super::{BinderHolds, HoldState};
 use crate::{
     Accepted,
     maxima::keep_together,
-    picture::Picture,
-    quotas::Needs,
+    picture::BinderPicture,
+    quotas::GroupNeeds,
     under_way::{OpenHolds, UnderWay},
 };
 
@@ -41,12 +41,12 @@ pub enum HoldWork {
     },
 }
 
-impl Holds {
+impl BinderHolds {
     /// As [`Binder::take_hold_work`](crate::Binder::take_hold_work), slots of reservations aside; `expiries` are those of
     /// reservations.
     pub(crate) fn take_work(
         &mut self,
-        (picture, under_way): (&mut Picture, &mut UnderWay),
+        (picture, under_way): (&mut BinderPicture, &mut UnderWay),
         expiries: impl Iterator<Item = i64>,
     ) -> Vec<HoldWork> {
         self.is_stale = false;
@@ -55,7 +55,7 @@ impl Holds {
         self.expiry_ms = later.filter(|at| *at > picture.now_ms).min();
         let mut by_unit: BTreeMap<UnitId, Vec<HoldId>> = BTreeMap::new();
         for (id, kept) in &self.by_id {
-            if kept.revision.is_some() && kept.state == State::Held && kept.hold.slot.is_none() {
+            if kept.revision.is_some() && kept.state == HoldState::Held && kept.hold.slot.is_none() {
                 by_unit.entry(kept.hold.unit).or_default().push(*id);
             }
         }
@@ -67,7 +67,7 @@ impl Holds {
         &mut self,
         unit: UnitId,
         ids: &[HoldId],
-        (picture, under_way): (&mut Picture, &mut UnderWay),
+        (picture, under_way): (&mut BinderPicture, &mut UnderWay),
     ) -> Vec<HoldWork> {
         if under_way.has_unit(unit) {
             // Looked at again when it is known what becomes of that.
@@ -106,7 +106,7 @@ impl Holds {
         work
     }
 
-    fn judge(&self, id: HoldId, picture: &Picture) -> Fate {
+    fn judge(&self, id: HoldId, picture: &BinderPicture) -> Fate {
         let hold = &self.by_id[&id].hold;
         let Some(unit) = picture.units.get(&hold.unit) else { return Fate::Ends("changed") };
         let rows = picture.cluster.rows(hold.unit);
@@ -136,7 +136,7 @@ impl Holds {
         let mut holds = Vec::with_capacity(ids.len());
         for id in ids {
             if let Some(kept) = self.by_id.get_mut(id) {
-                kept.state = State::Ending;
+                kept.state = HoldState::Ending;
                 holds.push((*id, kept.revision.unwrap_or_default()));
             }
         }
@@ -150,7 +150,7 @@ impl Holds {
         unit: UnitId,
         ids: &[HoldId],
         is_whole: bool,
-        (picture, under_way): (&mut Picture, &mut UnderWay),
+        (picture, under_way): (&mut BinderPicture, &mut UnderWay),
     ) -> HoldWork {
         let queue = picture.units[&unit].queue;
         let standing = picture.classes.standing(&picture.units[&unit], picture.quotas.path(queue));
@@ -196,7 +196,7 @@ impl Holds {
             self.is_stale = true;
             return self.end(if is_whole { ids } else { &unfit }, "no-room");
         }
-        let mut needs = Needs::new();
+        let mut needs = GroupNeeds::new();
         let mut ends = Vec::with_capacity(ids.len());
         for id in ids {
             let kept = &self.by_id[id];
@@ -207,7 +207,7 @@ impl Holds {
         let ticket = under_way.open(unit, members, queue, needs, Some(Box::new(holds)));
         for id in ids {
             if let Some(kept) = self.by_id.get_mut(id) {
-                kept.state = State::Converting(ticket);
+                kept.state = HoldState::Converting(ticket);
             }
         }
         let unit_revision = picture.units[&unit].revision;

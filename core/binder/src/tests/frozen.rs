@@ -2,7 +2,7 @@
 
 use godel_domain::{
     queue_spec::PriorityClass,
-    unreadable::{Nodes, Subject, Unreadable},
+    unreadable::{AffectedNodes, Subject, Unreadable},
 };
 
 use super::{
@@ -189,7 +189,7 @@ fn a_hold_that_cannot_be_read_keeps_its_node_its_unit_and_its_queue() {
     world.statuses(1, &[0, 1], Phase::Stopped);
     let hold = Arc::clone(&accepted.holds[0]);
     let unreadable = Unreadable {
-        nodes: Nodes::Of(vec![hold.node]),
+        nodes: AffectedNodes::Of(vec![hold.node]),
         unit: Some(hold.unit),
         queue: Some("default".to_owned()),
         ..Unreadable::new(Subject::Hold(hold.id), "pool", "9")
@@ -217,7 +217,7 @@ fn after_a_binding_that_cannot_be_read_its_nodes_get_nothing_and_its_unit_is_lef
     let revision = world.unit(unit(1, 4, 1, demand(100, 0)));
     let other = world.unit(unit(2, 4, 1, demand(100, 0)));
     let missed = Unreadable {
-        nodes: Nodes::Of(vec![NodeId(2)]),
+        nodes: AffectedNodes::Of(vec![NodeId(2)]),
         ..Unreadable::new(Subject::Rows(UnitId(1)), "pool", "9")
     };
     world.change(Change::Unreadable(Box::new(missed)));

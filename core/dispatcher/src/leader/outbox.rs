@@ -5,12 +5,12 @@ use std::sync::Arc;
 use godel_domain::{
     change::{Change, Partition},
     ids::{Revision, UnitId},
-    lifecycle::Phase,
+    lifecycle::UnitPhase,
     pause::{Pause, Scope},
     txn::{TxnBuilder, TxnRefusal},
     unit::UnitSpec,
 };
-use godel_rules::admission::{Violation, welcome::Unwelcome};
+use godel_rules::admission::{SpecViolation, welcome::Unwelcome};
 
 use crate::{
     Assignment, DeleteRefusal, Dispatcher, EndedView, EvictRequest, SessionId, Unresolved,
@@ -167,9 +167,9 @@ pub enum NameHolder {
     /// It has ended and is retained.
     Ended(EndedView),
     /// It has ended and has yet to leave its nodes.
-    Leaving(Phase),
+    Leaving(UnitPhase),
     /// It is there, in this phase.
-    Present(Phase),
+    Present(UnitPhase),
     /// It is on its way to the store.
     Coming,
 }
@@ -198,9 +198,9 @@ pub enum ChangeFailure {
         expected: Revision,
     },
     /// The unit, as `namespace/name`, is over.
-    UnitOver(String, Phase),
+    UnitOver(String, UnitPhase),
     /// The request is wrong.
-    Invalid(Vec<Violation>),
+    Invalid(Vec<SpecViolation>),
     /// All ordinals of the unit, as `namespace/name`, were used up.
     OrdinalsUsedUp(String),
     /// The unit, as `namespace/name`, cannot be deleted.

@@ -6,7 +6,7 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueueSpec},
     unreadable::{Subject, Unreadable},
 };
-use godel_rules::drain::Block;
+use godel_rules::drain::DrainBlock;
 
 use super::*;
 use crate::queues::Unwelcome;
@@ -63,7 +63,7 @@ fn nothing_of_what_cannot_be_read_is_handed_out_and_the_rest_is() {
         rig.put(spec(3, 2));
         assert_eq!(rig.sorted_step(), ["assign 3 to 1: [0, 1]", "revoke 1 from 1"]);
         assert_eq!(rig.frozen_by(2), format!("{subject} cannot be read: field: problem"));
-        assert_eq!(rig.phase(2), Phase::Queued);
+        assert_eq!(rig.phase(2), UnitPhase::Queued);
         let wrong =
             rig.core.admit(&UnitSpec { priority_class: "gold".to_owned(), ..in_queue(4, "prod.search") });
         assert!(matches!(wrong.unwrap_err().as_slice(), [Unwelcome::Unreadable(_)]), "{subject}");
@@ -144,7 +144,7 @@ fn while_a_budget_or_a_unit_cannot_be_read_no_drain_goes_on_before_its_deadline(
         };
         rig.core.on_node_spec(&drain(None), rig.now);
         assert_eq!(rig.run_for(60_000), [""; 0], "{subject}");
-        assert_eq!(rig.core.drain_view(NodeId(7), 9).blocked, [(UnitId(1), Block::Unreadable)]);
+        assert_eq!(rig.core.drain_view(NodeId(7), 9).blocked, [(UnitId(1), DrainBlock::Unreadable)]);
         rig.core.set_wall(1_000);
         rig.core.on_node_spec(&drain(Some(500)), rig.now);
         let leaves = if subject == Subject::Unit(UnitId(1)) { 0 } else { 1 };

@@ -63,7 +63,7 @@ fn gangs_that_wait_for_long_take_turns() {
     let view = rig.core.unit(UnitId(1)).unwrap();
     assert_eq!(view.turn, Some(TurnView { n_places: 2, n_nodes: 1, since_ms: 500, expires_ms: 900 }));
     assert_eq!(view.waits_for, "holds room for 2 as it becomes free on 1 node");
-    assert_eq!(view.phase, Phase::Scheduling);
+    assert_eq!(view.phase, UnitPhase::Scheduling);
     // However long that lasts.
     for _ in 0..20 {
         later(&mut rig, 60_000);
@@ -122,7 +122,7 @@ fn a_unit_whose_held_room_was_taken_over_says_by_whom() {
     let mut rig = parked();
     let mine = Arc::new(Hold { turn: None, ..(*hold(1, 1)).clone() });
     rig.core.on_hold(Arc::clone(&mine), rig.now);
-    assert_eq!(rig.core.unit(UnitId(1)).unwrap().phase, Phase::Scheduling);
+    assert_eq!(rig.core.unit(UnitId(1)).unwrap().phase, UnitPhase::Scheduling);
     let theirs = Hold {
         id: HoldId(2),
         unit: UnitId(3),
@@ -198,5 +198,5 @@ fn a_turn_is_for_all_nodes_where_partitions_are_strict() {
         Action::Assign(one) => Some((one.turn, one.scope)),
         _ => None,
     });
-    assert_eq!(assigned.collect::<Vec<_>>(), [(true, Scope::Global)]);
+    assert_eq!(assigned.collect::<Vec<_>>(), [(true, NodeScope::Global)]);
 }

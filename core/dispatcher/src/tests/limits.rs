@@ -29,7 +29,7 @@ fn who_waits_for_too_long_finds_no_place_and_is_tried_on() {
     rig.step();
     rig.later(9_900);
     rig.step();
-    assert_eq!([1, 2, 3].map(|unit| rig.phase(unit)), [Phase::Queued; 3]);
+    assert_eq!([1, 2, 3].map(|unit| rig.phase(unit)), [UnitPhase::Queued; 3]);
     rig.attach("a", 1, 1, &[], 100);
     assert_eq!(rig.step().len(), 3);
     rig.bind(3, &[0]);
@@ -40,29 +40,29 @@ fn who_waits_for_too_long_finds_no_place_and_is_tried_on() {
     // Whoever has it goes on with it; one place is enough for the third.
     assert_eq!(
         [1, 2, 3].map(|unit| rig.phase(unit)),
-        [Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled]
+        [UnitPhase::Scheduling, UnitPhase::Unschedulable, UnitPhase::Scheduled]
     );
     assert_eq!(rig.reasons(2), [("scheduling-timeout", "no place within 10 s, and tried on".to_owned())]);
     assert_eq!((rig.reasons(1), rig.reasons(3)), (vec![], vec![]));
     rig.report(1, 2, ReportState::Returned);
     assert_eq!(
         (rig.phase(2), rig.step()),
-        (Phase::Unschedulable, vec!["assign 2 to 1: [0, 1] on all nodes".to_owned()])
+        (UnitPhase::Unschedulable, vec!["assign 2 to 1: [0, 1] on all nodes".to_owned()])
     );
     rig.bind(2, &[0]);
-    assert_eq!((rig.phase(2), rig.reasons(2)), (Phase::Scheduled, vec![]));
+    assert_eq!((rig.phase(2), rig.reasons(2)), (UnitPhase::Scheduled, vec![]));
     // It begins to wait anew.
     rig.status(2, &[0], RowPhase::Stopped);
-    assert_eq!(rig.phase(2), Phase::Scheduling);
+    assert_eq!(rig.phase(2), UnitPhase::Scheduling);
     rig.later(9_000);
     rig.step();
-    assert_eq!(rig.phase(2), Phase::Scheduling);
+    assert_eq!(rig.phase(2), UnitPhase::Scheduling);
     rig.later(1_300);
     rig.step();
-    assert_eq!(rig.phase(2), Phase::Unschedulable);
+    assert_eq!(rig.phase(2), UnitPhase::Unschedulable);
     rig.later(290_000);
     rig.step();
-    assert_eq!(rig.phase(1), Phase::Unschedulable, "five minutes by default");
+    assert_eq!(rig.phase(1), UnitPhase::Unschedulable, "five minutes by default");
     assert_eq!(rig.core.summary().counters.repairs, 0);
 }
 
@@ -78,7 +78,7 @@ fn a_new_leader_counts_from_the_submission() {
     rig.step();
     rig.later(1_000);
     rig.step();
-    assert_eq!((rig.phase(1), rig.phase(2)), (Phase::Unschedulable, Phase::Queued));
+    assert_eq!((rig.phase(1), rig.phase(2)), (UnitPhase::Unschedulable, UnitPhase::Queued));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_unit_ends_once_it_was_active_for_as_long_as_it_may_be() {
     rig.later(101);
     assert_eq!(rig.step(), ["end 1 Some(Deadline)"]);
     rig.put(UnitSpec { ended: Some(godel_domain::unit::UnitEnd::Deadline), ..limited(1, 0, 5_000) });
-    assert_eq!((rig.phase(1), rig.step()), (Phase::Failed, vec!["evict 1 Deadline [1, 0]".to_owned()]));
+    assert_eq!((rig.phase(1), rig.step()), (UnitPhase::Failed, vec!["evict 1 Deadline [1, 0]".to_owned()]));
     rig.status(1, &[0, 1], RowPhase::Stopped);
     rig.later(100_000);
     assert_eq!((rig.step(), rig.core.summary().ended), (vec![], 1));

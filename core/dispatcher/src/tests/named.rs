@@ -73,7 +73,7 @@ fn the_record_of_a_unit_that_has_ended_may_be_deleted_at_once() {
     rig.attach("a", 1, 1, &[], 100);
     rig.put(UnitSpec { ttl_after_finished_ms: 60_000, ..spec(1, 2) });
     rig.step();
-    assert_eq!(rig.core.delete(UnitId(1)), Err(DeleteRefusal::Phase(Phase::Scheduling)));
+    assert_eq!(rig.core.delete(UnitId(1)), Err(DeleteRefusal::Phase(UnitPhase::Scheduling)));
     assert_eq!(rig.core.delete(UnitId(2)), Err(DeleteRefusal::Unknown));
     rig.bind(1, &[0, 1]);
     rig.put(UnitSpec { ttl_after_finished_ms: 60_000, cancelled: true, ..spec(1, 2) });
@@ -81,7 +81,7 @@ fn the_record_of_a_unit_that_has_ended_may_be_deleted_at_once() {
     assert_eq!(rig.core.ended(UnitId(1), rig.now), None);
     rig.status(1, &[0, 1], RowPhase::Stopped);
     rig.now = rig.now.plus(20_000);
-    let ended = EndedView { phase: Phase::Cancelled, ago_ms: Some(20_000), left_ms: 40_000 };
+    let ended = EndedView { phase: UnitPhase::Cancelled, ago_ms: Some(20_000), left_ms: 40_000 };
     assert_eq!(rig.core.ended(UnitId(1), rig.now), Some(ended));
     assert_eq!(rig.core.delete(UnitId(1)), Ok(true));
     assert_eq!(rig.core.delete(UnitId(1)), Ok(false));

@@ -4,7 +4,7 @@ use godel_domain::{
     node::Drain,
     unit::{OnBelowMin, WorkloadClass},
 };
-use godel_rules::drain::Block;
+use godel_rules::drain::DrainBlock;
 use godel_testkit::web_budget;
 
 use super::*;
@@ -249,7 +249,7 @@ fn after_its_deadline_a_drain_spares_nothing() {
     rig.drain(7, Some(Drain { deadline_ms: Some(9_000), ..DRAIN }));
     assert_eq!(rig.run_for(300), [""; 0]);
     let standing = godel_rules::drain::Standing { replicas: 4, available: 3 };
-    let block = Block::MinMember { standing, min_member: 3 };
+    let block = DrainBlock::MinMember { standing, min_member: 3 };
     assert_eq!(rig.core.drain_view(NodeId(7), 10).blocked, [(UnitId(1), block)]);
     rig.core.set_wall(9_000);
     assert_eq!(rig.run_for(300), ["evict 1 Drained [0, 1, 2]"]);
@@ -314,7 +314,7 @@ fn what_is_left_of_a_broken_gang_leaves_too_or_the_unit_ends() {
     // The store did not take it, or nobody answered.
     assert_eq!(rig.run_for(2_000), ["evict 2 BelowMin [2, 1]", "end 3 Some(BelowMin)"]);
     rig.put(UnitSpec { ended: Some(godel_domain::unit::UnitEnd::BelowMin), ..of(3, OnBelowMin::Stop) });
-    assert_eq!((rig.phase(3), rig.step()), (Phase::Failed, vec!["evict 3 BelowMin [2, 1]".to_owned()]));
+    assert_eq!((rig.phase(3), rig.step()), (UnitPhase::Failed, vec!["evict 3 BelowMin [2, 1]".to_owned()]));
     rig.evicted(2, &[1, 2], EvictionReason::BelowMin);
     rig.evicted(3, &[1, 2], EvictionReason::BelowMin);
     assert_eq!(rig.run_for(1_000), [""; 0]);

@@ -38,7 +38,10 @@ fn what_is_paused_comes_back_from_schedulers_and_waits() {
     assert_eq!(rig.step(), ["revoke 2 from 1"]);
     rig.submit([3]);
     assert_eq!(rig.step(), [""; 0]);
-    assert_eq!([1, 2, 3].map(|unit| rig.phase(unit)), [Phase::Scheduled, Phase::Queued, Phase::Queued]);
+    assert_eq!(
+        [1, 2, 3].map(|unit| rig.phase(unit)),
+        [UnitPhase::Scheduled, UnitPhase::Queued, UnitPhase::Queued]
+    );
     assert_eq!(rig.kept_by(3), "everything is paused by an administrator: maintenance");
     // What runs goes on; what ends of it comes back and waits.
     rig.status(1, &[1], RowPhase::Stopped);
@@ -71,7 +74,7 @@ fn a_queue_is_paused_with_those_below_it_and_preemption_holds_nobody_up() {
     assert_eq!(rig.kept_by(1), "queue prod is paused by an administrator: maintenance");
     // A paused unit may be cancelled, and one that is gone is gone.
     rig.put(UnitSpec { cancelled: true, ..of_queue(1, "prod.search") });
-    assert_eq!(rig.phase(1), Phase::Cancelled);
+    assert_eq!(rig.phase(1), UnitPhase::Cancelled);
     rig.core.on_unit_deleted(UnitId(2), rig.now);
     rig.go_on(&Scope::Queue("prod".to_owned()));
     assert_eq!(rig.step(), [""; 0]);
@@ -85,7 +88,7 @@ fn a_new_leader_and_a_new_list_know_what_is_paused() {
     rig.core.on_synced(Revision(rig.revision), rig.now);
     rig.attach("a", 1, 1, &[], 100);
     rig.now = rig.now.plus(10_000);
-    assert_eq!((rig.step(), rig.phase(1)), (vec![], Phase::Queued));
+    assert_eq!((rig.step(), rig.phase(1)), (vec![], UnitPhase::Queued));
     // A list without it: it is over.
     rig.core.on_reset();
     let node = NodeSpec { id: NodeId(1), name: "n1".into(), ..NodeSpec::default() };

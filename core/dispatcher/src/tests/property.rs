@@ -488,7 +488,7 @@ proptest! {
     fn no_unit_is_lost_or_held_twice(events in prop::collection::vec(event(), 0..120)) {
         let mut world = World::new();
         for event in &events {
-            let before: BTreeMap<UnitId, Phase> =
+            let before: BTreeMap<UnitId, UnitPhase> =
                 world.rig.core.assignments.units.entries.iter().map(|(unit, entry)| (*unit, entry.phase)).collect();
             world.apply(event)?;
             world.check()?;

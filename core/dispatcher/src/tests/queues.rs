@@ -134,7 +134,7 @@ fn a_maximum_is_kept_from_the_hand_out_to_the_end() {
     assert_eq!(handed, [1, 2, 11]);
     assert_eq!(rig.why(3).as_deref(), Some("queue top.a is at its maximum of cpu"));
     assert_eq!(rig.why(12).as_deref(), Some("queue top is at its maximum of cpu"));
-    assert_eq!(rig.phase(12), Phase::Queued);
+    assert_eq!(rig.phase(12), UnitPhase::Queued);
     // Binding changes nothing, an end does.
     let first = handed[0];
     rig.bind(first, &[0]);

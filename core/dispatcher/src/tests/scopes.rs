@@ -14,12 +14,12 @@ struct Partitions {
 
 impl Partitions {
     /// What becomes of a try, all or nothing.
-    fn place(&mut self, idx: usize, scope: Scope, n_wanted: u32) -> bool {
+    fn place(&mut self, idx: usize, scope: NodeScope, n_wanted: u32) -> bool {
         let own_first: Vec<usize> =
             std::iter::once(idx).chain((0..self.free.len()).filter(|at| *at != idx)).collect();
         let reach = match scope {
-            Scope::Partition => &own_first[..1],
-            Scope::Global => &own_first[..],
+            NodeScope::Partition => &own_first[..1],
+            NodeScope::Global => &own_first[..],
         };
         if reach.iter().map(|at| self.free[*at]).sum::<u32>() < n_wanted {
             return false;
@@ -66,11 +66,11 @@ proptest! {
                 // Once more by the scheduler that watches what waits, if another one found no place for it.
                 prop_assert!(*n_over < 2, "{unit} was tried on all nodes");
                 match one.scope {
-                    Scope::Partition => {
+                    NodeScope::Partition => {
                         prop_assert!(*n_over == 0 && !tried.contains(&idx), "{unit} is back at {idx} after {tried:?}");
                         tried.push(idx);
                     }
-                    Scope::Global => {
+                    NodeScope::Global => {
                         prop_assert_eq!(tried.len(), n_schedulers, "{} skipped a partition", unit);
                         *n_over += 1;
                     }
@@ -81,7 +81,7 @@ proptest! {
                     partitions.tries.entry(unit).or_default().1 = 2;
                     placed += 1;
                 } else {
-                    let parked = one.scope == Scope::Global;
+                    let parked = one.scope == NodeScope::Global;
                     if parked {
                         prop_assert!(partitions.free.iter().sum::<u32>() < n_wanted);
                     }

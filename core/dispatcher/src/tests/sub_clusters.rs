@@ -44,7 +44,7 @@ fn a_paused_sub_cluster_waits_and_the_others_go_on() {
     let view = rig.core.unit(UnitId(2)).unwrap();
     let reason = &view.refusals.as_ref().unwrap().reasons[0];
     assert_eq!(reason.reason, "sub-cluster gpu is paused by an administrator: new racks");
-    assert_eq!((view.sub_cluster, view.phase), (Some("gpu"), Phase::Queued));
+    assert_eq!((view.sub_cluster, view.phase), (Some("gpu"), UnitPhase::Queued));
     assert_eq!(rig.core.unit(UnitId(4)).unwrap().sub_cluster, None);
     rig.now = rig.now.plus(10_000);
     assert_eq!((rig.step(), rig.core.summary().counters.repairs), (vec![], 0));

@@ -131,12 +131,12 @@ fn a_unit_stops_starts_again_or_goes_on_after_a_failure() {
         rig.status(id, &[1], RowPhase::Failed);
     }
     assert_eq!(rig.step(), ["end 2 Some(Failure)", "end 3 None"]);
-    assert_eq!((rig.phase(1), rig.phase(3)), (Phase::Running, Phase::Queued));
+    assert_eq!((rig.phase(1), rig.phase(3)), (UnitPhase::Running, UnitPhase::Queued));
     rig.put(UnitSpec { ended: Some(UnitEnd::Failure), ..of(2, OnFailure::Stop) });
     let restarting = UnitSpec { restarting: true, whole_restarts: 1, ..of(3, OnFailure::Restart) };
     rig.put(restarting.clone());
     assert_eq!(rig.step(), ["evict 2 Failure [2, 0]", "evict 3 Failure [2, 0]"]);
-    assert_eq!(rig.phase(2), Phase::Failed);
+    assert_eq!(rig.phase(2), UnitPhase::Failed);
     rig.evicted(3, &[0, 2], EvictionReason::Failure);
     rig.status(3, &[0, 2], RowPhase::Stopped);
     assert_eq!(rig.run_for(1_000).iter().filter(|line| line.starts_with("end 3")).count(), 0);

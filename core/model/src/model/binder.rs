@@ -41,7 +41,7 @@ struct Job {
 
 /// Who is at the other end of streams and requests.
 #[derive(Default)]
-struct Callers {
+struct BinderCallers {
     streams: BTreeMap<StreamId, usize>,
     jobs: BTreeMap<JobId, Job>,
 }
@@ -50,7 +50,7 @@ struct Callers {
 pub(super) struct BinderPart {
     leader: BinderLeader,
     config: BinderLeaderConfig,
-    callers: Callers,
+    callers: BinderCallers,
     pub(super) life: u64,
     /// Rises with each leadership.
     term: u64,
@@ -68,7 +68,7 @@ pub(super) struct BinderPart {
 /// What the leader says goes into the net.
 struct Out<'a> {
     net: &'a mut Net,
-    callers: &'a mut Callers,
+    callers: &'a mut BinderCallers,
 }
 
 impl BinderPart {
@@ -91,7 +91,7 @@ impl BinderPart {
         Self {
             leader: BinderLeader::new(config.clone()),
             config,
-            callers: Callers::default(),
+            callers: BinderCallers::default(),
             life: 0,
             term: 0,
             epoch: Epoch(0),

@@ -1,6 +1,6 @@
 //! What must hold once nothing happens any more.
 
-use godel_audit::{Evidence, History, Invariant, Report, Scan, Service, World, check_all};
+use godel_audit::{Evidence, History, Invariant, InvariantReport, Scan, Service, World, check_all};
 use godel_cluster::Cluster;
 use godel_domain::{
     demand::Pool,
@@ -15,7 +15,7 @@ use godel_domain::{
 use godel_queueing::Usage;
 
 use super::{
-    naive::{self, Sums},
+    naive::{self, NaiveSums},
     reach::Mark,
     world::Model,
 };
@@ -49,12 +49,12 @@ pub(super) fn judge(model: &Model) -> Result<(), String> {
     first_failure(&audit(model))
 }
 
-fn first_failure(reports: &[Report]) -> Result<(), String> {
+fn first_failure(reports: &[InvariantReport]) -> Result<(), String> {
     reports.iter().find(|report| report.has_failed()).map_or(Ok(()), |report| Err(report.to_string()))
 }
 
 /// What `godel audit` says of the whole history, a list, and what agents say.
-fn audit(model: &Model) -> Vec<Report> {
+fn audit(model: &Model) -> Vec<InvariantReport> {
     let mut listed_again = World::default();
     for listed in model.store.list() {
         listed_again.load(listed.created.0, listed.revision, &listed.change);
@@ -182,7 +182,7 @@ fn compare_queues(
     let used = naive::queues(&model.store);
     for path in super::units::QUEUES {
         let Some(queue) = find(path) else { continue };
-        let none = Sums::new();
+        let none = NaiveSums::new();
         let sums = used.get(path).unwrap_or(&none);
         let is = |name: &str| i128::from(sums.get(name).copied().unwrap_or(0));
         let says = [usage.used(queue, CPU), usage.used(queue, "gpu"), usage.running_units(queue)];

@@ -11,7 +11,7 @@ use super::{
     binder, dispatcher,
     net::{Event, Part},
     numbers::Numbers,
-    reach::{Mark, Reach},
+    reach::{Mark, MarkCounts},
     store::{Answer, Store, Txn},
     world::Model,
 };
@@ -187,7 +187,7 @@ impl Model {
     }
 }
 
-fn mark(change: &Change, store: &Store, reach: &mut Reach) {
+fn mark(change: &Change, store: &Store, reach: &mut MarkCounts) {
     match change {
         Change::Rows(unit, RunChange::Bind(bind))
             if bind.ordinals.len() > 1 && store.spec(*unit).is_some_and(|spec| spec.min_member > 1) =>

@@ -13,14 +13,14 @@ use godel_domain::{
 use super::store::Store;
 
 /// By name: amounts, devices in thousandths, running units.
-pub(super) type Sums = BTreeMap<String, i64>;
+pub(super) type NaiveSums = BTreeMap<String, i64>;
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Naive {
     pub(super) n_events: usize,
     /// What queues used before the commit.
-    used: BTreeMap<String, Sums>,
+    used: BTreeMap<String, NaiveSums>,
     bound: BTreeSet<(UnitId, u32, u32)>,
     first_bound: BTreeSet<UnitId>,
 }
@@ -73,13 +73,18 @@ impl Naive {
         nodes.into_iter().try_for_each(|node| check_node(store, node, commit.revision))
     }
 
-    fn check_queues(&self, store: &Store, used: &BTreeMap<String, Sums>, path: &str) -> Result<(), String> {
+    fn check_queues(
+        &self,
+        store: &Store,
+        used: &BTreeMap<String, NaiveSums>,
+        path: &str,
+    ) -> Result<(), String> {
         for level in levels(path) {
             let Some(queue) = store.world.queues.get(level) else { continue };
             let n_max = i64::from(queue.value.max_running_units);
             let maxima = queue.value.max.iter().map(|(name, max)| (name.as_str(), *max));
             for (name, max) in maxima.chain((n_max > 0).then_some(("", n_max))) {
-                let of = |used: &BTreeMap<String, Sums>| {
+                let of = |used: &BTreeMap<String, NaiveSums>| {
                     used.get(level).and_then(|sums| sums.get(name)).copied().unwrap_or(0)
                 };
                 let (before, after) = (of(&self.used), of(used));
@@ -97,7 +102,7 @@ pub(super) fn levels(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('.').map(|(at, _)| &path[..at]).chain([path])
 }
 
-fn add(sums: &mut Sums, demand: &Demand, n: i64) {
+fn add(sums: &mut NaiveSums, demand: &Demand, n: i64) {
     for (name, amount) in demand.requests.iter() {
         *sums.entry(name.to_owned()).or_default() += amount * n;
     }
@@ -109,8 +114,8 @@ fn add(sums: &mut Sums, demand: &Demand, n: i64) {
 }
 
 /// What is bound and not ended of each queue and those below it, and what is held for them.
-pub(super) fn queues(store: &Store) -> BTreeMap<String, Sums> {
-    let mut used: BTreeMap<String, Sums> = BTreeMap::new();
+pub(super) fn queues(store: &Store) -> BTreeMap<String, NaiveSums> {
+    let mut used: BTreeMap<String, NaiveSums> = BTreeMap::new();
     let mut count = |unit: UnitId, demand: &Demand, n: usize| {
         let Some(spec) = store.spec(unit) else { return };
         for level in levels(&spec.queue) {
@@ -132,7 +137,7 @@ pub(super) fn queues(store: &Store) -> BTreeMap<String, Sums> {
 }
 
 /// The same less what victims that are still there take for what is held at a maximum: of one unit no more than it asks for.
-fn net(store: &Store) -> BTreeMap<String, Sums> {
+fn net(store: &Store) -> BTreeMap<String, NaiveSums> {
     let mut used = queues(store);
     let mut by_unit: BTreeMap<UnitId, Vec<&Hold>> = BTreeMap::new();
     for hold in store.world.holds.values().map(|hold| &hold.value).filter(|hold| hold.at_maximum) {
@@ -140,13 +145,13 @@ fn net(store: &Store) -> BTreeMap<String, Sums> {
     }
     for (unit, holds) in by_unit {
         let Some(spec) = store.spec(unit) else { continue };
-        let mut asked = Sums::new();
+        let mut asked = NaiveSums::new();
         for hold in &holds {
             add(&mut asked, &hold.demand, i64::try_from(hold.ordinals.len()).expect("small"));
         }
         let victims: BTreeSet<_> = holds.iter().flat_map(|hold| hold.all_victims()).collect();
         for level in levels(&spec.queue) {
-            let mut given = Sums::new();
+            let mut given = NaiveSums::new();
             for victim in &victims {
                 let (Some(of), Some(rows)) = (store.spec(victim.unit), store.rows.get(&victim.unit)) else {
                     continue;
@@ -172,8 +177,8 @@ fn net(store: &Store) -> BTreeMap<String, Sums> {
 
 /// What running units of a pool take of a node, those that leave included, and of each device, and what slots of
 /// reservations keep beyond that.
-pub(super) fn node(store: &Store, node: NodeId, pool: Pool) -> (Sums, Vec<u32>) {
-    let (mut sums, mut devices) = (Sums::new(), vec![0; 64]);
+pub(super) fn node(store: &Store, node: NodeId, pool: Pool) -> (NaiveSums, Vec<u32>) {
+    let (mut sums, mut devices) = (NaiveSums::new(), vec![0; 64]);
     for rows in store.rows.values() {
         for (_, row) in rows.live().filter(|(_, row)| row.node == node) {
             let Some(Some(group)) = rows.groups.get(usize::from(row.group)) else { continue };

@@ -13,7 +13,7 @@ use godel_domain::{
 
 use super::{
     numbers::Numbers,
-    reach::Reach,
+    reach::MarkCounts,
     store::{Answer, EPOCH_MS, Txn},
 };
 
@@ -103,7 +103,7 @@ pub(super) struct Net {
     pub(super) numbers: Numbers,
     /// Longest usual delay, milliseconds.
     pub(super) delay_ms: u64,
-    pub(super) reach: Reach,
+    pub(super) reach: MarkCounts,
     /// Whatever shows that something goes on.
     pub(super) active_at: u64,
     /// Told step by step, for people.
@@ -123,7 +123,7 @@ impl Net {
             now: 1_000,
             numbers,
             delay_ms,
-            reach: Reach::default(),
+            reach: MarkCounts::default(),
             active_at: 1_000,
             trace: is_traced.then(Vec::new),
             events: BTreeMap::new(),

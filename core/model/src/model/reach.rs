@@ -107,9 +107,9 @@ impl Mark {
 
 /// How often each mark was met in one case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reach([u32; Mark::ALL.len()]);
+pub(super) struct MarkCounts([u32; Mark::ALL.len()]);
 
-impl Reach {
+impl MarkCounts {
     pub(super) fn mark(&mut self, mark: Mark) {
         self.0[mark as usize] += 1;
     }
@@ -128,7 +128,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn add(&mut self, reach: &Reach, n_commits: usize) {
+    pub(super) fn add(&mut self, reach: &MarkCounts, n_commits: usize) {
         self.n_cases += 1;
         self.n_commits += n_commits as u64;
         for mark in Mark::ALL {

@@ -19,7 +19,7 @@ const IDLE_MS: u64 = 20;
 
 /// The end of a stream; session 0: there is none.
 #[derive(Clone, Copy, Debug, Default)]
-struct End {
+struct LineEnd {
     session: u64,
     is_welcome: bool,
     is_connecting: bool,
@@ -37,7 +37,7 @@ pub(super) struct SchedulerPart {
     is_synced: bool,
     read: usize,
     hears: bool,
-    ends: [End; 2],
+    ends: [LineEnd; 2],
     granted: u32,
     parked: BTreeMap<UnitId, UnitReport>,
     idle_until: u64,
@@ -57,7 +57,7 @@ impl SchedulerPart {
             is_synced: false,
             read: 0,
             hears: false,
-            ends: [End::default(); 2],
+            ends: [LineEnd::default(); 2],
             granted: 0,
             parked: BTreeMap::new(),
             idle_until: 0,
@@ -106,7 +106,7 @@ impl SchedulerPart {
         self.is_registered = false;
         for line in Line::ALL {
             net.close(self.idx, line, self.ends[line as usize].session);
-            self.ends[line as usize] = End::default();
+            self.ends[line as usize] = LineEnd::default();
         }
     }
 
@@ -171,7 +171,7 @@ impl SchedulerPart {
             return self.connect(line, net);
         }
         let session = net.new_session();
-        self.ends[line as usize] = End { session, ..End::default() };
+        self.ends[line as usize] = LineEnd { session, ..LineEnd::default() };
         let first = match line {
             Line::Attach => {
                 self.granted = self.core.credits();
@@ -191,7 +191,7 @@ impl SchedulerPart {
         self.idle_until = 0;
         match message {
             Message::Closed => {
-                self.ends[line as usize] = End::default();
+                self.ends[line as usize] = LineEnd::default();
                 self.connect(line, net);
             }
             Message::Welcome => self.ends[line as usize].is_welcome = true,

@@ -23,7 +23,7 @@ use super::{
 
 /// Kinds of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StepKind {
     Submit,
     /// Units of which nothing but room and their queue keeps one waiting.
     SubmitPlain,
@@ -60,140 +60,145 @@ pub(super) enum Kind {
 }
 
 /// What may happen by itself, by weight.
-const QUIET: &[(u64, Kind)] = &[
-    (30, Kind::Submit),
-    (2, Kind::Cancel),
-    (2, Kind::Suspend),
-    (3, Kind::Resume),
-    (2, Kind::Scale),
-    (1, Kind::Stop),
-    (8, Kind::Succeed),
-    (2, Kind::Fail),
-    (5, Kind::Queue),
-    (1, Kind::QueueGone),
-    (1, Kind::Class),
-    (3, Kind::Reserve),
-    (1, Kind::Cordon),
-    (1, Kind::Drain),
-    (3, Kind::Open),
-    (1, Kind::Shrink),
-    (4, Kind::Usage),
-    (1, Kind::Pause),
-    (2, Kind::Unpause),
-    (2, Kind::Mode),
-    (1, Kind::Count),
-    (1, Kind::Join),
-    (1, Kind::Leave),
+const QUIET: &[(u64, StepKind)] = &[
+    (30, StepKind::Submit),
+    (2, StepKind::Cancel),
+    (2, StepKind::Suspend),
+    (3, StepKind::Resume),
+    (2, StepKind::Scale),
+    (1, StepKind::Stop),
+    (8, StepKind::Succeed),
+    (2, StepKind::Fail),
+    (5, StepKind::Queue),
+    (1, StepKind::QueueGone),
+    (1, StepKind::Class),
+    (3, StepKind::Reserve),
+    (1, StepKind::Cordon),
+    (1, StepKind::Drain),
+    (3, StepKind::Open),
+    (1, StepKind::Shrink),
+    (4, StepKind::Usage),
+    (1, StepKind::Pause),
+    (2, StepKind::Unpause),
+    (2, StepKind::Mode),
+    (1, StepKind::Count),
+    (1, StepKind::Join),
+    (1, StepKind::Leave),
 ];
 
 /// Faults, by weight.
-const FAULTS: &[(u64, Kind)] =
-    &[(3, Kind::Lose), (4, Kind::Kill), (3, Kind::LoseLease), (4, Kind::Cut), (2, Kind::Relist)];
+const FAULTS: &[(u64, StepKind)] = &[
+    (3, StepKind::Lose),
+    (4, StepKind::Kill),
+    (3, StepKind::LoseLease),
+    (4, StepKind::Cut),
+    (2, StepKind::Relist),
+];
 
 /// What happens on nodes that are full all the time, by weight.
-const FULL: &[(u64, Kind)] = &[
-    (8, Kind::SubmitPlain),
-    (1, Kind::Submit),
-    (30, Kind::Succeed),
-    (2, Kind::Cancel),
-    (1, Kind::Weigh),
-    (1, Kind::Usage),
+const FULL: &[(u64, StepKind)] = &[
+    (8, StepKind::SubmitPlain),
+    (1, StepKind::Submit),
+    (30, StepKind::Succeed),
+    (2, StepKind::Cancel),
+    (1, StepKind::Weigh),
+    (1, StepKind::Usage),
 ];
 /// Steps of such a case.
 const N_FULL: u64 = 80;
 
 /// Something that happens `after_ms` the one before; the numbers say to whom and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct ModelStep {
     pub(super) after_ms: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: StepKind,
     pub(super) to: u64,
     pub(super) how: u64,
 }
 
 /// The steps of a case: `n` of them, so many of a hundred faults.
-pub(super) fn draw(n: u64, percent_faults: u64, gap_ms: u64, numbers: &mut Numbers) -> Vec<Step> {
+pub(super) fn draw(n: u64, percent_faults: u64, gap_ms: u64, numbers: &mut Numbers) -> Vec<ModelStep> {
     let mut steps = Vec::new();
     for at in 0..n {
         let is_fault = numbers.chance(percent_faults);
         let kind = match at {
             // Something has to be there first.
-            0..4 => Kind::Submit,
-            4 if numbers.chance(30) => Kind::Reserve,
+            0..4 => StepKind::Submit,
+            4 if numbers.chance(30) => StepKind::Reserve,
             _ if is_fault => numbers.draw(FAULTS),
             _ => numbers.draw(QUIET),
         };
         let after_ms = if numbers.chance(40) { 0 } else { numbers.below(gap_ms + 1) };
-        steps.push(Step { after_ms, kind, to: numbers.next(), how: numbers.next() });
+        steps.push(ModelStep { after_ms, kind, to: numbers.next(), how: numbers.next() });
     }
     steps
 }
 
 /// The steps of a case of which the nodes are full all the time: what is submitted is far more than they take.
-pub(super) fn draw_full(gap_ms: u64, numbers: &mut Numbers) -> Vec<Step> {
+pub(super) fn draw_full(gap_ms: u64, numbers: &mut Numbers) -> Vec<ModelStep> {
     let kind = |at: u64, numbers: &mut Numbers| match at {
-        0..4 => Kind::Weigh,
-        4..20 => Kind::SubmitPlain,
+        0..4 => StepKind::Weigh,
+        4..20 => StepKind::SubmitPlain,
         _ => numbers.draw(FULL),
     };
     let step = |at: u64| {
         let kind = kind(at, numbers);
         let after_ms = if numbers.chance(40) { 0 } else { numbers.below(gap_ms + 1) };
-        Step { after_ms, kind, to: numbers.next(), how: numbers.next() }
+        ModelStep { after_ms, kind, to: numbers.next(), how: numbers.next() }
     };
     (0..N_FULL).map(step).collect()
 }
 
 impl Model {
-    pub(super) fn step(&mut self, step: Step) {
+    pub(super) fn step(&mut self, step: ModelStep) {
         self.net.tell(|| format!("STEP {step:?}"));
         let mut numbers = Numbers::new(step.how);
         match step.kind {
-            Kind::Submit => {
+            StepKind::Submit => {
                 self.n_submitted += 1;
                 let spec = units::unit(self.n_submitted, &mut numbers);
                 self.dispatcher.submit(spec, &self.net);
             }
-            Kind::SubmitPlain => {
+            StepKind::SubmitPlain => {
                 self.n_submitted += 1;
                 let spec = units::plain_unit(self.n_submitted, &mut numbers);
                 self.dispatcher.submit(spec, &self.net);
             }
-            Kind::Cancel => self.wish(step.to, Wish::Cancel),
-            Kind::Suspend => self.wish(step.to, Wish::Suspend(true)),
-            Kind::Resume => self.resume(),
-            Kind::Scale => {
+            StepKind::Cancel => self.wish(step.to, Wish::Cancel),
+            StepKind::Suspend => self.wish(step.to, Wish::Suspend(true)),
+            StepKind::Resume => self.resume(),
+            StepKind::Scale => {
                 let replicas = u32::try_from(numbers.below(5)).expect("small");
                 self.wish(step.to, Wish::Scale(replicas));
             }
-            Kind::Stop => self.wish(step.to, Wish::Stop(step.how)),
-            Kind::Succeed | Kind::Fail => {
-                let ended = self.agents.end(step.to, step.kind == Kind::Succeed, &self.store);
+            StepKind::Stop => self.wish(step.to, Wish::Stop(step.how)),
+            StepKind::Succeed | StepKind::Fail => {
+                let ended = self.agents.end(step.to, step.kind == StepKind::Succeed, &self.store);
                 self.write(ended.into_iter().collect());
             }
-            Kind::Queue => {
+            StepKind::Queue => {
                 let path = numbers.pick(&units::QUEUES);
                 let change = RecordChange::Put(units::queue(path, &mut numbers));
                 let edit = Edit { queues: vec![change], ..Edit::default() };
                 self.dispatcher.edit(&edit);
             }
-            Kind::Weigh => {
+            StepKind::Weigh => {
                 let path = units::QUEUES[idx(step.to, units::QUEUES.len())];
                 let change = RecordChange::Put(units::open_queue(path, &mut numbers));
                 let edit = Edit { queues: vec![change], ..Edit::default() };
                 self.dispatcher.edit(&edit);
             }
-            Kind::QueueGone => {
+            StepKind::QueueGone => {
                 let path = numbers.pick(&units::QUEUES).to_owned();
                 let edit = Edit { queues: vec![RecordChange::Delete(path)], ..Edit::default() };
                 self.dispatcher.edit(&edit);
             }
-            Kind::Class => {
+            StepKind::Class => {
                 let class = RecordChange::Put(units::class(&mut numbers));
                 let edit = Edit { classes: vec![class], ..Edit::default() };
                 self.dispatcher.edit(&edit);
             }
-            Kind::Reserve => {
+            StepKind::Reserve => {
                 let name = numbers.pick(&["r0", "r1"]);
                 let change = if numbers.chance(25) {
                     RecordChange::Delete(name.to_owned())
@@ -203,8 +208,8 @@ impl Model {
                 let edit = Edit { reservations: vec![change], ..Edit::default() };
                 self.dispatcher.edit(&edit);
             }
-            Kind::Pause | Kind::Unpause => {
-                let paused = step.kind == Kind::Pause;
+            StepKind::Pause | StepKind::Unpause => {
+                let paused = step.kind == StepKind::Pause;
                 let queue = Scope::Queue(numbers.pick(&["a", "b", "a.x"]).to_owned());
                 let mut scope = numbers.pick(&[Scope::All, Scope::Preemption, queue.clone(), queue]);
                 if self.dispatcher.has_zones() && numbers.chance(40) {
@@ -212,17 +217,19 @@ impl Model {
                 }
                 self.dispatcher.pause(scope, paused, &self.net);
             }
-            Kind::Mode => self.set_mode(&mut numbers),
-            Kind::Count => self.count(),
-            Kind::Cordon
-            | Kind::Drain
-            | Kind::Open
-            | Kind::Shrink
-            | Kind::Usage
-            | Kind::Join
-            | Kind::Leave
-            | Kind::Lose => self.step_node(step, &mut numbers),
-            Kind::Kill | Kind::LoseLease | Kind::Cut | Kind::Relist => self.fault(step, &mut numbers),
+            StepKind::Mode => self.set_mode(&mut numbers),
+            StepKind::Count => self.count(),
+            StepKind::Cordon
+            | StepKind::Drain
+            | StepKind::Open
+            | StepKind::Shrink
+            | StepKind::Usage
+            | StepKind::Join
+            | StepKind::Leave
+            | StepKind::Lose => self.step_node(step, &mut numbers),
+            StepKind::Kill | StepKind::LoseLease | StepKind::Cut | StepKind::Relist => {
+                self.fault(step, &mut numbers)
+            }
         }
     }
 
@@ -263,9 +270,9 @@ impl Model {
         self.dispatcher.on_counted(counted);
     }
 
-    fn step_node(&mut self, step: Step, numbers: &mut Numbers) {
+    fn step_node(&mut self, step: ModelStep, numbers: &mut Numbers) {
         let nodes = self.agents.nodes();
-        if step.kind == Kind::Join {
+        if step.kind == StepKind::Join {
             if nodes.len() < 6 {
                 self.join(numbers);
             }
@@ -279,18 +286,18 @@ impl Model {
         let (Some(spec), Some(report)) = (&of.spec, &of.report) else { return };
         let (spec, report) = (spec.value.clone(), report.value.clone());
         match step.kind {
-            Kind::Cordon if numbers.chance(50) => {
+            StepKind::Cordon if numbers.chance(50) => {
                 self.write(vec![Change::NodeSpec(NodeSpec { cordoned: true, ..spec })]);
             }
-            Kind::Cordon => {
+            StepKind::Cordon => {
                 self.write(vec![Change::NodeSpec(NodeSpec { taints: vec![units::taint()], ..spec })]);
             }
-            Kind::Drain => {
+            StepKind::Drain => {
                 let deadline_ms = numbers.chance(60).then(|| self.net.wall_ms() + 300);
                 let drain = Drain { since_ms: self.net.wall_ms(), deadline_ms, running_units: 0 };
                 self.write(vec![Change::NodeSpec(NodeSpec { drain: Some(drain), ..spec })]);
             }
-            Kind::Open => {
+            StepKind::Open => {
                 let changed = |node: &NodeId| {
                     let spec = self.store.world.nodes[node].spec.as_ref();
                     spec.is_some_and(|spec| spec.value != units::node(node.0))
@@ -299,9 +306,9 @@ impl Model {
                     self.write(vec![Change::NodeSpec(units::node(node.0))]);
                 }
             }
-            Kind::Shrink => self.shrink(report, numbers),
-            Kind::Usage => self.use_node(node, numbers),
-            Kind::Leave => {
+            StepKind::Shrink => self.shrink(report, numbers),
+            StepKind::Usage => self.use_node(node, numbers),
+            StepKind::Leave => {
                 if nodes.len() > 2 {
                     self.write(vec![Change::NodeDeleted(node)]);
                     if !self.store.world.nodes.contains_key(&node) {
@@ -309,7 +316,7 @@ impl Model {
                     }
                 }
             }
-            Kind::Lose => {
+            StepKind::Lose => {
                 self.agents.set_contact(node, false);
                 self.net.after(10 + numbers.below(100), Event::Judge(node));
                 if numbers.chance(75) {
@@ -362,28 +369,28 @@ impl Model {
         self.write(vec![Change::NodeUsage(NodeUsage { id: node, reserved, as_of_ms })]);
     }
 
-    fn fault(&mut self, step: Step, numbers: &mut Numbers) {
+    fn fault(&mut self, step: ModelStep, numbers: &mut Numbers) {
         let n_schedulers = self.schedulers.len();
         let scheduler = idx(step.to, n_schedulers);
         let part = numbers.draw(&[(3, Part::Scheduler(scheduler)), (2, Part::Binder), (1, Part::Dispatcher)]);
         match step.kind {
-            Kind::Cut => {
+            StepKind::Cut => {
                 self.net.reach.mark(Mark::Cut);
                 let line = numbers.pick(&Line::ALL);
                 let session = self.schedulers[scheduler].session(line);
                 self.net.close(scheduler, line, session);
             }
-            Kind::Relist => {
+            StepKind::Relist => {
                 self.net.reach.mark(Mark::Relist);
                 self.relist(part);
             }
-            Kind::Kill => {
+            StepKind::Kill => {
                 self.net.reach.mark(Mark::Kill);
                 self.kill(part, numbers);
             }
             // A dispatcher that has lost its lease begins anew.
-            Kind::LoseLease if part == Part::Dispatcher => self.kill(part, numbers),
-            Kind::LoseLease => {
+            StepKind::LoseLease if part == Part::Dispatcher => self.kill(part, numbers),
+            StepKind::LoseLease => {
                 self.net.reach.mark(Mark::LeaseLost);
                 self.lose_lease(part, numbers);
             }

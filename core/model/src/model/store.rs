@@ -80,7 +80,7 @@ fn op_refusal(index: usize, revision: Revision) -> TxnRefusal {
 }
 
 /// A record of a list.
-pub(super) struct Listed {
+pub(super) struct ListedRecord {
     pub(super) change: Change,
     pub(super) revision: Revision,
     pub(super) created: (Revision, i64),
@@ -265,7 +265,7 @@ impl Store {
     }
 
     /// Everything, as a list shows it: units before their rows.
-    pub(super) fn list(&self) -> Vec<Listed> {
+    pub(super) fn list(&self) -> Vec<ListedRecord> {
         let world = &self.world;
         let mut listed = Vec::new();
         let time = |revision: Revision| match revision.0 {
@@ -273,7 +273,7 @@ impl Store {
             at => self.commits[usize::try_from(at - 1).expect("a position")].time_ms,
         };
         let mut add = |created: Revision, revision: Revision, change: Change| {
-            listed.push(Listed { change, revision, created: (created, time(created)) });
+            listed.push(ListedRecord { change, revision, created: (created, time(created)) });
         };
         for (id, node) in &world.nodes {
             if let Some(spec) = &node.spec {

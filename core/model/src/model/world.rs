@@ -14,9 +14,9 @@ use super::{
     naive::Naive,
     net::{Event, Message, Net, Part},
     numbers::Numbers,
-    reach::{Mark, Reach},
+    reach::{Mark, MarkCounts},
     scheduler::SchedulerPart,
-    steps::{Step, draw, draw_full},
+    steps::{ModelStep, draw, draw_full},
     store::{Answer, Store},
     units,
 };
@@ -34,7 +34,7 @@ const N_EVENTS_MAX: usize = 60_000;
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) seed: u64,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<ModelStep>,
     n_schedulers: u64,
     n_nodes: u64,
     n_queues: u64,
@@ -49,7 +49,7 @@ pub(super) struct Case {
 
 /// What became of it.
 pub(super) struct Ended {
-    pub(super) reach: Reach,
+    pub(super) reach: MarkCounts,
     pub(super) model: Model,
 }
 
@@ -151,7 +151,7 @@ impl Model {
                 calm_ms: 500,
                 calm_ms_max: 1_000,
                 conflicts_per_s: 1,
-                high: partition_mode::Limits {
+                high: partition_mode::ModeLimits {
                     allocated_percent: 60,
                     placed_per_s: 10,
                     conflicts_permille: 1,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_audit::{Commit, Evidence, Report, check_all};
+use godel_audit::{Commit, Evidence, InvariantReport, check_all};
 use godel_domain::{
     change::Change,
     hold::{Hold, Member},
@@ -31,7 +31,7 @@ const COMMIT_MS: i64 = 10;
 
 struct Auditing {
     evidence: Evidence,
-    reports: Vec<Report>,
+    reports: Vec<InvariantReport>,
     n_placements: u64,
 }
 
@@ -139,7 +139,7 @@ impl Work for Auditing {
     fn done(&self) -> Done {
         let mut checksum = Checksum::default();
         self.reports.iter().for_each(|report| checksum.add_text(&report.to_string()));
-        let is_good = !self.reports.iter().any(Report::has_failed);
+        let is_good = !self.reports.iter().any(InvariantReport::has_failed);
         Done { n_ops: if is_good { self.n_placements } else { 0 }, checksum: checksum.0 }
     }
 }

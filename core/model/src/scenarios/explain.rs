@@ -10,7 +10,7 @@ use godel_domain::{
 
 use super::{
     Checksum, Done, Size, Work,
-    world::{Numbers, fill, plain, trace_nodes, trace_task, unit},
+    world::{ScenarioNumbers, fill, plain, trace_nodes, trace_task, unit},
 };
 
 const NOW: Millis = Millis(1_000);
@@ -30,7 +30,7 @@ pub(super) fn full(size: Size) -> Box<dyn Work> {
         core.load(change, Revision(revision), 1, NOW);
     }
     core.load(&Change::RowsLoaded(UnitId(1 << 40), rows), Revision(1 << 40), 1, NOW);
-    let mut numbers = Numbers::new(3);
+    let mut numbers = ScenarioNumbers::new(3);
     let units = (1..=u64::from(size.pick(40, 10))).map(|id| {
         let group = if id % 2 == 0 { plain() } else { trace_task(&mut numbers) };
         unit(id, WorkloadClass::Service, 1, group)

@@ -17,7 +17,9 @@ use godel_rules::admission::GroupSubmission;
 
 use super::{
     Done, Size, Work,
-    world::{Numbers, equal_nodes, fill, mixed_replicas, placements, plain, trace_nodes, trace_task, unit},
+    world::{
+        ScenarioNumbers, equal_nodes, fill, mixed_replicas, placements, plain, trace_nodes, trace_task, unit,
+    },
 };
 
 /// Running units assigned ahead, as a dispatcher with credits does.
@@ -201,7 +203,7 @@ pub(super) fn mixed_no_limit(size: Size) -> Box<dyn Work> {
 
 /// One unit in five is a gang.
 fn mixed_with(config: Config, n_nodes: u32, n_units: u32) -> Scheduling {
-    let mut numbers = Numbers::new(2);
+    let mut numbers = ScenarioNumbers::new(2);
     let units = (1..=u64::from(n_units)).map(|id| {
         let class = if numbers.below(5) == 0 { WorkloadClass::Gang } else { WorkloadClass::Service };
         let replicas = mixed_replicas(&mut numbers);
@@ -256,7 +258,7 @@ pub(super) fn preempt(size: Size) -> Box<dyn Work> {
 }
 
 /// The watch of a scheduler that decides nothing itself.
-struct Following {
+struct WatchOnly {
     scheduling: Scheduling,
     changes: Vec<Change>,
 }
@@ -284,10 +286,10 @@ pub(super) fn follow(size: Size) -> Box<dyn Work> {
     }
     let scheduling = Scheduling::new(Config::default(), equal_nodes(n_nodes), Vec::new());
     let units = deciding.units;
-    Box::new(Following { scheduling: Scheduling { units, ..scheduling }, changes })
+    Box::new(WatchOnly { scheduling: Scheduling { units, ..scheduling }, changes })
 }
 
-impl Work for Following {
+impl Work for WatchOnly {
     fn run(&mut self) {
         for change in &self.changes {
             self.scheduling.watch(change);

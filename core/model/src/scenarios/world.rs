@@ -31,9 +31,9 @@ const TAINTED_EVERY: u32 = 20;
 const TAINT: &str = "dedicated";
 
 /// Numbers that look random and are the same each time.
-pub(super) struct Numbers(u64);
+pub(super) struct ScenarioNumbers(u64);
 
-impl Numbers {
+impl ScenarioNumbers {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -53,7 +53,7 @@ pub(super) fn equal_nodes(n_nodes: u32) -> Vec<Change> {
 
 /// The trace's nodes over and over, mixed.
 pub(super) fn trace_nodes(n_nodes: u32) -> Vec<Change> {
-    let mut numbers = Numbers::new(1);
+    let mut numbers = ScenarioNumbers::new(1);
     (1..=n_nodes).flat_map(|id| node(id, draw(&NODES, |shape| shape.n_nodes, &mut numbers))).collect()
 }
 
@@ -152,7 +152,7 @@ pub(super) fn plain() -> GroupSubmission {
 }
 
 /// A task of the trace; one in ten is bound to a zone, and half of those go to tainted nodes as well.
-pub(super) fn trace_task(numbers: &mut Numbers) -> GroupSubmission {
+pub(super) fn trace_task(numbers: &mut ScenarioNumbers) -> GroupSubmission {
     let task: &TaskShape = draw(&TASKS, |shape| shape.n_tasks, numbers);
     let devices = (task.n_gpus > 0).then(|| DeviceSubmission {
         kind: String::new(),
@@ -175,7 +175,7 @@ pub(super) fn trace_task(numbers: &mut Numbers) -> GroupSubmission {
 }
 
 /// Replicas of a unit of the mixed workload: 60 % have one, 30 % up to 10, 10 % up to 100.
-pub(super) fn mixed_replicas(numbers: &mut Numbers) -> u32 {
+pub(super) fn mixed_replicas(numbers: &mut ScenarioNumbers) -> u32 {
     let replicas = match numbers.below(10) {
         0 => 11 + numbers.below(90),
         1..=3 => 2 + numbers.below(9),
@@ -184,7 +184,7 @@ pub(super) fn mixed_replicas(numbers: &mut Numbers) -> u32 {
     u32::try_from(replicas).expect("at most 100")
 }
 
-fn draw<'a, T>(of: &'a [T], weight: impl Fn(&T) -> u32, numbers: &mut Numbers) -> &'a T {
+fn draw<'a, T>(of: &'a [T], weight: impl Fn(&T) -> u32, numbers: &mut ScenarioNumbers) -> &'a T {
     let sum = of.iter().map(|one| u64::from(weight(one))).sum();
     let mut left = numbers.below(sum);
     for one in of {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use godel_cluster::room::{BLOCK, BlockMask};
 use godel_domain::{
-    change::{Block, Partition, PartitionMode, Scope},
+    change::{Block, NodeScope, Partition, PartitionMode},
     ids::NodeId,
 };
 use godel_rules::partition;
@@ -16,7 +16,7 @@ const _: () = assert!(BLOCK == Block::N_NODES as usize, "a record says whose the
 pub struct View {
     mode: PartitionMode,
     /// Of the unit that is tried now.
-    pub(super) scope: Scope,
+    pub(super) scope: NodeScope,
     /// `None`: not in the partition (yet), all nodes are alike.
     pub(super) slot: Option<usize>,
     pub(super) n_slots: usize,
@@ -139,8 +139,8 @@ impl View {
             (PartitionMode::Global, _) | (_, None) => &[NodeReach::All],
             (PartitionMode::Preferred, _) => &[NodeReach::Own, NodeReach::Others],
             (PartitionMode::Strict, _) => match self.scope {
-                Scope::Partition => &[NodeReach::Own],
-                Scope::Global => &[NodeReach::Own, NodeReach::Others],
+                NodeScope::Partition => &[NodeReach::Own],
+                NodeScope::Global => &[NodeReach::Own, NodeReach::Others],
             },
         }
     }
@@ -162,7 +162,7 @@ impl View {
 
     /// Others' nodes may not be used now.
     pub fn is_confined(&self) -> bool {
-        self.is_strict() && self.scope == Scope::Partition
+        self.is_strict() && self.scope == NodeScope::Partition
     }
 
     /// Whether only nodes of the own partition may be used.
@@ -241,7 +241,7 @@ mod tests {
                     view.put_block(block);
                 }
             }
-            view.scope = if is_wide { Scope::Global } else { Scope::Partition };
+            view.scope = if is_wide { NodeScope::Global } else { NodeScope::Partition };
             let naive = |idx: u32| own >= n_slots || slots.get(&idx).map_or(idx % n_slots, |owner| *owner) == own;
             for idx in 0..300u32 {
                 let at = idx as usize;

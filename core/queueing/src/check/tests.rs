@@ -2,7 +2,7 @@ use proptest::{collection::vec, prelude::*};
 
 use super::*;
 
-fn amounts(pairs: &[(&str, i64)]) -> Amounts {
+fn amounts(pairs: &[(&str, i64)]) -> NamedAmounts {
     pairs.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect()
 }
 
@@ -290,7 +290,7 @@ fn is_sound(tree: &QueueTree) -> bool {
     })
 }
 
-fn cpu(amounts: &Amounts) -> i64 {
+fn cpu(amounts: &NamedAmounts) -> i64 {
     amounts.get("cpu").copied().unwrap_or(0)
 }
 

@@ -1,12 +1,64 @@
-//! Queues with something that may be served stand in the orders of those above them.
+//! Queues with something that may be served stand in the orders of those above them. Opening or shutting a room changes
+//! which these are.
 
-use godel_domain::queue_spec::Band;
+use std::collections::BTreeSet;
+
+use godel_domain::{ids::UnitId, queue_spec::Band};
 use smallvec::SmallVec;
 
 use super::{Branch, Queues, by_path};
-use crate::{limit_gate::LimitRow, tree::QueueIdx, usage::Need};
+use crate::{limit_gate::LimitRow, rooms::RoomIdx, tree::QueueIdx, usage::Need};
 
 impl Queues {
+    /// Units of a room are served from now on, or are not.
+    pub fn set_open(&mut self, room: RoomIdx, is_open: bool) {
+        for (queue, spot) in self.rooms.set_open(room, is_open) {
+            let leaf = &mut self.branches[queue.idx()].leaf;
+            leaf.set_shut(spot, !is_open, self.quota.usage());
+            let is_stalled = leaf.lane(spot.band, spot.seat).and_then(|lane| lane.stall);
+            if is_open {
+                if let Some(need) = leaf.ready_need(spot) {
+                    self.entered(queue, spot.band, need);
+                }
+            } else {
+                if is_stalled.is_some_and(|stall| stall.class == spot.class) {
+                    self.set_stall(queue, spot, None);
+                }
+                self.deactivate(queue, spot.band);
+            }
+        }
+    }
+
+    /// Rooms for which somebody began or ended to wait since this was asked last.
+    pub fn take_touched(&mut self) -> BTreeSet<RoomIdx> {
+        self.rooms.take_touched()
+    }
+
+    /// Units of a room are served.
+    pub fn is_open(&self, room: RoomIdx) -> bool {
+        self.rooms.is_open(room)
+    }
+
+    /// Units that wait for a room.
+    pub fn n_lacking(&self, room: RoomIdx) -> usize {
+        self.rooms.n_lacking(room)
+    }
+
+    /// Units that wait for room and that no scheduler has. `O(rooms)`.
+    pub fn n_unheld(&self) -> usize {
+        self.rooms.n_unheld()
+    }
+
+    /// The unit of highest priority that waits for a room and that no scheduler has.
+    pub fn first_unheld(&self, room: RoomIdx) -> Option<(i32, UnitId)> {
+        self.rooms.first_unheld(room)
+    }
+
+    /// Schedulers that have units that wait for a room, ascending, with the highest priority of these.
+    pub fn holders(&self, room: RoomIdx) -> impl Iterator<Item = (u32, i32)> {
+        self.rooms.holders(room)
+    }
+
     /// A class of a queue may be served.
     pub(crate) fn entered(&mut self, queue: QueueIdx, band: Band, need: Need) {
         if self.n_gates == 0 {

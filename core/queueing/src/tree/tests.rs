@@ -112,7 +112,7 @@ proptest! {
     ) {
         const PATHS: [&str; 6] = ["a", "a.b", "a.c", "a.b.d", "a.b.e", "f"];
         let mut tree = QueueTree::default();
-        let mut own: BTreeMap<&str, Amounts> = BTreeMap::new();
+        let mut own: BTreeMap<&str, NamedAmounts> = BTreeMap::new();
         for (at, min) in changes {
             match min {
                 Some((cpu, gpu)) => {
@@ -133,7 +133,7 @@ proptest! {
             }
         }
 
-        fn naive(own: &BTreeMap<&str, Amounts>, path: &str, name: &str) -> i64 {
+        fn naive(own: &BTreeMap<&str, NamedAmounts>, path: &str, name: &str) -> i64 {
             let below = PATHS.iter().filter(|other| parent(other) == Some(path));
             let below: i64 = below.map(|child| naive(own, child, name)).sum();
             let own = own.get(path).and_then(|min| min.get(name)).copied().unwrap_or(0);

@@ -3,7 +3,7 @@
 use godel_domain::demand::Demand;
 use smallvec::SmallVec;
 
-use super::{Sums, Usage};
+use super::{SumKind, Usage};
 use crate::{Need, QueueIdx};
 
 /// Amounts by column; columns beyond its end are 0.
@@ -21,12 +21,12 @@ impl Usage {
 
     /// Notes that so much of what is counted is told to leave (`sign` 1), or no more (-1). `O(depth)`.
     pub fn note_leaving(&mut self, queue: QueueIdx, need: Need, sign: i64) {
-        self.count(queue, need, sign, Sums::Leaving);
+        self.count(queue, need, sign, SumKind::Leaving);
     }
 
     /// The same of what is about to be told so. `O(depth)`.
     pub fn note_promised(&mut self, queue: QueueIdx, need: Need, sign: i64) {
-        self.count(queue, need, sign, Sums::Promised);
+        self.count(queue, need, sign, SumKind::Promised);
     }
 
     /// Several needs by column.

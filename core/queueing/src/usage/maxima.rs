@@ -1,7 +1,7 @@
-//! Maxima where others have to leave: what is lacking, and what victims give up for the holds that they back.
+//! What does not fit under maxima: why, what is lacking, and what victims give up for the holds that they back.
 
-use super::{Amounts, ResourceIdx, Usage, at};
-use crate::{Limit, QueueIdx};
+use super::{Amounts, AskId, LimitRow, Need, ResourceIdx, Shortage, UNLIMITED, Usage, at, times};
+use crate::{QueueIdx, QueueMaximum};
 
 /// What a queue has no room for, of what is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,68 @@ pub struct Lack {
 }
 
 impl Usage {
+    /// Why a need does not fit, of a choice why nothing of it does: that of the one which may fit, under the highest
+    /// maximum, so that whatever makes room for any of them makes room below that one.
+    pub(crate) fn shortage(&self, queue: QueueIdx, need: Need) -> Option<Shortage> {
+        if !need.ask.is_choice() {
+            return self.shortage_of(queue, need).map(|(_, shortage)| shortage);
+        }
+        let mut worst: Option<(usize, Shortage)> = None;
+        for ask in self.asks.choice(need.ask) {
+            let (height, shortage) = self.shortage_of(queue, Need { ask: *ask, ..need })?;
+            let place = |(height, shortage): &(usize, Shortage)| (!shortage.is_hopeless, *height);
+            if worst.as_ref().is_none_or(|worst| place(worst) < place(&(height, shortage))) {
+                worst = Some((height, shortage));
+            }
+        }
+        worst.map(|(_, shortage)| shortage)
+    }
+
+    /// The lowest maximum under which a need does not fit, or one under which it never will, and how far up that is.
+    fn shortage_of(&self, queue: QueueIdx, need: Need) -> Option<(usize, Shortage)> {
+        let mut first = None;
+        let ask = self.ask(need.ask);
+        for (height, level) in self.limited_upwards(queue).enumerate() {
+            for &(resource, amount) in ask {
+                let (max, amount) = (self.max(level, resource), times(amount, need.n));
+                if max == UNLIMITED || amount == 0 || amount <= self.room(level, resource) {
+                    continue;
+                }
+                let limit = QueueMaximum { queue: level, resource };
+                if amount > max {
+                    return Some((height, Shortage { limit, amount, is_hopeless: true }));
+                }
+                first = first.or(Some((height, Shortage { limit, amount, is_hopeless: false })));
+            }
+        }
+        first
+    }
+
+    /// Room of a resource that has to be there for a need to be worth another look. Of a choice any: what it needs may
+    /// be there without that resource.
+    pub(crate) fn worth(&self, need: Need, resource: ResourceIdx) -> i64 {
+        if need.ask.is_choice() { i64::MIN } else { self.amount(need, resource) }
+    }
+
+    /// Of a need, all columns: of a choice the least of each.
+    pub(crate) fn amounts(&self, need: Need) -> LimitRow {
+        let row = |ask: AskId| {
+            let mut row = LimitRow::from_elem(0, self.names.len());
+            for &(resource, amount) in self.ask(ask) {
+                row[resource.idx()] = times(amount, need.n);
+            }
+            row
+        };
+        if !need.ask.is_choice() {
+            return row(need.ask);
+        }
+        let least = |mut least: LimitRow, other: LimitRow| {
+            least.iter_mut().zip(other).for_each(|(least, other)| *least = other.min(*least));
+            least
+        };
+        self.asks.choice(need.ask).iter().map(|ask| row(*ask)).reduce(least).unwrap_or_default()
+    }
+
     /// Counts so much of a queue, and of it alone, as given up for holds (`sign` 1), or no more (-1).
     pub fn lend(&mut self, queue: QueueIdx, amounts: &[i128], sign: i128) {
         let row = self.row(queue);
@@ -51,13 +113,13 @@ impl Usage {
         queue: QueueIdx,
         asked: &[i128],
         lent: impl Fn(QueueIdx, usize) -> i128,
-    ) -> Option<Limit> {
+    ) -> Option<QueueMaximum> {
         self.limited_upwards(queue).find_map(|level| {
             let is_short = |resource: &ResourceIdx| {
                 let (room, idx) = (i128::from(self.room(level, *resource)), resource.idx());
                 at(asked, idx) > 0 && at(asked, idx) > room + lent(level, idx)
             };
-            self.limits(level).find(is_short).map(|resource| Limit { queue: level, resource })
+            self.limits(level).find(is_short).map(|resource| QueueMaximum { queue: level, resource })
         })
     }
 
@@ -75,9 +137,9 @@ impl Usage {
     }
 
     /// The first of what is lacking, as a maximum.
-    pub fn first_of(&self, lack: &Lack) -> Limit {
+    pub fn first_of(&self, lack: &Lack) -> QueueMaximum {
         let at = lack.amounts.iter().position(|amount| *amount > 0).unwrap_or(0);
-        Limit { queue: lack.queue, resource: ResourceIdx(u8::try_from(at).unwrap_or(0)) }
+        QueueMaximum { queue: lack.queue, resource: ResourceIdx(u8::try_from(at).unwrap_or(0)) }
     }
 
     pub(super) fn lent_of(&self, queue: QueueIdx, resource: ResourceIdx) -> i128 {
@@ -106,7 +168,7 @@ mod tests {
     use godel_domain::{demand::Demand, queue_spec::QueueSpec, resources::Resources};
 
     use super::*;
-    use crate::{Need, Quota};
+    use crate::Quota;
 
     fn quota() -> Quota {
         let max = |path: &str, cpu, max_running_units| {

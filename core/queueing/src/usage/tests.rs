@@ -85,7 +85,7 @@ fn devices_count_by_kind_in_thousandths() {
     let usage = quota.usage_mut();
     let share = usage.intern(&demand(5, 0, 250));
     let whole = usage.intern(&demand(5, 0, 2_000));
-    let gang = usage.hold_least(&[Need { ask: share, n: 4 }, Need { ask: whole, n: 2 }], 6);
+    let gang = usage.intern_least(&[Need { ask: share, n: 4 }, Need { ask: whole, n: 2 }], 6);
     usage.add(queue, Need { ask: gang, n: 1 });
     assert_eq!((usage.used(queue, "gpu"), usage.used(queue, "cpu")), (5_000, 30));
     assert_eq!((usage.running_units(queue), usage.used(queue, "fpga")), (6, 0));
@@ -111,13 +111,13 @@ fn a_choice_is_known_as_long_as_it_is_held() {
     let mut quota = Quota::default();
     let usage = quota.usage_mut();
     let [a, b, c] = [1, 2, 3].map(|cpu| usage.intern(&demand(cpu, 0, 0)));
-    let first = usage.hold_any([a, b]);
+    let first = usage.intern_any([a, b]);
     assert!(first.is_choice());
     usage.retain(first);
     usage.release(first);
-    assert_ne!(usage.hold_any([b, c]), first, "it is held still");
+    assert_ne!(usage.intern_any([b, c]), first, "it is held still");
     usage.release(first);
-    assert_eq!(usage.hold_any([a, c]), first, "its number is given again");
+    assert_eq!(usage.intern_any([a, c]), first, "its number is given again");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use godel_domain::{
 /// Capacities of all nodes, by shape.
 #[derive(Clone, Debug, Default)]
 pub struct Capacities {
-    shapes: Vec<Shape>,
+    shapes: Vec<FeasibleShape>,
     ids: BTreeMap<(Resources, Vec<DeviceKey>, bool), usize>,
     nodes: Vec<Option<usize>>,
     n_nodes: usize,
@@ -26,7 +26,7 @@ pub struct Capacities {
 type DeviceKey = (String, String);
 
 #[derive(Clone, Debug)]
-struct Shape {
+struct FeasibleShape {
     capacity: Resources,
     devices: Vec<Device>,
     /// It takes some running unit.
@@ -46,7 +46,7 @@ impl Capacities {
             *shape
         } else {
             let (capacity, devices) = (report.capacity.clone(), report.devices.clone());
-            let shape = Shape { capacity, devices, takes_any, n_nodes: 0 };
+            let shape = FeasibleShape { capacity, devices, takes_any, n_nodes: 0 };
             self.shapes.push(shape);
             self.ids.insert(key, self.shapes.len() - 1);
             self.shapes.len() - 1
@@ -159,12 +159,12 @@ impl Capacities {
         format!("each amount is there on some node, but no single one of {n_nodes} nodes has them all")
     }
 
-    fn live(&self) -> impl Iterator<Item = &Shape> {
+    fn live(&self) -> impl Iterator<Item = &FeasibleShape> {
         self.shapes.iter().filter(|shape| shape.n_nodes > 0)
     }
 }
 
-impl Shape {
+impl FeasibleShape {
     /// Devices by their kind in thousandths.
     fn amounts(&self) -> impl Iterator<Item = (&str, i64)> {
         let devices = self.devices.iter().map(|device| (device.kind.as_str(), i64::from(MILLI_WHOLE)));

@@ -2,7 +2,7 @@
 
 use godel_domain::{running_units::RunningUnits, unit::UnitSpec};
 
-use super::{REPLICAS_MAX, Violation};
+use super::{REPLICAS_MAX, SpecViolation};
 
 /// Highest ordinal that a unit may ever reach: rows are kept for each.
 pub const ORDINAL_MAX: u32 = 1_000_000;
@@ -14,7 +14,7 @@ pub const N_RANGES_MAX: usize = 4_096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScaleRefusal {
     /// The request is wrong.
-    Invalid(Vec<Violation>),
+    Invalid(Vec<SpecViolation>),
     /// It was cancelled.
     Cancelled,
     /// So many ordinals have been used up that it must be submitted anew.
@@ -35,7 +35,7 @@ pub fn scale(
     replicas: u32,
 ) -> Result<Option<UnitSpec>, ScaleRefusal> {
     let wrong = |field: &str, description: String| {
-        ScaleRefusal::Invalid(vec![Violation { field: field.to_owned(), description }])
+        ScaleRefusal::Invalid(vec![SpecViolation { field: field.to_owned(), description }])
     };
     let idx = match (group, spec.task_groups.as_slice()) {
         ("", [_]) => 0,

@@ -8,7 +8,7 @@ use godel_domain::{
 };
 
 use super::{
-    Violation,
+    SpecViolation,
     scale::{N_RANGES_MAX, ScaleRefusal},
 };
 
@@ -83,7 +83,7 @@ fn check(ordinals: &[u32], known: u32) -> Result<(), ScaleRefusal> {
 }
 
 fn wrong(field: &str, description: String) -> ScaleRefusal {
-    ScaleRefusal::Invalid(vec![Violation { field: field.to_owned(), description }])
+    ScaleRefusal::Invalid(vec![SpecViolation { field: field.to_owned(), description }])
 }
 
 /// Behind the highest ordinal that the unit wants, or is known to have wanted.

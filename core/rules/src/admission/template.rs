@@ -13,14 +13,15 @@ use godel_domain::{
 };
 
 use super::{
-    AMOUNT_MAX, DeviceSubmission, Given, GroupSubmission, Report, STOP_GRACE_MS_MAX, TolerationSubmission,
+    AMOUNT_MAX, DeviceSubmission, Given, GroupSubmission, STOP_GRACE_MS_MAX, TolerationSubmission,
+    ViolationList,
     defaults::{AppliedDefault, DefaultValue},
 };
 
 pub(super) fn template(
     idx: usize,
     group: GroupSubmission,
-    report: &mut Report,
+    report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Template {
     let requests = requests(idx, group.requests, report);
@@ -48,7 +49,7 @@ pub(super) fn template(
     }
 }
 
-fn requests(idx: usize, requests: Vec<(String, i64)>, report: &mut Report) -> Resources {
+fn requests(idx: usize, requests: Vec<(String, i64)>, report: &mut ViolationList) -> Resources {
     if requests.len() > N_NAMES_MAX {
         report.add(
             format_args!("task_groups[{idx}].template.demand.requests"),
@@ -85,7 +86,7 @@ pub(crate) fn amount_out_of_range(name: &str, amount: i64) -> String {
 fn device_request(
     idx: usize,
     devices: DeviceSubmission,
-    report: &mut Report,
+    report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> DeviceRequest {
     let field = |leaf: &str| format!("task_groups[{idx}].template.demand.devices.{leaf}");
@@ -141,7 +142,7 @@ fn device_request(
     DeviceRequest { kind, count: devices.count, milli, models: devices.models }
 }
 
-fn check_selector(idx: usize, selector: &BTreeMap<String, String>, report: &mut Report) {
+fn check_selector(idx: usize, selector: &BTreeMap<String, String>, report: &mut ViolationList) {
     if selector.len() > ENTRIES_MAX {
         report.add(
             format_args!("task_groups[{idx}].template.node_selector"),
@@ -155,7 +156,7 @@ fn check_selector(idx: usize, selector: &BTreeMap<String, String>, report: &mut 
     }
 }
 
-fn toleration(idx: usize, at: usize, given: TolerationSubmission, report: &mut Report) -> Toleration {
+fn toleration(idx: usize, at: usize, given: TolerationSubmission, report: &mut ViolationList) -> Toleration {
     if !given.key.is_empty() {
         report.named(
             format_args!("task_groups[{idx}].template.tolerations[{at}].key"),
@@ -189,7 +190,7 @@ fn toleration(idx: usize, at: usize, given: TolerationSubmission, report: &mut R
     Toleration { key: given.key, value, effect, tolerated_s: given.tolerated_s }
 }
 
-fn check_run(idx: usize, run: &RunSpec, report: &mut Report) {
+fn check_run(idx: usize, run: &RunSpec, report: &mut ViolationList) {
     if run.command.first().is_some_and(String::is_empty) {
         report.add(format_args!("task_groups[{idx}].template.run.command[0]"), format_args!("no program"));
     }

@@ -20,7 +20,7 @@ fn rows(phases: &[Phase]) -> RunningUnits {
 
 fn offer(budgets: &mut Budgets, id: u64, labels: &[(&str, &str)], n: u32, rows: &RunningUnits) {
     let identity = Identity::new("default", &format!("u{id}"), labels.iter().copied());
-    let wanted = || Wanted::new([(0, n)], OnEviction::Requeue);
+    let wanted = || WantedOrdinals::new([(0, n)], OnEviction::Requeue);
     budgets.offer(UnitId(id), &identity, wanted, Some(rows));
 }
 
@@ -67,7 +67,7 @@ fn its_use_follows_from_records_and_rows() {
     ]);
     // Ordinal 5 is not wanted, 6 was never bound.
     let identity = Identity::new("default", "u1", labels.into_iter());
-    let wanted = || Wanted::new([(0, 5), (6, 7)], OnEviction::Requeue);
+    let wanted = || WantedOrdinals::new([(0, 5), (6, 7)], OnEviction::Requeue);
     budgets.offer(UnitId(1), &identity, wanted, Some(&of_one));
     assert_eq!(shown(&budgets, "b"), (1, 5, 2, 1));
     offer(&mut budgets, 2, &labels, 1, &rows(&[Phase::Running]));
@@ -82,7 +82,7 @@ fn its_use_follows_from_records_and_rows() {
     budgets.arrive(UnitId(1), &[(UnitId(1), 0)], Some(&of_one));
     assert_eq!(shown(&budgets, "b").2, 2);
     // Its unit is cancelled: what it has left is nobody's loss.
-    budgets.offer(UnitId(1), &identity, || Wanted::new([], OnEviction::Requeue), Some(&of_one));
+    budgets.offer(UnitId(1), &identity, || WantedOrdinals::new([], OnEviction::Requeue), Some(&of_one));
     assert_eq!(shown(&budgets, "b"), (2, 1, 1, 0));
     assert!(budgets.counting(UnitId(1), 1, &of_one.rows[1]).is_empty());
 }

@@ -63,7 +63,7 @@ fn a_node_stays_frozen_until_all_of_its_records_can_be_read() {
 #[test]
 fn a_hold_freezes_its_node_its_unit_and_the_queue_that_has_a_maximum() {
     let unreadable = Unreadable {
-        nodes: Nodes::Of(vec![NodeId(3)]),
+        nodes: AffectedNodes::Of(vec![NodeId(3)]),
         unit: Some(UnitId(9)),
         queue: Some("prod.search".to_owned()),
         ..Unreadable::new(Subject::Hold(HoldId(1)), "pool", "9")
@@ -106,7 +106,7 @@ fn a_queue_freezes_those_below_it_and_rows_freeze_the_queues_whose_maximum_they_
 #[test]
 fn after_a_row_operation_that_was_missed_the_others_are_void_until_the_rows_are_listed() {
     let unit = UnitId(5);
-    let nodes = Nodes::Of(vec![NodeId(1)]);
+    let nodes = AffectedNodes::Of(vec![NodeId(1)]);
     let missed = Unreadable { nodes, ..Unreadable::new(Subject::Rows(unit), "pool", "9") };
     let mut frozen = Frozen::default();
     let _ = frozen.note(&Change::Unreadable(Box::new(missed)));

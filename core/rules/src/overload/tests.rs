@@ -20,7 +20,7 @@ struct Case {
     pipeline_us: u64,
     /// Calls under way or waiting for their hint at most; without a free client nothing is offered.
     clients: usize,
-    limits: Limits,
+    limits: OverloadLimits,
     seed: u64,
 }
 
@@ -29,8 +29,8 @@ const USUAL: Case =
 /// Few in hand in an overload.
 const FEW: Case = Case { limits: limits(256, 4), ..USUAL };
 
-const fn limits(usual: u32, overloaded: u32) -> Limits {
-    Limits { usual, overloaded }
+const fn limits(usual: u32, overloaded: u32) -> OverloadLimits {
+    OverloadLimits { usual, overloaded }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +57,7 @@ struct Sim {
     /// When the one that takes one unit after another is free.
     free_at: u64,
     in_hand: u32,
-    counted: Counted,
+    counted: CallCounts,
     n_waiting: usize,
     n_clients: usize,
     /// Units bound: when their call began, how long it took.
@@ -81,7 +81,7 @@ impl Sim {
             offered_per_s: 0,
             free_at: 0,
             in_hand: 0,
-            counted: Counted::default(),
+            counted: CallCounts::default(),
             n_waiting: 0,
             n_clients: 0,
             bound: Vec::new(),
@@ -291,7 +291,7 @@ fn an_overload_lasts_until_all_who_call_can_be_in_hand() {
 fn while_most_are_refused_an_overload_is_not_over_however_few_they_seem() {
     let mut control = Overload::new(limits(256, 8));
     for (tick, refused, is_on) in [(1, 100, true), (2, 100, true), (3, 21, true), (4, 20, false)] {
-        control.step(Counted { admitted: 10, refused }, 8, TICK * tick);
+        control.step(CallCounts { admitted: 10, refused }, 8, TICK * tick);
         assert_eq!(control.is_on(), is_on, "{refused} refused, 10 admitted");
     }
 }
@@ -301,7 +301,7 @@ fn never_more_in_hand_in_an_overload_than_usually_and_always_one() {
     for (limits, expected) in [(limits(4, 8), (4, 4)), (limits(4, 2), (4, 2)), (limits(0, 0), (1, 1))] {
         let mut control = Overload::new(limits);
         let usual = control.limit();
-        assert!(control.step(Counted { admitted: 1, refused: 1 }, usual, TICK));
+        assert!(control.step(CallCounts { admitted: 1, refused: 1 }, usual, TICK));
         assert_eq!((usual, control.limit()), expected, "{limits:?}");
     }
 }

@@ -4,13 +4,18 @@
 
 use godel_domain::ids::NodeId;
 
-use super::{Owned, Strategy, Traits};
+use super::{OwnedNodes, Strategy, Traits};
 
 #[derive(Debug)]
 pub(super) struct EvenCount;
 
 impl Strategy for EvenCount {
-    fn assign(&self, _: &Traits<'_>, mut owned: Vec<Owned>, mut homeless: Owned) -> Vec<Owned> {
+    fn assign(
+        &self,
+        _: &Traits<'_>,
+        mut owned: Vec<OwnedNodes>,
+        mut homeless: OwnedNodes,
+    ) -> Vec<OwnedNodes> {
         let n_nodes = homeless.len() + owned.iter().map(Vec::len).sum::<usize>();
         // The largest shares keep the odd nodes: the fewest have to move.
         let (share, odd) = (n_nodes / owned.len(), n_nodes % owned.len());

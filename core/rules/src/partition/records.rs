@@ -9,7 +9,7 @@ use godel_domain::{
 
 /// How nodes are split, as recorded.
 #[derive(Clone, Debug, Default)]
-pub struct Records {
+pub struct PartitionRecords {
     /// The record of the mode and the schedulers, with the slots of all nodes, whoever keeps them.
     whole: Partition,
     /// Of the former.
@@ -22,7 +22,7 @@ pub struct Records {
     revisions: BTreeMap<u32, Revision>,
 }
 
-impl Records {
+impl PartitionRecords {
     /// The mode, the schedulers, and the slots of all nodes that are listed.
     pub fn whole(&self) -> &Partition {
         &self.whole

@@ -9,7 +9,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use godel_domain::ids::NodeId;
 
-use super::{Owned, Strategy, Traits};
+use super::{OwnedNodes, Strategy, Traits};
 
 /// Somebody has so much more or less than the average, parts of it: nodes move.
 const TOLERANCE: u64 = 5;
@@ -22,7 +22,7 @@ pub(super) struct Topology;
 
 /// Nodes that have one owner.
 #[derive(Clone, Debug)]
-struct Block {
+struct OwnedBlock {
     nodes: Vec<NodeId>,
     weight: u64,
 }
@@ -32,29 +32,29 @@ type Name<'a> = (Option<&'a str>, NodeId);
 
 /// Blocks of one scheduler.
 #[derive(Clone, Debug, Default)]
-struct Share {
-    blocks: Vec<Block>,
+struct SchedulerShare {
+    blocks: Vec<OwnedBlock>,
     weight: u64,
 }
 
 impl Strategy for FreeResources {
-    fn assign(&self, traits: &Traits<'_>, owned: Vec<Owned>, homeless: Owned) -> Vec<Owned> {
-        let block = |node: NodeId| Block { nodes: vec![node], weight: weight(traits, node) };
+    fn assign(&self, traits: &Traits<'_>, owned: Vec<OwnedNodes>, homeless: OwnedNodes) -> Vec<OwnedNodes> {
+        let block = |node: NodeId| OwnedBlock { nodes: vec![node], weight: weight(traits, node) };
         let shares = owned.into_iter().map(|own| own.into_iter().map(block).collect()).collect();
         balance(shares, homeless.into_iter().map(block).collect())
     }
 }
 
 impl Strategy for Topology {
-    fn assign(&self, traits: &Traits<'_>, owned: Vec<Owned>, homeless: Owned) -> Vec<Owned> {
+    fn assign(&self, traits: &Traits<'_>, owned: Vec<OwnedNodes>, homeless: OwnedNodes) -> Vec<OwnedNodes> {
         let n_slots = owned.len();
-        let mut blocks: BTreeMap<Name<'_>, (Block, Vec<u64>)> = BTreeMap::new();
+        let mut blocks: BTreeMap<Name<'_>, (OwnedBlock, Vec<u64>)> = BTreeMap::new();
         // With what each slot has of it, nobody last.
         for (slot, own) in owned.into_iter().chain([homeless]).enumerate() {
             for node in own {
                 let domain = traits.domains.and_then(|domains| domains.get(&node));
                 let key = domain.map_or((None, node), |domain| (Some(&**domain), NodeId(0)));
-                let none = || (Block { nodes: Vec::new(), weight: 0 }, vec![0; n_slots + 1]);
+                let none = || (OwnedBlock { nodes: Vec::new(), weight: 0 }, vec![0; n_slots + 1]);
                 let (block, held) = blocks.entry(key).or_insert_with(none);
                 let weight = weight(traits, node);
                 block.nodes.push(node);
@@ -62,7 +62,7 @@ impl Strategy for Topology {
                 held[slot] = held[slot].saturating_add(weight);
             }
         }
-        let mut shares = vec![Share::default(); n_slots];
+        let mut shares = vec![SchedulerShare::default(); n_slots];
         let mut nobodys = Vec::new();
         for (mut block, held) in blocks.into_values() {
             block.nodes.sort_unstable();
@@ -81,24 +81,24 @@ fn weight(traits: &Traits<'_>, node: NodeId) -> u64 {
     traits.weights.get(node.idx()).copied().unwrap_or(1).max(1)
 }
 
-fn balance(mut shares: Vec<Share>, mut nobodys: Vec<Block>) -> Vec<Owned> {
+fn balance(mut shares: Vec<SchedulerShare>, mut nobodys: Vec<OwnedBlock>) -> Vec<OwnedNodes> {
     nobodys.sort_by_key(|block| (Reverse(block.weight), block.nodes[0]));
     for block in nobodys {
         let lightest = lightest(&shares);
         shares[lightest].push(block);
     }
-    shares.iter_mut().for_each(Share::sort);
+    shares.iter_mut().for_each(SchedulerShare::sort);
     while is_uneven(&shares) && even_out(&mut shares) {}
-    shares.into_iter().map(Share::into_nodes).collect()
+    shares.into_iter().map(SchedulerShare::into_nodes).collect()
 }
 
-fn is_uneven(shares: &[Share]) -> bool {
+fn is_uneven(shares: &[SchedulerShare]) -> bool {
     let average = average(shares);
     shares.iter().any(|share| share.weight.abs_diff(average) > average / TOLERANCE)
 }
 
 /// Who has more than the average gives the surplus to whoever has least. False if nothing moved.
-fn even_out(shares: &mut [Share]) -> bool {
+fn even_out(shares: &mut [SchedulerShare]) -> bool {
     let average = average(shares);
     let mut moved = false;
     for slot in 0..shares.len() {
@@ -111,29 +111,29 @@ fn even_out(shares: &mut [Share]) -> bool {
             shares[to].push(block);
         }
     }
-    shares.iter_mut().for_each(Share::sort);
+    shares.iter_mut().for_each(SchedulerShare::sort);
     moved
 }
 
-fn average(shares: &[Share]) -> u64 {
+fn average(shares: &[SchedulerShare]) -> u64 {
     let n_shares = u64::try_from(shares.len()).unwrap_or(u64::MAX).max(1);
     shares.iter().fold(0u64, |sum, share| sum.saturating_add(share.weight)) / n_shares
 }
 
-fn lightest(shares: &[Share]) -> usize {
+fn lightest(shares: &[SchedulerShare]) -> usize {
     (0..shares.len()).min_by_key(|slot| (shares[*slot].weight, *slot)).unwrap_or(0)
 }
 
-impl FromIterator<Block> for Share {
-    fn from_iter<I: IntoIterator<Item = Block>>(blocks: I) -> Self {
+impl FromIterator<OwnedBlock> for SchedulerShare {
+    fn from_iter<I: IntoIterator<Item = OwnedBlock>>(blocks: I) -> Self {
         let mut share = Self::default();
         blocks.into_iter().for_each(|block| share.push(block));
         share
     }
 }
 
-impl Share {
-    fn push(&mut self, block: Block) {
+impl SchedulerShare {
+    fn push(&mut self, block: OwnedBlock) {
         self.weight = self.weight.saturating_add(block.weight);
         self.blocks.push(block);
     }
@@ -143,25 +143,25 @@ impl Share {
     }
 
     /// Takes blocks of this weight together out, at equal distances by weight.
-    fn sample(&mut self, wanted: u64) -> Vec<Block> {
+    fn sample(&mut self, wanted: u64) -> Vec<OwnedBlock> {
         let all = i128::from(self.weight.max(1));
         // By how much what is taken lags behind its part.
         let mut owed = 0i128;
-        let is_taken = |block: &mut Block| {
+        let is_taken = |block: &mut OwnedBlock| {
             let weight = i128::from(block.weight);
             owed += weight * i128::from(wanted);
             let is_due = owed * 2 >= weight * all;
             owed -= if is_due { weight * all } else { 0 };
             is_due
         };
-        let taken: Vec<Block> = self.blocks.extract_if(.., is_taken).collect();
+        let taken: Vec<OwnedBlock> = self.blocks.extract_if(.., is_taken).collect();
         self.weight -=
             taken.iter().fold(0u64, |sum, block| sum.saturating_add(block.weight)).min(self.weight);
         taken
     }
 
-    fn into_nodes(self) -> Owned {
-        let mut nodes: Owned = self.blocks.into_iter().flat_map(|block| block.nodes).collect();
+    fn into_nodes(self) -> OwnedNodes {
+        let mut nodes: OwnedNodes = self.blocks.into_iter().flat_map(|block| block.nodes).collect();
         nodes.sort_unstable();
         nodes
     }

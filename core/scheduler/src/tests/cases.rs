@@ -1,7 +1,7 @@
 //! One situation each.
 
 use godel_domain::{
-    change::{Commit, PartitionMode, Scope},
+    change::{Commit, NodeScope, PartitionMode},
     node::{Taint, TaintEffect},
     queue_spec::PriorityClass,
     running_units::{Requeue, Statuses},
@@ -345,7 +345,7 @@ fn what_no_partition_holds_is_tried_on_all_nodes_and_waits_there_for_room_on_any
     // Nobody is held any more, and the next one of the partition's size still goes there.
     assert_eq!(scheduler.stats().units, 0);
     assign(&mut scheduler, &gang);
-    scheduler.set_scope(UnitId(1), Scope::Global);
+    scheduler.set_scope(UnitId(1), NodeScope::Global);
     let step = scheduler.step(Millis(0), 10);
     let mut nodes: Vec<u32> = step.decisions[0].groups[0].nodes.iter().map(|node| node.0).collect();
     assert!(nodes[..2].iter().all(|node| *node >= 3), "own nodes first: {nodes:?}");
@@ -356,7 +356,7 @@ fn what_no_partition_holds_is_tried_on_all_nodes_and_waits_there_for_room_on_any
     assert_eq!(states(&scheduler.step(Millis(1), 10)), [(1, ReportState::Done)]);
     // Full: one with all nodes in view parks, and room on another's node wakes it; a confined one goes back.
     assign(&mut scheduler, &unit(2, 1, 1, cpu(1000)));
-    scheduler.set_scope(UnitId(2), Scope::Global);
+    scheduler.set_scope(UnitId(2), NodeScope::Global);
     assign(&mut scheduler, &unit(3, 1, 1, cpu(1000)));
     let step = scheduler.step(Millis(2), 10);
     assert_eq!(states(&step), [(2, ReportState::Parked), (3, ReportState::Returned)]);

@@ -8,7 +8,7 @@ use godel_domain::{
     pause::{Pause, Scope},
     queue_spec::{PriorityClass, QueueSpec},
     running_units::{Requeue, Statuses},
-    unreadable::{Nodes, Subject, Unreadable},
+    unreadable::{AffectedNodes, Subject, Unreadable},
 };
 
 use super::*;
@@ -287,7 +287,7 @@ fn nobody_searches_while_what_ranks_rest_on_cannot_be_read() {
         let mut pair = Pair::new(1);
         pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
         pair.steps();
-        let nodes = Nodes::default();
+        let nodes = AffectedNodes::default();
         let unreadable = Unreadable { nodes, ..Unreadable::new(subject.clone(), "field", "problem") };
         pair.commit(vec![Change::Unreadable(Box::new(unreadable))]);
         pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));

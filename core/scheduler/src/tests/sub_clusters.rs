@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use godel_domain::{
-    change::{PartitionMode, Scope},
+    change::{NodeScope, PartitionMode},
     sub_cluster::KEY,
 };
 use godel_framework::Profile;
@@ -156,7 +156,7 @@ fn a_partition_without_nodes_of_the_sub_cluster_gives_the_unit_back() {
     let step = scheduler.step(Millis(0), 10);
     assert_eq!((decided(&step), step.reports[0].state), (vec![], ReportState::Returned));
     assign(&mut scheduler, &located(1, 1, "b"));
-    scheduler.set_scope(UnitId(1), Scope::Global);
+    scheduler.set_scope(UnitId(1), NodeScope::Global);
     assert_eq!(scheduler.step(Millis(0), 10).decisions[0].groups[0].nodes, [NodeId(2)]);
 }
 
@@ -229,7 +229,7 @@ proptest! {
             let may: BTreeSet<u32> = nodes.iter().filter(may).map(|node| node.id).collect();
             let n_fit: u32 = may.iter().map(|id| left[id]).sum();
             assign(&mut scheduler, &located(id, *replicas, sub_cluster));
-            scheduler.set_scope(UnitId(id), if is_wide { Scope::Global } else { Scope::Partition });
+            scheduler.set_scope(UnitId(id), if is_wide { NodeScope::Global } else { NodeScope::Partition });
             let mut n_placed = 0;
             let mut is_on_others = false;
             loop {

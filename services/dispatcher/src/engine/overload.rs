@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use godel_core_dispatcher::Dispatcher;
 use godel_domain::ids::{IdMap, UnitId};
-use godel_rules::overload::{self, Limits};
+use godel_rules::overload::{self, OverloadLimits};
 use tokio::time::Instant;
 
 use super::outbox::EngineOutbox;
@@ -27,7 +27,8 @@ pub(super) struct Overload {
 
 impl Overload {
     pub(super) fn new(config: &Config) -> Self {
-        let limits = Limits { usual: config.calls_in_hand_max, overloaded: config.calls_in_hand_overloaded };
+        let limits =
+            OverloadLimits { usual: config.calls_in_hand_max, overloaded: config.calls_in_hand_overloaded };
         let (control, started) = (overload::Overload::new(limits), Instant::now());
         let call_limiter = CallLimiter::new(control.limit(), control.pause());
         Self { call_limiter, control, started, swept_at: started, in_hand: IdMap::default() }

@@ -15,7 +15,7 @@ use godel_domain::{
     time::Millis,
 };
 use godel_proto::v1;
-use godel_rules::quarantine::Refusals;
+use godel_rules::quarantine::NodeRefusals;
 
 /// Most assignments and stops that wait for one session; beyond it the session is compared anew.
 const N_OUTBOX_MAX: usize = 16_384;
@@ -85,7 +85,7 @@ pub(crate) struct Cell {
     /// A changed inventory that is not committed yet.
     pub(crate) inventory: Option<v1::NodeReport>,
     /// Assignments that its agent refused of late; most agents never do.
-    pub(crate) refusals: Option<Box<Refusals>>,
+    pub(crate) refusals: Option<Box<NodeRefusals>>,
 }
 
 /// What waits for a session's stream.

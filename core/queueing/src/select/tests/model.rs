@@ -119,7 +119,7 @@ impl Naive<'_> {
             let owner = self.world.jobs[&one.unit].0.owner;
             let seat =
                 if policy.is_by_owner() { (self.claim(queue, owner, policy), owner) } else { ((0, 0), "") };
-            (seat, Key::new(policy, one))
+            (seat, FifoKey::new(policy, one))
         });
         here.into_iter().find(|one| self.fits(one)).map(|one| one.unit)
     }

@@ -8,7 +8,7 @@ use godel_domain::{
 use super::*;
 
 /// As committed in one transaction.
-fn commit(records: &mut Records, revision: u64, split: &Partition) -> Vec<Change> {
+fn commit(records: &mut PartitionRecords, revision: u64, split: &Partition) -> Vec<Change> {
     let changes = records.changes_to(split);
     // A list shows records in any order.
     for change in changes.iter().rev() {
@@ -37,7 +37,7 @@ fn preferred(old: &Partition, schedulers: &[u8], nodes: u32) -> Partition {
 
 #[test]
 fn a_node_that_joins_20_000_writes_its_block_and_no_more() {
-    let mut records = Records::default();
+    let mut records = PartitionRecords::default();
     let first = preferred(&Partition::default(), &[1, 2, 3], 20_000);
     assert_eq!(commit(&mut records, 1, &first).len(), 1 + 313);
     let more = preferred(records.whole(), &[1, 2, 3], 20_001);
@@ -49,7 +49,7 @@ fn a_node_that_joins_20_000_writes_its_block_and_no_more() {
 
 #[test]
 fn a_scheduler_that_leaves_moves_its_nodes_only() {
-    let mut records = Records::default();
+    let mut records = PartitionRecords::default();
     // Each has nodes of its own next to each other.
     let slots = (1..=6 * 64).map(|id| (NodeId(id), (id - 1) / 128)).collect();
     let schedulers = vec!["s1".to_owned(), "s2".to_owned(), "s3".to_owned()];
@@ -69,7 +69,7 @@ fn a_scheduler_that_leaves_moves_its_nodes_only() {
 
 #[test]
 fn shared_nodes_have_no_blocks() {
-    let mut records = Records::default();
+    let mut records = PartitionRecords::default();
     let split = preferred(&Partition::default(), &[1, 2], 100);
     commit(&mut records, 1, &split);
     let shared = Partition { mode: PartitionMode::Global, slots: Vec::new(), ..split };
@@ -80,7 +80,7 @@ fn shared_nodes_have_no_blocks() {
 
 #[test]
 fn a_record_that_lists_all_nodes_is_read_and_replaced_by_blocks() {
-    let mut records = Records::default();
+    let mut records = PartitionRecords::default();
     let old = preferred(&Partition::default(), &[1, 2], 200);
     assert!(records.put(old.clone(), Revision(5)));
     records.put_block(Block { number: 1, slots: vec![9; 64] }, Revision(6));
@@ -93,7 +93,7 @@ fn a_record_that_lists_all_nodes_is_read_and_replaced_by_blocks() {
 
 #[test]
 fn what_is_read_again_changes_nothing() {
-    let mut records = Records::default();
+    let mut records = PartitionRecords::default();
     let split = preferred(&Partition::default(), &[1, 2], 100);
     let first = commit(&mut records, 5, &split);
     let later = preferred(records.whole(), &[1, 2], 120);
@@ -123,7 +123,7 @@ proptest! {
         ),
     ) {
         let modes = [PartitionMode::Global, PartitionMode::Preferred, PartitionMode::Strict];
-        let mut records = Records::default();
+        let mut records = PartitionRecords::default();
         for (revision, (mode, n, slots)) in (1..).zip(&splits) {
             let slots: Vec<_> = slots.iter().map(|(node, slot)| (NodeId(*node), slot % n)).collect();
             let wanted = Partition {
