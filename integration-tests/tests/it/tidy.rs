@@ -246,3 +246,120 @@ fn a_log_line_has_no_field_that_every_line_has() {
     }
     assert!(n_lines > 50, "{n_lines} found");
 }
+
+/// A source of `core/` that is no test.
+struct Source {
+    /// Of the crate, as below `core/`.
+    folder: String,
+    /// As below `core/`.
+    path: String,
+    /// Without the tests at its end.
+    text: String,
+}
+
+/// What is still being renamed and split.
+const NOT_YET: [&str; 7] = [
+    "cluster/",
+    "dispatcher/",
+    "framework/",
+    "model/src/model/binder",
+    "model/src/model/dispatcher.rs",
+    "placement/",
+    "scheduler/",
+];
+
+fn core_sources() -> Vec<Source> {
+    let core = root().join("core");
+    let mut files = Vec::new();
+    rust_files(&core, &mut files);
+    let source = |path: PathBuf| {
+        let below: Vec<&str> =
+            path.strip_prefix(&core).unwrap().iter().map(|part| part.to_str().unwrap()).collect();
+        let is_test = below[1] != "src" || below.iter().any(|part| matches!(*part, "tests" | "tests.rs"));
+        let (folder, below) = (below[0].to_owned(), below.join("/"));
+        let is_test = is_test || NOT_YET.iter().any(|prefix| below.starts_with(prefix));
+        let text = fs::read_to_string(&path).unwrap();
+        let own = text.split_once("\n#[cfg(test)]\nmod tests {").map_or(text.as_str(), |(own, _)| own);
+        (!is_test).then(|| Source { folder, path: below, text: own.to_owned() })
+    };
+    let sources: Vec<Source> = files.into_iter().filter_map(source).collect();
+    assert!(sources.len() > 120, "{} sources found", sources.len());
+    sources
+}
+
+/// The leading identifier of a text.
+fn identifier(text: &str) -> &str {
+    let end = text.find(|char: char| !char.is_alphanumeric() && char != '_');
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// The name of the type or trait that a line defines; associated types are none.
+fn defined(line: &str) -> Option<&str> {
+    let item = line.trim_start();
+    let item = match item.strip_prefix("pub") {
+        Some(rest) => {
+            rest.strip_prefix('(').and_then(|rest| rest.split_once(')')).map_or(rest, |(_, rest)| rest)
+        }
+        None => item,
+    };
+    let (kind, rest) = item.trim_start().split_once(' ')?;
+    let is_type = matches!(kind, "struct" | "enum" | "trait") || (kind == "type" && !line.starts_with(' '));
+    is_type.then(|| identifier(rest))
+}
+
+/// Names that stand for something in every module: each is used by way of its module.
+const NAMES_SHARED: [&str; 4] = ["Args", "Config", "Error", "Settings"];
+
+#[test]
+fn a_type_name_means_one_thing_in_core() {
+    let mut paths: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for Source { path, text, .. } in core_sources() {
+        for name in text.lines().filter_map(defined).filter(|name| !NAMES_SHARED.contains(name)) {
+            paths.entry(name.to_owned()).or_default().push(path.clone());
+        }
+    }
+    assert!(paths.len() > 250, "{} types found", paths.len());
+    paths.retain(|_, paths| paths.len() > 1);
+    assert!(paths.is_empty(), "types with equal names: {paths:#?}");
+}
+
+/// What follows the generic parameters that a text begins with.
+fn after_generics(text: &str) -> &str {
+    let mut depth = 0;
+    let mut last = ' ';
+    for (at, char) in text.char_indices() {
+        match char {
+            '<' => depth += 1,
+            '>' if last != '-' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return text[at..].trim_start_matches('>').trim_start();
+        }
+        last = char;
+    }
+    text
+}
+
+/// Types with methods of their own in a text: of an `impl` without a trait.
+fn with_methods(text: &str) -> BTreeSet<&str> {
+    let headers = text.split("\nimpl").skip(1).filter_map(|rest| rest.split_once('{'));
+    let types = headers.map(|(header, _)| after_generics(header).trim_start());
+    types.filter(|of| !of.split_whitespace().any(|word| word == "for")).map(identifier).collect()
+}
+
+/// Files over which the methods of one type may be spread: a type with more of them wants to be several.
+const N_FILES_MAX: usize = 3;
+
+#[test]
+fn methods_of_a_type_in_core_stand_in_few_files() {
+    let mut paths: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for Source { folder, path, text } in core_sources() {
+        for name in with_methods(&text) {
+            paths.entry((folder.clone(), name.to_owned())).or_default().push(path.clone());
+        }
+    }
+    assert!(paths.len() > 150, "{} types found", paths.len());
+    paths.retain(|_, paths| paths.len() > N_FILES_MAX);
+    assert!(paths.is_empty(), "types with methods in more than {N_FILES_MAX} files: {paths:#?}");
+}
