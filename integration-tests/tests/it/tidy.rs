@@ -257,17 +257,6 @@ struct Source {
     text: String,
 }
 
-/// What is still being renamed and split.
-const NOT_YET: [&str; 7] = [
-    "cluster/",
-    "dispatcher/",
-    "framework/",
-    "model/src/model/binder",
-    "model/src/model/dispatcher.rs",
-    "placement/",
-    "scheduler/",
-];
-
 fn core_sources() -> Vec<Source> {
     let core = root().join("core");
     let mut files = Vec::new();
@@ -277,13 +266,12 @@ fn core_sources() -> Vec<Source> {
             path.strip_prefix(&core).unwrap().iter().map(|part| part.to_str().unwrap()).collect();
         let is_test = below[1] != "src" || below.iter().any(|part| matches!(*part, "tests" | "tests.rs"));
         let (folder, below) = (below[0].to_owned(), below.join("/"));
-        let is_test = is_test || NOT_YET.iter().any(|prefix| below.starts_with(prefix));
         let text = fs::read_to_string(&path).unwrap();
         let own = text.split_once("\n#[cfg(test)]\nmod tests {").map_or(text.as_str(), |(own, _)| own);
         (!is_test).then(|| Source { folder, path: below, text: own.to_owned() })
     };
     let sources: Vec<Source> = files.into_iter().filter_map(source).collect();
-    assert!(sources.len() > 120, "{} sources found", sources.len());
+    assert!(sources.len() > 200, "{} sources found", sources.len());
     sources
 }
 
@@ -318,7 +306,7 @@ fn a_type_name_means_one_thing_in_core() {
             paths.entry(name.to_owned()).or_default().push(path.clone());
         }
     }
-    assert!(paths.len() > 250, "{} types found", paths.len());
+    assert!(paths.len() > 500, "{} types found", paths.len());
     paths.retain(|_, paths| paths.len() > 1);
     assert!(paths.is_empty(), "types with equal names: {paths:#?}");
 }
@@ -359,7 +347,7 @@ fn methods_of_a_type_in_core_stand_in_few_files() {
             paths.entry((folder.clone(), name.to_owned())).or_default().push(path.clone());
         }
     }
-    assert!(paths.len() > 150, "{} types found", paths.len());
+    assert!(paths.len() > 200, "{} types found", paths.len());
     paths.retain(|_, paths| paths.len() > N_FILES_MAX);
     assert!(paths.is_empty(), "types with methods in more than {N_FILES_MAX} files: {paths:#?}");
 }
