@@ -7,45 +7,46 @@ use godel_kit::config::{ClientConfig, HumanDuration};
 use crate::use_model::UseModel;
 
 godel_kit::section! {
-    /// How agents reach state and live their lives.
+    /// Agents: sessions with state, and simulated nodes.
     pub struct Config {
-        /// Connections over which the sessions are spread.
+        /// Number of connections over which the sessions are spread.
         pub connections: usize = 8,
-        /// Nodes that register at the same time, over all connections.
+        /// Maximum number of nodes that register at the same time, over all connections.
         pub registrations_in_flight: usize = 256,
-        /// Simulated durations and the pauses before restarts are divided by this.
+        /// Divisor of simulated durations and of the pauses before restarts.
         pub speed: f64 = 1.0,
-        /// A lost session is opened again after a random time up to this.
+        /// Longest random delay before a lost session is opened again.
         pub reconnect_spread: HumanDuration = HumanDuration::from_secs(5),
-        /// Where terminal statuses wait until they are acknowledged; none: in memory only.
+        /// Directory in which terminal statuses wait until they are acknowledged. Not set: in memory only.
         pub state_dir: Option<PathBuf> = None,
-        /// Address of the HTTP server for `/metrics` and `/healthz`; none: there is none.
+        /// Address of the HTTP server for `/metrics` and `/healthz`. Not set: no server.
         pub metrics_listen: Option<SocketAddr> = None,
-        /// Modelled use of a simulated node: per cent of what its guaranteed running units ask for, in the mean.
+        /// Modelled mean usage of guaranteed running units on a simulated node, in percent of their requests.
         pub usage_percent: u32 = 50,
-        /// The same of best-effort running units, at all times.
+        /// Modelled usage of best-effort running units, in percent of their requests. It is constant.
         pub usage_best_effort_percent: u32 = 90,
-        /// Over a day the use goes up and down by so many per cent of what is asked for; a process starts at the ebb.
+        /// Daily swing of the modelled usage up and down, in percent of the requests. A process starts at the lowest
+        /// point.
         pub usage_swing_percent: u32 = 0,
-        /// How long that day is, divided by `speed`.
+        /// Length of the modelled day, divided by `speed`.
         pub usage_day: HumanDuration = HumanDuration::from_secs(24 * 3600),
-        /// Up and down at random, per cent of what is asked for; by `seed`.
+        /// Random noise of the modelled usage up and down, in percent of the requests. It follows from `seed`.
         pub usage_noise_percent: u32 = 0,
-        /// A burst of use begins so long after the start, divided by `speed`.
+        /// Time from the start of the process to a burst of usage, divided by `speed`.
         pub usage_burst_at: HumanDuration = HumanDuration::from_secs(0),
-        /// How long it lasts, divided by `speed`; 0: there is none.
+        /// Length of the burst of usage, divided by `speed`. 0: no burst.
         pub usage_burst_for: HumanDuration = HumanDuration::from_secs(0),
-        /// By how many per cent of what is asked for it is higher.
+        /// Increase of usage during the burst, in percent of the requests.
         pub usage_burst_percent: u32 = 0,
-        /// Most running units that a node takes, unless its list or shape says otherwise.
+        /// Maximum number of running units on a node, unless the list or shape of the node sets another limit.
         pub max_running_units: u32 = godel_domain::node::MAX_RUNNING_UNITS,
-        /// For tests: each node refuses so many assignments first.
+        /// For tests: number of assignments that each node refuses first.
         pub refuse_first: u32 = 0,
-        /// Seed of the jitter; none: a new one for each process.
+        /// Seed of the jitter. Not set: a new seed for each process.
         pub seed: Option<u64> = None,
     }
     sections {
-        /// How it calls state.
+        /// Clients of the state service.
         pub client: ClientConfig,
     }
 }

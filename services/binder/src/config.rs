@@ -7,40 +7,45 @@ use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, 
 godel_kit::section! {
     /// The binder: conflict check and commit.
     pub struct Config {
-        /// Bytes of operations and preconditions in one transaction; a single larger decision still goes.
+        /// Maximum number of bytes of operations and preconditions in one transaction. A larger decision gets a
+        /// transaction of its own.
         pub txn_bytes_max: usize = 512 << 10,
-        /// Running units in one transaction.
+        /// Maximum number of running units in one transaction.
         pub txn_placements_max: usize = 8_192,
-        /// Transactions under way at once. Few: while they are, decisions gather into larger ones.
+        /// Maximum number of transactions in progress. A low value makes larger transactions.
         pub txns_in_flight_max: usize = 4,
-        /// Decisions that wait to be checked; beyond that streams are read no further.
+        /// Maximum number of decisions that wait to be checked. Beyond the limit the binder stops reading streams.
         pub queued_max: usize = 65_536,
-        /// Running units in decisions without an outcome; beyond that streams are read no further.
+        /// Maximum number of running units in decisions without an outcome. Beyond the limit the binder stops reading
+        /// streams.
         pub placements_open_max: usize = 1 << 20,
-        /// A decision waits so long for a record that it rests on and that was not read yet.
+        /// Longest time that a decision waits for a record on which it depends and which the binder has not read yet.
         pub wait_max: HumanDuration = HumanDuration::from_secs(10),
-        /// Room is held so long at most for running units whose victims have yet to leave.
+        /// Longest time that room is held for running units whose victims have not left yet.
         pub hold_max: HumanDuration = HumanDuration::from_secs(600),
-        /// A gang gathers room so long at most; then it is the next one's turn.
+        /// Longest time that a gang gathers room. Then the turn passes to the next gang.
         pub gang_hold_max: HumanDuration = HumanDuration::from_secs(300),
-        /// Label, or else attribute, of a node whose value is its sub-cluster; as the dispatcher's. Gangs of different ones
-        /// gather room at the same time.
+        /// Node label whose value is the sub-cluster of the node; if the label is absent, the attribute of that name.
+        /// Must equal the dispatcher's key. Gangs of different sub-clusters gather room at the same time.
         pub sub_cluster_key: String = sub_cluster::KEY.to_owned(),
-        /// Best-effort running units leave when they are above what guaranteed ones leave of their node for so long.
+        /// Best-effort running units are evicted (squeezed) after they have exceeded the room that guaranteed running
+        /// units leave on their node for this long.
         pub squeeze_after: HumanDuration = HumanDuration::from_secs(2),
-        /// Answers that may wait on one stream; a scheduler that does not read them is cut off.
+        /// Maximum number of answers that wait on one stream. The stream of a scheduler that does not read them is
+        /// closed.
         pub outcomes_queued_max: usize = 1_024,
-        /// For tests: `name[:n][,…]` makes the process die at the n-th hit of a point; empty arms nothing.
+        /// For tests: `name[:n][,…]` aborts the process at the n-th hit of a crash point. Empty: no crash point is
+        /// armed.
         pub crash_points: String = String::new(),
     }
     sections {
-        /// Where it serves.
+        /// The gRPC server.
         pub server: ServerConfig = ServerConfig::on_port(7702),
-        /// How it calls the state service.
+        /// Clients of the state service.
         pub client: ClientConfig,
-        /// Its leadership.
+        /// The lease of the leader.
         pub lease: LeaseConfig,
-        /// Its transactions.
+        /// The transactions to the store.
         pub txn: TxnConfig,
         /// Logs.
         pub telemetry: TelemetryConfig,

@@ -14,22 +14,22 @@ pub enum DispatchPolicy {
     /// Fewest outstanding running units.
     #[default]
     LeastLoaded,
-    /// Always the same one for a unit.
+    /// The same scheduler for a unit each time.
     Hash,
-    /// In turn.
+    /// One scheduler after the other.
     RoundRobin,
 }
 
-/// What schedulers have alike when nodes are split over them.
+/// What is balanced when nodes are split over schedulers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SplitStrategy {
-    /// As many nodes.
+    /// The number of nodes.
     EvenCount,
-    /// As much free room.
+    /// The free room.
     #[default]
     FreeResources,
-    /// The same in whole racks.
+    /// The free room, in whole racks.
     Topology,
 }
 
@@ -53,7 +53,7 @@ impl From<DispatchPolicy> for PolicyKind {
     }
 }
 
-/// How nodes are split when sharing them does not do.
+/// The mode in which nodes are split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Split {
@@ -65,44 +65,48 @@ pub enum Split {
 }
 
 godel_kit::section! {
-    /// When the mode in which nodes are split changes by itself; see docs/schedulers.md.
+    /// Automatic change of the partition mode. See docs/schedulers.md.
     pub struct ShuffleConfig {
-        /// Whether it ever does. A mode set by hand stays in any case, until `godel partition set auto`.
+        /// Change between global and partitioned mode automatically. A mode set by hand stays until `godel partition
+        /// set auto`.
         pub automatic: bool = true,
         /// Mode to change to from `global`: `preferred` or `strict`.
         pub split: Split = Split::Preferred,
-        /// What schedulers have alike when nodes are split over them: `even-count` (as many nodes), `free-resources` (as
-        /// much free room) or `topology` (the same, in whole racks).
+        /// What is balanced when nodes are split over schedulers: `even-count` (number of nodes), `free-resources`
+        /// (free room) or `topology` (free room, in whole racks).
         pub strategy: SplitStrategy = SplitStrategy::FreeResources,
-        /// Label, or else attribute, of a node whose value names its rack, for `topology`.
+        /// Node label whose value is the rack of the node, for `topology`; if the label is absent, the attribute of
+        /// that name.
         pub topology_key: String = "rack".to_owned(),
-        /// Length of the windows in which load is counted.
+        /// Length of the windows in which the load is measured.
         pub window: HumanDuration = HumanDuration::from_secs(10),
-        /// Nodes are split after so many windows in a row with more conflicts than `conflicts_permille_above` and
-        /// `conflicts_per_s_min` say. At least 1.
+        /// Nodes are split after this many consecutive windows above `conflicts_permille_above` and
+        /// `conflicts_per_s_min`. At least 1.
         pub windows: u32 = 3,
-        /// Running units refused by the binder because another party was faster, of a thousand answers.
+        /// Conflicts above which nodes are split: running units that the binder rejected because another party was
+        /// faster, per 1,000 answers.
         pub conflicts_permille_above: u32 = 10,
-        /// Fewer of them a second than this are never too many.
+        /// Conflicts per second below which nodes are never split.
         pub conflicts_per_s_min: u64 = 10,
-        /// Nodes are split only where the load is high too, in each of the windows: more allocated than
-        /// `allocated_percent_above` or more placed than `placed_per_s_above`; and shared again only where it is low.
+        /// Split nodes only while the load is high too: in each window more than `allocated_percent_above` is
+        /// allocated or more than `placed_per_s_above` is placed. Nodes are shared again only while the load is low.
         pub require_pressure: bool = false,
-        /// See `require_pressure`: of the scarcest resource, per cent of what all nodes have.
+        /// High load for `require_pressure`: percentage of the scarcest resource that is allocated, over all nodes.
         pub allocated_percent_above: u32 = 90,
-        /// See `require_pressure`: running units bound per second, all schedulers together.
+        /// High load for `require_pressure`: running units bound per second by all schedulers together.
         pub placed_per_s_above: u64 = 2_000,
-        /// Nodes are shared again after windows of this length together with fewer conflicts than
-        /// `conflicts_permille_below` says.
+        /// Nodes are shared again after consecutive windows of this total length with fewer conflicts than
+        /// `conflicts_permille_below`.
         pub calm: HumanDuration = HumanDuration::from_secs(60),
-        /// Where conflicts come back within the calm before, the next one has to last twice as long, up to this.
+        /// Longest calm period. If conflicts return within the length of the last calm period, the next one must last
+        /// twice as long, up to this limit.
         pub calm_max: HumanDuration = HumanDuration::from_secs(1_800),
-        /// See `calm`. More than `conflicts_permille_above` counts as that.
+        /// Conflicts per 1,000 answers below which a window counts as calm. Capped at `conflicts_permille_above`.
         pub conflicts_permille_below: u32 = 5,
-        /// See `require_pressure`: nodes are shared again with less than this. More than `allocated_percent_above` counts as
-        /// that.
+        /// Low load for `require_pressure`: nodes are shared again below this percentage. Capped at
+        /// `allocated_percent_above`.
         pub allocated_percent_below: u32 = 80,
-        /// See `require_pressure`: the same. More than `placed_per_s_above` counts as that.
+        /// Low load for `require_pressure`: nodes are shared again below this rate. Capped at `placed_per_s_above`.
         pub placed_per_s_below: u64 = 1_500,
     }
 }
@@ -140,77 +144,78 @@ godel_kit::section! {
     pub struct Config {
         /// Which scheduler gets a unit: `least-loaded`, `hash` or `round-robin`.
         pub policy: DispatchPolicy = DispatchPolicy::LeastLoaded,
-        /// Bytes of submissions that wait to become durable, in KiB; each one counts at least 1. When full,
-        /// unary submitters get RESOURCE_EXHAUSTED with a retry hint and streams pause.
+        /// Size, in KiB, of the submissions that wait to become durable; each one counts at least 1. When full, unary
+        /// calls get RESOURCE_EXHAUSTED with a retry hint and streams pause.
         pub admission_queue_kib: u32 = 16_384,
-        /// Units submitted by calls and neither bound nor known to have to wait (for room, a quota, a pause) at most; further
-        /// calls get RESOURCE_EXHAUSTED with a retry hint. At least 1.
+        /// Maximum number of units that calls have submitted and that are neither bound nor known to wait for room, a
+        /// quota or a pause. Further calls get RESOURCE_EXHAUSTED with a retry hint. At least 1.
         pub calls_in_hand_max: u32 = 256,
-        /// The same in an overload, which is from the first such refusal until all who call can be in hand again. Few: what
-        /// is admitted is bound nearly as soon as without load. As many as `calls_in_hand_max`: more are bound a second,
-        /// each later; see docs/api.md.
+        /// The same limit during an overload, which lasts from the first such refusal until all callers fit into
+        /// `calls_in_hand_max`. A low value keeps the latency of admitted units near that without load;
+        /// `calls_in_hand_max` binds more units per second, each of them later. See docs/api.md.
         pub calls_in_hand_overloaded: u32 = 2,
-        /// Streams of submissions are not read while so many units wait for schedulers that could place more if they were
-        /// faster.
+        /// Submission streams pause while this many units wait for schedulers that are busy, not for room.
         pub streams_backlog_max: usize = 65_536,
-        /// Units known at once, ended ones included; further ones are refused like at a full queue.
+        /// Maximum number of units, ended ones included. Further submissions are refused as at a full queue.
         pub units_max: usize = 2_000_000,
-        /// Bytes of units in one transaction.
+        /// Maximum number of bytes of units in one transaction.
         pub txn_bytes_max: usize = 512 << 10,
-        /// Units in one transaction.
+        /// Maximum number of units in one transaction.
         pub txn_units_max: usize = 4_096,
-        /// Transactions of submissions under way at once. Few: while they are, units gather into larger ones.
+        /// Maximum number of submission transactions in progress. A low value makes larger transactions.
         pub txns_in_flight_max: usize = 4,
-        /// Ended units kept at most; the oldest go first.
+        /// Maximum number of ended units that are kept. The oldest are deleted first.
         pub ended_units_max: usize = 100_000,
-        /// Of the running units handed out at least so many per cent are those of each lower band that waits (`system`,
-        /// `online`, `batch`, `best-effort`), whatever waits above it. More than 50 counts as 50.
+        /// Minimum share, in percent, of the running units handed out that each lower band with waiting units gets
+        /// (`system`, `online`, `batch`, `best-effort`), whatever waits in higher bands. Values above 50 count as 50.
         pub band_floor_percent: u8 = 5,
-        /// A unit that others pass for so long while it waits for room under a queue's maximum gets the room that
-        /// gets free there from then on.
+        /// A unit that waits for room under a queue's maximum and has been overtaken for this long gets all room that
+        /// becomes free there from then on.
         pub head_wait: HumanDuration = HumanDuration::from_secs(60),
-        /// A gang that found no place for so long gathers room: what becomes free on nodes chosen for it is held until all
-        /// of it fits, of one gang per sub-cluster and pool at a time. 0: never.
+        /// A gang that has found no place for this long gathers room: free room on nodes chosen for the gang is held
+        /// until the whole gang fits, for one gang per sub-cluster and pool at a time. 0: never.
         pub gang_hold_after: HumanDuration = HumanDuration::from_secs(60),
-        /// Label, or else attribute, of a node whose value is its sub-cluster; the same for schedulers and binders. Empty: there
-        /// are none.
+        /// Node label whose value is the sub-cluster of the node; if the label is absent, the attribute of that name.
+        /// Schedulers and binders must use the same key. Empty: no sub-clusters.
         pub sub_cluster_key: String = sub_cluster::KEY.to_owned(),
-        /// After a change of leader, units read from the store wait so long at most for schedulers that may
-        /// hold them.
+        /// Longest time after a change of leader that units read from the store wait for schedulers that may already
+        /// have them.
         pub settle: HumanDuration = HumanDuration::from_secs(3),
-        /// An eviction without effect is asked for again after this.
+        /// An eviction without effect is requested again after this time.
         pub evict_retry: HumanDuration = HumanDuration::from_secs(2),
-        /// When more than this share of all nodes is lost within `loss_window`, percent, and at least `loss_nodes_min`,
-        /// nothing is evicted from lost nodes until enough are back or `godel node resume-evictions` says so. 100:
-        /// never.
+        /// If more than this percentage of all nodes, and at least `loss_nodes_min`, is lost within `loss_window`,
+        /// evictions from lost nodes stop until enough nodes are back or an operator runs `godel node
+        /// resume-evictions`. 100: evictions never stop.
         pub loss_percent_max: u32 = 10,
-        /// See `loss_percent_max`. At least 1.
+        /// Number of lost nodes below which evictions do not stop (`loss_percent_max`). At least 1.
         pub loss_nodes_min: usize = 2,
-        /// See `loss_percent_max`.
+        /// Time window in which lost nodes are counted (`loss_percent_max`).
         pub loss_window: HumanDuration = HumanDuration::from_secs(60),
-        /// Changes of schedulers and nodes are gathered so long before nodes are split anew.
+        /// Delay in which changes of schedulers and nodes are collected before nodes are split again.
         pub partition_debounce: HumanDuration = HumanDuration::from_millis(500),
-        /// Between two passes of the reconciler.
+        /// Interval between two passes of the reconciler.
         pub reconcile_interval: HumanDuration = HumanDuration::from_secs(2),
-        /// Requests that wait for the dispatcher's loop.
+        /// Maximum number of requests that wait for the dispatcher's event loop.
         pub calls_queued_max: usize = 4_096,
-        /// Messages that may wait on one scheduler's stream; one that does not read them is cut off.
+        /// Maximum number of messages that wait on one scheduler's stream. The stream of a scheduler that does not
+        /// read them is closed.
         pub scheduler_queue: usize = 1_024,
-        /// Watches of units open at once.
+        /// Maximum number of open watches of units.
         pub watches_max: usize = 1_024,
-        /// For tests: `name[:n][,…]` makes the process die at the n-th hit of a point; empty arms nothing.
+        /// For tests: `name[:n][,…]` aborts the process at the n-th hit of a crash point. Empty: no crash point is
+        /// armed.
         pub crash_points: String = String::new(),
     }
     sections {
-        /// When the mode in which nodes are split changes by itself.
+        /// Automatic change of the partition mode.
         pub shuffle: ShuffleConfig,
-        /// Where it serves.
+        /// The gRPC server.
         pub server: ServerConfig = ServerConfig::on_port(7701),
-        /// How it calls the state service and the binder.
+        /// Clients of the state service and the binder.
         pub client: ClientConfig,
-        /// Its leadership.
+        /// The lease of the leader.
         pub lease: LeaseConfig,
-        /// Its transactions.
+        /// The transactions to the store.
         pub txn: TxnConfig,
         /// Logs.
         pub telemetry: TelemetryConfig,

@@ -11,46 +11,51 @@ use godel_placement::place::Profiles;
 godel_kit::section! {
     /// A scheduler.
     pub struct Config {
-        /// Its name: unique, registered as `scheduler/<name>`; finds its own part of the nodes.
+        /// Name of the scheduler: unique, registered as `scheduler/<name>`. The dispatcher assigns nodes by this
+        /// name.
         pub name: String = "s1".to_owned(),
-        /// Starts its rotating scans and breaks ties; 0: made from the name.
+        /// Seed for the start of node scans and for ties between nodes. 0: derived from the name.
         pub seed: u64 = 0,
-        /// A scan stops at so many feasible nodes more than replicas are asked for.
+        /// A scan stops when it has found this many feasible nodes more than replicas are requested.
         pub surplus: u32 = 50,
-        /// Feasible nodes are kept from one replica and unit to the next of the same template.
+        /// Keep feasible nodes from one replica and unit to the next with the same template.
         pub cache: bool = true,
-        /// A scan stops early at all; false looks at every node.
+        /// Stop scans early (`surplus`). `false` scans every node.
         pub limit_scan: bool = true,
-        /// Running units held in ready, backoff and in flight together; those that back off after many rejections apart.
+        /// Maximum number of running units in ready, backoff and in flight together. Those that back off after many
+        /// rejections are not counted.
         pub held_max: u32 = 200_000,
-        /// Running units decided and not yet answered.
+        /// Maximum number of running units decided and not yet answered.
         pub in_flight_max: u32 = 100_000,
-        /// First wait after a second rejection in a row.
+        /// First backoff, after the second rejection in a row.
         pub backoff_min: HumanDuration = HumanDuration::from_millis(10),
-        /// Longest wait after rejections.
+        /// Longest backoff after rejections.
         pub backoff_max: HumanDuration = HumanDuration::from_secs(10),
-        /// What a rejection said of a node is believed so long.
+        /// How long the scheduler uses the state of a node that a rejection reported, until the watch shows that
+        /// state.
         pub foreign: HumanDuration = HumanDuration::from_secs(1),
-        /// Running units decided before the decisions are sent and other events are looked at.
+        /// Running units decided per step, before decisions are sent and other events are processed.
         pub step_budget: usize = 4_096,
-        /// Units without a place have running units of lower rank leave.
+        /// Preempt running units of lower rank for units without a place.
         pub preemption: bool = true,
-        /// Label, or else attribute, of a node whose value is its sub-cluster; as the dispatcher's.
+        /// Node label whose value is the sub-cluster of the node; if the label is absent, the attribute of that name.
+        /// Must equal the dispatcher's key.
         pub sub_cluster_key: String = sub_cluster::KEY.to_owned(),
-        /// By sub-cluster the scores that its units are placed by, whatever their scoring profile, and what each weighs, as
-        /// `{gpu: {device-stranding: 1000, most-allocated: 1}}`; see docs/sub-clusters.md.
+        /// Score plugins and their weights by sub-cluster, as `{gpu: {device-stranding: 1000, most-allocated: 1}}`.
+        /// They replace the scoring profile of every unit of the sub-cluster. See docs/sub-clusters.md.
         pub sub_cluster_scores: BTreeMap<String, BTreeMap<String, u32>> = BTreeMap::new(),
         /// Longest pause before a stream is opened again.
         pub reconnect_max: HumanDuration = HumanDuration::from_millis(500),
-        /// For tests: `name[:n][,…]` makes the process die at the n-th hit of a point; empty arms nothing.
+        /// For tests: `name[:n][,…]` aborts the process at the n-th hit of a crash point. Empty: no crash point is
+        /// armed.
         pub crash_points: String = String::new(),
     }
     sections {
-        /// Where it serves.
+        /// The gRPC server.
         pub server: ServerConfig = ServerConfig::on_port(7703),
-        /// How it calls other services.
+        /// Clients of other services.
         pub client: ClientConfig,
-        /// Its registration.
+        /// The lease of the registration.
         pub lease: LeaseConfig,
         /// Logs.
         pub telemetry: TelemetryConfig,

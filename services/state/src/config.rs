@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Port of the state service.
 pub const PORT: u16 = 7700;
-/// Before state gives a running unit away, its agent has so long to stop it.
+/// The time that an agent has to stop a running unit before state places it elsewhere.
 const STOP_MARGIN: Duration = Duration::from_secs(5);
 
 /// Where the store keeps its log.
@@ -26,66 +26,69 @@ pub enum EngineKind {
 godel_kit::section! {
     /// The state service.
     pub struct Config {
-        /// Name of this state in the directory: `member/state/<name>`.
+        /// Name of this state service in the directory of members: `member/state/<name>`.
         pub name: String = "main".to_owned(),
-        /// `sled` keeps everything in `data_dir`, `memory` nothing beyond the process.
+        /// Storage engine: `sled` stores everything in `data_dir`; `memory` stores nothing beyond the process.
         pub engine: EngineKind = EngineKind::Sled,
-        /// Directory of the store; created if absent.
+        /// Directory of the store. It is created if absent.
         pub data_dir: PathBuf = PathBuf::from("godel-data/state"),
-        /// How often agents are told to send a heartbeat.
+        /// Interval at which agents send heartbeats.
         pub heartbeat_interval: HumanDuration = HumanDuration::from_millis(3_300),
-        /// Without contact for this long a node is not ready. At least two heartbeats.
+        /// A node is not ready after this long without contact. At least two heartbeat intervals.
         pub node_lease_ttl: HumanDuration = HumanDuration::from_secs(10),
-        /// How often the nodes' leases are looked at.
+        /// Interval between checks of the nodes' leases.
         pub node_scan_interval: HumanDuration = HumanDuration::from_millis(250),
-        /// From the loss of a node's lease to the end of its running units, which then come back elsewhere. A new
-        /// leader of the dispatcher reads it and gives each lost node its grace anew. More than 5 s above
-        /// `node_lease_ttl`.
+        /// Time from the loss of a node's lease to the eviction of its running units, which are then placed on other
+        /// nodes. A new leader of the dispatcher reads this value and restarts the grace of each lost node. More than
+        /// 5 s above `node_lease_ttl`.
         pub node_grace: HumanDuration = HumanDuration::from_secs(60),
-        /// Agents stop gangs and stateful groups after this long without contact; 0 never; none: `node_grace`
-        /// less 5 s, which is also the longest. Holds for what is assigned from then on.
+        /// Agents stop gangs and stateful groups after this long without contact. 0: never. Not set: `node_grace`
+        /// minus 5 s, which is also the maximum. A change applies to later assignments only.
         pub stop_after_disconnect: Option<HumanDuration> = None,
-        /// The use of guaranteed running units that is kept from best-effort ones is its 95th percentile over this time,
-        /// or its moving average if that is higher.
+        /// Time window of the usage that is withheld from best-effort running units: the 95th percentile of the usage
+        /// of guaranteed running units over the window, or their moving average if that is higher.
         pub usage_window: HumanDuration = HumanDuration::from_secs(600),
-        /// Half-life of that moving average.
+        /// Half-life of the moving average of usage.
         pub usage_half_life: HumanDuration = HumanDuration::from_secs(60),
-        /// Kept beyond it, per cent of it. At most 1,000.
+        /// Headroom that is withheld from best-effort running units beyond the usage, in percent of the usage. At
+        /// most 1,000.
         pub usage_headroom_percent: u32 = 10,
-        /// It is written down when it has changed by more than so many per cent of the node. At most 100.
+        /// The usage of a node is recorded when it has changed by more than this percentage of the node. At most 100.
         pub usage_step_percent: u32 = 2,
-        /// A node whose agent refuses so many assignments within `quarantine_window` gets nothing new. 0: never.
+        /// A node whose agent refuses this many assignments within `quarantine_window` is quarantined: it gets no new
+        /// assignments. 0: never.
         pub quarantine_refusals: usize = 3,
-        /// See `quarantine_refusals`.
+        /// Time window in which refused assignments are counted (`quarantine_refusals`).
         pub quarantine_window: HumanDuration = HumanDuration::from_secs(60),
-        /// After so long it gets new ones again; `godel node uncordon` ends it earlier.
+        /// Length of a quarantine. `godel node uncordon` ends it earlier.
         pub quarantine_for: HumanDuration = HumanDuration::from_secs(600),
-        /// Time for the first message of a session.
+        /// Timeout for the first message of a session.
         pub session_open_timeout: HumanDuration = HumanDuration::from_secs(10),
-        /// How often an idle watch says up to where it has delivered. At most one second.
+        /// Interval at which an idle watch sends its progress (a bookmark). At most 1 s.
         pub watch_bookmark_interval: HumanDuration = HumanDuration::from_millis(500),
-        /// A generation of the log ends at this many bytes, or at twice its snapshot if that is more.
+        /// A generation of the log ends at this many bytes, or at twice the size of its snapshot if that is more.
         pub generation_bytes_min: u64 = 32 << 20,
-        /// Watch history that stays on the disk: this many bytes of log, or as much as reaches back
-        /// `history_age_min` if that is less; never less than the log since the previous generation.
+        /// Watch history that is kept on disk: this many bytes of log, or the log of the last `history_age_min` if
+        /// that is less. The log since the previous generation is always kept.
         pub history_bytes_min: u64 = 256 << 20,
-        /// See `history_bytes_min`.
+        /// Age of the watch history that is kept on disk (`history_bytes_min`).
         pub history_age_min: HumanDuration = HumanDuration::from_secs(600),
-        /// Writes are refused while less than this many bytes are free on the disk.
+        /// Writes are refused while fewer bytes than this are free on the disk.
         pub disk_reserve_bytes: u64 = 64 << 20,
-        /// Memory for the newest watch history, bytes.
+        /// Memory for the newest watch history, in bytes.
         pub watch_history_bytes: u64 = 64 << 20,
-        /// A watcher further behind than this many bytes is cut off.
+        /// A watch that is further behind than this many bytes is closed.
         pub watch_backlog_bytes: u64 = 48 << 20,
-        /// A watcher more transactions behind than this is cut off.
+        /// A watch that is further behind than this many transactions is closed.
         pub watch_backlog_items: u64 = 65_536,
-        /// For tests: `name[:n][,…]` makes the process die at the n-th hit of a point; empty arms nothing.
+        /// For tests: `name[:n][,…]` aborts the process at the n-th hit of a crash point. Empty: no crash point is
+        /// armed.
         pub crash_points: String = String::new(),
     }
     sections {
-        /// Where it serves.
+        /// The gRPC server.
         pub server: ServerConfig = ServerConfig { concurrency_limit: 8_192, ..ServerConfig::on_port(PORT) },
-        /// Its own registration.
+        /// The lease of the registration.
         pub lease: LeaseConfig,
     }
 }

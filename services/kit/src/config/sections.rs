@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::HumanDuration;
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -20,57 +20,60 @@ pub enum LogFormat {
 crate::section! {
     /// Logs.
     pub struct TelemetryConfig {
-        /// Which log lines are written, as `info,godel_state=debug` (syntax of tracing's EnvFilter).
+        /// Log filter in the syntax of tracing's EnvFilter, as `info,godel_state=debug`.
         pub filter: String = "info".to_owned(),
-        /// `text` for people or `json` for machines.
+        /// Log format: `text` for people, `json` for machines.
         pub format: LogFormat = LogFormat::Text,
-        /// Colours in text logs; they appear on a terminal only.
+        /// Use colours in text logs. Colours appear on a terminal only.
         pub colour: bool = true,
     }
 }
 
 crate::section! {
-    /// How a server listens and what it bears.
+    /// Addresses and limits of a gRPC server.
     pub struct ServerConfig {
-        /// Address of the gRPC server; port 0 takes a free one.
+        /// Address of the gRPC server. Port 0 takes a free port.
         pub listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        /// Address that others reach this server at, as `http://10.0.0.7:7700`; empty: that of `listen`. Required where
-        /// `listen` is `0.0.0.0` or `[::]`.
+        /// Address at which other processes reach this server, as `http://10.0.0.7:7700`. Empty: the address in
+        /// `listen`. Required if `listen` is `0.0.0.0` or `[::]`.
         pub advertise: String = String::new(),
-        /// Address of the HTTP server for `/metrics` and `/healthz`; port 0 takes a free one.
+        /// Address of the HTTP server for `/metrics` and `/healthz`. Port 0 takes a free port.
         pub metrics_listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        /// Whether metrics are served.
+        /// Serve metrics.
         pub metrics: bool = true,
-        /// Calls at work at once, counted from when their request message is there; further ones are refused with
-        /// RESOURCE_EXHAUSTED and a retry hint. Streams that open and leases have as many each of their own. One
-        /// connection may hold as many as are free, so never more than half of them.
+        /// Maximum number of calls in progress, counted from the arrival of their request message. Further calls are
+        /// refused with RESOURCE_EXHAUSTED and a retry hint. Opening streams and lease calls have separate limits of
+        /// the same size. One connection may hold as many slots as are free, that is, at most half of them.
         pub concurrency_limit: usize = 2048,
-        /// Calls and streams whose first message has not come, over all connections; one connection may hold as many
-        /// as are free, so never more than half of them.
+        /// Maximum number of calls and streams whose first message has not arrived, over all connections. One
+        /// connection may hold as many slots as are free, that is, at most half of them.
         pub messages_waiting_max: usize = 8192,
-        /// Time for the request message of a call, or the opening message of a session, after the headers.
+        /// Timeout, from the headers on, for the request message of a call or the opening message of a session.
         pub message_timeout: HumanDuration = HumanDuration::from_secs(10),
-        /// What the retry hint of a refused RPC says.
+        /// Delay in the retry hint of a refused RPC.
         pub retry_after: HumanDuration = HumanDuration::from_millis(100),
-        /// Deadline of an RPC that is not a stream, where the caller gives none.
+        /// Deadline of a unary RPC whose caller sets none.
         pub request_deadline: HumanDuration = HumanDuration::from_secs(10),
-        /// The longest deadline that a caller may give an RPC that is not a stream.
+        /// Longest deadline that a caller may set for a unary RPC.
         pub request_deadline_max: HumanDuration = HumanDuration::from_secs(300),
-        /// Time for open RPCs and streams to end at a graceful stop; then they are cut.
+        /// Time that open RPCs and streams get to end at a graceful stop. The server cuts the rest.
         pub stop_grace: HumanDuration = HumanDuration::from_secs(2),
-        /// Pings on idle connections.
+        /// Interval between keepalive pings on idle connections.
         pub keepalive_interval: HumanDuration = HumanDuration::from_secs(5),
-        /// A ping not answered within this ends the connection.
+        /// A connection is closed if a ping is not answered within this time.
         pub keepalive_timeout: HumanDuration = HumanDuration::from_secs(10),
-        /// Streams on one connection.
+        /// Maximum number of streams on one connection.
         pub max_concurrent_streams: u32 = 65_536,
-        /// New calls a second on one connection; a connection that makes more is read more slowly.
+        /// New calls per second on one connection. The server slows down reading from a connection that exceeds the
+        /// rate.
         pub calls_per_second: u32 = 20_000,
-        /// HTTP/2 frames a second on one connection, but for data of 256 bytes and more; the same.
+        /// HTTP/2 frames per second on one connection, without data frames of 256 bytes and more. The server slows
+        /// down reading from a connection that exceeds the rate.
         pub frames_per_second: u32 = 100_000,
-        /// A connection without an open call is closed after that.
+        /// A connection without an open call is closed after this time.
         pub idle_timeout: HumanDuration = HumanDuration::from_secs(300),
-        /// Connections from one address without an open call; of more the longest idle are closed.
+        /// Maximum number of connections without an open call from one address. Beyond the limit the server closes
+        /// those that have been idle longest.
         pub idle_connections_per_address_max: usize = 512,
     }
 }
@@ -87,27 +90,28 @@ impl ServerConfig {
 }
 
 crate::section! {
-    /// How clients call other services.
+    /// Addresses, timeouts and retries of clients of other services.
     pub struct ClientConfig {
-        /// Address of the state service; every other service is found there.
+        /// Address of the state service. Clients find every other service through it.
         pub state: String = "http://127.0.0.1:7700".to_owned(),
-        /// Time to open a connection.
+        /// Timeout for opening a connection.
         pub connect_timeout: HumanDuration = HumanDuration::from_secs(2),
-        /// Deadline of an RPC that is not a stream.
+        /// Deadline of a unary RPC.
         pub request_timeout: HumanDuration = HumanDuration::from_secs(5),
-        /// Tries of one call in all.
+        /// Maximum number of attempts for one call, the first one included.
         pub retry_attempts: u32 = 8,
-        /// First pause between tries; doubles with each, drawn at random between 0 and that.
+        /// Upper bound of the first pause between attempts. The bound doubles with each attempt; the pause is random
+        /// between 0 and the bound.
         pub retry_base: HumanDuration = HumanDuration::from_millis(20),
-        /// Longest pause between tries.
+        /// Longest pause between attempts.
         pub retry_max: HumanDuration = HumanDuration::from_secs(1),
-        /// Deadline over all tries of one call.
+        /// Deadline over all attempts of one call.
         pub retry_deadline: HumanDuration = HumanDuration::from_secs(15),
-        /// Pings on connections.
+        /// Interval between keepalive pings on connections.
         pub keepalive_interval: HumanDuration = HumanDuration::from_secs(2),
-        /// A ping not answered within this ends the connection.
+        /// A connection is closed if a ping is not answered within this time.
         pub keepalive_timeout: HumanDuration = HumanDuration::from_secs(3),
-        /// How often the leaders that somebody follows are looked up.
+        /// Interval between look-ups of the leaders in use.
         pub directory_interval: HumanDuration = HumanDuration::from_millis(300),
     }
 }
@@ -115,7 +119,7 @@ crate::section! {
 crate::section! {
     /// A lease: leadership or registration.
     pub struct LeaseConfig {
-        /// Time to live; the holder stops acting at two thirds of it. 500 ms to 60 s.
+        /// Time to live of the lease, 500 ms to 60 s. The holder stops acting at two thirds of this time.
         pub ttl: HumanDuration = HumanDuration::from_secs(3),
     }
 }
@@ -123,9 +127,9 @@ crate::section! {
 crate::section! {
     /// The pipeline of transactions to the store.
     pub struct TxnConfig {
-        /// Transactions without an answer at once.
+        /// Maximum number of transactions without an answer.
         pub max_in_flight: usize = 64,
-        /// Bytes of operations without an answer at once.
+        /// Maximum number of bytes of operations without an answer.
         pub max_in_flight_bytes: usize = 16 << 20,
         /// Longest pause before the stream is opened again.
         pub reconnect_max: HumanDuration = HumanDuration::from_millis(500),
