@@ -1,4 +1,4 @@
-//! The documents that are made from the code say what the code says. `GODEL_BLESS=1` writes them anew.
+//! The generated documents match the code. `GODEL_BLESS=1` rewrites them.
 
 use std::path::Path;
 
@@ -20,17 +20,17 @@ fn generated_documents_are_current() {
     is_current("configuration.md", &String::from_utf8_lossy(&reference.stdout));
     let lifecycle = format!(
         "# Life of a unit\n\n\
-         Made from `core::lifecycle`, `core::rows` and `core::admission::defaults`; do not edit.\n\n\
-         A unit's phase is derived from its record, its running units and what the schedulers say; it is never stored. \
-         These are the only changes of it.\n\n{}\n\
+         Generated from `core::lifecycle`, `core::running_units` and `core::admission::defaults`; do not edit.\n\n\
+         The phase of a unit is derived from its record, its running units and the reports of schedulers; it is never stored. \
+         The table lists all transitions.\n\n{}\n\
          ## Life of a running unit\n\n\
-         It is Bound by the binder. Then its agent reports, and these are the only reports of the current incarnation \
-         that change anything; `restarts` compares the report's count with the recorded one. What was sent away, or \
-         stopped for want of contact, becomes Pending as its next incarnation.\n\n{}\n\
+         The binder makes a running unit Bound. Then its agent reports. The table lists all reports of the current \
+         incarnation that change the record; `restarts` compares the report's count with the recorded one. A running \
+         unit that was evicted, or stopped after a loss of contact, becomes Pending as its next incarnation.\n\n{}\n\
          ## Defaults by workload class\n\n\
-         What a submission leaves out is filled in from this table; the answer lists each default applied. \
-         *Without contact* says what its agent does after `stop_after_disconnect` (by default 5 s before a lost \
-         node's grace is over).\n\n{}",
+         Values that a submission omits are filled in from this table; the answer lists each default applied. \
+         *Without contact* is what the agent does after `stop_after_disconnect` (by default 5 s before the end of a \
+         lost node's grace).\n\n{}",
         godel_domain::lifecycle::render_transitions(),
         godel_domain::running_units::render_transitions(),
         godel_rules::admission::defaults::render(),
