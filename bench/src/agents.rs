@@ -30,8 +30,8 @@ const HEARTBEAT_S: f64 = 10.0;
 /// `godel bench agents`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Arguments {
-    /// Seconds that are measured, after everything is connected. More than 30 prove that heartbeats arrive: without
-    /// them nodes would no longer be ready.
+    /// Measured seconds, after everything is connected. More than 30 prove that heartbeats arrive: without them nodes
+    /// would no longer be ready.
     #[arg(long, default_value_t = 35, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     #[command(flatten)]

@@ -20,13 +20,13 @@ pub(super) const PUBLISHED: [(f64, f64); 3] = [(1.0, 2_000.0), (3.0, 4_000.0), (
 /// `godel bench chart`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Chart {
-    /// Over what.
+    /// The horizontal axis.
     #[arg(value_enum)]
     over: Over,
-    /// JSON of runs, as the other verbs write it.
+    /// JSON files of runs, written by the other verbs.
     #[arg(required = true, value_name = "FILE")]
     runs: Vec<PathBuf>,
-    /// Where the chart goes.
+    /// Output file of the chart.
     #[arg(long, value_name = "FILE")]
     svg: PathBuf,
 }

@@ -50,10 +50,10 @@ const BACK_PERCENT: f64 = 95.0;
 /// `godel bench tide`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Arguments {
-    /// Minutes that the day takes.
+    /// Length of the day in minutes.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: u64,
-    /// Write the chart here.
+    /// Write the chart to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     #[command(flatten)]

@@ -21,13 +21,13 @@ pub struct Core {
     /// Only scenarios whose names contain this.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Runs of each scenario, after one that does not count.
+    /// Runs of each scenario, after a warm-up run.
     #[arg(long, value_name = "N", default_value_t = 5)]
     samples: usize,
-    /// A tenth of the size, once: to see that it works.
+    /// Run once with a tenth of the size, as a check.
     #[arg(long)]
     quick: bool,
-    /// Write the figures there too.
+    /// Also write the figures to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -17,28 +17,28 @@ use super::{
 /// `godel bench e2e`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct E2e {
-    /// What is submitted.
+    /// The workload.
     #[arg(long, value_enum, default_value = "service")]
     workload: Workload,
-    /// Agents stay connected, run what is placed and report it; the run is over when all of that is recorded.
+    /// Agents stay connected, run the replicas and report them; the run ends when all reports are recorded.
     #[arg(long)]
     agents: bool,
-    /// Units; the default keeps the cluster at most half full.
+    /// Number of units. The default keeps the cluster at most half full.
     #[arg(long)]
     units: Option<usize>,
-    /// Replicas of each unit; 1,000 by default, 100 of a gang. Of the mix: of each service, 1 by default.
+    /// Replicas of each unit. Default 1,000, or 100 for a gang. For the mix, replicas of each service: default 1.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     replicas: Option<u32>,
-    /// Per cent of the running units of the mix that belong to services.
+    /// Percentage of the running units of the mix that belong to services.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
     online_share: u32,
-    /// Clients of the unary workload.
+    /// Number of clients of the unary workload.
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     clients: usize,
-    /// Hold each scheduler to so many hundredths of a core once it is up; takes root.
+    /// Limit each scheduler to this many hundredths of a core after its start; needs root.
     #[arg(long, value_name = "PCT", value_parser = clap::value_parser!(u32).range(cap::PER_CENT_MIN..=100))]
     cap_cpu: Option<u32>,
-    /// Tasks of the mixed workload: CSV as `godel trace replay` reads it.
+    /// Tasks of the mixed workload: CSV as for `godel trace replay`.
     #[arg(long, default_value = "data/openb/openb_pod_list_default.csv", value_name = "FILE")]
     trace: PathBuf,
     /// Nodes of the mixed workload: CSV `sn,cpu_milli,memory_mib,gpu,model`.

@@ -54,20 +54,20 @@ const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=
 /// `godel bench endurance`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Arguments {
-    /// Running units that are judged.
+    /// Number of measured running units.
     #[arg(long, default_value_t = 1_000_000, value_parser = at_least_one)]
     running_units: usize,
-    /// Running units before them, at the same rate, that fill what is bounded: state's recent commits, the ends that
-    /// agents remember.
+    /// Running units before the measurement, at the same rate, that fill bounded memory: state's recent commits, the
+    /// ends that agents remember.
     #[arg(long, default_value_t = 3_000_000)]
     warm_up: usize,
-    /// Running units offered a second.
+    /// Running units offered per second.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
     /// Replicas of each unit.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     replicas: u32,
-    /// Milliseconds that each replica runs.
+    /// Run time of each replica in milliseconds.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     run_ms: u64,
     #[command(flatten)]

@@ -34,7 +34,7 @@ const CPU_MILLI: i64 = 500;
 #[derive(Clone, Debug, ClapArgs)]
 #[command(mut_arg("nodes", |nodes| nodes.default_value("20000")))]
 pub struct Arguments {
-    /// Calls of each kind.
+    /// Number of calls of each kind.
     #[arg(long, default_value_t = 100, value_parser = at_least_one)]
     calls: usize,
     #[command(flatten)]

@@ -17,17 +17,17 @@ use super::{
 /// `godel bench latency`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Latency {
-    /// Units offered a second.
+    /// Units offered per second.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
-    /// Units offered in all.
+    /// Units offered in total.
     #[arg(long, default_value_t = 20_000, value_parser = at_least_one)]
     units: usize,
-    /// Agents run each replica for so long that so many per cent of the nodes' room stay taken, and report its end; the
-    /// run is over when all of that is recorded. Without it nothing ends and no agent is there.
+    /// Percentage of the nodes' room to keep allocated: agents run each replica accordingly and report its end; the run
+    /// ends when all reports are recorded. Without it there are no agents and nothing ends.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
     fill: Option<u32>,
-    /// CPUs of each node then, with 4 GiB each.
+    /// CPUs of each node with `--fill`, with 4 GiB per CPU.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000), requires = "fill")]
     node_cpu: u32,
     #[command(flatten)]

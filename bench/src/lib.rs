@@ -67,17 +67,17 @@ use godel_client::{
     process,
 };
 
-/// How fast the control plane is, measured on real processes, and the limits of this machine beside it.
+/// Measure the speed of the control plane on real processes, and the limits of this machine.
 #[derive(Debug, Parser)]
 #[command(name = "godel-bench", bin_name = "godel bench", version, propagate_version = true, after_long_help = EXIT_CODES)]
 pub struct Args {
-    /// How results are printed.
+    /// Output format.
     #[arg(long, short, global = true, value_enum, default_value_t)]
     pub output: Format,
-    /// Log lines on standard error, as `info,godel_state=debug`.
+    /// Filter of log lines on standard error, as `info,godel_state=debug`.
     #[arg(long, global = true, env = "GODEL_LOG", value_name = "FILTER")]
     pub log: Option<String>,
-    /// What to measure.
+    /// The benchmark.
     #[command(subcommand)]
     pub bench: Bench,
 }
@@ -85,35 +85,36 @@ pub struct Args {
 /// `godel bench`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Bench {
-    /// Placements per second and CPU time of each, over real processes.
+    /// Placements per second and CPU time per placement, with real processes.
     E2e(e2e::E2e),
     /// Latency of single units offered at a steady rate.
     Latency(latency::Latency),
-    /// What grows while running units come and go: memory, disk, latency.
+    /// Growth of memory, disk and latency while running units come and go.
     Endurance(endurance::Arguments),
-    /// What is admitted, and how fast it is bound, while many times more is offered than can be placed.
+    /// Admission rate and latency in an overload: many times more units are offered than can be placed.
     Overload(overload::Arguments),
-    /// How long until one knows why a unit has no place.
+    /// Time until the reasons for a unit without a place are known.
     Explain(explain::Arguments),
-    /// From SIGKILL for everything to the first new binding.
+    /// Time from SIGKILL for all processes to the first new binding.
     Restart(restart::Arguments),
-    /// What idle agents cost state.
+    /// Cost of idle agents for state.
     Agents(agents::Arguments),
-    /// A day of online work in minutes, and best-effort work that fills what it leaves.
+    /// A day of online work in minutes, with best-effort work that fills the rest.
     Tide(colocation::Arguments),
-    /// Full nodes and many queues that wait: how soon a place is given out, and to whom.
+    /// Full nodes and many waiting queues: how soon a free place is assigned, and to which queue.
     Turns(turns::Arguments),
-    /// A chart of the suite, from the JSON of its runs.
+    /// Draw a chart of the suite from the JSON of its runs.
     Chart(chart::Chart),
-    /// Any number of schedulers in modelled time: conflicts, and where adding one stops paying.
+    /// Any number of schedulers in simulated time: conflicts, and the number beyond which another scheduler gains
+    /// nothing.
     Simulate(Box<simulate::Simulate>),
-    /// The decisions alone, without input and output.
+    /// Time of the decisions alone, without I/O.
     Core(decisions::Core),
-    /// The whole table of targets, with charts.
+    /// Run the whole table of targets, with charts.
     Suite(suite::Suite),
-    /// What the store bears on this disk.
+    /// Maximum throughput of the store on this disk.
     Store(store::Store),
-    /// What gRPC bears between two processes.
+    /// Maximum throughput of gRPC between two processes.
     Wire(wire::Wire),
     /// The other process of `wire`.
     #[command(hide = true)]

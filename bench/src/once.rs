@@ -16,16 +16,16 @@ use super::{cases::in_dir, cluster::Layout, setup::at_least_one};
 /// Flags of each of them.
 #[derive(Clone, Debug, ClapArgs)]
 pub(super) struct Once {
-    /// Nodes: 100 CPU, 400 GiB each.
+    /// Number of nodes, with 100 CPU and 400 GiB each.
     #[arg(long, default_value_t = 20_000, value_parser = at_least_one)]
     pub(super) nodes: usize,
-    /// Write the report here as JSON.
+    /// Write the report to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Data and logs of the run; removed when it went well.
+    /// Directory for data and logs of the run; removed after success.
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     data_dir: PathBuf,
-    /// Set a key of every process's configuration, as `scheduler.surplus=10`.
+    /// Set a configuration key in every process, as `scheduler.surplus=10`.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }

@@ -55,25 +55,25 @@ const TICK: Duration = Duration::from_millis(200);
 /// `godel bench overload`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Arguments {
-    /// Seconds of overload.
+    /// Length of the overload in seconds.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Seconds of each of the two measurements before.
+    /// Length of each of the two measurements before, in seconds.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds_before: u64,
-    /// Units offered in the overload for each one that can be placed.
+    /// Units offered in the overload per unit that can be placed.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     times: u32,
-    /// Units offered a second without load.
+    /// Units offered per second without load.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     unloaded_rate: u32,
-    /// Clients at most: each has one unit to submit, and calls or waits until it may try again.
+    /// Maximum number of clients. Each has one unit to submit, and either calls or waits for its next try.
     #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
     clients: usize,
     /// Replicas of each unit.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     replicas: u32,
-    /// Milliseconds that each replica runs.
+    /// Run time of each replica in milliseconds.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     run_ms: u64,
     #[command(flatten)]

@@ -47,7 +47,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// `godel bench restart`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Arguments {
-    /// Running units that are bound when everything is killed.
+    /// Running units that are bound when all processes are killed.
     #[arg(long, default_value_t = 1_000_000, value_parser = at_least_one)]
     running_units: usize,
     /// Replicas of each unit.

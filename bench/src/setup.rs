@@ -15,10 +15,10 @@ use super::{
     report::{Report, Run},
 };
 
-/// How nodes are split.
+/// The partition mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Mode {
-    /// Every scheduler sees all nodes alike.
+    /// Every scheduler uses all nodes alike.
     Global,
     /// Own nodes first, then the others.
     Preferred,
@@ -27,41 +27,41 @@ pub(super) enum Mode {
 /// Flags of every benchmark on real processes.
 #[derive(Clone, Debug, ClapArgs)]
 pub(super) struct Setup {
-    /// Nodes: 100 CPU, 400 GiB each, or like those of the trace.
+    /// Number of nodes, with 100 CPU and 400 GiB each, or like those of the trace.
     #[arg(long, default_value_t = 10_000, value_parser = at_least_one)]
     pub(super) nodes: usize,
-    /// Schedulers.
+    /// Number of schedulers.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     schedulers: usize,
-    /// How nodes are split over schedulers.
+    /// The partition mode.
     #[arg(long, value_enum, default_value = "global")]
     partition: Mode,
-    /// Switch off what the scheduler does to be fast.
+    /// Switch off optimizations of the scheduler.
     #[arg(long, value_enum, value_delimiter = ',')]
     ablate: Vec<Ablation>,
-    /// Runs, each with processes and a store of its own; medians are reported.
+    /// Number of runs, each with its own processes and store; medians are reported.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     repeat: usize,
-    /// Write the report here as JSON.
+    /// Write the report to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Data and logs of the runs; each is removed when it went well.
+    /// Directory for data and logs of the runs; each is removed after success.
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     data_dir: PathBuf,
-    /// Set a key of every process's configuration, as `scheduler.surplus=10`.
+    /// Set a configuration key in every process, as `scheduler.surplus=10`.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Of whatever is drawn at random.
+    /// Seed of all random choices.
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
 }
 
-/// Something to do without.
+/// An optimization to switch off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Ablation {
-    /// Feasible nodes kept from one replica and unit to the next.
+    /// The cache of feasible nodes.
     Cache,
-    /// Scans that stop when they have enough.
+    /// Limited scans.
     Scan,
 }
 

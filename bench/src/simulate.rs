@@ -47,7 +47,7 @@ use super::{
     workload::{self, Workload},
 };
 
-/// Adding one pays while throughput rises by so much.
+/// Another scheduler pays while throughput rises by this much.
 const PAYS: f64 = 0.10;
 
 /// `godel bench simulate`.
@@ -56,25 +56,25 @@ pub struct Simulate {
     /// Numbers of schedulers.
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_name = "N,…")]
     schedulers: Vec<u32>,
-    /// Nodes.
+    /// Number of nodes.
     #[arg(long, default_value_t = 10_000)]
     nodes: usize,
-    /// How nodes are split over schedulers.
+    /// The partition mode.
     #[arg(long, value_enum, default_value_t)]
     partition: Split,
-    /// What is submitted.
+    /// The workload.
     #[arg(long, value_enum, default_value_t = Workload::Single)]
     workload: Workload,
-    /// Units; by default as many as `bench e2e` has, but 200,000 running units of services and gangs at most.
+    /// Number of units. Default as in `bench e2e`, with at most 200,000 running units of services and gangs.
     #[arg(long, value_name = "N")]
     units: Option<usize>,
-    /// Replicas of each unit; by default those of `bench e2e`.
+    /// Replicas of each unit. Default as in `bench e2e`.
     #[arg(long, value_name = "N")]
     replicas: Option<u32>,
-    /// Per cent of the running units of the mix that belong to services.
+    /// Percentage of the running units of the mix that belong to services.
     #[arg(long, default_value_t = 50, value_name = "PERCENT")]
     online_share: u32,
-    /// Draws the workload, starts the schedulers' scans and breaks ties.
+    /// Seed of the workload, of the schedulers' scans and of ties.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Hundredths of a core that a scheduler may use.
@@ -86,21 +86,21 @@ pub struct Simulate {
     /// Tasks of the mixed workload.
     #[arg(long, default_value = "data/openb/openb_pod_list_default.csv", value_name = "FILE")]
     trace: PathBuf,
-    /// Write the runs as JSON.
+    /// Write the runs to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw throughput and conflicts.
+    /// Draw throughput and conflicts into this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     #[command(flatten)]
     delays: Delays,
 }
 
-/// How nodes are split over schedulers.
+/// The partition mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Split {
-    /// All see all nodes alike.
+    /// Every scheduler uses all nodes alike.
     Global,
     /// Own nodes first.
     #[default]

@@ -37,13 +37,13 @@ const N_CLIENTS: u32 = 64;
 /// `godel bench store`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Store {
-    /// Where the store is made and removed again: on the disk to be measured.
+    /// Directory in which the store is created and removed again, on the disk to measure.
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     data_dir: PathBuf,
-    /// A twentieth of a second for each case: to see that it works.
+    /// Run each case for a twentieth of a second, as a check.
     #[arg(long)]
     quick: bool,
-    /// Write the figures there too.
+    /// Also write the figures to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

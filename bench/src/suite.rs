@@ -34,13 +34,13 @@ use super::chart;
 /// `godel bench suite`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Suite {
-    /// A subset in two minutes, each run once and short.
+    /// Run a subset in two minutes, each row once and short.
     #[arg(long)]
     quick: bool,
     /// Only these rows of the table, as `P1,P10`.
     #[arg(long, value_delimiter = ',', value_name = "ROW,…", value_parser = row)]
     only: Vec<String>,
-    /// Where reports, charts and the reports and logs of the runs go.
+    /// Output directory for reports, charts and logs of the runs.
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     out: PathBuf,
 }

@@ -55,35 +55,35 @@ const N_QUEUES_OF_CALL: usize = 500;
 #[derive(Clone, Debug, ClapArgs)]
 #[command(mut_arg("nodes", |nodes| nodes.default_value("100").help("Nodes: 4 CPU, 16 GiB each")))]
 pub struct Arguments {
-    /// Units that wait for room when the clock starts.
+    /// Units that wait for room at the start of the measurement.
     #[arg(long, default_value_t = 20_000, value_parser = at_least_one)]
     waiting: usize,
-    /// Queues that they are of.
+    /// Number of queues of these units.
     #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
     queues: usize,
-    /// Units offered a second meanwhile, all of the queue that does not come next.
+    /// Units offered per second during the measurement, all in the queue whose turn is last.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
-    /// How long running units last, milliseconds: from half to half as much again.
+    /// Run time of running units in milliseconds: random between 0.5 and 1.5 times this value.
     #[arg(long, default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(10..))]
     run_ms: u64,
-    /// So long it is measured.
+    /// Length of the measurement in seconds.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Schedulers.
+    /// Number of schedulers.
     #[arg(long, default_value_t = 3, value_parser = at_least_one)]
     schedulers: usize,
-    /// How nodes are split over them.
+    /// The partition mode.
     #[arg(long, value_enum, default_value = "global")]
     partition: Split,
     #[command(flatten)]
     once: Once,
 }
 
-/// How nodes are split.
+/// The partition mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Split {
-    /// Every scheduler sees all nodes alike.
+    /// Every scheduler uses all nodes alike.
     Global,
     /// Own nodes first, then the others.
     Preferred,
@@ -105,7 +105,7 @@ struct Turns {
     seconds: u64,
     /// Running units bound.
     places: usize,
-    /// Queues that they are of.
+    /// Number of queues of these units.
     queues_served: usize,
     /// Of the queue that does not come next.
     places_out_of_turn: usize,

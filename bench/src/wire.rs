@@ -43,13 +43,13 @@ const N_SMALL: u32 = 43;
 /// `godel bench wire`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Wire {
-    /// A twentieth of a second for each case: to see that it works.
+    /// Run each case for a twentieth of a second, as a check.
     #[arg(long)]
     quick: bool,
-    /// Where the other process writes its log; removed again.
+    /// Directory for the log of the other process; removed afterwards.
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     data_dir: PathBuf,
-    /// Write the figures there too.
+    /// Also write the figures to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -38,7 +38,7 @@ const VICTIM: (i64, i64) = (5_000, 20);
 /// Milliseconds that a run lasts where agents run it.
 const RUN_MS: u64 = 10;
 
-/// What is submitted.
+/// The workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Workload {
@@ -52,13 +52,12 @@ pub(super) enum Workload {
     Unary,
     /// Gangs of `--replicas`, whole or not at all.
     Gang,
-    /// Services, of one replica unless `--replicas` says otherwise, and best-effort gangs of 10 to 200, by
-    /// `--online-share`.
+    /// Services of `--replicas` replicas (default 1), and best-effort gangs of 10 to 200, by `--online-share`.
     Mix,
-    /// Services into a cluster that is half full, then into one that is full afterwards.
+    /// Services into a half full cluster, then until the cluster is full.
     Full,
-    /// Services of high priority into a cluster full of others of low priority: each replica has one of those leave;
-    /// takes `--agents`.
+    /// Services of high priority into a cluster full of services of low priority: each replica preempts one of those;
+    /// needs `--agents`.
     Preempt,
     /// A service of 20,000 large replicas beside one of 10,000 small ones; fewer on fewer than 10,000 nodes.
     Two,

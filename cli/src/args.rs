@@ -22,11 +22,11 @@ const EXAMPLES: &str = "Try:
   godel unit list
   godel audit";
 
-/// The unified scheduling system: online services, batch, streams and training in one pool.
+/// The unified scheduler: online services, batch, streams and training in one pool.
 #[derive(Debug, Parser)]
 #[command(name = "godel", version, propagate_version = true, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Args {
-    /// Where the state service is; every other service is found there.
+    /// Address of the state service, which lists all other services.
     #[arg(
         long,
         global = true,
@@ -35,81 +35,81 @@ pub struct Args {
         value_name = "URL"
     )]
     pub address: String,
-    /// How results are printed.
+    /// Output format.
     #[arg(long, short, global = true, value_enum, default_value_t)]
     pub output: Format,
-    /// Log lines on standard error, as `info,godel_state=debug`.
+    /// Filter of log lines on standard error, as `info,godel_state=debug`.
     #[arg(long, global = true, env = "GODEL_LOG", value_name = "FILTER")]
     pub log: Option<String>,
-    /// What to do.
+    /// The verb.
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-/// What to do.
+/// The verb.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Run the whole control plane in this process.
     Up(Up),
-    /// Bring up a simulated cluster from a trace, submit its tasks, show what happened.
+    /// Start a simulated cluster from a trace, submit its tasks, and print a summary.
     Demo(Demo),
-    /// Run one part of the control plane.
+    /// Run one service of the control plane.
     Serve(Serve),
     /// Run the agent of this machine, or simulated nodes.
     Agent(Agent),
-    /// Nodes.
+    /// Manage nodes.
     #[command(subcommand)]
     Node(node::Node),
-    /// Scheduling units.
+    /// Manage scheduling units.
     #[command(subcommand)]
     Unit(Unit),
-    /// Queues: who may use how much, and who goes first.
+    /// Manage queues: guarantees, maxima, weights and policies.
     #[command(subcommand)]
     Queue(queue::Queue),
-    /// Priority classes.
+    /// Manage priority classes.
     #[command(subcommand)]
     PriorityClass(queue::PriorityClass),
-    /// Disruption budgets: how many running units may be made to leave at a time.
+    /// Manage disruption budgets: how many running units may be evicted at a time.
     #[command(subcommand)]
     Budget(budget::Budget),
-    /// Reservations: room that is kept for running units of some units.
+    /// Manage reservations: room kept for running units of certain units.
     #[command(subcommand)]
     Reservation(reservation::Reservation),
-    /// Create or change what files say: queues and priority classes together, then disruption budgets and reservations, then
-    /// units.
+    /// Create or change objects from files: queues and priority classes together, then disruption budgets and
+    /// reservations, then units.
     Apply(queue::Apply),
-    /// Schedulers.
+    /// Show schedulers.
     #[command(subcommand)]
     Scheduler(Scheduler),
-    /// How nodes are split over schedulers.
+    /// Set how nodes are split over schedulers.
     #[command(subcommand)]
     Partition(Partition),
-    /// What administrators do to the whole control plane.
+    /// Administer the control plane.
     #[command(subcommand)]
     Admin(Admin),
-    /// How the control plane is doing.
+    /// Show the status of the control plane.
     Status,
-    /// Check the invariants on the live system; exit 0 only when all hold.
+    /// Check the invariants on the live system. Exit code 0 only if all hold.
     Audit(Audit),
-    /// Measure the control plane and this machine: runs `godel-bench`, which says what there is (`godel bench --help`).
+    /// Measure the control plane and this machine. Runs `godel-bench`; `godel bench --help` lists the benchmarks.
     #[command(disable_help_flag = true)]
     Bench {
         /// The benchmark and its flags.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         words: Vec<OsString>,
     },
-    /// Traces.
+    /// Replay traces.
     #[command(subcommand)]
     Trace(Trace),
-    /// A store that no process has open.
+    /// Check, export, restore or repair a store that no process has open.
     #[command(subcommand)]
     State(State),
-    /// Configuration.
+    /// Show the configuration reference.
     #[command(subcommand)]
     Config(Config),
     /// Print the completion script of a shell.
     Completion {
-        /// Which shell.
+        /// The shell.
         shell: clap_complete::Shell,
     },
 }
@@ -117,7 +117,7 @@ pub enum Verb {
 /// Configuration layers below the flags.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Layers {
-    /// Configuration file, TOML or YAML (see `godel config reference`); later ones win.
+    /// Configuration file, TOML or YAML (see `godel config reference`). A later file overrides an earlier one.
     #[arg(long = "config", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Set a key of the configuration, as `scheduler.surplus=10`.
@@ -125,17 +125,18 @@ pub struct Layers {
     pub set: Vec<(String, String)>,
 }
 
-/// Which nodes to simulate.
+/// The nodes to simulate.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Simulated {
-    /// Simulate nodes: `COUNT x SHAPE`, as `100x cpu=32,memory=64Gi,gpu=8:A10`; may be repeated. Also in a shape:
-    /// `name=PREFIX`, `max_running_units=N`, `label.KEY=VALUE`.
+    /// Simulate nodes: `COUNT x SHAPE`, as `100x cpu=32,memory=64Gi,gpu=8:A10`; may be repeated. A shape may also have
+    /// `name=PREFIX`, `max_running_units=N` and `label.KEY=VALUE`.
     #[arg(long, value_name = "SHAPE")]
     pub simulate: Vec<String>,
-    /// Simulate the nodes of a list: CSV `sn,cpu_milli,memory_mib,gpu,model`, and `max_running_units` where you like.
+    /// Simulate the nodes of a list: CSV `sn,cpu_milli,memory_mib,gpu,model`, with an optional column
+    /// `max_running_units`.
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
-    /// Simulated durations are divided by this.
+    /// Divisor of simulated durations.
     #[arg(long, value_name = "FACTOR", value_parser = positive)]
     pub speed: Option<f64>,
 }
@@ -150,28 +151,28 @@ impl Simulated {
 /// `godel up`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Up {
-    /// Where state is kept.
+    /// Directory of the store.
     #[arg(long, default_value = "godel-data", value_name = "DIR")]
     pub data_dir: PathBuf,
-    /// Keep state in memory only.
+    /// Keep the store in memory only.
     #[arg(long)]
     pub memory: bool,
-    /// Schedulers.
+    /// Number of schedulers.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub schedulers: u16,
-    /// Binders: one leads, the others stand by.
+    /// Number of binders: one leads, the others stand by.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub binders: u16,
-    /// Dispatchers: one leads, the others stand by.
+    /// Number of dispatchers: one leads, the others stand by.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub dispatchers: u16,
-    /// Port of state; the others follow (dispatcher + 1, binder + 2, scheduler + 3). 0 takes free ones.
+    /// Port of state; dispatcher + 1, binder + 2, scheduler + 3. 0 takes free ports.
     #[arg(long, default_value_t = 7700)]
     pub port: u16,
-    /// Which nodes to simulate.
+    /// The nodes to simulate.
     #[command(flatten)]
     pub nodes: Simulated,
-    /// Configuration below the flags.
+    /// Configuration layers below the flags.
     #[command(flatten)]
     pub layers: Layers,
 }
@@ -182,37 +183,37 @@ pub struct Demo {
     /// Node list: CSV `sn,cpu_milli,memory_mib,gpu,model`.
     #[arg(long, default_value = "data/openb/openb_node_list_all_node.csv", value_name = "FILE")]
     pub nodes: PathBuf,
-    /// Tasks: CSV as `godel trace replay` reads it.
+    /// Task list: CSV as for `godel trace replay`.
     #[arg(long, default_value = "data/openb/openb_pod_list_default.csv", value_name = "FILE")]
     pub tasks: PathBuf,
-    /// Stop afterwards; exit 0 only if the audit judges everything, and it holds.
+    /// Stop at the end. Exit code 0 only if the audit judges everything and all invariants hold.
     #[arg(long)]
     pub once: bool,
-    /// Write the summary here as JSON.
+    /// Write the summary to this file as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write every acknowledged task here: `uid,name,revision`.
+    /// Write every acknowledged task to this file: `uid,name,revision`.
     #[arg(long, value_name = "FILE")]
     pub ledger: Option<PathBuf>,
-    /// Let tasks end: the trace's lifetimes divided by this. Without it none ends.
+    /// Let tasks end after their lifetime in the trace divided by this factor. Without it no task ends.
     #[arg(long, value_name = "FACTOR", value_parser = positive)]
     pub speed: Option<f64>,
-    /// Schedulers.
+    /// Number of schedulers.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub schedulers: u16,
-    /// Where state is kept; emptied at the start.
+    /// Directory of the store; emptied at the start.
     #[arg(long, default_value = "godel-data/demo", value_name = "DIR")]
     pub data_dir: PathBuf,
-    /// Keep state in memory only.
+    /// Keep the store in memory only.
     #[arg(long)]
     pub memory: bool,
-    /// Port of state, as in `godel up`; with --once free ports are taken unless this is given.
+    /// Port of state, as in `godel up`. Default with --once: free ports.
     #[arg(long)]
     pub port: Option<u16>,
-    /// Give up after this.
+    /// Timeout.
     #[arg(long, default_value = "10m", value_parser = godel_domain::duration::parse_whole)]
     pub timeout: Duration,
-    /// Configuration below the flags.
+    /// Configuration layers below the flags.
     #[command(flatten)]
     pub layers: Layers,
 }
@@ -220,36 +221,36 @@ pub struct Demo {
 /// `godel serve`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Serve {
-    /// Which part.
+    /// The service.
     #[arg(value_enum)]
     pub part: Part,
-    /// Address to listen on; port 0 takes a free one.
+    /// Address to listen on. Port 0 takes a free port.
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Address for metrics; port 0 takes a free one.
+    /// Address for metrics. Port 0 takes a free port.
     #[arg(long, value_name = "HOST:PORT")]
     pub metrics_listen: Option<String>,
-    /// Name (state, scheduler).
+    /// Name of the service (state, scheduler).
     #[arg(long)]
     pub name: Option<String>,
-    /// Where the store is (state).
+    /// Directory of the store (state).
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Configuration below the flags.
+    /// Configuration layers below the flags.
     #[command(flatten)]
     pub layers: Layers,
 }
 
-/// A part of the control plane.
+/// A service of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// Every object, watch streams, leases, agent sessions.
+    /// Stores all objects; watch streams, leases, agent sessions.
     State,
-    /// Submission, queues, dispatch.
+    /// Accepts submissions, queues units, assigns them to schedulers.
     Dispatcher,
-    /// Decides where units go.
+    /// Picks nodes for units.
     Scheduler,
-    /// Commits placements.
+    /// Checks decisions and commits placements.
     Binder,
 }
 
@@ -268,19 +269,19 @@ impl Part {
 /// `godel agent`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Agent {
-    /// Which nodes to simulate.
+    /// The nodes to simulate.
     #[command(flatten)]
     pub nodes: Simulated,
-    /// Name of this machine's node; default the host name.
+    /// Name of this machine's node. Default: the host name.
     #[arg(long, conflicts_with_all = ["simulate", "nodes"])]
     pub name: Option<String>,
-    /// Keeps terminal statuses here until they are acknowledged.
+    /// Directory in which terminal statuses wait until they are acknowledged.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Most running units that a node takes, whatever they ask for; default 1000.
+    /// Maximum number of running units on a node, whatever they request. Default 1000.
     #[arg(long, value_name = "N")]
     pub max_running_units: Option<u32>,
-    /// Configuration below the flags.
+    /// Configuration layers below the flags.
     #[command(flatten)]
     pub layers: Layers,
 }
@@ -288,18 +289,19 @@ pub struct Agent {
 /// `godel admin`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Admin {
-    /// Pause scheduling: what runs goes on, nothing new is handed out. It outlives restarts; `godel status` shows it.
+    /// Pause scheduling: running units continue, and no new units are handed out. A pause outlives restarts; `godel
+    /// status` shows it.
     Pause {
-        /// `all`, `queue/PATH` (and the queues below it), `sub-cluster/NAME`, or `preemption` alone.
+        /// `all`, `queue/PATH` (with the queues below it), `sub-cluster/NAME`, or `preemption` (preemption only).
         #[arg(required = true, value_name = "SCOPE")]
         scopes: Vec<String>,
-        /// Why: for those who see it.
+        /// Reason, shown to users.
         #[arg(long, default_value = "")]
         reason: String,
     },
-    /// Go on with what was paused.
+    /// End pauses.
     Resume {
-        /// As paused.
+        /// Scopes as given to `pause`.
         #[arg(required = true, value_name = "SCOPE")]
         scopes: Vec<String>,
     },
@@ -308,44 +310,44 @@ pub enum Admin {
 /// `godel scheduler`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Scheduler {
-    /// List schedulers: lease, load, what they placed.
+    /// List schedulers with lease, load and placements.
     List,
 }
 
 /// `godel partition`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Partition {
-    /// Set how nodes are split over schedulers.
+    /// Set the partition mode.
     Set {
-        /// The mode.
+        /// The partition mode.
         #[arg(value_enum)]
         mode: PartitionChoice,
     },
 }
 
-/// What `godel partition set` takes.
+/// A partition mode, or `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PartitionChoice {
-    /// Global, or split as `dispatcher.shuffle` says while schedulers are in each other's way.
+    /// Changes between global and a split mode by the number of conflicts (`dispatcher.shuffle`).
     Auto,
-    /// Every scheduler sees all nodes alike.
+    /// Every scheduler uses all nodes alike.
     Global,
     /// Own nodes first, then the others.
     Preferred,
-    /// Own nodes only; what no scheduler's nodes can hold is tried once on all nodes.
+    /// Own nodes only; a unit that fits on no scheduler's nodes is tried once on all nodes.
     Strict,
 }
 
 /// `godel audit`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Audit {
-    /// Acknowledgements that a submitter wrote down (`uid,name,revision`); may be repeated.
+    /// File of a submitter's acknowledgements (`uid,name,revision`); may be repeated.
     #[arg(long, value_name = "FILE")]
     pub ledger: Vec<PathBuf>,
-    /// Fail (exit code 1, not 9) if something could not be judged.
+    /// Exit with 1 instead of 9 if something could not be judged.
     #[arg(long)]
     pub strict: bool,
-    /// Wait so long for what cannot be judged yet, as units under way and agents that connect again.
+    /// Time to wait for what cannot be judged yet: units in progress and agents that reconnect.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse_whole)]
     pub patience: Duration,
 }
@@ -353,7 +355,7 @@ pub struct Audit {
 /// `godel trace`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Trace {
-    /// Submit a trace's tasks in file order at once and watch until nothing moves any more.
+    /// Submit all tasks of a trace at once in file order, and watch until nothing changes any more.
     Replay(Replay),
 }
 
@@ -365,25 +367,25 @@ pub struct Replay {
     /// Namespace of the units.
     #[arg(long, short = 'n', default_value = "default")]
     pub namespace: String,
-    /// Let tasks end: the trace's lifetimes divided by this. Without it none ends.
+    /// Let tasks end after their lifetime in the trace divided by this factor. Without it no task ends.
     #[arg(long, value_name = "FACTOR", value_parser = positive)]
     pub speed: Option<f64>,
-    /// Only the first so many tasks.
+    /// Maximum number of tasks.
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Write every acknowledged task here: `uid,name,revision`.
+    /// Write every acknowledged task to this file: `uid,name,revision`.
     #[arg(long, value_name = "FILE")]
     pub ledger: Option<PathBuf>,
-    /// Write the summary here as JSON.
+    /// Write the summary to this file as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Count the CPU time of these processes of this machine, too.
+    /// Also count the CPU time of these processes on this machine.
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub cpu_pids: Vec<u32>,
-    /// Audit at the end.
+    /// Run the audit at the end.
     #[arg(long)]
     pub audit: bool,
-    /// Give up after this.
+    /// Timeout.
     #[arg(long, default_value = "10m", value_parser = godel_domain::duration::parse_whole)]
     pub timeout: Duration,
 }
@@ -391,39 +393,40 @@ pub struct Replay {
 /// `godel state`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum State {
-    /// Verify every checksum of a store, rebuild its state and read its records; changes nothing. Exits with 1 if
-    /// anything is damaged, missing or cannot be read.
+    /// Verify every checksum of a store, rebuild its state and read its records; changes nothing. Exit code 1 if
+    /// anything is damaged, missing or unreadable.
     Check {
         /// Directory of the store.
         dir: PathBuf,
     },
-    /// Write the state of a store to a new file, which only its owner may read.
+    /// Write the state of a store to a new file that only its owner may read.
     Export {
         /// Directory of the store.
         dir: PathBuf,
-        /// The file to make; it must not exist.
+        /// The file to create; it must not exist.
         file: PathBuf,
     },
-    /// Make a store from an export.
+    /// Create a store from an export.
     Restore {
         /// The export.
         file: PathBuf,
         /// Directory of the new store; absent or empty.
         dir: PathBuf,
-        /// Restore records too that cannot be read, to remove them with `state repair --remove`.
+        /// Also restore unreadable records, to remove them with `state repair --remove`.
         #[arg(long)]
         keep_unreadable: bool,
     },
-    /// Repair a store: remove a record that cannot be read, or give up what cannot be recovered.
+    /// Repair a store: remove an unreadable record, or drop what cannot be recovered.
     #[command(group(clap::ArgGroup::new("repair").required(true).args(["remove", "truncate"])))]
     Repair {
         /// Directory of the store.
         dir: PathBuf,
-        /// Remove one record, as `--remove queue prod` or `--remove unit-spec 17`. The running units of a unit or a
-        /// node that is removed end as lost.
+        /// Remove one record, as `--remove queue prod` or `--remove unit-spec 17`. The running units of a removed unit
+        /// or node end as lost.
         #[arg(long, num_args = 2, value_names = ["KIND", "KEY"])]
         remove: Vec<String>,
-        /// Go on without the commits that `state check` says are missing. The damaged store is kept beside.
+        /// Drop the commits that `state check` reports as missing. The damaged store is kept in `damaged-1`,
+        /// `damaged-2` and so on.
         #[arg(long)]
         truncate: bool,
     },

@@ -13,14 +13,14 @@ pub const EXIT_CODES: &str = "Exit codes:
   0  done, or the condition holds
   1  failed, or the condition does not hold (audit, wait for a unit that failed or was cancelled)
   2  wrong usage or invalid input
-  3  the server cannot be reached, or is another one than was meant
-  4  not found: what is named, or a queue or priority class that it names
-  5  conflict: it exists already, or has changed meanwhile
-  6  not in time
-  7  the server is full: try again later
+  3  the server cannot be reached, or is the wrong server
+  4  not found: the named object, or a queue or priority class that it names
+  5  conflict: the object exists already, or has changed
+  6  timeout
+  7  the server is overloaded: try again later
   8  not permitted
-  9  nothing failed, and not everything could be judged (audit)
-Where several things are named, each is tried and has a line of its own; the exit code is the worst of theirs:
+  9  nothing failed, but not everything could be judged (audit)
+With several names, each is processed and has its own line; the exit code is the worst one:
 3, then 1, 2, 8, 6, 7, 5, 4.";
 
 /// Exit codes of the binary.

@@ -17,17 +17,17 @@ use crate::exit::{Code, Failure};
 
 pub use godel_domain::words::{are, count, one_or, plural};
 
-/// How results are printed.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Columns for people.
+    /// A table for people.
     #[default]
     Table,
-    /// More columns.
+    /// A table with more columns.
     Wide,
     /// One JSON document; field names are stable.
     Json,
-    /// The same as YAML.
+    /// The same document as YAML.
     Yaml,
 }
 

@@ -88,10 +88,10 @@ pub(super) struct Delays {
     /// Dispatcher: admitting a unit and making it durable.
     #[arg(long, default_value = "5+0.02", value_name = "COST", help_heading = "Delays")]
     pub(super) submit_us: Cost,
-    /// Dispatcher: handing a unit out.
+    /// Dispatcher: assigning a unit.
     #[arg(long, default_value = "5+0.05", value_name = "COST", help_heading = "Delays")]
     pub(super) dispatch_us: Cost,
-    /// Scheduler: a try of a unit, and a place; by default 10+0.5, 36+1.5 for the mixed workload.
+    /// Scheduler: trying a unit, and each place. Default 10+0.5, or 36+1.5 for the mixed workload.
     #[arg(long, value_name = "COST", help_heading = "Delays")]
     pub(super) scheduler_us: Option<Cost>,
     /// Binder: checking a decision.
@@ -106,13 +106,13 @@ pub(super) struct Delays {
     /// Dispatcher, binder and each scheduler: reading a unit's change.
     #[arg(long, default_value = "1+0.1", value_name = "COST", help_heading = "Delays")]
     pub(super) follow_us: Cost,
-    /// State: a synced group commit, during which the next one gathers.
+    /// State: a synced group commit, during which the next one collects.
     #[arg(long, default_value = "300", value_name = "US", help_heading = "Delays")]
     pub(super) commit_us: Latency,
     /// From the commit until a follower has the change.
     #[arg(long, default_value = "100", value_name = "US", help_heading = "Delays")]
     pub(super) watch_us: Latency,
-    /// A message from one part to another.
+    /// A message from one service to another.
     #[arg(long, default_value = "50", value_name = "US", help_heading = "Delays")]
     pub(super) hop_us: Latency,
 }

@@ -7,60 +7,60 @@ use clap::{Args as ClapArgs, Subcommand};
 pub enum Budget {
     /// Create a disruption budget.
     Create {
-        /// A label, as `web`. Each of several gets the same.
+        /// Names (labels, as `web`). All get the same settings.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// What it has.
+        /// The settings.
         #[command(flatten)]
         settings: BudgetSettings,
     },
-    /// List disruption budgets with what they allow now.
+    /// List disruption budgets with the evictions that they allow now.
     List,
-    /// Show one disruption budget.
+    /// Show disruption budgets.
     Describe {
-        /// Whole names. Each is tried.
+        /// Full names. All are processed, also after an error.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },
-    /// Change a disruption budget: what is not named stays as it is.
+    /// Change disruption budgets; other settings stay.
     Set {
-        /// Whole names. Each is tried.
+        /// Full names. All are processed, also after an error.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// What changes.
+        /// The new settings.
         #[command(flatten)]
         settings: BudgetSettings,
-        /// Only if the budget has this revision.
+        /// Fail unless the budget has this revision; 0: any.
         #[arg(long, default_value_t = 0)]
         revision: u64,
     },
-    /// Delete disruption budgets: nothing is held back by them any more.
+    /// Delete disruption budgets.
     Delete {
-        /// Whole names. Each is tried.
+        /// Full names. All are processed, also after an error.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// Only if the budget has this revision.
+        /// Fail unless the budget has this revision; 0: any.
         #[arg(long, default_value_t = 0)]
         revision: u64,
     },
 }
 
-/// What a disruption budget has.
+/// Settings of a disruption budget.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct BudgetSettings {
-    /// Namespace of its units.
+    /// Namespace of the selected units.
     #[arg(long, short)]
     pub namespace: Option<String>,
-    /// The one unit that it is about.
+    /// Selects this unit.
     #[arg(long, conflicts_with = "selector")]
     pub unit: Option<String>,
-    /// It is about units with all of these labels.
+    /// Selects all units with all of these labels.
     #[arg(long, short = 'l', value_delimiter = ',', value_name = "KEY=VALUE", value_parser = super::pair)]
     pub selector: Vec<(String, String)>,
-    /// So many of what is wanted may be missing: `1`, `20%`. Without a limit one may be.
+    /// Maximum number or share of running units that may be missing: `1`, `20%`. Default without a limit: 1.
     #[arg(long, value_name = "N|N%", conflicts_with = "min_available")]
     pub max_unavailable: Option<String>,
-    /// So many must be left: `3`, `80%`.
+    /// Minimum number or share of running units that must remain: `3`, `80%`.
     #[arg(long, value_name = "N|N%")]
     pub min_available: Option<String>,
     /// Free text.

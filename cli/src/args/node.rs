@@ -9,7 +9,7 @@ use super::pair;
 /// Nodes by name or by label.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Nodes {
-    /// Whole names or uids. Each is tried.
+    /// Full names or uids. All are processed, also after an error.
     pub names: Vec<String>,
     /// Every node with these labels, as `zone=a,rack=r1`.
     #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
@@ -19,19 +19,19 @@ pub struct Nodes {
 /// `godel node drain`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Drain {
-    /// Which nodes.
+    /// The nodes.
     #[command(flatten)]
     pub nodes: Nodes,
-    /// After this they all go, whatever their units lose by it.
+    /// After this time evict all running units, whatever their units can spare.
     #[arg(long, value_parser = godel_domain::duration::parse_whole)]
     pub deadline: Option<Duration>,
-    /// They all go at once: a deadline of 0.
+    /// Evict all running units at once: a deadline of 0.
     #[arg(long, conflicts_with = "deadline")]
     pub force: bool,
     /// Wait until the nodes are empty.
     #[arg(long)]
     pub wait: bool,
-    /// Give up waiting after this; the drain goes on.
+    /// Stop waiting after this time; the drain continues.
     #[arg(long, default_value = "15m", value_parser = godel_domain::duration::parse_whole)]
     pub timeout: Duration,
 }
@@ -39,8 +39,7 @@ pub struct Drain {
 /// `godel node label` and `godel node taint`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Changes {
-    /// Whole names or uids; then the changes. A name that looks like a change (`a-`, `a=b`)
-    /// is none.
+    /// Full names or uids, then the changes. Words like `a-` and `a=b` are changes, not names.
     #[arg(required = true)]
     pub words: Vec<String>,
     /// Every node with these labels, as `zone=a,rack=r1`.
@@ -53,34 +52,34 @@ pub struct Changes {
 pub enum Node {
     /// List nodes.
     List {
-        /// Only those with these labels, as `zone=a,rack=r1`.
+        /// Only nodes with these labels, as `zone=a,rack=r1`.
         #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
         selector: Vec<(String, String)>,
     },
-    /// Show nodes and what runs there. With `-o json` one node is an object, several are an array.
+    /// Show nodes and their running units. With `-o json` one node is an object, several are an array.
     Describe {
         /// Names, or unique prefixes of names or uids.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },
-    /// No new placements.
+    /// Cordon nodes: no new placements.
     Cordon(Nodes),
-    /// New placements again.
+    /// Uncordon nodes: allow new placements again.
     Uncordon(Nodes),
-    /// Make running units leave as their units can spare them; no new placements.
+    /// Drain nodes: evict running units as their units can spare them, and block new placements.
     Drain(Drain),
-    /// End a drain: what has not left yet stays, new placements come again unless the node is cordoned.
+    /// End a drain: the remaining running units stay, and new placements are allowed again unless the node is cordoned.
     Undrain(Nodes),
     /// Set labels (`key=value`) or remove them (`key-`).
     Label(Changes),
-    /// Set taints (`key[=value]:no-schedule`, `:prefer-no-schedule` or `:no-execute`) or remove them (`key-`). What does not
-    /// tolerate a taint of effect no-execute leaves the node.
+    /// Set taints (`key[=value]:no-schedule`, `:prefer-no-schedule` or `:no-execute`) or remove them (`key-`). A taint
+    /// of effect no-execute evicts running units that do not tolerate it.
     Taint(Changes),
-    /// Evict from lost nodes again, after so many were lost at once that evictions paused.
+    /// Resume evictions from lost nodes after the brake has stopped them.
     ResumeEvictions,
     /// Delete the records of nodes on which nothing runs.
     Delete {
-        /// Whole names or uids. Each is tried.
+        /// Full names or uids. All are processed, also after an error.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },

@@ -9,66 +9,66 @@ use clap::{Args as ClapArgs, Subcommand};
 pub enum Reservation {
     /// Create a reservation.
     Create {
-        /// A label, as `web`. Each of several gets the same.
+        /// Names (labels, as `web`). All get the same settings.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// What it has.
+        /// The settings.
         #[command(flatten)]
         settings: ReservationSettings,
     },
-    /// List reservations with how many slots are held and used.
+    /// List reservations with their numbers of held and used slots.
     List,
-    /// Show one reservation, and where its slots are.
+    /// Show reservations and the nodes of their slots.
     Describe {
-        /// Whole names. Each is tried.
+        /// Full names. All are processed, also after an error.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },
-    /// Change a reservation: what is not named stays as it is.
+    /// Change reservations; other settings stay.
     Set {
-        /// Whole names. Each is tried.
+        /// Full names. All are processed, also after an error.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// What changes.
+        /// The new settings.
         #[command(flatten)]
         settings: ReservationSettings,
-        /// Only if the reservation has this revision.
+        /// Fail unless the reservation has this revision; 0: any.
         #[arg(long, default_value_t = 0)]
         revision: u64,
     },
-    /// Delete reservations that no running unit is in: their slots are free for all.
+    /// Delete reservations whose slots no running unit uses; the slots become free room.
     Delete {
-        /// Whole names. Each is tried.
+        /// Full names. All are processed, also after an error.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// Only if the reservation has this revision.
+        /// Fail unless the reservation has this revision; 0: any.
         #[arg(long, default_value_t = 0)]
         revision: u64,
     },
 }
 
-/// What a reservation has.
+/// Settings of a reservation.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct ReservationSettings {
-    /// Namespace of the units that own it.
+    /// Namespace of the owners.
     #[arg(long, short)]
     pub namespace: Option<String>,
-    /// Units with all of these labels own it.
+    /// Units with all of these labels are owners.
     #[arg(long, short = 'l', value_delimiter = ',', value_name = "KEY=VALUE", value_parser = super::pair)]
     pub selector: Vec<(String, String)>,
-    /// Running units that it has room for, 1 of a new one; 0: who is in it goes on without it.
+    /// Number of slots; default 1 for a new reservation. 0: running units in its slots continue without it.
     #[arg(long)]
     pub slots: Option<u32>,
-    /// What each of them may take: `cpu=2,memory=4Gi`.
+    /// Room of one slot: `cpu=2,memory=4Gi`.
     #[arg(long, value_delimiter = ',', value_name = "NAME=AMOUNT", value_parser = super::pair)]
     pub requests: Vec<(String, String)>,
-    /// GPUs of each of them.
+    /// GPUs of one slot.
     #[arg(long)]
     pub gpus: Option<u32>,
     /// Labels that its nodes must have.
     #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE", value_parser = super::pair)]
     pub node_selector: Vec<(String, String)>,
-    /// It holds nothing once so long has passed from now on: `90m`, `7d`; 0: it holds until it is deleted.
+    /// Time from now until it expires: `90m`, `7d`; 0: it never expires.
     #[arg(long, value_parser = godel_domain::duration::parse_whole)]
     pub ttl: Option<Duration>,
     /// Free text.

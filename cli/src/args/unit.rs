@@ -7,7 +7,7 @@ use godel_domain::duration;
 
 use godel_client::unit_file::{Submit, pair};
 
-/// Which units, to look at.
+/// Units to show.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Which {
     /// Names, uids, or unique prefixes; `namespace/name` works too.
@@ -23,16 +23,16 @@ pub fn split<'a>(namespace: &'a str, name: &'a str) -> (&'a str, &'a str) {
     name.split_once('/').unwrap_or((namespace, name))
 }
 
-/// Which units, to be changed.
+/// Units to change.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Named {
-    /// Whole names or uids; `namespace/name` works too. Each is tried.
+    /// Full names or uids, or `namespace/name`. All are processed, also after an error.
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
     /// Namespace.
     #[arg(long, short = 'n', default_value = "default")]
     pub namespace: String,
-    /// Only if the unit has this revision.
+    /// Fail unless the unit has this revision; 0: any.
     #[arg(long, default_value_t = 0)]
     pub revision: u64,
 }
@@ -40,14 +40,14 @@ pub struct Named {
 /// `godel unit stop`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Stop {
-    /// Whole names or uids, then ordinals or ranges of them, as `web 0 3-5`. A second name that looks like an ordinal is
-    /// none; `namespace/name` works too.
+    /// Full names or uids, or `namespace/name`, then ordinals or ranges of them, as `web 0 3-5`. Words after the first
+    /// name that look like ordinals are ordinals.
     #[arg(required = true, value_name = "NAME|ORDINAL")]
     pub words: Vec<String>,
     /// Namespace.
     #[arg(long, short = 'n', default_value = "default")]
     pub namespace: String,
-    /// Only if the unit has this revision.
+    /// Fail unless the unit has this revision; 0: any.
     #[arg(long, default_value_t = 0)]
     pub revision: u64,
 }
@@ -55,13 +55,13 @@ pub struct Stop {
 /// `godel unit scale`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Scale {
-    /// Which units.
+    /// The units.
     #[command(flatten)]
     pub units: Named,
-    /// Wanted.
+    /// The new number of replicas.
     #[arg(long)]
     pub replicas: u32,
-    /// Which task group; default the only one.
+    /// Name of the task group. Default: the only group.
     #[arg(long, default_value = "")]
     pub group: String,
 }
@@ -69,16 +69,16 @@ pub struct Scale {
 /// `godel unit delete`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Delete {
-    /// Which units.
+    /// The units.
     #[command(flatten)]
     pub units: Named,
-    /// Cancel those that have not ended, and wait until they have.
+    /// Cancel units that have not ended, and wait for their end.
     #[arg(long)]
     pub cancel: bool,
-    /// Wait until those that have not ended have.
+    /// Wait for the end of units that have not ended.
     #[arg(long)]
     pub wait: bool,
-    /// Give up waiting for one after this.
+    /// Timeout of the wait for each unit.
     #[arg(long, default_value = "60s", value_parser = duration::parse_whole)]
     pub timeout: Duration,
 }
@@ -102,44 +102,45 @@ pub enum Unit {
         /// Only units in this phase.
         #[arg(long, value_name = "PHASE")]
         phase: Option<String>,
-        /// Only those with these labels, as `app=web`.
+        /// Only units with these labels, as `app=web`.
         #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
         selector: Vec<(String, String)>,
-        /// At most so many.
+        /// Maximum number of units.
         #[arg(long, default_value_t = 10_000)]
         limit: usize,
     },
-    /// Show units, where they run, or why nowhere. With `-o json` one unit is an object, several are an array.
+    /// Show units with the nodes of their running units, or the reasons why they wait. With `-o json` one unit is an
+    /// object, several are an array.
     Describe(Which),
-    /// Say what would become of units if they were submitted now; nothing is changed.
+    /// Show the result of submitting units now; changes nothing.
     Plan(Box<Submit>),
-    /// Cancel units: what waits goes, what runs is stopped.
+    /// Cancel units: pending running units are dropped, the others are stopped.
     Cancel(Named),
-    /// Suspend units: what runs is stopped, the record stays, their queue has its quota back.
+    /// Suspend units: stop their running units and free their queue usage; the records stay.
     Suspend(Named),
-    /// Resume suspended units: they are queued again, with the ordinals that they had.
+    /// Resume suspended units: queue them again with the same ordinals.
     Resume(Named),
-    /// Stop single running units for good: the unit has so many replicas less, their ordinals are never used again.
+    /// Stop single running units for good: the number of replicas decreases, and their ordinals are never used again.
     Stop(Stop),
     /// Change the replicas of a task group.
     Scale(Scale),
-    /// Delete the records of units that have ended: their names are free at once.
+    /// Delete the records of ended units: their names are free at once.
     Delete(Delete),
-    /// Print each change as it commits, until interrupted. It goes on after a change of leader.
+    /// Print each change as it commits, until interrupted. The watch continues after a change of leader.
     Watch {
-        /// Names, or unique prefixes; all units without any.
+        /// Names or unique prefixes. Default: all units.
         names: Vec<String>,
         /// Namespace.
         #[arg(long, short = 'n', default_value = "")]
         namespace: String,
-        /// Stop after so many lines.
+        /// Stop after this number of lines.
         #[arg(long)]
         count: Option<usize>,
     },
-    /// Wait for a condition of each unit, and say how it came. Exit code 1: it can no more come, or, of `finished`, the
-    /// unit failed or was cancelled; 4: there is no such unit (any more); 6: not in time.
+    /// Wait for a condition of each unit, and print the result. Exit code 1: the condition can no longer hold, or, for
+    /// `finished`, the unit failed or was cancelled; 4: the unit does not exist (any more); 6: timeout.
     Wait {
-        /// Whole names or uids; `namespace/name` works too.
+        /// Full names or uids, or `namespace/name`.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
         /// Namespace.
@@ -148,7 +149,7 @@ pub enum Unit {
         /// `phase=NAME[,NAME]`, `bound` (every replica), `finished` (completed; fails if it ends otherwise), or `deleted`.
         #[arg(long = "for", value_name = "CONDITION")]
         condition: String,
-        /// Give up after this.
+        /// Timeout.
         #[arg(long, default_value = "60s", value_parser = duration::parse_whole)]
         timeout: Duration,
     },
