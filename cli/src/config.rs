@@ -43,9 +43,9 @@ pub fn load(layers: &Layers, flags: &[(&str, Option<String>)]) -> Result<Root, F
             loader = loader.set(*key, value);
         }
     }
-    loader.load().map_err(|error| {
-        Failure::chain(Code::Usage, &error).hint("every key is listed by `godel config reference`")
-    })
+    loader
+        .load()
+        .map_err(|error| Failure::chain(Code::Usage, &error).hint("`godel config reference` lists every key"))
 }
 
 #[cfg(test)]

@@ -216,7 +216,7 @@ impl Local {
         };
         let waited = tokio::select! {
             waited = tokio::time::timeout(READY_TIMEOUT, all) => {
-                waited.map_err(|_| Failure::new(Code::Timeout, "the simulated nodes do not connect"))
+                waited.map_err(|_| Failure::new(Code::Timeout, "the simulated nodes did not connect"))
             }
             ended = self.ended() => ended.and_then(|()| Err(Failure::failed("stopped before the nodes were connected"))),
         };
@@ -237,7 +237,7 @@ impl Local {
     async fn first_end(&mut self) -> Result<(), Failure> {
         tokio::select! {
             Some(ended) = self.services.join_next() => {
-                let (name, ended) = ended.map_err(|_| Failure::failed("a part panicked"))?;
+                let (name, ended) = ended.map_err(|_| Failure::failed("a service panicked"))?;
                 ended?;
                 if self.stop.is_cancelled() { Ok(()) } else { Err(Failure::failed(format!("{name} ended"))) }
             }
@@ -257,7 +257,7 @@ impl Local {
         self.stop.cancel();
         let mut outcome = Ok(());
         while let Some(ended) = self.services.join_next().await {
-            let ended = ended.map_err(|_| Failure::failed("a part panicked")).and_then(|(_, ended)| ended);
+            let ended = ended.map_err(|_| Failure::failed("a service panicked")).and_then(|(_, ended)| ended);
             outcome = outcome.and(ended);
         }
         while let Some(ended) = self.agents.join_next().await {

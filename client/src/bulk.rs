@@ -45,7 +45,7 @@ pub async fn submit(
         let ended = stream(client, &units, &mut work, &sent, &mut |fresh, revision| {
             durable(fresh, revision).map_err(|failure| {
                 broken = Some(failure);
-                Status::data_loss("what is durable cannot be told")
+                Status::data_loss("the durable watermark is not known")
             })
         })
         .await;

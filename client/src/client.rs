@@ -550,6 +550,6 @@ mod tests {
         let (code, said) = failed(Some("http://b"), Status::not_found("no unit `x`"));
         assert_eq!((code, said.as_str()), (Code::NotFound, "no unit `x`"));
         let (code, said) = failed(Some("http://b"), Status::deadline_exceeded("slow"));
-        assert_eq!((code, said.as_str()), (Code::Timeout, "binder at http://b: no answer in time: slow"));
+        assert_eq!((code, said.as_str()), (Code::Timeout, "binder at http://b: timeout: slow"));
     }
 }

@@ -169,8 +169,9 @@ impl From<Status> for Failure {
             }
             RpcCode::NotFound => Self::new(Code::NotFound, message),
             RpcCode::AlreadyExists => Self::new(Code::Conflict, message),
-            RpcCode::Aborted => Self::new(Code::Conflict, message)
-                .hint("it has changed meanwhile: look at it again, then repeat"),
+            RpcCode::Aborted => {
+                Self::new(Code::Conflict, message).hint("it has changed: read it again and retry")
+            }
             RpcCode::FailedPrecondition => {
                 let grounds = rpc::preconditions_of(&status);
                 // Something else that it names is not there.
@@ -178,12 +179,12 @@ impl From<Status> for Failure {
                 let code = if is_absent { Code::NotFound } else { Code::Failed };
                 match grounds.as_slice() {
                     [] | [_] => Self::new(code, message),
-                    several => Self::new(code, format!("it cannot be done now\n{}", lines(several))),
+                    several => Self::new(code, format!("the state forbids it now\n{}", lines(several))),
                 }
             }
             RpcCode::PermissionDenied | RpcCode::Unauthenticated => Self::new(Code::Denied, message),
             RpcCode::Unimplemented => {
-                let message = if message.is_empty() { "it does not know this call" } else { message };
+                let message = if message.is_empty() { "it does not support this call" } else { message };
                 Self::new(Code::Unreachable, message).hint(OTHER_SERVER)
             }
             // The transport met something that does not speak gRPC.
@@ -191,11 +192,11 @@ impl From<Status> for Failure {
                 Self::new(Code::Unreachable, unavailable(&status)).hint(OTHER_SERVER)
             }
             RpcCode::Unavailable => Self::new(Code::Unreachable, unavailable(&status)).hint(START),
-            RpcCode::DeadlineExceeded => Self::new(Code::Timeout, format!("no answer in time: {message}")),
+            RpcCode::DeadlineExceeded => Self::new(Code::Timeout, format!("timeout: {message}")),
             RpcCode::ResourceExhausted => {
                 let wait = rpc::retry_after(&status)
                     .map_or_else(String::new, |wait| format!(" in {}", humantime::format_duration(wait)));
-                Self::new(Code::Busy, format!("the server is full: {message}"))
+                Self::new(Code::Busy, format!("the server is overloaded: {message}"))
                     .hint(format!("try again{wait}"))
             }
             RpcCode::OutOfRange
@@ -208,11 +209,11 @@ impl From<Status> for Failure {
     }
 }
 
-const START: &str = "start everything on this machine with `godel up`, or say where it runs: \
+const START: &str = "start everything on this machine with `godel up`, or set the address of state: \
                      GODEL_ADDR=http://HOST:7700 or --address";
 
 const OTHER_SERVER: &str =
-    "is that the address of godel's state service? GODEL_ADDR or --address says where it is";
+    "is this the address of godel's state service? Set it with GODEL_ADDR or --address";
 
 /// A line for each thing that is wrong.
 fn lines(wrong: &[BadField]) -> String {
@@ -240,9 +241,9 @@ mod tests {
         for (status, code, words) in [
             (Status::not_found("no unit `x`"), Code::NotFound, "no unit `x`"),
             (Status::already_exists("x exists"), Code::Conflict, "x exists"),
-            (Status::aborted("revision 4, not 3"), Code::Conflict, "look at it again"),
+            (Status::aborted("revision 4, not 3"), Code::Conflict, "read it again"),
             (Status::unavailable("refused"), Code::Unreachable, "godel up"),
-            (Status::deadline_exceeded("slow"), Code::Timeout, "no answer in time"),
+            (Status::deadline_exceeded("slow"), Code::Timeout, "timeout"),
             (Status::resource_exhausted("queue"), Code::Busy, "try again"),
             (Status::failed_precondition("it runs"), Code::Failed, "it runs"),
             (

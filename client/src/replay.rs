@@ -61,9 +61,8 @@ pub async fn run(client: &Client, options: Options) -> Result<(Summary, Option<a
     let replay = run_untimed(client, options);
     tokio::time::timeout(timeout, replay).await.unwrap_or_else(|_| {
         let after = humantime::format_duration(timeout);
-        Err(Failure::new(Code::Timeout, format!("the replay did not come to rest within {after}")).hint(
-            "see what goes on with `godel status` and `godel scheduler list`; --timeout gives it more time",
-        ))
+        Err(Failure::new(Code::Timeout, format!("timeout: the replay did not finish within {after}"))
+            .hint("see `godel status` and `godel scheduler list`; --timeout sets a longer timeout"))
     })
 }
 

@@ -83,7 +83,7 @@ pub fn read(input: impl io::Read) -> Result<Vec<Task>, Error> {
         let bad = |what: String| Error::Line { line, what };
         let row: Line = record.deserialize(Some(&headers)).map_err(|error| bad(said(&error)))?;
         if let Some(first) = names.insert(row.name.clone(), line) {
-            return Err(bad(format!("{} stands on line {first} already", row.name)));
+            return Err(bad(format!("duplicate {}, first on line {first}", row.name)));
         }
         tasks.push(task(row).map_err(bad)?);
     }
@@ -106,7 +106,9 @@ fn task(row: Line) -> Result<Task, String> {
     let offline = match row.qos.as_str() {
         "LS" | "Guaranteed" | "Burstable" | "" => false,
         "BE" => true,
-        other => return Err(format!("qos: `{other}` is none of LS, Guaranteed, Burstable, BE")),
+        other => {
+            return Err(format!("qos: unknown value `{other}`; known are LS, Guaranteed, Burstable, BE"));
+        }
     };
     let lifetime_s = match (row.creation_time, row.deletion_time) {
         (Some(created), Some(deleted)) => (deleted - created).max(0.0),
@@ -206,12 +208,15 @@ mod tests {
     #[test]
     fn wrong_lines_are_named() {
         for (rows, expected) in [
-            ("p,6000,1,1,460,,LS,,0,1,0\np,1,1,0,0,,LS,,0,1,0\n", "line 3: p stands on line 2 already"),
+            ("p,6000,1,1,460,,LS,,0,1,0\np,1,1,0,0,,LS,,0,1,0\n", "line 3: duplicate p, first on line 2"),
             ("p,x,1,1,460,,LS,,0,1,0\n", "line 2: field 1: invalid digit found in string"),
             ("p,1,1,1,1001,,LS,,0,1,0\n", "line 2: gpu_milli: 1001 is more than 1000"),
             ("p,1,1,2,500,,LS,,0,1,0\n", "line 2: gpu_milli: 500 of 2 GPUs; shares are of one GPU"),
             ("p,-1,1,0,0,,LS,,0,1,0\n", "line 2: cpu_milli -1 or memory_mib 1 is out of range"),
-            ("p,1,1,0,0,,ZZ,,0,1,0\n", "line 2: qos: `ZZ` is none of LS, Guaranteed, Burstable, BE"),
+            (
+                "p,1,1,0,0,,ZZ,,0,1,0\n",
+                "line 2: qos: unknown value `ZZ`; known are LS, Guaranteed, Burstable, BE",
+            ),
             (",1,1,0,0,,LS,,0,1,0\n", "line 2: name is empty"),
         ] {
             assert_eq!(read_rows(rows).unwrap_err().to_string(), expected);

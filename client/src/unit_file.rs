@@ -73,7 +73,7 @@ impl Mistakes {
         };
         let mut lines: Vec<String> = self.0.iter().take(TOLD_MAX).map(line).collect();
         if self.0.len() > TOLD_MAX {
-            lines.push(format!("and {} more mistakes", self.0.len() - TOLD_MAX));
+            lines.push(format!("and {} more errors", self.0.len() - TOLD_MAX));
         }
         lines.join("\n")
     }
@@ -122,7 +122,7 @@ pub fn parse(text: &str) -> Result<Vec<Loaded>, Mistakes> {
         match what {
             Document::Unit(spec) => units.push(Loaded { spec: *spec, document }),
             _ => {
-                let message = format!("document {document} is no unit: `godel apply -f` takes it");
+                let message = format!("document {document} is not a unit: `godel apply -f` accepts it");
                 others.push(Mistake { line: 0, column: 0, message });
             }
         }

@@ -20,9 +20,9 @@ pub(super) async fn run(client: &Client, verb: Admin, format: Format) -> Result<
         let v1::SetPauseResponse { revision, changed } = call.await?.into_inner();
         Ok(match (paused, changed) {
             (true, true) => Done::at("paused", revision),
-            (false, true) => Done::at("goes on", revision),
-            (true, false) => Done { said: Some("was paused already"), ..Done::at(UNCHANGED, 0) },
-            (false, false) => Done { said: Some("was not paused"), ..Done::at(UNCHANGED, 0) },
+            (false, true) => Done::at("resumed", revision),
+            (true, false) => Done { said: Some("is already paused"), ..Done::at(UNCHANGED, 0) },
+            (false, false) => Done { said: Some("is not paused"), ..Done::at(UNCHANGED, 0) },
         })
     });
     changed.await.map(drop)

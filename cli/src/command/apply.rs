@@ -131,7 +131,7 @@ fn load(apply: &Apply) -> Result<Loaded, Failure> {
         }
     }
     if n_documents == 0 {
-        return Err(Failure::usage("the files have no documents"));
+        return Err(Failure::usage("the files contain no documents"));
     }
     Ok(loaded)
 }
@@ -236,7 +236,7 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
         (false, true) => Err(taken),
         (false, false) => {
             let hint =
-                "`godel unit scale` changes its replicas; for anything else cancel it and take another name";
+                "`godel unit scale` changes its replicas; for other changes cancel it and use another name";
             Err(taken.hint(hint))
         }
     }

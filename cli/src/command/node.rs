@@ -44,7 +44,7 @@ async fn resume(client: &Client) -> Result<(), Failure> {
         let n_nodes = nodes_not_ready;
         let counts = output::one_or(n_nodes, "counts", "count");
         format!(
-            "evictions go on: {} that {} not ready {counts} as lost",
+            "evictions continue: {} that {} not ready {counts} as lost",
             count(n_nodes, "node"),
             are(n_nodes)
         )
@@ -112,7 +112,7 @@ fn taints_text(view: &NodeView, paint: Paint) -> String {
     for (taint, since_ms) in &view.evicting_taints {
         let since = output::time(*since_ms);
         text.push_str(&format!(
-            "\n{}\nby {} since {since}: what does not tolerate it leaves\n",
+            "\n{}\nby {} since {since}: running units that do not tolerate it are evicted\n",
             paint.bad("evicts"),
             shown(taint)
         ));

@@ -104,7 +104,7 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
                 admin::restore(&file, &dir, &readable, unreadable).map_err(|error| explain(&error))?;
             let (revision, store) = (report.revision, report.store_id);
             output::say(format!(
-                "restored to {}, as store {store}; its revisions go on from {revision}",
+                "restored to {}, as store {store}; its revisions continue from {revision}",
                 dir.display()
             ));
             Ok(())
@@ -123,7 +123,7 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
             _ => {
                 let report = admin::truncate(&dir).map_err(|error| explain(&error))?;
                 output::say(format!("recovered everything up to revision {}", report.recovered));
-                output::say(format!("given up: {}", report.loss));
+                output::say(format!("lost: {}", report.loss));
                 output::say(format!("the damaged store is kept in {}", report.kept_in.display()));
                 Ok(())
             }
@@ -141,13 +141,13 @@ fn damaged(report: &admin::CheckReport, dir: &Path) -> Failure {
     let dir = dir.display();
     let hint = if report.loss.is_some() {
         format!(
-            "go on without what is missing with `godel state repair --truncate {dir}`, or make a new store from an \
+            "drop what is missing with `godel state repair --truncate {dir}`, or create a new store from an \
              export with `godel state restore FILE DIR`"
         )
     } else if report.unreadable.is_empty() {
-        "the state is whole and the store opens; watchers that ask for what is missing list anew".to_owned()
+        "the state is whole and the store opens; watchers that ask for missing history list again".to_owned()
     } else {
-        format!("remove what cannot be read with `godel state repair {dir} --remove KIND KEY`")
+        format!("remove unreadable records with `godel state repair {dir} --remove KIND KEY`")
     };
     Failure::failed("the store is damaged").hint(hint)
 }
@@ -163,11 +163,12 @@ fn record_named(kind: &str, key: &str) -> Result<(v1::Kind, Key), Failure> {
             .iter()
             .map(|kind| kind.as_str_name().trim_start_matches("KIND_").to_lowercase().replace('_', "-"))
             .collect();
-        Failure::usage(format!("there is no kind of records `{kind}`; there are {}", all.join(", ")))
+        Failure::usage(format!("unknown kind of record `{kind}`; known kinds are {}", all.join(", ")))
     })?;
     let by_id = v1::Key { id: key.parse().unwrap_or(0), name: key.to_owned() };
-    let key = ops::key_from_proto(kind, Some(&by_id))
-        .map_err(|error| Failure::usage(format!("`{key}` is no key of a {}: {error}", kind.as_str_name())))?;
+    let key = ops::key_from_proto(kind, Some(&by_id)).map_err(|error| {
+        Failure::usage(format!("`{key}` is not a key of a {}: {error}", kind.as_str_name()))
+    })?;
     Ok((kind, key))
 }
 

@@ -151,7 +151,7 @@ async fn create_class(client: &Client, class: v1::PriorityClass) -> Result<Done,
 
 /// What is created, or was before.
 pub(super) fn created(duplicate: bool, revision: u64) -> Done {
-    Done::at(if duplicate { "had been created" } else { "created" }, revision)
+    Done::at(if duplicate { "already exists" } else { "created" }, revision)
 }
 
 async fn get(client: &Client, name: &str) -> Result<v1::QueueStatus, Failure> {
@@ -243,7 +243,7 @@ fn class_hint(failure: Failure) -> Failure {
 
 fn delete_hint(failure: Failure) -> Failure {
     match failure.code {
-        Code::Failed => failure.hint("delete or cancel those first"),
+        Code::Failed => failure.hint("delete or cancel these first"),
         _ => failure,
     }
 }
@@ -278,7 +278,7 @@ fn settle(queue: &mut v1::Queue, settings: Settings) -> Result<(), Failure> {
                 || format!("policies are {}", known.join(", ")),
                 |near| format!("did you mean `{near}`?"),
             );
-            Failure::usage(format!("--policy: `{word}` is no policy")).hint(hint)
+            Failure::usage(format!("--policy: unknown policy `{word}`")).hint(hint)
         })?;
         queue.policy = policy.into();
     }
@@ -286,7 +286,8 @@ fn settle(queue: &mut v1::Queue, settings: Settings) -> Result<(), Failure> {
         queue.submit_owners = submit_owners;
     }
     change(&mut queue.owner_weights, &owner_weights, |owner, text| {
-        let wrong = |_| Failure::usage(format!("--owner-weight {owner}: `{text}` is no number from 1 on"));
+        let wrong =
+            |_| Failure::usage(format!("--owner-weight {owner}: `{text}` is not a number of at least 1"));
         text.parse::<NonZeroU32>().map(NonZeroU32::get).map_err(wrong)
     })?;
     let meta = queue.meta.get_or_insert_default();
@@ -377,7 +378,7 @@ mod tests {
         let wrong = settle(Settings { min: words(&["cpu"]), ..Settings::default() });
         assert_eq!(wrong, "`cpu` is neither key=value nor key-");
         let wrong = settle(Settings { owner_weights: words(&["ann=0"]), ..Settings::default() });
-        assert_eq!(wrong, "--owner-weight ann: `0` is no number from 1 on");
+        assert_eq!(wrong, "--owner-weight ann: `0` is not a number of at least 1");
         let wrong = settle(Settings { policy: Some("fair".to_owned()), ..Settings::default() });
         assert!(wrong.contains("did you mean `fair-share`?"), "{wrong}");
     }

@@ -119,7 +119,7 @@ async fn show(
         replayed = replay::run(&client, options) => replayed?,
         ended = local.ended() => {
             ended?;
-            return Err(Failure::failed("stopped before the replay was over"));
+            return Err(Failure::failed("stopped before the end of the replay"));
         }
     };
     output::print(&summary.text())?;
@@ -150,7 +150,7 @@ fn greeting(local: &Local, store: &str, n_nodes: usize) -> String {
 fn commands_to_try(local: &Local) -> String {
     let address = &local.address;
     format!(
-        "\nIt stays up until Ctrl-C. Try, in another terminal:
+        "\nThe cluster runs until Ctrl-C. Try in another terminal:
   export GODEL_ADDR={address}
   godel status
   godel node list
@@ -185,13 +185,14 @@ fn empty_demo_dir(dir: &Path) -> Result<(), Failure> {
     if dir.exists() {
         let is_empty = std::fs::read_dir(dir).map_err(fail)?.next().is_none();
         if !is_empty && !mark.exists() {
-            return Err(Failure::usage(format!("{} was not made by `godel demo`", dir.display()))
-                .hint("name another directory with --data-dir"));
+            return Err(Failure::usage(format!("{} was not created by `godel demo`", dir.display()))
+                .hint("choose another directory with --data-dir"));
         }
         std::fs::remove_dir_all(dir).map_err(fail)?;
     }
     std::fs::create_dir_all(dir).map_err(fail)?;
-    std::fs::write(mark, "Made by `godel demo`, which empties this directory when it starts.\n").map_err(fail)
+    std::fs::write(mark, "Created by `godel demo`, which empties this directory when it starts.\n")
+        .map_err(fail)
 }
 
 fn signals() -> Result<CancellationToken, Failure> {

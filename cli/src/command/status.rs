@@ -321,8 +321,8 @@ fn text(view: &StatusView, paint: Paint) -> String {
     if let Some(dispatcher) = &view.dispatcher {
         if dispatcher.evictions_paused {
             text.push_str(&format!(
-                "{} {} of {} nodes {} not ready: so many were lost at once that nothing is evicted from them; \
-                 look why, then `godel node resume-evictions`\n",
+                "{} {} of {} nodes {} not ready: evictions from lost nodes have stopped, because too many \
+                 were lost at once; find the cause, then run `godel node resume-evictions`\n",
                 paint.bad("ALERT      "),
                 dispatcher.nodes_not_ready,
                 dispatcher.nodes,
@@ -333,7 +333,7 @@ fn text(view: &StatusView, paint: Paint) -> String {
             let (scope, reason) = (shown(scope), shown(reason));
             let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
             text.push_str(&format!(
-                "{} {scope} since {}{why}; `godel admin resume {scope}` goes on\n",
+                "{} {scope} since {}{why}; `godel admin resume {scope}` ends the pause\n",
                 paint.bad("PAUSED     "),
                 output::time(*since_ms)
             ));
@@ -393,8 +393,8 @@ fn unreadable(member: &MemberView, paint: Paint) -> String {
         return String::new();
     }
     format!(
-        "{} {} cannot read {} records, and what they are about is frozen: its log names them; replace an older version, \
-         or see `godel audit` and `godel state repair`\n",
+        "{} {} cannot read {} records, and everything that depends on them is frozen: its log names them; replace an \
+         older version, or see `godel audit` and `godel state repair`\n",
         paint.bad("UNREADABLE "),
         member.lease,
         member.unreadable_records

@@ -66,7 +66,7 @@ pub(super) fn phase(word: &str) -> Result<UnitPhase, Failure> {
             || format!("phases are {}", PHASES.join(", ")),
             |phase| format!("did you mean `{phase}`?"),
         );
-        Failure::usage(format!("`{word}` is no phase")).hint(hint)
+        Failure::usage(format!("unknown phase `{word}`")).hint(hint)
     })
 }
 
@@ -78,7 +78,7 @@ impl Condition {
                 "bound" => Ok(Self::Bound),
                 "finished" => Ok(Self::Finished),
                 "deleted" => Ok(Self::Deleted),
-                _ => Err(Failure::usage(format!("`{text}` is no condition"))
+                _ => Err(Failure::usage(format!("unknown condition `{text}`"))
                     .hint("conditions are phase=NAME[,NAME], bound, finished and deleted")),
             },
         }
@@ -96,7 +96,7 @@ impl Condition {
             Self::Phase(phases) if phases.contains(&phase) => Look::Holds(format!("is {word}")),
             Self::Phase(_) if is_terminal => Look::Never(how_it_ended(answer)),
             Self::Phase(phases) if counts.failed > 0 && phases[..] == [UnitPhase::Completed] => {
-                Look::Never(format!("can no more complete: {}", failed_text(answer)))
+                Look::Never(format!("can no longer complete: {}", failed_text(answer)))
             }
             Self::Bound if counts.pending == 0 && counts.replicas > 0 && !is_empty => {
                 Look::Holds(format!("is bound, all {}", count(counts.replicas, "replica")))
@@ -150,7 +150,7 @@ fn failed_text(answer: &v1::GetUnitResponse) -> String {
         let told = if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) };
         why.push(format!("{} of {} failed{told}", counts.failed, count(counts.replicas, "replica")));
     }
-    if why.is_empty() { "why is not known".to_owned() } else { why.join("; ") }
+    if why.is_empty() { "reason not known".to_owned() } else { why.join("; ") }
 }
 
 /// Where a unit stands, for who waited in vain.
@@ -202,7 +202,7 @@ pub(super) async fn run(
         None => Ok(()),
         Some(_) if n_waits == 1 => Err(failures.remove(0)),
         Some(code) => {
-            let said = format!("{} of {} not as wished", failures.len(), count(n_waits, "unit"));
+            let said = format!("{} of {} do not meet the condition", failures.len(), count(n_waits, "unit"));
             Err(several(code, said, &failures))
         }
     }
@@ -254,7 +254,7 @@ pub(super) async fn until(
                     (_, None) => return Err(failure),
                     (_, Some(_)) => {
                         let said =
-                            format!("the record of unit {shown_name} is gone: how it ended is not known");
+                            format!("the record of unit {shown_name} was deleted: how it ended is not known");
                         return Err(Failure::new(Code::NotFound, said));
                     }
                 },
@@ -294,7 +294,7 @@ pub(super) async fn until(
         Ok(ended) => ended,
         Err(_) => {
             let within = humantime::format_duration(timeout);
-            Err(Failure::new(Code::Timeout, format!("unit {shown_name}: not within {within}: {last}"))
+            Err(Failure::new(Code::Timeout, format!("unit {shown_name}: timeout after {within}: {last}"))
                 .hint(format!("see why with `godel unit describe {shown_name}`")))
         }
     }

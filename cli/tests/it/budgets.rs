@@ -14,7 +14,7 @@ fn budgets_are_created_changed_and_deleted() {
     };
     let web = ["budget", "create", "web", "--selector", "app=web,tier=front", "--max-unavailable", "20%"];
     said(&web, 0, "disruption budget web created at revision");
-    said(&web, 0, "disruption budget web had been created at revision");
+    said(&web, 0, "disruption budget web already exists at revision");
     said(&["budget", "create", "db", "-n", "prod", "--unit", "db", "--min-available", "2"], 0, "created");
     said(&["budget", "create", "db", "--unit", "other"], 5, "`godel budget set` changes it");
     said(&["budget", "create", "No", "--unit", "x"], 2, "name");

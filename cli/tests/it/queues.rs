@@ -35,7 +35,7 @@ fn queues_are_created_changed_and_deleted() {
     let godel = up.client();
     let prod = ["queue", "create", "prod", "--min", "cpu=2,memory=1Gi", "--max", "cpu=4,gpu=0.5"];
     says(&godel, &prod, "queue prod created at revision");
-    says(&godel, &prod, "queue prod had been created at revision");
+    says(&godel, &prod, "queue prod already exists at revision");
     fails(&godel, &["queue", "create", "prod"], 5, &["`godel queue set` changes it"]);
     let words = ["queue", "create", "prod.search", "--min", "cpu=1", "--weight", "3", "--policy", "fifo"];
     says(&godel, &words, "created");
@@ -80,7 +80,7 @@ fn queues_are_created_changed_and_deleted() {
     says(&godel, &["queue", "set", "default", "--max-running-units", "5"], "queue default created");
     says(&godel, &["queue", "set", "default", "--max-running-units", "0"], "queue default updated");
     says(&godel, &["queue", "delete", "default"], "queue default deleted");
-    fails(&godel, &["queue", "delete", "prod"], 1, &["prod.search", "delete or cancel those first"]);
+    fails(&godel, &["queue", "delete", "prod"], 1, &["prod.search", "delete or cancel these first"]);
     says(&godel, &["queue", "delete", "prod.search", "prod"], "queue prod deleted");
     assert_eq!(godel.json(&["queue", "list"]).as_array().unwrap().len(), 1);
     up.stop();
@@ -109,7 +109,7 @@ fn priority_classes_are_created_changed_and_deleted() {
     assert!(godel.ok(&["unit", "list"]).lines().nth(1).unwrap().ends_with("gold"));
     fails(&godel, &["unit", "submit", "--name", "two", "--priority-class", "lead"], 4, &["lead"]);
     fails(&godel, &["unit", "submit", "--name", "two", "--queue", "nowhere"], 4, &["nowhere"]);
-    fails(&godel, &["priority-class", "delete", "gold"], 1, &["default/one", "delete or cancel those first"]);
+    fails(&godel, &["priority-class", "delete", "gold"], 1, &["default/one", "delete or cancel these first"]);
     godel.audit();
     up.stop();
 }
@@ -203,7 +203,7 @@ fn what_is_wrong_with_a_file_is_told_by_document() {
     apply("w.yaml", wrong, 2, &["w.yaml:3:35: min.cpu: 2 is above the maximum 1"]);
     apply("o.yaml", "{kind: queue, name: x.y}\n", 1, &["o.yaml document 1 (queue x.y): meta.name", "`x`"]);
     apply("k.yaml", "kind: quueue\n", 2, &["k.yaml:1:", "did you mean `queue`?", "docs/queues.md"]);
-    apply("e.yaml", "# nothing\n", 2, &["the files have no documents"]);
+    apply("e.yaml", "# nothing\n", 2, &["the files contain no documents"]);
     assert_eq!(godel.json(&["queue", "list"]).as_array().unwrap().len(), 1, "nothing was changed");
     // Queues are no units.
     let queue = file(&up, "q.yaml", "{kind: queue, name: a}\n");

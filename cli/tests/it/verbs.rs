@@ -153,7 +153,7 @@ fn the_record_of_an_ended_unit_is_deleted_and_its_name_free() {
     says(&godel, &["unit", "delete", "job"], 0, &["unit job deleted at revision"]);
     godel.ok(&again);
     says(&godel, &["unit", "delete", "job"], 1, &["cancel it first", "--cancel"]);
-    says(&godel, &["unit", "delete", "--wait", "--timeout", "50ms", "job"], 6, &["not within 50ms"]);
+    says(&godel, &["unit", "delete", "--wait", "--timeout", "50ms", "job"], 6, &["timeout after 50ms"]);
     says(
         &godel,
         &["unit", "delete", "--cancel", "job", "nosuch"],
@@ -298,7 +298,7 @@ fn exit_codes_are_those_of_the_help() {
     let other = run(&["node", "list"], &[("GODEL_ADDR", &address)]);
     let said = String::from_utf8_lossy(&other.stderr).into_owned();
     assert_eq!(exit_code(&other), 3, "{said}");
-    assert!(said.contains("is that the address of godel's state service?"), "{said}");
+    assert!(said.contains("is this the address of godel's state service?"), "{said}");
     let wrong = file(&up, "w.yaml", "{name: a, min_member: 2, template: {}}\n");
     let told = ["w.yaml:1:23: min_member: 2 is above the 1 replica"];
     says(&godel, &["unit", "validate", "-f", &wrong], 2, &told);

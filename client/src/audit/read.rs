@@ -85,7 +85,7 @@ async fn start(client: &Client, unreadable: &mut Unreadables) -> Result<(u64, Wo
         let (mut base, mut world, mut left_out) = (None, World::default(), Unreadables::default());
         loop {
             let next = tokio::time::timeout(SILENCE_MAX, stream.next()).await;
-            let next = next.map_err(|_| Status::deadline_exceeded("state is silent"))?;
+            let next = next.map_err(|_| Status::deadline_exceeded("state does not answer"))?;
             let Some(answer) = next.transpose()? else { break };
             base = Some(answer.base_revision);
             world.revision = Revision(answer.complete_revision);
@@ -211,7 +211,7 @@ async fn watch_on(
     let mut stream = client.state().watch(request).await?.into_inner();
     loop {
         let next = tokio::time::timeout(SILENCE_MAX, stream.next()).await;
-        let next = next.map_err(|_| Status::deadline_exceeded("the watch is silent"))?;
+        let next = next.map_err(|_| Status::deadline_exceeded("the watch delivers nothing"))?;
         let answer = next.ok_or_else(|| Status::unavailable("the watch ended"))??;
         for commit in answer.commits.into_iter().filter(|commit| commit.revision <= end) {
             history.commits.push(commit_of(&commit, unreadable));

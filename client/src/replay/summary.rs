@@ -259,7 +259,7 @@ fn cpu_time(pids: &[u32]) -> Result<Option<Duration>, Failure> {
     let mut sum = Duration::ZERO;
     for pid in pids {
         sum += usage::cpu_time(*pid).ok_or_else(|| {
-            Failure::usage(format!("process {pid} is not there: its CPU time is not known"))
+            Failure::usage(format!("process {pid} does not exist: its CPU time is not known"))
         })?;
     }
     Ok(Some(sum))

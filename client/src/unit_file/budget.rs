@@ -16,7 +16,9 @@ pub(super) fn budget(fields: &mut Fields<'_, '_>) -> v1::DisruptionBudget {
     let most = fields.scalar("max_unavailable", |text| parse_limit(Limit::MaxUnavailable, text));
     let least = fields.scalar("min_available", |text| parse_limit(Limit::MinAvailable, text));
     if most.is_some() && least.is_some() {
-        fields.report.rule("min_available", "`max_unavailable` and `min_available`: name one of the two");
+        fields
+            .report
+            .rule("min_available", "`max_unavailable` and `min_available`: give only one of the two");
     }
     let description = fields.text("description").unwrap_or_default();
     v1::DisruptionBudget {
@@ -68,7 +70,7 @@ max_unavailable: 20%
             ("kind: disruption-budget\nname: a\nunits: b\nselector: {a: b}\n", "did you mean `unit`?"),
             (
                 "kind: disruption-budget\nname: a\nmax_unavailable: 1\nmin_available: 1\n",
-                "name one of the two",
+                "give only one of the two",
             ),
         ] {
             let found = parse_manifest(text).unwrap_err().to_string();

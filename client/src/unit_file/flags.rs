@@ -85,12 +85,10 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
     let others = others.map(|(name, text)| (format!("--request {name}"), name.as_str(), text.as_str()));
     for (flag, name, text) in own.chain(others) {
         match quantity::parse(name, text) {
-            _ if name == quantity::GPU => {
-                wrong.push(format!("{flag}: GPUs have a flag of their own, `--gpu`"))
-            }
+            _ if name == quantity::GPU => wrong.push(format!("{flag}: use the flag `--gpu` for GPUs")),
             Err(error) => wrong.push(format!("{flag}: {error}")),
             Ok(amount) if amounts.insert(name.to_owned(), amount).is_some() => {
-                wrong.push(format!("{flag}: `{name}` is given twice"));
+                wrong.push(format!("{flag}: duplicate `{name}`"));
             }
             Ok(_) => {}
         }
@@ -125,7 +123,7 @@ fn once(flag: &str, pairs: &[(String, String)], wrong: &mut Vec<String>) -> Hash
     let mut map = HashMap::new();
     for (key, value) in pairs {
         if map.insert(key.clone(), value.clone()).is_some() {
-            wrong.push(format!("{flag}: `{key}` is given twice"));
+            wrong.push(format!("{flag}: duplicate `{key}`"));
         }
     }
     map
@@ -159,20 +157,20 @@ fn toleration(text: &str) -> Result<v1::Toleration, String> {
         None => (effect, None),
     };
     let tolerated_seconds = seconds
-        .map(|given| given.parse().map_err(|_| format!("`{given}` is no number of seconds")))
+        .map(|given| given.parse().map_err(|_| format!("`{given}` is not a number of seconds")))
         .transpose()?;
     let effect = match effect {
         None => 0,
         Some(given) => {
             let known = words::EFFECT.iter().find(|(word, _)| *word == given);
             let expected = "no-schedule, prefer-no-schedule or no-execute";
-            known.map(|(_, number)| *number).ok_or_else(|| format!("`{given}` is no effect: {expected}"))?
+            known.map(|(_, number)| *number).ok_or_else(|| format!("unknown effect `{given}`: {expected}"))?
         }
     };
     let (key, value) = taint.split_once('=').map_or((taint, None), |(key, value)| (key, Some(value)));
     let key = if key == "*" { "" } else { key };
     if taint.is_empty() || (key.is_empty() && value.is_some()) {
-        return Err(format!("`{text}` has no key; `*` stands for all keys"));
+        return Err(format!("`{text}` has no key; use `*` for all keys"));
     }
     Ok(v1::Toleration {
         key: key.to_owned(),
@@ -325,7 +323,7 @@ template:
         );
         let told = told.unwrap_err();
         let expected = [
-            "--label: `a` is given twice",
+            "--label: duplicate `a`",
             "--cpu: `1GB` is no CPU quantity",
             "--request mem: did you mean `memory`?",
             "--request fpga: `500m` is no number of fpga (`3`, `2k`): fpga comes in whole numbers",
@@ -344,7 +342,7 @@ template:
             ("--min-member 0", "--min-member: 0 is not in 1..=10000"),
             ("--toleration =x", "has no key"),
             ("--toleration a:never", "`never` is no effect"),
-            ("--env A=B --env A=C", "--env: `A` is given twice"),
+            ("--env A=B --env A=C", "--env: duplicate `A`"),
             ("--label Ä=b", "--label Ä: `Ä` is not allowed"),
             ("--request gpu=1", "`--gpu`"),
         ] {

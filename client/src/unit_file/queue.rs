@@ -132,7 +132,7 @@ owner_weights: {alice: 3, 007: 2}
             ),
             ("kind: queue\nname: a\nmax:\n  gpu: many\n", "4:8: max.gpu: `many` is no"),
             ("kind: queue\nname: a\nowner_weights: {ann: x}\n", "3:22: owner_weights.ann: `x` "),
-            ("name: a\n---\nkind: priority-class\nname: b\n", "3:1: value: it is missing"),
+            ("name: a\n---\nkind: priority-class\nname: b\n", "3:1: value: the key is missing"),
         ] {
             let found = parse_manifest(text).unwrap_err().to_string();
             assert!(found.contains(expected), "{text}\nfound    {found}\nexpected {expected}");

@@ -114,7 +114,7 @@ impl<'n, 'r> Fields<'n, 'r> {
     pub(super) fn of(node: &'n Node, path: String, report: &'r mut Report) -> Option<Self> {
         let Value::Map(entries) = &node.value else {
             let what = node.value.kind();
-            report.add(node.at, &path, format!("{what} stands where keys with values are wanted"));
+            report.add(node.at, &path, format!("expected keys with values, found {what}"));
             return None;
         };
         report.places.insert(path.clone(), node.at);
@@ -151,7 +151,7 @@ impl<'n, 'r> Fields<'n, 'r> {
         if let Some(entry) = entry {
             self.report.places.insert(path.clone(), entry.value.at);
             if entry.value.value == Value::Nothing {
-                self.report.add(entry.at, &path, "it has no value: write one, or leave the key out");
+                self.report.add(entry.at, &path, "the value is missing: give one, or omit the key");
                 self.report.asked.push(path);
                 return None;
             }
@@ -165,7 +165,7 @@ impl<'n, 'r> Fields<'n, 'r> {
         if value.is_none() && !self.has(key) {
             let at = self.at;
             let path = self.at(key);
-            self.report.add(at, &path, "it is missing");
+            self.report.add(at, &path, "the key is missing");
         }
         value
     }
@@ -230,7 +230,7 @@ impl<'n, 'r> Fields<'n, 'r> {
         let path = self.at(key);
         let Value::List(items) = &node.value else {
             let what = node.value.kind();
-            self.report.add(node.at, &path, format!("{what} stands where a list is wanted, as `[a, b]`"));
+            self.report.add(node.at, &path, format!("expected a list, as `[a, b]`, found {what}"));
             return Vec::new();
         };
         let items = items.iter().enumerate().map(|(idx, item)| (item, format!("{path}[{idx}]")));
@@ -274,7 +274,7 @@ impl<'n, 'r> Fields<'n, 'r> {
             self.report.add(
                 node.at,
                 &path,
-                format!("{what} stands where keys with values are wanted, as `{{a: b}}`"),
+                format!("expected keys with values, as `{{a: b}}`, found {what}"),
             );
             return values;
         };
@@ -283,7 +283,7 @@ impl<'n, 'r> Fields<'n, 'r> {
             let path = format!("{path}[{:?}]", entry.key);
             self.report.places.insert(path.clone(), entry.value.at);
             if entry.value.value == Value::Nothing {
-                let message = "it has no value: write one, `\"\"` for empty text";
+                let message = "the value is missing: give one, or `\"\"` for empty text";
                 self.report.add(entry.at, &path, message);
             } else if let Some(value) =
                 scalar(&entry.value, &path, self.report, |text| read(&entry.key, text))
@@ -328,11 +328,11 @@ fn scalar<T, E: fmt::Display>(
     let text = match &node.value {
         Value::Text(text) => text.as_str(),
         Value::Nothing => {
-            report.add(node.at, path, "it has no value");
+            report.add(node.at, path, "the value is missing");
             return None;
         }
         other => {
-            report.add(node.at, path, format!("{} stands where a single value is wanted", other.kind()));
+            report.add(node.at, path, format!("expected a single value, found {}", other.kind()));
             return None;
         }
     };
@@ -355,7 +355,7 @@ fn escaped(c: char) -> impl Iterator<Item = char> {
 fn number<N: TryFrom<i128>>(text: &str) -> Result<N, String> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!("`{text}` is no whole number"));
+        return Err(format!("`{text}` is not a whole number"));
     }
     let number: i128 = text.parse().unwrap_or(i128::MAX);
     N::try_from(number).map_err(|_| {
@@ -395,10 +395,10 @@ mod tests {
     fn numbers_are_whole_and_within_bounds() {
         assert_eq!((number::<u32>("7"), number::<i32>("-7"), number::<i32>("+7")), (Ok(7), Ok(-7), Ok(7)));
         for (text, expected) in [
-            ("many", "`many` is no whole number"),
-            ("1.0", "`1.0` is no whole number"),
-            ("", "`` is no whole number"),
-            ("-", "`-` is no whole number"),
+            ("many", "`many` is not a whole number"),
+            ("1.0", "`1.0` is not a whole number"),
+            ("", "`` is not a whole number"),
+            ("-", "`-` is not a whole number"),
             ("-1", "`-1` is too small"),
             ("4294967296", "`4294967296` is too large"),
             ("99999999999999999999999999999999999999999999", "too large"),

@@ -36,7 +36,7 @@ fn time(text: &str) -> Result<i64, String> {
     let since = humantime::parse_rfc3339_weak(text).ok();
     let since = since.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let ms = since.and_then(|since| i64::try_from(since.as_millis()).ok()).filter(|ms| *ms > 0);
-    ms.ok_or_else(|| format!("`{text}` is no time such as `2030-01-31T12:00:00Z`"))
+    ms.ok_or_else(|| format!("`{text}` is not a time such as `2030-01-31T12:00:00Z`"))
 }
 
 #[cfg(test)]
@@ -68,7 +68,7 @@ expires: 2030-01-31T12:00:00Z
         assert_eq!((spare.slots, demand.devices.map(|devices| devices.count)), (4, Some(2)));
         assert_eq!((spare.expires_ms, none.expires_ms), (Some(1_896_091_200_000), None));
         for (text, expected) in [
-            ("kind: reservation\nname: a\nslots: 1\nexpires: soon\n", "4:10: expires: `soon` is no time"),
+            ("kind: reservation\nname: a\nslots: 1\nexpires: soon\n", "4:10: expires: `soon` is not a time"),
             ("kind: reservation\nname: a\nslot: 1\n", "did you mean `slots`?"),
         ] {
             let found = parse_manifest(text).unwrap_err().to_string();

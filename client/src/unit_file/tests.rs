@@ -172,39 +172,36 @@ fn mistakes_are_told_with_line_column_and_the_nearest_word() {
             "name: a\ntemplate: {requests: {mem: 100}}\n",
             "2:28: template.requests.mem: did you mean `memory`?",
         ),
-        ("name: a\nreplicas: many\ntemplate: {}\n", "2:11: replicas: `many` is no whole number"),
-        (
-            "name: a\nreplicas: [1]\ntemplate: {}\n",
-            "2:11: replicas: a list stands where a single value is wanted",
-        ),
-        ("name: a\ntemplate: x\n", "2:11: template: text stands where keys with values are wanted"),
+        ("name: a\nreplicas: many\ntemplate: {}\n", "2:11: replicas: `many` is not a whole number"),
+        ("name: a\nreplicas: [1]\ntemplate: {}\n", "2:11: replicas: expected a single value, found a list"),
+        ("name: a\ntemplate: x\n", "2:11: template: expected keys with values"),
         (
             "name: a\nlabels: x\ntemplate: {}\n",
-            "2:9: labels: text stands where keys with values are wanted, as `{a: b}`",
+            "2:9: labels: expected keys with values, as `{a: b}`, found text",
         ),
-        ("name: a\nlabels:\ntemplate: {}\n", "2:1: labels: it has no value: write one, or leave the key out"),
+        ("name: a\nlabels:\ntemplate: {}\n", "2:1: labels: the value is missing: give one, or omit the key"),
         (
             "name: a\nlabels: {a: }\ntemplate: {}\n",
-            "2:10: labels.a: it has no value: write one, `\"\"` for empty text",
+            "2:10: labels.a: the value is missing: give one, or `\"\"` for empty text",
         ),
         (
             "name: a\ntemplate: {command: x}\n",
-            "2:21: template.command: text stands where a list is wanted, as `[a, b]`",
+            "2:21: template.command: expected a list, as `[a, b]`, found text",
         ),
-        ("replicas: 1\n", "1:1: name: it is missing"),
-        ("name: a\nname: b\ntemplate: {}\n", "2:1: `name` stands twice, first in line 1, column 1"),
+        ("replicas: 1\n", "1:1: name: the key is missing"),
+        ("name: a\nname: b\ntemplate: {}\n", "2:1: duplicate key `name`, first in line 1, column 1"),
         (
             "name: a\nlabels: {app: web, app: db}\ntemplate: {}\n",
-            "2:20: `app` stands twice, first in line 2, column 10",
+            "2:20: duplicate key `app`, first in line 2, column 10",
         ),
-        ("name: a\ntemplate: {env: {A: 1, A: 2}}\n", "2:24: `A` stands twice, first in line 2, column 18"),
+        ("name: a\ntemplate: {env: {A: 1, A: 2}}\n", "2:24: duplicate key `A`, first in line 2, column 18"),
         (
             "name: a\nttl_after_finished: soon\ntemplate: {}\n",
             "2:21: ttl_after_finished: `soon` is no duration",
         ),
         (
             "name: a\ntemplate:\n  requests: {gpu: 1}\n",
-            "3:19: template.requests.gpu: `gpu` stands beside `requests`",
+            "3:19: template.requests.gpu: use the key `gpu` beside `requests`",
         ),
         ("name: Web\ntemplate: {}\n", "1:7: name: `W` is not allowed"),
         ("name: a\nlabels: {a b: c}\ntemplate: {}\n", "2:15: labels[\"a b\"]: ` ` is not allowed"),
@@ -214,7 +211,7 @@ fn mistakes_are_told_with_line_column_and_the_nearest_word() {
         ),
         ("name: a\n", "1:1: task_groups: at least one is needed"),
         ("name: \"a\\nb\"\ntemplate: {}\n", "1:7: name: `\\n` is not allowed"),
-        ("- a\n", "1:1: a list stands where keys with values are wanted"),
+        ("- a\n", "1:1: expected keys with values, found a list"),
         ("kind: pod\nname: a\n", "1:7: kind: unknown value `pod`"),
         ("# nothing\n", "the file has no unit"),
         ("", "the file has no unit"),
@@ -256,7 +253,7 @@ task_groups:
     let lines: Vec<String> = found.0.iter().map(ToString::to_string).collect();
     let expected = [
         "1:7: name: `W` is not allowed",
-        "2:11: replicas: `many` is no whole number",
+        "2:11: replicas: `many` is not a whole number",
         "5:19: template.requests.cpu: `1GB` is no CPU quantity",
         "5:29: template.requests.mem: did you mean `memory`?",
         "5:40: template.requests.memory: 2Pi is more than 1Pi",
@@ -302,7 +299,7 @@ template: {}
     let run = spec.task_groups[0].template.clone().unwrap().run.unwrap();
     assert_eq!((run.env["app"].as_str(), run.env["tier"].as_str()), ("web", "own"));
     let other = parse("name: a\ntemplate: &t {}\n---\nname: b\ntemplate: *t\n").unwrap_err().to_string();
-    assert!(other.contains("5:11: an alias names an anchor that does not stand before it"), "{other}");
+    assert!(other.contains("5:11: the alias has no anchor before it"), "{other}");
 }
 
 #[test]
@@ -349,7 +346,7 @@ fn quantities_are_the_same_with_and_without_quotes() {
         ("cpu", ".inf", "not a number with a known suffix"),
         ("cpu", ".nan", "not a number with a known suffix"),
         ("cpu", "true", "not a number with a known suffix"),
-        ("cpu", "null", "it has no value"),
+        ("cpu", "null", "the value is missing"),
         ("cpu", "\"\"", "it is empty"),
     ] {
         let file = format!("name: a\ntemplate: {{requests: {{{key}: {text}}}}}\n");

@@ -102,7 +102,7 @@ pub(super) fn requests(fields: &mut Fields<'_, '_>) -> v1::Resources {
     let mut amounts = fields.amounts("requests", quantity::parse);
     if amounts.remove(quantity::GPU).is_some() {
         let path = format!("{}[\"gpu\"]", fields.at("requests"));
-        fields.report.rule(&path, "`gpu` stands beside `requests`: `gpu: {count: 1}`");
+        fields.report.rule(&path, "use the key `gpu` beside `requests`: `gpu: {count: 1}`");
     }
     v1::Resources { amounts: amounts.into_iter().collect() }
 }

@@ -142,12 +142,12 @@ fn broken(error: &ScanError) -> Mistake {
     let at = Place { line: error.marker().line(), column: error.marker().col() + 1 };
     let message = match error.kind() {
         ErrorKind::TabNotAllowed | ErrorKind::TabInBlockIndentation | ErrorKind::TabInIndentation => {
-            "a tab stands where YAML wants spaces".to_owned()
+            "YAML requires spaces here, found a tab".to_owned()
         }
         ErrorKind::RecursionLimitExceeded => {
-            format!("lists and maps are more than {DEPTH_MAX} deep in each other")
+            format!("lists and maps are nested more than {DEPTH_MAX} deep")
         }
-        ErrorKind::UnknownAnchor => "an alias names an anchor that does not stand before it".to_owned(),
+        ErrorKind::UnknownAnchor => "the alias has no anchor before it".to_owned(),
         ErrorKind::ExpectedFlowMappingSeparator => "`,` or `}` is missing".to_owned(),
         ErrorKind::ExpectedFlowSequenceSeparator => "`,` or `]` is missing".to_owned(),
         ErrorKind::UnexpectedEofFlowMapping => "`}` is missing at the end".to_owned(),
@@ -206,7 +206,7 @@ impl Builder {
             },
             Event::Alias(id) => {
                 let Some(known) = self.anchors.get(&id).cloned() else {
-                    return Err(at.mistake("an alias stands inside of what it names"));
+                    return Err(at.mistake("an alias is inside of its own anchor"));
                 };
                 // Mistakes are told where the alias stands.
                 self.done(Node { at, value: known.value }, 0, false)
@@ -217,7 +217,7 @@ impl Builder {
 
     fn open(&mut self, frame: Frame, at: Place) -> Result<(), Mistake> {
         if self.frames.len() >= DEPTH_MAX {
-            return Err(at.mistake(format!("lists and maps are more than {DEPTH_MAX} deep in each other")));
+            return Err(at.mistake(format!("lists and maps are nested more than {DEPTH_MAX} deep")));
         }
         self.frames.push(frame);
         Ok(())
@@ -227,7 +227,7 @@ impl Builder {
         if let Some(tag) = tag
             && !known.iter().any(|known| tag.is_yaml_core_schema_tag(known))
         {
-            let message = format!("the tag `{tag}` is not known; write the value without it");
+            let message = format!("unknown tag `{tag}`; write the value without it");
             self.tree.mistakes.push(Place::of(span).mistake(message));
         }
     }
@@ -258,7 +258,7 @@ impl Builder {
                         Value::Text(text) => Some(text),
                         other => {
                             let what = other.kind();
-                            self.tree.mistakes.push(at.mistake(format!("a key is text, not {what}")));
+                            self.tree.mistakes.push(at.mistake(format!("a key must be text, not {what}")));
                             None
                         }
                     };
@@ -279,7 +279,7 @@ impl Builder {
             if let Some(first) = seen.get(entry.key.as_str()) {
                 let Place { line, column } = *first;
                 let message = format!(
-                    "`{}` stands twice, first in line {line}, column {column}",
+                    "duplicate key `{}`, first in line {line}, column {column}",
                     entry.key.escape_debug()
                 );
                 self.tree.mistakes.push(entry.at.mistake(message));
@@ -302,7 +302,7 @@ impl Builder {
                 Value::Text(_) | Value::Nothing => Vec::new(),
             };
             if maps.is_empty() || maps.iter().any(|map| !matches!(map.value, Value::Map(_))) {
-                let message = "`<<` takes a map, or a list of maps, as `<<: *base`";
+                let message = "`<<` requires a map, or a list of maps, as `<<: *base`";
                 self.tree.mistakes.push(merge.at.mistake(message));
                 return entries;
             }
@@ -368,7 +368,7 @@ mod tests {
         let expected = "{base={a=1 b=2} more={b=3 c=4} one={b=own a=1} both={d=5 a=1 b=2 c=4}}";
         assert_eq!(only(text), expected);
         assert_eq!(only("{'<<': text}"), "{<<=text}");
-        assert_eq!(wrong("a: {<<: text}\n"), ["1:5: `<<` takes a map, or a list of maps, as `<<: *base`"]);
+        assert_eq!(wrong("a: {<<: text}\n"), ["1:5: `<<` requires a map, or a list of maps, as `<<: *base`"]);
     }
 
     #[test]
@@ -378,18 +378,18 @@ mod tests {
         let roots: Vec<bool> = found.iter().map(|tree| tree.root.is_some()).collect();
         assert_eq!(roots, [true, false, true, false, true]);
         let told = wrong(text);
-        assert_eq!(told[0], "2:1: `a` stands twice, first in line 1, column 1");
+        assert_eq!(told[0], "2:1: duplicate key `a`, first in line 1, column 1");
         assert!(told[1].starts_with("5:1: ") || told[1].starts_with("4:4: "), "{told:?}");
-        assert_eq!(told[2], "6:11: `d` stands twice, first in line 6, column 5");
+        assert_eq!(told[2], "6:11: duplicate key `d`, first in line 6, column 5");
         assert_eq!(told.len(), 3);
         for (text, expected) in [
-            ("a:\n\t- b\n", "a tab stands where YAML wants spaces"),
-            ("a: *nothing\n", "an alias names an anchor that does not stand before it"),
-            ("a: &x [*x]\n", "an alias stands inside of what it names"),
-            ("a: !!int 5\n", "is not known; write the value without it"),
-            ("a: !mine 5\n", "is not known; write the value without it"),
-            ("? [a, b]\n: c\n", "a key is text, not a list"),
-            ("~: c\n", "a key is text, not nothing"),
+            ("a:\n\t- b\n", "YAML requires spaces here, found a tab"),
+            ("a: *nothing\n", "the alias has no anchor before it"),
+            ("a: &x [*x]\n", "an alias is inside of its own anchor"),
+            ("a: !!int 5\n", "; write the value without it"),
+            ("a: !mine 5\n", "; write the value without it"),
+            ("? [a, b]\n: c\n", "a key must be text, not a list"),
+            ("~: c\n", "a key must be text, not nothing"),
             ("a: 'open\n", "a quotation mark is not closed"),
         ] {
             let found = wrong(text);

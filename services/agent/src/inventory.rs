@@ -162,7 +162,7 @@ pub fn read_csv(input: impl io::Read) -> Result<Vec<NodeDef>, Error> {
         names::name(&row.sn, NAME_LEN_MAX)
             .map_err(|wrong| bad(format!("sn: `{}` cannot be a node's name: {wrong}", row.sn)))?;
         if let Some(first) = names.insert(row.sn.clone(), line) {
-            return Err(bad(format!("{} stands on line {first} already", row.sn)));
+            return Err(bad(format!("duplicate {}, first on line {first}", row.sn)));
         }
         let node = NodeDef::new(row.sn.as_str(), capacity).with_gpus(row.gpu, &row.model);
         nodes.push(NodeDef { max_running_units: row.max_running_units, ..node });

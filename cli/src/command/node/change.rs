@@ -25,7 +25,7 @@ pub(super) async fn cordon(
 
 pub(super) async fn undrain(client: &Client, nodes: Nodes, format: Format) -> Result<(), Failure> {
     let request = v1::UpdateNodeRequest { undrain: true, ..v1::UpdateNodeRequest::default() };
-    update_all(client, nodes, &request, "drained no longer", format).await.map(drop)
+    update_all(client, nodes, &request, "no longer drained", format).await.map(drop)
 }
 
 pub(super) async fn label(client: &Client, changes: Changes, format: Format) -> Result<(), Failure> {
@@ -63,7 +63,7 @@ pub(super) async fn update_all(
 ) -> Result<Vec<String>, Failure> {
     let Nodes { mut names, selector } = nodes;
     if names.is_empty() && selector.is_empty() {
-        return Err(Failure::usage("no node is named, and no label selects one"));
+        return Err(Failure::usage("give node names or a label selector"));
     }
     if !selector.is_empty() {
         let selected = client.list_nodes(&selector).await?;

@@ -44,7 +44,7 @@ pub(super) async fn describe(client: &Client, node_id: u32, drain: DrainView, pa
             text.push_str(&format!("waits for {}: {}\n", shown(&block.unit_name), shown(&block.reason)));
         }),
         // The rest of the description stands.
-        Err(failure) => text.push_str(&format!("what it waits for is not known: {}\n", failure.message)),
+        Err(failure) => text.push_str(&format!("reason not known: {}\n", failure.message)),
     }
     text
 }
@@ -72,7 +72,7 @@ async fn until_empty(client: &Client, names: Vec<String>, timeout: Duration) -> 
                     let node = answer.node.unwrap_or_default();
                     if node.spec.is_none_or(|spec| spec.drain.is_none()) {
                         bar.finish_and_clear();
-                        return Err(Failure::failed(format!("node {} is drained no longer", shown(name))));
+                        return Err(Failure::failed(format!("node {} is no longer drained", shown(name))));
                     }
                     *n_left = node.running_units;
                     n_first.entry(name.clone()).or_insert(node.running_units);
@@ -112,8 +112,8 @@ async fn until_empty(client: &Client, names: Vec<String>, timeout: Duration) -> 
             let within = humantime::format_duration(timeout);
             let nodes = count(n_nodes, "node");
             let n_full = n_nodes - n_empty;
-            let said = format!("{n_full} of {nodes} {} not empty within {within}", are(n_full));
-            let hint = if why.is_empty() { "the drain goes on".to_owned() } else { why.join("\n") };
+            let said = format!("timeout after {within}: {n_full} of {nodes} {} not empty", are(n_full));
+            let hint = if why.is_empty() { "the drain continues".to_owned() } else { why.join("\n") };
             return Err(Failure::new(Code::Timeout, said).hint(hint));
         }
         sleep(POLL).await;

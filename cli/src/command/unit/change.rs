@@ -122,7 +122,7 @@ fn names_and_ordinals(words: &[String]) -> Result<(Vec<String>, Vec<RangeInclusi
     let n_names = words.iter().skip(1).position(is_ordinal).map_or(words.len(), |at| at + 1);
     let (names, rest) = words.split_at(n_names);
     if rest.is_empty() {
-        return Err(Failure::usage("no ordinal is given, as 3 or 3-5"));
+        return Err(Failure::usage("give an ordinal, as 3 or 3-5"));
     }
     let rest = rest.iter().map(|word| ordinals(word).map_err(Failure::usage)).collect::<Result<_, _>>()?;
     Ok((names.to_vec(), rest))
@@ -131,7 +131,7 @@ fn names_and_ordinals(words: &[String]) -> Result<(Vec<String>, Vec<RangeInclusi
 /// `3`, or `3-5`.
 fn ordinals(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` is no ordinal"));
+    let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` is not an ordinal"));
     let (first, last) = (number(first)?, number(last)?);
     if first > last {
         return Err(format!("{first} is above {last}"));
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(split(&["7", "0"]), Ok(("7".to_owned(), vec![0..=0])), "a unit may be called 7");
         assert_eq!(split(&["web", "db-2", "0"]), Ok(("web db-2".to_owned(), vec![0..=0])));
         assert!(split(&["web"]).is_err() && split(&["web", "db"]).is_err());
-        assert_eq!(split(&["web", "1", "x"]), Err("`x` is no ordinal".to_owned()));
+        assert_eq!(split(&["web", "1", "x"]), Err("`x` is not an ordinal".to_owned()));
         assert_eq!(split(&["web", "1", "5-3"]), Err("5 is above 3".to_owned()));
     }
 }

@@ -39,7 +39,7 @@ struct PlanView {
 
 pub(super) async fn run(client: &Client, submit: &Submit, format: Format) -> Result<(), Failure> {
     if submit.wait {
-        return Err(Failure::usage("--wait: nothing is submitted that could be waited for"));
+        return Err(Failure::usage("--wait: a plan submits nothing to wait for"));
     }
     let units = units_of(submit)?;
     let scheduler = scheduler(client).await?;
@@ -82,7 +82,7 @@ async fn scheduler(client: &Client) -> Result<String, Failure> {
     let schedulers = client.schedulers().await?.schedulers;
     let attached = schedulers.into_iter().find(|scheduler| scheduler.attached);
     attached.map(|scheduler| scheduler.address).ok_or_else(|| {
-        Failure::new(Code::Unreachable, "no scheduler is at work")
+        Failure::new(Code::Unreachable, "no scheduler is running")
             .hint("start one with `godel serve scheduler`, or everything with `godel up`")
     })
 }

@@ -44,7 +44,7 @@ struct SubmittedView {
 }
 
 const SUBMITTED: &str = "submitted";
-const DUPLICATE: &str = "had been submitted";
+const DUPLICATE: &str = "was submitted before";
 const REFUSED: &str = "refused";
 const UNKNOWN: &str = "unknown";
 
@@ -240,7 +240,7 @@ fn line(view: &SubmittedView, format: Format) -> String {
     let id = view.unit_id.map_or_else(String::new, |id| format!("id {id}, "));
     let mut text = format!("unit {} {} ({id}revision {})\n", shown(&view.name), view.outcome, view.revision);
     if !view.infeasible.is_empty() {
-        text.push_str(&format!("  no node could ever hold it: {}\n", shown(&view.infeasible)));
+        text.push_str(&format!("  no known node could ever fit it: {}\n", shown(&view.infeasible)));
     }
     if format == Format::Wide {
         for line in &view.defaults {
@@ -265,7 +265,7 @@ fn ended(views: &[SubmittedView], mut failures: Vec<Failure>, is_alone: bool) ->
     if n_unknown > 0 {
         // The failure that ended it is the last one.
         let why = failures.last().map_or_else(String::new, |failure| format!(": {}", failure.message));
-        said.push(format!("of {} it is not known whether they went in{why}", count(n_unknown, "unit")));
+        said.push(format!("it is not known whether {} were accepted{why}", count(n_unknown, "unit")));
     }
     let n_in = views.len() - n_refused - n_unknown;
     said.push(format!("{} {} in", count(n_in, "unit"), are(n_in)));
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(ended(&[view(REFUSED)], vec![refused.clone()], true), Err(refused));
         let away = Failure::new(Code::Unreachable, "the submission: away");
         let failure = ended(&[view(SUBMITTED), view(UNKNOWN), view(UNKNOWN)], vec![away], false).unwrap_err();
-        let expect = "of 2 units it is not known whether they went in: the submission: away; 1 unit is in";
+        let expect = "it is not known whether 2 units were accepted: the submission: away; 1 unit is in";
         assert_eq!(failure.to_string(), expect);
     }
 

@@ -67,7 +67,7 @@ pub(super) async fn watch(
                 show_deletion(unit, format)?;
                 left -= 1;
             }
-            Said::Gone(name) => output::say(format!("unit {}: its record is gone", shown(&name))),
+            Said::Gone(name) => output::say(format!("unit {}: its record was deleted", shown(&name))),
             Said::Failed(failure) => return Err(failure),
         }
     }
