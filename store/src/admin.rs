@@ -39,7 +39,7 @@ pub type ContentCheck<'a> = &'a dyn Fn(&v1::Record) -> Result<(), String>;
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// The directory holds no store.
-    #[error("there is no store in {}", .dir.display())]
+    #[error("no store in {}", .dir.display())]
     NoStore {
         /// As given.
         dir: PathBuf,
@@ -51,15 +51,15 @@ pub enum AdminError {
         dir: PathBuf,
     },
     /// The file to make is there already.
-    #[error("{} exists; nothing was written: name another file, or move that one away", .file.display())]
+    #[error("{} exists; nothing was written: use another file, or move it away", .file.display())]
     Exists {
         /// As given.
         file: PathBuf,
     },
     /// The export holds records that nobody can read.
     #[error(
-        "{} holds records that cannot be read, so nothing was restored: {}. Restore it with `--keep-unreadable` and \
-         remove them with `godel state repair --remove`",
+        "{} contains unreadable records, so nothing was restored: {}. Restore it with `--keep-unreadable` \
+         and remove them with `godel state repair --remove`",
         .file.display(), .records.join("; ")
     )]
     Unreadable {
@@ -69,7 +69,7 @@ pub enum AdminError {
         records: Vec<String>,
     },
     /// There is nothing to truncate.
-    #[error("the state of {} is whole up to revision {revision}; there is nothing to truncate", .dir.display())]
+    #[error("the state of {} is whole up to revision {revision}; nothing to truncate", .dir.display())]
     NotDamaged {
         /// As given.
         dir: PathBuf,
@@ -87,7 +87,7 @@ pub enum AdminError {
         why: String,
     },
     /// The file is not a whole export.
-    #[error("{} is not a whole export: {what}", .file.display())]
+    #[error("{} is not a complete export: {what}", .file.display())]
     BadExport {
         /// As given.
         file: PathBuf,
@@ -173,7 +173,7 @@ impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "store {}, revision {}, history from {}", self.store_id, self.revision, self.floor)?;
         if let Some(acknowledged) = self.acknowledged {
-            writeln!(f, "acknowledged up to revision {acknowledged} at least")?;
+            writeln!(f, "acknowledged at least up to revision {acknowledged}")?;
         }
         for generation in &self.generations {
             let GenerationReport { base, last, groups, log_bytes, complete, snapshot_bytes } = generation;
@@ -217,9 +217,11 @@ pub fn check(dir: &Path, content: ContentCheck<'_>) -> Result<CheckReport, Admin
     let mut report = CheckReport::default();
     let Copied { unmarked, problem, watermark } = &copy.copied;
     report.notes.extend(watermark.map(str::to_owned));
-    report.notes.extend(unmarked.iter().map(|number| {
-        format!("generation number {number} has lost its marker; the next start gives it one again")
-    }));
+    report.notes.extend(
+        unmarked.iter().map(|number| {
+            format!("generation number {number} has lost its marker; the next start restores it")
+        }),
+    );
     report.problems.extend(problem.clone());
     let log = copy.open()?;
     let (reader, claimed) = (log.reader(), log.claimed());

@@ -139,7 +139,7 @@ impl Assembler {
             None => {
                 if self.next.is_some_and(|next| next != header.first) || header.last < header.first {
                     let next = self.next.unwrap_or(0);
-                    return Err(format!("revision {} follows where {next} must", header.first));
+                    return Err(format!("found revision {}, expected {next}", header.first));
                 }
                 (header, 0, BytesMut::new(), 0)
             }

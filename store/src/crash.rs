@@ -42,7 +42,7 @@ pub struct CrashPoints(Option<Arc<BTreeMap<&'static str, AtomicU64>>>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CrashPointsError {
     /// No such point.
-    #[error("crash point `{name}` is unknown; there are {}", POINTS.join(", "))]
+    #[error("unknown crash point `{name}`; known are {}", POINTS.join(", "))]
     Unknown {
         /// As given.
         name: String,

@@ -232,7 +232,7 @@ impl Feed {
                 from,
                 to,
                 problem = what,
-                "history is damaged: revisions in this range cannot be watched; `godel state check` says which"
+                "history is damaged: revisions in this range cannot be watched; `godel state check` names them"
             );
         }
     }

@@ -91,7 +91,7 @@ impl FloorReader {
         }
         let is_whole = self.n_pieces == self.manifest.n_pieces && self.crc == self.manifest.crc;
         if !is_whole || !self.rest.is_empty() {
-            return Err(bad(self.base, "it is not whole".to_owned()));
+            return Err(bad(self.base, "it is incomplete".to_owned()));
         }
         Ok(None)
     }

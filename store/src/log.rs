@@ -32,7 +32,7 @@ pub enum LogError {
     #[error("log engine: {0}")]
     Engine(String),
     /// Another process has taken the log over.
-    #[error("the log belongs to another process now")]
+    #[error("another process has taken over the log")]
     Fenced,
     /// What was read cannot be right.
     #[error("{0}")]

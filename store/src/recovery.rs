@@ -47,7 +47,7 @@ pub(crate) fn recover(reader: &dyn LogReader, claimed: &Claimed) -> Result<Recov
     let last = recovered.state.revision();
     match claimed {
         Claimed::AtLeast(claim) if claim.last > last => {
-            let torn = recovered.torn.as_deref().unwrap_or("nothing follows there");
+            let torn = recovered.torn.as_deref().unwrap_or("nothing follows");
             let what = format!(
                 "the log ends at revision {last}, although revision {} was reached ({torn})",
                 claim.last
@@ -87,7 +87,7 @@ pub(crate) fn salvage(reader: &dyn LogReader) -> State {
         match reached {
             Ok(state) => return state,
             Err(error) => {
-                tracing::debug!(%error, base = %generations[start].base, "this generation is of no use")
+                tracing::debug!(%error, base = %generations[start].base, "this generation cannot be used")
             }
         }
     }
@@ -97,7 +97,9 @@ pub(crate) fn salvage(reader: &dyn LogReader) -> State {
 /// Runs what reads the engine's files: where they are rotten, the engine may panic.
 pub(crate) fn unpanicked<T>(read: impl FnOnce() -> Result<T, LogError>) -> Result<T, LogError> {
     let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
-    read.unwrap_or_else(|_| Err(LogError::Corrupt("the log engine panicked on reading its files".to_owned())))
+    read.unwrap_or_else(|_| {
+        Err(LogError::Corrupt("the log engine panicked while reading its files".to_owned()))
+    })
 }
 
 /// Generations with a complete snapshot by their place, the newest first.
@@ -138,7 +140,8 @@ fn strictly(reader: &dyn LogReader, claimed: &Claimed) -> Result<Recovered, LogE
                 if let Some(rotten) = &rotten {
                     tracing::warn!(
                         problem = %rotten,
-                        "a snapshot cannot be read; the state was rebuilt from the one before it, and a new one is made"
+                        "a snapshot cannot be read; the state was rebuilt from the previous one, and a new \
+                         one is written"
                     );
                 }
                 return Ok(recovered);
@@ -170,7 +173,7 @@ fn follow(
         if let Some(problem) = replayed.problem {
             let is_newest = idx + 1 == generations.len();
             if !is_newest || problem.is_followed {
-                let and = if problem.is_followed { "; what follows is there" } else { "" };
+                let and = if problem.is_followed { "; the following commits exist" } else { "" };
                 return Err(LogError::Corrupt(format!("after revision {at}: {}{and}", problem.what)));
             }
             recovered.torn = Some(format!("after revision {at}: {}", problem.what));
@@ -178,7 +181,7 @@ fn follow(
         recovered.generations.push(replayed.extent);
     }
     if let Some(end) = generations.last().and_then(|newest| newest.end) {
-        let what = format!("the generation behind revision {} is missing", end.revision);
+        let what = format!("the generation after revision {} is missing", end.revision);
         return Err(LogError::Corrupt(what));
     }
     if at.0 < manifest.end_revision {
@@ -254,7 +257,7 @@ fn replay(
         };
         return Ok(Replayed { last: at, extent, problem: Some(problem) });
     }
-    let open = || Problem { what: "the last group is not whole".to_owned(), is_followed: false };
+    let open = || Problem { what: "the last group is incomplete".to_owned(), is_followed: false };
     Ok(Replayed { last: at, extent, problem: assembler.is_open().then(open) })
 }
 
@@ -297,7 +300,7 @@ fn commits(group: &Group) -> Result<Vec<Published>, String> {
         let published = Published::decode(Bytes::copy_from_slice(&encoded))
             .map_err(|error| format!("revision {next} does not decode: {error}"))?;
         if published.revision().0 != next {
-            return Err(format!("revision {} stands where {next} must", published.revision()));
+            return Err(format!("found revision {}, expected {next}", published.revision()));
         }
         next += 1;
         commits.push(published);

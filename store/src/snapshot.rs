@@ -163,7 +163,7 @@ pub(crate) fn load(reader: &dyn LogReader, base: Revision, manifest: &Manifest) 
         }
     }
     if crc != manifest.crc || !loader.is_complete(manifest.n_pieces) {
-        return Err(LogError::Corrupt(format!("the snapshot of generation {base} is not whole")));
+        return Err(LogError::Corrupt(format!("the snapshot of generation {base} is incomplete")));
     }
     Ok(loader.state)
 }

@@ -117,7 +117,7 @@ impl StoreConfig {
             backlog_bytes: 48 << 20,
             backlog_items: 65_536,
             on_fatal: Arc::new(|reason| {
-                tracing::error!(reason, "the store cannot go on");
+                tracing::error!(reason, "the store cannot continue");
                 std::process::abort();
             }),
         }
@@ -134,12 +134,12 @@ pub enum OpenError {
         dir: PathBuf,
     },
     /// Its files cannot be used, or the engine failed.
-    #[error("the store does not open")]
+    #[error("the store cannot be opened")]
     Log(#[source] LogError),
     /// Something acknowledged is missing or rotten; nothing was changed.
     #[error(
-        "the store is damaged: {what}. {loss} Nothing was changed. Run `godel state check` to see what is there, \
-         then `godel state repair --truncate` to go on without what is missing, or `godel state restore` to start \
+        "the store is damaged: {what}. {loss} Nothing was changed. Run `godel state check` for details, \
+         then `godel state repair --truncate` to drop what is missing, or `godel state restore` to start \
          from an export"
     )]
     Damaged {
@@ -150,8 +150,8 @@ pub enum OpenError {
     },
     /// There is no room for the copy that is made before opening after an unclean stop.
     #[error(
-        "opening after an unclean stop needs {needed} bytes free for a copy and there are {free}: make room on the \
-         disk of the store"
+        "opening after an unclean stop needs {needed} free bytes for a copy, but only {free} are free: \
+         make room on the disk of the store"
     )]
     NoSpace {
         /// Bytes of the copy.
@@ -205,14 +205,15 @@ impl Loss {
 impl std::fmt::Display for Loss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.from, self.n_commits()) {
-            (0, _) => f.write_str("Which commits are missing is not known."),
+            (0, _) => f.write_str("It is not known which commits are missing."),
             (from, Some(0)) => write!(f, "Every commit up to revision {} can be recovered.", from - 1),
             (from, Some(n)) => {
-                write!(f, "Commits are missing from revision {from} on: {n} that were acknowledged, or more.")
+                write!(f, "Commits are missing from revision {from} on: at least {n} acknowledged ones.")
             }
             (from, None) => write!(
                 f,
-                "Commits are missing from revision {from} on; how many is not known, since the watermark is gone."
+                "Commits are missing from revision {from} on; their number is not known because the \
+                 watermark is missing."
             ),
         }
     }
@@ -475,7 +476,7 @@ impl Store {
         if let Some(thread) = thread {
             let joined = tokio::task::spawn_blocking(move || thread.join()).await;
             if !matches!(joined, Ok(Ok(()))) {
-                tracing::error!("the store's writer did not end in order");
+                tracing::error!("the store's writer did not stop cleanly");
             }
         }
     }
@@ -518,7 +519,7 @@ pub(crate) fn recover(mut log: Box<dyn Log>) -> Result<(Box<dyn Log>, Recovered,
             };
             drop(reader);
             if let Err(error) = log.abandon() {
-                tracing::error!(%error, "the store could not be put back as it was; the next start begins with that");
+                tracing::error!(%error, "the store could not be restored to its previous state; the next start retries");
             }
             return Err(error);
         }
@@ -534,7 +535,7 @@ pub(crate) fn recover(mut log: Box<dyn Log>) -> Result<(Box<dyn Log>, Recovered,
         tracing::warn!(
             problem,
             revision = recovered.state.revision().0,
-            "nothing proves that the log did not go further than this revision; a new watermark is made"
+            "it is not known whether the log went further than this revision; a new watermark is written"
         );
     }
     if let Some(torn) = &recovered.torn {
@@ -551,7 +552,7 @@ pub(crate) fn recover(mut log: Box<dyn Log>) -> Result<(Box<dyn Log>, Recovered,
             tracing::warn!(
                 from = floor.0,
                 to = oldest.base.0,
-                "history before a gap cannot be watched and goes"
+                "history before a gap cannot be watched and is dropped"
             );
         }
         log.drop_before(oldest.base)?;

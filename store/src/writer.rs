@@ -356,7 +356,7 @@ impl Writer {
         let base = self.head.revision();
         self.settings.crash.hit("store.generation-begin");
         self.log.put_snapshot(base, SnapshotPart::Begin(End::new(base, self.crc, self.newest)))?;
-        tracing::info!(base = base.0, "store generation begun");
+        tracing::info!(base = base.0, "store generation started");
         self.older.push(std::mem::replace(&mut self.newest, Extent::empty(base)));
         self.snapshot = Some(SnapshotWriter::new(base, base.0, self.settings.snapshot_piece_bytes));
         self.show_sizes();
@@ -416,10 +416,10 @@ impl Writer {
             tracing::warn!(
                 free,
                 reserve,
-                "the disk of the store is full: writes but leases are refused until room is made"
+                "the disk of the store is full: all writes except leases are refused until room is made"
             );
         } else {
-            tracing::info!("there is room on the disk of the store again: writes are taken");
+            tracing::info!("there is room on the disk of the store again: writes are accepted");
         }
     }
 

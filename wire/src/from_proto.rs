@@ -211,7 +211,10 @@ pub fn device_request(pb: v1::DeviceRequest) -> Result<DeviceRequest> {
         return Err(BadField::new("milli_per_device", description));
     }
     if pb.count > 1 && milli < MILLI_WHOLE {
-        return Err(BadField::new("milli_per_device", "a share of one device only: count must be 1"));
+        return Err(BadField::new(
+            "milli_per_device",
+            "a share is possible of one device only: count must be 1",
+        ));
     }
     Ok(DeviceRequest { kind: pb.kind, count: pb.count, milli, models: pb.models })
 }

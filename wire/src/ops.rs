@@ -179,7 +179,7 @@ fn parse_delete(payload: Bytes) -> Result<ParsedOp, OpError> {
     let delete: v1::Delete = decode("Delete", payload)?;
     let kind = delete.kind();
     if kind == v1::Kind::Rows {
-        return Err(OpError::field("kind", "rows go with their unit"));
+        return Err(OpError::field("kind", "rows are removed with their unit"));
     }
     let key = key_from_proto(kind, delete.key.as_ref())?;
     Ok(ParsedOp::Delete { kind, key })

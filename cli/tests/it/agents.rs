@@ -18,7 +18,7 @@ fn a_list_of_simulated_nodes_never_makes_a_real_one() {
         ("", "line 1: expected the header"),
         ("n-0,32000,262144,0,\n", "line 1: expected the header"),
         ("n-0,32000,262144,0,\nn-1,32000,262144,0,\n", "line 1: expected the header"),
-        (header, "line 2: there are no nodes behind the header"),
+        (header, "line 2: no nodes after the header"),
         ("sn,cpu_milli,memory_mib,gpu\nn-0,1,1,0\n", "line 1: expected the header"),
         ("sn,cpu_milli,memory_mib,gpu,model\nn-0,x,1,0,\n", "line 2: "),
         ("sn,cpu_milli,memory_mib,gpu,model\nN_0,1,1,0,\n", "line 2: sn: `N_0` cannot be a node's name"),

@@ -35,7 +35,7 @@ fn budgets_are_created_changed_and_deleted() {
     said(
         &["budget", "set", "web", "--unit", "one", "--min-available", "1", "--revision", "1"],
         5,
-        "changed meanwhile",
+        "it has changed",
     );
     said(&["budget", "set", "web", "--unit", "one", "--min-available", "1"], 0, "updated");
     let view = godel.json(&["budget", "describe", "web"]);

@@ -62,7 +62,7 @@ fn queues_are_created_changed_and_deleted() {
         &godel,
         &["queue", "set", "prod.search", "--weight", "2", "--revision", "1"],
         5,
-        &["changed meanwhile"],
+        &["it has changed"],
     );
     fails(&godel, &["queue", "set", "prod.search", "--min", "cpu=4"], 2, &["min[\"cpu\"]"]);
     fails(&godel, &["queue", "set", "nowhere", "--weight", "2"], 4, &["`godel queue list` shows"]);
@@ -207,7 +207,7 @@ fn what_is_wrong_with_a_file_is_told_by_document() {
     assert_eq!(godel.json(&["queue", "list"]).as_array().unwrap().len(), 1, "nothing was changed");
     // Queues are no units.
     let queue = file(&up, "q.yaml", "{kind: queue, name: a}\n");
-    fails(&godel, &["unit", "submit", "-f", &queue], 2, &["document 1 is no unit", "`godel apply -f`"]);
+    fails(&godel, &["unit", "submit", "-f", &queue], 2, &["document 1 is not a unit", "`godel apply -f`"]);
     // A unit that is there as another one stays what it is; what came before it is told.
     let unit = |replicas: u32| {
         format!("{{kind: queue, name: a}}\n---\n{{name: u, replicas: {replicas}, template: {{}}}}\n")

@@ -341,7 +341,7 @@ template:
             ("--active-deadline 0s", "--active-deadline: 0s is too short"),
             ("--min-member 0", "--min-member: 0 is not in 1..=10000"),
             ("--toleration =x", "has no key"),
-            ("--toleration a:never", "`never` is no effect"),
+            ("--toleration a:never", "unknown effect `never`"),
             ("--env A=B --env A=C", "--env: duplicate `A`"),
             ("--label Ä=b", "--label Ä: `Ä` is not allowed"),
             ("--request gpu=1", "`--gpu`"),

@@ -79,7 +79,7 @@ fn https_is_refused_wherever_an_address_is_read() {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         let output = godel(&args);
         let text = shown(&output);
-        assert!(!output.status.success() && text.contains("write http://127.0.0.1:1"), "{args:?}: {text}");
+        assert!(!output.status.success() && text.contains("use http://127.0.0.1:1"), "{args:?}: {text}");
     };
     refused(&["--address", "https://127.0.0.1:1", "status"]);
     refused(&["agent", "--simulate", "1x cpu=1,memory=1Gi", "--set=agent.client.state=https://127.0.0.1:1"]);

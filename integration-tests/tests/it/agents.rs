@@ -47,7 +47,7 @@ async fn without_contact_a_gang_stops_and_a_service_on_the_same_node_goes_on() {
         ("agent", "GODEL_AGENT__CLIENT__KEEPALIVE_TIMEOUT", "60s"),
     ]);
     let mut cluster = Cluster::start(Layout { is_proxied: true, ..layout }).await;
-    cluster.announce(&["without contact for too long"]);
+    cluster.announce(&["no contact for too long"]);
     let of_class = |name: &str, replicas, class: v1::WorkloadClass| v1::UnitSpec {
         workload_class: class.into(),
         ..unit(name, "", replicas, resources(10, 1), None, 0)

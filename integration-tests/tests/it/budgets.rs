@@ -111,7 +111,7 @@ async fn preemption_takes_what_budgets_allow_and_no_more() {
         &cluster,
         &["budget", "set", "web", "--min-available", "1", "--revision", "1"],
         5,
-        "changed meanwhile",
+        "it has changed",
     );
     fails(&cluster, &["budget", "create", "web", "--unit", "web"], 5, "`godel budget set` changes it");
     fails(&cluster, &["budget", "create", "none"], 2, "unit: neither a unit nor labels");

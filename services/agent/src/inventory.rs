@@ -171,7 +171,7 @@ pub fn read_csv(input: impl io::Read) -> Result<Vec<NodeDef>, Error> {
         }
     }
     if nodes.is_empty() {
-        return Err(Error::Line { line: 2, what: "there are no nodes behind the header".to_owned() });
+        return Err(Error::Line { line: 2, what: "no nodes after the header".to_owned() });
     }
     Ok(nodes)
 }
@@ -195,7 +195,7 @@ pub fn parse_shape(text: &str) -> Result<Vec<NodeDef>, Error> {
         .split_once('x')
         .ok_or_else(|| bad("expected COUNT x SHAPE, as `100x cpu=32,memory=64Gi,gpu=8:A10`".to_owned()))?;
     let count: usize =
-        count.trim().parse().map_err(|_| bad(format!("`{}` is no number of nodes", count.trim())))?;
+        count.trim().parse().map_err(|_| bad(format!("`{}` is not a number of nodes", count.trim())))?;
     if count == 0 || count > N_NODES_MAX {
         return Err(bad(format!("the number of nodes must be 1 to {N_NODES_MAX}")));
     }
@@ -211,14 +211,14 @@ pub fn parse_shape(text: &str) -> Result<Vec<NodeDef>, Error> {
             "name" => prefix = value.to_owned(),
             "gpu" => {
                 let (number, of) = value.split_once(':').unwrap_or((value, ""));
-                gpus = number.parse().map_err(|_| bad(format!("gpu: `{number}` is no number")))?;
+                gpus = number.parse().map_err(|_| bad(format!("gpu: `{number}` is not a number")))?;
                 model = of.to_owned();
                 if gpus > N_DEVICES_MAX {
                     return Err(bad(format!("gpu: {gpus} is more than {N_DEVICES_MAX}")));
                 }
             }
             "max_running_units" => {
-                let most = value.parse().map_err(|_| bad(format!("{key}: `{value}` is no number")))?;
+                let most = value.parse().map_err(|_| bad(format!("{key}: `{value}` is not a number")))?;
                 max_running_units = Some(most);
             }
             _ => match key.strip_prefix("label.") {
@@ -282,8 +282,8 @@ mod tests {
                 "Rack_1,5,1,0,\n",
                 "line 2: sn: `Rack_1` cannot be a node's name: `R` is not allowed: lower-case letters, digits, `-` and `.` are",
             ),
-            ("", "line 2: there are no nodes behind the header"),
-            ("n,5,1,0,\nn,5,1,0,\n", "line 3: n stands on line 2 already"),
+            ("", "line 2: no nodes after the header"),
+            ("n,5,1,0,\nn,5,1,0,\n", "line 3: duplicate n, first on line 2"),
         ] {
             let error = read_csv(format!("{HEADER}{rows}").as_bytes()).unwrap_err();
             assert_eq!(error.to_string(), expected);
@@ -317,11 +317,11 @@ mod tests {
         for (text, expected) in [
             ("many", "`many`: expected COUNT x SHAPE"),
             ("0x cpu=1", "the number of nodes must be 1 to"),
-            ("yx cpu=1", "`y` is no number of nodes"),
+            ("yx cpu=1", "`y` is not a number of nodes"),
             ("1x memory=1Gi", "cpu is missing"),
             ("1x cpu=1,memory=1GB", "memory: `1GB` is no memory quantity"),
             ("1x cpu", "`cpu` is not of the form key=value"),
-            ("1x cpu=1,max_running_units=-1", "max_running_units: `-1` is no number"),
+            ("1x cpu=1,max_running_units=-1", "max_running_units: `-1` is not a number"),
             ("1x cpu=1,gpu=99:A10", "gpu: 99 is more than 64"),
             ("1x cpu=1,name=Rack_1", "name: `R` is not allowed: lower-case letters, digits"),
             ("1x cpu=1,name=", "name: empty"),

@@ -66,7 +66,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A write or sync failed earlier: nothing can be promised any more.
-    #[error("the journal cannot be written any more")]
+    #[error("the journal can no longer be written")]
     Broken,
 }
 

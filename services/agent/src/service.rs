@@ -62,10 +62,10 @@ pub struct Stats {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration makes no sense.
-    #[error("wrong configuration: {}", .0.join("; "))]
+    #[error("invalid configuration: {}", .0.join("; "))]
     Config(Vec<String>),
     /// Two nodes have the same name.
-    #[error("two nodes are called {0}")]
+    #[error("duplicate node name {0}")]
     SameName(String),
     /// A node cannot be called so.
     #[error("`{0}` cannot be a node's name: {1}")]
@@ -77,7 +77,7 @@ pub enum Error {
     #[error(transparent)]
     Journal(#[from] journal::Error),
     /// State will never let any of the nodes in.
-    #[error("node {node} is refused by state for good: {message}")]
+    #[error("state refuses node {node} for good: {message}")]
     Refused {
         /// The first one.
         node: String,
@@ -100,10 +100,10 @@ struct Shown {
 
 impl Shown {
     fn new(metrics: &Metrics, n_nodes: usize) -> Self {
-        let nodes = metrics.gauge("agent_nodes", "Nodes that this process speaks for");
+        let nodes = metrics.gauge("agent_nodes", "Nodes hosted by this process");
         nodes.set(as_gauge(n_nodes));
         Self {
-            connected: metrics.gauge("agent_sessions", "Sessions that state has welcomed"),
+            connected: metrics.gauge("agent_sessions", "Open sessions"),
             lost: metrics.counter("agent_sessions_lost", "Sessions lost since the start"),
         }
     }

@@ -266,7 +266,7 @@ impl Shard {
         let over = async { while self.inbound.next().await.is_some() {} };
         if tokio::time::timeout(LEAVE_TIMEOUT, over).await.is_err() {
             tracing::info!(
-                "state has not answered a goodbye in time: nodes are ready until their leases are over"
+                "state has not answered the sign-off in time: nodes stay ready until their leases expire"
             );
         }
     }

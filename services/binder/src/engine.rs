@@ -146,7 +146,7 @@ impl Engine {
     /// Stops acting. What is under way is dropped without an answer: it may still commit, which is then read.
     fn step_down(&mut self, run: &mut Run, leader: Option<String>) {
         if let Some(leading) = run.leading.take() {
-            tracing::info!(epoch = leading.fence.epoch().0, "leads no longer");
+            tracing::info!(epoch = leading.fence.epoch().0, "no longer the leader");
         }
         run.in_flight.clear();
         run.paused_until = None;

@@ -49,45 +49,45 @@ pub(crate) struct BinderMetrics {
 
 impl BinderMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
-        let help = "Running units refused, by reason";
+        let help = "Running units rejected, by reason";
         Self {
             decisions: metrics.counter("binder_decisions", "Decisions received"),
-            bound: metrics.counter("binder_bound", "Running units bound, durable"),
+            bound: metrics.counter("binder_bound", "Running units bound durably"),
             rejected: metrics.register("binder_rejected", help, Family::default()),
             txns: metrics.counter("binder_txns", "Transactions committed"),
             txns_refused: metrics.counter("binder_txns_refused", "Transactions refused by the store"),
             evicted: metrics.register(
                 "binder_evicted",
-                "Running units told to leave by the dispatcher, by reason",
+                "Running units evicted on request of the dispatcher, by reason",
                 Family::default(),
             ),
             squeezed: metrics
                 .counter("binder_squeezed", "Best-effort running units found above the room of their nodes"),
-            requeued: metrics.counter("binder_requeued", "Running units that came back after an eviction"),
-            preempted: metrics.counter("binder_preempted", "Running units told to leave for others"),
+            requeued: metrics.counter("binder_requeued", "Running units pending again after an eviction"),
+            preempted: metrics.counter("binder_preempted", "Running units preempted"),
             held: metrics.counter("binder_held", "Running units for which room was held"),
-            holds_bound: metrics.counter("binder_holds_bound", "Holds that turned into bindings"),
+            holds_bound: metrics.counter("binder_holds_bound", "Holds that became bindings"),
             holds_dropped: metrics.register(
                 "binder_holds_dropped",
-                "Holds given up, by cause",
+                "Holds dropped, by cause",
                 Family::default(),
             ),
             holds: metrics.gauge("binder_holds", "Holds now"),
-            slots_held: metrics.counter("binder_slots_held", "Slots of reservations held, durable"),
-            gang_turns: metrics.counter("binder_gang_turns", "Gangs that began to gather room"),
+            slots_held: metrics.counter("binder_slots_held", "Slots of reservations held durably"),
+            gang_turns: metrics.counter("binder_gang_turns", "Gang turns started"),
             gang_turns_ended: metrics.register(
                 "binder_gang_turns_ended",
-                "Gangs that gather no longer, by cause; bound: they found all of it",
+                "Gang turns ended, by cause; bound: the gang got all its room",
                 Family::default(),
             ),
             gang_places: metrics
                 .gauge("binder_gang_places", "Running units of gangs for which room is gathered now"),
             gang_places_held: metrics
-                .gauge("binder_gang_places_held", "Those of them for which all room is there"),
+                .gauge("binder_gang_places_held", "Running units of gangs that have all their gathered room"),
             rechecked: metrics
                 .counter("binder_rechecked", "Decisions checked again after a wait or a refusal"),
             streams_cut: metrics
-                .counter("binder_streams_cut", "Streams cut because nobody read the outcomes"),
+                .counter("binder_streams_cut", "Streams closed because the scheduler did not read outcomes"),
             queued: metrics.gauge("binder_queued", "Decisions that wait to be checked"),
             leader: metrics.gauge("binder_leader", "1 while this binder leads"),
             revision: metrics.gauge("binder_revision", "Store revision up to which the binder has read"),

@@ -151,7 +151,7 @@ pub(crate) fn phase_filter(number: i32) -> Result<Option<UnitPhase>, BadField> {
         return Ok(None);
     }
     let found = UnitPhase::ALL.into_iter().find(|one| phase(*one) == known);
-    found.map(Some).ok_or_else(|| BadField::new("phase", format!("{number} is not served")))
+    found.map(Some).ok_or_else(|| BadField::new("phase", format!("{number} is not supported")))
 }
 
 fn counts(view: &UnitView<'_>) -> v1::UnitCounts {

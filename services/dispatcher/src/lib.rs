@@ -116,7 +116,7 @@ async fn lead_again(
         let ended = engine::run(&context, (epoch, since, fence.clone()), &publish, stop.clone()).await;
         publish.send_replace(None);
         context.metrics.leader.set(0);
-        tracing::info!(epoch = epoch.0, "leading no more");
+        tracing::info!(epoch = epoch.0, "no longer the leader");
         if ended.is_err() && fence.is_valid() && !stop.is_cancelled() {
             // A second term under the same grant could not tell its transactions from the first one's.
             return Err(Error::Informer);

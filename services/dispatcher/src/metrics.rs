@@ -69,66 +69,73 @@ pub(crate) struct DispatcherMetrics {
 impl DispatcherMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
         Self {
-            rejected: metrics.counter("dispatcher_rejected", "Submissions with wrong fields or a taken name"),
+            rejected: metrics
+                .counter("dispatcher_rejected", "Submissions with wrong fields or a name in use"),
             duplicates: metrics.counter("dispatcher_duplicates", "Submissions of a known uid"),
             overloaded: metrics.counter(
                 "dispatcher_overloaded",
                 "Submissions refused because the control plane is behind or a queue is full",
             ),
-            assigned: metrics.counter("dispatcher_assigned", "Units handed to schedulers, repeats included"),
+            assigned: metrics
+                .counter("dispatcher_assigned", "Assignments of units to schedulers, repeated ones included"),
             txns: metrics.counter("dispatcher_txns", "Transactions committed"),
             txns_refused: metrics.counter("dispatcher_txns_refused", "Transactions refused by the store"),
-            evictions_asked: metrics.counter("dispatcher_evictions_asked", "Evictions asked of the binder"),
-            streams_cut: metrics
-                .counter("dispatcher_streams_cut", "Scheduler streams cut because nobody read them"),
-            submit_seconds: metrics
-                .durations("dispatcher_submit_seconds", "From the admission of a unit to its durability"),
+            evictions_asked: metrics
+                .counter("dispatcher_evictions_asked", "Evictions requested from the binder"),
+            streams_cut: metrics.counter(
+                "dispatcher_streams_cut",
+                "Scheduler streams closed because the scheduler did not read them",
+            ),
+            submit_seconds: metrics.durations(
+                "dispatcher_submit_seconds",
+                "Time from the admission of a unit to its durability",
+            ),
             queue_wait: metrics.register(
                 "dispatcher_queue_wait_seconds",
-                "From the submission of a unit until a scheduler had it, by workload class",
+                "Time from the submission of a unit to its assignment to a scheduler, by workload class",
                 Family::new_with_constructor(wait_histogram as fn() -> Histogram),
             ),
             scheduling: metrics.register(
                 "dispatcher_scheduling_seconds",
-                "From the submission of a unit to its first binding, by workload class",
+                "Time from the submission of a unit to its first binding, by workload class",
                 Family::new_with_constructor(wait_histogram as fn() -> Histogram),
             ),
             units_by_queue: metrics.register(
                 "dispatcher_units_by_queue",
-                "Units by queue and phase; the 100 queues with most units, the rest together",
+                "Units by queue and phase: the 100 queues with most units, and the rest together",
                 Family::default(),
             ),
             submitted: metrics.counter("dispatcher_submitted", "Units that became durable"),
             redispatched: metrics
-                .counter("dispatcher_redispatched", "Units queued again after a scheduler had them"),
-            repairs: metrics.counter("dispatcher_repairs", "What the reconciler had to put right"),
+                .counter("dispatcher_redispatched", "Units queued again after an assignment"),
+            repairs: metrics.counter("dispatcher_repairs", "Repairs by the reconciler"),
             leader: metrics.gauge("dispatcher_leader", "1 while this dispatcher leads"),
             units: metrics.gauge("dispatcher_units", "Units known"),
             queued: metrics.gauge("dispatcher_queued", "Units that wait for a scheduler"),
-            dispatched: metrics.gauge("dispatcher_dispatched", "Units that a scheduler has"),
-            parked: metrics.gauge("dispatcher_parked", "Units for which a scheduler found no place"),
+            dispatched: metrics.gauge("dispatcher_dispatched", "Units assigned to a scheduler"),
+            parked: metrics.gauge("dispatcher_parked", "Units without a place (parked)"),
             ended: metrics.gauge("dispatcher_ended", "Ended units kept"),
             watches: metrics.gauge("dispatcher_watches", "Watches of units open now"),
             in_hand: metrics.gauge(
                 "dispatcher_in_hand",
-                "Units submitted by calls, neither bound nor known to have to wait",
+                "Units in hand: submitted by calls, and waiting only for the control plane",
             ),
             in_hand_max: metrics
-                .gauge("dispatcher_in_hand_max", "How many of these there may be; lower in an overload"),
+                .gauge("dispatcher_in_hand_max", "Maximum of units in hand; lower in an overload"),
             streams_paused: metrics.gauge(
                 "dispatcher_streams_paused",
-                "1 while streams of submissions are not read because schedulers are behind",
+                "1 while submission streams are paused because schedulers are busy",
             ),
             nodes_not_ready: metrics.gauge("dispatcher_nodes_not_ready", "Nodes that are not ready"),
             nodes_draining: metrics
                 .gauge("dispatcher_nodes_draining", "Drained nodes that are not empty yet"),
             gangs_waiting: metrics.gauge(
                 "dispatcher_gangs_waiting",
-                "Gangs that have waited for room for so long that they gather it in turn",
+                "Gangs that have waited long enough to gather room in turn",
             ),
             evictions_paused: metrics.gauge(
                 "dispatcher_evictions_paused",
-                "1 while so many nodes were lost at once that nothing is evicted from them",
+                "1 while evictions from lost nodes are stopped because too many were lost at once",
             ),
             revision: metrics
                 .gauge("dispatcher_revision", "Store revision up to which the dispatcher has read"),

@@ -200,7 +200,7 @@ impl RowsPage {
             None => Ok(0),
             Some((of, ordinal)) if of == unit => Ok(ordinal),
             Some(_) => {
-                let description = "a token of another unit that had this name: begin anew";
+                let description = "the token belongs to another unit that had this name: start again";
                 Err(status::invalid_argument([BadField::new("page_token", description)]))
             }
         }

@@ -15,7 +15,7 @@ pub enum BadAddress {
     #[error("`{0}` is not an address such as http://127.0.0.1:7700")]
     Malformed(String),
     /// It asks for another protocol.
-    #[error("`{address}`: {scheme}:// is not spoken here, godel has no TLS; write http://{rest}")]
+    #[error("`{address}`: {scheme}:// is not supported, godel has no TLS; use http://{rest}")]
     Scheme {
         /// What was given.
         address: String,
@@ -26,13 +26,14 @@ pub enum BadAddress {
     },
     /// Nobody else can reach a server at it.
     #[error(
-        "a server that listens on {0}, on every interface, must say at which address others reach it: set `advertise` \
-         beside `listen`, for example `--set PART.server.advertise=http://10.0.0.7:7700`"
+        "a server that listens on every interface ({0}) needs `advertise`, the address at which others \
+         reach it, for example `--set PART.server.advertise=http://10.0.0.7:7700`"
     )]
     Unspecified(SocketAddr),
     /// The same, said by the setting itself.
     #[error(
-        "`advertise`: nobody else can reach a server at `{0}`; name this machine, as http://10.0.0.7:7700"
+        "`advertise`: other machines cannot reach `{0}`; use an address of this machine, as \
+         http://10.0.0.7:7700"
     )]
     Advertised(String),
 }
@@ -109,7 +110,7 @@ mod tests {
         for foreign in ["https://h:7700", "HTTPS://h:7700", "grpc://h:7700", "tcp://h"] {
             let refused = url(foreign).unwrap_err();
             assert!(matches!(refused, BadAddress::Scheme { .. }), "{foreign}");
-            assert!(refused.to_string().contains("write http://h"), "{refused}");
+            assert!(refused.to_string().contains("use http://h"), "{refused}");
         }
     }
 

@@ -52,16 +52,15 @@ pub(crate) struct ConnectionMetrics {
 impl ConnectionMetrics {
     fn register(&self, registry: &mut Registry) {
         registry.register("connections", "Connections open now", self.open.clone());
-        let help =
-            "Connections closed because they were without a call for too long, or too many of one address";
+        let help = "Connections closed because they were idle for too long, or too many of one address";
         registry.register("connections_closed_idle", help, self.closed_idle.clone());
-        let help = "Connections without a call closed because file descriptors ran short";
+        let help = "Idle connections closed because file descriptors ran short";
         registry.register("connections_closed_short", help, self.closed_short.clone());
-        let help = "Connections refused because no file descriptor could be spared";
+        let help = "Connections refused because file descriptors ran short";
         registry.register("connections_refused", help, self.refused.clone());
-        let help = "Connections read more slowly because they sent too many calls or frames";
+        let help = "Connections slowed down because they sent too many calls or frames";
         registry.register("connections_slowed", help, self.slowed.clone());
-        let help = "Connections ended because of what they sent: calls reset at once, floods of frames";
+        let help = "Connections ended because they reset calls at once or flooded frames";
         registry.register("connections_ended", help, self.ended.clone());
         registry.register(
             "accept_errors",

@@ -37,13 +37,13 @@ pub enum Error {
     #[error(transparent)]
     Server(#[from] ServerError),
     /// The task that follows the store is gone.
-    #[error("the store cannot be followed any more")]
+    #[error("the store can no longer be followed")]
     Informer,
     /// The task that holds the lease is gone.
-    #[error("the lease cannot be held any more")]
+    #[error("the lease can no longer be held")]
     Lease,
     /// The task that owns the state of the service panicked.
-    #[error("the engine of the {0} is gone; see the log")]
+    #[error("the engine of the {0} has ended; see the log")]
     Engine(&'static str),
 }
 

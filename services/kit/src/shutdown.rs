@@ -25,7 +25,7 @@ pub fn on_signals() -> io::Result<CancellationToken> {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        tracing::warn!("second signal, leaving at once");
+        tracing::warn!("second signal, exiting at once");
         // 128 + SIGINT, as shells report it.
         std::process::exit(130);
     });

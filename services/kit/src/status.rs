@@ -103,14 +103,15 @@ pub fn compacted(floor: u64) -> Status {
 
 /// OUT_OF_RANGE: what the caller has read is of store `asked`, and this is store `id`.
 pub fn store_changed(asked: StoreId, id: StoreId) -> Status {
-    let message = format!("this is store {id}, not {asked}: it was restored or truncated, list again");
+    let message = format!("this is store {id}, not {asked}: the store was restored or truncated, list again");
     with_info(Code::OutOfRange, reason::STORE_CHANGED, message, [("store_id", id.to_string())])
 }
 
 /// FAILED_PRECONDITION: the lease was granted in store `asked`, and this is store `id`.
 pub fn lease_of_other_store(lease: &str, asked: StoreId, id: StoreId) -> Status {
-    let message =
-        format!("lease {lease} was granted in store {asked}, and this is store {id}: take the lease again");
+    let message = format!(
+        "lease {lease} was granted in store {asked}, and this is store {id}: acquire the lease again"
+    );
     let metadata = [("lease", lease.to_owned()), ("store_id", id.to_string())];
     with_info(Code::FailedPrecondition, reason::STORE_CHANGED, message, metadata)
 }

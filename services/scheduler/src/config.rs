@@ -64,7 +64,9 @@ godel_kit::section! {
 
 /// A profile of a sub-cluster that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the scores of sub-cluster `{sub_cluster}` in `scheduler.sub_cluster_scores` make no profile")]
+#[error(
+    "the scores of sub-cluster `{sub_cluster}` in `scheduler.sub_cluster_scores` are not a valid profile"
+)]
 pub struct BadProfile {
     sub_cluster: String,
     source: ProfileError,

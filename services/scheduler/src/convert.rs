@@ -113,7 +113,7 @@ pub(crate) fn planned_unit(pb: Option<v1::UnitSpec>) -> Result<UnitSpec, Vec<Bad
     })?;
     let n_replicas: u64 = admitted.spec.task_groups.iter().map(|group| u64::from(group.replicas)).sum();
     if n_replicas > u64::from(N_PLAN_REPLICAS_MAX) {
-        let description = format!("a plan is for at most {N_PLAN_REPLICAS_MAX} replicas");
+        let description = format!("a plan covers at most {N_PLAN_REPLICAS_MAX} replicas");
         return Err(vec![BadField::new("task_groups", description)]);
     }
     Ok(admitted.spec)

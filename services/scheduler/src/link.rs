@@ -254,7 +254,7 @@ impl<P: Protocol> Task<P> {
         self.leaders.mark_unchanged();
         let end = tokio::select! {
             end = pass_on::<P>(&self.directory, channel, requests, &self.events, &mut self.backoff) => end,
-            () = replaced(&mut self.leaders, leader) => Status::unavailable("another leads now"),
+            () = replaced(&mut self.leaders, leader) => Status::unavailable("the leader has changed"),
         };
         // Fails only when nobody listens.
         let _ = self.events.send(LinkEvent::Closed).await;
@@ -273,7 +273,7 @@ async fn pass_on<P: Protocol>(
     let mut responses = match timeout(*directory.config().request_timeout, opening).await {
         Ok(Ok(responses)) => responses,
         Ok(Err(status)) => return status,
-        Err(_elapsed) => return Status::deadline_exceeded("the stream was not opened in time"),
+        Err(_elapsed) => return Status::deadline_exceeded("timeout: the stream was not opened"),
     };
     loop {
         match responses.message().await {

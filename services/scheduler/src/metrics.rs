@@ -29,25 +29,26 @@ impl SchedulerMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
         Self {
             shown: Stats::default(),
-            placed: metrics.counter("scheduler_placed", "Running units bound by its decisions"),
+            placed: metrics.counter("scheduler_placed", "Running units bound by this scheduler's decisions"),
             conflicts: metrics
-                .counter("scheduler_conflicts", "Running units refused because another was faster"),
-            cache_hits: metrics.counter("scheduler_cache_hits", "Replicas placed from a kept candidate list"),
+                .counter("scheduler_conflicts", "Running units rejected because another party was faster"),
+            cache_hits: metrics
+                .counter("scheduler_cache_hits", "Replicas placed from a cached candidate list"),
             cache_misses: metrics.counter("scheduler_cache_misses", "Scans made"),
             preemptions_tried: metrics.counter("scheduler_preemptions_tried", "Searches for victims"),
-            victims: metrics.counter("scheduler_victims", "Running units that its decisions have leave"),
+            victims: metrics.counter("scheduler_victims", "Running units named as victims in decisions"),
             loops_refused: metrics.counter(
                 "scheduler_preemption_loops_refused",
-                "Units spared because the one that searched had been preempted for them",
+                "Units spared because they had preempted the searching unit",
             ),
-            decisions: metrics.counter("scheduler_decisions", "Decisions sent, repetitions included"),
+            decisions: metrics.counter("scheduler_decisions", "Decisions sent, repeated ones included"),
             reconnects: metrics.counter("scheduler_reconnects", "Streams opened"),
             units: metrics.gauge("scheduler_units", "Units held"),
             parked: metrics.gauge("scheduler_parked_units", "Units without a place"),
             running_units: metrics
                 .gauge("scheduler_running_units", "Running units ready, in backoff and in flight"),
             in_flight: metrics.gauge("scheduler_in_flight", "Decisions without an outcome"),
-            nodes: metrics.gauge("scheduler_nodes", "Nodes of its own part"),
+            nodes: metrics.gauge("scheduler_nodes", "Nodes of this scheduler's partition"),
             revision: metrics.gauge("scheduler_revision", "Store revision up to which it has read"),
         }
     }

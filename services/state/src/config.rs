@@ -123,7 +123,7 @@ impl Config {
         let stop_after = self.stop_after_disconnect();
         let longest = self.node_grace.saturating_sub(STOP_MARGIN);
         if !stop_after.is_zero() && !(*self.node_lease_ttl..=longest).contains(&stop_after) {
-            return bad("stop_after_disconnect", "must be 0, or node_lease_ttl to node_grace less 5 s");
+            return bad("stop_after_disconnect", "must be 0, or from node_lease_ttl to node_grace minus 5 s");
         }
         if self.node_scan_interval.is_zero() {
             return bad("node_scan_interval", "must be above 0");

@@ -37,7 +37,7 @@ pub enum Error {
     #[error(transparent)]
     Server(#[from] ServerError),
     /// A part of the service has panicked; the log says which.
-    #[error("a part of the service has panicked")]
+    #[error("a task of the service has panicked")]
     Panicked,
 }
 

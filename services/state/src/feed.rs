@@ -62,7 +62,7 @@ pub(crate) async fn run(hub: Arc<NodeSessions>, mut watcher: Watcher, stop: Canc
                 }
             }
             Err(WatchEnd::Lagged { .. } | WatchEnd::Compacted(_)) => {
-                tracing::warn!("sessions fell behind the store and are compared anew");
+                tracing::warn!("sessions fell behind the store and are compared again");
                 watcher = reload(&hub);
             }
             Err(WatchEnd::Closed) => return,

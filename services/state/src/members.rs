@@ -137,7 +137,7 @@ impl LeaseWriter {
         if let Some(own) = own
             && let Err(refusal) = self.inner.write([&own]).await
         {
-            tracing::warn!(%refusal, "own registration was not given back");
+            tracing::warn!(%refusal, "own registration was not released");
         }
     }
 

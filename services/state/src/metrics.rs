@@ -52,16 +52,14 @@ impl StateMetrics {
                 "Assignments that agents did not start, by reason; 0 in a healthy cluster",
                 Family::default(),
             ),
-            nodes_quarantined: metrics.gauge(
-                "nodes_quarantined",
-                "Nodes that get nothing new because their agents refused too much",
-            ),
+            nodes_quarantined: metrics
+                .gauge("nodes_quarantined", "Quarantined nodes: their agents refused too many assignments"),
             sessions: metrics.gauge("sessions", "Agent sessions open now"),
             watchers: metrics.gauge("watchers", "Watches open now"),
-            slow_watchers: metrics.counter("slow_watchers", "Watches cut off because they were too slow"),
+            slow_watchers: metrics.counter("slow_watchers", "Watches closed because they were too slow"),
             revision: metrics.gauge("store_revision", "Last durable revision"),
             disk_bytes: metrics.gauge("store_disk_bytes", "Bytes of the store on disk"),
-            full: metrics.gauge("store_full", "1 while writes are refused for want of room"),
+            full: metrics.gauge("store_full", "1 while writes are refused because the disk is full"),
         };
         // From the start, so that whoever looks for them finds them at 0.
         for why in [AssignmentRefusal::Room, AssignmentRefusal::Devices, AssignmentRefusal::Told] {

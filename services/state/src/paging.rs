@@ -25,7 +25,7 @@ pub(crate) struct Token {
 
 /// A token that state did not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is not a token of an earlier page")]
+#[error("is not a token of a previous page")]
 pub(crate) struct BadToken;
 
 impl Token {

@@ -160,7 +160,7 @@ async fn run(
     let epoch = lease_writer.register().await.map_err(Error::Register)?;
     hub.set_epoch_base(epoch.0);
     let (jobs, job_queue) = mpsc::channel(nodes::writer::N_JOBS_MAX);
-    tracing::info!(address = %local, store = hub.store_id().0, revision = store.status().revision.0, nodes = store.status().nodes, "state is up");
+    tracing::info!(address = %local, store = hub.store_id().0, revision = store.status().revision.0, nodes = store.status().nodes, "state is ready");
 
     // What the RPCs rest on outlives them.
     let inner = CancellationToken::new();
@@ -184,7 +184,7 @@ async fn run(
         .add(NodeServer::new(Arc::new(nodes::service::Nodes::new(hub, jobs))))
         .serve(listener, stop)
         .await;
-    tracing::info!("no more calls are served");
+    tracing::info!("no longer serving calls");
     inner.cancel();
     let ended = join(tasks).await;
     served?;

@@ -242,7 +242,7 @@ fn kinds(numbers: &[i32]) -> Result<Vec<v1::Kind>, BadField> {
             Ok(v1::Kind::Unspecified) | Err(_) => {
                 return Err(BadField::new(
                     format!("kinds[{idx}]"),
-                    format!("{number} is not a kind of records"),
+                    format!("{number} is not a kind of record"),
                 ));
             }
             Ok(kind) if kinds.contains(&kind) => {}

@@ -166,7 +166,7 @@ pub(super) fn make_store(state: &State, dir: &Path) -> Result<(), AdminError> {
     while snapshot.step(state, &mut log, &CrashPoints::default())?.is_none() {}
     log.drop_before(base)?;
     if recovery::recover(&*log.reader(), &log.claimed())?.state != *state {
-        let what = "what was written reads back differently".to_owned();
+        let what = "the written export reads back differently".to_owned();
         return Err(AdminError::Open(OpenError::Damaged { what, loss: Loss::default() }));
     }
     Box::new(log).close()?;
@@ -221,15 +221,15 @@ fn read(path: &Path) -> Result<State, AdminError> {
     let bad = |what: &str| AdminError::BadExport { file: path.to_owned(), what: what.to_owned() };
     let mut file = BufReader::new(File::open(path).map_err(failed("opening", path))?);
     let mut magic = [0; MAGIC.len()];
-    file.read_exact(&mut magic).map_err(|_| bad("it is too short"))?;
+    file.read_exact(&mut magic).map_err(|_| bad("the file is too short"))?;
     if magic != *MAGIC {
-        return Err(bad("it is of another format or version"));
+        return Err(bad("the file has another format or version"));
     }
     let mut loader = Loader::default();
     let (mut crc, mut n_pieces, mut has_counters) = (0, 0, false);
     loop {
         let mut header = [0; 8];
-        file.read_exact(&mut header).map_err(|_| bad("its end is missing"))?;
+        file.read_exact(&mut header).map_err(|_| bad("the end of the file is missing"))?;
         let (len, expected) = header.split_at(4);
         let len = u32::from_be_bytes(len.try_into().map_err(|_| bad("a frame has no length"))?);
         if len == 0 || len > FRAME_BYTES_MAX {
@@ -238,7 +238,7 @@ fn read(path: &Path) -> Result<State, AdminError> {
         let mut payload = Vec::new();
         let n_read = (&mut file).take(u64::from(len)).read_to_end(&mut payload);
         if n_read.map_err(failed("reading", path))? != len as usize {
-            return Err(bad("its end is missing"));
+            return Err(bad("the end of the file is missing"));
         }
         crc = crc32c::crc32c_append(crc, &payload);
         if crc.to_be_bytes() != expected {
@@ -252,7 +252,7 @@ fn read(path: &Path) -> Result<State, AdminError> {
                 loader.piece(payload.slice(1..), has_counters).map_err(|what| bad(&what))?;
             }
             b'E' if has_counters && loader.is_complete(n_pieces) => return Ok(loader.state),
-            _ => return Err(bad("its frames are out of order")),
+            _ => return Err(bad("the frames of the file are out of order")),
         }
     }
 }

@@ -89,7 +89,9 @@ pub fn remove(dir: &Path, kind: v1::Kind, key: &Key, now_ms: i64) -> Result<Remo
         |why: String| AdminError::NotRemoved { kind: kind.as_str_name(), key: key.to_string(), why };
     match kind {
         v1::Kind::Lease => return Err(refused("an epoch must never be forgotten".to_owned())),
-        v1::Kind::Rows => return Err(refused("rows go with their unit: remove KIND_UNIT_SPEC".to_owned())),
+        v1::Kind::Rows => {
+            return Err(refused("rows are removed with their unit: remove KIND_UNIT_SPEC".to_owned()));
+        }
         _ => {}
     }
     let log: Box<dyn Log> = Box::new(SledLog::open(&SledConfig::new(dir), CrashPoints::default())?);

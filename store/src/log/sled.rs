@@ -117,7 +117,7 @@ impl SledLog {
         create_private_dir(dir)?;
         let lock = lock(dir)?;
         if let Err(error) = make_private(dir) {
-            tracing::warn!(%error, "others may read the store");
+            tracing::warn!(%error, "other users may read the store");
         }
         let survey = Survey::of(dir)?;
         let log = Self { _lock: Some(lock), ..Self::unlocked(config, crash, survey.watermark.clone()) };
@@ -140,7 +140,7 @@ impl SledLog {
             Ok(()) => Ok(log),
             Err(error) => {
                 if let Err(error) = Box::new(log).abandon() {
-                    tracing::error!(%error, "the store could not be put back as it was");
+                    tracing::error!(%error, "the store could not be restored to its previous state");
                 }
                 Err(error.into())
             }

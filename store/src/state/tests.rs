@@ -357,7 +357,7 @@ fn what_can_never_be_valid_is_named() {
         ("ordinals", vec![bind(1, &[ops::N_ORDINALS_MAX], 0, 1)]),
         ("not an operation", vec![Bytes::from_static(b"x")]),
         ("UnitSpec does not decode", vec![Bytes::from_static(&[0x22, 0x02, 0x12, 0x50])]),
-        ("rows go with their unit", vec![delete(v1::Kind::Rows, 1)]),
+        ("rows are removed with their unit", vec![delete(v1::Kind::Rows, 1)]),
         ("ops[0].put_queue.meta.name: is required", vec![op(v1::op::Op::PutQueue(v1::Queue::default()))]),
         ("longer than 253 bytes", vec![put_queue(&"q".repeat(254), 1)]),
         ("Queue does not decode", vec![Bytes::from_static(&[0x3a, 0x02, 0x0a, 0x50])]),

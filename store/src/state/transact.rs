@@ -171,7 +171,7 @@ impl State {
         if revision <= self.revision {
             return Ok(());
         }
-        let message = format!("{what} is revision {revision}, and the last one is {}", self.revision);
+        let message = format!("{what} is revision {revision}, but the last one is {}", self.revision);
         Err(TxnRefusal::new(RefusalReason::FutureRevision, index, message).about(self.revision))
     }
 
@@ -182,7 +182,7 @@ impl State {
     fn fence(&self, writer: &v1::Writer) -> Result<Writes, TxnRefusal> {
         let v1::Writer { lease, epoch, .. } = writer;
         let writes = Writes::of_lease(lease).ok_or_else(|| {
-            TxnRefusal::new(RefusalReason::Forbidden, 0, format!("lease `{lease}` may not write anything"))
+            TxnRefusal::new(RefusalReason::Forbidden, 0, format!("lease `{lease}` may not write"))
         })?;
         match self.leases.get(lease) {
             Some(record)
@@ -391,7 +391,7 @@ impl State {
         }
         let n_holds = if kind == v1::Kind::NodeSpec { self.n_holds_on(key)? } else { 0 };
         if n_holds > 0 {
-            return Err(conflict(format!("room is held on {} {key}, {n_holds} times", kind.as_str_name())));
+            return Err(conflict(format!("{n_holds} holds are on {} {key}", kind.as_str_name())));
         }
         Ok(())
     }
@@ -448,7 +448,7 @@ impl State {
             let report = v1::NodeReport::decode(record.value.clone())
                 .map_err(|_| invalid(format!("the report of node {node} does not decode")))?;
             if report.ready {
-                return Err(conflict(format!("node {node} is ready, it is not lost")).about(record.revision));
+                return Err(conflict(format!("node {node} is ready, not lost")).about(record.revision));
             }
         }
         Ok(())

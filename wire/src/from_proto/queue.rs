@@ -34,10 +34,10 @@ pub fn given_queue(pb: v1::Queue) -> (QueueSpec, Vec<BadField>) {
     let meta = meta.unwrap_or_default();
     let mut bad = Vec::new();
     if !meta.namespace.is_empty() {
-        bad.push(BadField::new("meta.namespace", "queues are in no namespace"));
+        bad.push(BadField::new("meta.namespace", "queues have no namespace"));
     }
     if max_running_units == Some(0) {
-        let description = "0 would admit nothing: leave it out for no limit; a pause keeps a queue back";
+        let description = "0 would admit nothing: omit it for no limit, or pause the queue";
         bad.push(BadField::new("max_running_units", description));
     }
     let policy = queue_policy(policy).unwrap_or_else(|wrong| {

@@ -93,7 +93,7 @@ impl Shard {
             let mut actions = Vec::new();
             let next = slot.life.alone(alone_ms, &mut actions);
             if !actions.is_empty() {
-                tracing::warn!(node = %slot.name, n = actions.len(), alone_ms, "without contact for too long: running units stop");
+                tracing::warn!(node = %slot.name, n = actions.len(), alone_ms, "no contact for too long: stopping running units");
             }
             if let Some(stop_after_ms) = next {
                 self.look_after(node, stop_after_ms);

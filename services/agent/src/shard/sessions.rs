@@ -80,7 +80,7 @@ impl Shard {
             let (before, left_over) = (slot.store, slot.life.has_left_over());
             // Thousands of nodes may live in one process: worth a line is what has to end.
             if left_over {
-                tracing::info!(node = %slot.name, before, store, "what is left over of another store ends");
+                tracing::info!(node = %slot.name, before, store, "running units of another store are stopped");
             } else {
                 tracing::debug!(node = %slot.name, before, store, "the store is another one");
             }
@@ -127,7 +127,7 @@ impl Shard {
             }
             (true, words) => words.to_owned(),
         };
-        tracing::error!(node = %slot.name, code = ?status.code(), message, "state refuses this node for good: it is given up");
+        tracing::error!(node = %slot.name, code = ?status.code(), message, "state refuses this node for good: its session is not opened again");
         self.n_refused += 1;
         self.refused.get_or_insert((slot.name.to_string(), message));
         self.count(|stats| stats.refused += 1);
@@ -139,7 +139,7 @@ impl Shard {
             Code::AlreadyExists | Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented
         );
         if waits_for_an_admin || self.n_failures == 0 {
-            tracing::info!(node = %self.slots[node].name, code = ?status.code(), why = status.message(), "no session, trying again");
+            tracing::info!(node = %self.slots[node].name, code = ?status.code(), why = status.message(), "no session, retrying");
         }
         self.n_failures += 1;
         let spread = u64::try_from(self.config.reconnect_spread.as_millis()).unwrap_or(u64::MAX).max(1);

@@ -391,13 +391,13 @@ async fn an_agent_none_of_whose_nodes_are_ever_taken_ends_with_the_reason() {
     };
     fake.refuse_names(&["n"]);
     let refused = Agents::start(&fake, one(), Mode::Simulated, |_| {});
-    let words = "node n is refused by state for good: report.devices[0]: kind is missing";
+    let words = "state refuses node n for good: report.devices[0]: kind is missing";
     assert_eq!(ended(refused).await, words);
     // Some other service answers there.
     fake.refuse_with(tonic::Status::unimplemented(""));
     let elsewhere = Agents::start(&fake, one(), Mode::Simulated, |_| {});
     let words = format!("Unimplemented: is {} the address of state?", fake.address());
-    assert_eq!(ended(elsewhere).await, format!("node n is refused by state for good: {words}"));
+    assert_eq!(ended(elsewhere).await, format!("state refuses node n for good: {words}"));
 }
 
 #[tokio::test]

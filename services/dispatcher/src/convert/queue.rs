@@ -127,7 +127,7 @@ fn violations(
     let (queues, classes, budgets, reservations) = match refusal {
         EditRefusal::Revision { name, current } => {
             let current = current.to_string();
-            let message = format!("`{name}` is at revision {current} now: read it again");
+            let message = format!("`{name}` is now at revision {current}: read it again");
             let info = [("name", name), ("revision", current)];
             return Err(status::with_info(Code::Aborted, status::reason::REVISION_MISMATCH, message, info));
         }

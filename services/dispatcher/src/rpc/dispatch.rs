@@ -123,7 +123,7 @@ impl DispatchService for Dispatch {
         let wrong = |description: String| status::invalid_argument([BadField::new("mode", description)]);
         let choice = match v1::PartitionMode::try_from(number) {
             Ok(v1::PartitionMode::Unspecified) if automatic => ModeChoice::Automatic,
-            Ok(_) if automatic => return Err(wrong("leave it out with `automatic`".to_owned())),
+            Ok(_) if automatic => return Err(wrong("omit it with `automatic`".to_owned())),
             Ok(v1::PartitionMode::Global) => ModeChoice::Fixed(PartitionMode::Global),
             Ok(v1::PartitionMode::Preferred) => ModeChoice::Fixed(PartitionMode::Preferred),
             Ok(v1::PartitionMode::Strict) => ModeChoice::Fixed(PartitionMode::Strict),
@@ -243,7 +243,7 @@ where
     while more {
         let message = stream.next().await.transpose()?.and_then(|message| message.message);
         let Some(Up::Inventory(part)) = message else {
-            return Err(wrong("goes on in the next message, or `more` is not set".to_owned()));
+            return Err(wrong("must continue in the next message if `more` is set".to_owned()));
         };
         if inventory.len() + part.units.len() > N_INVENTORY_MAX {
             return Err(wrong(format!("has more than {N_INVENTORY_MAX} units")));

@@ -149,8 +149,7 @@ impl QueueService for Queues {
         let v1::ApplyQueuesRequest { queues, priority_classes } = request.into_inner();
         let n = queues.len() + priority_classes.len();
         if !(1..=APPLIED_MAX).contains(&n) {
-            let description =
-                format!("{n} queues and priority classes together; 1 to {APPLIED_MAX} are taken");
+            let description = format!("{n} queues and priority classes; 1 to {APPLIED_MAX} are accepted");
             return Err(status::invalid_argument([BadField::new("queues", description)]));
         }
         let (mut edit, mut unread) = (Edit::default(), Vec::new());
@@ -268,7 +267,7 @@ pub(super) fn page_of(page_size: u32, page_token: &str) -> Result<(usize, PageTo
     }
     let token = PageToken::parse(page_token);
     if token.is_none() {
-        wrong.push(BadField::new("page_token", "not a token of an earlier page"));
+        wrong.push(BadField::new("page_token", "not a token of a previous page"));
     }
     match token {
         Some(token) if wrong.is_empty() => Ok((n_max, token)),

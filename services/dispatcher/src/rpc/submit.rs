@@ -146,7 +146,7 @@ impl Reader {
     async fn take(&mut self, item: Box<v1::SubmitUnitsRequest>) -> Result<(), Status> {
         let index = item.index;
         if index != self.next_index {
-            let description = format!("{index}, but {} comes next", self.next_index);
+            let description = format!("{index}, expected {}", self.next_index);
             return Err(godel_kit::status::invalid_argument([BadField::new("index", description)]));
         }
         self.next_index += 1;

@@ -104,8 +104,7 @@ impl Units {
 }
 
 /// What a call is told that would be one too many in hand.
-const TOO_MUCH: &str =
-    "more comes than can be placed: try again after the retry delay, or submit in bulk by SubmitUnits";
+const TOO_MUCH: &str = "overloaded: try again after the retry delay, or submit in bulk with SubmitUnits";
 
 /// A submission that may become a record, and its share of the admission queue, in KiB.
 pub(crate) fn admit(unit: v1::UnitSpec) -> Result<(Admitted, u32), Vec<BadField>> {
@@ -191,7 +190,7 @@ impl UnitService for Units {
         }
         let after = RowsPage::parse(&page_token);
         if after.is_none() && !page_token.is_empty() {
-            wrong.push(BadField::new("page_token", "not a token of an earlier page"));
+            wrong.push(BadField::new("page_token", "not a token of a previous page"));
         }
         if !wrong.is_empty() {
             return Err(status::invalid_argument(wrong));
@@ -217,7 +216,7 @@ impl UnitService for Units {
             wrong.push(BadField::new("page_size", format!("{n_units} is not in 1..={PAGE_MAX}")));
         }
         if token.is_none() {
-            wrong.push(BadField::new("page_token", "not a token of an earlier page"));
+            wrong.push(BadField::new("page_token", "not a token of a previous page"));
         }
         wrong.extend(phase.as_ref().err().cloned());
         let (Ok(phase), Some(token), true) = (phase, token, wrong.is_empty()) else {

@@ -110,7 +110,7 @@ where
         if Instant::now() + pause >= deadline {
             return Err(failure);
         }
-        tracing::debug!(attempt, code = ?failure.code(), why = failure.message(), "call is tried again");
+        tracing::debug!(attempt, code = ?failure.code(), why = failure.message(), "retrying call");
         sleep(pause).await;
         attempt += 1;
     }

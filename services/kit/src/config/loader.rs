@@ -29,7 +29,7 @@ pub enum ConfigError {
         suggestion: Option<String>,
     },
     /// A value of the wrong type or out of range.
-    #[error("bad value in {origin}")]
+    #[error("invalid value in {origin}")]
     Value {
         /// The layer it stands in.
         origin: String,

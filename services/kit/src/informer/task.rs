@@ -105,7 +105,7 @@ impl Task {
                     Stop::Over => return,
                     Stop::ListAgain => {
                         let (revision, store) = (self.revision.0, self.store.0);
-                        tracing::info!(revision, store, "what was watched is gone, listing again");
+                        tracing::info!(revision, store, "watch lost its position, listing again");
                         break;
                     }
                     Stop::Reconnect(failure) => {
@@ -188,7 +188,7 @@ impl Task {
                     return Err(Stop::ListAgain);
                 }
                 Err(failure) => {
-                    tracing::debug!(code = ?failure.code(), why = failure.message(), "list is tried again");
+                    tracing::debug!(code = ?failure.code(), why = failure.message(), "retrying list");
                     self.pause().await;
                 }
             }
@@ -254,7 +254,7 @@ impl Task {
                 && let Some(left) = self.n_relists.checked_sub(1)
             {
                 self.n_relists = left;
-                tracing::warn!(%unreadable, revision = revision.0, "listing again to see what it is about");
+                tracing::warn!(%unreadable, revision = revision.0, "listing again to find its key");
                 return Err(Stop::ListAgain);
             }
             if !self.newer.is_empty() && self.is_old(&change, revision) {

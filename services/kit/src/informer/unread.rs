@@ -18,7 +18,7 @@ pub struct UnreadCount(Gauge<i64, AtomicI64>);
 impl UnreadCount {
     /// Counts in a metric of the service, `follower_unreadable_records`.
     pub fn register(metrics: &Metrics) -> Self {
-        let help = "Records that this version cannot read: what they are about is frozen";
+        let help = "Records that this version cannot read; everything that depends on them is frozen";
         Self(metrics.gauge("follower_unreadable_records", help))
     }
 
@@ -75,7 +75,8 @@ impl Unread {
                     field = unreadable.field,
                     problem = unreadable.problem,
                     revision = revision.0,
-                    "a record cannot be read: what it is about is frozen until it is written anew or deleted"
+                    "a record cannot be read: everything that depends on it is frozen until it is written \
+                     again or deleted"
                 );
             }
         } else {
@@ -87,7 +88,7 @@ impl Unread {
                         kind = subject.kind(),
                         key = subject.key(),
                         revision = revision.0,
-                        "what could not be read is frozen no longer"
+                        "a record that could not be read was replaced or deleted: it freezes nothing any more"
                     );
                 }
                 stays

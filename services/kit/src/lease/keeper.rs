@@ -146,7 +146,8 @@ impl Keeper {
                 lease = self.spec.lease,
                 holder,
                 address,
-                "another process has this name: this one does nothing until that one ends; give each a name of its own"
+                "another process has this name: this process does nothing until the other ends; give each \
+                 its own name"
             );
         }
     }
@@ -228,11 +229,11 @@ impl Keeper {
         let (lease, store_id) = (self.spec.lease.clone(), fence.store().0);
         let request = v1::ReleaseLeaseRequest { lease, epoch: epoch.0, store_id };
         match timeout(ttl / 3, self.client.release_lease(request)).await {
-            Ok(Ok(_)) => tracing::info!(lease = self.spec.lease, epoch = epoch.0, "lease given back"),
+            Ok(Ok(_)) => tracing::info!(lease = self.spec.lease, epoch = epoch.0, "lease released"),
             Ok(Err(failure)) => {
-                tracing::debug!(lease = self.spec.lease, code = ?failure.code(), "lease not given back")
+                tracing::debug!(lease = self.spec.lease, code = ?failure.code(), "lease not released")
             }
-            Err(_elapsed) => tracing::debug!(lease = self.spec.lease, "lease not given back in time"),
+            Err(_elapsed) => tracing::debug!(lease = self.spec.lease, "lease not released in time"),
         }
     }
 }

@@ -84,7 +84,7 @@ impl Collector for Process {
             gauge("process_open_fds", "Open file descriptors", open.count() as f64)?;
         }
         if let Some(limit) = getrlimit(Resource::Nofile).current {
-            gauge("process_max_fds", "File descriptors at most", limit as f64)?;
+            gauge("process_max_fds", "Maximum number of file descriptors", limit as f64)?;
         }
         Ok(())
     }

@@ -186,7 +186,7 @@ impl Task {
             Some(first) if answer.sequence < first => return Ok(()),
             None => return Ok(()),
             Some(first) => {
-                let message = format!("answer to {} while {first} is the first without one", answer.sequence);
+                let message = format!("answer to {}, expected an answer to {first}", answer.sequence);
                 return Err(End::Reconnect(Status::internal(message)));
             }
         }

@@ -347,8 +347,8 @@ fn updated(stored: &Stored, request: &v1::UpdateNodeRequest, wall_ms: i64) -> Re
 }
 
 fn connected(name: &str, node: NodeId) -> Status {
-    let what = "is connected: stop its agent first, `godel node drain` before that if something runs there; \
-                an agent that died without a goodbye counts as connected until its lease is over";
+    let what = "is connected: stop its agent first, after `godel node drain` if running units are there; \
+                an agent that died without signing off counts as connected until its lease expires";
     let message = format!("node {name} (id {node}) {what}");
     status::failed_precondition(NODE_CONNECTED, format!("node/{name}"), message)
 }

@@ -70,7 +70,7 @@ impl v1::node_service_server::NodeService for Nodes {
         }
         let id = resolve(&self.hub, &name)?;
         let node = view::node(&self.hub, id, &view::HeldRoom::of(&self.hub))
-            .ok_or_else(|| Status::not_found(format!("node {name} is gone")))?;
+            .ok_or_else(|| Status::not_found(format!("node {name} was deleted")))?;
         let running_units = view::bound(&self.hub, id, N_BOUND_MAX);
         Ok(Response::new(v1::GetNodeResponse { node: Some(node), running_units }))
     }

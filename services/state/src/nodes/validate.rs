@@ -100,7 +100,7 @@ pub(crate) fn update(request: &v1::UpdateNodeRequest) -> Vec<BadField> {
         }
     }
     if request.undrain && request.drain.is_some() {
-        bad.push(BadField::new("undrain", "a drain is asked for in the same request"));
+        bad.push(BadField::new("undrain", "the same request also asks for a drain"));
     }
     bad
 }
@@ -127,7 +127,10 @@ pub(crate) fn apply_update(
     }
     if let Some(cordoned) = request.cordoned {
         if !cordoned && spec.drain.is_some() {
-            return Err(BadField::new("cordoned", "the node is drained: end that with `godel node undrain`"));
+            return Err(BadField::new(
+                "cordoned",
+                "the node is drained: end the drain with `godel node undrain`",
+            ));
         }
         spec.cordoned = cordoned;
         if !cordoned {

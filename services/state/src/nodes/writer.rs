@@ -212,10 +212,10 @@ async fn commit(hub: &NodeSessions, round: Round, changes: Changes, waiting: &mu
     };
     for (node, left) in &changes.lost {
         if *left {
-            tracing::info!(node_id = node.0, "node not ready: its agent has said goodbye");
+            tracing::info!(node_id = node.0, "node not ready: its agent has signed off");
         } else {
             hub.metrics.nodes_lost.inc();
-            tracing::info!(node_id = node.0, "node lost: its session's lease is over");
+            tracing::info!(node_id = node.0, "node lost: the lease of its session has expired");
         }
     }
     hub.crash.hit("state.before-answer");
@@ -332,7 +332,8 @@ fn in_use(hub: &NodeSessions, name: &str) -> Status {
         n => format!("{n} running units are bound there"),
     };
     let message = format!(
-        "node {name} is in use: {what}; drain it (`godel node drain {name}`) before its agent stops, or wait for the grace of a lost node"
+        "node {name} is in use: {what}; drain it (`godel node drain {name}`) before its agent stops, or \
+         wait until the grace of a lost node is over"
     );
     status::failed_precondition("NODE_IN_USE", format!("node/{name}"), message)
 }

@@ -75,7 +75,7 @@ impl SessionStream {
             Life::Over => Poll::Ready(Ok(())),
             Life::New(wait, _) => {
                 ready!(wait.as_mut().poll(cx));
-                Poll::Ready(Err(Status::deadline_exceeded("the session was not opened in time")))
+                Poll::Ready(Err(Status::deadline_exceeded("timeout: the session was not opened")))
             }
             Life::Open { slot, id } => {
                 let taken = slot.cell.lock().take(*id, cx.waker());
@@ -131,7 +131,7 @@ impl SessionStream {
         };
         let Life::Open { slot, id } = &self.life else {
             let Up::Open(open) = message else {
-                return Err(BadField::new("message", "the first must be open").into());
+                return Err(BadField::new("message", "the first message must be open").into());
             };
             return self.opening(open);
         };
@@ -217,7 +217,7 @@ impl SessionStream {
                 let running = [before.running, part.running].concat();
                 v1::SessionOpen { running, ..part }
             }
-            Some(_) => return Err(BadField::new("open", "its parts are of different sessions").into()),
+            Some(_) => return Err(BadField::new("open", "its parts belong to different sessions").into()),
         };
         if open.running.len() > N_RUNNING_MAX {
             return Err(BadField::new("open.running", format!("more than {N_RUNNING_MAX}")).into());
@@ -253,8 +253,10 @@ impl SessionStream {
         let mut cell = slot.cell.lock();
         cell.forget(&over);
         let (reports, replaced) = cell.open(id, open.epoch, &running).map_err(|stale| {
-            let message =
-                format!("epoch {} of node {node} is over: {} has opened", open.epoch, stale.current);
+            let message = format!(
+                "epoch {} of node {node} is outdated: epoch {} has opened",
+                open.epoch, stale.current
+            );
             with_info(Code::FailedPrecondition, reason::STALE_EPOCH, message, [("node", node.to_string())])
         })?;
         cell.hand_over(id, reports.len());
@@ -283,7 +285,7 @@ impl SessionStream {
         if left_over.is_empty() {
             return;
         }
-        tracing::info!(%node, n = left_over.len(), "running units of another store are to end first");
+        tracing::info!(%node, n = left_over.len(), "running units of another store must end first");
         for keys in left_over.chunks(N_PER_MESSAGE) {
             let stops = self.hub.templates.stops(&self.hub.store, keys);
             let message = Down::Stop(v1::StopRequests { stops, left_over: true });
@@ -386,7 +388,7 @@ fn closed(why: Close) -> Status {
             with_info(Code::Aborted, SESSION_REPLACED, "a newer session of this node is open", none)
         }
         Close::Deleted => {
-            let message = "the node's record is gone or belongs to another uid: register again";
+            let message = "the node's record was deleted or belongs to another uid: register again";
             with_info(Code::FailedPrecondition, NODE_REPLACED, message, none)
         }
         Close::Flooded => status::resource_exhausted(

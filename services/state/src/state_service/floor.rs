@@ -41,7 +41,7 @@ impl Default for Floor {
 impl Floor {
     pub(super) fn start(&self, store: Store, stop: CancellationToken) -> Result<Answers, Status> {
         let permit = Arc::clone(&self.0).try_acquire_owned().map_err(|_| {
-            let what = format!("{N_STREAMS_MAX} others read the state on which the history rests");
+            let what = format!("{N_STREAMS_MAX} other readers read the start of the history");
             status::resource_exhausted(status::reason::OVERLOADED, what, RETRY_AFTER)
         })?;
         let (messages, receiver) = mpsc::channel(N_WAITING_MAX);
@@ -89,7 +89,7 @@ async fn send(messages: &Messages, message: v1::ReadFloorResponse) -> Result<(),
     match tokio::time::timeout(SEND_TIMEOUT, messages.send(Ok(message))).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err(Status::cancelled("the reader has left")),
-        Err(_) => Err(Status::deadline_exceeded("the reader is too slow: ask again")),
+        Err(_) => Err(Status::deadline_exceeded("the reader is too slow: try again")),
     }
 }
 
@@ -131,7 +131,7 @@ fn decoded(kind: v1::Kind, record: &Record) -> Result<v1::Record, Status> {
 }
 
 fn lost(error: impl std::fmt::Display) -> Status {
-    Status::data_loss(format!("the state on which the history rests cannot be read: {error}"))
+    Status::data_loss(format!("the start of the history cannot be read: {error}"))
 }
 
 #[cfg(test)]

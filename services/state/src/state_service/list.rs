@@ -69,7 +69,7 @@ pub(super) fn page(hub: &NodeSessions, request: &v1::ListRecordsRequest) -> Resu
     if wanted.is_empty() {
         return Err(BadField::new("kinds", "at least one is required").into());
     }
-    let bad = || BadField::new("page_token", "is not a token of an earlier page of this list");
+    let bad = || BadField::new("page_token", "is not a token of a previous page of this list");
     let size = paging::size(request.page_size, 1_000, 10_000)?;
     let token = Token::parse(&request.page_token).map_err(|_| bad())?;
     let store_id = paging::of_this_store(token.as_ref(), hub.store_id())?;

@@ -126,11 +126,13 @@ impl Survey {
             (Some(own), Some(copy)) if own.store == copy.store => {
                 Ok(if own.revision > copy.revision { Source::NewerThanCopy } else { Source::Copy })
             }
-            (Some(_), Some(_)) => Err("the copy in `aside` is of another store".to_owned()),
+            (Some(_), Some(_)) => Err("the copy in `aside` belongs to another store".to_owned()),
             // Made by an older version, which knows no watermark.
-            (None, None) if self.watermark == Found::Missing && aside.watermark == Found::Missing => Ok(Source::Copy),
-            _ => Err("there is a copy of the store in `aside`, made before an opening that did not succeed, and one \
-                      of the two watermarks cannot be read: nothing says which is newer"
+            (None, None) if self.watermark == Found::Missing && aside.watermark == Found::Missing => {
+                Ok(Source::Copy)
+            }
+            _ => Err("there is a copy of the store in `aside` from before a failed opening, and one of the \
+                      two watermarks cannot be read: it is not known which is newer"
                 .to_owned()),
         }
     }
@@ -155,7 +157,7 @@ pub(super) fn prepare(dir: &Path, survey: &Survey) -> Result<Prepared, OpenError
         Source::Copy => {
             tracing::warn!(
                 dir = %dir.display(),
-                "the last opening did not succeed; starting from the copy made before it"
+                "the last opening failed; starting from the copy made before it"
             );
             copy_generations(&aside, dir, survey.aside.as_ref().map_or(&[][..], |aside| &aside.numbers))?;
             return Ok(Prepared { numbers, is_copied: true });
@@ -183,7 +185,7 @@ pub(super) fn prepare(dir: &Path, survey: &Survey) -> Result<Prepared, OpenError
     tracing::info!(
         dir = %dir.display(),
         bytes = needed,
-        "copying what was being written before opening it, since the last process did not end in order"
+        "copying the last generation before opening it, because the last process did not stop cleanly"
     );
     copy_generations(dir, &aside, &written)?;
     if survey.watermark != Found::Missing {
@@ -246,8 +248,8 @@ pub(crate) fn copy_for_reading(
     let watermark = match survey.watermark {
         Found::Whole(_) => None,
         Found::Half(_) => Some("one of the two slots of the watermark cannot be read"),
-        Found::Missing => Some("there is no watermark: nothing proves that the log did not go further"),
-        Found::Rotten => Some("the watermark cannot be read: nothing proves that the log did not go further"),
+        Found::Missing => Some("there is no watermark: it is not known whether the log went further"),
+        Found::Rotten => Some("the watermark cannot be read: it is not known whether the log went further"),
     };
     if survey.watermark != Found::Missing {
         copy_file(&watermark::path(dir), &watermark::path(target))?;
@@ -302,11 +304,11 @@ fn is_as_left(dir: &Path, written: &[u64], clean: &[u8]) -> bool {
     match fingerprint(dir, written) {
         Ok(files) if files == clean.files => true,
         Ok(_) => {
-            tracing::warn!(dir = %dir.display(), "files of the store have changed since it was closed in order");
+            tracing::warn!(dir = %dir.display(), "files of the store have changed since its clean stop");
             false
         }
         Err(error) => {
-            tracing::warn!(%error, "files of the store cannot be compared with what they were when it was closed");
+            tracing::warn!(%error, "files of the store cannot be compared with their state at the stop");
             false
         }
     }

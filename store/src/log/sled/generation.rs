@@ -202,7 +202,7 @@ fn open_db(path: &Path, sync: SyncMode) -> Result<sled::Db, LogError> {
                 )));
             }
             Err(_) => {
-                return Err(LogError::Corrupt(format!("{}: sled panicked on opening it", path.display())));
+                return Err(LogError::Corrupt(format!("{}: sled panicked while opening it", path.display())));
             }
         }
     }

@@ -45,7 +45,7 @@ impl Log for SledLog {
         match &self.found {
             Found::Whole(watermark) | Found::Half(watermark) => {
                 if of_generation > 0 && of_generation != watermark.store {
-                    return Claimed::Lost("the watermark is of another store".to_owned());
+                    return Claimed::Lost("the watermark belongs to another store".to_owned());
                 }
                 Claimed::AtLeast(Claim {
                     floor: Revision(watermark.floor),
@@ -164,7 +164,7 @@ impl Log for SledLog {
             older.seal()?.into_iter().for_each(close_aside);
         }
         for number in std::mem::take(&mut self.adopted) {
-            tracing::warn!(generation = number, "a generation had lost its marker; it has one again");
+            tracing::warn!(generation = number, "a generation had lost its marker; the marker was restored");
             write_marker(&ready_path(&generation_path(dir, number)))?;
         }
         // What is here is good and durable: the copy is not needed any more. It goes before the watermark is written,
@@ -203,7 +203,7 @@ impl Log for SledLog {
         if written.iter().all(|number| wait_until_closed(&generation_path(&dir, *number))) {
             return write_clean(&dir, &written);
         }
-        tracing::warn!("somebody still reads the store: its end is not marked as orderly");
+        tracing::warn!("a reader still uses the store: its stop is not marked as clean");
         Ok(())
     }
 }

@@ -93,7 +93,7 @@ impl LimitLayer {
 
     fn waiting(&self, shares: &Shares) -> Result<Slot, Status> {
         let slot = self.pools.waiting.take(&shares.waiting);
-        slot.ok_or_else(|| self.refusal("too many calls whose request message has not come"))
+        slot.ok_or_else(|| self.refusal("too many calls without their request message"))
     }
 
     fn refusal(&self, message: &str) -> Status {

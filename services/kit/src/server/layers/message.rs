@@ -75,7 +75,7 @@ pub(super) async fn of_call(body: Body, wait: Duration, queue: Queue<'_>) -> Res
 
 fn too_late(wait: Duration) -> Status {
     let wait = godel_domain::duration::show(wait);
-    Status::deadline_exceeded(format!("the request message did not come within {wait} after the headers"))
+    Status::deadline_exceeded(format!("the request message did not arrive within {wait} after the headers"))
 }
 
 impl Begun {
@@ -94,9 +94,11 @@ impl Begun {
     fn check(&self) -> Result<(), Status> {
         match self.first.as_ref().and_then(|data| data.first()) {
             None | Some(0) => Ok(()),
-            Some(1) => Err(Status::invalid_argument("the request message is compressed; send it as it is")),
+            Some(1) => {
+                Err(Status::invalid_argument("the request message is compressed; send it uncompressed"))
+            }
             Some(flag) => Err(Status::invalid_argument(format!(
-                "the request message begins with {flag}, not with a flag"
+                "the request message begins with {flag}, which is not a valid flag"
             ))),
         }
     }

@@ -41,9 +41,9 @@ fn words(path: &str, served: &[&'static str]) -> String {
     }
     match PARTS.iter().find(|(name, _)| *name == service) {
         Some((_, part)) => format!(
-            "{shown} is served by {part}, not here; MemberService/ListMembers of state says at which address"
+            "{shown} is served by {part}, not here; MemberService/ListMembers of state returns its address"
         ),
-        None => format!("{shown}: no part of godel has such a service"),
+        None => format!("{shown}: no service of godel has this gRPC service"),
     }
 }
 
@@ -57,13 +57,13 @@ mod tests {
         assert_eq!(
             words("/godel.v1.UnitService/SubmitUnit", &served),
             "godel.v1.UnitService/SubmitUnit is served by the dispatcher, not here; \
-             MemberService/ListMembers of state says at which address"
+             MemberService/ListMembers of state returns its address"
         );
         assert_eq!(
             words("/godel.v1.StateService/Wach", &served),
             "godel.v1.StateService/Wach: godel.v1.StateService has no such method"
         );
-        assert_eq!(words("/a.B/C", &served), "a.B/C: no part of godel has such a service");
+        assert_eq!(words("/a.B/C", &served), "a.B/C: no service of godel has this gRPC service");
         assert!(words(&"x".repeat(10_000), &served).len() < 300);
     }
 
