@@ -1,4 +1,4 @@
-# Everything a developer or CI needs. `make help` lists the targets.
+# Targets for developers and CI. `make help` lists them.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -8,61 +8,61 @@ ARGS ?=
 
 .PHONY: help run build test test-long bench bench-quick bench-bless bench-guard check fmt lint deny doc setup up smoke down
 
-help: ## this list
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-run: build ## place a real production trace on this machine (ARGS=--once: then stop)
+run: build ## start a cluster on this machine and place a production trace (ARGS=--once: then stop)
 	$(BIN) demo $(ARGS)
 
-build: ## the release binaries, target/release/godel and, for `godel bench`, godel-bench
+build: ## build the release binaries target/release/godel and godel-bench (for `godel bench`)
 	$(CARGO) build --locked --release -p godel -p godel-bench
 
-test: setup ## all tests (of the long ones a share)
+test: setup ## run all tests (a part of the long ones)
 	@echo "== the binaries that the whole-system tests start"
 	$(CARGO) build --locked -p godel -p godel-bench
 	@echo "== unit, property, integration and whole-system tests"
 	$(CARGO) nextest run --locked --workspace --profile ci
 
-test-long: setup ## all tests, with every random kill moment
+test-long: setup ## run all tests, with every random kill moment
 	$(CARGO) build --locked -p godel -p godel-bench
 	GODEL_TEST_LONG=1 $(CARGO) nextest run --locked --workspace --profile ci
 
-bench: build ## every target of speed, with charts, in target/bench (20 minutes; ARGS=--only=P1,P2)
+bench: build ## measure every performance target, with charts, in target/bench (20 minutes; ARGS=--only=P1,P2)
 	$(BIN) bench suite $(ARGS)
 
-bench-quick: build ## a subset of it in two minutes
+bench-quick: build ## measure a subset in two minutes
 	$(BIN) bench suite --quick $(ARGS)
 
-bench-bless: ## the last table and its charts into docs/benchmarks.md
+bench-bless: ## copy the last table and its charts into docs/benchmarks.md
 	sed -i -e '/^<!-- figures -->$$/,/^<!-- end -->$$/{//!d}' -e '/^<!-- figures -->$$/r target/bench/report.md' docs/benchmarks.md
 	sed -i 's|^\(!\[.*\](\)\([a-z]*\.svg)\)$$|\1benchmarks/\2|' docs/benchmarks.md
 	mkdir -p docs/benchmarks && cp target/bench/*.svg docs/benchmarks/
 
-bench-guard: setup ## instructions of core's scenarios against the committed ones (GODEL_BLESS=1: write them)
+bench-guard: setup ## compare instruction counts of core's scenarios with the committed ones (GODEL_BLESS=1: update them)
 	$(CARGO) bench --locked -p godel-model --bench guard
 
-check: fmt lint deny doc ## format, clippy, licences and sources, docs: warnings are errors
+check: fmt lint deny doc ## check format, clippy, licences and sources, docs; warnings are errors
 
-fmt: ## formatting
+fmt: ## check formatting
 	$(CARGO) fmt --all --check
 
-lint: ## clippy on everything
+lint: ## run clippy on everything
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-deny: setup ## licences, duplicate versions, unknown sources of dependencies
+deny: setup ## check licences, duplicate versions and sources of dependencies
 	cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 
-doc: ## rustdoc
+doc: ## build rustdoc
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 
-setup: ## install what the other targets need, if it is missing
+setup: ## install missing tools of the other targets
 	@deploy/setup.sh
 
-up: ## the control plane in containers (deploy/docker-compose.yml)
+up: ## start the control plane in containers (deploy/docker-compose.yml)
 	deploy/up.sh
 
-smoke: ## a compose cluster works through the loss of its leaders
+smoke: ## test a compose cluster through the loss of its leaders
 	deploy/smoke.sh
 
-down: ## stop those containers
+down: ## stop the containers
 	docker-compose -p godel -f deploy/docker-compose.yml down --volumes

@@ -1,4 +1,4 @@
-//! `godel bench`: how fast the control plane is, measured on real processes, and the limits of the machine beside it.
+//! `godel bench`: the speed of the control plane, measured on real processes, and the limits of the machine.
 //!
 //! Each verb is one file: its arguments, its run, its report. A report is one object a run with stable field names;
 //! a run whose audit fails has no figure. It is a program of its own, `godel-bench`, beside `godel`, which runs it: what
@@ -6,31 +6,31 @@
 //!
 //! # Modules
 //!
-//! - `agents`: what idle agents cost state.
-//! - `board`: what is bound, ended and gone, as the watch shows it.
-//! - `cap`: a limit of the machine beside each figure.
-//! - `cases`: cases of a benchmark and how they are shown.
+//! - `agents`: cost of idle agents for state.
+//! - `board`: bound, ended and deleted units, as the watch shows them.
+//! - `cap`: a CPU limit for processes.
+//! - `cases`: cases of a benchmark and their output.
 //! - `chart`: charts of the suite.
 //! - `cluster`: a cluster of real processes.
-//! - `colocation`: a day of online work in minutes, and best-effort work that fills what it leaves.
-//! - `decisions`: the decisions alone, without input and output.
+//! - `colocation`: a day of online work in minutes, with best-effort work that fills the rest.
+//! - `decisions`: the decisions alone, without I/O.
 //! - `e2e`: placements per second over real processes.
-//! - `endurance`: what grows while running units come and go.
-//! - `explain`: how long until one knows why a unit has no place.
+//! - `endurance`: growth while running units come and go.
+//! - `explain`: time until the reasons for a unit without a place are known.
 //! - `latency`: latency of single units offered at a steady rate.
 //! - `load`: submitters.
 //! - `once`: figures of one run.
-//! - `overload`: what is admitted while many times more is offered than can be placed.
+//! - `overload`: admission while many times more units are offered than can be placed.
 //! - `processes`: the processes of a cluster.
-//! - `report`: what a run says.
-//! - `restart`: from SIGKILL for everything to the first new binding.
+//! - `report`: the report of a run.
+//! - `restart`: time from SIGKILL for all processes to the first new binding.
 //! - `setup`: flags that benchmarks share.
-//! - `simulate`: any number of schedulers in modelled time.
-//! - `store`: what the store bears on this disk.
+//! - `simulate`: any number of schedulers in simulated time.
+//! - `store`: maximum throughput of the store on this disk.
 //! - `suite`: the whole table of targets.
-//! - `turns`: full nodes and many queues that wait.
-//! - `wire`: what gRPC bears between two processes.
-//! - `workload`: what is submitted.
+//! - `turns`: full nodes and many waiting queues.
+//! - `wire`: maximum throughput of gRPC between two processes.
+//! - `workload`: the submitted workload.
 
 mod agents;
 mod board;

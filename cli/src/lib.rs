@@ -7,8 +7,8 @@
 //! # Modules
 //!
 //! - `args`: verbs and flags.
-//! - `command`: what each verb does.
-//! - `config`: one configuration for all parts.
+//! - `command`: the implementation of each verb.
+//! - `config`: one configuration for all services.
 //! - `local`: the control plane in this process, for `godel up`.
 
 pub mod args;

@@ -1,4 +1,4 @@
-//! What every client of the control plane needs: `godel` and its benchmarks, and tests of the whole system.
+//! The common parts of all clients of the control plane: `godel`, its benchmarks, and tests of the whole system.
 //!
 //! A client knows one address, that of state; the other services are found there. Tables go to standard output, talk to
 //! standard error, and exit codes are those of [`exit`].
@@ -10,12 +10,12 @@
 //! - `client`: clients of the API, with deadlines and retries.
 //! - `exit`: exit codes, and how commands end.
 //! - `output`: tables, JSON and colours.
-//! - `process`: how a program of ours starts and ends.
+//! - `process`: start and end of a program.
 //! - `replay`: replays a trace through the API.
 //! - `trace`: traces of tasks.
 //! - `unit_file`: unit files, and files of queues, classes, budgets and reservations.
-//! - `usage`: what processes of this machine have used.
-//! - `views`: what commands show of units, nodes and queues.
+//! - `usage`: CPU time and memory of processes on this machine.
+//! - `views`: views of units, nodes and queues for commands.
 
 pub mod audit;
 pub mod bulk;

@@ -9,14 +9,14 @@
 //!
 //! - `admin`: check, export, restore and repair of a store that no process has open.
 //! - `chunk`: parts of a log, with their checksums.
-//! - `crash`: named points at which a test makes the process die.
+//! - `crash`: named crash points for tests.
 //! - `feed`: committed transactions for watchers.
-//! - `floor`: the state on which the kept history rests.
-//! - `history`: which generations stay for the watch history.
-//! - `identity`: which store this is.
+//! - `floor`: the state at the start of the kept history.
+//! - `history`: which generations are kept for the watch history.
+//! - `identity`: the id of the store.
 //! - `log`: the log engine, in memory or on sled.
 //! - `record`: records, their keys and their encoding.
-//! - `recovery`: from what an engine kept back to the state.
+//! - `recovery`: rebuilds the state from the log engine.
 //! - `role`: which writer may write which record.
 //! - `snapshot`: snapshots of the state in the log.
 //! - `state`: the state machine: one transaction after the other.

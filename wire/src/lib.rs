@@ -5,7 +5,7 @@
 //!
 //! # Modules
 //!
-//! - `from_proto`: messages to domain types, with the path of a field that cannot be what it says.
+//! - `from_proto`: messages to domain types; errors name the path of the invalid field.
 //! - `ops`: encoded operations and the columns of running units.
 //! - `to_proto`: domain types to messages.
 

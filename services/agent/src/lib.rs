@@ -1,4 +1,4 @@
-//! Agents: what speaks for a node.
+//! Agents: they register nodes, report on them and run what is bound to them.
 //!
 //! One process hosts one real node ([`runtime`]: commands as child processes) or any number of simulated ones.
 //! Each node has its own identity and its own gRPC session; the sessions are spread over a few connections, and
@@ -9,17 +9,17 @@
 //! # Modules
 //!
 //! - `config`: configuration of an agent process.
-//! - `detect`: what this machine is, from `/proc`.
+//! - `detect`: the hardware of this machine, from `/proc`.
 //! - `inventory`: the nodes that the process hosts.
-//! - `journal`: statuses of ended running units, on disk until state has them.
+//! - `journal`: statuses of ended running units, on disk until state has acknowledged them.
 //! - `life`: the life of the running units of one node.
-//! - `outbound`: what waits to be sent on a node's stream.
-//! - `runtime`: what runs running units: time alone, or child processes.
+//! - `outbound`: the send queue of a node's stream.
+//! - `runtime`: runs running units: simulated, or as child processes.
 //! - `service`: starts the tasks of an agent process.
-//! - `session`: what a node says to state, and how its session is opened.
+//! - `session`: the messages of a node to state, and opening its session.
 //! - `shard`: one connection and all nodes that share it.
 //! - `timers`: one queue of timers for a connection's task.
-//! - `use_model`: modelled use of a simulated node.
+//! - `use_model`: modelled usage of a simulated node.
 
 pub mod config;
 pub mod detect;

@@ -1,5 +1,5 @@
-//! What every godel service needs once: configuration, telemetry, metrics, one stack for servers and one for
-//! clients, leases, transactions as a pipeline, followers of the watch, conversions between wire and domain.
+//! The common parts of every godel service: configuration, telemetry, metrics, one stack for servers and one for
+//! clients, leases, transactions as a pipeline, informers, conversions between wire and domain.
 //!
 //! Wire types stop here: services convert at their edge with [`godel_wire`], and `core` never names a generated
 //! type. Nothing in this crate decides anything about units or nodes.
@@ -10,21 +10,21 @@
 //! - `client`: clients of services, with deadlines and retries.
 //! - `clock`: the clocks of services.
 //! - `config`: one loader of configuration for every service.
-//! - `crash`: named places where a test may kill the process.
-//! - `deps`: what every service gets from outside, so that tests and `godel up` choose it.
+//! - `crash`: named crash points for tests.
+//! - `deps`: the dependencies of every service, which tests and `godel up` inject.
 //! - `fake`: a double of the state service for tests.
-//! - `informer`: a follower of the store: lists, watches, resumes.
+//! - `informer`: follows the store: lists, watches, resumes.
 //! - `lease`: leases, held and renewed.
-//! - `message`: how large a message may be, and cutting what is larger.
+//! - `message`: the size limit of messages, and splitting larger ones.
 //! - `metrics`: Prometheus metrics and their listener.
-//! - `quiet`: log lines that strangers can cause, limited in rate.
+//! - `quiet`: rate limits of log lines that clients can cause.
 //! - `server`: the gRPC server: connections, limits, request ids.
-//! - `service`: the skeleton of a service: start, serve, end in order.
+//! - `service`: the skeleton of a service: start, serve, stop cleanly.
 //! - `shutdown`: the stop token of the process.
 //! - `status`: errors as gRPC statuses with details.
 //! - `task`: named tasks whose panic ends the process.
 //! - `telemetry`: logs and spans.
-//! - `txn`: transactions as a pipeline, several under way.
+//! - `txn`: transactions as a pipeline, several in flight.
 
 // The section! macro names this crate by its outer name, also in here.
 extern crate self as godel_kit;

@@ -10,8 +10,8 @@
 //! - `config`: configuration of a scheduler.
 //! - `convert`: assignments, reports and plans, as messages and as domain types.
 //! - `engine`: the task that owns the scheduler's state.
-//! - `link`: streams to leaders that are opened again after they break.
-//! - `messages`: what is sent, cut into messages of bounded size.
+//! - `link`: streams to leaders, reopened after a failure.
+//! - `messages`: splits outgoing data into messages of bounded size.
 //! - `metrics`: counters of a scheduler.
 //! - `rpc`: the RPCs of a scheduler.
 //! - `specs`: records of all units, read only while disruption budgets select some of them.

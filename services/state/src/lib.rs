@@ -7,16 +7,16 @@
 //!
 //! # Modules
 //!
-//! - `check`: operations that readers of a record could not read are refused.
+//! - `check`: refuses operations that readers of a record could not read.
 //! - `config`: configuration of the state service.
 //! - `error`: refusals as gRPC statuses.
-//! - `feed`: commits of the store, given to agents' sessions.
+//! - `feed`: passes commits of the store to agents' sessions.
 //! - `members`: leases of services.
 //! - `metrics`: metrics of the state service.
 //! - `nodes`: node records and registration.
 //! - `paging`: page tokens.
 //! - `routes`: two methods that do not go through the generated servers.
-//! - `serve`: starts the parts and stops them in order.
+//! - `serve`: starts the tasks of the service and stops them in order.
 //! - `sessions`: agents' sessions: assignments, reports, heartbeats.
 //! - `state_service`: the RPCs of the state service.
 
