@@ -11,7 +11,7 @@ base=debian:bookworm-slim
 if ! docker image inspect "$base" >/dev/null 2>&1 && ! docker pull -q "$base" >/dev/null 2>&1; then
   base=godel-base:bookworm
   if ! docker image inspect "$base" >/dev/null 2>&1; then
-    say "debian:bookworm-slim is not to be had; making $base with debootstrap"
+    say "debian:bookworm-slim is not available; building $base with debootstrap"
     command -v debootstrap >/dev/null || { apt-get update -qq && apt-get install -y -qq debootstrap; }
     root=$(mktemp -d)
     trap 'rm -rf "$root"' EXIT
