@@ -80,7 +80,7 @@ async fn measure(wanted: &Arguments, mut layout: Layout) -> Result<Agents, Failu
     let sessions = client.store_status().await?.sessions;
     let all_ready = cluster::is_ready(&client, layout.n_nodes, true).await?;
     if !all_ready {
-        return Err(Failure::failed("not every node is connected and ready at the end"));
+        return Err(Failure::failed("not all nodes are connected and ready at the end"));
     }
     let audit_s = cluster::audited(&client).await?;
     let without = without_sessions(&mut processes, &layout).await?;
@@ -130,7 +130,7 @@ impl Used {
                 written: usage::bytes_written(state)?,
             })
         });
-        used.ok_or_else(|| Failure::failed("what state and the agents use is not known"))
+        used.ok_or_else(|| Failure::failed("CPU time and memory of state and the agents are not known"))
     }
 }
 
@@ -149,7 +149,7 @@ async fn without_sessions(processes: &mut Processes, layout: &Layout) -> Result<
         let text = format!("after a kill state lists {n_listed} nodes and {} sessions", status.sessions);
         return Err(Failure::failed(text));
     }
-    held.ok_or_else(|| Failure::failed("what a restarted state holds is not known"))
+    held.ok_or_else(|| Failure::failed("the memory of a restarted state is not known"))
 }
 
 impl Figures for Agents {

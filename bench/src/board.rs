@@ -262,7 +262,7 @@ impl Board {
     fn seen<'a>(&self, inner: &'a mut Inner, id: u64) -> Result<&'a mut Seen, Status> {
         let idx = id.checked_sub(self.id_base + 1).and_then(|idx| usize::try_from(idx).ok());
         let idx = idx.filter(|idx| *idx < N_UNITS_MAX);
-        let idx = idx.ok_or_else(|| Status::data_loss(format!("unit {id} is none of this run")))?;
+        let idx = idx.ok_or_else(|| Status::data_loss(format!("unit {id} does not belong to this run")))?;
         if idx >= inner.seen.len() {
             inner.seen.resize_with(idx + 1, Seen::default);
         }
@@ -279,7 +279,7 @@ impl Progress {
 impl Seen {
     fn spot(&mut self, ordinal: u32) -> Result<&mut Spot, Status> {
         let idx = usize::try_from(ordinal).ok().filter(|_| ordinal < REPLICAS_MAX);
-        let idx = idx.ok_or_else(|| Status::data_loss(format!("ordinal {ordinal} cannot be")))?;
+        let idx = idx.ok_or_else(|| Status::data_loss(format!("impossible ordinal {ordinal}")))?;
         if idx >= self.spots.len() {
             self.spots.resize(idx + 1, Spot { node: NOWHERE, ended: false });
         }

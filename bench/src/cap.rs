@@ -31,12 +31,14 @@ impl Cap {
     pub(super) fn new(pid: u32, per_cent: u32) -> Result<Self, Failure> {
         let quota_us = PERIOD_US / 100 * per_cent;
         let (parent, limits) = limits(Path::new(GROUPS), quota_us).ok_or_else(|| {
-            Failure::failed(format!("{GROUPS} has no `cpu` controller: processes cannot be capped"))
+            Failure::failed(format!(
+                "{GROUPS} has no `cpu` controller: the CPU of processes cannot be limited"
+            ))
         })?;
         let group = parent.join(format!("godel-bench-{pid}"));
         let failed = |error: std::io::Error| {
-            Failure::failed(format!("{} cannot cap a process: {error}", group.display()))
-                .hint("this takes root")
+            Failure::failed(format!("{} cannot limit a process: {error}", group.display()))
+                .hint("this needs root")
         };
         fs::create_dir(&group).map_err(failed)?;
         let cap = Self { group: group.clone() };

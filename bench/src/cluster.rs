@@ -222,7 +222,7 @@ impl Cluster {
         }
         if !differences.is_empty() {
             return Err(Failure::failed(format!(
-                "after a kill state lists something else than the watch showed\n{}",
+                "after a kill, the lists of state differ from what the watch showed\n{}",
                 differences.join("\n")
             )));
         }
@@ -303,7 +303,7 @@ impl Cluster {
         if self.agents {
             text.push_str(&format!(", {n_ended} have ended"));
         }
-        text.push_str(&format!(", and for {} s nothing has moved", STALL_TIMEOUT.as_secs()));
+        text.push_str(&format!(", no progress for {} s", STALL_TIMEOUT.as_secs()));
         if let Ok(Some(busy)) = Quiet::look(&self.client).await.map(|quiet| quiet.busy()) {
             text.push_str(&format!("\n{busy}"));
         }
@@ -442,7 +442,7 @@ async fn serve(
     args.extend(sets(set));
     let line = processes.start(name, &args).await?;
     let address = line.split_whitespace().nth(1).map(str::to_owned);
-    address.ok_or_else(|| Failure::failed(format!("{name} says `{line}` instead of its address")))
+    address.ok_or_else(|| Failure::failed(format!("{name} printed `{line}` instead of its address")))
 }
 
 fn sets(set: &[String]) -> Vec<String> {
@@ -461,7 +461,7 @@ async fn until(
         if Instant::now() > deadline {
             return Err(Failure::new(
                 Code::Timeout,
-                format!("{what}: not within {} s", READY_TIMEOUT.as_secs()),
+                format!("timeout after {} s: {what}", READY_TIMEOUT.as_secs()),
             ));
         }
         tokio::time::sleep(POLL).await;

@@ -58,7 +58,7 @@ fn measure(wanted: &Core) -> Result<Vec<Case>, Failure> {
     let chosen: Vec<&Scenario> = ALL.iter().filter(|scenario| scenario.name.contains(only)).collect();
     if chosen.is_empty() {
         let names: Vec<&str> = ALL.iter().map(|scenario| scenario.name).collect();
-        return Err(Failure::usage(format!("no scenario is called `{only}`")).hint(names.join("\n")));
+        return Err(Failure::usage(format!("unknown scenario `{only}`")).hint(names.join("\n")));
     }
     let n_samples = if wanted.quick { 1 } else { wanted.samples.max(1) };
     let size = if wanted.quick { Size::Small } else { Size::Full };
@@ -76,7 +76,7 @@ fn time(scenario: &Scenario, size: Size, n_samples: usize) -> Result<Case, Failu
     for _ in 0..n_samples {
         let (again, ns) = once(scenario, size);
         if again != done {
-            return Err(Failure::failed(format!("{} does not decide the same twice", scenario.name)));
+            return Err(Failure::failed(format!("{} is not deterministic", scenario.name)));
         }
         samples.push(per(ns, wide(done.n_ops)));
     }

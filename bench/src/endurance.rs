@@ -183,7 +183,7 @@ async fn follow(
         if std::mem::replace(&mut last, now) != now {
             moved_at = Instant::now();
         } else if moved_at.elapsed() > STALL_TIMEOUT {
-            let text = format!("for {} s nothing has moved: {now:?}", STALL_TIMEOUT.as_secs());
+            let text = format!("no progress for {} s: {now:?}", STALL_TIMEOUT.as_secs());
             return Err(Failure::new(Code::Timeout, text));
         }
     }

@@ -156,5 +156,5 @@ fn godel() -> Result<PathBuf, Failure> {
     if program.is_file() {
         return Ok(program);
     }
-    Err(Failure::failed(format!("there is no {}: `make build` builds it", program.display())))
+    Err(Failure::failed(format!("{} does not exist; `make build` builds it", program.display())))
 }

@@ -126,7 +126,7 @@ impl Load {
                 };
                 let pacing = tokio::task::spawn_blocking(pace);
                 let submitted = stream(&client, ReceiverStream::new(rx), n_units).await;
-                let paced = pacing.await.map_err(|_| Status::internal("the pace was lost"));
+                let paced = pacing.await.map_err(|_| Status::internal("the offered rate was not reached"));
                 submitted.and(paced)
             }
             Way::Unary(n_clients) => unary::submit(self, &client, n_clients, epoch).await,

@@ -225,8 +225,7 @@ impl Bench<'_> {
                 moved_at = Instant::now();
             } else if moved_at.elapsed() > STALL_TIMEOUT {
                 let n_lost = self.n_admitted - now.n_gone;
-                let text =
-                    format!("{n_lost} admitted units are lost: for a minute nothing has moved: {now:?}");
+                let text = format!("{n_lost} admitted units are lost: no progress for a minute: {now:?}");
                 return Err(Failure::new(Code::Timeout, text));
             }
         }
@@ -240,7 +239,7 @@ impl Bench<'_> {
             Some(bound.saturating_sub(unit.began.saturating_duration_since(started)))
         };
         let latencies: Option<Vec<Duration>> = admitted.iter().map(of).collect();
-        latencies.map(Latency::of).ok_or_else(|| Failure::failed("a unit that is gone was never bound"))
+        latencies.map(Latency::of).ok_or_else(|| Failure::failed("a deleted unit was never bound"))
     }
 }
 
@@ -292,7 +291,7 @@ impl Figures for Overload {
         );
         let _ = writeln!(
             text,
-            "calls        {}, of which {} refused; {:.2} for each one admitted",
+            "calls        {}, of which {} refused; {:.2} per admitted one",
             self.attempts,
             self.refused,
             per(wide(self.refused), count(self.admitted))

@@ -61,7 +61,7 @@ impl Processes {
             Process { name: name.to_owned(), log, child, lines: BufReader::new(stdout).lines() };
         let line = tokio::time::timeout(FIRST_LINE_TIMEOUT, process.lines.next_line()).await;
         let line = line
-            .map_err(|_| Failure::new(Code::Timeout, format!("{name} does not say that it is ready")))?
+            .map_err(|_| Failure::new(Code::Timeout, format!("{name} did not report that it is ready")))?
             .map_err(failed)?;
         let line = line.ok_or_else(|| process.ended_early())?;
         self.running.push(process);

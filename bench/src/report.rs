@@ -86,7 +86,7 @@ impl Report {
     /// At least one run.
     pub(super) fn of(runs: Vec<Run>) -> Result<Self, Failure> {
         let unreadable =
-            |error: serde_json::Error| Failure::failed(format!("the runs do not compare: {error}"));
+            |error: serde_json::Error| Failure::failed(format!("the runs cannot be compared: {error}"));
         let values =
             runs.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
         let median = serde_json::from_value(median(values)).map_err(unreadable)?;

@@ -332,7 +332,7 @@ async fn nothing_is_lost(
     if differences.is_empty() {
         return Ok(());
     }
-    let text = "after a kill state lists something else than the watches showed";
+    let text = "after a kill, the lists of state differ from what the watches showed";
     Err(Failure::failed(format!("{text}\n{}", differences.join("\n"))))
 }
 

@@ -135,7 +135,7 @@ async fn open(dir: &Path) -> Result<LogStore, Failure> {
     let clock = SystemClock::shared();
     let open = move || LogStore::open(config, Arc::new(move || clock.wall_ms()), CrashPoints::default());
     let opened = tokio::task::spawn_blocking(open).await;
-    let opened = opened.map_err(|error| Failure::failed(format!("the store does not open: {error}")))?;
+    let opened = opened.map_err(|error| Failure::failed(format!("the store cannot be opened: {error}")))?;
     opened.map_err(|error| Failure::chain(Code::Failed, &error))
 }
 

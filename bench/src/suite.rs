@@ -47,7 +47,7 @@ pub struct Suite {
 
 fn row(id: &str) -> Result<String, String> {
     let known = TARGETS.iter().any(|target| target.id == id && !target.checks.is_empty());
-    if known { Ok(id.to_owned()) } else { Err(format!("`{id}` is no row that can be measured")) }
+    if known { Ok(id.to_owned()) } else { Err(format!("`{id}` is not a measurable row")) }
 }
 
 pub(super) async fn run(wanted: Suite, format: Format) -> Result<(), Failure> {
@@ -176,7 +176,7 @@ impl Bench {
 }
 
 fn read(json: &Path) -> Result<Value, String> {
-    let text = fs::read_to_string(json).map_err(|error| format!("it leaves no report: {error}"))?;
+    let text = fs::read_to_string(json).map_err(|error| format!("it wrote no report: {error}"))?;
     serde_json::from_str(&text).map_err(|error| format!("its report cannot be read: {error}"))
 }
 
@@ -184,7 +184,7 @@ fn read(json: &Path) -> Result<Value, String> {
 fn reason(log: &str) -> String {
     let said = log.rfind("error: ").map_or(log, |at| &log[at + "error: ".len()..]);
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    if lines.is_empty() { "it ended without a word".to_owned() } else { lines.join("; ") }
+    if lines.is_empty() { "it ended without an error message".to_owned() } else { lines.join("; ") }
 }
 
 /// The first figure of a report, for who waits.
@@ -233,7 +233,7 @@ mod tests {
         let log = "run 1 of 3\nerror: an earlier one\nrun 2\nerror: the audit failed\n  I3 does not hold\n\n";
         assert_eq!(reason(log), "the audit failed; I3 does not hold");
         assert_eq!(reason("killed\n"), "killed");
-        assert_eq!(reason(""), "it ended without a word");
+        assert_eq!(reason(""), "it ended without an error message");
     }
 
     #[test]

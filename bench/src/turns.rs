@@ -137,17 +137,17 @@ impl Figures for Turns {
         );
         let _ = writeln!(
             text,
-            "{} places given out: p50 {p50:.2} ms, p99 {p99:.2} ms, max {max:.2} ms after something ended there",
+            "{} places assigned: p50 {p50:.2} ms, p99 {p99:.2} ms, max {max:.2} ms after a running unit ended there",
             self.places
         );
         let _ = writeln!(
             text,
-            "{} queues were served; {} places went to the one that does not come next",
+            "{} queues were served; {} places went to the queue whose turn is last",
             self.queues_served, self.places_out_of_turn
         );
         let _ = writeln!(
             text,
-            "{:.2} units were handed out, and {:.0} CPU-us taken, for each place; audit ok in {:.1} s",
+            "{:.2} units were handed out, and {:.0} CPU-us used, per place; audit ok in {:.1} s",
             self.wakeups_per_place, self.cpu_us_per_place, self.audit_s
         );
         text
@@ -232,7 +232,7 @@ async fn until(mut is_so: impl FnMut() -> bool, what: &str) -> Result<(), Failur
         if Instant::now() > deadline {
             return Err(Failure::new(
                 Code::Timeout,
-                format!("not within {} s: {what}", READY_TIMEOUT.as_secs()),
+                format!("timeout after {} s: {what}", READY_TIMEOUT.as_secs()),
             ));
         }
         tokio::time::sleep(POLL).await;

@@ -80,7 +80,7 @@ async fn measure(dir: &Path, quick: bool) -> Result<Vec<Case>, Failure> {
     let mut processes = Processes::new(dir)?;
     let line = processes.start("server", &["bench".to_owned(), "wire-serve".to_owned()]).await?;
     let (bare, service) = addresses(&line)
-        .ok_or_else(|| Failure::failed(format!("the other process says `{line}` instead of addresses")))?;
+        .ok_or_else(|| Failure::failed(format!("the other process printed `{line}` instead of addresses")))?;
     let bench = Bench { pids: processes.pids().into_iter().map(|(_, pid)| pid).collect(), time };
     let bare = BindServiceClient::new(bare_channel(bare)?);
     let service = client::channel(&service.to_string(), &ClientConfig::default());

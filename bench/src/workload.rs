@@ -116,7 +116,7 @@ impl Wanted {
         let n_replicas: usize = steps.iter().map(|step| step.load.n_replicas()).sum();
         if n_replicas > room {
             let text = format!("{n_replicas} running units do not fit: there is room for {room}");
-            return Err(Failure::new(Code::Usage, text).hint("ask for fewer units, or for more --nodes"));
+            return Err(Failure::new(Code::Usage, text).hint("use fewer units, or more --nodes"));
         }
         Ok(Plan { shapes, steps })
     }
@@ -151,7 +151,7 @@ impl Wanted {
     /// Fills the cluster, then asks for room that only others have.
     fn preempt(&self, maker: &mut Maker) -> Result<Vec<Step>, Failure> {
         if !self.ends {
-            let text = "nothing would leave: a victim's place is free once its agent has reported its end";
+            let text = "nothing would end: a victim's place becomes free when its agent reports the end";
             return Err(Failure::new(Code::Usage, text).hint("add --agents"));
         }
         let room = self.nodes * N_VICTIMS_OF_NODE;
@@ -160,7 +160,7 @@ impl Wanted {
         if n_units * count(replicas) > room {
             let text =
                 format!("{} running units do not fit: there is room for {room}", n_units * count(replicas));
-            return Err(Failure::new(Code::Usage, text).hint("ask for fewer units, or for more --nodes"));
+            return Err(Failure::new(Code::Usage, text).hint("use fewer units, or more --nodes"));
         }
         let (cpu_milli, memory_gib) = VICTIM;
         let mut service = |n: usize, priority: i32| {
@@ -226,9 +226,7 @@ impl Wanted {
             drawn.push((task, replicas));
         }
         if drawn.is_empty() {
-            return Err(
-                Failure::usage("the nodes hold no application of the trace").hint("ask for more --nodes")
-            );
+            return Err(Failure::usage("the nodes hold no application of the trace").hint("use more --nodes"));
         }
         // Whoever wants several GPUs of one node comes first: later, single ones may stand on every node.
         drawn.sort_by_key(|(task, _)| Reverse(task.num_gpu.max(1)));

@@ -163,7 +163,8 @@ impl Inner {
         // Units are called `u-1`, `u-2` and so on.
         let number = name.strip_prefix("u-").and_then(|number| number.parse::<usize>().ok()?.checked_sub(1));
         let number = number.filter(|number| *number < self.n_units);
-        let number = number.ok_or_else(|| Status::data_loss(format!("unit {name} is none of this run")))?;
+        let number =
+            number.ok_or_else(|| Status::data_loss(format!("unit {name} does not belong to this run")))?;
         let n = usize::try_from(replicas).unwrap_or(usize::MAX);
         self.live.entry(spec.unit_id).or_insert_with(|| Live {
             number,
@@ -234,7 +235,7 @@ fn live(units: &mut HashMap<u64, Live>, id: u64) -> Result<&mut Live, Status> {
 /// Whether it was not marked before.
 fn mark(marks: &mut [bool], ordinal: u32) -> Result<bool, Status> {
     let mark = usize::try_from(ordinal).ok().and_then(|idx| marks.get_mut(idx));
-    let mark = mark.ok_or_else(|| Status::data_loss(format!("ordinal {ordinal} cannot be")))?;
+    let mark = mark.ok_or_else(|| Status::data_loss(format!("impossible ordinal {ordinal}")))?;
     Ok(!std::mem::replace(mark, true))
 }
 

@@ -78,7 +78,7 @@ impl Target {
     /// The one that leads.
     pub(crate) async fn leader(client: &Client) -> Result<Self, Status> {
         let leader = client.directory().leader("dispatcher").await?;
-        let no_url = || Status::internal(format!("the leader's address `{}` is no URL", leader.address));
+        let no_url = || Status::internal(format!("the leader's address `{}` is not a URL", leader.address));
         let address: Uri = leader.address.parse().map_err(|_| no_url())?;
         let host = address.authority().ok_or_else(no_url)?.to_string();
         let path = format!("http://{host}/godel.v1.UnitService/SubmitUnit").parse().map_err(|_| no_url())?;

@@ -54,7 +54,7 @@ impl fmt::Display for Cost {
 }
 
 fn nanos(text: &str) -> Result<Nanos, String> {
-    let micros: f64 = text.trim().parse().map_err(|_| format!("`{text}` is no number of microseconds"))?;
+    let micros: f64 = text.trim().parse().map_err(|_| format!("`{text}` is not a number of microseconds"))?;
     let duration = Duration::try_from_secs_f64(micros / 1e6).map_err(|error| format!("`{text}`: {error}"))?;
     Nanos::try_from(duration.as_nanos()).map_err(|_| format!("`{text}` is too long"))
 }

@@ -33,7 +33,7 @@ impl Passing {
         let run_ms =
             room.saturating_mul(u64::from(self.fill)).saturating_mul(10) / u64::from(self.rate.max(1));
         if run_ms == 0 {
-            return Err(Failure::usage("a replica would end before it began").hint("ask for more --nodes"));
+            return Err(Failure::usage("a replica would end before it began").hint("use more --nodes"));
         }
         Ok(run_ms)
     }
