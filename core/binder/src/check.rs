@@ -338,14 +338,14 @@ impl Binder {
         let lasts_ms = if turn.is_some() { known.turn_ms() } else { known.hold_ms() };
         let mut holds: Vec<Arc<Hold>> = Vec::new();
         let mut refusal = None;
-        let (made, at_maximum) = match backed_holds(decision, members, (preemption, queue), (known, picture))
-        {
-            Ok(made) => made,
-            Err(rejections) => {
-                refusal = Some(rejections);
-                (Vec::new(), false)
-            }
-        };
+        let (made, at_maximum) =
+            match backed_holds(decision, members, queue, (preemption, &taken), (known, picture)) {
+                Ok(made) => made,
+                Err(rejections) => {
+                    refusal = Some(rejections);
+                    (Vec::new(), false)
+                }
+            };
         for mut hold in made {
             if let Some((victims, from)) = taken.by_place.remove(&(hold.group, hold.node)) {
                 hold.victims.extend(victims);

@@ -300,12 +300,13 @@ impl ClaimCheck<'_> {
 pub(super) fn backed_holds(
     decision: &Decision,
     members: &[PlacedMember],
-    (preemption, queue): (&Preemption, QueueIdx),
+    queue: QueueIdx,
+    (preemption, taken): (&Preemption, &TakenOver),
     (holds, picture): (&mut BinderHolds, &mut BinderPicture),
 ) -> Result<(Vec<Hold>, bool), Vec<Rejection>> {
     let mut made = holds_of(decision, members, preemption);
     let needs: Vec<Need> = made.iter().map(|hold| picture.need_of_hold(hold)).collect();
-    let queue_victims = at_maximum((holds, picture), decision.unit, queue, &needs, preemption)
+    let queue_victims = at_maximum((holds, picture), decision.unit, queue, &needs, (preemption, taken))
         .map_err(|limit| whole(decision, RejectionReason::QueueFull, picture.quotas.words(limit)))?;
     if let (Some(victims), Some(first)) = (&queue_victims, made.first_mut()) {
         first.queue_victims.clone_from(victims);

@@ -10,7 +10,11 @@ use godel_domain::{
 };
 use godel_queueing::{Amounts, Need, QueueIdx, QueueMaximum, Quota, at};
 
-use super::{holds::BinderHolds, picture::BinderPicture, unit::Unit};
+use super::{
+    holds::{BinderHolds, replace::TakenOver},
+    picture::BinderPicture,
+    unit::Unit,
+};
 
 /// What victims give up in queues is counted as things are: before anything is asked of a queue.
 pub(super) fn settle_reliefs(holds: &mut BinderHolds, picture: &mut BinderPicture) {
@@ -31,7 +35,7 @@ pub(super) fn at_maximum(
     unit: UnitId,
     queue: QueueIdx,
     needs: &[Need],
-    preemption: &Preemption,
+    (preemption, taken): (&Preemption, &TakenOver),
 ) -> Result<Option<Vec<Member>>, QueueMaximum> {
     settle_reliefs(holds, picture);
     let quota = picture.quotas.quota();
@@ -39,7 +43,7 @@ pub(super) fn at_maximum(
     let (cluster, units) = (&picture.cluster, &picture.units);
     let pays = |quota: &Quota, victim: &Member| pays_still(quota, victim, cluster, units);
     let asked = quota.usage().sum(needs);
-    let victims = preemption.victims().copied();
+    let victims = preemption.victims().chain(taken.victims()).copied();
     let more = holds.reliefs.more(quota, (unit, queue), &asked, victims, pays);
     let lent = |level: QueueIdx, idx: usize| {
         more.iter().find(|(other, _)| *other == level).map_or(0, |(_, amounts)| at(amounts, idx))

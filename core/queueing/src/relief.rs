@@ -104,6 +104,15 @@ impl Reliefs {
         }
     }
 
+    /// What is lent for the holds of some units counts no more (`sign` -1), or again (1). Nothing may be stale.
+    pub fn lend(&self, units: &[UnitId], quota: &mut Quota, sign: i128) {
+        for (level, amounts) in
+            units.iter().filter_map(|unit| self.teams.get(unit)).flat_map(|team| &team.lent)
+        {
+            quota.usage_mut().lend(*level, amounts, sign);
+        }
+    }
+
     /// What would be lent if so much more were held for a unit, backed by these as well: more than now, by level. Nothing may
     /// be stale.
     pub fn more(

@@ -49,13 +49,22 @@ pub(crate) enum Not {
     Wrong(Wrong),
 }
 
+impl TakenOver {
+    /// Who leaves for what is taken over.
+    pub(crate) fn victims(&self) -> impl Iterator<Item = &Member> {
+        self.by_place.values().flat_map(|(victims, _)| victims)
+    }
+}
+
 impl BinderHolds {
-    /// Takes no account of some holds until [`Self::settle`], on nodes and in queues.
+    /// Takes no account of some holds until [`Self::settle`], on nodes and in queues, nor of what victims give up there for
+    /// their units: those at a maximum go together.
     pub(crate) fn lift(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
         cluster.lift_holds(ids);
         for kept in ids.iter().filter_map(|id| self.by_id.get(id)) {
             quotas.give_back(kept.queue, kept.need);
         }
+        self.lend(ids, quotas, -1);
     }
 
     pub(crate) fn settle(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
@@ -63,6 +72,16 @@ impl BinderHolds {
         for kept in ids.iter().filter_map(|id| self.by_id.get(id)) {
             quotas.add_need(kept.queue, kept.need);
         }
+        self.lend(ids, quotas, 1);
+    }
+
+    fn lend(&self, ids: &[HoldId], quotas: &mut Quotas, sign: i128) {
+        let holds = ids.iter().filter_map(|id| self.hold(*id));
+        let mut units: SmallVec<[UnitId; 2]> =
+            holds.filter(|hold| hold.at_maximum).map(|hold| hold.unit).collect();
+        units.sort_unstable();
+        units.dedup();
+        self.reliefs.lend(&units, quotas.quota_mut(), sign);
     }
 
     /// Holds of a unit that go if what a decision places is bound, or held with victims: it may bind elsewhere while room is

@@ -106,6 +106,37 @@ fn a_unit_of_higher_rank_takes_a_hold_over_with_its_victims() {
 }
 
 #[test]
+fn what_is_taken_over_at_a_maximum_is_held_at_a_maximum() {
+    let mut world = World::new(1);
+    let in_queue = |spec| UnitSpec { queue: "a".to_owned(), ..spec };
+    let low = world.unit(in_queue(unit(1, 2, 1, demand(300, 0))));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1)]));
+    world.commit(&accepted);
+    let max = [(CPU.to_owned(), 800)].into();
+    world.change(Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new("a") })));
+    let high = in_queue(UnitSpec { priority: 9, ..unit(2, 1, 1, demand(500, 0)) });
+    let revision = world.unit(high.clone());
+    let held = world.hold(&high, revision, 1);
+    world.commit_hold(&held);
+    assert!(held.holds[0].at_maximum);
+    let id = held.holds[0].id;
+    // Those who leave for it have yet to leave the queue.
+    let higher = in_queue(UnitSpec { priority: 10, ..unit(3, 1, 1, demand(400, 0)) });
+    let revision = world.unit(higher);
+    let accepted = world.accept(&take(&world, (3, revision), &[(0, 1)], &[id]));
+    assert!(accepted.holds[0].at_maximum);
+    assert_eq!(accepted.holds[0].victims, held.holds[0].victims);
+    world.commit_hold(&accepted);
+    let victims: Vec<u32> = accepted.holds[0].victims.iter().map(|victim| victim.ordinal).collect();
+    let more = world.unit(in_queue(UnitSpec { priority: 10, ..unit(4, 1, 1, demand(101, 0)) }));
+    assert_eq!(world.refuse(&place(4, more, &[(0, 1)])), [(RejectionReason::QueueFull, vec![0])]);
+    world.statuses(1, &victims, Phase::Stopped);
+    let work = world.binder.take_hold_work();
+    let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
+    assert_eq!(bound.unit, UnitId(3));
+}
+
+#[test]
 fn a_hold_is_not_taken_back_by_whom_it_was_taken_from() {
     let (mut world, high, revision) = filled();
     let held = world.hold(&high, revision, 1);
