@@ -95,8 +95,7 @@ impl Scheduler {
                 search.on_hold(hold, picture, &units.parked, now);
             }
             Change::HoldDeleted(id) => {
-                let hold = picture.cluster.remove_hold(*id);
-                picture.shares.drop_hold(*id);
+                let hold = picture.remove_hold(*id, revision);
                 if let Some(hold) = hold {
                     units.requeue_after_hold(&hold, picture);
                 }

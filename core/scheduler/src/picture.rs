@@ -8,7 +8,8 @@ use godel_domain::{
     change::{Block, Partition},
     decision::FreshNode,
     demand::Pool,
-    ids::{NodeId, Revision, UnitId},
+    hold::Hold,
+    ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
     pause::Pauses,
     priority_classes::PriorityClasses,
@@ -139,8 +140,12 @@ impl Picture {
         self.placer.note_gained(&self.cluster, &own);
     }
 
-    /// A rejection says what is taken of a node: that is believed until `end`.
+    /// A rejection says what is taken of a node: that is believed until `end`, unless something has left the node since the
+    /// binder looked.
     pub(super) fn put_foreign(&mut self, fresh: &FreshNode, end: Millis) {
+        if self.foreign.has_left_since(fresh.node, fresh.revision) {
+            return;
+        }
         self.cluster.note_foreign(fresh.node, fresh.pool, &fresh.allocated, &fresh.device_free_milli);
         self.foreign.put(fresh.node, end);
     }
@@ -158,6 +163,27 @@ impl Picture {
     /// Returns when the first of what rejections said ends.
     pub(super) fn foreign_end(&self) -> Option<Millis> {
         self.foreign.first_end()
+    }
+
+    /// A hold's record is gone.
+    pub(super) fn remove_hold(&mut self, id: HoldId, revision: Revision) -> Option<Arc<Hold>> {
+        let hold = self.cluster.remove_hold(id);
+        self.shares.drop_hold(id);
+        if let Some(hold) = &hold {
+            self.foreign.note_left(hold.node, revision);
+        }
+        hold
+    }
+
+    /// Notes the nodes that running units leave by a change, before it is applied.
+    fn note_left(&mut self, unit: UnitId, change: &RunChange, revision: Revision) {
+        let RunChange::Statuses(statuses) = change else { return };
+        let Some(rows) = self.cluster.rows(unit) else { return };
+        for (ordinal, phase) in statuses.ordinals.iter().zip(&statuses.phases) {
+            if !phase.is_live() {
+                self.foreign.note_left(rows.row(*ordinal).node, revision);
+            }
+        }
     }
 
     /// A budget's record.
@@ -179,6 +205,7 @@ impl Picture {
         revision: Revision,
         time_ms: i64,
     ) -> GroupDeltas {
+        self.note_left(unit, change, revision);
         let deltas = self.cluster.apply_rows(unit, change, revision, time_ms);
         self.shares.count_deltas(unit, &deltas, &self.cluster);
         deltas

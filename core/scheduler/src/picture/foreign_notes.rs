@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use godel_domain::{ids::NodeId, time::Millis};
+use godel_domain::{
+    ids::{NodeId, Revision},
+    time::Millis,
+};
 use rustc_hash::FxHashMap;
 
 /// Nodes of which more is taken than has been read, and how long that is believed.
@@ -10,6 +13,8 @@ use rustc_hash::FxHashMap;
 pub(super) struct ForeignNotes {
     by_end: BTreeSet<(Millis, NodeId)>,
     ends: FxHashMap<NodeId, Millis>,
+    /// The last change after which something had left a node.
+    left: FxHashMap<NodeId, Revision>,
 }
 
 impl ForeignNotes {
@@ -19,6 +24,16 @@ impl ForeignNotes {
             self.by_end.remove(&(before, node));
         }
         self.by_end.insert((end, node));
+    }
+
+    /// Something has left a node with the change of this revision.
+    pub(super) fn note_left(&mut self, node: NodeId, revision: Revision) {
+        self.left.insert(node, revision);
+    }
+
+    /// Whether something has left a node since this revision: it would seem to be taken by others.
+    pub(super) fn has_left_since(&self, node: NodeId, revision: Revision) -> bool {
+        self.left.get(&node).is_some_and(|at| *at > revision)
     }
 
     /// Takes out the first note that has ended.

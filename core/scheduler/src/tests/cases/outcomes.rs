@@ -45,6 +45,33 @@ fn rejections_are_tried_again_at_once_then_later_and_later() {
 }
 
 #[test]
+fn what_has_left_since_the_binder_looked_is_not_taken_by_others() {
+    for read in [3, 4] {
+        let mut scheduler = scheduler(&[(1000, 0)]);
+        let (demand, ordinals) = (Arc::new(cpu(600)), vec![0]);
+        let nodes = vec![NodeId(1)];
+        let bind = Bind { demand, ordinals: ordinals.clone(), nodes, ..Bind::default() };
+        let of_other = |rows| Change::Rows(UnitId(9), rows);
+        scheduler.load(&of_other(RunChange::Bind(bind)), Revision(2), 0, Millis(0));
+        assign(&mut scheduler, &unit(1, 1, 1, cpu(400)));
+        let decision = scheduler.step(Millis(0), 10).decisions.remove(0);
+        let ended = Statuses { ordinals, phases: vec![Phase::Succeeded], ..Statuses::default() };
+        scheduler.load(&of_other(RunChange::Statuses(ended)), Revision(4), 0, Millis(0));
+        let fresh = FreshNode {
+            node: NodeId(1),
+            allocated: resources(1000, 2),
+            revision: Revision(read),
+            ..FreshNode::default()
+        };
+        let nodes = vec![fresh];
+        let outcome = Outcome { nodes, ..refused(&decision, RejectionReason::InsufficientResources) };
+        scheduler.on_outcome(&outcome, Millis(1));
+        let step = scheduler.step(Millis(1), 10);
+        assert_eq!(step.decisions.len(), if read == 3 { 1 } else { 0 }, "the binder has read up to {read}");
+    }
+}
+
+#[test]
 fn a_unit_whose_queue_is_full_goes_back_and_holds_nothing() {
     let mut scheduler = scheduler(&[(4000, 0)]);
     let spec = unit(1, 3, 1, cpu(1000));
