@@ -85,7 +85,7 @@ impl BinderPart {
                 turn.follow(&range, true);
                 for idx in range {
                     let commit = turn.ledger.commits[idx].clone();
-                    self.leader.apply(commit, &mut Out(turn));
+                    self.leader.apply(&commit, &mut Out(turn));
                 }
             }
             Message::Committed { id, revision } => {

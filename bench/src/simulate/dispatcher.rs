@@ -190,7 +190,7 @@ impl DispatcherPart {
         leader.lead(Revision(0));
         for commit in records {
             for change in &commit.changes {
-                leader.load(change.clone(), commit.revision, (commit.revision, 0), now, &mut out);
+                leader.load(change, commit.revision, (commit.revision, 0), now, &mut out);
             }
         }
         let read = records.last().map_or(Revision(0), |last| last.revision);
@@ -201,7 +201,7 @@ impl DispatcherPart {
                 epoch: Epoch(1),
                 ..Lease::default()
             };
-            leader.load(Change::Lease(lease), read, (read, 0), now, &mut out);
+            leader.load(&Change::Lease(lease), read, (read, 0), now, &mut out);
         }
         leader.on_synced(read, now, &mut out);
         for (session, name) in (0..).zip(schedulers) {
@@ -241,7 +241,7 @@ impl DispatcherPart {
                 turn.follow(&range, true);
                 for idx in range {
                     let commit = turn.ledger.commits[idx].clone();
-                    self.leader.apply(commit, now, &mut self.out);
+                    self.leader.apply(&commit, now, &mut self.out);
                 }
             }
             Message::Reports(scheduler, reports, rooms) => {

@@ -46,7 +46,7 @@ use godel_domain::{
 };
 
 pub use self::{
-    order::Service,
+    order::{HandedOut, Service},
     pending::{Before, Misfit, Scan, Witness, held_up},
     room::NodeSums,
     unreadable::{RecordSubject, UnreadableRecord},

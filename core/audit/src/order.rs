@@ -50,10 +50,19 @@ const N_FLOOR: u32 = 100;
 pub struct Service {
     /// Of what is handed out so many per cent are of each lower band that waits; `None`: not known.
     pub floor_percent: Option<u8>,
-    /// When each unit was handed to a scheduler, Unix milliseconds, ascending; `None`: not known.
-    pub handed_out: Option<BTreeMap<UnitId, Vec<i64>>>,
+    /// When each unit was handed to a scheduler, ascending; `None`: not known.
+    pub handed_out: Option<BTreeMap<UnitId, Vec<HandedOut>>>,
     /// A unit that was submitted so long ago is known to whoever decides, milliseconds.
     pub known_after_ms: i64,
+}
+
+/// A unit is handed to a scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandedOut {
+    /// When, Unix milliseconds.
+    pub at_ms: i64,
+    /// Room that came free until then had been reported to the dispatcher, Unix milliseconds.
+    pub heard_ms: i64,
 }
 
 impl Default for Service {
@@ -94,7 +103,7 @@ pub(super) struct Probe {
 /// A unit as it was handed out: whole, when it was its turn.
 #[derive(Clone, Debug, Default)]
 struct Handed {
-    at_ms: i64,
+    at: HandedOut,
     /// Bound of it since.
     bound: Used,
     /// It was looked at.
@@ -345,7 +354,15 @@ impl Probe {
         }
         // It was its turn, or was not, before anything of it was bound.
         let before = handed.map(|handed| handed.bound.negative());
-        let handed_ms = handed.map_or(commit.time_ms, |handed| handed.at_ms);
+        let at = HandedOut { at_ms: commit.time_ms, heard_ms: commit.time_ms };
+        let at = handed.map_or(at, |handed| handed.at);
+        // What came free is known once it is reported, or as long after as everything is.
+        let gained_ms = self.gained_ms.get(&node).copied();
+        let is_heard = gained_ms.is_none_or(|gained_ms| {
+            gained_ms < at.at_ms
+                && (gained_ms <= at.heard_ms
+                    || gained_ms < at.at_ms.saturating_sub(self.service.known_after_ms))
+        });
         for level in self.levels.upwards(given.queue) {
             let served = self.levels.turn(level, before.as_ref());
             let mut siblings: Vec<(Turn, LevelIdx)> = self
@@ -370,11 +387,9 @@ impl Probe {
                 if !self.levels.turn(other, Some(&more)).is_before(&served) {
                     continue;
                 }
-                let since_ms =
-                    [Some(since_ms), self.gained_ms.get(&node).copied(), self.levels.eased_ms(other)];
-                let since_ms = since_ms.into_iter().flatten().max();
-                let is_known = since_ms.is_none_or(|since_ms| since_ms < handed_ms);
-                if !is_known || self.is_being_served((other, given.band), handed_ms) {
+                let since_ms = self.levels.eased_ms(other).max(Some(since_ms));
+                let is_known = is_heard && since_ms.is_none_or(|since_ms| since_ms < at.at_ms);
+                if !is_known || self.is_being_served((other, given.band), at.at_ms) {
                     continue;
                 }
                 self.n_passed += 1;
@@ -414,9 +429,8 @@ impl Probe {
         });
     }
 
-    /// Units that others may get before an entitled queue: one for each scheduler, one more since a unit that is called is counted
-    /// in proportion against what other needs may take, another one since a unit that nobody lacks the same as is handed out
-    /// while the report of a place is on its way, and where it is not known what was under way as much as may have been.
+    /// Units that others may get before an entitled queue: one for each scheduler, two more since units that are called are
+    /// counted in proportion against what other needs may take, and where it is not known what was under way as much as may have been.
     fn allowance(&self) -> i64 {
         match self.service.handed_out {
             Some(_) => self.n_schedulers + 2,
@@ -427,11 +441,14 @@ impl Probe {
     /// What is bound of a unit belongs to when it was handed out.
     fn note_handed(&mut self, given: &GivenPlace<'_>, now_ms: i64) {
         let times = self.service.handed_out.as_ref().and_then(|all| all.get(&given.unit));
-        let last_ms = times.and_then(|times| times.iter().take_while(|at| **at <= now_ms).last().copied());
+        let last = times.and_then(|times| times.iter().take_while(|at| at.at_ms <= now_ms).last().copied());
         let handed = self.handed.entry(given.unit).or_default();
-        let at_ms = if self.service.handed_out.is_some() { last_ms.unwrap_or(0) } else { now_ms };
-        if handed.at_ms != at_ms {
-            *handed = Handed { at_ms, ..Handed::default() };
+        let at = match self.service.handed_out {
+            Some(_) => last.unwrap_or_default(),
+            None => HandedOut { at_ms: now_ms, heard_ms: now_ms },
+        };
+        if handed.at.at_ms != at.at_ms {
+            *handed = Handed { at, ..Handed::default() };
         }
     }
 
@@ -440,7 +457,9 @@ impl Probe {
         let Some(handed_out) = &self.service.handed_out else { return false };
         let since_ms = at_ms.saturating_sub(self.service.known_after_ms);
         self.levels.waiting(queue, band).any(|unit| {
-            handed_out.get(&unit).is_some_and(|times| times.iter().any(|at| (since_ms..=at_ms).contains(at)))
+            handed_out
+                .get(&unit)
+                .is_some_and(|times| times.iter().any(|at| (since_ms..=at_ms).contains(&at.at_ms)))
         })
     }
 

@@ -183,20 +183,18 @@ impl BinderLeader {
     /// Everything up to `revision` has been read: a list is complete, or the commits since had nothing for the binder.
     pub fn on_synced(&mut self, revision: Revision, out: &mut impl BinderOutbox) {
         self.synced = true;
-        self.on_revision(revision, out);
+        self.binder.on_revision(revision);
+        self.on_read(revision, out);
     }
 
     /// A commit after the list.
-    pub fn apply(&mut self, commit: Commit, out: &mut impl BinderOutbox) {
-        let Commit { revision, time_ms, changes } = commit;
-        for change in changes {
-            self.binder.on_change(change, revision, time_ms);
-        }
-        self.on_revision(revision, out);
+    pub fn apply(&mut self, commit: &Commit, out: &mut impl BinderOutbox) {
+        self.binder.apply(commit);
+        self.on_read(commit.revision, out);
     }
 
-    fn on_revision(&mut self, revision: Revision, out: &mut impl BinderOutbox) {
-        self.binder.on_revision(revision);
+    /// What waited for this revision goes on.
+    fn on_read(&mut self, revision: Revision, out: &mut impl BinderOutbox) {
         let n_woken = self.queue.on_revision(revision);
         recheck(n_woken, out);
         let ready = self.evictions_waiting.extract_if(.., |(at, _)| *at <= revision);

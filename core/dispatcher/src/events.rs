@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use godel_domain::{
     budget_spec::BudgetSpec,
-    change::{Block, Change, Commit, Lease, Partition},
+    change::{Block, Change, Lease, Partition},
     hold::Hold,
     ids::{HoldId, NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec},
@@ -97,14 +97,6 @@ impl Dispatcher {
     /// Everything up to `revision` is known.
     pub fn on_revision(&mut self, revision: Revision) {
         self.following.advance(revision);
-    }
-
-    /// A committed transaction, from the watch in its order. [`Self::on_synced`] follows where it is the first that is read.
-    pub fn apply(&mut self, commit: &Commit, now: Millis) {
-        for change in &commit.changes {
-            self.on_change(change, commit.revision, (commit.revision, commit.time_ms), now);
-        }
-        self.on_revision(commit.revision);
     }
 
     /// A change as committed at `revision`, from the watch in its order or from a list. `created`: revision and commit time of

@@ -111,18 +111,6 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
         self.core.on_reset();
     }
 
-    /// A record of the list; with the revision and time of its creation.
-    pub fn load(
-        &mut self,
-        change: Change,
-        revision: Revision,
-        created: (Revision, i64),
-        now: Millis,
-        out: &mut O,
-    ) {
-        self.on_change(change, revision, created, now, out);
-    }
-
     /// Everything up to `revision` has been read: a list is complete, or the commits since had nothing for the dispatcher.
     pub fn on_synced(&mut self, revision: Revision, now: Millis, out: &mut O) {
         if self.since.is_none_or(|since| revision < since) {
@@ -139,17 +127,18 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
     }
 
     /// A commit after the list.
-    pub fn apply(&mut self, commit: Commit, now: Millis, out: &mut O) {
+    pub fn apply(&mut self, commit: &Commit, now: Millis, out: &mut O) {
         let Commit { revision, time_ms, changes } = commit;
         for change in changes {
-            self.on_change(change, revision, (revision, time_ms), now, out);
+            self.load(change, *revision, (*revision, *time_ms), now, out);
         }
-        self.on_synced(revision, now, out);
+        self.on_synced(*revision, now, out);
     }
 
-    fn on_change(
+    /// A change of the list, with the revision and time of its record's creation, or of a commit.
+    pub fn load(
         &mut self,
-        change: Change,
+        change: &Change,
         revision: Revision,
         created: (Revision, i64),
         now: Millis,
@@ -157,16 +146,16 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
     ) {
         let core = &mut self.core;
         // What is told of these is what was known before.
-        match &change {
+        match change {
             Change::UnitDeleted(unit) => out.note(core, DispatcherNote::UnitGone(*unit, revision)),
             Change::Partition(partition) => {
                 out.note(core, DispatcherNote::Partition(partition, revision));
             }
             _ => {}
         }
-        let changed = core.on_change(&change, revision, created, now);
+        let changed = core.on_change(change, revision, created, now);
         if let Change::Rows(unit, RunChange::Bind(_)) = change {
-            out.note(core, DispatcherNote::UnitBound(unit));
+            out.note(core, DispatcherNote::UnitBound(*unit));
         }
         if let Some(unit) = changed {
             out.note(core, DispatcherNote::UnitChanged(unit));

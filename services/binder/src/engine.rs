@@ -201,7 +201,7 @@ impl Engine {
                 }
             }
             FollowEvent::Synced { revision } => self.leader.on_synced(revision, &mut self.streams),
-            FollowEvent::Committed(commit) => self.leader.apply(commit, &mut self.streams),
+            FollowEvent::Committed(commit) => self.leader.apply(&commit, &mut self.streams),
         }
     }
 

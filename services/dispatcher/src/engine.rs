@@ -339,11 +339,11 @@ impl Engine {
             FollowEvent::Loaded(records) => {
                 for record in records {
                     let created = (record.create_revision, record.create_time_ms);
-                    leader.load(record.change, record.revision, created, now, out);
+                    leader.load(&record.change, record.revision, created, now, out);
                 }
             }
             FollowEvent::Synced { revision } => leader.on_synced(revision, now, out),
-            FollowEvent::Committed(commit) => leader.apply(commit, now, out),
+            FollowEvent::Committed(commit) => leader.apply(&commit, now, out),
         }
     }
 

@@ -85,11 +85,18 @@ fn a_queue_that_gets_nothing_and_one_that_gets_its_turn_but_not_its_share_are_fo
 #[test]
 fn what_was_under_way_counts_for_nobody() {
     let mut evidence = served(1, |_, _| "a");
-    evidence.service.handed_out = Some([(UnitId(1), vec![0])].into());
+    evidence.service.handed_out = Some([(UnitId(1), vec![HandedOut::default()])].into());
     assert!(i10(&evidence).holds(), "handed out before anything came free");
-    let all: Vec<i64> = evidence.history.commits.iter().map(|commit| commit.time_ms).collect();
-    evidence.service.handed_out = Some([(UnitId(1), all)].into());
+    let at = |heard_ms: fn(i64) -> i64| {
+        let times = evidence.history.commits.iter().map(|commit| commit.time_ms);
+        times.map(move |at_ms| HandedOut { at_ms, heard_ms: heard_ms(at_ms) }).collect::<Vec<_>>()
+    };
+    let (known, unheard) = (at(|at_ms| at_ms), at(|_| 0));
+    evidence.service.handed_out = Some([(UnitId(1), known)].into());
+    evidence.service.known_after_ms = 100;
     fails(&evidence, Invariant::I10, "queue b is passed over");
+    evidence.service.handed_out = Some([(UnitId(1), unheard)].into());
+    assert!(i10(&evidence).holds(), "the report of what came free is on its way");
 }
 
 #[test]

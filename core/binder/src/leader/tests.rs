@@ -136,7 +136,7 @@ impl Bench {
     fn change(&mut self, change: Change) -> u64 {
         self.revision += 1;
         let revision = Revision(self.revision);
-        self.leader.apply(Commit { revision, time_ms: 1, changes: vec![change] }, &mut self.sent);
+        self.leader.apply(&Commit { revision, time_ms: 1, changes: vec![change] }, &mut self.sent);
         self.revision
     }
 
@@ -208,7 +208,7 @@ impl Bench {
         self.revision += 1;
         let revision = Revision(self.revision);
         self.leader.on_committed(batch, revision, &mut self.sent);
-        self.leader.apply(Commit { revision, time_ms: 1, changes }, &mut self.sent);
+        self.leader.apply(&Commit { revision, time_ms: 1, changes }, &mut self.sent);
         self.revision
     }
 

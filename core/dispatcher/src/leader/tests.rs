@@ -172,7 +172,7 @@ impl Rig {
 
     fn show(&mut self, changes: Vec<Change>) {
         let commit = Commit { revision: Revision(self.revision), time_ms: 1, changes };
-        self.leader.apply(commit, NOW, &mut self.sent);
+        self.leader.apply(&commit, NOW, &mut self.sent);
     }
 
     /// Commits everything and shows it, until nothing more comes.

@@ -179,7 +179,7 @@ impl BinderPart {
         }
         let out = &mut Out { net, callers: &mut self.callers };
         for commit in &store.commits[self.read..] {
-            self.leader.apply(commit.clone(), out);
+            self.leader.apply(commit, out);
         }
         self.read = store.commits.len();
     }

@@ -81,7 +81,9 @@ const FOUND: &[(u64, &str)] = &[
     (3_298_535_019_163, "a hold that ends while nobody dispatches, of a unit that waits for more"),
     (1_125_899_906_906_050, "a queue that was just served and looks as if it were not"),
     (1_126_999_418_484_122, "two needs of the watcher that look the same to the dispatcher"),
+    (1_126_999_418_553_104, "room that comes free in parts, of which the reports are on their way"),
     (1_128_098_930_143_716, "what is assigned after a hold has ended, before the answer that grants it"),
+    (1_128_098_930_312_916, "what has left a node since the binder looked, and seems to be taken by others"),
     (1_129_198_441_751_560, "what is assigned after a hold has ended, before the answer that grants it"),
 ];
 

@@ -1,6 +1,10 @@
 //! What must hold once nothing happens any more.
 
-use godel_audit::{Evidence, History, Invariant, InvariantReport, Scan, Service, World, check_all};
+use std::collections::BTreeMap;
+
+use godel_audit::{
+    Evidence, HandedOut, History, Invariant, InvariantReport, Scan, Service, World, check_all,
+};
 use godel_cluster::Cluster;
 use godel_domain::{
     demand::Pool,
@@ -76,12 +80,24 @@ fn audit(model: &Model) -> Vec<InvariantReport> {
         busy: None,
         service: Service {
             floor_percent: Some(godel_queueing::Config::default().floor_percent),
-            handed_out: Some(model.dispatcher.handed_out.clone()),
+            handed_out: Some(handed_out(model)),
             known_after_ms: model.net.known_after_ms(),
         },
         unreadable: Vec::new(),
     };
     check_all(&evidence)
+}
+
+fn handed_out(model: &Model) -> BTreeMap<UnitId, Vec<HandedOut>> {
+    let commits = &model.store.commits;
+    let time_ms = |revision: Revision| {
+        let n = commits.partition_point(|commit| commit.revision <= revision);
+        commits[..n].last().map_or(0, |commit| commit.time_ms)
+    };
+    let of_unit = |times: &Vec<(i64, Revision)>| {
+        times.iter().map(|(at_ms, heard)| HandedOut { at_ms: *at_ms, heard_ms: time_ms(*heard) }).collect()
+    };
+    model.dispatcher.handed_out.iter().map(|(unit, times)| (*unit, of_unit(times))).collect()
 }
 
 /// Nothing stays assumed, held or evicting for ever, and nothing that should come back stays away.

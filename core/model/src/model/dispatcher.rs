@@ -1,6 +1,9 @@
 //! The dispatcher: its leader with streams, callers, a lease and transactions that arrive later.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use godel_audit::Acknowledged;
 use godel_core_dispatcher::{
@@ -46,8 +49,8 @@ pub(super) enum Wish {
 /// The dispatcher of a case.
 pub(super) struct DispatcherPart {
     config: Config,
-    leader: DispatcherLeader<Callers>,
-    callers: Callers,
+    leader: DispatcherLeader<DispatcherCallers>,
+    callers: DispatcherCallers,
     pub(super) life: u64,
     /// Granted at this revision, in this life.
     leads_from: Option<Revision>,
@@ -58,15 +61,19 @@ pub(super) struct DispatcherPart {
     idle_until: u64,
     n_idle: u32,
     wake: Option<u64>,
-    /// When each unit was handed out, Unix milliseconds.
-    pub(super) handed_out: BTreeMap<UnitId, Vec<i64>>,
+    /// When each unit was handed out, Unix milliseconds, and the change up to which free room had been reported by then.
+    pub(super) handed_out: BTreeMap<UnitId, Vec<(i64, Revision)>>,
+    /// Changes on which reports of room rest.
+    reported: BTreeSet<Revision>,
+    /// All changes up to here are read.
+    seen: Revision,
     /// Of lives before.
     pub(super) repairs: u64,
 }
 
 /// Transactions under way, and what the leader said that is yet to be sent.
 #[derive(Default)]
-struct Callers {
+struct DispatcherCallers {
     epoch: Epoch,
     tickets: BTreeMap<u64, TxnTicket<Self>>,
     last: u64,
@@ -81,7 +88,7 @@ impl DispatcherPart {
         Self {
             leader: leader(&config, UnitId(0)),
             config,
-            callers: Callers::default(),
+            callers: DispatcherCallers::default(),
             life: 0,
             leads_from: None,
             is_synced: false,
@@ -92,6 +99,8 @@ impl DispatcherPart {
             n_idle: 0,
             wake: None,
             handed_out: BTreeMap::new(),
+            reported: BTreeSet::new(),
+            seen: Revision(0),
             repairs: 0,
         }
     }
@@ -126,7 +135,7 @@ impl DispatcherPart {
         self.life += 1;
         self.leads_from = None;
         (self.is_synced, self.hears) = (false, false);
-        let Callers { tickets, txns, outgoing, .. } = &mut self.callers;
+        let DispatcherCallers { tickets, txns, outgoing, .. } = &mut self.callers;
         tickets.clear();
         txns.clear();
         outgoing.clear();
@@ -153,9 +162,10 @@ impl DispatcherPart {
         }
         let now = net.millis();
         for listed in store.list() {
-            self.leader.load(listed.change, listed.revision, listed.created, now, &mut self.callers);
+            self.leader.load(&listed.change, listed.revision, listed.created, now, &mut self.callers);
         }
         (self.is_synced, self.read) = (true, store.commits.len());
+        self.seen = store.revision();
         self.leader.on_synced(store.revision(), now, &mut self.callers);
     }
 
@@ -171,9 +181,10 @@ impl DispatcherPart {
         }
         self.heard();
         for commit in &store.commits[self.read..] {
-            self.leader.apply(commit.clone(), net.millis(), &mut self.callers);
+            self.leader.apply(commit, net.millis(), &mut self.callers);
         }
         self.read = store.commits.len();
+        self.seen = store.revision();
     }
 
     pub(super) fn take(&mut self, scheduler: usize, session: u64, message: Message, net: &mut Net) {
@@ -193,6 +204,7 @@ impl DispatcherPart {
             Message::Reports(reports, rooms) => {
                 self.leader.on_reports(SessionId(session), reports, now, &mut self.callers);
                 self.leader.on_rooms(SessionId(session), &rooms);
+                self.reported.extend(rooms.iter().map(|room| room.revision));
             }
             Message::Credits(credits) => self.leader.on_credits(SessionId(session), credits),
             Message::Closed => {
@@ -227,6 +239,7 @@ impl DispatcherPart {
     }
 
     fn send(&mut self, message: Outgoing, net: &mut Net) {
+        let now_ms = net.wall_ms();
         let mut send = |SessionId(session): SessionId, message| {
             if let Some(scheduler) = self.sessions.get(&session) {
                 net.message(*scheduler, Line::Attach, true, session, message);
@@ -234,8 +247,10 @@ impl DispatcherPart {
         };
         match message {
             Outgoing::Assign(one) => {
-                send(one.session, Message::Assign(one.clone()));
-                self.handed_out.entry(one.spec.id).or_default().push(net.wall_ms());
+                // What is reported counts once all that it rests on is read.
+                let heard = self.reported.range(..=self.seen).next_back().copied().unwrap_or(Revision(0));
+                self.handed_out.entry(one.spec.id).or_default().push((now_ms, heard));
+                send(one.session, Message::Assign(one));
             }
             Outgoing::Revoke(session, unit) => send(session, Message::Revoke(unit)),
             Outgoing::Close(SessionId(session)) => {
@@ -368,7 +383,7 @@ impl DispatcherPart {
     }
 }
 
-impl Callers {
+impl DispatcherCallers {
     fn add(&mut self, mut txn: Txn, ticket: TxnTicket<Self>) {
         self.last += 1;
         txn.epoch = self.epoch;
@@ -377,7 +392,7 @@ impl Callers {
     }
 }
 
-impl DispatcherOutbox for Callers {
+impl DispatcherOutbox for DispatcherCallers {
     type Submitter = ();
     type Caller = ();
     type Editor = ();
@@ -440,7 +455,7 @@ impl DispatcherOutbox for Callers {
     fn note(&mut self, _core: &Dispatcher, _note: DispatcherNote<'_>) {}
 }
 
-fn leader(config: &Config, last_unit: UnitId) -> DispatcherLeader<Callers> {
+fn leader(config: &Config, last_unit: UnitId) -> DispatcherLeader<DispatcherCallers> {
     let leader = DispatcherLeaderConfig {
         units_max: usize::MAX,
         txn_units_max: 4,
