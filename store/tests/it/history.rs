@@ -323,51 +323,15 @@ async fn check_export_and_restore_know_many_generations() {
     open(config(&place, NEVER)).close().await;
 }
 
-/// Bytes on disk of `dir`.
+/// Bytes on disk of `dir`; a file that goes while they are counted has none.
 fn disk_bytes(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     entries
-        .map(
-            |entry| {
-                if entry.path().is_dir() {
-                    disk_bytes(&entry.path())
-                } else {
-                    entry.metadata().unwrap().len()
-                }
-            },
-        )
+        .map(|entry| match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path()),
+            Ok(metadata) => metadata.len(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+            Err(error) => panic!("{}: {error}", entry.path().display()),
+        })
         .sum()
-}
-
-/// 3 × live data, two generations, and what the history needs: its bytes and one generation.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_run_of_overwrites_stays_within_its_bound_on_disk() {
-    let place = Place::sled();
-    let Place::Sled(dir) = &place else { unreachable!() };
-    let dir = dir.path().join("store");
-    let (generation_bytes_min, history_bytes_min) = (4 << 20, 8 << 20);
-    let config = StoreConfig {
-        generation_bytes_min,
-        history_bytes_min,
-        history_age_min: NEVER,
-        snapshot_piece_bytes: 256 << 10,
-        ..place.config()
-    };
-    let store = Store::open(config, clock(), CrashPoints::default()).unwrap();
-    let dispatcher = Dispatcher::elect(&store).await;
-    let mut n_drops = 0;
-    let mut floor = Revision(1);
-    for round in 0..500_u64 {
-        let bytes = 100_000 + usize::try_from(round * 7_919 % 50_000).unwrap();
-        dispatcher.submit(&store, vec![partition(&format!("p{}", round % 10), round, bytes)]).await.unwrap();
-        let status = store.status();
-        n_drops += u64::from(status.floor > floor);
-        floor = status.floor;
-        let generation = generation_bytes_min.max(2 * status.snapshot_bytes) + status.snapshot_bytes;
-        // sled's files take about twice what is written to them.
-        let bound = 3 * status.live_bytes + 5 * (2 * generation + history_bytes_min + generation) / 2;
-        assert!(disk_bytes(&dir) <= bound, "round {round}: more than {bound} bytes: {status:?}");
-        assert!(status.history_bytes <= history_bytes_min + 3 * generation, "round {round}: {status:?}");
-    }
-    assert!(n_drops >= 5, "history was dropped only {n_drops} times");
 }

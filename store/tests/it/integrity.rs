@@ -152,7 +152,7 @@ async fn files_from_before_the_last_commits_are_refused() {
     fs::rename(&older, dir.join("gen-00000001")).unwrap();
     let text = damaged(open_dir(&dir));
     // Thirty commits and the election before them are there, the second election and what came then is not.
-    assert!(text.contains("from revision 32 on: 13 that were acknowledged"), "{text}");
+    assert!(text.contains("from revision 32 on: at least 13 acknowledged ones"), "{text}");
     for hint in ["state check", "state repair --truncate", "state restore"] {
         assert!(text.contains(hint), "{text}");
     }
