@@ -4,7 +4,7 @@
 //! restore or a truncation, the follower says [`FollowEvent::Reset`] and lists again.
 //!
 //! A record or an operation that this version cannot read, as one that a newer version wrote, ends nothing: it is
-//! delivered as [`Change::Unreadable`], said once in the log, and counted in [`UnreadCount`]. Whoever follows freezes what it
+//! delivered as [`Change::Unreadable`](godel_domain::change::Change::Unreadable), said once in the log, and counted in [`UnreadCount`]. Whoever follows freezes what it
 //! is about: see `docs/adr/0013-unreadable-records.md`.
 
 mod list;
