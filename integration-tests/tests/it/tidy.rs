@@ -56,7 +56,7 @@ const OTHERS: [(&str, &[&str]); 10] = [
     ("godel-state", &[DOMAIN, RULES, PROTO, WIRE, "godel-store", KIT]),
     ("godel-dispatcher", &[DOMAIN, QUEUEING, RULES, "godel-core-dispatcher", PROTO, WIRE, KIT]),
     ("godel-scheduler", &[DOMAIN, RULES, FRAMEWORK, PLACEMENT, "godel-core-scheduler", PROTO, WIRE, KIT]),
-    ("godel-binder", &[DOMAIN, QUEUEING, "godel-core-binder", PROTO, WIRE, KIT]),
+    ("godel-binder", &[DOMAIN, "godel-core-binder", PROTO, WIRE, KIT]),
     ("godel-agent", &[DOMAIN, RULES, PROTO, WIRE, KIT]),
     ("godel-client", &[DOMAIN, QUEUEING, RULES, "godel-audit", PROTO, WIRE, KIT]),
 ];
