@@ -4,8 +4,8 @@
 //! restore or a truncation, the follower says [`FollowEvent::Reset`] and lists again.
 //!
 //! A record or an operation that this version cannot read, as one that a newer version wrote, ends nothing: it is
-//! delivered as [`Change::Unreadable`](godel_domain::change::Change::Unreadable), said once in the log, and counted in [`UnreadCount`]. Whoever follows freezes what it
-//! is about: see `docs/adr/0013-unreadable-records.md`.
+//! delivered as [`Change::Unreadable`](godel_domain::change::Change::Unreadable), logged once, and counted in
+//! [`UnreadCount`]. The follower freezes what the record is about: see `docs/adr/0013-unreadable-records.md`.
 
 mod list;
 mod task;
