@@ -335,3 +335,36 @@ fn disk_bytes(dir: &Path) -> u64 {
         })
         .sum()
 }
+
+/// 3 × live data, two generations, and what the history needs: its bytes and one generation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_run_of_overwrites_stays_within_its_bound_on_disk() {
+    let place = Place::sled();
+    let Place::Sled(dir) = &place else { unreachable!() };
+    let dir = dir.path().join("store");
+    let (generation_bytes_min, history_bytes_min) = (4 << 20, 8 << 20);
+    let config = StoreConfig {
+        generation_bytes_min,
+        history_bytes_min,
+        history_age_min: NEVER,
+        snapshot_piece_bytes: 256 << 10,
+        ..place.config()
+    };
+    let store = Store::open(config, clock(), CrashPoints::default()).unwrap();
+    let dispatcher = Dispatcher::elect(&store).await;
+    let mut n_drops = 0;
+    let mut floor = Revision(1);
+    for round in 0..500_u64 {
+        let bytes = 100_000 + usize::try_from(round * 7_919 % 50_000).unwrap();
+        dispatcher.submit(&store, vec![partition(&format!("p{}", round % 10), round, bytes)]).await.unwrap();
+        let status = store.status();
+        n_drops += u64::from(status.floor > floor);
+        floor = status.floor;
+        let generation = generation_bytes_min.max(2 * status.snapshot_bytes) + status.snapshot_bytes;
+        // sled's files take about twice what is written to them.
+        let bound = 3 * status.live_bytes + 5 * (2 * generation + history_bytes_min + generation) / 2;
+        assert!(disk_bytes(&dir) <= bound, "round {round}: more than {bound} bytes: {status:?}");
+        assert!(status.history_bytes <= history_bytes_min + 3 * generation, "round {round}: {status:?}");
+    }
+    assert!(n_drops >= 5, "history was dropped only {n_drops} times");
+}
