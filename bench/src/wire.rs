@@ -141,7 +141,7 @@ fn decision(n_placements: u32) -> v1::Decision {
         spec_revision: 1_000_000,
         groups: vec![group],
         nodes_as_of: 1_000_000,
-        preemption: None,
+        claim: None,
     }
 }
 

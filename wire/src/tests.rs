@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use godel_domain::{
     change::{Block, Change, Lease, Partition, PartitionMode},
-    decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
+    decision::{
+        Claim, Decision, FreshNode, GroupPlacement, NodeVictims, Outcome, Preemption, Rejection,
+        RejectionReason,
+    },
     demand::{Demand, Pool},
     hold::{GangTurn, Hold, Member, Slot},
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
@@ -161,18 +164,21 @@ fn decisions_and_outcomes_come_back() {
             nodes: vec![NodeId(1), NodeId(2)],
             device_masks: vec![1, 2],
         }],
-        preemption: Some(Box::new(Preemption {
-            claims: vec![Claim {
+        claim: Claim::from(Preemption {
+            nodes: vec![NodeVictims {
                 group: 1,
                 node: NodeId(2),
                 victims: vec![victim(5), victim(6)],
                 holds: vec![HoldId(1 << 33)],
             }],
             others: vec![victim(7)],
-            gathers: true,
-        })),
+        }),
     };
     assert_eq!(from_proto::decision(to_proto::decision(&decision)), decision);
+    for claim in [Claim::FreeRoom, Claim::Gathering] {
+        let decision = Decision { claim, ..decision.clone() };
+        assert_eq!(from_proto::decision(to_proto::decision(&decision)), decision);
+    }
     for reason in RejectionReason::ALL {
         let outcome = Outcome {
             decision_id: 3,

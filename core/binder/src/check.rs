@@ -7,7 +7,7 @@ mod room;
 use std::sync::Arc;
 
 use godel_domain::{
-    decision::{Decision, Preemption, RejectionReason},
+    decision::{Claim, Decision, RejectionReason},
     hold::{GangTurn, Hold},
     ids::{HoldId, NodeId, Revision},
     lifecycle,
@@ -99,7 +99,7 @@ impl Binder {
                 "the unit is cancelled, suspended or has ended",
             ));
         }
-        if decision.preemption.is_some() {
+        if decision.claim != Claim::FreeRoom {
             return self.check_claims(decision, (members, &own), refused);
         }
         let (read, cluster) = ((&self.requeues, self.picture.revision), &self.picture.cluster);
@@ -253,9 +253,6 @@ impl Binder {
         (members, own): (PlacedMembers, &[HoldId]),
         mut refused: RejectionList,
     ) -> Verdict {
-        let Some(preemption) = decision.preemption.as_deref() else {
-            return Verdict::Reject(refused.rejections);
-        };
         if let Some(wait) = self.under_way.outcome_of_last(decision.unit) {
             return Verdict::Wait(wait);
         }
@@ -283,21 +280,21 @@ impl Binder {
             let detail = format!("{n_bound} of {min} would be held");
             return Verdict::Reject(whole(decision, RejectionReason::MinMember, detail));
         }
-        if let Some(kept) = self.picture.keeps_all(preemption.gathers) {
-            let reason =
-                if preemption.gathers { RejectionReason::GangTurn } else { RejectionReason::VictimGone };
+        let gathers = decision.claim == Claim::Gathering;
+        if let Some(kept) = self.picture.keeps_all(gathers) {
+            let reason = if gathers { RejectionReason::GangTurn } else { RejectionReason::VictimGone };
             return Verdict::Reject(whole(decision, reason, kept));
         }
-        if preemption.gathers {
+        let Some(preemption) = decision.claim.preemption() else {
             let n_bound = n_bound - members.len();
-            return match turn_for(decision, preemption, n_bound, (&self.picture, &self.holds)) {
+            return match turn_for(decision, n_bound, (&self.picture, &self.holds)) {
                 Ok(turn) => {
                     let nothing = (&[][..], TakenOver::default());
-                    self.hold(decision, &members, preemption, (Some(turn), Vec::new()), nothing)
+                    self.hold(decision, &members, (Some(turn), Vec::new()), nothing)
                 }
                 Err(rejections) => Verdict::Reject(rejections),
             };
-        }
+        };
         let seeker = Seeker {
             unit: decision.unit,
             priority: self.picture.classes.value(unit.priority),
@@ -308,9 +305,7 @@ impl Binder {
         let Self { picture, under_way, holds, evictions, .. } = &*self;
         let claims = ClaimCheck { picture, under_way, holds, evictions };
         match claims.judge(&seeker, (decision, preemption), (queue, &needs)) {
-            Ok(ClaimTerms { taken, budgets }) => {
-                self.hold(decision, &members, preemption, (None, budgets), (own, taken))
-            }
+            Ok(ClaimTerms { taken, budgets }) => self.hold(decision, &members, (None, budgets), (own, taken)),
             Err(ClaimRefused::Wait(wait)) => Verdict::Wait(wait),
             Err(ClaimRefused::Reject(rejections)) => Verdict::Reject(rejections),
         }
@@ -322,7 +317,6 @@ impl Binder {
         &mut self,
         decision: &Decision,
         members: &[PlacedMember],
-        preemption: &Preemption,
         (turn, budgets): (Option<GangTurn>, Vec<(String, Revision)>),
         (own, mut taken): (&[HoldId], TakenOver),
     ) -> Verdict {
@@ -338,14 +332,13 @@ impl Binder {
         let lasts_ms = if turn.is_some() { known.turn_ms() } else { known.hold_ms() };
         let mut holds: Vec<Arc<Hold>> = Vec::new();
         let mut refusal = None;
-        let (made, at_maximum) =
-            match backed_holds(decision, members, queue, (preemption, &taken), (known, picture)) {
-                Ok(made) => made,
-                Err(rejections) => {
-                    refusal = Some(rejections);
-                    (Vec::new(), false)
-                }
-            };
+        let (made, at_maximum) = match backed_holds(decision, members, queue, &taken, (known, picture)) {
+            Ok(made) => made,
+            Err(rejections) => {
+                refusal = Some(rejections);
+                (Vec::new(), false)
+            }
+        };
         for mut hold in made {
             if let Some((victims, from)) = taken.by_place.remove(&(hold.group, hold.node)) {
                 hold.victims.extend(victims);
@@ -397,7 +390,7 @@ impl Binder {
             known.follow_again(&lifted, &mut picture.cluster);
             return Verdict::Reject(rejections);
         }
-        let victims: Vec<_> = preemption.victims().map(|victim| (victim.unit, victim.ordinal)).collect();
+        let victims: Vec<_> = decision.claim.victims().map(|victim| (victim.unit, victim.ordinal)).collect();
         evictions.add_victims(&victims, picture);
         let made = holds.iter().map(|hold| hold.id).collect();
         let concerns = Box::new(OpenHolds { made, victims, ..OpenHolds::default() });
@@ -411,7 +404,7 @@ impl Binder {
             queue,
             binds: Vec::new(),
             holds,
-            evictions: evictions_of(decision.unit, preemption),
+            evictions: evictions_of(decision.unit, &decision.claim),
             ends: Vec::new(),
             rejections: Vec::new(),
             budgets,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use godel_domain::{
-    decision::{Decision, Preemption, Rejection, RejectionReason},
+    decision::{Claim, Decision, Preemption, Rejection, RejectionReason},
     hold::{self, Hold},
     ids::{NodeId, Revision, UnitId},
     running_units::{Evict, EvictionReason, RunningUnits},
@@ -160,8 +160,8 @@ impl ClaimCheck<'_> {
         }
         let mut seen: FxHashSet<(UnitId, u32)> = FxHashSet::default();
         let mut by_unit: BTreeMap<UnitId, OfUnit> = BTreeMap::new();
-        let claims = preemption.claims.iter();
-        let claimed = claims.flat_map(|claim| claim.victims.iter().map(|one| (one, Some(claim.node))));
+        let nodes = preemption.nodes.iter();
+        let claimed = nodes.flat_map(|on| on.victims.iter().map(|one| (one, Some(on.node))));
         for (victim, on) in claimed.chain(preemption.others.iter().map(|one| (one, None))) {
             let (unit, ordinal) = (victim.unit, victim.ordinal);
             if !seen.insert((unit, ordinal)) {
@@ -301,18 +301,19 @@ pub(super) fn backed_holds(
     decision: &Decision,
     members: &[PlacedMember],
     queue: QueueIdx,
-    (preemption, taken): (&Preemption, &TakenOver),
+    taken: &TakenOver,
     (holds, picture): (&mut BinderHolds, &mut BinderPicture),
 ) -> Result<(Vec<Hold>, bool), Vec<Rejection>> {
-    let mut made = holds_of(decision, members, preemption);
+    let mut made = holds_of(decision, members);
     let needs: Vec<Need> = made.iter().map(|hold| picture.need_of_hold(hold)).collect();
-    let queue_victims = at_maximum((holds, picture), decision.unit, queue, &needs, (preemption, taken))
+    let queue_victims = at_maximum((holds, picture), decision.unit, queue, &needs, (&decision.claim, taken))
         .map_err(|limit| whole(decision, RejectionReason::QueueFull, picture.quotas.words(limit)))?;
     if let (Some(victims), Some(first)) = (&queue_victims, made.first_mut()) {
         first.queue_victims.clone_from(victims);
     }
     let at_maximum = queue_victims.is_some();
-    if !at_maximum && !preemption.gathers && preemption.claims.is_empty() {
+    let is_backed = |preemption: &Preemption| !preemption.nodes.is_empty();
+    if !at_maximum && !decision.claim.preemption().is_none_or(is_backed) {
         let detail = "nobody has to leave: there is room in the queue by now".to_owned();
         return Err(whole(decision, RejectionReason::VictimGone, detail));
     }
@@ -320,7 +321,7 @@ pub(super) fn backed_holds(
 }
 
 /// By task group and node, without what only the binder knows.
-fn holds_of(decision: &Decision, members: &[PlacedMember], preemption: &Preemption) -> Vec<Hold> {
+fn holds_of(decision: &Decision, members: &[PlacedMember]) -> Vec<Hold> {
     let mut holds: BTreeMap<(u16, NodeId), Hold> = BTreeMap::new();
     for member in members {
         let placement = &decision.groups[member.group];
@@ -335,9 +336,9 @@ fn holds_of(decision: &Decision, members: &[PlacedMember], preemption: &Preempti
         hold.incarnations.push(placement.incarnation(member.idx));
         hold.device_masks.push(member.mask);
     }
-    for claim in &preemption.claims {
-        if let Some(hold) = holds.get_mut(&(claim.group, claim.node)) {
-            hold.victims.clone_from(&claim.victims);
+    for on_node in decision.claim.preemption().iter().flat_map(|preemption| &preemption.nodes) {
+        if let Some(hold) = holds.get_mut(&(on_node.group, on_node.node)) {
+            hold.victims.clone_from(&on_node.victims);
         }
     }
     let shorten = |mut hold: Hold| {
@@ -353,9 +354,9 @@ fn holds_of(decision: &Decision, members: &[PlacedMember], preemption: &Preempti
 }
 
 /// By unit.
-pub(super) fn evictions_of(preemptor: UnitId, preemption: &Preemption) -> Vec<(UnitId, Evict)> {
+pub(super) fn evictions_of(preemptor: UnitId, claim: &Claim) -> Vec<(UnitId, Evict)> {
     let mut by_unit: BTreeMap<UnitId, Vec<(u32, u32)>> = BTreeMap::new();
-    for victim in preemption.victims() {
+    for victim in claim.victims() {
         by_unit.entry(victim.unit).or_default().push((victim.ordinal, victim.incarnation));
     }
     let evict = |mut members: Vec<(u32, u32)>| {

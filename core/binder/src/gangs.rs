@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use godel_cluster::Cluster;
 use godel_domain::{
-    decision::{Decision, Preemption, Rejection, RejectionReason},
+    decision::{Decision, Rejection, RejectionReason},
     demand::Pool,
     hold::{Borrower, GangTurn},
     ids::UnitId,
@@ -66,14 +66,13 @@ pub(super) fn gathering(cluster: &Cluster) -> Vec<Gathering> {
 /// It is not: the rejection of all of the decision.
 pub(super) fn turn_for(
     decision: &Decision,
-    preemption: &Preemption,
     n_bound: usize,
     (picture, holds): (&BinderPicture, &BinderHolds),
 ) -> Result<GangTurn, Vec<Rejection>> {
     let unit = &picture.units[&decision.unit];
     let is_first = unit.terms.min_member > 1 && n_bound < unit.terms.min_member as usize;
-    if !is_first || preemption.n_victims() > 0 {
-        let detail = "room is gathered for first bindings of gangs, and nobody leaves for it".to_owned();
+    if !is_first {
+        let detail = "room is gathered for first bindings of gangs".to_owned();
         return Err(whole(decision, RejectionReason::Invalid, detail));
     }
     let sub_cluster = unit.sub_cluster(&picture.sub_cluster_key);

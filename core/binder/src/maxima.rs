@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use godel_cluster::Cluster;
 use godel_domain::{
-    decision::Preemption,
+    decision::Claim,
     hold::Member,
     ids::{HoldId, IdMap, UnitId},
 };
@@ -35,7 +35,7 @@ pub(super) fn at_maximum(
     unit: UnitId,
     queue: QueueIdx,
     needs: &[Need],
-    (preemption, taken): (&Preemption, &TakenOver),
+    (claim, taken): (&Claim, &TakenOver),
 ) -> Result<Option<Vec<Member>>, QueueMaximum> {
     settle_reliefs(holds, picture);
     let quota = picture.quotas.quota();
@@ -43,14 +43,13 @@ pub(super) fn at_maximum(
     let (cluster, units) = (&picture.cluster, &picture.units);
     let pays = |quota: &Quota, victim: &Member| pays_still(quota, victim, cluster, units);
     let asked = quota.usage().sum(needs);
-    let victims = preemption.victims().chain(taken.victims()).copied();
+    let victims = claim.victims().chain(taken.victims()).copied();
     let more = holds.reliefs.more(quota, (unit, queue), &asked, victims, pays);
     let lent = |level: QueueIdx, idx: usize| {
         more.iter().find(|(other, _)| *other == level).map_or(0, |(_, amounts)| at(amounts, idx))
     };
-    if preemption.gathers || holds.ends_at_maximum(unit) {
-        return Err(limit);
-    }
+    let preemption = claim.preemption().filter(|_| !holds.ends_at_maximum(unit));
+    let Some(preemption) = preemption else { return Err(limit) };
     if let Some(limit) = quota.usage().exceeded(queue, &asked, lent) {
         return Err(limit);
     }

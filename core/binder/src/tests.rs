@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
     change::{Change, Commit},
-    decision::{Decision, GroupPlacement, N_PLACEMENTS_MAX, RejectionReason},
+    decision::{Claim, Decision, GroupPlacement, N_PLACEMENTS_MAX, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
     ids::{HoldId, NodeId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
@@ -107,7 +107,7 @@ pub(super) fn place(unit: u64, spec_revision: u64, places: &[(u32, u32)]) -> Dec
             nodes: places.iter().map(|place| NodeId(place.1)).collect(),
             ..GroupPlacement::default()
         }],
-        preemption: None,
+        claim: Claim::FreeRoom,
     }
 }
 

@@ -27,53 +27,84 @@ pub struct Decision {
     pub nodes_as_of: Revision,
     /// By task group; no group stands twice.
     pub groups: Vec<GroupPlacement>,
-    /// Whoever has to leave first; `None`: there is room.
-    pub preemption: Option<Box<Preemption>>,
+    /// The room that it claims.
+    pub claim: Claim,
 }
 
-/// Running units that have to leave before what a decision places can be bound.
+/// The room that a decision claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Claim {
+    /// The room is free: the decision is bound at once.
+    #[default]
+    FreeRoom,
+    /// Victims are evicted first: their room is held for the decision until then.
+    Preemption(Box<Preemption>),
+    /// The turn of a gang: the room of its first binding is held on its nodes as it becomes free.
+    Gathering,
+}
+
+impl Claim {
+    /// Returns the victims, if the decision evicts some.
+    pub fn preemption(&self) -> Option<&Preemption> {
+        match self {
+            Self::Preemption(preemption) => Some(preemption),
+            Self::FreeRoom | Self::Gathering => None,
+        }
+    }
+
+    /// Returns every running unit that the decision evicts.
+    pub fn victims(&self) -> impl Iterator<Item = &Member> {
+        self.preemption().into_iter().flat_map(Preemption::victims)
+    }
+}
+
+impl From<Preemption> for Claim {
+    fn from(preemption: Preemption) -> Self {
+        Self::Preemption(Box::new(preemption))
+    }
+}
+
+/// Running units that are evicted before a decision can be bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preemption {
-    /// Whose room is kept, by task group and node of the decision; ascending, none twice and none empty.
-    pub claims: Vec<Claim>,
-    /// Those that go with them, as their units would be too few: their room is kept for nobody.
+    /// Victims whose room is held for the decision, by task group and node of it; ascending, none twice and none empty.
+    pub nodes: Vec<NodeVictims>,
+    /// Victims that are evicted with them, as their units would be too small: nobody is given their room.
     pub others: Vec<Member>,
-    /// Nobody has to leave: a gang's room is gathered on these nodes as it becomes free.
-    pub gathers: bool,
 }
 
 /// Victims on one node, for the running units of one task group there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Claim {
+pub struct NodeVictims {
     /// Index of the task group.
     pub group: u16,
-    /// Where.
+    /// The node.
     pub node: NodeId,
     /// Ascending. Empty only if holds are taken over.
     pub victims: Vec<Member>,
-    /// Holds of units of lower rank there that are taken over, with what those who leave for them leave.
+    /// Holds of units of lower rank on the node that are taken over, together with the room of their victims.
     pub holds: Vec<HoldId>,
 }
 
 impl Preemption {
-    /// Everyone that has to leave.
+    /// Returns every victim.
     pub fn victims(&self) -> impl Iterator<Item = &Member> {
-        self.claims.iter().flat_map(|claim| &claim.victims).chain(&self.others)
+        self.nodes.iter().flat_map(|node| &node.victims).chain(&self.others)
     }
 
-    /// Holds that are taken over.
+    /// Returns the holds that are taken over.
     pub fn taken(&self) -> impl Iterator<Item = HoldId> {
-        self.claims.iter().flat_map(|claim| claim.holds.iter().copied())
+        self.nodes.iter().flat_map(|node| node.holds.iter().copied())
     }
 
-    /// Nobody has to leave, and no hold is taken over.
+    /// Whether nothing is evicted and no hold is taken over.
     pub fn is_empty(&self) -> bool {
         self.n_victims() == 0 && self.taken().next().is_none()
     }
 
-    /// How many have to leave.
+    /// Returns the number of victims.
     pub fn n_victims(&self) -> usize {
-        self.claims.iter().map(|claim| claim.victims.len()).sum::<usize>() + self.others.len()
+        self.nodes.iter().map(|node| node.victims.len()).sum::<usize>() + self.others.len()
     }
 }
 

@@ -171,7 +171,7 @@ impl Scheduler {
                     decision
                 }
                 Read::Held(decision) => {
-                    if let Some(preemption) = &decision.preemption {
+                    if let Some(preemption) = decision.claim.preemption() {
                         search.unclaim(&mut picture.cluster, preemption);
                     }
                     picture.forget_assumed(decision.unit, &decision.groups);
@@ -309,7 +309,7 @@ impl Scheduler {
     pub fn on_outcome(&mut self, outcome: &Outcome, now: Millis) {
         let Self { picture, units, search, in_flight, .. } = self;
         let Some(decision) = in_flight.take(outcome.decision_id) else { return };
-        if let Some(preemption) = decision.preemption.as_ref().filter(|_| !outcome.held) {
+        if let Some(preemption) = decision.claim.preemption().filter(|_| !outcome.held) {
             search.unclaim(&mut picture.cluster, preemption);
         }
         let refused = refused(&decision, outcome);

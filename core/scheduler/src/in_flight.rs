@@ -78,7 +78,7 @@ impl InFlight {
             spec_revision: assigned.revision,
             nodes_as_of: picture.as_of(),
             groups: tried.groups.into_iter().filter(|group| !group.ordinals.is_empty()).collect(),
-            preemption: tried.preemption,
+            claim: tried.claim,
         };
         let Picture { shares, placer, cluster, .. } = picture;
         shares.count_decision(assigned, &decision, &placer.templates, cluster);

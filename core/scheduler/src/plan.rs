@@ -141,7 +141,7 @@ fn try_out(
         report.why = why;
     }
     picture.undo(assigned.unit(), &tried.groups);
-    if let Some(preemption) = &tried.preemption {
+    if let Some(preemption) = tried.claim.preemption() {
         search.unclaim(&mut picture.cluster, preemption);
     }
     report
@@ -169,7 +169,7 @@ fn report_of(
         return PlanReport { unplaced: count(n_all), refusals, ..PlanReport::default() };
     }
     let mut victims: BTreeMap<UnitId, u32> = BTreeMap::new();
-    if let Some(preemption) = &tried.preemption {
+    if let Some(preemption) = tried.claim.preemption() {
         // Also those that leave already, for what would be taken over.
         let taken = preemption.taken().filter_map(|id| cluster.hold(id));
         for victim in preemption.victims().chain(taken.flat_map(|hold| &hold.victims)) {
@@ -178,7 +178,7 @@ fn report_of(
     }
     tried.groups.sort_by_key(|placement| placement.group);
     let nodes = tried.groups.iter().flat_map(|placement| placement.nodes.iter().copied());
-    let outcome = match (tried.n_placed < n_all, tried.preemption.is_none()) {
+    let outcome = match (tried.n_placed < n_all, tried.claim.preemption().is_none()) {
         (true, _) => PlanOutcome::Partly,
         (false, true) => PlanOutcome::Fits,
         (false, false) => PlanOutcome::Preempts,

@@ -3,7 +3,7 @@
 
 use godel_cluster::{Cluster, GroupDeltas, Owned};
 use godel_domain::{
-    decision::{Claim, GroupPlacement, Preemption},
+    decision::{Claim, GroupPlacement, NodeVictims, Preemption},
     hold::{Hold, Member},
     ids::{HoldId, NodeId, UnitId},
     pause::Scope,
@@ -366,10 +366,10 @@ impl PreemptionSearch {
             return Err(retry_ms);
         }
         tried.n_placed += n_found;
-        preemption.claims.sort_unstable();
+        preemption.nodes.sort_unstable();
         preemption.others.sort_unstable();
         self.n_victims += preemption.n_victims() as u64;
-        tried.preemption = (!preemption.is_empty()).then(|| Box::new(preemption));
+        tried.claim = if preemption.is_empty() { Claim::FreeRoom } else { preemption.into() };
         Ok(())
     }
 
@@ -404,7 +404,7 @@ impl PreemptionSearch {
         if found.places.len() >= n || !cluster.has_claims_below(None) {
             return found;
         }
-        let nodes: Vec<NodeId> = preemption.claims.iter().map(|claim| claim.node).collect();
+        let nodes: Vec<NodeId> = preemption.nodes.iter().map(|on| on.node).collect();
         let except = (&nodes[..], &self.taken, &self.claimed);
         let lent = preempt::lendable(cluster, seeker, rights.as_ref(), pays, except);
         if lent.is_empty() {
@@ -452,11 +452,11 @@ impl PreemptionSearch {
             self.claim(cluster, &victims);
             let holds = taken.remove(&node).unwrap_or_default();
             self.taken.extend(&holds);
-            preemption.claims.push(Claim { group, node, victims, holds });
+            preemption.nodes.push(NodeVictims { group, node, victims, holds });
         }
         for (node, holds) in taken {
             self.taken.extend(&holds);
-            preemption.claims.push(Claim { group, node, victims: Vec::new(), holds });
+            preemption.nodes.push(NodeVictims { group, node, victims: Vec::new(), holds });
         }
         self.claim(cluster, &found.others);
         preemption.others.extend(found.others);

@@ -393,7 +393,7 @@ impl Shares {
         let counts = decision.groups.iter().map(|group| (group.group, group.ordinals.len()));
         let needs = self.needs(assigned, counts, templates, cluster);
         let mut victims = Vec::new();
-        for victim in decision.preemption.iter().flat_map(|preemption| preemption.victims()) {
+        for victim in decision.claim.victims() {
             let Some(rows) = cluster.rows(victim.unit) else { continue };
             let group = rows.row(victim.ordinal).group;
             if let Some((shape, queue)) = self.pays(victim.unit, group, cluster) {
@@ -402,8 +402,7 @@ impl Shares {
         }
         let mut lent = Vec::new();
         if assigned.at_maximum {
-            let victims: Vec<Member> =
-                decision.preemption.iter().flat_map(|preemption| preemption.victims()).copied().collect();
+            let victims: Vec<Member> = decision.claim.victims().copied().collect();
             let asked = self.quota.usage().sum(&needs);
             let pays = |quota: &Quota, victim: &Member| pays_still(quota, victim, cluster);
             lent = godel_queueing::lent(&self.quota, assigned.queue, &asked, &victims, pays);

@@ -2,7 +2,10 @@
 //! end a stream. What makes no sense is left to the binder's check, which says so in the outcome.
 
 use godel_domain::{
-    decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
+    decision::{
+        Claim, Decision, FreshNode, GroupPlacement, NodeVictims, Outcome, Preemption, Rejection,
+        RejectionReason,
+    },
     ids::{HoldId, NodeId, Revision, UnitId},
 };
 use godel_proto::v1;
@@ -17,21 +20,28 @@ pub fn decision(pb: v1::Decision) -> Decision {
         spec_revision: Revision(pb.spec_revision),
         nodes_as_of: Revision(pb.nodes_as_of),
         groups: pb.groups.into_iter().map(group_placement).collect(),
-        preemption: pb.preemption.map(|preemption| Box::new(self::preemption(preemption))),
+        claim: claim(pb.claim),
+    }
+}
+
+fn claim(pb: Option<v1::decision::Claim>) -> Claim {
+    match pb {
+        None => Claim::FreeRoom,
+        Some(v1::decision::Claim::Preemption(pb)) => preemption(pb).into(),
+        Some(v1::decision::Claim::GatherRoom(v1::GatherRoom {})) => Claim::Gathering,
     }
 }
 
 fn preemption(pb: v1::Preemption) -> Preemption {
-    let claim = |claim: v1::Claim| Claim {
-        group: u16::try_from(claim.task_group).unwrap_or(u16::MAX),
-        node: NodeId(claim.node_id),
-        victims: claim.victims.into_iter().map(member).collect(),
-        holds: claim.hold_ids.into_iter().map(HoldId).collect(),
+    let on_node = |on: v1::NodeVictims| NodeVictims {
+        group: u16::try_from(on.task_group).unwrap_or(u16::MAX),
+        node: NodeId(on.node_id),
+        victims: on.victims.into_iter().map(member).collect(),
+        holds: on.hold_ids.into_iter().map(HoldId).collect(),
     };
     Preemption {
-        claims: pb.claims.into_iter().map(claim).collect(),
+        nodes: pb.nodes.into_iter().map(on_node).collect(),
         others: pb.others.into_iter().map(member).collect(),
-        gathers: pb.gathers,
     }
 }
 

@@ -1,7 +1,10 @@
 //! The messages of the hot path between schedulers and the binder.
 
 use godel_domain::{
-    decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
+    decision::{
+        Claim, Decision, FreshNode, GroupPlacement, NodeVictims, Outcome, Preemption, Rejection,
+        RejectionReason,
+    },
     refusals::{RefusalCount, Refusals},
 };
 use godel_proto::v1;
@@ -10,30 +13,34 @@ use super::{member, pool, resources};
 
 /// Places for one unit.
 pub fn decision(decision: &Decision) -> v1::Decision {
-    let Decision { id, unit, spec_revision, nodes_as_of, groups, preemption } = decision;
+    let Decision { id, unit, spec_revision, nodes_as_of, groups, claim } = decision;
     v1::Decision {
         decision_id: *id,
         unit_id: unit.0,
         spec_revision: spec_revision.0,
         nodes_as_of: nodes_as_of.0,
         groups: groups.iter().map(group_placement).collect(),
-        preemption: preemption.as_deref().map(self::preemption),
+        claim: self::claim(claim),
+    }
+}
+
+fn claim(claim: &Claim) -> Option<v1::decision::Claim> {
+    match claim {
+        Claim::FreeRoom => None,
+        Claim::Preemption(preemption) => Some(v1::decision::Claim::Preemption(self::preemption(preemption))),
+        Claim::Gathering => Some(v1::decision::Claim::GatherRoom(v1::GatherRoom {})),
     }
 }
 
 fn preemption(preemption: &Preemption) -> v1::Preemption {
-    let Preemption { claims, others, gathers } = preemption;
-    let claim = |Claim { group, node, victims, holds }: &Claim| v1::Claim {
+    let Preemption { nodes, others } = preemption;
+    let on_node = |NodeVictims { group, node, victims, holds }: &NodeVictims| v1::NodeVictims {
         task_group: u32::from(*group),
         node_id: node.0,
         victims: victims.iter().map(member).collect(),
         hold_ids: holds.iter().map(|hold| hold.0).collect(),
     };
-    v1::Preemption {
-        claims: claims.iter().map(claim).collect(),
-        others: others.iter().map(member).collect(),
-        gathers: *gathers,
-    }
+    v1::Preemption { nodes: nodes.iter().map(on_node).collect(), others: others.iter().map(member).collect() }
 }
 
 fn group_placement(placement: &GroupPlacement) -> v1::GroupPlacement {

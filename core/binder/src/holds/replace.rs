@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use godel_cluster::Cluster;
 use godel_domain::{
-    decision::{Decision, Preemption, RejectionReason},
+    decision::{Claim, Decision, Preemption, RejectionReason},
     hold::{Hold, Member, N_TAKEN_FROM_MAX},
     ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
@@ -92,10 +92,14 @@ impl BinderHolds {
         }
         let placed: FxHashSet<(u32, u32)> =
             decision.groups.iter().flat_map(|placement| placement.members()).collect();
-        let preemption = decision.preemption.as_deref();
         // What is held at a maximum of the queue goes together, with its last binding or not at all.
         let may_go = |hold: &Hold| {
-            !hold.at_maximum && preemption.is_none_or(|preemption| !preemption.gathers && hold.turn.is_some())
+            let by_claim = match &decision.claim {
+                Claim::FreeRoom => true,
+                Claim::Preemption(_) => hold.turn.is_some(),
+                Claim::Gathering => false,
+            };
+            by_claim && !hold.at_maximum
         };
         let mut ids = picture.cluster.holds_of(decision.unit);
         ids.retain(|id| {
@@ -175,13 +179,13 @@ impl<'a> ClaimCheck<'a> {
     ) -> Result<TakenOver, Not> {
         let mut taken = TakenOver::default();
         let mut owners: FxHashMap<UnitId, NodeId> = FxHashMap::default();
-        for claim in &preemption.claims {
+        for on_node in &preemption.nodes {
             let is_place = |placement: &&godel_domain::decision::GroupPlacement| {
-                placement.group == claim.group && placement.nodes.contains(&claim.node)
+                placement.group == on_node.group && placement.nodes.contains(&on_node.node)
             };
-            for id in &claim.holds {
+            for id in &on_node.holds {
                 let wrong = |why: &str| {
-                    Err(Not::Wrong((RejectionReason::Invalid, claim.node, format!("hold {id} {why}"))))
+                    Err(Not::Wrong((RejectionReason::Invalid, on_node.node, format!("hold {id} {why}"))))
                 };
                 if taken.ids.contains(id) {
                     return wrong("stands twice");
@@ -189,10 +193,10 @@ impl<'a> ClaimCheck<'a> {
                 if decision.groups.iter().find(is_place).is_none() {
                     return wrong("is taken over for nobody on its node");
                 }
-                let hold = self.may_be_taken(*id, decision.nodes_as_of, claim.node)?;
+                let hold = self.may_be_taken(*id, decision.nodes_as_of, on_node.node)?;
                 taken.ids.push(*id);
-                owners.entry(hold.unit).or_insert(claim.node);
-                let (victims, from) = taken.by_place.entry((claim.group, claim.node)).or_default();
+                owners.entry(hold.unit).or_insert(on_node.node);
+                let (victims, from) = taken.by_place.entry((on_node.group, on_node.node)).or_default();
                 victims.extend(
                     hold.victims.iter().filter(|victim| self.picture.cluster.remains(victim).is_some()),
                 );

@@ -6,7 +6,7 @@ use std::{
 };
 
 use godel_domain::{
-    decision::GroupPlacement,
+    decision::{Claim, GroupPlacement},
     demand::{Demand, Pool},
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
@@ -160,7 +160,7 @@ impl Bench {
             spec_revision: Revision(spec_revision),
             nodes_as_of,
             groups: vec![placement],
-            preemption: None,
+            claim: Claim::FreeRoom,
         };
         self.leader.decide(STREAM, vec![decision], Millis(0), &mut self.sent);
     }

@@ -3,7 +3,10 @@
 use godel_domain::{budget_spec::BudgetSpec, node::Drain};
 use godel_testkit::web_budget;
 
-use super::{holds::claims, *};
+use super::{
+    holds::{claims, preemption},
+    *,
+};
 
 fn web(id: u64, replicas: u32) -> UnitSpec {
     let labels = [("app".to_owned(), "web".to_owned()), ("id".to_owned(), id.to_string())].into();
@@ -52,7 +55,7 @@ fn two_claims_together_take_no_more_than_a_budget_allows() {
     // Both were found on the same picture, with victims of their own.
     let other = Decision { unit: UnitId(12), spec_revision: Revision(seekers[1].1), ..decisions[0].clone() };
     let mut other = other;
-    let claim = &mut other.preemption.as_mut().unwrap().claims[0];
+    let claim = &mut preemption(&mut other).nodes[0];
     (claim.node, claim.victims[0].unit, claim.victims[0].ordinal) = (NodeId(4), UnitId(2), 1);
     other.groups[0].nodes = vec![NodeId(4)];
     let first = world.accept(&decisions[0]);
@@ -88,7 +91,7 @@ fn who_is_claimed_is_not_told_to_leave_but_by_the_loss_of_its_node() {
     for claim_is_first in [true, false] {
         let (mut world, seekers) = filled(1);
         let decision = decide(&world, &seekers[0]).unwrap();
-        let claim = &decision.preemption.as_ref().unwrap().claims[0];
+        let claim = &decision.claim.preemption().unwrap().nodes[0];
         let (unit, ordinal) = (claim.victims[0].unit, claim.victims[0].ordinal);
         let accepted = world.accept(&decision);
         assert!(drained(&mut world, unit.0, &[ordinal]).is_none());
@@ -229,7 +232,7 @@ fn changed_budgets_count_at_once() {
     let budget = world.binder.cluster().budgets().get("web").unwrap();
     assert_eq!((budget.n_units, budget.used.expected, budget.allowed()), (1, 2, 0));
     let decision = decide(&world, &seekers[0]).unwrap();
-    assert!(decision.preemption.unwrap().victims().all(|victim| victim.unit == UnitId(1)));
+    assert!(decision.claim.victims().all(|victim| victim.unit == UnitId(1)));
     // The unit is another one's now.
     world.unit(web(2, 1));
     let budget = world.binder.cluster().budgets().get("web").unwrap();

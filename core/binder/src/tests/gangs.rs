@@ -1,13 +1,10 @@
 //! GroupDeltas of gangs: one per pool, bound whole, over in time; and nobody starves for good.
 
-use godel_domain::decision::Preemption;
-
 use super::*;
 
 /// Room is to be gathered for (ordinal, node) pairs.
 fn gather(unit: u64, revision: u64, places: &[(u32, u32)]) -> Decision {
-    let preemption = Preemption { gathers: true, ..Preemption::default() };
-    Decision { preemption: Some(Box::new(preemption)), ..place(unit, revision, places) }
+    Decision { claim: Claim::Gathering, ..place(unit, revision, places) }
 }
 
 fn gang(id: u64, n: u32, cpu: i64) -> UnitSpec {
@@ -163,10 +160,6 @@ fn turns_are_for_first_bindings_of_gangs_where_they_are_possible() {
     assert_eq!(world.refuse(&gather(3, revision, &[(0, 1)]))[0].0, RejectionReason::MinMember);
     let both_on_one = gather(3, revision, &[(0, 1), (1, 1)]);
     assert_eq!(world.refuse(&both_on_one)[0].0, RejectionReason::InsufficientResources);
-    let mut with_victims = gather(3, revision, &[(0, 1), (1, 2)]);
-    let victim = godel_domain::hold::Member { unit: UnitId(1), ordinal: 0, incarnation: 0 };
-    with_victims.preemption.as_mut().unwrap().others.push(victim);
-    assert_eq!(world.refuse(&with_victims)[0].0, RejectionReason::Invalid);
     world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(2) }));
     let cordoned = gather(3, revision, &[(0, 1), (1, 2)]);
     assert_eq!(world.refuse(&cordoned)[0].0, RejectionReason::NodeCordoned);

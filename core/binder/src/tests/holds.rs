@@ -1,7 +1,7 @@
 //! Holds: decisions with victims, what becomes of them, and random histories judged by the invariants.
 
 use godel_domain::{
-    decision::{Claim, Preemption},
+    decision::{NodeVictims, Preemption},
     hold::Member,
 };
 use godel_placement::preempt::{self, Lent, N_VICTIMS_MAX, Rights, Seeker};
@@ -18,6 +18,15 @@ mod run;
 mod under_way;
 
 use run::{Run, Step, step};
+
+/// Returns what a decision evicts, to be changed.
+#[track_caller]
+pub(super) fn preemption(decision: &mut Decision) -> &mut Preemption {
+    match &mut decision.claim {
+        Claim::Preemption(preemption) => preemption,
+        other => panic!("no preemption: {other:?}"),
+    }
+}
 
 /// Decides on the place that the search finds, for the first ordinals of a unit.
 pub(super) fn claims(
@@ -57,19 +66,17 @@ pub(super) fn claims(
         nodes: found.places.iter().map(|place| place.0).collect(),
         device_masks: found.places.iter().filter(|_| has_devices).map(|place| place.1).collect(),
     };
-    let claim = |(node, victims): (NodeId, Vec<Member>)| Claim { group: 0, node, victims, holds: Vec::new() };
-    let preemption = Preemption {
-        claims: found.claims.into_iter().map(claim).collect(),
-        others: found.others,
-        gathers: false,
-    };
+    let claim =
+        |(node, victims): (NodeId, Vec<Member>)| NodeVictims { group: 0, node, victims, holds: Vec::new() };
+    let preemption =
+        Preemption { nodes: found.claims.into_iter().map(claim).collect(), others: found.others };
     Some(Decision {
         id: 1,
         unit: spec.id,
         spec_revision: Revision(revision),
         nodes_as_of: binder.revision(),
         groups: vec![group],
-        preemption: (preemption.n_victims() > 0).then(|| Box::new(preemption)),
+        claim: if preemption.n_victims() > 0 { preemption.into() } else { Claim::FreeRoom },
     })
 }
 
@@ -250,9 +257,9 @@ fn a_claim_waits_for_another_that_has_the_rest_of_its_victims_unit_leave() {
     let first = world.hold(&one.0, one.1, 1);
     assert_eq!(first.evictions[0].1.ordinals, [0]);
     let victims = [1, 2].map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
-    let claims = vec![Claim { group: 0, node: NodeId(2), victims, holds: Vec::new() }];
-    let preemption = Preemption { claims, others: Vec::new(), gathers: false };
-    let second = Decision { preemption: Some(Box::new(preemption)), ..place(3, two, &[(0, 2)]) };
+    let claims = vec![NodeVictims { group: 0, node: NodeId(2), victims, holds: Vec::new() }];
+    let preemption = Preemption { nodes: claims, others: Vec::new() };
+    let second = Decision { claim: preemption.into(), ..place(3, two, &[(0, 2)]) };
     assert_eq!(world.binder.check(&second), Verdict::Wait(Wait::Ticket(first.ticket)));
     // Refused, it would have left one of at least two.
     world.binder.take_back(first.ticket);
@@ -360,21 +367,21 @@ fn victims_are_checked() {
         world.refuse(decision).into_iter().map(|(reason, _)| reason).collect()
     };
     let mut stale = decision.clone();
-    stale.preemption.as_mut().unwrap().claims[0].victims[0].incarnation = 7;
+    preemption(&mut stale).nodes[0].victims[0].incarnation = 7;
     assert_eq!(reasons(&mut world, &stale), [RejectionReason::VictimGone]);
     let mut twice = decision.clone();
-    let other = twice.preemption.as_ref().unwrap().claims[0].victims[0];
-    twice.preemption.as_mut().unwrap().others.push(other);
+    let other = twice.claim.preemption().unwrap().nodes[0].victims[0];
+    preemption(&mut twice).others.push(other);
     assert_eq!(reasons(&mut world, &twice), [RejectionReason::Invalid]);
     let mut many = decision.clone();
-    let others = &mut many.preemption.as_mut().unwrap().others;
+    let others = &mut preemption(&mut many).others;
     let absent = |ordinal| Member { unit: UnitId(77), ordinal, incarnation: 0 };
-    others.extend((0..).map(absent).take(N_VICTIMS_MAX - decision.preemption.as_ref().unwrap().n_victims()));
+    others.extend((0..).map(absent).take(N_VICTIMS_MAX - decision.claim.preemption().unwrap().n_victims()));
     assert_eq!(reasons(&mut world, &many), [RejectionReason::VictimGone], "just as many as may be");
-    many.preemption.as_mut().unwrap().others.push(Member { unit: UnitId(78), ordinal: 0, incarnation: 0 });
+    preemption(&mut many).others.push(Member { unit: UnitId(78), ordinal: 0, incarnation: 0 });
     assert_eq!(reasons(&mut world, &many), [RejectionReason::Invalid]);
     let mut too_few = decision.clone();
-    too_few.preemption.as_mut().unwrap().claims[0].victims.pop();
+    preemption(&mut too_few).nodes[0].victims.pop();
     assert_eq!(reasons(&mut world, &too_few), [RejectionReason::InsufficientResources]);
     let peer = world.unit(UnitSpec { priority: 0, ..unit(3, 1, 1, demand(600, 0)) });
     let same_rank = Decision { unit: UnitId(3), spec_revision: Revision(peer), ..decision.clone() };
@@ -405,10 +412,10 @@ fn who_was_preempted_does_not_preempt_back() {
     let revision = world.unit(revenge.clone());
     assert_eq!(claims(&world.binder, &revenge, revision, &[(0, 1)]), None);
     let victim = Member { unit: UnitId(2), ordinal: 0, incarnation: 0 };
-    let claim = Claim { group: 0, node: NodeId(1), victims: vec![victim], holds: Vec::new() };
+    let claim = NodeVictims { group: 0, node: NodeId(1), victims: vec![victim], holds: Vec::new() };
     let mut decision = place(1, revision, &[(0, 1)]);
     decision.groups[0].incarnations = vec![1];
-    decision.preemption = Some(Box::new(Preemption { claims: vec![claim], ..Preemption::default() }));
+    decision.claim = Preemption { nodes: vec![claim], ..Preemption::default() }.into();
     assert_eq!(world.refuse(&decision), [(RejectionReason::PreemptionLoop, vec![0])]);
 }
 

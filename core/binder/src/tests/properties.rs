@@ -300,7 +300,7 @@ impl Run {
         let has_devices = self.model.units[&unit].0.task_groups[0].template.demand.devices.is_some();
         Decision {
             id: 1,
-            preemption: None,
+            claim: Claim::FreeRoom,
             unit: UnitId(unit),
             spec_revision: Revision(if stale { revision - 1 } else { revision }),
             nodes_as_of: Revision(self.revision.saturating_sub(behind)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_core_binder::{Accepted, Binder, Verdict};
 use godel_domain::{
     change::Change,
-    decision::{Decision, GroupPlacement},
+    decision::{Claim, Decision, GroupPlacement},
     ids::{NodeId, Revision, UnitId},
     running_units::RunChange,
     unit::{UnitSpec, WorkloadClass},
@@ -60,7 +60,14 @@ impl Binding {
         // Records of units come after those of nodes, in order.
         let spec_revision = Revision(self.revision + id);
         let nodes_as_of = self.core.revision();
-        Decision { id, unit: UnitId(id), spec_revision, nodes_as_of, groups: vec![group], preemption: None }
+        Decision {
+            id,
+            unit: UnitId(id),
+            spec_revision,
+            nodes_as_of,
+            groups: vec![group],
+            claim: Claim::FreeRoom,
+        }
     }
 
     fn watch(&mut self, change: Change) {

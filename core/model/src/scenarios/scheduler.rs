@@ -65,7 +65,7 @@ impl Scheduling {
         let revision = Revision(self.revision + 1);
         let outcome = Outcome { decision_id: decision.id, unit, revision, ..Outcome::default() };
         self.core.on_outcome(&outcome, NOW);
-        if let Some(preemption) = &decision.preemption {
+        if let Some(preemption) = decision.claim.preemption() {
             self.leave(unit, preemption);
         }
         for group in decision.groups {

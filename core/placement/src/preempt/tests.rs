@@ -510,7 +510,7 @@ proptest! {
         let idx = quota.queue(queue);
         let need = Need { ask: quota.usage_mut().intern(&ask), n: u32::try_from(wanted).unwrap() };
         let rights = Rights::new(&quota, idx, &[need]);
-        let claim = naive::Claim { quota: &quota, queue, ask: &ask, wanted };
+        let claim = naive::Wanted { quota: &quota, queue, ask: &ask, wanted };
         let expected = naive::search(&cluster, &claim, shape, wanted);
         let found = seek_with(&mut cluster, rights.as_ref(), &ask, wanted);
         let nodes: Vec<u32> = expected.iter().map(|(node, _)| node.0).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use godel_domain::{
-    decision::{Decision, GroupPlacement, Outcome, RejectionReason},
+    decision::{Claim, Decision, GroupPlacement, Outcome, RejectionReason},
     hold::Hold,
     ids::UnitId,
     refusals::{RefusalCount, Refusals},
@@ -69,7 +69,7 @@ impl AssignedUnits {
         templates: &mut Templates,
     ) {
         let Some(mut assigned) = self.detach(decision.unit) else { return };
-        if decision.preemption.is_some()
+        if decision.claim != Claim::FreeRoom
             && decision.len() > 1
             && assigned.together() == 0
             && !assigned.one_by_one

@@ -2,7 +2,7 @@
 //! others gather.
 
 use godel_domain::{
-    decision::{GroupPlacement, Preemption},
+    decision::{Claim, GroupPlacement},
     hold::Borrower,
 };
 use godel_placement::gang::{self, GroupAsk};
@@ -37,11 +37,10 @@ impl Picture {
             nodes,
             device_masks: Vec::new(),
         };
-        let preemption = Preemption { gathers: true, ..Preemption::default() };
         Some(Try {
             groups: wanted.into_iter().zip(chosen?).map(place).collect(),
             n_placed: together,
-            preemption: Some(Box::new(preemption)),
+            claim: Claim::Gathering,
             ..Try::default()
         })
     }

@@ -5,7 +5,7 @@
 
 use godel_cluster::{Cluster, Owned, ShapeId};
 use godel_domain::{
-    decision::{GroupPlacement, Preemption},
+    decision::{Claim, GroupPlacement},
     demand::Pool,
     hold::Member,
     ids::{NodeId, UnitId},
@@ -21,8 +21,8 @@ pub(crate) struct Try {
     pub(crate) groups: Vec<GroupPlacement>,
     pub(crate) n_placed: usize,
     pub(crate) failed: Vec<TemplateId>,
-    /// The victims.
-    pub(crate) preemption: Option<Box<Preemption>>,
+    /// The room that the decision will claim.
+    pub(crate) claim: Claim,
     /// Units spared because they preempted this one before.
     pub(crate) n_loops: usize,
 }

@@ -118,10 +118,10 @@ impl PreemptionSearch {
             picture.undo(assigned.unit(), &tried.groups);
             return Err(tried.n_loops);
         }
-        preemption.claims.sort_unstable();
+        preemption.nodes.sort_unstable();
         preemption.others.sort_unstable();
         self.n_victims += n_victims as u64;
-        tried.preemption = Some(Box::new(preemption));
+        tried.claim = preemption.into();
         Ok(tried)
     }
 
@@ -157,7 +157,7 @@ impl PreemptionSearch {
         self.claim(cluster, &found.others);
         self.n_victims += found.others.len() as u64;
         tried.n_loops = found.n_loops;
-        tried.preemption = Some(Box::new(Preemption { others: found.others, ..Preemption::default() }));
+        tried.claim = Preemption { others: found.others, ..Preemption::default() }.into();
         Some(Ok(tried))
     }
 

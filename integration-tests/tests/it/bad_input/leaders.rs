@@ -86,7 +86,7 @@ async fn decisions(cluster: &Cluster, cases: &mut Cases) {
         spec_revision,
         nodes_as_of: 0,
         groups: vec![group],
-        preemption: None,
+        claim: None,
     };
     let decisions = vec![
         decision(

@@ -137,7 +137,7 @@ fn place(decision_id: u64, unit_id: u64, spec_revision: u64, places: &[(u32, u32
             node_ids: places.iter().map(|place| place.1).collect(),
             ..v1::GroupPlacement::default()
         }],
-        preemption: None,
+        claim: None,
     }
 }
 

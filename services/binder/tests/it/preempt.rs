@@ -17,8 +17,9 @@ fn standing(priority: i32, spec: v1::UnitSpec) -> v1::UnitSpec {
 fn claim(mut decision: v1::Decision, node_id: u32, unit_id: u64, ordinals: &[u32]) -> v1::Decision {
     let victim = |ordinal: &u32| v1::Victim { unit_id, ordinal: *ordinal, incarnation: 0 };
     let victims = ordinals.iter().map(victim).collect();
-    let claims = vec![v1::Claim { task_group: 0, node_id, victims, ..v1::Claim::default() }];
-    decision.preemption = Some(v1::Preemption { claims, ..v1::Preemption::default() });
+    let nodes = vec![v1::NodeVictims { task_group: 0, node_id, victims, ..v1::NodeVictims::default() }];
+    let preemption = v1::Preemption { nodes, ..v1::Preemption::default() };
+    decision.claim = Some(v1::decision::Claim::Preemption(preemption));
     decision
 }
 

@@ -53,8 +53,8 @@ impl Played {
 }
 
 fn victims(decision: &v1::Decision) -> Vec<(u32, u64, u32)> {
-    let claims = decision.preemption.iter().flat_map(|preemption| &preemption.claims);
-    let victims = claims.flat_map(|claim| claim.victims.iter().map(|one| (claim.node_id, one)));
+    let Some(v1::decision::Claim::Preemption(preemption)) = &decision.claim else { return Vec::new() };
+    let victims = preemption.nodes.iter().flat_map(|on| on.victims.iter().map(|one| (on.node_id, one)));
     victims.map(|(node_id, one)| (node_id, one.unit_id, one.ordinal)).collect()
 }
 

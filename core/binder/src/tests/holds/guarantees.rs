@@ -14,16 +14,15 @@ fn a_queue_does_not_borrow_what_is_only_being_bound() {
     let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(1000, 0)) };
     let revision = world.unit(high);
     let claim = Decision {
-        preemption: Some(Box::new(Preemption {
-            claims: vec![Claim {
+        claim: Claim::from(Preemption {
+            nodes: vec![NodeVictims {
                 group: 0,
                 node: NodeId(1),
                 victims: vec![Member { unit: UnitId(1), ordinal: 0, incarnation: 0 }],
                 holds: Vec::new(),
             }],
             others: Vec::new(),
-            gathers: false,
-        })),
+        }),
         ..place(2, revision, &[(0, 1)])
     };
     assert_eq!(world.refuse(&claim), [(RejectionReason::VictimGone, vec![0])], "within its guarantee");
@@ -42,9 +41,9 @@ fn a_gang_that_borrows_in_part_leaves_at_once() {
         world.commit(&accepted);
         let high = world.unit(UnitSpec { priority: 9, ..unit(2, 1, 1, demand(1000, 0)) });
         let member = |ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 };
-        let claim = Claim { group: 0, node: NodeId(1), victims: vec![member(0)], holds: Vec::new() };
-        let preemption = Preemption { claims: vec![claim], others: vec![member(1)], gathers: false };
-        let claim = Decision { preemption: Some(Box::new(preemption)), ..place(2, high, &[(0, 1)]) };
+        let claim = NodeVictims { group: 0, node: NodeId(1), victims: vec![member(0)], holds: Vec::new() };
+        let preemption = Preemption { nodes: vec![claim], others: vec![member(1)] };
+        let claim = Decision { claim: preemption.into(), ..place(2, high, &[(0, 1)]) };
         if min_member == 2 {
             assert_eq!(world.accept(&claim).evictions[0].1.ordinals, [0, 1]);
         } else {
@@ -68,11 +67,11 @@ fn groups_are_held_for_apart_and_claim_together() {
     let revision = lender(&mut world, 1_000, spec);
     let victim = |ordinal| vec![Member { unit: UnitId(1), ordinal, incarnation: 0 }];
     let claims = vec![
-        Claim { group: 0, node: NodeId(1), victims: victim(0), holds: Vec::new() },
-        Claim { group: 1, node: NodeId(2), victims: victim(1), holds: Vec::new() },
+        NodeVictims { group: 0, node: NodeId(1), victims: victim(0), holds: Vec::new() },
+        NodeVictims { group: 1, node: NodeId(2), victims: victim(1), holds: Vec::new() },
     ];
-    let preemption = Preemption { claims, others: Vec::new(), gathers: false };
-    let mut claim = Decision { preemption: Some(Box::new(preemption)), ..place(2, revision, &[(0, 1)]) };
+    let preemption = Preemption { nodes: claims, others: Vec::new() };
+    let mut claim = Decision { claim: preemption.into(), ..place(2, revision, &[(0, 1)]) };
     claim.groups.push(GroupPlacement { group: 1, ..place(2, revision, &[(1, 2)]).groups[0].clone() });
     let accepted = world.accept(&claim);
     let held: Vec<_> = accepted.holds.iter().map(|hold| (hold.group, hold.node, &hold.victims)).collect();

@@ -15,10 +15,10 @@ fn held_beside_a_free_node() -> (World, UnitSpec, u64, Accepted) {
 /// A decision to take holds over on a node.
 fn take(world: &World, (unit, revision): (u64, u64), places: &[(u32, u32)], holds: &[HoldId]) -> Decision {
     let on = NodeId(places[0].1);
-    let claim = Claim { group: 0, node: on, victims: Vec::new(), holds: holds.to_vec() };
-    let preemption = Preemption { claims: vec![claim], ..Preemption::default() };
+    let claim = NodeVictims { group: 0, node: on, victims: Vec::new(), holds: holds.to_vec() };
+    let preemption = Preemption { nodes: vec![claim], ..Preemption::default() };
     Decision {
-        preemption: Some(Box::new(preemption)),
+        claim: preemption.into(),
         nodes_as_of: world.binder.revision(),
         ..place(unit, revision, places)
     }
@@ -179,8 +179,7 @@ fn a_gang_that_gathers_may_have_others_leave_instead() {
     world.commit(&accepted);
     let gang = UnitSpec { priority: 5, ..unit(2, 2, 2, demand(800, 0)) };
     let revision = world.unit(gang.clone());
-    let gathers = Preemption { gathers: true, ..Preemption::default() };
-    let turn = Decision { preemption: Some(Box::new(gathers)), ..place(2, revision, &[(0, 1), (1, 2)]) };
+    let turn = Decision { claim: Claim::Gathering, ..place(2, revision, &[(0, 1), (1, 2)]) };
     let accepted = world.accept(&turn);
     world.commit_hold(&accepted);
     assert_eq!(world.binder.gathering().len(), 1);

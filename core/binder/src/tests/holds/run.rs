@@ -197,10 +197,9 @@ impl Run {
         let (spec, revision) = self.units[&id].clone();
         let n = spec.min_member;
         let nodes = (0..n).map(|ordinal| (ordinal, (from + ordinal) % 3 + 1)).collect::<Vec<_>>();
-        let preemption = Preemption { gathers: true, ..Preemption::default() };
         let decision = Decision {
             nodes_as_of: self.binder.revision(),
-            preemption: Some(Box::new(preemption)),
+            claim: Claim::Gathering,
             ..place(id, revision, &nodes)
         };
         if let Verdict::Bind(accepted) = self.binder.check(&decision) {

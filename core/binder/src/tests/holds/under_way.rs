@@ -17,9 +17,9 @@ fn a_queue_does_not_borrow_what_is_only_being_held() {
     let (more, seeker) = (lender(&mut world, 1_000, high(3)), world.unit(high(2)));
     let claim = |id, revision, node, victim| {
         let victims = vec![Member { unit: UnitId(victim), ordinal: 0, incarnation: 0 }];
-        let claims = vec![Claim { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
-        let preemption = Preemption { claims, others: Vec::new(), gathers: false };
-        Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) }
+        let claims = vec![NodeVictims { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
+        let preemption = Preemption { nodes: claims, others: Vec::new() };
+        Decision { claim: preemption.into(), ..place(id, revision, &[(0, node)]) }
     };
     let (of_owed, of_other) = (claim(2, seeker, 1, 1), claim(3, more, 2, 4));
     assert_eq!(world.refuse(&of_owed), [(RejectionReason::VictimGone, vec![0])], "within its guarantee");
@@ -38,9 +38,9 @@ fn a_claim_for_the_rest_of_a_unit_does_not_wait_where_it_leaves_enough() {
     for (id, node, ordinals) in [(2, 1, [0, 1]), (3, 2, [2, 3])] {
         let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
         let victims = ordinals.map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
-        let claims = vec![Claim { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
-        let preemption = Preemption { claims, others: Vec::new(), gathers: false };
-        let claim = Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) };
+        let claims = vec![NodeVictims { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
+        let preemption = Preemption { nodes: claims, others: Vec::new() };
+        let claim = Decision { claim: preemption.into(), ..place(id, revision, &[(0, node)]) };
         assert_eq!(world.accept(&claim).evictions[0].1.ordinals, ordinals, "two stay, or none");
     }
 }
@@ -54,9 +54,9 @@ fn a_claim_for_all_that_is_left_of_a_unit_waits_for_no_other() {
     let mut claim = |id, node, ordinals: [u32; 2]| {
         let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
         let victims = ordinals.map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
-        let claims = vec![Claim { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
-        let preemption = Preemption { claims, others: Vec::new(), gathers: false };
-        Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) }
+        let claims = vec![NodeVictims { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
+        let preemption = Preemption { nodes: claims, others: Vec::new() };
+        Decision { claim: preemption.into(), ..place(id, revision, &[(0, node)]) }
     };
     let (first, second) = (claim(2, 1, [0, 1]), claim(3, 2, [2, 3]));
     let _ = world.accept(&first);
@@ -74,10 +74,14 @@ fn nobody_leaves_twice_for_decisions_under_way() {
     let member = |ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 };
     let mut claim = |id, node, victim, others| {
         let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
-        let claims =
-            vec![Claim { group: 0, node: NodeId(node), victims: vec![member(victim)], holds: Vec::new() }];
-        let preemption = Preemption { claims, others, gathers: false };
-        Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) }
+        let claims = vec![NodeVictims {
+            group: 0,
+            node: NodeId(node),
+            victims: vec![member(victim)],
+            holds: Vec::new(),
+        }];
+        let preemption = Preemption { nodes: claims, others };
+        Decision { claim: preemption.into(), ..place(id, revision, &[(0, node)]) }
     };
     let whole = claim(2, 1, 0, vec![member(1)]);
     let (of_victim, of_other) = (claim(3, 1, 0, vec![member(1)]), claim(4, 2, 1, Vec::new()));
@@ -106,11 +110,10 @@ fn a_device_is_in_use_until_who_leaves_for_another_decision_has_left() {
     let (first, other) = (world.unit(high(2)), world.unit(high(3)));
     let held = world.hold(&high(2), first, 1);
     let nobody = Preemption {
-        claims: vec![Claim { group: 0, node: NodeId(1), victims: Vec::new(), holds: Vec::new() }],
+        nodes: vec![NodeVictims { group: 0, node: NodeId(1), victims: Vec::new(), holds: Vec::new() }],
         others: Vec::new(),
-        gathers: false,
     };
-    let claim = Decision { preemption: Some(Box::new(nobody)), ..bind(3, other, 0b10) };
+    let claim = Decision { claim: nobody.into(), ..bind(3, other, 0b10) };
     let in_use = [(RejectionReason::DeviceTaken, vec![0])];
     assert_eq!(
         (world.refuse(&bind(3, other, 0b10)), world.refuse(&claim)),

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Who looks, and what queues are guaranteed.
-pub(super) struct Claim<'a> {
+pub(super) struct Wanted<'a> {
     pub(super) quota: &'a Quota,
     pub(super) queue: &'static str,
     pub(super) ask: &'a Demand,
@@ -20,7 +20,7 @@ fn amount(demand: &Demand, name: &str) -> i64 {
     demand.requests.get(name) + devices.map(|asked| i64::from(asked.milli)).sum::<i64>()
 }
 
-impl Claim<'_> {
+impl Wanted<'_> {
     fn min(&self, level: &str) -> BTreeMap<String, i64> {
         self.quota
             .tree()
@@ -90,7 +90,7 @@ impl Claim<'_> {
 
 pub(super) fn search(
     cluster: &Cluster,
-    claim: &Claim<'_>,
+    claim: &Wanted<'_>,
     shape: ShapeId,
     wanted: usize,
 ) -> Vec<(NodeId, Vec<(UnitId, u32)>)> {
@@ -145,7 +145,7 @@ fn room(
 
 /// Whoever's queue borrows no more without those before it stays: one, or a whole unit.
 fn overdrawn(
-    (cluster, claim): (&Cluster, &Claim<'_>),
+    (cluster, claim): (&Cluster, &Wanted<'_>),
     leaving: &[(UnitId, u32)],
     forced: &BTreeSet<UnitId>,
     gone: &BTreeSet<(UnitId, u32)>,
@@ -170,7 +170,7 @@ fn overdrawn(
 
 #[allow(clippy::type_complexity, reason = "a test's own")]
 fn on_node(
-    (cluster, claim): (&Cluster, &Claim<'_>),
+    (cluster, claim): (&Cluster, &Wanted<'_>),
     shape: ShapeId,
     node: NodeId,
     gone: &BTreeSet<(UnitId, u32)>,

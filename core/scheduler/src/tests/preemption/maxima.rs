@@ -295,7 +295,7 @@ fn nobody_leaves_a_queue_that_has_room_by_the_time_of_the_decision() {
     pair.steps();
     pair.assign_full(&of("q", ranked(2, 9, 1, 1, cpu(100))));
     let decisions = pair.scheduler.step(pair.now, 1_000).decisions;
-    assert!(decisions[0].preemption.is_some());
+    assert!(decisions[0].claim.preemption().is_some());
     let ended = Statuses {
         ordinals: vec![0],
         incarnations: vec![0],

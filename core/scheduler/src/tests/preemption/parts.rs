@@ -91,7 +91,7 @@ fn a_claim_within_a_guarantee_does_not_stand_beside_one_that_goes_beyond_it() {
         let placed: Vec<_> = decisions.iter().flat_map(|decision| &decision.groups).collect();
         let placed: Vec<_> = placed.into_iter().map(|group| (group.group, group.nodes.clone())).collect();
         assert_eq!(placed, [(u16::from(has_first), vec![NodeId(near)])], "{has_first}");
-        let victims = decisions.iter().filter_map(|decision| decision.preemption.as_deref());
+        let victims = decisions.iter().filter_map(|decision| decision.claim.preemption());
         let victims: Vec<u64> = victims.flat_map(Preemption::victims).map(|victim| victim.unit.0).collect();
         assert_eq!(victims, [1], "{has_first}");
     }
