@@ -302,13 +302,15 @@ pub fn template(template: &Template) -> v1::Template {
 
 /// What an agent runs.
 pub fn run_spec(run: &RunSpec) -> v1::RunSpec {
-    let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms } = run;
+    let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms, await_command_ms } =
+        run;
     v1::RunSpec {
         command: command.clone(),
         env: map(env),
         simulated_duration_ms: *simulated_duration_ms,
         simulated_exit_code: *simulated_exit_code,
         stop_grace_ms: *stop_grace_ms,
+        await_command_ms: *await_command_ms,
     }
 }
 

@@ -84,6 +84,9 @@ pub struct Submit {
     /// Time between the stop request and the kill. Default 0s.
     #[arg(long, requires = "name", value_parser = duration::parse_ms)]
     pub stop_grace: Option<u64>,
+    /// The command comes later, as the one of a YARN container does; without one after this time a replica fails.
+    #[arg(long, requires = "name", value_parser = duration::parse_ms)]
+    pub await_command: Option<u64>,
     /// Duration of a simulated run. Default: until stopped.
     #[arg(long, requires = "name", value_parser = duration::parse_ms)]
     pub duration: Option<u64>,

@@ -77,6 +77,7 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
     let command = fields.texts("command");
     let env = fields.text_map("env");
     let stop_grace_ms = fields.duration("stop_grace").unwrap_or_default();
+    let await_command_ms = fields.duration("await_command");
     let simulated = fields.inside("simulated", |fields| {
         (fields.duration("duration"), fields.number("exit_code").unwrap_or_default())
     });
@@ -88,6 +89,7 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
         simulated_exit_code,
         // What is too long for the field is too long for the rule as well.
         stop_grace_ms: u32::try_from(stop_grace_ms).unwrap_or(u32::MAX),
+        await_command_ms,
     };
     v1::Template {
         demand: Some(v1::Demand { requests: Some(requests), devices }),

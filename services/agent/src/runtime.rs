@@ -12,6 +12,9 @@ use godel_domain::time::Millis;
 
 use crate::life::{Key, Work};
 
+/// Exit code of a command that could not be started, or never came, as shells have it.
+pub(crate) const NOT_STARTED: i32 = 127;
+
 /// A running unit on a node of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Run {

@@ -176,7 +176,10 @@ pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: b
     let devices = assignment.demand.as_ref().and_then(|demand| demand.devices.as_ref());
     let amount = |name| requests.and_then(|requests| requests.amounts.get(name).copied()).unwrap_or(0);
     let program = assignment.run.as_ref().filter(|run| runs_programs && !run.command.is_empty());
-    let work = if let Some(run) = program {
+    let awaited = assignment.run.as_ref().and_then(|run| run.await_command_ms);
+    let work = if let Some(within_ms) = awaited {
+        Work::Awaited { within_ms }
+    } else if let Some(run) = program {
         let mut env: BTreeMap<String, String> = run.env.clone().into_iter().collect();
         let mask = assignment.device_mask;
         let indices: Vec<String> =

@@ -97,6 +97,7 @@ pub fn run_spec(pb: v1::RunSpec) -> RunSpec {
         simulated_duration_ms: pb.simulated_duration_ms,
         simulated_exit_code: pb.simulated_exit_code,
         stop_grace_ms: pb.stop_grace_ms,
+        await_command_ms: pb.await_command_ms,
     }
 }
 

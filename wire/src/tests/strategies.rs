@@ -89,13 +89,17 @@ pub(super) fn node_report() -> impl Strategy<Value = NodeReport> {
 fn template() -> impl Strategy<Value = Template> {
     let toleration = (text(), option::of(text()), option::of(effect()), option::of(any::<u32>()))
         .prop_map(|(key, value, effect, tolerated_s)| Toleration { key, value, effect, tolerated_s });
-    let run = (vec(text(), 0..3), labels(), option::of(0u64..3), any::<i32>(), any::<u32>()).prop_map(
-        |(command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms)| RunSpec {
-            command,
-            env,
-            simulated_duration_ms,
-            simulated_exit_code,
-            stop_grace_ms,
+    let times = (option::of(0u64..3), any::<u32>(), option::of(0u64..3));
+    let run = (vec(text(), 0..3), labels(), any::<i32>(), times).prop_map(
+        |(command, env, simulated_exit_code, (simulated_duration_ms, stop_grace_ms, await_command_ms))| {
+            RunSpec {
+                command,
+                env,
+                simulated_duration_ms,
+                simulated_exit_code,
+                stop_grace_ms,
+                await_command_ms,
+            }
         },
     );
     (demand(), labels(), vec(toleration, 0..3), run).prop_map(|(demand, node_selector, tolerations, run)| {

@@ -160,7 +160,8 @@ fn toleration(out: &mut Writer, toleration: &Toleration) {
 }
 
 fn run_spec(out: &mut Writer, run: &RunSpec) {
-    let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms } = run;
+    let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms, await_command_ms } =
+        run;
     out.texts(1, command);
     out.map(2, env);
     if let Some(ms) = simulated_duration_ms {
@@ -168,6 +169,9 @@ fn run_spec(out: &mut Writer, run: &RunSpec) {
     }
     out.signed(4, *simulated_exit_code);
     out.number(5, u64::from(*stop_grace_ms));
+    if let Some(ms) = await_command_ms {
+        out.given(6, *ms);
+    }
 }
 
 /// Fields of the wire format; those with their default are left out, but for those that are `optional`.

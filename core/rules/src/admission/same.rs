@@ -182,13 +182,15 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
     found.add(*devices != again.demand.devices, &format!("{prefix}gpu"));
     maps(found, &format!("{prefix}node_selector"), node_selector, &again.node_selector);
     found.add(*tolerations != again.tolerations, &format!("{prefix}tolerations"));
-    let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms } = run;
+    let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms, await_command_ms } =
+        run;
     found.add(*command != again.run.command, &format!("{prefix}command"));
     maps(found, &format!("{prefix}env"), env, &again.run.env);
     let again = &again.run;
     found.add(*simulated_duration_ms != again.simulated_duration_ms, &format!("{prefix}simulated.duration"));
     found.add(*simulated_exit_code != again.simulated_exit_code, &format!("{prefix}simulated.exit_code"));
     found.add(*stop_grace_ms != again.stop_grace_ms, &format!("{prefix}stop_grace"));
+    found.add(*await_command_ms != again.await_command_ms, &format!("{prefix}await_command"));
 }
 
 /// Each key that one of both lacks, or has with another value.
@@ -242,7 +244,7 @@ mod tests {
     #[test]
     fn what_differs_is_named_as_files_write_it() {
         type Case = (fn(&mut Submission), &'static str);
-        let cases: [Case; 23] = [
+        let cases: [Case; 24] = [
             (|_| {}, ""),
             (|s| s.name = "job2".into(), "name"),
             (|s| s.namespace = "prod".into(), "namespace"),
@@ -269,6 +271,7 @@ mod tests {
             (|s| drop(s.task_groups[0].run.env.insert("A".into(), "b".into())), "template.env.A"),
             (|s| s.task_groups[0].run.simulated_duration_ms = Some(0), "template.simulated.duration"),
             (|s| s.task_groups[0].run.stop_grace_ms = 7, "template.stop_grace"),
+            (|s| s.task_groups[0].run.await_command_ms = Some(7), "template.await_command"),
             (|s| s.min_member = Some(2), "min_member"),
             (|s| s.queue = "q".into(), "queue"),
             (|s| s.priority = Some(9), "priority"),

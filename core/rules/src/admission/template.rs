@@ -13,8 +13,8 @@ use godel_domain::{
 };
 
 use super::{
-    AMOUNT_MAX, DeviceSubmission, Given, GroupSubmission, STOP_GRACE_MS_MAX, TolerationSubmission,
-    ViolationList,
+    AMOUNT_MAX, AWAIT_COMMAND_MS_MAX, DeviceSubmission, Given, GroupSubmission, STOP_GRACE_MS_MAX,
+    TolerationSubmission, ViolationList,
     defaults::{AppliedDefault, DefaultValue},
 };
 
@@ -203,6 +203,9 @@ fn check_run(idx: usize, run: &RunSpec, report: &mut ViolationList) {
             report.named(format_args!("task_groups[{idx}].template.run.env[{key:?}]"), checked);
         }
     }
+    if let Some(await_ms) = run.await_command_ms {
+        check_await_command(idx, run, await_ms, report);
+    }
     if run.stop_grace_ms > STOP_GRACE_MS_MAX {
         report.add(
             format_args!("task_groups[{idx}].template.run.stop_grace_ms"),
@@ -213,4 +216,21 @@ fn check_run(idx: usize, run: &RunSpec, report: &mut ViolationList) {
             ),
         );
     }
+}
+
+/// A command that comes later needs a time until which it may come, and nothing else that would start before.
+fn check_await_command(idx: usize, run: &RunSpec, await_ms: u64, report: &mut ViolationList) {
+    let starts = !run.command.is_empty() || run.simulated_duration_ms.is_some();
+    let wrong = if !(1..=AWAIT_COMMAND_MS_MAX).contains(&await_ms) {
+        format!(
+            "{} is not in 1ms to {}",
+            duration::show_ms(await_ms),
+            duration::show_ms(AWAIT_COMMAND_MS_MAX)
+        )
+    } else if starts {
+        "a command that comes later excludes a command and a simulated run".to_owned()
+    } else {
+        return;
+    };
+    report.add(format_args!("task_groups[{idx}].template.run.await_command_ms"), format_args!("{wrong}"));
 }

@@ -198,6 +198,19 @@ fn every_violation_names_its_field() {
             |s| s.task_groups[0].run.stop_grace_ms = u32::MAX,
             &["task_groups[0].template.run.stop_grace_ms"],
         ),
+        (
+            "a command that never may come",
+            |s| s.task_groups[0].run.await_command_ms = Some(0),
+            &["task_groups[0].template.run.await_command_ms"],
+        ),
+        (
+            "a command that comes at once and later",
+            |s| {
+                s.task_groups[0].run.command = vec!["true".into()];
+                s.task_groups[0].run.await_command_ms = Some(1);
+            },
+            &["task_groups[0].template.run.await_command_ms"],
+        ),
         ("min_member above replicas", |s| s.min_member = Some(3), &["min_member"]),
         (
             "min_member",

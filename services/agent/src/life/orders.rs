@@ -45,6 +45,11 @@ pub enum Work {
     },
     /// A command of a real node.
     Program(Box<Program>),
+    /// A command that comes later: nothing starts before, and the run fails without one.
+    Awaited {
+        /// How long the command may take to come, milliseconds.
+        within_ms: u64,
+    },
 }
 
 /// What state says of a running unit that it assigns.

@@ -24,11 +24,9 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-use super::{Event, Run, Runtime};
+use super::{Event, NOT_STARTED, Run, Runtime};
 use crate::life::{Key, Work};
 
-/// Exit code of a command that could not be started, as shells have it.
-const NOT_STARTED: i32 = 127;
 /// Added to the number of the signal that ended a process, as shells do.
 const SIGNALLED: i32 = 128;
 

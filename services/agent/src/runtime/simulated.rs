@@ -1,17 +1,18 @@
-//! Running units that do nothing but last: what simulated nodes do, and units without a command on a real one.
+//! Running units that do nothing but last: what simulated nodes do, units without a command on a real one, and those whose
+//! command comes later, which stay in phase Starting and fail without one.
 
 use std::{sync::Arc, time::Duration};
 
 use godel_domain::time::Millis;
 
-use super::{Event, Run, Runtime};
+use super::{Event, NOT_STARTED, Run, Runtime};
 use crate::{config::Config, life::Work, timers::Timers};
 
 /// Runs that end after a while, or when they are told to.
 pub(crate) struct Simulated {
     config: Arc<Config>,
-    /// Runs with their exit codes, and when they began.
-    ends: Timers<(Run, i32, Millis)>,
+    /// Runs with their exit codes, and when they began; `None`: they wait for their command.
+    ends: Timers<(Run, i32, Option<Millis>)>,
 }
 
 impl Simulated {
@@ -22,15 +23,19 @@ impl Simulated {
 
 impl Runtime for Simulated {
     fn takes(&self, work: &Work) -> bool {
-        matches!(work, Work::Simulated { .. })
+        matches!(work, Work::Simulated { .. } | Work::Awaited { .. })
     }
 
     fn start(&mut self, run: Run, work: &Work, now: Millis) -> Option<Event> {
-        let Work::Simulated { duration_ms, exit_code } = *work else { return None };
+        let (duration_ms, exit_code, since) = match *work {
+            Work::Simulated { duration_ms, exit_code } => (duration_ms, exit_code, Some(now)),
+            Work::Awaited { within_ms } => (Some(within_ms), NOT_STARTED, None),
+            Work::Program(_) => return None,
+        };
         if let Some(duration_ms) = duration_ms {
-            self.ends.set(now.plus(self.config.scaled_ms(duration_ms)), (run, exit_code, now));
+            self.ends.set(now.plus(self.config.scaled_ms(duration_ms)), (run, exit_code, since));
         }
-        Some(Event::Started(run))
+        since.map(|_| Event::Started(run))
     }
 
     /// There is nothing to wait for: it ends at once.
@@ -44,7 +49,7 @@ impl Runtime for Simulated {
 
     fn take_due(&mut self, now: Millis) -> Option<Event> {
         let (run, exit_code, since) = self.ends.pop_due(now)?;
-        Some(Event::Ended { run, exit_code, since: Some(since) })
+        Some(Event::Ended { run, exit_code, since })
     }
 }
 
@@ -68,5 +73,17 @@ mod tests {
         assert_eq!(simulated.start(run, &forever, Millis(200)), Some(Event::Started(run)));
         assert_eq!(simulated.next_at(), None);
         assert!(!simulated.stop(run, Duration::ZERO), "its end comes with the stop");
+    }
+
+    #[test]
+    fn a_run_without_its_command_starts_nothing_and_fails_in_time() {
+        let mut simulated = Simulated::new(Arc::new(Config::default()));
+        let run = Run { node: 0, key: Key { unit: 1, ordinal: 0 }, incarnation: 0 };
+        let work = Work::Awaited { within_ms: 600_000 };
+        assert!(simulated.takes(&work));
+        assert_eq!(simulated.start(run, &work, Millis(5)), None, "nothing runs");
+        let at = Millis(600_005);
+        let ended = Event::Ended { run, exit_code: NOT_STARTED, since: None };
+        assert_eq!((simulated.take_due(Millis(600_004)), simulated.take_due(at)), (None, Some(ended)));
     }
 }
