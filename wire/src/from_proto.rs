@@ -6,8 +6,8 @@ use bytes::Bytes;
 use godel_domain::{
     change::{Block, Change, Lease, Partition, PartitionMode},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
-    hold::{GangTurn, Hold, Member, Slot},
-    ids::{Epoch, HoldId, NODE_ID_MAX, NodeId, Revision, UnitId},
+    hold::{GangTurn, Hold, Slot},
+    ids::{Epoch, HoldId, NODE_ID_MAX, NodeId, Revision, RunningUnitId, UnitId},
     pause::{Pause, Scope},
     resources::{N_NAMES_MAX, Resources},
     unreadable::Subject,
@@ -248,9 +248,9 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
         ordinals: pb.ordinals,
         incarnations: pb.incarnations,
         device_masks: pb.device_masks,
-        victims: pb.victims.into_iter().map(member).collect(),
+        victims: pb.victims.into_iter().map(running_unit_id).collect(),
         at_maximum: pb.at_maximum,
-        queue_victims: pb.queue_victims.into_iter().map(member).collect(),
+        queue_victims: pb.queue_victims.into_iter().map(running_unit_id).collect(),
         expires_ms: pb.expires_ms,
         queue: (!pb.queue.is_empty()).then(|| Arc::from(pb.queue)),
         judged: Revision(pb.judged_revision),
@@ -267,7 +267,7 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
 
 fn slot(pb: v1::ReservationSlot) -> Slot {
     let v1::ReservationSlot { reservation, occupant } = pb;
-    Slot { reservation: Arc::from(reservation), occupant: occupant.map(member) }
+    Slot { reservation: Arc::from(reservation), occupant: occupant.map(running_unit_id) }
 }
 
 /// What an administrator has paused.
@@ -292,8 +292,8 @@ pub fn pause_scope(text: &str) -> Result<Scope> {
 }
 
 /// A running unit in one incarnation.
-pub fn member(pb: v1::Victim) -> Member {
-    Member { unit: UnitId(pb.unit_id), ordinal: pb.ordinal, incarnation: pb.incarnation }
+pub fn running_unit_id(pb: v1::Victim) -> RunningUnitId {
+    RunningUnitId::new(UnitId(pb.unit_id), pb.ordinal, pb.incarnation)
 }
 
 /// A lease as granted.

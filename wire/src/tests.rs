@@ -11,8 +11,8 @@ use godel_domain::{
         RejectionReason,
     },
     demand::{Demand, Pool},
-    hold::{GangTurn, Hold, Member, Slot},
-    ids::{Epoch, HoldId, NodeId, Revision, UnitId},
+    hold::{GangTurn, Hold, Slot},
+    ids::{Epoch, HoldId, NodeId, Revision, RunningUnitId, UnitId},
     node::{NodeSpec, NodeUsage},
     pause::{Pause, Scope},
     queue_spec::{QueuePolicy, QueueSpec},
@@ -92,8 +92,8 @@ proptest! {
     }
 }
 
-fn victim(unit: u64) -> Member {
-    Member { unit: UnitId(unit), ordinal: 3, incarnation: 1 }
+fn victim(unit: u64) -> RunningUnitId {
+    RunningUnitId::new(UnitId(unit), 3, 1)
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, hash::BuildHasher};
 use bytes::Bytes;
 use godel_domain::{
     change::{Block, Lease, Partition, PartitionMode},
-    hold::{GangTurn, Hold, Member, Slot},
-    ids::{NodeId, Revision, UnitId},
+    hold::{GangTurn, Hold, Slot},
+    ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect, Toleration},
     pause::Pause,
     resources::Resources,
@@ -451,9 +451,9 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         ordinals: ordinals.clone(),
         incarnations: incarnations.clone(),
         device_masks: device_masks.clone(),
-        victims: victims.iter().map(member).collect(),
+        victims: victims.iter().map(running_unit_id).collect(),
         at_maximum: *at_maximum,
-        queue_victims: queue_victims.iter().map(member).collect(),
+        queue_victims: queue_victims.iter().map(running_unit_id).collect(),
         expires_ms: *expires_ms,
         queue: queue.as_deref().unwrap_or_default().to_owned(),
         judged_revision: judged.0,
@@ -466,15 +466,15 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         }),
         slot: slot.as_ref().map(|Slot { reservation, occupant }| v1::ReservationSlot {
             reservation: reservation.to_string(),
-            occupant: occupant.as_ref().map(member),
+            occupant: occupant.as_ref().map(running_unit_id),
         }),
     }
 }
 
 /// A running unit in one incarnation.
-pub fn member(member: &Member) -> v1::Victim {
-    let Member { unit, ordinal, incarnation } = member;
-    v1::Victim { unit_id: unit.0, ordinal: *ordinal, incarnation: *incarnation }
+pub fn running_unit_id(id: &RunningUnitId) -> v1::Victim {
+    let RunningUnitId { unit, replica } = id;
+    v1::Victim { unit_id: unit.0, ordinal: replica.ordinal, incarnation: replica.incarnation }
 }
 
 /// What agents reported.

@@ -2,7 +2,7 @@
 
 use godel_audit::Commit;
 use godel_core_scheduler::{Config, Scheduler};
-use godel_domain::{time::Millis, unit_report::ReportState};
+use godel_domain::{ids::ReplicaId, time::Millis, unit_report::ReportState};
 
 use super::{
     model::Cost,
@@ -38,8 +38,8 @@ impl SchedulerPart {
         match message {
             Message::Assign(assignments) => {
                 for one in assignments {
-                    let pending: Vec<(u32, u32)> =
-                        one.ordinals.iter().copied().zip(one.incarnations.iter().copied()).collect();
+                    let pending: Vec<ReplicaId> =
+                        ReplicaId::of_columns(&one.ordinals, &one.incarnations).collect();
                     self.granted =
                         self.granted.saturating_sub(u32::try_from(pending.len()).unwrap_or(u32::MAX));
                     self.core.on_assign(&one.spec, one.revision, &pending, one.bound, now);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use godel_audit::{AgentReport, AgentRun, Commit, Evidence, History, Start, World};
 use godel_domain::{
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, Revision, RunningUnitId, UnitId},
     running_units::Phase,
 };
 use godel_kit::status;
@@ -261,9 +261,7 @@ fn join(reports: &mut Vec<AgentReport>, next: AgentReport) {
 
 fn agent_report(answer: v1::ListAgentReportsResponse) -> AgentReport {
     let running = answer.running.iter().map(|run| AgentRun {
-        unit: UnitId(run.unit_id),
-        ordinal: run.ordinal,
-        incarnation: run.incarnation,
+        id: RunningUnitId::new(UnitId(run.unit_id), run.ordinal, run.incarnation),
         phase: match run.phase() {
             v1::RunPhase::Unspecified => Phase::Pending,
             v1::RunPhase::Bound => Phase::Bound,

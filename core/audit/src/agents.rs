@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
-    ids::{NodeId, UnitId},
+    ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
     running_units::Phase,
 };
 
@@ -26,26 +26,27 @@ pub(super) fn check(evidence: &Evidence, replay: &Replay, left: &LeftOut<'_>) ->
     let mut n_running = 0;
     let connected: BTreeMap<_, _> =
         agents.iter().filter(|agent| agent.connected).map(|agent| (agent.node, agent)).collect();
-    let mut reported: BTreeSet<(UnitId, u32, u32, NodeId)> = BTreeSet::new();
+    let mut reported: BTreeSet<(RunningUnitId, NodeId)> = BTreeSet::new();
     for agent in connected.values() {
-        reported.extend(agent.running.iter().map(|run| (run.unit, run.ordinal, run.incarnation, agent.node)));
+        reported.extend(agent.running.iter().map(|run| (run.id, agent.node)));
         for run in agent.running.iter().filter(|run| run.phase.is_live()) {
             n_running += 1;
-            if left.units.contains(&run.unit) {
+            let RunningUnitId { unit: unit_id, replica: ReplicaId { ordinal, incarnation } } = run.id;
+            if left.units.contains(&unit_id) {
                 continue;
             }
-            let unit = world.units.get(&run.unit);
-            let row = unit.and_then(|unit| unit.rows.get(&run.ordinal));
+            let unit = world.units.get(&unit_id);
+            let row = unit.and_then(|unit| unit.rows.get(&ordinal));
             if row.is_some_and(moved) {
                 continue;
             }
-            let name = unit.map_or_else(|| format!("unit id {}", run.unit), super::world::WorldUnit::name);
-            if let Some(other) = running.insert((run.unit, run.ordinal), &agent.name) {
-                findings.add(|| format!("{name}/{} runs on {other} and on {}", run.ordinal, agent.name));
+            let name = unit.map_or_else(|| format!("unit id {unit_id}"), super::world::WorldUnit::name);
+            if let Some(other) = running.insert((unit_id, ordinal), &agent.name) {
+                findings.add(|| format!("{name}/{ordinal} runs on {other} and on {}", agent.name));
             }
             let what = match row {
                 None => Some("was never placed".to_owned()),
-                Some(row) if row.incarnation != run.incarnation => {
+                Some(row) if row.incarnation != incarnation => {
                     Some(format!("incarnation {} is current", row.incarnation))
                 }
                 Some(row) if !row.is_live() => Some(format!("it is {:?}", row.phase)),
@@ -56,10 +57,7 @@ pub(super) fn check(evidence: &Evidence, replay: &Replay, left: &LeftOut<'_>) ->
             };
             if let Some(what) = what {
                 findings.add(|| {
-                    format!(
-                        "agent {} runs {name}/{} incarnation {}: {what}",
-                        agent.name, run.ordinal, run.incarnation
-                    )
+                    format!("agent {} runs {name}/{ordinal} incarnation {incarnation}: {what}", agent.name)
                 });
             }
         }
@@ -69,7 +67,9 @@ pub(super) fn check(evidence: &Evidence, replay: &Replay, left: &LeftOut<'_>) ->
             unit.rows.iter().filter(|(_, row)| matches!(row.phase, Phase::Starting | Phase::Running));
         for (ordinal, row) in started {
             let Some(agent) = connected.get(&row.node) else { continue };
-            if !reported.contains(&(*id, *ordinal, row.incarnation, row.node)) && !moved(row) {
+            if !reported.contains(&(RunningUnitId::new(*id, *ordinal, row.incarnation), row.node))
+                && !moved(row)
+            {
                 findings.add(|| {
                     format!(
                         "{}/{ordinal} is {:?} on {}, but its agent does not have it",

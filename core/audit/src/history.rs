@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
     change::Change,
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, Revision, RunningUnitId, UnitId},
     running_units::{EvictionReason, Phase, RunChange},
 };
 use rustc_hash::FxHashMap;
@@ -69,7 +69,7 @@ pub(super) struct Replay {
 struct Follower {
     tenants: Tenants,
     /// Which incarnations were placed, and where.
-    placed: FxHashMap<(UnitId, u32, u32), NodeId>,
+    placed: FxHashMap<RunningUnitId, NodeId>,
     /// Units that were bound.
     first_bound: BTreeSet<UnitId>,
     n_first: usize,
@@ -136,7 +136,7 @@ fn begin(replay: &mut Replay, follower: &mut Follower, time_ms: i64) {
         for (ordinal, row) in &unit.rows {
             follower.tenants.turn((*id, unit), &WorldRow::default(), row);
             if row.phase != Phase::Pending {
-                follower.placed.insert((*id, *ordinal, row.incarnation), row.node);
+                follower.placed.insert(RunningUnitId::new(*id, *ordinal, row.incarnation), row.node);
             }
             if row.phase != Phase::Pending || row.incarnation > 0 {
                 follower.first_bound.insert(*id);
@@ -346,7 +346,7 @@ fn note_records(
 
 fn on_bind(
     replay: &mut Replay,
-    placed: &mut FxHashMap<(UnitId, u32, u32), NodeId>,
+    placed: &mut FxHashMap<RunningUnitId, NodeId>,
     world: &World,
     step: &RowStep<'_>,
     (revision, complete): (Revision, bool),
@@ -356,7 +356,7 @@ fn on_bind(
     let node = column(&bind.nodes, step.idx);
     replay.n_placements += 1;
     let name = || world.units.get(&step.unit).map_or_else(|| "?".to_owned(), WorldUnit::name);
-    if let Some(earlier) = placed.insert((step.unit, step.ordinal, incarnation), node) {
+    if let Some(earlier) = placed.insert(RunningUnitId::new(step.unit, step.ordinal, incarnation), node) {
         replay.placements.add(|| {
             format!(
                 "{}/{} incarnation {incarnation} placed again at revision {revision}: on {} after {}",

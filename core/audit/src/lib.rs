@@ -41,7 +41,7 @@ pub mod world;
 use std::fmt;
 
 use godel_domain::{
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, Revision, RunningUnitId},
     running_units::Phase,
 };
 
@@ -222,13 +222,9 @@ pub struct AgentReport {
 /// A running unit as its agent sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentRun {
-    /// The unit.
-    pub unit: UnitId,
-    /// Which replica.
-    pub ordinal: u32,
-    /// Which life of it.
-    pub incarnation: u32,
-    /// Where it is in this life.
+    /// The running unit.
+    pub id: RunningUnitId,
+    /// Its phase.
     pub phase: Phase,
 }
 

@@ -314,8 +314,8 @@ fn lent(world: &World) -> BTreeMap<String, Used> {
         let mut given: BTreeMap<&str, Used> = BTreeMap::new();
         for victim in victims {
             let Some(unit) = world.units.get(&victim.unit) else { continue };
-            let row = unit.rows.get(&victim.ordinal);
-            let row = row.filter(|row| row.is_live() && row.incarnation == victim.incarnation);
+            let row = unit.rows.get(&victim.replica.ordinal);
+            let row = row.filter(|row| row.is_live() && row.incarnation == victim.replica.incarnation);
             let (Some(row), Some(spec)) = (row, &unit.spec) else { continue };
             let Some((demand, _)) = unit.demands.get(&row.group) else { continue };
             levels(&spec.value.queue).for_each(|level| given.entry(level).or_default().add(demand, 1));
@@ -520,7 +520,7 @@ mod tests {
             demand: Arc::new(demand),
             ordinals: ordinals.collect(),
             at_maximum,
-            queue_victims: vec![godel_domain::hold::Member { unit: UnitId(1), ordinal: 0, incarnation: 0 }],
+            queue_victims: vec![godel_domain::ids::RunningUnitId::new(UnitId(1), 0, 0)],
             ..Hold::default()
         }))
     }

@@ -176,11 +176,11 @@ fn covering<'a>(
     let occupant = hold.slot.as_ref().and_then(|slot| slot.occupant.as_ref());
     victims.chain(occupant).filter_map(move |victim| {
         let unit = world.units.get(&victim.unit)?;
-        let row = unit.rows.get(&victim.ordinal)?;
+        let row = unit.rows.get(&victim.replica.ordinal)?;
         // Who leaves is not counted then.
         let covers = row.is_live()
             && !(is_whole && row.eviction.is_some())
-            && (row.incarnation, row.node) == (victim.incarnation, hold.node);
+            && (row.incarnation, row.node) == (victim.replica.incarnation, hold.node);
         let (demand, pool) = unit.demands.get(&row.group).filter(|_| covers)?;
         Some((demand.as_ref(), *pool, row))
     })
@@ -397,14 +397,14 @@ fn check_slots(world: &World, findings: &mut Findings) {
             });
         }
         let Some(occupant) = slot.occupant else { continue };
-        let row = world.units.get(&occupant.unit).and_then(|unit| unit.rows.get(&occupant.ordinal));
+        let row = world.units.get(&occupant.unit).and_then(|unit| unit.rows.get(&occupant.replica.ordinal));
         let is_in = |row: &&WorldRow| {
-            row.is_live() && (row.incarnation, row.node) == (occupant.incarnation, hold.node)
+            row.is_live() && (row.incarnation, row.node) == (occupant.replica.incarnation, hold.node)
         };
         if row.filter(is_in).is_some()
             && let Some(other) = occupants.insert(occupant, hold.id)
         {
-            let (unit, ordinal) = (occupant.unit, occupant.ordinal);
+            let (unit, ordinal) = (occupant.unit, occupant.replica.ordinal);
             findings.add(|| format!("unit {unit}, {ordinal} is in two slots, {other} and {}", hold.id));
         }
     }

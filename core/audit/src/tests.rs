@@ -14,6 +14,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_domain::{
     change::{Change, Lease},
     demand::{Demand, DeviceRequest, Pool},
+    ids::UnitId,
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
     pause::{Pause, Scope},
     queue_spec::QueueSpec,
@@ -213,9 +214,7 @@ fn runs_on(world: &World, node: NodeId) -> Vec<AgentRun> {
         .flat_map(|(id, unit)| unit.rows.iter().map(move |(ordinal, row)| (id, ordinal, row)));
     rows.filter(|(_, _, row)| row.is_live() && row.node == node)
         .map(|(id, ordinal, row)| AgentRun {
-            unit: *id,
-            ordinal: *ordinal,
-            incarnation: row.incarnation,
+            id: RunningUnitId::new(*id, *ordinal, row.incarnation),
             phase: row.phase,
         })
         .collect()
@@ -315,9 +314,7 @@ fn i3_allows_the_next_incarnation_after_a_requeue() {
 #[test]
 fn i3_names_what_agents_run_and_should_not() {
     let run = |unit, ordinal, incarnation| AgentRun {
-        unit: UnitId(unit),
-        ordinal,
-        incarnation,
+        id: RunningUnitId::new(UnitId(unit), ordinal, incarnation),
         phase: Phase::Running,
     };
     let corrupt = |change: &dyn Fn(&mut Vec<AgentReport>), words: &str| {
@@ -330,7 +327,7 @@ fn i3_names_what_agents_run_and_should_not() {
         "agent n1 runs unit id 7/0 incarnation 0: was never placed",
     );
     corrupt(
-        &|agents| agents[0].running[0].incarnation = 1,
+        &|agents| agents[0].running[0].id.replica.incarnation = 1,
         "unit-1/0 incarnation 1: incarnation 0 is current",
     );
     corrupt(&|agents| agents[0].running.push(run(1, 1, 0)), "unit-1/1 runs on n1 and on n2");

@@ -6,8 +6,7 @@
 
 use godel_domain::{
     decision::RejectionReason,
-    hold,
-    ids::{Revision, UnitId},
+    ids::{Revision, RunningUnitId, UnitId},
     running_units::Evict,
 };
 use godel_rules::budget::Spent;
@@ -21,7 +20,7 @@ impl BinderPicture {
     /// One does not.
     pub(super) fn afford<'a>(
         &self,
-        victims: impl Iterator<Item = &'a hold::Member>,
+        victims: impl Iterator<Item = &'a RunningUnitId>,
     ) -> Result<Vec<(String, Revision)>, Wrong> {
         let budgets = self.cluster.budgets();
         if budgets.is_empty() {
@@ -31,9 +30,9 @@ impl BinderPicture {
         let mut node = None;
         for victim in victims {
             if let Some(rows) = self.cluster.rows(victim.unit) {
-                let row = rows.row(victim.ordinal);
+                let row = rows.row(victim.replica.ordinal);
                 node = node.or(Some(row.node));
-                budgets.spend(victim.unit, victim.ordinal, &row, &mut spent);
+                budgets.spend(victim.unit, victim.replica.ordinal, &row, &mut spent);
             }
         }
         match budgets.exceeded(&spent).and_then(|budget| budgets.at(budget)) {

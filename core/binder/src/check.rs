@@ -9,7 +9,7 @@ use std::sync::Arc;
 use godel_domain::{
     decision::{Claim, Decision, RejectionReason},
     hold::{GangTurn, Hold},
-    ids::{HoldId, NodeId, Revision},
+    ids::{HoldId, NodeId, Revision, RunningUnitId},
     lifecycle,
     running_units::Phase,
 };
@@ -34,7 +34,7 @@ use self::{
 };
 
 pub(super) use self::{
-    members::{PlacedMember, PlacedMembers},
+    members::{PlacedReplica, PlacedReplicas},
     rejections::{RejectionList, at_node, whole},
 };
 
@@ -128,8 +128,8 @@ impl Binder {
             }
             // Some of the holds stay, as nothing of them is bound, and with them the room that the others may have taken.
             taken.needs.iter().for_each(|(_, need)| self.picture.quotas.give_back(queue, *need));
-            for (ordinal, incarnation) in placed(decision, &accepted) {
-                self.picture.cluster.forget(decision.unit, ordinal, incarnation);
+            for replica in placed(decision, &accepted) {
+                self.picture.cluster.forget(RunningUnitId { unit: decision.unit, replica });
             }
             self.holds.settle(&own, &mut self.picture.cluster, &mut self.picture.quotas);
             own.retain(|id| gone.iter().any(|(gone, _)| gone == id));
@@ -148,8 +148,8 @@ impl Binder {
         if accepted.is_empty() {
             return Verdict::Reject(refused.rejections);
         }
-        let members = placed(decision, &accepted).collect();
-        let ticket = self.under_way.open(decision.unit, members, queue, taken.needs, None);
+        let replicas = placed(decision, &accepted).collect();
+        let ticket = self.under_way.open(decision.unit, replicas, queue, taken.needs, None);
         let gone = self.holds.gone_with(&own, placed(decision, &accepted));
         self.end_with(ticket, &gone);
         Verdict::Bind(Box::new(Accepted {
@@ -174,30 +174,28 @@ impl Binder {
         decision: &Decision,
         own: &[HoldId],
         refused: &mut RejectionList,
-    ) -> Result<PlacedMembers, Wait> {
-        let replaced = if own.is_empty() { FxHashSet::default() } else { self.holds.members_of(own) };
+    ) -> Result<PlacedReplicas, Wait> {
+        let replaced = if own.is_empty() { FxHashSet::default() } else { self.holds.replicas_of(own) };
         let rows = self.picture.cluster.rows(decision.unit);
         let open: Vec<(Ticket, &Open)> = self.under_way.of_unit(decision.unit).collect();
-        let mut members = PlacedMembers::with_capacity(decision.len());
+        let mut members = PlacedReplicas::with_capacity(decision.len());
         for (group, placement) in decision.groups.iter().enumerate() {
             for (idx, &ordinal) in placement.ordinals.iter().enumerate() {
-                let incarnation = placement.incarnation(idx);
+                let replica = placement.replica(idx);
                 let row = rows.map(|rows| rows.row(ordinal)).unwrap_or_default();
-                if row.incarnation == incarnation && row.phase != Phase::Pending {
+                if row.incarnation == replica.incarnation && row.phase != Phase::Pending {
                     refused.add(RejectionReason::AlreadyBound, ordinal, row.node, String::new());
                     continue;
                 }
-                if let Some((ticket, _)) = open.iter().find(|(_, open)| open.contains((ordinal, incarnation)))
-                {
+                if let Some((ticket, _)) = open.iter().find(|(_, open)| open.contains(replica)) {
                     return Err(self.under_way.outcome_of(*ticket));
                 }
-                if self.holds.has(decision.unit, (ordinal, incarnation))
-                    && !replaced.contains(&(ordinal, incarnation))
-                {
+                let id = RunningUnitId { unit: decision.unit, replica };
+                if self.holds.has(id) && !replaced.contains(&replica) {
                     refused.add(RejectionReason::AlreadyHeld, ordinal, NodeId(0), String::new());
                     continue;
                 }
-                members.push(PlacedMember { group, idx, mask: placement.device_mask(idx) });
+                members.push(PlacedReplica { group, idx, mask: placement.device_mask(idx) });
             }
         }
         Ok(members)
@@ -208,7 +206,7 @@ impl Binder {
     fn too_few(
         &mut self,
         decision: &Decision,
-        accepted: &[PlacedMember],
+        accepted: &[PlacedReplica],
         full: Option<String>,
         refused: &mut RejectionList,
     ) -> Option<Verdict> {
@@ -222,12 +220,12 @@ impl Binder {
         if accepted.len() + existing >= min_member {
             return None;
         }
-        for &PlacedMember { group, idx, .. } in accepted {
-            let placement = &decision.groups[group];
-            self.picture.cluster.forget(decision.unit, placement.ordinals[idx], placement.incarnation(idx));
+        for &PlacedReplica { group, idx, .. } in accepted {
+            let replica = decision.groups[group].replica(idx);
+            self.picture.cluster.forget(RunningUnitId { unit: decision.unit, replica });
         }
         let under_way: usize =
-            self.under_way.of_unit(decision.unit).map(|(_, open)| open.members.len()).sum();
+            self.under_way.of_unit(decision.unit).map(|(_, open)| open.replicas.len()).sum();
         if accepted.len() + existing + under_way >= min_member {
             return Some(Verdict::Wait(self.under_way.outcome_of_last(decision.unit)?));
         }
@@ -250,7 +248,7 @@ impl Binder {
     fn check_claims(
         &mut self,
         decision: &Decision,
-        (members, own): (PlacedMembers, &[HoldId]),
+        (members, own): (PlacedReplicas, &[HoldId]),
         mut refused: RejectionList,
     ) -> Verdict {
         if let Some(wait) = self.under_way.outcome_of_last(decision.unit) {
@@ -316,7 +314,7 @@ impl Binder {
     fn hold(
         &mut self,
         decision: &Decision,
-        members: &[PlacedMember],
+        members: &[PlacedReplica],
         (turn, budgets): (Option<GangTurn>, Vec<(String, Revision)>),
         (own, mut taken): (&[HoldId], TakenOver),
     ) -> Verdict {
@@ -390,7 +388,7 @@ impl Binder {
             known.follow_again(&lifted, &mut picture.cluster);
             return Verdict::Reject(rejections);
         }
-        let victims: Vec<_> = decision.claim.victims().map(|victim| (victim.unit, victim.ordinal)).collect();
+        let victims: Vec<_> = decision.claim.victims().map(|victim| (victim.unit, victim.replica.ordinal)).collect();
         evictions.add_victims(&victims, picture);
         let made = holds.iter().map(|hold| hold.id).collect();
         let concerns = Box::new(OpenHolds { made, victims, ..OpenHolds::default() });

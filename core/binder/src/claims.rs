@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use godel_domain::{
     decision::{Claim, Decision, Preemption, Rejection, RejectionReason},
-    hold::{self, Hold},
-    ids::{NodeId, Revision, UnitId},
+    hold::Hold,
+    ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{Evict, EvictionReason, RunningUnits},
 };
 use godel_placement::preempt::{
@@ -16,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
     Wait,
-    check::{PlacedMember, at_node, whole},
+    check::{PlacedReplica, at_node, whole},
     holds::{
         BinderHolds,
         replace::{Not, TakenOver},
@@ -97,8 +97,8 @@ impl ClaimCheck<'_> {
     }
 
     /// What shows a victim whose binding is under way, or not read yet: its scheduler may have heard of it before.
-    fn comes(&self, victim: &hold::Member) -> Option<Wait> {
-        self.under_way.outcome_for(victim.unit, (victim.ordinal, victim.incarnation))
+    fn comes(&self, victim: &RunningUnitId) -> Option<Wait> {
+        self.under_way.outcome_for(victim)
     }
 
     /// What has the rest of a victim's unit leave, where its commit may still be refused: the unit would be left below its
@@ -121,10 +121,14 @@ impl ClaimCheck<'_> {
     fn unsure(&self, rights: &Rights<'_>, preemption: &Preemption) -> FxHashMap<QueueIdx, Amounts> {
         let (usage, tree) = (rights.quota().usage(), rights.quota().tree());
         let mut unsure: FxHashMap<QueueIdx, Amounts> = FxHashMap::default();
-        let is_concerned = |victim: &hold::Member| {
+        let is_concerned = |victim: &RunningUnitId| {
             self.picture.cluster.rows(victim.unit).is_some_and(|rows| {
-                let (queue, takes) =
-                    self.picture.pays(rights.quota(), victim.unit, rows, rows.row(victim.ordinal).group);
+                let (queue, takes) = self.picture.pays(
+                    rights.quota(),
+                    victim.unit,
+                    rows,
+                    rows.row(victim.replica.ordinal).group,
+                );
                 tree.upwards(queue).any(|level| usage.concerns(level, &takes))
             })
         };
@@ -163,7 +167,7 @@ impl ClaimCheck<'_> {
         let nodes = preemption.nodes.iter();
         let claimed = nodes.flat_map(|on| on.victims.iter().map(|one| (one, Some(on.node))));
         for (victim, on) in claimed.chain(preemption.others.iter().map(|one| (one, None))) {
-            let (unit, ordinal) = (victim.unit, victim.ordinal);
+            let (unit, ordinal) = (victim.unit, victim.replica.ordinal);
             if !seen.insert((unit, ordinal)) {
                 let detail = format!("unit {unit}, {ordinal} stands twice");
                 return Err((RejectionReason::Invalid, NodeId(0), detail));
@@ -219,10 +223,10 @@ impl ClaimCheck<'_> {
         &self,
         seeker: &Seeker,
         rights: Option<&Rights<'_>>,
-        victim: &hold::Member,
+        victim: &RunningUnitId,
         on: Option<NodeId>,
     ) -> Result<NodeId, Wrong> {
-        let hold::Member { unit, ordinal, incarnation } = *victim;
+        let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = *victim;
         let gone = |node, why: &str| {
             Err((RejectionReason::VictimGone, node, format!("unit {unit}, {ordinal}: {why}")))
         };
@@ -234,7 +238,7 @@ impl ClaimCheck<'_> {
         if row.incarnation != incarnation
             || node != row.node
             || self.evictions.is_victim(unit, ordinal)
-            || self.evictions.is_asked(unit, ordinal, incarnation)
+            || self.evictions.is_asked(*victim)
         {
             return gone(node, "is not there, or leaves already");
         }
@@ -299,7 +303,7 @@ impl ClaimCheck<'_> {
 /// The queue has no room, or nobody has to leave.
 pub(super) fn backed_holds(
     decision: &Decision,
-    members: &[PlacedMember],
+    members: &[PlacedReplica],
     queue: QueueIdx,
     taken: &TakenOver,
     (holds, picture): (&mut BinderHolds, &mut BinderPicture),
@@ -321,7 +325,7 @@ pub(super) fn backed_holds(
 }
 
 /// By task group and node, without what only the binder knows.
-fn holds_of(decision: &Decision, members: &[PlacedMember]) -> Vec<Hold> {
+fn holds_of(decision: &Decision, members: &[PlacedReplica]) -> Vec<Hold> {
     let mut holds: BTreeMap<(u16, NodeId), Hold> = BTreeMap::new();
     for member in members {
         let placement = &decision.groups[member.group];
@@ -355,15 +359,15 @@ fn holds_of(decision: &Decision, members: &[PlacedMember]) -> Vec<Hold> {
 
 /// By unit.
 pub(super) fn evictions_of(preemptor: UnitId, claim: &Claim) -> Vec<(UnitId, Evict)> {
-    let mut by_unit: BTreeMap<UnitId, Vec<(u32, u32)>> = BTreeMap::new();
+    let mut by_unit: BTreeMap<UnitId, Vec<ReplicaId>> = BTreeMap::new();
     for victim in claim.victims() {
-        by_unit.entry(victim.unit).or_default().push((victim.ordinal, victim.incarnation));
+        by_unit.entry(victim.unit).or_default().push(victim.replica);
     }
-    let evict = |mut members: Vec<(u32, u32)>| {
-        members.sort_unstable();
-        let (ordinals, incarnations) = members.into_iter().unzip();
+    let evict = |mut replicas: Vec<ReplicaId>| {
+        replicas.sort_unstable();
+        let (ordinals, incarnations) = ReplicaId::columns(replicas);
         let by = format!("unit {preemptor}");
         Evict { ordinals, incarnations, reason: EvictionReason::Preempted, by, preemptor }
     };
-    by_unit.into_iter().map(|(unit, members)| (unit, evict(members))).collect()
+    by_unit.into_iter().map(|(unit, replicas)| (unit, evict(replicas))).collect()
 }

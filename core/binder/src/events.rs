@@ -3,7 +3,7 @@
 
 use godel_domain::{
     change::{Change, Commit},
-    ids::{Revision, UnitId},
+    ids::{Revision, RunningUnitId, UnitId},
     running_units::{RunChange, RunningUnits},
     unit::UnitSpec,
     unreadable::Subject,
@@ -119,8 +119,8 @@ impl Binder {
             let concerns = open.holds();
             self.holds.take_back(ticket, (&concerns.made, &concerns.converted), &mut self.picture);
             self.holds.keep_ended(&concerns.ended, &mut self.picture.cluster);
-            for (ordinal, incarnation) in open.members {
-                self.picture.cluster.forget(open.unit, ordinal, incarnation);
+            for replica in open.replicas {
+                self.picture.cluster.forget(RunningUnitId { unit: open.unit, replica });
             }
         }
     }
@@ -143,8 +143,8 @@ impl Binder {
             self.holds.converted(ticket, &open.holds().converted);
             if open.is_listed {
                 // Its unit may have ended, or have gone, before the list: nothing in that takes its place.
-                for (ordinal, incarnation) in open.members {
-                    self.picture.cluster.forget(open.unit, ordinal, incarnation);
+                for replica in open.replicas {
+                    self.picture.cluster.forget(RunningUnitId { unit: open.unit, replica });
                 }
             }
         }
@@ -208,7 +208,7 @@ impl Binder {
             RunChange::Evict(evict) => {
                 let ordinals = evict.ordinals.iter().copied();
                 self.evictions.end_promises(unit, ordinals, &mut self.picture.quotas);
-                self.evictions.end(unit, evict.members(), &mut self.picture.cluster);
+                self.evictions.end(unit, evict.replicas(), &mut self.picture.cluster);
             }
             RunChange::Statuses(_) | RunChange::Requeue(_) => {}
         }

@@ -17,7 +17,7 @@ use godel_domain::{
     change::Change,
     demand::Pool,
     hold::{GangTurn, Hold},
-    ids::{Epoch, HoldId, IdMap, Revision, UnitId},
+    ids::{Epoch, HoldId, IdMap, ReplicaId, Revision, RunningUnitId, UnitId},
     sub_cluster::overlap,
 };
 use godel_queueing::{Need, QueueIdx, Reliefs};
@@ -55,9 +55,9 @@ enum HoldState {
 #[derive(Debug, Default)]
 pub(super) struct BinderHolds {
     by_id: BTreeMap<HoldId, KnownHold>,
-    /// How many holds are for a running unit, by unit and (ordinal, incarnation). A hold that takes the place of another
+    /// How many holds are for a running unit, by unit and replica. A hold that takes the place of another
     /// one is here before that one's end is read.
-    members: IdMap<UnitId, FxHashMap<(u32, u32), u32>>,
+    replicas: IdMap<UnitId, FxHashMap<ReplicaId, u32>>,
     /// What victims give up in queues for those that they back.
     pub(super) reliefs: Reliefs,
     last: u64,
@@ -129,8 +129,9 @@ impl BinderHolds {
     }
 
     /// Room is held for a running unit.
-    pub(super) fn has(&self, unit: UnitId, member: (u32, u32)) -> bool {
-        !self.by_id.is_empty() && self.members.get(&unit).is_some_and(|members| members.contains_key(&member))
+    pub(super) fn has(&self, id: RunningUnitId) -> bool {
+        !self.by_id.is_empty()
+            && self.replicas.get(&id.unit).is_some_and(|replicas| replicas.contains_key(&id.replica))
     }
 
     /// Holds are to be looked at.
@@ -159,8 +160,8 @@ impl BinderHolds {
         let hold = &kept.hold;
         self.last = self.last.max(hold.id.0);
         self.expiry_ms = Some(self.expiry_ms.map_or(hold.expires_ms, |first| first.min(hold.expires_ms)));
-        let members = self.members.entry(hold.unit).or_default();
-        hold.members().for_each(|member| *members.entry(member).or_default() += 1);
+        let replicas = self.replicas.entry(hold.unit).or_default();
+        hold.replicas().for_each(|replica| *replicas.entry(replica).or_default() += 1);
         self.reliefs.put(hold, kept.queue);
         self.by_id.insert(hold.id, kept);
         self.is_stale = true;
@@ -169,17 +170,17 @@ impl BinderHolds {
     fn remove(&mut self, id: HoldId) -> Option<KnownHold> {
         let kept = self.by_id.remove(&id)?;
         self.reliefs.remove(&kept.hold);
-        if let Some(members) = self.members.get_mut(&kept.hold.unit) {
-            for member in kept.hold.members() {
-                if let Entry::Occupied(mut n_holds) = members.entry(member) {
+        if let Some(replicas) = self.replicas.get_mut(&kept.hold.unit) {
+            for replica in kept.hold.replicas() {
+                if let Entry::Occupied(mut n_holds) = replicas.entry(replica) {
                     *n_holds.get_mut() -= 1;
                     if *n_holds.get() == 0 {
                         n_holds.remove();
                     }
                 }
             }
-            if members.is_empty() {
-                self.members.remove(&kept.hold.unit);
+            if replicas.is_empty() {
+                self.replicas.remove(&kept.hold.unit);
             }
         }
         self.is_stale = true;
@@ -207,12 +208,12 @@ impl BinderHolds {
         }
         let may_matter = match change {
             Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
-                self.members.contains_key(unit)
+                self.replicas.contains_key(unit)
                     || cluster.backs_any(*unit)
                     || self.reliefs.is_backed_by(*unit)
                     || cluster.is_in_slots(*unit)
             }
-            Change::UnitSpec(spec) => self.members.contains_key(&spec.id),
+            Change::UnitSpec(spec) => self.replicas.contains_key(&spec.id),
             Change::NodeSpec(_)
             | Change::NodeReport(_)
             | Change::NodeGrant(..)
@@ -295,7 +296,7 @@ impl BinderHolds {
     pub(super) fn reset(&mut self, picture: &mut BinderPicture) {
         self.reliefs = Reliefs::default();
         let known = std::mem::take(&mut self.by_id);
-        self.members.clear();
+        self.replicas.clear();
         for (_, kept) in known {
             match (kept.state, kept.revision) {
                 // Whether its record is still there the list says.

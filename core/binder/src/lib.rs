@@ -212,7 +212,7 @@ impl Binder {
 
     /// The transaction of an eviction was refused.
     pub fn departure_refused(&mut self, unit: UnitId, evict: &Evict) {
-        self.evictions.end(unit, evict.members(), &mut self.picture.cluster);
+        self.evictions.end(unit, evict.replicas(), &mut self.picture.cluster);
     }
 
     /// Some running units wait to come back.

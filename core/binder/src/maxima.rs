@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use godel_cluster::Cluster;
 use godel_domain::{
     decision::Claim,
-    hold::Member,
-    ids::{HoldId, IdMap, UnitId},
+    ids::{HoldId, IdMap, RunningUnitId, UnitId},
 };
 use godel_queueing::{Amounts, Need, QueueIdx, QueueMaximum, Quota, at};
 
@@ -20,7 +19,7 @@ use super::{
 pub(super) fn settle_reliefs(holds: &mut BinderHolds, picture: &mut BinderPicture) {
     if holds.reliefs.is_stale() {
         let (cluster, units) = (&picture.cluster, &picture.units);
-        let pays = |quota: &Quota, victim: &Member| pays_still(quota, victim, cluster, units);
+        let pays = |quota: &Quota, victim: &RunningUnitId| pays_still(quota, victim, cluster, units);
         holds.reliefs.settle(picture.quotas.quota_mut(), pays);
     }
 }
@@ -36,12 +35,12 @@ pub(super) fn at_maximum(
     queue: QueueIdx,
     needs: &[Need],
     (claim, taken): (&Claim, &TakenOver),
-) -> Result<Option<Vec<Member>>, QueueMaximum> {
+) -> Result<Option<Vec<RunningUnitId>>, QueueMaximum> {
     settle_reliefs(holds, picture);
     let quota = picture.quotas.quota();
     let Some(limit) = quota.usage().lacking(queue, needs) else { return Ok(None) };
     let (cluster, units) = (&picture.cluster, &picture.units);
-    let pays = |quota: &Quota, victim: &Member| pays_still(quota, victim, cluster, units);
+    let pays = |quota: &Quota, victim: &RunningUnitId| pays_still(quota, victim, cluster, units);
     let asked = quota.usage().sum(needs);
     let victims = claim.victims().chain(taken.victims()).copied();
     let more = holds.reliefs.more(quota, (unit, queue), &asked, victims, pays);
@@ -86,7 +85,7 @@ pub(super) fn keep_together(
 /// The queue of a victim that is still there, and what it takes of it.
 fn pays_still(
     quota: &Quota,
-    victim: &Member,
+    victim: &RunningUnitId,
     cluster: &Cluster,
     units: &IdMap<UnitId, Box<Unit>>,
 ) -> Option<(QueueIdx, Amounts)> {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use godel_cluster::Cluster;
 use godel_domain::{
-    ids::{Revision, UnitId},
+    ids::{ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{Evict, EvictionReason},
 };
 use godel_queueing::{Need, QueueIdx};
@@ -45,10 +45,10 @@ impl PendingEvictions {
         let mut evictions = Vec::new();
         for (unit, evict) in asked {
             let Some(rows) = picture.cluster.rows(*unit) else { continue };
-            let members: BTreeSet<(u32, u32)> = evict
-                .members()
-                .filter(|(ordinal, incarnation)| {
-                    let row = rows.row(*ordinal);
+            let replicas: BTreeSet<ReplicaId> = evict
+                .replicas()
+                .filter(|replica| {
+                    let row = rows.row(replica.ordinal);
                     if picture.is_kept_there(*unit, row.node, evict.reason) {
                         return false;
                     }
@@ -57,15 +57,15 @@ impl PendingEvictions {
                         true => !picture.cluster.report(row.node).is_some_and(|report| report.ready),
                         false => {
                             row.eviction.is_none()
-                                && !self.is_asked(*unit, *ordinal, *incarnation)
-                                && !self.is_victim(*unit, *ordinal)
+                                && !self.is_asked(RunningUnitId { unit: *unit, replica: *replica })
+                                && !self.is_victim(*unit, replica.ordinal)
                         }
                     };
-                    row.phase.is_live() && row.incarnation == *incarnation && leaves
+                    row.phase.is_live() && row.incarnation == replica.incarnation && leaves
                 })
                 .collect();
-            if !members.is_empty() {
-                let (ordinals, incarnations) = members.into_iter().unzip();
+            if !replicas.is_empty() {
+                let (ordinals, incarnations) = ReplicaId::columns(replicas);
                 evictions.push((
                     *unit,
                     Evict {
@@ -94,10 +94,11 @@ impl PendingEvictions {
             _ => Vec::new(),
         };
         // Under way they count for budgets too that are not known yet, and nobody else has them leave.
-        let members = evict.members().map(|(ordinal, incarnation)| ((unit, ordinal), incarnation));
-        let departs =
-            |(member, incarnation)| self.asked.insert(member, incarnation).is_none().then_some(member);
-        picture.cluster.depart(members.filter_map(departs));
+        let departs = |ReplicaId { ordinal, incarnation }| {
+            let is_new = self.asked.insert((unit, ordinal), incarnation).is_none();
+            is_new.then_some((unit, ordinal))
+        };
+        picture.cluster.depart(evict.replicas().filter_map(departs));
         (!evict.ordinals.is_empty()).then_some(Departure { unit, evict, budgets })
     }
 
@@ -145,8 +146,8 @@ impl PendingEvictions {
     }
 
     /// Whether an eviction of this incarnation was asked for and is under way.
-    pub(super) fn is_asked(&self, unit: UnitId, ordinal: u32, incarnation: u32) -> bool {
-        self.asked.get(&(unit, ordinal)) == Some(&incarnation)
+    pub(super) fn is_asked(&self, id: RunningUnitId) -> bool {
+        self.asked.get(&(id.unit, id.replica.ordinal)) == Some(&id.replica.incarnation)
     }
 
     /// Whether a running unit leaves for a decision under way.
@@ -158,17 +159,17 @@ impl PendingEvictions {
     pub(super) fn end(
         &mut self,
         unit: UnitId,
-        members: impl Iterator<Item = (u32, u32)>,
+        replicas: impl Iterator<Item = ReplicaId>,
         cluster: &mut Cluster,
     ) {
         if self.asked.is_empty() {
             return;
         }
-        let is_known = |(ordinal, incarnation): &(u32, u32)| {
-            self.asked.get(&(unit, *ordinal)).is_some_and(|asked| *asked <= *incarnation)
+        let is_known = |replica: &ReplicaId| {
+            self.asked.get(&(unit, replica.ordinal)).is_some_and(|asked| *asked <= replica.incarnation)
         };
         let shown: Vec<(UnitId, u32)> =
-            members.filter(is_known).map(|(ordinal, _)| (unit, ordinal)).collect();
+            replicas.filter(is_known).map(|replica| (unit, replica.ordinal)).collect();
         for member in &shown {
             self.asked.remove(member);
         }
@@ -184,9 +185,9 @@ impl PendingEvictions {
         let shown = (0u32..).zip(&rows.rows).filter_map(|(ordinal, row)| {
             let is_past = row.eviction.is_some() || !row.phase.is_live();
             let past = if is_past { Some(row.incarnation) } else { row.incarnation.checked_sub(1) };
-            Some((ordinal, past?))
+            Some(ReplicaId::new(ordinal, past?))
         });
-        let shown: Vec<(u32, u32)> = shown.collect();
+        let shown: Vec<ReplicaId> = shown.collect();
         self.end(unit, shown.into_iter(), cluster);
     }
 

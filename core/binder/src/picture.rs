@@ -17,7 +17,7 @@ use godel_domain::{
 };
 use godel_queueing::{Amounts, Need, QueueIdx, Quota};
 
-use super::{check::PlacedMember, classes::Classes, quotas::Quotas, unit::Unit};
+use super::{check::PlacedReplica, classes::Classes, quotas::Quotas, unit::Unit};
 
 /// What the records say, and the room that is taken on top of them.
 #[derive(Debug, Default)]
@@ -169,7 +169,7 @@ impl BinderPicture {
     }
 
     /// What the unit's queue may claim for all that a decision adds to it.
-    pub(super) fn needs_of(&mut self, decision: &Decision, members: &[PlacedMember]) -> Vec<Need> {
+    pub(super) fn needs_of(&mut self, decision: &Decision, members: &[PlacedReplica]) -> Vec<Need> {
         if !self.quotas.quota().usage().has_guarantees() {
             return Vec::new();
         }

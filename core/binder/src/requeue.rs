@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
-    ids::{Revision, UnitId},
+    ids::{ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{Requeue, RunningUnit, RunningUnits},
 };
 
@@ -102,8 +102,9 @@ impl Requeues {
     }
 
     /// Whether this incarnation was asked for and is not read yet.
-    pub(super) fn is_under_way(&self, unit: UnitId, ordinal: u32, incarnation: u32) -> bool {
-        self.under_way.get(&unit).and_then(|members| members.get(&ordinal)) == Some(&incarnation)
+    pub(super) fn is_under_way(&self, id: RunningUnitId) -> bool {
+        let ReplicaId { ordinal, incarnation } = id.replica;
+        self.under_way.get(&id.unit).and_then(|replicas| replicas.get(&ordinal)) == Some(&incarnation)
     }
 
     /// Some running units wait to come back.

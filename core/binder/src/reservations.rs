@@ -14,14 +14,14 @@ use godel_cluster::{Cluster, Owned};
 use godel_domain::{
     decision::Decision,
     demand::Pool,
-    hold::{self, Hold, Slot},
-    ids::{HoldId, NodeId, Revision, UnitId},
+    hold::{Hold, Slot},
+    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
     reservation_spec::ReservationSpec,
 };
 use godel_queueing::QueueIdx;
 
 use super::{
-    check::PlacedMember,
+    check::PlacedReplica,
     holds::{BinderHolds, HoldWork},
     picture::BinderPicture,
     unit::Unit,
@@ -143,8 +143,8 @@ impl ReservedSlots {
             return None;
         }
         let occupant = picture.cluster.occupant_of(hold.id);
-        if let Some(hold::Member { unit, ordinal, .. }) = occupant
-            && picture.cluster.assumed(unit, ordinal).is_some()
+        if let Some(RunningUnitId { unit, replica }) = occupant
+            && picture.cluster.assumed(unit, replica.ordinal).is_some()
         {
             // Somebody is about to take it: looked at again when that is known.
             return None;
@@ -181,7 +181,7 @@ pub(super) fn owned(unit: &Unit, cluster: &Cluster) -> Owned {
 /// Slots that members of a decision take, as they are to be written.
 pub(super) fn slots_taken(
     decision: &Decision,
-    accepted: &[PlacedMember],
+    accepted: &[PlacedReplica],
     cluster: &Cluster,
 ) -> Vec<Arc<Hold>> {
     if !cluster.has_slots() {
@@ -189,10 +189,9 @@ pub(super) fn slots_taken(
     }
     let taken = accepted.iter().filter_map(|member| {
         let placement = &decision.groups[member.group];
-        let (unit, ordinal) = (decision.unit, placement.ordinals[member.idx]);
-        let member = hold::Member { unit, ordinal, incarnation: placement.incarnation(member.idx) };
-        let hold = cluster.hold(cluster.slot_of(&member)?)?;
-        let slot = hold.slot.clone().map(|slot| Slot { occupant: Some(member), ..slot });
+        let id = RunningUnitId { unit: decision.unit, replica: placement.replica(member.idx) };
+        let hold = cluster.hold(cluster.slot_of(&id)?)?;
+        let slot = hold.slot.clone().map(|slot| Slot { occupant: Some(id), ..slot });
         Some(Arc::new(Hold { slot, ..(**hold).clone() }))
     });
     taken.collect()

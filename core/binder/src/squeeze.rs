@@ -8,8 +8,7 @@ use std::{collections::BTreeMap, fmt};
 use godel_cluster::Cluster;
 use godel_domain::{
     demand::Pool,
-    hold::Member,
-    ids::{NodeId, UnitId},
+    ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
     running_units::{Bind, Evict, EvictionReason},
 };
 
@@ -97,7 +96,7 @@ impl Squeezes {
             self.look_at_all = false;
             picture.cluster.nodes().for_each(|node| self.look_at(node, Cause::Usage, picture));
         }
-        let mut by_unit: BTreeMap<(UnitId, Cause), Vec<Member>> = BTreeMap::new();
+        let mut by_unit: BTreeMap<(UnitId, Cause), Vec<RunningUnitId>> = BTreeMap::new();
         let mut n_asked = 0;
         let now_ms = picture.now_ms;
         let due = self.over.iter().filter(|(_, over)| over.at_ms <= now_ms);
@@ -149,9 +148,9 @@ impl Squeezes {
     }
 }
 
-fn eviction(cause: Cause, mut victims: Vec<Member>) -> Evict {
+fn eviction(cause: Cause, mut victims: Vec<RunningUnitId>) -> Evict {
     victims.sort_unstable();
-    let (ordinals, incarnations) = victims.iter().map(|one| (one.ordinal, one.incarnation)).unzip();
+    let (ordinals, incarnations) = ReplicaId::columns(victims.iter().map(|victim| victim.replica));
     Evict {
         ordinals,
         incarnations,

@@ -9,8 +9,7 @@ use std::cmp::Reverse;
 use godel_cluster::Cluster;
 use godel_domain::{
     demand::Pool,
-    hold::Member,
-    ids::{NodeId, UnitId},
+    ids::{NodeId, RunningUnitId, UnitId},
 };
 
 /// The order in which running units of a node leave. Field order is the policy.
@@ -29,7 +28,7 @@ pub(crate) fn victims(
     cluster: &mut Cluster,
     node: NodeId,
     leaves: impl Fn(UnitId, u32) -> bool,
-) -> Vec<Member> {
+) -> Vec<RunningUnitId> {
     if !cluster.is_over(node) {
         return Vec::new();
     }
@@ -59,7 +58,7 @@ pub(crate) fn victims(
         let asks = &cluster.shapes().get(shape).asks;
         if asks.iter().any(|(id, amount)| *amount > 0 && free[usize::from(*id)] < 0) {
             give_back(&mut free, cluster, shape);
-            victims.push(Member { unit, ordinal, incarnation });
+            victims.push(RunningUnitId::new(unit, ordinal, incarnation));
         }
     }
     victims

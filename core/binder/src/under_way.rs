@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use godel_domain::{
-    ids::{HoldId, IdMap, Revision, UnitId},
+    ids::{HoldId, IdMap, ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{Bind, Phase, RunningUnits},
 };
 use godel_queueing::{Need, QueueIdx};
@@ -31,8 +31,8 @@ pub(super) struct UnderWay {
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) unit: UnitId,
-    /// (ordinal, incarnation), ascending.
-    pub(super) members: SmallVec<[(u32, u32); 1]>,
+    /// The replicas that the decision places, ascending.
+    pub(super) replicas: SmallVec<[ReplicaId; 1]>,
     landed: Option<Revision>,
     queue: QueueIdx,
     /// What it takes of the queue, but for groups whose rows show it already.
@@ -63,10 +63,10 @@ impl Open {
         self.holds.as_deref().unwrap_or(NONE)
     }
 
-    pub(super) fn contains(&self, member: (u32, u32)) -> bool {
-        self.members.first().is_some_and(|first| *first <= member)
-            && self.members.last().is_some_and(|last| member <= *last)
-            && self.members.binary_search(&member).is_ok()
+    pub(super) fn contains(&self, replica: ReplicaId) -> bool {
+        self.replicas.first().is_some_and(|first| *first <= replica)
+            && self.replicas.last().is_some_and(|last| replica <= *last)
+            && self.replicas.binary_search(&replica).is_ok()
     }
 
     /// Gives back what the decision takes of its queue.
@@ -83,19 +83,19 @@ impl UnderWay {
         self.open.len()
     }
 
-    /// A decision was accepted for these running units of a unit, (ordinal, incarnation) in any order.
+    /// A decision was accepted for these replicas of a unit, in any order.
     pub(super) fn open(
         &mut self,
         unit: UnitId,
-        mut members: SmallVec<[(u32, u32); 1]>,
+        mut replicas: SmallVec<[ReplicaId; 1]>,
         queue: QueueIdx,
         needs: GroupNeeds,
         holds: Option<Box<OpenHolds>>,
     ) -> Ticket {
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
-        members.sort_unstable();
-        let open = Open { unit, members, landed: None, queue, needs, holds, is_listed: false };
+        replicas.sort_unstable();
+        let open = Open { unit, replicas, landed: None, queue, needs, holds, is_listed: false };
         self.open.insert(ticket, open);
         self.open_of.entry(unit).or_default().push(ticket);
         ticket
@@ -169,9 +169,9 @@ impl UnderWay {
     }
 
     /// What shows what became of the decision that places this running unit; `None`: there is none under way.
-    pub(super) fn outcome_for(&self, unit: UnitId, member: (u32, u32)) -> Option<Wait> {
-        let tickets = self.open_of.get(&unit)?;
-        let places = |ticket: &&Ticket| self.open.get(*ticket).is_some_and(|open| open.contains(member));
+    pub(super) fn outcome_for(&self, id: &RunningUnitId) -> Option<Wait> {
+        let tickets = self.open_of.get(&id.unit)?;
+        let places = |ticket: &&Ticket| self.open.get(*ticket).is_some_and(|open| open.contains(id.replica));
         tickets.iter().find(places).map(|ticket| self.outcome_of(*ticket))
     }
 
@@ -197,9 +197,9 @@ impl UnderWay {
     /// The rows show a binding: what was under way of it does not count a second time.
     pub(super) fn on_bind(&mut self, unit: UnitId, bind: &Bind, quotas: &mut Quotas) {
         let Some(&first) = bind.ordinals.first() else { return };
-        let member = (first, bind.incarnations.first().copied().unwrap_or(0));
+        let replica = ReplicaId::new(first, bind.incarnations.first().copied().unwrap_or(0));
         for ticket in self.open_of.get(&unit).into_iter().flatten() {
-            if let Some(open) = self.open.get_mut(ticket).filter(|open| open.contains(member)) {
+            if let Some(open) = self.open.get_mut(ticket).filter(|open| open.contains(replica)) {
                 let queue = open.queue;
                 open.needs.retain(|(group, need)| {
                     let is_other = *group != bind.group;
@@ -216,12 +216,12 @@ impl UnderWay {
     pub(super) fn on_rows_loaded(&mut self, unit: UnitId, rows: &RunningUnits, quotas: &mut Quotas) {
         for ticket in self.open_of.get(&unit).into_iter().flatten() {
             let Some(open) = self.open.get_mut(ticket) else { continue };
-            let is_there = |(ordinal, incarnation): &(u32, u32)| {
-                let row = rows.row(*ordinal);
-                row.incarnation > *incarnation
-                    || (row.incarnation == *incarnation && row.phase != Phase::Pending)
+            let is_there = |replica: &ReplicaId| {
+                let row = rows.row(replica.ordinal);
+                row.incarnation > replica.incarnation
+                    || (row.incarnation == replica.incarnation && row.phase != Phase::Pending)
             };
-            if open.members.iter().all(is_there) {
+            if open.replicas.iter().all(is_there) {
                 open.give_back(quotas);
             }
         }

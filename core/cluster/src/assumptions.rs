@@ -4,7 +4,7 @@
 //! to and emptied from the front, and the place of the next one is guessed before it is searched. Thousands of one unit
 //! come in a row, so the column of the last one stays at hand.
 
-use godel_domain::ids::{IdMap, NodeId, UnitId};
+use godel_domain::ids::{IdMap, NodeId, ReplicaId, RunningUnitId, UnitId};
 
 use super::shapes::ShapeId;
 
@@ -86,8 +86,9 @@ impl Assumptions {
         before
     }
 
-    /// Takes out an assumption of `incarnation` or an older one.
-    pub(crate) fn take(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) -> Option<Assumed> {
+    /// Takes out an assumption of this incarnation or an older one.
+    pub(crate) fn take(&mut self, id: RunningUnitId) -> Option<Assumed> {
+        let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
         if self.at_hand.0 != unit && !self.units.contains_key(&unit) {
             return None;
         }
@@ -152,7 +153,7 @@ mod tests {
                     4..7 => {
                         let fits = map.get(&(unit, ordinal)).is_some_and(|known| known.incarnation <= incarnation);
                         let expected = if fits { map.remove(&(unit, ordinal)) } else { None };
-                        prop_assert_eq!(assumptions.take(unit, ordinal, incarnation), expected);
+                        prop_assert_eq!(assumptions.take(RunningUnitId::new(unit, ordinal, incarnation)), expected);
                     }
                     _ => {
                         let removed: Vec<_> = assumptions.remove(unit).collect();

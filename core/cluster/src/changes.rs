@@ -6,8 +6,8 @@ use std::sync::Arc;
 use godel_domain::{
     budget_spec::BudgetSpec,
     demand::{Demand, Pool},
-    hold::{Borrower, Hold, Member},
-    ids::{HoldId, NodeId, Revision, UnitId},
+    hold::{Borrower, Hold},
+    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     reservation_spec::ReservationSpec,
     resources::Resources,
     running_units::{RunChange, RunningUnits},
@@ -148,30 +148,23 @@ impl Cluster {
 impl Cluster {
     /// Takes room before it is committed; nothing happens when a row of this or a later incarnation was bound
     /// already. An assumption of the same running unit is replaced.
-    pub fn assume(
-        &mut self,
-        unit: UnitId,
-        ordinal: u32,
-        incarnation: u32,
-        shape: ShapeId,
-        node: NodeId,
-        device_mask: u64,
-    ) {
+    pub fn assume(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, device_mask: u64) {
+        let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
         let assumed = Assumed { incarnation, shape, node, mask: device_mask };
         self.taken.assume(&mut self.catalogue, &mut self.free, (unit, ordinal), assumed);
     }
 
     /// Gives assumed room back; nothing happens when there is no such assumption.
-    pub fn forget(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) {
-        if self.taken.forget(&mut self.catalogue, &mut self.free, (unit, ordinal), incarnation) {
-            self.leave_slot(unit, ordinal);
+    pub fn forget(&mut self, id: RunningUnitId) {
+        if self.taken.forget(&mut self.catalogue, &mut self.free, id) {
+            self.leave_slot(id.unit, id.replica.ordinal);
         }
     }
 
     /// Like [`Self::forget`], for a trial: nobody else was told of the assumption, so nothing was gained.
-    pub fn undo(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) {
-        if self.taken.undo(&mut self.catalogue, &mut self.free, (unit, ordinal), incarnation) {
-            self.leave_slot(unit, ordinal);
+    pub fn undo(&mut self, id: RunningUnitId) {
+        if self.taken.undo(&mut self.catalogue, &mut self.free, id) {
+            self.leave_slot(id.unit, id.replica.ordinal);
         }
     }
 
@@ -289,7 +282,7 @@ impl Cluster {
     }
 
     /// Lets somebody take a slot whose room is assumed.
-    pub fn occupy(&mut self, id: HoldId, member: Member) {
+    pub fn occupy(&mut self, id: HoldId, member: RunningUnitId) {
         let (holds, on) = self.holding();
         holds.occupy(on, id, member);
     }

@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
     demand::Pool,
-    hold::{Hold, Member},
-    ids::{HoldId, IdMap, NodeId, UnitId},
+    hold::Hold,
+    ids::{HoldId, IdMap, NodeId, RunningUnitId, UnitId},
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -47,7 +47,7 @@ pub(crate) struct HoldEntry {
 /// Who is in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotOccupant {
-    pub(super) member: Member,
+    pub(super) id: RunningUnitId,
     /// As decided here: as long as its room is assumed. What is bound is in a slot by the slot's record only.
     pub(super) is_assumed: bool,
 }
@@ -170,7 +170,7 @@ impl NodeHolds {
     /// Keeps room for a hold that is not known yet.
     pub(crate) fn put(&mut self, mut on: Basis<'_>, hold: Arc<Hold>, shape: ShapeId) {
         for victim in &hold.victims {
-            self.backing.entry(victim.unit).or_default().insert(victim.ordinal, hold.id);
+            self.backing.entry(victim.unit).or_default().insert(victim.replica.ordinal, hold.id);
         }
         let id = hold.id;
         let entry = HoldEntry {
@@ -210,8 +210,8 @@ impl NodeHolds {
         }
         for victim in &hold.victims {
             let Some(of_unit) = self.backing.get_mut(&victim.unit) else { continue };
-            if of_unit.get(&victim.ordinal) == Some(&id) {
-                of_unit.remove(&victim.ordinal);
+            if of_unit.get(&victim.replica.ordinal) == Some(&id) {
+                of_unit.remove(&victim.replica.ordinal);
             }
             if of_unit.is_empty() {
                 self.backing.remove(&victim.unit);

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
     demand::{Demand, Pool},
-    hold::{Borrower, Hold, Member},
-    ids::{HoldId, NodeId, UnitId},
+    hold::{Borrower, Hold},
+    ids::{HoldId, NodeId, RunningUnitId, UnitId},
     node::Toleration,
     reservation_spec::ReservationSpec,
     resources::Resources,
@@ -311,7 +311,7 @@ impl Cluster {
     }
 
     /// Returns the row of a victim that still takes room.
-    pub fn remains(&self, victim: &Member) -> Option<&RunningUnit> {
+    pub fn remains(&self, victim: &RunningUnitId) -> Option<&RunningUnit> {
         self.taken.remains(victim)
     }
 
@@ -492,12 +492,12 @@ impl Cluster {
     }
 
     /// Returns the slot that a running unit is in, or about to be.
-    pub fn slot_of(&self, member: &Member) -> Option<HoldId> {
+    pub fn slot_of(&self, member: &RunningUnitId) -> Option<HoldId> {
         self.holds.slot_of(&self.taken, member)
     }
 
     /// Returns who is in a slot, or about to be.
-    pub fn occupant_of(&self, id: HoldId) -> Option<Member> {
+    pub fn occupant_of(&self, id: HoldId) -> Option<RunningUnitId> {
         self.holds.occupant_of(&self.taken, id)
     }
 

@@ -12,8 +12,8 @@ use std::{
 
 use godel_domain::{
     demand::Pool,
-    hold::{Hold, Member},
-    ids::{HoldId, IdMap, NodeId, UnitId},
+    hold::Hold,
+    ids::{HoldId, IdMap, NodeId, RunningUnitId, UnitId},
     reservation_spec::ReservationSpec,
 };
 use rustc_hash::FxHashMap;
@@ -100,10 +100,10 @@ impl NodeSlots {
 
     /// Somebody is not the one who took a slot any more.
     fn forget_taken(&mut self, occupant: Option<SlotOccupant>, id: HoldId) {
-        let Some(Member { unit, ordinal, .. }) = occupant.map(|occupant| occupant.member) else { return };
+        let Some(RunningUnitId { unit, replica }) = occupant.map(|occupant| occupant.id) else { return };
         let Some(of_unit) = self.taken.get_mut(&unit) else { return };
-        if of_unit.get(&ordinal) == Some(&id) {
-            of_unit.remove(&ordinal);
+        if of_unit.get(&replica.ordinal) == Some(&id) {
+            of_unit.remove(&replica.ordinal);
         }
         if of_unit.is_empty() {
             self.taken.remove(&unit);
@@ -114,14 +114,14 @@ impl NodeSlots {
 impl HoldEntry {
     /// Returns what the occupant of a slot takes, as its shape and devices, if the occupant is there.
     fn occupied(&self, taken: &TakenRoom) -> Option<(ShapeId, u64)> {
-        let (SlotOccupant { member, is_assumed }, node) = (self.occupant?, self.hold.node);
+        let (SlotOccupant { id, is_assumed }, node) = (self.occupant?, self.hold.node);
         if is_assumed {
-            let assumed = taken.assumed(member.unit, member.ordinal)?;
-            let is_it = (assumed.incarnation, assumed.node) == (member.incarnation, node);
+            let assumed = taken.assumed(id.unit, id.replica.ordinal)?;
+            let is_it = (assumed.incarnation, assumed.node) == (id.replica.incarnation, node);
             return is_it.then_some((assumed.shape, assumed.mask));
         }
-        let row = taken.remains(&member).filter(|row| row.node == node)?;
-        Some((taken.shape_of(member.unit, row)?, row.device_mask))
+        let row = taken.remains(&id).filter(|row| row.node == node)?;
+        Some((taken.shape_of(id.unit, row)?, row.device_mask))
     }
 
     /// Whether somebody is in a slot, or about to be.
@@ -192,16 +192,16 @@ impl NodeHolds {
     }
 
     /// Returns the slot that a running unit is in, or about to be.
-    pub(crate) fn slot_of(&self, taken: &TakenRoom, member: &Member) -> Option<HoldId> {
-        let id = self.slots.of(member.unit, member.ordinal)?;
+    pub(crate) fn slot_of(&self, taken: &TakenRoom, running: &RunningUnitId) -> Option<HoldId> {
+        let id = self.slots.of(running.unit, running.replica.ordinal)?;
         let entry = self.get(id)?;
-        (entry.occupant?.member == *member && entry.is_taken(taken)).then_some(id)
+        (entry.occupant?.id == *running && entry.is_taken(taken)).then_some(id)
     }
 
     /// Returns who is in a slot, or about to be.
-    pub(crate) fn occupant_of(&self, taken: &TakenRoom, id: HoldId) -> Option<Member> {
+    pub(crate) fn occupant_of(&self, taken: &TakenRoom, id: HoldId) -> Option<RunningUnitId> {
         let entry = self.get(id)?;
-        Some(entry.occupant.filter(|_| entry.is_taken(taken))?.member)
+        Some(entry.occupant.filter(|_| entry.is_taken(taken))?.id)
     }
 }
 
@@ -225,15 +225,15 @@ impl NodeHolds {
     }
 
     /// Somebody whose room is assumed takes a slot.
-    pub(crate) fn occupy(&mut self, mut on: Basis<'_>, id: HoldId, member: Member) {
-        self.settle_occupant(&mut on, id, Some(SlotOccupant { member, is_assumed: true }));
+    pub(crate) fn occupy(&mut self, mut on: Basis<'_>, id: HoldId, occupant: RunningUnitId) {
+        self.settle_occupant(&mut on, id, Some(SlotOccupant { id: occupant, is_assumed: true }));
     }
 
     /// A slot that was just kept.
     pub(super) fn begin_slot(&mut self, on: &mut Basis<'_>, id: HoldId, hold: &Hold) {
         let Some(slot) = &hold.slot else { return };
         self.slots.insert(id, hold.node, &slot.reservation);
-        let occupant = slot.occupant.map(|member| SlotOccupant { member, is_assumed: false });
+        let occupant = slot.occupant.map(|id| SlotOccupant { id, is_assumed: false });
         self.settle_occupant(on, id, occupant);
         // Whoever owns it has more room.
         on.note_gain(hold.node.idx());
@@ -278,8 +278,8 @@ impl NodeHolds {
         let before = std::mem::replace(&mut entry.occupant, occupant);
         self.slots.forget_taken(before, id);
         let mut other = None;
-        if let Some(Member { unit, ordinal, .. }) = occupant.map(|occupant| occupant.member) {
-            other = self.slots.taken.entry(unit).or_default().insert(ordinal, id);
+        if let Some(RunningUnitId { unit, replica }) = occupant.map(|occupant| occupant.id) {
+            other = self.slots.taken.entry(unit).or_default().insert(replica.ordinal, id);
         }
         self.settle_slot(on, id);
         // Others chose another slot for it.

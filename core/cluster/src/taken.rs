@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use godel_domain::{
     demand::Pool,
-    hold::Member,
-    ids::{IdMap, UnitId},
+    ids::{IdMap, RunningUnitId, UnitId},
     running_units::{Phase, RunChange, RunningUnit, RunningUnits},
 };
 use godel_rules::budget::Budgets;
@@ -110,9 +109,9 @@ impl TakenRoom {
     }
 
     /// Returns the row of a running unit that still takes room.
-    pub(crate) fn remains(&self, member: &Member) -> Option<&RunningUnit> {
-        let row = self.units.get(&member.unit)?.rows.rows.get(member.ordinal as usize)?;
-        (row.phase.is_live() && row.incarnation == member.incarnation).then_some(row)
+    pub(crate) fn remains(&self, member: &RunningUnitId) -> Option<&RunningUnit> {
+        let row = self.units.get(&member.unit)?.rows.rows.get(member.replica.ordinal as usize)?;
+        (row.phase.is_live() && row.incarnation == member.replica.incarnation).then_some(row)
     }
 
     /// Returns what is assumed of a running unit.
@@ -201,28 +200,21 @@ impl TakenRoom {
         &mut self,
         catalogue: &mut Catalogue,
         free: &mut FreeRoom,
-        (unit, ordinal): (UnitId, u32),
-        incarnation: u32,
+        id: RunningUnitId,
     ) -> bool {
-        let assumed = self.assumptions.take(unit, ordinal, incarnation);
+        let assumed = self.assumptions.take(id);
         if let Some(assumed) = assumed {
-            self.release(catalogue, free, unit, assumed);
+            self.release(catalogue, free, id.unit, assumed);
         }
         assumed.is_some()
     }
 
     /// Like [`Self::forget`] for a trial: nobody else was told of the assumption, so nothing was gained.
     #[inline]
-    pub(crate) fn undo(
-        &mut self,
-        catalogue: &mut Catalogue,
-        free: &mut FreeRoom,
-        (unit, ordinal): (UnitId, u32),
-        incarnation: u32,
-    ) -> bool {
-        let assumed = self.assumptions.take(unit, ordinal, incarnation);
+    pub(crate) fn undo(&mut self, catalogue: &mut Catalogue, free: &mut FreeRoom, id: RunningUnitId) -> bool {
+        let assumed = self.assumptions.take(id);
         if let Some(assumed) = assumed {
-            self.counts.shift(unit, assumed.node, -1);
+            self.counts.shift(id.unit, assumed.node, -1);
             free.shift(catalogue, assumed.shape, assumed.node, assumed.mask, -1);
         }
         assumed.is_some()
@@ -344,9 +336,10 @@ impl TakenRoom {
     ) -> bool {
         let assumed = match row.phase {
             Phase::Pending => {
-                row.incarnation.checked_sub(1).and_then(|past| self.assumptions.take(unit, ordinal, past))
+                let past = row.incarnation.checked_sub(1);
+                past.and_then(|past| self.assumptions.take(RunningUnitId::new(unit, ordinal, past)))
             }
-            _ => self.assumptions.take(unit, ordinal, row.incarnation),
+            _ => self.assumptions.take(RunningUnitId::new(unit, ordinal, row.incarnation)),
         };
         match (assumed, live_shape(shapes, row)) {
             (Some(assumed), Some(shape))

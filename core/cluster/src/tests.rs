@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
-    ids::UnitId,
+    ids::{RunningUnitId, UnitId},
     node::Device,
     resources::{CPU, MEMORY, RUNNING_UNITS},
     running_units::{Bind, Evict, EvictionReason, Phase, Requeue, RunChange, RunningUnits, Statuses},
@@ -166,11 +166,20 @@ impl Records {
                     self.assumed.insert((unit, ordinal), (incarnation.incarnation, node, mask));
                 }
                 let shape = cluster.shape(&unit_demand(unit), unit_pool(unit));
-                cluster.assume(UnitId(unit), ordinal, incarnation.incarnation, shape, NodeId(node), mask);
+                cluster.assume(
+                    RunningUnitId::new(UnitId(unit), ordinal, incarnation.incarnation),
+                    shape,
+                    NodeId(node),
+                    mask,
+                );
             }
             Event::Forget(unit, ordinal) => {
                 let assumed = self.assumed.remove(&(unit, ordinal));
-                cluster.forget(UnitId(unit), ordinal, assumed.map_or(0, |assumed| assumed.0));
+                cluster.forget(RunningUnitId::new(
+                    UnitId(unit),
+                    ordinal,
+                    assumed.map_or(0, |assumed| assumed.0),
+                ));
             }
             Event::RemoveUnit(unit) => {
                 self.rows.remove(&unit);
@@ -212,7 +221,12 @@ impl Records {
         }
         for ((unit, ordinal), (incarnation, node, mask)) in &self.assumed {
             let shape = cluster.shape(&unit_demand(*unit), unit_pool(*unit));
-            cluster.assume(UnitId(*unit), *ordinal, *incarnation, shape, NodeId(*node), *mask);
+            cluster.assume(
+                RunningUnitId::new(UnitId(*unit), *ordinal, *incarnation),
+                shape,
+                NodeId(*node),
+                *mask,
+            );
         }
         cluster
     }
@@ -367,7 +381,7 @@ fn check_pick(models: &[&str], taken: &[(u64, u32)], ask: &Demand, expected: Res
     for (ordinal, (mask, milli)) in (0u32..).zip(taken) {
         let count = mask.count_ones();
         let shape = cluster.shape(&demand(0, count, *milli, &[]), Pool::Guaranteed);
-        cluster.assume(UnitId(1), ordinal, 0, shape, NodeId(1), *mask);
+        cluster.assume(RunningUnitId::new(UnitId(1), ordinal, 0), shape, NodeId(1), *mask);
     }
     let shape = cluster.shape(ask, Pool::Guaranteed);
     let picked = cluster.pick_devices(shape, NodeId(1));
@@ -405,7 +419,7 @@ fn devices_are_picked_whole_from_below_and_shared_by_best_fit() {
 fn refused_devices_are_named() {
     let mut cluster = one_node(&["A", "B"]);
     let shape = cluster.shape(&demand(0, 1, 600, &["A"]), Pool::Guaranteed);
-    cluster.assume(UnitId(1), 0, 0, shape, NodeId(1), 0b01);
+    cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), shape, NodeId(1), 0b01);
     let check = |mask| cluster.grant_devices(shape, NodeId(1), mask).map_err(|refusal| refusal.to_string());
     assert_eq!(check(0b01), Err("gpu 0: 0.4 free of 0.6 asked".to_owned()));
     assert_eq!(check(0b10), Err("gpu 1: model not accepted".to_owned()));

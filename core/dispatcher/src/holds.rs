@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use godel_domain::{
-    hold::{Hold, Member},
-    ids::{HoldId, NodeId},
+    hold::Hold,
+    ids::{HoldId, NodeId, ReplicaId, RunningUnitId},
     running_units::Phase,
 };
 
@@ -14,11 +14,11 @@ use super::{gangs, nodes::Nodes, unit_entry::UnitEntry, units::Units};
 pub(super) fn remove_hold(entry: &mut UnitEntry, id: HoldId) -> Option<bool> {
     let at = entry.holds.iter().position(|hold| hold.id == id)?;
     let gone = entry.holds.remove(at);
-    let is_pending = |(ordinal, incarnation): (u32, u32)| {
-        let row = entry.rows.row(ordinal);
-        row.phase == Phase::Pending && row.incarnation == incarnation
+    let is_pending = |replica: ReplicaId| {
+        let row = entry.rows.row(replica.ordinal);
+        row.phase == Phase::Pending && row.incarnation == replica.incarnation
     };
-    let comes_back = gone.members().any(is_pending);
+    let comes_back = gone.replicas().any(is_pending);
     // What waited for the first binding is to be placed from then on.
     let is_more = entry.holds.is_empty() && entry.counts.pending > 0;
     Some(comes_back || is_more)
@@ -49,11 +49,11 @@ pub(super) fn waits_for(holds: &[Arc<Hold>], units: &Units, nodes: &Nodes) -> St
     }
 }
 
-fn n_remaining(victims: &[Member], units: &Units) -> usize {
-    let remains = |victim: &&Member| {
+fn n_remaining(victims: &[RunningUnitId], units: &Units) -> usize {
+    let remains = |victim: &&RunningUnitId| {
         units.get(victim.unit).is_some_and(|entry| {
-            let row = entry.rows.row(victim.ordinal);
-            row.phase.is_live() && row.incarnation == victim.incarnation
+            let row = entry.rows.row(victim.replica.ordinal);
+            row.phase.is_live() && row.incarnation == victim.replica.incarnation
         })
     };
     victims.iter().filter(remains).count()

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, ReplicaId, Revision, UnitId},
     node::{self, Drain, NodeSpec, Taint, TaintEffect},
     running_units::{Bind, EvictionReason, Phase, RunningUnits},
     time::Millis,
@@ -72,20 +72,20 @@ struct AskedToLeave {
     told: Vec<(UnitId, u32)>,
 }
 
-/// What a unit has on nodes to be left: ordinals and incarnations.
+/// The replicas of a unit on nodes to be left.
 #[derive(Debug, Default)]
-struct MembersToEvict {
+struct ReplicasToEvict {
     nodes: BTreeSet<NodeId>,
     /// On lost nodes.
-    lost: Vec<(u32, u32)>,
+    lost: Vec<ReplicaId>,
     /// On tainted nodes, not told to leave: not tolerated, or not any longer.
-    tainted: Vec<(u32, u32)>,
+    tainted: Vec<ReplicaId>,
     /// On tainted nodes and tolerated for a while: the first for whom that ends, Unix milliseconds.
     later: Option<(i64, NodeId)>,
     /// On drained nodes, not told to leave: past the deadline, or not running yet.
-    free: Vec<(u32, u32)>,
+    free: Vec<ReplicaId>,
     /// On drained nodes, running.
-    running: Vec<(u32, u32)>,
+    running: Vec<ReplicaId>,
 }
 
 /// What a drained node waits for.
@@ -387,7 +387,7 @@ impl NodeEvictions {
                 blocked.remove(&unit);
                 continue;
             };
-            let MembersToEvict { nodes, lost, mut tainted, later: _, mut free, mut running } = leaving;
+            let ReplicasToEvict { nodes, lost, mut tainted, later: _, mut free, mut running } = leaving;
             units.insert(unit, nodes);
             if asked.contains_key(&unit) {
                 continue;
@@ -429,11 +429,11 @@ impl NodeEvictions {
                 let fresh = || AskedToLeave { again_at: now.plus(*retry_ms), told: Vec::new() };
                 let asked = asked.entry(unit).or_insert_with(fresh);
                 if reason == EvictionReason::Drained && budgets.selects(unit) {
-                    let members: Vec<_> = members.iter().map(|(ordinal, _)| (unit, *ordinal)).collect();
+                    let members: Vec<_> = members.iter().map(|replica| (unit, replica.ordinal)).collect();
                     budgets.depart(unit, &members, Some(&entry.rows));
                     asked.told = members;
                 }
-                let (ordinals, incarnations) = members.into_iter().unzip();
+                let (ordinals, incarnations) = ReplicaId::columns(members);
                 let by = by.to_owned();
                 actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by, read }));
             }
@@ -450,15 +450,15 @@ impl NodeEvictions {
 fn affordable(
     budgets: &Budgets,
     entry: &UnitEntry,
-    going: Vec<(u32, u32)>,
-) -> Result<Vec<(u32, u32)>, DrainBlock> {
+    going: Vec<ReplicaId>,
+) -> Result<Vec<ReplicaId>, DrainBlock> {
     let unit = entry.spec.id;
     if !budgets.selects(unit) {
         return Ok(going);
     }
     let (mut allowed, mut block, mut spent) = (Vec::new(), None, Spent::default());
     for member in going {
-        let (ordinal, row) = (member.0, entry.rows.row(member.0));
+        let (ordinal, row) = (member.ordinal, entry.rows.row(member.ordinal));
         match budgets.forbids(unit, ordinal, &row, &spent) {
             None => {
                 budgets.spend(unit, ordinal, &row, &mut spent);
@@ -480,10 +480,10 @@ fn leaving(
     lost: &BTreeSet<NodeId>,
     (drains, taints): (&BTreeMap<NodeId, Drain>, &BTreeMap<NodeId, Vec<Taint>>),
     wall_ms: i64,
-) -> MembersToEvict {
-    let mut leaving = MembersToEvict::default();
+) -> ReplicasToEvict {
+    let mut leaving = ReplicasToEvict::default();
     for (ordinal, row) in entry.rows.live() {
-        let member = (ordinal, row.incarnation);
+        let member = ReplicaId::new(ordinal, row.incarnation);
         let drain = drains.get(&row.node);
         let group =
             || entry.spec.group_of(ordinal).filter(|_| entry.spec.is_wanted() && row.eviction.is_none());

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
-    hold::{Hold, Member},
-    ids::HoldId,
+    hold::Hold,
+    ids::{HoldId, RunningUnitId},
     record_change::{N_USERS_NAMED, Users},
     reservation_spec::ReservationSpec,
 };
@@ -77,7 +77,7 @@ impl ReservationRecords {
         let slots = self.slots.get(name).into_iter().flatten().map(|((number, _), hold)| {
             let node = nodes.name_or_id(hold.node);
             let occupant = occupant(hold, units)
-                .map(|member| (units.name(member.unit).unwrap_or_default(), member.ordinal));
+                .map(|member| (units.name(member.unit).unwrap_or_default(), member.replica.ordinal));
             SlotView { number: *number, node, occupant }
         });
         let versions = assignments.queueing.records.reservations.get(name).copied();
@@ -92,10 +92,10 @@ impl ReservationRecords {
     /// Units with running units in slots of a reservation.
     pub(super) fn users(&self, name: &str, units: &Units) -> Users {
         let holds = self.slots.get(name).into_iter().flatten().map(|(_, hold)| hold);
-        let mut members: Vec<Member> = holds.filter_map(|hold| occupant(hold, units)).collect();
+        let mut members: Vec<RunningUnitId> = holds.filter_map(|hold| occupant(hold, units)).collect();
         members.sort_unstable();
         members.dedup_by_key(|member| member.unit);
-        let name = |member: &Member| units.name(member.unit).unwrap_or_default();
+        let name = |member: &RunningUnitId| units.name(member.unit).unwrap_or_default();
         let first = members.iter().take(N_USERS_NAMED).map(name).collect();
         Users { n: members.len(), first }
     }
@@ -121,10 +121,10 @@ impl ReservationRecords {
 }
 
 /// Who is in a slot.
-fn occupant(hold: &Hold, units: &Units) -> Option<Member> {
+fn occupant(hold: &Hold, units: &Units) -> Option<RunningUnitId> {
     let member = hold.slot.as_ref()?.occupant?;
-    let row = units.get(member.unit)?.rows.row(member.ordinal);
-    let is_in = row.phase.is_live() && (row.incarnation, row.node) == (member.incarnation, hold.node);
+    let row = units.get(member.unit)?.rows.row(member.replica.ordinal);
+    let is_in = row.phase.is_live() && (row.incarnation, row.node) == (member.replica.incarnation, hold.node);
     is_in.then_some(member)
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use godel_domain::{
     change::NodeScope,
     hold::Hold,
-    ids::Revision,
+    ids::{ReplicaId, Revision},
     lifecycle::{self, Counts, GangTerms, Soft, UnitPhase},
     priority_classes::PriorityClasses,
     queue_spec::Band,
@@ -389,8 +389,9 @@ impl UnitEntry {
         if self.holds.is_empty() || self.was_placed() {
             return (ordinals, incarnations);
         }
-        let held: BTreeSet<(u32, u32)> = self.holds().iter().flat_map(|hold| hold.members()).collect();
-        ordinals.into_iter().zip(incarnations).filter(|member| held.contains(member)).unzip()
+        let held: BTreeSet<ReplicaId> = self.holds().iter().flat_map(|hold| hold.replicas()).collect();
+        let pending = ReplicaId::of_columns(&ordinals, &incarnations);
+        ReplicaId::columns(pending.filter(|replica| held.contains(replica)))
     }
 
     /// Running units that must be placed at once before any may be; 0 where one by one will do. A unit that restarts as a

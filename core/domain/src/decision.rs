@@ -2,8 +2,7 @@
 
 use crate::{
     demand::Pool,
-    hold::Member,
-    ids::{HoldId, NodeId, Revision, UnitId},
+    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     resources::Resources,
 };
 
@@ -53,7 +52,7 @@ impl Claim {
     }
 
     /// Returns every running unit that the decision evicts.
-    pub fn victims(&self) -> impl Iterator<Item = &Member> {
+    pub fn victims(&self) -> impl Iterator<Item = &RunningUnitId> {
         self.preemption().into_iter().flat_map(Preemption::victims)
     }
 }
@@ -70,7 +69,7 @@ pub struct Preemption {
     /// Victims whose room is held for the decision, by task group and node of it; ascending, none twice and none empty.
     pub nodes: Vec<NodeVictims>,
     /// Victims that are evicted with them, as their units would be too small: nobody is given their room.
-    pub others: Vec<Member>,
+    pub others: Vec<RunningUnitId>,
 }
 
 /// Victims on one node, for the running units of one task group there.
@@ -81,14 +80,14 @@ pub struct NodeVictims {
     /// The node.
     pub node: NodeId,
     /// Ascending. Empty only if holds are taken over.
-    pub victims: Vec<Member>,
+    pub victims: Vec<RunningUnitId>,
     /// Holds of units of lower rank on the node that are taken over, together with the room of their victims.
     pub holds: Vec<HoldId>,
 }
 
 impl Preemption {
     /// Returns every victim.
-    pub fn victims(&self) -> impl Iterator<Item = &Member> {
+    pub fn victims(&self) -> impl Iterator<Item = &RunningUnitId> {
         self.nodes.iter().flat_map(|node| &node.victims).chain(&self.others)
     }
 
@@ -136,9 +135,14 @@ pub struct GroupPlacement {
 }
 
 impl GroupPlacement {
-    /// Ordinals and incarnations.
-    pub fn members(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.ordinals.iter().enumerate().map(|(idx, ordinal)| (*ordinal, self.incarnation(idx)))
+    /// Returns the placed replicas, in order of the columns.
+    pub fn replicas(&self) -> impl Iterator<Item = ReplicaId> + '_ {
+        ReplicaId::of_columns(&self.ordinals, &self.incarnations)
+    }
+
+    /// Returns the replica at `idx` of the columns.
+    pub fn replica(&self, idx: usize) -> ReplicaId {
+        ReplicaId::new(self.ordinals[idx], self.incarnation(idx))
     }
 
     /// Incarnation of the running unit at `idx` of the columns.

@@ -5,22 +5,11 @@ use std::sync::Arc;
 
 use crate::{
     demand::{Demand, Pool},
-    ids::{HoldId, NodeId, Revision, UnitId},
+    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
 };
 
 /// Units that a hold remembers from which it was taken over.
 pub const N_TAKEN_FROM_MAX: usize = 16;
-
-/// A running unit of some unit, in one incarnation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Member {
-    /// The unit.
-    pub unit: UnitId,
-    /// Which.
-    pub ordinal: u32,
-    /// Of it.
-    pub incarnation: u32,
-}
 
 /// Room on one node for running units of one task group. It turns into their binding once those that back it have left,
 /// or goes. One with a turn takes what is free of its room, and more as it becomes free. A slot of a reservation stays when
@@ -48,12 +37,12 @@ pub struct Hold {
     /// Empty: no devices.
     pub device_masks: Vec<u64>,
     /// Running units of the same node that have to leave first; they take the room until then.
-    pub victims: Vec<Member>,
+    pub victims: Vec<RunningUnitId>,
     /// A queue of the unit was at a maximum when it was made: what its victims take there counts for it until they have left.
     /// All such holds of a unit count together, turn into a binding together, and go together.
     pub at_maximum: bool,
     /// Victims on other nodes that have to leave first, for the sake of that maximum.
-    pub queue_victims: Vec<Member>,
+    pub queue_victims: Vec<RunningUnitId>,
     /// It goes if it has not turned into a binding by then, Unix milliseconds. Of a slot 0: its reservation says.
     pub expires_ms: i64,
     /// Path of the queue that pays; `None`: `default`.
@@ -77,7 +66,7 @@ pub struct Slot {
     /// Name.
     pub reservation: Arc<str>,
     /// Who took it last: as long as this one is there the slot takes only what this one leaves of it.
-    pub occupant: Option<Member>,
+    pub occupant: Option<RunningUnitId>,
 }
 
 /// A gang's turn: until its holds end no other one of its pool gathers room that may want the same nodes.
@@ -109,11 +98,6 @@ pub struct Borrower {
 }
 
 impl Hold {
-    /// Incarnation of the running unit at `idx` of the columns.
-    pub fn incarnation(&self, idx: usize) -> u32 {
-        self.incarnations.get(idx).copied().unwrap_or(0)
-    }
-
     /// Devices of the running unit at `idx` of the columns.
     pub fn device_mask(&self, idx: usize) -> u64 {
         self.device_masks.get(idx).copied().unwrap_or(0)
@@ -152,13 +136,13 @@ impl Hold {
     }
 
     /// All that have to leave first.
-    pub fn all_victims(&self) -> impl Iterator<Item = &Member> {
+    pub fn all_victims(&self) -> impl Iterator<Item = &RunningUnitId> {
         self.victims.iter().chain(&self.queue_victims)
     }
 
-    /// For whom: (ordinal, incarnation).
-    pub fn members(&self) -> impl Iterator<Item = (u32, u32)> {
-        self.ordinals.iter().enumerate().map(|(idx, ordinal)| (*ordinal, self.incarnation(idx)))
+    /// Returns the replicas for which the room is held.
+    pub fn replicas(&self) -> impl Iterator<Item = ReplicaId> {
+        ReplicaId::of_columns(&self.ordinals, &self.incarnations)
     }
 }
 

@@ -64,6 +64,59 @@ impl NodeId {
     }
 }
 
+/// A replica of a unit in one incarnation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplicaId {
+    /// Number of the replica within its unit, from 0.
+    pub ordinal: u32,
+    /// How many times the replica became pending again, from 0.
+    pub incarnation: u32,
+}
+
+impl ReplicaId {
+    /// Returns the id of a replica in an incarnation.
+    pub const fn new(ordinal: u32, incarnation: u32) -> Self {
+        Self { ordinal, incarnation }
+    }
+
+    /// Returns the replicas that two columns name. Missing incarnations are 0.
+    pub fn of_columns(ordinals: &[u32], incarnations: &[u32]) -> impl Iterator<Item = Self> {
+        let incarnation = |idx: usize| incarnations.get(idx).copied().unwrap_or(0);
+        ordinals.iter().enumerate().map(move |(idx, ordinal)| Self::new(*ordinal, incarnation(idx)))
+    }
+
+    /// Returns the ordinals and the incarnations of some replicas as two columns.
+    pub fn columns(replicas: impl IntoIterator<Item = Self>) -> (Vec<u32>, Vec<u32>) {
+        replicas.into_iter().map(|replica| (replica.ordinal, replica.incarnation)).unzip()
+    }
+}
+
+/// Shows the ordinal, and the incarnation after a dot unless it is the first.
+impl fmt::Display for ReplicaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.incarnation {
+            0 => write!(f, "{}", self.ordinal),
+            incarnation => write!(f, "{}.{incarnation}", self.ordinal),
+        }
+    }
+}
+
+/// A running unit: a replica of a unit in one incarnation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunningUnitId {
+    /// The unit that the replica belongs to.
+    pub unit: UnitId,
+    /// The replica.
+    pub replica: ReplicaId,
+}
+
+impl RunningUnitId {
+    /// Returns the id of a replica of `unit` in an incarnation.
+    pub const fn new(unit: UnitId, ordinal: u32, incarnation: u32) -> Self {
+        Self { unit, replica: ReplicaId::new(ordinal, incarnation) }
+    }
+}
+
 /// A map by numbers that are handed out in order.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 /// A set of them.
@@ -112,6 +165,12 @@ mod tests {
     use std::hash::BuildHasher as _;
 
     use super::*;
+
+    #[test]
+    fn replicas_show_the_incarnation_after_the_first() {
+        assert_eq!(ReplicaId::new(3, 0).to_string(), "3");
+        assert_eq!(ReplicaId::new(3, 1).to_string(), "3.1");
+    }
 
     fn hash(id: u64) -> u64 {
         BuildHasherDefault::<IdHasher>::default().hash_one(UnitId(id))

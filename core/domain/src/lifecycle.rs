@@ -8,6 +8,7 @@ mod transitions;
 use smallvec::SmallVec;
 
 use crate::{
+    ids::ReplicaId,
     running_units::{EvictionReason, Phase as RowPhase, RunningUnit, RunningUnits},
     unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, UnitSpec},
 };
@@ -251,9 +252,9 @@ pub fn pending(spec: &UnitSpec, rows: &RunningUnits) -> (Vec<u32>, Vec<u32>) {
         }
     }
     if !ordinals.is_sorted() {
-        let mut pairs: Vec<(u32, u32)> = ordinals.into_iter().zip(incarnations).collect();
-        pairs.sort_unstable();
-        return pairs.into_iter().unzip();
+        let mut pending: Vec<ReplicaId> = ReplicaId::of_columns(&ordinals, &incarnations).collect();
+        pending.sort_unstable();
+        return ReplicaId::columns(pending);
     }
     (ordinals, incarnations)
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::{
     demand::{Demand, Pool},
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, ReplicaId, Revision, UnitId},
 };
 
 mod check;
@@ -254,10 +254,9 @@ pub struct Evict {
 }
 
 impl Evict {
-    /// (ordinal, incarnation) of each.
-    pub fn members(&self) -> impl Iterator<Item = (u32, u32)> {
-        let incarnation = |idx: usize| self.incarnations.get(idx).copied().unwrap_or(0);
-        self.ordinals.iter().enumerate().map(move |(idx, ordinal)| (*ordinal, incarnation(idx)))
+    /// Returns the replicas that begin to leave, in order of the columns.
+    pub fn replicas(&self) -> impl Iterator<Item = ReplicaId> {
+        ReplicaId::of_columns(&self.ordinals, &self.incarnations)
     }
 }
 

@@ -13,10 +13,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use godel_cluster::{Cluster, ShapeId};
-use godel_domain::{
-    hold::Member,
-    ids::{HoldId, NodeId, UnitId},
-};
+use godel_domain::ids::{HoldId, NodeId, RunningUnitId, UnitId};
 use godel_queueing::{Lack, Quota};
 use rustc_hash::FxHashSet;
 
@@ -70,9 +67,9 @@ pub struct Found {
     /// Node and devices, one per replica.
     pub places: Vec<(NodeId, u64)>,
     /// On nodes with places, ascending.
-    pub claims: BTreeMap<NodeId, Vec<Member>>,
+    pub claims: BTreeMap<NodeId, Vec<RunningUnitId>>,
     /// On other nodes, ascending.
-    pub others: Vec<Member>,
+    pub others: Vec<RunningUnitId>,
     /// Holds on nodes with places that are taken over, ascending.
     pub taken: BTreeMap<NodeId, Vec<HoldId>>,
     /// Units that were spared because the seeker was preempted for them.

@@ -7,8 +7,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
-    hold::{Hold, Member},
-    ids::{HoldId, IdMap, IdSet, UnitId},
+    hold::Hold,
+    ids::{HoldId, IdMap, IdSet, RunningUnitId, UnitId},
 };
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -82,7 +82,7 @@ impl Reliefs {
     pub fn settle(
         &mut self,
         quota: &mut Quota,
-        pays: impl Fn(&Quota, &Member) -> Option<(QueueIdx, Amounts)>,
+        pays: impl Fn(&Quota, &RunningUnitId) -> Option<(QueueIdx, Amounts)>,
     ) {
         for unit in std::mem::take(&mut self.stale) {
             let Some(team) = self.teams.get_mut(&unit) else { continue };
@@ -120,8 +120,8 @@ impl Reliefs {
         quota: &Quota,
         (unit, queue): (UnitId, QueueIdx),
         asked: &[i128],
-        victims: impl Iterator<Item = Member>,
-        pays: impl Fn(&Quota, &Member) -> Option<(QueueIdx, Amounts)>,
+        victims: impl Iterator<Item = RunningUnitId>,
+        pays: impl Fn(&Quota, &RunningUnitId) -> Option<(QueueIdx, Amounts)>,
     ) -> Vec<(QueueIdx, Amounts)> {
         let known = self.teams.get(&unit);
         let mut all = known.map(|team| team.asked(quota)).unwrap_or_default();
@@ -148,7 +148,7 @@ impl Team {
         asked
     }
 
-    fn victims(&self) -> FxHashSet<Member> {
+    fn victims(&self) -> FxHashSet<RunningUnitId> {
         self.holds.values().flat_map(|hold| hold.all_victims().copied()).collect()
     }
 }
@@ -158,8 +158,8 @@ pub fn lent<'a>(
     quota: &Quota,
     queue: QueueIdx,
     asked: &[i128],
-    victims: impl IntoIterator<Item = &'a Member>,
-    pays: impl Fn(&Quota, &Member) -> Option<(QueueIdx, Amounts)>,
+    victims: impl IntoIterator<Item = &'a RunningUnitId>,
+    pays: impl Fn(&Quota, &RunningUnitId) -> Option<(QueueIdx, Amounts)>,
 ) -> Vec<(QueueIdx, Amounts)> {
     let mut given: Vec<(QueueIdx, Amounts)> =
         quota.tree().upwards(queue).map(|level| (level, Amounts::new())).collect();

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, sync::Arc};
 use godel_domain::{
     change::NodeScope,
     demand::Pool,
-    ids::{Revision, UnitId},
+    ids::{ReplicaId, Revision, UnitId},
     lifecycle::GangTerms,
     priority_classes::PriorityClasses,
     refusals::Refusals,
@@ -22,9 +22,6 @@ use super::{
     park::{QueueKey, WaitKey},
     picture::Picture,
 };
-
-/// A running unit to be placed: ordinal and incarnation.
-pub(crate) type WantedReplica = (u32, u32);
 
 /// What is to be placed of a unit, by task group.
 pub(crate) type UnitWork = SmallVec<[GroupWork; 1]>;
@@ -80,10 +77,10 @@ pub(crate) struct AssignedUnit {
     /// Running units in them.
     pub in_flight: u32,
     /// In decisions older than the assignment, with their task group now: wanted again should those fail.
-    pub(crate) wanted_again: Vec<(u16, WantedReplica)>,
+    pub(crate) wanted_again: Vec<(u16, ReplicaId)>,
     /// Room is held for them: placed elsewhere as soon as they fit there, and wanted when that ends otherwise than in a
     /// binding.
-    pub(crate) awaiting_hold: Vec<(u16, WantedReplica)>,
+    pub(crate) awaiting_hold: Vec<(u16, ReplicaId)>,
     /// The unit has changed: a newer assignment or a revocation is due.
     pub(crate) awaits: bool,
     /// Set while it is the woken one of a group of parked units.
@@ -104,7 +101,7 @@ pub(crate) struct AssignedUnit {
 pub(crate) struct GroupWork {
     pub template: TemplateId,
     /// Ascending from `begin`; before that, taken.
-    wanted: Vec<WantedReplica>,
+    wanted: Vec<ReplicaId>,
     begin: usize,
 }
 
@@ -113,7 +110,7 @@ impl GroupWork {
         Self { template, wanted: Vec::new(), begin: 0 }
     }
 
-    pub(crate) fn pending(&self) -> &[WantedReplica] {
+    pub(crate) fn pending(&self) -> &[ReplicaId] {
         &self.wanted[self.begin..]
     }
 
@@ -127,18 +124,18 @@ impl GroupWork {
     }
 
     /// Adds running units, in any order; those there already stay once, with the later incarnation.
-    pub(crate) fn add(&mut self, more: &[WantedReplica]) {
+    pub(crate) fn add(&mut self, more: &[ReplicaId]) {
         self.wanted.drain(..self.begin);
         self.begin = 0;
         let is_after = self.wanted.last().is_none_or(|last| more.first().is_none_or(|first| last < first));
         self.wanted.extend_from_slice(more);
-        if !(is_after && more.is_sorted_by(|a, b| a.0 < b.0)) {
+        if !(is_after && more.is_sorted_by(|a, b| a.ordinal < b.ordinal)) {
             self.wanted.sort_unstable();
             // Of one ordinal the later incarnation stands last.
-            let mut kept: Vec<WantedReplica> = Vec::with_capacity(self.wanted.len());
+            let mut kept: Vec<ReplicaId> = Vec::with_capacity(self.wanted.len());
             for wanted in &self.wanted {
                 match kept.last_mut() {
-                    Some(last) if last.0 == wanted.0 => *last = *wanted,
+                    Some(last) if last.ordinal == wanted.ordinal => *last = *wanted,
                     _ => kept.push(*wanted),
                 }
             }
@@ -153,7 +150,7 @@ impl GroupWork {
     }
 
     /// Takes out whatever does not satisfy `keep`; true if something went.
-    pub(crate) fn retain(&mut self, keep: impl FnMut(&WantedReplica) -> bool) -> bool {
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&ReplicaId) -> bool) -> bool {
         self.wanted.drain(..self.begin);
         self.begin = 0;
         let before = self.wanted.len();

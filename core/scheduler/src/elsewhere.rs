@@ -8,11 +8,11 @@ use godel_cluster::{Cluster, Owned};
 use godel_domain::{
     decision::Decision,
     hold::Hold,
-    ids::{HoldId, NodeId},
+    ids::{HoldId, NodeId, ReplicaId},
 };
 
 use super::{
-    assigned_unit::{AssignedUnit, GroupWork, WantedReplica},
+    assigned_unit::{AssignedUnit, GroupWork},
     in_flight::InFlight,
     picture::{Picture, Try},
 };
@@ -37,14 +37,13 @@ pub(super) struct Whole {
     /// Nodes on which others have yet to leave.
     waits_for: Vec<NodeId>,
     /// What else is pending, by task group.
-    rest: Vec<Vec<WantedReplica>>,
+    rest: Vec<Vec<ReplicaId>>,
 }
 
 impl Whole {
     /// Takes the holds as if their room were free. `None`: the unit's record has changed, and its holds end with that.
     pub(super) fn begin(assigned: &mut AssignedUnit, ids: &[HoldId], cluster: &mut Cluster) -> Option<Self> {
-        let rest: Vec<Vec<WantedReplica>> =
-            assigned.groups.iter().map(|work| work.pending().to_vec()).collect();
+        let rest: Vec<Vec<ReplicaId>> = assigned.groups.iter().map(|work| work.pending().to_vec()).collect();
         assigned.groups.iter_mut().for_each(GroupWork::clear);
         let least = usize::try_from(assigned.together()).unwrap_or(usize::MAX);
         let (mut lifted, mut together) = (Vec::new(), 0);
@@ -54,9 +53,11 @@ impl Whole {
             }
             let Some(hold) = cluster.hold(*id).cloned() else { continue };
             let Some(work) = assigned.groups.get_mut(usize::from(hold.group)) else { continue };
-            let wanted: Vec<WantedReplica> = hold.members().collect();
+            let wanted: Vec<ReplicaId> = hold.replicas().collect();
             work.add(&wanted);
-            assigned.awaiting_hold.retain(|(group, member)| *group != hold.group || !wanted.contains(member));
+            assigned
+                .awaiting_hold
+                .retain(|(group, replica)| *group != hold.group || !wanted.contains(replica));
             lifted.push(*id);
             together += wanted.len();
         }
@@ -101,8 +102,8 @@ pub(super) fn try_each(
         let Some(template) = assigned.groups.get(usize::from(hold.group)).map(|work| work.template) else {
             continue;
         };
-        let wanted: Vec<WantedReplica> = hold.members().collect();
-        let is_whole = wanted.iter().all(|member| assigned.awaiting_hold.contains(&(hold.group, *member)));
+        let wanted: Vec<ReplicaId> = hold.replicas().collect();
+        let is_whole = wanted.iter().all(|replica| assigned.awaiting_hold.contains(&(hold.group, *replica)));
         if !is_whole || is_ready(&picture.cluster, *id) {
             continue;
         }
@@ -117,7 +118,7 @@ pub(super) fn try_each(
             continue;
         }
         picture.cluster.settle_holds(&[*id]);
-        assigned.awaiting_hold.retain(|(group, member)| *group != hold.group || !wanted.contains(member));
+        assigned.awaiting_hold.retain(|(group, replica)| *group != hold.group || !wanted.contains(replica));
         n_placed += n;
         in_flight.send(picture, assigned, Try { groups, n_placed: n, ..Try::default() }, decisions);
     }
@@ -136,8 +137,8 @@ pub(super) fn is_ready(cluster: &Cluster, id: HoldId) -> bool {
 /// Holds that are read of what a unit holds room for elsewhere.
 pub(super) fn own_holds(cluster: &Cluster, assigned: &AssignedUnit) -> Vec<HoldId> {
     let is_own = |hold: &Hold| {
-        let mut members = hold.members();
-        members.any(|member| assigned.awaiting_hold.contains(&(hold.group, member)))
+        let mut replicas = hold.replicas();
+        replicas.any(|replica| assigned.awaiting_hold.contains(&(hold.group, replica)))
     };
     let ids = cluster.holds_of(assigned.unit()).into_iter();
     ids.filter(|id| cluster.hold(*id).is_some_and(|hold| is_own(hold))).collect()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_domain::{
     change::{Block, Change, Commit, NodeScope, Partition},
     decision::{Outcome, RejectionReason},
-    ids::{Revision, UnitId},
+    ids::{ReplicaId, Revision, RunningUnitId, UnitId},
     pause,
     running_units::{RunChange, RunningUnits},
     time::Millis,
@@ -233,14 +233,14 @@ impl Scheduler {
         self.picture.set_partition(partition, &self.config.name);
     }
 
-    /// A unit to place, or a unit assigned already with an equal or newer record: `pending` (ordinal, incarnation)
+    /// A unit to place, or a unit assigned already with an equal or newer record: `pending`
     /// replaces what was to be placed; `bound` counts running units that count for the unit's first binding
     /// already. What rows or decisions under way cover is left out.
     pub fn on_assign(
         &mut self,
         spec: &UnitSpec,
         spec_revision: Revision,
-        pending: &[(u32, u32)],
+        pending: &[ReplicaId],
         bound: u32,
         _now: Millis,
     ) {
@@ -320,8 +320,8 @@ impl Scheduler {
         let n_bound = if outcome.held { 0 } else { n_placed };
         let n_conflicts = refused.iter().filter(|(_, _, reason)| reason.is_conflict()).count();
         in_flight.count_answers(decision.len(), n_bound, n_conflicts);
-        for (_, (ordinal, incarnation), _) in &refused {
-            picture.cluster.forget(decision.unit, *ordinal, *incarnation);
+        for &(_, replica, _) in &refused {
+            picture.cluster.forget(RunningUnitId { unit: decision.unit, replica });
         }
         if !refused.is_empty() {
             // Others may have those that it claimed, or its room.

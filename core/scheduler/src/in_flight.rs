@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::decision::{Decision, GroupPlacement};
+use godel_domain::{
+    decision::{Decision, GroupPlacement},
+    ids::ReplicaId,
+};
 
 use super::{
-    assigned_unit::{AssignedUnit, WantedReplica},
+    assigned_unit::AssignedUnit,
     picture::{Picture, Try},
 };
 
@@ -136,8 +139,8 @@ impl InFlight {
     /// Takes out of a new assignment what decisions under way place already.
     pub(super) fn remove_decided(&self, assigned: &mut AssignedUnit) {
         let decisions = assigned.decisions.iter().filter_map(|id| self.undecided.get(id));
-        let mut decided: Vec<WantedReplica> = Vec::new();
-        decided.extend(decisions.flat_map(|decision| &decision.groups).flat_map(GroupPlacement::members));
+        let mut decided: Vec<ReplicaId> = Vec::new();
+        decided.extend(decisions.flat_map(|decision| &decision.groups).flat_map(GroupPlacement::replicas));
         assigned.in_flight = u32::try_from(decided.len()).unwrap_or(u32::MAX);
         decided.sort_unstable();
         let (again, elsewhere) = std::mem::take(&mut assigned.awaiting_hold)
@@ -181,7 +184,7 @@ mod tests {
         again.decisions = assigned.decisions.clone();
         in_flight.remove_decided(&mut again);
         assert_eq!((again.pending(), again.in_flight), (1, 2));
-        assert_eq!(again.wanted_again, [(0, (0, 0)), (0, (1, 0))]);
+        assert_eq!(again.wanted_again, [(0, ReplicaId::new(0, 0)), (0, ReplicaId::new(1, 0))]);
         assert_eq!(in_flight.take(decisions[0].id), Some(decisions[0].clone()));
         assert_eq!((in_flight.n_running_units(), in_flight.take(decisions[0].id)), (0, None));
     }

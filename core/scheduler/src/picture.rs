@@ -9,7 +9,7 @@ use godel_domain::{
     decision::FreshNode,
     demand::Pool,
     hold::Hold,
-    ids::{HoldId, NodeId, Revision, UnitId},
+    ids::{HoldId, NodeId, ReplicaId, Revision, UnitId},
     lifecycle,
     pause::Pauses,
     priority_classes::PriorityClasses,
@@ -23,7 +23,7 @@ use rustc_hash::FxHashSet;
 
 use super::{
     Config,
-    assigned_unit::{AssignedUnit, GroupWork, UnitWork, WantedReplica},
+    assigned_unit::{AssignedUnit, GroupWork, UnitWork},
     flows::FlowIdx,
     shares::{QueueNeeds, Shares},
 };
@@ -238,13 +238,13 @@ impl Picture {
 
     /// Running units of a record of a unit for which room is held. What is held by an older one is given up, though that may
     /// not be read yet.
-    pub(super) fn held_of(&self, unit: UnitId, revision: Revision) -> FxHashSet<WantedReplica> {
+    pub(super) fn held_of(&self, unit: UnitId, revision: Revision) -> FxHashSet<ReplicaId> {
         if !self.cluster.has_holds() {
             return FxHashSet::default();
         }
         let ids = self.cluster.holds_of(unit);
         let holds = ids.iter().filter_map(|id| self.cluster.hold(*id));
-        holds.filter(|hold| hold.spec_revision >= revision).flat_map(|hold| hold.members()).collect()
+        holds.filter(|hold| hold.spec_revision >= revision).flat_map(|hold| hold.replicas()).collect()
     }
 
     /// Whether the unit's first binding is still to be made.
@@ -272,15 +272,16 @@ impl Picture {
         &mut self,
         spec: &UnitSpec,
         revision: Revision,
-        pending: &[WantedReplica],
-    ) -> (UnitWork, Vec<(u16, WantedReplica)>) {
+        pending: &[ReplicaId],
+    ) -> (UnitWork, Vec<(u16, ReplicaId)>) {
         let mut held = Vec::new();
-        let mut by_group: Vec<Vec<WantedReplica>> = vec![Vec::new(); spec.task_groups.len()];
+        let mut by_group: Vec<Vec<ReplicaId>> = vec![Vec::new(); spec.task_groups.len()];
         let rows = self.cluster.rows(spec.id);
         let held_now = self.held_of(spec.id, revision);
         for wanted in pending {
-            let row = rows.map(|rows| rows.row(wanted.0)).unwrap_or_default();
-            let Some(group) = spec.group_of(wanted.0).filter(|_| !is_past(&row, wanted.1)) else { continue };
+            let row = rows.map(|rows| rows.row(wanted.ordinal)).unwrap_or_default();
+            let is_current = !is_past(&row, wanted.incarnation);
+            let Some(group) = spec.group_of(wanted.ordinal).filter(|_| is_current) else { continue };
             if held_now.contains(wanted) {
                 held.extend(u16::try_from(group).map(|group| (group, *wanted)));
             } else {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_domain::{
     change::NodeScope,
     demand::Demand,
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, ReplicaId, Revision, UnitId},
     quantity,
     refusals::Refusals,
     sub_cluster,
@@ -15,7 +15,7 @@ use godel_placement::place::templates::TemplateId;
 use godel_queueing::{QueueIdx, QueueTree};
 
 use super::{
-    assigned_unit::{AssignedUnit, WantedReplica},
+    assigned_unit::AssignedUnit,
     picture::{Picture, Try},
     preemption::PreemptionSearch,
 };
@@ -88,13 +88,13 @@ pub(super) fn plan(picture: &mut Picture, search: &mut PreemptionSearch, spec: &
 
 /// A unit as if it had just been assigned.
 fn as_assigned(picture: &mut Picture, spec: &UnitSpec) -> AssignedUnit {
-    let mut pending: Vec<WantedReplica> = Vec::new();
+    let mut pending: Vec<ReplicaId> = Vec::new();
     let mut groups = spec.task_groups.clone();
     let mut start = 0;
     for group in &mut groups {
         let end = start + group.replicas;
         group.ordinals = vec![(start, end)];
-        pending.extend((start..end).map(|ordinal| (ordinal, 0)));
+        pending.extend((start..end).map(|ordinal| ReplicaId::new(ordinal, 0)));
         start = end;
     }
     let spec = UnitSpec { task_groups: groups, ..spec.clone() };

@@ -4,8 +4,8 @@
 use godel_cluster::{Cluster, GroupDeltas, Owned};
 use godel_domain::{
     decision::{Claim, GroupPlacement, NodeVictims, Preemption},
-    hold::{Hold, Member},
-    ids::{HoldId, NodeId, UnitId},
+    hold::Hold,
+    ids::{HoldId, NodeId, ReplicaId, RunningUnitId, UnitId},
     pause::Scope,
     time::Millis,
 };
@@ -17,7 +17,7 @@ use godel_queueing::{Need, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
-    assigned_unit::{AssignedUnit, WantedReplica},
+    assigned_unit::AssignedUnit,
     assigned_units::AssignedUnits,
     park::{Parked, WaitKey},
     picture::{Picture, Try},
@@ -422,7 +422,7 @@ impl PreemptionSearch {
         &mut self,
         picture: &mut Picture,
         assigned: &AssignedUnit,
-        pending: &[WantedReplica],
+        pending: &[ReplicaId],
         found: Found,
         placement: &mut GroupPlacement,
         preemption: &mut Preemption,
@@ -432,8 +432,9 @@ impl PreemptionSearch {
         let shape = placer.templates.get(assigned.groups[usize::from(group)].template).ask.shape();
         let has_devices = cluster.demand(shape).devices.is_some();
         let n_before = placement.ordinals.len();
-        for (&(ordinal, incarnation), &(node, mask)) in pending.iter().zip(&found.places) {
-            cluster.assume(assigned.unit(), ordinal, incarnation, shape, node, mask);
+        for (&replica, &(node, mask)) in pending.iter().zip(&found.places) {
+            let ReplicaId { ordinal, incarnation } = replica;
+            cluster.assume(RunningUnitId { unit: assigned.unit(), replica }, shape, node, mask);
             placement.ordinals.push(ordinal);
             placement.nodes.push(node);
             if incarnation > 0 && placement.incarnations.is_empty() {
@@ -478,14 +479,14 @@ impl PreemptionSearch {
     }
 
     /// The victims of a decision are not for others.
-    fn claim(&mut self, cluster: &mut Cluster, victims: &[Member]) {
-        self.claimed.extend(victims.iter().map(|victim| (victim.unit, victim.ordinal)));
-        cluster.depart(victims.iter().map(|victim| (victim.unit, victim.ordinal)));
+    fn claim(&mut self, cluster: &mut Cluster, victims: &[RunningUnitId]) {
+        self.claimed.extend(victims.iter().map(|victim| (victim.unit, victim.replica.ordinal)));
+        cluster.depart(victims.iter().map(|victim| (victim.unit, victim.replica.ordinal)));
     }
 
     /// The victims of a decision are free for others: it was not made or not accepted, or the records show that they leave.
     pub(super) fn unclaim(&mut self, cluster: &mut Cluster, preemption: &Preemption) {
-        let members = || preemption.victims().map(|victim| (victim.unit, victim.ordinal));
+        let members = || preemption.victims().map(|victim| (victim.unit, victim.replica.ordinal));
         members().for_each(|member| {
             self.claimed.remove(&member);
         });

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use godel_cluster::{Cluster, GroupDeltas, ShapeId};
 use godel_domain::{
     decision::Decision,
-    hold::{Hold, Member},
-    ids::{HoldId, IdMap, IdSet, UnitId},
+    hold::Hold,
+    ids::{HoldId, IdMap, IdSet, RunningUnitId, UnitId},
     queue_spec::QueueSpec,
     time::Millis,
 };
@@ -395,16 +395,16 @@ impl Shares {
         let mut victims = Vec::new();
         for victim in decision.claim.victims() {
             let Some(rows) = cluster.rows(victim.unit) else { continue };
-            let group = rows.row(victim.ordinal).group;
+            let group = rows.row(victim.replica.ordinal).group;
             if let Some((shape, queue)) = self.pays(victim.unit, group, cluster) {
                 victims.push((queue, self.need(shape, 1, cluster)));
             }
         }
         let mut lent = Vec::new();
         if assigned.at_maximum {
-            let victims: Vec<Member> = decision.claim.victims().copied().collect();
+            let victims: Vec<RunningUnitId> = decision.claim.victims().copied().collect();
             let asked = self.quota.usage().sum(&needs);
-            let pays = |quota: &Quota, victim: &Member| pays_still(quota, victim, cluster);
+            let pays = |quota: &Quota, victim: &RunningUnitId| pays_still(quota, victim, cluster);
             lent = godel_queueing::lent(&self.quota, assigned.queue, &asked, &victims, pays);
         }
         let usage = DecisionUsage { queue: assigned.queue, needs, victims, lent };
@@ -421,7 +421,7 @@ impl Shares {
 }
 
 /// The queue of a victim that is still there, and what it takes of it.
-fn pays_still(quota: &Quota, victim: &Member, cluster: &Cluster) -> Option<(QueueIdx, Amounts)> {
+fn pays_still(quota: &Quota, victim: &RunningUnitId, cluster: &Cluster) -> Option<(QueueIdx, Amounts)> {
     let row = cluster.remains(victim)?;
     Some(paid(quota, cluster.rows(victim.unit)?, row))
 }

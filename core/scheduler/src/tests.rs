@@ -6,7 +6,7 @@ use godel_domain::{
     change::{Change, Partition},
     decision::{Decision, FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
-    ids::NodeId,
+    ids::{NodeId, ReplicaId},
     node::{Device, NodeReport, NodeSpec},
     refusals::RefusalCount,
     resources::{CPU, MEMORY, Resources},
@@ -113,8 +113,14 @@ pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> U
     }
 }
 
-pub(super) fn all(spec: &UnitSpec) -> Vec<(u32, u32)> {
-    spec.task_groups.iter().flat_map(TaskGroup::iter_ordinals).map(|ordinal| (ordinal, 0)).collect()
+pub(super) fn all(spec: &UnitSpec) -> Vec<ReplicaId> {
+    let ordinals = spec.task_groups.iter().flat_map(TaskGroup::iter_ordinals);
+    ordinals.map(|ordinal| ReplicaId::new(ordinal, 0)).collect()
+}
+
+/// Replicas by ordinal and incarnation.
+pub(super) fn replicas(of: &[(u32, u32)]) -> Vec<ReplicaId> {
+    of.iter().map(|(ordinal, incarnation)| ReplicaId::new(*ordinal, *incarnation)).collect()
 }
 
 /// A unit of which everything is pending, assigned as the `order`-th one.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_core_scheduler::{PlanOutcome, PlanReport};
 use godel_domain::{
     change::NodeScope,
-    ids::Revision,
+    ids::{ReplicaId, Revision},
     unit::UnitSpec,
     unit_report::{ReportState, RoomReport, UnitReport},
 };
@@ -19,8 +19,8 @@ use prost::Message as _;
 pub(crate) struct Assignment {
     pub(crate) spec: Arc<UnitSpec>,
     pub(crate) spec_revision: Revision,
-    /// (ordinal, incarnation).
-    pub(crate) pending: Vec<(u32, u32)>,
+    /// The replicas to place.
+    pub(crate) pending: Vec<ReplicaId>,
     /// Bound and not evicting.
     pub(crate) bound: u32,
     /// Whose nodes may be used.
@@ -54,8 +54,7 @@ pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField
     }
     let spec = v1::UnitSpec::decode(spec).map_err(|error| BadField::new("spec", error.to_string()))?;
     let spec = from_proto::unit_spec(spec).map_err(|bad| bad.under("spec"))?;
-    let incarnation = |idx: usize| incarnations.get(idx).copied().unwrap_or(0);
-    let pending = ordinals.iter().enumerate().map(|(idx, ordinal)| (*ordinal, incarnation(idx))).collect();
+    let pending = ReplicaId::of_columns(&ordinals, &incarnations).collect();
     // One that this version does not know is the narrower one.
     let scope = match v1::AssignmentScope::try_from(scope) {
         Ok(v1::AssignmentScope::Global) => NodeScope::Global,

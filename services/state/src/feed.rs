@@ -8,7 +8,7 @@ use std::{sync::Arc, task::Waker};
 
 use godel_domain::{
     demand::Pool,
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{Phase, RunChange, RunningUnit},
 };
 use godel_proto::v1;
@@ -17,11 +17,7 @@ use godel_wire::ops::ParsedOp;
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::sessions::{
-    NodeSessions,
-    cell::{Close, Key},
-    live_row, wake,
-};
+use crate::sessions::{NodeSessions, cell::Close, live_row, wake};
 
 /// Everything that the cells need, as of one revision.
 struct Loaded {
@@ -31,7 +27,7 @@ struct Loaded {
     usages: Vec<(NodeId, bytes::Bytes)>,
     time_ms: i64,
     /// Live rows, by node and key; whether they are told to leave, and when they were bound.
-    live: Vec<(NodeId, Key, bool, i64)>,
+    live: Vec<(NodeId, RunningUnitId, bool, i64)>,
 }
 
 /// Fills the cells from the store at a start: nodes that were ready stay so for a full lease.
@@ -94,7 +90,7 @@ impl Loaded {
         let mut live = Vec::new();
         for (unit, _, rows) in state.units_with_rows(None) {
             for (ordinal, row) in rows.live() {
-                let key = Key { unit: unit.0, ordinal, incarnation: row.incarnation };
+                let key = RunningUnitId::new(unit, ordinal, row.incarnation);
                 live.push((row.node, key, row.eviction.is_some(), row.bound_time_ms));
             }
         }
@@ -178,11 +174,17 @@ fn apply(hub: &NodeSessions, group: &[Arc<Published>]) {
 }
 
 fn apply_rows(hub: &NodeSessions, unit: UnitId, change: &RunChange, time_ms: i64, wakers: &mut Vec<Waker>) {
-    let key = |ordinal, incarnation| Key { unit: unit.0, ordinal, incarnation };
     match change {
         RunChange::Bind(bind) => {
             let places = bind.nodes.iter().enumerate().map(|(idx, node)| {
-                (*node, key(bind.ordinals[idx], bind.incarnations.get(idx).copied().unwrap_or(0)))
+                (
+                    *node,
+                    RunningUnitId::new(
+                        unit,
+                        bind.ordinals[idx],
+                        bind.incarnations.get(idx).copied().unwrap_or(0),
+                    ),
+                )
             });
             let is_guaranteed = bind.pool == Pool::Guaranteed;
             hub.visit(places, |slot, key| {
@@ -194,7 +196,7 @@ fn apply_rows(hub: &NodeSessions, unit: UnitId, change: &RunChange, time_ms: i64
             });
         }
         RunChange::Evict(evict) => {
-            let keys = keys(&evict.ordinals, &evict.incarnations, key);
+            let keys = keys(unit, &evict.ordinals, &evict.incarnations);
             if evict.reason.is_end() {
                 let ended = nodes(hub, keys, |row| row.phase.is_ended());
                 hub.visit(ended, |slot, key| wakers.extend(slot.cell.lock().end(key)));
@@ -204,7 +206,7 @@ fn apply_rows(hub: &NodeSessions, unit: UnitId, change: &RunChange, time_ms: i64
             hub.visit(live, |slot, key| wakers.extend(slot.cell.lock().evict(key)));
         }
         RunChange::Statuses(statuses) => {
-            let keys = keys(&statuses.ordinals, &statuses.incarnations, key).enumerate();
+            let keys = keys(unit, &statuses.ordinals, &statuses.incarnations).enumerate();
             let ended =
                 keys.filter(|(idx, _)| statuses.phases.get(*idx).copied().is_some_and(Phase::is_ended));
             let ended = nodes(hub, ended.map(|(_, key)| key), |row| row.phase.is_ended());
@@ -216,25 +218,24 @@ fn apply_rows(hub: &NodeSessions, unit: UnitId, change: &RunChange, time_ms: i64
 }
 
 fn keys<'a>(
+    unit: UnitId,
     ordinals: &'a [u32],
     incarnations: &'a [u32],
-    key: impl Fn(u32, u32) -> Key + 'a,
-) -> impl Iterator<Item = Key> + 'a {
-    let incarnation = |idx: usize| incarnations.get(idx).copied().unwrap_or(0);
-    ordinals.iter().enumerate().map(move |(idx, ordinal)| key(*ordinal, incarnation(idx)))
+) -> impl Iterator<Item = RunningUnitId> + 'a {
+    ReplicaId::of_columns(ordinals, incarnations).map(move |replica| RunningUnitId { unit, replica })
 }
 
 /// Nodes of those of `keys` whose rows are still of that incarnation and as `wanted`. The store may be ahead:
 /// a row that is of a newer incarnation by now ended here and is found out when its cell is next compared.
 fn nodes(
     hub: &NodeSessions,
-    keys: impl Iterator<Item = Key>,
+    keys: impl Iterator<Item = RunningUnitId>,
     wanted: impl Fn(&RunningUnit) -> bool,
-) -> Vec<(NodeId, Key)> {
+) -> Vec<(NodeId, RunningUnitId)> {
     hub.store.read(|state| {
         keys.filter_map(|key| {
-            let row = state.rows(UnitId(key.unit))?.row(key.ordinal);
-            (row.incarnation == key.incarnation && wanted(&row)).then_some((row.node, key))
+            let row = state.rows(key.unit)?.row(key.replica.ordinal);
+            (row.incarnation == key.replica.incarnation && wanted(&row)).then_some((row.node, key))
         })
         .collect()
     })
@@ -278,7 +279,12 @@ struct Report {
 }
 
 /// Those of `keys` that are live on `node`, for a look at one node.
-pub(crate) fn live_on(state: &State, node: NodeId, keys: &[Key]) -> Vec<(Key, RunningUnit)> {
-    let live = |key: &Key| live_row(state, *key).filter(|row| row.node == node).map(|row| (*key, row));
+pub(crate) fn live_on(
+    state: &State,
+    node: NodeId,
+    keys: &[RunningUnitId],
+) -> Vec<(RunningUnitId, RunningUnit)> {
+    let live =
+        |key: &RunningUnitId| live_row(state, *key).filter(|row| row.node == node).map(|row| (*key, row));
     keys.iter().filter_map(live).collect()
 }

@@ -23,10 +23,10 @@ use std::{
     },
 };
 
-use cell::{Cell, Close, Key, Report};
+use cell::{Cell, Close, Report};
 use committer::Queue;
 use godel_domain::{
-    ids::{NodeId, Revision, StoreId, UnitId},
+    ids::{NodeId, Revision, RunningUnitId, StoreId},
     node::Quarantine,
     running_units::RunningUnit,
     time::Millis,
@@ -306,8 +306,8 @@ impl NodeSessions {
     /// Calls `visit` with the slot of each of `nodes` that is registered, in their order.
     pub(crate) fn visit(
         &self,
-        nodes: impl IntoIterator<Item = (NodeId, Key)>,
-        mut visit: impl FnMut(&NodeEntry, Key),
+        nodes: impl IntoIterator<Item = (NodeId, RunningUnitId)>,
+        mut visit: impl FnMut(&NodeEntry, RunningUnitId),
     ) {
         let slots = self.slots.read();
         for (node, key) in nodes {
@@ -325,7 +325,7 @@ impl NodeSessions {
         node: NodeId,
         asked: StoreId,
         running: Vec<Report>,
-    ) -> (Vec<Report>, Vec<Key>) {
+    ) -> (Vec<Report>, Vec<RunningUnitId>) {
         if self.store_id().may_be(asked) {
             return (running, Vec::new());
         }
@@ -337,7 +337,7 @@ impl NodeSessions {
     }
 
     /// Those of `keys` whose rows are over or elsewhere, sorted. They will never be live here again.
-    pub(crate) fn over(&self, node: NodeId, keys: &[Key]) -> Vec<Key> {
+    pub(crate) fn over(&self, node: NodeId, keys: &[RunningUnitId]) -> Vec<RunningUnitId> {
         self.store.read(|state| {
             keys.iter()
                 .filter(|key| live_row(state, **key).is_none_or(|row| row.node != node))
@@ -348,9 +348,9 @@ impl NodeSessions {
 }
 
 /// The row of `key` if it is current and holds room.
-pub(crate) fn live_row(state: &State, key: Key) -> Option<RunningUnit> {
-    let row = state.rows(UnitId(key.unit))?.row(key.ordinal);
-    (row.incarnation == key.incarnation && row.phase.is_live()).then_some(row)
+pub(crate) fn live_row(state: &State, key: RunningUnitId) -> Option<RunningUnit> {
+    let row = state.rows(key.unit)?.row(key.replica.ordinal);
+    (row.incarnation == key.replica.incarnation && row.phase.is_live()).then_some(row)
 }
 
 /// Wakes whom a cell says.

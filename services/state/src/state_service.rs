@@ -217,9 +217,9 @@ fn agent_reports(hub: &NodeSessions, slot: &NodeEntry) -> Vec<v1::ListAgentRepor
     let said =
         cell.entries().iter().map(|entry| entry.report).filter(|report| report.phase != Phase::Pending);
     let running = said.map(|report| v1::RunStatus {
-        unit_id: report.key.unit,
-        ordinal: report.key.ordinal,
-        incarnation: report.key.incarnation,
+        unit_id: report.key.unit.0,
+        ordinal: report.key.replica.ordinal,
+        incarnation: report.key.replica.incarnation,
         phase: to_proto::phase(report.phase).into(),
         exit_code: report.exit_code,
         restarts: report.restarts,

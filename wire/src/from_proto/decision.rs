@@ -10,7 +10,7 @@ use godel_domain::{
 };
 use godel_proto::v1;
 
-use super::{Result, member, node_id, pool, resources, unknown};
+use super::{Result, node_id, pool, resources, running_unit_id, unknown};
 
 /// Places for one unit, as sent.
 pub fn decision(pb: v1::Decision) -> Decision {
@@ -36,12 +36,12 @@ fn preemption(pb: v1::Preemption) -> Preemption {
     let on_node = |on: v1::NodeVictims| NodeVictims {
         group: u16::try_from(on.task_group).unwrap_or(u16::MAX),
         node: NodeId(on.node_id),
-        victims: on.victims.into_iter().map(member).collect(),
+        victims: on.victims.into_iter().map(running_unit_id).collect(),
         holds: on.hold_ids.into_iter().map(HoldId).collect(),
     };
     Preemption {
         nodes: pb.nodes.into_iter().map(on_node).collect(),
-        others: pb.others.into_iter().map(member).collect(),
+        others: pb.others.into_iter().map(running_unit_id).collect(),
     }
 }
 

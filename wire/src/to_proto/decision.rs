@@ -9,7 +9,7 @@ use godel_domain::{
 };
 use godel_proto::v1;
 
-use super::{member, pool, resources};
+use super::{pool, resources, running_unit_id};
 
 /// Places for one unit.
 pub fn decision(decision: &Decision) -> v1::Decision {
@@ -37,10 +37,10 @@ fn preemption(preemption: &Preemption) -> v1::Preemption {
     let on_node = |NodeVictims { group, node, victims, holds }: &NodeVictims| v1::NodeVictims {
         task_group: u32::from(*group),
         node_id: node.0,
-        victims: victims.iter().map(member).collect(),
+        victims: victims.iter().map(running_unit_id).collect(),
         hold_ids: holds.iter().map(|hold| hold.0).collect(),
     };
-    v1::Preemption { nodes: nodes.iter().map(on_node).collect(), others: others.iter().map(member).collect() }
+    v1::Preemption { nodes: nodes.iter().map(on_node).collect(), others: others.iter().map(running_unit_id).collect() }
 }
 
 fn group_placement(placement: &GroupPlacement) -> v1::GroupPlacement {

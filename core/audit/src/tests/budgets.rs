@@ -1,8 +1,8 @@
 //! I6 for disruption budgets: preemptions as they were judged, drains as some binder might have seen it.
 
 use godel_domain::{
-    hold::{Hold, Member, Slot},
-    ids::HoldId,
+    hold::{Hold, Slot},
+    ids::{HoldId, RunningUnitId},
     node::Drain,
 };
 use godel_testkit::web_budget;
@@ -45,7 +45,7 @@ fn drained(n_later: usize, evicts: Vec<Change>) -> Evidence {
 }
 
 /// Made when one of the two ran.
-fn slot(occupant: Option<Member>) -> Hold {
+fn slot(occupant: Option<RunningUnitId>) -> Hold {
     Hold {
         id: HoldId(1),
         node: NodeId(1),
@@ -101,6 +101,6 @@ fn i6_keeps_a_budget_from_a_drain() {
 
 #[test]
 fn i6_judges_a_drain_by_no_slot_that_is_entered_beside_it() {
-    let occupant = Member { unit: UnitId(9), ordinal: 0, incarnation: 0 };
+    let occupant = RunningUnitId::new(UnitId(9), 0, 0);
     holds(&drained(0, vec![leave(0), Change::Hold(Arc::new(slot(Some(occupant))))]));
 }

@@ -3,8 +3,8 @@
 //! revisions wide.
 
 use godel_domain::{
-    hold::{GangTurn, Hold, Member, Slot},
-    ids::HoldId,
+    hold::{GangTurn, Hold, Slot},
+    ids::{HoldId, RunningUnitId},
     queue_spec::PriorityClass,
     reservation_spec::ReservationSpec,
     running_units::PreemptionTerms,
@@ -60,7 +60,7 @@ fn hold(id: u64, of: UnitId, cpu: i64) -> Hold {
     }
 }
 
-fn slot(id: u64, number: u32, occupant: Option<Member>) -> Change {
+fn slot(id: u64, number: u32, occupant: Option<RunningUnitId>) -> Change {
     let slot = Some(Slot { reservation: Arc::from("r"), occupant });
     Change::Hold(Arc::new(Hold { ordinals: vec![number], slot, ..hold(id, UnitId(0), 10) }))
 }
@@ -90,7 +90,7 @@ fn i1() -> Vec<Clause> {
     unknown.listed.units.get_mut(&UnitId(1)).unwrap().demands.clear();
     let mut gone = healthy().evidence();
     gone.listed.nodes.remove(&NodeId(1));
-    let occupant = Some(Member { unit: UnitId(1), ordinal: 0, incarnation: 0 });
+    let occupant = Some(RunningUnitId::new(UnitId(1), 0, 0));
     vec![
         commit(I1, "node n1: guaranteed cpu 5000 of 4000", bound(demand(3000, None), 0)),
         commit(I1, "node n1: device 0 1100 of 1000 milli", bound(demand(10, Some((1, 600, ""))), 0b1)),
@@ -147,7 +147,8 @@ fn i3() -> Vec<Clause> {
         change(&mut evidence.agents);
         evidence
     };
-    let run = |unit, ordinal| AgentRun { unit: UnitId(unit), ordinal, incarnation: 0, phase: Phase::Running };
+    let run =
+        |unit, ordinal| AgentRun { id: RunningUnitId::new(UnitId(unit), ordinal, 0), phase: Phase::Running };
     let mut ended = healthy().then(vec![status(&gang(), 1, 0, Phase::Succeeded)]).evidence();
     ended.agents[1].running.push(run(1, 1));
     vec![
@@ -161,7 +162,11 @@ fn i3() -> Vec<Clause> {
             healthy().then(vec![Change::UnitDeleted(UnitId(1))])
         }),
         seen(I3, "incarnation 0: was never placed", agents(&|all| all[0].running.push(run(7, 0)))),
-        seen(I3, "incarnation 4: incarnation 0 is current", agents(&|all| all[0].running[0].incarnation = 4)),
+        seen(
+            I3,
+            "incarnation 4: incarnation 0 is current",
+            agents(&|all| all[0].running[0].id.replica.incarnation = 4),
+        ),
         seen(I3, "incarnation 0: it is Succeeded", ended),
         seen(
             I3,

@@ -1,8 +1,8 @@
 //! I6 for preemptions: rank as it was when the binder judged, whole gangs, guarantees.
 
 use godel_domain::{
-    hold::{Hold, Member},
-    ids::HoldId,
+    hold::Hold,
+    ids::{HoldId, RunningUnitId},
     queue_spec::PriorityClass,
     running_units::PreemptionTerms,
 };
@@ -38,7 +38,7 @@ pub(super) fn preemption(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change
         queue: Some(victim.queue.as_str().into()),
         ..PreemptionTerms::default()
     }));
-    let members = |ordinal| Member { unit: victim.id, ordinal, incarnation: 0 };
+    let members = |ordinal| RunningUnitId::new(victim.id, ordinal, 0);
     let hold = Hold {
         id: HoldId(1),
         node: NodeId(1),

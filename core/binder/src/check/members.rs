@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_cluster::Cluster;
 use godel_domain::{
     decision::{Decision, RejectionReason},
-    ids::{NodeId, Revision},
+    ids::{NodeId, ReplicaId, Revision, RunningUnitId},
     running_units::{Bind, PreemptionTerms},
 };
 use smallvec::SmallVec;
@@ -16,24 +16,21 @@ use crate::{Wait, requeue::Requeues, unit::Unit};
 /// One running unit of a decision: position of its group in the decision, position in the group's columns,
 /// and the devices it gets.
 #[derive(Clone, Copy)]
-pub(crate) struct PlacedMember {
+pub(crate) struct PlacedReplica {
     pub(crate) group: usize,
     pub(crate) idx: usize,
     pub(crate) mask: u64,
 }
 
 /// Most decisions that come in great numbers place one.
-pub(crate) type PlacedMembers = SmallVec<[PlacedMember; 1]>;
+pub(crate) type PlacedReplicas = SmallVec<[PlacedReplica; 1]>;
 
-/// Ordinals and incarnations of members of a decision.
+/// Returns the replicas of some running units of a decision.
 pub(super) fn placed<'a>(
     decision: &'a Decision,
-    members: &'a [PlacedMember],
-) -> impl Iterator<Item = (u32, u32)> + 'a {
-    members.iter().map(|member| {
-        let placement = &decision.groups[member.group];
-        (placement.ordinals[member.idx], placement.incarnation(member.idx))
-    })
+    members: &'a [PlacedReplica],
+) -> impl Iterator<Item = ReplicaId> + 'a {
+    members.iter().map(|member| decision.groups[member.group].replica(member.idx))
 }
 
 /// Members that the unit wants, with the incarnation that is current.
@@ -42,21 +39,23 @@ pub(super) fn wanted(
     cluster: &Cluster,
     (requeues, read): (&Requeues, Revision),
     decision: &Decision,
-    members: PlacedMembers,
+    members: PlacedReplicas,
     refused: &mut RejectionList,
-) -> Result<PlacedMembers, Wait> {
+) -> Result<PlacedReplicas, Wait> {
     let rows = cluster.rows(decision.unit);
-    let mut wanted = PlacedMembers::with_capacity(members.len());
+    let mut wanted = PlacedReplicas::with_capacity(members.len());
     for member in members {
         let placement = &decision.groups[member.group];
-        let (ordinal, incarnation) = (placement.ordinals[member.idx], placement.incarnation(member.idx));
+        let replica = placement.replica(member.idx);
+        let ReplicaId { ordinal, incarnation } = replica;
         let Some(group) = unit.groups.get(usize::from(placement.group)) else {
             let detail = "there is no such task group".to_owned();
             refused.add(RejectionReason::Invalid, ordinal, NodeId(0), detail);
             continue;
         };
         let current = rows.map_or(0, |rows| rows.row(ordinal).incarnation);
-        if incarnation > current && requeues.is_under_way(decision.unit, ordinal, incarnation) {
+        let id = RunningUnitId { unit: decision.unit, replica };
+        if incarnation > current && requeues.is_under_way(id) {
             return Err(Wait::Revision(Revision(read.0 + 1)));
         }
         if !group.owns(ordinal) {
@@ -77,7 +76,7 @@ pub(super) fn binds(
     unit: &Unit,
     cluster: &Cluster,
     decision: &Decision,
-    accepted: &[PlacedMember],
+    accepted: &[PlacedReplica],
     standing: &Arc<PreemptionTerms>,
 ) -> Vec<Bind> {
     let mut binds = Vec::with_capacity(decision.groups.len());

@@ -7,7 +7,7 @@ use godel_domain::{
 };
 use rustc_hash::FxHashMap;
 
-use super::PlacedMember;
+use super::PlacedReplica;
 
 /// Rejections under construction, one per reason, node and detail, in order of first sight.
 #[derive(Default)]
@@ -81,7 +81,7 @@ pub(crate) fn whole(decision: &Decision, reason: RejectionReason, detail: String
 /// Rejections with `members` refused because of their unit.
 pub(super) fn all_of(
     decision: &Decision,
-    members: &[PlacedMember],
+    members: &[PlacedReplica],
     mut refused: RejectionList,
     detail: &str,
 ) -> Vec<Rejection> {

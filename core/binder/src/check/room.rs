@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use godel_cluster::{Cluster, Owned, Unfit};
 use godel_domain::{
     decision::{Decision, RejectionReason},
-    hold::{self, Borrower},
-    ids::{NodeId, Revision},
+    hold::Borrower,
+    ids::{NodeId, Revision, RunningUnitId},
 };
 use smallvec::SmallVec;
 
-use super::{PlacedMember, PlacedMembers, RejectionList, reason};
+use super::{PlacedReplica, PlacedReplicas, RejectionList, reason};
 use crate::{
     quotas::{GroupNeeds, Quotas},
     unit::{KnownGroup, Unit},
@@ -24,22 +24,22 @@ pub(super) fn take_room(
     unit: &Unit,
     (cluster, borrower, owned): (&mut Cluster, Option<&Borrower>, &Owned),
     decision: &Decision,
-    members: &[PlacedMember],
+    members: &[PlacedReplica],
     refused: &mut RejectionList,
-) -> PlacedMembers {
-    let mut accepted = PlacedMembers::with_capacity(members.len());
+) -> PlacedReplicas {
+    let mut accepted = PlacedReplicas::with_capacity(members.len());
     for &member in members {
         let placement = &decision.groups[member.group];
-        let (ordinal, node) = (placement.ordinals[member.idx], placement.nodes[member.idx]);
+        let id = RunningUnitId { unit: decision.unit, replica: placement.replica(member.idx) };
+        let node = placement.nodes[member.idx];
         let group = &unit.groups[usize::from(placement.group)];
         if !owned.is_empty()
             && let Some((slot, mask)) = cluster.slot_on(owned, group.shape, node)
             && may_stand(cluster, group, node, decision.nodes_as_of).is_ok()
         {
-            let (unit, incarnation) = (decision.unit, placement.incarnation(member.idx));
-            cluster.assume(unit, ordinal, incarnation, group.shape, node, mask);
-            cluster.occupy(slot, hold::Member { unit, ordinal, incarnation });
-            accepted.push(PlacedMember { mask, ..member });
+            cluster.assume(id, group.shape, node, mask);
+            cluster.occupy(slot, id);
+            accepted.push(PlacedReplica { mask, ..member });
             continue;
         }
         let mut may = may_go(cluster, group, node, member.mask, decision.nodes_as_of);
@@ -50,13 +50,12 @@ pub(super) fn take_room(
         }
         match may {
             Ok(mask) => {
-                let incarnation = placement.incarnation(member.idx);
-                cluster.assume(decision.unit, ordinal, incarnation, group.shape, node, mask);
-                accepted.push(PlacedMember { mask, ..member });
+                cluster.assume(id, group.shape, node, mask);
+                accepted.push(PlacedReplica { mask, ..member });
             }
             Err(refusal) => {
                 let (reason, detail) = reason(refusal);
-                refused.add(reason, ordinal, node, detail);
+                refused.add(reason, id.replica.ordinal, node, detail);
             }
         }
         if enters {
@@ -79,7 +78,7 @@ pub(super) fn take_quota(
     unit: &Unit,
     (quotas, cluster): (&mut Quotas, &mut Cluster),
     decision: &Decision,
-    accepted: &mut PlacedMembers,
+    accepted: &mut PlacedReplicas,
     refused: &mut RejectionList,
 ) -> TakenQuota {
     let mut taken = TakenQuota { needs: GroupNeeds::new(), full: None };
@@ -88,12 +87,12 @@ pub(super) fn take_quota(
         accepted.truncate(n_fit);
         return taken;
     }
-    let mut groups: SmallVec<[&[PlacedMember]; 4]> = accepted.chunk_by(|a, b| a.group == b.group).collect();
+    let mut groups: SmallVec<[&[PlacedReplica]; 4]> = accepted.chunk_by(|a, b| a.group == b.group).collect();
     if unit.terms.min_member > 1 {
         let shape = |group: usize| unit.groups[usize::from(decision.groups[group].group)].shape;
         groups.sort_by_cached_key(|group| Reverse(quotas.n_fit(unit.queue, shape(group[0].group), cluster)));
     }
-    let mut kept = PlacedMembers::new();
+    let mut kept = PlacedReplicas::new();
     for group in groups {
         let n_fit = take_group(unit, (quotas, cluster), (decision, group), refused, &mut taken);
         kept.extend_from_slice(&group[..n_fit]);
@@ -107,7 +106,7 @@ pub(super) fn take_quota(
 fn take_group(
     unit: &Unit,
     (quotas, cluster): (&mut Quotas, &mut Cluster),
-    (decision, members): (&Decision, &[PlacedMember]),
+    (decision, members): (&Decision, &[PlacedReplica]),
     refused: &mut RejectionList,
     taken: &mut TakenQuota,
 ) -> usize {
@@ -122,8 +121,8 @@ fn take_group(
     if let Some(limit) = limit {
         let detail = quotas.words(limit);
         let beyond = &members[need.n as usize..];
-        for &PlacedMember { idx, .. } in beyond {
-            cluster.forget(decision.unit, placement.ordinals[idx], placement.incarnation(idx));
+        for &PlacedReplica { idx, .. } in beyond {
+            cluster.forget(RunningUnitId { unit: decision.unit, replica: placement.replica(idx) });
         }
         let ordinals = beyond.iter().map(|member| placement.ordinals[member.idx]);
         refused.add_all(RejectionReason::QueueFull, ordinals, NodeId(0), detail.clone());

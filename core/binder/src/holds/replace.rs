@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_cluster::Cluster;
 use godel_domain::{
     decision::{Claim, Decision, Preemption, RejectionReason},
-    hold::{Hold, Member, N_TAKEN_FROM_MAX},
-    ids::{HoldId, NodeId, Revision, UnitId},
+    hold::{Hold, N_TAKEN_FROM_MAX},
+    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     lifecycle,
 };
 use godel_placement::preempt::{QueueTally, Rights, Seeker, TakeoverRefusal};
@@ -40,7 +40,7 @@ pub(crate) struct TakenOver {
     /// All of them, those that are worth nothing without the others included; ascending.
     pub(crate) ids: Vec<HoldId>,
     /// By task group and node of the decision: who leaves for it, and from whom it is taken.
-    pub(crate) by_place: BTreeMap<(u16, NodeId), (Vec<Member>, Vec<UnitId>)>,
+    pub(crate) by_place: BTreeMap<(u16, NodeId), (Vec<RunningUnitId>, Vec<UnitId>)>,
 }
 
 /// Why nothing is taken over now.
@@ -51,7 +51,7 @@ pub(crate) enum Not {
 
 impl TakenOver {
     /// Who leaves for what is taken over.
-    pub(crate) fn victims(&self) -> impl Iterator<Item = &Member> {
+    pub(crate) fn victims(&self) -> impl Iterator<Item = &RunningUnitId> {
         self.by_place.values().flat_map(|(victims, _)| victims)
     }
 }
@@ -87,11 +87,11 @@ impl BinderHolds {
     /// Holds of a unit that go if what a decision places is bound, or held with victims: it may bind elsewhere while room is
     /// held for it, and have others leave while it gathers. Nobody else leaves for what some leave for already.
     pub(crate) fn replaced_by(&self, decision: &Decision, picture: &BinderPicture) -> HoldIds {
-        if self.by_id.is_empty() || !self.members.contains_key(&decision.unit) {
+        if self.by_id.is_empty() || !self.replicas.contains_key(&decision.unit) {
             return HoldIds::new();
         }
-        let placed: FxHashSet<(u32, u32)> =
-            decision.groups.iter().flat_map(|placement| placement.members()).collect();
+        let placed: FxHashSet<ReplicaId> =
+            decision.groups.iter().flat_map(|placement| placement.replicas()).collect();
         // What is held at a maximum of the queue goes together, with its last binding or not at all.
         let may_go = |hold: &Hold| {
             let by_claim = match &decision.claim {
@@ -108,30 +108,30 @@ impl BinderHolds {
                     && kept.state == HoldState::Held
                     && may_go(&kept.hold)
                     && !picture.is_hold_frozen(&kept.hold)
-                    && kept.hold.members().any(|member| placed.contains(&member))
+                    && kept.hold.replicas().any(|replica| placed.contains(&replica))
             })
         });
         ids
     }
 
     /// Running units for which these holds are.
-    pub(crate) fn members_of(&self, ids: &[HoldId]) -> FxHashSet<(u32, u32)> {
+    pub(crate) fn replicas_of(&self, ids: &[HoldId]) -> FxHashSet<ReplicaId> {
         let holds = ids.iter().filter_map(|id| self.hold(*id));
-        holds.flat_map(Hold::members).collect()
+        holds.flat_map(Hold::replicas).collect()
     }
 
     /// Of a unit's own holds those go of which something is placed by a decision.
     pub(crate) fn gone_with(
         &self,
         own: &[HoldId],
-        placed: impl Iterator<Item = (u32, u32)>,
+        placed: impl Iterator<Item = ReplicaId>,
     ) -> Vec<(HoldId, &'static str)> {
         if own.is_empty() {
             return Vec::new();
         }
-        let placed: FxHashSet<(u32, u32)> = placed.collect();
+        let placed: FxHashSet<ReplicaId> = placed.collect();
         let is_placed = |id: &&HoldId| {
-            self.hold(**id).is_some_and(|hold| hold.members().any(|member| placed.contains(&member)))
+            self.hold(**id).is_some_and(|hold| hold.replicas().any(|replica| placed.contains(&replica)))
         };
         own.iter().filter(is_placed).map(|id| (*id, ELSEWHERE)).collect()
     }

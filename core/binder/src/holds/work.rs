@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_cluster::{Cluster, Unfit};
 use godel_domain::{
     hold::Hold,
-    ids::{HoldId, Revision, UnitId},
+    ids::{HoldId, ReplicaId, Revision, RunningUnitId, UnitId},
     lifecycle,
     running_units::{Bind, Phase},
 };
@@ -110,11 +110,11 @@ impl BinderHolds {
         let hold = &self.by_id[&id].hold;
         let Some(unit) = picture.units.get(&hold.unit) else { return Fate::Ends("changed") };
         let rows = picture.cluster.rows(hold.unit);
-        let is_wanted = |(ordinal, incarnation): (u32, u32)| {
-            let row = rows.map(|rows| rows.row(ordinal)).unwrap_or_default();
-            row.phase == Phase::Pending && row.incarnation == incarnation
+        let is_wanted = |replica: ReplicaId| {
+            let row = rows.map(|rows| rows.row(replica.ordinal)).unwrap_or_default();
+            row.phase == Phase::Pending && row.incarnation == replica.incarnation
         };
-        if !unit.is_wanted || unit.revision != hold.spec_revision || !hold.members().all(is_wanted) {
+        if !unit.is_wanted || unit.revision != hold.spec_revision || !hold.replicas().all(is_wanted) {
             return Fate::Ends("changed");
         }
         if picture.cluster.usable(hold.node).is_err() {
@@ -155,7 +155,7 @@ impl BinderHolds {
         let queue = picture.units[&unit].queue;
         let standing = picture.classes.standing(&picture.units[&unit], picture.quotas.path(queue));
         let mut binds: BTreeMap<u16, Bind> = BTreeMap::new();
-        let mut members = SmallVec::new();
+        let mut replicas = SmallVec::new();
         let mut bound = Vec::new();
         let mut unfit = Vec::new();
         for &id in ids {
@@ -170,10 +170,10 @@ impl BinderHolds {
                         standing: Some(Arc::clone(&standing)),
                         ..Bind::default()
                     });
-                    for (idx, (ordinal, incarnation)) in hold.members().enumerate() {
-                        members.push((ordinal, incarnation));
-                        bind.ordinals.push(ordinal);
-                        bind.incarnations.push(incarnation);
+                    for (idx, replica) in hold.replicas().enumerate() {
+                        replicas.push(replica);
+                        bind.ordinals.push(replica.ordinal);
+                        bind.incarnations.push(replica.incarnation);
                         bind.nodes.push(hold.node);
                         bind.device_masks.push(masks[idx]);
                     }
@@ -186,8 +186,8 @@ impl BinderHolds {
             }
         }
         if !unfit.is_empty() {
-            for (ordinal, incarnation) in members {
-                picture.cluster.forget(unit, ordinal, incarnation);
+            for replica in replicas {
+                picture.cluster.forget(RunningUnitId { unit, replica });
             }
             for id in bound {
                 let hold = Arc::clone(&self.by_id[&id].hold);
@@ -204,7 +204,7 @@ impl BinderHolds {
             needs.push((kept.hold.group, kept.need));
         }
         let holds = OpenHolds { converted: ids.to_vec(), ..OpenHolds::default() };
-        let ticket = under_way.open(unit, members, queue, needs, Some(Box::new(holds)));
+        let ticket = under_way.open(unit, replicas, queue, needs, Some(Box::new(holds)));
         for id in ids {
             if let Some(kept) = self.by_id.get_mut(id) {
                 kept.state = HoldState::Converting(ticket);
@@ -235,7 +235,7 @@ fn assume_all(hold: &Hold, cluster: &mut Cluster) -> Result<Vec<u64>, Unfit> {
     let shape = cluster.shape(&hold.demand, hold.pool);
     let mut masks = Vec::with_capacity(hold.ordinals.len());
     let mut refusal = None;
-    for (idx, (ordinal, incarnation)) in hold.members().enumerate() {
+    for (idx, replica) in hold.replicas().enumerate() {
         let fits = cluster.fits(shape, hold.node).and_then(|()| match hold.turn {
             // Which ones was open until they were free.
             Some(_) => Ok(cluster.pick_devices(shape, hold.node).unwrap_or(0)),
@@ -243,7 +243,7 @@ fn assume_all(hold: &Hold, cluster: &mut Cluster) -> Result<Vec<u64>, Unfit> {
         });
         match fits {
             Ok(mask) => {
-                cluster.assume(hold.unit, ordinal, incarnation, shape, hold.node, mask);
+                cluster.assume(RunningUnitId { unit: hold.unit, replica }, shape, hold.node, mask);
                 masks.push(mask);
             }
             Err(wrong) => {
@@ -253,8 +253,8 @@ fn assume_all(hold: &Hold, cluster: &mut Cluster) -> Result<Vec<u64>, Unfit> {
         }
     }
     let Some(refusal) = refusal else { return Ok(masks) };
-    for (ordinal, incarnation) in hold.members().take(masks.len()) {
-        cluster.forget(hold.unit, ordinal, incarnation);
+    for replica in hold.replicas().take(masks.len()) {
+        cluster.forget(RunningUnitId { unit: hold.unit, replica });
     }
     Err(refusal)
 }

@@ -56,7 +56,7 @@ fn two_claims_together_take_no_more_than_a_budget_allows() {
     let other = Decision { unit: UnitId(12), spec_revision: Revision(seekers[1].1), ..decisions[0].clone() };
     let mut other = other;
     let claim = &mut preemption(&mut other).nodes[0];
-    (claim.node, claim.victims[0].unit, claim.victims[0].ordinal) = (NodeId(4), UnitId(2), 1);
+    (claim.node, claim.victims[0].unit, claim.victims[0].replica.ordinal) = (NodeId(4), UnitId(2), 1);
     other.groups[0].nodes = vec![NodeId(4)];
     let first = world.accept(&decisions[0]);
     let budget = world.binder.cluster().budgets().get("web").unwrap();
@@ -92,7 +92,7 @@ fn who_is_claimed_is_not_told_to_leave_but_by_the_loss_of_its_node() {
         let (mut world, seekers) = filled(1);
         let decision = decide(&world, &seekers[0]).unwrap();
         let claim = &decision.claim.preemption().unwrap().nodes[0];
-        let (unit, ordinal) = (claim.victims[0].unit, claim.victims[0].ordinal);
+        let (unit, ordinal) = (claim.victims[0].unit, claim.victims[0].replica.ordinal);
         let accepted = world.accept(&decision);
         assert!(drained(&mut world, unit.0, &[ordinal]).is_none());
         world.change(Change::NodeReport(NodeReport { ready: false, ..report(claim.node.0, 1000, 2) }));

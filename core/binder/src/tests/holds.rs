@@ -2,7 +2,7 @@
 
 use godel_domain::{
     decision::{NodeVictims, Preemption},
-    hold::Member,
+    ids::RunningUnitId,
 };
 use godel_placement::preempt::{self, Lent, N_VICTIMS_MAX, Rights, Seeker};
 use godel_queueing::Need;
@@ -67,7 +67,7 @@ pub(super) fn claims(
         device_masks: found.places.iter().filter(|_| has_devices).map(|place| place.1).collect(),
     };
     let claim =
-        |(node, victims): (NodeId, Vec<Member>)| NodeVictims { group: 0, node, victims, holds: Vec::new() };
+        |(node, victims): (NodeId, Vec<RunningUnitId>)| NodeVictims { group: 0, node, victims, holds: Vec::new() };
     let preemption =
         Preemption { nodes: found.claims.into_iter().map(claim).collect(), others: found.others };
     Some(Decision {
@@ -256,7 +256,7 @@ fn a_claim_waits_for_another_that_has_the_rest_of_its_victims_unit_leave() {
     let (one, (_, two)) = (of(2, 600), of(3, 1000));
     let first = world.hold(&one.0, one.1, 1);
     assert_eq!(first.evictions[0].1.ordinals, [0]);
-    let victims = [1, 2].map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
+    let victims = [1, 2].map(|ordinal| RunningUnitId::new(UnitId(1), ordinal, 0)).to_vec();
     let claims = vec![NodeVictims { group: 0, node: NodeId(2), victims, holds: Vec::new() }];
     let preemption = Preemption { nodes: claims, others: Vec::new() };
     let second = Decision { claim: preemption.into(), ..place(3, two, &[(0, 2)]) };
@@ -284,7 +284,7 @@ fn a_hold_says_what_it_is_for() {
         spec_revision: Revision(revision),
         demand: Arc::new(demand(600, 0)),
         ordinals: vec![0],
-        victims: [0, 1].map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec(),
+        victims: [0, 1].map(|ordinal| RunningUnitId::new(UnitId(1), ordinal, 0)).to_vec(),
         expires_ms: world.time_ms + 600_000,
         queue: Some(Arc::from("a")),
         judged,
@@ -367,7 +367,7 @@ fn victims_are_checked() {
         world.refuse(decision).into_iter().map(|(reason, _)| reason).collect()
     };
     let mut stale = decision.clone();
-    preemption(&mut stale).nodes[0].victims[0].incarnation = 7;
+    preemption(&mut stale).nodes[0].victims[0].replica.incarnation = 7;
     assert_eq!(reasons(&mut world, &stale), [RejectionReason::VictimGone]);
     let mut twice = decision.clone();
     let other = twice.claim.preemption().unwrap().nodes[0].victims[0];
@@ -375,10 +375,10 @@ fn victims_are_checked() {
     assert_eq!(reasons(&mut world, &twice), [RejectionReason::Invalid]);
     let mut many = decision.clone();
     let others = &mut preemption(&mut many).others;
-    let absent = |ordinal| Member { unit: UnitId(77), ordinal, incarnation: 0 };
+    let absent = |ordinal| RunningUnitId::new(UnitId(77), ordinal, 0);
     others.extend((0..).map(absent).take(N_VICTIMS_MAX - decision.claim.preemption().unwrap().n_victims()));
     assert_eq!(reasons(&mut world, &many), [RejectionReason::VictimGone], "just as many as may be");
-    preemption(&mut many).others.push(Member { unit: UnitId(78), ordinal: 0, incarnation: 0 });
+    preemption(&mut many).others.push(RunningUnitId::new(UnitId(78), 0, 0));
     assert_eq!(reasons(&mut world, &many), [RejectionReason::Invalid]);
     let mut too_few = decision.clone();
     preemption(&mut too_few).nodes[0].victims.pop();
@@ -411,7 +411,7 @@ fn who_was_preempted_does_not_preempt_back() {
     let revenge = UnitSpec { priority: 99, ..unit(1, 2, 1, demand(500, 0)) };
     let revision = world.unit(revenge.clone());
     assert_eq!(claims(&world.binder, &revenge, revision, &[(0, 1)]), None);
-    let victim = Member { unit: UnitId(2), ordinal: 0, incarnation: 0 };
+    let victim = RunningUnitId::new(UnitId(2), 0, 0);
     let claim = NodeVictims { group: 0, node: NodeId(1), victims: vec![victim], holds: Vec::new() };
     let mut decision = place(1, revision, &[(0, 1)]);
     decision.groups[0].incarnations = vec![1];

@@ -1,6 +1,6 @@
 //! Slots of reservations: where they are held, who takes them, and what becomes of them.
 
-use godel_domain::{hold, reservation_spec::ReservationSpec};
+use godel_domain::{hold, ids::RunningUnitId, reservation_spec::ReservationSpec};
 
 use super::*;
 
@@ -181,7 +181,7 @@ fn nobody_has_those_in_slots_leave() {
     let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(600, 0)) };
     let revision = world.unit(high.clone());
     assert_eq!(holds::claims(&world.binder, &high, revision, &[(0, 0)]), None);
-    let member = hold::Member { unit: UnitId(1), ordinal: 0, incarnation: 0 };
+    let member = RunningUnitId::new(UnitId(1), 0, 0);
     assert!(world.binder.cluster().slot_of(&member).is_some());
 }
 

@@ -2,7 +2,7 @@
 
 use godel_domain::{
     hold::{Borrower, GangTurn, Hold},
-    ids::HoldId,
+    ids::{HoldId, RunningUnitId},
 };
 
 use super::*;
@@ -33,7 +33,7 @@ fn n_fit(cluster: &Cluster, shape: ShapeId, node: u32, n: u32) -> u32 {
     let mut cluster = cluster.clone();
     for ordinal in 0..n {
         let Some(mask) = cluster.room_for(shape, NodeId(node).idx()) else { return ordinal };
-        cluster.assume(UnitId(200), ordinal, 0, shape, NodeId(node), mask);
+        cluster.assume(RunningUnitId::new(UnitId(200), ordinal, 0), shape, NodeId(node), mask);
     }
     n
 }
@@ -121,11 +121,11 @@ fn room_that_gets_free_is_gathered_and_news_of_the_last_is_told_once() {
 fn devices_are_gathered_one_by_one() {
     let mut cluster = taken();
     let one = cluster.shape(&demand(0, 1, 1000, &[]), Pool::Guaranteed);
-    cluster.assume(UnitId(7), 0, 0, one, NodeId(1), 0b0001);
+    cluster.assume(RunningUnitId::new(UnitId(7), 0, 0), one, NodeId(1), 0b0001);
     cluster.put_hold(hold(1, 1, 1, demand(0, 4, 1000, &[]), Pool::Guaranteed));
     assert!(!cluster.has_gathered(HoldId(1)));
     assert_eq!(cluster.pick_devices(one, NodeId(1)), None, "three of four are kept");
-    cluster.forget(UnitId(7), 0, 0);
+    cluster.forget(RunningUnitId::new(UnitId(7), 0, 0));
     assert!(cluster.has_gathered(HoldId(1)));
     assert_eq!(cluster.pick_devices(one, NodeId(1)), None);
     cluster.remove_hold(HoldId(1));
@@ -162,11 +162,11 @@ fn who_is_admitted_takes_what_was_gathered() {
     for only in [None, Some(NodeId(1))] {
         assert!(cluster.lift_gathered(&borrower(6), only));
         assert!(cluster.fits(shape, NodeId(1)).is_ok());
-        cluster.assume(UnitId(9), 0, 0, shape, NodeId(1), 0);
+        cluster.assume(RunningUnitId::new(UnitId(9), 0, 0), shape, NodeId(1), 0);
         cluster.settle_lifted();
         assert_eq!(free(&mut cluster, Pool::Guaranteed, 1), 0, "the rest is gathered again");
         assert!(cluster.fits(shape, NodeId(1)).is_err());
-        cluster.forget(UnitId(9), 0, 0);
+        cluster.forget(RunningUnitId::new(UnitId(9), 0, 0));
     }
     assert!(!cluster.lift_gathered(&borrower(6), Some(NodeId(2))));
 }

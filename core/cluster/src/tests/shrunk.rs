@@ -2,7 +2,7 @@
 
 use godel_domain::{
     hold::{Hold, Slot},
-    ids::HoldId,
+    ids::{HoldId, RunningUnitId},
 };
 
 use super::*;
@@ -150,10 +150,10 @@ fn assumptions_and_rows_that_are_read_first_count_as_well() {
     cluster.put_spec(NodeSpec { id: NODE, name: "n1".to_owned(), ..NodeSpec::default() }, Revision(1));
     report(&mut cluster, &[("gpu", "A"); 2], 3);
     assert_eq!(gets(&mut cluster, &gpu), short("gpu"));
-    cluster.assume(UnitId(2), 0, 0, shape, NODE, 0b1000);
+    cluster.assume(RunningUnitId::new(UnitId(2), 0, 0), shape, NODE, 0b1000);
     end(&mut cluster, 1, 0);
     assert_eq!(gets(&mut cluster, &gpu), short("gpu"), "an assumption is on its way there");
-    cluster.forget(UnitId(2), 0, 0);
+    cluster.forget(RunningUnitId::new(UnitId(2), 0, 0));
     assert_eq!(gets(&mut cluster, &gpu), Ok(0b01));
 }
 
@@ -187,7 +187,7 @@ fn holds_and_slots_keep_devices_that_are_gone_as_running_units_do() {
     let mut cluster = with(&[("gpu", "A"); 2]);
     bind(&mut cluster, 1, &gpu, &[0b01, 0b10]);
     report(&mut cluster, &[("gpu", "A")], 3);
-    let victims = vec![godel_domain::hold::Member { unit: UnitId(1), ordinal: 0, incarnation: 0 }];
+    let victims = vec![godel_domain::ids::RunningUnitId::new(UnitId(1), 0, 0)];
     let wanted = Hold { device_masks: vec![0b01], victims, ..hold(None) };
     let shape = cluster.shape(&gpu, Pool::Guaranteed);
     assert_eq!(
@@ -209,7 +209,7 @@ fn resources_that_are_short_are_not_held_either() {
         unit: UnitId(9),
         demand: Arc::new(demand.clone()),
         ordinals: vec![0],
-        victims: vec![godel_domain::hold::Member { unit: UnitId(1), ordinal: 0, incarnation: 0 }],
+        victims: vec![godel_domain::ids::RunningUnitId::new(UnitId(1), 0, 0)],
         ..Hold::default()
     };
     let (cpu, memory) = (demand(300, 0, 0, &[]), unit_demand(0));

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use godel_cluster::Cluster;
 use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     resources::{CPU, MEMORY, Resources},
     unit::{ScoringProfile, Template},
@@ -162,7 +162,7 @@ fn resources_fit() {
     check(filter, &mut cluster(0, has_fpga), &fpga(3), "insufficient fpga");
     let mut shrunk = cluster(0, |_, _| {});
     let shape = shrunk.shape(&demand(10, 0, None), Pool::Guaranteed);
-    shrunk.assume(UnitId(1), 0, 0, shape, NODE, 0);
+    shrunk.assume(RunningUnitId::new(UnitId(1), 0, 0), shape, NODE, 0);
     shrunk.put_grant(NODE, Resources::new([(CPU, 5)]).unwrap(), Revision(2));
     check(filter, &mut shrunk, &template(demand(1, 0, None)), "insufficient cpu");
     check(filter, &mut shrunk, &template(Demand::default()), "");
@@ -190,7 +190,7 @@ fn score(plugin: &dyn Score, n_gpus: usize, before: &Demand, demand: &Demand, ty
     let taken = cluster.shape(before, Pool::Guaranteed);
     let mask = cluster.pick_devices(taken, NODE).unwrap();
     if *before != Demand::default() {
-        cluster.assume(UnitId(1), 0, 0, taken, NODE, mask);
+        cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), taken, NODE, mask);
     }
     let mut seen = Typical::default();
     for demand in typical {
@@ -378,7 +378,7 @@ fn soft_taints_come_before_scores() {
         };
         let mut cluster = cluster(0, |spec, _| spec.taints = (0..n_taints).map(soft).collect());
         let filled = cluster.shape(&demand(n_taints as i64, 0, None), Pool::Guaranteed);
-        cluster.assume(UnitId(1), 0, 0, filled, NODE, 0);
+        cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), filled, NODE, 0);
         let mut ask = Ask::new(&mut cluster, &template(demand(1, 1, None)), Pool::Guaranteed);
         ask.prepare(&cluster);
         let typical = Typical::default();

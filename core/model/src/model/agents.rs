@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use godel_audit::{AgentReport, AgentRun};
 use godel_domain::{
     change::Change,
-    ids::{NodeId, UnitId},
+    ids::{NodeId, RunningUnitId, UnitId},
     running_units::{Phase, RunChange, RunningUnit, Statuses},
     unit::RestartPolicy,
 };
@@ -171,9 +171,7 @@ impl Agents {
     /// For the audit.
     pub(super) fn reports(&self) -> Vec<AgentReport> {
         let run = |((unit, ordinal), run): (&(UnitId, u32), &Run)| AgentRun {
-            unit: *unit,
-            ordinal: *ordinal,
-            incarnation: run.incarnation,
+            id: RunningUnitId::new(*unit, *ordinal, run.incarnation),
             phase: run.phase,
         };
         self.agents

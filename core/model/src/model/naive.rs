@@ -6,7 +6,7 @@ use godel_domain::{
     change::Change,
     demand::{Demand, Pool},
     hold::Hold,
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, Revision, RunningUnitId, UnitId},
     running_units::RunChange,
 };
 
@@ -21,7 +21,7 @@ pub(super) struct Naive {
     pub(super) n_events: usize,
     /// What queues used before the commit.
     used: BTreeMap<String, NaiveSums>,
-    bound: BTreeSet<(UnitId, u32, u32)>,
+    bound: BTreeSet<RunningUnitId>,
     first_bound: BTreeSet<UnitId>,
 }
 
@@ -46,7 +46,7 @@ impl Naive {
                     nodes.extend(&bind.nodes);
                     for (idx, ordinal) in bind.ordinals.iter().enumerate() {
                         let incarnation = bind.incarnations.get(idx).copied().unwrap_or(0);
-                        if !self.bound.insert((*unit, *ordinal, incarnation)) {
+                        if !self.bound.insert(RunningUnitId::new(*unit, *ordinal, incarnation)) {
                             return Err(format!(
                                 "naive I3: {unit}/{ordinal} incarnation {incarnation} again"
                             ));
@@ -156,8 +156,8 @@ fn net(store: &Store) -> BTreeMap<String, NaiveSums> {
                 let (Some(of), Some(rows)) = (store.spec(victim.unit), store.rows.get(&victim.unit)) else {
                     continue;
                 };
-                let row = rows.row(victim.ordinal);
-                let is_there = row.phase.is_live() && row.incarnation == victim.incarnation;
+                let row = rows.row(victim.replica.ordinal);
+                let is_there = row.phase.is_live() && row.incarnation == victim.replica.incarnation;
                 if let Some(Some(group)) = rows.groups.get(usize::from(row.group))
                     && is_there
                     && levels(&of.queue).any(|other| other == level)
@@ -199,8 +199,9 @@ pub(super) fn node(store: &Store, node: NodeId, pool: Pool) -> (NaiveSums, Vec<u
         };
         let occupant = slot.occupant.and_then(|member| {
             let rows = store.rows.get(&member.unit)?;
-            let row = rows.row(member.ordinal);
-            let is_in = row.phase.is_live() && (row.incarnation, row.node) == (member.incarnation, node);
+            let row = rows.row(member.replica.ordinal);
+            let is_in =
+                row.phase.is_live() && (row.incarnation, row.node) == (member.replica.incarnation, node);
             let group = rows.groups.get(usize::from(row.group))?.as_ref()?;
             is_in.then_some((&group.demand, row.device_mask))
         });

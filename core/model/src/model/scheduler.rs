@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use godel_core_scheduler::{Config, Scheduler};
 use godel_domain::{
-    ids::{Epoch, UnitId},
+    ids::{Epoch, ReplicaId, UnitId},
     time::Millis,
     unit_report::{ReportState, UnitReport},
 };
@@ -196,8 +196,8 @@ impl SchedulerPart {
             }
             Message::Welcome => self.ends[line as usize].is_welcome = true,
             Message::Assign(one) => {
-                let pending: Vec<(u32, u32)> =
-                    one.ordinals.iter().copied().zip(one.incarnations.iter().copied()).collect();
+                let pending: Vec<ReplicaId> =
+                    ReplicaId::of_columns(&one.ordinals, &one.incarnations).collect();
                 self.granted = self.granted.saturating_sub(u32::try_from(pending.len()).unwrap_or(u32::MAX));
                 self.parked.remove(&one.spec.id);
                 self.core.on_assign(&one.spec, one.revision, &pending, one.bound, net.millis());

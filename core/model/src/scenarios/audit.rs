@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_audit::{Commit, Evidence, InvariantReport, check_all};
 use godel_domain::{
     change::Change,
-    hold::{Hold, Member},
-    ids::{HoldId, NodeId, Revision, UnitId},
+    hold::Hold,
+    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
     queue_spec::QueueSpec,
     resources::CPU,
     running_units::{Bind, Evict, EvictionReason, Phase, PreemptionTerms, RunChange, Statuses},
@@ -109,7 +109,7 @@ impl Auditing {
             unit: preemptor.id,
             demand: Arc::new(preemptor.task_groups[0].template.demand.clone()),
             ordinals: vec![ordinal],
-            victims: vec![Member { unit: victim.id, ordinal, incarnation: 0 }],
+            victims: vec![RunningUnitId::new(victim.id, ordinal, 0)],
             expires_ms: i64::MAX,
             queue: Some(preemptor.queue.as_str().into()),
             judged,

@@ -7,7 +7,7 @@ use godel_domain::{
     change::Change,
     decision::{Decision, Outcome, Preemption},
     demand::Demand,
-    ids::{Revision, UnitId},
+    ids::{ReplicaId, Revision, UnitId},
     resources::CPU,
     running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, RunChange, Statuses},
     time::Millis,
@@ -33,7 +33,7 @@ const FILLER: UnitId = UnitId(1 << 40);
 
 struct Assigned {
     spec: UnitSpec,
-    pending: Vec<(u32, u32)>,
+    pending: Vec<ReplicaId>,
     /// By task group: what a bind carries.
     demands: Vec<Arc<Demand>>,
 }
@@ -88,7 +88,7 @@ impl Scheduling {
     fn leave(&mut self, preemptor: UnitId, preemption: &Preemption) {
         let mut by_unit: BTreeMap<UnitId, Vec<u32>> = BTreeMap::new();
         for victim in preemption.victims() {
-            by_unit.entry(victim.unit).or_default().push(victim.ordinal);
+            by_unit.entry(victim.unit).or_default().push(victim.replica.ordinal);
         }
         for (unit, mut ordinals) in by_unit {
             ordinals.sort_unstable();
@@ -107,7 +107,7 @@ impl Scheduling {
 impl Assigned {
     fn new(spec: UnitSpec) -> Self {
         let ordinals = spec.task_groups.iter().flat_map(TaskGroup::iter_ordinals);
-        let pending = ordinals.map(|ordinal| (ordinal, 0)).collect();
+        let pending = ordinals.map(|ordinal| ReplicaId::new(ordinal, 0)).collect();
         let demands = spec.task_groups.iter().map(|group| Arc::new(group.template.demand.clone())).collect();
         Self { spec, pending, demands }
     }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
-    ids::{Revision, UnitId},
+    ids::{Revision, RunningUnitId, UnitId},
     node::{Device, NodeReport, NodeSpec},
     resources::{CPU, Resources},
     running_units::{Bind, End, Evict, EvictionReason, PreemptionTerms, RunChange},
@@ -185,7 +185,7 @@ proptest! {
                 let mask = cluster.room_for(shape, NodeId(node).idx());
                 let ordinal = u32::try_from(*ordinal).unwrap();
                 mask.into_iter().for_each(|mask| {
-                    cluster.assume(UnitId(999), ordinal, 0, shape, NodeId(node), mask);
+                    cluster.assume(RunningUnitId::new(UnitId(999), ordinal, 0), shape, NodeId(node), mask);
                 });
                 mask.is_some()
             }).count()

@@ -7,8 +7,7 @@ use godel_cluster::{
     shapes::{COUNT, Shape},
 };
 use godel_domain::{
-    hold::Member,
-    ids::{IdMap, IdSet, NodeId, UnitId},
+    ids::{IdMap, IdSet, NodeId, RunningUnitId, UnitId},
     running_units::{RunningUnit, RunningUnits},
 };
 use godel_queueing::{QueueIdx, Quota};
@@ -359,7 +358,7 @@ impl<'a> VictimPlan<'a> {
             return Err(Spared::Gone);
         }
         if self.cluster.has_slots()
-            && self.cluster.slot_of(&Member { unit, ordinal, incarnation: row.incarnation }).is_some()
+            && self.cluster.slot_of(&RunningUnitId::new(unit, ordinal, row.incarnation)).is_some()
         {
             // Its room would be its reservation's.
             return Err(Spared::NotPreemptible);
@@ -542,7 +541,7 @@ impl<'a> VictimPlan<'a> {
         for (unit, ordinal) in gone {
             let Some(rows) = self.cluster.rows(unit) else { continue };
             let row = rows.row(ordinal);
-            let member = Member { unit, ordinal, incarnation: row.incarnation };
+            let member = RunningUnitId::new(unit, ordinal, row.incarnation);
             if self.placed.contains_key(&row.node) {
                 found.claims.entry(row.node).or_default().push(member);
             } else {

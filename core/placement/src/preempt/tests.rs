@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
-    ids::Revision,
+    ids::{Revision, RunningUnitId},
     node::{Device, NodeReport, NodeSpec},
     queue_spec::QueueSpec,
     resources::{CPU, MEMORY, Resources},
@@ -96,7 +96,7 @@ fn run(cluster: &mut Cluster, unit: &Running) {
         if cluster.fits(shape, node).is_ok()
             && let Some(mask) = cluster.pick_devices(shape, node)
         {
-            cluster.assume(UnitId(unit.id), ordinal, 0, shape, node, mask);
+            cluster.assume(RunningUnitId::new(UnitId(unit.id), ordinal, 0), shape, node, mask);
             ordinals.push(ordinal);
             nodes.push(node);
             device_masks.push(mask);
@@ -141,7 +141,7 @@ fn seek_with(cluster: &mut Cluster, rights: Option<&Rights<'_>>, ask: &Demand, w
 
 fn victims(found: &Found) -> Vec<(u64, u32)> {
     let all = found.claims.values().flatten().chain(&found.others);
-    let mut all: Vec<(u64, u32)> = all.map(|victim| (victim.unit.0, victim.ordinal)).collect();
+    let mut all: Vec<(u64, u32)> = all.map(|victim| (victim.unit.0, victim.replica.ordinal)).collect();
     all.sort_unstable();
     all
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_domain::{
     decision::{Claim, Decision, GroupPlacement, Outcome, RejectionReason},
     hold::Hold,
-    ids::UnitId,
+    ids::{ReplicaId, UnitId},
     refusals::{RefusalCount, Refusals},
     time::Millis,
     unit_report::ReportState,
@@ -15,7 +15,7 @@ use rustc_hash::FxHashSet;
 
 use super::AssignedUnits;
 use crate::{
-    assigned_unit::{AssignedUnit, GroupWork, UnitState, WantedReplica},
+    assigned_unit::{AssignedUnit, GroupWork, UnitState},
     in_flight::{InFlight, Unread},
     picture::{Picture, is_past},
 };
@@ -25,7 +25,7 @@ use crate::{
 const FULL_PAUSE_MS: u64 = 100;
 
 /// A running unit that the binder refused: its group in the decision, itself, why.
-type RefusedReplica = (u16, WantedReplica, RejectionReason);
+type RefusedReplica = (u16, ReplicaId, RejectionReason);
 
 /// A decision with its outcome.
 pub(crate) struct Answered<'a> {
@@ -40,8 +40,8 @@ impl AssignedUnits {
     pub(crate) fn await_hold(&mut self, decision: &Decision) {
         let is_same = |assigned: &&mut AssignedUnit| assigned.revision == decision.spec_revision;
         if let Some(assigned) = self.get_mut(decision.unit).filter(is_same) {
-            let of_group = |group: &GroupPlacement| group.members().map(|one| (group.group, one)).collect();
-            let held = decision.groups.iter().flat_map::<Vec<(u16, WantedReplica)>, _>(of_group);
+            let of_group = |group: &GroupPlacement| group.replicas().map(|one| (group.group, one)).collect();
+            let held = decision.groups.iter().flat_map::<Vec<(u16, ReplicaId)>, _>(of_group);
             assigned.awaiting_hold.extend(held);
         }
     }
@@ -118,13 +118,15 @@ impl AssignedUnits {
             assigned.bound = 0;
         }
         assigned.bound = assigned.bound.saturating_add(count(n_bound));
-        let is_overtaken = |assigned: &AssignedUnit, (ordinal, incarnation): WantedReplica| {
-            let is_later = |other: &WantedReplica| other.0 == ordinal && other.1 > incarnation;
+        let is_overtaken = |assigned: &AssignedUnit, replica: ReplicaId| {
+            let is_later = |other: &ReplicaId| {
+                other.ordinal == replica.ordinal && other.incarnation > replica.incarnation
+            };
             let decisions = assigned.decisions.iter().filter_map(|id| in_flight.get(*id));
             assigned.groups.iter().any(|group| group.pending().iter().any(is_later))
                 || decisions
                     .flat_map(|decision| &decision.groups)
-                    .any(|group| group.members().any(|one| is_later(&one)))
+                    .any(|group| group.replicas().any(|one| is_later(&one)))
         };
         let n_held = assigned.awaiting_hold.len();
         let again = wanted_again(assigned, decision, refused, is_overtaken, &held_now);
@@ -170,8 +172,8 @@ impl AssignedUnits {
             true => picture.held_of(hold.unit, assigned.revision),
             false => FxHashSet::default(),
         };
-        let is_free = |wanted: &WantedReplica| {
-            !held_now.contains(wanted) && hold.members().any(|member| member == *wanted)
+        let is_free = |wanted: &ReplicaId| {
+            !held_now.contains(wanted) && hold.replicas().any(|replica| replica == *wanted)
         };
         self.requeue(hold.unit, |(_, wanted)| is_free(wanted), picture);
     }
@@ -193,12 +195,7 @@ impl AssignedUnits {
         units.into_iter().for_each(|unit| self.requeue_released(unit, unread, picture));
     }
 
-    fn requeue(
-        &mut self,
-        unit: UnitId,
-        is_free: impl Fn(&(u16, WantedReplica)) -> bool,
-        picture: &mut Picture,
-    ) {
+    fn requeue(&mut self, unit: UnitId, is_free: impl Fn(&(u16, ReplicaId)) -> bool, picture: &mut Picture) {
         if !self.get(unit).is_some_and(|assigned| assigned.awaiting_hold.iter().any(&is_free)) {
             return;
         }
@@ -206,9 +203,9 @@ impl AssignedUnits {
         let (free, kept) = std::mem::take(&mut assigned.awaiting_hold).into_iter().partition(is_free);
         assigned.awaiting_hold = kept;
         for (group, wanted) in free {
-            let row = picture.cluster.rows(unit).map(|rows| rows.row(wanted.0)).unwrap_or_default();
+            let row = picture.cluster.rows(unit).map(|rows| rows.row(wanted.ordinal)).unwrap_or_default();
             if let Some(group) =
-                assigned.groups.get_mut(usize::from(group)).filter(|_| !is_past(&row, wanted.1))
+                assigned.groups.get_mut(usize::from(group)).filter(|_| !is_past(&row, wanted.incarnation))
             {
                 group.add(&[wanted]);
             }
@@ -220,11 +217,11 @@ impl AssignedUnits {
     pub(crate) fn remove_bound(&mut self, unit: UnitId, ordinals: Option<&[u32]>, picture: &mut Picture) {
         let Some(assigned) = self.get(unit) else { return };
         let Some(rows) = picture.cluster.rows(unit) else { return };
-        let is_past_one = |wanted: &WantedReplica| is_past(&rows.row(wanted.0), wanted.1);
+        let is_past_one = |wanted: &ReplicaId| is_past(&rows.row(wanted.ordinal), wanted.incarnation);
         let any = assigned.groups.iter().map(GroupWork::pending).any(|pending| match ordinals {
             Some(ordinals) => ordinals.iter().any(|ordinal| {
-                let at = pending.partition_point(|wanted| wanted.0 < *ordinal);
-                pending.get(at).is_some_and(|wanted| wanted.0 == *ordinal && is_past_one(wanted))
+                let at = pending.partition_point(|wanted| wanted.ordinal < *ordinal);
+                pending.get(at).is_some_and(|wanted| wanted.ordinal == *ordinal && is_past_one(wanted))
             }),
             None => pending.iter().any(is_past_one),
         });
@@ -251,7 +248,7 @@ pub(crate) fn refused(decision: &Decision, outcome: &Outcome) -> Vec<RefusedRepl
     for group in decision.groups.iter().filter(|_| !reasons.is_empty()) {
         for (idx, &ordinal) in group.ordinals.iter().enumerate() {
             if let Ok(at) = reasons.binary_search_by_key(&ordinal, |(ordinal, _)| *ordinal) {
-                refused.push((group.group, (ordinal, group.incarnation(idx)), reasons[at].1));
+                refused.push((group.group, group.replica(idx), reasons[at].1));
             }
         }
     }
@@ -265,9 +262,9 @@ fn wanted_again(
     assigned: &mut AssignedUnit,
     decision: &Decision,
     refused: &[RefusedReplica],
-    is_overtaken: impl Fn(&AssignedUnit, WantedReplica) -> bool,
-    held_now: &FxHashSet<WantedReplica>,
-) -> Vec<(u16, WantedReplica)> {
+    is_overtaken: impl Fn(&AssignedUnit, ReplicaId) -> bool,
+    held_now: &FxHashSet<ReplicaId>,
+) -> Vec<(u16, ReplicaId)> {
     let mut again = Vec::new();
     for &(group, wanted, reason) in refused {
         let newer = assigned.wanted_again.iter().position(|(_, other)| *other == wanted);
@@ -289,7 +286,7 @@ fn wanted_again(
     if !assigned.wanted_again.is_empty() {
         // What the outcome did not refuse is bound.
         let placed =
-            |wanted: &WantedReplica| decision.groups.iter().any(|group| group.ordinals.contains(&wanted.0));
+            |wanted: &ReplicaId| decision.groups.iter().any(|group| group.ordinals.contains(&wanted.ordinal));
         assigned.wanted_again.retain(|(_, wanted)| !placed(wanted));
     }
     again

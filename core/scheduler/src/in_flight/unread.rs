@@ -7,10 +7,8 @@ use std::collections::VecDeque;
 
 use godel_domain::{
     decision::{Decision, GroupPlacement},
-    ids::{Revision, UnitId},
+    ids::{ReplicaId, Revision, UnitId},
 };
-
-use crate::assigned_unit::WantedReplica;
 
 /// Decisions that were answered and not read yet.
 #[derive(Debug, Default)]
@@ -74,11 +72,11 @@ impl Unread {
     }
 
     /// Running units of a unit whose holds were granted after everything that has been read.
-    pub(crate) fn held_of(&self, unit: UnitId, read: Revision) -> impl Iterator<Item = WantedReplica> + '_ {
+    pub(crate) fn held_of(&self, unit: UnitId, read: Revision) -> impl Iterator<Item = ReplicaId> + '_ {
         let is_unread =
             move |(since, decision): &&(Revision, Decision)| *since > read && decision.unit == unit;
         let decisions = self.held.iter().filter(is_unread).map(|(_, decision)| decision);
-        decisions.flat_map(|decision| &decision.groups).flat_map(GroupPlacement::members)
+        decisions.flat_map(|decision| &decision.groups).flat_map(GroupPlacement::replicas)
     }
 }
 
@@ -114,7 +112,7 @@ mod tests {
         assert_eq!(unread.take_read(Revision(9)), None);
         assert_eq!(unread.take_read(Revision(20)), Some(Read::Shown(decision(1))));
         assert_eq!(unread.take_read(Revision(20)), Some(Read::Shown(decision(3))));
-        assert_eq!(unread.held_of(UnitId(5), Revision(14)).collect::<Vec<_>>(), [(3, 0)]);
+        assert_eq!(unread.held_of(UnitId(5), Revision(14)).collect::<Vec<_>>(), [ReplicaId::new(3, 0)]);
         assert_eq!(unread.held_of(UnitId(5), Revision(15)).count(), 0);
         assert_eq!(unread.take_read(Revision(20)), Some(Read::Held(decision(5))));
         assert_eq!(unread.take_read(Revision(20)), None);

@@ -4,18 +4,19 @@
 use godel_domain::{
     decision::{Claim, GroupPlacement},
     hold::Borrower,
+    ids::ReplicaId,
 };
 use godel_placement::gang::{self, GroupAsk};
 
 use super::{Picture, Try};
-use crate::assigned_unit::{AssignedUnit, WantedReplica};
+use crate::assigned_unit::AssignedUnit;
 
 impl Picture {
     /// Chooses nodes on which room is gathered for the next `together` running units of a gang. Nothing is assumed there.
     /// `None`: there is no such room, or what is in it goes on for good.
     pub(crate) fn gather(&mut self, assigned: &AssignedUnit, together: usize) -> Option<Try> {
         let mut asks = Vec::with_capacity(assigned.groups.len());
-        let mut wanted: Vec<(u16, &[WantedReplica])> = Vec::with_capacity(assigned.groups.len());
+        let mut wanted: Vec<(u16, &[ReplicaId])> = Vec::with_capacity(assigned.groups.len());
         let mut left = together;
         for (group, work) in (0u16..).zip(&assigned.groups) {
             let pending = &work.pending()[..work.pending().len().min(left)];
@@ -30,9 +31,9 @@ impl Picture {
         }
         self.cluster.keep_occupants();
         let chosen = gang::choose(&self.cluster, &asks, assigned.priority(), self.wall_ms);
-        let place = |((group, wanted), nodes): ((u16, &[WantedReplica]), _)| GroupPlacement {
+        let place = |((group, wanted), nodes): ((u16, &[ReplicaId]), _)| GroupPlacement {
             group,
-            ordinals: wanted.iter().map(|(ordinal, _)| *ordinal).collect(),
+            ordinals: wanted.iter().map(|replica| replica.ordinal).collect(),
             incarnations: incarnations(wanted),
             nodes,
             device_masks: Vec::new(),
@@ -78,7 +79,7 @@ impl Picture {
 }
 
 /// Empty: all 0.
-fn incarnations(wanted: &[WantedReplica]) -> Vec<u32> {
-    let all_first = wanted.iter().all(|(_, incarnation)| *incarnation == 0);
-    if all_first { Vec::new() } else { wanted.iter().map(|(_, incarnation)| *incarnation).collect() }
+fn incarnations(wanted: &[ReplicaId]) -> Vec<u32> {
+    let all_first = wanted.iter().all(|replica| replica.incarnation == 0);
+    if all_first { Vec::new() } else { wanted.iter().map(|replica| replica.incarnation).collect() }
 }

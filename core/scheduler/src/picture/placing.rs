@@ -7,13 +7,12 @@ use godel_cluster::{Cluster, Owned, ShapeId};
 use godel_domain::{
     decision::{Claim, GroupPlacement},
     demand::Pool,
-    hold::Member,
-    ids::{NodeId, UnitId},
+    ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
 };
 use godel_placement::place::{PlacementChoice, Placer, templates::TemplateId};
 
 use super::Picture;
-use crate::assigned_unit::{AssignedUnit, WantedReplica};
+use crate::assigned_unit::AssignedUnit;
 
 /// What a try placed, and which templates fit nowhere (any more).
 #[derive(Default)]
@@ -59,31 +58,31 @@ impl Picture {
         unit: UnitId,
         (group, owned): (u16, &Owned),
         template: TemplateId,
-        wanted: &[WantedReplica],
+        wanted: &[ReplicaId],
     ) -> GroupPlacement {
         let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
         let shape = self.placer.templates.get(template).ask.shape();
         let has_devices = self.cluster.demand(shape).devices.is_some();
-        let has_incarnations = wanted.iter().any(|(_, incarnation)| *incarnation > 0);
+        let has_incarnations = wanted.iter().any(|replica| replica.incarnation > 0);
         let mut slots = self.slots(owned, template).into_iter();
         self.placer.begin(&mut self.cluster, template, unit, wanted.len());
-        for (idx, &(ordinal, incarnation)) in wanted.iter().enumerate() {
-            let member = Member { unit, ordinal, incarnation };
-            let choice = match slots.next().and_then(|node| self.enter_slot(owned, shape, node, member)) {
+        for (idx, &replica) in wanted.iter().enumerate() {
+            let id = RunningUnitId { unit, replica };
+            let choice = match slots.next().and_then(|node| self.enter_slot(owned, shape, node, id)) {
                 Some(choice) => choice,
                 None => {
                     let left = wanted.len() - idx;
                     let Some(choice) = self.placer.next(&mut self.cluster, template, unit, left) else {
                         break;
                     };
-                    self.cluster.assume(unit, ordinal, incarnation, shape, choice.node, choice.mask);
+                    self.cluster.assume(id, shape, choice.node, choice.mask);
                     choice
                 }
             };
-            placement.ordinals.push(ordinal);
+            placement.ordinals.push(replica.ordinal);
             placement.nodes.push(choice.node);
             if has_incarnations {
-                placement.incarnations.push(incarnation);
+                placement.incarnations.push(replica.incarnation);
             }
             if has_devices {
                 placement.device_masks.push(choice.mask);
@@ -95,8 +94,8 @@ impl Picture {
     /// Takes back what was assumed for placements that come to nothing.
     pub(crate) fn undo(&mut self, unit: UnitId, groups: &[GroupPlacement]) {
         for group in groups {
-            for (idx, ordinal) in group.ordinals.iter().enumerate() {
-                self.cluster.undo(unit, *ordinal, group.incarnation(idx));
+            for replica in group.replicas() {
+                self.cluster.undo(RunningUnitId { unit, replica });
             }
         }
     }
@@ -104,8 +103,8 @@ impl Picture {
     /// What was decided is assumed no longer: the records that were read say all that there is to know of it.
     pub(crate) fn forget_assumed(&mut self, unit: UnitId, groups: &[GroupPlacement]) {
         for group in groups {
-            for (idx, ordinal) in group.ordinals.iter().enumerate() {
-                self.cluster.forget(unit, *ordinal, group.incarnation(idx));
+            for replica in group.replicas() {
+                self.cluster.forget(RunningUnitId { unit, replica });
             }
         }
     }
@@ -148,12 +147,11 @@ impl Picture {
         owned: &Owned,
         shape: ShapeId,
         node: NodeId,
-        member: Member,
+        id: RunningUnitId,
     ) -> Option<PlacementChoice> {
         let (slot, mask) = self.cluster.slot_on(owned, shape, node)?;
-        let Member { unit, ordinal, incarnation } = member;
-        self.cluster.assume(unit, ordinal, incarnation, shape, node, mask);
-        self.cluster.occupy(slot, member);
+        self.cluster.assume(id, shape, node, mask);
+        self.cluster.occupy(slot, id);
         Some(PlacementChoice { node, mask })
     }
 }

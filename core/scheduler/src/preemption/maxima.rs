@@ -243,7 +243,7 @@ fn given(picture: &Picture, queue: QueueIdx, preemption: &Preemption) -> Vec<(Qu
     let mut given: Vec<(QueueIdx, Amounts)> = Vec::new();
     for victim in preemption.victims() {
         let Some(rows) = picture.cluster.rows(victim.unit) else { continue };
-        let (of, takes) = paid(quota, rows, &rows.row(victim.ordinal));
+        let (of, takes) = paid(quota, rows, &rows.row(victim.replica.ordinal));
         for level in
             quota.tree().upwards(of).filter(|level| quota.tree().upwards(queue).any(|own| own == *level))
         {

@@ -163,7 +163,7 @@ fn a_gang_that_has_to_come_back_whole_is_placed_whole_once_that_is_known() {
     };
     let bound = Change::Rows(UnitId(1), RunChange::Bind(bind));
     scheduler.load(&bound, Revision(2), 0, Millis(0));
-    scheduler.on_assign(&gang, Revision(1), &[(0, 1), (1, 1)], 0, Millis(0));
+    scheduler.on_assign(&gang, Revision(1), &replicas(&[(0, 1), (1, 1)]), 0, Millis(0));
     let decision = scheduler.step(Millis(0), 1).decisions[0].clone();
     assert_eq!(decision.len(), 1, "as one that is whole and gets what is left");
     for ordinal in 0..2 {

@@ -3,8 +3,8 @@
 use godel_core_binder::{Accepted, Binder, HoldWork, Verdict};
 use godel_domain::{
     change::{Commit, Partition, PartitionMode},
-    hold::{Hold, Member, Slot},
-    ids::HoldId,
+    hold::{Hold, Slot},
+    ids::{HoldId, RunningUnitId},
     pause::{Pause, Scope},
     queue_spec::{PriorityClass, QueueSpec},
     running_units::{Requeue, Statuses},
@@ -235,7 +235,7 @@ fn who_is_in_the_slot_of_a_reservation_stays_and_others_leave() {
     pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
     pair.steps();
     let rows = pair.binder.cluster().rows(UnitId(1)).cloned().unwrap();
-    let occupant = Some(Member { unit: UnitId(1), ordinal: 1, incarnation: 0 });
+    let occupant = Some(RunningUnitId::new(UnitId(1), 1, 0));
     pair.commit(vec![Change::Hold(Arc::new(Hold {
         id: HoldId(1),
         node: rows.row(1).node,
@@ -246,8 +246,14 @@ fn who_is_in_the_slot_of_a_reservation_stays_and_others_leave() {
     }))]);
     pair.assign(&ranked(2, 9, 2, 1, cpu(1000)));
     pair.steps();
-    let leaving: Vec<u32> =
-        pair.binder.cluster().holds().iter().flat_map(|hold| &hold.victims).map(|one| one.ordinal).collect();
+    let leaving: Vec<u32> = pair
+        .binder
+        .cluster()
+        .holds()
+        .iter()
+        .flat_map(|hold| &hold.victims)
+        .map(|one| one.replica.ordinal)
+        .collect();
     assert_eq!(leaving, [0]);
 }
 
@@ -397,7 +403,13 @@ fn a_queue_takes_back_what_it_is_guaranteed_and_no_more() {
         assert_eq!((pair.live(1).len(), pair.live(2).len()), (2, 2));
         // Who borrowed does not take it back, whatever its priority.
         let revision = pair.revision;
-        pair.scheduler.on_assign(&lab, Revision(3 + u64::from(!is_late)), &[(0, 1), (1, 1)], 2, pair.now);
+        pair.scheduler.on_assign(
+            &lab,
+            Revision(3 + u64::from(!is_late)),
+            &replicas(&[(0, 1), (1, 1)]),
+            2,
+            pair.now,
+        );
         assert!(pair.steps().contains(&(1, ReportState::Parked)));
         pair.now = Millis(5_000);
         pair.steps();

@@ -106,7 +106,7 @@ fn a_replica_that_comes_back_goes_where_its_unit_is_not() {
     scheduler.load(&Change::Rows(spec.id, RunChange::Statuses(ended)), Revision(3), 1, Millis(0));
     let again = godel_domain::running_units::Requeue { ordinals: vec![3], incarnations: vec![1] };
     scheduler.load(&Change::Rows(spec.id, RunChange::Requeue(again)), Revision(4), 1, Millis(0));
-    scheduler.on_assign(&spec, Revision(4), &[(3, 1)], 0, Millis(0));
+    scheduler.on_assign(&spec, Revision(4), &replicas(&[(3, 1)]), 0, Millis(0));
     let decisions = scheduler.step(Millis(0), 100).decisions;
     assert_eq!(decisions[0].groups[0].nodes, [NodeId(4)]);
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use godel_domain::{
     demand::Demand,
-    hold::{Hold, Member},
-    ids::{HoldId, NodeId, Revision, UnitId},
+    hold::Hold,
+    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
     running_units::{Evict, EvictionReason, RunChange},
 };
 use godel_proto::v1;
@@ -40,7 +40,7 @@ async fn what_is_held_waits_for_its_victims_and_comes_back_without_the_hold() {
         spec_revision: Revision(high.revision),
         demand: Arc::new(Demand::default()),
         ordinals: vec![0],
-        victims: vec![Member { unit: UnitId(low.unit_id), ordinal: 0, incarnation: 0 }],
+        victims: vec![RunningUnitId::new(UnitId(low.unit_id), 0, 0)],
         expires_ms: i64::MAX,
         ..Hold::default()
     };

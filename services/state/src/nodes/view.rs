@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use godel_domain::{
     demand::{Demand, MILLI_WHOLE, N_DEVICES_MAX, Pool},
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, Revision, RunningUnitId, UnitId},
     resources::{CPU, MEMORY, Resources},
     running_units::{GroupDemand, RunningUnit},
 };
@@ -14,10 +14,7 @@ use godel_store::{Key as RecordKey, Record, State};
 use godel_wire::to_proto;
 use prost::Message as _;
 
-use crate::{
-    feed::live_on,
-    sessions::{NodeSessions, cell::Key},
-};
+use crate::{feed::live_on, sessions::NodeSessions};
 
 /// What running units take on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -176,18 +173,18 @@ fn less(mut amounts: v1::Resources, taken: Option<&v1::Resources>) -> v1::Resour
 pub(crate) fn bound(hub: &NodeSessions, node: NodeId, limit: usize) -> Vec<v1::BoundRunningUnit> {
     let Some(slot) = hub.slot(node) else { return Vec::new() };
     let keys = bound_keys(&slot.cell.lock());
-    let mut live: Vec<(Key, RunningUnit)> = hub.store.read(|state| live_on(state, node, &keys));
+    let mut live: Vec<(RunningUnitId, RunningUnit)> = hub.store.read(|state| live_on(state, node, &keys));
     live.truncate(limit);
-    let mut units: Vec<u64> = live.iter().map(|(key, _)| key.unit).collect();
+    let mut units: Vec<u64> = live.iter().map(|(key, _)| key.unit.0).collect();
     units.dedup();
     let names = hub.templates.unit_names(&hub.store, &units);
     live.into_iter()
         .map(|(key, row)| v1::BoundRunningUnit {
-            unit_id: key.unit,
-            ordinal: key.ordinal,
-            incarnation: key.incarnation,
+            unit_id: key.unit.0,
+            ordinal: key.replica.ordinal,
+            incarnation: key.replica.incarnation,
             phase: to_proto::phase(row.phase).into(),
-            unit_name: names.get(&key.unit).cloned().unwrap_or_default(),
+            unit_name: names.get(&key.unit.0).cloned().unwrap_or_default(),
             device_mask: row.device_mask,
         })
         .collect()
@@ -217,7 +214,7 @@ pub(crate) fn has_labels<'a>(
     selector.all(|(key, value)| labels.get(key).or_else(|| report.attributes.get(key)) == Some(value))
 }
 
-fn bound_keys(cell: &crate::sessions::cell::Cell) -> Vec<Key> {
+fn bound_keys(cell: &crate::sessions::cell::Cell) -> Vec<RunningUnitId> {
     cell.entries().iter().filter(|entry| entry.bound).map(|entry| entry.report.key).collect()
 }
 
@@ -230,7 +227,7 @@ fn shown_spec(record: &Record) -> v1::NodeSpec {
     spec
 }
 
-fn find(state: &State, node: NodeId, keys: &[Key]) -> Option<Found> {
+fn find(state: &State, node: NodeId, keys: &[RunningUnitId]) -> Option<Found> {
     let key = RecordKey::Id(u64::from(node.0));
     let value = |kind| state.record(kind, &key).map(|record| record.value.clone());
     let mut taken = Taken::default();
@@ -250,8 +247,8 @@ fn find(state: &State, node: NodeId, keys: &[Key]) -> Option<Found> {
     })
 }
 
-fn demand_of<'a>(state: &'a State, key: Key, row: &RunningUnit) -> Option<&'a GroupDemand> {
-    let group = state.rows(UnitId(key.unit))?.groups.get(usize::from(row.group))?;
+fn demand_of<'a>(state: &'a State, key: RunningUnitId, row: &RunningUnit) -> Option<&'a GroupDemand> {
+    let group = state.rows(key.unit)?.groups.get(usize::from(row.group))?;
     group.as_ref()
 }
 

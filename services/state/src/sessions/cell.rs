@@ -11,6 +11,7 @@
 use std::task::Waker;
 
 use godel_domain::{
+    ids::RunningUnitId,
     running_units::{Phase, Progress},
     time::Millis,
 };
@@ -26,18 +27,10 @@ const N_UNACKED_MAX: usize = 16_384;
 /// Entries for which a cell keeps room when they are gone: more room was a burst's.
 const N_ROOM_KEPT: usize = 16;
 
-/// A running unit: ordered by unit, ordinal, incarnation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key {
-    pub(crate) unit: u64,
-    pub(crate) ordinal: u32,
-    pub(crate) incarnation: u32,
-}
-
 /// What an agent says of one running unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
-    pub(crate) key: Key,
+    pub(crate) key: RunningUnitId,
     pub(crate) phase: Phase,
     pub(crate) exit_code: i32,
     pub(crate) restarts: u32,
@@ -92,8 +85,8 @@ pub(crate) struct Cell {
 #[derive(Debug, Default)]
 struct Outbox {
     id: u64,
-    assign: Vec<Key>,
-    stop: Vec<Key>,
+    assign: Vec<RunningUnitId>,
+    stop: Vec<RunningUnitId>,
     /// Durable up to here and not said yet.
     ack: Option<u64>,
     /// The acknowledgement should not wait for company.
@@ -139,10 +132,10 @@ pub(crate) enum Verdict {
 /// What a session's stream sends next.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outgoing {
-    pub(crate) assign: Vec<Key>,
+    pub(crate) assign: Vec<RunningUnitId>,
     /// Some of them were bound before: the agent is to start them in any case.
     pub(crate) again: bool,
-    pub(crate) stop: Vec<Key>,
+    pub(crate) stop: Vec<RunningUnitId>,
     pub(crate) ack: Option<u64>,
 }
 
@@ -159,7 +152,7 @@ pub(crate) enum Taken {
 
 impl Cell {
     /// A row was bound here. Returns whom to wake.
-    pub(crate) fn bind(&mut self, key: Key) -> Option<Waker> {
+    pub(crate) fn bind(&mut self, key: RunningUnitId) -> Option<Waker> {
         match self.find(key) {
             Ok(idx) => {
                 let entry = &mut self.entries[idx];
@@ -172,7 +165,7 @@ impl Cell {
     }
 
     /// A row bound here is to leave.
-    pub(crate) fn evict(&mut self, key: Key) -> Option<Waker> {
+    pub(crate) fn evict(&mut self, key: RunningUnitId) -> Option<Waker> {
         let idx = self.find(key).ok()?;
         let entry = &mut self.entries[idx];
         if !entry.bound || std::mem::replace(&mut entry.evicting, true) {
@@ -182,7 +175,7 @@ impl Cell {
     }
 
     /// A row bound here is over. If its agent still says that it runs, it is told to stop it.
-    pub(crate) fn end(&mut self, key: Key) -> Option<Waker> {
+    pub(crate) fn end(&mut self, key: RunningUnitId) -> Option<Waker> {
         let idx = self.find(key).ok()?;
         let entry = &mut self.entries[idx];
         if !entry.bound {
@@ -199,7 +192,7 @@ impl Cell {
 
     /// Takes over what the rows say now, after changes were missed; the session is compared anew.
     /// `live` is sorted by key.
-    pub(crate) fn reload(&mut self, live: &[(Key, bool)]) -> Option<Waker> {
+    pub(crate) fn reload(&mut self, live: &[(RunningUnitId, bool)]) -> Option<Waker> {
         for entry in &mut self.entries {
             entry.bound = false;
         }
@@ -215,7 +208,7 @@ impl Cell {
     }
 
     /// Forgets entries whose rows are over; `gone` is sorted. Sessions are told by the next comparison.
-    pub(crate) fn forget(&mut self, gone: &[Key]) {
+    pub(crate) fn forget(&mut self, gone: &[RunningUnitId]) {
         for key in gone {
             self.end(*key);
         }
@@ -376,10 +369,12 @@ impl Cell {
     }
 
     /// An agent runs one incarnation at a time: what it said of older ones is over.
-    fn forget_older(&mut self, key: Key) {
+    fn forget_older(&mut self, key: RunningUnitId) {
         let (Ok(mut idx) | Err(mut idx)) = self.find(key);
         let older = |entry: &Entry| {
-            !entry.bound && (entry.report.key.unit, entry.report.key.ordinal) == (key.unit, key.ordinal)
+            !entry.bound
+                && (entry.report.key.unit, entry.report.key.replica.ordinal)
+                    == (key.unit, key.replica.ordinal)
         };
         while idx > 0 && older(&self.entries[idx - 1]) {
             idx -= 1;
@@ -406,7 +401,7 @@ impl Cell {
         outbox.again = !outbox.assign.is_empty();
     }
 
-    fn find(&self, key: Key) -> Result<usize, usize> {
+    fn find(&self, key: RunningUnitId) -> Result<usize, usize> {
         match self.entries.last() {
             // Bindings come in rising order nearly always.
             Some(last) if last.report.key < key => Err(self.entries.len()),
@@ -440,7 +435,7 @@ impl Outbox {
 }
 
 impl Entry {
-    fn new(key: Key, bound: bool) -> Self {
+    fn new(key: RunningUnitId, bound: bool) -> Self {
         let report = Report { key, phase: Phase::Pending, exit_code: 0, restarts: 0 };
         Self { report, bound, evicting: false }
     }

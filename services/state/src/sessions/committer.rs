@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, task::Waker, time::Duration};
 
-use godel_domain::ids::{NodeId, Revision, UnitId};
+use godel_domain::ids::{NodeId, Revision};
 use godel_proto::{raw, v1};
 use godel_store::{RefusalReason, Role};
 use parking_lot::Mutex;
@@ -151,10 +151,10 @@ async fn commit(hub: &NodeSessions, reported: &[Reported]) -> Option<Revision> {
         let mut fresh = Vec::new();
         for one in reported {
             for report in &one.reports {
-                let rows = state.rows(UnitId(report.key.unit));
-                if rows
-                    .is_some_and(|rows| statuses::changes(&rows.row(report.key.ordinal), one.node.0, report))
-                {
+                let rows = state.rows(report.key.unit);
+                if rows.is_some_and(|rows| {
+                    statuses::changes(&rows.row(report.key.replica.ordinal), one.node.0, report)
+                }) {
                     fresh.push(*report);
                 }
             }

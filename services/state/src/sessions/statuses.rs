@@ -5,11 +5,14 @@
 //! its reports are durable *and* the feed has delivered everything up to that commit: an assignment of a
 //! running unit therefore always leaves before the acknowledgement of its end.
 
-use godel_domain::running_units::{Phase, Progress, RunningUnit};
+use godel_domain::{
+    ids::{RunningUnitId, UnitId},
+    running_units::{Phase, Progress, RunningUnit},
+};
 use godel_proto::v1;
 use godel_rules::agent_admission::AssignmentRefusal;
 
-use super::cell::{Key, Report};
+use super::cell::Report;
 
 /// Most bytes of one transaction.
 pub(crate) const TXN_BYTES_MAX: usize = 512 * 1024;
@@ -23,7 +26,7 @@ const OP_BYTES: usize = 48;
 /// Whether `report` of an agent on `node` would change `row`.
 pub(crate) fn changes(row: &RunningUnit, node: u32, report: &Report) -> bool {
     row.node.0 == node
-        && row.incarnation == report.key.incarnation
+        && row.incarnation == report.key.replica.incarnation
         && row.progress().may_become(report.progress())
 }
 
@@ -63,9 +66,9 @@ pub(crate) fn group(mut reports: Vec<Report>) -> Vec<Vec<v1::RunStatuses>> {
 
 fn columns(reports: &[Report]) -> v1::RunStatuses {
     v1::RunStatuses {
-        unit_id: reports.first().map_or(0, |report| report.key.unit),
-        ordinals: reports.iter().map(|report| report.key.ordinal).collect(),
-        incarnations: column(reports, |report| report.key.incarnation),
+        unit_id: reports.first().map_or(0, |report| report.key.unit.0),
+        ordinals: reports.iter().map(|report| report.key.replica.ordinal).collect(),
+        incarnations: column(reports, |report| report.key.replica.incarnation),
         phases: reports.iter().map(|report| run_phase(report.phase).into()).collect(),
         exit_codes: column(reports, |report| report.exit_code),
         restarts: column(reports, |report| report.restarts),
@@ -107,7 +110,7 @@ pub(crate) fn report(status: &v1::RunStatus) -> Result<Report, &'static str> {
     if status.unit_id == 0 {
         return Err("unit_id");
     }
-    let key = Key { unit: status.unit_id, ordinal: status.ordinal, incarnation: status.incarnation };
+    let key = RunningUnitId::new(UnitId(status.unit_id), status.ordinal, status.incarnation);
     Ok(Report { key, phase, exit_code: status.exit_code, restarts: status.restarts })
 }
 
@@ -129,7 +132,7 @@ mod tests {
     use super::*;
 
     fn says(unit: u64, ordinal: u32, phase: Phase) -> Report {
-        Report { key: Key { unit, ordinal, incarnation: 0 }, phase, exit_code: 0, restarts: 0 }
+        Report { key: RunningUnitId::new(UnitId(unit), ordinal, 0), phase, exit_code: 0, restarts: 0 }
     }
 
     #[test]
@@ -174,7 +177,7 @@ mod tests {
         let mut reports = Vec::new();
         for unit in 1..=4 {
             reports.extend((0..40_000).map(|ordinal| Report {
-                key: Key { unit, ordinal: u32::MAX - ordinal, incarnation: u32::MAX },
+                key: RunningUnitId::new(UnitId(unit), u32::MAX - ordinal, u32::MAX),
                 phase: Phase::Failed,
                 exit_code: i32::MIN,
                 restarts: u32::MAX,
@@ -199,7 +202,7 @@ mod tests {
             ..RunningUnit::default()
         };
         let report = |incarnation, phase| Report {
-            key: Key { unit: 1, ordinal: 0, incarnation },
+            key: RunningUnitId::new(UnitId(1), 0, incarnation),
             phase,
             exit_code: 0,
             restarts: 1,

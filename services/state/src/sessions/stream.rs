@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use godel_domain::ids::{NodeId, StoreId};
+use godel_domain::ids::{NodeId, RunningUnitId, StoreId};
 use godel_kit::status::{self, reason, with_info};
 use godel_proto::v1::{self, session_request::Message as Up, session_response::Message as Down};
 use godel_wire::{BadField, from_proto};
@@ -20,7 +20,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::{
     NodeEntry, NodeSessions,
-    cell::{Close, Key, Outgoing, Taken, Verdict},
+    cell::{Close, Outgoing, Taken, Verdict},
     committer::Reported,
     measure::measured,
     statuses, wake,
@@ -281,7 +281,7 @@ impl SessionStream {
     }
 
     /// Tells the agent to end what it has of another store, before anything of this one.
-    fn tell_left_over(&mut self, node: NodeId, left_over: &[Key]) {
+    fn tell_left_over(&mut self, node: NodeId, left_over: &[RunningUnitId]) {
         if left_over.is_empty() {
             return;
         }

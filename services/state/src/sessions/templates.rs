@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use godel_domain::{
     demand::Demand,
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, Revision, RunningUnitId, UnitId},
 };
 use godel_proto::v1;
 use godel_rules::admission::defaults;
@@ -16,8 +16,6 @@ use godel_wire::{from_proto, to_proto};
 use parking_lot::Mutex;
 use prost::Message as _;
 use rustc_hash::FxHashMap;
-
-use super::cell::Key;
 
 /// Units kept decoded: a few KiB each.
 const N_UNITS_MAX: usize = 4_096;
@@ -65,7 +63,7 @@ struct Source {
 
 /// Where a live running unit is.
 struct Place {
-    key: Key,
+    key: RunningUnitId,
     unit_idx: usize,
     group: usize,
     device_mask: u64,
@@ -80,7 +78,12 @@ impl Templates {
 
     /// Assignments of those of `keys` that are live on `node` and not told to leave: one for all that stand together
     /// and differ by their ordinal alone.
-    pub(crate) fn assignments(&self, store: &Store, node: NodeId, keys: &[Key]) -> Vec<v1::Assignment> {
+    pub(crate) fn assignments(
+        &self,
+        store: &Store,
+        node: NodeId,
+        keys: &[RunningUnitId],
+    ) -> Vec<v1::Assignment> {
         let (places, units) =
             self.places(store, keys, |row| row.node == node && row.phase.is_live() && row.eviction.is_none());
         let alike = places.chunk_by(Place::is_like);
@@ -88,7 +91,7 @@ impl Templates {
     }
 
     /// Stops of all `keys`, with the grace of their units; of an unknown unit at once.
-    pub(crate) fn stops(&self, store: &Store, keys: &[Key]) -> Vec<v1::StopRequest> {
+    pub(crate) fn stops(&self, store: &Store, keys: &[RunningUnitId]) -> Vec<v1::StopRequest> {
         let (places, units) = self.places(store, keys, |_| true);
         let mut graces = FxHashMap::default();
         for place in places {
@@ -97,9 +100,9 @@ impl Templates {
         }
         keys.iter()
             .map(|key| v1::StopRequest {
-                unit_id: key.unit,
-                ordinal: key.ordinal,
-                incarnation: key.incarnation,
+                unit_id: key.unit.0,
+                ordinal: key.replica.ordinal,
+                incarnation: key.replica.incarnation,
                 grace_ms: graces.get(key).copied().unwrap_or(0),
             })
             .collect()
@@ -115,21 +118,21 @@ impl Templates {
     fn places(
         &self,
         store: &Store,
-        keys: &[Key],
+        keys: &[RunningUnitId],
         wanted: impl Fn(&godel_domain::running_units::RunningUnit) -> bool,
     ) -> (Vec<Place>, Vec<Arc<UnitTemplate>>) {
         let (places, sources) = store.read(|state| {
             let mut sources: Vec<(u64, Source)> = Vec::new();
             let mut places = Vec::with_capacity(keys.len());
             for run in keys.chunk_by(|a, b| a.unit == b.unit) {
-                let unit = run[0].unit;
+                let unit = run[0].unit.0;
                 let (Some(rows), Some(source)) = (state.rows(UnitId(unit)), source(state, unit)) else {
                     continue;
                 };
                 sources.push((unit, source));
                 for key in run {
-                    let row = rows.row(key.ordinal);
-                    if row.incarnation == key.incarnation && wanted(&row) {
+                    let row = rows.row(key.replica.ordinal);
+                    if row.incarnation == key.replica.incarnation && wanted(&row) {
                         places.push(Place {
                             key: *key,
                             unit_idx: sources.len() - 1,
@@ -170,9 +173,8 @@ impl Place {
     /// The same but for the ordinal.
     fn is_like(&self, other: &Self) -> bool {
         let of = |place: &Self| {
-            let Self { key: Key { unit, ordinal: _, incarnation }, unit_idx, group, device_mask, restarts } =
-                *place;
-            (unit, incarnation, unit_idx, group, device_mask, restarts)
+            let Self { key, unit_idx, group, device_mask, restarts } = *place;
+            (key.unit, key.replica.incarnation, unit_idx, group, device_mask, restarts)
         };
         of(self) == of(other)
     }
@@ -207,9 +209,9 @@ impl UnitTemplate {
         let (place, more) = places.split_first()?;
         let group = self.groups.get(place.group)?.as_ref()?;
         Some(v1::Assignment {
-            unit_id: place.key.unit,
-            ordinal: place.key.ordinal,
-            incarnation: place.key.incarnation,
+            unit_id: place.key.unit.0,
+            ordinal: place.key.replica.ordinal,
+            incarnation: place.key.replica.incarnation,
             demand: Some(group.demand.clone()),
             device_mask: place.device_mask,
             run: Some(group.run.clone()),
@@ -218,7 +220,7 @@ impl UnitTemplate {
             max_restarts: self.max_restarts,
             restarts: place.restarts,
             stop_after_disconnect_ms: self.stop_after_disconnect_ms,
-            more_ordinals: more.iter().map(|place| place.key.ordinal).collect(),
+            more_ordinals: more.iter().map(|place| place.key.replica.ordinal).collect(),
             pool: self.pool,
         })
     }

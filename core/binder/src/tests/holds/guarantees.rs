@@ -18,7 +18,7 @@ fn a_queue_does_not_borrow_what_is_only_being_bound() {
             nodes: vec![NodeVictims {
                 group: 0,
                 node: NodeId(1),
-                victims: vec![Member { unit: UnitId(1), ordinal: 0, incarnation: 0 }],
+                victims: vec![RunningUnitId::new(UnitId(1), 0, 0)],
                 holds: Vec::new(),
             }],
             others: Vec::new(),
@@ -40,7 +40,7 @@ fn a_gang_that_borrows_in_part_leaves_at_once() {
         let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
         world.commit(&accepted);
         let high = world.unit(UnitSpec { priority: 9, ..unit(2, 1, 1, demand(1000, 0)) });
-        let member = |ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 };
+        let member = |ordinal| RunningUnitId::new(UnitId(1), ordinal, 0);
         let claim = NodeVictims { group: 0, node: NodeId(1), victims: vec![member(0)], holds: Vec::new() };
         let preemption = Preemption { nodes: vec![claim], others: vec![member(1)] };
         let claim = Decision { claim: preemption.into(), ..place(2, high, &[(0, 1)]) };
@@ -65,7 +65,7 @@ fn groups_are_held_for_apart_and_claim_together() {
     spec.task_groups.push(other);
     // Just what it asks for.
     let revision = lender(&mut world, 1_000, spec);
-    let victim = |ordinal| vec![Member { unit: UnitId(1), ordinal, incarnation: 0 }];
+    let victim = |ordinal| vec![RunningUnitId::new(UnitId(1), ordinal, 0)];
     let claims = vec![
         NodeVictims { group: 0, node: NodeId(1), victims: victim(0), holds: Vec::new() },
         NodeVictims { group: 1, node: NodeId(2), victims: victim(1), holds: Vec::new() },

@@ -54,7 +54,7 @@ fn a_refused_binding_elsewhere_leaves_the_hold_as_it_was() {
     let accepted = world.accept(&place(2, revision, &[(0, 2)]));
     world.binder.take_back(accepted.ticket);
     assert_eq!(world.binder.n_holds(), 1);
-    let victims: Vec<u32> = held.holds[0].victims.iter().map(|victim| victim.ordinal).collect();
+    let victims: Vec<u32> = held.holds[0].victims.iter().map(|victim| victim.replica.ordinal).collect();
     world.statuses(1, &victims, Phase::Stopped);
     let work = world.binder.take_hold_work();
     let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
@@ -98,7 +98,7 @@ fn a_unit_of_higher_rank_takes_a_hold_over_with_its_victims() {
     let accepted = world.accept(&decision);
     world.commit_hold(&accepted);
     assert_eq!(world.binder.n_holds(), 1);
-    let victims: Vec<u32> = hold.victims.iter().map(|victim| victim.ordinal).collect();
+    let victims: Vec<u32> = hold.victims.iter().map(|victim| victim.replica.ordinal).collect();
     world.statuses(1, &victims, Phase::Stopped);
     let work = world.binder.take_hold_work();
     let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
@@ -127,7 +127,7 @@ fn what_is_taken_over_at_a_maximum_is_held_at_a_maximum() {
     assert!(accepted.holds[0].at_maximum);
     assert_eq!(accepted.holds[0].victims, held.holds[0].victims);
     world.commit_hold(&accepted);
-    let victims: Vec<u32> = accepted.holds[0].victims.iter().map(|victim| victim.ordinal).collect();
+    let victims: Vec<u32> = accepted.holds[0].victims.iter().map(|victim| victim.replica.ordinal).collect();
     let more = world.unit(in_queue(UnitSpec { priority: 10, ..unit(4, 1, 1, demand(101, 0)) }));
     assert_eq!(world.refuse(&place(4, more, &[(0, 1)])), [(RejectionReason::QueueFull, vec![0])]);
     world.statuses(1, &victims, Phase::Stopped);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use godel_audit::{Commit, Evidence, History, Invariant, World as Audited};
 use godel_domain::{
     budget_spec::{BudgetSpec, Limit},
+    ids::{ReplicaId, RunningUnitId},
     node::Drain,
     reservation_spec::ReservationSpec,
 };
@@ -114,6 +115,8 @@ impl Run {
         if members.is_empty() {
             return;
         }
+        let members: Vec<(u32, u32)> =
+            members.iter().map(|replica| (replica.ordinal, replica.incarnation)).collect();
         let Some(decision) = claims(&self.binder, &spec, revision, &members) else { return };
         let verdict = self.binder.check(&decision);
         if let Verdict::Reject(rejections) = &verdict {
@@ -129,13 +132,14 @@ impl Run {
     }
 
     /// So many running units of a unit that are to be bound, for a first binding as many as it needs.
-    fn pending(&self, spec: &UnitSpec, n: usize) -> Vec<(u32, u32)> {
+    fn pending(&self, spec: &UnitSpec, n: usize) -> Vec<ReplicaId> {
         let known = self.binder.cluster().rows(spec.id).cloned().unwrap_or_default();
         let pending = spec.task_groups[0].iter_ordinals().filter_map(|ordinal| {
             let row = known.row(ordinal);
-            let member = (ordinal, row.incarnation);
-            let is_free = row.phase == Phase::Pending && !self.binder.holds.has(spec.id, member);
-            is_free.then_some(member)
+            let replica = ReplicaId::new(ordinal, row.incarnation);
+            let is_free = row.phase == Phase::Pending
+                && !self.binder.holds.has(RunningUnitId { unit: spec.id, replica });
+            is_free.then_some(replica)
         });
         let n = if known.rows.is_empty() { n.max(spec.min_member as usize) } else { n };
         pending.take(n).collect()
@@ -180,9 +184,9 @@ impl Run {
             return;
         }
         let places: Vec<(u32, u32)> =
-            members.iter().zip(&slots).map(|(member, (_, node))| (member.0, node.0)).collect();
+            members.iter().zip(&slots).map(|(replica, (_, node))| (replica.ordinal, node.0)).collect();
         let mut decision = Decision { nodes_as_of: self.binder.revision(), ..place(id, revision, &places) };
-        decision.groups[0].incarnations = members.iter().map(|member| member.1).collect();
+        decision.groups[0].incarnations = members.iter().map(|replica| replica.incarnation).collect();
         if let Verdict::Bind(accepted) = self.binder.check(&decision) {
             // The slots are there as they are seen, so all of them are taken.
             let n_bound: usize = accepted.binds.iter().map(|bind| bind.ordinals.len()).sum();

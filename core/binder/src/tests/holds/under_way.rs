@@ -16,7 +16,7 @@ fn a_queue_does_not_borrow_what_is_only_being_held() {
     let high = |id| UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) };
     let (more, seeker) = (lender(&mut world, 1_000, high(3)), world.unit(high(2)));
     let claim = |id, revision, node, victim| {
-        let victims = vec![Member { unit: UnitId(victim), ordinal: 0, incarnation: 0 }];
+        let victims = vec![RunningUnitId::new(UnitId(victim), 0, 0)];
         let claims = vec![NodeVictims { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
         let preemption = Preemption { nodes: claims, others: Vec::new() };
         Decision { claim: preemption.into(), ..place(id, revision, &[(0, node)]) }
@@ -37,7 +37,7 @@ fn a_claim_for_the_rest_of_a_unit_does_not_wait_where_it_leaves_enough() {
     world.commit(&accepted);
     for (id, node, ordinals) in [(2, 1, [0, 1]), (3, 2, [2, 3])] {
         let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
-        let victims = ordinals.map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
+        let victims = ordinals.map(|ordinal| RunningUnitId::new(UnitId(1), ordinal, 0)).to_vec();
         let claims = vec![NodeVictims { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
         let preemption = Preemption { nodes: claims, others: Vec::new() };
         let claim = Decision { claim: preemption.into(), ..place(id, revision, &[(0, node)]) };
@@ -53,7 +53,7 @@ fn a_claim_for_all_that_is_left_of_a_unit_waits_for_no_other() {
     world.commit(&accepted);
     let mut claim = |id, node, ordinals: [u32; 2]| {
         let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
-        let victims = ordinals.map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
+        let victims = ordinals.map(|ordinal| RunningUnitId::new(UnitId(1), ordinal, 0)).to_vec();
         let claims = vec![NodeVictims { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
         let preemption = Preemption { nodes: claims, others: Vec::new() };
         Decision { claim: preemption.into(), ..place(id, revision, &[(0, node)]) }
@@ -71,7 +71,7 @@ fn nobody_leaves_twice_for_decisions_under_way() {
     let low = world.unit(unit(1, 2, 2, demand(1000, 0)));
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
     world.commit(&accepted);
-    let member = |ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 };
+    let member = |ordinal| RunningUnitId::new(UnitId(1), ordinal, 0);
     let mut claim = |id, node, victim, others| {
         let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
         let claims = vec![NodeVictims {

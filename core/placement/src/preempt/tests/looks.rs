@@ -36,7 +36,7 @@ fn beside_a_decision_under_way_others_of_its_node_may_leave() {
     run(&mut cluster, &running(2, 5, 4_000, &[1]));
     let shape = cluster.shape(&demand(4_000, 1, 0), Pool::Guaranteed);
     // The decision takes the room of unit 1, which has not left yet.
-    cluster.assume(UnitId(7), 0, 0, shape, NodeId(1), 0);
+    cluster.assume(RunningUnitId::new(UnitId(7), 0, 0), shape, NodeId(1), 0);
     let claimed = [(UnitId(1), 0)].into_iter().collect();
     let found = search(&mut cluster, &SEEKER, &claimed, None, shape, [1], 2);
     assert_eq!((places(&found), victims(&found)), (vec![1], vec![(2, 0)]));
@@ -57,7 +57,7 @@ fn devices_that_leave_for_a_decision_under_way_are_nobodys_beyond_it() {
         }
         let shape = cluster.shape(&gpus(1), Pool::Guaranteed);
         // The decision takes one of the devices of unit 1, which has not left yet.
-        cluster.assume(UnitId(7), 0, 0, shape, NodeId(1), 1);
+        cluster.assume(RunningUnitId::new(UnitId(7), 0, 0), shape, NodeId(1), 1);
         let found = search(&mut cluster, &SEEKER, &claimed, None, shape, [1], 2);
         (found.places.clone(), victims(&found))
     };

@@ -138,7 +138,7 @@ fn room(
         }
     }
     for (ordinal, (node, mask)) in (0u32..).zip(placed) {
-        after.assume(SEEKER.unit, 1_000 + ordinal, 0, shape, *node, *mask);
+        after.assume(RunningUnitId::new(SEEKER.unit, 1_000 + ordinal, 0), shape, *node, *mask);
     }
     after.fits(shape, node).ok().and_then(|()| after.pick_devices(shape, node))
 }

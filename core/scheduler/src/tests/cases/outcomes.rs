@@ -98,7 +98,7 @@ fn a_unit_whose_queue_is_full_goes_back_and_holds_nothing() {
     let (allocated, _) = scheduler.picture.cluster.node_state(NodeId(1)).unwrap();
     assert_eq!(allocated.get(CPU), 1000, "what was bound");
     // Assigned again it is tried again.
-    scheduler.on_assign(&spec, Revision(2), &[(1, 0), (2, 0)], 1, Millis(2));
+    scheduler.on_assign(&spec, Revision(2), &replicas(&[(1, 0), (2, 0)]), 1, Millis(2));
     assert_eq!(scheduler.step(Millis(2), 100).decisions[0].groups[0].ordinals, [1, 2]);
 }
 
@@ -138,7 +138,7 @@ fn the_answer_to_a_decision_about_an_older_incarnation_holds_nobody_up() {
     assign(&mut scheduler, &spec);
     let old = scheduler.step(Millis(0), 100).decisions.remove(0);
     // It was bound, the answer was lost; it has left, and is to be placed anew.
-    scheduler.on_assign(&spec, Revision(1), &[(0, 1)], 1, Millis(1));
+    scheduler.on_assign(&spec, Revision(1), &replicas(&[(0, 1)]), 1, Millis(1));
     scheduler.on_outcome(&refused(&old, RejectionReason::UnitChanged), Millis(2));
     let new = scheduler.step(Millis(2), 100).decisions.remove(0);
     assert_eq!(new.groups[0].incarnations, [1]);

@@ -3,7 +3,7 @@
 //! About half of the cases have others leave; a third gathers room, a third has slots of a reservation.
 
 use godel_domain::{
-    ids::Epoch,
+    ids::{Epoch, ReplicaId},
     lifecycle,
     reservation_spec::ReservationSpec,
     running_units::{Evict, EvictionReason},
@@ -12,7 +12,6 @@ use godel_testkit::web_budget;
 use proptest::prelude::*;
 
 use super::*;
-use crate::assigned_unit::WantedReplica;
 
 /// Queues with a guarantee of one node each, and one without.
 const QUEUES: [&str; 3] = ["own", "other", "lab"];
@@ -161,10 +160,10 @@ impl Alone {
         let rows = self.pair.binder.cluster().rows(UnitId(id)).cloned().unwrap_or_default();
         let (ordinals, incarnations) = lifecycle::pending(spec, &rows);
         let holds = self.pair.binder.cluster().holds();
-        let held: Vec<WantedReplica> =
-            holds.iter().filter(|hold| hold.unit == UnitId(id)).flat_map(|hold| hold.members()).collect();
-        let pending: Vec<WantedReplica> =
-            ordinals.into_iter().zip(incarnations).filter(|wanted| !held.contains(wanted)).collect();
+        let held: Vec<ReplicaId> =
+            holds.iter().filter(|hold| hold.unit == UnitId(id)).flat_map(|hold| hold.replicas()).collect();
+        let mut pending: Vec<ReplicaId> = ReplicaId::of_columns(&ordinals, &incarnations).collect();
+        pending.retain(|wanted| !held.contains(wanted));
         let bound = u32::try_from(rows.live().count()).unwrap();
         if pending.is_empty() || (!held.is_empty() && !rows.was_placed()) {
             return;

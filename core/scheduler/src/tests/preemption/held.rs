@@ -119,7 +119,7 @@ fn what_is_assigned_after_a_hold_had_ended_is_placed_though_the_answer_comes_lat
     pair.leave();
     assert_eq!(pair.live(2).len(), 1);
     pair.scheduler = scheduler;
-    pair.scheduler.on_assign(&spec, assigned, &[(1, 0)], 1, pair.now);
+    pair.scheduler.on_assign(&spec, assigned, &replicas(&[(1, 0)]), 1, pair.now);
     pair.scheduler.on_outcome(&answer, pair.now);
     pair.scheduler.on_reset();
     pair.list();

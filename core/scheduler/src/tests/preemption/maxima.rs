@@ -26,7 +26,7 @@ impl Pair {
     /// The same again.
     fn again(&mut self, spec: &UnitSpec, pending: &[(u32, u32)]) {
         let revision = self.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
-        self.scheduler.on_assign(spec, revision, pending, 0, self.now);
+        self.scheduler.on_assign(spec, revision, &replicas(pending), 0, self.now);
         self.scheduler.set_at_maximum(spec.id, self.now);
     }
 
@@ -34,7 +34,7 @@ impl Pair {
     fn told(&self) -> Vec<(u64, u32)> {
         let mut told: Vec<(u64, u32)> = Vec::new();
         for hold in self.binder.cluster().holds() {
-            told.extend(hold.all_victims().map(|one| (one.unit.0, one.ordinal)));
+            told.extend(hold.all_victims().map(|one| (one.unit.0, one.replica.ordinal)));
         }
         told.sort_unstable();
         told
@@ -234,7 +234,7 @@ fn what_is_held_in_a_full_queue_ends_together() {
     pair.steps();
     let spec = of("q", ranked(2, 9, 4, 1, cpu(300)));
     let revision = pair.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
-    pair.scheduler.on_assign(&spec, revision, &[(0, 0)], 0, pair.now);
+    pair.scheduler.on_assign(&spec, revision, &replicas(&[(0, 0)]), 0, pair.now);
     pair.steps();
     pair.again(&spec, &[(1, 0), (2, 0), (3, 0)]);
     pair.steps();

@@ -2,12 +2,12 @@
 
 use godel_domain::{
     decision::Preemption,
+    ids::ReplicaId,
     reservation_spec::ReservationSpec,
     running_units::{Evict, EvictionReason},
 };
 
 use super::*;
-use crate::assigned_unit::WantedReplica;
 
 /// The same unit with one more replica, of another task group.
 fn with_another(mut spec: UnitSpec, demand: Demand) -> UnitSpec {
@@ -22,7 +22,7 @@ fn with_another(mut spec: UnitSpec, demand: Demand) -> UnitSpec {
 
 impl Pair {
     /// A unit of which one is bound already, whether or not rows say so here.
-    fn assign_rest(&mut self, spec: &UnitSpec, rest: &[WantedReplica]) {
+    fn assign_rest(&mut self, spec: &UnitSpec, rest: &[ReplicaId]) {
         let revision = self.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
         self.scheduler.on_assign(spec, revision, rest, 1, self.now);
     }
@@ -43,7 +43,7 @@ fn one_search_serves_what_is_missing_of_a_unit() {
     let mut pair = Pair::new(2);
     pair.assign(&ranked(1, 1, 4, 1, cpu(500)));
     pair.steps();
-    pair.assign_rest(&ranked(2, 9, 4, 1, cpu(500)), &[(1, 0), (2, 0), (3, 0)]);
+    pair.assign_rest(&ranked(2, 9, 4, 1, cpu(500)), &replicas(&[(1, 0), (2, 0), (3, 0)]));
     pair.steps();
     let stats = pair.scheduler.stats();
     assert_eq!((stats.preemptions_tried, stats.victims), (1, 3));
@@ -67,7 +67,7 @@ fn what_is_within_a_guarantee_is_claimed_though_all_together_find_nobody() {
     pair.assign(&of("a.y", ranked(1, 9, 2, 1, cpu(500))));
     pair.steps();
     // `a` is owed room for both, and its other queue has it; `a.x` is owed room for one.
-    pair.assign_rest(&of("a.x", ranked(2, 0, 3, 1, cpu(500))), &[(1, 0), (2, 0)]);
+    pair.assign_rest(&of("a.x", ranked(2, 0, 3, 1, cpu(500))), &replicas(&[(1, 0), (2, 0)]));
     assert!(pair.steps().contains(&(2, ReportState::Parked)));
     assert_eq!((pair.leaving(), pair.scheduler.stats().conflicts), (vec![(1, 1)], 0));
 }
@@ -128,7 +128,7 @@ fn who_finds_nobody_but_those_that_preempted_it_says_so() {
     pair.leave();
     pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
     pair.steps();
-    pair.assign_rest(&sent_away, &[(0, 1)]);
+    pair.assign_rest(&sent_away, &replicas(&[(0, 1)]));
     let mut step = pair.scheduler.step(pair.now, 1_000);
     let report = step.reports.remove(0);
     assert_eq!((step.decisions.len(), report.state), (0, ReportState::Parked));

@@ -1,7 +1,9 @@
+use godel_domain::ids::{RunningUnitId, UnitId};
+
 use super::*;
 
-fn key(unit: u64) -> Key {
-    Key { unit, ordinal: 0, incarnation: 0 }
+fn key(unit: u64) -> RunningUnitId {
+    RunningUnitId::new(UnitId(unit), 0, 0)
 }
 
 fn says(unit: u64, phase: Phase) -> Report {
@@ -11,7 +13,7 @@ fn says(unit: u64, phase: Phase) -> Report {
 fn taken(cell: &mut Cell, id: u64) -> (Vec<u64>, Vec<u64>, Option<u64>) {
     match cell.take(id, Waker::noop()) {
         Taken::Send(out) => {
-            let units = |keys: Vec<Key>| keys.into_iter().map(|key| key.unit).collect();
+            let units = |keys: Vec<RunningUnitId>| keys.into_iter().map(|key| key.unit.0).collect();
             (units(out.assign), units(out.stop), out.ack)
         }
         Taken::Idle | Taken::Closed(_) => (Vec::new(), Vec::new(), None),
@@ -140,7 +142,7 @@ fn after_missed_changes_the_rows_decide() {
     taken(&mut cell, 1);
     cell.reload(&[(key(2), true), (key(5), false)]);
     assert_eq!(taken(&mut cell, 1), (vec![5], vec![1, 2], None));
-    let keys: Vec<u64> = cell.entries().iter().map(|entry| entry.report.key.unit).collect();
+    let keys: Vec<u64> = cell.entries().iter().map(|entry| entry.report.key.unit.0).collect();
     assert_eq!(keys, [1, 2, 5]);
 }
 
@@ -160,11 +162,11 @@ fn an_acknowledgement_goes_along_with_an_assignment() {
 fn a_newer_incarnation_ends_what_was_said_of_older_ones() {
     let mut cell = Cell::default();
     cell.open(1, 1, &[]).unwrap();
-    let newer = Key { incarnation: 1, ..key(7) };
+    let newer = RunningUnitId::new(UnitId(7), 0, 1);
     cell.report(says(7, Phase::Running));
     cell.bind(newer);
     cell.report(Report { key: newer, ..says(7, Phase::Running) });
-    let keys: Vec<Key> = cell.entries().iter().map(|entry| entry.report.key).collect();
+    let keys: Vec<RunningUnitId> = cell.entries().iter().map(|entry| entry.report.key).collect();
     assert_eq!(keys, [newer]);
 }
 
@@ -197,5 +199,5 @@ fn room_made_for_a_burst_goes_with_it() {
         cell.end(key(unit));
         assert!(cell.entries.capacity() <= N_ROOM_KEPT.max(8 * cell.entries.len()), "{unit}");
     }
-    assert_eq!(cell.entries().iter().map(|entry| entry.report.key.unit).collect::<Vec<_>>(), [999, 1000]);
+    assert_eq!(cell.entries().iter().map(|entry| entry.report.key.unit.0).collect::<Vec<_>>(), [999, 1000]);
 }
