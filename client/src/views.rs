@@ -129,6 +129,8 @@ pub struct RunningUnitView {
     pub node: String,
     /// Device indices there.
     pub devices: Vec<u32>,
+    /// Zone indices on the node.
+    pub zones: Vec<u32>,
     /// Of the devices.
     pub device_model: String,
     /// Of an ended one.
@@ -272,6 +274,7 @@ impl From<&v1::RunningUnit> for RunningUnitView {
             phase: if run.evicting { format!("{phase},Evicting") } else { phase },
             node: run.node.clone(),
             devices: run.devices.clone(),
+            zones: run.zones.clone(),
             device_model: run.device_model.clone(),
             exit_code: run.exit_code,
             restarts: run.restarts,

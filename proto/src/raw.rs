@@ -112,6 +112,9 @@ pub struct Binding {
     /// Encoded `godel.v1.Standing`.
     #[prost(bytes = "bytes", optional, tag = "9")]
     pub standing: Option<Bytes>,
+    /// Bit i: zone i of the node. Empty: no zones.
+    #[prost(uint64, repeated, tag = "10")]
+    pub zone_masks: Vec<u64>,
 }
 
 /// `godel.v1.Record` with an encoded record, whatever its kind.
@@ -175,6 +178,7 @@ impl From<v1::Binding> for Binding {
             node_ids: binding.node_ids,
             device_masks: binding.device_masks,
             standing: binding.standing.map(|standing| standing.encode_to_vec().into()),
+            zone_masks: binding.zone_masks,
         }
     }
 }
@@ -346,6 +350,7 @@ mod tests {
             incarnations: vec![0, 1],
             node_ids: vec![300, 2],
             device_masks: vec![1, 1 << 63],
+            zone_masks: vec![0b10, 0b11],
             standing: Some(v1::Standing { priority: -7, min_member: 3, ..v1::Standing::default() }),
         };
         let binding = Binding::decode(Bytes::from(typed.encode_to_vec())).unwrap();

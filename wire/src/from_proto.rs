@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use godel_domain::{
+    allocation::{DeviceSet, ZoneSet},
     change::{Block, Change, Lease, Partition, PartitionMode},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
     hold::{GangTurn, Hold, Slot},
@@ -225,8 +226,11 @@ pub fn device_request(pb: v1::DeviceRequest) -> Result<DeviceRequest> {
 /// An id is 0, or columns differ in length.
 pub fn hold(pb: v1::Hold) -> Result<Hold> {
     let len = pb.ordinals.len();
-    for (field, column) in [("incarnations", pb.incarnations.len()), ("device_masks", pb.device_masks.len())]
-    {
+    for (field, column) in [
+        ("incarnations", pb.incarnations.len()),
+        ("device_masks", pb.device_masks.len()),
+        ("zone_masks", pb.zone_masks.len()),
+    ] {
         if column != 0 && column != len {
             return Err(BadField::new(field, "as long as ordinals, or empty"));
         }
@@ -247,7 +251,8 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
         pool: pool(pb.pool)?,
         ordinals: pb.ordinals,
         incarnations: pb.incarnations,
-        device_masks: pb.device_masks,
+        devices: pb.device_masks.into_iter().map(DeviceSet).collect(),
+        zones: pb.zone_masks.into_iter().map(ZoneSet).collect(),
         victims: pb.victims.into_iter().map(running_unit_id).collect(),
         at_maximum: pb.at_maximum,
         queue_victims: pb.queue_victims.into_iter().map(running_unit_id).collect(),

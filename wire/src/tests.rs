@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use godel_domain::{
+    allocation::{DeviceSet, ZoneSet},
     change::{Block, Change, Lease, Partition, PartitionMode},
     decision::{
         Claim, Decision, FreshNode, GroupPlacement, NodeVictims, Outcome, Preemption, Rejection,
@@ -108,7 +109,8 @@ fn holds_come_back() {
         pool: Pool::BestEffort,
         ordinals: vec![0, 4],
         incarnations: vec![0, 2],
-        device_masks: vec![1, 2],
+        devices: vec![DeviceSet(1), DeviceSet(2)],
+        zones: vec![ZoneSet(4), ZoneSet(0)],
         victims: vec![victim(5), victim(6)],
         at_maximum: true,
         queue_victims: vec![victim(8)],
@@ -162,7 +164,8 @@ fn decisions_and_outcomes_come_back() {
             ordinals: vec![0, 4],
             incarnations: vec![],
             nodes: vec![NodeId(1), NodeId(2)],
-            device_masks: vec![1, 2],
+            devices: vec![DeviceSet(1), DeviceSet(2)],
+            zones: vec![ZoneSet(3), ZoneSet(1)],
         }],
         claim: Claim::from(Preemption {
             nodes: vec![NodeVictims {
@@ -342,6 +345,7 @@ fn wrong_fields_are_named() {
     check(v1::op::Op::Bind(v1::Binding { node_ids: vec![], ..binding.clone() }), "node_ids");
     check(v1::op::Op::Bind(v1::Binding { node_ids: vec![0], ..binding.clone() }), "node_ids");
     check(v1::op::Op::Bind(v1::Binding { device_masks: vec![1, 2], ..binding.clone() }), "device_masks");
+    check(v1::op::Op::Bind(v1::Binding { zone_masks: vec![1, 2], ..binding.clone() }), "zone_masks");
     check(v1::op::Op::Bind(v1::Binding { pool: 99, ..binding }), "pool");
     check(v1::op::Op::Evict(v1::Eviction { unit_id: 1, ..v1::Eviction::default() }), "reason");
     check(v1::op::Op::PutLease(v1::LeaseRecord::default()), "lease");

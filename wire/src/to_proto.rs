@@ -383,7 +383,7 @@ pub fn scoring_profile(profile: ScoringProfile) -> v1::ScoringProfile {
 
 /// Places for running units of one task group.
 pub fn bind(unit: UnitId, bind: &Bind) -> v1::Binding {
-    let Bind { group, demand: takes, pool: pays, ordinals, incarnations, nodes, device_masks, standing } =
+    let Bind { group, demand: takes, pool: pays, ordinals, incarnations, nodes, devices, zones, standing } =
         bind;
     v1::Binding {
         unit_id: unit.0,
@@ -393,7 +393,8 @@ pub fn bind(unit: UnitId, bind: &Bind) -> v1::Binding {
         ordinals: ordinals.clone(),
         incarnations: incarnations.clone(),
         node_ids: nodes.iter().map(|node| node.0).collect(),
-        device_masks: device_masks.clone(),
+        device_masks: devices.iter().map(|devices| devices.0).collect(),
+        zone_masks: zones.iter().map(|zones| zones.0).collect(),
         standing: standing.as_deref().map(crate::ops::standing_to_proto),
     }
 }
@@ -428,7 +429,8 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         pool: pays,
         ordinals,
         incarnations,
-        device_masks,
+        devices,
+        zones,
         victims,
         at_maximum,
         queue_victims,
@@ -450,7 +452,8 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         pool: pool(*pays).into(),
         ordinals: ordinals.clone(),
         incarnations: incarnations.clone(),
-        device_masks: device_masks.clone(),
+        device_masks: devices.iter().map(|devices| devices.0).collect(),
+        zone_masks: zones.iter().map(|zones| zones.0).collect(),
         victims: victims.iter().map(running_unit_id).collect(),
         at_maximum: *at_maximum,
         queue_victims: queue_victims.iter().map(running_unit_id).collect(),

@@ -370,7 +370,7 @@ fn on_bind(
         let unit = world.units.get(&step.unit);
         let demand = unit.and_then(|unit| unit.demands.get(&bind.group));
         if let (true, Some((demand, _)), Some(on)) = (complete, demand, world.nodes.get(&node))
-            && let Some(wrong) = wrong_devices(on, demand, column(&bind.device_masks, step.idx))
+            && let Some(wrong) = wrong_devices(on, demand, bind.allocation(step.idx).devices)
         {
             replay.room.add(|| {
                 format!("{}/{} on {}: {wrong} (revision {revision})", name(), step.ordinal, on.name())

@@ -6,6 +6,7 @@ mod tenants;
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
+    allocation::DeviceSet,
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
     hold::Hold,
     ids::{NodeId, Revision},
@@ -42,10 +43,10 @@ pub struct NodeSums {
 }
 
 impl NodeSums {
-    pub(super) fn add(&mut self, demand: &Demand, pool: Pool, mask: u64) {
+    pub(super) fn add(&mut self, demand: &Demand, pool: Pool, taken: DeviceSet) {
         self.add_requests(demand, pool, 1);
         let milli = demand.devices.as_ref().map_or(MILLI_WHOLE, |devices| devices.milli);
-        for idx in bits(mask) {
+        for idx in taken.iter() {
             if self.devices.len() <= idx {
                 self.devices.resize(idx + 1, 0);
             }
@@ -54,10 +55,10 @@ impl NodeSums {
         self.n += 1;
     }
 
-    fn remove(&mut self, demand: &Demand, pool: Pool, mask: u64) {
+    fn remove(&mut self, demand: &Demand, pool: Pool, taken: DeviceSet) {
         self.add_requests(demand, pool, -1);
         let milli = demand.devices.as_ref().map_or(MILLI_WHOLE, |devices| devices.milli);
-        for idx in bits(mask) {
+        for idx in taken.iter() {
             if let Some(sum) = self.devices.get_mut(idx) {
                 *sum = sum.saturating_sub(milli);
             }
@@ -107,7 +108,7 @@ impl NodeSums {
 
     /// All that a hold may gather, and every device where it wants some: as others see it.
     pub(super) fn add_gathered(&mut self, hold: &Hold) {
-        hold.ordinals.iter().for_each(|_| self.add(&hold.demand, hold.pool, 0));
+        hold.ordinals.iter().for_each(|_| self.add(&hold.demand, hold.pool, DeviceSet::NONE));
         if hold.demand.devices.is_some() {
             self.devices = vec![MILLI_WHOLE; N_DEVICES_MAX];
         }
@@ -158,10 +159,10 @@ impl NodeSums {
 fn beyond(world: &World, hold: &Hold, is_whole: bool) -> (NodeSums, NodeSums) {
     let (mut beyond, mut covered) = (NodeSums::default(), NodeSums::default());
     for idx in 0..hold.ordinals.len() {
-        beyond.add(&hold.demand, hold.pool, hold.device_mask(idx));
+        beyond.add(&hold.demand, hold.pool, hold.allocation(idx).devices);
     }
     for (demand, pool, row) in covering(world, hold, is_whole) {
-        covered.add(demand, pool, row.device_mask);
+        covered.add(demand, pool, row.allocation.devices);
     }
     (beyond, covered)
 }
@@ -186,11 +187,6 @@ fn covering<'a>(
     })
 }
 
-/// Indices of the bits that are set.
-pub(super) fn bits(mask: u64) -> impl Iterator<Item = usize> {
-    (0..64).filter(move |idx| mask >> idx & 1 == 1)
-}
-
 /// Sums per node over the rows for which `counts` says yes.
 pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeMap<NodeId, NodeSums> {
     let mut sums: BTreeMap<NodeId, NodeSums> = BTreeMap::new();
@@ -198,7 +194,7 @@ pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeM
         for row in unit.rows.values().filter(|row| row.is_live() && counts(row)) {
             if let Some((demand, pool)) = unit.demands.get(&row.group) {
                 let of_node = sums.entry(row.node).or_default();
-                of_node.add(demand, *pool, row.device_mask);
+                of_node.add(demand, *pool, row.allocation.devices);
                 of_node.keep(world.nodes.get(&row.node), demand, *pool, row);
             }
         }
@@ -263,9 +259,9 @@ fn best_effort_excess(node: &WorldNode, usage: &NodeSums) -> Vec<Excess> {
 }
 
 /// Whether some of the devices held on a node are not there, or not of those asked for.
-fn is_astray(node: &WorldNode, request: &DeviceRequest, mask: u64) -> bool {
+fn is_astray(node: &WorldNode, request: &DeviceRequest, held: DeviceSet) -> bool {
     let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
-    bits(mask).any(|idx| devices.get(idx).is_none_or(|device| !is_of(device, request)))
+    held.iter().any(|idx| devices.get(idx).is_none_or(|device| !is_of(device, request)))
 }
 
 /// Whether a device is one of those asked for.
@@ -277,11 +273,11 @@ pub(super) fn is_of(device: &Device, request: &DeviceRequest) -> bool {
 pub(super) fn short_kinds(world: &World) -> BTreeMap<NodeId, BTreeSet<&str>> {
     let mut short: BTreeMap<NodeId, BTreeSet<&str>> = BTreeMap::new();
     for unit in world.units.values() {
-        for row in unit.rows.values().filter(|row| row.is_live() && row.device_mask != 0) {
+        for row in unit.rows.values().filter(|row| row.is_live() && !row.allocation.devices.is_empty()) {
             let demand = unit.demands.get(&row.group);
             if let Some(request) = demand.and_then(|(demand, _)| demand.devices.as_ref())
                 && let Some(node) = world.nodes.get(&row.node)
-                && is_astray(node, request, row.device_mask)
+                && is_astray(node, request, row.allocation.devices)
             {
                 short.entry(row.node).or_default().insert(&request.kind);
             }
@@ -291,16 +287,15 @@ pub(super) fn short_kinds(world: &World) -> BTreeMap<NodeId, BTreeSet<&str>> {
 }
 
 /// What is wrong with the devices of one placement, in words.
-pub(super) fn wrong_devices(node: &WorldNode, demand: &Demand, mask: u64) -> Option<String> {
+pub(super) fn wrong_devices(node: &WorldNode, demand: &Demand, given: DeviceSet) -> Option<String> {
     let Some(request) = &demand.devices else {
-        return (mask != 0).then(|| format!("devices {mask:#b} without a request"));
+        return (!given.is_empty()).then(|| format!("devices {:#b} without a request", given.0));
     };
-    let n = bits(mask).count();
-    if u32::try_from(n).ok() != Some(request.count) {
-        return Some(format!("{n} devices instead of {}", request.count));
+    if given.len() != request.count {
+        return Some(format!("{} devices instead of {}", given.len(), request.count));
     }
     let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
-    bits(mask).find_map(|idx| match devices.get(idx) {
+    given.iter().find_map(|idx| match devices.get(idx) {
         None => Some(format!("device {idx} does not exist")),
         Some(device) if device.kind != request.kind => {
             Some(format!("device {idx} is a {}, not a {}", device.kind, request.kind))
@@ -463,7 +458,7 @@ fn check_each_placement(world: &World, shrunk: &BTreeSet<NodeId>, findings: &mut
             };
             let node = world.nodes.get(&row.node).filter(|_| !shrunk.contains(&row.node));
             let Some(node) = node else { continue };
-            if let Some(wrong) = wrong_devices(node, demand, row.device_mask) {
+            if let Some(wrong) = wrong_devices(node, demand, row.allocation.devices) {
                 findings.add(|| format!("{}/{ordinal} on {}: {wrong}", unit.name(), node.name()));
             }
         }

@@ -12,6 +12,7 @@ mod unreadable;
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
+    allocation::DeviceSet,
     change::{Change, Lease},
     demand::{Demand, DeviceRequest, Pool},
     ids::UnitId,
@@ -112,7 +113,8 @@ fn bind(unit: &UnitSpec, places: &[(u32, u32, u64)], incarnation: u32) -> Change
             ordinals: places.iter().map(|place| place.0).collect(),
             incarnations: vec![incarnation; places.len()],
             nodes: places.iter().map(|place| NodeId(place.1)).collect(),
-            device_masks: places.iter().map(|place| place.2).collect(),
+            devices: places.iter().map(|place| DeviceSet(place.2)).collect(),
+            zones: Vec::new(),
         }),
     )
 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use godel_domain::{
+    allocation::Allocation,
     budget_spec::BudgetSpec,
     change::{Block, Change, Lease, Partition},
     demand::{Demand, Pool},
@@ -101,8 +102,8 @@ pub struct WorldRow {
     pub incarnation: u32,
     /// Where it is or was.
     pub node: NodeId,
-    /// Devices there.
-    pub device_mask: u64,
+    /// What it was given there.
+    pub allocation: Allocation,
     /// Life.
     pub phase: Phase,
     /// Told to leave.
@@ -385,7 +386,7 @@ fn next_row(row: WorldRow, change: &RunChange, idx: usize, commit: &Commit) -> O
             && row.incarnation == column(&bind.incarnations, idx))
         .then(|| WorldRow {
             node: column(&bind.nodes, idx),
-            device_mask: column(&bind.device_masks, idx),
+            allocation: bind.allocation(idx),
             phase: Phase::Bound,
             eviction: None,
             group: bind.group,
@@ -511,7 +512,7 @@ fn load_rows(unit: &mut WorldUnit, rows: &RunningUnits) {
                 WorldRow {
                     incarnation: row.incarnation,
                     node: row.node,
-                    device_mask: row.device_mask,
+                    allocation: row.allocation,
                     phase: row.phase,
                     eviction: row.eviction,
                     group: row.group,

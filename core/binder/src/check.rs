@@ -195,7 +195,7 @@ impl Binder {
                     refused.add(RejectionReason::AlreadyHeld, ordinal, NodeId(0), String::new());
                     continue;
                 }
-                members.push(PlacedReplica { group, idx, mask: placement.device_mask(idx) });
+                members.push(PlacedReplica { group, idx, allocation: placement.allocation(idx) });
             }
         }
         Ok(members)
@@ -360,10 +360,13 @@ impl Binder {
             let shape = group.shape;
             let may = may_stand(&picture.cluster, group, hold.node, decision.nodes_as_of);
             let fits = may.and_then(|()| match turn {
-                Some(_) => picture.cluster.could_hold(shape, &hold),
+                Some(_) => {
+                    hold.zones.iter().try_for_each(|zones| picture.cluster.has_zones(hold.node, *zones))?;
+                    picture.cluster.could_hold(shape, &hold)
+                }
                 None => {
-                    let mut masks = (0..hold.ordinals.len()).map(|idx| hold.device_mask(idx));
-                    masks.try_for_each(|mask| picture.cluster.suits(shape, hold.node, mask))?;
+                    let mut chosen = (0..hold.ordinals.len()).map(|idx| hold.allocation(idx));
+                    chosen.try_for_each(|chosen| picture.cluster.suits(shape, hold.node, chosen))?;
                     picture.cluster.fits_hold(shape, &hold)
                 }
             });

@@ -338,7 +338,8 @@ fn holds_of(decision: &Decision, members: &[PlacedReplica]) -> Vec<Hold> {
         });
         hold.ordinals.push(placement.ordinals[member.idx]);
         hold.incarnations.push(placement.incarnation(member.idx));
-        hold.device_masks.push(member.mask);
+        hold.devices.push(member.allocation.devices);
+        hold.zones.push(member.allocation.zones);
     }
     for on_node in decision.claim.preemption().iter().flat_map(|preemption| &preemption.nodes) {
         if let Some(hold) = holds.get_mut(&(on_node.group, on_node.node)) {
@@ -349,8 +350,11 @@ fn holds_of(decision: &Decision, members: &[PlacedReplica]) -> Vec<Hold> {
         if hold.incarnations.iter().all(|incarnation| *incarnation == 0) {
             hold.incarnations.clear();
         }
-        if hold.device_masks.iter().all(|mask| *mask == 0) {
-            hold.device_masks.clear();
+        if hold.devices.iter().all(|devices| devices.is_empty()) {
+            hold.devices.clear();
+        }
+        if hold.zones.iter().all(|zones| zones.is_empty()) {
+            hold.zones.clear();
         }
         hold
     };

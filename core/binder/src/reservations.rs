@@ -12,6 +12,7 @@ use std::{
 
 use godel_cluster::{Cluster, Owned};
 use godel_domain::{
+    allocation::Allocation,
     decision::Decision,
     demand::Pool,
     hold::{Hold, Slot},
@@ -216,12 +217,9 @@ fn hold_slots(
     while missing.peek().is_some() && !nodes.is_empty() {
         let mut have_more = Vec::with_capacity(nodes.len());
         for node in nodes {
-            let mask = picture
-                .cluster
-                .fits(shape, node)
-                .ok()
-                .and_then(|()| picture.cluster.pick_devices(shape, node));
-            let Some(mask) = mask else { continue };
+            let fits = picture.cluster.fits(shape, node).ok();
+            let picked = fits.and_then(|()| picture.cluster.pick(shape, node));
+            let Some(Allocation { devices, zones }) = picked else { continue };
             let Some(slot) = missing.next() else { break };
             let hold = Arc::new(Hold {
                 id: held.next(),
@@ -230,7 +228,8 @@ fn hold_slots(
                 demand: Arc::clone(picture.cluster.demand(shape)),
                 pool: Pool::Guaranteed,
                 ordinals: vec![slot],
-                device_masks: if mask == 0 { Vec::new() } else { vec![mask] },
+                devices: if devices.is_empty() { Vec::new() } else { vec![devices] },
+                zones: if zones.is_empty() { Vec::new() } else { vec![zones] },
                 judged: picture.revision,
                 slot: Some(Slot { reservation: Arc::clone(&name), occupant: None }),
                 ..Hold::default()

@@ -16,6 +16,7 @@ mod suspended;
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
+    allocation::{DeviceSet, ZoneSet},
     change::{Change, Commit},
     decision::{Claim, Decision, GroupPlacement, N_PLACEMENTS_MAX, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
@@ -202,7 +203,7 @@ fn two_schedulers_on_one_last_slot() {
     let first = world.accept(&place(1, revision, &[(0, 1)]));
     assert_eq!(first.unit_revision, Revision(revision));
     let bind = &first.binds[0];
-    assert!(bind.incarnations.is_empty() && bind.device_masks.is_empty(), "nothing but 0 is left out");
+    assert!(bind.incarnations.is_empty() && bind.devices.is_empty(), "nothing but 0 is left out");
     // Under way, committed but not read, read: the room is taken all along.
     let second = place(1, revision, &[(1, 1)]);
     let short_of_cpu = vec![(RejectionReason::InsufficientResources, vec![1])];
@@ -232,7 +233,7 @@ fn what_is_taken_back_is_free_again() {
     let mut world = World::new(1);
     let revision = world.unit(unit(1, 2, 1, demand(600, 1000)));
     let mut decision = place(1, revision, &[(0, 1)]);
-    decision.groups[0].device_masks = vec![1];
+    decision.groups[0].devices = vec![DeviceSet(1)];
     let before = world.binder.cluster().node_state(NodeId(1));
     let first = world.accept(&decision);
     assert_ne!(world.binder.cluster().node_state(NodeId(1)), before);
@@ -358,7 +359,7 @@ fn malformed_decisions_are_invalid() {
     let mut short_nodes = fine.clone();
     short_nodes.groups[0].nodes.pop();
     let mut short_masks = fine.clone();
-    short_masks.groups[0].device_masks = vec![0];
+    short_masks.groups[0].devices = vec![DeviceSet(0)];
     let mut group_twice = fine.clone();
     group_twice.groups.push(GroupPlacement {
         ordinals: vec![2],
@@ -445,7 +446,7 @@ fn devices_are_shared_to_the_milli() {
     let revision = world.unit(unit(1, 3, 1, demand(10, 600)));
     let on_device = |ordinal: u32, mask: u64| {
         let mut decision = place(1, revision, &[(ordinal, 1)]);
-        decision.groups[0].device_masks = vec![mask];
+        decision.groups[0].devices = vec![DeviceSet(mask)];
         decision
     };
     assert_eq!(world.refuse(&on_device(0, 0)), [(RejectionReason::DeviceTaken, vec![0])], "names none");
@@ -455,10 +456,24 @@ fn devices_are_shared_to_the_milli() {
         "names a missing one"
     );
     let accepted = world.accept(&on_device(0, 1));
-    assert_eq!(accepted.binds[0].device_masks, [1]);
+    assert_eq!(accepted.binds[0].devices, [DeviceSet(1)]);
     assert_eq!(world.refuse(&on_device(1, 1)), [(RejectionReason::DeviceTaken, vec![1])]);
     world.commit(&accepted);
     assert_eq!(world.refuse(&on_device(1, 1)), [(RejectionReason::DeviceTaken, vec![1])]);
+}
+
+#[test]
+fn zones_of_a_node_that_has_none_are_refused() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 2, 1, demand(10, 0)));
+    let mut decision = place(1, revision, &[(0, 1)]);
+    decision.groups[0].zones = vec![ZoneSet(0b1)];
+    assert_eq!(world.refuse(&decision), [(RejectionReason::DeviceTaken, vec![0])]);
+    decision.groups[0].zones = vec![ZoneSet::NONE];
+    let accepted = world.accept(&decision);
+    assert!(accepted.binds[0].zones.is_empty(), "no zones are written");
+    decision.groups[0].zones = vec![ZoneSet(0b1); 2];
+    assert_eq!(world.refuse(&decision), [(RejectionReason::Invalid, vec![0])], "columns of unequal length");
 }
 
 #[test]
@@ -469,12 +484,12 @@ fn taken_devices_are_replaced_by_free_ones_of_the_node() {
     let revision = world.unit(unit(1, 4, 1, demand(10, 600)));
     let on_first = |ordinal: u32| {
         let mut decision = place(1, revision, &[(ordinal, 2)]);
-        decision.groups[0].device_masks = vec![1];
+        decision.groups[0].devices = vec![DeviceSet(1)];
         decision
     };
-    let masks = |accepted: &Accepted| accepted.binds[0].device_masks.clone();
-    assert_eq!(masks(&world.accept(&on_first(0))), [1]);
-    assert_eq!(masks(&world.accept(&on_first(1))), [2], "the other one is as good");
+    let devices = |accepted: &Accepted| accepted.binds[0].devices.clone();
+    assert_eq!(devices(&world.accept(&on_first(0))), [DeviceSet(1)]);
+    assert_eq!(devices(&world.accept(&on_first(1))), [DeviceSet(2)], "the other one is as good");
     assert_eq!(world.refuse(&on_first(2)), [(RejectionReason::DeviceTaken, vec![2])]);
 }
 

@@ -4,7 +4,10 @@
 //! to and emptied from the front, and the place of the next one is guessed before it is searched. Thousands of one unit
 //! come in a row, so the column of the last one stays at hand.
 
-use godel_domain::ids::{IdMap, NodeId, ReplicaId, RunningUnitId, UnitId};
+use godel_domain::{
+    allocation::Allocation,
+    ids::{IdMap, NodeId, ReplicaId, RunningUnitId, UnitId},
+};
 
 use super::shapes::ShapeId;
 
@@ -14,7 +17,7 @@ pub(crate) struct Assumed {
     pub incarnation: u32,
     pub shape: ShapeId,
     pub node: NodeId,
-    pub mask: u64,
+    pub allocation: Allocation,
 }
 
 /// Assumptions; few units at a time.
@@ -146,7 +149,7 @@ mod tests {
                 match step {
                     0..4 => {
                         let node = NodeId(u32::try_from(map.len()).unwrap());
-                        let assumed = Assumed { incarnation, shape, node, mask: 0 };
+                        let assumed = Assumed { incarnation, shape, node, allocation: Allocation::default() };
                         let before = assumptions.insert(unit, ordinal, assumed);
                         prop_assert_eq!(before, map.insert((unit, ordinal), assumed));
                     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use godel_domain::{
+    allocation::Allocation,
     budget_spec::BudgetSpec,
     demand::{Demand, Pool},
     hold::{Borrower, Hold},
@@ -148,9 +149,9 @@ impl Cluster {
 impl Cluster {
     /// Takes room before it is committed; nothing happens when a row of this or a later incarnation was bound
     /// already. An assumption of the same running unit is replaced.
-    pub fn assume(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, device_mask: u64) {
+    pub fn assume(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, allocation: Allocation) {
         let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
-        let assumed = Assumed { incarnation, shape, node, mask: device_mask };
+        let assumed = Assumed { incarnation, shape, node, allocation };
         self.taken.assume(&mut self.catalogue, &mut self.free, (unit, ordinal), assumed);
     }
 

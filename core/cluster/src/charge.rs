@@ -1,11 +1,11 @@
 //! What a hold takes of its node, by resource and by device.
 
-use godel_domain::{demand::Pool, hold::Hold};
+use godel_domain::{allocation::DeviceSet, demand::Pool, hold::Hold};
 use smallvec::SmallVec;
 
 use super::{
     catalogue::Catalogue,
-    devices::{DeviceAsk, NodeDevices, bits},
+    devices::{DeviceAsk, NodeDevices},
     room::Asks,
     shapes::{Shape, ShapeId},
     taken::TakenRoom,
@@ -29,7 +29,7 @@ impl Charge {
         let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
         let asks: Asks = shape.asks.iter().map(|(id, amount)| (*id, amount.saturating_mul(n))).collect();
         let mut charge = Self { asks, ..Self::default() };
-        hold.device_masks.iter().for_each(|mask| charge.add_devices(*mask, shape.device_milli()));
+        hold.devices.iter().for_each(|devices| charge.add_devices(*devices, shape.device_milli()));
         charge
     }
 
@@ -45,7 +45,7 @@ impl Charge {
         for victim in &hold.victims {
             let Some(row) = taken.remains(victim).filter(|row| row.node == hold.node) else { continue };
             let Some(takes) = taken.shape_of(victim.unit, row) else { continue };
-            charge.cover(catalogue.shape(takes), row.device_mask);
+            charge.cover(catalogue.shape(takes), row.allocation.devices);
         }
         let charge = charge.tidy();
         let best_effort = if hold.pool == Pool::Guaranteed { whole } else { charge.asks.clone() };
@@ -53,13 +53,13 @@ impl Charge {
     }
 
     /// Somebody takes this much of it.
-    pub(crate) fn cover(&mut self, takes: &Shape, mask: u64) {
+    pub(crate) fn cover(&mut self, takes: &Shape, devices: DeviceSet) {
         for (id, amount) in &takes.asks {
             if let Some((_, left)) = self.asks.iter_mut().find(|(known, _)| known == id) {
                 *left = left.saturating_sub(*amount).max(0);
             }
         }
-        for device in bits(mask) {
+        for device in devices.iter() {
             if let Some((_, left)) = self.devices.iter_mut().find(|(known, _)| usize::from(*known) == device)
             {
                 *left = left.saturating_sub(takes.device_milli()).max(0);
@@ -87,19 +87,19 @@ impl Charge {
     /// Takes devices for `n` of what is asked, as many as are free. Returns whether some are missing.
     pub(crate) fn choose_devices(&mut self, devices: &mut NodeDevices, ask: &DeviceAsk, n: i64) -> bool {
         for _ in 0..n {
-            let mask = devices.pick(ask);
-            let Some(taken) = mask.or_else(|| part_of(devices, ask)) else { return true };
+            let picked = devices.pick(ask);
+            let Some(taken) = picked.or_else(|| part_of(devices, ask)) else { return true };
             devices.shift(taken, ask.milli, 1);
             self.add_devices(taken, ask.milli);
-            if mask.is_none() {
+            if picked.is_none() {
                 return true;
             }
         }
         false
     }
 
-    fn add_devices(&mut self, mask: u64, more: i32) {
-        for device in bits(mask) {
+    fn add_devices(&mut self, devices: DeviceSet, more: i32) {
+        for device in devices.iter() {
             let Ok(device) = u8::try_from(device) else { continue };
             match self.devices.iter_mut().find(|(known, _)| *known == device) {
                 Some((_, milli)) => *milli = milli.saturating_add(more),
@@ -110,7 +110,7 @@ impl Charge {
 }
 
 /// As many whole devices as are free, of too few for one running unit.
-fn part_of(devices: &NodeDevices, ask: &DeviceAsk) -> Option<u64> {
+fn part_of(devices: &NodeDevices, ask: &DeviceAsk) -> Option<DeviceSet> {
     let mut part = ask.clone();
     (1..ask.count).rev().find_map(|count| {
         part.count = count;
@@ -141,10 +141,11 @@ mod tests {
         };
         let asked = catalogue.intern(&demand(300), Pool::Guaranteed);
         let victim = catalogue.intern(&demand(500), Pool::Guaranteed);
-        let hold = Hold { ordinals: vec![0, 1], device_masks: vec![0b01, 0b10], ..Hold::default() };
+        let hold =
+            Hold { ordinals: vec![0, 1], devices: vec![DeviceSet(0b01), DeviceSet(0b10)], ..Hold::default() };
         let mut charge = Charge::whole(catalogue.shape(asked), &hold);
         assert_eq!((charge.amount(0), charge.amount(1), charge.device_milli()), (600, 0, 2000));
-        charge.cover(catalogue.shape(victim), 0b10);
+        charge.cover(catalogue.shape(victim), DeviceSet(0b10));
         assert_eq!(charge.devices.as_slice(), [(0, 1000), (1, 0)]);
         let charge = charge.tidy();
         assert_eq!((charge.amount(0), charge.devices.as_slice()), (100, &[(0, 1000)][..]));

@@ -1,6 +1,7 @@
 //! Devices of a node: what is left of each, which models are accepted, which ones to take.
 
 use godel_domain::{
+    allocation::DeviceSet,
     demand::{DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
     node::Device,
     quantity,
@@ -103,19 +104,8 @@ pub struct NodeDevices {
     /// May be longer than `classes` while the report is missing.
     taken: SmallVec<[i32; 8]>,
     foreign: SmallVec<[i32; 8]>,
-    /// Bit i: nothing of device i is free, whatever is left of it. See [`super::shrunk::Holders::frozen`].
-    frozen: u64,
-}
-
-/// Indices of the bits set in a mask.
-pub fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        (mask != 0).then(|| {
-            let idx = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            idx
-        })
-    })
+    /// Nothing of these is free, whatever is left of them. See [`super::shrunk::Holders::frozen`].
+    frozen: DeviceSet,
 }
 
 impl NodeDevices {
@@ -137,19 +127,19 @@ impl NodeDevices {
         let taken = self.taken.get(idx).copied().unwrap_or(0);
         let foreign = self.foreign.get(idx).copied().unwrap_or(0);
         let left = WHOLE.saturating_sub(taken).saturating_sub(foreign);
-        if self.frozen >> idx & 1 == 1 { left.min(0) } else { left }
+        if self.frozen.contains(idx) { left.min(0) } else { left }
     }
 
     /// Replaces what `super::shrunk::Holders::frozen` says.
-    pub fn freeze(&mut self, frozen: u64) {
+    pub fn freeze(&mut self, frozen: DeviceSet) {
         self.frozen = frozen;
     }
 
     /// Whether devices of a model that is accepted are frozen.
     #[inline]
     pub fn is_frozen(&self, ask: &DeviceAsk) -> bool {
-        self.frozen != 0
-            && bits(self.frozen).any(|idx| self.classes.get(idx).is_some_and(|class| ask.accepts(*class)))
+        !self.frozen.is_empty()
+            && self.frozen.iter().any(|idx| self.classes.get(idx).is_some_and(|class| ask.accepts(*class)))
     }
 
     /// Thousandths left by what was seen, foreign notes aside.
@@ -176,20 +166,25 @@ impl NodeDevices {
     }
 
     /// Takes (`sign` 1) or gives back (-1).
-    pub fn shift(&mut self, mask: u64, milli: i32, sign: i32) {
-        for idx in bits(mask) {
-            if self.taken.len() <= idx {
-                self.taken.resize(idx + 1, 0);
-            }
-            self.taken[idx] = self.taken[idx].saturating_add(milli.saturating_mul(sign));
+    pub fn shift(&mut self, devices: DeviceSet, milli: i32, sign: i32) {
+        for idx in devices.iter() {
+            self.shift_one(idx, milli, sign);
         }
+    }
+
+    /// Takes (`sign` 1) or gives back (-1) some of one device.
+    pub fn shift_one(&mut self, idx: usize, milli: i32, sign: i32) {
+        if self.taken.len() <= idx {
+            self.taken.resize(idx + 1, 0);
+        }
+        self.taken[idx] = self.taken[idx].saturating_add(milli.saturating_mul(sign));
     }
 
     /// Leaves nothing free of a device that was not free before.
     pub fn cap(&mut self, before: &Self) {
         for idx in 0..self.len() {
             let excess = self.free(idx).saturating_sub(before.free(idx).max(0));
-            self.shift(1 << idx, excess.max(0), 1);
+            self.shift_one(idx, excess.max(0), 1);
         }
     }
 
@@ -202,8 +197,8 @@ impl NodeDevices {
         self.drop_empty_foreign();
     }
 
-    pub(crate) fn consume_foreign(&mut self, mask: u64, milli: i32) {
-        for idx in bits(mask) {
+    pub(crate) fn consume_foreign(&mut self, devices: DeviceSet, milli: i32) {
+        for idx in devices.iter() {
             if let Some(foreign) = self.foreign.get_mut(idx) {
                 *foreign = foreign.saturating_sub(milli).max(0);
             }
@@ -224,22 +219,22 @@ impl NodeDevices {
     /// Whole requests take the free devices of lowest index, shares the fitting device with the least left,
     /// lowest index on ties.
     #[inline]
-    pub fn pick(&self, ask: &DeviceAsk) -> Option<u64> {
+    pub fn pick(&self, ask: &DeviceAsk) -> Option<DeviceSet> {
         if ask.is_whole() {
-            let mut mask = 0;
+            let mut picked = DeviceSet::NONE;
             let mut missing = ask.count;
             for idx in 0..self.len() {
                 if missing > 0 && self.free(idx) >= WHOLE && ask.accepts(self.classes[idx]) {
-                    mask |= 1 << idx;
+                    picked.insert(idx);
                     missing -= 1;
                 }
             }
-            return (missing == 0).then_some(mask);
+            return (missing == 0).then_some(picked);
         }
         (0..self.len())
             .filter(|idx| self.free(*idx) >= ask.milli && ask.accepts(self.classes[*idx]))
             .min_by_key(|idx| self.free(*idx))
-            .map(|idx| 1 << idx)
+            .map(|idx| DeviceSet(1 << idx))
     }
 
     /// Devices of an accepted model, and how many of them have room for one part of the request.
@@ -275,17 +270,22 @@ impl NodeDevices {
 
     /// The devices that the request gets: those in `wanted`, or, if others took them meanwhile, what [`Self::pick`]
     /// finds.
-    pub fn grant(&self, ask: &DeviceAsk, request: &DeviceRequest, wanted: u64) -> Result<u64, Unfit> {
+    pub fn grant(
+        &self,
+        ask: &DeviceAsk,
+        request: &DeviceRequest,
+        wanted: DeviceSet,
+    ) -> Result<DeviceSet, Unfit> {
         let kind = &request.kind;
         let refuse = |reason: String| Err(Unfit::Device { reason });
-        if wanted.count_ones() != ask.count {
-            return refuse(format!("{kind}: {} chosen of {} asked", wanted.count_ones(), ask.count));
+        if wanted.len() != ask.count {
+            return refuse(format!("{kind}: {} chosen of {} asked", wanted.len(), ask.count));
         }
         if self.is_frozen(ask) {
             return refuse(frozen_words(kind));
         }
         let mut taken = None;
-        for idx in bits(wanted) {
+        for idx in wanted.iter() {
             let Some(class) = self.classes.get(idx) else {
                 return refuse(format!("{kind} {idx}: no such device"));
             };

@@ -2,12 +2,16 @@
 //!
 //! Whether the node may be used at all, its labels and its taints are `records`' business.
 
-use godel_domain::{demand::Pool, hold::Hold, ids::NodeId};
+use godel_domain::{
+    allocation::{Allocation, DeviceSet, ZoneSet},
+    demand::Pool,
+    hold::Hold,
+    ids::NodeId,
+};
 
 use super::{
     catalogue::Catalogue,
     charge::Charge,
-    devices::bits,
     free::FreeRoom,
     shapes::{Shape, ShapeId},
     shrunk::frozen_words,
@@ -28,27 +32,27 @@ impl FreeRoom {
         shape.fits(self.room_of(shape).free(idx))
     }
 
-    /// Returns the devices that one more of a shape would take, if the node's free room holds it.
+    /// Returns what one more of a shape would be given, if the node's free room holds it.
     #[inline]
-    pub(crate) fn room_for(&self, shape: &Shape, idx: usize) -> Option<u64> {
-        if self.has_resources(shape, idx) { self.devices_for(shape, idx) } else { None }
+    pub(crate) fn room_for(&self, shape: &Shape, idx: usize) -> Option<Allocation> {
+        if self.has_resources(shape, idx) { self.devices_for(shape, idx).map(Allocation::from) } else { None }
     }
 
-    /// Returns the devices that one more of a shape would take, if they are free: 0 for a shape without devices.
+    /// Returns the devices that one more of a shape would take, if they are free: none for a shape without devices.
     #[inline]
-    pub(crate) fn devices_for(&self, shape: &Shape, idx: usize) -> Option<u64> {
-        let Some(ask) = &shape.devices else { return Some(0) };
+    pub(crate) fn devices_for(&self, shape: &Shape, idx: usize) -> Option<DeviceSet> {
+        let Some(ask) = &shape.devices else { return Some(DeviceSet::NONE) };
         let (room, least) = (self.device_room[idx], shape.least_devices);
         let may_fit = room.whole >= least.whole && room.share >= least.share;
         if may_fit { self.devices[idx].pick(ask) } else { None }
     }
 
-    /// Returns the devices that one more of a shape should take on a node, whatever else is free there.
-    pub(crate) fn pick_devices(&self, shape: &Shape, node: NodeId) -> Option<u64> {
+    /// Returns what one more of a shape should be given on a node, whatever else is free there.
+    pub(crate) fn pick(&self, shape: &Shape, node: NodeId) -> Option<Allocation> {
         let idx = self.known(node)?;
         match &shape.devices {
-            Some(ask) => self.devices[idx].pick(ask),
-            None => Some(0),
+            Some(ask) => self.devices[idx].pick(ask).map(Allocation::from),
+            None => Some(Allocation::default()),
         }
     }
 
@@ -106,23 +110,38 @@ impl FreeRoom {
         if is_free { Ok(()) } else { Err(devices.shortage(ask, request, catalogue.classes())) }
     }
 
-    /// Returns the devices of a node that a shape gets now: the ones in `wanted`, or others when these are taken.
-    pub(crate) fn grant_devices(&self, shape: &Shape, node: NodeId, wanted: u64) -> Result<u64, Unfit> {
+    /// Returns what a shape is given of a node now: `wanted`, or other devices when those in it are taken.
+    pub(crate) fn grant(&self, shape: &Shape, node: NodeId, wanted: Allocation) -> Result<Allocation, Unfit> {
         let idx = self.known(node).ok_or(Unfit::Gone)?;
+        self.has_zones(node, wanted.zones)?;
         match (&shape.devices, &shape.demand.devices) {
-            (Some(ask), Some(request)) => self.devices[idx].grant(ask, request, wanted),
-            (_, _) if wanted == 0 => Ok(0),
+            (Some(ask), Some(request)) => Ok(self.devices[idx].grant(ask, request, wanted.devices)?.into()),
+            (_, _) if wanted.devices.is_empty() => Ok(Allocation::default()),
             (_, _) => Err(none_asked()),
         }
     }
 
-    /// Whether devices chosen for a running unit are what its shape asks for, taken or not.
-    pub(crate) fn suits(&self, shape: &Shape, node: NodeId, mask: u64) -> Result<(), Unfit> {
+    /// Whether a node has zones that were chosen for a running unit. No node has any yet.
+    pub(crate) fn has_zones(&self, node: NodeId, zones: ZoneSet) -> Result<(), Unfit> {
+        self.known(node).ok_or(Unfit::Gone)?;
+        if zones.is_empty() {
+            Ok(())
+        } else {
+            Err(Unfit::Device { reason: "zones chosen, the node has none".to_owned() })
+        }
+    }
+
+    /// Whether what was chosen for a running unit is what its shape asks for, taken or not.
+    pub(crate) fn suits(&self, shape: &Shape, node: NodeId, chosen: Allocation) -> Result<(), Unfit> {
         let idx = self.known(node).ok_or(Unfit::Gone)?;
-        let Some(ask) = &shape.devices else { return if mask == 0 { Ok(()) } else { Err(none_asked()) } };
+        self.has_zones(node, chosen.zones)?;
+        let devices = chosen.devices;
+        let Some(ask) = &shape.devices else {
+            return if devices.is_empty() { Ok(()) } else { Err(none_asked()) };
+        };
         let classes = &self.devices[idx].classes;
         let suits = |at: usize| classes.get(at).is_some_and(|class| ask.accepts(*class));
-        if mask.count_ones() == ask.count && bits(mask).all(suits) {
+        if devices.len() == ask.count && devices.iter().all(suits) {
             return Ok(());
         }
         Err(Unfit::Device { reason: "devices chosen are not those asked for".to_owned() })

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use godel_domain::{
+    allocation::{Allocation, DeviceSet},
     demand::Pool,
     ids::{NODE_ID_MAX, NodeId},
     node::{Device, NodeUsage},
@@ -133,7 +134,7 @@ impl FreeRoom {
     /// A node has no devices any more; what is free of them is settled by [`Self::set_allocatable`].
     pub(crate) fn clear_devices(&mut self, idx: usize) {
         self.devices[idx].classes.clear();
-        self.devices[idx].freeze(0);
+        self.devices[idx].freeze(DeviceSet::NONE);
     }
 
     /// Something about a node has changed: who gathers there takes what is free now.
@@ -240,16 +241,16 @@ impl FreeRoom {
         catalogue: &mut Catalogue,
         shape: ShapeId,
         node: NodeId,
-        mask: u64,
+        allocation: Allocation,
         sign: i8,
     ) {
         let Some(idx) = self.index(catalogue, node) else { return };
         self.resolve(catalogue, shape);
         let resolved = catalogue.shape(shape);
         self.pools.shift(idx, resolved, i64::from(sign));
-        if mask != 0 {
-            self.devices[idx].shift(mask, resolved.device_milli(), i32::from(sign));
-            self.shift_holders(catalogue, idx, shape, mask, i32::from(sign));
+        if !allocation.devices.is_empty() {
+            self.devices[idx].shift(allocation.devices, resolved.device_milli(), i32::from(sign));
+            self.shift_holders(catalogue, idx, shape, allocation.devices, i32::from(sign));
             self.settle_devices(idx);
         }
         if resolved.nominal != [0; 2] {
@@ -260,8 +261,14 @@ impl FreeRoom {
 
     /// A running unit gives its room back, for others to have.
     #[inline]
-    pub(crate) fn release(&mut self, catalogue: &mut Catalogue, shape: ShapeId, node: NodeId, mask: u64) {
-        self.shift(catalogue, shape, node, mask, -1);
+    pub(crate) fn release(
+        &mut self,
+        catalogue: &mut Catalogue,
+        shape: ShapeId,
+        node: NodeId,
+        allocation: Allocation,
+    ) {
+        self.shift(catalogue, shape, node, allocation, -1);
         if let Some(idx) = self.known(node) {
             self.note_gain(catalogue, idx);
         }
@@ -300,8 +307,8 @@ impl FreeRoom {
         let pool = catalogue.shape(shape).pool;
         self.pools.shift_charge(idx, pool, charge, i64::from(sign));
         for &(device, milli) in &charge.devices {
-            self.devices[idx].shift(1 << device, milli, i32::from(sign));
-            self.shift_holders(catalogue, idx, shape, 1 << device, i32::from(sign));
+            self.devices[idx].shift_one(usize::from(device), milli, i32::from(sign));
+            self.shift_holders(catalogue, idx, shape, DeviceSet(1 << device), i32::from(sign));
         }
         if !charge.devices.is_empty() {
             self.settle_devices(idx);
@@ -339,11 +346,17 @@ impl FreeRoom {
 
     /// A running unit that may have been believed to be there became seen.
     #[inline]
-    pub(crate) fn consume_foreign(&mut self, catalogue: &Catalogue, shape: ShapeId, node: NodeId, mask: u64) {
+    pub(crate) fn consume_foreign(
+        &mut self,
+        catalogue: &Catalogue,
+        shape: ShapeId,
+        node: NodeId,
+        allocation: Allocation,
+    ) {
         let Some(idx) = self.known(node).filter(|idx| self.has_foreign(*idx)) else { return };
         let resolved = catalogue.shape(shape);
         self.pools.consume_foreign(idx, resolved);
-        self.devices[idx].consume_foreign(mask, resolved.device_milli());
+        self.devices[idx].consume_foreign(allocation.devices, resolved.device_milli());
     }
 
     #[inline]
@@ -397,10 +410,17 @@ impl FreeRoom {
     }
 
     /// Devices of a node are held by one more (`sign` 1) or one less (-1).
-    fn shift_holders(&mut self, catalogue: &Catalogue, idx: usize, shape: ShapeId, mask: u64, sign: i32) {
-        self.holders[idx].shift(shape, mask, sign);
+    fn shift_holders(
+        &mut self,
+        catalogue: &Catalogue,
+        idx: usize,
+        shape: ShapeId,
+        devices: DeviceSet,
+        sign: i32,
+    ) {
+        self.holders[idx].shift(shape, devices, sign);
         let ask = catalogue.shape(shape).devices.as_ref();
-        if ask.is_some_and(|ask| is_astray(ask, mask, &self.devices[idx].classes)) {
+        if ask.is_some_and(|ask| is_astray(ask, devices, &self.devices[idx].classes)) {
             self.settle_frozen(catalogue, idx);
         }
     }

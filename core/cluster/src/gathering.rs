@@ -278,7 +278,7 @@ impl FreeRoom {
             if usize::from(device) >= left.len() || left.free(usize::from(device)) < milli {
                 return false;
             }
-            left.shift(1 << device, milli, 1);
+            left.shift_one(usize::from(device), milli, 1);
         }
         self.gathering.on(idx).all(|entry| {
             let Some(ask) = &catalogue.shape(entry.shape).devices else { return true };
@@ -291,7 +291,7 @@ impl FreeRoom {
     fn shift_gathered(&mut self, idx: usize, pool: Pool, charge: &Charge, sign: i8) {
         self.pools.shift_gathered(idx, pool, &charge.asks, i64::from(sign));
         for &(device, milli) in &charge.devices {
-            self.devices[idx].shift(1 << device, milli, i32::from(sign));
+            self.devices[idx].shift_one(usize::from(device), milli, i32::from(sign));
         }
         if !charge.devices.is_empty() {
             self.settle_devices(idx);
@@ -302,6 +302,6 @@ impl FreeRoom {
 /// The devices as they are without what a hold has of them.
 fn give_back(devices: &mut NodeDevices, charge: &Charge) {
     for &(device, milli) in &charge.devices {
-        devices.shift(1 << device, milli, -1);
+        devices.shift_one(usize::from(device), milli, -1);
     }
 }

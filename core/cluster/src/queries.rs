@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
+    allocation::{Allocation, ZoneSet},
     demand::{Demand, Pool},
     hold::{Borrower, Hold},
     ids::{HoldId, NodeId, RunningUnitId, UnitId},
@@ -27,7 +28,7 @@ use super::{
 };
 
 /// Running units that have yet to leave, as shapes and devices.
-type Remaining = SmallVec<[(ShapeId, u64); 2]>;
+type Remaining = SmallVec<[(ShapeId, Allocation); 2]>;
 
 /// What the cycle reads, by node index.
 impl Cluster {
@@ -109,9 +110,9 @@ impl Cluster {
         self.free.devices_for(self.catalogue.shape(shape), idx).is_some()
     }
 
-    /// Returns the devices that one more of a shape would take, as [`Self::pick_devices`], if the node's free room holds it.
+    /// Returns what one more of a shape would be given, as by [`Self::pick`], if the node's free room holds it.
     #[inline]
-    pub fn room_for(&self, shape: ShapeId, idx: usize) -> Option<u64> {
+    pub fn room_for(&self, shape: ShapeId, idx: usize) -> Option<Allocation> {
         self.free.room_for(self.catalogue.shape(shape), idx)
     }
 
@@ -206,28 +207,36 @@ impl Cluster {
         self.free.fits_devices(&self.catalogue, self.catalogue.shape(shape), node)
     }
 
-    /// Returns the devices that one more of a shape should take on a node: 0 for a shape without devices, `None`
-    /// when they are short. Whole devices of lowest index; for a share the fitting device with the least
+    /// Returns what one more of a shape should be given on a node: nothing for a shape without devices, `None` when these
+    /// are short. Whole devices of lowest index; for a share the fitting device with the least
     /// left, lowest index on ties.
-    pub fn pick_devices(&self, shape: ShapeId, node: NodeId) -> Option<u64> {
-        self.free.pick_devices(self.catalogue.shape(shape), node)
+    pub fn pick(&self, shape: ShapeId, node: NodeId) -> Option<Allocation> {
+        self.free.pick(self.catalogue.shape(shape), node)
     }
 
-    /// Returns the devices of a node that a shape gets now: the ones in `wanted`, or those that [`Self::pick_devices`]
-    /// finds when others took some of these.
+    /// Returns what a shape is given of a node now: `wanted`, or what [`Self::pick`] finds when others took some of these
+    /// devices.
     ///
     /// # Errors
     /// What is wrong with the wanted ones, or that they are taken and no others are free.
-    pub fn grant_devices(&self, shape: ShapeId, node: NodeId, wanted: u64) -> Result<u64, Unfit> {
-        self.free.grant_devices(self.catalogue.shape(shape), node, wanted)
+    pub fn grant(&self, shape: ShapeId, node: NodeId, wanted: Allocation) -> Result<Allocation, Unfit> {
+        self.free.grant(self.catalogue.shape(shape), node, wanted)
     }
 
-    /// Whether devices chosen for a running unit are what its shape asks for, taken or not.
+    /// Whether a node has zones that were chosen for a running unit.
     ///
     /// # Errors
-    /// They are not, or the node is gone.
-    pub fn suits(&self, shape: ShapeId, node: NodeId, mask: u64) -> Result<(), Unfit> {
-        self.free.suits(self.catalogue.shape(shape), node, mask)
+    /// It has not, or is gone.
+    pub fn has_zones(&self, node: NodeId, zones: ZoneSet) -> Result<(), Unfit> {
+        self.free.has_zones(node, zones)
+    }
+
+    /// Whether what was chosen for a running unit is what its shape asks for, taken or not.
+    ///
+    /// # Errors
+    /// It is not, or the node is gone.
+    pub fn suits(&self, shape: ShapeId, node: NodeId, chosen: Allocation) -> Result<(), Unfit> {
+        self.free.suits(self.catalogue.shape(shape), node, chosen)
     }
 
     /// Whether a node exists, is ready and neither cordoned nor drained, and all of its records can be read.
@@ -305,9 +314,9 @@ impl Cluster {
         self.taken.group_shape(unit, group)
     }
 
-    /// Returns the node and devices that an assumption holds.
-    pub fn assumed(&self, unit: UnitId, ordinal: u32) -> Option<(NodeId, u64)> {
-        self.taken.assumed(unit, ordinal).map(|assumed| (assumed.node, assumed.mask))
+    /// Returns the node of an assumption and what is given there.
+    pub fn assumed(&self, unit: UnitId, ordinal: u32) -> Option<(NodeId, Allocation)> {
+        self.taken.assumed(unit, ordinal).map(|assumed| (assumed.node, assumed.allocation))
     }
 
     /// Returns the row of a victim that still takes room.
@@ -388,12 +397,12 @@ impl Cluster {
         self.holds.backs_any(unit)
     }
 
-    /// Returns what a hold takes now, and those who take the rest of its room until they have left, as shapes and devices.
+    /// Returns what a hold takes now, and those who take the rest of its room until they have left.
     pub fn given_by(&self, id: HoldId) -> Option<(&Charge, Remaining)> {
         let entry = self.holds.get(id)?;
         let victims = entry.hold.victims.iter().filter_map(|victim| {
             let row = self.taken.remains(victim).filter(|row| row.node == entry.hold.node)?;
-            Some((self.taken.shape_of(victim.unit, row)?, row.device_mask))
+            Some((self.taken.shape_of(victim.unit, row)?, row.allocation))
         });
         Some((self.free.gathering().charge(id).unwrap_or(&entry.charge), victims.collect()))
     }
@@ -470,8 +479,8 @@ impl Cluster {
         self.holds.free_slots(owned, |slot| self.serves(slot, shape))
     }
 
-    /// Returns the slot on a node that one more of a shape takes, and the devices that it gets there.
-    pub fn slot_on(&self, owned: &Owned, shape: ShapeId, node: NodeId) -> Option<(HoldId, u64)> {
+    /// Returns the slot on a node that one more of a shape takes, and what it is given there.
+    pub fn slot_on(&self, owned: &Owned, shape: ShapeId, node: NodeId) -> Option<(HoldId, Allocation)> {
         let shape = self.catalogue.shape(shape);
         let serves = |slot: &HoldEntry| !slot.is_taken(&self.taken) && self.serves(slot, shape);
         self.holds.slot_on(owned, shape, node, serves)
@@ -509,8 +518,8 @@ impl Cluster {
     /// Whether the node of a slot has what the slot keeps.
     pub fn is_sound(&self, id: HoldId) -> bool {
         let Some(slot) = self.holds.get(id) else { return false };
-        let (node, mask) = (slot.hold.node, slot.hold.device_mask(0));
+        let (node, kept) = (slot.hold.node, slot.hold.allocation(0));
         !self.free.is_overfull(&self.catalogue, slot.shape, node)
-            && self.suits(slot.shape, node, mask).is_ok()
+            && self.suits(slot.shape, node, kept).is_ok()
     }
 }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use godel_domain::{
+    allocation::Allocation,
     demand::Pool,
     hold::Hold,
     ids::{HoldId, IdMap, NodeId, RunningUnitId, UnitId},
@@ -22,7 +23,6 @@ use smallvec::SmallVec;
 use super::{
     catalogue::Catalogue,
     charge::Charge,
-    devices::bits,
     holds::{Basis, HoldEntry, NodeHolds, SlotOccupant},
     shapes::{Shape, ShapeId},
     taken::TakenRoom,
@@ -113,15 +113,15 @@ impl NodeSlots {
 
 impl HoldEntry {
     /// Returns what the occupant of a slot takes, as its shape and devices, if the occupant is there.
-    fn occupied(&self, taken: &TakenRoom) -> Option<(ShapeId, u64)> {
+    fn occupied(&self, taken: &TakenRoom) -> Option<(ShapeId, Allocation)> {
         let (SlotOccupant { id, is_assumed }, node) = (self.occupant?, self.hold.node);
         if is_assumed {
             let assumed = taken.assumed(id.unit, id.replica.ordinal)?;
             let is_it = (assumed.incarnation, assumed.node) == (id.replica.incarnation, node);
-            return is_it.then_some((assumed.shape, assumed.mask));
+            return is_it.then_some((assumed.shape, assumed.allocation));
         }
         let row = taken.remains(&id).filter(|row| row.node == node)?;
-        Some((taken.shape_of(id.unit, row)?, row.device_mask))
+        Some((taken.shape_of(id.unit, row)?, row.allocation))
     }
 
     /// Whether somebody is in a slot, or about to be.
@@ -137,16 +137,17 @@ impl HoldEntry {
     /// Returns what a slot takes now.
     fn slot_charge(&self, catalogue: &Catalogue, taken: &TakenRoom) -> Charge {
         let mut charge = Charge::whole(catalogue.shape(self.shape), &self.hold);
-        if let Some((shape, mask)) = self.occupied(taken) {
-            charge.cover(catalogue.shape(shape), mask);
+        if let Some((shape, allocation)) = self.occupied(taken) {
+            charge.cover(catalogue.shape(shape), allocation.devices);
         }
         charge.tidy()
     }
 
-    /// Returns as many devices of a slot as a shape asks for.
-    fn devices_for(&self, shape: &Shape) -> u64 {
+    /// Returns of what a slot keeps as many devices as a shape asks for.
+    fn allocation_for(&self, shape: &Shape) -> Allocation {
         let n = shape.devices.as_ref().map_or(0, |ask| ask.count as usize);
-        bits(self.hold.device_mask(0)).take(n).fold(0, |mask, device| mask | 1 << device)
+        let kept = self.hold.allocation(0);
+        Allocation { devices: kept.devices.iter().take(n).collect(), ..kept }
     }
 }
 
@@ -166,7 +167,7 @@ impl NodeHolds {
         serving.map(|(id, entry)| (id, entry.hold.node)).collect()
     }
 
-    /// Returns the slot on a node, of the first reservation that has one that serves, and the devices that a shape gets
+    /// Returns the slot on a node, of the first reservation that has one that serves, and what a shape is given
     /// there.
     pub(crate) fn slot_on(
         &self,
@@ -174,7 +175,7 @@ impl NodeHolds {
         shape: &Shape,
         node: NodeId,
         serves: impl Fn(&HoldEntry) -> bool,
-    ) -> Option<(HoldId, u64)> {
+    ) -> Option<(HoldId, Allocation)> {
         let ids = self.slots.at.get(&node.idx())?;
         let (id, entry) = owned.iter().find_map(|spec| {
             let mut entries = ids.iter().filter_map(|id| Some((*id, self.get(*id)?)));
@@ -183,7 +184,7 @@ impl NodeHolds {
                 slot.is_some_and(|slot| *slot.reservation == *spec.name) && serves(entry)
             })
         })?;
-        Some((id, entry.devices_for(shape)))
+        Some((id, entry.allocation_for(shape)))
     }
 
     /// Whether some slot of a node serves, whoever owns it.

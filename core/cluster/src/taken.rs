@@ -188,7 +188,7 @@ impl TakenRoom {
         }
         let old = self.assumptions.insert(unit, ordinal, assumed);
         self.counts.shift(unit, assumed.node, 1);
-        free.shift(catalogue, assumed.shape, assumed.node, assumed.mask, 1);
+        free.shift(catalogue, assumed.shape, assumed.node, assumed.allocation, 1);
         if let Some(old) = old {
             self.release(catalogue, free, unit, old);
         }
@@ -215,7 +215,7 @@ impl TakenRoom {
         let assumed = self.assumptions.take(id);
         if let Some(assumed) = assumed {
             self.counts.shift(id.unit, assumed.node, -1);
-            free.shift(catalogue, assumed.shape, assumed.node, assumed.mask, -1);
+            free.shift(catalogue, assumed.shape, assumed.node, assumed.allocation, -1);
         }
         assumed.is_some()
     }
@@ -226,10 +226,10 @@ impl TakenRoom {
         catalogue: &mut Catalogue,
         free: &mut FreeRoom,
         unit: UnitId,
-        Assumed { shape, node, mask, .. }: Assumed,
+        Assumed { shape, node, allocation, .. }: Assumed,
     ) {
         self.counts.shift(unit, node, -1);
-        free.release(catalogue, shape, node, mask);
+        free.release(catalogue, shape, node, allocation);
     }
 }
 
@@ -318,7 +318,7 @@ impl TakenRoom {
         if let Some(shape) = live_shape(shapes, row) {
             self.counts.shift(unit, row.node, -1);
             free.follow_row(catalogue, shape, row, -1);
-            free.release(catalogue, shape, row.node, row.device_mask);
+            free.release(catalogue, shape, row.node, row.allocation);
         }
     }
 
@@ -343,7 +343,7 @@ impl TakenRoom {
         };
         match (assumed, live_shape(shapes, row)) {
             (Some(assumed), Some(shape))
-                if (assumed.shape, assumed.node, assumed.mask) == (shape, row.node, row.device_mask) =>
+                if (assumed.shape, assumed.node, assumed.allocation) == (shape, row.node, row.allocation) =>
             {
                 free.follow_row(catalogue, shape, row, 1);
                 false
@@ -351,10 +351,10 @@ impl TakenRoom {
             (assumed, shape) => {
                 if let Some(shape) = shape {
                     if assumed.is_none() {
-                        free.consume_foreign(catalogue, shape, row.node, row.device_mask);
+                        free.consume_foreign(catalogue, shape, row.node, row.allocation);
                     }
                     self.counts.shift(unit, row.node, 1);
-                    free.shift(catalogue, shape, row.node, row.device_mask, 1);
+                    free.shift(catalogue, shape, row.node, row.allocation, 1);
                     free.follow_row(catalogue, shape, row, 1);
                 }
                 if let Some(assumed) = assumed {

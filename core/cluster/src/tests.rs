@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
+    allocation::{Allocation, DeviceSet, ZoneSet},
     demand::{Demand, DeviceRequest, Pool},
     ids::{RunningUnitId, UnitId},
     node::Device,
@@ -170,7 +171,7 @@ impl Records {
                     RunningUnitId::new(UnitId(unit), ordinal, incarnation.incarnation),
                     shape,
                     NodeId(node),
-                    mask,
+                    DeviceSet(mask).into(),
                 );
             }
             Event::Forget(unit, ordinal) => {
@@ -225,7 +226,7 @@ impl Records {
                 RunningUnitId::new(UnitId(*unit), *ordinal, *incarnation),
                 shape,
                 NodeId(*node),
-                *mask,
+                DeviceSet(*mask).into(),
             );
         }
         cluster
@@ -241,7 +242,7 @@ fn row_change(event: &Event, unit: u64, ordinal: u32, incarnation: u32) -> RunCh
             ordinals,
             incarnations,
             nodes: vec![NodeId(node)],
-            device_masks: vec![mask],
+            devices: vec![DeviceSet(mask)],
             ..Bind::default()
         }),
         Event::Evict(..) => RunChange::Evict(Evict {
@@ -301,8 +302,8 @@ fn picture(cluster: &mut Cluster) -> Vec<String> {
         let usable = cluster.usable(node);
         let allocatable = cluster.allocatable(node).unwrap_or_default();
         let fits: Vec<bool> = shapes.iter().map(|shape| cluster.fits(*shape, node).is_ok()).collect();
-        let picks: Vec<u64> =
-            shapes.iter().map(|shape| cluster.pick_devices(*shape, node).unwrap_or(0)).collect();
+        let picks: Vec<Allocation> =
+            shapes.iter().map(|shape| cluster.pick(*shape, node).unwrap_or_default()).collect();
         let spread = (cluster.n_of_unit(node.idx()), cluster.nominal(node.idx()));
         lines.push(format!("{node}: {state:?} {allocatable:?} {usable:?} {fits:?} {picks:?} {spread:?}"));
         for (shape, fits) in shapes.iter().zip(&fits) {
@@ -381,15 +382,16 @@ fn check_pick(models: &[&str], taken: &[(u64, u32)], ask: &Demand, expected: Res
     for (ordinal, (mask, milli)) in (0u32..).zip(taken) {
         let count = mask.count_ones();
         let shape = cluster.shape(&demand(0, count, *milli, &[]), Pool::Guaranteed);
-        cluster.assume(RunningUnitId::new(UnitId(1), ordinal, 0), shape, NodeId(1), *mask);
+        cluster.assume(RunningUnitId::new(UnitId(1), ordinal, 0), shape, NodeId(1), DeviceSet(*mask).into());
     }
     let shape = cluster.shape(ask, Pool::Guaranteed);
-    let picked = cluster.pick_devices(shape, NodeId(1));
+    let picked = cluster.pick(shape, NodeId(1));
     match expected {
         Ok(mask) => {
-            assert_eq!(picked, Some(mask));
-            assert_eq!(cluster.grant_devices(shape, NodeId(1), mask), Ok(mask));
-            assert!(cluster.grant_devices(shape, NodeId(1), mask << 8).is_err());
+            let given = Allocation::from(DeviceSet(mask));
+            assert_eq!(picked, Some(given));
+            assert_eq!(cluster.grant(shape, NodeId(1), given), Ok(given));
+            assert!(cluster.grant(shape, NodeId(1), DeviceSet(mask << 8).into()).is_err());
         }
         Err(words) => {
             assert_eq!(picked.is_none(), words.contains("gpu"));
@@ -419,15 +421,22 @@ fn devices_are_picked_whole_from_below_and_shared_by_best_fit() {
 fn refused_devices_are_named() {
     let mut cluster = one_node(&["A", "B"]);
     let shape = cluster.shape(&demand(0, 1, 600, &["A"]), Pool::Guaranteed);
-    cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), shape, NodeId(1), 0b01);
-    let check = |mask| cluster.grant_devices(shape, NodeId(1), mask).map_err(|refusal| refusal.to_string());
+    cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), shape, NodeId(1), DeviceSet(0b01).into());
+    let check =
+        |mask| cluster.grant(shape, NodeId(1), DeviceSet(mask).into()).map_err(|refusal| refusal.to_string());
     assert_eq!(check(0b01), Err("gpu 0: 0.4 free of 0.6 asked".to_owned()));
     assert_eq!(check(0b10), Err("gpu 1: model not accepted".to_owned()));
     assert_eq!(check(0b11), Err("gpu: 2 chosen of 1 asked".to_owned()));
     assert_eq!(check(1 << 63), Err("gpu 63: no such device".to_owned()));
     let none = cluster.shape(&demand(1, 0, 0, &[]), Pool::Guaranteed);
-    assert!(cluster.grant_devices(none, NodeId(1), 1).is_err());
-    assert_eq!(cluster.grant_devices(none, NodeId(1), 0), Ok(0));
+    assert!(cluster.grant(none, NodeId(1), DeviceSet(1).into()).is_err());
+    assert_eq!(cluster.grant(none, NodeId(1), Allocation::default()), Ok(Allocation::default()));
+    let zoned = Allocation { zones: ZoneSet(1), ..Allocation::default() };
+    assert_eq!(
+        cluster.grant(none, NodeId(1), zoned).map_err(|refusal| refusal.to_string()),
+        Err("zones chosen, the node has none".to_owned())
+    );
+    assert!(cluster.suits(none, NodeId(1), zoned).is_err());
 }
 
 #[test]

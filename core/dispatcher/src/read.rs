@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use godel_domain::{
+    allocation::DeviceSet,
     change::{Change, Partition, PartitionMode},
     ids::{Epoch, NodeId, Revision, UnitId},
     lifecycle::{Counts, UnitPhase},
@@ -266,9 +267,9 @@ impl Dispatcher {
         self.nodes.names.get(&node).map_or("", |name| name)
     }
 
-    /// Model of the devices in `mask` on a node; empty when there are none.
-    pub fn device_model(&self, node: NodeId, mask: u64) -> &str {
-        self.nodes.capacities.model(node, mask)
+    /// Model of the first of some devices of a node; empty when there are none.
+    pub fn device_model(&self, node: NodeId, devices: DeviceSet) -> &str {
+        self.nodes.capacities.model(node, devices)
     }
 
     /// How nodes are split, as committed, and the revision of the record of the mode and the schedulers.

@@ -1,6 +1,7 @@
 //! What schedulers decide and what the binder answers: the messages of the hot path in domain types.
 
 use crate::{
+    allocation::{self, Allocation, DeviceSet, ZoneSet},
     demand::Pool,
     ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     resources::Resources,
@@ -130,8 +131,10 @@ pub struct GroupPlacement {
     pub incarnations: Vec<u32>,
     /// Where.
     pub nodes: Vec<NodeId>,
-    /// Bit i: device i of the node. Empty: no devices.
-    pub device_masks: Vec<u64>,
+    /// Devices of each. Empty: no devices.
+    pub devices: Vec<DeviceSet>,
+    /// Zones of each. Empty: no zones.
+    pub zones: Vec<ZoneSet>,
 }
 
 impl GroupPlacement {
@@ -150,9 +153,9 @@ impl GroupPlacement {
         self.incarnations.get(idx).copied().unwrap_or(0)
     }
 
-    /// Devices of the running unit at `idx` of the columns.
-    pub fn device_mask(&self, idx: usize) -> u64 {
-        self.device_masks.get(idx).copied().unwrap_or(0)
+    /// Returns what the running unit at `idx` of the columns is given.
+    pub fn allocation(&self, idx: usize) -> Allocation {
+        allocation::at(&self.devices, &self.zones, idx)
     }
 }
 

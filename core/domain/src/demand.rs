@@ -4,7 +4,7 @@ use crate::resources::Resources;
 
 /// Thousandths in one whole device.
 pub const MILLI_WHOLE: u32 = 1000;
-/// Most devices on one node: a placement names them in a 64-bit mask.
+/// Most devices of one node, over all kinds: a set of them ([`DeviceSet`](crate::allocation::DeviceSet)) has a bit for each.
 pub const N_DEVICES_MAX: usize = 64;
 
 /// Requests of one running unit.

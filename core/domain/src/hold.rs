@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::{
+    allocation::{self, Allocation, DeviceSet, ZoneSet},
     demand::{Demand, Pool},
     ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
 };
@@ -34,8 +35,10 @@ pub struct Hold {
     pub ordinals: Vec<u32>,
     /// Empty: all 0.
     pub incarnations: Vec<u32>,
-    /// Empty: no devices.
-    pub device_masks: Vec<u64>,
+    /// Devices of each. Empty: no devices.
+    pub devices: Vec<DeviceSet>,
+    /// Zones of each. Empty: no zones.
+    pub zones: Vec<ZoneSet>,
     /// Running units of the same node that have to leave first; they take the room until then.
     pub victims: Vec<RunningUnitId>,
     /// A queue of the unit was at a maximum when it was made: what its victims take there counts for it until they have left.
@@ -98,9 +101,9 @@ pub struct Borrower {
 }
 
 impl Hold {
-    /// Devices of the running unit at `idx` of the columns.
-    pub fn device_mask(&self, idx: usize) -> u64 {
-        self.device_masks.get(idx).copied().unwrap_or(0)
+    /// Returns what is held for the running unit at `idx` of the columns.
+    pub fn allocation(&self, idx: usize) -> Allocation {
+        allocation::at(&self.devices, &self.zones, idx)
     }
 
     /// Whether a unit may take room that is gathered: one of higher priority; one that the gang may have leave again, as its

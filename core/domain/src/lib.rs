@@ -4,6 +4,7 @@
 //!
 //! # Modules
 //!
+//! - `allocation`: what a running unit is given on its node: devices and zones.
 //! - `budget_spec`: disruption budgets as people write them.
 //! - `change`: one committed change, as every follower of the store sees it.
 //! - `decision`: what schedulers decide, and what the binder answers.
@@ -32,6 +33,7 @@
 //! - `unreadable`: records that this version cannot read.
 //! - `words`: counts with their noun, `1 node`, `2 nodes`.
 
+pub mod allocation;
 pub mod budget_spec;
 pub mod change;
 pub mod decision;

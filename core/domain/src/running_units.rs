@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use crate::{
+    allocation::{self, Allocation, DeviceSet, ZoneSet},
     demand::{Demand, Pool},
     ids::{NodeId, ReplicaId, Revision, UnitId},
 };
@@ -91,8 +92,8 @@ pub struct RunningUnit {
     pub incarnation: u32,
     /// Where it is or was; 0 when pending.
     pub node: NodeId,
-    /// Bit i: device i of the node.
-    pub device_mask: u64,
+    /// What it was given on its node.
+    pub allocation: Allocation,
     /// Life.
     pub phase: Phase,
     /// Set when told to leave. A pending one keeps [`EvictionReason::Suspended`] until it is bound again, and has
@@ -232,10 +233,19 @@ pub struct Bind {
     pub incarnations: Vec<u32>,
     /// Where.
     pub nodes: Vec<NodeId>,
-    /// Empty: none.
-    pub device_masks: Vec<u64>,
+    /// Devices of each. Empty: no devices.
+    pub devices: Vec<DeviceSet>,
+    /// Zones of each. Empty: no zones.
+    pub zones: Vec<ZoneSet>,
     /// How they stand against others.
     pub standing: Option<Arc<PreemptionTerms>>,
+}
+
+impl Bind {
+    /// Returns what the running unit at `idx` of the columns is given.
+    pub fn allocation(&self, idx: usize) -> Allocation {
+        allocation::at(&self.devices, &self.zones, idx)
+    }
 }
 
 /// Running units that begin to leave.
@@ -355,7 +365,7 @@ impl RunningUnits {
                             row.phase == Phase::Pending && row.incarnation == at(&bind.incarnations, idx);
                         if fresh {
                             row.node = bind.nodes[idx];
-                            row.device_mask = at(&bind.device_masks, idx);
+                            row.allocation = bind.allocation(idx);
                             row.phase = Phase::Bound;
                             row.eviction = None;
                             row.group = bind.group;

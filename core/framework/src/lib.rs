@@ -11,6 +11,7 @@ use godel_cluster::{
     labels::{Constraint, TaintVerdict},
 };
 use godel_domain::{
+    allocation::Allocation,
     demand::Pool,
     ids::NodeId,
     unit::{ScoringProfile, Template},
@@ -132,8 +133,8 @@ pub struct ScoreInput<'a> {
     pub ask: &'a Ask,
     /// Index of the node.
     pub idx: usize,
-    /// Devices that it would take.
-    pub devices: u64,
+    /// What the replica would be given.
+    pub allocation: Allocation,
     /// The device work seen most.
     pub typical: &'a Typical,
 }

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_cluster::{Cluster, ShapeId, shapes::Shape};
-use godel_domain::ids::NodeId;
+use godel_domain::{allocation::Allocation, ids::NodeId};
 
 use crate::preempt::Trial;
 
@@ -41,7 +41,7 @@ struct Site {
 struct Stay {
     left_ms: i64,
     shape: ShapeId,
-    mask: u64,
+    allocation: Allocation,
     /// The same pool pays: its room is given back, and not its devices only.
     is_own_pool: bool,
 }
@@ -62,8 +62,12 @@ impl Site {
                 let age_ms = now_ms.saturating_sub(row.bound_time_ms).max(0);
                 // What is free comes before what is about to be.
                 let left_ms = 1 + if row.eviction.is_some() { 0 } else { age_ms };
-                let stay =
-                    Stay { left_ms, shape: one.shape, mask: row.device_mask, is_own_pool: one.pool == pool };
+                let stay = Stay {
+                    left_ms,
+                    shape: one.shape,
+                    allocation: row.allocation,
+                    is_own_pool: one.pool == pool,
+                };
                 Some(((left_ms, one.unit, one.ordinal), stay))
             })
             .collect();
@@ -79,9 +83,9 @@ impl Site {
             self.wait_ms = self.wait_ms.max(stay.left_ms);
             let takes = cluster.shapes().get(stay.shape);
             if stay.is_own_pool {
-                self.trial.shift(takes, stay.mask, 1);
+                self.trial.shift(takes, stay.allocation, 1);
             } else {
-                self.trial.shift_devices(takes, stay.mask, 1);
+                self.trial.shift_devices(takes, stay.allocation.devices, 1);
             }
         }
         Some(self.wait_ms)

@@ -14,6 +14,7 @@ use godel_cluster::{
     room::{BLOCK, BlockMask},
 };
 use godel_domain::{
+    allocation::Allocation,
     change::{NodeScope, Partition},
     ids::{NodeId, UnitId},
     seed::mix,
@@ -83,13 +84,13 @@ impl Profiles {
     }
 }
 
-/// A node for a replica, and its devices there.
+/// A node for a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacementChoice {
     /// The node.
     pub node: NodeId,
-    /// The devices, bit i for device i.
-    pub mask: u64,
+    /// What the replica is given there.
+    pub allocation: Allocation,
 }
 
 /// Picks nodes.
@@ -270,15 +271,15 @@ impl Placer {
         while let Some(best) = entry.candidates.best() {
             let node = best.node();
             if best.generation() == cluster.node_generation(node)
-                && let Some(mask) = cluster.pick_devices(entry.ask.shape(), node)
+                && let Some(allocation) = cluster.pick(entry.ask.shape(), node)
             {
-                return Some(PlacementChoice { node, mask });
+                return Some(PlacementChoice { node, allocation });
             }
             // It may have moved, or be gone from a list that was read meanwhile.
             let is_near = node.idx() < cluster.n_indices()
                 && self.view.reaches_node(entry.candidates.reach, node.idx());
             let room = if is_near { cluster.room_for(entry.ask.shape(), node.idx()) } else { None };
-            let fresh = room.and_then(|devices| rater.rate(entry, node.idx(), devices));
+            let fresh = room.and_then(|allocation| rater.rate(entry, node.idx(), allocation));
             entry.candidates.replace_best(fresh);
         }
         None
@@ -433,14 +434,14 @@ struct Rater<'a> {
 }
 
 impl Rater<'_> {
-    /// A node with room for a template, on whose `devices` it would be: a candidate if it passes all filters.
-    fn rate(&self, entry: &TemplateEntry, idx: usize, devices: u64) -> Option<Candidate> {
+    /// A node with room for a template, which would be given `allocation` there: a candidate if it passes all filters.
+    fn rate(&self, entry: &TemplateEntry, idx: usize, allocation: Allocation) -> Option<Candidate> {
         if !entry.gates.admit(self.cluster, &entry.ask, idx) {
             return None;
         }
         let node = u32::try_from(idx).ok()?;
         let place =
-            ScoreInput { cluster: self.cluster, ask: &entry.ask, idx, devices, typical: self.typical };
+            ScoreInput { cluster: self.cluster, ask: &entry.ask, idx, allocation, typical: self.typical };
         let rank = self.profile.rank(&place, tie(self.ties, idx));
         Some(Candidate::new(rank, node, self.cluster.node_generation(NodeId(node))))
     }
@@ -456,7 +457,7 @@ impl Rater<'_> {
             }
             let is_near = view.reaches_node(reach, node.idx());
             let room = if is_near { self.cluster.room_for(entry.ask.shape(), node.idx()) } else { None };
-            match room.and_then(|devices| self.rate(entry, node.idx(), devices)) {
+            match room.and_then(|allocation| self.rate(entry, node.idx(), allocation)) {
                 Some(fresh) => {
                     *candidate = fresh;
                     true
@@ -487,9 +488,9 @@ impl Rater<'_> {
             }
             rest &= rest - 1;
             seen.n_nodes += 1;
-            if let Some(devices) = self.cluster.room_for(shape, first + at) {
+            if let Some(allocation) = self.cluster.room_for(shape, first + at) {
                 seen.has_room = true;
-                found.extend(self.rate(entry, first + at, devices));
+                found.extend(self.rate(entry, first + at, allocation));
             }
         }
         seen

@@ -13,7 +13,10 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use godel_cluster::{Cluster, ShapeId};
-use godel_domain::ids::{HoldId, NodeId, RunningUnitId, UnitId};
+use godel_domain::{
+    allocation::Allocation,
+    ids::{HoldId, NodeId, RunningUnitId, UnitId},
+};
 use godel_queueing::{Lack, Quota};
 use rustc_hash::FxHashSet;
 
@@ -64,8 +67,8 @@ pub struct Cost {
 /// Places, and the victims for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Node and devices, one per replica.
-    pub places: Vec<(NodeId, u64)>,
+    /// Node of each replica, and what the replica is given there.
+    pub places: Vec<(NodeId, Allocation)>,
     /// On nodes with places, ascending.
     pub claims: BTreeMap<NodeId, Vec<RunningUnitId>>,
     /// On other nodes, ascending.

@@ -4,7 +4,10 @@
 //! refuses knows something that the records do not: it has less than it said, or runs what nobody knows of. What was bound
 //! there before it came back is its business in any case, and is not checked: a node may have shrunk.
 
-use godel_domain::demand::{MILLI_WHOLE, Pool};
+use godel_domain::{
+    allocation::DeviceSet,
+    demand::{MILLI_WHOLE, Pool},
+};
 
 /// What one running unit takes of its node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,8 +18,8 @@ pub struct Takes {
     pub memory: i64,
     /// Pool that pays.
     pub pool: Pool,
-    /// Bit i: device i.
-    pub device_mask: u64,
+    /// The devices.
+    pub devices: DeviceSet,
     /// Thousandths of each of them.
     pub device_milli: u32,
 }
@@ -69,7 +72,7 @@ pub fn check(
     let (mut cpu_milli, mut memory, mut n) = (takes.cpu_milli, takes.memory, 1u32);
     let mut devices = [0u32; 64];
     let mut add = |one: &Takes| {
-        (0..64).filter(|idx| one.device_mask >> idx & 1 == 1).for_each(|idx: usize| {
+        one.devices.iter().for_each(|idx| {
             devices[idx] = devices[idx].saturating_add(one.device_milli);
         });
     };
@@ -85,18 +88,16 @@ pub fn check(
     if cpu_milli > has.cpu_milli || memory > has.memory || n > has.n_running_units {
         return Err(AssignmentRefusal::Room);
     }
-    let is_wrong = |idx: &usize| {
-        takes.device_mask >> idx & 1 == 1 && (*idx >= has.n_devices || devices[*idx] > MILLI_WHOLE)
-    };
-    if (0..64).any(|idx| is_wrong(&idx)) { Err(AssignmentRefusal::Devices) } else { Ok(()) }
+    let is_wrong = |idx: usize| idx >= has.n_devices || devices[idx] > MILLI_WHOLE;
+    if takes.devices.iter().any(is_wrong) { Err(AssignmentRefusal::Devices) } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn takes(cpu_milli: i64, pool: Pool, device_mask: u64, device_milli: u32) -> Takes {
-        Takes { cpu_milli, memory: 1, pool, device_mask, device_milli }
+    fn takes(cpu_milli: i64, pool: Pool, devices: u64, device_milli: u32) -> Takes {
+        Takes { cpu_milli, memory: 1, pool, devices: DeviceSet(devices), device_milli }
     }
 
     #[test]

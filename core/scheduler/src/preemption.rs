@@ -3,6 +3,7 @@
 
 use godel_cluster::{Cluster, GroupDeltas, Owned};
 use godel_domain::{
+    allocation::DeviceSet,
     decision::{Claim, GroupPlacement, NodeVictims, Preemption},
     hold::Hold,
     ids::{HoldId, NodeId, ReplicaId, RunningUnitId, UnitId},
@@ -432,9 +433,9 @@ impl PreemptionSearch {
         let shape = placer.templates.get(assigned.groups[usize::from(group)].template).ask.shape();
         let has_devices = cluster.demand(shape).devices.is_some();
         let n_before = placement.ordinals.len();
-        for (&replica, &(node, mask)) in pending.iter().zip(&found.places) {
+        for (&replica, &(node, allocation)) in pending.iter().zip(&found.places) {
             let ReplicaId { ordinal, incarnation } = replica;
-            cluster.assume(RunningUnitId { unit: assigned.unit(), replica }, shape, node, mask);
+            cluster.assume(RunningUnitId { unit: assigned.unit(), replica }, shape, node, allocation);
             placement.ordinals.push(ordinal);
             placement.nodes.push(node);
             if incarnation > 0 && placement.incarnations.is_empty() {
@@ -444,8 +445,8 @@ impl PreemptionSearch {
                 placement.incarnations.push(incarnation);
             }
             if has_devices {
-                placement.device_masks.resize(placement.device_masks.len().max(n_before), 0);
-                placement.device_masks.push(mask);
+                placement.devices.resize(placement.devices.len().max(n_before), DeviceSet::NONE);
+                placement.devices.push(allocation.devices);
             }
         }
         let mut taken = found.taken;

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
+    allocation::DeviceSet,
     change::{Change, Partition},
     decision::{Decision, FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
@@ -143,7 +144,7 @@ pub(super) struct NaiveNode {
 #[derive(Clone, Debug, Default)]
 pub(super) struct NaiveBinder {
     pub(super) nodes: BTreeMap<NodeId, NaiveNode>,
-    pub(super) bound: BTreeMap<(UnitId, u32), (NodeId, u64, Demand)>,
+    pub(super) bound: BTreeMap<(UnitId, u32), (NodeId, DeviceSet, Demand)>,
     pub(super) ever_bound: BTreeMap<UnitId, usize>,
     pub(super) revision: u64,
 }
@@ -171,18 +172,17 @@ impl NaiveNode {
         models.is_empty() || models.contains(&self.model)
     }
 
-    fn takes(&self, demand: &Demand, mask: u64) -> bool {
+    fn takes(&self, demand: &Demand, given: DeviceSet) -> bool {
         let (count, milli, _) = gpu_ask(demand);
-        let chosen = (0..64).filter(|idx| mask >> idx & 1 == 1);
         self.fits(demand)
-            && mask.count_ones() == count
-            && chosen.clone().all(|idx| self.gpus.get(idx).is_some_and(|left| *left >= milli))
+            && given.len() == count
+            && given.iter().all(|idx| self.gpus.get(idx).is_some_and(|left| *left >= milli))
     }
 
-    fn shift(&mut self, demand: &Demand, mask: u64, sign: i64) {
+    fn shift(&mut self, demand: &Demand, given: DeviceSet, sign: i64) {
         self.free[0] -= sign * demand.requests.get(CPU);
         self.free[1] -= sign * demand.requests.get(MEMORY);
-        for idx in (0..64).filter(|idx| mask >> idx & 1 == 1) {
+        for idx in given.iter() {
             self.gpus[idx] -= sign * gpu_ask(demand).1;
         }
     }
@@ -199,17 +199,17 @@ impl NaiveBinder {
             let mut bind =
                 Bind { group: group.group, demand: Arc::new(template.demand.clone()), ..Bind::default() };
             for (idx, &ordinal) in group.ordinals.iter().enumerate() {
-                let (node, mask) = (group.nodes[idx], group.device_mask(idx));
+                let (node, devices) = (group.nodes[idx], group.allocation(idx).devices);
                 let reason = match self.nodes.get_mut(&node) {
                     _ if self.bound.contains_key(&(decision.unit, ordinal)) => RejectionReason::AlreadyBound,
                     None => RejectionReason::NodeGone,
-                    Some(naive) if naive.takes(&template.demand, mask) => {
-                        naive.shift(&template.demand, mask, 1);
-                        self.bound.insert((decision.unit, ordinal), (node, mask, template.demand.clone()));
+                    Some(naive) if naive.takes(&template.demand, devices) => {
+                        naive.shift(&template.demand, devices, 1);
+                        self.bound.insert((decision.unit, ordinal), (node, devices, template.demand.clone()));
                         bind.ordinals.push(ordinal);
                         bind.incarnations.push(group.incarnation(idx));
                         bind.nodes.push(node);
-                        bind.device_masks.push(mask);
+                        bind.devices.push(devices);
                         n_bound += 1;
                         continue;
                     }
@@ -247,10 +247,10 @@ impl NaiveBinder {
     }
 
     fn unbind(&mut self, unit: UnitId, ordinal: u32) {
-        if let Some((node, mask, demand)) = self.bound.remove(&(unit, ordinal))
+        if let Some((node, devices, demand)) = self.bound.remove(&(unit, ordinal))
             && let Some(naive) = self.nodes.get_mut(&node)
         {
-            naive.shift(&demand, mask, -1);
+            naive.shift(&demand, devices, -1);
         }
     }
 
@@ -269,16 +269,16 @@ impl NaiveBinder {
         for node in nodes.values_mut() {
             while node.fits(demand) && n < 1000 {
                 let milli = gpu_ask(demand).1;
-                let mask = match gpu_ask(demand).0 {
-                    0 => 0,
+                let devices = match gpu_ask(demand).0 {
+                    0 => DeviceSet::NONE,
                     count => {
                         let mut free: Vec<usize> =
                             (0..node.gpus.len()).filter(|idx| node.gpus[*idx] >= milli).collect();
                         free.sort_by_key(|idx| node.gpus[*idx]);
-                        free.iter().take(count as usize).fold(0, |mask, idx| mask | 1 << idx)
+                        free.iter().copied().take(count as usize).collect()
                     }
                 };
-                node.shift(demand, mask, 1);
+                node.shift(demand, devices, 1);
                 n += 1;
             }
         }
@@ -287,12 +287,12 @@ impl NaiveBinder {
 
     /// A running unit is over: its room is free.
     pub(super) fn end(&mut self, unit: UnitId, ordinal: u32) -> bool {
-        let Some((node, mask, demand)) = self.bound.get(&(unit, ordinal)).cloned() else { return false };
+        let Some((node, devices, demand)) = self.bound.get(&(unit, ordinal)).cloned() else { return false };
         if let Some(naive) = self.nodes.get_mut(&node) {
-            naive.shift(&demand, mask, -1);
+            naive.shift(&demand, devices, -1);
         }
         // The row stays bound in this incarnation: it cannot be placed again.
-        self.bound.insert((unit, ordinal), (NodeId(0), 0, Demand::default()));
+        self.bound.insert((unit, ordinal), (NodeId(0), DeviceSet::NONE, Demand::default()));
         self.revision += 1;
         true
     }

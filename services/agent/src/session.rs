@@ -3,7 +3,11 @@
 use std::{collections::BTreeMap, future::Future, pin::Pin, time::Duration};
 
 use futures_util::Stream;
-use godel_domain::{resources, unit::RestartPolicy};
+use godel_domain::{
+    allocation::{Allocation, DeviceSet, ZoneSet},
+    resources,
+    unit::RestartPolicy,
+};
 use godel_kit::{
     client::Channel,
     message::{RECEIVED_BYTES_MAX, parts},
@@ -174,6 +178,8 @@ pub(crate) fn ordinals(assignment: &v1::Assignment) -> impl Iterator<Item = u32>
 pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: bool) -> Orders {
     let requests = assignment.demand.as_ref().and_then(|demand| demand.requests.as_ref());
     let devices = assignment.demand.as_ref().and_then(|demand| demand.devices.as_ref());
+    let allocation =
+        Allocation { devices: DeviceSet(assignment.device_mask), zones: ZoneSet(assignment.zone_mask) };
     let amount = |name| requests.and_then(|requests| requests.amounts.get(name).copied()).unwrap_or(0);
     let program = assignment.run.as_ref().filter(|run| runs_programs && !run.command.is_empty());
     let awaited = assignment.run.as_ref().and_then(|run| run.await_command_ms);
@@ -181,9 +187,7 @@ pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: b
         Work::Awaited { within_ms }
     } else if let Some(run) = program {
         let mut env: BTreeMap<String, String> = run.env.clone().into_iter().collect();
-        let mask = assignment.device_mask;
-        let indices: Vec<String> =
-            (0..64).filter(|idx| mask >> idx & 1 == 1).map(|idx: u32| idx.to_string()).collect();
+        let indices: Vec<String> = allocation.devices.iter().map(|idx| idx.to_string()).collect();
         env.insert("GODEL_UNIT".to_owned(), assignment.unit_name.clone());
         env.insert("GODEL_ORDINAL".to_owned(), ordinal.to_string());
         env.insert("GODEL_INCARNATION".to_owned(), assignment.incarnation.to_string());
@@ -198,7 +202,7 @@ pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: b
         weight: Weight { cpu_milli: amount(resources::CPU), memory: amount(resources::MEMORY) },
         // A pool that this agent does not know is no less than guaranteed.
         pool: from_proto::pool(assignment.pool).unwrap_or_default(),
-        device_mask: assignment.device_mask,
+        allocation,
         device_milli: devices
             .map_or(0, |devices| devices.milli_per_device.unwrap_or(godel_domain::demand::MILLI_WHOLE)),
         work,

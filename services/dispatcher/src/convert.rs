@@ -109,12 +109,17 @@ fn running_unit(
         task_group: group.map(|group| group.name.clone()).unwrap_or_default(),
         phase: row_phase(row.phase).into(),
         node: core.node_name(row.node).to_owned(),
-        devices: (0..64).filter(|bit| row.device_mask >> bit & 1 == 1).collect(),
+        devices: indices(row.allocation.devices.iter()),
+        zones: indices(row.allocation.zones.iter()),
         evicting: row.eviction.is_some() && row.phase.is_live(),
         exit_code: row.exit_code,
         restarts: row.restarts,
-        device_model: core.device_model(row.node, row.device_mask).to_owned(),
+        device_model: core.device_model(row.node, row.allocation.devices).to_owned(),
     }
+}
+
+fn indices(of: impl Iterator<Item = usize>) -> Vec<u32> {
+    of.filter_map(|idx| u32::try_from(idx).ok()).collect()
 }
 
 fn row_phase(phase: RowPhase) -> v1::RunPhase {

@@ -2,6 +2,7 @@
 //! end a stream. What makes no sense is left to the binder's check, which says so in the outcome.
 
 use godel_domain::{
+    allocation::{DeviceSet, ZoneSet},
     decision::{
         Claim, Decision, FreshNode, GroupPlacement, NodeVictims, Outcome, Preemption, Rejection,
         RejectionReason,
@@ -52,7 +53,8 @@ fn group_placement(pb: v1::GroupPlacement) -> GroupPlacement {
         ordinals: pb.ordinals,
         incarnations: pb.incarnations,
         nodes: pb.node_ids.into_iter().map(NodeId).collect(),
-        device_masks: pb.device_masks,
+        devices: pb.device_masks.into_iter().map(DeviceSet).collect(),
+        zones: pb.zone_masks.into_iter().map(ZoneSet).collect(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::{cell::RefCell, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use godel_domain::{
+    allocation::{Allocation, DeviceSet, ZoneSet},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
     ids::{NodeId, Revision, UnitId},
     resources::{N_NAMES_MAX, Resources},
@@ -47,6 +48,7 @@ pub fn bind_from_proto(binding: raw::Binding) -> Result<(UnitId, Bind), OpError>
     column("node_ids", len, binding.node_ids.len())?;
     optional_column("incarnations", len, binding.incarnations.len())?;
     optional_column("device_masks", len, binding.device_masks.len())?;
+    optional_column("zone_masks", len, binding.zone_masks.len())?;
     if binding.node_ids.contains(&0) {
         return Err(OpError::field("node_ids", "0 is not a node"));
     }
@@ -57,7 +59,8 @@ pub fn bind_from_proto(binding: raw::Binding) -> Result<(UnitId, Bind), OpError>
         ordinals: binding.ordinals,
         incarnations: binding.incarnations,
         nodes: binding.node_ids.into_iter().map(NodeId).collect(),
-        device_masks: binding.device_masks,
+        devices: binding.device_masks.into_iter().map(DeviceSet).collect(),
+        zones: binding.zone_masks.into_iter().map(ZoneSet).collect(),
         standing: binding.standing.as_ref().map(encoded_standing).transpose()?,
     };
     Ok((unit, bind))
@@ -390,6 +393,11 @@ fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>) -> v1
             push_row(&mut blocks[usize::from(row.group)], ordinal, row);
         }
     }
+    for block in &mut blocks {
+        if block.zone_masks.iter().all(|zones| *zones == 0) {
+            block.zone_masks.clear();
+        }
+    }
     blocks.retain(|block| block.demand.is_some() || !block.ordinals.is_empty());
     let preemptor_ids = rows.preemptors().iter().map(|preemptor| preemptor.0).collect();
     v1::UnitRows { unit_id: unit.0, blocks, preemptor_ids }
@@ -414,7 +422,7 @@ fn push_row(block: &mut v1::RowBlock, ordinal: u32, row: &RunningUnit) {
     let RunningUnit {
         incarnation,
         node,
-        device_mask,
+        allocation: Allocation { devices, zones },
         phase,
         eviction,
         group: _,
@@ -427,7 +435,8 @@ fn push_row(block: &mut v1::RowBlock, ordinal: u32, row: &RunningUnit) {
     block.incarnations.push(*incarnation);
     block.phases.push(phase_to_proto(*phase).into());
     block.node_ids.push(node.0);
-    block.device_masks.push(*device_mask);
+    block.device_masks.push(devices.0);
+    block.zone_masks.push(zones.0);
     block.exit_codes.push(*exit_code);
     block.restarts.push(*restarts);
     block.evictions.push(i32::from(eviction_reason_to_proto(*eviction)).unsigned_abs());
@@ -443,6 +452,7 @@ fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpErro
         ("node_ids", block.node_ids.len()),
         ("incarnations", block.incarnations.len()),
         ("device_masks", block.device_masks.len()),
+        ("zone_masks", block.zone_masks.len()),
         ("exit_codes", block.exit_codes.len()),
         ("restarts", block.restarts.len()),
         ("evictions", block.evictions.len()),
@@ -469,7 +479,10 @@ fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpErro
         let row = RunningUnit {
             incarnation: at(&block.incarnations, idx),
             node: NodeId(at(&block.node_ids, idx)),
-            device_mask: at(&block.device_masks, idx),
+            allocation: Allocation {
+                devices: DeviceSet(at(&block.device_masks, idx)),
+                zones: ZoneSet(at(&block.zone_masks, idx)),
+            },
             phase: phase_from_proto(at(&block.phases, idx))?,
             eviction: eviction_reason_from_proto(reason)?,
             group,

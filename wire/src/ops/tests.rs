@@ -1,4 +1,5 @@
 use godel_domain::{
+    allocation::{Allocation, DeviceSet, ZoneSet},
     demand::{Demand, DeviceRequest, Pool},
     ids::{NodeId, Revision},
     resources::Resources,
@@ -25,7 +26,8 @@ fn rows() -> RunningUnits {
             ordinals: ordinals.to_vec(),
             incarnations: Vec::new(),
             nodes: vec![NodeId(7); ordinals.len()],
-            device_masks: vec![5; ordinals.len()],
+            devices: vec![DeviceSet(5); ordinals.len()],
+            zones: vec![ZoneSet(u64::from(group)); ordinals.len()],
             standing: Some(Arc::new(godel_domain::running_units::PreemptionTerms {
                 priority: -9,
                 ..Default::default()
@@ -88,11 +90,12 @@ fn bad_columns_are_named() {
     };
     assert!(bind_from_proto(binding.clone().into()).is_ok());
     type Break = fn(&mut v1::Binding);
-    let cases: [(&str, Break); 9] = [
+    let cases: [(&str, Break); 10] = [
         ("unit_id", |b| b.unit_id = 0),
         ("node_ids", |b| b.node_ids = vec![1]),
         ("incarnations", |b| b.incarnations = vec![1]),
         ("device_masks", |b| b.device_masks = vec![1, 2, 3]),
+        ("zone_masks", |b| b.zone_masks = vec![1]),
         ("task_group", |b| b.task_group = 64),
         ("pool", |b| b.pool = 9),
         ("demand.requests", |b| {
@@ -138,7 +141,7 @@ fn wide_rows(n_rows: u32) -> RunningUnits {
             _ => RunningUnit {
                 incarnation: u32::MAX,
                 node: NodeId(u32::MAX),
-                device_mask: u64::MAX,
+                allocation: Allocation { devices: DeviceSet(u64::MAX), zones: ZoneSet(u64::MAX) },
                 phase: Phase::Failed,
                 eviction: Some(EvictionReason::NodeLost),
                 group: if ordinal % 2 == 0 { 0 } else { 2 },

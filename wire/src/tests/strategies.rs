@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
+    allocation::{DeviceSet, ZoneSet},
     demand::{Demand, DeviceRequest, Pool},
     ids::{NodeId, UnitId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
@@ -216,7 +217,8 @@ pub(super) fn row_change() -> impl Strategy<Value = RunChange> {
             ordinals: (0..u32::try_from(places.len()).unwrap()).collect(),
             incarnations: vec![],
             nodes: places.iter().map(|(node, _)| NodeId(*node)).collect(),
-            device_masks: places.iter().map(|(_, mask)| *mask).collect(),
+            devices: places.iter().map(|(_, mask)| DeviceSet(*mask)).collect(),
+            zones: places.iter().map(|(node, mask)| ZoneSet(mask >> node)).collect(),
             standing: places.first().map(|(node, _)| {
                 let priority = -3;
                 let queue = (*node > 1).then(|| Arc::from(format!("a.q{node}")));

@@ -44,13 +44,14 @@ fn preemption(preemption: &Preemption) -> v1::Preemption {
 }
 
 fn group_placement(placement: &GroupPlacement) -> v1::GroupPlacement {
-    let GroupPlacement { group, ordinals, incarnations, nodes, device_masks } = placement;
+    let GroupPlacement { group, ordinals, incarnations, nodes, devices, zones } = placement;
     v1::GroupPlacement {
         task_group: u32::from(*group),
         ordinals: ordinals.clone(),
         incarnations: incarnations.clone(),
         node_ids: nodes.iter().map(|node| node.0).collect(),
-        device_masks: device_masks.clone(),
+        device_masks: devices.iter().map(|devices| devices.0).collect(),
+        zone_masks: zones.iter().map(|zones| zones.0).collect(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use godel_domain::{
+    allocation::DeviceSet,
     demand::Pool,
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
@@ -67,8 +68,8 @@ struct OfNode {
     leaving: NodeSums,
     /// How many guaranteed ones there are, by when they were bound, unit and task group.
     guaranteed: BTreeMap<(i64, UnitId, u16), usize>,
-    /// How many hold the same devices, by unit, task group and mask.
-    devices: BTreeMap<(UnitId, u16, u64), usize>,
+    /// How many hold the same devices, by unit, task group and devices.
+    devices: BTreeMap<(UnitId, u16, DeviceSet), usize>,
 }
 
 impl OfNode {
@@ -80,19 +81,19 @@ impl OfNode {
         node: &WorldNode,
         holds: &'a [Versioned<Arc<Hold>>],
     ) -> BTreeSet<&'a str> {
-        let demand = |(unit, group, mask): &(UnitId, u16, u64)| {
+        let demand = |(unit, group, devices): &(UnitId, u16, DeviceSet)| {
             let (demand, _) = world.units.get(unit)?.demands.get(group)?;
-            Some((demand.devices.as_ref()?, *mask))
+            Some((demand.devices.as_ref()?, *devices))
         };
         let held =
             holds.iter().map(|hold| &*hold.value).filter(|hold| hold.turn.is_none()).filter_map(|hold| {
                 let (beyond, covered) = beyond(world, hold, false);
                 let covers = |idx: usize| covered.devices.get(idx).copied().unwrap_or(0);
                 let own = beyond.devices.iter().enumerate().filter(|(idx, milli)| **milli > covers(*idx));
-                Some((hold.demand.devices.as_ref()?, own.fold(0, |mask, (idx, _)| mask | 1 << idx)))
+                Some((hold.demand.devices.as_ref()?, own.map(|(idx, _)| idx).collect()))
             });
         let all = self.devices.keys().filter_map(demand).chain(held);
-        all.filter(|(request, mask)| is_astray(node, request, *mask))
+        all.filter(|(request, devices)| is_astray(node, request, *devices))
             .map(|(request, _)| request.kind.as_str())
             .collect()
     }
@@ -148,7 +149,7 @@ impl Tenants {
     /// A row of a unit changes.
     pub(crate) fn turn(&mut self, (id, unit): (UnitId, &WorldUnit), before: &WorldRow, after: &WorldRow) {
         let takes =
-            |row: &WorldRow| row.is_live().then_some((row.node, row.device_mask, row.eviction.is_some()));
+            |row: &WorldRow| row.is_live().then_some((row.node, row.allocation, row.eviction.is_some()));
         if takes(before) == takes(after) {
             return;
         }
@@ -160,16 +161,16 @@ impl Tenants {
             let leaving = Some(&mut of_node.leaving).filter(|_| row.eviction.is_some());
             for usage in leaving.into_iter().chain([&mut of_node.all]) {
                 if is_new {
-                    usage.add(demand, *pool, row.device_mask);
+                    usage.add(demand, *pool, row.allocation.devices);
                 } else {
-                    usage.remove(demand, *pool, row.device_mask);
+                    usage.remove(demand, *pool, row.allocation.devices);
                 }
             }
             if *pool == Pool::Guaranteed {
                 count(&mut of_node.guaranteed, (row.bound_time_ms, id, row.group), is_new);
             }
-            if row.device_mask != 0 {
-                count(&mut of_node.devices, (id, row.group, row.device_mask), is_new);
+            if !row.allocation.devices.is_empty() {
+                count(&mut of_node.devices, (id, row.group, row.allocation.devices), is_new);
             }
         }
     }

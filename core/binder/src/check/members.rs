@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use godel_cluster::Cluster;
 use godel_domain::{
+    allocation::Allocation,
     decision::{Decision, RejectionReason},
     ids::{NodeId, ReplicaId, Revision, RunningUnitId},
     running_units::{Bind, PreemptionTerms},
@@ -14,12 +15,12 @@ use super::RejectionList;
 use crate::{Wait, requeue::Requeues, unit::Unit};
 
 /// One running unit of a decision: position of its group in the decision, position in the group's columns,
-/// and the devices it gets.
+/// and what it is given.
 #[derive(Clone, Copy)]
 pub(crate) struct PlacedReplica {
     pub(crate) group: usize,
     pub(crate) idx: usize,
-    pub(crate) mask: u64,
+    pub(crate) allocation: Allocation,
 }
 
 /// Most decisions that come in great numbers place one.
@@ -84,7 +85,9 @@ pub(super) fn binds(
         let placement = &decision.groups[of_group[0].group];
         let column = || of_group.iter().map(|member| member.idx);
         let has_incarnations = column().any(|idx| placement.incarnation(idx) > 0);
-        let has_devices = of_group.iter().any(|member| member.mask > 0);
+        let allocations = || of_group.iter().map(|member| member.allocation);
+        let has_devices = allocations().any(|given| !given.devices.is_empty());
+        let has_zones = allocations().any(|given| !given.zones.is_empty());
         binds.push(Bind {
             group: placement.group,
             demand: Arc::clone(cluster.demand(unit.groups[usize::from(placement.group)].shape)),
@@ -95,7 +98,8 @@ pub(super) fn binds(
                 .map(|idx| placement.incarnation(idx))
                 .collect(),
             nodes: column().map(|idx| placement.nodes[idx]).collect(),
-            device_masks: of_group.iter().filter(|_| has_devices).map(|member| member.mask).collect(),
+            devices: allocations().filter(|_| has_devices).map(|given| given.devices).collect(),
+            zones: allocations().filter(|_| has_zones).map(|given| given.zones).collect(),
             standing: Some(Arc::clone(standing)),
         });
     }

@@ -48,7 +48,7 @@ pub(super) fn well_formed(decision: &Decision) -> Result<(), String> {
     }
     for placement in &decision.groups {
         let len = placement.ordinals.len();
-        let optional = [placement.incarnations.len(), placement.device_masks.len()];
+        let optional = [placement.incarnations.len(), placement.devices.len(), placement.zones.len()];
         if placement.nodes.len() != len || optional.iter().any(|other| *other != 0 && *other != len) {
             return Err(format!("columns of group {} differ in length", placement.group));
         }

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use godel_cluster::{Cluster, Owned, Unfit};
 use godel_domain::{
+    allocation::Allocation,
     decision::{Decision, RejectionReason},
     hold::Borrower,
     ids::{NodeId, Revision, RunningUnitId},
@@ -34,24 +35,25 @@ pub(super) fn take_room(
         let node = placement.nodes[member.idx];
         let group = &unit.groups[usize::from(placement.group)];
         if !owned.is_empty()
-            && let Some((slot, mask)) = cluster.slot_on(owned, group.shape, node)
+            && let Some((slot, allocation)) = cluster.slot_on(owned, group.shape, node)
             && may_stand(cluster, group, node, decision.nodes_as_of).is_ok()
+            && cluster.has_zones(node, member.allocation.zones).is_ok()
         {
-            cluster.assume(id, group.shape, node, mask);
+            cluster.assume(id, group.shape, node, allocation);
             cluster.occupy(slot, id);
-            accepted.push(PlacedReplica { mask, ..member });
+            accepted.push(PlacedReplica { allocation, ..member });
             continue;
         }
-        let mut may = may_go(cluster, group, node, member.mask, decision.nodes_as_of);
+        let mut may = may_go(cluster, group, node, member.allocation, decision.nodes_as_of);
         let enters =
             may.is_err() && borrower.is_some_and(|borrower| cluster.lift_gathered(borrower, Some(node)));
         if enters {
-            may = may_go(cluster, group, node, member.mask, decision.nodes_as_of);
+            may = may_go(cluster, group, node, member.allocation, decision.nodes_as_of);
         }
         match may {
-            Ok(mask) => {
-                cluster.assume(id, group.shape, node, mask);
-                accepted.push(PlacedReplica { mask, ..member });
+            Ok(allocation) => {
+                cluster.assume(id, group.shape, node, allocation);
+                accepted.push(PlacedReplica { allocation, ..member });
             }
             Err(refusal) => {
                 let (reason, detail) = reason(refusal);
@@ -132,17 +134,17 @@ fn take_group(
 }
 
 /// Whether one running unit may go where the decision wants it, labels and taints included if the node has
-/// changed since; the devices that it gets there.
+/// changed since; what it is given there.
 fn may_go(
     cluster: &Cluster,
     group: &KnownGroup,
     node: NodeId,
-    mask: u64,
+    wanted: Allocation,
     nodes_as_of: Revision,
-) -> Result<u64, Unfit> {
+) -> Result<Allocation, Unfit> {
     may_stand(cluster, group, node, nodes_as_of)?;
     cluster.fits(group.shape, node)?;
-    cluster.grant_devices(group.shape, node, mask)
+    cluster.grant(group.shape, node, wanted)
 }
 
 /// The same, room aside.

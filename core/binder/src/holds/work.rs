@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use godel_cluster::{Cluster, Unfit};
 use godel_domain::{
+    allocation::Allocation,
     hold::Hold,
     ids::{HoldId, ReplicaId, Revision, RunningUnitId, UnitId},
     lifecycle,
@@ -162,7 +163,7 @@ impl BinderHolds {
             let hold = Arc::clone(&self.by_id[&id].hold);
             picture.cluster.remove_hold(id);
             match assume_all(&hold, &mut picture.cluster) {
-                Ok(masks) => {
+                Ok(allocations) => {
                     let bind = binds.entry(hold.group).or_insert_with(|| Bind {
                         group: hold.group,
                         demand: Arc::clone(&hold.demand),
@@ -175,7 +176,8 @@ impl BinderHolds {
                         bind.ordinals.push(replica.ordinal);
                         bind.incarnations.push(replica.incarnation);
                         bind.nodes.push(hold.node);
-                        bind.device_masks.push(masks[idx]);
+                        bind.devices.push(allocations[idx].devices);
+                        bind.zones.push(allocations[idx].zones);
                     }
                     bound.push(id);
                 }
@@ -231,20 +233,20 @@ impl BinderHolds {
 }
 
 /// Room for all that a hold is for, without it; nothing is taken if one does not fit.
-fn assume_all(hold: &Hold, cluster: &mut Cluster) -> Result<Vec<u64>, Unfit> {
+fn assume_all(hold: &Hold, cluster: &mut Cluster) -> Result<Vec<Allocation>, Unfit> {
     let shape = cluster.shape(&hold.demand, hold.pool);
-    let mut masks = Vec::with_capacity(hold.ordinals.len());
+    let mut allocations = Vec::with_capacity(hold.ordinals.len());
     let mut refusal = None;
     for (idx, replica) in hold.replicas().enumerate() {
         let fits = cluster.fits(shape, hold.node).and_then(|()| match hold.turn {
             // Which ones was open until they were free.
-            Some(_) => Ok(cluster.pick_devices(shape, hold.node).unwrap_or(0)),
-            None => cluster.grant_devices(shape, hold.node, hold.device_mask(idx)),
+            Some(_) => Ok(cluster.pick(shape, hold.node).unwrap_or_default()),
+            None => cluster.grant(shape, hold.node, hold.allocation(idx)),
         });
         match fits {
-            Ok(mask) => {
-                cluster.assume(RunningUnitId { unit: hold.unit, replica }, shape, hold.node, mask);
-                masks.push(mask);
+            Ok(allocation) => {
+                cluster.assume(RunningUnitId { unit: hold.unit, replica }, shape, hold.node, allocation);
+                allocations.push(allocation);
             }
             Err(wrong) => {
                 refusal = Some(wrong);
@@ -252,8 +254,8 @@ fn assume_all(hold: &Hold, cluster: &mut Cluster) -> Result<Vec<u64>, Unfit> {
             }
         }
     }
-    let Some(refusal) = refusal else { return Ok(masks) };
-    for replica in hold.replicas().take(masks.len()) {
+    let Some(refusal) = refusal else { return Ok(allocations) };
+    for replica in hold.replicas().take(allocations.len()) {
         cluster.forget(RunningUnitId { unit: hold.unit, replica });
     }
     Err(refusal)
@@ -276,12 +278,16 @@ fn tidy(mut bind: Bind) -> Bind {
     bind.ordinals = order.iter().map(|idx| bind.ordinals[*idx]).collect();
     bind.incarnations = order.iter().map(|idx| bind.incarnations[*idx]).collect();
     bind.nodes = order.iter().map(|idx| bind.nodes[*idx]).collect();
-    bind.device_masks = order.iter().map(|idx| bind.device_masks[*idx]).collect();
+    bind.devices = order.iter().map(|idx| bind.devices[*idx]).collect();
+    bind.zones = order.iter().map(|idx| bind.zones[*idx]).collect();
     if bind.incarnations.iter().all(|incarnation| *incarnation == 0) {
         bind.incarnations.clear();
     }
-    if bind.device_masks.iter().all(|mask| *mask == 0) {
-        bind.device_masks.clear();
+    if bind.devices.iter().all(|devices| devices.is_empty()) {
+        bind.devices.clear();
+    }
+    if bind.zones.iter().all(|zones| zones.is_empty()) {
+        bind.zones.clear();
     }
     bind
 }

@@ -1,6 +1,7 @@
 //! Holds: decisions with victims, what becomes of them, and random histories judged by the invariants.
 
 use godel_domain::{
+    allocation::DeviceSet,
     decision::{NodeVictims, Preemption},
     ids::RunningUnitId,
 };
@@ -64,7 +65,8 @@ pub(super) fn claims(
         ordinals: members.iter().map(|member| member.0).collect(),
         incarnations: members.iter().map(|member| member.1).collect(),
         nodes: found.places.iter().map(|place| place.0).collect(),
-        device_masks: found.places.iter().filter(|_| has_devices).map(|place| place.1).collect(),
+        devices: found.places.iter().filter(|_| has_devices).map(|place| place.1.devices).collect(),
+        zones: Vec::new(),
     };
     let claim =
         |(node, victims): (NodeId, Vec<RunningUnitId>)| NodeVictims { group: 0, node, victims, holds: Vec::new() };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use godel_domain::{
+    allocation::DeviceSet,
     decision::{Decision, RejectionReason},
     demand::Demand,
     ids::{NodeId, Revision},
@@ -20,7 +21,7 @@ pub(super) struct Pending {
     pub(super) ordinal: u32,
     pub(super) incarnation: u32,
     pub(super) node: NodeId,
-    pub(super) mask: u64,
+    pub(super) devices: DeviceSet,
 }
 
 /// All records.
@@ -56,20 +57,20 @@ impl Model {
         let live = self.rows.iter().flat_map(|(unit, rows)| {
             let demand = rows.groups.first().cloned().flatten().map(|group| (*group.demand).clone());
             rows.live()
-                .map(|(_, row)| (*unit, row.node, row.device_mask, demand.clone().unwrap_or_default()))
+                .map(|(_, row)| (*unit, row.node, row.allocation.devices, demand.clone().unwrap_or_default()))
                 .collect::<Vec<_>>()
         });
         let pending = self
             .pending
             .iter()
-            .map(|pending| (pending.unit, pending.node, pending.mask, self.demand(pending.unit)));
-        for (_, on, mask, demand) in live.chain(pending) {
+            .map(|pending| (pending.unit, pending.node, pending.devices, self.demand(pending.unit)));
+        for (_, on, devices, demand) in live.chain(pending) {
             if on != node {
                 continue;
             }
             cpu += demand.requests.get(CPU);
             for (idx, milli) in milli.iter_mut().enumerate() {
-                if mask & (1 << idx) != 0 {
+                if devices.contains(idx) {
                     *milli += demand.devices.as_ref().map_or(0, |devices| devices.milli);
                 }
             }
@@ -130,8 +131,8 @@ impl Model {
         unit: &UnitSpec,
         node: NodeId,
         nodes_as_of: Revision,
-        mask: u64,
-    ) -> Result<u64, RejectionReason> {
+        devices: DeviceSet,
+    ) -> Result<DeviceSet, RejectionReason> {
         let Some((spec, _)) = self.specs.get(&node) else { return Err(RejectionReason::NodeGone) };
         let Some(report) = self.reports.get(&node).filter(|report| report.ready) else {
             return Err(RejectionReason::NodeNotReady);
@@ -155,14 +156,14 @@ impl Model {
         let asked = template.demand.devices.as_ref().map_or(0, |devices| devices.milli);
         let left = |idx: usize| 1000 - milli[idx];
         let granted = if asked == 0 {
-            (mask == 0).then_some(0)
-        } else if mask.count_ones() != 1 || mask.trailing_zeros() as usize >= milli.len() {
+            devices.is_empty().then_some(DeviceSet::NONE)
+        } else if devices.len() != 1 || devices.iter().any(|idx| idx >= milli.len()) {
             None
-        } else if left(mask.trailing_zeros() as usize) >= asked {
-            Some(mask)
+        } else if devices.iter().all(|idx| left(idx) >= asked) {
+            Some(devices)
         } else {
             let others = (0..milli.len()).filter(|idx| left(*idx) >= asked);
-            others.min_by_key(|idx| left(*idx)).map(|idx| 1 << idx)
+            others.min_by_key(|idx| left(*idx)).map(|idx| DeviceSet(1 << idx))
         };
         granted.ok_or(RejectionReason::DeviceTaken)
     }
@@ -172,7 +173,7 @@ impl Model {
     pub(super) fn judge(
         &mut self,
         decision: &Decision,
-    ) -> Option<(BTreeMap<u32, u64>, BTreeMap<u32, RejectionReason>)> {
+    ) -> Option<(BTreeMap<u32, DeviceSet>, BTreeMap<u32, RejectionReason>)> {
         let (id, placement) = (decision.unit.0, &decision.groups[0]);
         let rows = self.rows.get(&id).cloned().unwrap_or_default();
         let mut bound = BTreeMap::new();
@@ -202,14 +203,14 @@ impl Model {
                 refused.insert(ordinal, RejectionReason::UnitChanged);
                 continue;
             };
-            let (node, mask) = (placement.nodes[idx], placement.device_mask(idx));
-            match self.grant(spec, node, decision.nodes_as_of, mask) {
+            let (node, devices) = (placement.nodes[idx], placement.allocation(idx).devices);
+            match self.grant(spec, node, decision.nodes_as_of, devices) {
                 Err(reason) => {
                     refused.insert(ordinal, reason);
                 }
-                Ok(mask) => {
-                    bound.insert(ordinal, mask);
-                    self.pending.push(Pending { unit: id, ordinal, incarnation, node, mask });
+                Ok(devices) => {
+                    bound.insert(ordinal, devices);
+                    self.pending.push(Pending { unit: id, ordinal, incarnation, node, devices });
                 }
             }
         }

@@ -262,7 +262,7 @@ impl Run {
             }
             Verdict::Bind(accepted) => {
                 let (bound, refused) = expected.expect("it should wait");
-                let devices = |bind: &Bind, idx: usize| bind.device_masks.get(idx).copied().unwrap_or(0);
+                let devices = |bind: &Bind, idx: usize| bind.allocation(idx).devices;
                 let placed = |bind: &Bind| {
                     let each = bind.ordinals.iter().enumerate();
                     each.map(|(idx, ordinal)| (*ordinal, devices(bind, idx))).collect::<Vec<_>>()
@@ -276,7 +276,7 @@ impl Run {
                             ordinal,
                             incarnation: bind.incarnations.get(idx).copied().unwrap_or(0),
                             node: bind.nodes[idx],
-                            mask: devices(bind, idx),
+                            devices: devices(bind, idx),
                         });
                     }
                 }
@@ -309,7 +309,11 @@ impl Run {
                 ordinals: places.iter().map(|place| place.0).collect(),
                 incarnations: places.iter().map(|place| rows.row(place.0).incarnation).collect(),
                 nodes: places.iter().map(|place| NodeId(place.1)).collect(),
-                device_masks: places.iter().map(|place| if has_devices { 1 << place.2 } else { 0 }).collect(),
+                devices: places
+                    .iter()
+                    .map(|place| DeviceSet(if has_devices { 1 << place.2 } else { 0 }))
+                    .collect(),
+                zones: Vec::new(),
             }],
         }
     }

@@ -1,6 +1,6 @@
 //! Maxima of queues.
 
-use godel_domain::queue_spec::PriorityClass;
+use godel_domain::{allocation::DeviceSet, queue_spec::PriorityClass};
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn a_maximum_holds_for_all_that_is_below_it() {
     let first = world.accept(&place(1, b, &[(0, 1), (1, 2)]));
     // Under way, committed, read: 600 of 1,000 are taken all along.
     let mut second = place(2, c, &[(0, 3), (1, 4)]);
-    second.groups[0].device_masks = vec![1, 1];
+    second.groups[0].devices = vec![DeviceSet(1), DeviceSet(1)];
     let accepted = world.accept(&second);
     assert_eq!(accepted.binds[0].ordinals, [0]);
     let refused = &accepted.rejections[0];
@@ -61,7 +61,7 @@ fn a_maximum_of_nothing_lets_nothing_in_and_only_what_asks_for_it_is_held_up() {
     world.change(queue("default", &[("gpu", 0)], 0));
     let gpu = world.unit(unit(1, 1, 1, demand(10, 500)));
     let mut decision = place(1, gpu, &[(0, 1)]);
-    decision.groups[0].device_masks = vec![1];
+    decision.groups[0].devices = vec![DeviceSet(1)];
     assert_eq!(world.refuse(&decision), [(RejectionReason::QueueFull, vec![0])]);
     let cpu = world.unit(unit(2, 1, 1, demand(10, 0)));
     let _ = world.accept(&place(2, cpu, &[(0, 1)]));

@@ -1,6 +1,6 @@
 //! Slots of reservations: where they are held, who takes them, and what becomes of them.
 
-use godel_domain::{hold, ids::RunningUnitId, reservation_spec::ReservationSpec};
+use godel_domain::{allocation::DeviceSet, hold, ids::RunningUnitId, reservation_spec::ReservationSpec};
 
 use super::*;
 
@@ -101,7 +101,7 @@ fn what_is_taken_back_leaves_the_slot() {
     world.reserve(reservation(1, demand(800, 1000)));
     let own = world.unit(owner(1, 1, demand(800, 1000)));
     let accepted = world.accept(&place(1, own, &[(0, 1)]));
-    assert_eq!(accepted.binds[0].device_masks, [1], "the device of the slot");
+    assert_eq!(accepted.binds[0].devices, [DeviceSet(1)], "the device of the slot");
     world.binder.take_back(accepted.ticket);
     assert_eq!((world.slots(), world.taken(1)), (vec![(1, None)], 800));
     let again = world.accept(&place(1, own, &[(0, 1)]));
@@ -197,7 +197,7 @@ fn a_slot_says_what_it_is_for() {
         node: NodeId(1),
         demand: Arc::new(demand(400, 500)),
         ordinals: vec![0],
-        device_masks: vec![1],
+        devices: vec![DeviceSet(1)],
         judged,
         slot: Some(hold::Slot { reservation: Arc::from("kept"), occupant: None }),
         ..Hold::default()

@@ -1,6 +1,6 @@
 //! Best-effort running units: what they get, and when they have to leave.
 
-use godel_domain::node::NodeUsage;
+use godel_domain::{allocation::DeviceSet, node::NodeUsage};
 
 use super::*;
 
@@ -88,7 +88,7 @@ fn devices_are_not_overcommitted() {
     let offline = world.unit(UnitSpec { pool: Pool::BestEffort, ..unit(2, 2, 1, demand(0, 400)) });
     let on_device = |unit, revision, ordinal| {
         let mut decision = place(unit, revision, &[(ordinal, 1)]);
-        decision.groups[0].device_masks = vec![1];
+        decision.groups[0].devices = vec![DeviceSet(1)];
         decision
     };
     let accepted = world.accept(&on_device(1, online, 0));

@@ -1,6 +1,7 @@
 //! Holds that gather, against a twin that knows nothing of them.
 
 use godel_domain::{
+    allocation::{Allocation, DeviceSet},
     hold::{Borrower, GangTurn, Hold},
     ids::{HoldId, RunningUnitId},
 };
@@ -121,15 +122,15 @@ fn room_that_gets_free_is_gathered_and_news_of_the_last_is_told_once() {
 fn devices_are_gathered_one_by_one() {
     let mut cluster = taken();
     let one = cluster.shape(&demand(0, 1, 1000, &[]), Pool::Guaranteed);
-    cluster.assume(RunningUnitId::new(UnitId(7), 0, 0), one, NodeId(1), 0b0001);
+    cluster.assume(RunningUnitId::new(UnitId(7), 0, 0), one, NodeId(1), DeviceSet(0b0001).into());
     cluster.put_hold(hold(1, 1, 1, demand(0, 4, 1000, &[]), Pool::Guaranteed));
     assert!(!cluster.has_gathered(HoldId(1)));
-    assert_eq!(cluster.pick_devices(one, NodeId(1)), None, "three of four are kept");
+    assert_eq!(cluster.pick(one, NodeId(1)), None, "three of four are kept");
     cluster.forget(RunningUnitId::new(UnitId(7), 0, 0));
     assert!(cluster.has_gathered(HoldId(1)));
-    assert_eq!(cluster.pick_devices(one, NodeId(1)), None);
+    assert_eq!(cluster.pick(one, NodeId(1)), None);
     cluster.remove_hold(HoldId(1));
-    assert_eq!(cluster.pick_devices(one, NodeId(1)), Some(0b0001));
+    assert_eq!(cluster.pick(one, NodeId(1)), Some(DeviceSet(0b0001).into()));
 }
 
 #[test]
@@ -162,7 +163,7 @@ fn who_is_admitted_takes_what_was_gathered() {
     for only in [None, Some(NodeId(1))] {
         assert!(cluster.lift_gathered(&borrower(6), only));
         assert!(cluster.fits(shape, NodeId(1)).is_ok());
-        cluster.assume(RunningUnitId::new(UnitId(9), 0, 0), shape, NodeId(1), 0);
+        cluster.assume(RunningUnitId::new(UnitId(9), 0, 0), shape, NodeId(1), Allocation::default());
         cluster.settle_lifted();
         assert_eq!(free(&mut cluster, Pool::Guaranteed, 1), 0, "the rest is gathered again");
         assert!(cluster.fits(shape, NodeId(1)).is_err());

@@ -1,6 +1,7 @@
 //! Devices that running units, holds and slots keep, on a node that has come to have others, or fewer.
 
 use godel_domain::{
+    allocation::DeviceSet,
     hold::{Hold, Slot},
     ids::{HoldId, RunningUnitId},
 };
@@ -42,7 +43,7 @@ fn bind(cluster: &mut Cluster, unit: u64, demand: &Demand, masks: &[u64]) {
         ordinals: (0u32..).zip(masks).map(|(ordinal, _)| ordinal).collect(),
         incarnations: vec![0; masks.len()],
         nodes: vec![NODE; masks.len()],
-        device_masks: masks.to_vec(),
+        devices: masks.iter().copied().map(DeviceSet).collect(),
         ..Bind::default()
     };
     cluster.apply_rows(UnitId(unit), &RunChange::Bind(bind), Revision(2), 0);
@@ -57,16 +58,16 @@ fn end(cluster: &mut Cluster, unit: u64, ordinal: u32) {
 #[track_caller]
 fn gets(cluster: &mut Cluster, demand: &Demand) -> Result<u64, String> {
     let shape = cluster.shape(demand, Pool::Guaranteed);
-    let picked = cluster.pick_devices(shape, NODE);
+    let picked = cluster.pick(shape, NODE);
     let fits = cluster.fits(shape, NODE).map_err(|refusal| refusal.to_string());
     assert_eq!(cluster.room_for(shape, NODE.idx()), picked.filter(|_| fits.is_ok()));
-    let wanted = picked.unwrap_or(0b1);
-    assert_eq!(cluster.grant_devices(shape, NODE, wanted).is_ok(), fits.is_ok());
+    let wanted = picked.unwrap_or(DeviceSet(0b1).into());
+    assert_eq!(cluster.grant(shape, NODE, wanted).is_ok(), fits.is_ok());
     cluster.keep_occupants();
     let resolved = cluster.shapes().get(shape);
     let shrunk = cluster.free.shrunk_of(&cluster.catalogue, resolved, NODE.idx());
     assert_eq!(shrunk.is_some(), cluster.is_shrunk_of(resolved, NODE.idx()));
-    fits.map(|()| picked.expect("it fits"))
+    fits.map(|()| picked.expect("it fits").devices.0)
 }
 
 fn short(kind: &str) -> Result<u64, String> {
@@ -150,7 +151,7 @@ fn assumptions_and_rows_that_are_read_first_count_as_well() {
     cluster.put_spec(NodeSpec { id: NODE, name: "n1".to_owned(), ..NodeSpec::default() }, Revision(1));
     report(&mut cluster, &[("gpu", "A"); 2], 3);
     assert_eq!(gets(&mut cluster, &gpu), short("gpu"));
-    cluster.assume(RunningUnitId::new(UnitId(2), 0, 0), shape, NODE, 0b1000);
+    cluster.assume(RunningUnitId::new(UnitId(2), 0, 0), shape, NODE, DeviceSet(0b1000).into());
     end(&mut cluster, 1, 0);
     assert_eq!(gets(&mut cluster, &gpu), short("gpu"), "an assumption is on its way there");
     cluster.forget(RunningUnitId::new(UnitId(2), 0, 0));
@@ -166,7 +167,7 @@ fn holds_and_slots_keep_devices_that_are_gone_as_running_units_do() {
         unit: UnitId(if slot.is_some() { 0 } else { 9 }),
         demand: Arc::new(gpu.clone()),
         ordinals: vec![0],
-        device_masks: vec![0b10],
+        devices: vec![DeviceSet(0b10)],
         slot,
         ..Hold::default()
     };
@@ -188,7 +189,7 @@ fn holds_and_slots_keep_devices_that_are_gone_as_running_units_do() {
     bind(&mut cluster, 1, &gpu, &[0b01, 0b10]);
     report(&mut cluster, &[("gpu", "A")], 3);
     let victims = vec![godel_domain::ids::RunningUnitId::new(UnitId(1), 0, 0)];
-    let wanted = Hold { device_masks: vec![0b01], victims, ..hold(None) };
+    let wanted = Hold { devices: vec![DeviceSet(0b01)], victims, ..hold(None) };
     let shape = cluster.shape(&gpu, Pool::Guaranteed);
     assert_eq!(
         cluster.fits_hold(shape, &wanted).map_err(|refusal| refusal.to_string()).map(|()| 0),

@@ -78,7 +78,7 @@ impl RunningUnits {
     fn check_bind(&self, bind: &Bind) -> Result<(), RowConflict> {
         let len = bind.ordinals.len();
         exact(len, bind.nodes.len())?;
-        columns(len, &[bind.incarnations.len(), bind.device_masks.len()])?;
+        columns(len, &[bind.incarnations.len(), bind.devices.len(), bind.zones.len()])?;
         self.check_each(&bind.ordinals, &bind.incarnations, |ordinal, row| match row.phase {
             Phase::Pending => Ok(()),
             _ => Err(RowConflict::Bound(ordinal)),

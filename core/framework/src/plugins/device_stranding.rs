@@ -11,9 +11,10 @@
 //! many tasks without a place.
 
 use godel_cluster::{
-    devices::{NodeDevices, WHOLE, bits},
+    devices::{NodeDevices, WHOLE},
     shapes::Shape,
 };
+use godel_domain::allocation::DeviceSet;
 use smallvec::SmallVec;
 
 use crate::{SCORE_MAX, Score, ScoreInput, Typical};
@@ -45,9 +46,9 @@ impl Score for DeviceStranding {
             after[usize::from(*id)] -= amount;
         }
         let milli = shape.device_milli();
-        let n_opened = if milli < WHOLE { n_whole(devices, place.devices) } else { 0 };
-        let before = UsableRoom { free: before, idle: idle(devices, 0, 0) };
-        let after = UsableRoom { free: &after, idle: idle(devices, place.devices, milli) };
+        let n_opened = if milli < WHOLE { n_whole(devices, place.allocation.devices) } else { 0 };
+        let before = UsableRoom { free: before, idle: idle(devices, DeviceSet::NONE, 0) };
+        let after = UsableRoom { free: &after, idle: idle(devices, place.allocation.devices, milli) };
         let rise = n_opened * OPENED_MILLI + rise(place, &before, &after);
         let score = (SCORE_MAX / 2 - rise.saturating_mul(PER_MILLI)).clamp(0, SCORE_MAX);
         // Work without devices goes to nodes without devices first.
@@ -69,16 +70,16 @@ struct UsableRoom<'a> {
     idle: SmallVec<[Idle; 1]>,
 }
 
-/// How many devices of the mask are wholly free.
-fn n_whole(devices: &NodeDevices, mask: u64) -> i64 {
-    bits(mask).map(|idx| i64::from(idx < devices.len() && devices.free(idx) >= WHOLE)).sum()
+/// How many of some devices are wholly free.
+fn n_whole(devices: &NodeDevices, of: DeviceSet) -> i64 {
+    of.iter().map(|idx| i64::from(idx < devices.len() && devices.free(idx) >= WHOLE)).sum()
 }
 
-/// Devices by model once `milli` of each in the mask is taken. Nodes rarely have more than one model.
-fn idle(devices: &NodeDevices, mask: u64, milli: i32) -> SmallVec<[Idle; 1]> {
+/// Devices by model once `milli` of each `given` one is taken. Nodes rarely have more than one model.
+fn idle(devices: &NodeDevices, given: DeviceSet, milli: i32) -> SmallVec<[Idle; 1]> {
     let mut idle: SmallVec<[Idle; 1]> = SmallVec::new();
     for (idx, class) in devices.classes.iter().enumerate() {
-        let taken = if mask >> idx & 1 == 1 { milli } else { 0 };
+        let taken = if given.contains(idx) { milli } else { 0 };
         let left = devices.free(idx) - taken;
         if left <= 0 {
             continue;

@@ -35,7 +35,7 @@ pub fn allocated(place: &ScoreInput<'_>) -> i64 {
         return sum / 2;
     }
     let all = i64::from(WHOLE) * devices.len() as i64;
-    let asked = i64::from(shape.device_milli()) * i64::from(place.devices.count_ones());
+    let asked = i64::from(shape.device_milli()) * i64::from(place.allocation.devices.len());
     sum += SCORE_MAX - (devices.idle() - asked).clamp(0, all) * SCORE_MAX / all;
     sum / 3
 }

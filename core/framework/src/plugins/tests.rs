@@ -4,6 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use godel_cluster::Cluster;
 use godel_domain::{
+    allocation::Allocation,
     demand::{Demand, DeviceRequest, Pool},
     ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
@@ -162,7 +163,7 @@ fn resources_fit() {
     check(filter, &mut cluster(0, has_fpga), &fpga(3), "insufficient fpga");
     let mut shrunk = cluster(0, |_, _| {});
     let shape = shrunk.shape(&demand(10, 0, None), Pool::Guaranteed);
-    shrunk.assume(RunningUnitId::new(UnitId(1), 0, 0), shape, NODE, 0);
+    shrunk.assume(RunningUnitId::new(UnitId(1), 0, 0), shape, NODE, Allocation::default());
     shrunk.put_grant(NODE, Resources::new([(CPU, 5)]).unwrap(), Revision(2));
     check(filter, &mut shrunk, &template(demand(1, 0, None)), "insufficient cpu");
     check(filter, &mut shrunk, &template(Demand::default()), "");
@@ -188,9 +189,9 @@ fn device() {
 fn score(plugin: &dyn Score, n_gpus: usize, before: &Demand, demand: &Demand, typical: &[Demand]) -> i64 {
     let mut cluster = cluster(n_gpus, |_, _| {});
     let taken = cluster.shape(before, Pool::Guaranteed);
-    let mask = cluster.pick_devices(taken, NODE).unwrap();
+    let given = cluster.pick(taken, NODE).unwrap();
     if *before != Demand::default() {
-        cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), taken, NODE, mask);
+        cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), taken, NODE, given);
     }
     let mut seen = Typical::default();
     for demand in typical {
@@ -198,9 +199,14 @@ fn score(plugin: &dyn Score, n_gpus: usize, before: &Demand, demand: &Demand, ty
     }
     let mut ask = Ask::new(&mut cluster, &template(demand.clone()), Pool::Guaranteed);
     ask.prepare(&cluster);
-    let devices = cluster.pick_devices(ask.shape(), NODE).unwrap();
-    let score =
-        plugin.score(&ScoreInput { cluster: &cluster, ask: &ask, idx: NODE.idx(), devices, typical: &seen });
+    let allocation = cluster.pick(ask.shape(), NODE).unwrap();
+    let score = plugin.score(&ScoreInput {
+        cluster: &cluster,
+        ask: &ask,
+        idx: NODE.idx(),
+        allocation,
+        typical: &seen,
+    });
     assert!((0..=SCORE_MAX).contains(&score), "{score}");
     score
 }
@@ -378,12 +384,17 @@ fn soft_taints_come_before_scores() {
         };
         let mut cluster = cluster(0, |spec, _| spec.taints = (0..n_taints).map(soft).collect());
         let filled = cluster.shape(&demand(n_taints as i64, 0, None), Pool::Guaranteed);
-        cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), filled, NODE, 0);
+        cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), filled, NODE, Allocation::default());
         let mut ask = Ask::new(&mut cluster, &template(demand(1, 1, None)), Pool::Guaranteed);
         ask.prepare(&cluster);
         let typical = Typical::default();
-        let place =
-            ScoreInput { cluster: &cluster, ask: &ask, idx: NODE.idx(), devices: 0, typical: &typical };
+        let place = ScoreInput {
+            cluster: &cluster,
+            ask: &ask,
+            idx: NODE.idx(),
+            allocation: Allocation::default(),
+            typical: &typical,
+        };
         Profile::preset(ScoringProfile::MostAllocated).rank(&place, 0)
     };
     assert!(rank(0) > rank(1));

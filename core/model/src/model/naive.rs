@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
+    allocation::DeviceSet,
     change::Change,
     demand::{Demand, Pool},
     hold::Hold,
@@ -187,15 +188,15 @@ pub(super) fn node(store: &Store, node: NodeId, pool: Pool) -> (NaiveSums, Vec<u
             }
             let milli = group.demand.devices.as_ref().map_or(0, |devices| devices.milli);
             for (idx, taken) in devices.iter_mut().enumerate() {
-                *taken += if row.device_mask >> idx & 1 == 1 { milli } else { 0 };
+                *taken += if row.allocation.devices.contains(idx) { milli } else { 0 };
             }
         }
     }
     for hold in store.world.holds.values().map(|hold| &hold.value).filter(|hold| hold.node == node) {
         let Some(slot) = &hold.slot else { continue };
-        let of = |demand: &Demand, mask: u64, idx: usize| {
+        let of = |demand: &Demand, given: DeviceSet, idx: usize| {
             let milli = demand.devices.as_ref().map_or(0, |devices| devices.milli);
-            if mask >> idx & 1 == 1 { milli } else { 0 }
+            if given.contains(idx) { milli } else { 0 }
         };
         let occupant = slot.occupant.and_then(|member| {
             let rows = store.rows.get(&member.unit)?;
@@ -203,15 +204,15 @@ pub(super) fn node(store: &Store, node: NodeId, pool: Pool) -> (NaiveSums, Vec<u
             let is_in =
                 row.phase.is_live() && (row.incarnation, row.node) == (member.replica.incarnation, node);
             let group = rows.groups.get(usize::from(row.group))?.as_ref()?;
-            is_in.then_some((&group.demand, row.device_mask))
+            is_in.then_some((&group.demand, row.allocation.devices))
         });
         for (name, amount) in hold.demand.requests.iter().filter(|_| pool == Pool::Guaranteed) {
             let covered = occupant.map_or(0, |(demand, _)| demand.requests.get(name));
             *sums.entry(name.to_owned()).or_default() += (amount - covered).max(0);
         }
         for (idx, taken) in devices.iter_mut().enumerate() {
-            let covered = occupant.map_or(0, |(demand, mask)| of(demand, mask, idx));
-            *taken += of(&hold.demand, hold.device_mask(0), idx).saturating_sub(covered);
+            let covered = occupant.map_or(0, |(demand, given)| of(demand, given, idx));
+            *taken += of(&hold.demand, hold.allocation(0).devices, idx).saturating_sub(covered);
         }
     }
     (sums, devices)

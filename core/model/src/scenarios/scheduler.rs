@@ -76,7 +76,8 @@ impl Scheduling {
                 ordinals: group.ordinals,
                 incarnations: group.incarnations,
                 nodes: group.nodes,
-                device_masks: group.device_masks,
+                devices: group.devices,
+                zones: group.zones,
                 ..Bind::default()
             };
             self.watch(&Change::Rows(unit, RunChange::Bind(bind)));

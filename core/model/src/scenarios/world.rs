@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use godel_cluster::Cluster;
 use godel_domain::{
+    allocation::DeviceSet,
     change::Change,
     demand::{Demand, DeviceRequest, Pool},
     ids::{NodeId, UnitId},
@@ -119,7 +120,7 @@ pub(super) fn fill(nodes: &[Change], free_pct: impl Fn(NodeId) -> i64) -> Runnin
         });
         rows.rows.push(RunningUnit {
             node: report.id,
-            device_mask: (1 << n_gpus) - 1,
+            allocation: DeviceSet((1 << n_gpus) - 1).into(),
             phase: Phase::Running,
             group: u16::try_from(group).expect("shapes are few"),
             ..RunningUnit::default()
@@ -203,7 +204,7 @@ pub(super) fn placements(cluster: &Cluster, units: impl IntoIterator<Item = Unit
         let rows = cluster.rows(unit).map(|rows| rows.rows.as_slice()).unwrap_or_default();
         for (ordinal, row) in (0u64..).zip(rows).filter(|(_, row)| row.phase != Phase::Pending) {
             n_ops += 1;
-            for value in [unit.0, ordinal, u64::from(row.node.0), row.device_mask] {
+            for value in [unit.0, ordinal, u64::from(row.node.0), row.allocation.devices.0] {
                 checksum.add(value);
             }
         }

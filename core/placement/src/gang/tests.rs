@@ -35,12 +35,12 @@ fn cluster(nodes: &[Vec<(i64, u32, i64)>]) -> Cluster {
             unit += 1;
             let demand = demand(cpu, gpus);
             let shape = cluster.shape(&demand, Pool::Guaranteed);
-            let Some(mask) = cluster.room_for(shape, node.idx()) else { continue };
+            let Some(given) = cluster.room_for(shape, node.idx()) else { continue };
             let bind = Bind {
                 demand: Arc::new(demand),
                 ordinals: vec![0],
                 nodes: vec![node],
-                device_masks: vec![mask],
+                devices: vec![given.devices],
                 ..Bind::default()
             };
             let bound_ms = NOW_MS - age_ms;
@@ -182,12 +182,12 @@ proptest! {
                 }
             }
             (0..n).take_while(|ordinal| {
-                let mask = cluster.room_for(shape, NodeId(node).idx());
+                let given = cluster.room_for(shape, NodeId(node).idx());
                 let ordinal = u32::try_from(*ordinal).unwrap();
-                mask.into_iter().for_each(|mask| {
-                    cluster.assume(RunningUnitId::new(UnitId(999), ordinal, 0), shape, NodeId(node), mask);
+                given.into_iter().for_each(|given| {
+                    cluster.assume(RunningUnitId::new(UnitId(999), ordinal, 0), shape, NodeId(node), given);
                 });
-                mask.is_some()
+                given.is_some()
             }).count()
         };
         let ids = 1..=u32::try_from(nodes.len()).unwrap();

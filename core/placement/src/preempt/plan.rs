@@ -7,6 +7,7 @@ use godel_cluster::{
     shapes::{COUNT, Shape},
 };
 use godel_domain::{
+    allocation::{Allocation, DeviceSet},
     ids::{IdMap, IdSet, NodeId, RunningUnitId, UnitId},
     running_units::{RunningUnit, RunningUnits},
 };
@@ -37,7 +38,7 @@ pub(super) struct NodeChoice {
     pub(super) cost: Cost,
     /// Wherever they are.
     pub(super) victims: Vec<(UnitId, u32)>,
-    mask: u64,
+    allocation: Allocation,
     /// Places that were taken by then.
     n_places: usize,
 }
@@ -49,7 +50,7 @@ struct VictimCandidate {
     ordinal: u32,
     rank: Rank,
     shape: ShapeId,
-    mask: u64,
+    allocation: Allocation,
     since: i64,
     /// Its unit would be too small without it.
     breaks: bool,
@@ -80,9 +81,9 @@ pub(super) struct VictimPlan<'a> {
     gone: FxHashSet<(UnitId, u32)>,
     /// Where they are.
     gone_from: FxHashSet<NodeId>,
-    places: Vec<(NodeId, u64)>,
+    places: Vec<(NodeId, Allocation)>,
     /// The same by node.
-    placed: FxHashMap<NodeId, SmallVec<[u64; 2]>>,
+    placed: FxHashMap<NodeId, SmallVec<[Allocation; 2]>>,
     loops: IdSet<UnitId>,
     retry_ms: Option<i64>,
     budgets: BudgetSpending<'a>,
@@ -155,18 +156,22 @@ impl<'a> VictimPlan<'a> {
             return None;
         }
         let trial = self.trial(node);
-        if let Some(mask) = trial.pick(shape) {
-            return Some(self.choice(self.cost(idx, &[], 0), Vec::new(), mask));
+        if let Some(allocation) = trial.pick(shape) {
+            return Some(self.choice(self.cost(idx, &[], 0), Vec::new(), allocation));
         }
         let mut items = self.items(node);
         loop {
-            let (leaving, forced, mask) = self.least(&items, trial.clone())?;
+            let (leaving, forced, allocation) = self.least(&items, trial.clone())?;
             let (unit, ordinal) = match self.overdrawn(&leaving, &forced) {
                 Some(overdrawn) => overdrawn,
                 None => {
                     let victims = self.victims(&leaving, &forced);
                     let Some(spared) = self.budgets.first_spared(&items, &victims, &forced) else {
-                        return Some(self.choice(self.cost(idx, &victims, forced.len()), victims, mask));
+                        return Some(self.choice(
+                            self.cost(idx, &victims, forced.len()),
+                            victims,
+                            allocation,
+                        ));
                     };
                     spared
                 }
@@ -175,8 +180,8 @@ impl<'a> VictimPlan<'a> {
         }
     }
 
-    fn choice(&self, cost: Cost, victims: Vec<(UnitId, u32)>, mask: u64) -> NodeChoice {
-        NodeChoice { cost, victims, mask, n_places: self.places.len() }
+    fn choice(&self, cost: Cost, victims: Vec<(UnitId, u32)>, allocation: Allocation) -> NodeChoice {
+        NodeChoice { cost, victims, allocation, n_places: self.places.len() }
     }
 
     /// Whether it is to be looked at again, since others were taken: of several that leave together the last may have to
@@ -185,19 +190,19 @@ impl<'a> VictimPlan<'a> {
         self.rights.is_some() && choice.victims.len() > 1 && choice.n_places < self.places.len()
     }
 
-    /// The victims among `items`, the units that go whole, and the devices that are free then.
+    /// The victims among `items`, the units that go whole, and what is free for the replica then.
     fn least(
         &self,
         items: &[VictimCandidate],
         mut all_gone: Trial,
-    ) -> Option<(Vec<VictimCandidate>, BTreeSet<UnitId>, u64)> {
+    ) -> Option<(Vec<VictimCandidate>, BTreeSet<UnitId>, Allocation)> {
         for item in items {
-            all_gone.shift(self.cluster.shapes().get(item.shape), item.mask, 1);
+            all_gone.shift(self.cluster.shapes().get(item.shape), item.allocation, 1);
         }
         all_gone.pick(self.cluster.shapes().get(self.shape))?;
         let mut forced: BTreeSet<UnitId> = BTreeSet::new();
         loop {
-            let (leaving, mask) = self.spare(items, &forced, &all_gone)?;
+            let (leaving, allocation) = self.spare(items, &forced, &all_gone)?;
             let mut broken = Vec::new();
             for of_unit in by_unit(&leaving) {
                 let known = &self.units[&of_unit[0].unit];
@@ -206,7 +211,7 @@ impl<'a> VictimPlan<'a> {
                 }
             }
             if broken.is_empty() {
-                return Some((leaving, forced, mask));
+                return Some((leaving, forced, allocation));
             }
             forced.extend(broken);
         }
@@ -286,10 +291,10 @@ impl<'a> VictimPlan<'a> {
                 ordinal: one.ordinal,
                 rank: Rank { guaranteed: self.sides(rows, &row).other, priority },
                 shape: one.shape,
-                mask: row.device_mask,
+                allocation: row.allocation,
                 since: row.bound_time_ms,
                 breaks: false,
-                parts: parts(ask, self.cluster.shapes().get(one.shape), row.device_mask),
+                parts: parts(ask, self.cluster.shapes().get(one.shape), row.allocation.devices),
             });
         }
         self.in_order(items)
@@ -397,21 +402,20 @@ impl<'a> VictimPlan<'a> {
         items: &[VictimCandidate],
         forced: &BTreeSet<UnitId>,
         all_gone: &Trial,
-    ) -> Option<(Vec<VictimCandidate>, u64)> {
+    ) -> Option<(Vec<VictimCandidate>, Allocation)> {
         let shape = self.cluster.shapes().get(self.shape);
         let mut trial = all_gone.clone();
         let mut leaving = Vec::new();
         for item in items {
             let takes = self.cluster.shapes().get(item.shape);
-            trial.shift(takes, item.mask, -1);
+            trial.shift(takes, item.allocation, -1);
             if forced.contains(&item.unit) || trial.pick(shape).is_none() {
-                trial.shift(takes, item.mask, 1);
+                trial.shift(takes, item.allocation, 1);
                 leaving.push(*item);
             }
         }
         leaving.sort_unstable_by_key(|item| (item.unit, item.ordinal));
-        let mask = trial.pick(shape)?;
-        Some((leaving, mask))
+        Some((leaving, trial.pick(shape)?))
     }
 
     /// Those that leave a node, and of `forced` units everyone else.
@@ -463,8 +467,8 @@ impl<'a> VictimPlan<'a> {
             }
         }
         let node = NodeId(u32::try_from(idx).unwrap_or(0));
-        self.places.push((node, choice.mask));
-        self.placed.entry(node).or_default().push(choice.mask);
+        self.places.push((node, choice.allocation));
+        self.placed.entry(node).or_default().push(choice.allocation);
         concerned
     }
 
@@ -494,8 +498,7 @@ impl<'a> VictimPlan<'a> {
             if self.claimed.contains(&(one.unit, one.ordinal))
                 && let Some(rows) = self.cluster.rows(one.unit)
             {
-                let mask = rows.row(one.ordinal).device_mask;
-                trial.shift(self.cluster.shapes().get(one.shape), mask, 1);
+                trial.shift(self.cluster.shapes().get(one.shape), rows.row(one.ordinal).allocation, 1);
             }
         }
         trial.cap(&before);
@@ -512,12 +515,12 @@ impl<'a> VictimPlan<'a> {
                 if self.gone.contains(&(one.unit, one.ordinal))
                     && let Some(rows) = self.cluster.rows(one.unit)
                 {
-                    trial.shift(shapes.get(one.shape), rows.row(one.ordinal).device_mask, 1);
+                    trial.shift(shapes.get(one.shape), rows.row(one.ordinal).allocation, 1);
                 }
             }
         }
-        for mask in self.placed.get(&node).into_iter().flatten() {
-            trial.shift(shapes.get(self.shape), *mask, -1);
+        for given in self.placed.get(&node).into_iter().flatten() {
+            trial.shift(shapes.get(self.shape), *given, -1);
         }
         trial
     }
@@ -559,13 +562,13 @@ fn by_unit(items: &[VictimCandidate]) -> impl Iterator<Item = &[VictimCandidate]
 }
 
 /// Thousandths of an ask that a running unit gives back, of the resource of which it is the least.
-fn parts(ask: &Shape, takes: &Shape, mask: u64) -> i64 {
+fn parts(ask: &Shape, takes: &Shape, given: DeviceSet) -> i64 {
     let of = |id: u8| takes.asks.iter().find(|(known, _)| *known == id).map_or(0, |(_, amount)| *amount);
     // Everybody is one running unit.
     let asked = ask.asks.iter().filter(|(id, amount)| *amount > 0 && *id != COUNT);
     let resources = asked.map(|(id, amount)| of(*id).saturating_mul(1000) / amount);
     let devices = ask.devices.as_ref().map(|wanted| {
-        let given = i64::from(mask.count_ones()) * i64::from(takes.device_milli());
+        let given = i64::from(given.len()) * i64::from(takes.device_milli());
         given.saturating_mul(1000) / (i64::from(wanted.count) * i64::from(wanted.milli)).max(1)
     });
     resources.chain(devices).min().unwrap_or(0)

@@ -6,6 +6,7 @@ mod queues;
 use std::{collections::BTreeSet, sync::Arc};
 
 use godel_domain::{
+    allocation::{Allocation, DeviceSet},
     demand::{Demand, DeviceRequest, Pool},
     ids::{Revision, RunningUnitId},
     node::{Device, NodeReport, NodeSpec},
@@ -90,16 +91,16 @@ fn run(cluster: &mut Cluster, unit: &Running) {
         queue: Some(Arc::from(unit.queue)),
         ..PreemptionTerms::default()
     };
-    let (mut ordinals, mut nodes, mut device_masks) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ordinals, mut nodes, mut devices) = (Vec::new(), Vec::new(), Vec::new());
     for (ordinal, node) in (0u32..).zip(&unit.nodes) {
         let node = NodeId(*node);
         if cluster.fits(shape, node).is_ok()
-            && let Some(mask) = cluster.pick_devices(shape, node)
+            && let Some(given) = cluster.pick(shape, node)
         {
-            cluster.assume(RunningUnitId::new(UnitId(unit.id), ordinal, 0), shape, node, mask);
+            cluster.assume(RunningUnitId::new(UnitId(unit.id), ordinal, 0), shape, node, given);
             ordinals.push(ordinal);
             nodes.push(node);
-            device_masks.push(mask);
+            devices.push(given.devices);
         }
     }
     if ordinals.is_empty() {
@@ -110,7 +111,7 @@ fn run(cluster: &mut Cluster, unit: &Running) {
         pool: unit.pool,
         ordinals,
         nodes,
-        device_masks,
+        devices,
         standing: Some(Arc::new(standing)),
         ..Bind::default()
     };

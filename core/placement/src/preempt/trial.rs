@@ -1,7 +1,10 @@
 //! Free room of one node, to be tried out on.
 
 use godel_cluster::{Cluster, ShapeId, devices::NodeDevices, shapes::Shape};
-use godel_domain::ids::HoldId;
+use godel_domain::{
+    allocation::{Allocation, DeviceSet},
+    ids::HoldId,
+};
 use smallvec::SmallVec;
 
 /// Free room of one node, to be tried out on.
@@ -19,18 +22,18 @@ impl Trial {
     }
 
     /// Gives back (`sign` 1) or takes (-1).
-    pub(crate) fn shift(&mut self, shape: &Shape, mask: u64, sign: i64) {
+    pub(crate) fn shift(&mut self, shape: &Shape, given: Allocation, sign: i64) {
         for (id, amount) in &shape.asks {
             let free = &mut self.free[usize::from(*id)];
             *free = free.saturating_add(amount.saturating_mul(sign));
         }
-        self.shift_devices(shape, mask, sign);
+        self.shift_devices(shape, given.devices, sign);
     }
 
     /// The same of devices only.
-    pub(crate) fn shift_devices(&mut self, shape: &Shape, mask: u64, sign: i64) {
-        if mask != 0 {
-            self.devices.shift(mask, shape.device_milli(), if sign > 0 { -1 } else { 1 });
+    pub(crate) fn shift_devices(&mut self, shape: &Shape, given: DeviceSet, sign: i64) {
+        if !given.is_empty() {
+            self.devices.shift(given, shape.device_milli(), if sign > 0 { -1 } else { 1 });
         }
     }
 
@@ -42,10 +45,10 @@ impl Trial {
             *free = free.saturating_add(amount.saturating_mul(sign));
         }
         for &(device, milli) in &charge.devices {
-            self.devices.shift(1 << device, milli, if sign > 0 { -1 } else { 1 });
+            self.devices.shift_one(usize::from(device), milli, if sign > 0 { -1 } else { 1 });
         }
-        for (shape, mask) in victims {
-            self.shift(cluster.shapes().get(shape), mask, sign);
+        for (shape, given) in victims {
+            self.shift(cluster.shapes().get(shape), given, sign);
         }
     }
 
@@ -63,10 +66,13 @@ impl Trial {
         self.devices.cap(&before.devices);
     }
 
-    pub(crate) fn pick(&self, shape: &Shape) -> Option<u64> {
+    pub(crate) fn pick(&self, shape: &Shape) -> Option<Allocation> {
         if !shape.fits(&self.free) {
             return None;
         }
-        shape.devices.as_ref().map_or(Some(0), |ask| self.devices.pick(ask))
+        match &shape.devices {
+            Some(ask) => self.devices.pick(ask).map(Allocation::from),
+            None => Some(Allocation::default()),
+        }
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use godel_domain::{
+    allocation::DeviceSet,
     demand::{Demand, DeviceRequest, MILLI_WHOLE},
     ids::NodeId,
     node::{Device, NodeReport},
@@ -78,12 +79,10 @@ impl Capacities {
         self.nodes.get(node.idx()).is_some_and(Option::is_some)
     }
 
-    /// Model of the first device in `mask` on a node; empty if there is none.
-    pub fn model(&self, node: NodeId, mask: u64) -> &str {
+    /// Model of the first of some devices of a node; empty if there is none.
+    pub fn model(&self, node: NodeId, devices: DeviceSet) -> &str {
         let shape = self.nodes.get(node.idx()).copied().flatten().map(|shape| &self.shapes[shape]);
-        shape
-            .and_then(|shape| shape.devices.get(mask.trailing_zeros() as usize))
-            .map_or("", |device| &device.model)
+        shape.and_then(|shape| shape.devices.get(devices.iter().next()?)).map_or("", |device| &device.model)
     }
 
     /// Nodes known.

@@ -1,4 +1,5 @@
 use godel_domain::{
+    allocation::DeviceSet,
     ids::{NodeId, Revision},
     node::{Device, NodeReport},
     resources::Resources,
@@ -524,7 +525,11 @@ fn infeasible_says_why_and_ends_when_a_node_joins() {
     capacities.remove(NodeId(3));
     assert!(!why(&capacities, &unit(1, a10)).is_empty());
     assert_eq!(
-        (capacities.len(), capacities.model(NodeId(1), 0b10), capacities.model(NodeId(3), 1)),
+        (
+            capacities.len(),
+            capacities.model(NodeId(1), DeviceSet(0b10)),
+            capacities.model(NodeId(3), DeviceSet(0b1))
+        ),
         (2, "T4", "")
     );
 }

@@ -36,7 +36,8 @@ impl Picture {
             ordinals: wanted.iter().map(|replica| replica.ordinal).collect(),
             incarnations: incarnations(wanted),
             nodes,
-            device_masks: Vec::new(),
+            devices: Vec::new(),
+            zones: Vec::new(),
         };
         Some(Try {
             groups: wanted.into_iter().zip(chosen?).map(place).collect(),

@@ -75,7 +75,7 @@ impl Picture {
                     let Some(choice) = self.placer.next(&mut self.cluster, template, unit, left) else {
                         break;
                     };
-                    self.cluster.assume(id, shape, choice.node, choice.mask);
+                    self.cluster.assume(id, shape, choice.node, choice.allocation);
                     choice
                 }
             };
@@ -85,7 +85,7 @@ impl Picture {
                 placement.incarnations.push(replica.incarnation);
             }
             if has_devices {
-                placement.device_masks.push(choice.mask);
+                placement.devices.push(choice.allocation.devices);
             }
         }
         placement
@@ -149,10 +149,10 @@ impl Picture {
         node: NodeId,
         id: RunningUnitId,
     ) -> Option<PlacementChoice> {
-        let (slot, mask) = self.cluster.slot_on(owned, shape, node)?;
-        self.cluster.assume(id, shape, node, mask);
+        let (slot, allocation) = self.cluster.slot_on(owned, shape, node)?;
+        self.cluster.assume(id, shape, node, allocation);
         self.cluster.occupy(slot, id);
-        Some(PlacementChoice { node, mask })
+        Some(PlacementChoice { node, allocation })
     }
 }
 

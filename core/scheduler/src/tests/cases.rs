@@ -1,6 +1,7 @@
 //! One situation each.
 
 use godel_domain::{
+    allocation::DeviceSet,
     change::{Commit, NodeScope, PartitionMode},
     node::{Taint, TaintEffect},
     queue_spec::PriorityClass,
@@ -61,7 +62,7 @@ fn bind(decision: &Decision, demand: &Demand) -> Change {
         demand: Arc::new(demand.clone()),
         ordinals: group.ordinals.clone(),
         nodes: group.nodes.clone(),
-        device_masks: group.device_masks.clone(),
+        devices: group.devices.clone(),
         ..Bind::default()
     };
     Change::Rows(decision.unit, RunChange::Bind(bind))
@@ -107,7 +108,7 @@ fn a_unit_is_decided_bound_and_let_go() {
     let step = scheduler.step(Millis(0), 100);
     let decision = &step.decisions[0];
     assert_eq!(decision.groups[0].ordinals, [0, 1, 2]);
-    assert_eq!(decision.groups[0].device_masks, [0b01, 0b01, 0b10]);
+    assert_eq!(decision.groups[0].devices, [0b01, 0b01, 0b10].map(DeviceSet));
     assert!(decision.groups[0].incarnations.is_empty());
     assert_eq!(scheduler.undecided(), step.decisions);
     assert_eq!(scheduler.step(Millis(1), 100), Step::default(), "waits for the outcome");
@@ -432,5 +433,5 @@ fn groups_of_a_unit_are_placed_together() {
     let ordinals: Vec<&[u32]> = decision.groups.iter().map(|group| group.ordinals.as_slice()).collect();
     assert_eq!(ordinals, [&[0][..], &[1, 2][..]]);
     assert_eq!((decision.groups[0].nodes[0], decision.groups[1].group), (NodeId(2), 1));
-    assert!(decision.groups[1].device_masks.is_empty());
+    assert!(decision.groups[1].devices.is_empty());
 }

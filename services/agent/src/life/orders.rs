@@ -1,6 +1,6 @@
 //! What state asks of a node: which running units are to be there, what they take of it and what they do.
 
-use godel_domain::{demand::Pool, unit::RestartPolicy};
+use godel_domain::{allocation::Allocation, demand::Pool, unit::RestartPolicy};
 use godel_rules::agent_admission::Takes;
 
 use crate::runtime::process::Program;
@@ -59,9 +59,9 @@ pub struct Orders {
     pub weight: Weight,
     /// Whose use its use is.
     pub pool: Pool,
-    /// Bit i: device i of the node.
-    pub device_mask: u64,
-    /// Thousandths of each of them.
+    /// What it was given on the node.
+    pub allocation: Allocation,
+    /// Thousandths of each of its devices.
     pub device_milli: u32,
     /// What it does, each time that it is started.
     pub work: Work,
@@ -80,8 +80,8 @@ pub struct Orders {
 impl Orders {
     pub(super) fn takes(&self) -> Takes {
         let Weight { cpu_milli, memory } = self.weight;
-        let (device_mask, device_milli) = (self.device_mask, self.device_milli);
-        Takes { cpu_milli, memory, pool: self.pool, device_mask, device_milli }
+        let (devices, device_milli) = (self.allocation.devices, self.device_milli);
+        Takes { cpu_milli, memory, pool: self.pool, devices, device_milli }
     }
 }
 
@@ -90,7 +90,7 @@ impl Default for Orders {
         Self {
             weight: Weight::default(),
             pool: Pool::Guaranteed,
-            device_mask: 0,
+            allocation: Allocation::default(),
             device_milli: 0,
             work: Work::Simulated { duration_ms: None, exit_code: 0 },
             restart_policy: RestartPolicy::Never,

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use bytes::Bytes;
 use godel_dispatcher::{Config, Deps};
 use godel_domain::{
+    allocation::DeviceSet,
     ids::{NodeId, UnitId},
     running_units::{Bind, Evict, EvictionReason, RunChange},
 };
@@ -390,7 +391,7 @@ impl Binder {
         let bind = Bind {
             ordinals: ordinals.to_vec(),
             nodes: vec![NodeId(node); ordinals.len()],
-            device_masks: vec![mask; ordinals.len()],
+            devices: vec![DeviceSet(mask); ordinals.len()],
             ..Bind::default()
         };
         self.commit(vec![to_proto::row_op(UnitId(unit), &RunChange::Bind(bind))]).await

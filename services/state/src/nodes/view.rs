@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use godel_domain::{
-    demand::{Demand, MILLI_WHOLE, N_DEVICES_MAX, Pool},
+    allocation::DeviceSet,
+    demand::{Demand, MILLI_WHOLE, Pool},
     ids::{NodeId, Revision, RunningUnitId, UnitId},
     resources::{CPU, MEMORY, Resources},
     running_units::{GroupDemand, RunningUnit},
@@ -39,7 +40,7 @@ struct Found {
 
 impl Taken {
     /// Adds one running unit; `is_covered` says whether its use is known and reserved.
-    pub(crate) fn add(&mut self, demand: &Demand, pool: Pool, device_mask: u64, is_covered: bool) {
+    pub(crate) fn add(&mut self, demand: &Demand, pool: Pool, taken: DeviceSet, is_covered: bool) {
         match pool {
             Pool::BestEffort => self.best_effort.add(&demand.requests, 1),
             Pool::Guaranteed => {
@@ -51,7 +52,7 @@ impl Taken {
         }
         self.n_running_units += 1;
         let Some(request) = &demand.devices else { return };
-        for device in (0..N_DEVICES_MAX).filter(|device| device_mask >> device & 1 == 1) {
+        for device in taken.iter() {
             if self.devices.len() <= device {
                 self.devices.resize(device + 1, 0);
             }
@@ -185,7 +186,8 @@ pub(crate) fn bound(hub: &NodeSessions, node: NodeId, limit: usize) -> Vec<v1::B
             incarnation: key.replica.incarnation,
             phase: to_proto::phase(row.phase).into(),
             unit_name: names.get(&key.unit.0).cloned().unwrap_or_default(),
-            device_mask: row.device_mask,
+            device_mask: row.allocation.devices.0,
+            zone_mask: row.allocation.zones.0,
         })
         .collect()
 }
@@ -235,7 +237,7 @@ fn find(state: &State, node: NodeId, keys: &[RunningUnitId]) -> Option<Found> {
     for (key, row) in live_on(state, node, keys) {
         if let Some(group) = demand_of(state, key, &row) {
             let is_covered = usage.as_ref().is_some_and(|usage| row.bound_time_ms <= usage.as_of_ms);
-            taken.add(&group.demand, group.pool, row.device_mask, is_covered);
+            taken.add(&group.demand, group.pool, row.allocation.devices, is_covered);
         }
     }
     Some(Found {
@@ -265,10 +267,10 @@ mod tests {
             devices: Some(DeviceRequest { kind: "gpu".to_owned(), count, milli, models: Vec::new() }),
         };
         let mut taken = Taken::default();
-        taken.add(&gpus(2, 1000), Pool::Guaranteed, 0b110, false);
-        taken.add(&gpus(1, 300), Pool::Guaranteed, 0b1, true);
-        taken.add(&gpus(1, 300), Pool::BestEffort, 0b1, false);
-        taken.add(&Demand { devices: None, ..gpus(1, 1) }, Pool::BestEffort, 0, false);
+        taken.add(&gpus(2, 1000), Pool::Guaranteed, DeviceSet(0b110), false);
+        taken.add(&gpus(1, 300), Pool::Guaranteed, DeviceSet(0b1), true);
+        taken.add(&gpus(1, 300), Pool::BestEffort, DeviceSet(0b1), false);
+        taken.add(&Demand { devices: None, ..gpus(1, 1) }, Pool::BestEffort, DeviceSet::NONE, false);
         assert_eq!((taken.amounts.get(CPU), taken.n_running_units), (1_000, 4));
         assert_eq!((taken.best_effort.get(CPU), taken.kept.get(CPU)), (1_000, 500));
         assert_eq!(taken.device_free_milli(4), [400, 0, 0, 1000]);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use godel_domain::{
+    allocation::Allocation,
     demand::Demand,
     ids::{NodeId, Revision, RunningUnitId, UnitId},
 };
@@ -66,7 +67,7 @@ struct Place {
     key: RunningUnitId,
     unit_idx: usize,
     group: usize,
-    device_mask: u64,
+    allocation: Allocation,
     restarts: u32,
 }
 
@@ -137,7 +138,7 @@ impl Templates {
                             key: *key,
                             unit_idx: sources.len() - 1,
                             group: usize::from(row.group),
-                            device_mask: row.device_mask,
+                            allocation: row.allocation,
                             restarts: row.restarts,
                         });
                     }
@@ -173,8 +174,8 @@ impl Place {
     /// The same but for the ordinal.
     fn is_like(&self, other: &Self) -> bool {
         let of = |place: &Self| {
-            let Self { key, unit_idx, group, device_mask, restarts } = *place;
-            (key.unit, key.replica.incarnation, unit_idx, group, device_mask, restarts)
+            let Self { key, unit_idx, group, allocation, restarts } = *place;
+            (key.unit, key.replica.incarnation, unit_idx, group, allocation, restarts)
         };
         of(self) == of(other)
     }
@@ -213,7 +214,8 @@ impl UnitTemplate {
             ordinal: place.key.replica.ordinal,
             incarnation: place.key.replica.incarnation,
             demand: Some(group.demand.clone()),
-            device_mask: place.device_mask,
+            device_mask: place.allocation.devices.0,
+            zone_mask: place.allocation.zones.0,
             run: Some(group.run.clone()),
             unit_name: self.unit_name.clone(),
             restart_policy: self.restart_policy,

@@ -101,7 +101,7 @@ fn a_device_is_in_use_until_who_leaves_for_another_decision_has_left() {
     let low = world.unit(unit(1, 1, 1, both));
     let bind = |id, revision, mask| {
         let mut decision = place(id, revision, &[(0, 1)]);
-        decision.groups[0].device_masks = vec![mask];
+        decision.groups[0].devices = vec![DeviceSet(mask)];
         decision
     };
     let accepted = world.accept(&bind(1, low, 0b11));

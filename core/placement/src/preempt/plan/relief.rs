@@ -88,13 +88,13 @@ impl<'a> VictimPlan<'a> {
                 let parts = parts(wanted, &paid(full.quota, rows, row).1);
                 if parts > 0 && self.is_candidate((unit, ordinal), rows, row) {
                     let rank = Rank { guaranteed: self.sides(rows, row).other, priority: standing.priority };
-                    let (mask, since) = (row.device_mask, row.bound_time_ms);
+                    let (allocation, since) = (row.allocation, row.bound_time_ms);
                     items.push(VictimCandidate {
                         unit,
                         ordinal,
                         rank,
                         shape,
-                        mask,
+                        allocation,
                         since,
                         breaks: false,
                         parts,

@@ -18,7 +18,7 @@ fn bind(
         pool: Pool::Guaranteed,
         ordinals: vec![ordinal],
         nodes: vec![node],
-        device_masks: vec![cluster.pick_devices(shape, node).unwrap()],
+        devices: vec![cluster.pick(shape, node).unwrap().devices],
         standing: Some(Arc::new(standing.clone())),
         ..Bind::default()
     };
@@ -36,7 +36,7 @@ fn beside_a_decision_under_way_others_of_its_node_may_leave() {
     run(&mut cluster, &running(2, 5, 4_000, &[1]));
     let shape = cluster.shape(&demand(4_000, 1, 0), Pool::Guaranteed);
     // The decision takes the room of unit 1, which has not left yet.
-    cluster.assume(RunningUnitId::new(UnitId(7), 0, 0), shape, NodeId(1), 0);
+    cluster.assume(RunningUnitId::new(UnitId(7), 0, 0), shape, NodeId(1), Allocation::default());
     let claimed = [(UnitId(1), 0)].into_iter().collect();
     let found = search(&mut cluster, &SEEKER, &claimed, None, shape, [1], 2);
     assert_eq!((places(&found), victims(&found)), (vec![1], vec![(2, 0)]));
@@ -57,12 +57,16 @@ fn devices_that_leave_for_a_decision_under_way_are_nobodys_beyond_it() {
         }
         let shape = cluster.shape(&gpus(1), Pool::Guaranteed);
         // The decision takes one of the devices of unit 1, which has not left yet.
-        cluster.assume(RunningUnitId::new(UnitId(7), 0, 0), shape, NodeId(1), 1);
+        cluster.assume(RunningUnitId::new(UnitId(7), 0, 0), shape, NodeId(1), DeviceSet(1).into());
         let found = search(&mut cluster, &SEEKER, &claimed, None, shape, [1], 2);
         (found.places.clone(), victims(&found))
     };
     assert_eq!(beside(2, 0), (vec![], vec![]), "the other one is in use as long as unit 1 is there");
-    assert_eq!(beside(1, 1), (vec![(NodeId(1), 0b10)], vec![(2, 0)]), "that of unit 2 is not promised yet");
+    assert_eq!(
+        beside(1, 1),
+        (vec![(NodeId(1), DeviceSet(0b10).into())], vec![(2, 0)]),
+        "that of unit 2 is not promised yet"
+    );
 }
 
 #[test]

@@ -95,14 +95,14 @@ pub(super) fn search(
     wanted: usize,
 ) -> Vec<(NodeId, Vec<(UnitId, u32)>)> {
     let mut gone: BTreeSet<(UnitId, u32)> = BTreeSet::new();
-    let mut placed: Vec<(NodeId, u64)> = Vec::new();
+    let mut placed: Vec<(NodeId, Allocation)> = Vec::new();
     let mut steps = Vec::new();
     while placed.len() < wanted {
         let nodes = (1..cluster.n_indices()).map(|idx| NodeId(u32::try_from(idx).unwrap()));
         let best = nodes.filter_map(|node| on_node((cluster, claim), shape, node, &gone, &placed)).min();
-        let Some((_, node, victims, mask)) = best else { break };
+        let Some((_, node, victims, given)) = best else { break };
         gone.extend(victims.iter().copied());
-        placed.push((node, mask));
+        placed.push((node, given));
         steps.push((node, victims));
     }
     steps
@@ -123,8 +123,8 @@ fn room(
     shape: ShapeId,
     node: NodeId,
     without: &BTreeSet<(UnitId, u32)>,
-    placed: &[(NodeId, u64)],
-) -> Option<u64> {
+    placed: &[(NodeId, Allocation)],
+) -> Option<Allocation> {
     let mut after = cluster.clone();
     for (unit, rows) in units(cluster) {
         for (ordinal, row) in rows.live().filter(|(ordinal, _)| without.contains(&(unit, *ordinal))) {
@@ -137,10 +137,10 @@ fn room(
             after.apply_rows(unit, &RunChange::Statuses(statuses), Revision(9), NOW_MS);
         }
     }
-    for (ordinal, (node, mask)) in (0u32..).zip(placed) {
-        after.assume(RunningUnitId::new(SEEKER.unit, 1_000 + ordinal, 0), shape, *node, *mask);
+    for (ordinal, (node, given)) in (0u32..).zip(placed) {
+        after.assume(RunningUnitId::new(SEEKER.unit, 1_000 + ordinal, 0), shape, *node, *given);
     }
-    after.fits(shape, node).ok().and_then(|()| after.pick_devices(shape, node))
+    after.fits(shape, node).ok().and_then(|()| after.pick(shape, node))
 }
 
 /// Whoever's queue borrows no more without those before it stays: one, or a whole unit.
@@ -174,11 +174,11 @@ fn on_node(
     shape: ShapeId,
     node: NodeId,
     gone: &BTreeSet<(UnitId, u32)>,
-    placed: &[(NodeId, u64)],
-) -> Option<(CostKey, NodeId, Vec<(UnitId, u32)>, u64)> {
+    placed: &[(NodeId, Allocation)],
+) -> Option<(CostKey, NodeId, Vec<(UnitId, u32)>, Allocation)> {
     let fits = |without: &BTreeSet<(UnitId, u32)>| room(cluster, shape, node, without, placed);
-    if let Some(mask) = fits(gone) {
-        return Some(((None, 0, 0, 0, 0, Reverse(i64::MAX)), node, Vec::new(), mask));
+    if let Some(given) = fits(gone) {
+        return Some(((None, 0, 0, 0, 0, Reverse(i64::MAX)), node, Vec::new(), given));
     }
     let spare = |unit: UnitId, rows: &RunningUnits| {
         let n = staying(rows).filter(|(ordinal, _)| !gone.contains(&(unit, *ordinal))).count();
