@@ -377,7 +377,7 @@ impl Maker {
     ) -> v1::UnitSpec {
         let amounts =
             [(CPU.to_owned(), cpu_milli), (MEMORY.to_owned(), memory_gib << 30)].into_iter().collect();
-        let demand = v1::Demand { requests: Some(v1::Resources { amounts }), devices: None };
+        let demand = v1::Demand { requests: Some(v1::Resources { amounts }), devices: Vec::new() };
         let template = v1::Template { demand: Some(demand), ..v1::Template::default() };
         let group = v1::TaskGroup { replicas, template: Some(template), ..v1::TaskGroup::default() };
         let spec = v1::UnitSpec {

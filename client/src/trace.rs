@@ -133,7 +133,7 @@ impl Task {
         let amounts = [(CPU.to_owned(), self.cpu_milli), (MEMORY.to_owned(), self.memory_mib << 20)]
             .into_iter()
             .collect();
-        let devices = (self.num_gpu > 0 && self.gpu_milli > 0).then(|| v1::DeviceRequest {
+        let gpus = (self.num_gpu > 0 && self.gpu_milli > 0).then(|| v1::DeviceRequest {
             kind: "gpu".to_owned(),
             count: self.num_gpu,
             milli_per_device: Some(self.gpu_milli),
@@ -145,7 +145,10 @@ impl Task {
             u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
         });
         let template = v1::Template {
-            demand: Some(v1::Demand { requests: Some(v1::Resources { amounts }), devices }),
+            demand: Some(v1::Demand {
+                requests: Some(v1::Resources { amounts }),
+                devices: gpus.into_iter().collect(),
+            }),
             run: Some(v1::RunSpec { simulated_duration_ms, ..v1::RunSpec::default() }),
             ..v1::Template::default()
         };
@@ -196,12 +199,12 @@ mod tests {
         let template = unit.task_groups[0].template.as_ref().unwrap();
         let demand = template.demand.as_ref().unwrap();
         assert_eq!(demand.requests.as_ref().unwrap().amounts["memory"], 12288 << 20);
-        assert_eq!(demand.devices.as_ref().unwrap().models, ["A10", "T4"]);
+        assert_eq!(demand.devices[0].models, ["A10", "T4"]);
         assert_eq!(template.run.as_ref().unwrap().simulated_duration_ms, Some(6050));
         let unit = tasks[1].unit("u".to_owned(), "trace", None);
         assert_eq!(unit.workload_class(), v1::WorkloadClass::Batch);
         let template = unit.task_groups[0].template.as_ref().unwrap();
-        assert!(template.demand.as_ref().unwrap().devices.is_none());
+        assert!(template.demand.as_ref().unwrap().devices.is_empty());
         assert_eq!(template.run.as_ref().unwrap().simulated_duration_ms, None);
     }
 

@@ -152,10 +152,16 @@ fn over_committed(records: &Records) -> Vec<String> {
             for (resource, amount) in demand.requests.iter().flat_map(|requests| &requests.amounts) {
                 *node.amounts.entry(resource.clone()).or_default() += amount;
             }
-            let Some(devices) = &demand.devices else { continue };
+            let report = records.nodes.get(node_id);
             let mask = block.device_masks.get(idx).copied().unwrap_or_default();
             for device in (0..64).filter(|device| mask >> device & 1 == 1) {
-                *node.devices.entry(device).or_default() += devices.milli_per_device();
+                let kind = report
+                    .and_then(|report| report.devices.get(usize::try_from(device).ok()?))
+                    .map(|device| &device.kind);
+                let of_kind = demand.devices.iter().find(|devices| Some(&devices.kind) == kind);
+                let milli =
+                    of_kind.or(demand.devices.first()).map_or(0, |devices| devices.milli_per_device());
+                *node.devices.entry(device).or_default() += milli;
             }
         }
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use godel_domain::{
     allocation::{DeviceSet, ZoneSet},
     change::{Block, Change, Lease, Partition, PartitionMode},
-    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
+    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX},
     hold::{GangTurn, Hold, Slot},
     ids::{Epoch, HoldId, NODE_ID_MAX, NodeId, Revision, RunningUnitId, UnitId},
     pause::{Pause, Scope},
@@ -191,8 +191,29 @@ pub fn resources(pb: v1::Resources) -> Result<Resources> {
 pub fn demand(pb: v1::Demand) -> Result<Demand> {
     Ok(Demand {
         requests: resources(pb.requests.unwrap_or_default()).map_err(|bad| bad.under("requests"))?,
-        devices: pb.devices.map(device_request).transpose().map_err(|bad| bad.under("devices"))?,
+        devices: device_requests(pb.devices)?,
     })
+}
+
+fn device_requests(pb: Vec<v1::DeviceRequest>) -> Result<Vec<DeviceRequest>> {
+    if pb.len() > N_DEVICE_REQUESTS_MAX {
+        return Err(BadField::new(
+            "devices",
+            format!("{} requests, at most {N_DEVICE_REQUESTS_MAX}", pb.len()),
+        ));
+    }
+    let mut requests: Vec<DeviceRequest> = Vec::with_capacity(pb.len());
+    for (at, pb) in pb.into_iter().enumerate() {
+        let request = device_request(pb).map_err(|bad| bad.under(&format!("devices[{at}]")))?;
+        if requests.iter().any(|other| other.kind == request.kind) {
+            return Err(BadField::new(
+                format!("devices[{at}].kind"),
+                format!("duplicate kind `{}`", request.kind),
+            ));
+        }
+        requests.push(request);
+    }
+    Ok(requests)
 }
 
 /// Devices of one kind on one node.

@@ -147,9 +147,9 @@ fn reservations_come_back() {
     let put = to_proto::put_reservation(&spec);
     assert_eq!(from_proto::op(&put), Ok(Change::Reservation(Arc::new(spec))));
     let devices = v1::DeviceRequest { count: 65, ..v1::DeviceRequest::default() };
-    let demand = Some(v1::Demand { requests: None, devices: Some(devices) });
+    let demand = Some(v1::Demand { requests: None, devices: vec![devices] });
     let (_, bad) = from_proto::given_reservation(v1::Reservation { demand, ..v1::Reservation::default() });
-    assert_eq!(bad.iter().map(|bad| bad.path.as_str()).collect::<Vec<_>>(), ["demand.devices.count"]);
+    assert_eq!(bad.iter().map(|bad| bad.path.as_str()).collect::<Vec<_>>(), ["demand.devices[0].count"]);
 }
 
 #[test]
@@ -328,14 +328,18 @@ fn wrong_fields_are_named() {
         from_proto::unit_spec(unit).unwrap_err().path
     };
     let path = "task_groups[0].template.demand";
-    let negative = v1::Demand { requests: Some(amounts("cpu", -1)), devices: None };
+    let negative = v1::Demand { requests: Some(amounts("cpu", -1)), devices: Vec::new() };
     assert_eq!(with_demand(negative), format!("{path}.requests.amounts[cpu]"));
     for (count, milli, field) in
         [(0, 1000, "count"), (65, 1000, "count"), (1, 0, "milli_per_device"), (2, 500, "milli_per_device")]
     {
-        let demand = v1::Demand { requests: None, devices: Some(device(count, milli)) };
-        assert_eq!(with_demand(demand), format!("{path}.devices.{field}"));
+        let demand = v1::Demand { requests: None, devices: vec![device(count, milli)] };
+        assert_eq!(with_demand(demand), format!("{path}.devices[0].{field}"));
     }
+    let twice = v1::Demand { requests: None, devices: vec![device(1, 1000); 2] };
+    assert_eq!(with_demand(twice), format!("{path}.devices[1].kind"));
+    let many = v1::Demand { requests: None, devices: vec![device(1, 1000); 5] };
+    assert_eq!(with_demand(many), format!("{path}.devices"));
 
     let check = |op: v1::op::Op, path: &str| {
         assert_eq!(from_proto::op(&raw::encode_op(op)).unwrap_err().path, path);

@@ -155,9 +155,10 @@ fn settle(reservation: &mut v1::Reservation, settings: ReservationSettings) -> R
         demand.requests.get_or_insert_default().amounts.insert(name, amount);
     }
     if let Some(count) = gpus {
-        let kind = "gpu".to_owned();
+        let kind = quantity::GPU.to_owned();
         let gpus = v1::DeviceRequest { kind, count, milli_per_device: Some(MILLI_WHOLE), models: Vec::new() };
-        demand.devices = (count > 0).then_some(gpus);
+        demand.devices.retain(|devices| devices.kind != quantity::GPU);
+        demand.devices.extend((count > 0).then_some(gpus));
     }
     if !node_selector.is_empty() {
         reservation.node_selector = node_selector.into_iter().collect();

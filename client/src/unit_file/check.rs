@@ -113,8 +113,7 @@ pub fn key_of_unit(field: &str, is_short: bool) -> String {
         _ => format!("task_groups[{idx}]"),
     };
     let rest = rest.replacen(".template.demand", ".template", 1);
-    let rest = rest.replacen(".template.devices", ".template.gpu", 1);
-    let rest = rest.replacen(".gpu.milli_per_device", ".gpu.milli", 1);
+    let rest = rest.replacen("].milli_per_device", "].milli", 1);
     let rest = rest.replacen(".run.simulated_duration_ms", ".simulated.duration", 1);
     let rest = rest.replacen(".run.simulated_exit_code", ".simulated.exit_code", 1);
     let rest = rest.replacen(".template.run.", ".template.", 1);
@@ -131,7 +130,7 @@ pub fn key_of_record(field: &str) -> String {
         None => field,
     };
     let field = field.replacen("requests.amounts", "requests", 1);
-    let field = field.replacen("devices", "gpu", 1).replacen("gpu.milli_per_device", "gpu.milli", 1);
+    let field = field.replacen("].milli_per_device", "].milli", 1);
     without_unit_of_time(&field)
 }
 
@@ -182,14 +181,14 @@ mod tests {
                 "task_groups[0].template.requests[\"cpu\"]",
             ),
             (
-                "task_groups[0].template.demand.devices.count",
-                "template.gpu.count",
-                "task_groups[0].template.gpu.count",
+                "task_groups[0].template.demand.devices[0].count",
+                "template.devices[0].count",
+                "task_groups[0].template.devices[0].count",
             ),
             (
-                "task_groups[0].template.demand.devices.milli_per_device",
-                "template.gpu.milli",
-                "task_groups[0].template.gpu.milli",
+                "task_groups[0].template.demand.devices[1].milli_per_device",
+                "template.devices[1].milli",
+                "task_groups[0].template.devices[1].milli",
             ),
             (
                 "task_groups[0].template.run.command[0]",
@@ -224,7 +223,7 @@ mod tests {
             ("min[\"cpu\"]", "min[\"cpu\"]"),
             ("demand", "requests"),
             ("demand.requests[\"cpu\"]", "requests[\"cpu\"]"),
-            ("demand.devices.milli_per_device", "gpu.milli"),
+            ("demand.devices[0].milli_per_device", "devices[0].milli"),
             ("expires_ms", "expires"),
         ] {
             assert_eq!(key_of_record(field), key);

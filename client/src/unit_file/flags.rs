@@ -93,10 +93,10 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
             Ok(_) => {}
         }
     }
-    let mut devices = None;
-    if let Some(text) = &submit.gpu {
-        devices = gpu(text).map_err(|error| wrong.push(error)).ok();
-    }
+    let gpus = submit.gpu.iter().map(|text| device("--gpu", quantity::GPU, text));
+    let others = submit.devices.iter().map(|(kind, text)| device("--device", kind, text));
+    let devices =
+        gpus.chain(others).filter_map(|read| read.map_err(|error| wrong.push(error)).ok()).collect();
     let tolerations = submit.tolerations.iter().filter_map(|text| {
         toleration(text).map_err(|error| wrong.push(format!("--toleration: {error}"))).ok()
     });
@@ -131,8 +131,8 @@ fn once(flag: &str, pairs: &[(String, String)], wrong: &mut Vec<String>) -> Hash
 }
 
 /// `2`, `2:A10`, `0.5`, `0.5:T4|A10`.
-fn gpu(text: &str) -> Result<v1::DeviceRequest, String> {
-    let bad = || format!("--gpu: `{text}` is neither a count (`2:A10`) nor a share of one (`0.5`)");
+fn device(flag: &str, kind: &str, text: &str) -> Result<v1::DeviceRequest, String> {
+    let bad = || format!("{flag}: `{text}` is neither a count (`2:A10`) nor a share of one (`0.5`)");
     let (number, models) = text.split_once(':').unwrap_or((text, ""));
     let milli = quantity::parse_queued(quantity::GPU, number).ok();
     let milli = milli.and_then(|milli| u32::try_from(milli).ok()).ok_or_else(bad)?;
@@ -143,7 +143,7 @@ fn gpu(text: &str) -> Result<v1::DeviceRequest, String> {
         _ => return Err(bad()),
     };
     Ok(v1::DeviceRequest {
-        kind: quantity::GPU.to_owned(),
+        kind: kind.to_owned(),
         count,
         milli_per_device: Some(milli_per_device),
         models: models.split('|').filter(|model| !model.is_empty()).map(str::to_owned).collect(),
@@ -204,6 +204,7 @@ fn flag_of(key: &str, submit: &Submit) -> String {
     let prefixes = [
         ("template.simulated.duration", "--duration"),
         ("template.gpu", "--gpu"),
+        ("template.devices", "--gpu or --device"),
         ("template.tolerations", "--toleration"),
         ("template.command", "the command"),
         ("template.requests", "--request"),
@@ -237,10 +238,11 @@ mod tests {
     }
 
     /// Flags that say together what a key of a file says; a unit of flags has one task group, without a name.
-    const FLAGS: [(&str, &[&str]); 10] = [
+    const FLAGS: [(&str, &[&str]); 11] = [
         ("labels", &["label"]),
         ("template.requests", &["cpu", "memory", "request"]),
         ("template.gpu", &["gpu"]),
+        ("template.devices", &["gpu", "device"]),
         ("template.tolerations", &["toleration"]),
         ("template.command", &[]),
         ("template.simulated.duration", &["duration"]),
@@ -297,7 +299,7 @@ active_deadline: 12h
 replicas: 3
 template:
   requests: {cpu: 500m, memory: 1.2Gi, fpga: 2}
-  gpu: {count: 1, milli: 500, models: [A10, T4]}
+  devices: [{kind: gpu, count: 1, milli: 500, models: [A10, T4]}, {kind: nic, count: 2, milli: 1000}]
   node_selector: {zone: a}
   tolerations: [{key: gpu, value: only, effect: no-schedule}, {key: spot}, {}, {key: dead, effect: no-execute, tolerated_seconds: 300}]
   command: [server, --port, 8080]
@@ -309,7 +311,7 @@ template:
             --owner alice --class service --queue prod.search --priority -7 --pool best-effort --min-member 2 \
             --restart-policy never --scoring most-allocated --ttl-after-finished 0s --max-restarts 0 \
             --on-eviction fail --on-below-min stop --on-failure restart --preemptible false --min-run 5m --scheduling-timeout 1m \
-            --active-deadline 12h --replicas 3 --cpu 500m --memory 1.2Gi --request fpga=2 --gpu 0.5:A10|T4 \
+            --active-deadline 12h --replicas 3 --cpu 500m --memory 1.2Gi --request fpga=2 --gpu 0.5:A10|T4 --device nic=2 \
             --node-selector zone=a --toleration gpu=only:no-schedule,spot,*,dead:no-execute=300 --env MODE=1.0 --stop-grace 30s \
             --duration 0s --exit-code 3 -- server --port 8080";
         assert_eq!(flags(words).unwrap(), parse(file).unwrap().remove(0).spec);
@@ -355,7 +357,8 @@ template:
     #[test]
     fn gpus_are_counts_or_shares() {
         let of = |text: &str| {
-            gpu(text).map(|asked| (asked.count, asked.milli_per_device(), asked.models.join(",")))
+            device("--gpu", quantity::GPU, text)
+                .map(|asked| (asked.count, asked.milli_per_device(), asked.models.join(",")))
         };
         assert_eq!(of("2").unwrap(), (2, 1000, String::new()));
         assert_eq!(of("1:A10").unwrap(), (1, 1000, "A10".to_owned()));

@@ -37,17 +37,27 @@ impl Report {
     /// Notes what a rule says of `path`, unless something else is wrong with that already. `description` is said where
     /// the value stands, or what is nearest above it.
     pub(super) fn rule(&mut self, path: &str, description: &str) {
+        let path = self.as_written(path);
         let is_known = |(known, _): &(String, Mistake)| {
-            known == path
+            *known == path
                 || known
-                    .strip_prefix(path)
+                    .strip_prefix(path.as_str())
                     .is_some_and(|rest| path.is_empty() || rest.starts_with(['.', '[']))
         };
         if self.mistakes.iter().any(is_known) {
             return;
         }
-        let at = self.nearest_place(path);
-        self.add(at, path, description);
+        let at = self.nearest_place(&path);
+        self.add(at, &path, description);
+    }
+
+    /// Rules name the first device request as `devices[0]`; a file may say it as `gpu`, or as `devices` without a list.
+    fn as_written(&self, path: &str) -> String {
+        const FIRST: &str = "devices[0]";
+        let Some((above, below)) = path.split_once(FIRST) else { return path.to_owned() };
+        let known = [FIRST, "gpu", "devices"].into_iter();
+        let known = known.map(|key| format!("{above}{key}")).find(|known| self.places.contains_key(known));
+        known.map_or_else(|| path.to_owned(), |known| known + below)
     }
 
     /// Whether something is wrong with a key of this name, anywhere.
@@ -239,6 +249,24 @@ impl<'n, 'r> Fields<'n, 'r> {
             self.report.places.insert(path.clone(), item.at);
         }
         items
+    }
+
+    /// A map with keys of its own, or a list of such maps.
+    pub(super) fn one_or_more<T>(
+        &mut self,
+        key: &'static str,
+        mut read: impl FnMut(&mut Fields<'n, '_>) -> T,
+    ) -> Vec<T> {
+        let Some(node) = self.node(key) else { return Vec::new() };
+        let path = self.at(key);
+        let Value::List(items) = &node.value else {
+            return inside(node, path, self.report, read).into_iter().collect();
+        };
+        let mut values = Vec::with_capacity(items.len());
+        for (idx, item) in items.iter().enumerate() {
+            values.extend(inside(item, format!("{path}[{idx}]"), self.report, &mut read));
+        }
+        values
     }
 
     /// Texts by key, all as they are written.

@@ -6,7 +6,7 @@ use godel_proto::v1;
 
 use super::{
     read::Fields,
-    unit::{gpu, requests},
+    unit::{devices, requests},
 };
 
 pub(super) fn reservation(fields: &mut Fields<'_, '_>) -> v1::Reservation {
@@ -18,7 +18,7 @@ pub(super) fn reservation(fields: &mut Fields<'_, '_>) -> v1::Reservation {
     let slots = fields.number("slots");
     let slots = fields.required("slots", slots);
     let requests = requests(fields);
-    let devices = fields.inside("gpu", gpu);
+    let devices = devices(fields);
     v1::Reservation {
         name: name.unwrap_or_default(),
         namespace,
@@ -51,7 +51,7 @@ name: spare
 selector: {app: web}
 slots: 4
 requests: {cpu: 500m, memory: 1Gi}
-gpu: {count: 2}
+devices: {kind: gpu, count: 2}
 node_selector: {zone: a}
 expires: 2030-01-31T12:00:00Z
 ---
@@ -65,7 +65,7 @@ expires: 2030-01-31T12:00:00Z
         let demand = spare.demand.clone().unwrap_or_default();
         let amounts = demand.requests.unwrap_or_default().amounts;
         assert_eq!((amounts["cpu"], amounts["memory"]), (500, 1 << 30));
-        assert_eq!((spare.slots, demand.devices.map(|devices| devices.count)), (4, Some(2)));
+        assert_eq!((spare.slots, demand.devices[0].count, demand.devices.len()), (4, 2, 1));
         assert_eq!((spare.expires_ms, none.expires_ms), (Some(1_896_091_200_000), None));
         for (text, expected) in [
             ("kind: reservation\nname: a\nslots: 1\nexpires: soon\n", "4:10: expires: `soon` is not a time"),

@@ -71,6 +71,9 @@ pub struct Submit {
     /// GPUs of each replica: `2`, `2:A10`, or `0.5` for a share of one.
     #[arg(long, requires = "name")]
     pub gpu: Option<String>,
+    /// Other devices of each replica, by kind: `nic=1`, or `nic=0.5` for a share of one.
+    #[arg(long = "device", requires = "name", value_delimiter = ',', value_name = "KIND=COUNT", value_parser = pair)]
+    pub devices: Vec<(String, String)>,
     /// Labels that the nodes must have, as `zone=a`.
     #[arg(long, requires = "name", value_delimiter = ',', value_name = "KEY=VALUE", value_parser = pair)]
     pub node_selector: Vec<(String, String)>,

@@ -37,7 +37,7 @@ fn a_short_unit_is_read_whole() {
     let demand = template.demand.as_ref().unwrap();
     let amounts = &demand.requests.as_ref().unwrap().amounts;
     assert_eq!((amounts["cpu"], amounts["memory"], amounts["fpga"]), (500, 1 << 30, 1));
-    let devices = demand.devices.as_ref().unwrap();
+    let [devices] = demand.devices.as_slice() else { panic!("{demand:?}") };
     assert_eq!((devices.count, devices.milli_per_device, devices.models.len()), (1, Some(250), 2));
     assert_eq!(template.tolerations[0].effect(), v1::TaintEffect::NoSchedule);
     assert!(!template.tolerations[0].any_value && template.tolerations[1].any_value);
@@ -46,6 +46,32 @@ fn a_short_unit_is_read_whole() {
     assert_eq!(run.env["PORT"], "8080");
     let simulated = (run.simulated_duration_ms, run.simulated_exit_code);
     assert_eq!((run.stop_grace_ms, simulated), (30_000, (Some(5_000), 2)));
+}
+
+#[test]
+fn devices_are_one_request_or_a_list() {
+    let read = |template: &str| {
+        let units =
+            parse(&format!("name: a\ntemplate: {{{template}}}\n")).map_err(|wrong| wrong.to_string())?;
+        let template = units[0].spec.task_groups[0].template.clone().unwrap_or_default();
+        let devices = template.demand.unwrap_or_default().devices.into_iter();
+        Ok::<_, String>(devices.map(|one| (one.kind, one.count, one.milli_per_device)).collect::<Vec<_>>())
+    };
+    let of = |kind: &str, count, milli| (kind.to_owned(), count, milli);
+    assert_eq!(read("devices: {kind: nic, milli: 500}"), Ok(vec![of("nic", 1, Some(500))]));
+    assert_eq!(
+        read("devices: [{kind: gpu, count: 2}, {kind: nic}]"),
+        Ok(vec![of("gpu", 2, None), of("nic", 1, None)])
+    );
+    for (template, expected) in [
+        ("devices: {count: 1}", "2:21: template.devices.kind: the key is missing"),
+        ("devices: {kind: nic, count: 0}", "2:39: template.devices.count: 0 is not in 1..=64"),
+        ("devices: [{kind: nic}, {kind: nic}]", "2:41: template.devices[1].kind: duplicate kind `nic`"),
+        ("gpu: {}, devices: {kind: nic}", "2:17: template.gpu: add it to `devices`"),
+    ] {
+        let found = read(template).unwrap_err();
+        assert!(found.starts_with(expected), "{template}\nfound    {found}\nexpected {expected}");
+    }
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn group(fields: &mut Fields<'_, '_>) -> v1::TaskGroup {
 
 fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
     let requests = requests(fields);
-    let devices = fields.inside("gpu", gpu);
+    let devices = devices(fields);
     let node_selector = fields.text_map("node_selector");
     let mut tolerations = Vec::new();
     for (node, path) in fields.list("tolerations") {
@@ -109,10 +109,23 @@ pub(super) fn requests(fields: &mut Fields<'_, '_>) -> v1::Resources {
     v1::Resources { amounts: amounts.into_iter().collect() }
 }
 
-/// Devices of one replica.
-pub(super) fn gpu(fields: &mut Fields<'_, '_>) -> v1::DeviceRequest {
+/// Devices of one replica, or of one slot of a reservation: one request or several as `devices`, or GPUs as `gpu`.
+pub(super) fn devices(fields: &mut Fields<'_, '_>) -> Vec<v1::DeviceRequest> {
+    let gpus = fields.inside("gpu", |fields| device_request(fields, quantity::GPU.to_owned()));
+    let devices = fields.one_or_more("devices", |fields| {
+        let kind = fields.text("kind");
+        let kind = fields.required("kind", kind).unwrap_or_default();
+        device_request(fields, kind)
+    });
+    if gpus.is_some() && !devices.is_empty() {
+        fields.report.rule(&fields.at("gpu"), "add it to `devices`: `devices: [{kind: gpu}, ...]`");
+    }
+    gpus.into_iter().chain(devices).collect()
+}
+
+fn device_request(fields: &mut Fields<'_, '_>, kind: String) -> v1::DeviceRequest {
     v1::DeviceRequest {
-        kind: quantity::GPU.to_owned(),
+        kind,
         count: fields.number("count").unwrap_or(1),
         milli_per_device: fields.number("milli"),
         models: fields.texts("models"),

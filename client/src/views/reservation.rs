@@ -28,8 +28,8 @@ pub struct ReservationView {
     pub waiting: u32,
     /// What each slot has room for.
     pub requests: BTreeMap<String, i64>,
-    /// GPUs of each slot.
-    pub gpus: u32,
+    /// Devices of each slot, by kind.
+    pub devices: BTreeMap<String, u32>,
     /// Labels that its nodes must have.
     pub node_selector: BTreeMap<String, String>,
     /// From then on it holds nothing, Unix milliseconds; 0: it holds until it is deleted.
@@ -76,7 +76,7 @@ impl From<&v1::ReservationStatus> for ReservationView {
             used: status.used,
             waiting: status.waiting,
             requests: amounts(demand.requests.as_ref()),
-            gpus: demand.devices.map_or(0, |devices| devices.count),
+            devices: demand.devices.into_iter().map(|devices| (devices.kind, devices.count)).collect(),
             node_selector: spec.node_selector.into_iter().collect(),
             expires_ms: spec.expires_ms.unwrap_or_default(),
             expired: status.expired,
@@ -119,12 +119,12 @@ impl View for ReservationView {
 
     fn wide(&self) -> Vec<String> {
         let requests = self.requests.iter();
-        let gpus = (self.gpus > 0).then(|| format!("gpu={}", self.gpus));
+        let devices = self.devices.iter().map(|(kind, count)| format!("{kind}={count}"));
         let room = requests.map(|(name, amount)| format!("{name}={}", quantity::show(name, *amount)));
         vec![
             self.namespace.clone(),
             pairs(&self.selector),
-            room.chain(gpus).collect::<Vec<_>>().join(","),
+            room.chain(devices).collect::<Vec<_>>().join(","),
             pairs(&self.node_selector),
             self.description.clone(),
             self.revision.to_string(),

@@ -242,8 +242,10 @@ impl Free {
                 return Err(Misfit::Resource(name.to_owned()));
             }
         }
-        if let Some(request) = &template.demand.devices {
-            let taken = choose(node, &self.devices, request).ok_or(Misfit::Device)?;
+        // Of different kinds: none takes what another one does.
+        let chosen = template.demand.devices.iter().map(|request| choose(node, &self.devices, request));
+        let chosen: Option<Vec<Vec<usize>>> = chosen.collect();
+        for (request, taken) in template.demand.devices.iter().zip(chosen.ok_or(Misfit::Device)?) {
             for idx in taken {
                 self.devices[idx] -= request.milli;
             }
@@ -265,7 +267,7 @@ fn choose(node: &WorldNode, free: &[u32], request: &DeviceRequest) -> Option<Vec
     let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
     let mut fitting: Vec<usize> = (0..devices.len())
         .filter(|idx| {
-            room::is_of(&devices[*idx], request) && free.get(*idx).copied().unwrap_or(0) >= request.milli
+            request.accepts(&devices[*idx]) && free.get(*idx).copied().unwrap_or(0) >= request.milli
         })
         .collect();
     fitting.sort_by_key(|idx| (free[*idx], *idx));

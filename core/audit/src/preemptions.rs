@@ -485,7 +485,7 @@ fn takes_of(world: &World, unit: UnitId, group: u16) -> Sums {
 
 pub(super) fn takes(demand: &Demand) -> Sums {
     let mut sums: Sums = demand.requests.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
-    if let Some(devices) = &demand.devices {
+    for devices in &demand.devices {
         *sums.entry(devices.kind.clone()).or_default() += i64::from(devices.count) * i64::from(devices.milli);
     }
     sums

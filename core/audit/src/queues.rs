@@ -36,7 +36,7 @@ pub(super) struct Used {
 impl Used {
     pub(super) fn add(&mut self, demand: &Demand, times: i64) {
         self.amounts.add(&demand.requests, times);
-        if let Some(devices) = &demand.devices {
+        for devices in &demand.devices {
             let milli = i64::from(devices.count) * i64::from(devices.milli);
             self.amounts.add(&Resources::new([(devices.kind.as_str(), milli)]).unwrap_or_default(), times);
         }
@@ -437,7 +437,7 @@ mod tests {
         let devices = DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 500, models: Vec::new() };
         let requests = Resources::new([("cpu", 10)]).unwrap();
         let bind = Bind {
-            demand: Arc::new(Demand { requests, devices: Some(devices) }),
+            demand: Arc::new(Demand { requests, devices: vec![devices] }),
             nodes: vec![NodeId(1); ordinals.len()],
             ordinals: ordinals.collect(),
             ..Bind::default()
@@ -447,7 +447,7 @@ mod tests {
 
     fn bind_cpu(id: u64) -> Change {
         let requests = Resources::new([("cpu", 10)]).unwrap();
-        let demand = Arc::new(Demand { requests, devices: None });
+        let demand = Arc::new(Demand { requests, devices: Vec::new() });
         let bind = Bind { demand, nodes: vec![NodeId(1)], ordinals: vec![0], ..Bind::default() };
         Change::Rows(UnitId(id), RunChange::Bind(bind))
     }
@@ -512,7 +512,7 @@ mod tests {
 
     /// Room for unit 2 in queue `a`, 10 CPUs for each ordinal, once unit 1 has left it.
     fn hold(id: u64, ordinals: std::ops::Range<u32>, at_maximum: bool) -> Change {
-        let demand = Demand { requests: Resources::new([("cpu", 10)]).unwrap(), devices: None };
+        let demand = Demand { requests: Resources::new([("cpu", 10)]).unwrap(), devices: Vec::new() };
         Change::Hold(Arc::new(Hold {
             id: godel_domain::ids::HoldId(id),
             node: NodeId(2),

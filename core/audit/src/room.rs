@@ -43,27 +43,33 @@ pub struct NodeSums {
 }
 
 impl NodeSums {
-    pub(super) fn add(&mut self, demand: &Demand, pool: Pool, taken: DeviceSet) {
+    pub(super) fn add(&mut self, node: Option<&WorldNode>, demand: &Demand, pool: Pool, taken: DeviceSet) {
         self.add_requests(demand, pool, 1);
-        let milli = demand.devices.as_ref().map_or(MILLI_WHOLE, |devices| devices.milli);
+        self.add_devices(node, demand, taken);
+        self.n += 1;
+    }
+
+    fn add_devices(&mut self, node: Option<&WorldNode>, demand: &Demand, taken: DeviceSet) {
         for idx in taken.iter() {
             if self.devices.len() <= idx {
                 self.devices.resize(idx + 1, 0);
             }
-            self.devices[idx] = self.devices[idx].saturating_add(milli);
+            self.devices[idx] = self.devices[idx].saturating_add(device_milli(node, demand, idx));
         }
-        self.n += 1;
     }
 
-    fn remove(&mut self, demand: &Demand, pool: Pool, taken: DeviceSet) {
+    fn remove(&mut self, node: Option<&WorldNode>, demand: &Demand, pool: Pool, taken: DeviceSet) {
         self.add_requests(demand, pool, -1);
-        let milli = demand.devices.as_ref().map_or(MILLI_WHOLE, |devices| devices.milli);
+        self.remove_devices(node, demand, taken);
+        self.n = self.n.saturating_sub(1);
+    }
+
+    fn remove_devices(&mut self, node: Option<&WorldNode>, demand: &Demand, taken: DeviceSet) {
         for idx in taken.iter() {
             if let Some(sum) = self.devices.get_mut(idx) {
-                *sum = sum.saturating_sub(milli);
+                *sum = sum.saturating_sub(device_milli(node, demand, idx));
             }
         }
-        self.n = self.n.saturating_sub(1);
     }
 
     fn subtract(&mut self, other: &Self) {
@@ -108,8 +114,8 @@ impl NodeSums {
 
     /// All that a hold may gather, and every device where it wants some: as others see it.
     pub(super) fn add_gathered(&mut self, hold: &Hold) {
-        hold.ordinals.iter().for_each(|_| self.add(&hold.demand, hold.pool, DeviceSet::NONE));
-        if hold.demand.devices.is_some() {
+        hold.ordinals.iter().for_each(|_| self.add(None, &hold.demand, hold.pool, DeviceSet::NONE));
+        if !hold.demand.devices.is_empty() {
             self.devices = vec![MILLI_WHOLE; N_DEVICES_MAX];
         }
     }
@@ -158,11 +164,12 @@ impl NodeSums {
 /// All that a hold is for, and what is still taken of that for it.
 fn beyond(world: &World, hold: &Hold, is_whole: bool) -> (NodeSums, NodeSums) {
     let (mut beyond, mut covered) = (NodeSums::default(), NodeSums::default());
+    let node = world.nodes.get(&hold.node);
     for idx in 0..hold.ordinals.len() {
-        beyond.add(&hold.demand, hold.pool, hold.allocation(idx).devices);
+        beyond.add(node, &hold.demand, hold.pool, hold.allocation(idx).devices);
     }
     for (demand, pool, row) in covering(world, hold, is_whole) {
-        covered.add(demand, pool, row.allocation.devices);
+        covered.add(node, demand, pool, row.allocation.devices);
     }
     (beyond, covered)
 }
@@ -194,7 +201,7 @@ pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeM
         for row in unit.rows.values().filter(|row| row.is_live() && counts(row)) {
             if let Some((demand, pool)) = unit.demands.get(&row.group) {
                 let of_node = sums.entry(row.node).or_default();
-                of_node.add(demand, *pool, row.allocation.devices);
+                of_node.add(world.nodes.get(&row.node), demand, *pool, row.allocation.devices);
                 of_node.keep(world.nodes.get(&row.node), demand, *pool, row);
             }
         }
@@ -258,15 +265,29 @@ fn best_effort_excess(node: &WorldNode, usage: &NodeSums) -> Vec<Excess> {
     excess_of("best-effort", &usage.best_effort, |name| allocatable.get(name))
 }
 
-/// Whether some of the devices held on a node are not there, or not of those asked for.
-fn is_astray(node: &WorldNode, request: &DeviceRequest, held: DeviceSet) -> bool {
-    let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
-    held.iter().any(|idx| devices.get(idx).is_none_or(|device| !is_of(device, request)))
+/// The devices that a node has reported.
+fn devices_of(node: Option<&WorldNode>) -> &[Device] {
+    node.and_then(|node| node.report.as_ref()).map_or(&[], |report| &report.value.devices)
 }
 
-/// Whether a device is one of those asked for.
-pub(super) fn is_of(device: &Device, request: &DeviceRequest) -> bool {
-    device.kind == request.kind && (request.models.is_empty() || request.models.contains(&device.model))
+/// Thousandths that a running unit takes of a device of a node.
+fn device_milli(node: Option<&WorldNode>, demand: &Demand, idx: usize) -> u32 {
+    let kind = devices_of(node).get(idx).map(|device| device.kind.as_str());
+    demand.device_milli(kind).unwrap_or(MILLI_WHOLE)
+}
+
+/// Kinds of devices of which some that are held on a node may not be there, or may not be of those asked for. Where not all
+/// devices of a running unit are held together, the missing one may be of any kind that is asked for.
+fn astray_kinds<'a>(node: &WorldNode, demand: &'a Demand, held: DeviceSet) -> impl Iterator<Item = &'a str> {
+    let devices: Vec<&Device> = held.iter().filter_map(|idx| devices_of(Some(node)).get(idx)).collect();
+    let serves = |device: &&&Device| demand.devices.iter().any(|request| request.accepts(device));
+    let is_astray = !demand.devices.is_empty() && devices.iter().filter(serves).count() < held.len() as usize;
+    let is_whole = held.len() == demand.devices.iter().map(|request| request.count).sum::<u32>();
+    let is_short = move |request: &&DeviceRequest| {
+        let n_serving = devices.iter().filter(|device| request.accepts(device)).count();
+        is_astray && (!is_whole || n_serving < request.count as usize)
+    };
+    demand.devices.iter().filter(is_short).map(|request| request.kind.as_str())
 }
 
 /// By node, kinds of devices of which a running unit holds one that its node no longer has.
@@ -274,12 +295,12 @@ pub(super) fn short_kinds(world: &World) -> BTreeMap<NodeId, BTreeSet<&str>> {
     let mut short: BTreeMap<NodeId, BTreeSet<&str>> = BTreeMap::new();
     for unit in world.units.values() {
         for row in unit.rows.values().filter(|row| row.is_live() && !row.allocation.devices.is_empty()) {
-            let demand = unit.demands.get(&row.group);
-            if let Some(request) = demand.and_then(|(demand, _)| demand.devices.as_ref())
+            if let Some((demand, _)) = unit.demands.get(&row.group)
                 && let Some(node) = world.nodes.get(&row.node)
-                && is_astray(node, request, row.allocation.devices)
             {
-                short.entry(row.node).or_default().insert(&request.kind);
+                for kind in astray_kinds(node, demand, row.allocation.devices) {
+                    short.entry(row.node).or_default().insert(kind);
+                }
             }
         }
     }
@@ -288,22 +309,30 @@ pub(super) fn short_kinds(world: &World) -> BTreeMap<NodeId, BTreeSet<&str>> {
 
 /// What is wrong with the devices of one placement, in words.
 pub(super) fn wrong_devices(node: &WorldNode, demand: &Demand, given: DeviceSet) -> Option<String> {
-    let Some(request) = &demand.devices else {
+    let Some(first) = demand.devices.first() else {
         return (!given.is_empty()).then(|| format!("devices {:#b} without a request", given.0));
     };
-    if given.len() != request.count {
-        return Some(format!("{} devices instead of {}", given.len(), request.count));
+    let n_asked: u32 = demand.devices.iter().map(|request| request.count).sum();
+    if given.len() != n_asked {
+        return Some(format!("{} devices instead of {n_asked}", given.len()));
     }
-    let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
-    given.iter().find_map(|idx| match devices.get(idx) {
-        None => Some(format!("device {idx} does not exist")),
-        Some(device) if device.kind != request.kind => {
-            Some(format!("device {idx} is a {}, not a {}", device.kind, request.kind))
+    let devices = devices_of(Some(node));
+    let wrong = given.iter().find_map(|idx| {
+        let Some(device) = devices.get(idx) else { return Some(format!("device {idx} does not exist")) };
+        match demand.devices.iter().find(|request| request.kind == device.kind) {
+            None => Some(format!("device {idx} is a {}, not a {}", device.kind, first.kind)),
+            Some(request) if !request.accepts(device) => {
+                let models = request.models.join("|");
+                Some(format!("device {idx} is a {}, not one of {models}", device.model))
+            }
+            Some(_) => None,
         }
-        Some(device) if !request.models.is_empty() && !request.models.contains(&device.model) => {
-            Some(format!("device {idx} is a {}, not one of {}", device.model, request.models.join("|")))
-        }
-        Some(_) => None,
+    });
+    wrong.or_else(|| {
+        let n_given =
+            |request: &DeviceRequest| given.iter().filter(|idx| request.accepts(&devices[*idx])).count();
+        let short = demand.devices.iter().find(|request| n_given(request) != request.count as usize)?;
+        Some(format!("{} of kind {} instead of {}", n_given(short), short.kind, short.count))
     })
 }
 

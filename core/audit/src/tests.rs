@@ -55,7 +55,7 @@ fn demand(cpu: i64, gpu: Option<(u32, u32, &str)>) -> Demand {
         milli,
         models: if model.is_empty() { Vec::new() } else { vec![model.to_owned()] },
     });
-    Demand { requests: Resources::new([(CPU, cpu)]).unwrap(), devices }
+    Demand { requests: Resources::new([(CPU, cpu)]).unwrap(), devices: devices.into_iter().collect() }
 }
 
 fn spec(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {

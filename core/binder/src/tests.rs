@@ -52,7 +52,7 @@ pub(super) fn demand(cpu: i64, gpu_milli: u32) -> Demand {
         milli: gpu_milli,
         models: Vec::new(),
     });
-    Demand { requests: Resources::new([(CPU, cpu)]).unwrap(), devices }
+    Demand { requests: Resources::new([(CPU, cpu)]).unwrap(), devices: devices.into_iter().collect() }
 }
 
 pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
@@ -460,6 +460,29 @@ fn devices_are_shared_to_the_milli() {
     assert_eq!(world.refuse(&on_device(1, 1)), [(RejectionReason::DeviceTaken, vec![1])]);
     world.commit(&accepted);
     assert_eq!(world.refuse(&on_device(1, 1)), [(RejectionReason::DeviceTaken, vec![1])]);
+}
+
+#[test]
+fn devices_of_two_kinds_are_bound_together() {
+    let mut world = World::new(1);
+    let mut both = report(1, 1000, 1);
+    both.devices.push(Device { kind: "nic".to_owned(), ..both.devices[0].clone() });
+    world.change(Change::NodeReport(both));
+    let mut asked = demand(10, 600);
+    asked.devices.push(DeviceRequest { kind: "nic".to_owned(), milli: 300, ..asked.devices[0].clone() });
+    let revision = world.unit(unit(1, 3, 1, asked));
+    let on = |ordinal: u32, devices: u64| {
+        let mut decision = place(1, revision, &[(ordinal, 1)]);
+        decision.groups[0].devices = vec![DeviceSet(devices)];
+        decision
+    };
+    assert_eq!(world.refuse(&on(0, 0b01)), [(RejectionReason::DeviceTaken, vec![0])], "no card");
+    let accepted = world.accept(&on(0, 0b11));
+    assert_eq!(accepted.binds[0].devices, [DeviceSet(0b11)]);
+    assert_eq!(world.refuse(&on(1, 0b11)), [(RejectionReason::DeviceTaken, vec![1])], "the GPU is short");
+    world.commit(&accepted);
+    let (_, free) = world.binder.cluster().node_state(NodeId(1)).unwrap();
+    assert_eq!(free, [400, 700], "each device by the request of its kind");
 }
 
 #[test]

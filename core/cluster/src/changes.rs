@@ -230,6 +230,14 @@ impl Cluster {
         (holds, Basis { catalogue, taken, free })
     }
 
+    /// A node has other devices than before.
+    pub(super) fn follow_devices(&mut self, node: NodeId) {
+        if !self.holds.is_empty() {
+            let (holds, on) = self.holding();
+            holds.follow_devices(on, node);
+        }
+    }
+
     /// Keeps room; a hold known by its id is replaced.
     pub fn put_hold(&mut self, hold: Arc<Hold>) {
         self.remove_hold(hold.id);

@@ -24,12 +24,14 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Returns all that a hold asks for, whoever covers it.
-    pub(crate) fn whole(shape: &Shape, hold: &Hold) -> Self {
+    /// Returns all that a hold asks for, whoever covers it; `node` is the devices of its node.
+    pub(crate) fn whole(shape: &Shape, hold: &Hold, node: &NodeDevices) -> Self {
         let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
         let asks: Asks = shape.asks.iter().map(|(id, amount)| (*id, amount.saturating_mul(n))).collect();
         let mut charge = Self { asks, ..Self::default() };
-        hold.devices.iter().for_each(|devices| charge.add_devices(*devices, shape.device_milli()));
+        for device in hold.devices.iter().flat_map(|devices| devices.iter()) {
+            charge.add_device(device, node.milli_of(&shape.devices, device));
+        }
         charge
     }
 
@@ -38,14 +40,14 @@ impl Charge {
         catalogue: &Catalogue,
         taken: &TakenRoom,
         shape: ShapeId,
-        hold: &Hold,
+        (hold, node): (&Hold, &NodeDevices),
     ) -> Self {
-        let mut charge = Self::whole(catalogue.shape(shape), hold);
+        let mut charge = Self::whole(catalogue.shape(shape), hold, node);
         let whole = charge.asks.clone();
         for victim in &hold.victims {
             let Some(row) = taken.remains(victim).filter(|row| row.node == hold.node) else { continue };
             let Some(takes) = taken.shape_of(victim.unit, row) else { continue };
-            charge.cover(catalogue.shape(takes), row.allocation.devices);
+            charge.cover(catalogue.shape(takes), row.allocation.devices, node);
         }
         let charge = charge.tidy();
         let best_effort = if hold.pool == Pool::Guaranteed { whole } else { charge.asks.clone() };
@@ -53,7 +55,7 @@ impl Charge {
     }
 
     /// Somebody takes this much of it.
-    pub(crate) fn cover(&mut self, takes: &Shape, devices: DeviceSet) {
+    pub(crate) fn cover(&mut self, takes: &Shape, devices: DeviceSet, node: &NodeDevices) {
         for (id, amount) in &takes.asks {
             if let Some((_, left)) = self.asks.iter_mut().find(|(known, _)| known == id) {
                 *left = left.saturating_sub(*amount).max(0);
@@ -62,7 +64,7 @@ impl Charge {
         for device in devices.iter() {
             if let Some((_, left)) = self.devices.iter_mut().find(|(known, _)| usize::from(*known) == device)
             {
-                *left = left.saturating_sub(takes.device_milli()).max(0);
+                *left = left.saturating_sub(node.milli_of(&takes.devices, device)).max(0);
             }
         }
     }
@@ -84,13 +86,33 @@ impl Charge {
         self.devices.iter().map(|(_, milli)| i64::from(*milli)).sum()
     }
 
-    /// Takes devices for `n` of what is asked, as many as are free. Returns whether some are missing.
-    pub(crate) fn choose_devices(&mut self, devices: &mut NodeDevices, ask: &DeviceAsk, n: i64) -> bool {
+    /// Returns the thousandths of all devices that serve one of a shape's requests; `node` is the devices of the node.
+    pub(crate) fn milli_for(&self, shape: &Shape, ask: &DeviceAsk, node: &NodeDevices) -> i64 {
+        if shape.devices.len() == 1 {
+            return self.device_milli();
+        }
+        let serves =
+            |device: u8| node.classes.get(usize::from(device)).is_some_and(|class| ask.accepts(*class));
+        self.devices.iter().filter(|(device, _)| serves(*device)).map(|(_, milli)| i64::from(*milli)).sum()
+    }
+
+    /// Takes devices for `n` of all that is asked, as many as are free. Returns whether some are missing.
+    pub(crate) fn choose_devices(&mut self, devices: &mut NodeDevices, asks: &[DeviceAsk], n: i64) -> bool {
+        let mut is_short = false;
+        for ask in asks {
+            is_short |= self.choose_of(devices, ask, n);
+        }
+        is_short
+    }
+
+    fn choose_of(&mut self, devices: &mut NodeDevices, ask: &DeviceAsk, n: i64) -> bool {
         for _ in 0..n {
-            let picked = devices.pick(ask);
+            let picked = devices.pick_one(ask);
             let Some(taken) = picked.or_else(|| part_of(devices, ask)) else { return true };
-            devices.shift(taken, ask.milli, 1);
-            self.add_devices(taken, ask.milli);
+            for device in taken.iter() {
+                devices.shift_one(device, ask.milli, 1);
+                self.add_device(device, ask.milli);
+            }
             if picked.is_none() {
                 return true;
             }
@@ -98,13 +120,11 @@ impl Charge {
         false
     }
 
-    fn add_devices(&mut self, devices: DeviceSet, more: i32) {
-        for device in devices.iter() {
-            let Ok(device) = u8::try_from(device) else { continue };
-            match self.devices.iter_mut().find(|(known, _)| *known == device) {
-                Some((_, milli)) => *milli = milli.saturating_add(more),
-                None => self.devices.push((device, more)),
-            }
+    fn add_device(&mut self, device: usize, more: i32) {
+        let Ok(device) = u8::try_from(device) else { return };
+        match self.devices.iter_mut().find(|(known, _)| *known == device) {
+            Some((_, milli)) => *milli = milli.saturating_add(more),
+            None => self.devices.push((device, more)),
         }
     }
 }
@@ -114,7 +134,7 @@ fn part_of(devices: &NodeDevices, ask: &DeviceAsk) -> Option<DeviceSet> {
     let mut part = ask.clone();
     (1..ask.count).rev().find_map(|count| {
         part.count = count;
-        devices.pick(&part)
+        devices.pick_one(&part)
     })
 }
 
@@ -129,27 +149,27 @@ mod tests {
 
     #[test]
     fn a_charge_is_what_nobody_covers() {
-        let mut catalogue = Catalogue::default();
+        let (mut catalogue, node) = (Catalogue::default(), NodeDevices::default());
         let demand = |cpu| Demand {
             requests: Resources::new([(CPU, cpu)]).unwrap(),
-            devices: Some(DeviceRequest {
+            devices: vec![DeviceRequest {
                 kind: "gpu".to_owned(),
                 count: 1,
                 milli: 1000,
                 models: Vec::new(),
-            }),
+            }],
         };
         let asked = catalogue.intern(&demand(300), Pool::Guaranteed);
         let victim = catalogue.intern(&demand(500), Pool::Guaranteed);
         let hold =
             Hold { ordinals: vec![0, 1], devices: vec![DeviceSet(0b01), DeviceSet(0b10)], ..Hold::default() };
-        let mut charge = Charge::whole(catalogue.shape(asked), &hold);
+        let mut charge = Charge::whole(catalogue.shape(asked), &hold, &node);
         assert_eq!((charge.amount(0), charge.amount(1), charge.device_milli()), (600, 0, 2000));
-        charge.cover(catalogue.shape(victim), DeviceSet(0b10));
+        charge.cover(catalogue.shape(victim), DeviceSet(0b10), &node);
         assert_eq!(charge.devices.as_slice(), [(0, 1000), (1, 0)]);
         let charge = charge.tidy();
         assert_eq!((charge.amount(0), charge.devices.as_slice()), (100, &[(0, 1000)][..]));
-        let whole = Charge::beyond_victims(&catalogue, &TakenRoom::default(), asked, &hold);
+        let whole = Charge::beyond_victims(&catalogue, &TakenRoom::default(), asked, (&hold, &node));
         assert_eq!((whole.amount(0), whole.best_effort.first()), (600, Some(&(0, 600))));
     }
 }

@@ -54,6 +54,31 @@ pub struct DeviceAsk {
     accepted: Vec<u64>,
 }
 
+/// The requests of a demand, in its order; most demands have one or none.
+pub type DeviceAsks = SmallVec<[DeviceAsk; 1]>;
+
+/// Returns the thousandths that a running unit takes of one of its devices, by the class of that device, as
+/// [`Demand::device_milli`](godel_domain::demand::Demand::device_milli); 0 if it asks for none.
+#[inline]
+pub fn milli_of(asks: &[DeviceAsk], class: Option<u16>) -> i32 {
+    match asks {
+        [] => 0,
+        [ask] => ask.milli,
+        asks => {
+            let accepting = class.and_then(|class| asks.iter().find(|ask| ask.accepts(class)));
+            accepting.map_or_else(|| asks.iter().map(|ask| ask.milli).max().unwrap_or(0), |ask| ask.milli)
+        }
+    }
+}
+
+/// The least that a node needs for all of some requests, whatever its models.
+pub(crate) fn least_of(asks: &[DeviceAsk]) -> DeviceRoom {
+    asks.iter().map(DeviceAsk::least).fold(DeviceRoom::default(), |sum, ask| DeviceRoom {
+        whole: sum.whole.saturating_add(ask.whole),
+        share: sum.share.max(ask.share),
+    })
+}
+
 impl DeviceAsk {
     /// Resolves a request against the models that the cluster knows.
     pub fn new(request: &DeviceRequest, classes: &DeviceClasses) -> Self {
@@ -135,6 +160,29 @@ impl NodeDevices {
         self.frozen = frozen;
     }
 
+    /// Returns the class of a device, once the node has reported it.
+    #[inline]
+    fn class(&self, idx: usize) -> Option<u16> {
+        self.classes.get(idx).copied()
+    }
+
+    /// Returns the thousandths that a running unit with these requests takes of a device.
+    #[inline]
+    pub fn milli_of(&self, asks: &[DeviceAsk], idx: usize) -> i32 {
+        milli_of(asks, self.class(idx))
+    }
+
+    /// Returns those of some devices that serve a request.
+    pub fn accepted(&self, ask: &DeviceAsk, of: DeviceSet) -> DeviceSet {
+        of.iter().filter(|idx| self.class(*idx).is_some_and(|class| ask.accepts(class))).collect()
+    }
+
+    /// Returns the request of those that has devices of an accepted model frozen.
+    #[inline]
+    pub fn first_frozen(&self, asks: &[DeviceAsk]) -> Option<usize> {
+        if self.frozen.is_empty() { None } else { asks.iter().position(|ask| self.is_frozen(ask)) }
+    }
+
     /// Whether devices of a model that is accepted are frozen.
     #[inline]
     pub fn is_frozen(&self, ask: &DeviceAsk) -> bool {
@@ -165,10 +213,10 @@ impl NodeDevices {
         room
     }
 
-    /// Takes (`sign` 1) or gives back (-1).
-    pub fn shift(&mut self, devices: DeviceSet, milli: i32, sign: i32) {
+    /// A running unit with these requests takes its devices (`sign` 1) or gives them back (-1).
+    pub fn shift(&mut self, devices: DeviceSet, asks: &[DeviceAsk], sign: i32) {
         for idx in devices.iter() {
-            self.shift_one(idx, milli, sign);
+            self.shift_one(idx, self.milli_of(asks, idx), sign);
         }
     }
 
@@ -197,8 +245,9 @@ impl NodeDevices {
         self.drop_empty_foreign();
     }
 
-    pub(crate) fn consume_foreign(&mut self, devices: DeviceSet, milli: i32) {
+    pub(crate) fn consume_foreign(&mut self, devices: DeviceSet, asks: &[DeviceAsk]) {
         for idx in devices.iter() {
+            let milli = self.milli_of(asks, idx);
             if let Some(foreign) = self.foreign.get_mut(idx) {
                 *foreign = foreign.saturating_sub(milli).max(0);
             }
@@ -216,10 +265,21 @@ impl NodeDevices {
         }
     }
 
-    /// Whole requests take the free devices of lowest index, shares the fitting device with the least left,
-    /// lowest index on ties.
+    /// Returns free devices for all of some requests, for each as [`Self::pick_one`]: as they are of different kinds, none gets
+    /// another's.
     #[inline]
-    pub fn pick(&self, ask: &DeviceAsk) -> Option<DeviceSet> {
+    pub fn pick(&self, asks: &[DeviceAsk]) -> Option<DeviceSet> {
+        let mut picked = DeviceSet::NONE;
+        for ask in asks {
+            picked = picked.union(self.pick_one(ask)?);
+        }
+        Some(picked)
+    }
+
+    /// Returns free devices for a request: for whole ones those of lowest index, for a share the fitting device with the
+    /// least left, lowest index on ties.
+    #[inline]
+    pub fn pick_one(&self, ask: &DeviceAsk) -> Option<DeviceSet> {
         if ask.is_whole() {
             let mut picked = DeviceSet::NONE;
             let mut missing = ask.count;
@@ -249,7 +309,7 @@ impl NodeDevices {
         counts
     }
 
-    /// Why [`Self::pick`] found nothing.
+    /// Why [`Self::pick_one`] found nothing.
     pub fn shortage(&self, ask: &DeviceAsk, request: &DeviceRequest, classes: &DeviceClasses) -> Unfit {
         let kind = &request.kind;
         let has_kind = self.classes.iter().any(|class| classes.is_kind(*class, kind));
@@ -268,9 +328,40 @@ impl NodeDevices {
         Unfit::Device { reason }
     }
 
-    /// The devices that the request gets: those in `wanted`, or, if others took them meanwhile, what [`Self::pick`]
-    /// finds.
+    /// Returns the devices that the requests get: those in `wanted`, or, for a request whose devices others took meanwhile,
+    /// what [`Self::pick_one`] finds.
     pub fn grant(
+        &self,
+        asks: &[DeviceAsk],
+        requests: &[DeviceRequest],
+        wanted: DeviceSet,
+    ) -> Result<DeviceSet, Unfit> {
+        match (asks, requests) {
+            ([ask], [request]) => self.grant_one(ask, request, wanted),
+            (asks, requests) => {
+                let (mut granted, mut left) = (DeviceSet::NONE, wanted);
+                for (ask, request) in asks.iter().zip(requests) {
+                    let own = self.accepted(ask, wanted);
+                    granted = granted.union(self.grant_one(ask, request, own)?);
+                    left = left.minus(own);
+                }
+                match left.iter().next() {
+                    Some(idx) => {
+                        Err(Unfit::Device { reason: format!("device {idx}: not of those asked for") })
+                    }
+                    None => Ok(granted),
+                }
+            }
+        }
+    }
+
+    /// Whether devices are as many of each kind as some requests ask for, and accepted, free or not.
+    pub fn suits(&self, asks: &[DeviceAsk], chosen: DeviceSet) -> bool {
+        chosen.len() == asks.iter().map(|ask| ask.count).sum::<u32>()
+            && asks.iter().all(|ask| self.accepted(ask, chosen).len() == ask.count)
+    }
+
+    fn grant_one(
         &self,
         ask: &DeviceAsk,
         request: &DeviceRequest,
@@ -297,7 +388,7 @@ impl NodeDevices {
             }
         }
         let Some(idx) = taken else { return Ok(wanted) };
-        self.pick(ask).ok_or_else(|| {
+        self.pick_one(ask).ok_or_else(|| {
             let (free, asked) = (self.free(idx).max(0), ask.milli);
             let show = |milli| quantity::show_devices(i64::from(milli));
             Unfit::Device { reason: format!("{kind} {idx}: {} free of {} asked", show(free), show(asked)) }

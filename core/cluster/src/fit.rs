@@ -12,6 +12,7 @@ use godel_domain::{
 use super::{
     catalogue::Catalogue,
     charge::Charge,
+    devices::DeviceAsk,
     free::FreeRoom,
     shapes::{Shape, ShapeId},
     shrunk::frozen_words,
@@ -22,7 +23,7 @@ use super::{
 impl FreeRoom {
     /// Returns how many of a shape the free room of a node holds, `max` at most; at most one of those that ask for devices.
     pub(crate) fn n_fit(&self, shape: &Shape, idx: usize, max: u32) -> u32 {
-        let max = if shape.devices.is_some() { max.min(1) } else { max };
+        let max = if shape.devices.is_empty() { max } else { max.min(1) };
         shape.n_fit(self.room_of(shape).free(idx), max)
     }
 
@@ -41,19 +42,18 @@ impl FreeRoom {
     /// Returns the devices that one more of a shape would take, if they are free: none for a shape without devices.
     #[inline]
     pub(crate) fn devices_for(&self, shape: &Shape, idx: usize) -> Option<DeviceSet> {
-        let Some(ask) = &shape.devices else { return Some(DeviceSet::NONE) };
+        if shape.devices.is_empty() {
+            return Some(DeviceSet::NONE);
+        }
         let (room, least) = (self.device_room[idx], shape.least_devices);
         let may_fit = room.whole >= least.whole && room.share >= least.share;
-        if may_fit { self.devices[idx].pick(ask) } else { None }
+        if may_fit { self.devices[idx].pick(&shape.devices) } else { None }
     }
 
     /// Returns what one more of a shape should be given on a node, whatever else is free there.
     pub(crate) fn pick(&self, shape: &Shape, node: NodeId) -> Option<Allocation> {
         let idx = self.known(node)?;
-        match &shape.devices {
-            Some(ask) => self.devices[idx].pick(ask).map(Allocation::from),
-            None => Some(Allocation::default()),
-        }
+        self.devices[idx].pick(&shape.devices).map(Allocation::from)
     }
 
     /// False only if no node of the block has room for the shape.
@@ -104,21 +104,21 @@ impl FreeRoom {
         node: NodeId,
     ) -> Result<(), Unfit> {
         let idx = self.known(node).ok_or(Unfit::Gone)?;
-        let (Some(ask), Some(request)) = (&shape.devices, &shape.demand.devices) else { return Ok(()) };
         let devices = &self.devices[idx];
-        let is_free = devices.pick(ask).is_some();
-        if is_free { Ok(()) } else { Err(devices.shortage(ask, request, catalogue.classes())) }
+        let mut requests = shape.devices.iter().zip(&shape.demand.devices);
+        let short = requests.find(|(ask, _)| devices.pick_one(ask).is_none());
+        short.map_or(Ok(()), |(ask, request)| Err(devices.shortage(ask, request, catalogue.classes())))
     }
 
     /// Returns what a shape is given of a node now: `wanted`, or other devices when those in it are taken.
     pub(crate) fn grant(&self, shape: &Shape, node: NodeId, wanted: Allocation) -> Result<Allocation, Unfit> {
         let idx = self.known(node).ok_or(Unfit::Gone)?;
         self.has_zones(node, wanted.zones)?;
-        match (&shape.devices, &shape.demand.devices) {
-            (Some(ask), Some(request)) => Ok(self.devices[idx].grant(ask, request, wanted.devices)?.into()),
-            (_, _) if wanted.devices.is_empty() => Ok(Allocation::default()),
-            (_, _) => Err(none_asked()),
+        if !shape.devices.is_empty() {
+            let granted = self.devices[idx].grant(&shape.devices, &shape.demand.devices, wanted.devices)?;
+            return Ok(granted.into());
         }
+        if wanted.devices.is_empty() { Ok(Allocation::default()) } else { Err(none_asked()) }
     }
 
     /// Whether a node has zones that were chosen for a running unit. No node has any yet.
@@ -135,14 +135,11 @@ impl FreeRoom {
     pub(crate) fn suits(&self, shape: &Shape, node: NodeId, chosen: Allocation) -> Result<(), Unfit> {
         let idx = self.known(node).ok_or(Unfit::Gone)?;
         self.has_zones(node, chosen.zones)?;
-        let devices = chosen.devices;
-        let Some(ask) = &shape.devices else {
-            return if devices.is_empty() { Ok(()) } else { Err(none_asked()) };
-        };
-        let classes = &self.devices[idx].classes;
-        let suits = |at: usize| classes.get(at).is_some_and(|class| ask.accepts(*class));
-        if devices.len() == ask.count && devices.iter().all(suits) {
+        if self.devices[idx].suits(&shape.devices, chosen.devices) {
             return Ok(());
+        }
+        if shape.devices.is_empty() {
+            return Err(none_asked());
         }
         Err(Unfit::Device { reason: "devices chosen are not those asked for".to_owned() })
     }
@@ -157,9 +154,11 @@ impl FreeRoom {
         if let Some((id, _)) = shape.asks.iter().find(is_short) {
             return Err(catalogue.short_of(*id));
         }
-        let Some(ask) = &shape.devices else { return Ok(()) };
-        let (accepted, _) = self.devices[idx].count(ask);
-        if i64::from(accepted).saturating_mul(ask.per_device) < n.saturating_mul(i64::from(ask.count)) {
+        let is_short = |ask: &DeviceAsk| {
+            let (accepted, _) = self.devices[idx].count(ask);
+            i64::from(accepted).saturating_mul(ask.per_device) < n.saturating_mul(i64::from(ask.count))
+        };
+        if shape.devices.iter().any(is_short) {
             return Err(Unfit::Device { reason: "the node has too few".to_owned() });
         }
         Ok(())
@@ -195,10 +194,8 @@ impl FreeRoom {
     /// is given away there until that fits, whoever would leave. Best-effort room is often below nothing, and those above
     /// it leave by themselves. For the binder: whoever assumes more than is free sees the same.
     pub(crate) fn shrunk_of(&self, catalogue: &Catalogue, shape: &Shape, idx: usize) -> Option<Unfit> {
-        if let (Some(ask), Some(request)) = (&shape.devices, &shape.demand.devices)
-            && self.devices[idx].is_frozen(ask)
-        {
-            return Some(Unfit::Device { reason: frozen_words(&request.kind) });
+        if let Some(at) = self.devices[idx].first_frozen(&shape.devices) {
+            return Some(Unfit::Device { reason: frozen_words(&shape.demand.devices[at].kind) });
         }
         let (id, _) = self.overdrawn(shape, idx).next()?;
         Some(catalogue.short_of(*id))

@@ -13,6 +13,7 @@ use godel_domain::{
     resources::Resources,
     running_units::RunningUnit,
 };
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
@@ -36,6 +37,9 @@ pub(crate) struct FreeRoom {
     pub(super) devices: Vec<NodeDevices>,
     /// Who holds which devices.
     holders: Vec<Holders>,
+    /// Running units with several device requests, by node index; few nodes have any. What they take of a device follows from
+    /// its class.
+    mixed: FxHashMap<usize, Holders>,
     /// A summary of `devices`.
     pub(super) device_room: Vec<DeviceRoom>,
     nominal: Nominal,
@@ -127,14 +131,28 @@ impl FreeRoom {
 
     /// Replaces which devices a node has; what is free of them is settled by [`Self::set_allocatable`].
     pub(crate) fn set_devices(&mut self, catalogue: &mut Catalogue, idx: usize, devices: &[Device]) {
-        self.devices[idx].classes = catalogue.device_classes(devices);
+        let classes = catalogue.device_classes(devices);
+        self.set_classes(catalogue, idx, classes);
         self.settle_frozen(catalogue, idx);
     }
 
     /// A node has no devices any more; what is free of them is settled by [`Self::set_allocatable`].
-    pub(crate) fn clear_devices(&mut self, idx: usize) {
-        self.devices[idx].classes.clear();
+    pub(crate) fn clear_devices(&mut self, catalogue: &Catalogue, idx: usize) {
+        self.set_classes(catalogue, idx, SmallVec::new());
         self.devices[idx].freeze(DeviceSet::NONE);
+    }
+
+    fn set_classes(&mut self, catalogue: &Catalogue, idx: usize, classes: SmallVec<[u16; 8]>) {
+        self.shift_mixed(catalogue, idx, -1);
+        self.devices[idx].classes = classes;
+        self.shift_mixed(catalogue, idx, 1);
+    }
+
+    /// Takes (`sign` 1) or gives back (-1) the devices of all running units with several device requests.
+    fn shift_mixed(&mut self, catalogue: &Catalogue, idx: usize, sign: i32) {
+        for (shape, held, n) in self.mixed.get(&idx).into_iter().flat_map(Holders::iter) {
+            self.devices[idx].shift(held, &catalogue.shape(shape).devices, n * sign);
+        }
     }
 
     /// Something about a node has changed: who gathers there takes what is free now.
@@ -249,7 +267,10 @@ impl FreeRoom {
         let resolved = catalogue.shape(shape);
         self.pools.shift(idx, resolved, i64::from(sign));
         if !allocation.devices.is_empty() {
-            self.devices[idx].shift(allocation.devices, resolved.device_milli(), i32::from(sign));
+            self.devices[idx].shift(allocation.devices, &resolved.devices, i32::from(sign));
+            if resolved.devices.len() > 1 {
+                self.mixed.entry(idx).or_default().shift(shape, allocation.devices, i32::from(sign));
+            }
             self.shift_holders(catalogue, idx, shape, allocation.devices, i32::from(sign));
             self.settle_devices(idx);
         }
@@ -356,7 +377,7 @@ impl FreeRoom {
         let Some(idx) = self.known(node).filter(|idx| self.has_foreign(*idx)) else { return };
         let resolved = catalogue.shape(shape);
         self.pools.consume_foreign(idx, resolved);
-        self.devices[idx].consume_foreign(allocation.devices, resolved.device_milli());
+        self.devices[idx].consume_foreign(allocation.devices, &resolved.devices);
     }
 
     #[inline]
@@ -419,8 +440,7 @@ impl FreeRoom {
         sign: i32,
     ) {
         self.holders[idx].shift(shape, devices, sign);
-        let ask = catalogue.shape(shape).devices.as_ref();
-        if ask.is_some_and(|ask| is_astray(ask, devices, &self.devices[idx].classes)) {
+        if is_astray(&catalogue.shape(shape).devices, devices, &self.devices[idx].classes) {
             self.settle_frozen(catalogue, idx);
         }
     }

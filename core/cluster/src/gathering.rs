@@ -15,7 +15,12 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
-    catalogue::Catalogue, charge::Charge, devices::NodeDevices, free::FreeRoom, room::Asks, shapes::ShapeId,
+    catalogue::Catalogue,
+    charge::Charge,
+    devices::{DeviceAsk, NodeDevices},
+    free::FreeRoom,
+    room::Asks,
+    shapes::ShapeId,
 };
 
 /// What is known of holds that gather.
@@ -77,8 +82,9 @@ impl GatheringHolds {
         self.by_id.get(&id).map(|entry| &entry.charge)
     }
 
-    /// Returns for how many running units a hold that gathers has room; `None` if there is no such hold.
-    pub(crate) fn n_gathered(&self, catalogue: &Catalogue, id: HoldId) -> Option<usize> {
+    /// Returns for how many running units a hold that gathers has room; `None` if there is no such hold. `devices` are those of
+    /// all nodes.
+    fn n_gathered(&self, catalogue: &Catalogue, devices: &[NodeDevices], id: HoldId) -> Option<usize> {
         let entry = self.by_id.get(&id)?;
         let n_needed = entry.hold.ordinals.len();
         if !entry.lacks {
@@ -87,10 +93,10 @@ impl GatheringHolds {
         let shape = catalogue.shape(entry.shape);
         let asks = shape.asks.iter().filter(|(_, amount)| *amount > 0);
         let resources = asks.map(|(id, amount)| entry.charge.amount(*id) / amount);
-        let devices = shape
-            .devices
-            .as_ref()
-            .map(|ask| entry.charge.device_milli() / (i64::from(ask.count) * i64::from(ask.milli)).max(1));
+        let devices = shape.devices.iter().map(|ask| {
+            let milli = entry.charge.milli_for(shape, ask, &devices[entry.hold.node.idx()]);
+            milli / (i64::from(ask.count) * i64::from(ask.milli)).max(1)
+        });
         let n = resources.chain(devices).min().unwrap_or(0);
         Some(usize::try_from(n).unwrap_or(0).min(n_needed))
     }
@@ -164,6 +170,11 @@ impl GatheringHolds {
 
 /// What gathers takes room as others do.
 impl FreeRoom {
+    /// Returns for how many running units a hold that gathers has room; `None` if there is no such hold.
+    pub(crate) fn n_gathered(&self, catalogue: &Catalogue, id: HoldId) -> Option<usize> {
+        self.gathering.n_gathered(catalogue, &self.devices, id)
+    }
+
     /// A hold begins to gather.
     pub(crate) fn begin_gathering(&mut self, catalogue: &Catalogue, hold: Arc<Hold>, shape: ShapeId) {
         let idx = hold.node.idx();
@@ -253,10 +264,10 @@ impl FreeRoom {
                 charge.asks.push((*id, has));
             }
         }
-        if let Some(ask) = &shape.devices {
+        if !shape.devices.is_empty() {
             let mut devices = self.devices[idx].clone();
             give_back(&mut devices, &entry.charge);
-            lacks |= charge.choose_devices(&mut devices, ask, entry.n());
+            lacks |= charge.choose_devices(&mut devices, &shape.devices, entry.n());
         }
         (charge, lacks)
     }
@@ -281,10 +292,13 @@ impl FreeRoom {
             left.shift_one(usize::from(device), milli, 1);
         }
         self.gathering.on(idx).all(|entry| {
-            let Some(ask) = &catalogue.shape(entry.shape).devices else { return true };
             let mut charge = Charge::default();
-            charge.choose_devices(&mut left, ask, entry.n());
-            charge.device_milli() >= entry.charge.device_milli()
+            let shape = catalogue.shape(entry.shape);
+            charge.choose_devices(&mut left, &shape.devices, entry.n());
+            let has_all = |ask: &DeviceAsk| {
+                charge.milli_for(shape, ask, &left) >= entry.charge.milli_for(shape, ask, &left)
+            };
+            shape.devices.iter().all(has_all)
         })
     }
 

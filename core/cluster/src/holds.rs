@@ -66,6 +66,12 @@ impl Basis<'_> {
         self.free.shift_charge(self.catalogue, idx, shape, charge, sign);
     }
 
+    /// Returns what a hold takes beyond what its victims take for it.
+    fn beyond_victims(&self, shape: ShapeId, hold: &Hold) -> Charge {
+        let node = self.free.devices(hold.node.idx());
+        Charge::beyond_victims(self.catalogue, self.taken, shape, (hold, node))
+    }
+
     /// A node has changed.
     pub(super) fn touch(&mut self, idx: usize) {
         self.free.touch(self.catalogue, idx);
@@ -291,7 +297,7 @@ impl NodeHolds {
                 continue;
             };
             let idx = entry.hold.node.idx();
-            entry.charge = Charge::beyond_victims(on.catalogue, on.taken, entry.shape, &entry.hold);
+            entry.charge = on.beyond_victims(entry.shape, &entry.hold);
             on.shift_charge(idx, entry.shape, &entry.charge, 1);
             on.touch(idx);
         }
@@ -300,11 +306,27 @@ impl NodeHolds {
         }
     }
 
+    /// A node has other devices: what holds of several kinds take of each follows.
+    pub(crate) fn follow_devices(&mut self, mut on: Basis<'_>, node: NodeId) {
+        let ids = self.on(node).iter().chain(self.slots.on(node)).copied();
+        let is_mixed = |id: &HoldId| {
+            self.by_id.get(id).is_some_and(|entry| on.catalogue.shape(entry.shape).devices.len() > 1)
+        };
+        let ids: Vec<HoldId> = ids.filter(is_mixed).collect();
+        for id in ids {
+            if self.hold(id).is_some_and(|hold| hold.slot.is_some()) {
+                self.settle_slot(&mut on, id);
+            } else {
+                self.recharge(&mut on, id);
+            }
+        }
+    }
+
     fn recharge(&mut self, on: &mut Basis<'_>, id: HoldId) {
         // What gathers takes what is free, whoever leaves.
         let Some(entry) = self.by_id.get_mut(&id).filter(|entry| entry.hold.turn.is_none()) else { return };
         let (node, shape) = (entry.hold.node, entry.shape);
-        let now = Charge::beyond_victims(on.catalogue, on.taken, shape, &entry.hold);
+        let now = on.beyond_victims(shape, &entry.hold);
         if now == entry.charge {
             return;
         }

@@ -148,6 +148,7 @@ impl Cluster {
         let devices = self.records.report(node).map_or(&[][..], |report| &report.devices);
         self.free.set_devices(&mut self.catalogue, idx, devices);
         self.settle_allocatable(idx);
+        self.follow_devices(node);
         self.free.note_gain(&self.catalogue, idx);
     }
 
@@ -179,7 +180,7 @@ impl Cluster {
     pub fn remove_node(&mut self, node: NodeId) {
         let Some(idx) = self.free.known(node) else { return };
         let had_usage = self.records.remove(&mut self.catalogue, idx);
-        self.free.clear_devices(idx);
+        self.free.clear_devices(&self.catalogue, idx);
         self.settle_allocatable(idx);
         self.free.touch(&self.catalogue, idx);
         if had_usage {

@@ -282,7 +282,7 @@ impl Cluster {
     /// included: what others have yet to leave may be assumed. Occupants must be kept.
     /// `O(1)` where no more is assumed than there is, else `O(running units of the node)`.
     pub fn is_shrunk_of(&self, shape: &Shape, idx: usize) -> bool {
-        if shape.devices.as_ref().is_some_and(|ask| self.free.devices(idx).is_frozen(ask)) {
+        if self.free.devices(idx).first_frozen(&shape.devices).is_some() {
             return true;
         }
         let Ok(node) = u32::try_from(idx).map(NodeId) else { return false };
@@ -413,7 +413,8 @@ impl Cluster {
     /// What is short.
     pub fn fits_hold(&self, shape: ShapeId, hold: &Hold) -> Result<(), Unfit> {
         let idx = self.free.known(hold.node).ok_or(Unfit::Gone)?;
-        let charge = Charge::beyond_victims(&self.catalogue, &self.taken, shape, hold);
+        let charge =
+            Charge::beyond_victims(&self.catalogue, &self.taken, shape, (hold, self.free.devices(idx)));
         self.free.fits_charge(&self.catalogue, self.catalogue.shape(shape), idx, &charge)
     }
 
@@ -451,7 +452,7 @@ impl Cluster {
     /// Returns for how many running units a hold has room.
     pub fn n_gathered(&self, id: HoldId) -> usize {
         let whole = || self.hold(id).map_or(0, |hold| hold.ordinals.len());
-        self.free.gathering().n_gathered(&self.catalogue, id).unwrap_or_else(whole)
+        self.free.n_gathered(&self.catalogue, id).unwrap_or_else(whole)
     }
 
     /// Whether a unit may take some of what is gathered.
@@ -481,9 +482,10 @@ impl Cluster {
 
     /// Returns the slot on a node that one more of a shape takes, and what it is given there.
     pub fn slot_on(&self, owned: &Owned, shape: ShapeId, node: NodeId) -> Option<(HoldId, Allocation)> {
+        let idx = self.free.known(node)?;
         let shape = self.catalogue.shape(shape);
         let serves = |slot: &HoldEntry| !slot.is_taken(&self.taken) && self.serves(slot, shape);
-        self.holds.slot_on(owned, shape, node, serves)
+        self.holds.slot_on(owned, shape, (node, self.free.devices(idx)), serves)
     }
 
     /// Whether some slot of a node would do for a shape, whoever owns it.

@@ -9,7 +9,7 @@ use godel_domain::{
 use rustc_hash::FxHashMap;
 
 use super::{
-    devices::{DeviceAsk, DeviceClasses},
+    devices::{DeviceAsk, DeviceAsks, DeviceClasses, least_of},
     room::{Asks, DeviceRoom},
 };
 
@@ -87,8 +87,8 @@ pub struct Shape {
     pub others: Asks,
     /// Asks for a resource that no node has ever had.
     pub unknown: Option<String>,
-    /// Devices, if any are asked for.
-    pub devices: Option<DeviceAsk>,
+    /// Devices asked for, in the order of the demand's requests.
+    pub devices: DeviceAsks,
     pub(crate) least_devices: DeviceRoom,
 }
 
@@ -113,12 +113,6 @@ impl Shape {
     /// Of `asks` what best-effort running units may have while it is not used: cpu and memory.
     pub fn measured(&self) -> Asks {
         self.asks.iter().filter(|(id, _)| *id < 2).copied().collect()
-    }
-
-    /// Thousandths taken of each device in the mask.
-    #[inline]
-    pub fn device_milli(&self) -> i32 {
-        self.devices.as_ref().map_or(0, |ask| ask.milli)
     }
 }
 
@@ -149,7 +143,8 @@ impl Shapes {
         let id = ShapeId(u32::try_from(self.shapes.len()).expect("memory ends before 2^32 shapes"));
         let demand = Arc::new(demand.clone());
         ids.insert(Arc::clone(&demand), id);
-        let devices = demand.devices.as_ref().map(|request| DeviceAsk::new(request, classes));
+        let devices: DeviceAsks =
+            demand.devices.iter().map(|request| DeviceAsk::new(request, classes)).collect();
         let mut shape = Shape {
             demand,
             pool,
@@ -158,7 +153,7 @@ impl Shapes {
             nominal: NOMINAL,
             others: Asks::new(),
             unknown: None,
-            least_devices: devices.as_ref().map(DeviceAsk::least).unwrap_or_default(),
+            least_devices: least_of(&devices),
             devices,
         };
         resolve(&mut shape, names);
@@ -181,7 +176,7 @@ impl Shapes {
     /// New device models are known.
     pub(crate) fn resolve_devices(&mut self, classes: &DeviceClasses) {
         for shape in &mut self.shapes {
-            if let (Some(ask), Some(request)) = (&mut shape.devices, &shape.demand.devices) {
+            for (ask, request) in shape.devices.iter_mut().zip(&shape.demand.devices) {
                 ask.resolve(request, classes);
             }
         }

@@ -8,7 +8,7 @@ use godel_domain::allocation::DeviceSet;
 
 use super::{
     devices::{DeviceAsk, DeviceClasses},
-    shapes::{ShapeId, Shapes},
+    shapes::{Shape, ShapeId, Shapes},
 };
 
 /// Who holds devices of one node: what they asked for, which ones they hold, and how many hold the same.
@@ -30,17 +30,22 @@ impl Holders {
         }
     }
 
+    /// Returns who holds which devices, and how many hold the same.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ShapeId, DeviceSet, i32)> {
+        self.0.iter().copied()
+    }
+
     /// Devices of every kind of which somebody holds one that the node no longer has, or that has become another one than
     /// was asked for: of such a kind the node gives nothing away until those have ended.
     pub(crate) fn frozen(&self, classes: &[u16], all: &DeviceClasses, shapes: &Shapes) -> DeviceSet {
         let mut frozen = DeviceSet::NONE;
         for (shape, held, _) in &self.0 {
             let shape = shapes.get(*shape);
-            if let (Some(ask), Some(request)) = (&shape.devices, &shape.demand.devices)
-                && is_astray(ask, *held, classes)
-            {
-                let of_kind =
-                    classes.iter().enumerate().filter(|(_, class)| all.is_kind(**class, &request.kind));
+            if !is_astray(&shape.devices, *held, classes) {
+                continue;
+            }
+            for kind in astray_kinds(shape, *held, classes) {
+                let of_kind = classes.iter().enumerate().filter(|(_, class)| all.is_kind(**class, kind));
                 of_kind.for_each(|(idx, _)| frozen.insert(idx));
             }
         }
@@ -49,8 +54,22 @@ impl Holders {
 }
 
 /// Whether some of the devices held are not there, or not of those asked for.
-pub fn is_astray(ask: &DeviceAsk, held: DeviceSet, classes: &[u16]) -> bool {
-    held.iter().any(|idx| classes.get(idx).is_none_or(|class| !ask.accepts(*class)))
+pub fn is_astray(asks: &[DeviceAsk], held: DeviceSet, classes: &[u16]) -> bool {
+    let serves = |class: &u16| asks.iter().any(|ask| ask.accepts(*class));
+    !asks.is_empty() && held.iter().any(|idx| !classes.get(idx).is_some_and(serves))
+}
+
+/// Returns the kinds of which devices that are held may be gone, or others than were asked for. Where not all devices of a
+/// running unit are held together, nobody knows of which kind the missing one was: then it may be any that is asked for.
+fn astray_kinds<'a>(shape: &'a Shape, held: DeviceSet, classes: &'a [u16]) -> impl Iterator<Item = &'a str> {
+    let is_whole = held.len() == shape.devices.iter().map(|ask| ask.count).sum::<u32>();
+    let n_serving = move |ask: &DeviceAsk| {
+        held.iter().filter(|idx| classes.get(*idx).is_some_and(|class| ask.accepts(*class))).count()
+    };
+    let requests = shape.devices.iter().zip(&shape.demand.devices);
+    requests
+        .filter(move |(ask, _)| !is_whole || n_serving(ask) < ask.count as usize)
+        .map(|(_, request)| request.kind.as_str())
 }
 
 /// Why nothing of a kind is given away though some of it may be left.

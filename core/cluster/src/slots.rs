@@ -21,8 +21,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
-    catalogue::Catalogue,
     charge::Charge,
+    devices::{DeviceAsk, NodeDevices},
     holds::{Basis, HoldEntry, NodeHolds, SlotOccupant},
     shapes::{Shape, ShapeId},
     taken::TakenRoom,
@@ -135,19 +135,22 @@ impl HoldEntry {
     }
 
     /// Returns what a slot takes now.
-    fn slot_charge(&self, catalogue: &Catalogue, taken: &TakenRoom) -> Charge {
-        let mut charge = Charge::whole(catalogue.shape(self.shape), &self.hold);
-        if let Some((shape, allocation)) = self.occupied(taken) {
-            charge.cover(catalogue.shape(shape), allocation.devices);
+    fn slot_charge(&self, on: &Basis<'_>) -> Charge {
+        let node = on.free.devices(self.hold.node.idx());
+        let mut charge = Charge::whole(on.catalogue.shape(self.shape), &self.hold, node);
+        if let Some((shape, allocation)) = self.occupied(on.taken) {
+            charge.cover(on.catalogue.shape(shape), allocation.devices, node);
         }
         charge.tidy()
     }
 
-    /// Returns of what a slot keeps as many devices as a shape asks for.
-    fn allocation_for(&self, shape: &Shape) -> Allocation {
-        let n = shape.devices.as_ref().map_or(0, |ask| ask.count as usize);
+    /// Returns of what a slot keeps as many devices of each kind as a shape asks for.
+    fn allocation_for(&self, shape: &Shape, node: &NodeDevices) -> Allocation {
         let kept = self.hold.allocation(0);
-        Allocation { devices: kept.devices.iter().take(n).collect(), ..kept }
+        let is_mixed = self.hold.demand.devices.len() > 1;
+        let of = |ask: &DeviceAsk| if is_mixed { node.accepted(ask, kept.devices) } else { kept.devices };
+        let devices = shape.devices.iter().flat_map(|ask| of(ask).iter().take(ask.count as usize));
+        Allocation { devices: devices.collect(), ..kept }
     }
 }
 
@@ -173,7 +176,7 @@ impl NodeHolds {
         &self,
         owned: &Owned,
         shape: &Shape,
-        node: NodeId,
+        (node, devices): (NodeId, &NodeDevices),
         serves: impl Fn(&HoldEntry) -> bool,
     ) -> Option<(HoldId, Allocation)> {
         let ids = self.slots.at.get(&node.idx())?;
@@ -184,7 +187,7 @@ impl NodeHolds {
                 slot.is_some_and(|slot| *slot.reservation == *spec.name) && serves(entry)
             })
         })?;
-        Some((id, entry.allocation_for(shape)))
+        Some((id, entry.allocation_for(shape, devices)))
     }
 
     /// Whether some slot of a node serves, whoever owns it.
@@ -293,10 +296,10 @@ impl NodeHolds {
     }
 
     /// What a slot takes now. Nobody gains by it: it takes no less than before but for what its occupant takes.
-    fn settle_slot(&mut self, on: &mut Basis<'_>, id: HoldId) {
+    pub(super) fn settle_slot(&mut self, on: &mut Basis<'_>, id: HoldId) {
         let Some(entry) = self.get(id) else { return };
         let (idx, shape, is_free) = (entry.hold.node.idx(), entry.shape, !entry.is_taken(on.taken));
-        let charge = entry.slot_charge(on.catalogue, on.taken);
+        let charge = entry.slot_charge(on);
         if let Some(slot) = &entry.hold.slot {
             let reservation = Arc::clone(&slot.reservation);
             let free = self.slots.free.entry(reservation).or_default();

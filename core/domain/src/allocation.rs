@@ -48,6 +48,13 @@ macro_rules! index_set {
                 Self(self.0 | other.0)
             }
 
+            /// Returns the members that another set lacks.
+            #[inline]
+            #[must_use]
+            pub const fn minus(self, other: Self) -> Self {
+                Self(self.0 & !other.0)
+            }
+
             /// Returns the indices, ascending.
             #[inline]
             pub fn iter(self) -> impl Iterator<Item = usize> {
@@ -117,6 +124,7 @@ mod tests {
         assert_eq!((set.len(), set.iter().collect::<Vec<_>>()), (3, vec![0, 5, 63]));
         assert!(set.contains(5) && !set.contains(4) && !set.contains(64));
         assert_eq!(set.union(DeviceSet(0b10)).len(), 4);
+        assert_eq!(set.minus(DeviceSet(0b11)), DeviceSet(1 << 5 | 1 << 63));
         assert!(ZoneSet::NONE.is_empty() && ZoneSet::NONE.iter().next().is_none());
     }
 

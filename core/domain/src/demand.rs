@@ -1,42 +1,63 @@
 //! What one running unit takes on a node.
 
-use crate::resources::Resources;
+use crate::{node::Device, resources::Resources};
 
 /// Thousandths in one whole device.
 pub const MILLI_WHOLE: u32 = 1000;
 /// Most devices of one node, over all kinds: a set of them ([`DeviceSet`](crate::allocation::DeviceSet)) has a bit for each.
 pub const N_DEVICES_MAX: usize = 64;
 
+/// Most device requests of one demand.
+pub const N_DEVICE_REQUESTS_MAX: usize = 4;
+
 /// Requests of one running unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Demand {
     /// Resources by name.
     pub requests: Resources,
-    /// Devices, if any.
-    pub devices: Option<DeviceRequest>,
+    /// Devices, each kind at most once; at most [`N_DEVICE_REQUESTS_MAX`].
+    pub devices: Vec<DeviceRequest>,
 }
 
 impl Demand {
     /// All of it, devices by their kind in thousandths.
     pub fn amounts(&self) -> impl Iterator<Item = (&str, i64)> {
-        let devices = self.devices.iter();
-        let devices =
-            devices.map(|asked| (asked.kind.as_str(), i64::from(asked.count) * i64::from(asked.milli)));
+        let devices = self
+            .devices
+            .iter()
+            .map(|asked| (asked.kind.as_str(), i64::from(asked.count) * i64::from(asked.milli)));
         self.requests.iter().chain(devices)
     }
 
     /// Whether room for this much is enough for `asked`; devices must be of the same kind, models and share.
     pub fn covers(&self, asked: &Self) -> bool {
-        let devices = match (&self.devices, &asked.devices) {
-            (_, None) => true,
-            (None, Some(_)) => false,
-            (Some(slot), Some(asked)) => {
-                (&slot.kind, &slot.models, slot.milli) == (&asked.kind, &asked.models, asked.milli)
-                    && slot.count >= asked.count
-            }
+        let covers_devices = |asked: &DeviceRequest| {
+            self.devices.iter().any(|own| {
+                (&own.kind, &own.models, own.milli) == (&asked.kind, &asked.models, asked.milli)
+                    && own.count >= asked.count
+            })
         };
-        devices && asked.requests.iter().all(|(name, amount)| amount <= self.requests.get(name))
+        asked.devices.iter().all(covers_devices)
+            && asked.requests.iter().all(|(name, amount)| amount <= self.requests.get(name))
     }
+
+    /// Returns the thousandths that a running unit takes of one of its devices, by the kind of that device. Of a device that
+    /// is not known, or of a kind that is not asked for, the unit takes as much as the greatest of its requests says.
+    pub fn device_milli(&self, kind: Option<&str>) -> Option<u32> {
+        let of_kind = self.devices.iter().find(|request| Some(request.kind.as_str()) == kind);
+        let greatest = || self.devices.iter().max_by_key(|request| request.milli);
+        of_kind.or_else(greatest).map(|request| request.milli)
+    }
+}
+
+/// Returns the first kind that two requests ask for.
+pub fn repeated_kind<'a>(mut kinds: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    while let Some(kind) = kinds.next() {
+        if kinds.clone().any(|other| other == kind) {
+            return Some(kind);
+        }
+    }
+    None
 }
 
 /// Devices of one kind on one node: `count` whole ones, or a share of one.
@@ -50,6 +71,13 @@ pub struct DeviceRequest {
     pub milli: u32,
     /// Models accepted; empty accepts every model.
     pub models: Vec<String>,
+}
+
+impl DeviceRequest {
+    /// Whether a device serves the request.
+    pub fn accepts(&self, device: &Device) -> bool {
+        device.kind == self.kind && (self.models.is_empty() || self.models.contains(&device.model))
+    }
 }
 
 /// Share of the cluster that pays for a running unit.
@@ -69,7 +97,10 @@ mod tests {
     fn demand(cpu: i64, gpus: u32, milli: u32) -> Demand {
         let models = Vec::new();
         let gpu = DeviceRequest { kind: "gpu".to_owned(), count: gpus, milli, models };
-        Demand { requests: Resources::new([("cpu", cpu)]).unwrap(), devices: (gpus > 0).then_some(gpu) }
+        Demand {
+            requests: Resources::new([("cpu", cpu)]).unwrap(),
+            devices: (gpus > 0).then_some(gpu).into_iter().collect(),
+        }
     }
 
     #[test]
@@ -82,10 +113,34 @@ mod tests {
             (demand(1_001, 0, 0), false),
             (demand(1, 3, 1_000), false),
             (demand(1, 1, 500), false),
-            (Demand { requests: Resources::new([("disk", 1)]).unwrap(), devices: None }, false),
+            (Demand { requests: Resources::new([("disk", 1)]).unwrap(), devices: Vec::new() }, false),
         ] {
             assert_eq!(room.covers(&asked), expected, "{asked:?}");
         }
         assert!(!demand(1_000, 0, 0).covers(&demand(1, 1, 1_000)));
+    }
+
+    #[test]
+    fn every_kind_of_device_is_covered_and_counted_by_itself() {
+        let of = |kind: &str, count, milli| DeviceRequest {
+            kind: kind.to_owned(),
+            count,
+            milli,
+            models: Vec::new(),
+        };
+        let demand = |devices: &[DeviceRequest]| Demand { devices: devices.to_vec(), ..Demand::default() };
+        let both = demand(&[of("gpu", 2, 1_000), of("nic", 1, 500)]);
+        let nic = demand(&[of("nic", 1, 500)]);
+        assert!(both.covers(&nic) && both.covers(&both) && !nic.covers(&both));
+        assert!(!both.covers(&demand(&[of("nic", 1, 400)])) && !both.covers(&demand(&[of("npu", 1, 500)])));
+        assert_eq!(both.amounts().collect::<Vec<_>>(), [("gpu", 2_000), ("nic", 500)]);
+        let milli = |kind| both.device_milli(kind);
+        assert_eq!(
+            [milli(Some("gpu")), milli(Some("nic")), milli(Some("npu")), milli(None)],
+            [Some(1_000), Some(500), Some(1_000), Some(1_000)]
+        );
+        assert_eq!((nic.device_milli(Some("gpu")), Demand::default().device_milli(None)), (Some(500), None));
+        assert_eq!(repeated_kind(["gpu", "nic"].into_iter()), None);
+        assert_eq!(repeated_kind(["nic", "gpu", "nic"].into_iter()), Some("nic"));
     }
 }

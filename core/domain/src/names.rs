@@ -3,7 +3,10 @@
 //!
 //! No name and no text for people has control characters.
 
-use crate::{quantity, resources::RUNNING_UNITS};
+use crate::{
+    quantity,
+    resources::{CPU, MEMORY, RUNNING_UNITS},
+};
 
 /// Longest namespace, task group, resource name or label of a path.
 pub const NAMESPACE_LEN_MAX: usize = 63;
@@ -53,6 +56,9 @@ pub enum BadName {
     /// What every running unit takes one of.
     #[error("running units are counted by themselves; a node says `max_running_units`")]
     Count,
+    /// A resource that is no device.
+    #[error("is no kind of device")]
+    NoDevice,
     /// What no program can be handed.
     #[error("a NUL character is not allowed")]
     Nul,
@@ -103,6 +109,15 @@ pub fn resource(text: &str) -> Result<(), BadName> {
 pub fn asked(text: &str) -> Result<(), BadName> {
     resource(text)?;
     quantity::meant(text).map_or(Ok(()), |meant| Err(BadName::Meant(meant)))
+}
+
+/// A kind of device that somebody asks for: an [`asked`] name of nothing that is counted otherwise.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn device_kind(text: &str) -> Result<(), BadName> {
+    asked(text)?;
+    if matches!(text, CPU | MEMORY) { Err(BadName::NoDevice) } else { Ok(()) }
 }
 
 /// A name of an environment variable.

@@ -62,7 +62,7 @@ fn lack(cluster: &Cluster, shape: &Shape, node: NodeId) -> Option<i64> {
         let missing = (amount - free[usize::from(*id)].max(0)).max(0);
         lack += missing.saturating_mul(1000) / amount;
     }
-    if let Some(ask) = &shape.devices {
+    for ask in &shape.devices {
         let (asked, left) = device_lack(cluster, ask, node)?;
         lack += (asked - left).max(0) * 1000 / asked.max(1);
     }
@@ -95,10 +95,10 @@ fn words(cluster: &Cluster, shape: &Shape, node: NodeId) -> String {
             lacks.push(format!("{name} ({left} free of {asked} asked)"));
         }
     }
-    if let (Some(ask), Some(request)) = (&shape.devices, &shape.demand.devices)
-        && let Some((asked, left)) = device_lack(cluster, ask, node)
-        && left < asked
-    {
+    for (ask, request) in shape.devices.iter().zip(&shape.demand.devices) {
+        let Some((asked, left)) = device_lack(cluster, ask, node).filter(|(asked, left)| left < asked) else {
+            continue;
+        };
         let show =
             |amount: i64| if ask.is_whole() { amount.to_string() } else { quantity::show_devices(amount) };
         lacks.push(if cluster.devices(node.idx()).is_frozen(ask) {

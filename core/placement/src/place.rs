@@ -230,7 +230,7 @@ impl Placer {
             Some(left) if self.keeps && !entry.ask.spreads() => candidates.uses_left = left,
             _ => candidates.clear(),
         }
-        if cluster.demand(entry.ask.shape()).devices.is_some() {
+        if !cluster.demand(entry.ask.shape()).devices.is_empty() {
             let profile = self.profiles.of(entry);
             let ties = mix_unit(self.seed, unit);
             Rater { cluster, profile, typical: &self.typical, ties }.rate_changed(&self.view, entry, wanted);
@@ -342,7 +342,7 @@ impl Placer {
         }
         // A scan that had to look at many nodes for few serves some more units.
         let dear = looked / limit.saturating_mul(4).max(1) * wanted;
-        let has_devices = cluster.demand(entry.ask.shape()).devices.is_some();
+        let has_devices = !cluster.demand(entry.ask.shape()).devices.is_empty();
         entry.candidates.uses_left = if has_devices { dear } else { dear.max(self.surplus / USES_DIVISOR) };
     }
 

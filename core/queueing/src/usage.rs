@@ -258,10 +258,10 @@ impl Usage {
                 add(&mut ask, resource, amount);
             }
         }
-        if let Some(devices) = &demand.devices
-            && let Some(resource) = self.resource(&devices.kind)
-        {
-            add(&mut ask, resource, i64::from(devices.count) * i64::from(devices.milli));
+        for devices in &demand.devices {
+            if let Some(resource) = self.resource(&devices.kind) {
+                add(&mut ask, resource, i64::from(devices.count) * i64::from(devices.milli));
+            }
         }
         self.asks.intern(ask)
     }

@@ -134,8 +134,8 @@ pub struct GroupSubmission {
     pub replicas: u32,
     /// By name, in any order.
     pub requests: Vec<(String, i64)>,
-    /// Absent: none.
-    pub devices: Option<DeviceSubmission>,
+    /// Each kind at most once.
+    pub devices: Vec<DeviceSubmission>,
     /// Labels that a node must have.
     pub node_selector: BTreeMap<String, String>,
     /// Taints accepted.

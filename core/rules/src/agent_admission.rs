@@ -8,9 +8,10 @@ use godel_domain::{
     allocation::DeviceSet,
     demand::{MILLI_WHOLE, Pool},
 };
+use smallvec::SmallVec;
 
 /// What one running unit takes of its node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Takes {
     /// Milli-cores.
     pub cpu_milli: i64,
@@ -18,11 +19,12 @@ pub struct Takes {
     pub memory: i64,
     /// Pool that pays.
     pub pool: Pool,
-    /// The devices.
-    pub devices: DeviceSet,
-    /// Thousandths of each of them.
-    pub device_milli: u32,
+    /// Its devices.
+    pub devices: DeviceShares,
 }
+
+/// Devices of one running unit, with the thousandths that it takes of each.
+pub type DeviceShares = SmallVec<[(DeviceSet, u32); 1]>;
 
 /// What a node has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,9 +74,9 @@ pub fn check(
     let (mut cpu_milli, mut memory, mut n) = (takes.cpu_milli, takes.memory, 1u32);
     let mut devices = [0u32; 64];
     let mut add = |one: &Takes| {
-        one.devices.iter().for_each(|idx| {
-            devices[idx] = devices[idx].saturating_add(one.device_milli);
-        });
+        for (of, milli) in &one.devices {
+            of.iter().for_each(|idx| devices[idx] = devices[idx].saturating_add(*milli));
+        }
     };
     add(takes);
     for one in staying {
@@ -89,15 +91,20 @@ pub fn check(
         return Err(AssignmentRefusal::Room);
     }
     let is_wrong = |idx: usize| idx >= has.n_devices || devices[idx] > MILLI_WHOLE;
-    if takes.devices.iter().any(is_wrong) { Err(AssignmentRefusal::Devices) } else { Ok(()) }
+    if takes.devices.iter().flat_map(|(of, _)| of.iter()).any(is_wrong) {
+        Err(AssignmentRefusal::Devices)
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn takes(cpu_milli: i64, pool: Pool, devices: u64, device_milli: u32) -> Takes {
-        Takes { cpu_milli, memory: 1, pool, devices: DeviceSet(devices), device_milli }
+    fn takes(cpu_milli: i64, pool: Pool, devices: u64, milli: u32) -> Takes {
+        let devices = Some((DeviceSet(devices), milli)).filter(|(devices, _)| !devices.is_empty());
+        Takes { cpu_milli, memory: 1, pool, devices: devices.into_iter().collect() }
     }
 
     #[test]
@@ -105,9 +112,13 @@ mod tests {
         let has = Has { cpu_milli: 1_000, memory: 10, n_devices: 2, n_running_units: 3 };
         let of = |cpu_milli| takes(cpu_milli, Pool::Guaranteed, 0, 0);
         let gpu = |mask, milli| takes(0, Pool::Guaranteed, mask, milli);
-        let best_effort = takes(900, Pool::BestEffort, 0, 0);
-        let cases: [(&[Takes], Takes, Result<(), AssignmentRefusal>); 16] = [
-            (&[of(0), of(0), best_effort], of(0), Ok(())),
+        let best_effort = || takes(900, Pool::BestEffort, 0, 0);
+        let both = |first, second| Takes {
+            devices: [(DeviceSet(0b01), first), (DeviceSet(0b10), second)].into_iter().collect(),
+            ..of(0)
+        };
+        let cases: [(&[Takes], Takes, Result<(), AssignmentRefusal>); 18] = [
+            (&[of(0), of(0), best_effort()], of(0), Ok(())),
             (&[of(0), of(0), of(0)], of(0), Err(AssignmentRefusal::Room)),
             (&[], of(1_000), Ok(())),
             (&[], of(1_001), Err(AssignmentRefusal::Room)),
@@ -115,17 +126,19 @@ mod tests {
             (&[of(500)], of(501), Err(AssignmentRefusal::Room)),
             (&[], Takes { memory: 10, ..of(1) }, Ok(())),
             (&[], Takes { memory: 11, ..of(1) }, Err(AssignmentRefusal::Room)),
-            (&[best_effort], of(1_000), Ok(())),
-            (&[of(1_000)], best_effort, Ok(())),
+            (&[best_effort()], of(1_000), Ok(())),
+            (&[of(1_000)], best_effort(), Ok(())),
             (&[], takes(1_001, Pool::BestEffort, 0, 0), Err(AssignmentRefusal::Room)),
             (&[gpu(0b01, 1_000)], gpu(0b10, 1_000), Ok(())),
             (&[gpu(0b01, 1_000)], gpu(0b01, 1), Err(AssignmentRefusal::Devices)),
             (&[gpu(0b10, 1_000)], gpu(0b11, 1), Err(AssignmentRefusal::Devices)),
             (&[gpu(0b01, 400), gpu(0b01, 400)], gpu(0b01, 200), Ok(())),
             (&[], gpu(0b100, 1), Err(AssignmentRefusal::Devices)),
+            (&[both(1_000, 250)], gpu(0b10, 750), Ok(())),
+            (&[gpu(0b10, 800)], both(1_000, 250), Err(AssignmentRefusal::Devices)),
         ];
         for (staying, takes, expected) in cases {
-            assert_eq!(check(&has, staying.iter().copied(), &takes), expected, "{staying:?} {takes:?}");
+            assert_eq!(check(&has, staying.iter().cloned(), &takes), expected, "{staying:?} {takes:?}");
         }
     }
 }

@@ -317,7 +317,7 @@ impl Picture {
     pub(super) fn note_device_work(&mut self, assigned: &AssignedUnit) {
         for group in &assigned.groups {
             let shape = self.placer.templates.get(group.template).ask.shape();
-            if self.cluster.demand(shape).devices.is_some() {
+            if !self.cluster.demand(shape).devices.is_empty() {
                 self.placer.typical.note(shape, group.pending().len() as u64);
             }
         }

@@ -266,13 +266,13 @@ fn never(tree: &QueueTree, queue: QueueIdx, spec: &UnitSpec, together: usize) ->
 }
 
 fn is_device(spec: &UnitSpec, name: &str) -> bool {
-    let mut devices = spec.task_groups.iter().filter_map(|group| group.template.demand.devices.as_ref());
+    let mut devices = spec.task_groups.iter().flat_map(|group| &group.template.demand.devices);
     devices.any(|devices| devices.kind == name)
 }
 
 /// What one replica asks for of a resource; devices by their kind, in thousandths.
 fn asked(demand: &Demand, name: &str) -> i128 {
-    let devices = demand.devices.as_ref().filter(|devices| devices.kind == name);
-    let devices = devices.map_or(0, |devices| i128::from(devices.count) * i128::from(devices.milli));
-    i128::from(demand.requests.get(name)) + devices
+    let devices = demand.devices.iter().filter(|devices| devices.kind == name);
+    let devices = devices.map(|devices| i128::from(devices.count) * i128::from(devices.milli));
+    i128::from(demand.requests.get(name)) + devices.sum::<i128>()
 }

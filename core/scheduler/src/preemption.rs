@@ -431,7 +431,7 @@ impl PreemptionSearch {
         let Picture { placer, cluster, .. } = picture;
         let group = placement.group;
         let shape = placer.templates.get(assigned.groups[usize::from(group)].template).ask.shape();
-        let has_devices = cluster.demand(shape).devices.is_some();
+        let has_devices = !cluster.demand(shape).devices.is_empty();
         let n_before = placement.ordinals.len();
         for (&replica, &(node, allocation)) in pending.iter().zip(&found.places) {
             let ReplicaId { ordinal, incarnation } = replica;

@@ -33,9 +33,10 @@ pub(super) fn resources(cpu: i64, memory: i64) -> Resources {
     Resources::new([(CPU, cpu), (MEMORY, memory)]).unwrap()
 }
 
-pub(super) fn gpus(count: u32, milli: u32, models: &[&str]) -> Option<DeviceRequest> {
+pub(super) fn gpus(count: u32, milli: u32, models: &[&str]) -> Vec<DeviceRequest> {
     let models = models.iter().map(|model| (*model).to_owned()).collect();
-    (count > 0).then(|| DeviceRequest { kind: "gpu".to_owned(), count, milli, models })
+    let gpus = (count > 0).then(|| DeviceRequest { kind: "gpu".to_owned(), count, milli, models });
+    gpus.into_iter().collect()
 }
 
 pub(super) fn node_spec(id: u32) -> NodeSpec {
@@ -150,7 +151,7 @@ pub(super) struct NaiveBinder {
 }
 
 fn gpu_ask(demand: &Demand) -> (u32, i64, &[String]) {
-    demand.devices.as_ref().map_or((0, 0, &[]), |gpus| (gpus.count, i64::from(gpus.milli), &gpus.models))
+    demand.devices.first().map_or((0, 0, &[]), |gpus| (gpus.count, i64::from(gpus.milli), &gpus.models))
 }
 
 impl NaiveNode {

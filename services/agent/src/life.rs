@@ -201,7 +201,8 @@ impl NodeLife {
     fn recheck(&self, key: Key, orders: &Orders, has: &Has) -> Result<(), AssignmentRefusal> {
         let takes = orders.takes();
         let sum = self.live.0.plus(orders.weight);
-        if takes.devices.is_empty() && sum.cpu_milli <= has.cpu_milli && sum.memory <= has.memory {
+        if orders.allocation.devices.is_empty() && sum.cpu_milli <= has.cpu_milli && sum.memory <= has.memory
+        {
             return Ok(());
         }
         // What is told to leave gives its room; what has another incarnation does.

@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, future::Future, pin::Pin, time::Duration};
 use futures_util::Stream;
 use godel_domain::{
     allocation::{Allocation, DeviceSet, ZoneSet},
+    demand::MILLI_WHOLE,
+    node::Device,
     resources,
     unit::RestartPolicy,
 };
@@ -16,7 +18,7 @@ use godel_proto::{
     codec::SmallCodec,
     v1::{self, node_service_client::NodeServiceClient},
 };
-use godel_rules::agent_admission::AssignmentRefusal;
+use godel_rules::agent_admission::{AssignmentRefusal, DeviceShares};
 use godel_wire::from_proto;
 use tonic::{
     GrpcMethod, IntoStreamingRequest as _, Response, Status as RpcStatus, Streaming,
@@ -174,10 +176,32 @@ pub(crate) fn ordinals(assignment: &v1::Assignment) -> impl Iterator<Item = u32>
     std::iter::once(assignment.ordinal).chain(assignment.more_ordinals.iter().copied())
 }
 
-/// What an assignment asks for of one of its replicas. `runs_programs`: on this node a command is really run.
-pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: bool) -> Orders {
+/// The thousandths that one of an assignment's replicas takes of each of its devices on a node that `has` these: of a device of
+/// a kind that is not asked for, as much as of any.
+fn device_shares(assignment: &v1::Assignment, has: &[Device]) -> DeviceShares {
+    let requests = assignment.demand.as_ref().map_or(&[][..], |demand| &demand.devices);
+    let milli = |request: &v1::DeviceRequest| request.milli_per_device.unwrap_or(MILLI_WHOLE);
+    let devices = DeviceSet(assignment.device_mask);
+    let (mut shares, mut left) = (DeviceShares::new(), devices);
+    for request in requests {
+        let is_own = |idx: &usize| has.get(*idx).is_some_and(|device| device.kind == request.kind);
+        let own: DeviceSet = devices.iter().filter(is_own).collect();
+        shares.push((own, milli(request)));
+        left = left.minus(own);
+    }
+    shares.push((left, requests.iter().map(milli).max().unwrap_or(0)));
+    shares.retain(|(devices, _)| !devices.is_empty());
+    shares
+}
+
+/// What an assignment asks for of one of its replicas, on a node with these devices. `runs_programs`: on this node a command
+/// is really run.
+pub(crate) fn orders(
+    assignment: &v1::Assignment,
+    ordinal: u32,
+    (has, runs_programs): (&[Device], bool),
+) -> Orders {
     let requests = assignment.demand.as_ref().and_then(|demand| demand.requests.as_ref());
-    let devices = assignment.demand.as_ref().and_then(|demand| demand.devices.as_ref());
     let allocation =
         Allocation { devices: DeviceSet(assignment.device_mask), zones: ZoneSet(assignment.zone_mask) };
     let amount = |name| requests.and_then(|requests| requests.amounts.get(name).copied()).unwrap_or(0);
@@ -203,8 +227,7 @@ pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: b
         // A pool that this agent does not know is no less than guaranteed.
         pool: from_proto::pool(assignment.pool).unwrap_or_default(),
         allocation,
-        device_milli: devices
-            .map_or(0, |devices| devices.milli_per_device.unwrap_or(godel_domain::demand::MILLI_WHOLE)),
+        devices: device_shares(assignment, has),
         work,
         // State resolves it; a policy that this agent does not know restarts nothing.
         restart_policy: from_proto::restart_policy(assignment.restart_policy)

@@ -180,9 +180,10 @@ fn unit(spec: &godel_domain::unit::UnitSpec) -> Result<()> {
 
 fn demand(demand: &Demand) -> Result<()> {
     amounts("demand.requests.amounts", &demand.requests)?;
-    let Some(devices) = &demand.devices else { return Ok(()) };
-    text("demand.devices.kind", &devices.kind)?;
-    devices.models.iter().try_for_each(|model| text("demand.devices.models", model))
+    demand.devices.iter().try_for_each(|devices| {
+        text("demand.devices.kind", &devices.kind)?;
+        devices.models.iter().try_for_each(|model| text("demand.devices.models", model))
+    })
 }
 
 fn amounts(path: &str, amounts: &Resources) -> Result<()> {

@@ -25,10 +25,8 @@ pub fn given_reservation(pb: v1::Reservation) -> (ReservationSpec, Vec<BadField>
         pb;
     let mut bad = Vec::new();
     let mut demand = demand.unwrap_or_default();
-    if let Some(devices) = &mut demand.devices
-        && devices.kind.is_empty()
-    {
-        "gpu".clone_into(&mut devices.kind);
+    for devices in demand.devices.iter_mut().filter(|devices| devices.kind.is_empty()) {
+        godel_domain::quantity::GPU.clone_into(&mut devices.kind);
     }
     let demand = super::demand(demand).unwrap_or_else(|wrong| {
         bad.push(wrong.under("demand"));

@@ -57,15 +57,19 @@ fn group(group: v1::TaskGroup) -> GroupSubmission {
         name: group.name,
         replicas: group.replicas,
         requests: demand.requests.unwrap_or_default().amounts.into_iter().collect(),
-        devices: demand.devices.map(|devices| DeviceSubmission {
-            kind: devices.kind,
-            count: devices.count,
-            milli: devices.milli_per_device,
-            models: devices.models,
-        }),
+        devices: demand.devices.into_iter().map(devices).collect(),
         node_selector: template.node_selector.into_iter().collect(),
         tolerations: template.tolerations.into_iter().map(toleration).collect(),
         run: super::run_spec(template.run.unwrap_or_default()),
+    }
+}
+
+fn devices(devices: v1::DeviceRequest) -> DeviceSubmission {
+    DeviceSubmission {
+        kind: devices.kind,
+        count: devices.count,
+        milli: devices.milli_per_device,
+        models: devices.models,
     }
 }
 

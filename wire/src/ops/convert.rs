@@ -5,7 +5,7 @@ use std::{cell::RefCell, ops::Range, sync::Arc};
 use bytes::Bytes;
 use godel_domain::{
     allocation::{Allocation, DeviceSet, ZoneSet},
-    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
+    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX, Pool, repeated_kind},
     ids::{NodeId, Revision, UnitId},
     resources::{N_NAMES_MAX, Resources},
     running_units::{
@@ -140,7 +140,16 @@ pub fn demand_from_proto(demand: Option<v1::Demand>) -> Result<Demand, OpError> 
     }
     let requests = Resources::new(requests)
         .map_err(|name| OpError::field("demand.requests", format!("{name} is negative")))?;
-    let devices = demand.devices.map(device_request).transpose()?;
+    let devices = demand.devices.into_iter().map(device_request).collect::<Result<Vec<_>, _>>()?;
+    if devices.len() > N_DEVICE_REQUESTS_MAX {
+        return Err(OpError::field(
+            "demand.devices",
+            format!("has more than {N_DEVICE_REQUESTS_MAX} requests"),
+        ));
+    }
+    if let Some(kind) = repeated_kind(devices.iter().map(|devices| devices.kind.as_str())) {
+        return Err(OpError::field("demand.devices.kind", format!("duplicate kind `{kind}`")));
+    }
     Ok(Demand { requests, devices })
 }
 
@@ -249,12 +258,17 @@ pub fn demand_to_proto(demand: &Demand) -> v1::Demand {
     let amounts = requests.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
     v1::Demand {
         requests: Some(v1::Resources { amounts }),
-        devices: devices.as_ref().map(|DeviceRequest { kind, count, milli, models }| v1::DeviceRequest {
-            kind: kind.clone(),
-            count: *count,
-            milli_per_device: Some(*milli),
-            models: models.clone(),
-        }),
+        devices: devices.iter().map(device_request_to_proto).collect(),
+    }
+}
+
+fn device_request_to_proto(request: &DeviceRequest) -> v1::DeviceRequest {
+    let DeviceRequest { kind, count, milli, models } = request;
+    v1::DeviceRequest {
+        kind: kind.clone(),
+        count: *count,
+        milli_per_device: Some(*milli),
+        models: models.clone(),
     }
 }
 

@@ -12,7 +12,8 @@ use super::*;
 fn demand() -> Demand {
     let requests = Resources::new([("cpu", 500), ("memory", 1 << 30)]).unwrap();
     let devices = DeviceRequest { kind: "gpu".into(), count: 1, milli: 300, models: vec!["A10".into()] };
-    Demand { requests, devices: Some(devices) }
+    let nic = DeviceRequest { kind: "nic".into(), count: 2, milli: 1_000, models: Vec::new() };
+    Demand { requests, devices: vec![devices, nic] }
 }
 
 /// Rows with two groups, every phase kind, an eviction, a requeue and holes.
@@ -90,7 +91,7 @@ fn bad_columns_are_named() {
     };
     assert!(bind_from_proto(binding.clone().into()).is_ok());
     type Break = fn(&mut v1::Binding);
-    let cases: [(&str, Break); 10] = [
+    let cases: [(&str, Break); 12] = [
         ("unit_id", |b| b.unit_id = 0),
         ("node_ids", |b| b.node_ids = vec![1]),
         ("incarnations", |b| b.incarnations = vec![1]),
@@ -101,15 +102,23 @@ fn bad_columns_are_named() {
         ("demand.requests", |b| {
             b.demand = Some(v1::Demand {
                 requests: Some(v1::Resources { amounts: [("cpu".to_owned(), -1)].into() }),
-                devices: None,
+                devices: Vec::new(),
             });
         }),
         ("demand.devices.count", |b| {
-            b.demand = Some(v1::Demand { requests: None, devices: Some(v1::DeviceRequest::default()) });
+            b.demand = Some(v1::Demand { requests: None, devices: vec![v1::DeviceRequest::default()] });
         }),
         ("demand.devices.milli_per_device", |b| {
             let devices = v1::DeviceRequest { count: 2, milli_per_device: Some(500), ..Default::default() };
-            b.demand = Some(v1::Demand { requests: None, devices: Some(devices) });
+            b.demand = Some(v1::Demand { requests: None, devices: vec![devices] });
+        }),
+        ("demand.devices.kind", |b| {
+            let devices = v1::DeviceRequest { count: 1, ..Default::default() };
+            b.demand = Some(v1::Demand { requests: None, devices: vec![devices; 2] });
+        }),
+        ("demand.devices", |b| {
+            let devices = v1::DeviceRequest { count: 1, ..Default::default() };
+            b.demand = Some(v1::Demand { requests: None, devices: vec![devices; 5] });
         }),
     ];
     for (field, break_it) in cases {

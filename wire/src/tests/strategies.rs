@@ -31,13 +31,16 @@ fn resources() -> impl Strategy<Value = Resources> {
 
 fn demand() -> impl Strategy<Value = Demand> {
     let devices = prop_oneof![(1u32..=64, Just(1000u32)), (Just(1u32), 1u32..1000)];
-    let devices = (devices, vec(text(), 0..3)).prop_map(|((count, milli), models)| DeviceRequest {
-        kind: "gpu".to_owned(),
-        count,
-        milli,
-        models,
+    let devices = vec((devices, vec(text(), 0..3)), 0..3).prop_map(|devices| {
+        let of_kind = |(kind, ((count, milli), models)): (&str, _)| DeviceRequest {
+            kind: kind.to_owned(),
+            count,
+            milli,
+            models,
+        };
+        ["gpu", "nic"].into_iter().zip(devices).map(of_kind).collect()
     });
-    (resources(), option::of(devices)).prop_map(|(requests, devices)| Demand { requests, devices })
+    (resources(), devices).prop_map(|(requests, devices)| Demand { requests, devices })
 }
 
 fn effect() -> impl Strategy<Value = TaintEffect> {

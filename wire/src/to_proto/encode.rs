@@ -138,7 +138,7 @@ fn takes(out: &mut Writer, demand: &Demand) {
             });
         }
     });
-    if let Some(DeviceRequest { kind, count, milli, models }) = devices {
+    for DeviceRequest { kind, count, milli, models } in devices {
         out.message(2, |out| {
             out.text(1, kind);
             out.number(2, u64::from(*count));

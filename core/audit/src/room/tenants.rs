@@ -21,7 +21,7 @@ use super::{
         verdict::Findings,
         world::{Versioned, World, WorldNode, WorldRow, WorldUnit},
     },
-    Excess, NodeSums, Of, best_effort_excess, beyond, excess, is_astray, non_zero, usage,
+    Excess, NodeSums, Of, astray_kinds, best_effort_excess, beyond, excess, non_zero, usage,
 };
 
 /// What a commit has bound on a node, and how many of each.
@@ -47,10 +47,10 @@ impl<'a> Bound<'a> {
             Of::Resource(resource) => {
                 bind.pool == pool && (resource == RUNNING_UNITS || bind.demand.requests.get(resource) > 0)
             }
-            Of::Device => bind.demand.devices.is_some(),
+            Of::Device => !bind.demand.devices.is_empty(),
             // Whoever holds it is of a kind that is short.
             Of::Gone => false,
-            Of::Kind(kind) => bind.demand.devices.as_ref().is_some_and(|request| request.kind == *kind),
+            Of::Kind(kind) => bind.demand.devices.iter().any(|request| request.kind == *kind),
         })
     }
 }
@@ -68,8 +68,8 @@ struct OfNode {
     leaving: NodeSums,
     /// How many guaranteed ones there are, by when they were bound, unit and task group.
     guaranteed: BTreeMap<(i64, UnitId, u16), usize>,
-    /// How many hold the same devices, by unit, task group and devices.
-    devices: BTreeMap<(UnitId, u16, DeviceSet), usize>,
+    /// How many hold the same devices, by unit, task group, devices and whether they are told to leave.
+    devices: BTreeMap<(UnitId, u16, DeviceSet, bool), usize>,
 }
 
 impl OfNode {
@@ -81,21 +81,18 @@ impl OfNode {
         node: &WorldNode,
         holds: &'a [Versioned<Arc<Hold>>],
     ) -> BTreeSet<&'a str> {
-        let demand = |(unit, group, devices): &(UnitId, u16, DeviceSet)| {
+        let demand = |(unit, group, devices, _): &(UnitId, u16, DeviceSet, bool)| {
             let (demand, _) = world.units.get(unit)?.demands.get(group)?;
-            Some((demand.devices.as_ref()?, *devices))
+            Some((demand.as_ref(), *devices))
         };
-        let held =
-            holds.iter().map(|hold| &*hold.value).filter(|hold| hold.turn.is_none()).filter_map(|hold| {
-                let (beyond, covered) = beyond(world, hold, false);
-                let covers = |idx: usize| covered.devices.get(idx).copied().unwrap_or(0);
-                let own = beyond.devices.iter().enumerate().filter(|(idx, milli)| **milli > covers(*idx));
-                Some((hold.demand.devices.as_ref()?, own.map(|(idx, _)| idx).collect()))
-            });
+        let held = holds.iter().map(|hold| &*hold.value).filter(|hold| hold.turn.is_none()).map(|hold| {
+            let (beyond, covered) = beyond(world, hold, false);
+            let covers = |idx: usize| covered.devices.get(idx).copied().unwrap_or(0);
+            let own = beyond.devices.iter().enumerate().filter(|(idx, milli)| **milli > covers(*idx));
+            (hold.demand.as_ref(), own.map(|(idx, _)| idx).collect())
+        });
         let all = self.devices.keys().filter_map(demand).chain(held);
-        all.filter(|(request, devices)| is_astray(node, request, *devices))
-            .map(|(request, _)| request.kind.as_str())
-            .collect()
+        all.flat_map(|(demand, devices)| astray_kinds(node, demand, devices)).collect()
     }
 
     fn staying(&self) -> NodeSums {
@@ -147,7 +144,13 @@ impl Tenants {
     }
 
     /// A row of a unit changes.
-    pub(crate) fn turn(&mut self, (id, unit): (UnitId, &WorldUnit), before: &WorldRow, after: &WorldRow) {
+    pub(crate) fn turn(
+        &mut self,
+        nodes: &BTreeMap<NodeId, WorldNode>,
+        (id, unit): (UnitId, &WorldUnit),
+        before: &WorldRow,
+        after: &WorldRow,
+    ) {
         let takes =
             |row: &WorldRow| row.is_live().then_some((row.node, row.allocation, row.eviction.is_some()));
         if takes(before) == takes(after) {
@@ -161,16 +164,35 @@ impl Tenants {
             let leaving = Some(&mut of_node.leaving).filter(|_| row.eviction.is_some());
             for usage in leaving.into_iter().chain([&mut of_node.all]) {
                 if is_new {
-                    usage.add(demand, *pool, row.allocation.devices);
+                    usage.add(nodes.get(&row.node), demand, *pool, row.allocation.devices);
                 } else {
-                    usage.remove(demand, *pool, row.allocation.devices);
+                    usage.remove(nodes.get(&row.node), demand, *pool, row.allocation.devices);
                 }
             }
             if *pool == Pool::Guaranteed {
                 count(&mut of_node.guaranteed, (row.bound_time_ms, id, row.group), is_new);
             }
             if !row.allocation.devices.is_empty() {
-                count(&mut of_node.devices, (id, row.group, row.allocation.devices), is_new);
+                let key = (id, row.group, row.allocation.devices, row.eviction.is_some());
+                count(&mut of_node.devices, key, is_new);
+            }
+        }
+    }
+
+    /// A node has other devices: what running units take of each follows from what it is now.
+    pub(crate) fn settle_devices(&mut self, world: &World, id: NodeId) {
+        let Some(OfNode { all, leaving, devices, .. }) = self.by_node.get_mut(&id) else { return };
+        let node = world.nodes.get(&id);
+        all.devices.clear();
+        leaving.devices.clear();
+        for ((unit, group, held, is_leaving), n) in devices {
+            let demand = world.units.get(unit).and_then(|unit| unit.demands.get(group));
+            let Some((demand, _)) = demand else { continue };
+            for _ in 0..*n {
+                all.add_devices(node, demand, *held);
+                if *is_leaving {
+                    leaving.add_devices(node, demand, *held);
+                }
             }
         }
     }

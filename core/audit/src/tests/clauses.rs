@@ -101,7 +101,7 @@ fn i1() -> Vec<Clause> {
         commit(I1, "on n1: device 1 is a A10, not one of T4", bound(demand(10, Some((1, 10, "T4"))), 0b10)),
         commit(I1, "on n1: device 1 is a gpu, not a npu", {
             let mut npu = demand(10, Some((1, 10, "")));
-            npu.devices.as_mut().unwrap().kind = "npu".to_owned();
+            npu.devices[0].kind = "npu".to_owned();
             bound(npu, 0b10)
         }),
         commit(I1, "running units on node 9, which does not exist", nowhere),

@@ -58,7 +58,7 @@ fn i1_lets_a_shrunk_node_keep_what_it_has_and_get_no_more_of_what_is_short() {
     only(&bound.evidence(), Invariant::I1, "node n1: guaranteed cpu 2100 of 1000 (revision 9)");
     let ended = vec![status(&gang, 0, 0, Phase::Succeeded)];
     // What takes nothing of what is short may come, in whichever pool.
-    let other = Demand { requests: Resources::new([("memory", 0)]).unwrap(), devices: None };
+    let other = Demand { requests: Resources::new([("memory", 0)]).unwrap(), devices: Vec::new() };
     let idle = UnitSpec { pool: Pool::BestEffort, ..spec(2, 1, 1, other.clone()) };
     for harmless in [spec(2, 1, 1, other), idle] {
         let bound =
@@ -124,7 +124,7 @@ fn i1_lets_a_node_with_fewer_or_other_devices_keep_those_it_has_and_give_no_more
         assert_eq!(all_hold(&shrunk()), [""; 0], "{devices:?}");
         let taking = |kind: &str, mask: u64| {
             let mut wanted = demand(10, Some((1, 1000, "")));
-            kind.clone_into(&mut wanted.devices.as_mut().unwrap().kind);
+            kind.clone_into(&mut wanted.devices[0].kind);
             let wanted = spec(2, 1, 1, wanted);
             shrunk().then(vec![unit(&wanted)]).then(vec![bind(&wanted, &[(0, 1, mask)], 0)])
         };

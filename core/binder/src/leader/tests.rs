@@ -232,7 +232,7 @@ fn node(id: u32) -> NodeSpec {
 }
 
 fn unit(id: u64) -> UnitSpec {
-    let demand = Demand { requests: Resources::new([("cpu", 100)]).unwrap(), devices: None };
+    let demand = Demand { requests: Resources::new([("cpu", 100)]).unwrap(), devices: Vec::new() };
     UnitSpec {
         id: UnitId(id),
         namespace: "default".to_owned(),

@@ -59,7 +59,7 @@ pub(super) fn claims(
     if found.places.len() < members.len() {
         return None;
     }
-    let has_devices = demand.devices.is_some();
+    let has_devices = !demand.devices.is_empty();
     let group = GroupPlacement {
         group: 0,
         ordinals: members.iter().map(|member| member.0).collect(),

@@ -71,7 +71,7 @@ impl Model {
             cpu += demand.requests.get(CPU);
             for (idx, milli) in milli.iter_mut().enumerate() {
                 if devices.contains(idx) {
-                    *milli += demand.devices.as_ref().map_or(0, |devices| devices.milli);
+                    *milli += demand.devices.first().map_or(0, |devices| devices.milli);
                 }
             }
         }
@@ -95,7 +95,7 @@ impl Model {
             let n_pending = self.pending.iter().filter(|pending| pending.unit == *id).count();
             let n = i64::try_from(n_live + n_pending).unwrap();
             let demand = &spec.task_groups[0].template.demand;
-            let milli = demand.devices.as_ref().map_or(0, |devices| i64::from(devices.milli));
+            let milli = demand.devices.first().map_or(0, |devices| i64::from(devices.milli));
             used = (used.0 + n * demand.requests.get(CPU), used.1 + n * milli, used.2 + n);
         }
         used
@@ -109,7 +109,7 @@ impl Model {
                 !asks || spec.max.get(name).is_none_or(|max| used <= *max)
             };
             within(CPU, demand.requests.get(CPU) > 0, cpu)
-                && within("gpu", demand.devices.is_some(), milli)
+                && within("gpu", !demand.devices.is_empty(), milli)
                 && (spec.max_running_units == 0 || n <= i64::from(spec.max_running_units))
         })
     }
@@ -153,7 +153,7 @@ impl Model {
         if cpu + template.demand.requests.get(CPU) > report.capacity.get(CPU) {
             return Err(RejectionReason::InsufficientResources);
         }
-        let asked = template.demand.devices.as_ref().map_or(0, |devices| devices.milli);
+        let asked = template.demand.devices.first().map_or(0, |devices| devices.milli);
         let left = |idx: usize| 1000 - milli[idx];
         let granted = if asked == 0 {
             devices.is_empty().then_some(DeviceSet::NONE)

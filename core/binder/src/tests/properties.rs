@@ -297,7 +297,7 @@ impl Run {
     fn decision(&self, unit: u64, places: &[(u32, u32, u8)], stale: bool, behind: u64) -> Decision {
         let rows = self.model.rows.get(&unit).cloned().unwrap_or_default();
         let revision = self.model.units[&unit].1;
-        let has_devices = self.model.units[&unit].0.task_groups[0].template.demand.devices.is_some();
+        let has_devices = !self.model.units[&unit].0.task_groups[0].template.demand.devices.is_empty();
         Decision {
             id: 1,
             claim: Claim::FreeRoom,

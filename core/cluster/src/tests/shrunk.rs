@@ -16,7 +16,7 @@ fn device(kind: &str, model: &str) -> Device {
 
 fn ask(kind: &str, count: u32, milli: u32, models: &[&str]) -> Demand {
     let mut demand = demand(1, count, milli, models);
-    if let Some(devices) = &mut demand.devices {
+    for devices in &mut demand.devices {
         kind.clone_into(&mut devices.kind);
     }
     demand

@@ -11,7 +11,7 @@
 //! many tasks without a place.
 
 use godel_cluster::{
-    devices::{NodeDevices, WHOLE},
+    devices::{DeviceAsk, NodeDevices, WHOLE, milli_of},
     shapes::Shape,
 };
 use godel_domain::allocation::DeviceSet;
@@ -45,14 +45,14 @@ impl Score for DeviceStranding {
         for (id, amount) in &shape.asks {
             after[usize::from(*id)] -= amount;
         }
-        let milli = shape.device_milli();
-        let n_opened = if milli < WHOLE { n_whole(devices, place.allocation.devices) } else { 0 };
-        let before = UsableRoom { free: before, idle: idle(devices, DeviceSet::NONE, 0) };
-        let after = UsableRoom { free: &after, idle: idle(devices, place.allocation.devices, milli) };
+        let given = place.allocation.devices;
+        let n_opened = n_opened(devices, given, &shape.devices);
+        let before = UsableRoom { free: before, idle: idle(devices, DeviceSet::NONE, &[]) };
+        let after = UsableRoom { free: &after, idle: idle(devices, given, &shape.devices) };
         let rise = n_opened * OPENED_MILLI + rise(place, &before, &after);
         let score = (SCORE_MAX / 2 - rise.saturating_mul(PER_MILLI)).clamp(0, SCORE_MAX);
         // Work without devices goes to nodes without devices first.
-        if shape.devices.is_some() { score } else { score / 2 }
+        if shape.devices.is_empty() { score / 2 } else { score }
     }
 }
 
@@ -70,16 +70,19 @@ struct UsableRoom<'a> {
     idle: SmallVec<[Idle; 1]>,
 }
 
-/// How many of some devices are wholly free.
-fn n_whole(devices: &NodeDevices, of: DeviceSet) -> i64 {
-    of.iter().map(|idx| i64::from(idx < devices.len() && devices.free(idx) >= WHOLE)).sum()
+/// How many of the given devices are wholly free, of which a share is taken.
+fn n_opened(devices: &NodeDevices, given: DeviceSet, asks: &[DeviceAsk]) -> i64 {
+    let is_opened = |idx: &usize| {
+        *idx < devices.len() && devices.milli_of(asks, *idx) < WHOLE && devices.free(*idx) >= WHOLE
+    };
+    given.iter().filter(is_opened).map(|_| 1).sum()
 }
 
-/// Devices by model once `milli` of each `given` one is taken. Nodes rarely have more than one model.
-fn idle(devices: &NodeDevices, given: DeviceSet, milli: i32) -> SmallVec<[Idle; 1]> {
+/// Devices by model once what is asked of the `given` ones is taken. Nodes rarely have more than one model.
+fn idle(devices: &NodeDevices, given: DeviceSet, asks: &[DeviceAsk]) -> SmallVec<[Idle; 1]> {
     let mut idle: SmallVec<[Idle; 1]> = SmallVec::new();
     for (idx, class) in devices.classes.iter().enumerate() {
-        let taken = if given.contains(idx) { milli } else { 0 };
+        let taken = if given.contains(idx) { milli_of(asks, Some(*class)) } else { 0 };
         let left = devices.free(idx) - taken;
         if left <= 0 {
             continue;
@@ -104,7 +107,7 @@ fn rise(place: &ScoreInput<'_>, before: &UsableRoom<'_>, after: &UsableRoom<'_>)
     let (mut sum_before, mut sum_after) = (0, 0);
     for (shape, weight) in place.typical.shapes() {
         let shape = shapes.get(*shape);
-        if shape.devices.is_none() {
+        if shape.devices.is_empty() {
             continue;
         }
         let usable_before = before.usable(shape);
@@ -125,8 +128,31 @@ impl UsableRoom<'_> {
 
     /// Thousandths that as many of one shape as fit together would take.
     fn usable(&self, shape: &Shape) -> i64 {
-        let Some(ask) = shape.devices.as_ref().filter(|_| shape.unknown.is_none()) else { return 0 };
-        let (mut times, mut milli) = (0, i64::from(ask.milli));
+        if shape.unknown.is_some() {
+            return 0;
+        }
+        let (mut times, mut milli) = (i64::MAX, 0);
+        for ask in &shape.devices {
+            let (of_ask, milli_of_ask) = self.times(ask);
+            times = times.min(of_ask);
+            milli += milli_of_ask;
+        }
+        if times == 0 || milli == 0 {
+            return 0;
+        }
+        times = as_often(self.free[0], shape.first[0], times);
+        times = as_often(self.free[1], shape.first[1], times);
+        for (id, amount) in &shape.others {
+            times = as_often(self.free[usize::from(*id)], *amount, times);
+        }
+        times * milli
+    }
+}
+
+impl UsableRoom<'_> {
+    /// How often the devices serve a request, and the thousandths that each time takes.
+    fn times(&self, ask: &DeviceAsk) -> (i64, i64) {
+        let mut times = 0;
         for of in self.idle.iter().filter(|of| ask.accepts(of.class)) {
             if ask.is_whole() {
                 times += of.n_whole;
@@ -137,20 +163,11 @@ impl UsableRoom<'_> {
                 }
             }
         }
-        if ask.is_whole() {
-            let count = i64::from(ask.count.max(1));
-            milli = count * i64::from(WHOLE);
-            times = if count == 1 { times } else { times / count };
+        if !ask.is_whole() {
+            return (times, i64::from(ask.milli));
         }
-        if times == 0 {
-            return 0;
-        }
-        times = as_often(self.free[0], shape.first[0], times);
-        times = as_often(self.free[1], shape.first[1], times);
-        for (id, amount) in &shape.others {
-            times = as_often(self.free[usize::from(*id)], *amount, times);
-        }
-        times * milli
+        let count = i64::from(ask.count.max(1));
+        (if count == 1 { times } else { times / count }, count * i64::from(WHOLE))
     }
 }
 

@@ -35,7 +35,8 @@ pub fn allocated(place: &ScoreInput<'_>) -> i64 {
         return sum / 2;
     }
     let all = i64::from(WHOLE) * devices.len() as i64;
-    let asked = i64::from(shape.device_milli()) * i64::from(place.allocation.devices.len());
+    let given = place.allocation.devices.iter();
+    let asked: i64 = given.map(|idx| i64::from(devices.milli_of(&shape.devices, idx))).sum();
     sum += SCORE_MAX - (devices.idle() - asked).clamp(0, all) * SCORE_MAX / all;
     sum / 3
 }

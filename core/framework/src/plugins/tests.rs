@@ -38,7 +38,10 @@ fn demand(cpu: i64, memory: i64, gpus: Option<(u32, u32)>) -> Demand {
         milli,
         models: vec!["A10".to_owned()],
     });
-    Demand { requests: Resources::new([(CPU, cpu), (MEMORY, memory)]).unwrap(), devices }
+    Demand {
+        requests: Resources::new([(CPU, cpu), (MEMORY, memory)]).unwrap(),
+        devices: devices.into_iter().collect(),
+    }
 }
 
 fn template(demand: Demand) -> Template {
@@ -154,7 +157,8 @@ fn resources_fit() {
     check(filter, &mut cluster(0, |_, _| {}), &template(demand(10, 100, None)), "");
     check(filter, &mut cluster(0, |_, _| {}), &template(demand(11, 101, None)), "insufficient cpu");
     check(filter, &mut cluster(0, |_, _| {}), &template(demand(0, 101, None)), "insufficient memory");
-    let fpga = |n: i64| template(Demand { requests: Resources::new([("fpga", n)]).unwrap(), devices: None });
+    let fpga =
+        |n: i64| template(Demand { requests: Resources::new([("fpga", n)]).unwrap(), devices: Vec::new() });
     check(filter, &mut cluster(0, |_, _| {}), &fpga(1), "insufficient fpga");
     let has_fpga = |_: &mut NodeSpec, report: &mut NodeReport| {
         report.capacity = Resources::new([("fpga", 2)]).unwrap();
@@ -254,7 +258,7 @@ fn device_stranding_keeps_devices_usable() {
 
 /// How many thousandths of `left` so many of `demand` as fit together take, one after the other.
 fn taken_together(mut free: [i64; 2], left: &mut [i64], demand: &Demand) -> i64 {
-    let Some(DeviceRequest { count, milli, .. }) = demand.devices.clone() else { return 0 };
+    let Some(DeviceRequest { count, milli, .. }) = demand.devices.first().cloned() else { return 0 };
     let milli = i64::from(milli);
     let mut taken = 0;
     loop {
@@ -289,7 +293,7 @@ fn device_stranding_is_the_rise_of_what_typical_work_leaves() {
             opened = 0;
             *free = [free[0] - demand.requests.get(CPU), free[1] - demand.requests.get(MEMORY)];
             let (count, milli) =
-                demand.devices.as_ref().map_or((0, 0), |ask| (ask.count, i64::from(ask.milli)));
+                demand.devices.first().map_or((0, 0), |ask| (ask.count, i64::from(ask.milli)));
             for _ in 0..count {
                 let fitting = (0..4).filter(|idx| left[*idx] >= milli);
                 let idx = fitting.min_by_key(|idx| left[*idx]).unwrap();
@@ -301,13 +305,13 @@ fn device_stranding_is_the_rise_of_what_typical_work_leaves() {
         take(before, &mut free, &mut left);
         let (free_before, left_before) = (free, left);
         let opened = take(placed, &mut free, &mut left);
-        for typical in demands.iter().filter(|typical| typical.devices.is_some()) {
+        for typical in demands.iter().filter(|typical| !typical.devices.is_empty()) {
             let stranded = |free: [i64; 2], left: [i64; 4]| {
                 left.iter().sum::<i64>() - taken_together(free, &mut left.clone(), typical)
             };
             let rise = stranded(free, left) - stranded(free_before, left_before) + 30 * opened;
             let expected = (SCORE_MAX / 2 - 6 * rise).clamp(0, SCORE_MAX);
-            let expected = if placed.devices.is_some() { expected } else { expected / 2 };
+            let expected = if placed.devices.is_empty() { expected / 2 } else { expected };
             let plugin = &super::device_stranding::DeviceStranding;
             let scored = score(plugin, 4, before, placed, std::slice::from_ref(typical));
             assert_eq!(scored, expected, "{before:?} then {placed:?} for {typical:?}");

@@ -107,7 +107,7 @@ fn add(sums: &mut NaiveSums, demand: &Demand, n: i64) {
     for (name, amount) in demand.requests.iter() {
         *sums.entry(name.to_owned()).or_default() += amount * n;
     }
-    if let Some(devices) = &demand.devices {
+    for devices in &demand.devices {
         let milli = i64::from(devices.count) * i64::from(devices.milli);
         *sums.entry(devices.kind.clone()).or_default() += milli * n;
     }
@@ -180,24 +180,25 @@ fn net(store: &Store) -> BTreeMap<String, NaiveSums> {
 /// reservations keep beyond that.
 pub(super) fn node(store: &Store, node: NodeId, pool: Pool) -> (NaiveSums, Vec<u32>) {
     let (mut sums, mut devices) = (NaiveSums::new(), vec![0; 64]);
+    let report = store.world.nodes.get(&node).and_then(|node| node.report.as_ref());
+    let reported = report.map_or(&[][..], |report| &report.value.devices);
+    let milli_of = |demand: &Demand, given: DeviceSet, idx: usize| {
+        let kind = reported.get(idx).map(|device| device.kind.as_str());
+        if given.contains(idx) { demand.device_milli(kind).unwrap_or(0) } else { 0 }
+    };
     for rows in store.rows.values() {
         for (_, row) in rows.live().filter(|(_, row)| row.node == node) {
             let Some(Some(group)) = rows.groups.get(usize::from(row.group)) else { continue };
             if group.pool == pool {
                 add(&mut sums, &group.demand, 1);
             }
-            let milli = group.demand.devices.as_ref().map_or(0, |devices| devices.milli);
             for (idx, taken) in devices.iter_mut().enumerate() {
-                *taken += if row.allocation.devices.contains(idx) { milli } else { 0 };
+                *taken += milli_of(&group.demand, row.allocation.devices, idx);
             }
         }
     }
     for hold in store.world.holds.values().map(|hold| &hold.value).filter(|hold| hold.node == node) {
         let Some(slot) = &hold.slot else { continue };
-        let of = |demand: &Demand, given: DeviceSet, idx: usize| {
-            let milli = demand.devices.as_ref().map_or(0, |devices| devices.milli);
-            if given.contains(idx) { milli } else { 0 }
-        };
         let occupant = slot.occupant.and_then(|member| {
             let rows = store.rows.get(&member.unit)?;
             let row = rows.row(member.replica.ordinal);
@@ -211,8 +212,8 @@ pub(super) fn node(store: &Store, node: NodeId, pool: Pool) -> (NaiveSums, Vec<u
             *sums.entry(name.to_owned()).or_default() += (amount - covered).max(0);
         }
         for (idx, taken) in devices.iter_mut().enumerate() {
-            let covered = occupant.map_or(0, |(demand, given)| of(demand, given, idx));
-            *taken += of(&hold.demand, hold.allocation(0).devices, idx).saturating_sub(covered);
+            let covered = occupant.map_or(0, |(demand, given)| milli_of(demand, given, idx));
+            *taken += milli_of(&hold.demand, hold.allocation(0).devices, idx).saturating_sub(covered);
         }
     }
     (sums, devices)
@@ -222,7 +223,7 @@ fn check_node(store: &Store, id: NodeId, revision: Revision) -> Result<(), Strin
     let report = store.world.nodes.get(&id).and_then(|node| node.report.as_ref());
     let Some(report) = report else { return Err(format!("naive I1: no node {id}")) };
     let (sums, devices) = node(store, id, Pool::Guaranteed);
-    for (name, taken) in sums.iter().filter(|(name, _)| *name != "gpu" && !name.is_empty()) {
+    for (name, taken) in sums.iter().filter(|(name, _)| !matches!(name.as_str(), "gpu" | "nic" | "")) {
         let has = report.value.capacity.get(name);
         // It may have come to have less under what is there.
         if *taken > has && !store.world.shrunk.contains(&id) {

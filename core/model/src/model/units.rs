@@ -110,7 +110,10 @@ pub(super) fn plain_unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     group.replicas = replicas;
     group.ordinals = vec![(0, replicas)];
     group.template = Template {
-        demand: Demand { requests: resources(numbers.pick(&[500, 1_000, 1_000, 2_000]), 1), devices: None },
+        demand: Demand {
+            requests: resources(numbers.pick(&[500, 1_000, 1_000, 2_000]), 1),
+            devices: Vec::new(),
+        },
         ..Template::default()
     };
     UnitSpec {
@@ -127,14 +130,21 @@ pub(super) fn plain_unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
 
 fn group(name: &str, (start, end): (u32, u32), numbers: &mut Numbers) -> TaskGroup {
     let cpu = numbers.draw(&[(4, 1_000), (3, 2_000), (2, 500), (2, 3_000), (1, 4_000)]);
-    let devices = numbers.chance(20).then(|| {
+    let gpus = numbers.chance(20).then(|| {
         let count = u32::try_from(1 + numbers.below(2)).expect("small");
         let milli = if count > 1 { 1_000 } else { numbers.pick(&[300, 600, 1_000]) };
         let models = if numbers.chance(30) { vec!["A".to_owned()] } else { Vec::new() };
         DeviceRequest { kind: "gpu".to_owned(), count, milli, models }
     });
+    // Who wants two whole GPUs, or the smallest share of one, wants a share of a network card as well.
+    let with_nic = gpus.as_ref().is_some_and(|gpus| gpus.count > 1 || gpus.milli == 300);
+    let nic =
+        with_nic.then(|| DeviceRequest { kind: "nic".to_owned(), count: 1, milli: 400, models: Vec::new() });
     let mut template = Template {
-        demand: Demand { requests: resources(cpu, numbers.pick(&[1, 1, 4])), devices },
+        demand: Demand {
+            requests: resources(cpu, numbers.pick(&[1, 1, 4])),
+            devices: gpus.into_iter().chain(nic).collect(),
+        },
         run: RunSpec::default(),
         ..Template::default()
     };
@@ -173,7 +183,9 @@ pub(super) fn devices(id: u32, numbers: &mut Numbers) -> Vec<Device> {
     let n_devices = numbers.below(3);
     let model = if id.is_multiple_of(2) { "A" } else { "B" };
     let device = Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0 };
-    (0..n_devices).map(|_| device.clone()).collect()
+    let nic = Device { kind: "nic".to_owned(), ..device.clone() };
+    // The card comes after the first GPU: it becomes another device where the node has one GPU less.
+    (0..n_devices).map(|_| device.clone()).chain((n_devices > 0).then_some(nic)).collect()
 }
 
 /// What a node's agent finds.
@@ -235,7 +247,7 @@ pub(super) fn reservation(name: &str, now_ms: i64, numbers: &mut Numbers) -> Arc
         namespace: "default".to_owned(),
         selector: owner(),
         slots: u32::try_from(numbers.below(4)).expect("small"),
-        demand: Demand { requests: resources(cpu, 4), devices },
+        demand: Demand { requests: resources(cpu, 4), devices: devices.into_iter().collect() },
         node_selector: zone.into_iter().collect(),
         expires_ms: numbers.chance(30).then(|| now_ms + i64::try_from(numbers.below(2_000)).expect("small")),
         description: String::new(),

@@ -108,7 +108,7 @@ pub(super) fn fill(nodes: &[Change], free_pct: impl Fn(NodeId) -> i64) -> Runnin
         });
         let of = |name| report.capacity.get(name) * used / 100;
         let requests = Resources::new([(CPU, of(CPU)), (MEMORY, of(MEMORY))]).expect("capacity is positive");
-        let demand = Demand { requests, devices };
+        let demand = Demand { requests, devices: devices.into_iter().collect() };
         let same = |group: &Option<GroupDemand>| group.as_ref().is_some_and(|group| *group.demand == demand);
         let group = rows.groups.iter().position(same).unwrap_or_else(|| {
             rows.groups.push(Some(GroupDemand {
@@ -162,6 +162,7 @@ pub(super) fn trace_task(numbers: &mut ScenarioNumbers) -> GroupSubmission {
         models: task.models.iter().map(|model| (*model).to_owned()).collect(),
     });
     let requests = vec![(CPU.to_owned(), task.cpu_milli), (MEMORY.to_owned(), task.memory_mib * MIB)];
+    let devices = devices.into_iter().collect();
     let mut group = GroupSubmission { requests, devices, ..GroupSubmission::default() };
     let constraint = numbers.below(20);
     if constraint < 2 {

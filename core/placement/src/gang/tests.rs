@@ -15,7 +15,10 @@ const NOW_MS: i64 = 1_000_000;
 
 fn demand(cpu: i64, gpus: u32) -> Demand {
     let gpu = DeviceRequest { kind: "gpu".to_owned(), count: gpus, milli: 1000, models: Vec::new() };
-    Demand { requests: Resources::new([(CPU, cpu)]).unwrap(), devices: (gpus > 0).then_some(gpu) }
+    Demand {
+        requests: Resources::new([(CPU, cpu)]).unwrap(),
+        devices: (gpus > 0).then_some(gpu).into_iter().collect(),
+    }
 }
 
 /// Nodes of 1000 milli-cores and 4 devices, with running units by node: cpu, devices, and age.

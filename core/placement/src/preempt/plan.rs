@@ -4,6 +4,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use godel_cluster::{
     Cluster, ShapeId,
+    devices::NodeDevices,
     shapes::{COUNT, Shape},
 };
 use godel_domain::{
@@ -240,7 +241,7 @@ impl<'a> VictimPlan<'a> {
             !has_gone && !has_claimed && !self.placed.contains_key(&node) && !self.lent.has(node);
         let has_room = if is_as_it_is {
             let devices =
-                || shape.devices.as_ref().is_none_or(|ask| self.cluster.devices(idx).pick(ask).is_some());
+                || shape.devices.is_empty() || self.cluster.devices(idx).pick(&shape.devices).is_some();
             shape.fits(&free) && devices()
         } else {
             let trial = self.trial(node);
@@ -279,6 +280,7 @@ impl<'a> VictimPlan<'a> {
     /// Candidates of a node in the order in which they are spared.
     fn items(&mut self, node: NodeId) -> Vec<VictimCandidate> {
         let ask = self.cluster.shapes().get(self.shape);
+        let devices = self.cluster.devices(node.idx());
         let mut items: Vec<VictimCandidate> = Vec::new();
         for one in self.cluster.occupants(node) {
             let (Some(priority), Some(rows)) = (one.priority, self.cluster.rows(one.unit)) else { continue };
@@ -294,7 +296,7 @@ impl<'a> VictimPlan<'a> {
                 allocation: row.allocation,
                 since: row.bound_time_ms,
                 breaks: false,
-                parts: parts(ask, self.cluster.shapes().get(one.shape), row.allocation.devices),
+                parts: parts(ask, self.cluster.shapes().get(one.shape), (devices, row.allocation.devices)),
             });
         }
         self.in_order(items)
@@ -561,15 +563,18 @@ fn by_unit(items: &[VictimCandidate]) -> impl Iterator<Item = &[VictimCandidate]
     items.chunk_by(|a, b| a.unit == b.unit)
 }
 
-/// Thousandths of an ask that a running unit gives back, of the resource of which it is the least.
-fn parts(ask: &Shape, takes: &Shape, given: DeviceSet) -> i64 {
+/// Thousandths of an ask that a running unit gives back, of the resource of which it is the least; `given` are its devices on
+/// the node.
+fn parts(ask: &Shape, takes: &Shape, (node, given): (&NodeDevices, DeviceSet)) -> i64 {
     let of = |id: u8| takes.asks.iter().find(|(known, _)| *known == id).map_or(0, |(_, amount)| *amount);
     // Everybody is one running unit.
     let asked = ask.asks.iter().filter(|(id, amount)| *amount > 0 && *id != COUNT);
     let resources = asked.map(|(id, amount)| of(*id).saturating_mul(1000) / amount);
-    let devices = ask.devices.as_ref().map(|wanted| {
-        let given = i64::from(given.len()) * i64::from(takes.device_milli());
-        given.saturating_mul(1000) / (i64::from(wanted.count) * i64::from(wanted.milli)).max(1)
+    let is_mixed = ask.devices.len() > 1 || takes.devices.len() > 1;
+    let devices = ask.devices.iter().map(|wanted| {
+        let given = if is_mixed { node.accepted(wanted, given) } else { given };
+        let milli: i64 = given.iter().map(|idx| i64::from(node.milli_of(&takes.devices, idx))).sum();
+        milli.saturating_mul(1000) / (i64::from(wanted.count) * i64::from(wanted.milli)).max(1)
     });
     resources.chain(devices).min().unwrap_or(0)
 }

@@ -24,7 +24,10 @@ const NOW_MS: i64 = 1_000_000;
 fn demand(cpu: i64, memory: i64, milli: u32) -> Demand {
     let devices =
         (milli > 0).then(|| DeviceRequest { kind: "gpu".to_owned(), count: 1, milli, models: Vec::new() });
-    Demand { requests: Resources::new([(CPU, cpu), (MEMORY, memory)]).unwrap(), devices }
+    Demand {
+        requests: Resources::new([(CPU, cpu), (MEMORY, memory)]).unwrap(),
+        devices: devices.into_iter().collect(),
+    }
 }
 
 fn cluster(n_nodes: u32) -> Cluster {

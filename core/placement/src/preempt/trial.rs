@@ -32,9 +32,7 @@ impl Trial {
 
     /// The same of devices only.
     pub(crate) fn shift_devices(&mut self, shape: &Shape, given: DeviceSet, sign: i64) {
-        if !given.is_empty() {
-            self.devices.shift(given, shape.device_milli(), if sign > 0 { -1 } else { 1 });
-        }
+        self.devices.shift(given, &shape.devices, if sign > 0 { -1 } else { 1 });
     }
 
     /// Gives back (`sign` 1) or takes (-1) what a hold does, and those who leave for it.
@@ -70,9 +68,6 @@ impl Trial {
         if !shape.fits(&self.free) {
             return None;
         }
-        match &shape.devices {
-            Some(ask) => self.devices.pick(ask).map(Allocation::from),
-            None => Some(Allocation::default()),
-        }
+        self.devices.pick(&shape.devices).map(Allocation::from)
     }
 }

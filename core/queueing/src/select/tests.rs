@@ -58,7 +58,10 @@ impl Job {
             milli: self.gpu_milli,
             models: Vec::new(),
         });
-        Demand { requests: Resources::new([("cpu", self.cpu), ("memory", self.memory)]).unwrap(), devices }
+        Demand {
+            requests: Resources::new([("cpu", self.cpu), ("memory", self.memory)]).unwrap(),
+            devices: devices.into_iter().collect(),
+        }
     }
 
     fn spec(&self, id: u64) -> UnitSpec {

@@ -13,7 +13,10 @@ fn demand(cpu: i64, memory: i64, gpu_milli: u32) -> Demand {
         milli: gpu_milli.min(1000),
         models: Vec::new(),
     });
-    Demand { requests: Resources::new([("cpu", cpu), ("memory", memory)]).unwrap(), devices }
+    Demand {
+        requests: Resources::new([("cpu", cpu), ("memory", memory)]).unwrap(),
+        devices: devices.into_iter().collect(),
+    }
 }
 
 fn spec(path: &str, max: &[(&str, i64)], max_running_units: u32) -> Arc<QueueSpec> {
@@ -202,8 +205,10 @@ fn resources_are_told_apart_up_to_a_number() {
     let queue = quota.queue("a");
     let usage = quota.usage_mut();
     for n in 0..100 {
-        let ask = usage
-            .intern(&Demand { requests: Resources::new([(format!("r{n}"), 1)]).unwrap(), devices: None });
+        let ask = usage.intern(&Demand {
+            requests: Resources::new([(format!("r{n}"), 1)]).unwrap(),
+            devices: Vec::new(),
+        });
         usage.add(queue, Need { ask, n: 1 });
     }
     assert_eq!(usage.running_units(queue), 100);
@@ -249,7 +254,7 @@ fn naive(counted: &[(usize, Demand, u32)], path: &str, resource: &str) -> i64 {
 fn of(demand: &Demand, resource: &str) -> i64 {
     match resource {
         "running units" => 1,
-        "gpu" => demand.devices.as_ref().map_or(0, |one| i64::from(one.count) * i64::from(one.milli)),
+        "gpu" => demand.devices.iter().map(|one| i64::from(one.count) * i64::from(one.milli)).sum(),
         _ => demand.requests.get(resource),
     }
 }

@@ -140,7 +140,7 @@ impl Capacities {
             let show = |amount| quantity::show(name, amount);
             return format!("asks for {} {name}; the largest node has {}", show(amount), show(most));
         }
-        if let Some(devices) = &demand.devices {
+        for devices in &demand.devices {
             let most = self.live().map(|shape| shape.matching(devices)).max().unwrap_or(0);
             if u64::from(devices.count) > most as u64 {
                 let models = if devices.models.is_empty() {
@@ -179,15 +179,11 @@ impl FeasibleShape {
         {
             return Some(name);
         }
-        let devices = demand.devices.as_ref()?;
-        (self.matching(devices) < devices.count as usize).then_some(devices.kind.as_str())
+        let is_short = |devices: &&DeviceRequest| self.matching(devices) < devices.count as usize;
+        demand.devices.iter().find(is_short).map(|devices| devices.kind.as_str())
     }
 
     fn matching(&self, request: &DeviceRequest) -> usize {
-        let accepted = |device: &&Device| {
-            device.kind == request.kind
-                && (request.models.is_empty() || request.models.contains(&device.model))
-        };
-        self.devices.iter().filter(accepted).count()
+        self.devices.iter().filter(|device| request.accepts(device)).count()
     }
 }

@@ -179,7 +179,7 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
     };
     let requests = (amounts(requests), amounts(&again.demand.requests));
     maps(found, &format!("{prefix}requests"), &requests.0, &requests.1);
-    found.add(*devices != again.demand.devices, &format!("{prefix}gpu"));
+    found.add(*devices != again.demand.devices, &format!("{prefix}devices"));
     maps(found, &format!("{prefix}node_selector"), node_selector, &again.node_selector);
     found.add(*tolerations != again.tolerations, &format!("{prefix}tolerations"));
     let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms, await_command_ms } =
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn what_differs_is_named_as_files_write_it() {
         type Case = (fn(&mut Submission), &'static str);
-        let cases: [Case; 24] = [
+        let cases: [Case; 25] = [
             (|_| {}, ""),
             (|s| s.name = "job2".into(), "name"),
             (|s| s.namespace = "prod".into(), "namespace"),
@@ -259,9 +259,9 @@ mod tests {
             (
                 |s| {
                     s.task_groups[0].devices =
-                        Some(DeviceSubmission { count: 1, ..DeviceSubmission::default() })
+                        vec![DeviceSubmission { count: 1, ..DeviceSubmission::default() }]
                 },
-                "template.gpu",
+                "template.devices",
             ),
             (
                 |s| drop(s.task_groups[0].node_selector.insert("z".into(), "a".into())),

@@ -4,10 +4,10 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use godel_domain::names::{self, ENTRIES_MAX};
 use godel_domain::{
-    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
+    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX},
     duration,
     node::{TaintEffect, Toleration},
-    quantity,
+    quantity::{self, GPU},
     resources::{N_NAMES_MAX, Resources},
     unit::{RunSpec, Template},
 };
@@ -25,7 +25,7 @@ pub(super) fn template(
     defaults: &mut Vec<AppliedDefault>,
 ) -> Template {
     let requests = requests(idx, group.requests, report);
-    let devices = group.devices.map(|devices| device_request(idx, devices, report, defaults));
+    let devices = device_requests(idx, group.devices, report, defaults);
     check_selector(idx, &group.node_selector, report);
     if group.tolerations.len() > ENTRIES_MAX {
         report.add(
@@ -83,25 +83,47 @@ pub(crate) fn amount_out_of_range(name: &str, amount: i64) -> String {
     format!("{shown} is more than {}", quantity::show(name, AMOUNT_MAX))
 }
 
-fn device_request(
+fn device_requests(
     idx: usize,
+    devices: Vec<DeviceSubmission>,
+    report: &mut ViolationList,
+    defaults: &mut Vec<AppliedDefault>,
+) -> Vec<DeviceRequest> {
+    if devices.len() > N_DEVICE_REQUESTS_MAX {
+        report.add(
+            format_args!("task_groups[{idx}].template.demand.devices"),
+            format_args!("{} requests; at most {N_DEVICE_REQUESTS_MAX}", devices.len()),
+        );
+    }
+    let mut requests: Vec<DeviceRequest> = Vec::with_capacity(devices.len());
+    for (at, devices) in devices.into_iter().take(N_DEVICE_REQUESTS_MAX).enumerate() {
+        let request = device_request((idx, at), devices, report, defaults);
+        if requests.iter().any(|other| other.kind == request.kind) {
+            report.add(
+                format_args!("task_groups[{idx}].template.demand.devices[{at}].kind"),
+                format_args!("duplicate kind `{}`", request.kind),
+            );
+        }
+        requests.push(request);
+    }
+    requests
+}
+
+fn device_request(
+    (idx, at): (usize, usize),
     devices: DeviceSubmission,
     report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> DeviceRequest {
-    let field = |leaf: &str| format!("task_groups[{idx}].template.demand.devices.{leaf}");
+    let field = |leaf: &str| format!("task_groups[{idx}].template.demand.devices[{at}].{leaf}");
     let kind = match devices.kind.as_str() {
-        "gpu" => devices.kind,
         "" => {
             defaults
-                .push(AppliedDefault { field: Cow::Owned(field("kind")), value: DefaultValue::Word("gpu") });
-            "gpu".to_owned()
+                .push(AppliedDefault { field: Cow::Owned(field("kind")), value: DefaultValue::Word(GPU) });
+            GPU.to_owned()
         }
-        other => {
-            report.add(
-                format_args!("{}", field("kind")),
-                format_args!("`{other}` is not known; only `gpu` is"),
-            );
+        kind => {
+            report.named(format_args!("{}", field("kind")), names::device_kind(kind));
             devices.kind
         }
     };

@@ -27,13 +27,13 @@ fn submission() -> Submission {
     }
 }
 
-fn devices(count: u32, milli: u32) -> Option<DeviceSubmission> {
-    Some(DeviceSubmission {
+fn devices(count: u32, milli: u32) -> Vec<DeviceSubmission> {
+    vec![DeviceSubmission {
         kind: "gpu".to_owned(),
         count,
         milli: (milli > 0).then_some(milli),
         models: Vec::new(),
-    })
+    }]
 }
 
 /// Every violation kind: what is changed in a good submission, and the fields that are named for it.
@@ -102,37 +102,50 @@ fn every_violation_names_its_field() {
             "device kind",
             |s| {
                 s.task_groups[0].devices =
-                    Some(DeviceSubmission { kind: "tpu".into(), ..devices(1, 0).unwrap() })
+                    vec![DeviceSubmission { kind: "cpu".into(), ..devices(1, 0)[0].clone() }]
             },
-            &["task_groups[0].template.demand.devices.kind"],
+            &["task_groups[0].template.demand.devices[0].kind"],
+        ),
+        (
+            "the same kind of device twice",
+            |s| s.task_groups[0].devices = [devices(1, 0), devices(2, 0)].concat(),
+            &["task_groups[0].template.demand.devices[1].kind"],
+        ),
+        (
+            "too many kinds of devices",
+            |s| {
+                let of = |n: u32| DeviceSubmission { kind: format!("kind-{n}"), ..devices(1, 0)[0].clone() };
+                s.task_groups[0].devices = (0..5).map(of).collect();
+            },
+            &["task_groups[0].template.demand.devices"],
         ),
         (
             "no devices",
             |s| s.task_groups[0].devices = devices(0, 0),
-            &["task_groups[0].template.demand.devices.count"],
+            &["task_groups[0].template.demand.devices[0].count"],
         ),
         (
             "devices",
             |s| s.task_groups[0].devices = devices(65, 0),
-            &["task_groups[0].template.demand.devices.count"],
+            &["task_groups[0].template.demand.devices[0].count"],
         ),
         (
             "share",
             |s| s.task_groups[0].devices = devices(1, 1001),
-            &["task_groups[0].template.demand.devices.milli_per_device"],
+            &["task_groups[0].template.demand.devices[0].milli_per_device"],
         ),
         (
             "share of several",
             |s| s.task_groups[0].devices = devices(2, 500),
-            &["task_groups[0].template.demand.devices.milli_per_device"],
+            &["task_groups[0].template.demand.devices[0].milli_per_device"],
         ),
         (
             "model",
             |s| {
                 s.task_groups[0].devices =
-                    Some(DeviceSubmission { models: vec![String::new()], ..devices(1, 0).unwrap() })
+                    vec![DeviceSubmission { models: vec![String::new()], ..devices(1, 0)[0].clone() }]
             },
-            &["task_groups[0].template.demand.devices.models[0]"],
+            &["task_groups[0].template.demand.devices[0].models[0]"],
         ),
         (
             "selector",
@@ -335,7 +348,7 @@ fn what_is_given_stays_and_ordinals_follow_on() {
     assert_eq!((spec.on_eviction, spec.on_below_min), (OnEviction::Fail, OnBelowMin::Stop));
     let ordinals: Vec<_> = spec.task_groups.iter().map(|group| group.ordinals.clone()).collect();
     assert_eq!(ordinals, [vec![(0, 3)], vec![(3, 8)]]);
-    assert_eq!(spec.task_groups[1].template.demand.devices.as_ref().unwrap().milli, 1000);
+    assert_eq!(spec.task_groups[1].template.demand.devices[0].milli, 1000);
 }
 
 /// A zero that is written holds or is refused; it never becomes the default.
@@ -361,9 +374,9 @@ fn a_zero_is_not_absent() {
         (
             |s| {
                 let devices = DeviceSubmission { count: 1, milli: Some(0), ..DeviceSubmission::default() };
-                s.task_groups[0].devices = Some(devices);
+                s.task_groups[0].devices = vec![devices];
             },
-            "task_groups[0].template.demand.devices.milli_per_device",
+            "task_groups[0].template.demand.devices[0].milli_per_device",
             "0 is not in 1..=1000",
         ),
         (
@@ -500,21 +513,21 @@ fn node(id: u32, cpu: i64, models: &[&str]) -> NodeReport {
 
 #[test]
 fn infeasible_says_why_and_ends_when_a_node_joins() {
-    let unit = |cpu: i64, devices: Option<DeviceSubmission>| {
+    let unit = |cpu: i64, devices: Vec<DeviceSubmission>| {
         let group = GroupSubmission { requests: vec![("cpu".to_owned(), cpu)], devices, ..group(1) };
         admit(Submission { task_groups: vec![group], ..submission() }).unwrap().spec
     };
     let mut capacities = Capacities::default();
     let why = |capacities: &Capacities, spec: &UnitSpec| capacities.infeasible(spec).unwrap_or_default();
-    assert_eq!(why(&capacities, &unit(1, None)), "task group `main`: no node is registered");
+    assert_eq!(why(&capacities, &unit(1, Vec::new())), "task group `main`: no node is registered");
     assert!(capacities.put(&node(1, 1000, &["T4", "T4"])));
     assert!(!capacities.put(&node(2, 1000, &["T4", "T4"])), "no new shape");
     assert_eq!(capacities.infeasible(&unit(1000, devices(2, 0))), None);
     assert_eq!(
-        why(&capacities, &unit(1001, None)),
+        why(&capacities, &unit(1001, Vec::new())),
         "task group `main`: asks for 1.001 cpu; the largest node has 1"
     );
-    let a10 = Some(DeviceSubmission { models: vec!["A10".into()], ..devices(1, 0).unwrap() });
+    let a10 = vec![DeviceSubmission { models: vec!["A10".into()], ..devices(1, 0)[0].clone() }];
     assert_eq!(
         why(&capacities, &unit(1, a10.clone())),
         "task group `main`: asks for 1 gpu of model A10 on one node; no node has more than 0"

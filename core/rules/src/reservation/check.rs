@@ -107,14 +107,11 @@ fn fields(spec: &ReservationSpec, report: &mut Report) {
             report.add(Ground::Invalid, &format!("demand.requests[{name:?}]"), description);
         }
     }
-    if let Some(devices) = &demand.devices {
-        if devices.kind != "gpu" {
-            let description = format!("`{}` is not known; only `gpu` is", devices.kind);
-            report.add(Ground::Invalid, "demand.devices.kind", description);
-        }
+    for (at, devices) in demand.devices.iter().enumerate() {
+        report.named(&format!("demand.devices[{at}].kind"), names::device_kind(&devices.kind));
         if devices.models.len() > ENTRIES_MAX {
             let description = format!("{} models; at most {ENTRIES_MAX}", devices.models.len());
-            report.add(Ground::Invalid, "demand.devices.models", description);
+            report.add(Ground::Invalid, &format!("demand.devices[{at}].models"), description);
         }
     }
     if let Some(at) = spec.expires_ms.filter(|at| *at <= 0) {
@@ -150,7 +147,7 @@ mod tests {
             namespace: "default".to_owned(),
             selector: [("app".to_owned(), "web".to_owned())].into(),
             slots: 4,
-            demand: Demand { requests: Resources::new([("cpu", 1_000)]).unwrap(), devices: None },
+            demand: Demand { requests: Resources::new([("cpu", 1_000)]).unwrap(), devices: Vec::new() },
             ..ReservationSpec::default()
         }
     }
@@ -247,7 +244,7 @@ mod tests {
     fn labels_and_models_are_bounded() {
         let wrong = |n: usize| {
             let models = vec!["A10".to_owned(); n];
-            let devices = Some(DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 1_000, models });
+            let devices = vec![DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 1_000, models }];
             let demand = Demand { devices, ..spec("new").demand };
             let node_selector = (0..n).map(|idx| (format!("k{idx}"), String::new())).collect();
             let spec = ReservationSpec { demand, node_selector, ..spec("new") };
@@ -258,6 +255,6 @@ mod tests {
         };
         assert_eq!(wrong(1), [""; 0]);
         assert_eq!(wrong(ENTRIES_MAX), [""; 0]);
-        assert_eq!(wrong(ENTRIES_MAX + 1), ["node_selector", "demand.devices.models"]);
+        assert_eq!(wrong(ENTRIES_MAX + 1), ["node_selector", "demand.devices[0].models"]);
     }
 }

@@ -62,7 +62,7 @@ impl Picture {
     ) -> GroupPlacement {
         let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
         let shape = self.placer.templates.get(template).ask.shape();
-        let has_devices = self.cluster.demand(shape).devices.is_some();
+        let has_devices = !self.cluster.demand(shape).devices.is_empty();
         let has_incarnations = wanted.iter().any(|replica| replica.incarnation > 0);
         let mut slots = self.slots(owned, template).into_iter();
         self.placer.begin(&mut self.cluster, template, unit, wanted.len());

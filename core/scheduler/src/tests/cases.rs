@@ -30,7 +30,7 @@ pub(super) fn scheduler(nodes: &[(i64, usize)]) -> Scheduler {
 }
 
 pub(super) fn cpu(cpu: i64) -> Demand {
-    Demand { requests: resources(cpu, 1), devices: None }
+    Demand { requests: resources(cpu, 1), devices: Vec::new() }
 }
 
 pub(super) fn assign(scheduler: &mut Scheduler, spec: &UnitSpec) {

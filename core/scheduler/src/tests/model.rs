@@ -45,8 +45,8 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn demand(kind: usize) -> Demand {
     let (requests, devices) = match kind {
-        0 => (resources(1000, 1), None),
-        1 => (resources(3000, 1), None),
+        0 => (resources(1000, 1), Vec::new()),
+        1 => (resources(3000, 1), Vec::new()),
         2 => (resources(500, 1), gpus(1, 300, &[])),
         3 => (resources(500, 1), gpus(1, 700, &["A"])),
         _ => (resources(1000, 1), gpus(2, 1000, &[])),

@@ -35,7 +35,7 @@ fn config() -> Config {
 }
 
 fn cpu(cpu: i64) -> Demand {
-    Demand { requests: resources(cpu, 1), devices: None }
+    Demand { requests: resources(cpu, 1), devices: Vec::new() }
 }
 
 fn ranked(id: u64, priority: i32, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {

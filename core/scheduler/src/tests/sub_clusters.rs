@@ -32,7 +32,7 @@ fn located(id: u64, replicas: u32, sub_cluster: &str) -> UnitSpec {
 }
 
 fn wants(id: u64, replicas: u32, sub_cluster: &str, cpu: i64) -> UnitSpec {
-    let mut spec = unit(id, replicas, 1, Demand { requests: resources(cpu, 1), devices: None });
+    let mut spec = unit(id, replicas, 1, Demand { requests: resources(cpu, 1), devices: Vec::new() });
     spec.task_groups[0].template.node_selector = labels(sub_cluster);
     spec
 }

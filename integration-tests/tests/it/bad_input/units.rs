@@ -52,7 +52,7 @@ fn with_devices(kind: &str, count: u32, milli_per_device: u32) -> v1::UnitSpec {
         milli_per_device: Some(milli_per_device),
         models: Vec::new(),
     };
-    with_template(|template| template.demand.as_mut().unwrap().devices = Some(devices))
+    with_template(|template| template.demand.as_mut().unwrap().devices = vec![devices])
 }
 
 fn with_groups(names: &[&str]) -> v1::UnitSpec {

@@ -1,7 +1,7 @@
 //! What state asks of a node: which running units are to be there, what they take of it and what they do.
 
 use godel_domain::{allocation::Allocation, demand::Pool, unit::RestartPolicy};
-use godel_rules::agent_admission::Takes;
+use godel_rules::agent_admission::{DeviceShares, Takes};
 
 use crate::runtime::process::Program;
 
@@ -61,8 +61,8 @@ pub struct Orders {
     pub pool: Pool,
     /// What it was given on the node.
     pub allocation: Allocation,
-    /// Thousandths of each of its devices.
-    pub device_milli: u32,
+    /// Its devices, with the thousandths that it takes of each.
+    pub devices: DeviceShares,
     /// What it does, each time that it is started.
     pub work: Work,
     /// After which ends it is started again.
@@ -80,8 +80,7 @@ pub struct Orders {
 impl Orders {
     pub(super) fn takes(&self) -> Takes {
         let Weight { cpu_milli, memory } = self.weight;
-        let (devices, device_milli) = (self.allocation.devices, self.device_milli);
-        Takes { cpu_milli, memory, pool: self.pool, devices, device_milli }
+        Takes { cpu_milli, memory, pool: self.pool, devices: self.devices.clone() }
     }
 }
 
@@ -91,7 +90,7 @@ impl Default for Orders {
             weight: Weight::default(),
             pool: Pool::Guaranteed,
             allocation: Allocation::default(),
-            device_milli: 0,
+            devices: DeviceShares::new(),
             work: Work::Simulated { duration_ms: None, exit_code: 0 },
             restart_policy: RestartPolicy::Never,
             max_restarts: 0,

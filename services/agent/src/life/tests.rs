@@ -583,7 +583,11 @@ fn offers_are_checked_and_refusals_reported_until_they_are_durable() {
     let key = Key { unit: 9, ordinal: 0 };
     life.assign(key, 0, of(1_000), &mut out);
     assert_eq!(life.n_live(), 2);
-    let gpu = Orders { allocation: DeviceSet(0b10).into(), device_milli: 1_000, ..of(0) };
+    let gpu = Orders {
+        allocation: DeviceSet(0b10).into(),
+        devices: std::iter::once((DeviceSet(0b10), 1_000)).collect(),
+        ..of(0)
+    };
     let other = Key { unit: 10, ordinal: 0 };
     let has = Has { cpu_milli: 10_000, ..has };
     assert_eq!(life.offer(other, 0, gpu, (&has, false), &mut out), Err(AssignmentRefusal::Devices));

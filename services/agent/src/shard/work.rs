@@ -22,10 +22,11 @@ impl Shard {
             self.look_after(node, assignment.stop_after_disconnect_ms);
         }
         let mut actions = Vec::new();
+        let runs_programs = self.mode == Mode::Processes;
         for ordinal in session::ordinals(assignment) {
-            let orders = session::orders(assignment, ordinal, self.mode == Mode::Processes);
-            let key = Key { unit: assignment.unit_id, ordinal };
             let slot = &mut self.slots[node];
+            let orders = session::orders(assignment, ordinal, (&slot.def.devices, runs_programs));
+            let key = Key { unit: assignment.unit_id, ordinal };
             if again {
                 slot.life.assign(key, assignment.incarnation, orders, &mut actions);
                 continue;

@@ -268,7 +268,7 @@ pub(crate) fn unit(unit_id: u64, replicas: u32, min_member: u32, cpu: i64) -> v1
             template: Some(v1::Template {
                 demand: Some(v1::Demand {
                     requests: Some(v1::Resources { amounts: [("cpu".to_owned(), cpu)].into() }),
-                    devices: None,
+                    devices: Vec::new(),
                 }),
                 ..v1::Template::default()
             }),

@@ -63,7 +63,7 @@ fn demand() -> v1::Demand {
         milli_per_device: Some(500),
         models: vec!["A".to_owned()],
     };
-    v1::Demand { requests: Some(resources()), devices: Some(devices) }
+    v1::Demand { requests: Some(resources()), devices: vec![devices] }
 }
 
 fn standing() -> v1::Standing {

@@ -39,8 +39,14 @@ struct Found {
 }
 
 impl Taken {
-    /// Adds one running unit; `is_covered` says whether its use is known and reserved.
-    pub(crate) fn add(&mut self, demand: &Demand, pool: Pool, taken: DeviceSet, is_covered: bool) {
+    /// Adds one running unit; `is_covered` says whether its use is known and reserved. `kind` is that of a device of the node.
+    pub(crate) fn add<'a>(
+        &mut self,
+        demand: &Demand,
+        pool: Pool,
+        (taken, kind): (DeviceSet, impl Fn(usize) -> Option<&'a str>),
+        is_covered: bool,
+    ) {
         match pool {
             Pool::BestEffort => self.best_effort.add(&demand.requests, 1),
             Pool::Guaranteed => {
@@ -51,12 +57,12 @@ impl Taken {
             }
         }
         self.n_running_units += 1;
-        let Some(request) = &demand.devices else { return };
         for device in taken.iter() {
+            let Some(milli) = demand.device_milli(kind(device)) else { return };
             if self.devices.len() <= device {
                 self.devices.resize(device + 1, 0);
             }
-            self.devices[device] += request.milli;
+            self.devices[device] += milli;
         }
     }
 
@@ -233,16 +239,20 @@ fn find(state: &State, node: NodeId, keys: &[RunningUnitId]) -> Option<Found> {
     let key = RecordKey::Id(u64::from(node.0));
     let value = |kind| state.record(kind, &key).map(|record| record.value.clone());
     let mut taken = Taken::default();
+    let report = value(v1::Kind::NodeReport);
+    let devices =
+        report.clone().and_then(|value| v1::NodeReport::decode(value).ok()).unwrap_or_default().devices;
+    let kind = |device: usize| devices.get(device).map(|device| device.kind.as_str());
     let usage = value(v1::Kind::NodeUsage).and_then(|value| v1::NodeUsage::decode(value).ok());
     for (key, row) in live_on(state, node, keys) {
         if let Some(group) = demand_of(state, key, &row) {
             let is_covered = usage.as_ref().is_some_and(|usage| row.bound_time_ms <= usage.as_of_ms);
-            taken.add(&group.demand, group.pool, row.allocation.devices, is_covered);
+            taken.add(&group.demand, group.pool, (row.allocation.devices, kind), is_covered);
         }
     }
     Some(Found {
         spec: state.record(v1::Kind::NodeSpec, &key)?.clone(),
-        report: value(v1::Kind::NodeReport),
+        report,
         grant: value(v1::Kind::NodeGrant),
         usage,
         taken,
@@ -264,23 +274,29 @@ mod tests {
     fn what_is_taken_adds_up() {
         let gpus = |count, milli| Demand {
             requests: Resources::new([("cpu", 500)]).unwrap(),
-            devices: Some(DeviceRequest { kind: "gpu".to_owned(), count, milli, models: Vec::new() }),
+            devices: vec![DeviceRequest { kind: "gpu".to_owned(), count, milli, models: Vec::new() }],
         };
         let mut taken = Taken::default();
-        taken.add(&gpus(2, 1000), Pool::Guaranteed, DeviceSet(0b110), false);
-        taken.add(&gpus(1, 300), Pool::Guaranteed, DeviceSet(0b1), true);
-        taken.add(&gpus(1, 300), Pool::BestEffort, DeviceSet(0b1), false);
-        taken.add(&Demand { devices: None, ..gpus(1, 1) }, Pool::BestEffort, DeviceSet::NONE, false);
+        let of = |devices| (DeviceSet(devices), |_: usize| Some("gpu"));
+        taken.add(&gpus(2, 1000), Pool::Guaranteed, of(0b110), false);
+        taken.add(&gpus(1, 300), Pool::Guaranteed, of(0b1), true);
+        taken.add(&gpus(1, 300), Pool::BestEffort, of(0b1), false);
+        taken.add(&Demand { devices: Vec::new(), ..gpus(1, 1) }, Pool::BestEffort, of(0), false);
         assert_eq!((taken.amounts.get(CPU), taken.n_running_units), (1_000, 4));
         assert_eq!((taken.best_effort.get(CPU), taken.kept.get(CPU)), (1_000, 500));
         assert_eq!(taken.device_free_milli(4), [400, 0, 0, 1000]);
+        let nic = DeviceRequest { kind: "nic".to_owned(), count: 1, milli: 250, models: Vec::new() };
+        let both = Demand { devices: vec![gpus(1, 500).devices[0].clone(), nic], ..Demand::default() };
+        let kind = |device: usize| Some(if device == 3 { "nic" } else { "gpu" });
+        taken.add(&both, Pool::BestEffort, (DeviceSet(0b1001), kind), false);
+        assert_eq!(taken.device_free_milli(4), [0, 0, 0, 750], "each device by the request of its kind");
     }
 
     #[test]
     fn held_room_and_slots_are_told_by_node() {
         let demand = |cpu: i64| {
             let requests = v1::Resources { amounts: [(CPU.to_owned(), cpu)].into_iter().collect() };
-            Some(v1::Demand { requests: Some(requests), devices: None })
+            Some(v1::Demand { requests: Some(requests), devices: Vec::new() })
         };
         let hold = |node_id: u32, ordinals: &[u32], cpu: i64, reservation: &str| v1::Hold {
             node_id,

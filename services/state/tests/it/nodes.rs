@@ -167,12 +167,12 @@ async fn a_node_shows_what_is_bound_there() {
     let v1::op::Op::Bind(mut shares) = bind(1, &[2, 3], node_id) else { unreachable!() };
     shares.task_group = 1;
     shares.device_masks = vec![0b10, 0b10];
-    shares.demand.as_mut().unwrap().devices = Some(v1::DeviceRequest {
+    shares.demand.as_mut().unwrap().devices = vec![v1::DeviceRequest {
         kind: "gpu".to_owned(),
         count: 1,
         milli_per_device: Some(250),
         models: Vec::new(),
-    });
+    }];
     binder.write([bind(1, &[0, 1], node_id), v1::op::Op::Bind(shares)]).await.unwrap();
     let shown = state.node("n1").await;
     assert_eq!((shown.running_units, shown.connected), (4, false));

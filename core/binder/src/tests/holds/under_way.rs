@@ -97,7 +97,7 @@ fn a_device_is_in_use_until_who_leaves_for_another_decision_has_left() {
     let mut world = World::new(1);
     world.change(Change::NodeReport(report(1, 1000, 2)));
     let mut both = demand(100, 1_000);
-    both.devices.as_mut().unwrap().count = 2;
+    both.devices[0].count = 2;
     let low = world.unit(unit(1, 1, 1, both));
     let bind = |id, revision, mask| {
         let mut decision = place(id, revision, &[(0, 1)]);

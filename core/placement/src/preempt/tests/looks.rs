@@ -45,7 +45,7 @@ fn beside_a_decision_under_way_others_of_its_node_may_leave() {
 #[test]
 fn devices_that_leave_for_a_decision_under_way_are_nobodys_beyond_it() {
     let gpus = |count| Demand {
-        devices: Some(DeviceRequest { kind: "gpu".to_owned(), count, milli: 1_000, models: Vec::new() }),
+        devices: vec![DeviceRequest { kind: "gpu".to_owned(), count, milli: 1_000, models: Vec::new() }],
         ..demand(1_000, 1, 0)
     };
     let claimed = [(UnitId(1), 0)].into_iter().collect();
@@ -112,7 +112,7 @@ fn what_leaves_of_each_of_two_units_counts_for_those_elsewhere() {
 fn of_equal_rank_who_gives_back_more_of_the_resource_that_it_has_least_of_leaves() {
     let takes = |cpu, count| Demand {
         requests: Resources::new([(CPU, cpu)]).unwrap(),
-        devices: Some(DeviceRequest { kind: "gpu".to_owned(), count, milli: 1_000, models: Vec::new() }),
+        devices: vec![DeviceRequest { kind: "gpu".to_owned(), count, milli: 1_000, models: Vec::new() }],
     };
     // Cores and GPUs of each of two; for so many GPUs either has to leave.
     let cases =

@@ -32,7 +32,7 @@ impl Wanted<'_> {
     /// The guarantee is about what is asked.
     fn concerns(&self, level: &str, asked: &Demand) -> bool {
         let min = self.min(level);
-        let covers = asked.devices.is_none() || min.contains_key("gpu");
+        let covers = asked.devices.is_empty() || min.contains_key("gpu");
         covers && min.keys().any(|name| amount(asked, name) > 0)
     }
 
@@ -203,8 +203,8 @@ fn on_node(
                 let ask = cluster.demand(shape);
                 let parts = |name| group.demand.requests.get(name) * 1_000 / ask.requests.get(name);
                 let mut least = parts(CPU).min(parts(MEMORY));
-                if let Some(asked) = &ask.devices {
-                    let milli = group.demand.devices.as_ref().map_or(0, |devices| devices.milli);
+                if let Some(asked) = ask.devices.first() {
+                    let milli = group.demand.devices.first().map_or(0, |devices| devices.milli);
                     least = least.min(i64::from(milli) * 1_000 / i64::from(asked.milli));
                 }
                 let priority = rows.standing(row.group).unwrap().priority;

@@ -130,7 +130,7 @@ impl Alone {
 
     fn submit(&mut self, asked: &Asked) {
         let id = self.specs.len() as u64 + 1;
-        let devices = if asked.gpu_milli > 0 { gpus(1, asked.gpu_milli, &[]) } else { None };
+        let devices = if asked.gpu_milli > 0 { gpus(1, asked.gpu_milli, &[]) } else { Vec::new() };
         let demand = Demand { requests: resources(asked.cpu, 1), devices };
         let mut spec = ranked(id, asked.priority, asked.replicas, 1, demand);
         if let Some(cpu) = asked.other_cpu {
