@@ -171,7 +171,7 @@ impl Task {
             min_member: Some(1),
             pool: v1::Pool::Guaranteed.into(),
             // The trace asks for nearly every GPU there is: spread out, the large tasks would find no room.
-            scoring_profile: v1::ScoringProfile::MostAllocated.into(),
+            profile: "most-allocated".to_owned(),
             ..v1::UnitSpec::default()
         }
     }

@@ -20,7 +20,7 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     resources::Resources,
     running_units::RunningUnits,
-    unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::{RestartPolicy, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
 use godel_proto::{raw, v1};
 use proptest::{collection::vec, prelude::*};
@@ -386,7 +386,7 @@ fn a_unit() -> UnitSpec {
         priority_class: String::new(),
         pool: Pool::Guaranteed,
         restart_policy: RestartPolicy::Never,
-        scoring: ScoringProfile::LeastAllocated,
+        profile: "least-allocated".to_owned(),
         ttl_after_finished_ms: 0,
         cancelled: false,
         suspended: false,

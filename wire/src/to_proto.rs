@@ -12,8 +12,8 @@ use godel_domain::{
     resources::Resources,
     running_units::{Bind, Evict, Requeue, RunChange, Statuses},
     unit::{
-        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup,
-        Template, UnitEnd, UnitSpec, WorkloadClass,
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
+        UnitEnd, UnitSpec, WorkloadClass,
     },
 };
 use godel_proto::{raw, v1};
@@ -211,7 +211,7 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         priority_class,
         pool: pays,
         restart_policy: restart,
-        scoring,
+        profile,
         ttl_after_finished_ms,
         cancelled,
         max_restarts,
@@ -246,7 +246,7 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         priority_class: priority_class.clone(),
         pool: pool(*pays).into(),
         restart_policy: restart_policy(*restart).into(),
-        scoring_profile: scoring_profile(*scoring).into(),
+        profile: profile.clone(),
         ttl_after_finished_ms: Some(*ttl_after_finished_ms),
         cancelled: *cancelled,
         max_restarts: Some(*max_restarts),
@@ -370,14 +370,6 @@ pub fn unit_end(end: Option<UnitEnd>) -> v1::UnitEnd {
         Some(UnitEnd::BelowMin) => v1::UnitEnd::BelowMin,
         Some(UnitEnd::Failure) => v1::UnitEnd::Failure,
         Some(UnitEnd::Deadline) => v1::UnitEnd::Deadline,
-    }
-}
-
-/// Scoring profile.
-pub fn scoring_profile(profile: ScoringProfile) -> v1::ScoringProfile {
-    match profile {
-        ScoringProfile::LeastAllocated => v1::ScoringProfile::LeastAllocated,
-        ScoringProfile::MostAllocated => v1::ScoringProfile::MostAllocated,
     }
 }
 

@@ -133,7 +133,7 @@ fn unit(unit_id: u64, cpu: i64) -> Op {
         workload_class: v1::WorkloadClass::Service.into(),
         pool: v1::Pool::Guaranteed.into(),
         restart_policy: v1::RestartPolicy::Never.into(),
-        scoring_profile: v1::ScoringProfile::LeastAllocated.into(),
+        profile: "least-allocated".to_owned(),
         ..v1::UnitSpec::default()
     })
 }

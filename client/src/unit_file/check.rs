@@ -100,7 +100,6 @@ pub fn key_of_unit(field: &str, is_short: bool) -> String {
     let field = field.strip_prefix("meta.").unwrap_or(field);
     match field {
         "workload_class" => return "class".to_owned(),
-        "scoring_profile" => return "scoring".to_owned(),
         // All of it.
         "unit" => return String::new(),
         _ => {}

@@ -58,7 +58,7 @@ fn spec(submit: &Submit, wrong: &mut Vec<String>) -> v1::UnitSpec {
         pool: word("--pool", &submit.pool, &words::POOL, wrong),
         min_member: submit.min_member,
         restart_policy: word("--restart-policy", &submit.restart_policy, &words::RESTART, wrong),
-        scoring_profile: word("--scoring", &submit.scoring, &words::SCORING, wrong),
+        profile: text(&submit.profile),
         ttl_after_finished_ms: submit.ttl_after_finished,
         max_restarts: submit.max_restarts,
         on_eviction: submit.on_eviction.unwrap_or_default().into_api().into(),
@@ -286,7 +286,7 @@ priority: -7
 pool: best-effort
 min_member: 2
 restart_policy: never
-scoring: most-allocated
+profile: most-allocated
 ttl_after_finished: 0s
 max_restarts: 0
 on_eviction: fail
@@ -309,7 +309,7 @@ template:
 ";
         let words = "--name web -n shop --uid 5f0c9a52-5d6f-4c1e-8a53-0f6f8b2f0001 --label app=web,version=1.10 \
             --owner alice --class service --queue prod.search --priority -7 --pool best-effort --min-member 2 \
-            --restart-policy never --scoring most-allocated --ttl-after-finished 0s --max-restarts 0 \
+            --restart-policy never --profile most-allocated --ttl-after-finished 0s --max-restarts 0 \
             --on-eviction fail --on-below-min stop --on-failure restart --preemptible false --min-run 5m --scheduling-timeout 1m \
             --active-deadline 12h --replicas 3 --cpu 500m --memory 1.2Gi --request fpga=2 --gpu 0.5:A10|T4 --device nic=2 \
             --node-selector zone=a --toleration gpu=only:no-schedule,spot,*,dead:no-execute=300 --env MODE=1.0 --stop-grace 30s \

@@ -102,9 +102,10 @@ pub struct Submit {
     /// Maximum number of in-place restarts in a row. Default 3.
     #[arg(long, requires = "name", value_name = "N")]
     pub max_restarts: Option<u32>,
-    /// How nodes are scored: least-allocated (spread) or most-allocated (pack). Default by workload class.
-    #[arg(long, requires = "name", value_name = "PROFILE")]
-    pub scoring: Option<String>,
+    /// Name of the profile that the unit is placed by: least-allocated (spreads), most-allocated (packs) or another one of
+    /// the schedulers' configuration. Default by sub-cluster, else by workload class.
+    #[arg(long, requires = "name", value_name = "NAME")]
+    pub profile: Option<String>,
     /// Effect of an eviction for the sake of others. Default requeue.
     #[arg(long, requires = "name", value_enum)]
     pub on_eviction: Option<OnEviction>,

@@ -30,7 +30,7 @@ pub(super) fn unit(fields: &mut Fields<'_, '_>) -> v1::UnitSpec {
         pool: fields.word("pool", &words::POOL),
         min_member: fields.number("min_member"),
         restart_policy: fields.word("restart_policy", &words::RESTART),
-        scoring_profile: fields.word("scoring", &words::SCORING),
+        profile: fields.text("profile").unwrap_or_default(),
         ttl_after_finished_ms: fields.duration("ttl_after_finished"),
         max_restarts: fields.number("max_restarts"),
         on_eviction: fields.word("on_eviction", &words::ON_EVICTION),

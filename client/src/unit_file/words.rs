@@ -33,10 +33,6 @@ pub(crate) const ON_FAILURE: Words<3> = [
     ("restart", v1::OnFailure::Restart as i32),
     ("stop", v1::OnFailure::Stop as i32),
 ];
-pub(crate) const SCORING: Words<2> = [
-    ("least-allocated", v1::ScoringProfile::LeastAllocated as i32),
-    ("most-allocated", v1::ScoringProfile::MostAllocated as i32),
-];
 pub(crate) const EFFECT: Words<3> = [
     ("no-schedule", v1::TaintEffect::NoSchedule as i32),
     ("prefer-no-schedule", v1::TaintEffect::PreferNoSchedule as i32),

@@ -392,7 +392,7 @@ mod tests {
         demand::{DeviceRequest, Pool},
         ids::NodeId,
         running_units::{Bind, Phase, Statuses},
-        unit::{RestartPolicy, ScoringProfile, UnitSpec, WorkloadClass},
+        unit::{RestartPolicy, UnitSpec, WorkloadClass},
     };
 
     use super::*;
@@ -414,7 +414,7 @@ mod tests {
             priority_class: String::new(),
             pool: Pool::Guaranteed,
             restart_policy: RestartPolicy::Never,
-            scoring: ScoringProfile::LeastAllocated,
+            profile: "least-allocated".to_owned(),
             ttl_after_finished_ms: 0,
             cancelled: false,
             suspended: false,

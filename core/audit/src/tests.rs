@@ -21,7 +21,7 @@ use godel_domain::{
     queue_spec::QueueSpec,
     resources::Resources,
     running_units::{Bind, Evict, EvictionReason, Requeue, RunChange, Statuses},
-    unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::{RestartPolicy, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
 
 use super::{
@@ -79,7 +79,7 @@ fn spec(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
         priority_class: String::new(),
         pool: Pool::Guaranteed,
         restart_policy: RestartPolicy::Never,
-        scoring: ScoringProfile::MostAllocated,
+        profile: "most-allocated".to_owned(),
         ttl_after_finished_ms: 0,
         cancelled: false,
         suspended: false,

@@ -25,7 +25,7 @@ use godel_domain::{
     queue_spec::QueueSpec,
     resources::{CPU, Resources},
     running_units::{EvictionReason, Phase, Requeue, RunChange, RunningUnits, Statuses},
-    unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::{RestartPolicy, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
 
 use super::*;
@@ -76,7 +76,7 @@ pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> U
         priority_class: String::new(),
         pool: Pool::Guaranteed,
         restart_policy: RestartPolicy::Never,
-        scoring: ScoringProfile::LeastAllocated,
+        profile: "least-allocated".to_owned(),
         ttl_after_finished_ms: 0,
         cancelled: false,
         suspended: false,

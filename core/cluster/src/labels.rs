@@ -58,6 +58,16 @@ impl Labels {
         self.pairs.get(key)?.get(value).copied()
     }
 
+    /// Returns the integers of the pairs of a selector; `None` if no node has ever had one of them.
+    pub fn pairs(&self, selector: &BTreeMap<String, String>) -> Option<Box<[u32]>> {
+        selector.iter().map(|(key, value)| self.find(key, value)).collect()
+    }
+
+    /// Returns what tolerations say of each taint list known, by its integer.
+    pub fn verdicts(&self, tolerations: &[Toleration]) -> Box<[TaintVerdict]> {
+        self.taint_lists.iter().map(|taints| verdict(taints, tolerations)).collect()
+    }
+
     /// The integer of a taint list, whenever each was set; 0 is the empty one.
     pub fn taints(&mut self, taints: &[Taint]) -> u32 {
         let taints: Vec<Taint> = taints.iter().map(|taint| Taint { added_ms: 0, ..taint.clone() }).collect();
@@ -78,56 +88,6 @@ pub enum TaintVerdict {
     Soft(u32),
     /// A hard taint is not tolerated.
     Refused,
-}
-
-/// A template's selector and tolerations, resolved against the labels and taints known.
-#[derive(Clone, Debug, Default)]
-pub struct Constraint {
-    /// Labels that a node must have.
-    pub selector: BTreeMap<String, String>,
-    /// Taints that are accepted.
-    pub tolerations: Vec<Toleration>,
-    version: usize,
-    /// `None` when no node has one of the pairs.
-    pairs: Option<Vec<u32>>,
-    /// By taint list.
-    verdicts: Vec<TaintVerdict>,
-}
-
-impl Constraint {
-    /// Returns a constraint that is not resolved yet.
-    pub fn new(selector: &BTreeMap<String, String>, tolerations: &[Toleration]) -> Self {
-        Self { selector: selector.clone(), tolerations: tolerations.to_vec(), ..Self::default() }
-    }
-
-    /// Brings it up to the labels known now; cheap when they are the same.
-    pub fn resolve(&mut self, labels: &Labels) {
-        if self.version == labels.version() {
-            return;
-        }
-        self.version = labels.version();
-        self.pairs = self.selector.iter().map(|(key, value)| labels.find(key, value)).collect();
-        self.verdicts.clear();
-        self.verdicts.extend(labels.taint_lists.iter().map(|taints| verdict(taints, &self.tolerations)));
-    }
-
-    /// Whether a node with these labels has every label that is asked for.
-    #[inline]
-    pub fn selects(&self, node_labels: &[u32]) -> bool {
-        let holds = |pairs: &Vec<u32>| pairs.iter().all(|pair| node_labels.binary_search(pair).is_ok());
-        self.pairs.as_ref().is_some_and(holds)
-    }
-
-    /// Whether nodes with one of the taint lists known refuse it.
-    pub fn is_refused_anywhere(&self) -> bool {
-        self.verdicts.contains(&TaintVerdict::Refused)
-    }
-
-    /// What the tolerations say of a taint list.
-    #[inline]
-    pub fn verdict(&self, taint_list: u32) -> TaintVerdict {
-        self.verdicts.get(taint_list as usize).copied().unwrap_or(TaintVerdict::Refused)
-    }
 }
 
 fn verdict(taints: &[Taint], tolerations: &[Toleration]) -> TaintVerdict {

@@ -65,7 +65,11 @@ use self::{
 };
 
 pub use self::{
-    group_deltas::GroupDeltas, shapes::ShapeId, slots::Owned, sub_clusters::SubClusterId, unfit::Unfit,
+    group_deltas::GroupDeltas,
+    shapes::ShapeId,
+    slots::Owned,
+    sub_clusters::{NodeBlocks, SubClusterId},
+    unfit::Unfit,
 };
 
 mod assumptions;
@@ -298,19 +302,18 @@ impl Cluster {
         self.catalogue.sub_clusters().blocks_of(id)
     }
 
-    /// Returns the indices of the nodes that something of a sub-cluster may use, ascending; all there are for something of
-    /// none.
-    pub fn located(&self, id: Option<SubClusterId>) -> impl Iterator<Item = usize> {
-        let all = if id.is_none() { 0..self.n_indices() } else { 0..0 };
-        all.chain(id.into_iter().flat_map(|id| self.catalogue.sub_clusters().located(id)))
+    /// Returns the indices of the nodes of some blocks, ascending; of all nodes for `None`.
+    pub fn located(&self, blocks: NodeBlocks<'_>) -> impl Iterator<Item = usize> {
+        let all = if blocks.is_none() { 0..self.n_indices() } else { 0..0 };
+        all.chain(blocks.into_iter().flat_map(sub_clusters::nodes_of))
     }
 
     /// Returns [`Self::located`], of nodes that have a spec.
-    pub fn located_nodes(&self, id: Option<SubClusterId>) -> impl Iterator<Item = NodeId> {
-        self.located(id).filter_map(|idx| self.records.id_at(idx))
+    pub fn located_nodes(&self, blocks: NodeBlocks<'_>) -> impl Iterator<Item = NodeId> {
+        self.located(blocks).filter_map(|idx| self.records.id_at(idx))
     }
 
-    /// Whether a node is one of [`Self::located`].
+    /// Whether a node is of a sub-cluster; each node is for `None`.
     #[inline]
     pub fn is_located(&self, id: Option<SubClusterId>, node: NodeId) -> bool {
         id.is_none() || self.catalogue.sub_clusters().of(node.idx()) == id

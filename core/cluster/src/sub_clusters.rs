@@ -19,6 +19,16 @@ impl SubClusterId {
     }
 }
 
+/// The blocks with nodes that something may use, ascending, and which nodes these are; `None`: all nodes.
+pub type NodeBlocks<'a> = Option<&'a [(usize, BlockMask)]>;
+
+/// Returns the indices of the nodes of some blocks, ascending.
+pub(super) fn nodes_of(blocks: &[(usize, BlockMask)]) -> impl Iterator<Item = usize> {
+    blocks.iter().flat_map(|(block, nodes)| {
+        (0..BLOCK).filter(move |at| nodes >> at & 1 == 1).map(move |at| block * BLOCK + at)
+    })
+}
+
 /// Sub-clusters by name and by node. Names stay, whether nodes have them or not.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SubClusters {
@@ -110,13 +120,6 @@ impl SubClusters {
     #[inline]
     pub(super) fn blocks_of(&self, id: SubClusterId) -> &[(usize, BlockMask)] {
         &self.blocks[id.idx()]
-    }
-
-    /// Returns the indices of the nodes of a sub-cluster, ascending.
-    pub(super) fn located(&self, id: SubClusterId) -> impl Iterator<Item = usize> {
-        self.blocks_of(id).iter().flat_map(|(block, nodes)| {
-            (0..BLOCK).filter(move |at| nodes >> at & 1 == 1).map(move |at| block * BLOCK + at)
-        })
     }
 
     /// Returns the same names without nodes.

@@ -41,17 +41,10 @@ pub enum Unfit {
         /// For example `gpu: 1 free of 2 asked`.
         reason: String,
     },
-}
-
-impl Unfit {
-    /// The filter plugin whose business it is.
-    pub fn plugin(&self) -> &'static str {
-        match self {
-            Self::Gone | Self::NotReady | Self::Cordoned | Self::Unreadable => "node-ready",
-            Self::Selector { .. } => "node-selector",
-            Self::Taint { .. } => "taints",
-            Self::Resource { .. } => "resources-fit",
-            Self::Device { .. } => "device",
-        }
-    }
+    /// A filter refuses the node for a reason that has no variant of its own.
+    #[error("{reason}")]
+    Other {
+        /// The reason in words, without the name of the filter.
+        reason: String,
+    },
 }

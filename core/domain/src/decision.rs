@@ -227,11 +227,13 @@ pub enum RejectionReason {
     Stale,
     /// Room is held for it.
     AlreadyHeld,
+    /// A filter refuses the node for a reason that is none of the above.
+    Filter,
 }
 
 impl RejectionReason {
     /// Every reason, in order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::InsufficientResources,
         Self::DeviceTaken,
         Self::NodeNotReady,
@@ -249,6 +251,7 @@ impl RejectionReason {
         Self::GangTurn,
         Self::Stale,
         Self::AlreadyHeld,
+        Self::Filter,
     ];
 
     /// As metrics and status name it.
@@ -271,6 +274,7 @@ impl RejectionReason {
             Self::GangTurn => "gang-turn",
             Self::Stale => "stale",
             Self::AlreadyHeld => "already-held",
+            Self::Filter => "filter",
         }
     }
 
@@ -288,7 +292,8 @@ impl RejectionReason {
             | Self::QueueFull
             | Self::VictimGone
             | Self::GangTurn
-            | Self::AlreadyHeld => true,
+            | Self::AlreadyHeld
+            | Self::Filter => true,
             Self::UnitChanged | Self::AlreadyBound | Self::Invalid | Self::PreemptionLoop | Self::Stale => {
                 false
             }
@@ -311,7 +316,8 @@ impl RejectionReason {
             | Self::PreemptionLoop
             | Self::GangTurn
             | Self::Stale
-            | Self::AlreadyHeld => false,
+            | Self::AlreadyHeld
+            | Self::Filter => false,
         }
     }
 }

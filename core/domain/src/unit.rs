@@ -43,8 +43,8 @@ pub struct UnitSpec {
     pub pool: Pool,
     /// Of replicas that ended by themselves.
     pub restart_policy: RestartPolicy,
-    /// Node preference.
-    pub scoring: ScoringProfile,
+    /// Name of the profile that it is placed by; empty: that of its sub-cluster or class.
+    pub profile: String,
     /// Kept so long after its end, milliseconds.
     pub ttl_after_finished_ms: u64,
     /// To be stopped.
@@ -215,15 +215,6 @@ pub enum UnitEnd {
     Deadline,
     /// A running unit of it failed for good.
     Failure,
-}
-
-/// How nodes are preferred.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ScoringProfile {
-    /// Spread.
-    LeastAllocated,
-    /// Pack.
-    MostAllocated,
 }
 
 impl UnitSpec {

@@ -2,21 +2,21 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use godel_cluster::{Cluster, Unfit, devices::DeviceAsk, shapes::Shape, shrunk::frozen_words};
+use godel_cluster::{Cluster, NodeBlocks, Unfit, devices::DeviceAsk, shapes::Shape, shrunk::frozen_words};
 use godel_domain::{
     ids::NodeId,
     quantity,
     refusals::{RefusalCount, Refusals},
 };
-use godel_framework::{Ask, plugins};
+use godel_framework::Ask;
 
 /// Reasons kept: the most frequent ones.
 const N_REASONS_MAX: usize = 16;
 
-/// Orders what the filters said, and finds the nearest miss.
+/// Orders what the filters said, and finds the nearest miss among the located nodes.
 pub fn summary(
     cluster: &Cluster,
-    ask: &Ask,
+    (ask, located): (&Ask, NodeBlocks<'_>),
     counts: BTreeMap<(&'static str, Unfit), u32>,
     nodes: u32,
 ) -> Refusals {
@@ -28,26 +28,17 @@ pub fn summary(
         (Reverse(a.nodes), a.plugin, &a.reason).cmp(&(Reverse(b.nodes), b.plugin, &b.reason))
     });
     reasons.truncate(N_REASONS_MAX);
-    Refusals { reasons, nearest_miss: nearest_miss(cluster, ask), nodes, attempts: 0 }
+    Refusals { reasons, nearest_miss: nearest_miss(cluster, ask, located), nodes, attempts: 0 }
 }
 
 /// Among the nodes that lack only room: the one that lacks least, measured in thousandths of what is asked,
 /// summed over resources and devices. Ties go to the lower id.
-fn nearest_miss(cluster: &Cluster, ask: &Ask) -> String {
+fn nearest_miss(cluster: &Cluster, ask: &Ask, located: NodeBlocks<'_>) -> String {
     let shape = cluster.shapes().get(ask.shape());
-    let open = |node: &NodeId| {
-        cluster.usable(*node).is_ok()
-            && plugins::FILTERS
-                .iter()
-                .all(|filter| filter.is_room() || filter.passes(cluster, ask, node.idx()))
-    };
+    let open = |node: &NodeId| ask.admits(cluster, node.idx());
     let lack = |node: NodeId| Some((lack(cluster, shape, node)?, node));
-    let nearest = cluster
-        .located_nodes(ask.sub_cluster())
-        .filter(open)
-        .filter_map(lack)
-        .filter(|(lack, _)| *lack > 0)
-        .min();
+    let nearest =
+        cluster.located_nodes(located).filter(open).filter_map(lack).filter(|(lack, _)| *lack > 0).min();
     nearest.map_or_else(String::new, |(_, node)| words(cluster, shape, node))
 }
 

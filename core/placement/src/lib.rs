@@ -6,8 +6,10 @@
 //! - `gang`: nodes on which a gang that waits for long gathers room.
 //! - `place`: the search for nodes: candidates, filters, scores.
 //! - `preempt`: the search for victims.
+//! - `profiles`: the profiles of a scheduler: by name, and by what chooses them.
 
 pub mod explain;
 pub mod gang;
 pub mod place;
 pub mod preempt;
+pub mod profiles;

@@ -10,17 +10,20 @@
 use std::collections::BTreeMap;
 
 use godel_cluster::{
-    Cluster, SubClusterId,
+    Cluster, SubClusterId, Unfit,
     room::{BLOCK, BlockMask},
 };
 use godel_domain::{
     allocation::Allocation,
     change::{NodeScope, Partition},
     ids::{NodeId, UnitId},
+    refusals::Refusals,
     seed::mix,
-    unit::ScoringProfile,
+    unit::{Template, UnitSpec},
 };
-use godel_framework::{Profile, ScoreInput, Typical};
+use godel_framework::{Profile, ScoreInput, Typical, profile::PROFILE};
+
+use crate::profiles::{ProfileChoice, Profiles};
 
 mod candidates;
 pub mod templates;
@@ -40,49 +43,6 @@ const CURSOR_DIVISOR: usize = 8;
 /// made again. With devices a fresh window packs better than a used one: on the openb trace lists used on for 6
 /// replicas of such templates left 212 tasks over instead of 172, and had twice the conflicts.
 const USES_DIVISOR: usize = 8;
-
-/// Profile of each [`ScoringProfile`], and those of sub-clusters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Profiles {
-    /// Spreads.
-    pub least_allocated: Profile,
-    /// Packs.
-    pub most_allocated: Profile,
-    /// By name of the sub-cluster: for all that demands it, whatever it would have elsewhere.
-    pub sub_clusters: Vec<(String, Profile)>,
-}
-
-impl Default for Profiles {
-    fn default() -> Self {
-        Self {
-            least_allocated: Profile::preset(ScoringProfile::LeastAllocated),
-            most_allocated: Profile::preset(ScoringProfile::MostAllocated),
-            sub_clusters: Vec::new(),
-        }
-    }
-}
-
-impl Profiles {
-    /// The first integers of sub-clusters are those of `sub_clusters`, in its order.
-    pub fn intern(&self, cluster: &mut Cluster) {
-        for (idx, (name, _)) in self.sub_clusters.iter().enumerate() {
-            let id = cluster.sub_cluster(name);
-            debug_assert_eq!(id.idx(), idx, "each name once, and before all others");
-        }
-    }
-
-    fn of(&self, entry: &TemplateEntry) -> &Profile {
-        let own = entry.ask.sub_cluster().and_then(|id| self.sub_clusters.get(id.idx()));
-        own.map_or_else(|| self.get(entry.scoring), |(_, profile)| profile)
-    }
-
-    fn get(&self, scoring: ScoringProfile) -> &Profile {
-        match scoring {
-            ScoringProfile::LeastAllocated => &self.least_allocated,
-            ScoringProfile::MostAllocated => &self.most_allocated,
-        }
-    }
-}
 
 /// A node for a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,14 +174,28 @@ impl Placer {
         }
     }
 
+    /// The integer of a template of a unit, with the profile that the unit is placed by; counts as one use, to be given back by
+    /// [`Templates::release`]. `spreads`: its replicas are to be on different nodes where that costs little.
+    pub fn intern(
+        &mut self,
+        cluster: &mut Cluster,
+        template: &Template,
+        unit: &UnitSpec,
+        spreads: bool,
+    ) -> TemplateId {
+        let sub_cluster = cluster.demanded_sub_cluster(&template.node_selector);
+        let profile = self.profiles.choose(&unit.profile, unit.class, sub_cluster);
+        self.templates.intern(cluster, template, unit.pool, (profile, spreads))
+    }
+
     /// Before `wanted` replicas of one unit: a kept list is used on, or dropped. That of a unit that spreads is its own.
     pub fn begin(&mut self, cluster: &mut Cluster, template: TemplateId, unit: UnitId, wanted: usize) {
         let entry = self.templates.get_mut(template);
         if entry.ask.spreads() {
             cluster.count_unit(unit);
         }
-        entry.ask.prepare(cluster);
-        entry.gates = self.profiles.of(entry).gates(cluster, &entry.ask);
+        let profile = self.profiles.of(&entry.profile);
+        profile.prepare(cluster, &mut entry.ask);
         let candidates = &mut entry.candidates;
         if self.keeps && std::mem::replace(&mut candidates.unit, unit) == unit {
             return;
@@ -231,7 +205,6 @@ impl Placer {
             _ => candidates.clear(),
         }
         if !cluster.demand(entry.ask.shape()).devices.is_empty() {
-            let profile = self.profiles.of(entry);
             let ties = mix_unit(self.seed, unit);
             Rater { cluster, profile, typical: &self.typical, ties }.rate_changed(&self.view, entry, wanted);
         }
@@ -267,7 +240,8 @@ impl Placer {
     /// The best candidate that still fits. It stays in the list: once its node has changed it is rated again.
     fn best(&mut self, cluster: &Cluster, template: TemplateId, ties: u64) -> Option<PlacementChoice> {
         let entry = self.templates.get_mut(template);
-        let rater = Rater { cluster, profile: self.profiles.of(entry), typical: &self.typical, ties };
+        let rater =
+            Rater { cluster, profile: self.profiles.of(&entry.profile), typical: &self.typical, ties };
         while let Some(best) = entry.candidates.best() {
             let node = best.node();
             if best.generation() == cluster.node_generation(node)
@@ -285,8 +259,8 @@ impl Placer {
         None
     }
 
-    /// Fills an empty candidate list from the nodes within `reach`; of a template that demands a sub-cluster only blocks
-    /// with nodes of it are looked at.
+    /// Fills an empty candidate list from the nodes within `reach`; of a template that a locator concerns only the blocks that
+    /// it names are looked at.
     fn scan(
         &mut self,
         cluster: &mut Cluster,
@@ -296,16 +270,20 @@ impl Placer {
         reach: NodeReach,
     ) {
         let entry = self.templates.get_mut(template);
-        let sub_cluster = entry.ask.sub_cluster();
-        // From here on indices are those of its blocks put side by side.
-        let n_nodes = sub_cluster.map_or(cluster.n_indices(), |id| cluster.blocks_of(id).len() * BLOCK);
+        if entry.ask.is_nowhere() {
+            return;
+        }
+        let profile = self.profiles.of(&entry.profile);
+        let locator = profile.locator(cluster, &entry.ask);
+        let located = locator.and_then(|locator| locator.locate(cluster, &entry.ask));
+        // From here on indices are those of the located blocks put side by side.
+        let n_nodes = located.map_or(cluster.n_indices(), |blocks| blocks.len() * BLOCK);
         if n_nodes == 0 {
             return;
         }
-        let profile = self.profiles.of(entry);
         let limit = if self.limits { wanted.saturating_add(self.surplus) } else { usize::MAX };
         let mut found = entry.candidates.take_all();
-        let cursor = self.cursors.of(sub_cluster);
+        let cursor = self.cursors.of(entry.ask.sub_cluster());
         let start = (self.view.origin(n_nodes) + *cursor) % n_nodes;
         let mut looked = 0;
         let mut idx = start;
@@ -314,10 +292,8 @@ impl Placer {
         while left > 0 && found.len() < limit {
             let first = idx / BLOCK * BLOCK;
             let end = (first + BLOCK).min(n_nodes).min(idx + left);
-            let (block, located) = match sub_cluster {
-                None => (idx / BLOCK, BlockMask::MAX),
-                Some(id) => cluster.blocks_of(id)[idx / BLOCK],
-            };
+            let blocks = locator.and_then(|locator| locator.locate(cluster, &entry.ask));
+            let (block, located) = blocks.map_or((idx / BLOCK, BlockMask::MAX), |blocks| blocks[idx / BLOCK]);
             let nodes = self.view.within(reach, block) & located & between(idx - first, end - first);
             let mut past = end;
             looked += 1;
@@ -349,10 +325,10 @@ impl Placer {
     /// Whether a node holds one more replica of a template now.
     pub fn fits(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
         let entry = self.templates.get_mut(template);
-        entry.ask.prepare(cluster);
+        self.profiles.of(&entry.profile).prepare(cluster, &mut entry.ask);
         node.idx() < cluster.n_indices()
             && cluster.room_for(entry.ask.shape(), node.idx()).is_some()
-            && self.profiles.of(entry).gates(cluster, &entry.ask).admit(cluster, &entry.ask, node.idx())
+            && entry.ask.admits(cluster, node.idx())
     }
 
     /// How many replicas of a template a node has room for, `max` at most: 1 at least where one fits, and no more of those
@@ -368,49 +344,51 @@ impl Placer {
     /// Whether a node would take a replica of a template if it had room for it.
     pub fn admits(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
         let entry = self.templates.get_mut(template);
-        entry.ask.prepare(cluster);
-        let gates = self.profiles.of(entry).gates(cluster, &entry.ask);
-        let idx = node.idx();
-        idx < cluster.n_indices() && cluster.is_usable(idx) && gates.admit(cluster, &entry.ask, idx)
+        self.profiles.of(&entry.profile).prepare(cluster, &mut entry.ask);
+        node.idx() < cluster.n_indices() && entry.ask.admits(cluster, node.idx())
     }
 
     /// Nodes that would take a replica of a template if they had room for it, ascending; its `own` ones, or all that may
     /// be used.
     pub fn with_room_aside(&mut self, cluster: &Cluster, template: TemplateId, own: bool) -> Vec<usize> {
         let entry = self.templates.get_mut(template);
-        entry.ask.prepare(cluster);
-        let gates = self.profiles.of(entry).gates(cluster, &entry.ask);
+        let profile = self.profiles.of(&entry.profile);
+        profile.prepare(cluster, &mut entry.ask);
         let own = own || self.view.is_confined();
-        let may = |idx: &usize| {
-            cluster.is_usable(*idx)
-                && (!own || self.view.is_own(*idx))
-                && gates.admit(cluster, &entry.ask, *idx)
-        };
-        cluster.located(entry.ask.sub_cluster()).filter(may).collect()
+        let may = |idx: &usize| (!own || self.view.is_own(*idx)) && entry.ask.admits(cluster, *idx);
+        cluster.located(profile.locate(cluster, &entry.ask)).filter(may).collect()
     }
 
     /// What each node that may be used says of one more replica.
-    pub fn explain(&mut self, cluster: &Cluster, template: TemplateId) -> godel_domain::refusals::Refusals {
+    pub fn explain(&mut self, cluster: &Cluster, template: TemplateId) -> Refusals {
         let entry = self.templates.get_mut(template);
-        entry.ask.prepare(cluster);
-        let profile = self.profiles.of(entry);
-        let may = |node: &NodeId| !self.view.is_confined() || self.view.is_own(node.idx());
+        let profile = self.profiles.of(&entry.profile);
+        profile.prepare(cluster, &mut entry.ask);
         let mut counts = BTreeMap::new();
+        if let ProfileChoice::Unknown(name) = &entry.profile {
+            let refused = Unfit::Other { reason: self.profiles.unknown(name) };
+            counts.insert((PROFILE, refused), cluster.n_nodes());
+            return crate::explain::summary(cluster, (&entry.ask, None), counts, cluster.n_nodes());
+        }
+        let may = |node: &NodeId| !self.view.is_confined() || self.view.is_own(node.idx());
+        let locator = profile.locator(cluster, &entry.ask);
+        let located = locator.and_then(|locator| locator.locate(cluster, &entry.ask));
         let mut nodes = 0;
-        cluster.located_nodes(entry.ask.sub_cluster()).filter(may).for_each(|node| {
+        cluster.located_nodes(located).filter(may).for_each(|node| {
             nodes += 1;
             if let Err(refused) = profile.check(cluster, &entry.ask, node) {
                 *counts.entry(refused).or_insert(0u32) += 1;
             }
         });
-        // Those of other sub-clusters are counted without being looked at.
-        if let Some(refused) = entry.ask.not_located(cluster).filter(|_| !self.view.is_confined())
+        // The nodes elsewhere are counted without being looked at.
+        let elsewhere = locator.and_then(|locator| locator.elsewhere(cluster, &entry.ask));
+        if let Some(refused) = elsewhere.filter(|_| !self.view.is_confined())
             && nodes < cluster.n_nodes()
         {
             *counts.entry(refused).or_insert(0) += cluster.n_nodes() - nodes;
             nodes = cluster.n_nodes();
         }
-        crate::explain::summary(cluster, &entry.ask, counts, nodes)
+        crate::explain::summary(cluster, (&entry.ask, located), counts, nodes)
     }
 
     /// Without effect on what comes after: for trials.
@@ -436,7 +414,7 @@ struct Rater<'a> {
 impl Rater<'_> {
     /// A node with room for a template, which would be given `allocation` there: a candidate if it passes all filters.
     fn rate(&self, entry: &TemplateEntry, idx: usize, allocation: Allocation) -> Option<Candidate> {
-        if !entry.gates.admit(self.cluster, &entry.ask, idx) {
+        if !entry.ask.admits(self.cluster, idx) {
             return None;
         }
         let node = u32::try_from(idx).ok()?;

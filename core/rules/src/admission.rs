@@ -13,10 +13,7 @@ use godel_domain::{
     names::{self, ENTRIES_MAX},
     node::TaintEffect,
     queue_spec::{PRIORITY_MAX, SYSTEM_PRIORITY},
-    unit::{
-        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, UnitSpec,
-        WorkloadClass,
-    },
+    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, TaskGroup, UnitSpec, WorkloadClass},
     words,
 };
 
@@ -56,7 +53,7 @@ pub const SCHEDULING_TIMEOUT_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
 /// Longest active deadline: one year.
 pub const ACTIVE_DEADLINE_MS_MAX: u64 = YEAR_MS;
 /// Fields filled in of most units.
-const N_DEFAULTS: usize = 14;
+const N_DEFAULTS: usize = 13;
 /// Violations named in one answer.
 pub const VIOLATIONS_MAX: usize = 100;
 
@@ -103,8 +100,8 @@ pub struct Submission {
     pub pool: Given<Pool>,
     /// Absent: the default of the class.
     pub restart_policy: Given<RestartPolicy>,
-    /// Absent: the default of the class.
-    pub scoring: Given<ScoringProfile>,
+    /// Empty: that of the sub-cluster or class.
+    pub profile: String,
     /// `None`: one hour.
     pub ttl_after_finished_ms: Option<u64>,
     /// `None`: three.
@@ -248,12 +245,7 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
             (by_class.restart_policy, defaults::restart_name),
             &mut defaults,
         ),
-        scoring: report.choose(
-            "scoring_profile",
-            submission.scoring,
-            (by_class.scoring, defaults::scoring_name),
-            &mut defaults,
-        ),
+        profile: profile(submission.profile, &mut report),
         ttl_after_finished_ms: match submission.ttl_after_finished_ms {
             Some(given) => report.lasts("ttl_after_finished_ms", given, TTL_MS_MAX),
             None => {
@@ -301,6 +293,14 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
         submitted: None,
     };
     report.finish(Admitted { spec, defaults })
+}
+
+/// The schedulers know which profiles there are.
+fn profile(given: String, report: &mut ViolationList) -> String {
+    if !given.is_empty() {
+        report.named(format_args!("profile"), names::name(&given, names::NAMESPACE_LEN_MAX));
+    }
+    given
 }
 
 fn class(

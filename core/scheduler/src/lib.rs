@@ -33,7 +33,7 @@ use godel_domain::{
     unit::UnitSpec,
     unit_report::{RoomReport, UnitReport},
 };
-use godel_placement::place::Profiles;
+use godel_placement::profiles::Profiles;
 use godel_rules::admission::welcome::{self, Unwelcome};
 
 use self::{

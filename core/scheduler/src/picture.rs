@@ -290,8 +290,7 @@ impl Picture {
         }
         let spreads = spec.class.spreads() && spec.replicas() > 1;
         let groups = spec.task_groups.iter().zip(by_group).map(|(group, wanted)| {
-            let (templates, cluster) = (&mut self.placer.templates, &mut self.cluster);
-            let template = templates.intern(cluster, &group.template, spec.pool, spec.scoring, spreads);
+            let template = self.placer.intern(&mut self.cluster, &group.template, spec, spreads);
             let mut work = GroupWork::new(template);
             work.add(&wanted);
             work

@@ -12,7 +12,7 @@ use godel_domain::{
     refusals::RefusalCount,
     resources::{CPU, MEMORY, Resources},
     running_units::{Bind, Phase, RunChange},
-    unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, WorkloadClass},
+    unit::{RestartPolicy, TaskGroup, Template, WorkloadClass},
     unit_report::ReportState,
 };
 
@@ -96,7 +96,7 @@ pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> U
         priority_class: String::new(),
         pool: Pool::Guaranteed,
         restart_policy: RestartPolicy::Never,
-        scoring: ScoringProfile::MostAllocated,
+        profile: "most-allocated".to_owned(),
         ttl_after_finished_ms: 0,
         cancelled: false,
         suspended: false,

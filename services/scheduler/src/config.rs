@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use godel_core_scheduler as scheduler;
-use godel_domain::sub_cluster;
-use godel_framework::{Profile, ProfileError};
+use godel_domain::{sub_cluster, unit::WorkloadClass};
+use godel_framework::profile::{Profile, ProfileError, ProfileSpec};
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig};
-use godel_placement::place::Profiles;
+use godel_placement::profiles::{BadProfiles, ProfileChooser, ProfileSettings, Profiles};
+use godel_rules::admission::defaults;
+use serde::{Deserialize, Serialize};
 
 godel_kit::section! {
     /// A scheduler.
@@ -41,9 +43,11 @@ godel_kit::section! {
         /// Node label whose value is the sub-cluster of the node; if the label is absent, the attribute of that name.
         /// Must equal the dispatcher's key.
         pub sub_cluster_key: String = sub_cluster::KEY.to_owned(),
-        /// Score plugins and their weights by sub-cluster, as `{gpu: {device-stranding: 1000, most-allocated: 1}}`.
-        /// They replace the scoring profile of every unit of the sub-cluster. See docs/sub-clusters.md.
-        pub sub_cluster_scores: BTreeMap<String, BTreeMap<String, u32>> = BTreeMap::new(),
+        /// Profiles by name, in a file: `{gpu: {scores: [{name: device-stranding, weight: 1000}, {name: most-allocated,
+        /// weight: 1, args: {resources: {gpu: 3}}}]}}`. `filters` lists filters by name; all by default. A profile named
+        /// `least-allocated` or `most-allocated` replaces the built-in one. Every scheduler should have the same profiles.
+        /// See docs/plugins.md.
+        pub profiles: BTreeMap<String, CheckedProfile> = BTreeMap::new(),
         /// Longest pause before a stream is opened again.
         pub reconnect_max: HumanDuration = HumanDuration::from_millis(500),
         /// For tests: `name[:n][,…]` aborts the process at the n-th hit of a crash point. Empty: no crash point is
@@ -51,6 +55,8 @@ godel_kit::section! {
         pub crash_points: String = String::new(),
     }
     sections {
+        /// What chooses a profile for units that name none.
+        pub profile_of: ProfileOfConfig,
         /// The gRPC server.
         pub server: ServerConfig = ServerConfig::on_port(7703),
         /// Clients of other services.
@@ -62,14 +68,85 @@ godel_kit::section! {
     }
 }
 
-/// A profile of a sub-cluster that makes no sense.
+godel_kit::section! {
+    /// What chooses a profile for units that name none.
+    pub struct ProfileOfConfig {
+        /// Names of profiles by workload class, as `{service: least-allocated}`. Default: the table in docs/lifecycle.md.
+        pub class: BTreeMap<ClassName, String> = BTreeMap::new(),
+        /// Names of profiles by sub-cluster, as `{gpu: most-allocated}`. A sub-cluster comes before the class. See
+        /// docs/sub-clusters.md.
+        pub sub_cluster: BTreeMap<String, String> = BTreeMap::new(),
+    }
+}
+
+/// A profile that is valid by itself: a wrong one is refused with the file that it is from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "ProfileSpec", into = "ProfileSpec")]
+pub struct CheckedProfile(ProfileSpec);
+
+impl TryFrom<ProfileSpec> for CheckedProfile {
+    type Error = ProfileError;
+
+    fn try_from(spec: ProfileSpec) -> Result<Self, ProfileError> {
+        Profile::new(&spec)?;
+        Ok(Self(spec))
+    }
+}
+
+impl From<CheckedProfile> for ProfileSpec {
+    fn from(profile: CheckedProfile) -> Self {
+        profile.0
+    }
+}
+
+/// A workload class by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ClassName(WorkloadClass);
+
+impl TryFrom<String> for ClassName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let names = || defaults::TABLE.iter().map(|line| (defaults::class_name(line.class), line.class));
+        let found = names().find(|(known, _)| *known == name);
+        found.map(|(_, class)| Self(class)).ok_or_else(|| {
+            let known: Vec<&str> = names().map(|(known, _)| known).collect();
+            format!("there is no workload class `{name}`; there are {}", known.join(", "))
+        })
+    }
+}
+
+impl From<ClassName> for String {
+    fn from(class: ClassName) -> Self {
+        defaults::class_name(class.0).to_owned()
+    }
+}
+
+/// Configured profiles that make no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the scores of sub-cluster `{sub_cluster}` in `scheduler.sub_cluster_scores` are not a valid profile"
-)]
+#[error("`scheduler.{key}`: {reason}")]
 pub struct BadProfile {
-    sub_cluster: String,
-    source: ProfileError,
+    key: String,
+    reason: String,
+}
+
+impl From<BadProfiles> for BadProfile {
+    fn from(bad: BadProfiles) -> Self {
+        let reason = bad.to_string();
+        match bad {
+            BadProfiles::Name { name, .. } => Self { key: format!("profiles.{name}"), reason },
+            BadProfiles::Profile { name, source: ProfileError { key, fault } } => {
+                Self { key: format!("profiles.{name}.{key}"), reason: fault.to_string() }
+            }
+            BadProfiles::Unknown { chooser: ProfileChooser::Class(class), .. } => {
+                Self { key: format!("profile_of.class.{}", defaults::class_name(class)), reason }
+            }
+            BadProfiles::Unknown { chooser: ProfileChooser::SubCluster(name), .. } => {
+                Self { key: format!("profile_of.sub_cluster.{name}"), reason }
+            }
+        }
+    }
 }
 
 impl Config {
@@ -90,20 +167,19 @@ impl Config {
             backoff_ms_max: ms(self.backoff_max),
             foreign_ms: ms(self.foreign),
             preemption: self.preemption,
-            profiles: Profiles { sub_clusters: self.profiles()?, ..Profiles::default() },
+            profiles: self.profiles()?,
             sub_cluster_key: self.sub_cluster_key.clone(),
         })
     }
 
-    fn profiles(&self) -> Result<Vec<(String, Profile)>, BadProfile> {
-        let profile = |(name, scores): (&String, &BTreeMap<String, u32>)| {
-            let scores: Vec<_> = scores.iter().map(|(name, weight)| (&**name, i64::from(*weight))).collect();
-            let profile = Profile::of_scores(&scores);
-            profile
-                .map(|profile| (name.clone(), profile))
-                .map_err(|source| BadProfile { sub_cluster: name.clone(), source })
+    fn profiles(&self) -> Result<Profiles, BadProfile> {
+        let own = self.profiles.iter().map(|(name, profile)| (name.clone(), profile.0.clone()));
+        let settings = ProfileSettings {
+            own: own.collect(),
+            by_class: self.profile_of.class.iter().map(|(class, name)| (class.0, name.clone())).collect(),
+            by_sub_cluster: self.profile_of.sub_cluster.clone(),
         };
-        self.sub_cluster_scores.iter().map(profile).collect()
+        Ok(Profiles::new(&settings)?)
     }
 
     /// The seed in force. FNV-1a: the same name gives the same seed on every machine and build.
@@ -119,6 +195,10 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+
+    use godel_kit::config::Loader;
+
     use super::*;
 
     #[test]
@@ -129,25 +209,61 @@ mod tests {
         assert_eq!(named("s1").core().unwrap().backoff_ms_max, 10_000);
     }
 
+    fn load(text: &str) -> Result<Config, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("godel.yaml");
+        std::fs::write(&path, text).unwrap();
+        Loader::new().file(path).load().map_err(|error| {
+            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            format!("{error}: {cause}")
+        })
+    }
+
     #[test]
-    fn a_bad_profile_of_a_sub_cluster_is_refused_whole() {
-        let scored = |scores: &[(&str, u32)]| {
-            let own = |(name, weight): &(&str, u32)| ((*name).to_owned(), *weight);
-            let good = ("cpu".to_owned(), BTreeMap::from([own(&("least-allocated", 1))]));
-            let tested = ("gpu".to_owned(), scores.iter().map(own).collect());
-            Config { sub_cluster_scores: BTreeMap::from([good, tested]), ..Config::default() }
-        };
-        let profiles = scored(&[("most-allocated", 2)]).core().unwrap().profiles;
-        let named: Vec<&str> = profiles.sub_clusters.iter().map(|(name, _)| &**name).collect();
-        assert_eq!(named, ["cpu", "gpu"]);
-        for (scores, said) in [
-            (&[("most-allocatd", 1)][..], "no plugin is named \"most-allocatd\""),
-            (&[("most-allocated", 0)], "weighs 0: not in 1..=1000000"),
-            (&[], "there is no score in it"),
+    fn profiles_and_what_chooses_them_are_read() {
+        let config = load(
+            "profiles:\n  gpu: {scores: [{name: device-stranding, weight: 5}, {name: most-allocated, args: {resources: {gpu: 3}}}]}\n\
+             profile_of: {class: {training: gpu}, sub_cluster: {gpu: gpu, web: least-allocated}}\n",
+        );
+        let profiles = config.unwrap().core().unwrap().profiles;
+        assert_ne!(profiles, Profiles::default());
+    }
+
+    #[test]
+    fn a_bad_profile_is_refused_with_file_key_and_what_is_allowed() {
+        for (text, said) in [
+            (
+                "profiles: {gpu: {scores: [{name: most-allocatd}]}}",
+                "`scores[0].name`: there is no score `most-allocatd`; there are device-stranding, least-allocated, \
+                 most-allocated, spread",
+            ),
+            (
+                "profiles: {gpu: {scores: [{name: spread, weight: 0}]}}",
+                "`scores[0].weight`: 0 is not allowed",
+            ),
+            (
+                "profiles: {gpu: {scores: [{name: spread, args: {n: 1}}]}}",
+                "`scores[0].args`: unknown field `n`",
+            ),
+            ("profiles: {gpu: {scores: []}}", "`scores`: a profile has one score at least"),
+            ("profiles: {gpu: {score: []}}", "unknown field `score`, expected `filters` or `scores`"),
+            ("profile_of: {class: {gan: gpu}}", "there is no workload class `gan`; there are service, "),
         ] {
-            let wrong = scored(scores).core().unwrap_err();
-            assert!(wrong.to_string().contains("sub-cluster `gpu`"), "{wrong}");
-            assert!(wrong.source.to_string().contains(said), "{wrong:?}");
+            let wrong = load(text).unwrap_err();
+            assert!(wrong.contains("godel.yaml") && wrong.contains(said), "{text}: {wrong}");
+            assert!(wrong.contains("profile"), "the key: {wrong}");
+        }
+    }
+
+    #[test]
+    fn a_profile_that_does_not_exist_is_refused_with_its_key() {
+        for (text, key) in [
+            ("profile_of: {class: {gang: fast}}", "class.gang"),
+            ("profile_of: {sub_cluster: {gpu: fast}}", "sub_cluster.gpu"),
+        ] {
+            let wrong = load(text).unwrap().core().unwrap_err().to_string();
+            let said = "there is no profile `fast`; there are least-allocated, most-allocated";
+            assert_eq!(wrong, format!("`scheduler.profile_of.{key}`: {said}"));
         }
     }
 }

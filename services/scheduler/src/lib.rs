@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{engine::Engine, metrics::SchedulerMetrics, rpc::Shown, specs::Specs};
 
-pub use crate::config::{BadProfile, Config};
+pub use crate::config::{BadProfile, CheckedProfile, ClassName, Config, ProfileOfConfig};
 pub use godel_kit::Deps;
 
 /// Plans that wait for the engine.

@@ -116,5 +116,6 @@ fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
         Pb::GangTurn => Some(RejectionReason::GangTurn),
         Pb::Stale => Some(RejectionReason::Stale),
         Pb::AlreadyHeld => Some(RejectionReason::AlreadyHeld),
+        Pb::Filter => Some(RejectionReason::Filter),
     })
 }

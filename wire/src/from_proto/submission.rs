@@ -29,7 +29,7 @@ pub fn submission(unit: v1::UnitSpec) -> Submission {
             number => given(number, |number| super::pool(number).map(Some)),
         },
         restart_policy: given(unit.restart_policy, super::restart_policy),
-        scoring: given(unit.scoring_profile, super::scoring_profile),
+        profile: unit.profile,
         ttl_after_finished_ms: unit.ttl_after_finished_ms,
         max_restarts: unit.max_restarts,
         on_eviction: given(unit.on_eviction, super::on_eviction),

@@ -1,8 +1,8 @@
 //! Units as they are stored, with everything that the dispatcher filled in.
 
 use godel_domain::unit::{
-    OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup,
-    Template, UnitEnd, UnitSpec, WorkloadClass,
+    OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template, UnitEnd,
+    UnitSpec, WorkloadClass,
 };
 use godel_proto::v1;
 
@@ -30,7 +30,7 @@ pub fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
         priority_class: pb.priority_class,
         pool: pool(pb.pool)?,
         restart_policy: restart_policy(pb.restart_policy)?.ok_or_else(|| missing("restart_policy"))?,
-        scoring: scoring_profile(pb.scoring_profile)?.ok_or_else(|| missing("scoring_profile"))?,
+        profile: pb.profile,
         ttl_after_finished_ms: pb.ttl_after_finished_ms.unwrap_or(0),
         cancelled: pb.cancelled,
         max_restarts: pb.max_restarts.unwrap_or(0),
@@ -176,17 +176,5 @@ fn unit_end(number: i32) -> Result<Option<UnitEnd>> {
         v1::UnitEnd::BelowMin => Some(UnitEnd::BelowMin),
         v1::UnitEnd::Failure => Some(UnitEnd::Failure),
         v1::UnitEnd::Deadline => Some(UnitEnd::Deadline),
-    })
-}
-
-/// Scoring profile; `None` when unspecified.
-///
-/// # Errors
-/// An unknown number.
-pub fn scoring_profile(number: i32) -> Result<Option<ScoringProfile>> {
-    Ok(match v1::ScoringProfile::try_from(number).map_err(|_| unknown("scoring_profile", number))? {
-        v1::ScoringProfile::Unspecified => None,
-        v1::ScoringProfile::LeastAllocated => Some(ScoringProfile::LeastAllocated),
-        v1::ScoringProfile::MostAllocated => Some(ScoringProfile::MostAllocated),
     })
 }

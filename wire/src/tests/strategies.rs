@@ -11,8 +11,8 @@ use godel_domain::{
     resources::Resources,
     running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses},
     unit::{
-        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup,
-        Template, UnitEnd, UnitSpec, WorkloadClass,
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
+        UnitEnd, UnitSpec, WorkloadClass,
     },
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -128,7 +128,7 @@ pub(super) fn unit_spec() -> impl Strategy<Value = UnitSpec> {
         ]),
         select(vec![Pool::Guaranteed, Pool::BestEffort]),
         select(vec![RestartPolicy::Never, RestartPolicy::OnFailure, RestartPolicy::Always]),
-        select(vec![ScoringProfile::LeastAllocated, ScoringProfile::MostAllocated]),
+        text(),
         select(vec![OnEviction::Requeue, OnEviction::Fail]),
         select(vec![OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop]),
         option::of(select(vec![UnitEnd::BelowMin, UnitEnd::Deadline, UnitEnd::Failure])),
@@ -137,7 +137,7 @@ pub(super) fn unit_spec() -> impl Strategy<Value = UnitSpec> {
     let texts = (text(), text(), text(), text(), text(), "[a-z]{0,6}");
     (texts, labels(), vec(group, 1..3), choices, numbers).prop_map(
         |((namespace, name, uid, owner, queue, priority_class), labels, task_groups, choices, numbers)| {
-            let (class, pool, restart_policy, scoring, on_eviction, on_below_min, ended) = choices;
+            let (class, pool, restart_policy, profile, on_eviction, on_below_min, ended) = choices;
             let (id, min_member, priority, ttl_after_finished_ms, cancelled, max_restarts) = numbers;
             UnitSpec {
                 id: UnitId(id),
@@ -154,7 +154,7 @@ pub(super) fn unit_spec() -> impl Strategy<Value = UnitSpec> {
                 priority_class,
                 pool,
                 restart_policy,
-                scoring,
+                profile,
                 ttl_after_finished_ms,
                 cancelled,
                 suspended: priority % 2 == 0,

@@ -110,6 +110,7 @@ pub fn rejection_reason(reason: RejectionReason) -> v1::RejectionReason {
         RejectionReason::GangTurn => v1::RejectionReason::GangTurn,
         RejectionReason::Stale => v1::RejectionReason::Stale,
         RejectionReason::AlreadyHeld => v1::RejectionReason::AlreadyHeld,
+        RejectionReason::Filter => v1::RejectionReason::Filter,
     }
 }
 

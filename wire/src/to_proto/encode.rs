@@ -46,7 +46,7 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
         priority_class,
         pool,
         restart_policy,
-        scoring,
+        profile,
         ttl_after_finished_ms,
         cancelled,
         max_restarts,
@@ -82,7 +82,7 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
     }
     out.signed(8, super::pool(*pool).into());
     out.signed(9, super::restart_policy(*restart_policy).into());
-    out.signed(10, super::scoring_profile(*scoring).into());
+    out.text(10, profile);
     out.given(11, *ttl_after_finished_ms);
     out.number(12, u64::from(*cancelled));
     out.given(13, u64::from(*max_restarts));

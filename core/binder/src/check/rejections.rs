@@ -102,6 +102,7 @@ pub(super) fn reason(refusal: Unfit) -> (RejectionReason, String) {
         Unfit::Taint { taint } => (RejectionReason::Taint, taint),
         Unfit::Resource { name } => (RejectionReason::InsufficientResources, name),
         Unfit::Device { reason } => (RejectionReason::DeviceTaken, reason),
+        Unfit::Other { reason } => (RejectionReason::Filter, reason),
     }
 }
 

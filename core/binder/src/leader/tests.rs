@@ -13,7 +13,7 @@ use godel_domain::{
     resources::Resources,
     running_units::{EvictionReason, Phase, RunChange, Statuses},
     txn::{RecordRef, TxnRefusal, TxnRefusalReason},
-    unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::{RestartPolicy, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
 
 use super::*;
@@ -253,7 +253,7 @@ fn unit(id: u64) -> UnitSpec {
         priority_class: String::new(),
         pool: Pool::Guaranteed,
         restart_policy: RestartPolicy::Never,
-        scoring: ScoringProfile::LeastAllocated,
+        profile: "least-allocated".to_owned(),
         ttl_after_finished_ms: 0,
         cancelled: false,
         suspended: false,

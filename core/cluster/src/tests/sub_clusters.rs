@@ -58,16 +58,16 @@ proptest! {
         for name in &NAMES[..3] {
             let id = cluster.sub_cluster(name);
             let naive = (0..n_slots).filter(|node| cluster.label(NodeId(*node), PART) == Some(name));
-            let located: Vec<usize> = cluster.located(Some(id)).collect();
+            let located: Vec<usize> = cluster.located(Some(cluster.blocks_of(id))).collect();
             prop_assert_eq!(&located, &naive.map(|node| node as usize).collect::<Vec<_>>());
-            let of_known: Vec<NodeId> = cluster.located_nodes(Some(id)).collect();
+            let of_known: Vec<NodeId> = cluster.located_nodes(Some(cluster.blocks_of(id))).collect();
             let naive = known.iter().copied().filter(|node| cluster.label(*node, PART) == Some(name));
             prop_assert_eq!(of_known, naive.collect::<Vec<_>>());
             let of_it: Vec<NodeId> =
                 known.iter().copied().filter(|node| cluster.is_located(Some(id), *node)).collect();
-            prop_assert_eq!(of_it, cluster.located_nodes(Some(id)).collect::<Vec<_>>());
+            prop_assert_eq!(of_it, cluster.located_nodes(Some(cluster.blocks_of(id))).collect::<Vec<_>>());
         }
-        prop_assert_eq!(cluster.located(Some(d)).count(), 0);
+        prop_assert_eq!(cluster.located(Some(cluster.blocks_of(d))).count(), 0);
         prop_assert_eq!(cluster.located(None).count(), cluster.n_indices());
         prop_assert_eq!(cluster.located_nodes(None).collect::<Vec<_>>(), known);
     }

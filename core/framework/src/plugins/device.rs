@@ -1,28 +1,38 @@
 //! Filter `device`: the node has the devices asked for, of an accepted model and with enough left on each.
 
-use godel_cluster::{Cluster, Unfit};
-use godel_domain::ids::NodeId;
+use godel_cluster::{Cluster, ShapeId, Unfit};
+use godel_domain::{decision::RejectionReason, ids::NodeId};
 
-use crate::{Ask, Filter};
+use crate::{
+    ask::{Ask, NodeAsk},
+    point::{Filter, Plugin, RestsOn},
+};
 
 /// The plugin.
 #[derive(Debug)]
 pub struct Devices;
 
+impl Plugin for Devices {
+    const NAME: &'static str = "device";
+    const DOC: &'static str =
+        "The node has the requested devices, of an accepted model and with enough left on each.";
+}
+
 impl Filter for Devices {
-    fn name(&self) -> &'static str {
-        "device"
+    const RESTS_ON: RestsOn = RestsOn::Room;
+    const REASONS: &'static [RejectionReason] = &[RejectionReason::DeviceTaken];
+    type State = ShapeId;
+
+    fn prepare(&self, _cluster: &Cluster, ask: &Ask) -> Option<ShapeId> {
+        Some(ask.shape())
     }
 
-    fn is_room(&self) -> bool {
-        true
+    #[inline]
+    fn passes(shape: &ShapeId, cluster: &Cluster, idx: usize) -> bool {
+        cluster.has_devices(*shape, idx)
     }
 
-    fn passes(&self, cluster: &Cluster, ask: &Ask, idx: usize) -> bool {
-        cluster.has_devices(ask.shape(), idx)
-    }
-
-    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Unfit> {
-        cluster.fits_devices(ask.shape(), node)
+    fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
+        cluster.fits_devices(ask.shape, node)
     }
 }

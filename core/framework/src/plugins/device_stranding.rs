@@ -17,7 +17,11 @@ use godel_cluster::{
 use godel_domain::allocation::DeviceSet;
 use smallvec::SmallVec;
 
-use crate::{SCORE_MAX, Score, ScoreInput, Typical};
+use crate::{
+    args::NoArgs,
+    point::{Plugin, SCORE_MAX, Score, ScoreInput},
+    typical::Typical,
+};
 
 /// Score per stranded thousandth: 8 devices' worth spans half of the scale.
 const PER_MILLI: i64 = SCORE_MAX / 2 / 8_000;
@@ -29,9 +33,17 @@ const OPENED_MILLI: i64 = 30;
 #[derive(Debug)]
 pub struct DeviceStranding;
 
+impl Plugin for DeviceStranding {
+    const NAME: &'static str = "device-stranding";
+    const DOC: &'static str = "Prefers nodes on which the fewest devices become useless for the device work that the scheduler places most \
+                               often. Work without devices goes to nodes without devices first.";
+}
+
 impl Score for DeviceStranding {
-    fn name(&self) -> &'static str {
-        "device-stranding"
+    type Args = NoArgs;
+
+    fn new(NoArgs {}: NoArgs) -> Result<Self, String> {
+        Ok(Self)
     }
 
     fn score(&self, place: &ScoreInput<'_>) -> i64 {

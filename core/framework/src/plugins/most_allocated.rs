@@ -1,44 +1,115 @@
 //! Score `most-allocated`: packs. The fuller the node would be over cpu, memory and devices, the better.
 
 use godel_cluster::{devices::WHOLE, room::SHARE_WHOLE};
+use serde::{Deserialize, Serialize};
 
-use crate::{SCORE_MAX, Score, ScoreInput};
+use crate::{
+    args::{ArgField, PluginArgs},
+    point::{Plugin, SCORE_MAX, Score, ScoreInput},
+};
 
 /// The plugin.
 #[derive(Debug)]
-pub struct MostAllocated;
+pub struct MostAllocated {
+    weights: ResourceWeights,
+}
 
-impl Score for MostAllocated {
-    fn name(&self) -> &'static str {
-        "most-allocated"
-    }
+/// Arguments of `most-allocated` and `least-allocated`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AllocationArgs {
+    /// How much each resource counts.
+    pub resources: ResourceWeights,
+}
 
-    fn score(&self, place: &ScoreInput<'_>) -> i64 {
-        allocated(place)
+/// How much each resource counts in the mean.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResourceWeights {
+    /// Of cpu.
+    pub cpu: u32,
+    /// Of memory.
+    pub memory: u32,
+    /// Of devices of whatever kind.
+    pub gpu: u32,
+}
+
+impl Default for ResourceWeights {
+    fn default() -> Self {
+        Self { cpu: 1, memory: 1, gpu: 1 }
     }
 }
 
-/// Mean share of cpu, memory and (where there are any) devices that would be taken after the placement:
+impl PluginArgs for AllocationArgs {
+    const FIELDS: &'static [ArgField] = &[ArgField {
+        name: "resources",
+        kind: "map of `cpu`, `memory` and `gpu` (devices of every kind) to whole numbers",
+        doc: "How much each resource counts in the mean. With 0 a resource does not count; one at least counts. \
+              Devices count on nodes that have some.",
+    }];
+}
+
+impl AllocationArgs {
+    /// Returns the weights.
+    ///
+    /// # Errors
+    /// Nothing counts.
+    pub(super) fn weights(self) -> Result<ResourceWeights, String> {
+        let ResourceWeights { cpu, memory, gpu } = self.resources;
+        if cpu == 0 && memory == 0 && gpu == 0 {
+            return Err("`resources`: one weight at least is above 0".to_owned());
+        }
+        Ok(self.resources)
+    }
+}
+
+impl Plugin for MostAllocated {
+    const NAME: &'static str = "most-allocated";
+    const DOC: &'static str =
+        "Prefers nodes of which the most would be allocated after the placement: packs.";
+}
+
+impl Score for MostAllocated {
+    type Args = AllocationArgs;
+
+    fn new(args: AllocationArgs) -> Result<Self, String> {
+        Ok(Self { weights: args.weights()? })
+    }
+
+    fn score(&self, place: &ScoreInput<'_>) -> i64 {
+        allocated(&self.weights, place)
+    }
+}
+
+/// Weighted mean share of cpu, memory and (where there are any) devices that would be taken after the placement:
 /// 0..=[`SCORE_MAX`]. A resource that the node does not have counts as wholly taken. A template that asks for no cpu or memory
 /// counts a little of it all the same, or everybody of the kind would prefer one node.
-pub fn allocated(place: &ScoreInput<'_>) -> i64 {
+pub(super) fn allocated(weights: &ResourceWeights, place: &ScoreInput<'_>) -> i64 {
     let shape = place.cluster.shapes().get(place.ask.shape());
     let room = place.cluster.room_of(shape);
     let free = room.free(place.idx);
     // cpu and memory are the first two resources of every cluster.
     let nominal = place.cluster.nominal(place.idx);
     let taken = |id: usize| shape.first[id].max(0) + shape.nominal[id] + nominal[id];
-    let left = |id: usize| room.share(place.idx, id, free[id] - taken(id));
-    let mut sum = 2 * SCORE_MAX - left(0) - left(1);
+    let share = |id: usize| SCORE_MAX - room.share(place.idx, id, free[id] - taken(id));
+    let (cpu, memory, gpu) = (i64::from(weights.cpu), i64::from(weights.memory), i64::from(weights.gpu));
+    let (mut sum, mut n) = (cpu * share(0) + memory * share(1), cpu + memory);
     let devices = place.cluster.devices(place.idx);
-    if devices.is_empty() {
-        return sum / 2;
+    if !devices.is_empty() {
+        let all = i64::from(WHOLE) * devices.len() as i64;
+        let given = place.allocation.devices.iter();
+        let asked: i64 = given.map(|idx| i64::from(devices.milli_of(&shape.devices, idx))).sum();
+        let idle = (devices.idle() - asked).clamp(0, all) * SCORE_MAX / all;
+        (sum, n) = (sum + gpu * (SCORE_MAX - idle), n + gpu);
     }
-    let all = i64::from(WHOLE) * devices.len() as i64;
-    let given = place.allocation.devices.iter();
-    let asked: i64 = given.map(|idx| i64::from(devices.milli_of(&shape.devices, idx))).sum();
-    sum += SCORE_MAX - (devices.idle() - asked).clamp(0, all) * SCORE_MAX / all;
-    sum / 3
+    match n {
+        // A node without devices where nothing but devices counts.
+        0 => SCORE_MAX,
+        // The defaults divide by a constant (hot path).
+        2 => sum / 2,
+        3 => sum / 3,
+        n => sum / n,
+    }
 }
 
 const _: () = assert!(SHARE_WHOLE == SCORE_MAX, "shares are scores");

@@ -1,24 +1,38 @@
 //! Filter `node-ready`: the node exists, its session lives, and it is not cordoned.
 
 use godel_cluster::{Cluster, Unfit};
-use godel_domain::ids::NodeId;
+use godel_domain::{decision::RejectionReason, ids::NodeId};
 
-use crate::{Ask, Filter};
+use crate::{
+    ask::{Ask, NodeAsk},
+    point::{Filter, Plugin, RestsOn},
+};
 
 /// The plugin.
 #[derive(Debug)]
 pub struct NodeReady;
 
+impl Plugin for NodeReady {
+    const NAME: &'static str = "node-ready";
+    const DOC: &'static str = "The node exists, has contact with its agent, is neither cordoned, drained nor quarantined, and all of its records can be read.";
+}
+
 impl Filter for NodeReady {
-    fn name(&self) -> &'static str {
-        "node-ready"
+    const RESTS_ON: RestsOn = RestsOn::Anything;
+    const REASONS: &'static [RejectionReason] =
+        &[RejectionReason::NodeGone, RejectionReason::NodeNotReady, RejectionReason::NodeCordoned];
+    type State = ();
+
+    fn prepare(&self, _cluster: &Cluster, _ask: &Ask) -> Option<()> {
+        Some(())
     }
 
-    fn passes(&self, cluster: &Cluster, _ask: &Ask, idx: usize) -> bool {
+    #[inline]
+    fn passes((): &(), cluster: &Cluster, idx: usize) -> bool {
         cluster.is_usable(idx)
     }
 
-    fn check(&self, cluster: &Cluster, _ask: &Ask, node: NodeId) -> Result<(), Unfit> {
+    fn check(&self, cluster: &Cluster, _ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
         cluster.usable(node)
     }
 }

@@ -1,28 +1,38 @@
 //! Filter `resources-fit`: enough of every named resource is free on the node.
 
-use godel_cluster::{Cluster, Unfit};
-use godel_domain::ids::NodeId;
+use godel_cluster::{Cluster, ShapeId, Unfit};
+use godel_domain::{decision::RejectionReason, ids::NodeId};
 
-use crate::{Ask, Filter};
+use crate::{
+    ask::{Ask, NodeAsk},
+    point::{Filter, Plugin, RestsOn},
+};
 
 /// The plugin.
 #[derive(Debug)]
 pub struct ResourcesFit;
 
+impl Plugin for ResourcesFit {
+    const NAME: &'static str = "resources-fit";
+    const DOC: &'static str =
+        "Enough of every requested resource is free on the node, in the pool of the unit.";
+}
+
 impl Filter for ResourcesFit {
-    fn name(&self) -> &'static str {
-        "resources-fit"
+    const RESTS_ON: RestsOn = RestsOn::Room;
+    const REASONS: &'static [RejectionReason] = &[RejectionReason::InsufficientResources];
+    type State = ShapeId;
+
+    fn prepare(&self, _cluster: &Cluster, ask: &Ask) -> Option<ShapeId> {
+        Some(ask.shape())
     }
 
-    fn is_room(&self) -> bool {
-        true
+    #[inline]
+    fn passes(shape: &ShapeId, cluster: &Cluster, idx: usize) -> bool {
+        cluster.has_resources(*shape, idx)
     }
 
-    fn passes(&self, cluster: &Cluster, ask: &Ask, idx: usize) -> bool {
-        cluster.has_resources(ask.shape(), idx)
-    }
-
-    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Unfit> {
-        cluster.fits_resources(ask.shape(), node)
+    fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
+        cluster.fits_resources(ask.shape, node)
     }
 }

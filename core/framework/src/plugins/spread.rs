@@ -6,7 +6,10 @@
 //! one for a service, and the loss of a node costs it one replica less. Where every node has many replicas it is enough to
 //! tell them apart.
 
-use crate::{SCORE_MAX, Score, ScoreInput};
+use crate::{
+    args::NoArgs,
+    point::{Plugin, SCORE_MAX, Score, ScoreInput},
+};
 
 /// What a replica counts, up to [`N_STEPS`] of them.
 const STEP: i64 = SCORE_MAX / 10;
@@ -17,9 +20,17 @@ const N_STEPS: i64 = 9;
 #[derive(Debug)]
 pub struct Spread;
 
+impl Plugin for Spread {
+    const NAME: &'static str = "spread";
+    const DOC: &'static str = "For units of class service and stateful with several replicas: prefers nodes with fewer replicas of the unit; \
+                               each replica counts 10 points of 100. No effect on other units.";
+}
+
 impl Score for Spread {
-    fn name(&self) -> &'static str {
-        "spread"
+    type Args = NoArgs;
+
+    fn new(NoArgs {}: NoArgs) -> Result<Self, String> {
+        Ok(Self)
     }
 
     fn score(&self, place: &ScoreInput<'_>) -> i64 {

@@ -1,6 +1,10 @@
 //! One table per plugin: a node, a template, and what the plugin says.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use godel_cluster::Cluster;
 use godel_domain::{
@@ -9,11 +13,17 @@ use godel_domain::{
     ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     resources::{CPU, MEMORY, Resources},
-    unit::{ScoringProfile, Template},
+    unit::Template,
 };
+use serde_json::{Value, json};
 
-use super::*;
-use crate::{Ask, NodeScore, Profile, ProfileError, SCORE_MAX, ScoreInput, Typical};
+use crate::{
+    ask::Ask,
+    point::{AnyFilter, AnyScore, RestsOn, SCORE_MAX, ScoreInput},
+    profile::{BUILT_IN, NodeScore, Profile, ProfileError, ProfileSpec, ScoreSpec, WEIGHT_MAX},
+    registry::{FILTERS, LOCATORS, SCORES, admit},
+    typical::Typical,
+};
 
 const NODE: NodeId = NodeId(1);
 
@@ -50,15 +60,26 @@ fn template(demand: Demand) -> Template {
 
 /// What one filter says, with and without words; empty when the node passes.
 #[track_caller]
-fn check(filter: &dyn Filter, cluster: &mut Cluster, template: &Template, expected: &str) {
+fn check(filter: &dyn AnyFilter, cluster: &mut Cluster, template: &Template, expected: &str) {
     let mut ask = Ask::new(cluster, template, Pool::Guaranteed);
-    ask.prepare(cluster);
-    let refusal = filter.check(cluster, &ask, NODE).err();
+    built_in("most-allocated").prepare(cluster, &mut ask);
+    let refusal = filter.check(cluster, ask.on_node(), NODE).err();
     assert_eq!(refusal.as_ref().map_or(String::new(), ToString::to_string), expected);
-    assert_eq!(filter.passes(cluster, &ask, NODE.idx()), expected.is_empty());
-    if let Some(refusal) = refusal {
-        assert_eq!(refusal.plugin(), filter.name());
+    let gate = filter.prepare(cluster, &ask);
+    assert_eq!(gate.is_none_or(|gate| gate.passes(cluster, NODE.idx())), expected.is_empty());
+    if filter.rests_on() != RestsOn::Room {
+        assert_eq!(admit(cluster, ask.on_node(), NODE, true).err(), refusal, "the binder says the same");
     }
+}
+
+/// A plugin by name.
+fn score_of(name: &str, args: Value) -> Arc<dyn AnyScore> {
+    SCORES.iter().find(|score| score.name == name).unwrap().build(&args).unwrap()
+}
+
+fn built_in(name: &str) -> Profile {
+    let built_in = BUILT_IN.iter().find(|profile| profile.name == name).unwrap();
+    Profile::new(&ProfileSpec::of_scores(built_in.scores)).unwrap()
 }
 
 #[test]
@@ -190,7 +211,7 @@ fn device() {
 }
 
 /// The score of placing `demand` on node 1 when `before` is there already.
-fn score(plugin: &dyn Score, n_gpus: usize, before: &Demand, demand: &Demand, typical: &[Demand]) -> i64 {
+fn score(plugin: &dyn AnyScore, n_gpus: usize, before: &Demand, demand: &Demand, typical: &[Demand]) -> i64 {
     let mut cluster = cluster(n_gpus, |_, _| {});
     let taken = cluster.shape(before, Pool::Guaranteed);
     let given = cluster.pick(taken, NODE).unwrap();
@@ -202,7 +223,7 @@ fn score(plugin: &dyn Score, n_gpus: usize, before: &Demand, demand: &Demand, ty
         seen.note(cluster.shape(demand, Pool::Guaranteed), 1);
     }
     let mut ask = Ask::new(&mut cluster, &template(demand.clone()), Pool::Guaranteed);
-    ask.prepare(&cluster);
+    built_in("most-allocated").prepare(&cluster, &mut ask);
     let allocation = cluster.pick(ask.shape(), NODE).unwrap();
     let score = plugin.score(&ScoreInput {
         cluster: &cluster,
@@ -217,7 +238,7 @@ fn score(plugin: &dyn Score, n_gpus: usize, before: &Demand, demand: &Demand, ty
 
 #[test]
 fn most_and_least_allocated_are_mirror_images() {
-    let (most, least) = (&super::most_allocated::MostAllocated, &super::least_allocated::LeastAllocated);
+    let [most, least] = ["most-allocated", "least-allocated"].map(|name| score_of(name, Value::Null));
     let nothing = Demand::default();
     for (n_gpus, before, placed, expected) in [
         (0, nothing.clone(), demand(5, 50, None), 50),
@@ -229,31 +250,31 @@ fn most_and_least_allocated_are_mirror_images() {
         (0, nothing.clone(), demand(0, 50, None), 75),
         (0, demand(5, 0, None), demand(5, 0, None), 100),
     ] {
-        let scored = score(most, n_gpus, &before, &placed, &[]);
+        let scored = score(&*most, n_gpus, &before, &placed, &[]);
         assert_eq!(scored / 1000, expected, "{before:?} then {placed:?}");
-        assert_eq!(score(least, n_gpus, &before, &placed, &[]), SCORE_MAX - scored);
+        assert_eq!(score(&*least, n_gpus, &before, &placed, &[]), SCORE_MAX - scored);
     }
 }
 
 #[test]
 fn device_stranding_keeps_devices_usable() {
-    let plugin = &super::device_stranding::DeviceStranding;
+    let plugin = &score_of("device-stranding", Value::Null);
     let nothing = Demand::default();
     let whole = demand(5, 1, Some((1, 1000)));
     let half = demand(1, 1, Some((1, 500)));
     let (typical, none) = ([whole.clone()], nothing.clone());
     let neutral = SCORE_MAX / 2;
     // Without devices nothing can strand, and such nodes come first for work without devices.
-    assert_eq!(score(plugin, 0, &none, &demand(1, 1, None), &typical), SCORE_MAX);
-    assert!(score(plugin, 2, &none, &demand(1, 1, None), &typical) <= neutral);
+    assert_eq!(score(&**plugin, 0, &none, &demand(1, 1, None), &typical), SCORE_MAX);
+    assert!(score(&**plugin, 2, &none, &demand(1, 1, None), &typical) <= neutral);
     // Of two whole devices with cpu for two: taking one with its cpu strands nothing.
-    assert_eq!(score(plugin, 2, &none, &whole, &typical), neutral);
+    assert_eq!(score(&**plugin, 2, &none, &whole, &typical), neutral);
     // Taking one with more cpu than its part strands the other.
-    assert!(score(plugin, 2, &none, &demand(6, 1, Some((1, 1000))), &typical) < neutral);
+    assert!(score(&**plugin, 2, &none, &demand(6, 1, Some((1, 1000))), &typical) < neutral);
     // A share is better taken from a begun device than from a whole one.
-    assert!(score(plugin, 2, &half, &half, &typical) > score(plugin, 2, &none, &half, &typical));
+    assert!(score(&**plugin, 2, &half, &half, &typical) > score(&**plugin, 2, &none, &half, &typical));
     // What is stranded already may be taken: it gets better.
-    assert!(score(plugin, 2, &demand(6, 1, None), &demand(1, 1, Some((1, 1000))), &typical) > neutral);
+    assert!(score(&**plugin, 2, &demand(6, 1, None), &demand(1, 1, Some((1, 1000))), &typical) > neutral);
 }
 
 /// How many thousandths of `left` so many of `demand` as fit together take, one after the other.
@@ -312,8 +333,8 @@ fn device_stranding_is_the_rise_of_what_typical_work_leaves() {
             let rise = stranded(free, left) - stranded(free_before, left_before) + 30 * opened;
             let expected = (SCORE_MAX / 2 - 6 * rise).clamp(0, SCORE_MAX);
             let expected = if placed.devices.is_empty() { expected / 2 } else { expected };
-            let plugin = &super::device_stranding::DeviceStranding;
-            let scored = score(plugin, 4, before, placed, std::slice::from_ref(typical));
+            let plugin = &score_of("device-stranding", Value::Null);
+            let scored = score(&**plugin, 4, before, placed, std::slice::from_ref(typical));
             assert_eq!(scored, expected, "{before:?} then {placed:?} for {typical:?}");
             n_scores[usize::from(rise > 0) + 2 * usize::from(rise < 0)] += 1;
         }
@@ -363,9 +384,8 @@ fn filters_are_left_out_only_where_they_pass_all() {
     let taint = |effect| Taint { key: "gpu".to_owned(), value: String::new(), effect, added_ms: 0 };
     let names = |cluster: &mut Cluster, template: &Template| {
         let mut ask = Ask::new(cluster, template, Pool::Guaranteed);
-        ask.prepare(cluster);
-        let profile = Profile::preset(ScoringProfile::MostAllocated);
-        format!("{:?}", profile.gates(cluster, &ask))
+        built_in("most-allocated").prepare(cluster, &mut ask);
+        format!("{:?}", ask.gates())
     };
     let tainted = |effect| cluster(0, move |spec, _| spec.taints = vec![taint(effect)]);
     let any = Template::default();
@@ -390,7 +410,8 @@ fn soft_taints_come_before_scores() {
         let filled = cluster.shape(&demand(n_taints as i64, 0, None), Pool::Guaranteed);
         cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), filled, NODE, Allocation::default());
         let mut ask = Ask::new(&mut cluster, &template(demand(1, 1, None)), Pool::Guaranteed);
-        ask.prepare(&cluster);
+        let profile = built_in("most-allocated");
+        profile.prepare(&cluster, &mut ask);
         let typical = Typical::default();
         let place = ScoreInput {
             cluster: &cluster,
@@ -399,25 +420,125 @@ fn soft_taints_come_before_scores() {
             allocation: Allocation::default(),
             typical: &typical,
         };
-        Profile::preset(ScoringProfile::MostAllocated).rank(&place, 0)
+        profile.rank(&place, 0)
     };
     assert!(rank(0) > rank(1));
     assert!(rank(1) > rank(3));
 }
 
+fn scores(scores: &[(&str, u32)]) -> Result<Profile, ProfileError> {
+    Profile::new(&ProfileSpec::of_scores(scores))
+}
+
 #[test]
 fn profiles_know_their_plugins() {
-    let names: Vec<&str> = FILTERS.iter().map(|filter| filter.name()).collect();
-    let profile = Profile::new(&names, &[("device-stranding", 1_000), ("most-allocated", 1)]).unwrap();
-    assert_eq!(profile, Profile::preset(ScoringProfile::MostAllocated));
-    assert_ne!(profile, Profile::preset(ScoringProfile::LeastAllocated));
-    assert_eq!(Profile::new(&names, &[("best", 1)]), Err(ProfileError::Unknown("best".to_owned())));
-    assert_eq!(Profile::new(&["luck"], &[]), Err(ProfileError::Unknown("luck".to_owned())));
-    assert_eq!(Profile::new(&names[1..], &[]), Err(ProfileError::Missing("node-ready")));
-    assert_eq!(Profile::of_scores(&[("device-stranding", 1_000), ("most-allocated", 1)]), Ok(profile));
-    assert_eq!(Profile::of_scores(&[]), Err(ProfileError::NoScore));
-    for weight in [0, -1, crate::WEIGHT_MAX + 1] {
-        let wrong = ProfileError::Weight("most-allocated".to_owned(), weight);
-        assert_eq!(Profile::of_scores(&[("device-stranding", 1), ("most-allocated", weight)]), Err(wrong));
+    let names: Vec<String> = FILTERS.iter().map(|filter| filter.name().to_owned()).collect();
+    let packs = [("device-stranding", 1_000), ("most-allocated", 1)];
+    let of = |filters: &[String]| {
+        Profile::new(&ProfileSpec { filters: Some(filters.to_vec()), ..ProfileSpec::of_scores(&packs) })
+    };
+    assert_eq!(of(&names).unwrap(), built_in("most-allocated"));
+    assert_eq!(scores(&packs).unwrap(), built_in("most-allocated"));
+    assert_ne!(built_in("most-allocated"), built_in("least-allocated"));
+    let said = |wrong: Result<Profile, ProfileError>| wrong.unwrap_err().to_string();
+    assert_eq!(
+        said(of(&["luck".to_owned()])),
+        "`filters[0]`: there is no filter `luck`; there are node-ready, node-selector, taints, device, resources-fit"
+    );
+    assert_eq!(
+        said(of(&names[1..])),
+        "`filters`: the filter `node-ready` cannot be left out, because the binder checks it"
+    );
+    assert_eq!(
+        said(scores(&[("spread", 1), ("best", 1)])),
+        "`scores[1].name`: there is no score `best`; there are device-stranding, least-allocated, most-allocated, spread"
+    );
+    assert_eq!(said(scores(&[("spread", 1), ("spread", 2)])), "`scores[1].name`: duplicate score `spread`");
+    assert_eq!(
+        said(scores(&[])),
+        "`scores`: a profile has one score at least; there are device-stranding, least-allocated, most-allocated, spread"
+    );
+    for weight in [0, WEIGHT_MAX + 1] {
+        assert_eq!(
+            said(scores(&[("device-stranding", 1), ("most-allocated", weight)])),
+            format!("`scores[1].weight`: {weight} is not allowed; a weight is 1 to 1000000")
+        );
     }
+}
+
+#[test]
+fn bad_arguments_are_refused_with_what_is_allowed() {
+    let with = |name: &str, args: Value| {
+        let score = ScoreSpec { name: name.to_owned(), weight: 1, args };
+        Profile::new(&ProfileSpec { filters: None, scores: vec![score] })
+    };
+    let said = |name, args| with(name, args).unwrap_err().to_string();
+    for (name, args, expected) in [
+        ("most-allocated", json!({"resource": {}}), "unknown field `resource`, expected `resources`"),
+        (
+            "least-allocated",
+            json!({"resources": {"disk": 1}}),
+            "unknown field `disk`, expected one of `cpu`, `memory`, `gpu`",
+        ),
+        ("most-allocated", json!({"resources": {"cpu": -1}}), "invalid value: integer `-1`, expected u32"),
+        (
+            "most-allocated",
+            json!({"resources": {"cpu": 0, "memory": 0, "gpu": 0}}),
+            "`resources`: one weight at least is above 0",
+        ),
+        ("spread", json!({"step": 5}), "unknown field `step`, there are no fields"),
+    ] {
+        assert_eq!(said(name, args), format!("`scores[0].args`: {expected}"));
+    }
+    let defaults = json!({"resources": {"cpu": 1, "memory": 1, "gpu": 1}});
+    assert_eq!(with("most-allocated", defaults), with("most-allocated", Value::Null));
+    assert_ne!(with("most-allocated", json!({"resources": {"gpu": 5}})), with("most-allocated", Value::Null));
+}
+
+#[test]
+fn resources_count_by_their_weights() {
+    let nothing = Demand::default();
+    let of = |resources: Value| score_of("most-allocated", json!({ "resources": resources }));
+    // Taken after the placement: 60 % of cpu, 50 % of memory, half of the devices.
+    let placed = demand(6, 50, Some((1, 1000)));
+    for (resources, expected) in [
+        (json!({"memory": 0, "gpu": 0}), 60),
+        (json!({"cpu": 0, "gpu": 0}), 50),
+        (json!({"cpu": 0, "memory": 0}), 50),
+        (json!({"cpu": 8}), 58),
+        (json!({"cpu": 3, "memory": 1, "gpu": 0}), 57),
+    ] {
+        let plugin = of(resources.clone());
+        assert_eq!(score(&*plugin, 2, &nothing, &placed, &[]) / 1000, expected, "{resources}");
+    }
+    let devices = of(json!({"cpu": 0, "memory": 0}));
+    assert_eq!(score(&*devices, 0, &nothing, &demand(5, 5, None), &[]), SCORE_MAX, "no devices on the node");
+}
+
+#[test]
+fn plugins_have_unique_names_and_complete_documentation() {
+    let filters = FILTERS.iter().map(|filter| (filter.name(), filter.doc()));
+    let locators = LOCATORS.iter().map(|locator| (locator.name(), locator.doc()));
+    let scores = SCORES.iter().map(|score| (score.name, score.doc));
+    let mut names = BTreeSet::new();
+    for (name, doc) in filters.chain(locators).chain(scores) {
+        assert!(names.insert(name), "{name}");
+        assert!(doc.ends_with('.') && !doc.contains("  "), "{name}: {doc}");
+    }
+    for score in &SCORES {
+        let documented: BTreeSet<&str> = score.fields.iter().map(|field| field.name).collect();
+        let defaults = (score.defaults)();
+        let keys: BTreeSet<&str> = defaults.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(documented, keys, "{}", score.name);
+    }
+}
+
+#[test]
+fn a_template_without_a_configured_profile_fits_nowhere() {
+    let mut cluster = cluster(0, |_, _| {});
+    let mut ask = Ask::new(&mut cluster, &Template::default(), Pool::Guaranteed).nowhere(true);
+    let profile = built_in("most-allocated");
+    profile.prepare(&cluster, &mut ask);
+    assert!(!ask.admits(&cluster, NODE.idx()));
+    assert_eq!(profile.locate(&cluster, &ask), Some(&[][..]));
 }

@@ -9,10 +9,7 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY, Resources},
-    unit::{
-        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec,
-        WorkloadClass,
-    },
+    unit::{OnBelowMin, OnEviction, RestartPolicy, RunSpec, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
 
 use super::numbers::Numbers;
@@ -82,7 +79,7 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         priority_class: if has_class { CLASS.to_owned() } else { String::new() },
         pool,
         restart_policy: numbers.pick(&[RestartPolicy::Never, RestartPolicy::OnFailure]),
-        scoring: numbers.pick(&[ScoringProfile::LeastAllocated, ScoringProfile::MostAllocated]),
+        profile: numbers.pick(&["least-allocated", "most-allocated"]).to_owned(),
         ttl_after_finished_ms: numbers.below(2_000),
         cancelled: false,
         max_restarts: 0,

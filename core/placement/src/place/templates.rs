@@ -3,14 +3,12 @@
 use std::hash::{Hash, Hasher};
 
 use godel_cluster::{Cluster, ShapeId};
-use godel_domain::{
-    demand::Pool,
-    unit::{ScoringProfile, Template},
-};
-use godel_framework::{Ask, Gates};
+use godel_domain::{demand::Pool, unit::Template};
+use godel_framework::Ask;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::{candidates::Candidates, view::NodeReach};
+use crate::profiles::ProfileChoice;
 
 /// Templates not used by any unit are kept up to this many, for units to come.
 const N_UNUSED_MAX: usize = 1024;
@@ -24,10 +22,8 @@ pub struct TemplateId(u32);
 pub struct TemplateEntry {
     /// What one replica asks for.
     pub ask: Ask,
-    /// The profile that scores nodes for it.
-    pub scoring: ScoringProfile,
-    /// Filters in force, as of the last unit.
-    pub gates: Gates,
+    /// The profile that it is placed by.
+    pub profile: ProfileChoice,
     /// Nodes found for it before.
     pub candidates: Candidates,
     /// The template that fits the same nodes and stands for all that do; itself, if it is that one.
@@ -38,7 +34,7 @@ pub struct TemplateEntry {
 
 /// Hash of selector and tolerations instead of themselves: compared when found. Whether a unit spreads: ranks in its list
 /// count its own replicas.
-type TemplateKey = (ShapeId, ScoringProfile, bool, u64);
+type TemplateKey = (ShapeId, ProfileChoice, bool, u64);
 
 /// Interner with counted uses.
 #[derive(Clone, Debug, Default)]
@@ -51,45 +47,45 @@ pub struct Templates {
 
 impl Templates {
     /// The integer of a template; counts as one use, to be given back by [`Self::release`].
-    pub fn intern(
+    pub(super) fn intern(
         &mut self,
         cluster: &mut Cluster,
         template: &Template,
         pool: Pool,
-        scoring: ScoringProfile,
-        spreads: bool,
+        (profile, spreads): (ProfileChoice, bool),
     ) -> TemplateId {
         let shape = cluster.shape(&template.demand, pool);
         let mut hasher = FxHasher::default();
         template.node_selector.hash(&mut hasher);
         template.tolerations.hash(&mut hasher);
-        self.intern_as(cluster, template, (shape, scoring, spreads, hasher.finish()))
+        self.intern_as(cluster, template, (shape, profile, spreads, hasher.finish()))
     }
 
     fn intern_as(&mut self, cluster: &mut Cluster, template: &Template, key: TemplateKey) -> TemplateId {
         let is_same = |id: &&TemplateId| {
-            let constraint = self.get(**id).ask.constraint();
-            constraint.selector == template.node_selector && constraint.tolerations == template.tolerations
+            let known = self.get(**id).ask.requirements();
+            known.node_selector == template.node_selector && known.tolerations == template.tolerations
         };
         if let Some(id) = self.ids.get(&key).and_then(|ids| ids.iter().find(is_same)).copied() {
             self.retain(id);
             return id;
         }
-        let (shape, scoring, spreads, hash) = key;
-        let plain = (shape, ScoringProfile::LeastAllocated, false, hash);
-        let alike = (key != plain).then(|| self.intern_as(cluster, template, plain));
+        let (shape, profile, spreads, hash) = key.clone();
+        let is_nowhere = matches!(profile, ProfileChoice::Unknown(_));
+        // All profiles have the same filters, so that any of them stands for the others.
+        let plain = (shape, ProfileChoice::FIRST, false, hash);
+        let alike = (!is_nowhere && key != plain).then(|| self.intern_as(cluster, template, plain));
         let idx = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
             u32::try_from(self.entries.len() - 1).expect("memory ends before 2^32 templates")
         });
         let id = TemplateId(idx);
         self.entries[idx as usize] = Some(TemplateEntry {
-            ask: Ask::of_shape(cluster, shape, template).spreading(spreads),
-            scoring,
-            gates: Gates::default(),
+            ask: Ask::of_shape(cluster, shape, template).spreading(spreads).nowhere(is_nowhere),
+            profile,
             candidates: Candidates::default(),
             alike: alike.unwrap_or(id),
-            key,
+            key: key.clone(),
             n_uses: 1,
         });
         self.ids.entry(key).or_default().push(id);

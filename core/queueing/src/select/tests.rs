@@ -6,7 +6,7 @@ use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
     queue_spec::{QueuePolicy, QueueSpec},
     resources::Resources,
-    unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::{RestartPolicy, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
 
 use super::*;
@@ -85,7 +85,7 @@ impl Job {
             priority_class: String::new(),
             pool: self.pool,
             restart_policy: RestartPolicy::Never,
-            scoring: ScoringProfile::LeastAllocated,
+            profile: "least-allocated".to_owned(),
             ttl_after_finished_ms: 0,
             cancelled: false,
             suspended: false,

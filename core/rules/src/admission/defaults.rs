@@ -4,13 +4,18 @@ use std::{borrow::Cow, fmt};
 
 use godel_domain::{
     demand::Pool,
-    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, ScoringProfile, WorkloadClass},
+    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, WorkloadClass},
 };
 
 /// Kept so long after its end by default: one hour.
 pub const TTL_AFTER_FINISHED_MS: u64 = 3_600 * 1_000;
 /// In-place restarts by default.
 pub const MAX_RESTARTS: u32 = 3;
+
+/// The built-in profile that spreads.
+const LEAST_ALLOCATED: &str = "least-allocated";
+/// The built-in profile that packs.
+const MOST_ALLOCATED: &str = "most-allocated";
 
 /// Size of the first binding by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +50,8 @@ pub struct ClassDefaults {
     pub priority: i32,
     /// Of replicas that ended by themselves.
     pub restart_policy: RestartPolicy,
-    /// Node preference.
-    pub scoring: ScoringProfile,
+    /// Name of the built-in profile that its units are placed by.
+    pub profile: &'static str,
     /// Whether its agent stops it when contact is lost.
     pub without_contact: WithoutContact,
     /// Of a unit of which a running unit has failed for good.
@@ -65,7 +70,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         pool: Pool::Guaranteed,
         priority: 100,
         restart_policy: RestartPolicy::Always,
-        scoring: ScoringProfile::LeastAllocated,
+        profile: LEAST_ALLOCATED,
         without_contact: WithoutContact::GoesOn,
         on_failure: OnFailure::Keep,
         preemptible: true,
@@ -77,7 +82,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         pool: Pool::Guaranteed,
         priority: 100,
         restart_policy: RestartPolicy::Always,
-        scoring: ScoringProfile::LeastAllocated,
+        profile: LEAST_ALLOCATED,
         without_contact: WithoutContact::Stops,
         on_failure: OnFailure::Keep,
         preemptible: true,
@@ -89,7 +94,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         pool: Pool::Guaranteed,
         priority: 0,
         restart_policy: RestartPolicy::OnFailure,
-        scoring: ScoringProfile::MostAllocated,
+        profile: MOST_ALLOCATED,
         without_contact: WithoutContact::StopsAsGang,
         on_failure: OnFailure::Keep,
         preemptible: true,
@@ -101,7 +106,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         pool: Pool::Guaranteed,
         priority: 0,
         restart_policy: RestartPolicy::OnFailure,
-        scoring: ScoringProfile::MostAllocated,
+        profile: MOST_ALLOCATED,
         without_contact: WithoutContact::Stops,
         on_failure: OnFailure::Stop,
         preemptible: true,
@@ -113,7 +118,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         pool: Pool::Guaranteed,
         priority: 50,
         restart_policy: RestartPolicy::Always,
-        scoring: ScoringProfile::LeastAllocated,
+        profile: LEAST_ALLOCATED,
         without_contact: WithoutContact::GoesOn,
         on_failure: OnFailure::Keep,
         preemptible: true,
@@ -125,7 +130,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         pool: Pool::Guaranteed,
         priority: 0,
         restart_policy: RestartPolicy::OnFailure,
-        scoring: ScoringProfile::MostAllocated,
+        profile: MOST_ALLOCATED,
         without_contact: WithoutContact::Stops,
         on_failure: OnFailure::Stop,
         preemptible: true,
@@ -137,7 +142,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         pool: Pool::Guaranteed,
         priority: 0,
         restart_policy: RestartPolicy::Never,
-        scoring: ScoringProfile::MostAllocated,
+        profile: MOST_ALLOCATED,
         without_contact: WithoutContact::GoesOn,
         on_failure: OnFailure::Keep,
         preemptible: true,
@@ -149,7 +154,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         pool: Pool::Guaranteed,
         priority: 1_000,
         restart_policy: RestartPolicy::Always,
-        scoring: ScoringProfile::LeastAllocated,
+        profile: LEAST_ALLOCATED,
         without_contact: WithoutContact::GoesOn,
         on_failure: OnFailure::Keep,
         preemptible: false,
@@ -190,7 +195,7 @@ pub fn stops_without_contact(class: WorkloadClass, min_member: u32) -> bool {
 
 /// The table as Markdown, for the docs.
 pub fn render() -> String {
-    let mut out = "| class | min_member | pool | priority | restart policy | on_failure | scoring profile | without contact | preemptible | why |\n\
+    let mut out = "| class | min_member | pool | priority | restart policy | on_failure | profile | without contact | preemptible | why |\n\
                    |---|---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for line in &TABLE {
@@ -205,7 +210,7 @@ pub fn render() -> String {
             line.priority,
             restart_name(line.restart_policy),
             on_failure_name(line.on_failure),
-            scoring_name(line.scoring),
+            line.profile,
             match line.without_contact {
                 WithoutContact::Stops => "stops",
                 WithoutContact::StopsAsGang => "stops if min_member > 1",
@@ -311,14 +316,6 @@ pub fn on_failure_name(what: OnFailure) -> &'static str {
         OnFailure::Keep => "keep",
         OnFailure::Restart => "restart",
         OnFailure::Stop => "stop",
-    }
-}
-
-/// As unit files write it.
-pub fn scoring_name(profile: ScoringProfile) -> &'static str {
-    match profile {
-        ScoringProfile::LeastAllocated => "least-allocated",
-        ScoringProfile::MostAllocated => "most-allocated",
     }
 }
 

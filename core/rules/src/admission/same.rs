@@ -64,7 +64,7 @@ pub fn differences(known: &UnitSpec, again: &UnitSpec) -> Differences {
         priority_class,
         pool,
         restart_policy,
-        scoring,
+        profile,
         ttl_after_finished_ms,
         cancelled: _,
         max_restarts,
@@ -105,7 +105,7 @@ pub fn differences(known: &UnitSpec, again: &UnitSpec) -> Differences {
     found.add(*priority_class != again.priority_class, "priority_class");
     found.add(*pool != again.pool, "pool");
     found.add(*restart_policy != again.restart_policy, "restart_policy");
-    found.add(*scoring != again.scoring, "scoring");
+    found.add(*profile != again.profile, "profile");
     found.add(*ttl_after_finished_ms != again.ttl_after_finished_ms, "ttl_after_finished");
     found.add(*max_restarts != again.max_restarts, "max_restarts");
     found.add(*on_eviction != again.on_eviction, "on_eviction");
@@ -137,7 +137,7 @@ pub fn digest(spec: &UnitSpec) -> u64 {
         priority_class,
         pool,
         restart_policy,
-        scoring,
+        profile,
         ttl_after_finished_ms,
         cancelled: _,
         max_restarts,
@@ -156,7 +156,7 @@ pub fn digest(spec: &UnitSpec) -> u64 {
     } = spec;
     let min_member = submitted.as_ref().map_or(*min_member, |size| size.min_member);
     (namespace, name, labels, owner, class, min_member, queue, priority, priority_class).hash(&mut hasher);
-    (pool, restart_policy, scoring, ttl_after_finished_ms, max_restarts, on_eviction, on_below_min)
+    (pool, restart_policy, profile, ttl_after_finished_ms, max_restarts, on_eviction, on_below_min)
         .hash(&mut hasher);
     (scheduling_timeout_ms, active_deadline_ms, preemptible, min_run_ms, on_failure).hash(&mut hasher);
     for (idx, group) in task_groups.iter().enumerate() {
@@ -274,6 +274,7 @@ mod tests {
             (|s| s.task_groups[0].run.await_command_ms = Some(7), "template.await_command"),
             (|s| s.min_member = Some(2), "min_member"),
             (|s| s.queue = "q".into(), "queue"),
+            (|s| s.profile = "least-allocated".into(), "profile"),
             (|s| s.priority = Some(9), "priority"),
             (|s| s.ttl_after_finished_ms = Some(0), "ttl_after_finished"),
             (|s| s.max_restarts = Some(0), "max_restarts"),

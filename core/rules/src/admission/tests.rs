@@ -253,7 +253,7 @@ fn every_violation_names_its_field() {
         ("on_eviction", |s| s.on_eviction = Given::Unknown(7), &["on_eviction"]),
         ("on_below_min", |s| s.on_below_min = Given::Unknown(7), &["on_below_min"]),
         ("restart", |s| s.restart_policy = Given::Unknown(7), &["restart_policy"]),
-        ("scoring", |s| s.scoring = Given::Unknown(7), &["scoring_profile"]),
+        ("profile", |s| s.profile = "Least_Allocated".into(), &["profile"]),
         ("ttl", |s| s.ttl_after_finished_ms = Some(u64::MAX), &["ttl_after_finished_ms"]),
         ("restarts", |s| s.max_restarts = Some(1_001), &["max_restarts"]),
     ];
@@ -294,7 +294,6 @@ fn defaults_follow_the_class_and_are_listed() {
             "priority = 0",
             "pool = guaranteed",
             "restart_policy = on-failure",
-            "scoring_profile = most-allocated",
             "ttl_after_finished_ms = 3600000",
             "max_restarts = 3",
             "on_eviction = requeue",
@@ -315,8 +314,8 @@ fn defaults_follow_the_class_and_are_listed() {
         let all = line.min_member == defaults::MinMember::Replicas;
         assert_eq!(spec.min_member, if all { 2 } else { 1 }, "{class:?}");
         assert_eq!(
-            (spec.priority, spec.restart_policy, spec.scoring),
-            (line.priority, line.restart_policy, line.scoring)
+            (spec.priority, spec.restart_policy, spec.profile.as_str()),
+            (line.priority, line.restart_policy, "")
         );
     }
 }

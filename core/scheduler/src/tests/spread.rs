@@ -16,8 +16,7 @@ fn scheduler(nodes: &[NodeReport]) -> Scheduler {
 }
 
 fn of_class(class: WorkloadClass, id: u64, replicas: u32, requests: Resources) -> UnitSpec {
-    let scoring = godel_rules::admission::defaults::of(class).scoring;
-    UnitSpec { class, scoring, ..unit(id, replicas, 1, Demand { requests, devices: Vec::new() }) }
+    UnitSpec { class, profile: String::new(), ..unit(id, replicas, 1, Demand { requests, devices: Vec::new() }) }
 }
 
 /// Replicas by node once all of it is placed that finds a place.

@@ -6,7 +6,8 @@ use godel_domain::{
     change::{NodeScope, PartitionMode},
     sub_cluster::KEY,
 };
-use godel_framework::Profile;
+use godel_framework::profile::ProfileSpec;
+use godel_placement::profiles::ProfileSettings;
 use proptest::prelude::*;
 
 use super::*;
@@ -124,14 +125,19 @@ fn a_unit_that_waits_is_woken_by_room_in_its_own_sub_cluster_only() {
 
 #[test]
 fn the_profile_of_a_sub_cluster_decides_there_and_nowhere_else() {
-    let pack = Profile::of_scores(&[("most-allocated", 1)]).unwrap();
-    let sub_clusters = vec![("nobody".to_owned(), pack.clone()), ("a".to_owned(), pack)];
-    let mut scheduler = Scheduler::new(config(Profiles { sub_clusters, ..Profiles::default() }), 7);
+    let pack = ("pack".to_owned(), ProfileSpec::of_scores(&[("most-allocated", 1)]));
+    let by_sub_cluster =
+        ["nobody", "a"].map(|sub_cluster| (sub_cluster.to_owned(), "pack".to_owned())).into();
+    let settings = ProfileSettings { own: [pack].into(), by_sub_cluster, ..ProfileSettings::default() };
+    let mut scheduler = Scheduler::new(config(Profiles::new(&settings).unwrap()), 7);
     for (id, sub_cluster) in [(1, "a"), (2, "a"), (3, "b"), (4, "b")] {
         join(&mut scheduler, id, sub_cluster, 8_000);
     }
-    let spread =
-        |id, sub_cluster| UnitSpec { scoring: ScoringProfile::LeastAllocated, ..located(id, 1, sub_cluster) };
+    let spread = |id, sub_cluster| UnitSpec {
+        class: WorkloadClass::Service,
+        profile: String::new(),
+        ..located(id, 1, sub_cluster)
+    };
     let mut places: BTreeMap<&str, BTreeSet<NodeId>> = BTreeMap::new();
     for id in 1..=4 {
         for sub_cluster in ["a", "b"] {
@@ -141,6 +147,25 @@ fn the_profile_of_a_sub_cluster_decides_there_and_nowhere_else() {
         }
     }
     assert_eq!((places["a"].len(), places["b"].len()), (1, 2), "{places:?}");
+}
+
+#[test]
+fn a_unit_waits_whose_profile_is_not_configured() {
+    let mut scheduler = scheduler();
+    join(&mut scheduler, 1, "a", 5_000);
+    join(&mut scheduler, 2, "b", 5_000);
+    let unit = UnitSpec { profile: "fast".to_owned(), ..located(1, 1, "a") };
+    assign(&mut scheduler, &unit);
+    let step = scheduler.step(Millis(0), 10);
+    assert_eq!(step.reports[0].state, ReportState::Parked);
+    let refusals = step.reports[0].refusals.clone().unwrap();
+    let reason = "the scheduler has no profile `fast`; it has least-allocated, most-allocated".to_owned();
+    assert_eq!(refusals.reasons, [RefusalCount { plugin: "profile", reason, nodes: 2 }]);
+    // No room wakes it, and it does not keep others waiting.
+    join(&mut scheduler, 3, "a", 9_000);
+    assert_eq!(scheduler.step(Millis(1), 10), Step::default());
+    assign(&mut scheduler, &located(2, 1, "a"));
+    assert_eq!(decided(&scheduler.step(Millis(2), 10)), [2]);
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(super) struct Replay {
 }
 
 /// Replays a task list; panics if a task is left over that would fit.
-fn replay(tasks: &[Task], config: &Config, scoring: Option<ScoringProfile>, seed: u64) -> Replay {
+fn replay(tasks: &[Task], config: &Config, profile: Option<&str>, seed: u64) -> Replay {
     let mut binder = NaiveBinder { nodes: nodes(), ..NaiveBinder::default() };
     let mut schedulers: Vec<Scheduler> =
         (0..N_SCHEDULERS as u64).map(|idx| Scheduler::new(config.clone(), seed * 31 + idx)).collect();
@@ -62,10 +62,10 @@ fn replay(tasks: &[Task], config: &Config, scoring: Option<ScoringProfile>, seed
         }
     }
     let by_class = |task: &Task| {
-        if task.is_service { ScoringProfile::LeastAllocated } else { ScoringProfile::MostAllocated }
+        if task.is_service { "least-allocated" } else { "most-allocated" }
     };
     let spec_of = |id: usize| UnitSpec {
-        scoring: scoring.unwrap_or_else(|| by_class(&tasks[id - 1])),
+        profile: profile.unwrap_or_else(|| by_class(&tasks[id - 1])).to_owned(),
         ..unit(id as u64, 1, 1, tasks[id - 1].demand.clone())
     };
     let mut next = 1;
@@ -125,7 +125,7 @@ fn replay(tasks: &[Task], config: &Config, scoring: Option<ScoringProfile>, seed
 #[test]
 fn the_default_trace_leaves_few_tasks_and_none_that_fits() {
     let tasks = tasks("openb_pod_list_default.csv");
-    let replay = replay(&tasks, &Config::default(), Some(ScoringProfile::MostAllocated), 1);
+    let replay = replay(&tasks, &Config::default(), Some("most-allocated"), 1);
     assert!(replay.n_unplaced <= 210, "{} unplaced", replay.n_unplaced);
     assert!(replay.gpu_milli >= 5_850_000, "{} milli allocated", replay.gpu_milli);
     assert!(replay.least_share * 5 >= 8152, "the scheduler with least to do placed {}", replay.least_share);

@@ -33,7 +33,7 @@ fn unit_op(unit_id: u64, filler_bytes: usize) -> bytes::Bytes {
         task_groups: vec![group],
         workload_class: v1::WorkloadClass::Batch.into(),
         restart_policy: v1::RestartPolicy::Never.into(),
-        scoring_profile: v1::ScoringProfile::MostAllocated.into(),
+        profile: "most-allocated".to_owned(),
         ..Default::default()
     }))
 }

@@ -93,7 +93,7 @@ fn bad_units() -> Vec<(&'static str, v1::UnitSpec, &'static str)> {
         ("more than a device", with_devices("gpu", 1, 1001), "devices.milli_per_device"),
         ("an unknown pool", spoilt(|spec| spec.pool = 99), "pool"),
         ("an unknown restart policy", spoilt(|spec| spec.restart_policy = 99), "restart_policy"),
-        ("an unknown profile", spoilt(|spec| spec.scoring_profile = 99), "scoring_profile"),
+        ("a profile that is no name", spoilt(|spec| spec.profile = "Fast!".to_owned()), "profile"),
         ("an unknown toleration effect",
          with_template(|template| template.tolerations = vec![v1::Toleration { effect: 99, ..Default::default() }]),
          "tolerations[0].effect"),

@@ -278,7 +278,7 @@ pub(crate) fn unit(unit_id: u64, replicas: u32, min_member: u32, cpu: i64) -> v1
         queue: "default".to_owned(),
         pool: v1::Pool::Guaranteed.into(),
         restart_policy: v1::RestartPolicy::Never.into(),
-        scoring_profile: v1::ScoringProfile::LeastAllocated.into(),
+        profile: "least-allocated".to_owned(),
         ..v1::UnitSpec::default()
     }
 }

@@ -55,7 +55,7 @@ mod tests {
             workload_class: v1::WorkloadClass::Batch.into(),
             pool: v1::Pool::Guaranteed.into(),
             restart_policy: v1::RestartPolicy::Never.into(),
-            scoring_profile: v1::ScoringProfile::MostAllocated.into(),
+            profile: "most-allocated".to_owned(),
             ..v1::UnitSpec::default()
         };
         from_proto::unit_spec(unit).unwrap()

@@ -98,7 +98,7 @@ fn unit() -> v1::UnitSpec {
         queue: "q".to_owned(),
         pool: 1,
         restart_policy: 1,
-        scoring_profile: 1,
+        profile: "least-allocated".to_owned(),
         priority_class: "gold".to_owned(),
         on_eviction: 1,
         on_below_min: 1,

@@ -187,7 +187,7 @@ pub(crate) fn put_unit(unit_id: u64) -> v1::op::Op {
         task_groups: vec![group],
         workload_class: v1::WorkloadClass::Batch.into(),
         restart_policy: v1::RestartPolicy::Never.into(),
-        scoring_profile: v1::ScoringProfile::MostAllocated.into(),
+        profile: "most-allocated".to_owned(),
         ..v1::UnitSpec::default()
     })
 }

@@ -1,0 +1,69 @@
+//! The reference of plugins and profiles, generated for `docs/plugins.md`.
+
+use std::fmt::Write as _;
+
+use crate::{
+    point::RestsOn,
+    profile::{BUILT_IN, WEIGHT_MAX},
+    registry::{FILTERS, LOCATORS, SCORES, ScoreEntry},
+};
+
+/// Returns every plugin with its points, its arguments and the reasons it gives, as Markdown.
+pub fn render_plugins() -> String {
+    let mut out = "## Filters\n\n\
+        A filter says which nodes cannot take a replica. In the reasons of a waiting unit it appears under its name. A refused \
+        node is counted for the first filter of this table that refuses it. The binder runs all filters once more before it \
+        binds; its rejections have the reasons in the last column. Filters have no arguments.\n\n\
+        | filter | passes if | the binder looks again | rejection reasons |\n|---|---|---|---|\n"
+        .to_owned();
+    for filter in FILTERS {
+        let again = match filter.rests_on() {
+            RestsOn::Room => "always, when it takes the room",
+            RestsOn::Records => "if the node has changed since the decision",
+            RestsOn::Anything => "always",
+        };
+        let reasons: Vec<String> =
+            filter.reasons().iter().map(|reason| format!("`{}`", reason.name())).collect();
+        // Writing to a String cannot fail.
+        let _ =
+            writeln!(out, "| `{}` | {} | {again} | {} |", filter.name(), filter.doc(), reasons.join(", "));
+    }
+    out += "\n## Locators\n\n\
+        A locator knows where the only nodes are that can pass a filter, so that a scan does not look at the others. Every \
+        profile has all locators.\n\n| locator | does |\n|---|---|\n";
+    for locator in LOCATORS {
+        let _ = writeln!(out, "| `{}` | {} |", locator.name(), locator.doc());
+    }
+    let _ = write!(
+        out,
+        "\n## Scores\n\n\
+         A score rates a node that passed all filters from 0 to 100 points. A profile adds up the points of its scores, each \
+         times its weight (1 to {WEIGHT_MAX}), and the node with the highest sum is taken. Ties are broken by a seeded \
+         hash.\n\n| score | does | arguments |\n|---|---|---|\n"
+    );
+    for score in &SCORES {
+        let _ = writeln!(out, "| `{}` | {} | {} |", score.name, score.doc, arguments(score));
+    }
+    out
+}
+
+fn arguments(score: &ScoreEntry) -> String {
+    let defaults = (score.defaults)();
+    let one = |field: &crate::args::ArgField| {
+        let default = defaults.get(field.name).map(ToString::to_string).unwrap_or_default();
+        format!("`{}`: {}, default `{default}`. {}", field.name, field.kind, field.doc)
+    };
+    let all: Vec<String> = score.fields.iter().map(one).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join("<br>") }
+}
+
+/// Returns the profiles that are there without being configured, as Markdown.
+pub fn render_profiles() -> String {
+    let mut out = "| profile | scores | why |\n|---|---|---|\n".to_owned();
+    for profile in &BUILT_IN {
+        let scores: Vec<String> =
+            profile.scores.iter().map(|(name, weight)| format!("`{name}` × {weight}")).collect();
+        let _ = writeln!(out, "| `{}` | {} | {} |", profile.name, scores.join(", "), profile.reason);
+    }
+    out
+}

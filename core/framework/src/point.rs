@@ -1,0 +1,259 @@
+//! The extension points: what a plugin can do, and when it is asked.
+//!
+//! | point | asked | says |
+//! |---|---|---|
+//! | [`Locate`] | once per scan | which blocks of nodes to look at, so that the others cost nothing |
+//! | [`Filter`] | prepared once per template, then for each node with room; once more by the binder | whether the node can take a replica |
+//! | [`Score`] | for each node that passed | how good the node is |
+//!
+//! What a plugin does not concern costs nothing per node: a filter that finds nothing to check when it is prepared is left out.
+//!
+//! Points are added together with their first plugin. An ordered split of the nodes into groups (affinity of a whole unit)
+//! belongs between `Locate` and the scan; counts of a plugin's own that follow assumptions and commits belong to the cluster's
+//! parts, as those of `spread` do; the rules for victims and the order of candidates are in `godel_placement::preempt`, because
+//! they need queues, which this crate does not know.
+
+use std::{fmt, sync::Arc};
+
+use godel_cluster::{Cluster, NodeBlocks, Unfit};
+use godel_domain::{decision::RejectionReason, ids::NodeId};
+use smallvec::SmallVec;
+
+use crate::{
+    args::PluginArgs,
+    ask::{Ask, NodeAsk},
+    typical::Typical,
+};
+
+/// Best score of one plugin: 100 points in thousandths.
+pub const SCORE_MAX: i64 = 100_000;
+
+/// What every plugin says of itself.
+pub trait Plugin: fmt::Debug + Sized + Send + Sync + 'static {
+    /// The name in profiles, in the reasons of waiting units and in the docs; unique among all plugins.
+    const NAME: &'static str;
+    /// What it does, in a few sentences for the docs.
+    const DOC: &'static str;
+}
+
+/// What the verdict of a filter rests on, which says when the filter has to be asked again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestsOn {
+    /// The free room of the node. Scans look at that first, for all such filters at once, and the binder takes the room itself.
+    Room,
+    /// The records of the node. The binder asks only if the node has changed since the revision that a decision rests on.
+    Records,
+    /// Anything else. The binder asks for every running unit.
+    Anything,
+}
+
+/// Says which nodes cannot take a replica. A filter has no arguments: the binder has to come to the same verdict, and knows
+/// no profile.
+pub trait Filter: Plugin {
+    /// What its verdict rests on.
+    const RESTS_ON: RestsOn;
+    /// The reasons of the rejections that the binder makes of its refusals. A filter whose refusals are [`Unfit::Other`]
+    /// leaves this as it is.
+    const REASONS: &'static [RejectionReason] = &[RejectionReason::Filter];
+    /// What it keeps of one template.
+    type State: fmt::Debug + Send + Sync;
+
+    /// Resolves what a template asks for, as the cluster is now; `None` if every node passes. This is done again whenever the
+    /// cluster learns new labels or taints; whatever else changes, [`Self::passes`] has to read from the cluster.
+    fn prepare(&self, cluster: &Cluster, ask: &Ask) -> Option<Self::State>;
+
+    /// Whether the node at `idx` passes: equal to [`Self::check`], without building an error message (hot path).
+    fn passes(state: &Self::State, cluster: &Cluster, idx: usize) -> bool;
+
+    /// Whether a node passes.
+    ///
+    /// # Errors
+    /// The most specific reason why not.
+    fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit>;
+}
+
+/// Knows where the only nodes are that can pass a filter, so that a scan need not look at the others. It drops no node that the
+/// filter would let pass. If several locators concern a template, a scan uses the one with the fewest blocks.
+pub trait Locate: Plugin {
+    /// The blocks of nodes to look at; `None` if it does not concern the template.
+    fn locate<'a>(&self, cluster: &'a Cluster, ask: &Ask) -> NodeBlocks<'a>;
+
+    /// The filter that refuses all other nodes, and why it does.
+    fn elsewhere(&self, cluster: &Cluster, ask: &Ask) -> Option<(&'static str, Unfit)>;
+}
+
+/// Says how good a node is that passed all filters.
+pub trait Score: Plugin {
+    /// Its arguments in a profile.
+    type Args: PluginArgs;
+
+    /// Returns the plugin with arguments.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    fn new(args: Self::Args) -> Result<Self, String>;
+
+    /// 0 to [`SCORE_MAX`], higher is better.
+    fn score(&self, place: &ScoreInput<'_>) -> i64;
+}
+
+/// A place that is possible.
+#[derive(Debug)]
+pub struct ScoreInput<'a> {
+    /// The cluster before the placement.
+    pub cluster: &'a Cluster,
+    /// What is to be placed.
+    pub ask: &'a Ask,
+    /// Index of the node.
+    pub idx: usize,
+    /// What the replica would be given.
+    pub allocation: Allocation,
+    /// The device work seen most.
+    pub typical: &'a Typical,
+}
+
+/// A [`Filter`], for the registry.
+pub trait AnyFilter: Send + Sync {
+    /// [`Plugin::NAME`].
+    fn name(&self) -> &'static str;
+    /// [`Plugin::DOC`].
+    fn doc(&self) -> &'static str;
+    /// [`Filter::RESTS_ON`].
+    fn rests_on(&self) -> RestsOn;
+    /// [`Filter::REASONS`].
+    fn reasons(&self) -> &'static [RejectionReason];
+    /// [`Filter::prepare`].
+    fn prepare(&self, cluster: &Cluster, ask: &Ask) -> Option<Arc<dyn Gate>>;
+    /// [`Filter::check`].
+    ///
+    /// # Errors
+    /// The most specific reason why a node does not pass.
+    fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit>;
+}
+
+impl<F: Filter> AnyFilter for F {
+    fn name(&self) -> &'static str {
+        F::NAME
+    }
+
+    fn doc(&self) -> &'static str {
+        F::DOC
+    }
+
+    fn rests_on(&self) -> RestsOn {
+        F::RESTS_ON
+    }
+
+    fn reasons(&self) -> &'static [RejectionReason] {
+        F::REASONS
+    }
+
+    fn prepare(&self, cluster: &Cluster, ask: &Ask) -> Option<Arc<dyn Gate>> {
+        let state = Filter::prepare(self, cluster, ask)?;
+        Some(Arc::new(PreparedFilter::<F>(state)))
+    }
+
+    fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
+        Filter::check(self, cluster, ask, node)
+    }
+}
+
+/// A [`Locate`], for the registry.
+pub trait AnyLocator: Send + Sync {
+    /// [`Plugin::NAME`].
+    fn name(&self) -> &'static str;
+    /// [`Plugin::DOC`].
+    fn doc(&self) -> &'static str;
+    /// [`Locate::locate`].
+    fn locate<'a>(&self, cluster: &'a Cluster, ask: &Ask) -> NodeBlocks<'a>;
+    /// [`Locate::elsewhere`].
+    fn elsewhere(&self, cluster: &Cluster, ask: &Ask) -> Option<(&'static str, Unfit)>;
+}
+
+impl<L: Locate> AnyLocator for L {
+    fn name(&self) -> &'static str {
+        L::NAME
+    }
+
+    fn doc(&self) -> &'static str {
+        L::DOC
+    }
+
+    fn locate<'a>(&self, cluster: &'a Cluster, ask: &Ask) -> NodeBlocks<'a> {
+        Locate::locate(self, cluster, ask)
+    }
+
+    fn elsewhere(&self, cluster: &Cluster, ask: &Ask) -> Option<(&'static str, Unfit)> {
+        Locate::elsewhere(self, cluster, ask)
+    }
+}
+
+/// A [`Score`] with its arguments.
+pub trait AnyScore: fmt::Debug + Send + Sync {
+    /// [`Plugin::NAME`].
+    fn name(&self) -> &'static str;
+    /// [`Score::score`].
+    fn score(&self, place: &ScoreInput<'_>) -> i64;
+}
+
+impl<S: Score> AnyScore for S {
+    fn name(&self) -> &'static str {
+        S::NAME
+    }
+
+    #[inline]
+    fn score(&self, place: &ScoreInput<'_>) -> i64 {
+        Score::score(self, place)
+    }
+}
+
+/// A filter, prepared for one template.
+pub trait Gate: fmt::Debug + Send + Sync {
+    /// The name of the filter.
+    fn name(&self) -> &'static str;
+    /// [`Filter::passes`].
+    fn passes(&self, cluster: &Cluster, idx: usize) -> bool;
+}
+
+struct PreparedFilter<F: Filter>(F::State);
+
+impl<F: Filter> Gate for PreparedFilter<F> {
+    fn name(&self) -> &'static str {
+        F::NAME
+    }
+
+    #[inline]
+    fn passes(&self, cluster: &Cluster, idx: usize) -> bool {
+        F::passes(&self.0, cluster, idx)
+    }
+}
+
+impl<F: Filter> fmt::Debug for PreparedFilter<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple(F::NAME).field(&self.0).finish()
+    }
+}
+
+/// Filters that may refuse a node with room for a template, as the cluster is now.
+#[derive(Clone, Default)]
+pub struct Gates(SmallVec<[Arc<dyn Gate>; 4]>);
+
+impl Gates {
+    /// Whether all let the node at `idx` pass.
+    #[inline]
+    pub fn admit(&self, cluster: &Cluster, idx: usize) -> bool {
+        self.0.iter().all(|gate| gate.passes(cluster, idx))
+    }
+}
+
+impl FromIterator<Arc<dyn Gate>> for Gates {
+    fn from_iter<I: IntoIterator<Item = Arc<dyn Gate>>>(gates: I) -> Self {
+        Self(gates.into_iter().collect())
+    }
+}
+
+impl fmt::Debug for Gates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|gate| gate.name())).finish()
+    }
+}

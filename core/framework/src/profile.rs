@@ -1,0 +1,296 @@
+//! Profiles, which select and weigh plugins.
+
+use std::{cmp::Reverse, fmt, sync::Arc};
+
+use godel_cluster::{Cluster, NodeBlocks, Unfit, labels::TaintVerdict};
+use godel_domain::ids::NodeId;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    ask::Ask,
+    point::{AnyFilter, AnyLocator, AnyScore, Gate, RestsOn, ScoreInput},
+    registry::{FILTERS, LOCATORS, SCORES},
+};
+
+/// Heaviest score of a profile: sums of all of them are far from overflowing.
+pub const WEIGHT_MAX: u32 = 1_000_000;
+
+/// The plugin that units wait for whose profile is not configured, as their reasons name it.
+pub const PROFILE: &str = "profile";
+
+/// A profile that is there without being configured.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltIn {
+    /// The name by which units, classes and sub-clusters choose it.
+    pub name: &'static str,
+    /// Its scores and their weights.
+    pub scores: &'static [(&'static str, u32)],
+    /// Why these.
+    pub reason: &'static str,
+}
+
+/// The profiles that are there without being configured. A configured profile of the same name replaces one of them.
+///
+/// Stranded devices weigh 1,000 times as much as packing or spreading: one whole point of either is worth
+/// about a sixth of a thousandth of a device, so they decide between places that strand alike.
+pub const BUILT_IN: [BuiltIn; 2] = [
+    BuiltIn {
+        name: "least-allocated",
+        scores: &[("device-stranding", 1_000), ("least-allocated", 1), ("spread", 1)],
+        reason: "spreads: the loss of a node costs a service few replicas, and latency stays low; stranded devices take \
+                 precedence, because they cannot be got back without moving what runs",
+    },
+    BuiltIn {
+        name: "most-allocated",
+        scores: &[("device-stranding", 1_000), ("most-allocated", 1)],
+        reason: "packs: whole nodes stay free for large work; stranded devices take precedence",
+    },
+];
+
+/// A profile as the configuration gives it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileSpec {
+    /// Names of the filters; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filters: Option<Vec<String>>,
+    /// The scores; at least one.
+    #[serde(default)]
+    pub scores: Vec<ScoreSpec>,
+}
+
+/// A score of a profile as the configuration gives it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScoreSpec {
+    /// The name of the plugin.
+    pub name: String,
+    /// 1 to [`WEIGHT_MAX`].
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// The arguments of the plugin; null: its defaults.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub args: Value,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+impl ProfileSpec {
+    /// Returns a profile of scores by name and weight, with all filters and default arguments.
+    pub fn of_scores(scores: &[(&str, u32)]) -> Self {
+        let score = |(name, weight): &(&str, u32)| ScoreSpec {
+            name: (*name).to_owned(),
+            weight: *weight,
+            args: Value::Null,
+        };
+        Self { filters: None, scores: scores.iter().map(score).collect() }
+    }
+}
+
+/// A profile that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}`: {fault}")]
+pub struct ProfileError {
+    /// The key within the profile, as `scores[1].name`.
+    pub key: String,
+    /// What is wrong there.
+    pub fault: ProfileFault,
+}
+
+/// What is wrong at a key of a profile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileFault {
+    /// No plugin of this kind has this name.
+    #[error("there is no {kind} `{name}`; there are {}", allowed.join(", "))]
+    Unknown {
+        /// `filter` or `score`.
+        kind: &'static str,
+        /// As given.
+        name: String,
+        /// The names that there are.
+        allowed: Vec<&'static str>,
+    },
+    /// The binder checks it in any case: a profile without it would only collect rejections.
+    #[error("the filter `{0}` cannot be left out, because the binder checks it")]
+    Missing(&'static str),
+    /// It would not tell one node from another, or overflow.
+    #[error("{0} is not allowed; a weight is 1 to {WEIGHT_MAX}")]
+    Weight(u32),
+    /// Two entries are of one score.
+    #[error("duplicate score `{0}`")]
+    Duplicate(String),
+    /// The plugin refuses its arguments.
+    #[error("{0}")]
+    Args(String),
+    /// All nodes would be alike.
+    #[error("a profile has one score at least; there are {}", .0.join(", "))]
+    NoScore(Vec<&'static str>),
+}
+
+impl ProfileFault {
+    fn at(self, key: impl Into<String>) -> ProfileError {
+        ProfileError { key: key.into(), fault: self }
+    }
+}
+
+/// A selection of plugins.
+#[derive(Clone)]
+pub struct Profile {
+    filters: Vec<&'static dyn AnyFilter>,
+    scores: Vec<(Arc<dyn AnyScore>, i64)>,
+}
+
+impl Profile {
+    /// Selects and weighs plugins.
+    ///
+    /// # Errors
+    /// The first key that is wrong: a name that the registry does not know, a filter left out that the binder checks anyway, a
+    /// weight out of range, arguments that the plugin refuses, or no score at all.
+    pub fn new(spec: &ProfileSpec) -> Result<Self, ProfileError> {
+        if let Some(filters) = &spec.filters {
+            check_filters(filters)?;
+        }
+        let names = || SCORES.iter().map(|score| score.name).collect();
+        let mut scores: Vec<(Arc<dyn AnyScore>, i64)> = Vec::with_capacity(spec.scores.len());
+        for (idx, ScoreSpec { name, weight, args }) in spec.scores.iter().enumerate() {
+            let key = |field: &str| format!("scores[{idx}].{field}");
+            let Some(entry) = SCORES.iter().find(|score| score.name == name) else {
+                let unknown = ProfileFault::Unknown { kind: "score", name: name.clone(), allowed: names() };
+                return Err(unknown.at(key("name")));
+            };
+            if scores.iter().any(|(other, _)| other.name() == entry.name) {
+                return Err(ProfileFault::Duplicate(name.clone()).at(key("name")));
+            }
+            if !(1..=WEIGHT_MAX).contains(weight) {
+                return Err(ProfileFault::Weight(*weight).at(key("weight")));
+            }
+            let score = entry.build(args).map_err(|wrong| ProfileFault::Args(wrong).at(key("args")))?;
+            scores.push((score, i64::from(*weight)));
+        }
+        if scores.is_empty() {
+            return Err(ProfileFault::NoScore(names()).at("scores"));
+        }
+        // In registry order, whatever the order of names: it decides whom a refused node is counted for.
+        Ok(Self { filters: FILTERS.to_vec(), scores })
+    }
+
+    /// Resolves what a template asks for, as the cluster is now; cheap while the cluster knows the same labels and taints. To be
+    /// called before the nodes are looked at, by the same profile each time.
+    pub fn prepare(&self, cluster: &Cluster, ask: &mut Ask) {
+        let version = cluster.labels().version();
+        if ask.labels_version == version {
+            return;
+        }
+        ask.labels_version = version;
+        ask.verdicts = cluster.labels().verdicts(&ask.requirements().tolerations).into();
+        // The last filters of the registry refuse most often: they come first.
+        let judging = self.filters.iter().rev().filter(|filter| filter.rests_on() != RestsOn::Room);
+        let nowhere = ask.is_nowhere().then(|| Arc::new(Nowhere) as Arc<dyn Gate>);
+        ask.gates =
+            nowhere.into_iter().chain(judging.filter_map(|filter| filter.prepare(cluster, ask))).collect();
+    }
+
+    /// The locator that a scan uses for a template: of those that concern it, the one with the fewest blocks.
+    pub fn locator(&self, cluster: &Cluster, ask: &Ask) -> Option<&'static dyn AnyLocator> {
+        let n_blocks = |locator: &&'static dyn AnyLocator| Some(locator.locate(cluster, ask)?.len());
+        let concerned = LOCATORS.into_iter().filter_map(|locator| Some((n_blocks(&locator)?, locator)));
+        concerned.min_by_key(|(n_blocks, _)| *n_blocks).map(|(_, locator)| locator)
+    }
+
+    /// The blocks of nodes that a template may use.
+    pub fn locate<'a>(&self, cluster: &'a Cluster, ask: &Ask) -> NodeBlocks<'a> {
+        if ask.is_nowhere() {
+            return Some(&[]);
+        }
+        self.locator(cluster, ask)?.locate(cluster, ask)
+    }
+
+    /// Whether a node passes all filters, with the plugin and the reason if not.
+    ///
+    /// # Errors
+    /// The first filter that refuses, and why.
+    pub fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), (&'static str, Unfit)> {
+        for filter in &self.filters {
+            filter.check(cluster, ask.on_node(), node).map_err(|refusal| (filter.name(), refusal))?;
+        }
+        Ok(())
+    }
+
+    /// The rank of a place that passed all filters.
+    #[inline]
+    pub fn rank(&self, place: &ScoreInput<'_>, tie: u32) -> NodeScore {
+        let soft_taints = match place.ask.verdict(place.cluster.node_taints(place.idx)) {
+            TaintVerdict::Soft(taints) => Reverse(taints),
+            TaintVerdict::Refused => Reverse(u32::MAX),
+        };
+        let score =
+            self.scores.iter().map(|(score, weight)| score.score(place).saturating_mul(*weight)).sum();
+        NodeScore { soft_taints, score, tie }
+    }
+}
+
+fn check_filters(names: &[String]) -> Result<(), ProfileError> {
+    for (idx, name) in names.iter().enumerate() {
+        if !FILTERS.iter().any(|filter| filter.name() == name) {
+            let allowed = FILTERS.iter().map(|filter| filter.name()).collect();
+            let unknown = ProfileFault::Unknown { kind: "filter", name: name.clone(), allowed };
+            return Err(unknown.at(format!("filters[{idx}]")));
+        }
+    }
+    match FILTERS.iter().find(|filter| !names.iter().any(|name| name == filter.name())) {
+        Some(left_out) => Err(ProfileFault::Missing(left_out.name()).at("filters")),
+        None => Ok(()),
+    }
+}
+
+/// The gate of a template that no node takes.
+#[derive(Debug)]
+struct Nowhere;
+
+impl Gate for Nowhere {
+    fn name(&self) -> &'static str {
+        PROFILE
+    }
+
+    fn passes(&self, _cluster: &Cluster, _idx: usize) -> bool {
+        false
+    }
+}
+
+impl fmt::Debug for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let filters: Vec<_> = self.filters.iter().map(|filter| filter.name()).collect();
+        f.debug_struct("Profile").field("filters", &filters).field("scores", &self.scores).finish()
+    }
+}
+
+impl PartialEq for Profile {
+    fn eq(&self, other: &Self) -> bool {
+        format!("{self:?}") == format!("{other:?}")
+    }
+}
+
+impl Eq for Profile {}
+
+/// Order of nodes that passed all filters: the greatest is taken. Field order is the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeScore {
+    /// Soft taints (`PreferNoSchedule`) not tolerated: fewer first.
+    pub soft_taints: Reverse<u32>,
+    /// Weighted sum of the profile's scores.
+    pub score: i64,
+    /// Seeded hash of node and unit.
+    pub tie: u32,
+}
+
+impl NodeScore {
+    /// One number in the same order: comparing it takes two instructions.
+    #[inline]
+    pub fn packed(self) -> u128 {
+        let score = self.score.cast_unsigned() ^ (1 << 63);
+        u128::from(!self.soft_taints.0) << 96 | u128::from(score) << 32 | u128::from(self.tie)
+    }
+}

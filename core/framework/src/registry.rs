@@ -1,0 +1,102 @@
+//! The one list of all plugins.
+
+use std::sync::{Arc, LazyLock};
+
+use godel_cluster::{Cluster, Unfit};
+use godel_domain::ids::NodeId;
+use serde_json::Value;
+
+use crate::{
+    args::{ArgField, PluginArgs},
+    ask::NodeAsk,
+    plugins::{
+        device, device_stranding, least_allocated, most_allocated, node_ready, node_selector, resources_fit,
+        spread, sub_cluster, taints,
+    },
+    point::{AnyFilter, AnyLocator, AnyScore, RestsOn, Score},
+};
+
+/// Every filter. A refused node is counted for the first one in this order: what an administrator decides
+/// before what is merely full.
+pub static FILTERS: [&dyn AnyFilter; 5] = [
+    &node_ready::NodeReady,
+    &node_selector::NodeSelector,
+    &taints::Taints,
+    &device::Devices,
+    &resources_fit::ResourcesFit,
+];
+
+/// Every locator.
+pub static LOCATORS: [&dyn AnyLocator; 1] = [&sub_cluster::SubClusterNodes];
+
+/// Every score.
+pub static SCORES: [ScoreEntry; 4] = [
+    score::<device_stranding::DeviceStranding>(),
+    score::<least_allocated::LeastAllocated>(),
+    score::<most_allocated::MostAllocated>(),
+    score::<spread::Spread>(),
+];
+
+/// A score that profiles can name.
+#[derive(Debug)]
+pub struct ScoreEntry {
+    /// [`Plugin::NAME`](crate::point::Plugin::NAME).
+    pub name: &'static str,
+    /// [`Plugin::DOC`](crate::point::Plugin::DOC).
+    pub doc: &'static str,
+    /// [`PluginArgs::FIELDS`].
+    pub fields: &'static [ArgField],
+    /// Returns the arguments as they are if a profile gives none.
+    pub defaults: fn() -> Value,
+    build: fn(&Value) -> Result<Arc<dyn AnyScore>, String>,
+}
+
+impl ScoreEntry {
+    /// Returns the score with arguments; null stands for the defaults.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn build(&self, args: &Value) -> Result<Arc<dyn AnyScore>, String> {
+        (self.build)(args)
+    }
+}
+
+const fn score<S: Score>() -> ScoreEntry {
+    ScoreEntry {
+        name: S::NAME,
+        doc: S::DOC,
+        fields: <S::Args as PluginArgs>::FIELDS,
+        defaults: || serde_json::to_value(S::Args::default()).unwrap_or_default(),
+        build: build::<S>,
+    }
+}
+
+fn build<S: Score>(args: &Value) -> Result<Arc<dyn AnyScore>, String> {
+    let args = match args {
+        Value::Null => S::Args::default(),
+        given => serde_json::from_value(given.clone()).map_err(|wrong| wrong.to_string())?,
+    };
+    Ok(Arc::new(S::new(args)?))
+}
+
+/// Filters as the binder runs them, room aside.
+struct BindingChecks {
+    always: Vec<&'static dyn AnyFilter>,
+    of_records: Vec<&'static dyn AnyFilter>,
+}
+
+static BINDING_CHECKS: LazyLock<BindingChecks> = LazyLock::new(|| {
+    let by = |rests_on| FILTERS.into_iter().filter(move |filter| filter.rests_on() == rests_on).collect();
+    BindingChecks { always: by(RestsOn::Anything), of_records: by(RestsOn::Records) }
+});
+
+/// Whether a node takes a replica, room aside: the check of the binder, which every filter takes part in. What the records of
+/// the node decide is looked at only if they have changed since the decision was made.
+///
+/// # Errors
+/// The reason of the first filter that refuses the node.
+pub fn admit(cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId, has_changed: bool) -> Result<(), Unfit> {
+    let checks = &*BINDING_CHECKS;
+    let of_records = if has_changed { &checks.of_records[..] } else { &[] };
+    checks.always.iter().chain(of_records).try_for_each(|filter| filter.check(cluster, ask, node))
+}
