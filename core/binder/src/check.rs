@@ -44,8 +44,8 @@ impl Binder {
     /// Its scheduler may have read more than is read here, and count on what has left in the meantime: before anything is
     /// refused that this could end, all of the decision waits until as much is read here. What fits waits for nothing.
     ///
-    /// Resources and devices are always checked, against everything committed and under way. Labels and
-    /// taints are checked if the node has changed since the revision that the decision rests on. Of what the nodes
+    /// Resources and devices are always checked, against everything committed and under way. The filters that judge the records
+    /// of a node (labels, taints) run if the node has changed since the revision that the decision rests on. Of what the nodes
     /// have room for the maxima of its queue and those above it let the first ones through. All or nothing until the
     /// unit has `min_member`.
     ///

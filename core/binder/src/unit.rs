@@ -1,13 +1,11 @@
 //! What the binder keeps of a unit's record: the part that its questions need, a tenth of the record's memory. There
 //! may be a million of them.
 
-use std::collections::BTreeMap;
-
 use godel_cluster::{Cluster, ShapeId};
 use godel_domain::{
-    demand::Pool, ids::Revision, lifecycle::GangTerms, node::Toleration, running_units::End, sub_cluster,
-    unit::UnitSpec,
+    demand::Pool, ids::Revision, lifecycle::GangTerms, running_units::End, sub_cluster, unit::UnitSpec,
 };
+use godel_framework::{NodeAsk, NodeRequirements};
 use godel_queueing::QueueIdx;
 use godel_rules::budget::{Identity, WantedOrdinals};
 use smallvec::SmallVec;
@@ -48,13 +46,7 @@ pub(super) struct KnownGroup {
     /// As in [`godel_domain::unit::TaskGroup`].
     ordinals: SmallVec<[(u32, u32); 1]>,
     /// Most accept any node without taints.
-    constraint: Option<Box<NodeConstraint>>,
-}
-
-#[derive(Clone, Debug)]
-struct NodeConstraint {
-    selector: BTreeMap<String, String>,
-    tolerations: Vec<Toleration>,
+    requirements: Option<Box<NodeRequirements>>,
 }
 
 impl Unit {
@@ -65,16 +57,12 @@ impl Unit {
         cluster: &mut Cluster,
     ) -> Self {
         let groups = spec.task_groups.iter().map(|group| {
-            let template = &group.template;
-            let any = template.node_selector.is_empty() && template.tolerations.is_empty();
-            let constraint = || NodeConstraint {
-                selector: template.node_selector.clone(),
-                tolerations: template.tolerations.clone(),
-            };
+            let requirements = NodeRequirements::of(&group.template);
+            let any = requirements == *NodeRequirements::nothing();
             KnownGroup {
-                shape: cluster.shape(&template.demand, spec.pool),
+                shape: cluster.shape(&group.template.demand, spec.pool),
                 ordinals: SmallVec::from_slice(&group.ordinals),
-                constraint: (!any).then(|| Box::new(constraint())),
+                requirements: (!any).then(|| Box::new(requirements)),
             }
         });
         Self {
@@ -124,7 +112,7 @@ impl Unit {
 
     /// Its sub-cluster, `key` being the label of nodes that says theirs.
     pub(super) fn sub_cluster(&self, key: &str) -> Option<&str> {
-        sub_cluster::of_all(self.groups.iter().map(|group| group.constraint().0), key)
+        sub_cluster::of_all(self.groups.iter().map(|group| &group.on_node().requirements.node_selector), key)
     }
 
     /// It needs every replica: whatever leaves of it leaves as a whole.
@@ -139,12 +127,9 @@ impl KnownGroup {
         self.ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
     }
 
-    /// Labels that a node must have, and taints that it accepts.
-    pub(super) fn constraint(&self) -> (&BTreeMap<String, String>, &[Toleration]) {
-        const ANY: &BTreeMap<String, String> = &BTreeMap::new();
-        match &self.constraint {
-            Some(constraint) => (&constraint.selector, &constraint.tolerations),
-            None => (ANY, &[]),
-        }
+    /// Returns what filters judge a node by.
+    pub(super) fn on_node(&self) -> NodeAsk<'_> {
+        let requirements = self.requirements.as_deref().unwrap_or(NodeRequirements::nothing());
+        NodeAsk { shape: self.shape, requirements }
     }
 }

@@ -16,7 +16,7 @@
 use std::{fmt, sync::Arc};
 
 use godel_cluster::{Cluster, NodeBlocks, Unfit};
-use godel_domain::{decision::RejectionReason, ids::NodeId};
+use godel_domain::{allocation::Allocation, decision::RejectionReason, ids::NodeId};
 use smallvec::SmallVec;
 
 use crate::{

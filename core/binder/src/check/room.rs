@@ -133,8 +133,8 @@ fn take_group(
     need.n as usize
 }
 
-/// Whether one running unit may go where the decision wants it, labels and taints included if the node has
-/// changed since; what it is given there.
+/// Whether one running unit may go where the decision wants it: by every filter that may say otherwise since the decision was
+/// made, and by its room. Returns what it is given there.
 fn may_go(
     cluster: &Cluster,
     group: &KnownGroup,
@@ -154,10 +154,5 @@ pub(super) fn may_stand(
     node: NodeId,
     nodes_as_of: Revision,
 ) -> Result<(), Unfit> {
-    cluster.usable(node)?;
-    if cluster.changed_at(node) > nodes_as_of {
-        let (selector, tolerations) = group.constraint();
-        cluster.allows(selector, tolerations, node)?;
-    }
-    Ok(())
+    godel_framework::admit(cluster, group.on_node(), node, cluster.changed_at(node) > nodes_as_of)
 }
