@@ -14,6 +14,43 @@ fn is_current(name: &str, text: &str) {
     assert!(written == text, "docs/{name} is not what the code says: run this test with GODEL_BLESS=1");
 }
 
+fn plugins() -> String {
+    let mut by_class = "| class | profile | why |\n|---|---|---|\n".to_owned();
+    for line in &godel_rules::admission::defaults::TABLE {
+        let class = godel_rules::admission::defaults::class_name(line.class);
+        by_class += &format!("| {class} | `{}` | {} |\n", line.profile, line.reason);
+    }
+    format!(
+        "# Plugins and profiles\n\n\
+         Generated from `core/framework` and `core::admission::defaults`; do not edit. [plugin-author.md](plugin-author.md) \
+         shows how to write a plugin.\n\n\
+         ## Profiles\n\n\
+         A profile selects and weighs the scores that nodes are rated by. Filters cannot be left out, because the binder checks \
+         them. A unit is placed by the profile that it names (`profile` in its [file](unit-file.md)), else by that of its \
+         [sub-cluster](sub-clusters.md), else by that of its workload class.\n\n\
+         These profiles are built in:\n\n{}\n\
+         The defaults by workload class:\n\n{by_class}\n\
+         More profiles, and other choices, are in the configuration of the schedulers. Give every scheduler the same ones:\n\n\
+         ```yaml\n\
+         scheduler:\n  \
+           profiles:\n    \
+             gpu:\n      \
+               scores:\n        \
+                 - {{name: device-stranding, weight: 1000}}\n        \
+                 - {{name: most-allocated, weight: 1, args: {{resources: {{cpu: 1, memory: 1, gpu: 3}}}}}}\n  \
+           profile_of:\n    \
+             class: {{training: gpu}}\n    \
+             sub_cluster: {{gpu: gpu}}\n\
+         ```\n\n\
+         `weight` is 1 unless given, `args` are the defaults below. `filters` may list the filters by name. A configured profile \
+         with the name of a built-in one replaces it. A profile that is not valid is refused at start, with the file, the key and \
+         what is allowed. A unit that names a profile which its scheduler does not have waits, and `godel unit describe` lists \
+         the profiles that there are.\n\n{}",
+        godel_framework::docs::render_profiles(),
+        godel_framework::docs::render_plugins(),
+    )
+}
+
 #[test]
 fn generated_documents_are_current() {
     let reference = run(&["config", "reference"], &[]);
@@ -29,6 +66,8 @@ fn generated_documents_are_current() {
          unit that was evicted, or stopped after a loss of contact, becomes Pending as its next incarnation.\n\n{}\n\
          ## Defaults by workload class\n\n\
          Values that a submission omits are filled in from this table; the answer lists each default applied. \
+         The profile is not filled in: a unit without one has the [profile](plugins.md) of its sub-cluster, else that of this \
+         table or of the configuration of its scheduler. \
          *Without contact* is what the agent does after `stop_after_disconnect` (by default 5 s before the end of a \
          lost node's grace).\n\n{}",
         godel_domain::lifecycle::render_transitions(),
@@ -36,4 +75,5 @@ fn generated_documents_are_current() {
         godel_rules::admission::defaults::render(),
     );
     is_current("lifecycle.md", &lifecycle);
+    is_current("plugins.md", &plugins());
 }
