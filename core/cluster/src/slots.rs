@@ -278,6 +278,7 @@ impl NodeHolds {
     }
 
     fn settle_occupant(&mut self, on: &mut Basis<'_>, id: HoldId, occupant: Option<SlotOccupant>) {
+        let occupant = occupant.filter(|occupant| !self.is_outdated(id, occupant.id));
         let Some(entry) = self.get_mut(id) else { return };
         let before = std::mem::replace(&mut entry.occupant, occupant);
         self.slots.forget_taken(before, id);
@@ -293,6 +294,14 @@ impl NodeHolds {
             entry.occupant = None;
             self.settle_slot(on, other);
         }
+    }
+
+    /// Whether a later incarnation of a replica is in another slot. A slot's record keeps its last occupant after that has
+    /// left, and in a list it may stand after the record of the slot where the replica is now.
+    fn is_outdated(&self, id: HoldId, occupant: RunningUnitId) -> bool {
+        let other = self.slots.of(occupant.unit, occupant.replica.ordinal).filter(|other| *other != id);
+        let known = other.and_then(|other| self.get(other)?.occupant);
+        known.is_some_and(|known| known.id.replica.incarnation > occupant.replica.incarnation)
     }
 
     /// What a slot takes now. Nobody gains by it: it takes no less than before but for what its occupant takes.

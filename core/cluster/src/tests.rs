@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_domain::{
     allocation::{Allocation, DeviceSet, ZoneSet},
     demand::{Demand, DeviceRequest, Pool},
-    ids::{RunningUnitId, UnitId},
+    ids::{HoldId, RunningUnitId, UnitId},
     node::Device,
     resources::{CPU, MEMORY, RUNNING_UNITS},
     running_units::{Bind, Evict, EvictionReason, Phase, Requeue, RunChange, RunningUnits, Statuses},
@@ -16,6 +16,7 @@ use super::*;
 
 mod gathering;
 mod shrunk;
+mod slots;
 mod sub_clusters;
 
 const N_NODES: u32 = 5;

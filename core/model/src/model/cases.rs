@@ -59,6 +59,7 @@ const FOUND: &[(u64, &str)] = &[
     (1_099_511_661_710, "an eviction whose end the binder reads in a list, by a later incarnation"),
     (1_099_511_664_282, "a unit sent to find out about room that its full queue sends back"),
     (1_099_511_709_588, "three units that preempt each other round and round, two of one queue's guarantee"),
+    (1_099_511_748_936, "a replica in a slot, and its former incarnation in another one, in a list"),
     (1_099_511_816_433, "a hold at a maximum that is taken over while its victims are still in the queue"),
     (1_099_511_829_302, "a hold that is checked before its node has less and written after that was read"),
     (2_199_023_258_759, "a gang that has to come back whole, by a scheduler that has not read so"),
