@@ -215,7 +215,7 @@ pub fn op_name(field: u32) -> Option<&'static str> {
     Some(match field {
         1 => "put_node_spec",
         2 => "put_node_report",
-        3 => "put_node_grant",
+        3 => "put_node_allocatable",
         4 => "put_unit_spec",
         5 => "put_lease",
         6 => "put_partition",

@@ -28,7 +28,7 @@ pub enum Writes {
     /// The dispatcher's records: units, queues, priority classes, disruption budgets, reservations, pauses and the
     /// partition.
     Dispatcher,
-    /// The binder's: placements, evictions, requeues, grants, holds.
+    /// The binder's: placements, evictions, requeues, allocatables, holds.
     Binder,
     /// An agent's: its node's report and use, run status, and its own first registration.
     Agent,

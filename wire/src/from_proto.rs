@@ -33,7 +33,7 @@ mod unit;
 pub use budget::{budget, given_budget};
 pub use check::{changes_rows, check_op, check_record, check_value};
 pub use decision::{decision, outcome};
-pub use node::{device, node_grant, node_report, node_spec, node_usage, taint, taints, toleration};
+pub use node::{device, node_allocatable, node_report, node_spec, node_usage, taint, taints, toleration};
 pub use queue::{given_priority_class, given_queue, priority_class, queue, queue_policy};
 pub use read::{read_encoded, read_rows};
 pub use read::{read_op, read_record};
@@ -86,8 +86,8 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
     match op {
         Op::PutNodeSpec(pb) => node_spec(pb).map(Change::NodeSpec),
         Op::PutNodeReport(pb) => node_report(pb).map(Change::NodeReport),
-        Op::PutNodeGrant(pb) => {
-            node_grant(pb).map(|(node, allocatable)| Change::NodeGrant(node, allocatable))
+        Op::PutNodeAllocatable(pb) => {
+            node_allocatable(pb).map(|(node, allocatable)| Change::NodeAllocatable(node, allocatable))
         }
         Op::PutNodeUsage(pb) => node_usage(pb).map(Change::NodeUsage),
         Op::PutUnitSpec(pb) => unit_spec(pb).map(|spec| Change::UnitSpec(Arc::new(spec))),
@@ -117,8 +117,8 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
     let change = match pb.record.ok_or_else(|| BadField::new("record", "missing"))? {
         Record::NodeSpec(pb) => node_spec(pb).map(Change::NodeSpec),
         Record::NodeReport(pb) => node_report(pb).map(Change::NodeReport),
-        Record::NodeGrant(pb) => {
-            node_grant(pb).map(|(node, allocatable)| Change::NodeGrant(node, allocatable))
+        Record::NodeAllocatable(pb) => {
+            node_allocatable(pb).map(|(node, allocatable)| Change::NodeAllocatable(node, allocatable))
         }
         Record::NodeUsage(pb) => node_usage(pb).map(Change::NodeUsage),
         Record::UnitSpec(pb) => unit_spec(pb).map(|spec| Change::UnitSpec(Arc::new(spec))),
@@ -147,7 +147,7 @@ fn delete(pb: v1::Delete) -> Result<Change> {
     let key = pb.key.unwrap_or_default();
     match kind {
         v1::Kind::Unspecified => Err(BadField::new("kind", "missing")),
-        v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeGrant | v1::Kind::NodeUsage => {
+        v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeAllocatable | v1::Kind::NodeUsage => {
             let id = u32::try_from(key.id).map_err(|_| BadField::new("key.id", "not a node id"))?;
             node_id(id, "key.id").map(Change::NodeDeleted)
         }

@@ -35,8 +35,8 @@ proptest! {
         prop_assert_eq!(from_proto::node_spec(to_proto::node_spec(&spec)), Ok(spec));
         let (id, amounts) = (report.id, report.capacity.clone());
         prop_assert_eq!(from_proto::node_report(to_proto::node_report(&report)), Ok(report));
-        let grant = from_proto::op(&to_proto::put_node_grant(id, &amounts));
-        prop_assert_eq!(grant, Ok(Change::NodeGrant(id, amounts.clone())));
+        let grant = from_proto::op(&to_proto::put_node_allocatable(id, &amounts));
+        prop_assert_eq!(grant, Ok(Change::NodeAllocatable(id, amounts.clone())));
         let usage = NodeUsage { id, reserved: amounts, as_of_ms: i64::from(id.0) - 7 };
         prop_assert_eq!(from_proto::op(&to_proto::put_node_usage(&usage)), Ok(Change::NodeUsage(usage)));
     }

@@ -48,8 +48,8 @@ pub fn row_op(unit: UnitId, change: &RunChange) -> Bytes {
 }
 
 /// An operation that puts a node's allocatable, encoded for a transaction.
-pub fn put_node_grant(node: NodeId, allocatable: &Resources) -> Bytes {
-    raw::encode_op(v1::op::Op::PutNodeGrant(node_grant(node, allocatable)))
+pub fn put_node_allocatable(node: NodeId, allocatable: &Resources) -> Bytes {
+    raw::encode_op(v1::op::Op::PutNodeAllocatable(node_allocatable(node, allocatable)))
 }
 
 /// An operation that puts what a node's use leaves to best-effort, encoded for a transaction.
@@ -151,8 +151,8 @@ pub fn device(device: &Device) -> v1::Device {
 }
 
 /// Allocatable in force on a node.
-pub fn node_grant(node: NodeId, allocatable: &Resources) -> v1::NodeGrant {
-    v1::NodeGrant { node_id: node.0, allocatable: Some(resources(allocatable)) }
+pub fn node_allocatable(node: NodeId, allocatable: &Resources) -> v1::NodeAllocatable {
+    v1::NodeAllocatable { node_id: node.0, allocatable: Some(resources(allocatable)) }
 }
 
 /// What the use of a node's guaranteed running units leaves to best-effort ones.

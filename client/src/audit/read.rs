@@ -161,7 +161,7 @@ async fn readable(client: &Client, unreadable: &mut Unreadables) -> Result<World
 const KINDS: [v1::Kind; 15] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
-    v1::Kind::NodeGrant,
+    v1::Kind::NodeAllocatable,
     v1::Kind::NodeUsage,
     v1::Kind::UnitSpec,
     v1::Kind::Lease,

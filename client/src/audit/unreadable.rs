@@ -63,7 +63,7 @@ pub(super) fn key_of_record(record: &v1::Record) -> (RecordSubject, String) {
     match record {
         Record::NodeSpec(pb) => node("record", pb.node_id),
         Record::NodeReport(pb) => node("report", pb.node_id),
-        Record::NodeGrant(pb) => node("grant", pb.node_id),
+        Record::NodeAllocatable(pb) => node("allocatable", pb.node_id),
         Record::NodeUsage(pb) => node("use", pb.node_id),
         Record::UnitSpec(pb) => unit(pb.unit_id),
         Record::Lease(pb) => (RecordSubject::Lease, format!("lease {}", pb.lease)),
@@ -87,7 +87,7 @@ pub(super) fn key_of_op(encoded: &Bytes) -> (RecordSubject, String) {
     match op {
         Op::PutNodeSpec(pb) => node("record", pb.node_id),
         Op::PutNodeReport(pb) => node("report", pb.node_id),
-        Op::PutNodeGrant(pb) => node("grant", pb.node_id),
+        Op::PutNodeAllocatable(pb) => node("allocatable", pb.node_id),
         Op::PutNodeUsage(pb) => node("use", pb.node_id),
         Op::PutUnitSpec(pb) => unit(pb.unit_id),
         Op::PutLease(pb) => (RecordSubject::Lease, format!("lease {}", pb.lease)),
@@ -111,7 +111,7 @@ fn deleted(pb: &v1::Delete) -> Option<(RecordSubject, String)> {
     let key = pb.key.clone().unwrap_or_default();
     let named = |kind: RecordSubject, what: &str| Some((kind, format!("{what} {}", key.name)));
     match v1::Kind::try_from(pb.kind).ok()? {
-        v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeGrant | v1::Kind::NodeUsage => {
+        v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeAllocatable | v1::Kind::NodeUsage => {
             Some(node("record", u32::try_from(key.id).ok()?))
         }
         v1::Kind::UnitSpec => Some(unit(key.id)),

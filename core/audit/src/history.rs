@@ -302,7 +302,7 @@ fn note_records(
             Change::Hold(hold) => {
                 touched.entry(hold.node).or_default();
             }
-            Change::NodeGrant(node, _) | Change::NodeDeleted(node) => {
+            Change::NodeAllocatable(node, _) | Change::NodeDeleted(node) => {
                 touched.entry(*node).or_default();
             }
             Change::UnitDeleted(unit) => {

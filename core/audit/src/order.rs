@@ -242,7 +242,7 @@ impl Probe {
                 Change::Queue(_) | Change::QueueDeleted(_) => self.levels.follow_records(world),
                 Change::NodeSpec(spec) => self.on_node(world, spec.id, now_ms),
                 Change::NodeReport(report) => self.on_node(world, report.id, now_ms),
-                Change::NodeGrant(id, _) | Change::NodeDeleted(id) => self.on_node(world, *id, now_ms),
+                Change::NodeAllocatable(id, _) | Change::NodeDeleted(id) => self.on_node(world, *id, now_ms),
                 Change::Lease(_) => {
                     let n = world.leases.keys().filter(|name| name.starts_with("scheduler/")).count();
                     self.n_schedulers = i64::try_from(n).unwrap_or(i64::MAX).max(1);

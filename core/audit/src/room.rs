@@ -464,7 +464,7 @@ fn check_squeezed(world: &World, history: &History, findings: &mut Findings) {
             changed.get(&id).copied(),
             node.usage.as_ref().map(|record| record.revision),
             node.report.as_ref().map(|record| record.revision),
-            node.grant.as_ref().map(|record| record.revision),
+            node.allocatable.as_ref().map(|record| record.revision),
         ];
         let last = of_node.into_iter().flatten().max().unwrap_or_default();
         // What was before the history has lasted since its beginning at the least.

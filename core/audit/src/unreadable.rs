@@ -150,7 +150,7 @@ impl LeftOut<'_> {
             Change::NodeSpec(spec) => !self.nodes.contains(&spec.id),
             Change::NodeReport(report) => !self.nodes.contains(&report.id),
             Change::NodeUsage(usage) => !self.nodes.contains(&usage.id),
-            Change::NodeGrant(node, _) | Change::NodeDeleted(node) => !self.nodes.contains(node),
+            Change::NodeAllocatable(node, _) | Change::NodeDeleted(node) => !self.nodes.contains(node),
             Change::UnitSpec(spec) => !self.units.contains(&spec.id),
             Change::UnitDeleted(unit) | Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
                 !self.units.contains(unit)

@@ -47,7 +47,7 @@ pub struct WorldNode {
     /// Its agent's.
     pub report: Option<Versioned<NodeReport>>,
     /// The binder's.
-    pub grant: Option<Versioned<Resources>>,
+    pub allocatable: Option<Versioned<Resources>>,
     /// State's.
     pub usage: Option<Versioned<NodeUsage>>,
 }
@@ -55,8 +55,8 @@ pub struct WorldNode {
 impl WorldNode {
     /// Allocatable in force.
     pub fn allocatable(&self) -> Cow<'_, Resources> {
-        match (&self.grant, &self.report) {
-            (Some(grant), _) => Cow::Borrowed(&grant.value),
+        match (&self.allocatable, &self.report) {
+            (Some(allocatable), _) => Cow::Borrowed(&allocatable.value),
             (None, Some(report)) => Cow::Borrowed(&report.value.capacity),
             (None, None) => Cow::default(),
         }
@@ -252,8 +252,8 @@ impl World {
                 }
                 set(&mut self.nodes.entry(report.id).or_default().report, created, revision, report);
             }
-            Change::NodeGrant(node, allocatable) => {
-                set(&mut self.nodes.entry(*node).or_default().grant, created, revision, allocatable);
+            Change::NodeAllocatable(node, allocatable) => {
+                set(&mut self.nodes.entry(*node).or_default().allocatable, created, revision, allocatable);
             }
             Change::NodeUsage(usage) => {
                 set(&mut self.nodes.entry(usage.id).or_default().usage, created, revision, usage);

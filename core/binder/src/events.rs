@@ -52,8 +52,8 @@ impl Binder {
                 picture.cluster.put_report(report, revision);
                 self.squeezes.look_at(node, Cause::Node, picture);
             }
-            Change::NodeGrant(node, allocatable) => {
-                picture.cluster.put_grant(node, allocatable, revision);
+            Change::NodeAllocatable(node, allocatable) => {
+                picture.cluster.put_allocatable(node, allocatable, revision);
                 self.squeezes.look_at(node, Cause::Node, picture);
             }
             Change::NodeUsage(usage) => {
@@ -239,7 +239,7 @@ impl Binder {
             Subject::Reservation(name) => self.reservations.remove(name, &mut self.picture.cluster),
             Subject::NodeSpec(_)
             | Subject::NodeReport(_)
-            | Subject::NodeGrant(_)
+            | Subject::NodeAllocatable(_)
             | Subject::NodeUsage(_)
             | Subject::Rows(_)
             | Subject::Queue(_)

@@ -216,7 +216,7 @@ impl BinderHolds {
             Change::UnitSpec(spec) => self.replicas.contains_key(&spec.id),
             Change::NodeSpec(_)
             | Change::NodeReport(_)
-            | Change::NodeGrant(..)
+            | Change::NodeAllocatable(..)
             | Change::NodeDeleted(_)
             | Change::UnitDeleted(_)
             | Change::Unreadable(_)

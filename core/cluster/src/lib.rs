@@ -157,9 +157,9 @@ impl Cluster {
     }
 
     /// Follows the allocatable in force; older ones than the one known are ignored.
-    pub fn put_grant(&mut self, node: NodeId, allocatable: Resources, revision: Revision) {
+    pub fn put_allocatable(&mut self, node: NodeId, allocatable: Resources, revision: Revision) {
         let Some(idx) = self.free.index(&self.catalogue, node) else { return };
-        if self.records.put_grant(idx, allocatable, revision) {
+        if self.records.put_allocatable(idx, allocatable, revision) {
             self.settle_allocatable(idx);
             self.free.note_gain(&self.catalogue, idx);
         }

@@ -30,7 +30,7 @@ pub(crate) struct NodeRecords {
 struct NodeEntry {
     spec: Option<(NodeSpec, Revision)>,
     report: Option<(NodeReport, Revision)>,
-    grant: Option<(Resources, Revision)>,
+    allocatable: Option<(Resources, Revision)>,
     usage: Option<(NodeUsage, Revision)>,
     labels: Box<[u32]>,
     taints: u32,
@@ -81,11 +81,11 @@ impl NodeRecords {
     }
 
     /// Allocatable in force. False, and without effect, if a later one is known.
-    pub(crate) fn put_grant(&mut self, idx: usize, allocatable: Resources, revision: Revision) -> bool {
+    pub(crate) fn put_allocatable(&mut self, idx: usize, allocatable: Resources, revision: Revision) -> bool {
         let entry = self.entry(idx);
-        let is_stale = is_stale(entry.grant.as_ref(), revision);
+        let is_stale = is_stale(entry.allocatable.as_ref(), revision);
         if !is_stale {
-            entry.grant = Some((allocatable, revision));
+            entry.allocatable = Some((allocatable, revision));
         }
         !is_stale
     }
@@ -154,12 +154,12 @@ impl NodeRecords {
         self.entries.get(idx)?.usage.as_ref().map(|(usage, _)| usage)
     }
 
-    /// Returns what the node at an index may give away, and how many running units. A grant says how much of a reported
+    /// Returns what the node at an index may give away, and how many running units. The record of the binder says how much of a reported
     /// node may be used; without the report there is no node yet.
     pub(crate) fn allocatable(&self, idx: usize) -> Option<(&Resources, u32)> {
         let entry = self.entries.get(idx)?;
         let (report, _) = entry.report.as_ref()?;
-        let granted = entry.grant.as_ref().map(|(grant, _)| grant);
+        let granted = entry.allocatable.as_ref().map(|(amounts, _)| amounts);
         Some((granted.unwrap_or(&report.capacity), report.max_running_units))
     }
 

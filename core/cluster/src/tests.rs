@@ -57,7 +57,7 @@ fn usage(node: u32, cpu: i64, as_of_ms: i64) -> NodeUsage {
 enum Event {
     Spec(u32, bool),
     Report(u32, i64, usize, bool),
-    Grant(u32, i64),
+    Allocatable(u32, i64),
     Remove(u32),
     Bind(u64, u32, u32, u64),
     End(u64, u32),
@@ -79,7 +79,7 @@ fn event() -> impl Strategy<Value = Event> {
         (node(), any::<bool>()).prop_map(|(node, cordoned)| Event::Spec(node, cordoned)),
         (node(), 0..2000i64, 0..4usize, any::<bool>())
             .prop_map(|(node, cpu, gpus, ready)| Event::Report(node, cpu, gpus, ready)),
-        (node(), 0..2000i64).prop_map(|(node, cpu)| Event::Grant(node, cpu)),
+        (node(), 0..2000i64).prop_map(|(node, cpu)| Event::Allocatable(node, cpu)),
         node().prop_map(Event::Remove),
         (unit(), 0..3u32, node(), 0..8u64)
             .prop_map(|(unit, ordinal, node, mask)| Event::Bind(unit, ordinal, node, mask)),
@@ -105,7 +105,7 @@ fn event() -> impl Strategy<Value = Event> {
 struct Records {
     specs: BTreeMap<u32, NodeSpec>,
     reports: BTreeMap<u32, NodeReport>,
-    grants: BTreeMap<u32, Resources>,
+    allocatables: BTreeMap<u32, Resources>,
     rows: BTreeMap<u64, RunningUnits>,
     assumed: BTreeMap<(u64, u32), (u32, u32, u64)>,
     usages: BTreeMap<u32, NodeUsage>,
@@ -140,15 +140,15 @@ impl Records {
                 self.reports.insert(node, report.clone());
                 cluster.put_report(report, Revision(revision));
             }
-            Event::Grant(node, cpu) => {
-                let grant = Resources::new([(CPU, cpu)]).unwrap();
-                self.grants.insert(node, grant.clone());
-                cluster.put_grant(NodeId(node), grant, Revision(revision));
+            Event::Allocatable(node, cpu) => {
+                let allocatable = Resources::new([(CPU, cpu)]).unwrap();
+                self.allocatables.insert(node, allocatable.clone());
+                cluster.put_allocatable(NodeId(node), allocatable, Revision(revision));
             }
             Event::Remove(node) => {
                 self.specs.remove(&node);
                 self.reports.remove(&node);
-                self.grants.remove(&node);
+                self.allocatables.remove(&node);
                 self.usages.remove(&node);
                 cluster.remove_node(NodeId(node));
             }
@@ -209,8 +209,8 @@ impl Records {
         for (unit, rows) in &self.rows {
             cluster.load_rows(UnitId(*unit), rows.clone());
         }
-        for grant in &self.grants {
-            cluster.put_grant(NodeId(*grant.0), grant.1.clone(), Revision(1));
+        for allocatable in &self.allocatables {
+            cluster.put_allocatable(NodeId(*allocatable.0), allocatable.1.clone(), Revision(1));
         }
         for report in self.reports.values() {
             cluster.put_report(report.clone(), Revision(1));
@@ -356,8 +356,8 @@ proptest! {
         for (node, report) in &records.reports {
             cluster.put_report(report.clone(), Revision(u64::from(*node)));
         }
-        for (node, grant) in &records.grants {
-            cluster.put_grant(NodeId(*node), grant.clone(), Revision(1));
+        for (node, allocatable) in &records.allocatables {
+            cluster.put_allocatable(NodeId(*node), allocatable.clone(), Revision(1));
         }
         for usage in records.usages.values() {
             cluster.put_usage(usage.clone(), Revision(1));

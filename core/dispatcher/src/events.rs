@@ -149,7 +149,7 @@ impl Dispatcher {
             Change::Pause(pause) => self.on_pause(pause.clone(), now),
             Change::PauseDeleted(scope) => self.on_pause_deleted(scope, now),
             // Allocatable in force is the schedulers' and the binder's business. What cannot be read was noted above.
-            Change::NodeGrant(..) | Change::NodeUsage(_) | Change::UnreadableGone(_) => {}
+            Change::NodeAllocatable(..) | Change::NodeUsage(_) | Change::UnreadableGone(_) => {}
         }
         None
     }
@@ -194,7 +194,7 @@ impl Dispatcher {
             Subject::PartitionBlock(number) => {
                 self.on_partition_block(Block { number: *number, slots: Vec::new() }, revision);
             }
-            Subject::NodeGrant(_)
+            Subject::NodeAllocatable(_)
             | Subject::NodeUsage(_)
             | Subject::Unit(_)
             | Subject::Rows(_)

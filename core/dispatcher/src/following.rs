@@ -60,7 +60,7 @@ impl ListedRecords {
             Subject::Hold(id) => drop(self.holds.insert(*id)),
             Subject::Pause(scope) => self.pauses.extend(pause::Scope::parse(scope)),
             Subject::NodeSpec(_)
-            | Subject::NodeGrant(_)
+            | Subject::NodeAllocatable(_)
             | Subject::NodeUsage(_)
             | Subject::Rows(_)
             | Subject::Lease(_)

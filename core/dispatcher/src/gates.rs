@@ -141,7 +141,7 @@ pub(super) fn concerned(change: &Change) -> Concerned {
         | Change::Rows(..)
         | Change::NodeSpec(_)
         | Change::NodeReport(_)
-        | Change::NodeGrant(..)
+        | Change::NodeAllocatable(..)
         | Change::NodeUsage(_)
         | Change::NodeDeleted(_)
         | Change::Lease(_)
@@ -166,7 +166,7 @@ fn concerned_by(subject: &Subject) -> Concerned {
         | Subject::Unknown => Concerned::All,
         Subject::NodeSpec(_)
         | Subject::NodeReport(_)
-        | Subject::NodeGrant(_)
+        | Subject::NodeAllocatable(_)
         | Subject::NodeUsage(_)
         | Subject::Budget(_)
         | Subject::Reservation(_)

@@ -35,7 +35,7 @@ pub enum Change {
     /// An agent's record of a node.
     NodeReport(NodeReport),
     /// Allocatable in force.
-    NodeGrant(NodeId, Resources),
+    NodeAllocatable(NodeId, Resources),
     /// What the use of a node's guaranteed running units leaves to best-effort ones.
     NodeUsage(NodeUsage),
     /// A unit, whole.

@@ -19,7 +19,7 @@ pub enum Subject {
     /// An agent's record of a node.
     NodeReport(NodeId),
     /// Allocatable in force on a node.
-    NodeGrant(NodeId),
+    NodeAllocatable(NodeId),
     /// What a node's use leaves to best-effort running units.
     NodeUsage(NodeId),
     /// A unit.
@@ -54,7 +54,7 @@ impl Subject {
         match self {
             Self::NodeSpec(_) => "node spec",
             Self::NodeReport(_) => "node report",
-            Self::NodeGrant(_) => "node grant",
+            Self::NodeAllocatable(_) => "node allocatable",
             Self::NodeUsage(_) => "node usage",
             Self::Unit(_) => "unit",
             Self::Rows(_) => "rows of unit",
@@ -74,7 +74,7 @@ impl Subject {
     /// Its key, as the API names it; empty where there is none.
     pub fn key(&self) -> String {
         match self {
-            Self::NodeSpec(node) | Self::NodeReport(node) | Self::NodeGrant(node) | Self::NodeUsage(node) => {
+            Self::NodeSpec(node) | Self::NodeReport(node) | Self::NodeAllocatable(node) | Self::NodeUsage(node) => {
                 node.to_string()
             }
             Self::Unit(unit) | Self::Rows(unit) => unit.to_string(),
@@ -98,7 +98,7 @@ impl Subject {
         match change {
             Change::NodeSpec(spec) => one(Self::NodeSpec(spec.id)),
             Change::NodeReport(report) => one(Self::NodeReport(report.id)),
-            Change::NodeGrant(node, _) => one(Self::NodeGrant(*node)),
+            Change::NodeAllocatable(node, _) => one(Self::NodeAllocatable(*node)),
             Change::NodeUsage(usage) => one(Self::NodeUsage(usage.id)),
             Change::UnitSpec(spec) => one(Self::Unit(spec.id)),
             Change::Lease(lease) => one(Self::Lease(lease.name.clone())),
@@ -119,7 +119,7 @@ impl Subject {
             Change::NodeDeleted(node) => SmallVec::from_buf([
                 Self::NodeSpec(*node),
                 Self::NodeReport(*node),
-                Self::NodeGrant(*node),
+                Self::NodeAllocatable(*node),
                 Self::NodeUsage(*node),
             ]),
             Change::UnitDeleted(unit) => SmallVec::from_iter([Self::Unit(*unit), Self::Rows(*unit)]),
@@ -179,7 +179,7 @@ impl Unreadable {
         let nodes = match &subject {
             Subject::NodeSpec(node)
             | Subject::NodeReport(node)
-            | Subject::NodeGrant(node)
+            | Subject::NodeAllocatable(node)
             | Subject::NodeUsage(node) => AffectedNodes::Of(vec![*node]),
             Subject::Rows(_) | Subject::Hold(_) | Subject::Unknown => AffectedNodes::Any,
             Subject::Unit(_)

@@ -290,7 +290,7 @@ fn keeps_all(subject: &Subject) -> bool {
         | Subject::Unknown => true,
         Subject::NodeSpec(_)
         | Subject::NodeReport(_)
-        | Subject::NodeGrant(_)
+        | Subject::NodeAllocatable(_)
         | Subject::NodeUsage(_)
         | Subject::Reservation(_)
         | Subject::Hold(_)

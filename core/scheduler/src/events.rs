@@ -68,8 +68,8 @@ impl Scheduler {
         match change {
             Change::NodeSpec(spec) => picture.cluster.put_spec(spec.clone(), revision),
             Change::NodeReport(report) => picture.cluster.put_report(report.clone(), revision),
-            Change::NodeGrant(node, allocatable) => {
-                picture.cluster.put_grant(*node, allocatable.clone(), revision);
+            Change::NodeAllocatable(node, allocatable) => {
+                picture.cluster.put_allocatable(*node, allocatable.clone(), revision);
             }
             Change::NodeUsage(usage) => picture.cluster.put_usage(usage.clone(), revision),
             Change::NodeDeleted(node) => picture.cluster.remove_node(*node),
@@ -383,7 +383,7 @@ fn is_of_nodes(change: &Change) -> bool {
     match change {
         Change::NodeSpec(_)
         | Change::NodeReport(_)
-        | Change::NodeGrant(..)
+        | Change::NodeAllocatable(..)
         | Change::NodeUsage(_)
         | Change::NodeDeleted(_)
         | Change::Rows(..)
@@ -416,7 +416,7 @@ fn changes_nodes(change: &Change) -> bool {
         change,
         Change::NodeSpec(_)
             | Change::NodeReport(_)
-            | Change::NodeGrant(..)
+            | Change::NodeAllocatable(..)
             | Change::NodeUsage(_)
             | Change::HoldDeleted(_)
             | Change::RowsLoaded(..)

@@ -150,8 +150,8 @@ async fn plant(cluster: &Cluster, first: v1::UnitSpec) {
         Op::PutPartition(partition),
     ];
     planter.write("dispatcher", dispatcher).await;
-    let grant = v1::NodeGrant { node_id: 4, allocatable: Some(negative()) };
-    planter.write("binder", vec![Op::PutHold(hold), Op::PutNodeGrant(grant)]).await;
+    let grant = v1::NodeAllocatable { node_id: 4, allocatable: Some(negative()) };
+    planter.write("binder", vec![Op::PutHold(hold), Op::PutNodeAllocatable(grant)]).await;
     let usage = v1::NodeUsage { node_id: 3, reserved: Some(negative()), as_of_ms: 1 };
     let report = v1::NodeReport { node_id: 3, capacity: Some(negative()), ..v1::NodeReport::default() };
     planter.submit(None, Role::Agent, vec![Op::PutNodeUsage(usage), Op::PutNodeReport(report)]).await;

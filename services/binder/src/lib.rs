@@ -49,7 +49,7 @@ const N_INPUTS: usize = 64;
 const KINDS: [Kind; 11] = [
     Kind::NodeSpec,
     Kind::NodeReport,
-    Kind::NodeGrant,
+    Kind::NodeAllocatable,
     Kind::NodeUsage,
     Kind::UnitSpec,
     Kind::Queue,

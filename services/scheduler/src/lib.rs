@@ -51,7 +51,7 @@ const NAME_LEN_MAX: usize = 63;
 const KINDS: [Kind; 13] = [
     Kind::NodeSpec,
     Kind::NodeReport,
-    Kind::NodeGrant,
+    Kind::NodeAllocatable,
     Kind::NodeUsage,
     Kind::Partition,
     Kind::PartitionBlock,

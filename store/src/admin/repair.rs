@@ -76,7 +76,7 @@ pub fn truncate(dir: &Path) -> Result<TruncateReport, AdminError> {
 }
 
 /// Removes one record from the store in `dir`, whole otherwise, by a commit of its own. With a unit go its rows, with a
-/// node its report, grant, use and holds; running units that are bound there end as lost, in the same commit. `now_ms`
+/// node its report, allocatable, use and holds; running units that are bound there end as lost, in the same commit. `now_ms`
 /// is the time, Unix milliseconds.
 ///
 /// # Errors

@@ -21,8 +21,8 @@ mod writes;
 
 use pair::{Pair, reason};
 use writes::{
-    bind, delete, delete_named, evict, internal, leased, op, put_block, put_class, put_grant, put_lease,
-    put_node, put_partition, put_queue, put_report, put_unit, requeue, status,
+    bind, delete, delete_named, evict, internal, leased, op, put_allocatable, put_block, put_class,
+    put_lease, put_node, put_partition, put_queue, put_report, put_unit, requeue, status,
 };
 
 #[test]
@@ -51,7 +51,7 @@ fn each_record_has_one_writer() {
         ("priority class", || put_class("gold", 7)),
         ("delete priority class", || delete_named(v1::Kind::PriorityClass, "gold")),
         ("pause", || op(v1::op::Op::PutPause(v1::Pause { scope: "all".into(), ..Default::default() }))),
-        ("grant", || put_grant(1)),
+        ("allocatable", || put_allocatable(1)),
         ("bind", || bind(1, &[0], 0, 1)),
         ("evict", || evict(2, 7, 0)),
         ("requeue", || requeue(2, 7, 1)),
@@ -64,7 +64,7 @@ fn each_record_has_one_writer() {
     ];
     let may: [(&str, &[&str]); 5] = [
         ("dispatcher", &DISPATCHERS),
-        ("binder", &["grant", "bind", "evict", "requeue"]),
+        ("binder", &["allocatable", "bind", "evict", "requeue"]),
         ("agent", &["report", "status", "new node"]),
         ("admin", &["new node", "old node", "delete node"]),
         ("state", &["lease"]),
@@ -188,7 +188,7 @@ fn preconditions_compare_revisions() {
         (v1::Kind::Unspecified, id(1), 0, Some(Invalid)),
     ];
     for (sequence, (kind, key, revision, expected)) in (100u64..).zip(cases) {
-        let mut txn = leased("binder", 1, sequence, vec![put_grant(1)]);
+        let mut txn = leased("binder", 1, sequence, vec![put_allocatable(1)]);
         txn.preconditions.push(v1::Precondition { kind: v1::Kind::Rows.into(), key: id(2), revision: 0 });
         txn.preconditions.push(v1::Precondition { kind: kind.into(), key: key.clone(), revision });
         let result = pair.run(Role::Leased, txn);
@@ -298,7 +298,7 @@ fn ids_are_never_reused_also_after_deletion() {
 #[test]
 fn deletion_takes_what_hangs_on_a_record_and_waits_for_live_rows() {
     let mut pair = Pair::populated();
-    pair.by("binder", vec![bind(1, &[0, 1], 0, 1), put_grant(1)]).unwrap();
+    pair.by("binder", vec![bind(1, &[0, 1], 0, 1), put_allocatable(1)]).unwrap();
     assert_eq!(pair.head.live_on_node(NodeId(1)), 2);
     let delete_unit = || vec![delete(v1::Kind::UnitSpec, 1)];
     let delete_node = || internal(vec![delete(v1::Kind::NodeSpec, 1)]);

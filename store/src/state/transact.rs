@@ -332,7 +332,7 @@ impl State {
                 }
                 Err(invalid(format!("node id {id} was used before or is too high; the next is {next}")))
             }
-            (v1::Kind::NodeReport | v1::Kind::NodeGrant | v1::Kind::NodeUsage, key) => {
+            (v1::Kind::NodeReport | v1::Kind::NodeAllocatable | v1::Kind::NodeUsage, key) => {
                 match self.record(v1::Kind::NodeSpec, key) {
                     Some(_) => Ok(()),
                     None => Err(conflict(format!("node {key} is not registered"))),

@@ -102,7 +102,7 @@ fn check_change(change: &Change) -> Result<()> {
             texts.into_iter().try_for_each(|one| text("devices", one))?;
             pairs("attributes", &report.attributes)
         }
-        Change::NodeGrant(NodeId(_), allocatable) => amounts("allocatable.amounts", allocatable),
+        Change::NodeAllocatable(NodeId(_), allocatable) => amounts("allocatable.amounts", allocatable),
         Change::NodeUsage(usage) => amounts("reserved.amounts", &usage.reserved),
         Change::UnitSpec(spec) => unit(spec),
         Change::Lease(lease) => {

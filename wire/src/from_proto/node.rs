@@ -71,7 +71,7 @@ pub fn device(pb: v1::Device) -> Device {
 ///
 /// # Errors
 /// The id is 0 or an amount is negative.
-pub fn node_grant(pb: v1::NodeGrant) -> Result<(NodeId, Resources)> {
+pub fn node_allocatable(pb: v1::NodeAllocatable) -> Result<(NodeId, Resources)> {
     let allocatable =
         resources(pb.allocatable.unwrap_or_default()).map_err(|bad| bad.under("allocatable"))?;
     Ok((node_id(pb.node_id, "node_id")?, allocatable))

@@ -178,7 +178,7 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
         }
         Subject::NodeSpec(_)
         | Subject::NodeReport(_)
-        | Subject::NodeGrant(_)
+        | Subject::NodeAllocatable(_)
         | Subject::NodeUsage(_)
         | Subject::Queue(_)
         | Subject::PriorityClass(_)
@@ -211,7 +211,7 @@ pub(super) fn subject_of_key(kind: v1::Kind, key: Key) -> Option<Subject> {
     Some(match (kind, key) {
         (v1::Kind::NodeSpec, Key::Id(id)) => Subject::NodeSpec(node(id)?),
         (v1::Kind::NodeReport, Key::Id(id)) => Subject::NodeReport(node(id)?),
-        (v1::Kind::NodeGrant, Key::Id(id)) => Subject::NodeGrant(node(id)?),
+        (v1::Kind::NodeAllocatable, Key::Id(id)) => Subject::NodeAllocatable(node(id)?),
         (v1::Kind::NodeUsage, Key::Id(id)) => Subject::NodeUsage(node(id)?),
         (v1::Kind::UnitSpec, Key::Id(id)) => Subject::Unit(UnitId(id)),
         (v1::Kind::Rows, Key::Id(id)) => Subject::Rows(UnitId(id)),

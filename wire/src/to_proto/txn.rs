@@ -10,7 +10,7 @@ use godel_proto::{raw, v1};
 
 use super::{
     delete, delete_named, lease, node_report, node_spec, partition_block, precondition, precondition_named,
-    put_budget, put_hold, put_node_grant, put_node_usage, put_partition, put_pause, put_priority_class,
+    put_budget, put_hold, put_node_allocatable, put_node_usage, put_partition, put_pause, put_priority_class,
     put_queue, put_reservation, put_unit_spec, row_op,
 };
 
@@ -20,7 +20,7 @@ pub fn op(change: &Change) -> Option<Bytes> {
     Some(match change {
         Change::NodeSpec(spec) => raw::encode_op(v1::op::Op::PutNodeSpec(node_spec(spec))),
         Change::NodeReport(report) => raw::encode_op(v1::op::Op::PutNodeReport(node_report(report))),
-        Change::NodeGrant(node, allocatable) => put_node_grant(*node, allocatable),
+        Change::NodeAllocatable(node, allocatable) => put_node_allocatable(*node, allocatable),
         Change::NodeUsage(usage) => put_node_usage(usage),
         Change::NodeDeleted(node) => delete(v1::Kind::NodeSpec, u64::from(node.0)),
         Change::UnitSpec(spec) => put_unit_spec(spec),

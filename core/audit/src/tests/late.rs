@@ -160,7 +160,7 @@ fn what_is_above_its_room_since_before_the_history_has_been_so_since_it_began_at
     let story = story
         .then(vec![unit(&offline)])
         .then(vec![bind(&offline, &[(0, 1, 0)], 0)])
-        .then(vec![Change::NodeGrant(NodeId(1), Resources::new([(CPU, 3000)]).unwrap()), usage])
+        .then(vec![Change::NodeAllocatable(NodeId(1), Resources::new([(CPU, 3000)]).unwrap()), usage])
         .then(vec![status(&gang, 1, 0, Phase::Succeeded)])
         .then(vec![]);
     let mut late = cut(&story.evidence(), 10);

@@ -25,7 +25,7 @@ fn i1_counts_what_is_evicting_against_a_new_binding_only() {
     let (story, gang) = Story::healthy();
     let shrunk = story
         .then(vec![unit(&scaled), evict(&gang, 0, EvictionReason::Cancelled)])
-        .then(vec![Change::NodeGrant(NodeId(1), Resources::new([(CPU, 1000)]).unwrap())]);
+        .then(vec![Change::NodeAllocatable(NodeId(1), Resources::new([(CPU, 1000)]).unwrap())]);
     assert!(check_all(&shrunk.evidence()).iter().all(InvariantReport::holds));
 }
 
@@ -79,7 +79,7 @@ fn i1_no_longer_spares_a_shrunk_node_once_what_is_left_there_fits() {
     let small = spec(2, 1, 1, demand(100, None));
     let [_, less] = node(1, 1000, &["A10", "A10"]);
     let shrunk = story.then(vec![unit(&small)]).then(vec![bind(&small, &[(0, 1, 0)], 0)]).then(vec![less]);
-    let granted = |cpu| vec![Change::NodeGrant(NodeId(1), Resources::new([(CPU, cpu)]).unwrap())];
+    let granted = |cpu| vec![Change::NodeAllocatable(NodeId(1), Resources::new([(CPU, cpu)]).unwrap())];
     let still = Story(shrunk.0.clone()).then(granted(50));
     assert!(check_all(&still.evidence()).iter().all(InvariantReport::holds));
     let fits = shrunk.then(vec![status(&gang, 0, 0, Phase::Succeeded)]);

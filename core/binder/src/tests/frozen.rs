@@ -43,7 +43,7 @@ fn nothing_new_comes_to_a_node_with_an_unreadable_record_and_what_is_there_is_no
     for subject in [
         Subject::NodeReport(node),
         Subject::NodeSpec(node),
-        Subject::NodeGrant(node),
+        Subject::NodeAllocatable(node),
         Subject::NodeUsage(node),
     ] {
         let mut world = World::new(2);
@@ -65,8 +65,8 @@ fn nothing_new_comes_to_a_node_with_an_unreadable_record_and_what_is_there_is_no
         match subject {
             Subject::NodeReport(_) => world.change(Change::NodeReport(report(1, 1000, 1))),
             Subject::NodeSpec(_) => world.change(Change::NodeSpec(super::node(1))),
-            Subject::NodeGrant(_) => {
-                world.change(Change::NodeGrant(node, Resources::new([(CPU, 900)]).unwrap()))
+            Subject::NodeAllocatable(_) => {
+                world.change(Change::NodeAllocatable(node, Resources::new([(CPU, 900)]).unwrap()))
             }
             _ => world.change(Change::UnreadableGone(subject)),
         };

@@ -114,7 +114,7 @@ fn room_that_gets_free_is_gathered_and_news_of_the_last_is_told_once() {
     assert_eq!(free(&mut cluster, Pool::Guaranteed, 1), 200);
     assert!(cluster.take_gathered() && !cluster.take_gathered());
     // A node that shrinks takes it back.
-    cluster.put_grant(NodeId(1), Resources::new([(CPU, 500)]).unwrap(), Revision(10));
+    cluster.put_allocatable(NodeId(1), Resources::new([(CPU, 500)]).unwrap(), Revision(10));
     assert_eq!((cluster.n_gathered(HoldId(1)), cluster.has_gathered(HoldId(1))), (1, false));
 }
 

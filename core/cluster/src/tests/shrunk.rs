@@ -203,7 +203,7 @@ fn holds_and_slots_keep_devices_that_are_gone_as_running_units_do() {
 fn resources_that_are_short_are_not_held_either() {
     let mut cluster = with(&[]);
     bind(&mut cluster, 1, &demand(300, 0, 0, &[]), &[0, 0, 0]);
-    cluster.put_grant(NODE, Resources::new([(CPU, 700), (MEMORY, 100)]).unwrap(), Revision(3));
+    cluster.put_allocatable(NODE, Resources::new([(CPU, 700), (MEMORY, 100)]).unwrap(), Revision(3));
     let wanted = |demand: &Demand| Hold {
         id: HoldId(1),
         node: NODE,

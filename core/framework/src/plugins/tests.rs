@@ -189,7 +189,7 @@ fn resources_fit() {
     let mut shrunk = cluster(0, |_, _| {});
     let shape = shrunk.shape(&demand(10, 0, None), Pool::Guaranteed);
     shrunk.assume(RunningUnitId::new(UnitId(1), 0, 0), shape, NODE, Allocation::default());
-    shrunk.put_grant(NODE, Resources::new([(CPU, 5)]).unwrap(), Revision(2));
+    shrunk.put_allocatable(NODE, Resources::new([(CPU, 5)]).unwrap(), Revision(2));
     check(filter, &mut shrunk, &template(demand(1, 0, None)), "insufficient cpu");
     check(filter, &mut shrunk, &template(Demand::default()), "");
 }

@@ -282,8 +282,12 @@ impl Store {
             if let Some(report) = &node.report {
                 add(report.created, report.revision, Change::NodeReport(report.value.clone()));
             }
-            if let Some(grant) = &node.grant {
-                add(grant.created, grant.revision, Change::NodeGrant(*id, grant.value.clone()));
+            if let Some(allocatable) = &node.allocatable {
+                add(
+                    allocatable.created,
+                    allocatable.revision,
+                    Change::NodeAllocatable(*id, allocatable.value.clone()),
+                );
             }
             if let Some(usage) = &node.usage {
                 add(usage.created, usage.revision, Change::NodeUsage(usage.value.clone()));

@@ -30,7 +30,7 @@ fn each_kind_of_record_freezes_what_it_is_about_and_thaws_when_it_can_be_read_or
     for (subject, thaws) in [
         (Subject::NodeReport(node), Change::NodeReport(report)),
         (Subject::NodeSpec(node), Change::NodeSpec(spec)),
-        (Subject::NodeGrant(node), Change::NodeDeleted(node)),
+        (Subject::NodeAllocatable(node), Change::NodeDeleted(node)),
         (Subject::NodeUsage(node), Change::UnreadableGone(Subject::NodeUsage(node))),
     ] {
         let mut frozen = frozen([subject.clone()]);
@@ -51,7 +51,7 @@ fn each_kind_of_record_freezes_what_it_is_about_and_thaws_when_it_can_be_read_or
 #[test]
 fn a_node_stays_frozen_until_all_of_its_records_can_be_read() {
     let node = NodeId(7);
-    let mut frozen = frozen([Subject::NodeReport(node), Subject::NodeGrant(node)]);
+    let mut frozen = frozen([Subject::NodeReport(node), Subject::NodeAllocatable(node)]);
     let _ = frozen.note(&bad(Subject::NodeReport(node)));
     assert_eq!(frozen.len(), 2, "the same record again");
     let _ = frozen.note(&Change::NodeReport(NodeReport { id: node, ..NodeReport::default() }));

@@ -270,7 +270,7 @@ fn every_kind_of_gain_wakes() {
             scheduler.load(&Change::NodeReport(grown), Revision(9), 0, Millis(1));
         },
         |scheduler| {
-            let granted = Change::NodeGrant(NodeId(1), resources(2000, 100));
+            let granted = Change::NodeAllocatable(NodeId(1), resources(2000, 100));
             scheduler.load(&granted, Revision(9), 0, Millis(1));
         },
         |scheduler| scheduler.load(&Change::NodeSpec(node_spec(2)), Revision(9), 0, Millis(1)),

@@ -309,13 +309,13 @@ fn nobody_searches_while_what_ranks_rest_on_cannot_be_read() {
 #[test]
 fn a_node_with_an_unreadable_record_gets_nothing_new_until_it_can_be_read() {
     let mut pair = Pair::new(2);
-    let unreadable = Unreadable::new(Subject::NodeGrant(NodeId(1)), "field", "problem");
+    let unreadable = Unreadable::new(Subject::NodeAllocatable(NodeId(1)), "field", "problem");
     pair.commit(vec![Change::Unreadable(Box::new(unreadable))]);
     pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
     pair.steps();
     let rows = pair.binder.cluster().rows(UnitId(1)).unwrap();
     assert_eq!(rows.live().map(|(_, row)| row.node).collect::<Vec<_>>(), [NodeId(2)]);
-    pair.commit(vec![Change::UnreadableGone(Subject::NodeGrant(NodeId(1)))]);
+    pair.commit(vec![Change::UnreadableGone(Subject::NodeAllocatable(NodeId(1)))]);
     pair.steps();
     assert_eq!(pair.live(1).len(), 2);
 }

@@ -28,19 +28,23 @@ fn resources(cpu: i64) -> Resources {
     Resources::new([("cpu", cpu)]).unwrap()
 }
 
-fn grant(node: u32, cpu: i64) -> Vec<Bytes> {
-    vec![to_proto::put_node_grant(NodeId(node), &resources(cpu))]
+fn allocatable(node: u32, cpu: i64) -> Vec<Bytes> {
+    vec![to_proto::put_node_allocatable(NodeId(node), &resources(cpu))]
 }
 
 fn record(node: u32, cpu: i64, revision: u64) -> v1::Record {
-    let grant = to_proto::node_grant(NodeId(node), &resources(cpu));
-    v1::Record { revision, record: Some(v1::record::Record::NodeGrant(grant)), ..v1::Record::default() }
+    let record = to_proto::node_allocatable(NodeId(node), &resources(cpu));
+    v1::Record {
+        revision,
+        record: Some(v1::record::Record::NodeAllocatable(record)),
+        ..v1::Record::default()
+    }
 }
 
 fn follow(served: &Served) -> Informer {
     let config =
         FollowConfig { queue: 2, reconnect_max: Duration::from_millis(5), ..FollowConfig::default() };
-    Informer::spawn(served.channel(), vec![v1::Kind::NodeGrant], config, CancellationToken::new())
+    Informer::spawn(served.channel(), vec![v1::Kind::NodeAllocatable], config, CancellationToken::new())
 }
 
 async fn next(follower: &mut Informer) -> FollowEvent {
@@ -51,7 +55,7 @@ fn changes(revision: u64, node: u32, cpu: i64) -> FollowEvent {
     FollowEvent::Committed(Commit {
         revision: Revision(revision),
         time_ms: i64::try_from(revision).unwrap() * 10,
-        changes: vec![Change::NodeGrant(NodeId(node), resources(cpu))],
+        changes: vec![Change::NodeAllocatable(NodeId(node), resources(cpu))],
     })
 }
 
@@ -88,7 +92,7 @@ async fn a_list_in_pages_comes_first_then_each_change_in_order() {
     let mut follower = follow(&served);
     read_list(&mut follower, 5, 7).await;
     for revision in 8..40u32 {
-        fake.commit(grant(1, i64::from(revision)));
+        fake.commit(allocatable(1, i64::from(revision)));
     }
     for revision in 8..40u32 {
         assert_eq!(next(&mut follower).await, changes(u64::from(revision), 1, i64::from(revision)));
@@ -103,7 +107,7 @@ async fn broken_watches_that_repeat_commits_lose_and_repeat_nothing() {
     let mut follower = follow(&served);
     read_list(&mut follower, 0, 0).await;
     for revision in 1..=30 {
-        fake.commit(grant(1, revision));
+        fake.commit(allocatable(1, revision));
     }
     for revision in 1..=30u32 {
         assert_eq!(next(&mut follower).await, changes(u64::from(revision), 1, i64::from(revision)));
@@ -117,10 +121,10 @@ async fn a_restarted_store_is_followed_from_the_last_revision() {
     let served = fake.serve().await;
     let mut follower = follow(&served);
     read_list(&mut follower, 0, 0).await;
-    fake.commit(grant(1, 1));
+    fake.commit(allocatable(1, 1));
     assert_eq!(next(&mut follower).await, changes(1, 1, 1));
     let address = served.kill().await;
-    fake.commit(grant(2, 2));
+    fake.commit(allocatable(2, 2));
     let _served = fake.serve_with(address, &ServerConfig::default()).await;
     assert_eq!(next(&mut follower).await, changes(2, 2, 2));
 }
@@ -138,7 +142,7 @@ async fn a_compacted_history_is_listed_again() {
     });
     let _served = fake.serve_with(address, &ServerConfig::default()).await;
     read_list(&mut follower, 3, 9).await;
-    fake.commit(grant(3, 4));
+    fake.commit(allocatable(3, 4));
     assert_eq!(next(&mut follower).await, changes(10, 3, 4));
 }
 
@@ -152,7 +156,7 @@ async fn another_store_is_listed_anew_whatever_its_revision() {
         let served = fake.serve().await;
         let mut follower = follow(&served);
         assert_eq!(read_list_of(&mut follower, 0, 9).await, StoreId(7));
-        fake.commit(grant(1, 1));
+        fake.commit(allocatable(1, 1));
         assert_eq!(next(&mut follower).await, changes(10, 1, 1));
         let address = served.kill().await;
         fake.with(|world| {
@@ -162,7 +166,7 @@ async fn another_store_is_listed_anew_whatever_its_revision() {
         });
         let _served = fake.serve_with(address, &ServerConfig::default()).await;
         assert_eq!(read_list_of(&mut follower, 1, revision).await, StoreId(store_id));
-        let next_revision = fake.commit(grant(2, 3));
+        let next_revision = fake.commit(allocatable(2, 3));
         assert_eq!(next(&mut follower).await, changes(next_revision, 2, 3));
     }
 }
@@ -171,9 +175,9 @@ async fn another_store_is_listed_anew_whatever_its_revision() {
 async fn changes_that_the_list_had_already_are_left_out() {
     let fake = Fake::new();
     // The list began at revision 0; its second page was read after revision 2.
-    fake.commit(grant(1, 1));
-    fake.commit(grant(2, 2));
-    fake.commit(grant(2, 3));
+    fake.commit(allocatable(1, 1));
+    fake.commit(allocatable(2, 2));
+    fake.commit(allocatable(2, 3));
     fake.with(|world| {
         world.records = vec![record(1, 0, 0), record(2, 2, 2)];
         (world.list_revision, world.page_len) = (0, 1);
@@ -235,16 +239,16 @@ async fn a_stop_ends_it() {
     let fake = Fake::new();
     let served = fake.serve().await;
     let stop = CancellationToken::new();
-    let kinds = vec![v1::Kind::NodeGrant];
+    let kinds = vec![v1::Kind::NodeAllocatable];
     let mut follower = Informer::spawn(served.channel(), kinds, FollowConfig::default(), stop.clone());
     read_list(&mut follower, 0, 0).await;
     stop.cancel();
     assert_eq!(soon("the end", follower.next()).await, None);
 }
 
-fn bad_grant(node: u32) -> v1::NodeGrant {
+fn bad_allocatable(node: u32) -> v1::NodeAllocatable {
     let amounts = [("cpu".to_owned(), -1)].into();
-    v1::NodeGrant { node_id: node, allocatable: Some(v1::Resources { amounts }) }
+    v1::NodeAllocatable { node_id: node, allocatable: Some(v1::Resources { amounts }) }
 }
 
 fn unreadable(change: &Change) -> &Unreadable {
@@ -252,12 +256,12 @@ fn unreadable(change: &Change) -> &Unreadable {
     unreadable
 }
 
-/// Grants of two nodes in a list, one of them negative, then changes of both, and another that is negative.
+/// Allocatables of two nodes in a list, one of them negative, then changes of both, and another that is negative.
 #[tokio::test]
 async fn what_cannot_be_read_is_left_out_said_and_counted_and_the_rest_is_delivered() {
     let fake = Fake::new();
     fake.with(|world| {
-        let bad = Some(v1::record::Record::NodeGrant(bad_grant(1)));
+        let bad = Some(v1::record::Record::NodeAllocatable(bad_allocatable(1)));
         world.records =
             vec![v1::Record { revision: 1, record: bad, ..v1::Record::default() }, record(2, 1, 1)];
         world.revision = 1;
@@ -265,30 +269,30 @@ async fn what_cannot_be_read_is_left_out_said_and_counted_and_the_rest_is_delive
     let served = fake.serve().await;
     let shared = Shared::default();
     let unread = shared.unread.clone();
-    let (kinds, stop) = (vec![v1::Kind::NodeGrant], CancellationToken::new());
+    let (kinds, stop) = (vec![v1::Kind::NodeAllocatable], CancellationToken::new());
     let mut follower =
         Informer::spawn_with(served.channel(), kinds, FollowConfig::default(), shared, stop.clone());
     assert_eq!(next(&mut follower).await, FollowEvent::Reset { store: StoreId(0) });
     let FollowEvent::Loaded(records) = next(&mut follower).await else { panic!("a list comes") };
     let [bad, good] = &records[..] else { panic!("{records:?}") };
-    assert_eq!(unreadable(&bad.change).subject, Subject::NodeGrant(NodeId(1)));
-    assert_eq!(good.change, Change::NodeGrant(NodeId(2), resources(1)));
+    assert_eq!(unreadable(&bad.change).subject, Subject::NodeAllocatable(NodeId(1)));
+    assert_eq!(good.change, Change::NodeAllocatable(NodeId(2), resources(1)));
     assert_eq!(next(&mut follower).await, synced(1));
     assert_eq!(unread.get(), 1);
 
-    fake.commit(grant(2, 7));
+    fake.commit(allocatable(2, 7));
     assert_eq!(next(&mut follower).await, changes(2, 2, 7));
-    fake.commit(vec![raw::encode_op(v1::op::Op::PutNodeGrant(bad_grant(2)))]);
+    fake.commit(vec![raw::encode_op(v1::op::Op::PutNodeAllocatable(bad_allocatable(2)))]);
     let FollowEvent::Committed(Commit { changes: found, .. }) = next(&mut follower).await else {
         panic!("it comes")
     };
     let found = unreadable(&found[0]);
     assert_eq!(
         (&found.subject, found.field.as_str()),
-        (&Subject::NodeGrant(NodeId(2)), "allocatable.amounts[cpu]")
+        (&Subject::NodeAllocatable(NodeId(2)), "allocatable.amounts[cpu]")
     );
     assert_eq!(unread.get(), 2);
-    fake.commit(grant(1, 4));
+    fake.commit(allocatable(1, 4));
     assert_eq!(next(&mut follower).await, changes(4, 1, 4));
     assert_eq!(unread.get(), 1, "the first one can be read again");
     stop.cancel();
@@ -312,7 +316,7 @@ async fn after_an_operation_of_which_nobody_can_tell_what_it_is_about_it_lists_a
         panic!("not for ever")
     };
     assert_eq!(unreadable(&changes[0]).subject, Subject::Unknown);
-    fake.commit(grant(1, 1));
+    fake.commit(allocatable(1, 1));
     assert_eq!(next(&mut follower).await, self::changes(5, 1, 1));
 }
 
@@ -338,7 +342,7 @@ fn a_record_that_does_not_decode_costs_no_other_and_is_known_by_its_key() {
         (&Subject::Unit(UnitId(9)), Revision(3))
     );
     assert_eq!(unreadable(&read[2].change).subject, Subject::Unknown);
-    assert_eq!(read[3].change, Change::NodeGrant(NodeId(2), resources(1)));
+    assert_eq!(read[3].change, Change::NodeAllocatable(NodeId(2), resources(1)));
 }
 
 fn rows_record(
@@ -417,7 +421,7 @@ async fn rows_that_change_between_two_parts_of_a_list_come_out_right() {
         Informer::spawn(served.channel(), vec![v1::Kind::Rows], config, CancellationToken::new());
     assert_eq!(next(&mut follower).await, FollowEvent::Reset { store: StoreId(0) });
     let FollowEvent::Loaded(loaded) = next(&mut follower).await else { panic!("the list goes on") };
-    let [of_unit, _grant] = &loaded[..] else { panic!("{loaded:?}") };
+    let [of_unit, _allocatable] = &loaded[..] else { panic!("{loaded:?}") };
     let Change::RowsLoaded(UnitId(9), rows) = &of_unit.change else { panic!("{of_unit:?}") };
     let mut rows = rows.clone();
     assert_eq!([0, 10, 20].map(|ordinal| rows.row(ordinal).revision.0), [1, 1, 3]);

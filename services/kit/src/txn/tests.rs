@@ -13,7 +13,7 @@ use crate::{
 };
 
 fn op(node: u32) -> Vec<Bytes> {
-    vec![to_proto::put_node_grant(NodeId(node), &godel_domain::resources::Resources::default())]
+    vec![to_proto::put_node_allocatable(NodeId(node), &godel_domain::resources::Resources::default())]
 }
 
 fn pipeline(served: &Served, max_in_flight: usize) -> (TxnPipeline, Fence) {

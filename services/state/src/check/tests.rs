@@ -150,7 +150,7 @@ fn samples() -> Vec<v1::op::Op> {
             attributes: [("zone".to_owned(), "a".to_owned())].into(),
             max_running_units: Some(9),
         }),
-        Op::PutNodeGrant(v1::NodeGrant { node_id: 1, allocatable: Some(resources()) }),
+        Op::PutNodeAllocatable(v1::NodeAllocatable { node_id: 1, allocatable: Some(resources()) }),
         Op::PutNodeUsage(v1::NodeUsage { node_id: 1, reserved: Some(resources()), as_of_ms: 1 }),
         Op::PutUnitSpec(unit()),
         Op::PutLease(v1::LeaseRecord {

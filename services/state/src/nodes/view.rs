@@ -138,7 +138,7 @@ pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoom) -> Option<
     let found = hub.store.read(|state| find(state, node, &keys))?;
     // State wrote these records and checked them before.
     let report = found.report.map(|value| v1::NodeReport::decode(value).unwrap_or_default());
-    let grant = found.grant.and_then(|value| v1::NodeGrant::decode(value).ok()?.allocatable);
+    let grant = found.grant.and_then(|value| v1::NodeAllocatable::decode(value).ok()?.allocatable);
     let n_devices = report.as_ref().map_or(0, |report| report.devices.len());
     let allocatable = grant.or_else(|| report.as_ref()?.capacity.clone());
     let reserved = found.usage.and_then(|usage| usage.reserved);
@@ -253,7 +253,7 @@ fn find(state: &State, node: NodeId, keys: &[RunningUnitId]) -> Option<Found> {
     Some(Found {
         spec: state.record(v1::Kind::NodeSpec, &key)?.clone(),
         report,
-        grant: value(v1::Kind::NodeGrant),
+        grant: value(v1::Kind::NodeAllocatable),
         usage,
         taken,
     })

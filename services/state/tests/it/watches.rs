@@ -88,7 +88,7 @@ async fn kinds_are_filtered_and_deletions_reach_what_hangs_on_the_record() {
     let mut specs = watch(&state, start, &[v1::Kind::UnitSpec, v1::Kind::Partition]).await.unwrap();
     let seen = commits(&mut specs, deleted).await;
     assert_eq!(fields(&seen), [(start, vec![4, 4]), (deleted, vec![4, 16])]);
-    let mut nothing = watch(&state, start, &[v1::Kind::NodeGrant]).await.unwrap();
+    let mut nothing = watch(&state, start, &[v1::Kind::NodeAllocatable]).await.unwrap();
     assert!(commits(&mut nothing, deleted).await.is_empty(), "a bookmark says how far it is");
     assert_eq!(watch(&state, 0, &[v1::Kind::Unspecified]).await.unwrap_err().code(), Code::InvalidArgument);
     state.stop().await;

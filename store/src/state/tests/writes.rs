@@ -19,8 +19,8 @@ pub(super) fn put_report(id: u32) -> Bytes {
     op(v1::op::Op::PutNodeReport(v1::NodeReport { node_id: id, ready: true, ..Default::default() }))
 }
 
-pub(super) fn put_grant(id: u32) -> Bytes {
-    op(v1::op::Op::PutNodeGrant(v1::NodeGrant { node_id: id, ..Default::default() }))
+pub(super) fn put_allocatable(id: u32) -> Bytes {
+    op(v1::op::Op::PutNodeAllocatable(v1::NodeAllocatable { node_id: id, ..Default::default() }))
 }
 
 pub(super) fn put_block(block_id: u32, slot: u32) -> Bytes {
