@@ -213,7 +213,7 @@ impl Cluster {
         let by_uid: HashMap<&str, u64> = world
             .units
             .iter()
-            .filter_map(|(id, unit)| Some((unit.spec.as_ref()?.value.uid.as_str(), id.0)))
+            .filter_map(|(id, unit)| Some((unit.record.as_ref()?.value.spec.uid.as_str(), id.0)))
             .collect();
         let submitted = self.loads.iter().flat_map(|load| load.sent());
         let lost: Vec<&str> = submitted.map(|(uid, _)| uid).filter(|uid| !by_uid.contains_key(uid)).collect();

@@ -28,7 +28,7 @@ use godel_domain::{
     change::{Partition, PartitionMode},
     ids::{NodeId, UnitId},
     node::{MAX_RUNNING_UNITS, NodeReport, NodeSpec},
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 use godel_rules::{
     admission::admit,
@@ -231,7 +231,7 @@ fn simulate(
     wanted: &Simulate,
     n_schedulers: u32,
     nodes: &[(NodeSpec, NodeReport)],
-    units: &[Arc<UnitSpec>],
+    units: &[Arc<UnitRecord>],
 ) -> Result<Run, Failure> {
     let names = (1..=n_schedulers).map(|idx| format!("s{idx}")).collect();
     let ids = nodes.iter().map(|(spec, _)| spec.id).collect();
@@ -256,7 +256,7 @@ fn simulate(
     if let Some(broken) = outcomes.audit.iter().find(|report| report.has_failed()) {
         return Err(Failure::failed(format!("{n_schedulers} schedulers: {broken}")));
     }
-    let submitted = units.iter().map(|unit| u64::from(unit.replicas())).sum();
+    let submitted = units.iter().map(|unit| u64::from(unit.spec.replicas())).sum();
     Ok(figures(wanted, n_schedulers, submitted, outcomes))
 }
 
@@ -377,17 +377,15 @@ fn nodes(shapes: &[String]) -> Result<Vec<(NodeSpec, NodeReport)>, Failure> {
 }
 
 /// Units as admitted, numbered in order.
-fn units<'a>(loads: impl Iterator<Item = &'a Load>) -> Result<Vec<Arc<UnitSpec>>, Failure> {
+fn units<'a>(loads: impl Iterator<Item = &'a Load>) -> Result<Vec<Arc<UnitRecord>>, Failure> {
     let mut units = Vec::new();
     for (id, unit) in (1..).zip(loads.flat_map(Load::units)) {
         let unit = unit.map_err(|error| Failure::failed(error.to_string()))?;
         let admitted = admit(from_proto::submission(unit))
             .map_err(|violations| Failure::failed(format!("a unit is refused: {violations:?}")))?;
-        units.push(Arc::new(UnitSpec {
-            id: UnitId(id),
-            uid: format!("0190163d-8694-739b-aea5-{id:012x}"),
-            ..admitted.spec
-        }));
+        let mut spec = admitted.spec;
+        spec.uid = format!("0190163d-8694-739b-aea5-{id:012x}");
+        units.push(Arc::new(UnitRecord::new(UnitId(id), spec)));
     }
     Ok(units)
 }

@@ -335,7 +335,7 @@ impl Seen {
         let seen = Self(Arc::new(Mutex::new(Shown { read_up_to, ..Shown::default() })));
         let (watching, client) = (seen.clone(), client.clone());
         godel_kit::task::spawn("bench.watch", async move {
-            let kinds = [v1::Kind::Rows, v1::Kind::UnitSpec];
+            let kinds = [v1::Kind::Rows, v1::Kind::Unit];
             tokio::select! {
                 () = stop.cancelled() => {}
                 failure = board::watch(
@@ -372,8 +372,8 @@ impl Shown {
         for op in answer.commits.iter().flat_map(|commit| &commit.ops) {
             let change = from_proto::op(op).map_err(|bad| Status::data_loss(bad.to_string()))?;
             match change {
-                Change::UnitSpec(spec) => {
-                    self.queues.entry(spec.id).or_insert_with(|| spec.queue.clone());
+                Change::Unit(record) => {
+                    self.queues.entry(record.id).or_insert_with(|| record.spec.queue.clone());
                 }
                 Change::Rows(unit, RunChange::Bind(bind)) => {
                     for (ordinal, node) in bind.ordinals.iter().zip(&bind.nodes) {

@@ -421,7 +421,7 @@ pub enum State {
     Repair {
         /// Directory of the store.
         dir: PathBuf,
-        /// Remove one record, as `--remove queue prod` or `--remove unit-spec 17`. The running units of a removed unit
+        /// Remove one record, as `--remove queue prod` or `--remove unit 17`. The running units of a removed unit
         /// or node end as lost.
         #[arg(long, num_args = 2, value_names = ["KIND", "KEY"])]
         remove: Vec<String>,

@@ -193,12 +193,13 @@ impl From<&v1::Refusals> for RefusalsView {
 impl From<&v1::Unit> for UnitView {
     fn from(unit: &v1::Unit) -> Self {
         let spec = unit.spec.clone().unwrap_or_default();
+        let status = unit.status.clone().unwrap_or_default();
         let meta = spec.meta.clone().unwrap_or_default();
         let counts = unit.counts.unwrap_or_default();
         Self {
             name: meta.name,
             namespace: meta.namespace,
-            unit_id: spec.unit_id,
+            unit_id: unit.unit_id,
             uid: meta.uid,
             phase: phase(unit.phase()),
             class: word(
@@ -220,7 +221,7 @@ impl From<&v1::Unit> for UnitView {
             min_run_ms: spec.min_run_ms,
             scheduling_timeout_ms: spec.scheduling_timeout_ms.unwrap_or_default(),
             active_deadline_ms: spec.active_deadline_ms.unwrap_or_default(),
-            ended: ended(v1::UnitEnd::try_from(spec.ended).unwrap_or_default()),
+            ended: ended(status.ended()),
             waits_for: unit.waits_for.clone(),
             preempted_by: unit.preempted_by.clone(),
             sub_cluster: unit.sub_cluster.clone(),

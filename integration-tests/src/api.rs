@@ -33,7 +33,7 @@ pub struct Api {
 #[derive(Clone, Debug, Default)]
 pub struct Records {
     /// Specs by unit_id.
-    pub units: BTreeMap<u64, v1::UnitSpec>,
+    pub units: BTreeMap<u64, v1::UnitRecord>,
     /// Revision at which a unit was created, by unit_id.
     pub created: BTreeMap<u64, u64>,
     /// Rows by unit_id.
@@ -147,7 +147,7 @@ impl Api {
 
     /// Every unit, its rows and every node report, page by page.
     pub async fn records(&self) -> Result<Records> {
-        let kinds = [v1::Kind::UnitSpec, v1::Kind::Rows, v1::Kind::NodeReport];
+        let kinds = [v1::Kind::Unit, v1::Kind::Rows, v1::Kind::NodeReport];
         let mut records = Records::default();
         let mut page_token = String::new();
         loop {
@@ -160,9 +160,9 @@ impl Api {
             records.revision = page.revision;
             for record in page.records {
                 match record.record {
-                    Some(v1::record::Record::UnitSpec(spec)) => {
-                        records.created.insert(spec.unit_id, record.create_revision);
-                        records.units.insert(spec.unit_id, spec);
+                    Some(v1::record::Record::Unit(unit)) => {
+                        records.created.insert(unit.unit_id, record.create_revision);
+                        records.units.insert(unit.unit_id, unit);
                     }
                     Some(v1::record::Record::Rows(rows)) => {
                         // A large unit's come in several records.

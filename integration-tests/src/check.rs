@@ -13,13 +13,14 @@ use crate::{api::Records, submit::Acknowledged};
 pub fn unbound(records: &Records) -> (Vec<String>, usize) {
     let mut names = Vec::new();
     let mut n_unbound = 0;
-    for (unit_id, spec) in records.units.iter().filter(|(_, spec)| !spec.cancelled) {
+    let is_cancelled = |unit: &v1::UnitRecord| unit.status.as_ref().is_some_and(|status| status.cancelled);
+    for (unit_id, unit) in records.units.iter().filter(|(_, unit)| !is_cancelled(unit)) {
         let placed = placed_ordinals(records.rows.get(unit_id));
-        for ordinal in wanted_ordinals(spec) {
+        for ordinal in wanted_ordinals(unit) {
             if !placed.contains(&ordinal) {
                 n_unbound += 1;
                 if names.len() < 20 {
-                    names.push(format!("{}/{ordinal}", name(spec)));
+                    names.push(format!("{}/{ordinal}", name(unit)));
                 }
             }
         }
@@ -35,8 +36,9 @@ pub fn problems(records: &Records, ledger: &[Acknowledged]) -> Vec<String> {
     problems
 }
 
-fn wanted_ordinals(spec: &v1::UnitSpec) -> impl Iterator<Item = u32> {
-    spec.task_groups.iter().flat_map(|group| group.ordinals.iter()).flat_map(|range| range.start..range.end)
+fn wanted_ordinals(unit: &v1::UnitRecord) -> impl Iterator<Item = u32> {
+    let groups = unit.status.iter().flat_map(|status| &status.ordinals);
+    groups.flat_map(|group| &group.ranges).flat_map(|range| range.start..range.end)
 }
 
 fn placed_ordinals(rows: Option<&v1::UnitRows>) -> BTreeSet<u32> {
@@ -72,11 +74,12 @@ impl Maxima {
                     let name = queue.meta.as_ref().map_or("", |meta| meta.name.as_str()).to_owned();
                     self.queues.insert(name, queue);
                 }
-                v1::op::Op::PutUnitSpec(spec) => {
+                v1::op::Op::PutUnit(record) => {
+                    let spec = record.spec.unwrap_or_default();
                     let groups = spec.task_groups.into_iter();
                     let demands =
                         groups.map(|group| group.template.unwrap_or_default().demand.unwrap_or_default());
-                    self.units.insert(spec.unit_id, (spec.queue, demands.collect()));
+                    self.units.insert(record.unit_id, (spec.queue, demands.collect()));
                 }
                 v1::op::Op::Bind(bind) => {
                     let each =
@@ -190,7 +193,7 @@ fn over_committed(records: &Records) -> Vec<String> {
 
 fn doubled(records: &Records) -> Vec<String> {
     let mut seen = BTreeSet::new();
-    let uids = records.units.values().filter_map(|spec| spec.meta.as_ref()).map(|meta| &meta.uid);
+    let uids = records.units.values().filter_map(meta).map(|meta| &meta.uid);
     uids.filter(|uid| !seen.insert((*uid).clone())).map(|uid| format!("uid {uid} exists twice")).collect()
 }
 
@@ -198,7 +201,7 @@ fn lost(records: &Records, ledger: &[Acknowledged]) -> Vec<String> {
     let by_uid: BTreeMap<&str, (&str, u64)> = records
         .units
         .iter()
-        .filter_map(|(unit_id, spec)| Some((unit_id, spec.meta.as_ref()?)))
+        .filter_map(|(unit_id, unit)| Some((unit_id, meta(unit)?)))
         .map(|(unit_id, meta)| (meta.uid.as_str(), (meta.name.as_str(), records.created[unit_id])))
         .collect();
     let mut problems = Vec::new();
@@ -212,8 +215,12 @@ fn lost(records: &Records, ledger: &[Acknowledged]) -> Vec<String> {
     problems
 }
 
-fn name(spec: &v1::UnitSpec) -> String {
-    spec.meta.as_ref().map(|meta| meta.name.clone()).unwrap_or_default()
+fn meta(unit: &v1::UnitRecord) -> Option<&v1::ObjectMeta> {
+    unit.spec.as_ref()?.meta.as_ref()
+}
+
+fn name(unit: &v1::UnitRecord) -> String {
+    meta(unit).map(|meta| meta.name.clone()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -223,9 +230,9 @@ mod tests {
 
     /// One node with 1 CPU and 1 device; one unit with `n_bound` of 2 ordinals on it, 600 milli CPU each.
     fn records(n_bound: u32) -> Records {
-        let mut spec = trace::unit("web", "uid-1", 2, trace::resources(600, 1), None, 0);
-        spec.unit_id = 1;
-        spec.task_groups[0].ordinals = vec![v1::OrdinalRange { start: 0, end: 2 }];
+        let spec = trace::unit("web", "uid-1", 2, trace::resources(600, 1), None, 0);
+        let ranges = vec![v1::OrdinalRange { start: 0, end: 2 }];
+        let status = v1::UnitStatus { ordinals: vec![v1::OrdinalRanges { ranges }], ..Default::default() };
         let n_rows = usize::try_from(n_bound).unwrap();
         let block = v1::RowBlock {
             demand: spec.task_groups[0].template.clone().unwrap().demand,
@@ -237,7 +244,10 @@ mod tests {
         let report =
             v1::NodeReport { node_id: 1, capacity: Some(trace::resources(1000, 10)), ..Default::default() };
         Records {
-            units: BTreeMap::from([(1, spec)]),
+            units: BTreeMap::from([(
+                1,
+                v1::UnitRecord { unit_id: 1, spec: Some(spec), status: Some(status) },
+            )]),
             created: BTreeMap::from([(1, 5)]),
             rows: BTreeMap::from([(
                 1,

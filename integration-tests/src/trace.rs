@@ -106,7 +106,6 @@ pub fn unit(
                 }),
                 ..Default::default()
             }),
-            ..Default::default()
         }],
         ..Default::default()
     }

@@ -164,7 +164,7 @@ kinds! {
     NodeSpec(NodeSpec) "node_spec", Node "node_id" v1::NodeSpec => |it| it.node_id, Admin, of_node: true;
     NodeReport(NodeReport) "node_report", Node "node_id" v1::NodeReport => |it| it.node_id, Agent, of_node: true;
     NodeAllocatable(NodeAllocatable) "node_allocatable", Node "node_id" v1::NodeAllocatable => |it| it.node_id, Binder, of_node: true;
-    UnitSpec(UnitSpec) "unit_spec", Id "unit_id" UnitKey => |it| it.unit_id, Dispatcher, of_node: false;
+    Unit(UnitRecord) "unit", Id "unit_id" UnitKey => |it| it.unit_id, Dispatcher, of_node: false;
     Lease(LeaseRecord) "lease", Name "lease" v1::LeaseRecord => |it| it.lease, State, of_node: false;
     Partition(Partition) "partition", Name "name" v1::Partition => |it| it.name, Dispatcher, of_node: false;
     Queue(Queue) "queue", Name "meta.name" v1::Queue => |it| it.meta.unwrap_or_default().name, Dispatcher, of_node: false;

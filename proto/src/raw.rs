@@ -5,6 +5,8 @@
 //! without encoding it again, and the dispatcher hands a unit out as the bytes that it committed. Millions of bindings
 //! carry a few demands: whoever has seen the bytes need not decode them again.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use prost::Message as _;
 
@@ -53,10 +55,10 @@ pub struct Commit {
 /// `godel.v1.UnitAssignment` with an encoded unit.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct UnitAssignment {
-    /// Encoded `godel.v1.UnitSpec`: the bytes that were committed, mostly.
+    /// Encoded `godel.v1.UnitRecord`: the bytes that were committed, mostly.
     #[prost(bytes = "bytes", tag = "1")]
-    pub spec: Bytes,
-    /// Revision of `spec`.
+    pub record: Bytes,
+    /// Revision of `record`.
     #[prost(uint64, tag = "2")]
     pub spec_revision: u64,
     /// What is to be placed.
@@ -216,7 +218,7 @@ pub fn op_name(field: u32) -> Option<&'static str> {
         1 => "put_node_spec",
         2 => "put_node_report",
         3 => "put_node_allocatable",
-        4 => "put_unit_spec",
+        4 => "put_unit",
         5 => "put_lease",
         6 => "put_partition",
         7 => "put_queue",
@@ -251,32 +253,53 @@ pub fn op_payload(op: &Bytes) -> Option<(u32, Bytes)> {
 /// Id of the unit that an encoded operation puts, without decoding it. `None` where it puts none, or the id is not
 /// its first field.
 pub fn put_unit_id(op: &Bytes) -> Option<u64> {
-    const PUT_UNIT_SPEC: u32 = 4;
-    if op_field(op) != Some(PUT_UNIT_SPEC) {
+    const PUT_UNIT: u32 = 4;
+    if op_field(op) != Some(PUT_UNIT) {
         return None;
     }
     let (_, unit) = op_payload(op)?;
     unit_id(&unit)
 }
 
-/// Id of an encoded `godel.v1.UnitSpec`, without decoding it. `None` where it is not the first field.
+/// Id of an encoded `godel.v1.UnitRecord`, without decoding it. `None` where it is not the first field.
 pub fn unit_id(unit: &[u8]) -> Option<u64> {
     const UNIT_ID: u8 = 1 << 3;
     let (id, _) = varint(unit.strip_prefix(&[UNIT_ID])?)?;
     Some(id)
 }
 
-/// An encoded `godel.v1.UnitSpec` in parts: its id, its encoded `meta`, and what comes after that. `None` where it does not
-/// begin with these two.
-pub fn unit_parts(unit: &Bytes) -> Option<(u64, Bytes, Bytes)> {
+/// An encoded `godel.v1.UnitRecord` in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitParts {
+    /// The id of the unit.
+    pub id: u64,
+    /// The encoded `meta` of its `spec`.
+    pub meta: Bytes,
+    /// All that comes after `meta`.
+    pub rest: Bytes,
+    /// How many bytes of `rest` belong to the `spec`.
+    pub n_spec: usize,
+}
+
+/// Takes an encoded `godel.v1.UnitRecord` apart, without decoding it. `None` where it does not begin with its id and its
+/// `spec`, and that with its `meta`.
+pub fn unit_parts(unit: &Bytes) -> Option<UnitParts> {
     const UNIT_ID: u8 = 1 << 3;
-    const META: u8 = 2 << 3 | 2;
+    const SPEC: u8 = 2 << 3 | 2;
+    const META: u8 = 1 << 3 | 2;
     let (id, id_len) = varint(unit.strip_prefix(&[UNIT_ID])?)?;
-    let at = 1 + id_len;
-    let (len, len_len) = varint(unit.get(at..)?.strip_prefix(&[META])?)?;
+    let spec = message(unit, 1 + id_len, SPEC)?;
+    let meta = message(unit, spec.start, META)?;
+    let n_spec = spec.end.checked_sub(meta.end)?;
+    Some(UnitParts { id, rest: unit.slice(meta.end..), meta: unit.slice(meta), n_spec })
+}
+
+/// Where the message with a one-byte tag is that begins at `at`.
+fn message(bytes: &Bytes, at: usize, tag: u8) -> Option<Range<usize>> {
+    let (len, len_len) = varint(bytes.get(at..)?.strip_prefix(&[tag])?)?;
     let start = at + 1 + len_len;
     let end = start.checked_add(usize::try_from(len).ok()?)?;
-    (end <= unit.len()).then(|| (id, unit.slice(start..end), unit.slice(end..)))
+    (end <= bytes.len()).then_some(start..end)
 }
 
 fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
@@ -297,7 +320,7 @@ mod tests {
     #[test]
     fn commit_is_wire_compatible_with_typed_ops() {
         let key =
-            v1::Delete { kind: v1::Kind::UnitSpec.into(), key: Some(v1::Key { id: 7, name: String::new() }) };
+            v1::Delete { kind: v1::Kind::Unit.into(), key: Some(v1::Key { id: 7, name: String::new() }) };
         let op = encode_op(v1::op::Op::Delete(key.clone()));
         assert_eq!(op_field(&op), Some(16));
         assert_eq!((op_name(16), op_name(7), op_name(11)), (Some("delete"), Some("put_queue"), None));
@@ -308,8 +331,8 @@ mod tests {
     #[test]
     fn the_id_of_a_put_unit_is_its_first_field() {
         let put = |unit_id| {
-            let queue = "q".to_owned();
-            encode_op(v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id, queue, ..v1::UnitSpec::default() }))
+            let spec = Some(v1::UnitSpec { queue: "q".to_owned(), ..v1::UnitSpec::default() });
+            encode_op(v1::op::Op::PutUnit(v1::UnitRecord { unit_id, spec, ..v1::UnitRecord::default() }))
         };
         assert_eq!(put_unit_id(&put(7)), Some(7));
         assert_eq!(put_unit_id(&put(1 << 40)), Some(1 << 40));
@@ -321,20 +344,21 @@ mod tests {
     #[test]
     fn a_unit_comes_apart_behind_its_meta() {
         let meta = v1::ObjectMeta { name: "web".to_owned(), ..v1::ObjectMeta::default() };
-        let unit = v1::UnitSpec {
-            unit_id: 300,
-            meta: Some(meta.clone()),
-            queue: "q".to_owned(),
-            ..Default::default()
-        };
+        let spec = v1::UnitSpec { meta: Some(meta.clone()), queue: "q".to_owned(), ..Default::default() };
+        let status = v1::UnitStatus { whole_restarts: 3, ..Default::default() };
+        let unit = v1::UnitRecord { unit_id: 300, spec: Some(spec), status: Some(status.clone()) };
         let encoded = Bytes::from(unit.encode_to_vec());
-        let (id, of_meta, rest) = unit_parts(&encoded).unwrap();
-        assert_eq!((id, v1::ObjectMeta::decode(of_meta)), (300, Ok(meta)));
-        assert_eq!(v1::UnitSpec::decode(rest).unwrap().queue, "q");
-        let bare = v1::UnitSpec { unit_id: 3, queue: "q".to_owned(), ..Default::default() };
+        let parts = unit_parts(&encoded).unwrap();
+        assert_eq!((parts.id, v1::ObjectMeta::decode(parts.meta)), (300, Ok(meta)));
+        assert_eq!(v1::UnitSpec::decode(parts.rest.slice(..parts.n_spec)).unwrap().queue, "q");
+        assert_eq!(v1::UnitRecord::decode(parts.rest.slice(parts.n_spec..)).unwrap().status, Some(status));
+        let bare = v1::UnitSpec { queue: "q".to_owned(), ..Default::default() };
+        let bare = v1::UnitRecord { unit_id: 3, spec: Some(bare), ..Default::default() };
         assert_eq!(unit_parts(&bare.encode_to_vec().into()), None);
         assert_eq!(unit_parts(&encoded.slice(..6)), None);
         assert_eq!(unit_parts(&Bytes::new()), None);
+        // A `meta` that reaches beyond its `spec`.
+        assert_eq!(unit_parts(&Bytes::from_static(&[8, 1, 18, 2, 10, 3, 0, 0, 0])), None);
     }
 
     #[test]

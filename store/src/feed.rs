@@ -368,8 +368,11 @@ mod tests {
     #[test]
     fn a_record_does_not_keep_a_commit_much_larger_than_itself() {
         let commit = |n_units: u64| {
-            let unit = |unit_id| v1::UnitSpec { unit_id, queue: "q".repeat(100), ..v1::UnitSpec::default() };
-            let ops = (1..=n_units).map(|id| raw::encode_op(v1::op::Op::PutUnitSpec(unit(id)))).collect();
+            let unit = |unit_id| {
+                let spec = Some(v1::UnitSpec { queue: "q".repeat(100), ..v1::UnitSpec::default() });
+                v1::UnitRecord { unit_id, spec, ..v1::UnitRecord::default() }
+            };
+            let ops = (1..=n_units).map(|id| raw::encode_op(v1::op::Op::PutUnit(unit(id)))).collect();
             let encoded = raw::Commit { revision: 7, ops, ..raw::Commit::default() }.encode_to_vec();
             Published::decode(encoded.into()).unwrap()
         };
@@ -384,6 +387,6 @@ mod tests {
         assert_eq!(n_kept(&commit(1)), 1);
         assert_eq!(n_kept(&commit(50)), 0);
         let ParsedOp::Put { value, .. } = &commit(50).changes[49] else { panic!("no record") };
-        assert_eq!(v1::UnitSpec::decode(value.clone()).unwrap().unit_id, 50);
+        assert_eq!(v1::UnitRecord::decode(value.clone()).unwrap().unit_id, 50);
     }
 }

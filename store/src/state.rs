@@ -288,7 +288,7 @@ impl State {
             }
         };
         match (kind, key) {
-            (v1::Kind::UnitSpec, Key::Id(id)) => self.last_unit_id = self.last_unit_id.max(UnitId(*id)),
+            (v1::Kind::Unit, Key::Id(id)) => self.last_unit_id = self.last_unit_id.max(UnitId(*id)),
             (v1::Kind::NodeSpec, Key::Id(id)) => {
                 let next = u32::try_from(*id).unwrap_or(u32::MAX).saturating_add(1);
                 self.next_node_id = self.next_node_id.max(NodeId(next));
@@ -306,7 +306,7 @@ impl State {
                 self.set_record(idx, key, None, undo.as_deref_mut());
             }
         }
-        if let (v1::Kind::UnitSpec, Key::Id(id)) = (kind, key) {
+        if let (v1::Kind::Unit, Key::Id(id)) = (kind, key) {
             self.remove_rows(UnitId(*id), undo);
         }
     }

@@ -452,7 +452,7 @@ impl Store {
             store_id: state.store_id().0,
             revision: state.revision(),
             live_bytes: state.live_bytes(),
-            units: state.count(v1::Kind::UnitSpec) as u64,
+            units: state.count(v1::Kind::Unit) as u64,
             nodes: state.count(v1::Kind::NodeSpec) as u64,
             rows: state.n_rows(),
             last_unit_id: state.last_unit_id().0,

@@ -42,7 +42,7 @@ pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, uni
 pub use submission::submission;
 pub use txn::txn_refusal;
 pub use unit::{
-    on_below_min, on_eviction, on_failure, restart_policy, run_spec, task_group, template, unit_spec,
+    on_below_min, on_eviction, on_failure, restart_policy, run_spec, template, unit_record,
     workload_class,
 };
 
@@ -90,7 +90,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
             node_allocatable(pb).map(|(node, allocatable)| Change::NodeAllocatable(node, allocatable))
         }
         Op::PutNodeUsage(pb) => node_usage(pb).map(Change::NodeUsage),
-        Op::PutUnitSpec(pb) => unit_spec(pb).map(|spec| Change::UnitSpec(Arc::new(spec))),
+        Op::PutUnit(pb) => unit_record(pb).map(|record| Change::Unit(Arc::new(record))),
         Op::PutLease(pb) => lease(pb).map(Change::Lease),
         Op::PutPartition(pb) => partition(pb).map(Change::Partition),
         Op::PutPartitionBlock(pb) => partition_block(pb).map(Change::PartitionBlock),
@@ -121,7 +121,7 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
             node_allocatable(pb).map(|(node, allocatable)| Change::NodeAllocatable(node, allocatable))
         }
         Record::NodeUsage(pb) => node_usage(pb).map(Change::NodeUsage),
-        Record::UnitSpec(pb) => unit_spec(pb).map(|spec| Change::UnitSpec(Arc::new(spec))),
+        Record::Unit(pb) => unit_record(pb).map(|record| Change::Unit(Arc::new(record))),
         Record::Lease(pb) => lease(pb).map(Change::Lease),
         Record::Partition(pb) => partition(pb).map(Change::Partition),
         Record::PartitionBlock(pb) => partition_block(pb).map(Change::PartitionBlock),
@@ -151,7 +151,7 @@ fn delete(pb: v1::Delete) -> Result<Change> {
             let id = u32::try_from(key.id).map_err(|_| BadField::new("key.id", "not a node id"))?;
             node_id(id, "key.id").map(Change::NodeDeleted)
         }
-        v1::Kind::UnitSpec | v1::Kind::Rows => unit_id(key.id, "key.id").map(Change::UnitDeleted),
+        v1::Kind::Unit | v1::Kind::Rows => unit_id(key.id, "key.id").map(Change::UnitDeleted),
         // Without a record nobody holds it and nothing is split.
         v1::Kind::Lease => Ok(Change::Lease(Lease { name: key.name, ..Lease::default() })),
         v1::Kind::Partition => Ok(Change::Partition(Partition::default())),

@@ -97,9 +97,7 @@ impl ParsedOp {
     pub fn kinds(&self) -> u32 {
         match self {
             Self::Put { kind, .. } => kind_bit(*kind),
-            Self::Delete { kind: v1::Kind::UnitSpec, .. } => {
-                kind_bit(v1::Kind::UnitSpec) | kind_bit(v1::Kind::Rows)
-            }
+            Self::Delete { kind: v1::Kind::Unit, .. } => kind_bit(v1::Kind::Unit) | kind_bit(v1::Kind::Rows),
             Self::Delete { kind: v1::Kind::NodeSpec, .. } => {
                 kinds::of_node().fold(0, |bits, kind| bits | kind_bit(kind))
             }
@@ -111,7 +109,7 @@ impl ParsedOp {
 
 /// Decodes an encoded `godel.v1.Op`; record values stay slices of it.
 ///
-/// Every record is decoded whole but a UnitSpec, the largest, which is only walked at its top level: the
+/// Every record is decoded whole but a UnitRecord, the largest, which is only walked at its top level: the
 /// dispatcher, its one writer, has validated it.
 ///
 /// # Errors

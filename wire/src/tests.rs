@@ -1,7 +1,7 @@
 mod strategies;
 mod zeros;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use godel_domain::{
@@ -20,14 +20,14 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     resources::Resources,
     running_units::RunningUnits,
-    unit::{RestartPolicy, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::UnitRecord,
 };
 use godel_proto::{raw, v1};
 use proptest::{collection::vec, prelude::*};
 use prost::Message as _;
 
 use super::{BadField, from_proto, to_proto};
-use strategies::{node_report, node_spec, priority_class, queue, row_change, unit_spec};
+use strategies::{node_report, node_spec, priority_class, queue, row_change, unit_record};
 
 proptest! {
     #[test]
@@ -42,14 +42,14 @@ proptest! {
     }
 
     #[test]
-    fn units_come_back(spec in unit_spec()) {
-        let put = to_proto::put_unit_spec(&spec);
-        let message = to_proto::unit_spec(&spec);
-        let decoded = v1::UnitSpec::decode(to_proto::encoded_unit_spec(&spec));
+    fn units_come_back(record in unit_record()) {
+        let put = to_proto::put_unit(&record);
+        let message = to_proto::unit_record(&record);
+        let decoded = v1::UnitRecord::decode(to_proto::encoded_unit(&record));
         prop_assert_eq!(decoded.as_ref(), Ok(&message));
-        prop_assert_eq!(v1::Op::decode(put.clone()).unwrap().op, Some(v1::op::Op::PutUnitSpec(message)));
+        prop_assert_eq!(v1::Op::decode(put.clone()).unwrap().op, Some(v1::op::Op::PutUnit(message)));
         let change = from_proto::op(&put);
-        prop_assert_eq!(change, Ok(Change::UnitSpec(Arc::new(spec))));
+        prop_assert_eq!(change, Ok(Change::Unit(Arc::new(record))));
     }
 
     #[test]
@@ -261,7 +261,7 @@ fn leases_partitions_and_deletions_come_back() {
         let gone = from_proto::op(&to_proto::delete_named(v1::Kind::Pause, &scope.to_string()));
         assert_eq!(gone, Ok(Change::PauseDeleted(scope)));
     }
-    let gone = from_proto::op(&to_proto::delete(v1::Kind::UnitSpec, 7));
+    let gone = from_proto::op(&to_proto::delete(v1::Kind::Unit, 7));
     assert_eq!(gone, Ok(Change::UnitDeleted(UnitId(7))));
     let gone = from_proto::op(&to_proto::delete(v1::Kind::NodeSpec, 7));
     assert_eq!(gone, Ok(Change::NodeDeleted(NodeId(7))));
@@ -323,11 +323,12 @@ fn wrong_fields_are_named() {
         models: vec![],
     };
     let with_demand = |demand: v1::Demand| {
-        let mut unit = to_proto::unit_spec(&a_unit());
-        unit.task_groups[0].template = Some(v1::Template { demand: Some(demand), ..v1::Template::default() });
-        from_proto::unit_spec(unit).unwrap_err().path
+        let mut unit = to_proto::unit_record(&a_unit());
+        let template = v1::Template { demand: Some(demand), ..v1::Template::default() };
+        unit.spec.as_mut().unwrap().task_groups[0].template = Some(template);
+        from_proto::unit_record(unit).unwrap_err().path
     };
-    let path = "task_groups[0].template.demand";
+    let path = "spec.task_groups[0].template.demand";
     let negative = v1::Demand { requests: Some(amounts("cpu", -1)), devices: Vec::new() };
     assert_eq!(with_demand(negative), format!("{path}.requests.amounts[cpu]"));
     for (count, milli, field) in
@@ -365,42 +366,6 @@ fn wrong_fields_are_named() {
     assert_eq!(from_proto::op(&Bytes::new()).unwrap_err(), BadField::new("op", "missing"));
 }
 
-fn a_unit() -> UnitSpec {
-    UnitSpec {
-        id: UnitId(1),
-        namespace: "default".to_owned(),
-        name: "web".to_owned(),
-        uid: String::new(),
-        labels: BTreeMap::new(),
-        owner: String::new(),
-        class: WorkloadClass::Batch,
-        task_groups: vec![TaskGroup {
-            name: "main".to_owned(),
-            replicas: 1,
-            template: Template::default(),
-            ordinals: vec![(0, 1)],
-        }],
-        min_member: 1,
-        queue: "default".to_owned(),
-        priority: 0,
-        priority_class: String::new(),
-        pool: Pool::Guaranteed,
-        restart_policy: RestartPolicy::Never,
-        profile: "least-allocated".to_owned(),
-        ttl_after_finished_ms: 0,
-        cancelled: false,
-        suspended: false,
-        on_failure: Default::default(),
-        whole_restarts: 0,
-        restarting: false,
-        submitted: None,
-        scheduling_timeout_ms: 0,
-        active_deadline_ms: 0,
-        max_restarts: 0,
-        on_eviction: Default::default(),
-        on_below_min: Default::default(),
-        ended: None,
-        preemptible: true,
-        min_run_ms: 0,
-    }
+fn a_unit() -> UnitRecord {
+    godel_testkit::unit("web")
 }

@@ -12,8 +12,8 @@ use godel_domain::{
     resources::Resources,
     running_units::{Bind, Evict, Requeue, RunChange, Statuses},
     unit::{
-        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
-        UnitEnd, UnitSpec, WorkloadClass,
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup,
+        Template, UnitEnd, UnitRecord, UnitSpec, UnitStatus, WorkloadClass,
     },
 };
 use godel_proto::{raw, v1};
@@ -27,7 +27,7 @@ mod txn;
 
 pub use budget::{budget, budget_limit, put_budget};
 pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
-pub use encode::{encoded_unit_spec, put_unit_spec};
+pub use encode::{encoded_unit, put_unit};
 pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_policy};
 pub use reservation::{put_reservation, reservation};
 pub use txn::{op, requirement};
@@ -194,10 +194,34 @@ fn taint_effect(effect: Option<TaintEffect>) -> v1::TaintEffect {
     }
 }
 
-/// A unit. Revisions and times of its metadata are left 0: the store keeps them.
+/// A unit as stored.
+pub fn unit_record(record: &UnitRecord) -> v1::UnitRecord {
+    let UnitRecord { id, spec, status } = record;
+    v1::UnitRecord { unit_id: id.0, spec: Some(unit_spec(spec)), status: Some(unit_status(status)) }
+}
+
+/// What the control plane writes about a unit.
+pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
+    let UnitStatus { ordinals, cancelled, suspended, ended, whole_restarts, restarting, submitted } = status;
+    let range = |&(start, end): &(u32, u32)| v1::OrdinalRange { start, end };
+    let ranges = |group: &Vec<(u32, u32)>| v1::OrdinalRanges { ranges: group.iter().map(range).collect() };
+    v1::UnitStatus {
+        ordinals: ordinals.iter().map(ranges).collect(),
+        cancelled: *cancelled,
+        suspended: *suspended,
+        ended: unit_end(*ended).into(),
+        whole_restarts: *whole_restarts,
+        restarting: *restarting,
+        submitted: submitted.as_deref().map(|size| {
+            let SubmittedSize { min_member, replicas } = size;
+            v1::SubmittedSize { min_member: *min_member, replicas: replicas.clone() }
+        }),
+    }
+}
+
+/// A unit as submitted. Revisions and times of its metadata are left 0: the store keeps them.
 pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
     let UnitSpec {
-        id,
         namespace,
         name,
         uid,
@@ -213,23 +237,16 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         restart_policy: restart,
         profile,
         ttl_after_finished_ms,
-        cancelled,
         max_restarts,
         on_eviction: evicted,
         on_below_min: below_min,
         on_failure: failed,
-        whole_restarts,
-        restarting,
-        ended,
-        suspended,
         scheduling_timeout_ms,
         active_deadline_ms,
         preemptible,
         min_run_ms,
-        submitted,
     } = spec;
     v1::UnitSpec {
-        unit_id: id.0,
         meta: Some(v1::ObjectMeta {
             namespace: namespace.clone(),
             name: name.clone(),
@@ -248,23 +265,14 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         restart_policy: restart_policy(*restart).into(),
         profile: profile.clone(),
         ttl_after_finished_ms: Some(*ttl_after_finished_ms),
-        cancelled: *cancelled,
         max_restarts: Some(*max_restarts),
         on_eviction: on_eviction(*evicted).into(),
         on_below_min: on_below_min(*below_min).into(),
         on_failure: on_failure(*failed).into(),
-        whole_restarts: *whole_restarts,
-        restarting: *restarting,
-        ended: unit_end(*ended).into(),
-        suspended: *suspended,
         scheduling_timeout_ms: above_zero(*scheduling_timeout_ms),
         active_deadline_ms: above_zero(*active_deadline_ms),
         preemptible: Some(*preemptible),
         min_run_ms: *min_run_ms,
-        submitted: submitted.as_deref().map(|size| {
-            let SubmittedSize { min_member, replicas } = size;
-            v1::SubmittedSize { min_member: *min_member, replicas: replicas.clone() }
-        }),
     }
 }
 
@@ -280,13 +288,8 @@ fn above_zero<N: Default + PartialEq>(number: N) -> Option<N> {
 
 /// Replicas of one template.
 pub fn task_group(group: &TaskGroup) -> v1::TaskGroup {
-    let TaskGroup { name, replicas, template: one, ordinals } = group;
-    v1::TaskGroup {
-        name: name.clone(),
-        replicas: *replicas,
-        template: Some(template(one)),
-        ordinals: ordinals.iter().map(|&(start, end)| v1::OrdinalRange { start, end }).collect(),
-    }
+    let TaskGroup { name, replicas, template: one } = group;
+    v1::TaskGroup { name: name.clone(), replicas: *replicas, template: Some(template(one)) }
 }
 
 /// One replica.

@@ -17,7 +17,7 @@ use tonic::Status;
 use crate::board::{self, BIND, RUN_STATUS, unreadable};
 
 /// Field numbers in `godel.v1.Op`.
-const PUT_UNIT_SPEC: u32 = 4;
+const PUT_UNIT: u32 = 4;
 const DELETE: u32 = 16;
 
 /// How far a run is.
@@ -74,7 +74,7 @@ impl Ledger {
                 () = stop.cancelled() => {}
                 failure = board::watch(
                     &client,
-                    &[v1::Kind::Rows, v1::Kind::UnitSpec],
+                    &[v1::Kind::Rows, v1::Kind::Unit],
                     || watching.lock().read_up_to,
                     |answer| watching.take(answer),
                 ) => watching.lock().failure = Some(failure),
@@ -144,7 +144,7 @@ impl Ledger {
         for op in answer.commits.iter().filter(|commit| commit.revision > read_up_to).flat_map(|one| &one.ops)
         {
             match raw::op_payload(op) {
-                Some((PUT_UNIT_SPEC, payload)) => inner.on_unit(payload, self.replicas)?,
+                Some((PUT_UNIT, payload)) => inner.on_unit(payload, self.replicas)?,
                 Some((DELETE, payload)) => inner.on_delete(payload, self.replicas)?,
                 Some((BIND, payload)) => inner.on_bind(payload, now)?,
                 Some((RUN_STATUS, payload)) => inner.on_statuses(payload, now)?,
@@ -158,15 +158,16 @@ impl Ledger {
 
 impl Inner {
     fn on_unit(&mut self, payload: Bytes, replicas: u32) -> Result<(), Status> {
-        let spec = v1::UnitSpec::decode(payload).map_err(unreadable)?;
-        let name = spec.meta.map(|meta| meta.name).unwrap_or_default();
+        let record = v1::UnitRecord::decode(payload).map_err(unreadable)?;
+        let meta = record.spec.and_then(|spec| spec.meta);
+        let name = meta.map(|meta| meta.name).unwrap_or_default();
         // Units are called `u-1`, `u-2` and so on.
         let number = name.strip_prefix("u-").and_then(|number| number.parse::<usize>().ok()?.checked_sub(1));
         let number = number.filter(|number| *number < self.n_units);
         let number =
             number.ok_or_else(|| Status::data_loss(format!("unit {name} does not belong to this run")))?;
         let n = usize::try_from(replicas).unwrap_or(usize::MAX);
-        self.live.entry(spec.unit_id).or_insert_with(|| Live {
+        self.live.entry(record.unit_id).or_insert_with(|| Live {
             number,
             is_bound: vec![false; n],
             is_ended: vec![false; n],
@@ -245,7 +246,8 @@ mod tests {
 
     fn put(id: u64, name: &str) -> v1::op::Op {
         let meta = Some(v1::ObjectMeta { name: name.to_owned(), ..v1::ObjectMeta::default() });
-        v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id: id, meta, ..v1::UnitSpec::default() })
+        let spec = Some(v1::UnitSpec { meta, ..v1::UnitSpec::default() });
+        v1::op::Op::PutUnit(v1::UnitRecord { unit_id: id, spec, ..v1::UnitRecord::default() })
     }
 
     fn bind(unit_id: u64, ordinals: &[u32]) -> v1::op::Op {
@@ -261,7 +263,7 @@ mod tests {
 
     fn delete(id: u64) -> v1::op::Op {
         let key = Some(v1::Key { id, ..v1::Key::default() });
-        v1::op::Op::Delete(v1::Delete { kind: v1::Kind::UnitSpec.into(), key })
+        v1::op::Op::Delete(v1::Delete { kind: v1::Kind::Unit.into(), key })
     }
 
     fn take(ledger: &Ledger, revision: u64, ops: Vec<v1::op::Op>) -> Result<Progress, Status> {

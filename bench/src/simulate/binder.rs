@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use godel_audit::Commit;
 use godel_core_binder::leader::{
-    Batch, BinderLeader, BinderLeaderConfig, BinderNote, BinderOutbox, EvictFailure, JobId, StreamEnd,
-    StreamId,
+    Batch, BinderLeader, BinderLeaderConfig, BinderNote, BinderOutbox, StreamId,
 };
 use godel_domain::{
     change::Change,
@@ -130,17 +129,11 @@ impl TxnBuilder for Building<'_> {
 }
 
 impl BinderOutbox for Out<'_, '_> {
-    fn welcome(&mut self, _stream: StreamId, _leader: Epoch) {}
-
     fn outcomes(&mut self, stream: StreamId, outcomes: Vec<Outcome>) -> bool {
         let scheduler = usize::try_from(stream.0).expect("made from an index");
         self.0.call(SCHEDULERS + scheduler, Message::Outcomes(outcomes));
         true
     }
-
-    fn end(&mut self, _stream: StreamId, _why: StreamEnd) {}
-
-    fn evicted(&mut self, _job: JobId, _answer: Result<Revision, EvictFailure>) {}
 
     fn note(&mut self, note: BinderNote<'_>) {
         let BinderNote::Rejected(rejections) = note else { return };
@@ -158,17 +151,9 @@ impl BinderOutbox for Out<'_, '_> {
 struct Nobody;
 
 impl BinderOutbox for Nobody {
-    fn welcome(&mut self, _stream: StreamId, _leader: Epoch) {}
-
     fn outcomes(&mut self, _stream: StreamId, _outcomes: Vec<Outcome>) -> bool {
         true
     }
-
-    fn end(&mut self, _stream: StreamId, _why: StreamEnd) {}
-
-    fn evicted(&mut self, _job: JobId, _answer: Result<Revision, EvictFailure>) {}
-
-    fn note(&mut self, _note: BinderNote<'_>) {}
 }
 
 fn stream(scheduler: usize) -> StreamId {

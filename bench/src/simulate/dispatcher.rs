@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_core_dispatcher::{
     Assignment, Attach, Config, Dispatcher, SessionId,
     leader::{
-        ChangeFailure, DispatcherLeader, DispatcherLeaderConfig, DispatcherNote, DispatcherOutbox,
-        EditFailure, Edited, NotSent, NotSubmitted, Outgoing, TxnTicket, UnitBatch, UnitSubmission,
+        DispatcherLeader, DispatcherLeaderConfig, DispatcherOutbox, NotSent, NotSubmitted, Outgoing,
+        TxnTicket, UnitBatch, UnitSubmission,
     },
 };
 use godel_domain::{
@@ -14,7 +14,7 @@ use godel_domain::{
     ids::{Epoch, Revision, UnitId},
     time::Millis,
     txn::{Receipt, RecordRef, TxnBuilder},
-    unit::UnitSpec,
+    unit::{UnitRecord, UnitSpec},
 };
 
 use super::world::{CLIENT, DISPATCHER, Message, Part, SCHEDULERS, STATE, Turn, Txn};
@@ -32,16 +32,17 @@ const N_TXNS_MAX: usize = 4;
 
 /// Submits as fast as it is answered.
 pub(super) struct ClientPart {
-    lots: std::vec::IntoIter<Vec<Arc<UnitSpec>>>,
+    lots: std::vec::IntoIter<Vec<Arc<UnitRecord>>>,
     n_open: usize,
 }
 
 impl ClientPart {
-    pub(super) fn new(units: &[Arc<UnitSpec>]) -> Self {
-        let mut lots: Vec<Vec<Arc<UnitSpec>>> = Vec::new();
+    pub(super) fn new(units: &[Arc<UnitRecord>]) -> Self {
+        let mut lots: Vec<Vec<Arc<UnitRecord>>> = Vec::new();
         let mut n_placements = N_PLACEMENTS;
         for unit in units {
-            let is_full = |lot: &Vec<Arc<UnitSpec>>| n_placements >= N_PLACEMENTS || lot.len() >= N_UNITS_MAX;
+            let is_full =
+                |lot: &Vec<Arc<UnitRecord>>| n_placements >= N_PLACEMENTS || lot.len() >= N_UNITS_MAX;
             match lots.last_mut().filter(|lot| !is_full(lot)) {
                 Some(lot) => lot.push(Arc::clone(unit)),
                 None => {
@@ -49,7 +50,7 @@ impl ClientPart {
                     lots.push(vec![Arc::clone(unit)]);
                 }
             }
-            n_placements += usize::try_from(unit.replicas()).unwrap_or(usize::MAX);
+            n_placements += usize::try_from(unit.spec.replicas()).unwrap_or(usize::MAX);
         }
         Self { lots: lots.into_iter(), n_open: 0 }
     }
@@ -111,7 +112,7 @@ impl DispatcherOutbox for Out {
     type Record = ();
     type Txn = Changes;
 
-    fn encode(&mut self, _spec: &UnitSpec) -> ((), usize) {
+    fn encode(&mut self, _record: &UnitRecord) -> ((), usize) {
         ((), 1)
     }
 
@@ -127,14 +128,12 @@ impl DispatcherOutbox for Out {
     }
 
     fn submit_units(&mut self, batch: UnitBatch<Self>) -> Result<(), (UnitBatch<Self>, NotSent)> {
-        let changes = batch.units.iter().map(|unit| Change::UnitSpec(Arc::clone(&unit.spec)));
+        let changes = batch.units.iter().map(|unit| Change::Unit(Arc::clone(&unit.record)));
         self.last_txn += 1;
         self.txns.push((self.last_txn, changes.collect()));
         self.tickets.insert(self.last_txn, TxnTicket::Units(batch));
         Ok(())
     }
-
-    fn admitted(&mut self, _unit: UnitId, _submitter: &mut u64) {}
 
     fn submitted(
         &mut self,
@@ -157,10 +156,6 @@ impl DispatcherOutbox for Out {
         unreachable!("unit {} of a simulation is not taken: {why:?}", spec.name)
     }
 
-    fn answer(&mut self, (): (), _answer: Result<Option<Revision>, ChangeFailure>) {}
-
-    fn edited(&mut self, (): (), _answer: Result<Edited, EditFailure>) {}
-
     fn send(&mut self, messages: Vec<Outgoing>) -> Vec<SessionId> {
         self.outgoing.extend(messages);
         Vec::new()
@@ -169,8 +164,6 @@ impl DispatcherOutbox for Out {
     fn new_uid(&mut self) -> String {
         String::new()
     }
-
-    fn note(&mut self, _core: &Dispatcher, _note: DispatcherNote<'_>) {}
 }
 
 impl DispatcherPart {
@@ -221,13 +214,13 @@ impl DispatcherPart {
         let now = turn.now_ms();
         match message {
             Message::Submit(units) => {
-                let n_placements = units.iter().map(|unit| unit.replicas() as usize).sum();
+                let n_placements = units.iter().map(|unit| unit.spec.replicas() as usize).sum();
                 turn.work(turn.delays.submit_us.of(units.len(), n_placements));
                 self.out.last_lot += 1;
                 let lot = self.out.last_lot;
                 self.out.open.insert(lot, units.len());
-                for spec in units {
-                    let submission = UnitSubmission { spec: (*spec).clone(), submitter: lot };
+                for unit in units {
+                    let submission = UnitSubmission { spec: unit.spec.clone(), submitter: lot };
                     self.leader.submit(submission, now, &mut self.out);
                 }
             }

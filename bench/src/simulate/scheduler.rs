@@ -42,9 +42,9 @@ impl SchedulerPart {
                         ReplicaId::of_columns(&one.ordinals, &one.incarnations).collect();
                     self.granted =
                         self.granted.saturating_sub(u32::try_from(pending.len()).unwrap_or(u32::MAX));
-                    self.core.on_assign(&one.spec, one.revision, &pending, one.bound, now);
+                    self.core.on_assign(&one.record, one.revision, &pending, one.bound, now);
                     if one.called {
-                        self.core.set_called(one.spec.id);
+                        self.core.set_called(one.record.id);
                     }
                 }
             }

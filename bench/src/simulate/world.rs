@@ -19,7 +19,7 @@ use godel_domain::{
     node::{NodeReport, NodeSpec},
     running_units::RunChange,
     time::Millis,
-    unit::UnitSpec,
+    unit::UnitRecord,
     unit_report::{RoomReport, UnitReport},
 };
 
@@ -54,7 +54,7 @@ const STALLED: Nanos = 30_000_000_000;
 pub(super) struct Setup<'a> {
     pub(super) nodes: &'a [(NodeSpec, NodeReport)],
     /// In order of submission, with ids.
-    pub(super) units: &'a [Arc<UnitSpec>],
+    pub(super) units: &'a [Arc<UnitRecord>],
     pub(super) partition: Partition,
     pub(super) config: godel_core_scheduler::Config,
     pub(super) seed: u64,
@@ -103,7 +103,7 @@ pub(super) struct Txn {
 /// What parts send each other.
 #[derive(Debug)]
 pub(super) enum Message {
-    Submit(Vec<Arc<UnitSpec>>),
+    Submit(Vec<Arc<UnitRecord>>),
     Submitted,
     Txn(Txn),
     Committed {
@@ -199,7 +199,7 @@ impl Turn<'_> {
 pub(super) fn weight(changes: &[Change], with_specs: bool) -> (usize, usize) {
     changes.iter().fold((0, 0), |(n_units, n_rows), change| match change {
         Change::Rows(_, RunChange::Bind(bind)) => (n_units + 1, n_rows + bind.ordinals.len()),
-        Change::UnitSpec(_) if with_specs => (n_units + 1, n_rows),
+        Change::Unit(_) if with_specs => (n_units + 1, n_rows),
         _ => (n_units, n_rows),
     })
 }
@@ -228,7 +228,7 @@ pub(super) fn run(setup: &Setup<'_>) -> Outcomes {
         .into_iter()
         .map(|part| Seat { part, inbox: VecDeque::new(), is_busy: false, wake: None, busy: 0 })
         .collect();
-    let wanted: u64 = setup.units.iter().map(|unit| u64::from(unit.replicas())).sum();
+    let wanted: u64 = setup.units.iter().map(|unit| u64::from(unit.spec.replicas())).sum();
     let mut events: BTreeMap<(Nanos, u64), (usize, Event)> = BTreeMap::new();
     let mut sequence = 0;
     let mut push = |events: &mut BTreeMap<_, _>, at: Nanos, seat: usize, event: Event| {

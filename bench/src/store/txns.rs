@@ -62,7 +62,7 @@ impl Txns {
     pub(super) fn put_units(&mut self, n_units: u32, replicas: u32) -> Made {
         let ids = self.last_unit + 1..=self.last_unit + u64::from(n_units);
         self.last_unit = *ids.end();
-        let ops = ids.map(|id| raw::encode_op(v1::op::Op::PutUnitSpec(unit(id, replicas)))).collect();
+        let ops = ids.map(|id| raw::encode_op(v1::op::Op::PutUnit(unit(id, replicas)))).collect();
         Made { txn: self.leased(DISPATCHER, Vec::new(), ops), role: Role::Leased, n_ops: u64::from(n_units) }
     }
 
@@ -87,7 +87,7 @@ impl Txns {
         let mut preconditions = Vec::new();
         let mut ops = Vec::new();
         for Written { unit, revision } in units {
-            preconditions.push(to_proto::precondition(v1::Kind::UnitSpec, unit.0, *revision));
+            preconditions.push(to_proto::precondition(v1::Kind::Unit, unit.0, *revision));
             let of = |ordinal: u32| node_of(unit.0 * u64::from(replicas) + u64::from(ordinal));
             let nodes: Vec<NodeId> = (0..replicas).map(of).collect();
             ops.push(raw::encode_op(v1::op::Op::Bind(v1::Binding {
@@ -149,16 +149,10 @@ fn put_report(id: u32) -> Bytes {
     raw::encode_op(v1::op::Op::PutNodeReport(report))
 }
 
-fn unit(id: u64, replicas: u32) -> v1::UnitSpec {
+fn unit(id: u64, replicas: u32) -> v1::UnitRecord {
     let template = v1::Template { demand: Some(unit_demand()), ..v1::Template::default() };
-    let group = v1::TaskGroup {
-        name: "main".to_owned(),
-        replicas,
-        template: Some(template),
-        ..v1::TaskGroup::default()
-    };
-    v1::UnitSpec {
-        unit_id: id,
+    let group = v1::TaskGroup { name: "main".to_owned(), replicas, template: Some(template) };
+    let spec = v1::UnitSpec {
         meta: Some(v1::ObjectMeta {
             namespace: "default".to_owned(),
             name: format!("unit-{id}"),
@@ -170,7 +164,10 @@ fn unit(id: u64, replicas: u32) -> v1::UnitSpec {
         min_member: Some(1),
         queue: "default".to_owned(),
         ..v1::UnitSpec::default()
-    }
+    };
+    let ranges = vec![v1::OrdinalRange { start: 0, end: replicas }];
+    let status = v1::UnitStatus { ordinals: vec![v1::OrdinalRanges { ranges }], ..v1::UnitStatus::default() };
+    v1::UnitRecord { unit_id: id, spec: Some(spec), status: Some(status) }
 }
 
 fn unit_demand() -> v1::Demand {

@@ -228,7 +228,7 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
     let known = known.unit.unwrap_or_default();
     let has_ended =
         matches!(known.phase(), v1::UnitPhase::Completed | v1::UnitPhase::Failed | v1::UnitPhase::Cancelled);
-    let is_same = unit_file::is_same(&unit, &known.spec.unwrap_or_default());
+    let is_same = unit_file::is_same(&unit, &known);
     match (is_same, has_ended) {
         (true, false) => Ok(("unchanged", known.revision)),
         (true, true) => Ok((ENDED, known.revision)),

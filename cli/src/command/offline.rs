@@ -231,8 +231,8 @@ mod tests {
         for kind in ["queue", "QUEUE", "KIND_QUEUE", "kind_queue"] {
             assert_eq!(record_named(kind, "prod").unwrap(), (v1::Kind::Queue, Key::Name("prod".to_owned())));
         }
-        assert_eq!(record_named("unit-spec", "17").unwrap(), (v1::Kind::UnitSpec, Key::Id(17)));
-        for (kind, key) in [("que", "prod"), ("unspecified", "1"), ("unit-spec", "web"), ("node-spec", "0")] {
+        assert_eq!(record_named("unit", "17").unwrap(), (v1::Kind::Unit, Key::Id(17)));
+        for (kind, key) in [("que", "prod"), ("unspecified", "1"), ("unit", "web"), ("node-spec", "0")] {
             let failure = record_named(kind, key).unwrap_err();
             assert_eq!(failure.code, Code::Usage, "{kind} {key}");
         }

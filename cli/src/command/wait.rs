@@ -131,7 +131,7 @@ fn failed_text(answer: &v1::GetUnitResponse) -> String {
     let unit = answer.unit.clone().unwrap_or_default();
     let counts = unit.counts.unwrap_or_default();
     let mut why: Vec<String> = Vec::new();
-    match v1::UnitEnd::try_from(unit.spec.unwrap_or_default().ended).unwrap_or_default() {
+    match unit.status.unwrap_or_default().ended() {
         v1::UnitEnd::Unspecified => {}
         v1::UnitEnd::BelowMin => why.push("fewer than min_member were left".to_owned()),
         v1::UnitEnd::Failure => why.push("a replica failed for good".to_owned()),
@@ -371,8 +371,8 @@ mod tests {
         let either = Condition::parse("phase=completed,failed").unwrap();
         assert_eq!(either.look(&failed), Look::NotYet);
         let mut late = ended(UnitPhase::Failed, 0, 0);
-        let spec = v1::UnitSpec { ended: v1::UnitEnd::Deadline.into(), ..v1::UnitSpec::default() };
-        late.unit.as_mut().unwrap().spec = Some(spec);
+        let status = v1::UnitStatus { ended: v1::UnitEnd::Deadline.into(), ..v1::UnitStatus::default() };
+        late.unit.as_mut().unwrap().status = Some(status);
         assert_eq!(finished(&late), Look::Never("failed: its active_deadline passed".to_owned()));
         let cancelled = ended(UnitPhase::Cancelled, 0, 0);
         assert_eq!(finished(&cancelled), Look::Never("was cancelled".to_owned()));

@@ -163,7 +163,7 @@ const KINDS: [v1::Kind; 15] = [
     v1::Kind::NodeReport,
     v1::Kind::NodeAllocatable,
     v1::Kind::NodeUsage,
-    v1::Kind::UnitSpec,
+    v1::Kind::Unit,
     v1::Kind::Lease,
     v1::Kind::Partition,
     v1::Kind::PartitionBlock,

@@ -112,20 +112,14 @@ fn unit(unit_id: u64, cpu: i64) -> Op {
         demand: Some(v1::Demand { requests: Some(resources(cpu)), devices: Vec::new() }),
         ..v1::Template::default()
     };
-    let group = v1::TaskGroup {
-        name: "main".to_owned(),
-        replicas: 1,
-        template: Some(template),
-        ordinals: vec![v1::OrdinalRange { start: 0, end: 1 }],
-    };
+    let group = v1::TaskGroup { name: "main".to_owned(), replicas: 1, template: Some(template) };
     let meta = v1::ObjectMeta {
         namespace: "default".to_owned(),
         name: format!("unit-{unit_id}"),
         uid: format!("uid-{unit_id}"),
         ..v1::ObjectMeta::default()
     };
-    Op::PutUnitSpec(v1::UnitSpec {
-        unit_id,
+    let spec = v1::UnitSpec {
         meta: Some(meta),
         task_groups: vec![group],
         min_member: Some(1),
@@ -135,7 +129,10 @@ fn unit(unit_id: u64, cpu: i64) -> Op {
         restart_policy: v1::RestartPolicy::Never.into(),
         profile: "least-allocated".to_owned(),
         ..v1::UnitSpec::default()
-    })
+    };
+    let ranges = vec![v1::OrdinalRange { start: 0, end: 1 }];
+    let status = v1::UnitStatus { ordinals: vec![v1::OrdinalRanges { ranges }], ..v1::UnitStatus::default() };
+    Op::PutUnit(v1::UnitRecord { unit_id, spec: Some(spec), status: Some(status) })
 }
 
 /// What an audit says of the store in `dir`, with nothing but state there.

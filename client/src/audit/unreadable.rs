@@ -65,7 +65,7 @@ pub(super) fn key_of_record(record: &v1::Record) -> (RecordSubject, String) {
         Record::NodeReport(pb) => node("report", pb.node_id),
         Record::NodeAllocatable(pb) => node("allocatable", pb.node_id),
         Record::NodeUsage(pb) => node("use", pb.node_id),
-        Record::UnitSpec(pb) => unit(pb.unit_id),
+        Record::Unit(pb) => unit(pb.unit_id),
         Record::Lease(pb) => (RecordSubject::Lease, format!("lease {}", pb.lease)),
         Record::Partition(_) => (RecordSubject::Partition, "the partition".to_owned()),
         Record::PartitionBlock(pb) => (RecordSubject::Partition, format!("partition block {}", pb.block_id)),
@@ -89,7 +89,7 @@ pub(super) fn key_of_op(encoded: &Bytes) -> (RecordSubject, String) {
         Op::PutNodeReport(pb) => node("report", pb.node_id),
         Op::PutNodeAllocatable(pb) => node("allocatable", pb.node_id),
         Op::PutNodeUsage(pb) => node("use", pb.node_id),
-        Op::PutUnitSpec(pb) => unit(pb.unit_id),
+        Op::PutUnit(pb) => unit(pb.unit_id),
         Op::PutLease(pb) => (RecordSubject::Lease, format!("lease {}", pb.lease)),
         Op::PutPartition(_) => (RecordSubject::Partition, "the partition".to_owned()),
         Op::PutPartitionBlock(pb) => (RecordSubject::Partition, format!("partition block {}", pb.block_id)),
@@ -114,7 +114,7 @@ fn deleted(pb: &v1::Delete) -> Option<(RecordSubject, String)> {
         v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeAllocatable | v1::Kind::NodeUsage => {
             Some(node("record", u32::try_from(key.id).ok()?))
         }
-        v1::Kind::UnitSpec => Some(unit(key.id)),
+        v1::Kind::Unit => Some(unit(key.id)),
         v1::Kind::Rows => Some(rows(key.id)),
         v1::Kind::Hold => Some(hold(key.id)),
         v1::Kind::Partition => Some((RecordSubject::Partition, "the partition".to_owned())),

@@ -171,7 +171,7 @@ impl Board {
     async fn follow_once(&self, client: &Client) -> Status {
         let request = v1::WatchRequest {
             from_revision: self.read_up_to() + 1,
-            kinds: vec![v1::Kind::UnitSpec.into(), v1::Kind::Rows.into()],
+            kinds: vec![v1::Kind::Unit.into(), v1::Kind::Rows.into()],
             ..v1::WatchRequest::default()
         };
         let mut stream = match client.state().watch(request).await {
@@ -203,9 +203,9 @@ impl Board {
                 )
             })?;
             match change {
-                Change::UnitSpec(spec) => {
-                    if let Some(idx) = inner.by_uid.get(&spec.uid).copied() {
-                        inner.by_id.insert(spec.id.0, idx);
+                Change::Unit(record) => {
+                    if let Some(idx) = inner.by_uid.get(&record.spec.uid).copied() {
+                        inner.by_id.insert(record.id.0, idx);
                     }
                 }
                 Change::Rows(unit, rows) => {

@@ -140,23 +140,20 @@ fn without_unit_of_time(field: &str) -> String {
 
 /// Whether a unit that is there is what a file says, defaults filled in. Not looked at are its uid, where its replicas
 /// came from, and whether it is suspended.
-pub fn is_same(spec: &v1::UnitSpec, stored: &v1::UnitSpec) -> bool {
+pub fn is_same(spec: &v1::UnitSpec, stored: &v1::Unit) -> bool {
+    if stored.status.as_ref().is_some_and(|status| status.cancelled || status.ended != 0) {
+        return false;
+    }
     let mut submission = from_proto::submission(spec.clone());
     submission.uid = uuid::Uuid::nil().to_string();
     let Ok(admitted) = admit(submission) else { return false };
-    comparable(to_proto::unit_spec(&admitted.spec)) == comparable(stored.clone())
+    comparable(to_proto::unit_spec(&admitted.spec)) == comparable(stored.spec.clone().unwrap_or_default())
 }
 
 fn comparable(mut spec: v1::UnitSpec) -> v1::UnitSpec {
     let meta = spec.meta.take().unwrap_or_default();
     let v1::ObjectMeta { namespace, name, labels, owner, .. } = meta;
     spec.meta = Some(v1::ObjectMeta { namespace, name, labels, owner, ..v1::ObjectMeta::default() });
-    spec.unit_id = 0;
-    spec.suspended = false;
-    spec.whole_restarts = 0;
-    spec.restarting = false;
-    spec.submitted = None;
-    spec.task_groups.iter_mut().for_each(|group| group.ordinals.clear());
     spec
 }
 
@@ -248,14 +245,20 @@ mod tests {
         };
         let mut submission = from_proto::submission(unit(2));
         submission.uid = uuid::Uuid::now_v7().to_string();
-        let mut stored = to_proto::unit_spec(&admit(submission).unwrap().spec);
-        stored.unit_id = 7;
-        stored.meta.as_mut().unwrap().create_time_ms = 9;
-        stored.task_groups[0].ordinals = vec![v1::OrdinalRange { start: 3, end: 5 }];
-        stored.suspended = true;
-        assert!(is_same(&unit(2), &stored));
-        assert!(!is_same(&unit(3), &stored));
-        stored.cancelled = true;
-        assert!(!is_same(&unit(2), &stored));
+        let mut spec = to_proto::unit_spec(&admit(submission).unwrap().spec);
+        spec.meta.as_mut().unwrap().create_time_ms = 9;
+        let ranges = vec![v1::OrdinalRange { start: 3, end: 5 }];
+        let ordinals = vec![v1::OrdinalRanges { ranges }];
+        let mut status = v1::UnitStatus { ordinals, suspended: true, ..v1::UnitStatus::default() };
+        let stored = |status: &v1::UnitStatus| v1::Unit {
+            unit_id: 7,
+            spec: Some(spec.clone()),
+            status: Some(status.clone()),
+            ..v1::Unit::default()
+        };
+        assert!(is_same(&unit(2), &stored(&status)));
+        assert!(!is_same(&unit(3), &stored(&status)));
+        status.cancelled = true;
+        assert!(!is_same(&unit(2), &stored(&status)));
     }
 }

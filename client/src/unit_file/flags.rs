@@ -73,7 +73,6 @@ fn spec(submit: &Submit, wrong: &mut Vec<String>) -> v1::UnitSpec {
             template: Some(template),
             ..v1::TaskGroup::default()
         }],
-        ..v1::UnitSpec::default()
     }
 }
 

@@ -63,7 +63,7 @@ fn group(fields: &mut Fields<'_, '_>) -> v1::TaskGroup {
     let replicas = fields.number("replicas").unwrap_or(1);
     let template = fields.inside("template", template);
     let template = fields.required("template", template);
-    v1::TaskGroup { name, replicas, template, ordinals: Vec::new() }
+    v1::TaskGroup { name, replicas, template }
 }
 
 fn template(fields: &mut Fields<'_, '_>) -> v1::Template {

@@ -123,8 +123,8 @@ impl BudgetLedger {
                         selected.names.remove(name);
                     });
                 }
-                Change::UnitSpec(spec) => {
-                    touched.insert(spec.id);
+                Change::Unit(record) => {
+                    touched.insert(record.id);
                 }
                 _ => {}
             }
@@ -167,7 +167,7 @@ impl BudgetLedger {
         if !names.is_empty() {
             let ranges = wanted(known);
             if selected.wanted.last().is_none_or(|(_, before)| *before != ranges) {
-                let since = known.spec.as_ref().map_or(at, |spec| spec.revision);
+                let since = known.record.as_ref().map_or(at, |spec| spec.revision);
                 selected.wanted.push((since, ranges));
             }
             self.units.insert(unit, SelectedUnit { names, counts: after, wanted: selected.wanted });
@@ -266,25 +266,26 @@ fn runs(row: &WorldRow) -> bool {
 }
 
 fn wants(unit: &WorldUnit, ordinal: u32) -> bool {
-    let spec = unit.spec.as_ref().map(|spec| &spec.value);
-    spec.is_some_and(|spec| spec.is_wanted() && spec.group_of(ordinal).is_some())
+    let record = unit.record.as_ref().map(|record| &record.value);
+    record.is_some_and(|record| record.is_wanted() && record.group_of(ordinal).is_some())
 }
 
 /// Ordinals that a unit wants.
 fn wanted(unit: &WorldUnit) -> Vec<(u32, u32)> {
-    let spec = unit.spec.as_ref().map(|spec| &spec.value).filter(|spec| spec.is_wanted());
-    spec.into_iter().flat_map(|spec| &spec.task_groups).flat_map(|group| &group.ordinals).copied().collect()
+    let record = unit.record.as_ref().map(|record| &record.value).filter(|record| record.is_wanted());
+    record.into_iter().flat_map(|record| record.ranges()).collect()
 }
 
 /// What a unit wants and has not done with, and what of it runs.
 fn counts(unit: &WorldUnit) -> BudgetCounts {
-    let Some(spec) = unit.spec.as_ref().map(|spec| &spec.value).filter(|spec| spec.is_wanted()) else {
+    let Some(record) = unit.record.as_ref().map(|record| &record.value).filter(|record| record.is_wanted())
+    else {
         return BudgetCounts::default();
     };
-    let mut counts = BudgetCounts(i64::from(spec.replicas()), 0);
-    for (_, row) in unit.rows.iter().filter(|(ordinal, _)| spec.group_of(**ordinal).is_some()) {
+    let mut counts = BudgetCounts(i64::from(record.spec.replicas()), 0);
+    for (_, row) in unit.rows.iter().filter(|(ordinal, _)| record.group_of(**ordinal).is_some()) {
         let by_itself = matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
-        let for_good = row.phase.is_ended() && spec.on_eviction == OnEviction::Fail;
+        let for_good = row.phase.is_ended() && record.spec.on_eviction == OnEviction::Fail;
         counts.0 -= i64::from(by_itself || for_good);
         counts.1 += i64::from(runs(row));
     }
@@ -292,11 +293,12 @@ fn counts(unit: &WorldUnit) -> BudgetCounts {
 }
 
 fn selecting(world: &World, unit: &WorldUnit) -> BTreeSet<String> {
-    let Some(spec) = unit.spec.as_ref().map(|spec| &spec.value) else { return BTreeSet::new() };
+    let Some(record) = unit.record.as_ref().map(|record| &record.value) else { return BTreeSet::new() };
     let selects = |budget: &BudgetSpec| {
-        let by_name = budget.unit == spec.name;
-        let by_label = || budget.selector.iter().all(|(key, value)| spec.labels.get(key) == Some(value));
-        budget.namespace == spec.namespace && if budget.unit.is_empty() { by_label() } else { by_name }
+        let by_name = budget.unit == record.spec.name;
+        let by_label =
+            || budget.selector.iter().all(|(key, value)| record.spec.labels.get(key) == Some(value));
+        budget.namespace == record.spec.namespace && if budget.unit.is_empty() { by_label() } else { by_name }
     };
     let selected = world.budgets.values().filter(|budget| selects(&budget.value));
     selected.map(|budget| budget.value.name.clone()).collect()

@@ -250,7 +250,8 @@ fn judge_first_bindings(
         if !follower.first_bound.insert(unit) {
             continue;
         }
-        let created = listed.units.get(&unit).and_then(|unit| unit.spec.as_ref()).map(|spec| spec.created);
+        let created =
+            listed.units.get(&unit).and_then(|unit| unit.record.as_ref()).map(|record| record.created);
         let known = history.has_start() || created.is_some_and(|created| created >= history.floor);
         match min_member(&replay.world, unit).filter(|_| known) {
             None => follower.n_unknown += 1,
@@ -321,8 +322,8 @@ fn note_records(
                     });
                 }
             }
-            Change::UnitSpec(spec) => {
-                replay.touched_units.insert(spec.id);
+            Change::Unit(record) => {
+                replay.touched_units.insert(record.id);
             }
             Change::Rows(unit, _) => {
                 replay.touched_units.insert(*unit);
@@ -451,6 +452,6 @@ fn bound_by(commit: &Commit) -> BTreeMap<UnitId, usize> {
 
 /// Name of a unit and what its first binding needs.
 fn min_member(world: &World, unit: UnitId) -> Option<(String, usize)> {
-    let record = world.units.get(&unit)?.spec.as_ref()?;
-    Some((shown(&record.value), usize::try_from(record.value.min_member).unwrap_or(usize::MAX)))
+    let record = world.units.get(&unit)?.record.as_ref()?;
+    Some((shown(&record.value), usize::try_from(record.value.spec.min_member).unwrap_or(usize::MAX)))
 }

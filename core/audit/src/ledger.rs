@@ -33,7 +33,7 @@ pub(super) fn check(evidence: &Evidence) -> Findings {
 /// Every unit that the history shows and does not show deleted is listed.
 fn check_submitted(evidence: &Evidence, submitted: &Submitted<'_>, findings: &mut Findings) {
     for (id, (uid, at)) in &submitted.kept {
-        if evidence.listed.units.get(id).is_none_or(|unit| unit.spec.is_none()) {
+        if evidence.listed.units.get(id).is_none_or(|unit| unit.record.is_none()) {
             findings.add(|| format!("unit id {id} ({uid}): submitted at revision {at}, not there"));
         }
     }
@@ -50,8 +50,8 @@ fn check_ledger(
         .listed
         .units
         .values()
-        .filter_map(|unit| unit.spec.as_ref())
-        .map(|spec| (spec.value.uid.as_str(), (spec.value.name.as_str(), spec.created)))
+        .filter_map(|unit| unit.record.as_ref())
+        .map(|record| (record.value.spec.uid.as_str(), (record.value.spec.name.as_str(), record.created)))
         .collect();
     let has_unreadable = evidence.unreadable.iter().any(|one| {
         matches!(one.kind, RecordSubject::Unit(_) | RecordSubject::Rows(_) | RecordSubject::Unknown)
@@ -108,16 +108,17 @@ impl<'a> Submitted<'a> {
     fn new(history: &'a History) -> Self {
         let mut submitted = Self::default();
         if let Start::Kept(world) = &history.start {
-            for (id, spec) in world.units.iter().filter_map(|(id, unit)| Some((*id, unit.spec.as_ref()?))) {
-                submitted.kept.insert(id, (&spec.value.uid, spec.created));
-                submitted.at_start.insert(&spec.value.uid);
+            for (id, record) in world.units.iter().filter_map(|(id, unit)| Some((*id, unit.record.as_ref()?)))
+            {
+                submitted.kept.insert(id, (&record.value.spec.uid, record.created));
+                submitted.at_start.insert(&record.value.spec.uid);
             }
         }
         for commit in &history.commits {
             for change in &commit.changes {
                 match change {
-                    Change::UnitSpec(spec) => {
-                        submitted.kept.entry(spec.id).or_insert((&spec.uid, commit.revision));
+                    Change::Unit(record) => {
+                        submitted.kept.entry(record.id).or_insert((&record.spec.uid, commit.revision));
                     }
                     Change::UnitDeleted(unit) => {
                         if let Some((uid, _)) = submitted.kept.remove(unit) {

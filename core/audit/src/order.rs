@@ -23,7 +23,7 @@ use godel_domain::{
     ids::{NodeId, UnitId},
     queue_spec::Band,
     running_units::{Bind, RunChange},
-    unit::{Template, UnitSpec},
+    unit::{Template, UnitRecord},
 };
 use rustc_hash::FxHashMap;
 
@@ -145,17 +145,17 @@ pub(super) fn check(history: &History, service: &Service, replay: &Replay) -> Fi
 /// Whether units of more than one queue or band are in it.
 fn has_several(history: &History) -> bool {
     let mut first = None;
-    let mut is_other = |spec: &UnitSpec| {
-        let of = (spec.queue.clone(), Band::of(spec.pool, spec.priority));
+    let mut is_other = |record: &UnitRecord| {
+        let of = (record.spec.queue.clone(), Band::of(record.spec.pool, record.spec.priority));
         first.get_or_insert_with(|| of.clone()) != &of
     };
     let of_start = match &history.start {
-        Start::Kept(world) => Some(world.units.values().filter_map(|unit| unit.spec.as_ref())),
+        Start::Kept(world) => Some(world.units.values().filter_map(|unit| unit.record.as_ref())),
         Start::Empty | Start::Unknown(_) => None,
     };
-    of_start.into_iter().flatten().any(|spec| is_other(&spec.value))
+    of_start.into_iter().flatten().any(|record| is_other(&record.value))
         || history.commits.iter().flat_map(|commit| &commit.changes).any(|change| match change {
-            Change::UnitSpec(spec) => is_other(spec),
+            Change::Unit(record) => is_other(record),
             _ => false,
         })
 }
@@ -232,8 +232,8 @@ impl Probe {
         let now_ms = commit.time_ms;
         for change in &commit.changes {
             match change {
-                Change::UnitSpec(spec) => {
-                    self.touched.insert(spec.id);
+                Change::Unit(record) => {
+                    self.touched.insert(record.id);
                 }
                 Change::Hold(hold) => {
                     self.preemptors.insert(hold.unit);
@@ -262,7 +262,7 @@ impl Probe {
 
     fn count_row(&mut self, world: &World, id: UnitId, (before, after): (&WorldRow, &WorldRow), now_ms: i64) {
         let Some(unit) = world.units.get(&id) else { return };
-        let Some(queue) = unit.spec.as_ref().map(|spec| spec.value.queue.as_str()) else { return };
+        let Some(queue) = unit.record.as_ref().map(|record| record.value.spec.queue.as_str()) else { return };
         let turns = [(before, -1), (after, 1)];
         for (row, times) in
             turns.into_iter().filter(|(row, _)| before.is_live() != after.is_live() && row.is_live())
@@ -328,14 +328,14 @@ impl Probe {
     }
 
     fn given<'a>(&self, world: &World, unit: UnitId, bind: &'a Bind) -> Option<GivenPlace<'a>> {
-        let spec = &world.units.get(&unit)?.spec.as_ref()?.value;
-        let queue = self.levels.find(&spec.queue)?;
+        let record = &world.units.get(&unit)?.record.as_ref()?.value;
+        let queue = self.levels.find(&record.spec.queue)?;
         Some(GivenPlace {
             bind,
             unit,
             queue,
-            band: levels::band(world, spec),
-            priority: levels::priority(world, spec),
+            band: levels::band(world, &record.spec),
+            priority: levels::priority(world, &record.spec),
         })
     }
 
@@ -379,8 +379,8 @@ impl Probe {
                 };
                 is_judged = true;
                 let mut more = gains.get(&other).cloned().unwrap_or_default();
-                let template = world.units.get(&waiting).and_then(|unit| unit.spec.as_ref());
-                let Some(template) = template.map(|spec| &spec.value.task_groups[0].template) else {
+                let template = world.units.get(&waiting).and_then(|unit| unit.record.as_ref());
+                let Some(template) = template.map(|record| &record.value.spec.task_groups[0].template) else {
                     continue;
                 };
                 more.add(&template.demand, self.n_schedulers);

@@ -9,7 +9,7 @@ use godel_domain::{
     node::Device,
     resources::{RUNNING_UNITS, Resources},
     running_units::Phase,
-    unit::{Template, UnitSpec},
+    unit::{Template, UnitRecord},
 };
 
 use super::{
@@ -128,24 +128,24 @@ impl<'a> Scan<'a> {
     /// else as many as `min_member` lacks. `None` if this way of looking finds none, or its queue has no room for
     /// those. Sound: what it returns fits. For gangs of one template also complete; what is found for several together
     /// counts only if nobody can miss it, for whether they fit at all is bin packing, and schedulers are greedy.
-    pub fn place(&self, spec: &UnitSpec, unit: &WorldUnit) -> Option<Witness> {
-        let (pending, needed) = wants(spec, unit);
+    pub fn place(&self, record: &UnitRecord, unit: &WorldUnit) -> Option<Witness> {
+        let (pending, needed) = wants(record, unit);
         if pending.len() < needed {
             return None;
         }
-        let (places, templates) = self.place_some(&pending, spec.pool, needed)?;
-        if !self.has_room_for_each(&templates, spec.pool) {
+        let (places, templates) = self.place_some(&pending, record.spec.pool, needed)?;
+        if !self.has_room_for_each(&templates, record.spec.pool) {
             return None;
         }
         let demands = templates.iter().map(|template| &template.demand);
-        self.queues.holds(&spec.queue, demands).then_some(places)
+        self.queues.holds(&record.spec.queue, demands).then_some(places)
     }
 
     /// Queues for which the first of its running units that a unit needs to move on are too much.
-    fn held_up_at<'s>(&self, spec: &'s UnitSpec, unit: &WorldUnit) -> Vec<&'s str> {
-        let (pending, needed) = wants(spec, unit);
+    fn held_up_at<'s>(&self, record: &'s UnitRecord, unit: &WorldUnit) -> Vec<&'s str> {
+        let (pending, needed) = wants(record, unit);
         let demands = pending.iter().take(needed).map(|template| &template.demand);
-        self.queues.short_of(&spec.queue, demands).collect()
+        self.queues.short_of(&record.spec.queue, demands).collect()
     }
 
     /// Whether any order and any choice of nodes finds room for these together: each of them has a node with room for all
@@ -313,27 +313,30 @@ pub(super) fn check(evidence: &Evidence) -> Findings {
         scan.keep_least(&before.free);
     }
     let mut held_up: BTreeMap<&str, Vec<UnitId>> = BTreeMap::new();
-    for (id, spec, unit) in &waiting {
-        scan.held_up_at(spec, unit).into_iter().for_each(|queue| held_up.entry(queue).or_default().push(*id));
+    for (id, record, unit) in &waiting {
+        scan.held_up_at(record, unit)
+            .into_iter()
+            .for_each(|queue| held_up.entry(queue).or_default().push(*id));
     }
     // Room under a maximum may be kept for the one that has waited longest for it.
-    let yields = |id: UnitId, spec: &UnitSpec| {
-        let mut others = levels(&spec.queue).filter_map(|queue| held_up.get(queue)).flatten();
+    let yields = |id: UnitId, record: &UnitRecord| {
+        let mut others = levels(&record.spec.queue).filter_map(|queue| held_up.get(queue)).flatten();
         others.any(|other| *other != id)
     };
     let mut n_yielding = 0;
     // Where so many of one template found no place, as many or more find none.
     let mut tried: Vec<((&Template, Pool, &str), usize)> = Vec::new();
-    for (id, spec, unit) in waiting.iter().filter(|(id, ..)| !is_new(id)) {
-        let (pending, needed) = wants(spec, unit);
-        let is_one = spec.task_groups.len() == 1 && pending.len() >= needed;
-        let key = is_one.then(|| (&spec.task_groups[0].template, spec.pool, spec.queue.as_str()));
+    for (id, record, unit) in waiting.iter().filter(|(id, ..)| !is_new(id)) {
+        let (pending, needed) = wants(record, unit);
+        let is_one = record.spec.task_groups.len() == 1 && pending.len() >= needed;
+        let key = is_one
+            .then(|| (&record.spec.task_groups[0].template, record.spec.pool, record.spec.queue.as_str()));
         if key.is_some_and(|key| tried.iter().any(|(other, n)| *other == key && *n <= needed)) {
             continue;
         }
-        match scan.place(spec, unit) {
+        match scan.place(record, unit) {
             None => tried.extend(key.map(|key| (key, needed))),
-            Some(_) if yields(*id, spec) => n_yielding += 1,
+            Some(_) if yields(*id, record) => n_yielding += 1,
             Some(places) => findings.add(|| {
                 let nodes: Vec<String> =
                     places.iter().take(3).map(|node| super::history::node_name(world, *node)).collect();
@@ -367,25 +370,26 @@ pub fn held_up(world: &World) -> usize {
 }
 
 /// What a unit wants placed, and how many of that it needs to move on.
-fn wants<'a>(spec: &'a UnitSpec, unit: &WorldUnit) -> (Vec<&'a Template>, usize) {
-    let wanted = spec
-        .task_groups
-        .iter()
-        .flat_map(|group| group.iter_ordinals().map(move |ordinal| (ordinal, &group.template)));
+fn wants<'a>(record: &'a UnitRecord, unit: &WorldUnit) -> (Vec<&'a Template>, usize) {
+    let groups = record.spec.task_groups.iter().zip(&record.status.ordinals);
+    let wanted = groups.flat_map(|(group, ranges)| {
+        let ordinals = ranges.iter().flat_map(|(start, end)| *start..*end);
+        ordinals.map(|ordinal| (ordinal, &group.template))
+    });
     let is_pending = |ordinal: &u32| unit.rows.get(ordinal).is_none_or(|row| row.phase == Phase::Pending);
     let pending: Vec<&Template> =
         wanted.filter(|(ordinal, _)| is_pending(ordinal)).map(|(_, template)| template).collect();
     // Those that it was scaled in by count no more.
     let rows =
-        || unit.rows.iter().filter(|(ordinal, _)| spec.group_of(**ordinal).is_some()).map(|(_, row)| row);
+        || unit.rows.iter().filter(|(ordinal, _)| record.group_of(**ordinal).is_some()).map(|(_, row)| row);
     let live = rows().filter(|row| row.is_live() && row.eviction.is_none()).count();
     let is_over =
         |row: &&WorldRow| matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
     let over = rows().filter(is_over).count();
-    let min_member = usize::try_from(spec.min_member).unwrap_or(usize::MAX).saturating_sub(over);
+    let min_member = usize::try_from(record.spec.min_member).unwrap_or(usize::MAX).saturating_sub(over);
     let ever_bound = rows().any(|row| row.phase != Phase::Pending);
     let is_resumed = rows().any(|row| row.phase == Phase::Pending && row.eviction.is_some());
-    let is_whole = spec.on_below_min == godel_domain::unit::OnBelowMin::Restart;
+    let is_whole = record.spec.on_below_min == godel_domain::unit::OnBelowMin::Restart;
     let needed = match (is_whole, ever_bound && !is_resumed) {
         (true, _) if live >= min_member => 1,
         (true, _) => min_member.max(1),
@@ -396,13 +400,13 @@ fn wants<'a>(spec: &'a UnitSpec, unit: &WorldUnit) -> (Vec<&'a Template>, usize)
 }
 
 /// Whether an administrator keeps a unit from being placed.
-fn is_paused(world: &World, spec: &UnitSpec) -> bool {
-    let queue = spec.queue.as_str();
+fn is_paused(world: &World, record: &UnitRecord) -> bool {
+    let queue = record.spec.queue.as_str();
     world.pauses.iter().any(|(scope, pause)| match scope.split_once('/') {
         Some(("queue", path)) => {
             queue == path || queue.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
         }
-        Some(("sub-cluster", name)) => spec.task_groups.iter().all(|group| {
+        Some(("sub-cluster", name)) => record.spec.task_groups.iter().all(|group| {
             let demanded = group.template.node_selector.get(&pause.value.sub_cluster_key);
             demanded.is_some_and(|demanded| demanded == name)
         }),
@@ -411,18 +415,16 @@ fn is_paused(world: &World, spec: &UnitSpec) -> bool {
 }
 
 /// Units with running units that should be placed and are not.
-fn waiting(world: &World) -> Vec<(UnitId, &UnitSpec, &WorldUnit)> {
+fn waiting(world: &World) -> Vec<(UnitId, &UnitRecord, &WorldUnit)> {
     world
         .units
         .iter()
-        .filter_map(|(id, unit)| Some((*id, unit.spec.as_ref()?.value.as_ref(), unit)))
-        .filter(|(_, spec, unit)| {
-            spec.is_wanted()
-                && !is_paused(world, spec)
-                && spec
-                    .task_groups
-                    .iter()
-                    .flat_map(godel_domain::unit::TaskGroup::iter_ordinals)
+        .filter_map(|(id, unit)| Some((*id, unit.record.as_ref()?.value.as_ref(), unit)))
+        .filter(|(_, record, unit)| {
+            record.is_wanted()
+                && !is_paused(world, record)
+                && record
+                    .iter_ordinals()
                     .any(|ordinal| unit.rows.get(&ordinal).is_none_or(|row| row.phase == Phase::Pending))
         })
         .collect()

@@ -267,10 +267,10 @@ impl Preemptions {
             self.n_before += 1;
             return;
         }
-        let spec = world.units.get(&preemptor).and_then(|unit| unit.spec.as_ref());
+        let record = world.units.get(&preemptor).and_then(|unit| unit.record.as_ref());
         // That there is one is judged elsewhere.
-        let Some(spec) = spec.map(|spec| &spec.value) else { return };
-        let seeker = (spec.queue.as_str(), self.classes_then(judged).priority(spec));
+        let Some(record) = record.map(|record| &record.value) else { return };
+        let seeker = (record.spec.queue.as_str(), self.classes_then(judged).priority(&record.spec));
         // By queue that had to borrow: all that is taken of it at once, and the most of one.
         let mut taken: BTreeMap<String, (Sums, Sums)> = BTreeMap::new();
         for (unit, by_group) in &claim.victims {
@@ -468,13 +468,13 @@ fn stays(row: &WorldRow) -> bool {
 }
 
 fn queue_of(world: &World, unit: UnitId) -> &str {
-    let spec = world.units.get(&unit).and_then(|unit| unit.spec.as_ref());
-    spec.map_or("default", |spec| spec.value.queue.as_str())
+    let record = world.units.get(&unit).and_then(|unit| unit.record.as_ref());
+    record.map_or("default", |record| record.value.spec.queue.as_str())
 }
 
 /// The queue that a hold counts in; its unit may be gone already.
 pub(super) fn queue_of_hold<'a>(world: &'a World, hold: &'a Hold) -> &'a str {
-    let is_known = world.units.get(&hold.unit).is_some_and(|unit| unit.spec.is_some());
+    let is_known = world.units.get(&hold.unit).is_some_and(|unit| unit.record.is_some());
     if is_known { queue_of(world, hold.unit) } else { hold.queue.as_deref().unwrap_or("default") }
 }
 

@@ -110,7 +110,7 @@ impl<'a> QueueRoom<'a> {
     fn beside_victims(world: &'a World) -> Self {
         let mut room = Self { world, used: BTreeMap::new(), n_running_units: 0 };
         for unit in world.units.values() {
-            let queue = unit.spec.as_ref().map(|spec| spec.value.queue.as_str());
+            let queue = unit.record.as_ref().map(|record| record.value.spec.queue.as_str());
             for row in unit.rows.values().filter(|row| row.is_live()) {
                 room.n_running_units += 1;
                 if let (Some(queue), Some((demand, _))) = (queue, unit.demands.get(&row.group)) {
@@ -150,7 +150,7 @@ impl<'a> QueueRoom<'a> {
 pub(super) fn check(evidence: &Evidence) -> Findings {
     let mut findings = Findings::default();
     let (world, history) = (&evidence.listed, &evidence.history);
-    for (id, unit) in world.units.iter().filter(|(_, unit)| unit.spec.is_none()) {
+    for (id, unit) in world.units.iter().filter(|(_, unit)| unit.record.is_none()) {
         if unit.rows.values().any(WorldRow::is_live) {
             findings.add(|| format!("unit id {id} has running units but no record: no queue pays for them"));
         }
@@ -272,8 +272,8 @@ fn count(used: &mut BTreeMap<String, Used>, world: &World, id: UnitId, group: u1
         return;
     }
     let Some(unit) = world.units.get(&id) else { return };
-    let (Some(spec), Some((demand, _))) = (&unit.spec, unit.demands.get(&group)) else { return };
-    count_at(used, &spec.value.queue, demand, times);
+    let (Some(record), Some((demand, _))) = (&unit.record, unit.demands.get(&group)) else { return };
+    count_at(used, &record.value.spec.queue, demand, times);
 }
 
 /// Every level of a path pays.
@@ -316,9 +316,9 @@ fn lent(world: &World) -> BTreeMap<String, Used> {
             let Some(unit) = world.units.get(&victim.unit) else { continue };
             let row = unit.rows.get(&victim.replica.ordinal);
             let row = row.filter(|row| row.is_live() && row.incarnation == victim.replica.incarnation);
-            let (Some(row), Some(spec)) = (row, &unit.spec) else { continue };
+            let (Some(row), Some(record)) = (row, &unit.record) else { continue };
             let Some((demand, _)) = unit.demands.get(&row.group) else { continue };
-            levels(&spec.value.queue).for_each(|level| given.entry(level).or_default().add(demand, 1));
+            levels(&record.value.spec.queue).for_each(|level| given.entry(level).or_default().add(demand, 1));
         }
         for level in holds.iter().filter_map(|hold| payer(world, hold)).take(1).flat_map(levels) {
             if let Some(given) = given.get(level) {
@@ -362,9 +362,9 @@ fn judge_last_bindings(room: &QueueRoom<'_>, history: &History, findings: &mut F
     for commit in &history.commits {
         for change in &commit.changes {
             let Change::Rows(unit, RunChange::Bind(bind)) = change else { continue };
-            let spec = room.world.units.get(unit).and_then(|unit| unit.spec.as_ref());
+            let record = room.world.units.get(unit).and_then(|unit| unit.record.as_ref());
             let asked = Used::of([bind.demand.as_ref()].into_iter());
-            for level in spec.iter().flat_map(|spec| levels(&spec.value.queue)) {
+            for level in record.iter().flat_map(|record| levels(&record.value.spec.queue)) {
                 for name in asked.names() {
                     last.insert((level, name.to_owned()), commit.revision);
                 }
@@ -389,48 +389,19 @@ mod tests {
     use std::sync::Arc;
 
     use godel_domain::{
-        demand::{DeviceRequest, Pool},
+        demand::DeviceRequest,
         ids::NodeId,
         running_units::{Bind, Phase, Statuses},
-        unit::{RestartPolicy, UnitSpec, WorkloadClass},
     };
+    use godel_testkit::BuildUnit as _;
 
     use super::*;
     use crate::{Commit, Invariant};
 
     fn unit(id: u64, queue: &str) -> Change {
-        Change::UnitSpec(Arc::new(UnitSpec {
-            id: UnitId(id),
-            namespace: "default".to_owned(),
-            name: format!("unit-{id}"),
-            uid: String::new(),
-            labels: BTreeMap::new(),
-            owner: String::new(),
-            class: WorkloadClass::Batch,
-            task_groups: Vec::new(),
-            min_member: 1,
-            queue: queue.to_owned(),
-            priority: 0,
-            priority_class: String::new(),
-            pool: Pool::Guaranteed,
-            restart_policy: RestartPolicy::Never,
-            profile: "least-allocated".to_owned(),
-            ttl_after_finished_ms: 0,
-            cancelled: false,
-            suspended: false,
-            on_failure: Default::default(),
-            whole_restarts: 0,
-            restarting: false,
-            submitted: None,
-            scheduling_timeout_ms: 0,
-            active_deadline_ms: 0,
-            max_restarts: 0,
-            on_eviction: Default::default(),
-            on_below_min: Default::default(),
-            ended: None,
-            preemptible: true,
-            min_run_ms: 0,
-        }))
+        Change::Unit(Arc::new(
+            godel_testkit::unit(format!("unit-{id}")).id(UnitId(id)).task_groups(Vec::new()).queue(queue),
+        ))
     }
 
     fn bind(id: u64, ordinals: std::ops::Range<u32>) -> Change {

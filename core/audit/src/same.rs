@@ -118,7 +118,7 @@ fn compare_units(
         findings.add(|| format!("unit {} (id {id}): only {only} has it", name()));
         return;
     };
-    if a.spec != b.spec {
+    if a.record != b.record {
         findings.add(|| {
             format!("unit {} (id {id}): its record differs between {of_left} and {of_right}", name())
         });
@@ -171,7 +171,7 @@ fn compare_touched(listed: &World, replay: &Replay, findings: &mut Findings) {
             findings.add(|| format!("unit {} (id {id}): in the watch, not listed", seen.name()));
             continue;
         };
-        let record = |unit: &WorldUnit| unit.spec.as_ref().map(|spec| spec.revision);
+        let record = |unit: &WorldUnit| unit.record.as_ref().map(|record| record.revision);
         if record(seen).is_some_and(|revision| record(has) != Some(revision)) {
             findings
                 .add(|| format!("unit {} (id {id}): its record differs between list and watch", has.name()));

@@ -21,8 +21,9 @@ use godel_domain::{
     queue_spec::QueueSpec,
     resources::Resources,
     running_units::{Bind, Evict, EvictionReason, Requeue, RunChange, Statuses},
-    unit::{RestartPolicy, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::{TaskGroup, Template, UnitRecord},
 };
+use godel_testkit::BuildUnit as _;
 
 use super::{
     verdict::{Findings, N_NAMED_MAX},
@@ -58,58 +59,27 @@ fn demand(cpu: i64, gpu: Option<(u32, u32, &str)>) -> Demand {
     Demand { requests: Resources::new([(CPU, cpu)]).unwrap(), devices: devices.into_iter().collect() }
 }
 
-fn spec(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
-    UnitSpec {
-        id: UnitId(id),
-        namespace: "default".to_owned(),
-        name: format!("unit-{id}"),
-        uid: format!("uid-{id}"),
-        labels: BTreeMap::new(),
-        owner: String::new(),
-        class: WorkloadClass::Batch,
-        task_groups: vec![TaskGroup {
-            name: "main".to_owned(),
-            replicas,
-            template: Template { demand, ..Template::default() },
-            ordinals: vec![(0, replicas)],
-        }],
-        min_member,
-        queue: "default".to_owned(),
-        priority: 0,
-        priority_class: String::new(),
-        pool: Pool::Guaranteed,
-        restart_policy: RestartPolicy::Never,
-        profile: "most-allocated".to_owned(),
-        ttl_after_finished_ms: 0,
-        cancelled: false,
-        suspended: false,
-        on_failure: Default::default(),
-        whole_restarts: 0,
-        restarting: false,
-        submitted: None,
-        scheduling_timeout_ms: 0,
-        active_deadline_ms: 0,
-        max_restarts: 0,
-        on_eviction: Default::default(),
-        on_below_min: Default::default(),
-        ended: None,
-        preemptible: true,
-        min_run_ms: 0,
-    }
+fn spec(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitRecord {
+    godel_testkit::unit(format!("unit-{id}"))
+        .id(UnitId(id))
+        .uid(format!("uid-{id}"))
+        .main_group(replicas, demand)
+        .min_member(min_member)
+        .profile("most-allocated")
 }
 
-fn unit(spec: &UnitSpec) -> Change {
-    Change::UnitSpec(Arc::new(spec.clone()))
+fn unit(record: &UnitRecord) -> Change {
+    Change::Unit(Arc::new(record.clone()))
 }
 
-fn bind(unit: &UnitSpec, places: &[(u32, u32, u64)], incarnation: u32) -> Change {
+fn bind(unit: &UnitRecord, places: &[(u32, u32, u64)], incarnation: u32) -> Change {
     Change::Rows(
         unit.id,
         RunChange::Bind(Bind {
             group: 0,
             standing: None,
-            demand: Arc::new(unit.task_groups[0].template.demand.clone()),
-            pool: unit.pool,
+            demand: Arc::new(unit.spec.task_groups[0].template.demand.clone()),
+            pool: unit.spec.pool,
             ordinals: places.iter().map(|place| place.0).collect(),
             incarnations: vec![incarnation; places.len()],
             nodes: places.iter().map(|place| NodeId(place.1)).collect(),
@@ -119,7 +89,7 @@ fn bind(unit: &UnitSpec, places: &[(u32, u32, u64)], incarnation: u32) -> Change
     )
 }
 
-fn status(unit: &UnitSpec, ordinal: u32, incarnation: u32, phase: Phase) -> Change {
+fn status(unit: &UnitRecord, ordinal: u32, incarnation: u32, phase: Phase) -> Change {
     Change::Rows(
         unit.id,
         RunChange::Statuses(Statuses {
@@ -131,7 +101,7 @@ fn status(unit: &UnitSpec, ordinal: u32, incarnation: u32, phase: Phase) -> Chan
     )
 }
 
-fn evict(unit: &UnitSpec, ordinal: u32, reason: EvictionReason) -> Change {
+fn evict(unit: &UnitRecord, ordinal: u32, reason: EvictionReason) -> Change {
     Change::Rows(
         unit.id,
         RunChange::Evict(Evict {
@@ -149,7 +119,7 @@ struct Story(Vec<Vec<Change>>);
 
 impl Story {
     /// Two nodes with 4 CPUs and two GPUs each (A10; A10 and T4), and a gang of two on them.
-    fn healthy() -> (Self, UnitSpec) {
+    fn healthy() -> (Self, UnitRecord) {
         let gang = spec(1, 2, 2, demand(2000, Some((1, 500, "A10"))));
         let story = Self(vec![
             node(1, 4000, &["A10", "A10"]).into(),
@@ -246,7 +216,7 @@ fn a_healthy_history_holds_and_every_invariant_has_a_line() {
     let (story, gang) = Story::healthy();
     let story = story
         .then(vec![status(&gang, 0, 0, Phase::Succeeded)])
-        .then(vec![unit(&UnitSpec { cancelled: true, ..gang.clone() })])
+        .then(vec![unit(&gang.clone().cancelled(true))])
         .then(vec![evict(&gang, 1, EvictionReason::Cancelled)])
         .then(vec![status(&gang, 1, 0, Phase::Stopped)]);
     let reports = check_all(&story.evidence());

@@ -151,7 +151,7 @@ impl LeftOut<'_> {
             Change::NodeReport(report) => !self.nodes.contains(&report.id),
             Change::NodeUsage(usage) => !self.nodes.contains(&usage.id),
             Change::NodeAllocatable(node, _) | Change::NodeDeleted(node) => !self.nodes.contains(node),
-            Change::UnitSpec(spec) => !self.units.contains(&spec.id),
+            Change::Unit(record) => !self.units.contains(&record.id),
             Change::UnitDeleted(unit) | Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
                 !self.units.contains(unit)
             }

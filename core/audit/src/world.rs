@@ -22,7 +22,7 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
     running_units::{EvictionReason, N_PREEMPTORS_MAX, Phase, PreemptionTerms, RunChange, RunningUnits},
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 use rustc_hash::FxHashSet;
 
@@ -131,7 +131,7 @@ impl WorldRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorldUnit {
     /// The dispatcher's.
-    pub spec: Option<Versioned<Arc<UnitSpec>>>,
+    pub record: Option<Versioned<Arc<UnitRecord>>>,
     /// What a running unit of a group takes, as its first binding said.
     pub demands: BTreeMap<u16, (Arc<Demand>, Pool)>,
     /// How running units of a group stand, as its first binding said.
@@ -143,15 +143,19 @@ pub struct WorldUnit {
 }
 
 impl WorldUnit {
-    /// `namespace/name`, or `?` without a spec.
+    /// `namespace/name`, or `?` without a record.
     pub fn name(&self) -> String {
-        self.spec.as_ref().map_or_else(|| "?".to_owned(), |spec| shown(&spec.value))
+        self.record.as_ref().map_or_else(|| "?".to_owned(), |record| shown(&record.value))
     }
 }
 
 /// `name`, with its namespace unless that is `default`.
-pub(super) fn shown(spec: &UnitSpec) -> String {
-    if spec.namespace == "default" { spec.name.clone() } else { format!("{}/{}", spec.namespace, spec.name) }
+pub(super) fn shown(record: &UnitRecord) -> String {
+    if record.spec.namespace == "default" {
+        record.spec.name.clone()
+    } else {
+        format!("{}/{}", record.spec.namespace, record.spec.name)
+    }
 }
 
 /// Everything, at one revision.
@@ -258,14 +262,14 @@ impl World {
             Change::NodeUsage(usage) => {
                 set(&mut self.nodes.entry(usage.id).or_default().usage, created, revision, usage);
             }
-            Change::UnitSpec(spec) => {
-                if spec.suspended {
-                    self.suspended.insert(spec.id);
+            Change::Unit(record) => {
+                if record.status.suspended {
+                    self.suspended.insert(record.id);
                 }
-                if spec.restarting {
-                    self.restarted.insert(spec.id);
+                if record.status.restarting {
+                    self.restarted.insert(record.id);
                 }
-                set(&mut self.units.entry(spec.id).or_default().spec, created, revision, spec);
+                set(&mut self.units.entry(record.id).or_default().record, created, revision, record);
             }
             Change::Lease(lease) => {
                 set_named(&mut self.leases, &lease.name, created, revision, lease);

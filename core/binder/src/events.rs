@@ -5,7 +5,7 @@ use godel_domain::{
     change::{Change, Commit},
     ids::{Revision, RunningUnitId, UnitId},
     running_units::{RunChange, RunningUnits},
-    unit::UnitSpec,
+    unit::UnitRecord,
     unreadable::Subject,
 };
 
@@ -62,7 +62,7 @@ impl Binder {
                 self.squeezes.look_at(node, Cause::Usage, picture);
             }
             Change::NodeDeleted(node) => picture.cluster.remove_node(node),
-            Change::UnitSpec(spec) => self.on_unit(&spec, revision),
+            Change::Unit(record) => self.on_unit(&record, revision),
             Change::Queue(spec) => picture.quotas.put(spec, revision),
             Change::QueueDeleted(path) => picture.quotas.remove(&path, revision),
             Change::PriorityClass(class) => picture.classes.put(class),
@@ -176,15 +176,15 @@ impl Binder {
         true
     }
 
-    fn on_unit(&mut self, spec: &UnitSpec, revision: Revision) {
-        let Some(put) = self.picture.put_unit(spec, revision) else { return };
+    fn on_unit(&mut self, record: &UnitRecord, revision: Revision) {
+        let Some(put) = self.picture.put_unit(record, revision) else { return };
         if let Some(queue) = put.moved_to {
-            self.holds.move_to(spec.id, queue, &mut self.picture.quotas);
+            self.holds.move_to(record.id, queue, &mut self.picture.quotas);
         }
         if put.is_resumed
-            && let Some(rows) = self.picture.cluster.rows(spec.id)
+            && let Some(rows) = self.picture.cluster.rows(record.id)
         {
-            self.requeues.look_at_all(spec.id, rows, spec.restarting);
+            self.requeues.look_at_all(record.id, rows, record.status.restarting);
         }
     }
 

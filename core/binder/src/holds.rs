@@ -203,8 +203,8 @@ impl BinderHolds {
         }
         if let Change::Rows(unit, _) | Change::RowsLoaded(unit, _) | Change::UnitDeleted(unit) = change {
             self.reliefs.look_at(*unit);
-        } else if let Change::UnitSpec(spec) = change {
-            self.reliefs.look_at(spec.id);
+        } else if let Change::Unit(record) = change {
+            self.reliefs.look_at(record.id);
         }
         let may_matter = match change {
             Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
@@ -213,7 +213,7 @@ impl BinderHolds {
                     || self.reliefs.is_backed_by(*unit)
                     || cluster.is_in_slots(*unit)
             }
-            Change::UnitSpec(spec) => self.replicas.contains_key(&spec.id),
+            Change::Unit(record) => self.replicas.contains_key(&record.id),
             Change::NodeSpec(_)
             | Change::NodeReport(_)
             | Change::NodeAllocatable(..)

@@ -13,7 +13,7 @@ use godel_domain::{
     hold::Hold,
     ids::{IdMap, NodeId, Revision, UnitId},
     running_units::{RunChange, RunningUnits},
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 use godel_queueing::{Amounts, Need, QueueIdx, Quota};
 
@@ -54,25 +54,25 @@ impl BinderPicture {
     }
 
     /// A unit's record; `None`: this one or a later one is known.
-    pub(super) fn put_unit(&mut self, spec: &UnitSpec, revision: Revision) -> Option<UnitPut> {
-        let known = self.units.get(&spec.id);
+    pub(super) fn put_unit(&mut self, record: &UnitRecord, revision: Revision) -> Option<UnitPut> {
+        let known = self.units.get(&record.id);
         if known.is_some_and(|known| known.revision >= revision) {
             return None;
         }
         let before = known.map(|known| known.queue);
         // One that could not be read was not wanted, as far as anybody knew.
-        let is_resumed = known.is_some_and(|known| !known.is_wanted || known.is_unread) && spec.is_wanted();
-        let is_resumed = is_resumed || spec.restarting;
-        let queue = self.quotas.queue(&spec.queue);
+        let is_resumed = known.is_some_and(|known| !known.is_wanted || known.is_unread) && record.is_wanted();
+        let is_resumed = is_resumed || record.status.restarting;
+        let queue = self.quotas.queue(&record.spec.queue);
         if before.is_some_and(|before| before != queue) {
-            self.count_rows(spec.id, -1);
+            self.count_rows(record.id, -1);
         }
-        let placed = (queue, self.classes.of(spec), self.classes.id(&spec.priority_class));
-        self.units.insert(spec.id, Box::new(Unit::new(spec, revision, placed, &mut self.cluster)));
-        self.offer(spec.id);
+        let placed = (queue, self.classes.of(&record.spec), self.classes.id(&record.spec.priority_class));
+        self.units.insert(record.id, Box::new(Unit::new(record, revision, placed, &mut self.cluster)));
+        self.offer(record.id);
         let moved_to = (before != Some(queue)).then_some(queue);
         if moved_to.is_some() {
-            self.count_rows(spec.id, 1);
+            self.count_rows(record.id, 1);
         }
         Some(UnitPut { moved_to, is_resumed })
     }

@@ -25,8 +25,9 @@ use godel_domain::{
     queue_spec::QueueSpec,
     resources::{CPU, Resources},
     running_units::{EvictionReason, Phase, Requeue, RunChange, RunningUnits, Statuses},
-    unit::{RestartPolicy, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::UnitRecord,
 };
+use godel_testkit::BuildUnit as _;
 
 use super::*;
 
@@ -55,44 +56,12 @@ pub(super) fn demand(cpu: i64, gpu_milli: u32) -> Demand {
     Demand { requests: Resources::new([(CPU, cpu)]).unwrap(), devices: devices.into_iter().collect() }
 }
 
-pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
-    UnitSpec {
-        id: UnitId(id),
-        namespace: "default".to_owned(),
-        name: format!("unit{id}"),
-        uid: format!("uid{id}"),
-        labels: BTreeMap::new(),
-        owner: String::new(),
-        class: WorkloadClass::Batch,
-        task_groups: vec![TaskGroup {
-            name: "main".to_owned(),
-            replicas,
-            template: Template { demand, ..Template::default() },
-            ordinals: vec![(0, replicas)],
-        }],
-        min_member,
-        queue: "default".to_owned(),
-        priority: 0,
-        priority_class: String::new(),
-        pool: Pool::Guaranteed,
-        restart_policy: RestartPolicy::Never,
-        profile: "least-allocated".to_owned(),
-        ttl_after_finished_ms: 0,
-        cancelled: false,
-        suspended: false,
-        on_failure: Default::default(),
-        whole_restarts: 0,
-        restarting: false,
-        submitted: None,
-        scheduling_timeout_ms: 0,
-        active_deadline_ms: 0,
-        max_restarts: 0,
-        on_eviction: Default::default(),
-        on_below_min: Default::default(),
-        ended: None,
-        preemptible: true,
-        min_run_ms: 0,
-    }
+pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitRecord {
+    godel_testkit::unit(format!("unit{id}"))
+        .id(UnitId(id))
+        .uid(format!("uid{id}"))
+        .main_group(replicas, demand)
+        .min_member(min_member)
 }
 
 /// Places `(ordinal, node)` pairs, all incarnation 0, device 0 if the unit asks for any.
@@ -138,8 +107,8 @@ impl World {
         self.revision
     }
 
-    fn unit(&mut self, spec: UnitSpec) -> u64 {
-        self.change(Change::UnitSpec(Arc::new(spec)))
+    fn unit(&mut self, record: UnitRecord) -> u64 {
+        self.change(Change::Unit(Arc::new(record)))
     }
 
     /// The accepted part's transaction commits, and is read.
@@ -262,9 +231,7 @@ fn a_repeated_decision_waits_and_is_then_bound_already() {
     assert_eq!(rejections.iter().map(|rejection| rejection.node).collect::<Vec<_>>(), [NodeId(1), NodeId(2)]);
     assert_eq!(world.binder.fresh_nodes(UnitId(1), &rejections).len(), 2);
     // Also once the unit's record has changed: the placement stands.
-    let mut grown = unit(1, 3, 1, demand(100, 0));
-    grown.task_groups[0].ordinals = vec![(0, 3)];
-    world.unit(grown);
+    world.unit(unit(1, 3, 1, demand(100, 0)));
     assert_eq!(
         world.refuse(&place(1, revision, &[(0, 1), (2, 1)])),
         [(RejectionReason::AlreadyBound, vec![0]), (RejectionReason::UnitChanged, vec![2])]
@@ -399,7 +366,7 @@ fn units_that_changed_get_nothing() {
     assert_eq!(world.refuse(&later), changed(&[0]), "incarnation");
     let newer = world.unit(unit(1, 2, 1, demand(200, 0)));
     assert_eq!(world.refuse(&place(1, revision, &[(0, 1)])), changed(&[0]), "other record");
-    let cancelled = world.unit(UnitSpec { cancelled: true, ..unit(1, 2, 1, demand(200, 0)) });
+    let cancelled = world.unit(unit(1, 2, 1, demand(200, 0)).cancelled(true));
     assert!(newer < cancelled);
     assert_eq!(world.refuse(&place(1, cancelled, &[(0, 1)])), changed(&[0]), "cancelled");
     world.change(Change::UnitDeleted(UnitId(1)));
@@ -410,7 +377,7 @@ fn units_that_changed_get_nothing() {
 fn nodes_are_checked_as_they_are_now() {
     let mut world = World::new(1);
     let mut picky = unit(1, 1, 1, demand(100, 0));
-    picky.task_groups[0].template.node_selector.insert("disk".to_owned(), "ssd".to_owned());
+    picky.spec.task_groups[0].template.node_selector.insert("disk".to_owned(), "ssd".to_owned());
     let revision = world.unit(picky);
     let mut decision = place(1, revision, &[(0, 1)]);
     let one = |reason| vec![(reason, vec![0])];
@@ -545,7 +512,7 @@ fn a_new_list_keeps_what_is_under_way() {
     assert_eq!(world.binder.revision(), Revision(0));
     world.binder.on_change(Change::NodeSpec(node(1)), Revision(1), 1);
     world.binder.on_change(Change::NodeReport(report(1, 1000, 1)), Revision(2), 1);
-    world.binder.on_change(Change::UnitSpec(Arc::new(unit(1, 2, 1, demand(600, 0)))), Revision(revision), 1);
+    world.binder.on_change(Change::Unit(Arc::new(unit(1, 2, 1, demand(600, 0)))), Revision(revision), 1);
     world.binder.on_revision(Revision(revision));
     let other = place(1, revision, &[(1, 1)]);
     assert_eq!(world.refuse(&other), [(RejectionReason::InsufficientResources, vec![1])]);

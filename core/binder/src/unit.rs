@@ -3,7 +3,7 @@
 
 use godel_cluster::{Cluster, ShapeId};
 use godel_domain::{
-    demand::Pool, ids::Revision, lifecycle::GangTerms, running_units::End, sub_cluster, unit::UnitSpec,
+    demand::Pool, ids::Revision, lifecycle::GangTerms, running_units::End, sub_cluster, unit::UnitRecord,
 };
 use godel_framework::{NodeAsk, NodeRequirements};
 use godel_queueing::QueueIdx;
@@ -43,7 +43,7 @@ pub(super) struct Unit {
 #[derive(Clone, Debug)]
 pub(super) struct KnownGroup {
     pub(super) shape: ShapeId,
-    /// As in [`godel_domain::unit::TaskGroup`].
+    /// As in [`godel_domain::unit::UnitStatus`].
     ordinals: SmallVec<[(u32, u32); 1]>,
     /// Most accept any node without taints.
     requirements: Option<Box<NodeRequirements>>,
@@ -51,17 +51,17 @@ pub(super) struct KnownGroup {
 
 impl Unit {
     pub(super) fn new(
-        spec: &UnitSpec,
+        record: &UnitRecord,
         revision: Revision,
         (queue, priority, class): (QueueIdx, Priority, Option<u32>),
         cluster: &mut Cluster,
     ) -> Self {
-        let groups = spec.task_groups.iter().map(|group| {
+        let groups = record.spec.task_groups.iter().zip(&record.status.ordinals).map(|(group, ordinals)| {
             let requirements = NodeRequirements::of(&group.template);
             let any = requirements == *NodeRequirements::nothing();
             KnownGroup {
-                shape: cluster.shape(&group.template.demand, spec.pool),
-                ordinals: SmallVec::from_slice(&group.ordinals),
+                shape: cluster.shape(&group.template.demand, record.spec.pool),
+                ordinals: SmallVec::from_slice(ordinals),
                 requirements: (!any).then(|| Box::new(requirements)),
             }
         });
@@ -70,16 +70,17 @@ impl Unit {
             groups: groups.collect(),
             queue,
             priority,
-            terms: GangTerms::of(spec),
-            pool: spec.pool,
-            is_wanted: spec.is_wanted(),
-            restarting: spec.restarting && !spec.cancelled && spec.ended.is_none(),
-            preemptible: spec.preemptible,
-            min_run_ms: spec.min_run_ms,
-            active_deadline_s: u32::try_from(spec.active_deadline_ms.div_ceil(1_000)).unwrap_or(u32::MAX),
-            end: spec.end(),
+            terms: GangTerms::of(record),
+            pool: record.spec.pool,
+            is_wanted: record.is_wanted(),
+            restarting: record.status.restarting && !record.status.cancelled && record.status.ended.is_none(),
+            preemptible: record.spec.preemptible,
+            min_run_ms: record.spec.min_run_ms,
+            active_deadline_s: u32::try_from(record.spec.active_deadline_ms.div_ceil(1_000))
+                .unwrap_or(u32::MAX),
+            end: record.spec.end(),
             class,
-            identity: Identity::of(spec),
+            identity: Identity::of(&record.spec),
             is_unread: false,
         }
     }

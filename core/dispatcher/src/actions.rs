@@ -6,7 +6,7 @@ use godel_domain::{
     change::{NodeScope, Partition},
     ids::{Revision, UnitId},
     running_units::EvictionReason,
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 
 use super::SessionId;
@@ -23,7 +23,7 @@ pub enum Action {
     /// Ask the binder to make running units leave.
     Evict(EvictRequest),
     /// Write a unit's record anew, which was at this revision: it ends.
-    End(Arc<UnitSpec>, Revision),
+    End(Arc<UnitRecord>, Revision),
     /// Delete a unit's record.
     Delete(UnitId),
     /// Write how nodes are split.
@@ -36,7 +36,7 @@ pub struct Assignment {
     /// Its stream.
     pub session: SessionId,
     /// The unit.
-    pub spec: Arc<UnitSpec>,
+    pub record: Arc<UnitRecord>,
     /// Revision of `spec`.
     pub revision: Revision,
     /// To be placed, ascending.

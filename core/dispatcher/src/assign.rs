@@ -60,7 +60,7 @@ impl AssignmentPass<'_> {
             scheduler.reload(&mut held.load, n_to_place);
             self.actions.push(Action::Assign(Assignment {
                 session,
-                spec: entry.spec.clone(),
+                record: entry.record.clone(),
                 revision: entry.revision,
                 ordinals,
                 incarnations,
@@ -204,7 +204,7 @@ impl AssignmentPass<'_> {
         let Some(session) = scheduler.session else { return };
         // Whoever was bound before has waited for something else since.
         if !std::mem::replace(&mut entry.was_handed_out, true) && entry.bound_time_ms == 0 {
-            units.waits.handed_out(entry.spec.class, entry.create_time_ms, *wall_ms);
+            units.waits.handed_out(entry.record.spec.class, entry.create_time_ms, *wall_ms);
         }
         let (ordinals, incarnations) = entry.pending();
         let n_pending = entry.to_place();
@@ -228,7 +228,7 @@ impl AssignmentPass<'_> {
         entry.place = Whereabouts::Dispatched(held);
         self.actions.push(Action::Assign(Assignment {
             session,
-            spec: entry.spec.clone(),
+            record: entry.record.clone(),
             revision: entry.revision,
             ordinals,
             incarnations,

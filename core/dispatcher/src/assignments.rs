@@ -9,7 +9,7 @@ use godel_domain::{
     ids::{Revision, UnitId},
     lifecycle,
     time::Millis,
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 use godel_queueing::Waiting;
 use godel_rules::admission::feasibility::Capacities;
@@ -54,10 +54,10 @@ impl Assignments {
     }
 
     /// A unit is known from now on. What follows from that is the caller's business.
-    pub(super) fn insert(&mut self, spec: Arc<UnitSpec>, revision: Revision, created: (Revision, i64)) {
-        let account = self.queueing.queues.enroll(&spec);
-        self.queueing.records.note_unit(&spec, account.queue);
-        self.units.insert(UnitEntry::new(spec, revision, created, account));
+    pub(super) fn insert(&mut self, record: Arc<UnitRecord>, revision: Revision, created: (Revision, i64)) {
+        let account = self.queueing.queues.enroll(&record.spec);
+        self.queueing.records.note_unit(&record, account.queue);
+        self.units.insert(UnitEntry::new(record, revision, created, account));
         if !self.settling.is_loading() {
             self.counters.submitted += 1;
         }
@@ -66,7 +66,7 @@ impl Assignments {
     /// A unit's record is gone: it is nowhere any more.
     pub(super) fn remove(&mut self, unit: UnitId, now: Millis) -> bool {
         let Some(mut entry) = self.units.remove(unit) else { return false };
-        self.units.directory.remove(&entry.spec, entry.create_revision, now);
+        self.units.directory.remove(&entry.record, entry.create_revision, now);
         self.ends.remove(unit, entry.delete_at);
         self.vacate(unit, entry.place);
         self.schedulers.forget(unit);
@@ -83,7 +83,7 @@ impl Assignments {
         entry.choose(queues);
         let n_to_place = entry.to_place();
         let wants = n_to_place > 0;
-        if wants && (is_frozen || gates.is_paused(&entry.spec)) {
+        if wants && (is_frozen || gates.is_paused(&entry.record.spec)) {
             return self.set_aside(unit, now);
         }
         if entry.place == Whereabouts::Paused {
@@ -157,7 +157,7 @@ impl Assignments {
         let Units { entries, tally, overtaken, .. } = units;
         let Some(entry) = entries.get_mut(&unit) else { return };
         queueing.charge(entry);
-        let phase = lifecycle::phase(&entry.spec, &entry.counts, entry.soft());
+        let phase = lifecycle::phase(&entry.record, &entry.counts, entry.soft());
         if phase != entry.phase {
             tally.leave(entry.account.queue, entry.phase);
             tally.enter(entry.account.queue, phase);
@@ -271,7 +271,7 @@ impl Assignments {
         if self.settling.is_loading() || entry.phase.is_terminal() {
             return;
         }
-        entry.infeasible = capacities.infeasible(&entry.spec).is_some();
+        entry.infeasible = capacities.infeasible(&entry.record.spec).is_some();
         if entry.infeasible {
             infeasible.insert(unit);
         } else {

@@ -167,7 +167,7 @@ impl Assignments {
             ReportState::Parked => {
                 (held.done_at, held.unplaced) = (None, report.unplaced);
                 schedulers.all[idx].reload(&mut held.load, 0);
-                if entry.spec.min_member > 1 {
+                if entry.record.spec.min_member > 1 {
                     gangs.note(report.unit, now);
                 }
                 let need = (idx, report.need);

@@ -46,8 +46,8 @@ impl BudgetView {
 
 /// A unit's record is another one.
 pub(super) fn offer(budgets: &mut Budgets, unit: UnitId, entry: &UnitEntry) {
-    let wanted = || WantedOrdinals::of(&entry.spec);
-    budgets.offer(unit, &Identity::of(&entry.spec), wanted, Some(&entry.rows));
+    let wanted = || WantedOrdinals::of(&entry.record);
+    budgets.offer(unit, &Identity::of(&entry.record.spec), wanted, Some(&entry.rows));
 }
 
 /// A budget's record is another one: it may select other units.

@@ -9,7 +9,7 @@ use godel_domain::{
     ids::{IdSet, Revision, UnitId},
     names,
     time::Millis,
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 use godel_rules::admission::same;
 use rustc_hash::FxHashMap;
@@ -90,33 +90,36 @@ impl Directory {
     }
 
     /// The transaction was refused: uid and name are free again, the id is lost.
-    pub(super) fn release(&mut self, spec: &UnitSpec) {
-        if self.in_flight.remove(&spec.id) {
-            self.names.remove(&key(&spec.namespace, &spec.name));
-            self.uids.remove(&names::uuid(&spec.uid).unwrap_or_default());
+    pub(super) fn release(&mut self, record: &UnitRecord) {
+        if self.in_flight.remove(&record.id) {
+            self.names.remove(&key(&record.spec.namespace, &record.spec.name));
+            self.uids.remove(&names::uuid(&record.spec.uid).unwrap_or_default());
         }
     }
 
     /// The unit is durable.
-    pub(super) fn insert(&mut self, spec: &UnitSpec) {
-        self.set_last_id(spec.id);
-        if !self.in_flight.remove(&spec.id) {
-            self.names.insert(key(&spec.namespace, &spec.name), spec.id);
-            self.uids.insert(names::uuid(&spec.uid).unwrap_or_default(), spec.id);
+    pub(super) fn insert(&mut self, record: &UnitRecord) {
+        self.set_last_id(record.id);
+        if !self.in_flight.remove(&record.id) {
+            self.names.insert(key(&record.spec.namespace, &record.spec.name), record.id);
+            self.uids.insert(names::uuid(&record.spec.uid).unwrap_or_default(), record.id);
         }
     }
 
     /// The unit's record is gone; its uid stays known for the rest of ten minutes from `now`.
-    pub(super) fn remove(&mut self, spec: &UnitSpec, created: Revision, now: Millis) {
-        let uid = names::uuid(&spec.uid).unwrap_or_default();
-        let name = key(&spec.namespace, &spec.name);
-        if self.names.get(&name) == Some(&spec.id) {
+    pub(super) fn remove(&mut self, record: &UnitRecord, created: Revision, now: Millis) {
+        let uid = names::uuid(&record.spec.uid).unwrap_or_default();
+        let name = key(&record.spec.namespace, &record.spec.name);
+        if self.names.get(&name) == Some(&record.id) {
             self.names.remove(&name);
         }
-        if self.uids.get(&uid) == Some(&spec.id) {
+        if self.uids.get(&uid) == Some(&record.id) {
             self.uids.remove(&uid);
         }
-        self.gone.insert(uid, (spec.id, created, same::digest(spec)));
+        self.gone.insert(
+            uid,
+            (record.id, created, same::digest(&record.spec, record.status.submitted.as_deref())),
+        );
         self.gone_until.push_back((now.plus(UID_MS_MIN), uid));
         while let Some((until, uid)) = self.gone_until.front().copied() {
             if until > now && self.gone_until.len() <= GONE_MAX {

@@ -108,7 +108,7 @@ impl Ends {
 
     /// A unit cannot be read: what its record says of its end is not known, nor what its rows do.
     pub(super) fn suspend(&mut self, entry: &mut UnitEntry) {
-        let unit = entry.spec.id;
+        let unit = entry.record.id;
         self.evictions.remove(&unit);
         self.turns.remove(&unit);
         if let Some(at) = entry.delete_at.take() {
@@ -118,8 +118,8 @@ impl Ends {
 
     /// Follows a unit's record, rows and phase.
     pub(super) fn follow(&mut self, entry: &mut UnitEntry, settle: Settle, wall_ms: i64, now: Millis) {
-        let unit = entry.spec.id;
-        let surplus = lifecycle::n_leaving(&entry.spec, &entry.counts);
+        let unit = entry.record.id;
+        let surplus = lifecycle::n_leaving(&entry.record, &entry.counts);
         if surplus == 0 {
             self.evictions.remove(&unit);
         } else {
@@ -130,7 +130,7 @@ impl Ends {
             }
         }
         self.limits.follow(entry, now, wall_ms);
-        if lifecycle::is_turning(&entry.spec, &entry.counts, &entry.rows, wall_ms) {
+        if lifecycle::is_turning(&entry.record, &entry.counts, &entry.rows, wall_ms) {
             self.turns.entry(unit).or_insert(now);
         } else {
             self.turns.remove(&unit);
@@ -138,7 +138,7 @@ impl Ends {
         let over = lifecycle::is_over(entry.phase, &entry.counts);
         match entry.delete_at {
             None if over && !entry.deleting => {
-                let at = now.plus(entry.spec.ttl_after_finished_ms);
+                let at = now.plus(entry.record.spec.ttl_after_finished_ms);
                 entry.delete_at = Some(at);
                 entry.ended_at = (settle != Settle::Loading).then_some(now);
                 self.ended.insert((at, unit));
@@ -187,8 +187,8 @@ impl Ends {
             eviction.next_at = now.plus(self.evict_retry_ms);
             let Some(entry) = units.get(unit) else { continue };
             let (reason, ordinals, incarnations) =
-                lifecycle::leaving(&entry.spec, &entry.counts, &entry.rows, EVICT_ORDINALS_MAX);
-            let by = format!("unit {}/{}", entry.spec.namespace, entry.spec.name);
+                lifecycle::leaving(&entry.record, &entry.counts, &entry.rows, EVICT_ORDINALS_MAX);
+            let by = format!("unit {}/{}", entry.record.spec.namespace, entry.record.spec.name);
             actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by, read }));
         }
     }
@@ -200,7 +200,7 @@ impl Ends {
         for (unit, at) in due {
             *at = now.plus(self.evict_retry_ms);
             let Some(entry) = units.get(*unit) else { continue };
-            let turned = lifecycle::turned(&entry.spec, &entry.counts, &entry.rows, wall_ms);
+            let turned = lifecycle::turned(&entry.record, &entry.counts, &entry.rows, wall_ms);
             actions.extend(turned.map(|spec| Action::End(Arc::new(spec), entry.revision)));
         }
     }
@@ -251,7 +251,7 @@ impl Ends {
         let at = now.plus(self.delete_retry_ms);
         entry.deleting = false;
         entry.delete_at = Some(at);
-        self.ended.insert((at, entry.spec.id));
+        self.ended.insert((at, entry.record.id));
     }
 
     /// When something is to be asked for, written or deleted next.

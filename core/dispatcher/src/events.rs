@@ -13,7 +13,7 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     running_units::{EvictionReason, RunChange, RunningUnits},
     time::Millis,
-    unit::UnitSpec,
+    unit::UnitRecord,
     unit_report::{RoomReport, UnitReport},
     unreadable::{Subject, Unreadable},
 };
@@ -113,9 +113,9 @@ impl Dispatcher {
             return None;
         }
         match change {
-            Change::UnitSpec(spec) => {
-                self.on_unit(Arc::clone(spec), revision, created, now);
-                return Some(spec.id);
+            Change::Unit(record) => {
+                self.on_unit(Arc::clone(record), revision, created, now);
+                return Some(record.id);
             }
             Change::Rows(unit, rows) => {
                 self.on_rows(*unit, rows, revision, created.1, now);
@@ -213,12 +213,12 @@ impl Dispatcher {
     /// is new.
     pub fn on_unit(
         &mut self,
-        spec: Arc<UnitSpec>,
+        record: Arc<UnitRecord>,
         revision: Revision,
         created: (Revision, i64),
         now: Millis,
     ) {
-        let unit = spec.id;
+        let unit = record.id;
         if let Some(listed) = &mut self.following.listed {
             listed.units.insert(unit);
         }
@@ -229,9 +229,9 @@ impl Dispatcher {
             entry.revision = revision;
             entry.tried.clear();
             self.gangs.change(unit);
-            self.assignments.queueing.enroll_again(unit, spec, &mut self.assignments.units);
+            self.assignments.queueing.enroll_again(unit, record, &mut self.assignments.units);
         } else {
-            self.assignments.insert(spec, revision, created);
+            self.assignments.insert(record, revision, created);
         }
         self.assignments.set_feasible(unit, &self.nodes.capacities);
         if !self.budgets.is_empty()
@@ -273,7 +273,7 @@ impl Dispatcher {
             RunChange::Bind(bind) => {
                 if entry.bound_time_ms == 0 {
                     entry.bound_time_ms = time_ms;
-                    units.waits.bound(entry.spec.class, entry.create_time_ms, time_ms);
+                    units.waits.bound(entry.record.spec.class, entry.create_time_ms, time_ms);
                 }
                 self.node_evictions.on_bind(unit, bind);
             }

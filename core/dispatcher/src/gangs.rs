@@ -252,12 +252,12 @@ impl Gangs {
         self.waiting.retain(|unit, _| units.get(*unit).is_some_and(waits));
         let candidate = |unit: &UnitId| {
             let entry = units.get(*unit)?;
-            let spec = &entry.spec;
+            let record = &entry.record;
             Some(GangCandidate {
                 unit: *unit,
-                pool: spec.pool,
-                sub_cluster: sub_cluster::of(spec, sub_cluster_key),
-                priority: queueing.classes.priority(spec),
+                pool: record.spec.pool,
+                sub_cluster: sub_cluster::of(&record.spec, sub_cluster_key),
+                priority: queueing.classes.priority(&record.spec),
                 gathers: gathers(entry, None),
             })
         };
@@ -279,8 +279,8 @@ impl Gangs {
 
 /// It waits for a first binding of several, in the hands of schedulers or held.
 fn waits(entry: &UnitEntry) -> bool {
-    let (spec, rows) = (&entry.spec, &entry.rows);
-    let counted = || lifecycle::counted(rows, &lifecycle::GangTerms::of(spec));
+    let (record, rows) = (&entry.record, &entry.rows);
+    let counted = || lifecycle::counted(rows, &lifecycle::GangTerms::of(record));
     let is_out = match entry.place {
         Whereabouts::Dispatched(_) | Whereabouts::Queued(_) => true,
         Whereabouts::Idle => gathers(entry, None),
@@ -288,8 +288,8 @@ fn waits(entry: &UnitEntry) -> bool {
     };
     // Others leave for it already.
     let has_victims = || entry.holds().iter().any(|hold| hold.is_claim());
-    let is_gang = spec.is_wanted() && spec.min_member > 1;
-    is_out && is_gang && counted() < spec.min_member as usize && !has_victims()
+    let is_gang = record.is_wanted() && record.spec.min_member > 1;
+    is_out && is_gang && counted() < record.spec.min_member as usize && !has_victims()
 }
 
 /// Whether room is gathered for a unit, by another hold than `except`.

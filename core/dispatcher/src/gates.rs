@@ -80,7 +80,7 @@ impl Assignments {
             return None;
         }
         let own = self.gates.frozen.unit(unit);
-        own.or_else(|| self.frozen_target(&self.units.get(unit)?.spec))
+        own.or_else(|| self.frozen_target(&self.units.get(unit)?.record.spec))
     }
 
     /// Why nothing is admitted where a unit wants to go: what cannot be read.
@@ -93,12 +93,13 @@ impl Assignments {
         if entry.place != Whereabouts::Paused {
             return None;
         }
-        let spec = &entry.spec;
-        if let Some(why) = self.frozen_for(spec.id) {
+        let record = &entry.record;
+        if let Some(why) = self.frozen_for(record.id) {
             let reasons = vec![RefusalCount { plugin: "unreadable", reason: why.to_string(), nodes: 0 }];
             return Some(Arc::new(Refusals { reasons, ..Refusals::default() }));
         }
-        let pause = self.gates.pauses.keeping(&spec.queue, |key| sub_cluster::of(spec, key))?;
+        let pause =
+            self.gates.pauses.keeping(&record.spec.queue, |key| sub_cluster::of(&record.spec, key))?;
         let what = match &pause.scope {
             Scope::All | Scope::Preemption => "everything is paused by an administrator".to_owned(),
             Scope::Queue(path) => format!("queue {path} is paused by an administrator"),
@@ -137,7 +138,7 @@ pub(super) fn concerned(change: &Change) -> Concerned {
         | Change::RowsLoaded(..)
         | Change::UnreadableGone(_) => Concerned::All,
         // The unit itself, if anybody: what follows from its record follows next.
-        Change::UnitSpec(_)
+        Change::Unit(_)
         | Change::Rows(..)
         | Change::NodeSpec(_)
         | Change::NodeReport(_)

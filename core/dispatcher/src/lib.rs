@@ -52,7 +52,7 @@ use godel_domain::{
     hold::Hold,
     ids::{HoldId, UnitId},
     time::Millis,
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 use godel_rules::{budget::Budgets, lost_nodes::BrakeChange};
 
@@ -269,8 +269,8 @@ impl Dispatcher {
     }
 
     /// The store refused the unit: its uid and name are free again.
-    pub fn release(&mut self, spec: &UnitSpec) {
-        self.assignments.units.directory.release(spec);
+    pub fn release(&mut self, record: &UnitRecord) {
+        self.assignments.units.directory.release(record);
     }
 
     /// Begins to delete the record of a unit that has ended, as retention does in the end. Whoever asked writes the

@@ -76,15 +76,17 @@ impl TimeLimits {
         if !self.is_started {
             return;
         }
-        let unit = entry.spec.id;
+        let unit = entry.record.id;
         match (entry.phase.waits(), entry.wait_due == NEVER) {
-            (true, true) => entry.wait_due = self.wait(unit, entry.spec.scheduling_timeout_ms(), 0, now),
+            (true, true) => {
+                entry.wait_due = self.wait(unit, entry.record.spec.scheduling_timeout_ms(), 0, now)
+            }
             (false, false) => (entry.wait_due, entry.is_overdue) = (NEVER, false),
             (true, false) | (false, true) => {}
         }
-        if entry.spec.active_deadline_ms > 0
+        if entry.record.spec.active_deadline_ms > 0
             && !self.deadline_of.contains_key(&unit)
-            && let Some(at_ms) = lifecycle::deadline_ms(&entry.spec, &entry.counts, &entry.rows)
+            && let Some(at_ms) = lifecycle::deadline_ms(&entry.record, &entry.counts, &entry.rows)
         {
             let left_ms = u64::try_from(at_ms.saturating_sub(wall_ms)).unwrap_or(0);
             let at = now.plus(left_ms.max(1));
@@ -102,7 +104,7 @@ impl TimeLimits {
             let Some(entry) = units.get_mut(unit) else { continue };
             if entry.phase.waits() && !entry.was_placed() {
                 let past_ms = u64::try_from(wall_ms.saturating_sub(entry.create_time_ms)).unwrap_or(0);
-                let limit_ms = entry.spec.scheduling_timeout_ms();
+                let limit_ms = entry.record.spec.scheduling_timeout_ms();
                 entry.wait_due = self.wait(unit, limit_ms, past_ms, now);
             }
             self.follow(entry, now, wall_ms);

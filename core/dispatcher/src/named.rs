@@ -25,7 +25,7 @@ impl Units {
     /// There is none, or `text` is the name of one unit and the uid of another.
     pub(super) fn find(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
         self.whole(namespace, text)?.ok_or_else(|| {
-            let spec = |unit: &UnitId| self.get(*unit).map(|entry| entry.spec.name.clone());
+            let spec = |unit: &UnitId| self.get(*unit).map(|entry| entry.record.spec.name.clone());
             Unresolved::NotFound(self.begin_with(namespace, text).iter().filter_map(spec).collect())
         })
     }
@@ -67,7 +67,8 @@ impl Units {
         if text.is_empty() {
             return found;
         }
-        let is_here = |unit: &UnitId| self.get(*unit).is_some_and(|entry| entry.spec.namespace == namespace);
+        let is_here =
+            |unit: &UnitId| self.get(*unit).is_some_and(|entry| entry.record.spec.namespace == namespace);
         let by_name = self.directory.by_name_prefix(namespace, &text);
         for unit in by_name.chain(self.directory.by_uid_prefix(&text)).filter(is_here) {
             if !found.contains(&unit) {

@@ -404,9 +404,9 @@ impl NodeEvictions {
                 tainted.clear();
             }
             if !running.is_empty() {
-                let standing = Standing::of(&entry.spec, &entry.rows);
+                let standing = Standing::of(&entry.record, &entry.rows);
                 let n_running = u32::try_from(running.len()).unwrap_or(u32::MAX);
-                let n = drain::spare(&entry.spec, standing, n_running);
+                let n = drain::spare(&entry.record.spec, standing, n_running);
                 let going = n.map(|n| running.into_iter().take(n as usize).collect::<Vec<_>>());
                 let is_kept = frozen.keeps_budgets();
                 let going =
@@ -452,7 +452,7 @@ fn affordable(
     entry: &UnitEntry,
     going: Vec<ReplicaId>,
 ) -> Result<Vec<ReplicaId>, DrainBlock> {
-    let unit = entry.spec.id;
+    let unit = entry.record.id;
     if !budgets.selects(unit) {
         return Ok(going);
     }
@@ -468,7 +468,9 @@ fn affordable(
         }
     }
     match block.and_then(|budget| budgets.at(budget)) {
-        Some(budget) if allowed.is_empty() || drain::is_whole(&entry.spec) => Err(DrainBlock::by(budget)),
+        Some(budget) if allowed.is_empty() || drain::is_whole(&entry.record.spec) => {
+            Err(DrainBlock::by(budget))
+        }
         Some(_) | None => Ok(allowed),
     }
 }
@@ -486,9 +488,9 @@ fn leaving(
         let member = ReplicaId::new(ordinal, row.incarnation);
         let drain = drains.get(&row.node);
         let group =
-            || entry.spec.group_of(ordinal).filter(|_| entry.spec.is_wanted() && row.eviction.is_none());
+            || entry.record.group_of(ordinal).filter(|_| entry.record.is_wanted() && row.eviction.is_none());
         let due_ms = taints.get(&row.node).and_then(|taints| {
-            let tolerations = &entry.spec.task_groups[group()?].template.tolerations;
+            let tolerations = &entry.record.spec.task_groups[group()?].template.tolerations;
             node::leaves_at(taints, tolerations, row.bound_time_ms)
         });
         if let Some(at_ms) = due_ms.filter(|at_ms| *at_ms > wall_ms) {

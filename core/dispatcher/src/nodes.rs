@@ -80,7 +80,7 @@ impl Nodes {
         let mut used = vec![0u64; capacities.len()];
         for entry in units.entries.values() {
             let group_share = |group: &TaskGroup| partition::share(group.template.demand.amounts(), &total);
-            let shares: Vec<u64> = entry.spec.task_groups.iter().map(group_share).collect();
+            let shares: Vec<u64> = entry.record.spec.task_groups.iter().map(group_share).collect();
             for (_, row) in entry.rows.live() {
                 let share = shares.get(usize::from(row.group)).copied().unwrap_or(0);
                 if let Some(used) = used.get_mut(row.node.idx()) {

@@ -11,7 +11,7 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueueSpec},
     record_change::{N_USERS_NAMED, Users},
     time::Millis,
-    unit::UnitSpec,
+    unit::{UnitRecord, UnitSpec},
 };
 use godel_queueing::{Config, PendingReason, QueueIdx, Queues, Quota, RoomIdx, Waiting};
 use godel_rules::admission::welcome;
@@ -75,23 +75,23 @@ pub(super) struct QueueRecords {
 }
 
 impl QueueRecords {
-    pub(super) fn note_unit(&mut self, spec: &UnitSpec, queue: QueueIdx) {
+    pub(super) fn note_unit(&mut self, record: &UnitRecord, queue: QueueIdx) {
         if queue != QueueIdx::DEFAULT {
-            self.by_queue.entry(queue).or_default().insert(spec.id);
+            self.by_queue.entry(queue).or_default().insert(record.id);
         }
-        if !spec.priority_class.is_empty() {
-            self.by_class.entry(spec.priority_class.clone()).or_default().insert(spec.id);
+        if !record.spec.priority_class.is_empty() {
+            self.by_class.entry(record.spec.priority_class.clone()).or_default().insert(record.id);
         }
     }
 
-    pub(super) fn forget_unit(&mut self, spec: &UnitSpec, queue: QueueIdx, is_wanting: bool) {
+    pub(super) fn forget_unit(&mut self, record: &UnitRecord, queue: QueueIdx, is_wanting: bool) {
         if let Some(units) = self.by_queue.get_mut(&queue) {
-            units.remove(&spec.id);
+            units.remove(&record.id);
         }
-        if let Some(units) = self.by_class.get_mut(&spec.priority_class) {
-            units.remove(&spec.id);
+        if let Some(units) = self.by_class.get_mut(&record.spec.priority_class) {
+            units.remove(&record.id);
             if units.is_empty() {
-                self.by_class.remove(&spec.priority_class);
+                self.by_class.remove(&record.spec.priority_class);
             }
         }
         if is_wanting {
@@ -175,7 +175,7 @@ impl Queueing {
     }
 
     /// Another record of a known unit: it may need something else at once now.
-    pub(super) fn enroll_again(&mut self, unit: UnitId, spec: Arc<UnitSpec>, units: &mut Units) {
+    pub(super) fn enroll_again(&mut self, unit: UnitId, record: Arc<UnitRecord>, units: &mut Units) {
         let Units { entries, tally, .. } = units;
         let Some(entry) = entries.get_mut(&unit) else { return };
         if let Some(waiting) = entry.place.waiting() {
@@ -183,15 +183,15 @@ impl Queueing {
         }
         entry.discharge(&mut self.queues);
         self.queues.leave(&entry.account);
-        self.records.forget_unit(&entry.spec, entry.account.queue, entry.is_wanting);
+        self.records.forget_unit(&entry.record, entry.account.queue, entry.is_wanting);
         tally.leave(entry.account.queue, entry.phase);
-        entry.account = self.queues.enroll(&spec);
+        entry.account = self.queues.enroll(&record.spec);
         tally.enter(entry.account.queue, entry.phase);
-        self.records.note_unit(&spec, entry.account.queue);
+        self.records.note_unit(&record, entry.account.queue);
         if entry.is_wanting {
             self.records.note_wanting(entry.account.queue, true);
         }
-        entry.spec = spec;
+        entry.record = record;
         entry.recount();
         entry.charge(&mut self.queues);
         entry.choose(&mut self.queues);
@@ -215,7 +215,7 @@ impl Queueing {
 
     /// A unit is gone. It does not wait any more.
     pub(super) fn leave(&mut self, entry: &mut UnitEntry) {
-        self.records.forget_unit(&entry.spec, entry.account.queue, entry.is_wanting);
+        self.records.forget_unit(&entry.record, entry.account.queue, entry.is_wanting);
         entry.discharge(&mut self.queues);
         self.queues.leave(&entry.account);
     }

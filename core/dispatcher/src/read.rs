@@ -15,7 +15,7 @@ use godel_domain::{
     running_units::RunningUnits,
     sub_cluster,
     time::Millis,
-    unit::UnitSpec,
+    unit::{UnitRecord, UnitSpec},
 };
 use godel_queueing::{Quota, RoomIdx};
 use godel_rules::{budget::Budgets, frozen::Frozen, partition};
@@ -43,7 +43,7 @@ const TIMEOUT: &str = "scheduling-timeout";
 #[derive(Clone, Debug)]
 pub struct UnitView<'a> {
     /// Its record.
-    pub spec: &'a Arc<UnitSpec>,
+    pub record: &'a Arc<UnitRecord>,
     /// Revision of its record.
     pub spec_revision: Revision,
     /// Revision of its record or rows, whichever changed last.
@@ -170,7 +170,7 @@ impl Dispatcher {
             Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused | Whereabouts::Queued(_) => None,
         };
         Some(UnitView {
-            spec: &entry.spec,
+            record: &entry.record,
             spec_revision: entry.revision,
             revision: entry.revision.max(entry.rows_revision),
             create_revision: entry.create_revision,
@@ -184,7 +184,7 @@ impl Dispatcher {
             waits_for: self.waits_for(unit, entry),
             turn: gangs::turn_of(entry.holds()),
             preempted_by: units.preemptors(entry.rows.preemptors()),
-            sub_cluster: sub_cluster::of(&entry.spec, &self.config.sub_cluster_key),
+            sub_cluster: sub_cluster::of(&entry.record.spec, &self.config.sub_cluster_key),
         })
     }
 
@@ -528,7 +528,7 @@ impl Dispatcher {
             return found;
         }
         let mut refusals = found.map_or_else(Refusals::default, |found| (*found).clone());
-        let seconds = entry.spec.scheduling_timeout_ms().div_ceil(1_000);
+        let seconds = entry.record.spec.scheduling_timeout_ms().div_ceil(1_000);
         let reason = format!("no place within {seconds} s, and tried on");
         refusals.reasons.insert(0, RefusalCount { plugin: TIMEOUT, reason, nodes: 0 });
         Some(Arc::new(refusals))
@@ -543,7 +543,7 @@ impl Dispatcher {
             return entry.refusals.clone();
         }
         let nodes = u32::try_from(self.nodes.capacities.len()).unwrap_or(u32::MAX);
-        let reason = self.nodes.capacities.infeasible(&entry.spec)?;
+        let reason = self.nodes.capacities.infeasible(&entry.record.spec)?;
         Some(Arc::new(Refusals {
             reasons: vec![RefusalCount { plugin: FEASIBILITY, reason, nodes }],
             nodes,
@@ -555,6 +555,6 @@ impl Dispatcher {
 impl ListFilter {
     fn matches(&self, entry: &UnitEntry) -> bool {
         self.phase.is_none_or(|phase| entry.phase == phase)
-            && self.labels.iter().all(|(key, value)| entry.spec.labels.get(key) == Some(value))
+            && self.labels.iter().all(|(key, value)| entry.record.spec.labels.get(key) == Some(value))
     }
 }

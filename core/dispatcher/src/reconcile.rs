@@ -160,7 +160,7 @@ fn fault(
     done_grace_ms: u64,
     now: Millis,
 ) -> Option<Fault> {
-    let unit = entry.spec.id;
+    let unit = entry.record.id;
     if !entry.is_sound() {
         return Some(Fault::Counts);
     }
@@ -171,7 +171,8 @@ fn fault(
     let sound = match &entry.place {
         Whereabouts::Idle => !wants,
         Whereabouts::Paused => {
-            wants && (assignments.frozen_for(unit).is_some() || assignments.gates.is_paused(&entry.spec))
+            wants
+                && (assignments.frozen_for(unit).is_some() || assignments.gates.is_paused(&entry.record.spec))
         }
         Whereabouts::Unsettled => wants && assignments.settling.unsettled.contains(&unit),
         Whereabouts::Queued(waiting) => wants && assignments.queueing.queues.contains(waiting),

@@ -238,7 +238,7 @@ impl Rooms {
             return 0;
         };
         let places = u64::from(statement.places);
-        let pool = room.lack.like.pool;
+        let pool = room.lack.like.spec.pool;
         let open = self.calls.iter().filter(|call| call.pool == pool && call.seq > statement.assigned);
         // More places may have been counted of its own room since it was called.
         let of =
@@ -450,7 +450,7 @@ impl Rooms {
         let rooms = self.of_lack(&lack_of(entry, queueing, has_reservations));
         let Some(room) = rooms.first().copied() else { return Way::Any };
         let highest = rooms.iter().filter_map(|room| self.highest_watched(*room, &queueing.queues)).max();
-        let is_above = highest.is_some_and(|highest| queueing.classes.priority(&entry.spec) > highest);
+        let is_above = highest.is_some_and(|highest| queueing.classes.priority(&entry.record.spec) > highest);
         if is_above { Way::Any } else { Way::Joined(room) }
     }
 
@@ -469,7 +469,7 @@ impl Rooms {
         waiting.room = room;
         entry.place = Whereabouts::Queued(waiting);
         entry.refusals = refusals.or(entry.refusals.take());
-        if entry.spec.min_member > 1 {
+        if entry.record.spec.min_member > 1 {
             gangs.note(unit, now);
         }
         assignments.queueing.queues.push(waiting);
@@ -485,8 +485,8 @@ impl Rooms {
         seq: u64,
         queues: &mut Queues,
     ) {
-        let unit = entry.spec.id;
-        let (n, pool) = (u64::from(entry.to_place()), entry.spec.pool);
+        let unit = entry.record.id;
+        let (n, pool) = (u64::from(entry.to_place()), entry.record.spec.pool);
         let Some(known) = self.get_mut(room) else { return };
         let Way::Called(scheduler) = way else {
             known.scout = Some(unit);
@@ -501,7 +501,8 @@ impl Rooms {
         self.calls.push(call);
         let mut shut = Vec::new();
         for (idx, other) in (0u32..).map(RoomIdx).zip(&mut self.all) {
-            let Some(other) = other.as_mut().filter(|other| other.left > 0 && other.lack.like.pool == pool)
+            let Some(other) =
+                other.as_mut().filter(|other| other.left > 0 && other.lack.like.spec.pool == pool)
             else {
                 continue;
             };
@@ -525,7 +526,7 @@ impl Rooms {
         if self.calls.is_empty() {
             return None;
         }
-        let pool = units.get(unit)?.spec.pool;
+        let pool = units.get(unit)?.record.spec.pool;
         self.calls.iter().any(|call| call.pool == pool).then_some(self.watcher?)
     }
 

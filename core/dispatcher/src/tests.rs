@@ -16,6 +16,7 @@ use godel_rules::{
     admission::{GroupSubmission, Submission, admit},
     partition::StrategyKind,
 };
+use godel_testkit::BuildUnit as _;
 
 use super::{
     policy::PolicyKind,
@@ -46,7 +47,7 @@ fn uid(number: u64) -> String {
     format!("0190163d-8694-739b-aea5-{number:012x}")
 }
 
-fn spec(id: u64, replicas: u32) -> UnitSpec {
+fn spec(id: u64, replicas: u32) -> UnitRecord {
     let group =
         GroupSubmission { replicas, requests: vec![("cpu".into(), 100)], ..GroupSubmission::default() };
     let submission = Submission {
@@ -55,7 +56,7 @@ fn spec(id: u64, replicas: u32) -> UnitSpec {
         task_groups: vec![group],
         ..Submission::default()
     };
-    UnitSpec { id: UnitId(id), ..admit(submission).unwrap().spec }
+    UnitRecord::new(UnitId(id), admit(submission).unwrap().spec)
 }
 
 fn lease(name: &str, epoch: u64, holder: &str) -> Lease {
@@ -106,9 +107,9 @@ impl Rig {
         Revision(self.revision)
     }
 
-    fn put(&mut self, spec: UnitSpec) -> Revision {
+    fn put(&mut self, record: UnitRecord) -> Revision {
         let revision = self.next();
-        self.core.on_unit(Arc::new(spec), revision, (revision, 5), self.now);
+        self.core.on_unit(Arc::new(record), revision, (revision, 5), self.now);
         revision
     }
 
@@ -188,12 +189,12 @@ fn show(action: &Action) -> String {
     match action {
         Action::Assign(one) => {
             let scope = if one.scope == NodeScope::Global { " on all nodes" } else { "" };
-            format!("assign {} to {}: {:?}{scope}", one.spec.id, one.session.0, one.ordinals)
+            format!("assign {} to {}: {:?}{scope}", one.record.id, one.session.0, one.ordinals)
         }
         Action::Revoke(session, unit) => format!("revoke {unit} from {}", session.0),
         Action::Close(session) => format!("close {}", session.0),
         Action::Evict(one) => format!("evict {} {:?} {:?}", one.unit, one.reason, one.ordinals),
-        Action::End(spec, _) => format!("end {} {:?}", spec.id, spec.ended),
+        Action::End(record, _) => format!("end {} {:?}", record.id, record.status.ended),
         Action::Delete(unit) => format!("delete {unit}"),
         Action::WritePartition(one) => {
             format!("partition {:?} {:?} {}", one.mode, one.schedulers, one.slots.len())
@@ -205,7 +206,7 @@ fn show(action: &Action) -> String {
 fn units_go_out_in_order_within_credits_and_come_back_from_a_dead_scheduler_first() {
     let mut rig = Rig::new();
     rig.submit(1..=4);
-    rig.put(UnitSpec { priority: 9, ..spec(5, 2) });
+    rig.put(spec(5, 2).priority(9));
     assert_eq!(rig.step(), [""; 0]);
     rig.attach("a", 1, 1, &[], 3);
     // 3 credits: the unit of high priority, then one that overdraws.
@@ -292,7 +293,7 @@ fn cancel_revokes_and_evicts_until_nothing_is_left() {
     rig.submit([1]);
     rig.step();
     rig.bind(1, &[0]);
-    rig.put(UnitSpec { cancelled: true, ..spec(1, 2) });
+    rig.put(spec(1, 2).cancelled(true));
     assert_eq!(rig.step(), ["revoke 1 from 1", "evict 1 Cancelled [0]"]);
     assert_eq!(rig.step(), [""; 0]);
     rig.core.on_evict_answer(UnitId(1), EvictionReason::Cancelled, false);
@@ -435,7 +436,7 @@ fn duplicates_are_found_on_their_way_and_after() {
     rig.put(spec(42, 1));
     assert_eq!(rig.core.reserve("default", "other", &uid(42)), NameClaim::Duplicate(unit));
     assert_eq!(rig.core.reserve("other", "u42", &uid(43)), NameClaim::New(UnitId(43)));
-    let refused = UnitSpec { id: UnitId(43), namespace: "other".into(), uid: uid(43), ..spec(42, 1) };
+    let refused = spec(42, 1).id(UnitId(43)).namespace("other").uid(uid(43));
     rig.core.release(&refused);
     assert_eq!(
         rig.core.reserve("other", "u42", &uid(43)),
@@ -449,9 +450,9 @@ fn lists_page_in_order_of_namespace_and_name() {
     let mut rig = Rig::new();
     for id in 1..=5 {
         let labels = [("odd".to_owned(), (id % 2 == 1).to_string())].into();
-        rig.put(UnitSpec { name: format!("u{}", 9 - id), labels, ..spec(id, 1) });
+        rig.put(spec(id, 1).name(format!("u{}", 9 - id)).labels(labels));
     }
-    rig.put(UnitSpec { namespace: "a".into(), ..spec(6, 1) });
+    rig.put(spec(6, 1).namespace("a"));
     let ids = |chunk: &ListChunk| chunk.units.iter().map(|unit| unit.0).collect::<Vec<_>>();
     let all = ListFilter::default();
     let first = rig.core.list(&all, "", 100, 3);
@@ -499,7 +500,7 @@ fn the_split_follows_leases_and_modes() {
 fn what_no_node_could_hold_is_unschedulable_until_one_joins() {
     let mut rig = Rig::new();
     let mut large = spec(1, 1);
-    large.task_groups[0].template.demand.requests = Resources::new([("cpu", 20_000)]).unwrap();
+    large.spec.task_groups[0].template.demand.requests = Resources::new([("cpu", 20_000)]).unwrap();
     rig.put(large);
     assert_eq!(rig.phase(1), UnitPhase::Unschedulable);
     let refusals = rig.core.unit(UnitId(1)).unwrap().refusals.unwrap();
@@ -535,7 +536,7 @@ fn a_list_again_drops_what_is_gone() {
     let mut rig = Rig::new();
     rig.submit([1, 2]);
     rig.core.on_reset();
-    let two = rig.core.unit(UnitId(2)).unwrap().spec.clone();
+    let two = rig.core.unit(UnitId(2)).unwrap().record.clone();
     rig.core.on_unit(two, Revision(12), (Revision(12), 0), rig.now);
     rig.core.on_synced(Revision(rig.revision), rig.now);
     assert!(rig.core.unit(UnitId(1)).is_none() && rig.core.unit(UnitId(2)).is_some());

@@ -12,7 +12,7 @@ use godel_domain::{
     refusals::Refusals,
     running_units::{Phase as RowPhase, RunChange, RunningUnit, RunningUnits},
     time::Millis,
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 use godel_queueing::{Account, Queues, RoomIdx, VictimClass, Waiting};
 use smallvec::SmallVec;
@@ -21,7 +21,7 @@ use super::limits::NEVER;
 
 #[derive(Debug)]
 pub(super) struct UnitEntry {
-    pub(super) spec: Arc<UnitSpec>,
+    pub(super) record: Arc<UnitRecord>,
     pub(super) revision: Revision,
     pub(super) rows_revision: Revision,
     pub(super) create_revision: Revision,
@@ -146,16 +146,16 @@ impl Whereabouts {
 
 impl UnitEntry {
     pub(super) fn new(
-        spec: Arc<UnitSpec>,
+        record: Arc<UnitRecord>,
         revision: Revision,
         created: (Revision, i64),
         account: Account,
     ) -> Self {
-        let counts = Counts::of(&spec, &RunningUnits::default());
-        let phase = lifecycle::phase(&spec, &counts, Soft::Waiting);
-        let shares = SmallVec::from_elem(GroupShare::default(), spec.task_groups.len());
+        let counts = Counts::of(&record, &RunningUnits::default());
+        let phase = lifecycle::phase(&record, &counts, Soft::Waiting);
+        let shares = SmallVec::from_elem(GroupShare::default(), record.spec.task_groups.len());
         let mut entry = Self {
-            spec,
+            record,
             revision,
             rows_revision: Revision(0),
             create_revision: created.0,
@@ -186,8 +186,8 @@ impl UnitEntry {
 
     /// Counts anew from record and rows; what the queue was told stays.
     pub(super) fn recount(&mut self) {
-        self.counts = Counts::of(&self.spec, &self.rows);
-        self.shares.resize(self.spec.task_groups.len(), GroupShare::default());
+        self.counts = Counts::of(&self.record, &self.rows);
+        self.shares.resize(self.record.spec.task_groups.len(), GroupShare::default());
         self.count_groups();
     }
 
@@ -210,18 +210,18 @@ impl UnitEntry {
 
     /// What a change of rows makes of counts and shares.
     pub(super) fn apply(&mut self, change: &RunChange, revision: Revision, time_ms: i64) -> bool {
-        let Self { spec, rows, counts, shares, .. } = self;
+        let Self { record, rows, counts, shares, .. } = self;
         let mut is_changed = false;
         if shares.len() == 1 {
             rows.apply(change, revision, time_ms, |ordinal, before, after| {
                 is_changed = true;
-                counts.move_row(spec, ordinal, before, after);
+                counts.move_row(record, ordinal, before, after);
             });
         } else {
             rows.apply(change, revision, time_ms, |ordinal, before, after| {
                 is_changed = true;
-                counts.move_row(spec, ordinal, before, after);
-                GroupShare::move_row(shares, spec, ordinal, (before, after));
+                counts.move_row(record, ordinal, before, after);
+                GroupShare::move_row(shares, record, ordinal, (before, after));
             });
         }
         is_changed
@@ -230,8 +230,8 @@ impl UnitEntry {
     /// Whether counts and what the queue was told follow from record, rows and place.
     pub(super) fn is_sound(&self) -> bool {
         let mut in_flight = self.in_flight();
-        self.counts == Counts::of(&self.spec, &self.rows)
-            && self.shares.iter().zip(by_group(&self.spec, &self.rows, &self.counts)).enumerate().all(
+        self.counts == Counts::of(&self.record, &self.rows)
+            && self.shares.iter().zip(by_group(&self.record, &self.rows, &self.counts)).enumerate().all(
                 |(group, (share, (live, pending)))| {
                     let charged = live + self.n_taken(group, pending, &mut in_flight);
                     let standing = self.standing(group);
@@ -288,7 +288,7 @@ impl UnitEntry {
     fn count_groups(&mut self) {
         if self.shares.len() > 1 {
             for (share, (live, pending)) in
-                self.shares.iter_mut().zip(by_group(&self.spec, &self.rows, &self.counts))
+                self.shares.iter_mut().zip(by_group(&self.record, &self.rows, &self.counts))
             {
                 (share.live, share.pending) = (live, pending);
             }
@@ -322,13 +322,13 @@ impl UnitEntry {
 
     /// As it waits in its queue. `again`: it was dispatched before.
     pub(super) fn waiting(&self, again: bool, classes: &PriorityClasses) -> Waiting {
-        let priority = classes.priority(&self.spec);
+        let priority = classes.priority(&self.record.spec);
         let first = || self.groups_to_place().next().unwrap_or(0);
         Waiting {
-            unit: self.spec.id,
+            unit: self.record.id,
             queue: self.account.queue,
             owner: self.account.owner,
-            band: Band::of(self.spec.pool, priority),
+            band: Band::of(self.record.spec.pool, priority),
             priority,
             again,
             created_ms: self.create_time_ms,
@@ -360,7 +360,7 @@ impl UnitEntry {
     /// What bound running units of a task group are to those who might have them leave.
     fn standing(&self, group: usize) -> VictimClass {
         let standing = self.rows.standing(u16::try_from(group).ok()?)?;
-        standing.preemptible.then_some((self.spec.pool, standing.priority))
+        standing.preemptible.then_some((self.record.spec.pool, standing.priority))
     }
 
     /// Running units of a task group for which room is held.
@@ -385,7 +385,7 @@ impl UnitEntry {
 
     /// Ordinals and incarnations for which a place is to be found now.
     pub(super) fn pending(&self) -> (Vec<u32>, Vec<u32>) {
-        let (ordinals, incarnations) = lifecycle::pending(&self.spec, &self.rows);
+        let (ordinals, incarnations) = lifecycle::pending(&self.record, &self.rows);
         if self.holds.is_empty() || self.was_placed() {
             return (ordinals, incarnations);
         }
@@ -397,11 +397,11 @@ impl UnitEntry {
     /// Running units that must be placed at once before any may be; 0 where one by one will do. A unit that restarts as a
     /// whole needs them once more.
     pub(super) fn together(&self) -> u32 {
-        let min_member = self.spec.min_member;
+        let min_member = self.record.spec.min_member;
         if min_member <= 1 {
             return 0;
         }
-        let counted = lifecycle::counted(&self.rows, &GangTerms::of(&self.spec));
+        let counted = lifecycle::counted(&self.rows, &GangTerms::of(&self.record));
         let n =
             min_member.saturating_sub(u32::try_from(counted).unwrap_or(u32::MAX)).min(self.counts.pending);
         if n > 1 { n } else { 0 }
@@ -417,7 +417,7 @@ impl GroupShare {
     /// Follows one row, as [`Counts::move_row`] does.
     fn move_row(
         shares: &mut [Self],
-        spec: &UnitSpec,
+        record: &UnitRecord,
         ordinal: u32,
         (before, after): (&RunningUnit, &RunningUnit),
     ) {
@@ -429,8 +429,8 @@ impl GroupShare {
                 change(&mut share.live);
             }
             if row.phase == RowPhase::Pending
-                && spec.is_wanted()
-                && let Some(share) = spec.group_of(ordinal).and_then(|group| shares.get_mut(group))
+                && record.is_wanted()
+                && let Some(share) = record.group_of(ordinal).and_then(|group| shares.get_mut(group))
             {
                 change(&mut share.pending);
             }
@@ -461,13 +461,13 @@ impl GroupShare {
 }
 
 /// By task group, running units with a node and not ended, and those wanted without one.
-fn by_group(spec: &UnitSpec, rows: &RunningUnits, counts: &Counts) -> SmallVec<[(u32, u32); 1]> {
-    if spec.task_groups.len() == 1 {
+fn by_group(record: &UnitRecord, rows: &RunningUnits, counts: &Counts) -> SmallVec<[(u32, u32); 1]> {
+    if record.spec.task_groups.len() == 1 {
         return SmallVec::from_buf([(counts.live, counts.pending)]);
     }
-    let wanted = |replicas: u32| if spec.is_wanted() { replicas } else { 0 };
+    let wanted = |replicas: u32| if record.is_wanted() { replicas } else { 0 };
     let mut groups: SmallVec<[(u32, u32); 1]> =
-        spec.task_groups.iter().map(|group| (0, wanted(group.replicas))).collect();
+        record.spec.task_groups.iter().map(|group| (0, wanted(group.replicas))).collect();
     for (ordinal, row) in (0u32..).zip(&rows.rows) {
         if row.phase.is_live()
             && let Some((live, _)) = groups.get_mut(usize::from(row.group))
@@ -475,8 +475,8 @@ fn by_group(spec: &UnitSpec, rows: &RunningUnits, counts: &Counts) -> SmallVec<[
             *live += 1;
         }
         if row.phase != RowPhase::Pending
-            && spec.is_wanted()
-            && let Some((_, pending)) = spec.group_of(ordinal).and_then(|group| groups.get_mut(group))
+            && record.is_wanted()
+            && let Some((_, pending)) = record.group_of(ordinal).and_then(|group| groups.get_mut(group))
         {
             *pending = pending.saturating_sub(1);
         }

@@ -43,8 +43,8 @@ impl Units {
 
     /// A unit is known from now on.
     pub(super) fn insert(&mut self, entry: UnitEntry) {
-        let unit = entry.spec.id;
-        self.directory.insert(&entry.spec);
+        let unit = entry.record.id;
+        self.directory.insert(&entry.record);
         self.tally.enter(entry.account.queue, entry.phase);
         self.entries.insert(unit, Box::new(entry));
         self.ids.insert(unit);
@@ -77,7 +77,7 @@ impl Units {
 
     /// A unit as `namespace/name`.
     pub(super) fn name(&self, unit: UnitId) -> Option<String> {
-        self.get(unit).map(|entry| format!("{}/{}", entry.spec.namespace, entry.spec.name))
+        self.get(unit).map(|entry| format!("{}/{}", entry.record.spec.namespace, entry.record.spec.name))
     }
 
     /// Units that preempted some of a unit's running units, by name, the newest last.

@@ -12,7 +12,7 @@ use crate::{
     reservation_spec::ReservationSpec,
     resources::Resources,
     running_units::{RunChange, RunningUnits},
-    unit::UnitSpec,
+    unit::UnitRecord,
     unreadable::{Subject, Unreadable},
 };
 
@@ -39,7 +39,7 @@ pub enum Change {
     /// What the use of a node's guaranteed running units leaves to best-effort ones.
     NodeUsage(NodeUsage),
     /// A unit, whole.
-    UnitSpec(Arc<UnitSpec>),
+    Unit(Arc<UnitRecord>),
     /// A lease was granted, released or expired.
     Lease(Lease),
     /// How nodes are split was changed: the mode, or who the schedulers are.

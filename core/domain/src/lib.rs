@@ -28,7 +28,7 @@
 //! - `sub_cluster`: the sub-cluster that a unit or a node is of.
 //! - `time`: time as decisions see it, in milliseconds.
 //! - `unit_report`: what a scheduler tells the dispatcher about units that it was assigned.
-//! - `unit`: scheduling units as submitted, with their defaults filled in.
+//! - `unit`: scheduling units: what was submitted, and what the control plane adds to it.
 //! - `txn`: transactions as the leaders write them, and why the store refuses one.
 //! - `unreadable`: records that this version cannot read.
 //! - `words`: counts with their noun, `1 node`, `2 nodes`.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::{
     ids::ReplicaId,
     running_units::{EvictionReason, Phase as RowPhase, RunningUnit, RunningUnits},
-    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, UnitSpec},
+    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, UnitRecord, UnitSpec},
 };
 
 pub use self::transitions::{TRANSITIONS, UnitTransition, may_become, render_transitions};
@@ -142,21 +142,22 @@ pub struct Counts {
 
 impl Counts {
     /// From scratch, in time of the rows.
-    pub fn of(spec: &UnitSpec, rows: &RunningUnits) -> Self {
-        let replicas = spec.replicas();
-        let pending = if spec.is_wanted() { replicas } else { 0 };
+    pub fn of(record: &UnitRecord, rows: &RunningUnits) -> Self {
+        let replicas = record.spec.replicas();
+        let pending = if record.is_wanted() { replicas } else { 0 };
         let mut counts = Self { replicas, pending, ..Self::default() };
         for (ordinal, row) in (0u32..).zip(&rows.rows) {
-            counts.move_row(spec, ordinal, &RunningUnit::default(), row);
+            counts.move_row(record, ordinal, &RunningUnit::default(), row);
         }
         counts
     }
 
     /// Follows one row from `before` to `after`; the record is unchanged.
-    pub fn move_row(&mut self, spec: &UnitSpec, ordinal: u32, before: &RunningUnit, after: &RunningUnit) {
-        let named = spec.group_of(ordinal).is_some();
-        let wanted = named && spec.is_wanted();
-        let fails = |row: &RunningUnit| spec.on_eviction == OnEviction::Fail && row.was_evicted_by_others();
+    pub fn move_row(&mut self, record: &UnitRecord, ordinal: u32, before: &RunningUnit, after: &RunningUnit) {
+        let named = record.group_of(ordinal).is_some();
+        let wanted = named && record.is_wanted();
+        let fails =
+            |row: &RunningUnit| record.spec.on_eviction == OnEviction::Fail && row.was_evicted_by_others();
         self.count(before, fails(before), (named, wanted), |count| *count = count.saturating_sub(1));
         self.count(after, fails(after), (named, wanted), |count| *count += 1);
     }
@@ -208,21 +209,21 @@ impl Counts {
 }
 
 /// The phase of a unit: a pure function of its record, its counts and what is soft.
-pub fn phase(spec: &UnitSpec, counts: &Counts, soft: Soft) -> UnitPhase {
+pub fn phase(record: &UnitRecord, counts: &Counts, soft: Soft) -> UnitPhase {
     let ended = counts.succeeded + counts.failed;
-    if spec.cancelled {
+    if record.status.cancelled {
         UnitPhase::Cancelled
-    } else if spec.ended.is_some() {
+    } else if record.status.ended.is_some() {
         UnitPhase::Failed
-    } else if spec.restarting || has_to_restart(spec, counts) {
-        if spec.suspended { UnitPhase::Suspended } else { UnitPhase::Queued }
+    } else if record.status.restarting || has_to_restart(record, counts) {
+        if record.status.suspended { UnitPhase::Suspended } else { UnitPhase::Queued }
     } else if ended >= counts.replicas {
         if counts.failed == 0 { UnitPhase::Completed } else { UnitPhase::Failed }
-    } else if spec.suspended {
+    } else if record.status.suspended {
         UnitPhase::Suspended
-    } else if counts.running > 0 && counts.running + ended >= spec.min_member {
+    } else if counts.running > 0 && counts.running + ended >= record.spec.min_member {
         UnitPhase::Running
-    } else if counts.live > 0 && counts.live + ended >= spec.min_member {
+    } else if counts.live > 0 && counts.live + ended >= record.spec.min_member {
         UnitPhase::Scheduled
     } else {
         match soft {
@@ -239,12 +240,12 @@ pub fn is_over(phase: UnitPhase, counts: &Counts) -> bool {
 }
 
 /// Ordinals to place with their incarnations, ascending.
-pub fn pending(spec: &UnitSpec, rows: &RunningUnits) -> (Vec<u32>, Vec<u32>) {
+pub fn pending(record: &UnitRecord, rows: &RunningUnits) -> (Vec<u32>, Vec<u32>) {
     let (mut ordinals, mut incarnations) = (Vec::new(), Vec::new());
-    if !spec.is_wanted() {
+    if !record.is_wanted() {
         return (ordinals, incarnations);
     }
-    for ordinal in spec.task_groups.iter().flat_map(|group| group.iter_ordinals()) {
+    for ordinal in record.iter_ordinals() {
         let row = rows.row(ordinal);
         if row.phase == RowPhase::Pending {
             ordinals.push(ordinal);
@@ -261,49 +262,53 @@ pub fn pending(spec: &UnitSpec, rows: &RunningUnits) -> (Vec<u32>, Vec<u32>) {
 
 /// Running units that must leave because the record no longer wants them, highest ordinals first, at most
 /// `limit`: why, ordinals, incarnations.
-pub fn surplus(spec: &UnitSpec, rows: &RunningUnits, limit: usize) -> (EvictionReason, Vec<u32>, Vec<u32>) {
-    let reason = match spec.ended {
-        _ if spec.cancelled => EvictionReason::Cancelled,
+pub fn surplus(
+    record: &UnitRecord,
+    rows: &RunningUnits,
+    limit: usize,
+) -> (EvictionReason, Vec<u32>, Vec<u32>) {
+    let reason = match record.status.ended {
+        _ if record.status.cancelled => EvictionReason::Cancelled,
         Some(UnitEnd::BelowMin) => EvictionReason::BelowMin,
         Some(UnitEnd::Deadline) => EvictionReason::Deadline,
         Some(UnitEnd::Failure) => EvictionReason::Failure,
-        None if spec.suspended => EvictionReason::Suspended,
-        None if spec.restarting => EvictionReason::Failure,
+        None if record.status.suspended => EvictionReason::Suspended,
+        None if record.status.restarting => EvictionReason::Failure,
         None => EvictionReason::ScaledIn,
     };
-    let unwanted = |ordinal: u32| !spec.is_wanted() || spec.group_of(ordinal).is_none();
+    let unwanted = |ordinal: u32| !record.is_wanted() || record.group_of(ordinal).is_none();
     let (ordinals, incarnations) = staying(rows, limit, unwanted);
     (reason, ordinals, incarnations)
 }
 
 /// Fewer than `min_member` of a unit that had them are left.
-fn is_broken(spec: &UnitSpec, counts: &Counts) -> bool {
-    spec.is_wanted() && counts.bound() < spec.min_member
+fn is_broken(record: &UnitRecord, counts: &Counts) -> bool {
+    record.is_wanted() && counts.bound() < record.spec.min_member
 }
 
 /// Whether the unit has to end: it had `min_member`, is broken and does not go on like that, or it was active for as
 /// long as it may be.
-pub fn has_to_end(spec: &UnitSpec, counts: &Counts, rows: &RunningUnits, now_ms: i64) -> Option<UnitEnd> {
-    let was_whole = || counted(rows, &GangTerms::of(spec)) >= spec.min_member as usize;
-    if spec.on_below_min == OnBelowMin::Stop && is_broken(spec, counts) && was_whole() {
+pub fn has_to_end(record: &UnitRecord, counts: &Counts, rows: &RunningUnits, now_ms: i64) -> Option<UnitEnd> {
+    let was_whole = || counted(rows, &GangTerms::of(record)) >= record.spec.min_member as usize;
+    if record.spec.on_below_min == OnBelowMin::Stop && is_broken(record, counts) && was_whole() {
         return Some(UnitEnd::BelowMin);
     }
-    if fails_as_a_whole(spec, counts) && !has_to_restart(spec, counts) && !is_ended(counts) {
+    if fails_as_a_whole(record, counts) && !has_to_restart(record, counts) && !is_ended(counts) {
         return Some(UnitEnd::Failure);
     }
-    deadline_ms(spec, counts, rows).filter(|at_ms| *at_ms <= now_ms).map(|_| UnitEnd::Deadline)
+    deadline_ms(record, counts, rows).filter(|at_ms| *at_ms <= now_ms).map(|_| UnitEnd::Deadline)
 }
 
 /// A running unit of it has failed for good, and it does not go on like that.
-fn fails_as_a_whole(spec: &UnitSpec, counts: &Counts) -> bool {
-    counts.given_up > 0 && spec.on_failure != OnFailure::Keep && spec.is_wanted()
+fn fails_as_a_whole(record: &UnitRecord, counts: &Counts) -> bool {
+    counts.given_up > 0 && record.spec.on_failure != OnFailure::Keep && record.is_wanted()
 }
 
 /// Whether all of the unit has to come back: a running unit of it has failed for good, and it may still start again.
-pub fn has_to_restart(spec: &UnitSpec, counts: &Counts) -> bool {
-    fails_as_a_whole(spec, counts)
-        && spec.on_failure == OnFailure::Restart
-        && spec.whole_restarts < spec.max_restarts
+pub fn has_to_restart(record: &UnitRecord, counts: &Counts) -> bool {
+    fails_as_a_whole(record, counts)
+        && record.spec.on_failure == OnFailure::Restart
+        && record.status.whole_restarts < record.spec.max_restarts
 }
 
 /// Every replica has ended.
@@ -312,66 +317,72 @@ fn is_ended(counts: &Counts) -> bool {
 }
 
 /// Whether the record of a unit has to change by what its running units came to: see [`turned`].
-pub fn is_turning(spec: &UnitSpec, counts: &Counts, rows: &RunningUnits, now_ms: i64) -> bool {
-    has_to_end(spec, counts, rows, now_ms).is_some()
-        || has_to_restart(spec, counts)
-        || (spec.restarting && turned(spec, counts, rows, now_ms).is_some())
+pub fn is_turning(record: &UnitRecord, counts: &Counts, rows: &RunningUnits, now_ms: i64) -> bool {
+    has_to_end(record, counts, rows, now_ms).is_some()
+        || has_to_restart(record, counts)
+        || (record.status.restarting && turned(record, counts, rows, now_ms).is_some())
 }
 
 /// What the record of a unit has to become by what its running units came to; `None`: it stays. It ends, or begins to start
 /// again as a whole, or has done so: everything of it has left and waits for its next incarnation.
-pub fn turned(spec: &UnitSpec, counts: &Counts, rows: &RunningUnits, now_ms: i64) -> Option<UnitSpec> {
-    let turned = |change: fn(&mut UnitSpec)| {
-        let mut spec = spec.clone();
-        change(&mut spec);
-        Some(spec)
+pub fn turned(record: &UnitRecord, counts: &Counts, rows: &RunningUnits, now_ms: i64) -> Option<UnitRecord> {
+    let turned = |change: fn(&mut UnitRecord)| {
+        let mut record = record.clone();
+        change(&mut record);
+        Some(record)
     };
-    if let Some(end) = has_to_end(spec, counts, rows, now_ms) {
-        return Some(UnitSpec { ended: Some(end), ..spec.clone() });
+    if let Some(end) = has_to_end(record, counts, rows, now_ms) {
+        let mut record = record.clone();
+        record.status.ended = Some(end);
+        return Some(record);
     }
-    if has_to_restart(spec, counts) {
-        return turned(|spec| {
-            spec.restarting = true;
-            spec.whole_restarts += 1;
+    if has_to_restart(record, counts) {
+        return turned(|record| {
+            record.status.restarting = true;
+            record.status.whole_restarts += 1;
         });
     }
-    let is_over = spec.cancelled || spec.ended.is_some();
+    let is_over = record.status.cancelled || record.status.ended.is_some();
     let has_left = counts.live == 0 && counts.succeeded + counts.failed + counts.stopped == 0;
-    if spec.restarting && has_left && !is_over { turned(|spec| spec.restarting = false) } else { None }
+    if record.status.restarting && has_left && !is_over {
+        turned(|record| record.status.restarting = false)
+    } else {
+        None
+    }
 }
 
 /// When a unit will have been active for as long as it may be, Unix milliseconds: counted from the earliest binding of
 /// what is there or has ended by itself. `None`: never, or it is not active.
-pub fn deadline_ms(spec: &UnitSpec, counts: &Counts, rows: &RunningUnits) -> Option<i64> {
+pub fn deadline_ms(record: &UnitRecord, counts: &Counts, rows: &RunningUnits) -> Option<i64> {
     let is_over = is_ended(counts);
-    if spec.active_deadline_ms == 0 || !spec.is_wanted() || is_over {
+    if record.spec.active_deadline_ms == 0 || !record.is_wanted() || is_over {
         return None;
     }
     let is_there = |row: &&RunningUnit| {
         row.phase.is_live() || matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed)
     };
     let since_ms = rows.rows.iter().filter(is_there).map(|row| row.bound_time_ms).min()?;
-    Some(since_ms.saturating_add(i64::try_from(spec.active_deadline_ms).unwrap_or(i64::MAX)))
+    Some(since_ms.saturating_add(i64::try_from(record.spec.active_deadline_ms).unwrap_or(i64::MAX)))
 }
 
 /// Running units that have to leave by their own unit's will: surplus, or what is left of a broken unit that comes
 /// back as a whole.
-pub fn n_leaving(spec: &UnitSpec, counts: &Counts) -> u32 {
-    let restarts = spec.on_below_min == OnBelowMin::Restart && is_broken(spec, counts);
+pub fn n_leaving(record: &UnitRecord, counts: &Counts) -> u32 {
+    let restarts = record.spec.on_below_min == OnBelowMin::Restart && is_broken(record, counts);
     counts.surplus + if restarts { counts.placed } else { 0 }
 }
 
 /// Those of [`n_leaving`], surplus first: why, ordinals, incarnations.
 pub fn leaving(
-    spec: &UnitSpec,
+    record: &UnitRecord,
     counts: &Counts,
     rows: &RunningUnits,
     limit: usize,
 ) -> (EvictionReason, Vec<u32>, Vec<u32>) {
-    if counts.surplus > 0 || n_leaving(spec, counts) == 0 {
-        return surplus(spec, rows, limit);
+    if counts.surplus > 0 || n_leaving(record, counts) == 0 {
+        return surplus(record, rows, limit);
     }
-    let (ordinals, incarnations) = staying(rows, limit, |ordinal| spec.group_of(ordinal).is_some());
+    let (ordinals, incarnations) = staying(rows, limit, |ordinal| record.group_of(ordinal).is_some());
     (EvictionReason::BelowMin, ordinals, incarnations)
 }
 
@@ -403,10 +414,10 @@ impl GangTerms {
     }
 
     /// Of a unit.
-    pub fn of(spec: &UnitSpec) -> Self {
-        let UnitSpec { min_member, on_below_min, on_eviction, restart_policy, .. } = *spec;
+    pub fn of(record: &UnitRecord) -> Self {
+        let UnitSpec { min_member, on_below_min, on_eviction, restart_policy, .. } = record.spec;
         let mut ordinals: SmallVec<[(u32, u32); 1]> = SmallVec::new();
-        for &(start, end) in spec.task_groups.iter().flat_map(|group| &group.ordinals) {
+        for (start, end) in record.ranges() {
             match ordinals.last_mut() {
                 Some(last) if last.1 == start => last.1 = end,
                 _ => ordinals.push((start, end)),

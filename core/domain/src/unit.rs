@@ -1,6 +1,8 @@
-//! Scheduling units as submitted, with their defaults filled in.
+//! Scheduling units: what was submitted, with its defaults filled in, and what the control plane adds to it.
 
 use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
 
 use crate::{
     demand::{Demand, Pool},
@@ -12,11 +14,40 @@ use crate::{
 /// So long a unit may wait by default before it is said that it finds no place, milliseconds.
 pub const SCHEDULING_TIMEOUT_MS: u64 = 5 * 60 * 1_000;
 
-/// A unit: task groups that are placed together.
+/// The stored record of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitRecord {
+    /// Its id, which is never reused.
+    pub id: UnitId,
+    /// What the submitter asked for. Scaling and stopping change `replicas` and `min_member`.
+    pub spec: UnitSpec,
+    /// What the control plane writes.
+    pub status: UnitStatus,
+}
+
+/// What the control plane writes into the record of a unit. A new unit has the default, with its ordinals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitStatus {
+    /// The ordinals of each task group, by position: half-open ranges `[start, end)`, ascending, disjoint over all groups.
+    /// An empty one at the end says that new ordinals begin there or later.
+    pub ordinals: SmallVec<[Vec<(u32, u32)>; 1]>,
+    /// The unit was cancelled.
+    pub cancelled: bool,
+    /// The unit runs nothing until it is resumed.
+    pub suspended: bool,
+    /// Why the dispatcher ended the unit.
+    pub ended: Option<UnitEnd>,
+    /// Number of restarts of the whole unit, [`UnitSpec::max_restarts`] at most.
+    pub whole_restarts: u32,
+    /// The whole unit is being restarted: its running units leave, and none is placed before all have left.
+    pub restarting: bool,
+    /// The submitted values of what scaling and stopping have changed since; `None` while neither has happened.
+    pub submitted: Option<Box<SubmittedSize>>,
+}
+
+/// A unit as submitted, with its defaults filled in: task groups that are placed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitSpec {
-    /// Never reused.
-    pub id: UnitId,
     /// Unique with `name`.
     pub namespace: String,
     /// Unique with `namespace`.
@@ -47,8 +78,6 @@ pub struct UnitSpec {
     pub profile: String,
     /// Kept so long after its end, milliseconds.
     pub ttl_after_finished_ms: u64,
-    /// To be stopped.
-    pub cancelled: bool,
     /// In-place restarts.
     pub max_restarts: u32,
     /// Of running units that have to leave for another reason than the unit's own wish.
@@ -57,14 +86,6 @@ pub struct UnitSpec {
     pub on_below_min: OnBelowMin,
     /// Of a unit of which a running unit has failed for good.
     pub on_failure: OnFailure,
-    /// So often was the whole unit started again, [`Self::max_restarts`] at most.
-    pub whole_restarts: u32,
-    /// It is being started again as a whole: what is there leaves, and nothing comes until all of it has.
-    pub restarting: bool,
-    /// The dispatcher ended it.
-    pub ended: Option<UnitEnd>,
-    /// Nothing of it is to run until it is resumed.
-    pub suspended: bool,
     /// So long it may wait before it is said that it finds no place, milliseconds; 0: [`SCHEDULING_TIMEOUT_MS`].
     pub scheduling_timeout_ms: u64,
     /// It fails once it was active so long, milliseconds; 0: never.
@@ -73,8 +94,6 @@ pub struct UnitSpec {
     pub preemptible: bool,
     /// Not before they have run so long, milliseconds.
     pub min_run_ms: u64,
-    /// What was submitted of what scaling and stopping have changed since; `None` while neither has happened.
-    pub submitted: Option<Box<SubmittedSize>>,
 }
 
 /// The size of a unit as it was submitted.
@@ -91,13 +110,10 @@ pub struct SubmittedSize {
 pub struct TaskGroup {
     /// Unique in the unit.
     pub name: String,
-    /// Sum of `ordinals`.
+    /// Number of its ordinals in [`UnitStatus::ordinals`].
     pub replicas: u32,
     /// One replica.
     pub template: Template,
-    /// Half-open ranges `[start, end)`, ascending, disjoint over all groups of the unit. An empty one at the end says
-    /// that new ordinals begin there or later.
-    pub ordinals: Vec<(u32, u32)>,
 }
 
 /// One replica.
@@ -217,12 +233,53 @@ pub enum UnitEnd {
     Failure,
 }
 
-impl UnitSpec {
-    /// Something of it is to run: nobody has cancelled, ended or suspended it, and it is not about to start again as a whole.
-    pub fn is_wanted(&self) -> bool {
-        !self.cancelled && !self.suspended && !self.restarting && self.ended.is_none()
+impl UnitRecord {
+    /// Returns the record of a new unit: its groups have the ordinals from 0 on, one after the other.
+    pub fn new(id: UnitId, spec: UnitSpec) -> Self {
+        let mut next = 0u32;
+        let ordinals = spec.task_groups.iter().map(|group| {
+            let start = next;
+            next = start.saturating_add(group.replicas);
+            vec![(start, next)]
+        });
+        let status = UnitStatus { ordinals: ordinals.collect(), ..UnitStatus::default() };
+        Self { id, spec, status }
     }
 
+    /// Whether something of it is to run: nobody has cancelled, ended or suspended it, and it is not being restarted as a
+    /// whole.
+    pub fn is_wanted(&self) -> bool {
+        let UnitStatus { cancelled, suspended, restarting, ended, .. } = &self.status;
+        !cancelled && !suspended && !restarting && ended.is_none()
+    }
+
+    /// Notes its size before the first change of it.
+    pub fn note_submitted(&mut self) {
+        if self.status.submitted.is_none() {
+            let replicas = self.spec.task_groups.iter().map(|group| group.replicas).collect();
+            let size = SubmittedSize { min_member: self.spec.min_member, replicas };
+            self.status.submitted = Some(Box::new(size));
+        }
+    }
+
+    /// Index of the group that owns `ordinal`; `None` when it is not wanted (any more).
+    pub fn group_of(&self, ordinal: u32) -> Option<usize> {
+        let has = |(start, end): &(u32, u32)| (*start..*end).contains(&ordinal);
+        self.status.ordinals.iter().position(|ranges| ranges.iter().any(has))
+    }
+
+    /// The ordinals of all groups, group by group, as half-open ranges.
+    pub fn ranges(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.status.ordinals.iter().flatten().copied()
+    }
+
+    /// The ordinals of all groups, group by group.
+    pub fn iter_ordinals(&self) -> impl Iterator<Item = u32> {
+        self.ranges().flat_map(|(start, end)| start..end)
+    }
+}
+
+impl UnitSpec {
     /// Whether its running units end by themselves: an active deadline ends them, or they have an end of their own and no
     /// restart policy that begins anew after it. Of what is simulated the duration says so, of all else the class.
     pub fn end(&self) -> End {
@@ -247,33 +304,8 @@ impl UnitSpec {
         if self.scheduling_timeout_ms == 0 { SCHEDULING_TIMEOUT_MS } else { self.scheduling_timeout_ms }
     }
 
-    /// Notes its size before the first change of it.
-    pub fn note_submitted(&mut self) {
-        if self.submitted.is_none() {
-            let replicas = self.task_groups.iter().map(|group| group.replicas).collect();
-            self.submitted = Some(Box::new(SubmittedSize { min_member: self.min_member, replicas }));
-        }
-    }
-
     /// Running units wanted, over all groups.
     pub fn replicas(&self) -> u32 {
         self.task_groups.iter().map(|group| group.replicas).sum()
-    }
-
-    /// Index of the group that owns `ordinal`; `None` when it is not wanted (any more).
-    pub fn group_of(&self, ordinal: u32) -> Option<usize> {
-        self.task_groups.iter().position(|group| group.owns(ordinal))
-    }
-}
-
-impl TaskGroup {
-    /// Whether `ordinal` is one of its replicas.
-    pub fn owns(&self, ordinal: u32) -> bool {
-        self.ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
-    }
-
-    /// Its ordinals, ascending.
-    pub fn iter_ordinals(&self) -> impl Iterator<Item = u32> {
-        self.ordinals.iter().flat_map(|(start, end)| *start..*end)
     }
 }

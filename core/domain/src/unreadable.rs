@@ -74,9 +74,10 @@ impl Subject {
     /// Its key, as the API names it; empty where there is none.
     pub fn key(&self) -> String {
         match self {
-            Self::NodeSpec(node) | Self::NodeReport(node) | Self::NodeAllocatable(node) | Self::NodeUsage(node) => {
-                node.to_string()
-            }
+            Self::NodeSpec(node)
+            | Self::NodeReport(node)
+            | Self::NodeAllocatable(node)
+            | Self::NodeUsage(node) => node.to_string(),
             Self::Unit(unit) | Self::Rows(unit) => unit.to_string(),
             Self::Queue(name)
             | Self::PriorityClass(name)
@@ -100,7 +101,7 @@ impl Subject {
             Change::NodeReport(report) => one(Self::NodeReport(report.id)),
             Change::NodeAllocatable(node, _) => one(Self::NodeAllocatable(*node)),
             Change::NodeUsage(usage) => one(Self::NodeUsage(usage.id)),
-            Change::UnitSpec(spec) => one(Self::Unit(spec.id)),
+            Change::Unit(record) => one(Self::Unit(record.id)),
             Change::Lease(lease) => one(Self::Lease(lease.name.clone())),
             Change::Partition(_) => one(Self::Partition),
             Change::PartitionBlock(block) => one(Self::PartitionBlock(block.number)),

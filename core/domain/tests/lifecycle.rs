@@ -9,12 +9,13 @@ use godel_domain::{
         Bind, Evict, EvictionReason, Phase as RowPhase, Requeue, RunChange, RunningUnit, RunningUnits,
         Statuses,
     },
-    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, UnitSpec},
+    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, UnitRecord},
 };
 use godel_rules::admission::{GroupSubmission, Submission, admit, scale::scale};
+use godel_testkit::BuildUnit as _;
 use proptest::prelude::*;
 
-fn unit(replicas: u32, min_member: u32) -> UnitSpec {
+fn unit(replicas: u32, min_member: u32) -> UnitRecord {
     let group = GroupSubmission { replicas, ..GroupSubmission::default() };
     let submission = Submission {
         name: "u".into(),
@@ -23,14 +24,14 @@ fn unit(replicas: u32, min_member: u32) -> UnitSpec {
         min_member: Some(min_member),
         ..Submission::default()
     };
-    UnitSpec { id: UnitId(1), ..admit(submission).unwrap().spec }
+    UnitRecord::new(UnitId(1), admit(submission).unwrap().spec)
 }
 
 /// Pending, live, running, succeeded, failed; the rest of the replicas is stopped.
-fn counts(spec: &UnitSpec, numbers: [u32; 5]) -> Counts {
+fn counts(record: &UnitRecord, numbers: [u32; 5]) -> Counts {
     let [pending, live, running, succeeded, failed] = numbers;
     Counts {
-        replicas: spec.replicas(),
+        replicas: record.spec.replicas(),
         pending,
         live,
         placed: live,
@@ -45,7 +46,7 @@ fn counts(spec: &UnitSpec, numbers: [u32; 5]) -> Counts {
 fn phases() {
     let all_or_nothing = unit(4, 4);
     let single = unit(4, 1);
-    let cases: [(&str, &UnitSpec, [u32; 5], Soft, UnitPhase); 16] = [
+    let cases: [(&str, &UnitRecord, [u32; 5], Soft, UnitPhase); 16] = [
         ("new", &single, [4, 0, 0, 0, 0], Soft::Waiting, UnitPhase::Queued),
         ("held", &single, [4, 0, 0, 0, 0], Soft::Dispatched, UnitPhase::Scheduling),
         ("parked", &single, [4, 0, 0, 0, 0], Soft::Parked, UnitPhase::Unschedulable),
@@ -66,7 +67,7 @@ fn phases() {
     for (name, spec, numbers, soft, expect) in cases {
         let counts = counts(spec, numbers);
         assert_eq!(phase(spec, &counts, soft), expect, "{name}");
-        let cancelled = UnitSpec { cancelled: true, ..spec.clone() };
+        let cancelled = spec.clone().cancelled(true);
         assert_eq!(phase(&cancelled, &counts, soft), UnitPhase::Cancelled, "{name}, cancelled");
         assert_eq!(is_over(UnitPhase::Cancelled, &counts), counts.live == 0, "{name}");
     }
@@ -86,16 +87,16 @@ fn the_transition_table_is_rendered() {
 
 #[test]
 fn what_is_pending_ascends_though_task_groups_take_turns() {
-    let mut spec = unit(2, 1);
-    let mut other = spec.task_groups[0].clone();
-    spec.task_groups[0].ordinals = vec![(0, 1), (3, 4)];
-    other.ordinals = vec![(1, 3)];
-    spec.task_groups.push(other);
+    let unit = unit(2, 1);
+    let other = unit.spec.task_groups[0].clone();
+    let mut unit = unit.group(other);
+    unit.status.ordinals[0] = vec![(0, 1), (3, 4)];
+    unit.status.ordinals[1] = vec![(1, 3)];
     let mut rows = rows_of(&[(RowPhase::Pending, None); 4]);
     for (row, incarnation) in rows.rows.iter_mut().zip([4, 5, 6, 7]) {
         row.incarnation = incarnation;
     }
-    assert_eq!(pending(&spec, &rows), (vec![0, 1, 2, 3], vec![4, 5, 6, 7]));
+    assert_eq!(pending(&unit, &rows), (vec![0, 1, 2, 3], vec![4, 5, 6, 7]));
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn scaled_in_and_cancelled_rows_are_surplus_highest_first() {
     let small = scale(&spec, &rows, "", 1).unwrap().unwrap();
     assert_eq!(surplus(&small, &rows, 2), (EvictionReason::ScaledIn, vec![3, 2], vec![0, 0]));
     assert_eq!(Counts::of(&small, &rows).surplus, 3);
-    let cancelled = UnitSpec { cancelled: true, ..spec };
+    let cancelled = spec.cancelled(true);
     assert_eq!(surplus(&cancelled, &rows, 10).1, [3, 2, 1, 0]);
     assert_eq!(pending(&cancelled, &rows).0, [0u32; 0]);
 }
@@ -124,7 +125,7 @@ fn rows_of(phases: &[(RowPhase, Option<EvictionReason>)]) -> RunningUnits {
 
 #[test]
 fn an_evicted_one_has_failed_where_its_unit_says_so() {
-    let failing = UnitSpec { on_eviction: OnEviction::Fail, ..unit(3, 1) };
+    let failing = unit(3, 1).on_eviction(OnEviction::Fail);
     let gone = |reason| (RowPhase::Stopped, reason);
     let rows =
         rows_of(&[gone(Some(EvictionReason::Drained)), gone(None), gone(Some(EvictionReason::BelowMin))]);
@@ -139,11 +140,12 @@ fn an_evicted_one_has_failed_where_its_unit_says_so() {
 fn a_failure_for_good_is_kept_or_turns_the_unit() {
     let running = (RowPhase::Running, None);
     let failed = rows_of(&[running, (RowPhase::Failed, None), running]);
-    let of =
-        |on_failure, whole_restarts| UnitSpec { on_failure, whole_restarts, max_restarts: 2, ..unit(3, 3) };
-    let look = |spec: &UnitSpec, rows: &RunningUnits| {
-        let turned = turned(spec, &Counts::of(spec, rows), rows, 0);
-        turned.map(|spec| (spec.ended, spec.restarting, spec.whole_restarts))
+    let of = |on_failure, whole_restarts| {
+        unit(3, 3).on_failure(on_failure).whole_restarts(whole_restarts).max_restarts(2)
+    };
+    let look = |record: &UnitRecord, rows: &RunningUnits| {
+        let turned = turned(record, &Counts::of(record, rows), rows, 0);
+        turned.map(|record| (record.status.ended, record.status.restarting, record.status.whole_restarts))
     };
     let ends = Some((Some(UnitEnd::Failure), false, 0));
     assert_eq!(look(&of(OnFailure::Keep, 0), &failed), None);
@@ -153,7 +155,7 @@ fn a_failure_for_good_is_kept_or_turns_the_unit() {
     // What leaves for others comes back, whatever its exit code; unless that is a failure.
     let drained = rows_of(&[running, (RowPhase::Failed, Some(EvictionReason::Drained)), running]);
     assert_eq!(look(&of(OnFailure::Stop, 0), &drained), None);
-    let brittle = UnitSpec { on_eviction: OnEviction::Fail, ..of(OnFailure::Stop, 0) };
+    let brittle = of(OnFailure::Stop, 0).on_eviction(OnEviction::Fail);
     assert_eq!(look(&brittle, &drained), ends);
     // Where nothing is left there is nothing to end.
     let all = rows_of(&[(RowPhase::Succeeded, None), (RowPhase::Failed, None), (RowPhase::Succeeded, None)]);
@@ -172,7 +174,7 @@ fn a_failure_for_good_is_kept_or_turns_the_unit() {
 
 #[test]
 fn a_whole_restart_binds_min_member_together_again() {
-    let spec = UnitSpec { on_failure: OnFailure::Restart, max_restarts: 2, restarting: true, ..unit(3, 3) };
+    let spec = unit(3, 3).on_failure(OnFailure::Restart).max_restarts(2).restarting(true);
     let left = Some(EvictionReason::Failure);
     let mut rows =
         rows_of(&[(RowPhase::Stopped, left), (RowPhase::Failed, None), (RowPhase::Succeeded, None)]);
@@ -181,7 +183,7 @@ fn a_whole_restart_binds_min_member_together_again() {
     let again = Requeue { ordinals: vec![0, 1, 2], incarnations: vec![1; 3] };
     rows.apply(&RunChange::Requeue(again), Revision(3), 1, |_, _, _| {});
     let done = turned(&spec, &Counts::of(&spec, &rows), &rows, 0).unwrap();
-    assert!(!done.restarting);
+    assert!(!done.status.restarting);
     assert_eq!(pending(&done, &rows), (vec![0, 1, 2], vec![1; 3]));
     assert_eq!((counted(&rows, &GangTerms::of(&done)), rows.was_placed()), (0, false));
     // One that was drained meanwhile comes back the same way.
@@ -193,8 +195,8 @@ fn a_whole_restart_binds_min_member_together_again() {
 fn a_broken_gang_keeps_restarts_or_stops() {
     let running = (RowPhase::Running, None);
     let rows = rows_of(&[running, (RowPhase::Stopped, Some(EvictionReason::NodeLost)), running, running]);
-    let of = |on_below_min, min_member| UnitSpec { on_below_min, ..unit(4, min_member) };
-    let look = |spec: &UnitSpec| {
+    let of = |on_below_min, min_member| unit(4, min_member).on_below_min(on_below_min);
+    let look = |spec: &UnitRecord| {
         let counts = Counts::of(spec, &rows);
         (leaving(spec, &counts, &rows, 10), has_to_end(spec, &counts, &rows, 0))
     };
@@ -207,7 +209,7 @@ fn a_broken_gang_keeps_restarts_or_stops() {
     let never = RunningUnits::default();
     let brittle = of(OnBelowMin::Stop, 4);
     assert_eq!(has_to_end(&brittle, &Counts::of(&brittle, &never), &never, 0), None, "it never began");
-    let ended = UnitSpec { ended: Some(UnitEnd::BelowMin), ..of(OnBelowMin::Stop, 4) };
+    let ended = of(OnBelowMin::Stop, 4).ended(Some(UnitEnd::BelowMin));
     assert_eq!(look(&ended), (rest, None));
     assert_eq!(phase(&ended, &Counts::of(&ended, &rows), Soft::Waiting), UnitPhase::Failed);
     assert_eq!(pending(&ended, &rows).0, [0u32; 0]);
@@ -231,7 +233,7 @@ fn a_broken_gang_keeps_restarts_or_stops() {
         (OnEviction::Requeue, RestartPolicy::Never, 1),
         (OnEviction::Requeue, RestartPolicy::Always, 0),
     ] {
-        let spec = UnitSpec { on_eviction, restart_policy, ..of(OnBelowMin::Restart, 4) };
+        let spec = of(OnBelowMin::Restart, 4).on_eviction(on_eviction).restart_policy(restart_policy);
         assert_eq!(
             counted(&rows, &GangTerms::of(&spec)),
             n,
@@ -245,13 +247,13 @@ fn who_is_wanted_no_more_counts_no_more() {
     let ended = [(RowPhase::Running, None), (RowPhase::Succeeded, None), (RowPhase::Succeeded, None)];
     let rows = rows_of(&ended);
     for on_below_min in [OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop] {
-        let gang = |n| UnitSpec { on_below_min, ..unit(n, n) };
+        let gang = |n| unit(n, n).on_below_min(on_below_min);
         assert_eq!(counted(&rows, &GangTerms::of(&gang(3))), 3);
         assert_eq!(counted(&rows, &GangTerms::of(&gang(2))), 2, "{on_below_min:?}: scaled in");
         let mut apart = gang(2);
-        apart.task_groups[0].ordinals = vec![(0, 1), (2, 3), (4, 4)];
+        apart.status.ordinals[0] = vec![(0, 1), (2, 3), (4, 4)];
         assert_eq!(counted(&rows, &GangTerms::of(&apart)), 2);
-        apart.task_groups[0].ordinals = vec![(3, 5)];
+        apart.status.ordinals[0] = vec![(3, 5)];
         assert_eq!(counted(&rows, &GangTerms::of(&apart)), 0, "{on_below_min:?}: others are wanted");
     }
 }
@@ -259,8 +261,8 @@ fn who_is_wanted_no_more_counts_no_more() {
 #[test]
 fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
     use EvictionReason::{NodeLost, Suspended};
-    let gang = |on_below_min| UnitSpec { on_below_min, ..unit(4, 4) };
-    let suspended = |on_below_min| UnitSpec { suspended: true, ..gang(on_below_min) };
+    let gang = |on_below_min| unit(4, 4).on_below_min(on_below_min);
+    let suspended = |on_below_min| gang(on_below_min).suspended(true);
     let mut rows = RunningUnits::default();
     let bind = |ordinals: Vec<u32>, incarnation| {
         let n = ordinals.len();
@@ -273,7 +275,7 @@ fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
     assert_eq!(phase(&spec, &counts, Soft::Waiting), UnitPhase::Suspended);
     assert_eq!((counts.pending, counts.surplus), (0, 4));
     assert_eq!(leaving(&spec, &counts, &rows, 10), (Suspended, vec![3, 2, 1, 0], vec![0; 4]));
-    let cancelled = UnitSpec { cancelled: true, ..spec.clone() };
+    let cancelled = spec.clone().cancelled(true);
     assert_eq!(phase(&cancelled, &counts, Soft::Waiting), UnitPhase::Cancelled);
 
     // One of them was on a lost node, which is nobody's suspension.
@@ -288,7 +290,7 @@ fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
     let stopped = Statuses { ordinals: vec![0, 1, 2], phases, ..Statuses::default() };
     rows.apply(&RunChange::Statuses(stopped), Revision(4), 7, |_, _, _| {});
     assert!(rows.rows.iter().all(RunningUnit::was_sent_away));
-    let failing = UnitSpec { on_eviction: OnEviction::Fail, ..spec.clone() };
+    let failing = spec.clone().on_eviction(OnEviction::Fail);
     assert_eq!(Counts::of(&failing, &rows).failed, 1, "the lost one");
     let requeue = Requeue { ordinals: vec![0, 1, 2, 3], incarnations: vec![1; 4] };
     rows.apply(&RunChange::Requeue(requeue), Revision(5), 7, |_, _, _| {});
@@ -307,9 +309,9 @@ fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
 
 #[test]
 fn a_unit_has_been_active_since_the_first_binding_of_what_is_there() {
-    let spec = UnitSpec { active_deadline_ms: 100, ..unit(3, 1) };
+    let spec = unit(3, 1).active_deadline_ms(100);
     let row = |phase, bound_time_ms| RunningUnit { phase, bound_time_ms, ..RunningUnit::default() };
-    let look = |spec: &UnitSpec, rows: Vec<RunningUnit>, now_ms| {
+    let look = |spec: &UnitRecord, rows: Vec<RunningUnit>, now_ms| {
         let rows = RunningUnits { rows, ..RunningUnits::default() };
         let counts = Counts::of(spec, &rows);
         (deadline_ms(spec, &counts, &rows), has_to_end(spec, &counts, &rows, now_ms))
@@ -321,9 +323,9 @@ fn a_unit_has_been_active_since_the_first_binding_of_what_is_there() {
     assert_eq!(look(&spec, ended(), 110), (Some(110), Some(UnitEnd::Deadline)));
     assert_eq!(look(&spec, vec![row(RowPhase::Failed, 10); 3], 999), (None, None), "it is over");
     assert_eq!(look(&spec, vec![], 999), (None, None), "it waits");
-    assert_eq!(look(&UnitSpec { suspended: true, ..spec.clone() }, rows(), 999), (None, None));
+    assert_eq!(look(&spec.clone().suspended(true), rows(), 999), (None, None));
     assert_eq!(look(&unit(3, 1), rows(), 999), (None, None), "without one");
-    let ended = UnitSpec { ended: Some(UnitEnd::Deadline), ..spec };
+    let ended = spec.ended(Some(UnitEnd::Deadline));
     let rows = RunningUnits { rows: rows(), ..RunningUnits::default() };
     assert_eq!(surplus(&ended, &rows, 9), (EvictionReason::Deadline, vec![1], vec![0]));
     let gone = RunningUnit {
@@ -410,40 +412,40 @@ proptest! {
         on_eviction in prop::sample::select(vec![OnEviction::Requeue, OnEviction::Fail]),
         on_below_min in prop::sample::select(vec![OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop]),
     ) {
-        let mut spec = UnitSpec { on_eviction, on_below_min, ..unit(4, min_member) };
+        let mut record = unit(4, min_member).on_eviction(on_eviction).on_below_min(on_below_min);
         let mut rows = RunningUnits::default();
-        let mut counts = Counts::of(&spec, &rows);
+        let mut counts = Counts::of(&record, &rows);
         for (revision, event) in (1u64..).zip(&events) {
             match event {
-                Event::Scale(replicas) if !spec.cancelled => {
-                    if let Ok(Some(scaled)) = scale(&spec, &rows, "", *replicas) {
-                        spec = scaled;
-                        counts = Counts::of(&spec, &rows);
+                Event::Scale(replicas) if !record.status.cancelled => {
+                    if let Ok(Some(scaled)) = scale(&record, &rows, "", *replicas) {
+                        record = scaled;
+                        counts = Counts::of(&record, &rows);
                     }
                 }
                 Event::Suspend(suspended) => {
-                    spec.suspended = *suspended;
-                    counts = Counts::of(&spec, &rows);
+                    record.status.suspended = *suspended;
+                    counts = Counts::of(&record, &rows);
                 }
                 Event::Cancel => {
-                    spec.cancelled = true;
-                    counts = Counts::of(&spec, &rows);
+                    record.status.cancelled = true;
+                    counts = Counts::of(&record, &rows);
                 }
                 _ => if let Some(change) = change(&rows, event) {
                     rows.apply(&change, Revision(revision), 1, |ordinal, before, after| {
-                        counts.move_row(&spec, ordinal, before, after);
+                        counts.move_row(&record, ordinal, before, after);
                     });
                 },
             }
-            prop_assert_eq!(counts, Counts::of(&spec, &rows));
-            let (ordinals, incarnations) = pending(&spec, &rows);
+            prop_assert_eq!(counts, Counts::of(&record, &rows));
+            let (ordinals, incarnations) = pending(&record, &rows);
             prop_assert_eq!(ordinals.len(), counts.pending as usize);
             for (ordinal, incarnation) in ordinals.iter().zip(&incarnations) {
                 prop_assert_eq!(rows.row(*ordinal).incarnation, *incarnation);
             }
-            prop_assert_eq!(surplus(&spec, &rows, 100).1.len(), counts.surplus as usize);
-            let (reason, leaving, _) = leaving(&spec, &counts, &rows, 100);
-            let n_leaving = n_leaving(&spec, &counts) as usize;
+            prop_assert_eq!(surplus(&record, &rows, 100).1.len(), counts.surplus as usize);
+            let (reason, leaving, _) = leaving(&record, &counts, &rows, 100);
+            let n_leaving = n_leaving(&record, &counts) as usize;
             let are_two_kinds = counts.surplus > 0;
             prop_assert_eq!(leaving.len(), if are_two_kinds { counts.surplus as usize } else { n_leaving });
             prop_assert!(reason != EvictionReason::BelowMin || on_below_min == OnBelowMin::Restart);

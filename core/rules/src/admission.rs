@@ -9,7 +9,6 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 use godel_domain::{
     demand::Pool,
     duration::{self, YEAR_MS},
-    ids::UnitId,
     names::{self, ENTRIES_MAX},
     node::TaintEffect,
     queue_spec::{PRIORITY_MAX, SYSTEM_PRIORITY},
@@ -181,7 +180,7 @@ pub struct SpecViolation {
 /// A unit that may become a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// With its defaults; its id is still 0.
+    /// The unit with its defaults.
     pub spec: UnitSpec,
     /// What was filled in, in order of the fields.
     pub defaults: Vec<AppliedDefault>,
@@ -220,7 +219,6 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
     let mut uid = submission.uid;
     uid.make_ascii_lowercase();
     let spec = UnitSpec {
-        id: UnitId(0),
         namespace,
         name: submission.name,
         uid,
@@ -254,8 +252,6 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
                 defaults::TTL_AFTER_FINISHED_MS
             }
         },
-        cancelled: false,
-        suspended: false,
         max_restarts: max_restarts(submission.max_restarts, &mut report, &mut defaults),
         on_eviction: report.choose(
             "on_eviction",
@@ -275,9 +271,6 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
             (by_class.on_failure, defaults::on_failure_name),
             &mut defaults,
         ),
-        whole_restarts: 0,
-        restarting: false,
-        ended: None,
         preemptible: preemptible(submission.preemptible, by_class, &mut defaults),
         min_run_ms: report.lasts("min_run_ms", submission.min_run_ms, MIN_RUN_MS_MAX),
         scheduling_timeout_ms: report.limit(
@@ -290,7 +283,6 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
             submission.active_deadline_ms,
             (ACTIVE_DEADLINE_MS_MAX, "leave it out for a unit without a deadline"),
         ),
-        submitted: None,
     };
     report.finish(Admitted { spec, defaults })
 }
@@ -452,7 +444,6 @@ fn groups(
         );
     }
     let mut groups: Vec<TaskGroup> = Vec::with_capacity(submitted.len().min(GROUPS_MAX));
-    let mut next_ordinal = 0u32;
     for (idx, mut group) in submitted.into_iter().take(GROUPS_MAX).enumerate() {
         if group.replicas == 0 || group.replicas > REPLICAS_MAX {
             report.add(
@@ -479,10 +470,8 @@ fn groups(
             report.add(format_args!("task_groups[{idx}].name"), format_args!("`{name}` stands twice"));
         }
         let replicas = group.replicas;
-        let end = next_ordinal.saturating_add(replicas);
         let template = template::template(idx, group, report, defaults);
-        groups.push(TaskGroup { name, replicas, template, ordinals: vec![(next_ordinal, end)] });
-        next_ordinal = end;
+        groups.push(TaskGroup { name, replicas, template });
     }
     groups
 }

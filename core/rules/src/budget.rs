@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_domain::{
     ids::{IdMap, Revision, UnitId},
     running_units::{Phase, RunningUnit, RunningUnits},
-    unit::{OnEviction, TaskGroup, UnitSpec},
+    unit::{OnEviction, UnitRecord, UnitSpec},
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -111,9 +111,8 @@ pub struct WantedOrdinals {
 
 impl WantedOrdinals {
     /// Returns what a unit wants.
-    pub fn of(spec: &UnitSpec) -> Self {
-        let ranges = spec.task_groups.iter().flat_map(|group: &TaskGroup| group.ordinals.iter().copied());
-        Self::new(ranges.filter(|_| spec.is_wanted()), spec.on_eviction)
+    pub fn of(record: &UnitRecord) -> Self {
+        Self::new(record.ranges().filter(|_| record.is_wanted()), record.spec.on_eviction)
     }
 
     /// Returns what a unit wants that has these ordinals.

@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc};
 use godel_domain::{
     budget_spec::BudgetSpec,
     running_units::{Phase, RunningUnits},
-    unit::{UnitSpec, WorkloadClass},
+    unit::{UnitRecord, UnitSpec, WorkloadClass},
 };
 
 use crate::budget::Budget;
@@ -24,16 +24,19 @@ pub struct Standing {
 
 impl Standing {
     /// From the rows.
-    pub fn of(spec: &UnitSpec, rows: &RunningUnits) -> Self {
+    pub fn of(record: &UnitRecord, rows: &RunningUnits) -> Self {
         let counts = rows.rows.iter().zip(0u32..).filter(|(row, ordinal)| {
             let is_there = match row.phase {
                 Phase::Running => row.eviction.is_none(),
                 Phase::Succeeded | Phase::Failed => true,
                 Phase::Pending | Phase::Bound | Phase::Starting | Phase::Stopped => false,
             };
-            is_there && spec.group_of(*ordinal).is_some()
+            is_there && record.group_of(*ordinal).is_some()
         });
-        Self { replicas: spec.replicas(), available: u32::try_from(counts.count()).unwrap_or(u32::MAX) }
+        Self {
+            replicas: record.spec.replicas(),
+            available: u32::try_from(counts.count()).unwrap_or(u32::MAX),
+        }
     }
 }
 
@@ -130,12 +133,16 @@ pub fn is_whole(spec: &UnitSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::running_units::{EvictionReason, RunningUnit};
+    use godel_domain::{
+        ids::UnitId,
+        running_units::{EvictionReason, RunningUnit},
+    };
+    use godel_testkit::BuildUnit as _;
 
     use super::*;
     use crate::admission::{GroupSubmission, Submission, admit};
 
-    fn spec(class: WorkloadClass, replicas: u32, min_member: u32) -> UnitSpec {
+    fn unit(class: WorkloadClass, replicas: u32, min_member: u32) -> UnitRecord {
         let group = GroupSubmission { replicas, ..GroupSubmission::default() };
         let submission = Submission {
             name: "u".to_owned(),
@@ -143,7 +150,7 @@ mod tests {
             task_groups: vec![group],
             ..Submission::default()
         };
-        UnitSpec { class, min_member, ..admit(submission).unwrap().spec }
+        UnitRecord::new(UnitId(1), admit(submission).unwrap().spec).class(class).min_member(min_member)
     }
 
     #[test]
@@ -164,15 +171,15 @@ mod tests {
             (Batch, 5, 1, 1, 1, None),
             (Batch, 5, 1, 5, 2, Some(2)),
         ] {
-            let spec = spec(class, replicas, min_member);
-            let given = spare(&spec, Standing { replicas, available }, n_running);
+            let unit = unit(class, replicas, min_member);
+            let given = spare(&unit.spec, Standing { replicas, available }, n_running);
             assert_eq!(given.ok(), expected, "{class:?} {replicas} {min_member} {available} {n_running}");
         }
     }
 
     #[test]
     fn available_is_what_runs_and_what_is_done() {
-        let spec = spec(WorkloadClass::Batch, 6, 1);
+        let unit = unit(WorkloadClass::Batch, 6, 1);
         let row = |phase, eviction| RunningUnit { phase, eviction, ..RunningUnit::default() };
         let rows = vec![
             row(Phase::Running, None),
@@ -183,9 +190,9 @@ mod tests {
             row(Phase::Pending, None),
             row(Phase::Running, None),
         ];
-        let standing = Standing::of(&spec, &RunningUnits { rows, ..RunningUnits::default() });
+        let standing = Standing::of(&unit, &RunningUnits { rows, ..RunningUnits::default() });
         assert_eq!(standing, Standing { replicas: 6, available: 2 }, "ordinal 6 is not wanted");
-        let said = spare(&spec, Standing { available: 1, ..standing }, 1).unwrap_err().to_string();
+        let said = spare(&unit.spec, Standing { available: 1, ..standing }, 1).unwrap_err().to_string();
         assert_eq!(said, "1 of 6 replicas are available, min_member is 1");
     }
 }

@@ -11,7 +11,7 @@ use godel_domain::{
     refusals::Refusals,
     reservation_spec::marks,
     time::Millis,
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 use godel_placement::place::templates::TemplateId;
 use godel_queueing::QueueIdx;
@@ -164,28 +164,29 @@ impl AssignedUnit {
     /// one with the lower `dispatch_order` is tried first.
     pub(crate) fn new(
         picture: &mut Picture,
-        spec: &UnitSpec,
+        record: &UnitRecord,
         revision: Revision,
         dispatch_order: u64,
         groups: UnitWork,
     ) -> Self {
-        let class = PriorityClasses::deciding(spec).filter(|class| !PriorityClasses::is_built_in(class));
+        let class =
+            PriorityClasses::deciding(&record.spec).filter(|class| !PriorityClasses::is_built_in(class));
         Self {
             revision,
-            queue_key: (Reverse(picture.classes.priority(spec)), dispatch_order, spec.id),
+            queue_key: (Reverse(picture.classes.priority(&record.spec)), dispatch_order, record.id),
             class: class.map(Box::from),
-            terms: GangTerms::of(spec),
-            pool: spec.pool,
-            flow: picture.flow_of(&groups, spec.pool),
-            queue: picture.shares.queue(&spec.queue),
+            terms: GangTerms::of(record),
+            pool: record.spec.pool,
+            flow: picture.flow_of(&groups, record.spec.pool),
+            queue: picture.shares.queue(&record.spec.queue),
             scope: NodeScope::default(),
             at_maximum: false,
             has_turn: false,
             is_called: false,
             no_turn: false,
-            active_deadline_ms: spec.active_deadline_ms,
-            leaves_after_ms: picture.leaves_after(spec),
-            marks: marks(&spec.namespace, &spec.labels).collect(),
+            active_deadline_ms: record.spec.active_deadline_ms,
+            leaves_after_ms: picture.leaves_after(record),
+            marks: marks(&record.spec.namespace, &record.spec.labels).collect(),
             bound: 0,
             groups,
             state: UnitState::Waiting,

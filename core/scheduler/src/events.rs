@@ -9,7 +9,7 @@ use godel_domain::{
     pause,
     running_units::{RunChange, RunningUnits},
     time::Millis,
-    unit::UnitSpec,
+    unit::UnitRecord,
     unreadable::Subject,
 };
 use godel_rules::budget::{Identity, WantedOrdinals};
@@ -136,8 +136,8 @@ impl Scheduler {
                 self.ask_all();
             }
             Change::ReservationDeleted(name) => picture.cluster.remove_reservation(name),
-            Change::UnitSpec(spec) => {
-                picture.cluster.offer(spec.id, &Identity::of(spec), || WantedOrdinals::of(spec));
+            Change::Unit(record) => {
+                picture.cluster.offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
             }
             Change::Unreadable(unreadable) => self.treat_as_absent(&unreadable.subject),
             Change::Lease(_) | Change::UnreadableGone(_) => {}
@@ -238,22 +238,22 @@ impl Scheduler {
     /// already. What rows or decisions under way cover is left out.
     pub fn on_assign(
         &mut self,
-        spec: &UnitSpec,
+        record: &UnitRecord,
         spec_revision: Revision,
         pending: &[ReplicaId],
         bound: u32,
         _now: Millis,
     ) {
         let Self { picture, units, in_flight, .. } = self;
-        let unit = spec.id;
+        let unit = record.id;
         units.count_assignment();
         if units.get(unit).is_some_and(|assigned| assigned.revision > spec_revision) {
             return;
         }
-        let (groups, awaiting_hold) = picture.group_work(spec, spec_revision, pending);
+        let (groups, awaiting_hold) = picture.group_work(record, spec_revision, pending);
         let old = units.detach(unit);
         let order = units.dispatch_order(old.as_deref());
-        let mut assigned = Box::new(AssignedUnit::new(picture, spec, spec_revision, order, groups));
+        let mut assigned = Box::new(AssignedUnit::new(picture, record, spec_revision, order, groups));
         (assigned.bound, assigned.awaiting_hold) = (bound, awaiting_hold);
         assigned.decisions = units.take_orphans(unit);
         if let Some(mut old) = old {
@@ -400,7 +400,7 @@ fn is_of_nodes(change: &Change) -> bool {
         Change::Lease(_)
         | Change::Partition(_)
         | Change::PartitionBlock(_)
-        | Change::UnitSpec(_)
+        | Change::Unit(_)
         | Change::PriorityClass(_)
         | Change::PriorityClassDeleted(_)
         | Change::Pause(_)

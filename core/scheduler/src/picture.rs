@@ -16,7 +16,7 @@ use godel_domain::{
     queue_spec::Band,
     running_units::{Phase, RunChange, RunningUnit, RunningUnits},
     time::Millis,
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 use godel_placement::place::{Moved, Placer, Settings};
 use rustc_hash::FxHashSet;
@@ -270,27 +270,27 @@ impl Picture {
     /// a use of each template.
     pub(super) fn group_work(
         &mut self,
-        spec: &UnitSpec,
+        record: &UnitRecord,
         revision: Revision,
         pending: &[ReplicaId],
     ) -> (UnitWork, Vec<(u16, ReplicaId)>) {
         let mut held = Vec::new();
-        let mut by_group: Vec<Vec<ReplicaId>> = vec![Vec::new(); spec.task_groups.len()];
-        let rows = self.cluster.rows(spec.id);
-        let held_now = self.held_of(spec.id, revision);
+        let mut by_group: Vec<Vec<ReplicaId>> = vec![Vec::new(); record.spec.task_groups.len()];
+        let rows = self.cluster.rows(record.id);
+        let held_now = self.held_of(record.id, revision);
         for wanted in pending {
             let row = rows.map(|rows| rows.row(wanted.ordinal)).unwrap_or_default();
             let is_current = !is_past(&row, wanted.incarnation);
-            let Some(group) = spec.group_of(wanted.ordinal).filter(|_| is_current) else { continue };
+            let Some(group) = record.group_of(wanted.ordinal).filter(|_| is_current) else { continue };
             if held_now.contains(wanted) {
                 held.extend(u16::try_from(group).map(|group| (group, *wanted)));
             } else {
                 by_group[group].push(*wanted);
             }
         }
-        let spreads = spec.class.spreads() && spec.replicas() > 1;
-        let groups = spec.task_groups.iter().zip(by_group).map(|(group, wanted)| {
-            let template = self.placer.intern(&mut self.cluster, &group.template, spec, spreads);
+        let spreads = record.spec.class.spreads() && record.spec.replicas() > 1;
+        let groups = record.spec.task_groups.iter().zip(by_group).map(|(group, wanted)| {
+            let template = self.placer.intern(&mut self.cluster, &group.template, &record.spec, spreads);
             let mut work = GroupWork::new(template);
             work.add(&wanted);
             work
@@ -306,10 +306,12 @@ impl Picture {
     }
 
     /// When running units of a unit may be preempted after their binding, milliseconds; `None`: never.
-    pub(super) fn leaves_after(&self, spec: &UnitSpec) -> Option<u64> {
-        let is_system = Band::of(spec.pool, self.classes.priority(spec)) == Band::System;
-        let may_leave = spec.preemptible && !is_system && self.classes.may_be_preempted(&spec.priority_class);
-        may_leave.then_some(spec.min_run_ms)
+    pub(super) fn leaves_after(&self, record: &UnitRecord) -> Option<u64> {
+        let is_system = Band::of(record.spec.pool, self.classes.priority(&record.spec)) == Band::System;
+        let may_leave = record.spec.preemptible
+            && !is_system
+            && self.classes.may_be_preempted(&record.spec.priority_class);
+        may_leave.then_some(record.spec.min_run_ms)
     }
 
     /// Counts the device work of a new unit: placement keeps devices usable for what is seen most.

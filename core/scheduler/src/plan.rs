@@ -9,7 +9,7 @@ use godel_domain::{
     quantity,
     refusals::Refusals,
     sub_cluster,
-    unit::UnitSpec,
+    unit::{UnitRecord, UnitSpec},
 };
 use godel_placement::place::templates::TemplateId;
 use godel_queueing::{QueueIdx, QueueTree};
@@ -61,8 +61,8 @@ pub(super) fn plan(picture: &mut Picture, search: &mut PreemptionSearch, spec: &
     let (hits, misses) = (picture.placer.hits, picture.placer.misses);
     let (counters, has_occupants) = (search.counters(), picture.cluster.has_occupants());
     // No unit has this id, so its assumptions meet no others.
-    let spec = UnitSpec { id: UnitId(u64::MAX), ..spec.clone() };
-    let assigned = as_assigned(picture, &spec);
+    let record = UnitRecord::new(UnitId(u64::MAX), spec.clone());
+    let assigned = as_assigned(picture, &record);
     let templates = &mut picture.placer.templates;
     let mut kept: Vec<(TemplateId, _)> = Vec::new();
     for group in &assigned.groups {
@@ -71,7 +71,7 @@ pub(super) fn plan(picture: &mut Picture, search: &mut PreemptionSearch, spec: &
             kept.push((group.template, std::mem::take(candidates)));
         }
     }
-    let report = try_out(picture, search, &spec, &assigned);
+    let report = try_out(picture, search, spec, &assigned);
     let templates = &mut picture.placer.templates;
     for (template, candidates) in kept {
         templates.get_mut(template).candidates = candidates;
@@ -87,19 +87,10 @@ pub(super) fn plan(picture: &mut Picture, search: &mut PreemptionSearch, spec: &
 }
 
 /// A unit as if it had just been assigned.
-fn as_assigned(picture: &mut Picture, spec: &UnitSpec) -> AssignedUnit {
-    let mut pending: Vec<ReplicaId> = Vec::new();
-    let mut groups = spec.task_groups.clone();
-    let mut start = 0;
-    for group in &mut groups {
-        let end = start + group.replicas;
-        group.ordinals = vec![(start, end)];
-        pending.extend((start..end).map(|ordinal| ReplicaId::new(ordinal, 0)));
-        start = end;
-    }
-    let spec = UnitSpec { task_groups: groups, ..spec.clone() };
-    let (groups, _) = picture.group_work(&spec, Revision(0), &pending);
-    let assigned = AssignedUnit::new(picture, &spec, Revision(0), u64::MAX, groups);
+fn as_assigned(picture: &mut Picture, record: &UnitRecord) -> AssignedUnit {
+    let pending: Vec<ReplicaId> = record.iter_ordinals().map(|ordinal| ReplicaId::new(ordinal, 0)).collect();
+    let (groups, _) = picture.group_work(record, Revision(0), &pending);
+    let assigned = AssignedUnit::new(picture, record, Revision(0), u64::MAX, groups);
     AssignedUnit { scope: NodeScope::Global, attempts: 1, ..assigned }
 }
 

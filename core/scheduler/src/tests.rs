@@ -12,9 +12,10 @@ use godel_domain::{
     refusals::RefusalCount,
     resources::{CPU, MEMORY, Resources},
     running_units::{Bind, Phase, RunChange},
-    unit::{RestartPolicy, TaskGroup, Template, WorkloadClass},
+    unit::{TaskGroup, Template, UnitRecord, WorkloadClass},
     unit_report::ReportState,
 };
+use godel_testkit::BuildUnit as _;
 
 use super::{
     assigned_unit::{AssignedUnit, UnitState},
@@ -74,50 +75,16 @@ pub(super) fn step_and_call(scheduler: &mut Scheduler, now: Millis, budget: usiz
 }
 
 /// A unit of one task group with ordinals from 0.
-pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
-    let template = Template { demand, ..Template::default() };
-    UnitSpec {
-        id: UnitId(id),
-        namespace: "default".to_owned(),
-        name: format!("u{id}"),
-        uid: String::new(),
-        labels: BTreeMap::new(),
-        owner: String::new(),
-        class: WorkloadClass::Batch,
-        task_groups: vec![TaskGroup {
-            name: "main".to_owned(),
-            replicas,
-            template,
-            ordinals: vec![(0, replicas)],
-        }],
-        min_member,
-        queue: "default".to_owned(),
-        priority: 0,
-        priority_class: String::new(),
-        pool: Pool::Guaranteed,
-        restart_policy: RestartPolicy::Never,
-        profile: "most-allocated".to_owned(),
-        ttl_after_finished_ms: 0,
-        cancelled: false,
-        suspended: false,
-        on_failure: Default::default(),
-        whole_restarts: 0,
-        restarting: false,
-        submitted: None,
-        scheduling_timeout_ms: 0,
-        active_deadline_ms: 0,
-        max_restarts: 0,
-        on_eviction: Default::default(),
-        on_below_min: Default::default(),
-        ended: None,
-        preemptible: true,
-        min_run_ms: 0,
-    }
+pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitRecord {
+    godel_testkit::unit(format!("u{id}"))
+        .id(UnitId(id))
+        .main_group(replicas, demand)
+        .min_member(min_member)
+        .profile("most-allocated")
 }
 
-pub(super) fn all(spec: &UnitSpec) -> Vec<ReplicaId> {
-    let ordinals = spec.task_groups.iter().flat_map(TaskGroup::iter_ordinals);
-    ordinals.map(|ordinal| ReplicaId::new(ordinal, 0)).collect()
+pub(super) fn all(record: &UnitRecord) -> Vec<ReplicaId> {
+    record.iter_ordinals().map(|ordinal| ReplicaId::new(ordinal, 0)).collect()
 }
 
 /// Replicas by ordinal and incarnation.
@@ -126,9 +93,9 @@ pub(super) fn replicas(of: &[(u32, u32)]) -> Vec<ReplicaId> {
 }
 
 /// A unit of which everything is pending, assigned as the `order`-th one.
-pub(super) fn assigned(picture: &mut Picture, spec: &UnitSpec, order: u64) -> Box<AssignedUnit> {
-    let (groups, _) = picture.group_work(spec, Revision(1), &all(spec));
-    Box::new(AssignedUnit::new(picture, spec, Revision(1), order, groups))
+pub(super) fn assigned(picture: &mut Picture, record: &UnitRecord, order: u64) -> Box<AssignedUnit> {
+    let (groups, _) = picture.group_work(record, Revision(1), &all(record));
+    Box::new(AssignedUnit::new(picture, record, Revision(1), order, groups))
 }
 
 /// One node as a naive binder keeps it.
@@ -191,12 +158,12 @@ impl NaiveNode {
 
 impl NaiveBinder {
     /// Decides as the real one, all members of a decision one by one. Returns the outcome and what to watch.
-    pub(super) fn decide(&mut self, spec: &UnitSpec, decision: &Decision) -> (Outcome, Vec<Change>) {
+    pub(super) fn decide(&mut self, record: &UnitRecord, decision: &Decision) -> (Outcome, Vec<Change>) {
         let mut outcome = Outcome { decision_id: decision.id, unit: decision.unit, ..Outcome::default() };
         let mut binds = Vec::new();
         let mut n_bound = 0;
         for group in &decision.groups {
-            let template = &spec.task_groups[usize::from(group.group)].template;
+            let template = &record.spec.task_groups[usize::from(group.group)].template;
             let mut bind =
                 Bind { group: group.group, demand: Arc::new(template.demand.clone()), ..Bind::default() };
             for (idx, &ordinal) in group.ordinals.iter().enumerate() {
@@ -227,7 +194,7 @@ impl NaiveBinder {
             binds.push(Change::Rows(decision.unit, RunChange::Bind(bind)));
         }
         let existing = self.ever_bound.get(&decision.unit).copied().unwrap_or(0);
-        if n_bound > 0 && n_bound + existing < spec.min_member as usize {
+        if n_bound > 0 && n_bound + existing < record.spec.min_member as usize {
             for group in &decision.groups {
                 for ordinal in &group.ordinals {
                     self.unbind(decision.unit, *ordinal);

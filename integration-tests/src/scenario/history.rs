@@ -142,9 +142,9 @@ impl History {
     /// The unit of which more or fewer are placed.
     fn apply_op(&mut self, revision: u64, op: v1::op::Op) -> Option<u64> {
         match op {
-            v1::op::Op::PutUnitSpec(spec) => {
-                let name = spec.meta.map(|meta| meta.name).unwrap_or_default();
-                self.names.insert(spec.unit_id, name);
+            v1::op::Op::PutUnit(record) => {
+                let meta = record.spec.and_then(|spec| spec.meta);
+                self.names.insert(record.unit_id, meta.map(|meta| meta.name).unwrap_or_default());
                 None
             }
             v1::op::Op::Bind(bind) => {

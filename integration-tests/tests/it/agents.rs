@@ -58,7 +58,7 @@ async fn without_contact_a_gang_stops_and_a_service_on_the_same_node_goes_on() {
     wait_running(&cluster, "ring", 2, 0).await;
 
     // State hears nothing any more, while the agent still hears state.
-    let unit_id = cluster.api.get_unit("ring").await.unwrap().unit.unwrap().spec.unwrap().unit_id;
+    let unit_id = cluster.api.get_unit("ring").await.unwrap().unit.unwrap().unit_id;
     let proxy = cluster.proxy_to_state("agent");
     proxy.hold();
     wait_for("the agent to stop the gang", LIMIT, async || {

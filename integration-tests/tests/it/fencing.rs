@@ -61,7 +61,7 @@ async fn freeze_leader(lease: &str, works: fn(&raw::Commit) -> bool) -> Duration
     let is_others = |commit: &raw::Commit| {
         writer_epoch(commit, lease).is_some_and(|epoch| epoch > old.epoch) && works(commit)
     };
-    let watch = cluster.api.watch_until(revision + 1, &[v1::Kind::UnitSpec, v1::Kind::Rows], is_others);
+    let watch = cluster.api.watch_until(revision + 1, &[v1::Kind::Unit, v1::Kind::Rows], is_others);
     let first = tokio::time::timeout(LIMIT, watch).await.expect("another leader works").unwrap();
     let takeover = frozen_at.elapsed();
     cluster.note(&format!(

@@ -102,8 +102,9 @@ async fn reported(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
     while let Some(report) = reports.message().await? {
         for run in report.running {
-            let spec = records.units.get(&run.unit_id).context("it runs what is unknown")?;
-            names.push(spec.meta.clone().unwrap_or_default().name);
+            let unit = records.units.get(&run.unit_id).context("it runs what is unknown")?;
+            let meta = unit.spec.as_ref().and_then(|spec| spec.meta.clone());
+            names.push(meta.unwrap_or_default().name);
         }
     }
     names.sort_unstable();

@@ -43,6 +43,7 @@ const CORE: [(&str, &[&str]); 12] = [
             "godel-core-scheduler",
             "godel-core-binder",
             "godel-audit",
+            "godel-testkit",
         ],
     ),
 ];

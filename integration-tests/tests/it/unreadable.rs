@@ -88,8 +88,9 @@ async fn wait_running(cluster: &Cluster, name: &str, n: u32) {
 /// Where replicas of a unit are, by node id.
 async fn nodes_of(cluster: &Cluster, name: &str) -> Vec<u32> {
     let records = cluster.api.records().await.unwrap();
-    let is_named = |spec: &&v1::UnitSpec| spec.meta.as_ref().is_some_and(|meta| meta.name == name);
-    let id = records.units.values().find(is_named).map(|spec| spec.unit_id).unwrap();
+    let meta = |unit: &v1::UnitRecord| unit.spec.as_ref().and_then(|spec| spec.meta.clone());
+    let is_named = |unit: &&v1::UnitRecord| meta(unit).is_some_and(|meta| meta.name == name);
+    let id = records.units.values().find(is_named).map(|unit| unit.unit_id).unwrap();
     let blocks = records.rows.get(&id).into_iter().flat_map(|rows| &rows.blocks);
     blocks.flat_map(|block| block.node_ids.clone()).filter(|node| *node != 0).collect()
 }
@@ -118,9 +119,10 @@ fn budget(amount: Option<v1::budget_amount::Amount>) -> v1::op::Op {
 }
 
 /// One of each kind. Nodes: 1 has `first`, and 2 to 5 a record each that cannot be read.
-async fn plant(cluster: &Cluster, first: v1::UnitSpec) {
+async fn plant(cluster: &Cluster, mut first: v1::UnitRecord) {
     use v1::op::Op;
     let mut planter = Planter::open(cluster);
+    first.spec.as_mut().unwrap().workload_class = 99;
     let hold = v1::Hold {
         hold_id: 1 << 40,
         node_id: 5,
@@ -146,12 +148,12 @@ async fn plant(cluster: &Cluster, first: v1::UnitSpec) {
         queue(99, 9),
         budget(None),
         Op::PutReservation(reservation),
-        Op::PutUnitSpec(v1::UnitSpec { workload_class: 99, ..first }),
+        Op::PutUnit(first),
         Op::PutPartition(partition),
     ];
     planter.write("dispatcher", dispatcher).await;
-    let grant = v1::NodeAllocatable { node_id: 4, allocatable: Some(negative()) };
-    planter.write("binder", vec![Op::PutHold(hold), Op::PutNodeAllocatable(grant)]).await;
+    let allocatable = v1::NodeAllocatable { node_id: 4, allocatable: Some(negative()) };
+    planter.write("binder", vec![Op::PutHold(hold), Op::PutNodeAllocatable(allocatable)]).await;
     let usage = v1::NodeUsage { node_id: 3, reserved: Some(negative()), as_of_ms: 1 };
     let report = v1::NodeReport { node_id: 3, capacity: Some(negative()), ..v1::NodeReport::default() };
     planter.submit(None, Role::Agent, vec![Op::PutNodeUsage(usage), Op::PutNodeReport(report)]).await;
@@ -240,7 +242,8 @@ async fn one_record_of_each_kind_that_nobody_can_read_stops_nobody_and_breaks_no
         close(&cluster, node, false).await;
     }
     let mut units = cluster.api.records().await.unwrap().units.into_values();
-    let first = units.find(|spec| spec.meta.as_ref().is_some_and(|meta| meta.name == "first")).unwrap();
+    let meta = |unit: &v1::UnitRecord| unit.spec.as_ref().and_then(|spec| spec.meta.clone());
+    let first = units.find(|unit| meta(unit).is_some_and(|meta| meta.name == "first")).unwrap();
 
     // Those that run see them come.
     cluster.stop("state").await;

@@ -51,7 +51,7 @@ const KINDS: [Kind; 11] = [
     Kind::NodeReport,
     Kind::NodeAllocatable,
     Kind::NodeUsage,
-    Kind::UnitSpec,
+    Kind::Unit,
     Kind::Queue,
     Kind::PriorityClass,
     Kind::DisruptionBudget,

@@ -46,14 +46,16 @@ pub(crate) fn bad_fields(violations: Vec<SpecViolation>) -> Vec<BadField> {
 
 /// A unit as shown, without its running units.
 pub(crate) fn unit(view: &UnitView<'_>) -> v1::Unit {
-    let mut spec = to_proto::unit_spec(view.spec);
+    let mut spec = to_proto::unit_spec(&view.record.spec);
     if let Some(meta) = &mut spec.meta {
         meta.create_revision = view.create_revision.0;
         meta.revision = view.spec_revision.0;
         meta.create_time_ms = view.create_time_ms;
     }
     v1::Unit {
+        unit_id: view.record.id.0,
         spec: Some(spec),
+        status: Some(to_proto::unit_status(&view.record.status)),
         phase: phase(view.phase).into(),
         counts: Some(counts(view)),
         scheduler: view.scheduler.unwrap_or_default().to_owned(),
@@ -81,10 +83,10 @@ pub(crate) fn running_units(
     n_max: usize,
 ) -> (Vec<v1::RunningUnit>, Option<u32>) {
     let n_rows = u32::try_from(view.rows.rows.len()).unwrap_or(u32::MAX);
-    let wanted = view.spec.task_groups.iter().flat_map(|group| &group.ordinals).map(|range| range.1).max();
+    let wanted = view.record.ranges().map(|range| range.1).max();
     let mut shown = (from..wanted.unwrap_or(0).max(n_rows)).filter_map(|ordinal| {
-        let (row, group) = (view.rows.row(ordinal), view.spec.group_of(ordinal));
-        let is_shown = row.phase != RowPhase::Pending || (group.is_some() && view.spec.is_wanted());
+        let (row, group) = (view.rows.row(ordinal), view.record.group_of(ordinal));
+        let is_shown = row.phase != RowPhase::Pending || (group.is_some() && view.record.is_wanted());
         is_shown.then_some((ordinal, row, group))
     });
     let page: Vec<_> = shown.by_ref().take(n_max).collect();
@@ -102,7 +104,7 @@ fn running_unit(
     group: Option<usize>,
 ) -> v1::RunningUnit {
     // One that is no longer wanted is of the group that it was bound for.
-    let group = view.spec.task_groups.get(group.unwrap_or(usize::from(row.group)));
+    let group = view.record.spec.task_groups.get(group.unwrap_or(usize::from(row.group)));
     v1::RunningUnit {
         ordinal,
         incarnation: row.incarnation,
@@ -162,7 +164,7 @@ pub(crate) fn phase_filter(number: i32) -> Result<Option<UnitPhase>, BadField> {
 fn counts(view: &UnitView<'_>) -> v1::UnitCounts {
     let counts: &Counts = view.counts;
     // What was told to leave and has ended is pending again in a moment, but for a unit that is over.
-    let comes_back = view.spec.is_wanted() || view.spec.restarting;
+    let comes_back = view.record.is_wanted() || view.record.status.restarting;
     let returning = if comes_back { counts.stopped } else { 0 };
     v1::UnitCounts {
         replicas: counts.replicas,
@@ -232,10 +234,10 @@ pub(crate) fn room(room: &v1::RoomReport) -> RoomReport {
 }
 
 /// What a scheduler gets, with the bytes of the unit's record.
-pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssignment {
+pub(crate) fn assignment(assignment: Assignment, record: Bytes) -> raw::UnitAssignment {
     let Assignment {
         session: _,
-        spec: _,
+        record: _,
         revision,
         ordinals,
         mut incarnations,
@@ -254,7 +256,7 @@ pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssign
     };
     let (spec_revision, scope) = (revision.0, scope.into());
     raw::UnitAssignment {
-        spec,
+        record,
         spec_revision,
         ordinals,
         incarnations,
@@ -324,7 +326,7 @@ pub(crate) fn status(answer: StatusAnswer) -> v1::GetDispatcherStatusResponse {
 pub(crate) fn drain(core: &Dispatcher, node: NodeId) -> v1::GetDrainResponse {
     let view = core.drain_view(node, DRAIN_BLOCKS_MAX);
     let block = |(unit, block): &(UnitId, DrainBlock)| {
-        let spec = core.unit(*unit)?.spec;
+        let spec = &core.unit(*unit)?.record.spec;
         let unit_name = format!("{}/{}", spec.namespace, spec.name);
         Some(v1::DrainBlock { unit_name, reason: block.to_string() })
     };

@@ -130,7 +130,7 @@ async fn lead(
         v1::Kind::PriorityClass,
         v1::Kind::DisruptionBudget,
         v1::Kind::Reservation,
-        v1::Kind::UnitSpec,
+        v1::Kind::Unit,
         v1::Kind::Hold,
         v1::Kind::Pause,
         v1::Kind::Rows,

@@ -6,7 +6,7 @@ use godel_core_scheduler::{PlanOutcome, PlanReport};
 use godel_domain::{
     change::NodeScope,
     ids::{ReplicaId, Revision},
-    unit::UnitSpec,
+    unit::{UnitRecord, UnitSpec},
     unit_report::{ReportState, RoomReport, UnitReport},
 };
 use godel_proto::{raw, v1};
@@ -17,7 +17,7 @@ use prost::Message as _;
 /// A unit to place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {
-    pub(crate) spec: Arc<UnitSpec>,
+    pub(crate) record: Arc<UnitRecord>,
     pub(crate) spec_revision: Revision,
     /// The replicas to place.
     pub(crate) pending: Vec<ReplicaId>,
@@ -39,7 +39,7 @@ pub(crate) struct Assignment {
 /// The unit is wrong, or columns differ in length.
 pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField> {
     let raw::UnitAssignment {
-        spec,
+        record,
         spec_revision,
         ordinals,
         incarnations,
@@ -52,16 +52,17 @@ pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField
     if !incarnations.is_empty() && incarnations.len() != ordinals.len() {
         return Err(BadField::new("incarnations", "empty, or one per ordinal"));
     }
-    let spec = v1::UnitSpec::decode(spec).map_err(|error| BadField::new("spec", error.to_string()))?;
-    let spec = from_proto::unit_spec(spec).map_err(|bad| bad.under("spec"))?;
+    let record =
+        v1::UnitRecord::decode(record).map_err(|error| BadField::new("record", error.to_string()))?;
+    let record = from_proto::unit_record(record).map_err(|bad| bad.under("record"))?;
     let pending = ReplicaId::of_columns(&ordinals, &incarnations).collect();
     // One that this version does not know is the narrower one.
     let scope = match v1::AssignmentScope::try_from(scope) {
         Ok(v1::AssignmentScope::Global) => NodeScope::Global,
         Ok(v1::AssignmentScope::Unspecified) | Err(_) => NodeScope::Partition,
     };
-    let (spec, spec_revision) = (Arc::new(spec), Revision(spec_revision));
-    Ok(Assignment { spec, spec_revision, pending, bound, scope, at_maximum, turn, called })
+    let (record, spec_revision) = (Arc::new(record), Revision(spec_revision));
+    Ok(Assignment { record, spec_revision, pending, bound, scope, at_maximum, turn, called })
 }
 
 /// What became of a try.
@@ -147,14 +148,16 @@ mod tests {
     fn wrong_assignments_and_plans_are_named() {
         let short = raw::UnitAssignment { ordinals: vec![0, 1], incarnations: vec![1], ..Default::default() };
         assert_eq!(assignment(short).unwrap_err().path, "incarnations");
-        assert_eq!(assignment(raw::UnitAssignment::default()).unwrap_err().path, "spec.unit_id");
+        assert_eq!(
+            assignment(raw::UnitAssignment::default()).unwrap_err().path,
+            "record.spec.workload_class"
+        );
         let wrong = |unit| planned_unit(unit).unwrap_err()[0].path.clone();
         assert_eq!(wrong(None), "unit");
         let group = |replicas| v1::TaskGroup {
             name: format!("g{replicas}"),
             replicas,
             template: Some(v1::Template::default()),
-            ..Default::default()
         };
         let unit = |replicas: &[u32]| {
             let task_groups = replicas.iter().map(|replicas| group(*replicas)).collect();
@@ -165,7 +168,7 @@ mod tests {
         assert_eq!(wrong(unit(&[1, 0])), "task_groups[1].replicas");
         assert_eq!(wrong(unit(&[6_000, 6_001])), "task_groups");
         let spec = planned_unit(unit(&[2, 3])).unwrap();
-        assert_eq!((spec.task_groups[1].ordinals[0], spec.min_member), ((2, 5), 1));
+        assert_eq!((spec.task_groups[1].replicas, spec.min_member), (3, 1));
     }
 
     #[test]

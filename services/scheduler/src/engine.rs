@@ -323,16 +323,16 @@ impl Engine {
     }
 
     fn on_assign(&mut self, run: &mut Run, pb: raw::UnitAssignment) {
-        let (unit_id, spec_revision) = (raw::unit_id(&pb.spec).unwrap_or_default(), pb.spec_revision);
+        let (unit_id, spec_revision) = (raw::unit_id(&pb.record).unwrap_or_default(), pb.spec_revision);
         match convert::assignment(pb) {
             Ok(assignment) => {
                 let n_running_units = u32::try_from(assignment.pending.len()).unwrap_or(u32::MAX);
                 if let Some(session) = &mut run.session {
                     session.granted = session.granted.saturating_sub(n_running_units);
                 }
-                run.parked.remove(&assignment.spec.id);
+                run.parked.remove(&assignment.record.id);
                 let convert::Assignment {
-                    spec,
+                    record,
                     spec_revision,
                     pending,
                     bound,
@@ -341,16 +341,16 @@ impl Engine {
                     turn,
                     called,
                 } = assignment;
-                self.core.on_assign(&spec, spec_revision, &pending, bound, self.clock.now());
-                self.core.set_scope(spec.id, scope);
+                self.core.on_assign(&record, spec_revision, &pending, bound, self.clock.now());
+                self.core.set_scope(record.id, scope);
                 if at_maximum {
-                    self.core.set_at_maximum(spec.id, self.clock.now());
+                    self.core.set_at_maximum(record.id, self.clock.now());
                 }
                 if turn {
-                    self.core.set_turn(spec.id);
+                    self.core.set_turn(record.id);
                 }
                 if called {
-                    self.core.set_called(spec.id);
+                    self.core.set_called(record.id);
                 }
             }
             Err(bad) => {

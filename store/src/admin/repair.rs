@@ -123,7 +123,7 @@ fn removal(state: &State, kind: v1::Kind, key: &Key) -> (Vec<Bytes>, Vec<String>
     };
     let mut holds = Vec::new();
     match (kind, key) {
-        (v1::Kind::UnitSpec, Key::Id(id)) => end(UnitId(*id), None),
+        (v1::Kind::Unit, Key::Id(id)) => end(UnitId(*id), None),
         (v1::Kind::NodeSpec, Key::Id(id)) => {
             let node = NodeId(u32::try_from(*id).unwrap_or(u32::MAX));
             for (unit, ..) in state.units_with_rows(None) {

@@ -19,7 +19,7 @@ fn put_lease(lease: &str, holder: &str, epoch: u64) -> Bytes {
 }
 
 fn put_unit(unit_id: u64) -> Bytes {
-    raw::encode_op(v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id, ..Default::default() }))
+    raw::encode_op(v1::op::Op::PutUnit(v1::UnitRecord { unit_id, ..Default::default() }))
 }
 
 fn put_queue(name: &str) -> Bytes {
@@ -96,7 +96,7 @@ fn nothing_that_was_given_in_what_is_lost_is_given_again() {
     assert!(restored.epoch_floor() > 1_000);
     assert_eq!(restored.next_node_id(), exported.next_node_id(), "node ids index dense arrays");
     // Everything that was committed is there as it was, under the revisions that it had.
-    let unit = |state: &State| state.record(v1::Kind::UnitSpec, &Key::Id(1)).cloned();
+    let unit = |state: &State| state.record(v1::Kind::Unit, &Key::Id(1)).cloned();
     assert_eq!(unit(&restored), unit(&exported));
     assert_eq!(restored.renewed_ms(), exported.commit_time_ms());
 
@@ -157,7 +157,7 @@ fn conditions_on_revisions_to_come_are_refused() {
     let mut state = state();
     let on = |revision, nodes_as_of| {
         let key = Some(v1::Key { id: 1, name: String::new() });
-        let precondition = v1::Precondition { kind: v1::Kind::UnitSpec.into(), key, revision };
+        let precondition = v1::Precondition { kind: v1::Kind::Unit.into(), key, revision };
         raw::TxnRequest { preconditions: vec![precondition], nodes_as_of, ..by(3, 2, vec![put_queue("q")]) }
     };
     for (revision, nodes_as_of, reason) in [

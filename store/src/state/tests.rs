@@ -42,7 +42,7 @@ fn each_record_has_one_writer() {
     ];
     let ops: [Ops; 20] = [
         ("unit", || put_unit(3)),
-        ("delete unit", || delete(v1::Kind::UnitSpec, 2)),
+        ("delete unit", || delete(v1::Kind::Unit, 2)),
         ("partition", || put_partition(1)),
         ("partition block", || put_block(1, 7)),
         ("delete partition block", || delete(v1::Kind::PartitionBlock, 2)),
@@ -158,7 +158,7 @@ fn a_repeated_sequence_returns_its_first_revision_within_the_window() {
 #[test]
 fn preconditions_compare_revisions() {
     let mut pair = Pair::populated();
-    let spec = pair.head.record(v1::Kind::UnitSpec, &Key::Id(1)).unwrap().revision.0;
+    let spec = pair.head.record(v1::Kind::Unit, &Key::Id(1)).unwrap().revision.0;
     let bound = pair.by("binder", vec![bind(1, &[0], 0, 1)]).unwrap().revision.0;
     let node = pair.head.record(v1::Kind::NodeSpec, &Key::Id(1)).unwrap().revision.0;
     let queue = pair.by("dispatcher", vec![put_queue("prod", 1)]).unwrap().revision.0;
@@ -166,11 +166,11 @@ fn preconditions_compare_revisions() {
     let name = |name: &str| Some(v1::Key { id: 0, name: name.into() });
     use RefusalReason::{Invalid, Precondition};
     let cases = [
-        (v1::Kind::UnitSpec, id(1), spec, None),
-        (v1::Kind::UnitSpec, id(1), spec + 1, Some(Precondition)),
-        (v1::Kind::UnitSpec, id(1), 0, Some(Precondition)),
-        (v1::Kind::UnitSpec, id(9), 0, None),
-        (v1::Kind::UnitSpec, id(9), 1, Some(Precondition)),
+        (v1::Kind::Unit, id(1), spec, None),
+        (v1::Kind::Unit, id(1), spec + 1, Some(Precondition)),
+        (v1::Kind::Unit, id(1), 0, Some(Precondition)),
+        (v1::Kind::Unit, id(9), 0, None),
+        (v1::Kind::Unit, id(9), 1, Some(Precondition)),
         (v1::Kind::NodeSpec, id(1), node, None),
         (v1::Kind::Rows, id(1), bound, None),
         (v1::Kind::Rows, id(1), bound - 1, Some(Precondition)),
@@ -183,8 +183,8 @@ fn preconditions_compare_revisions() {
         (v1::Kind::Queue, name("test"), 0, None),
         (v1::Kind::Queue, id(1), 0, Some(Invalid)),
         (v1::Kind::PriorityClass, name("prod"), 0, None),
-        (v1::Kind::UnitSpec, id(0), 0, Some(Invalid)),
-        (v1::Kind::UnitSpec, None, 0, Some(Invalid)),
+        (v1::Kind::Unit, id(0), 0, Some(Invalid)),
+        (v1::Kind::Unit, None, 0, Some(Invalid)),
         (v1::Kind::Unspecified, id(1), 0, Some(Invalid)),
     ];
     for (sequence, (kind, key, revision, expected)) in (100u64..).zip(cases) {
@@ -281,7 +281,7 @@ fn ids_are_never_reused_also_after_deletion() {
         assert_eq!(reason(pair.by("dispatcher", vec![put_unit(refused)])), Some(RefusalReason::Invalid));
     }
     pair.by("dispatcher", vec![put_unit(1)]).unwrap();
-    pair.by("dispatcher", vec![delete(v1::Kind::UnitSpec, 9)]).unwrap();
+    pair.by("dispatcher", vec![delete(v1::Kind::Unit, 9)]).unwrap();
     assert_eq!(reason(pair.by("dispatcher", vec![put_unit(9)])), Some(RefusalReason::Invalid));
     assert_eq!(pair.head.last_unit_id(), UnitId(9));
     assert_eq!(pair.head.next_node_id(), NodeId(3));
@@ -300,7 +300,7 @@ fn deletion_takes_what_hangs_on_a_record_and_waits_for_live_rows() {
     let mut pair = Pair::populated();
     pair.by("binder", vec![bind(1, &[0, 1], 0, 1), put_allocatable(1)]).unwrap();
     assert_eq!(pair.head.live_on_node(NodeId(1)), 2);
-    let delete_unit = || vec![delete(v1::Kind::UnitSpec, 1)];
+    let delete_unit = || vec![delete(v1::Kind::Unit, 1)];
     let delete_node = || internal(vec![delete(v1::Kind::NodeSpec, 1)]);
     assert_eq!(reason(pair.by("dispatcher", delete_unit())), Some(RefusalReason::RowConflict));
     assert_eq!(reason(pair.run(Role::Admin, delete_node())), Some(RefusalReason::RowConflict));
@@ -356,7 +356,7 @@ fn what_can_never_be_valid_is_named() {
         ("node_ids", vec![bind(1, &[0], 0, 0)]),
         ("ordinals", vec![bind(1, &[ops::N_ORDINALS_MAX], 0, 1)]),
         ("not an operation", vec![Bytes::from_static(b"x")]),
-        ("UnitSpec does not decode", vec![Bytes::from_static(&[0x22, 0x02, 0x12, 0x50])]),
+        ("UnitRecord does not decode", vec![Bytes::from_static(&[0x22, 0x02, 0x12, 0x50])]),
         ("rows are removed with their unit", vec![delete(v1::Kind::Rows, 1)]),
         ("ops[0].put_queue.meta.name: is required", vec![op(v1::op::Op::PutQueue(v1::Queue::default()))]),
         ("longer than 253 bytes", vec![put_queue(&"q".repeat(254), 1)]),

@@ -316,7 +316,7 @@ impl State {
 
     fn check_put(&self, kind: v1::Kind, key: &Key, value: &Bytes) -> Result<(), TxnRefusal> {
         match (kind, key) {
-            (v1::Kind::UnitSpec, Key::Id(id)) => {
+            (v1::Kind::Unit, Key::Id(id)) => {
                 let fresh = UnitId(*id) > self.last_unit_id;
                 if fresh || self.record(kind, key).is_some() {
                     return Ok(());
@@ -376,7 +376,7 @@ impl State {
             return Err(conflict(format!("{} {key} does not exist", kind.as_str_name())));
         }
         let live = match (kind, key) {
-            (v1::Kind::UnitSpec, Key::Id(id)) => self.rows.get(&UnitId(*id)).map_or(0, |stored| stored.live),
+            (v1::Kind::Unit, Key::Id(id)) => self.rows.get(&UnitId(*id)).map_or(0, |stored| stored.live),
             (v1::Kind::NodeSpec, Key::Id(id)) => {
                 u32::try_from(*id).map_or(0, |id| self.live_on_node(NodeId(id)))
             }
@@ -408,7 +408,7 @@ impl State {
 
     fn check_rows(&self, unit: UnitId, change: &RunChange, writes: Writes) -> Result<(), TxnRefusal> {
         let spec = Key::Id(unit.0);
-        if self.record(v1::Kind::UnitSpec, &spec).is_none() {
+        if self.record(v1::Kind::Unit, &spec).is_none() {
             return Err(conflict(format!("unit {unit} does not exist")));
         }
         if let RunChange::Bind(bind) = change {

@@ -304,7 +304,7 @@ async fn pipelined_transactions_keep_their_order(place: Place) {
         assert_eq!(committed.revision.0, last + 1);
         last = committed.revision.0;
     }
-    assert_eq!(store.read(|state| state.count(v1::Kind::UnitSpec)), 495);
+    assert_eq!(store.read(|state| state.count(v1::Kind::Unit)), 495);
 }
 
 async fn a_closing_store_commits_what_waits_and_refuses_the_rest(place: Place) {
@@ -321,7 +321,7 @@ async fn a_closing_store_commits_what_waits_and_refuses_the_rest(place: Place) {
     }
     let refusal = dispatcher.submit(&other, vec![unit(101)]).await.unwrap_err();
     assert_eq!(refusal.reason, RefusalReason::Closed);
-    assert_eq!(other.read(|state| state.count(v1::Kind::UnitSpec)), 100);
+    assert_eq!(other.read(|state| state.count(v1::Kind::Unit)), 100);
 }
 
 async fn the_largest_transaction_is_committed_and_a_larger_one_refused(place: Place) {

@@ -376,7 +376,7 @@ async fn running_units_of_what_is_removed_end_as_lost() {
     let place = tempfile::tempdir().unwrap();
     // (what is removed, which running units end, how many are left)
     let table = [
-        (v1::Kind::UnitSpec, vec![(1, vec![0, 1, 2])], 2),
+        (v1::Kind::Unit, vec![(1, vec![0, 1, 2])], 2),
         (v1::Kind::NodeSpec, vec![(1, vec![0, 1]), (2, vec![0])], 2),
     ];
     for (kind, expected, n_left) in table {
@@ -395,7 +395,7 @@ async fn running_units_of_what_is_removed_end_as_lost() {
             assert_eq!(live, n_left, "{kind:?}");
             let on_node = |node| state.live_on_node(NodeId(node));
             assert_eq!(on_node(1) + on_node(2), u32::try_from(n_left).unwrap());
-            assert_eq!(state.rows(UnitId(1)).is_none(), kind == v1::Kind::UnitSpec);
+            assert_eq!(state.rows(UnitId(1)).is_none(), kind == v1::Kind::Unit);
         });
     }
 }

@@ -171,11 +171,8 @@ pub(crate) fn read_partition(store: &Store, name: &str) -> Option<u64> {
 }
 
 pub(crate) fn unit(id: u64) -> Bytes {
-    raw::encode_op(v1::op::Op::PutUnitSpec(v1::UnitSpec {
-        unit_id: id,
-        min_member: Some(1),
-        ..Default::default()
-    }))
+    let spec = Some(v1::UnitSpec { min_member: Some(1), ..Default::default() });
+    raw::encode_op(v1::op::Op::PutUnit(v1::UnitRecord { unit_id: id, spec, ..Default::default() }))
 }
 
 pub(crate) fn node(id: u32) -> Bytes {

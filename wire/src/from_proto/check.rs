@@ -23,7 +23,7 @@ use super::{BadField, Result};
 mod known;
 
 /// Field of `Op` that puts a unit: one for each submission.
-const PUT_UNIT_SPEC: u32 = 4;
+const PUT_UNIT: u32 = 4;
 /// First field of `Op` that changes rows.
 const FIRST_OF_ROWS: u32 = 20;
 
@@ -42,7 +42,7 @@ pub fn check_op(encoded: &Bytes) -> Result<()> {
     let Some(name) = name else {
         return Err(BadField::new("op", "not an operation that this version knows"));
     };
-    let unit = raw::op_payload(encoded).filter(|(field, _)| *field == PUT_UNIT_SPEC).map(|(_, unit)| unit);
+    let unit = raw::op_payload(encoded).filter(|(field, _)| *field == PUT_UNIT).map(|(_, unit)| unit);
     if unit.as_ref().is_some_and(known::is_fine) {
         return Ok(());
     }
@@ -104,7 +104,7 @@ fn check_change(change: &Change) -> Result<()> {
         }
         Change::NodeAllocatable(NodeId(_), allocatable) => amounts("allocatable.amounts", allocatable),
         Change::NodeUsage(usage) => amounts("reserved.amounts", &usage.reserved),
-        Change::UnitSpec(spec) => unit(spec),
+        Change::Unit(record) => unit(&record.spec).map_err(|bad| bad.under("spec")),
         Change::Lease(lease) => {
             each([("lease", &*lease.name), ("holder", &lease.holder), ("address", &lease.address)])
         }

@@ -168,7 +168,8 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
             }
         }
         Subject::Unit(_) => {
-            let meta = v1::UnitSpec::decode(value.clone()).ok().and_then(|spec| spec.meta);
+            let record = v1::UnitRecord::decode(value.clone()).ok();
+            let meta = record.and_then(|record| record.spec?.meta);
             unreadable.name = meta.map(|meta| (meta.namespace, meta.name));
         }
         Subject::Rows(_) => {
@@ -213,7 +214,7 @@ pub(super) fn subject_of_key(kind: v1::Kind, key: Key) -> Option<Subject> {
         (v1::Kind::NodeReport, Key::Id(id)) => Subject::NodeReport(node(id)?),
         (v1::Kind::NodeAllocatable, Key::Id(id)) => Subject::NodeAllocatable(node(id)?),
         (v1::Kind::NodeUsage, Key::Id(id)) => Subject::NodeUsage(node(id)?),
-        (v1::Kind::UnitSpec, Key::Id(id)) => Subject::Unit(UnitId(id)),
+        (v1::Kind::Unit, Key::Id(id)) => Subject::Unit(UnitId(id)),
         (v1::Kind::Rows, Key::Id(id)) => Subject::Rows(UnitId(id)),
         (v1::Kind::Hold, Key::Id(id)) => Subject::Hold(HoldId(id)),
         (v1::Kind::Lease, Key::Name(name)) => Subject::Lease(name),

@@ -1,22 +1,58 @@
 //! Units as they are stored, with everything that the dispatcher filled in.
 
 use godel_domain::unit::{
-    OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template, UnitEnd,
-    UnitSpec, WorkloadClass,
+    OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup,
+    Template, UnitEnd, UnitRecord, UnitSpec, UnitStatus, WorkloadClass,
 };
 use godel_proto::v1;
 
 use super::{BadField, Result, demand, each, pool, toleration, unit_id, unknown};
 
-/// A unit as stored: with its defaults filled in.
+/// A unit as stored.
 ///
 /// # Errors
 /// Something that the dispatcher fills in is missing, or a field is out of range.
-pub fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
+pub fn unit_record(pb: v1::UnitRecord) -> Result<UnitRecord> {
+    let spec = unit_spec(pb.spec.unwrap_or_default()).map_err(|bad| bad.under("spec"))?;
+    let status = unit_status(pb.status.unwrap_or_default()).map_err(|bad| bad.under("status"))?;
+    if status.ordinals.len() != spec.task_groups.len() {
+        return Err(BadField::new("status.ordinals", "not one entry for each task group"));
+    }
+    Ok(UnitRecord { id: unit_id(pb.unit_id, "unit_id")?, spec, status })
+}
+
+/// What the control plane writes about a unit.
+///
+/// # Errors
+/// A field is out of range, or ordinals are out of order.
+fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
+    let v1::UnitStatus { ordinals, cancelled, suspended, ended, whole_restarts, restarting, submitted } = pb;
+    let of_groups = ordinals
+        .into_iter()
+        .enumerate()
+        .map(|(idx, group)| ordinal_ranges(group).map_err(|bad| bad.under(&format!("ordinals[{idx}]"))));
+    Ok(UnitStatus {
+        ordinals: of_groups.collect::<Result<_>>()?,
+        cancelled,
+        suspended,
+        ended: unit_end(ended)?,
+        whole_restarts,
+        restarting,
+        submitted: submitted.map(|size| {
+            let v1::SubmittedSize { min_member, replicas } = size;
+            Box::new(SubmittedSize { min_member, replicas })
+        }),
+    })
+}
+
+/// A unit as submitted, with its defaults filled in.
+///
+/// # Errors
+/// Something that the dispatcher fills in is missing, or a field is out of range.
+fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
     let meta = pb.meta.unwrap_or_default();
     let missing = |path: &str| BadField::new(path, "missing");
     Ok(UnitSpec {
-        id: unit_id(pb.unit_id, "unit_id")?,
         namespace: meta.namespace,
         name: meta.name,
         uid: meta.uid,
@@ -32,48 +68,42 @@ pub fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
         restart_policy: restart_policy(pb.restart_policy)?.ok_or_else(|| missing("restart_policy"))?,
         profile: pb.profile,
         ttl_after_finished_ms: pb.ttl_after_finished_ms.unwrap_or(0),
-        cancelled: pb.cancelled,
         max_restarts: pb.max_restarts.unwrap_or(0),
         on_eviction: on_eviction(pb.on_eviction)?.unwrap_or_default(),
         on_below_min: on_below_min(pb.on_below_min)?.unwrap_or_default(),
         on_failure: on_failure(pb.on_failure)?.unwrap_or_default(),
-        whole_restarts: pb.whole_restarts,
-        restarting: pb.restarting,
-        ended: unit_end(pb.ended)?,
-        suspended: pb.suspended,
         scheduling_timeout_ms: pb.scheduling_timeout_ms.unwrap_or(0),
         active_deadline_ms: pb.active_deadline_ms.unwrap_or(0),
         // One committed before there was preemption is left alone.
         preemptible: pb.preemptible.unwrap_or(false),
         min_run_ms: pb.min_run_ms,
-        submitted: pb.submitted.map(|size| {
-            let v1::SubmittedSize { min_member, replicas } = size;
-            Box::new(SubmittedSize { min_member, replicas })
-        }),
     })
 }
 
-/// Replicas of one template, with their ordinals as given.
+/// Replicas of one template.
 ///
 /// # Errors
-/// The template is wrong, or an ordinal range is out of order.
-pub fn task_group(pb: v1::TaskGroup) -> Result<TaskGroup> {
-    let mut ordinals = Vec::with_capacity(pb.ordinals.len());
-    let mut last_end = 0;
-    for (idx, range) in pb.ordinals.iter().enumerate() {
-        // An empty one says where new ordinals begin.
-        if range.start > range.end || range.start < last_end {
-            return Err(BadField::new(format!("ordinals[{idx}]"), "out of order"));
-        }
-        last_end = range.end;
-        ordinals.push((range.start, range.end));
-    }
+/// The template is wrong.
+fn task_group(pb: v1::TaskGroup) -> Result<TaskGroup> {
     Ok(TaskGroup {
         name: pb.name,
         replicas: pb.replicas,
         template: template(pb.template.unwrap_or_default()).map_err(|bad| bad.under("template"))?,
-        ordinals,
     })
+}
+
+fn ordinal_ranges(pb: v1::OrdinalRanges) -> Result<Vec<(u32, u32)>> {
+    let mut ordinals = Vec::with_capacity(pb.ranges.len());
+    let mut last_end = 0;
+    for (idx, range) in pb.ranges.iter().enumerate() {
+        // An empty one says where new ordinals begin.
+        if range.start > range.end || range.start < last_end {
+            return Err(BadField::new(format!("ranges[{idx}]"), "out of order"));
+        }
+        last_end = range.end;
+        ordinals.push((range.start, range.end));
+    }
+    Ok(ordinals)
 }
 
 /// One replica.

@@ -136,7 +136,7 @@ fn bad_columns_are_named() {
 #[test]
 fn a_deletion_concerns_what_hangs_on_the_record() {
     let delete = |kind| ParsedOp::Delete { kind, key: Key::Id(1) }.kinds();
-    assert_eq!(delete(v1::Kind::UnitSpec), kind_bit(v1::Kind::UnitSpec) | kind_bit(v1::Kind::Rows));
+    assert_eq!(delete(v1::Kind::Unit), kind_bit(v1::Kind::Unit) | kind_bit(v1::Kind::Rows));
     assert_eq!(delete(v1::Kind::NodeSpec).count_ones(), 4);
     assert_eq!(delete(v1::Kind::NodeAllocatable), kind_bit(v1::Kind::NodeAllocatable));
 }

@@ -11,11 +11,13 @@ use godel_domain::{
     resources::Resources,
     running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses},
     unit::{
-        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
-        UnitEnd, UnitSpec, WorkloadClass,
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup,
+        Template, UnitEnd, UnitRecord, WorkloadClass,
     },
 };
+use godel_testkit::BuildUnit as _;
 use proptest::{collection::vec, option, prelude::*, sample::select};
+use smallvec::SmallVec;
 
 fn text() -> impl Strategy<Value = String> {
     "[a-z]{1,6}"
@@ -111,9 +113,9 @@ fn template() -> impl Strategy<Value = Template> {
     })
 }
 
-pub(super) fn unit_spec() -> impl Strategy<Value = UnitSpec> {
+pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
     let group = (text(), 1u32..9, template(), 0u32..9).prop_map(|(name, replicas, template, start)| {
-        TaskGroup { name, replicas, template, ordinals: vec![(start, start + 1), (start + 5, start + 9)] }
+        (TaskGroup { name, replicas, template }, vec![(start, start + 1), (start + 5, start + 9)])
     });
     let choices = (
         select(vec![
@@ -136,47 +138,47 @@ pub(super) fn unit_spec() -> impl Strategy<Value = UnitSpec> {
     let numbers = (1u64..99, 1u32..9, any::<i32>(), any::<u64>(), any::<bool>(), any::<u32>());
     let texts = (text(), text(), text(), text(), text(), "[a-z]{0,6}");
     (texts, labels(), vec(group, 1..3), choices, numbers).prop_map(
-        |((namespace, name, uid, owner, queue, priority_class), labels, task_groups, choices, numbers)| {
+        |((namespace, name, uid, owner, queue, priority_class), labels, groups, choices, numbers)| {
+            let (task_groups, ordinals): (Vec<_>, SmallVec<[_; 1]>) = groups.into_iter().unzip();
             let (class, pool, restart_policy, profile, on_eviction, on_below_min, ended) = choices;
             let (id, min_member, priority, ttl_after_finished_ms, cancelled, max_restarts) = numbers;
-            UnitSpec {
-                id: UnitId(id),
-                namespace,
-                name,
-                uid,
-                labels,
-                owner,
-                class,
-                task_groups,
-                min_member,
-                queue,
-                priority,
-                priority_class,
-                pool,
-                restart_policy,
-                profile,
-                ttl_after_finished_ms,
-                cancelled,
-                suspended: priority % 2 == 0,
-                submitted: (min_member % 2 == 0).then(|| {
-                    Box::new(SubmittedSize { min_member: min_member - 1, replicas: vec![7, 0, 300] })
-                }),
-                scheduling_timeout_ms: ttl_after_finished_ms / 3,
-                active_deadline_ms: ttl_after_finished_ms / 5,
-                max_restarts,
-                on_eviction,
-                on_below_min,
-                on_failure: match id % 3 {
-                    0 => OnFailure::Keep,
-                    1 => OnFailure::Restart,
-                    _ => OnFailure::Stop,
-                },
-                whole_restarts: max_restarts / 2,
-                restarting: ttl_after_finished_ms % 2 == 0,
-                ended,
-                preemptible: max_restarts % 2 == 0,
-                min_run_ms: ttl_after_finished_ms / 2,
-            }
+            let on_failure = match id % 3 {
+                0 => OnFailure::Keep,
+                1 => OnFailure::Restart,
+                _ => OnFailure::Stop,
+            };
+            let submitted = SubmittedSize { min_member: min_member - 1, replicas: vec![7, 0, 300] };
+            godel_testkit::unit(name)
+                .id(UnitId(id))
+                .namespace(namespace)
+                .uid(uid)
+                .labels(labels)
+                .owner(owner)
+                .class(class)
+                .task_groups(task_groups)
+                .edit(|unit| unit.status.ordinals = ordinals)
+                .min_member(min_member)
+                .queue(queue)
+                .priority(priority)
+                .priority_class(priority_class)
+                .pool(pool)
+                .restart_policy(restart_policy)
+                .profile(profile)
+                .ttl_after_finished_ms(ttl_after_finished_ms)
+                .scheduling_timeout_ms(ttl_after_finished_ms / 3)
+                .active_deadline_ms(ttl_after_finished_ms / 5)
+                .max_restarts(max_restarts)
+                .on_eviction(on_eviction)
+                .on_below_min(on_below_min)
+                .on_failure(on_failure)
+                .preemptible(max_restarts % 2 == 0)
+                .min_run_ms(ttl_after_finished_ms / 2)
+                .cancelled(cancelled)
+                .suspended(priority % 2 == 0)
+                .submitted((min_member % 2 == 0).then(|| Box::new(submitted)))
+                .whole_restarts(max_restarts / 2)
+                .restarting(ttl_after_finished_ms % 2 == 0)
+                .ended(ended)
         },
     )
 }

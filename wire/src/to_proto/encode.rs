@@ -1,6 +1,6 @@
 //! Units straight to bytes: each submission is encoded once, without a message in between.
 //!
-//! [`super::unit_spec`] gives the same as a message; a property test holds the two together.
+//! [`super::unit_record`] gives the same as a message; a property test holds the two together.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,37 @@ use bytes::Bytes;
 use godel_domain::{
     demand::{Demand, DeviceRequest},
     node::Toleration,
-    unit::{RunSpec, SubmittedSize, TaskGroup, Template, UnitSpec},
+    unit::{RunSpec, SubmittedSize, TaskGroup, Template, UnitRecord, UnitSpec, UnitStatus},
 };
 
 /// Enough for most units.
 const BYTES: usize = 256;
 /// Field of `Op` that puts a unit.
-const PUT_UNIT_SPEC: u8 = 4;
+const PUT_UNIT: u8 = 4;
 
 /// An operation that puts a unit, encoded for a transaction.
-pub fn put_unit_spec(spec: &UnitSpec) -> Bytes {
+pub fn put_unit(record: &UnitRecord) -> Bytes {
     let mut out = Writer(Vec::with_capacity(BYTES));
-    out.message(PUT_UNIT_SPEC, |out| unit(out, spec));
+    out.message(PUT_UNIT, |out| unit(out, record));
     out.0.into()
 }
 
-/// A unit, as [`super::unit_spec`] would be encoded.
-pub fn encoded_unit_spec(spec: &UnitSpec) -> Bytes {
+/// A unit, as [`super::unit_record`] would be encoded.
+pub fn encoded_unit(record: &UnitRecord) -> Bytes {
     let mut out = Writer(Vec::with_capacity(BYTES));
-    unit(&mut out, spec);
+    unit(&mut out, record);
     out.0.into()
 }
 
-fn unit(out: &mut Writer, spec: &UnitSpec) {
+fn unit(out: &mut Writer, record: &UnitRecord) {
+    let UnitRecord { id, spec, status } = record;
+    out.number(1, id.0);
+    out.message(2, |out| unit_spec(out, spec));
+    out.message(3, |out| unit_status(out, status));
+}
+
+fn unit_spec(out: &mut Writer, spec: &UnitSpec) {
     let UnitSpec {
-        id,
         namespace,
         name,
         uid,
@@ -48,67 +54,74 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
         restart_policy,
         profile,
         ttl_after_finished_ms,
-        cancelled,
         max_restarts,
         on_eviction,
         on_below_min,
         on_failure,
-        whole_restarts,
-        restarting,
-        ended,
-        suspended,
         scheduling_timeout_ms,
         active_deadline_ms,
         preemptible,
         min_run_ms,
-        submitted,
     } = spec;
-    out.number(1, id.0);
-    out.message(2, |out| {
+    out.message(1, |out| {
         out.text(1, namespace);
         out.text(2, name);
         out.text(3, uid);
         out.map(4, labels);
         out.text(5, owner);
     });
-    out.signed(3, super::workload_class(*class).into());
+    out.signed(2, super::workload_class(*class).into());
     for group in task_groups {
-        out.message(4, |out| task_group(out, group));
+        out.message(3, |out| task_group(out, group));
     }
-    out.given(5, u64::from(*min_member));
-    out.text(6, queue);
+    out.given(4, u64::from(*min_member));
+    out.text(5, queue);
     if let Some(priority) = super::own_priority(spec) {
-        out.given(7, i64::from(priority).cast_unsigned());
+        out.given(6, i64::from(priority).cast_unsigned());
     }
+    out.text(7, priority_class);
     out.signed(8, super::pool(*pool).into());
     out.signed(9, super::restart_policy(*restart_policy).into());
     out.text(10, profile);
     out.given(11, *ttl_after_finished_ms);
-    out.number(12, u64::from(*cancelled));
-    out.given(13, u64::from(*max_restarts));
-    out.text(14, priority_class);
-    out.flag(15, *preemptible);
-    out.number(16, *min_run_ms);
-    out.signed(20, super::on_eviction(*on_eviction).into());
-    out.signed(21, super::on_below_min(*on_below_min).into());
-    out.signed(22, super::unit_end(*ended).into());
-    out.number(23, u64::from(*suspended));
-    out.number(24, *scheduling_timeout_ms);
-    out.number(25, *active_deadline_ms);
+    out.given(12, u64::from(*max_restarts));
+    out.flag(13, *preemptible);
+    out.number(14, *min_run_ms);
+    out.signed(15, super::on_eviction(*on_eviction).into());
+    out.signed(16, super::on_below_min(*on_below_min).into());
+    out.signed(17, super::on_failure(*on_failure).into());
+    out.number(18, *scheduling_timeout_ms);
+    out.number(19, *active_deadline_ms);
+}
+
+fn unit_status(out: &mut Writer, status: &UnitStatus) {
+    let UnitStatus { ordinals, cancelled, suspended, ended, whole_restarts, restarting, submitted } = status;
+    for ranges in ordinals {
+        out.message(1, |out| {
+            for (start, end) in ranges {
+                out.message(1, |out| {
+                    out.number(1, u64::from(*start));
+                    out.number(2, u64::from(*end));
+                });
+            }
+        });
+    }
+    out.number(2, u64::from(*cancelled));
+    out.number(3, u64::from(*suspended));
+    out.signed(4, super::unit_end(*ended).into());
+    out.number(5, u64::from(*whole_restarts));
+    out.number(6, u64::from(*restarting));
     if let Some(size) = submitted {
         let SubmittedSize { min_member, replicas } = size.as_ref();
-        out.message(26, |out| {
+        out.message(7, |out| {
             out.number(1, u64::from(*min_member));
             out.packed(2, replicas);
         });
     }
-    out.signed(27, super::on_failure(*on_failure).into());
-    out.number(28, u64::from(*whole_restarts));
-    out.number(29, u64::from(*restarting));
 }
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {
-    let TaskGroup { name, replicas, template, ordinals } = group;
+    let TaskGroup { name, replicas, template } = group;
     let Template { demand, node_selector, tolerations, run } = template;
     out.text(1, name);
     out.number(2, u64::from(*replicas));
@@ -120,12 +133,6 @@ fn task_group(out: &mut Writer, group: &TaskGroup) {
         }
         out.message(4, |out| run_spec(out, run));
     });
-    for (start, end) in ordinals {
-        out.message(4, |out| {
-            out.number(1, u64::from(*start));
-            out.number(2, u64::from(*end));
-        });
-    }
 }
 
 fn takes(out: &mut Writer, demand: &Demand) {

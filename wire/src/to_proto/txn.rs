@@ -11,7 +11,7 @@ use godel_proto::{raw, v1};
 use super::{
     delete, delete_named, lease, node_report, node_spec, partition_block, precondition, precondition_named,
     put_budget, put_hold, put_node_allocatable, put_node_usage, put_partition, put_pause, put_priority_class,
-    put_queue, put_reservation, put_unit_spec, row_op,
+    put_queue, put_reservation, put_unit, row_op,
 };
 
 /// The operation that makes a change, encoded for a transaction; `None` for what no transaction writes: whole rows of a
@@ -23,8 +23,8 @@ pub fn op(change: &Change) -> Option<Bytes> {
         Change::NodeAllocatable(node, allocatable) => put_node_allocatable(*node, allocatable),
         Change::NodeUsage(usage) => put_node_usage(usage),
         Change::NodeDeleted(node) => delete(v1::Kind::NodeSpec, u64::from(node.0)),
-        Change::UnitSpec(spec) => put_unit_spec(spec),
-        Change::UnitDeleted(unit) => delete(v1::Kind::UnitSpec, unit.0),
+        Change::Unit(record) => put_unit(record),
+        Change::UnitDeleted(unit) => delete(v1::Kind::Unit, unit.0),
         Change::Rows(unit, rows) => row_op(*unit, rows),
         Change::Lease(record) => raw::encode_op(v1::op::Op::PutLease(lease(record))),
         Change::Partition(partition) => put_partition(partition),
@@ -53,7 +53,7 @@ pub fn op(change: &Change) -> Option<Bytes> {
 /// The condition that a record still has this revision; 0: that there is none.
 pub fn requirement(record: RecordRef<'_>, revision: Revision) -> v1::Precondition {
     match record {
-        RecordRef::Unit(unit) => precondition(v1::Kind::UnitSpec, unit.0, revision),
+        RecordRef::Unit(unit) => precondition(v1::Kind::Unit, unit.0, revision),
         RecordRef::Queue(path) => precondition_named(v1::Kind::Queue, path, revision),
         RecordRef::PriorityClass(name) => precondition_named(v1::Kind::PriorityClass, name, revision),
         RecordRef::Budget(name) => precondition_named(v1::Kind::DisruptionBudget, name, revision),

@@ -132,9 +132,8 @@ async fn names(client: &Client) -> BTreeMap<u64, String> {
     let units = client.list_units(v1::ListUnitsRequest::default(), usize::MAX).await;
     let units = units.map(|(units, _)| units).unwrap_or_default();
     let named = units.into_iter().filter_map(|unit| {
-        let spec = unit.spec?;
-        let meta = spec.meta?;
-        Some((spec.unit_id, format!("{}/{}", meta.namespace, meta.name)))
+        let meta = unit.spec?.meta?;
+        Some((unit.unit_id, format!("{}/{}", meta.namespace, meta.name)))
     });
     named.collect()
 }

@@ -4,7 +4,7 @@ use godel_domain::{
     demand::Pool,
     ids::{Revision, UnitId},
     running_units::EvictionReason,
-    unit::{OnBelowMin, UnitEnd, UnitSpec},
+    unit::{OnBelowMin, UnitEnd, UnitRecord},
 };
 
 use super::{
@@ -25,10 +25,10 @@ pub(super) fn check_eviction(
     reason: EvictionReason,
 ) {
     let Some(of) = world.units.get(&unit) else { return };
-    let spec = of.spec.as_ref().map(|spec| spec.value.as_ref());
+    let record = of.record.as_ref().map(|record| record.value.as_ref());
     let was_drained = world.drained.contains(&row.node);
     let was_tainted = world.tainted.contains(&row.node);
-    let of_unit = (spec, world.suspended.contains(&unit), world.restarted.contains(&unit));
+    let of_unit = (record, world.suspended.contains(&unit), world.restarted.contains(&unit));
     let of_node = (world.nodes.get(&row.node), was_drained, was_tainted);
     if let Some(wrong) = illegal(of_unit, of_node, ordinal, reason) {
         findings.add(|| format!("{}/{ordinal} on {}: {wrong}", of.name(), node_name(world, row.node)));
@@ -58,14 +58,14 @@ pub(super) fn may_be_older(
                     && spec.is_some_and(|spec| changed(spec.created, spec.revision))
             }
             EvictionReason::Failure => {
-                let spec = world.units.get(&step.unit).and_then(|unit| unit.spec.as_ref());
+                let record = world.units.get(&step.unit).and_then(|unit| unit.record.as_ref());
                 !world.restarted.contains(&step.unit)
-                    && spec.is_some_and(|spec| changed(spec.created, spec.revision))
+                    && record.is_some_and(|record| changed(record.created, record.revision))
             }
             EvictionReason::Suspended => {
-                let spec = world.units.get(&step.unit).and_then(|unit| unit.spec.as_ref());
+                let record = world.units.get(&step.unit).and_then(|unit| unit.record.as_ref());
                 !world.suspended.contains(&step.unit)
-                    && spec.is_some_and(|spec| changed(spec.created, spec.revision))
+                    && record.is_some_and(|record| changed(record.created, record.revision))
             }
             _ => false,
         }
@@ -88,16 +88,16 @@ pub(super) fn check_victim(
         });
     };
     let of = world.units.get(&preemptor);
-    let Some(spec) = of.and_then(|unit| unit.spec.as_ref()).map(|spec| &spec.value) else {
+    let Some(record) = of.and_then(|unit| unit.record.as_ref()).map(|record| &record.value) else {
         return wrong("there is no such unit".to_owned());
     };
     if of.is_some_and(|unit| unit.preemptors.contains(&step.unit)) {
         wrong("that was preempted for this one before".to_owned());
     }
-    if spec.id == step.unit || spec.cancelled {
+    if record.id == step.unit || record.status.cancelled {
         wrong("that is itself, or cancelled".to_owned());
     }
-    if victim.demands.get(&step.before.group).is_some_and(|(_, pool)| *pool != spec.pool) {
+    if victim.demands.get(&step.before.group).is_some_and(|(_, pool)| *pool != record.spec.pool) {
         wrong("the pools differ".to_owned());
     }
     let Some(standing) = victim.standings.get(&step.before.group).filter(|standing| standing.preemptible)
@@ -112,16 +112,16 @@ pub(super) fn check_victim(
 
 /// Why an eviction for `reason` has no ground.
 fn illegal(
-    (spec, was_suspended, was_restarted): (Option<&UnitSpec>, bool, bool),
+    (record, was_suspended, was_restarted): (Option<&UnitRecord>, bool, bool),
     (node, was_drained, was_tainted): (Option<&WorldNode>, bool, bool),
     ordinal: u32,
     reason: EvictionReason,
 ) -> Option<&'static str> {
-    let wanted = spec.is_some_and(|spec| spec.is_wanted() && spec.group_of(ordinal).is_some());
+    let wanted = record.is_some_and(|record| record.is_wanted() && record.group_of(ordinal).is_some());
     let ready = node.and_then(|node| node.report.as_ref()).is_some_and(|report| report.value.ready);
-    let is_guaranteed = spec.is_some_and(|spec| spec.pool == Pool::Guaranteed);
+    let is_guaranteed = record.is_some_and(|record| record.spec.pool == Pool::Guaranteed);
     match reason {
-        EvictionReason::Cancelled if spec.is_some_and(|spec| !spec.cancelled) => {
+        EvictionReason::Cancelled if record.is_some_and(|record| !record.status.cancelled) => {
             Some("evicted as cancelled, but its unit is not")
         }
         EvictionReason::ScaledIn if wanted => Some("evicted as scaled in, but its unit wants it"),
@@ -133,17 +133,20 @@ fn illegal(
             Some("evicted for a taint, but its node has none that evicts")
         }
         EvictionReason::Failure
-            if spec.is_some_and(|spec| spec.ended != Some(UnitEnd::Failure)) && !was_restarted =>
+            if record.is_some_and(|record| record.status.ended != Some(UnitEnd::Failure))
+                && !was_restarted =>
         {
             Some("evicted for a failure, but its unit neither ended for it nor started again")
         }
-        EvictionReason::Suspended if spec.is_some() && !was_suspended => {
+        EvictionReason::Suspended if record.is_some() && !was_suspended => {
             Some("evicted as suspended, but its unit was not")
         }
-        EvictionReason::Deadline if spec.is_some_and(|spec| spec.ended.is_none()) => {
+        EvictionReason::Deadline if record.is_some_and(|record| record.status.ended.is_none()) => {
             Some("evicted for its deadline, but its unit has not ended")
         }
-        EvictionReason::BelowMin if spec.is_some_and(|spec| spec.on_below_min == OnBelowMin::Keep) => {
+        EvictionReason::BelowMin
+            if record.is_some_and(|record| record.spec.on_below_min == OnBelowMin::Keep) =>
+        {
             Some("evicted as too few were left, but its unit keeps what is left")
         }
         EvictionReason::Squeezed if is_guaranteed => Some("squeezed, but its unit is guaranteed"),

@@ -11,7 +11,7 @@ use godel_domain::{
     queue_spec::{Band, parent},
     resources::Resources,
     running_units::Phase,
-    unit::{TaskGroup, Template, UnitSpec},
+    unit::{Template, UnitRecord, UnitSpec},
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -210,14 +210,15 @@ impl Levels {
     pub(super) fn follow_unit(&mut self, world: &World, id: UnitId, now_ms: i64) {
         let before = self.units.get(&id).map(|wait| wait.since_ms);
         let unit = world.units.get(&id);
-        let spec = unit.and_then(|unit| unit.spec.as_ref()).map(|spec| &*spec.value);
-        let waiting = unit.zip(spec).filter(|(_, spec)| spec.is_wanted() && spec.pool == Pool::Guaranteed);
-        let kind = waiting.and_then(|(unit, spec)| kind(spec, &unit.rows));
-        let Some((kind, spec)) = kind.zip(spec) else { return self.forget_unit(id) };
+        let record = unit.and_then(|unit| unit.record.as_ref()).map(|record| &*record.value);
+        let waiting =
+            unit.zip(record).filter(|(_, record)| record.is_wanted() && record.spec.pool == Pool::Guaranteed);
+        let kind = waiting.and_then(|(unit, record)| kind(record, &unit.rows));
+        let Some((kind, record)) = kind.zip(record) else { return self.forget_unit(id) };
         let wait = WaitingUnit {
-            queue: self.intern(&spec.queue),
-            band: band(world, spec),
-            priority: priority(world, spec),
+            queue: self.intern(&record.spec.queue),
+            band: band(world, &record.spec),
+            priority: priority(world, &record.spec),
             since_ms: before.unwrap_or(now_ms),
             kind,
         };
@@ -334,9 +335,9 @@ impl Levels {
                     .units
                     .get(id)
                     .filter(|wait| wait.since_ms <= known_since_ms && wait.priority >= priority);
-                let spec = world.units.get(id).and_then(|unit| unit.spec.as_ref());
-                let Some((wait, spec)) = wait.zip(spec) else { continue };
-                let template = &spec.value.task_groups[0].template;
+                let record = world.units.get(id).and_then(|unit| unit.record.as_ref());
+                let Some((wait, record)) = wait.zip(record) else { continue };
+                let template = &record.value.spec.task_groups[0].template;
                 if tried != Some(template) && fits(template) {
                     return Some((*id, wait.since_ms));
                 }
@@ -359,21 +360,21 @@ pub(super) fn priority(world: &World, spec: &UnitSpec) -> i32 {
 }
 
 /// `None`: nothing of it waits.
-fn kind(spec: &UnitSpec, rows: &BTreeMap<u32, WorldRow>) -> Option<WaitKind> {
-    let mut ordinals = spec.task_groups.iter().flat_map(TaskGroup::iter_ordinals);
+fn kind(record: &UnitRecord, rows: &BTreeMap<u32, WorldRow>) -> Option<WaitKind> {
+    let mut ordinals = record.iter_ordinals();
     let is_pending = |ordinal: u32| rows.get(&ordinal).is_none_or(|row| row.phase == Phase::Pending);
     if !ordinals.any(is_pending) {
         return None;
     }
     // What ended or left once may come back later than it could.
     let is_first_life = rows.iter().all(|(_, row)| row.incarnation == 0);
-    Some(match spec.task_groups.as_slice() {
-        _ if spec.min_member > 1 => WaitKind::Gang,
+    Some(match record.spec.task_groups.as_slice() {
+        _ if record.spec.min_member > 1 => WaitKind::Gang,
         [group]
             if is_first_life
                 && group.template.node_selector.is_empty()
-                && spec.active_deadline_ms == 0
-                && spec.scheduling_timeout_ms == 0 =>
+                && record.spec.active_deadline_ms == 0
+                && record.spec.scheduling_timeout_ms == 0 =>
         {
             WaitKind::Plain
         }

@@ -5,7 +5,7 @@ use godel_domain::{
     ids::{HoldId, RunningUnitId},
     node::Drain,
 };
-use godel_testkit::web_budget;
+use godel_testkit::{BuildUnit as _, web_budget};
 
 use super::{
     preemptions::{holds, lone, preempted, preemption},
@@ -19,8 +19,8 @@ fn most(n: u32) -> Change {
     Change::Budget(Arc::new(web_budget(n)))
 }
 
-fn web(spec: UnitSpec) -> UnitSpec {
-    UnitSpec { labels: [("app".to_owned(), "web".to_owned())].into(), ..spec }
+fn web(record: UnitRecord) -> UnitRecord {
+    record.labels([("app".to_owned(), "web".to_owned())].into())
 }
 
 /// Two running units on a node that is drained, of which one may be unavailable. The second one ran after the slot was
@@ -75,9 +75,10 @@ fn i6_keeps_a_budget_as_it_was_judged() {
 #[test]
 fn i6_counts_for_a_budget_whom_a_unit_wanted_as_it_was_judged() {
     let unit_spec = web(lone(4, 1));
-    let suspended = UnitSpec { suspended: true, ..unit_spec.clone() };
+    let suspended = unit_spec.clone().suspended(true);
     let mut smaller = unit_spec.clone();
-    (smaller.task_groups[0].replicas, smaller.task_groups[0].ordinals) = (1, vec![(1, 2)]);
+    smaller.spec.task_groups[0].replicas = 1;
+    smaller.status.ordinals[0] = vec![(1, 2)];
     for before in [suspended, smaller] {
         let two = |judged| {
             let mut story = preemption(unit_spec.clone(), 2, vec![unit(&unit_spec)], judged);

@@ -9,7 +9,7 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     running_units::PreemptionTerms,
 };
-use godel_testkit::web_budget;
+use godel_testkit::{BuildUnit as _, web_budget};
 
 use super::{
     late::{cut, cut_wide},
@@ -38,7 +38,7 @@ fn healthy() -> Story {
     Story::healthy().0
 }
 
-fn gang() -> UnitSpec {
+fn gang() -> UnitRecord {
     Story::healthy().1
 }
 
@@ -69,14 +69,14 @@ fn i1() -> Vec<Clause> {
     use Invariant::I1;
     let nowhere = spec(2, 1, 1, demand(10, None));
     let nowhere = healthy().then(vec![unit(&nowhere)]).then(vec![bind(&nowhere, &[(0, 9, 0)], 0)]);
-    let leaving = UnitSpec { cancelled: true, ..gang() };
+    let leaving = gang().cancelled(true);
     let big = spec(2, 1, 1, demand(3000, None));
     let beside_leaving = healthy()
         .then(vec![unit(&leaving)])
         .then(vec![evict(&gang(), 0, EvictionReason::Cancelled)])
         .then(vec![unit(&big)])
         .then(vec![bind(&big, &[(0, 1, 0)], 0)]);
-    let offline = UnitSpec { pool: Pool::BestEffort, ..spec(2, 1, 1, demand(2500, None)) };
+    let offline = spec(2, 1, 1, demand(2500, None)).pool(Pool::BestEffort);
     let squeezed = healthy().then(vec![unit(&offline)]).then(vec![bind(&offline, &[(0, 1, 0)], 0)]);
     let mut unsqueezed = squeezed.evidence();
     unsqueezed.history.commits.last_mut().unwrap().time_ms += 100_000;
@@ -212,7 +212,7 @@ fn i5() -> Vec<Clause> {
         let spec = QueueSpec { max, max_running_units, ..QueueSpec::new(queue) };
         let mut story = healthy();
         story.0.truncate(5);
-        story.0[3] = vec![unit(&UnitSpec { queue: "a.b".to_owned(), ..gang() })];
+        story.0[3] = vec![unit(&gang().queue("a.b"))];
         story.0.insert(4, vec![Change::Queue(Arc::new(spec))]);
         story
     };
@@ -253,7 +253,7 @@ fn grounds() -> Vec<Clause> {
         of(Reason::Rescheduled, "for a reason that nothing in this version may give"),
         of(Reason::Preempted, "preempted for unit 0, but there is no such unit"),
         commit(Invariant::I6, "evicted as too few were left, but its unit keeps what is left", {
-            let keeps = UnitSpec { on_below_min: godel_domain::unit::OnBelowMin::Keep, ..gang() };
+            let keeps = gang().on_below_min(godel_domain::unit::OnBelowMin::Keep);
             healthy().then(vec![unit(&keeps)]).then(vec![evict(&gang(), 0, Reason::BelowMin)])
         }),
     ]
@@ -265,7 +265,7 @@ fn gold(value: i32) -> Vec<Change> {
 }
 
 /// As [`preempted`], the story changed before it is told.
-fn preempted_but(victim: UnitSpec, n_victims: u32, change: impl FnOnce(&mut Story)) -> Story {
+fn preempted_but(victim: UnitRecord, n_victims: u32, change: impl FnOnce(&mut Story)) -> Story {
     let mut story = preemptions::preemption(victim, n_victims, gold(9), 8);
     change(&mut story);
     story
@@ -280,11 +280,11 @@ fn standing(story: &mut Story, change: impl FnOnce(&mut PreemptionTerms)) {
 
 fn victims() -> Vec<Clause> {
     use Invariant::I6;
-    let web = |spec: UnitSpec| UnitSpec { labels: [("app".to_owned(), "web".to_owned())].into(), ..spec };
-    let seeker = |change: &dyn Fn(&mut UnitSpec)| {
+    let web = |record: UnitRecord| record.labels([("app".to_owned(), "web".to_owned())].into());
+    let seeker = |change: &dyn Fn(&mut UnitRecord)| {
         preempted_but(lone(1, 1), 1, |story| {
-            let Change::UnitSpec(spec) = &mut story.0[6][0] else { unreachable!() };
-            change(Arc::make_mut(spec));
+            let Change::Unit(record) = &mut story.0[6][0] else { unreachable!() };
+            change(Arc::make_mut(record));
         })
     };
     let before = preempted_but(lone(1, 1), 1, |story| {
@@ -306,11 +306,11 @@ fn victims() -> Vec<Clause> {
         // Not by rank.
         (story.0[1], story.0[7]) = (gold(1), gold(1));
     };
-    let lower = UnitSpec { queue: "b".to_owned(), ..lone(4, 1) };
+    let lower = lone(4, 1).queue("b");
     vec![
         commit(I6, "whose rank is not higher", preemptions::preemption(lone(1, 1), 1, gold(5), 8)),
         commit(I6, "whose rank is not higher", {
-            preemptions::preemption(UnitSpec { queue: "b".to_owned(), ..lone(1, 1) }, 1, gold(9), 8)
+            preemptions::preemption(lone(1, 1).queue("b"), 1, gold(9), 8)
         }),
         commit(I6, "but it is not preemptible", {
             preempted_but(lone(1, 1), 1, |story| standing(story, |standing| standing.preemptible = false))
@@ -318,8 +318,8 @@ fn victims() -> Vec<Clause> {
         commit(I6, "but it had run for 40 of 1000 ms", {
             preempted_but(lone(1, 1), 1, |story| standing(story, |standing| standing.min_run_ms = 1000))
         }),
-        commit(I6, "but the pools differ", seeker(&|spec| spec.pool = Pool::BestEffort)),
-        commit(I6, "but that is itself, or cancelled", seeker(&|spec| spec.cancelled = true)),
+        commit(I6, "but the pools differ", seeker(&|record| record.spec.pool = Pool::BestEffort)),
+        commit(I6, "but that is itself, or cancelled", seeker(&|record| record.status.cancelled = true)),
         commit(I6, "but that was preempted for this one before", before),
         commit(I6, "3 preempted for unit 2 leave 1 of at least 2", {
             preemptions::preemption(lone(4, 2), 3, gold(9), 8)
@@ -387,7 +387,7 @@ fn i7_and_i9() -> Vec<Clause> {
             world.units.get_mut(&UnitId(1)).unwrap().rows.retain(|ordinal, _| *ordinal != 0)
         }),
         ("its record differs", &|world| {
-            world.units.get_mut(&UnitId(1)).unwrap().spec.as_mut().unwrap().revision = Revision(5);
+            world.units.get_mut(&UnitId(1)).unwrap().record.as_mut().unwrap().revision = Revision(5);
         }),
         ("its demands differ", &|world| {
             let demands = &mut world.units.get_mut(&UnitId(1)).unwrap().demands;

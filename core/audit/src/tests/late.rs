@@ -19,8 +19,10 @@ pub(super) fn cut_wide(evidence: &Evidence, floor: u64, complete: u64) -> Eviden
     };
     let (early, late) = (at(floor - 1), at(complete));
     // What a history alone shows is not in a record.
-    let drains = |node: &world::WorldNode| node.spec.as_ref().is_some_and(|spec| spec.value.drain.is_some());
-    let is_suspended = |unit: &world::WorldUnit| unit.spec.as_ref().is_some_and(|spec| spec.value.suspended);
+    let drains =
+        |node: &world::WorldNode| node.spec.as_ref().is_some_and(|record| record.value.drain.is_some());
+    let is_suspended =
+        |unit: &world::WorldUnit| unit.record.as_ref().is_some_and(|record| record.value.status.suspended);
     let world = World {
         revision: Revision(complete),
         drained: early.nodes.iter().filter(|(_, node)| drains(node)).map(|(id, _)| *id).collect(),
@@ -150,7 +152,7 @@ fn a_drain_that_ended_before_the_history_may_still_make_someone_leave_for_a_minu
 
 #[test]
 fn what_is_above_its_room_since_before_the_history_has_been_so_since_it_began_at_the_least() {
-    let offline = UnitSpec { pool: Pool::BestEffort, ..spec(2, 1, 1, demand(1500, None)) };
+    let offline = spec(2, 1, 1, demand(1500, None)).pool(Pool::BestEffort);
     let usage = Change::NodeUsage(godel_domain::node::NodeUsage {
         id: NodeId(1),
         reserved: Resources::new([(CPU, 2000)]).unwrap(),

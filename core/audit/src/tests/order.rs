@@ -14,7 +14,7 @@ pub(super) fn served(weight_b: u32, next: impl Fn(u32, [usize; 2]) -> &'static s
     let queue = |name: &str, weight| Change::Queue(Arc::new(QueueSpec { weight, ..QueueSpec::new(name) }));
     let of = |id: u64, queue: &str| {
         let spec = spec(id, N_ROUNDS + N_PLACES, 1, demand(1_000, None));
-        UnitSpec { queue: queue.to_owned(), ..spec }
+        spec.queue(queue)
     };
     let units = [of(1, "a"), of(2, "b")];
     let story = Story(vec![
@@ -29,7 +29,7 @@ pub(super) fn served(weight_b: u32, next: impl Fn(u32, [usize; 2]) -> &'static s
 }
 
 /// The node is filled with the first unit, and the second one comes; then the oldest running unit ends, and one of `next` takes its place.
-fn turns(mut story: Story, units: &[UnitSpec; 2], next: impl Fn(u32, [usize; 2]) -> usize) -> Story {
+fn turns(mut story: Story, units: &[UnitRecord; 2], next: impl Fn(u32, [usize; 2]) -> usize) -> Story {
     let mut live: VecDeque<(usize, u32)> = VecDeque::new();
     let mut begun = [0, 0];
     let mut start = |story: Story, live: &mut VecDeque<(usize, u32)>, who: usize| {
@@ -109,14 +109,14 @@ fn a_queue_with_a_maximum_a_gang_a_pause_or_another_node_is_not_entitled() {
         let report = i10(&evidence);
         assert!(report.holds() && report.checked.starts_with("0 bindings"), "{report}");
     };
-    let of_b = |change: &mut Change, edit: &dyn Fn(&mut UnitSpec)| match change {
-        Change::UnitSpec(spec) if spec.queue == "b" => edit(Arc::make_mut(spec)),
+    let of_b = |change: &mut Change, edit: &dyn Fn(&mut UnitRecord)| match change {
+        Change::Unit(record) if record.spec.queue == "b" => edit(Arc::make_mut(record)),
         _ => {}
     };
-    changed(&|change| of_b(change, &|spec| spec.min_member = 2));
+    changed(&|change| of_b(change, &|record| record.spec.min_member = 2));
     changed(&|change| {
-        of_b(change, &|spec| {
-            let selector = &mut spec.task_groups[0].template.node_selector;
+        of_b(change, &|record| {
+            let selector = &mut record.spec.task_groups[0].template.node_selector;
             selector.insert("zone".to_owned(), "z".to_owned());
         });
     });
@@ -138,7 +138,7 @@ fn a_queue_with_a_maximum_a_gang_a_pause_or_another_node_is_not_entitled() {
 fn banded(one_of: u32) -> Evidence {
     let high = spec(1, N_ROUNDS + N_PLACES, 1, demand(1_000, None));
     let low = spec(2, N_ROUNDS + N_PLACES, 1, demand(1_000, None));
-    let units = [UnitSpec { priority: 1_000_000, ..high }, low];
+    let units = [high.priority(1_000_000), low];
     let story = Story(vec![node(1, i64::from(N_PLACES) * 1_000, &[]).into(), vec![unit(&units[0])]]);
     let next = |round: u32, _| usize::from(one_of > 0 && round.is_multiple_of(one_of));
     let mut evidence = turns(story, &units, next).evidence();

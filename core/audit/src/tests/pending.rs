@@ -24,8 +24,7 @@ fn i8_lets_units_wait_behind_one_that_waits_for_room_under_the_same_maximum() {
         let max = max.iter().map(|cpu| (CPU.to_owned(), *cpu)).collect();
         Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new(path) }))
     };
-    let of =
-        |id, path: &str, cpu| unit(&UnitSpec { queue: path.to_owned(), ..spec(id, 1, 1, demand(cpu, None)) });
+    let of = |id, path: &str, cpu| unit(&spec(id, 1, 1, demand(cpu, None)).queue(path));
     let story = |path: &str| {
         let queues = vec![queue("a", &[300]), queue("a.x", &[]), queue("b", &[])];
         let large = vec![of(2, "a.x", 400)];
@@ -43,12 +42,11 @@ fn i8_lets_units_wait_behind_one_that_waits_for_room_under_the_same_maximum() {
 fn i8_judges_gangs_of_several_templates_where_no_order_can_miss_their_room() {
     // On two nodes with room for 2,000 each.
     let story = |second: i64| {
-        let mut gang = spec(2, 1, 2, demand(1_500, None));
-        let first = &gang.task_groups[0];
+        let gang = spec(2, 1, 2, demand(1_500, None));
+        let first = &gang.spec.task_groups[0];
         let template = Template { demand: demand(second, None), ..first.template.clone() };
-        let group =
-            TaskGroup { name: "second".to_owned(), template, ordinals: vec![(1, 2)], ..first.clone() };
-        gang.task_groups.push(group);
+        let group = TaskGroup { name: "second".to_owned(), template, ..first.clone() };
+        let gang = gang.group(group);
         Story::healthy().0.then(vec![unit(&gang)]).evidence()
     };
     only(&story(500), Invariant::I8, "unit unit-2");
@@ -90,7 +88,8 @@ fn i8_counts_the_room_that_an_earlier_look_saw_too() {
 #[test]
 fn i8_tries_fewer_where_more_found_no_place() {
     let waiting = [spec(2, 3, 3, demand(1_500, None)), spec(3, 1, 1, demand(1_500, None))];
-    let story = |units: &[&UnitSpec]| Story::healthy().0.then(units.iter().map(|spec| unit(spec)).collect());
+    let story =
+        |units: &[&UnitRecord]| Story::healthy().0.then(units.iter().map(|record| unit(record)).collect());
     let [gang, single] = &waiting;
     assert!(check_all(&story(&[gang]).evidence()).iter().all(InvariantReport::holds));
     only(&story(&[gang, single]).evidence(), Invariant::I8, "unit unit-3");
@@ -116,7 +115,7 @@ fn i8_lets_paused_units_wait() {
     let sub_cluster = |name: &str| Scope::SubCluster(name.to_owned());
     assert!(!holds(&story, sub_cluster("z"), "zone"), "it is of none");
     let mut located = idle;
-    located.task_groups[0].template.node_selector.insert("zone".to_owned(), "z".to_owned());
+    located.spec.task_groups[0].template.node_selector.insert("zone".to_owned(), "z".to_owned());
     let labels = BTreeMap::from([("zone".to_owned(), "z".to_owned())]);
     let [Change::NodeSpec(first), _] = node(1, 4000, &[]) else { panic!("a spec, then a report") };
     let (story, _) = Story::healthy();

@@ -4,8 +4,8 @@ use godel_domain::node::NodeUsage;
 
 use super::*;
 
-fn offline() -> UnitSpec {
-    UnitSpec { pool: Pool::BestEffort, ..spec(2, 2, 1, demand(1500, None)) }
+fn offline() -> UnitRecord {
+    spec(2, 2, 1, demand(1500, None)).pool(Pool::BestEffort)
 }
 
 /// Of node 1, which a gang of 2,000 of 4,000 was bound to at 50 ms.

@@ -21,21 +21,17 @@ fn queue(name: &str, min: i64) -> Change {
 
 /// A unit of priority 5 fills a node of 4 CPUs; another one of class `gold` has so many of its running units leave, which
 /// was judged at revision `judged`. What `meanwhile` says is committed as revision 8 in between.
-pub(super) fn preemption(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change>, judged: u64) -> Story {
-    let seeker = UnitSpec {
-        priority_class: "gold".to_owned(),
-        queue: "a".to_owned(),
-        ..spec(2, 1, 1, demand(1000, None))
-    };
-    let replicas = victim.task_groups[0].replicas;
+pub(super) fn preemption(victim: UnitRecord, n_victims: u32, meanwhile: Vec<Change>, judged: u64) -> Story {
+    let seeker = spec(2, 1, 1, demand(1000, None)).priority_class("gold").queue("a");
+    let replicas = victim.spec.task_groups[0].replicas;
     let places: Vec<(u32, u32, u64)> = (0..replicas).map(|ordinal| (ordinal, 1, 0)).collect();
     let Change::Rows(unit_id, RunChange::Bind(mut bound)) = bind(&victim, &places, 0) else { unreachable!() };
     bound.standing = Some(Arc::new(PreemptionTerms {
         priority: 5,
         preemptible: true,
         min_run_ms: 0,
-        min_member: victim.min_member,
-        queue: Some(victim.queue.as_str().into()),
+        min_member: victim.spec.min_member,
+        queue: Some(victim.spec.queue.as_str().into()),
         ..PreemptionTerms::default()
     }));
     let members = |ordinal| RunningUnitId::new(victim.id, ordinal, 0);
@@ -45,7 +41,7 @@ pub(super) fn preemption(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change
         unit: seeker.id,
         spec_revision: Revision(7),
         group: 0,
-        demand: Arc::new(seeker.task_groups[0].template.demand.clone()),
+        demand: Arc::new(seeker.spec.task_groups[0].template.demand.clone()),
         pool: Pool::Guaranteed,
         ordinals: vec![0],
         incarnations: vec![0],
@@ -80,11 +76,11 @@ pub(super) fn preemption(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change
     ])
 }
 
-pub(super) fn preempted(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change>, judged: u64) -> Evidence {
+pub(super) fn preempted(victim: UnitRecord, n_victims: u32, meanwhile: Vec<Change>, judged: u64) -> Evidence {
     preemption(victim, n_victims, meanwhile, judged).evidence()
 }
 
-pub(super) fn lone(replicas: u32, min_member: u32) -> UnitSpec {
+pub(super) fn lone(replicas: u32, min_member: u32) -> UnitRecord {
     spec(1, replicas, min_member, demand(4000 / i64::from(replicas), None))
 }
 
@@ -116,7 +112,7 @@ fn i6_names_a_gang_that_is_left_in_pieces() {
 
 #[test]
 fn i6_keeps_what_a_queue_is_guaranteed() {
-    let guaranteed = UnitSpec { queue: "b".to_owned(), ..lone(1, 1) };
+    let guaranteed = lone(1, 1).queue("b");
     fails(&preempted(guaranteed.clone(), 1, vec![gold(9)], 8), Invariant::I6, "whose rank is not higher");
     // Its guarantee is less than it uses now: it borrows, and rank decides.
     holds(&preempted(guaranteed, 1, vec![queue("b", 1000)], 8));
@@ -128,7 +124,7 @@ fn taken_over(priority: i32, taken_from: Vec<UnitId>) -> Evidence {
     let claim = story.0.last_mut().unwrap();
     let Some(Change::Hold(first)) = claim.last() else { unreachable!() };
     let first = Hold { taken_from, ..(**first).clone() };
-    let third = UnitSpec { priority, queue: "a".to_owned(), ..spec(3, 1, 1, demand(1000, None)) };
+    let third = spec(3, 1, 1, demand(1000, None)).priority(priority).queue("a");
     let taken = Hold {
         id: HoldId(2),
         unit: third.id,

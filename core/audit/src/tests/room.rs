@@ -15,7 +15,7 @@ fn i1_names_the_node_with_too_much_cpu_also_in_the_past() {
 #[test]
 fn i1_counts_what_is_evicting_against_a_new_binding_only() {
     let (story, gang) = Story::healthy();
-    let scaled = UnitSpec { cancelled: true, ..gang.clone() };
+    let scaled = gang.clone().cancelled(true);
     let big = spec(2, 1, 1, demand(3000, None));
     let story = story
         .then(vec![unit(&scaled)])
@@ -59,13 +59,13 @@ fn i1_lets_a_shrunk_node_keep_what_it_has_and_get_no_more_of_what_is_short() {
     let ended = vec![status(&gang, 0, 0, Phase::Succeeded)];
     // What takes nothing of what is short may come, in whichever pool.
     let other = Demand { requests: Resources::new([("memory", 0)]).unwrap(), devices: Vec::new() };
-    let idle = UnitSpec { pool: Pool::BestEffort, ..spec(2, 1, 1, other.clone()) };
+    let idle = spec(2, 1, 1, other.clone()).pool(Pool::BestEffort);
     for harmless in [spec(2, 1, 1, other), idle] {
         let bound =
             Story(shrunk.0.clone()).then(vec![unit(&harmless)]).then(vec![bind(&harmless, &[(0, 1, 0)], 0)]);
         assert!(all_hold(&bound));
     }
-    let squeezed = UnitSpec { pool: Pool::BestEffort, ..small.clone() };
+    let squeezed = small.clone().pool(Pool::BestEffort);
     let bound =
         Story(shrunk.0.clone()).then(vec![unit(&squeezed)]).then(vec![bind(&squeezed, &[(0, 1, 0)], 0)]);
     only(&bound.evidence(), Invariant::I1, "node n1: best-effort cpu 100 of 0 (revision 9)");

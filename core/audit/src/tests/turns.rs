@@ -7,17 +7,17 @@ use godel_domain::{
 
 use super::*;
 
-fn hold(id: u64, of: &UnitSpec, node: u32, expires_ms: i64) -> Change {
+fn hold(id: u64, of: &UnitRecord, node: u32, expires_ms: i64) -> Change {
     hold_in(None, id, of, node, expires_ms)
 }
 
-fn hold_in(sub_cluster: Option<&str>, id: u64, of: &UnitSpec, node: u32, expires_ms: i64) -> Change {
+fn hold_in(sub_cluster: Option<&str>, id: u64, of: &UnitRecord, node: u32, expires_ms: i64) -> Change {
     Change::Hold(Arc::new(Hold {
         id: HoldId(id),
         node: NodeId(node),
         unit: of.id,
-        demand: Arc::new(of.task_groups[0].template.demand.clone()),
-        pool: of.pool,
+        demand: Arc::new(of.spec.task_groups[0].template.demand.clone()),
+        pool: of.spec.pool,
         ordinals: vec![0, 1],
         expires_ms,
         turn: Some(GangTurn { since_ms: 0, priority: 0, sub_cluster: sub_cluster.map(Arc::from) }),
@@ -32,7 +32,7 @@ fn gone(id: u64) -> Change {
 const LATER_MS: i64 = 1_000_000_000;
 
 /// Two gangs that are larger than what is left beside a third.
-fn story() -> (Story, UnitSpec, UnitSpec) {
+fn story() -> (Story, UnitRecord, UnitRecord) {
     let (story, _) = Story::healthy();
     let (first, second) = (spec(2, 2, 2, demand(3000, None)), spec(3, 2, 2, demand(3000, None)));
     (story.then(vec![unit(&first)]).then(vec![unit(&second)]), first, second)

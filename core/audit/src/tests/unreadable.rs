@@ -46,7 +46,7 @@ fn nothing_fails_for_want_of_a_record_and_what_it_concerns_is_not_judged() {
     );
     assert_eq!(concerned(&node_1), [I1, I6, I7, I8, I9, I10]);
     let unit_1 = unread(&story, vec![of(RecordSubject::Unit(UnitId(1)), "unit 1")], |change| {
-        !matches!(change, Change::UnitSpec(_))
+        !matches!(change, Change::Unit(_))
     });
     assert_eq!(concerned(&unit_1), Invariant::ALL);
     let rows_1 = unread(&story, vec![of(RecordSubject::Rows(UnitId(1)), "rows of unit 1")], |change| {
@@ -59,7 +59,7 @@ fn nothing_fails_for_want_of_a_record_and_what_it_concerns_is_not_judged() {
     assert_eq!(concerned(&lease), [I7, I9]);
     let unknown =
         unread(&story, vec![of(RecordSubject::Unknown, "an operation of no known kind")], |change| {
-            !matches!(change, Change::UnitSpec(_) | Change::NodeReport(_))
+            !matches!(change, Change::Unit(_) | Change::NodeReport(_))
         });
     assert_eq!(concerned(&unknown), Invariant::ALL);
 }
@@ -83,7 +83,7 @@ fn what_can_be_read_is_judged_all_the_same() {
 fn an_acknowledged_unit_that_is_not_found_may_be_the_one_that_cannot_be_read() {
     let (story, _) = Story::healthy();
     let mut evidence = unread(&story, vec![of(RecordSubject::Unit(UnitId(1)), "unit 1")], |change| {
-        !matches!(change, Change::UnitSpec(_))
+        !matches!(change, Change::Unit(_))
     });
     let (uid, name) = ("uid-1".to_owned(), "unit-1".to_owned());
     evidence.ledger = Some(vec![Acknowledged { uid, name, revision: Revision(4) }]);

@@ -13,20 +13,21 @@ use crate::Accepted;
 
 /// Where the leader's messages go.
 pub trait BinderOutbox {
-    /// The stream is open under a binder that leads with this epoch.
-    fn welcome(&mut self, stream: StreamId, leader: Epoch);
+    /// The stream is open under a binder that leads with this epoch. The default does nothing.
+    fn welcome(&mut self, _stream: StreamId, _leader: Epoch) {}
 
     /// Outcomes of decisions, in order. Returns false if the stream takes no more: the leader forgets the stream then.
     fn outcomes(&mut self, stream: StreamId, outcomes: Vec<Outcome>) -> bool;
 
-    /// The stream ends.
-    fn end(&mut self, stream: StreamId, why: StreamEnd);
+    /// The stream ends. The default does nothing.
+    fn end(&mut self, _stream: StreamId, _why: StreamEnd) {}
 
-    /// The answer to a request to evict: the revision from which on all of it is durable, or why not.
-    fn evicted(&mut self, job: JobId, answer: Result<Revision, EvictFailure>);
+    /// The answer to a request to evict: the revision from which on all of it is durable, or why not. The default does
+    /// nothing.
+    fn evicted(&mut self, _job: JobId, _answer: Result<Revision, EvictFailure>) {}
 
-    /// Something happened that is counted or logged.
-    fn note(&mut self, note: BinderNote<'_>);
+    /// Something happened that is counted or logged. The default does nothing.
+    fn note(&mut self, _note: BinderNote<'_>) {}
 }
 
 /// Why the leader ends a stream.

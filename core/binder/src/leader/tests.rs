@@ -1,20 +1,18 @@
 //! Transactions made, refused, checked again; nothing answered after a lost lease.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use godel_domain::{
     decision::{Claim, GroupPlacement},
-    demand::{Demand, Pool},
+    demand::Demand,
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
     resources::Resources,
     running_units::{EvictionReason, Phase, RunChange, Statuses},
     txn::{RecordRef, TxnRefusal, TxnRefusalReason},
-    unit::{RestartPolicy, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::UnitRecord,
 };
+use godel_testkit::BuildUnit as _;
 
 use super::*;
 
@@ -141,7 +139,7 @@ impl Bench {
     }
 
     fn unit(&mut self, id: u64, priority: i32) -> u64 {
-        self.change(Change::UnitSpec(Arc::new(UnitSpec { priority, ..unit(id) })))
+        self.change(Change::Unit(Arc::new(unit(id).priority(priority))))
     }
 
     fn decide(&mut self, id: u64, spec_revision: u64, places: &[(u32, u32)]) {
@@ -231,45 +229,9 @@ fn node(id: u32) -> NodeSpec {
     NodeSpec { id: NodeId(id), name: format!("n{id}"), ..NodeSpec::default() }
 }
 
-fn unit(id: u64) -> UnitSpec {
+fn unit(id: u64) -> UnitRecord {
     let demand = Demand { requests: Resources::new([("cpu", 100)]).unwrap(), devices: Vec::new() };
-    UnitSpec {
-        id: UnitId(id),
-        namespace: "default".to_owned(),
-        name: format!("unit{id}"),
-        uid: String::new(),
-        labels: BTreeMap::new(),
-        owner: String::new(),
-        class: WorkloadClass::Batch,
-        task_groups: vec![TaskGroup {
-            name: "main".to_owned(),
-            replicas: 4,
-            template: Template { demand, ..Template::default() },
-            ordinals: vec![(0, 4)],
-        }],
-        min_member: 1,
-        queue: "default".to_owned(),
-        priority: 0,
-        priority_class: String::new(),
-        pool: Pool::Guaranteed,
-        restart_policy: RestartPolicy::Never,
-        profile: "least-allocated".to_owned(),
-        ttl_after_finished_ms: 0,
-        cancelled: false,
-        suspended: false,
-        on_failure: Default::default(),
-        whole_restarts: 0,
-        restarting: false,
-        submitted: None,
-        scheduling_timeout_ms: 0,
-        active_deadline_ms: 0,
-        max_restarts: 0,
-        on_eviction: Default::default(),
-        on_below_min: Default::default(),
-        ended: None,
-        preemptible: true,
-        min_run_ms: 0,
-    }
+    godel_testkit::unit(format!("unit{id}")).id(UnitId(id)).main_group(4, demand)
 }
 
 fn units(batch: &Batch) -> Vec<u64> {
@@ -343,8 +305,8 @@ fn a_refusal_for_a_queue_finds_all_that_rest_on_it() {
     let mut bench = Bench::new();
     let b = bench.change(queue("a.b", 0));
     for (id, path) in [(1, "a.b"), (2, "a.c"), (3, "a.b")] {
-        let spec = UnitSpec { queue: path.to_owned(), ..unit(id) };
-        let revision = bench.change(Change::UnitSpec(Arc::new(spec)));
+        let spec = unit(id).queue(path);
+        let revision = bench.change(Change::Unit(Arc::new(spec)));
         bench.decide(id, revision, &[(0, 1)]);
     }
     let batch = bench.batch();

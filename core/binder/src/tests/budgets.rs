@@ -1,20 +1,20 @@
 //! Disruption budgets: claims and drains of several parties under one of them.
 
 use godel_domain::{budget_spec::BudgetSpec, node::Drain};
-use godel_testkit::web_budget;
+use godel_testkit::{BuildUnit as _, web_budget};
 
 use super::{
     holds::{claims, preemption},
     *,
 };
 
-fn web(id: u64, replicas: u32) -> UnitSpec {
+fn web(id: u64, replicas: u32) -> UnitRecord {
     let labels = [("app".to_owned(), "web".to_owned()), ("id".to_owned(), id.to_string())].into();
-    UnitSpec { labels, ..unit(id, replicas, 1, demand(1_000, 0)) }
+    unit(id, replicas, 1, demand(1_000, 0)).labels(labels)
 }
 
 /// Two units of two replicas each under one budget, on a node each, all running; and who wants their room.
-pub(super) fn filled(allowed: u32) -> (World, Vec<(UnitSpec, u64)>) {
+pub(super) fn filled(allowed: u32) -> (World, Vec<(UnitRecord, u64)>) {
     let mut world = World::new(4);
     world.change(Change::Budget(Arc::new(web_budget(allowed))));
     for (id, nodes) in [(1, [(0, 1), (1, 2)]), (2, [(0, 3), (1, 4)])] {
@@ -24,7 +24,7 @@ pub(super) fn filled(allowed: u32) -> (World, Vec<(UnitSpec, u64)>) {
         world.statuses(id, &[0, 1], Phase::Running);
     }
     let seekers = [11, 12, 13].map(|id| {
-        let spec = UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1_000, 0)) };
+        let spec = unit(id, 1, 1, demand(1_000, 0)).priority(9);
         let revision = world.unit(spec.clone());
         (spec, revision)
     });
@@ -35,7 +35,7 @@ fn allowed(world: &World) -> u64 {
     world.binder.cluster().budgets().get("web").unwrap().allowed()
 }
 
-pub(super) fn decide(world: &World, (spec, revision): &(UnitSpec, u64)) -> Option<Decision> {
+pub(super) fn decide(world: &World, (spec, revision): &(UnitRecord, u64)) -> Option<Decision> {
     claims(&world.binder, spec, *revision, &[(0, 0)])
 }
 
@@ -209,7 +209,7 @@ fn a_deadline_and_what_a_unit_wants_of_itself_are_not_held_back() {
 fn a_gang_is_drained_whole_or_not_at_all() {
     for (allowed, expected) in [(1, None), (2, Some(vec![0, 1]))] {
         let mut world = World::new(4);
-        let gang = UnitSpec { min_member: 3, ..web(1, 3) };
+        let gang = web(1, 3).min_member(3);
         let revision = world.unit(gang);
         let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 2), (2, 3)]));
         world.commit(&accepted);

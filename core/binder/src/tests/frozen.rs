@@ -4,6 +4,7 @@ use godel_domain::{
     queue_spec::PriorityClass,
     unreadable::{AffectedNodes, Subject, Unreadable},
 };
+use godel_testkit::BuildUnit as _;
 
 use super::{
     budgets,
@@ -130,7 +131,7 @@ fn nothing_of_a_queue_or_a_class_that_cannot_be_read_is_bound_and_nobody_leaves_
         let claim = super::holds::claims(&world.binder, &high, seeks, &[(0, 0)]).expect("there are victims");
         world.change(Change::NodeSpec(node(2)));
         world.change(Change::NodeReport(report(2, 1000, 1)));
-        let concerned = UnitSpec { priority_class: "gold".to_owned(), ..unit(3, 1, 1, demand(10, 0)) };
+        let concerned = unit(3, 1, 1, demand(10, 0)).priority_class("gold");
         let concerned = world.unit(in_queue("a.b", concerned));
         let other = world.unit(unit(4, 1, 1, demand(10, 0)));
         world.unreadable(subject);

@@ -7,7 +7,7 @@ fn gather(unit: u64, revision: u64, places: &[(u32, u32)]) -> Decision {
     Decision { claim: Claim::Gathering, ..place(unit, revision, places) }
 }
 
-fn gang(id: u64, n: u32, cpu: i64) -> UnitSpec {
+fn gang(id: u64, n: u32, cpu: i64) -> UnitRecord {
     unit(id, n, n, demand(cpu, 0))
 }
 
@@ -88,7 +88,7 @@ fn of_each_pool_one_gang_gathers_at_a_time() {
     world.commit_hold(&accepted);
     assert_eq!(world.refuse(&gather(3, second, &places)), taken);
     // Another pool has a turn of its own.
-    let other = UnitSpec { pool: Pool::BestEffort, ..gang(4, 2, 800) };
+    let other = gang(4, 2, 800).pool(Pool::BestEffort);
     let revision = world.unit(other);
     begin(&mut world, &gather(4, revision, &places));
     assert_eq!(world.binder.gathering().len(), 2);
@@ -118,7 +118,7 @@ fn of_each_sub_cluster_one_gang_gathers_and_one_of_none_alone() {
     let key = godel_domain::sub_cluster::KEY;
     let located = |id, sub_cluster: &str| {
         let mut gang = gang(id, 2, 400);
-        let selector = &mut gang.task_groups[0].template.node_selector;
+        let selector = &mut gang.spec.task_groups[0].template.node_selector;
         selector.insert(key.to_owned(), sub_cluster.to_owned());
         gang
     };
@@ -170,15 +170,15 @@ fn turns_are_for_first_bindings_of_gangs_where_they_are_possible() {
 #[test]
 fn higher_priority_and_what_ends_soon_may_take_what_is_gathered() {
     let mut world = full();
-    let revision = world.unit(UnitSpec { priority: 5, ..gang(2, 2, 800) });
+    let revision = world.unit(gang(2, 2, 800).priority(5));
     begin(&mut world, &gather(2, revision, &[(0, 1), (1, 2)]));
     world.statuses(1, &[0, 2], Phase::Succeeded);
     let small = |id| unit(id, 1, 1, demand(500, 0));
     let cases = [
-        (UnitSpec { preemptible: false, ..small(3) }, false),
-        (UnitSpec { priority: 5, ..small(4) }, false),
-        (UnitSpec { active_deadline_ms: 60_000, priority: 5, ..small(5) }, false),
-        (UnitSpec { priority: 6, ..small(6) }, true),
+        (small(3).preemptible(false), false),
+        (small(4).priority(5), false),
+        (small(5).active_deadline_ms(60_000).priority(5), false),
+        (small(6).priority(6), true),
     ];
     for (spec, enters) in cases {
         let id = spec.id.0;
@@ -194,7 +194,7 @@ fn higher_priority_and_what_ends_soon_may_take_what_is_gathered() {
     begin(&mut world, &gather(2, revision, &[(0, 1), (1, 2)]));
     world.statuses(1, &[0], Phase::Succeeded);
     for (id, active_deadline_ms, enters) in [(5, 560_000, false), (6, 500_000, true)] {
-        let revision = world.unit(UnitSpec { active_deadline_ms, ..small(id) });
+        let revision = world.unit(small(id).active_deadline_ms(active_deadline_ms));
         let verdict = world.binder.check(&place(id, revision, &[(0, 1)]));
         assert_eq!(matches!(verdict, Verdict::Bind(_)), enters, "{active_deadline_ms}: {verdict:?}");
     }
@@ -213,7 +213,7 @@ fn a_new_binder_goes_on_with_a_turn() {
     }
     let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
     other.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(world.revision), 1);
-    other.binder.on_change(Change::UnitSpec(Arc::new(spec)), Revision(revision), 1);
+    other.binder.on_change(Change::Unit(Arc::new(spec)), Revision(revision), 1);
     other.binder.on_revision(Revision(world.revision));
     assert!(other.binder.take_hold_work().is_empty(), "the nodes are full");
     assert_eq!(other.binder.gathering(), world.binder.gathering());
@@ -242,8 +242,8 @@ fn a_turn_that_was_bound_before_a_list_is_over() {
         put(Change::NodeSpec(node(id)), landed);
         put(Change::NodeReport(report(id, 1000, 1)), landed);
     }
-    put(Change::UnitSpec(Arc::new(spec)), Revision(first));
-    put(Change::UnitSpec(Arc::new(other)), Revision(second));
+    put(Change::Unit(Arc::new(spec)), Revision(first));
+    put(Change::Unit(Arc::new(other)), Revision(second));
     let mut rows = RunningUnits::default();
     rows.apply(&RunChange::Bind(bound.binds[0].clone()), landed, 1, |_, _, _| {});
     put(Change::RowsLoaded(UnitId(2), rows), landed);
@@ -256,9 +256,9 @@ fn a_turn_that_was_bound_before_a_list_is_over() {
 fn a_gang_is_one_wherever_its_ordinals_begin() {
     let mut world = World::new(1);
     for (min_member, is_gang) in [(2, false), (3, true)] {
-        let mut spec = unit(1, 3, min_member, demand(100, 0));
-        spec.task_groups[0].ordinals = vec![(2, 4), (7, 8)];
-        world.unit(spec);
+        let mut gang = unit(1, 3, min_member, demand(100, 0));
+        gang.status.ordinals[0] = vec![(2, 4), (7, 8)];
+        world.unit(gang);
         assert_eq!(world.binder.picture.units[&UnitId(1)].is_gang(), is_gang, "{min_member} of 3");
     }
 }
@@ -431,10 +431,12 @@ fn a_binding_says_whether_its_running_units_end_by_themselves() {
     ];
     let mut world = World::new(1);
     for (id, (class, restart_policy, active_deadline_ms, duration, end)) in (1..).zip(cases) {
-        let mut spec =
-            UnitSpec { class, restart_policy, active_deadline_ms, ..unit(id, 1, 1, demand(10, 0)) };
-        spec.task_groups[0].template.run.simulated_duration_ms = duration;
-        let revision = world.unit(spec);
+        let mut record = unit(id, 1, 1, demand(10, 0))
+            .class(class)
+            .restart_policy(restart_policy)
+            .active_deadline_ms(active_deadline_ms);
+        record.spec.task_groups[0].template.run.simulated_duration_ms = duration;
+        let revision = world.unit(record);
         let accepted = world.accept(&place(id, revision, &[(0, 1)]));
         assert_eq!(accepted.binds[0].standing.as_ref().map(|standing| standing.end), Some(end), "unit {id}");
     }

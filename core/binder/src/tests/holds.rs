@@ -32,18 +32,22 @@ pub(super) fn preemption(decision: &mut Decision) -> &mut Preemption {
 /// Decides on the place that the search finds, for the first ordinals of a unit.
 pub(super) fn claims(
     binder: &Binder,
-    spec: &UnitSpec,
+    record: &UnitRecord,
     revision: u64,
     members: &[(u32, u32)],
 ) -> Option<Decision> {
     let mut cluster = binder.cluster().clone();
-    let demand = spec.task_groups[0].template.demand.clone();
-    let shape = cluster.shape(&demand, spec.pool);
-    let seeker =
-        Seeker { unit: spec.id, priority: spec.priority, pool: spec.pool, now_ms: binder.picture.now_ms };
+    let demand = record.spec.task_groups[0].template.demand.clone();
+    let shape = cluster.shape(&demand, record.spec.pool);
+    let seeker = Seeker {
+        unit: record.id,
+        priority: record.spec.priority,
+        pool: record.spec.pool,
+        now_ms: binder.picture.now_ms,
+    };
     let nodes: Vec<usize> = (1..cluster.n_indices()).filter(|idx| cluster.is_usable(*idx)).collect();
     let mut quota = binder.quota().clone();
-    let queue = quota.queue(&spec.queue);
+    let queue = quota.queue(&record.spec.queue);
     let need = Need { ask: quota.usage_mut().intern(&demand), n: u32::try_from(members.len()).unwrap() };
     let rights = Rights::new(&quota, queue, &[need]);
     let (claimed, rights) = (FxHashSet::default(), rights.as_ref());
@@ -74,7 +78,7 @@ pub(super) fn claims(
         Preemption { nodes: found.claims.into_iter().map(claim).collect(), others: found.others };
     Some(Decision {
         id: 1,
-        unit: spec.id,
+        unit: record.id,
         spec_revision: Revision(revision),
         nodes_as_of: binder.revision(),
         groups: vec![group],
@@ -83,9 +87,9 @@ pub(super) fn claims(
 }
 
 impl World {
-    pub(super) fn hold(&mut self, spec: &UnitSpec, revision: u64, n: u32) -> Accepted {
+    pub(super) fn hold(&mut self, record: &UnitRecord, revision: u64, n: u32) -> Accepted {
         let members: Vec<(u32, u32)> = (0..n).map(|ordinal| (ordinal, 0)).collect();
-        let decision = claims(&self.binder, spec, revision, &members).expect("there are victims");
+        let decision = claims(&self.binder, record, revision, &members).expect("there are victims");
         let accepted = self.accept(&decision);
         assert!(accepted.binds.is_empty() && !accepted.holds.is_empty());
         accepted
@@ -126,12 +130,12 @@ impl World {
 }
 
 /// One node, filled by unit 1 of priority 0, and unit 2 of priority 9 that wants 600.
-pub(super) fn filled() -> (World, UnitSpec, u64) {
+pub(super) fn filled() -> (World, UnitRecord, u64) {
     let mut world = World::new(1);
     let low = world.unit(unit(1, 2, 1, demand(500, 0)));
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1)]));
     world.commit(&accepted);
-    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(600, 0)) };
+    let high = unit(2, 1, 1, demand(600, 0)).priority(9);
     let revision = world.unit(high.clone());
     (world, high, revision)
 }
@@ -145,11 +149,11 @@ fn two_units_that_rose_since_do_not_have_each_other_leave_at_once() {
         let accepted = world.accept(&place(id, revision, &[(0, node)]));
         world.commit(&accepted);
         // What runs stands as it did when it was bound.
-        let spec = UnitSpec { priority: 9, ..unit(id, 2, 1, demand(1000, 0)) };
+        let spec = unit(id, 2, 1, demand(1000, 0)).priority(9);
         let revision = world.unit(spec.clone());
         risen.push((spec, revision));
     }
-    let claim = |world: &World, (spec, revision): &(UnitSpec, u64)| {
+    let claim = |world: &World, (spec, revision): &(UnitRecord, u64)| {
         claims(&world.binder, spec, *revision, &[(1, 0)]).expect("there are victims")
     };
     let (first, second) = (claim(&world, &risen[0]), claim(&world, &risen[1]));
@@ -170,7 +174,7 @@ fn a_hold_without_room_takes_no_other_of_a_bound_gang_with_it() {
     let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
     let accepted = world.accept(&place(1, low, &[(0, 2), (1, 3)]));
     world.commit(&accepted);
-    let high = UnitSpec { priority: 9, ..unit(2, 3, 1, demand(600, 0)) };
+    let high = unit(2, 3, 1, demand(600, 0)).priority(9);
     let revision = world.unit(high.clone());
     let accepted = world.accept(&place(2, revision, &[(0, 1)]));
     world.commit(&accepted);
@@ -196,10 +200,10 @@ fn a_hold_without_room_takes_no_other_of_a_bound_gang_with_it() {
 }
 
 /// A unit of queue `lender`, which guarantees so much.
-fn lender(world: &mut World, min: i64, spec: UnitSpec) -> u64 {
+fn lender(world: &mut World, min: i64, record: UnitRecord) -> u64 {
     let queue = QueueSpec { min: [(CPU.to_owned(), min)].into(), ..QueueSpec::new("lender") };
     world.change(Change::Queue(Arc::new(queue)));
-    world.unit(UnitSpec { queue: "lender".to_owned(), ..spec })
+    world.unit(record.queue("lender"))
 }
 
 /// How much the queue `lender` has beyond its guarantee.
@@ -213,8 +217,8 @@ fn borrowed(world: &World) -> i128 {
 #[test]
 fn labels_count_where_a_node_has_changed_since_a_claim_was_made() {
     let (mut world, _, _) = filled();
-    let mut picky = UnitSpec { priority: 9, ..unit(3, 1, 1, demand(600, 0)) };
-    picky.task_groups[0].template.node_selector.insert("disk".to_owned(), "ssd".to_owned());
+    let mut picky = unit(3, 1, 1, demand(600, 0)).priority(9);
+    picky.spec.task_groups[0].template.node_selector.insert("disk".to_owned(), "ssd".to_owned());
     let revision = world.unit(picky.clone());
     let claim = claims(&world.binder, &picky, revision, &[(0, 0)]).expect("there are victims");
     let accepted = world.accept(&claim);
@@ -227,7 +231,7 @@ fn labels_count_where_a_node_has_changed_since_a_claim_was_made() {
 fn a_claim_waits_for_the_binding_of_its_victim() {
     let mut world = World::new(1);
     let low = world.unit(unit(1, 1, 1, demand(900, 0)));
-    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(600, 0)) };
+    let high = unit(2, 1, 1, demand(600, 0)).priority(9);
     let revision = world.unit(high.clone());
     let accepted = world.accept(&place(1, low, &[(0, 1)]));
     let mut seen = World::new(1);
@@ -251,7 +255,7 @@ fn a_claim_waits_for_another_that_has_the_rest_of_its_victims_unit_leave() {
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2), (2, 2)]));
     world.commit(&accepted);
     let mut of = |id, cpu| {
-        let spec = UnitSpec { priority: 9, ..unit(id, 1, 1, demand(cpu, 0)) };
+        let spec = unit(id, 1, 1, demand(cpu, 0)).priority(9);
         let revision = world.unit(spec.clone());
         (spec, revision)
     };
@@ -274,7 +278,7 @@ fn a_claim_waits_for_another_that_has_the_rest_of_its_victims_unit_leave() {
 #[test]
 fn a_hold_says_what_it_is_for() {
     let (mut world, high, _) = filled();
-    let high = UnitSpec { queue: "a".to_owned(), ..high };
+    let high = high.queue("a");
     let revision = world.unit(high.clone());
     let judged = world.binder.revision();
     let accepted = world.hold(&high, revision, 1);
@@ -345,7 +349,7 @@ fn a_hold_turns_into_a_binding_after_its_last_victim() {
 #[test]
 fn a_hold_waits_for_another_binding_of_its_unit_and_no_longer() {
     let (mut world, _, _) = filled();
-    let spec = UnitSpec { priority: 9, ..unit(2, 2, 1, demand(600, 0)) };
+    let spec = unit(2, 2, 1, demand(600, 0)).priority(9);
     let revision = world.unit(spec.clone());
     let held = world.hold(&spec, revision, 1);
     world.commit_hold(&held);
@@ -385,13 +389,13 @@ fn victims_are_checked() {
     let mut too_few = decision.clone();
     preemption(&mut too_few).nodes[0].victims.pop();
     assert_eq!(reasons(&mut world, &too_few), [RejectionReason::InsufficientResources]);
-    let peer = world.unit(UnitSpec { priority: 0, ..unit(3, 1, 1, demand(600, 0)) });
+    let peer = world.unit(unit(3, 1, 1, demand(600, 0)).priority(0));
     let same_rank = Decision { unit: UnitId(3), spec_revision: Revision(peer), ..decision.clone() };
     assert_eq!(reasons(&mut world, &same_rank), [RejectionReason::VictimGone]);
     // The first wins.
     let accepted = world.accept(&decision);
     world.commit_hold(&accepted);
-    let rival = world.unit(UnitSpec { priority: 99, ..unit(4, 1, 1, demand(600, 0)) });
+    let rival = world.unit(unit(4, 1, 1, demand(600, 0)).priority(99));
     let late = Decision { unit: UnitId(4), spec_revision: Revision(rival), ..decision };
     assert_eq!(reasons(&mut world, &late), [RejectionReason::VictimGone]);
 }
@@ -410,7 +414,7 @@ fn who_was_preempted_does_not_preempt_back() {
     let requeue = world.binder.take_requeues(10).remove(0).requeue;
     world.change(Change::Rows(UnitId(1), RunChange::Requeue(requeue)));
     // Its priority is raised above that of who preempted it.
-    let revenge = UnitSpec { priority: 99, ..unit(1, 2, 1, demand(500, 0)) };
+    let revenge = unit(1, 2, 1, demand(500, 0)).priority(99);
     let revision = world.unit(revenge.clone());
     assert_eq!(claims(&world.binder, &revenge, revision, &[(0, 1)]), None);
     let victim = RunningUnitId::new(UnitId(2), 0, 0);
@@ -427,7 +431,7 @@ fn a_gang_is_held_whole_and_bound_whole() {
     let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
     world.commit(&accepted);
-    let gang = UnitSpec { priority: 9, ..unit(2, 2, 2, demand(1000, 0)) };
+    let gang = unit(2, 2, 2, demand(1000, 0)).priority(9);
     let revision = world.unit(gang.clone());
     let accepted = world.hold(&gang, revision, 2);
     assert_eq!(accepted.holds.len(), 2);
@@ -439,7 +443,7 @@ fn a_gang_is_held_whole_and_bound_whole() {
     let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
     other.revision = world.revision;
     other.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(world.revision), 1);
-    other.binder.on_change(Change::UnitSpec(Arc::new(gang)), Revision(revision), 1);
+    other.binder.on_change(Change::Unit(Arc::new(gang)), Revision(revision), 1);
     for hold in world.binder.cluster().holds() {
         other.binder.on_change(Change::Hold(Arc::clone(hold)), Revision(world.revision), 1);
     }

@@ -11,7 +11,7 @@ use godel_domain::{
     queue_spec::QueueSpec,
     resources::CPU,
     running_units::{Phase, RunChange, RunningUnits},
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 
 /// A binding that is under way.
@@ -31,7 +31,7 @@ pub(super) struct Model {
     pub(super) reports: BTreeMap<NodeId, NodeReport>,
     /// Last change of a node's spec or report.
     pub(super) changed: BTreeMap<NodeId, u64>,
-    pub(super) units: BTreeMap<u64, (UnitSpec, u64)>,
+    pub(super) units: BTreeMap<u64, (UnitRecord, u64)>,
     pub(super) rows: BTreeMap<u64, RunningUnits>,
     pub(super) pending: Vec<Pending>,
     pub(super) queues: BTreeMap<String, (QueueSpec, u64)>,
@@ -47,7 +47,7 @@ fn is_below(path: &str, above: &str) -> bool {
 
 impl Model {
     fn demand(&self, unit: u64) -> Demand {
-        self.units[&unit].0.task_groups[0].template.demand.clone()
+        self.units[&unit].0.spec.task_groups[0].template.demand.clone()
     }
 
     /// (milli-cores, thousandths per device) taken on a node, everything under way included.
@@ -90,11 +90,13 @@ impl Model {
     /// What a queue and those below it take, everything under way included.
     pub(super) fn used(&self, queue: &str) -> Used {
         let mut used = (0, 0, 0);
-        for (id, (spec, _)) in self.units.iter().filter(|(_, (spec, _))| is_below(&spec.queue, queue)) {
+        for (id, (record, _)) in
+            self.units.iter().filter(|(_, (record, _))| is_below(&record.spec.queue, queue))
+        {
             let n_live = self.rows.get(id).map_or(0, |rows| rows.live().count());
             let n_pending = self.pending.iter().filter(|pending| pending.unit == *id).count();
             let n = i64::try_from(n_live + n_pending).unwrap();
-            let demand = &spec.task_groups[0].template.demand;
+            let demand = &record.spec.task_groups[0].template.demand;
             let milli = demand.devices.first().map_or(0, |devices| i64::from(devices.milli));
             used = (used.0 + n * demand.requests.get(CPU), used.1 + n * milli, used.2 + n);
         }
@@ -128,7 +130,7 @@ impl Model {
     /// The devices that a running unit gets on a node, or why it may not go there.
     fn grant(
         &self,
-        unit: &UnitSpec,
+        unit: &UnitRecord,
         node: NodeId,
         nodes_as_of: Revision,
         devices: DeviceSet,
@@ -140,7 +142,7 @@ impl Model {
         if spec.cordoned {
             return Err(RejectionReason::NodeCordoned);
         }
-        let template = &unit.task_groups[0].template;
+        let template = &unit.spec.task_groups[0].template;
         if self.changed[&node] > nodes_as_of.0 {
             if template.node_selector.iter().any(|(key, value)| spec.labels.get(key) != Some(value)) {
                 return Err(RejectionReason::NodeSelector);
@@ -194,17 +196,17 @@ impl Model {
         let unit = self.units.get(&id).filter(|(_, revision)| *revision == decision.spec_revision.0).cloned();
         for idx in rest {
             let (ordinal, incarnation) = (placement.ordinals[idx], placement.incarnation(idx));
-            let wanted = unit.as_ref().filter(|(spec, _)| {
-                spec.is_wanted()
-                    && spec.task_groups[0].owns(ordinal)
+            let wanted = unit.as_ref().filter(|(record, _)| {
+                record.is_wanted()
+                    && record.group_of(ordinal) == Some(0)
                     && rows.row(ordinal).incarnation == incarnation
             });
-            let Some((spec, _)) = wanted else {
+            let Some((record, _)) = wanted else {
                 refused.insert(ordinal, RejectionReason::UnitChanged);
                 continue;
             };
             let (node, devices) = (placement.nodes[idx], placement.allocation(idx).devices);
-            match self.grant(spec, node, decision.nodes_as_of, devices) {
+            match self.grant(record, node, decision.nodes_as_of, devices) {
                 Err(reason) => {
                     refused.insert(ordinal, reason);
                 }
@@ -216,12 +218,14 @@ impl Model {
         }
         // Of those the first that fit under the maxima.
         let mut full = false;
-        if let Some((spec, _)) = &unit {
+        if let Some((record, _)) = &unit {
             let placed = self.pending.split_off(n_pending_before);
             for pending in placed {
                 let ordinal = pending.ordinal;
                 self.pending.push(pending);
-                if full || !self.is_below_maxima(&spec.queue, &spec.task_groups[0].template.demand) {
+                if full
+                    || !self.is_below_maxima(&record.spec.queue, &record.spec.task_groups[0].template.demand)
+                {
                     full = true;
                     self.pending.pop();
                     bound.remove(&ordinal);
@@ -230,8 +234,8 @@ impl Model {
             }
         }
         self.pending.truncate(n_pending_before);
-        let min_member = unit.as_ref().map_or(0, |(spec, _)| spec.min_member as usize);
-        let is_wanted = |ordinal| unit.as_ref().is_some_and(|(spec, _)| spec.group_of(ordinal).is_some());
+        let min_member = unit.as_ref().map_or(0, |(record, _)| record.spec.min_member as usize);
+        let is_wanted = |ordinal| unit.as_ref().is_some_and(|(record, _)| record.group_of(ordinal).is_some());
         let wanted = (0u32..).zip(&rows.rows).filter(|(ordinal, _)| is_wanted(*ordinal));
         let existing = wanted.filter(|(_, row)| row.phase != Phase::Pending || row.incarnation > 0).count();
         if !bound.is_empty() && bound.len() + existing < min_member {

@@ -115,18 +115,18 @@ impl Run {
             run.put_report(report(id, 1000, 2));
         }
         for id in 1..=N_UNITS {
-            let mut spec = match id {
+            let mut record = match id {
                 1 => unit(id, 8, 1, demand(300, 0)),
                 2 => unit(id, 8, 3, demand(250, 0)),
                 3 => unit(id, 6, 6, demand(100, 400)),
                 4 => unit(id, 8, 1, demand(100, 1000)),
                 _ => unit(id, 4, 2, demand(400, 0)),
             };
-            spec.queue = ["a.b", "a.b", "a.c", "a.c", "default"][id as usize - 1].to_owned();
+            record.spec.queue = ["a.b", "a.b", "a.c", "a.c", "default"][id as usize - 1].to_owned();
             if id == 5 {
-                spec.task_groups[0].template.node_selector.insert("disk".to_owned(), "ssd".to_owned());
+                record.spec.task_groups[0].template.node_selector.insert("disk".to_owned(), "ssd".to_owned());
             }
-            run.put_unit(spec);
+            run.put_unit(record);
         }
         run
     }
@@ -150,9 +150,9 @@ impl Run {
         self.model.reports.insert(report.id, report);
     }
 
-    fn put_unit(&mut self, spec: UnitSpec) {
-        self.commit_change(Change::UnitSpec(Arc::new(spec.clone())));
-        self.model.units.insert(spec.id.0, (spec, self.revision));
+    fn put_unit(&mut self, record: UnitRecord) {
+        self.commit_change(Change::Unit(Arc::new(record.clone())));
+        self.model.units.insert(record.id.0, (record, self.revision));
     }
 
     fn row_change(&mut self, unit: u64, change: RunChange) {
@@ -185,7 +185,7 @@ impl Run {
             change(&mut self.binder, Change::RowsLoaded(UnitId(*unit), rows.clone()), self.revision);
         }
         for (spec, revision) in self.model.units.values() {
-            change(&mut self.binder, Change::UnitSpec(Arc::new(spec.clone())), *revision);
+            change(&mut self.binder, Change::Unit(Arc::new(spec.clone())), *revision);
         }
         for (spec, revision) in self.model.queues.values() {
             change(&mut self.binder, Change::Queue(Arc::new(spec.clone())), *revision);
@@ -232,7 +232,8 @@ impl Run {
     ) -> bool {
         let unit_holds = self.model.units[&accepted.unit.0].1 == accepted.unit_revision.0;
         let mut nodes = accepted.binds.iter().flat_map(|bind| &bind.nodes);
-        let queues_hold = self.model.queue_revisions(&self.model.units[&accepted.unit.0].0.queue) == queues;
+        let queues_hold =
+            self.model.queue_revisions(&self.model.units[&accepted.unit.0].0.spec.queue) == queues;
         unit_holds && queues_hold && nodes.all(|node| self.model.specs[node].1 <= nodes_as_of.0)
     }
 
@@ -280,9 +281,12 @@ impl Run {
                         });
                     }
                 }
-                let (spec, _) = &self.model.units[&accepted.unit.0];
-                let demand = &spec.task_groups[0].template.demand;
-                assert!(self.model.is_below_maxima(&spec.queue, demand), "over a maximum: {decision:?}");
+                let (record, _) = &self.model.units[&accepted.unit.0];
+                let demand = &record.spec.task_groups[0].template.demand;
+                assert!(
+                    self.model.is_below_maxima(&record.spec.queue, demand),
+                    "over a maximum: {decision:?}"
+                );
                 let mut queues: QueueRevisions = self
                     .binder
                     .queue_records(accepted.queue)
@@ -297,7 +301,7 @@ impl Run {
     fn decision(&self, unit: u64, places: &[(u32, u32, u8)], stale: bool, behind: u64) -> Decision {
         let rows = self.model.rows.get(&unit).cloned().unwrap_or_default();
         let revision = self.model.units[&unit].1;
-        let has_devices = !self.model.units[&unit].0.task_groups[0].template.demand.devices.is_empty();
+        let has_devices = !self.model.units[&unit].0.spec.task_groups[0].template.demand.devices.is_empty();
         Decision {
             id: 1,
             claim: Claim::FreeRoom,
@@ -367,12 +371,9 @@ impl Run {
             }
             Step::Ready { node, ready } => self.put_report(NodeReport { ready, ..report(node, 1000, 2) }),
             Step::Unit { unit, replicas, cancelled, suspended } => {
-                let mut spec = self.model.units[&unit].0.clone();
-                spec.task_groups[0].replicas = replicas;
-                spec.task_groups[0].ordinals = vec![(0, replicas)];
-                spec.cancelled |= cancelled;
-                spec.suspended = suspended;
-                self.put_unit(spec);
+                let mut record = self.model.units[&unit].0.clone().replicas(replicas).suspended(suspended);
+                record.status.cancelled |= cancelled;
+                self.put_unit(record);
             }
             Step::End { unit, ordinal, evicted, phase } => {
                 self.read();

@@ -9,8 +9,8 @@ pub(super) fn queue(path: &str, max: &[(&str, i64)], max_running_units: u32) -> 
     Change::Queue(Arc::new(QueueSpec { max, max_running_units, ..QueueSpec::new(path) }))
 }
 
-pub(super) fn in_queue(path: &str, spec: UnitSpec) -> UnitSpec {
-    UnitSpec { queue: path.to_owned(), ..spec }
+pub(super) fn in_queue(path: &str, record: UnitRecord) -> UnitRecord {
+    record.queue(path)
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_binding_that_came_and_went_before_a_list_counts_no_longer() {
     }
     // The answer to its transaction is still to come.
     world.binder.reset();
-    world.binder.on_change(Change::UnitSpec(Arc::new(spec)), Revision(revision), 1);
+    world.binder.on_change(Change::Unit(Arc::new(spec)), Revision(revision), 1);
     world.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(world.revision), 1);
     world.binder.on_revision(Revision(world.revision));
     let quota = world.binder.quota();
@@ -149,11 +149,8 @@ fn a_unit_without_a_priority_follows_its_class() {
         let (name, description) = ("gold".to_owned(), String::new());
         Change::PriorityClass(PriorityClass { name, value, preemptible: true, description })
     };
-    let of = |id, priority, class: &str| UnitSpec {
-        priority,
-        priority_class: class.to_owned(),
-        ..unit(id, 1, 1, demand(10, 0))
-    };
+    let of =
+        |id, priority, class: &str| unit(id, 1, 1, demand(10, 0)).priority(priority).priority_class(class);
     for spec in [of(1, 0, "gold"), of(2, 3, "gold"), of(3, 0, "online"), of(4, 0, "")] {
         world.unit(spec);
     }

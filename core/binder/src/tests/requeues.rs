@@ -84,7 +84,7 @@ fn all_that_has_ended_comes_back_when_a_unit_starts_again() {
     world.statuses(1, &[0], Phase::Failed);
     world.statuses(1, &[1], Phase::Succeeded);
     assert!(!world.binder.has_requeues());
-    world.unit(UnitSpec { restarting: true, ..whole });
+    world.unit(whole.restarting(true));
     assert_eq!(world.binder.take_requeues(10)[0].requeue.ordinals, [0, 1]);
     world.evict(1, &[2], EvictionReason::Failure);
     world.statuses(1, &[2], Phase::Stopped);
@@ -144,7 +144,7 @@ fn a_new_binder_finds_what_has_to_come_back_in_the_records() {
 
     let mut cancelled = World::new(1);
     cancelled.change(Change::RowsLoaded(UnitId(1), rows));
-    cancelled.unit(UnitSpec { cancelled: true, ..unit(1, 1, 1, demand(100, 0)) });
+    cancelled.unit(unit(1, 1, 1, demand(100, 0)).cancelled(true));
     assert_eq!(cancelled.binder.take_requeues(10), []);
 }
 
@@ -196,7 +196,7 @@ fn what_was_on_a_lost_node_is_over_and_comes_back_but_not_while_the_node_is_read
 fn a_unit_that_restarts_as_a_whole_is_bound_as_a_whole_again() {
     let mut world = World::new(1);
     for (id, on_below_min) in [(1, OnBelowMin::Keep), (2, OnBelowMin::Restart)] {
-        let spec = UnitSpec { on_below_min, ..unit(id, 2, 2, demand(100, 0)) };
+        let spec = unit(id, 2, 2, demand(100, 0)).on_below_min(on_below_min);
         let revision = world.unit(spec);
         let accepted = world.accept(&place(id, revision, &[(0, 1), (1, 1)]));
         world.commit(&accepted);
@@ -225,12 +225,12 @@ fn what_fails_by_an_eviction_or_has_ended_does_not_come_back() {
     let mut world = World::new(1);
     let ended = Some(UnitEnd::BelowMin);
     for (id, on_eviction, ended) in [(1, OnEviction::Fail, None), (2, OnEviction::Requeue, ended)] {
-        let spec = UnitSpec { on_eviction, ..unit(id, 1, 1, demand(100, 0)) };
+        let spec = unit(id, 1, 1, demand(100, 0)).on_eviction(on_eviction);
         let revision = world.unit(spec.clone());
         let accepted = world.accept(&place(id, revision, &[(0, 1)]));
         world.commit(&accepted);
         world.evict(id, &[0], EvictionReason::Drained);
-        world.unit(UnitSpec { ended, ..spec });
+        world.unit(spec.ended(ended));
         world.statuses(id, &[0], Phase::Stopped);
         assert_eq!(world.binder.take_requeues(10), [], "{id}");
     }

@@ -15,8 +15,8 @@ pub(super) fn reservation(slots: u32, demand: Demand) -> ReservationSpec {
     }
 }
 
-pub(super) fn owner(id: u64, replicas: u32, demand: Demand) -> UnitSpec {
-    UnitSpec { labels: [("app".to_owned(), "web".to_owned())].into(), ..unit(id, replicas, 1, demand) }
+pub(super) fn owner(id: u64, replicas: u32, demand: Demand) -> UnitRecord {
+    unit(id, replicas, 1, demand).labels([("app".to_owned(), "web".to_owned())].into())
 }
 
 impl World {
@@ -119,7 +119,7 @@ fn a_slot_that_lacks_something_is_no_place() {
     let own = world.unit(owner(1, 1, demand(900, 0)));
     let short = vec![(RejectionReason::InsufficientResources, vec![0])];
     assert_eq!(world.refuse(&place(1, own, &[(0, 1)])), short);
-    let best_effort = UnitSpec { pool: Pool::BestEffort, ..owner(2, 1, demand(800, 0)) };
+    let best_effort = owner(2, 1, demand(800, 0)).pool(Pool::BestEffort);
     let revision = world.unit(best_effort);
     let accepted = world.accept(&place(2, revision, &[(0, 1)]));
     assert!(accepted.slots.is_empty(), "of best-effort room nothing is kept");
@@ -178,7 +178,7 @@ fn nobody_has_those_in_slots_leave() {
     let own = world.unit(owner(1, 1, demand(800, 0)));
     let accepted = world.accept(&place(1, own, &[(0, 1)]));
     world.commit_slots(&accepted);
-    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(600, 0)) };
+    let high = unit(2, 1, 1, demand(600, 0)).priority(9);
     let revision = world.unit(high.clone());
     assert_eq!(holds::claims(&world.binder, &high, revision, &[(0, 0)]), None);
     let member = RunningUnitId::new(UnitId(1), 0, 0);

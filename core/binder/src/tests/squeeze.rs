@@ -9,8 +9,8 @@ fn roomy(report: NodeReport) -> NodeReport {
     NodeReport { max_running_units: 10_000, ..report }
 }
 
-fn best_effort(id: u64, priority: i32, cpu: i64) -> UnitSpec {
-    UnitSpec { pool: Pool::BestEffort, priority, ..unit(id, 4, 1, demand(cpu, 0)) }
+fn best_effort(id: u64, priority: i32, cpu: i64) -> UnitRecord {
+    unit(id, 4, 1, demand(cpu, 0)).pool(Pool::BestEffort).priority(priority)
 }
 
 impl World {
@@ -85,7 +85,7 @@ fn best_effort_gets_what_is_not_used() {
 fn devices_are_not_overcommitted() {
     let mut world = World::new(1);
     let online = world.unit(unit(1, 1, 1, demand(100, 600)));
-    let offline = world.unit(UnitSpec { pool: Pool::BestEffort, ..unit(2, 2, 1, demand(0, 400)) });
+    let offline = world.unit(unit(2, 2, 1, demand(0, 400)).pool(Pool::BestEffort));
     let on_device = |unit, revision, ordinal| {
         let mut decision = place(unit, revision, &[(ordinal, 1)]);
         decision.groups[0].devices = vec![DeviceSet(1)];
@@ -145,7 +145,7 @@ fn the_lowest_rank_leaves_first_and_then_the_latest() {
     world.binder.lead(Epoch(1), 60_000, 0);
     let low = world.unit(best_effort(2, -5, 200));
     let high = world.unit(best_effort(3, 5, 200));
-    let kept = world.unit(UnitSpec { preemptible: false, ..best_effort(4, -9, 200) });
+    let kept = world.unit(best_effort(4, -9, 200).preemptible(false));
     world.bind(4, kept, 0..1);
     world.bind(3, high, 0..1);
     world.bind(2, low, 0..2);
@@ -194,7 +194,7 @@ fn not_all_leave_in_one_go_and_the_rest_follows() {
     world.binder.lead(Epoch(1), 60_000, 0);
     for (id, node, n) in [(1, 1, 4_096), (2, 2, 1)] {
         world.change(Change::NodeReport(roomy(report(node, 5_000, 0))));
-        let spec = UnitSpec { pool: Pool::BestEffort, ..unit(id, n, 1, demand(1, 0)) };
+        let spec = unit(id, n, 1, demand(1, 0)).pool(Pool::BestEffort);
         let revision = world.unit(spec);
         let places: Vec<(u32, u32)> = (0..n).map(|ordinal| (ordinal, node)).collect();
         let accepted = world.accept(&place(id, revision, &places));

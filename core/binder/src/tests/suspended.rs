@@ -9,7 +9,7 @@ fn a_suspended_unit_binds_nothing_and_comes_back_whole_once_it_is_resumed() {
     let revision = world.unit(gang.clone());
     let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1)]));
     world.commit(&accepted);
-    let suspended = world.unit(UnitSpec { suspended: true, ..gang.clone() });
+    let suspended = world.unit(gang.clone().suspended(true));
     world.evict(1, &[0, 1], EvictionReason::Suspended);
     world.statuses(1, &[0, 1], Phase::Stopped);
     assert_eq!(world.binder.take_requeues(10), [], "nobody wants them");

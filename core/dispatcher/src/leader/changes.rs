@@ -7,7 +7,7 @@ use godel_domain::{
     ids::{IdSet, Revision, UnitId},
     time::Millis,
     txn::{RecordRef, TxnBuilder},
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 use godel_rules::admission::{
     scale::{ScaleRefusal, scale},
@@ -62,7 +62,7 @@ enum ChangeVerdict {
     Answer(Result<Revision, ChangeFailure>),
     /// Another change of the unit is on its way, or the watch has yet to show its last one.
     Later,
-    Write(Arc<UnitSpec>, Revision),
+    Write(Arc<UnitRecord>, Revision),
     /// The record goes, if it has this revision.
     Delete(UnitId, Revision),
 }
@@ -84,7 +84,7 @@ impl<O: DispatcherOutbox> Changes<O> {
         match self.decide(&change, core) {
             ChangeVerdict::Answer(answer) => out.answer(change.caller, answer.map(Some)),
             ChangeVerdict::Later => self.defer(change, "too many changes of units wait", out),
-            ChangeVerdict::Write(spec, revision) => self.write(change, spec, revision, out),
+            ChangeVerdict::Write(record, revision) => self.write(change, record, revision, out),
             ChangeVerdict::Delete(unit, revision) => self.delete(change, (unit, revision), core, now, out),
         }
     }
@@ -104,14 +104,20 @@ impl<O: DispatcherOutbox> Changes<O> {
     }
 
     /// The dispatcher's own change of a unit. What cannot be written now is asked for again by the core.
-    pub(super) fn end(&mut self, spec: Arc<UnitSpec>, revision: Revision, core: &Dispatcher, out: &mut O) {
-        if self.changing.contains(&spec.id) {
+    pub(super) fn end(
+        &mut self,
+        record: Arc<UnitRecord>,
+        revision: Revision,
+        core: &Dispatcher,
+        out: &mut O,
+    ) {
+        if self.changing.contains(&record.id) {
             return;
         }
-        let txn = put(&spec, revision, out);
-        if out.submit(txn, TxnTicket::Change(Arc::clone(&spec), None)).is_ok() {
-            self.changing.insert(spec.id);
-            out.note(core, DispatcherNote::UnitEnds(&spec));
+        let txn = put(&record, revision, out);
+        if out.submit(txn, TxnTicket::Change(Arc::clone(&record), None)).is_ok() {
+            self.changing.insert(record.id);
+            out.note(core, DispatcherNote::UnitEnds(&record));
         }
     }
 
@@ -123,11 +129,11 @@ impl<O: DispatcherOutbox> Changes<O> {
         }
     }
 
-    fn write(&mut self, change: UnitChange<O>, spec: Arc<UnitSpec>, revision: Revision, out: &mut O) {
-        let unit = spec.id;
-        let txn = put(&spec, revision, out);
+    fn write(&mut self, change: UnitChange<O>, record: Arc<UnitRecord>, revision: Revision, out: &mut O) {
+        let unit = record.id;
+        let txn = put(&record, revision, out);
         let UnitChange { namespace, name, expected_revision, kind, caller } = change;
-        match out.submit(txn, TxnTicket::Change(spec, Some(caller))) {
+        match out.submit(txn, TxnTicket::Change(record, Some(caller))) {
             Ok(()) => {
                 self.changing.insert(unit);
             }
@@ -200,9 +206,9 @@ impl<O: DispatcherOutbox> Changes<O> {
                 ChangeVerdict::Later
             }
             UnitChangeKind::Scale { group, replicas } => {
-                scaled(&view, scale(view.spec, view.rows, group, *replicas))
+                scaled(&view, scale(view.record, view.rows, group, *replicas))
             }
-            UnitChangeKind::Stop { ordinals } => scaled(&view, stop(view.spec, view.rows, ordinals)),
+            UnitChangeKind::Stop { ordinals } => scaled(&view, stop(view.record, view.rows, ordinals)),
             UnitChangeKind::Delete => {
                 let name = shown(&view);
                 match core.delete(unit) {
@@ -217,22 +223,23 @@ impl<O: DispatcherOutbox> Changes<O> {
 }
 
 /// The transaction that replaces a unit's record, if it has this revision.
-fn put<O: DispatcherOutbox>(spec: &Arc<UnitSpec>, revision: Revision, out: &mut O) -> O::Txn {
+fn put<O: DispatcherOutbox>(record: &Arc<UnitRecord>, revision: Revision, out: &mut O) -> O::Txn {
     let mut txn = out.begin();
-    txn.push(&Change::UnitSpec(Arc::clone(spec)));
-    txn.require(RecordRef::Unit(spec.id), revision);
+    txn.push(&Change::Unit(Arc::clone(record)));
+    txn.require(RecordRef::Unit(record.id), revision);
     txn
 }
 
 fn cancel(view: &UnitView<'_>) -> ChangeVerdict {
-    if view.spec.cancelled {
+    if view.record.status.cancelled {
         return ChangeVerdict::Answer(Ok(view.spec_revision));
     }
     if view.phase.is_terminal() {
         return over(view);
     }
-    let spec = UnitSpec { cancelled: true, ..(**view.spec).clone() };
-    ChangeVerdict::Write(Arc::new(spec), view.spec_revision)
+    let mut record = (**view.record).clone();
+    record.status.cancelled = true;
+    ChangeVerdict::Write(Arc::new(record), view.spec_revision)
 }
 
 /// Suspends a unit, or resumes it.
@@ -240,19 +247,20 @@ fn suspend(view: &UnitView<'_>, suspended: bool) -> ChangeVerdict {
     if view.phase.is_terminal() {
         return over(view);
     }
-    if view.spec.suspended == suspended {
+    if view.record.status.suspended == suspended {
         return ChangeVerdict::Answer(Ok(view.spec_revision));
     }
-    let spec = UnitSpec { suspended, ..(**view.spec).clone() };
-    ChangeVerdict::Write(Arc::new(spec), view.spec_revision)
+    let mut record = (**view.record).clone();
+    record.status.suspended = suspended;
+    ChangeVerdict::Write(Arc::new(record), view.spec_revision)
 }
 
-fn scaled(view: &UnitView<'_>, scaled: Result<Option<UnitSpec>, ScaleRefusal>) -> ChangeVerdict {
-    if view.phase.is_terminal() && !view.spec.cancelled {
+fn scaled(view: &UnitView<'_>, scaled: Result<Option<UnitRecord>, ScaleRefusal>) -> ChangeVerdict {
+    if view.phase.is_terminal() && !view.record.status.cancelled {
         return over(view);
     }
     match scaled {
-        Ok(Some(spec)) => ChangeVerdict::Write(Arc::new(spec), view.spec_revision),
+        Ok(Some(record)) => ChangeVerdict::Write(Arc::new(record), view.spec_revision),
         Ok(None) => ChangeVerdict::Answer(Ok(view.spec_revision)),
         Err(ScaleRefusal::Invalid(violations)) => {
             ChangeVerdict::Answer(Err(ChangeFailure::Invalid(violations)))
@@ -270,5 +278,5 @@ fn over(view: &UnitView<'_>) -> ChangeVerdict {
 
 /// A unit as messages name it.
 fn shown(view: &UnitView<'_>) -> String {
-    format!("{}/{}", view.spec.namespace, view.spec.name)
+    format!("{}/{}", view.record.spec.namespace, view.record.spec.name)
 }

@@ -8,7 +8,7 @@ use godel_domain::{
     lifecycle::UnitPhase,
     pause::{Pause, Scope},
     txn::{TxnBuilder, TxnRefusal},
-    unit::UnitSpec,
+    unit::{UnitRecord, UnitSpec},
 };
 use godel_rules::admission::{SpecViolation, welcome::Unwelcome};
 
@@ -35,7 +35,7 @@ pub trait DispatcherOutbox: Sized {
     type Txn: TxnBuilder;
 
     /// The record of a unit as it is sent, and its size in a transaction, bytes.
-    fn encode(&mut self, spec: &UnitSpec) -> (Self::Record, usize);
+    fn encode(&mut self, record: &UnitRecord) -> (Self::Record, usize);
 
     /// Begins a transaction.
     fn begin(&mut self) -> Self::Txn;
@@ -56,8 +56,8 @@ pub trait DispatcherOutbox: Sized {
     /// It was not sent: the units, and why.
     fn submit_units(&mut self, batch: UnitBatch<Self>) -> Result<(), (UnitBatch<Self>, NotSent)>;
 
-    /// A new unit has its id and waits for its transaction.
-    fn admitted(&mut self, unit: UnitId, submitter: &mut Self::Submitter);
+    /// A new unit has its id and waits for its transaction. The default does nothing.
+    fn admitted(&mut self, _unit: UnitId, _submitter: &mut Self::Submitter) {}
 
     /// A unit is durable, or was before (`is_duplicate`).
     fn submitted(
@@ -72,11 +72,11 @@ pub trait DispatcherOutbox: Sized {
     /// A unit was not taken.
     fn not_submitted(&mut self, submitter: Self::Submitter, spec: UnitSpec, why: NotSubmitted);
 
-    /// The answer to a change: its revision; `None` for a pause that was so already.
-    fn answer(&mut self, caller: Self::Caller, answer: Result<Option<Revision>, ChangeFailure>);
+    /// The answer to a change: its revision; `None` for a pause that was so already. The default does nothing.
+    fn answer(&mut self, _caller: Self::Caller, _answer: Result<Option<Revision>, ChangeFailure>) {}
 
-    /// The answer to a change of queues and other named records.
-    fn edited(&mut self, editor: Self::Editor, answer: Result<Edited, EditFailure>);
+    /// The answer to a change of queues and other named records. The default does nothing.
+    fn edited(&mut self, _editor: Self::Editor, _answer: Result<Edited, EditFailure>) {}
 
     /// What a step sends to schedulers and to the binder, in order. Returns the streams that took no more.
     fn send(&mut self, messages: Vec<Outgoing>) -> Vec<SessionId>;
@@ -84,8 +84,8 @@ pub trait DispatcherOutbox: Sized {
     /// A name for a queue that is new.
     fn new_uid(&mut self) -> String;
 
-    /// Something happened that others wait for, or that is counted or logged.
-    fn note(&mut self, core: &Dispatcher, note: DispatcherNote<'_>);
+    /// Something happened that others wait for, or that is counted or logged. The default does nothing.
+    fn note(&mut self, _core: &Dispatcher, _note: DispatcherNote<'_>) {}
 }
 
 /// What a transaction was for.
@@ -93,7 +93,7 @@ pub enum TxnTicket<O: DispatcherOutbox> {
     /// New units.
     Units(UnitBatch<O>),
     /// Another record of a unit; without a caller it is the dispatcher's own change.
-    Change(Arc<UnitSpec>, Option<O::Caller>),
+    Change(Arc<UnitRecord>, Option<O::Caller>),
     /// The deletion of a unit's record that somebody asked for.
     Delete(UnitId, O::Caller),
     /// A change of queues, priority classes, disruption budgets or reservations.
@@ -269,7 +269,7 @@ pub enum DispatcherNote<'a> {
     /// New units are durable; their answers follow.
     UnitsDurable,
     /// A unit is ended by the dispatcher, or starts again as a whole.
-    UnitEnds(&'a UnitSpec),
+    UnitEnds(&'a UnitRecord),
     /// How nodes are split changed, by the transaction of this revision; the split before is still known here.
     Partition(&'a Partition, Revision),
     /// A pause is in force.

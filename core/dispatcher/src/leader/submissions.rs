@@ -6,7 +6,7 @@ use godel_domain::{
     ids::{IdMap, Revision, UnitId},
     time::Millis,
     txn::Receipt,
-    unit::UnitSpec,
+    unit::{UnitRecord, UnitSpec},
 };
 use godel_rules::admission::same;
 
@@ -18,7 +18,7 @@ use crate::{Dispatcher, NameClaim};
 
 /// A unit that somebody submits, admitted but for what depends on other records.
 pub struct UnitSubmission<O: DispatcherOutbox> {
-    /// The unit; the leader gives it its id.
+    /// The unit, to which the leader gives an id.
     pub spec: UnitSpec,
     /// Who waits for the answer.
     pub submitter: O::Submitter,
@@ -26,10 +26,10 @@ pub struct UnitSubmission<O: DispatcherOutbox> {
 
 /// A new unit that waits for its transaction.
 pub struct PendingUnit<O: DispatcherOutbox> {
-    /// The unit.
-    pub spec: Arc<UnitSpec>,
-    /// Its record as it is sent.
-    pub record: O::Record,
+    /// Its record.
+    pub record: Arc<UnitRecord>,
+    /// The record as it is sent.
+    pub encoded: O::Record,
     n_bytes: usize,
     submitter: O::Submitter,
 }
@@ -70,27 +70,28 @@ impl<O: DispatcherOutbox> Submissions<O> {
         if core.n_units() >= config.units_max {
             return out.not_submitted(item.submitter, item.spec, NotSubmitted::TooManyUnits);
         }
-        let Some(UnitSubmission { mut spec, mut submitter }) = edits.keep_back(item) else { return };
+        let Some(UnitSubmission { spec, mut submitter }) = edits.keep_back(item) else { return };
         match core.reserve(&spec.namespace, &spec.name, &spec.uid) {
             NameClaim::New(unit) => {
-                spec.id = unit;
-                if let Err(wrong) = core.admit(&spec) {
-                    core.release(&spec);
-                    return out.not_submitted(submitter, spec, NotSubmitted::Unwelcome(wrong));
+                let record = UnitRecord::new(unit, spec);
+                if let Err(wrong) = core.admit(&record.spec) {
+                    core.release(&record);
+                    return out.not_submitted(submitter, record.spec, NotSubmitted::Unwelcome(wrong));
                 }
-                edits.enter(&spec);
-                let (record, n_bytes) = out.encode(&spec);
+                edits.enter(&record.spec);
+                let (encoded, n_bytes) = out.encode(&record);
                 out.admitted(unit, &mut submitter);
-                self.batch.units.push_back(PendingUnit { spec: Arc::new(spec), record, n_bytes, submitter });
+                let record = Arc::new(record);
+                self.batch.units.push_back(PendingUnit { record, encoded, n_bytes, submitter });
             }
             NameClaim::Duplicate(unit) => {
                 let view = core.unit(unit);
                 let revision = view.as_ref().map(|view| view.create_revision).unwrap_or_default();
-                let other = view.and_then(|view| differs(view.spec, &spec));
+                let other = view.and_then(|view| differs(view.record, &spec));
                 answer_again(UnitSubmission { spec, submitter }, other, (unit, revision), core, out);
             }
             NameClaim::Gone { unit, created, digest } => {
-                let other = (digest != same::digest(&spec)).then_some(NotSubmitted::UidUsed(unit));
+                let other = (digest != same::digest(&spec, None)).then_some(NotSubmitted::UidUsed(unit));
                 answer_again(UnitSubmission { spec, submitter }, other, (unit, created), core, out);
             }
             NameClaim::InFlight(unit) => {
@@ -153,18 +154,18 @@ impl<O: DispatcherOutbox> Submissions<O> {
             Ok(receipt) => receipt,
             Err(failure) => return self.fail(batch, &failure, (core, edits), out),
         };
-        for PendingUnit { spec, .. } in &batch.units {
-            edits.leave(spec);
-            core.on_unit(Arc::clone(spec), revision, (revision, time_ms), now);
-            out.note(core, DispatcherNote::UnitTried(spec.id));
-            out.note(core, DispatcherNote::UnitChanged(spec.id));
+        for PendingUnit { record, .. } in &batch.units {
+            edits.leave(&record.spec);
+            core.on_unit(Arc::clone(record), revision, (revision, time_ms), now);
+            out.note(core, DispatcherNote::UnitTried(record.id));
+            out.note(core, DispatcherNote::UnitChanged(record.id));
         }
         out.note(core, DispatcherNote::UnitsDurable);
-        for PendingUnit { spec, submitter, .. } in batch.units {
-            let unit = spec.id;
-            out.submitted(core, submitter, &spec, (unit, revision), false);
+        for PendingUnit { record, submitter, .. } in batch.units {
+            let unit = record.id;
+            out.submitted(core, submitter, &record.spec, (unit, revision), false);
             for follower in self.followers.remove(&unit).unwrap_or_default() {
-                let other = differs(&spec, &follower.spec);
+                let other = differs(&record, &follower.spec);
                 answer_again(follower, other, (unit, revision), core, out);
             }
         }
@@ -178,12 +179,12 @@ impl<O: DispatcherOutbox> Submissions<O> {
         (core, edits): (&mut Dispatcher, &mut Edits<O>),
         out: &mut O,
     ) {
-        for PendingUnit { spec, submitter, .. } in batch.units {
-            out.note(core, DispatcherNote::UnitFailed(spec.id));
-            core.release(&spec);
-            edits.leave(&spec);
-            let followers = self.followers.remove(&spec.id).unwrap_or_default();
-            let first = UnitSubmission { spec: Arc::unwrap_or_clone(spec), submitter };
+        for PendingUnit { record, submitter, .. } in batch.units {
+            out.note(core, DispatcherNote::UnitFailed(record.id));
+            core.release(&record);
+            edits.leave(&record.spec);
+            let followers = self.followers.remove(&record.id).unwrap_or_default();
+            let first = UnitSubmission { spec: Arc::unwrap_or_clone(record).spec, submitter };
             for UnitSubmission { spec, submitter } in std::iter::once(first).chain(followers) {
                 out.not_submitted(submitter, spec, NotSubmitted::Txn(failure.clone()));
             }
@@ -212,10 +213,10 @@ fn answer_again<O: DispatcherOutbox>(
 }
 
 /// Why a submission is not the unit that its uid belongs to; `None` if it is.
-fn differs(known: &UnitSpec, again: &UnitSpec) -> Option<NotSubmitted> {
+fn differs(known: &UnitRecord, again: &UnitSpec) -> Option<NotSubmitted> {
     let found = same::differences(known, again);
     (!found.is_empty()).then(|| NotSubmitted::UidTaken {
-        known: (known.namespace.clone(), known.name.clone()),
+        known: (known.spec.namespace.clone(), known.spec.name.clone()),
         differences: found.to_string(),
     })
 }

@@ -6,7 +6,7 @@ use godel_domain::{
     queue_spec::QueueSpec,
     record_change::RecordChange,
     txn::{RecordRef, TxnRefusal, TxnRefusalReason},
-    unit::UnitSpec,
+    unit::{UnitRecord, UnitSpec},
 };
 use godel_rules::admission::{GroupSubmission, Submission, admit};
 
@@ -51,7 +51,7 @@ impl DispatcherOutbox for Sent {
     type Record = ();
     type Txn = Txn;
 
-    fn encode(&mut self, _spec: &UnitSpec) -> ((), usize) {
+    fn encode(&mut self, _record: &UnitRecord) -> ((), usize) {
         ((), 1)
     }
 
@@ -73,13 +73,11 @@ impl DispatcherOutbox for Sent {
         }
         let mut txn = Txn::default();
         for unit in &batch.units {
-            txn.push(&Change::UnitSpec(Arc::clone(&unit.spec)));
+            txn.push(&Change::Unit(Arc::clone(&unit.record)));
         }
         self.txns.push_back((txn, TxnTicket::Units(batch)));
         Ok(())
     }
-
-    fn admitted(&mut self, _unit: UnitId, _submitter: &mut u32) {}
 
     fn submitted(
         &mut self,
@@ -111,8 +109,6 @@ impl DispatcherOutbox for Sent {
     fn new_uid(&mut self) -> String {
         "new".to_owned()
     }
-
-    fn note(&mut self, _core: &Dispatcher, _note: DispatcherNote<'_>) {}
 }
 
 struct Rig {
@@ -288,7 +284,7 @@ fn changes_of_a_unit_go_one_after_the_other() {
     rig.settle();
     assert_eq!(rig.sent.answers[1], (7, Ok(Some(Revision(3)))));
     assert_eq!(rig.sent.answers[2], (8, Ok(Some(Revision(4)))));
-    assert!(rig.leader.core().unit(UnitId(1)).is_some_and(|view| view.spec.cancelled));
+    assert!(rig.leader.core().unit(UnitId(1)).is_some_and(|view| view.record.status.cancelled));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::unit::UnitSpec;
+use godel_domain::unit::UnitRecord;
 use godel_queueing::QueueIdx;
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ use super::{Queueing, UnitEntry};
 /// What a unit lacks: everything that the answer of all nodes depends on.
 #[derive(Debug)]
 pub(super) struct RoomKey {
-    pub(super) like: Arc<UnitSpec>,
+    pub(super) like: Arc<UnitRecord>,
     /// Running units that must be placed together; 0 when any one would do.
     pub(super) together: u32,
     /// Task groups of `like`, with the running units pending of each; 0 where any one would do.
@@ -29,13 +29,13 @@ pub(super) struct RoomKey {
 impl RoomKey {
     pub(super) fn hash(&self) -> u64 {
         let mut hasher = FxHasher::default();
-        (self.together, self.queue, self.like.pool, self.like.active_deadline_ms).hash(&mut hasher);
+        (self.together, self.queue, self.like.spec.pool, self.like.spec.active_deadline_ms).hash(&mut hasher);
         for (group, n) in &self.groups {
-            let template = &self.like.task_groups[*group].template;
+            let template = &self.like.spec.task_groups[*group].template;
             (n, &template.demand, &template.node_selector, &template.tolerations).hash(&mut hasher);
         }
         if self.has_reservations {
-            (&self.like.namespace, &self.like.labels).hash(&mut hasher);
+            (&self.like.spec.namespace, &self.like.spec.labels).hash(&mut hasher);
         }
         hasher.finish()
     }
@@ -45,7 +45,7 @@ impl PartialEq for RoomKey {
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&self.like, &other.like);
         let same_group = |(one, two): (&(usize, u32), &(usize, u32))| {
-            let (x, y) = (&a.task_groups[one.0].template, &b.task_groups[two.0].template);
+            let (x, y) = (&a.spec.task_groups[one.0].template, &b.spec.task_groups[two.0].template);
             one.1 == two.1
                 && x.demand == y.demand
                 && x.node_selector == y.node_selector
@@ -53,24 +53,25 @@ impl PartialEq for RoomKey {
         };
         (self.together, self.queue, self.has_reservations)
             == (other.together, other.queue, other.has_reservations)
-            && (a.pool, a.active_deadline_ms) == (b.pool, b.active_deadline_ms)
+            && (a.spec.pool, a.spec.active_deadline_ms) == (b.spec.pool, b.spec.active_deadline_ms)
             && self.groups.len() == other.groups.len()
             && self.groups.iter().zip(&other.groups).all(same_group)
-            && (!self.has_reservations || (&a.namespace, &a.labels) == (&b.namespace, &b.labels))
+            && (!self.has_reservations
+                || (&a.spec.namespace, &a.spec.labels) == (&b.spec.namespace, &b.spec.labels))
     }
 }
 
 /// What a unit lacks if it finds no place.
 pub(super) fn lack_of(entry: &UnitEntry, queueing: &Queueing, has_reservations: bool) -> RoomKey {
-    let spec = &entry.spec;
+    let record = &entry.record;
     let together = entry.together();
     let count = |group: usize| if together > 0 { entry.n_pending(group) } else { 0 };
-    let all = || (0..spec.task_groups.len()).map(|group| (group, count(group)));
+    let all = || (0..record.spec.task_groups.len()).map(|group| (group, count(group)));
     let mut groups: SmallVec<[(usize, u32); 1]> =
         all().filter(|(group, _)| entry.n_pending(*group) > 0).collect();
     if groups.is_empty() {
         groups = all().collect();
     }
     let queue = queueing.quota().usage().has_guarantees().then_some(entry.account.queue);
-    RoomKey { like: Arc::clone(spec), together, groups, queue, has_reservations }
+    RoomKey { like: Arc::clone(record), together, groups, queue, has_reservations }
 }

@@ -39,8 +39,8 @@ impl Rig {
     }
 }
 
-fn in_queue(id: u64, queue: &str) -> UnitSpec {
-    UnitSpec { queue: queue.to_owned(), ..spec(id, 2) }
+fn in_queue(id: u64, queue: &str) -> UnitRecord {
+    spec(id, 2).queue(queue)
 }
 
 #[test]
@@ -56,16 +56,15 @@ fn nothing_of_what_cannot_be_read_is_handed_out_and_the_rest_is() {
     ] {
         let mut rig = Rig::new();
         rig.attach("a", 1, 1, &[], 100);
-        rig.put(UnitSpec { priority_class: "gold".to_owned(), ..in_queue(1, "prod.search") });
+        rig.put(in_queue(1, "prod.search").priority_class("gold"));
         assert_eq!(rig.step(), ["assign 1 to 1: [0, 1]"]);
         rig.unreadable(subject.clone());
-        rig.put(UnitSpec { priority_class: "gold".to_owned(), ..in_queue(2, "prod.search") });
+        rig.put(in_queue(2, "prod.search").priority_class("gold"));
         rig.put(spec(3, 2));
         assert_eq!(rig.sorted_step(), ["assign 3 to 1: [0, 1]", "revoke 1 from 1"]);
         assert_eq!(rig.frozen_by(2), format!("{subject} cannot be read: field: problem"));
         assert_eq!(rig.phase(2), UnitPhase::Queued);
-        let wrong =
-            rig.core.admit(&UnitSpec { priority_class: "gold".to_owned(), ..in_queue(4, "prod.search") });
+        let wrong = rig.core.admit(&in_queue(4, "prod.search").priority_class("gold").spec);
         assert!(matches!(wrong.unwrap_err().as_slice(), [Unwelcome::Unreadable(_)]), "{subject}");
         rig.now = rig.now.plus(10_000);
         assert_eq!(rig.step(), [""; 0]);
@@ -84,7 +83,7 @@ fn a_unit_that_cannot_be_read_keeps_its_name_and_nothing_follows_from_what_it_sa
     rig.bind(1, &[0]);
     rig.bind(2, &[0, 1]);
     // What is surplus would have to leave, and what has ended would go.
-    rig.put(UnitSpec { cancelled: true, ..spec(1, 2) });
+    rig.put(spec(1, 2).cancelled(true));
     rig.status(2, &[0, 1], RowPhase::Succeeded);
     for unit in [1, 2] {
         rig.unreadable(Subject::Unit(UnitId(unit)));
@@ -92,8 +91,8 @@ fn a_unit_that_cannot_be_read_keeps_its_name_and_nothing_follows_from_what_it_sa
     rig.now = rig.now.plus(1_000_000_000);
     let seen = rig.step();
     assert!(seen.iter().all(|action| action.starts_with("revoke")), "{seen:?}");
-    rig.thaws(Change::UnitSpec(Arc::new(spec(1, 2))));
-    rig.put(UnitSpec { cancelled: true, ..spec(1, 2) });
+    rig.thaws(Change::Unit(Arc::new(spec(1, 2))));
+    rig.put(spec(1, 2).cancelled(true));
     assert!(rig.step().contains(&"evict 1 Cancelled [0]".to_owned()));
 }
 
@@ -162,7 +161,7 @@ fn what_nobody_can_tell_stops_everything_and_costs_no_work_meanwhile() {
     rig.submit(1..=2);
     assert_eq!(rig.step().len(), 2);
     rig.bind(1, &[0, 1]);
-    rig.put(UnitSpec { cancelled: true, ..spec(1, 2) });
+    rig.put(spec(1, 2).cancelled(true));
     rig.unreadable(Subject::Unknown);
     rig.submit([3]);
     let seen = rig.run_for(30_000);
@@ -172,7 +171,7 @@ fn what_nobody_can_tell_stops_everything_and_costs_no_work_meanwhile() {
     list_node(&mut rig.core, rig.now);
     for unit in 1..=3 {
         let known = rig.core.unit(UnitId(unit)).unwrap();
-        rig.core.on_unit(Arc::clone(known.spec), known.spec_revision, (Revision(11), 5), rig.now);
+        rig.core.on_unit(Arc::clone(known.record), known.spec_revision, (Revision(11), 5), rig.now);
     }
     rig.core.on_synced(Revision(rig.revision), rig.now);
     let mut seen = rig.step();

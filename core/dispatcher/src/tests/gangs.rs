@@ -8,14 +8,14 @@ use godel_domain::{
 
 use super::*;
 
-fn gang(id: u64) -> UnitSpec {
-    UnitSpec { min_member: 2, ..spec(id, 2) }
+fn gang(id: u64) -> UnitRecord {
+    spec(id, 2).min_member(2)
 }
 
 /// Units handed out with a turn in the next step.
 fn turns(rig: &mut Rig) -> Vec<u64> {
     let assigned = rig.core.step(rig.now).into_iter().filter_map(|action| match action {
-        Action::Assign(one) => one.turn.then_some(one.spec.id.0),
+        Action::Assign(one) => one.turn.then_some(one.record.id.0),
         _ => None,
     });
     assigned.collect()
@@ -136,7 +136,7 @@ fn a_unit_whose_held_room_was_taken_over_says_by_whom() {
     assert_eq!(words, "waits again, as default/u3 took over the room that was held for it");
     // Handed out again, with all that it lacks.
     let assigned = rig.core.step(rig.now).into_iter().filter_map(|action| match action {
-        Action::Assign(one) if one.spec.id == UnitId(1) => Some(one.ordinals),
+        Action::Assign(one) if one.record.id == UnitId(1) => Some(one.ordinals),
         _ => None,
     });
     assert_eq!(assigned.collect::<Vec<_>>(), [vec![0, 1]]);

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn limited(id: u64, scheduling_timeout_ms: u64, active_deadline_ms: u64) -> UnitSpec {
-    UnitSpec { scheduling_timeout_ms, active_deadline_ms, ..spec(id, 2) }
+fn limited(id: u64, scheduling_timeout_ms: u64, active_deadline_ms: u64) -> UnitRecord {
+    spec(id, 2).scheduling_timeout_ms(scheduling_timeout_ms).active_deadline_ms(active_deadline_ms)
 }
 
 impl Rig {
@@ -97,7 +97,7 @@ fn a_unit_ends_once_it_was_active_for_as_long_as_it_may_be() {
     assert_eq!(rig.step(), [""; 0]);
     rig.later(101);
     assert_eq!(rig.step(), ["end 1 Some(Deadline)"]);
-    rig.put(UnitSpec { ended: Some(godel_domain::unit::UnitEnd::Deadline), ..limited(1, 0, 5_000) });
+    rig.put(limited(1, 0, 5_000).ended(Some(godel_domain::unit::UnitEnd::Deadline)));
     assert_eq!((rig.phase(1), rig.step()), (UnitPhase::Failed, vec!["evict 1 Deadline [1, 0]".to_owned()]));
     rig.status(1, &[0, 1], RowPhase::Stopped);
     rig.later(100_000);
@@ -109,7 +109,7 @@ fn a_unit_ends_once_it_was_active_for_as_long_as_it_may_be() {
         rig.put(limited(unit, 0, 5_000));
         rig.bind(unit, &[0, 1]);
     }
-    rig.put(UnitSpec { suspended: true, ..limited(2, 0, 5_000) });
+    rig.put(limited(2, 0, 5_000).suspended(true));
     rig.core.on_unit_deleted(UnitId(3), rig.now);
     rig.later(6_000);
     assert_eq!(rig.step(), ["evict 2 Suspended [1, 0]"]);

@@ -5,9 +5,9 @@ use super::*;
 fn rig() -> Rig {
     let mut rig = Rig::new();
     for (id, name) in [(1, "web"), (2, "web-2"), (3, "etl")] {
-        rig.put(UnitSpec { name: name.into(), ..spec(id, 1) });
+        rig.put(spec(id, 1).name(name));
     }
-    rig.put(UnitSpec { namespace: "prod".into(), name: "db".into(), ..spec(4, 1) });
+    rig.put(spec(4, 1).namespace("prod").name("db"));
     rig
 }
 
@@ -60,7 +60,7 @@ fn who_changes_something_says_a_whole_name_or_uid() {
         assert_eq!(found, none(near), "{text}");
     }
     // A unit that is called as another one's uid takes nothing from it.
-    rig.put(UnitSpec { name: uid(1), ..spec(9, 1) });
+    rig.put(spec(9, 1).name(uid(1)));
     let both = Unresolved::Ambiguous(vec![format!("default/{}", uid(1)), "default/web".into()]);
     assert_eq!(rig.core.find("", &uid(1)), Err(both.clone()));
     assert_eq!(rig.core.resolve("", &uid(1)), Err(both));
@@ -71,12 +71,12 @@ fn who_changes_something_says_a_whole_name_or_uid() {
 fn the_record_of_a_unit_that_has_ended_may_be_deleted_at_once() {
     let mut rig = Rig::new();
     rig.attach("a", 1, 1, &[], 100);
-    rig.put(UnitSpec { ttl_after_finished_ms: 60_000, ..spec(1, 2) });
+    rig.put(spec(1, 2).ttl_after_finished_ms(60_000));
     rig.step();
     assert_eq!(rig.core.delete(UnitId(1)), Err(DeleteRefusal::Phase(UnitPhase::Scheduling)));
     assert_eq!(rig.core.delete(UnitId(2)), Err(DeleteRefusal::Unknown));
     rig.bind(1, &[0, 1]);
-    rig.put(UnitSpec { ttl_after_finished_ms: 60_000, cancelled: true, ..spec(1, 2) });
+    rig.put(spec(1, 2).ttl_after_finished_ms(60_000).cancelled(true));
     assert_eq!(rig.core.delete(UnitId(1)), Err(DeleteRefusal::Leaving(2)));
     assert_eq!(rig.core.ended(UnitId(1), rig.now), None);
     rig.status(1, &[0, 1], RowPhase::Stopped);

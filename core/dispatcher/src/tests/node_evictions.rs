@@ -175,9 +175,9 @@ impl Rig {
     }
 
     /// With running units at `places`, all running.
-    fn running(&mut self, spec: UnitSpec, places: &[(u32, u32)]) {
-        let unit = spec.id.0;
-        self.put(spec);
+    fn running(&mut self, record: UnitRecord, places: &[(u32, u32)]) {
+        let unit = record.id.0;
+        self.put(record);
         self.bind_on(unit, places);
         let ordinals: Vec<u32> = places.iter().map(|(ordinal, _)| *ordinal).collect();
         self.status(unit, &ordinals, RowPhase::Running);
@@ -203,8 +203,8 @@ impl Rig {
 
 const DRAIN: Drain = Drain { since_ms: 1, deadline_ms: None, running_units: 9 };
 
-fn of_class(id: u64, replicas: u32, class: WorkloadClass, min_member: u32) -> UnitSpec {
-    UnitSpec { class, min_member, ..spec(id, replicas) }
+fn of_class(id: u64, replicas: u32, class: WorkloadClass, min_member: u32) -> UnitRecord {
+    spec(id, replicas).class(class).min_member(min_member)
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn what_is_not_wanted_or_does_not_run_yet_is_not_spared() {
     rig.running(of_class(1, 3, WorkloadClass::Service, 1), &[(0, 8), (1, 8)]);
     rig.bind_on(1, &[(2, 7)]);
     rig.running(of_class(2, 2, WorkloadClass::Service, 1), &[(0, 7), (1, 7)]);
-    rig.put(UnitSpec { cancelled: true, ..of_class(2, 2, WorkloadClass::Service, 1) });
+    rig.put(of_class(2, 2, WorkloadClass::Service, 1).cancelled(true));
     rig.drain(7, Some(DRAIN));
     assert_eq!(rig.run_for(300), ["evict 2 Cancelled [1, 0]", "evict 1 Drained [2]"]);
 }
@@ -302,7 +302,7 @@ fn what_is_left_of_a_broken_gang_leaves_too_or_the_unit_ends() {
     let mut rig = Rig::new();
     rig.ready(1..=20, true);
     let places = [(0, 7), (1, 8), (2, 8)];
-    let of = |id, on_below_min| UnitSpec { on_below_min, ..of_class(id, 3, WorkloadClass::Gang, 3) };
+    let of = |id, on_below_min| of_class(id, 3, WorkloadClass::Gang, 3).on_below_min(on_below_min);
     rig.running(of(1, OnBelowMin::Keep), &places);
     rig.running(of(2, OnBelowMin::Restart), &places);
     rig.running(of(3, OnBelowMin::Stop), &places);
@@ -313,7 +313,7 @@ fn what_is_left_of_a_broken_gang_leaves_too_or_the_unit_ends() {
     assert_eq!(rig.step(), ["evict 2 BelowMin [2, 1]", "end 3 Some(BelowMin)"]);
     // The store did not take it, or nobody answered.
     assert_eq!(rig.run_for(2_000), ["evict 2 BelowMin [2, 1]", "end 3 Some(BelowMin)"]);
-    rig.put(UnitSpec { ended: Some(godel_domain::unit::UnitEnd::BelowMin), ..of(3, OnBelowMin::Stop) });
+    rig.put(of(3, OnBelowMin::Stop).ended(Some(godel_domain::unit::UnitEnd::BelowMin)));
     assert_eq!((rig.phase(3), rig.step()), (UnitPhase::Failed, vec!["evict 3 BelowMin [2, 1]".to_owned()]));
     rig.evicted(2, &[1, 2], EvictionReason::BelowMin);
     rig.evicted(3, &[1, 2], EvictionReason::BelowMin);
@@ -327,9 +327,8 @@ fn a_drain_waits_for_budgets_until_its_deadline() {
     let mut rig = Rig::new();
     rig.ready(1..=20, true);
     rig.core.on_budget(Arc::new(web_budget(2)), Revision(1), (Revision(1), 1));
-    let labelled = |id, class, min_member| UnitSpec {
-        labels: [("app".to_owned(), "web".to_owned())].into(),
-        ..of_class(id, 3, class, min_member)
+    let labelled = |id, class, min_member| {
+        of_class(id, 3, class, min_member).labels([("app".to_owned(), "web".to_owned())].into())
     };
     rig.running(labelled(1, WorkloadClass::Batch, 1), &[(0, 7), (1, 7), (2, 8)]);
     rig.running(labelled(2, WorkloadClass::Gang, 3), &[(0, 7), (1, 7), (2, 8)]);

@@ -47,7 +47,7 @@ fn what_its_queue_holds_up_is_neither() {
     rig.attach("a", 1, 1, &[], 100);
     // Each asks for 200: one is all that the queue may use.
     for unit in 1..=3 {
-        rig.put(UnitSpec { queue: "small".into(), ..spec(unit, 2) });
+        rig.put(spec(unit, 2).queue("small"));
     }
     rig.step();
     assert_eq!((rig.core.backlog(), owed(&rig, 1..=3)), (0, vec![1]));

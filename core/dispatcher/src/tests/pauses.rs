@@ -23,8 +23,8 @@ impl Rig {
     }
 }
 
-fn of_queue(id: u64, queue: &str) -> UnitSpec {
-    UnitSpec { queue: queue.to_owned(), ..spec(id, 2) }
+fn of_queue(id: u64, queue: &str) -> UnitRecord {
+    spec(id, 2).queue(queue)
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_queue_is_paused_with_those_below_it_and_preemption_holds_nobody_up() {
     assert_eq!(seen, ["assign 3 to 1: [0, 1]", "assign 4 to 1: [0, 1]"]);
     assert_eq!(rig.kept_by(1), "queue prod is paused by an administrator: maintenance");
     // A paused unit may be cancelled, and one that is gone is gone.
-    rig.put(UnitSpec { cancelled: true, ..of_queue(1, "prod.search") });
+    rig.put(of_queue(1, "prod.search").cancelled(true));
     assert_eq!(rig.phase(1), UnitPhase::Cancelled);
     rig.core.on_unit_deleted(UnitId(2), rig.now);
     rig.go_on(&Scope::Queue("prod".to_owned()));

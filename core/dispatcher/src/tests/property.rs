@@ -127,11 +127,11 @@ impl World {
             Event::Class(value) => self.put_class(*value),
             Event::ListedRecords => self.list(),
             Event::Cancel(choice) => {
-                self.change(*choice, |entry| Some(UnitSpec { cancelled: true, ..(*entry.spec).clone() }))
+                self.change(*choice, |entry| Some((*entry.record).clone().cancelled(true)))
             }
             Event::Suspend(choice, suspended) => self.suspend(*choice, *suspended),
             Event::Scale(choice, replicas) => {
-                self.change(*choice, |entry| scale(&entry.spec, &entry.rows, "", *replicas).ok().flatten());
+                self.change(*choice, |entry| scale(&entry.record, &entry.rows, "", *replicas).ok().flatten());
             }
             Event::Bind(choice) => self.bind(*choice),
             Event::Evicted(choice) => self.end(*choice, RowPhase::Stopped),
@@ -157,7 +157,7 @@ impl World {
         Ok(())
     }
 
-    fn change(&mut self, choice: usize, change: impl Fn(&UnitEntry) -> Option<UnitSpec>) {
+    fn change(&mut self, choice: usize, change: impl Fn(&UnitEntry) -> Option<UnitRecord>) {
         let Some(unit) = self.pick(choice) else { return };
         // The service refuses to change what is over.
         if self.rig.core.assignments.units.entries[&unit].phase.is_terminal() {
@@ -170,13 +170,13 @@ impl World {
 
     fn suspend(&mut self, choice: usize, suspended: bool) {
         let Some(unit) = self.pick(choice) else { return };
-        self.change(choice, |entry| Some(UnitSpec { suspended, ..(*entry.spec).clone() }));
+        self.change(choice, |entry| Some((*entry.record).clone().suspended(suspended)));
         let entry = &self.rig.core.assignments.units.entries[&unit];
-        if !entry.spec.is_wanted() {
+        if !entry.record.is_wanted() {
             return;
         }
         let is_back = |(ordinal, row): &(u32, &godel_domain::running_units::RunningUnit)| {
-            row.phase == RowPhase::Stopped && entry.spec.group_of(*ordinal).is_some()
+            row.phase == RowPhase::Stopped && entry.record.group_of(*ordinal).is_some()
         };
         let (ordinals, incarnations): (Vec<u32>, Vec<u32>) = (0u32..)
             .zip(&entry.rows.rows)
@@ -211,11 +211,11 @@ impl World {
             current
                 && row.phase == RowPhase::Pending
                 && row.incarnation == incarnation
-                && entry.spec.group_of(ordinal).is_some()
-                && entry.spec.is_wanted()
+                && entry.record.group_of(ordinal).is_some()
+                && entry.record.is_wanted()
         });
         if valid {
-            let group = entry.and_then(|entry| entry.spec.group_of(ordinal)).unwrap_or(0);
+            let group = entry.and_then(|entry| entry.record.group_of(ordinal)).unwrap_or(0);
             self.rig.bind_group(unit.0, group, &[ordinal]);
         }
         let (revision, rows) = self.fakes[idx].holds.get_mut(&unit).unwrap();
@@ -246,7 +246,7 @@ impl World {
         let Some((ordinal, row)) = entry.rows.live().next().map(|(ordinal, row)| (ordinal, *row)) else {
             return;
         };
-        let wanted = entry.spec.group_of(ordinal).is_some() && entry.spec.is_wanted();
+        let wanted = entry.record.group_of(ordinal).is_some() && entry.record.is_wanted();
         self.rig.status(unit.0, &[ordinal], phase);
         if phase == RowPhase::Stopped && wanted {
             let requeue = Requeue { ordinals: vec![ordinal], incarnations: vec![row.incarnation + 1] };
@@ -333,7 +333,7 @@ impl World {
             match action {
                 Action::Assign(one) => {
                     let rows = one.ordinals.into_iter().zip(one.incarnations).collect();
-                    fake.holds.insert(one.spec.id, (one.revision, rows));
+                    fake.holds.insert(one.record.id, (one.revision, rows));
                 }
                 Action::Revoke(_, unit) => drop(fake.holds.remove(&unit)),
                 Action::Close(_) => {
@@ -384,7 +384,7 @@ impl World {
         let (mut n_queued, mut load, mut n_held, mut n_parked) =
             (0, vec![0u64; core.assignments.schedulers.all.len()], 0, 0);
         for (unit, entry) in &core.assignments.units.entries {
-            prop_assert_eq!(entry.counts, Counts::of(&entry.spec, &entry.rows));
+            prop_assert_eq!(entry.counts, Counts::of(&entry.record, &entry.rows));
             let wants = entry.counts.pending > 0;
             prop_assert_eq!(wants, entry.place != Whereabouts::Idle, "unit {} {:?}", unit, entry.place);
             match &entry.place {
@@ -446,7 +446,7 @@ impl World {
             self.check()?;
         }
         for (unit, entry) in &self.rig.core.assignments.units.entries {
-            let (ordinals, incarnations) = lifecycle::pending(&entry.spec, &entry.rows);
+            let (ordinals, incarnations) = lifecycle::pending(&entry.record, &entry.rows);
             let holders: Vec<_> = self.fakes.iter().filter_map(|fake| fake.holds.get(unit)).collect();
             if ordinals.is_empty() {
                 continue;

@@ -6,6 +6,7 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     record_change::{Ground, RecordChange},
     running_units::{End, PreemptionTerms},
+    unit::TaskGroup,
 };
 use godel_queueing::QueueIdx;
 
@@ -33,7 +34,7 @@ impl Rig {
     /// A unit of one replica with 100 cpu.
     fn submit_to(&mut self, queue: &str, ids: impl IntoIterator<Item = u64>) {
         for id in ids {
-            self.put(UnitSpec { queue: queue.into(), ..spec(id, 1) });
+            self.put(spec(id, 1).queue(queue));
         }
     }
 
@@ -43,7 +44,7 @@ impl Rig {
         actions
             .iter()
             .filter_map(|action| match action {
-                Action::Assign(one) => Some(one.spec.id.0),
+                Action::Assign(one) => Some(one.record.id.0),
                 _ => None,
             })
             .collect()
@@ -54,8 +55,8 @@ impl Rig {
         let actions = self.core.step(self.now);
         let full = actions.iter().filter_map(|action| match action {
             Action::Assign(one) => {
-                assert!(one.at_maximum, "there is room for {}", one.spec.id);
-                Some(one.spec.id.0)
+                assert!(one.at_maximum, "there is room for {}", one.record.id);
+                Some(one.record.id.0)
             }
             _ => None,
         });
@@ -160,7 +161,7 @@ fn a_unit_deleted_while_it_waits_for_room_frees_its_place() {
     rig.submit_to("a", [1]);
     assert_eq!(rig.handed(), [1]);
     // Two replicas at once, which do not fit, are passed by one that does.
-    rig.put(UnitSpec { queue: "a".into(), min_member: 2, ..spec(2, 2) });
+    rig.put(spec(2, 2).queue("a").min_member(2));
     rig.submit_to("a", [3, 4]);
     assert_eq!(rig.handed(), [3]);
     // It has waited long: what gets free is kept for it.
@@ -177,8 +178,8 @@ fn a_unit_deleted_while_it_waits_for_room_frees_its_place() {
 fn a_queue_changes_under_its_units() {
     let mut rig = Rig::new();
     rig.queue(queue("a", Some(0)));
-    rig.put(UnitSpec { queue: "a".into(), ..spec(1, 1) });
-    rig.put(UnitSpec { queue: "a".into(), priority: 9, ..spec(2, 1) });
+    rig.put(spec(1, 1).queue("a"));
+    rig.put(spec(2, 1).queue("a").priority(9));
     rig.attach("s", 1, 1, &[], 1);
     assert_eq!(rig.handed(), [0u64; 0]);
     assert_eq!(rig.why(1).as_deref(), Some("needs 100m of cpu, more than queue a may ever use (0)"));
@@ -197,7 +198,7 @@ fn what_is_parked_keeps_nobody_out() {
     rig.attach("s", 1, 1, &[], 100);
     rig.submit_to("a", [1]);
     // Something else, or it would wait for the same room.
-    rig.put(UnitSpec { queue: "a".into(), active_deadline_ms: 60_000, ..spec(2, 1) });
+    rig.put(spec(2, 1).queue("a").active_deadline_ms(60_000));
     assert_eq!(rig.handed(), [1]);
     rig.report(1, 1, ReportState::Parked);
     assert_eq!(rig.handed(), [2]);
@@ -217,15 +218,14 @@ fn a_scaled_unit_needs_something_else() {
     let mut rig = Rig::new();
     rig.queue(queue("a", Some(200)));
     rig.attach("s", 1, 1, &[], 100);
-    let gang = UnitSpec { queue: "a".into(), min_member: 3, ..spec(1, 3) };
+    let gang = spec(1, 3).queue("a").min_member(3);
     rig.put(gang.clone());
     assert_eq!(rig.handed(), [0u64; 0]);
     assert!(rig.why(1).unwrap().starts_with("needs 300m of cpu"), "{:?}", rig.why(1));
-    let mut smaller = UnitSpec { min_member: 2, ..gang };
-    (smaller.task_groups[0].replicas, smaller.task_groups[0].ordinals) = (2, vec![(0, 2)]);
+    let smaller = gang.min_member(2).replicas(2);
     rig.put(smaller.clone());
     assert_eq!(rig.handed(), [1]);
-    rig.put(UnitSpec { cancelled: true, ..smaller });
+    rig.put(smaller.cancelled(true));
     let usage = rig.core.quota().usage();
     assert_eq!(usage.running_units(QueueIdx::ROOT), 0);
 }
@@ -235,11 +235,9 @@ fn a_group_whose_room_is_held_is_not_what_a_unit_needs() {
     let mut rig = Rig::new();
     rig.queue(queue("a", Some(1_200)));
     rig.attach("s", 1, 1, &[], 100);
-    let mut unit = UnitSpec { queue: "a".into(), ..spec(1, 2) };
-    let mut small = unit.task_groups[0].clone();
-    (small.name, small.replicas, small.ordinals) = ("small".into(), 1, vec![(2, 3)]);
-    unit.task_groups[0].template.demand.requests = Resources::new([("cpu", 500)]).unwrap();
-    unit.task_groups.push(small);
+    let unit = spec(1, 2).queue("a");
+    let small = TaskGroup { name: "small".into(), replicas: 1, ..unit.spec.task_groups[0].clone() };
+    let mut unit = unit.cpu(500).group(small);
     rig.put(unit.clone());
     assert_eq!(rig.handed(), [1]);
     rig.bind_group(1, 0, &[0]);
@@ -249,7 +247,8 @@ fn a_group_whose_room_is_held_is_not_what_a_unit_needs() {
     rig.report(1, 1, ReportState::Done);
     assert_eq!(rig.handed(), [0u64; 0]);
     // Room for 100 is left in the queue.
-    (unit.task_groups[1].replicas, unit.task_groups[1].ordinals) = (2, vec![(2, 4)]);
+    unit.spec.task_groups[1].replicas = 2;
+    unit.status.ordinals[1] = vec![(2, 4)];
     rig.put(unit);
     assert_eq!(rig.handed(), [1]);
 }
@@ -262,7 +261,7 @@ fn a_list_forgets_what_it_does_not_show() {
     let revision = rig.next();
     rig.core.on_priority_class(class("gold", 7), revision, (revision, 7));
     rig.submit_to("a", [1, 2]);
-    let unit = |rig: &Rig, id| Arc::clone(rig.core.unit(UnitId(id)).unwrap().spec);
+    let unit = |rig: &Rig, id| Arc::clone(rig.core.unit(UnitId(id)).unwrap().record);
     let (one, two) = (unit(&rig, 1), unit(&rig, 2));
     rig.core.on_reset();
     assert!(rig.core.queue_versions("a").is_some(), "until the list is complete nothing is gone");
@@ -284,8 +283,8 @@ fn a_submission_is_told_everything_wrong_with_where_it_goes() {
     rig.queue(queue("a", None));
     rig.queue(queue("a.b", None));
     let ask = |rig: &Rig, queue: &str, class: &str| {
-        let unit = UnitSpec { queue: queue.into(), priority_class: class.into(), ..spec(1, 1) };
-        rig.core.admit(&unit).err().map_or(0, |wrong| wrong.len())
+        let unit = spec(1, 1).queue(queue).priority_class(class);
+        rig.core.admit(&unit.spec).err().map_or(0, |wrong| wrong.len())
     };
     for (queue, class, n_wrong) in
         [("a.b", "online", 0), ("default", "", 0), ("a", "", 1), ("c", "gold", 2), ("a.b", "gold", 1)]
@@ -370,7 +369,7 @@ fn the_first_of_a_full_queue_goes_out_where_one_of_lower_priority_runs() {
     assert_eq!(rig.handed(), [1, 2]);
     rig.bind_standing(1, 0);
     rig.bind_standing(2, 3);
-    let ranked = |id, priority| UnitSpec { queue: "a".into(), priority, ..spec(id, 1) };
+    let ranked = |id, priority| spec(id, 1).queue("a").priority(priority);
     rig.put(ranked(3, 0));
     rig.put(ranked(4, -1));
     assert_eq!(rig.handed_to_full(), [0u64; 0], "nobody has a lower priority");
@@ -428,7 +427,7 @@ fn nobody_goes_out_for_a_full_queue_while_preemption_is_paused() {
         sub_cluster_key: String::new(),
     };
     rig.core.on_pause(pause, rig.now);
-    rig.put(UnitSpec { queue: "a".into(), priority: 2, ..spec(2, 1) });
+    rig.put(spec(2, 1).queue("a").priority(2));
     assert_eq!(rig.handed_to_full(), [0u64; 0]);
     assert_ne!(rig.core.next_wake(rig.now), Some(rig.now), "nor does anybody look");
     rig.core.on_pause_deleted(&scope, rig.now);

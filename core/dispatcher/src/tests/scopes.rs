@@ -54,14 +54,14 @@ proptest! {
         rig.core.partition.mode = PartitionMode::Strict;
         let mut partitions = Partitions { free, tries: BTreeMap::new() };
         for (id, replicas) in (1..).zip(&gangs) {
-            rig.put(UnitSpec { min_member: *replicas, ..spec(id, *replicas) });
+            rig.put(spec(id, *replicas).min_member(*replicas));
         }
         let mut placed = 0;
         for _ in 0..gangs.len() * (n_schedulers + 2) {
             for action in rig.core.step(rig.now) {
                 let Action::Assign(one) = action else { continue };
                 let idx = usize::try_from(one.session.0).unwrap() - 1;
-                let unit = one.spec.id;
+                let unit = one.record.id;
                 let (tried, n_over) = partitions.tries.entry(unit).or_default();
                 // Once more by the scheduler that watches what waits, if another one found no place for it.
                 prop_assert!(*n_over < 2, "{unit} was tried on all nodes");

@@ -8,12 +8,12 @@ use godel_domain::{
 use super::*;
 use crate::queues::Unwelcome;
 
-fn located(spec: UnitSpec, sub_cluster: &str) -> UnitSpec {
-    let mut spec = spec;
-    for group in &mut spec.task_groups {
+fn located(record: UnitRecord, sub_cluster: &str) -> UnitRecord {
+    let mut record = record;
+    for group in &mut record.spec.task_groups {
         group.template.node_selector.insert(KEY.to_owned(), sub_cluster.to_owned());
     }
-    spec
+    record
 }
 
 fn paused(name: &str) -> Pause {
@@ -58,7 +58,7 @@ fn a_paused_sub_cluster_waits_and_the_others_go_on() {
 #[test]
 fn a_unit_whose_task_groups_are_of_two_sub_clusters_is_refused() {
     let rig = Rig::new();
-    let mut unit = located(spec(1, 2), "gpu");
+    let mut unit = located(spec(1, 2), "gpu").spec;
     assert_eq!(rig.core.admit(&unit), Ok(()));
     let mut second = unit.task_groups[0].clone();
     second.name = "other".to_owned();
@@ -81,7 +81,7 @@ fn a_gang_of_each_sub_cluster_has_its_turn_at_the_same_time() {
     let mut rig = Rig::new();
     rig.attach("a", 1, 1, &[], 100);
     for (id, sub_cluster) in [(1, "gpu"), (2, "gpu"), (3, "cpu")] {
-        rig.put(located(UnitSpec { min_member: 2, ..spec(id, 2) }, sub_cluster));
+        rig.put(located(spec(id, 2).min_member(2), sub_cluster));
     }
     rig.core.step(rig.now);
     for unit in 1..=3 {
@@ -89,7 +89,7 @@ fn a_gang_of_each_sub_cluster_has_its_turn_at_the_same_time() {
     }
     rig.now = rig.now.plus(60_500);
     let turns = rig.core.step(rig.now).into_iter().filter_map(|action| match action {
-        Action::Assign(one) => one.turn.then_some(one.spec.id.0),
+        Action::Assign(one) => one.turn.then_some(one.record.id.0),
         _ => None,
     });
     assert_eq!(turns.collect::<Vec<_>>(), [1, 3]);

@@ -14,16 +14,16 @@ fn taint(key: &str) -> Taint {
 }
 
 /// A unit of two replicas that tolerates what evicts with these keys, for so long.
-fn tolerant(id: u64, tolerated: &[(&str, Option<u32>)]) -> UnitSpec {
-    let mut spec = spec(id, 2);
+fn tolerant(id: u64, tolerated: &[(&str, Option<u32>)]) -> UnitRecord {
+    let mut record = spec(id, 2);
     let one = |(key, tolerated_s): &(&str, Option<u32>)| Toleration {
         key: (*key).to_owned(),
         value: None,
         effect: Some(TaintEffect::NoExecute),
         tolerated_s: *tolerated_s,
     };
-    spec.task_groups[0].template.tolerations = tolerated.iter().map(one).collect();
-    spec
+    record.spec.task_groups[0].template.tolerations = tolerated.iter().map(one).collect();
+    record
 }
 
 impl Rig {
@@ -120,7 +120,7 @@ fn while_many_nodes_are_lost_no_taint_evicts() {
 fn a_unit_stops_starts_again_or_goes_on_after_a_failure() {
     let mut rig = Rig::new();
     rig.ready(1..=20, true);
-    let of = |id, on_failure| UnitSpec { on_failure, max_restarts: 1, min_member: 3, ..spec(id, 3) };
+    let of = |id, on_failure| spec(id, 3).on_failure(on_failure).max_restarts(1).min_member(3);
     for (id, on_failure) in [(1, OnFailure::Keep), (2, OnFailure::Stop), (3, OnFailure::Restart)] {
         rig.put(of(id, on_failure));
         rig.bind_on(id, &[(0, 7), (1, 8), (2, 9)]);
@@ -132,8 +132,8 @@ fn a_unit_stops_starts_again_or_goes_on_after_a_failure() {
     }
     assert_eq!(rig.step(), ["end 2 Some(Failure)", "end 3 None"]);
     assert_eq!((rig.phase(1), rig.phase(3)), (UnitPhase::Running, UnitPhase::Queued));
-    rig.put(UnitSpec { ended: Some(UnitEnd::Failure), ..of(2, OnFailure::Stop) });
-    let restarting = UnitSpec { restarting: true, whole_restarts: 1, ..of(3, OnFailure::Restart) };
+    rig.put(of(2, OnFailure::Stop).ended(Some(UnitEnd::Failure)));
+    let restarting = of(3, OnFailure::Restart).restarting(true).whole_restarts(1);
     rig.put(restarting.clone());
     assert_eq!(rig.step(), ["evict 2 Failure [2, 0]", "evict 3 Failure [2, 0]"]);
     assert_eq!(rig.phase(2), UnitPhase::Failed);
@@ -143,7 +143,7 @@ fn a_unit_stops_starts_again_or_goes_on_after_a_failure() {
     // All of it comes back, and then it is wanted again; the second failure is the end.
     rig.rows(3, RunChange::Requeue(Requeue { ordinals: vec![0, 1, 2], incarnations: vec![1; 3] }));
     assert_eq!(rig.step().iter().filter(|line| *line == "end 3 None").count(), 1);
-    rig.put(UnitSpec { restarting: false, ..restarting });
+    rig.put(restarting.restarting(false));
     assert_eq!(rig.core.unit(UnitId(3)).unwrap().counts.pending, 3);
     rig.bind_on(3, &[(0, 7), (1, 8), (2, 9)]);
     rig.status(3, &[1], RowPhase::Failed);

@@ -66,9 +66,10 @@ impl Agents {
     pub(super) fn stop_alone(&mut self, node: NodeId, store: &Store) {
         let Some(agent) = self.agents.get_mut(&node) else { return };
         for ((unit, _), run) in &mut agent.runs {
-            let spec = store.spec(*unit);
+            let record = store.record(*unit);
             if run.phase.is_live()
-                && spec.is_none_or(|spec| stops_without_contact(spec.class, spec.min_member))
+                && record
+                    .is_none_or(|record| stops_without_contact(record.spec.class, record.spec.min_member))
             {
                 run.phase = Phase::Stopped;
             }
@@ -142,7 +143,7 @@ impl Agents {
         }
         let (node, unit, ordinal) = live[idx(choice, live.len())];
         let row = store.rows.get(&unit)?.row(ordinal);
-        let policy = store.spec(unit)?.restart_policy;
+        let policy = store.record(unit)?.spec.restart_policy;
         let runs = &mut self.agents.get_mut(&node)?.runs;
         let run = runs.get_mut(&(unit, ordinal)).filter(|run| run.incarnation == row.incarnation)?;
         if row.node != node || !row.phase.is_live() {

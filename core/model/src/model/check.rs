@@ -39,7 +39,7 @@ pub(super) fn at_rest(model: &mut Model, has_faults: bool) -> Result<(), String>
         model.net.reach.mark(Mark::Repaired);
     }
     let is_waiting = |(unit, rows): (&UnitId, _)| {
-        model.store.spec(*unit).is_some_and(|spec| !lifecycle::pending(spec, rows).0.is_empty())
+        model.store.record(*unit).is_some_and(|record| !lifecycle::pending(record, rows).0.is_empty())
     };
     let is_new = |unit: &&UnitId| !model.store.rows.contains_key(*unit);
     if model.store.rows.iter().any(is_waiting) || model.store.world.units.keys().any(|unit| is_new(&unit)) {
@@ -104,7 +104,7 @@ fn handed_out(model: &Model) -> BTreeMap<UnitId, Vec<HandedOut>> {
 fn no_leftovers(model: &Model) -> Result<(), String> {
     let store = &model.store;
     for (unit, rows) in &store.rows {
-        let Some(spec) = store.spec(*unit) else { return Err(format!("rows of {unit} without a record")) };
+        let Some(spec) = store.record(*unit) else { return Err(format!("rows of {unit} without a record")) };
         for (ordinal, row) in (0u32..).zip(&rows.rows) {
             let what = format!("{unit}/{ordinal} {row:?}");
             let is_wanted = spec.is_wanted() && spec.group_of(ordinal).is_some();
@@ -118,7 +118,7 @@ fn no_leftovers(model: &Model) -> Result<(), String> {
             if row.phase.is_live() && is_lost {
                 return Err(format!("on a lost node: {what}"));
             }
-            if row.phase == Phase::Stopped && is_wanted && spec.on_eviction == OnEviction::Requeue {
+            if row.phase == Phase::Stopped && is_wanted && spec.spec.on_eviction == OnEviction::Requeue {
                 return Err(format!("it does not come back: {what}"));
             }
         }
@@ -214,7 +214,7 @@ pub(super) fn shown(model: &Model) -> String {
     let scan = Scan::new(&model.store.world);
     let mut text = String::new();
     for (id, unit) in &model.store.world.units {
-        let Some(spec) = &unit.spec else { continue };
+        let Some(record) = &unit.record else { continue };
         let rows: Vec<String> = unit
             .rows
             .iter()
@@ -224,12 +224,12 @@ pub(super) fn shown(model: &Model) -> String {
             .collect();
         text += &format!(
             "unit {id} {} prio {} {} min {} {:?} fits {:?} {}\n",
-            spec.value.queue,
-            spec.value.priority,
-            spec.value.priority_class,
-            spec.value.min_member,
-            spec.value.pool,
-            scan.place(&spec.value, unit),
+            record.value.spec.queue,
+            record.value.spec.priority,
+            record.value.spec.priority_class,
+            record.value.spec.min_member,
+            record.value.spec.pool,
+            scan.place(&record.value, unit),
             rows.join(" "),
         );
     }

@@ -9,9 +9,8 @@ use godel_audit::Acknowledged;
 use godel_core_dispatcher::{
     Attach, Config, Dispatcher, ModeChoice, SchedulerCounts, SessionId,
     leader::{
-        ChangeFailure, DispatcherLeader, DispatcherLeaderConfig, DispatcherNote, DispatcherOutbox,
-        EditFailure, EditRequest, Edited, NotSent, NotSubmitted, Outgoing, TxnFailure, TxnTicket, UnitBatch,
-        UnitChange, UnitChangeKind, UnitSubmission,
+        DispatcherLeader, DispatcherLeaderConfig, DispatcherOutbox, EditRequest, NotSent, NotSubmitted,
+        Outgoing, TxnFailure, TxnTicket, UnitBatch, UnitChange, UnitChangeKind, UnitSubmission,
     },
     record_changes::Edit,
 };
@@ -21,7 +20,7 @@ use godel_domain::{
     pause::Scope,
     running_units::EvictionReason,
     txn::TxnBuilder,
-    unit::{TaskGroup, UnitSpec},
+    unit::{UnitRecord, UnitSpec},
 };
 
 use super::{
@@ -249,7 +248,7 @@ impl DispatcherPart {
             Outgoing::Assign(one) => {
                 // What is reported counts once all that it rests on is read.
                 let heard = self.reported.range(..=self.seen).next_back().copied().unwrap_or(Revision(0));
-                self.handed_out.entry(one.spec.id).or_default().push((now_ms, heard));
+                self.handed_out.entry(one.record.id).or_default().push((now_ms, heard));
                 send(one.session, Message::Assign(one));
             }
             Outgoing::Revoke(session, unit) => send(session, Message::Revoke(unit)),
@@ -313,8 +312,8 @@ impl DispatcherPart {
             return;
         }
         let Some(view) = self.core().unit(unit).filter(|view| !view.phase.is_terminal()) else { return };
-        let Some(kind) = kind(view.spec, wish) else { return };
-        let (namespace, name) = (view.spec.namespace.clone(), view.spec.name.clone());
+        let Some(kind) = kind(view.record, wish) else { return };
+        let (namespace, name) = (view.record.spec.namespace.clone(), view.record.spec.name.clone());
         net.reach.mark(match wish {
             Wish::Cancel => Mark::Cancel,
             Wish::Suspend(_) => Mark::Suspend,
@@ -399,7 +398,7 @@ impl DispatcherOutbox for DispatcherCallers {
     type Record = ();
     type Txn = Txn;
 
-    fn encode(&mut self, _spec: &UnitSpec) -> ((), usize) {
+    fn encode(&mut self, _record: &UnitRecord) -> ((), usize) {
         ((), 1)
     }
 
@@ -415,13 +414,11 @@ impl DispatcherOutbox for DispatcherCallers {
     fn submit_units(&mut self, batch: UnitBatch<Self>) -> Result<(), (UnitBatch<Self>, NotSent)> {
         let mut txn = self.begin();
         for unit in &batch.units {
-            txn.push(&Change::UnitSpec(Arc::clone(&unit.spec)));
+            txn.push(&Change::Unit(Arc::clone(&unit.record)));
         }
         self.add(txn, TxnTicket::Units(batch));
         Ok(())
     }
-
-    fn admitted(&mut self, _unit: UnitId, _submitter: &mut ()) {}
 
     fn submitted(
         &mut self,
@@ -439,10 +436,6 @@ impl DispatcherOutbox for DispatcherCallers {
 
     fn not_submitted(&mut self, (): (), _spec: UnitSpec, _why: NotSubmitted) {}
 
-    fn answer(&mut self, (): (), _answer: Result<Option<Revision>, ChangeFailure>) {}
-
-    fn edited(&mut self, (): (), _answer: Result<Edited, EditFailure>) {}
-
     fn send(&mut self, messages: Vec<Outgoing>) -> Vec<SessionId> {
         self.outgoing.extend(messages);
         Vec::new()
@@ -451,8 +444,6 @@ impl DispatcherOutbox for DispatcherCallers {
     fn new_uid(&mut self) -> String {
         String::new()
     }
-
-    fn note(&mut self, _core: &Dispatcher, _note: DispatcherNote<'_>) {}
 }
 
 fn leader(config: &Config, last_unit: UnitId) -> DispatcherLeader<DispatcherCallers> {
@@ -468,16 +459,16 @@ fn leader(config: &Config, last_unit: UnitId) -> DispatcherLeader<DispatcherCall
 }
 
 /// What a wish comes to; `None` if it makes no sense.
-fn kind(spec: &UnitSpec, wish: Wish) -> Option<UnitChangeKind> {
+fn kind(record: &UnitRecord, wish: Wish) -> Option<UnitChangeKind> {
     Some(match wish {
         Wish::Cancel => UnitChangeKind::Cancel,
         Wish::Suspend(true) => UnitChangeKind::Suspend,
         Wish::Suspend(false) => UnitChangeKind::Resume,
         Wish::Scale(replicas) => {
-            UnitChangeKind::Scale { group: spec.task_groups.last()?.name.clone(), replicas }
+            UnitChangeKind::Scale { group: record.spec.task_groups.last()?.name.clone(), replicas }
         }
         Wish::Stop(choice) => {
-            let ordinals: Vec<u32> = spec.task_groups.iter().flat_map(TaskGroup::iter_ordinals).collect();
+            let ordinals: Vec<u32> = record.iter_ordinals().collect();
             let ordinal = *ordinals.get(usize::try_from(choice).ok()? % ordinals.len().max(1))?;
             UnitChangeKind::Stop { ordinals: vec![ordinal] }
         }
@@ -494,7 +485,7 @@ fn shown(message: &Outgoing) -> String {
             let (scope, called) = (one.scope, if one.called { ", called" } else { "" });
             format!(
                 "assigns {} {:?} {:?} {scope:?} on {:?}{called}",
-                one.spec.id, one.ordinals, one.incarnations, one.session
+                one.record.id, one.ordinals, one.incarnations, one.session
             )
         }
         other => format!("{other:?}"),

@@ -190,7 +190,8 @@ impl Model {
 fn mark(change: &Change, store: &Store, reach: &mut MarkCounts) {
     match change {
         Change::Rows(unit, RunChange::Bind(bind))
-            if bind.ordinals.len() > 1 && store.spec(*unit).is_some_and(|spec| spec.min_member > 1) =>
+            if bind.ordinals.len() > 1
+                && store.record(*unit).is_some_and(|record| record.spec.min_member > 1) =>
         {
             reach.mark(Mark::Gang);
         }

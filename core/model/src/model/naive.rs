@@ -65,11 +65,11 @@ impl Naive {
         }
         let used = net(store);
         for (unit, n) in bound {
-            let Some(spec) = store.spec(unit) else { return Err(format!("naive: {unit} has no record")) };
-            if n > 0 && self.first_bound.insert(unit) && n < spec.min_member {
-                return Err(format!("naive I4: {n} of {} of unit {unit}", spec.min_member));
+            let Some(record) = store.record(unit) else { return Err(format!("naive: {unit} has no record")) };
+            if n > 0 && self.first_bound.insert(unit) && n < record.spec.min_member {
+                return Err(format!("naive I4: {n} of {} of unit {unit}", record.spec.min_member));
             }
-            self.check_queues(store, &used, &spec.queue)?;
+            self.check_queues(store, &used, &record.spec.queue)?;
         }
         nodes.into_iter().try_for_each(|node| check_node(store, node, commit.revision))
     }
@@ -118,8 +118,8 @@ fn add(sums: &mut NaiveSums, demand: &Demand, n: i64) {
 pub(super) fn queues(store: &Store) -> BTreeMap<String, NaiveSums> {
     let mut used: BTreeMap<String, NaiveSums> = BTreeMap::new();
     let mut count = |unit: UnitId, demand: &Demand, n: usize| {
-        let Some(spec) = store.spec(unit) else { return };
-        for level in levels(&spec.queue) {
+        let Some(record) = store.record(unit) else { return };
+        for level in levels(&record.spec.queue) {
             let n = i64::try_from(n).expect("small");
             add(used.entry(level.to_owned()).or_default(), demand, n);
         }
@@ -145,23 +145,23 @@ fn net(store: &Store) -> BTreeMap<String, NaiveSums> {
         by_unit.entry(hold.unit).or_default().push(hold);
     }
     for (unit, holds) in by_unit {
-        let Some(spec) = store.spec(unit) else { continue };
+        let Some(record) = store.record(unit) else { continue };
         let mut asked = NaiveSums::new();
         for hold in &holds {
             add(&mut asked, &hold.demand, i64::try_from(hold.ordinals.len()).expect("small"));
         }
         let victims: BTreeSet<_> = holds.iter().flat_map(|hold| hold.all_victims()).collect();
-        for level in levels(&spec.queue) {
+        for level in levels(&record.spec.queue) {
             let mut given = NaiveSums::new();
             for victim in &victims {
-                let (Some(of), Some(rows)) = (store.spec(victim.unit), store.rows.get(&victim.unit)) else {
+                let (Some(of), Some(rows)) = (store.record(victim.unit), store.rows.get(&victim.unit)) else {
                     continue;
                 };
                 let row = rows.row(victim.replica.ordinal);
                 let is_there = row.phase.is_live() && row.incarnation == victim.replica.incarnation;
                 if let Some(Some(group)) = rows.groups.get(usize::from(row.group))
                     && is_there
-                    && levels(&of.queue).any(|other| other == level)
+                    && levels(&of.spec.queue).any(|other| other == level)
                 {
                     add(&mut given, &group.demand, 1);
                 }

@@ -199,14 +199,14 @@ impl SchedulerPart {
                 let pending: Vec<ReplicaId> =
                     ReplicaId::of_columns(&one.ordinals, &one.incarnations).collect();
                 self.granted = self.granted.saturating_sub(u32::try_from(pending.len()).unwrap_or(u32::MAX));
-                self.parked.remove(&one.spec.id);
-                self.core.on_assign(&one.spec, one.revision, &pending, one.bound, net.millis());
-                self.core.set_scope(one.spec.id, one.scope);
+                self.parked.remove(&one.record.id);
+                self.core.on_assign(&one.record, one.revision, &pending, one.bound, net.millis());
+                self.core.set_scope(one.record.id, one.scope);
                 if one.called {
-                    self.core.set_called(one.spec.id);
+                    self.core.set_called(one.record.id);
                 }
                 if one.at_maximum {
-                    self.core.set_at_maximum(one.spec.id, net.millis());
+                    self.core.set_at_maximum(one.record.id, net.millis());
                 }
             }
             Message::Revoke(unit) => {

@@ -243,7 +243,8 @@ impl Model {
     /// The first unit that is suspended goes on.
     fn resume(&mut self) {
         let units: Vec<UnitId> = self.store.world.units.keys().copied().collect();
-        let suspended = |unit: &UnitId| self.store.spec(*unit).is_some_and(|spec| spec.suspended);
+        let suspended =
+            |unit: &UnitId| self.store.record(*unit).is_some_and(|record| record.status.suspended);
         if let Some(unit) = units.into_iter().find(suspended) {
             self.dispatcher.wish(unit, Wish::Suspend(false), &mut self.net);
         }

@@ -12,7 +12,7 @@ use godel_domain::{
     ids::{Epoch, NodeId, Revision, UnitId},
     running_units::{RunChange, RunningUnits},
     txn::{Receipt, RecordRef, TxnBuilder, TxnRefusal, TxnRefusalReason},
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 
 /// Unix milliseconds at the beginning.
@@ -105,8 +105,8 @@ impl Store {
         self.last_unit
     }
 
-    pub(super) fn spec(&self, unit: UnitId) -> Option<&Arc<UnitSpec>> {
-        self.world.units.get(&unit)?.spec.as_ref().map(|spec| &spec.value)
+    pub(super) fn record(&self, unit: UnitId) -> Option<&Arc<UnitRecord>> {
+        self.world.units.get(&unit)?.record.as_ref().map(|record| &record.value)
     }
 
     /// Checks a transaction, and commits it as the next revision.
@@ -133,8 +133,8 @@ impl Store {
         let world = &self.world;
         match condition {
             Condition::Unit(unit, revision) => {
-                let spec = world.units.get(unit).and_then(|unit| unit.spec.as_ref());
-                (spec.map_or(Revision(0), |spec| spec.revision), *revision)
+                let record = world.units.get(unit).and_then(|unit| unit.record.as_ref());
+                (record.map_or(Revision(0), |record| record.revision), *revision)
             }
             Condition::Queue(path, revision) => {
                 (world.queues.get(path).map_or(Revision(0), |queue| queue.revision), *revision)
@@ -175,7 +175,7 @@ impl Store {
                 Change::UnitDeleted(unit) => {
                     self.rows.remove(unit);
                 }
-                Change::UnitSpec(spec) => self.last_unit = self.last_unit.max(spec.id),
+                Change::Unit(record) => self.last_unit = self.last_unit.max(record.id),
                 _ => {}
             }
         }
@@ -188,7 +188,7 @@ impl Store {
 
     fn check_rows(&self, unit: UnitId, change: &RunChange, as_of: Option<Revision>) -> Result<(), Revision> {
         let world = &self.world;
-        if self.spec(unit).is_none() {
+        if self.record(unit).is_none() {
             return Err(Revision(0));
         }
         match change {
@@ -231,8 +231,8 @@ impl Store {
         let world = &self.world;
         let is_live = |unit: &UnitId| self.rows.get(unit).is_some_and(|rows| rows.live().next().is_some());
         match op {
-            Change::UnitSpec(spec) => spec.id > self.last_unit || self.spec(spec.id).is_some(),
-            Change::UnitDeleted(unit) => self.spec(*unit).is_some() && !is_live(unit),
+            Change::Unit(record) => record.id > self.last_unit || self.record(record.id).is_some(),
+            Change::UnitDeleted(unit) => self.record(*unit).is_some() && !is_live(unit),
             Change::HoldDeleted(id) => world.holds.contains_key(id),
             Change::QueueDeleted(path) => world.queues.contains_key(path),
             Change::ReservationDeleted(name) => world.reservations.contains_key(name),
@@ -311,8 +311,8 @@ impl Store {
         for spec in world.reservations.values() {
             add(spec.created, spec.revision, Change::Reservation(Arc::clone(&spec.value)));
         }
-        for spec in world.units.values().filter_map(|unit| unit.spec.as_ref()) {
-            add(spec.created, spec.revision, Change::UnitSpec(Arc::clone(&spec.value)));
+        for record in world.units.values().filter_map(|unit| unit.record.as_ref()) {
+            add(record.created, record.revision, Change::Unit(Arc::clone(&record.value)));
         }
         for hold in world.holds.values() {
             add(hold.created, hold.revision, Change::Hold(Arc::clone(&hold.value)));

@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
-    ids::{NodeId, UnitId},
+    ids::NodeId,
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY, Resources},
     unit::{OnBelowMin, OnEviction, RestartPolicy, RunSpec, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
+use godel_testkit::BuildUnit as _;
 
 use super::numbers::Numbers;
 
@@ -38,7 +39,7 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     let pool = if numbers.chance(20) { Pool::BestEffort } else { Pool::Guaranteed };
     let class = numbers.pick(&[WorkloadClass::Service, WorkloadClass::Batch, WorkloadClass::Gang]);
     let replicas = u32::try_from(numbers.draw(&[(4, 1u64), (3, 2), (3, 3), (1, 5)])).expect("small");
-    let mut task_groups = vec![group("g0", (0, replicas), numbers)];
+    let mut task_groups = vec![group("g0", replicas, numbers)];
     if numbers.chance(15) {
         let more = u32::try_from(1 + numbers.below(2)).expect("small");
         // As if it had not been drawn: the rest is the same whether the groups are alike or not.
@@ -47,10 +48,9 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         if apart.chance(50) {
             // Of one sub-cluster at most.
             let node_selector = std::mem::take(&mut template.node_selector);
-            template = Template { node_selector, ..group("g1", (0, 1), &mut apart).template };
+            template = Template { node_selector, ..group("g1", 1, &mut apart).template };
         }
-        let (name, ordinals) = ("g1".to_owned(), vec![(replicas, replicas + more)]);
-        task_groups.push(TaskGroup { name, replicas: more, template, ordinals });
+        task_groups.push(TaskGroup { name: "g1".to_owned(), replicas: more, template });
     }
     let all: u32 = task_groups.iter().map(|group| group.replicas).sum();
     let min_member = match class {
@@ -64,38 +64,27 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         true => 1 + numbers.below(of),
         false => 0,
     };
-    UnitSpec {
-        id: UnitId(0),
-        namespace: "default".to_owned(),
-        name: format!("u{number}"),
-        uid: uid(number),
-        labels: if number.is_multiple_of(2) { owner() } else { BTreeMap::new() },
-        owner: format!("o{}", number % 2),
-        class,
-        task_groups,
-        min_member,
-        queue: numbers.pick(&LEAVES).to_owned(),
-        priority: if has_class { 0 } else { priority },
-        priority_class: if has_class { CLASS.to_owned() } else { String::new() },
-        pool,
-        restart_policy: numbers.pick(&[RestartPolicy::Never, RestartPolicy::OnFailure]),
-        profile: numbers.pick(&["least-allocated", "most-allocated"]).to_owned(),
-        ttl_after_finished_ms: numbers.below(2_000),
-        cancelled: false,
-        max_restarts: 0,
-        on_eviction: if numbers.chance(10) { OnEviction::Fail } else { OnEviction::Requeue },
-        on_below_min: numbers.draw(&[(4, OnBelowMin::Keep), (2, OnBelowMin::Restart), (1, OnBelowMin::Stop)]),
-        ended: None,
-        suspended: false,
-        on_failure: Default::default(),
-        whole_restarts: 0,
-        restarting: false,
-        submitted: None,
-        scheduling_timeout_ms: millis(numbers, 10, 500),
-        active_deadline_ms: millis(numbers, 5, 3_000),
-        preemptible: !numbers.chance(15),
-        min_run_ms: millis(numbers, 10, 800),
-    }
+    godel_testkit::unit(format!("u{number}"))
+        .uid(uid(number))
+        .labels(if number.is_multiple_of(2) { owner() } else { BTreeMap::new() })
+        .owner(format!("o{}", number % 2))
+        .class(class)
+        .task_groups(task_groups)
+        .min_member(min_member)
+        .queue(numbers.pick(&LEAVES))
+        .priority(if has_class { 0 } else { priority })
+        .priority_class(if has_class { CLASS } else { "" })
+        .pool(pool)
+        .restart_policy(numbers.pick(&[RestartPolicy::Never, RestartPolicy::OnFailure]))
+        .profile(numbers.pick(&["least-allocated", "most-allocated"]))
+        .ttl_after_finished_ms(numbers.below(2_000))
+        .on_eviction(if numbers.chance(10) { OnEviction::Fail } else { OnEviction::Requeue })
+        .on_below_min(numbers.draw(&[(4, OnBelowMin::Keep), (2, OnBelowMin::Restart), (1, OnBelowMin::Stop)]))
+        .scheduling_timeout_ms(millis(numbers, 10, 500))
+        .active_deadline_ms(millis(numbers, 5, 3_000))
+        .preemptible(!numbers.chance(15))
+        .min_run_ms(millis(numbers, 10, 800))
+        .spec
 }
 
 /// A unit that nothing but room and its queue keeps waiting.
@@ -103,9 +92,7 @@ pub(super) fn plain_unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     let mut spec = unit(number, numbers);
     spec.task_groups.truncate(1);
     let group = &mut spec.task_groups[0];
-    let replicas = u32::try_from(1 + numbers.below(4)).expect("small");
-    group.replicas = replicas;
-    group.ordinals = vec![(0, replicas)];
+    group.replicas = u32::try_from(1 + numbers.below(4)).expect("small");
     group.template = Template {
         demand: Demand {
             requests: resources(numbers.pick(&[500, 1_000, 1_000, 2_000]), 1),
@@ -113,19 +100,17 @@ pub(super) fn plain_unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         },
         ..Template::default()
     };
-    UnitSpec {
-        class: WorkloadClass::Batch,
-        min_member: 1,
-        pool: Pool::Guaranteed,
-        priority: numbers.draw(&[(8, 0), (1, 10), (1, 2_000_000)]),
-        priority_class: String::new(),
-        scheduling_timeout_ms: 0,
-        active_deadline_ms: 0,
-        ..spec
-    }
+    spec.class = WorkloadClass::Batch;
+    spec.min_member = 1;
+    spec.pool = Pool::Guaranteed;
+    spec.priority = numbers.draw(&[(8, 0), (1, 10), (1, 2_000_000)]);
+    spec.priority_class = String::new();
+    spec.scheduling_timeout_ms = 0;
+    spec.active_deadline_ms = 0;
+    spec
 }
 
-fn group(name: &str, (start, end): (u32, u32), numbers: &mut Numbers) -> TaskGroup {
+fn group(name: &str, replicas: u32, numbers: &mut Numbers) -> TaskGroup {
     let cpu = numbers.draw(&[(4, 1_000), (3, 2_000), (2, 500), (2, 3_000), (1, 4_000)]);
     let gpus = numbers.chance(20).then(|| {
         let count = u32::try_from(1 + numbers.below(2)).expect("small");
@@ -156,7 +141,7 @@ fn group(name: &str, (start, end): (u32, u32), numbers: &mut Numbers) -> TaskGro
             tolerated_s: None,
         });
     }
-    TaskGroup { name: name.to_owned(), replicas: end - start, template, ordinals: vec![(start, end)] }
+    TaskGroup { name: name.to_owned(), replicas, template }
 }
 
 /// An administrator's record of a node.

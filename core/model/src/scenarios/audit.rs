@@ -10,9 +10,10 @@ use godel_domain::{
     queue_spec::QueueSpec,
     resources::CPU,
     running_units::{Bind, Evict, EvictionReason, Phase, PreemptionTerms, RunChange, Statuses},
-    unit::{UnitSpec, WorkloadClass},
+    unit::{UnitRecord, WorkloadClass},
 };
 use godel_rules::admission::GroupSubmission;
+use godel_testkit::BuildUnit as _;
 
 use super::{
     Checksum, Done, Size, Work,
@@ -56,31 +57,31 @@ impl Auditing {
         self.evidence.history.commits.push(commit);
     }
 
-    fn submit(&mut self, id: u64, priority: i32, group: GroupSubmission) -> UnitSpec {
+    fn submit(&mut self, id: u64, priority: i32, group: GroupSubmission) -> UnitRecord {
         let unit = unit(id, WorkloadClass::Service, REPLICAS, group);
-        let spec = UnitSpec { priority, queue: queue(id % N_TEAMS), ..unit };
-        self.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
+        let spec = unit.priority(priority).queue(queue(id % N_TEAMS));
+        self.commit(vec![Change::Unit(Arc::new(spec.clone()))]);
         spec
     }
 
     /// The binding of all of a unit, from a node on.
-    fn bind(&mut self, spec: &UnitSpec, node: impl Fn(u32) -> NodeId) -> Change {
+    fn bind(&mut self, record: &UnitRecord, node: impl Fn(u32) -> NodeId) -> Change {
         self.n_placements += u64::from(REPLICAS);
         let standing = PreemptionTerms {
-            priority: spec.priority,
+            priority: record.spec.priority,
             preemptible: true,
             min_member: 1,
-            queue: Some(spec.queue.as_str().into()),
+            queue: Some(record.spec.queue.as_str().into()),
             ..PreemptionTerms::default()
         };
         let bind = Bind {
-            demand: Arc::new(spec.task_groups[0].template.demand.clone()),
+            demand: Arc::new(record.spec.task_groups[0].template.demand.clone()),
             standing: Some(Arc::new(standing)),
             ordinals: (0..REPLICAS).collect(),
             nodes: (0..REPLICAS).map(node).collect(),
             ..Bind::default()
         };
-        Change::Rows(spec.id, RunChange::Bind(bind))
+        Change::Rows(record.id, RunChange::Bind(bind))
     }
 
     fn report(&mut self, unit: UnitId, ordinals: &[u32], phase: Phase) {
@@ -92,7 +93,7 @@ impl Auditing {
     }
 
     /// One running unit of a unit leaves on each node; what comes in their place takes as much.
-    fn preempt(&mut self, victim: &UnitSpec, preemptor: &UnitSpec, node: impl Fn(u32) -> NodeId) {
+    fn preempt(&mut self, victim: &UnitRecord, preemptor: &UnitRecord, node: impl Fn(u32) -> NodeId) {
         let ordinals: Vec<u32> = (0..REPLICAS).collect();
         let evict = Evict {
             ordinals: ordinals.clone(),
@@ -107,11 +108,11 @@ impl Auditing {
             id: id(ordinal),
             node: node(ordinal),
             unit: preemptor.id,
-            demand: Arc::new(preemptor.task_groups[0].template.demand.clone()),
+            demand: Arc::new(preemptor.spec.task_groups[0].template.demand.clone()),
             ordinals: vec![ordinal],
             victims: vec![RunningUnitId::new(victim.id, ordinal, 0)],
             expires_ms: i64::MAX,
-            queue: Some(preemptor.queue.as_str().into()),
+            queue: Some(preemptor.spec.queue.as_str().into()),
             judged,
             ..Hold::default()
         };

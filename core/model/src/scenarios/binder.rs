@@ -8,7 +8,7 @@ use godel_domain::{
     decision::{Claim, Decision, GroupPlacement},
     ids::{NodeId, Revision, UnitId},
     running_units::RunChange,
-    unit::{UnitSpec, WorkloadClass},
+    unit::{UnitRecord, WorkloadClass},
 };
 
 use super::{
@@ -24,7 +24,7 @@ const STRIDE: u64 = 7_919;
 struct Binding {
     core: Binder,
     revision: u64,
-    units: Vec<Arc<UnitSpec>>,
+    units: Vec<Arc<UnitRecord>>,
     decisions: Vec<Decision>,
 }
 
@@ -91,7 +91,7 @@ impl Binding {
 impl Work for Binding {
     fn run(&mut self) {
         for unit in std::mem::take(&mut self.units) {
-            self.watch(Change::UnitSpec(unit));
+            self.watch(Change::Unit(unit));
         }
         let decisions = std::mem::take(&mut self.decisions);
         for some in decisions.chunks(N_UNDER_WAY) {

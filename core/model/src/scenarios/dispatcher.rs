@@ -8,7 +8,7 @@ use godel_domain::{
     ids::{Epoch, NodeId, Revision},
     running_units::{Bind, RunChange},
     time::Millis,
-    unit::{UnitSpec, WorkloadClass},
+    unit::{UnitRecord, UnitSpec, WorkloadClass},
     unit_report::{ReportState, UnitReport},
 };
 use godel_rules::admission::{Submission, admit};
@@ -29,7 +29,7 @@ const N_NODES: u32 = 100;
 struct Dispatching {
     core: Dispatcher,
     revision: u64,
-    units: Vec<Arc<UnitSpec>>,
+    units: Vec<Arc<UnitRecord>>,
     assigned: Vec<Assignment>,
 }
 
@@ -65,9 +65,9 @@ impl Dispatching {
     }
 
     /// Reserved, committed and seen.
-    fn submit(&mut self, units: &[Arc<UnitSpec>]) {
+    fn submit(&mut self, units: &[Arc<UnitRecord>]) {
         for unit in units {
-            let reserved = self.core.reserve(&unit.namespace, &unit.name, &unit.uid);
+            let reserved = self.core.reserve(&unit.spec.namespace, &unit.spec.name, &unit.spec.uid);
             debug_assert_eq!(reserved, NameClaim::New(unit.id));
         }
         self.revision += 1;
@@ -80,7 +80,7 @@ impl Dispatching {
 
     /// The scheduler places all of it, says so, and has room again.
     fn place(&mut self, one: &Assignment) {
-        let unit = one.spec.id;
+        let unit = one.record.id;
         self.revision += 1;
         let bind = Bind {
             demand: Arc::default(),
@@ -129,7 +129,7 @@ impl Work for Dispatching {
         let (mut n_ops, mut checksum) = (0, Checksum::default());
         for one in &self.assigned {
             n_ops += one.ordinals.len() as u64;
-            for value in [one.spec.id.0, one.session.0, one.ordinals.len() as u64] {
+            for value in [one.record.id.0, one.session.0, one.ordinals.len() as u64] {
                 checksum.add(value);
             }
         }

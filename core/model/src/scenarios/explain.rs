@@ -5,7 +5,7 @@ use godel_domain::{
     change::Change,
     ids::{Revision, UnitId},
     time::Millis,
-    unit::{UnitSpec, WorkloadClass},
+    unit::{UnitRecord, WorkloadClass},
 };
 
 use super::{
@@ -17,7 +17,7 @@ const NOW: Millis = Millis(1_000);
 
 struct Explaining {
     core: Scheduler,
-    units: Vec<UnitSpec>,
+    units: Vec<UnitRecord>,
     reports: Vec<PlanReport>,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn full(size: Size) -> Box<dyn Work> {
 impl Work for Explaining {
     fn run(&mut self) {
         for unit in &self.units {
-            self.reports.push(self.core.plan(unit));
+            self.reports.push(self.core.plan(&unit.spec));
         }
     }
 

@@ -11,9 +11,10 @@ use godel_domain::{
     resources::CPU,
     running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, RunChange, Statuses},
     time::Millis,
-    unit::{TaskGroup, UnitSpec, WorkloadClass},
+    unit::{UnitRecord, WorkloadClass},
 };
 use godel_rules::admission::GroupSubmission;
+use godel_testkit::BuildUnit as _;
 
 use super::{
     Done, Size, Work,
@@ -32,7 +33,7 @@ const NOW: Millis = Millis(1_000);
 const FILLER: UnitId = UnitId(1 << 40);
 
 struct Assigned {
-    spec: UnitSpec,
+    record: UnitRecord,
     pending: Vec<ReplicaId>,
     /// By task group: what a bind carries.
     demands: Vec<Arc<Demand>>,
@@ -45,7 +46,7 @@ struct Scheduling {
 }
 
 impl Scheduling {
-    fn new(config: Config, nodes: Vec<Change>, units: Vec<UnitSpec>) -> Self {
+    fn new(config: Config, nodes: Vec<Change>, units: Vec<UnitRecord>) -> Self {
         let units = units.into_iter().map(Assigned::new).collect();
         let mut new = Self { core: Scheduler::new(config, SEED), revision: 0, units };
         for change in nodes {
@@ -106,11 +107,11 @@ impl Scheduling {
 }
 
 impl Assigned {
-    fn new(spec: UnitSpec) -> Self {
-        let ordinals = spec.task_groups.iter().flat_map(TaskGroup::iter_ordinals);
-        let pending = ordinals.map(|ordinal| ReplicaId::new(ordinal, 0)).collect();
-        let demands = spec.task_groups.iter().map(|group| Arc::new(group.template.demand.clone())).collect();
-        Self { spec, pending, demands }
+    fn new(record: UnitRecord) -> Self {
+        let pending = record.iter_ordinals().map(|ordinal| ReplicaId::new(ordinal, 0)).collect();
+        let demands =
+            record.spec.task_groups.iter().map(|group| Arc::new(group.template.demand.clone())).collect();
+        Self { record, pending, demands }
     }
 }
 
@@ -119,9 +120,9 @@ impl Work for Scheduling {
         let (mut next, mut held) = (0, 0);
         loop {
             while held < AHEAD
-                && let Some(Assigned { spec, pending, .. }) = self.units.get(next)
+                && let Some(Assigned { record, pending, .. }) = self.units.get(next)
             {
-                self.core.on_assign(spec, Revision(1), pending, 0, NOW);
+                self.core.on_assign(record, Revision(1), pending, 0, NOW);
                 held += pending.len();
                 next += 1;
             }
@@ -139,7 +140,7 @@ impl Work for Scheduling {
     }
 
     fn done(&self) -> Done {
-        placements(self.core.cluster(), self.units.iter().map(|unit| unit.spec.id))
+        placements(self.core.cluster(), self.units.iter().map(|unit| unit.record.id))
     }
 }
 
@@ -235,7 +236,7 @@ pub(super) fn preempt(size: Size) -> Box<dyn Work> {
     let (n_nodes, n_units, n_fillers) = (size.pick(10_000, 1_000), size.pick(50, 5), 20u32);
     let twentieth =
         || GroupSubmission { requests: vec![(CPU.to_owned(), 5_000)], ..GroupSubmission::default() };
-    let arriving = |id| UnitSpec { priority: 2, ..unit(id, WorkloadClass::Service, 1_000, twentieth()) };
+    let arriving = |id| unit(id, WorkloadClass::Service, 1_000, twentieth()).priority(2);
     let mut scheduling = Scheduling::new(
         Config::default(),
         equal_nodes(n_nodes),
@@ -269,8 +270,9 @@ pub(super) fn follow(size: Size) -> Box<dyn Work> {
     let mut deciding = equal(n_nodes, n_units, WorkloadClass::Service, 1_000);
     deciding.run();
     let mut changes = Vec::new();
-    for Assigned { spec, demands, .. } in &deciding.units {
-        let rows = deciding.core.cluster().rows(spec.id).map(|rows| rows.rows.as_slice()).unwrap_or_default();
+    for Assigned { record, demands, .. } in &deciding.units {
+        let rows =
+            deciding.core.cluster().rows(record.id).map(|rows| rows.rows.as_slice()).unwrap_or_default();
         let bind = Bind {
             demand: Arc::clone(&demands[0]),
             ordinals: (0u32..).zip(rows).map(|(ordinal, _)| ordinal).collect(),
@@ -278,11 +280,11 @@ pub(super) fn follow(size: Size) -> Box<dyn Work> {
             ..Bind::default()
         };
         let ordinals = bind.ordinals.clone();
-        changes.push(Change::Rows(spec.id, RunChange::Bind(bind)));
+        changes.push(Change::Rows(record.id, RunChange::Bind(bind)));
         for phase in [Phase::Running, Phase::Succeeded] {
             let phases = vec![phase; ordinals.len()];
             let statuses = Statuses { ordinals: ordinals.clone(), phases, ..Statuses::default() };
-            changes.push(Change::Rows(spec.id, RunChange::Statuses(statuses)));
+            changes.push(Change::Rows(record.id, RunChange::Statuses(statuses)));
         }
     }
     let scheduling = Scheduling::new(Config::default(), equal_nodes(n_nodes), Vec::new());

@@ -12,7 +12,7 @@ use godel_domain::{
     resources::{CPU, MEMORY, Resources},
     running_units::{GroupDemand, Phase, RunningUnit, RunningUnits},
     seed::mix,
-    unit::{UnitSpec, WorkloadClass},
+    unit::{UnitRecord, WorkloadClass},
 };
 use godel_rules::admission::{
     DeviceSubmission, Given, GroupSubmission, Submission, TolerationSubmission, admit,
@@ -141,9 +141,9 @@ pub(super) fn submission(id: u64, class: WorkloadClass, replicas: u32, group: Gr
 }
 
 /// As it becomes a record.
-pub(super) fn unit(id: u64, class: WorkloadClass, replicas: u32, group: GroupSubmission) -> UnitSpec {
+pub(super) fn unit(id: u64, class: WorkloadClass, replicas: u32, group: GroupSubmission) -> UnitRecord {
     let admitted = admit(submission(id, class, replicas, group)).expect("a scenario's units are valid");
-    UnitSpec { id: UnitId(id), ..admitted.spec }
+    UnitRecord::new(UnitId(id), admitted.spec)
 }
 
 /// 500 milli-cores and 1 GiB.

@@ -6,8 +6,9 @@ use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
     queue_spec::{QueuePolicy, QueueSpec},
     resources::Resources,
-    unit::{RestartPolicy, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::{TaskGroup, UnitSpec},
 };
+use godel_testkit::BuildUnit as _;
 
 use super::*;
 use crate::{Account, Config, Need};
@@ -65,43 +66,14 @@ impl Job {
     }
 
     fn spec(&self, id: u64) -> UnitSpec {
-        UnitSpec {
-            id: UnitId(id),
-            namespace: "default".to_owned(),
-            name: format!("unit-{id}"),
-            uid: String::new(),
-            labels: BTreeMap::new(),
-            owner: self.owner.to_owned(),
-            class: WorkloadClass::Batch,
-            task_groups: vec![TaskGroup {
-                name: "main".to_owned(),
-                replicas: self.replicas,
-                template: Template { demand: self.demand(), ..Template::default() },
-                ordinals: vec![(0, self.replicas)],
-            }],
-            min_member: self.min_member,
-            queue: self.queue.to_owned(),
-            priority: self.priority,
-            priority_class: String::new(),
-            pool: self.pool,
-            restart_policy: RestartPolicy::Never,
-            profile: "least-allocated".to_owned(),
-            ttl_after_finished_ms: 0,
-            cancelled: false,
-            suspended: false,
-            on_failure: Default::default(),
-            whole_restarts: 0,
-            restarting: false,
-            submitted: None,
-            scheduling_timeout_ms: 0,
-            active_deadline_ms: 0,
-            max_restarts: 0,
-            on_eviction: Default::default(),
-            on_below_min: Default::default(),
-            ended: None,
-            preemptible: true,
-            min_run_ms: 0,
-        }
+        godel_testkit::unit(format!("unit-{id}"))
+            .owner(self.owner)
+            .main_group(self.replicas, self.demand())
+            .min_member(self.min_member)
+            .queue(self.queue)
+            .priority(self.priority)
+            .pool(self.pool)
+            .spec
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use godel_domain::{
     demand::Demand,
-    unit::{RunSpec, TaskGroup, Template, UnitSpec},
+    unit::{RunSpec, SubmittedSize, TaskGroup, Template, UnitRecord, UnitSpec},
 };
 use rustc_hash::FxHasher;
 
@@ -47,10 +47,9 @@ impl fmt::Display for Differences {
 }
 
 /// In what a submission, as admitted, differs from the unit that its uid belongs to.
-pub fn differences(known: &UnitSpec, again: &UnitSpec) -> Differences {
+pub fn differences(known: &UnitRecord, again: &UnitSpec) -> Differences {
     // A new field breaks the build here: say whether a client writes it.
     let UnitSpec {
-        id: _,
         namespace,
         name,
         uid: _,
@@ -66,21 +65,16 @@ pub fn differences(known: &UnitSpec, again: &UnitSpec) -> Differences {
         restart_policy,
         profile,
         ttl_after_finished_ms,
-        cancelled: _,
         max_restarts,
         on_eviction,
         on_below_min,
         on_failure,
-        whole_restarts: _,
-        restarting: _,
-        ended: _,
-        suspended: _,
         scheduling_timeout_ms,
         active_deadline_ms,
         preemptible,
         min_run_ms,
-        submitted,
-    } = known;
+    } = &known.spec;
+    let submitted = known.status.submitted.as_deref();
     let mut found = Differences::default();
     found.add(*namespace != again.namespace, "namespace");
     found.add(*name != again.name, "name");
@@ -91,14 +85,14 @@ pub fn differences(known: &UnitSpec, again: &UnitSpec) -> Differences {
     if n_groups == again.task_groups.len() {
         for (idx, (known, again)) in task_groups.iter().zip(&again.task_groups).enumerate() {
             let prefix = if n_groups == 1 { String::new() } else { format!("task_groups[{idx}].") };
-            let replicas = submitted.as_ref().and_then(|size| size.replicas.get(idx));
+            let replicas = submitted.and_then(|size| size.replicas.get(idx));
             found.add(replicas.unwrap_or(&known.replicas) != &again.replicas, &format!("{prefix}replicas"));
             group(&mut found, &prefix, known, again);
         }
     } else {
         found.add(true, "task_groups");
     }
-    let min_member = submitted.as_ref().map_or(*min_member, |size| size.min_member);
+    let min_member = submitted.map_or(*min_member, |size| size.min_member);
     found.add(min_member != again.min_member, "min_member");
     found.add(*queue != again.queue, "queue");
     found.add(*priority != again.priority, "priority");
@@ -120,10 +114,10 @@ pub fn differences(known: &UnitSpec, again: &UnitSpec) -> Differences {
 
 /// A number for everything that [`differences`] compares, equal for equal units; for those of which nothing else is kept.
 /// It is the same within one run of the process only.
-pub fn digest(spec: &UnitSpec) -> u64 {
+/// `submitted` is the size with which the unit was submitted, if it has changed since.
+pub fn digest(spec: &UnitSpec, submitted: Option<&SubmittedSize>) -> u64 {
     let mut hasher = FxHasher::default();
     let UnitSpec {
-        id: _,
         namespace,
         name,
         uid: _,
@@ -139,36 +133,30 @@ pub fn digest(spec: &UnitSpec) -> u64 {
         restart_policy,
         profile,
         ttl_after_finished_ms,
-        cancelled: _,
         max_restarts,
         on_eviction,
         on_below_min,
         on_failure,
-        whole_restarts: _,
-        restarting: _,
-        ended: _,
-        suspended: _,
         scheduling_timeout_ms,
         active_deadline_ms,
         preemptible,
         min_run_ms,
-        submitted,
     } = spec;
-    let min_member = submitted.as_ref().map_or(*min_member, |size| size.min_member);
+    let min_member = submitted.map_or(*min_member, |size| size.min_member);
     (namespace, name, labels, owner, class, min_member, queue, priority, priority_class).hash(&mut hasher);
     (pool, restart_policy, profile, ttl_after_finished_ms, max_restarts, on_eviction, on_below_min)
         .hash(&mut hasher);
     (scheduling_timeout_ms, active_deadline_ms, preemptible, min_run_ms, on_failure).hash(&mut hasher);
     for (idx, group) in task_groups.iter().enumerate() {
-        let TaskGroup { name, replicas, template, ordinals: _ } = group;
-        let replicas = submitted.as_ref().and_then(|size| size.replicas.get(idx)).unwrap_or(replicas);
+        let TaskGroup { name, replicas, template } = group;
+        let replicas = submitted.and_then(|size| size.replicas.get(idx)).unwrap_or(replicas);
         (name, replicas, template).hash(&mut hasher);
     }
     hasher.finish()
 }
 
 fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskGroup) {
-    let TaskGroup { name, replicas: _, template, ordinals: _ } = known;
+    let TaskGroup { name, replicas: _, template } = known;
     found.add(*name != again.name, &format!("{prefix}name"));
     let Template { demand, node_selector, tolerations, run } = template;
     let again = &again.template;
@@ -211,9 +199,11 @@ fn maps<V: PartialEq>(
 #[cfg(test)]
 mod tests {
     use godel_domain::{
+        ids::UnitId,
         running_units::RunningUnits,
         unit::{OnFailure, WorkloadClass},
     };
+    use godel_testkit::BuildUnit as _;
 
     use super::*;
     use crate::admission::{
@@ -233,6 +223,10 @@ mod tests {
             }],
             ..Submission::default()
         }
+    }
+
+    fn record(spec: UnitSpec) -> UnitRecord {
+        UnitRecord::new(UnitId(1), spec)
     }
 
     fn unit(change: impl Fn(&mut Submission)) -> UnitSpec {
@@ -281,13 +275,13 @@ mod tests {
             (|s| s.active_deadline_ms = Some(9), "active_deadline"),
         ];
         for (change, expected) in cases {
-            let found = differences(&unit(|_| {}), &unit(change));
+            let found = differences(&record(unit(|_| {})), &unit(change));
             assert_eq!(found.to_string(), expected);
             assert_eq!(found.is_empty(), expected.is_empty());
-            assert_eq!(digest(&unit(|_| {})) == digest(&unit(change)), expected.is_empty());
+            assert_eq!(digest(&unit(|_| {}), None) == digest(&unit(change), None), expected.is_empty());
         }
         let both = differences(
-            &unit(|_| {}),
+            &record(unit(|_| {})),
             &unit(|s| {
                 s.name = "job2".into();
                 s.task_groups[0].requests[0].1 = 3_000;
@@ -305,20 +299,21 @@ mod tests {
             s.max_restarts = Some(3);
             s.priority = Some(0);
         });
-        assert!(differences(&unit(|_| {}), &written).is_empty());
+        assert!(differences(&record(unit(|_| {})), &written).is_empty());
     }
 
     #[test]
     fn what_was_done_to_a_unit_since_makes_no_difference() {
         let again = unit(|s| s.min_member = Some(3));
         let rows = RunningUnits::default();
-        let grown = scale(&again, &rows, "", 9).unwrap().unwrap();
+        let first = record(again.clone());
+        let grown = scale(&first, &rows, "", 9).unwrap().unwrap();
         let shrunk = scale(&grown, &rows, "", 1).unwrap().unwrap();
         let stopped = stop(&grown, &rows, &[0]).unwrap().unwrap();
-        let ended = UnitSpec { cancelled: true, suspended: true, ..again.clone() };
+        let ended = first.cancelled(true).suspended(true);
         for now in [&grown, &shrunk, &stopped, &ended] {
             assert!(differences(now, &again).is_empty(), "{now:?}");
-            assert_eq!(digest(now), digest(&again));
+            assert_eq!(digest(&now.spec, now.status.submitted.as_deref()), digest(&again, None));
             let other = unit(|s| s.task_groups[0].replicas = 9);
             assert_eq!(differences(now, &other).to_string(), "replicas, min_member");
         }
@@ -327,7 +322,7 @@ mod tests {
     #[test]
     fn many_differences_are_counted() {
         let other = unit(|s| s.labels = (0..20).map(|n| (format!("k{n:02}"), String::new())).collect());
-        let found = differences(&unit(|_| {}), &other).to_string();
+        let found = differences(&record(unit(|_| {})), &other).to_string();
         assert!(
             found.starts_with("labels.k00, labels.k01, ") && found.ends_with("labels.k07 and 12 more"),
             "{found}"

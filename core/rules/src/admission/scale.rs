@@ -1,6 +1,6 @@
 //! Scaling: new ordinals at the end, the highest ones leave first.
 
-use godel_domain::{running_units::RunningUnits, unit::UnitSpec};
+use godel_domain::{running_units::RunningUnits, unit::UnitRecord};
 
 use super::{REPLICAS_MAX, SpecViolation};
 
@@ -29,15 +29,15 @@ pub enum ScaleRefusal {
 /// # Errors
 /// See [`ScaleRefusal`].
 pub fn scale(
-    spec: &UnitSpec,
+    record: &UnitRecord,
     rows: &RunningUnits,
     group: &str,
     replicas: u32,
-) -> Result<Option<UnitSpec>, ScaleRefusal> {
+) -> Result<Option<UnitRecord>, ScaleRefusal> {
     let wrong = |field: &str, description: String| {
         ScaleRefusal::Invalid(vec![SpecViolation { field: field.to_owned(), description }])
     };
-    let idx = match (group, spec.task_groups.as_slice()) {
+    let idx = match (group, record.spec.task_groups.as_slice()) {
         ("", [_]) => 0,
         ("", groups) => {
             let names = groups.iter().map(|group| group.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -48,37 +48,37 @@ pub fn scale(
             .position(|group| group.name == name)
             .ok_or_else(|| wrong("task_group", format!("the unit has no group `{name}`")))?,
     };
-    let others = spec.replicas() - spec.task_groups[idx].replicas;
+    let others = record.spec.replicas() - record.spec.task_groups[idx].replicas;
     let total = u64::from(others) + u64::from(replicas);
     if total == 0 || total > u64::from(REPLICAS_MAX) {
         return Err(wrong("replicas", format!("{total} over all groups is not in 1..={REPLICAS_MAX}")));
     }
-    if spec.cancelled {
+    if record.status.cancelled {
         return Err(ScaleRefusal::Cancelled);
     }
-    let present = spec.task_groups[idx].replicas;
+    let present = record.spec.task_groups[idx].replicas;
     if replicas == present {
         return Ok(None);
     }
-    let mut scaled = spec.clone();
+    let mut scaled = record.clone();
     scaled.note_submitted();
     if replicas > present {
-        let wanted = spec.task_groups.iter().flat_map(|group| &group.ordinals).map(|range| range.1).max();
+        let wanted = record.ranges().map(|range| range.1).max();
         let bound = u32::try_from(rows.rows.len()).unwrap_or(u32::MAX);
         let start = wanted.unwrap_or(0).max(bound);
         let end = start.saturating_add(replicas - present);
         if end > ORDINAL_MAX {
             return Err(ScaleRefusal::OrdinalsUsedUp);
         }
-        extend(&mut scaled.task_groups[idx].ordinals, start, end);
-        if scaled.task_groups.iter().map(|group| group.ordinals.len()).sum::<usize>() > N_RANGES_MAX {
+        extend(&mut scaled.status.ordinals[idx], start, end);
+        if scaled.ranges().count() > N_RANGES_MAX {
             return Err(ScaleRefusal::OrdinalsUsedUp);
         }
     } else {
-        shrink(&mut scaled.task_groups[idx].ordinals, present - replicas);
+        shrink(&mut scaled.status.ordinals[idx], present - replicas);
     }
-    scaled.task_groups[idx].replicas = replicas;
-    scaled.min_member = scaled.min_member.min(u32::try_from(total).unwrap_or(REPLICAS_MAX));
+    scaled.spec.task_groups[idx].replicas = replicas;
+    scaled.spec.min_member = scaled.spec.min_member.min(u32::try_from(total).unwrap_or(REPLICAS_MAX));
     Ok(Some(scaled))
 }
 

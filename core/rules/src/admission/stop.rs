@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use godel_domain::{
     running_units::RunningUnits,
-    unit::{TaskGroup, UnitSpec},
+    unit::{TaskGroup, UnitRecord},
 };
 
 use super::{
@@ -23,46 +23,46 @@ pub const ORDINALS_MAX: usize = 10_000;
 /// # Errors
 /// One that the unit never had, or none would be left; see [`ScaleRefusal`].
 pub fn stop(
-    spec: &UnitSpec,
+    record: &UnitRecord,
     rows: &RunningUnits,
     ordinals: &[u32],
-) -> Result<Option<UnitSpec>, ScaleRefusal> {
-    let known = end(spec).max(u32::try_from(rows.rows.len()).unwrap_or(u32::MAX));
+) -> Result<Option<UnitRecord>, ScaleRefusal> {
+    let known = end(record).max(u32::try_from(rows.rows.len()).unwrap_or(u32::MAX));
     check(ordinals, known)?;
-    if spec.cancelled {
+    if record.status.cancelled {
         return Err(ScaleRefusal::Cancelled);
     }
     let stopped: BTreeSet<u32> =
-        ordinals.iter().copied().filter(|ordinal| spec.group_of(*ordinal).is_some()).collect();
+        ordinals.iter().copied().filter(|ordinal| record.group_of(*ordinal).is_some()).collect();
     if stopped.is_empty() {
         return Ok(None);
     }
-    let mut left = spec.clone();
+    let mut left = record.clone();
     left.note_submitted();
-    for group in &mut left.task_groups {
-        remove(group, &stopped);
+    for (group, ranges) in left.spec.task_groups.iter_mut().zip(&mut left.status.ordinals) {
+        remove(group, ranges, &stopped);
     }
-    let replicas = left.replicas();
+    let replicas = left.spec.replicas();
     if replicas == 0 {
         return Err(wrong("ordinals", "no replica would be left: cancel the unit instead".to_owned()));
     }
     if stopped.last().is_some_and(|last| *last as usize >= rows.rows.len()) {
         note_begin(&mut left, known);
     }
-    if left.task_groups.iter().map(|group| group.ordinals.len()).sum::<usize>() > N_RANGES_MAX {
+    if left.ranges().count() > N_RANGES_MAX {
         return Err(ScaleRefusal::OrdinalsUsedUp);
     }
-    left.min_member = left.min_member.min(replicas);
+    left.spec.min_member = left.spec.min_member.min(replicas);
     Ok(Some(left))
 }
 
 /// New ordinals begin at `begin` or later.
-fn note_begin(spec: &mut UnitSpec, begin: u32) {
-    for group in &mut spec.task_groups {
-        group.ordinals.retain(|(start, end)| start < end);
+fn note_begin(record: &mut UnitRecord, begin: u32) {
+    for ranges in &mut record.status.ordinals {
+        ranges.retain(|(start, end)| start < end);
     }
-    if let Some(group) = spec.task_groups.last_mut() {
-        group.ordinals.push((begin, begin));
+    if let Some(ranges) = record.status.ordinals.last_mut() {
+        ranges.push((begin, begin));
     }
 }
 
@@ -87,13 +87,13 @@ fn wrong(field: &str, description: String) -> ScaleRefusal {
 }
 
 /// Behind the highest ordinal that the unit wants, or is known to have wanted.
-fn end(spec: &UnitSpec) -> u32 {
-    spec.task_groups.iter().flat_map(|group| &group.ordinals).map(|range| range.1).max().unwrap_or(0)
+fn end(record: &UnitRecord) -> u32 {
+    record.ranges().map(|range| range.1).max().unwrap_or(0)
 }
 
-fn remove(group: &mut TaskGroup, stopped: &BTreeSet<u32>) {
-    let mut left: Vec<(u32, u32)> = Vec::with_capacity(group.ordinals.len());
-    for &(start, end) in &group.ordinals {
+fn remove(group: &mut TaskGroup, ranges: &mut Vec<(u32, u32)>, stopped: &BTreeSet<u32>) {
+    let mut left: Vec<(u32, u32)> = Vec::with_capacity(ranges.len());
+    for &(start, end) in &*ranges {
         if start == end {
             left.push((start, end));
             continue;
@@ -109,22 +109,23 @@ fn remove(group: &mut TaskGroup, stopped: &BTreeSet<u32>) {
             left.push((from, end));
         }
     }
-    group.ordinals = left;
-    group.replicas = group.ordinals.iter().map(|(start, end)| end - start).sum();
+    group.replicas = left.iter().map(|(start, end)| end - start).sum();
+    *ranges = left;
 }
 
 #[cfg(test)]
 mod tests {
     use godel_domain::{
-        ids::{NodeId, Revision},
+        ids::{NodeId, Revision, UnitId},
         running_units::{Bind, RunChange},
     };
+    use godel_testkit::BuildUnit as _;
     use proptest::prelude::*;
 
     use super::*;
     use crate::admission::{GroupSubmission, Submission, admit, scale::scale};
 
-    fn unit(groups: &[u32], min_member: u32) -> UnitSpec {
+    fn unit(groups: &[u32], min_member: u32) -> UnitRecord {
         let group = |(idx, replicas): (usize, &u32)| GroupSubmission {
             name: format!("g{idx}"),
             replicas: *replicas,
@@ -137,7 +138,7 @@ mod tests {
             min_member: Some(min_member),
             ..Submission::default()
         };
-        admit(submission).unwrap().spec
+        UnitRecord::new(UnitId(1), admit(submission).unwrap().spec)
     }
 
     fn bound(ordinals: Vec<u32>) -> RunningUnits {
@@ -154,12 +155,12 @@ mod tests {
 
     #[test]
     fn ranges_are_split_and_replicas_go_down() {
-        let spec = unit(&[4, 4], 7);
-        let left = stop(&spec, &bound((0..8).collect()), &[5, 1, 1, 0]).unwrap().unwrap();
-        let ordinals: Vec<_> = left.task_groups.iter().map(|group| group.ordinals.clone()).collect();
-        assert_eq!(ordinals, [vec![(2, 4)], vec![(4, 5), (6, 8)]]);
-        assert_eq!((left.task_groups[0].replicas, left.task_groups[1].replicas), (2, 3));
-        assert_eq!(left.min_member, 5);
+        let record = unit(&[4, 4], 7);
+        let left = stop(&record, &bound((0..8).collect()), &[5, 1, 1, 0]).unwrap().unwrap();
+        assert_eq!(left.status.ordinals[..], [vec![(2, 4)], vec![(4, 5), (6, 8)]]);
+        let replicas = |group: usize| left.spec.task_groups[group].replicas;
+        assert_eq!((replicas(0), replicas(1)), (2, 3));
+        assert_eq!(left.spec.min_member, 5);
         assert_eq!(stop(&left, &bound((0..8).collect()), &[0, 5]), Ok(None), "stopped before");
     }
 
@@ -167,29 +168,30 @@ mod tests {
     fn what_was_stopped_before_it_had_a_node_is_not_given_again() {
         let never = RunningUnits::default();
         let left = stop(&unit(&[4], 1), &never, &[3, 2]).unwrap().unwrap();
-        assert_eq!(left.task_groups[0].ordinals, [(0, 2), (4, 4)]);
+        assert_eq!(left.status.ordinals[0], [(0, 2), (4, 4)]);
         let up = scale(&left, &never, "", 3).unwrap().unwrap();
-        assert_eq!(up.task_groups[0].ordinals, [(0, 2), (4, 4), (4, 5)]);
+        assert_eq!(up.status.ordinals[0], [(0, 2), (4, 4), (4, 5)]);
         let down = scale(&left, &never, "", 1).unwrap().unwrap();
-        assert_eq!(down.task_groups[0].ordinals, [(0, 1), (4, 4)]);
+        assert_eq!(down.status.ordinals[0], [(0, 1), (4, 4)]);
         let up = scale(&down, &never, "", 2).unwrap().unwrap();
-        assert_eq!(up.task_groups[0].ordinals, [(0, 1), (4, 4), (4, 5)]);
+        assert_eq!(up.status.ordinals[0], [(0, 1), (4, 4), (4, 5)]);
         let down = scale(&up, &never, "", 1).unwrap().unwrap();
-        assert_eq!(down.task_groups[0].ordinals, [(0, 1), (4, 4)]);
+        assert_eq!(down.status.ordinals[0], [(0, 1), (4, 4)]);
     }
 
     #[test]
     fn wrong_ordinals_are_named() {
-        let field = |spec: &UnitSpec, ordinals: &[u32]| match stop(spec, &RunningUnits::default(), ordinals) {
-            Err(ScaleRefusal::Invalid(violations)) => violations[0].field.clone(),
-            other => panic!("{other:?}"),
-        };
-        let spec = unit(&[3], 1);
-        assert_eq!(field(&spec, &[]), "ordinals");
-        assert_eq!(field(&spec, &[1, 3]), "ordinals[1]");
-        assert_eq!(field(&spec, &[0, 1, 2]), "ordinals");
-        assert_eq!(field(&spec, &vec![0; ORDINALS_MAX + 1]), "ordinals");
-        let cancelled = UnitSpec { cancelled: true, ..spec };
+        let field =
+            |record: &UnitRecord, ordinals: &[u32]| match stop(record, &RunningUnits::default(), ordinals) {
+                Err(ScaleRefusal::Invalid(violations)) => violations[0].field.clone(),
+                other => panic!("{other:?}"),
+            };
+        let record = unit(&[3], 1);
+        assert_eq!(field(&record, &[]), "ordinals");
+        assert_eq!(field(&record, &[1, 3]), "ordinals[1]");
+        assert_eq!(field(&record, &[0, 1, 2]), "ordinals");
+        assert_eq!(field(&record, &vec![0; ORDINALS_MAX + 1]), "ordinals");
+        let cancelled = record.cancelled(true);
         assert_eq!(stop(&cancelled, &RunningUnits::default(), &[0]), Err(ScaleRefusal::Cancelled));
     }
 
@@ -201,18 +203,18 @@ mod tests {
             n_bound in 0u32..4,
         ) {
             let rows = bound((0..n_bound).collect());
-            let mut spec = unit(&[4], 1);
+            let mut record = unit(&[4], 1);
             let mut stopped = BTreeSet::new();
             for (stops, number) in steps {
-                let next = if stops { stop(&spec, &rows, &[number]) } else { scale(&spec, &rows, "", number) };
+                let next = if stops { stop(&record, &rows, &[number]) } else { scale(&record, &rows, "", number) };
                 let Ok(Some(next)) = next else { continue };
                 if stops {
                     stopped.insert(number);
                 }
-                spec = next;
-                let wanted: Vec<u32> = spec.task_groups[0].iter_ordinals().collect();
-                prop_assert_eq!(wanted.len(), spec.task_groups[0].replicas as usize);
-                prop_assert!(wanted.is_sorted_by(|a, b| a < b), "{:?}", spec.task_groups[0].ordinals);
+                record = next;
+                let wanted: Vec<u32> = record.iter_ordinals().collect();
+                prop_assert_eq!(wanted.len(), record.spec.task_groups[0].replicas as usize);
+                prop_assert!(wanted.is_sorted_by(|a, b| a < b), "{:?}", record.status.ordinals);
                 prop_assert!(wanted.iter().all(|one| !stopped.contains(one)), "{wanted:?} {stopped:?}");
             }
         }

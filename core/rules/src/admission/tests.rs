@@ -1,9 +1,10 @@
 use godel_domain::{
     allocation::DeviceSet,
-    ids::{NodeId, Revision},
+    ids::{NodeId, Revision, UnitId},
     node::{Device, NodeReport},
     resources::Resources,
     running_units::{Bind, RunChange, RunningUnits},
+    unit::UnitRecord,
 };
 
 use super::{
@@ -303,10 +304,7 @@ fn defaults_follow_the_class_and_are_listed() {
         ]
     );
     let spec = admitted.spec;
-    assert_eq!(
-        (spec.namespace.as_str(), spec.task_groups[0].ordinals.as_slice()),
-        ("default", &[(0, 2)][..])
-    );
+    assert_eq!((spec.namespace.as_str(), spec.task_groups[0].replicas), ("default", 2));
     for class in defaults::TABLE.map(|line| line.class) {
         let given = Submission { class: Given::Value(class), ..submission() };
         let line = defaults::of(class);
@@ -345,8 +343,7 @@ fn what_is_given_stays_and_ordinals_follow_on() {
     );
     assert_eq!((spec.ttl_after_finished_ms, spec.max_restarts), (5, 1));
     assert_eq!((spec.on_eviction, spec.on_below_min), (OnEviction::Fail, OnBelowMin::Stop));
-    let ordinals: Vec<_> = spec.task_groups.iter().map(|group| group.ordinals.clone()).collect();
-    assert_eq!(ordinals, [vec![(0, 3)], vec![(3, 8)]]);
+    assert_eq!(record(spec.clone()).status.ordinals[..], [vec![(0, 3)], vec![(3, 8)]]);
     assert_eq!(spec.task_groups[1].template.demand.devices[0].milli, 1000);
 }
 
@@ -435,6 +432,10 @@ fn a_priority_class_leaves_the_priority_to_itself() {
     assert_eq!(admit(service).unwrap().spec.priority, 0);
 }
 
+fn record(spec: UnitSpec) -> UnitRecord {
+    UnitRecord::new(UnitId(1), spec)
+}
+
 fn bound_up_to(n_rows: u32) -> RunningUnits {
     let mut rows = RunningUnits::default();
     if n_rows > 0 {
@@ -446,48 +447,49 @@ fn bound_up_to(n_rows: u32) -> RunningUnits {
 
 #[test]
 fn scaling_drops_the_highest_ordinals_and_never_gives_a_bound_one_again() {
-    let spec = admit(submission()).unwrap().spec;
-    let up = scale(&spec, &bound_up_to(2), "", 5).unwrap().unwrap();
-    assert_eq!(up.task_groups[0].ordinals, [(0, 5)]);
+    let first = record(admit(submission()).unwrap().spec);
+    let up = scale(&first, &bound_up_to(2), "", 5).unwrap().unwrap();
+    assert_eq!(up.status.ordinals[0], [(0, 5)]);
     let down = scale(&up, &bound_up_to(5), "main", 1).unwrap().unwrap();
-    assert_eq!((down.task_groups[0].ordinals.as_slice(), down.replicas()), (&[(0, 1)][..], 1));
+    assert_eq!((down.status.ordinals[0].as_slice(), down.spec.replicas()), (&[(0, 1)][..], 1));
     let again = scale(&down, &bound_up_to(5), "main", 3).unwrap().unwrap();
-    assert_eq!(again.task_groups[0].ordinals, [(0, 1), (5, 7)]);
+    assert_eq!(again.status.ordinals[0], [(0, 1), (5, 7)]);
     let one_range_less = scale(&again, &bound_up_to(5), "main", 1).unwrap().unwrap();
-    assert_eq!(one_range_less.task_groups[0].ordinals, [(0, 1)]);
+    assert_eq!(one_range_less.status.ordinals[0], [(0, 1)]);
     // Ordinals that were never bound may be given again.
     let unbound = scale(&down, &bound_up_to(0), "main", 3).unwrap().unwrap();
-    assert_eq!(unbound.task_groups[0].ordinals, [(0, 3)]);
-    assert_eq!(scale(&spec, &bound_up_to(0), "", 2), Ok(None));
+    assert_eq!(unbound.status.ordinals[0], [(0, 3)]);
+    assert_eq!(scale(&first, &bound_up_to(0), "", 2), Ok(None));
 }
 
 #[test]
 fn scaling_is_refused_for_a_reason() {
-    let mut spec = admit(submission()).unwrap().spec;
-    let field = |refusal: Result<Option<UnitSpec>, ScaleRefusal>| match refusal {
+    let mut unit = record(admit(submission()).unwrap().spec);
+    let field = |refusal: Result<Option<UnitRecord>, ScaleRefusal>| match refusal {
         Err(ScaleRefusal::Invalid(violations)) => violations[0].field.clone(),
         other => panic!("{other:?}"),
     };
     let rows = RunningUnits::default();
-    assert_eq!(field(scale(&spec, &rows, "nope", 3)), "task_group");
-    assert_eq!(field(scale(&spec, &rows, "", 0)), "replicas");
-    assert_eq!(field(scale(&spec, &rows, "", 100_001)), "replicas");
-    assert_eq!(scale(&spec, &bound_up_to(1_000_000), "", 3), Err(ScaleRefusal::OrdinalsUsedUp));
-    let mut worn = spec.clone();
-    worn.task_groups[0].ordinals =
+    assert_eq!(field(scale(&unit, &rows, "nope", 3)), "task_group");
+    assert_eq!(field(scale(&unit, &rows, "", 0)), "replicas");
+    assert_eq!(field(scale(&unit, &rows, "", 100_001)), "replicas");
+    assert_eq!(scale(&unit, &bound_up_to(1_000_000), "", 3), Err(ScaleRefusal::OrdinalsUsedUp));
+    let mut worn = unit.clone();
+    worn.status.ordinals[0] =
         (0u32..).step_by(3).map(|start| (start, start + 2)).take(N_RANGES_MAX).collect();
-    worn.task_groups[0].replicas = 8_192;
+    worn.spec.task_groups[0].replicas = 8_192;
     let end = 3 * 4_096;
     assert_eq!(scale(&worn, &bound_up_to(end + 1), "", 8_193), Err(ScaleRefusal::OrdinalsUsedUp));
-    worn.task_groups[0].ordinals.pop();
-    worn.task_groups[0].replicas = 8_190;
+    worn.status.ordinals[0].pop();
+    worn.spec.task_groups[0].replicas = 8_190;
     assert!(scale(&worn, &bound_up_to(end + 1), "", 8_191).is_ok());
-    spec.cancelled = true;
-    assert_eq!(scale(&spec, &rows, "", 3), Err(ScaleRefusal::Cancelled));
+    unit.status.cancelled = true;
+    assert_eq!(scale(&unit, &rows, "", 3), Err(ScaleRefusal::Cancelled));
     // A gang that shrinks keeps all or nothing of what is left.
-    let gang = admit(Submission { class: Given::Value(WorkloadClass::Gang), ..submission() }).unwrap().spec;
-    assert_eq!(scale(&gang, &rows, "", 1).unwrap().unwrap().min_member, 1);
-    assert_eq!(scale(&gang, &rows, "", 9).unwrap().unwrap().min_member, 2);
+    let gang = Submission { class: Given::Value(WorkloadClass::Gang), ..submission() };
+    let gang = record(admit(gang).unwrap().spec);
+    assert_eq!(scale(&gang, &rows, "", 1).unwrap().unwrap().spec.min_member, 1);
+    assert_eq!(scale(&gang, &rows, "", 9).unwrap().unwrap().spec.min_member, 2);
     let two = Submission {
         task_groups: vec![
             GroupSubmission { name: "a".into(), ..group(1) },
@@ -495,9 +497,9 @@ fn scaling_is_refused_for_a_reason() {
         ],
         ..submission()
     };
-    let two = admit(two).unwrap().spec;
+    let two = record(admit(two).unwrap().spec);
     assert_eq!(field(scale(&two, &rows, "", 3)), "task_group");
-    assert_eq!(scale(&two, &rows, "a", 0).unwrap().unwrap().replicas(), 1);
+    assert_eq!(scale(&two, &rows, "a", 0).unwrap().unwrap().spec.replicas(), 1);
 }
 
 fn node(id: u32, cpu: i64, models: &[&str]) -> NodeReport {

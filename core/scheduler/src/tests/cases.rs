@@ -33,8 +33,8 @@ pub(super) fn cpu(cpu: i64) -> Demand {
     Demand { requests: resources(cpu, 1), devices: Vec::new() }
 }
 
-pub(super) fn assign(scheduler: &mut Scheduler, spec: &UnitSpec) {
-    scheduler.on_assign(spec, Revision(1), &all(spec), 0, Millis(0));
+pub(super) fn assign(scheduler: &mut Scheduler, record: &UnitRecord) {
+    scheduler.on_assign(record, Revision(1), &all(record), 0, Millis(0));
 }
 
 /// The outcome that takes everything.
@@ -101,8 +101,8 @@ fn a_decision_rests_on_the_last_change_of_nodes_or_rows_read() {
 #[test]
 fn a_unit_is_decided_bound_and_let_go() {
     let mut scheduler = scheduler(&[(4000, 2), (1000, 0)]);
-    let spec = unit(1, 3, 1, Demand { requests: resources(1000, 1), devices: gpus(1, 500, &[]) });
-    assign(&mut scheduler, &spec);
+    let record = unit(1, 3, 1, Demand { requests: resources(1000, 1), devices: gpus(1, 500, &[]) });
+    assign(&mut scheduler, &record);
     assert_eq!(scheduler.credits(), Config::default().held_max - 3);
     assert_eq!(scheduler.next_wake(), Some(Millis(0)));
     let step = scheduler.step(Millis(0), 100);
@@ -112,7 +112,7 @@ fn a_unit_is_decided_bound_and_let_go() {
     assert!(decision.groups[0].incarnations.is_empty());
     assert_eq!(scheduler.undecided(), step.decisions);
     assert_eq!(scheduler.step(Millis(1), 100), Step::default(), "waits for the outcome");
-    scheduler.load(&bind(decision, &spec.task_groups[0].template.demand), Revision(5), 0, Millis(1));
+    scheduler.load(&bind(decision, &record.spec.task_groups[0].template.demand), Revision(5), 0, Millis(1));
     scheduler.on_outcome(&taken(decision), Millis(1));
     scheduler.on_outcome(&taken(decision), Millis(1));
     assert_eq!(states(&scheduler.step(Millis(2), 100)), [(1, ReportState::Done)]);
@@ -154,7 +154,7 @@ fn what_was_bound_and_gone_before_a_list_takes_no_room_after_it() {
 #[test]
 fn a_gang_that_has_to_come_back_whole_is_placed_whole_once_that_is_known() {
     let mut scheduler = scheduler(&[(4000, 0)]);
-    let gang = UnitSpec { on_below_min: OnBelowMin::Restart, ..unit(1, 2, 2, cpu(1000)) };
+    let gang = unit(1, 2, 2, cpu(1000)).on_below_min(OnBelowMin::Restart);
     // Not read yet: its first incarnations have gone.
     let bind = Bind {
         demand: Arc::new(cpu(1000)),
@@ -215,7 +215,7 @@ fn replicas_beyond_the_minimum_follow_when_there_is_room() {
 fn higher_priority_goes_first_and_then_the_earlier_one() {
     let mut scheduler = scheduler(&[(10_000, 0)]);
     for (id, priority) in [(1, 0), (2, 5), (3, 5), (4, -1)] {
-        assign(&mut scheduler, &UnitSpec { priority, ..unit(id, 1, 1, cpu(1)) });
+        assign(&mut scheduler, &unit(id, 1, 1, cpu(1)).priority(priority));
     }
     let decided: Vec<u64> =
         scheduler.step(Millis(0), 10).decisions.iter().map(|decision| decision.unit.0).collect();
@@ -230,7 +230,7 @@ fn a_unit_without_a_priority_goes_by_its_class() {
     scheduler.load(&gold, Revision(1), 0, Millis(0));
     for (id, priority, class) in [(1, 5, ""), (2, 0, "gold"), (3, 0, "online"), (4, 0, "gone")] {
         let priority_class = class.to_owned();
-        assign(&mut scheduler, &UnitSpec { priority, priority_class, ..unit(id, 1, 1, cpu(10)) });
+        assign(&mut scheduler, &unit(id, 1, 1, cpu(10)).priority(priority).priority_class(priority_class));
     }
     let order: Vec<u64> =
         scheduler.step(Millis(0), 100).decisions.iter().map(|decision| decision.unit.0).collect();
@@ -400,16 +400,16 @@ fn lists_of_nodes_that_went_to_another_end_at_once() {
 fn a_plan_has_no_effect() {
     let mut planned = scheduler(&[(4000, 2), (3000, 0)]);
     let mut plain = scheduler(&[(4000, 2), (3000, 0)]);
-    let report = planned.plan(&unit(9, 8, 1, cpu(1000)));
+    let report = planned.plan(&unit(9, 8, 1, cpu(1000)).spec);
     assert_eq!((report.outcome, report.nodes.len(), report.unplaced), (PlanOutcome::Partly, 7, 1));
     assert_eq!(report.refusals.unwrap().reasons[0].reason, "insufficient cpu");
     // Of a gang that does not fit together nothing is placed.
-    let report = planned.plan(&unit(9, 8, 8, cpu(1000)));
+    let report = planned.plan(&unit(9, 8, 8, cpu(1000)).spec);
     assert_eq!((report.outcome, report.nodes.len(), report.unplaced), (PlanOutcome::Waits, 0, 8));
     let refusals = report.refusals.unwrap();
     assert_eq!(refusals.reasons[0].reason, "insufficient cpu");
     assert!(refusals.nearest_miss.starts_with("room for 7 of 8 together; "), "{}", refusals.nearest_miss);
-    let report = planned.plan(&unit(9, 1, 1, cpu(1000)));
+    let report = planned.plan(&unit(9, 1, 1, cpu(1000)).spec);
     assert_eq!((report.outcome, report.refusals, report.why.as_str()), (PlanOutcome::Fits, None, ""));
     for scheduler in [&mut planned, &mut plain] {
         for id in 1..=6 {
@@ -423,11 +423,10 @@ fn a_plan_has_no_effect() {
 #[test]
 fn groups_of_a_unit_are_placed_together() {
     let mut scheduler = scheduler(&[(2000, 0), (4000, 1)]);
-    let mut spec = unit(1, 1, 3, Demand { requests: resources(1000, 1), devices: gpus(1, 1000, &["A10"]) });
+    let ps = unit(1, 1, 3, Demand { requests: resources(1000, 1), devices: gpus(1, 1000, &["A10"]) });
     let template = Template { demand: cpu(2000), ..Template::default() };
-    let workers = TaskGroup { name: "workers".to_owned(), replicas: 2, template, ordinals: vec![(1, 3)] };
-    spec.task_groups.push(workers);
-    assign(&mut scheduler, &spec);
+    let workers = TaskGroup { name: "workers".to_owned(), replicas: 2, template };
+    assign(&mut scheduler, &ps.group(workers));
     let step = scheduler.step(Millis(0), 10);
     let decision = &step.decisions[0];
     let ordinals: Vec<&[u32]> = decision.groups.iter().map(|group| group.ordinals.as_slice()).collect();

@@ -57,7 +57,7 @@ fn demand(kind: usize) -> Demand {
 struct World {
     binder: NaiveBinder,
     schedulers: Vec<Scheduler>,
-    specs: Vec<UnitSpec>,
+    specs: Vec<UnitRecord>,
     /// By unit: scheduler, or none once revoked.
     owner: Vec<Option<usize>>,
     now: Millis,
@@ -120,7 +120,7 @@ impl World {
             Op::Submit { replicas, is_gang, kind, priority } => {
                 let id = self.specs.len() as u64 + 1;
                 let min_member = if is_gang { replicas } else { 1 };
-                let spec = UnitSpec { priority, ..unit(id, replicas, min_member, demand(kind)) };
+                let spec = unit(id, replicas, min_member, demand(kind)).priority(priority);
                 let owner = self.specs.len() % self.schedulers.len();
                 self.schedulers[owner].on_assign(&spec, Revision(1), &all(&spec), 0, self.now);
                 self.specs.push(spec);
@@ -199,16 +199,21 @@ impl World {
 
     /// Of the units still assigned, none could be helped.
     fn check(&self) {
-        for (spec, owner) in self.specs.iter().zip(&self.owner) {
+        for (record, owner) in self.specs.iter().zip(&self.owner) {
             let Some(owner) = owner else { continue };
-            let is_bound = |ordinal: &u32| self.binder.bound.contains_key(&(spec.id, *ordinal));
-            let n_bound = (0..spec.replicas()).filter(is_bound).count();
-            let is_held = self.schedulers[*owner].inventory().iter().any(|(unit, _)| *unit == spec.id);
-            assert_eq!(is_held, n_bound < spec.replicas() as usize, "{} has {n_bound} bound", spec.name);
-            let demand = &spec.task_groups[0].template.demand;
-            let needed = (spec.min_member as usize).saturating_sub(n_bound).max(1);
+            let is_bound = |ordinal: &u32| self.binder.bound.contains_key(&(record.id, *ordinal));
+            let n_bound = (0..record.spec.replicas()).filter(is_bound).count();
+            let is_held = self.schedulers[*owner].inventory().iter().any(|(unit, _)| *unit == record.id);
+            assert_eq!(
+                is_held,
+                n_bound < record.spec.replicas() as usize,
+                "{} has {n_bound} bound",
+                record.spec.name
+            );
+            let demand = &record.spec.task_groups[0].template.demand;
+            let needed = (record.spec.min_member as usize).saturating_sub(n_bound).max(1);
             let n_fit = self.binder.how_many(demand);
-            assert!(!is_held || n_fit < needed, "{}: {n_fit} of {needed} needed would fit", spec.name);
+            assert!(!is_held || n_fit < needed, "{}: {n_fit} of {needed} needed would fit", record.spec.name);
         }
         for scheduler in &self.schedulers {
             let stats = scheduler.stats();

@@ -38,8 +38,8 @@ fn cpu(cpu: i64) -> Demand {
     Demand { requests: resources(cpu, 1), devices: Vec::new() }
 }
 
-fn ranked(id: u64, priority: i32, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
-    UnitSpec { priority, ..unit(id, replicas, min_member, demand) }
+fn ranked(id: u64, priority: i32, replicas: u32, min_member: u32, demand: Demand) -> UnitRecord {
+    unit(id, replicas, min_member, demand).priority(priority)
 }
 
 impl Pair {
@@ -71,9 +71,9 @@ impl Pair {
         revision
     }
 
-    fn assign(&mut self, spec: &UnitSpec) {
-        let revision = self.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
-        self.scheduler.on_assign(spec, revision, &all(spec), 0, self.now);
+    fn assign(&mut self, record: &UnitRecord) {
+        let revision = self.commit(vec![Change::Unit(Arc::new(record.clone()))]);
+        self.scheduler.on_assign(record, revision, &all(record), 0, self.now);
     }
 
     fn write(&mut self, accepted: &Accepted) -> Revision {
@@ -377,8 +377,8 @@ fn queue(path: &str, min_cpu: i64) -> Change {
     Change::Queue(Arc::new(QueueSpec { min, ..QueueSpec::new(path) }))
 }
 
-fn of(queue: &str, spec: UnitSpec) -> UnitSpec {
-    UnitSpec { queue: queue.to_owned(), ..spec }
+fn of(queue: &str, record: UnitRecord) -> UnitRecord {
+    record.queue(queue)
 }
 
 #[test]
@@ -444,7 +444,7 @@ fn who_is_held_follows_its_priority_class() {
     pair.commit(class(1));
     pair.assign(&ranked(1, 5, 1, 1, cpu(1000)));
     pair.steps();
-    let gold = UnitSpec { priority_class: "gold".to_owned(), ..ranked(2, 0, 1, 1, cpu(1000)) };
+    let gold = ranked(2, 0, 1, 1, cpu(1000)).priority_class("gold");
     pair.assign(&gold);
     assert!(pair.steps().contains(&(2, ReportState::Parked)));
     pair.commit(class(9));

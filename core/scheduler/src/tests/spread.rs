@@ -15,13 +15,13 @@ fn scheduler(nodes: &[NodeReport]) -> Scheduler {
     scheduler
 }
 
-fn of_class(class: WorkloadClass, id: u64, replicas: u32, requests: Resources) -> UnitSpec {
-    UnitSpec { class, profile: String::new(), ..unit(id, replicas, 1, Demand { requests, devices: Vec::new() }) }
+fn of_class(class: WorkloadClass, id: u64, replicas: u32, requests: Resources) -> UnitRecord {
+    unit(id, replicas, 1, Demand { requests, devices: Vec::new() }).class(class).profile("")
 }
 
 /// Replicas by node once all of it is placed that finds a place.
-fn placed(scheduler: &mut Scheduler, spec: &UnitSpec) -> BTreeMap<u32, usize> {
-    scheduler.on_assign(spec, Revision(1), &all(spec), 0, Millis(0));
+fn placed(scheduler: &mut Scheduler, record: &UnitRecord) -> BTreeMap<u32, usize> {
+    scheduler.on_assign(record, Revision(1), &all(record), 0, Millis(0));
     let mut counts = BTreeMap::new();
     for decision in scheduler.step(Millis(0), 100_000).decisions {
         for node in decision.groups.iter().flat_map(|group| &group.nodes) {
@@ -88,24 +88,24 @@ fn work_without_requests_counts_a_little_in_scores() {
 fn a_replica_that_comes_back_goes_where_its_unit_is_not() {
     let nodes: Vec<_> = (1..=6).map(|id| node_report(id, resources(64_000, 64 * GIB), 0, "")).collect();
     let mut scheduler = scheduler(&nodes);
-    let spec = of_class(WorkloadClass::Service, 1, 6, resources(100, GIB));
-    assert_eq!(placed(&mut scheduler, &spec).len(), 6);
+    let record = of_class(WorkloadClass::Service, 1, 6, resources(100, GIB));
+    assert_eq!(placed(&mut scheduler, &record).len(), 6);
     let bind = Bind {
-        demand: Arc::new(spec.task_groups[0].template.demand.clone()),
+        demand: Arc::new(record.spec.task_groups[0].template.demand.clone()),
         ordinals: (0..6).collect(),
         nodes: (1..=6).map(NodeId).collect(),
         ..Bind::default()
     };
-    scheduler.load(&Change::Rows(spec.id, RunChange::Bind(bind)), Revision(2), 1, Millis(0));
+    scheduler.load(&Change::Rows(record.id, RunChange::Bind(bind)), Revision(2), 1, Millis(0));
     for other in 2..=4 {
         placed(&mut scheduler, &of_class(WorkloadClass::Service, other, 3, resources(100, GIB)));
     }
     // The one on node 4 has ended, and is wanted again; node 4 is the only one without a replica.
     let ended = Statuses { ordinals: vec![3], phases: vec![Phase::Stopped], ..Statuses::default() };
-    scheduler.load(&Change::Rows(spec.id, RunChange::Statuses(ended)), Revision(3), 1, Millis(0));
+    scheduler.load(&Change::Rows(record.id, RunChange::Statuses(ended)), Revision(3), 1, Millis(0));
     let again = godel_domain::running_units::Requeue { ordinals: vec![3], incarnations: vec![1] };
-    scheduler.load(&Change::Rows(spec.id, RunChange::Requeue(again)), Revision(4), 1, Millis(0));
-    scheduler.on_assign(&spec, Revision(4), &replicas(&[(3, 1)]), 0, Millis(0));
+    scheduler.load(&Change::Rows(record.id, RunChange::Requeue(again)), Revision(4), 1, Millis(0));
+    scheduler.on_assign(&record, Revision(4), &replicas(&[(3, 1)]), 0, Millis(0));
     let decisions = scheduler.step(Millis(0), 100).decisions;
     assert_eq!(decisions[0].groups[0].nodes, [NodeId(4)]);
 }
@@ -123,7 +123,7 @@ fn a_node_takes_no_more_running_units_than_it_says() {
         assert_eq!(counts.values().sum::<usize>(), if id == 1 { 5 } else { 2 }, "{counts:?}");
         assert!(!counts.contains_key(&3));
     }
-    let plan = scheduler.plan(&of_class(WorkloadClass::Batch, 3, 1, Resources::default()));
+    let plan = scheduler.plan(&of_class(WorkloadClass::Batch, 3, 1, Resources::default()).spec);
     let refusals = plan.refusals.unwrap();
     assert_eq!(refusals.reasons[0].reason, "insufficient running-units");
     assert!(refusals.nearest_miss.ends_with("lacks running-units (0 free of 1 asked)"), "{refusals:?}");

@@ -28,18 +28,18 @@ fn join(scheduler: &mut Scheduler, id: u32, sub_cluster: &str, cpu: i64) {
 }
 
 /// Wants one CPU each.
-fn located(id: u64, replicas: u32, sub_cluster: &str) -> UnitSpec {
+fn located(id: u64, replicas: u32, sub_cluster: &str) -> UnitRecord {
     wants(id, replicas, sub_cluster, 1_000)
 }
 
-fn wants(id: u64, replicas: u32, sub_cluster: &str, cpu: i64) -> UnitSpec {
-    let mut spec = unit(id, replicas, 1, Demand { requests: resources(cpu, 1), devices: Vec::new() });
-    spec.task_groups[0].template.node_selector = labels(sub_cluster);
-    spec
+fn wants(id: u64, replicas: u32, sub_cluster: &str, cpu: i64) -> UnitRecord {
+    let mut record = unit(id, replicas, 1, Demand { requests: resources(cpu, 1), devices: Vec::new() });
+    record.spec.task_groups[0].template.node_selector = labels(sub_cluster);
+    record
 }
 
-fn assign(scheduler: &mut Scheduler, spec: &UnitSpec) {
-    scheduler.on_assign(spec, Revision(1), &all(spec), 0, Millis(0));
+fn assign(scheduler: &mut Scheduler, record: &UnitRecord) {
+    scheduler.on_assign(record, Revision(1), &all(record), 0, Millis(0));
 }
 
 fn decided(step: &Step) -> Vec<u64> {
@@ -63,9 +63,9 @@ fn a_thousand_units_without_a_place_do_not_keep_another_workflow_waiting() {
         for id in 1..=1_000 {
             // Different ones: each is a look of its own, and first by priority.
             let cpu = 10_000 + i64::try_from(id).unwrap();
-            assign(&mut scheduler, &UnitSpec { priority: 100, ..wants(id, 1, "a", cpu) });
+            assign(&mut scheduler, &wants(id, 1, "a", cpu).priority(100));
         }
-        assign(&mut scheduler, &UnitSpec { pool, ..located(2_000, 1, other) });
+        assign(&mut scheduler, &located(2_000, 1, other).pool(pool));
         let step = scheduler.step(Millis(0), 2);
         assert_eq!(decided(&step), [2_000], "{other:?} {pool:?}");
         assert_eq!(step.reports.len(), 1, "one of the thousand was tried before");
@@ -79,7 +79,7 @@ fn workflows_with_work_have_equal_shares() {
     let mut scheduler = scheduler();
     join(&mut scheduler, 1, "a", 100_000_000);
     join(&mut scheduler, 2, "b", 100_000_000);
-    assign(&mut scheduler, &UnitSpec { priority: 9, ..located(1, 20_000, "a") });
+    assign(&mut scheduler, &located(1, 20_000, "a").priority(9));
     for id in 2..=10_001 {
         assign(&mut scheduler, &located(id, 1, "b"));
     }
@@ -133,11 +133,7 @@ fn the_profile_of_a_sub_cluster_decides_there_and_nowhere_else() {
     for (id, sub_cluster) in [(1, "a"), (2, "a"), (3, "b"), (4, "b")] {
         join(&mut scheduler, id, sub_cluster, 8_000);
     }
-    let spread = |id, sub_cluster| UnitSpec {
-        class: WorkloadClass::Service,
-        profile: String::new(),
-        ..located(id, 1, sub_cluster)
-    };
+    let spread = |id, sub_cluster| located(id, 1, sub_cluster).class(WorkloadClass::Service).profile("");
     let mut places: BTreeMap<&str, BTreeSet<NodeId>> = BTreeMap::new();
     for id in 1..=4 {
         for sub_cluster in ["a", "b"] {
@@ -154,7 +150,7 @@ fn a_unit_waits_whose_profile_is_not_configured() {
     let mut scheduler = scheduler();
     join(&mut scheduler, 1, "a", 5_000);
     join(&mut scheduler, 2, "b", 5_000);
-    let unit = UnitSpec { profile: "fast".to_owned(), ..located(1, 1, "a") };
+    let unit = located(1, 1, "a").profile("fast");
     assign(&mut scheduler, &unit);
     let step = scheduler.step(Millis(0), 10);
     assert_eq!(step.reports[0].state, ReportState::Parked);

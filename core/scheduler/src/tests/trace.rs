@@ -64,9 +64,9 @@ fn replay(tasks: &[Task], config: &Config, profile: Option<&str>, seed: u64) -> 
     let by_class = |task: &Task| {
         if task.is_service { "least-allocated" } else { "most-allocated" }
     };
-    let spec_of = |id: usize| UnitSpec {
-        profile: profile.unwrap_or_else(|| by_class(&tasks[id - 1])).to_owned(),
-        ..unit(id as u64, 1, 1, tasks[id - 1].demand.clone())
+    let spec_of = |id: usize| {
+        unit(id as u64, 1, 1, tasks[id - 1].demand.clone())
+            .profile(profile.unwrap_or_else(|| by_class(&tasks[id - 1])))
     };
     let mut next = 1;
     let mut now = Millis(0);

@@ -75,10 +75,10 @@ async fn decisions(cluster: &Cluster, cases: &mut Cases) {
         ttl_ms: 60_000,
     };
     let lease = cluster.api.members().acquire_lease(request).await.unwrap().into_inner();
-    let spec = cluster.api.get_unit("web").await.unwrap().unit.unwrap();
+    let unit = cluster.api.get_unit("web").await.unwrap().unit.unwrap();
     let spec_revision =
-        spec.spec.as_ref().and_then(|spec| spec.meta.as_ref()).map_or(0, |meta| meta.revision);
-    let unit_id = spec.spec.map_or(0, |spec| spec.unit_id);
+        unit.spec.as_ref().and_then(|unit| unit.meta.as_ref()).map_or(0, |meta| meta.revision);
+    let unit_id = unit.unit_id;
     let one = v1::GroupPlacement { ordinals: vec![0], node_ids: vec![1], ..Default::default() };
     let decision = |decision_id, unit_id, group| v1::Decision {
         decision_id,

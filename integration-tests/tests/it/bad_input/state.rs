@@ -27,15 +27,16 @@ fn unit_op(unit_id: u64, filler_bytes: usize) -> bytes::Bytes {
     let run = v1::RunSpec { command: vec!["x".repeat(filler_bytes)], ..Default::default() };
     let template = v1::Template { run: Some(run), ..Default::default() };
     let group = v1::TaskGroup { template: Some(template), ..Default::default() };
-    encode_op(v1::op::Op::PutUnitSpec(v1::UnitSpec {
-        unit_id,
+    let spec = v1::UnitSpec {
         meta: Some(meta("intruder", UID)),
         task_groups: vec![group],
         workload_class: v1::WorkloadClass::Batch.into(),
         restart_policy: v1::RestartPolicy::Never.into(),
         profile: "most-allocated".to_owned(),
         ..Default::default()
-    }))
+    };
+    let status = v1::UnitStatus { ordinals: vec![v1::OrdinalRanges::default()], ..Default::default() };
+    encode_op(v1::op::Op::PutUnit(v1::UnitRecord { unit_id, spec: Some(spec), status: Some(status) }))
 }
 
 fn queue_op(policy: i32) -> bytes::Bytes {
@@ -104,7 +105,7 @@ async fn transact(cluster: &Cluster, cases: &mut Cases) {
 
 async fn reads(cluster: &Cluster, cases: &mut Cases) {
     let mut state = cluster.api.state();
-    let units: i32 = v1::Kind::UnitSpec.into();
+    let units: i32 = v1::Kind::Unit.into();
     for (case, kinds, page_size, token, field) in [
         ("no kind", vec![], 10, "", "kinds"),
         ("an unspecified kind", vec![0], 10, "", "kinds"),

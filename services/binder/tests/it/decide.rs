@@ -2,6 +2,7 @@
 
 use godel_domain::running_units::{EvictionReason, Phase};
 use godel_proto::v1::{self, RejectionReason};
+use godel_testkit::BuildUnit as _;
 
 use crate::{
     Binder,
@@ -51,7 +52,7 @@ async fn malformed_and_outdated_decisions_are_rejected_one_by_one() {
     let units = Units::new(&state, "http://127.0.0.1:1").await;
     let old = units.put(&unit(1, 8, 1, 100)).await;
     let new = units.put(&unit(1, 9, 1, 100)).await;
-    let cancelled = units.put(&v1::UnitSpec { cancelled: true, ..unit(2, 1, 1, 100) }).await;
+    let cancelled = units.put(&unit(2, 1, 1, 100).cancelled(true)).await;
     let binder = Binder::start(&state.url).await;
     binder.leads().await;
     let mut stream = binder.connect("s1", 1).await;
@@ -157,7 +158,7 @@ async fn a_unit_cancelled_in_mid_flight_is_not_bound() {
     for id in 1..=30 {
         let revision = units.put(&unit(id, 1, 1, 1)).await;
         stream.send(vec![place(id, id, revision, &[(0, agents[0].node_id)])]).await;
-        let cancelled = units.put(&v1::UnitSpec { cancelled: true, ..unit(id, 1, 1, 1) }).await;
+        let cancelled = units.put(&unit(id, 1, 1, 1).cancelled(true)).await;
         let outcome = stream.outcomes(1).await.remove(0);
         if outcome.revision == 0 {
             assert_eq!(reasons(&outcome), [(RejectionReason::UnitChanged, vec![0])]);

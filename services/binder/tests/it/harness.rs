@@ -9,7 +9,9 @@ use std::{
 
 use godel_domain::{
     change::Change,
+    ids::UnitId,
     running_units::{RunChange, RunningUnit, RunningUnits},
+    unit::UnitRecord,
 };
 use godel_kit::{
     CancellationToken,
@@ -23,7 +25,8 @@ use godel_proto::{
         state_service_client::StateServiceClient,
     },
 };
-use godel_wire::from_proto;
+use godel_testkit::BuildUnit as _;
+use godel_wire::{from_proto, to_proto};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
@@ -239,8 +242,8 @@ impl<'a> Units<'a> {
     }
 
     /// Puts a unit; its revision.
-    pub(crate) async fn put(&self, spec: &v1::UnitSpec) -> u64 {
-        self.write(v1::op::Op::PutUnitSpec(spec.clone())).await
+    pub(crate) async fn put(&self, record: &UnitRecord) -> u64 {
+        self.write(v1::op::Op::PutUnit(to_proto::unit_record(record))).await
     }
 
     /// Puts or deletes another record of the dispatcher's; its revision.
@@ -252,35 +255,14 @@ impl<'a> Units<'a> {
 }
 
 /// A unit of one group.
-pub(crate) fn unit(unit_id: u64, replicas: u32, min_member: u32, cpu: i64) -> v1::UnitSpec {
-    v1::UnitSpec {
-        unit_id,
-        meta: Some(v1::ObjectMeta {
-            namespace: "default".to_owned(),
-            name: format!("unit{unit_id}"),
-            uid: format!("00000000-0000-4000-8000-{unit_id:012}"),
-            ..v1::ObjectMeta::default()
-        }),
-        workload_class: v1::WorkloadClass::Batch.into(),
-        task_groups: vec![v1::TaskGroup {
-            name: "main".to_owned(),
-            replicas,
-            template: Some(v1::Template {
-                demand: Some(v1::Demand {
-                    requests: Some(v1::Resources { amounts: [("cpu".to_owned(), cpu)].into() }),
-                    devices: Vec::new(),
-                }),
-                ..v1::Template::default()
-            }),
-            ordinals: vec![v1::OrdinalRange { start: 0, end: replicas }],
-        }],
-        min_member: Some(min_member),
-        queue: "default".to_owned(),
-        pool: v1::Pool::Guaranteed.into(),
-        restart_policy: v1::RestartPolicy::Never.into(),
-        profile: "least-allocated".to_owned(),
-        ..v1::UnitSpec::default()
-    }
+pub(crate) fn unit(id: u64, replicas: u32, min_member: u32, cpu: i64) -> UnitRecord {
+    godel_testkit::unit(format!("unit{id}"))
+        .id(UnitId(id))
+        .uid(format!("00000000-0000-4000-8000-{id:012}"))
+        .replicas(replicas)
+        .cpu(cpu)
+        .min_member(min_member)
+        .preemptible(false)
 }
 
 /// An agent of one node, ready as long as it lives.

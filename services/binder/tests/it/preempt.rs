@@ -1,6 +1,8 @@
 //! Holds: one transaction takes the victims' room, another binds it once they have left, whoever leads by then.
 
+use godel_domain::unit::UnitRecord;
 use godel_proto::v1::{self, RejectionReason, state_service_client::StateServiceClient};
+use godel_testkit::BuildUnit as _;
 use godel_wire::from_proto;
 
 use crate::{
@@ -9,8 +11,8 @@ use crate::{
     place, reasons, world,
 };
 
-fn standing(priority: i32, spec: v1::UnitSpec) -> v1::UnitSpec {
-    v1::UnitSpec { priority: Some(priority), preemptible: Some(true), ..spec }
+fn standing(priority: i32, unit: UnitRecord) -> UnitRecord {
+    unit.priority(priority).preemptible(true)
 }
 
 /// A decision for which ordinals of another unit have to leave a node.
@@ -83,15 +85,15 @@ async fn a_hold_goes_when_its_unit_is_cancelled() {
     let node = agents[0].node_id;
     let units = Units::new(&state, "http://127.0.0.1:1").await;
     let low = units.put(&standing(1, unit(1, 1, 1, 900))).await;
-    let spec = standing(9, unit(2, 1, 1, 600));
-    let high = units.put(&spec).await;
+    let unit = standing(9, unit(2, 1, 1, 600));
+    let high = units.put(&unit).await;
     let binder = Binder::start(&state.url).await;
     binder.leads().await;
     let mut stream = binder.connect("s1", 1).await;
     stream.decide(place(1, 1, low, &[(0, node)])).await;
     let held = stream.decide(claim(place(2, 2, high, &[(0, node)]), node, 1, &[0])).await;
     assert!(held.held, "{held:?}");
-    units.put(&v1::UnitSpec { cancelled: true, ..spec }).await;
+    units.put(&unit.cancelled(true)).await;
     eventually("the hold is gone", || async { holds(&state).await.is_empty().then_some(()) }).await;
     agents[0].report(1, 0, 0, v1::RunPhase::Stopped).await;
     // The eviction ran to its end, and the room is anybody's.

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{change::Change, running_units::RunChange};
+use godel_domain::{change::Change, running_units::RunChange, unit::UnitRecord};
 use godel_proto::v1::{self, RejectionReason, state_service_client::StateServiceClient};
+use godel_testkit::BuildUnit as _;
 use godel_wire::from_proto;
 
 use crate::{
@@ -27,8 +28,8 @@ fn queue(path: &str, cpu: Option<i64>, max_running_units: u32) -> v1::op::Op {
     })
 }
 
-fn in_queue(path: &str, spec: v1::UnitSpec) -> v1::UnitSpec {
-    v1::UnitSpec { queue: path.to_owned(), ..spec }
+fn in_queue(path: &str, unit: UnitRecord) -> UnitRecord {
+    unit.queue(path)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -135,9 +136,9 @@ async fn never_above(state: &State) {
         let message = soon("the watch goes on", watch.message()).await.unwrap().unwrap();
         for op in message.commits.iter().flat_map(|commit| commit.ops.iter()) {
             match from_proto::op(op).unwrap() {
-                Change::UnitSpec(spec) => {
-                    cpu_of.insert(spec.id, spec.task_groups[0].template.demand.requests.get("cpu"));
-                    queue_of.insert(spec.id, spec.queue.clone());
+                Change::Unit(record) => {
+                    cpu_of.insert(record.id, record.spec.task_groups[0].template.demand.requests.get("cpu"));
+                    queue_of.insert(record.id, record.spec.queue.clone());
                 }
                 Change::Queue(spec) => {
                     records.insert(spec.name.clone(), spec);

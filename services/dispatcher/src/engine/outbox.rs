@@ -10,14 +10,14 @@ use godel_core_dispatcher::{
     Dispatcher, EvictRequest, SessionId,
     leader::{
         ChangeFailure, DispatcherNote, DispatcherOutbox, EditFailure, Edited, NotSent, NotSubmitted,
-        Outgoing, TxnFailure, TxnTicket, UnitBatch,
+        Outgoing, PendingUnit, TxnFailure, TxnTicket, UnitBatch,
     },
 };
 use godel_domain::{
     change::Partition,
     ids::{Revision, UnitId},
     txn::TxnRefusalReason,
-    unit::UnitSpec,
+    unit::{UnitRecord, UnitSpec},
 };
 use godel_kit::{
     informer::OwnWrites,
@@ -116,8 +116,8 @@ impl DispatcherOutbox for EngineOutbox {
     type Record = Bytes;
     type Txn = TxnEncoder;
 
-    fn encode(&mut self, spec: &UnitSpec) -> (Bytes, usize) {
-        let op = to_proto::put_unit_spec(spec);
+    fn encode(&mut self, record: &UnitRecord) -> (Bytes, usize) {
+        let op = to_proto::put_unit(record);
         let n_bytes = op.len();
         (op, n_bytes)
     }
@@ -139,13 +139,14 @@ impl DispatcherOutbox for EngineOutbox {
     }
 
     fn submit_units(&mut self, batch: UnitBatch<Self>) -> Result<(), (UnitBatch<Self>, NotSent)> {
-        let ops: Vec<Bytes> = batch.units.iter().map(|unit| unit.record.clone()).collect();
-        self.written.extend(batch.units.iter().map(|unit| (unit.record.clone(), Arc::clone(&unit.spec))));
+        let ops: Vec<Bytes> = batch.units.iter().map(|unit| unit.encoded.clone()).collect();
+        let sent = |unit: &PendingUnit<Self>| (unit.encoded.clone(), Arc::clone(&unit.record));
+        self.written.extend(batch.units.iter().map(sent));
         self.context.crash.hit("dispatcher.before-commit");
         let why = match self.pipeline.try_submit(ops, Conditions::default()) {
             Ok(Some(pending)) => {
                 for unit in &batch.units {
-                    self.encoded.keep(&unit.spec, &unit.record);
+                    self.encoded.keep(&unit.record, &unit.encoded);
                 }
                 self.hand_over(pending, TxnTicket::Units(batch));
                 return Ok(());
@@ -153,7 +154,7 @@ impl DispatcherOutbox for EngineOutbox {
             Ok(None) => NotSent::Full,
             Err(error) => NotSent::Failed(failure(error)),
         };
-        self.written.forget(batch.units.iter().map(|unit| unit.spec.id));
+        self.written.forget(batch.units.iter().map(|unit| unit.record.id));
         Err((batch, why))
     }
 
@@ -276,12 +277,12 @@ impl DispatcherOutbox for EngineOutbox {
             }
             // An answer makes room for the next item: streams stop first if these are too many.
             DispatcherNote::UnitsDurable => self.mind_streams(core),
-            DispatcherNote::UnitEnds(spec) => tracing::info!(
-                unit = spec.id.0,
-                name = spec.name,
-                reason = spec.ended.map(tracing::field::debug),
-                restarting = spec.restarting,
-                whole_restarts = spec.whole_restarts,
+            DispatcherNote::UnitEnds(record) => tracing::info!(
+                unit = record.id.0,
+                name = record.spec.name,
+                reason = record.status.ended.map(tracing::field::debug),
+                restarting = record.status.restarting,
+                whole_restarts = record.status.whole_restarts,
                 "a unit is ended, or starts again as a whole"
             ),
             DispatcherNote::Partition(partition, revision) => Self::log_partition(core, partition, revision),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use godel_core_dispatcher::{Assignment, EvictRequest, SessionId, leader::Outgoing};
 use godel_domain::{
     ids::{IdMap, UnitId},
-    unit::UnitSpec,
+    unit::UnitRecord,
 };
 use godel_kit::{CancellationToken, message::field_len};
 use godel_proto::{raw, v1};
@@ -38,16 +38,16 @@ pub(super) struct Session {
 /// Records of units that no scheduler has had yet, as they were committed.
 #[derive(Default)]
 pub(super) struct Encoded {
-    units: IdMap<UnitId, (Arc<UnitSpec>, Bytes)>,
+    units: IdMap<UnitId, (Arc<UnitRecord>, Bytes)>,
 }
 
 impl Encoded {
     /// `op` puts the unit.
-    pub(super) fn keep(&mut self, spec: &Arc<UnitSpec>, op: &Bytes) {
+    pub(super) fn keep(&mut self, record: &Arc<UnitRecord>, op: &Bytes) {
         if self.units.len() < N_ENCODED
             && let Some((_, bytes)) = raw::op_payload(op)
         {
-            self.units.insert(spec.id, (Arc::clone(spec), bytes));
+            self.units.insert(record.id, (Arc::clone(record), bytes));
         }
     }
 
@@ -57,9 +57,9 @@ impl Encoded {
 
     /// The record that an assignment is about.
     fn take(&mut self, assignment: &Assignment) -> Bytes {
-        let kept = self.units.remove(&assignment.spec.id);
-        let kept = kept.filter(|(spec, _)| Arc::ptr_eq(spec, &assignment.spec));
-        kept.map_or_else(|| to_proto::encoded_unit_spec(&assignment.spec), |(_, bytes)| bytes)
+        let kept = self.units.remove(&assignment.record.id);
+        let kept = kept.filter(|(record, _)| Arc::ptr_eq(record, &assignment.record));
+        kept.map_or_else(|| to_proto::encoded_unit(&assignment.record), |(_, bytes)| bytes)
     }
 }
 
@@ -124,9 +124,9 @@ impl EngineOutbox {
             match message {
                 Outgoing::Assign(assignment) => {
                     self.context.metrics.assigned.inc();
-                    let spec = self.encoded.take(&assignment);
+                    let record = self.encoded.take(&assignment);
                     let to = streams.entry(assignment.session).or_default();
-                    to.assign(convert::assignment(assignment, spec));
+                    to.assign(convert::assignment(assignment, record));
                 }
                 Outgoing::Revoke(session, unit) => streams.entry(session).or_default().revoke(unit.0),
                 Outgoing::Close(session) => {
@@ -197,9 +197,10 @@ mod tests {
 
     /// A unit with a record of `bytes` and `n_ordinals` to place, columns as wide as they get.
     fn assignment(id: u64, bytes: usize, n_ordinals: u32) -> raw::UnitAssignment {
-        let spec = v1::UnitSpec { unit_id: id, queue: "x".repeat(bytes), ..v1::UnitSpec::default() };
+        let spec = Some(v1::UnitSpec { queue: "x".repeat(bytes), ..v1::UnitSpec::default() });
+        let record = v1::UnitRecord { unit_id: id, spec, ..v1::UnitRecord::default() };
         raw::UnitAssignment {
-            spec: spec.encode_to_vec().into(),
+            record: record.encode_to_vec().into(),
             spec_revision: u64::MAX,
             ordinals: (0..n_ordinals).map(|ordinal| (1 << 20) - 1 - ordinal).collect(),
             incarnations: vec![u32::MAX; n_ordinals as usize],
@@ -216,7 +217,7 @@ mod tests {
         let mut outgoing = Messages::default();
         let mut expected = Vec::new();
         for (idx, unit) in assigned.iter().enumerate() {
-            expected.push(format!("assign {}", raw::unit_id(&unit.spec).unwrap()));
+            expected.push(format!("assign {}", raw::unit_id(&unit.record).unwrap()));
             outgoing.assign(unit.clone());
             if idx % 3 == 2 {
                 for revoked in 0..n_revoked {
@@ -235,7 +236,9 @@ mod tests {
                     let n_ordinals = part.units.iter().map(|unit| unit.ordinals.len()).sum::<usize>();
                     assert!(part.units.len() == 1 || n_ordinals < MESSAGE_BYTES);
                     found.extend(
-                        part.units.iter().map(|unit| format!("assign {}", raw::unit_id(&unit.spec).unwrap())),
+                        part.units
+                            .iter()
+                            .map(|unit| format!("assign {}", raw::unit_id(&unit.record).unwrap())),
                     );
                 }
                 Some(Message::Revoke(part)) => {

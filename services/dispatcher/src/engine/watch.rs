@@ -168,9 +168,9 @@ impl Watches {
         if let Some(view) = core.unit(unit) {
             self.gone.push(v1::DeletedUnit {
                 unit_id: unit.0,
-                namespace: view.spec.namespace.clone(),
-                name: view.spec.name.clone(),
-                uid: view.spec.uid.clone(),
+                namespace: view.record.spec.namespace.clone(),
+                name: view.record.spec.name.clone(),
+                uid: view.record.spec.uid.clone(),
                 revision: revision.0,
             });
         }
@@ -224,7 +224,7 @@ impl Watch {
             Some(only) => only == unit,
             None => {
                 self.namespace.is_empty()
-                    || core.unit(unit).is_some_and(|view| view.spec.namespace == self.namespace)
+                    || core.unit(unit).is_some_and(|view| view.record.spec.namespace == self.namespace)
             }
         }
     }

@@ -13,14 +13,14 @@ use godel_proto::{
 };
 use tonic::Code;
 
-use crate::world::{Binder, Scheduler, World, eventually, spec_of, unit};
+use crate::world::{Binder, Scheduler, World, eventually, record_of, unit};
 
 fn names(units: &[raw::UnitAssignment]) -> Vec<String> {
-    units.iter().map(|unit| spec_of(unit).meta.unwrap().name).collect()
+    units.iter().map(|unit| record_of(unit).spec.unwrap().meta.unwrap().name).collect()
 }
 
 fn held(unit: &raw::UnitAssignment) -> (u64, u64) {
-    (spec_of(unit).unit_id, unit.spec_revision)
+    (record_of(unit).unit_id, unit.spec_revision)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,7 +9,7 @@ use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 
-use crate::world::{Binder, LONG, Process, Scheduler, World, eventually, spec_of, unit};
+use crate::world::{Binder, LONG, Process, Scheduler, World, eventually, record_of, unit};
 
 async fn submit(to: &Process, name: &str) -> Result<v1::SubmitUnitResponse, Status> {
     // Each lacks something else when it is parked: what lacks the same waits with it.
@@ -50,7 +50,7 @@ async fn calls_are_refused_while_as_many_as_may_be_are_in_hand() {
     scheduler.report(&units[0], v1::UnitReportState::Parked, "insufficient cpu").await;
     admitted(&dispatcher, "e").await;
     refused(&dispatcher, "f").await;
-    binder.bind(spec_of(&units[1]).unit_id, &[0], node, 1).await;
+    binder.bind(record_of(&units[1]).unit_id, &[0], node, 1).await;
     admitted(&dispatcher, "f").await;
     refused(&dispatcher, "g").await;
     // One that nobody wants any more.
@@ -99,7 +99,7 @@ async fn streams_pause_while_schedulers_are_behind_and_drop_nothing() {
         let status = dispatcher.status().await;
         assert!(status.queued_units <= BACKLOG_MAX, "{status:?}");
         for unit in scheduler.units_of_next().await {
-            handed.insert(spec_of(&unit).unit_id);
+            handed.insert(record_of(&unit).unit_id);
         }
         scheduler.say(Message::Credits(40)).await;
     }

@@ -59,9 +59,12 @@ async fn what_is_held_waits_for_its_victims_and_comes_back_without_the_hold() {
     // Whoever attaches anew is given what is held too, as it may fit elsewhere; and without the hold once more.
     scheduler.again(&dispatcher, &[], 100).await;
     let held = scheduler.units(1).await.remove(0);
-    assert_eq!((crate::world::spec_of(&held).unit_id, held.ordinals.as_slice()), (high.unit_id, &[0][..]));
+    assert_eq!((crate::world::record_of(&held).unit_id, held.ordinals.as_slice()), (high.unit_id, &[0][..]));
     binder.commit(vec![to_proto::delete(v1::Kind::Hold, hold.id.0)]).await;
     let again = scheduler.units(1).await.remove(0);
-    assert_eq!((crate::world::spec_of(&again).unit_id, again.ordinals.as_slice()), (high.unit_id, &[0][..]));
+    assert_eq!(
+        (crate::world::record_of(&again).unit_id, again.ordinals.as_slice()),
+        (high.unit_id, &[0][..])
+    );
     world.end([dispatcher]).await;
 }

@@ -9,11 +9,11 @@ use tonic::Code;
 
 use crate::{
     queue_records::{amounts, class, queue, unit_in},
-    world::{Binder, Scheduler, World, eventually, spec_of, unit},
+    world::{Binder, Scheduler, World, eventually, record_of, unit},
 };
 
 fn name_of(unit: &godel_proto::raw::UnitAssignment) -> String {
-    spec_of(unit).meta.unwrap().name
+    record_of(unit).spec.unwrap().meta.unwrap().name
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -309,11 +309,11 @@ impl Scheduler {
         let refusals =
             v1::Refusals { reasons: vec![reason], nodes: 3, attempts: 1, ..v1::Refusals::default() };
         let report = v1::UnitReport {
-            unit_id: spec_of(unit).unit_id,
+            unit_id: record_of(unit).unit_id,
             spec_revision: unit.spec_revision,
             state: state.into(),
             refusals: Some(refusals),
-            need: spec_of(unit).unit_id,
+            need: record_of(unit).unit_id,
             unplaced: None,
         };
         self.say(v1::attach_request::Message::Reports(v1::UnitReports { reports: vec![report] })).await;
@@ -446,6 +446,6 @@ pub(crate) fn fields(status: &Status) -> (Code, Vec<String>) {
 }
 
 /// The unit handed out.
-pub(crate) fn spec_of(unit: &godel_proto::raw::UnitAssignment) -> v1::UnitSpec {
-    prost::Message::decode(unit.spec.clone()).unwrap()
+pub(crate) fn record_of(unit: &godel_proto::raw::UnitAssignment) -> v1::UnitRecord {
+    prost::Message::decode(unit.record.clone()).unwrap()
 }

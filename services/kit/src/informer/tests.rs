@@ -324,8 +324,8 @@ async fn after_an_operation_of_which_nobody_can_tell_what_it_is_about_it_lists_a
 fn a_record_that_does_not_decode_costs_no_other_and_is_known_by_its_key() {
     let good = record(2, 1, 1).encode_to_vec();
     let unit = [
-        v1::UnitSpec { unit_id: 9, ..v1::UnitSpec::default() }.encode_to_vec(),
-        vec![0x12, 3, 0x0a, 1, 0xff],
+        v1::UnitRecord { unit_id: 9, ..v1::UnitRecord::default() }.encode_to_vec(),
+        vec![0x12, 5, 0x0a, 3, 0x0a, 1, 0xff],
     ]
     .concat();
     // Revision 3; field 14, which holds a unit whose namespace is no text.

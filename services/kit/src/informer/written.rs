@@ -4,12 +4,12 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
-use godel_domain::{change::Change, ids::UnitId, unit::UnitSpec};
+use godel_domain::{change::Change, ids::UnitId, unit::UnitRecord};
 use godel_proto::raw;
 use parking_lot::Mutex;
 
 /// By unit: the encoded operation and what it means.
-type Units = HashMap<UnitId, (Bytes, Arc<UnitSpec>)>;
+type Units = HashMap<UnitId, (Bytes, Arc<UnitRecord>)>;
 
 /// Units sent to the store whose commits the follower has yet to see. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,7 @@ pub struct OwnWrites(Arc<Mutex<Units>>);
 
 impl OwnWrites {
     /// Units with their encoded operations, about to be sent.
-    pub fn extend(&self, units: impl IntoIterator<Item = (Bytes, Arc<UnitSpec>)>) {
+    pub fn extend(&self, units: impl IntoIterator<Item = (Bytes, Arc<UnitRecord>)>) {
         self.0.lock().extend(units.into_iter().map(|(op, spec)| (spec.id, (op, spec))));
     }
 
@@ -37,8 +37,8 @@ impl OwnWrites {
     /// The change that `op` makes if it is byte for byte one of these. Each is asked for once.
     pub(super) fn take(&self, op: &Bytes) -> Option<Change> {
         let unit = UnitId(raw::put_unit_id(op)?);
-        let (sent, spec) = self.0.lock().remove(&unit)?;
-        (sent == *op).then_some(Change::UnitSpec(spec))
+        let (sent, record) = self.0.lock().remove(&unit)?;
+        (sent == *op).then_some(Change::Unit(record))
     }
 }
 
@@ -49,37 +49,38 @@ mod tests {
 
     use super::*;
 
-    fn unit() -> UnitSpec {
-        let unit = v1::UnitSpec {
-            unit_id: 300,
+    fn unit() -> UnitRecord {
+        let spec = v1::UnitSpec {
             workload_class: v1::WorkloadClass::Batch.into(),
             pool: v1::Pool::Guaranteed.into(),
             restart_policy: v1::RestartPolicy::Never.into(),
             profile: "most-allocated".to_owned(),
             ..v1::UnitSpec::default()
         };
-        from_proto::unit_spec(unit).unwrap()
+        let unit = v1::UnitRecord { unit_id: 300, spec: Some(spec), ..v1::UnitRecord::default() };
+        from_proto::unit_record(unit).unwrap()
     }
 
     #[test]
     fn only_the_very_bytes_are_known_and_only_once() {
-        let spec = Arc::new(unit());
-        let op = to_proto::put_unit_spec(&spec);
+        let record = Arc::new(unit());
+        let op = to_proto::put_unit(&record);
         let written = OwnWrites::default();
         assert_eq!(written.take(&op), None);
-        written.extend([(op.clone(), Arc::clone(&spec))]);
-        assert_eq!(written.take(&to_proto::delete(godel_proto::v1::Kind::UnitSpec, spec.id.0)), None);
-        assert_eq!(written.take(&op), Some(Change::UnitSpec(Arc::clone(&spec))));
+        written.extend([(op.clone(), Arc::clone(&record))]);
+        assert_eq!(written.take(&to_proto::delete(godel_proto::v1::Kind::Unit, record.id.0)), None);
+        assert_eq!(written.take(&op), Some(Change::Unit(Arc::clone(&record))));
         assert_eq!(written.take(&op), None);
 
-        let other = UnitSpec { cancelled: !spec.cancelled, ..(*spec).clone() };
-        written.extend([(op.clone(), Arc::clone(&spec))]);
-        assert_eq!(written.take(&to_proto::put_unit_spec(&other)), None);
+        let mut other = (*record).clone();
+        other.status.cancelled = !record.status.cancelled;
+        written.extend([(op.clone(), Arc::clone(&record))]);
+        assert_eq!(written.take(&to_proto::put_unit(&other)), None);
         for forget in
             [|written: &OwnWrites, unit| written.forget([unit]), |written: &OwnWrites, _| written.clear()]
         {
-            written.extend([(op.clone(), Arc::clone(&spec))]);
-            forget(&written, spec.id);
+            written.extend([(op.clone(), Arc::clone(&record))]);
+            forget(&written, record.id);
             assert_eq!(written.take(&op), None);
         }
     }

@@ -1,6 +1,8 @@
 //! Victims on the wire: the decision that names them, and what becomes of it.
 
 use godel_proto::v1::{self, UnitReportState};
+use godel_testkit::BuildUnit as _;
+use godel_wire::to_proto;
 
 use crate::{
     Scheduler,
@@ -12,8 +14,8 @@ use crate::{
 
 /// Binds replica 0 of unit 1, which takes 900 of the 1,000 of a node.
 async fn occupy(state: &State, epoch: u64, node_id: u32, standing: v1::Standing) {
-    let spec = unit(1, 1, 1, 900);
-    let demand = spec.task_groups[0].template.clone().unwrap().demand;
+    let unit = unit(1, 1, 1, 900);
+    let demand = Some(to_proto::demand(&unit.spec.task_groups[0].template.demand));
     let bind = v1::Binding {
         unit_id: 1,
         ordinals: vec![0],
@@ -66,7 +68,7 @@ async fn a_decision_names_its_victims_until_the_room_is_held() {
     let standing = v1::Standing { priority: 1, preemptible: true, min_member: 1, ..v1::Standing::default() };
     occupy(&played.state, played.binder_epoch, played.node_id, standing).await;
     let (scheduler, attach, mut decide) = played.streams().await;
-    let high = v1::UnitSpec { priority: Some(9), ..unit(2, 1, 1, 600) };
+    let high = unit(2, 1, 1, 600).priority(9);
     attach.assign(vec![assignment(&high, units.put(&high).await)]).await;
     let first = decide.decisions().await.remove(0);
     assert_eq!(victims(&first), [(played.node_id, 1, 0)]);
@@ -106,7 +108,7 @@ async fn a_queue_s_guarantee_and_the_queue_that_pays_are_followed() {
         v1::Standing { priority: 9, preemptible: true, min_member: 1, queue, ..v1::Standing::default() };
     occupy(&played.state, played.binder_epoch, played.node_id, standing).await;
     let (scheduler, mut attach, mut decide) = played.streams().await;
-    let own = v1::UnitSpec { priority: Some(1), queue: "own".to_owned(), ..unit(2, 1, 1, 600) };
+    let own = unit(2, 1, 1, 600).priority(1).queue("own");
     attach.assign(vec![assignment(&own, units.put(&own).await)]).await;
     attach.report(2, UnitReportState::Parked).await;
     let min = v1::Resources { amounts: [("cpu".to_owned(), 600)].into() };

@@ -2,6 +2,7 @@
 
 use godel_kit::{CancellationToken, client::channel};
 use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
+use godel_wire::to_proto;
 
 use crate::{
     Binder, Scheduler,
@@ -28,7 +29,7 @@ async fn schedulers_join_and_leave_while_units_come() {
     let client = UnitServiceClient::new(channel(&url, &client_config(&state.url)).unwrap());
     let submit = |id: u64| {
         let (client, state_url) = (client.clone(), &state.url);
-        let unit = v1::UnitSpec { unit_id: 0, ..unit(id, 2, 2, 20) };
+        let unit = to_proto::unit_spec(&unit(id, 2, 2, 20).spec);
         async move {
             eventually(&format!("unit {id} is taken ({state_url})"), || {
                 let (mut client, unit) = (client.clone(), unit.clone());

@@ -1,10 +1,11 @@
 //! Whole units with a real binder: placed, parked, woken, planned, and through a change of the binder.
 
+use godel_domain::unit::UnitRecord;
 use godel_proto::{
     raw,
     v1::{self, UnitReportState},
 };
-use prost::Message as _;
+use godel_wire::to_proto;
 
 use crate::{
     Binder, Scheduler,
@@ -13,12 +14,11 @@ use crate::{
     world,
 };
 
-pub(crate) fn assignment(spec: &v1::UnitSpec, spec_revision: u64) -> raw::UnitAssignment {
-    let replicas = spec.task_groups[0].replicas;
+pub(crate) fn assignment(record: &UnitRecord, spec_revision: u64) -> raw::UnitAssignment {
     raw::UnitAssignment {
-        spec: spec.encode_to_vec().into(),
+        record: to_proto::encoded_unit(record),
         spec_revision,
-        ordinals: (0..replicas).collect(),
+        ordinals: record.iter_ordinals().collect(),
         ..raw::UnitAssignment::default()
     }
 }
@@ -50,7 +50,8 @@ async fn units_are_placed_parked_called_and_planned() {
     let status = scheduler.shows(|status| status.parked_units == 1).await;
     assert_eq!((status.name.as_str(), status.nodes, status.placed), ("s1", 2, 2));
 
-    let plan = |replicas| v1::PlanRequest { unit: Some(unit(9, replicas, 1, 600)) };
+    let plan =
+        |replicas| v1::PlanRequest { unit: Some(to_proto::unit_spec(&unit(9, replicas, 1, 600).spec)) };
     let planned = scheduler.client.clone().plan(plan(3)).await.unwrap().into_inner();
     assert_eq!((planned.nodes.len(), planned.unplaced), (2, 1));
     assert!(planned.nodes.iter().all(|name| name.starts_with('n')), "{:?}", planned.nodes);

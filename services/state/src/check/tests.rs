@@ -77,21 +77,15 @@ fn standing() -> v1::Standing {
     }
 }
 
-fn unit() -> v1::UnitSpec {
+fn unit() -> v1::UnitRecord {
     let template = v1::Template {
         demand: Some(demand()),
         node_selector: [("zone".to_owned(), "a".to_owned())].into(),
         tolerations: vec![v1::Toleration { key: "k".to_owned(), effect: 1, ..v1::Toleration::default() }],
         run: Some(v1::RunSpec { command: vec!["true".to_owned()], ..v1::RunSpec::default() }),
     };
-    let group = v1::TaskGroup {
-        name: "main".to_owned(),
-        replicas: 2,
-        template: Some(template),
-        ordinals: vec![v1::OrdinalRange { start: 0, end: 1 }, v1::OrdinalRange { start: 3, end: 4 }],
-    };
-    v1::UnitSpec {
-        unit_id: 7,
+    let group = v1::TaskGroup { name: "main".to_owned(), replicas: 2, template: Some(template) };
+    let spec = v1::UnitSpec {
         meta: Some(meta("default", "u")),
         workload_class: 3,
         task_groups: vec![group],
@@ -102,10 +96,13 @@ fn unit() -> v1::UnitSpec {
         priority_class: "gold".to_owned(),
         on_eviction: 1,
         on_below_min: 1,
-        ended: 1,
         preemptible: Some(true),
         ..v1::UnitSpec::default()
-    }
+    };
+    let ranges = vec![v1::OrdinalRange { start: 0, end: 1 }, v1::OrdinalRange { start: 3, end: 4 }];
+    let ordinals = vec![v1::OrdinalRanges { ranges }];
+    let status = v1::UnitStatus { ordinals, ended: 1, ..v1::UnitStatus::default() };
+    v1::UnitRecord { unit_id: 7, spec: Some(spec), status: Some(status) }
 }
 
 fn hold() -> v1::Hold {
@@ -152,7 +149,7 @@ fn samples() -> Vec<v1::op::Op> {
         }),
         Op::PutNodeAllocatable(v1::NodeAllocatable { node_id: 1, allocatable: Some(resources()) }),
         Op::PutNodeUsage(v1::NodeUsage { node_id: 1, reserved: Some(resources()), as_of_ms: 1 }),
-        Op::PutUnitSpec(unit()),
+        Op::PutUnit(unit()),
         Op::PutLease(v1::LeaseRecord {
             lease: "scheduler/s1".to_owned(),
             holder: "h".to_owned(),

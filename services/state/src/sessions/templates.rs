@@ -24,7 +24,7 @@ const N_UNITS_MAX: usize = 4_096;
 /// A unit as its agents need it.
 #[derive(Debug)]
 pub(crate) struct UnitTemplate {
-    /// Of the UnitSpec.
+    /// Of the UnitRecord.
     revision: Revision,
     /// `namespace/name`.
     pub(crate) unit_name: String,
@@ -184,7 +184,8 @@ impl Place {
 impl UnitTemplate {
     fn new(source: &Source, stop_after_disconnect_ms: u32) -> Self {
         // The dispatcher, the one writer, has validated it; a record that does not decode runs nothing.
-        let spec = v1::UnitSpec::decode(source.value.clone()).unwrap_or_default();
+        let record = v1::UnitRecord::decode(source.value.clone()).unwrap_or_default();
+        let spec = record.spec.unwrap_or_default();
         let meta = spec.meta.unwrap_or_default();
         let class = from_proto::workload_class(spec.workload_class).ok().flatten();
         let stops = class
@@ -236,7 +237,7 @@ impl UnitTemplate {
 }
 
 fn source(state: &State, unit: u64) -> Option<Source> {
-    let record = state.record(v1::Kind::UnitSpec, &RecordKey::Id(unit))?;
+    let record = state.record(v1::Kind::Unit, &RecordKey::Id(unit))?;
     let groups = state.rows(UnitId(unit)).map(|rows| &rows.groups[..]).unwrap_or_default();
     Some(Source {
         revision: record.revision,

@@ -198,8 +198,8 @@ mod tests {
     #[test]
     fn cursors_come_back_as_they_were() {
         for (kind, cursor) in [
-            (v1::Kind::UnitSpec, Cursor::Records(None)),
-            (v1::Kind::UnitSpec, Cursor::Records(Some(Key::Id(7)))),
+            (v1::Kind::Unit, Cursor::Records(None)),
+            (v1::Kind::Unit, Cursor::Records(Some(Key::Id(7)))),
             (v1::Kind::Lease, Cursor::Records(Some(Key::Name("scheduler/s1".to_owned())))),
             (v1::Kind::Queue, Cursor::Records(Some(Key::Name("prod.search".to_owned())))),
             (v1::Kind::PriorityClass, Cursor::Records(Some(Key::Name("best-effort".to_owned())))),
@@ -209,8 +209,8 @@ mod tests {
             assert_eq!(Cursor::parse(kind, &cursor.to_string()), Some(cursor));
         }
         for (kind, text) in [
-            (v1::Kind::UnitSpec, "x"),
-            (v1::Kind::UnitSpec, "7/1"),
+            (v1::Kind::Unit, "x"),
+            (v1::Kind::Unit, "7/1"),
             (v1::Kind::Rows, ""),
             (v1::Kind::Rows, "7"),
             (v1::Kind::Rows, "7/x"),

@@ -181,23 +181,25 @@ pub(crate) fn put_unit(unit_id: u64) -> v1::op::Op {
     let group =
         v1::TaskGroup { name: "main".to_owned(), template: Some(template), ..v1::TaskGroup::default() };
     let meta = v1::ObjectMeta { namespace: "default".to_owned(), name, ..v1::ObjectMeta::default() };
-    v1::op::Op::PutUnitSpec(v1::UnitSpec {
-        unit_id,
+    let spec = v1::UnitSpec {
         meta: Some(meta),
         task_groups: vec![group],
         workload_class: v1::WorkloadClass::Batch.into(),
         restart_policy: v1::RestartPolicy::Never.into(),
         profile: "most-allocated".to_owned(),
         ..v1::UnitSpec::default()
-    })
+    };
+    let status = v1::UnitStatus { ordinals: vec![v1::OrdinalRanges::default()], ..v1::UnitStatus::default() };
+    v1::op::Op::PutUnit(v1::UnitRecord { unit_id, spec: Some(spec), status: Some(status) })
 }
 
 /// The same with so many bytes more.
 pub(crate) fn put_large_unit(unit_id: u64, n_bytes: usize) -> v1::op::Op {
-    let v1::op::Op::PutUnitSpec(mut spec) = put_unit(unit_id) else { unreachable!() };
-    let run = spec.task_groups[0].template.as_mut().and_then(|template| template.run.as_mut());
+    let v1::op::Op::PutUnit(mut record) = put_unit(unit_id) else { unreachable!() };
+    let group = &mut record.spec.as_mut().unwrap().task_groups[0];
+    let run = group.template.as_mut().and_then(|template| template.run.as_mut());
     run.unwrap().command = vec!["x".repeat(n_bytes)];
-    v1::op::Op::PutUnitSpec(spec)
+    v1::op::Op::PutUnit(record)
 }
 
 pub(crate) fn demand() -> v1::Demand {

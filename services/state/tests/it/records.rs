@@ -21,7 +21,7 @@ async fn a_transaction_is_answered_durable_and_repeats_are_applied_once() {
     let state = state.restart().await;
     let again = state.state().txn(txn).await.unwrap().into_inner();
     assert_eq!(again.revision, first.revision, "also after a restart");
-    assert_eq!(state.list(&[v1::Kind::UnitSpec]).await.len(), 2);
+    assert_eq!(state.list(&[v1::Kind::Unit]).await.len(), 2);
     state.stop().await;
 }
 
@@ -33,7 +33,7 @@ async fn refusals_have_their_codes_and_reasons() {
     let created = dispatcher.write([put_unit(5)]).await.unwrap();
 
     let mut stale = dispatcher.txn([put_unit(6)]);
-    stale.preconditions = vec![precondition(v1::Kind::UnitSpec, 5, created - 1)];
+    stale.preconditions = vec![precondition(v1::Kind::Unit, 5, created - 1)];
     let status = state.state().txn(stale).await.unwrap_err();
     assert!(status.code() == Code::Aborted && has_reason(&status, reason::REVISION_MISMATCH), "{status}");
     assert_eq!(metadata_of(&status, "revision"), Some(created.to_string()));
@@ -66,9 +66,11 @@ fn unreadable() -> Vec<(v1::op::Op, &'static str)> {
     use v1::op::Op;
     let meta = |name: &str| Some(v1::ObjectMeta { name: name.to_owned(), ..v1::ObjectMeta::default() });
     let demand = || Some(v1::Demand { requests: Some(resources(&[("", 1)])), devices: Vec::new() });
-    let Op::PutUnitSpec(unit) = put_unit(7) else { unreachable!() };
-    let mut nameless = unit.clone();
-    nameless.task_groups[0].template.as_mut().unwrap().demand = demand();
+    let Op::PutUnit(unit) = put_unit(7) else { unreachable!() };
+    let mut classless = unit.clone();
+    classless.spec.as_mut().unwrap().workload_class = 99;
+    let mut nameless = unit;
+    nameless.spec.as_mut().unwrap().task_groups[0].template.as_mut().unwrap().demand = demand();
     let partition =
         v1::Partition { name: "default".to_owned(), node_ids: vec![1], ..v1::Partition::default() };
     let Op::Bind(binding) = bind(7, &[0, 1], 1) else { unreachable!() };
@@ -86,8 +88,8 @@ fn unreadable() -> Vec<(v1::op::Op, &'static str)> {
             }),
             "put_reservation.demand.requests.amounts",
         ),
-        (Op::PutUnitSpec(v1::UnitSpec { workload_class: 99, ..unit }), "put_unit_spec.workload_class"),
-        (Op::PutUnitSpec(nameless), "put_unit_spec.task_groups[0].template.demand.requests.amounts"),
+        (Op::PutUnit(classless), "put_unit.spec.workload_class"),
+        (Op::PutUnit(nameless), "put_unit.spec.task_groups[0].template.demand.requests.amounts"),
         (Op::PutPartition(partition), "put_partition.slots"),
         (Op::PutPause(v1::Pause { scope: "some".to_owned(), ..v1::Pause::default() }), "put_pause.scope"),
         (Op::Bind(v1::Binding { pool: 9, ..binding.clone() }), "bind.pool"),
@@ -114,7 +116,7 @@ async fn what_readers_cannot_read_is_refused_by_the_path_of_its_field() {
             (refusal.reason(), refusal.index, refusal.message.starts_with(&format!("ops[1].{path}: ")));
         assert_eq!(found, (v1::TxnRefusalReason::Invalid, 1, true), "{path}: {}", refusal.message);
     }
-    assert!(state.list(&[v1::Kind::UnitSpec, v1::Kind::Queue]).await.is_empty(), "nothing of it is there");
+    assert!(state.list(&[v1::Kind::Unit, v1::Kind::Queue]).await.is_empty(), "nothing of it is there");
     state.stop().await;
 }
 
@@ -154,7 +156,7 @@ async fn lists_are_paged_in_key_order_at_the_first_pages_revision() {
     let node = state.register("n1").await.node_id;
     dispatcher.write((1..=5).map(put_unit)).await.unwrap();
     let last = binder.write([bind(2, &[0, 1, 3], node), bind(4, &[0], node)]).await.unwrap();
-    let kinds = [v1::Kind::UnitSpec, v1::Kind::Rows, v1::Kind::Lease];
+    let kinds = [v1::Kind::Unit, v1::Kind::Rows, v1::Kind::Lease];
     let request = v1::ListRecordsRequest {
         kinds: kinds.iter().map(|kind| *kind as i32).collect(),
         page_size: 2,
@@ -171,7 +173,7 @@ async fn lists_are_paged_in_key_order_at_the_first_pages_revision() {
     let units: Vec<u64> = records
         .iter()
         .filter_map(|record| match &record.record {
-            Some(v1::record::Record::UnitSpec(spec)) => Some(spec.unit_id),
+            Some(v1::record::Record::Unit(record)) => Some(record.unit_id),
             _ => None,
         })
         .collect();
@@ -236,9 +238,9 @@ async fn everything_acknowledged_is_on_the_disk() {
     let node = state.register("n1").await;
     dispatcher.write([put_unit(1)]).await.unwrap();
     let last = binder.write([bind(1, &[0, 1], node.node_id)]).await.unwrap();
-    let before = state.list(&[v1::Kind::UnitSpec, v1::Kind::NodeSpec, v1::Kind::Rows]).await;
+    let before = state.list(&[v1::Kind::Unit, v1::Kind::NodeSpec, v1::Kind::Rows]).await;
     let state = state.restart().await;
-    let after = state.list(&[v1::Kind::UnitSpec, v1::Kind::NodeSpec, v1::Kind::Rows]).await;
+    let after = state.list(&[v1::Kind::Unit, v1::Kind::NodeSpec, v1::Kind::Rows]).await;
     assert_eq!((before.len(), &before), (3, &after));
     let status = state.state().get_store_status(v1::GetStoreStatusRequest {}).await.unwrap().into_inner();
     assert!(status.engine == "sled" && status.revision >= last && status.disk_bytes > 0, "{status:?}");

@@ -25,7 +25,7 @@ async fn status(state: &State) -> v1::GetStoreStatusResponse {
 }
 
 async fn page(state: &State, page_token: &str) -> Result<v1::ListRecordsResponse, Status> {
-    let kinds = vec![v1::Kind::UnitSpec.into()];
+    let kinds = vec![v1::Kind::Unit.into()];
     let request = v1::ListRecordsRequest { kinds, page_size: 1, page_token: page_token.to_owned() };
     Ok(state.state().list_records(request).await?.into_inner())
 }

@@ -138,15 +138,16 @@ async fn assignments_say_what_applies_without_contact_and_after_an_end() {
         (v1::WorkloadClass::Stream, 2, 0),
     ];
     for (unit_id, (class, min_member, _)) in (1..).zip(classes) {
-        let v1::op::Op::PutUnitSpec(spec) = put_unit(unit_id) else { unreachable!() };
+        let v1::op::Op::PutUnit(record) = put_unit(unit_id) else { unreachable!() };
         let spec = v1::UnitSpec {
             workload_class: class.into(),
             min_member: Some(min_member),
             restart_policy: v1::RestartPolicy::OnFailure.into(),
             max_restarts: Some(7),
-            ..spec
+            ..record.spec.unwrap()
         };
-        dispatcher.write([v1::op::Op::PutUnitSpec(spec)]).await.unwrap();
+        let record = v1::UnitRecord { spec: Some(spec), ..record };
+        dispatcher.write([v1::op::Op::PutUnit(record)]).await.unwrap();
         binder.write([bind(unit_id, &[0], registered.node_id)]).await.unwrap();
     }
     let mut agent = Agent::open(&state.channel, "n1", registered, Vec::new()).await;

@@ -75,7 +75,7 @@ async fn kinds_are_filtered_and_deletions_reach_what_hangs_on_the_record() {
     let bound = binder.write([bind(1, &[0], node)]).await.unwrap();
     let evicted = binder.write([evict(1, &[0])]).await.unwrap();
     let delete =
-        v1::Delete { kind: v1::Kind::UnitSpec.into(), key: Some(v1::Key { id: 2, name: String::new() }) };
+        v1::Delete { kind: v1::Kind::Unit.into(), key: Some(v1::Key { id: 2, name: String::new() }) };
     let deleted = dispatcher.write([put_unit(3), v1::op::Op::Delete(delete)]).await.unwrap();
 
     let fields = |commits: &[raw::Commit]| -> Vec<(u64, Vec<u32>)> {
@@ -85,7 +85,7 @@ async fn kinds_are_filtered_and_deletions_reach_what_hangs_on_the_record() {
     let mut rows = watch(&state, start, &[v1::Kind::Rows]).await.unwrap();
     let seen = commits(&mut rows, deleted).await;
     assert_eq!(fields(&seen), [(bound, vec![20]), (evicted, vec![21]), (deleted, vec![16])]);
-    let mut specs = watch(&state, start, &[v1::Kind::UnitSpec, v1::Kind::Partition]).await.unwrap();
+    let mut specs = watch(&state, start, &[v1::Kind::Unit, v1::Kind::Partition]).await.unwrap();
     let seen = commits(&mut specs, deleted).await;
     assert_eq!(fields(&seen), [(start, vec![4, 4]), (deleted, vec![4, 16])]);
     let mut nothing = watch(&state, start, &[v1::Kind::NodeAllocatable]).await.unwrap();

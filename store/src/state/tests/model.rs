@@ -36,7 +36,7 @@ impl Step {
     pub(super) fn op(&self) -> Bytes {
         match *self {
             Self::PutUnit(unit) => put_unit(unit),
-            Self::DeleteUnit(unit) => delete(v1::Kind::UnitSpec, unit),
+            Self::DeleteUnit(unit) => delete(v1::Kind::Unit, unit),
             Self::PutQueue(queue) => put_queue(&format!("q{queue}"), 1),
             Self::DeleteQueue(queue) => delete_named(v1::Kind::Queue, &format!("q{queue}")),
             Self::PutNode(node) => put_node(node),
@@ -131,7 +131,7 @@ impl Model {
             })
         });
         let model = Self {
-            units: ids(v1::Kind::UnitSpec).collect(),
+            units: ids(v1::Kind::Unit).collect(),
             last_unit: state.last_unit_id().0,
             queues: state.records(v1::Kind::Queue, None).map(|(key, _)| queue(key)).collect(),
             nodes: nodes(v1::Kind::NodeSpec),

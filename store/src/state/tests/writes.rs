@@ -8,7 +8,8 @@ pub(super) fn op(op: v1::op::Op) -> Bytes {
 }
 
 pub(super) fn put_unit(id: u64) -> Bytes {
-    op(v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id: id, min_member: Some(1), ..Default::default() }))
+    let spec = Some(v1::UnitSpec { min_member: Some(1), ..Default::default() });
+    op(v1::op::Op::PutUnit(v1::UnitRecord { unit_id: id, spec, ..Default::default() }))
 }
 
 pub(super) fn put_node(id: u32) -> Bytes {

@@ -8,7 +8,7 @@
 use std::{cell::RefCell, collections::HashSet};
 
 use bytes::Bytes;
-use godel_proto::raw;
+use godel_proto::raw::{self, UnitParts};
 use prost::Message as _;
 
 use super::is_text;
@@ -19,8 +19,8 @@ const N_KNOWN_MAX: usize = 256;
 const BYTES_MAX: usize = 4_096;
 
 thread_local! {
-    /// What followed `meta` in units that were read whole and found to be fine.
-    static KNOWN: RefCell<HashSet<Bytes>> = RefCell::default();
+    /// What followed `meta` in units that were read whole and found to be fine, and how much of it belonged to the `spec`.
+    static KNOWN: RefCell<HashSet<(usize, Bytes)>> = RefCell::default();
 }
 
 /// `godel.v1.ObjectMeta` with texts as slices.
@@ -49,13 +49,13 @@ struct Label {
 
 /// Whether a unit is fine for all that is known; `false` says nothing.
 pub(super) fn is_fine(unit: &Bytes) -> bool {
-    let Some((id, meta, rest)) = raw::unit_parts(unit) else { return false };
-    id != 0 && KNOWN.with_borrow(|known| known.contains(&rest)) && is_meta_fine(meta)
+    let Some(UnitParts { id, meta, rest, n_spec }) = raw::unit_parts(unit) else { return false };
+    id != 0 && KNOWN.with_borrow(|known| known.contains(&(n_spec, rest))) && is_meta_fine(meta)
 }
 
 /// A unit was read whole, and is fine.
 pub(super) fn remember(unit: &Bytes) {
-    let Some((_, _, rest)) = raw::unit_parts(unit) else { return };
+    let Some(UnitParts { rest, n_spec, .. }) = raw::unit_parts(unit) else { return };
     if rest.len() > BYTES_MAX {
         return;
     }
@@ -64,7 +64,7 @@ pub(super) fn remember(unit: &Bytes) {
             known.clear();
         }
         // A copy: a slice would keep the whole message.
-        known.insert(Bytes::copy_from_slice(&rest));
+        known.insert((n_spec, Bytes::copy_from_slice(&rest)));
     });
 }
 

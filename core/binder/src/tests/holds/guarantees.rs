@@ -7,11 +7,11 @@ fn a_queue_does_not_borrow_what_is_only_being_bound() {
     let mut world = World::new(2);
     let spec = QueueSpec { min: [(CPU.to_owned(), 1_000)].into(), ..QueueSpec::new("lender") };
     world.change(Change::Queue(Arc::new(spec)));
-    let of_lender = |id, n| UnitSpec { queue: "lender".to_owned(), ..unit(id, n, 1, demand(1000, 0)) };
+    let of_lender = |id, n| unit(id, n, 1, demand(1000, 0)).queue("lender");
     let low = world.unit(of_lender(1, 2));
     let accepted = world.accept(&place(1, low, &[(0, 1)]));
     world.commit(&accepted);
-    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(1000, 0)) };
+    let high = unit(2, 1, 1, demand(1000, 0)).priority(9);
     let revision = world.unit(high);
     let claim = Decision {
         claim: Claim::from(Preemption {
@@ -39,7 +39,7 @@ fn a_gang_that_borrows_in_part_leaves_at_once() {
         let low = lender(&mut world, 1_000, unit(1, 2, min_member, demand(1000, 0)));
         let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
         world.commit(&accepted);
-        let high = world.unit(UnitSpec { priority: 9, ..unit(2, 1, 1, demand(1000, 0)) });
+        let high = world.unit(unit(2, 1, 1, demand(1000, 0)).priority(9));
         let member = |ordinal| RunningUnitId::new(UnitId(1), ordinal, 0);
         let claim = NodeVictims { group: 0, node: NodeId(1), victims: vec![member(0)], holds: Vec::new() };
         let preemption = Preemption { nodes: vec![claim], others: vec![member(1)] };
@@ -55,16 +55,15 @@ fn a_gang_that_borrows_in_part_leaves_at_once() {
 #[test]
 fn groups_are_held_for_apart_and_claim_together() {
     let mut world = World::new(2);
-    let low = world.unit(UnitSpec { priority: 9, ..unit(1, 2, 1, demand(1000, 0)) });
+    let low = world.unit(unit(1, 2, 1, demand(1000, 0)).priority(9));
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
     world.commit(&accepted);
-    let mut spec = unit(2, 1, 1, demand(700, 0));
-    let mut other = spec.task_groups[0].clone();
-    (other.name, other.ordinals) = ("other".to_owned(), vec![(1, 2)]);
+    let two = unit(2, 1, 1, demand(700, 0));
+    let mut other = two.spec.task_groups[0].clone();
+    other.name = "other".to_owned();
     other.template.demand = demand(300, 0);
-    spec.task_groups.push(other);
     // Just what it asks for.
-    let revision = lender(&mut world, 1_000, spec);
+    let revision = lender(&mut world, 1_000, two.group(other));
     let victim = |ordinal| vec![RunningUnitId::new(UnitId(1), ordinal, 0)];
     let claims = vec![
         NodeVictims { group: 0, node: NodeId(1), victims: victim(0), holds: Vec::new() },
@@ -90,7 +89,7 @@ fn who_leaves_is_promised_until_the_rows_say_it_and_counts_once() {
     let low = lender(&mut world, 500, unit(1, 4, 1, demand(250, 0)));
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1), (2, 1), (3, 1)]));
     world.commit(&accepted);
-    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(250, 0)) };
+    let high = unit(2, 1, 1, demand(250, 0)).priority(9);
     let revision = world.unit(high.clone());
     assert_eq!(borrowed(&world), 500);
     let accepted = world.hold(&high, revision, 1);

@@ -22,7 +22,7 @@ fn a_claim_of_which_some_are_bound_meanwhile_has_nobody_leave() {
     let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
     world.commit(&accepted);
-    let high = UnitSpec { priority: 9, ..unit(2, 2, 1, demand(600, 0)) };
+    let high = unit(2, 2, 1, demand(600, 0)).priority(9);
     let revision = world.unit(high.clone());
     let claim = claims(&world.binder, &high, revision, &[(0, 0), (1, 0)]).expect("there are victims");
     world.change(Change::NodeSpec(node(3)));
@@ -68,7 +68,7 @@ fn who_leaves_is_promised_across_a_list() {
     let revision = lender(&mut world, 500, low.clone());
     let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 1), (3, 1)]));
     world.commit(&accepted);
-    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(250, 0)) };
+    let high = unit(2, 1, 1, demand(250, 0)).priority(9);
     let revision = world.unit(high.clone());
     let accepted = world.hold(&high, revision, 1);
     assert_eq!(borrowed(&world), 250);
@@ -99,7 +99,7 @@ fn an_end_whose_fate_is_unknown_is_asked_for_again() {
     let (mut world, high, revision) = filled();
     let accepted = world.hold(&high, revision, 1);
     world.commit_hold(&accepted);
-    world.unit(UnitSpec { cancelled: true, ..high });
+    world.unit(high.cancelled(true));
     let ended = world.binder.take_hold_work();
     let [HoldWork::Drop { holds, .. }] = ended.as_slice() else { panic!("{ended:?}") };
     assert_eq!(world.binder.take_hold_work(), [], "given out once");
@@ -113,13 +113,13 @@ fn an_end_whose_fate_is_unknown_is_asked_for_again() {
 
 #[test]
 fn a_hold_goes_with_its_ground() {
-    type Change1 = fn(&mut World, &UnitSpec);
+    type Change1 = fn(&mut World, &UnitRecord);
     let cases: [(&str, Change1); 5] = [
         ("changed", |world, high| {
-            world.unit(UnitSpec { cancelled: true, ..high.clone() });
+            world.unit(high.clone().cancelled(true));
         }),
         ("changed", |world, high| {
-            world.unit(UnitSpec { priority: 8, ..high.clone() });
+            world.unit(high.clone().priority(8));
         }),
         ("node-lost", |world, _| {
             world.change(Change::NodeReport(NodeReport { ready: false, ..report(1, 1000, 1) }));
@@ -148,7 +148,7 @@ fn a_hold_that_ends_takes_the_others_along_until_enough_are_bound() {
         let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
         let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
         world.commit(&accepted);
-        let high = UnitSpec { priority: 9, ..unit(2, 3, 2 - n_bound, demand(1000, 0)) };
+        let high = unit(2, 3, 2 - n_bound, demand(1000, 0)).priority(9);
         let revision = world.unit(high.clone());
         if n_bound > 0 {
             let accepted = world.accept(&place(2, revision, &[(2, 3)]));
@@ -167,7 +167,7 @@ fn a_hold_that_ends_takes_the_others_along_until_enough_are_bound() {
 #[test]
 fn a_hold_that_is_read_before_its_unit_counts_in_its_queue() {
     let (mut world, high, _) = filled();
-    let high = UnitSpec { queue: "a".to_owned(), ..high };
+    let high = high.queue("a");
     let revision = world.unit(high.clone());
     let accepted = world.hold(&high, revision, 1);
     let mut other = World::new(1);

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A unit has the node's running units leave for it; then another node is there.
-fn held_beside_a_free_node() -> (World, UnitSpec, u64, Accepted) {
+fn held_beside_a_free_node() -> (World, UnitRecord, u64, Accepted) {
     let (mut world, high, revision) = filled();
     let accepted = world.hold(&high, revision, 1);
     world.commit_hold(&accepted);
@@ -78,7 +78,7 @@ fn a_unit_of_higher_rank_takes_a_hold_over_with_its_victims() {
     world.commit_hold(&held);
     let id = held.holds[0].id;
     let asks =
-        |world: &mut World, id, priority| world.unit(UnitSpec { priority, ..unit(id, 1, 1, demand(600, 0)) });
+        |world: &mut World, id, priority| world.unit(unit(id, 1, 1, demand(600, 0)).priority(priority));
     let equal = asks(&mut world, 3, 9);
     assert_eq!(
         world.refuse(&take(&world, (3, equal), &[(0, 1)], &[id])),
@@ -108,27 +108,27 @@ fn a_unit_of_higher_rank_takes_a_hold_over_with_its_victims() {
 #[test]
 fn what_is_taken_over_at_a_maximum_is_held_at_a_maximum() {
     let mut world = World::new(1);
-    let in_queue = |spec| UnitSpec { queue: "a".to_owned(), ..spec };
+    let in_queue = |unit: UnitRecord| unit.queue("a");
     let low = world.unit(in_queue(unit(1, 2, 1, demand(300, 0))));
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1)]));
     world.commit(&accepted);
     let max = [(CPU.to_owned(), 800)].into();
     world.change(Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new("a") })));
-    let high = in_queue(UnitSpec { priority: 9, ..unit(2, 1, 1, demand(500, 0)) });
+    let high = in_queue(unit(2, 1, 1, demand(500, 0)).priority(9));
     let revision = world.unit(high.clone());
     let held = world.hold(&high, revision, 1);
     world.commit_hold(&held);
     assert!(held.holds[0].at_maximum);
     let id = held.holds[0].id;
     // Those who leave for it have yet to leave the queue.
-    let higher = in_queue(UnitSpec { priority: 10, ..unit(3, 1, 1, demand(400, 0)) });
+    let higher = in_queue(unit(3, 1, 1, demand(400, 0)).priority(10));
     let revision = world.unit(higher);
     let accepted = world.accept(&take(&world, (3, revision), &[(0, 1)], &[id]));
     assert!(accepted.holds[0].at_maximum);
     assert_eq!(accepted.holds[0].victims, held.holds[0].victims);
     world.commit_hold(&accepted);
     let victims: Vec<u32> = accepted.holds[0].victims.iter().map(|victim| victim.replica.ordinal).collect();
-    let more = world.unit(in_queue(UnitSpec { priority: 10, ..unit(4, 1, 1, demand(101, 0)) }));
+    let more = world.unit(in_queue(unit(4, 1, 1, demand(101, 0)).priority(10)));
     assert_eq!(world.refuse(&place(4, more, &[(0, 1)])), [(RejectionReason::QueueFull, vec![0])]);
     world.statuses(1, &victims, Phase::Stopped);
     let work = world.binder.take_hold_work();
@@ -141,10 +141,10 @@ fn a_hold_is_not_taken_back_by_whom_it_was_taken_from() {
     let (mut world, high, revision) = filled();
     let held = world.hold(&high, revision, 1);
     world.commit_hold(&held);
-    let higher = world.unit(UnitSpec { priority: 10, ..unit(3, 1, 1, demand(600, 0)) });
+    let higher = world.unit(unit(3, 1, 1, demand(600, 0)).priority(10));
     let accepted = world.accept(&take(&world, (3, higher), &[(0, 1)], &[held.holds[0].id]));
     world.commit_hold(&accepted);
-    let risen = world.unit(UnitSpec { priority: 20, ..high });
+    let risen = world.unit(high.priority(20));
     let back = take(&world, (2, risen), &[(0, 1)], &[accepted.holds[0].id]);
     assert_eq!(world.refuse(&back), [(RejectionReason::PreemptionLoop, vec![0])]);
 }
@@ -155,12 +155,12 @@ fn of_a_gang_that_was_never_bound_all_holds_are_taken() {
     let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
     world.commit(&accepted);
-    let gang = UnitSpec { priority: 5, ..unit(2, 2, 2, demand(1000, 0)) };
+    let gang = unit(2, 2, 2, demand(1000, 0)).priority(5);
     let revision = world.unit(gang.clone());
     let held = world.hold(&gang, revision, 2);
     world.commit_hold(&held);
     let on_first = held.holds.iter().find(|hold| hold.node == NodeId(1)).unwrap().id;
-    let higher = world.unit(UnitSpec { priority: 9, ..unit(3, 1, 1, demand(1000, 0)) });
+    let higher = world.unit(unit(3, 1, 1, demand(1000, 0)).priority(9));
     let accepted = world.accept(&take(&world, (3, higher), &[(0, 1)], &[on_first]));
     assert_eq!(accepted.gone.len(), 2, "one alone is worth nothing");
     world.commit_hold(&accepted);
@@ -177,7 +177,7 @@ fn a_gang_that_gathers_may_have_others_leave_instead() {
     let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
     world.commit(&accepted);
-    let gang = UnitSpec { priority: 5, ..unit(2, 2, 2, demand(800, 0)) };
+    let gang = unit(2, 2, 2, demand(800, 0)).priority(5);
     let revision = world.unit(gang.clone());
     let turn = Decision { claim: Claim::Gathering, ..place(2, revision, &[(0, 1), (1, 2)]) };
     let accepted = world.accept(&turn);

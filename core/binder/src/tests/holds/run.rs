@@ -32,7 +32,7 @@ pub(super) struct Run {
     pub(super) world: Audited,
     commits: Vec<Commit>,
     rows: BTreeMap<UnitId, RunningUnits>,
-    units: BTreeMap<u64, (UnitSpec, u64)>,
+    units: BTreeMap<u64, (UnitRecord, u64)>,
     in_flight: VecDeque<Work>,
     unread: VecDeque<Commit>,
     now_ms: i64,
@@ -62,22 +62,22 @@ impl Run {
         for id in 1..=5 {
             let spec = match id {
                 1 => unit(id, 6, 1, demand(250, 0)),
-                2 => UnitSpec { priority: 1, ..unit(id, 4, 3, demand(250, 500)) },
-                3 => UnitSpec { priority: 5, ..unit(id, 3, 1, demand(500, 0)) },
-                4 => UnitSpec { priority: 9, min_run_ms: 50, ..unit(id, 3, 2, demand(600, 0)) },
-                _ => UnitSpec { priority: 12, preemptible: false, ..unit(id, 2, 1, demand(300, 1000)) },
+                2 => unit(id, 4, 3, demand(250, 500)).priority(1),
+                3 => unit(id, 3, 1, demand(500, 0)).priority(5),
+                4 => unit(id, 3, 2, demand(600, 0)).priority(9).min_run_ms(50),
+                _ => unit(id, 2, 1, demand(300, 1000)).priority(12).preemptible(false),
             };
             let queue = ["default", "a.x", "b", "a.y", "b"][usize::try_from(id).unwrap() - 1].to_owned();
             let labels = [("parity".to_owned(), if id % 2 == 1 { "odd" } else { "even" }.to_owned())].into();
-            run.put_unit(UnitSpec { queue, labels, ..spec });
+            run.put_unit(spec.queue(queue).labels(labels));
         }
         run.read();
         run
     }
 
-    fn put_unit(&mut self, spec: UnitSpec) {
-        let revision = self.write(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
-        self.units.insert(spec.id.0, (spec, revision));
+    fn put_unit(&mut self, record: UnitRecord) {
+        let revision = self.write(vec![Change::Unit(Arc::new(record.clone()))]);
+        self.units.insert(record.id.0, (record, revision));
     }
 
     /// Commits; the binder reads it later.
@@ -132,16 +132,16 @@ impl Run {
     }
 
     /// So many running units of a unit that are to be bound, for a first binding as many as it needs.
-    fn pending(&self, spec: &UnitSpec, n: usize) -> Vec<ReplicaId> {
-        let known = self.binder.cluster().rows(spec.id).cloned().unwrap_or_default();
-        let pending = spec.task_groups[0].iter_ordinals().filter_map(|ordinal| {
+    fn pending(&self, record: &UnitRecord, n: usize) -> Vec<ReplicaId> {
+        let known = self.binder.cluster().rows(record.id).cloned().unwrap_or_default();
+        let pending = record.iter_ordinals().filter_map(|ordinal| {
             let row = known.row(ordinal);
             let replica = ReplicaId::new(ordinal, row.incarnation);
             let is_free = row.phase == Phase::Pending
-                && !self.binder.holds.has(RunningUnitId { unit: spec.id, replica });
+                && !self.binder.holds.has(RunningUnitId { unit: record.id, replica });
             is_free.then_some(replica)
         });
-        let n = if known.rows.is_empty() { n.max(spec.min_member as usize) } else { n };
+        let n = if known.rows.is_empty() { n.max(record.spec.min_member as usize) } else { n };
         pending.take(n).collect()
     }
 
@@ -166,19 +166,19 @@ impl Run {
     }
 
     fn enter(&mut self, id: u64, n: usize) {
-        let (spec, revision) = self.units[&id].clone();
-        if !spec.is_wanted() {
+        let (record, revision) = self.units[&id].clone();
+        if !record.is_wanted() {
             return;
         }
         let mut cluster = self.binder.cluster().clone();
-        let demand = spec.task_groups[0].template.demand.clone();
-        let shape = cluster.shape(&demand, spec.pool);
-        let labels = spec.labels.clone();
-        let owned = cluster.owned(spec.pool, |reservation| {
+        let demand = record.spec.task_groups[0].template.demand.clone();
+        let shape = cluster.shape(&demand, record.spec.pool);
+        let labels = record.spec.labels.clone();
+        let owned = cluster.owned(record.spec.pool, |reservation| {
             reservation.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
         });
         let slots = cluster.free_slots(&owned, shape);
-        let mut members = self.pending(&spec, n);
+        let mut members = self.pending(&record, n);
         members.truncate(slots.len());
         if members.is_empty() {
             return;
@@ -198,8 +198,8 @@ impl Run {
     }
 
     fn gather(&mut self, id: u64, from: u32) {
-        let (spec, revision) = self.units[&id].clone();
-        let n = spec.min_member;
+        let (record, revision) = self.units[&id].clone();
+        let n = record.spec.min_member;
         let nodes = (0..n).map(|ordinal| (ordinal, (from + ordinal) % 3 + 1)).collect::<Vec<_>>();
         let decision = Decision {
             nodes_as_of: self.binder.revision(),
@@ -331,7 +331,7 @@ impl Run {
                 .for_each(|report| put(Change::NodeReport(report.value.clone()), report.revision));
         }
         for unit in world.units.values() {
-            unit.spec.iter().for_each(|spec| put(Change::UnitSpec(Arc::clone(&spec.value)), spec.revision));
+            unit.record.iter().for_each(|spec| put(Change::Unit(Arc::clone(&spec.value)), spec.revision));
         }
         for queue in world.queues.values() {
             put(Change::Queue(Arc::clone(&queue.value)), queue.revision);
@@ -375,12 +375,9 @@ impl Run {
                 }
             }
             Step::Unit { unit, replicas, cancelled, suspended } => {
-                let mut spec = self.units[&unit].0.clone();
-                spec.cancelled |= cancelled;
-                spec.suspended = suspended;
-                spec.task_groups[0].replicas = replicas;
-                spec.task_groups[0].ordinals = vec![(0, replicas)];
-                self.put_unit(spec);
+                let mut record = self.units[&unit].0.clone().replicas(replicas).suspended(suspended);
+                record.status.cancelled |= cancelled;
+                self.put_unit(record);
             }
             Step::Ready { node, ready } => {
                 self.write(vec![Change::NodeReport(NodeReport { ready, ..report(node, 1000, 2) })]);

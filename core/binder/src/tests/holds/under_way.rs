@@ -13,7 +13,7 @@ fn a_queue_does_not_borrow_what_is_only_being_held() {
         let accepted = world.accept(&place(id, revision, &[(0, node)]));
         world.commit(&accepted);
     }
-    let high = |id| UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) };
+    let high = |id| unit(id, 1, 1, demand(1000, 0)).priority(9);
     let (more, seeker) = (lender(&mut world, 1_000, high(3)), world.unit(high(2)));
     let claim = |id, revision, node, victim| {
         let victims = vec![RunningUnitId::new(UnitId(victim), 0, 0)];
@@ -36,7 +36,7 @@ fn a_claim_for_the_rest_of_a_unit_does_not_wait_where_it_leaves_enough() {
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1), (2, 2), (3, 2)]));
     world.commit(&accepted);
     for (id, node, ordinals) in [(2, 1, [0, 1]), (3, 2, [2, 3])] {
-        let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
+        let revision = world.unit(unit(id, 1, 1, demand(1000, 0)).priority(9));
         let victims = ordinals.map(|ordinal| RunningUnitId::new(UnitId(1), ordinal, 0)).to_vec();
         let claims = vec![NodeVictims { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
         let preemption = Preemption { nodes: claims, others: Vec::new() };
@@ -52,7 +52,7 @@ fn a_claim_for_all_that_is_left_of_a_unit_waits_for_no_other() {
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1), (2, 2), (3, 2)]));
     world.commit(&accepted);
     let mut claim = |id, node, ordinals: [u32; 2]| {
-        let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
+        let revision = world.unit(unit(id, 1, 1, demand(1000, 0)).priority(9));
         let victims = ordinals.map(|ordinal| RunningUnitId::new(UnitId(1), ordinal, 0)).to_vec();
         let claims = vec![NodeVictims { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
         let preemption = Preemption { nodes: claims, others: Vec::new() };
@@ -73,7 +73,7 @@ fn nobody_leaves_twice_for_decisions_under_way() {
     world.commit(&accepted);
     let member = |ordinal| RunningUnitId::new(UnitId(1), ordinal, 0);
     let mut claim = |id, node, victim, others| {
-        let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
+        let revision = world.unit(unit(id, 1, 1, demand(1000, 0)).priority(9));
         let claims = vec![NodeVictims {
             group: 0,
             node: NodeId(node),
@@ -106,7 +106,7 @@ fn a_device_is_in_use_until_who_leaves_for_another_decision_has_left() {
     };
     let accepted = world.accept(&bind(1, low, 0b11));
     world.commit(&accepted);
-    let high = |id| UnitSpec { priority: 9, ..unit(id, 1, 1, demand(100, 1_000)) };
+    let high = |id| unit(id, 1, 1, demand(100, 1_000)).priority(9);
     let (first, other) = (world.unit(high(2)), world.unit(high(3)));
     let held = world.hold(&high(2), first, 1);
     let nobody = Preemption {

@@ -11,25 +11,17 @@ use super::*;
 pub(super) const QUEUES: [&str; 5] = ["default", "lim", "two.a", "two.b", "two"];
 
 /// A unit unlike the ones before it: of any queue, with one or two groups, with or without a priority class.
-pub(super) fn mixed(id: u64) -> UnitSpec {
+pub(super) fn mixed(id: u64) -> UnitRecord {
     let n = |of: u64| usize::try_from(id % of).unwrap();
-    let mut spec = UnitSpec {
-        queue: QUEUES[n(4)].to_owned(),
-        owner: format!("o{}", id % 2),
-        priority_class: if n(3) == 0 { "gold".to_owned() } else { String::new() },
-        ..spec(id, 1 + u32::try_from(id % 3).unwrap())
-    };
+    let unit = spec(id, 1 + u32::try_from(id % 3).unwrap())
+        .queue(QUEUES[n(4)])
+        .owner(format!("o{}", id % 2))
+        .priority_class(if n(3) == 0 { "gold".to_owned() } else { String::new() });
     if n(5) < 2 {
-        let second = spec.task_groups[0].clone();
-        let first = second.replicas;
-        spec.task_groups.push(TaskGroup {
-            name: "second".to_owned(),
-            ordinals: vec![(first, 2 * first)],
-            ..second
-        });
-        spec.min_member = 2;
+        let second = TaskGroup { name: "second".to_owned(), ..unit.spec.task_groups[0].clone() };
+        return unit.group(second).min_member(2);
     }
-    spec
+    unit
 }
 
 /// Of the queued and the parked: running units that must fit at least, and all that are pending.
@@ -56,7 +48,7 @@ impl World {
         let core = &self.rig.core;
         let waiters = core.assignments.units.entries.iter().filter_map(|(unit, entry)| {
             let placed = !entry.rows.rows.is_empty();
-            let n = if placed { 1 } else { entry.spec.min_member };
+            let n = if placed { 1 } else { entry.record.spec.min_member };
             match entry.place {
                 Whereabouts::Queued(_) => Some((*unit, (n, entry.counts.pending))),
                 Whereabouts::Dispatched(held) if held.parked.is_some() => {
@@ -84,8 +76,8 @@ impl World {
         let tree = core.quota().tree();
         for action in actions {
             let Action::Assign(one) = action else { continue };
-            let Some((n_least, n_pending)) = waiters.remove(&one.spec.id) else { continue };
-            let queue = core.assignments.units.entries[&one.spec.id].account.queue;
+            let Some((n_least, n_pending)) = waiters.remove(&one.record.id) else { continue };
+            let queue = core.assignments.units.entries[&one.record.id].account.queue;
             for level in tree.upwards(queue) {
                 let used = used.entry(level).or_default();
                 let max = tree.record(level).and_then(|record| record.max.get("cpu"));
@@ -94,7 +86,7 @@ impl World {
                     prop_assert!(
                         with_it <= i128::from(*max),
                         "unit {}: {} of {} in {}",
-                        one.spec.id,
+                        one.record.id,
                         with_it,
                         max,
                         tree.path(level)
@@ -116,7 +108,7 @@ impl World {
             .units
             .entries
             .values()
-            .map(|entry| (Arc::clone(&entry.spec), entry.revision, entry.rows.clone()))
+            .map(|entry| (Arc::clone(&entry.record), entry.revision, entry.rows.clone()))
             .collect();
         let classes: Vec<_> = core.classes().get("gold").cloned().into_iter().collect();
         core.on_reset();

@@ -26,13 +26,9 @@ fn submit(world: &mut World, shapes: [(i64, i64); 2]) -> UnitId {
 
 /// A unit of two groups, which says for the rest what the first one does.
 fn spec_of(id: u64, first: &Job, second: &Job) -> UnitSpec {
+    let second = second.spec(id).task_groups.remove(0);
     let mut spec = first.spec(id);
-    let group = TaskGroup {
-        name: "second".to_owned(),
-        ordinals: vec![(first.replicas, first.replicas + second.replicas)],
-        ..second.spec(id).task_groups.remove(0)
-    };
-    spec.task_groups.push(group);
+    spec.task_groups.push(TaskGroup { name: "second".to_owned(), ..second });
     spec
 }
 

@@ -230,7 +230,8 @@ fn a_class_says_the_priority_of_units_that_give_none() {
         (0, "", 0, None),
         (0, "gone", 0, Some("gone")),
     ] {
-        let spec = UnitSpec { priority, priority_class: priority_class.to_owned(), ..JOB.spec(1) };
+        let mut spec = Job { priority, ..JOB }.spec(1);
+        spec.priority_class = priority_class.to_owned();
         let found = (classes.priority(&spec), PriorityClasses::deciding(&spec));
         assert_eq!(found, (expected, deciding), "{priority} of `{priority_class}`");
     }

@@ -26,7 +26,7 @@ fn who_is_kept_by_a_budget_leaves_once_it_allows_that_or_is_gone() {
         let mut pair = Pair::new(1);
         pair.commit(vec![put(web_budget(0))]);
         let labels = [("app".to_owned(), "web".to_owned())].into();
-        pair.assign(&UnitSpec { labels, ..ranked(1, 1, 1, 1, cpu(1000)) });
+        pair.assign(&ranked(1, 1, 1, 1, cpu(1000)).labels(labels));
         pair.steps();
         pair.turn(1, Phase::Running);
         pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
@@ -99,12 +99,12 @@ fn a_search_in_vain_of_a_lower_rank_does_not_stand_for_an_earlier_one_of_a_highe
     for later in [1_000, 5_000] {
         let mut pair = Pair::new(2);
         pair.assign(&ranked(1, 7, 1, 1, cpu(500)));
-        pair.assign(&UnitSpec { preemptible: false, ..ranked(2, 9, 1, 1, cpu(500)) });
+        pair.assign(&ranked(2, 9, 1, 1, cpu(500)).preemptible(false));
         pair.steps();
         assert_eq!(pair.live(1), pair.live(2), "packed");
         pair.assign(&ranked(3, 1, 1, 1, cpu(600)));
         pair.steps();
-        pair.assign(&UnitSpec { preemptible: false, ..ranked(4, 9, 1, 1, cpu(400)) });
+        pair.assign(&ranked(4, 9, 1, 1, cpu(400)).preemptible(false));
         pair.steps();
         let asks = |id, priority| ranked(id, priority, 1, 1, cpu(1000));
         pair.assign(&asks(5, 9));
@@ -154,7 +154,7 @@ fn a_pause_of_something_else_stops_no_search() {
 #[test]
 fn who_has_not_run_long_enough_leaves_later() {
     let mut pair = Pair::new(1);
-    pair.assign(&UnitSpec { min_run_ms: 5_000, ..ranked(1, 1, 1, 1, cpu(1000)) });
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)).min_run_ms(5_000));
     pair.steps();
     pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
     pair.steps();
@@ -231,7 +231,7 @@ fn whoever_was_claimed_in_vain_is_found_by_others() {
 #[test]
 fn two_that_search_in_vain_do_not_keep_each_other_awake() {
     let mut pair = Pair::new(1);
-    pair.assign(&UnitSpec { min_run_ms: 1_000_000, ..ranked(1, 1, 1, 1, cpu(1000)) });
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)).min_run_ms(1_000_000));
     pair.steps();
     for (id, cores) in [(2, 900), (3, 800)] {
         pair.assign(&ranked(id, 9, 1, 1, cpu(cores)));

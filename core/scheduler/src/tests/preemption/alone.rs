@@ -11,7 +11,7 @@ use godel_domain::{
 use godel_testkit::web_budget;
 use proptest::prelude::*;
 
-use super::*;
+use super::{parts::with_another, *};
 
 /// Queues with a guarantee of one node each, and one without.
 const QUEUES: [&str; 3] = ["own", "other", "lab"];
@@ -100,7 +100,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 struct Alone {
     pair: Pair,
-    specs: Vec<(UnitSpec, Revision)>,
+    specs: Vec<(UnitRecord, Revision)>,
     n_nodes: u32,
 }
 
@@ -132,24 +132,19 @@ impl Alone {
         let id = self.specs.len() as u64 + 1;
         let devices = if asked.gpu_milli > 0 { gpus(1, asked.gpu_milli, &[]) } else { Vec::new() };
         let demand = Demand { requests: resources(asked.cpu, 1), devices };
-        let mut spec = ranked(id, asked.priority, asked.replicas, 1, demand);
+        let mut unit = ranked(id, asked.priority, asked.replicas, 1, demand);
         if let Some(cpu) = asked.other_cpu {
-            let mut other = spec.task_groups[0].clone();
-            other.name = "other".to_owned();
-            (other.replicas, other.ordinals) = (1, vec![(asked.replicas, asked.replicas + 1)]);
-            other.template.demand = self::cpu(cpu);
-            spec.task_groups.push(other);
+            unit = with_another(unit, self::cpu(cpu));
         }
-        let spec = UnitSpec {
-            min_member: if asked.is_gang { spec.replicas() } else { 1 },
-            queue: QUEUES[asked.queue].to_owned(),
-            pool: if asked.is_best_effort { Pool::BestEffort } else { Pool::Guaranteed },
-            labels: if asked.is_web { web() } else { BTreeMap::new() },
-            preemptible: asked.preemptible,
-            active_deadline_ms: if asked.is_short { 60_000 } else { 0 },
-            ..spec
-        };
-        let revision = self.pair.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
+        let replicas = unit.spec.replicas();
+        let spec = unit
+            .min_member(if asked.is_gang { replicas } else { 1 })
+            .queue(QUEUES[asked.queue])
+            .pool(if asked.is_best_effort { Pool::BestEffort } else { Pool::Guaranteed })
+            .labels(if asked.is_web { web() } else { BTreeMap::new() })
+            .preemptible(asked.preemptible)
+            .active_deadline_ms(if asked.is_short { 60_000 } else { 0 });
+        let revision = self.pair.commit(vec![Change::Unit(Arc::new(spec.clone()))]);
         self.specs.push((spec, revision));
         self.assign(id, asked.has_turn);
     }
@@ -207,30 +202,28 @@ impl Alone {
         }
     }
 
-    fn change(&mut self, idx: usize, spec: UnitSpec) {
-        let revision = self.pair.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
-        self.specs[idx] = (spec, revision);
+    fn change(&mut self, idx: usize, record: UnitRecord) {
+        let revision = self.pair.commit(vec![Change::Unit(Arc::new(record.clone()))]);
+        self.specs[idx] = (record, revision);
         self.pair.scheduler.on_revoke(UnitId(idx as u64 + 1));
     }
 
     /// Units of one task group only: ordinals of the others follow those of the first.
     fn scale(&mut self, nth: usize, more: u32) {
         let idx = nth % self.specs.len().max(1);
-        let Some((spec, _)) = self.specs.get(idx).filter(|(spec, _)| spec.task_groups.len() == 1) else {
+        let Some((record, _)) = self.specs.get(idx).filter(|(record, _)| record.spec.task_groups.len() == 1)
+        else {
             return;
         };
-        let mut spec = spec.clone();
-        let group = &mut spec.task_groups[0];
-        group.replicas += more;
-        group.ordinals = vec![(0, group.replicas)];
-        self.change(idx, spec);
+        let replicas = record.spec.task_groups[0].replicas + more;
+        self.change(idx, record.clone().replicas(replicas));
         self.assign(idx as u64 + 1, false);
     }
 
     fn cancel(&mut self, nth: usize) {
         let idx = nth % self.specs.len().max(1);
         let Some((spec, _)) = self.specs.get(idx) else { return };
-        self.change(idx, UnitSpec { cancelled: true, ..spec.clone() });
+        self.change(idx, spec.clone().cancelled(true));
         let id = UnitId(idx as u64 + 1);
         let rows = self.pair.binder.cluster().rows(id).cloned().unwrap_or_default();
         let live = rows.live().filter(|(_, row)| row.eviction.is_none());

@@ -7,7 +7,7 @@ fn full() -> Pair {
     let mut pair = Pair::new(2);
     pair.binder.gather_for(1_000_000);
     for id in [1, 2] {
-        pair.assign(&UnitSpec { preemptible: false, ..unit(id, 2, 2, cpu(500)) });
+        pair.assign(&unit(id, 2, 2, cpu(500)).preemptible(false));
         pair.steps();
         let rows = pair.binder.cluster().rows(UnitId(id)).unwrap();
         let nodes: Vec<NodeId> = rows.live().map(|(_, row)| row.node).collect();
@@ -17,9 +17,9 @@ fn full() -> Pair {
 }
 
 impl Pair {
-    fn assign_turn(&mut self, spec: &UnitSpec) {
-        self.assign(spec);
-        self.scheduler.set_turn(spec.id);
+    fn assign_turn(&mut self, record: &UnitRecord) {
+        self.assign(record);
+        self.scheduler.set_turn(record.id);
     }
 
     fn end(&mut self, unit: u64, ordinals: &[u32]) {
@@ -73,17 +73,17 @@ fn a_gang_that_fits_needs_no_turn_and_one_that_never_could_parks() {
 #[test]
 fn who_is_admitted_takes_what_is_gathered() {
     let mut pair = full();
-    pair.assign_turn(&UnitSpec { priority: 5, ..unit(3, 2, 2, cpu(800)) });
+    pair.assign_turn(&unit(3, 2, 2, cpu(800)).priority(5));
     pair.steps();
     pair.end(1, &[0, 1]);
     let cases = [
-        (UnitSpec { preemptible: false, ..unit(4, 1, 1, cpu(300)) }, false),
-        (UnitSpec { active_deadline_ms: 950_000, priority: 5, ..unit(5, 1, 1, cpu(300)) }, false),
-        (UnitSpec { active_deadline_ms: 60_000, ..unit(6, 1, 1, cpu(300)) }, true),
-        (UnitSpec { priority: 6, ..unit(7, 1, 1, cpu(300)) }, true),
+        (unit(4, 1, 1, cpu(300)).preemptible(false), false),
+        (unit(5, 1, 1, cpu(300)).active_deadline_ms(950_000).priority(5), false),
+        (unit(6, 1, 1, cpu(300)).active_deadline_ms(60_000), true),
+        (unit(7, 1, 1, cpu(300)).priority(6), true),
         // Of the same need as one that is parked.
-        (UnitSpec { preemptible: false, ..unit(8, 1, 1, cpu(300)) }, false),
-        (UnitSpec { priority: 6, ..unit(9, 1, 1, cpu(300)) }, true),
+        (unit(8, 1, 1, cpu(300)).preemptible(false), false),
+        (unit(9, 1, 1, cpu(300)).priority(6), true),
     ];
     for (spec, enters) in cases {
         pair.assign(&spec);
@@ -95,7 +95,7 @@ fn who_is_admitted_takes_what_is_gathered() {
 #[test]
 fn who_has_others_leave_takes_nothing_that_is_gathered() {
     let mut pair = full();
-    pair.assign_turn(&UnitSpec { priority: 5, ..unit(3, 2, 2, cpu(800)) });
+    pair.assign_turn(&unit(3, 2, 2, cpu(800)).priority(5));
     pair.steps();
     pair.end(1, &[0]);
     pair.commit(vec![
@@ -117,7 +117,7 @@ fn best_effort_units_use_what_is_gathered() {
     pair.assign_turn(&unit(3, 2, 2, cpu(800)));
     pair.steps();
     pair.end(1, &[0, 1]);
-    pair.assign(&UnitSpec { pool: Pool::BestEffort, ..unit(4, 1, 1, cpu(700)) });
+    pair.assign(&unit(4, 1, 1, cpu(700)).pool(Pool::BestEffort));
     pair.steps();
     assert_eq!(pair.n_bound(4), 1);
     assert_eq!(pair.binder.gathering()[0].n_gathered, 1);
@@ -127,7 +127,7 @@ fn best_effort_units_use_what_is_gathered() {
 fn nobody_gathers_beside_what_goes_on_for_good() {
     let mut pair = Pair::new(2);
     pair.binder.gather_for(1_000_000);
-    let service = UnitSpec { class: WorkloadClass::Service, preemptible: false, ..unit(1, 1, 1, cpu(500)) };
+    let service = unit(1, 1, 1, cpu(500)).class(WorkloadClass::Service).preemptible(false);
     pair.assign(&service);
     pair.steps();
     let gang = unit(2, 2, 2, cpu(800));
@@ -138,11 +138,11 @@ fn nobody_gathers_beside_what_goes_on_for_good() {
     assert!(reasons.iter().any(|one| one.plugin == "gang-turn"), "{reasons:?}");
     assert_eq!((report.state, pair.binder.n_holds()), (ReportState::Parked, 0));
     // What may be preempted for it is waited for.
-    let gang = UnitSpec { priority: 5, ..unit(3, 2, 2, cpu(800)) };
+    let gang = unit(3, 2, 2, cpu(800)).priority(5);
     let mut pair = Pair::new(2);
     pair.binder.gather_for(1_000_000);
     let min_run_ms = 1_000_000;
-    pair.assign(&UnitSpec { class: WorkloadClass::Service, min_run_ms, ..unit(1, 1, 1, cpu(500)) });
+    pair.assign(&unit(1, 1, 1, cpu(500)).class(WorkloadClass::Service).min_run_ms(min_run_ms));
     pair.steps();
     pair.assign_turn(&gang);
     pair.steps();
@@ -152,7 +152,7 @@ fn nobody_gathers_beside_what_goes_on_for_good() {
 #[test]
 fn preemptible_units_fill_gathered_room_until_the_rest_is_there() {
     let mut pair = full();
-    pair.assign_turn(&UnitSpec { priority: 5, ..unit(3, 2, 2, cpu(800)) });
+    pair.assign_turn(&unit(3, 2, 2, cpu(800)).priority(5));
     pair.steps();
     pair.end(1, &[0, 1]);
     pair.assign(&ranked(4, 1, 1, 1, cpu(1000)));

@@ -46,7 +46,7 @@ fn what_is_held_by_an_older_record_is_to_be_placed_again() {
     pair.steps();
     assert_eq!((pair.binder.n_holds(), pair.scheduler.inventory().len()), (1, 1), "room is held for it");
     // The binder gives it up as the unit is another one now; that is not read yet.
-    pair.assign(&UnitSpec { min_run_ms: 1, ..high });
+    pair.assign(&high.min_run_ms(1));
     assert!(!pair.step().contains(&(2, ReportState::Done)));
     assert!(pair.scheduler.inventory().iter().any(|(unit, _)| *unit == UnitId(2)));
 }

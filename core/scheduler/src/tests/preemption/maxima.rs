@@ -18,16 +18,16 @@ fn limited(path: &str, min: i64, max: i64, max_running_units: u32) -> Change {
 
 impl Pair {
     /// The dispatcher sees that a queue of the unit is full.
-    fn assign_full(&mut self, spec: &UnitSpec) {
-        self.assign(spec);
-        self.scheduler.set_at_maximum(spec.id, self.now);
+    fn assign_full(&mut self, record: &UnitRecord) {
+        self.assign(record);
+        self.scheduler.set_at_maximum(record.id, self.now);
     }
 
     /// The same again.
-    fn again(&mut self, spec: &UnitSpec, pending: &[(u32, u32)]) {
-        let revision = self.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
-        self.scheduler.on_assign(spec, revision, &replicas(pending), 0, self.now);
-        self.scheduler.set_at_maximum(spec.id, self.now);
+    fn again(&mut self, record: &UnitRecord, pending: &[(u32, u32)]) {
+        let revision = self.commit(vec![Change::Unit(Arc::new(record.clone()))]);
+        self.scheduler.on_assign(record, revision, &replicas(pending), 0, self.now);
+        self.scheduler.set_at_maximum(record.id, self.now);
     }
 
     /// Running units told to leave, wherever their room is held.
@@ -167,8 +167,8 @@ fn each_full_queue_above_a_unit_has_only_as_many_leave_as_it_must() {
 #[test]
 fn a_unit_of_a_full_queue_goes_back_where_nobody_may_leave() {
     let spared = [
-        UnitSpec { preemptible: false, ..ranked(1, 1, 2, 1, cpu(100)) },
-        UnitSpec { min_run_ms: 1_000_000, ..ranked(1, 1, 2, 1, cpu(100)) },
+        ranked(1, 1, 2, 1, cpu(100)).preemptible(false),
+        ranked(1, 1, 2, 1, cpu(100)).min_run_ms(1_000_000),
         ranked(1, 9, 2, 1, cpu(100)),
         ranked(1, 1, 2, 1, cpu(100)),
     ];
@@ -233,7 +233,7 @@ fn what_is_held_in_a_full_queue_ends_together() {
     pair.assign(&of("q", ranked(1, 1, 1, 1, cpu(900))));
     pair.steps();
     let spec = of("q", ranked(2, 9, 4, 1, cpu(300)));
-    let revision = pair.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
+    let revision = pair.commit(vec![Change::Unit(Arc::new(spec.clone()))]);
     pair.scheduler.on_assign(&spec, revision, &replicas(&[(0, 0)]), 0, pair.now);
     pair.steps();
     pair.again(&spec, &[(1, 0), (2, 0), (3, 0)]);
@@ -276,7 +276,7 @@ fn a_plan_says_who_has_to_leave_a_full_queue() {
     pair.assign(&of("q", ranked(1, 1, 2, 1, cpu(100))));
     pair.steps();
     let mut plan = |priority, replicas, min_member| {
-        let report = pair.scheduler.plan(&of("q", ranked(2, priority, replicas, min_member, cpu(100))));
+        let report = pair.scheduler.plan(&of("q", ranked(2, priority, replicas, min_member, cpu(100))).spec);
         (report.outcome, report.victims.get(&UnitId(1)).copied(), report.unplaced)
     };
     assert_eq!(plan(9, 1, 1), (PlanOutcome::Preempts, Some(1), 0));

@@ -10,21 +10,18 @@ use godel_domain::{
 use super::*;
 
 /// The same unit with one more replica, of another task group.
-fn with_another(mut spec: UnitSpec, demand: Demand) -> UnitSpec {
-    let at = spec.task_groups.iter().map(|group| group.replicas).sum();
-    let mut other = spec.task_groups[0].clone();
-    other.name = "other".to_owned();
-    (other.replicas, other.ordinals) = (1, vec![(at, at + 1)]);
+pub(super) fn with_another(unit: UnitRecord, demand: Demand) -> UnitRecord {
+    let mut other = unit.spec.task_groups[0].clone();
+    (other.name, other.replicas) = ("other".to_owned(), 1);
     other.template.demand = demand;
-    spec.task_groups.push(other);
-    spec
+    unit.group(other)
 }
 
 impl Pair {
     /// A unit of which one is bound already, whether or not rows say so here.
-    fn assign_rest(&mut self, spec: &UnitSpec, rest: &[ReplicaId]) {
-        let revision = self.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
-        self.scheduler.on_assign(spec, revision, rest, 1, self.now);
+    fn assign_rest(&mut self, record: &UnitRecord, rest: &[ReplicaId]) {
+        let revision = self.commit(vec![Change::Unit(Arc::new(record.clone()))]);
+        self.scheduler.on_assign(record, revision, rest, 1, self.now);
     }
 }
 
@@ -101,7 +98,7 @@ fn a_claim_within_a_guarantee_does_not_stand_beside_one_that_goes_beyond_it() {
 fn two_task_groups_claim_no_more_of_a_queue_than_it_borrows() {
     let mut pair = Pair::new(3);
     pair.commit(vec![queue("own", 1_000), queue("other", 1_000)]);
-    pair.assign(&of("own", UnitSpec { preemptible: false, ..ranked(1, 0, 2, 1, cpu(200)) }));
+    pair.assign(&of("own", ranked(1, 0, 2, 1, cpu(200)).preemptible(false)));
     pair.steps();
     pair.assign(&of("own", ranked(2, 0, 3, 1, cpu(400))));
     pair.steps();
@@ -179,7 +176,7 @@ fn an_owner_of_too_few_slots_has_others_leave_for_all_of_it() {
         ..Hold::default()
     };
     pair.commit(vec![Change::Reservation(Arc::new(reservation)), Change::Hold(Arc::new(slot))]);
-    pair.assign(&UnitSpec { labels, ..ranked(3, 9, 2, 2, cpu(500)) });
+    pair.assign(&ranked(3, 9, 2, 2, cpu(500)).labels(labels));
     assert!(pair.steps().contains(&(3, ReportState::Parked)));
     assert_eq!(pair.leaving(), [(1, low[0]), (1, low[0])]);
 }

@@ -11,8 +11,8 @@ fn capped(path: &str, max_cpu: i64) -> Change {
     Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new(path) }))
 }
 
-fn in_queue(path: &str, spec: UnitSpec) -> UnitSpec {
-    UnitSpec { queue: path.to_owned(), ..spec }
+fn in_queue(path: &str, record: UnitRecord) -> UnitRecord {
+    record.queue(path)
 }
 
 #[test]
@@ -22,17 +22,17 @@ fn what_preemption_places_is_planned_with_its_victims() {
     pair.steps();
     assert_eq!(pair.live(1).len(), 2);
     let high = ranked(2, 9, 2, 2, cpu(1000));
-    let report = pair.scheduler.plan(&high);
+    let report = pair.scheduler.plan(&high.spec);
     assert_eq!((report.outcome, report.nodes.len(), report.unplaced), (PlanOutcome::Preempts, 2, 0));
     assert_eq!(report.victims, [(UnitId(1), 2)].into());
     // One of equal priority has nobody leave.
-    let equal = pair.scheduler.plan(&ranked(2, 1, 1, 1, cpu(1000)));
+    let equal = pair.scheduler.plan(&ranked(2, 1, 1, 1, cpu(1000)).spec);
     assert_eq!((equal.outcome, equal.nodes.len(), equal.unplaced), (PlanOutcome::Waits, 0, 1));
     assert_eq!(equal.refusals.unwrap().reasons[0].reason, "insufficient cpu");
     // Three do not fit on two nodes, whoever leaves.
-    let gang = pair.scheduler.plan(&ranked(2, 9, 3, 3, cpu(1000)));
+    let gang = pair.scheduler.plan(&ranked(2, 9, 3, 3, cpu(1000)).spec);
     assert_eq!((gang.outcome, gang.victims.len()), (PlanOutcome::Waits, 0));
-    let some = pair.scheduler.plan(&ranked(2, 9, 3, 1, cpu(1000)));
+    let some = pair.scheduler.plan(&ranked(2, 9, 3, 1, cpu(1000)).spec);
     assert_ne!(some.outcome, PlanOutcome::Fits);
     // That it was planned changes nothing: what happens is what was said.
     assert_eq!(pair.scheduler.stats().victims, 0);
@@ -49,7 +49,7 @@ fn a_gang_that_its_queue_can_never_hold_is_told_so() {
     let mut pair = Pair::new(4);
     pair.commit(vec![capped("prod", 2_500), capped("prod.search", 9_000)]);
     let plan = |pair: &mut Pair, replicas, min_member| {
-        pair.scheduler.plan(&in_queue("prod.search", ranked(2, 0, replicas, min_member, cpu(1000))))
+        pair.scheduler.plan(&in_queue("prod.search", ranked(2, 0, replicas, min_member, cpu(1000))).spec)
     };
     let never = plan(&mut pair, 3, 3);
     assert_eq!((never.outcome, never.unplaced), (PlanOutcome::Never, 3));
@@ -60,7 +60,7 @@ fn a_gang_that_its_queue_can_never_hold_is_told_so() {
     assert_eq!(partly.why, "no room in queue `prod`: it is at its maximum of cpu");
     let units = QueueSpec { max_running_units: 1, ..QueueSpec::new("few") };
     pair.commit(vec![Change::Queue(Arc::new(units))]);
-    let few = pair.scheduler.plan(&in_queue("few", ranked(2, 0, 2, 2, cpu(100))));
+    let few = pair.scheduler.plan(&in_queue("few", ranked(2, 0, 2, 2, cpu(100))).spec);
     assert_eq!((few.outcome, few.why.contains("allows at most 1 running")), (PlanOutcome::Never, true));
 }
 
@@ -76,7 +76,7 @@ fn what_a_queue_uses_now_counts_whether_or_not_some_queue_guarantees_something()
         pair.steps();
         assert_eq!(pair.live(1).len(), 1);
         let mut plan = |replicas, min_member| {
-            pair.scheduler.plan(&in_queue("prod", ranked(2, 0, replicas, min_member, cpu(1000))))
+            pair.scheduler.plan(&in_queue("prod", ranked(2, 0, replicas, min_member, cpu(1000))).spec)
         };
         let full = plan(2, 2);
         assert_eq!((full.outcome, full.unplaced), (PlanOutcome::Waits, 2), "{guaranteed}");
@@ -97,13 +97,13 @@ fn a_paused_unit_is_planned_to_wait() {
     };
     let one = ranked(2, 0, 1, 1, cpu(1000));
     pair.commit(vec![Change::Pause(pause.clone())]);
-    let report = pair.scheduler.plan(&one);
+    let report = pair.scheduler.plan(&one.spec);
     assert_eq!(
         (report.outcome, report.why.as_str()),
         (PlanOutcome::Waits, "`queue/default` is paused: moving")
     );
     pair.commit(vec![Change::PauseDeleted(pause.scope)]);
-    assert_eq!(pair.scheduler.plan(&one).outcome, PlanOutcome::Fits);
+    assert_eq!(pair.scheduler.plan(&one.spec).outcome, PlanOutcome::Fits);
 }
 
 #[test]
@@ -111,15 +111,15 @@ fn where_a_unit_may_not_go_is_told_as_submission_tells_it() {
     let mut pair = Pair::new(1);
     pair.commit(vec![capped("prod", 1_000), capped("prod.search", 1_000)]);
     let one = ranked(2, 0, 1, 1, cpu(1000));
-    assert_eq!(pair.scheduler.welcome(&one), Ok(()));
-    let wrong = UnitSpec { priority_class: "gold".to_owned(), ..in_queue("nowhere", one.clone()) };
+    assert_eq!(pair.scheduler.welcome(&one.spec), Ok(()));
+    let wrong = in_queue("nowhere", one.clone()).priority_class("gold");
     assert_eq!(
-        pair.scheduler.welcome(&wrong),
+        pair.scheduler.welcome(&wrong.spec),
         Err(vec![
             Unwelcome::Queue(NotAdmitted::Unknown("nowhere".to_owned())),
             Unwelcome::UnknownClass("gold".to_owned())
         ])
     );
-    let leafless = pair.scheduler.welcome(&in_queue("prod", one)).unwrap_err();
+    let leafless = pair.scheduler.welcome(&in_queue("prod", one).spec).unwrap_err();
     assert!(matches!(&leafless[..], [Unwelcome::Queue(NotAdmitted::NotALeaf { .. })]), "{leafless:?}");
 }
