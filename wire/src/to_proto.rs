@@ -12,8 +12,8 @@ use godel_domain::{
     resources::Resources,
     running_units::{Bind, Evict, Requeue, RunChange, Statuses},
     unit::{
-        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup,
-        Template, UnitEnd, UnitRecord, UnitSpec, UnitStatus, WorkloadClass,
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
+        UnitEnd, UnitRecord, UnitSpec, UnitStatus, WorkloadClass,
     },
 };
 use godel_proto::{raw, v1};

@@ -135,7 +135,7 @@ fn begin(replay: &mut Replay, follower: &mut Follower, time_ms: i64) {
     let world = &replay.world;
     for (id, unit) in &world.units {
         for (ordinal, row) in &unit.rows {
-            follower.tenants.turn(&world.nodes, (*id, unit), &WorldRow::default(), row);
+            follower.tenants.move_row(&world.nodes, (*id, unit), &WorldRow::default(), row);
             if row.phase != Phase::Pending {
                 follower.placed.insert(RunningUnitId::new(*id, *ordinal, row.incarnation), row.node);
             }
@@ -209,7 +209,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
                 turns.push(RunTurn { unit, ordinal, before, after, change });
             }
             if let Some(unit) = world.units.get(&step.unit) {
-                tenants.turn(&world.nodes, (step.unit, unit), &step.before, &after);
+                tenants.move_row(&world.nodes, (step.unit, unit), &step.before, &after);
             }
             let reported = matches!(step.change, RunChange::Statuses(_));
             // Who only goes on, or ends, takes nothing; but a node that has shrunk may fit again.
@@ -312,7 +312,7 @@ fn note_records(
                 replay.budgets.forget(*unit);
                 let Some(gone) = world.units.get(unit) else { continue };
                 for (ordinal, row) in gone.rows.iter().filter(|(_, row)| row.is_live()) {
-                    tenants.turn(&world.nodes, (*unit, gone), row, &WorldRow::default());
+                    tenants.move_row(&world.nodes, (*unit, gone), row, &WorldRow::default());
                     replay.placements.add(|| {
                         format!(
                             "{}/{ordinal} ran when its unit was deleted at revision {}",

@@ -364,11 +364,11 @@ impl Probe {
                     || gained_ms < at.at_ms.saturating_sub(self.service.known_after_ms))
         });
         for level in self.levels.upwards(given.queue) {
-            let served = self.levels.turn(level, before.as_ref());
+            let served = self.levels.rank_of(level, before.as_ref());
             let mut siblings: Vec<(Turn, LevelIdx)> = self
                 .levels
                 .siblings(level, given.band)
-                .map(|other| (self.levels.turn(other, gains.get(&other)), other))
+                .map(|other| (self.levels.rank_of(other, gains.get(&other)), other))
                 .collect();
             siblings.sort_by(|(one, _), (other, _)| one.order(other));
             for (_, other) in siblings.into_iter().take(N_SIBLINGS_MAX) {
@@ -384,7 +384,7 @@ impl Probe {
                     continue;
                 };
                 more.add(&template.demand, self.n_schedulers);
-                if !self.levels.turn(other, Some(&more)).is_before(&served) {
+                if !self.levels.rank_of(other, Some(&more)).is_before(&served) {
                     continue;
                 }
                 let since_ms = self.levels.eased_ms(other).max(Some(since_ms));

@@ -139,7 +139,7 @@ impl Preemptions {
             };
             if let Some((preemptor, claim)) = claim.take_if(|(preemptor, _)| Some(*preemptor) != by) {
                 self.judge(world, (preemptor, &claim), dropped, commit.revision);
-                self.settle(world, preemptor, &claim);
+                self.count_claim(world, preemptor, &claim);
             }
             match change {
                 Change::Rows(unit, rows) => {
@@ -173,7 +173,7 @@ impl Preemptions {
         }
         if let Some((preemptor, claim)) = claim {
             self.judge(world, (preemptor, &claim), dropped, commit.revision);
-            self.settle(world, preemptor, &claim);
+            self.count_claim(world, preemptor, &claim);
         }
     }
 
@@ -244,7 +244,7 @@ impl Preemptions {
     }
 
     /// What a claim does is counted.
-    fn settle(&mut self, world: &World, preemptor: UnitId, claim: &UnitClaims) {
+    fn count_claim(&mut self, world: &World, preemptor: UnitId, claim: &UnitClaims) {
         for (unit, by_group) in &claim.victims {
             for (group, victims) in by_group {
                 let takes = times(&takes_of(world, *unit, *group), count(victims));

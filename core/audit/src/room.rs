@@ -104,7 +104,7 @@ impl NodeSums {
 
 impl NodeSums {
     /// What a guaranteed row keeps from best-effort ones.
-    fn keep(&mut self, node: Option<&WorldNode>, demand: &Demand, pool: Pool, row: &WorldRow) {
+    fn reserve(&mut self, node: Option<&WorldNode>, demand: &Demand, pool: Pool, row: &WorldRow) {
         if let (Some(node), Pool::Guaranteed) = (node, pool) {
             let kept = node.kept(&demand.requests, row.bound_time_ms);
             kept.for_each(|(name, amount)| self.kept.add_amount(name, amount));
@@ -152,7 +152,7 @@ impl NodeSums {
         let mut covered = Self::default();
         let node = world.nodes.get(&hold.node);
         for (demand, pool, row) in covering(world, hold, is_whole) {
-            covered.keep(node, demand, pool, row);
+            covered.reserve(node, demand, pool, row);
         }
         let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
         for (name, amount) in hold.demand.requests.iter().chain([(RUNNING_UNITS, 1)]) {
@@ -202,7 +202,7 @@ pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeM
             if let Some((demand, pool)) = unit.demands.get(&row.group) {
                 let of_node = sums.entry(row.node).or_default();
                 of_node.add(world.nodes.get(&row.node), demand, *pool, row.allocation.devices);
-                of_node.keep(world.nodes.get(&row.node), demand, *pool, row);
+                of_node.reserve(world.nodes.get(&row.node), demand, *pool, row);
             }
         }
     }

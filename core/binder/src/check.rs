@@ -131,7 +131,7 @@ impl Binder {
             for replica in placed(decision, &accepted) {
                 self.picture.cluster.forget(RunningUnitId { unit: decision.unit, replica });
             }
-            self.holds.settle(&own, &mut self.picture.cluster, &mut self.picture.quotas);
+            self.holds.restore(&own, &mut self.picture.cluster, &mut self.picture.quotas);
             own.retain(|id| gone.iter().any(|(gone, _)| gone == id));
             (members, full) = (accepted, taken.full);
         };
@@ -139,11 +139,11 @@ impl Binder {
         let binds = binds(unit, &self.picture.cluster, decision, &accepted, &standing);
         if let Some(verdict) = self.too_few(decision, &accepted, taken.full, &mut refused) {
             taken.needs.iter().for_each(|(_, need)| self.picture.quotas.give_back(queue, *need));
-            self.holds.settle(&own, &mut self.picture.cluster, &mut self.picture.quotas);
+            self.holds.restore(&own, &mut self.picture.cluster, &mut self.picture.quotas);
             return verdict;
         }
         if !own.is_empty() {
-            self.holds.settle(&own, &mut self.picture.cluster, &mut self.picture.quotas);
+            self.holds.restore(&own, &mut self.picture.cluster, &mut self.picture.quotas);
         }
         if accepted.is_empty() {
             return Verdict::Reject(refused.rejections);
@@ -383,7 +383,7 @@ impl Binder {
             known.begin(Arc::clone(&hold), queue, need);
             holds.push(hold);
         }
-        known.settle(&lifted, &mut picture.cluster, &mut picture.quotas);
+        known.restore(&lifted, &mut picture.cluster, &mut picture.quotas);
         if let Some(rejections) = refusal {
             for hold in holds {
                 known.give_up(hold.id, picture);
@@ -391,7 +391,8 @@ impl Binder {
             known.follow_again(&lifted, &mut picture.cluster);
             return Verdict::Reject(rejections);
         }
-        let victims: Vec<_> = decision.claim.victims().map(|victim| (victim.unit, victim.replica.ordinal)).collect();
+        let victims: Vec<_> =
+            decision.claim.victims().map(|victim| (victim.unit, victim.replica.ordinal)).collect();
         evictions.add_victims(&victims, picture);
         let made = holds.iter().map(|hold| hold.id).collect();
         let concerns = Box::new(OpenHolds { made, victims, ..OpenHolds::default() });

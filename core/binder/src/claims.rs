@@ -89,7 +89,7 @@ impl ClaimCheck<'_> {
                 Some(wait) => Err(ClaimRefused::Wait(wait)),
                 None => Ok(ClaimTerms { taken, budgets }),
             },
-            Err(wrong) => match preemption.victims().find_map(|victim| self.comes(victim)) {
+            Err(wrong) => match preemption.victims().find_map(|victim| self.binding_under_way(victim)) {
                 Some(wait) => Err(ClaimRefused::Wait(wait)),
                 None => Err(rejected(wrong)),
             },
@@ -97,7 +97,7 @@ impl ClaimCheck<'_> {
     }
 
     /// What shows a victim whose binding is under way, or not read yet: its scheduler may have heard of it before.
-    fn comes(&self, victim: &RunningUnitId) -> Option<Wait> {
+    fn binding_under_way(&self, victim: &RunningUnitId) -> Option<Wait> {
         self.under_way.outcome_for(victim)
     }
 
@@ -135,7 +135,7 @@ impl ClaimCheck<'_> {
         if !preemption.victims().any(is_concerned) {
             return unsure;
         }
-        for (queue, need) in self.under_way.needs().chain(self.holds.made()) {
+        for (queue, need) in self.under_way.needs().chain(self.holds.uncommitted_needs()) {
             let amounts = usage.sum(&[need]);
             for level in tree.upwards(queue) {
                 let sum = unsure.entry(level).or_default();

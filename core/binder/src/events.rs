@@ -79,7 +79,7 @@ impl Binder {
                 self.holds.put(hold, revision, picture);
                 self.squeezes.look_at(node, Cause::Unit(unit), picture);
             }
-            Change::HoldDeleted(id) => self.holds.drop(id, picture),
+            Change::HoldDeleted(id) => self.holds.on_deleted(id, picture),
             Change::Unreadable(unreadable) => self.freeze(&unreadable.subject),
             Change::Lease(_)
             | Change::Partition(_)
@@ -132,7 +132,7 @@ impl Binder {
         }
         self.requeues.give_up();
         self.evictions.give_up(&mut self.picture.cluster);
-        self.holds.keep_all(&mut self.picture);
+        self.holds.cancel_all_ends(&mut self.picture);
         self.squeezes.reset();
     }
 
@@ -153,7 +153,7 @@ impl Binder {
     /// A decision is under way no longer: what it takes of queues is free, and its victims do not leave for it.
     fn close(&mut self, ticket: Ticket) -> Option<Open> {
         let mut open = self.under_way.close(ticket)?;
-        self.holds.look();
+        self.holds.mark_stale();
         self.evictions.remove_victims(&open.holds().victims, &mut self.picture);
         open.give_back(&mut self.picture.quotas);
         Some(open)
@@ -165,7 +165,7 @@ impl Binder {
         self.on_wall(time_ms);
         let noted = self.picture.cluster.note_unreadable(change);
         if noted.is_news {
-            self.holds.look();
+            self.holds.mark_stale();
             self.reservations.look_anew();
             self.requeues.look_at_frozen(&self.picture);
         }

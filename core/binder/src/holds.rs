@@ -135,7 +135,7 @@ impl BinderHolds {
     }
 
     /// Holds are to be looked at.
-    pub(super) fn look(&mut self) {
+    pub(super) fn mark_stale(&mut self) {
         self.is_stale |= !self.by_id.is_empty();
     }
 
@@ -146,7 +146,7 @@ impl BinderHolds {
     }
 
     /// What holds take of queues whose records are under way.
-    pub(super) fn made(&self) -> impl Iterator<Item = (QueueIdx, Need)> {
+    pub(super) fn uncommitted_needs(&self) -> impl Iterator<Item = (QueueIdx, Need)> {
         let made =
             self.by_id.values().filter(|kept| kept.revision.is_none() && kept.state == HoldState::Held);
         made.map(|kept| (kept.queue, kept.need))
@@ -254,7 +254,7 @@ impl BinderHolds {
     }
 
     /// A hold's record is gone.
-    pub(super) fn drop(&mut self, id: HoldId, picture: &mut BinderPicture) {
+    pub(super) fn on_deleted(&mut self, id: HoldId, picture: &mut BinderPicture) {
         match self.by_id.get(&id).map(|kept| kept.state) {
             // What it took its binding takes, until that is shown.
             Some(HoldState::Converting(_)) => {
@@ -343,11 +343,11 @@ impl BinderHolds {
                 None => {}
             }
         }
-        self.look();
+        self.mark_stale();
     }
 
     /// The transaction that was to end some holds was refused.
-    pub(super) fn keep(&mut self, ids: &[(HoldId, Revision)], cluster: &mut Cluster) {
+    pub(super) fn cancel_ends(&mut self, ids: &[(HoldId, Revision)], cluster: &mut Cluster) {
         for (id, _) in ids {
             if let Some(kept) = self.by_id.get_mut(id).filter(|kept| kept.state == HoldState::Ending) {
                 kept.state = HoldState::Held;
@@ -358,7 +358,7 @@ impl BinderHolds {
     }
 
     /// Gives up ends under way, whose fate is unknown.
-    pub(super) fn keep_all(&mut self, picture: &mut BinderPicture) {
+    pub(super) fn cancel_all_ends(&mut self, picture: &mut BinderPicture) {
         let ending = self.by_id.values_mut().filter(|kept| kept.state == HoldState::Ending);
         for kept in ending {
             kept.state = HoldState::Held;

@@ -265,7 +265,7 @@ impl Binder {
 
     /// The transaction that was to end some holds was refused.
     pub fn keep_holds(&mut self, ids: &[(HoldId, Revision)]) {
-        self.holds.keep(ids, &mut self.picture.cluster);
+        self.holds.cancel_ends(ids, &mut self.picture.cluster);
     }
 
     /// The transaction that was to hold some slots was refused.

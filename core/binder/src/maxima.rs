@@ -20,7 +20,7 @@ pub(super) fn settle_reliefs(holds: &mut BinderHolds, picture: &mut BinderPictur
     if holds.reliefs.is_stale() {
         let (cluster, units) = (&picture.cluster, &picture.units);
         let pays = |quota: &Quota, victim: &RunningUnitId| pays_still(quota, victim, cluster, units);
-        holds.reliefs.settle(picture.quotas.quota_mut(), pays);
+        holds.reliefs.recount(picture.quotas.quota_mut(), pays);
     }
 }
 

@@ -119,7 +119,7 @@ impl PendingEvictions {
                 picture.quotas.promise(queue, need, -1);
             }
         }
-        self.stay(victims.iter().copied(), &mut picture.cluster);
+        self.count_as_staying(victims.iter().copied(), &mut picture.cluster);
     }
 
     /// The rows show evictions: what they promised is promised no longer.
@@ -173,7 +173,7 @@ impl PendingEvictions {
         for member in &shown {
             self.asked.remove(member);
         }
-        self.stay(shown, cluster);
+        self.count_as_staying(shown, cluster);
     }
 
     /// The rows of a unit were listed: who leaves by now, has left, or is there again.
@@ -194,7 +194,7 @@ impl PendingEvictions {
     /// The fate of those asked for is unknown: what was committed is read as records.
     pub(super) fn give_up(&mut self, cluster: &mut Cluster) {
         let gone: Vec<(UnitId, u32)> = self.asked.drain().map(|(member, _)| member).collect();
-        self.stay(gone, cluster);
+        self.count_as_staying(gone, cluster);
     }
 
     #[cfg(test)]
@@ -203,7 +203,7 @@ impl PendingEvictions {
     }
 
     /// One eviction of these is under way no longer; of some there may be another.
-    fn stay(&self, members: impl IntoIterator<Item = (UnitId, u32)>, cluster: &mut Cluster) {
+    fn count_as_staying(&self, members: impl IntoIterator<Item = (UnitId, u32)>, cluster: &mut Cluster) {
         let stays = |(unit, ordinal): &(UnitId, u32)| {
             !self.asked.contains_key(&(*unit, *ordinal)) && !self.is_victim(*unit, *ordinal)
         };

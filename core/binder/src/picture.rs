@@ -107,7 +107,7 @@ impl BinderPicture {
     pub(super) fn apply_rows(&mut self, unit: UnitId, change: &RunChange, revision: Revision, time_ms: i64) {
         let turns = self.cluster.apply_rows(unit, change, revision, time_ms);
         if let Some(known) = self.units.get(&unit) {
-            self.quotas.turn((known.queue, unit), &turns, 1, &self.cluster);
+            self.quotas.charge_groups((known.queue, unit), &turns, 1, &self.cluster);
         }
     }
 
@@ -122,7 +122,7 @@ impl BinderPicture {
     /// not known.
     pub(super) fn count_rows(&mut self, unit: UnitId, sign: i64) {
         if let Some((known, rows)) = self.units.get(&unit).zip(self.cluster.rows(unit)) {
-            self.quotas.turn((known.queue, unit), &GroupDeltas::of(rows), sign, &self.cluster);
+            self.quotas.charge_groups((known.queue, unit), &GroupDeltas::of(rows), sign, &self.cluster);
         }
     }
 

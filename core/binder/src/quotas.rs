@@ -115,7 +115,7 @@ impl Quotas {
     }
 
     /// Rows of a unit of this queue began or ceased to take room; `sign` -1: the opposite.
-    pub(super) fn turn(
+    pub(super) fn charge_groups(
         &mut self,
         (queue, unit): (QueueIdx, UnitId),
         turns: &GroupDeltas,

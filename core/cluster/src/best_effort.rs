@@ -80,7 +80,7 @@ impl BestEffort {
 
     /// A guaranteed row of which `measured` was taken (`sign` 1) or given back (-1) in full. Less counts if it is in the use
     /// that is known. Returns whether room was gained.
-    pub(crate) fn follow(&mut self, shape: ShapeId, measured: &Asks, row: &RunningUnit, sign: i8) -> bool {
+    pub(crate) fn count_row(&mut self, shape: ShapeId, measured: &Asks, row: &RunningUnit, sign: i8) -> bool {
         let idx = row.node.idx();
         if row.bound_time_ms <= self.as_of_ms[idx] {
             // It is in the use that is reserved.
@@ -135,7 +135,7 @@ mod tests {
         for bound_time_ms in [5, 15] {
             kept.room.shift(0, &catalogue.shape(shape).asks, 1);
             let row = RunningUnit { node: NodeId(0), bound_time_ms, ..RunningUnit::default() };
-            assert!(!kept.follow(shape, &measured, &row, 1));
+            assert!(!kept.count_row(shape, &measured, &row, 1));
         }
         assert_eq!(cpu_free(&kept), 200);
         // The use of the first is known, then that of both.

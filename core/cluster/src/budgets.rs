@@ -40,16 +40,16 @@ impl TakenRoom {
 
     /// Counts running units as told to leave, which their rows do not show yet.
     pub(crate) fn depart(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
-        self.turn(members, Budgets::depart);
+        self.count_members(members, Budgets::depart);
     }
 
     /// Counts such running units by their rows again: these show it, or they stay.
     pub(crate) fn arrive(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
-        self.turn(members, Budgets::arrive);
+        self.count_members(members, Budgets::arrive);
     }
 
     /// Unit by unit: the rows of each are counted once.
-    fn turn(
+    fn count_members(
         &mut self,
         members: impl IntoIterator<Item = (UnitId, u32)>,
         turn: impl Fn(&mut Budgets, UnitId, &[(UnitId, u32)], Option<&RunningUnits>),

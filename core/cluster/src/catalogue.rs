@@ -115,7 +115,7 @@ impl Catalogue {
         over: &BTreeMap<String, String>,
     ) -> Box<[u32]> {
         let labels = self.labels.intern(under, over);
-        self.sub_clusters.settle(idx, under, over);
+        self.sub_clusters.set_labels(idx, under, over);
         labels
     }
 

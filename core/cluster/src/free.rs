@@ -310,7 +310,7 @@ impl FreeRoom {
         let resolved = catalogue.shape(shape);
         if resolved.pool == Pool::Guaranteed
             && row.node.idx() < n_nodes
-            && best_effort.follow(shape, &resolved.measured(), row, sign)
+            && best_effort.count_row(shape, &resolved.measured(), row, sign)
         {
             self.note_gain(catalogue, row.node.idx());
         }

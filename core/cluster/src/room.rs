@@ -138,7 +138,7 @@ impl Room {
             let scale = (SHARE_WHOLE << SCALE_BITS).checked_div(self.allocatable[at]);
             self.scale[at] = scale.unwrap_or(0).max(0);
         }
-        self.settle(idx, &taken);
+        self.set_free(idx, &taken);
     }
 
     /// Replaces what others are believed to have taken unseen.
@@ -150,7 +150,7 @@ impl Room {
             let at = idx * self.stride + usize::from(id);
             self.foreign[at] = amount.saturating_sub(taken[usize::from(id)]).max(0);
         }
-        self.settle(idx, &taken);
+        self.set_free(idx, &taken);
     }
 
     /// Something unseen became seen: no longer believed on top.
@@ -160,7 +160,7 @@ impl Room {
             let at = idx * self.stride + usize::from(id);
             self.foreign[at] = self.foreign[at].saturating_sub(amount).max(0);
         }
-        self.settle(idx, &taken);
+        self.set_free(idx, &taken);
     }
 
     /// Nothing unseen is believed any more.
@@ -169,7 +169,7 @@ impl Room {
     }
 
     /// Free is what the rest leaves.
-    fn settle(&mut self, idx: usize, taken: &[i64]) {
+    fn set_free(&mut self, idx: usize, taken: &[i64]) {
         for (at, taken) in self.range(idx).zip(taken) {
             self.free[at] = self.allocatable[at].saturating_sub(*taken).saturating_sub(self.foreign[at]);
         }

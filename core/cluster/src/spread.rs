@@ -44,7 +44,7 @@ impl ReplicaCounts {
     #[inline]
     pub(super) fn shift(&mut self, unit: UnitId, node: NodeId, sign: i8) {
         if unit == self.unit {
-            self.turn(node, sign);
+            self.shift_node(node, sign);
         }
     }
 
@@ -57,7 +57,7 @@ impl ReplicaCounts {
     pub(super) fn begin(&mut self, unit: UnitId, n_nodes: usize, replicas: impl Iterator<Item = NodeId>) {
         self.clear(n_nodes);
         self.unit = unit;
-        replicas.for_each(|node| self.turn(node, 1));
+        replicas.for_each(|node| self.shift_node(node, 1));
     }
 
     /// Returns how many of the unit that is counted are on the node at an index.
@@ -66,7 +66,7 @@ impl ReplicaCounts {
         self.counts.get(idx).copied().unwrap_or(0)
     }
 
-    fn turn(&mut self, node: NodeId, sign: i8) {
+    fn shift_node(&mut self, node: NodeId, sign: i8) {
         let n_nodes = self.counts.len();
         let Some(count) = self.counts.get_mut(node.idx()) else { return };
         if sign < 0 {

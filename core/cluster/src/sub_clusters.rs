@@ -66,7 +66,7 @@ impl SubClusters {
     }
 
     /// The labels of the node at an index are these now, `over` winning over `under`.
-    pub(super) fn settle(
+    pub(super) fn set_labels(
         &mut self,
         idx: usize,
         under: &BTreeMap<String, String>,

@@ -50,7 +50,7 @@ pub(crate) type GroupShapes = SmallVec<[Option<ShapeId>; 2]>;
 struct Ranks(SmallVec<[(i32, i64); 4]>);
 
 impl Ranks {
-    fn turn(&mut self, rows: &RunningUnits, deltas: &GroupDeltas, sign: i64) {
+    fn shift(&mut self, rows: &RunningUnits, deltas: &GroupDeltas, sign: i64) {
         for (group, n) in deltas.iter() {
             let Some(standing) = rows.standing(group).filter(|standing| standing.preemptible) else {
                 continue;
@@ -155,7 +155,7 @@ impl TakenRoom {
                 let of = catalogue.shape(shape);
                 kept.room.shift(row.node.idx(), &of.asks, 1);
                 if of.pool == Pool::Guaranteed {
-                    kept.follow(shape, &of.measured(), row, 1);
+                    kept.count_row(shape, &of.measured(), row, 1);
                 }
             }
         }
@@ -254,7 +254,7 @@ impl TakenRoom {
     /// Rows of a unit were changed as the deltas say.
     #[inline]
     pub(crate) fn put_back(&mut self, unit: UnitId, taken: UnitTaken, deltas: &GroupDeltas) {
-        self.ranks.turn(&taken.rows, deltas, 1);
+        self.ranks.shift(&taken.rows, deltas, 1);
         *self.units.entry(unit).or_default() = taken;
         self.recount_budgets(unit);
     }
@@ -271,7 +271,7 @@ impl TakenRoom {
         self.remove_rows(catalogue, free, unit);
         let mut taken = UnitTaken { rows, shapes: SmallVec::new() };
         taken.intern_groups(catalogue);
-        self.ranks.turn(&taken.rows, &GroupDeltas::of(&taken.rows), 1);
+        self.ranks.shift(&taken.rows, &GroupDeltas::of(&taken.rows), 1);
         taken
     }
 
@@ -296,7 +296,7 @@ impl TakenRoom {
     /// Returns whether some row took room.
     fn remove_rows(&mut self, catalogue: &mut Catalogue, free: &mut FreeRoom, unit: UnitId) -> bool {
         let Some(old) = self.units.remove(&unit) else { return false };
-        self.ranks.turn(&old.rows, &GroupDeltas::of(&old.rows), -1);
+        self.ranks.shift(&old.rows, &GroupDeltas::of(&old.rows), -1);
         let mut had_live = false;
         for (_, row) in old.rows.live() {
             had_live = true;

@@ -70,7 +70,7 @@ impl Assignments {
         self.ends.remove(unit, entry.delete_at);
         self.vacate(unit, entry.place);
         self.schedulers.forget(unit);
-        self.queueing.leave(&mut entry);
+        self.queueing.remove(&mut entry);
         true
     }
 
@@ -159,7 +159,7 @@ impl Assignments {
         queueing.charge(entry);
         let phase = lifecycle::phase(&entry.record, &entry.counts, entry.soft());
         if phase != entry.phase {
-            tally.leave(entry.account.queue, entry.phase);
+            tally.uncount(entry.account.queue, entry.phase);
             tally.enter(entry.account.queue, phase);
             entry.phase = phase;
         }
@@ -172,7 +172,7 @@ impl Assignments {
         if gates.frozen.unit(unit).is_some() {
             ends.suspend(entry);
         } else {
-            ends.follow(entry, settling.phase, *wall_ms, now);
+            ends.update(entry, settling.phase, *wall_ms, now);
         }
     }
 

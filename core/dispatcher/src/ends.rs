@@ -117,7 +117,7 @@ impl Ends {
     }
 
     /// Follows a unit's record, rows and phase.
-    pub(super) fn follow(&mut self, entry: &mut UnitEntry, settle: Settle, wall_ms: i64, now: Millis) {
+    pub(super) fn update(&mut self, entry: &mut UnitEntry, settle: Settle, wall_ms: i64, now: Millis) {
         let unit = entry.record.id;
         let surplus = lifecycle::n_leaving(&entry.record, &entry.counts);
         if surplus == 0 {
@@ -129,7 +129,7 @@ impl Ends {
                 *eviction = fresh;
             }
         }
-        self.limits.follow(entry, now, wall_ms);
+        self.limits.update(entry, now, wall_ms);
         if lifecycle::is_turning(&entry.record, &entry.counts, &entry.rows, wall_ms) {
             self.turns.entry(unit).or_insert(now);
         } else {

@@ -53,7 +53,7 @@ impl UnitTally {
         self.by_queue.entry(queue).or_default()[phase.idx()] += 1;
     }
 
-    pub(super) fn leave(&mut self, queue: QueueIdx, phase: UnitPhase) {
+    pub(super) fn uncount(&mut self, queue: QueueIdx, phase: UnitPhase) {
         self.all[phase.idx()] -= 1;
         if let Some(of) = self.by_queue.get_mut(&queue) {
             of[phase.idx()] -= 1;
@@ -105,7 +105,7 @@ mod tests {
         let (first, second) = (QueueIdx::DEFAULT, QueueIdx::ROOT);
         tally.enter(first, UnitPhase::Queued);
         tally.enter(second, UnitPhase::Queued);
-        tally.leave(first, UnitPhase::Queued);
+        tally.uncount(first, UnitPhase::Queued);
         tally.enter(first, UnitPhase::Scheduled);
         let n = |of: &ByPhase, phase: UnitPhase| of[phase.idx()];
         assert_eq!((n(tally.all(), UnitPhase::Queued), n(tally.all(), UnitPhase::Scheduled)), (1, 1));

@@ -72,7 +72,7 @@ impl TimeLimits {
     }
 
     /// Follows a unit's phase and rows.
-    pub(super) fn follow(&mut self, entry: &mut UnitEntry, now: Millis, wall_ms: i64) {
+    pub(super) fn update(&mut self, entry: &mut UnitEntry, now: Millis, wall_ms: i64) {
         if !self.is_started {
             return;
         }
@@ -107,7 +107,7 @@ impl TimeLimits {
                 let limit_ms = entry.record.spec.scheduling_timeout_ms();
                 entry.wait_due = self.wait(unit, limit_ms, past_ms, now);
             }
-            self.follow(entry, now, wall_ms);
+            self.update(entry, now, wall_ms);
         }
         for waits in self.waits.values_mut() {
             waits.make_contiguous().sort_unstable();

@@ -182,9 +182,9 @@ impl Queueing {
             self.queues.remove(waiting);
         }
         entry.discharge(&mut self.queues);
-        self.queues.leave(&entry.account);
+        self.queues.forget_unit(&entry.account);
         self.records.forget_unit(&entry.record, entry.account.queue, entry.is_wanting);
-        tally.leave(entry.account.queue, entry.phase);
+        tally.uncount(entry.account.queue, entry.phase);
         entry.account = self.queues.enroll(&record.spec);
         tally.enter(entry.account.queue, entry.phase);
         self.records.note_unit(&record, entry.account.queue);
@@ -214,10 +214,10 @@ impl Queueing {
     }
 
     /// A unit is gone. It does not wait any more.
-    pub(super) fn leave(&mut self, entry: &mut UnitEntry) {
+    pub(super) fn remove(&mut self, entry: &mut UnitEntry) {
         self.records.forget_unit(&entry.record, entry.account.queue, entry.is_wanting);
         entry.discharge(&mut self.queues);
-        self.queues.leave(&entry.account);
+        self.queues.forget_unit(&entry.account);
     }
 
     /// A unit that was taken out of its queue waits as this from now on.

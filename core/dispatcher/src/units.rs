@@ -54,7 +54,7 @@ impl Units {
     pub(super) fn remove(&mut self, unit: UnitId) -> Option<Box<UnitEntry>> {
         let entry = self.entries.remove(&unit)?;
         self.ids.remove(&unit);
-        self.tally.leave(entry.account.queue, entry.phase);
+        self.tally.uncount(entry.account.queue, entry.phase);
         self.infeasible.remove(&unit);
         self.overtaken.remove(&unit);
         Some(entry)

@@ -121,7 +121,7 @@ impl Fifo {
         let Class { units, parked, is_shut, .. } = &mut self.classes[class as usize];
         let (old, may_fit) = (units.insert(key, waiting), parked.is_none() && !*is_shut);
         self.n_units += usize::from(old.is_none());
-        self.settle(class);
+        self.reposition(class);
         Pushed { old, may_fit, class }
     }
 
@@ -159,20 +159,20 @@ impl Fifo {
     pub(super) fn park(&mut self, class: u32, limit: QueueMaximum, is_hopeless: bool) {
         let parked = &mut self.classes[class as usize];
         (parked.parked, parked.is_hopeless) = (Some(limit), is_hopeless);
-        self.settle(class);
+        self.reposition(class);
     }
 
     /// A class may fit again.
     pub(super) fn unpark(&mut self, class: u32) {
         let parked = &mut self.classes[class as usize];
         (parked.parked, parked.is_hopeless) = (None, false);
-        self.settle(class);
+        self.reposition(class);
     }
 
     /// There is no room for a class on any node, or there may be again.
     pub(super) fn set_shut(&mut self, class: u32, is_shut: bool) {
         self.classes[class as usize].is_shut = is_shut;
-        self.settle(class);
+        self.reposition(class);
     }
 
     /// What a class needs that may fit.
@@ -184,7 +184,7 @@ impl Fifo {
     /// A parked class will not fit however much gets free.
     pub(super) fn give_up(&mut self, class: u32) {
         self.classes[class as usize].is_hopeless = true;
-        self.settle(class);
+        self.reposition(class);
     }
 
     /// The first unit that waits for room, not passed by anybody yet.
@@ -205,7 +205,7 @@ impl Fifo {
         if stall.is_some() {
             self.stall = None;
         }
-        self.settle(class);
+        self.reposition(class);
         let Class { units, parked, .. } = &self.classes[class as usize];
         let (is_gone, parked) = (units.is_empty(), parked.filter(|_| units.is_empty()));
         if is_gone {
@@ -238,7 +238,7 @@ impl Fifo {
     }
 
     /// A class stands in `ready` or `waits` by its first unit, or in neither while it has none, no room or no hope.
-    fn settle(&mut self, class: u32) {
+    fn reposition(&mut self, class: u32) {
         let Class { units, parked, is_shut, is_hopeless, .. } = &self.classes[class as usize];
         let first = units.first_key_value().map(|(key, _)| *key).filter(|_| !is_shut);
         let ready = first.filter(|_| parked.is_none());

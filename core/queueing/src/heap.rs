@@ -62,7 +62,7 @@ impl<K: Copy + Ord> Heap<K> {
                 self.items.len() - 1
             }
         };
-        self.settle(at, tie);
+        self.sift(at, tie);
     }
 
     /// Takes a member out, if it is one.
@@ -72,7 +72,7 @@ impl<K: Copy + Ord> Heap<K> {
         self.items.swap_remove(at);
         if at < self.items.len() {
             self.note(at);
-            self.settle(at, tie);
+            self.sift(at, tie);
         }
     }
 
@@ -90,7 +90,7 @@ impl<K: Copy + Ord> Heap<K> {
         a.cmp(&b).then_with(|| tie(a_id, b_id)) == Ordering::Less
     }
 
-    fn settle(&mut self, mut at: usize, tie: &impl Fn(u32, u32) -> Ordering) {
+    fn sift(&mut self, mut at: usize, tie: &impl Fn(u32, u32) -> Ordering) {
         while at > 0 && self.is_before(at, (at - 1) / 2, tie) {
             self.swap(at, (at - 1) / 2);
             at = (at - 1) / 2;

@@ -135,7 +135,7 @@ impl Leaf {
         self.n_units += usize::from(old.is_none());
         self.n_running_units += u64::from(waiting.running_units);
         self.n_running_units -= old.map_or(0, |old| u64::from(old.running_units));
-        self.settle(waiting.band, seat, usage);
+        self.reposition(waiting.band, seat, usage);
         (seat, pushed)
     }
 
@@ -189,7 +189,7 @@ impl Leaf {
     ) {
         if let Some(lane) = self.lane_mut(spot.band, spot.seat) {
             lane.park(spot.class, limit, is_hopeless);
-            self.settle(spot.band, spot.seat, usage);
+            self.reposition(spot.band, spot.seat, usage);
         }
     }
 
@@ -197,7 +197,7 @@ impl Leaf {
     pub(super) fn unpark(&mut self, spot: ClassRef, usage: &Usage) {
         if let Some(lane) = self.lane_mut(spot.band, spot.seat) {
             lane.unpark(spot.class);
-            self.settle(spot.band, spot.seat, usage);
+            self.reposition(spot.band, spot.seat, usage);
         }
     }
 
@@ -205,7 +205,7 @@ impl Leaf {
     pub(super) fn set_shut(&mut self, spot: ClassRef, is_shut: bool, usage: &Usage) {
         if let Some(lane) = self.lane_mut(spot.band, spot.seat) {
             lane.set_shut(spot.class, is_shut);
-            self.settle(spot.band, spot.seat, usage);
+            self.reposition(spot.band, spot.seat, usage);
         }
     }
 
@@ -271,7 +271,7 @@ impl Leaf {
     fn removed(&mut self, seat: u32, removed: &Removed, usage: &Usage) {
         self.n_units -= 1;
         self.n_running_units -= u64::from(removed.waiting.running_units);
-        self.settle(removed.waiting.band, seat, usage);
+        self.reposition(removed.waiting.band, seat, usage);
     }
 
     /// Who uses nothing and waits for nothing needs no seat.
@@ -311,7 +311,7 @@ impl Leaf {
     }
 
     /// A seat stands in the order of a band while a unit of that band may fit; it has no lane without units.
-    fn settle(&mut self, band: Band, seat: u32, usage: &Usage) {
+    fn reposition(&mut self, band: Band, seat: u32, usage: &Usage) {
         let lane = self.lane(band, seat);
         let is_ready = lane.is_some_and(|lane| lane.first().is_some());
         let is_empty = lane.is_some_and(Fifo::is_empty);

@@ -252,7 +252,7 @@ impl Queues {
     }
 
     /// A unit is gone. It must not wait, and nothing may be counted for it any more.
-    pub fn leave(&mut self, account: &Account) {
+    pub fn forget_unit(&mut self, account: &Account) {
         self.branches[account.queue.idx()].n_enrolled -= 1;
         self.owners.release(account.owner.0);
         let usage = self.quota.usage_mut();
@@ -323,7 +323,7 @@ impl Queues {
         let (seat, Pushed { old, may_fit, class }) = leaf.push(waiting, is_shut, name, self.quota.usage());
         if waiting.room != RoomIdx::NONE {
             let lacking = self.rooms.touch(waiting.room);
-            old.iter().for_each(|old| lacking.leave(old));
+            old.iter().for_each(|old| lacking.remove(old));
             lacking.enter(&waiting);
             lacking.note_class(waiting.queue, ClassRef { band: waiting.band, seat, class });
         }
@@ -415,7 +415,7 @@ impl Queues {
             self.n_running_units -= u64::from(waiting.running_units);
         } else {
             let lacking = self.rooms.touch(waiting.room);
-            lacking.leave(waiting);
+            lacking.remove(waiting);
             if removed.is_gone {
                 lacking.forget_class(waiting.queue, spot);
             }
@@ -511,7 +511,7 @@ impl Queues {
         if orders.iter().all(|order| order.only().is_some() || !order.contains(place)) {
             return;
         }
-        let turn = self.quota.usage().turn(queue);
+        let turn = self.quota.usage().share_key(queue);
         for order in orders {
             if order.contains(place) {
                 order.set(place, turn, &|a, b| by_path(&self.quota, above, a, b));

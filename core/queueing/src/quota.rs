@@ -54,13 +54,13 @@ impl Quota {
     /// A record as committed. Returns its queue and whichever above it guarantee something else now.
     pub fn put(&mut self, record: Arc<QueueSpec>) -> Vec<QueueIdx> {
         let changed = self.tree.put(record);
-        self.follow(changed)
+        self.update_usage(changed)
     }
 
     /// A record is gone. Returns what [`Self::put`] does.
     pub fn remove(&mut self, path: &str) -> Vec<QueueIdx> {
         let changed = self.tree.remove(path);
-        self.follow(changed)
+        self.update_usage(changed)
     }
 
     /// Forgets records and usage, before a new list; indices and what is held stay.
@@ -109,9 +109,9 @@ impl Quota {
         (self.tree.path(limit.queue), self.usage.resource_name(limit.resource))
     }
 
-    fn follow(&mut self, changed: Vec<QueueIdx>) -> Vec<QueueIdx> {
+    fn update_usage(&mut self, changed: Vec<QueueIdx>) -> Vec<QueueIdx> {
         for &queue in &changed {
-            self.usage.follow(&self.tree, queue);
+            self.usage.update_queue(&self.tree, queue);
         }
         changed
     }

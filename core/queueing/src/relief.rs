@@ -79,7 +79,7 @@ impl Reliefs {
     }
 
     /// Counts what has changed. `pays` says of a victim that is still there the queue that it counts in, and what it takes.
-    pub fn settle(
+    pub fn recount(
         &mut self,
         quota: &mut Quota,
         pays: impl Fn(&Quota, &RunningUnitId) -> Option<(QueueIdx, Amounts)>,

@@ -46,7 +46,7 @@ impl Lacking {
         };
     }
 
-    pub(super) fn leave(&mut self, waiting: &Waiting) {
+    pub(super) fn remove(&mut self, waiting: &Waiting) {
         let key = (Reverse(waiting.priority), waiting.unit);
         self.n_units -= 1;
         match waiting.held_by {

@@ -73,7 +73,7 @@ impl Queues {
     pub fn next(&mut self, now: Millis) -> Option<Waiting> {
         while let Some(band) = self.band() {
             let (queue, spot) = self.first(band)?;
-            if let Some(waiting) = self.look(queue, spot, now) {
+            if let Some(waiting) = self.try_head(queue, spot, now) {
                 self.full.forget_vain(waiting.unit);
                 return Some(waiting);
             }
@@ -160,7 +160,7 @@ impl Queues {
 
     /// The unit whose turn it is, if it fits and no room that it needs is kept for another one, which is served then if
     /// it fits. Otherwise something was set aside: looking again finds another one.
-    fn look(&mut self, queue: QueueIdx, spot: ClassRef, now: Millis) -> Option<Waiting> {
+    fn try_head(&mut self, queue: QueueIdx, spot: ClassRef, now: Millis) -> Option<Waiting> {
         #[cfg(test)]
         {
             self.n_looks += 1;

@@ -201,7 +201,7 @@ impl Default for Usage {
 
 impl Usage {
     /// Takes over what the record of a queue says, and makes a row for it and for every queue interned before.
-    pub fn follow(&mut self, tree: &QueueTree, queue: QueueIdx) {
+    pub fn update_queue(&mut self, tree: &QueueTree, queue: QueueIdx) {
         self.grow(tree);
         let record = tree.record(queue);
         let (mut max, mut guaranteed) = (Vec::new(), Vec::new());
@@ -398,7 +398,7 @@ impl Usage {
     ///
     /// A guarantee is met once one of the resources that it names is used up: who uses one of them only would
     /// otherwise come first for ever.
-    pub fn turn(&self, queue: QueueIdx) -> ShareKey {
+    pub fn share_key(&self, queue: QueueIdx) -> ShareKey {
         let meta = &self.queues[queue.idx()];
         let used = self.row_of(queue, &self.used);
         let guaranteed = self.row_of(queue, &self.guaranteed);

@@ -218,7 +218,7 @@ impl Shares {
 
     fn settle_reliefs(&mut self, cluster: &Cluster) {
         if self.reliefs.is_stale() {
-            self.reliefs.settle(&mut self.quota, |quota, victim| pays_still(quota, victim, cluster));
+            self.reliefs.recount(&mut self.quota, |quota, victim| pays_still(quota, victim, cluster));
         }
     }
 

@@ -7,8 +7,8 @@ use godel_domain::{
     ids::UnitId,
     resources::Resources,
     unit::{
-        OnBelowMin, OnEviction, OnFailure, RestartPolicy, SubmittedSize, TaskGroup, Template,
-        UnitEnd, UnitRecord, UnitSpec, WorkloadClass,
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, SubmittedSize, TaskGroup, Template, UnitEnd,
+        UnitRecord, UnitSpec, WorkloadClass,
     },
 };
 

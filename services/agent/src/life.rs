@@ -235,7 +235,7 @@ impl NodeLife {
     }
 
     /// Another store does not know it here, perhaps not even its unit: it ends, and nobody wants to hear of it.
-    pub fn leave_over(&mut self, key: Key, incarnation: u32, grace_ms: u32, out: &mut Vec<Action>) {
+    pub fn abandon(&mut self, key: Key, incarnation: u32, grace_ms: u32, out: &mut Vec<Action>) {
         let Some(run) = self.runs.remove(&key) else { return };
         if run.incarnation != incarnation {
             self.runs.insert(key, run);
@@ -391,7 +391,7 @@ impl NodeLife {
 
     /// Without contact for `alone_ms`: stops what has to stop by then, before state may give it away. Returns
     /// after how long the next has to.
-    pub fn alone(&mut self, alone_ms: u64, out: &mut Vec<Action>) -> Option<u32> {
+    pub fn stop_without_contact(&mut self, alone_ms: u64, out: &mut Vec<Action>) -> Option<u32> {
         let mut overdue = Vec::new();
         let mut next = None;
         for (key, run) in &self.runs {

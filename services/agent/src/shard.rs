@@ -229,7 +229,7 @@ impl Shard {
             let woken = tokio::select! {
                 biased;
                 () = stop.cancelled() => {
-                    self.leave().await;
+                    self.say_goodbye().await;
                     return Ok(Ended::Stopped);
                 }
                 Some(arrival) = self.inbound.next(), if !self.inbound.is_empty() => Woken::Arrival(arrival),
@@ -253,7 +253,7 @@ impl Shard {
     }
 
     /// Says goodbye for every node, and waits until state has heard it.
-    async fn leave(&mut self) {
+    async fn say_goodbye(&mut self) {
         if !self.says_goodbye {
             return;
         }
@@ -314,7 +314,7 @@ impl Shard {
                 for v1::StopRequest { unit_id, ordinal, incarnation, grace_ms } in stops.stops {
                     let key = Key { unit: unit_id, ordinal };
                     if stops.left_over {
-                        life.leave_over(key, incarnation, grace_ms, &mut actions);
+                        life.abandon(key, incarnation, grace_ms, &mut actions);
                     } else {
                         life.stop(key, incarnation, grace_ms, &mut actions);
                     }

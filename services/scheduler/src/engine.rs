@@ -132,7 +132,7 @@ impl Engine {
                 Event::Membership(true) => self.on_membership(&mut run),
                 Event::Membership(false) if stop.is_cancelled() => return Ok(()),
                 Event::Membership(false) => return Err(service::Error::Lease),
-                Event::LeaseLost => self.leave(&mut run),
+                Event::LeaseLost => self.end_session(&mut run),
                 Event::Decide(event) => self.on_decide(&mut run, event),
                 Event::Attach(event) => self.on_attach(&mut run, event),
                 Event::Follow(Some(event)) => self.on_follow(&mut run, event),
@@ -211,7 +211,7 @@ impl Engine {
                 }
                 if !run.store.may_be(fence.store()) {
                     // What is held and decided here is of another store: no stream before this one is read.
-                    self.leave(run);
+                    self.end_session(run);
                     return;
                 }
                 tracing::info!(name = self.name, epoch = epoch.0, "registered");
@@ -224,13 +224,13 @@ impl Engine {
                     _stop: stop.drop_guard(),
                 });
             }
-            Leadership::Standby { .. } => self.leave(run),
+            Leadership::Standby { .. } => self.end_session(run),
         }
     }
 
     /// The lease is lost: no more decisions. Its units are given to others; the next registration attaches
     /// with what is held then, and the dispatcher revokes what is no longer ours.
-    fn leave(&mut self, run: &mut Run) {
+    fn end_session(&mut self, run: &mut Run) {
         if let Some(session) = run.session.take() {
             tracing::warn!(name = self.name, epoch = session.fence.epoch().0, "registration lost");
         }
@@ -247,7 +247,7 @@ impl Engine {
                 store = store.0,
                 "the store is another one, everything is forgotten"
             );
-            self.leave(run);
+            self.end_session(run);
             run.parked.clear();
             self.core = Scheduler::new(self.decides.clone(), self.seed);
             self.specs = Specs::new(self.directory.clone());

@@ -1,8 +1,8 @@
 //! Units as they are stored, with everything that the dispatcher filled in.
 
 use godel_domain::unit::{
-    OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup,
-    Template, UnitEnd, UnitRecord, UnitSpec, UnitStatus, WorkloadClass,
+    OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template, UnitEnd,
+    UnitRecord, UnitSpec, UnitStatus, WorkloadClass,
 };
 use godel_proto::v1;
 

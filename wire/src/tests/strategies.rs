@@ -11,8 +11,8 @@ use godel_domain::{
     resources::Resources,
     running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses},
     unit::{
-        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup,
-        Template, UnitEnd, UnitRecord, WorkloadClass,
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
+        UnitEnd, UnitRecord, WorkloadClass,
     },
 };
 use godel_testkit::BuildUnit as _;

@@ -40,7 +40,10 @@ fn preemption(preemption: &Preemption) -> v1::Preemption {
         victims: victims.iter().map(running_unit_id).collect(),
         hold_ids: holds.iter().map(|hold| hold.0).collect(),
     };
-    v1::Preemption { nodes: nodes.iter().map(on_node).collect(), others: others.iter().map(running_unit_id).collect() }
+    v1::Preemption {
+        nodes: nodes.iter().map(on_node).collect(),
+        others: others.iter().map(running_unit_id).collect(),
+    }
 }
 
 fn group_placement(placement: &GroupPlacement) -> v1::GroupPlacement {

@@ -276,7 +276,7 @@ impl Levels {
     }
 
     /// With `more` used than it is.
-    pub(super) fn turn(&self, level: LevelIdx, more: Option<&Used>) -> Turn {
+    pub(super) fn rank_of(&self, level: LevelIdx, more: Option<&Used>) -> Turn {
         let level = &self.all[level.0];
         let used = |name: &str| level.used.get(name) + more.map_or(0, |more| more.get(name));
         let mut met = level.guaranteed.iter().map(|(name, min)| used(name) >= *min);

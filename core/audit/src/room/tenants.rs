@@ -144,7 +144,7 @@ impl Tenants {
     }
 
     /// A row of a unit changes.
-    pub(crate) fn turn(
+    pub(crate) fn move_row(
         &mut self,
         nodes: &BTreeMap<NodeId, WorldNode>,
         (id, unit): (UnitId, &WorldUnit),

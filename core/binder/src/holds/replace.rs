@@ -57,25 +57,25 @@ impl TakenOver {
 }
 
 impl BinderHolds {
-    /// Takes no account of some holds until [`Self::settle`], on nodes and in queues, nor of what victims give up there for
+    /// Takes no account of some holds until [`Self::restore`], on nodes and in queues, nor of what victims give up there for
     /// their units: those at a maximum go together.
     pub(crate) fn lift(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
         cluster.lift_holds(ids);
         for kept in ids.iter().filter_map(|id| self.by_id.get(id)) {
             quotas.give_back(kept.queue, kept.need);
         }
-        self.lend(ids, quotas, -1);
+        self.lend_reliefs(ids, quotas, -1);
     }
 
-    pub(crate) fn settle(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
+    pub(crate) fn restore(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
         cluster.settle_holds(ids);
         for kept in ids.iter().filter_map(|id| self.by_id.get(id)) {
             quotas.add_need(kept.queue, kept.need);
         }
-        self.lend(ids, quotas, 1);
+        self.lend_reliefs(ids, quotas, 1);
     }
 
-    fn lend(&self, ids: &[HoldId], quotas: &mut Quotas, sign: i128) {
+    fn lend_reliefs(&self, ids: &[HoldId], quotas: &mut Quotas, sign: i128) {
         let holds = ids.iter().filter_map(|id| self.hold(*id));
         let mut units: SmallVec<[UnitId; 2]> =
             holds.filter(|hold| hold.at_maximum).map(|hold| hold.unit).collect();

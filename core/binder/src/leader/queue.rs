@@ -63,7 +63,7 @@ impl SchedulerLine {
 
     /// Order of service: the highest priority in the line, so that it waits for no lower one of another scheduler; then
     /// arrival.
-    fn turn(&self) -> Option<(i32, Reverse<u64>)> {
+    fn rank(&self) -> Option<(i32, Reverse<u64>)> {
         let (priority, _) = self.priorities.last_key_value()?;
         Some((*priority, Reverse(self.decisions.front()?.sequence)))
     }
@@ -96,7 +96,7 @@ impl Queue {
     }
 
     pub(super) fn pop(&mut self) -> Option<Box<Queued>> {
-        let (_, line) = self.ready.iter_mut().max_by_key(|(_, line)| line.turn())?;
+        let (_, line) = self.ready.iter_mut().max_by_key(|(_, line)| line.rank())?;
         let queued = line.pop()?;
         self.n_ready -= 1;
         if line.decisions.is_empty() {

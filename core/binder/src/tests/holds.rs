@@ -72,8 +72,12 @@ pub(super) fn claims(
         devices: found.places.iter().filter(|_| has_devices).map(|place| place.1.devices).collect(),
         zones: Vec::new(),
     };
-    let claim =
-        |(node, victims): (NodeId, Vec<RunningUnitId>)| NodeVictims { group: 0, node, victims, holds: Vec::new() };
+    let claim = |(node, victims): (NodeId, Vec<RunningUnitId>)| NodeVictims {
+        group: 0,
+        node,
+        victims,
+        holds: Vec::new(),
+    };
     let preemption =
         Preemption { nodes: found.claims.into_iter().map(claim).collect(), others: found.others };
     Some(Decision {

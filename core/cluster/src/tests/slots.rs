@@ -22,9 +22,13 @@ fn a_former_occupant_elsewhere_does_not_end_the_present_one() {
     for order in [[0, 1], [1, 0]] {
         let mut cluster = Cluster::new();
         for node in [1, 2].map(NodeId) {
-            cluster.put_spec(NodeSpec { id: node, name: node.to_string(), ..NodeSpec::default() }, Revision(1));
+            cluster
+                .put_spec(NodeSpec { id: node, name: node.to_string(), ..NodeSpec::default() }, Revision(1));
             let capacity = Resources::new([(CPU, 4_000)]).unwrap();
-            cluster.put_report(NodeReport { id: node, capacity, ready: true, ..NodeReport::default() }, Revision(1));
+            cluster.put_report(
+                NodeReport { id: node, capacity, ready: true, ..NodeReport::default() },
+                Revision(1),
+            );
         }
         let of_incarnation = |incarnation| RunningUnitId::new(UnitId(1), 0, incarnation);
         let bind = Bind {

@@ -75,7 +75,7 @@ impl<O: DispatcherOutbox> Edits<O> {
     }
 
     /// It is durable, or refused.
-    pub(super) fn leave(&mut self, spec: &UnitSpec) {
+    pub(super) fn remove_unit(&mut self, spec: &UnitSpec) {
         for name in names(spec) {
             if let Some(n) = self.coming.get_mut(&name) {
                 *n -= 1;

@@ -155,7 +155,7 @@ impl<O: DispatcherOutbox> Submissions<O> {
             Err(failure) => return self.fail(batch, &failure, (core, edits), out),
         };
         for PendingUnit { record, .. } in &batch.units {
-            edits.leave(&record.spec);
+            edits.remove_unit(&record.spec);
             core.on_unit(Arc::clone(record), revision, (revision, time_ms), now);
             out.note(core, DispatcherNote::UnitTried(record.id));
             out.note(core, DispatcherNote::UnitChanged(record.id));
@@ -182,7 +182,7 @@ impl<O: DispatcherOutbox> Submissions<O> {
         for PendingUnit { record, submitter, .. } in batch.units {
             out.note(core, DispatcherNote::UnitFailed(record.id));
             core.release(&record);
-            edits.leave(&record.spec);
+            edits.remove_unit(&record.spec);
             let followers = self.followers.remove(&record.id).unwrap_or_default();
             let first = UnitSubmission { spec: Arc::unwrap_or_clone(record).spec, submitter };
             for UnitSubmission { spec, submitter } in std::iter::once(first).chain(followers) {

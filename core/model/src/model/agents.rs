@@ -44,7 +44,7 @@ impl Agents {
         self.agents.insert(node, Agent { in_contact: true, ..Agent::default() });
     }
 
-    pub(super) fn leave(&mut self, node: NodeId) {
+    pub(super) fn disconnect(&mut self, node: NodeId) {
         self.agents.remove(&node);
     }
 
@@ -87,7 +87,7 @@ impl Agents {
     }
 
     /// An agent looks at its node: what it has to say of it.
-    pub(super) fn look(&mut self, node: NodeId, store: &Store, net: &mut Net) -> Vec<Change> {
+    pub(super) fn report_runs(&mut self, node: NodeId, store: &Store, net: &mut Net) -> Vec<Change> {
         let Some(agent) = self.agents.get_mut(&node) else { return Vec::new() };
         agent.is_called = false;
         if !agent.in_contact {

@@ -167,7 +167,7 @@ impl BinderPart {
         self.leader.on_synced(store.revision(), &mut Out { net, callers: &mut self.callers });
     }
 
-    pub(super) fn hear(&mut self, net: &mut Net) {
+    pub(super) fn receive_changes(&mut self, net: &mut Net) {
         if self.is_synced && !std::mem::replace(&mut self.hears, true) {
             net.soon(Event::Watch(Part::Binder, self.life));
         }
@@ -222,7 +222,7 @@ impl BinderPart {
     }
 
     /// Writes what can be written, answers, and says when it wants to be woken.
-    pub(super) fn turn(&mut self, net: &mut Net) {
+    pub(super) fn act(&mut self, net: &mut Net) {
         self.leader.on_wall(net.wall_ms());
         let now = net.millis();
         self.leader.expire(now, &mut Out { net, callers: &mut self.callers });
@@ -294,7 +294,7 @@ impl BinderOutbox for Out<'_> {
         match note {
             BinderNote::Refused(refusal) => {
                 reach.mark(Mark::Refused);
-                self.net.tell(|| format!("binder refused {refusal:?}"));
+                self.net.trace(|| format!("binder refused {refusal:?}"));
             }
             BinderNote::Rejected(rejections) => mark(rejections, self.net),
             BinderNote::Accepted(accepted) => {
@@ -323,7 +323,7 @@ impl BinderOutbox for Out<'_> {
 
 fn mark(rejections: &[Rejection], net: &mut Net) {
     for rejection in rejections {
-        net.tell(|| format!("binder rejects {rejection:?}"));
+        net.trace(|| format!("binder rejects {rejection:?}"));
         net.reach.mark(Mark::Rejection);
         if rejection.reason.is_conflict() {
             net.reach.mark(Mark::Conflict);

@@ -168,7 +168,7 @@ impl DispatcherPart {
         self.leader.on_synced(store.revision(), now, &mut self.callers);
     }
 
-    pub(super) fn hear(&mut self, net: &mut Net) {
+    pub(super) fn receive_changes(&mut self, net: &mut Net) {
         if self.is_synced && !std::mem::replace(&mut self.hears, true) {
             net.soon(Event::Watch(Part::Dispatcher, self.life));
         }
@@ -216,7 +216,7 @@ impl DispatcherPart {
     }
 
     /// Decides, sends, and says when it wants to again.
-    pub(super) fn turn(&mut self, net: &mut Net) {
+    pub(super) fn act(&mut self, net: &mut Net) {
         if !self.is_up() {
             return;
         }
@@ -226,7 +226,7 @@ impl DispatcherPart {
             self.idle_until = net.now + if is_busy { 1 } else { IDLE_MS << self.n_idle };
         }
         for message in std::mem::take(&mut self.callers.outgoing) {
-            net.tell(|| format!("dispatcher {}", shown(&message)));
+            net.trace(|| format!("dispatcher {}", shown(&message)));
             self.send(message, net);
         }
         for (id, txn) in std::mem::take(&mut self.callers.txns) {

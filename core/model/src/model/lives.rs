@@ -97,7 +97,7 @@ impl Model {
         match part {
             Part::Dispatcher => {}
             Part::Binder => self.binder.step_down(&mut self.net),
-            Part::Scheduler(idx) => self.schedulers[idx].leave(&mut self.net),
+            Part::Scheduler(idx) => self.schedulers[idx].lose_lease(&mut self.net),
         }
         let life = self.life(part);
         self.net.after(20 + numbers.below(200), Event::Expire(part));
@@ -141,7 +141,7 @@ impl Model {
         }
         self.net.active_at = self.net.now;
         let Some(commit) = self.store.commits.last() else { return };
-        self.net.tell(|| format!("COMMIT {} {:?}", commit.revision, commit.changes));
+        self.net.trace(|| format!("COMMIT {} {:?}", commit.revision, commit.changes));
         for change in &commit.changes {
             mark(change, &self.store, &mut self.net.reach);
         }
@@ -151,10 +151,10 @@ impl Model {
         if let Err(wrong) = self.naive.after(&self.store) {
             self.wrong.get_or_insert(wrong);
         }
-        self.dispatcher.hear(&mut self.net);
-        self.binder.hear(&mut self.net);
+        self.dispatcher.receive_changes(&mut self.net);
+        self.binder.receive_changes(&mut self.net);
         for scheduler in &mut self.schedulers {
-            scheduler.hear(&mut self.net);
+            scheduler.receive_changes(&mut self.net);
         }
     }
 
@@ -174,7 +174,7 @@ impl Model {
         }
         self.agents.set_contact(node, true);
         self.set_ready(node, true);
-        let said = self.agents.look(node, &self.store, &mut self.net);
+        let said = self.agents.report_runs(node, &self.store, &mut self.net);
         self.write(said);
     }
 

@@ -148,7 +148,7 @@ impl Net {
         i64::try_from(40 * self.delay_ms + 50).unwrap_or(i64::MAX)
     }
 
-    pub(super) fn tell(&mut self, what: impl FnOnce() -> String) {
+    pub(super) fn trace(&mut self, what: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>6} {}", self.now, what()));
         }

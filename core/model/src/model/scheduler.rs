@@ -96,13 +96,13 @@ impl SchedulerPart {
 
     /// The process is gone.
     pub(super) fn kill(&mut self, net: &mut Net) {
-        self.leave(net);
+        self.lose_lease(net);
         self.life += 1;
         (self.is_synced, self.hears) = (false, false);
     }
 
     /// The lease is lost: no more decisions.
-    pub(super) fn leave(&mut self, net: &mut Net) {
+    pub(super) fn lose_lease(&mut self, net: &mut Net) {
         self.is_registered = false;
         for line in Line::ALL {
             net.close(self.idx, line, self.ends[line as usize].session);
@@ -136,7 +136,7 @@ impl SchedulerPart {
     }
 
     /// There is something to be read.
-    pub(super) fn hear(&mut self, net: &mut Net) {
+    pub(super) fn receive_changes(&mut self, net: &mut Net) {
         if self.is_synced && !std::mem::replace(&mut self.hears, true) {
             net.soon(Event::Watch(self.part(), self.life));
         }
@@ -223,7 +223,7 @@ impl SchedulerPart {
     }
 
     /// Decides, if there is something to decide, and says when it wants to again.
-    pub(super) fn turn(&mut self, net: &mut Net) {
+    pub(super) fn act(&mut self, net: &mut Net) {
         let now = net.now;
         let may = self.is_up() && self.ends[Line::Decide as usize].is_welcome;
         if may && self.idle_until <= now && self.core.next_wake().is_some_and(|wake| wake <= Millis(now)) {
@@ -233,10 +233,10 @@ impl SchedulerPart {
                 self.idle_until = now + IDLE_MS;
             }
             for decision in &step.decisions {
-                net.tell(|| format!("s{} decides {decision:?}", self.idx));
+                net.trace(|| format!("s{} decides {decision:?}", self.idx));
             }
             for report in &step.reports {
-                net.tell(|| format!("s{} reports {} {:?}", self.idx, report.unit, report.state));
+                net.trace(|| format!("s{} reports {} {:?}", self.idx, report.unit, report.state));
                 match report.state {
                     ReportState::Parked => {
                         self.parked.insert(report.unit, report.clone());
@@ -253,7 +253,7 @@ impl SchedulerPart {
                 self.send(Line::Decide, Message::Decisions(step.decisions), net);
             }
             for room in &step.rooms {
-                net.tell(|| format!("s{} states {room:?}", self.idx));
+                net.trace(|| format!("s{} states {room:?}", self.idx));
             }
             if !step.reports.is_empty() || !step.rooms.is_empty() {
                 self.send(Line::Attach, Message::Reports(step.reports, step.rooms), net);

@@ -151,7 +151,7 @@ pub(super) fn draw_full(gap_ms: u64, numbers: &mut Numbers) -> Vec<ModelStep> {
 
 impl Model {
     pub(super) fn step(&mut self, step: ModelStep) {
-        self.net.tell(|| format!("STEP {step:?}"));
+        self.net.trace(|| format!("STEP {step:?}"));
         let mut numbers = Numbers::new(step.how);
         match step.kind {
             StepKind::Submit => {
@@ -313,7 +313,7 @@ impl Model {
                 if nodes.len() > 2 {
                     self.write(vec![Change::NodeDeleted(node)]);
                     if !self.store.world.nodes.contains_key(&node) {
-                        self.agents.leave(node);
+                        self.agents.disconnect(node);
                     }
                 }
             }

@@ -194,7 +194,7 @@ impl Model {
         }
         self.until(at + 1_500, case)?;
         self.calm(&mut numbers);
-        if self.rest(case)? {
+        if self.run_until_calm(case)? {
             return check::at_rest(self, case.has_faults);
         }
         self.net.reach.mark(Mark::Restless);
@@ -216,7 +216,7 @@ impl Model {
 
     /// Faults are over: nodes come back, or are given up.
     fn calm(&mut self, numbers: &mut Numbers) {
-        self.net.tell(|| "CALM".to_owned());
+        self.net.trace(|| "CALM".to_owned());
         for node in self.agents.nodes() {
             if !self.agents.is_in_contact(node) && numbers.chance(50) {
                 self.back(node);
@@ -233,7 +233,7 @@ impl Model {
     }
 
     /// Runs until nothing happens any more; false if something happens for ever.
-    fn rest(&mut self, case: &Case) -> Result<bool, String> {
+    fn run_until_calm(&mut self, case: &Case) -> Result<bool, String> {
         let end = self.net.now + REST_MS;
         self.net.active_at = self.net.now;
         while let Some(at) = self.net.next_at() {
@@ -268,7 +268,7 @@ impl Model {
                 if !self.net.reach.has(Mark::FullQueue) && self.dispatcher.has_full_queue() {
                     self.net.reach.mark(Mark::FullQueue);
                 }
-                self.turn(Part::Dispatcher);
+                self.act(Part::Dispatcher);
             }
             Event::Begin(part, life) => {
                 if self.life(part) == life {
@@ -297,7 +297,7 @@ impl Model {
                 self.net.send((way, 0), Event::Answer(part, term, id, answer));
             }
             Event::Answer(part, term, id, answer) => self.on_answer(part, term, id, answer),
-            Event::Wake(part) => self.turn(part),
+            Event::Wake(part) => self.act(part),
             Event::Connect(scheduler, line) => {
                 let is_there = match line.end() {
                     Part::Dispatcher => self.dispatcher.is_up(),
@@ -318,20 +318,20 @@ impl Model {
                     Part::Binder => self.binder.take(scheduler, session, *message, &mut self.net),
                     Part::Dispatcher => self.dispatcher.take(scheduler, session, *message, &mut self.net),
                 }
-                self.turn(to);
+                self.act(to);
             }
             Event::Evict(term, requests) => {
                 self.binder.evict(term, requests, &mut self.net);
-                self.turn(Part::Binder);
+                self.act(Part::Binder);
             }
             Event::Evicted(term, units, is_done) => {
                 if term == self.dispatcher.life {
                     self.dispatcher.on_evicted(units, is_done);
-                    self.turn(Part::Dispatcher);
+                    self.act(Part::Dispatcher);
                 }
             }
             Event::Agent(node) => {
-                let said = self.agents.look(node, &self.store, &mut self.net);
+                let said = self.agents.report_runs(node, &self.store, &mut self.net);
                 self.write(said);
             }
             Event::Judge(node) => self.judge(node),
@@ -345,7 +345,7 @@ impl Model {
             Part::Binder => self.binder.on_list(&self.store, &mut self.net),
             Part::Scheduler(idx) => self.schedulers[idx].on_list(&self.store, &mut self.net),
         }
-        self.turn(part);
+        self.act(part);
     }
 
     fn on_watch(&mut self, part: Part) {
@@ -354,7 +354,7 @@ impl Model {
             Part::Binder => self.binder.on_watch(&self.store, &mut self.net),
             Part::Scheduler(idx) => self.schedulers[idx].on_watch(&self.store, &mut self.net),
         }
-        self.turn(part);
+        self.act(part);
     }
 
     fn on_answer(&mut self, part: Part, term: u64, id: u64, answer: Answer) {
@@ -365,14 +365,14 @@ impl Model {
             Part::Dispatcher | Part::Scheduler(_) => {}
             Part::Binder => self.binder.on_answer(term, id, answer, &mut self.net),
         }
-        self.turn(part);
+        self.act(part);
     }
 
-    fn turn(&mut self, part: Part) {
+    fn act(&mut self, part: Part) {
         match part {
-            Part::Dispatcher => self.dispatcher.turn(&mut self.net),
-            Part::Binder => self.binder.turn(&mut self.net),
-            Part::Scheduler(idx) => self.schedulers[idx].turn(&mut self.net),
+            Part::Dispatcher => self.dispatcher.act(&mut self.net),
+            Part::Binder => self.binder.act(&mut self.net),
+            Part::Scheduler(idx) => self.schedulers[idx].act(&mut self.net),
         }
     }
 }

@@ -67,7 +67,7 @@ impl Scheduling {
         let outcome = Outcome { decision_id: decision.id, unit, revision, ..Outcome::default() };
         self.core.on_outcome(&outcome, NOW);
         if let Some(preemption) = decision.claim.preemption() {
-            self.leave(unit, preemption);
+            self.evict_victims(unit, preemption);
         }
         for group in decision.groups {
             let of_unit = &self.units[usize::try_from(unit.0 - 1).expect("ids count from 1")];
@@ -87,7 +87,7 @@ impl Scheduling {
 }
 
 impl Scheduling {
-    fn leave(&mut self, preemptor: UnitId, preemption: &Preemption) {
+    fn evict_victims(&mut self, preemptor: UnitId, preemption: &Preemption) {
         let mut by_unit: BTreeMap<UnitId, Vec<u32>> = BTreeMap::new();
         for victim in preemption.victims() {
             by_unit.entry(victim.unit).or_default().push(victim.replica.ordinal);

@@ -107,10 +107,10 @@ impl Queues {
                 return;
             }
             if let Some(only) = order.only() {
-                let turn = self.quota.usage().turn(tree.paths_below(above)[only as usize]);
+                let turn = self.quota.usage().share_key(tree.paths_below(above)[only as usize]);
                 order.set(only, turn, &|a, b| by_path(&self.quota, above, a, b));
             }
-            order.set(place, self.quota.usage().turn(level), &|a, b| by_path(&self.quota, above, a, b));
+            order.set(place, self.quota.usage().share_key(level), &|a, b| by_path(&self.quota, above, a, b));
             if was_ready {
                 return;
             }

@@ -163,14 +163,14 @@ impl World {
     fn end(&mut self, unit: UnitId) {
         let (job, account, _) = self.jobs.remove(&unit).unwrap();
         self.queues.discharge(&account, 0, job.replicas);
-        self.queues.leave(&account);
+        self.queues.forget_unit(&account);
     }
 
     /// Of a unit that waits.
     fn cancel(&mut self, unit: UnitId) {
         let (_, account, waiting) = self.jobs.remove(&unit).unwrap();
         assert_eq!(self.queues.remove(&waiting), Some(waiting));
-        self.queues.leave(&account);
+        self.queues.forget_unit(&account);
     }
 
     fn why(&self, unit: UnitId, now: Millis) -> Option<String> {

@@ -139,7 +139,7 @@ fn guarantees_come_first_then_the_weighted_dominant_share() {
         let usage = quota.usage_mut();
         let ask = usage.intern(&demand(cpu, memory, 0));
         usage.add(queue, Need { ask, n: 1 });
-        usage.turn(queue)
+        usage.share_key(queue)
     };
     let whole = 1u64 << SHARE_BITS;
     let near = |share: u64, expected: u64| share.abs_diff(expected) < whole >> 20;

@@ -74,10 +74,10 @@ fn run(inputs: &[Input]) -> Vec<String> {
                 let all: Vec<String> = life.open().iter().map(say).collect();
                 said.push(format!("open[{}]", all.join(" ")));
             }
-            LeftOver(key, incarnation) => life.leave_over(key, incarnation, 5, &mut out),
+            LeftOver(key, incarnation) => life.abandon(key, incarnation, 5, &mut out),
             OtherStore => life.change_store(),
             Alone(alone_ms) => {
-                if let Some(next) = life.alone(alone_ms, &mut out) {
+                if let Some(next) = life.stop_without_contact(alone_ms, &mut out) {
                     said.push(format!("next {next}"));
                 }
             }
@@ -291,7 +291,7 @@ fn what_is_left_over_counts_until_it_has_ended() {
     let mut out = Vec::new();
     life.assign(A, 0, orders(), &mut out);
     life.assign(B, 0, orders(), &mut out);
-    life.leave_over(A, 0, 0, &mut out);
+    life.abandon(A, 0, 0, &mut out);
     life.change_store();
     assert_eq!((life.n_live(), life.weights().0), (2, Weight { cpu_milli: 2, memory: 4 }));
     assert!(life.has_left_over());

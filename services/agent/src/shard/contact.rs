@@ -91,7 +91,7 @@ impl Shard {
             slot.look_at = None;
             let alone_ms = now.since(slot.contact);
             let mut actions = Vec::new();
-            let next = slot.life.alone(alone_ms, &mut actions);
+            let next = slot.life.stop_without_contact(alone_ms, &mut actions);
             if !actions.is_empty() {
                 tracing::warn!(node = %slot.name, n = actions.len(), alone_ms, "no contact for too long: stopping running units");
             }

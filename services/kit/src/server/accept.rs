@@ -204,7 +204,7 @@ where
                 let _ended = http.await;
                 return;
             }
-            connection.stays();
+            connection.cancel_close();
         }
     }
 

@@ -101,7 +101,7 @@ impl Connection {
     }
 
     /// It was asked, and a call has come meanwhile.
-    pub(super) fn stays(&self) {
+    pub(super) fn cancel_close(&self) {
         self.is_leaving.store(false, Ordering::Release);
     }
 

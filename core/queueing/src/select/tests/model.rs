@@ -107,7 +107,7 @@ impl Naive<'_> {
     fn below(&self, queue: QueueIdx, band: Band) -> Option<UnitId> {
         let (tree, usage) = (self.world.queues.quota().tree(), self.world.queues.quota().usage());
         let mut children: Vec<QueueIdx> = tree.paths_below(queue).to_vec();
-        children.sort_by_key(|child| (usage.turn(*child), tree.path(*child).to_owned()));
+        children.sort_by_key(|child| (usage.share_key(*child), tree.path(*child).to_owned()));
         self.in_queue(queue, band).or_else(|| children.into_iter().find_map(|child| self.below(child, band)))
     }
 

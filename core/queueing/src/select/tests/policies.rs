@@ -204,7 +204,7 @@ fn a_gang_needs_its_first_members_of_groups_in_order() {
     assert_eq!((amount(&queues, gang, "cpu"), amount(&queues, gang, "memory")), (21, 8));
     assert_eq!(amount(&queues, account.need(Some(0)), "cpu"), 1);
     assert_eq!(amount(&queues, account.need(Some(1)), "cpu"), 10);
-    queues.leave(&account);
+    queues.forget_unit(&account);
     assert_eq!(amount(&queues, gang, "cpu"), 0, "what nobody holds is forgotten");
 }
 
