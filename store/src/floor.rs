@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_history_rests_on_makes_the_state_with_the_commits_after_it() {
+    async fn a_snapshot_and_later_commits_make_the_state() {
         let disk = MemoryDisk::default();
         let store = open(&disk);
         for n in 0..200 {

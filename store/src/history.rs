@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fewest_stay_that_hold_enough_bytes_or_reach_back_far_enough() {
+    fn the_fewest_generations_stay_that_hold_the_history() {
         let (min, now) = (HistoryMin { bytes: 100, age: Duration::from_millis(1_000) }, 5_000);
         let (young, old) = (Some(4_500), Some(4_000));
         // (what is there, how many are needed, how many stay, why)

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_was_given_up_leaves_nothing_in_the_next_at_the_same_revision() {
+    fn an_abandoned_attempt_leaves_nothing_in_the_next_one() {
         let mut log = MemoryLog::open(MemoryDisk::default());
         let base = Revision(1);
         log.put_snapshot(base, SnapshotPart::Begin(End::default())).unwrap();

@@ -272,7 +272,7 @@ fn leases_partitions_and_deletions_come_back() {
 }
 
 #[test]
-fn queues_are_read_with_their_defaults_and_everything_unreadable_is_named() {
+fn queue_files_fill_in_defaults_and_name_every_error() {
     let meta = v1::ObjectMeta { name: "prod".to_owned(), revision: 9, ..v1::ObjectMeta::default() };
     let plain = v1::Queue { meta: Some(meta.clone()), ..v1::Queue::default() };
     assert_eq!(from_proto::given_queue(plain.clone()), (QueueSpec::new("prod"), vec![]));

@@ -51,7 +51,7 @@ fn equal_arguments_give_equal_figures_and_another_seed_others() {
 }
 
 #[test]
-fn one_scheduler_has_no_conflicts_and_many_in_a_tight_place_have() {
+fn one_scheduler_has_no_conflicts_and_many_have_some() {
     let tight = |schedulers: &[u32]| {
         let gangs = wanted(Workload::Gang, Split::Global, schedulers);
         sweep(&Simulate { nodes: 4, units: Some(39), ..gangs }).unwrap().runs.remove(0)
@@ -65,7 +65,7 @@ fn one_scheduler_has_no_conflicts_and_many_in_a_tight_place_have() {
 
 /// Slow schedulers are the bottleneck: twice as many give nearly twice as much. A slow store is one whatever they do.
 #[test]
-fn the_knee_is_where_the_schedulers_are_no_longer_the_bottleneck() {
+fn the_knee_is_where_schedulers_stop_being_the_bottleneck() {
     let report = |scheduler_us: &str, state_us: &str| {
         let mut wanted = wanted(Workload::Single, Split::Preferred, &[1, 2, 4]);
         wanted.units = Some(2_000);
@@ -100,7 +100,7 @@ fn the_chart_shows_every_run_beside_what_was_published() {
 }
 
 #[test]
-fn there_must_be_schedulers_and_a_workload_that_can_be_simulated() {
+fn simulate_needs_schedulers_and_a_known_workload() {
     let none = sweep(&wanted(Workload::Single, Split::Global, &[0]));
     assert_eq!(none.unwrap_err().code, Code::Usage);
     let unary = sweep(&wanted(Workload::Unary, Split::Global, &[1]));

@@ -45,7 +45,7 @@ fn core_times_the_scenarios_asked_for() {
 }
 
 #[test]
-fn store_commits_what_the_services_send_and_leaves_nothing_behind() {
+fn the_store_bench_commits_what_services_send() {
     let dir = tempfile::tempdir().unwrap();
     let cases = cases(&["store", "--data-dir", dir.path().to_str().unwrap()]);
     assert_eq!(names(&cases, "case"), ["put-serial", "put-64", "put-100", "bind-1000", "bind-100x1"]);

@@ -189,7 +189,7 @@ async fn a_store_that_breaks_the_rules_is_found_through_state() {
 }
 
 #[tokio::test]
-async fn a_history_whose_beginning_is_gone_is_judged_from_the_snapshot_that_it_rests_on() {
+async fn a_history_without_beginning_is_judged_from_its_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     let mut book = Book::open(dir.path()).await;
     book.node(1).await;

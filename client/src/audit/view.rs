@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_counts_more_than_what_is_not_judged_and_that_more_than_ok() {
+    fn a_failure_outranks_not_judged_and_not_judged_outranks_ok() {
         let ok = || report(Invariant::I1, 0, &[]);
         let open = || report(Invariant::I8, 0, &["no dispatcher answers"]);
         let bad = || report(Invariant::I6, 1, &["some"]);

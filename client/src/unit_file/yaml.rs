@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_yaml_is_told_where_it_stands_and_hides_nothing_behind_it() {
+    fn a_yaml_error_names_its_line_and_hides_no_other_error() {
         let text = "a: 1\na: 2\n---\nb: [1\n---\nc: {d: 1, d: 2}\n---\n# nothing\n---\ne: 1\n";
         let found = trees(text);
         let roots: Vec<bool> = found.iter().map(|tree| tree.root.is_some()).collect();

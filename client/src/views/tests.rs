@@ -197,7 +197,7 @@ fn check_shown<V: View>(view: &V) {
 }
 
 #[test]
-fn whatever_names_labels_and_reasons_hold_is_seen_and_does_nothing() {
+fn control_characters_in_names_and_reasons_are_shown_escaped() {
     let nasty = || NASTY.to_owned();
     let labels = || [(nasty(), nasty())].into_iter().collect();
     let meta = || v1::ObjectMeta {

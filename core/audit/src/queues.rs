@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_begins_late_tells_a_maximum_broken_from_one_lowered() {
+    fn a_late_history_tells_broken_from_lowered_maxima() {
         let max = |cpu| queue("a", &[("cpu", cpu)], 0);
         let broken = vec![max(20), unit(1, "a.b"), bind(1, 0..2), bind(1, 2..3)];
         assert_eq!(violations_since(4, broken.clone()), ["queue a: cpu 30 of 20 (revision 4)"]);

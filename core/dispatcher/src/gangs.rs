@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_turn_is_by_priority_and_wait_and_then_they_take_turns() {
+    fn the_first_turn_goes_by_priority_and_wait_then_by_rotation() {
         let mut gangs = waiting(&[(1, 0), (2, 10), (3, 20)]);
         let all = [candidate(1, 0), candidate(2, 5), candidate(3, 0)];
         assert!(gangs.offer(&all, Millis(999)).is_empty(), "nobody has waited for long");
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gang_of_no_sub_cluster_waits_for_all_of_them_and_is_not_passed() {
+    fn a_gang_without_sub_cluster_waits_for_all_and_keeps_its_turn() {
         let mut gangs = waiting(&[(1, 0), (2, 1), (3, 2), (4, 3)]);
         let of = |sub_cluster, unit| GangCandidate { sub_cluster: Some(sub_cluster), ..candidate(unit, 0) };
         let mut all = [of("a", 1), candidate(2, 0), of("a", 3), of("b", 4)];

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn least_loaded_prefers_little_work_then_little_so_far_then_the_first() {
+    fn least_loaded_prefers_little_work_then_few_assignments() {
         let mut policy = PolicyKind::LeastLoaded.build();
         let pick = |policy: &mut Box<dyn DispatchPolicy>, candidates: &[SchedulerCandidate]| {
             policy.pick(UnitId(1), candidates)

@@ -203,7 +203,7 @@ fn show(action: &Action) -> String {
 }
 
 #[test]
-fn units_go_out_in_order_within_credits_and_come_back_from_a_dead_scheduler_first() {
+fn units_go_out_in_order_and_return_from_a_dead_scheduler_first() {
     let mut rig = Rig::new();
     rig.submit(1..=4);
     rig.put(spec(5, 2).priority(9));
@@ -344,7 +344,7 @@ fn scaling_reaches_the_scheduler_that_has_the_unit() {
 }
 
 #[test]
-fn what_comes_back_after_an_eviction_goes_to_whoever_has_the_unit_or_to_the_head() {
+fn an_evicted_replica_goes_to_its_scheduler_or_to_the_head() {
     let mut rig = Rig::new();
     rig.attach("a", 1, 1, &[], 100);
     rig.submit([1]);
@@ -403,7 +403,7 @@ fn a_new_leader_does_not_wait_for_ever() {
 }
 
 #[test]
-fn stale_epochs_may_not_attach_and_newer_ones_close_the_old_stream() {
+fn stale_epochs_are_refused_and_newer_ones_close_streams() {
     let mut rig = Rig::new();
     rig.attach("a", 3, 1, &[], 100);
     rig.submit([1]);

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn running_units_may_be_preempted_unless_their_class_says_otherwise() {
+    fn running_units_are_preemptible_unless_their_class_forbids() {
         let classes = PriorityClasses::default();
         for (class, may_be) in
             [("system", false), ("online", true), ("best-effort", true), ("gone", true), ("", true)]

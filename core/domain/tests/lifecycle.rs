@@ -259,7 +259,7 @@ fn who_is_wanted_no_more_counts_no_more() {
 }
 
 #[test]
-fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
+fn a_resumed_unit_returns_whole_as_its_next_incarnations() {
     use EvictionReason::{NodeLost, Suspended};
     let gang = |on_below_min| unit(4, 4).on_below_min(on_below_min);
     let suspended = |on_below_min| gang(on_below_min).suspended(true);
@@ -308,7 +308,7 @@ fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
 }
 
 #[test]
-fn a_unit_has_been_active_since_the_first_binding_of_what_is_there() {
+fn a_unit_is_active_since_its_earliest_present_binding() {
     let spec = unit(3, 1).active_deadline_ms(100);
     let row = |phase, bound_time_ms| RunningUnit { phase, bound_time_ms, ..RunningUnit::default() };
     let look = |spec: &UnitRecord, rows: Vec<RunningUnit>, now_ms| {

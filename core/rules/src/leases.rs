@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_restore_no_lease_of_before_is_held_and_no_epoch_comes_again() {
+    fn a_restore_ends_every_lease_and_repeats_no_epoch() {
         let held = Lease {
             name: "binder".to_owned(),
             holder: "a".to_owned(),

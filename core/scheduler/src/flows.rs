@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_equal_in_running_units_whatever_the_sizes_of_units() {
+    fn shares_count_running_units_whatever_the_unit_sizes() {
         // One with a gang of ten turns after the other, one with single running units.
         let mut flows = Flows::default();
         let mut n_tried = [0usize; 2];

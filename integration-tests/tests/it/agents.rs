@@ -36,7 +36,7 @@ async fn wait_running(cluster: &Cluster, name: &str, n_running: usize, incarnati
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_contact_a_gang_stops_and_a_service_on_the_same_node_goes_on() {
+async fn without_contact_gangs_stop_and_services_go_on() {
     const STOP_AFTER: Duration = Duration::from_secs(4);
     let layout = tiny(&[
         ("state", "GODEL_STATE__HEARTBEAT_INTERVAL", "200ms"),

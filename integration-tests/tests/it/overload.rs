@@ -54,7 +54,7 @@ async fn submit(dispatcher: String, number: usize, refused: Arc<AtomicUsize>) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_ten_times_what_is_taken_in_hand_the_others_are_told_to_come_back_and_nothing_is_lost() {
+async fn calls_beyond_the_limit_are_refused_and_none_is_lost() {
     let layout = Layout {
         n_nodes: 20,
         n_dispatchers: 1,

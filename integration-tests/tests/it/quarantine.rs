@@ -48,7 +48,7 @@ async fn running(cluster: &Cluster, name: &str) -> (String, u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_refuses_is_quarantined_and_what_it_refused_comes_back_elsewhere() {
+async fn a_node_that_refuses_is_quarantined_and_its_units_move() {
     let cluster = bad_node("10m").await;
     cluster.api.submit(unit("first", "", 1, resources(1_000, 16), None, 0)).await.unwrap();
     wait_for("the quarantine", LIMIT, async || {

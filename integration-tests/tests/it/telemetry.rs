@@ -80,7 +80,7 @@ fn layout() -> Layout {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_are_called_as_documented_and_json_lines_say_everything_once() {
+async fn metrics_and_json_logs_have_their_documented_names() {
     let mut cluster = Cluster::start(layout()).await;
     let shapes = ["1x cpu=8,memory=16Gi,name=edge".to_owned()];
     let metrics = "agent.metrics_listen=127.0.0.1:0".to_owned();

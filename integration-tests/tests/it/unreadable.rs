@@ -217,7 +217,7 @@ async fn serves_the_rest(cluster: &mut Cluster, round: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_record_of_each_kind_that_nobody_can_read_stops_nobody_and_breaks_nothing() {
+async fn an_unreadable_record_of_each_kind_breaks_nothing() {
     let layout = Layout { n_nodes: 0, n_dispatchers: 1, n_schedulers: 1, n_binders: 1, ..Layout::default() };
     let mut cluster = Cluster::start(layout).await;
     cluster.announce(&[SAID]);

@@ -74,7 +74,7 @@ fn last(name: &str) -> &str {
 }
 
 #[test]
-fn files_lie_in_the_folder_of_their_package_and_name_their_go_and_java_packages() {
+fn proto_files_lie_in_their_package_and_name_go_and_java() {
     let mut wrong = Vec::new();
     for file in files() {
         let name = file.name();

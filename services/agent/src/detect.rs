@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn host_names_are_taken_in_lower_case_and_refused_with_a_way_out() {
+    fn host_names_become_lower_case_or_are_refused_with_advice() {
         let name = |name, host| node_name(name, host).map_err(|error| error.to_string());
         assert_eq!(name(None, "GPU-Node-01.example"), Ok("gpu-node-01.example".to_owned()));
         assert_eq!(name(Some("n1"), "GPU-Node_01"), Ok("n1".to_owned()));

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_start_that_waits_for_room_can_be_stopped_and_other_failures_are_final() {
+    async fn a_start_that_waits_for_disk_room_can_be_stopped() {
         let (stop, mut n_tries) = (CancellationToken::new(), 0);
         let open = || {
             n_tries += 1;

@@ -53,7 +53,7 @@ fn state() -> State {
 }
 
 #[test]
-fn the_first_commit_of_a_store_names_it_and_a_replay_knows_it_again() {
+fn the_first_commit_names_the_store_for_every_replay() {
     let mut state = State::default();
     state.give_id(StoreId(77));
     assert_eq!(state.store_id(), StoreId(0));

@@ -134,7 +134,7 @@ fn only_the_epoch_in_force_writes_and_epochs_never_come_back() {
 }
 
 #[test]
-fn a_repeated_sequence_returns_its_first_revision_within_the_window() {
+fn a_repeated_sequence_returns_its_first_revision() {
     let mut pair = Pair::populated();
     let put = |sequence| leased("dispatcher", 1, sequence, vec![put_partition(sequence)]);
     let first = pair.ok(Role::Leased, put(1_000));
@@ -296,7 +296,7 @@ fn ids_are_never_reused_also_after_deletion() {
 }
 
 #[test]
-fn deletion_takes_what_hangs_on_a_record_and_waits_for_live_rows() {
+fn a_deletion_cascades_and_waits_for_live_rows() {
     let mut pair = Pair::populated();
     pair.by("binder", vec![bind(1, &[0, 1], 0, 1), put_allocatable(1)]).unwrap();
     assert_eq!(pair.head.live_on_node(NodeId(1)), 2);

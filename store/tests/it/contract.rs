@@ -35,12 +35,12 @@ on_each_engine!(
     watchers_see_each_transaction_once_across_restarts,
     generations_change_while_transactions_go_on,
     history_ends_with_the_generation_before_the_last,
-    queues_and_priority_classes_are_kept_and_watched_under_their_names,
+    queues_and_classes_are_stored_and_watched_by_name,
     an_unfinished_snapshot_is_taken_up_again,
     slow_watchers_are_cut_off_and_resume,
     pipelined_transactions_keep_their_order,
     a_closing_store_commits_what_waits_and_refuses_the_rest,
-    the_largest_transaction_is_committed_and_a_larger_one_refused,
+    the_largest_transaction_commits_and_a_larger_is_refused,
 );
 
 async fn what_was_answered_is_there_after_an_orderly_end(place: Place) {
@@ -212,7 +212,7 @@ async fn history_ends_with_the_generation_before_the_last(place: Place) {
     follow(&mut watcher, floor.0, revision.0).await;
 }
 
-async fn queues_and_priority_classes_are_kept_and_watched_under_their_names(place: Place) {
+async fn queues_and_classes_are_stored_and_watched_by_name(place: Place) {
     let store = open(StoreConfig { ring_bytes: 1, ..place.config() });
     let dispatcher = Dispatcher::elect(&store).await;
     let first = vec![queue("prod.search", 1), queue("prod", 1), priority_class("gold", 7)];
@@ -324,7 +324,7 @@ async fn a_closing_store_commits_what_waits_and_refuses_the_rest(place: Place) {
     assert_eq!(other.read(|state| state.count(v1::Kind::Unit)), 100);
 }
 
-async fn the_largest_transaction_is_committed_and_a_larger_one_refused(place: Place) {
+async fn the_largest_transaction_commits_and_a_larger_is_refused(place: Place) {
     let store = open(StoreConfig { generation_bytes_min: 4 << 20, ..place.config() });
     let dispatcher = Dispatcher::elect(&store).await;
     let most = TXN_BYTES_MAX - 200;

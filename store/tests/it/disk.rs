@@ -156,12 +156,12 @@ async fn fill_store(store: &Store, dispatcher: &Dispatcher) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_a_disk_that_the_store_filled_leases_go_on_and_the_next_start_finds_room() {
+async fn leases_go_on_though_the_store_has_filled_its_disk() {
     let dir = scratch();
     let mount = match Mount::new(Path::new("none"), &dir.path().join("m"), "tmpfs", "size=40m") {
         Ok(mount) => mount,
         Err(why) => {
-            return skip("on_a_disk_that_the_store_filled_leases_go_on_and_the_next_start_finds_room", &why);
+            return skip("leases_go_on_though_the_store_has_filled_its_disk", &why);
         }
     };
     let config = || StoreConfig {

@@ -175,7 +175,7 @@ async fn files_from_before_the_last_commits_are_refused() {
 }
 
 #[tokio::test]
-async fn the_copy_set_aside_goes_back_only_if_nothing_was_committed_since() {
+async fn the_saved_copy_returns_only_if_nothing_was_committed() {
     let place = tempfile::tempdir().unwrap();
     let (dir, earlier) = (place.path().join("store"), place.path().join("earlier"));
     let set_aside = |from: &Path| {
@@ -401,7 +401,7 @@ async fn running_units_of_what_is_removed_end_as_lost() {
 }
 
 #[tokio::test]
-async fn files_that_changed_after_an_orderly_stop_are_copied_before_they_are_opened() {
+async fn files_changed_after_an_orderly_stop_are_copied_first() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("store");
     let store = open_dir(&dir).unwrap();

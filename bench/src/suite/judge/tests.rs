@@ -128,7 +128,7 @@ fn the_worst_check_decides_and_missing_figures_have_reasons() {
 }
 
 #[test]
-fn cases_are_found_by_name_and_fields_that_are_not_there_are_named() {
+fn guard_cases_are_found_by_name_and_missing_fields_named() {
     let mut figures = Figures::default();
     figures.add("store", Ok(json!({"bench": "store", "cases": [{"case": "put", "ops_per_s": 7.5}]})));
     assert_eq!(figures.number(Figure { run: "store", at: "/put/ops_per_s" }), Ok(7.5));

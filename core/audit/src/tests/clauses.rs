@@ -459,7 +459,7 @@ fn what_the_evidence_is_made_of_holds() {
 }
 
 #[test]
-fn what_a_commit_breaks_is_found_wherever_the_history_begins_before_it() {
+fn a_violation_is_found_wherever_the_history_begins() {
     for Clause { invariant, words, evidence, .. } in all().into_iter().filter(|clause| clause.by_commit) {
         let last = evidence.history.up_to.0;
         // A preemption is judged as of the commit before it.

@@ -64,7 +64,7 @@ fn busy_story() -> Story {
 }
 
 #[test]
-fn a_history_that_begins_anywhere_is_judged_whole_from_the_state_there() {
+fn a_history_is_judged_from_the_state_at_its_beginning() {
     let evidence = busy_story().evidence();
     let last = evidence.history.up_to.0;
     for floor in 2..=last {
@@ -92,7 +92,7 @@ fn without_the_state_it_rests_on_a_history_is_not_judged() {
 }
 
 #[test]
-fn a_node_that_was_full_before_the_history_may_have_come_to_have_less() {
+fn a_node_full_before_the_history_may_have_shrunk() {
     let (story, gang) = Story::healthy();
     let [_, less] = node(1, 1000, &["A10", "A10"]);
     let evidence = story.then(vec![less]).then(vec![status(&gang, 1, 0, Phase::Succeeded)]).evidence();
@@ -113,7 +113,7 @@ fn a_node_that_was_full_before_the_history_may_have_come_to_have_less() {
 }
 
 #[test]
-fn what_a_ledger_says_of_before_the_history_is_not_known_unless_it_was_there_when_it_began() {
+fn a_ledger_knows_before_the_history_only_its_first_records() {
     let entry = |uid: &str, revision| Acknowledged {
         uid: uid.to_owned(),
         name: "unit-1".to_owned(),
@@ -132,7 +132,7 @@ fn what_a_ledger_says_of_before_the_history_is_not_known_unless_it_was_there_whe
 }
 
 #[test]
-fn a_drain_that_ended_before_the_history_may_still_make_someone_leave_for_a_minute() {
+fn a_drain_before_the_history_explains_evictions_for_a_minute() {
     use godel_domain::node::Drain;
     let (story, gang) = Story::healthy();
     let [Change::NodeSpec(record), _] = node(1, 4000, &[]) else { unreachable!() };
@@ -151,7 +151,7 @@ fn a_drain_that_ended_before_the_history_may_still_make_someone_leave_for_a_minu
 }
 
 #[test]
-fn what_is_above_its_room_since_before_the_history_has_been_so_since_it_began_at_the_least() {
+fn an_excess_older_than_the_history_dates_from_its_beginning() {
     let offline = spec(2, 1, 1, demand(1500, None)).pool(Pool::BestEffort);
     let usage = Change::NodeUsage(godel_domain::node::NodeUsage {
         id: NodeId(1),

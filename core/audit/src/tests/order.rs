@@ -70,7 +70,7 @@ fn places_that_go_by_shares_are_in_order() {
 }
 
 #[test]
-fn a_queue_that_gets_nothing_and_one_that_gets_its_turn_but_not_its_share_are_found() {
+fn starved_queues_and_queues_below_their_share_are_found() {
     fails(&served(1, |_, _| "a"), Invariant::I10, "queue b is passed over");
     fails(
         &served(3, |round, _| if round % 2 == 0 { "a" } else { "b" }),
@@ -100,7 +100,7 @@ fn what_was_under_way_counts_for_nobody() {
 }
 
 #[test]
-fn a_queue_with_a_maximum_a_gang_a_pause_or_another_node_is_not_entitled() {
+fn maxima_gangs_pauses_and_other_nodes_end_an_entitlement() {
     let changed = |change: &dyn Fn(&mut Change)| {
         let mut evidence = served(1, |_, _| "a");
         for commit in &mut evidence.history.commits {
@@ -148,7 +148,7 @@ fn banded(one_of: u32) -> Evidence {
 }
 
 #[test]
-fn of_a_hundred_places_a_lower_band_gets_its_floor_and_not_much_more() {
+fn a_lower_band_gets_its_floor_of_a_hundred_dispatches() {
     let report = i10(&banded(20));
     assert!(report.holds() && report.checked.contains("1 times a hundred"), "{report}");
     fails(

@@ -19,7 +19,7 @@ fn i8_knows_who_has_no_room_in_its_queue() {
 }
 
 #[test]
-fn i8_lets_units_wait_behind_one_that_waits_for_room_under_the_same_maximum() {
+fn i8_allows_waiting_behind_a_unit_under_the_same_maximum() {
     let queue = |path: &str, max: &[i64]| {
         let max = max.iter().map(|cpu| (CPU.to_owned(), *cpu)).collect();
         Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new(path) }))
@@ -39,7 +39,7 @@ fn i8_lets_units_wait_behind_one_that_waits_for_room_under_the_same_maximum() {
 }
 
 #[test]
-fn i8_judges_gangs_of_several_templates_where_no_order_can_miss_their_room() {
+fn i8_judges_gangs_of_several_templates_that_fit_in_any_order() {
     // On two nodes with room for 2,000 each.
     let story = |second: i64| {
         let gang = spec(2, 1, 2, demand(1_500, None));
@@ -163,7 +163,7 @@ fn i8_accepts_what_really_does_not_fit() {
 }
 
 #[test]
-fn i8_knows_that_a_node_short_of_a_kind_of_devices_gives_none_away() {
+fn i8_expects_nothing_from_a_node_short_of_devices() {
     let held = spec(1, 1, 1, demand(10, Some((1, 1000, ""))));
     let waits = spec(2, 1, 1, demand(10, Some((1, 1000, ""))));
     let story = || {

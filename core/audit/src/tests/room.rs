@@ -47,7 +47,7 @@ fn i1_counts_the_running_units_of_a_node() {
 }
 
 #[test]
-fn i1_lets_a_shrunk_node_keep_what_it_has_and_get_no_more_of_what_is_short() {
+fn i1_allows_a_shrunk_node_to_keep_what_it_has() {
     let (story, gang) = Story::healthy();
     let [_, less] = node(1, 1000, &[]);
     let shrunk = story.then(vec![less]);
@@ -74,7 +74,7 @@ fn i1_lets_a_shrunk_node_keep_what_it_has_and_get_no_more_of_what_is_short() {
 }
 
 #[test]
-fn i1_no_longer_spares_a_shrunk_node_once_what_is_left_there_fits() {
+fn i1_judges_a_shrunk_node_again_once_its_rest_fits() {
     let (story, gang) = Story::healthy();
     let small = spec(2, 1, 1, demand(100, None));
     let [_, less] = node(1, 1000, &["A10", "A10"]);
@@ -91,7 +91,7 @@ fn i1_no_longer_spares_a_shrunk_node_once_what_is_left_there_fits() {
 }
 
 #[test]
-fn i1_lets_a_node_with_fewer_or_other_devices_keep_those_it_has_and_give_no_more_of_that_kind() {
+fn i1_allows_a_node_with_fewer_devices_to_keep_what_it_has() {
     let all_hold = |story: &Story| {
         check_all(&story.evidence())
             .iter()

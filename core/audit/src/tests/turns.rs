@@ -52,7 +52,7 @@ fn one_after_the_other_and_more_than_there_is_are_right() {
 }
 
 #[test]
-fn two_of_one_pool_are_wrong_unless_they_are_of_two_sub_clusters() {
+fn two_turns_in_one_pool_need_two_sub_clusters() {
     let (story, first, second) = story();
     let at_once =
         Story(story.0.clone()).then(vec![hold(1, &first, 1, LATER_MS), hold(2, &second, 2, LATER_MS)]);

@@ -36,7 +36,7 @@ fn concerned(evidence: &Evidence) -> Vec<Invariant> {
 }
 
 #[test]
-fn nothing_fails_for_want_of_a_record_and_what_it_concerns_is_not_judged() {
+fn missing_records_make_clauses_not_judged_instead_of_failed() {
     use Invariant::{I1, I3, I4, I5, I6, I7, I8, I9, I10};
     let (story, _) = Story::healthy();
     let node_1 = unread(
@@ -80,7 +80,7 @@ fn what_can_be_read_is_judged_all_the_same() {
 }
 
 #[test]
-fn an_acknowledged_unit_that_is_not_found_may_be_the_one_that_cannot_be_read() {
+fn a_missing_acknowledged_unit_may_be_an_unreadable_one() {
     let (story, _) = Story::healthy();
     let mut evidence = unread(&story, vec![of(RecordSubject::Unit(UnitId(1)), "unit 1")], |change| {
         !matches!(change, Change::Unit(_))

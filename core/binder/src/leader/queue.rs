@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_schedulers_the_highest_priority_comes_first_then_arrival() {
+    fn decisions_go_by_priority_then_by_arrival() {
         let mut queue = Queue::default();
         for (scheduler, priority, sequence) in [("a", 0, 1), ("b", 5, 2), ("c", 5, 3), ("a", 0, 4)] {
             queue.push(queued(scheduler, priority, sequence));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_one_scheduler_keep_their_order_and_go_as_soon_as_the_highest_may() {
+    fn decisions_of_one_scheduler_keep_their_order() {
         let mut queue = Queue::default();
         for (scheduler, priority, sequence) in [("a", 0, 1), ("a", 9, 2), ("a", 0, 3), ("b", 5, 4)] {
             queue.push(queued(scheduler, priority, sequence));

@@ -248,7 +248,7 @@ fn units(batch: &Batch) -> Vec<u64> {
 }
 
 #[test]
-fn many_decisions_of_a_scheduler_go_into_one_transaction_in_its_order() {
+fn decisions_of_one_scheduler_share_a_transaction_in_order() {
     let mut bench = Bench::new();
     for (id, priority) in [(1, 0), (2, 9), (3, 0)] {
         let revision = bench.unit(id, priority);
@@ -270,7 +270,7 @@ fn many_decisions_of_a_scheduler_go_into_one_transaction_in_its_order() {
 }
 
 #[test]
-fn the_offender_waits_for_what_it_collided_with_and_the_others_go_on() {
+fn only_the_conflicting_decision_waits_for_the_other() {
     let mut bench = Bench::new();
     let (one, two) = (bench.unit(1, 0), bench.unit(2, 0));
     bench.decide(1, one, &[(0, 1)]);

@@ -87,7 +87,7 @@ fn who_is_being_told_to_leave_is_not_told_twice() {
 }
 
 #[test]
-fn who_is_claimed_is_not_told_to_leave_but_by_the_loss_of_its_node() {
+fn a_claimed_victim_is_evicted_earlier_only_by_node_loss() {
     for claim_is_first in [true, false] {
         let (mut world, seekers) = filled(1);
         let decision = decide(&world, &seekers[0]).unwrap();

@@ -39,7 +39,7 @@ fn frozen_queue(what: &str) -> Vec<(RejectionReason, String)> {
 }
 
 #[test]
-fn nothing_new_comes_to_a_node_with_an_unreadable_record_and_what_is_there_is_not_lost() {
+fn a_node_with_an_unreadable_record_keeps_what_runs_there() {
     let node = NodeId(1);
     for subject in [
         Subject::NodeReport(node),
@@ -76,7 +76,7 @@ fn nothing_new_comes_to_a_node_with_an_unreadable_record_and_what_is_there_is_no
 }
 
 #[test]
-fn a_unit_that_cannot_be_read_is_not_placed_further_and_its_running_units_stay_and_count() {
+fn an_unreadable_unit_keeps_what_runs_and_places_no_more() {
     let mut world = World::new(3);
     world.change(queue("a", &[(CPU, 1_000)], 0));
     let spec = in_queue("a", unit(1, 2, 1, demand(600, 0)));
@@ -116,7 +116,7 @@ fn a_unit_that_cannot_be_read_is_not_placed_further_and_its_running_units_stay_a
 }
 
 #[test]
-fn nothing_of_a_queue_or_a_class_that_cannot_be_read_is_bound_and_nobody_leaves_for_others() {
+fn unreadable_queues_and_classes_bind_and_preempt_nothing() {
     let (name, description) = ("gold".to_owned(), String::new());
     let gold = PriorityClass { name, value: 9, preemptible: true, description };
     for (subject, thaw, what) in [
@@ -163,7 +163,7 @@ fn while_a_budget_cannot_be_read_nobody_is_preempted_or_drained() {
 }
 
 #[test]
-fn slots_of_a_reservation_that_cannot_be_read_stay_and_nobody_gets_them() {
+fn slots_of_an_unreadable_reservation_stay_and_stay_closed() {
     let mut world = World::new(1);
     world.reserve(reservation(1, demand(600, 0)));
     assert_eq!(world.slots(), [(1, None)]);
@@ -183,7 +183,7 @@ fn slots_of_a_reservation_that_cannot_be_read_stay_and_nobody_gets_them() {
 }
 
 #[test]
-fn a_hold_that_cannot_be_read_keeps_its_node_its_unit_and_its_queue() {
+fn an_unreadable_hold_closes_its_node_unit_and_queue() {
     let (mut world, high, revision) = filled();
     let accepted = world.hold(&high, revision, 1);
     world.commit_hold(&accepted);
@@ -213,7 +213,7 @@ fn a_hold_that_cannot_be_read_keeps_its_node_its_unit_and_its_queue() {
 }
 
 #[test]
-fn after_a_binding_that_cannot_be_read_its_nodes_get_nothing_and_its_unit_is_left_alone() {
+fn an_unreadable_binding_closes_its_nodes_and_its_unit() {
     let mut world = World::new(3);
     let revision = world.unit(unit(1, 4, 1, demand(100, 0)));
     let other = world.unit(unit(2, 4, 1, demand(100, 0)));
@@ -236,7 +236,7 @@ fn after_a_binding_that_cannot_be_read_its_nodes_get_nothing_and_its_unit_is_lef
 }
 
 #[test]
-fn what_nobody_can_tell_stops_every_decision_until_all_is_listed_again() {
+fn a_change_without_a_key_stops_decisions_until_the_next_list() {
     let mut world = World::new(2);
     let revision = world.unit(unit(1, 2, 1, demand(100, 0)));
     let accepted = world.accept(&place(1, revision, &[(0, 1)]));

@@ -29,7 +29,7 @@ fn begin(world: &mut World, decision: &Decision) -> Accepted {
 }
 
 #[test]
-fn room_is_gathered_as_it_becomes_free_and_a_gang_is_bound_whole() {
+fn freed_room_is_gathered_until_the_gang_is_bound_whole() {
     let mut world = full();
     let revision = world.unit(gang(2, 2, 800));
     begin(&mut world, &gather(2, revision, &[(0, 1), (1, 2)]));
@@ -152,7 +152,7 @@ fn of_each_sub_cluster_one_gang_gathers_and_one_of_none_alone() {
 }
 
 #[test]
-fn turns_are_for_first_bindings_of_gangs_where_they_are_possible() {
+fn turns_are_for_first_bindings_of_gangs_that_could_fit() {
     let mut world = full();
     let single = world.unit(unit(2, 2, 1, demand(800, 0)));
     assert_eq!(world.refuse(&gather(2, single, &[(0, 1)]))[0].0, RejectionReason::Invalid);

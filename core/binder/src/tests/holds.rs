@@ -145,7 +145,7 @@ pub(super) fn filled() -> (World, UnitRecord, u64) {
 }
 
 #[test]
-fn two_units_that_rose_since_do_not_have_each_other_leave_at_once() {
+fn two_units_of_risen_priority_do_not_preempt_each_other() {
     let mut world = World::new(2);
     let mut risen = Vec::new();
     for (id, node) in [(1, 1), (2, 2)] {
@@ -253,7 +253,7 @@ fn a_claim_waits_for_the_binding_of_its_victim() {
 }
 
 #[test]
-fn a_claim_waits_for_another_that_has_the_rest_of_its_victims_unit_leave() {
+fn a_claim_waits_for_a_claim_on_the_same_victims() {
     let mut world = World::new(2);
     let low = world.unit(unit(1, 3, 2, demand(500, 0)));
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2), (2, 2)]));

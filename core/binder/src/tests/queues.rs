@@ -56,7 +56,7 @@ fn a_gang_that_its_queue_has_no_room_for_is_refused_whole() {
 }
 
 #[test]
-fn a_maximum_of_nothing_lets_nothing_in_and_only_what_asks_for_it_is_held_up() {
+fn a_maximum_of_zero_stops_only_what_asks_for_the_resource() {
     let mut world = World::new(1);
     world.change(queue("default", &[("gpu", 0)], 0));
     let gpu = world.unit(unit(1, 1, 1, demand(10, 500)));

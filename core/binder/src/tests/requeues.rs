@@ -162,7 +162,7 @@ fn what_had_to_come_back_before_a_list_the_list_says_again() {
 }
 
 #[test]
-fn what_an_agent_stopped_by_itself_comes_back_and_what_ended_by_itself_does_not() {
+fn runs_stopped_by_the_agent_return_and_ended_ones_do_not() {
     let mut world = World::new(1);
     let revision = world.unit(unit(1, 2, 1, demand(100, 0)));
     let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1)]));
@@ -175,7 +175,7 @@ fn what_an_agent_stopped_by_itself_comes_back_and_what_ended_by_itself_does_not(
 }
 
 #[test]
-fn what_was_on_a_lost_node_is_over_and_comes_back_but_not_while_the_node_is_ready() {
+fn lost_running_units_return_elsewhere_unless_the_node_is_ready() {
     let mut world = World::new(2);
     let revision = world.unit(unit(1, 3, 1, demand(100, 0)));
     let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 2)]));

@@ -206,7 +206,7 @@ fn a_slot_says_what_it_is_for() {
 }
 
 #[test]
-fn slots_of_a_reservation_that_a_list_does_not_show_are_given_up() {
+fn slots_of_a_reservation_missing_in_a_list_are_dropped() {
     let mut world = World::new(1);
     world.reserve(reservation(1, demand(400, 0)));
     let slot = Arc::clone(world.binder.cluster().holds()[0]);

@@ -126,7 +126,7 @@ fn a_binding_squeezes_after_the_grace_and_names_itself() {
 }
 
 #[test]
-fn a_binding_names_itself_also_after_a_report_of_use_that_came_before_it_was_read() {
+fn a_binding_is_named_also_after_an_earlier_usage_report() {
     let mut world = overcommitted();
     world.binder.lead(Epoch(1), 60_000, 500);
     let urgent = world.unit(unit(3, 1, 1, demand(200, 0)));
@@ -172,7 +172,7 @@ fn a_new_leader_finds_who_is_over() {
 }
 
 #[test]
-fn a_new_leader_that_is_asked_before_it_has_read_who_runs_finds_who_is_over_all_the_same() {
+fn a_new_leader_finds_excess_though_asked_before_it_has_read() {
     let world = overcommitted();
     let mut other = World::new(1);
     other.usage(500, 1);

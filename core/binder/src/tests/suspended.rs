@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_suspended_unit_binds_nothing_and_comes_back_whole_once_it_is_resumed() {
+fn a_suspended_unit_binds_nothing_and_returns_whole() {
     let mut world = World::new(1);
     let gang = unit(1, 2, 2, demand(100, 0));
     let revision = world.unit(gang.clone());

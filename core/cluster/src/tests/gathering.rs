@@ -103,7 +103,7 @@ fn taken() -> Cluster {
 }
 
 #[test]
-fn room_that_gets_free_is_gathered_and_news_of_the_last_is_told_once() {
+fn freed_room_is_gathered_and_completion_is_reported_once() {
     let mut cluster = taken();
     cluster.put_hold(hold(1, 1, 2, demand(400, 0, 0, &[]), Pool::Guaranteed));
     assert_eq!((cluster.n_gathered(HoldId(1)), cluster.is_gathered()), (0, false));

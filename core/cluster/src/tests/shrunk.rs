@@ -75,7 +75,7 @@ fn short(kind: &str) -> Result<u64, String> {
 }
 
 #[test]
-fn nothing_new_takes_devices_until_those_that_are_gone_are_not_held() {
+fn missing_devices_stop_new_holders_of_their_kind() {
     for milli in [1000, 400] {
         let gpu = ask("gpu", 1, milli, &[]);
         let mut cluster = with(&[("gpu", "A"); 4]);
@@ -112,7 +112,7 @@ fn a_node_that_grows_back_gives_away_what_is_free_again() {
 }
 
 #[test]
-fn another_kind_goes_on_and_another_model_matters_to_whom_asked_for_one() {
+fn frozen_devices_concern_only_requests_that_accept_them() {
     let (gpu, npu) = (ask("gpu", 1, 1000, &[]), ask("npu", 1, 1000, &[]));
     let mut cluster = with(&[("npu", "X"), ("npu", "X"), ("gpu", "A"), ("gpu", "A")]);
     bind(&mut cluster, 1, &gpu, &[0b1000]);
@@ -159,7 +159,7 @@ fn assumptions_and_rows_that_are_read_first_count_as_well() {
 }
 
 #[test]
-fn holds_and_slots_keep_devices_that_are_gone_as_running_units_do() {
+fn holds_and_slots_keep_missing_devices_like_running_units() {
     let gpu = ask("gpu", 1, 1000, &[]);
     let hold = |slot: Option<Slot>| Hold {
         id: HoldId(1),

@@ -339,7 +339,7 @@ fn a_change_of_queues_is_answered_once_the_watch_shows_it() {
 }
 
 #[test]
-fn a_pause_is_in_force_when_it_is_answered_and_asked_for_again_changes_nothing() {
+fn an_answered_pause_is_in_force_and_a_repeat_changes_nothing() {
     let mut rig = Rig::new();
     let pause = |rig: &mut Rig, caller, paused| {
         rig.leader.set_pause((Scope::All, paused, String::new()), caller, 5, &mut rig.sent);

@@ -75,7 +75,7 @@ fn nothing_of_what_cannot_be_read_is_handed_out_and_the_rest_is() {
 }
 
 #[test]
-fn a_unit_that_cannot_be_read_keeps_its_name_and_nothing_follows_from_what_it_said_before() {
+fn an_unreadable_unit_keeps_its_name_and_says_nothing_else() {
     let mut rig = Rig::new();
     rig.attach("a", 1, 1, &[], 100);
     rig.submit(1..=2);
@@ -129,7 +129,7 @@ fn a_node_whose_report_cannot_be_read_is_not_lost() {
 }
 
 #[test]
-fn while_a_budget_or_a_unit_cannot_be_read_no_drain_goes_on_before_its_deadline() {
+fn unreadable_budgets_and_units_stop_drains_before_the_deadline() {
     for subject in [Subject::Budget("web".to_owned()), Subject::Unit(UnitId(99)), Subject::Unit(UnitId(1))] {
         let mut rig = Rig::new();
         rig.ready(1..=9, true);
@@ -155,7 +155,7 @@ fn while_a_budget_or_a_unit_cannot_be_read_no_drain_goes_on_before_its_deadline(
 }
 
 #[test]
-fn what_nobody_can_tell_stops_everything_and_costs_no_work_meanwhile() {
+fn a_change_without_a_key_stops_everything_at_no_cost() {
     let mut rig = Rig::new();
     rig.attach("a", 1, 1, &[], 100);
     rig.submit(1..=2);

@@ -105,7 +105,7 @@ fn a_node_that_comes_back_in_time_keeps_everything() {
 }
 
 #[test]
-fn when_many_are_lost_at_once_nothing_is_evicted_until_somebody_says_so() {
+fn a_mass_loss_of_nodes_evicts_nothing_until_resumed() {
     let mut rig = Rig::new();
     rig.ready(1..=20, true);
     rig.submit([1]);
@@ -134,7 +134,7 @@ fn enough_nodes_back_release_the_brake() {
 }
 
 #[test]
-fn a_new_leader_gives_grace_anew_and_brakes_only_for_nodes_with_something_to_lose() {
+fn a_new_leader_restarts_grace_and_brakes_only_for_used_nodes() {
     let lost_of = |n_units: u64| {
         let mut rig = Rig::loading(Config::default());
         rig.ready(1..=20, true);
@@ -208,7 +208,7 @@ fn of_class(id: u64, replicas: u32, class: WorkloadClass, min_member: u32) -> Un
 }
 
 #[test]
-fn a_service_leaves_a_drained_node_one_by_one_and_a_gang_as_a_whole() {
+fn a_drain_evicts_services_one_by_one_and_gangs_whole() {
     let mut rig = Rig::new();
     rig.ready(1..=20, true);
     rig.running(of_class(1, 3, WorkloadClass::Service, 1), &[(0, 7), (1, 7), (2, 8)]);

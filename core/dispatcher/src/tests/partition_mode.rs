@@ -100,7 +100,7 @@ fn a_mode_set_by_hand_stays_until_it_is_left_to_the_load() {
 }
 
 #[test]
-fn a_full_cluster_counts_what_is_bound_and_a_new_process_counts_from_nothing() {
+fn a_full_cluster_counts_bindings_from_the_process_start() {
     let shuffle = godel_rules::partition_mode::Config {
         needs_pressure: true,
         ..godel_rules::partition_mode::Config::default()

@@ -60,7 +60,7 @@ fn what_is_paused_comes_back_from_schedulers_and_waits() {
 }
 
 #[test]
-fn a_queue_is_paused_with_those_below_it_and_preemption_holds_nobody_up() {
+fn a_pause_of_a_queue_covers_those_below_it() {
     let mut rig = Rig::new();
     rig.attach("a", 1, 1, &[], 100);
     rig.pause(Scope::Queue("prod".to_owned()));

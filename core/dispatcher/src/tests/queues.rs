@@ -361,7 +361,7 @@ fn changes_of_records_are_planned() {
 }
 
 #[test]
-fn the_first_of_a_full_queue_goes_out_where_one_of_lower_priority_runs() {
+fn the_head_of_a_full_queue_may_preempt_within_it() {
     let mut rig = Rig::new();
     rig.queue(queue("a", Some(200)));
     rig.attach("s", 1, 1, &[], 100);

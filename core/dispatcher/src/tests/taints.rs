@@ -57,7 +57,7 @@ fn tainted() -> Rig {
 }
 
 #[test]
-fn what_does_not_tolerate_a_taint_leaves_and_the_rest_after_its_time() {
+fn untolerated_taints_evict_at_once_and_others_in_time() {
     let mut rig = tainted();
     assert_eq!(rig.seconds(2), [""; 0]);
     rig.core.set_wall(ADDED_MS);
@@ -88,7 +88,7 @@ fn a_new_leader_counts_from_the_taint_on() {
 }
 
 #[test]
-fn a_taint_that_goes_evicts_nobody_any_more_and_another_one_does() {
+fn a_removed_taint_evicts_nobody() {
     let mut rig = tainted();
     rig.taint(7, vec![taint("dead")]);
     assert_eq!(rig.seconds(1), ["evict 1 Tainted [0]"]);

@@ -82,7 +82,7 @@ fn the_rule_of_reports_is_the_table() {
 }
 
 #[test]
-fn a_restart_goes_back_to_starting_and_its_count_never_goes_back() {
+fn a_restart_returns_to_starting_and_its_count_only_grows() {
     let mut rows = RunningUnits::default();
     apply(&mut rows, 1, &bind(&[0], 0, 7));
     let says = |phase, restarts| {
@@ -116,7 +116,7 @@ fn an_old_change_seen_again_changes_nothing() {
 }
 
 #[test]
-fn an_evicted_one_keeps_its_room_until_it_ended_and_comes_back_as_the_next_incarnation() {
+fn an_evicted_unit_keeps_its_room_until_its_end_and_returns() {
     let mut rows = RunningUnits::default();
     apply(&mut rows, 1, &bind(&[0], 0, 7));
     let evict = RunChange::Evict(Evict {
@@ -137,7 +137,7 @@ fn an_evicted_one_keeps_its_room_until_it_ended_and_comes_back_as_the_next_incar
 }
 
 #[test]
-fn an_eviction_from_a_lost_node_is_the_end_of_what_runs_there_and_of_what_was_leaving() {
+fn an_eviction_from_a_lost_node_ends_all_that_runs_there() {
     let evict = |reason| {
         RunChange::Evict(Evict {
             ordinals: vec![0, 1],

@@ -166,7 +166,7 @@ fn groups_share_what_is_left() {
 
 proptest! {
     #[test]
-    fn no_set_waits_shorter_and_what_is_chosen_fits_once_they_have_left(
+    fn the_chosen_victims_free_room_in_the_shortest_wait(
         nodes in prop::collection::vec(
             prop::collection::vec((100i64..700, 0u32..3, 0i64..100), 0..5), 1..5),
         cpu in 100i64..1_000,

@@ -340,7 +340,7 @@ fn quota(cluster: &Cluster, mins: &[(&'static str, i64, i64)]) -> Quota {
 }
 
 #[test]
-fn a_queue_claims_back_what_it_is_guaranteed_whatever_the_priority() {
+fn a_queue_reclaims_its_guarantee_whatever_the_priority() {
     let mut cluster = cluster(2);
     run(&mut cluster, &Running { queue: "b", ..running(1, 90, 4_000, &[1, 1, 2, 2]) });
     let ask = demand(4_000, 1, 0);
@@ -444,7 +444,7 @@ fn what_is_taken_may_end_that_a_queue_borrows() {
 }
 
 #[test]
-fn who_was_looked_at_while_its_queue_borrowed_is_looked_at_again() {
+fn a_spared_borrower_is_looked_at_again() {
     let mut cluster = cluster(2);
     run(&mut cluster, &Running { queue: "b", ..running(1, 60, 4_000, &[1]) });
     // The first look at node 2 sees the small one, the second that the large one has to leave: dearer than node 1.
@@ -566,7 +566,7 @@ proptest! {
 }
 
 #[test]
-fn a_node_that_has_too_little_for_what_runs_there_is_not_looked_at() {
+fn an_overfull_node_is_no_candidate() {
     // Two of 3,000 milli-cores each, with a device, on a node of 8,000 and two of them.
     let small = |milli| Running { milli, ..running(1, 0, 3_000, &[1, 1]) };
     let ask = demand(3_000, 1, 0);

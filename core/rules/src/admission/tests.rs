@@ -446,7 +446,7 @@ fn bound_up_to(n_rows: u32) -> RunningUnits {
 }
 
 #[test]
-fn scaling_drops_the_highest_ordinals_and_never_gives_a_bound_one_again() {
+fn scaling_in_drops_the_highest_ordinals_for_ever() {
     let first = record(admit(submission()).unwrap().spec);
     let up = scale(&first, &bound_up_to(2), "", 5).unwrap().unwrap();
     assert_eq!(up.status.ordinals[0], [(0, 5)]);

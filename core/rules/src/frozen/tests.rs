@@ -23,7 +23,7 @@ fn frozen(subjects: impl IntoIterator<Item = Subject>) -> Frozen {
 }
 
 #[test]
-fn each_kind_of_record_freezes_what_it_is_about_and_thaws_when_it_can_be_read_or_goes() {
+fn an_unreadable_record_freezes_its_object_until_it_is_readable() {
     let node = NodeId(7);
     let report = NodeReport { id: node, ..NodeReport::default() };
     let spec = NodeSpec { id: node, ..NodeSpec::default() };
@@ -61,7 +61,7 @@ fn a_node_stays_frozen_until_all_of_its_records_can_be_read() {
 }
 
 #[test]
-fn a_hold_freezes_its_node_its_unit_and_the_queue_that_has_a_maximum() {
+fn an_unreadable_hold_freezes_its_node_unit_and_full_queue() {
     let unreadable = Unreadable {
         nodes: AffectedNodes::Of(vec![NodeId(3)]),
         unit: Some(UnitId(9)),
@@ -87,7 +87,7 @@ fn a_hold_freezes_its_node_its_unit_and_the_queue_that_has_a_maximum() {
 }
 
 #[test]
-fn a_queue_freezes_those_below_it_and_rows_freeze_the_queues_whose_maximum_they_may_use() {
+fn a_queue_freezes_those_below_it_and_rows_freeze_their_queues() {
     let mut quota = Quota::default();
     let [prod, search, dev] = ["prod", "prod.search", "dev"].map(|path| quota.queue(path));
     let of_queue = frozen([Subject::Queue("prod".to_owned())]);
@@ -104,7 +104,7 @@ fn a_queue_freezes_those_below_it_and_rows_freeze_the_queues_whose_maximum_they_
 }
 
 #[test]
-fn after_a_row_operation_that_was_missed_the_others_are_void_until_the_rows_are_listed() {
+fn after_a_missed_row_operation_rows_are_void_until_listed() {
     let unit = UnitId(5);
     let nodes = AffectedNodes::Of(vec![NodeId(1)]);
     let missed = Unreadable { nodes, ..Unreadable::new(Subject::Rows(unit), "pool", "9") };
@@ -138,7 +138,7 @@ fn a_pause_that_cannot_be_read_is_in_force() {
 }
 
 #[test]
-fn what_nobody_can_tell_freezes_everything_until_all_is_listed_again() {
+fn a_change_without_a_key_freezes_all_until_the_next_list() {
     let mut frozen = frozen([Subject::Unknown]);
     let quota = Quota::default();
     assert!(frozen.is_all() && frozen.has_node(NodeId(1)) && frozen.has_report(NodeId(1)));

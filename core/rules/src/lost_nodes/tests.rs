@@ -20,7 +20,7 @@ fn lost(losses: &Losses, at: u64) -> Vec<u32> {
 }
 
 #[test]
-fn a_node_is_lost_once_its_grace_is_over_and_not_when_it_comes_back_before() {
+fn a_node_is_lost_only_after_its_grace() {
     let mut losses = ready(100);
     lose(&mut losses, [7, 8], 100_000);
     assert_eq!(losses.check(Millis(100_000)), None);
@@ -66,7 +66,7 @@ fn losses_spread_over_time_do_not_engage_it() {
 }
 
 #[test]
-fn who_resumes_takes_the_losses_for_true_and_further_ones_count_anew() {
+fn resuming_accepts_the_losses_and_counts_new_ones() {
     let mut losses = ready(20);
     lose(&mut losses, 1..=5, 100_000);
     assert!(losses.check(Millis(100_000)).is_some());
@@ -101,7 +101,7 @@ fn one_of_few_nodes_is_not_many() {
 }
 
 #[test]
-fn a_new_leader_brakes_again_but_not_for_nodes_that_have_nothing() {
+fn a_new_leader_brakes_again_but_not_for_empty_nodes() {
     let mut losses = Losses::new(CONFIG);
     (1..=10).for_each(|node| losses.put(NodeId(node), node > 4, Millis(5)));
     losses.start(|node| node.0 <= 3);

@@ -254,7 +254,7 @@ fn whoever_comes_back_gets_in() {
 }
 
 #[test]
-fn in_an_overload_what_is_admitted_takes_hardly_longer_than_without() {
+fn admitted_calls_stay_fast_in_an_overload() {
     for seed in 1..=20 {
         let mut sim = Sim::new(Case { seed, ..FEW });
         sim.run(100, 10 * SECOND);
@@ -288,7 +288,7 @@ fn an_overload_lasts_until_all_who_call_can_be_in_hand() {
 }
 
 #[test]
-fn while_most_are_refused_an_overload_is_not_over_however_few_they_seem() {
+fn an_overload_lasts_while_most_calls_are_refused() {
     let mut control = Overload::new(limits(256, 8));
     for (tick, refused, is_on) in [(1, 100, true), (2, 100, true), (3, 21, true), (4, 20, false)] {
         control.step(CallCounts { admitted: 10, refused }, 8, TICK * tick);
@@ -297,7 +297,7 @@ fn while_most_are_refused_an_overload_is_not_over_however_few_they_seem() {
 }
 
 #[test]
-fn never_more_in_hand_in_an_overload_than_usually_and_always_one() {
+fn an_overload_lowers_calls_in_hand_to_one_at_least() {
     for (limits, expected) in [(limits(4, 8), (4, 4)), (limits(4, 2), (4, 2)), (limits(0, 0), (1, 1))] {
         let mut control = Overload::new(limits);
         let usual = control.limit();

@@ -152,7 +152,7 @@ fn what_was_bound_and_gone_before_a_list_takes_no_room_after_it() {
 }
 
 #[test]
-fn a_gang_that_has_to_come_back_whole_is_placed_whole_once_that_is_known() {
+fn a_gang_that_restarts_as_a_whole_is_placed_as_a_whole() {
     let mut scheduler = scheduler(&[(4000, 0)]);
     let gang = unit(1, 2, 2, cpu(1000)).on_below_min(OnBelowMin::Restart);
     // Not read yet: its first incarnations have gone.
@@ -333,7 +333,7 @@ fn own_nodes_come_first_and_strict_gives_back() {
 }
 
 #[test]
-fn what_no_partition_holds_is_tried_on_all_nodes_and_waits_there_for_room_on_any() {
+fn a_unit_that_fits_no_partition_is_tried_on_all_nodes() {
     let mut scheduler = scheduler(&[(1000, 0); 4]);
     let slots = (1..=4).map(|node| (NodeId(node), u32::from(node <= 2))).collect();
     let schedulers = vec!["a".to_owned(), "b".to_owned()];

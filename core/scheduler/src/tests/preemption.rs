@@ -307,7 +307,7 @@ fn nobody_searches_while_what_ranks_rest_on_cannot_be_read() {
 }
 
 #[test]
-fn a_node_with_an_unreadable_record_gets_nothing_new_until_it_can_be_read() {
+fn an_unreadable_node_record_closes_the_node() {
     let mut pair = Pair::new(2);
     let unreadable = Unreadable::new(Subject::NodeAllocatable(NodeId(1)), "field", "problem");
     pair.commit(vec![Change::Unreadable(Box::new(unreadable))]);

@@ -55,7 +55,7 @@ fn scheduler() -> Scheduler {
 }
 
 #[test]
-fn a_thousand_units_without_a_place_do_not_keep_another_workflow_waiting() {
+fn a_thousand_parked_units_do_not_delay_another_workflow() {
     for (other, pool) in [("b", Pool::Guaranteed), ("", Pool::Guaranteed), ("a", Pool::BestEffort)] {
         let mut scheduler = scheduler();
         join(&mut scheduler, 1, "a", 2_000);
@@ -96,7 +96,7 @@ fn workflows_with_work_have_equal_shares() {
 }
 
 #[test]
-fn a_unit_that_waits_is_woken_by_room_in_its_own_sub_cluster_only() {
+fn a_unit_is_woken_by_room_in_its_own_sub_cluster_only() {
     let mut scheduler = scheduler();
     join(&mut scheduler, 1, "a", 500);
     join(&mut scheduler, 2, "b", 500);
@@ -165,7 +165,7 @@ fn a_unit_waits_whose_profile_is_not_configured() {
 }
 
 #[test]
-fn a_partition_without_nodes_of_the_sub_cluster_gives_the_unit_back() {
+fn a_partition_without_the_sub_cluster_returns_the_unit() {
     let mut scheduler = scheduler();
     join(&mut scheduler, 1, "a", 2_000);
     join(&mut scheduler, 2, "b", 2_000);

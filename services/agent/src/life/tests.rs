@@ -546,7 +546,7 @@ fn room_made_for_a_burst_goes_with_it() {
 }
 
 #[test]
-fn offers_are_checked_and_refusals_reported_until_they_are_durable() {
+fn refused_offers_are_reported_until_durable() {
     let mut life = NodeLife::new(Backoff { first_ms: 1, max_ms: 3, reset_ms: 600 });
     let has = Has { cpu_milli: 10, memory: 100, n_devices: 1, n_running_units: 100 };
     let of = |cpu_milli| Orders { weight: Weight { cpu_milli, memory: 1 }, ..Orders::default() };

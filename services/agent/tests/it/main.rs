@@ -54,7 +54,7 @@ fn phases(report: &v1::RunStatusReport) -> Vec<(u64, RunPhase, i32)> {
 }
 
 #[tokio::test]
-async fn nodes_register_heartbeat_and_live_the_life_of_their_running_units() {
+async fn nodes_register_heartbeat_and_run_their_running_units() {
     let mut fake = Fake::start(20).await;
     let nodes = inventory::parse_shape("50x cpu=4,memory=1Gi,gpu=1:A10").unwrap();
     let mut agents = Agents::start(&fake, nodes, Mode::Simulated, |config| config.speed = 1000.0);
@@ -88,7 +88,7 @@ async fn nodes_register_heartbeat_and_live_the_life_of_their_running_units() {
 }
 
 #[tokio::test]
-async fn a_lost_session_is_opened_again_and_what_was_not_acknowledged_is_said_again() {
+async fn a_lost_session_reopens_and_repeats_what_was_unacknowledged() {
     let mut fake = Fake::start(10_000).await;
     let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
     let mut agents = Agents::start(&fake, vec![node], Mode::Simulated, |_| {});
@@ -141,7 +141,7 @@ async fn an_end_not_acknowledged_survives_the_agent() {
 }
 
 #[tokio::test]
-async fn what_another_store_does_not_know_ends_unheard_before_anything_starts() {
+async fn runs_unknown_to_the_new_store_end_before_others_start() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("order");
     let mut fake = Fake::start(10_000).await;
@@ -258,7 +258,7 @@ async fn one_assignment_may_bring_many_that_are_alike() {
 }
 
 #[tokio::test]
-async fn a_node_asks_for_answers_only_while_something_has_to_stop_without_them() {
+async fn a_node_asks_for_answers_only_while_something_needs_them() {
     let mut fake = Fake::start(50).await;
     let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
     let mut agents = Agents::start(&fake, vec![node], Mode::Simulated, |_| {});
@@ -382,7 +382,7 @@ async fn what_state_will_never_take_is_given_up_and_the_others_go_on() {
 }
 
 #[tokio::test]
-async fn an_agent_none_of_whose_nodes_are_ever_taken_ends_with_the_reason() {
+async fn an_agent_whose_nodes_are_all_refused_ends_with_the_reason() {
     let fake = Fake::start(10_000).await;
     let one = || vec![NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap())];
     let ended = async |agents: Agents| {

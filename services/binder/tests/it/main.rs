@@ -198,7 +198,7 @@ async fn bad_input_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_of_another_store_or_of_a_revision_to_come_is_refused_at_once() {
+async fn other_stores_and_future_revisions_are_refused_at_once() {
     let (state, _agents) = world(1).await;
     let binder = Binder::start(&state.url).await;
     binder.leads().await;

@@ -208,7 +208,7 @@ async fn a_watch_shows_the_present_then_each_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_begins_at_a_revision_of_this_store_that_exists_and_is_known() {
+async fn a_watch_begins_only_at_a_known_revision_of_this_store() {
     let world = World::new().await;
     let dispatcher = world.dispatcher().await;
     dispatcher.leads().await;
@@ -369,7 +369,7 @@ async fn no_change_takes_less_than_a_whole_name_or_uid() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_name_of_an_ended_unit_is_taken_until_its_record_is_deleted() {
+async fn the_name_of_an_ended_unit_is_taken_until_deletion() {
     let world = World::new().await;
     let dispatcher = world.dispatcher().await;
     dispatcher.leads().await;

@@ -14,7 +14,7 @@ use godel_wire::to_proto;
 use crate::world::{Binder, Scheduler, World, eventually, unit};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_held_waits_for_its_victims_and_comes_back_without_the_hold() {
+async fn held_replicas_wait_for_victims_and_return_without_the_hold() {
     let world = World::new().await;
     let dispatcher = world.dispatcher().await;
     dispatcher.leads().await;

@@ -258,7 +258,7 @@ fn unreadable(change: &Change) -> &Unreadable {
 
 /// Allocatables of two nodes in a list, one of them negative, then changes of both, and another that is negative.
 #[tokio::test]
-async fn what_cannot_be_read_is_left_out_said_and_counted_and_the_rest_is_delivered() {
+async fn unreadable_records_are_counted_and_the_rest_is_delivered() {
     let fake = Fake::new();
     fake.with(|world| {
         let bad = Some(v1::record::Record::NodeAllocatable(bad_allocatable(1)));
@@ -300,7 +300,7 @@ async fn what_cannot_be_read_is_left_out_said_and_counted_and_the_rest_is_delive
 
 /// Operations that no version of this one knows: whatever they did, the list shows it.
 #[tokio::test]
-async fn after_an_operation_of_which_nobody_can_tell_what_it_is_about_it_lists_again() {
+async fn an_operation_without_a_readable_key_causes_a_new_list() {
     let fake = Fake::new();
     let served = fake.serve().await;
     let mut follower = follow(&served);
@@ -321,7 +321,7 @@ async fn after_an_operation_of_which_nobody_can_tell_what_it_is_about_it_lists_a
 }
 
 #[test]
-fn a_record_that_does_not_decode_costs_no_other_and_is_known_by_its_key() {
+fn a_record_that_does_not_decode_is_known_by_its_key() {
     let good = record(2, 1, 1).encode_to_vec();
     let unit = [
         v1::UnitRecord { unit_id: 9, ..v1::UnitRecord::default() }.encode_to_vec(),

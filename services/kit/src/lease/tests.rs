@@ -85,7 +85,7 @@ async fn a_lease_of_another_store_is_lost_and_taken_anew() {
 }
 
 #[tokio::test]
-async fn without_answers_a_holder_stops_before_its_lease_ends_and_tries_again() {
+async fn without_answers_a_holder_stops_before_its_lease_ends() {
     let fake = Fake::new();
     let served = fake.serve().await;
     let election =

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_ones_are_closed_in_time_and_those_with_an_open_call_never() {
+    fn idle_connections_close_and_those_with_a_call_stay() {
         let server = Connections::new(Duration::from_secs(300), 1_000, metrics());
         let address = IpAddr::from([10, 0, 0, 1]);
         let (silent, busy, done) = (server.add(address), server.add(address), server.add(address));

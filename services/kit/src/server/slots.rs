@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn one_connection_gets_half_and_the_next_comer_is_never_shut_out() {
+    fn one_connection_gets_half_and_newcomers_get_in() {
         let pool = Pool::new(1_024);
         let connections: Vec<Share> = (0..8).map(|_| Share::default()).collect();
         let first = greedy(&pool, &connections[0]);

@@ -34,7 +34,7 @@ fn watch(from_revision: u64) -> v1::WatchRequest {
 }
 
 #[tokio::test]
-async fn beyond_the_limit_callers_are_sent_away_with_a_hint_and_streams_do_not_count() {
+async fn calls_beyond_the_limit_get_a_hint_and_streams_do_not_count() {
     let fake = Fake::new();
     let config = ServerConfig {
         concurrency_limit: 1,

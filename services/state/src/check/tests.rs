@@ -386,7 +386,7 @@ fn read(op: &Bytes) -> Result<(), String> {
 }
 
 #[test]
-fn state_refuses_what_readers_refuse_and_readers_read_what_state_takes() {
+fn state_and_readers_accept_the_same_records() {
     let pool = DescriptorPool::decode(godel_proto::FILE_DESCRIPTOR_SET).unwrap();
     let descriptor = pool.get_message_by_name("godel.v1.Op").unwrap();
     let mut seen = Vec::new();

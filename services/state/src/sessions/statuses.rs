@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_reported_together_are_one_change_with_the_whole_count() {
+    fn restarts_reported_together_are_one_change() {
         let again = |phase, restarts| Report { restarts, ..says(1, 0, phase) };
         let last = |reports: &[Report]| {
             let txns = group(reports.to_vec());

@@ -98,7 +98,7 @@ async fn commits(state: &State, from: u64, to: u64) -> Vec<raw::Commit> {
 }
 
 #[tokio::test]
-async fn rows_that_change_between_two_pages_of_one_unit_come_out_right() {
+async fn rows_changed_between_two_pages_are_listed_right() {
     let state = State::start().await;
     let mut dispatcher = state.writer("dispatcher").await;
     let mut binder = state.writer("binder").await;
@@ -153,7 +153,7 @@ async fn rows_that_change_between_two_pages_of_one_unit_come_out_right() {
 }
 
 #[tokio::test]
-async fn a_unit_of_100_000_replicas_is_listed_in_bounded_pages_and_followed_whole() {
+async fn a_unit_of_100_000_replicas_is_listed_in_bounded_pages() {
     let state = State::start().await;
     let mut dispatcher = state.writer("dispatcher").await;
     let mut binder = state.writer("binder").await;

@@ -197,7 +197,7 @@ async fn a_node_shows_what_is_bound_there() {
 }
 
 #[tokio::test]
-async fn a_node_is_deleted_only_once_its_agent_has_left_and_nothing_runs_there() {
+async fn a_node_is_deleted_only_without_agent_and_running_units() {
     let state = State::start().await;
     let registered = state.register("n1").await;
     let mut dispatcher = state.writer("dispatcher").await;
@@ -236,7 +236,7 @@ async fn leave(state: &State, mut agent: Agent) {
 }
 
 #[tokio::test]
-async fn a_goodbye_counts_for_its_own_session_only_and_a_new_session_is_ready_again() {
+async fn a_goodbye_ends_its_own_session_only() {
     let state = State::start_with(|config| {
         // Nobody waits for that.
         config.node_lease_ttl = std::time::Duration::from_secs(300).into();

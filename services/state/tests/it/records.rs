@@ -10,7 +10,7 @@ fn precondition(kind: v1::Kind, id: u64, revision: u64) -> v1::Precondition {
 }
 
 #[tokio::test]
-async fn a_transaction_is_answered_durable_and_repeats_are_applied_once() {
+async fn a_repeated_transaction_is_applied_once() {
     let state = State::start().await;
     let mut dispatcher = state.writer("dispatcher").await;
     let txn = dispatcher.txn([put_unit(1), put_unit(2)]);

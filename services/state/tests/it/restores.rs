@@ -50,7 +50,7 @@ fn is(refused: Option<Status>, code: Code, reason: &str) -> bool {
 }
 
 #[tokio::test]
-async fn an_older_export_is_another_store_in_lists_watches_leases_and_transactions() {
+async fn a_restored_older_export_is_another_store_everywhere() {
     let dir = tempfile::tempdir().unwrap();
     let (d1, d2, file) = (dir.path().join("d1"), dir.path().join("d2"), dir.path().join("export"));
     let state = start(&d1).await;
@@ -140,7 +140,7 @@ async fn an_older_export_is_another_store_in_lists_watches_leases_and_transactio
 }
 
 #[tokio::test]
-async fn of_what_an_agent_has_of_another_store_only_what_was_bound_before_goes_on() {
+async fn after_a_restore_only_earlier_bindings_go_on_at_agents() {
     let dir = tempfile::tempdir().unwrap();
     let (d1, d2, file) = (dir.path().join("d1"), dir.path().join("d2"), dir.path().join("export"));
     let state = start(&d1).await;

@@ -70,7 +70,7 @@ async fn a_running_unit_is_assigned_reported_and_over() {
 }
 
 #[tokio::test]
-async fn a_restart_is_a_change_of_the_row_and_outlives_agent_and_state() {
+async fn a_restart_count_survives_agent_and_state() {
     let state = State::start().await;
     let mut dispatcher = state.writer("dispatcher").await;
     let mut binder = state.writer("binder").await;
@@ -124,7 +124,7 @@ async fn row_restarts(state: &State) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn assignments_say_what_applies_without_contact_and_after_an_end() {
+async fn assignments_carry_the_terms_for_disconnects_and_restarts() {
     let state = State::start().await;
     let mut dispatcher = state.writer("dispatcher").await;
     let mut binder = state.writer("binder").await;

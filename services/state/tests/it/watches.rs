@@ -66,7 +66,7 @@ async fn history_then_live_each_exactly_once_and_resumable() {
 }
 
 #[tokio::test]
-async fn kinds_are_filtered_and_deletions_reach_what_hangs_on_the_record() {
+async fn watched_kinds_are_filtered_and_deletions_cascade() {
     let state = State::start().await;
     let mut dispatcher = state.writer("dispatcher").await;
     let mut binder = state.writer("binder").await;

@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_marker_goes_only_if_the_watermark_proves_it_empty_or_dropped() {
+    fn a_directory_without_marker_goes_only_if_proven_empty() {
         let known = survey(at(9), None);
         assert_eq!((known.adopted(), known.leftovers()), (vec![2, 4], vec![1, 5]));
         assert_eq!(known.generations(), [2, 3, 4]);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn holds_of_two_leaders_have_other_ids_and_last_as_long_as_each_says() {
+fn holds_of_two_leaders_differ_in_id_and_expiry() {
     let mut ids = Vec::new();
     for (epoch, hold_ms) in [(1, 5_000), (2, 7_000)] {
         let (mut world, high, revision) = filled();
@@ -37,7 +37,7 @@ fn a_claim_of_which_some_are_bound_meanwhile_has_nobody_leave() {
 }
 
 #[test]
-fn a_hold_goes_once_its_running_unit_is_bound_or_comes_back_in_another_incarnation() {
+fn a_hold_ends_when_its_running_unit_is_bound_or_replaced() {
     for comes_back in [false, true] {
         let (mut world, high, revision) = filled();
         let accepted = world.hold(&high, revision, 1);
@@ -142,7 +142,7 @@ fn a_hold_goes_with_its_ground() {
 }
 
 #[test]
-fn a_hold_that_ends_takes_the_others_along_until_enough_are_bound() {
+fn an_ended_hold_ends_the_others_until_enough_are_bound() {
     for (n_bound, n_left) in [(0, 0), (1, 1)] {
         let mut world = World::new(3);
         let low = world.unit(unit(1, 2, 1, demand(1000, 0)));

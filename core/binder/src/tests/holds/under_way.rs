@@ -30,7 +30,7 @@ fn a_queue_does_not_borrow_what_is_only_being_held() {
 }
 
 #[test]
-fn a_claim_for_the_rest_of_a_unit_does_not_wait_where_it_leaves_enough() {
+fn a_claim_does_not_wait_where_enough_of_the_unit_stays() {
     let mut world = World::new(2);
     let low = world.unit(unit(1, 4, 2, demand(500, 0)));
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1), (2, 2), (3, 2)]));
@@ -93,7 +93,7 @@ fn nobody_leaves_twice_for_decisions_under_way() {
 }
 
 #[test]
-fn a_device_is_in_use_until_who_leaves_for_another_decision_has_left() {
+fn a_device_is_in_use_until_its_victim_has_left() {
     let mut world = World::new(1);
     world.change(Change::NodeReport(report(1, 1000, 2)));
     let mut both = demand(100, 1_000);

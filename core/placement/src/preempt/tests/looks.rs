@@ -43,7 +43,7 @@ fn beside_a_decision_under_way_others_of_its_node_may_leave() {
 }
 
 #[test]
-fn devices_that_leave_for_a_decision_under_way_are_nobodys_beyond_it() {
+fn devices_freed_for_a_decision_belong_to_it_alone() {
     let gpus = |count| Demand {
         devices: vec![DeviceRequest { kind: "gpu".to_owned(), count, milli: 1_000, models: Vec::new() }],
         ..demand(1_000, 1, 0)
@@ -109,7 +109,7 @@ fn what_leaves_of_each_of_two_units_counts_for_those_elsewhere() {
 }
 
 #[test]
-fn of_equal_rank_who_gives_back_more_of_the_resource_that_it_has_least_of_leaves() {
+fn of_equal_rank_the_victim_freeing_more_scarce_room_leaves() {
     let takes = |cpu, count| Demand {
         requests: Resources::new([(CPU, cpu)]).unwrap(),
         devices: vec![DeviceRequest { kind: "gpu".to_owned(), count, milli: 1_000, models: Vec::new() }],

@@ -21,7 +21,7 @@ fn of_b(id: u64, priority: i32, cpu: i64, nodes: &[u32]) -> Running {
 }
 
 #[test]
-fn a_gang_leaves_at_once_though_without_some_of_it_its_queue_borrows_no_more() {
+fn a_gang_is_evicted_whole_though_a_part_would_suffice() {
     let gang = Running { min_member: 2, ..of_b(1, 60, 4_000, &[1, 1]) };
     assert_eq!(claimed_back(std::slice::from_ref(&gang), 4, 8_000, 1), (1, vec![(1, 0), (1, 1)]));
     assert_eq!(claimed_back(&[gang], 8, 8_000, 1), (0, vec![]), "it borrows nothing");

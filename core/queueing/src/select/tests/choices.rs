@@ -135,7 +135,7 @@ fn a_group_scaled_to_nothing_makes_no_unit_fit() {
 }
 
 #[test]
-fn a_gang_that_can_do_without_a_resource_fits_where_too_much_of_it_is_used() {
+fn a_gang_fits_where_a_resource_it_does_not_need_is_overused() {
     let mut world = world();
     run(&mut world, "p.r", 0, 10);
     world.put("p", &Quotas { max: &[("memory", 5)], ..Quotas::default() });

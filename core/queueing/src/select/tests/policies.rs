@@ -157,7 +157,7 @@ fn queues_take_turns_in_every_band() {
 }
 
 #[test]
-fn an_owner_who_comes_after_another_has_left_stands_under_its_own_name() {
+fn a_new_owner_does_not_inherit_the_place_of_an_old_one() {
     let mut world = World::new(Config::default());
     world.put("q", &Quotas { policy: QueuePolicy::Drf, ..Quotas::default() });
     let of = |owner| Job { queue: "q", owner, ..JOB };

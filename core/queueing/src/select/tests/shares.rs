@@ -267,7 +267,7 @@ fn lower_bands_get_their_floor() {
 }
 
 #[test]
-fn the_floor_is_counted_in_running_units_and_shared_by_all_lower_bands() {
+fn the_band_floor_counts_running_units_of_all_lower_bands() {
     let mut world = World::new(Config::default());
     for _ in 0..20_000 {
         world.submit(Job { priority: 1_000_000_000, ..JOB });

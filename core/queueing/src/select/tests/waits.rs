@@ -151,7 +151,7 @@ fn who_waits_elsewhere_by_now_keeps_no_room() {
 }
 
 #[test]
-fn a_higher_band_waits_for_nobody_below_and_is_not_passed_for_ever() {
+fn a_higher_band_waits_for_none_below_it() {
     let mut world = world("q", 10);
     let running: Vec<UnitId> = (0..10).map(|_| world.submit(job("q", 1))).collect();
     world.hand_out_all(NOW);
@@ -216,7 +216,7 @@ fn what_never_fits_holds_up_nobody() {
 }
 
 #[test]
-fn room_is_kept_for_the_next_once_a_lower_maximum_is_hopeless_for_the_first() {
+fn room_goes_to_the_next_once_the_first_has_no_hope() {
     let mut world = world("q", 10);
     let running = world.submit(job("q", 7));
     world.hand_out_all(NOW);
@@ -361,7 +361,7 @@ fn nothing_is_ready_where_nothing_that_waits_fits() {
 }
 
 #[test]
-fn only_in_its_own_lane_an_earlier_unit_passes_whom_room_is_kept_for() {
+fn a_unit_passes_kept_room_only_in_its_own_queue() {
     // Another queue, then another owner.
     for (waiting, policy) in [("org.b", QueuePolicy::Priority), ("org.a", QueuePolicy::Drf)] {
         let mut world = world("org", 10);

@@ -63,7 +63,7 @@ fn what_is_free_counts_not_how_many() {
 }
 
 #[test]
-fn a_joiner_gets_its_share_of_every_kind_and_hardly_anything_else_moves() {
+fn a_new_scheduler_gets_its_share_and_little_else_moves() {
     let world = World::new((0..N_NODES).map(|node| if node % 3 == 0 { 30 } else { 15 }).collect());
     let two = world.split(&Partition::default(), &[1, 2], &all()).unwrap();
     let three = world.split(&two, &[1, 2, 3], &all()).unwrap();

@@ -103,7 +103,7 @@ fn a_unit_whose_queue_is_full_goes_back_and_holds_nothing() {
 }
 
 #[test]
-fn a_unit_of_which_a_full_queue_lets_nothing_in_goes_back_after_a_pause() {
+fn a_unit_of_a_full_queue_is_tried_again_after_a_pause() {
     let mut scheduler = scheduler(&[(4000, 0)]);
     let spec = unit(1, 2, 2, cpu(1000));
     assign(&mut scheduler, &spec);
@@ -132,7 +132,7 @@ fn a_unit_of_which_a_full_queue_lets_nothing_in_goes_back_after_a_pause() {
 }
 
 #[test]
-fn the_answer_to_a_decision_about_an_older_incarnation_holds_nobody_up() {
+fn an_answer_about_an_older_incarnation_changes_nothing() {
     let mut scheduler = scheduler(&[(4000, 0)]);
     let spec = unit(1, 1, 1, cpu(1000));
     assign(&mut scheduler, &spec);
@@ -181,7 +181,7 @@ fn a_changed_unit_waits_for_its_new_assignment() {
 }
 
 #[test]
-fn already_bound_counts_as_placed_and_rows_of_others_are_left_out() {
+fn already_bound_counts_as_placed() {
     let mut scheduler = scheduler(&[(2000, 0)]);
     let spec = unit(1, 2, 1, cpu(1000));
     assign(&mut scheduler, &spec);

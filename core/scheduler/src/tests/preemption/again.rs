@@ -21,7 +21,7 @@ impl Pair {
 }
 
 #[test]
-fn who_is_kept_by_a_budget_leaves_once_it_allows_that_or_is_gone() {
+fn a_unit_kept_by_a_budget_leaves_once_it_allows() {
     for gain in [put(web_budget(1)), Change::BudgetDeleted("web".to_owned())] {
         let mut pair = Pair::new(1);
         pair.commit(vec![put(web_budget(0))]);
@@ -68,7 +68,7 @@ fn units_are_to_be_offered_whenever_budgets_select_others() {
 }
 
 #[test]
-fn a_search_in_vain_is_repeated_once_a_second_and_only_after_news() {
+fn a_failed_search_is_repeated_each_second_after_changes() {
     let mut pair = Pair::new(1);
     pair.assign(&ranked(1, 1, 1, 1, cpu(500)));
     pair.assign(&ranked(2, 9, 1, 1, cpu(500)));
@@ -94,7 +94,7 @@ fn a_search_in_vain_is_repeated_once_a_second_and_only_after_news() {
 }
 
 #[test]
-fn a_search_in_vain_of_a_lower_rank_does_not_stand_for_an_earlier_one_of_a_higher() {
+fn a_failed_search_of_a_lower_rank_does_not_stand_for_a_higher() {
     // Just when it might be repeated, and later.
     for later in [1_000, 5_000] {
         let mut pair = Pair::new(2);

@@ -34,7 +34,7 @@ impl Pair {
 }
 
 #[test]
-fn a_gang_whose_turn_it_is_gathers_room_and_others_do_not_take_it() {
+fn gathered_room_is_not_taken_by_others() {
     let mut pair = full();
     let gang = unit(3, 2, 2, cpu(800));
     pair.assign(&gang);
@@ -60,7 +60,7 @@ fn a_gang_whose_turn_it_is_gathers_room_and_others_do_not_take_it() {
 }
 
 #[test]
-fn a_gang_that_fits_needs_no_turn_and_one_that_never_could_parks() {
+fn a_gang_that_fits_needs_no_turn() {
     let mut pair = full();
     pair.assign_turn(&unit(3, 3, 3, cpu(800)));
     assert_eq!(pair.steps(), [(3, ReportState::Parked)], "two nodes have no room for three");

@@ -52,7 +52,7 @@ fn what_is_held_by_an_older_record_is_to_be_placed_again() {
 }
 
 #[test]
-fn what_was_left_out_of_an_assignment_as_held_is_placed_once_the_hold_has_ended() {
+fn ordinals_left_out_as_held_are_placed_after_the_hold() {
     let mut pair = Pair::new(3);
     pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
     pair.steps();
@@ -103,7 +103,7 @@ fn what_was_held_is_placed_again_though_nobody_dispatches() {
 }
 
 #[test]
-fn what_is_assigned_after_a_hold_had_ended_is_placed_though_the_answer_comes_later() {
+fn an_assignment_after_the_end_of_a_hold_is_placed() {
     let mut pair = Pair::new(1);
     pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
     pair.steps();

@@ -148,7 +148,7 @@ fn a_gang_takes_together_what_one_large_victim_leaves() {
 }
 
 #[test]
-fn each_full_queue_above_a_unit_has_only_as_many_leave_as_it_must() {
+fn each_full_queue_evicts_only_as_many_as_it_must() {
     let mut pair = Pair::new(2);
     pair.commit(vec![limited("a", 0, 500, 0), limited("a.x", 0, 0, 1), limited("a.y", 0, 0, 0)]);
     pair.assign(&of("a.x", ranked(1, 5, 1, 1, cpu(100))));
@@ -216,7 +216,7 @@ fn what_leaves_a_full_queue_already_is_waited_for() {
 }
 
 #[test]
-fn a_unit_handed_out_for_a_full_queue_that_has_room_now_is_placed() {
+fn a_unit_of_a_full_queue_is_placed_once_there_is_room() {
     let mut pair = Pair::new(1);
     pair.commit(vec![limited("q", 0, 200, 0)]);
     pair.assign(&of("q", ranked(1, 1, 1, 1, cpu(100))));
@@ -288,7 +288,7 @@ fn a_plan_says_who_has_to_leave_a_full_queue() {
 }
 
 #[test]
-fn nobody_leaves_a_queue_that_has_room_by_the_time_of_the_decision() {
+fn a_queue_with_room_at_the_decision_loses_nobody() {
     let mut pair = Pair::new(2);
     pair.commit(vec![limited("q", 0, 200, 0)]);
     pair.assign(&of("q", ranked(1, 1, 2, 1, cpu(100))));

@@ -47,7 +47,7 @@ fn one_search_serves_what_is_missing_of_a_unit() {
 }
 
 #[test]
-fn a_gang_beyond_what_its_queue_is_guaranteed_claims_by_priority() {
+fn a_gang_beyond_its_guarantee_claims_by_priority() {
     let mut pair = Pair::new(2);
     pair.commit(vec![queue("own", 1_000)]);
     pair.assign(&of("lab", ranked(1, 1, 2, 1, cpu(1000))));
@@ -58,7 +58,7 @@ fn a_gang_beyond_what_its_queue_is_guaranteed_claims_by_priority() {
 }
 
 #[test]
-fn what_is_within_a_guarantee_is_claimed_though_all_together_find_nobody() {
+fn a_part_within_its_guarantee_claims_though_the_whole_cannot() {
     let mut pair = Pair::new(1);
     pair.commit(vec![queue("a", 2_000), queue("a.x", 500)]);
     pair.assign(&of("a.y", ranked(1, 9, 2, 1, cpu(500))));
@@ -70,7 +70,7 @@ fn what_is_within_a_guarantee_is_claimed_though_all_together_find_nobody() {
 }
 
 #[test]
-fn a_claim_within_a_guarantee_does_not_stand_beside_one_that_goes_beyond_it() {
+fn claims_within_and_beyond_a_guarantee_do_not_mix() {
     for has_first in [false, true] {
         let mut pair = Pair::new(2);
         pair.commit(vec![queue("a", 3_000), queue("a.x", 500)]);
@@ -135,7 +135,7 @@ fn who_finds_nobody_but_those_that_preempted_it_says_so() {
 }
 
 #[test]
-fn who_explains_a_gang_in_vain_counts_the_room_that_it_found_itself() {
+fn explaining_a_gang_counts_the_room_it_found_itself() {
     let mut pair = Pair::new(3);
     pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
     pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));

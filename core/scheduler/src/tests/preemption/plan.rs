@@ -65,7 +65,7 @@ fn a_gang_that_its_queue_can_never_hold_is_told_so() {
 }
 
 #[test]
-fn what_a_queue_uses_now_counts_whether_or_not_some_queue_guarantees_something() {
+fn usage_counts_whether_or_not_some_queue_has_a_guarantee() {
     for guaranteed in [false, true] {
         let mut pair = Pair::new(4);
         pair.commit(vec![capped("prod", 2_000)]);

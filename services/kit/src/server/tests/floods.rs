@@ -145,7 +145,7 @@ async fn streams_that_are_reset_at_once_end_their_connection() {
 }
 
 #[tokio::test]
-async fn sessions_that_are_dropped_all_at_once_leave_their_connection_alone() {
+async fn dropping_many_sessions_leaves_the_connection_open() {
     let fake = Fake::new();
     let (served, metrics) = served(&fake, ServerConfig::default()).await;
     let client = StateServiceClient::new(served.channel());
@@ -209,7 +209,7 @@ async fn a_message_is_waited_for_so_long_and_no_longer() {
 }
 
 #[tokio::test]
-async fn one_connection_holds_half_of_the_slots_and_leases_have_their_own() {
+async fn one_connection_holds_half_of_the_slots_at_most() {
     let fake = Fake::new();
     let config = ServerConfig { concurrency_limit: 4, ..ServerConfig::default() };
     let (served, metrics) = served(&fake, config).await;
@@ -297,7 +297,7 @@ async fn of_one_address_only_so_many_connections_stay_idle() {
 }
 
 #[tokio::test]
-async fn floods_of_pings_and_settings_are_read_slowly_and_continuations_not_at_all() {
+async fn floods_of_pings_are_read_slowly_and_continuations_refused() {
     let fake = Fake::new();
     let config = ServerConfig { frames_per_second: 1_000, ..ServerConfig::default() };
     let (served, metrics) = served(&fake, config).await;

@@ -119,7 +119,7 @@ fn a_node_is_deleted_only_while_its_lease_is_over() {
 }
 
 #[test]
-fn another_uid_is_refused_while_the_lease_lives_and_takes_over_afterwards() {
+fn another_uid_is_refused_until_the_lease_ends() {
     let mut fake = Fake::default().with(1, "a", "1").with(2, "b", "2");
     fake.alive = vec![1];
     let mut round = Round::default();
@@ -180,7 +180,7 @@ fn updates_compare_the_revision() {
 }
 
 #[test]
-fn quarantines_begin_and_end_once_and_wait_for_a_round_of_their_role() {
+fn quarantines_begin_and_end_once() {
     let of = |until_ms| Quarantine { since_ms: 5, until_ms, reason: "why".to_owned() };
     let quarantined = |until_ms| {
         let mut fake = Fake::default().with(1, "a", "u");

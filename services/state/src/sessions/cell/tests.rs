@@ -29,7 +29,7 @@ fn bound(units: impl IntoIterator<Item = u64>) -> Cell {
 }
 
 #[test]
-fn an_opening_agent_gets_what_is_missing_and_stops_what_is_not_current() {
+fn an_opening_agent_gets_missing_runs_and_stops_old_ones() {
     let mut cell = bound(1..=4);
     cell.evict(key(3));
     cell.evict(key(4));
@@ -171,7 +171,7 @@ fn a_newer_incarnation_ends_what_was_said_of_older_ones() {
 }
 
 #[test]
-fn a_restart_is_recorded_and_what_was_said_before_it_does_not_come_back() {
+fn a_recorded_restart_outdates_earlier_statuses() {
     let mut cell = Cell::default();
     cell.open(1, 1, &[]).unwrap();
     cell.bind(key(7));
