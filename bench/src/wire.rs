@@ -1,4 +1,4 @@
-//! `godel bench wire`: what gRPC bears between two processes of this machine, without anything behind it: calls,
+//! `godel bench wire`: how much gRPC carries between two processes of this machine without any service behind it: calls,
 //! streams of small items, and the messages of a scheduler's decisions.
 
 mod serve;
@@ -35,9 +35,9 @@ use super::{
     report::wide,
 };
 
-/// Messages that wait for a stream.
+/// Capacity of the channel in front of a stream, messages.
 const N_WAITING: usize = 64;
-/// Placements of a small decision, which has 150 bytes.
+/// Number of placements of a small decision, whose message has 150 bytes.
 const N_SMALL: u32 = 43;
 
 /// `godel bench wire`.
@@ -65,7 +65,7 @@ struct Case {
     items: u64,
     seconds: f64,
     items_per_s: f64,
-    /// Both processes together.
+    /// CPU time of both processes.
     cpu_us_per_item: f64,
 }
 
@@ -128,7 +128,7 @@ fn bare_channel(address: SocketAddr) -> Result<Channel, Failure> {
     Ok(endpoint.connect_lazy())
 }
 
-/// A scheduler's decision: nodes all over the cluster.
+/// Returns a decision with placements on nodes all over the cluster.
 fn decision(n_placements: u32) -> v1::Decision {
     let group = v1::GroupPlacement {
         ordinals: (0..n_placements).collect(),
@@ -151,7 +151,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Each client calls again when it is answered.
+    /// Measures clients that each send the next call after the answer to the last one.
     async fn unary<C, F>(
         &self,
         case: &'static str,

@@ -1,5 +1,5 @@
-//! The table of targets as data: which verbs run, what is demanded of their figures, and which limit of the machine
-//! stands beside it. Each number is one of the design's; decisions are in [`super::judge`].
+//! The table of targets: which verbs run, which bars their figures must reach, and which limit of the machine is shown
+//! beside them. [`super::judge`] compares the figures with the bars.
 
 use super::judge::{Check, Check::*, Figure};
 
@@ -9,11 +9,11 @@ pub(super) struct Run {
     pub(super) key: &'static str,
     /// Words after `godel bench`.
     pub(super) args: &'static str,
-    /// The same in the subset, if it belongs to that.
+    /// The arguments in the quick subset; `None`: not in that subset.
     pub(super) quick: Option<&'static str>,
 }
 
-/// A limit of the machine, found in the same suite.
+/// A limit of the machine, measured by the same suite.
 #[derive(Debug)]
 pub(super) struct Limit {
     pub(super) name: &'static str,
@@ -27,17 +27,17 @@ pub(super) struct Target {
     pub(super) id: &'static str,
     pub(super) what: &'static str,
     pub(super) goal: &'static str,
-    /// None: planned.
+    /// Empty: the target is planned.
     pub(super) checks: &'static [Check],
     pub(super) limits: &'static [Limit],
 }
 
-/// A picture of some runs.
+/// A chart of some runs.
 #[derive(Debug)]
 pub(super) struct Chart {
-    /// The file's name.
+    /// Name of the chart's file.
     pub(super) name: &'static str,
-    /// What `godel bench chart` draws over.
+    /// The horizontal axis, as `godel bench chart` names it.
     pub(super) over: &'static str,
     pub(super) runs: &'static [&'static str],
 }
@@ -50,7 +50,7 @@ const fn quick(key: &'static str, args: &'static str, quick: &'static str) -> Ru
     Run { key, args, quick: Some(quick) }
 }
 
-/// In order; the limits of the machine come first.
+/// All runs, in order. Those that find the limits of the machine come first.
 pub(super) const RUNS: &[Run] = &[
     quick("store", "store", "store"),
     quick("wire", "wire", "wire"),
@@ -122,7 +122,7 @@ const ONLINE: &[&str] = &["online-0", "online-25", "online-50", "online-75", "on
 /// Three schedulers that share all nodes, which are nine tenths full: by nodes and units a second.
 const SHARED_100: &[&str] = &["shared-100-500", "shared-100-1000", "shared-100-2000", "shared-100-3000"];
 const SHARED_1000: &[&str] = &["shared-1000-500", "shared-1000-1000", "shared-1000-2000", "shared-1000-3000"];
-/// The same with services as large as the gangs are on average.
+/// Shares of services that are as large as the gangs are on average.
 const SERVICES: &[&str] = &["online-0", "services-25", "services-50", "services-75", "services-100"];
 const NODES: &[&str] = &["nodes-1000", "nodes-10000", "nodes-20000", "nodes-100000"];
 

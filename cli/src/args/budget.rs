@@ -63,7 +63,7 @@ pub struct BudgetSettings {
     /// Minimum number or share of running units that must remain: `3`, `80%`.
     #[arg(long, value_name = "N|N%")]
     pub min_available: Option<String>,
-    /// Free text.
+    /// Free text that describes the budget.
     #[arg(long)]
     pub description: Option<String>,
 }

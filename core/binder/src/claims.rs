@@ -1,4 +1,5 @@
-//! A decision for which others have to leave, or that gathers room: whether it may, and the holds that all of it becomes.
+//! Decisions that claim room which is not free: the check whether the victims may be preempted, and the holds that such a
+//! decision becomes.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,7 @@ use super::{
 
 pub(super) type Wrong = (RejectionReason, NodeId, String);
 
-/// What claims are judged by. Judging them changes nothing.
+/// The state against which claims are checked. A check changes nothing.
 pub(super) struct ClaimCheck<'a> {
     pub(super) picture: &'a BinderPicture,
     pub(super) under_way: &'a UnderWay,
@@ -37,33 +38,35 @@ pub(super) struct ClaimCheck<'a> {
     pub(super) evictions: &'a PendingEvictions,
 }
 
-/// What a claim that may be made rests on.
+/// What an admitted claim rests on.
 #[derive(Debug)]
 pub(super) struct ClaimTerms {
-    /// Holds of others that it ends.
+    /// Holds of other units that the claim takes over.
     pub(super) taken: TakenOver,
     /// Disruption budgets that the victims rest on, with the revisions of their records.
     pub(super) budgets: Vec<(String, Revision)>,
 }
 
-/// Why a claim is not made now.
+/// Why a claim is not admitted now.
 pub(super) enum ClaimRefused {
+    /// A transaction under way decides it: the claim is checked again after that.
     Wait(Wait),
+    /// The claim is rejected.
     Reject(Vec<Rejection>),
 }
 
-/// Victims of one unit.
+/// The victims of one unit, and the node of the first of them.
 struct OfUnit {
     ordinals: Vec<u32>,
     node: NodeId,
 }
 
 impl ClaimCheck<'_> {
-    /// Whether each victim may be preempted for this unit, whether their units are left whole or not at all, and whether
-    /// budgets allow it. `needs` is what the decision adds to its queue.
+    /// Checks that each victim may be preempted for this unit, that each victim's unit keeps its minimum or is evicted whole,
+    /// and that disruption budgets allow it. `needs` is what the decision adds to its queue.
     ///
     /// # Errors
-    /// One may not, or what would say so is under way.
+    /// A rule forbids it, or a transaction under way has to be seen first.
     pub(super) fn judge(
         &self,
         seeker: &Seeker,
@@ -96,13 +99,13 @@ impl ClaimCheck<'_> {
         }
     }
 
-    /// What shows a victim whose binding is under way, or not read yet: its scheduler may have heard of it before.
+    /// Returns what to wait for if the binding of a victim is under way or not read yet: the scheduler may know it earlier.
     fn binding_under_way(&self, victim: &RunningUnitId) -> Option<Wait> {
         self.under_way.outcome_for(victim)
     }
 
-    /// What has the rest of a victim's unit leave, where its commit may still be refused: the unit would be left below its
-    /// minimum and not leave whole.
+    /// Returns the transaction under way that evicts the rest of a victim's unit, if the claim is only allowed because of it:
+    /// if that transaction is refused, the unit would be left below its minimum.
     fn rests_on(&self, preemption: &Preemption) -> Option<Wait> {
         let mut taken: BTreeMap<UnitId, usize> = BTreeMap::new();
         preemption.victims().for_each(|victim| *taken.entry(victim.unit).or_default() += 1);
@@ -115,7 +118,7 @@ impl ClaimCheck<'_> {
         self.under_way.evicting(unit).next().map(|(ticket, _)| self.under_way.outcome_of(ticket))
     }
 
-    /// What queues use by what is under way, by level; nothing where no victim's queue guarantees what it takes.
+    /// Returns what transactions under way add to queues, by queue. Empty if no victim is in a queue with a guarantee.
     ///
     /// `O(decisions under way + holds)`.
     fn unsure(&self, rights: &Rights<'_>, preemption: &Preemption) -> FxHashMap<QueueIdx, Amounts> {
@@ -146,8 +149,8 @@ impl ClaimCheck<'_> {
         unsure
     }
 
-    /// Whether all victims may be preempted, each once, and their units stay whole enough or go whole; `tally` is what is
-    /// taken over.
+    /// Checks all victims: each is named once, may be preempted, and its unit keeps its minimum or is evicted whole. `tally`
+    /// is what is taken over.
     fn may_leave(
         &self,
         seeker: &Seeker,
@@ -209,7 +212,7 @@ impl ClaimCheck<'_> {
         Ok(())
     }
 
-    /// Units for which running units of a unit are about to leave: its rows do not say so yet.
+    /// Returns the units for which running units of `unit` are being evicted by transactions that are not read yet.
     fn preemptors_of(&self, unit: UnitId) -> Vec<UnitId> {
         let mut staying = self.picture.cluster.rows(unit).into_iter().flat_map(RunningUnits::live);
         if !staying.any(|(ordinal, _)| self.evictions.is_victim(unit, ordinal)) {
@@ -218,7 +221,7 @@ impl ClaimCheck<'_> {
         self.under_way.evicting(unit).map(|(_, open)| open.unit).collect()
     }
 
-    /// The node of a victim, if it may be preempted as things are.
+    /// Returns the node of a victim if it may be preempted now.
     fn may_one_leave(
         &self,
         seeker: &Seeker,
@@ -265,7 +268,7 @@ impl ClaimCheck<'_> {
         }
     }
 
-    /// Counts those victims of a unit that have to leave only because its queue borrows; a gang leaves at once.
+    /// Counts the victims of a unit that may be preempted only because their queue borrows; a gang counts as a whole.
     fn tally(
         &self,
         (rights, priority): (&Rights<'_>, i32),
@@ -297,10 +300,10 @@ impl ClaimCheck<'_> {
     }
 }
 
-/// Holds for all of a decision, those of a unit whose queue is at its maximum backed by who leaves there; and whether it is.
+/// Returns the holds of a whole decision, and whether its queue is at a maximum. Then victims in that queue back the holds.
 ///
 /// # Errors
-/// The queue has no room, or nobody has to leave.
+/// The queue has no room even then, or nothing is evicted.
 pub(super) fn backed_holds(
     decision: &Decision,
     members: &[PlacedReplica],
@@ -324,7 +327,7 @@ pub(super) fn backed_holds(
     Ok((made, at_maximum))
 }
 
-/// By task group and node, without what only the binder knows.
+/// Returns the holds of a decision by task group and node, without the fields that only the binder knows.
 fn holds_of(decision: &Decision, members: &[PlacedReplica]) -> Vec<Hold> {
     let mut holds: BTreeMap<(u16, NodeId), Hold> = BTreeMap::new();
     for member in members {
@@ -361,7 +364,7 @@ fn holds_of(decision: &Decision, members: &[PlacedReplica]) -> Vec<Hold> {
     holds.into_values().map(shorten).collect()
 }
 
-/// By unit.
+/// Returns the evictions that a claim causes, by unit.
 pub(super) fn evictions_of(preemptor: UnitId, claim: &Claim) -> Vec<(UnitId, Evict)> {
     let mut by_unit: BTreeMap<UnitId, Vec<ReplicaId>> = BTreeMap::new();
     for victim in claim.victims() {

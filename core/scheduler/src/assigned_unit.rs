@@ -23,84 +23,94 @@ use super::{
     picture::Picture,
 };
 
-/// What is to be placed of a unit, by task group.
+/// The replicas of a unit that wait for a node, by task group.
 pub(crate) type UnitWork = SmallVec<[GroupWork; 1]>;
 
-/// Decisions without an outcome, ascending.
+/// Ids of decisions that the binder has not answered, ascending.
 pub(crate) type DecisionIds = SmallVec<[u64; 2]>;
 
 /// Where an assigned unit is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UnitState {
-    /// In the ready queue.
+    /// The unit is in the ready queue and will be tried.
     Ready,
-    /// Waits after rejections.
+    /// The binder rejected the unit; it is tried again at this time.
     Backoff(Millis),
-    /// In a group of parked units.
+    /// The unit found no room, and waits in the group of parked units with this key.
     Parked(WaitKey),
-    /// Everything pending is decided, or a newer assignment is due.
+    /// Every replica is decided, or a newer assignment is expected from the dispatcher.
     Waiting,
 }
 
 /// A unit that the scheduler was assigned.
 #[derive(Clone, Debug)]
 pub(crate) struct AssignedUnit {
+    /// Revision of the unit's record on which decisions rest.
     pub revision: Revision,
-    /// Its position in the ready queue and among parked units.
+    /// Position of the unit in the ready queue and among parked units.
     pub queue_key: QueueKey,
     /// The priority class whose value may change its position.
     pub class: Option<Box<str>>,
+    /// The unit's minimum size and what happens below it.
     pub terms: GangTerms,
+    /// The pool that pays.
     pub pool: Pool,
+    /// The workflow (sub-cluster and pool) in which the unit is tried.
     pub(crate) flow: FlowIdx,
+    /// The queue that pays.
     pub queue: QueueIdx,
+    /// The nodes on which the unit may be tried: those of the own partition, or all.
     pub scope: NodeScope,
-    /// A queue of it is at a maximum: others there leave first.
+    /// A queue of the unit is at a maximum: running units of that queue must be evicted first.
     pub at_maximum: bool,
-    /// Should it find no place its room is gathered.
+    /// The dispatcher gave the gang its turn: if it finds no place, room is gathered for it.
     pub(crate) has_turn: bool,
-    /// The dispatcher says that there is room for it: it is tried although others of its need wait.
+    /// The dispatcher reports room for the unit: it is tried although others with the same need wait.
     pub is_called: bool,
-    /// It had its turn, and there were no nodes to gather room on.
+    /// The gang had its turn, and there were no nodes on which to gather room.
     pub(crate) no_turn: bool,
+    /// Active time after which the unit fails, milliseconds; 0: never.
     pub active_deadline_ms: u64,
-    /// It may be preempted once it has run this long, milliseconds.
+    /// Run time after which its running units may be preempted, milliseconds; `None`: never.
     pub leaves_after_ms: Option<u64>,
-    /// Its labels, for reservations.
+    /// Hashes of the unit's labels, which reservations select.
     pub marks: SmallVec<[u64; 2]>,
-    /// Running units bound as far as is known, for the first binding.
+    /// Known number of bound running units, for the minimum of the first binding.
     pub bound: u32,
+    /// The replicas to be placed.
     pub groups: UnitWork,
+    /// Where the unit is now.
     pub state: UnitState,
-    /// Decisions without an outcome, ascending.
+    /// Decisions that the binder has not answered, ascending.
     pub decisions: DecisionIds,
-    /// Running units in them.
+    /// Number of running units in these decisions.
     pub in_flight: u32,
-    /// In decisions older than the assignment, with their task group now: wanted again should those fail.
+    /// Replicas in decisions older than the assignment, with their present task group: wanted again if those fail.
     pub(crate) wanted_again: Vec<(u16, ReplicaId)>,
-    /// Room is held for them: placed elsewhere as soon as they fit there, and wanted when that ends otherwise than in a
-    /// binding.
+    /// Replicas for which room is held: they are placed elsewhere as soon as they fit, and wanted again if the hold ends
+    /// without a binding.
     pub(crate) awaiting_hold: Vec<(u16, ReplicaId)>,
     /// The unit has changed: a newer assignment or a revocation is due.
     pub(crate) awaits: bool,
-    /// Set while it is the woken one of a group of parked units.
+    /// The group of parked units from which the unit was woken to be tried for all of them.
     pub(crate) woken_from: Option<WaitKey>,
+    /// Number of tries.
     pub attempts: u32,
-    /// Rejected in a row.
+    /// Number of rejections in a row.
     pub failures: u32,
-    /// In backoff after many failures: it holds no credits meanwhile.
+    /// The unit is in a long backoff after many failures, and holds no credits in the meantime.
     pub rests: bool,
-    /// It has others leave for one of its running units at a time.
+    /// The unit preempts for one running unit at a time.
     pub one_by_one: bool,
-    /// A queue of it is full: it goes back at the end of its backoff.
+    /// A queue of the unit is full: it returns to the dispatcher at the end of its backoff, with these refusals.
     pub full: Option<Arc<Refusals>>,
 }
 
-/// What is to be placed of one task group.
+/// The replicas of one task group that wait for a node.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupWork {
     pub template: TemplateId,
-    /// Ascending from `begin`; before that, taken.
+    /// Ascending from index `begin`; those before it have been decided.
     wanted: Vec<ReplicaId>,
     begin: usize,
 }
@@ -114,7 +124,7 @@ impl GroupWork {
         &self.wanted[self.begin..]
     }
 
-    /// Takes the first `n` out.
+    /// Takes out the first `n` replicas.
     pub(crate) fn advance(&mut self, n: usize) {
         self.begin += n;
         if self.begin == self.wanted.len() {
@@ -123,7 +133,7 @@ impl GroupWork {
         }
     }
 
-    /// Adds running units, in any order; those there already stay once, with the later incarnation.
+    /// Adds replicas in any order. Of an ordinal that is there already, the later incarnation stays.
     pub(crate) fn add(&mut self, more: &[ReplicaId]) {
         self.wanted.drain(..self.begin);
         self.begin = 0;
@@ -143,13 +153,13 @@ impl GroupWork {
         }
     }
 
-    /// Takes out everything.
+    /// Takes out every replica.
     pub(crate) fn clear(&mut self) {
         self.wanted.clear();
         self.begin = 0;
     }
 
-    /// Takes out whatever does not satisfy `keep`; true if something went.
+    /// Keeps the replicas that satisfy `keep`. Returns whether some were removed.
     pub(crate) fn retain(&mut self, keep: impl FnMut(&ReplicaId) -> bool) -> bool {
         self.wanted.drain(..self.begin);
         self.begin = 0;
@@ -160,8 +170,8 @@ impl GroupWork {
 }
 
 impl AssignedUnit {
-    /// Returns a unit as its record says, with `groups` to be placed and nothing decided yet. Of units of equal priority the
-    /// one with the lower `dispatch_order` is tried first.
+    /// Returns a unit of a record with `groups` to be placed and no decision yet. Of units of equal priority the one with the
+    /// lower `dispatch_order` is tried first.
     pub(crate) fn new(
         picture: &mut Picture,
         record: &UnitRecord,
@@ -208,7 +218,7 @@ impl AssignedUnit {
         self.queue_key.2
     }
 
-    /// Higher wins.
+    /// Returns the priority; a higher one is tried first.
     pub(crate) fn priority(&self) -> i32 {
         self.queue_key.0.0
     }
@@ -217,18 +227,18 @@ impl AssignedUnit {
         self.groups.iter().map(|group| group.pending().len()).sum()
     }
 
-    /// Every running unit handed out is bound.
+    /// Whether every replica that the dispatcher handed out is bound.
     pub(crate) fn is_done(&self) -> bool {
         self.decisions.is_empty() && !self.awaits && self.pending() == 0 && self.awaiting_hold.is_empty()
     }
 
-    /// Something is to be placed, or placed elsewhere than where room is held for it.
+    /// Whether a replica is to be placed, or to be placed elsewhere than on the room that is held for it.
     pub(crate) fn has_work(&self) -> bool {
         self.pending() > 0 || !self.awaiting_hold.is_empty()
     }
 
-    /// Running units for which it holds credits, decisions in flight apart. One that is rejected again and again, or goes
-    /// back as its queue is full, holds none while it backs off, or it would keep others from being tried.
+    /// Returns the number of replicas that hold credits, those in decisions aside. A unit that is rejected again and again,
+    /// or returns because its queue is full, holds none during its backoff; otherwise it would keep others from being tried.
     pub(crate) fn weight(&self) -> u64 {
         match self.state {
             UnitState::Backoff(_) if self.rests || self.full.is_some() => 0,
@@ -237,17 +247,17 @@ impl AssignedUnit {
         }
     }
 
-    /// Running units that must be placed at once before any may be.
+    /// Returns the number of replicas that must be placed together before any of them is bound.
     pub(crate) fn together(&self) -> u32 {
         self.terms.min_member.saturating_sub(self.bound.saturating_add(self.in_flight))
     }
 
-    /// Task groups of which something is pending.
+    /// Returns the task groups that have replicas to place.
     pub(crate) fn pending_groups(&self) -> impl Iterator<Item = &GroupWork> {
         self.groups.iter().filter(|group| !group.pending().is_empty())
     }
 
-    /// Templates of what room is held for.
+    /// Returns the templates of the replicas for which room is held.
     pub(crate) fn held_templates(&self) -> Vec<TemplateId> {
         let of = |group: &u16| self.groups.get(usize::from(*group)).map(|work| work.template);
         self.awaiting_hold.iter().filter_map(|(group, _)| of(group)).collect()

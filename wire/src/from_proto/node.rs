@@ -1,4 +1,4 @@
-//! Nodes: what administrators and agents say of them, what is in force, and their taints with what tolerates these.
+//! Records of nodes: those of administrators and agents, allocatable and usage, taints and tolerations.
 
 use godel_domain::{
     demand::N_DEVICES_MAX,
@@ -41,7 +41,7 @@ fn node_drain(pb: v1::NodeDrain) -> Drain {
     Drain { since_ms, deadline_ms: (deadline_ms != 0).then_some(deadline_ms), running_units }
 }
 
-/// An agent's record of a node. The id may be 0: before registration there is none.
+/// An agent's record of a node. The id is 0 before registration.
 ///
 /// # Errors
 /// An amount is negative, or there are more than 64 devices.
@@ -77,7 +77,7 @@ pub fn node_allocatable(pb: v1::NodeAllocatable) -> Result<(NodeId, Resources)> 
     Ok((node_id(pb.node_id, "node_id")?, allocatable))
 }
 
-/// What the use of a node's guaranteed running units leaves to best-effort ones.
+/// The usage of guaranteed running units that is withheld from best-effort ones on a node.
 ///
 /// # Errors
 /// The id is 0 or an amount is negative.

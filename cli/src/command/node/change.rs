@@ -1,4 +1,4 @@
-//! Changes of node records, of one node or of many.
+//! Verbs that change the records of nodes, of one or of many at a time.
 
 use godel_client::{
     client::Client,
@@ -53,7 +53,7 @@ pub(super) async fn delete(client: &Client, names: &[String], format: Format) ->
     deleted.await.map(drop)
 }
 
-/// Makes the same change of every node that is named, whole, or selected, and says what changed. Their names.
+/// Makes the same change to every named or selected node, prints what changed, and returns the names of these nodes.
 pub(super) async fn update_all(
     client: &Client,
     nodes: Nodes,
@@ -85,7 +85,7 @@ pub(super) async fn update_all(
 async fn update(client: &Client, request: v1::UpdateNodeRequest) -> Result<v1::UpdateNodeResponse, Failure> {
     let answer = client
         .read(|| {
-            // The same change made twice is the same.
+            // The change is idempotent: it may be sent again after a lost answer.
             let (mut nodes, request) = (client.nodes(), request.clone());
             async move { nodes.update_node(request).await }
         })
@@ -100,7 +100,7 @@ fn not_found(failure: Failure) -> Failure {
     }
 }
 
-/// Names, up to the first word that is a change, and the rest.
+/// Splits words into the names of nodes and, from the first word that is a change, the changes.
 fn split_words(words: &[String]) -> (Vec<String>, Vec<String>) {
     let is_change = |word: &String| word.contains(['=', ':']) || word.ends_with('-');
     let n_names = words.iter().position(is_change).unwrap_or(words.len());

@@ -1,7 +1,6 @@
-//! Score `spread`: of units of class service and stateful, the fewer replicas of the unit are on the node already, the
-//! better.
+//! Score `spread`: prefers nodes with fewer replicas of the unit, for units of class service and stateful.
 //!
-//! Each of them counts `STEP`: of two nodes that hold one replica more or less, the emptier one is taken unless its other
+//! Each replica counts `STEP`: of two nodes that hold one replica more or less, the emptier one is taken unless its other
 //! scores are 10 points of 100 worse, which is what *near-equal* means. A node of which a tenth more is taken is still a good
 //! one for a service, and the loss of a node costs it one replica less. Where every node has many replicas it is enough to
 //! tell them apart.
@@ -11,9 +10,9 @@ use crate::{
     point::{Plugin, SCORE_MAX, Score, ScoreInput},
 };
 
-/// What a replica counts, up to [`N_STEPS`] of them.
+/// Points that a replica costs its node, for the first [`N_STEPS`] replicas.
 const STEP: i64 = SCORE_MAX / 10;
-/// From there on it is shared out: the score stays above 0, and falls with each replica.
+/// With more replicas the rest of the points is divided among them: the score falls with each replica and stays above 0.
 const N_STEPS: i64 = 9;
 
 /// The plugin.

@@ -1,4 +1,4 @@
-//! What rejections said of nodes: believed for a while, as the watch shows the same later.
+//! What rejections told of nodes. A scheduler believes it for a while; then the watch must have shown the same.
 
 use std::collections::BTreeSet;
 
@@ -8,17 +8,17 @@ use godel_domain::{
 };
 use rustc_hash::FxHashMap;
 
-/// Nodes of which more is taken than has been read, and how long that is believed.
+/// Nodes on which others have taken more than has been read, with the time until which that is believed.
 #[derive(Debug, Default)]
 pub(super) struct ForeignNotes {
     by_end: BTreeSet<(Millis, NodeId)>,
     ends: FxHashMap<NodeId, Millis>,
-    /// The last change after which something had left a node.
+    /// By node, the revision of the last change that freed room.
     left: FxHashMap<NodeId, Revision>,
 }
 
 impl ForeignNotes {
-    /// A node's note is believed until `end`, whatever was noted of the node before.
+    /// Believes the note of a node until `end`. It replaces an earlier note of the node.
     pub(super) fn put(&mut self, node: NodeId, end: Millis) {
         if let Some(before) = self.ends.insert(node, end) {
             self.by_end.remove(&(before, node));
@@ -26,17 +26,17 @@ impl ForeignNotes {
         self.by_end.insert((end, node));
     }
 
-    /// Something has left a node with the change of this revision.
+    /// Notes that the change of this revision freed room on a node.
     pub(super) fn note_left(&mut self, node: NodeId, revision: Revision) {
         self.left.insert(node, revision);
     }
 
-    /// Whether something has left a node since this revision: it would seem to be taken by others.
+    /// Whether room of a node was freed after this revision: older figures would show it as taken by others.
     pub(super) fn has_left_since(&self, node: NodeId, revision: Revision) -> bool {
         self.left.get(&node).is_some_and(|at| *at > revision)
     }
 
-    /// Takes out the first note that has ended.
+    /// Removes the earliest note that has expired, and returns its node.
     pub(super) fn take_ended(&mut self, now: Millis) -> Option<NodeId> {
         let (_, node) = *self.by_end.first().filter(|(end, _)| *end <= now)?;
         self.by_end.pop_first();
@@ -44,7 +44,7 @@ impl ForeignNotes {
         Some(node)
     }
 
-    /// Returns when the first note ends.
+    /// Returns the time at which the earliest note expires.
     pub(super) fn first_end(&self) -> Option<Millis> {
         self.by_end.first().map(|(end, _)| *end)
     }

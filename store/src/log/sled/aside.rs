@@ -1,4 +1,5 @@
-//! What stands in the directory of a store before anything is opened or changed, and copies of generations.
+//! The state of a store's directory before it is opened, and the copies of generations that protect it from a failed
+//! opening.
 
 use std::{
     fs,
@@ -19,12 +20,12 @@ use crate::{
     store::{Loss, OpenError},
 };
 
-/// Generations to copy.
+/// Which generations to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// With the history.
+    /// Every generation, with the history.
     All,
-    /// Without those that are sealed: enough for the state.
+    /// The generations that are not sealed: enough for the state.
     Written,
 }
 
@@ -33,11 +34,11 @@ pub(crate) fn is_store(dir: &Path) -> bool {
     Survey::of(dir).is_ok_and(|survey| !survey.is_new())
 }
 
-/// What stands in the directory of a store.
+/// The state of a store's directory.
 #[derive(Debug)]
 pub(super) struct Survey {
     pub(super) watermark: Found,
-    /// Content of the marker of an orderly end.
+    /// Content of the marker of a clean stop; `None`: the last process did not stop cleanly.
     pub(super) clean: Option<Vec<u8>>,
     /// Numbers of the generations with a marker, ascending.
     marked: Vec<u64>,
@@ -74,7 +75,7 @@ impl Survey {
         };
         let path = dir.join("aside");
         let aside = if dir.join("aside.ready").exists() {
-            // What was put back already is not there any more.
+            // Generations that were put back already have gone from the copy.
             let numbers = numbers_if_there(&path)?.0;
             let numbers =
                 numbers.into_iter().filter(|number| generation_path(&path, *number).is_dir()).collect();
@@ -85,7 +86,7 @@ impl Survey {
         Ok(Self { watermark: Found::read(dir)?, clean, marked, unmarked, aside })
     }
 
-    /// Nothing was ever committed here: there is nothing, or what is there was never finished.
+    /// Whether nothing was ever committed here: the directory is empty, or its creation was never finished.
     pub(super) fn is_new(&self) -> bool {
         match self.watermark {
             Found::Whole(watermark) | Found::Half(watermark) => watermark.newest == 0,
@@ -147,9 +148,8 @@ pub(super) struct Prepared {
     pub(super) is_copied: bool,
 }
 
-/// Makes sure that what sled may destroy by opening it is there a second time, unless the files are to the bit what
-/// the last process left when it ended in order. Nobody writes to sealed generations, and the state does not rest on
-/// them.
+/// Copies the generations that sled may damage by opening them, unless the files are bit for bit those of the last clean
+/// stop. Sealed generations are not copied: nothing writes to them, and the state does not depend on them.
 pub(super) fn prepare(dir: &Path, survey: &Survey) -> Result<Prepared, OpenError> {
     let (aside, ready) = (dir.join("aside"), dir.join("aside.ready"));
     let numbers = survey.generations();
@@ -195,7 +195,7 @@ pub(super) fn prepare(dir: &Path, survey: &Survey) -> Result<Prepared, OpenError
     Ok(Prepared { numbers, is_copied: true })
 }
 
-/// Puts everything back that [`prepare`] copied. sled must have closed it.
+/// Restores what [`prepare`] copied. sled must have closed the files.
 pub(super) fn put_back(dir: &Path) -> Result<(), LogError> {
     let (aside, ready) = (dir.join("aside"), dir.join("aside.ready"));
     for number in numbers_if_there(&aside)?.0 {
@@ -212,7 +212,7 @@ pub(super) fn put_back(dir: &Path) -> Result<(), LogError> {
     remove_dir(&aside)
 }
 
-/// What a copy for reading does not show.
+/// Defects of the source that a copy for reading does not show.
 #[derive(Debug, Default)]
 pub(crate) struct Copied {
     /// Generations that have lost their marker; the next opening gives them one again.
@@ -223,8 +223,7 @@ pub(crate) struct Copied {
     pub(crate) watermark: Option<&'static str>,
 }
 
-/// A copy of the generations in `dir` in the empty directory `target`, from which they can be opened without
-/// touching `dir`.
+/// Copies the generations of `dir` to the empty directory `target`, where they can be opened without changing `dir`.
 pub(crate) fn copy_for_reading(
     dir: &Path,
     target: &Path,
@@ -291,7 +290,7 @@ struct CleanFile {
     crc: u32,
 }
 
-/// Says, durably, that the store ended in order, and what the files of these generations were then.
+/// Writes the marker of a clean stop durably, with the fingerprints of the files of these generations.
 pub(super) fn write_clean(dir: &Path, written: &[u64]) -> Result<(), LogError> {
     let clean = Clean { files: fingerprint(dir, written)? };
     write_file(&dir.join("clean"), &generation::meta(&clean))
