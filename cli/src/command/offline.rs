@@ -152,7 +152,7 @@ fn damaged(report: &admin::CheckReport, dir: &Path) -> Failure {
     Failure::failed("the store is damaged").hint(hint)
 }
 
-/// A record by its kind and key as people write them: `queue prod`, `KIND_UNIT_SPEC 17`.
+/// A record by its kind and key as people write them: `queue prod`, `KIND_UNIT 17`.
 fn record_named(kind: &str, key: &str) -> Result<(v1::Kind, Key), Failure> {
     let name = kind.to_uppercase().replace('-', "_");
     let name = name.strip_prefix("KIND_").unwrap_or(&name);

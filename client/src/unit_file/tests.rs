@@ -65,8 +65,8 @@ fn devices_are_one_request_or_a_list() {
     );
     for (template, expected) in [
         ("devices: {count: 1}", "2:21: template.devices.kind: the key is missing"),
-        ("devices: {kind: nic, count: 0}", "2:39: template.devices.count: 0 is not in 1..=64"),
-        ("devices: [{kind: nic}, {kind: nic}]", "2:41: template.devices[1].kind: duplicate kind `nic`"),
+        ("devices: {kind: nic, count: 0}", "2:40: template.devices.count: 0 is not in 1..=64"),
+        ("devices: [{kind: nic}, {kind: nic}]", "2:42: template.devices[1].kind: duplicate kind `nic`"),
         ("gpu: {}, devices: {kind: nic}", "2:17: template.gpu: add it to `devices`"),
     ] {
         let found = read(template).unwrap_err();

@@ -158,7 +158,7 @@ async fn agent_metrics(cluster: &Cluster) -> anyhow::Result<String> {
 
 /// Names of crates look like names of metrics.
 fn is_crate(word: &str) -> bool {
-    ["godel_kit", "godel_state", "godel_core", "godel_store", "godel_proto"]
+    ["godel_kit", "godel_state", "godel_core", "godel_store", "godel_proto", "godel_framework"]
         .iter()
         .any(|name| word.starts_with(name))
 }

@@ -282,7 +282,7 @@ fn identifier(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// The name of the type or trait that a line defines; associated types are none.
+/// The name of the type or trait that a line defines; associated types and the parameters of macros are none.
 fn defined(line: &str) -> Option<&str> {
     let item = line.trim_start();
     let item = match item.strip_prefix("pub") {
@@ -293,7 +293,7 @@ fn defined(line: &str) -> Option<&str> {
     };
     let (kind, rest) = item.trim_start().split_once(' ')?;
     let is_type = matches!(kind, "struct" | "enum" | "trait") || (kind == "type" && !line.starts_with(' '));
-    is_type.then(|| identifier(rest))
+    is_type.then(|| identifier(rest)).filter(|name| !name.is_empty())
 }
 
 /// Names that stand for something in every module: each is used by way of its module.

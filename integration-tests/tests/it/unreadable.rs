@@ -182,7 +182,7 @@ async fn serves_the_rest(cluster: &mut Cluster, round: &str) {
     let kinds = [
         "node spec",
         "node report",
-        "node grant",
+        "node allocatable",
         "node usage",
         "hold",
         "queue",

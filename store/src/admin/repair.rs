@@ -90,7 +90,7 @@ pub fn remove(dir: &Path, kind: v1::Kind, key: &Key, now_ms: i64) -> Result<Remo
     match kind {
         v1::Kind::Lease => return Err(refused("an epoch must never be forgotten".to_owned())),
         v1::Kind::Rows => {
-            return Err(refused("rows are removed with their unit: remove KIND_UNIT_SPEC".to_owned()));
+            return Err(refused("rows are removed with their unit: remove KIND_UNIT".to_owned()));
         }
         _ => {}
     }

@@ -44,7 +44,7 @@ async fn an_export_restores_to_the_same_state_elsewhere() {
     for (dir, state) in [(&from, &state), (&to, &renewed)] {
         let report = check(dir, &|_| Ok(())).unwrap();
         assert!(report.is_ok());
-        for (kind, count) in [("KIND_UNIT_SPEC", 150), ("KIND_QUEUE", 2), ("KIND_PRIORITY_CLASS", 1)] {
+        for (kind, count) in [("KIND_UNIT", 150), ("KIND_QUEUE", 2), ("KIND_PRIORITY_CLASS", 1)] {
             assert!(report.records.contains(&(kind, count)), "{report}");
         }
         let store = open_dir(dir).unwrap();

@@ -166,8 +166,8 @@ pub(super) fn devices(id: u32, numbers: &mut Numbers) -> Vec<Device> {
     let model = if id.is_multiple_of(2) { "A" } else { "B" };
     let device = Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0 };
     let nic = Device { kind: "nic".to_owned(), ..device.clone() };
-    // The card comes after the first GPU: it becomes another device where the node has one GPU less.
-    (0..n_devices).map(|_| device.clone()).chain((n_devices > 0).then_some(nic)).collect()
+    // The card comes first: no device becomes one of another kind where the node has more or fewer GPUs.
+    (n_devices > 0).then_some(nic).into_iter().chain((0..n_devices).map(|_| device.clone())).collect()
 }
 
 /// What a node's agent finds.
