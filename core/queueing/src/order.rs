@@ -84,7 +84,7 @@ pub struct Waiting {
     pub held_by: Option<u32>,
 }
 
-/// What is kept of a unit for its queue, from [`Queues::enroll`] to [`Queues::leave`].
+/// What is kept of a unit for its queue, from [`Queues::enroll`] to [`Queues::forget_unit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Its queue.
