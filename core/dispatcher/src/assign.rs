@@ -157,14 +157,14 @@ impl AssignmentPass<'_> {
         self.dispatch_to_full();
     }
 
-    /// Hands a unit out that waits for room, though nobody says that there is some.
+    /// Hands a unit out that waits for room, though nobody says that there is some: running units might leave for it. Where its
+    /// queue is at a maximum as well, it is for those of that queue to leave.
     fn hand_out(&mut self, unit: UnitId) {
         let Assignments { units, queueing, schedulers, .. } = &mut *self.assignments;
         let Some(Whereabouts::Queued(waiting)) = units.place(unit) else { return };
-        let waiting = *waiting;
-        let watcher = self.rooms.ready_watcher(schedulers);
-        let Some(watcher) = watcher.filter(|_| queueing.queues.remove(&waiting).is_some()) else { return };
-        self.assign(&waiting, (watcher, self.scope_of_all, false), Way::Any);
+        let Some(watcher) = self.rooms.ready_watcher(schedulers) else { return };
+        let Some((waiting, at_maximum)) = queueing.queues.take_seeker(waiting, self.now) else { return };
+        self.assign(&waiting, (watcher, self.scope_of_all, at_maximum), Way::Any);
     }
 
     /// Hands out units that wait under a maximum, where running units of lower rank there might have to leave for them.

@@ -118,6 +118,11 @@ impl FullQueues {
         vain.until = now.plus(wait);
     }
 
+    /// A try of the unit came to nothing so short a time ago that the next one has to wait.
+    pub(super) fn is_vain(&self, unit: UnitId, now: Millis) -> bool {
+        self.vain.get(&unit).is_some_and(|vain| vain.until > now)
+    }
+
     /// A unit that others have passed since then is given out.
     fn note_passed(&mut self, unit: UnitId, since: Option<Millis>) {
         if since.is_some() {

@@ -92,7 +92,19 @@ impl Queues {
         take_full(self, now)
     }
 
-    /// A unit that [`Self::take_full`] gave out has come back: nobody could be made to leave.
+    /// Takes out a unit that waits for room on nodes, out of turn, for victims; with it whether a queue of it is at a maximum,
+    /// so that they have to be found in that queue. `None`: it does not wait here, or that was tried in vain a moment ago, or
+    /// what it needs is more than a maximum.
+    pub fn take_seeker(&mut self, waiting: &Waiting, now: Millis) -> Option<(Waiting, bool)> {
+        let shortage = self.quota.usage().shortage(waiting.queue, waiting.need);
+        let is_vain = |one: &Shortage| one.is_hopeless || self.full.is_vain(waiting.unit, now);
+        if shortage.as_ref().is_some_and(is_vain) {
+            return None;
+        }
+        Some((self.remove(waiting)?, shortage.is_some()))
+    }
+
+    /// A unit that was given out as one of a full queue has come back: nobody could be made to leave.
     pub fn note_vain(&mut self, unit: UnitId, now: Millis) {
         self.full.note_vain(unit, now);
     }

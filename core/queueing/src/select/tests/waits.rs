@@ -433,3 +433,28 @@ fn a_wait_goes_on_at_the_maximum_that_is_in_the_way_by_now() {
     let why = world.why(late, NOW.plus(LONG)).unwrap();
     assert_eq!(why, format!("room in queue org is kept for unit {head}"));
 }
+
+#[test]
+fn a_seeker_at_a_maximum_goes_as_one_of_a_full_queue() {
+    let mut world = World::new(Config::default());
+    world.put("lim", &Quotas { max: &[("cpu", 2)], ..Quotas::default() });
+    let job = Job { queue: "lim", ..JOB };
+    let (first, second) = (world.submit(job.clone()), world.submit(Job { cpu: 2, ..job.clone() }));
+    let never = world.submit(Job { cpu: 3, ..job });
+    let seek = |world: &mut World, unit: UnitId, now: Millis| {
+        let waiting = world.jobs[&unit].2;
+        let taken = world.queues.take_seeker(&waiting, now);
+        assert_eq!(world.queues.contains(&waiting), taken.is_none());
+        taken.map(|(taken, at_maximum)| {
+            world.queues.push(taken);
+            at_maximum
+        })
+    };
+    assert_eq!(seek(&mut world, second, NOW), Some(false), "there is room in the queue");
+    assert_eq!(world.hand_out(NOW), Some(first));
+    assert_eq!(seek(&mut world, second, NOW), Some(true), "others of the queue would have to leave");
+    assert_eq!(seek(&mut world, never, NOW), None, "it is more than the maximum");
+    world.queues.note_vain(second, NOW);
+    assert_eq!(seek(&mut world, second, NOW.plus(500)), None, "it was tried a moment ago");
+    assert_eq!(seek(&mut world, second, NOW.plus(1_000)), Some(true));
+}
