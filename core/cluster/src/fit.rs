@@ -51,8 +51,12 @@ impl FreeRoom {
     }
 
     /// Returns what one more of a shape should be given on a node, whatever else is free there.
+    #[inline]
     pub(crate) fn pick(&self, shape: &Shape, node: NodeId) -> Option<Allocation> {
         let idx = self.known(node)?;
+        if shape.devices.is_empty() {
+            return Some(Allocation::default());
+        }
         self.devices[idx].pick(&shape.devices).map(Allocation::from)
     }
 
@@ -97,6 +101,7 @@ impl FreeRoom {
     }
 
     /// Whether a node has the devices that a shape asks for; resources aside.
+    #[inline]
     pub(crate) fn fits_devices(
         &self,
         catalogue: &Catalogue,
@@ -104,6 +109,9 @@ impl FreeRoom {
         node: NodeId,
     ) -> Result<(), Unfit> {
         let idx = self.known(node).ok_or(Unfit::Gone)?;
+        if shape.devices.is_empty() {
+            return Ok(());
+        }
         let devices = &self.devices[idx];
         let mut requests = shape.devices.iter().zip(&shape.demand.devices);
         let short = requests.find(|(ask, _)| devices.pick_one(ask).is_none());
@@ -111,8 +119,12 @@ impl FreeRoom {
     }
 
     /// Returns what a shape is given of a node now: `wanted`, or other devices when those in it are taken.
+    #[inline]
     pub(crate) fn grant(&self, shape: &Shape, node: NodeId, wanted: Allocation) -> Result<Allocation, Unfit> {
         let idx = self.known(node).ok_or(Unfit::Gone)?;
+        if shape.devices.is_empty() && wanted == Allocation::default() {
+            return Ok(wanted);
+        }
         self.has_zones(node, wanted.zones)?;
         if !shape.devices.is_empty() {
             let granted = self.devices[idx].grant(&shape.devices, &shape.demand.devices, wanted.devices)?;

@@ -186,6 +186,7 @@ impl Cluster {
     ///
     /// # Errors
     /// What is short.
+    #[inline]
     pub fn fits(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
         self.fits_resources(shape, node)?;
         self.fits_devices(shape, node)
@@ -203,6 +204,7 @@ impl Cluster {
     ///
     /// # Errors
     /// What is short.
+    #[inline]
     pub fn fits_devices(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
         self.free.fits_devices(&self.catalogue, self.catalogue.shape(shape), node)
     }
@@ -210,6 +212,7 @@ impl Cluster {
     /// Returns what one more of a shape should be given on a node: nothing for a shape without devices, `None` when these
     /// are short. Whole devices of lowest index; for a share the fitting device with the least
     /// left, lowest index on ties.
+    #[inline]
     pub fn pick(&self, shape: ShapeId, node: NodeId) -> Option<Allocation> {
         self.free.pick(self.catalogue.shape(shape), node)
     }
@@ -219,6 +222,7 @@ impl Cluster {
     ///
     /// # Errors
     /// What is wrong with the wanted ones, or that they are taken and no others are free.
+    #[inline]
     pub fn grant(&self, shape: ShapeId, node: NodeId, wanted: Allocation) -> Result<Allocation, Unfit> {
         self.free.grant(self.catalogue.shape(shape), node, wanted)
     }

@@ -106,6 +106,7 @@ impl From<DeviceSet> for Allocation {
 }
 
 /// Returns the allocation at `idx` of two columns, either of which may be empty.
+#[inline]
 pub(crate) fn at(devices: &[DeviceSet], zones: &[ZoneSet], idx: usize) -> Allocation {
     Allocation {
         devices: devices.get(idx).copied().unwrap_or_default(),

@@ -154,6 +154,7 @@ impl GroupPlacement {
     }
 
     /// Returns what the running unit at `idx` of the columns is given.
+    #[inline]
     pub fn allocation(&self, idx: usize) -> Allocation {
         allocation::at(&self.devices, &self.zones, idx)
     }

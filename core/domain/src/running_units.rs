@@ -243,6 +243,7 @@ pub struct Bind {
 
 impl Bind {
     /// Returns what the running unit at `idx` of the columns is given.
+    #[inline]
     pub fn allocation(&self, idx: usize) -> Allocation {
         allocation::at(&self.devices, &self.zones, idx)
     }

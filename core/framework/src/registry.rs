@@ -1,6 +1,6 @@
 //! The one list of all plugins.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use godel_cluster::{Cluster, Unfit};
 use godel_domain::ids::NodeId;
@@ -13,18 +13,55 @@ use crate::{
         device, device_stranding, least_allocated, most_allocated, node_ready, node_selector, resources_fit,
         spread, sub_cluster, taints,
     },
-    point::{AnyFilter, AnyLocator, AnyScore, RestsOn, Score},
+    point::{AnyFilter, AnyLocator, AnyScore, Filter, RestsOn, Score},
 };
 
-/// Every filter. A refused node is counted for the first one in this order: what an administrator decides
-/// before what is merely full.
-pub static FILTERS: [&dyn AnyFilter; 5] = [
-    &node_ready::NodeReady,
-    &node_selector::NodeSelector,
-    &taints::Taints,
-    &device::Devices,
-    &resources_fit::ResourcesFit,
+/// Lists the filters for profiles, and calls each of them by name where the binder asks (hot path).
+macro_rules! filters {
+    ($($module:ident::$filter:ident),* $(,)?) => {
+        /// Every filter. A refused node is counted for the first one in this order: what an administrator decides
+        /// before what is merely full.
+        pub static FILTERS: [&dyn AnyFilter; [$(stringify!($filter)),*].len()] = [$(&$module::$filter),*];
+
+        /// Whether a node takes a replica, room aside: the check of the binder, which every filter takes part in. What the
+        /// records of the node decide is looked at only if they have changed since the decision was made.
+        ///
+        /// # Errors
+        /// The reason of the first filter that refuses the node.
+        #[inline]
+        pub fn admit(
+            cluster: &Cluster,
+            ask: NodeAsk<'_>,
+            node: NodeId,
+            has_changed: bool,
+        ) -> Result<(), Unfit> {
+            $(
+                if is_asked(<$module::$filter as Filter>::RESTS_ON, has_changed) {
+                    Filter::check(&$module::$filter, cluster, ask, node)?;
+                }
+            )*
+            Ok(())
+        }
+    };
+}
+
+filters![
+    node_ready::NodeReady,
+    node_selector::NodeSelector,
+    taints::Taints,
+    device::Devices,
+    resources_fit::ResourcesFit,
 ];
+
+/// Whether the binder asks a filter.
+#[inline]
+const fn is_asked(rests_on: RestsOn, has_changed: bool) -> bool {
+    match rests_on {
+        RestsOn::Room => false,
+        RestsOn::Records => has_changed,
+        RestsOn::Anything => true,
+    }
+}
 
 /// Every locator.
 pub static LOCATORS: [&dyn AnyLocator; 1] = [&sub_cluster::SubClusterNodes];
@@ -77,26 +114,4 @@ fn build<S: Score>(args: &Value) -> Result<Arc<dyn AnyScore>, String> {
         given => serde_json::from_value(given.clone()).map_err(|wrong| wrong.to_string())?,
     };
     Ok(Arc::new(S::new(args)?))
-}
-
-/// Filters as the binder runs them, room aside.
-struct BindingChecks {
-    always: Vec<&'static dyn AnyFilter>,
-    of_records: Vec<&'static dyn AnyFilter>,
-}
-
-static BINDING_CHECKS: LazyLock<BindingChecks> = LazyLock::new(|| {
-    let by = |rests_on| FILTERS.into_iter().filter(move |filter| filter.rests_on() == rests_on).collect();
-    BindingChecks { always: by(RestsOn::Anything), of_records: by(RestsOn::Records) }
-});
-
-/// Whether a node takes a replica, room aside: the check of the binder, which every filter takes part in. What the records of
-/// the node decide is looked at only if they have changed since the decision was made.
-///
-/// # Errors
-/// The reason of the first filter that refuses the node.
-pub fn admit(cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId, has_changed: bool) -> Result<(), Unfit> {
-    let checks = &*BINDING_CHECKS;
-    let of_records = if has_changed { &checks.of_records[..] } else { &[] };
-    checks.always.iter().chain(of_records).try_for_each(|filter| filter.check(cluster, ask, node))
 }

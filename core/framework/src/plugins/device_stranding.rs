@@ -59,27 +59,24 @@ impl Score for DeviceStranding {
         }
         let given = place.allocation.devices;
         let n_opened = n_opened(devices, given, &shape.devices);
-        let before = UsableRoom { free: before, idle: idle(devices, DeviceSet::NONE, &[]) };
-        let after = UsableRoom { free: &after, idle: idle(devices, given, &shape.devices) };
-        let rise = n_opened * OPENED_MILLI + rise(place, &before, &after);
+        let before = UsableRoom::new(before, devices, (DeviceSet::NONE, &[]));
+        let after = UsableRoom::new(&after, devices, (given, &shape.devices));
+        let rise = n_opened * OPENED_MILLI + after.stranded(place) - before.stranded(place);
         let score = (SCORE_MAX / 2 - rise.saturating_mul(PER_MILLI)).clamp(0, SCORE_MAX);
         // Work without devices goes to nodes without devices first.
         if shape.devices.is_empty() { score / 2 } else { score }
     }
 }
 
-/// Devices of one model with something left.
-struct Idle {
-    class: u16,
-    n_whole: i64,
-    /// What is left of each of the others.
-    begun: SmallVec<[i32; 8]>,
-}
-
-/// What is free on a node.
+/// What is free on a node: amounts, and devices by the class of their model.
 struct UsableRoom<'a> {
     free: &'a [i64],
-    idle: SmallVec<[Idle; 1]>,
+    cpu: i64,
+    memory: i64,
+    /// Wholly free devices. Nodes rarely have more than one model.
+    whole: SmallVec<[(u16, i64); 1]>,
+    /// What is left of each of the others.
+    begun: SmallVec<[(u16, i32); 8]>,
 }
 
 /// How many of the given devices are wholly free, of which a share is taken.
@@ -90,70 +87,57 @@ fn n_opened(devices: &NodeDevices, given: DeviceSet, asks: &[DeviceAsk]) -> i64 
     given.iter().filter(is_opened).map(|_| 1).sum()
 }
 
-/// Devices by model once what is asked of the `given` ones is taken. Nodes rarely have more than one model.
-fn idle(devices: &NodeDevices, given: DeviceSet, asks: &[DeviceAsk]) -> SmallVec<[Idle; 1]> {
-    let mut idle: SmallVec<[Idle; 1]> = SmallVec::new();
-    for (idx, class) in devices.classes.iter().enumerate() {
-        let taken = if given.contains(idx) { milli_of(asks, Some(*class)) } else { 0 };
-        let left = devices.free(idx) - taken;
-        if left <= 0 {
-            continue;
+impl<'a> UsableRoom<'a> {
+    /// Returns what is free once `free` is left of the amounts and what is asked of the `given` devices is taken.
+    fn new(free: &'a [i64], devices: &NodeDevices, (given, asks): (DeviceSet, &[DeviceAsk])) -> Self {
+        let (mut whole, mut begun): (SmallVec<[(u16, i64); 1]>, SmallVec<_>) = Default::default();
+        for (idx, class) in devices.classes.iter().enumerate() {
+            let taken = if given.contains(idx) { milli_of(asks, Some(*class)) } else { 0 };
+            let left = devices.free(idx) - taken;
+            if left >= WHOLE {
+                match whole.iter_mut().find(|(of, _)| of == class) {
+                    Some((_, n)) => *n += 1,
+                    None => whole.push((*class, 1)),
+                }
+            } else if left > 0 {
+                begun.push((*class, left));
+            }
         }
-        let at = idle.iter().position(|of| of.class == *class).unwrap_or_else(|| {
-            idle.push(Idle { class: *class, n_whole: 0, begun: SmallVec::new() });
-            idle.len() - 1
-        });
-        if left >= WHOLE {
-            idle[at].n_whole += 1;
-        } else {
-            idle[at].begun.push(left);
-        }
+        Self { free, cpu: free[0], memory: free[1], whole, begun }
     }
-    idle
-}
 
-/// By how much the free thousandths rise that typical work could not use, in its weighted mean.
-fn rise(place: &ScoreInput<'_>, before: &UsableRoom<'_>, after: &UsableRoom<'_>) -> i64 {
-    let shapes = place.cluster.shapes();
-    let (idle_before, idle_after) = (before.milli(), after.milli());
-    let (mut sum_before, mut sum_after) = (0, 0);
-    for (shape, weight) in place.typical.shapes() {
-        let shape = shapes.get(*shape);
-        if shape.devices.is_empty() {
-            continue;
+    /// Thousandths left that typical work could not use, in its weighted mean.
+    fn stranded(&self, place: &ScoreInput<'_>) -> i64 {
+        let (whole, begun) = (self.whole.as_slice(), self.begun.as_slice());
+        let n_whole: i64 = whole.iter().map(|(_, n)| n).sum();
+        let idle = n_whole * i64::from(WHOLE) + begun.iter().map(|(_, left)| i64::from(*left)).sum::<i64>();
+        let shapes = place.cluster.shapes();
+        let mut sum = 0;
+        for (shape, weight) in place.typical.shapes() {
+            let shape = shapes.get(*shape);
+            if !shape.devices.is_empty() {
+                sum += weight * (idle - self.usable(shape, (whole, begun)));
+            }
         }
-        let usable_before = before.usable(shape);
-        // Where it fits not even once, it does not after more is taken.
-        let usable_after = if usable_before == 0 { 0 } else { after.usable(shape) };
-        sum_before += weight * (idle_before - usable_before);
-        sum_after += weight * (idle_after - usable_after);
-    }
-    sum_after / Typical::WEIGHT_SUM - sum_before / Typical::WEIGHT_SUM
-}
-
-impl UsableRoom<'_> {
-    /// Thousandths left of all devices.
-    fn milli(&self) -> i64 {
-        let begun = |of: &Idle| of.begun.iter().map(|left| i64::from(*left)).sum::<i64>();
-        self.idle.iter().map(|of| of.n_whole * i64::from(WHOLE) + begun(of)).sum()
+        sum / Typical::WEIGHT_SUM
     }
 
     /// Thousandths that as many of one shape as fit together would take.
-    fn usable(&self, shape: &Shape) -> i64 {
-        if shape.unknown.is_some() {
+    #[inline]
+    fn usable(&self, shape: &Shape, idle: (&[(u16, i64)], &[(u16, i32)])) -> i64 {
+        if shape.first[0] > self.cpu || shape.first[1] > self.memory || shape.unknown.is_some() {
             return 0;
         }
         let (mut times, mut milli) = (i64::MAX, 0);
-        for ask in &shape.devices {
-            let (of_ask, milli_of_ask) = self.times(ask);
+        for ask in shape.devices.as_slice() {
+            let (of_ask, milli_of_ask) = times_of(ask, idle);
             times = times.min(of_ask);
             milli += milli_of_ask;
         }
-        if times == 0 || milli == 0 {
-            return 0;
+        if times > 1 {
+            times = as_often(self.cpu, shape.first[0], times);
+            times = as_often(self.memory, shape.first[1], times);
         }
-        times = as_often(self.free[0], shape.first[0], times);
-        times = as_often(self.free[1], shape.first[1], times);
         for (id, amount) in &shape.others {
             times = as_often(self.free[usize::from(*id)], *amount, times);
         }
@@ -161,26 +145,17 @@ impl UsableRoom<'_> {
     }
 }
 
-impl UsableRoom<'_> {
-    /// How often the devices serve a request, and the thousandths that each time takes.
-    fn times(&self, ask: &DeviceAsk) -> (i64, i64) {
-        let mut times = 0;
-        for of in self.idle.iter().filter(|of| ask.accepts(of.class)) {
-            if ask.is_whole() {
-                times += of.n_whole;
-            } else {
-                times += of.n_whole * ask.per_device;
-                for left in of.begun.iter().filter(|left| **left >= ask.milli) {
-                    times += i64::from(*left / ask.milli.max(1));
-                }
-            }
-        }
-        if !ask.is_whole() {
-            return (times, i64::from(ask.milli));
-        }
+/// How often wholly free and begun devices serve a request, and the thousandths that each time takes.
+#[inline]
+fn times_of(ask: &DeviceAsk, (whole, begun): (&[(u16, i64)], &[(u16, i32)])) -> (i64, i64) {
+    let n_whole: i64 = whole.iter().filter(|(class, _)| ask.accepts(*class)).map(|(_, n)| n).sum();
+    if ask.is_whole() {
         let count = i64::from(ask.count.max(1));
-        (if count == 1 { times } else { times / count }, count * i64::from(WHOLE))
+        return (if count == 1 { n_whole } else { n_whole / count }, count * i64::from(WHOLE));
     }
+    let fitting = begun.iter().filter(|(class, left)| *left >= ask.milli && ask.accepts(*class));
+    let parts: i64 = fitting.map(|(_, left)| i64::from(*left / ask.milli.max(1))).sum();
+    (n_whole * ask.per_device + parts, i64::from(ask.milli))
 }
 
 /// How often `free` holds `amount`, `times` at most. Devices run out first on most nodes: multiplying beats dividing.

@@ -32,6 +32,7 @@ impl Filter for NodeReady {
         cluster.is_usable(idx)
     }
 
+    #[inline]
     fn check(&self, cluster: &Cluster, _ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
         cluster.usable(node)
     }
