@@ -329,7 +329,12 @@ impl Simulate {
             Workload::Service => Some(of_200_000(1_000)),
             Workload::Gang => Some(of_200_000(100)),
             Workload::Single | Workload::Mix | Workload::Mixed => None,
-            Workload::Unary | Workload::Full | Workload::Two | Workload::Preempt => {
+            Workload::Unary
+            | Workload::Full
+            | Workload::Two
+            | Workload::Preempt
+            | Workload::Affinity
+            | Workload::Rack => {
                 return Err(Failure::usage("simulated are service, single, gang, mix and mixed"));
             }
         };

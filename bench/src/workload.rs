@@ -9,7 +9,10 @@ use godel_client::{
     replay::read_tasks,
     trace::Task,
 };
-use godel_domain::resources::{CPU, MEMORY};
+use godel_domain::{
+    resources::{CPU, MEMORY},
+    unit_affinity::NODE,
+};
 use godel_proto::v1;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde::Serialize;
@@ -35,6 +38,14 @@ const TWO: [(u32, u32, i64, i64); 2] = [(2, 20_000, 4_000, 8), (1, 10_000, 1_000
 const N_VICTIMS_OF_NODE: usize = 20;
 /// What each of them takes, and each of those that preempt them: CPU in thousandths, memory in GiB.
 const VICTIM: (i64, i64) = (5_000, 20);
+/// Nodes of a rack.
+const N_NODES_OF_RACK: usize = 40;
+/// Label of nodes whose value is their rack.
+const RACK: &str = "rack";
+/// Label of units by which others are near to them.
+const APP: &str = "app";
+/// Kinds of terms that units have by turns.
+const N_TURNS: usize = 3;
 /// Milliseconds that a run lasts where agents run it.
 const RUN_MS: u64 = 10;
 
@@ -59,6 +70,11 @@ pub(super) enum Workload {
     /// Services of high priority into a cluster full of services of low priority: each replica preempts one of those;
     /// needs `--agents`.
     Preempt,
+    /// Services of `--replicas` replicas (default 100) in racks of 40 nodes that keep apart from one another on nodes, are spread
+    /// evenly over racks, or are near to others, by turns.
+    Affinity,
+    /// Gangs of `--replicas` (default 10), each of which requires a rack of 40 nodes.
+    Rack,
     /// A service of 20,000 large replicas beside one of 10,000 small ones; fewer on fewer than 10,000 nodes.
     Two,
 }
@@ -103,7 +119,10 @@ impl Wanted {
             return self.mixed(&mut maker);
         }
         let room = self.nodes * N_ROOM_OF_NODE;
-        let shapes = vec![format!("{}x cpu=100,memory=400Gi", self.nodes)];
+        let shapes = match self.workload {
+            Workload::Affinity | Workload::Rack => racks(self.nodes),
+            _ => vec![format!("{}x cpu=100,memory=400Gi", self.nodes)],
+        };
         if self.workload == Workload::Preempt {
             return Ok(Plan { shapes, steps: self.preempt(&mut maker)? });
         }
@@ -111,6 +130,7 @@ impl Wanted {
             Workload::Full => full(&mut maker, room),
             Workload::Mix => vec![measured(self.mix(&mut maker, room))],
             Workload::Two => vec![measured(self.two(&mut maker))],
+            Workload::Affinity | Workload::Rack => vec![measured(self.in_racks(&mut maker, room))],
             _ => vec![measured(self.equal(&mut maker, room))],
         };
         let n_replicas: usize = steps.iter().map(|step| step.load.n_replicas()).sum();
@@ -128,6 +148,7 @@ impl Wanted {
             Workload::Service | Workload::Gang => 1_000_000,
             Workload::Mix => 200_000,
             Workload::Single | Workload::Preempt => 100_000,
+            Workload::Affinity | Workload::Rack => 100_000,
             Workload::Unary | Workload::Mixed | Workload::Full | Workload::Two => 50_000,
         };
         usual.min(room / 2)
@@ -190,6 +211,29 @@ impl Wanted {
             // What is offline runs on what nobody asked for.
             if class == v1::WorkloadClass::Gang {
                 unit.pool = v1::Pool::BestEffort.into();
+            }
+            load.push(&unit);
+        }
+        load
+    }
+
+    /// Units that say where they go in relation to running units.
+    fn in_racks(&self, maker: &mut Maker, room: usize) -> Load {
+        let is_gang = self.workload == Workload::Rack;
+        let (class, usual) =
+            if is_gang { (v1::WorkloadClass::Gang, 10) } else { (v1::WorkloadClass::Service, 100) };
+        let replicas = self.replicas.unwrap_or(usual);
+        let n_units = self.units.unwrap_or_else(|| (self.placements(room) / count(replicas)).max(1));
+        let mut load = Load::default();
+        for at in 0..n_units {
+            let mut unit = maker.unit(class, replicas);
+            if is_gang {
+                let required = RACK.to_owned();
+                unit.topology = Some(v1::UnitTopology { required, ..v1::UnitTopology::default() });
+            } else {
+                let meta = unit.meta.get_or_insert_default();
+                meta.labels.insert(APP.to_owned(), app_name(at / N_TURNS));
+                unit.affinity = Some(terms(at));
             }
             load.push(&unit);
         }
@@ -339,6 +383,42 @@ fn shapes(nodes: &[&NodeDef]) -> Vec<String> {
         .collect()
 }
 
+/// Nodes by rack.
+fn racks(n_nodes: usize) -> Vec<String> {
+    let starts = (0..n_nodes).step_by(N_NODES_OF_RACK).enumerate();
+    let rack = |(idx, start): (usize, usize)| {
+        let n = N_NODES_OF_RACK.min(n_nodes - start);
+        format!("{n}x name=r{idx},label.{RACK}=r{idx},cpu=100,memory=400Gi")
+    };
+    starts.map(rack).collect()
+}
+
+/// The terms of the units of a run, by turns: apart from itself on nodes; spread over racks; near to the first of the three.
+fn terms(at: usize) -> v1::UnitAffinity {
+    let mut affinity = v1::UnitAffinity::default();
+    match at % N_TURNS {
+        0 => affinity.apart.push(v1::UnitTerm { topology: NODE.to_owned(), ..v1::UnitTerm::default() }),
+        1 => {
+            let (topology, max_skew) = (RACK.to_owned(), Some(1));
+            affinity.spread.push(v1::SpreadTerm { topology, max_skew, ..v1::SpreadTerm::default() });
+        }
+        _ => {
+            let units = vec![v1::LabelExpression {
+                key: APP.to_owned(),
+                operator: v1::LabelOperator::In.into(),
+                values: vec![app_name(at / N_TURNS)],
+            }];
+            let term = v1::UnitTerm { units, topology: RACK.to_owned(), ..v1::UnitTerm::default() };
+            affinity.near.push(term);
+        }
+    }
+    affinity
+}
+
+fn app_name(at: usize) -> String {
+    format!("app-{at}")
+}
+
 fn zone_name(zone: usize) -> String {
     format!("z{zone}")
 }
@@ -377,7 +457,11 @@ impl Maker {
     ) -> v1::UnitSpec {
         let amounts =
             [(CPU.to_owned(), cpu_milli), (MEMORY.to_owned(), memory_gib << 30)].into_iter().collect();
-        let demand = v1::Demand { requests: Some(v1::Resources { amounts }), devices: Vec::new() };
+        let demand = v1::Demand {
+            requests: Some(v1::Resources { amounts }),
+            devices: Vec::new(),
+            host_ports: Vec::new(),
+        };
         let template = v1::Template { demand: Some(demand), ..v1::Template::default() };
         let group = v1::TaskGroup { replicas, template: Some(template), ..v1::TaskGroup::default() };
         let spec = v1::UnitSpec {

@@ -148,6 +148,7 @@ impl Task {
             demand: Some(v1::Demand {
                 requests: Some(v1::Resources { amounts }),
                 devices: gpus.into_iter().collect(),
+                host_ports: Vec::new(),
             }),
             run: Some(v1::RunSpec { simulated_duration_ms, ..v1::RunSpec::default() }),
             ..v1::Template::default()

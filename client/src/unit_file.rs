@@ -8,11 +8,14 @@ mod budget;
 mod check;
 mod flags;
 mod manifest;
+mod node_selector;
 mod queue;
 mod read;
 mod reservation;
 mod submit;
 mod unit;
+mod unit_affinity;
+mod unit_topology;
 pub(crate) mod words;
 mod yaml;
 

@@ -70,6 +70,9 @@ pub struct UnitView {
     pub preempted_by: Vec<String>,
     /// What all its task groups demand; empty: no sub-cluster.
     pub sub_cluster: String,
+    /// The domains that its running units are in, level by level; only in `describe`, and only of a unit with a topology.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub topology: String,
     /// Who submitted it.
     pub owner: String,
     /// The scheduler that has it now.
@@ -225,6 +228,7 @@ impl From<&v1::Unit> for UnitView {
             waits_for: unit.waits_for.clone(),
             preempted_by: unit.preempted_by.clone(),
             sub_cluster: unit.sub_cluster.clone(),
+            topology: String::new(),
             owner: meta.owner,
             scheduler: unit.scheduler.clone(),
             create_time_ms: meta.create_time_ms,

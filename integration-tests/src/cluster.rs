@@ -42,6 +42,9 @@ pub use submissions::Submission;
 /// Default TTL of a lease.
 pub const LEASE_TTL: Duration = Duration::from_secs(3);
 
+/// File with [`Layout::scheduler_config`], in the cluster's own directory.
+const SCHEDULER_CONFIG: &str = "scheduler.yaml";
+
 /// Lines of each log that are printed when a test fails.
 const TAIL_LINES: usize = 30;
 
@@ -62,6 +65,8 @@ pub struct Layout {
     pub env: Vec<(&'static str, &'static str, String)>,
     /// Keys of the configuration and their values, for every service whose part is the first word of the key.
     pub settings: Vec<(String, String)>,
+    /// Text of a configuration file that every scheduler reads, YAML, for what does not fit into `settings`; empty: none.
+    pub scheduler_config: String,
 }
 
 impl Default for Layout {
@@ -74,6 +79,7 @@ impl Default for Layout {
             is_proxied: false,
             env: Vec::new(),
             settings: Vec::new(),
+            scheduler_config: String::new(),
         }
     }
 }
@@ -117,6 +123,10 @@ impl Cluster {
             api: Api::new(state).expect("a socket address is a valid address"),
             dir,
         };
+        if !cluster.layout.scheduler_config.is_empty() {
+            let file = cluster.path(SCHEDULER_CONFIG);
+            std::fs::write(&file, &cluster.layout.scheduler_config).expect("a file in an own directory");
+        }
         let service = cluster.service("state", "state", state, state, state);
         cluster.add("state", service);
         cluster.wait_state().await;
@@ -218,6 +228,11 @@ impl Cluster {
     /// SIGCONT.
     pub fn thaw(&mut self, name: &str) {
         self.process(name).thaw();
+    }
+
+    /// Whether a process is frozen.
+    pub fn is_frozen(&self, name: &str) -> bool {
+        self.processes.get(name).is_some_and(Process::is_frozen)
     }
 
     /// Names of all processes.
@@ -367,8 +382,11 @@ impl Cluster {
         advertise: SocketAddr,
         state: SocketAddr,
     ) -> CommandLine {
-        let settings = &self.layout.settings;
-        commands::serve(Service { part, name, listen, advertise, state, settings, dir: self.dir.path() })
+        let Layout { settings, scheduler_config, .. } = &self.layout;
+        let has_config = part == "scheduler" && !scheduler_config.is_empty();
+        let config = has_config.then(|| self.path(SCHEDULER_CONFIG));
+        let (config, dir) = (config.as_deref(), self.dir.path());
+        commands::serve(Service { part, name, listen, advertise, state, settings, config, dir })
     }
 
     fn add(&mut self, name: &str, mut command: CommandLine) {

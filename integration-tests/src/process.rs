@@ -26,12 +26,19 @@ pub struct Process {
     command: CommandLine,
     log: PathBuf,
     child: Option<Child>,
+    is_frozen: bool,
 }
 
 impl Process {
     /// Does not start it yet. Its output goes to `<dir>/<name>.log`.
     pub fn new(name: &str, command: CommandLine, dir: &Path) -> Self {
-        Self { name: name.into(), command, log: dir.join(format!("{name}.log")), child: None }
+        Self {
+            name: name.into(),
+            command,
+            log: dir.join(format!("{name}.log")),
+            child: None,
+            is_frozen: false,
+        }
     }
 
     /// Name in the cluster.
@@ -64,6 +71,7 @@ impl Process {
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {:?}: {error}", self.command));
         self.child = Some(child);
+        self.is_frozen = false;
     }
 
     /// Whether it has been started and has not ended.
@@ -109,13 +117,20 @@ impl Process {
     }
 
     /// SIGSTOP.
-    pub fn freeze(&self) {
+    pub fn freeze(&mut self) {
         self.signal(Signal::STOP);
+        self.is_frozen = true;
+    }
+
+    /// Whether it was frozen and goes on only when it is thawed.
+    pub fn is_frozen(&self) -> bool {
+        self.is_frozen
     }
 
     /// SIGCONT.
-    pub fn thaw(&self) {
+    pub fn thaw(&mut self) {
         self.signal(Signal::CONT);
+        self.is_frozen = false;
     }
 
     /// The last `n_lines` of the log.

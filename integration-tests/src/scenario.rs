@@ -5,9 +5,11 @@
 //! again with each message of a watch; it never sleeps.
 
 mod act;
+pub mod covers;
 mod expect;
 mod file;
 mod history;
+mod lives;
 mod number;
 mod scalar;
 mod seen;
@@ -16,11 +18,12 @@ use std::{fmt, path::Path};
 
 use crate::{cluster::Cluster, wait::LIMIT};
 use act::Actor;
+use covers::Code;
 use expect::Mismatch;
-use file::{Scenario, Step};
+use file::Step;
 use history::Informer;
 
-pub use file::parse;
+pub use file::{Scenario, parse};
 
 /// Runs the scenario of a file to its end.
 ///
@@ -122,28 +125,42 @@ impl Stage {
         while self.follower.history().revision < revision {
             self.follower.news().await;
         }
-        let history = self.follower.history();
-        let broken: Vec<Mismatch> = self
-            .forbidden
-            .iter()
-            .filter_map(|(from, never)| {
-                let seen = history.violation(*from, never)?;
-                Some(Mismatch::new(
-                    format!("the history after revision {from}"),
-                    format!("never {never}"),
-                    seen,
-                ))
-            })
-            .collect();
+        let broken = self.broken();
         if !broken.is_empty() {
             return Err(broken);
         }
-        drop(history);
+        let metrics = seen::metrics(cluster).await;
+        self.follower.history().note_rejected(&metrics);
+        let untraced = self.untraced(&scenario.story.covers);
+        if !untraced.is_empty() {
+            return Err(vec![Mismatch::new(
+                "what the scenario covers",
+                untraced.join(", "),
+                "no trace of it",
+            )]);
+        }
         let complaints = cluster.complaints(&scenario.story.warns);
         if complaints.is_empty() {
             return Ok(());
         }
         Err(vec![Mismatch::new("logs", "no WARN or ERROR beside `warns`", complaints.join("\n"))])
+    }
+
+    /// What is in the history and must not be.
+    fn broken(&self) -> Vec<Mismatch> {
+        let history = self.follower.history();
+        let mismatch = |(from, never): &(u64, file::Never)| {
+            let seen = history.violation(*from, never)?;
+            let what = format!("the history after revision {from}");
+            Some(Mismatch::new(what, format!("never {never}"), seen))
+        };
+        self.forbidden.iter().filter_map(mismatch).collect()
+    }
+
+    /// Codes that the scenario claims and has not provoked.
+    fn untraced(&self, covers: &[Code]) -> Vec<String> {
+        let history = self.follower.history();
+        history.traces.missing(covers).into_iter().map(ToString::to_string).collect()
     }
 }
 

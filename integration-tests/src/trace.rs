@@ -99,7 +99,11 @@ pub fn unit(
             name: "main".into(),
             replicas,
             template: Some(v1::Template {
-                demand: Some(v1::Demand { requests: Some(requests), devices: devices.into_iter().collect() }),
+                demand: Some(v1::Demand {
+                    requests: Some(requests),
+                    devices: devices.into_iter().collect(),
+                    host_ports: Vec::new(),
+                }),
                 run: Some(v1::RunSpec {
                     simulated_duration_ms: (duration_ms > 0).then_some(duration_ms),
                     ..Default::default()

@@ -364,7 +364,11 @@ mod tests {
     #[test]
     fn a_binding_is_wire_compatible_with_a_typed_one() {
         let amounts = [("cpu".to_owned(), 500)].into();
-        let demand = v1::Demand { requests: Some(v1::Resources { amounts }), devices: Vec::new() };
+        let demand = v1::Demand {
+            requests: Some(v1::Resources { amounts }),
+            devices: Vec::new(),
+            host_ports: Vec::new(),
+        };
         let typed = v1::Binding {
             unit_id: 7,
             task_group: 1,

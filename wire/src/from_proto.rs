@@ -8,6 +8,7 @@ use godel_domain::{
     change::{Block, Change, Lease, Partition, PartitionMode},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX},
     hold::{GangTurn, Hold, Slot},
+    host_port::{HostPort, N_HOST_PORTS_MAX},
     ids::{Epoch, HoldId, NODE_ID_MAX, NodeId, Revision, RunningUnitId, UnitId},
     pause::{Pause, Scope},
     resources::{N_NAMES_MAX, Resources},
@@ -16,7 +17,7 @@ use godel_domain::{
 use godel_proto::{raw, v1};
 use prost::Message as _;
 
-use super::BadField;
+use super::{BadField, ops};
 
 mod budget;
 mod check;
@@ -191,7 +192,19 @@ pub fn demand(pb: v1::Demand) -> Result<Demand> {
     Ok(Demand {
         requests: resources(pb.requests.unwrap_or_default()).map_err(|bad| bad.under("requests"))?,
         devices: device_requests(pb.devices)?,
+        host_ports: host_ports(&pb.host_ports)?,
     })
+}
+
+fn host_ports(pb: &[v1::HostPort]) -> Result<Vec<HostPort>> {
+    if pb.len() > N_HOST_PORTS_MAX {
+        return Err(BadField::new("host_ports", format!("{} ports, at most {N_HOST_PORTS_MAX}", pb.len())));
+    }
+    let ports = pb.iter().enumerate().map(|(at, port)| {
+        let wrong = || format!("port {} of protocol {} stands for nothing", port.port, port.protocol);
+        ops::host_port(port).ok_or_else(|| BadField::new(format!("host_ports[{at}]"), wrong()))
+    });
+    ports.collect()
 }
 
 fn device_requests(pb: Vec<v1::DeviceRequest>) -> Result<Vec<DeviceRequest>> {

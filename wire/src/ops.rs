@@ -16,9 +16,9 @@ use godel_proto::{
 
 pub use convert::{
     bind_from_proto, demand_from_proto, demand_to_proto, evict_from_proto, eviction_reason_from_proto,
-    eviction_reason_to_proto, phase_from_proto, phase_to_proto, pool_from_proto, pool_to_proto,
-    requeue_from_proto, rows_from_proto, rows_part_to_proto, rows_to_proto, standing_to_proto,
-    statuses_from_proto,
+    eviction_reason_to_proto, host_port, host_port_to_proto, phase_from_proto, phase_to_proto,
+    pool_from_proto, pool_to_proto, requeue_from_proto, rows_from_proto, rows_part_to_proto, rows_to_proto,
+    standing_to_proto, statuses_from_proto,
 };
 
 /// Ordinals are below this: ten times the replicas that a unit may have, since they are never reused.

@@ -147,7 +147,7 @@ fn reservations_come_back() {
     let put = to_proto::put_reservation(&spec);
     assert_eq!(from_proto::op(&put), Ok(Change::Reservation(Arc::new(spec))));
     let devices = v1::DeviceRequest { count: 65, ..v1::DeviceRequest::default() };
-    let demand = Some(v1::Demand { requests: None, devices: vec![devices] });
+    let demand = Some(v1::Demand { requests: None, devices: vec![devices], host_ports: Vec::new() });
     let (_, bad) = from_proto::given_reservation(v1::Reservation { demand, ..v1::Reservation::default() });
     assert_eq!(bad.iter().map(|bad| bad.path.as_str()).collect::<Vec<_>>(), ["demand.devices[0].count"]);
 }
@@ -329,18 +329,35 @@ fn wrong_fields_are_named() {
         from_proto::unit_record(unit).unwrap_err().path
     };
     let path = "spec.task_groups[0].template.demand";
-    let negative = v1::Demand { requests: Some(amounts("cpu", -1)), devices: Vec::new() };
+    let negative =
+        v1::Demand { requests: Some(amounts("cpu", -1)), devices: Vec::new(), host_ports: Vec::new() };
     assert_eq!(with_demand(negative), format!("{path}.requests.amounts[cpu]"));
     for (count, milli, field) in
         [(0, 1000, "count"), (65, 1000, "count"), (1, 0, "milli_per_device"), (2, 500, "milli_per_device")]
     {
-        let demand = v1::Demand { requests: None, devices: vec![device(count, milli)] };
+        let demand =
+            v1::Demand { requests: None, devices: vec![device(count, milli)], host_ports: Vec::new() };
         assert_eq!(with_demand(demand), format!("{path}.devices[0].{field}"));
     }
-    let twice = v1::Demand { requests: None, devices: vec![device(1, 1000); 2] };
+    let twice = v1::Demand { requests: None, devices: vec![device(1, 1000); 2], host_ports: Vec::new() };
     assert_eq!(with_demand(twice), format!("{path}.devices[1].kind"));
-    let many = v1::Demand { requests: None, devices: vec![device(1, 1000); 5] };
+    let many = v1::Demand { requests: None, devices: vec![device(1, 1000); 5], host_ports: Vec::new() };
     assert_eq!(with_demand(many), format!("{path}.devices"));
+
+    let with_affinity = |affinity: v1::UnitAffinity| {
+        let mut unit = to_proto::unit_record(&a_unit());
+        unit.spec.as_mut().unwrap().affinity = Some(affinity);
+        from_proto::unit_record(unit).map_err(|bad| bad.path)
+    };
+    let spread = vec![v1::SpreadTerm { topology: "rack".to_owned(), ..v1::SpreadTerm::default() }];
+    let skewless = v1::UnitAffinity { spread, ..v1::UnitAffinity::default() };
+    assert_eq!(with_affinity(skewless), Err("spec.affinity.spread[0].max_skew".to_owned()));
+    let units = vec![v1::LabelExpression { key: "app".to_owned(), ..v1::LabelExpression::default() }];
+    let near = vec![v1::UnitTerm { units, ..v1::UnitTerm::default() }];
+    let vague = v1::UnitAffinity { near, ..v1::UnitAffinity::default() };
+    assert_eq!(with_affinity(vague), Err("spec.affinity.near[0].units[0].operator".to_owned()));
+    // A message without a term says as little as none.
+    assert_eq!(with_affinity(v1::UnitAffinity::default()), Ok(a_unit()));
 
     let check = |op: v1::op::Op, path: &str| {
         assert_eq!(from_proto::op(&raw::encode_op(op)).unwrap_err().path, path);

@@ -18,6 +18,7 @@ use godel_domain::{
 };
 use godel_proto::{raw, v1};
 
+mod affinity;
 mod budget;
 mod decision;
 mod encode;
@@ -25,6 +26,8 @@ mod queue;
 mod reservation;
 mod txn;
 
+pub use affinity::{label_expression, label_operator};
+use affinity::{node_affinity, unit_affinity, unit_topology};
 pub use budget::{budget, budget_limit, put_budget};
 pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
 pub use encode::{encoded_unit, put_unit};
@@ -33,8 +36,8 @@ pub use reservation::{put_reservation, reservation};
 pub use txn::{op, requirement};
 // Columns are the store's own: see `from_proto`.
 pub use crate::ops::{
-    demand_to_proto as demand, eviction_reason_to_proto as eviction_reason, phase_to_proto as phase,
-    pool_to_proto as pool, rows_to_proto as unit_rows,
+    demand_to_proto as demand, eviction_reason_to_proto as eviction_reason, host_port_to_proto as host_port,
+    phase_to_proto as phase, pool_to_proto as pool, rows_to_proto as unit_rows,
 };
 
 /// An operation that changes rows, encoded for a transaction.
@@ -245,6 +248,8 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         active_deadline_ms,
         preemptible,
         min_run_ms,
+        affinity,
+        topology,
     } = spec;
     v1::UnitSpec {
         meta: Some(v1::ObjectMeta {
@@ -273,6 +278,8 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         active_deadline_ms: above_zero(*active_deadline_ms),
         preemptible: Some(*preemptible),
         min_run_ms: *min_run_ms,
+        affinity: (!affinity.is_empty()).then(|| unit_affinity(affinity)),
+        topology: (!topology.is_empty()).then(|| unit_topology(topology)),
     }
 }
 
@@ -294,12 +301,13 @@ pub fn task_group(group: &TaskGroup) -> v1::TaskGroup {
 
 /// One replica.
 pub fn template(template: &Template) -> v1::Template {
-    let Template { demand: takes, node_selector, tolerations, run } = template;
+    let Template { demand: takes, node_selector, tolerations, node_affinity: nodes, run } = template;
     v1::Template {
         demand: Some(demand(takes)),
         node_selector: map(node_selector),
         tolerations: tolerations.iter().map(toleration).collect(),
         run: Some(run_spec(run)),
+        node_affinity: (!nodes.is_empty()).then(|| node_affinity(nodes)),
     }
 }
 

@@ -103,7 +103,6 @@ pub(super) enum Verdict {
     NoFigure,
     /// None of its runs belonged to this suite.
     NotRun,
-    Planned,
 }
 
 /// Reports of the runs by key; of a run that failed, why.
@@ -275,9 +274,6 @@ pub(super) fn judge(checks: &[Check], figures: &Figures) -> (String, Verdict, Ve
             Err(why) => missing(check, why),
         };
         verdict = verdict.max(one);
-    }
-    if checks.is_empty() {
-        verdict = Verdict::Planned;
     }
     (words.join("; "), verdict, reasons)
 }

@@ -97,7 +97,6 @@ impl Row {
             Verdict::NotReached => "**no**",
             Verdict::NoFigure => "**no figure**",
             Verdict::NotRun => "not measured yet",
-            Verdict::Planned => "planned",
         };
         format!("| {id} | {what} | {target} | {reached} | {verdict} | {} |\n", limits.join("; "))
     }
@@ -153,7 +152,7 @@ mod tests {
             "| P2 | single replicas, one stream | ≥ 40,000/s, ≤ 45 CPU-µs | 27,466/s; 68.0 CPU-µs | **no** |  |",
             "| P3 | single replicas, a call each, 64 clients | ≥ 12,000/s |  | **no figure** |  |",
             "| P9 | preemption of one victim a placement | ≥ 20,000/s |  | not measured yet |  |",
-            "| P12 | affinity and spread between units | ≥ 20,000/s |  | planned |  |",
+            "| P12 | affinity, anti-affinity and spread between units; gangs of 10 that require a rack | ≥ 50,000/s; ≥ 10,000 gangs/s |  | not measured yet |  |",
             "| P13 | explain on a full cluster of 20,000 nodes | < 10 ms |  | not measured yet |  |",
             "- P1: `e2e --workload service`",
             "- P3: unary: the audit failed",

@@ -54,7 +54,7 @@ async fn resume(client: &Client) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn get(client: &Client, name: &str) -> Result<v1::GetNodeResponse, Failure> {
+pub(super) async fn get(client: &Client, name: &str) -> Result<v1::GetNodeResponse, Failure> {
     client
         .read(|| {
             let (mut nodes, request) = (client.nodes(), v1::GetNodeRequest { name: name.to_owned() });

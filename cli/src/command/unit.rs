@@ -3,6 +3,7 @@
 mod change;
 mod plan;
 mod submit;
+mod topology;
 mod watch;
 
 use std::{
@@ -159,6 +160,10 @@ async fn view_of(client: &Client, (namespace, name): (&str, &str)) -> Result<Uni
         _ => failure,
     })?;
     let mut view = UnitView::described(&answer);
+    let spec = answer.unit.as_ref().and_then(|unit| unit.spec.as_ref());
+    if let Some(topology) = spec.and_then(|spec| spec.topology.as_ref()) {
+        view.topology = topology::reached(client, topology, &view.running_units).await;
+    }
     if let Some(turn) = answer.unit.as_ref().and_then(|unit| unit.turn) {
         // A binder that is away leaves the number open.
         let gathering = client.binder_status().await.map(|status| status.gathering).unwrap_or_default();
@@ -181,6 +186,9 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
     let mut text = fields(10, view);
     if !view.sub_cluster.is_empty() {
         text.push_str(&field(10, "sub-cluster", &view.sub_cluster));
+    }
+    if !view.topology.is_empty() {
+        text.push_str(&field(10, "topology", &view.topology));
     }
     if !view.ended.is_empty() {
         text.push_str(&field(10, "ended", &format!("by the dispatcher: {}", view.ended)));

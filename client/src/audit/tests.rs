@@ -79,7 +79,11 @@ impl Book {
         self.dispatcher(unit(unit_id, cpu)).await;
         self.binder(Op::Bind(v1::Binding {
             unit_id,
-            demand: Some(v1::Demand { requests: Some(resources(cpu)), devices: Vec::new() }),
+            demand: Some(v1::Demand {
+                requests: Some(resources(cpu)),
+                devices: Vec::new(),
+                host_ports: Vec::new(),
+            }),
             pool: v1::Pool::Guaranteed.into(),
             ordinals: vec![0],
             node_ids: vec![node_id],
@@ -109,7 +113,11 @@ fn resources(cpu: i64) -> v1::Resources {
 
 fn unit(unit_id: u64, cpu: i64) -> Op {
     let template = v1::Template {
-        demand: Some(v1::Demand { requests: Some(resources(cpu)), devices: Vec::new() }),
+        demand: Some(v1::Demand {
+            requests: Some(resources(cpu)),
+            devices: Vec::new(),
+            host_ports: Vec::new(),
+        }),
         ..v1::Template::default()
     };
     let group = v1::TaskGroup { name: "main".to_owned(), replicas: 1, template: Some(template) };

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use godel_domain::quantity;
 use godel_proto::v1;
+use godel_wire::ops::host_port_to_proto;
 
-use super::{Submit, check, key_of_unit, nearest, words};
+use super::{Submit, check, key_of_unit, nearest, node_selector, unit_affinity, unit_topology, words};
 
 /// The unit that the flags describe.
 ///
@@ -49,6 +50,15 @@ fn spec(submit: &Submit, wrong: &mut Vec<String>) -> v1::UnitSpec {
         ..v1::ObjectMeta::default()
     };
     let template = template(submit, wrong);
+    let topology = unit_topology::of_flags(submit).unwrap_or_else(|error| {
+        wrong.push(error);
+        None
+    });
+    let affinity = unit_affinity::of_flags((&submit.near, &submit.apart, &submit.spread));
+    let affinity = affinity.unwrap_or_else(|errors| {
+        wrong.extend(errors);
+        None
+    });
     v1::UnitSpec {
         meta: Some(meta),
         workload_class: word("--class", &submit.class, &words::CLASS, wrong),
@@ -68,6 +78,8 @@ fn spec(submit: &Submit, wrong: &mut Vec<String>) -> v1::UnitSpec {
         min_run_ms: submit.min_run.unwrap_or_default(),
         scheduling_timeout_ms: submit.scheduling_timeout,
         active_deadline_ms: submit.active_deadline,
+        affinity,
+        topology,
         task_groups: vec![v1::TaskGroup {
             replicas: submit.replicas,
             template: Some(template),
@@ -100,12 +112,17 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
         toleration(text).map_err(|error| wrong.push(format!("--toleration: {error}"))).ok()
     });
     let tolerations = tolerations.collect();
+    let mut template = v1::Template::default();
+    let nodes = (&*submit.node_selector, &*submit.require_nodes, &*submit.prefer_nodes);
+    if let Err(error) = node_selector::of_flags(nodes, &mut template) {
+        wrong.push(error);
+    }
     v1::Template {
         demand: Some(v1::Demand {
             requests: Some(v1::Resources { amounts: amounts.into_iter().collect() }),
             devices,
+            host_ports: submit.host_ports.iter().copied().map(host_port_to_proto).collect(),
         }),
-        node_selector: once("--node-selector", &submit.node_selector, wrong),
         tolerations,
         run: Some(v1::RunSpec {
             command: submit.command.clone(),
@@ -115,6 +132,7 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
             stop_grace_ms: u32::try_from(submit.stop_grace.unwrap_or_default()).unwrap_or(u32::MAX),
             await_command_ms: submit.await_command,
         }),
+        ..template
     }
 }
 
@@ -205,8 +223,18 @@ fn flag_of(key: &str, submit: &Submit) -> String {
         ("template.gpu", "--gpu"),
         ("template.devices", "--gpu or --device"),
         ("template.tolerations", "--toleration"),
+        ("template.host_ports", "--host-port"),
+        ("template.node_affinity.required", "--node-selector or --require-nodes"),
+        ("template.node_affinity.preferred", "--prefer-nodes"),
         ("template.command", "the command"),
         ("template.requests", "--request"),
+        ("topology.required", "--topology"),
+        ("topology.preferred", "--prefer-topology"),
+        ("topology.homogeneous", "--homogeneous"),
+        ("topology.segments", "--segments"),
+        ("affinity.near", "--near"),
+        ("affinity.apart", "--apart"),
+        ("affinity.spread", "--spread"),
         ("labels", "--label"),
         ("template.node_selector", "--node-selector"),
     ];
@@ -237,12 +265,26 @@ mod tests {
     }
 
     /// Flags that say together what a key of a file says; a unit of flags has one task group, without a name.
-    const FLAGS: [(&str, &[&str]); 11] = [
+    const FLAGS: [(&str, &[&str]); 25] = [
         ("labels", &["label"]),
         ("template.requests", &["cpu", "memory", "request"]),
         ("template.gpu", &["gpu"]),
         ("template.devices", &["gpu", "device"]),
         ("template.tolerations", &["toleration"]),
+        ("template.host_ports", &["host-port"]),
+        ("template.node_affinity.required", &["require-nodes"]),
+        ("template.node_affinity.preferred", &["prefer-nodes"]),
+        ("template.node_affinity", &["require-nodes", "prefer-nodes"]),
+        ("topology.required", &["topology"]),
+        ("topology.preferred", &["prefer-topology"]),
+        ("topology.homogeneous", &["homogeneous"]),
+        ("topology.segments.size", &["segments"]),
+        ("topology.segments.within", &["segments"]),
+        ("topology.segments", &["segments"]),
+        ("affinity.near", &["near"]),
+        ("affinity.apart", &["apart"]),
+        ("affinity.spread", &["spread"]),
+        ("affinity", &["near", "apart", "spread"]),
         ("template.command", &[]),
         ("template.simulated.duration", &["duration"]),
         ("template.simulated", &["duration", "exit-code"]),
@@ -295,11 +337,18 @@ preemptible: false
 min_run: 5m
 scheduling_timeout: 1m
 active_deadline: 12h
+affinity:
+  near: [{units: 'app = db', topology: rack}, {topology: zone, weight: 10}]
+  apart: [{topology: node}, {units: 'app in (web), !canary', topology: rack, weight: 5}]
+  spread: [{topology: rack}, {topology: rack, max_skew: 2, units: app=web}, {topology: node, max_skew: 3, weight: 5}]
+topology: {required: zone, preferred: [node, rack], homogeneous: model, segments: {size: 8, within: rack}}
 replicas: 3
 template:
   requests: {cpu: 500m, memory: 1.2Gi, fpga: 2}
   devices: [{kind: gpu, count: 1, milli: 500, models: [A10, T4]}, {kind: nic, count: 2, milli: 1000}]
-  node_selector: {zone: a}
+  node_selector: 'zone = a, rack != 3'
+  node_affinity: {required: [disk, cores > 64], preferred: [{weight: 10, nodes: '!spot'}, {nodes: disk=ssd}]}
+  host_ports: [8080, 53/udp]
   tolerations: [{key: gpu, value: only, effect: no-schedule}, {key: spot}, {}, {key: dead, effect: no-execute, tolerated_seconds: 300}]
   command: [server, --port, 8080]
   env: {MODE: 1.0}
@@ -310,8 +359,12 @@ template:
             --owner alice --class service --queue prod.search --priority -7 --pool best-effort --min-member 2 \
             --restart-policy never --profile most-allocated --ttl-after-finished 0s --max-restarts 0 \
             --on-eviction fail --on-below-min stop --on-failure restart --preemptible false --min-run 5m --scheduling-timeout 1m \
-            --active-deadline 12h --replicas 3 --cpu 500m --memory 1.2Gi --request fpga=2 --gpu 0.5:A10|T4 --device nic=2 \
-            --node-selector zone=a --toleration gpu=only:no-schedule,spot,*,dead:no-execute=300 --env MODE=1.0 --stop-grace 30s \
+            --topology zone --prefer-topology node,rack --homogeneous model --segments 8@rack \
+            --near rack:app=db --near 10@zone --apart node --apart 5@rack:app=web,!canary --spread rack \
+            --spread rack=2:app=web --spread 5@node=3 --active-deadline 12h --replicas 3 --cpu 500m --memory 1.2Gi --request fpga=2 --gpu 0.5:A10|T4 --device nic=2 \
+            --node-selector zone=a --node-selector rack!=3 --require-nodes disk --require-nodes cores>64 \
+            --prefer-nodes 10:!spot --prefer-nodes disk=ssd --host-port 8080,53/udp \
+            --toleration gpu=only:no-schedule,spot,*,dead:no-execute=300 --env MODE=1.0 --stop-grace 30s \
             --duration 0s --exit-code 3 -- server --port 8080";
         assert_eq!(flags(words).unwrap(), parse(file).unwrap().remove(0).spec);
         let class = flags("--name a --cpu 1 --priority-class gold").unwrap();
@@ -347,6 +400,13 @@ template:
             ("--env A=B --env A=C", "--env: duplicate `A`"),
             ("--label Ä=b", "--label Ä: `Ä` is not allowed"),
             ("--request gpu=1", "`--gpu`"),
+            ("--near :app=db", "--near: no topology key is given"),
+            ("--near rack=2", "--near: `=` is not allowed"),
+            ("--apart 101@rack", "--apart: 101 is not in 0..=100"),
+            ("--apart x@rack", "--apart: `x` is no weight"),
+            ("--apart rack:a=b=c,", "--apart: `` is no condition"),
+            ("--spread rack=0", "--spread: 0 is not in 1..=10000"),
+            ("--spread rack --spread =2", "--spread: no topology key is given"),
         ] {
             let told = flags(&format!("--name a --cpu 1 {words}")).unwrap_err();
             assert!(told.contains(expected), "{words}: {told}");

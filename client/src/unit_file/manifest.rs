@@ -88,7 +88,12 @@ fn document(root: &Node, report: &mut Report, with_rules: bool) -> Option<Docume
 /// Every key that a unit may have, as `template.simulated.duration`.
 #[cfg(test)]
 pub(crate) fn keys_of_a_unit() -> Vec<String> {
-    let text = "name: a\ntemplate: {gpu: {}, devices: [{}], tolerations: [{}], simulated: {}}\n";
+    let text = "\
+name: a
+affinity: {near: [{}], apart: [{}], spread: [{}]}
+topology: {segments: {}}
+template: {gpu: {}, devices: [{}], tolerations: [{}], simulated: {}, node_affinity: {preferred: [{}]}}
+";
     let tree = Documents::of(text).next().unwrap();
     let mut report = Report::default();
     document(&tree.root.unwrap(), &mut report, false).unwrap();

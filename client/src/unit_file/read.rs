@@ -234,6 +234,42 @@ impl<'n, 'r> Fields<'n, 'r> {
         texts
     }
 
+    /// One text, or a list of texts.
+    pub(super) fn text_or_texts(&mut self, key: &'static str) -> Vec<String> {
+        let entry = self.entries.iter().find(|entry| entry.key == key);
+        match entry.map(|entry| &entry.value.value) {
+            Some(Value::Text(_)) => self.text(key).into_iter().collect(),
+            _ => self.texts(key),
+        }
+    }
+
+    /// Texts, one after the other, and what to make of each.
+    pub(super) fn parsed_texts<T, E: fmt::Display>(
+        &mut self,
+        key: &'static str,
+        read: impl Fn(&str) -> Result<T, E>,
+    ) -> Vec<T> {
+        let mut values = Vec::new();
+        for (item, path) in self.list(key) {
+            values.extend(scalar(item, &path, self.report, &read));
+        }
+        values
+    }
+
+    /// Texts by key as they are written, or one text or a list of texts, and what to make of each.
+    pub(super) fn map_or_texts<T, E: fmt::Display>(
+        &mut self,
+        key: &'static str,
+        read: impl Fn(&str) -> Result<T, E>,
+    ) -> (BTreeMap<String, String>, Vec<T>) {
+        let entry = self.entries.iter().find(|entry| entry.key == key);
+        match entry.map(|entry| &entry.value.value) {
+            Some(Value::Text(_)) => (BTreeMap::new(), self.scalar(key, read).into_iter().collect()),
+            Some(Value::List(_)) => (BTreeMap::new(), self.parsed_texts(key, read)),
+            _ => (self.text_map(key), Vec::new()),
+        }
+    }
+
     /// Items of a list with their paths.
     pub(super) fn list(&mut self, key: &'static str) -> Vec<(&'n Node, String)> {
         let Some(node) = self.node(key) else { return Vec::new() };

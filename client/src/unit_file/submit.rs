@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, ValueEnum};
-use godel_domain::duration;
+use godel_domain::{duration, host_port::HostPort};
 use godel_proto::v1;
 
 /// Reads `key=value`.
@@ -74,9 +74,43 @@ pub struct Submit {
     /// Other devices of each replica, by kind: `nic=1`, or `nic=0.5` for a share of one.
     #[arg(long = "device", requires = "name", value_delimiter = ',', value_name = "KIND=COUNT", value_parser = pair)]
     pub devices: Vec<(String, String)>,
-    /// Labels that the nodes must have, as `zone=a`.
-    #[arg(long, requires = "name", value_delimiter = ',', value_name = "KEY=VALUE", value_parser = pair)]
-    pub node_selector: Vec<(String, String)>,
+    /// Ports of the node that each replica listens on: `8080`, `53/udp`. No other replica of the node has one of them.
+    #[arg(long = "host-port", requires = "name", value_delimiter = ',', value_name = "PORT[/PROTOCOL]")]
+    pub host_ports: Vec<HostPort>,
+    /// Conditions on the labels of the nodes, all of which must hold: `zone=a`, `'zone in (a, b), !spot, cores > 64'`.
+    #[arg(long, requires = "name", value_name = "SELECTOR")]
+    pub node_selector: Vec<String>,
+    /// Terms of conditions on the labels of the nodes, one of which must hold: give the flag once for each term.
+    #[arg(long, requires = "name", value_name = "SELECTOR")]
+    pub require_nodes: Vec<String>,
+    /// Nodes that are better than others, by their labels: `10:disk=ssd`; the weight is 1 to 100, by default 1.
+    #[arg(long, requires = "name", value_name = "WEIGHT:SELECTOR")]
+    pub prefer_nodes: Vec<String>,
+    /// Topology key of which all replicas are in one domain: a label of nodes, as `rack`, or `node`.
+    #[arg(long, requires = "name", value_name = "KEY")]
+    pub topology: Option<String>,
+    /// Topology keys of which the first min_member replicas are in one domain if that is possible, the narrowest first.
+    #[arg(long, requires = "name", value_delimiter = ',', value_name = "KEY")]
+    pub prefer_topology: Vec<String>,
+    /// Label of which the nodes of all replicas have one value, as `gpu.model`.
+    #[arg(long, requires = "name", value_name = "KEY")]
+    pub homogeneous: Option<String>,
+    /// Groups of so many replicas are each in one domain, as `8@rack`.
+    #[arg(long, requires = "name", value_name = "SIZE@KEY")]
+    pub segments: Option<String>,
+    /// Units beside which each replica runs: in `rack:app=db` the topology key, which is a label of nodes (`node`: the
+    /// node itself), then conditions on the labels of the units; without these, the unit itself. `10@rack:app=db` is a
+    /// preference with the weight 10 of 1 to 100. Give the flag once for each term.
+    #[arg(long, requires = "name", value_name = "[WEIGHT@]TOPOLOGY[:SELECTOR]")]
+    pub near: Vec<String>,
+    /// Units apart from which each replica runs, in the notation of --near: `node` for replicas on different nodes,
+    /// `5@rack:app=web`.
+    #[arg(long, requires = "name", value_name = "[WEIGHT@]TOPOLOGY[:SELECTOR]")]
+    pub apart: Vec<String>,
+    /// Domains over which units are spread evenly, in the notation of --near: `rack`, `rack=2` for a difference of at
+    /// most 2 (default 1), `10@rack=2:app=web`.
+    #[arg(long, requires = "name", value_name = "[WEIGHT@]TOPOLOGY[=MAX_SKEW][:SELECTOR]")]
+    pub spread: Vec<String>,
     /// Tolerated taints: `KEY=VALUE:EFFECT`; without value all of the key, without effect both (no-schedule,
     /// prefer-no-schedule), `*` for all keys.
     #[arg(long = "toleration", requires = "name", value_delimiter = ',', value_name = "TAINT")]

@@ -85,6 +85,54 @@ fn a_file_may_have_many_documents_and_groups() {
     assert_eq!(replicas, [1, 4]);
 }
 
+#[test]
+fn affinity_is_read_with_its_conditions() {
+    let text = "\
+name: web
+affinity:
+  near: [{units: 'app = db, !canary', topology: rack}]
+  apart: [{topology: node}, {units: app, topology: rack, weight: 5}]
+  spread: [{topology: rack, max_skew: 2}, {topology: node, weight: 5}]
+template: {}
+";
+    let affinity = parse(text).unwrap().remove(0).spec.affinity.unwrap();
+    let [near] = affinity.near.as_slice() else { panic!("{affinity:?}") };
+    assert_eq!((near.topology.as_str(), near.weight, near.units.len()), ("rack", 0, 2));
+    assert_eq!(near.units[1].operator(), v1::LabelOperator::DoesNotExist);
+    let terms: Vec<_> =
+        affinity.apart.iter().map(|one| (one.topology.as_str(), one.weight, one.units.len())).collect();
+    assert_eq!(terms, [("node", 0, 0), ("rack", 5, 1)]);
+    let terms: Vec<_> =
+        affinity.spread.iter().map(|one| (one.topology.as_str(), one.max_skew, one.weight)).collect();
+    assert_eq!(terms, [("rack", Some(2), 0), ("node", None, 5)]);
+    let empty = parse("name: a\naffinity: {near: []}\ntemplate: {}\n").unwrap().remove(0).spec;
+    assert_eq!(empty.affinity, None);
+    for (affinity, expected) in [
+        ("{near: [{units: a = b}]}", "2:19: affinity.near[0].topology: the key is missing"),
+        ("{near: [{topology: a b}]}", "2:30: affinity.near[0].topology: ` ` is not allowed"),
+        ("{near: [{topology: \"\"}]}", "2:30: affinity.near[0].topology: empty"),
+        ("{near: {topology: rack}}", "2:18: affinity.near: expected a list, as `[a, b]`, found a map"),
+        (
+            "{near: [{topology: rack, units: \"\"}]}",
+            "2:43: affinity.near[0].units: `` is no condition on a label",
+        ),
+        ("{apart: [{topology: node, weight: 101}]}", "2:45: affinity.apart[0].weight: 101 is not in 0..=100"),
+        (
+            "{apart: [{topology: node, max_skew: 1}]}",
+            "2:37: affinity.apart[0]: unknown key `max_skew`: known are ",
+        ),
+        (
+            "{spread: [{topology: rack, max_skew: 0}]}",
+            "2:48: affinity.spread[0].max_skew: 0 is not in 1..=10000",
+        ),
+        ("{neer: []}", "2:12: affinity: unknown key `neer`: did you mean `near`?"),
+    ] {
+        let found =
+            parse(&format!("name: a\naffinity: {affinity}\ntemplate: {{}}\n")).unwrap_err().to_string();
+        assert!(found.starts_with(expected), "{affinity}\nfound    {found}\nexpected {expected}");
+    }
+}
+
 /// What looks like a number stays the text that it was.
 #[test]
 fn text_is_never_taken_for_a_number() {

@@ -2,10 +2,12 @@
 
 use godel_domain::quantity;
 use godel_proto::v1;
+use godel_wire::ops::host_port_to_proto;
 
 use super::{
+    node_selector,
     read::{Fields, inside},
-    words,
+    unit_affinity, unit_topology, words,
 };
 
 pub(super) fn unit(fields: &mut Fields<'_, '_>) -> v1::UnitSpec {
@@ -40,6 +42,8 @@ pub(super) fn unit(fields: &mut Fields<'_, '_>) -> v1::UnitSpec {
         min_run_ms: fields.duration("min_run").unwrap_or_default(),
         scheduling_timeout_ms: fields.duration("scheduling_timeout"),
         active_deadline_ms: fields.duration("active_deadline"),
+        affinity: unit_affinity::read(fields),
+        topology: unit_topology::read(fields),
         ..v1::UnitSpec::default()
     };
     // The short form: one group without a name.
@@ -69,7 +73,9 @@ fn group(fields: &mut Fields<'_, '_>) -> v1::TaskGroup {
 fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
     let requests = requests(fields);
     let devices = devices(fields);
-    let node_selector = fields.text_map("node_selector");
+    let host_ports = fields.parsed_texts("host_ports", |text| text.parse().map(host_port_to_proto));
+    let mut template = v1::Template::default();
+    node_selector::read(fields, &mut template);
     let mut tolerations = Vec::new();
     for (node, path) in fields.list("tolerations") {
         tolerations.extend(inside(node, path, fields.report, toleration));
@@ -92,10 +98,10 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
         await_command_ms,
     };
     v1::Template {
-        demand: Some(v1::Demand { requests: Some(requests), devices }),
-        node_selector,
+        demand: Some(v1::Demand { requests: Some(requests), devices, host_ports }),
         tolerations,
         run: Some(run),
+        ..template
     }
 }
 

@@ -20,6 +20,7 @@ use super::{
     order::{Probe, Service},
     preemptions::{self, Dropped, Preemptions, RunTurn},
     room::{self, Bound, Tenants, wrong_devices},
+    terms::Terms,
     turns,
     verdict::Findings,
     world::{Commit, RowStep, World, WorldRow, WorldUnit, column, shown},
@@ -59,6 +60,8 @@ pub(super) struct Replay {
     pub(super) order: Findings,
     /// Units whose rows or records the history touched.
     pub(super) touched_units: BTreeSet<UnitId>,
+    /// What running units have to be apart from, and together with.
+    pub(super) terms: Terms,
     /// Whose turn it was; `None` where there was nothing to compare.
     pub(super) queues: Option<Probe>,
     /// Nodes on which there was more than they have where the judgement begins.
@@ -145,6 +148,7 @@ fn begin(replay: &mut Replay, follower: &mut Follower, time_ms: i64) {
         }
     }
     replay.preemptions.begin(world);
+    replay.terms.begin(world);
     replay.budgets.begin(world, time_ms);
     if let Some(order) = &mut replay.queues {
         order.begin(world, time_ms);
@@ -164,6 +168,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
         order.before(&world, tenants, commit);
     }
     note_records(replay, &world, tenants, commit, &mut touched);
+    replay.terms.before(&world, commit);
     let dropped = dropped_holds(&world, commit);
     turns::check(&world, commit, &mut replay.first_bindings);
     let mut turns: Vec<RunTurn<'_>> = Vec::new();
@@ -233,6 +238,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
     if complete {
         replay.preemptions.on_commit(&world, commit, &turns, &dropped);
         replay.budgets.on_commit(&world, commit, &turns);
+        replay.terms.after(&world, commit, &mut replay.room);
         touched.retain(|node, _| !left_out.contains(node));
         check_room(&mut replay.room, &mut world, tenants, commit, touched);
     }

@@ -16,6 +16,7 @@
 //! - `queues`: I5, usage and maxima of queues.
 //! - `room`: I1, room on nodes.
 //! - `same`: I7 and I9, equal histories.
+//! - `terms`: what units keep apart from, and together with.
 //! - `turns`: turns of gangs.
 //! - `unreadable`: records that could not be read, and what they leave unjudged.
 //! - `verdict`: what became of checking one invariant.
@@ -31,6 +32,7 @@ mod preemptions;
 mod queues;
 mod room;
 mod same;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -57,7 +59,7 @@ pub use self::{
 /// An invariant of the architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invariant {
-    /// No node or device is over-committed, at any revision.
+    /// No node or device is over-committed, and no domain holds what a unit keeps out of it, at any revision.
     I1,
     /// What was acknowledged is never lost.
     I2,
@@ -87,7 +89,9 @@ impl Invariant {
     /// What it says, in one line.
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::I1 => "no node and no device is over-committed, at any revision",
+            Self::I1 => {
+                "no node and no device is over-committed, and no domain holds what a unit keeps out of it, at any revision"
+            }
             Self::I2 => "what was acknowledged is never lost",
             Self::I3 => {
                 "each ordinal has one current incarnation, placed at most once; agents run only those"

@@ -9,7 +9,7 @@ use godel_domain::{
     node::Device,
     resources::{RUNNING_UNITS, Resources},
     running_units::Phase,
-    unit::{Template, UnitRecord},
+    unit::{TaskGroup, Template, UnitRecord},
 };
 
 use super::{
@@ -32,6 +32,8 @@ pub enum Misfit {
     Cordoned,
     /// A label is missing or has another value.
     Selector(String),
+    /// Its labels meet no required term.
+    Affinity,
     /// A taint that is not tolerated.
     Taint(String),
     /// Too little of a resource.
@@ -290,6 +292,12 @@ pub(super) fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit
             return Err(Misfit::Selector(key.clone()));
         }
     }
+    let label = |key: &str| {
+        spec.value.labels.get(key).or_else(|| report.value.attributes.get(key)).map(String::as_str)
+    };
+    if !template.node_affinity.admits(label) {
+        return Err(Misfit::Affinity);
+    }
     let refusing = spec.value.taints.iter().find(|taint| {
         taint.effect.is_hard() && !template.tolerations.iter().any(|toleration| toleration.tolerates(taint))
     });
@@ -323,10 +331,21 @@ pub(super) fn check(evidence: &Evidence) -> Findings {
         let mut others = levels(&record.spec.queue).filter_map(|queue| held_up.get(queue)).flatten();
         others.any(|other| *other != id)
     };
-    let mut n_yielding = 0;
+    let keeping = keeping(world);
+    let is_beyond = |record: &UnitRecord| {
+        let has_ports = |group: &TaskGroup| !group.template.demand.host_ports.is_empty();
+        record.spec.has_terms()
+            || record.spec.task_groups.iter().any(has_ports)
+            || keeping.contains(record.spec.namespace.as_str())
+    };
+    let (mut n_yielding, mut n_beyond) = (0, 0);
     // Where so many of one template found no place, as many or more find none.
     let mut tried: Vec<((&Template, Pool, &str), usize)> = Vec::new();
     for (id, record, unit) in waiting.iter().filter(|(id, ..)| !is_new(id)) {
+        if is_beyond(record) {
+            n_beyond += 1;
+            continue;
+        }
         let (pending, needed) = wants(record, unit);
         let is_one = record.spec.task_groups.len() == 1 && pending.len() >= needed;
         let key = is_one
@@ -345,7 +364,7 @@ pub(super) fn check(evidence: &Evidence) -> Findings {
         }
     }
     findings.checked(format!(
-        "{} units wait, each tried on {} nodes: none fits{}{}{}{}",
+        "{} units wait, each tried on {} nodes: none fits{}{}{}{}{}",
         waiting.len(),
         world.nodes.len(),
         if before.is_some() { " where room was left at every look" } else { "" },
@@ -354,9 +373,17 @@ pub(super) fn check(evidence: &Evidence) -> Findings {
             "are not tried: they did not wait at every look"
         ),
         of_them(held_up.values().flatten().collect::<BTreeSet<_>>().len(), "have no room in their queue"),
+        of_them(n_beyond, "go by ports or by what runs elsewhere, which is not judged"),
         of_them(n_yielding, "fit, and may have to wait behind those")
     ));
     findings
+}
+
+/// Namespaces with units that keep others away.
+fn keeping(world: &World) -> BTreeSet<&str> {
+    let records = world.units.values().filter_map(|unit| unit.record.as_ref());
+    let keeps = records.filter(|record| record.value.spec.affinity.apart.iter().any(|term| term.weight == 0));
+    keeps.map(|record| record.value.spec.namespace.as_str()).collect()
 }
 
 fn of_them(n: usize, what: &str) -> String {

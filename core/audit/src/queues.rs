@@ -408,7 +408,7 @@ mod tests {
         let devices = DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 500, models: Vec::new() };
         let requests = Resources::new([("cpu", 10)]).unwrap();
         let bind = Bind {
-            demand: Arc::new(Demand { requests, devices: vec![devices] }),
+            demand: Arc::new(Demand { requests, devices: vec![devices], host_ports: Vec::new() }),
             nodes: vec![NodeId(1); ordinals.len()],
             ordinals: ordinals.collect(),
             ..Bind::default()
@@ -418,7 +418,7 @@ mod tests {
 
     fn bind_cpu(id: u64) -> Change {
         let requests = Resources::new([("cpu", 10)]).unwrap();
-        let demand = Arc::new(Demand { requests, devices: Vec::new() });
+        let demand = Arc::new(Demand { requests, devices: Vec::new(), host_ports: Vec::new() });
         let bind = Bind { demand, nodes: vec![NodeId(1)], ordinals: vec![0], ..Bind::default() };
         Change::Rows(UnitId(id), RunChange::Bind(bind))
     }
@@ -483,7 +483,11 @@ mod tests {
 
     /// Room for unit 2 in queue `a`, 10 CPUs for each ordinal, once unit 1 has left it.
     fn hold(id: u64, ordinals: std::ops::Range<u32>, at_maximum: bool) -> Change {
-        let demand = Demand { requests: Resources::new([("cpu", 10)]).unwrap(), devices: Vec::new() };
+        let demand = Demand {
+            requests: Resources::new([("cpu", 10)]).unwrap(),
+            devices: Vec::new(),
+            host_ports: Vec::new(),
+        };
         Change::Hold(Arc::new(Hold {
             id: godel_domain::ids::HoldId(id),
             node: NodeId(2),

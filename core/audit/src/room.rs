@@ -9,6 +9,7 @@ use godel_domain::{
     allocation::DeviceSet,
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
     hold::Hold,
+    host_port::HostPort,
     ids::{NodeId, Revision},
     node::Device,
     resources::{RUNNING_UNITS, Resources},
@@ -38,6 +39,8 @@ pub struct NodeSums {
     pub kept: Resources,
     /// Milli taken per device, by index; as long as the highest index used.
     pub devices: Vec<u32>,
+    /// Ports that running units of now listen on.
+    pub ports: Vec<HostPort>,
     /// Running units counted.
     pub n: usize,
 }
@@ -202,6 +205,7 @@ pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeM
             if let Some((demand, pool)) = unit.demands.get(&row.group) {
                 let of_node = sums.entry(row.node).or_default();
                 of_node.add(world.nodes.get(&row.node), demand, *pool, row.allocation.devices);
+                of_node.ports.extend(&demand.host_ports);
                 of_node.reserve(world.nodes.get(&row.node), demand, *pool, row);
             }
         }
@@ -226,6 +230,8 @@ enum Of {
     Device,
     /// A device that is not there.
     Gone,
+    /// A port that several running units have.
+    Port,
     /// Devices of a kind, of which some that are held are not there, or are others.
     Kind(String),
 }
@@ -246,6 +252,12 @@ pub(super) fn excess(node: &WorldNode, usage: &NodeSums) -> Vec<Excess> {
             let words = format!("device {idx} {milli} of {MILLI_WHOLE} milli");
             wrong.push(Excess { of: Of::Device, words });
         }
+    }
+    let mut ports = usage.ports.clone();
+    ports.sort_unstable();
+    for same in ports.chunk_by(PartialEq::eq).filter(|same| same.len() > 1) {
+        let words = format!("port {} is that of {} running units", same[0], same.len());
+        wrong.push(Excess { of: Of::Port, words });
     }
     wrong
 }
@@ -404,7 +416,14 @@ pub(super) fn check(world: &World, history: &History, replay: &Replay, left: &Le
         ));
     }
     let n_holds = world.holds.len();
-    findings.checked(format!("{} nodes, {n_rows} running units, {n_holds} holds, {how}", world.nodes.len()));
+    let terms = match replay.terms.n_judged() {
+        0 => String::new(),
+        n => format!("; the domains of {n} bindings"),
+    };
+    findings.checked(format!(
+        "{} nodes, {n_rows} running units, {n_holds} holds, {how}{terms}",
+        world.nodes.len()
+    ));
     findings
 }
 

@@ -56,7 +56,11 @@ fn demand(cpu: i64, gpu: Option<(u32, u32, &str)>) -> Demand {
         milli,
         models: if model.is_empty() { Vec::new() } else { vec![model.to_owned()] },
     });
-    Demand { requests: Resources::new([(CPU, cpu)]).unwrap(), devices: devices.into_iter().collect() }
+    Demand {
+        requests: Resources::new([(CPU, cpu)]).unwrap(),
+        devices: devices.into_iter().collect(),
+        host_ports: Vec::new(),
+    }
 }
 
 fn spec(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitRecord {

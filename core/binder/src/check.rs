@@ -30,9 +30,10 @@ use super::{
 use self::{
     members::{binds, placed, wanted},
     rejections::{all_of, reason, well_formed},
-    room::{may_stand, take_quota, take_room},
+    room::{take_quota, take_room},
 };
 
+pub(crate) use self::room::{Asked, UnitAsks, may_stand};
 pub(super) use self::{
     members::{PlacedReplica, PlacedReplicas},
     rejections::{RejectionList, at_node, whole},
@@ -337,6 +338,7 @@ impl Binder {
                 (Vec::new(), false)
             }
         };
+        let asks = UnitAsks::of(&picture.cluster, decision.unit, &picture.units[&decision.unit]);
         for mut hold in made {
             if let Some((victims, from)) = taken.by_place.remove(&(hold.group, hold.node)) {
                 hold.victims.extend(victims);
@@ -358,7 +360,11 @@ impl Binder {
                 ..hold
             };
             let shape = group.shape;
-            let may = may_stand(&picture.cluster, group, hold.node, decision.nodes_as_of);
+            let asked = Asked { unit: decision.unit, group, about_units: asks.of_group(hold.group) };
+            let mut ordinals = hold.ordinals.iter();
+            let may = ordinals.try_for_each(|ordinal| {
+                may_stand(&picture.cluster, asked, (*ordinal, hold.node), decision.nodes_as_of)
+            });
             let fits = may.and_then(|()| match turn {
                 Some(_) => {
                     hold.zones.iter().try_for_each(|zones| picture.cluster.has_zones(hold.node, *zones))?;

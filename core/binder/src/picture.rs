@@ -16,6 +16,7 @@ use godel_domain::{
     unit::UnitRecord,
 };
 use godel_queueing::{Amounts, Need, QueueIdx, Quota};
+use godel_rules::budget::Identity;
 
 use super::{check::PlacedReplica, classes::Classes, quotas::Quotas, unit::Unit};
 
@@ -69,6 +70,12 @@ impl BinderPicture {
         }
         let placed = (queue, self.classes.of(&record.spec), self.classes.id(&record.spec.priority_class));
         self.units.insert(record.id, Box::new(Unit::new(record, revision, placed, &mut self.cluster)));
+        if record.spec.has_terms() {
+            let identity = Identity::of(&record.spec);
+            if self.cluster.put_terms(record.id, &identity, (&record.spec.affinity, &record.spec.topology)) {
+                self.offer_all();
+            }
+        }
         self.offer(record.id);
         let moved_to = (before != Some(queue)).then_some(queue);
         if moved_to.is_some() {
@@ -87,15 +94,20 @@ impl BinderPicture {
     /// A disruption budget's record; older ones than the one known are ignored.
     pub(super) fn put_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision) {
         if self.cluster.put_budget(spec, revision) {
-            for (unit, known) in &self.units {
-                self.cluster.offer(*unit, &known.identity, || known.wanted());
-            }
+            self.offer_all();
         }
     }
 
-    /// Tells the budgets of a unit whose record is another one.
+    /// Budgets, or terms of units, select others than before.
+    fn offer_all(&mut self) {
+        for (unit, known) in &self.units {
+            self.cluster.offer(*unit, &known.identity, || known.wanted());
+        }
+    }
+
+    /// Tells budgets and terms of a unit whose record is another one.
     fn offer(&mut self, unit: UnitId) {
-        if self.cluster.budgets().is_empty() {
+        if self.cluster.budgets().is_empty() && !self.cluster.has_terms() {
             return;
         }
         if let Some(known) = self.units.get(&unit) {

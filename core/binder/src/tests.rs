@@ -12,6 +12,7 @@ mod requeues;
 mod reservations;
 mod squeeze;
 mod suspended;
+mod terms;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -53,7 +54,11 @@ pub(super) fn demand(cpu: i64, gpu_milli: u32) -> Demand {
         milli: gpu_milli,
         models: Vec::new(),
     });
-    Demand { requests: Resources::new([(CPU, cpu)]).unwrap(), devices: devices.into_iter().collect() }
+    Demand {
+        requests: Resources::new([(CPU, cpu)]).unwrap(),
+        devices: devices.into_iter().collect(),
+        host_ports: Vec::new(),
+    }
 }
 
 pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitRecord {

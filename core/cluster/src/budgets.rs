@@ -27,7 +27,7 @@ impl TakenRoom {
         self.budgets.remove(name);
     }
 
-    /// Follows a unit's record, for the budgets that select it.
+    /// Follows a unit's record, for the budgets and the terms of others that select it.
     pub(crate) fn offer(
         &mut self,
         unit: UnitId,
@@ -36,6 +36,11 @@ impl TakenRoom {
     ) {
         let rows = self.units.get(&unit).map(|taken| &taken.rows);
         self.budgets.offer(unit, identity, wanted, rows);
+        if self.domains.is_active() {
+            let mut domains = std::mem::take(&mut self.domains);
+            domains.offer(unit, identity, || self.nodes_of(unit));
+            self.domains = domains;
+        }
     }
 
     /// Counts running units as told to leave, which their rows do not show yet.

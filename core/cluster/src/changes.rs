@@ -12,11 +12,13 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     resources::Resources,
     running_units::{RunChange, RunningUnits},
+    unit_affinity::UnitAffinity,
+    unit_topology::UnitTopology,
 };
 use godel_rules::budget::{Identity, WantedOrdinals};
 
 use super::{
-    Cluster,
+    Cluster, NodeGroups, TopologyLevel,
     assumptions::Assumed,
     group_deltas::GroupDeltas,
     holds::{Basis, NodeHolds},
@@ -109,6 +111,7 @@ impl Cluster {
                 holds.follow_victim(&mut Basis { catalogue, taken, free }, unit, *ordinal);
             }
         }
+        self.settle_opened();
         deltas
     }
 
@@ -125,6 +128,7 @@ impl Cluster {
         }
         taken.put_loaded(unit, of_unit);
         holds.follow_victims(Basis { catalogue, taken, free }, unit);
+        self.settle_opened();
     }
 
     /// Forgets a unit's rows and assumptions.
@@ -132,6 +136,7 @@ impl Cluster {
         self.taken.remove(&mut self.catalogue, &mut self.free, unit);
         let (holds, on) = self.holding();
         holds.follow_victims(on, unit);
+        self.settle_opened();
     }
 
     /// Keeps who is on which node from now on, if that is not kept yet. `O(running units)` the first time.
@@ -153,12 +158,14 @@ impl Cluster {
         let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
         let assumed = Assumed { incarnation, shape, node, allocation };
         self.taken.assume(&mut self.catalogue, &mut self.free, (unit, ordinal), assumed);
+        self.settle_opened();
     }
 
     /// Gives assumed room back; nothing happens when there is no such assumption.
     pub fn forget(&mut self, id: RunningUnitId) {
         if self.taken.forget(&mut self.catalogue, &mut self.free, id) {
             self.leave_slot(id.unit, id.replica.ordinal);
+            self.settle_opened();
         }
     }
 
@@ -194,6 +201,52 @@ impl Cluster {
     }
 }
 
+/// Terms of units.
+impl Cluster {
+    /// Takes what a unit says of where its replicas go in relation to running units. Returns whether all units have to be
+    /// offered; the unit itself has to be in any case.
+    pub fn put_terms(
+        &mut self,
+        unit: UnitId,
+        identity: &Identity,
+        (affinity, topology): (&UnitAffinity, &UnitTopology),
+    ) -> bool {
+        self.taken.put_terms(unit, identity, (affinity, topology), &self.records)
+    }
+
+    /// Returns the groups of a level, and the number by which [`GroupRef`](crate::GroupRef) names the level. `O(1)` while no node moves.
+    pub fn groups(&mut self, level: &TopologyLevel) -> (usize, Arc<NodeGroups>) {
+        self.taken.domains.groups(level)
+    }
+
+    /// The records of the node at an index changed: it may be of another domain.
+    pub(super) fn follow_domain(&mut self, idx: usize) {
+        if !self.taken.domains.is_active() {
+            return;
+        }
+        self.taken.domains.set_node(idx, &self.records);
+        self.settle_opened();
+    }
+
+    /// More may fit where running units came or left than before, for units with terms.
+    #[inline]
+    fn settle_opened(&mut self) {
+        if self.taken.domains.has_opened() {
+            self.gain_opened();
+        }
+    }
+
+    #[cold]
+    fn gain_opened(&mut self) {
+        let n_nodes = self.free.len();
+        for idx in self.taken.domains.take_opened(n_nodes) {
+            if idx < n_nodes {
+                self.free.note_gain(&self.catalogue, idx);
+            }
+        }
+    }
+}
+
 /// Disruption budgets.
 impl Cluster {
     /// Follows a budget's record. True if all units have to be offered.
@@ -206,9 +259,10 @@ impl Cluster {
         self.taken.remove_budget(name);
     }
 
-    /// Follows a unit's record, for the budgets that select it.
+    /// Follows a unit's record, for the budgets and the terms of others that select it.
     pub fn offer(&mut self, unit: UnitId, identity: &Identity, wanted: impl FnOnce() -> WantedOrdinals) {
         self.taken.offer(unit, identity, wanted);
+        self.settle_opened();
     }
 
     /// Counts running units as told to leave, which their rows do not show yet.

@@ -158,6 +158,7 @@ mod tests {
                 milli: 1000,
                 models: Vec::new(),
             }],
+            host_ports: Vec::new(),
         };
         let asked = catalogue.intern(&demand(300), Pool::Guaranteed);
         let victim = catalogue.intern(&demand(500), Pool::Guaranteed);

@@ -297,6 +297,28 @@ impl NodeDevices {
             .map(|idx| DeviceSet(1 << idx))
     }
 
+    /// Returns how often a request fits.
+    pub fn n_fit(&self, ask: &DeviceAsk) -> u32 {
+        let accepted = (0..self.len()).filter(|idx| ask.accepts(self.classes[*idx]));
+        let free = accepted.map(|idx| self.free(idx));
+        if ask.is_whole() {
+            let n_whole = free.filter(|free| *free >= WHOLE).count();
+            return u32::try_from(n_whole).unwrap_or(u32::MAX) / ask.count.max(1);
+        }
+        let parts: i32 = free.map(|free| free.max(0) / ask.milli.max(1)).sum();
+        u32::try_from(parts).unwrap_or(0)
+    }
+
+    /// The same if nothing of them were taken.
+    pub fn n_fit_empty(&self, ask: &DeviceAsk) -> u32 {
+        let n_accepted = self.classes.iter().filter(|class| ask.accepts(**class)).count();
+        let n_accepted = u32::try_from(n_accepted).unwrap_or(u32::MAX);
+        if ask.is_whole() {
+            return n_accepted / ask.count.max(1);
+        }
+        n_accepted.saturating_mul(u32::try_from(ask.per_device).unwrap_or(1))
+    }
+
     /// Devices of an accepted model, and how many of them have room for one part of the request.
     pub fn count(&self, ask: &DeviceAsk) -> (u32, u32) {
         let mut counts = (0, 0);

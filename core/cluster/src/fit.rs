@@ -27,6 +27,25 @@ impl FreeRoom {
         shape.n_fit(self.room_of(shape).free(idx), max)
     }
 
+    /// Returns how many of a shape the free room of a node holds at most, `max` at most, each device request by itself.
+    pub(crate) fn n_fit_together(&self, shape: &Shape, idx: usize, max: u32) -> u32 {
+        if !shape.fits(self.room_of(shape).free(idx)) {
+            return 0;
+        }
+        let of_devices = shape.devices.iter().map(|ask| self.devices[idx].n_fit(ask)).min();
+        shape.n_fit(self.room_of(shape).free(idx), max).min(of_devices.unwrap_or(u32::MAX))
+    }
+
+    /// The same if nothing ran there.
+    pub(crate) fn n_fit_empty(&self, shape: &Shape, idx: usize, max: u32) -> u32 {
+        let allocatable = self.room_of(shape).allocatable(idx);
+        if !shape.fits(allocatable) {
+            return 0;
+        }
+        let of_devices = shape.devices.iter().map(|ask| self.devices[idx].n_fit_empty(ask)).min();
+        shape.n_fit(allocatable, max).min(of_devices.unwrap_or(u32::MAX))
+    }
+
     /// Whether a node has the resources that a shape asks for; devices aside.
     #[inline]
     pub(crate) fn has_resources(&self, shape: &Shape, idx: usize) -> bool {

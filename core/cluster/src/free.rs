@@ -8,6 +8,7 @@ use std::sync::Arc;
 use godel_domain::{
     allocation::{Allocation, DeviceSet},
     demand::Pool,
+    host_port::HostPort,
     ids::{NODE_ID_MAX, NodeId},
     node::{Device, NodeUsage},
     resources::Resources,
@@ -24,6 +25,7 @@ use super::{
     gathering::GatheringHolds,
     generations::Generations,
     pools::PoolRooms,
+    ports::TakenPorts,
     room::{DeviceRoom, Room},
     shapes::{COUNT, Shape, ShapeId},
     shrunk::{Holders, is_astray},
@@ -43,6 +45,7 @@ pub(crate) struct FreeRoom {
     /// A summary of `devices`.
     pub(super) device_room: Vec<DeviceRoom>,
     nominal: Nominal,
+    ports: TakenPorts,
     generations: Generations,
     pub(super) gathering: GatheringHolds,
 }
@@ -221,6 +224,12 @@ impl FreeRoom {
         self.nominal.of(idx)
     }
 
+    /// Returns the first port of a shape that is taken on the node at an index.
+    #[inline]
+    pub(crate) fn taken_port(&self, shape: &Shape, idx: usize) -> Option<HostPort> {
+        if shape.has_ports { self.ports.first_taken(idx, &shape.demand.host_ports) } else { None }
+    }
+
     /// Returns what is taken of a node's room in a pool, foreign notes aside, and the thousandths free per device.
     pub(crate) fn state(
         &self,
@@ -276,6 +285,9 @@ impl FreeRoom {
         }
         if resolved.nominal != [0; 2] {
             self.nominal.shift(idx, resolved.nominal, sign);
+        }
+        if resolved.has_ports {
+            self.ports.shift(idx, &resolved.demand.host_ports, sign);
         }
         self.touch(catalogue, idx);
     }

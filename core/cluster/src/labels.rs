@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::node::{Taint, TaintEffect, Toleration};
+use godel_domain::{
+    label_expression::LabelExpression,
+    node::{Taint, TaintEffect, Toleration},
+};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// Label pairs and taint lists seen on nodes.
 #[derive(Clone, Debug)]
@@ -58,9 +62,30 @@ impl Labels {
         self.pairs.get(key)?.get(value).copied()
     }
 
+    /// Whether some node has had a label.
+    pub fn has_key(&self, key: &str) -> bool {
+        self.pairs.contains_key(key)
+    }
+
     /// Returns the integers of the pairs of a selector; `None` if no node has ever had one of them.
     pub fn pairs(&self, selector: &BTreeMap<String, String>) -> Option<Box<[u32]>> {
         selector.iter().map(|(key, value)| self.find(key, value)).collect()
+    }
+
+    /// Returns conditions that must all hold as sets of label pairs, as the labels are now.
+    pub fn resolve(&self, conditions: &[LabelExpression]) -> LabelSets {
+        LabelSets(conditions.iter().map(|condition| self.resolve_one(condition)).collect())
+    }
+
+    fn resolve_one(&self, condition: &LabelExpression) -> LabelSet {
+        // Conditions that hold without the label are those that some values break.
+        let is_wanted = !condition.accepts(None);
+        let values = self.pairs.get(&condition.key);
+        let pairs = values.into_iter().flatten();
+        let deciding = pairs.filter(|(value, _)| condition.accepts(Some(value)) == is_wanted);
+        let mut pairs: Vec<u32> = deciding.map(|(_, id)| *id).collect();
+        pairs.sort_unstable();
+        LabelSet { pairs: pairs.into_boxed_slice(), is_wanted }
     }
 
     /// Returns what tolerations say of each taint list known, by its integer.
@@ -78,6 +103,36 @@ impl Labels {
         self.taint_lists.push(taints.clone());
         self.taint_ids.insert(taints, id);
         id
+    }
+}
+
+/// Conditions on labels that must all hold, resolved against the label pairs that are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSets(SmallVec<[LabelSet; 2]>);
+
+/// A condition on one label: the node has one of the pairs, or none of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LabelSet {
+    /// Ascending.
+    pairs: Box<[u32]>,
+    is_wanted: bool,
+}
+
+impl LabelSets {
+    /// Whether a node with these label pairs, ascending, meets all conditions.
+    #[inline]
+    pub fn accept(&self, labels: &[u32]) -> bool {
+        self.0.iter().all(|set| set.meets(labels) == set.is_wanted)
+    }
+}
+
+impl LabelSet {
+    /// Whether one of the pairs is among the labels.
+    #[inline]
+    fn meets(&self, labels: &[u32]) -> bool {
+        let (few, many) =
+            if self.pairs.len() <= labels.len() { (&*self.pairs, labels) } else { (labels, &*self.pairs) };
+        few.iter().any(|pair| many.binary_search(pair).is_ok())
     }
 }
 
@@ -103,4 +158,50 @@ fn verdict(taints: &[Taint], tolerations: &[Toleration]) -> TaintVerdict {
 
 pub(crate) fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|toleration| toleration.tolerates(taint))
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_domain::label_expression::parse;
+
+    use super::*;
+
+    #[test]
+    fn resolved_conditions_say_what_the_expressions_say() {
+        let nodes: [&[(&str, &str)]; 5] = [
+            &[("zone", "a"), ("cores", "96")],
+            &[("zone", "b"), ("cores", "8"), ("gpu", "")],
+            &[("zone", "c")],
+            &[("cores", "many")],
+            &[],
+        ];
+        let maps = nodes.map(|pairs| -> BTreeMap<String, String> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        });
+        let mut labels = Labels::default();
+        let ids = maps.clone().map(|map| labels.intern(&map, &BTreeMap::new()));
+        let texts = [
+            "zone = a",
+            "zone != a",
+            "zone in (a, b, x)",
+            "zone notin (a, b, x)",
+            "gpu",
+            "!gpu",
+            "cores > 8",
+            "cores < 96",
+            "zone, cores > 7, !gpu",
+            "nothing",
+            "!nothing",
+            "nothing notin (a)",
+        ];
+        for text in texts {
+            let conditions = parse(text).unwrap();
+            let resolved = labels.resolve(&conditions);
+            for (map, ids) in maps.iter().zip(&ids) {
+                let expected =
+                    conditions.iter().all(|one| one.accepts(map.get(&one.key).map(String::as_str)));
+                assert_eq!(resolved.accept(ids), expected, "{text} on {map:?}");
+            }
+        }
+    }
 }

@@ -29,6 +29,7 @@
 //! - `changes`: what a change of rows, assumptions or holds means for all parts.
 //! - `charge`: what a hold takes of its node.
 //! - `devices`: the devices of a node, and which of them are free.
+//! - `domains`: running units by rack, zone or node, for terms that keep units together or apart.
 //! - `fit`: whether a node has room for one more running unit.
 //! - `free`: what is free on every node.
 //! - `gathering`: holds that gather room for a gang as it becomes free.
@@ -38,6 +39,7 @@
 //! - `labels`: labels and taints of nodes as small integers.
 //! - `occupants`: which running units are on which node.
 //! - `pools`: the rooms of both pools.
+//! - `ports`: ports of nodes that running units listen on.
 //! - `queries`: what deciders ask before they choose a node.
 //! - `records`: records of nodes, and which nodes may be used.
 //! - `room`: free amounts of all nodes, by resource.
@@ -49,11 +51,11 @@
 //! - `taken`: what units take: rows and assumptions.
 //! - `unfit`: why a node does not take a running unit.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use godel_domain::{
     change::Change,
-    ids::{NodeId, Revision},
+    ids::{NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec, NodeUsage},
     resources::Resources,
 };
@@ -65,6 +67,10 @@ use self::{
 };
 
 pub use self::{
+    domains::{
+        ApartRule, DomainIdx, Domains, GroupRef, NearRule, NodeGroups, SegmentRule, SpreadRule,
+        TopologyLevel, UnitRules,
+    },
     group_deltas::GroupDeltas,
     shapes::ShapeId,
     slots::Owned,
@@ -79,6 +85,7 @@ mod catalogue;
 mod changes;
 mod charge;
 pub mod devices;
+mod domains;
 mod fit;
 mod free;
 mod gathering;
@@ -88,6 +95,7 @@ mod holds;
 pub mod labels;
 pub mod occupants;
 mod pools;
+mod ports;
 mod queries;
 mod records;
 pub mod room;
@@ -138,6 +146,7 @@ impl Cluster {
     pub fn put_spec(&mut self, spec: NodeSpec, revision: Revision) {
         let Some(idx) = self.free.index(&self.catalogue, spec.id) else { return };
         if self.records.put_spec(&mut self.catalogue, idx, spec, revision) {
+            self.follow_domain(idx);
             self.free.note_gain(&self.catalogue, idx);
         }
     }
@@ -153,6 +162,7 @@ impl Cluster {
         self.free.set_devices(&mut self.catalogue, idx, devices);
         self.settle_allocatable(idx);
         self.follow_devices(node);
+        self.follow_domain(idx);
         self.free.note_gain(&self.catalogue, idx);
     }
 
@@ -186,6 +196,7 @@ impl Cluster {
         let had_usage = self.records.remove(&mut self.catalogue, idx);
         self.free.clear_devices(&self.catalogue, idx);
         self.settle_allocatable(idx);
+        self.follow_domain(idx);
         self.free.touch(&self.catalogue, idx);
         if had_usage {
             self.forget_usage();
@@ -200,9 +211,13 @@ impl Cluster {
     pub fn note_unreadable(&mut self, change: &Change) -> Noted {
         let noted = self.records.note_unreadable(change);
         if noted.any_node {
-            (0..self.free.len()).for_each(|idx| self.free.note_gain(&self.catalogue, idx));
+            for idx in 0..self.free.len() {
+                self.follow_domain(idx);
+                self.free.note_gain(&self.catalogue, idx);
+            }
         }
         for node in &noted.nodes {
+            self.follow_domain(node.idx());
             self.note_moved(*node, true);
         }
         noted
@@ -270,6 +285,62 @@ impl Cluster {
     /// Whether some node has gained room since [`Self::take_gained`].
     pub fn has_gained(&self) -> bool {
         self.free.generations().has_gained()
+    }
+}
+
+/// Terms of units about running units.
+impl Cluster {
+    /// Returns the running units by domain.
+    #[inline]
+    pub fn domains(&self) -> &Domains {
+        &self.taken.domains
+    }
+
+    /// Whether some unit has had terms about running units.
+    #[inline]
+    pub fn has_terms(&self) -> bool {
+        self.taken.domains.is_active()
+    }
+
+    /// Returns the domains of a spread that have nodes for which `accepts` says yes. `O(nodes)`.
+    pub fn domains_among(
+        &self,
+        rule: &SpreadRule,
+        accepts: impl Fn(NodeId) -> bool,
+    ) -> Option<Box<[DomainIdx]>> {
+        let nodes = self.records.nodes().filter(|node| accepts(*node)).map(NodeId::idx);
+        self.taken.domains.domains_of(rule, nodes)
+    }
+
+    /// Returns the node of some replica of a segment, assumed or there; `except` one of them.
+    pub fn node_of_segment(&self, unit: UnitId, ordinals: Range<u32>, except: Option<u32>) -> Option<NodeId> {
+        let rows = self.rows(unit);
+        let mut others = ordinals.filter(|ordinal| Some(*ordinal) != except);
+        others.find_map(|ordinal| {
+            let row = rows.map(|rows| rows.row(ordinal)).filter(|row| row.phase.is_live());
+            row.map(|row| row.node).or_else(|| Some(self.taken.assumed(unit, ordinal)?.node))
+        })
+    }
+
+    /// Whether a replica of a unit may go to a node as its segment goes.
+    ///
+    /// # Errors
+    /// Another replica of its segment is in another domain.
+    pub fn fits_segment(
+        &self,
+        unit: UnitId,
+        rule: &SegmentRule,
+        ordinal: u32,
+        node: NodeId,
+    ) -> Result<(), Unfit> {
+        let ordinals = rule.ordinals(rule.of(ordinal));
+        match self.node_of_segment(unit, ordinals, Some(ordinal)) {
+            Some(other) if !self.taken.domains.is_one_segment(rule, other.idx(), node.idx()) => {
+                let reason = "another replica of the segment is in another domain".to_owned();
+                Err(Unfit::UnitAffinity { reason })
+            }
+            _ => Ok(()),
+        }
     }
 }
 

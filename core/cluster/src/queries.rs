@@ -7,7 +7,8 @@ use godel_domain::{
     demand::{Demand, Pool},
     hold::{Borrower, Hold},
     ids::{HoldId, NodeId, RunningUnitId, UnitId},
-    node::Toleration,
+    node::{NodeUsage, Toleration},
+    node_affinity::NodeAffinity,
     reservation_spec::ReservationSpec,
     resources::Resources,
     running_units::{RunningUnit, RunningUnits},
@@ -97,6 +98,16 @@ impl Cluster {
     /// Returns how many of a shape the free room of a node holds, `max` at most; at most one of those that ask for devices.
     pub fn n_fit(&self, shape: ShapeId, idx: usize, max: u32) -> u32 {
         self.free.n_fit(self.catalogue.shape(shape), idx, max)
+    }
+
+    /// Returns how many of a shape the free room of a node holds at most, `max` at most, with those that ask for devices.
+    pub fn n_fit_together(&self, shape: ShapeId, idx: usize, max: u32) -> u32 {
+        self.free.n_fit_together(self.catalogue.shape(shape), idx, max)
+    }
+
+    /// The same if nothing ran there.
+    pub fn n_fit_empty(&self, shape: ShapeId, idx: usize, max: u32) -> u32 {
+        self.free.n_fit_empty(self.catalogue.shape(shape), idx, max)
     }
 
     /// Whether a node has the resources that a shape asks for, without building an error message (hot path).
@@ -209,6 +220,28 @@ impl Cluster {
         self.free.fits_devices(&self.catalogue, self.catalogue.shape(shape), node)
     }
 
+    /// Returns what is measured of the use of the node at an index; `None`: nothing.
+    #[inline]
+    pub fn usage(&self, idx: usize) -> Option<&NodeUsage> {
+        self.records.usage(idx)
+    }
+
+    /// Whether the ports that a shape listens on are free on the node at an index.
+    #[inline]
+    pub fn has_ports(&self, shape: ShapeId, idx: usize) -> bool {
+        self.free.taken_port(self.catalogue.shape(shape), idx).is_none()
+    }
+
+    /// Like [`Self::has_ports`], with the first port that is taken.
+    ///
+    /// # Errors
+    /// A port is taken.
+    #[inline]
+    pub fn fits_ports(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
+        let taken = self.free.taken_port(self.catalogue.shape(shape), node.idx());
+        taken.map_or(Ok(()), |port| Err(Unfit::Port { port: port.to_string() }))
+    }
+
     /// Returns what one more of a shape should be given on a node: nothing for a shape without devices, `None` when these
     /// are short. Whole devices of lowest index; for a share the fitting device with the least
     /// left, lowest index on ties.
@@ -272,6 +305,14 @@ impl Cluster {
     /// The first label that it lacks, in order of key.
     pub fn has_labels(&self, selector: &BTreeMap<String, String>, node: NodeId) -> Result<(), Unfit> {
         self.records.has_labels(selector, node)
+    }
+
+    /// Whether the labels of a node meet one of the required terms.
+    ///
+    /// # Errors
+    /// They meet none.
+    pub fn meets(&self, affinity: &NodeAffinity, node: NodeId) -> Result<(), Unfit> {
+        self.records.meets(affinity, node)
     }
 
     /// Whether tolerations accept every hard taint of a node.

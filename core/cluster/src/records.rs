@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use godel_domain::{
     change::Change,
     ids::{NodeId, Revision},
+    label_expression,
     node::{NodeReport, NodeSpec, NodeUsage, Toleration},
+    node_affinity::NodeAffinity,
     resources::Resources,
 };
 use godel_rules::frozen::{Frozen, Noted};
@@ -221,6 +223,15 @@ impl NodeRecords {
             return Err(Unfit::NotReady);
         }
         if spec.is_closed() { Err(Unfit::Cordoned) } else { Ok(()) }
+    }
+
+    /// Whether the labels of a node meet one of the required terms.
+    pub(crate) fn meets(&self, affinity: &NodeAffinity, node: NodeId) -> Result<(), Unfit> {
+        if affinity.admits(|key| self.label(node, key)) {
+            return Ok(());
+        }
+        let terms: Vec<String> = affinity.required.iter().map(|term| label_expression::show(term)).collect();
+        Err(Unfit::Affinity { terms: terms.join(" or ") })
     }
 
     /// Whether a node has every label of a selector. The error names the first label that it lacks, in order of key.

@@ -89,6 +89,8 @@ pub struct Shape {
     pub unknown: Option<String>,
     /// Devices asked for, in the order of the demand's requests.
     pub devices: DeviceAsks,
+    /// It listens on ports of the node.
+    pub has_ports: bool,
     pub(crate) least_devices: DeviceRoom,
 }
 
@@ -145,6 +147,7 @@ impl Shapes {
         ids.insert(Arc::clone(&demand), id);
         let devices: DeviceAsks =
             demand.devices.iter().map(|request| DeviceAsk::new(request, classes)).collect();
+        let has_ports = !demand.host_ports.is_empty();
         let mut shape = Shape {
             demand,
             pool,
@@ -155,6 +158,7 @@ impl Shapes {
             unknown: None,
             least_devices: least_of(&devices),
             devices,
+            has_ports,
         };
         resolve(&mut shape, names);
         self.shapes.push(shape);

@@ -6,19 +6,23 @@ use std::sync::Arc;
 
 use godel_domain::{
     demand::Pool,
-    ids::{IdMap, RunningUnitId, UnitId},
+    ids::{IdMap, NodeId, RunningUnitId, UnitId},
     running_units::{Phase, RunChange, RunningUnit, RunningUnits},
+    unit_affinity::UnitAffinity,
+    unit_topology::UnitTopology,
 };
-use godel_rules::budget::Budgets;
+use godel_rules::budget::{Budgets, Identity};
 use smallvec::SmallVec;
 
 use super::{
     assumptions::{Assumed, Assumptions},
     best_effort::BestEffort,
     catalogue::Catalogue,
+    domains::Domains,
     free::FreeRoom,
     group_deltas::GroupDeltas,
     occupants::Occupants,
+    records::NodeRecords,
     shapes::ShapeId,
     spread::ReplicaCounts,
 };
@@ -30,6 +34,7 @@ pub(crate) struct TakenRoom {
     assumptions: Assumptions,
     ranks: Ranks,
     counts: ReplicaCounts,
+    pub(super) domains: Domains,
     pub(super) budgets: Budgets,
     /// Who is on which node; there from the first search for victims on.
     pub(super) occupants: Option<Box<Occupants>>,
@@ -85,7 +90,11 @@ impl UnitTaken {
 impl TakenRoom {
     /// Returns what a new list of records begins with: budgets that count nobody yet.
     pub(crate) fn without_units(&mut self) -> Self {
-        Self { budgets: std::mem::take(&mut self.budgets).reset(), ..Self::default() }
+        Self {
+            budgets: std::mem::take(&mut self.budgets).reset(),
+            domains: std::mem::take(&mut self.domains).reset(),
+            ..Self::default()
+        }
     }
 
     /// Returns the rows of a unit; `None` when none was ever bound.
@@ -134,16 +143,43 @@ impl TakenRoom {
         if self.counts.is_of(unit, n_nodes) {
             return;
         }
-        let rows = self.units.get(&unit).into_iter().flat_map(|taken| taken.rows.live());
-        let there = rows.map(|(_, row)| row.node);
-        let assumed = self.assumptions.of(unit).map(|assumed| assumed.node);
-        self.counts.begin(unit, n_nodes, there.chain(assumed));
+        self.counts.begin(unit, n_nodes, self.nodes_of(unit).into_iter());
     }
 
     /// Returns how many of the unit that is counted are on a node, assumed or there.
     #[inline]
     pub(crate) fn n_of_unit(&self, idx: usize) -> u32 {
         self.counts.of(idx)
+    }
+
+    /// One more (`sign` 1) or one less (-1) of a unit on a node, assumed or there.
+    #[inline]
+    fn count(&mut self, unit: UnitId, node: NodeId, sign: i8) {
+        self.counts.shift(unit, node, sign);
+        if self.domains.is_active() {
+            self.domains.shift(unit, node, sign);
+        }
+    }
+
+    /// Takes what a unit says of where its replicas go in relation to running units.
+    pub(super) fn put_terms(
+        &mut self,
+        unit: UnitId,
+        identity: &Identity,
+        terms: (&UnitAffinity, &UnitTopology),
+        records: &NodeRecords,
+    ) -> bool {
+        let mut domains = std::mem::take(&mut self.domains);
+        let asks_all = domains.put_terms(unit, identity, terms, records, |unit| self.nodes_of(unit));
+        self.domains = domains;
+        asks_all
+    }
+
+    /// Returns the nodes of a unit's running units, assumed or there.
+    pub(super) fn nodes_of(&self, unit: UnitId) -> Vec<NodeId> {
+        let rows = self.units.get(&unit).into_iter().flat_map(|taken| taken.rows.live());
+        let assumed = self.assumptions.of(unit).map(|assumed| assumed.node);
+        rows.map(|(_, row)| row.node).chain(assumed).collect()
     }
 
     /// Takes all that is taken of best-effort room, which has just begun to be kept.
@@ -187,7 +223,7 @@ impl TakenRoom {
             return;
         }
         let old = self.assumptions.insert(unit, ordinal, assumed);
-        self.counts.shift(unit, assumed.node, 1);
+        self.count(unit, assumed.node, 1);
         free.shift(catalogue, assumed.shape, assumed.node, assumed.allocation, 1);
         if let Some(old) = old {
             self.release(catalogue, free, unit, old);
@@ -214,7 +250,7 @@ impl TakenRoom {
     pub(crate) fn undo(&mut self, catalogue: &mut Catalogue, free: &mut FreeRoom, id: RunningUnitId) -> bool {
         let assumed = self.assumptions.take(id);
         if let Some(assumed) = assumed {
-            self.counts.shift(id.unit, assumed.node, -1);
+            self.count(id.unit, assumed.node, -1);
             free.shift(catalogue, assumed.shape, assumed.node, assumed.allocation, -1);
         }
         assumed.is_some()
@@ -228,7 +264,7 @@ impl TakenRoom {
         unit: UnitId,
         Assumed { shape, node, allocation, .. }: Assumed,
     ) {
-        self.counts.shift(unit, node, -1);
+        self.count(unit, node, -1);
         free.release(catalogue, shape, node, allocation);
     }
 }
@@ -291,6 +327,9 @@ impl TakenRoom {
         for assumed in self.assumptions.remove(unit) {
             self.release(catalogue, free, unit, assumed);
         }
+        if self.domains.is_active() {
+            self.domains.remove(unit);
+        }
     }
 
     /// Returns whether some row took room.
@@ -316,7 +355,7 @@ impl TakenRoom {
         row: &RunningUnit,
     ) {
         if let Some(shape) = live_shape(shapes, row) {
-            self.counts.shift(unit, row.node, -1);
+            self.count(unit, row.node, -1);
             free.follow_row(catalogue, shape, row, -1);
             free.release(catalogue, shape, row.node, row.allocation);
         }
@@ -353,7 +392,7 @@ impl TakenRoom {
                     if assumed.is_none() {
                         free.consume_foreign(catalogue, shape, row.node, row.allocation);
                     }
-                    self.counts.shift(unit, row.node, 1);
+                    self.count(unit, row.node, 1);
                     free.shift(catalogue, shape, row.node, row.allocation, 1);
                     free.follow_row(catalogue, shape, row, 1);
                 }

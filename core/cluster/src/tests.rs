@@ -14,6 +14,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod domains;
 mod gathering;
 mod shrunk;
 mod slots;
@@ -29,12 +30,20 @@ fn gpu(model: &str) -> Device {
 fn demand(cpu: i64, count: u32, milli: u32, models: &[&str]) -> Demand {
     let models = models.iter().map(|model| (*model).to_owned()).collect();
     let devices = (count > 0).then(|| DeviceRequest { kind: "gpu".to_owned(), count, milli, models });
-    Demand { requests: Resources::new([(CPU, cpu)]).unwrap(), devices: devices.into_iter().collect() }
+    Demand {
+        requests: Resources::new([(CPU, cpu)]).unwrap(),
+        devices: devices.into_iter().collect(),
+        host_ports: Vec::new(),
+    }
 }
 
 fn unit_demand(unit: u64) -> Demand {
     match unit % 4 {
-        0 => Demand { requests: Resources::new([("fpga", 1), (MEMORY, 5)]).unwrap(), devices: Vec::new() },
+        0 => Demand {
+            requests: Resources::new([("fpga", 1), (MEMORY, 5)]).unwrap(),
+            devices: Vec::new(),
+            host_ports: Vec::new(),
+        },
         1 => demand(100, 2, 1000, &[]),
         2 => with_nic((1, 250, &["A"]), 500),
         _ => demand(700, 0, 0, &[]),

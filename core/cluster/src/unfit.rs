@@ -15,6 +15,12 @@ pub enum Unfit {
     /// A record of it cannot be read, or who is on it.
     #[error("a record of the node cannot be read")]
     Unreadable,
+    /// It is of a class, and the replica names none.
+    #[error("node is of class {class}, which the unit does not name")]
+    NodeClass {
+        /// The class.
+        class: String,
+    },
     /// It lacks a label that is asked for.
     #[error("no label {key}={value}")]
     Selector {
@@ -22,6 +28,12 @@ pub enum Unfit {
         key: String,
         /// Asked for.
         value: String,
+    },
+    /// Its labels meet none of the terms that are required.
+    #[error("labels do not meet {terms}")]
+    Affinity {
+        /// The terms, as people write them.
+        terms: String,
     },
     /// It has a taint that is not tolerated.
     #[error("taint {taint} not tolerated")]
@@ -39,6 +51,24 @@ pub enum Unfit {
     #[error("{reason}")]
     Device {
         /// For example `gpu: 1 free of 2 asked`.
+        reason: String,
+    },
+    /// Another running unit listens on a port.
+    #[error("port {port} is taken")]
+    Port {
+        /// For example `8080/tcp`.
+        port: String,
+    },
+    /// Running units of other units keep it away, or those that it goes to are not there.
+    #[error("{reason}")]
+    UnitAffinity {
+        /// For example `not apart from units of app = web in the rack`.
+        reason: String,
+    },
+    /// It would make a domain fuller than its spread allows.
+    #[error("{reason}")]
+    TopologySpread {
+        /// For example `as many of the unit itself in its rack as the spread allows`.
         reason: String,
     },
     /// A filter refuses the node for a reason that has no variant of its own.

@@ -28,8 +28,8 @@ pub(super) struct AssignmentPass<'a> {
     pub(super) gangs: &'a mut Gangs,
     /// Where a unit is tried that no node had room for when all were asked.
     pub(super) scope_of_all: NodeScope,
-    /// Slots of reservations go by labels.
-    pub(super) has_reservations: bool,
+    /// Slots of reservations go by labels, and so do units that keep others away.
+    pub(super) by_labels: bool,
     /// Everything up to here is known.
     pub(super) read: Revision,
     pub(super) now: Millis,
@@ -90,7 +90,7 @@ impl AssignmentPass<'_> {
                 break;
             }
             let Some(waiting) = self.assignments.queueing.queues.next(now) else { break };
-            let way = self.rooms.way_of(waiting.unit, waiting.room, self.assignments, self.has_reservations);
+            let way = self.rooms.way_of(waiting.unit, waiting.room, self.assignments, self.by_labels);
             let Assignments { units, queueing, schedulers, .. } = &mut *self.assignments;
             let behind = self.rooms.behind(waiting.unit, units);
             let Some(entry) = units.get_mut(waiting.unit) else { continue };

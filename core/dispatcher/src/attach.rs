@@ -149,7 +149,7 @@ impl Assignments {
         report: UnitReport,
         rooms: &mut Rooms,
         gangs: &mut Gangs,
-        has_reservations: bool,
+        by_labels: bool,
         now: Millis,
     ) -> bool {
         let Self { units, queueing, schedulers, .. } = self;
@@ -171,7 +171,7 @@ impl Assignments {
                     gangs.note(report.unit, now);
                 }
                 let need = (idx, report.need);
-                rooms.wait_for_room(report.unit, need, report.refusals, self, has_reservations);
+                rooms.wait_for_room(report.unit, need, report.refusals, self, by_labels);
             }
             ReportState::Woken => {
                 held.done_at = None;

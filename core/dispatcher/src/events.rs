@@ -523,8 +523,13 @@ impl Dispatcher {
     /// A scheduler says what became of a try; what it says of older records or of units it does not hold is
     /// ignored. True when the unit's shown state may have changed.
     pub fn on_report(&mut self, session: SessionId, report: UnitReport, now: Millis) -> bool {
-        let has_reservations = !self.reservations.specs.is_empty();
-        self.assignments.on_report(session, report, &mut self.rooms, &mut self.gangs, has_reservations, now)
+        let by_labels = self.goes_by_labels();
+        self.assignments.on_report(session, report, &mut self.rooms, &mut self.gangs, by_labels, now)
+    }
+
+    /// Whether where a unit may go depends on its labels.
+    pub(super) fn goes_by_labels(&self) -> bool {
+        !self.reservations.specs.is_empty() || self.assignments.units.n_keeping > 0
     }
 
     /// A scheduler says how much room there is for what it has parked.

@@ -11,7 +11,7 @@ use godel_domain::{
     ids::UnitId,
     pause::{Pauses, Scope},
     queue_spec::parent,
-    refusals::{RefusalCount, Refusals},
+    refusals::{RefusalCount, Refusals, WaitReason},
     sub_cluster,
     unit::UnitSpec,
     unreadable::{Subject, Unreadable},
@@ -95,7 +95,7 @@ impl Assignments {
         }
         let record = &entry.record;
         if let Some(why) = self.frozen_for(record.id) {
-            let reasons = vec![RefusalCount { plugin: "unreadable", reason: why.to_string(), nodes: 0 }];
+            let reasons = vec![RefusalCount::waits(WaitReason::Unreadable, why.to_string())];
             return Some(Arc::new(Refusals { reasons, ..Refusals::default() }));
         }
         let pause =
@@ -106,7 +106,7 @@ impl Assignments {
             Scope::SubCluster(name) => format!("sub-cluster {name} is paused by an administrator"),
         };
         let reason = if pause.reason.is_empty() { what } else { format!("{what}: {}", pause.reason) };
-        let reasons = vec![RefusalCount { plugin: "pause", reason, nodes: 0 }];
+        let reasons = vec![RefusalCount::waits(WaitReason::Pause, reason)];
         Some(Arc::new(Refusals { reasons, ..Refusals::default() }))
     }
 }

@@ -185,12 +185,13 @@ impl Dispatcher {
         self.assignments.check_limits(now);
         let mode = self.partition.mode;
         self.gangs.offer_turns(&mut self.assignments, &self.config.sub_cluster_key, mode, now);
+        let by_labels = self.goes_by_labels();
         let mut pass = AssignmentPass {
             assignments: &mut self.assignments,
             rooms: &mut self.rooms,
             gangs: &mut self.gangs,
             scope_of_all: self.partition.scope_of_all(),
-            has_reservations: !self.reservations.specs.is_empty(),
+            by_labels,
             read: self.following.revision,
             now,
             actions: &mut actions,

@@ -10,7 +10,7 @@ use godel_domain::{
     pause::Pauses,
     priority_classes::PriorityClasses,
     record_change::Users,
-    refusals::{RefusalCount, Refusals},
+    refusals::{RefusalCount, Refusals, WaitReason},
     reservation_spec::ReservationSpec,
     running_units::RunningUnits,
     sub_cluster,
@@ -33,11 +33,6 @@ use super::{
     schedulers::SchedulerEntry,
     unit_entry::{UnitEntry, Whereabouts},
 };
-
-/// Names of the reasons that are admission's or a queue's, not a scheduler's.
-const FEASIBILITY: &str = "admission";
-const QUEUE: &str = "queue";
-const TIMEOUT: &str = "scheduling-timeout";
 
 /// A unit as shown.
 #[derive(Clone, Debug)]
@@ -530,13 +525,13 @@ impl Dispatcher {
         let mut refusals = found.map_or_else(Refusals::default, |found| (*found).clone());
         let seconds = entry.record.spec.scheduling_timeout_ms().div_ceil(1_000);
         let reason = format!("no place within {seconds} s, and tried on");
-        refusals.reasons.insert(0, RefusalCount { plugin: TIMEOUT, reason, nodes: 0 });
+        refusals.reasons.insert(0, RefusalCount::waits(WaitReason::SchedulingTimeout, reason));
         Some(Arc::new(refusals))
     }
 
     fn found_refusals(&self, entry: &UnitEntry) -> Option<Arc<Refusals>> {
         if let Some(pending_reason) = self.assignments.queueing.pending_reason(entry, self.stepped_at) {
-            let reasons = vec![RefusalCount { plugin: QUEUE, reason: pending_reason.to_string(), nodes: 0 }];
+            let reasons = vec![RefusalCount::waits(WaitReason::Queue, pending_reason.to_string())];
             return Some(Arc::new(Refusals { reasons, ..Refusals::default() }));
         }
         if entry.refusals.is_some() || !entry.infeasible || entry.phase != UnitPhase::Unschedulable {
@@ -545,7 +540,7 @@ impl Dispatcher {
         let nodes = u32::try_from(self.nodes.capacities.len()).unwrap_or(u32::MAX);
         let reason = self.nodes.capacities.infeasible(&entry.record.spec)?;
         Some(Arc::new(Refusals {
-            reasons: vec![RefusalCount { plugin: FEASIBILITY, reason, nodes }],
+            reasons: vec![RefusalCount { nodes, ..RefusalCount::waits(WaitReason::Admission, reason) }],
             nodes,
             ..Refusals::default()
         }))

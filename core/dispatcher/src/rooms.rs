@@ -272,13 +272,13 @@ impl Rooms {
         (scheduler, need): (usize, u64),
         refusals: Option<Arc<Refusals>>,
         assignments: &mut Assignments,
-        has_reservations: bool,
+        by_labels: bool,
     ) {
         let was_called = self.calls.iter().any(|call| call.unit == unit);
         self.calls.retain(|call| call.unit != unit);
         let Assignments { units, queueing, schedulers, .. } = assignments;
         let Some(entry) = units.get_mut(unit) else { return };
-        let lack = lack_of(entry, queueing, has_reservations);
+        let lack = lack_of(entry, queueing, by_labels);
         let is_watcher = *self.watcher.get_or_insert(scheduler) == scheduler;
         let need = is_watcher.then_some(need);
         let Whereabouts::Dispatched(held) = &mut entry.place else { return };
@@ -416,7 +416,7 @@ impl Rooms {
         unit: UnitId,
         room: RoomIdx,
         assignments: &Assignments,
-        has_reservations: bool,
+        by_labels: bool,
     ) -> Way {
         if self.is_empty() {
             return Way::Any;
@@ -424,7 +424,7 @@ impl Rooms {
         let Some(entry) = assignments.units.get(unit) else { return Way::Any };
         let queueing = &assignments.queueing;
         if room == RoomIdx::NONE {
-            return self.way_of_fresh(entry, queueing, has_reservations);
+            return self.way_of_fresh(entry, queueing, by_labels);
         }
         let Some(watcher) = self.watcher else { return Way::Later };
         let is_elsewhere = matches!(&entry.place, Whereabouts::Dispatched(held) if held.scheduler != watcher);
@@ -442,12 +442,12 @@ impl Rooms {
     }
 
     /// One that nothing is known of joins those who lack the same, unless it may find victims that they did not.
-    fn way_of_fresh(&self, entry: &UnitEntry, queueing: &Queueing, has_reservations: bool) -> Way {
+    fn way_of_fresh(&self, entry: &UnitEntry, queueing: &Queueing, by_labels: bool) -> Way {
         if !entry.tried.is_empty() {
             // It goes through the partitions, of which the rest have yet to be asked.
             return Way::Any;
         }
-        let rooms = self.of_lack(&lack_of(entry, queueing, has_reservations));
+        let rooms = self.of_lack(&lack_of(entry, queueing, by_labels));
         let Some(room) = rooms.first().copied() else { return Way::Any };
         let highest = rooms.iter().filter_map(|room| self.highest_watched(*room, &queueing.queues)).max();
         let is_above = highest.is_some_and(|highest| queueing.classes.priority(&entry.record.spec) > highest);

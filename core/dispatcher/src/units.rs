@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use godel_domain::{
     hold::Hold,
     ids::{IdMap, UnitId},
+    unit::UnitRecord,
 };
 
 use super::{
@@ -20,6 +21,8 @@ pub(super) struct Units {
     /// Of `entries`, in order.
     pub(super) ids: BTreeSet<UnitId>,
     pub(super) directory: Directory,
+    /// Units that keep others away from where they run.
+    pub(super) n_keeping: usize,
     /// Units of which no node known now could ever hold a replica.
     pub(super) infeasible: BTreeSet<UnitId>,
     /// Units that wait again, and the unit that took over the room that was held for each.
@@ -46,6 +49,7 @@ impl Units {
         let unit = entry.record.id;
         self.directory.insert(&entry.record);
         self.tally.enter(entry.account.queue, entry.phase);
+        self.n_keeping += usize::from(keeps_away(&entry.record));
         self.entries.insert(unit, Box::new(entry));
         self.ids.insert(unit);
     }
@@ -54,6 +58,7 @@ impl Units {
     pub(super) fn remove(&mut self, unit: UnitId) -> Option<Box<UnitEntry>> {
         let entry = self.entries.remove(&unit)?;
         self.ids.remove(&unit);
+        self.n_keeping -= usize::from(keeps_away(&entry.record));
         self.tally.uncount(entry.account.queue, entry.phase);
         self.infeasible.remove(&unit);
         self.overtaken.remove(&unit);
@@ -95,4 +100,9 @@ impl Units {
             self.overtaken.insert(*owner, hold.unit);
         }
     }
+}
+
+/// Whether a unit keeps others away from where it runs.
+fn keeps_away(record: &UnitRecord) -> bool {
+    record.spec.affinity.apart.iter().any(|term| term.weight == 0 && !term.units.is_empty())
 }

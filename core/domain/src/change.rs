@@ -158,6 +158,9 @@ pub enum PartitionMode {
 }
 
 impl PartitionMode {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::Global, Self::Preferred, Self::Strict];
+
     /// As shown.
     pub fn name(self) -> &'static str {
         match self {

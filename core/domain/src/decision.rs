@@ -230,11 +230,17 @@ pub enum RejectionReason {
     AlreadyHeld,
     /// A filter refuses the node for a reason that is none of the above.
     Filter,
+    /// Another running unit of the node listens on a port.
+    HostPort,
+    /// Running units of other units keep it away, or those that it goes to are not there.
+    UnitAffinity,
+    /// It would make a domain fuller than its spread allows.
+    TopologySpread,
 }
 
 impl RejectionReason {
     /// Every reason, in order.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::InsufficientResources,
         Self::DeviceTaken,
         Self::NodeNotReady,
@@ -253,6 +259,9 @@ impl RejectionReason {
         Self::Stale,
         Self::AlreadyHeld,
         Self::Filter,
+        Self::HostPort,
+        Self::UnitAffinity,
+        Self::TopologySpread,
     ];
 
     /// As metrics and status name it.
@@ -276,6 +285,9 @@ impl RejectionReason {
             Self::Stale => "stale",
             Self::AlreadyHeld => "already-held",
             Self::Filter => "filter",
+            Self::HostPort => "host-port",
+            Self::UnitAffinity => "unit-affinity",
+            Self::TopologySpread => "topology-spread",
         }
     }
 
@@ -294,7 +306,10 @@ impl RejectionReason {
             | Self::VictimGone
             | Self::GangTurn
             | Self::AlreadyHeld
-            | Self::Filter => true,
+            | Self::Filter
+            | Self::HostPort
+            | Self::UnitAffinity
+            | Self::TopologySpread => true,
             Self::UnitChanged | Self::AlreadyBound | Self::Invalid | Self::PreemptionLoop | Self::Stale => {
                 false
             }
@@ -304,7 +319,13 @@ impl RejectionReason {
     /// Another party was faster: what an optimistic scheduler counts as a conflict.
     pub fn is_conflict(self) -> bool {
         match self {
-            Self::InsufficientResources | Self::DeviceTaken | Self::MinMember | Self::VictimGone => true,
+            Self::InsufficientResources
+            | Self::DeviceTaken
+            | Self::MinMember
+            | Self::VictimGone
+            | Self::HostPort
+            | Self::UnitAffinity
+            | Self::TopologySpread => true,
             Self::NodeNotReady
             | Self::NodeCordoned
             | Self::NodeSelector

@@ -1,6 +1,6 @@
 //! What one running unit takes on a node.
 
-use crate::{node::Device, resources::Resources};
+use crate::{host_port::HostPort, node::Device, resources::Resources};
 
 /// Thousandths in one whole device.
 pub const MILLI_WHOLE: u32 = 1000;
@@ -17,6 +17,8 @@ pub struct Demand {
     pub requests: Resources,
     /// Devices, each kind at most once; at most [`N_DEVICE_REQUESTS_MAX`].
     pub devices: Vec<DeviceRequest>,
+    /// Ports of the node that no other running unit has; at most [`N_HOST_PORTS_MAX`](crate::host_port::N_HOST_PORTS_MAX).
+    pub host_ports: Vec<HostPort>,
 }
 
 impl Demand {
@@ -29,7 +31,8 @@ impl Demand {
         self.requests.iter().chain(devices)
     }
 
-    /// Whether room for this much is enough for `asked`; devices must be of the same kind, models and share.
+    /// Whether room for this much is enough for `asked`; devices must be of the same kind, models and share. Ports are no room:
+    /// they are free on the node or not.
     pub fn covers(&self, asked: &Self) -> bool {
         let covers_devices = |asked: &DeviceRequest| {
             self.devices.iter().any(|own| {
@@ -100,6 +103,7 @@ mod tests {
         Demand {
             requests: Resources::new([("cpu", cpu)]).unwrap(),
             devices: (gpus > 0).then_some(gpu).into_iter().collect(),
+            host_ports: Vec::new(),
         }
     }
 
@@ -113,7 +117,14 @@ mod tests {
             (demand(1_001, 0, 0), false),
             (demand(1, 3, 1_000), false),
             (demand(1, 1, 500), false),
-            (Demand { requests: Resources::new([("disk", 1)]).unwrap(), devices: Vec::new() }, false),
+            (
+                Demand {
+                    requests: Resources::new([("disk", 1)]).unwrap(),
+                    devices: Vec::new(),
+                    host_ports: Vec::new(),
+                },
+                false,
+            ),
         ] {
             assert_eq!(room.covers(&asked), expected, "{asked:?}");
         }

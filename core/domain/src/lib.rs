@@ -11,9 +11,12 @@
 //! - `demand`: what one running unit takes on a node.
 //! - `duration`: durations as people write them, `90s` or `1h30m`.
 //! - `hold`: room on a node that the binder keeps for a unit.
+//! - `host_port`: ports of nodes that running units listen on.
 //! - `ids`: identifiers and counters as types of their own, and maps by them.
+//! - `label_expression`: conditions on labels, and the text in which people write them.
 //! - `lifecycle`: the phase of a unit, derived from its running units.
 //! - `names`: the rules for names of units, queues, nodes, labels and resources.
+//! - `node_affinity`: which nodes a replica may have and which it prefers.
 //! - `node`: what a node is, its taints, and what its agent reports.
 //! - `pause`: what administrators have paused.
 //! - `priority_classes`: priority classes by name, with those that are built in.
@@ -27,7 +30,9 @@
 //! - `seed`: numbers that look random and follow from a seed.
 //! - `sub_cluster`: the sub-cluster that a unit or a node is of.
 //! - `time`: time as decisions see it, in milliseconds.
+//! - `unit_affinity`: where replicas go in relation to running units.
 //! - `unit_report`: what a scheduler tells the dispatcher about units that it was assigned.
+//! - `unit_topology`: where the running units of one unit go in relation to one another.
 //! - `unit`: scheduling units: what was submitted, and what the control plane adds to it.
 //! - `txn`: transactions as the leaders write them, and why the store refuses one.
 //! - `unreadable`: records that this version cannot read.
@@ -40,10 +45,13 @@ pub mod decision;
 pub mod demand;
 pub mod duration;
 pub mod hold;
+pub mod host_port;
 pub mod ids;
+pub mod label_expression;
 pub mod lifecycle;
 pub mod names;
 pub mod node;
+pub mod node_affinity;
 pub mod pause;
 pub mod priority_classes;
 pub mod quantity;
@@ -58,6 +66,8 @@ pub mod sub_cluster;
 pub mod time;
 pub mod txn;
 pub mod unit;
+pub mod unit_affinity;
 pub mod unit_report;
+pub mod unit_topology;
 pub mod unreadable;
 pub mod words;

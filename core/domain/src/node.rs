@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::{ids::NodeId, resources::Resources};
 
+/// Label of nodes that are only for units that name it: virtual or external nodes.
+pub const NODE_CLASS: &str = "godel.dev/node-class";
+
 /// Written by administrators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSpec {

@@ -25,7 +25,7 @@ mod phase;
 
 pub use self::{
     check::RowConflict,
-    phase::{Phase, Progress, Restarts, TRANSITIONS, Transition, render_transitions},
+    phase::{Phase, PhaseChange, Progress, Restarts, TRANSITIONS, Transition, render_transitions},
 };
 
 /// Preemptors that the rows of a unit remember, the newest ones.
@@ -61,6 +61,22 @@ pub enum EvictionReason {
 }
 
 impl EvictionReason {
+    /// Every reason, in order.
+    pub const ALL: [Self; 12] = [
+        Self::Cancelled,
+        Self::ScaledIn,
+        Self::Preempted,
+        Self::NodeLost,
+        Self::Drained,
+        Self::Squeezed,
+        Self::Rescheduled,
+        Self::Suspended,
+        Self::BelowMin,
+        Self::Deadline,
+        Self::Failure,
+        Self::Tainted,
+    ];
+
     /// As metrics name it.
     pub fn name(self) -> &'static str {
         match self {

@@ -8,7 +8,10 @@ use crate::{
     demand::{Demand, Pool},
     ids::UnitId,
     node::Toleration,
+    node_affinity::NodeAffinity,
     running_units::End,
+    unit_affinity::UnitAffinity,
+    unit_topology::UnitTopology,
 };
 
 /// So long a unit may wait by default before it is said that it finds no place, milliseconds.
@@ -94,6 +97,17 @@ pub struct UnitSpec {
     pub preemptible: bool,
     /// Not before they have run so long, milliseconds.
     pub min_run_ms: u64,
+    /// Where its replicas go in relation to running units.
+    pub affinity: UnitAffinity,
+    /// Where its running units go in relation to one another.
+    pub topology: UnitTopology,
+}
+
+impl UnitSpec {
+    /// Whether where its replicas go depends on running units.
+    pub fn has_terms(&self) -> bool {
+        !self.affinity.is_empty() || !self.topology.is_empty()
+    }
 }
 
 /// The size of a unit as it was submitted.
@@ -125,6 +139,8 @@ pub struct Template {
     pub node_selector: BTreeMap<String, String>,
     /// Taints that it accepts.
     pub tolerations: Vec<Toleration>,
+    /// Which nodes it may have and which it prefers, beyond the labels.
+    pub node_affinity: NodeAffinity,
     /// What the agent runs.
     pub run: RunSpec,
 }
@@ -188,6 +204,11 @@ pub enum RestartPolicy {
     Always,
 }
 
+impl RestartPolicy {
+    /// Every policy.
+    pub const ALL: [Self; 3] = [Self::Never, Self::OnFailure, Self::Always];
+}
+
 /// What becomes of an evicted running unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnEviction {
@@ -196,6 +217,11 @@ pub enum OnEviction {
     Requeue,
     /// It has failed.
     Fail,
+}
+
+impl OnEviction {
+    /// Every effect.
+    pub const ALL: [Self; 2] = [Self::Requeue, Self::Fail];
 }
 
 /// What becomes of a unit of which fewer than `min_member` are placed or over by themselves.
@@ -210,6 +236,11 @@ pub enum OnBelowMin {
     Stop,
 }
 
+impl OnBelowMin {
+    /// Every effect.
+    pub const ALL: [Self; 3] = [Self::Keep, Self::Restart, Self::Stop];
+}
+
 /// What becomes of a unit once a running unit of it has failed and is not started again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnFailure {
@@ -222,6 +253,11 @@ pub enum OnFailure {
     Stop,
 }
 
+impl OnFailure {
+    /// Every effect.
+    pub const ALL: [Self; 3] = [Self::Keep, Self::Restart, Self::Stop];
+}
+
 /// Why the dispatcher ended a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UnitEnd {
@@ -231,6 +267,20 @@ pub enum UnitEnd {
     Deadline,
     /// A running unit of it failed for good.
     Failure,
+}
+
+impl UnitEnd {
+    /// Every ground.
+    pub const ALL: [Self; 3] = [Self::BelowMin, Self::Deadline, Self::Failure];
+
+    /// As shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BelowMin => "below-min",
+            Self::Deadline => "deadline",
+            Self::Failure => "failure",
+        }
+    }
 }
 
 impl UnitRecord {

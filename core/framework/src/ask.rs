@@ -1,9 +1,20 @@
 //! What one replica asks of a node, resolved against the cluster as it is now.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    hash::{Hash as _, Hasher as _},
+    sync::Arc,
+};
 
-use godel_cluster::{Cluster, ShapeId, SubClusterId, labels::TaintVerdict};
-use godel_domain::{demand::Pool, node::Toleration, unit::Template};
+use godel_cluster::{
+    Cluster, DomainIdx, GroupRef, ShapeId, SpreadRule, SubClusterId, UnitRules,
+    labels::{LabelSets, TaintVerdict},
+};
+use godel_domain::{
+    demand::Pool, ids::UnitId, node::Toleration, node_affinity::NodeAffinity, unit::Template,
+};
+use rustc_hash::FxHasher;
+use smallvec::SmallVec;
 
 use crate::point::Gates;
 
@@ -14,16 +25,40 @@ pub struct NodeRequirements {
     pub node_selector: BTreeMap<String, String>,
     /// Taints that are accepted.
     pub tolerations: Vec<Toleration>,
+    /// Which nodes it may have and which it prefers, beyond the labels.
+    pub node_affinity: NodeAffinity,
 }
 
 /// Requirements that every node without taints meets.
-static NOTHING: NodeRequirements =
-    NodeRequirements { node_selector: BTreeMap::new(), tolerations: Vec::new() };
+static NOTHING: NodeRequirements = NodeRequirements {
+    node_selector: BTreeMap::new(),
+    tolerations: Vec::new(),
+    node_affinity: NodeAffinity { required: Vec::new(), preferred: Vec::new() },
+};
 
 impl NodeRequirements {
     /// Returns the requirements of a template.
     pub fn of(template: &Template) -> Self {
-        Self { node_selector: template.node_selector.clone(), tolerations: template.tolerations.clone() }
+        Self {
+            node_selector: template.node_selector.clone(),
+            tolerations: template.tolerations.clone(),
+            node_affinity: template.node_affinity.clone(),
+        }
+    }
+
+    /// Whether these are the requirements of a template.
+    pub fn are_of(&self, template: &Template) -> bool {
+        let Self { node_selector, tolerations, node_affinity } = self;
+        *node_selector == template.node_selector
+            && *tolerations == template.tolerations
+            && *node_affinity == template.node_affinity
+    }
+
+    /// Returns a number that equal requirements share.
+    pub fn hash_of(template: &Template) -> u64 {
+        let mut hasher = FxHasher::default();
+        (&template.node_selector, &template.tolerations, &template.node_affinity).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Returns requirements that every node without taints meets.
@@ -32,13 +67,44 @@ impl NodeRequirements {
     }
 }
 
-/// A demand and requirements, as filters judge a node by them.
+/// The terms of a unit about running units, as they concern replicas of one template.
+#[derive(Clone, Debug)]
+pub struct UnitAsk {
+    /// The terms, and what keeps the unit away.
+    pub rules: Arc<UnitRules>,
+    /// For each spread the domains that count: those with nodes that the template accepts; `None`: all.
+    pub among: SmallVec<[Option<Box<[DomainIdx]>>; 1]>,
+}
+
+impl UnitAsk {
+    /// Returns the terms of a unit; `None`: it may go anywhere. `O(nodes)` for spreads of templates that accept some nodes only.
+    pub fn of(cluster: &Cluster, unit: UnitId, requirements: &NodeRequirements) -> Option<Self> {
+        let rules = cluster.domains().rules_of(unit)?;
+        let NodeRequirements { node_selector, node_affinity, .. } = requirements;
+        let is_any = node_selector.is_empty() && node_affinity.required.is_empty();
+        let accepts = |node| {
+            cluster.has_labels(node_selector, node).is_ok() && cluster.meets(node_affinity, node).is_ok()
+        };
+        let among = |rule| if is_any { None } else { cluster.domains_among(rule, accepts) };
+        Some(Self { among: rules.spread.iter().map(among).collect(), rules })
+    }
+
+    /// Returns the required spreads with the domains that count.
+    pub fn spreads(&self) -> impl Iterator<Item = (&SpreadRule, Option<&[DomainIdx]>)> {
+        let among = self.among.iter().map(Option::as_deref);
+        self.rules.spread.iter().zip(among).filter(|(rule, _)| rule.weight == 0)
+    }
+}
+
+/// What filters judge a node by.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeAsk<'a> {
     /// The amounts of one replica.
     pub shape: ShapeId,
     /// Everything else that it asks of a node.
     pub requirements: &'a NodeRequirements,
+    /// What its unit says about running units.
+    pub unit: Option<&'a UnitAsk>,
 }
 
 /// What one replica asks for, resolved once per template.
@@ -49,12 +115,18 @@ pub struct Ask {
     requirements: NodeRequirements,
     spreads: bool,
     is_nowhere: bool,
+    unit: Option<Arc<UnitAsk>>,
+    within: Option<GroupRef>,
     /// The labels and taints that the following is resolved against; 0: it is not resolved yet.
     pub(crate) labels_version: usize,
     /// What the tolerations say of each taint list.
     pub(crate) verdicts: Arc<[TaintVerdict]>,
     /// The filters that may refuse a node with room.
     pub(crate) gates: Gates,
+    /// Of the profile's scores those that make a difference to it, a bit each.
+    pub(crate) scores: u64,
+    /// The preferred terms with their weights.
+    pub(crate) preferred: Arc<[(i64, LabelSets)]>,
 }
 
 impl Ask {
@@ -72,9 +144,13 @@ impl Ask {
             requirements: NodeRequirements::of(template),
             spreads: false,
             is_nowhere: false,
+            unit: None,
+            within: None,
             labels_version: 0,
             verdicts: Arc::default(),
             gates: Gates::default(),
+            scores: 0,
+            preferred: Arc::default(),
         }
     }
 
@@ -86,6 +162,37 @@ impl Ask {
     /// Of a unit whose profile is not configured: no node takes it.
     pub fn nowhere(self, is_nowhere: bool) -> Self {
         Self { is_nowhere, ..self }
+    }
+
+    /// Of a unit with terms about running units: what is found for it holds for that unit alone, and only until something
+    /// comes or goes.
+    pub fn of_unit(self, unit: Option<UnitAsk>) -> Self {
+        Self { unit: unit.map(Arc::new), ..self }
+    }
+
+    /// Looks at the nodes of one group only from now on, or at all of them.
+    pub fn set_within(&mut self, group: Option<GroupRef>) {
+        self.within = group;
+    }
+
+    /// Returns the only group whose nodes are looked at; `None`: all nodes are.
+    pub fn within(&self) -> Option<GroupRef> {
+        self.within
+    }
+
+    /// Returns what its unit says about running units.
+    pub fn unit(&self) -> Option<&Arc<UnitAsk>> {
+        self.unit.as_ref()
+    }
+
+    /// Whether what was resolved of the unit's rules about running units is what they are now. `O(nodes)` for spreads of
+    /// templates that accept some nodes only.
+    pub fn has_rules_of_now(&self, cluster: &Cluster, unit: UnitId) -> bool {
+        let Some(known) = &self.unit else { return cluster.domains().rules_of(unit).is_none() };
+        let is_all = known.among.iter().all(Option::is_none);
+        cluster.domains().rules_of(unit).as_ref() == Some(&known.rules)
+            && (is_all
+                || UnitAsk::of(cluster, unit, &self.requirements).is_some_and(|now| now.among == known.among))
     }
 
     /// Whether its replicas are to be on different nodes; the cluster has to count that unit then.
@@ -115,7 +222,7 @@ impl Ask {
 
     /// Returns what filters judge a node by.
     pub fn on_node(&self) -> NodeAsk<'_> {
-        NodeAsk { shape: self.shape, requirements: &self.requirements }
+        NodeAsk { shape: self.shape, requirements: &self.requirements, unit: self.unit.as_deref() }
     }
 
     /// Whether the node at `idx` takes it, room aside. A profile has to have prepared it.

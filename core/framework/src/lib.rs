@@ -21,7 +21,7 @@ pub mod registry;
 pub mod typical;
 
 pub use self::{
-    ask::{Ask, NodeAsk, NodeRequirements},
+    ask::{Ask, NodeAsk, NodeRequirements, UnitAsk},
     point::{SCORE_MAX, ScoreInput},
     profile::{NodeScore, Profile},
     registry::admit,

@@ -27,6 +27,8 @@ use crate::{
 
 /// Best score of one plugin: 100 points in thousandths.
 pub const SCORE_MAX: i64 = 100_000;
+/// Binary digits of [`SCORE_MAX`].
+const SCORE_BITS: u32 = i64::BITS - SCORE_MAX.leading_zeros();
 
 /// What every plugin says of itself.
 pub trait Plugin: fmt::Debug + Sized + Send + Sync + 'static {
@@ -93,6 +95,11 @@ pub trait Score: Plugin {
     /// What is wrong with them.
     fn new(args: Self::Args) -> Result<Self, String>;
 
+    /// Whether it tells nodes apart for what a template asks for. Where it does not, it is left out of the sum.
+    fn concerns(&self, _ask: &Ask) -> bool {
+        true
+    }
+
     /// 0 to [`SCORE_MAX`], higher is better.
     fn score(&self, place: &ScoreInput<'_>) -> i64;
 }
@@ -110,6 +117,22 @@ pub struct ScoreInput<'a> {
     pub allocation: Allocation,
     /// The device work seen most.
     pub typical: &'a Typical,
+}
+
+/// Returns the score of a share: 0 for none of `whole`, [`SCORE_MAX`] for all of it or more, and between them in proportion, rounded
+/// down. Exact unless `whole` has more than 110 binary digits; products of real amounts of two resources have fewer.
+#[inline]
+pub fn points_of(part: i128, whole: i128) -> i64 {
+    if part >= whole {
+        return SCORE_MAX;
+    }
+    if part <= 0 {
+        return 0;
+    }
+    // Digits that do not show in the quotient make place for those of the factor.
+    let shift = if whole >> (i128::BITS - 1 - SCORE_BITS) == 0 { 0 } else { SCORE_BITS };
+    let points = (part >> shift) * i128::from(SCORE_MAX) / (whole >> shift);
+    i64::try_from(points).unwrap_or(SCORE_MAX)
 }
 
 /// A [`Filter`], for the registry.
@@ -192,6 +215,8 @@ impl<L: Locate> AnyLocator for L {
 pub trait AnyScore: fmt::Debug + Send + Sync {
     /// [`Plugin::NAME`].
     fn name(&self) -> &'static str;
+    /// [`Score::concerns`].
+    fn concerns(&self, ask: &Ask) -> bool;
     /// [`Score::score`].
     fn score(&self, place: &ScoreInput<'_>) -> i64;
 }
@@ -199,6 +224,10 @@ pub trait AnyScore: fmt::Debug + Send + Sync {
 impl<S: Score> AnyScore for S {
     fn name(&self) -> &'static str {
         S::NAME
+    }
+
+    fn concerns(&self, ask: &Ask) -> bool {
+        Score::concerns(self, ask)
     }
 
     #[inline]
@@ -255,5 +284,36 @@ impl FromIterator<Arc<dyn Gate>> for Gates {
 impl fmt::Debug for Gates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|gate| gate.name())).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_in_proportion() {
+        let most = i128::from(i64::MAX);
+        for (part, whole, expected) in [
+            (0, 3, 0),
+            (1, 3, 33_333),
+            (2, 3, 66_666),
+            (3, 3, 100_000),
+            (4, 3, 100_000),
+            (-1, 3, 0),
+            (-1, 0, 0),
+            (0, 0, 100_000),
+            (1, 1 << 17, 0),
+            (1 << 60, 1 << 61, 50_000),
+            (most / 3, most, 33_333),
+            (most - 1, most, 99_999),
+            ((1 << 110) - 1, 1 << 110, 99_999),
+            (most * (most / 7), most * most, 14_285),
+            (1 << 125, 1 << 126, 50_000),
+            (i128::MAX / 2, i128::MAX, 49_999),
+            (i128::MAX - 1, i128::MAX, 100_000),
+        ] {
+            assert_eq!(points_of(part, whole), expected, "{part} of {whole}");
+        }
     }
 }

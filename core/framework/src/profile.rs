@@ -3,21 +3,19 @@
 use std::{cmp::Reverse, fmt, sync::Arc};
 
 use godel_cluster::{Cluster, NodeBlocks, Unfit, labels::TaintVerdict};
-use godel_domain::ids::NodeId;
+use godel_domain::{ids::NodeId, refusals::WaitReason};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
     ask::Ask,
+    plugins::topology_domain::TopologyDomain,
     point::{AnyFilter, AnyLocator, AnyScore, Gate, RestsOn, ScoreInput},
     registry::{FILTERS, LOCATORS, SCORES},
 };
 
 /// Heaviest score of a profile: sums of all of them are far from overflowing.
 pub const WEIGHT_MAX: u32 = 1_000_000;
-
-/// The plugin that units wait for whose profile is not configured, as their reasons name it.
-pub const PROFILE: &str = "profile";
 
 /// A profile that is there without being configured.
 #[derive(Clone, Copy, Debug)]
@@ -32,18 +30,32 @@ pub struct BuiltIn {
 
 /// The profiles that are there without being configured. A configured profile of the same name replaces one of them.
 ///
-/// Stranded devices weigh 1,000 times as much as packing or spreading: one whole point of either is worth
+/// A full preference for a node or a domain weighs 100 times as much as packing or spreading, so that only preferences of little weight
+/// beside others give way to these. Stranded devices weigh 1,000 times as much as packing or spreading: one whole point of either is worth
 /// about a sixth of a thousandth of a device, so they decide between places that strand alike.
 pub const BUILT_IN: [BuiltIn; 2] = [
     BuiltIn {
         name: "least-allocated",
-        scores: &[("device-stranding", 1_000), ("least-allocated", 1), ("spread", 1)],
+        scores: &[
+            ("device-stranding", 1_000),
+            ("node-affinity", 100),
+            ("unit-preference", 100),
+            ("spread-preference", 100),
+            ("least-allocated", 1),
+            ("spread", 1),
+        ],
         reason: "spreads: the loss of a node costs a service few replicas, and latency stays low; stranded devices take \
                  precedence, because they cannot be got back without moving what runs",
     },
     BuiltIn {
         name: "most-allocated",
-        scores: &[("device-stranding", 1_000), ("most-allocated", 1)],
+        scores: &[
+            ("device-stranding", 1_000),
+            ("node-affinity", 100),
+            ("unit-preference", 100),
+            ("spread-preference", 100),
+            ("most-allocated", 1),
+        ],
         reason: "packs: whole nodes stay free for large work; stranded devices take precedence",
     },
 ];
@@ -186,6 +198,11 @@ impl Profile {
         }
         ask.labels_version = version;
         ask.verdicts = cluster.labels().verdicts(&ask.requirements().tolerations).into();
+        let preferred = ask.requirements().node_affinity.preferred.iter();
+        ask.preferred =
+            preferred.map(|one| (i64::from(one.weight), cluster.labels().resolve(&one.term))).collect();
+        let concerned = self.scores.iter().enumerate().filter(|(_, (score, _))| score.concerns(ask));
+        ask.scores = concerned.fold(0, |bits, (at, _)| bits | 1 << at);
         // The last filters of the registry refuse most often: they come first.
         let judging = self.filters.iter().rev().filter(|filter| filter.rests_on() != RestsOn::Room);
         let nowhere = ask.is_nowhere().then(|| Arc::new(Nowhere) as Arc<dyn Gate>);
@@ -193,8 +210,12 @@ impl Profile {
             nowhere.into_iter().chain(judging.filter_map(|filter| filter.prepare(cluster, ask))).collect();
     }
 
-    /// The locator that a scan uses for a template: of those that concern it, the one with the fewest blocks.
+    /// The locator that a scan uses for a template: that of the domain in which the unit is tried, else of those that concern it
+    /// the one with the fewest blocks.
     pub fn locator(&self, cluster: &Cluster, ask: &Ask) -> Option<&'static dyn AnyLocator> {
+        if ask.within().is_some() {
+            return Some(&TopologyDomain);
+        }
         let n_blocks = |locator: &&'static dyn AnyLocator| Some(locator.locate(cluster, ask)?.len());
         let concerned = LOCATORS.into_iter().filter_map(|locator| Some((n_blocks(&locator)?, locator)));
         concerned.min_by_key(|(n_blocks, _)| *n_blocks).map(|(_, locator)| locator)
@@ -226,8 +247,13 @@ impl Profile {
             TaintVerdict::Soft(taints) => Reverse(taints),
             TaintVerdict::Refused => Reverse(u32::MAX),
         };
-        let score =
-            self.scores.iter().map(|(score, weight)| score.score(place).saturating_mul(*weight)).sum();
+        let (mut score, mut left) = (0, place.ask.scores);
+        while left != 0
+            && let Some((one, weight)) = self.scores.get(left.trailing_zeros() as usize)
+        {
+            score += one.score(place).saturating_mul(*weight);
+            left &= left - 1;
+        }
         NodeScore { soft_taints, score, tie }
     }
 }
@@ -252,7 +278,7 @@ struct Nowhere;
 
 impl Gate for Nowhere {
     fn name(&self) -> &'static str {
-        PROFILE
+        WaitReason::Profile.name()
     }
 
     fn passes(&self, _cluster: &Cluster, _idx: usize) -> bool {

@@ -10,8 +10,10 @@ use crate::{
     args::{ArgField, PluginArgs},
     ask::NodeAsk,
     plugins::{
-        device, device_stranding, least_allocated, most_allocated, node_ready, node_selector, resources_fit,
-        spread, sub_cluster, taints,
+        balanced_allocation, cpu_memory_ratio, device, device_stranding, dominant_fit, host_ports,
+        least_allocated, load_aware, most_allocated, node_affinity, node_class, node_ready, node_selector,
+        resources_fit, spread, spread_preference, sub_cluster, taints, topology_domain, topology_spread,
+        unit_affinity, unit_preference,
     },
     point::{AnyFilter, AnyLocator, AnyScore, Filter, RestsOn, Score},
 };
@@ -47,8 +49,12 @@ macro_rules! filters {
 
 filters![
     node_ready::NodeReady,
+    node_class::NodeClass,
     node_selector::NodeSelector,
     taints::Taints,
+    unit_affinity::UnitAffinityFilter,
+    topology_spread::TopologySpread,
+    host_ports::HostPorts,
     device::Devices,
     resources_fit::ResourcesFit,
 ];
@@ -64,14 +70,21 @@ const fn is_asked(rests_on: RestsOn, has_changed: bool) -> bool {
 }
 
 /// Every locator.
-pub static LOCATORS: [&dyn AnyLocator; 1] = [&sub_cluster::SubClusterNodes];
+pub static LOCATORS: [&dyn AnyLocator; 2] = [&topology_domain::TopologyDomain, &sub_cluster::SubClusterNodes];
 
 /// Every score.
-pub static SCORES: [ScoreEntry; 4] = [
+pub static SCORES: [ScoreEntry; 11] = [
+    score::<balanced_allocation::BalancedAllocation>(),
+    score::<cpu_memory_ratio::CpuMemoryRatio>(),
     score::<device_stranding::DeviceStranding>(),
+    score::<dominant_fit::DominantFit>(),
     score::<least_allocated::LeastAllocated>(),
+    score::<load_aware::LoadAware>(),
     score::<most_allocated::MostAllocated>(),
+    score::<node_affinity::NodeAffinityScore>(),
     score::<spread::Spread>(),
+    score::<spread_preference::SpreadPreference>(),
+    score::<unit_preference::UnitPreference>(),
 ];
 
 /// A score that profiles can name.

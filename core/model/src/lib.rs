@@ -4,8 +4,10 @@
 //! # Modules
 //!
 //! - `model`: the whole control plane in one thread, with a played store, random requests and faults.
+//! - `reached`: what the model reaches and no scenario provokes from outside.
 //! - `scenarios`: fixed pieces of work for measuring the decisions.
 
 #[cfg(test)]
 mod model;
+pub mod reached;
 pub mod scenarios;

@@ -22,10 +22,14 @@ pub fn summary(
 ) -> Refusals {
     let mut reasons: Vec<_> = counts
         .into_iter()
-        .map(|((plugin, refusal), nodes)| RefusalCount { plugin, reason: refusal.to_string(), nodes })
+        .map(|((plugin, refusal), nodes)| RefusalCount {
+            plugin: plugin.into(),
+            reason: refusal.to_string(),
+            nodes,
+        })
         .collect();
     reasons.sort_by(|a, b| {
-        (Reverse(a.nodes), a.plugin, &a.reason).cmp(&(Reverse(b.nodes), b.plugin, &b.reason))
+        (Reverse(a.nodes), &a.plugin, &a.reason).cmp(&(Reverse(b.nodes), &b.plugin, &b.reason))
     });
     reasons.truncate(N_REASONS_MAX);
     Refusals { reasons, nearest_miss: nearest_miss(cluster, ask, located), nodes, attempts: 0 }

@@ -10,18 +10,18 @@
 use std::collections::BTreeMap;
 
 use godel_cluster::{
-    Cluster, SubClusterId, Unfit,
+    Cluster, GroupRef, SubClusterId, Unfit,
     room::{BLOCK, BlockMask},
 };
 use godel_domain::{
     allocation::Allocation,
     change::{NodeScope, Partition},
     ids::{NodeId, UnitId},
-    refusals::Refusals,
+    refusals::{Refusals, WaitReason},
     seed::mix,
     unit::{Template, UnitSpec},
 };
-use godel_framework::{Profile, ScoreInput, Typical, profile::PROFILE};
+use godel_framework::{Profile, ScoreInput, Typical};
 
 use crate::profiles::{ProfileChoice, Profiles};
 
@@ -180,12 +180,12 @@ impl Placer {
         &mut self,
         cluster: &mut Cluster,
         template: &Template,
-        unit: &UnitSpec,
+        (id, unit): (UnitId, &UnitSpec),
         spreads: bool,
     ) -> TemplateId {
         let sub_cluster = cluster.demanded_sub_cluster(&template.node_selector);
         let profile = self.profiles.choose(&unit.profile, unit.class, sub_cluster);
-        self.templates.intern(cluster, template, unit.pool, (profile, spreads))
+        self.templates.intern(cluster, template, unit.pool, (profile, spreads), id)
     }
 
     /// Before `wanted` replicas of one unit: a kept list is used on, or dropped. That of a unit that spreads is its own.
@@ -210,6 +210,26 @@ impl Placer {
         }
     }
 
+    /// Looks for places of a template in one group of nodes from now on, or everywhere.
+    pub fn set_group(&mut self, template: TemplateId, group: Option<GroupRef>) {
+        let entry = self.templates.get_mut(template);
+        entry.ask.set_within(group);
+        entry.candidates.clear();
+    }
+
+    /// Whether the free room of a group could hold so many replicas of a template, each looked at by itself: false only if it
+    /// cannot.
+    pub fn may_hold(&self, cluster: &Cluster, template: TemplateId, nodes: &[u32], wanted: u32) -> bool {
+        let shape = self.templates.get(template).ask.shape();
+        adds_up(cluster, nodes, wanted, |idx, left| cluster.n_fit_together(shape, idx, left))
+    }
+
+    /// The same if nothing ran there.
+    pub fn could_hold(&self, cluster: &Cluster, template: TemplateId, nodes: &[u32], wanted: u32) -> bool {
+        let shape = self.templates.get(template).ask.shape();
+        adds_up(cluster, nodes, wanted, |idx, left| cluster.n_fit_empty(shape, idx, left))
+    }
+
     /// The best node known for one more replica of a template, `wanted` of which are still to be placed; `None`
     /// when no node that may be used holds it. The caller takes the room before it asks again.
     pub fn next(
@@ -223,6 +243,10 @@ impl Placer {
             self.templates.get_mut(template).candidates.clear();
         }
         let ties = mix_unit(self.seed, unit);
+        if self.templates.get(template).ask.unit().is_some() {
+            // What others placed counts on other nodes as well.
+            self.rate_all(cluster, template, (ties, wanted));
+        }
         if let Some(choice) = self.best(cluster, template, ties) {
             self.hits += 1;
             return Some(choice);
@@ -235,6 +259,18 @@ impl Placer {
             }
         }
         None
+    }
+
+    /// Rates all candidates of a list as of now.
+    fn rate_all(&mut self, cluster: &Cluster, template: TemplateId, (ties, wanted): (u64, usize)) {
+        let entry = self.templates.get_mut(template);
+        let profile = self.profiles.of(&entry.profile);
+        Rater { cluster, profile, typical: &self.typical, ties }.rate_again(
+            &self.view,
+            entry,
+            wanted,
+            |_| true,
+        );
     }
 
     /// The best candidate that still fits. It stays in the list: once its node has changed it is rated again.
@@ -367,7 +403,7 @@ impl Placer {
         let mut counts = BTreeMap::new();
         if let ProfileChoice::Unknown(name) = &entry.profile {
             let refused = Unfit::Other { reason: self.profiles.unknown(name) };
-            counts.insert((PROFILE, refused), cluster.n_nodes());
+            counts.insert((WaitReason::Profile.name(), refused), cluster.n_nodes());
             return crate::explain::summary(cluster, (&entry.ask, None), counts, cluster.n_nodes());
         }
         let may = |node: &NodeId| !self.view.is_confined() || self.view.is_own(node.idx());
@@ -402,6 +438,21 @@ impl Placer {
     }
 }
 
+/// Whether usable nodes hold so many together, `n_fit` being how many of those left each of them holds.
+fn adds_up(cluster: &Cluster, nodes: &[u32], wanted: u32, n_fit: impl Fn(usize, u32) -> u32) -> bool {
+    let mut left = wanted;
+    for node in nodes {
+        let idx = *node as usize;
+        if left == 0 {
+            break;
+        }
+        if cluster.is_usable(idx) {
+            left -= n_fit(idx, left);
+        }
+    }
+    left == 0
+}
+
 /// Looks at nodes.
 struct Rater<'a> {
     cluster: &'a Cluster,
@@ -426,11 +477,23 @@ impl Rater<'_> {
 
     /// Rates those nodes of a list again that have changed: others' work may have made them better.
     fn rate_changed(&self, view: &View, entry: &mut TemplateEntry, wanted: usize) {
+        let has_changed =
+            |candidate: &Candidate| candidate.generation() != self.cluster.node_generation(candidate.node());
+        self.rate_again(view, entry, wanted, has_changed);
+    }
+
+    fn rate_again(
+        &self,
+        view: &View,
+        entry: &mut TemplateEntry,
+        wanted: usize,
+        is_due: impl Fn(&Candidate) -> bool,
+    ) {
         let reach = entry.candidates.reach;
         let mut kept = entry.candidates.take_all();
         kept.retain_mut(|candidate| {
             let node = candidate.node();
-            if candidate.generation() == self.cluster.node_generation(node) {
+            if !is_due(candidate) {
                 return true;
             }
             let is_near = view.reaches_node(reach, node.idx());

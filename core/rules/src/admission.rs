@@ -10,21 +10,27 @@ use godel_domain::{
     demand::Pool,
     duration::{self, YEAR_MS},
     names::{self, ENTRIES_MAX},
-    node::TaintEffect,
     queue_spec::{PRIORITY_MAX, SYSTEM_PRIORITY},
-    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, TaskGroup, UnitSpec, WorkloadClass},
+    unit::{OnBelowMin, OnEviction, TaskGroup, UnitSpec, WorkloadClass},
     words,
 };
 
+mod affinity;
 pub mod defaults;
 pub mod feasibility;
 pub mod same;
 pub mod scale;
 pub mod stop;
+mod submission;
 mod template;
+mod topology;
 pub mod welcome;
 
 use defaults::{AppliedDefault, DefaultValue};
+pub use submission::{
+    DeviceSubmission, ExpressionSubmission, Given, GroupSubmission, NodeAffinitySubmission, SpreadSubmission,
+    Submission, TolerationSubmission, UnitAffinitySubmission, UnitTermSubmission,
+};
 pub(crate) use template::amount_out_of_range;
 
 /// Most running units of one unit.
@@ -55,118 +61,6 @@ pub const ACTIVE_DEADLINE_MS_MAX: u64 = YEAR_MS;
 const N_DEFAULTS: usize = 13;
 /// Violations named in one answer.
 pub const VIOLATIONS_MAX: usize = 100;
-
-/// An enumeration as a client wrote it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Given<T> {
-    /// Not written.
-    #[default]
-    Absent,
-    /// One of ours.
-    Value(T),
-    /// A number that stands for nothing.
-    Unknown(i32),
-}
-
-/// A unit as a client wrote it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Submission {
-    /// Bytes on the wire.
-    pub encoded_len: usize,
-    /// Empty: `default`.
-    pub namespace: String,
-    /// Required.
-    pub name: String,
-    /// A UUID; required here (the service makes one up when the client gave none).
-    pub uid: String,
-    /// For selection.
-    pub labels: BTreeMap<String, String>,
-    /// Free text.
-    pub owner: String,
-    /// Absent: batch.
-    pub class: Given<WorkloadClass>,
-    /// At least one.
-    pub task_groups: Vec<GroupSubmission>,
-    /// `None`: the default of the class.
-    pub min_member: Option<u32>,
-    /// Empty: `default`.
-    pub queue: String,
-    /// `None`: that of the priority class, or the default of the workload class.
-    pub priority: Option<i32>,
-    /// Empty: none.
-    pub priority_class: String,
-    /// Absent: the default of the class.
-    pub pool: Given<Pool>,
-    /// Absent: the default of the class.
-    pub restart_policy: Given<RestartPolicy>,
-    /// Empty: that of the sub-cluster or class.
-    pub profile: String,
-    /// `None`: one hour.
-    pub ttl_after_finished_ms: Option<u64>,
-    /// `None`: three.
-    pub max_restarts: Option<u32>,
-    /// Absent: requeue.
-    pub on_eviction: Given<OnEviction>,
-    /// Absent: keep.
-    pub on_below_min: Given<OnBelowMin>,
-    /// Absent: the default of the class.
-    pub on_failure: Given<OnFailure>,
-    /// `None`: the default of the class.
-    pub preemptible: Option<bool>,
-    /// 0: they are not left alone at all.
-    pub min_run_ms: u64,
-    /// `None`: five minutes.
-    pub scheduling_timeout_ms: Option<u64>,
-    /// `None`: none.
-    pub active_deadline_ms: Option<u64>,
-}
-
-/// A task group as a client wrote it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GroupSubmission {
-    /// Empty: `main`.
-    pub name: String,
-    /// At least 1.
-    pub replicas: u32,
-    /// By name, in any order.
-    pub requests: Vec<(String, i64)>,
-    /// Each kind at most once.
-    pub devices: Vec<DeviceSubmission>,
-    /// Labels that a node must have.
-    pub node_selector: BTreeMap<String, String>,
-    /// Taints accepted.
-    pub tolerations: Vec<TolerationSubmission>,
-    /// What the agent runs.
-    pub run: RunSpec,
-}
-
-/// A demand for devices as a client wrote it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceSubmission {
-    /// Empty: `gpu`.
-    pub kind: String,
-    /// 1 to 64.
-    pub count: u32,
-    /// `None`: 1000.
-    pub milli: Option<u32>,
-    /// Empty: every model.
-    pub models: Vec<String>,
-}
-
-/// A toleration as a client wrote it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TolerationSubmission {
-    /// Empty: every key.
-    pub key: String,
-    /// Compared unless `any_value`.
-    pub value: String,
-    /// Every value.
-    pub any_value: bool,
-    /// Absent: every effect.
-    pub effect: Given<TaintEffect>,
-    /// `None`: for ever.
-    pub tolerated_s: Option<u32>,
-}
 
 /// One wrong field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -283,6 +177,8 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
             submission.active_deadline_ms,
             (ACTIVE_DEADLINE_MS_MAX, "leave it out for a unit without a deadline"),
         ),
+        affinity: affinity::unit_affinity(submission.affinity, &mut report, &mut defaults),
+        topology: topology::unit_topology(submission.topology, &mut report),
     };
     report.finish(Admitted { spec, defaults })
 }

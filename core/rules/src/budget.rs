@@ -34,7 +34,7 @@ pub struct BudgetIdx(u32);
 
 /// What budgets know a unit by: namespace, name and labels, as one string, since there may be a million.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity(Box<str>);
+pub struct Identity(Arc<str>);
 
 impl Identity {
     /// Of a unit.
@@ -74,12 +74,24 @@ impl Identity {
 
     /// Whether it is in a namespace and has all of some labels.
     pub fn is_labelled(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
-        self.0.split(END).next() == Some(namespace) && labels.iter().all(|(key, value)| self.has(key, value))
+        let has = |(key, value): (&String, &String)| self.label(key) == Some(value.as_str());
+        self.namespace() == namespace && labels.iter().all(has)
     }
 
-    fn has(&self, key: &str, value: &str) -> bool {
+    /// Returns its namespace.
+    pub fn namespace(&self) -> &str {
+        self.0.split(END).next().unwrap_or_default()
+    }
+
+    /// Returns its labels.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut parts = self.0.split(END).skip(2);
-        std::iter::from_fn(|| Some((parts.next()?, parts.next()?))).any(|own| own == (key, value))
+        std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
+    }
+
+    /// Returns the value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels().find(|(own, _)| *own == key).map(|(_, value)| value)
     }
 }
 
@@ -325,7 +337,10 @@ impl Budgets {
         for key in identity.keys() {
             for idx in self.by_key.get(&key).into_iter().flatten() {
                 let selector = self.at(*idx).map(|budget| &budget.spec.selector);
-                let suits = selector.into_iter().flatten().all(|(key, value)| identity.has(key, value));
+                let suits = selector
+                    .into_iter()
+                    .flatten()
+                    .all(|(key, value)| identity.label(key) == Some(value.as_str()));
                 if suits {
                     budgets.push(*idx);
                 }

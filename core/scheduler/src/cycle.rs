@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_domain::{
     decision::Decision,
     ids::{HoldId, UnitId},
-    refusals::{RefusalCount, Refusals},
+    refusals::{RefusalCount, Refusals, WaitReason},
     time::Millis,
     unit_report::ReportState,
 };
@@ -51,6 +51,12 @@ impl Scheduler {
     /// One try of a ready unit, `left` running units at most. Returns how many it tried to place.
     fn try_unit(&mut self, unit: UnitId, left: usize, now: Millis, decisions: &mut Vec<Decision>) -> usize {
         let Some(mut assigned) = self.units.detach(unit) else { return 0 };
+        if self.picture.has_other_rules(&assigned) {
+            // What was interned for it no longer holds: it comes back, and is seen anew.
+            let templates = &mut self.picture.placer.templates;
+            self.units.give_back(assigned, ReportState::Returned, None, templates);
+            return 1;
+        }
         assigned.attempts += 1;
         self.picture.placer.set_scope(assigned.scope);
         if !assigned.awaiting_hold.is_empty() {
@@ -359,19 +365,19 @@ fn note_partial(refusals: &mut CountedRefusals, n_placed: usize, together: usize
 
 /// Says that some units were spared.
 fn note_loops(refusals: &mut Refusals, n_loops: usize) {
-    refusals.reasons.retain(|reason| reason.plugin != "preemption");
+    refusals.reasons.retain(|reason| !reason.is(WaitReason::Preemption));
     if n_loops > 0 {
         let reason =
             format!("{} spared that preempted this one before", godel_domain::words::count(n_loops, "unit"));
-        refusals.reasons.push(RefusalCount { plugin: "preemption", reason, nodes: 0 });
+        refusals.reasons.push(RefusalCount::waits(WaitReason::Preemption, reason));
     }
 }
 
 /// Says that a gang has no turn to gather room.
 fn note_no_turn(refusals: &mut Refusals, has_none: bool) {
-    refusals.reasons.retain(|reason| reason.plugin != "gang-turn");
+    refusals.reasons.retain(|reason| !reason.is(WaitReason::GangTurn));
     if has_none {
         let reason = "room is gathered for no one beside what neither ends nor may be preempted".to_owned();
-        refusals.reasons.push(RefusalCount { plugin: "gang-turn", reason, nodes: 0 });
+        refusals.reasons.push(RefusalCount::waits(WaitReason::GangTurn, reason));
     }
 }

@@ -138,6 +138,9 @@ impl Scheduler {
             Change::ReservationDeleted(name) => picture.cluster.remove_reservation(name),
             Change::Unit(record) => {
                 picture.cluster.offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
+                if record.spec.has_terms() {
+                    picture.put_terms(record);
+                }
             }
             Change::Unreadable(unreadable) => self.treat_as_absent(&unreadable.subject),
             Change::Lease(_) | Change::UnreadableGone(_) => {}
@@ -341,6 +344,11 @@ impl Scheduler {
             in_flight.unread.put_held(revision, decision);
             self.on_hold_granted(decided, revision);
             return;
+        }
+        let is_of_terms =
+            |reason| matches!(reason, RejectionReason::UnitAffinity | RejectionReason::TopologySpread);
+        if refused.iter().any(|(_, _, reason)| is_of_terms(*reason)) {
+            picture.note_unknown_terms();
         }
         let full = outcome.rejections.iter().find(|one| one.reason == RejectionReason::QueueFull);
         if let Some(full) = full {

@@ -19,6 +19,7 @@ use godel_domain::{
     unit::UnitRecord,
 };
 use godel_placement::place::{Moved, Placer, Settings};
+use godel_rules::budget::{Identity, WantedOrdinals};
 use rustc_hash::FxHashSet;
 
 use super::{
@@ -31,6 +32,8 @@ use super::{
 mod foreign_notes;
 mod gather;
 mod placing;
+mod segments;
+pub(super) mod topology;
 
 use self::foreign_notes::ForeignNotes;
 pub(super) use self::placing::{Try, may_serve};
@@ -55,6 +58,8 @@ pub(super) struct Picture {
     pub(super) seen: Revision,
     /// Rises when budgets select others than they did.
     n_selections: u64,
+    /// Somewhere there are units with terms.
+    follows_terms: bool,
     /// Kept for its memory: nodes that gained room, while they are offered.
     gained: Vec<NodeId>,
 }
@@ -83,6 +88,7 @@ impl Picture {
             used_as_of: Revision(0),
             seen: Revision(0),
             n_selections: 0,
+            follows_terms: false,
             gained: Vec::new(),
         }
     }
@@ -186,6 +192,34 @@ impl Picture {
         }
     }
 
+    /// Takes what a unit says about running units, and what others' terms know it by.
+    pub(super) fn put_terms(&mut self, record: &UnitRecord) {
+        let identity = || Identity::of(&record.spec);
+        if record.spec.has_terms()
+            && self.cluster.put_terms(record.id, &identity(), (&record.spec.affinity, &record.spec.topology))
+        {
+            self.n_selections += 1;
+        }
+        if self.cluster.has_terms() {
+            self.cluster.offer(record.id, &identity(), || WantedOrdinals::of(record));
+        }
+    }
+
+    /// Whether what a unit's templates know of terms about running units is not what holds now. One with decisions under way is
+    /// asked later.
+    pub(super) fn has_other_rules(&self, assigned: &AssignedUnit) -> bool {
+        if !self.cluster.has_terms() || !assigned.decisions.is_empty() {
+            return false;
+        }
+        let mut asks = assigned.groups.iter().map(|group| &self.placer.templates.get(group.template).ask);
+        asks.any(|ask| !ask.has_rules_of_now(&self.cluster, assigned.unit()))
+    }
+
+    /// The binder refused something because of terms that are not known here: all units are to be read.
+    pub(super) fn note_unknown_terms(&mut self) {
+        self.follows_terms = true;
+    }
+
     /// A budget's record.
     pub(super) fn put_budget(&mut self, spec: &Arc<BudgetSpec>, revision: Revision) {
         let selects_others = self.cluster.put_budget(Arc::clone(spec), revision);
@@ -194,7 +228,8 @@ impl Picture {
 
     /// As [`super::Scheduler::selection`].
     pub(super) fn selection(&self) -> Option<u64> {
-        (!self.cluster.budgets().is_empty()).then_some(self.n_selections)
+        let follows = !self.cluster.budgets().is_empty() || self.cluster.has_terms() || self.follows_terms;
+        follows.then_some(self.n_selections)
     }
 
     /// Running units of a unit changed. Returns which task groups take more or less room than before.
@@ -288,9 +323,11 @@ impl Picture {
                 by_group[group].push(*wanted);
             }
         }
+        self.put_terms(record);
         let spreads = record.spec.class.spreads() && record.spec.replicas() > 1;
         let groups = record.spec.task_groups.iter().zip(by_group).map(|(group, wanted)| {
-            let template = self.placer.intern(&mut self.cluster, &group.template, &record.spec, spreads);
+            let template =
+                self.placer.intern(&mut self.cluster, &group.template, (record.id, &record.spec), spreads);
             let mut work = GroupWork::new(template);
             work.add(&wanted);
             work

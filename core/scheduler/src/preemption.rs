@@ -21,10 +21,14 @@ use super::{
     assigned_unit::AssignedUnit,
     assigned_units::AssignedUnits,
     park::{Parked, WaitKey},
-    picture::{Picture, Try},
+    picture::{
+        Picture, Try,
+        topology::{has_segments, is_one_by_one, required_level},
+    },
     shares::QueueNeeds,
 };
 
+mod domains;
 mod maxima;
 mod search_times;
 
@@ -256,14 +260,26 @@ impl PreemptionSearch {
         if tried.n_placed > 0 && (picture.may_borrow(assigned) || !picture.owned(assigned).is_empty()) {
             // A decision for which others leave enters neither slots nor what others gather.
             picture.undo(assigned.unit(), &tried.groups);
-            *tried = picture.place_in(assigned, &Owned::new(), left.max(together));
+            *tried = picture.place_in(assigned, &Owned::new(), left.max(together), None);
             if tried.n_placed >= together.max(1) {
                 return;
             }
         }
+        if has_segments(picture, assigned) {
+            // Victims are looked for node by node, segments need a whole domain.
+            return;
+        }
         self.n_tried += 1;
         self.last = now;
         let seeker = seeker_of(picture, assigned);
+        if let Some(level) = required_level(picture, assigned) {
+            if let Err(retry_ms) =
+                self.find_in_domain(picture, assigned, &seeker, (together, left), &level, tried)
+            {
+                self.note_failed(need, &seeker, retry_ms, now);
+            }
+            return;
+        }
         let missing = together.saturating_sub(tried.n_placed);
         let wanted = match missing {
             0 if assigned.one_by_one => 1,
@@ -292,15 +308,21 @@ impl PreemptionSearch {
         (together, quota): (usize, usize),
         tried: &mut Try,
     ) {
-        if self.is_off() || !may_outrank(picture, assigned.queue, assigned.priority()) {
+        let is_kept = has_segments(picture, assigned);
+        if is_kept || self.is_off() || !may_outrank(picture, assigned.queue, assigned.priority()) {
             return;
         }
         if tried.n_placed > 0 && !picture.owned(assigned).is_empty() {
             // A decision for which others leave enters no slots.
             picture.undo(assigned.unit(), &tried.groups);
-            *tried = picture.place_in(assigned, &Owned::new(), quota);
+            *tried = picture.place_in(assigned, &Owned::new(), quota, None);
         }
         let seeker = seeker_of(picture, assigned);
+        if let Some(level) = required_level(picture, assigned) {
+            // Where nobody is found, nothing is placed.
+            let _ = self.find_in_domain(picture, assigned, &seeker, (together, quota), &level, tried);
+            return;
+        }
         let missing = together.saturating_sub(tried.n_placed);
         let wanted = quota.saturating_sub(tried.n_placed).min(N_SOUGHT_MAX).max(missing);
         let had_some = tried.n_placed > 0;
@@ -330,7 +352,8 @@ impl PreemptionSearch {
         let mut preemption = Preemption::default();
         let mut retry_ms: Option<i64> = None;
         let (mut n_found, mut n_loops) = (0, 0);
-        let mut reach = 0;
+        let (mut reach, mut n_searches) = (0, 0);
+        let one_by_one = is_one_by_one(picture, assigned);
         for (group, work) in (0u16..).zip(&assigned.groups) {
             let at = tried.groups.iter().position(|placement| placement.group == group);
             let n_placed = at.map_or(0, |at| tried.groups[at].ordinals.len());
@@ -339,26 +362,33 @@ impl PreemptionSearch {
             if pending.is_empty() {
                 continue;
             }
-            let needs = claimed_needs(picture, assigned, tried, (group, pending.len()));
-            reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
-            let (on, asked) = ((assigned.queue, &needs[..]), (work.template, pending.len()));
-            let found = self.search(picture, seeker, on, asked, &preemption);
-            self.n_loops += found.n_loops as u64;
-            self.is_kept_by_budget |= found.is_kept;
-            n_loops += found.n_loops;
-            retry_ms = retry_ms.into_iter().chain(found.retry_ms).min();
-            n_found += found.places.len();
             let at = at.unwrap_or_else(|| {
                 tried.groups.push(GroupPlacement { group, ..GroupPlacement::default() });
                 tried.groups.len() - 1
             });
-            let placement = &mut tried.groups[at];
-            self.take_found(picture, assigned, pending, found, placement, &mut preemption);
+            for pending in pending.chunks(if one_by_one { 1 } else { pending.len() }) {
+                let needs = claimed_needs(picture, assigned, tried, (group, pending.len()));
+                reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
+                let (on, asked) = ((assigned.queue, &needs[..]), (work.template, pending.len()));
+                let found = self.search(picture, seeker, on, asked, &preemption);
+                n_searches += 1;
+                self.n_loops += found.n_loops as u64;
+                self.is_kept_by_budget |= found.is_kept;
+                n_loops += found.n_loops;
+                retry_ms = retry_ms.into_iter().chain(found.retry_ms).min();
+                let n = found.places.len();
+                n_found += n;
+                let placement = &mut tried.groups[at];
+                self.take_found(picture, assigned, pending, found, placement, &mut preemption);
+                if n < pending.len() {
+                    break;
+                }
+            }
         }
         tried.n_loops = n_loops;
         if n_found < missing.max(1)
             || preemption.n_victims() > N_VICTIMS_MAX
-            || !still_reaches(picture, assigned, tried, reach)
+            || n_searches > 1 && !still_reaches(picture, assigned, tried, reach)
         {
             self.unclaim(&mut picture.cluster, &preemption);
             if missing == 0 && n_found > 0 {
@@ -454,11 +484,11 @@ impl PreemptionSearch {
             self.claim(cluster, &victims);
             let holds = taken.remove(&node).unwrap_or_default();
             self.taken.extend(&holds);
-            preemption.nodes.push(NodeVictims { group, node, victims, holds });
+            add_victims(preemption, NodeVictims { group, node, victims, holds });
         }
         for (node, holds) in taken {
             self.taken.extend(&holds);
-            preemption.nodes.push(NodeVictims { group, node, victims: Vec::new(), holds });
+            add_victims(preemption, NodeVictims { group, node, victims: Vec::new(), holds });
         }
         self.claim(cluster, &found.others);
         preemption.others.extend(found.others);
@@ -499,6 +529,16 @@ impl PreemptionSearch {
 }
 
 /// A unit that looks for room.
+/// Adds victims to those that leave the same node for the same task group.
+fn add_victims(preemption: &mut Preemption, more: NodeVictims) {
+    let known = preemption.nodes.iter_mut().find(|on| (on.group, on.node) == (more.group, more.node));
+    let Some(known) = known else { return preemption.nodes.push(more) };
+    known.victims.extend(more.victims);
+    known.victims.sort_unstable();
+    known.holds.extend(more.holds);
+    known.holds.sort_unstable();
+}
+
 fn seeker_of(picture: &Picture, assigned: &AssignedUnit) -> Seeker {
     Seeker {
         unit: assigned.unit(),
@@ -545,7 +585,7 @@ fn claimed_needs(
 
 /// Whether all that was found is within the guarantees that each part of it was looked for with.
 fn still_reaches(picture: &mut Picture, assigned: &AssignedUnit, tried: &Try, reach: u64) -> bool {
-    if reach == 0 || assigned.groups.len() < 2 {
+    if reach == 0 {
         return true;
     }
     let needs = claimed_needs(picture, assigned, tried, (0, 0));

@@ -9,7 +9,7 @@ use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
     ids::{NodeId, ReplicaId},
     node::{Device, NodeReport, NodeSpec},
-    refusals::RefusalCount,
+    refusals::{RefusalCount, WaitReason},
     resources::{CPU, MEMORY, Resources},
     running_units::{Bind, Phase, RunChange},
     unit::{TaskGroup, Template, UnitRecord, WorkloadClass},

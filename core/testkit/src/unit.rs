@@ -10,6 +10,8 @@ use godel_domain::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, SubmittedSize, TaskGroup, Template, UnitEnd,
         UnitRecord, UnitSpec, WorkloadClass,
     },
+    unit_affinity::UnitAffinity,
+    unit_topology::UnitTopology,
 };
 
 /// Returns a preemptible unit of class batch in the queue `default`, with a task group `main` of one replica that takes
@@ -39,6 +41,8 @@ pub fn unit(name: impl Into<String>) -> UnitRecord {
         active_deadline_ms: 0,
         preemptible: true,
         min_run_ms: 0,
+        affinity: UnitAffinity::default(),
+        topology: UnitTopology::default(),
     };
     UnitRecord::new(UnitId(1), spec)
 }
@@ -94,7 +98,7 @@ macro_rules! build_unit {
             fn cpu(self, milli: i64) -> Self {
                 let requests = Resources::new([("cpu", milli)]).expect("not negative");
                 self.edit(|unit| {
-                    unit.spec.task_groups[0].template.demand = Demand { requests, devices: Vec::new() };
+                    unit.spec.task_groups[0].template.demand = Demand { requests, devices: Vec::new(), host_ports: Vec::new() };
                 })
             }
 
@@ -154,6 +158,8 @@ build_unit! {
         active_deadline_ms: u64,
         preemptible: bool,
         min_run_ms: u64,
+        affinity: UnitAffinity,
+        topology: UnitTopology,
     }
     status {
         cancelled: bool,

@@ -20,6 +20,8 @@ pub(super) struct Service<'a> {
     pub(super) state: SocketAddr,
     /// Those of other parts are left out.
     pub(super) settings: &'a [(String, String)],
+    /// A configuration file of its own.
+    pub(super) config: Option<&'a Path>,
     pub(super) dir: &'a Path,
 }
 
@@ -30,7 +32,7 @@ pub(super) fn metrics_address(listen: SocketAddr) -> SocketAddr {
 
 /// `godel serve …`.
 pub(super) fn serve(service: Service<'_>) -> CommandLine {
-    let Service { part, name, listen, advertise, state, settings, dir } = service;
+    let Service { part, name, listen, advertise, state, settings, config, dir } = service;
     let mut args = vec!["serve".to_owned(), part.to_owned(), format!("--listen={listen}")];
     args.push(format!("--metrics-listen={}", metrics_address(listen)));
     let mut env = Vec::new();
@@ -44,6 +46,7 @@ pub(super) fn serve(service: Service<'_>) -> CommandLine {
     if part == "scheduler" {
         args.push(format!("--name={name}"));
     }
+    args.extend(config.map(|file| format!("--config={}", file.display())));
     let own = settings.iter().filter(|(key, _)| key.split('.').next() == Some(part));
     args.extend(own.map(|(key, value)| format!("--set={key}={value}")));
     CommandLine { program: godel_bin(), args, env }

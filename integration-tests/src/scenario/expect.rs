@@ -46,6 +46,7 @@ pub(super) async fn mismatches(
             return found.0;
         }
     };
+    follower.history().note_waiting(&units);
     for (name, wanted) in &expected.units {
         let matching: Vec<&v1::Unit> = units.iter().filter(|unit| is_named(unit, name)).collect();
         found.units(name, &wanted.0, &matching);
@@ -75,13 +76,17 @@ pub(super) async fn mismatches(
         }
     }
     match cluster.api.dispatcher_status().await {
-        Ok(status) => found.dispatcher(&expected.dispatcher, expected.partition, &status),
+        Ok(status) => {
+            follower.history().traces.add_value(status.partition_mode().as_str_name());
+            found.dispatcher(&expected.dispatcher, expected.partition, &status);
+        }
         Err(error) => found.add("the dispatcher", "an answer", format!("{error:#}")),
     }
     if !expected.metrics.is_empty() {
         let metrics = seen::metrics(cluster).await;
+        follower.history().note_rejected(&metrics);
         for (name, wanted) in &expected.metrics {
-            match metrics.get(name) {
+            match metrics.sums.get(name) {
                 Some(n) => found.number(format!("metric {name}"), &Some(wanted.clone()), *n),
                 None => found.add(format!("metric {name}"), wanted.to_string(), "there is none"),
             }

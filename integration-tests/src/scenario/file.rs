@@ -9,6 +9,7 @@ use godel_proto::v1;
 use serde::Deserialize;
 
 use super::{
+    covers::Code,
     number::Number,
     scalar::{HumanTime, Text, mistake},
 };
@@ -36,6 +37,8 @@ pub(super) struct Story {
     #[serde(rename = "scenario")]
     _title: String,
     #[serde(default)]
+    pub(super) covers: Vec<Code>,
+    #[serde(default)]
     cluster: ClusterSize,
     /// By name: `agent-NAME` plays them.
     pub(super) nodes: BTreeMap<String, Nodes>,
@@ -53,11 +56,19 @@ struct ClusterSize {
     schedulers: usize,
     binders: usize,
     settings: BTreeMap<String, Text>,
+    /// By name. The schedulers check them.
+    profiles: BTreeMap<String, serde_yaml_ng::Value>,
 }
 
 impl Default for ClusterSize {
     fn default() -> Self {
-        Self { dispatchers: 1, schedulers: 1, binders: 1, settings: BTreeMap::new() }
+        Self {
+            dispatchers: 1,
+            schedulers: 1,
+            binders: 1,
+            settings: BTreeMap::new(),
+            profiles: BTreeMap::new(),
+        }
     }
 }
 
@@ -365,18 +376,26 @@ fn other(message: impl Into<String>) -> Mistake {
 }
 
 impl Scenario {
+    /// What it covers.
+    pub fn covers(&self) -> &[Code] {
+        &self.story.covers
+    }
+
     /// The cluster as it is started, without nodes.
     pub(super) fn layout(&self) -> Layout {
-        let ClusterSize { dispatchers, schedulers, binders, settings } = &self.story.cluster;
+        let ClusterSize { dispatchers, schedulers, binders, settings, profiles } = &self.story.cluster;
         // What is not in the store is looked at again with each bookmark.
         let bookmarks = ("state.watch_bookmark_interval".to_owned(), "100ms".to_owned());
         let settings = settings.iter().map(|(key, value)| (key.clone(), value.0.clone()));
+        let config = BTreeMap::from([("scheduler", BTreeMap::from([("profiles", profiles)]))]);
+        let config = serde_yaml_ng::to_string(&config).expect("what was read from YAML can be written");
         Layout {
             n_nodes: 0,
             n_dispatchers: *dispatchers,
             n_schedulers: *schedulers,
             n_binders: *binders,
             settings: [bookmarks].into_iter().chain(settings).collect(),
+            scheduler_config: if profiles.is_empty() { String::new() } else { config },
             ..Layout::default()
         }
     }
@@ -388,6 +407,11 @@ impl Scenario {
     }
 
     fn check(&self) -> Result<(), Mistake> {
+        let covers = &self.story.covers;
+        if let Some((idx, code)) = covers.iter().enumerate().find(|(idx, code)| covers[..*idx].contains(code))
+        {
+            return Err(other(format!("covers[{idx}]: {code} stands twice")));
+        }
         for (number, step) in (1..).zip(&self.story.steps) {
             let bad = |what: String| Err(other(format!("step {number}: {what}")));
             let parts = [&step.kill, &step.stop, &step.start, &step.freeze, &step.thaw];

@@ -12,7 +12,12 @@ use parking_lot::{Mutex, MutexGuard};
 use prost::Message as _;
 use tokio::{sync::watch, task::JoinSet, time::MissedTickBehavior};
 
-use super::file::{EventExpect, Glob, Never, Reason};
+use super::{
+    covers::{REASON, Traces, WAITING},
+    file::{EventExpect, Glob, Never, Reason},
+    lives::Lives,
+    seen::Metrics,
+};
 use crate::api::Api;
 
 /// How often a watch that ended is opened again.
@@ -75,6 +80,9 @@ pub(super) struct History {
     placed: BTreeMap<u64, BTreeSet<u32>>,
     holds: BTreeSet<u64>,
     events: Vec<Event>,
+    lives: Lives,
+    /// What of the codes that scenarios cover has been seen, by the looks at the cluster too.
+    pub(super) traces: Traces,
 }
 
 #[derive(Debug)]
@@ -121,6 +129,17 @@ impl History {
         events.find(|event| event.is_forbidden(never)).map(ToString::to_string)
     }
 
+    /// What keeps units waiting.
+    pub(super) fn note_waiting(&mut self, units: &[v1::Unit]) {
+        let reasons = units.iter().filter_map(|unit| unit.refusals.as_ref()).flat_map(|all| &all.reasons);
+        reasons.for_each(|one| self.traces.add(WAITING, one.plugin.clone()));
+    }
+
+    /// What the binder rejected.
+    pub(super) fn note_rejected(&mut self, metrics: &Metrics) {
+        metrics.rejected.iter().for_each(|reason| self.traces.add(REASON, reason.clone()));
+    }
+
     fn last_bound(&self, glob: &Glob) -> u64 {
         let bound = |event: &&Event| matches!(event.what, What::Bound(_)) && glob.has(&event.unit);
         self.events.iter().rev().find(bound).map_or(0, |event| event.revision)
@@ -143,22 +162,35 @@ impl History {
     fn apply_op(&mut self, revision: u64, op: v1::op::Op) -> Option<u64> {
         match op {
             v1::op::Op::PutUnit(record) => {
+                self.trace_unit(&record);
                 let meta = record.spec.and_then(|spec| spec.meta);
                 self.names.insert(record.unit_id, meta.map(|meta| meta.name).unwrap_or_default());
                 None
             }
+            v1::op::Op::PutQueue(queue) => {
+                self.traces.add_value(queue.policy().as_str_name());
+                None
+            }
+            v1::op::Op::Requeue(requeue) => {
+                self.lives.requeue(&requeue, &mut self.traces);
+                None
+            }
             v1::op::Op::Bind(bind) => {
+                self.lives.bind(&bind, &mut self.traces);
                 self.push(revision, bind.unit_id, What::Bound(bind.ordinals.len()));
                 self.placed.entry(bind.unit_id).or_default().extend(bind.ordinals);
                 Some(bind.unit_id)
             }
             v1::op::Op::Evict(evict) => {
+                self.lives.evict(&evict, &mut self.traces);
+                self.traces.add_value(evict.reason().as_str_name());
                 let (n, reason, by) = (evict.ordinals.len(), evict.reason(), self.evicted_by(&evict));
                 self.push(revision, evict.unit_id, What::Evicted { n, reason, by });
                 self.displace(evict.unit_id, &evict.ordinals);
                 Some(evict.unit_id)
             }
             v1::op::Op::RunStatus(status) => {
+                self.lives.report(&status, &mut self.traces);
                 let each = status.ordinals.iter().zip(&status.phases);
                 let over = each.filter(|(_, phase)| **phase > i32::from(v1::RunPhase::Running));
                 let over: Vec<u32> = over.map(|(ordinal, _)| *ordinal).collect();
@@ -174,6 +206,19 @@ impl History {
                 None
             }
             _ => None,
+        }
+    }
+
+    /// What a unit chooses, and why it ended.
+    fn trace_unit(&mut self, record: &v1::UnitRecord) {
+        if let Some(spec) = &record.spec {
+            self.traces.add_value(spec.restart_policy().as_str_name());
+            self.traces.add_value(spec.on_eviction().as_str_name());
+            self.traces.add_value(spec.on_below_min().as_str_name());
+            self.traces.add_value(spec.on_failure().as_str_name());
+        }
+        if let Some(status) = &record.status {
+            self.traces.add_value(status.ended().as_str_name());
         }
     }
 

@@ -1,6 +1,9 @@
 //! Reads of what any user of the API sees.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
 
 use anyhow::{Context as _, Result};
 use godel_proto::v1;
@@ -10,6 +13,9 @@ use tokio::{
 };
 
 use crate::{api::Api, cluster::Cluster};
+
+/// The counter of running units that the binder has rejected.
+const REJECTED: &str = "binder_rejected";
 
 /// Units and nodes now: scenarios have few.
 #[derive(Debug)]
@@ -63,21 +69,41 @@ pub(super) async fn reported(api: &Api, group: &str) -> Result<usize> {
     Ok(n_live)
 }
 
-/// Every metric, summed over its labels and over the services that run.
-pub(super) async fn metrics(cluster: &Cluster) -> BTreeMap<String, i64> {
-    let mut sums = BTreeMap::new();
-    for name in cluster.processes() {
+/// Metrics of the services that run.
+#[derive(Debug, Default)]
+pub(super) struct Metrics {
+    /// Each of them, summed over its labels and over the services.
+    pub(super) sums: BTreeMap<String, i64>,
+    /// Reasons for which the binder has rejected something.
+    pub(super) rejected: BTreeSet<String>,
+}
+
+/// Nobody waits for a process that is frozen.
+pub(super) async fn metrics(cluster: &Cluster) -> Metrics {
+    let mut metrics = Metrics::default();
+    for name in cluster.processes().filter(|name| !cluster.is_frozen(name)) {
         let Some(address) = cluster.metrics_address(name) else { continue };
         let Ok(text) = scrape(address).await else { continue };
-        for line in text.lines().filter_map(|line| line.strip_prefix("godel_")) {
-            let (Some(end), Some((_, value))) = (line.find(['{', ' ']), line.rsplit_once(' ')) else {
-                continue;
-            };
-            let Ok(value) = value.parse::<i64>() else { continue };
-            *sums.entry(line[..end].trim_end_matches("_total").to_owned()).or_insert(0) += value;
+        text.lines().filter_map(|line| line.strip_prefix("godel_")).for_each(|line| metrics.add(line));
+    }
+    metrics
+}
+
+impl Metrics {
+    /// A line of a service, without its `godel_`.
+    pub(super) fn add(&mut self, line: &str) {
+        let (Some(end), Some((labelled, value))) = (line.find(['{', ' ']), line.rsplit_once(' ')) else {
+            return;
+        };
+        let (name, Ok(value)) = (line[..end].trim_end_matches("_total"), value.parse::<i64>()) else {
+            return;
+        };
+        *self.sums.entry(name.to_owned()).or_insert(0) += value;
+        let reason = labelled[end..].split_once("reason=\"").and_then(|(_, rest)| rest.split_once('"'));
+        if let (REJECTED, Some((reason, _)), 1..) = (name, reason, value) {
+            self.rejected.insert(reason.to_owned());
         }
     }
-    sums
 }
 
 async fn scrape(address: SocketAddr) -> Result<String> {

@@ -6,6 +6,7 @@ mod agents;
 mod bad_input;
 mod budgets;
 mod contended;
+mod coverage;
 mod crashes;
 mod duplicates;
 mod fencing;

@@ -234,8 +234,9 @@ mod tests {
         for (text, said) in [
             (
                 "profiles: {gpu: {scores: [{name: most-allocatd}]}}",
-                "`scores[0].name`: there is no score `most-allocatd`; there are device-stranding, least-allocated, \
-                 most-allocated, spread",
+                "`scores[0].name`: there is no score `most-allocatd`; there are balanced-allocation, cpu-memory-ratio, \
+                 device-stranding, dominant-fit, least-allocated, load-aware, most-allocated, node-affinity, spread, spread-preference, \
+                 unit-preference",
             ),
             (
                 "profiles: {gpu: {scores: [{name: spread, weight: 0}]}}",

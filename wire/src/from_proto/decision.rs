@@ -117,5 +117,8 @@ fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
         Pb::Stale => Some(RejectionReason::Stale),
         Pb::AlreadyHeld => Some(RejectionReason::AlreadyHeld),
         Pb::Filter => Some(RejectionReason::Filter),
+        Pb::HostPort => Some(RejectionReason::HostPort),
+        Pb::UnitAffinity => Some(RejectionReason::UnitAffinity),
+        Pb::TopologySpread => Some(RejectionReason::TopologySpread),
     })
 }

@@ -2,7 +2,10 @@
 
 use godel_domain::node::TaintEffect;
 use godel_proto::v1;
-use godel_rules::admission::{DeviceSubmission, Given, GroupSubmission, Submission, TolerationSubmission};
+use godel_rules::admission::{
+    DeviceSubmission, ExpressionSubmission, Given, GroupSubmission, NodeAffinitySubmission, SpreadSubmission,
+    Submission, TolerationSubmission, UnitAffinitySubmission, UnitTermSubmission,
+};
 use prost::Message as _;
 
 use crate::BadField;
@@ -39,6 +42,8 @@ pub fn submission(unit: v1::UnitSpec) -> Submission {
         min_run_ms: unit.min_run_ms,
         scheduling_timeout_ms: unit.scheduling_timeout_ms,
         active_deadline_ms: unit.active_deadline_ms,
+        affinity: unit_affinity(unit.affinity.unwrap_or_default()),
+        topology: super::unit::unit_topology(unit.topology.unwrap_or_default()),
     }
 }
 
@@ -58,9 +63,60 @@ fn group(group: v1::TaskGroup) -> GroupSubmission {
         replicas: group.replicas,
         requests: demand.requests.unwrap_or_default().amounts.into_iter().collect(),
         devices: demand.devices.into_iter().map(devices).collect(),
+        host_ports: demand.host_ports.into_iter().map(|port| (port.port, port.protocol)).collect(),
         node_selector: template.node_selector.into_iter().collect(),
         tolerations: template.tolerations.into_iter().map(toleration).collect(),
+        node_affinity: node_affinity(template.node_affinity.unwrap_or_default()),
         run: super::run_spec(template.run.unwrap_or_default()),
+    }
+}
+
+fn node_affinity(given_one: v1::NodeAffinity) -> NodeAffinitySubmission {
+    NodeAffinitySubmission {
+        required: given_one.required.into_iter().map(node_term).collect(),
+        preferred: given_one
+            .preferred
+            .into_iter()
+            .map(|one| (one.weight, node_term(one.nodes.unwrap_or_default())))
+            .collect(),
+    }
+}
+
+fn node_term(term: v1::NodeTerm) -> Vec<ExpressionSubmission> {
+    term.all_of.into_iter().map(expression).collect()
+}
+
+fn unit_affinity(given_one: v1::UnitAffinity) -> UnitAffinitySubmission {
+    let spread = |term: v1::SpreadTerm| SpreadSubmission {
+        units: term.units.into_iter().map(expression).collect(),
+        topology: term.topology,
+        max_skew: term.max_skew,
+        weight: term.weight,
+    };
+    UnitAffinitySubmission {
+        near: given_one.near.into_iter().map(unit_term).collect(),
+        apart: given_one.apart.into_iter().map(unit_term).collect(),
+        spread: given_one.spread.into_iter().map(spread).collect(),
+    }
+}
+
+fn unit_term(term: v1::UnitTerm) -> UnitTermSubmission {
+    UnitTermSubmission {
+        units: term.units.into_iter().map(expression).collect(),
+        topology: term.topology,
+        weight: term.weight,
+    }
+}
+
+fn expression(one: v1::LabelExpression) -> ExpressionSubmission {
+    ExpressionSubmission {
+        key: one.key,
+        operator: match super::unit::label_operator(one.operator) {
+            Some(operator) => Given::Value(operator),
+            None if one.operator == 0 => Given::Absent,
+            None => Given::Unknown(one.operator),
+        },
+        values: one.values,
     }
 }
 

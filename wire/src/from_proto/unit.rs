@@ -1,8 +1,14 @@
 //! Units as they are stored, with everything that the dispatcher filled in.
 
-use godel_domain::unit::{
-    OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template, UnitEnd,
-    UnitRecord, UnitSpec, UnitStatus, WorkloadClass,
+use godel_domain::{
+    label_expression::{LabelExpression, LabelOperator},
+    node_affinity::{NodeAffinity, NodeTerm, PreferredNodes},
+    unit::{
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
+        UnitEnd, UnitRecord, UnitSpec, UnitStatus, WorkloadClass,
+    },
+    unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
+    unit_topology::{Segments, UnitTopology},
 };
 use godel_proto::v1;
 
@@ -77,6 +83,8 @@ fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
         // One committed before there was preemption is left alone.
         preemptible: pb.preemptible.unwrap_or(false),
         min_run_ms: pb.min_run_ms,
+        affinity: unit_affinity(pb.affinity.unwrap_or_default()).map_err(|bad| bad.under("affinity"))?,
+        topology: unit_topology(pb.topology.unwrap_or_default()),
     })
 }
 
@@ -115,8 +123,74 @@ pub fn template(pb: v1::Template) -> Result<Template> {
         demand: demand(pb.demand.unwrap_or_default()).map_err(|bad| bad.under("demand"))?,
         node_selector: pb.node_selector.into_iter().collect(),
         tolerations: each("tolerations", pb.tolerations, toleration)?,
+        node_affinity: node_affinity(pb.node_affinity.unwrap_or_default())
+            .map_err(|bad| bad.under("node_affinity"))?,
         run: run_spec(pb.run.unwrap_or_default()),
     })
+}
+
+fn node_affinity(pb: v1::NodeAffinity) -> Result<NodeAffinity> {
+    Ok(NodeAffinity {
+        required: each("required", pb.required, node_term)?,
+        preferred: each("preferred", pb.preferred, |preferred: v1::PreferredNodes| {
+            let term = node_term(preferred.nodes.unwrap_or_default()).map_err(|bad| bad.under("nodes"))?;
+            Ok(PreferredNodes { weight: preferred.weight, term })
+        })?,
+    })
+}
+
+fn node_term(pb: v1::NodeTerm) -> Result<NodeTerm> {
+    each("all_of", pb.all_of, label_expression)
+}
+
+/// Where the running units of a unit go in relation to one another.
+pub(super) fn unit_topology(pb: v1::UnitTopology) -> UnitTopology {
+    let v1::UnitTopology { required, preferred, homogeneous, segments } = pb;
+    let segments = segments.map(|segments| Segments { size: segments.size, within: segments.within });
+    UnitTopology { required, preferred, homogeneous, segments }
+}
+
+fn unit_affinity(pb: v1::UnitAffinity) -> Result<UnitAffinity> {
+    let v1::UnitAffinity { near, apart, spread } = pb;
+    Ok(UnitAffinity {
+        near: each("near", near, unit_term)?,
+        apart: each("apart", apart, unit_term)?,
+        spread: each("spread", spread, spread_term)?,
+    })
+}
+
+fn unit_term(pb: v1::UnitTerm) -> Result<UnitTerm> {
+    let v1::UnitTerm { units, topology, weight } = pb;
+    Ok(UnitTerm { units: each("units", units, label_expression)?, topology, weight })
+}
+
+fn spread_term(pb: v1::SpreadTerm) -> Result<SpreadTerm> {
+    let v1::SpreadTerm { units, topology, max_skew, weight } = pb;
+    let max_skew = max_skew.ok_or_else(|| BadField::new("max_skew", "missing"))?;
+    Ok(SpreadTerm { units: each("units", units, label_expression)?, topology, max_skew, weight })
+}
+
+/// A condition on one label.
+///
+/// # Errors
+/// Its operator stands for nothing.
+fn label_expression(pb: v1::LabelExpression) -> Result<LabelExpression> {
+    let operator = label_operator(pb.operator)
+        .ok_or_else(|| BadField::new("operator", format!("{} stands for nothing", pb.operator)))?;
+    Ok(LabelExpression { key: pb.key, operator, values: pb.values })
+}
+
+/// What an expression says of a value; `None`: the number stands for nothing.
+pub(super) fn label_operator(code: i32) -> Option<LabelOperator> {
+    match v1::LabelOperator::try_from(code).ok()? {
+        v1::LabelOperator::Unspecified => None,
+        v1::LabelOperator::In => Some(LabelOperator::In),
+        v1::LabelOperator::NotIn => Some(LabelOperator::NotIn),
+        v1::LabelOperator::Exists => Some(LabelOperator::Exists),
+        v1::LabelOperator::DoesNotExist => Some(LabelOperator::DoesNotExist),
+        v1::LabelOperator::Gt => Some(LabelOperator::Gt),
+        v1::LabelOperator::Lt => Some(LabelOperator::Lt),
+    }
 }
 
 /// What an agent runs.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use godel_domain::{
     allocation::{Allocation, DeviceSet, ZoneSet},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX, Pool, repeated_kind},
+    host_port::{HostPort, N_HOST_PORTS_MAX, Protocol},
     ids::{NodeId, Revision, UnitId},
     resources::{N_NAMES_MAX, Resources},
     running_units::{
@@ -150,7 +151,16 @@ pub fn demand_from_proto(demand: Option<v1::Demand>) -> Result<Demand, OpError> 
     if let Some(kind) = repeated_kind(devices.iter().map(|devices| devices.kind.as_str())) {
         return Err(OpError::field("demand.devices.kind", format!("duplicate kind `{kind}`")));
     }
-    Ok(Demand { requests, devices })
+    if demand.host_ports.len() > N_HOST_PORTS_MAX {
+        return Err(OpError::field("demand.host_ports", format!("has more than {N_HOST_PORTS_MAX} ports")));
+    }
+    let host_ports = demand.host_ports.iter().map(|port| {
+        host_port(port).ok_or_else(|| {
+            OpError::field("demand.host_ports", format!("{} {} is not a port", port.port, port.protocol))
+        })
+    });
+    let host_ports = host_ports.collect::<Result<_, _>>()?;
+    Ok(Demand { requests, devices, host_ports })
 }
 
 /// The demand of a binding, decoded unless the same bytes were seen of late.
@@ -254,12 +264,32 @@ fn shared(demand: Demand) -> Arc<Demand> {
 
 /// The inverse of [`demand_from_proto`].
 pub fn demand_to_proto(demand: &Demand) -> v1::Demand {
-    let Demand { requests, devices } = demand;
+    let Demand { requests, devices, host_ports } = demand;
     let amounts = requests.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
     v1::Demand {
         requests: Some(v1::Resources { amounts }),
         devices: devices.iter().map(device_request_to_proto).collect(),
+        host_ports: host_ports.iter().copied().map(host_port_to_proto).collect(),
     }
+}
+
+/// A port; `None` if its number or its protocol stands for nothing.
+pub fn host_port(port: &v1::HostPort) -> Option<HostPort> {
+    let protocol = match v1::Protocol::try_from(port.protocol).ok()? {
+        v1::Protocol::Unspecified | v1::Protocol::Tcp => Protocol::Tcp,
+        v1::Protocol::Udp => Protocol::Udp,
+    };
+    let port = u16::try_from(port.port).ok().filter(|port| *port > 0)?;
+    Some(HostPort { port, protocol })
+}
+
+/// The inverse of [`host_port`].
+pub fn host_port_to_proto(HostPort { port, protocol }: HostPort) -> v1::HostPort {
+    let protocol = match protocol {
+        Protocol::Tcp => v1::Protocol::Tcp,
+        Protocol::Udp => v1::Protocol::Udp,
+    };
+    v1::HostPort { port: port.into(), protocol: protocol.into() }
 }
 
 fn device_request_to_proto(request: &DeviceRequest) -> v1::DeviceRequest {

@@ -13,7 +13,7 @@ fn demand() -> Demand {
     let requests = Resources::new([("cpu", 500), ("memory", 1 << 30)]).unwrap();
     let devices = DeviceRequest { kind: "gpu".into(), count: 1, milli: 300, models: vec!["A10".into()] };
     let nic = DeviceRequest { kind: "nic".into(), count: 2, milli: 1_000, models: Vec::new() };
-    Demand { requests, devices: vec![devices, nic] }
+    Demand { requests, devices: vec![devices, nic], host_ports: Vec::new() }
 }
 
 /// Rows with two groups, every phase kind, an eviction, a requeue and holes.
@@ -103,22 +103,27 @@ fn bad_columns_are_named() {
             b.demand = Some(v1::Demand {
                 requests: Some(v1::Resources { amounts: [("cpu".to_owned(), -1)].into() }),
                 devices: Vec::new(),
+                host_ports: Vec::new(),
             });
         }),
         ("demand.devices.count", |b| {
-            b.demand = Some(v1::Demand { requests: None, devices: vec![v1::DeviceRequest::default()] });
+            b.demand = Some(v1::Demand {
+                requests: None,
+                devices: vec![v1::DeviceRequest::default()],
+                host_ports: Vec::new(),
+            });
         }),
         ("demand.devices.milli_per_device", |b| {
             let devices = v1::DeviceRequest { count: 2, milli_per_device: Some(500), ..Default::default() };
-            b.demand = Some(v1::Demand { requests: None, devices: vec![devices] });
+            b.demand = Some(v1::Demand { requests: None, devices: vec![devices], host_ports: Vec::new() });
         }),
         ("demand.devices.kind", |b| {
             let devices = v1::DeviceRequest { count: 1, ..Default::default() };
-            b.demand = Some(v1::Demand { requests: None, devices: vec![devices; 2] });
+            b.demand = Some(v1::Demand { requests: None, devices: vec![devices; 2], host_ports: Vec::new() });
         }),
         ("demand.devices", |b| {
             let devices = v1::DeviceRequest { count: 1, ..Default::default() };
-            b.demand = Some(v1::Demand { requests: None, devices: vec![devices; 5] });
+            b.demand = Some(v1::Demand { requests: None, devices: vec![devices; 5], host_ports: Vec::new() });
         }),
     ];
     for (field, break_it) in cases {

@@ -5,8 +5,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_domain::{
     allocation::{DeviceSet, ZoneSet},
     demand::{Demand, DeviceRequest, Pool},
+    host_port::{HostPort, Protocol},
     ids::{NodeId, UnitId},
+    label_expression::{LabelExpression, LabelOperator},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    node_affinity::{NodeAffinity, PreferredNodes},
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     resources::Resources,
     running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses},
@@ -14,6 +17,8 @@ use godel_domain::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
         UnitEnd, UnitRecord, WorkloadClass,
     },
+    unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
+    unit_topology::{Segments, UnitTopology},
 };
 use godel_testkit::BuildUnit as _;
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -42,7 +47,13 @@ fn demand() -> impl Strategy<Value = Demand> {
         };
         ["gpu", "nic"].into_iter().zip(devices).map(of_kind).collect()
     });
-    (resources(), devices).prop_map(|(requests, devices)| Demand { requests, devices })
+    let protocol = select(vec![Protocol::Tcp, Protocol::Udp]);
+    let port = (1u16.., protocol).prop_map(|(port, protocol)| HostPort { port, protocol });
+    (resources(), devices, vec(port, 0..3)).prop_map(|(requests, devices, host_ports)| Demand {
+        requests,
+        devices,
+        host_ports,
+    })
 }
 
 fn effect() -> impl Strategy<Value = TaintEffect> {
@@ -108,9 +119,57 @@ fn template() -> impl Strategy<Value = Template> {
             }
         },
     );
-    (demand(), labels(), vec(toleration, 0..3), run).prop_map(|(demand, node_selector, tolerations, run)| {
-        Template { demand, node_selector, tolerations, run }
+    (demand(), labels(), vec(toleration, 0..3), node_affinity(), run).prop_map(
+        |(demand, node_selector, tolerations, node_affinity, run)| Template {
+            demand,
+            node_selector,
+            tolerations,
+            node_affinity,
+            run,
+        },
+    )
+}
+
+fn conditions() -> impl Strategy<Value = Vec<LabelExpression>> {
+    let operator = select(vec![
+        LabelOperator::In,
+        LabelOperator::NotIn,
+        LabelOperator::Exists,
+        LabelOperator::DoesNotExist,
+        LabelOperator::Gt,
+        LabelOperator::Lt,
+    ]);
+    let expression = (text(), operator, vec(text(), 0..3))
+        .prop_map(|(key, operator, values)| LabelExpression { key, operator, values });
+    vec(expression, 0..3)
+}
+
+fn node_affinity() -> impl Strategy<Value = NodeAffinity> {
+    let preferred = (any::<u32>(), conditions()).prop_map(|(weight, term)| PreferredNodes { weight, term });
+    (vec(conditions(), 0..3), vec(preferred, 0..3))
+        .prop_map(|(required, preferred)| NodeAffinity { required, preferred })
+}
+
+fn unit_topology() -> impl Strategy<Value = UnitTopology> {
+    let segments = option::of((0u32..9, text()))
+        .prop_map(|segments| segments.map(|(size, within)| Segments { size, within }));
+    let key = || prop_oneof![Just(String::new()), text()];
+    (key(), vec(text(), 0..3), key(), segments).prop_map(|(required, preferred, homogeneous, segments)| {
+        UnitTopology { required, preferred, homogeneous, segments }
     })
+}
+
+/// Every second one is empty, and every third number is 0.
+fn unit_affinity() -> impl Strategy<Value = UnitAffinity> {
+    let term = || {
+        let parts = (conditions(), text(), 0u32..3);
+        parts.prop_map(|(units, topology, weight)| UnitTerm { units, topology, weight })
+    };
+    let spread = (conditions(), text(), 0u32..3, 0u32..3)
+        .prop_map(|(units, topology, max_skew, weight)| SpreadTerm { units, topology, max_skew, weight });
+    let terms = (vec(term(), 0..3), vec(term(), 0..3), vec(spread, 0..3))
+        .prop_map(|(near, apart, spread)| UnitAffinity { near, apart, spread });
+    option::of(terms).prop_map(Option::unwrap_or_default)
 }
 
 pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
@@ -137,8 +196,10 @@ pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
     );
     let numbers = (1u64..99, 1u32..9, any::<i32>(), any::<u64>(), any::<bool>(), any::<u32>());
     let texts = (text(), text(), text(), text(), text(), "[a-z]{0,6}");
-    (texts, labels(), vec(group, 1..3), choices, numbers).prop_map(
-        |((namespace, name, uid, owner, queue, priority_class), labels, groups, choices, numbers)| {
+    let terms = (unit_affinity(), unit_topology());
+    (texts, labels(), vec(group, 1..3), choices, numbers, terms).prop_map(
+        |(texts, labels, groups, choices, numbers, (affinity, topology))| {
+            let (namespace, name, uid, owner, queue, priority_class) = texts;
             let (task_groups, ordinals): (Vec<_>, SmallVec<[_; 1]>) = groups.into_iter().unzip();
             let (class, pool, restart_policy, profile, on_eviction, on_below_min, ended) = choices;
             let (id, min_member, priority, ttl_after_finished_ms, cancelled, max_restarts) = numbers;
@@ -173,6 +234,8 @@ pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
                 .on_failure(on_failure)
                 .preemptible(max_restarts % 2 == 0)
                 .min_run_ms(ttl_after_finished_ms / 2)
+                .affinity(affinity)
+                .topology(topology)
                 .cancelled(cancelled)
                 .suspended(priority % 2 == 0)
                 .submitted((min_member % 2 == 0).then(|| Box::new(submitted)))

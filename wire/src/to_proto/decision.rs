@@ -114,6 +114,9 @@ pub fn rejection_reason(reason: RejectionReason) -> v1::RejectionReason {
         RejectionReason::Stale => v1::RejectionReason::Stale,
         RejectionReason::AlreadyHeld => v1::RejectionReason::AlreadyHeld,
         RejectionReason::Filter => v1::RejectionReason::Filter,
+        RejectionReason::HostPort => v1::RejectionReason::HostPort,
+        RejectionReason::UnitAffinity => v1::RejectionReason::UnitAffinity,
+        RejectionReason::TopologySpread => v1::RejectionReason::TopologySpread,
     }
 }
 
@@ -121,7 +124,7 @@ pub fn rejection_reason(reason: RejectionReason) -> v1::RejectionReason {
 pub fn refusals(refusals: &Refusals) -> v1::Refusals {
     let Refusals { reasons, nearest_miss, nodes, attempts } = refusals;
     let reasons = reasons.iter().map(|RefusalCount { plugin, reason, nodes }| v1::RefusalCount {
-        plugin: (*plugin).to_owned(),
+        plugin: plugin.to_string(),
         reason: reason.clone(),
         nodes: *nodes,
     });

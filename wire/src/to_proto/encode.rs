@@ -7,9 +7,14 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use godel_domain::{
     demand::{Demand, DeviceRequest},
+    label_expression::LabelExpression,
     node::Toleration,
+    node_affinity::{NodeAffinity, PreferredNodes},
     unit::{RunSpec, SubmittedSize, TaskGroup, Template, UnitRecord, UnitSpec, UnitStatus},
+    unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
+    unit_topology::{Segments, UnitTopology},
 };
+use godel_proto::v1;
 
 /// Enough for most units.
 const BYTES: usize = 256;
@@ -62,6 +67,8 @@ fn unit_spec(out: &mut Writer, spec: &UnitSpec) {
         active_deadline_ms,
         preemptible,
         min_run_ms,
+        affinity,
+        topology,
     } = spec;
     out.message(1, |out| {
         out.text(1, namespace);
@@ -92,6 +99,12 @@ fn unit_spec(out: &mut Writer, spec: &UnitSpec) {
     out.signed(17, super::on_failure(*on_failure).into());
     out.number(18, *scheduling_timeout_ms);
     out.number(19, *active_deadline_ms);
+    if !affinity.is_empty() {
+        out.message(20, |out| unit_affinity(out, affinity));
+    }
+    if !topology.is_empty() {
+        out.message(21, |out| unit_topology(out, topology));
+    }
 }
 
 fn unit_status(out: &mut Writer, status: &UnitStatus) {
@@ -122,7 +135,7 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {
     let TaskGroup { name, replicas, template } = group;
-    let Template { demand, node_selector, tolerations, run } = template;
+    let Template { demand, node_selector, tolerations, node_affinity: nodes, run } = template;
     out.text(1, name);
     out.number(2, u64::from(*replicas));
     out.message(3, |out| {
@@ -132,11 +145,72 @@ fn task_group(out: &mut Writer, group: &TaskGroup) {
             out.message(3, |out| toleration(out, one));
         }
         out.message(4, |out| run_spec(out, run));
+        if !nodes.is_empty() {
+            out.message(5, |out| node_affinity(out, nodes));
+        }
     });
 }
 
+fn node_affinity(out: &mut Writer, affinity: &NodeAffinity) {
+    let NodeAffinity { required, preferred } = affinity;
+    for term in required {
+        out.message(1, |out| conditions(out, term));
+    }
+    for PreferredNodes { weight, term } in preferred {
+        out.message(2, |out| {
+            out.number(1, u64::from(*weight));
+            out.message(2, |out| conditions(out, term));
+        });
+    }
+}
+
+/// The conditions of a term, which are its first field, of nodes as of units.
+fn conditions(out: &mut Writer, conditions: &[LabelExpression]) {
+    for LabelExpression { key, operator, values } in conditions {
+        out.message(1, |out| {
+            out.text(1, key);
+            out.signed(2, super::label_operator(*operator).into());
+            out.texts(3, values);
+        });
+    }
+}
+
+fn unit_topology(out: &mut Writer, topology: &UnitTopology) {
+    let UnitTopology { required, preferred, homogeneous, segments } = topology;
+    out.text(1, required);
+    out.texts(2, preferred);
+    out.text(3, homogeneous);
+    if let Some(Segments { size, within }) = segments {
+        out.message(4, |out| {
+            out.number(1, u64::from(*size));
+            out.text(2, within);
+        });
+    }
+}
+
+fn unit_affinity(out: &mut Writer, affinity: &UnitAffinity) {
+    let UnitAffinity { near, apart, spread } = affinity;
+    for (field, terms) in [(1, near), (2, apart)] {
+        for UnitTerm { units, topology, weight } in terms {
+            out.message(field, |out| {
+                conditions(out, units);
+                out.text(2, topology);
+                out.number(3, u64::from(*weight));
+            });
+        }
+    }
+    for SpreadTerm { units, topology, max_skew, weight } in spread {
+        out.message(3, |out| {
+            conditions(out, units);
+            out.text(2, topology);
+            out.given(3, u64::from(*max_skew));
+            out.number(4, u64::from(*weight));
+        });
+    }
+}
+
 fn takes(out: &mut Writer, demand: &Demand) {
-    let Demand { requests, devices } = demand;
+    let Demand { requests, devices, host_ports } = demand;
     out.message(1, |out| {
         for (name, amount) in requests.iter() {
             out.message(1, |out| {
@@ -151,6 +225,13 @@ fn takes(out: &mut Writer, demand: &Demand) {
             out.number(2, u64::from(*count));
             out.given(3, u64::from(*milli));
             out.texts(4, models);
+        });
+    }
+    for port in host_ports {
+        let v1::HostPort { port, protocol } = super::host_port(*port);
+        out.message(3, |out| {
+            out.number(1, u64::from(port));
+            out.signed(2, protocol);
         });
     }
 }

@@ -373,6 +373,9 @@ fn kind(record: &UnitRecord, rows: &BTreeMap<u32, WorldRow>) -> Option<WaitKind>
         [group]
             if is_first_life
                 && group.template.node_selector.is_empty()
+                && group.template.node_affinity.is_empty()
+                && group.template.demand.host_ports.is_empty()
+                && !record.spec.has_terms()
                 && record.spec.active_deadline_ms == 0
                 && record.spec.scheduling_timeout_ms == 0 =>
         {

@@ -49,6 +49,7 @@ impl<'a> Bound<'a> {
             }
             Of::Device => !bind.demand.devices.is_empty(),
             // Whoever holds it is of a kind that is short.
+            Of::Port => !bind.demand.host_ports.is_empty(),
             Of::Gone => false,
             Of::Kind(kind) => bind.demand.devices.iter().any(|request| request.kind == *kind),
         })

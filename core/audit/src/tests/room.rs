@@ -58,7 +58,11 @@ fn i1_allows_a_shrunk_node_to_keep_what_it_has() {
     only(&bound.evidence(), Invariant::I1, "node n1: guaranteed cpu 2100 of 1000 (revision 9)");
     let ended = vec![status(&gang, 0, 0, Phase::Succeeded)];
     // What takes nothing of what is short may come, in whichever pool.
-    let other = Demand { requests: Resources::new([("memory", 0)]).unwrap(), devices: Vec::new() };
+    let other = Demand {
+        requests: Resources::new([("memory", 0)]).unwrap(),
+        devices: Vec::new(),
+        host_ports: Vec::new(),
+    };
     let idle = spec(2, 1, 1, other.clone()).pool(Pool::BestEffort);
     for harmless in [spec(2, 1, 1, other), idle] {
         let bound =

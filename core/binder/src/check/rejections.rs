@@ -98,10 +98,15 @@ pub(super) fn reason(refusal: Unfit) -> (RejectionReason, String) {
         Unfit::NotReady => (RejectionReason::NodeNotReady, String::new()),
         Unfit::Cordoned => (RejectionReason::NodeCordoned, String::new()),
         Unfit::Unreadable => (RejectionReason::NodeNotReady, refusal.to_string()),
+        Unfit::NodeClass { .. } => (RejectionReason::NodeSelector, refusal.to_string()),
+        Unfit::Affinity { terms } => (RejectionReason::NodeSelector, terms),
         Unfit::Selector { key, value } => (RejectionReason::NodeSelector, format!("{key}={value}")),
         Unfit::Taint { taint } => (RejectionReason::Taint, taint),
         Unfit::Resource { name } => (RejectionReason::InsufficientResources, name),
         Unfit::Device { reason } => (RejectionReason::DeviceTaken, reason),
+        Unfit::Port { port } => (RejectionReason::HostPort, port),
+        Unfit::UnitAffinity { reason } => (RejectionReason::UnitAffinity, reason),
+        Unfit::TopologySpread { reason } => (RejectionReason::TopologySpread, reason),
         Unfit::Other { reason } => (RejectionReason::Filter, reason),
     }
 }
@@ -116,4 +121,33 @@ pub(crate) fn at_node(
     let mut rejections = whole(decision, reason, detail);
     rejections.iter_mut().for_each(|rejection| rejection.node = node);
     rejections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_filters_say_has_a_reason() {
+        let said = |words: &str| words.to_owned();
+        let label = Unfit::Selector { key: said("zone"), value: said("a") };
+        for (refusal, expected) in [
+            (Unfit::Gone, (RejectionReason::NodeGone, "")),
+            (Unfit::NotReady, (RejectionReason::NodeNotReady, "")),
+            (Unfit::Cordoned, (RejectionReason::NodeCordoned, "")),
+            (Unfit::Unreadable, (RejectionReason::NodeNotReady, "a record of the node cannot be read")),
+            (label, (RejectionReason::NodeSelector, "zone=a")),
+            (Unfit::Taint { taint: said("k") }, (RejectionReason::Taint, "k")),
+            (Unfit::Resource { name: said("cpu") }, (RejectionReason::InsufficientResources, "cpu")),
+            (Unfit::Device { reason: said("none free") }, (RejectionReason::DeviceTaken, "none free")),
+            // Of a filter that is not built in.
+            (
+                Unfit::Other { reason: said("the node is virtual") },
+                (RejectionReason::Filter, "the node is virtual"),
+            ),
+        ] {
+            let (of, detail) = reason(refusal);
+            assert_eq!((of, detail.as_str()), expected);
+        }
+    }
 }

@@ -7,8 +7,9 @@ use godel_domain::{
     allocation::Allocation,
     decision::{Decision, RejectionReason},
     hold::Borrower,
-    ids::{NodeId, Revision, RunningUnitId},
+    ids::{NodeId, Revision, RunningUnitId, UnitId},
 };
+use godel_framework::{NodeAsk, UnitAsk};
 use smallvec::SmallVec;
 
 use super::{PlacedReplica, PlacedReplicas, RejectionList, reason};
@@ -16,6 +17,21 @@ use crate::{
     quotas::{GroupNeeds, Quotas},
     unit::{KnownGroup, Unit},
 };
+
+/// What a unit says about running units, by task group; nothing where no unit says anything.
+pub(crate) struct UnitAsks(SmallVec<[Option<UnitAsk>; 1]>);
+
+impl UnitAsks {
+    pub(crate) fn of(cluster: &Cluster, id: UnitId, unit: &Unit) -> Self {
+        let groups = if cluster.has_terms() { &unit.groups[..] } else { &[] };
+        let ask = |group: &KnownGroup| UnitAsk::of(cluster, id, group.on_node().requirements);
+        Self(groups.iter().map(ask).collect())
+    }
+
+    pub(crate) fn of_group(&self, group: u16) -> Option<&UnitAsk> {
+        self.0.get(usize::from(group))?.as_ref()
+    }
+}
 
 /// Takes room for each member that its node has room for, in the decision's order. Devices that another took
 /// meanwhile are replaced by others of the node that serve the request as well: who packs chooses the same
@@ -29,14 +45,17 @@ pub(super) fn take_room(
     refused: &mut RejectionList,
 ) -> PlacedReplicas {
     let mut accepted = PlacedReplicas::with_capacity(members.len());
+    let asks = UnitAsks::of(cluster, decision.unit, unit);
     for &member in members {
         let placement = &decision.groups[member.group];
         let id = RunningUnitId { unit: decision.unit, replica: placement.replica(member.idx) };
         let node = placement.nodes[member.idx];
         let group = &unit.groups[usize::from(placement.group)];
+        let ordinal = id.replica.ordinal;
+        let asked = Asked { unit: decision.unit, group, about_units: asks.of_group(placement.group) };
         if !owned.is_empty()
             && let Some((slot, allocation)) = cluster.slot_on(owned, group.shape, node)
-            && may_stand(cluster, group, node, decision.nodes_as_of).is_ok()
+            && may_stand(cluster, asked, (ordinal, node), decision.nodes_as_of).is_ok()
             && cluster.has_zones(node, member.allocation.zones).is_ok()
         {
             cluster.assume(id, group.shape, node, allocation);
@@ -44,11 +63,11 @@ pub(super) fn take_room(
             accepted.push(PlacedReplica { allocation, ..member });
             continue;
         }
-        let mut may = may_go(cluster, group, node, member.allocation, decision.nodes_as_of);
+        let mut may = may_go(cluster, asked, (ordinal, node), member.allocation, decision.nodes_as_of);
         let enters =
             may.is_err() && borrower.is_some_and(|borrower| cluster.lift_gathered(borrower, Some(node)));
         if enters {
-            may = may_go(cluster, group, node, member.allocation, decision.nodes_as_of);
+            may = may_go(cluster, asked, (ordinal, node), member.allocation, decision.nodes_as_of);
         }
         match may {
             Ok(allocation) => {
@@ -57,7 +76,7 @@ pub(super) fn take_room(
             }
             Err(refusal) => {
                 let (reason, detail) = reason(refusal);
-                refused.add(reason, id.replica.ordinal, node, detail);
+                refused.add(reason, ordinal, node, detail);
             }
         }
         if enters {
@@ -133,26 +152,38 @@ fn take_group(
     need.n as usize
 }
 
+/// Whose replicas are asked about: their unit, their task group, and what it says about running units.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) unit: UnitId,
+    pub(crate) group: &'a KnownGroup,
+    pub(crate) about_units: Option<&'a UnitAsk>,
+}
+
 /// Whether one running unit may go where the decision wants it: by every filter that may say otherwise since the decision was
 /// made, and by its room. Returns what it is given there.
 fn may_go(
     cluster: &Cluster,
-    group: &KnownGroup,
-    node: NodeId,
+    asked: Asked<'_>,
+    (ordinal, node): (u32, NodeId),
     wanted: Allocation,
     nodes_as_of: Revision,
 ) -> Result<Allocation, Unfit> {
-    may_stand(cluster, group, node, nodes_as_of)?;
-    cluster.fits(group.shape, node)?;
-    cluster.grant(group.shape, node, wanted)
+    may_stand(cluster, asked, (ordinal, node), nodes_as_of)?;
+    cluster.fits(asked.group.shape, node)?;
+    cluster.grant(asked.group.shape, node, wanted)
 }
 
 /// The same, room aside.
-pub(super) fn may_stand(
+pub(crate) fn may_stand(
     cluster: &Cluster,
-    group: &KnownGroup,
-    node: NodeId,
+    asked: Asked<'_>,
+    (ordinal, node): (u32, NodeId),
     nodes_as_of: Revision,
 ) -> Result<(), Unfit> {
-    godel_framework::admit(cluster, group.on_node(), node, cluster.changed_at(node) > nodes_as_of)
+    if let Some(rule) = asked.about_units.and_then(|ask| ask.rules.segments.as_ref()) {
+        cluster.fits_segment(asked.unit, rule, ordinal, node)?;
+    }
+    let ask = NodeAsk { unit: asked.about_units, ..asked.group.on_node() };
+    godel_framework::admit(cluster, ask, node, cluster.changed_at(node) > nodes_as_of)
 }

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use super::{BinderHolds, HoldState};
 use crate::{
     Accepted,
+    check::{Asked, UnitAsks, may_stand},
     maxima::keep_together,
     picture::BinderPicture,
     quotas::GroupNeeds,
@@ -41,6 +42,9 @@ pub enum HoldWork {
         why: &'static str,
     },
 }
+
+/// The records of nodes count as they were when a hold was judged.
+const AS_JUDGED: Revision = Revision(u64::MAX);
 
 impl BinderHolds {
     /// As [`Binder::take_hold_work`](crate::Binder::take_hold_work), slots of reservations aside; `expiries` are those of
@@ -159,10 +163,13 @@ impl BinderHolds {
         let mut replicas = SmallVec::new();
         let mut bound = Vec::new();
         let mut unfit = Vec::new();
+        let asks = UnitAsks::of(&picture.cluster, unit, &picture.units[&unit]);
         for &id in ids {
             let hold = Arc::clone(&self.by_id[&id].hold);
             picture.cluster.remove_hold(id);
-            match assume_all(&hold, &mut picture.cluster) {
+            let group = &picture.units[&unit].groups[usize::from(hold.group)];
+            let asked = Asked { unit, group, about_units: asks.of_group(hold.group) };
+            match assume_all(&hold, asked, &mut picture.cluster) {
                 Ok(allocations) => {
                     let bind = binds.entry(hold.group).or_insert_with(|| Bind {
                         group: hold.group,
@@ -232,13 +239,15 @@ impl BinderHolds {
     }
 }
 
-/// Room for all that a hold is for, without it; nothing is taken if one does not fit.
-fn assume_all(hold: &Hold, cluster: &mut Cluster) -> Result<Vec<Allocation>, Unfit> {
+/// Room for all that a hold is for, without it; nothing is taken if one does not fit, or may not stand beside what is bound by
+/// now: a hold keeps room, and neither ports nor domains.
+fn assume_all(hold: &Hold, asked: Asked<'_>, cluster: &mut Cluster) -> Result<Vec<Allocation>, Unfit> {
     let shape = cluster.shape(&hold.demand, hold.pool);
     let mut allocations = Vec::with_capacity(hold.ordinals.len());
     let mut refusal = None;
     for (idx, replica) in hold.replicas().enumerate() {
-        let fits = cluster.fits(shape, hold.node).and_then(|()| match hold.turn {
+        let may = may_stand(cluster, asked, (replica.ordinal, hold.node), AS_JUDGED);
+        let fits = may.and_then(|()| cluster.fits(shape, hold.node)).and_then(|()| match hold.turn {
             // Which ones was open until they were free.
             Some(_) => Ok(cluster.pick(shape, hold.node).unwrap_or_default()),
             None => cluster.grant(shape, hold.node, hold.allocation(idx)),

@@ -230,7 +230,11 @@ fn node(id: u32) -> NodeSpec {
 }
 
 fn unit(id: u64) -> UnitRecord {
-    let demand = Demand { requests: Resources::new([("cpu", 100)]).unwrap(), devices: Vec::new() };
+    let demand = Demand {
+        requests: Resources::new([("cpu", 100)]).unwrap(),
+        devices: Vec::new(),
+        host_ports: Vec::new(),
+    };
     godel_testkit::unit(format!("unit{id}")).id(UnitId(id)).main_group(4, demand)
 }
 

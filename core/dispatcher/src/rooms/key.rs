@@ -22,8 +22,8 @@ pub(super) struct RoomKey {
     groups: SmallVec<[(usize, u32); 1]>,
     /// Where those of one queue may have to leave for those of another.
     queue: Option<QueueIdx>,
-    /// Slots of reservations go by labels.
-    has_reservations: bool,
+    /// Slots of reservations go by labels, and so do units that keep others away.
+    by_labels: bool,
 }
 
 impl RoomKey {
@@ -33,8 +33,12 @@ impl RoomKey {
         for (group, n) in &self.groups {
             let template = &self.like.spec.task_groups[*group].template;
             (n, &template.demand, &template.node_selector, &template.tolerations).hash(&mut hasher);
+            template.node_affinity.required.hash(&mut hasher);
         }
-        if self.has_reservations {
+        if self.like.spec.has_terms() {
+            self.like.id.hash(&mut hasher);
+        }
+        if self.by_labels {
             (&self.like.spec.namespace, &self.like.spec.labels).hash(&mut hasher);
         }
         hasher.finish()
@@ -50,19 +54,21 @@ impl PartialEq for RoomKey {
                 && x.demand == y.demand
                 && x.node_selector == y.node_selector
                 && x.tolerations == y.tolerations
+                && x.node_affinity.required == y.node_affinity.required
         };
-        (self.together, self.queue, self.has_reservations)
-            == (other.together, other.queue, other.has_reservations)
+        // One that has terms about running units lacks what no other does.
+        let has_terms = a.spec.has_terms() || b.spec.has_terms();
+        (self.together, self.queue, self.by_labels) == (other.together, other.queue, other.by_labels)
+            && (!has_terms || a.id == b.id)
             && (a.spec.pool, a.spec.active_deadline_ms) == (b.spec.pool, b.spec.active_deadline_ms)
             && self.groups.len() == other.groups.len()
             && self.groups.iter().zip(&other.groups).all(same_group)
-            && (!self.has_reservations
-                || (&a.spec.namespace, &a.spec.labels) == (&b.spec.namespace, &b.spec.labels))
+            && (!self.by_labels || (&a.spec.namespace, &a.spec.labels) == (&b.spec.namespace, &b.spec.labels))
     }
 }
 
 /// What a unit lacks if it finds no place.
-pub(super) fn lack_of(entry: &UnitEntry, queueing: &Queueing, has_reservations: bool) -> RoomKey {
+pub(super) fn lack_of(entry: &UnitEntry, queueing: &Queueing, by_labels: bool) -> RoomKey {
     let record = &entry.record;
     let together = entry.together();
     let count = |group: usize| if together > 0 { entry.n_pending(group) } else { 0 };
@@ -73,5 +79,5 @@ pub(super) fn lack_of(entry: &UnitEntry, queueing: &Queueing, has_reservations: 
         groups = all().collect();
     }
     let queue = queueing.quota().usage().has_guarantees().then_some(entry.account.queue);
-    RoomKey { like: Arc::clone(record), together, groups, queue, has_reservations }
+    RoomKey { like: Arc::clone(record), together, groups, queue, by_labels }
 }

@@ -4,6 +4,7 @@ use godel_domain::{
     change::Change,
     node::Drain,
     queue_spec::{PriorityClass, QueueSpec},
+    refusals::WaitReason,
     unreadable::{Subject, Unreadable},
 };
 use godel_rules::drain::DrainBlock;
@@ -28,8 +29,10 @@ impl Rig {
     }
 
     fn frozen_by(&self, unit: u64) -> String {
-        let refusals = self.core.unit(UnitId(unit)).unwrap().refusals;
-        refusals.map_or_else(String::new, |refusals| refusals.reasons[0].reason.clone())
+        let Some(refusals) = self.core.unit(UnitId(unit)).unwrap().refusals else { return String::new() };
+        let [refusal] = &refusals.reasons[..] else { panic!("{refusals:?}") };
+        assert!(refusal.is(WaitReason::Unreadable), "{refusal:?}");
+        refusal.reason.clone()
     }
 
     fn sorted_step(&mut self) -> Vec<String> {

@@ -7,10 +7,10 @@ fn limited(id: u64, scheduling_timeout_ms: u64, active_deadline_ms: u64) -> Unit
 }
 
 impl Rig {
-    fn reasons(&self, unit: u64) -> Vec<(&'static str, String)> {
+    fn reasons(&self, unit: u64) -> Vec<(String, String)> {
         let refusals = self.core.unit(UnitId(unit)).unwrap().refusals;
         let reasons = refusals.map(|refusals| refusals.reasons.clone()).unwrap_or_default();
-        reasons.into_iter().map(|reason| (reason.plugin, reason.reason)).collect()
+        reasons.into_iter().map(|reason| (reason.plugin.into_owned(), reason.reason)).collect()
     }
 
     fn later(&mut self, ms: u64) {
@@ -42,7 +42,10 @@ fn who_waits_for_too_long_finds_no_place_and_is_tried_on() {
         [1, 2, 3].map(|unit| rig.phase(unit)),
         [UnitPhase::Scheduling, UnitPhase::Unschedulable, UnitPhase::Scheduled]
     );
-    assert_eq!(rig.reasons(2), [("scheduling-timeout", "no place within 10 s, and tried on".to_owned())]);
+    assert_eq!(
+        rig.reasons(2),
+        [("scheduling-timeout".to_owned(), "no place within 10 s, and tried on".to_owned())]
+    );
     assert_eq!((rig.reasons(1), rig.reasons(3)), (vec![], vec![]));
     rig.report(1, 2, ReportState::Returned);
     assert_eq!(

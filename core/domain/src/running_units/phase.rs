@@ -1,5 +1,7 @@
 //! Where a running unit is in its life, and what the reports of agents make of that.
 
+use std::{collections::BTreeMap, fmt};
+
 /// Where a running unit is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
@@ -21,6 +23,17 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Every phase, in order.
+    pub const ALL: [Self; 7] = [
+        Self::Pending,
+        Self::Bound,
+        Self::Starting,
+        Self::Running,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Stopped,
+    ];
+
     /// Holds room on a node.
     pub fn is_live(self) -> bool {
         matches!(self, Self::Bound | Self::Starting | Self::Running)
@@ -131,6 +144,51 @@ pub const TRANSITIONS: &[Transition] = &[
         when: "it ended because it was told to, or because its node was without contact for too long",
     },
 ];
+
+/// A change of a running unit's phase, as the coverage of tests names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PhaseChange {
+    /// The phase that it leaves.
+    pub from: Phase,
+    /// The phase that it enters.
+    pub to: Phase,
+    /// It was started again in place: the count of restarts has risen.
+    pub again: bool,
+}
+
+impl PhaseChange {
+    /// Returns every change that there is, with what makes it happen: the binding, [`TRANSITIONS`], and the return as the next
+    /// incarnation.
+    pub fn all() -> BTreeMap<Self, &'static str> {
+        let bind = Self { from: Phase::Pending, to: Phase::Bound, again: false };
+        let mut all = BTreeMap::from([(bind, "the binder gives it a node")]);
+        for line in TRANSITIONS {
+            let again = line.restarts == Restarts::Higher;
+            let pairs = line.from.iter().flat_map(|from| line.to.iter().map(move |to| (*from, *to)));
+            all.extend(pairs.map(|(from, to)| (Self { from, to, again }, line.when)));
+        }
+        let ended = Phase::ALL.into_iter().filter(|phase| phase.is_ended());
+        let requeue = |from| Self { from, to: Phase::Pending, again: false };
+        all.extend(ended.map(|from| (requeue(from), "it comes back as its next incarnation")));
+        all
+    }
+
+    /// Returns the change between two states of a running unit; `None` if its phase and its restarts stay.
+    pub fn between(before: Progress, after: Progress) -> Option<Self> {
+        let again = after.phase.is_live() && after.restarts > before.restarts;
+        let is_change = again || before.phase != after.phase;
+        is_change.then_some(Self { from: before.phase, to: after.phase, again })
+    }
+}
+
+/// `running-succeeded`, or `running-starting-again`.
+impl fmt::Display for PhaseChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, to, again } = self;
+        let pair = format!("{}-{}", from.name(), to.name()).to_lowercase();
+        write!(f, "{pair}{}", if *again { "-again" } else { "" })
+    }
+}
 
 /// The transition table as Markdown, for the docs.
 pub fn render_transitions() -> String {

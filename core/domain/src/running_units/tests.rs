@@ -50,16 +50,8 @@ fn reports_go_forward_only_and_repeats_change_nothing() {
 
 #[test]
 fn the_rule_of_reports_is_the_table() {
-    let all = [
-        Phase::Pending,
-        Phase::Bound,
-        Phase::Starting,
-        Phase::Running,
-        Phase::Succeeded,
-        Phase::Failed,
-        Phase::Stopped,
-    ];
-    for (from, to) in all.into_iter().flat_map(|from| all.map(|to| (from, to))) {
+    let changes = PhaseChange::all();
+    for (from, to) in Phase::ALL.into_iter().flat_map(|from| Phase::ALL.map(|to| (from, to))) {
         for restarts in [1, 2, 3] {
             let row = Progress { phase: from, restarts: 2 };
             let report = Progress { phase: to, restarts };
@@ -72,6 +64,8 @@ fn the_rule_of_reports_is_the_table() {
                 counts && line.from.contains(&from) && line.to.contains(&to)
             });
             assert_eq!(row.may_become(report), expected, "{row:?} {report:?}");
+            let change = PhaseChange::between(row, row.followed_by(report));
+            assert!(!expected || change.is_some_and(|change| changes.contains_key(&change)), "{change:?}");
             // What has happened does not happen again.
             assert!(!expected || !row.followed_by(report).may_become(report), "{row:?} {report:?}");
         }
@@ -79,6 +73,20 @@ fn the_rule_of_reports_is_the_table() {
     let text = render_transitions();
     assert_eq!(text.lines().count(), 2 + TRANSITIONS.len());
     assert!(text.contains("| Bound, Starting, Running | Starting, Running | higher | it ended"), "{text}");
+}
+
+#[test]
+fn changes_of_the_phase_have_names_of_their_own() {
+    let names: Vec<String> = PhaseChange::all().keys().map(ToString::to_string).collect();
+    // A binding, 3 + 6 + 9 that agents report, and 3 returns.
+    assert_eq!(names.len(), 1 + 3 + 6 + 9 + 3, "{names:?}");
+    for name in ["pending-bound", "running-succeeded", "running-starting-again", "stopped-pending"] {
+        assert_eq!(names.iter().filter(|known| *known == name).count(), 1, "{name}: {names:?}");
+    }
+    let running = Progress { phase: Phase::Running, restarts: 1 };
+    assert_eq!(PhaseChange::between(running, running), None);
+    let again = PhaseChange { from: Phase::Running, to: Phase::Running, again: true };
+    assert_eq!(PhaseChange::between(running, Progress { restarts: 2, ..running }), Some(again));
 }
 
 #[test]

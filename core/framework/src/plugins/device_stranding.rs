@@ -68,6 +68,9 @@ impl Score for DeviceStranding {
     }
 }
 
+/// Devices by the class of their model: how many are wholly free, and what is left of each of the others.
+type IdleDevices<'a> = (&'a [(u16, i64)], &'a [(u16, i32)]);
+
 /// What is free on a node: amounts, and devices by the class of their model.
 struct UsableRoom<'a> {
     free: &'a [i64],
@@ -124,7 +127,7 @@ impl<'a> UsableRoom<'a> {
 
     /// Thousandths that as many of one shape as fit together would take.
     #[inline]
-    fn usable(&self, shape: &Shape, idle: (&[(u16, i64)], &[(u16, i32)])) -> i64 {
+    fn usable(&self, shape: &Shape, idle: IdleDevices<'_>) -> i64 {
         if shape.first[0] > self.cpu || shape.first[1] > self.memory || shape.unknown.is_some() {
             return 0;
         }
@@ -147,7 +150,7 @@ impl<'a> UsableRoom<'a> {
 
 /// How often wholly free and begun devices serve a request, and the thousandths that each time takes.
 #[inline]
-fn times_of(ask: &DeviceAsk, (whole, begun): (&[(u16, i64)], &[(u16, i32)])) -> (i64, i64) {
+fn times_of(ask: &DeviceAsk, (whole, begun): IdleDevices<'_>) -> (i64, i64) {
     let n_whole: i64 = whole.iter().filter(|(class, _)| ask.accepts(*class)).map(|(_, n)| n).sum();
     if ask.is_whole() {
         let count = i64::from(ask.count.max(1));

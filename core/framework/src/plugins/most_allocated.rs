@@ -1,6 +1,6 @@
 //! Score `most-allocated`: packs. The fuller the node would be over cpu, memory and devices, the better.
 
-use godel_cluster::{devices::WHOLE, room::SHARE_WHOLE};
+use godel_cluster::{devices::WHOLE, room::SHARE_WHOLE, shapes::Shape};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -94,13 +94,8 @@ pub(super) fn allocated(weights: &ResourceWeights, place: &ScoreInput<'_>) -> i6
     let share = |id: usize| SCORE_MAX - room.share(place.idx, id, free[id] - taken(id));
     let (cpu, memory, gpu) = (i64::from(weights.cpu), i64::from(weights.memory), i64::from(weights.gpu));
     let (mut sum, mut n) = (cpu * share(0) + memory * share(1), cpu + memory);
-    let devices = place.cluster.devices(place.idx);
-    if !devices.is_empty() {
-        let all = i64::from(WHOLE) * devices.len() as i64;
-        let given = place.allocation.devices.iter();
-        let asked: i64 = given.map(|idx| i64::from(devices.milli_of(&shape.devices, idx))).sum();
-        let idle = (devices.idle() - asked).clamp(0, all) * SCORE_MAX / all;
-        (sum, n) = (sum + gpu * (SCORE_MAX - idle), n + gpu);
+    if let Some(devices) = devices_taken(place, shape) {
+        (sum, n) = (sum + gpu * devices, n + gpu);
     }
     match n {
         // A node without devices where nothing but devices counts.
@@ -110,6 +105,20 @@ pub(super) fn allocated(weights: &ResourceWeights, place: &ScoreInput<'_>) -> i6
         3 => sum / 3,
         n => sum / n,
     }
+}
+
+/// Share of the node's devices, of whatever kind, that would be taken after the placement: 0..=[`SCORE_MAX`]; `None` where there
+/// are none.
+#[inline]
+pub(super) fn devices_taken(place: &ScoreInput<'_>, shape: &Shape) -> Option<i64> {
+    let devices = place.cluster.devices(place.idx);
+    if devices.is_empty() {
+        return None;
+    }
+    let all = i64::from(WHOLE) * devices.len() as i64;
+    let given = place.allocation.devices.iter();
+    let asked: i64 = given.map(|idx| i64::from(devices.milli_of(&shape.devices, idx))).sum();
+    Some(SCORE_MAX - (devices.idle() - asked).clamp(0, all) * SCORE_MAX / all)
 }
 
 const _: () = assert!(SHARE_WHOLE == SCORE_MAX, "shares are scores");

@@ -7,6 +7,7 @@
 
 use crate::{
     args::NoArgs,
+    ask::Ask,
     point::{Plugin, SCORE_MAX, Score, ScoreInput},
 };
 
@@ -32,8 +33,12 @@ impl Score for Spread {
         Ok(Self)
     }
 
+    fn concerns(&self, ask: &Ask) -> bool {
+        ask.spreads()
+    }
+
     fn score(&self, place: &ScoreInput<'_>) -> i64 {
-        if place.ask.spreads() { of_replicas(place.cluster.n_of_unit(place.idx)) } else { SCORE_MAX }
+        of_replicas(place.cluster.n_of_unit(place.idx))
     }
 }
 

@@ -25,10 +25,12 @@ use crate::{
     typical::Typical,
 };
 
+mod nodes;
+
 const NODE: NodeId = NodeId(1);
 
 /// One node with 10 cpu, 100 memory, `n_gpus` A10; then whatever the case changes.
-fn cluster(n_gpus: usize, change: impl Fn(&mut NodeSpec, &mut NodeReport)) -> Cluster {
+pub(super) fn cluster(n_gpus: usize, change: impl Fn(&mut NodeSpec, &mut NodeReport)) -> Cluster {
     let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 };
     let capacity = Resources::new([(CPU, 10), (MEMORY, 100)]).unwrap();
     let mut spec = NodeSpec { id: NODE, name: "n1".to_owned(), ..NodeSpec::default() };
@@ -41,7 +43,7 @@ fn cluster(n_gpus: usize, change: impl Fn(&mut NodeSpec, &mut NodeReport)) -> Cl
     cluster
 }
 
-fn demand(cpu: i64, memory: i64, gpus: Option<(u32, u32)>) -> Demand {
+pub(super) fn demand(cpu: i64, memory: i64, gpus: Option<(u32, u32)>) -> Demand {
     let devices = gpus.map(|(count, milli)| DeviceRequest {
         kind: "gpu".to_owned(),
         count,
@@ -51,6 +53,7 @@ fn demand(cpu: i64, memory: i64, gpus: Option<(u32, u32)>) -> Demand {
     Demand {
         requests: Resources::new([(CPU, cpu), (MEMORY, memory)]).unwrap(),
         devices: devices.into_iter().collect(),
+        host_ports: Vec::new(),
     }
 }
 
@@ -73,7 +76,7 @@ fn check(filter: &dyn AnyFilter, cluster: &mut Cluster, template: &Template, exp
 }
 
 /// A plugin by name.
-fn score_of(name: &str, args: Value) -> Arc<dyn AnyScore> {
+pub(super) fn score_of(name: &str, args: Value) -> Arc<dyn AnyScore> {
     SCORES.iter().find(|score| score.name == name).unwrap().build(&args).unwrap()
 }
 
@@ -178,8 +181,13 @@ fn resources_fit() {
     check(filter, &mut cluster(0, |_, _| {}), &template(demand(10, 100, None)), "");
     check(filter, &mut cluster(0, |_, _| {}), &template(demand(11, 101, None)), "insufficient cpu");
     check(filter, &mut cluster(0, |_, _| {}), &template(demand(0, 101, None)), "insufficient memory");
-    let fpga =
-        |n: i64| template(Demand { requests: Resources::new([("fpga", n)]).unwrap(), devices: Vec::new() });
+    let fpga = |n: i64| {
+        template(Demand {
+            requests: Resources::new([("fpga", n)]).unwrap(),
+            devices: Vec::new(),
+            host_ports: Vec::new(),
+        })
+    };
     check(filter, &mut cluster(0, |_, _| {}), &fpga(1), "insufficient fpga");
     let has_fpga = |_: &mut NodeSpec, report: &mut NodeReport| {
         report.capacity = Resources::new([("fpga", 2)]).unwrap();
@@ -212,7 +220,17 @@ fn device() {
 
 /// The score of placing `demand` on node 1 when `before` is there already.
 fn score(plugin: &dyn AnyScore, n_gpus: usize, before: &Demand, demand: &Demand, typical: &[Demand]) -> i64 {
-    let mut cluster = cluster(n_gpus, |_, _| {});
+    score_on(plugin, cluster(n_gpus, |_, _| {}), before, demand, typical)
+}
+
+/// The same on node 1 of a cluster.
+pub(super) fn score_on(
+    plugin: &dyn AnyScore,
+    mut cluster: Cluster,
+    before: &Demand,
+    demand: &Demand,
+    typical: &[Demand],
+) -> i64 {
     let taken = cluster.shape(before, Pool::Guaranteed);
     let given = cluster.pick(taken, NODE).unwrap();
     if *before != Demand::default() {
@@ -433,7 +451,13 @@ fn scores(scores: &[(&str, u32)]) -> Result<Profile, ProfileError> {
 #[test]
 fn profiles_know_their_plugins() {
     let names: Vec<String> = FILTERS.iter().map(|filter| filter.name().to_owned()).collect();
-    let packs = [("device-stranding", 1_000), ("most-allocated", 1)];
+    let packs = [
+        ("device-stranding", 1_000),
+        ("node-affinity", 100),
+        ("unit-preference", 100),
+        ("spread-preference", 100),
+        ("most-allocated", 1),
+    ];
     let of = |filters: &[String]| {
         Profile::new(&ProfileSpec { filters: Some(filters.to_vec()), ..ProfileSpec::of_scores(&packs) })
     };
@@ -443,7 +467,8 @@ fn profiles_know_their_plugins() {
     let said = |wrong: Result<Profile, ProfileError>| wrong.unwrap_err().to_string();
     assert_eq!(
         said(of(&["luck".to_owned()])),
-        "`filters[0]`: there is no filter `luck`; there are node-ready, node-selector, taints, device, resources-fit"
+        "`filters[0]`: there is no filter `luck`; there are node-ready, node-class, node-selector, taints, unit-affinity, \
+         topology-spread, host-ports, device, resources-fit"
     );
     assert_eq!(
         said(of(&names[1..])),
@@ -451,12 +476,12 @@ fn profiles_know_their_plugins() {
     );
     assert_eq!(
         said(scores(&[("spread", 1), ("best", 1)])),
-        "`scores[1].name`: there is no score `best`; there are device-stranding, least-allocated, most-allocated, spread"
+        "`scores[1].name`: there is no score `best`; there are balanced-allocation, cpu-memory-ratio, device-stranding, dominant-fit, least-allocated, load-aware, most-allocated, node-affinity, spread, spread-preference, unit-preference"
     );
     assert_eq!(said(scores(&[("spread", 1), ("spread", 2)])), "`scores[1].name`: duplicate score `spread`");
     assert_eq!(
         said(scores(&[])),
-        "`scores`: a profile has one score at least; there are device-stranding, least-allocated, most-allocated, spread"
+        "`scores`: a profile has one score at least; there are balanced-allocation, cpu-memory-ratio, device-stranding, dominant-fit, least-allocated, load-aware, most-allocated, node-affinity, spread, spread-preference, unit-preference"
     );
     for weight in [0, WEIGHT_MAX + 1] {
         assert_eq!(
@@ -486,6 +511,24 @@ fn bad_arguments_are_refused_with_what_is_allowed() {
             json!({"resources": {"cpu": 0, "memory": 0, "gpu": 0}}),
             "`resources`: one weight at least is above 0",
         ),
+        (
+            "balanced-allocation",
+            json!({"resources": ["cpu", "disk"]}),
+            "unknown variant `disk`, expected one of `cpu`, `memory`, `gpu`",
+        ),
+        (
+            "balanced-allocation",
+            json!({"resources": ["cpu", "cpu"]}),
+            "`resources`: a resource is listed twice",
+        ),
+        (
+            "balanced-allocation",
+            json!({"resources": ["gpu"]}),
+            "`resources`: two at least, because one share has nothing to be near to",
+        ),
+        ("balanced-allocation", json!({"weights": {}}), "unknown field `weights`, expected `resources`"),
+        ("cpu-memory-ratio", json!({"cpu": 1}), "unknown field `cpu`, there are no fields"),
+        ("dominant-fit", json!({"resources": {}}), "unknown field `resources`, there are no fields"),
         ("spread", json!({"step": 5}), "unknown field `step`, there are no fields"),
     ] {
         assert_eq!(said(name, args), format!("`scores[0].args`: {expected}"));

@@ -5,6 +5,8 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use crate::reached::{CHANGES, ModelChange};
+
 use super::{
     check,
     reach::{Mark, Table},
@@ -86,6 +88,9 @@ const FOUND: &[(u64, &str)] = &[
     (1_128_098_930_143_716, "what is assigned after a hold has ended, before the answer that grants it"),
     (1_128_098_930_312_916, "what has left a node since the binder looked, and seems to be taken by others"),
     (1_129_198_441_751_560, "what is assigned after a hold has ended, before the answer that grants it"),
+    (1_099_511_627_783, "a hold that is bound to a port that another running unit has"),
+    (2_199_023_256_166, "a template that nobody used, found again with the rules that its unit had before"),
+    (3_298_534_883_590, "victims for two replicas that need the same port of one node"),
 ];
 
 fn var(name: &str) -> Option<String> {
@@ -146,7 +151,7 @@ fn check(seeds: impl Iterator<Item = u64>, table: &mut Table) {
     let mut failed: Vec<(u64, Failure)> = Vec::new();
     for seed in seeds {
         match run(&Case::of(seed), false) {
-            Ok(ended) => table.add(&ended.reach, ended.model.store.commits.len()),
+            Ok(ended) => table.add(&ended.reach, &ended.model.store),
             Err(failure) => {
                 // Said at once, past the test runner, which keeps what is printed: a million cases take long.
                 let _ = writeln!(std::io::stderr(), "GODEL_SEED={seed}: {}", failure.0);
@@ -185,6 +190,9 @@ fn share(number: u64) {
     println!("{table}");
     for (mark, least) in REACHED {
         assert!(table.percent(mark) >= least, "too few cases have a {mark:?}: {table}");
+    }
+    for ModelChange { change, by } in CHANGES {
+        assert!(table.has_change(change), "no case has a change {change}, which {by} was to make: {table}");
     }
     for (mark, most) in BOUNDED {
         assert!(table.percent(mark) <= most, "too many cases have a {mark:?}: {table}");

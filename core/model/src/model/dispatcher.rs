@@ -18,6 +18,7 @@ use godel_domain::{
     change::Change,
     ids::{Epoch, Revision, UnitId},
     pause::Scope,
+    refusals::WaitReason,
     running_units::EvictionReason,
     txn::TxnBuilder,
     unit::{UnitRecord, UnitSpec},
@@ -377,7 +378,7 @@ impl DispatcherPart {
         self.is_up()
             && core.unit_ids(UnitId(0)).any(|unit| {
                 let refusals = core.unit(unit).and_then(|view| view.refusals);
-                refusals.is_some_and(|refusals| refusals.reasons.iter().any(|one| one.plugin == "queue"))
+                refusals.is_some_and(|refusals| refusals.reasons.iter().any(|one| one.is(WaitReason::Queue)))
             })
     }
 }

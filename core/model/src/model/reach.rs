@@ -1,6 +1,10 @@
 //! What the cases reach: a test that never meets a conflict proves nothing about conflicts.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
+
+use godel_domain::running_units::PhaseChange;
+
+use super::store::Store;
 
 /// Something that a case may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,15 +129,22 @@ pub(super) struct Table {
     n_cases: u64,
     n_commits: u64,
     n_with: [u64; Mark::ALL.len()],
+    changes: BTreeSet<PhaseChange>,
 }
 
 impl Table {
-    pub(super) fn add(&mut self, reach: &MarkCounts, n_commits: usize) {
+    pub(super) fn add(&mut self, reach: &MarkCounts, store: &Store) {
         self.n_cases += 1;
-        self.n_commits += n_commits as u64;
+        self.n_commits += store.commits.len() as u64;
+        self.changes.extend(&store.changes);
         for mark in Mark::ALL {
             self.n_with[mark as usize] += u64::from(reach.has(mark));
         }
+    }
+
+    /// Whether some case has a change of this name.
+    pub(super) fn has_change(&self, name: &str) -> bool {
+        self.changes.iter().any(|change| change.to_string() == name)
     }
 
     pub(super) fn percent(&self, mark: Mark) -> u64 {
@@ -147,6 +158,7 @@ impl fmt::Display for Table {
         for mark in Mark::ALL {
             write!(f, "\n{:>4} %  {mark:?}", self.percent(mark))?;
         }
-        Ok(())
+        let changes: Vec<String> = self.changes.iter().map(ToString::to_string).collect();
+        write!(f, "\nchanges of phases: {}", changes.join(", "))
     }
 }

@@ -3,14 +3,17 @@
 //! Records are kept by the auditor's [`World`], rows by [`RunningUnits`] too, as the real store does: at the end both must
 //! say the same.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use godel_audit::{Commit, World};
 use godel_domain::{
     change::{Change, Lease},
     demand::Pool,
     ids::{Epoch, NodeId, Revision, UnitId},
-    running_units::{RunChange, RunningUnits},
+    running_units::{PhaseChange, RunChange, RunningUnits},
     txn::{Receipt, RecordRef, TxnBuilder, TxnRefusal, TxnRefusalReason},
     unit::UnitRecord,
 };
@@ -92,6 +95,8 @@ pub(super) struct Store {
     pub(super) world: World,
     pub(super) rows: BTreeMap<UnitId, RunningUnits>,
     pub(super) commits: Vec<Commit>,
+    /// Changes of phases of running units that were committed.
+    pub(super) changes: BTreeSet<PhaseChange>,
     last_unit: UnitId,
     wall_ms: i64,
 }
@@ -156,13 +161,16 @@ impl Store {
         let revision = Revision(self.world.revision.0 + 1);
         let time_ms = wall_ms.max(self.wall_ms + 1);
         let mut rows: BTreeMap<UnitId, RunningUnits> = BTreeMap::new();
+        let mut changes = Vec::new();
         for (idx, op) in ops.iter().enumerate() {
             if let Change::Rows(unit, change) = op {
                 self.check_rows(*unit, change, as_of).map_err(|at| op_refusal(idx, at))?;
                 let known = || self.rows.get(unit).cloned().unwrap_or_default();
                 let rows = rows.entry(*unit).or_insert_with(known);
                 rows.check(change).map_err(|_| op_refusal(idx, Revision(0)))?;
-                rows.apply(change, revision, time_ms, |_, _, _| {});
+                rows.apply(change, revision, time_ms, |_, before, after| {
+                    changes.extend(PhaseChange::between(before.progress(), after.progress()));
+                });
             } else if let Change::Hold(hold) = op {
                 self.check_nodes(&[hold.node], hold.pool, as_of).map_err(|at| op_refusal(idx, at))?;
             } else if !self.may(op) {
@@ -170,6 +178,7 @@ impl Store {
             }
         }
         self.rows.append(&mut rows);
+        self.changes.extend(changes);
         for op in &ops {
             match op {
                 Change::UnitDeleted(unit) => {

@@ -4,12 +4,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
+    host_port::{HostPort, Protocol},
     ids::NodeId,
+    label_expression::parse,
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY, Resources},
     unit::{OnBelowMin, OnEviction, RestartPolicy, RunSpec, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit_affinity::{NODE, SpreadTerm, UnitTerm},
+    unit_topology::Segments,
 };
 use godel_testkit::BuildUnit as _;
 
@@ -21,6 +25,8 @@ pub(super) const LEAVES: [&str; 4] = ["default", "a.x", "a.y", "b"];
 pub(super) const QUEUES: [&str; 5] = ["a", "a.x", "a.y", "b", "default"];
 /// The one priority class.
 pub(super) const CLASS: &str = "gold";
+/// Label of units that have terms about running units.
+const APP: &str = "app";
 /// Label of nodes; some units ask for one of its values.
 pub(super) const ZONE: &str = "zone";
 const TAINT: &str = "dedicated";
@@ -64,7 +70,7 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         true => 1 + numbers.below(of),
         false => 0,
     };
-    godel_testkit::unit(format!("u{number}"))
+    let mut spec = godel_testkit::unit(format!("u{number}"))
         .uid(uid(number))
         .labels(if number.is_multiple_of(2) { owner() } else { BTreeMap::new() })
         .owner(format!("o{}", number % 2))
@@ -84,7 +90,43 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         .active_deadline_ms(millis(numbers, 5, 3_000))
         .preemptible(!numbers.chance(15))
         .min_run_ms(millis(numbers, 10, 800))
-        .spec
+        .spec;
+    // As if it had not been drawn: the rest is the same for all, with terms or without.
+    draw_terms(&mut spec, &mut numbers.clone());
+    spec
+}
+
+/// A few units say where they go in relation to running units; only those are selected by others.
+fn draw_terms(spec: &mut UnitSpec, numbers: &mut Numbers) {
+    numbers.below(2);
+    if !numbers.chance(15) {
+        return;
+    }
+    spec.labels.insert(APP.to_owned(), numbers.pick(&["a", "b"]).to_owned());
+    let term = |units: &str, topology: &str, weight| UnitTerm {
+        units: if units.is_empty() { Vec::new() } else { parse(units).expect("a condition") },
+        topology: topology.to_owned(),
+        weight,
+    };
+    let weight = numbers.draw(&[(3, 0), (1, 10)]);
+    let topology = numbers.pick(&[ZONE, NODE]);
+    match numbers.below(6) {
+        0 => spec.affinity.near.push(term("app = a", topology, weight)),
+        1 => spec.affinity.apart.push(term("", topology, weight)),
+        2 => spec.affinity.apart.push(term("app = b", topology, weight)),
+        3 => spec.affinity.spread.push(SpreadTerm {
+            units: Vec::new(),
+            topology: topology.to_owned(),
+            max_skew: 1,
+            weight,
+        }),
+        4 => spec.topology.required = ZONE.to_owned(),
+        _ => {
+            spec.topology.preferred = vec![topology.to_owned()];
+            let within = ZONE.to_owned();
+            spec.topology.segments = numbers.chance(50).then_some(Segments { size: 2, within });
+        }
+    }
 }
 
 /// A unit that nothing but room and its queue keeps waiting.
@@ -97,9 +139,12 @@ pub(super) fn plain_unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         demand: Demand {
             requests: resources(numbers.pick(&[500, 1_000, 1_000, 2_000]), 1),
             devices: Vec::new(),
+            host_ports: Vec::new(),
         },
         ..Template::default()
     };
+    (spec.affinity, spec.topology) = Default::default();
+    spec.labels.remove(APP);
     spec.class = WorkloadClass::Batch;
     spec.min_member = 1;
     spec.pool = Pool::Guaranteed;
@@ -126,12 +171,26 @@ fn group(name: &str, replicas: u32, numbers: &mut Numbers) -> TaskGroup {
         demand: Demand {
             requests: resources(cpu, numbers.pick(&[1, 1, 4])),
             devices: gpus.into_iter().chain(nic).collect(),
+            host_ports: Vec::new(),
         },
         run: RunSpec::default(),
         ..Template::default()
     };
     if numbers.chance(15) {
         template.node_selector.insert(ZONE.to_owned(), numbers.pick(&["z0", "z1"]).to_owned());
+    }
+    // As if it had not been drawn: the rest is the same for all, with conditions or without.
+    let mut apart = numbers.clone();
+    apart.below(2);
+    if apart.chance(14) {
+        let conditions = apart.pick(&["zone != z0", "zone in (z0, z1)", "!zone", "zone"]);
+        template.node_affinity.required.extend(parse(conditions));
+    }
+    if apart.chance(10) {
+        template.demand.host_ports.push(apart.pick(&[
+            HostPort { port: 80, protocol: Protocol::Tcp },
+            HostPort { port: 53, protocol: Protocol::Udp },
+        ]));
     }
     if numbers.chance(30) {
         template.tolerations.push(Toleration {
@@ -229,7 +288,11 @@ pub(super) fn reservation(name: &str, now_ms: i64, numbers: &mut Numbers) -> Arc
         namespace: "default".to_owned(),
         selector: owner(),
         slots: u32::try_from(numbers.below(4)).expect("small"),
-        demand: Demand { requests: resources(cpu, 4), devices: devices.into_iter().collect() },
+        demand: Demand {
+            requests: resources(cpu, 4),
+            devices: devices.into_iter().collect(),
+            host_ports: Vec::new(),
+        },
         node_selector: zone.into_iter().collect(),
         expires_ms: numbers.chance(30).then(|| now_ms + i64::try_from(numbers.below(2_000)).expect("small")),
         description: String::new(),

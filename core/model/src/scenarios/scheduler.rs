@@ -8,10 +8,12 @@ use godel_domain::{
     decision::{Decision, Outcome, Preemption},
     demand::Demand,
     ids::{ReplicaId, Revision, UnitId},
+    label_expression::LabelExpression,
     resources::CPU,
     running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, RunChange, Statuses},
     time::Millis,
     unit::{UnitRecord, WorkloadClass},
+    unit_affinity::{NODE, SpreadTerm, UnitTerm},
 };
 use godel_rules::admission::GroupSubmission;
 use godel_testkit::BuildUnit as _;
@@ -19,7 +21,8 @@ use godel_testkit::BuildUnit as _;
 use super::{
     Done, Size, Work,
     world::{
-        ScenarioNumbers, equal_nodes, fill, mixed_replicas, placements, plain, trace_nodes, trace_task, unit,
+        RACK, ScenarioNumbers, equal_nodes, fill, mixed_replicas, placements, plain, racked_nodes,
+        trace_nodes, trace_task, unit,
     },
 };
 
@@ -87,6 +90,24 @@ impl Scheduling {
 }
 
 impl Scheduling {
+    /// Fills the nodes with so many running units each, of units of priority 1.
+    fn fill_with_victims(&mut self, n_nodes: u32, n_fillers: u32) {
+        let standing = PreemptionTerms {
+            priority: 1,
+            preemptible: true,
+            min_run_ms: 0,
+            min_member: 1,
+            queue: None,
+            end: End::Unknown,
+        };
+        let standing = Arc::new(standing);
+        for filler in 0..n_fillers {
+            let mut rows = fill(&equal_nodes(n_nodes), |_| 100 - 100 / i64::from(n_fillers));
+            rows.groups.iter_mut().flatten().for_each(|group| group.standing = Some(Arc::clone(&standing)));
+            self.watch(&Change::RowsLoaded(UnitId(FILLER.0 + u64::from(filler)), rows));
+        }
+    }
+
     fn evict_victims(&mut self, preemptor: UnitId, preemption: &Preemption) {
         let mut by_unit: BTreeMap<UnitId, Vec<u32>> = BTreeMap::new();
         for victim in preemption.victims() {
@@ -231,6 +252,60 @@ fn full(n_nodes: u32, n_units: u32, replicas: u32) -> Scheduling {
     scheduling
 }
 
+/// Nodes of a rack.
+const OF_RACK: u32 = 33;
+
+pub(super) fn rack_gang(size: Size) -> Box<dyn Work> {
+    let gang = |id| in_rack(unit(id, WorkloadClass::Gang, 10, plain()));
+    let units = (1..=u64::from(size.pick(10_000, 500))).map(gang).collect();
+    Box::new(Scheduling::new(Config::default(), racked_nodes(size.pick(10_000, 1_000), OF_RACK), units))
+}
+
+fn in_rack(mut record: UnitRecord) -> UnitRecord {
+    record.spec.topology.required = RACK.to_owned();
+    record
+}
+
+/// Services of 100 that keep apart from one another on nodes, are spread over racks, or are near to others, by turns.
+pub(super) fn affinity(size: Size) -> Box<dyn Work> {
+    let term = |units: &str, topology: &str| UnitTerm {
+        units: if units.is_empty() { Vec::new() } else { vec![LabelExpression::is("app", units)] },
+        topology: topology.to_owned(),
+        weight: 0,
+    };
+    let with_terms = |id: u64| {
+        let mut record = unit(id, WorkloadClass::Service, 100, plain());
+        record.spec.labels.insert("app".to_owned(), format!("app-{id}"));
+        let affinity = &mut record.spec.affinity;
+        match id % 3 {
+            0 => affinity.near.push(term(&format!("app-{}", id - 1), RACK)),
+            1 => affinity.apart.push(term("", NODE)),
+            _ => affinity.spread.push(SpreadTerm {
+                units: Vec::new(),
+                topology: RACK.to_owned(),
+                max_skew: 1,
+                weight: 0,
+            }),
+        }
+        record
+    };
+    let units = (1..=u64::from(size.pick(1_000, 30))).map(with_terms).collect();
+    Box::new(Scheduling::new(Config::default(), racked_nodes(size.pick(10_000, 1_000), OF_RACK), units))
+}
+
+/// Full of units of lower priority: a gang of 100 has them leave in the rack where that costs least.
+pub(super) fn rack_preempt(size: Size) -> Box<dyn Work> {
+    let (n_nodes, n_units, n_fillers) = (size.pick(10_000, 660), size.pick(10, 1), 20u32);
+    let twentieth =
+        || GroupSubmission { requests: vec![(CPU.to_owned(), 5_000)], ..GroupSubmission::default() };
+    let gang = |id| in_rack(unit(id, WorkloadClass::Gang, 100, twentieth()).priority(2));
+    let nodes = racked_nodes(n_nodes, OF_RACK);
+    let units = (1..=u64::from(n_units)).map(gang).collect();
+    let mut scheduling = Scheduling::new(Config::default(), nodes, units);
+    scheduling.fill_with_victims(n_nodes, n_fillers);
+    Box::new(scheduling)
+}
+
 /// Full of units of lower priority, with one running unit on each node: for each that comes one has to leave.
 pub(super) fn preempt(size: Size) -> Box<dyn Work> {
     let (n_nodes, n_units, n_fillers) = (size.pick(10_000, 1_000), size.pick(50, 5), 20u32);
@@ -242,20 +317,7 @@ pub(super) fn preempt(size: Size) -> Box<dyn Work> {
         equal_nodes(n_nodes),
         (1..=u64::from(n_units)).map(arriving).collect(),
     );
-    let standing = PreemptionTerms {
-        priority: 1,
-        preemptible: true,
-        min_run_ms: 0,
-        min_member: 1,
-        queue: None,
-        end: End::Unknown,
-    };
-    let standing = Arc::new(standing);
-    for filler in 0..n_fillers {
-        let mut rows = fill(&equal_nodes(n_nodes), |_| 100 - 100 / i64::from(n_fillers));
-        rows.groups.iter_mut().flatten().for_each(|group| group.standing = Some(Arc::clone(&standing)));
-        scheduling.watch(&Change::RowsLoaded(UnitId(FILLER.0 + u64::from(filler)), rows));
-    }
+    scheduling.fill_with_victims(n_nodes, n_fillers);
     Box::new(scheduling)
 }
 

@@ -24,6 +24,8 @@ use super::{
 };
 
 const MIB: i64 = 1 << 20;
+/// Label of nodes whose value is their rack.
+pub(super) const RACK: &str = "rack";
 /// Label of every node; a constrained unit asks for one of its values.
 const ZONE: &str = "zone";
 const N_ZONES: u64 = 10;
@@ -50,6 +52,18 @@ impl ScenarioNumbers {
 pub(super) fn equal_nodes(n_nodes: u32) -> Vec<Change> {
     let shape = NodeShape { n_nodes: 1, cpu_milli: 100_000, memory_mib: 400 << 10, n_gpus: 0, model: "" };
     (1..=n_nodes).flat_map(|id| node(id, &shape)).collect()
+}
+
+/// The same in racks of so many.
+pub(super) fn racked_nodes(n_nodes: u32, of_rack: u32) -> Vec<Change> {
+    let in_rack = |change: Change| match change {
+        Change::NodeSpec(mut spec) => {
+            spec.labels.insert(RACK.to_owned(), format!("r{}", (spec.id.0 - 1) / of_rack));
+            Change::NodeSpec(spec)
+        }
+        other => other,
+    };
+    equal_nodes(n_nodes).into_iter().map(in_rack).collect()
 }
 
 /// The trace's nodes over and over, mixed.
@@ -108,7 +122,7 @@ pub(super) fn fill(nodes: &[Change], free_pct: impl Fn(NodeId) -> i64) -> Runnin
         });
         let of = |name| report.capacity.get(name) * used / 100;
         let requests = Resources::new([(CPU, of(CPU)), (MEMORY, of(MEMORY))]).expect("capacity is positive");
-        let demand = Demand { requests, devices: devices.into_iter().collect() };
+        let demand = Demand { requests, devices: devices.into_iter().collect(), host_ports: Vec::new() };
         let same = |group: &Option<GroupDemand>| group.as_ref().is_some_and(|group| *group.demand == demand);
         let group = rows.groups.iter().position(same).unwrap_or_else(|| {
             rows.groups.push(Some(GroupDemand {

@@ -18,6 +18,7 @@ fn demand(cpu: i64, gpus: u32) -> Demand {
     Demand {
         requests: Resources::new([(CPU, cpu)]).unwrap(),
         devices: (gpus > 0).then_some(gpu).into_iter().collect(),
+        host_ports: Vec::new(),
     }
 }
 

@@ -1,11 +1,9 @@
 //! Templates as small integers: equal replicas of different units share their candidates.
 
-use std::hash::{Hash, Hasher};
-
 use godel_cluster::{Cluster, ShapeId};
-use godel_domain::{demand::Pool, unit::Template};
-use godel_framework::Ask;
-use rustc_hash::{FxHashMap, FxHasher};
+use godel_domain::{demand::Pool, ids::UnitId, unit::Template};
+use godel_framework::{Ask, NodeRequirements, UnitAsk};
+use rustc_hash::FxHashMap;
 
 use super::{candidates::Candidates, view::NodeReach};
 use crate::profiles::ProfileChoice;
@@ -32,9 +30,9 @@ pub struct TemplateEntry {
     n_uses: u32,
 }
 
-/// Hash of selector and tolerations instead of themselves: compared when found. Whether a unit spreads: ranks in its list
-/// count its own replicas.
-type TemplateKey = (ShapeId, ProfileChoice, bool, u64);
+/// Hash of what is asked of a node instead of that itself: compared when found. Whether a unit spreads: ranks in its list count
+/// its own replicas. The unit, if it has terms about running units.
+type TemplateKey = (ShapeId, ProfileChoice, bool, Option<UnitId>, u64);
 
 /// Interner with counted uses.
 #[derive(Clone, Debug, Default)]
@@ -53,27 +51,29 @@ impl Templates {
         template: &Template,
         pool: Pool,
         (profile, spreads): (ProfileChoice, bool),
+        unit: UnitId,
     ) -> TemplateId {
+        let owner = (cluster.has_terms() && cluster.domains().rules_of(unit).is_some()).then_some(unit);
         let shape = cluster.shape(&template.demand, pool);
-        let mut hasher = FxHasher::default();
-        template.node_selector.hash(&mut hasher);
-        template.tolerations.hash(&mut hasher);
-        self.intern_as(cluster, template, (shape, profile, spreads, hasher.finish()))
+        let hash = NodeRequirements::hash_of(template);
+        self.intern_as(cluster, template, (shape, profile, spreads, owner, hash))
     }
 
     fn intern_as(&mut self, cluster: &mut Cluster, template: &Template, key: TemplateKey) -> TemplateId {
+        // What nobody uses any more may have been resolved before the unit's rules changed.
         let is_same = |id: &&TemplateId| {
-            let known = self.get(**id).ask.requirements();
-            known.node_selector == template.node_selector && known.tolerations == template.tolerations
+            let ask = &self.get(**id).ask;
+            ask.requirements().are_of(template)
+                && key.3.is_none_or(|unit| ask.has_rules_of_now(cluster, unit))
         };
         if let Some(id) = self.ids.get(&key).and_then(|ids| ids.iter().find(is_same)).copied() {
             self.retain(id);
             return id;
         }
-        let (shape, profile, spreads, hash) = key.clone();
+        let (shape, profile, spreads, owner, hash) = key.clone();
         let is_nowhere = matches!(profile, ProfileChoice::Unknown(_));
         // All profiles have the same filters, so that any of them stands for the others.
-        let plain = (shape, ProfileChoice::FIRST, false, hash);
+        let plain = (shape, ProfileChoice::FIRST, false, owner, hash);
         let alike = (!is_nowhere && key != plain).then(|| self.intern_as(cluster, template, plain));
         let idx = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
@@ -81,7 +81,10 @@ impl Templates {
         });
         let id = TemplateId(idx);
         self.entries[idx as usize] = Some(TemplateEntry {
-            ask: Ask::of_shape(cluster, shape, template).spreading(spreads).nowhere(is_nowhere),
+            ask: Ask::of_shape(cluster, shape, template)
+                .spreading(spreads)
+                .nowhere(is_nowhere)
+                .of_unit(owner.and_then(|unit| UnitAsk::of(cluster, unit, &NodeRequirements::of(template)))),
             profile,
             candidates: Candidates::default(),
             alike: alike.unwrap_or(id),

@@ -27,6 +27,7 @@ fn demand(cpu: i64, memory: i64, milli: u32) -> Demand {
     Demand {
         requests: Resources::new([(CPU, cpu), (MEMORY, memory)]).unwrap(),
         devices: devices.into_iter().collect(),
+        host_ports: Vec::new(),
     }
 }
 

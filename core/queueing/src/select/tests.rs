@@ -62,6 +62,7 @@ impl Job {
         Demand {
             requests: Resources::new([("cpu", self.cpu), ("memory", self.memory)]).unwrap(),
             devices: devices.into_iter().collect(),
+            host_ports: Vec::new(),
         }
     }
 

@@ -186,7 +186,11 @@ mod tests {
         let mut quota = quota();
         let (a, x, y) = (quota.queue("a"), quota.queue("a.x"), quota.queue("a.y"));
         let usage = quota.usage_mut();
-        let demand = Demand { requests: Resources::new([("cpu", 2)]).unwrap(), devices: Vec::new() };
+        let demand = Demand {
+            requests: Resources::new([("cpu", 2)]).unwrap(),
+            devices: Vec::new(),
+            host_ports: Vec::new(),
+        };
         let one = Need { ask: usage.intern(&demand), n: 1 };
         let told = |usage: &Usage, n| {
             let asked = usage.sum(&[Need { n, ..one }]);

@@ -16,6 +16,7 @@ fn demand(cpu: i64, memory: i64, gpu_milli: u32) -> Demand {
     Demand {
         requests: Resources::new([("cpu", cpu), ("memory", memory)]).unwrap(),
         devices: devices.into_iter().collect(),
+        host_ports: Vec::new(),
     }
 }
 
@@ -208,6 +209,7 @@ fn resources_are_told_apart_up_to_a_number() {
         let ask = usage.intern(&Demand {
             requests: Resources::new([(format!("r{n}"), 1)]).unwrap(),
             devices: Vec::new(),
+            host_ports: Vec::new(),
         });
         usage.add(queue, Need { ask, n: 1 });
     }

@@ -11,6 +11,8 @@ use godel_domain::{
 pub const TTL_AFTER_FINISHED_MS: u64 = 3_600 * 1_000;
 /// In-place restarts by default.
 pub const MAX_RESTARTS: u32 = 3;
+/// Running units that a domain of a spread may have above the domain with the fewest by default.
+pub const MAX_SKEW: u32 = 1;
 
 /// The built-in profile that spreads.
 const LEAST_ALLOCATED: &str = "least-allocated";

@@ -13,6 +13,7 @@ use std::{
 use godel_domain::{
     demand::Demand,
     unit::{RunSpec, SubmittedSize, TaskGroup, Template, UnitRecord, UnitSpec},
+    unit_affinity::UnitAffinity,
 };
 use rustc_hash::FxHasher;
 
@@ -73,6 +74,8 @@ pub fn differences(known: &UnitRecord, again: &UnitSpec) -> Differences {
         active_deadline_ms,
         preemptible,
         min_run_ms,
+        affinity,
+        topology,
     } = &known.spec;
     let submitted = known.status.submitted.as_deref();
     let mut found = Differences::default();
@@ -109,6 +112,11 @@ pub fn differences(known: &UnitRecord, again: &UnitSpec) -> Differences {
     found.add(*min_run_ms != again.min_run_ms, "min_run");
     found.add(*scheduling_timeout_ms != again.scheduling_timeout_ms, "scheduling_timeout");
     found.add(*active_deadline_ms != again.active_deadline_ms, "active_deadline");
+    let UnitAffinity { near, apart, spread } = affinity;
+    found.add(*near != again.affinity.near, "affinity.near");
+    found.add(*apart != again.affinity.apart, "affinity.apart");
+    found.add(*spread != again.affinity.spread, "affinity.spread");
+    found.add(*topology != again.topology, "topology");
     found
 }
 
@@ -141,12 +149,15 @@ pub fn digest(spec: &UnitSpec, submitted: Option<&SubmittedSize>) -> u64 {
         active_deadline_ms,
         preemptible,
         min_run_ms,
+        affinity,
+        topology,
     } = spec;
     let min_member = submitted.map_or(*min_member, |size| size.min_member);
     (namespace, name, labels, owner, class, min_member, queue, priority, priority_class).hash(&mut hasher);
     (pool, restart_policy, profile, ttl_after_finished_ms, max_restarts, on_eviction, on_below_min)
         .hash(&mut hasher);
-    (scheduling_timeout_ms, active_deadline_ms, preemptible, min_run_ms, on_failure).hash(&mut hasher);
+    (scheduling_timeout_ms, active_deadline_ms, preemptible, min_run_ms, on_failure, affinity, topology)
+        .hash(&mut hasher);
     for (idx, group) in task_groups.iter().enumerate() {
         let TaskGroup { name, replicas, template } = group;
         let replicas = submitted.and_then(|size| size.replicas.get(idx)).unwrap_or(replicas);
@@ -158,18 +169,20 @@ pub fn digest(spec: &UnitSpec, submitted: Option<&SubmittedSize>) -> u64 {
 fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskGroup) {
     let TaskGroup { name, replicas: _, template } = known;
     found.add(*name != again.name, &format!("{prefix}name"));
-    let Template { demand, node_selector, tolerations, run } = template;
+    let Template { demand, node_selector, tolerations, node_affinity, run } = template;
     let again = &again.template;
     let prefix = format!("{prefix}template.");
-    let Demand { requests, devices } = demand;
+    let Demand { requests, devices, host_ports } = demand;
     let amounts = |resources: &godel_domain::resources::Resources| -> BTreeMap<String, i64> {
         resources.iter().map(|(name, amount)| (name.to_owned(), amount)).collect()
     };
     let requests = (amounts(requests), amounts(&again.demand.requests));
     maps(found, &format!("{prefix}requests"), &requests.0, &requests.1);
     found.add(*devices != again.demand.devices, &format!("{prefix}devices"));
+    found.add(*host_ports != again.demand.host_ports, &format!("{prefix}host_ports"));
     maps(found, &format!("{prefix}node_selector"), node_selector, &again.node_selector);
     found.add(*tolerations != again.tolerations, &format!("{prefix}tolerations"));
+    found.add(*node_affinity != again.node_affinity, &format!("{prefix}node_affinity"));
     let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms, await_command_ms } =
         run;
     found.add(*command != again.run.command, &format!("{prefix}command"));
@@ -207,7 +220,8 @@ mod tests {
 
     use super::*;
     use crate::admission::{
-        DeviceSubmission, Given, GroupSubmission, Submission, admit, scale::scale, stop::stop,
+        DeviceSubmission, Given, GroupSubmission, SpreadSubmission, Submission, UnitTermSubmission, admit,
+        scale::scale, stop::stop,
     };
 
     const UID: &str = "5f0c9a52-5d6f-4c1e-8a53-0f6f8b2f0001";
@@ -225,6 +239,10 @@ mod tests {
         }
     }
 
+    fn term() -> UnitTermSubmission {
+        UnitTermSubmission { topology: "rack".into(), ..UnitTermSubmission::default() }
+    }
+
     fn record(spec: UnitSpec) -> UnitRecord {
         UnitRecord::new(UnitId(1), spec)
     }
@@ -238,7 +256,7 @@ mod tests {
     #[test]
     fn what_differs_is_named_as_files_write_it() {
         type Case = (fn(&mut Submission), &'static str);
-        let cases: [Case; 25] = [
+        let cases: [Case; 28] = [
             (|_| {}, ""),
             (|s| s.name = "job2".into(), "name"),
             (|s| s.namespace = "prod".into(), "namespace"),
@@ -273,6 +291,15 @@ mod tests {
             (|s| s.ttl_after_finished_ms = Some(0), "ttl_after_finished"),
             (|s| s.max_restarts = Some(0), "max_restarts"),
             (|s| s.active_deadline_ms = Some(9), "active_deadline"),
+            (|s| s.affinity.near = vec![term()], "affinity.near"),
+            (|s| s.affinity.apart = vec![term()], "affinity.apart"),
+            (
+                |s| {
+                    let topology = "rack".into();
+                    s.affinity.spread = vec![SpreadSubmission { topology, ..SpreadSubmission::default() }];
+                },
+                "affinity.spread",
+            ),
         ];
         for (change, expected) in cases {
             let found = differences(&record(unit(|_| {})), &unit(change));

@@ -6,6 +6,7 @@ use godel_domain::names::{self, ENTRIES_MAX};
 use godel_domain::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX},
     duration,
+    host_port::{HostPort, N_HOST_PORTS_MAX, Protocol},
     node::{TaintEffect, Toleration},
     quantity::{self, GPU},
     resources::{N_NAMES_MAX, Resources},
@@ -14,7 +15,7 @@ use godel_domain::{
 
 use super::{
     AMOUNT_MAX, AWAIT_COMMAND_MS_MAX, DeviceSubmission, Given, GroupSubmission, STOP_GRACE_MS_MAX,
-    TolerationSubmission, ViolationList,
+    TolerationSubmission, ViolationList, affinity,
     defaults::{AppliedDefault, DefaultValue},
 };
 
@@ -26,6 +27,7 @@ pub(super) fn template(
 ) -> Template {
     let requests = requests(idx, group.requests, report);
     let devices = device_requests(idx, group.devices, report, defaults);
+    let host_ports = host_ports(idx, &group.host_ports, report);
     check_selector(idx, &group.node_selector, report);
     if group.tolerations.len() > ENTRIES_MAX {
         report.add(
@@ -40,11 +42,13 @@ pub(super) fn template(
         .enumerate()
         .map(|(at, one)| toleration(idx, at, one, report));
     let tolerations = tolerations.collect();
+    let node_affinity = affinity::node_affinity(idx, group.node_affinity, report);
     check_run(idx, &group.run, report);
     Template {
-        demand: Demand { requests, devices },
+        demand: Demand { requests, devices, host_ports },
         node_selector: group.node_selector,
         tolerations,
+        node_affinity,
         run: group.run,
     }
 }
@@ -162,6 +166,43 @@ fn device_request(
         report.named(format_args!("{}[{at}]", field("models")), names::text(model, names::NAMESPACE_LEN_MAX));
     }
     DeviceRequest { kind, count: devices.count, milli, models: devices.models }
+}
+
+fn host_ports(idx: usize, given: &[(u32, i32)], report: &mut ViolationList) -> Vec<HostPort> {
+    let field = |leaf: &str| format!("task_groups[{idx}].template.demand.host_ports{leaf}");
+    if given.len() > N_HOST_PORTS_MAX {
+        report.add(
+            format_args!("{}", field("")),
+            format_args!("{} ports; at most {N_HOST_PORTS_MAX}", given.len()),
+        );
+    }
+    let mut ports = Vec::with_capacity(given.len());
+    for (at, (port, protocol)) in given.iter().enumerate().take(N_HOST_PORTS_MAX) {
+        let protocol = match protocol {
+            0 | 1 => Protocol::Tcp,
+            2 => Protocol::Udp,
+            code => {
+                report.add(
+                    format_args!("{}", field(&format!("[{at}].protocol"))),
+                    format_args!("{code} stands for nothing"),
+                );
+                continue;
+            }
+        };
+        let Some(port) = u16::try_from(*port).ok().filter(|port| *port > 0) else {
+            report.add(
+                format_args!("{}", field(&format!("[{at}].port"))),
+                format_args!("{port} is not in 1..=65535"),
+            );
+            continue;
+        };
+        let port = HostPort { port, protocol };
+        if ports.contains(&port) {
+            report.add(format_args!("{}", field(&format!("[{at}]"))), format_args!("duplicate port {port}"));
+        }
+        ports.push(port);
+    }
+    ports
 }
 
 fn check_selector(idx: usize, selector: &BTreeMap<String, String>, report: &mut ViolationList) {

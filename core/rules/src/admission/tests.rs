@@ -1,3 +1,5 @@
+mod violations;
+
 use godel_domain::{
     allocation::DeviceSet,
     ids::{NodeId, Revision, UnitId},
@@ -35,236 +37,6 @@ fn devices(count: u32, milli: u32) -> Vec<DeviceSubmission> {
         milli: (milli > 0).then_some(milli),
         models: Vec::new(),
     }]
-}
-
-/// Every violation kind: what is changed in a good submission, and the fields that are named for it.
-#[test]
-#[allow(clippy::too_many_lines, reason = "one table of all kinds")]
-fn every_violation_names_its_field() {
-    type Case = (&'static str, fn(&mut Submission), &'static [&'static str]);
-    const REQUESTS: &str = "task_groups[0].template.demand.requests";
-    let cases: &[Case] = &[
-        ("good", |_| {}, &[]),
-        ("size", |s| s.encoded_len = SPEC_BYTES_MAX + 1, &["unit"]),
-        ("namespace", |s| s.namespace = "Prod".into(), &["meta.namespace"]),
-        ("long namespace", |s| s.namespace = "n".repeat(64), &["meta.namespace"]),
-        ("no name", |s| s.name.clear(), &["meta.name"]),
-        ("name", |s| s.name = "web_1".into(), &["meta.name"]),
-        ("long name", |s| s.name = "n".repeat(254), &["meta.name"]),
-        ("uid", |s| s.uid = "7".into(), &["meta.uid"]),
-        ("label key", |s| drop(s.labels.insert("a b".into(), "x".into())), &["meta.labels[\"a b\"]"]),
-        ("label value", |s| drop(s.labels.insert("a".into(), "\n".into())), &["meta.labels[\"a\"]"]),
-        (
-            "labels",
-            |s| s.labels = (0..65).map(|i| (format!("k{i}"), String::new())).collect(),
-            &["meta.labels"],
-        ),
-        ("owner", |s| s.owner = "o".repeat(254), &["meta.owner"]),
-        ("class", |s| s.class = Given::Unknown(99), &["workload_class"]),
-        ("no group", |s| s.task_groups.clear(), &["task_groups"]),
-        (
-            "groups",
-            |s| {
-                s.task_groups =
-                    (0..65).map(|i| GroupSubmission { name: format!("g{i}"), ..group(1) }).collect()
-            },
-            &["task_groups"],
-        ),
-        ("twice", |s| s.task_groups.push(group(1)), &["task_groups[1].name"]),
-        ("group name", |s| s.task_groups[0].name = "A".into(), &["task_groups[0].name"]),
-        ("no replicas", |s| s.task_groups[0].replicas = 0, &["task_groups[0].replicas"]),
-        ("replicas", |s| s.task_groups[0].replicas = 100_001, &["task_groups[0].replicas", "task_groups"]),
-        (
-            "replicas over all",
-            |s| s.task_groups = vec![group(99_999), GroupSubmission { name: "b".into(), ..group(2) }],
-            &["task_groups"],
-        ),
-        (
-            "names",
-            |s| s.task_groups[0].requests = (0..33).map(|i| (format!("r{i}"), 1)).collect(),
-            &[REQUESTS],
-        ),
-        (
-            "resource name",
-            |s| s.task_groups[0].requests[0].0 = "a b".into(),
-            &["task_groups[0].template.demand.requests[\"a b\"]"],
-        ),
-        (
-            "negative",
-            |s| s.task_groups[0].requests[0].1 = -1,
-            &["task_groups[0].template.demand.requests[\"cpu\"]"],
-        ),
-        (
-            "huge",
-            |s| s.task_groups[0].requests[0].1 = i64::MAX,
-            &["task_groups[0].template.demand.requests[\"cpu\"]"],
-        ),
-        (
-            "device kind",
-            |s| {
-                s.task_groups[0].devices =
-                    vec![DeviceSubmission { kind: "cpu".into(), ..devices(1, 0)[0].clone() }]
-            },
-            &["task_groups[0].template.demand.devices[0].kind"],
-        ),
-        (
-            "the same kind of device twice",
-            |s| s.task_groups[0].devices = [devices(1, 0), devices(2, 0)].concat(),
-            &["task_groups[0].template.demand.devices[1].kind"],
-        ),
-        (
-            "too many kinds of devices",
-            |s| {
-                let of = |n: u32| DeviceSubmission { kind: format!("kind-{n}"), ..devices(1, 0)[0].clone() };
-                s.task_groups[0].devices = (0..5).map(of).collect();
-            },
-            &["task_groups[0].template.demand.devices"],
-        ),
-        (
-            "no devices",
-            |s| s.task_groups[0].devices = devices(0, 0),
-            &["task_groups[0].template.demand.devices[0].count"],
-        ),
-        (
-            "devices",
-            |s| s.task_groups[0].devices = devices(65, 0),
-            &["task_groups[0].template.demand.devices[0].count"],
-        ),
-        (
-            "share",
-            |s| s.task_groups[0].devices = devices(1, 1001),
-            &["task_groups[0].template.demand.devices[0].milli_per_device"],
-        ),
-        (
-            "share of several",
-            |s| s.task_groups[0].devices = devices(2, 500),
-            &["task_groups[0].template.demand.devices[0].milli_per_device"],
-        ),
-        (
-            "model",
-            |s| {
-                s.task_groups[0].devices =
-                    vec![DeviceSubmission { models: vec![String::new()], ..devices(1, 0)[0].clone() }]
-            },
-            &["task_groups[0].template.demand.devices[0].models[0]"],
-        ),
-        (
-            "selector",
-            |s| drop(s.task_groups[0].node_selector.insert("a b".into(), String::new())),
-            &["task_groups[0].template.node_selector[\"a b\"]"],
-        ),
-        (
-            "toleration value",
-            |s| {
-                s.task_groups[0].tolerations = vec![TolerationSubmission {
-                    value: "x".into(),
-                    any_value: true,
-                    ..TolerationSubmission::default()
-                }];
-            },
-            &["task_groups[0].template.tolerations[0].value"],
-        ),
-        (
-            "toleration effect",
-            |s| {
-                s.task_groups[0].tolerations = vec![TolerationSubmission {
-                    effect: Given::Unknown(9),
-                    ..TolerationSubmission::default()
-                }];
-            },
-            &["task_groups[0].template.tolerations[0].effect"],
-        ),
-        (
-            "tolerated time",
-            |s| {
-                let given = |effect| TolerationSubmission {
-                    effect,
-                    tolerated_s: Some(0),
-                    ..TolerationSubmission::default()
-                };
-                s.task_groups[0].tolerations = vec![
-                    given(Given::Value(TaintEffect::NoExecute)),
-                    given(Given::Absent),
-                    given(Given::Value(TaintEffect::NoSchedule)),
-                ];
-            },
-            &[
-                "task_groups[0].template.tolerations[1].tolerated_seconds",
-                "task_groups[0].template.tolerations[2].tolerated_seconds",
-            ],
-        ),
-        (
-            "what is counted by itself",
-            |s| s.task_groups[0].requests.push(("running-units".into(), 1)),
-            &["task_groups[0].template.demand.requests[\"running-units\"]"],
-        ),
-        (
-            "environment",
-            |s| drop(s.task_groups[0].run.env.insert("A=B".into(), String::new())),
-            &["task_groups[0].template.run.env[\"A=B\"]"],
-        ),
-        (
-            "no program",
-            |s| s.task_groups[0].run.command = vec![String::new()],
-            &["task_groups[0].template.run.command[0]"],
-        ),
-        (
-            "grace",
-            |s| s.task_groups[0].run.stop_grace_ms = u32::MAX,
-            &["task_groups[0].template.run.stop_grace_ms"],
-        ),
-        (
-            "a command that never may come",
-            |s| s.task_groups[0].run.await_command_ms = Some(0),
-            &["task_groups[0].template.run.await_command_ms"],
-        ),
-        (
-            "a command that comes at once and later",
-            |s| {
-                s.task_groups[0].run.command = vec!["true".into()];
-                s.task_groups[0].run.await_command_ms = Some(1);
-            },
-            &["task_groups[0].template.run.await_command_ms"],
-        ),
-        ("min_member above replicas", |s| s.min_member = Some(3), &["min_member"]),
-        (
-            "min_member",
-            |s| {
-                s.task_groups[0].replicas = 20_000;
-                s.min_member = Some(10_001);
-            },
-            &["min_member"],
-        ),
-        (
-            "a gang too large",
-            |s| {
-                s.task_groups[0].replicas = 20_000;
-                s.class = Given::Value(WorkloadClass::Gang);
-            },
-            &["min_member"],
-        ),
-        ("queue", |s| s.queue = "a..b".into(), &["queue"]),
-        ("queue of another grammar", |s| s.queue = "org/ml".into(), &["queue"]),
-        ("deep queue", |s| s.queue = "a.b.c.d.e.f.g.h.i".into(), &["queue"]),
-        ("priority class", |s| s.priority_class = "Gold".into(), &["priority_class"]),
-        ("long priority class", |s| s.priority_class = "c".repeat(64), &["priority_class"]),
-        ("priority", |s| s.priority = Some(i32::MAX), &["priority"]),
-        ("the band of the system by hand", |s| s.priority = Some(1_000_000_000), &["priority"]),
-        ("pool", |s| s.pool = Given::Unknown(7), &["pool"]),
-        ("on_eviction", |s| s.on_eviction = Given::Unknown(7), &["on_eviction"]),
-        ("on_below_min", |s| s.on_below_min = Given::Unknown(7), &["on_below_min"]),
-        ("restart", |s| s.restart_policy = Given::Unknown(7), &["restart_policy"]),
-        ("profile", |s| s.profile = "Least_Allocated".into(), &["profile"]),
-        ("ttl", |s| s.ttl_after_finished_ms = Some(u64::MAX), &["ttl_after_finished_ms"]),
-        ("restarts", |s| s.max_restarts = Some(1_001), &["max_restarts"]),
-    ];
-    for (name, change, fields) in cases {
-        let mut given = submission();
-        change(&mut given);
-        let found = admit(given).err().unwrap_or_default();
-        let found: Vec<&str> = found.iter().map(|violation| violation.field.as_str()).collect();
-        assert_eq!(&found, fields, "{name}");
-    }
 }
 
 #[test]
@@ -347,6 +119,10 @@ fn what_is_given_stays_and_ordinals_follow_on() {
     assert_eq!(spec.task_groups[1].template.demand.devices[0].milli, 1000);
 }
 
+fn spread(max_skew: Option<u32>) -> SpreadSubmission {
+    SpreadSubmission { topology: "rack".to_owned(), max_skew, ..SpreadSubmission::default() }
+}
+
 /// A zero that is written holds or is refused; it never becomes the default.
 #[test]
 fn a_zero_is_not_absent() {
@@ -362,7 +138,7 @@ fn a_zero_is_not_absent() {
     let filled = |field: &str| defaults.iter().any(|default| default.field == field);
     assert!(!filled("priority") && !filled("ttl_after_finished_ms") && !filled("max_restarts"));
     type Case = (fn(&mut Submission), &'static str, &'static str);
-    let refused: [Case; 6] = [
+    let refused: [Case; 7] = [
         (|s| s.min_member = Some(0), "min_member", "0 is not in 1..=10000; leave it out"),
         (|s| s.scheduling_timeout_ms = Some(0), "scheduling_timeout_ms", "0s is too short; leave it out"),
         (|s| s.active_deadline_ms = Some(0), "active_deadline_ms", "0s is too short; leave it out"),
@@ -383,6 +159,11 @@ fn a_zero_is_not_absent() {
             "priority",
             "leave it out to have the priority of the class",
         ),
+        (
+            |s| s.affinity.spread = vec![spread(Some(0))],
+            "affinity.spread[0].max_skew",
+            "0 is not in 1..=10000",
+        ),
     ];
     for (change, field, expected) in refused {
         let mut given = submission();
@@ -391,6 +172,18 @@ fn a_zero_is_not_absent() {
         assert_eq!((wrong.len(), wrong[0].field.as_str()), (1, field));
         assert!(wrong[0].description.contains(expected), "{}", wrong[0].description);
     }
+}
+
+#[test]
+fn a_spread_allows_one_more_unless_it_says_how_many() {
+    let mut given = submission();
+    given.affinity.spread = vec![spread(None), spread(Some(2))];
+    let Admitted { spec, defaults } = admit(given).unwrap();
+    let listed: Vec<String> = defaults.iter().map(ToString::to_string).collect();
+    let skews: Vec<&String> = listed.iter().filter(|line| line.contains("affinity")).collect();
+    assert_eq!(skews, ["affinity.spread[0].max_skew = 1"]);
+    assert_eq!(spec.affinity.spread.iter().map(|term| term.max_skew).collect::<Vec<_>>(), [1, 2]);
+    assert!(admit(submission()).unwrap().spec.affinity.is_empty());
 }
 
 #[test]

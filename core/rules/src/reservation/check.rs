@@ -147,7 +147,11 @@ mod tests {
             namespace: "default".to_owned(),
             selector: [("app".to_owned(), "web".to_owned())].into(),
             slots: 4,
-            demand: Demand { requests: Resources::new([("cpu", 1_000)]).unwrap(), devices: Vec::new() },
+            demand: Demand {
+                requests: Resources::new([("cpu", 1_000)]).unwrap(),
+                devices: Vec::new(),
+                host_ports: Vec::new(),
+            },
             ..ReservationSpec::default()
         }
     }

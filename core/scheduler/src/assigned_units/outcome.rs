@@ -6,7 +6,7 @@ use godel_domain::{
     decision::{Claim, Decision, GroupPlacement, Outcome, RejectionReason},
     hold::Hold,
     ids::{ReplicaId, UnitId},
-    refusals::{RefusalCount, Refusals},
+    refusals::{RefusalCount, Refusals, WaitReason},
     time::Millis,
     unit_report::ReportState,
 };
@@ -78,7 +78,7 @@ impl AssignedUnits {
             self.attach(assigned, UnitState::Ready, templates);
             return;
         }
-        let reason = RefusalCount { plugin: "queue", reason: what.to_owned(), nodes: 0 };
+        let reason = RefusalCount::waits(WaitReason::Queue, what.to_owned());
         let refusals = Refusals { reasons: vec![reason], attempts: assigned.attempts, ..Refusals::default() };
         let refusals = Arc::new(refusals);
         if n_bound == 0 && assigned.pending() > 0 {

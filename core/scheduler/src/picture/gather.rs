@@ -8,13 +8,23 @@ use godel_domain::{
 };
 use godel_placement::gang::{self, GroupAsk};
 
-use super::{Picture, Try};
+use super::{
+    Picture, Try,
+    topology::{has_segments, is_one_by_one, required_level},
+};
 use crate::assigned_unit::AssignedUnit;
 
 impl Picture {
     /// Chooses nodes on which room is gathered for the next `together` running units of a gang. Nothing is assumed there.
     /// `None`: there is no such room, or what is in it goes on for good.
     pub(crate) fn gather(&mut self, assigned: &AssignedUnit, together: usize) -> Option<Try> {
+        if is_one_by_one(self, assigned)
+            || has_segments(self, assigned)
+            || required_level(self, assigned).is_some()
+        {
+            // Room is gathered node by node, whatever stands on the others.
+            return None;
+        }
         let mut asks = Vec::with_capacity(assigned.groups.len());
         let mut wanted: Vec<(u16, &[ReplicaId])> = Vec::with_capacity(assigned.groups.len());
         let mut left = together;

@@ -11,7 +11,11 @@ use godel_domain::{
 };
 use godel_placement::place::{PlacementChoice, Placer, templates::TemplateId};
 
-use super::Picture;
+use super::{
+    Picture,
+    segments::{LevelGroup, place_segments},
+    topology::{look_within, place_in_domain},
+};
 use crate::assigned_unit::AssignedUnit;
 
 /// What a try placed, and which templates fit nowhere (any more).
@@ -30,11 +34,36 @@ impl Picture {
     /// Places pending running units group by group, `quota` at most, and assumes them.
     pub(crate) fn place(&mut self, assigned: &AssignedUnit, quota: usize) -> Try {
         let owned = self.owned(assigned);
-        self.place_in(assigned, &owned, quota)
+        if let Some(tried) = place_in_domain(self, assigned, &owned, quota) {
+            return tried;
+        }
+        self.place_in(assigned, &owned, quota, None)
     }
 
-    /// The same with the slots of these reservations.
-    pub(crate) fn place_in(&mut self, assigned: &AssignedUnit, owned: &Owned, quota: usize) -> Try {
+    /// The same with the slots of these reservations, on the nodes of one group if it is given.
+    pub(crate) fn place_in(
+        &mut self,
+        assigned: &AssignedUnit,
+        owned: &Owned,
+        quota: usize,
+        within: Option<LevelGroup>,
+    ) -> Try {
+        if self.cluster.has_terms()
+            && let Some(rules) = self.cluster.domains().rules_of(assigned.unit())
+            && let Some(segments) = &rules.segments
+        {
+            return place_segments(self, assigned, segments, (owned, quota), within);
+        }
+        if within.is_none() {
+            return self.place_groups(assigned, owned, quota);
+        }
+        look_within(self, assigned, within);
+        let tried = self.place_groups(assigned, owned, quota);
+        look_within(self, assigned, None);
+        tried
+    }
+
+    fn place_groups(&mut self, assigned: &AssignedUnit, owned: &Owned, quota: usize) -> Try {
         let mut tried = Try::default();
         for (group, work) in (0u16..).zip(&assigned.groups) {
             let wanted = work.pending();

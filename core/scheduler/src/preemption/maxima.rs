@@ -8,7 +8,7 @@ use godel_cluster::Owned;
 use godel_domain::{
     decision::{GroupPlacement, Preemption},
     ids::UnitId,
-    refusals::{RefusalCount, Refusals},
+    refusals::{RefusalCount, Refusals, WaitReason},
     time::Millis,
 };
 use godel_placement::preempt::{self, Found, Full, N_VICTIMS_MAX, Seeker, paid};
@@ -134,7 +134,7 @@ impl PreemptionSearch {
         wanted: usize,
     ) -> Option<Result<Try, usize>> {
         // A decision for which others leave enters no slots.
-        let mut tried = picture.place_in(assigned, &Owned::new(), wanted);
+        let mut tried = picture.place_in(assigned, &Owned::new(), wanted, None);
         if tried.n_placed < wanted {
             picture.undo(assigned.unit(), &tried.groups);
             return None;
@@ -264,7 +264,7 @@ pub(crate) fn full_refusals(
     n_loops: usize,
 ) -> Refusals {
     let reason = full_words(quota, lacks, n_loops);
-    let reason = RefusalCount { plugin: "queue", reason, nodes: 0 };
+    let reason = RefusalCount::waits(WaitReason::Queue, reason);
     Refusals { reasons: vec![reason], attempts: assigned.attempts, ..Refusals::default() }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn scheduler(nodes: &[(i64, usize)]) -> Scheduler {
 }
 
 pub(super) fn cpu(cpu: i64) -> Demand {
-    Demand { requests: resources(cpu, 1), devices: Vec::new() }
+    Demand { requests: resources(cpu, 1), devices: Vec::new(), host_ports: Vec::new() }
 }
 
 pub(super) fn assign(scheduler: &mut Scheduler, record: &UnitRecord) {
@@ -101,7 +101,12 @@ fn a_decision_rests_on_the_last_change_of_nodes_or_rows_read() {
 #[test]
 fn a_unit_is_decided_bound_and_let_go() {
     let mut scheduler = scheduler(&[(4000, 2), (1000, 0)]);
-    let record = unit(1, 3, 1, Demand { requests: resources(1000, 1), devices: gpus(1, 500, &[]) });
+    let record = unit(
+        1,
+        3,
+        1,
+        Demand { requests: resources(1000, 1), devices: gpus(1, 500, &[]), host_ports: Vec::new() },
+    );
     assign(&mut scheduler, &record);
     assert_eq!(scheduler.credits(), Config::default().held_max - 3);
     assert_eq!(scheduler.next_wake(), Some(Millis(0)));
@@ -187,7 +192,7 @@ fn a_gang_is_placed_whole_or_not_at_all_and_says_why() {
     assert_eq!(states(&step), [(1, ReportState::Parked)]);
     let refusals = step.reports[0].refusals.as_ref().unwrap();
     assert_eq!((refusals.nodes, refusals.attempts), (2, 1));
-    let reason = RefusalCount { plugin: "resources-fit", reason: "insufficient cpu".to_owned(), nodes: 2 };
+    let reason = RefusalCount { plugin: "resources-fit".into(), reason: "insufficient cpu".into(), nodes: 2 };
     assert_eq!(refusals.reasons, [reason]);
     let words = "room for 3 of 4 together; n1 lacks cpu (0 free of 1 asked)";
     assert_eq!(refusals.nearest_miss, words);
@@ -292,7 +297,7 @@ fn every_kind_of_gain_wakes() {
         let step = scheduler.step(Millis(0), 10);
         let reasons = &step.reports[0].refusals.as_ref().unwrap().reasons;
         let told: Vec<(&str, &str)> =
-            reasons.iter().map(|count| (count.plugin, count.reason.as_str())).collect();
+            reasons.iter().map(|count| (&*count.plugin, count.reason.as_str())).collect();
         let expected = [
             ("node-ready", "node is cordoned"),
             ("node-ready", "node is not ready"),
@@ -423,7 +428,12 @@ fn a_plan_has_no_effect() {
 #[test]
 fn groups_of_a_unit_are_placed_together() {
     let mut scheduler = scheduler(&[(2000, 0), (4000, 1)]);
-    let ps = unit(1, 1, 3, Demand { requests: resources(1000, 1), devices: gpus(1, 1000, &["A10"]) });
+    let ps = unit(
+        1,
+        1,
+        3,
+        Demand { requests: resources(1000, 1), devices: gpus(1, 1000, &["A10"]), host_ports: Vec::new() },
+    );
     let template = Template { demand: cpu(2000), ..Template::default() };
     let workers = TaskGroup { name: "workers".to_owned(), replicas: 2, template };
     assign(&mut scheduler, &ps.group(workers));

@@ -88,7 +88,11 @@ fn only_what_a_node_gained_could_help_is_woken() {
     // Everything is full but half of node 3.
     for (node, cpu) in [(1, 4000), (2, 4000), (3, 2000), (4, 4000)] {
         let bind = Bind {
-            demand: Arc::new(Demand { requests: resources(cpu, 1), devices: Vec::new() }),
+            demand: Arc::new(Demand {
+                requests: resources(cpu, 1),
+                devices: Vec::new(),
+                host_ports: Vec::new(),
+            }),
             ordinals: vec![0],
             nodes: vec![NodeId(node)],
             ..Bind::default()

@@ -15,6 +15,7 @@ use super::*;
 
 mod again;
 mod alone;
+mod domains;
 mod elsewhere;
 mod gather;
 mod held;
@@ -35,7 +36,7 @@ fn config() -> Config {
 }
 
 fn cpu(cpu: i64) -> Demand {
-    Demand { requests: resources(cpu, 1), devices: Vec::new() }
+    Demand { requests: resources(cpu, 1), devices: Vec::new(), host_ports: Vec::new() }
 }
 
 fn ranked(id: u64, priority: i32, replicas: u32, min_member: u32, demand: Demand) -> UnitRecord {

@@ -16,7 +16,9 @@ fn scheduler(nodes: &[NodeReport]) -> Scheduler {
 }
 
 fn of_class(class: WorkloadClass, id: u64, replicas: u32, requests: Resources) -> UnitRecord {
-    unit(id, replicas, 1, Demand { requests, devices: Vec::new() }).class(class).profile("")
+    unit(id, replicas, 1, Demand { requests, devices: Vec::new(), host_ports: Vec::new() })
+        .class(class)
+        .profile("")
 }
 
 /// Replicas by node once all of it is placed that finds a place.

@@ -33,7 +33,12 @@ fn located(id: u64, replicas: u32, sub_cluster: &str) -> UnitRecord {
 }
 
 fn wants(id: u64, replicas: u32, sub_cluster: &str, cpu: i64) -> UnitRecord {
-    let mut record = unit(id, replicas, 1, Demand { requests: resources(cpu, 1), devices: Vec::new() });
+    let mut record = unit(
+        id,
+        replicas,
+        1,
+        Demand { requests: resources(cpu, 1), devices: Vec::new(), host_ports: Vec::new() },
+    );
     record.spec.task_groups[0].template.node_selector = labels(sub_cluster);
     record
 }
@@ -104,7 +109,11 @@ fn a_unit_is_woken_by_room_in_its_own_sub_cluster_only() {
     let step = scheduler.step(Millis(0), 10);
     assert_eq!(step.reports[0].state, ReportState::Parked);
     let refusals = step.reports[0].refusals.clone().unwrap();
-    let count = |plugin, reason: &str| RefusalCount { plugin, reason: reason.to_owned(), nodes: 1 };
+    let count = |plugin: &'static str, reason: &str| RefusalCount {
+        plugin: plugin.into(),
+        reason: reason.into(),
+        nodes: 1,
+    };
     let other = format!("no label {KEY}=a");
     assert_eq!(
         refusals.reasons,
@@ -156,7 +165,10 @@ fn a_unit_waits_whose_profile_is_not_configured() {
     assert_eq!(step.reports[0].state, ReportState::Parked);
     let refusals = step.reports[0].refusals.clone().unwrap();
     let reason = "the scheduler has no profile `fast`; it has least-allocated, most-allocated".to_owned();
-    assert_eq!(refusals.reasons, [RefusalCount { plugin: "profile", reason, nodes: 2 }]);
+    assert_eq!(
+        refusals.reasons,
+        [RefusalCount { nodes: 2, ..RefusalCount::waits(WaitReason::Profile, reason) }]
+    );
     // No room wakes it, and it does not keep others waiting.
     join(&mut scheduler, 3, "a", 9_000);
     assert_eq!(scheduler.step(Millis(1), 10), Step::default());
@@ -198,7 +210,7 @@ fn looking_for_a_place_costs_what_the_sub_cluster_has() {
         scheduler.picture.placer.n_looked
     );
     let refusals = step.reports[0].refusals.as_ref().unwrap();
-    let counts: Vec<_> = refusals.reasons.iter().map(|one| (one.plugin, one.nodes)).collect();
+    let counts: Vec<_> = refusals.reasons.iter().map(|one| (&*one.plugin, one.nodes)).collect();
     assert_eq!(counts, [("node-selector", 1_995), ("resources-fit", 5)]);
 }
 

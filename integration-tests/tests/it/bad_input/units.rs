@@ -55,6 +55,10 @@ fn with_devices(kind: &str, count: u32, milli_per_device: u32) -> v1::UnitSpec {
     with_template(|template| template.demand.as_mut().unwrap().devices = vec![devices])
 }
 
+fn with_affinity(affinity: v1::UnitAffinity) -> v1::UnitSpec {
+    spoilt(|spec| spec.affinity = Some(affinity))
+}
+
 fn with_groups(names: &[&str]) -> v1::UnitSpec {
     spoilt(|spec| {
         let group = spec.task_groups[0].clone();
@@ -97,6 +101,15 @@ fn bad_units() -> Vec<(&'static str, v1::UnitSpec, &'static str)> {
         ("an unknown toleration effect",
          with_template(|template| template.tolerations = vec![v1::Toleration { effect: 99, ..Default::default() }]),
          "tolerations[0].effect"),
+        ("a term of units without a topology key",
+         with_affinity(v1::UnitAffinity { near: vec![v1::UnitTerm::default()], ..Default::default() }),
+         "affinity.near[0].topology"),
+        ("a spread that allows no difference",
+         with_affinity(v1::UnitAffinity {
+             spread: vec![v1::SpreadTerm { topology: "rack".into(), max_skew: Some(0), ..Default::default() }],
+             ..Default::default()
+         }),
+         "affinity.spread[0].max_skew"),
         ("more than 64 KiB",
          with_template(|template| {
              let env = HashMap::from([("PAD".to_owned(), "x".repeat(65 << 10))]);

@@ -197,7 +197,7 @@ impl Process {
 
 pub(crate) fn unit(name: &str, replicas: u32) -> v1::UnitSpec {
     let requests = v1::Resources { amounts: [("cpu".to_owned(), 500)].into() };
-    let demand = v1::Demand { requests: Some(requests), devices: Vec::new() };
+    let demand = v1::Demand { requests: Some(requests), devices: Vec::new(), host_ports: Vec::new() };
     let template = v1::Template { demand: Some(demand), ..v1::Template::default() };
     v1::UnitSpec {
         meta: Some(v1::ObjectMeta {

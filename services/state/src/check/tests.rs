@@ -63,7 +63,7 @@ fn demand() -> v1::Demand {
         milli_per_device: Some(500),
         models: vec!["A".to_owned()],
     };
-    v1::Demand { requests: Some(resources()), devices: vec![devices] }
+    v1::Demand { requests: Some(resources()), devices: vec![devices], host_ports: Vec::new() }
 }
 
 fn standing() -> v1::Standing {
@@ -83,6 +83,7 @@ fn unit() -> v1::UnitRecord {
         node_selector: [("zone".to_owned(), "a".to_owned())].into(),
         tolerations: vec![v1::Toleration { key: "k".to_owned(), effect: 1, ..v1::Toleration::default() }],
         run: Some(v1::RunSpec { command: vec!["true".to_owned()], ..v1::RunSpec::default() }),
+        ..v1::Template::default()
     };
     let group = v1::TaskGroup { name: "main".to_owned(), replicas: 2, template: Some(template) };
     let spec = v1::UnitSpec {

@@ -275,6 +275,7 @@ mod tests {
         let gpus = |count, milli| Demand {
             requests: Resources::new([("cpu", 500)]).unwrap(),
             devices: vec![DeviceRequest { kind: "gpu".to_owned(), count, milli, models: Vec::new() }],
+            host_ports: Vec::new(),
         };
         let mut taken = Taken::default();
         let of = |devices| (DeviceSet(devices), |_: usize| Some("gpu"));
@@ -296,7 +297,7 @@ mod tests {
     fn held_room_and_slots_are_told_by_node() {
         let demand = |cpu: i64| {
             let requests = v1::Resources { amounts: [(CPU.to_owned(), cpu)].into_iter().collect() };
-            Some(v1::Demand { requests: Some(requests), devices: Vec::new() })
+            Some(v1::Demand { requests: Some(requests), devices: Vec::new(), host_ports: Vec::new() })
         };
         let hold = |node_id: u32, ordinals: &[u32], cpu: i64, reservation: &str| v1::Hold {
             node_id,

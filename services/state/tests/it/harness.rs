@@ -203,7 +203,7 @@ pub(crate) fn put_large_unit(unit_id: u64, n_bytes: usize) -> v1::op::Op {
 }
 
 pub(crate) fn demand() -> v1::Demand {
-    v1::Demand { requests: Some(resources(&[("cpu", 500)])), devices: Vec::new() }
+    v1::Demand { requests: Some(resources(&[("cpu", 500)])), devices: Vec::new(), host_ports: Vec::new() }
 }
 
 pub(crate) fn resources(amounts: &[(&str, i64)]) -> v1::Resources {

@@ -65,7 +65,13 @@ async fn refusals_have_their_codes_and_reasons() {
 fn unreadable() -> Vec<(v1::op::Op, &'static str)> {
     use v1::op::Op;
     let meta = |name: &str| Some(v1::ObjectMeta { name: name.to_owned(), ..v1::ObjectMeta::default() });
-    let demand = || Some(v1::Demand { requests: Some(resources(&[("", 1)])), devices: Vec::new() });
+    let demand = || {
+        Some(v1::Demand {
+            requests: Some(resources(&[("", 1)])),
+            devices: Vec::new(),
+            host_ports: Vec::new(),
+        })
+    };
     let Op::PutUnit(unit) = put_unit(7) else { unreachable!() };
     let mut classless = unit.clone();
     classless.spec.as_mut().unwrap().workload_class = 99;

@@ -113,6 +113,7 @@ fn of_equal_rank_the_victim_freeing_more_scarce_room_leaves() {
     let takes = |cpu, count| Demand {
         requests: Resources::new([(CPU, cpu)]).unwrap(),
         devices: vec![DeviceRequest { kind: "gpu".to_owned(), count, milli: 1_000, models: Vec::new() }],
+        host_ports: Vec::new(),
     };
     // Cores and GPUs of each of two; for so many GPUs either has to leave.
     let cases =

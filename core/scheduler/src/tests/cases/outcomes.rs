@@ -89,8 +89,7 @@ fn a_unit_whose_queue_is_full_goes_back_and_holds_nothing() {
     let step = scheduler.step(Millis(1), 100);
     assert_eq!(states(&step), [(1, ReportState::QueueFull)]);
     assert!(step.decisions.is_empty(), "it is not tried again");
-    let reason =
-        RefusalCount { plugin: "queue", reason: "queue prod is at its maximum of cpu".to_owned(), nodes: 0 };
+    let reason = RefusalCount::waits(WaitReason::Queue, "queue prod is at its maximum of cpu".to_owned());
     assert_eq!(step.reports[0].refusals.as_ref().unwrap().reasons, [reason]);
     assert!(scheduler.inventory().is_empty());
     assert_eq!(scheduler.credits(), Config::default().held_max);

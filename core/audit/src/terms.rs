@@ -1,0 +1,186 @@
+//! The half of I1 that concerns domains: what a commit binds is apart from what it has to be apart from, and together with the
+//! rest of its unit where its topology requires that.
+//!
+//! Judged at each commit that binds, against everything that runs then. What running units were near to, and what made a spread
+//! even, may have ended in the meantime, so that these are not judged; nor is anything while labels of nodes have just changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godel_domain::{
+    change::Change,
+    ids::{NodeId, Revision, UnitId},
+    label_expression::LabelExpression,
+    running_units::{Bind, RunChange},
+    unit::UnitSpec,
+    unit_affinity::{NODE, UnitTerm},
+};
+
+use super::{
+    verdict::Findings,
+    world::{Commit, World, WorldUnit},
+};
+
+/// A binder may decide on labels that are so many revisions old.
+const N_STALE: u64 = 200;
+
+/// What is followed from commit to commit.
+#[derive(Debug, Default)]
+pub(super) struct Terms {
+    /// Units that keep others away.
+    keeping: BTreeSet<UnitId>,
+    /// When labels of a node changed last.
+    relabelled: Revision,
+    n_judged: usize,
+}
+
+impl Terms {
+    /// Takes over what is there where the judgement begins.
+    pub(super) fn begin(&mut self, world: &World) {
+        for (id, unit) in &world.units {
+            if unit.record.as_ref().is_some_and(|record| keeps_away(&record.value.spec)) {
+                self.keeping.insert(*id);
+            }
+        }
+    }
+
+    /// A commit, before it is applied.
+    pub(super) fn before(&mut self, world: &World, commit: &Commit) {
+        for change in &commit.changes {
+            match change {
+                Change::Unit(record) if keeps_away(&record.spec) => {
+                    self.keeping.insert(record.id);
+                }
+                Change::UnitDeleted(unit) => {
+                    self.keeping.remove(unit);
+                }
+                Change::NodeSpec(spec) => {
+                    let known = world.nodes.get(&spec.id).and_then(|node| node.spec.as_ref());
+                    if known.is_some_and(|known| known.value.labels != spec.labels) {
+                        self.relabelled = commit.revision;
+                    }
+                }
+                Change::NodeReport(report) => {
+                    let known = world.nodes.get(&report.id).and_then(|node| node.report.as_ref());
+                    if known.is_some_and(|known| known.value.attributes != report.attributes) {
+                        self.relabelled = commit.revision;
+                    }
+                }
+                Change::NodeDeleted(_) => self.relabelled = commit.revision,
+                _ => {}
+            }
+        }
+    }
+
+    /// The commit, once it is applied.
+    pub(super) fn after(&mut self, world: &World, commit: &Commit, findings: &mut Findings) {
+        if commit.revision.0 < self.relabelled.0.saturating_add(N_STALE) && self.relabelled.0 > 0 {
+            return;
+        }
+        for change in &commit.changes {
+            let Change::Rows(id, RunChange::Bind(bind)) = change else { continue };
+            let Some(unit) = world.units.get(id) else { continue };
+            let Some(record) = &unit.record else { continue };
+            let spec = &record.value.spec;
+            if !spec.has_terms() && self.keeping.is_empty() {
+                continue;
+            }
+            self.n_judged += 1;
+            for wrong in self.judge(world, (*id, unit, spec), bind) {
+                findings.add(|| format!("unit {}: {wrong} (revision {})", unit.name(), commit.revision));
+            }
+        }
+    }
+
+    /// How many bindings were judged.
+    pub(super) fn n_judged(&self) -> usize {
+        self.n_judged
+    }
+
+    fn judge(
+        &self,
+        world: &World,
+        (id, unit, spec): (UnitId, &WorldUnit, &UnitSpec),
+        bind: &Bind,
+    ) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let topology = &spec.topology;
+        for key in [&topology.required, &topology.homogeneous].into_iter().filter(|key| !key.is_empty()) {
+            let live = unit.rows.values().filter(|row| row.is_live());
+            let domains: BTreeSet<_> = live.map(|row| domain(world, key, row.node)).collect();
+            if domains.len() > 1 || domains.contains(&None) {
+                wrong.push(format!("it runs in several domains of {key}"));
+            }
+        }
+        if let Some(segments) = &topology.segments {
+            let mut by_segment: BTreeMap<u32, BTreeSet<_>> = BTreeMap::new();
+            for (ordinal, row) in unit.rows.iter().filter(|(_, row)| row.is_live()) {
+                let of = by_segment.entry(ordinal / segments.size.max(1)).or_default();
+                of.insert(domain(world, &segments.within, row.node));
+            }
+            let split =
+                by_segment.iter().filter(|(_, domains)| domains.len() > 1).map(|(segment, _)| segment);
+            wrong.extend(split.map(|segment| format!("its segment {segment} is in several domains")));
+        }
+        for term in spec.affinity.apart.iter().filter(|term| term.weight == 0) {
+            let others = world.units.iter().filter(|(other, of)| selects((id, spec), term, (**other, of)));
+            for (other, of) in others {
+                if let Some(at) = meet(world, &term.topology, bind, of, *other == id) {
+                    wrong.push(format!("{at} is not apart from unit {}", of.name()));
+                }
+            }
+        }
+        for other in self.keeping.iter().filter(|other| **other != id) {
+            let Some(of) = world.units.get(other) else { continue };
+            let Some(record) = &of.record else { continue };
+            let keeping = record.value.spec.affinity.apart.iter();
+            for term in keeping.filter(|term| term.weight == 0 && !term.units.is_empty()) {
+                if selects((*other, &record.value.spec), term, (id, unit))
+                    && let Some(at) = meet(world, &term.topology, bind, of, false)
+                {
+                    wrong.push(format!("{at} is where unit {} keeps it away", of.name()));
+                }
+            }
+        }
+        wrong
+    }
+}
+
+fn keeps_away(spec: &UnitSpec) -> bool {
+    spec.affinity.apart.iter().any(|term| term.weight == 0 && !term.units.is_empty())
+}
+
+/// Whether a term of a unit selects another one, or itself.
+fn selects((id, spec): (UnitId, &UnitSpec), term: &UnitTerm, (other, of): (UnitId, &WorldUnit)) -> bool {
+    if term.units.is_empty() {
+        return other == id;
+    }
+    let Some(record) = &of.record else { return false };
+    let other = &record.value.spec;
+    let accepts = |one: &LabelExpression| one.accepts(other.labels.get(&one.key).map(String::as_str));
+    other.namespace == spec.namespace && term.units.iter().all(accepts)
+}
+
+/// The first running unit that is bound into a domain in which a unit runs, in words; of the same unit the running unit itself
+/// does not count.
+fn meet(world: &World, key: &str, bind: &Bind, of: &WorldUnit, is_own: bool) -> Option<String> {
+    let bound = bind.ordinals.iter().zip(&bind.nodes);
+    bound.into_iter().find_map(|(ordinal, node)| {
+        let own = domain(world, key, *node)?;
+        let is_there = |(other, row): (&u32, &super::world::WorldRow)| {
+            row.is_live()
+                && !(is_own && other == ordinal)
+                && domain(world, key, row.node).as_ref() == Some(&own)
+        };
+        of.rows.iter().any(is_there).then(|| format!("running unit {ordinal} in {key} {own}"))
+    })
+}
+
+/// The value of a topology key on a node.
+fn domain(world: &World, key: &str, node: NodeId) -> Option<String> {
+    if key == NODE {
+        return Some(node.to_string());
+    }
+    let node = world.nodes.get(&node)?;
+    let own = node.spec.as_ref().and_then(|spec| spec.value.labels.get(key));
+    own.or_else(|| node.report.as_ref()?.value.attributes.get(key)).cloned()
+}

@@ -1,0 +1,484 @@
+//! Running units by domain: how many of the units that a term selects are in each rack, in each zone or on each node.
+//!
+//! One count for each pair of a selector and a topology key, whoever asks; it follows rows and assumptions, so that a question
+//! costs a look into a map. Nothing is kept before the first unit has terms.
+//!
+//! A unit with a required term `apart` keeps away the units that the term selects: its running units are counted under the same
+//! selector, for those.
+
+mod counter;
+mod groups;
+mod rules;
+mod topology;
+
+use std::sync::Arc;
+
+use godel_domain::{
+    ids::{IdMap, NodeId, UnitId},
+    label_expression::LabelExpression,
+    unit_affinity::{TERM_WEIGHT_MAX, UnitAffinity, UnitTerm},
+    unit_topology::UnitTopology,
+};
+use godel_rules::budget::Identity;
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use super::records::NodeRecords;
+
+use self::{
+    counter::{Counted, Counter, Opened, Selector},
+    groups::GroupCache,
+    topology::NodeDomains,
+};
+pub use self::{
+    groups::{GroupRef, NodeGroups, TopologyLevel},
+    rules::{ApartRule, NearRule, SegmentRule, SpreadRule, UnitRules},
+    topology::DomainIdx,
+};
+
+/// Counters that nothing uses are kept up to this many, for terms to come.
+const N_UNUSED_MAX: usize = 1_024;
+
+/// Position of a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CounterIdx(u32);
+
+/// Where selected units are found: the namespace, and the first label whose value the selector fixes.
+type SelectorKey = (String, Option<(String, String)>);
+
+/// Running units by domain.
+#[derive(Clone, Debug, Default)]
+pub struct Domains {
+    topologies: Vec<NodeDomains>,
+    counters: Vec<Option<Counter>>,
+    free: Vec<u32>,
+    ids: FxHashMap<(usize, Counted), CounterIdx>,
+    by_label: FxHashMap<SelectorKey, Vec<CounterIdx>>,
+    /// Units whose records were offered.
+    units: IdMap<UnitId, KnownUnit>,
+    /// The same by each of their labels, and by their namespace alone.
+    labelled: FxHashMap<SelectorKey, FxHashSet<UnitId>>,
+    /// Units that have terms.
+    terms: IdMap<UnitId, Arc<UnitRules>>,
+    n_unused: usize,
+    /// Rises when a node is of another domain.
+    nodes_version: u64,
+    groups: GroupCache,
+    opened: OpenedNodes,
+}
+
+/// A unit as counters and terms of others know it.
+#[derive(Clone, Debug, Default)]
+struct KnownUnit {
+    identity: Identity,
+    /// Those that count it.
+    counters: SmallVec<[CounterIdx; 2]>,
+    /// Those of units that keep it away.
+    kept_away: SmallVec<[CounterIdx; 1]>,
+}
+
+/// Nodes on which more may fit than before.
+#[derive(Clone, Debug, Default)]
+struct OpenedNodes {
+    all: bool,
+    domains: Vec<(usize, DomainIdx)>,
+}
+
+impl Domains {
+    /// Whether some unit has had terms.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        !self.topologies.is_empty()
+    }
+
+    /// A new list begins: nobody runs, and no node is known. Terms and what units are known by stay.
+    pub(crate) fn reset(mut self) -> Self {
+        self.topologies.iter_mut().for_each(NodeDomains::forget_nodes);
+        self.counters.iter_mut().flatten().for_each(Counter::clear);
+        self.opened = OpenedNodes::default();
+        self.nodes_version += 1;
+        self
+    }
+
+    /// The records of a node changed.
+    pub(crate) fn set_node(&mut self, idx: usize, records: &NodeRecords) {
+        let node = u32::try_from(idx).unwrap_or(u32::MAX);
+        let is_usable = records.is_usable(idx);
+        for (at, topology) in self.topologies.iter_mut().enumerate() {
+            let value = match topology.is_node() {
+                true => records.id_at(idx).map(|_| ""),
+                false => records.label(NodeId(node), &topology.key),
+            };
+            let moved = topology.set_node(idx, value, is_usable);
+            if moved.from == moved.to && moved.opened.is_none() && moved.closed.is_none() {
+                continue;
+            }
+            for counter in self.counters.iter_mut().flatten().filter(|counter| counter.topology == at) {
+                counter.follow(topology, node, moved);
+            }
+            self.opened.all = true;
+            self.nodes_version += 1;
+        }
+    }
+
+    /// Takes the terms of a unit, `nodes` being where the running units of a unit are. Returns whether all units have to be
+    /// offered, because nobody was known before; the unit itself has to be in any case.
+    pub(crate) fn put_terms(
+        &mut self,
+        unit: UnitId,
+        identity: &Identity,
+        (affinity, topology): (&UnitAffinity, &UnitTopology),
+        records: &NodeRecords,
+        nodes: impl Fn(UnitId) -> Vec<NodeId>,
+    ) -> bool {
+        let was_active = self.is_active();
+        let mut begin = Begin { domains: self, records, unit, identity, made: Vec::new() };
+        let rules = UnitRules {
+            near: affinity.near.iter().chain(&together(topology)).map(|term| begin.near(term)).collect(),
+            apart: affinity.apart.iter().map(|term| begin.apart(term)).collect(),
+            spread: affinity.spread.iter().map(|term| begin.spread(term)).collect(),
+            levels: begin.levels(topology),
+            segments: begin.segments(topology),
+            needs_level: !topology.required.is_empty() || !topology.homogeneous.is_empty(),
+            kept_away: SmallVec::new(),
+        };
+        let made = begin.made;
+        for idx in made {
+            self.count_known(idx, &nodes);
+        }
+        if let Some(old) = self.terms.insert(unit, Arc::new(rules)) {
+            self.give_back(&old);
+        }
+        !was_active
+    }
+
+    /// Counts those of the known units that a new counter is of.
+    fn count_known(&mut self, idx: CounterIdx, nodes: impl Fn(UnitId) -> Vec<NodeId>) {
+        let Some(counted) = self.counter(idx).map(|counter| counter.counted.clone()) else { return };
+        let (Counted::Selected(selector) | Counted::Keeping(selector)) = &counted else { return };
+        let candidates = self.labelled.get(&key_of(selector)).cloned().unwrap_or_default();
+        for unit in candidates {
+            let Some(known) = self.units.get_mut(&unit).filter(|known| selector.selects(&known.identity))
+            else {
+                continue;
+            };
+            if matches!(counted, Counted::Keeping(_)) {
+                known.kept_away.push(idx);
+                known.kept_away.sort_unstable();
+                continue;
+            }
+            known.counters.push(idx);
+            known.counters.sort_unstable();
+            for node in nodes(unit) {
+                self.shift_one(idx, node, 1);
+            }
+        }
+    }
+
+    /// Returns the terms of a unit, and what keeps it away; `None`: it may go anywhere.
+    pub fn rules_of(&self, unit: UnitId) -> Option<Arc<UnitRules>> {
+        let own = self.terms.get(&unit);
+        let kept_away = self.units.get(&unit).map(|known| &known.kept_away).filter(|away| !away.is_empty());
+        match (own, kept_away) {
+            (None, None) => None,
+            (Some(own), None) => Some(Arc::clone(own)),
+            (own, Some(kept_away)) => {
+                let mut rules = own.map(|own| UnitRules::clone(own)).unwrap_or_default();
+                rules.kept_away.clone_from(kept_away);
+                Some(Arc::new(rules))
+            }
+        }
+    }
+
+    /// Follows a unit's record, `nodes` being where its running units are.
+    pub(crate) fn offer(&mut self, unit: UnitId, identity: &Identity, nodes: impl Fn() -> Vec<NodeId>) {
+        if !self.is_active() {
+            return;
+        }
+        let mut counters: SmallVec<[CounterIdx; 2]> = SmallVec::new();
+        let mut kept_away: SmallVec<[CounterIdx; 1]> = SmallVec::new();
+        for key in keys_of(identity) {
+            for idx in self.by_label.get(&key).into_iter().flatten() {
+                match self.counter(*idx).map(|counter| &counter.counted) {
+                    Some(Counted::Selected(selector)) if selector.selects(identity) => counters.push(*idx),
+                    Some(Counted::Keeping(selector)) if selector.selects(identity) => kept_away.push(*idx),
+                    _ => {}
+                }
+            }
+        }
+        if let Some(own) = self.terms.get(&unit) {
+            counters.extend(own.own_counters());
+        }
+        counters.sort_unstable();
+        counters.dedup();
+        kept_away.sort_unstable();
+        let known = self.units.entry(unit).or_default();
+        let before = std::mem::replace(&mut known.counters, counters.clone());
+        known.kept_away = kept_away;
+        let old = std::mem::replace(&mut known.identity, identity.clone());
+        if old != *identity {
+            self.forget_labels(unit, &old);
+            for key in keys_of(identity) {
+                self.labelled.entry(key).or_default().insert(unit);
+            }
+        }
+        if before == counters {
+            return;
+        }
+        let is_in = |list: &[CounterIdx], idx: &CounterIdx| list.binary_search(idx).is_ok();
+        for node in nodes() {
+            for idx in before.iter().filter(|idx| !is_in(&counters, idx)) {
+                self.shift_one(*idx, node, -1);
+            }
+            for idx in counters.iter().filter(|idx| !is_in(&before, idx)) {
+                self.shift_one(*idx, node, 1);
+            }
+        }
+    }
+
+    fn forget_labels(&mut self, unit: UnitId, identity: &Identity) {
+        for key in keys_of(identity) {
+            if let Some(units) = self.labelled.get_mut(&key) {
+                units.remove(&unit);
+                if units.is_empty() {
+                    self.labelled.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// A unit's records are gone, and all that ran of it.
+    pub(crate) fn remove(&mut self, unit: UnitId) {
+        if let Some(known) = self.units.remove(&unit) {
+            self.forget_labels(unit, &known.identity);
+        }
+        if let Some(rules) = self.terms.remove(&unit) {
+            self.give_back(&rules);
+            if self.n_unused > N_UNUSED_MAX {
+                self.sweep();
+            }
+        }
+    }
+
+    /// One more (`sign` 1) or one less (-1) of a unit on a node, assumed or there.
+    #[cold]
+    pub(crate) fn shift(&mut self, unit: UnitId, node: NodeId, sign: i8) {
+        let Some(known) = self.units.get(&unit) else { return };
+        for idx in known.counters.clone() {
+            self.shift_one(idx, node, sign);
+        }
+    }
+
+    fn shift_one(&mut self, idx: CounterIdx, node: NodeId, sign: i8) {
+        let Some(counter) = self.counters.get_mut(idx.0 as usize).and_then(Option::as_mut) else { return };
+        match counter.shift(&self.topologies[counter.topology], node.0, sign) {
+            Opened::Nothing => {}
+            Opened::Domain(domain) => self.opened.domains.push((counter.topology, domain)),
+            Opened::All => self.opened.all = true,
+        }
+    }
+
+    /// Whether more may fit somewhere than at the last [`Self::take_opened`].
+    #[inline]
+    pub(crate) fn has_opened(&self) -> bool {
+        self.opened.all || !self.opened.domains.is_empty()
+    }
+
+    /// Takes the nodes on which more may fit than at the last call, of `n_nodes`.
+    pub(crate) fn take_opened(&mut self, n_nodes: usize) -> Vec<usize> {
+        let OpenedNodes { all, mut domains } = std::mem::take(&mut self.opened);
+        if all {
+            return (0..n_nodes).collect();
+        }
+        domains.sort_unstable();
+        domains.dedup();
+        let nodes = domains.iter().flat_map(|(topology, domain)| {
+            let topology = &self.topologies[*topology];
+            let own = topology.is_node().then_some(*domain);
+            own.into_iter().chain(topology.nodes_of(*domain).iter().copied())
+        });
+        nodes.map(|node| node as usize).collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn n_counters(&self) -> usize {
+        self.ids.len()
+    }
+
+    fn counter(&self, idx: CounterIdx) -> Option<&Counter> {
+        self.counters.get(idx.0 as usize)?.as_ref()
+    }
+
+    /// Returns how many a counter has in the domain of a node; `None`: the node is in none.
+    #[inline]
+    pub(crate) fn count(&self, idx: CounterIdx, node: usize) -> Option<u32> {
+        let counter = self.counter(idx)?;
+        Some(counter.of(self.topologies[counter.topology].of(node)?))
+    }
+
+    /// Returns how many a counter has in all domains together.
+    pub(crate) fn total(&self, idx: CounterIdx) -> u32 {
+        self.counter(idx).map_or(0, |counter| counter.total)
+    }
+
+    /// Returns the least that a counter of a spread has in any domain with a usable node; of some domains, if they are given.
+    pub(crate) fn least(&self, idx: CounterIdx, among: Option<&[DomainIdx]>) -> u32 {
+        let Some(counter) = self.counter(idx) else { return 0 };
+        let Some(among) = among else { return counter.least() };
+        let topology = &self.topologies[counter.topology];
+        let open = among.iter().filter(|domain| topology.is_open(**domain));
+        open.map(|domain| counter.of(*domain)).min().unwrap_or(0)
+    }
+
+    /// Returns the domains of some nodes by the topology key of a spread, ascending.
+    pub(crate) fn domains_of(
+        &self,
+        rule: &SpreadRule,
+        nodes: impl Iterator<Item = usize>,
+    ) -> Option<Box<[DomainIdx]>> {
+        let topology = &self.topologies[self.counter(rule.counter)?.topology];
+        let mut domains: Vec<DomainIdx> = nodes.filter_map(|node| topology.of(node)).collect();
+        domains.sort_unstable();
+        domains.dedup();
+        Some(domains.into_boxed_slice())
+    }
+
+    fn give_back(&mut self, rules: &UnitRules) {
+        for idx in rules.all_counters() {
+            if let Some(counter) = self.counters.get_mut(idx.0 as usize).and_then(Option::as_mut) {
+                counter.n_uses = counter.n_uses.saturating_sub(1);
+                self.n_unused += usize::from(counter.n_uses == 0);
+            }
+        }
+    }
+
+    /// Drops all counters that nothing uses.
+    fn sweep(&mut self) {
+        self.n_unused = 0;
+        let mut gone: Vec<CounterIdx> = Vec::new();
+        for (idx, slot) in (0u32..).zip(&mut self.counters) {
+            if let Some(counter) = slot.take_if(|counter| counter.n_uses == 0) {
+                self.ids.remove(&(counter.topology, counter.counted));
+                self.free.push(idx);
+                gone.push(CounterIdx(idx));
+            }
+        }
+        let is_gone = |idx: &CounterIdx| gone.binary_search(idx).is_ok();
+        self.by_label.retain(|_, of_key| {
+            of_key.retain(|idx| !is_gone(idx));
+            !of_key.is_empty()
+        });
+        for known in self.units.values_mut() {
+            known.counters.retain(|idx| !is_gone(idx));
+            known.kept_away.retain(|idx| !is_gone(idx));
+        }
+    }
+}
+
+/// What a unit's topology says of its replicas one by one: each is near to the others.
+fn together(topology: &UnitTopology) -> Vec<UnitTerm> {
+    let term = |key: &String, weight| UnitTerm { units: Vec::new(), topology: key.clone(), weight };
+    let required = [&topology.required, &topology.homogeneous].into_iter().filter(|key| !key.is_empty());
+    let required = required.map(|key| term(key, 0));
+    required.chain(topology.preferred.iter().map(|key| term(key, TERM_WEIGHT_MAX))).collect()
+}
+
+/// Where a unit is found: by each of its labels, and by its namespace alone.
+fn keys_of(identity: &Identity) -> impl Iterator<Item = SelectorKey> {
+    let namespace = identity.namespace().to_owned();
+    let by_label = identity.labels().map(|(key, value)| Some((key.to_owned(), value.to_owned())));
+    by_label.chain([None]).map(move |label| (namespace.clone(), label))
+}
+
+fn key_of(selector: &Selector) -> SelectorKey {
+    let fixed = |one: &LabelExpression| Some((one.key.clone(), one.only_value()?.to_owned()));
+    (selector.namespace.clone(), selector.units.iter().find_map(fixed))
+}
+
+/// What makes the counters of a unit's terms.
+struct Begin<'a> {
+    domains: &'a mut Domains,
+    records: &'a NodeRecords,
+    unit: UnitId,
+    identity: &'a Identity,
+    /// Counters that were not there before.
+    made: Vec<CounterIdx>,
+}
+
+impl Begin<'_> {
+    fn topology(&mut self, key: &str) -> usize {
+        let known = self.domains.topologies.iter().position(|topology| topology.key == key);
+        known.unwrap_or_else(|| {
+            let mut topology = NodeDomains::new(key);
+            for node in self.records.nodes() {
+                let idx = node.idx();
+                let value = if topology.is_node() { Some("") } else { self.records.label(node, key) };
+                topology.set_node(idx, value, self.records.is_usable(idx));
+            }
+            self.domains.topologies.push(topology);
+            self.domains.nodes_version += 1;
+            self.domains.topologies.len() - 1
+        })
+    }
+
+    /// Where the first replicas of a unit may go together, the narrowest groups first.
+    fn levels(&mut self, topology: &UnitTopology) -> Vec<TopologyLevel> {
+        let required = [&topology.required, &topology.homogeneous].into_iter().filter(|key| !key.is_empty());
+        let required: Vec<usize> = required.map(|key| self.topology(key)).collect();
+        let preferred: Vec<usize> = topology.preferred.iter().map(|key| self.topology(key)).collect();
+        let narrowed = preferred.into_iter().map(|key| {
+            let mut level = vec![key];
+            level.extend(required.iter().filter(|other| **other != key));
+            level
+        });
+        let mut levels: Vec<TopologyLevel> = narrowed.collect();
+        levels.extend(Some(required).filter(|required| !required.is_empty()));
+        levels.dedup();
+        levels
+    }
+
+    /// The counter of some units by a topology key, with one use more.
+    fn counter(&mut self, key: &str, counted: Counted) -> CounterIdx {
+        let topology = self.topology(key);
+        let domains = &mut *self.domains;
+        let id = (topology, counted);
+        if let Some(idx) = domains.ids.get(&id).copied() {
+            if let Some(counter) = domains.counters.get_mut(idx.0 as usize).and_then(Option::as_mut) {
+                domains.n_unused -= usize::from(counter.n_uses == 0);
+                counter.n_uses += 1;
+            }
+            return idx;
+        }
+        let at = domains.free.pop().unwrap_or_else(|| {
+            domains.counters.push(None);
+            u32::try_from(domains.counters.len() - 1).unwrap_or(u32::MAX)
+        });
+        let idx = CounterIdx(at);
+        if let Counted::Selected(selector) | Counted::Keeping(selector) = &id.1 {
+            domains.by_label.entry(key_of(selector)).or_default().push(idx);
+            self.made.push(idx);
+        }
+        let mut counter = Counter::new(topology, id.1.clone());
+        counter.n_uses = 1;
+        domains.counters[at as usize] = Some(counter);
+        domains.ids.insert(id, idx);
+        idx
+    }
+
+    fn selected(&mut self, key: &str, units: &[LabelExpression]) -> CounterIdx {
+        let counted = match units {
+            [] => Counted::Unit(self.unit),
+            units => Counted::Selected(self.selector(units)),
+        };
+        self.counter(key, counted)
+    }
+
+    fn selector(&self, units: &[LabelExpression]) -> Selector {
+        Selector { namespace: self.identity.namespace().to_owned(), units: units.to_vec() }
+    }
+
+    /// Whether the unit itself is one of those that a term selects.
+    fn is_selected(&self, units: &[LabelExpression]) -> bool {
+        units.is_empty() || self.selector(units).selects(self.identity)
+    }
+}

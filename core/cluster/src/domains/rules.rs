@@ -1,0 +1,299 @@
+//! The terms of a unit, resolved to counters.
+
+use godel_domain::{
+    label_expression::{self, LabelExpression},
+    unit_affinity::{SpreadTerm, UnitTerm},
+    unit_topology::UnitTopology,
+};
+use smallvec::SmallVec;
+
+use super::{Begin, CounterIdx, Domains, TopologyLevel, counter::Counted};
+use crate::unfit::Unfit;
+
+/// Where the replicas of a unit go in relation to running units.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitRules {
+    /// Beside units of these.
+    pub near: SmallVec<[NearRule; 1]>,
+    /// Apart from units of these.
+    pub apart: SmallVec<[ApartRule; 1]>,
+    /// Spread evenly.
+    pub spread: SmallVec<[SpreadRule; 1]>,
+    /// Running units of units that keep it away.
+    pub kept_away: SmallVec<[CounterIdx; 1]>,
+    /// Where its first replicas may go together, the narrowest groups first.
+    pub levels: Vec<TopologyLevel>,
+    /// They have to be in one group of the last level.
+    pub needs_level: bool,
+    /// Groups of replicas, each in one domain.
+    pub segments: Option<SegmentRule>,
+}
+
+/// Groups of replicas, each in one domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentRule {
+    /// Replicas of a segment, 1 at least.
+    pub size: u32,
+    /// Position of the topology key.
+    topology: usize,
+    /// The domains in which segments may be: nodes that are alike in the key, and in what the whole unit requires.
+    pub level: TopologyLevel,
+}
+
+impl SegmentRule {
+    /// Returns the number of the segment that an ordinal is of.
+    pub fn of(&self, ordinal: u32) -> u32 {
+        ordinal / self.size.max(1)
+    }
+
+    /// Returns the ordinals of a segment.
+    pub fn ordinals(&self, segment: u32) -> std::ops::Range<u32> {
+        let start = segment.saturating_mul(self.size);
+        start..start.saturating_add(self.size)
+    }
+}
+
+/// Replicas go to domains where some units run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NearRule {
+    counter: CounterIdx,
+    /// The unit itself is one of these: its first replica may go anywhere while none of them runs.
+    may_begin: bool,
+    /// The unit itself is meant, whatever its labels.
+    is_own: bool,
+    /// 0: required.
+    pub weight: i64,
+    words: String,
+}
+
+/// Replicas go to domains where none of some units runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApartRule {
+    counter: CounterIdx,
+    /// Where its own running units are counted for those that it keeps away, if it does.
+    keeping: Option<CounterIdx>,
+    is_own: bool,
+    /// 0: required.
+    pub weight: i64,
+    words: String,
+}
+
+/// Running units are spread evenly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpreadRule {
+    pub(super) counter: CounterIdx,
+    is_own: bool,
+    /// A replica of the unit is so many more of those that are counted: one, or none.
+    adds: u32,
+    max_skew: u32,
+    /// 0: required.
+    pub weight: i64,
+    words: String,
+}
+
+impl UnitRules {
+    /// Counters that count the unit itself, whatever its labels.
+    pub(super) fn own_counters(&self) -> impl Iterator<Item = CounterIdx> {
+        let near = self.near.iter().filter(|rule| rule.is_own).map(|rule| rule.counter);
+        let own_apart = self.apart.iter().filter(|rule| rule.is_own).map(|rule| rule.counter);
+        let keeping = self.apart.iter().filter_map(|rule| rule.keeping);
+        let spread = self.spread.iter().filter(|rule| rule.is_own).map(|rule| rule.counter);
+        near.chain(own_apart).chain(keeping).chain(spread)
+    }
+
+    /// Counters that its terms use.
+    pub(super) fn all_counters(&self) -> impl Iterator<Item = CounterIdx> {
+        let near = self.near.iter().map(|rule| rule.counter);
+        let apart = self.apart.iter().flat_map(|rule| [Some(rule.counter), rule.keeping]).flatten();
+        near.chain(apart).chain(self.spread.iter().map(|rule| rule.counter))
+    }
+
+    /// Whether it says where replicas may go, in relation to others or to one another.
+    pub fn restricts_by_others(&self) -> bool {
+        !self.kept_away.is_empty()
+            || self.near.iter().any(|rule| rule.weight == 0)
+            || self.apart.iter().any(|rule| rule.weight == 0)
+    }
+
+    /// Whether it says how evenly replicas have to be spread.
+    pub fn restricts_by_spread(&self) -> bool {
+        self.spread.iter().any(|rule| rule.weight == 0)
+    }
+
+    /// Whether it prefers some domains.
+    pub fn prefers(&self) -> bool {
+        self.near.iter().any(|rule| rule.weight > 0) || self.apart.iter().any(|rule| rule.weight > 0)
+    }
+
+    /// Whether it prefers even spreads.
+    pub fn prefers_spread(&self) -> bool {
+        self.spread.iter().any(|rule| rule.weight > 0)
+    }
+}
+
+/// The units of a term, as people write them.
+fn words(term: &[LabelExpression], topology: &str) -> String {
+    match term {
+        [] => format!("the unit itself in its {topology}"),
+        units => format!("units of {} in the {topology}", label_expression::show(units)),
+    }
+}
+
+impl Begin<'_> {
+    pub(super) fn segments(&mut self, topology: &UnitTopology) -> Option<SegmentRule> {
+        let segments = topology.segments.as_ref()?;
+        let required = [&segments.within, &topology.required, &topology.homogeneous];
+        let mut level: TopologyLevel = Vec::new();
+        for key in required.into_iter().filter(|key| !key.is_empty()) {
+            let key = self.topology(key);
+            if !level.contains(&key) {
+                level.push(key);
+            }
+        }
+        Some(SegmentRule { size: segments.size.max(1), topology: *level.first()?, level })
+    }
+
+    pub(super) fn near(&mut self, term: &UnitTerm) -> NearRule {
+        NearRule {
+            counter: self.selected(&term.topology, &term.units),
+            may_begin: self.is_selected(&term.units),
+            is_own: term.units.is_empty(),
+            weight: i64::from(term.weight),
+            words: words(&term.units, &term.topology),
+        }
+    }
+
+    pub(super) fn apart(&mut self, term: &UnitTerm) -> ApartRule {
+        let keeps = term.weight == 0 && !term.units.is_empty();
+        let keeping = keeps.then(|| {
+            let selector = self.selector(&term.units);
+            self.counter(&term.topology, Counted::Keeping(selector))
+        });
+        ApartRule {
+            counter: self.selected(&term.topology, &term.units),
+            keeping,
+            is_own: term.units.is_empty(),
+            weight: i64::from(term.weight),
+            words: words(&term.units, &term.topology),
+        }
+    }
+
+    pub(super) fn spread(&mut self, term: &SpreadTerm) -> SpreadRule {
+        let counter = self.selected(&term.topology, &term.units);
+        let topology = self.domains.counter(counter).map_or(0, |counter| counter.topology);
+        let (topologies, counters) = (&self.domains.topologies, &mut self.domains.counters);
+        if let Some(counter) = counters.get_mut(counter.0 as usize).and_then(Option::as_mut) {
+            counter.keep_levels(&topologies[topology]);
+        }
+        SpreadRule {
+            counter,
+            is_own: term.units.is_empty(),
+            adds: u32::from(self.is_selected(&term.units)),
+            max_skew: term.max_skew,
+            weight: i64::from(term.weight),
+            words: words(&term.units, &term.topology),
+        }
+    }
+}
+
+impl Domains {
+    /// Whether the node at an index is where a replica of a unit with these rules may go, but for spreads.
+    ///
+    /// # Errors
+    /// The first rule that keeps it away.
+    pub fn admits(&self, rules: &UnitRules, idx: usize) -> Result<(), Unfit> {
+        let refused = |words: &str| Err(Unfit::UnitAffinity { reason: words.to_owned() });
+        for rule in rules.near.iter().filter(|rule| rule.weight == 0) {
+            match self.count(rule.counter, idx) {
+                Some(1..) => {}
+                Some(0) if rule.may_begin && self.total(rule.counter) == 0 => {}
+                _ => return refused(&format!("not near {}", rule.words)),
+            }
+        }
+        for rule in rules.apart.iter().filter(|rule| rule.weight == 0) {
+            if self.count(rule.counter, idx).is_some_and(|n| n > 0) {
+                return refused(&format!("not apart from {}", rule.words));
+            }
+        }
+        if rules.kept_away.iter().any(|counter| self.count(*counter, idx).is_some_and(|n| n > 0)) {
+            return refused("kept away by a running unit");
+        }
+        Ok(())
+    }
+
+    /// As [`Self::admits`], without words (hot path).
+    #[inline]
+    pub fn is_admitted(&self, rules: &UnitRules, idx: usize) -> bool {
+        let has = |counter: CounterIdx| self.count(counter, idx).is_some_and(|n| n > 0);
+        let is_near = |rule: &NearRule| {
+            rule.weight > 0
+                || match self.count(rule.counter, idx) {
+                    Some(n) => n > 0 || (rule.may_begin && self.total(rule.counter) == 0),
+                    None => false,
+                }
+        };
+        rules.near.iter().all(is_near)
+            && !rules.apart.iter().any(|rule| rule.weight == 0 && has(rule.counter))
+            && !rules.kept_away.iter().any(|counter| has(*counter))
+    }
+
+    /// By how much one more replica of a unit makes the domain of a node fuller than the one with the fewest, of those in
+    /// `among` if that is given; `None`: the node is in no domain.
+    #[inline]
+    pub(super) fn skew(&self, rule: &SpreadRule, among: Option<&[u32]>, idx: usize) -> Option<u32> {
+        let n = self.count(rule.counter, idx)?.saturating_add(rule.adds);
+        Some(n.saturating_sub(self.least(rule.counter, among)))
+    }
+
+    /// Whether a required spread allows one more replica on a node.
+    #[inline]
+    pub fn is_even(&self, rule: &SpreadRule, among: Option<&[u32]>, idx: usize) -> bool {
+        rule.weight > 0 || self.skew(rule, among, idx).is_some_and(|skew| skew <= rule.max_skew)
+    }
+
+    /// Whether two nodes are of one domain as segments go.
+    pub(crate) fn is_one_segment(&self, rule: &SegmentRule, one: usize, other: usize) -> bool {
+        let Some(topology) = self.topologies.get(rule.topology) else { return false };
+        topology.of(one).is_some() && topology.of(one) == topology.of(other)
+    }
+
+    /// Returns the part of the preferred terms, by weight, that a node meets, in thousandths.
+    pub fn preference(&self, rules: &UnitRules, idx: usize) -> i64 {
+        let has = |counter: CounterIdx| self.count(counter, idx).is_some_and(|n| n > 0);
+        let near = rules.near.iter().map(|rule| (rule.weight, has(rule.counter)));
+        let apart = rules.apart.iter().map(|rule| (rule.weight, !has(rule.counter)));
+        let (mut met, mut all) = (0, 0);
+        for (weight, is_met) in near.chain(apart) {
+            all += weight;
+            met += if is_met { weight } else { 0 };
+        }
+        met * 1_000 / all.max(1)
+    }
+
+    /// Returns how many more the domain of a node has than the fewest, by the preferred spreads, as a mean by weight in
+    /// hundredths. A node in no domain is as full as can be.
+    pub fn unevenness(&self, rules: &UnitRules, idx: usize) -> i64 {
+        let (mut sum, mut all) = (0i64, 0i64);
+        for rule in rules.spread.iter().filter(|rule| rule.weight > 0) {
+            let skew = self.skew(rule, None, idx).map_or(i64::from(u32::MAX), i64::from);
+            sum = sum.saturating_add(rule.weight.saturating_mul(skew).saturating_mul(100));
+            all += rule.weight;
+        }
+        sum / all.max(1)
+    }
+
+    /// Whether required spreads allow one more replica on a node, in words.
+    ///
+    /// # Errors
+    /// The first spread that does not.
+    pub fn check_spread(&self, rule: &SpreadRule, among: Option<&[u32]>, idx: usize) -> Result<(), Unfit> {
+        if self.is_even(rule, among, idx) {
+            return Ok(());
+        }
+        let reason = match self.skew(rule, among, idx) {
+            None => format!("in no domain of a spread of {}", rule.words),
+            Some(_) => format!("as many of {} as the spread allows", rule.words),
+        };
+        Err(Unfit::TopologySpread { reason })
+    }
+}

@@ -1,0 +1,289 @@
+//! Terms of units against a count from scratch.
+
+use godel_domain::{
+    label_expression::{LabelExpression, parse},
+    node::{NodeReport, NodeSpec},
+    unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
+    unit_topology::UnitTopology,
+};
+use godel_rules::budget::{Identity, WantedOrdinals};
+
+use super::*;
+
+const N_NODES: u32 = 6;
+const N_UNITS: u64 = 5;
+const N_ORDINALS: u32 = 3;
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// Rack, and whether it may be used.
+    Node(u32, Option<u8>, bool),
+    Gone(u32),
+    Assume(u64, u32, u32),
+    Forget(u64, u32),
+    Terms(u64, usize),
+    Remove(u64),
+    Reset,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let (node, unit, ordinal) = (0..N_NODES, 1..=N_UNITS, 0..N_ORDINALS);
+    prop_oneof![
+        3 => (node.clone(), proptest::option::weighted(0.8, 0..3u8), any::<bool>())
+            .prop_map(|(node, rack, usable)| Event::Node(node, rack, usable)),
+        1 => node.clone().prop_map(Event::Gone),
+        6 => (unit.clone(), ordinal.clone(), node).prop_map(|(unit, ordinal, node)| Event::Assume(unit, ordinal, node)),
+        3 => (unit.clone(), ordinal).prop_map(|(unit, ordinal)| Event::Forget(unit, ordinal)),
+        3 => (unit.clone(), 0..TERMS.len()).prop_map(|(unit, terms)| Event::Terms(unit, terms)),
+        1 => unit.prop_map(Event::Remove),
+        1 => Just(Event::Reset),
+    ]
+}
+
+/// Kind of term, units, topology key, weight.
+const TERMS: [&[(&str, &str, &str, u32)]; 8] = [
+    &[("near", "app = a", "rack", 0)],
+    &[("near", "", "rack", 0), ("apart", "", NODE, 0)],
+    &[("apart", "app in (a, b)", NODE, 0)],
+    &[("apart", "app = b", "rack", 0), ("near", "app = a", NODE, 7)],
+    &[("spread", "", "rack", 0)],
+    &[("spread", "app", NODE, 0), ("apart", "app = a", "rack", 3)],
+    &[("near", "nothing", "rack", 0)],
+    &[("spread", "app = b", "rack", 5)],
+];
+
+fn conditions(text: &str) -> Vec<LabelExpression> {
+    if text.is_empty() { Vec::new() } else { parse(text).unwrap() }
+}
+
+fn affinity(terms: usize) -> UnitAffinity {
+    let mut affinity = UnitAffinity::default();
+    for (kind, units, topology, weight) in TERMS[terms] {
+        let (units, topology, weight) = (conditions(units), (*topology).to_owned(), *weight);
+        match *kind {
+            "near" => affinity.near.push(UnitTerm { units, topology, weight }),
+            "apart" => affinity.apart.push(UnitTerm { units, topology, weight }),
+            _ => affinity.spread.push(SpreadTerm { units, topology, max_skew: 1, weight }),
+        }
+    }
+    affinity
+}
+
+/// Units 1 and 2 are `app=a`, 3 is `app=b`, the others have no label.
+fn app(unit: u64) -> Option<&'static str> {
+    match unit {
+        1 | 2 => Some("a"),
+        3 => Some("b"),
+        _ => None,
+    }
+}
+
+fn identity(unit: u64) -> Identity {
+    Identity::new("default", &format!("u{unit}"), app(unit).map(|app| ("app", app)).into_iter())
+}
+
+#[derive(Default)]
+struct World {
+    cluster: Cluster,
+    nodes: BTreeMap<u32, (Option<u8>, bool)>,
+    placed: BTreeMap<(u64, u32), u32>,
+    terms: BTreeMap<u64, usize>,
+    /// Those whose records are known.
+    units: std::collections::BTreeSet<u64>,
+    revision: u64,
+}
+
+impl World {
+    fn offer(&mut self, unit: u64) {
+        self.units.insert(unit);
+        self.cluster.offer(UnitId(unit), &identity(unit), WantedOrdinals::default);
+    }
+
+    fn put_node(&mut self, node: u32) {
+        let (rack, usable) = self.nodes[&node];
+        self.revision += 1;
+        let labels = rack.map(|rack| ("rack".to_owned(), format!("r{rack}"))).into_iter().collect();
+        let id = NodeId(node);
+        let spec = NodeSpec { id, labels, cordoned: !usable, ..NodeSpec::default() };
+        self.cluster.put_spec(spec, Revision(self.revision));
+        let report = NodeReport { id, ready: true, ..NodeReport::default() };
+        self.cluster.put_report(report, Revision(self.revision));
+    }
+
+    fn apply(&mut self, event: &Event) {
+        let shape = self.cluster.shape(&demand(1, 0, 0, &[]), Pool::Guaranteed);
+        match *event {
+            Event::Node(node, rack, usable) => {
+                self.nodes.insert(node, (rack, usable));
+                self.put_node(node);
+            }
+            Event::Gone(node) => {
+                self.nodes.remove(&node);
+                self.cluster.remove_node(NodeId(node));
+            }
+            Event::Assume(unit, ordinal, node) => {
+                self.offer(unit);
+                self.placed.insert((unit, ordinal), node);
+                let id = RunningUnitId::new(UnitId(unit), ordinal, 0);
+                self.cluster.assume(id, shape, NodeId(node), Allocation::default());
+            }
+            Event::Forget(unit, ordinal) => {
+                self.placed.remove(&(unit, ordinal));
+                self.cluster.forget(RunningUnitId::new(UnitId(unit), ordinal, 0));
+            }
+            Event::Terms(unit, terms) => {
+                self.terms.insert(unit, terms);
+                let asks_all = self.cluster.put_terms(
+                    UnitId(unit),
+                    &identity(unit),
+                    (&affinity(terms), &UnitTopology::default()),
+                );
+                self.offer(unit);
+                for other in self.units.clone().into_iter().filter(|_| asks_all) {
+                    self.offer(other);
+                }
+            }
+            Event::Remove(unit) => {
+                self.terms.remove(&unit);
+                self.units.remove(&unit);
+                self.placed.retain(|(of, _), _| *of != unit);
+                self.cluster.remove_unit(UnitId(unit));
+            }
+            Event::Reset => {
+                self.cluster.reset();
+                self.nodes
+                    .keys()
+                    .copied()
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .for_each(|node| self.put_node(node));
+            }
+        }
+    }
+
+    fn domain(&self, key: &str, node: u32) -> Option<String> {
+        let (rack, _) = self.nodes.get(&node)?;
+        if key == NODE { Some(format!("n{node}")) } else { rack.map(|rack| format!("r{rack}")) }
+    }
+
+    fn selects(&self, of: u64, units: &[LabelExpression], other: u64) -> bool {
+        let label = |key: &str| app(other).filter(|_| key == "app");
+        if units.is_empty() { of == other } else { units.iter().all(|one| one.accepts(label(&one.key))) }
+    }
+
+    /// How many of those that a term selects are in a domain; `None`: anywhere.
+    fn count(&self, of: u64, units: &[LabelExpression], key: &str, domain: Option<&str>) -> usize {
+        let there = |node: u32| domain.is_none() || self.domain(key, node).as_deref() == domain;
+        let placed = self.placed.iter().filter(|((unit, _), _)| self.selects(of, units, *unit));
+        placed.filter(|(_, node)| there(**node)).count()
+    }
+
+    /// Whether a unit may go to a node, by near and apart, and by its spreads.
+    fn expected(&self, unit: u64, node: u32) -> (bool, bool) {
+        let own = self.terms.get(&unit).map(|terms| affinity(*terms)).unwrap_or_default();
+        let mut may = true;
+        for term in own.near.iter().filter(|term| term.weight == 0) {
+            let domain = self.domain(&term.topology, node);
+            let n = |domain: Option<&str>| self.count(unit, &term.units, &term.topology, domain);
+            let begins = n(None) == 0 && self.selects(unit, &term.units, unit);
+            may &= domain.is_some_and(|domain| n(Some(&domain)) > 0 || begins);
+        }
+        for term in own.apart.iter().filter(|term| term.weight == 0) {
+            let domain = self.domain(&term.topology, node);
+            let n = |domain: String| self.count(unit, &term.units, &term.topology, Some(&domain));
+            may &= domain.is_none_or(|domain| n(domain) == 0);
+        }
+        for (other, terms) in &self.terms {
+            let affinity = affinity(*terms);
+            let keeping = affinity.apart.iter().filter(|term| term.weight == 0 && !term.units.is_empty());
+            for term in keeping.filter(|term| self.selects(*other, &term.units, unit)) {
+                let domain = self.domain(&term.topology, node);
+                let there = |(of, _): &(u64, u32), at: u32| {
+                    of == other && domain.is_some() && self.domain(&term.topology, at) == domain
+                };
+                may &= !self.placed.iter().any(|(id, at)| there(id, *at));
+            }
+        }
+        let mut even = true;
+        for term in own.spread.iter().filter(|term| term.weight == 0) {
+            let count = |domain: &str| self.count(unit, &term.units, &term.topology, Some(domain));
+            let open = self.nodes.iter().filter(|(_, (_, usable))| *usable);
+            let domains = open.filter_map(|(node, _)| self.domain(&term.topology, *node));
+            let least = domains.map(|domain| count(&domain)).min().unwrap_or(0);
+            let adds = usize::from(self.selects(unit, &term.units, unit));
+            let domain = self.domain(&term.topology, node);
+            even &= domain.is_some_and(|domain| (count(&domain) + adds).saturating_sub(least) <= 1);
+        }
+        (may, even)
+    }
+
+    fn check(&self) {
+        for unit in &self.units {
+            for node in 0..N_NODES {
+                let idx = node as usize;
+                let rules = self.cluster.domains().rules_of(UnitId(*unit));
+                let (may, even) = rules.as_ref().map_or((true, true), |rules| {
+                    let may = self.cluster.domains().is_admitted(rules, idx);
+                    assert_eq!(may, self.cluster.domains().admits(rules, node as usize).is_ok());
+                    let spreads = |rule| self.cluster.domains().is_even(rule, None, idx);
+                    (may, rules.spread.iter().all(spreads))
+                });
+                assert_eq!((may, even), self.expected(*unit, node), "unit {unit} on node {node}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn terms_say_what_a_count_from_scratch_says(events in proptest::collection::vec(event(), 1..60)) {
+        let mut world = World::default();
+        for event in &events {
+            world.apply(event);
+            world.check();
+        }
+    }
+}
+
+#[test]
+fn what_comes_and_goes_opens_nodes_to_others() {
+    let mut world = World::default();
+    for (node, rack) in [(0, 0), (1, 0), (2, 1)] {
+        world.apply(&Event::Node(node, Some(rack), true));
+    }
+    let gained = |world: &mut World| {
+        let mut nodes = Vec::new();
+        world.cluster.take_gained(&mut nodes);
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.into_iter().map(|node| node.0).collect::<Vec<_>>()
+    };
+    // Near `app=a` in a rack; apart from `app=b` in a rack.
+    world.apply(&Event::Terms(4, 0));
+    world.apply(&Event::Terms(5, 3));
+    gained(&mut world);
+    world.apply(&Event::Assume(1, 0, 1));
+    assert_eq!(gained(&mut world), [0, 1], "its rack is one that `near` asks for now");
+    world.apply(&Event::Assume(3, 0, 2));
+    gained(&mut world);
+    world.apply(&Event::Forget(3, 0));
+    assert!(gained(&mut world).contains(&2), "its rack is free of what `apart` excludes");
+}
+
+#[test]
+fn counters_that_nothing_uses_are_dropped() {
+    let mut world = World::default();
+    world.apply(&Event::Node(0, Some(0), true));
+    for round in 0..3_000u64 {
+        let unit = 10 + round;
+        let label = format!("job = j{round}");
+        let term = UnitTerm { units: parse(&label).unwrap(), topology: NODE.to_owned(), weight: 0 };
+        let affinity = UnitAffinity { apart: vec![term], ..UnitAffinity::default() };
+        world.cluster.put_terms(UnitId(unit), &identity(unit), (&affinity, &UnitTopology::default()));
+        world.cluster.offer(UnitId(unit), &identity(unit), WantedOrdinals::default);
+        world.cluster.remove_unit(UnitId(unit));
+    }
+    assert!(world.cluster.domains().n_counters() < 3_000, "{}", world.cluster.domains().n_counters());
+}

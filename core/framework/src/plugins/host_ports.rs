@@ -1,0 +1,42 @@
+//! Filter `host-ports`: no other running unit of the node listens on a port that is asked for.
+//!
+//! A port is never freed by preemption: who needs one waits, or goes to another node.
+
+use godel_cluster::{Cluster, ShapeId, Unfit};
+use godel_domain::{decision::RejectionReason, ids::NodeId};
+
+use crate::{
+    ask::{Ask, NodeAsk},
+    point::{Filter, Plugin, RestsOn},
+};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct HostPorts;
+
+impl Plugin for HostPorts {
+    const NAME: &'static str = "host-ports";
+    const DOC: &'static str =
+        "No other running unit of the node has a port of `host_ports`. Nobody is preempted for a port.";
+}
+
+impl Filter for HostPorts {
+    const RESTS_ON: RestsOn = RestsOn::Anything;
+    const REASONS: &'static [RejectionReason] = &[RejectionReason::HostPort];
+    type State = ShapeId;
+
+    fn prepare(&self, cluster: &Cluster, ask: &Ask) -> Option<ShapeId> {
+        let has_ports = cluster.shapes().get(ask.shape()).has_ports;
+        has_ports.then(|| ask.shape())
+    }
+
+    #[inline]
+    fn passes(shape: &ShapeId, cluster: &Cluster, idx: usize) -> bool {
+        cluster.has_ports(*shape, idx)
+    }
+
+    #[inline]
+    fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
+        cluster.fits_ports(ask.shape, node)
+    }
+}

@@ -1,0 +1,28 @@
+//! Locator `topology-domain`: while a whole unit is tried in one domain, its replicas look at the nodes of that domain only.
+
+use godel_cluster::{Cluster, NodeBlocks, Unfit};
+
+use crate::{
+    ask::Ask,
+    point::{Locate, Plugin},
+};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct TopologyDomain;
+
+impl Plugin for TopologyDomain {
+    const NAME: &'static str = "topology-domain";
+    const DOC: &'static str = "The first replicas of a unit with a `topology` are placed together: domain by domain, the narrowest level first, they look \
+                               at the nodes of that domain only. It takes precedence over other locators, whose filters are asked all the same.";
+}
+
+impl Locate for TopologyDomain {
+    fn locate<'a>(&self, cluster: &'a Cluster, ask: &Ask) -> NodeBlocks<'a> {
+        cluster.domains().blocks_of(ask.within()?)
+    }
+
+    fn elsewhere(&self, _cluster: &Cluster, _ask: &Ask) -> Option<(&'static str, Unfit)> {
+        None
+    }
+}

@@ -1,0 +1,44 @@
+//! Filter `topology-spread`: running units are spread evenly over domains, as by the topology spread constraints of
+//! Kubernetes.
+
+use std::sync::Arc;
+
+use godel_cluster::{Cluster, Unfit};
+use godel_domain::{decision::RejectionReason, ids::NodeId};
+
+use crate::{
+    ask::{Ask, NodeAsk, UnitAsk},
+    point::{Filter, Plugin, RestsOn},
+};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct TopologySpread;
+
+impl Plugin for TopologySpread {
+    const NAME: &'static str = "topology-spread";
+    const DOC: &'static str = "After the placement the domain of the node has at most `max_skew` more running units than the domain with the fewest, for \
+                               each entry of `affinity.spread` without a weight. Domains count that have a usable node which the node selector and the \
+                               required node affinity accept.";
+}
+
+impl Filter for TopologySpread {
+    const RESTS_ON: RestsOn = RestsOn::Anything;
+    const REASONS: &'static [RejectionReason] = &[RejectionReason::TopologySpread];
+    type State = Arc<UnitAsk>;
+
+    fn prepare(&self, _cluster: &Cluster, ask: &Ask) -> Option<Arc<UnitAsk>> {
+        ask.unit().filter(|unit| unit.rules.restricts_by_spread()).cloned()
+    }
+
+    #[inline]
+    fn passes(unit: &Arc<UnitAsk>, cluster: &Cluster, idx: usize) -> bool {
+        unit.spreads().all(|(rule, among)| cluster.domains().is_even(rule, among, idx))
+    }
+
+    #[inline]
+    fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
+        let mut spreads = ask.unit.into_iter().flat_map(UnitAsk::spreads);
+        spreads.try_for_each(|(rule, among)| cluster.domains().check_spread(rule, among, node.idx()))
+    }
+}

@@ -1,0 +1,114 @@
+//! Places for the segments of a unit: groups of replicas, each in one domain.
+//!
+//! Segment by segment, the domains are tried from the one that took the last segment on, so that they are filled one after the
+//! other. A segment of which something runs already goes on in the domain of that.
+
+use godel_cluster::{NodeGroups, Owned, SegmentRule};
+use godel_domain::{
+    decision::GroupPlacement,
+    ids::{NodeId, ReplicaId},
+};
+
+use super::{Picture, Try, topology::look_within};
+use crate::assigned_unit::AssignedUnit;
+
+/// A group of a level, as [`godel_cluster::Cluster::groups`] numbers levels.
+pub(crate) type LevelGroup = (usize, usize);
+
+/// Places pending running units segment by segment, `quota` at most, in one group of nodes if there is one. What is left of
+/// a segment that no domain holds waits, and so does what comes after it.
+pub(super) fn place_segments(
+    picture: &mut Picture,
+    assigned: &AssignedUnit,
+    rule: &SegmentRule,
+    (owned, quota): (&Owned, usize),
+    within: Option<LevelGroup>,
+) -> Try {
+    let (number, groups) = picture.cluster.groups(&rule.level);
+    let outer = within.map(|(level, group)| {
+        let blocks = picture.cluster.domains().blocks_of(godel_cluster::GroupRef::new(level, group));
+        blocks.unwrap_or_default().to_vec()
+    });
+    let is_inside = |nodes: &[u32]| {
+        let first = nodes.first().copied().unwrap_or(0) as usize;
+        outer.as_ref().is_none_or(|blocks| holds_node(blocks, first))
+    };
+    let candidates: Vec<usize> = (0..groups.len()).filter(|group| is_inside(groups.nodes(*group))).collect();
+    let mut tried = Try::default();
+    let mut start = 0;
+    for (group, work) in (0u16..).zip(&assigned.groups) {
+        let wanted = work.pending();
+        let wanted = &wanted[..wanted.len().min(quota - tried.n_placed)];
+        let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
+        for segment in wanted.chunk_by(|a, b| rule.of(a.ordinal) == rule.of(b.ordinal)) {
+            let from = (&candidates[..], start, &*groups);
+            let Some((at, placed)) =
+                place_segment(picture, assigned, rule, (group, owned), (number, from), segment)
+            else {
+                tried.failed.push(work.template);
+                break;
+            };
+            start = at;
+            tried.n_placed += segment.len();
+            append(&mut placement, placed);
+        }
+        if !placement.ordinals.is_empty() {
+            tried.groups.push(placement);
+        }
+    }
+    tried
+}
+
+/// Places one segment in the first domain that holds it. Returns the position of the domain.
+fn place_segment(
+    picture: &mut Picture,
+    assigned: &AssignedUnit,
+    rule: &SegmentRule,
+    (group, owned): (u16, &Owned),
+    (level, (candidates, start, groups)): (usize, (&[usize], usize, &NodeGroups)),
+    segment: &[ReplicaId],
+) -> Option<(usize, GroupPlacement)> {
+    let template = assigned.groups[usize::from(group)].template;
+    let ordinals = rule.ordinals(rule.of(segment.first()?.ordinal));
+    let there = picture.cluster.node_of_segment(assigned.unit(), ordinals, None);
+    let is_there = |nodes: &[u32]| there.is_none_or(|NodeId(node)| nodes.contains(&node));
+    let n_wanted = u32::try_from(segment.len()).unwrap_or(u32::MAX);
+    for at in (start..candidates.len()).chain(0..start) {
+        let nodes = groups.nodes(candidates[at]);
+        if !is_there(nodes) || !picture.placer.may_hold(&picture.cluster, template, nodes, n_wanted) {
+            continue;
+        }
+        look_within(picture, assigned, Some((level, candidates[at])));
+        let placed = picture.place_group(assigned.unit(), (group, owned), template, segment);
+        look_within(picture, assigned, None);
+        if placed.ordinals.len() == segment.len() {
+            return Some((at, placed));
+        }
+        picture.undo(assigned.unit(), std::slice::from_ref(&placed));
+    }
+    None
+}
+
+fn holds_node(blocks: &[(usize, godel_cluster::room::BlockMask)], idx: usize) -> bool {
+    let block = idx / godel_cluster::room::BLOCK;
+    let at = blocks.binary_search_by_key(&block, |(block, _)| *block);
+    at.is_ok_and(|at| blocks[at].1 >> (idx % godel_cluster::room::BLOCK) & 1 == 1)
+}
+
+/// Adds the columns of a placement to another one of the same group.
+fn append(to: &mut GroupPlacement, mut more: GroupPlacement) {
+    let n_before = to.ordinals.len();
+    let n_after = n_before + more.ordinals.len();
+    to.ordinals.append(&mut more.ordinals);
+    to.nodes.append(&mut more.nodes);
+    if !to.incarnations.is_empty() || !more.incarnations.is_empty() {
+        to.incarnations.resize(n_before, 0);
+        to.incarnations.append(&mut more.incarnations);
+        to.incarnations.resize(n_after, 0);
+    }
+    if !to.devices.is_empty() || !more.devices.is_empty() {
+        to.devices.resize(n_before, Default::default());
+        to.devices.append(&mut more.devices);
+        to.devices.resize(n_after, Default::default());
+    }
+}

@@ -1,0 +1,108 @@
+//! Victims for a whole unit that has to be in one domain: in the domain where that costs least, in one decision.
+//!
+//! Every domain that could hold the unit if it were empty is searched, and what was found there is taken back; the cheapest one
+//! is searched once more. A domain is cheaper if the highest priority among the victims is lower, then the sum of their
+//! priorities, then their number: the order in which a search without domains compares nodes.
+
+use godel_cluster::{Owned, TopologyLevel};
+use godel_domain::decision::Preemption;
+use godel_placement::preempt::Seeker;
+
+use super::PreemptionSearch;
+use crate::{
+    assigned_unit::AssignedUnit,
+    picture::{
+        Picture, Try,
+        topology::{could_hold, look_within},
+    },
+};
+
+/// What the victims of a decision are worth, the cheapest first.
+type VictimCost = (i32, i64, usize);
+
+impl PreemptionSearch {
+    /// Places the first replicas of a unit in one domain of a level, where others leave. What was placed before is taken back.
+    ///
+    /// # Errors
+    /// In no domain enough would leave, and nothing is placed: when somebody will have run long enough, Unix milliseconds.
+    pub(super) fn find_in_domain(
+        &mut self,
+        picture: &mut Picture,
+        assigned: &AssignedUnit,
+        seeker: &Seeker,
+        (together, left): (usize, usize),
+        level: &TopologyLevel,
+        tried: &mut Try,
+    ) -> Result<(), Option<i64>> {
+        picture.undo(assigned.unit(), &std::mem::take(tried).groups);
+        let (number, groups) = picture.cluster.groups(level);
+        let mut best: Option<(VictimCost, usize)> = None;
+        let mut retry_ms: Option<i64> = None;
+        let counters = self.counters();
+        for group in 0..groups.len() {
+            if !could_hold(picture, assigned, groups.nodes(group), together) {
+                continue;
+            }
+            match self.find_in(picture, assigned, seeker, (together, left), (number, group)) {
+                Ok(found) => {
+                    let cost = cost_of(picture, &found);
+                    if best.is_none_or(|(least, _)| cost < least) {
+                        best = Some((cost, group));
+                    }
+                    self.take_back(picture, assigned, &found);
+                }
+                Err(retry) => retry_ms = retry_ms.into_iter().chain(retry).min(),
+            }
+            let is_kept = self.counters().2;
+            self.restore_counters((counters.0, counters.1, counters.2 || is_kept));
+        }
+        let Some((_, group)) = best else { return Err(retry_ms) };
+        *tried = self.find_in(picture, assigned, seeker, (together, left), (number, group))?;
+        Ok(())
+    }
+
+    /// Searches one domain.
+    fn find_in(
+        &mut self,
+        picture: &mut Picture,
+        assigned: &AssignedUnit,
+        seeker: &Seeker,
+        (together, left): (usize, usize),
+        (level, group): (usize, usize),
+    ) -> Result<Try, Option<i64>> {
+        let within = Some((level, group));
+        let mut tried = picture.place_in(assigned, &Owned::new(), left.max(together), within);
+        look_within(picture, assigned, within);
+        let missing = together.saturating_sub(tried.n_placed);
+        let found = match missing {
+            0 => Ok(()),
+            _ => self.find_for(picture, assigned, seeker, (missing, missing), &mut tried),
+        };
+        look_within(picture, assigned, None);
+        if let Err(retry_ms) = found {
+            picture.undo(assigned.unit(), &tried.groups);
+            return Err(retry_ms);
+        }
+        Ok(tried)
+    }
+
+    fn take_back(&mut self, picture: &mut Picture, assigned: &AssignedUnit, found: &Try) {
+        if let Some(preemption) = found.claim.preemption() {
+            self.unclaim(&mut picture.cluster, preemption);
+        }
+        picture.undo(assigned.unit(), &found.groups);
+    }
+}
+
+fn cost_of(picture: &Picture, found: &Try) -> VictimCost {
+    let victims = found.claim.preemption().into_iter().flat_map(Preemption::victims);
+    let priority = |unit, ordinal| {
+        let rows = picture.cluster.rows(unit)?;
+        let standing = rows.standing(rows.row(ordinal).group)?;
+        Some(standing.priority)
+    };
+    victims.fold((i32::MIN, 0, 0), |(highest, sum, n), victim| {
+        let priority = priority(victim.unit, victim.replica.ordinal).unwrap_or(i32::MAX);
+        (highest.max(priority), sum + i64::from(priority), n + 1)
+    })
+}
