@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use godel_audit::{AgentReport, AgentRun, Commit, Evidence, History, Start, World};
-use godel_domain::{
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
-    running_units::Phase,
-};
+use godel_domain::ids::{NodeId, Revision, RunningUnitId, UnitId};
 use godel_kit::status;
 use godel_proto::{raw, v1};
 use godel_wire::from_proto;
@@ -262,15 +259,7 @@ fn join(reports: &mut Vec<AgentReport>, next: AgentReport) {
 fn agent_report(answer: v1::ListAgentReportsResponse) -> AgentReport {
     let running = answer.running.iter().map(|run| AgentRun {
         id: RunningUnitId::new(UnitId(run.unit_id), run.ordinal, run.incarnation),
-        phase: match run.phase() {
-            v1::RunPhase::Unspecified => Phase::Pending,
-            v1::RunPhase::Bound => Phase::Bound,
-            v1::RunPhase::Starting => Phase::Starting,
-            v1::RunPhase::Running => Phase::Running,
-            v1::RunPhase::Succeeded => Phase::Succeeded,
-            v1::RunPhase::Failed => Phase::Failed,
-            v1::RunPhase::Stopped => Phase::Stopped,
-        },
+        phase: from_proto::phase(run.phase).unwrap_or_default(),
     });
     AgentReport {
         node: NodeId(answer.node_id),

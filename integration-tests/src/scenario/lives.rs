@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use godel_domain::running_units::{Phase, PhaseChange, Progress};
 use godel_proto::v1;
+use godel_wire::from_proto;
 
 use super::covers::{TRANSITION, Traces};
 
@@ -51,9 +52,12 @@ impl Lives {
 
     /// What comes late, or twice, changes nothing.
     pub(super) fn report(&mut self, statuses: &v1::RunStatuses, traces: &mut Traces) {
-        for (idx, (ordinal, said)) in statuses.ordinals.iter().zip(statuses.phases()).enumerate() {
+        for (idx, (ordinal, said)) in statuses.ordinals.iter().zip(&statuses.phases).enumerate() {
             let incarnation = at(&statuses.incarnations, idx);
-            let next = Progress { phase: phase(said), restarts: at(&statuses.restarts, idx) };
+            let next = Progress {
+                phase: from_proto::phase(*said).unwrap_or_default(),
+                restarts: at(&statuses.restarts, idx),
+            };
             self.step((statuses.unit_id, *ordinal), traces, |life| {
                 let changes = life.incarnation == incarnation && life.progress.may_become(next);
                 changes.then(|| Life { incarnation, progress: life.progress.followed_by(next) })
@@ -82,16 +86,4 @@ impl Lives {
 
 fn of(phase: Phase) -> Progress {
     Progress { phase, restarts: 0 }
-}
-
-fn phase(said: v1::RunPhase) -> Phase {
-    match said {
-        v1::RunPhase::Unspecified => Phase::Pending,
-        v1::RunPhase::Bound => Phase::Bound,
-        v1::RunPhase::Starting => Phase::Starting,
-        v1::RunPhase::Running => Phase::Running,
-        v1::RunPhase::Succeeded => Phase::Succeeded,
-        v1::RunPhase::Failed => Phase::Failed,
-        v1::RunPhase::Stopped => Phase::Stopped,
-    }
 }

@@ -98,7 +98,7 @@ fn running_unit(
         ordinal,
         incarnation: row.incarnation,
         task_group: group.map(|group| group.name.clone()).unwrap_or_default(),
-        phase: row_phase(row.phase).into(),
+        phase: to_proto::phase(row.phase).into(),
         node: core.node_name(row.node).to_owned(),
         devices: indices(row.allocation.devices.iter()),
         zones: indices(row.allocation.zones.iter()),
@@ -111,18 +111,6 @@ fn running_unit(
 
 fn indices(of: impl Iterator<Item = usize>) -> Vec<u32> {
     of.filter_map(|idx| u32::try_from(idx).ok()).collect()
-}
-
-fn row_phase(phase: RowPhase) -> v1::RunPhase {
-    match phase {
-        RowPhase::Pending => v1::RunPhase::Unspecified,
-        RowPhase::Bound => v1::RunPhase::Bound,
-        RowPhase::Starting => v1::RunPhase::Starting,
-        RowPhase::Running => v1::RunPhase::Running,
-        RowPhase::Succeeded => v1::RunPhase::Succeeded,
-        RowPhase::Failed => v1::RunPhase::Failed,
-        RowPhase::Stopped => v1::RunPhase::Stopped,
-    }
 }
 
 pub(crate) fn phase(phase: UnitPhase) -> v1::UnitPhase {

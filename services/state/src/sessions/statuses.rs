@@ -11,6 +11,7 @@ use godel_domain::{
 };
 use godel_proto::v1;
 use godel_rules::agent_admission::AssignmentRefusal;
+use godel_wire::to_proto;
 
 use super::cell::Report;
 
@@ -69,7 +70,7 @@ fn columns(reports: &[Report]) -> v1::RunStatuses {
         unit_id: reports.first().map_or(0, |report| report.key.unit.0),
         ordinals: reports.iter().map(|report| report.key.replica.ordinal).collect(),
         incarnations: column(reports, |report| report.key.replica.incarnation),
-        phases: reports.iter().map(|report| run_phase(report.phase).into()).collect(),
+        phases: reports.iter().map(|report| to_proto::phase(report.phase).into()).collect(),
         exit_codes: column(reports, |report| report.exit_code),
         restarts: column(reports, |report| report.restarts),
     }
@@ -81,19 +82,6 @@ fn column<T: Default + PartialEq>(reports: &[Report], of: impl Fn(&Report) -> T)
         return Vec::new();
     }
     reports.iter().map(of).collect()
-}
-
-/// A phase on the wire.
-pub(crate) fn run_phase(phase: Phase) -> v1::RunPhase {
-    match phase {
-        Phase::Pending => v1::RunPhase::Unspecified,
-        Phase::Bound => v1::RunPhase::Bound,
-        Phase::Starting => v1::RunPhase::Starting,
-        Phase::Running => v1::RunPhase::Running,
-        Phase::Succeeded => v1::RunPhase::Succeeded,
-        Phase::Failed => v1::RunPhase::Failed,
-        Phase::Stopped => v1::RunPhase::Stopped,
-    }
 }
 
 /// A status from the wire; the error names the wrong field.
