@@ -372,6 +372,8 @@ fn nodes(shapes: &[String]) -> Result<Vec<(NodeSpec, NodeReport)>, Failure> {
             id,
             capacity: def.capacity,
             devices: def.devices,
+            zones: def.zones,
+            profiles: def.profiles,
             ready: true,
             attributes: def.attributes,
             max_running_units: def.max_running_units.unwrap_or(MAX_RUNNING_UNITS),

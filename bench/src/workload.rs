@@ -461,6 +461,7 @@ impl Maker {
             requests: Some(v1::Resources { amounts }),
             devices: Vec::new(),
             host_ports: Vec::new(),
+            zones: None,
         };
         let template = v1::Template { demand: Some(demand), ..v1::Template::default() };
         let group = v1::TaskGroup { replicas, template: Some(template), ..v1::TaskGroup::default() };

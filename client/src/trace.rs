@@ -138,6 +138,7 @@ impl Task {
             count: self.num_gpu,
             milli_per_device: Some(self.gpu_milli),
             models: self.gpu_models.clone(),
+            terms: None,
         });
         let simulated_duration_ms = speed.map(|speed| {
             let duration =
@@ -149,6 +150,7 @@ impl Task {
                 requests: Some(v1::Resources { amounts }),
                 devices: gpus.into_iter().collect(),
                 host_ports: Vec::new(),
+                zones: None,
             }),
             run: Some(v1::RunSpec { simulated_duration_ms, ..v1::RunSpec::default() }),
             ..v1::Template::default()

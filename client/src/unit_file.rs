@@ -18,6 +18,7 @@ mod unit_affinity;
 mod unit_topology;
 pub(crate) mod words;
 mod yaml;
+mod zones;
 
 use std::{fmt, path::Path};
 

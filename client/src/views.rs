@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use godel_domain::zone::show_cpus;
 use godel_proto::v1;
 use serde::Serialize;
 
@@ -11,6 +12,7 @@ mod budget;
 mod node;
 mod queue;
 mod reservation;
+mod zones;
 
 pub use budget::{BudgetView, parse_limit};
 pub use node::amounts;
@@ -18,6 +20,7 @@ use node::pairs;
 pub use node::{DeviceView, DrainView, NodeView, QuarantineView, SlotsView};
 pub use queue::{PriorityClassView, QueueView, parse_policy};
 pub use reservation::{PlaceView, ReservationView};
+pub use zones::{ZonePartView, ZoneView, zones};
 
 /// A unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -134,6 +137,8 @@ pub struct RunningUnitView {
     pub devices: Vec<u32>,
     /// Zone indices on the node.
     pub zones: Vec<u32>,
+    /// Of its only zone the indices of the cores that are its own.
+    pub cores: Vec<u32>,
     /// Of the devices.
     pub device_model: String,
     /// Of an ended one.
@@ -280,6 +285,7 @@ impl From<&v1::RunningUnit> for RunningUnitView {
             node: run.node.clone(),
             devices: run.devices.clone(),
             zones: run.zones.clone(),
+            cores: run.cores.clone(),
             device_model: run.device_model.clone(),
             exit_code: run.exit_code,
             restarts: run.restarts,
@@ -323,7 +329,7 @@ impl View for UnitView {
 }
 
 impl View for RunningUnitView {
-    const HEADERS: &'static [&'static str] = &["ORDINAL", "PHASE", "NODE", "DEVICES", "EXIT"];
+    const HEADERS: &'static [&'static str] = &["ORDINAL", "PHASE", "NODE", "DEVICES", "ZONES", "EXIT"];
     const WIDE: &'static [&'static str] = &["GROUP", "INCARNATION", "RESTARTS"];
 
     fn row(&self) -> Vec<String> {
@@ -333,12 +339,18 @@ impl View for RunningUnitView {
         } else {
             format!("{} {}", devices.join(","), self.device_model)
         };
+        let zones: Vec<String> = self.zones.iter().map(u32::to_string).collect();
+        let mut zones = zones.join(",");
+        if !self.cores.is_empty() {
+            zones.push_str(&format!(" cores {}", show_cpus(&self.cores)));
+        }
         let ended = matches!(self.phase.as_str(), "Succeeded" | "Failed" | "Stopped");
         vec![
             self.ordinal.to_string(),
             self.phase.clone(),
             self.node.clone(),
             devices,
+            zones,
             if ended { self.exit_code.to_string() } else { String::new() },
         ]
     }

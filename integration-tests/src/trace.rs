@@ -78,6 +78,7 @@ impl Task {
             count: self.gpus,
             milli_per_device: Some(self.gpu_milli),
             models: Vec::new(),
+            terms: None,
         });
         unit(name, uid, 1, resources(self.cpu_milli, self.memory_mib), devices, duration_ms)
     }
@@ -103,6 +104,7 @@ pub fn unit(
                     requests: Some(requests),
                     devices: devices.into_iter().collect(),
                     host_ports: Vec::new(),
+                    zones: None,
                 }),
                 run: Some(v1::RunSpec {
                     simulated_duration_ms: (duration_ms > 0).then_some(duration_ms),

@@ -117,6 +117,9 @@ pub struct Binding {
     /// Bit i: zone i of the node. Empty: no zones.
     #[prost(uint64, repeated, tag = "10")]
     pub zone_masks: Vec<u64>,
+    /// Bit i: core i of the only zone. Empty: none.
+    #[prost(uint64, repeated, tag = "11")]
+    pub core_masks: Vec<u64>,
 }
 
 /// `godel.v1.Record` with an encoded record, whatever its kind.
@@ -181,6 +184,7 @@ impl From<v1::Binding> for Binding {
             device_masks: binding.device_masks,
             standing: binding.standing.map(|standing| standing.encode_to_vec().into()),
             zone_masks: binding.zone_masks,
+            core_masks: binding.core_masks,
         }
     }
 }
@@ -368,6 +372,7 @@ mod tests {
             requests: Some(v1::Resources { amounts }),
             devices: Vec::new(),
             host_ports: Vec::new(),
+            zones: None,
         };
         let typed = v1::Binding {
             unit_id: 7,
@@ -379,6 +384,7 @@ mod tests {
             node_ids: vec![300, 2],
             device_masks: vec![1, 1 << 63],
             zone_masks: vec![0b10, 0b11],
+            core_masks: vec![0b110, 0],
             standing: Some(v1::Standing { priority: -7, min_member: 3, ..v1::Standing::default() }),
         };
         let binding = Binding::decode(Bytes::from(typed.encode_to_vec())).unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use godel_domain::{
-    allocation::{DeviceSet, ZoneSet},
+    allocation::DeviceSet,
     change::{Block, Change, Lease, Partition, PartitionMode},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX},
     hold::{GangTurn, Hold, Slot},
@@ -17,7 +17,7 @@ use godel_domain::{
 use godel_proto::{raw, v1};
 use prost::Message as _;
 
-use super::{BadField, ops};
+use super::{BadField, ops, zones};
 
 mod budget;
 mod check;
@@ -193,6 +193,7 @@ pub fn demand(pb: v1::Demand) -> Result<Demand> {
         requests: resources(pb.requests.unwrap_or_default()).map_err(|bad| bad.under("requests"))?,
         devices: device_requests(pb.devices)?,
         host_ports: host_ports(&pb.host_ports)?,
+        zones: zones::request(pb.zones.unwrap_or_default()).map_err(|bad| BadField::new("zones", bad))?,
     })
 }
 
@@ -250,7 +251,8 @@ pub fn device_request(pb: v1::DeviceRequest) -> Result<DeviceRequest> {
             "a share is possible of one device only: count must be 1",
         ));
     }
-    Ok(DeviceRequest { kind: pb.kind, count: pb.count, milli, models: pb.models })
+    let terms = zones::device_terms(pb.terms);
+    Ok(DeviceRequest { kind: pb.kind, count: pb.count, milli, models: pb.models, terms })
 }
 
 /// Room kept for someone.
@@ -263,6 +265,7 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
         ("incarnations", pb.incarnations.len()),
         ("device_masks", pb.device_masks.len()),
         ("zone_masks", pb.zone_masks.len()),
+        ("core_masks", pb.core_masks.len()),
     ] {
         if column != 0 && column != len {
             return Err(BadField::new(field, "as long as ordinals, or empty"));
@@ -285,7 +288,7 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
         ordinals: pb.ordinals,
         incarnations: pb.incarnations,
         devices: pb.device_masks.into_iter().map(DeviceSet).collect(),
-        zones: pb.zone_masks.into_iter().map(ZoneSet).collect(),
+        zones: zones::given(pb.zone_masks, &pb.core_masks),
         victims: pb.victims.into_iter().map(running_unit_id).collect(),
         at_maximum: pb.at_maximum,
         queue_victims: pb.queue_victims.into_iter().map(running_unit_id).collect(),

@@ -8,6 +8,7 @@
 //! - `from_proto`: messages to domain types; errors name the path of the invalid field.
 //! - `ops`: encoded operations and the columns of running units.
 //! - `to_proto`: domain types to messages.
+//! - `zones`: zones of nodes, what is asked of them and what is given of them, and what is known of devices besides.
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
@@ -15,6 +16,7 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
 pub mod from_proto;
 pub mod ops;
 pub mod to_proto;
+mod zones;
 
 #[cfg(test)]
 mod tests;

@@ -25,9 +25,9 @@ pub use convert::{
 pub const N_ORDINALS_MAX: u32 = 1 << 20;
 /// Task groups of a unit.
 pub const N_TASK_GROUPS_MAX: u32 = 64;
-/// Ordinals that one listed record of rows covers. A row takes 55 bytes at most (22 mostly), and the demands of
-/// all groups of a unit are part of its record of 64 KiB: 504 KiB, half of what a message may have.
-pub const N_ROWS_PER_RECORD: usize = 8_192;
+/// Ordinals that one listed record of rows covers. A row takes 65 bytes at most (22 mostly), and the demands of
+/// all groups of a unit are part of its record of 64 KiB: 508 KiB, half of what a message may have.
+pub const N_ROWS_PER_RECORD: usize = 7_000;
 /// Longest name of a record.
 pub const NAME_LEN_MAX: usize = 253;
 

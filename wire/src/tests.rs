@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use godel_domain::{
-    allocation::{DeviceSet, ZoneSet},
+    allocation::{CoreSet, DeviceSet, GivenZones, ZoneSet},
     change::{Block, Change, Lease, Partition, PartitionMode},
     decision::{
         Claim, Decision, FreshNode, GroupPlacement, NodeVictims, Outcome, Preemption, Rejection,
@@ -110,7 +110,7 @@ fn holds_come_back() {
         ordinals: vec![0, 4],
         incarnations: vec![0, 2],
         devices: vec![DeviceSet(1), DeviceSet(2)],
-        zones: vec![ZoneSet(4), ZoneSet(0)],
+        zones: vec![GivenZones { zones: ZoneSet(4), cores: CoreSet(9) }, GivenZones::NONE],
         victims: vec![victim(5), victim(6)],
         at_maximum: true,
         queue_victims: vec![victim(8)],
@@ -147,7 +147,8 @@ fn reservations_come_back() {
     let put = to_proto::put_reservation(&spec);
     assert_eq!(from_proto::op(&put), Ok(Change::Reservation(Arc::new(spec))));
     let devices = v1::DeviceRequest { count: 65, ..v1::DeviceRequest::default() };
-    let demand = Some(v1::Demand { requests: None, devices: vec![devices], host_ports: Vec::new() });
+    let demand =
+        Some(v1::Demand { requests: None, devices: vec![devices], host_ports: Vec::new(), zones: None });
     let (_, bad) = from_proto::given_reservation(v1::Reservation { demand, ..v1::Reservation::default() });
     assert_eq!(bad.iter().map(|bad| bad.path.as_str()).collect::<Vec<_>>(), ["demand.devices[0].count"]);
 }
@@ -165,7 +166,7 @@ fn decisions_and_outcomes_come_back() {
             incarnations: vec![],
             nodes: vec![NodeId(1), NodeId(2)],
             devices: vec![DeviceSet(1), DeviceSet(2)],
-            zones: vec![ZoneSet(3), ZoneSet(1)],
+            zones: vec![ZoneSet(3).into(), ZoneSet(1).into()],
         }],
         claim: Claim::from(Preemption {
             nodes: vec![NodeVictims {
@@ -321,6 +322,7 @@ fn wrong_fields_are_named() {
         count,
         milli_per_device: Some(milli),
         models: vec![],
+        terms: None,
     };
     let with_demand = |demand: v1::Demand| {
         let mut unit = to_proto::unit_record(&a_unit());
@@ -329,19 +331,29 @@ fn wrong_fields_are_named() {
         from_proto::unit_record(unit).unwrap_err().path
     };
     let path = "spec.task_groups[0].template.demand";
-    let negative =
-        v1::Demand { requests: Some(amounts("cpu", -1)), devices: Vec::new(), host_ports: Vec::new() };
+    let negative = v1::Demand {
+        requests: Some(amounts("cpu", -1)),
+        devices: Vec::new(),
+        host_ports: Vec::new(),
+        zones: None,
+    };
     assert_eq!(with_demand(negative), format!("{path}.requests.amounts[cpu]"));
     for (count, milli, field) in
         [(0, 1000, "count"), (65, 1000, "count"), (1, 0, "milli_per_device"), (2, 500, "milli_per_device")]
     {
-        let demand =
-            v1::Demand { requests: None, devices: vec![device(count, milli)], host_ports: Vec::new() };
+        let demand = v1::Demand {
+            requests: None,
+            devices: vec![device(count, milli)],
+            host_ports: Vec::new(),
+            zones: None,
+        };
         assert_eq!(with_demand(demand), format!("{path}.devices[0].{field}"));
     }
-    let twice = v1::Demand { requests: None, devices: vec![device(1, 1000); 2], host_ports: Vec::new() };
+    let twice =
+        v1::Demand { requests: None, devices: vec![device(1, 1000); 2], host_ports: Vec::new(), zones: None };
     assert_eq!(with_demand(twice), format!("{path}.devices[1].kind"));
-    let many = v1::Demand { requests: None, devices: vec![device(1, 1000); 5], host_ports: Vec::new() };
+    let many =
+        v1::Demand { requests: None, devices: vec![device(1, 1000); 5], host_ports: Vec::new(), zones: None };
     assert_eq!(with_demand(many), format!("{path}.devices"));
 
     let with_affinity = |affinity: v1::UnitAffinity| {

@@ -18,6 +18,9 @@ use godel_domain::{
 };
 use godel_proto::{raw, v1};
 
+use crate::zones;
+pub use crate::zones::{profile_to_proto as profile, zone_to_proto as zone};
+
 mod affinity;
 mod budget;
 mod decision;
@@ -136,11 +139,13 @@ fn node_drain(drain: &Drain) -> v1::NodeDrain {
 
 /// An agent's record of a node.
 pub fn node_report(report: &NodeReport) -> v1::NodeReport {
-    let NodeReport { id, capacity, devices, ready, attributes, max_running_units } = report;
+    let NodeReport { id, capacity, devices, zones, profiles, ready, attributes, max_running_units } = report;
     v1::NodeReport {
         node_id: id.0,
         capacity: Some(resources(capacity)),
         devices: devices.iter().map(device).collect(),
+        zones: zones.iter().map(zone).collect(),
+        profiles: profiles.iter().map(profile).collect(),
         ready: *ready,
         attributes: map(attributes),
         max_running_units: Some(*max_running_units),
@@ -149,8 +154,13 @@ pub fn node_report(report: &NodeReport) -> v1::NodeReport {
 
 /// One device of a node.
 pub fn device(device: &Device) -> v1::Device {
-    let Device { kind, model, numa_zone } = device;
-    v1::Device { kind: kind.clone(), model: model.clone(), numa_zone: *numa_zone }
+    let Device { kind, model, numa_zone, details } = device;
+    v1::Device {
+        kind: kind.clone(),
+        model: model.clone(),
+        numa_zone: *numa_zone,
+        details: zones::device_details_to_proto(details.as_deref()),
+    }
 }
 
 /// Allocatable in force on a node.
@@ -397,7 +407,8 @@ pub fn bind(unit: UnitId, bind: &Bind) -> v1::Binding {
         incarnations: incarnations.clone(),
         node_ids: nodes.iter().map(|node| node.0).collect(),
         device_masks: devices.iter().map(|devices| devices.0).collect(),
-        zone_masks: zones.iter().map(|zones| zones.0).collect(),
+        zone_masks: zones::zone_masks(zones),
+        core_masks: zones::core_masks(zones),
         standing: standing.as_deref().map(crate::ops::standing_to_proto),
     }
 }
@@ -456,7 +467,8 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         ordinals: ordinals.clone(),
         incarnations: incarnations.clone(),
         device_masks: devices.iter().map(|devices| devices.0).collect(),
-        zone_masks: zones.iter().map(|zones| zones.0).collect(),
+        zone_masks: zones::zone_masks(zones),
+        core_masks: zones::core_masks(zones),
         victims: victims.iter().map(running_unit_id).collect(),
         at_maximum: *at_maximum,
         queue_victims: queue_victims.iter().map(running_unit_id).collect(),

@@ -171,7 +171,12 @@ fn unit(id: u64, replicas: u32) -> v1::UnitRecord {
 }
 
 fn unit_demand() -> v1::Demand {
-    v1::Demand { requests: Some(amounts(500, 1 << 30)), devices: Vec::new(), host_ports: Vec::new() }
+    v1::Demand {
+        requests: Some(amounts(500, 1 << 30)),
+        devices: Vec::new(),
+        host_ports: Vec::new(),
+        zones: None,
+    }
 }
 
 fn amounts(cpu_milli: i64, memory: i64) -> v1::Resources {

@@ -2,12 +2,13 @@
 
 mod change;
 mod drain;
+mod zones;
 
 use godel_client::{
     client::Client,
     exit::Failure,
     output::{self, Format, Paint, are, count, fields, shown},
-    views::{NodeView, QuarantineView},
+    views::{self, NodeView, QuarantineView, ZoneView},
 };
 use godel_domain::quantity;
 use godel_proto::v1;
@@ -66,9 +67,11 @@ pub(super) async fn get(client: &Client, name: &str) -> Result<v1::GetNodeRespon
 
 /// A node, and what it says beside its view.
 #[derive(Serialize)]
-#[serde(transparent)]
 struct Described {
+    #[serde(flatten)]
     view: NodeView,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    zones: Vec<ZoneView>,
     #[serde(skip)]
     running: Vec<v1::BoundRunningUnit>,
     #[serde(skip)]
@@ -78,17 +81,20 @@ struct Described {
 async fn describe(client: &Client, names: &[String], format: Format) -> Result<(), Failure> {
     let described = super::describe_each(names, async |name| {
         let answer = get(client, &name).await?;
-        let view = NodeView::from(&answer.node.unwrap_or_default());
+        let node = answer.node.unwrap_or_default();
+        let view = NodeView::from(&node);
+        let zones = views::zones(&node.report.unwrap_or_default(), &answer.running_units);
         let drain = match view.drain {
             Some(drain) if matches!(format, Format::Table | Format::Wide) => {
                 drain::describe(client, view.node_id, drain, Paint::stdout()).await
             }
             _ => String::new(),
         };
-        Ok(Described { view, running: answer.running_units, drain })
+        Ok(Described { view, zones, running: answer.running_units, drain })
     });
-    super::print_described(format, "node", described.await, |Described { view, running, drain }| {
+    super::print_described(format, "node", described.await, |Described { view, zones, running, drain }| {
         let mut text = describe_text(view, running, Paint::stdout());
+        text.push_str(&zones::text(zones, &view.devices, Paint::stdout()));
         if let Some(quarantine) = &view.quarantine {
             text.push_str(&quarantine_text(quarantine, Paint::stdout()));
         }
@@ -170,7 +176,7 @@ mod tests {
         let nasty = || output::NASTY.to_owned();
         let node = v1::Node {
             report: Some(v1::NodeReport {
-                devices: vec![v1::Device { kind: nasty(), model: nasty(), numa_zone: 0 }],
+                devices: vec![v1::Device { kind: nasty(), model: nasty(), numa_zone: 0, details: None }],
                 ..v1::NodeReport::default()
             }),
             held_running_units: 1,

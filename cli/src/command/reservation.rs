@@ -156,7 +156,13 @@ fn settle(reservation: &mut v1::Reservation, settings: ReservationSettings) -> R
     }
     if let Some(count) = gpus {
         let kind = quantity::GPU.to_owned();
-        let gpus = v1::DeviceRequest { kind, count, milli_per_device: Some(MILLI_WHOLE), models: Vec::new() };
+        let gpus = v1::DeviceRequest {
+            kind,
+            count,
+            milli_per_device: Some(MILLI_WHOLE),
+            models: Vec::new(),
+            terms: None,
+        };
         demand.devices.retain(|devices| devices.kind != quantity::GPU);
         demand.devices.extend((count > 0).then_some(gpus));
     }

@@ -83,6 +83,7 @@ impl Book {
                 requests: Some(resources(cpu)),
                 devices: Vec::new(),
                 host_ports: Vec::new(),
+                zones: None,
             }),
             pool: v1::Pool::Guaranteed.into(),
             ordinals: vec![0],
@@ -117,6 +118,7 @@ fn unit(unit_id: u64, cpu: i64) -> Op {
             requests: Some(resources(cpu)),
             devices: Vec::new(),
             host_ports: Vec::new(),
+            zones: None,
         }),
         ..v1::Template::default()
     };

@@ -112,7 +112,8 @@ pub fn key_of_unit(field: &str, is_short: bool) -> String {
         _ => format!("task_groups[{idx}]"),
     };
     let rest = rest.replacen(".template.demand", ".template", 1);
-    let rest = rest.replacen("].milli_per_device", "].milli", 1);
+    let rest = rest.replacen(".template.zones", ".template.topology", 1);
+    let rest = rest.replacen("].milli_per_device", "].milli", 1).replacen("].terms.", "].", 1);
     let rest = rest.replacen(".run.simulated_duration_ms", ".simulated.duration", 1);
     let rest = rest.replacen(".run.simulated_exit_code", ".simulated.exit_code", 1);
     let rest = rest.replacen(".template.run.", ".template.", 1);

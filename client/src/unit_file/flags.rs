@@ -6,7 +6,7 @@ use godel_domain::quantity;
 use godel_proto::v1;
 use godel_wire::ops::host_port_to_proto;
 
-use super::{Submit, check, key_of_unit, nearest, node_selector, unit_affinity, unit_topology, words};
+use super::{Submit, check, key_of_unit, nearest, node_selector, unit_affinity, unit_topology, words, zones};
 
 /// The unit that the flags describe.
 ///
@@ -122,6 +122,7 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
             requests: Some(v1::Resources { amounts: amounts.into_iter().collect() }),
             devices,
             host_ports: submit.host_ports.iter().copied().map(host_port_to_proto).collect(),
+            zones: zones::of_flags(submit.zone_policy, submit.cpu_mode),
         }),
         tolerations,
         run: Some(v1::RunSpec {
@@ -147,10 +148,15 @@ fn once(flag: &str, pairs: &[(String, String)], wrong: &mut Vec<String>) -> Hash
     map
 }
 
-/// `2`, `2:A10`, `0.5`, `0.5:T4|A10`.
+/// `2`, `2:A10`, `0.5`, `0.5:T4|A10`, each with `;key=value` for what they have to be besides.
 fn device(flag: &str, kind: &str, text: &str) -> Result<v1::DeviceRequest, String> {
     let bad = || format!("{flag}: `{text}` is neither a count (`2:A10`) nor a share of one (`0.5`)");
-    let (number, models) = text.split_once(':').unwrap_or((text, ""));
+    let (which, pairs) = text.split_once(';').map_or((text, None), |(which, pairs)| (which, Some(pairs)));
+    let (number, models) = which.split_once(':').unwrap_or((which, ""));
+    let mut terms = v1::DeviceTerms::default();
+    for pair in pairs.into_iter().flat_map(|pairs| pairs.split(';')) {
+        zones::take_term(&mut terms, pair).map_err(|wrong| format!("{flag}: {wrong}"))?;
+    }
     let milli = quantity::parse_queued(quantity::GPU, number).ok();
     let milli = milli.and_then(|milli| u32::try_from(milli).ok()).ok_or_else(bad)?;
     let (count, milli_per_device) = match milli {
@@ -164,6 +170,7 @@ fn device(flag: &str, kind: &str, text: &str) -> Result<v1::DeviceRequest, Strin
         count,
         milli_per_device: Some(milli_per_device),
         models: models.split('|').filter(|model| !model.is_empty()).map(str::to_owned).collect(),
+        terms: (terms != v1::DeviceTerms::default()).then_some(terms),
     })
 }
 
@@ -224,6 +231,8 @@ fn flag_of(key: &str, submit: &Submit) -> String {
         ("template.devices", "--gpu or --device"),
         ("template.tolerations", "--toleration"),
         ("template.host_ports", "--host-port"),
+        ("template.topology.policy", "--zone-policy"),
+        ("template.topology.cpu_mode", "--cpu-mode"),
         ("template.node_affinity.required", "--node-selector or --require-nodes"),
         ("template.node_affinity.preferred", "--prefer-nodes"),
         ("template.command", "the command"),
@@ -265,7 +274,7 @@ mod tests {
     }
 
     /// Flags that say together what a key of a file says; a unit of flags has one task group, without a name.
-    const FLAGS: [(&str, &[&str]); 25] = [
+    const FLAGS: [(&str, &[&str]); 28] = [
         ("labels", &["label"]),
         ("template.requests", &["cpu", "memory", "request"]),
         ("template.gpu", &["gpu"]),
@@ -285,6 +294,9 @@ mod tests {
         ("affinity.apart", &["apart"]),
         ("affinity.spread", &["spread"]),
         ("affinity", &["near", "apart", "spread"]),
+        ("template.topology.policy", &["zone-policy"]),
+        ("template.topology.cpu_mode", &["cpu-mode"]),
+        ("template.topology", &["zone-policy", "gpu", "device"]),
         ("template.command", &[]),
         ("template.simulated.duration", &["duration"]),
         ("template.simulated", &["duration", "exit-code"]),
@@ -345,7 +357,10 @@ topology: {required: zone, preferred: [node, rack], homogeneous: model, segments
 replicas: 3
 template:
   requests: {cpu: 500m, memory: 1.2Gi, fpga: 2}
-  devices: [{kind: gpu, count: 1, milli: 500, models: [A10, T4]}, {kind: nic, count: 2, milli: 1000}]
+  devices:
+    - {kind: gpu, count: 1, milli: 500, models: [A10, T4], link: nvlink, memory: 1Gi}
+    - {kind: nic, count: 2, milli: 1000, gbps: 100, same_zone_as: gpu}
+  topology: {policy: none, cpu_mode: reclaimed}
   node_selector: 'zone = a, rack != 3'
   node_affinity: {required: [disk, cores > 64], preferred: [{weight: 10, nodes: '!spot'}, {nodes: disk=ssd}]}
   host_ports: [8080, 53/udp]
@@ -361,7 +376,8 @@ template:
             --on-eviction fail --on-below-min stop --on-failure restart --preemptible false --min-run 5m --scheduling-timeout 1m \
             --topology zone --prefer-topology node,rack --homogeneous model --segments 8@rack \
             --near rack:app=db --near 10@zone --apart node --apart 5@rack:app=web,!canary --spread rack \
-            --spread rack=2:app=web --spread 5@node=3 --active-deadline 12h --replicas 3 --cpu 500m --memory 1.2Gi --request fpga=2 --gpu 0.5:A10|T4 --device nic=2 \
+            --spread rack=2:app=web --spread 5@node=3 --active-deadline 12h --replicas 3 --cpu 500m --memory 1.2Gi --request fpga=2 --gpu 0.5:A10|T4;link=nvlink;memory=1Gi \
+            --device nic=2;gbps=100;same_zone_as=gpu --zone-policy none --cpu-mode reclaimed \
             --node-selector zone=a --node-selector rack!=3 --require-nodes disk --require-nodes cores>64 \
             --prefer-nodes 10:!spot --prefer-nodes disk=ssd --host-port 8080,53/udp \
             --toleration gpu=only:no-schedule,spot,*,dead:no-execute=300 --env MODE=1.0 --stop-grace 30s \
@@ -400,6 +416,11 @@ template:
             ("--env A=B --env A=C", "--env: duplicate `A`"),
             ("--label Ä=b", "--label Ä: `Ä` is not allowed"),
             ("--request gpu=1", "`--gpu`"),
+            ("--gpu 1;speed=2", "--gpu: unknown key `speed`: link, gbps, memory, same_zone_as or profile"),
+            ("--gpu 1;gbps=fast", "--gpu: gbps: `fast` is not a number"),
+            ("--device nic=1;same_zone_as=gpu", "`gpu` names a kind that is not requested"),
+            ("--zone-policy single", "expected one of none, best-effort, restricted, single-zone, exclusive"),
+            ("--cpu-mode reclaimed", "--cpu-mode: reclaimed CPUs are for units of the best-effort pool"),
             ("--near :app=db", "--near: no topology key is given"),
             ("--near rack=2", "--near: `=` is not allowed"),
             ("--apart 101@rack", "--apart: 101 is not in 0..=100"),

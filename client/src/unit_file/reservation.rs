@@ -24,7 +24,7 @@ pub(super) fn reservation(fields: &mut Fields<'_, '_>) -> v1::Reservation {
         namespace,
         selector,
         slots: slots.unwrap_or_default(),
-        demand: Some(v1::Demand { requests: Some(requests), devices, host_ports: Vec::new() }),
+        demand: Some(v1::Demand { requests: Some(requests), devices, host_ports: Vec::new(), zones: None }),
         node_selector: fields.text_map("node_selector"),
         expires_ms: fields.scalar("expires", time),
         description: fields.text("description").unwrap_or_default(),

@@ -6,6 +6,8 @@ use clap::{Args as ClapArgs, ValueEnum};
 use godel_domain::{duration, host_port::HostPort};
 use godel_proto::v1;
 
+use super::words;
+
 /// Reads `key=value`.
 ///
 /// # Errors
@@ -71,9 +73,17 @@ pub struct Submit {
     /// GPUs of each replica: `2`, `2:A10`, or `0.5` for a share of one.
     #[arg(long, requires = "name")]
     pub gpu: Option<String>,
-    /// Other devices of each replica, by kind: `nic=1`, or `nic=0.5` for a share of one.
+    /// Other devices of each replica, by kind: `nic=1`, or `nic=0.5` for a share of one. As with `--gpu`, `;key=value` says what
+    /// they have to be besides: `nic=1;gbps=100;same_zone_as=gpu`.
     #[arg(long = "device", requires = "name", value_delimiter = ',', value_name = "KIND=COUNT", value_parser = pair)]
     pub devices: Vec<(String, String)>,
+    /// How the resources of each replica lie in the zones of its node: none, best-effort, restricted, single-zone or exclusive;
+    /// default none, or single-zone with dedicated CPUs.
+    #[arg(long, requires = "name", value_name = "POLICY", value_parser = |text: &str| words::of(text, &words::ZONE_POLICY))]
+    pub zone_policy: Option<i32>,
+    /// Whose the CPUs of each replica are: shared, dedicated or reclaimed; default by pool.
+    #[arg(long, requires = "name", value_name = "MODE", value_parser = |text: &str| words::of(text, &words::CPU_MODE))]
+    pub cpu_mode: Option<i32>,
     /// Ports of the node that each replica listens on: `8080`, `53/udp`. No other replica of the node has one of them.
     #[arg(long = "host-port", requires = "name", value_delimiter = ',', value_name = "PORT[/PROTOCOL]")]
     pub host_ports: Vec<HostPort>,

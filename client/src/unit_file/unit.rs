@@ -7,7 +7,7 @@ use godel_wire::ops::host_port_to_proto;
 use super::{
     node_selector,
     read::{Fields, inside},
-    unit_affinity, unit_topology, words,
+    unit_affinity, unit_topology, words, zones,
 };
 
 pub(super) fn unit(fields: &mut Fields<'_, '_>) -> v1::UnitSpec {
@@ -72,7 +72,15 @@ fn group(fields: &mut Fields<'_, '_>) -> v1::TaskGroup {
 
 fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
     let requests = requests(fields);
-    let devices = devices(fields);
+    let mut devices = devices(fields);
+    let (zones, in_topology) = zones::read(fields);
+    if !devices.is_empty() && !in_topology.is_empty() {
+        fields.report.rule(
+            &fields.at("topology"),
+            "devices are given in `devices` or in `topology.devices`, not in both",
+        );
+    }
+    devices.extend(in_topology);
     let host_ports = fields.parsed_texts("host_ports", |text| text.parse().map(host_port_to_proto));
     let mut template = v1::Template::default();
     node_selector::read(fields, &mut template);
@@ -98,7 +106,7 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
         await_command_ms,
     };
     v1::Template {
-        demand: Some(v1::Demand { requests: Some(requests), devices, host_ports }),
+        demand: Some(v1::Demand { requests: Some(requests), devices, host_ports, zones }),
         tolerations,
         run: Some(run),
         ..template
@@ -118,23 +126,31 @@ pub(super) fn requests(fields: &mut Fields<'_, '_>) -> v1::Resources {
 /// Devices of one replica, or of one slot of a reservation: one request or several as `devices`, or GPUs as `gpu`.
 pub(super) fn devices(fields: &mut Fields<'_, '_>) -> Vec<v1::DeviceRequest> {
     let gpus = fields.inside("gpu", |fields| device_request(fields, quantity::GPU.to_owned()));
-    let devices = fields.one_or_more("devices", |fields| {
-        let kind = fields.text("kind");
-        let kind = fields.required("kind", kind).unwrap_or_default();
-        device_request(fields, kind)
-    });
+    let devices = device_list(fields);
     if gpus.is_some() && !devices.is_empty() {
         fields.report.rule(&fields.at("gpu"), "add it to `devices`: `devices: [{kind: gpu}, ...]`");
     }
     gpus.into_iter().chain(devices).collect()
 }
 
+/// One request or several as `devices`.
+pub(super) fn device_list(fields: &mut Fields<'_, '_>) -> Vec<v1::DeviceRequest> {
+    fields.one_or_more("devices", |fields| {
+        let kind = fields.text("kind");
+        let kind = fields.required("kind", kind).unwrap_or_default();
+        device_request(fields, kind)
+    })
+}
+
 fn device_request(fields: &mut Fields<'_, '_>, kind: String) -> v1::DeviceRequest {
+    let mut models = fields.texts("models");
+    models.extend(fields.text("model"));
     v1::DeviceRequest {
         kind,
         count: fields.number("count").unwrap_or(1),
         milli_per_device: fields.number("milli"),
-        models: fields.texts("models"),
+        models,
+        terms: zones::device_terms(fields),
     }
 }
 

@@ -4,6 +4,16 @@ use godel_proto::v1;
 
 pub(crate) type Words<const N: usize> = [(&'static str, i32); N];
 
+/// The number of a word.
+///
+/// # Errors
+/// The words that there are.
+pub(crate) fn of(text: &str, words: &[(&'static str, i32)]) -> Result<i32, String> {
+    let known = words.iter().find(|(word, _)| *word == text);
+    let all = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+    known.map(|(_, number)| *number).ok_or_else(|| format!("expected one of {}", all()))
+}
+
 pub(crate) const CLASS: Words<8> = [
     ("service", v1::WorkloadClass::Service as i32),
     ("stateful", v1::WorkloadClass::Stateful as i32),
@@ -32,6 +42,18 @@ pub(crate) const ON_FAILURE: Words<3> = [
     ("keep", v1::OnFailure::Keep as i32),
     ("restart", v1::OnFailure::Restart as i32),
     ("stop", v1::OnFailure::Stop as i32),
+];
+pub(crate) const ZONE_POLICY: Words<5> = [
+    ("none", v1::ZonePolicy::None as i32),
+    ("best-effort", v1::ZonePolicy::BestEffort as i32),
+    ("restricted", v1::ZonePolicy::Restricted as i32),
+    ("single-zone", v1::ZonePolicy::SingleZone as i32),
+    ("exclusive", v1::ZonePolicy::Exclusive as i32),
+];
+pub(crate) const CPU_MODE: Words<3> = [
+    ("shared", v1::CpuMode::Shared as i32),
+    ("dedicated", v1::CpuMode::Dedicated as i32),
+    ("reclaimed", v1::CpuMode::Reclaimed as i32),
 ];
 pub(crate) const EFFECT: Words<3> = [
     ("no-schedule", v1::TaintEffect::NoSchedule as i32),

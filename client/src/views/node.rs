@@ -120,6 +120,14 @@ pub struct DeviceView {
     pub model: String,
     /// Thousandths that are free.
     pub free_milli: u32,
+    /// Bytes of memory; 0: not known.
+    pub memory: i64,
+    /// Gigabits per second; 0: not known.
+    pub gbps: u32,
+    /// Kind of the links to its group; empty: none.
+    pub link: String,
+    /// The devices with which it is joined, or of which it is a slice, have the same number; 0: none.
+    pub link_group: u32,
 }
 
 /// Amounts by resource, as the API has them.
@@ -154,11 +162,19 @@ impl From<&v1::Node> for NodeView {
             let v1::NodeQuarantine { since_ms, until_ms, reason } = quarantine;
             QuarantineView { since_ms, until_ms, reason }
         });
-        let devices = report.devices.iter().enumerate().map(|(index, device)| DeviceView {
-            index,
-            kind: device.kind.clone(),
-            model: device.model.clone(),
-            free_milli: node.device_free_milli.get(index).copied().unwrap_or(0),
+        let devices = report.devices.iter().enumerate().map(|(index, device)| {
+            let v1::DeviceDetails { memory, gbps, link, link_group } =
+                device.details.clone().unwrap_or_default();
+            DeviceView {
+                index,
+                kind: device.kind.clone(),
+                model: device.model.clone(),
+                free_milli: node.device_free_milli.get(index).copied().unwrap_or(0),
+                memory,
+                gbps,
+                link,
+                link_group,
+            }
         });
         Self {
             name: meta.name,

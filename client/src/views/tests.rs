@@ -19,7 +19,15 @@ fn a_node_shows_its_use() {
             quarantine: None,
         }),
         report: Some(v1::NodeReport {
-            devices: vec![v1::Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 }; 2],
+            devices: vec![
+                v1::Device {
+                    kind: "gpu".to_owned(),
+                    model: "A10".to_owned(),
+                    numa_zone: 0,
+                    details: None
+                };
+                2
+            ],
             ready: true,
             ..v1::NodeReport::default()
         }),
@@ -235,7 +243,7 @@ fn control_characters_in_names_and_reasons_are_shown_escaped() {
             ..v1::NodeSpec::default()
         }),
         report: Some(v1::NodeReport {
-            devices: vec![v1::Device { kind: nasty(), model: nasty(), numa_zone: 0 }],
+            devices: vec![v1::Device { kind: nasty(), model: nasty(), numa_zone: 0, details: None }],
             attributes: labels(),
             ..v1::NodeReport::default()
         }),

@@ -19,7 +19,7 @@ use super::{
     budgets::BudgetLedger,
     order::{Probe, Service},
     preemptions::{self, Dropped, Preemptions, RunTurn},
-    room::{self, Bound, Tenants, wrong_devices},
+    room::{self, Bound, Tenants, wrong_devices, wrong_zones},
     terms::Terms,
     turns,
     verdict::Findings,
@@ -384,6 +384,7 @@ fn on_bind(
         let demand = unit.and_then(|unit| unit.demands.get(&bind.group));
         if let (true, Some((demand, _)), Some(on)) = (complete, demand, world.nodes.get(&node))
             && let Some(wrong) = wrong_devices(on, demand, bind.allocation(step.idx).devices)
+                .or_else(|| wrong_zones(on, demand, bind.allocation(step.idx).zones))
         {
             replay.room.add(|| {
                 format!("{}/{} on {}: {wrong} (revision {revision})", name(), step.ordinal, on.name())

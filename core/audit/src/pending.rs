@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
+    allocation::{GivenZones, ZoneSet},
     demand::{DeviceRequest, MILLI_WHOLE, Pool},
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
@@ -10,12 +11,13 @@ use godel_domain::{
     resources::{RUNNING_UNITS, Resources},
     running_units::Phase,
     unit::{TaskGroup, Template, UnitRecord},
+    zone::{CpuMode, ZonePolicy},
 };
 
 use super::{
     Evidence,
     queues::{QueueRoom, levels},
-    room::{self, NodeSums},
+    room::{self, NodeSums, ZoneSums},
     verdict::Findings,
     world::{World, WorldNode, WorldRow, WorldUnit},
 };
@@ -40,6 +42,8 @@ pub enum Misfit {
     Resource(String),
     /// Too few devices that are free and of an accepted model.
     Device,
+    /// No zone has enough, or it is not judged whether some have.
+    Zone,
 }
 
 /// What is left on every node, for trying units one by one against one state.
@@ -83,6 +87,7 @@ pub(super) struct Free {
     guaranteed: Resources,
     best_effort: Resources,
     devices: Vec<u32>,
+    zones: ZoneSums,
 }
 
 impl<'a> Scan<'a> {
@@ -222,10 +227,11 @@ impl Free {
         let devices = devices.iter().enumerate().map(of_device).collect();
         let mut best_effort = node.best_effort_allocatable(&taken.kept);
         best_effort.add(&taken.best_effort, -1);
-        Self { guaranteed: left(&taken.guaranteed), best_effort, devices }
+        Self { guaranteed: left(&taken.guaranteed), best_effort, devices, zones: taken.zones.clone() }
     }
 
     fn keep_least(&mut self, other: &Self) {
+        self.zones.keep_most(&other.zones);
         keep_least(&mut self.guaranteed, &other.guaranteed);
         keep_least(&mut self.best_effort, &other.best_effort);
         for (idx, left) in self.devices.iter_mut().enumerate() {
@@ -235,6 +241,7 @@ impl Free {
 
     /// Takes what one running unit needs, or changes nothing.
     pub(super) fn take(&mut self, node: &WorldNode, template: &Template, pool: Pool) -> Result<(), Misfit> {
+        let zone = self.zone_for(node, template);
         let free = match pool {
             Pool::Guaranteed => &mut self.guaranteed,
             Pool::BestEffort => &mut self.best_effort,
@@ -244,6 +251,7 @@ impl Free {
                 return Err(Misfit::Resource(name.to_owned()));
             }
         }
+        let zone = zone?;
         // Of different kinds: none takes what another one does.
         let chosen = template.demand.devices.iter().map(|request| choose(node, &self.devices, request));
         let chosen: Option<Vec<Vec<usize>>> = chosen.collect();
@@ -254,7 +262,32 @@ impl Free {
         }
         free.add(&template.demand.requests, -1);
         free.add_amount(RUNNING_UNITS, -1);
+        self.zones.add(&template.demand, zone, 1);
         Ok(())
+    }
+
+    /// The zones that a template needs. Only shared CPUs of one zone without devices are judged: who asks for more is taken not
+    /// to fit.
+    fn zone_for(&self, node: &WorldNode, template: &Template) -> Result<GivenZones, Misfit> {
+        let demand = &template.demand;
+        let is_placed =
+            |request: &DeviceRequest| request.terms.as_ref().is_some_and(|terms| terms.is_about_places());
+        if demand.devices.iter().any(is_placed) {
+            return Err(Misfit::Zone);
+        }
+        let Some(request) = demand.zones else { return Ok(GivenZones::NONE) };
+        if request.policy != ZonePolicy::SingleZone
+            || request.cpu_mode != CpuMode::Shared
+            || !demand.devices.is_empty()
+        {
+            return Err(Misfit::Zone);
+        }
+        let holds = |at: &usize| {
+            let mut asked = demand.requests.iter().chain([(RUNNING_UNITS, 0)]);
+            asked.all(|(name, amount)| self.zones.left(node, *at, name).is_some_and(|left| amount <= left))
+        };
+        let zone = room::assigned(node).iter().find(holds).ok_or(Misfit::Zone)?;
+        Ok(GivenZones::from([zone].into_iter().collect::<ZoneSet>()))
     }
 }
 

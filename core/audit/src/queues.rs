@@ -405,10 +405,16 @@ mod tests {
     }
 
     fn bind(id: u64, ordinals: std::ops::Range<u32>) -> Change {
-        let devices = DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 500, models: Vec::new() };
+        let devices =
+            DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 500, models: Vec::new(), terms: None };
         let requests = Resources::new([("cpu", 10)]).unwrap();
         let bind = Bind {
-            demand: Arc::new(Demand { requests, devices: vec![devices], host_ports: Vec::new() }),
+            demand: Arc::new(Demand {
+                requests,
+                devices: vec![devices],
+                host_ports: Vec::new(),
+                zones: None,
+            }),
             nodes: vec![NodeId(1); ordinals.len()],
             ordinals: ordinals.collect(),
             ..Bind::default()
@@ -418,7 +424,7 @@ mod tests {
 
     fn bind_cpu(id: u64) -> Change {
         let requests = Resources::new([("cpu", 10)]).unwrap();
-        let demand = Arc::new(Demand { requests, devices: Vec::new(), host_ports: Vec::new() });
+        let demand = Arc::new(Demand { requests, devices: Vec::new(), host_ports: Vec::new(), zones: None });
         let bind = Bind { demand, nodes: vec![NodeId(1)], ordinals: vec![0], ..Bind::default() };
         Change::Rows(UnitId(id), RunChange::Bind(bind))
     }
@@ -487,6 +493,7 @@ mod tests {
             requests: Resources::new([("cpu", 10)]).unwrap(),
             devices: Vec::new(),
             host_ports: Vec::new(),
+            zones: None,
         };
         Change::Hold(Arc::new(Hold {
             id: godel_domain::ids::HoldId(id),

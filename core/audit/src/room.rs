@@ -2,11 +2,12 @@
 //! commit does to them.
 
 mod tenants;
+mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
-    allocation::DeviceSet,
+    allocation::{Allocation, DeviceSet},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
     hold::Hold,
     host_port::HostPort,
@@ -15,7 +16,10 @@ use godel_domain::{
     resources::{RUNNING_UNITS, Resources},
 };
 
-pub(super) use self::tenants::{Bound, Tenants};
+pub(super) use self::{
+    tenants::{Bound, Tenants},
+    zones::{ZoneSums, assigned, wrong_zones},
+};
 use super::{
     History,
     history::{Replay, node_name},
@@ -39,6 +43,8 @@ pub struct NodeSums {
     pub kept: Resources,
     /// Milli taken per device, by index; as long as the highest index used.
     pub devices: Vec<u32>,
+    /// Taken of zones.
+    pub(crate) zones: ZoneSums,
     /// Ports that running units of now listen on.
     pub ports: Vec<HostPort>,
     /// Running units counted.
@@ -46,9 +52,10 @@ pub struct NodeSums {
 }
 
 impl NodeSums {
-    pub(super) fn add(&mut self, node: Option<&WorldNode>, demand: &Demand, pool: Pool, taken: DeviceSet) {
+    pub(super) fn add(&mut self, node: Option<&WorldNode>, demand: &Demand, pool: Pool, taken: Allocation) {
         self.add_requests(demand, pool, 1);
-        self.add_devices(node, demand, taken);
+        self.add_devices(node, demand, taken.devices);
+        self.zones.add(demand, taken.zones, 1);
         self.n += 1;
     }
 
@@ -61,9 +68,10 @@ impl NodeSums {
         }
     }
 
-    fn remove(&mut self, node: Option<&WorldNode>, demand: &Demand, pool: Pool, taken: DeviceSet) {
+    fn remove(&mut self, node: Option<&WorldNode>, demand: &Demand, pool: Pool, taken: Allocation) {
         self.add_requests(demand, pool, -1);
-        self.remove_devices(node, demand, taken);
+        self.remove_devices(node, demand, taken.devices);
+        self.zones.add(demand, taken.zones, -1);
         self.n = self.n.saturating_sub(1);
     }
 
@@ -81,6 +89,7 @@ impl NodeSums {
         for (sum, milli) in self.devices.iter_mut().zip(&other.devices) {
             *sum = sum.saturating_sub(*milli);
         }
+        self.zones.subtract(&other.zones);
         self.n = self.n.saturating_sub(other.n);
     }
 
@@ -93,6 +102,7 @@ impl NodeSums {
             && non_zero(&self.guaranteed).eq(non_zero(&other.guaranteed))
             && non_zero(&self.best_effort).eq(non_zero(&other.best_effort))
             && devices(self) == devices(other)
+            && self.zones == other.zones
     }
 
     fn add_requests(&mut self, demand: &Demand, pool: Pool, times: i64) {
@@ -117,7 +127,7 @@ impl NodeSums {
 
     /// All that a hold may gather, and every device where it wants some: as others see it.
     pub(super) fn add_gathered(&mut self, hold: &Hold) {
-        hold.ordinals.iter().for_each(|_| self.add(None, &hold.demand, hold.pool, DeviceSet::NONE));
+        hold.ordinals.iter().for_each(|_| self.add(None, &hold.demand, hold.pool, Allocation::default()));
         if !hold.demand.devices.is_empty() {
             self.devices = vec![MILLI_WHOLE; N_DEVICES_MAX];
         }
@@ -129,7 +139,9 @@ impl NodeSums {
         if hold.turn.is_some() {
             return;
         }
-        let (beyond, covered) = beyond(world, hold, is_whole);
+        let (mut beyond, covered) = beyond(world, hold, is_whole);
+        beyond.zones.subtract(&covered.zones);
+        self.zones.join(&beyond.zones);
         for (sum, beyond, covered) in [
             (&mut self.guaranteed, &beyond.guaranteed, &covered.guaranteed),
             (&mut self.best_effort, &beyond.best_effort, &covered.best_effort),
@@ -169,10 +181,10 @@ fn beyond(world: &World, hold: &Hold, is_whole: bool) -> (NodeSums, NodeSums) {
     let (mut beyond, mut covered) = (NodeSums::default(), NodeSums::default());
     let node = world.nodes.get(&hold.node);
     for idx in 0..hold.ordinals.len() {
-        beyond.add(node, &hold.demand, hold.pool, hold.allocation(idx).devices);
+        beyond.add(node, &hold.demand, hold.pool, hold.allocation(idx));
     }
     for (demand, pool, row) in covering(world, hold, is_whole) {
-        covered.add(node, demand, pool, row.allocation.devices);
+        covered.add(node, demand, pool, row.allocation);
     }
     (beyond, covered)
 }
@@ -204,7 +216,7 @@ pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeM
         for row in unit.rows.values().filter(|row| row.is_live() && counts(row)) {
             if let Some((demand, pool)) = unit.demands.get(&row.group) {
                 let of_node = sums.entry(row.node).or_default();
-                of_node.add(world.nodes.get(&row.node), demand, *pool, row.allocation.devices);
+                of_node.add(world.nodes.get(&row.node), demand, *pool, row.allocation);
                 of_node.ports.extend(&demand.host_ports);
                 of_node.reserve(world.nodes.get(&row.node), demand, *pool, row);
             }
@@ -232,6 +244,8 @@ enum Of {
     Gone,
     /// A port that several running units have.
     Port,
+    /// A zone, by index.
+    Zone(usize),
     /// Devices of a kind, of which some that are held are not there, or are others.
     Kind(String),
 }
@@ -259,6 +273,7 @@ pub(super) fn excess(node: &WorldNode, usage: &NodeSums) -> Vec<Excess> {
         let words = format!("port {} is that of {} running units", same[0], same.len());
         wrong.push(Excess { of: Of::Port, words });
     }
+    wrong.extend(usage.zones.excess(node));
     wrong
 }
 
@@ -324,8 +339,12 @@ pub(super) fn wrong_devices(node: &WorldNode, demand: &Demand, given: DeviceSet)
     let Some(first) = demand.devices.first() else {
         return (!given.is_empty()).then(|| format!("devices {:#b} without a request", given.0));
     };
+    let is_profile =
+        |request: &DeviceRequest| request.terms.as_ref().is_some_and(|terms| !terms.profile.is_empty());
     let n_asked: u32 = demand.devices.iter().map(|request| request.count).sum();
-    if given.len() != n_asked {
+    // The slices of a profile are as many as it says.
+    let is_exact = !demand.devices.iter().any(is_profile);
+    if is_exact && given.len() != n_asked {
         return Some(format!("{} devices instead of {n_asked}", given.len()));
     }
     let devices = devices_of(Some(node));
@@ -343,7 +362,14 @@ pub(super) fn wrong_devices(node: &WorldNode, demand: &Demand, given: DeviceSet)
     wrong.or_else(|| {
         let n_given =
             |request: &DeviceRequest| given.iter().filter(|idx| request.accepts(&devices[*idx])).count();
-        let short = demand.devices.iter().find(|request| n_given(request) != request.count as usize)?;
+        let is_short = |request: &&DeviceRequest| {
+            if is_profile(request) {
+                n_given(request) == 0
+            } else {
+                n_given(request) != request.count as usize
+            }
+        };
+        let short = demand.devices.iter().find(is_short)?;
         Some(format!("{} of kind {} instead of {}", n_given(short), short.kind, short.count))
     })
 }
@@ -506,7 +532,8 @@ fn check_each_placement(world: &World, shrunk: &BTreeSet<NodeId>, findings: &mut
             };
             let node = world.nodes.get(&row.node).filter(|_| !shrunk.contains(&row.node));
             let Some(node) = node else { continue };
-            if let Some(wrong) = wrong_devices(node, demand, row.allocation.devices) {
+            let wrong = wrong_devices(node, demand, row.allocation.devices);
+            if let Some(wrong) = wrong.or_else(|| wrong_zones(node, demand, row.allocation.zones)) {
                 findings.add(|| format!("{}/{ordinal} on {}: {wrong}", unit.name(), node.name()));
             }
         }

@@ -37,7 +37,12 @@ fn node(id: u32, cpu: i64, models: &[&str]) -> [Change; 2] {
         NodeSpec { id: NodeId(id), name: format!("n{id}"), uid: format!("u-{id}"), ..NodeSpec::default() };
     let devices = models
         .iter()
-        .map(|model| Device { kind: "gpu".to_owned(), model: (*model).to_owned(), numa_zone: 0 })
+        .map(|model| Device {
+            kind: "gpu".to_owned(),
+            model: (*model).to_owned(),
+            numa_zone: 0,
+            details: None,
+        })
         .collect();
     let report = NodeReport {
         id: NodeId(id),
@@ -55,11 +60,13 @@ fn demand(cpu: i64, gpu: Option<(u32, u32, &str)>) -> Demand {
         count,
         milli,
         models: if model.is_empty() { Vec::new() } else { vec![model.to_owned()] },
+        terms: None,
     });
     Demand {
         requests: Resources::new([(CPU, cpu)]).unwrap(),
         devices: devices.into_iter().collect(),
         host_ports: Vec::new(),
+        zones: None,
     }
 }
 

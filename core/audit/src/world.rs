@@ -453,7 +453,11 @@ fn is_less(new: &NodeReport, old: &NodeReport) -> bool {
         new.devices.get(idx).is_none_or(|new| (&new.kind, &new.model) != (&old.kind, &old.model))
     };
     let takes_fewer = new.max_running_units < old.max_running_units;
-    takes_fewer || old.capacity.iter().any(has_less) || old.devices.iter().enumerate().any(is_other)
+    let has_other_zones = !old.zones.is_empty() && new.zones != old.zones;
+    takes_fewer
+        || has_other_zones
+        || old.capacity.iter().any(has_less)
+        || old.devices.iter().enumerate().any(is_other)
 }
 
 /// How far a phase is into a life.

@@ -366,10 +366,7 @@ impl Binder {
                 may_stand(&picture.cluster, asked, (*ordinal, hold.node), decision.nodes_as_of)
             });
             let fits = may.and_then(|()| match turn {
-                Some(_) => {
-                    hold.zones.iter().try_for_each(|zones| picture.cluster.has_zones(hold.node, *zones))?;
-                    picture.cluster.could_hold(shape, &hold)
-                }
+                Some(_) => picture.cluster.could_hold(shape, &hold),
                 None => {
                     let mut chosen = (0..hold.ordinals.len()).map(|idx| hold.allocation(idx));
                     chosen.try_for_each(|chosen| picture.cluster.suits(shape, hold.node, chosen))?;

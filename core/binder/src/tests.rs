@@ -17,7 +17,7 @@ mod terms;
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
-    allocation::{DeviceSet, ZoneSet},
+    allocation::{CoreSet, DeviceSet, GivenZones, ZoneSet},
     change::{Change, Commit},
     decision::{Claim, Decision, GroupPlacement, N_PLACEMENTS_MAX, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
@@ -27,6 +27,7 @@ use godel_domain::{
     resources::{CPU, Resources},
     running_units::{EvictionReason, Phase, Requeue, RunChange, RunningUnits, Statuses},
     unit::UnitRecord,
+    zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
 use godel_testkit::BuildUnit as _;
 
@@ -37,7 +38,7 @@ pub(super) fn node(id: u32) -> NodeSpec {
 }
 
 pub(super) fn report(id: u32, cpu: i64, n_gpus: usize) -> NodeReport {
-    let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 };
+    let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0, details: None };
     NodeReport {
         id: NodeId(id),
         capacity: Resources::new([(CPU, cpu)]).unwrap(),
@@ -53,11 +54,13 @@ pub(super) fn demand(cpu: i64, gpu_milli: u32) -> Demand {
         count: 1,
         milli: gpu_milli,
         models: Vec::new(),
+        terms: None,
     });
     Demand {
         requests: Resources::new([(CPU, cpu)]).unwrap(),
         devices: devices.into_iter().collect(),
         host_ports: Vec::new(),
+        zones: None,
     }
 }
 
@@ -462,13 +465,46 @@ fn zones_of_a_node_that_has_none_are_refused() {
     let mut world = World::new(1);
     let revision = world.unit(unit(1, 2, 1, demand(10, 0)));
     let mut decision = place(1, revision, &[(0, 1)]);
-    decision.groups[0].zones = vec![ZoneSet(0b1)];
-    assert_eq!(world.refuse(&decision), [(RejectionReason::DeviceTaken, vec![0])]);
-    decision.groups[0].zones = vec![ZoneSet::NONE];
+    decision.groups[0].zones = vec![ZoneSet(0b1).into()];
+    assert_eq!(world.refuse(&decision), [(RejectionReason::ZoneTaken, vec![0])]);
+    decision.groups[0].zones = vec![ZoneSet::NONE.into()];
     let accepted = world.accept(&decision);
     assert!(accepted.binds[0].zones.is_empty(), "no zones are written");
-    decision.groups[0].zones = vec![ZoneSet(0b1); 2];
+    decision.groups[0].zones = vec![ZoneSet(0b1).into(); 2];
     assert_eq!(world.refuse(&decision), [(RejectionReason::Invalid, vec![0])], "columns of unequal length");
+}
+
+#[test]
+fn taken_zones_are_replaced_by_free_ones_of_the_node() {
+    let mut world = World::new(1);
+    let zone = |at: u32| Zone {
+        kind: "numa".to_owned(),
+        capacity: Resources::new([("cpu", 2_000)]).unwrap(),
+        cpus: vec![2 * at, 2 * at + 1],
+        ..Zone::default()
+    };
+    world.change(Change::NodeReport(NodeReport { zones: vec![zone(0), zone(1)], ..report(1, 4_000, 0) }));
+    let zones = Some(ZoneRequest { policy: ZonePolicy::SingleZone, cpu_mode: CpuMode::Dedicated });
+    let asked = Demand { zones, requests: Resources::new([("cpu", 1_000)]).unwrap(), ..demand(10, 0) };
+    let revision = world.unit(unit(1, 5, 1, asked));
+    let in_zone = |ordinal: u32, zones: u64, cores: u64| {
+        let mut decision = place(1, revision, &[(ordinal, 1)]);
+        decision.groups[0].zones = vec![GivenZones { zones: ZoneSet(zones), cores: CoreSet(cores) }];
+        decision
+    };
+    let mut given = Vec::new();
+    for (ordinal, zones, cores) in [(0, 0b01, 0b10), (1, 0b01, 0b10), (2, 0b01, 0b01)] {
+        let accepted = world.accept(&in_zone(ordinal, zones, cores));
+        let zones = accepted.binds[0].zones[0];
+        given.push((zones.zones.0, zones.cores.0));
+        world.commit(&accepted);
+    }
+    assert_eq!(given, [(0b01, 0b10), (0b01, 0b01), (0b10, 0b01)], "as decided, then what is free");
+    world.accept(&in_zone(3, 0b10, 0b11));
+    let plain = world.unit(unit(2, 1, 1, demand(0, 0)));
+    let mut decision = place(2, plain, &[(0, 1)]);
+    decision.groups[0].zones = vec![ZoneSet(0b1).into()];
+    assert_eq!(world.refuse(&decision), [(RejectionReason::ZoneTaken, vec![0])], "it asks for none");
 }
 
 #[test]

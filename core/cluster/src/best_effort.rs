@@ -118,8 +118,10 @@ mod tests {
     fn a_row_counts_in_full_until_its_use_is_known() {
         let mut catalogue = Catalogue::default();
         let requests = Resources::new([(CPU, 400)]).unwrap();
-        let shape = catalogue
-            .intern(&Demand { requests, devices: Vec::new(), host_ports: Vec::new() }, Pool::Guaranteed);
+        let shape = catalogue.intern(
+            &Demand { requests, devices: Vec::new(), host_ports: Vec::new(), zones: None },
+            Pool::Guaranteed,
+        );
         let mut guaranteed = Room::default();
         guaranteed.grow(1, catalogue.n_resources());
         guaranteed.set_allocatable(0, &[(0, 1000)]);

@@ -1,6 +1,10 @@
 //! What a hold takes of its node, by resource and by device.
 
-use godel_domain::{allocation::DeviceSet, demand::Pool, hold::Hold};
+use godel_domain::{
+    allocation::{Allocation, DeviceSet},
+    demand::Pool,
+    hold::Hold,
+};
 use smallvec::SmallVec;
 
 use super::{
@@ -9,6 +13,7 @@ use super::{
     room::Asks,
     shapes::{Shape, ShapeId},
     taken::TakenRoom,
+    topology::ZoneTake,
 };
 
 /// What a hold takes now.
@@ -21,6 +26,8 @@ pub struct Charge {
     pub(crate) best_effort: Asks,
     /// Thousandths by device.
     pub devices: SmallVec<[(u8, i32); 4]>,
+    /// Of zones.
+    pub(crate) zones: ZoneTake,
 }
 
 impl Charge {
@@ -31,6 +38,9 @@ impl Charge {
         let mut charge = Self { asks, ..Self::default() };
         for device in hold.devices.iter().flat_map(|devices| devices.iter()) {
             charge.add_device(device, node.milli_of(&shape.devices, device));
+        }
+        for zones in &hold.zones {
+            charge.zones.add(&ZoneTake::of(shape, *zones));
         }
         charge
     }
@@ -47,7 +57,7 @@ impl Charge {
         for victim in &hold.victims {
             let Some(row) = taken.remains(victim).filter(|row| row.node == hold.node) else { continue };
             let Some(takes) = taken.shape_of(victim.unit, row) else { continue };
-            charge.cover(catalogue.shape(takes), row.allocation.devices, node);
+            charge.cover(catalogue.shape(takes), row.allocation, node);
         }
         let charge = charge.tidy();
         let best_effort = if hold.pool == Pool::Guaranteed { whole } else { charge.asks.clone() };
@@ -55,13 +65,16 @@ impl Charge {
     }
 
     /// Somebody takes this much of it.
-    pub(crate) fn cover(&mut self, takes: &Shape, devices: DeviceSet, node: &NodeDevices) {
+    pub(crate) fn cover(&mut self, takes: &Shape, given: Allocation, node: &NodeDevices) {
         for (id, amount) in &takes.asks {
             if let Some((_, left)) = self.asks.iter_mut().find(|(known, _)| known == id) {
                 *left = left.saturating_sub(*amount).max(0);
             }
         }
-        for device in devices.iter() {
+        if !given.zones.is_empty() {
+            self.zones.cover(&ZoneTake::of(takes, given.zones));
+        }
+        for device in given.devices.iter() {
             if let Some((_, left)) = self.devices.iter_mut().find(|(known, _)| usize::from(*known) == device)
             {
                 *left = left.saturating_sub(node.milli_of(&takes.devices, device)).max(0);
@@ -73,6 +86,7 @@ impl Charge {
     pub(crate) fn tidy(mut self) -> Self {
         self.asks.retain(|(_, amount)| *amount > 0);
         self.devices.retain(|(_, milli)| *milli > 0);
+        self.zones.tidy();
         self
     }
 
@@ -157,8 +171,10 @@ mod tests {
                 count: 1,
                 milli: 1000,
                 models: Vec::new(),
+                terms: None,
             }],
             host_ports: Vec::new(),
+            zones: None,
         };
         let asked = catalogue.intern(&demand(300), Pool::Guaranteed);
         let victim = catalogue.intern(&demand(500), Pool::Guaranteed);
@@ -166,7 +182,7 @@ mod tests {
             Hold { ordinals: vec![0, 1], devices: vec![DeviceSet(0b01), DeviceSet(0b10)], ..Hold::default() };
         let mut charge = Charge::whole(catalogue.shape(asked), &hold, &node);
         assert_eq!((charge.amount(0), charge.amount(1), charge.device_milli()), (600, 0, 2000));
-        charge.cover(catalogue.shape(victim), DeviceSet(0b10), &node);
+        charge.cover(catalogue.shape(victim), DeviceSet(0b10).into(), &node);
         assert_eq!(charge.devices.as_slice(), [(0, 1000), (1, 0)]);
         let charge = charge.tidy();
         assert_eq!((charge.amount(0), charge.devices.as_slice()), (100, &[(0, 1000)][..]));

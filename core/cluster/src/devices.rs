@@ -1,31 +1,40 @@
-//! Devices of a node: what is left of each, which models are accepted, which ones to take.
+//! Devices of a node: what is left of each, which ones serve a request, which ones to take where it does not matter how they lie.
 
 use godel_domain::{
-    allocation::DeviceSet,
-    demand::{DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
-    node::Device,
+    allocation::{Allocation, DeviceSet},
+    demand::{DeviceRequest, DeviceTerms, MILLI_WHOLE, N_DEVICES_MAX},
+    node::{Device, DeviceDetails},
     quantity,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{room::DeviceRoom, shrunk::frozen_words, unfit::Unfit};
+use super::{
+    charge::Charge,
+    room::DeviceRoom,
+    shapes::Shape,
+    shrunk::frozen_words,
+    topology::{NodeTopology, ZoneTake},
+    unfit::Unfit,
+};
 
 /// Thousandths of a whole device.
 pub const WHOLE: i32 = 1000;
 const _: () = assert!(MILLI_WHOLE == 1000, "WHOLE and MILLI_WHOLE are one number");
 
-/// Kinds and models as small integers.
+/// Kinds and models, with what else tells devices apart wherever they lie, as small integers.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceClasses {
-    classes: Vec<(String, String)>,
-    ids: FxHashMap<(String, String), u16>,
+    classes: Vec<Device>,
+    ids: FxHashMap<Device, u16>,
 }
 
 impl DeviceClasses {
-    /// The integer of a device's kind and model, given now if it is new; true when it is.
+    /// The integer of a device's class, given now if it is new; true when it is.
     pub(crate) fn id(&mut self, device: &Device) -> (u16, bool) {
-        let key = (device.kind.clone(), device.model.clone());
+        let known = DeviceDetails { link_group: 0, ..device.known().clone() };
+        let details = (known != DeviceDetails::default()).then(|| Box::new(known));
+        let key = Device { numa_zone: 0, details, ..device.clone() };
         if let Some(id) = self.ids.get(&key) {
             return (*id, false);
         }
@@ -37,7 +46,7 @@ impl DeviceClasses {
     }
 
     pub(crate) fn is_kind(&self, id: u16, kind: &str) -> bool {
-        self.classes.get(usize::from(id)).is_some_and(|class| class.0 == kind)
+        self.classes.get(usize::from(id)).is_some_and(|class| class.kind == kind)
     }
 }
 
@@ -50,6 +59,10 @@ pub struct DeviceAsk {
     pub milli: i32,
     /// Parts that a wholly free device serves.
     pub per_device: i64,
+    /// The position of the request beside whose devices these lie.
+    pub(crate) beside: Option<usize>,
+    /// Its own position.
+    at: usize,
     /// Bit per class.
     accepted: Vec<u64>,
 }
@@ -80,11 +93,14 @@ pub(crate) fn least_of(asks: &[DeviceAsk]) -> DeviceRoom {
 }
 
 impl DeviceAsk {
-    /// Resolves a request against the models that the cluster knows.
-    pub fn new(request: &DeviceRequest, classes: &DeviceClasses) -> Self {
+    /// Resolves the request at a position against the models that the cluster knows.
+    pub fn new(requests: &[DeviceRequest], at: usize, classes: &DeviceClasses) -> Self {
+        let request = &requests[at];
+        let other = request.terms.as_ref().map_or("", |terms| &terms.same_zone_as);
+        let beside = requests.iter().position(|request| request.kind == other).filter(|other| *other != at);
         let milli = i32::try_from(request.milli).unwrap_or(i32::MAX);
         let per_device = i64::from(WHOLE / milli.max(1));
-        let mut ask = Self { count: request.count, milli, per_device, accepted: Vec::new() };
+        let mut ask = Self { count: request.count, milli, per_device, beside, at, accepted: Vec::new() };
         ask.resolve(request, classes);
         ask
     }
@@ -93,11 +109,26 @@ impl DeviceAsk {
     pub fn resolve(&mut self, request: &DeviceRequest, classes: &DeviceClasses) {
         self.accepted.clear();
         self.accepted.resize(classes.classes.len().div_ceil(64), 0);
-        for (idx, (kind, model)) in classes.classes.iter().enumerate() {
-            if *kind == request.kind && (request.models.is_empty() || request.models.contains(model)) {
+        for (idx, class) in classes.classes.iter().enumerate() {
+            if request.accepts(class) {
                 self.accepted[idx / 64] |= 1 << (idx % 64);
             }
         }
+    }
+
+    /// Returns the request as it was written, in the demand of its shape.
+    pub(crate) fn request_of<'a>(&self, shape: &'a Shape) -> Option<&'a DeviceRequest> {
+        shape.demand.devices.get(self.at)
+    }
+
+    /// Returns what else its devices have to be.
+    pub(crate) fn terms_of<'a>(&self, shape: &'a Shape) -> Option<&'a DeviceTerms> {
+        self.request_of(shape)?.terms.as_deref()
+    }
+
+    /// Whether its devices lie beside others, or others beside them.
+    pub(crate) fn is_beside_any(&self, all: &[Self]) -> bool {
+        self.beside.is_some() || all.iter().any(|other| other.beside == Some(self.at))
     }
 
     /// Whether a device of this class serves the request.
@@ -121,7 +152,7 @@ impl DeviceAsk {
     }
 }
 
-/// Devices of one node by index.
+/// Devices of one node by index, and what lies where on it.
 #[derive(Clone, Debug, Default)]
 pub struct NodeDevices {
     /// Known from the report.
@@ -131,6 +162,8 @@ pub struct NodeDevices {
     foreign: SmallVec<[i32; 8]>,
     /// Nothing of these is free, whatever is left of them. See [`super::shrunk::Holders::frozen`].
     frozen: DeviceSet,
+    /// `None`: the node is one whole.
+    pub(crate) topology: Option<Box<NodeTopology>>,
 }
 
 impl NodeDevices {
@@ -228,8 +261,40 @@ impl NodeDevices {
         self.taken[idx] = self.taken[idx].saturating_add(milli.saturating_mul(sign));
     }
 
-    /// Leaves nothing free of a device that was not free before.
+    /// Somebody takes (`sign` 1) or gives back (-1) some of its zones.
+    pub(crate) fn shift_zones(&mut self, take: &ZoneTake, sign: i32) {
+        if !take.is_empty() {
+            self.topology.get_or_insert_default().shift(take, i64::from(sign));
+        }
+    }
+
+    /// Takes (`sign` 1) or gives back (-1) what a running unit of a shape is given.
+    pub fn shift_given(&mut self, shape: &Shape, given: Allocation, sign: i32) {
+        self.shift(given.devices, &shape.devices, sign);
+        if !given.zones.is_empty() {
+            self.shift_zones(&ZoneTake::of(shape, given.zones), sign);
+        }
+    }
+
+    /// Takes (`sign` 1) or gives back (-1) what a hold takes.
+    pub fn shift_charge(&mut self, charge: &Charge, sign: i32) {
+        for &(device, milli) in &charge.devices {
+            self.shift_one(usize::from(device), milli, sign);
+        }
+        self.shift_zones(&charge.zones, sign);
+    }
+
+    /// Whether no more is taken of any device or zone than there is.
+    pub fn is_sound(&self) -> bool {
+        (0..self.len()).all(|device| self.free(device) >= 0)
+            && self.topology.as_ref().is_none_or(|topology| topology.is_sound())
+    }
+
+    /// Leaves nothing free of devices and zones that was not free before.
     pub fn cap(&mut self, before: &Self) {
+        if let (Some(now), Some(before)) = (&mut self.topology, &before.topology) {
+            now.cap(before);
+        }
         for idx in 0..self.len() {
             let excess = self.free(idx).saturating_sub(before.free(idx).max(0));
             self.shift_one(idx, excess.max(0), 1);
@@ -268,7 +333,7 @@ impl NodeDevices {
     /// Returns free devices for all of some requests, for each as [`Self::pick_one`]: as they are of different kinds, none gets
     /// another's.
     #[inline]
-    pub fn pick(&self, asks: &[DeviceAsk]) -> Option<DeviceSet> {
+    pub(crate) fn pick_all(&self, asks: &[DeviceAsk]) -> Option<DeviceSet> {
         let mut picked = DeviceSet::NONE;
         for ask in asks {
             picked = picked.union(self.pick_one(ask)?);
@@ -280,11 +345,20 @@ impl NodeDevices {
     /// least left, lowest index on ties.
     #[inline]
     pub fn pick_one(&self, ask: &DeviceAsk) -> Option<DeviceSet> {
+        self.pick_out_of(ask, u64::MAX)
+    }
+
+    /// Returns the same, out of the devices whose bits are set.
+    #[inline]
+    pub(crate) fn pick_out_of(&self, ask: &DeviceAsk, among: u64) -> Option<DeviceSet> {
+        let serves = |idx: usize| {
+            self.free(idx) >= ask.milli.min(WHOLE) && among >> idx & 1 == 1 && ask.accepts(self.classes[idx])
+        };
         if ask.is_whole() {
             let mut picked = DeviceSet::NONE;
             let mut missing = ask.count;
             for idx in 0..self.len() {
-                if missing > 0 && self.free(idx) >= WHOLE && ask.accepts(self.classes[idx]) {
+                if missing > 0 && serves(idx) {
                     picked.insert(idx);
                     missing -= 1;
                 }
@@ -292,7 +366,7 @@ impl NodeDevices {
             return (missing == 0).then_some(picked);
         }
         (0..self.len())
-            .filter(|idx| self.free(*idx) >= ask.milli && ask.accepts(self.classes[*idx]))
+            .filter(|idx| serves(*idx))
             .min_by_key(|idx| self.free(*idx))
             .map(|idx| DeviceSet(1 << idx))
     }
@@ -378,7 +452,7 @@ impl NodeDevices {
     }
 
     /// Whether devices are as many of each kind as some requests ask for, and accepted, free or not.
-    pub fn suits(&self, asks: &[DeviceAsk], chosen: DeviceSet) -> bool {
+    pub(crate) fn suits_requests(&self, asks: &[DeviceAsk], chosen: DeviceSet) -> bool {
         chosen.len() == asks.iter().map(|ask| ask.count).sum::<u32>()
             && asks.iter().all(|ask| self.accepted(ask, chosen).len() == ask.count)
     }

@@ -3,7 +3,7 @@
 //! Whether the node may be used at all, its labels and its taints are `records`' business.
 
 use godel_domain::{
-    allocation::{Allocation, DeviceSet, ZoneSet},
+    allocation::{Allocation, GivenZones},
     demand::Pool,
     hold::Hold,
     ids::NodeId,
@@ -23,7 +23,7 @@ use super::{
 impl FreeRoom {
     /// Returns how many of a shape the free room of a node holds, `max` at most; at most one of those that ask for devices.
     pub(crate) fn n_fit(&self, shape: &Shape, idx: usize, max: u32) -> u32 {
-        let max = if shape.devices.is_empty() { max } else { max.min(1) };
+        let max = if shape.devices.is_empty() && !shape.is_placed { max } else { max.min(1) };
         shape.n_fit(self.room_of(shape).free(idx), max)
     }
 
@@ -33,7 +33,8 @@ impl FreeRoom {
             return 0;
         }
         let of_devices = shape.devices.iter().map(|ask| self.devices[idx].n_fit(ask)).min();
-        shape.n_fit(self.room_of(shape).free(idx), max).min(of_devices.unwrap_or(u32::MAX))
+        let of_zones = self.devices[idx].n_fit_zones(shape, false);
+        shape.n_fit(self.room_of(shape).free(idx), max).min(of_devices.unwrap_or(u32::MAX)).min(of_zones)
     }
 
     /// The same if nothing ran there.
@@ -43,7 +44,8 @@ impl FreeRoom {
             return 0;
         }
         let of_devices = shape.devices.iter().map(|ask| self.devices[idx].n_fit_empty(ask)).min();
-        shape.n_fit(allocatable, max).min(of_devices.unwrap_or(u32::MAX))
+        let of_zones = self.devices[idx].n_fit_zones(shape, true);
+        shape.n_fit(allocatable, max).min(of_devices.unwrap_or(u32::MAX)).min(of_zones)
     }
 
     /// Whether a node has the resources that a shape asks for; devices aside.
@@ -55,28 +57,35 @@ impl FreeRoom {
     /// Returns what one more of a shape would be given, if the node's free room holds it.
     #[inline]
     pub(crate) fn room_for(&self, shape: &Shape, idx: usize) -> Option<Allocation> {
-        if self.has_resources(shape, idx) { self.devices_for(shape, idx).map(Allocation::from) } else { None }
+        if self.has_resources(shape, idx) { self.allocation_for(shape, idx) } else { None }
     }
 
-    /// Returns the devices that one more of a shape would take, if they are free: none for a shape without devices.
+    /// Returns the devices and zones that one more of a shape would be given, if they are free: none where it asks for none.
     #[inline]
-    pub(crate) fn devices_for(&self, shape: &Shape, idx: usize) -> Option<DeviceSet> {
-        if shape.devices.is_empty() {
-            return Some(DeviceSet::NONE);
+    pub(crate) fn allocation_for(&self, shape: &Shape, idx: usize) -> Option<Allocation> {
+        if shape.devices.is_empty() && !shape.is_placed {
+            return Some(Allocation::default());
         }
         let (room, least) = (self.device_room[idx], shape.least_devices);
         let may_fit = room.whole >= least.whole && room.share >= least.share;
-        if may_fit { self.devices[idx].pick(&shape.devices) } else { None }
+        if may_fit { self.devices[idx].pick(shape) } else { None }
+    }
+
+    /// Whether the devices that one more of a shape would take are free, wherever on the node they are.
+    #[inline]
+    pub(crate) fn has_devices(&self, shape: &Shape, idx: usize) -> bool {
+        if shape.is_placed {
+            shape.devices.iter().all(|ask| self.devices[idx].has_for(shape, ask))
+        } else {
+            self.allocation_for(shape, idx).is_some()
+        }
     }
 
     /// Returns what one more of a shape should be given on a node, whatever else is free there.
     #[inline]
     pub(crate) fn pick(&self, shape: &Shape, node: NodeId) -> Option<Allocation> {
         let idx = self.known(node)?;
-        if shape.devices.is_empty() {
-            return Some(Allocation::default());
-        }
-        self.devices[idx].pick(&shape.devices).map(Allocation::from)
+        self.devices[idx].pick(shape)
     }
 
     /// False only if no node of the block has room for the shape.
@@ -133,18 +142,37 @@ impl FreeRoom {
         }
         let devices = &self.devices[idx];
         let mut requests = shape.devices.iter().zip(&shape.demand.devices);
-        let short = requests.find(|(ask, _)| devices.pick_one(ask).is_none());
-        short.map_or(Ok(()), |(ask, request)| Err(devices.shortage(ask, request, catalogue.classes())))
+        let short = requests.find(|(ask, _)| !devices.has_for(shape, ask));
+        short
+            .map_or(Ok(()), |(ask, request)| Err(devices.request_shortage(ask, request, catalogue.classes())))
+    }
+
+    /// Whether a node has devices and zones that go together as a shape asks for; resources of the whole node aside.
+    pub(crate) fn fits_zones(&self, catalogue: &Catalogue, shape: &Shape, node: NodeId) -> Result<(), Unfit> {
+        let idx = self.known(node).ok_or(Unfit::Gone)?;
+        if !shape.is_placed || self.devices[idx].pick(shape).is_some() {
+            return Ok(());
+        }
+        Err(self.devices[idx].placed_shortage(shape, catalogue.classes()))
     }
 
     /// Returns what a shape is given of a node now: `wanted`, or other devices when those in it are taken.
     #[inline]
-    pub(crate) fn grant(&self, shape: &Shape, node: NodeId, wanted: Allocation) -> Result<Allocation, Unfit> {
+    pub(crate) fn grant(
+        &self,
+        catalogue: &Catalogue,
+        shape: &Shape,
+        node: NodeId,
+        wanted: Allocation,
+    ) -> Result<Allocation, Unfit> {
         let idx = self.known(node).ok_or(Unfit::Gone)?;
+        if shape.is_placed {
+            return self.devices[idx].grant_placed(shape, wanted, catalogue.classes());
+        }
         if shape.devices.is_empty() && wanted == Allocation::default() {
             return Ok(wanted);
         }
-        self.has_zones(node, wanted.zones)?;
+        no_zones(wanted.zones)?;
         if !shape.devices.is_empty() {
             let granted = self.devices[idx].grant(&shape.devices, &shape.demand.devices, wanted.devices)?;
             return Ok(granted.into());
@@ -152,23 +180,17 @@ impl FreeRoom {
         if wanted.devices.is_empty() { Ok(Allocation::default()) } else { Err(none_asked()) }
     }
 
-    /// Whether a node has zones that were chosen for a running unit. No node has any yet.
-    pub(crate) fn has_zones(&self, node: NodeId, zones: ZoneSet) -> Result<(), Unfit> {
-        self.known(node).ok_or(Unfit::Gone)?;
-        if zones.is_empty() {
-            Ok(())
-        } else {
-            Err(Unfit::Device { reason: "zones chosen, the node has none".to_owned() })
-        }
-    }
-
     /// Whether what was chosen for a running unit is what its shape asks for, taken or not.
     pub(crate) fn suits(&self, shape: &Shape, node: NodeId, chosen: Allocation) -> Result<(), Unfit> {
         let idx = self.known(node).ok_or(Unfit::Gone)?;
-        self.has_zones(node, chosen.zones)?;
-        if self.devices[idx].suits(&shape.devices, chosen.devices) {
+        if self.devices[idx].suits(shape, chosen) {
             return Ok(());
         }
+        if shape.is_placed {
+            let reason = "zones and devices chosen are not those asked for".to_owned();
+            return Err(Unfit::Zone { reason });
+        }
+        no_zones(chosen.zones)?;
         if shape.devices.is_empty() {
             return Err(none_asked());
         }
@@ -180,6 +202,7 @@ impl FreeRoom {
         let idx = self.known(hold.node).ok_or(Unfit::Gone)?;
         let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
         is_known(shape)?;
+        hold.zones.iter().try_for_each(|zones| no_zones(*zones))?;
         let allocatable = self.room_of(shape).allocatable(idx);
         let is_short = |(id, amount): &&(u8, i64)| amount.saturating_mul(n) > allocatable[usize::from(*id)];
         if let Some((id, _)) = shape.asks.iter().find(is_short) {
@@ -212,6 +235,9 @@ impl FreeRoom {
             return Err(catalogue.short_of(id));
         }
         let devices = &self.devices[idx];
+        if !devices.has_zones_for(charge) {
+            return Err(Unfit::Zone { reason: "too little left of the zones for a hold".to_owned() });
+        }
         for &(device, milli) in &charge.devices {
             let is_short = usize::from(device) >= devices.len() || devices.free(usize::from(device)) < milli;
             if is_short && !self.has_devices_beside_gathered(catalogue, idx, &charge.devices) {
@@ -236,6 +262,14 @@ impl FreeRoom {
 /// The error names a resource that no node has ever had.
 fn is_known(shape: &Shape) -> Result<(), Unfit> {
     shape.unknown.as_ref().map_or(Ok(()), |name| Err(Unfit::Resource { name: name.clone() }))
+}
+
+fn no_zones(chosen: GivenZones) -> Result<(), Unfit> {
+    if chosen.is_empty() {
+        Ok(())
+    } else {
+        Err(Unfit::Zone { reason: "zones chosen, none asked".to_owned() })
+    }
 }
 
 fn none_asked() -> Unfit {

@@ -10,7 +10,7 @@ use godel_domain::{
     demand::Pool,
     host_port::HostPort,
     ids::{NODE_ID_MAX, NodeId},
-    node::{Device, NodeUsage},
+    node::{NodeReport, NodeUsage},
     resources::Resources,
     running_units::RunningUnit,
 };
@@ -30,6 +30,7 @@ use super::{
     shapes::{COUNT, Shape, ShapeId},
     shrunk::{Holders, is_astray},
     spread::Nominal,
+    topology::{NodeTopology, ZoneTake},
 };
 
 /// What is free, by node index.
@@ -132,17 +133,27 @@ impl FreeRoom {
         self.settle_devices(idx);
     }
 
-    /// Replaces which devices a node has; what is free of them is settled by [`Self::set_allocatable`].
-    pub(crate) fn set_devices(&mut self, catalogue: &mut Catalogue, idx: usize, devices: &[Device]) {
-        let classes = catalogue.device_classes(devices);
+    /// Replaces which devices and zones a node has; what is free of them is settled by [`Self::set_allocatable`].
+    pub(crate) fn set_devices(&mut self, catalogue: &mut Catalogue, idx: usize, report: &NodeReport) {
+        let classes = catalogue.device_classes(&report.devices);
         self.set_classes(catalogue, idx, classes);
         self.settle_frozen(catalogue, idx);
+        let capacities =
+            report.zones.iter().map(|zone| self.amounts(catalogue, &zone.capacity).into()).collect();
+        self.change_topology(idx, |topology| topology.set_report(report, capacities));
+    }
+
+    fn change_topology(&mut self, idx: usize, change: impl FnOnce(&mut NodeTopology)) {
+        let mut topology = self.devices[idx].topology.take().unwrap_or_default();
+        change(&mut topology);
+        self.devices[idx].topology = (!topology.is_empty()).then_some(topology);
     }
 
     /// A node has no devices any more; what is free of them is settled by [`Self::set_allocatable`].
     pub(crate) fn clear_devices(&mut self, catalogue: &Catalogue, idx: usize) {
         self.set_classes(catalogue, idx, SmallVec::new());
         self.devices[idx].freeze(DeviceSet::NONE);
+        self.change_topology(idx, |topology| topology.set_report(&NodeReport::default(), Vec::new()));
     }
 
     fn set_classes(&mut self, catalogue: &Catalogue, idx: usize, classes: SmallVec<[u16; 8]>) {
@@ -283,6 +294,11 @@ impl FreeRoom {
             self.shift_holders(catalogue, idx, shape, allocation.devices, i32::from(sign));
             self.settle_devices(idx);
         }
+        if !allocation.zones.is_empty() {
+            let take = ZoneTake::of(catalogue.shape(shape), allocation.zones);
+            self.devices[idx].shift_zones(&take, i32::from(sign));
+        }
+        let resolved = catalogue.shape(shape);
         if resolved.nominal != [0; 2] {
             self.nominal.shift(idx, resolved.nominal, sign);
         }
@@ -346,6 +362,7 @@ impl FreeRoom {
         if !charge.devices.is_empty() {
             self.settle_devices(idx);
         }
+        self.devices[idx].shift_zones(&charge.zones, i32::from(sign));
     }
 
     /// Fresh state of a node from a rejection: what others have taken of a pool there and was not seen is kept from new

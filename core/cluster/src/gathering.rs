@@ -304,9 +304,7 @@ impl FreeRoom {
 
     fn shift_gathered(&mut self, idx: usize, pool: Pool, charge: &Charge, sign: i8) {
         self.pools.shift_gathered(idx, pool, &charge.asks, i64::from(sign));
-        for &(device, milli) in &charge.devices {
-            self.devices[idx].shift_one(usize::from(device), milli, i32::from(sign));
-        }
+        self.devices[idx].shift_charge(charge, i32::from(sign));
         if !charge.devices.is_empty() {
             self.settle_devices(idx);
         }
@@ -315,7 +313,5 @@ impl FreeRoom {
 
 /// The devices as they are without what a hold has of them.
 fn give_back(devices: &mut NodeDevices, charge: &Charge) {
-    for &(device, milli) in &charge.devices {
-        devices.shift_one(usize::from(device), milli, -1);
-    }
+    devices.shift_charge(charge, -1);
 }

@@ -49,6 +49,7 @@
 //! - `spread`: replicas of one unit per node, for scores.
 //! - `sub_clusters`: which nodes are of which sub-cluster.
 //! - `taken`: what units take: rows and assumptions.
+//! - `topology`: what lies where on one node: zones, devices near them, links.
 //! - `unfit`: why a node does not take a running unit.
 
 use std::{collections::BTreeMap, ops::Range};
@@ -107,6 +108,7 @@ mod sub_clusters;
 mod taken;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod unfit;
 
 /// The nodes and what is taken on them.
@@ -158,8 +160,9 @@ impl Cluster {
         if !self.records.put_report(&mut self.catalogue, idx, report, revision) {
             return;
         }
-        let devices = self.records.report(node).map_or(&[][..], |report| &report.devices);
-        self.free.set_devices(&mut self.catalogue, idx, devices);
+        if let Some(report) = self.records.report(node) {
+            self.free.set_devices(&mut self.catalogue, idx, report);
+        }
         self.settle_allocatable(idx);
         self.follow_devices(node);
         self.follow_domain(idx);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
-    allocation::{Allocation, ZoneSet},
+    allocation::Allocation,
     demand::{Demand, Pool},
     hold::{Borrower, Hold},
     ids::{HoldId, NodeId, RunningUnitId, UnitId},
@@ -118,7 +118,7 @@ impl Cluster {
     /// Like [`Self::fits_devices`], without building an error message (hot path).
     #[inline]
     pub fn has_devices(&self, shape: ShapeId, idx: usize) -> bool {
-        self.free.devices_for(self.catalogue.shape(shape), idx).is_some()
+        self.free.has_devices(self.catalogue.shape(shape), idx)
     }
 
     /// Returns what one more of a shape would be given, as by [`Self::pick`], if the node's free room holds it.
@@ -200,7 +200,8 @@ impl Cluster {
     #[inline]
     pub fn fits(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
         self.fits_resources(shape, node)?;
-        self.fits_devices(shape, node)
+        self.fits_devices(shape, node)?;
+        self.fits_zones(shape, node)
     }
 
     /// Whether a node has the resources that a shape asks for; devices aside.
@@ -218,6 +219,21 @@ impl Cluster {
     #[inline]
     pub fn fits_devices(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
         self.free.fits_devices(&self.catalogue, self.catalogue.shape(shape), node)
+    }
+
+    /// Like [`Self::fits_zones`], without building an error message (hot path).
+    #[inline]
+    pub fn has_zones(&self, shape: ShapeId, idx: usize) -> bool {
+        let shape = self.catalogue.shape(shape);
+        !shape.is_placed || self.free.devices(idx).pick(shape).is_some()
+    }
+
+    /// Whether a node has devices and zones that go together as a shape asks for; resources of the whole node aside.
+    ///
+    /// # Errors
+    /// What is short.
+    pub fn fits_zones(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
+        self.free.fits_zones(&self.catalogue, self.catalogue.shape(shape), node)
     }
 
     /// Returns what is measured of the use of the node at an index; `None`: nothing.
@@ -257,15 +273,7 @@ impl Cluster {
     /// What is wrong with the wanted ones, or that they are taken and no others are free.
     #[inline]
     pub fn grant(&self, shape: ShapeId, node: NodeId, wanted: Allocation) -> Result<Allocation, Unfit> {
-        self.free.grant(self.catalogue.shape(shape), node, wanted)
-    }
-
-    /// Whether a node has zones that were chosen for a running unit.
-    ///
-    /// # Errors
-    /// It has not, or is gone.
-    pub fn has_zones(&self, node: NodeId, zones: ZoneSet) -> Result<(), Unfit> {
-        self.free.has_zones(node, zones)
+        self.free.grant(&self.catalogue, self.catalogue.shape(shape), node, wanted)
     }
 
     /// Whether what was chosen for a running unit is what its shape asks for, taken or not.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use godel_domain::{
-    demand::{Demand, Pool},
+    demand::{Demand, DeviceRequest, Pool},
     resources::{CPU, MEMORY, N_NAMES_MAX, RUNNING_UNITS},
+    zone::ZoneRequest,
 };
 use rustc_hash::FxHashMap;
 
@@ -91,6 +92,10 @@ pub struct Shape {
     pub devices: DeviceAsks,
     /// It listens on ports of the node.
     pub has_ports: bool,
+    /// What it asks of the zones of the node.
+    pub zones: Option<ZoneRequest>,
+    /// It matters where on the node its resources and devices lie.
+    pub is_placed: bool,
     pub(crate) least_devices: DeviceRoom,
 }
 
@@ -110,6 +115,11 @@ impl Shape {
         let fitting = self.asks.iter().filter(|(_, amount)| *amount > 0);
         let n = fitting.map(|(id, amount)| free[usize::from(*id)] / amount).min().unwrap_or(1);
         u32::try_from(n.max(0)).unwrap_or(max).min(max)
+    }
+
+    /// Whether the devices of a request lie beside others, or others beside them.
+    pub(crate) fn is_with_others(&self, ask: &DeviceAsk) -> bool {
+        ask.is_beside_any(&self.devices)
     }
 
     /// Of `asks` what best-effort running units may have while it is not used: cpu and memory.
@@ -146,8 +156,11 @@ impl Shapes {
         let demand = Arc::new(demand.clone());
         ids.insert(Arc::clone(&demand), id);
         let devices: DeviceAsks =
-            demand.devices.iter().map(|request| DeviceAsk::new(request, classes)).collect();
-        let has_ports = !demand.host_ports.is_empty();
+            (0..demand.devices.len()).map(|at| DeviceAsk::new(&demand.devices, at, classes)).collect();
+        let is_about_places =
+            |request: &DeviceRequest| request.terms.as_ref().is_some_and(|terms| terms.is_about_places());
+        let is_placed = demand.zones.is_some() || demand.devices.iter().any(is_about_places);
+        let (has_ports, zones) = (!demand.host_ports.is_empty(), demand.zones);
         let mut shape = Shape {
             demand,
             pool,
@@ -159,6 +172,8 @@ impl Shapes {
             least_devices: least_of(&devices),
             devices,
             has_ports,
+            zones,
+            is_placed,
         };
         resolve(&mut shape, names);
         self.shapes.push(shape);

@@ -139,7 +139,7 @@ impl HoldEntry {
         let node = on.free.devices(self.hold.node.idx());
         let mut charge = Charge::whole(on.catalogue.shape(self.shape), &self.hold, node);
         if let Some((shape, allocation)) = self.occupied(on.taken) {
-            charge.cover(on.catalogue.shape(shape), allocation.devices, node);
+            charge.cover(on.catalogue.shape(shape), allocation, node);
         }
         charge.tidy()
     }

@@ -3,37 +3,44 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
-    allocation::{Allocation, DeviceSet, ZoneSet},
+    allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
     demand::{Demand, DeviceRequest, Pool},
     ids::{HoldId, RunningUnitId, UnitId},
     node::Device,
     resources::{CPU, MEMORY, RUNNING_UNITS},
     running_units::{Bind, Evict, EvictionReason, Phase, Requeue, RunChange, RunningUnits, Statuses},
+    zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
 use proptest::prelude::*;
 
+use devices::{one_node, with_nic};
+
 use super::*;
 
+mod devices;
 mod domains;
 mod gathering;
 mod shrunk;
 mod slots;
 mod sub_clusters;
+mod zones;
 
 const N_NODES: u32 = 5;
 const N_UNITS: u64 = 4;
 
 fn gpu(model: &str) -> Device {
-    Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0 }
+    Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0, details: None }
 }
 
 fn demand(cpu: i64, count: u32, milli: u32, models: &[&str]) -> Demand {
     let models = models.iter().map(|model| (*model).to_owned()).collect();
-    let devices = (count > 0).then(|| DeviceRequest { kind: "gpu".to_owned(), count, milli, models });
+    let devices =
+        (count > 0).then(|| DeviceRequest { kind: "gpu".to_owned(), count, milli, models, terms: None });
     Demand {
         requests: Resources::new([(CPU, cpu)]).unwrap(),
         devices: devices.into_iter().collect(),
         host_ports: Vec::new(),
+        zones: None,
     }
 }
 
@@ -43,11 +50,25 @@ fn unit_demand(unit: u64) -> Demand {
             requests: Resources::new([("fpga", 1), (MEMORY, 5)]).unwrap(),
             devices: Vec::new(),
             host_ports: Vec::new(),
+            zones: None,
         },
         1 => demand(100, 2, 1000, &[]),
         2 => with_nic((1, 250, &["A"]), 500),
-        _ => demand(700, 0, 0, &[]),
+        _ => zoned(700),
     }
+}
+
+fn zoned(cpu: i64) -> Demand {
+    let zones = ZoneRequest { policy: ZonePolicy::Restricted, cpu_mode: CpuMode::Shared };
+    Demand { zones: Some(zones), ..demand(cpu, 0, 0, &[]) }
+}
+
+/// What a running unit is given, whether or not it is what it asks for.
+fn given(unit: u64, mask: u64) -> Allocation {
+    let cores = CoreSet(mask >> 1);
+    let zones = GivenZones { zones: ZoneSet(mask & 0b11), cores };
+    let zones = if unit % 4 == 3 && mask & 0b11 > 0 { zones } else { GivenZones::NONE };
+    Allocation { devices: DeviceSet(mask), zones }
 }
 
 fn unit_pool(unit: u64) -> Pool {
@@ -144,8 +165,15 @@ impl Records {
             Event::Report(node, cpu, n_gpus, ready) => {
                 let capacity = Resources::new([(CPU, cpu), (MEMORY, 10), ("fpga", 1)]).unwrap();
                 let devices = vec![gpu(if node % 2 == 0 { "A" } else { "B" }); n_gpus];
-                let report =
-                    NodeReport { id: NodeId(node), capacity, devices, ready, ..NodeReport::default() };
+                let zone = Zone {
+                    kind: "numa".to_owned(),
+                    capacity: Resources::new([(CPU, cpu / 2 + 1)]).unwrap(),
+                    cpus: vec![0, 1, 2, 3],
+                    ..Zone::default()
+                };
+                let zones = vec![zone; 2 * (n_gpus % 2)];
+                let id = NodeId(node);
+                let report = NodeReport { id, capacity, devices, zones, ready, ..NodeReport::default() };
                 self.reports.insert(node, report.clone());
                 cluster.put_report(report, Revision(revision));
             }
@@ -181,7 +209,7 @@ impl Records {
                     RunningUnitId::new(UnitId(unit), ordinal, incarnation.incarnation),
                     shape,
                     NodeId(node),
-                    DeviceSet(mask).into(),
+                    given(unit, mask),
                 );
             }
             Event::Forget(unit, ordinal) => {
@@ -236,7 +264,7 @@ impl Records {
                 RunningUnitId::new(UnitId(*unit), *ordinal, *incarnation),
                 shape,
                 NodeId(*node),
-                DeviceSet(*mask).into(),
+                given(*unit, *mask),
             );
         }
         cluster
@@ -252,7 +280,8 @@ fn row_change(event: &Event, unit: u64, ordinal: u32, incarnation: u32) -> RunCh
             ordinals,
             incarnations,
             nodes: vec![NodeId(node)],
-            devices: vec![DeviceSet(mask)],
+            devices: vec![given(unit, mask).devices],
+            zones: vec![given(unit, mask).zones],
             ..Bind::default()
         }),
         Event::Evict(..) => RunChange::Evict(Evict {
@@ -297,8 +326,15 @@ fn best_effort_taken(records: &Records, node: u32) -> Resources {
 
 /// Everything that a fit depends on.
 fn picture(cluster: &mut Cluster) -> Vec<String> {
-    let demands =
-        [demand(300, 0, 0, &[]), demand(0, 1, 300, &["A"]), demand(10, 2, 1000, &[]), unit_demand(4)];
+    let exclusive = ZoneRequest { policy: ZonePolicy::Exclusive, cpu_mode: CpuMode::Shared };
+    let demands = [
+        demand(300, 0, 0, &[]),
+        demand(0, 1, 300, &["A"]),
+        demand(10, 2, 1000, &[]),
+        unit_demand(4),
+        zoned(400),
+        Demand { zones: Some(exclusive), ..demand(10, 0, 0, &[]) },
+    ];
     let pools = [Pool::Guaranteed, Pool::BestEffort];
     let shapes: Vec<ShapeId> = demands
         .iter()
@@ -323,7 +359,8 @@ fn picture(cluster: &mut Cluster) -> Vec<String> {
                 assert!(cluster.block_may_fit(idx / room::BLOCK, *shape), "the index hides {node}");
             }
             if idx < cluster.n_indices() {
-                let passes = cluster.has_resources(*shape, idx) && cluster.has_devices(*shape, idx);
+                let has_room = cluster.has_resources(*shape, idx) && cluster.has_devices(*shape, idx);
+                let passes = has_room && cluster.has_zones(*shape, idx);
                 assert_eq!(passes, fits, "with and without words, on {node}");
             }
         }
@@ -373,163 +410,6 @@ proptest! {
         }
         prop_assert_eq!(picture(&mut cluster), expected);
     }
-}
-
-fn one_node(models: &[&str]) -> Cluster {
-    let mut cluster = Cluster::new();
-    cluster.put_spec(NodeSpec { id: NodeId(1), name: "n1".to_owned(), ..NodeSpec::default() }, Revision(1));
-    let capacity = Resources::new([(CPU, 1000), (MEMORY, 100)]).unwrap();
-    let devices = models.iter().map(|model| gpu(model)).collect();
-    let report = NodeReport { id: NodeId(1), capacity, devices, ready: true, ..NodeReport::default() };
-    cluster.put_report(report, Revision(1));
-    cluster
-}
-
-/// Takes devices of node 1 in thousandths, then checks what a request would get, or why nothing.
-#[track_caller]
-fn check_pick(models: &[&str], taken: &[(u64, u32)], ask: &Demand, expected: Result<u64, &str>) {
-    let mut cluster = one_node(models);
-    for (ordinal, (mask, milli)) in (0u32..).zip(taken) {
-        let count = mask.count_ones();
-        let shape = cluster.shape(&demand(0, count, *milli, &[]), Pool::Guaranteed);
-        cluster.assume(RunningUnitId::new(UnitId(1), ordinal, 0), shape, NodeId(1), DeviceSet(*mask).into());
-    }
-    let shape = cluster.shape(ask, Pool::Guaranteed);
-    let picked = cluster.pick(shape, NodeId(1));
-    match expected {
-        Ok(mask) => {
-            let given = Allocation::from(DeviceSet(mask));
-            assert_eq!(picked, Some(given));
-            assert_eq!(cluster.grant(shape, NodeId(1), given), Ok(given));
-            assert!(cluster.grant(shape, NodeId(1), DeviceSet(mask << 8).into()).is_err());
-        }
-        Err(words) => {
-            assert_eq!(picked.is_none(), words.contains("gpu"));
-            assert_eq!(cluster.fits(shape, NodeId(1)).unwrap_err().to_string(), words);
-        }
-    }
-}
-
-#[test]
-fn devices_are_picked_whole_from_below_and_shared_by_best_fit() {
-    let four = ["A"; 4];
-    check_pick(&four, &[], &demand(0, 2, 1000, &[]), Ok(0b0011));
-    check_pick(&four, &[(0b0001, 100)], &demand(0, 2, 1000, &[]), Ok(0b0110));
-    check_pick(&four, &[(0b0100, 600), (0b1000, 300)], &demand(0, 1, 400, &[]), Ok(0b0100));
-    check_pick(&four, &[(0b0100, 600), (0b1000, 300)], &demand(0, 1, 500, &[]), Ok(0b1000));
-    check_pick(&four, &[], &demand(0, 1, 500, &[]), Ok(0b0001));
-    check_pick(&four, &[(0b0111, 1000)], &demand(0, 2, 1000, &[]), Err("gpu: 1 free of 2 asked"));
-    check_pick(&four, &[(0b1111, 1000)], &demand(0, 1, 10, &[]), Err("gpu: none with 0.01 free"));
-    check_pick(&four, &[], &demand(0, 1, 10, &["P100"]), Err("no gpu of model P100"));
-    check_pick(&[], &[], &demand(0, 1, 10, &[]), Err("no gpu"));
-    check_pick(&["A", "B", "A"], &[], &demand(0, 2, 1000, &["A"]), Ok(0b101));
-    check_pick(&["A", "B", "A"], &[], &demand(0, 1, 1000, &["B", "C"]), Ok(0b010));
-    check_pick(&["A", "B", "A"], &[], &demand(1001, 1, 10, &["B"]), Err("insufficient cpu"));
-}
-
-/// A node with GPUs of these models, and network cards after them.
-fn with_nics(models: &[&str], n_nics: usize) -> Cluster {
-    let mut cluster = one_node(models);
-    let nic = Device { kind: "nic".to_owned(), ..gpu("X") };
-    let devices = models.iter().map(|model| gpu(model)).chain(vec![nic; n_nics]).collect();
-    let capacity = Resources::new([(CPU, 1000), (MEMORY, 100)]).unwrap();
-    let report = NodeReport { id: NodeId(1), capacity, devices, ready: true, ..NodeReport::default() };
-    cluster.put_report(report, Revision(2));
-    cluster
-}
-
-/// GPUs, and a share of a network card.
-fn with_nic(gpus: (u32, u32, &[&str]), nic_milli: u32) -> Demand {
-    let mut demand = demand(1, gpus.0, gpus.1, gpus.2);
-    let nic = DeviceRequest { kind: "nic".to_owned(), count: 1, milli: nic_milli, models: Vec::new() };
-    demand.devices.push(nic);
-    demand
-}
-
-#[test]
-fn each_request_gets_devices_of_its_kind() {
-    // GPUs 0 and 1, cards 2 and 3; what was taken before, what is asked for, and what is picked.
-    type Case<'a> = (&'a [(u64, Demand)], Demand, Result<u64, &'a str>);
-    let pair = || with_nic((1, 1000, &[]), 400);
-    let cases: [Case<'_>; 7] = [
-        (&[], pair(), Ok(0b0101)),
-        (&[(0b0101, pair())], pair(), Ok(0b0110)),
-        (&[(0b0101, pair()), (0b0110, pair())], pair(), Err("gpu: 0 free of 1 asked")),
-        (&[(0b0101, with_nic((1, 500, &[]), 1000))], with_nic((1, 500, &[]), 1000), Ok(0b1001)),
-        (&[(0b0101, with_nic((1, 500, &[]), 700))], with_nic((1, 600, &[]), 300), Ok(0b0110)),
-        (&[(0b1100, with_nic((0, 1000, &[]), 900))], pair(), Err("nic: none with 0.4 free")),
-        (&[], with_nic((1, 1000, &["B"]), 1), Err("no gpu of model B")),
-    ];
-    for (taken, ask, expected) in cases {
-        let mut cluster = with_nics(&["A", "A"], 2);
-        for (ordinal, (devices, takes)) in (0u32..).zip(taken) {
-            let shape = cluster.shape(takes, Pool::Guaranteed);
-            let id = RunningUnitId::new(UnitId(1), ordinal, 0);
-            cluster.assume(id, shape, NodeId(1), DeviceSet(*devices).into());
-        }
-        let shape = cluster.shape(&ask, Pool::Guaranteed);
-        let picked = cluster.pick(shape, NodeId(1)).map(|given| given.devices.0);
-        assert_eq!(picked, expected.ok(), "{taken:?} {ask:?}");
-        assert_eq!(cluster.room_for(shape, 1).is_some(), expected.is_ok());
-        match expected {
-            Ok(devices) => {
-                let wanted = Allocation::from(DeviceSet(devices));
-                assert_eq!(cluster.grant(shape, NodeId(1), wanted), Ok(wanted));
-                assert_eq!(cluster.suits(shape, NodeId(1), wanted), Ok(()));
-            }
-            Err(words) => assert_eq!(cluster.fits(shape, NodeId(1)).unwrap_err().to_string(), words),
-        }
-    }
-}
-
-#[test]
-fn devices_are_granted_kind_by_kind() {
-    let mut cluster = with_nics(&["A", "A"], 2);
-    let pair = with_nic((1, 1000, &[]), 400);
-    let shape = cluster.shape(&pair, Pool::Guaranteed);
-    cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), shape, NodeId(1), DeviceSet(0b0101).into());
-    let grant = |cluster: &Cluster, devices| {
-        let granted = cluster.grant(shape, NodeId(1), DeviceSet(devices).into());
-        granted.map(|given| given.devices.0).map_err(|refusal| refusal.to_string())
-    };
-    assert_eq!(grant(&cluster, 0b0101), Ok(0b0110), "the card has room, the GPU is another one");
-    assert_eq!(grant(&cluster, 0b0011), Err("gpu: 2 chosen of 1 asked".to_owned()));
-    assert_eq!(grant(&cluster, 0b0010), Err("nic: 0 chosen of 1 asked".to_owned()));
-    assert_eq!(grant(&cluster, 1 << 9 | 0b0110), Err("device 9: not of those asked for".to_owned()));
-    assert!(cluster.suits(shape, NodeId(1), DeviceSet(0b1100).into()).is_err());
-    // It takes of each what it asks of its kind, also when the node says of them only later that they are others.
-    let free = |cluster: &Cluster| cluster.pool_state(NodeId(1), Pool::Guaranteed).unwrap().1;
-    assert_eq!(free(&cluster), [0, 1000, 600, 1000]);
-    let nic = Device { kind: "nic".to_owned(), ..gpu("X") };
-    let capacity = Resources::new([(CPU, 1000), (MEMORY, 100)]).unwrap();
-    let devices = vec![nic.clone(), gpu("A"), gpu("A"), nic];
-    let report = NodeReport { id: NodeId(1), capacity, devices, ready: true, ..NodeReport::default() };
-    cluster.put_report(report, Revision(3));
-    assert_eq!(free(&cluster), [600, 1000, 0, 1000]);
-    cluster.forget(RunningUnitId::new(UnitId(1), 0, 0));
-    assert_eq!(free(&cluster), [1000; 4], "all is given back");
-}
-
-#[test]
-fn refused_devices_are_named() {
-    let mut cluster = one_node(&["A", "B"]);
-    let shape = cluster.shape(&demand(0, 1, 600, &["A"]), Pool::Guaranteed);
-    cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), shape, NodeId(1), DeviceSet(0b01).into());
-    let check =
-        |mask| cluster.grant(shape, NodeId(1), DeviceSet(mask).into()).map_err(|refusal| refusal.to_string());
-    assert_eq!(check(0b01), Err("gpu 0: 0.4 free of 0.6 asked".to_owned()));
-    assert_eq!(check(0b10), Err("gpu 1: model not accepted".to_owned()));
-    assert_eq!(check(0b11), Err("gpu: 2 chosen of 1 asked".to_owned()));
-    assert_eq!(check(1 << 63), Err("gpu 63: no such device".to_owned()));
-    let none = cluster.shape(&demand(1, 0, 0, &[]), Pool::Guaranteed);
-    assert!(cluster.grant(none, NodeId(1), DeviceSet(1).into()).is_err());
-    assert_eq!(cluster.grant(none, NodeId(1), Allocation::default()), Ok(Allocation::default()));
-    let zoned = Allocation { zones: ZoneSet(1), ..Allocation::default() };
-    assert_eq!(
-        cluster.grant(none, NodeId(1), zoned).map_err(|refusal| refusal.to_string()),
-        Err("zones chosen, the node has none".to_owned())
-    );
-    assert!(cluster.suits(none, NodeId(1), zoned).is_err());
 }
 
 #[test]

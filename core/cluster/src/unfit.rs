@@ -53,6 +53,12 @@ pub enum Unfit {
         /// For example `gpu: 1 free of 2 asked`.
         reason: String,
     },
+    /// No zones of it have what is asked for.
+    #[error("{reason}")]
+    Zone {
+        /// For example `no zone has enough free`.
+        reason: String,
+    },
     /// Another running unit listens on a port.
     #[error("port {port} is taken")]
     Port {

@@ -1,11 +1,16 @@
 //! What a running unit is given on its node beside amounts of resources: devices and zones, as sets of small integers.
 
-use super::demand::N_DEVICES_MAX;
+use super::{demand::N_DEVICES_MAX, zone::N_CORES_MAX};
 
 /// Most zones of one node: a [`ZoneSet`] has a bit for each.
 pub const N_ZONES_MAX: usize = 64;
 
-const _: () = assert!(N_DEVICES_MAX == u64::BITS as usize && N_ZONES_MAX == u64::BITS as usize, "a bit each");
+const _: () = assert!(
+    N_DEVICES_MAX == u64::BITS as usize
+        && N_ZONES_MAX == u64::BITS as usize
+        && N_CORES_MAX == u64::BITS as usize,
+    "a bit each"
+);
 
 macro_rules! index_set {
     ($(#[$doc:meta])* $name:ident) => {
@@ -89,25 +94,57 @@ index_set! {
     ZoneSet
 }
 
+index_set! {
+    /// Cores of one zone by index: bit i is core i.
+    CoreSet
+}
+
+/// The zones that a running unit is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GivenZones {
+    /// The zones from which its resources are taken, the same of each. Empty: the node is taken as a whole.
+    pub zones: ZoneSet,
+    /// The cores that are its own, if it has only one zone and dedicated CPUs. With several zones all cores are its own.
+    pub cores: CoreSet,
+}
+
+impl GivenZones {
+    /// The node as a whole.
+    pub const NONE: Self = Self { zones: ZoneSet::NONE, cores: CoreSet::NONE };
+
+    /// Whether the node is taken as a whole.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.zones.is_empty()
+    }
+}
+
+impl From<ZoneSet> for GivenZones {
+    /// Returns zones of which no core is dedicated.
+    fn from(zones: ZoneSet) -> Self {
+        Self { zones, cores: CoreSet::NONE }
+    }
+}
+
 /// What a running unit is given on its node beside amounts of resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Allocation {
     /// The devices of the running unit.
     pub devices: DeviceSet,
-    /// The zones from which its resources are taken. Empty: the node is taken as a whole.
-    pub zones: ZoneSet,
+    /// The zones from which its resources are taken.
+    pub zones: GivenZones,
 }
 
 impl From<DeviceSet> for Allocation {
     /// Returns an allocation of devices, without zones.
     fn from(devices: DeviceSet) -> Self {
-        Self { devices, zones: ZoneSet::NONE }
+        Self { devices, zones: GivenZones::NONE }
     }
 }
 
 /// Returns the allocation at `idx` of two columns, either of which may be empty.
 #[inline]
-pub(crate) fn at(devices: &[DeviceSet], zones: &[ZoneSet], idx: usize) -> Allocation {
+pub(crate) fn at(devices: &[DeviceSet], zones: &[GivenZones], idx: usize) -> Allocation {
     Allocation {
         devices: devices.get(idx).copied().unwrap_or_default(),
         zones: zones.get(idx).copied().unwrap_or_default(),
@@ -133,6 +170,9 @@ mod tests {
     fn missing_columns_give_nothing() {
         let allocation = at(&[DeviceSet(1), DeviceSet(2)], &[], 1);
         assert_eq!(allocation, Allocation::from(DeviceSet(2)));
-        assert_eq!(at(&[], &[ZoneSet(1)], 0), Allocation { devices: DeviceSet::NONE, zones: ZoneSet(1) });
+        assert_eq!(
+            at(&[], &[ZoneSet(1).into()], 0),
+            Allocation { devices: DeviceSet::NONE, zones: ZoneSet(1).into() }
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! What schedulers decide and what the binder answers: the messages of the hot path in domain types.
 
 use crate::{
-    allocation::{self, Allocation, DeviceSet, ZoneSet},
+    allocation::{self, Allocation, DeviceSet, GivenZones},
     demand::Pool,
     ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     resources::Resources,
@@ -134,10 +134,21 @@ pub struct GroupPlacement {
     /// Devices of each. Empty: no devices.
     pub devices: Vec<DeviceSet>,
     /// Zones of each. Empty: no zones.
-    pub zones: Vec<ZoneSet>,
+    pub zones: Vec<GivenZones>,
 }
 
 impl GroupPlacement {
+    /// Adds a replica; its ordinal is above all others.
+    #[inline]
+    pub fn push(&mut self, replica: ReplicaId, node: NodeId, allocation: Allocation) {
+        let n_before = self.ordinals.len();
+        self.ordinals.push(replica.ordinal);
+        self.nodes.push(node);
+        push_to(&mut self.incarnations, n_before, replica.incarnation);
+        push_to(&mut self.devices, n_before, allocation.devices);
+        push_to(&mut self.zones, n_before, allocation.zones);
+    }
+
     /// Returns the placed replicas, in order of the columns.
     pub fn replicas(&self) -> impl Iterator<Item = ReplicaId> + '_ {
         ReplicaId::of_columns(&self.ordinals, &self.incarnations)
@@ -157,6 +168,15 @@ impl GroupPlacement {
     #[inline]
     pub fn allocation(&self, idx: usize) -> Allocation {
         allocation::at(&self.devices, &self.zones, idx)
+    }
+}
+
+/// Adds a value to a column that is empty as long as it has nothing but defaults.
+#[inline]
+fn push_to<T: Copy + Default + PartialEq>(column: &mut Vec<T>, n_before: usize, value: T) {
+    if value != T::default() || !column.is_empty() {
+        column.resize(n_before, T::default());
+        column.push(value);
     }
 }
 
@@ -236,11 +256,13 @@ pub enum RejectionReason {
     UnitAffinity,
     /// It would make a domain fuller than its spread allows.
     TopologySpread,
+    /// No zones of the node have what is asked for any more.
+    ZoneTaken,
 }
 
 impl RejectionReason {
     /// Every reason, in order.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::InsufficientResources,
         Self::DeviceTaken,
         Self::NodeNotReady,
@@ -262,6 +284,7 @@ impl RejectionReason {
         Self::HostPort,
         Self::UnitAffinity,
         Self::TopologySpread,
+        Self::ZoneTaken,
     ];
 
     /// As metrics and status name it.
@@ -288,6 +311,7 @@ impl RejectionReason {
             Self::HostPort => "host-port",
             Self::UnitAffinity => "unit-affinity",
             Self::TopologySpread => "topology-spread",
+            Self::ZoneTaken => "zone-taken",
         }
     }
 
@@ -309,7 +333,8 @@ impl RejectionReason {
             | Self::Filter
             | Self::HostPort
             | Self::UnitAffinity
-            | Self::TopologySpread => true,
+            | Self::TopologySpread
+            | Self::ZoneTaken => true,
             Self::UnitChanged | Self::AlreadyBound | Self::Invalid | Self::PreemptionLoop | Self::Stale => {
                 false
             }
@@ -325,7 +350,8 @@ impl RejectionReason {
             | Self::VictimGone
             | Self::HostPort
             | Self::UnitAffinity
-            | Self::TopologySpread => true,
+            | Self::TopologySpread
+            | Self::ZoneTaken => true,
             Self::NodeNotReady
             | Self::NodeCordoned
             | Self::NodeSelector

@@ -1,6 +1,6 @@
 //! What one running unit takes on a node.
 
-use crate::{host_port::HostPort, node::Device, resources::Resources};
+use crate::{host_port::HostPort, node::Device, resources::Resources, zone::ZoneRequest};
 
 /// Thousandths in one whole device.
 pub const MILLI_WHOLE: u32 = 1000;
@@ -19,6 +19,8 @@ pub struct Demand {
     pub devices: Vec<DeviceRequest>,
     /// Ports of the node that no other running unit has; at most [`N_HOST_PORTS_MAX`](crate::host_port::N_HOST_PORTS_MAX).
     pub host_ports: Vec<HostPort>,
+    /// How its resources lie in the zones of the node; `None`: anyhow.
+    pub zones: Option<ZoneRequest>,
 }
 
 impl Demand {
@@ -31,16 +33,18 @@ impl Demand {
         self.requests.iter().chain(devices)
     }
 
-    /// Whether room for this much is enough for `asked`; devices must be of the same kind, models and share. Ports are no room:
-    /// they are free on the node or not.
+    /// Whether room for this much is enough for `asked`; devices must be of the same kind, models, share and terms, and zones
+    /// asked for alike. Ports are no room: they are free on the node or not.
     pub fn covers(&self, asked: &Self) -> bool {
         let covers_devices = |asked: &DeviceRequest| {
             self.devices.iter().any(|own| {
-                (&own.kind, &own.models, own.milli) == (&asked.kind, &asked.models, asked.milli)
+                (&own.kind, &own.models, own.milli, &own.terms)
+                    == (&asked.kind, &asked.models, asked.milli, &asked.terms)
                     && own.count >= asked.count
             })
         };
-        asked.devices.iter().all(covers_devices)
+        self.zones == asked.zones
+            && asked.devices.iter().all(covers_devices)
             && asked.requests.iter().all(|(name, amount)| amount <= self.requests.get(name))
     }
 
@@ -74,12 +78,52 @@ pub struct DeviceRequest {
     pub milli: u32,
     /// Models accepted; empty accepts every model.
     pub models: Vec<String>,
+    /// What else they have to be; `None`: nothing.
+    pub terms: Option<Box<DeviceTerms>>,
+}
+
+/// What devices have to be beside their kind and model. At least one of these is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceTerms {
+    /// All of them are joined by links of this kind, as `nvlink`; empty: by any or none.
+    pub link: String,
+    /// Gigabits per second that each gives at least, of a shared one its share; 0: any.
+    pub gbps: u32,
+    /// Bytes of memory that each has at least; 0: any.
+    pub memory: i64,
+    /// They lie in a zone in which a device of this other kind of the same demand lies; empty: anywhere.
+    pub same_zone_as: String,
+    /// The profile of each, as `3g.20gb`: `count` instances, each a set of slices of one device; empty: none.
+    pub profile: String,
 }
 
 impl DeviceRequest {
     /// Whether a device serves the request.
     pub fn accepts(&self, device: &Device) -> bool {
-        device.kind == self.kind && (self.models.is_empty() || self.models.contains(&device.model))
+        device.kind == self.kind
+            && (self.models.is_empty() || self.models.contains(&device.model))
+            && self.terms.as_ref().is_none_or(|terms| terms.accept(device, self.milli))
+    }
+}
+
+impl DeviceTerms {
+    /// Whether the devices have to be of one group: joined, or slices of one device.
+    pub fn is_of_groups(&self) -> bool {
+        !self.link.is_empty() || !self.profile.is_empty()
+    }
+
+    /// Whether it matters where the devices lie on their node.
+    pub fn is_about_places(&self) -> bool {
+        self.is_of_groups() || !self.same_zone_as.is_empty()
+    }
+
+    /// Whether a device is what is asked for by itself, `milli` thousandths of it being taken.
+    pub fn accept(&self, device: &Device, milli: u32) -> bool {
+        let details = device.known();
+        let gbps = u64::from(details.gbps) * u64::from(milli) / u64::from(MILLI_WHOLE);
+        (self.link.is_empty() || self.link == details.link)
+            && u64::from(self.gbps) <= gbps
+            && self.memory <= details.memory
     }
 }
 
@@ -99,11 +143,12 @@ mod tests {
 
     fn demand(cpu: i64, gpus: u32, milli: u32) -> Demand {
         let models = Vec::new();
-        let gpu = DeviceRequest { kind: "gpu".to_owned(), count: gpus, milli, models };
+        let gpu = DeviceRequest { kind: "gpu".to_owned(), count: gpus, milli, models, terms: None };
         Demand {
             requests: Resources::new([("cpu", cpu)]).unwrap(),
             devices: (gpus > 0).then_some(gpu).into_iter().collect(),
             host_ports: Vec::new(),
+            zones: None,
         }
     }
 
@@ -122,6 +167,7 @@ mod tests {
                     requests: Resources::new([("disk", 1)]).unwrap(),
                     devices: Vec::new(),
                     host_ports: Vec::new(),
+                    zones: None,
                 },
                 false,
             ),
@@ -138,6 +184,7 @@ mod tests {
             count,
             milli,
             models: Vec::new(),
+            terms: None,
         };
         let demand = |devices: &[DeviceRequest]| Demand { devices: devices.to_vec(), ..Demand::default() };
         let both = demand(&[of("gpu", 2, 1_000), of("nic", 1, 500)]);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::{
-    allocation::{self, Allocation, DeviceSet, ZoneSet},
+    allocation::{self, Allocation, DeviceSet, GivenZones},
     demand::{Demand, Pool},
     ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
 };
@@ -38,7 +38,7 @@ pub struct Hold {
     /// Devices of each. Empty: no devices.
     pub devices: Vec<DeviceSet>,
     /// Zones of each. Empty: no zones.
-    pub zones: Vec<ZoneSet>,
+    pub zones: Vec<GivenZones>,
     /// Running units of the same node that have to leave first; they take the room until then.
     pub victims: Vec<RunningUnitId>,
     /// A queue of the unit was at a maximum when it was made: what its victims take there counts for it until they have left.

@@ -37,6 +37,7 @@
 //! - `txn`: transactions as the leaders write them, and why the store refuses one.
 //! - `unreadable`: records that this version cannot read.
 //! - `words`: counts with their noun, `1 node`, `2 nodes`.
+//! - `zone`: the zones of a node, as sockets and NUMA nodes, and what a running unit asks of them.
 
 pub mod allocation;
 pub mod budget_spec;
@@ -71,3 +72,4 @@ pub mod unit_report;
 pub mod unit_topology;
 pub mod unreadable;
 pub mod words;
+pub mod zone;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ids::NodeId, resources::Resources};
+use crate::{ids::NodeId, resources::Resources, zone::Zone};
 
 /// Label of nodes that are only for units that name it: virtual or external nodes.
 pub const NODE_CLASS: &str = "godel.dev/node-class";
@@ -77,6 +77,10 @@ pub struct NodeReport {
     pub capacity: Resources,
     /// By index.
     pub devices: Vec<Device>,
+    /// By index, at most [`N_ZONES_MAX`](crate::allocation::N_ZONES_MAX); a zone comes after the one that it lies in.
+    pub zones: Vec<Zone>,
+    /// The ways in which its devices can be divided.
+    pub profiles: Vec<DeviceProfile>,
     /// False while the session's lease is lost.
     pub ready: bool,
     /// Found by the agent.
@@ -91,6 +95,8 @@ impl Default for NodeReport {
             id: NodeId::default(),
             capacity: Resources::default(),
             devices: Vec::new(),
+            zones: Vec::new(),
+            profiles: Vec::new(),
             ready: false,
             attributes: BTreeMap::new(),
             max_running_units: MAX_RUNNING_UNITS,
@@ -116,8 +122,45 @@ pub struct Device {
     pub kind: String,
     /// For example `A10`.
     pub model: String,
-    /// Nearest NUMA zone.
+    /// The zone that it is nearest to, by index.
     pub numa_zone: u32,
+    /// What else is known of it.
+    pub details: Option<Box<DeviceDetails>>,
+}
+
+/// What is known of a device beside its kind and model; 0 and empty stand for nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DeviceDetails {
+    /// Bytes.
+    pub memory: i64,
+    /// Gigabits per second, of a network card.
+    pub gbps: u32,
+    /// The kind of links that join it to the others of its group, as `nvlink`.
+    pub link: String,
+    /// Devices of a node with the same number are joined by links, each with each. Of a slice: the device that it is of.
+    pub link_group: u32,
+}
+
+impl Device {
+    /// Returns what is known of it beside its kind and model.
+    pub fn known(&self) -> &DeviceDetails {
+        static NOTHING: DeviceDetails =
+            DeviceDetails { memory: 0, gbps: 0, link: String::new(), link_group: 0 };
+        self.details.as_deref().unwrap_or(&NOTHING)
+    }
+}
+
+/// A part into which devices of a kind and model can be divided: slices of one device that are given together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DeviceProfile {
+    /// Kind of the slices, as they stand among the devices.
+    pub kind: String,
+    /// Model of the slices.
+    pub model: String,
+    /// `3g.20gb`.
+    pub name: String,
+    /// Sets of slices that may be given: bit i is slice i of the device, in order of index.
+    pub shapes: Vec<u64>,
 }
 
 /// Refuses units that do not tolerate it.

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use crate::{
-    allocation::{self, Allocation, DeviceSet, ZoneSet},
+    allocation::{self, Allocation, DeviceSet, GivenZones},
     demand::{Demand, Pool},
     ids::{NodeId, ReplicaId, Revision, UnitId},
 };
@@ -252,7 +252,7 @@ pub struct Bind {
     /// Devices of each. Empty: no devices.
     pub devices: Vec<DeviceSet>,
     /// Zones of each. Empty: no zones.
-    pub zones: Vec<ZoneSet>,
+    pub zones: Vec<GivenZones>,
     /// How they stand against others.
     pub standing: Option<Arc<PreemptionTerms>>,
 }

@@ -13,6 +13,7 @@ pub mod node_affinity;
 pub mod node_class;
 pub mod node_ready;
 pub mod node_selector;
+pub mod numa_topology;
 pub mod resources_fit;
 pub mod spread;
 pub mod spread_preference;

@@ -12,8 +12,8 @@ use crate::{
     plugins::{
         balanced_allocation, cpu_memory_ratio, device, device_stranding, dominant_fit, host_ports,
         least_allocated, load_aware, most_allocated, node_affinity, node_class, node_ready, node_selector,
-        resources_fit, spread, spread_preference, sub_cluster, taints, topology_domain, topology_spread,
-        unit_affinity, unit_preference,
+        numa_topology, resources_fit, spread, spread_preference, sub_cluster, taints, topology_domain,
+        topology_spread, unit_affinity, unit_preference,
     },
     point::{AnyFilter, AnyLocator, AnyScore, Filter, RestsOn, Score},
 };
@@ -57,6 +57,7 @@ filters![
     host_ports::HostPorts,
     device::Devices,
     resources_fit::ResourcesFit,
+    numa_topology::NumaTopology,
 ];
 
 /// Whether the binder asks a filter.

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use godel_cluster::{Cluster, NodeBlocks, Unfit, devices::DeviceAsk, shapes::Shape, shrunk::frozen_words};
+use godel_cluster::{Cluster, NodeBlocks, ShapeId, Unfit, devices::DeviceAsk, shrunk::frozen_words};
 use godel_domain::{
     ids::NodeId,
     quantity,
@@ -38,16 +38,16 @@ pub fn summary(
 /// Among the nodes that lack only room: the one that lacks least, measured in thousandths of what is asked,
 /// summed over resources and devices. Ties go to the lower id.
 fn nearest_miss(cluster: &Cluster, ask: &Ask, located: NodeBlocks<'_>) -> String {
-    let shape = cluster.shapes().get(ask.shape());
     let open = |node: &NodeId| ask.admits(cluster, node.idx());
-    let lack = |node: NodeId| Some((lack(cluster, shape, node)?, node));
+    let lack = |node: NodeId| Some((lack(cluster, ask.shape(), node)?, node));
     let nearest =
         cluster.located_nodes(located).filter(open).filter_map(lack).filter(|(lack, _)| *lack > 0).min();
-    nearest.map_or_else(String::new, |(_, node)| words(cluster, shape, node))
+    nearest.map_or_else(String::new, |(_, node)| words(cluster, ask.shape(), node))
 }
 
 /// `None` when the node has no device of an accepted model, or lacks a resource that no node has.
-fn lack(cluster: &Cluster, shape: &Shape, node: NodeId) -> Option<i64> {
+fn lack(cluster: &Cluster, id: ShapeId, node: NodeId) -> Option<i64> {
+    let shape = cluster.shapes().get(id);
     if shape.unknown.is_some() {
         return None;
     }
@@ -60,6 +60,10 @@ fn lack(cluster: &Cluster, shape: &Shape, node: NodeId) -> Option<i64> {
     for ask in &shape.devices {
         let (asked, left) = device_lack(cluster, ask, node)?;
         lack += (asked - left).max(0) * 1000 / asked.max(1);
+    }
+    // What the node has, and has not where it is wanted, is the least that it can lack.
+    if lack == 0 && !cluster.has_zones(id, node.idx()) {
+        lack = 1;
     }
     Some(lack)
 }
@@ -79,7 +83,8 @@ fn device_lack(cluster: &Cluster, ask: &DeviceAsk, node: NodeId) -> Option<(i64,
     Some((i64::from(ask.milli), i64::from(left.max(0))))
 }
 
-fn words(cluster: &Cluster, shape: &Shape, node: NodeId) -> String {
+fn words(cluster: &Cluster, id: ShapeId, node: NodeId) -> String {
+    let shape = cluster.shapes().get(id);
     let free = cluster.room_of(shape).free(node.idx());
     let mut lacks = Vec::new();
     for (id, amount) in &shape.asks {
@@ -103,5 +108,8 @@ fn words(cluster: &Cluster, shape: &Shape, node: NodeId) -> String {
         });
     }
     let name = cluster.spec(node).map_or_else(|| node.to_string(), |spec| spec.name.clone());
+    if let (true, Err(wrong)) = (lacks.is_empty(), cluster.fits_zones(id, node)) {
+        return format!("{name}: {wrong}");
+    }
     format!("{name} lacks {}", lacks.join(" and "))
 }

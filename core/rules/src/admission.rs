@@ -25,11 +25,13 @@ mod submission;
 mod template;
 mod topology;
 pub mod welcome;
+mod zones;
 
 use defaults::{AppliedDefault, DefaultValue};
 pub use submission::{
-    DeviceSubmission, ExpressionSubmission, Given, GroupSubmission, NodeAffinitySubmission, SpreadSubmission,
-    Submission, TolerationSubmission, UnitAffinitySubmission, UnitTermSubmission,
+    AskedCpuMode, DeviceSubmission, ExpressionSubmission, Given, GroupSubmission, NodeAffinitySubmission,
+    SpreadSubmission, Submission, TolerationSubmission, UnitAffinitySubmission, UnitTermSubmission,
+    ZoneSubmission,
 };
 pub(crate) use template::amount_out_of_range;
 
@@ -99,7 +101,11 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
     check_meta(&submission, &mut report);
     let class = class(submission.class, &mut report, &mut defaults);
     let by_class = defaults::of(class);
-    let task_groups = groups(submission.task_groups, &mut report, &mut defaults);
+    let pool_of_groups = match submission.pool {
+        Given::Value(pool) => pool,
+        Given::Absent | Given::Unknown(_) => by_class.pool,
+    };
+    let task_groups = groups((submission.task_groups, pool_of_groups), &mut report, &mut defaults);
     let replicas = task_groups.iter().map(|group| u64::from(group.replicas)).sum::<u64>();
     if replicas > u64::from(REPLICAS_MAX) {
         report.add(
@@ -326,7 +332,7 @@ fn check_labels(labels: &BTreeMap<String, String>, field: &str, report: &mut Vio
 }
 
 fn groups(
-    submitted: Vec<GroupSubmission>,
+    (submitted, pool): (Vec<GroupSubmission>, Pool),
     report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Vec<TaskGroup> {
@@ -366,7 +372,7 @@ fn groups(
             report.add(format_args!("task_groups[{idx}].name"), format_args!("`{name}` stands twice"));
         }
         let replicas = group.replicas;
-        let template = template::template(idx, group, report, defaults);
+        let template = template::template(idx, (group, pool), report, defaults);
         groups.push(TaskGroup { name, replicas, template });
     }
     groups

@@ -1,11 +1,11 @@
-//! What an agent checks of an assignment before it starts it: that its node has the room and the devices.
+//! What an agent checks of an assignment before it starts it: that its node has the room, the devices and the zones.
 //!
 //! The binder has checked all of it against the records, so in a healthy cluster nobody is ever refused. An agent that
 //! refuses knows something that the records do not: it has less than it said, or runs what nobody knows of. What was bound
 //! there before it came back is its business in any case, and is not checked: a node may have shrunk.
 
 use godel_domain::{
-    allocation::DeviceSet,
+    allocation::{DeviceSet, GivenZones, ZoneSet},
     demand::{MILLI_WHOLE, Pool},
 };
 use smallvec::SmallVec;
@@ -21,6 +21,8 @@ pub struct Takes {
     pub pool: Pool,
     /// Its devices.
     pub devices: DeviceShares,
+    /// Its zones, and the cores that are its own.
+    pub zones: GivenZones,
 }
 
 /// Devices of one running unit, with the thousandths that it takes of each.
@@ -35,6 +37,8 @@ pub struct Has {
     pub memory: i64,
     /// By index, from 0.
     pub n_devices: usize,
+    /// Those that running units are given.
+    pub zones: ZoneSet,
     /// Most that it takes.
     pub n_running_units: u32,
 }
@@ -46,6 +50,8 @@ pub enum AssignmentRefusal {
     Room,
     /// A device does not exist, or too little of it is left.
     Devices,
+    /// A zone does not exist, or a core is another's.
+    Zones,
     /// The agent was told to refuse, for a test.
     Told,
 }
@@ -56,6 +62,7 @@ impl AssignmentRefusal {
         match self {
             Self::Room => "room",
             Self::Devices => "devices",
+            Self::Zones => "zones",
             Self::Told => "told",
         }
     }
@@ -73,6 +80,7 @@ pub fn check(
 ) -> Result<(), AssignmentRefusal> {
     let (mut cpu_milli, mut memory, mut n) = (takes.cpu_milli, takes.memory, 1u32);
     let mut devices = [0u32; 64];
+    let mut has_zones = takes.zones.zones.minus(has.zones).is_empty();
     let mut add = |one: &Takes| {
         for (of, milli) in &one.devices {
             of.iter().for_each(|idx| devices[idx] = devices[idx].saturating_add(*milli));
@@ -81,6 +89,7 @@ pub fn check(
     add(takes);
     for one in staying {
         add(&one);
+        has_zones &= one.zones.zones != takes.zones.zones || one.zones.cores.0 & takes.zones.cores.0 == 0;
         if one.pool == Pool::Guaranteed && takes.pool == Pool::Guaranteed {
             cpu_milli = cpu_milli.saturating_add(one.cpu_milli);
             memory = memory.saturating_add(one.memory);
@@ -92,24 +101,30 @@ pub fn check(
     }
     let is_wrong = |idx: usize| idx >= has.n_devices || devices[idx] > MILLI_WHOLE;
     if takes.devices.iter().flat_map(|(of, _)| of.iter()).any(is_wrong) {
-        Err(AssignmentRefusal::Devices)
-    } else {
-        Ok(())
+        return Err(AssignmentRefusal::Devices);
     }
+    if has_zones { Ok(()) } else { Err(AssignmentRefusal::Zones) }
 }
 
 #[cfg(test)]
 mod tests {
+    use godel_domain::allocation::CoreSet;
+
     use super::*;
 
     fn takes(cpu_milli: i64, pool: Pool, devices: u64, milli: u32) -> Takes {
         let devices = Some((DeviceSet(devices), milli)).filter(|(devices, _)| !devices.is_empty());
-        Takes { cpu_milli, memory: 1, pool, devices: devices.into_iter().collect() }
+        Takes { cpu_milli, memory: 1, pool, devices: devices.into_iter().collect(), zones: GivenZones::NONE }
     }
 
     #[test]
     fn room_and_devices_are_counted_with_those_that_stay() {
-        let has = Has { cpu_milli: 1_000, memory: 10, n_devices: 2, n_running_units: 3 };
+        let has =
+            Has { cpu_milli: 1_000, memory: 10, n_devices: 2, zones: ZoneSet(0b110), n_running_units: 3 };
+        let zoned = |zones, cores| {
+            let zones = GivenZones { zones: ZoneSet(zones), cores: CoreSet(cores) };
+            Takes { zones, ..takes(1, Pool::Guaranteed, 0, 0) }
+        };
         let of = |cpu_milli| takes(cpu_milli, Pool::Guaranteed, 0, 0);
         let gpu = |mask, milli| takes(0, Pool::Guaranteed, mask, milli);
         let best_effort = || takes(900, Pool::BestEffort, 0, 0);
@@ -117,7 +132,7 @@ mod tests {
             devices: [(DeviceSet(0b01), first), (DeviceSet(0b10), second)].into_iter().collect(),
             ..of(0)
         };
-        let cases: [(&[Takes], Takes, Result<(), AssignmentRefusal>); 18] = [
+        let cases: [(&[Takes], Takes, Result<(), AssignmentRefusal>); 23] = [
             (&[of(0), of(0), best_effort()], of(0), Ok(())),
             (&[of(0), of(0), of(0)], of(0), Err(AssignmentRefusal::Room)),
             (&[], of(1_000), Ok(())),
@@ -136,6 +151,11 @@ mod tests {
             (&[], gpu(0b100, 1), Err(AssignmentRefusal::Devices)),
             (&[both(1_000, 250)], gpu(0b10, 750), Ok(())),
             (&[gpu(0b10, 800)], both(1_000, 250), Err(AssignmentRefusal::Devices)),
+            (&[], zoned(0b110, 0), Ok(())),
+            (&[], zoned(0b001, 0), Err(AssignmentRefusal::Zones)),
+            (&[zoned(0b010, 0b11)], zoned(0b010, 0b100), Ok(())),
+            (&[zoned(0b010, 0b11)], zoned(0b010, 0b110), Err(AssignmentRefusal::Zones)),
+            (&[zoned(0b100, 0b11)], zoned(0b010, 0b11), Ok(())),
         ];
         for (staying, takes, expected) in cases {
             assert_eq!(check(&has, staying.iter().cloned(), &takes), expected, "{staying:?} {takes:?}");

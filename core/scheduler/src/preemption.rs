@@ -3,7 +3,6 @@
 
 use godel_cluster::{Cluster, GroupDeltas, Owned};
 use godel_domain::{
-    allocation::DeviceSet,
     decision::{Claim, GroupPlacement, NodeVictims, Preemption},
     hold::Hold,
     ids::{HoldId, NodeId, ReplicaId, RunningUnitId, UnitId},
@@ -461,23 +460,9 @@ impl PreemptionSearch {
         let Picture { placer, cluster, .. } = picture;
         let group = placement.group;
         let shape = placer.templates.get(assigned.groups[usize::from(group)].template).ask.shape();
-        let has_devices = !cluster.demand(shape).devices.is_empty();
-        let n_before = placement.ordinals.len();
         for (&replica, &(node, allocation)) in pending.iter().zip(&found.places) {
-            let ReplicaId { ordinal, incarnation } = replica;
             cluster.assume(RunningUnitId { unit: assigned.unit(), replica }, shape, node, allocation);
-            placement.ordinals.push(ordinal);
-            placement.nodes.push(node);
-            if incarnation > 0 && placement.incarnations.is_empty() {
-                placement.incarnations.resize(placement.ordinals.len() - 1, 0);
-            }
-            if incarnation > 0 || !placement.incarnations.is_empty() {
-                placement.incarnations.push(incarnation);
-            }
-            if has_devices {
-                placement.devices.resize(placement.devices.len().max(n_before), DeviceSet::NONE);
-                placement.devices.push(allocation.devices);
-            }
+            placement.push(replica, node, allocation);
         }
         let mut taken = found.taken;
         for (node, victims) in found.claims {

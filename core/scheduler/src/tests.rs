@@ -36,7 +36,8 @@ pub(super) fn resources(cpu: i64, memory: i64) -> Resources {
 
 pub(super) fn gpus(count: u32, milli: u32, models: &[&str]) -> Vec<DeviceRequest> {
     let models = models.iter().map(|model| (*model).to_owned()).collect();
-    let gpus = (count > 0).then(|| DeviceRequest { kind: "gpu".to_owned(), count, milli, models });
+    let gpus =
+        (count > 0).then(|| DeviceRequest { kind: "gpu".to_owned(), count, milli, models, terms: None });
     gpus.into_iter().collect()
 }
 
@@ -45,7 +46,7 @@ pub(super) fn node_spec(id: u32) -> NodeSpec {
 }
 
 pub(super) fn node_report(id: u32, capacity: Resources, n_gpus: usize, model: &str) -> NodeReport {
-    let gpu = Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0 };
+    let gpu = Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0, details: None };
     NodeReport { id: NodeId(id), capacity, devices: vec![gpu; n_gpus], ready: true, ..NodeReport::default() }
 }
 

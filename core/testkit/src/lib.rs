@@ -1,11 +1,14 @@
 //! Builders of records for tests: each gives a record that is valid, with what most tests do not care about filled in.
 //!
+//! - `node`: nodes: one that is ready, and its changes as a chain of calls.
 //! - `unit`: units: one that is valid, and its changes as a chain of calls.
 
+mod node;
 mod unit;
 
 use godel_domain::budget_spec::{Amount, BudgetSpec, Limit};
 
+pub use node::{TestNode, node};
 pub use unit::{BuildUnit, unit};
 
 /// Returns a budget named `web` of the units that are labelled `app: web`: `max_unavailable` of their running units may be

@@ -98,7 +98,7 @@ macro_rules! build_unit {
             fn cpu(self, milli: i64) -> Self {
                 let requests = Resources::new([("cpu", milli)]).expect("not negative");
                 self.edit(|unit| {
-                    unit.spec.task_groups[0].template.demand = Demand { requests, devices: Vec::new(), host_ports: Vec::new() };
+                    unit.spec.task_groups[0].template.demand = Demand { requests, devices: Vec::new(), host_ports: Vec::new(), zones: None };
                 })
             }
 

@@ -84,6 +84,8 @@ pub(super) struct Nodes {
     #[serde(default)]
     gpu: Option<Text>,
     #[serde(default)]
+    shape: Option<Text>,
+    #[serde(default)]
     labels: BTreeMap<String, Text>,
     #[serde(default)]
     racks: usize,
@@ -451,6 +453,7 @@ impl Nodes {
         let name = self.name.as_deref().unwrap_or(group);
         let mut common = format!("cpu={},memory={}", self.cpu.0, self.memory.0);
         self.gpu.iter().for_each(|gpu| common.push_str(&format!(",gpu={}", gpu.0)));
+        self.shape.iter().for_each(|more| common.push_str(&format!(",{}", more.0)));
         self.labels.iter().for_each(|(key, value)| common.push_str(&format!(",label.{key}={}", value.0)));
         if self.racks == 0 {
             return vec![format!("{}x {common},name={name}", self.count)];

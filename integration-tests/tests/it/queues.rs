@@ -126,7 +126,12 @@ async fn the_audit_finds_a_binding_above_a_maximum() {
     let ordinal = (0..5).find(|ordinal| !taken.contains(ordinal)).unwrap();
     let bind = v1::Binding {
         unit_id: unit.unit.unwrap_or_default().unit_id,
-        demand: Some(v1::Demand { requests: Some(requests), devices: Vec::new(), host_ports: Vec::new() }),
+        demand: Some(v1::Demand {
+            requests: Some(requests),
+            devices: Vec::new(),
+            host_ports: Vec::new(),
+            zones: None,
+        }),
         pool: v1::Pool::Guaranteed.into(),
         ordinals: vec![ordinal],
         node_ids: vec![1],

@@ -133,13 +133,19 @@ async fn plant(cluster: &Cluster, mut first: v1::UnitRecord) {
             requests: Some(resources(1_000, 16)),
             devices: Vec::new(),
             host_ports: Vec::new(),
+            zones: None,
         }),
         ..v1::Hold::default()
     };
     let reservation = v1::Reservation {
         name: "kept".to_owned(),
         slots: 1,
-        demand: Some(v1::Demand { requests: Some(negative()), devices: Vec::new(), host_ports: Vec::new() }),
+        demand: Some(v1::Demand {
+            requests: Some(negative()),
+            devices: Vec::new(),
+            host_ports: Vec::new(),
+            zones: None,
+        }),
         ..v1::Reservation::default()
     };
     let partition = v1::Partition {

@@ -5,11 +5,16 @@ use std::{collections::BTreeMap, fs::File, io, path::Path};
 use godel_domain::{
     demand::N_DEVICES_MAX,
     names::{self, BadName, NAME_LEN_MAX},
-    node::{Device, MAX_RUNNING_UNITS},
+    node::{Device, DeviceProfile, MAX_RUNNING_UNITS},
     quantity,
     resources::{CPU, MEMORY, Resources},
+    zone::Zone,
 };
 use godel_rules::agent_admission::Has;
+
+use self::zones::ShapeZones;
+
+mod zones;
 
 /// Nodes that one process hosts at most.
 pub const N_NODES_MAX: usize = 200_000;
@@ -29,6 +34,10 @@ pub struct NodeDef {
     pub capacity: Resources,
     /// By index.
     pub devices: Vec<Device>,
+    /// By index.
+    pub zones: Vec<Zone>,
+    /// The ways in which its devices can be divided.
+    pub profiles: Vec<DeviceProfile>,
     /// Facts found.
     pub attributes: BTreeMap<String, String>,
     /// Most running units that it takes; `None`: as the process is configured.
@@ -47,13 +56,15 @@ impl NodeDef {
     pub(crate) fn has(&self) -> Has {
         let (cpu_milli, memory) = (self.capacity.get(CPU), self.capacity.get(MEMORY));
         let n_running_units = self.max_running_units.unwrap_or(MAX_RUNNING_UNITS);
-        Has { cpu_milli, memory, n_devices: self.devices.len(), n_running_units }
+        let assigned = self.zones.iter().enumerate().filter(|(_, zone)| zone.is_assigned());
+        let zones = assigned.map(|(at, _)| at).collect();
+        Has { cpu_milli, memory, n_devices: self.devices.len(), zones, n_running_units }
     }
 
     /// Adds `n` GPUs of one model.
     #[must_use]
     pub fn with_gpus(mut self, n: usize, model: &str) -> Self {
-        let gpu = || Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0 };
+        let gpu = || Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0, details: None };
         self.devices.extend(std::iter::repeat_with(gpu).take(n));
         if n > 0 && !model.is_empty() {
             self.attributes.insert(GPU_MODEL.to_owned(), model.to_owned());
@@ -185,7 +196,8 @@ pub fn describe(error: &csv::Error) -> String {
 }
 
 /// Reads `N x SHAPE`, where a shape is `key=value` pairs: `cpu=32`, `memory=64Gi`, `gpu=8:A10`, `name=rack-a`
-/// (prefix of the names), `max_running_units=100`, `label.KEY=VALUE`, and any other resource by its name.
+/// (prefix of the names), `max_running_units=100`, `label.KEY=VALUE`, `sockets=2,numa=4,l3=8,threads=2` (zones of the whole node),
+/// `link=nvlink:4` (how many GPUs are joined), `nic=4:200G`, `mig=2:A100-40GB` (divided GPUs), and any other resource by its name.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -204,9 +216,14 @@ pub fn parse_shape(text: &str) -> Result<Vec<NodeDef>, Error> {
     let mut amounts = Vec::new();
     let mut attributes = BTreeMap::new();
     let mut max_running_units = None;
+    let mut of_zones = ShapeZones::default();
     for pair in shape.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
         let (key, value) =
             pair.split_once('=').ok_or_else(|| bad(format!("`{pair}` is not of the form key=value")))?;
+        if let Some(taken) = of_zones.take(key, value) {
+            taken.map_err(&bad)?;
+            continue;
+        }
         match key {
             "name" => prefix = value.to_owned(),
             "gpu" => {
@@ -238,13 +255,23 @@ pub fn parse_shape(text: &str) -> Result<Vec<NodeDef>, Error> {
         return Err(bad("cpu is missing".to_owned()));
     }
     names::name(&prefix, NAME_LEN_MAX - NUMBER_LEN_MAX).map_err(|wrong| bad(format!("name: {wrong}")))?;
+    let zones = of_zones.zones(&capacity).map_err(bad)?;
+    let profiles = of_zones.profiles().map_err(bad)?;
+    let gpus = NodeDef::default().with_gpus(gpus, &model);
+    let devices = of_zones.devices(gpus.devices).map_err(bad)?;
+    attributes = gpus.attributes.into_iter().chain(attributes).collect();
     let width = (count - 1).to_string().len().max(4);
     Ok((0..count)
         .map(|idx| {
-            let mut node =
-                NodeDef::new(format!("{prefix}-{idx:0width$}"), capacity.clone()).with_gpus(gpus, &model);
-            node.attributes.extend(attributes.clone());
-            NodeDef { max_running_units, ..node }
+            let node = NodeDef::new(format!("{prefix}-{idx:0width$}"), capacity.clone());
+            NodeDef {
+                attributes: attributes.clone(),
+                devices: devices.clone(),
+                zones: zones.clone(),
+                profiles: profiles.clone(),
+                max_running_units,
+                ..node
+            }
         })
         .collect())
 }

@@ -18,7 +18,9 @@
 
 use std::collections::VecDeque;
 
-use godel_domain::{demand::Pool, running_units::Phase, time::Millis, unit::RestartPolicy};
+use godel_domain::{
+    allocation::Allocation, demand::Pool, running_units::Phase, time::Millis, unit::RestartPolicy,
+};
 use godel_rules::agent_admission::{self, AssignmentRefusal, Has};
 use rustc_hash::FxHashMap;
 
@@ -201,7 +203,9 @@ impl NodeLife {
     fn recheck(&self, key: Key, orders: &Orders, has: &Has) -> Result<(), AssignmentRefusal> {
         let takes = orders.takes();
         let sum = self.live.0.plus(orders.weight);
-        if orders.allocation.devices.is_empty() && sum.cpu_milli <= has.cpu_milli && sum.memory <= has.memory
+        if orders.allocation == Allocation::default()
+            && sum.cpu_milli <= has.cpu_milli
+            && sum.memory <= has.memory
         {
             return Ok(());
         }

@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, future::Future, pin::Pin, time::Duration};
 
 use futures_util::Stream;
 use godel_domain::{
-    allocation::{Allocation, DeviceSet, ZoneSet},
+    allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
     demand::MILLI_WHOLE,
     node::Device,
     resources,
     unit::RestartPolicy,
+    zone,
 };
 use godel_kit::{
     client::Channel,
@@ -80,6 +81,8 @@ pub(crate) fn register(client: Client, node: usize, def: &NodeDef) -> Step {
     let report = v1::NodeReport {
         capacity: Some(godel_wire::to_proto::resources(&def.capacity)),
         devices: def.devices.iter().map(godel_wire::to_proto::device).collect(),
+        zones: def.zones.iter().map(godel_wire::to_proto::zone).collect(),
+        profiles: def.profiles.iter().map(godel_wire::to_proto::profile).collect(),
         ready: true,
         attributes: def.attributes.clone().into_iter().collect(),
         max_running_units: def.max_running_units,
@@ -194,16 +197,16 @@ fn device_shares(assignment: &v1::Assignment, has: &[Device]) -> DeviceShares {
     shares
 }
 
-/// What an assignment asks for of one of its replicas, on a node with these devices. `runs_programs`: on this node a command
+/// What an assignment asks for of one of its replicas, on a node. `runs_programs`: on this node a command
 /// is really run.
 pub(crate) fn orders(
     assignment: &v1::Assignment,
     ordinal: u32,
-    (has, runs_programs): (&[Device], bool),
+    (node, runs_programs): (&NodeDef, bool),
 ) -> Orders {
     let requests = assignment.demand.as_ref().and_then(|demand| demand.requests.as_ref());
-    let allocation =
-        Allocation { devices: DeviceSet(assignment.device_mask), zones: ZoneSet(assignment.zone_mask) };
+    let zones = GivenZones { zones: ZoneSet(assignment.zone_mask), cores: CoreSet(assignment.core_mask) };
+    let allocation = Allocation { devices: DeviceSet(assignment.device_mask), zones };
     let amount = |name| requests.and_then(|requests| requests.amounts.get(name).copied()).unwrap_or(0);
     let program = assignment.run.as_ref().filter(|run| runs_programs && !run.command.is_empty());
     let awaited = assignment.run.as_ref().and_then(|run| run.await_command_ms);
@@ -216,6 +219,11 @@ pub(crate) fn orders(
         env.insert("GODEL_ORDINAL".to_owned(), ordinal.to_string());
         env.insert("GODEL_INCARNATION".to_owned(), assignment.incarnation.to_string());
         env.insert("GODEL_DEVICES".to_owned(), indices.join(","));
+        if !zones.is_empty() {
+            let indices: Vec<String> = zones.zones.iter().map(|idx| idx.to_string()).collect();
+            env.insert("GODEL_ZONES".to_owned(), indices.join(","));
+            env.insert("GODEL_CPUS".to_owned(), zone::show_cpus(&zone::cpus_of(&node.zones, zones)));
+        }
         Work::Program(Box::new(Program { command: run.command.clone(), env }))
     } else {
         let run = assignment.run.as_ref();
@@ -227,7 +235,7 @@ pub(crate) fn orders(
         // A pool that this agent does not know is no less than guaranteed.
         pool: from_proto::pool(assignment.pool).unwrap_or_default(),
         allocation,
-        devices: device_shares(assignment, has),
+        devices: device_shares(assignment, &node.devices),
         work,
         // State resolves it; a policy that this agent does not know restarts nothing.
         restart_policy: from_proto::restart_policy(assignment.restart_policy)
@@ -259,6 +267,7 @@ fn refused(refusal: Option<AssignmentRefusal>) -> v1::AssignmentRefusal {
         None => v1::AssignmentRefusal::Unspecified,
         Some(AssignmentRefusal::Room) => v1::AssignmentRefusal::Room,
         Some(AssignmentRefusal::Devices) => v1::AssignmentRefusal::Devices,
+        Some(AssignmentRefusal::Zones) => v1::AssignmentRefusal::Zones,
         Some(AssignmentRefusal::Told) => v1::AssignmentRefusal::Told,
     }
 }

@@ -88,6 +88,7 @@ mod tests {
             node_ids: vec![u32::MAX; N_PLACEMENTS_MAX],
             device_masks: vec![u64::MAX; N_PLACEMENTS_MAX],
             zone_masks: vec![u64::MAX; N_PLACEMENTS_MAX],
+            core_masks: vec![u64::MAX; N_PLACEMENTS_MAX],
         };
         let widest =
             |decision_id| v1::Decision { decision_id, groups: vec![group.clone()], ..Default::default() };

@@ -62,7 +62,12 @@ impl StateMetrics {
             full: metrics.gauge("store_full", "1 while writes are refused because the disk is full"),
         };
         // From the start, so that whoever looks for them finds them at 0.
-        for why in [AssignmentRefusal::Room, AssignmentRefusal::Devices, AssignmentRefusal::Told] {
+        for why in [
+            AssignmentRefusal::Room,
+            AssignmentRefusal::Devices,
+            AssignmentRefusal::Zones,
+            AssignmentRefusal::Told,
+        ] {
             drop(shown.assignments_refused.get_or_create(&vec![("why", why.name())]));
         }
         shown

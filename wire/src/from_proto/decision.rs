@@ -2,7 +2,7 @@
 //! end a stream. What makes no sense is left to the binder's check, which says so in the outcome.
 
 use godel_domain::{
-    allocation::{DeviceSet, ZoneSet},
+    allocation::DeviceSet,
     decision::{
         Claim, Decision, FreshNode, GroupPlacement, NodeVictims, Outcome, Preemption, Rejection,
         RejectionReason,
@@ -12,6 +12,7 @@ use godel_domain::{
 use godel_proto::v1;
 
 use super::{Result, node_id, pool, resources, running_unit_id, unknown};
+use crate::zones;
 
 /// Places for one unit, as sent.
 pub fn decision(pb: v1::Decision) -> Decision {
@@ -54,7 +55,7 @@ fn group_placement(pb: v1::GroupPlacement) -> GroupPlacement {
         incarnations: pb.incarnations,
         nodes: pb.node_ids.into_iter().map(NodeId).collect(),
         devices: pb.device_masks.into_iter().map(DeviceSet).collect(),
-        zones: pb.zone_masks.into_iter().map(ZoneSet).collect(),
+        zones: zones::given(pb.zone_masks, &pb.core_masks),
     }
 }
 
@@ -120,5 +121,6 @@ fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
         Pb::HostPort => Some(RejectionReason::HostPort),
         Pb::UnitAffinity => Some(RejectionReason::UnitAffinity),
         Pb::TopologySpread => Some(RejectionReason::TopologySpread),
+        Pb::ZoneTaken => Some(RejectionReason::ZoneTaken),
     })
 }

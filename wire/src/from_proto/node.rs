@@ -12,6 +12,7 @@ use godel_domain::{
 use godel_proto::v1;
 
 use super::{BadField, Result, each, node_id, resources, unknown};
+use crate::zones;
 
 /// An administrator's record of a node.
 ///
@@ -44,7 +45,7 @@ fn node_drain(pb: v1::NodeDrain) -> Drain {
 /// An agent's record of a node. The id is 0 before registration.
 ///
 /// # Errors
-/// An amount is negative, or there are more than 64 devices.
+/// An amount is negative, there are more than 64 devices, or its zones do not nest.
 pub fn node_report(pb: v1::NodeReport) -> Result<NodeReport> {
     if pb.devices.len() > N_DEVICES_MAX {
         return Err(BadField::new(
@@ -56,6 +57,8 @@ pub fn node_report(pb: v1::NodeReport) -> Result<NodeReport> {
         id: NodeId(pb.node_id),
         capacity: resources(pb.capacity.unwrap_or_default()).map_err(|bad| bad.under("capacity"))?,
         devices: pb.devices.into_iter().map(device).collect(),
+        zones: zones::zones(pb.zones)?,
+        profiles: zones::profiles(pb.profiles)?,
         ready: pb.ready,
         attributes: pb.attributes.into_iter().collect(),
         max_running_units: pb.max_running_units.unwrap_or(MAX_RUNNING_UNITS),
@@ -64,7 +67,8 @@ pub fn node_report(pb: v1::NodeReport) -> Result<NodeReport> {
 
 /// One device of a node.
 pub fn device(pb: v1::Device) -> Device {
-    Device { kind: pb.kind, model: pb.model, numa_zone: pb.numa_zone }
+    let details = zones::device_details(pb.details);
+    Device { kind: pb.kind, model: pb.model, numa_zone: pb.numa_zone, details }
 }
 
 /// Allocatable in force on a node.

@@ -3,12 +3,13 @@
 use godel_domain::node::TaintEffect;
 use godel_proto::v1;
 use godel_rules::admission::{
-    DeviceSubmission, ExpressionSubmission, Given, GroupSubmission, NodeAffinitySubmission, SpreadSubmission,
-    Submission, TolerationSubmission, UnitAffinitySubmission, UnitTermSubmission,
+    AskedCpuMode, DeviceSubmission, ExpressionSubmission, Given, GroupSubmission, NodeAffinitySubmission,
+    SpreadSubmission, Submission, TolerationSubmission, UnitAffinitySubmission, UnitTermSubmission,
+    ZoneSubmission,
 };
 use prost::Message as _;
 
-use crate::BadField;
+use crate::{BadField, zones};
 
 /// A unit as a client wrote it, for the checks of admission: nothing is refused here.
 pub fn submission(unit: v1::UnitSpec) -> Submission {
@@ -64,6 +65,7 @@ fn group(group: v1::TaskGroup) -> GroupSubmission {
         requests: demand.requests.unwrap_or_default().amounts.into_iter().collect(),
         devices: demand.devices.into_iter().map(devices).collect(),
         host_ports: demand.host_ports.into_iter().map(|port| (port.port, port.protocol)).collect(),
+        zones: asked_zones(demand.zones.unwrap_or_default()),
         node_selector: template.node_selector.into_iter().collect(),
         tolerations: template.tolerations.into_iter().map(toleration).collect(),
         node_affinity: node_affinity(template.node_affinity.unwrap_or_default()),
@@ -126,6 +128,25 @@ fn devices(devices: v1::DeviceRequest) -> DeviceSubmission {
         count: devices.count,
         milli: devices.milli_per_device,
         models: devices.models,
+        terms: zones::device_terms(devices.terms).map(|terms| *terms).unwrap_or_default(),
+    }
+}
+
+fn asked_zones(given_one: v1::ZoneRequest) -> ZoneSubmission {
+    let v1::ZoneRequest { policy, cpu_mode } = given_one;
+    ZoneSubmission {
+        policy: match v1::ZonePolicy::try_from(policy) {
+            Ok(v1::ZonePolicy::Unspecified) => Given::Absent,
+            Ok(_) => zones::policy(policy).map_or(Given::Unknown(policy), Given::Value),
+            Err(_) => Given::Unknown(policy),
+        },
+        cpu_mode: match v1::CpuMode::try_from(cpu_mode) {
+            Ok(v1::CpuMode::Unspecified) => Given::Absent,
+            Ok(v1::CpuMode::Shared) => Given::Value(AskedCpuMode::Shared),
+            Ok(v1::CpuMode::Dedicated) => Given::Value(AskedCpuMode::Dedicated),
+            Ok(v1::CpuMode::Reclaimed) => Given::Value(AskedCpuMode::Reclaimed),
+            Err(_) => Given::Unknown(cpu_mode),
+        },
     }
 }
 

@@ -4,7 +4,7 @@ use std::{cell::RefCell, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use godel_domain::{
-    allocation::{Allocation, DeviceSet, ZoneSet},
+    allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX, Pool, repeated_kind},
     host_port::{HostPort, N_HOST_PORTS_MAX, Protocol},
     ids::{NodeId, Revision, UnitId},
@@ -17,6 +17,8 @@ use godel_domain::{
 use godel_proto::{raw, v1};
 use prost::Message as _;
 use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::zones;
 
 use super::{N_ORDINALS_MAX, N_ROWS_PER_RECORD, N_TASK_GROUPS_MAX, OpError};
 
@@ -50,6 +52,7 @@ pub fn bind_from_proto(binding: raw::Binding) -> Result<(UnitId, Bind), OpError>
     optional_column("incarnations", len, binding.incarnations.len())?;
     optional_column("device_masks", len, binding.device_masks.len())?;
     optional_column("zone_masks", len, binding.zone_masks.len())?;
+    optional_column("core_masks", len, binding.core_masks.len())?;
     if binding.node_ids.contains(&0) {
         return Err(OpError::field("node_ids", "0 is not a node"));
     }
@@ -61,7 +64,7 @@ pub fn bind_from_proto(binding: raw::Binding) -> Result<(UnitId, Bind), OpError>
         incarnations: binding.incarnations,
         nodes: binding.node_ids.into_iter().map(NodeId).collect(),
         devices: binding.device_masks.into_iter().map(DeviceSet).collect(),
-        zones: binding.zone_masks.into_iter().map(ZoneSet).collect(),
+        zones: zones::given(binding.zone_masks, &binding.core_masks),
         standing: binding.standing.as_ref().map(encoded_standing).transpose()?,
     };
     Ok((unit, bind))
@@ -160,7 +163,9 @@ pub fn demand_from_proto(demand: Option<v1::Demand>) -> Result<Demand, OpError> 
         })
     });
     let host_ports = host_ports.collect::<Result<_, _>>()?;
-    Ok(Demand { requests, devices, host_ports })
+    let zones = demand.zones.map(zones::request).transpose();
+    let zones = zones.map_err(|wrong| OpError::field("demand.zones", wrong))?.flatten();
+    Ok(Demand { requests, devices, host_ports, zones })
 }
 
 /// The demand of a binding, decoded unless the same bytes were seen of late.
@@ -264,12 +269,13 @@ fn shared(demand: Demand) -> Arc<Demand> {
 
 /// The inverse of [`demand_from_proto`].
 pub fn demand_to_proto(demand: &Demand) -> v1::Demand {
-    let Demand { requests, devices, host_ports } = demand;
+    let Demand { requests, devices, host_ports, zones } = demand;
     let amounts = requests.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
     v1::Demand {
         requests: Some(v1::Resources { amounts }),
         devices: devices.iter().map(device_request_to_proto).collect(),
         host_ports: host_ports.iter().copied().map(host_port_to_proto).collect(),
+        zones: zones.map(zones::request_to_proto),
     }
 }
 
@@ -293,12 +299,13 @@ pub fn host_port_to_proto(HostPort { port, protocol }: HostPort) -> v1::HostPort
 }
 
 fn device_request_to_proto(request: &DeviceRequest) -> v1::DeviceRequest {
-    let DeviceRequest { kind, count, milli, models } = request;
+    let DeviceRequest { kind, count, milli, models, terms } = request;
     v1::DeviceRequest {
         kind: kind.clone(),
         count: *count,
         milli_per_device: Some(*milli),
         models: models.clone(),
+        terms: zones::device_terms_to_proto(terms.as_deref()),
     }
 }
 
@@ -441,6 +448,9 @@ fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>) -> v1
         if block.zone_masks.iter().all(|zones| *zones == 0) {
             block.zone_masks.clear();
         }
+        if block.core_masks.iter().all(|cores| *cores == 0) {
+            block.core_masks.clear();
+        }
     }
     blocks.retain(|block| block.demand.is_some() || !block.ordinals.is_empty());
     let preemptor_ids = rows.preemptors().iter().map(|preemptor| preemptor.0).collect();
@@ -480,7 +490,8 @@ fn push_row(block: &mut v1::RowBlock, ordinal: u32, row: &RunningUnit) {
     block.phases.push(phase_to_proto(*phase).into());
     block.node_ids.push(node.0);
     block.device_masks.push(devices.0);
-    block.zone_masks.push(zones.0);
+    block.zone_masks.push(zones.zones.0);
+    block.core_masks.push(zones.cores.0);
     block.exit_codes.push(*exit_code);
     block.restarts.push(*restarts);
     block.evictions.push(i32::from(eviction_reason_to_proto(*eviction)).unsigned_abs());
@@ -497,6 +508,7 @@ fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpErro
         ("incarnations", block.incarnations.len()),
         ("device_masks", block.device_masks.len()),
         ("zone_masks", block.zone_masks.len()),
+        ("core_masks", block.core_masks.len()),
         ("exit_codes", block.exit_codes.len()),
         ("restarts", block.restarts.len()),
         ("evictions", block.evictions.len()),
@@ -525,7 +537,10 @@ fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpErro
             node: NodeId(at(&block.node_ids, idx)),
             allocation: Allocation {
                 devices: DeviceSet(at(&block.device_masks, idx)),
-                zones: ZoneSet(at(&block.zone_masks, idx)),
+                zones: GivenZones {
+                    zones: ZoneSet(at(&block.zone_masks, idx)),
+                    cores: CoreSet(at(&block.core_masks, idx)),
+                },
             },
             phase: phase_from_proto(at(&block.phases, idx))?,
             eviction: eviction_reason_from_proto(reason)?,
@@ -541,7 +556,7 @@ fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpErro
 }
 
 fn device_request(request: v1::DeviceRequest) -> Result<DeviceRequest, OpError> {
-    let v1::DeviceRequest { kind, count, milli_per_device, models } = request;
+    let v1::DeviceRequest { kind, count, milli_per_device, models, terms } = request;
     let milli = milli_per_device.unwrap_or(MILLI_WHOLE);
     if count == 0 || count as usize > N_DEVICES_MAX {
         return Err(OpError::field("demand.devices.count", format!("{count} is not 1 to {N_DEVICES_MAX}")));
@@ -552,7 +567,7 @@ fn device_request(request: v1::DeviceRequest) -> Result<DeviceRequest, OpError> 
             format!("{milli} is not 1 to {MILLI_WHOLE}, or a share of several devices"),
         ));
     }
-    Ok(DeviceRequest { kind, count, milli, models })
+    Ok(DeviceRequest { kind, count, milli, models, terms: zones::device_terms(terms) })
 }
 
 fn at<T: Copy + Default>(column: &[T], idx: usize) -> T {

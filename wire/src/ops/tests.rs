@@ -1,5 +1,5 @@
 use godel_domain::{
-    allocation::{Allocation, DeviceSet, ZoneSet},
+    allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
     demand::{Demand, DeviceRequest, Pool},
     ids::{NodeId, Revision},
     resources::Resources,
@@ -11,9 +11,10 @@ use super::*;
 
 fn demand() -> Demand {
     let requests = Resources::new([("cpu", 500), ("memory", 1 << 30)]).unwrap();
-    let devices = DeviceRequest { kind: "gpu".into(), count: 1, milli: 300, models: vec!["A10".into()] };
-    let nic = DeviceRequest { kind: "nic".into(), count: 2, milli: 1_000, models: Vec::new() };
-    Demand { requests, devices: vec![devices, nic], host_ports: Vec::new() }
+    let devices =
+        DeviceRequest { kind: "gpu".into(), count: 1, milli: 300, models: vec!["A10".into()], terms: None };
+    let nic = DeviceRequest { kind: "nic".into(), count: 2, milli: 1_000, models: Vec::new(), terms: None };
+    Demand { requests, devices: vec![devices, nic], host_ports: Vec::new(), zones: None }
 }
 
 /// Rows with two groups, every phase kind, an eviction, a requeue and holes.
@@ -28,7 +29,7 @@ fn rows() -> RunningUnits {
             incarnations: Vec::new(),
             nodes: vec![NodeId(7); ordinals.len()],
             devices: vec![DeviceSet(5); ordinals.len()],
-            zones: vec![ZoneSet(u64::from(group)); ordinals.len()],
+            zones: vec![ZoneSet(u64::from(group)).into(); ordinals.len()],
             standing: Some(Arc::new(godel_domain::running_units::PreemptionTerms {
                 priority: -9,
                 ..Default::default()
@@ -91,12 +92,13 @@ fn bad_columns_are_named() {
     };
     assert!(bind_from_proto(binding.clone().into()).is_ok());
     type Break = fn(&mut v1::Binding);
-    let cases: [(&str, Break); 12] = [
+    let cases: [(&str, Break); 13] = [
         ("unit_id", |b| b.unit_id = 0),
         ("node_ids", |b| b.node_ids = vec![1]),
         ("incarnations", |b| b.incarnations = vec![1]),
         ("device_masks", |b| b.device_masks = vec![1, 2, 3]),
         ("zone_masks", |b| b.zone_masks = vec![1]),
+        ("core_masks", |b| b.core_masks = vec![1]),
         ("task_group", |b| b.task_group = 64),
         ("pool", |b| b.pool = 9),
         ("demand.requests", |b| {
@@ -104,6 +106,7 @@ fn bad_columns_are_named() {
                 requests: Some(v1::Resources { amounts: [("cpu".to_owned(), -1)].into() }),
                 devices: Vec::new(),
                 host_ports: Vec::new(),
+                zones: None,
             });
         }),
         ("demand.devices.count", |b| {
@@ -111,19 +114,35 @@ fn bad_columns_are_named() {
                 requests: None,
                 devices: vec![v1::DeviceRequest::default()],
                 host_ports: Vec::new(),
+                zones: None,
             });
         }),
         ("demand.devices.milli_per_device", |b| {
             let devices = v1::DeviceRequest { count: 2, milli_per_device: Some(500), ..Default::default() };
-            b.demand = Some(v1::Demand { requests: None, devices: vec![devices], host_ports: Vec::new() });
+            b.demand = Some(v1::Demand {
+                requests: None,
+                devices: vec![devices],
+                host_ports: Vec::new(),
+                zones: None,
+            });
         }),
         ("demand.devices.kind", |b| {
             let devices = v1::DeviceRequest { count: 1, ..Default::default() };
-            b.demand = Some(v1::Demand { requests: None, devices: vec![devices; 2], host_ports: Vec::new() });
+            b.demand = Some(v1::Demand {
+                requests: None,
+                devices: vec![devices; 2],
+                host_ports: Vec::new(),
+                zones: None,
+            });
         }),
         ("demand.devices", |b| {
             let devices = v1::DeviceRequest { count: 1, ..Default::default() };
-            b.demand = Some(v1::Demand { requests: None, devices: vec![devices; 5], host_ports: Vec::new() });
+            b.demand = Some(v1::Demand {
+                requests: None,
+                devices: vec![devices; 5],
+                host_ports: Vec::new(),
+                zones: None,
+            });
         }),
     ];
     for (field, break_it) in cases {
@@ -155,7 +174,10 @@ fn wide_rows(n_rows: u32) -> RunningUnits {
             _ => RunningUnit {
                 incarnation: u32::MAX,
                 node: NodeId(u32::MAX),
-                allocation: Allocation { devices: DeviceSet(u64::MAX), zones: ZoneSet(u64::MAX) },
+                allocation: Allocation {
+                    devices: DeviceSet(u64::MAX),
+                    zones: GivenZones { zones: ZoneSet(u64::MAX), cores: CoreSet(u64::MAX) },
+                },
                 phase: Phase::Failed,
                 eviction: Some(EvictionReason::NodeLost),
                 group: if ordinal % 2 == 0 { 0 } else { 2 },
@@ -174,7 +196,7 @@ fn parts_of_rows_are_bounded_and_lose_nothing() {
     let far = N_ORDINALS_MAX - 1;
     let part_len = u32::try_from(N_ROWS_PER_RECORD).unwrap();
     for (n_rows, n_parts) in
-        [(0, 1), (1, 1), (part_len, 1), (part_len + 1, 2), (2 * part_len, 2), (100_000, 13)]
+        [(0, 1), (1, 1), (part_len, 1), (part_len + 1, 2), (2 * part_len, 2), (100_000, 15)]
     {
         let rows = wide_rows(n_rows);
         let (mut joined, mut from, mut found) = (v1::UnitRows::default(), Some(0), 0);

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
-    allocation::{DeviceSet, ZoneSet},
-    demand::{Demand, DeviceRequest, Pool},
+    allocation::{CoreSet, DeviceSet, GivenZones, ZoneSet},
+    demand::{Demand, DeviceRequest, DeviceTerms, Pool},
     host_port::{HostPort, Protocol},
     ids::{NodeId, UnitId},
     label_expression::{LabelExpression, LabelOperator},
-    node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    node::{Device, DeviceDetails, DeviceProfile, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     node_affinity::{NodeAffinity, PreferredNodes},
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     resources::Resources,
@@ -19,6 +19,7 @@ use godel_domain::{
     },
     unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
+    zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
 use godel_testkit::BuildUnit as _;
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -38,22 +39,64 @@ fn resources() -> impl Strategy<Value = Resources> {
 
 fn demand() -> impl Strategy<Value = Demand> {
     let devices = prop_oneof![(1u32..=64, Just(1000u32)), (Just(1u32), 1u32..1000)];
-    let devices = vec((devices, vec(text(), 0..3)), 0..3).prop_map(|devices| {
-        let of_kind = |(kind, ((count, milli), models)): (&str, _)| DeviceRequest {
+    let devices = vec((devices, vec(text(), 0..3), device_terms()), 0..3).prop_map(|devices| {
+        let of_kind = |(kind, ((count, milli), models, terms)): (&str, _)| DeviceRequest {
             kind: kind.to_owned(),
             count,
             milli,
             models,
+            terms,
         };
         ["gpu", "nic"].into_iter().zip(devices).map(of_kind).collect()
     });
     let protocol = select(vec![Protocol::Tcp, Protocol::Udp]);
     let port = (1u16.., protocol).prop_map(|(port, protocol)| HostPort { port, protocol });
-    (resources(), devices, vec(port, 0..3)).prop_map(|(requests, devices, host_ports)| Demand {
-        requests,
-        devices,
-        host_ports,
+    (resources(), devices, vec(port, 0..3), option::of(zone_request()))
+        .prop_map(|(requests, devices, host_ports, zones)| Demand { requests, devices, host_ports, zones })
+}
+
+fn zone_request() -> impl Strategy<Value = ZoneRequest> {
+    let cpu_mode = select(vec![CpuMode::Shared, CpuMode::Dedicated]);
+    (select(ZonePolicy::ALL.to_vec()), cpu_mode)
+        .prop_map(|(policy, cpu_mode)| ZoneRequest { policy, cpu_mode })
+}
+
+fn device_terms() -> impl Strategy<Value = Option<Box<DeviceTerms>>> {
+    let terms =
+        (text(), 1u32..9, 0i64..9, text(), text()).prop_map(|(link, gbps, memory, same_zone_as, profile)| {
+            Box::new(DeviceTerms { link, gbps, memory, same_zone_as, profile })
+        });
+    option::of(terms)
+}
+
+/// Zones of which each lies in the one before, the last one being assigned.
+fn zones() -> impl Strategy<Value = Vec<Zone>> {
+    vec((text(), 1u8..3, vec(any::<u32>(), 0..4)), 0..3).prop_map(|zones| {
+        let n = zones.len();
+        let zone = |(at, (kind, threads_per_core, mut cpus)): (usize, (String, u8, Vec<u32>))| {
+            cpus.sort_unstable();
+            cpus.dedup();
+            let amounts = (at + 1 == n).then_some(("cpu", 5));
+            Zone {
+                kind: format!("z{kind}"),
+                parent: at.checked_sub(1).and_then(|parent| u8::try_from(parent).ok()),
+                capacity: Resources::new(amounts).unwrap(),
+                cpus,
+                threads_per_core,
+            }
+        };
+        zones.into_iter().enumerate().map(zone).collect()
     })
+}
+
+fn profiles() -> impl Strategy<Value = Vec<DeviceProfile>> {
+    let profile = (text(), text(), vec(1u64.., 1..3)).prop_map(|(kind, model, shapes)| DeviceProfile {
+        kind: format!("k{kind}"),
+        name: format!("n{model}"),
+        model,
+        shapes,
+    });
+    vec(profile, 0..2)
 }
 
 fn effect() -> impl Strategy<Value = TaintEffect> {
@@ -89,13 +132,19 @@ pub(super) fn node_spec() -> impl Strategy<Value = NodeSpec> {
 }
 
 pub(super) fn node_report() -> impl Strategy<Value = NodeReport> {
-    let device =
-        (text(), text(), 0u32..4).prop_map(|(kind, model, numa_zone)| Device { kind, model, numa_zone });
-    (1u32..99, resources(), vec(device, 0..5), any::<bool>(), labels(), any::<u32>()).prop_map(
-        |(id, capacity, devices, ready, attributes, max_running_units)| NodeReport {
+    let details = (0i64..9, 1u32..9, text(), any::<u32>()).prop_map(|(memory, gbps, link, link_group)| {
+        Box::new(DeviceDetails { memory, gbps, link, link_group })
+    });
+    let device = (text(), text(), 0u32..4, option::of(details))
+        .prop_map(|(kind, model, numa_zone, details)| Device { kind, model, numa_zone, details });
+    let parts = (vec(device, 0..5), zones(), profiles());
+    (1u32..99, resources(), parts, any::<bool>(), labels(), any::<u32>()).prop_map(
+        |(id, capacity, (devices, zones, profiles), ready, attributes, max_running_units)| NodeReport {
             id: NodeId(id),
             capacity,
             devices,
+            zones,
+            profiles,
             ready,
             attributes,
             max_running_units,
@@ -286,7 +335,10 @@ pub(super) fn row_change() -> impl Strategy<Value = RunChange> {
             incarnations: vec![],
             nodes: places.iter().map(|(node, _)| NodeId(*node)).collect(),
             devices: places.iter().map(|(_, mask)| DeviceSet(*mask)).collect(),
-            zones: places.iter().map(|(node, mask)| ZoneSet(mask >> node)).collect(),
+            zones: places
+                .iter()
+                .map(|(node, mask)| GivenZones { zones: ZoneSet(mask >> node), cores: CoreSet(mask & 6) })
+                .collect(),
             standing: places.first().map(|(node, _)| {
                 let priority = -3;
                 let queue = (*node > 1).then(|| Arc::from(format!("a.q{node}")));

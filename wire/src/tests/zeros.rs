@@ -15,6 +15,8 @@ const SERVICES: [&str; 4] = ["UnitService", "QueueService", "BudgetService", "Re
 /// Numbers without presence, and what 0 is. A new one has to be `optional`, or to be added here with its reason.
 const ZEROS: &[(&str, &str)] = &[
     ("DeviceRequest.count", "refused"),
+    ("DeviceTerms.gbps", "asks for nothing, as its comment says"),
+    ("DeviceTerms.memory", "asks for nothing, as its comment says"),
     ("GetUnitRequest.page_size", "means 1,000, as its comment says"),
     ("HostPort.port", "refused"),
     ("ListBudgetsRequest.page_size", "means 500, as its comment says"),

@@ -10,6 +10,7 @@ use godel_domain::{
 use godel_proto::v1;
 
 use super::{pool, resources, running_unit_id};
+use crate::zones;
 
 /// Places for one unit.
 pub fn decision(decision: &Decision) -> v1::Decision {
@@ -54,7 +55,8 @@ fn group_placement(placement: &GroupPlacement) -> v1::GroupPlacement {
         incarnations: incarnations.clone(),
         node_ids: nodes.iter().map(|node| node.0).collect(),
         device_masks: devices.iter().map(|devices| devices.0).collect(),
-        zone_masks: zones.iter().map(|zones| zones.0).collect(),
+        zone_masks: zones::zone_masks(zones),
+        core_masks: zones::core_masks(zones),
     }
 }
 
@@ -117,6 +119,7 @@ pub fn rejection_reason(reason: RejectionReason) -> v1::RejectionReason {
         RejectionReason::HostPort => v1::RejectionReason::HostPort,
         RejectionReason::UnitAffinity => v1::RejectionReason::UnitAffinity,
         RejectionReason::TopologySpread => v1::RejectionReason::TopologySpread,
+        RejectionReason::ZoneTaken => v1::RejectionReason::ZoneTaken,
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use godel_domain::{
-    demand::{Demand, DeviceRequest},
+    demand::{Demand, DeviceRequest, DeviceTerms},
     label_expression::LabelExpression,
     node::Toleration,
     node_affinity::{NodeAffinity, PreferredNodes},
@@ -210,7 +210,7 @@ fn unit_affinity(out: &mut Writer, affinity: &UnitAffinity) {
 }
 
 fn takes(out: &mut Writer, demand: &Demand) {
-    let Demand { requests, devices, host_ports } = demand;
+    let Demand { requests, devices, host_ports, zones } = demand;
     out.message(1, |out| {
         for (name, amount) in requests.iter() {
             out.message(1, |out| {
@@ -219,12 +219,15 @@ fn takes(out: &mut Writer, demand: &Demand) {
             });
         }
     });
-    for DeviceRequest { kind, count, milli, models } in devices {
+    for DeviceRequest { kind, count, milli, models, terms } in devices {
         out.message(2, |out| {
             out.text(1, kind);
             out.number(2, u64::from(*count));
             out.given(3, u64::from(*milli));
             out.texts(4, models);
+            if let Some(terms) = terms {
+                out.message(5, |out| device_terms(out, terms));
+            }
         });
     }
     for port in host_ports {
@@ -234,6 +237,22 @@ fn takes(out: &mut Writer, demand: &Demand) {
             out.signed(2, protocol);
         });
     }
+    if let Some(zones) = zones {
+        let v1::ZoneRequest { policy, cpu_mode } = crate::zones::request_to_proto(*zones);
+        out.message(4, |out| {
+            out.signed(1, policy);
+            out.signed(2, cpu_mode);
+        });
+    }
+}
+
+fn device_terms(out: &mut Writer, terms: &DeviceTerms) {
+    let DeviceTerms { link, gbps, memory, same_zone_as, profile } = terms;
+    out.text(1, link);
+    out.number(2, u64::from(*gbps));
+    out.number(3, memory.cast_unsigned());
+    out.text(4, same_zone_as);
+    out.text(5, profile);
 }
 
 fn toleration(out: &mut Writer, toleration: &Toleration) {

@@ -50,6 +50,7 @@ impl<'a> Bound<'a> {
             Of::Device => !bind.demand.devices.is_empty(),
             // Whoever holds it is of a kind that is short.
             Of::Port => !bind.demand.host_ports.is_empty(),
+            Of::Zone(zone) => bind.zones.iter().any(|given| given.zones.contains(*zone)),
             Of::Gone => false,
             Of::Kind(kind) => bind.demand.devices.iter().any(|request| request.kind == *kind),
         })
@@ -165,9 +166,9 @@ impl Tenants {
             let leaving = Some(&mut of_node.leaving).filter(|_| row.eviction.is_some());
             for usage in leaving.into_iter().chain([&mut of_node.all]) {
                 if is_new {
-                    usage.add(nodes.get(&row.node), demand, *pool, row.allocation.devices);
+                    usage.add(nodes.get(&row.node), demand, *pool, row.allocation);
                 } else {
-                    usage.remove(nodes.get(&row.node), demand, *pool, row.allocation.devices);
+                    usage.remove(nodes.get(&row.node), demand, *pool, row.allocation);
                 }
             }
             if *pool == Pool::Guaranteed {

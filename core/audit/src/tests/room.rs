@@ -62,6 +62,7 @@ fn i1_allows_a_shrunk_node_to_keep_what_it_has() {
         requests: Resources::new([("memory", 0)]).unwrap(),
         devices: Vec::new(),
         host_ports: Vec::new(),
+        zones: None,
     };
     let idle = spec(2, 1, 1, other.clone()).pool(Pool::BestEffort);
     for harmless in [spec(2, 1, 1, other), idle] {
@@ -103,8 +104,12 @@ fn i1_allows_a_node_with_fewer_devices_to_keep_what_it_has() {
             .map(ToString::to_string)
             .collect::<Vec<_>>()
     };
-    let device =
-        |kind: &str, model: &str| Device { kind: kind.to_owned(), model: model.to_owned(), numa_zone: 0 };
+    let device = |kind: &str, model: &str| Device {
+        kind: kind.to_owned(),
+        model: model.to_owned(),
+        numa_zone: 0,
+        details: None,
+    };
     let report = |devices: Vec<Device>| {
         let [_, report] = node(1, 4000, &[]);
         let Change::NodeReport(report) = report else { unreachable!() };

@@ -104,6 +104,7 @@ pub(super) fn reason(refusal: Unfit) -> (RejectionReason, String) {
         Unfit::Taint { taint } => (RejectionReason::Taint, taint),
         Unfit::Resource { name } => (RejectionReason::InsufficientResources, name),
         Unfit::Device { reason } => (RejectionReason::DeviceTaken, reason),
+        Unfit::Zone { reason } => (RejectionReason::ZoneTaken, reason),
         Unfit::Port { port } => (RejectionReason::HostPort, port),
         Unfit::UnitAffinity { reason } => (RejectionReason::UnitAffinity, reason),
         Unfit::TopologySpread { reason } => (RejectionReason::TopologySpread, reason),

@@ -234,6 +234,7 @@ fn unit(id: u64) -> UnitRecord {
         requests: Resources::new([("cpu", 100)]).unwrap(),
         devices: Vec::new(),
         host_ports: Vec::new(),
+        zones: None,
     };
     godel_testkit::unit(format!("unit{id}")).id(UnitId(id)).main_group(4, demand)
 }

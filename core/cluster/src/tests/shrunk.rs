@@ -11,7 +11,7 @@ use super::*;
 const NODE: NodeId = NodeId(1);
 
 fn device(kind: &str, model: &str) -> Device {
-    Device { kind: kind.to_owned(), model: model.to_owned(), numa_zone: 0 }
+    Device { kind: kind.to_owned(), model: model.to_owned(), numa_zone: 0, details: None }
 }
 
 fn ask(kind: &str, count: u32, milli: u32, models: &[&str]) -> Demand {

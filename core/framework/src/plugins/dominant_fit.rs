@@ -151,6 +151,7 @@ mod tests {
                 kind: kind.to_owned(),
                 model: model.to_owned(),
                 numa_zone: 0,
+                details: None,
             };
             let gpus = ["A10", "A10", "T4", "T4"].map(|model| device("gpu", model));
             report.devices = gpus.into_iter().chain([device("nic", "X"), device("nic", "X")]).collect();
@@ -161,6 +162,7 @@ mod tests {
             count,
             milli,
             models: models.iter().map(|model| (*model).to_owned()).collect(),
+            terms: None,
         };
         for (devices, expected) in [
             (vec![request("gpu", 1, 1000, &[])], 25_000),

@@ -31,7 +31,7 @@ const NODE: NodeId = NodeId(1);
 
 /// One node with 10 cpu, 100 memory, `n_gpus` A10; then whatever the case changes.
 pub(super) fn cluster(n_gpus: usize, change: impl Fn(&mut NodeSpec, &mut NodeReport)) -> Cluster {
-    let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 };
+    let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0, details: None };
     let capacity = Resources::new([(CPU, 10), (MEMORY, 100)]).unwrap();
     let mut spec = NodeSpec { id: NODE, name: "n1".to_owned(), ..NodeSpec::default() };
     let devices = vec![gpu; n_gpus];
@@ -49,11 +49,13 @@ pub(super) fn demand(cpu: i64, memory: i64, gpus: Option<(u32, u32)>) -> Demand 
         count,
         milli,
         models: vec!["A10".to_owned()],
+        terms: None,
     });
     Demand {
         requests: Resources::new([(CPU, cpu), (MEMORY, memory)]).unwrap(),
         devices: devices.into_iter().collect(),
         host_ports: Vec::new(),
+        zones: None,
     }
 }
 
@@ -186,6 +188,7 @@ fn resources_fit() {
             requests: Resources::new([("fpga", n)]).unwrap(),
             devices: Vec::new(),
             host_ports: Vec::new(),
+            zones: None,
         })
     };
     check(filter, &mut cluster(0, |_, _| {}), &fpga(1), "insufficient fpga");
@@ -468,7 +471,7 @@ fn profiles_know_their_plugins() {
     assert_eq!(
         said(of(&["luck".to_owned()])),
         "`filters[0]`: there is no filter `luck`; there are node-ready, node-class, node-selector, taints, unit-affinity, \
-         topology-spread, host-ports, device, resources-fit"
+         topology-spread, host-ports, device, resources-fit, numa-topology"
     );
     assert_eq!(
         said(of(&names[1..])),

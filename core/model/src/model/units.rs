@@ -14,6 +14,7 @@ use godel_domain::{
     unit::{OnBelowMin, OnEviction, RestartPolicy, RunSpec, TaskGroup, Template, UnitSpec, WorkloadClass},
     unit_affinity::{NODE, SpreadTerm, UnitTerm},
     unit_topology::Segments,
+    zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
 use godel_testkit::BuildUnit as _;
 
@@ -93,6 +94,9 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         .spec;
     // As if it had not been drawn: the rest is the same for all, with terms or without.
     draw_terms(&mut spec, &mut numbers.clone());
+    if spec.pool == Pool::BestEffort {
+        spec.task_groups.iter_mut().for_each(|group| group.template.demand.zones = None);
+    }
     spec
 }
 
@@ -140,6 +144,7 @@ pub(super) fn plain_unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
             requests: resources(numbers.pick(&[500, 1_000, 1_000, 2_000]), 1),
             devices: Vec::new(),
             host_ports: Vec::new(),
+            zones: None,
         },
         ..Template::default()
     };
@@ -161,17 +166,23 @@ fn group(name: &str, replicas: u32, numbers: &mut Numbers) -> TaskGroup {
         let count = u32::try_from(1 + numbers.below(2)).expect("small");
         let milli = if count > 1 { 1_000 } else { numbers.pick(&[300, 600, 1_000]) };
         let models = if numbers.chance(30) { vec!["A".to_owned()] } else { Vec::new() };
-        DeviceRequest { kind: "gpu".to_owned(), count, milli, models }
+        DeviceRequest { kind: "gpu".to_owned(), count, milli, models, terms: None }
     });
     // Who wants two whole GPUs, or the smallest share of one, wants a share of a network card as well.
     let with_nic = gpus.as_ref().is_some_and(|gpus| gpus.count > 1 || gpus.milli == 300);
-    let nic =
-        with_nic.then(|| DeviceRequest { kind: "nic".to_owned(), count: 1, milli: 400, models: Vec::new() });
+    let nic = with_nic.then(|| DeviceRequest {
+        kind: "nic".to_owned(),
+        count: 1,
+        milli: 400,
+        models: Vec::new(),
+        terms: None,
+    });
     let mut template = Template {
         demand: Demand {
             requests: resources(cpu, numbers.pick(&[1, 1, 4])),
             devices: gpus.into_iter().chain(nic).collect(),
             host_ports: Vec::new(),
+            zones: None,
         },
         run: RunSpec::default(),
         ..Template::default()
@@ -191,6 +202,17 @@ fn group(name: &str, replicas: u32, numbers: &mut Numbers) -> TaskGroup {
             HostPort { port: 80, protocol: Protocol::Tcp },
             HostPort { port: 53, protocol: Protocol::Udp },
         ]));
+    }
+    if apart.chance(15) {
+        let policy = apart.draw(&[
+            (4, ZonePolicy::SingleZone),
+            (2, ZonePolicy::Restricted),
+            (1, ZonePolicy::BestEffort),
+            (1, ZonePolicy::Exclusive),
+        ]);
+        let is_dedicated = cpu % 1_000 == 0 && apart.chance(30);
+        let cpu_mode = if is_dedicated { CpuMode::Dedicated } else { CpuMode::Shared };
+        template.demand.zones = Some(ZoneRequest { policy, cpu_mode });
     }
     if numbers.chance(30) {
         template.tolerations.push(Toleration {
@@ -223,7 +245,7 @@ pub(super) fn taint() -> Taint {
 pub(super) fn devices(id: u32, numbers: &mut Numbers) -> Vec<Device> {
     let n_devices = numbers.below(3);
     let model = if id.is_multiple_of(2) { "A" } else { "B" };
-    let device = Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0 };
+    let device = Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0, details: None };
     let nic = Device { kind: "nic".to_owned(), ..device.clone() };
     // The card comes first: no device becomes one of another kind where the node has more or fewer GPUs.
     (n_devices > 0).then_some(nic).into_iter().chain((0..n_devices).map(|_| device.clone())).collect()
@@ -231,14 +253,39 @@ pub(super) fn devices(id: u32, numbers: &mut Numbers) -> Vec<Device> {
 
 /// What a node's agent finds.
 pub(super) fn report(id: u32, numbers: &mut Numbers) -> NodeReport {
-    let devices = devices(id, numbers);
+    let mut devices = devices(id, numbers);
+    let cpu = numbers.pick(&[2_000, 4_000, 4_000, 6_000]);
+    // As if it had not been drawn: the rest is the same for all, with zones or without.
+    let mut apart = numbers.clone();
+    apart.below(2);
+    let zones = if apart.chance(60) { two_zones(cpu) } else { Vec::new() };
+    if !zones.is_empty() {
+        for (at, device) in (0u32..).zip(&mut devices) {
+            device.numa_zone = 1 + at % 2;
+        }
+    }
     NodeReport {
         id: NodeId(id),
-        capacity: resources(numbers.pick(&[2_000, 4_000, 4_000, 6_000]), 10),
+        capacity: resources(cpu, 10),
         devices,
+        zones,
         ready: true,
         ..NodeReport::default()
     }
+}
+
+/// A socket with two zones, each of which has half of the cores.
+fn two_zones(cpu: i64) -> Vec<Zone> {
+    let n_cpus = u32::try_from(cpu / 2_000).expect("small");
+    let zone = |at: u32| Zone {
+        kind: "numa".to_owned(),
+        parent: Some(0),
+        capacity: resources(cpu / 2, 5),
+        cpus: (at * n_cpus..(at + 1) * n_cpus).collect(),
+        threads_per_core: 1,
+    };
+    let socket = Zone { kind: "socket".to_owned(), ..Zone::default() };
+    vec![socket, zone(0), zone(1)]
 }
 
 /// A queue's record.
@@ -279,7 +326,8 @@ fn owner() -> BTreeMap<String, String> {
 
 /// A reservation's record.
 pub(super) fn reservation(name: &str, now_ms: i64, numbers: &mut Numbers) -> Arc<ReservationSpec> {
-    let gpu = DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 1_000, models: Vec::new() };
+    let gpu =
+        DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 1_000, models: Vec::new(), terms: None };
     let cpu = numbers.pick(&[1_000, 2_000, 3_000]);
     let devices = numbers.chance(15).then_some(gpu);
     let zone = numbers.chance(20).then(|| (ZONE.to_owned(), numbers.pick(&["z0", "z1"]).to_owned()));
@@ -292,6 +340,7 @@ pub(super) fn reservation(name: &str, now_ms: i64, numbers: &mut Numbers) -> Arc
             requests: resources(cpu, 4),
             devices: devices.into_iter().collect(),
             host_ports: Vec::new(),
+            zones: None,
         },
         node_selector: zone.into_iter().collect(),
         expires_ms: numbers.chance(30).then(|| now_ms + i64::try_from(numbers.below(2_000)).expect("small")),

@@ -89,7 +89,7 @@ fn node(id: u32, shape: &NodeShape) -> [Change; 2] {
         drain: None,
         quarantine: None,
     };
-    let gpu = Device { kind: "gpu".to_owned(), model: shape.model.to_owned(), numa_zone: 0 };
+    let gpu = Device { kind: "gpu".to_owned(), model: shape.model.to_owned(), numa_zone: 0, details: None };
     let report = NodeReport {
         id: NodeId(id),
         capacity: amounts(shape.cpu_milli, shape.memory_mib),
@@ -119,10 +119,12 @@ pub(super) fn fill(nodes: &[Change], free_pct: impl Fn(NodeId) -> i64) -> Runnin
             count: n_gpus,
             milli: 1000,
             models: Vec::new(),
+            terms: None,
         });
         let of = |name| report.capacity.get(name) * used / 100;
         let requests = Resources::new([(CPU, of(CPU)), (MEMORY, of(MEMORY))]).expect("capacity is positive");
-        let demand = Demand { requests, devices: devices.into_iter().collect(), host_ports: Vec::new() };
+        let demand =
+            Demand { requests, devices: devices.into_iter().collect(), host_ports: Vec::new(), zones: None };
         let same = |group: &Option<GroupDemand>| group.as_ref().is_some_and(|group| *group.demand == demand);
         let group = rows.groups.iter().position(same).unwrap_or_else(|| {
             rows.groups.push(Some(GroupDemand {
@@ -174,6 +176,7 @@ pub(super) fn trace_task(numbers: &mut ScenarioNumbers) -> GroupSubmission {
         count: task.n_gpus,
         milli: Some(task.gpu_milli),
         models: task.models.iter().map(|model| (*model).to_owned()).collect(),
+        ..DeviceSubmission::default()
     });
     let requests = vec![(CPU.to_owned(), task.cpu_milli), (MEMORY.to_owned(), task.memory_mib * MIB)];
     let devices = devices.into_iter().collect();

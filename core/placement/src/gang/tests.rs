@@ -14,11 +14,13 @@ use super::*;
 const NOW_MS: i64 = 1_000_000;
 
 fn demand(cpu: i64, gpus: u32) -> Demand {
-    let gpu = DeviceRequest { kind: "gpu".to_owned(), count: gpus, milli: 1000, models: Vec::new() };
+    let gpu =
+        DeviceRequest { kind: "gpu".to_owned(), count: gpus, milli: 1000, models: Vec::new(), terms: None };
     Demand {
         requests: Resources::new([(CPU, cpu)]).unwrap(),
         devices: (gpus > 0).then_some(gpu).into_iter().collect(),
         host_ports: Vec::new(),
+        zones: None,
     }
 }
 
@@ -30,7 +32,7 @@ fn cluster(nodes: &[Vec<(i64, u32, i64)>]) -> Cluster {
         let node = NodeId(id);
         let spec = NodeSpec { id: node, name: format!("n{id}"), ..NodeSpec::default() };
         cluster.put_spec(spec, Revision(1));
-        let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 };
+        let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0, details: None };
         let capacity = Resources::new([(CPU, 1000)]).unwrap();
         let devices = vec![gpu; 4];
         let report = NodeReport { id: node, capacity, devices, ready: true, ..NodeReport::default() };

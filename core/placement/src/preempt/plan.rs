@@ -240,8 +240,10 @@ impl<'a> VictimPlan<'a> {
         let is_as_it_is =
             !has_gone && !has_claimed && !self.placed.contains_key(&node) && !self.lent.has(node);
         let has_room = if is_as_it_is {
-            let devices =
-                || shape.devices.is_empty() || self.cluster.devices(idx).pick(&shape.devices).is_some();
+            let devices = || {
+                !shape.is_placed && shape.devices.is_empty()
+                    || self.cluster.devices(idx).pick(shape).is_some()
+            };
             shape.fits(&free) && devices()
         } else {
             let trial = self.trial(node);

@@ -22,19 +22,25 @@ use super::*;
 const NOW_MS: i64 = 1_000_000;
 
 fn demand(cpu: i64, memory: i64, milli: u32) -> Demand {
-    let devices =
-        (milli > 0).then(|| DeviceRequest { kind: "gpu".to_owned(), count: 1, milli, models: Vec::new() });
+    let devices = (milli > 0).then(|| DeviceRequest {
+        kind: "gpu".to_owned(),
+        count: 1,
+        milli,
+        models: Vec::new(),
+        terms: None,
+    });
     Demand {
         requests: Resources::new([(CPU, cpu), (MEMORY, memory)]).unwrap(),
         devices: devices.into_iter().collect(),
         host_ports: Vec::new(),
+        zones: None,
     }
 }
 
 fn cluster(n_nodes: u32) -> Cluster {
     let mut cluster = Cluster::new();
     for id in (1..=n_nodes).map(NodeId) {
-        let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 };
+        let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0, details: None };
         cluster.put_spec(NodeSpec { id, name: format!("n{id}"), ..NodeSpec::default() }, Revision(1));
         let capacity = Resources::new([(CPU, 8_000), (MEMORY, 16)]).unwrap();
         let report = NodeReport {

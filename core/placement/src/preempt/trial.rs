@@ -27,7 +27,7 @@ impl Trial {
             let free = &mut self.free[usize::from(*id)];
             *free = free.saturating_add(amount.saturating_mul(sign));
         }
-        self.shift_devices(shape, given.devices, sign);
+        self.devices.shift_given(shape, given, if sign > 0 { -1 } else { 1 });
     }
 
     /// The same of devices only.
@@ -42,9 +42,7 @@ impl Trial {
             let free = &mut self.free[usize::from(*id)];
             *free = free.saturating_add(amount.saturating_mul(sign));
         }
-        for &(device, milli) in &charge.devices {
-            self.devices.shift_one(usize::from(device), milli, if sign > 0 { -1 } else { 1 });
-        }
+        self.devices.shift_charge(charge, if sign > 0 { -1 } else { 1 });
         for (shape, given) in victims {
             self.shift(cluster.shapes().get(shape), given, sign);
         }
@@ -53,7 +51,7 @@ impl Trial {
     /// Nothing that a shape asks for is taken more than once.
     pub(super) fn is_sound(&self, shape: &Shape) -> bool {
         let is_free = |(id, _): &(u8, i64)| self.free[usize::from(*id)] >= 0;
-        shape.asks.iter().all(is_free) && (0..self.devices.len()).all(|device| self.devices.free(device) >= 0)
+        shape.asks.iter().all(is_free) && self.devices.is_sound()
     }
 
     /// Leaves nothing free that was not free before.
@@ -68,6 +66,6 @@ impl Trial {
         if !shape.fits(&self.free) {
             return None;
         }
-        self.devices.pick(&shape.devices).map(Allocation::from)
+        self.devices.pick(shape)
     }
 }

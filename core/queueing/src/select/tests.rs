@@ -58,11 +58,13 @@ impl Job {
             count: 1,
             milli: self.gpu_milli,
             models: Vec::new(),
+            terms: None,
         });
         Demand {
             requests: Resources::new([("cpu", self.cpu), ("memory", self.memory)]).unwrap(),
             devices: devices.into_iter().collect(),
             host_ports: Vec::new(),
+            zones: None,
         }
     }
 

@@ -190,6 +190,7 @@ mod tests {
             requests: Resources::new([("cpu", 2)]).unwrap(),
             devices: Vec::new(),
             host_ports: Vec::new(),
+            zones: None,
         };
         let one = Need { ask: usage.intern(&demand), n: 1 };
         let told = |usage: &Usage, n| {

@@ -12,11 +12,13 @@ fn demand(cpu: i64, memory: i64, gpu_milli: u32) -> Demand {
         count: gpu_milli.div_ceil(1000),
         milli: gpu_milli.min(1000),
         models: Vec::new(),
+        terms: None,
     });
     Demand {
         requests: Resources::new([("cpu", cpu), ("memory", memory)]).unwrap(),
         devices: devices.into_iter().collect(),
         host_ports: Vec::new(),
+        zones: None,
     }
 }
 
@@ -210,6 +212,7 @@ fn resources_are_told_apart_up_to_a_number() {
             requests: Resources::new([(format!("r{n}"), 1)]).unwrap(),
             devices: Vec::new(),
             host_ports: Vec::new(),
+            zones: None,
         });
         usage.add(queue, Need { ask, n: 1 });
     }

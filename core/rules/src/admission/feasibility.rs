@@ -13,23 +13,27 @@ use godel_domain::{
     quantity,
     resources::{RUNNING_UNITS, Resources},
     unit::UnitSpec,
+    zone::{CpuMode, ZonePolicy},
 };
 
 /// Capacities of all nodes, by shape.
 #[derive(Clone, Debug, Default)]
 pub struct Capacities {
     shapes: Vec<FeasibleShape>,
-    ids: BTreeMap<(Resources, Vec<DeviceKey>, bool), usize>,
+    ids: BTreeMap<(Resources, Vec<DeviceKey>, Vec<Resources>, bool), usize>,
     nodes: Vec<Option<usize>>,
     n_nodes: usize,
 }
 
-type DeviceKey = (String, String);
+/// What tells devices apart wherever they lie: kind, model, memory, speed, kind of links.
+type DeviceKey = (String, String, i64, u32, String);
 
 #[derive(Clone, Debug)]
 struct FeasibleShape {
     capacity: Resources,
     devices: Vec<Device>,
+    /// The capacities of its zones.
+    zones: Vec<Resources>,
     /// It takes some running unit.
     takes_any: bool,
     n_nodes: usize,
@@ -39,15 +43,20 @@ impl Capacities {
     /// A node is there, or has another capacity now. True when that is a shape not seen before, or not there
     /// any more: what was infeasible may have become feasible.
     pub fn put(&mut self, report: &NodeReport) -> bool {
-        let devices =
-            report.devices.iter().map(|device| (device.kind.clone(), device.model.clone())).collect();
+        let device = |device: &Device| {
+            let known = device.known();
+            (device.kind.clone(), device.model.clone(), known.memory, known.gbps, known.link.clone())
+        };
+        let devices = report.devices.iter().map(device).collect();
+        let assigned = report.zones.iter().filter(|zone| zone.is_assigned());
+        let zones: Vec<Resources> = assigned.map(|zone| zone.capacity.clone()).collect();
         let takes_any = report.max_running_units > 0;
-        let key = (report.capacity.clone(), devices, takes_any);
+        let key = (report.capacity.clone(), devices, zones.clone(), takes_any);
         let shape = if let Some(shape) = self.ids.get(&key) {
             *shape
         } else {
             let (capacity, devices) = (report.capacity.clone(), report.devices.clone());
-            let shape = FeasibleShape { capacity, devices, takes_any, n_nodes: 0 };
+            let shape = FeasibleShape { capacity, devices, zones, takes_any, n_nodes: 0 };
             self.shapes.push(shape);
             self.ids.insert(key, self.shapes.len() - 1);
             self.shapes.len() - 1
@@ -154,6 +163,10 @@ impl Capacities {
                 );
             }
         }
+        if self.live().all(|shape| shape.lacks_zones(demand)) {
+            let asked = demand.zones.map_or("", |zones| zones.policy.name());
+            return format!("asks for the zone policy {asked}; no node has zones that are large enough");
+        }
         let n_nodes = self.n_nodes;
         format!("each amount is there on some node, but no single one of {n_nodes} nodes has them all")
     }
@@ -179,8 +192,24 @@ impl FeasibleShape {
         {
             return Some(name);
         }
+        if self.lacks_zones(demand) {
+            return Some("zones");
+        }
         let is_short = |devices: &&DeviceRequest| self.matching(devices) < devices.count as usize;
         demand.devices.iter().find(is_short).map(|devices| devices.kind.as_str())
+    }
+
+    /// Whether no zones of an empty node could serve a demand, as far as one look tells.
+    fn lacks_zones(&self, demand: &Demand) -> bool {
+        let Some(request) = demand.zones else { return false };
+        if self.zones.is_empty() {
+            return request.policy != ZonePolicy::BestEffort || request.cpu_mode == CpuMode::Dedicated;
+        }
+        let holds = |zone: &Resources| {
+            let mut of_zone = zone.iter();
+            of_zone.all(|(name, capacity)| demand.requests.get(name) <= capacity)
+        };
+        request.policy == ZonePolicy::SingleZone && !self.zones.iter().any(holds)
     }
 
     fn matching(&self, request: &DeviceRequest) -> usize {

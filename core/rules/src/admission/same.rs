@@ -172,7 +172,7 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
     let Template { demand, node_selector, tolerations, node_affinity, run } = template;
     let again = &again.template;
     let prefix = format!("{prefix}template.");
-    let Demand { requests, devices, host_ports } = demand;
+    let Demand { requests, devices, host_ports, zones } = demand;
     let amounts = |resources: &godel_domain::resources::Resources| -> BTreeMap<String, i64> {
         resources.iter().map(|(name, amount)| (name.to_owned(), amount)).collect()
     };
@@ -180,6 +180,7 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
     maps(found, &format!("{prefix}requests"), &requests.0, &requests.1);
     found.add(*devices != again.demand.devices, &format!("{prefix}devices"));
     found.add(*host_ports != again.demand.host_ports, &format!("{prefix}host_ports"));
+    found.add(*zones != again.demand.zones, &format!("{prefix}topology"));
     maps(found, &format!("{prefix}node_selector"), node_selector, &again.node_selector);
     found.add(*tolerations != again.tolerations, &format!("{prefix}tolerations"));
     found.add(*node_affinity != again.node_affinity, &format!("{prefix}node_affinity"));

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use godel_domain::{
-    demand::Pool,
+    demand::{DeviceTerms, Pool},
     label_expression::LabelOperator,
     node::TaintEffect,
     unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, WorkloadClass},
     unit_topology::UnitTopology,
+    zone::ZonePolicy,
 };
 
 /// An enumeration as a client wrote it.
@@ -92,6 +93,8 @@ pub struct GroupSubmission {
     pub devices: Vec<DeviceSubmission>,
     /// Ports of the node, each with the number of its protocol.
     pub host_ports: Vec<(u32, i32)>,
+    /// What it asks of zones.
+    pub zones: ZoneSubmission,
     /// Labels that a node must have.
     pub node_selector: BTreeMap<String, String>,
     /// Taints accepted.
@@ -168,6 +171,28 @@ pub struct DeviceSubmission {
     pub milli: Option<u32>,
     /// Empty: every model.
     pub models: Vec<String>,
+    /// What else they have to be.
+    pub terms: DeviceTerms,
+}
+
+/// What a replica asks of zones, as a client wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ZoneSubmission {
+    /// How its resources lie in zones; `None`: anyhow.
+    pub policy: Given<Option<ZonePolicy>>,
+    /// Whose its CPUs are.
+    pub cpu_mode: Given<AskedCpuMode>,
+}
+
+/// Whose the CPUs of a replica are, as clients say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedCpuMode {
+    /// It shares CPUs with others.
+    Shared,
+    /// Whole cores are its own.
+    Dedicated,
+    /// It has what others leave of theirs.
+    Reclaimed,
 }
 
 /// A toleration as a client wrote it.

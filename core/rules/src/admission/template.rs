@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use godel_domain::names::{self, ENTRIES_MAX};
 use godel_domain::{
-    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX},
+    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX, Pool},
     duration,
     host_port::{HostPort, N_HOST_PORTS_MAX, Protocol},
     node::{TaintEffect, Toleration},
@@ -17,17 +17,20 @@ use super::{
     AMOUNT_MAX, AWAIT_COMMAND_MS_MAX, DeviceSubmission, Given, GroupSubmission, STOP_GRACE_MS_MAX,
     TolerationSubmission, ViolationList, affinity,
     defaults::{AppliedDefault, DefaultValue},
+    zones,
 };
 
 pub(super) fn template(
     idx: usize,
-    group: GroupSubmission,
+    (group, pool): (GroupSubmission, Pool),
     report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Template {
     let requests = requests(idx, group.requests, report);
     let devices = device_requests(idx, group.devices, report, defaults);
+    zones::check_beside(idx, &devices, report);
     let host_ports = host_ports(idx, &group.host_ports, report);
+    let zones = zones::zones(idx, group.zones, (&requests, pool), report, defaults);
     check_selector(idx, &group.node_selector, report);
     if group.tolerations.len() > ENTRIES_MAX {
         report.add(
@@ -45,7 +48,7 @@ pub(super) fn template(
     let node_affinity = affinity::node_affinity(idx, group.node_affinity, report);
     check_run(idx, &group.run, report);
     Template {
-        demand: Demand { requests, devices, host_ports },
+        demand: Demand { requests, devices, host_ports, zones },
         node_selector: group.node_selector,
         tolerations,
         node_affinity,
@@ -159,13 +162,15 @@ fn device_request(
             format_args!("{} models; at most {ENTRIES_MAX}", devices.models.len()),
         );
     }
+    let at_request = at;
     for (at, model) in devices.models.iter().enumerate().take(ENTRIES_MAX) {
         if model.is_empty() {
             report.add(format_args!("{}[{at}]", field("models")), format_args!("empty"));
         }
         report.named(format_args!("{}[{at}]", field("models")), names::text(model, names::NAMESPACE_LEN_MAX));
     }
-    DeviceRequest { kind, count: devices.count, milli, models: devices.models }
+    let terms = zones::device_terms((idx, at_request), devices.terms, (devices.count, milli), report);
+    DeviceRequest { kind, count: devices.count, milli, models: devices.models, terms }
 }
 
 fn host_ports(idx: usize, given: &[(u32, i32)], report: &mut ViolationList) -> Vec<HostPort> {

@@ -7,6 +7,7 @@ use godel_domain::{
     resources::Resources,
     running_units::{Bind, RunChange, RunningUnits},
     unit::UnitRecord,
+    zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
 
 use super::{
@@ -36,6 +37,7 @@ fn devices(count: u32, milli: u32) -> Vec<DeviceSubmission> {
         count,
         milli: (milli > 0).then_some(milli),
         models: Vec::new(),
+        ..DeviceSubmission::default()
     }]
 }
 
@@ -296,7 +298,8 @@ fn scaling_is_refused_for_a_reason() {
 }
 
 fn node(id: u32, cpu: i64, models: &[&str]) -> NodeReport {
-    let device = |model: &&str| Device { kind: "gpu".into(), model: (*model).to_owned(), numa_zone: 0 };
+    let device =
+        |model: &&str| Device { kind: "gpu".into(), model: (*model).to_owned(), numa_zone: 0, details: None };
     NodeReport {
         id: NodeId(id),
         capacity: Resources::new([("cpu", cpu)]).unwrap(),
@@ -329,6 +332,22 @@ fn infeasible_says_why_and_ends_when_a_node_joins() {
     assert!(capacities.put(&node(3, 10, &["A10"])));
     assert_eq!(capacities.infeasible(&unit(1, a10.clone())), None);
     assert!(why(&capacities, &unit(1000, a10.clone())).contains("no single one of 3 nodes"));
+    let single = |cpu: i64| {
+        let mut spec = unit(cpu, Vec::new());
+        let zones = ZoneRequest { policy: ZonePolicy::SingleZone, cpu_mode: CpuMode::Shared };
+        spec.task_groups[0].template.demand.zones = Some(zones);
+        spec
+    };
+    let none =
+        "task group `main`: asks for the zone policy single-zone; no node has zones that are large enough";
+    assert_eq!(why(&capacities, &single(1)), none);
+    let zone = Zone { capacity: Resources::new([("cpu", 500)]).unwrap(), ..Zone::default() };
+    assert!(capacities.put(&NodeReport { zones: vec![zone.clone(), zone], ..node(4, 1000, &[]) }));
+    assert_eq!(
+        (why(&capacities, &single(500)).as_str(), why(&capacities, &single(501)).as_str()),
+        ("", none)
+    );
+    capacities.remove(NodeId(4));
     capacities.remove(NodeId(3));
     assert!(!why(&capacities, &unit(1, a10)).is_empty());
     assert_eq!(

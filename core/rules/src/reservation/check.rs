@@ -151,6 +151,7 @@ mod tests {
                 requests: Resources::new([("cpu", 1_000)]).unwrap(),
                 devices: Vec::new(),
                 host_ports: Vec::new(),
+                zones: None,
             },
             ..ReservationSpec::default()
         }
@@ -248,7 +249,8 @@ mod tests {
     fn labels_and_models_are_bounded() {
         let wrong = |n: usize| {
             let models = vec!["A10".to_owned(); n];
-            let devices = vec![DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 1_000, models }];
+            let devices =
+                vec![DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 1_000, models, terms: None }];
             let demand = Demand { devices, ..spec("new").demand };
             let node_selector = (0..n).map(|idx| (format!("k{idx}"), String::new())).collect();
             let spec = ReservationSpec { demand, node_selector, ..spec("new") };

@@ -10,7 +10,7 @@ use godel_placement::gang::{self, GroupAsk};
 
 use super::{
     Picture, Try,
-    topology::{has_segments, is_one_by_one, required_level},
+    topology::{has_segments, is_one_by_one, is_placed, required_level},
 };
 use crate::assigned_unit::AssignedUnit;
 
@@ -21,6 +21,7 @@ impl Picture {
         if is_one_by_one(self, assigned)
             || has_segments(self, assigned)
             || required_level(self, assigned).is_some()
+            || is_placed(self, assigned)
         {
             // Room is gathered node by node, whatever stands on the others.
             return None;

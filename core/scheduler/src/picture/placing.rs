@@ -91,8 +91,6 @@ impl Picture {
     ) -> GroupPlacement {
         let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
         let shape = self.placer.templates.get(template).ask.shape();
-        let has_devices = !self.cluster.demand(shape).devices.is_empty();
-        let has_incarnations = wanted.iter().any(|replica| replica.incarnation > 0);
         let mut slots = self.slots(owned, template).into_iter();
         self.placer.begin(&mut self.cluster, template, unit, wanted.len());
         for (idx, &replica) in wanted.iter().enumerate() {
@@ -108,14 +106,7 @@ impl Picture {
                     choice
                 }
             };
-            placement.ordinals.push(replica.ordinal);
-            placement.nodes.push(choice.node);
-            if has_incarnations {
-                placement.incarnations.push(replica.incarnation);
-            }
-            if has_devices {
-                placement.devices.push(choice.allocation.devices);
-            }
+            placement.push(replica, choice.node, choice.allocation);
         }
         placement
     }

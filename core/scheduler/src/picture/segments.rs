@@ -50,7 +50,7 @@ pub(super) fn place_segments(
             };
             start = at;
             tried.n_placed += segment.len();
-            append(&mut placement, placed);
+            append(&mut placement, &placed);
         }
         if !placement.ordinals.is_empty() {
             tried.groups.push(placement);
@@ -96,19 +96,8 @@ fn holds_node(blocks: &[(usize, godel_cluster::room::BlockMask)], idx: usize) ->
 }
 
 /// Adds the columns of a placement to another one of the same group.
-fn append(to: &mut GroupPlacement, mut more: GroupPlacement) {
-    let n_before = to.ordinals.len();
-    let n_after = n_before + more.ordinals.len();
-    to.ordinals.append(&mut more.ordinals);
-    to.nodes.append(&mut more.nodes);
-    if !to.incarnations.is_empty() || !more.incarnations.is_empty() {
-        to.incarnations.resize(n_before, 0);
-        to.incarnations.append(&mut more.incarnations);
-        to.incarnations.resize(n_after, 0);
-    }
-    if !to.devices.is_empty() || !more.devices.is_empty() {
-        to.devices.resize(n_before, Default::default());
-        to.devices.append(&mut more.devices);
-        to.devices.resize(n_after, Default::default());
+fn append(to: &mut GroupPlacement, more: &GroupPlacement) {
+    for (idx, replica) in more.replicas().enumerate() {
+        to.push(replica, more.nodes[idx], more.allocation(idx));
     }
 }

@@ -80,6 +80,14 @@ pub(crate) fn has_segments(picture: &Picture, assigned: &AssignedUnit) -> bool {
         && picture.cluster.domains().rules_of(assigned.unit()).is_some_and(|rules| rules.segments.is_some())
 }
 
+/// Whether it matters where on its node a replica of some task group lies.
+pub(crate) fn is_placed(picture: &Picture, assigned: &AssignedUnit) -> bool {
+    assigned.groups.iter().any(|work| {
+        let shape = picture.placer.templates.get(work.template).ask.shape();
+        picture.cluster.shapes().get(shape).is_placed
+    })
+}
+
 /// Whether where a replica may go depends on where others of its unit go: on their ports or their domains, those of a required
 /// topology aside.
 pub(crate) fn is_one_by_one(picture: &Picture, assigned: &AssignedUnit) -> bool {

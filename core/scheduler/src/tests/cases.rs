@@ -30,7 +30,7 @@ pub(super) fn scheduler(nodes: &[(i64, usize)]) -> Scheduler {
 }
 
 pub(super) fn cpu(cpu: i64) -> Demand {
-    Demand { requests: resources(cpu, 1), devices: Vec::new(), host_ports: Vec::new() }
+    Demand { requests: resources(cpu, 1), devices: Vec::new(), host_ports: Vec::new(), zones: None }
 }
 
 pub(super) fn assign(scheduler: &mut Scheduler, record: &UnitRecord) {
@@ -105,7 +105,12 @@ fn a_unit_is_decided_bound_and_let_go() {
         1,
         3,
         1,
-        Demand { requests: resources(1000, 1), devices: gpus(1, 500, &[]), host_ports: Vec::new() },
+        Demand {
+            requests: resources(1000, 1),
+            devices: gpus(1, 500, &[]),
+            host_ports: Vec::new(),
+            zones: None,
+        },
     );
     assign(&mut scheduler, &record);
     assert_eq!(scheduler.credits(), Config::default().held_max - 3);
@@ -432,7 +437,12 @@ fn groups_of_a_unit_are_placed_together() {
         1,
         1,
         3,
-        Demand { requests: resources(1000, 1), devices: gpus(1, 1000, &["A10"]), host_ports: Vec::new() },
+        Demand {
+            requests: resources(1000, 1),
+            devices: gpus(1, 1000, &["A10"]),
+            host_ports: Vec::new(),
+            zones: None,
+        },
     );
     let template = Template { demand: cpu(2000), ..Template::default() };
     let workers = TaskGroup { name: "workers".to_owned(), replicas: 2, template };

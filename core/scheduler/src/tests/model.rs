@@ -51,7 +51,7 @@ fn demand(kind: usize) -> Demand {
         3 => (resources(500, 1), gpus(1, 700, &["A"])),
         _ => (resources(1000, 1), gpus(2, 1000, &[])),
     };
-    Demand { requests, devices, host_ports: Vec::new() }
+    Demand { requests, devices, host_ports: Vec::new(), zones: None }
 }
 
 struct World {

@@ -92,6 +92,7 @@ fn only_what_a_node_gained_could_help_is_woken() {
                 requests: resources(cpu, 1),
                 devices: Vec::new(),
                 host_ports: Vec::new(),
+                zones: None,
             }),
             ordinals: vec![0],
             nodes: vec![NodeId(node)],

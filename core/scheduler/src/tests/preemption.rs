@@ -36,7 +36,7 @@ fn config() -> Config {
 }
 
 fn cpu(cpu: i64) -> Demand {
-    Demand { requests: resources(cpu, 1), devices: Vec::new(), host_ports: Vec::new() }
+    Demand { requests: resources(cpu, 1), devices: Vec::new(), host_ports: Vec::new(), zones: None }
 }
 
 fn ranked(id: u64, priority: i32, replicas: u32, min_member: u32, demand: Demand) -> UnitRecord {

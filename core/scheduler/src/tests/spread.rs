@@ -16,7 +16,7 @@ fn scheduler(nodes: &[NodeReport]) -> Scheduler {
 }
 
 fn of_class(class: WorkloadClass, id: u64, replicas: u32, requests: Resources) -> UnitRecord {
-    unit(id, replicas, 1, Demand { requests, devices: Vec::new(), host_ports: Vec::new() })
+    unit(id, replicas, 1, Demand { requests, devices: Vec::new(), host_ports: Vec::new(), zones: None })
         .class(class)
         .profile("")
 }

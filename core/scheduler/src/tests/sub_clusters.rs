@@ -37,7 +37,7 @@ fn wants(id: u64, replicas: u32, sub_cluster: &str, cpu: i64) -> UnitRecord {
         id,
         replicas,
         1,
-        Demand { requests: resources(cpu, 1), devices: Vec::new(), host_ports: Vec::new() },
+        Demand { requests: resources(cpu, 1), devices: Vec::new(), host_ports: Vec::new(), zones: None },
     );
     record.spec.task_groups[0].template.node_selector = labels(sub_cluster);
     record

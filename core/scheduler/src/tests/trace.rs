@@ -36,7 +36,10 @@ fn tasks(name: &str) -> Vec<Task> {
         let count = u32::try_from(number(&row[3])).unwrap();
         let models: Vec<&str> = row[5].split('|').filter(|model| !model.is_empty()).collect();
         let devices = gpus(count, u32::try_from(number(&row[4])).unwrap(), &models);
-        Task { demand: Demand { requests, devices, host_ports: Vec::new() }, is_service: row[6] != "BE" }
+        Task {
+            demand: Demand { requests, devices, host_ports: Vec::new(), zones: None },
+            is_service: row[6] != "BE",
+        }
     };
     read(name).into_iter().map(task).collect()
 }

@@ -22,7 +22,7 @@ fn report() -> v1::NodeReport {
 
 async fn register(cluster: &Cluster, cases: &mut Cases) {
     let mut nodes = cluster.api.nodes();
-    let gpu = v1::Device { kind: "gpu".into(), model: "A10".into(), numa_zone: 0 };
+    let gpu = v1::Device { kind: "gpu".into(), model: "A10".into(), numa_zone: 0, details: None };
     let negative = v1::Resources { amounts: [("cpu".into(), -1)].into() };
     let many = v1::Resources { amounts: (0..33).map(|number| (format!("r{number}"), 1)).collect() };
     let with = |meta: v1::ObjectMeta, report: v1::NodeReport| v1::RegisterNodeRequest {

@@ -51,6 +51,7 @@ fn with_devices(kind: &str, count: u32, milli_per_device: u32) -> v1::UnitSpec {
         count,
         milli_per_device: Some(milli_per_device),
         models: Vec::new(),
+        terms: None,
     };
     with_template(|template| template.demand.as_mut().unwrap().devices = vec![devices])
 }

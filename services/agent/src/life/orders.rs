@@ -80,7 +80,8 @@ pub struct Orders {
 impl Orders {
     pub(super) fn takes(&self) -> Takes {
         let Weight { cpu_milli, memory } = self.weight;
-        Takes { cpu_milli, memory, pool: self.pool, devices: self.devices.clone() }
+        let (devices, zones) = (self.devices.clone(), self.allocation.zones);
+        Takes { cpu_milli, memory, pool: self.pool, devices, zones }
     }
 }
 

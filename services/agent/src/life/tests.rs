@@ -1,4 +1,4 @@
-use godel_domain::allocation::DeviceSet;
+use godel_domain::allocation::{DeviceSet, ZoneSet};
 
 use super::*;
 
@@ -548,7 +548,8 @@ fn room_made_for_a_burst_goes_with_it() {
 #[test]
 fn refused_offers_are_reported_until_durable() {
     let mut life = NodeLife::new(Backoff { first_ms: 1, max_ms: 3, reset_ms: 600 });
-    let has = Has { cpu_milli: 10, memory: 100, n_devices: 1, n_running_units: 100 };
+    let zones = ZoneSet::NONE;
+    let has = Has { cpu_milli: 10, memory: 100, n_devices: 1, zones, n_running_units: 100 };
     let of = |cpu_milli| Orders { weight: Weight { cpu_milli, memory: 1 }, ..Orders::default() };
     let mut out = Vec::new();
     assert_eq!(life.offer(A, 0, of(6), (&has, false), &mut out), Ok(()));

@@ -25,7 +25,7 @@ impl Shard {
         let runs_programs = self.mode == Mode::Processes;
         for ordinal in session::ordinals(assignment) {
             let slot = &mut self.slots[node];
-            let orders = session::orders(assignment, ordinal, (&slot.def.devices, runs_programs));
+            let orders = session::orders(assignment, ordinal, (&slot.def, runs_programs));
             let key = Key { unit: assignment.unit_id, ordinal };
             if again {
                 slot.life.assign(key, assignment.incarnation, orders, &mut actions);

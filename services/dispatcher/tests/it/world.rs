@@ -121,7 +121,12 @@ impl World {
             }),
             report: Some(v1::NodeReport {
                 capacity: Some(v1::Resources { amounts: [("cpu".to_owned(), cpu)].into() }),
-                devices: vec![v1::Device { kind: "gpu".into(), model: "A10".into(), numa_zone: 0 }],
+                devices: vec![v1::Device {
+                    kind: "gpu".into(),
+                    model: "A10".into(),
+                    numa_zone: 0,
+                    details: None,
+                }],
                 ready: true,
                 ..v1::NodeReport::default()
             }),
@@ -197,7 +202,8 @@ impl Process {
 
 pub(crate) fn unit(name: &str, replicas: u32) -> v1::UnitSpec {
     let requests = v1::Resources { amounts: [("cpu".to_owned(), 500)].into() };
-    let demand = v1::Demand { requests: Some(requests), devices: Vec::new(), host_ports: Vec::new() };
+    let demand =
+        v1::Demand { requests: Some(requests), devices: Vec::new(), host_ports: Vec::new(), zones: None };
     let template = v1::Template { demand: Some(demand), ..v1::Template::default() };
     v1::UnitSpec {
         meta: Some(v1::ObjectMeta {

@@ -56,14 +56,34 @@ fn resources() -> v1::Resources {
     v1::Resources { amounts: [("cpu".to_owned(), 5)].into() }
 }
 
+fn device() -> v1::Device {
+    v1::Device { kind: "gpu".to_owned(), model: "A".to_owned(), numa_zone: 0, details: None }
+}
+
+fn zone() -> v1::Zone {
+    v1::Zone {
+        kind: "numa".to_owned(),
+        parent: None,
+        capacity: Some(resources()),
+        cpus: vec![0, 1],
+        threads_per_core: 2,
+    }
+}
+
+fn profile() -> v1::DeviceProfile {
+    let (kind, model, name) = ("gpu".to_owned(), "A".to_owned(), "1g".to_owned());
+    v1::DeviceProfile { kind, model, name, shapes: vec![1] }
+}
+
 fn demand() -> v1::Demand {
     let devices = v1::DeviceRequest {
         kind: "gpu".to_owned(),
         count: 1,
         milli_per_device: Some(500),
         models: vec!["A".to_owned()],
+        terms: None,
     };
-    v1::Demand { requests: Some(resources()), devices: vec![devices], host_ports: Vec::new() }
+    v1::Demand { requests: Some(resources()), devices: vec![devices], host_ports: Vec::new(), zones: None }
 }
 
 fn standing() -> v1::Standing {
@@ -143,7 +163,9 @@ fn samples() -> Vec<v1::op::Op> {
         Op::PutNodeReport(v1::NodeReport {
             node_id: 1,
             capacity: Some(resources()),
-            devices: vec![v1::Device { kind: "gpu".to_owned(), model: "A".to_owned(), numa_zone: 0 }],
+            zones: vec![zone()],
+            profiles: vec![profile()],
+            devices: vec![device()],
             ready: true,
             attributes: [("zone".to_owned(), "a".to_owned())].into(),
             max_running_units: Some(9),

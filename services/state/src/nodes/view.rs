@@ -180,20 +180,30 @@ fn less(mut amounts: v1::Resources, taken: Option<&v1::Resources>) -> v1::Resour
 pub(crate) fn bound(hub: &NodeSessions, node: NodeId, limit: usize) -> Vec<v1::BoundRunningUnit> {
     let Some(slot) = hub.slot(node) else { return Vec::new() };
     let keys = bound_keys(&slot.cell.lock());
-    let mut live: Vec<(RunningUnitId, RunningUnit)> = hub.store.read(|state| live_on(state, node, &keys));
-    live.truncate(limit);
-    let mut units: Vec<u64> = live.iter().map(|(key, _)| key.unit.0).collect();
+    let live = hub.store.read(|state| {
+        let mut live = live_on(state, node, &keys);
+        live.truncate(limit);
+        let with_demand = |(key, row): (RunningUnitId, RunningUnit)| {
+            let group =
+                state.rows(key.unit).and_then(|rows| rows.groups.get(usize::from(row.group))?.clone());
+            (key, row, group.map(|group| group.demand))
+        };
+        live.into_iter().map(with_demand).collect::<Vec<_>>()
+    });
+    let mut units: Vec<u64> = live.iter().map(|(key, ..)| key.unit.0).collect();
     units.dedup();
     let names = hub.templates.unit_names(&hub.store, &units);
     live.into_iter()
-        .map(|(key, row)| v1::BoundRunningUnit {
+        .map(|(key, row, demand)| v1::BoundRunningUnit {
             unit_id: key.unit.0,
             ordinal: key.replica.ordinal,
             incarnation: key.replica.incarnation,
             phase: to_proto::phase(row.phase).into(),
             unit_name: names.get(&key.unit.0).cloned().unwrap_or_default(),
             device_mask: row.allocation.devices.0,
-            zone_mask: row.allocation.zones.0,
+            zone_mask: row.allocation.zones.zones.0,
+            core_mask: row.allocation.zones.cores.0,
+            demand: demand.as_deref().map(to_proto::demand),
         })
         .collect()
 }
@@ -274,8 +284,15 @@ mod tests {
     fn what_is_taken_adds_up() {
         let gpus = |count, milli| Demand {
             requests: Resources::new([("cpu", 500)]).unwrap(),
-            devices: vec![DeviceRequest { kind: "gpu".to_owned(), count, milli, models: Vec::new() }],
+            devices: vec![DeviceRequest {
+                kind: "gpu".to_owned(),
+                count,
+                milli,
+                models: Vec::new(),
+                terms: None,
+            }],
             host_ports: Vec::new(),
+            zones: None,
         };
         let mut taken = Taken::default();
         let of = |devices| (DeviceSet(devices), |_: usize| Some("gpu"));
@@ -286,7 +303,8 @@ mod tests {
         assert_eq!((taken.amounts.get(CPU), taken.n_running_units), (1_000, 4));
         assert_eq!((taken.best_effort.get(CPU), taken.kept.get(CPU)), (1_000, 500));
         assert_eq!(taken.device_free_milli(4), [400, 0, 0, 1000]);
-        let nic = DeviceRequest { kind: "nic".to_owned(), count: 1, milli: 250, models: Vec::new() };
+        let nic =
+            DeviceRequest { kind: "nic".to_owned(), count: 1, milli: 250, models: Vec::new(), terms: None };
         let both = Demand { devices: vec![gpus(1, 500).devices[0].clone(), nic], ..Demand::default() };
         let kind = |device: usize| Some(if device == 3 { "nic" } else { "gpu" });
         taken.add(&both, Pool::BestEffort, (DeviceSet(0b1001), kind), false);
@@ -297,7 +315,12 @@ mod tests {
     fn held_room_and_slots_are_told_by_node() {
         let demand = |cpu: i64| {
             let requests = v1::Resources { amounts: [(CPU.to_owned(), cpu)].into_iter().collect() };
-            Some(v1::Demand { requests: Some(requests), devices: Vec::new(), host_ports: Vec::new() })
+            Some(v1::Demand {
+                requests: Some(requests),
+                devices: Vec::new(),
+                host_ports: Vec::new(),
+                zones: None,
+            })
         };
         let hold = |node_id: u32, ordinals: &[u32], cpu: i64, reservation: &str| v1::Hold {
             node_id,

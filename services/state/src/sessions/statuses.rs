@@ -108,6 +108,7 @@ pub(crate) fn refused(status: &v1::RunStatus) -> Option<AssignmentRefusal> {
         Ok(v1::AssignmentRefusal::Unspecified) => None,
         Ok(v1::AssignmentRefusal::Room) | Err(_) => Some(AssignmentRefusal::Room),
         Ok(v1::AssignmentRefusal::Devices) => Some(AssignmentRefusal::Devices),
+        Ok(v1::AssignmentRefusal::Zones) => Some(AssignmentRefusal::Zones),
         Ok(v1::AssignmentRefusal::Told) => Some(AssignmentRefusal::Told),
     }
 }

@@ -203,7 +203,12 @@ pub(crate) fn put_large_unit(unit_id: u64, n_bytes: usize) -> v1::op::Op {
 }
 
 pub(crate) fn demand() -> v1::Demand {
-    v1::Demand { requests: Some(resources(&[("cpu", 500)])), devices: Vec::new(), host_ports: Vec::new() }
+    v1::Demand {
+        requests: Some(resources(&[("cpu", 500)])),
+        devices: Vec::new(),
+        host_ports: Vec::new(),
+        zones: None,
+    }
 }
 
 pub(crate) fn resources(amounts: &[(&str, i64)]) -> v1::Resources {
@@ -248,7 +253,7 @@ pub(crate) fn registration(name: &str, uid: &str) -> v1::RegisterNodeRequest {
         labels: HashMap::from([("zone".to_owned(), "z1".to_owned())]),
         ..v1::ObjectMeta::default()
     };
-    let gpu = v1::Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 };
+    let gpu = v1::Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0, details: None };
     let report = v1::NodeReport {
         capacity: Some(resources(&[("cpu", 10_000), ("memory", 1 << 30)])),
         devices: vec![gpu; 2],

@@ -172,6 +172,7 @@ async fn a_node_shows_what_is_bound_there() {
         count: 1,
         milli_per_device: Some(250),
         models: Vec::new(),
+        terms: None,
     }];
     binder.write([bind(1, &[0, 1], node_id), v1::op::Op::Bind(shares)]).await.unwrap();
     let shown = state.node("n1").await;

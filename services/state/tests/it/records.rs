@@ -70,6 +70,7 @@ fn unreadable() -> Vec<(v1::op::Op, &'static str)> {
             requests: Some(resources(&[("", 1)])),
             devices: Vec::new(),
             host_ports: Vec::new(),
+            zones: None,
         })
     };
     let Op::PutUnit(unit) = put_unit(7) else { unreachable!() };

@@ -271,7 +271,12 @@ async fn a_changed_inventory_is_recorded() {
     let agent = Agent::open(&state.channel, "n1", registered, Vec::new()).await;
     ready(&state, "n1", true).await;
     let mut report = registration("n1", &uid("n1")).report.unwrap();
-    report.devices.push(v1::Device { kind: "gpu".to_owned(), model: "V100".to_owned(), numa_zone: 1 });
+    report.devices.push(v1::Device {
+        kind: "gpu".to_owned(),
+        model: "V100".to_owned(),
+        numa_zone: 1,
+        details: None,
+    });
     report.node_id = 999;
     agent.send(Up::Report(report)).await;
     until("the new device", async || {

@@ -4,6 +4,7 @@ use godel_domain::{
     label_expression::parse,
     node::{NODE_CLASS, NodeUsage},
     node_affinity::{NodeAffinity, PreferredNodes},
+    zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
 
 use super::*;
@@ -34,6 +35,32 @@ fn node_affinity() {
         "labels do not meet zone = b or !cores, zone = a",
     );
     check(filter, &mut labelled(&[]), &terms(&["cores > 64"]), "labels do not meet cores > 64");
+}
+
+#[test]
+fn numa_topology() {
+    let filter = &crate::plugins::numa_topology::NumaTopology;
+    let zoned = |cpu, policy| {
+        let zones = Some(ZoneRequest { policy, cpu_mode: CpuMode::Shared });
+        template(Demand { zones, ..demand(cpu, 0, None) })
+    };
+    let of_two_zones = || {
+        cluster(0, |_, report| {
+            let zone = || Zone {
+                kind: "numa".to_owned(),
+                capacity: Resources::new([(CPU, 5)]).unwrap(),
+                ..Zone::default()
+            };
+            report.zones = vec![zone(), zone()];
+        })
+    };
+    check(filter, &mut of_two_zones(), &template(demand(10, 0, None)), "");
+    check(filter, &mut of_two_zones(), &zoned(5, ZonePolicy::SingleZone), "");
+    let too_much = "no zone of the node has as much, even when it is empty";
+    check(filter, &mut of_two_zones(), &zoned(6, ZonePolicy::SingleZone), too_much);
+    check(filter, &mut of_two_zones(), &zoned(6, ZonePolicy::Restricted), "");
+    check(filter, &mut cluster(0, |_, _| {}), &zoned(1, ZonePolicy::Exclusive), "the node has no zones");
+    check(filter, &mut cluster(0, |_, _| {}), &zoned(1, ZonePolicy::BestEffort), "");
 }
 
 #[test]

@@ -45,7 +45,13 @@ fn beside_a_decision_under_way_others_of_its_node_may_leave() {
 #[test]
 fn devices_freed_for_a_decision_belong_to_it_alone() {
     let gpus = |count| Demand {
-        devices: vec![DeviceRequest { kind: "gpu".to_owned(), count, milli: 1_000, models: Vec::new() }],
+        devices: vec![DeviceRequest {
+            kind: "gpu".to_owned(),
+            count,
+            milli: 1_000,
+            models: Vec::new(),
+            terms: None,
+        }],
         ..demand(1_000, 1, 0)
     };
     let claimed = [(UnitId(1), 0)].into_iter().collect();
@@ -112,15 +118,22 @@ fn what_leaves_of_each_of_two_units_counts_for_those_elsewhere() {
 fn of_equal_rank_the_victim_freeing_more_scarce_room_leaves() {
     let takes = |cpu, count| Demand {
         requests: Resources::new([(CPU, cpu)]).unwrap(),
-        devices: vec![DeviceRequest { kind: "gpu".to_owned(), count, milli: 1_000, models: Vec::new() }],
+        devices: vec![DeviceRequest {
+            kind: "gpu".to_owned(),
+            count,
+            milli: 1_000,
+            models: Vec::new(),
+            terms: None,
+        }],
         host_ports: Vec::new(),
+        zones: None,
     };
     // Cores and GPUs of each of two; for so many GPUs either has to leave.
     let cases =
         [(1, (3_000, 2), (1_500, 3), 1), (1, (3_000, 1), (2_000, 2), 2), (2, (3_000, 2), (1_500, 3), 2)];
     for (n_gpus, first, second, expected) in cases {
         let mut cluster = cluster(1);
-        let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 };
+        let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0, details: None };
         let report = NodeReport {
             id: NodeId(1),
             capacity: Resources::new([(CPU, 8_000)]).unwrap(),

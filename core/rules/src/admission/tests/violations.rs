@@ -1,6 +1,8 @@
 //! Every kind of violation, and the field that it names.
 
-use godel_domain::{label_expression::LabelOperator, node::TaintEffect};
+use godel_domain::{
+    demand::DeviceTerms, label_expression::LabelOperator, node::TaintEffect, zone::ZonePolicy,
+};
 
 use super::*;
 
@@ -124,6 +126,75 @@ fn every_violation_names_its_field() {
                 s.task_groups[0].devices = (0..5).map(of).collect();
             },
             &["task_groups[0].template.demand.devices"],
+        ),
+        (
+            "reclaimed CPUs of a guaranteed unit",
+            |s| s.task_groups[0].zones.cpu_mode = Given::Value(AskedCpuMode::Reclaimed),
+            &["task_groups[0].template.demand.zones.cpu_mode"],
+        ),
+        (
+            "dedicated CPUs that are no whole ones, in no zones",
+            |s| {
+                s.task_groups[0].requests = vec![("cpu".to_owned(), 1_500)];
+                s.task_groups[0].zones = ZoneSubmission {
+                    policy: Given::Value(None),
+                    cpu_mode: Given::Value(AskedCpuMode::Dedicated),
+                };
+            },
+            &["task_groups[0].template.demand.zones.cpu_mode", "task_groups[0].template.demand.zones.policy"],
+        ),
+        (
+            "zones of a best-effort unit",
+            |s| {
+                s.pool = Given::Value(Pool::BestEffort);
+                s.task_groups[0].zones.policy = Given::Value(Some(ZonePolicy::Exclusive));
+                s.task_groups[0].zones.cpu_mode = Given::Value(AskedCpuMode::Shared);
+            },
+            &["task_groups[0].template.demand.zones.cpu_mode", "task_groups[0].template.demand.zones.policy"],
+        ),
+        (
+            "words of zones that stand for nothing",
+            |s| {
+                s.task_groups[0].zones =
+                    ZoneSubmission { policy: Given::Unknown(9), cpu_mode: Given::Unknown(9) };
+            },
+            &["task_groups[0].template.demand.zones.cpu_mode", "task_groups[0].template.demand.zones.policy"],
+        ),
+        (
+            "devices beside none",
+            |s| {
+                let beside = |kind: &str, other: &str| DeviceSubmission {
+                    kind: kind.into(),
+                    terms: DeviceTerms { same_zone_as: other.into(), ..DeviceTerms::default() },
+                    ..devices(1, 1_000)[0].clone()
+                };
+                s.task_groups[0].devices =
+                    vec![beside("gpu", "npu"), beside("nic", "gpu"), beside("fpga", "fpga")];
+            },
+            &[
+                "task_groups[0].template.demand.devices[0].terms.same_zone_as",
+                "task_groups[0].template.demand.devices[1].terms.same_zone_as",
+                "task_groups[0].template.demand.devices[2].terms.same_zone_as",
+            ],
+        ),
+        (
+            "a profile of several devices, linked, too fast and too large",
+            |s| {
+                let terms = DeviceTerms {
+                    link: "nvlink".into(),
+                    gbps: 2_000_000,
+                    memory: -1,
+                    same_zone_as: String::new(),
+                    profile: "3g".into(),
+                };
+                s.task_groups[0].devices = vec![DeviceSubmission { terms, ..devices(2, 1_000)[0].clone() }];
+            },
+            &[
+                "task_groups[0].template.demand.devices[0].terms.gbps",
+                "task_groups[0].template.demand.devices[0].terms.memory",
+                "task_groups[0].template.demand.devices[0].terms.profile",
+                "task_groups[0].template.demand.devices[0].terms.profile",
+            ],
         ),
         (
             "no devices",

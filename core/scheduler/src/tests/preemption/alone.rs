@@ -131,7 +131,8 @@ impl Alone {
     fn submit(&mut self, asked: &Asked) {
         let id = self.specs.len() as u64 + 1;
         let devices = if asked.gpu_milli > 0 { gpus(1, asked.gpu_milli, &[]) } else { Vec::new() };
-        let demand = Demand { requests: resources(asked.cpu, 1), devices, host_ports: Vec::new() };
+        let demand =
+            Demand { requests: resources(asked.cpu, 1), devices, host_ports: Vec::new(), zones: None };
         let mut unit = ranked(id, asked.priority, asked.replicas, 1, demand);
         if let Some(cpu) = asked.other_cpu {
             unit = with_another(unit, self::cpu(cpu));
