@@ -377,11 +377,13 @@ impl Placer {
         cluster.n_fit(shape, node.idx(), max).max(1)
     }
 
-    /// Whether a node would take a replica of a template if it had room for it.
+    /// Whether a node would take a replica of a template if it had room for it, as things are now: with what was placed before.
     pub fn admits(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
         let entry = self.templates.get_mut(template);
         self.profiles.of(&entry.profile).prepare(cluster, &mut entry.ask);
-        node.idx() < cluster.n_indices() && entry.ask.admits(cluster, node.idx())
+        node.idx() < cluster.n_indices()
+            && entry.ask.within().is_none_or(|group| cluster.domains().is_in(group, node.idx()))
+            && entry.ask.admits(cluster, node.idx())
     }
 
     /// Nodes that would take a replica of a template if they had room for it, ascending; its `own` ones, or all that may

@@ -259,7 +259,7 @@ impl PreemptionSearch {
         if tried.n_placed > 0 && (picture.may_borrow(assigned) || !picture.owned(assigned).is_empty()) {
             // A decision for which others leave enters neither slots nor what others gather.
             picture.undo(assigned.unit(), &tried.groups);
-            *tried = picture.place_in(assigned, &Owned::new(), left.max(together), None);
+            *tried = picture.place_with(assigned, &Owned::new(), left.max(together));
             if tried.n_placed >= together.max(1) {
                 return;
             }
@@ -314,7 +314,7 @@ impl PreemptionSearch {
         if tried.n_placed > 0 && !picture.owned(assigned).is_empty() {
             // A decision for which others leave enters no slots.
             picture.undo(assigned.unit(), &tried.groups);
-            *tried = picture.place_in(assigned, &Owned::new(), quota, None);
+            *tried = picture.place_with(assigned, &Owned::new(), quota);
         }
         let seeker = seeker_of(picture, assigned);
         if let Some(level) = required_level(picture, assigned) {

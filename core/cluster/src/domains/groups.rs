@@ -90,6 +90,13 @@ impl Domains {
         NodeGroups { version: self.nodes_version, level: level.clone(), groups }
     }
 
+    /// Whether the node at `idx` is one of a group.
+    pub fn is_in(&self, of: GroupRef, idx: usize) -> bool {
+        let Some(blocks) = self.blocks_of(of) else { return false };
+        let at = blocks.binary_search_by_key(&(idx / BLOCK), |(block, _)| *block);
+        at.is_ok_and(|at| blocks[at].1 >> (idx % BLOCK) & 1 == 1)
+    }
+
     /// Returns the blocks of the nodes of a group.
     pub fn blocks_of(&self, of: GroupRef) -> NodeBlocks<'_> {
         let group = self.groups.0.get(of.level)?.groups.get(of.group)?;

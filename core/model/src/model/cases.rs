@@ -91,6 +91,9 @@ const FOUND: &[(u64, &str)] = &[
     (1_099_511_627_783, "a hold that is bound to a port that another running unit has"),
     (2_199_023_256_166, "a template that nobody used, found again with the rules that its unit had before"),
     (3_298_534_883_590, "victims for two replicas that need the same port of one node"),
+    (44_878, "two slots of one node for replicas that need the same port"),
+    (62_869, "two slots of one node for replicas that need the same port"),
+    (68_019, "two slots of one node for replicas that need the same port"),
 ];
 
 fn var(name: &str) -> Option<String> {

@@ -3,6 +3,8 @@
 //!
 //! Slots come first: an owner takes those that have all that it asks for before any other place.
 
+use std::collections::VecDeque;
+
 use godel_cluster::{Cluster, Owned, ShapeId};
 use godel_domain::{
     decision::{Claim, GroupPlacement},
@@ -34,13 +36,18 @@ impl Picture {
     /// Places pending running units group by group, `quota` at most, and assumes them.
     pub(crate) fn place(&mut self, assigned: &AssignedUnit, quota: usize) -> Try {
         let owned = self.owned(assigned);
-        if let Some(tried) = place_in_domain(self, assigned, &owned, quota) {
-            return tried;
-        }
-        self.place_in(assigned, &owned, quota, None)
+        self.place_with(assigned, &owned, quota)
     }
 
-    /// The same with the slots of these reservations, on the nodes of one group if it is given.
+    /// The same with the slots of these reservations.
+    pub(crate) fn place_with(&mut self, assigned: &AssignedUnit, owned: &Owned, quota: usize) -> Try {
+        match place_in_domain(self, assigned, owned, quota) {
+            Some(tried) => tried,
+            None => self.place_in(assigned, owned, quota, None),
+        }
+    }
+
+    /// The same on the nodes of one group, or wherever the unit's topology lets it: it is not tried domain by domain.
     pub(crate) fn place_in(
         &mut self,
         assigned: &AssignedUnit,
@@ -91,11 +98,12 @@ impl Picture {
     ) -> GroupPlacement {
         let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
         let shape = self.placer.templates.get(template).ask.shape();
-        let mut slots = self.slots(owned, template).into_iter();
+        let mut slots = self.slots(owned, template);
         self.placer.begin(&mut self.cluster, template, unit, wanted.len());
         for (idx, &replica) in wanted.iter().enumerate() {
             let id = RunningUnitId { unit, replica };
-            let choice = match slots.next().and_then(|node| self.enter_slot(owned, shape, node, id)) {
+            let slot = self.next_slot(&mut slots, template);
+            let choice = match slot.and_then(|node| self.enter_slot(owned, shape, node, id)) {
                 Some(choice) => choice,
                 None => {
                     let left = wanted.len() - idx;
@@ -151,14 +159,29 @@ impl Picture {
             })
     }
 
-    /// Nodes of the slots that replicas of a template may take, one for each slot.
-    fn slots(&mut self, owned: &Owned, template: TemplateId) -> Vec<NodeId> {
+    /// Nodes of the slots that have room for replicas of a template, one for each slot.
+    fn slots(&self, owned: &Owned, template: TemplateId) -> VecDeque<NodeId> {
         if owned.is_empty() {
-            return Vec::new();
+            return VecDeque::new();
         }
         let shape = self.placer.templates.get(template).ask.shape();
-        let slots = self.cluster.free_slots(owned, shape).into_iter().map(|(_, node)| node);
-        slots.filter(|node| self.placer.admits(&self.cluster, template, *node)).collect()
+        self.cluster.free_slots(owned, shape).into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// Takes the first of some slots where a replica may stand beside those that were placed before it: they have its ports, or
+    /// are too many of its unit in a domain.
+    fn next_slot(&mut self, slots: &mut VecDeque<NodeId>, template: TemplateId) -> Option<NodeId> {
+        if slots.is_empty() {
+            return None;
+        }
+        let Self { placer, cluster, .. } = self;
+        let at = slots.iter().position(|node| placer.admits(cluster, template, *node));
+        if placer.templates.get(template).ask.unit().is_none() {
+            // What keeps it away now does so for good.
+            slots.drain(..at.unwrap_or(slots.len()));
+            return slots.pop_front();
+        }
+        slots.remove(at?)
     }
 
     /// Takes a slot on a node: room first, then the slot gives way.

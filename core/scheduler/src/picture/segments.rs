@@ -3,7 +3,7 @@
 //! Segment by segment, the domains are tried from the one that took the last segment on, so that they are filled one after the
 //! other. A segment of which something runs already goes on in the domain of that.
 
-use godel_cluster::{NodeGroups, Owned, SegmentRule};
+use godel_cluster::{GroupRef, NodeGroups, Owned, SegmentRule};
 use godel_domain::{
     decision::GroupPlacement,
     ids::{NodeId, ReplicaId},
@@ -25,13 +25,10 @@ pub(super) fn place_segments(
     within: Option<LevelGroup>,
 ) -> Try {
     let (number, groups) = picture.cluster.groups(&rule.level);
-    let outer = within.map(|(level, group)| {
-        let blocks = picture.cluster.domains().blocks_of(godel_cluster::GroupRef::new(level, group));
-        blocks.unwrap_or_default().to_vec()
-    });
+    let outer = within.map(|(level, group)| GroupRef::new(level, group));
     let is_inside = |nodes: &[u32]| {
         let first = nodes.first().copied().unwrap_or(0) as usize;
-        outer.as_ref().is_none_or(|blocks| holds_node(blocks, first))
+        outer.is_none_or(|outer| picture.cluster.domains().is_in(outer, first))
     };
     let candidates: Vec<usize> = (0..groups.len()).filter(|group| is_inside(groups.nodes(*group))).collect();
     let mut tried = Try::default();
@@ -75,7 +72,10 @@ fn place_segment(
     let n_wanted = u32::try_from(segment.len()).unwrap_or(u32::MAX);
     for at in (start..candidates.len()).chain(0..start) {
         let nodes = groups.nodes(candidates[at]);
-        if !is_there(nodes) || !picture.placer.may_hold(&picture.cluster, template, nodes, n_wanted) {
+        // What is kept in slots is not free, and is there for who owns it.
+        let may_hold =
+            !owned.is_empty() || picture.placer.may_hold(&picture.cluster, template, nodes, n_wanted);
+        if !is_there(nodes) || !may_hold {
             continue;
         }
         look_within(picture, assigned, Some((level, candidates[at])));
@@ -87,12 +87,6 @@ fn place_segment(
         picture.undo(assigned.unit(), std::slice::from_ref(&placed));
     }
     None
-}
-
-fn holds_node(blocks: &[(usize, godel_cluster::room::BlockMask)], idx: usize) -> bool {
-    let block = idx / godel_cluster::room::BLOCK;
-    let at = blocks.binary_search_by_key(&block, |(block, _)| *block);
-    at.is_ok_and(|at| blocks[at].1 >> (idx % godel_cluster::room::BLOCK) & 1 == 1)
 }
 
 /// Adds the columns of a placement to another one of the same group.

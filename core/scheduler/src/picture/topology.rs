@@ -51,7 +51,8 @@ fn place_at_level(
         if n_tried >= N_TRIED_MAX {
             break;
         }
-        if !may_hold(picture, assigned, groups.nodes(group), together) {
+        // What is kept in slots is not free, and is there for who owns it.
+        if owned.is_empty() && !may_hold(picture, assigned, groups.nodes(group), together) {
             continue;
         }
         n_tried += 1;

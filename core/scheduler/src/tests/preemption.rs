@@ -39,6 +39,12 @@ fn cpu(cpu: i64) -> Demand {
     Demand { requests: resources(cpu, 1), devices: Vec::new(), host_ports: Vec::new(), zones: None }
 }
 
+/// The same with a port of its node.
+fn with_port(cpu: i64) -> Demand {
+    let requests = resources(cpu, 1);
+    Demand { requests, devices: Vec::new(), host_ports: vec!["80/tcp".parse().unwrap()], zones: None }
+}
+
 fn ranked(id: u64, priority: i32, replicas: u32, min_member: u32, demand: Demand) -> UnitRecord {
     unit(id, replicas, min_member, demand).priority(priority)
 }

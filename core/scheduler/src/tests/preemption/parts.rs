@@ -198,3 +198,32 @@ fn as_many_leave_for_one_as_a_decision_may_name() {
     pair.steps();
     assert_eq!((pair.scheduler.stats().victims, pair.binder.n_holds()), (most.unsigned_abs(), 1));
 }
+
+#[test]
+fn of_two_slots_on_a_node_a_port_takes_one() {
+    let mut pair = Pair::new(2);
+    let labels: BTreeMap<String, String> = [("team".to_owned(), "own".to_owned())].into();
+    let reservation = ReservationSpec {
+        name: "r".to_owned(),
+        namespace: "default".to_owned(),
+        selector: labels.clone(),
+        slots: 2,
+        demand: cpu(400),
+        ..ReservationSpec::default()
+    };
+    let slot = |number| Hold {
+        id: HoldId(1 + u64::from(number)),
+        node: NodeId(1),
+        demand: Arc::new(cpu(400)),
+        ordinals: vec![number],
+        slot: Some(Slot { reservation: Arc::from("r"), occupant: None }),
+        ..Hold::default()
+    };
+    let slots = [0, 1].map(|number| Change::Hold(Arc::new(slot(number))));
+    pair.commit([Change::Reservation(Arc::new(reservation))].into_iter().chain(slots).collect());
+    pair.assign(&ranked(2, 9, 2, 2, with_port(400)).labels(labels));
+    pair.step();
+    let mut nodes = pair.live(2);
+    nodes.sort_unstable();
+    assert_eq!((nodes, pair.scheduler.stats().conflicts), (vec![1, 2], 0));
+}
