@@ -36,7 +36,10 @@ mod segments;
 pub(super) mod topology;
 
 use self::foreign_notes::ForeignNotes;
-pub(super) use self::placing::{Try, may_serve};
+pub(super) use self::{
+    placing::{Try, may_serve},
+    segments::LevelGroup,
+};
 
 /// What a scheduler decides on.
 #[derive(Debug)]

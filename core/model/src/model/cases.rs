@@ -94,6 +94,7 @@ const FOUND: &[(u64, &str)] = &[
     (44_878, "two slots of one node for replicas that need the same port"),
     (62_869, "two slots of one node for replicas that need the same port"),
     (68_019, "two slots of one node for replicas that need the same port"),
+    (45_208, "victims in a full queue, for a gang that has to be in one zone"),
 ];
 
 fn var(name: &str) -> Option<String> {

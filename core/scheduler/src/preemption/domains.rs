@@ -12,7 +12,7 @@ use super::PreemptionSearch;
 use crate::{
     assigned_unit::AssignedUnit,
     picture::{
-        Picture, Try,
+        LevelGroup, Picture, Try,
         topology::{could_hold, look_within},
     },
 };
@@ -35,15 +35,34 @@ impl PreemptionSearch {
         tried: &mut Try,
     ) -> Result<(), Option<i64>> {
         picture.undo(assigned.unit(), &std::mem::take(tried).groups);
+        let found = self.cheapest_domain(picture, assigned, (together, level), |search, picture, within| {
+            search.find_in(picture, assigned, seeker, (together, left), within)
+        });
+        let retry_ms = |retries: Vec<Option<i64>>| retries.into_iter().flatten().min();
+        *tried = found.map_err(retry_ms)?;
+        Ok(())
+    }
+
+    /// Searches in every domain of a level that could hold the first replicas of a unit, and once more in the cheapest one.
+    ///
+    /// # Errors
+    /// Nothing is found in any domain: what each search said.
+    pub(super) fn cheapest_domain<E>(
+        &mut self,
+        picture: &mut Picture,
+        assigned: &AssignedUnit,
+        (together, level): (usize, &TopologyLevel),
+        find_in: impl Fn(&mut Self, &mut Picture, LevelGroup) -> Result<Try, E>,
+    ) -> Result<Try, Vec<E>> {
         let (number, groups) = picture.cluster.groups(level);
         let mut best: Option<(VictimCost, usize)> = None;
-        let mut retry_ms: Option<i64> = None;
+        let mut failures = Vec::new();
         let counters = self.counters();
         for group in 0..groups.len() {
             if !could_hold(picture, assigned, groups.nodes(group), together) {
                 continue;
             }
-            match self.find_in(picture, assigned, seeker, (together, left), (number, group)) {
+            match find_in(self, picture, (number, group)) {
                 Ok(found) => {
                     let cost = cost_of(picture, &found);
                     if best.is_none_or(|(least, _)| cost < least) {
@@ -51,14 +70,13 @@ impl PreemptionSearch {
                     }
                     self.take_back(picture, assigned, &found);
                 }
-                Err(retry) => retry_ms = retry_ms.into_iter().chain(retry).min(),
+                Err(failure) => failures.push(failure),
             }
             let is_kept = self.counters().2;
             self.restore_counters((counters.0, counters.1, counters.2 || is_kept));
         }
-        let Some((_, group)) = best else { return Err(retry_ms) };
-        *tried = self.find_in(picture, assigned, seeker, (together, left), (number, group))?;
-        Ok(())
+        let Some((_, group)) = best else { return Err(failures) };
+        find_in(self, picture, (number, group)).map_err(|failure| vec![failure])
     }
 
     /// Searches one domain.
@@ -68,11 +86,10 @@ impl PreemptionSearch {
         assigned: &AssignedUnit,
         seeker: &Seeker,
         (together, left): (usize, usize),
-        (level, group): (usize, usize),
+        within: LevelGroup,
     ) -> Result<Try, Option<i64>> {
-        let within = Some((level, group));
-        let mut tried = picture.place_in(assigned, &Owned::new(), left.max(together), within);
-        look_within(picture, assigned, within);
+        let mut tried = picture.place_in(assigned, &Owned::new(), left.max(together), Some(within));
+        look_within(picture, assigned, Some(within));
         let missing = together.saturating_sub(tried.n_placed);
         let found = match missing {
             0 => Ok(()),

@@ -17,7 +17,10 @@ use godel_queueing::{Amounts, Lack, PendingReason, QueueIdx, Quota, sum_of};
 use super::{PreemptionSearch, portions, seeker_of, still_reaches};
 use crate::{
     assigned_unit::AssignedUnit,
-    picture::{Picture, Try},
+    picture::{
+        Picture, Try,
+        topology::{has_segments, is_one_by_one, look_within, required_level},
+    },
     shares::QueueNeeds,
 };
 
@@ -85,26 +88,58 @@ impl PreemptionSearch {
         if let Some(relieved) = self.relieve_placed(picture, assigned, &seeker, wanted) {
             return relieved;
         }
+        if has_segments(picture, assigned) {
+            // Victims are looked for node by node, segments need a whole domain.
+            return Err(0);
+        }
+        let Some(level) = required_level(picture, assigned) else {
+            return self.find_nodes_in_full(picture, assigned, &seeker, wanted);
+        };
+        let found = self.cheapest_domain(picture, assigned, (wanted, &level), |search, picture, within| {
+            look_within(picture, assigned, Some(within));
+            let found = search.find_nodes_in_full(picture, assigned, &seeker, wanted);
+            look_within(picture, assigned, None);
+            found
+        });
+        found.map_err(|loops| loops.into_iter().max().unwrap_or(0))
+    }
+
+    /// The same, node by node.
+    fn find_nodes_in_full(
+        &mut self,
+        picture: &mut Picture,
+        assigned: &AssignedUnit,
+        seeker: &Seeker,
+        wanted: usize,
+    ) -> Result<Try, usize> {
         let (mut tried, mut preemption) = (Try::default(), Preemption::default());
         let mut reach = 0;
+        let one_by_one = is_one_by_one(picture, assigned);
         for (group, work) in (0u16..).zip(&assigned.groups) {
             let pending = &work.pending()[..work.pending().len().min(wanted - tried.n_placed)];
             if pending.is_empty() {
                 continue;
             }
-            let placed = tried.groups.iter().map(|placement| (placement.group, placement.ordinals.len()));
-            let needs = picture.needs(assigned, placed.chain([(group, pending.len())]));
-            reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
-            let asked = (group, pending.len());
-            let found = self.search_full(picture, &seeker, (assigned, &needs), asked, &preemption);
-            let (n_found, n_loops) = (found.places.len(), found.n_loops);
-            tried.n_loops += n_loops;
-            self.n_loops += n_loops as u64;
             let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
-            self.take_found(picture, assigned, pending, found, &mut placement, &mut preemption);
+            for pending in pending.chunks(if one_by_one { 1 } else { pending.len() }) {
+                let placed = tried.groups.iter().map(|placed| (placed.group, placed.ordinals.len()));
+                let asked = (group, pending.len());
+                let of_group = (group, placement.ordinals.len() + pending.len());
+                let needs = picture.needs(assigned, placed.chain([of_group]));
+                reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
+                let found = self.search_full(picture, seeker, (assigned, &needs), asked, &preemption);
+                let (n_found, n_loops) = (found.places.len(), found.n_loops);
+                tried.n_loops += n_loops;
+                self.n_loops += n_loops as u64;
+                self.take_found(picture, assigned, pending, found, &mut placement, &mut preemption);
+                tried.n_placed += n_found;
+                if n_found < pending.len() {
+                    break;
+                }
+            }
+            let is_whole = placement.ordinals.len() == pending.len();
             tried.groups.push(placement);
-            tried.n_placed += n_found;
-            if n_found < pending.len() {
+            if !is_whole {
                 break;
             }
         }
@@ -134,7 +169,7 @@ impl PreemptionSearch {
         wanted: usize,
     ) -> Option<Result<Try, usize>> {
         // A decision for which others leave enters no slots.
-        let mut tried = picture.place_in(assigned, &Owned::new(), wanted, None);
+        let mut tried = picture.place_with(assigned, &Owned::new(), wanted);
         if tried.n_placed < wanted {
             picture.undo(assigned.unit(), &tried.groups);
             return None;

@@ -2,6 +2,7 @@
 
 use godel_domain::{
     label_expression::parse,
+    reservation_spec::ReservationSpec,
     running_units::RunningUnits,
     unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
@@ -174,4 +175,58 @@ fn replicas_spread_over_racks_of_different_size() {
     pair.assign(&record);
     pair.steps();
     assert_eq!(racks_of(&pair, &record, 2), [(0, 2), (1, 2), (2, 2)].into());
+}
+
+#[test]
+fn a_gang_of_a_full_queue_preempts_in_one_rack() {
+    let mut pair = racks(4, 2);
+    let max = [("cpu".to_owned(), 4_000)].into();
+    pair.commit(vec![Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new("q") }))]);
+    // The two of the lowest priority are in different racks.
+    for (id, priority, rack) in [(1, 1, "r0"), (2, 3, "r0"), (3, 1, "r1"), (4, 2, "r1")] {
+        let mut filler = of("q", ranked(id, priority, 1, 1, cpu(1000)));
+        filler.spec.task_groups[0].template.node_selector.insert("rack".to_owned(), rack.to_owned());
+        pair.assign(&filler);
+        pair.steps();
+    }
+    let gang = in_rack(of("q", ranked(9, 10, 2, 2, cpu(1000))));
+    pair.assign(&gang);
+    pair.scheduler.set_at_maximum(gang.id, pair.now);
+    pair.steps();
+    assert_eq!(pair.leaving().iter().map(|(unit, _)| *unit).collect::<Vec<_>>(), [3, 4]);
+    pair.leave();
+    assert_eq!(racks_of(&pair, &gang, 2), [(1, 2)].into());
+}
+
+#[test]
+fn a_gang_takes_slots_of_its_rack_only() {
+    let mut pair = racks(4, 2);
+    let labels: BTreeMap<String, String> = [("team".to_owned(), "own".to_owned())].into();
+    let reservation = ReservationSpec {
+        name: "r".to_owned(),
+        namespace: "default".to_owned(),
+        selector: labels.clone(),
+        slots: 2,
+        demand: cpu(1000),
+        ..ReservationSpec::default()
+    };
+    // One slot in each rack, and beside that of the first one nothing is free.
+    let slot = |number| Hold {
+        id: HoldId(1 + u64::from(number)),
+        node: NodeId(1 + 2 * number),
+        demand: Arc::new(cpu(1000)),
+        ordinals: vec![number],
+        slot: Some(Slot { reservation: Arc::from("r"), occupant: None }),
+        ..Hold::default()
+    };
+    let slots = [0, 1].map(|number| Change::Hold(Arc::new(slot(number))));
+    pair.commit([Change::Reservation(Arc::new(reservation))].into_iter().chain(slots).collect());
+    let mut filler = unit(1, 1, 1, cpu(1000));
+    filler.spec.task_groups[0].template.node_selector.insert("rack".to_owned(), "r0".to_owned());
+    pair.assign(&filler);
+    pair.steps();
+    let gang = in_rack(unit(2, 2, 2, cpu(1000)).labels(labels));
+    pair.assign(&gang);
+    pair.step();
+    assert_eq!((racks_of(&pair, &gang, 2), pair.scheduler.stats().conflicts), ([(1, 2)].into(), 0));
 }

@@ -309,3 +309,20 @@ fn a_queue_with_room_at_the_decision_loses_nobody() {
     pair.steps();
     assert_eq!((pair.live(1).len(), pair.live(2).len(), pair.binder.n_holds()), (1, 1, 0));
 }
+
+#[test]
+fn replicas_with_a_port_relieve_a_full_queue_one_by_one() {
+    let mut pair = Pair::new(2);
+    pair.commit(vec![limited("q", 0, 2_000, 0)]);
+    pair.assign(&of("q", ranked(1, 1, 2, 1, cpu(1000))));
+    pair.steps();
+    // One who leaves makes room for both, on a node where only one can have the port.
+    pair.assign_full(&of("q", ranked(2, 9, 2, 2, with_port(300))));
+    pair.steps();
+    assert_eq!(pair.told(), [(1, 0), (1, 1)]);
+    pair.leave();
+    let mut nodes = pair.live(2);
+    nodes.sort_unstable();
+    assert_eq!((nodes, pair.binder.n_holds()), (vec![1, 2], 0));
+    pair.assert_same();
+}
