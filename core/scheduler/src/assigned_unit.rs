@@ -90,6 +90,9 @@ pub(crate) struct AssignedUnit {
     /// Replicas for which room is held: they are placed elsewhere as soon as they fit, and wanted again if the hold ends
     /// without a binding.
     pub(crate) awaiting_hold: Vec<(u16, ReplicaId)>,
+    /// What no room is held for is not assigned, or was let go, until the first binding is made: the dispatcher assigns it then,
+    /// or when the hold ends.
+    pub(crate) is_partial: bool,
     /// The unit has changed: a newer assignment or a revocation is due.
     pub(crate) awaits: bool,
     /// The group of parked units from which the unit was woken to be tried for all of them.
@@ -204,6 +207,7 @@ impl AssignedUnit {
             in_flight: 0,
             wanted_again: Vec::new(),
             awaiting_hold: Vec::new(),
+            is_partial: false,
             awaits: false,
             woken_from: None,
             attempts: 0,

@@ -183,10 +183,15 @@ impl AssignedUnits {
         }
     }
 
-    /// A stream to a dispatcher opens: it knows nothing of the room that parked units have.
-    pub(super) fn begin_stream(&mut self) {
+    /// A stream to a dispatcher opens: it knows nothing of the room that parked units have, nor which units are assigned in
+    /// part. It may have read before that the hold that the rest waits for has ended: it assigns these anew.
+    pub(super) fn begin_stream(&mut self, templates: &mut Templates) {
         self.n_assigned = 0;
         self.parked.forget_stated();
+        let partial = self.units.values().filter(|assigned| assigned.is_partial);
+        let mut units: Vec<UnitId> = partial.map(|assigned| assigned.unit()).collect();
+        units.sort_unstable();
+        units.into_iter().for_each(|unit| self.revoke(unit, templates));
     }
 
     /// A class has this priority now: its units move in their queues, and those that are parked try again with that.

@@ -258,6 +258,7 @@ impl Scheduler {
         let order = units.dispatch_order(old.as_deref());
         let mut assigned = Box::new(AssignedUnit::new(picture, record, spec_revision, order, groups));
         (assigned.bound, assigned.awaiting_hold) = (bound, awaiting_hold);
+        assigned.is_partial = bound == 0 && pending.len() < record.spec.replicas() as usize;
         assigned.decisions = units.take_orphans(unit);
         if let Some(mut old) = old {
             assigned.attempts = old.attempts;
@@ -298,9 +299,9 @@ impl Scheduler {
         self.units.call(unit, &mut self.picture.placer.templates);
     }
 
-    /// A stream to a dispatcher opens: it knows nothing of the room that parked units have.
+    /// A stream to a dispatcher opens. The inventory is to be taken after that: what was assigned in part is not in it any more.
     pub fn on_attach(&mut self) {
-        self.units.begin_stream();
+        self.units.begin_stream(&mut self.picture.placer.templates);
     }
 
     /// The unit is no longer its business. Decisions under way stay until their outcome.

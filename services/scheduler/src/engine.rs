@@ -296,7 +296,9 @@ impl Engine {
                 self.core.on_attach();
                 let credits = self.core.credits();
                 session.granted = credits;
-                let open = messages::open(&self.name, grant, credits, self.core.inventory());
+                let inventory = self.core.inventory();
+                run.parked.retain(|unit, _| inventory.binary_search_by_key(unit, |(held, _)| *held).is_ok());
+                let open = messages::open(&self.name, grant, credits, inventory);
                 let parked = messages::reports(run.parked.values().map(convert::report));
                 session.attach.open(line, open.into_iter().chain(parked));
             }

@@ -174,10 +174,12 @@ impl SchedulerPart {
         self.ends[line as usize] = LineEnd { session, ..LineEnd::default() };
         let first = match line {
             Line::Attach => {
-                self.granted = self.core.credits();
                 self.core.on_attach();
+                self.granted = self.core.credits();
+                let inventory = self.core.inventory();
+                self.parked.retain(|unit, _| inventory.binary_search_by_key(unit, |(held, _)| *held).is_ok());
                 let parked = self.parked.values().cloned().collect();
-                Message::Attach(self.epoch, self.core.inventory(), self.granted, parked)
+                Message::Attach(self.epoch, inventory, self.granted, parked)
             }
             Line::Decide => Message::Open(self.epoch, self.core.undecided()),
         };

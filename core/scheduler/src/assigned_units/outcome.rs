@@ -49,6 +49,7 @@ impl AssignedUnits {
     /// Nothing of a unit is to be placed beside what room is held for.
     pub(crate) fn wait_for_hold(&mut self, unit: UnitId, templates: &mut Templates) {
         if let Some(mut assigned) = self.detach(unit) {
+            assigned.is_partial |= assigned.pending() > 0;
             assigned.groups.iter_mut().for_each(GroupWork::clear);
             self.attach(assigned, UnitState::Waiting, templates);
         }

@@ -126,3 +126,23 @@ fn an_assignment_after_the_end_of_a_hold_is_placed() {
     assert!(!pair.steps().contains(&(2, ReportState::Parked)));
     assert_eq!(pair.live(2).len(), 2);
 }
+
+#[test]
+fn a_new_stream_gives_up_what_is_assigned_in_part() {
+    for (id, n_replicas, n_kept) in [(2, 1, 1), (3, 2, 0)] {
+        let mut pair = Pair::new(1);
+        pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+        pair.steps();
+        // One waits for the victim; the other one was let go until the first binding.
+        pair.assign(&ranked(id, 9, n_replicas, 1, cpu(1000)));
+        pair.steps();
+        assert_eq!((pair.binder.n_holds(), pair.scheduler.inventory().len()), (1, 1));
+        pair.scheduler.on_attach();
+        assert_eq!(pair.scheduler.inventory().len(), n_kept, "of {n_replicas}");
+        // Assigned while the hold lasts it is what that is for, and no more.
+        let (record, revision) = (ranked(id, 9, n_replicas, 1, cpu(1000)), Revision(pair.revision));
+        pair.scheduler.on_assign(&record, revision, &replicas(&[(0, 0)]), 0, pair.now);
+        pair.scheduler.on_attach();
+        assert_eq!(pair.scheduler.inventory().len(), n_kept, "of {n_replicas} again");
+    }
+}
