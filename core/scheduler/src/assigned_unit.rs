@@ -99,8 +99,10 @@ pub(crate) struct AssignedUnit {
     pub(crate) woken_from: Option<WaitKey>,
     /// Number of tries.
     pub attempts: u32,
-    /// Number of rejections in a row.
+    /// Number of rejections in a row. What is refused of decisions that were under way together is one.
     pub failures: u32,
+    /// The last decision that was made before the last rejection.
+    pub(crate) failed_up_to: u64,
     /// The unit is in a long backoff after many failures, and holds no credits in the meantime.
     pub rests: bool,
     /// The unit preempts for one running unit at a time.
@@ -212,6 +214,7 @@ impl AssignedUnit {
             woken_from: None,
             attempts: 0,
             failures: 0,
+            failed_up_to: 0,
             rests: false,
             one_by_one: false,
             full: None,

@@ -116,6 +116,11 @@ impl InFlight {
         self.undecided.get(&id)
     }
 
+    /// Returns the id of the last decision that was made.
+    pub(super) fn last_id(&self) -> u64 {
+        self.last_id
+    }
+
     /// Returns the decisions without an outcome, in order.
     pub(super) fn undecided(&self) -> impl ExactSizeIterator<Item = &Decision> {
         self.undecided.values()

@@ -145,7 +145,10 @@ impl AssignedUnits {
             return;
         }
         let Some(mut assigned) = self.detach(unit) else { return };
-        assigned.failures += 1;
+        if decision.id > assigned.failed_up_to {
+            assigned.failures += 1;
+            assigned.failed_up_to = in_flight.last_id();
+        }
         for (group, wanted) in again {
             if let Some(group) = assigned.groups.get_mut(usize::from(group)) {
                 group.add(&[wanted]);

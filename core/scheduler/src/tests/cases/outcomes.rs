@@ -45,6 +45,24 @@ fn rejections_are_tried_again_at_once_then_later_and_later() {
 }
 
 #[test]
+fn what_is_refused_of_decisions_made_together_is_one_rejection() {
+    let mut scheduler = scheduler(&[(4000, 0)]);
+    assign(&mut scheduler, &unit(1, 4, 1, cpu(1000)));
+    let mut now = Millis(0);
+    for most_ms in [0, 10, 20, 40] {
+        // One running unit in each step, and its decision.
+        let decisions: Vec<_> = (0..4).flat_map(|_| scheduler.step(now, 1).decisions).collect();
+        assert_eq!(decisions.len(), 4);
+        for decision in &decisions {
+            scheduler.on_outcome(&refused(decision, RejectionReason::NodeNotReady), now);
+        }
+        let wake = scheduler.next_wake().unwrap().max(now);
+        assert!(wake.since(now) <= most_ms, "{} ms of {most_ms}", wake.since(now));
+        now = wake;
+    }
+}
+
+#[test]
 fn what_has_left_since_the_binder_looked_is_not_taken_by_others() {
     for read in [3, 4] {
         let mut scheduler = scheduler(&[(1000, 0)]);
