@@ -92,9 +92,9 @@ const FOUND: &[(u64, &str)] = &[
     (2_199_023_256_166, "a template that nobody used, found again with the rules that its unit had before"),
     (3_298_534_883_590, "victims for two replicas that need the same port of one node"),
     (44_878, "two slots of one node for replicas that need the same port"),
+    (45_208, "victims in a full queue, for a gang that has to be in one zone"),
     (62_869, "two slots of one node for replicas that need the same port"),
     (68_019, "two slots of one node for replicas that need the same port"),
-    (45_208, "victims in a full queue, for a gang that has to be in one zone"),
     (101_731, "a hold that ends while its scheduler has no lease, of a unit that waits for more"),
     (1_125_899_907_058_132, "a unit whose decisions, made together, are refused one by one"),
 ];

@@ -6,6 +6,7 @@ use godel_audit::{
     Evidence, HandedOut, History, Invariant, InvariantReport, Scan, Service, World, check_all,
 };
 use godel_cluster::Cluster;
+use godel_core_dispatcher::read::UnitView;
 use godel_domain::{
     demand::Pool,
     hold::Hold,
@@ -207,6 +208,19 @@ fn compare_queues(
         }
     }
     Ok(())
+}
+
+/// What the dispatcher says of units that wait, for people who read a failure.
+pub(super) fn waiting(model: &Model) -> Vec<String> {
+    let core = model.dispatcher.core();
+    let views = core.unit_ids(UnitId(0)).filter_map(|unit| core.unit(unit));
+    let told = |view: UnitView<'_>| {
+        let reasons = view.refusals.iter().flat_map(|refusals| &refusals.reasons);
+        let reasons: Vec<&str> = reasons.map(|one| one.reason.as_str()).collect();
+        let (id, phase, at) = (view.record.id, view.phase, view.scheduler.unwrap_or("nobody"));
+        format!("unit {id} is {phase:?} at {at}: {}", reasons.join(", "))
+    };
+    views.filter(|view| view.counts.pending > 0).map(told).collect()
 }
 
 /// A plain look at the state, for people who read a failure.

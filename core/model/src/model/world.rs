@@ -87,7 +87,13 @@ impl Case {
         let ended = model.run(self);
         match ended {
             Ok(()) => Ok(Ended { reach: model.net.reach.clone(), model }),
-            Err(what) => Err((what, model.net.trace.take().unwrap_or_default())),
+            Err(what) => {
+                let mut trace = model.net.trace.take().unwrap_or_default();
+                if is_traced {
+                    trace.extend(check::waiting(&model));
+                }
+                Err((what, trace))
+            }
         }
     }
 }
