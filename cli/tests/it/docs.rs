@@ -43,8 +43,8 @@ fn plugins() -> String {
              sub_cluster: {{gpu: gpu}}\n\
          ```\n\n\
          `weight` is 1 unless given, `args` are the defaults below. `filters` may list the filters by name. A configured profile \
-         with the name of a built-in one replaces it. A profile that is not valid is refused at start, with the file, the key and \
-         what is allowed. A unit that names a profile which its scheduler does not have waits, and `godel unit describe` lists \
+         with the name of a built-in one replaces it. `preemption` is `best` (the default) or `fast`: [how far a unit looks for \
+         victims](preemption.md). A profile that is not valid is refused at start, with file, line, key and what is allowed. A unit that names a profile which its scheduler does not have waits, and `godel unit describe` lists \
          the profiles that there are.\n\n{}",
         godel_framework::docs::render_profiles(),
         godel_framework::docs::render_plugins(),
@@ -76,4 +76,11 @@ fn generated_documents_are_current() {
     );
     is_current("lifecycle.md", &lifecycle);
     is_current("plugins.md", &plugins());
+    let policies = format!(
+        "# Orders of queues\n\n\
+         Generated from `core/queueing/src/policies.rs`; do not edit. [queues.md](queues.md#who-goes-first) describes how the orders \
+         work together: the band comes first, then the tree of queues from the root down, then the policy of the queue.\n\n{}",
+        godel_queueing::policies::render(),
+    );
+    is_current("queue-policies.md", &policies);
 }

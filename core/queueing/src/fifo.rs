@@ -15,13 +15,11 @@ use rustc_hash::FxHashMap;
 use super::{
     heap::Heap,
     order::Waiting,
+    policies::sort_policy,
     rooms::RoomIdx,
     tree::QueueIdx,
     usage::{Need, QueueMaximum},
 };
-
-/// Milliseconds waited that weigh as much as one of priority.
-const AGEING_MS: i64 = 60_000;
 
 /// Place in a lane: the order of the fields is the policy, the smallest is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,15 +32,9 @@ pub(super) struct FifoKey {
 }
 
 impl FifoKey {
-    /// The rank of a unit with priority is the moment at which one without would have come to stand where it stands:
-    /// all grow older together, so ageing never moves two against each other and needs no new keys.
+    /// The place of a unit by a policy.
     pub(super) fn new(policy: QueuePolicy, waiting: &Waiting) -> Self {
-        let rank = match policy {
-            QueuePolicy::Fifo => 0,
-            QueuePolicy::Priority | QueuePolicy::Drf | QueuePolicy::FairShare => {
-                waiting.created_ms.saturating_sub(i64::from(waiting.priority) * AGEING_MS)
-            }
-        };
+        let rank = (sort_policy(policy).key)(waiting);
         Self { rank, fresh: !waiting.again, age: waiting.unit }
     }
 }

@@ -12,6 +12,7 @@ use super::{
     fifo::{Fifo, FifoKey, Pushed, Removed, merge},
     heap::Heap,
     order::{OwnerIdx, Waiting},
+    policies::{OwnerRank, OwnerUse, SortPolicy, sort_policy},
     usage::{Need, Shortage, Usage},
 };
 
@@ -21,7 +22,7 @@ const SHARED: u32 = 0;
 /// Units of one queue.
 #[derive(Debug)]
 pub(super) struct Leaf {
-    policy: QueuePolicy,
+    policy: &'static SortPolicy,
     /// Of owners that do not weigh 1.
     weights: BTreeMap<String, u32>,
     seats: Vec<OwnerQueue>,
@@ -32,12 +33,6 @@ pub(super) struct Leaf {
     n_units: usize,
     n_running_units: u64,
 }
-
-/// Whose turn it is, the smallest first: dominant share, and among equal ones running units.
-type OwnerRank = (u64, u64);
-
-/// Running units are told apart to a millionth of one by weight.
-const ONE: u64 = 1_000_000;
 
 /// What one owner uses, and what waits in its name.
 #[derive(Debug)]
@@ -69,7 +64,7 @@ pub(super) struct ClassRef {
 impl Default for Leaf {
     fn default() -> Self {
         Self {
-            policy: QueuePolicy::default(),
+            policy: sort_policy(QueuePolicy::default()),
             weights: BTreeMap::new(),
             seats: vec![OwnerQueue::default()],
             free: Vec::new(),
@@ -83,13 +78,13 @@ impl Default for Leaf {
 
 impl Leaf {
     pub(super) fn policy(&self) -> QueuePolicy {
-        self.policy
+        self.policy.policy
     }
 
     /// Another order; nothing may wait.
     pub(super) fn set_policy(&mut self, policy: QueuePolicy) {
         debug_assert_eq!(self.n_units, 0, "units wait in the order of another policy");
-        self.policy = policy;
+        self.policy = sort_policy(policy);
     }
 
     /// Owners weigh otherwise.
@@ -101,7 +96,7 @@ impl Leaf {
         for seat in &mut self.seats {
             seat.weight = weight(&self.weights, seat.name.as_deref());
         }
-        if self.policy == QueuePolicy::FairShare {
+        if self.policy.policy == QueuePolicy::FairShare {
             self.reorder_all(usage);
         }
     }
@@ -127,8 +122,8 @@ impl Leaf {
         name: &Arc<str>,
         usage: &Usage,
     ) -> (u32, Pushed) {
-        let seat = if self.policy.is_by_owner() { self.seat(waiting.owner, name) } else { SHARED };
-        let key = FifoKey::new(self.policy, &waiting);
+        let seat = if self.policy.rank.is_some() { self.seat(waiting.owner, name) } else { SHARED };
+        let key = FifoKey::new(self.policy.policy, &waiting);
         let lane = self.seats[seat as usize].lanes[waiting.band.idx()].get_or_insert_default();
         let pushed = lane.push(key, waiting, is_shut);
         let old = pushed.old;
@@ -141,13 +136,13 @@ impl Leaf {
 
     pub(super) fn contains(&self, waiting: &Waiting) -> bool {
         let lane = self.seat_of(waiting.owner).and_then(|seat| self.lane(waiting.band, seat));
-        lane.is_some_and(|lane| lane.contains(FifoKey::new(self.policy, waiting), waiting))
+        lane.is_some_and(|lane| lane.contains(FifoKey::new(self.policy.policy, waiting), waiting))
     }
 
     /// Takes a unit out, if it stands there; returns its seat with it.
     pub(super) fn remove(&mut self, waiting: &Waiting, usage: &Usage) -> Option<(u32, Removed)> {
         let seat = self.seat_of(waiting.owner)?;
-        let key = FifoKey::new(self.policy, waiting);
+        let key = FifoKey::new(self.policy.policy, waiting);
         let removed = self.lane_mut(waiting.band, seat)?.remove(key, waiting)?;
         self.removed(seat, &removed, usage);
         Some((seat, removed))
@@ -218,7 +213,7 @@ impl Leaf {
     pub(super) fn count(&mut self, owner: OwnerIdx, name: &Arc<str>, need: Need, sign: i128, usage: &Usage) {
         let seat = self.seat(owner, name);
         usage.add_to(&mut self.seats[seat as usize].used, need, sign);
-        if self.policy.is_by_owner() {
+        if self.policy.rank.is_some() {
             self.reorder(seat, usage);
         }
         if sign < 0 {
@@ -244,7 +239,7 @@ impl Leaf {
 
     /// The seat of an owner's units.
     pub(super) fn seat_of(&self, owner: OwnerIdx) -> Option<u32> {
-        if self.policy.is_by_owner() { self.by_owner.get(&owner).copied() } else { Some(SHARED) }
+        if self.policy.rank.is_some() { self.by_owner.get(&owner).copied() } else { Some(SHARED) }
     }
 
     fn seat(&mut self, owner: OwnerIdx, name: &Arc<str>) -> u32 {
@@ -284,19 +279,11 @@ impl Leaf {
         }
     }
 
-    /// Who comes first: the owner with the smallest dominant share (Ghodsi et al. 2011), under fair-share for its weight.
-    /// Raising the least of them first ends max-min fair. What takes no share of the cluster counts by the piece.
+    /// Who comes first, by the policy. Raising the least of them first ends max-min fair.
     fn claim(&self, seat: u32, usage: &Usage) -> OwnerRank {
         let OwnerQueue { used, weight, .. } = &self.seats[seat as usize];
-        match self.policy {
-            QueuePolicy::Fifo | QueuePolicy::Priority => (0, 0),
-            QueuePolicy::Drf => (usage.dominant_share(used), 0),
-            QueuePolicy::FairShare => {
-                let (weight, n) = (u64::from(weight.get()), used.first().copied().unwrap_or(0));
-                let pieces = u64::try_from(n).unwrap_or(0).saturating_mul(ONE) / weight;
-                (usage.dominant_share(used) / weight, pieces)
-            }
-        }
+        let owner = OwnerUse { usage, used, weight: u64::from(weight.get()) };
+        self.policy.rank.map_or((0, 0), |rank| rank(&owner))
     }
 
     fn reorder(&mut self, seat: u32, usage: &Usage) {

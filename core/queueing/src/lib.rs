@@ -15,6 +15,7 @@
 //! - `leaf`: the units of one queue, in the order of its policy.
 //! - `limit_gate`: what waits for room under the maximum of one queue.
 //! - `order`: which unit is served next.
+//! - `policies`: the orders by which units are served, by name.
 //! - `quota`: the tree of queues together with what each of them uses.
 //! - `relief`: what victims give up in a queue for the holds that they back.
 //! - `rooms`: units that wait for room on nodes, by what they need.
@@ -30,6 +31,7 @@ mod interned;
 mod leaf;
 mod limit_gate;
 pub mod order;
+pub mod policies;
 mod quota;
 mod relief;
 mod rooms;
