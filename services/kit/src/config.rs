@@ -6,6 +6,7 @@
 
 mod duration;
 mod loader;
+mod places;
 mod reference;
 mod sections;
 
@@ -13,7 +14,7 @@ mod sections;
 mod tests;
 
 pub use duration::HumanDuration;
-pub use loader::{ConfigError, Loader, effective, env};
+pub use loader::{BadKey, ConfigError, Loader, effective, env};
 pub use reference::{Entry, reference, reference_markdown};
 pub use sections::{ClientConfig, LeaseConfig, LogFormat, ServerConfig, TelemetryConfig, TxnConfig};
 

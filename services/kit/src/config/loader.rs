@@ -1,10 +1,10 @@
 //! Reads the layers, refuses unknown keys, and says which layer a bad value came from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Section, reference::env_name};
+use super::{Section, places::Places, reference::env_name};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -31,12 +31,31 @@ pub enum ConfigError {
     /// A value of the wrong type or out of range.
     #[error("invalid value in {origin}")]
     Value {
-        /// The layer it stands in.
+        /// The layer it stands in; of a file with the line of the key.
         origin: String,
         /// What is wrong.
         #[source]
         source: Box<config::ConfigError>,
     },
+    /// A value that does not go with the others.
+    #[error("invalid value in {origin}")]
+    Check {
+        /// The layer it stands in; of a file with the line of the key.
+        origin: String,
+        /// What is wrong.
+        #[source]
+        source: BadKey,
+    },
+}
+
+/// What is wrong with a key of a configuration that has been read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}`: {reason}")]
+pub struct BadKey {
+    /// Dotted path.
+    pub key: String,
+    /// What is wrong, and what is allowed.
+    pub reason: String,
 }
 
 /// Collects the layers of a configuration.
@@ -89,40 +108,89 @@ impl Loader {
         self
     }
 
+    /// Reads all layers, and has the result checked as a whole.
+    ///
+    /// # Errors
+    /// A file is unreadable, a key is unknown, or a value is wrong, by itself or beside others.
+    pub fn load_checked<T: Section>(
+        &self,
+        check: impl FnOnce(&T) -> Result<(), BadKey>,
+    ) -> Result<T, ConfigError> {
+        let config = self.load()?;
+        match check(&config) {
+            Ok(()) => Ok(config),
+            Err(source) => Err(ConfigError::Check { origin: self.origin_of(&source.key), source }),
+        }
+    }
+
+    /// The last layer that has a key.
+    fn origin_of(&self, key: &str) -> String {
+        let is_set = |(name, _): &&(String, String)| name == key;
+        if let Some((name, _)) = self.flags.iter().rev().find(is_set) {
+            return flag_origin(name);
+        }
+        if let Some((name, _)) = self.env.iter().rev().find(|(name, _)| env_key(name) == key) {
+            return env_origin(name);
+        }
+        let files = self.files.iter().rev().map(|path| (path, Places::of(path)));
+        let found = files.into_iter().find(|(_, places)| places.has(key));
+        found.map_or_else(|| "the layers together".to_owned(), |(path, places)| at_line(path, &places, key))
+    }
+
     /// Reads all layers.
     ///
     /// # Errors
     /// A file is unreadable, a key is unknown, or a value is wrong.
     pub fn load<T: Section>(&self) -> Result<T, ConfigError> {
         let known = Known::of::<T>();
-        let defaults = config::Config::try_from(&T::default()).map_err(value_error("the defaults"))?;
+        let defaults = config::Config::try_from(&T::default());
+        let defaults = defaults.map_err(value_error(&|_| "the defaults".to_owned()))?;
         let mut merged = config::Config::builder().add_source(defaults.clone());
         for path in &self.files {
-            let origin = path.display().to_string();
+            let in_file = |key: &str| at_line(path, &Places::of(path), key);
             let unreadable = |source| ConfigError::File { path: path.clone(), source: Box::new(source) };
             let source = config::File::from(path.as_path());
             let layer = config::Config::builder().add_source(source).build().map_err(unreadable)?;
-            known.check(&layer.clone().try_deserialize().map_err(unreadable)?, "", &origin)?;
+            known.check(&layer.clone().try_deserialize().map_err(unreadable)?, "", &in_file)?;
             // By itself first, so that a wrong value is blamed on its layer.
             let alone = config::Config::builder().add_source(defaults.clone()).add_source(layer.clone());
-            finish::<T>(alone, &origin)?;
+            finish::<T>(alone, &in_file)?;
             merged = merged.add_source(layer);
         }
-        let vars = self.env.iter().map(|(name, text)| {
-            let key = name.trim_start_matches("GODEL_").replace("__", ".").to_lowercase();
-            (key, text, format!("the environment ({name})"))
-        });
-        let flags = self.flags.iter().map(|(key, text)| (key.clone(), text, format!("the flags ({key})")));
+        let vars = self.env.iter().map(|(name, text)| (env_key(name), text, env_origin(name)));
+        let flags = self.flags.iter().map(|(key, text)| (key.clone(), text, flag_origin(key)));
         for (key, text, origin) in vars.chain(flags) {
-            known.check_key(&key, &origin)?;
+            let in_layer = |_: &str| origin.clone();
+            known.check_key(&key, &in_layer)?;
             let value = known.parse(&key, text);
             let alone = config::Config::builder().add_source(defaults.clone());
-            let alone = alone.set_override(&key, value.clone()).map_err(value_error(&origin))?;
-            finish::<T>(alone, &origin)?;
-            merged = merged.set_override(&key, value).map_err(value_error(&origin))?;
+            let alone = alone.set_override(&key, value.clone()).map_err(value_error(&in_layer))?;
+            finish::<T>(alone, &in_layer)?;
+            merged = merged.set_override(&key, value).map_err(value_error(&in_layer))?;
         }
-        finish(merged, "the layers together")
+        finish(merged, &|_| "the layers together".to_owned())
     }
+}
+
+/// Says in which layer a key stands.
+type Origin<'a> = &'a dyn Fn(&str) -> String;
+
+fn env_key(name: &str) -> String {
+    name.trim_start_matches("GODEL_").replace("__", ".").to_lowercase()
+}
+
+fn env_origin(name: &str) -> String {
+    format!("the environment ({name})")
+}
+
+fn flag_origin(key: &str) -> String {
+    format!("the flags ({key})")
+}
+
+/// A file, and the line of a key in it or of what is nearest above it.
+fn at_line(path: &Path, places: &Places, key: &str) -> String {
+    let path = path.display();
+    places.line(key).map_or_else(|| path.to_string(), |line| format!("{path}:{line}"))
 }
 
 /// How alike two keys must be, from 0 to 1, for one to be suggested for the other.
@@ -130,13 +198,40 @@ const NEAR: f64 = 0.6;
 
 type Builder = config::ConfigBuilder<config::builder::DefaultState>;
 
-fn finish<T: Section>(builder: Builder, origin: &str) -> Result<T, ConfigError> {
+fn finish<T: Section>(builder: Builder, origin: Origin<'_>) -> Result<T, ConfigError> {
     builder.build().and_then(config::Config::try_deserialize).map_err(value_error(origin))
 }
 
-fn value_error(origin: &str) -> impl FnOnce(config::ConfigError) -> ConfigError {
-    let origin = origin.to_owned();
-    move |source| ConfigError::Value { origin, source: Box::new(source) }
+fn value_error(origin: Origin<'_>) -> impl FnOnce(config::ConfigError) -> ConfigError {
+    move |source| ConfigError::Value { origin: origin(&key_of(&source)), source: Box::new(source) }
+}
+
+/// The key that an error is about, as files have it: behind an index of a list its source leaves out the dot.
+fn key_of(error: &config::ConfigError) -> String {
+    let mut key = String::new();
+    for part in said_key(error).split_inclusive(']') {
+        let is_below = key.ends_with(']') && !part.starts_with(['.', '[']);
+        key.push_str(if is_below { "." } else { "" });
+        key.push_str(part);
+    }
+    key
+}
+
+/// The key that an error is about: what it says of one below its own key, in backticks before a colon or as an unknown field,
+/// belongs to it.
+fn said_key(error: &config::ConfigError) -> String {
+    match error {
+        config::ConfigError::NotFound(key) => key.clone(),
+        config::ConfigError::Type { key, .. } => key.clone().unwrap_or_default(),
+        config::ConfigError::At { error, key, .. } => {
+            let key = key.clone().unwrap_or_default();
+            let message = error.to_string();
+            let quoted = message.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
+            let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
+            quoted.or(unknown).map_or_else(|| key.clone(), |(below, _)| format!("{key}.{below}"))
+        }
+        _ => String::new(),
+    }
 }
 
 /// A configuration as `key = value` lines, to print at the start.
@@ -168,7 +263,7 @@ impl Known {
     }
 
     /// Checks every key below `prefix`.
-    fn check(&self, value: &Value, prefix: &str, origin: &str) -> Result<(), ConfigError> {
+    fn check(&self, value: &Value, prefix: &str, origin: Origin<'_>) -> Result<(), ConfigError> {
         let Value::Object(fields) = value else {
             return self.check_key(prefix, origin);
         };
@@ -185,7 +280,7 @@ impl Known {
     }
 
     /// A leaf, or something inside a leaf that is a map.
-    fn check_key(&self, key: &str, origin: &str) -> Result<(), ConfigError> {
+    fn check_key(&self, key: &str, origin: Origin<'_>) -> Result<(), ConfigError> {
         let known = self.leaves.iter().any(|leaf| {
             leaf == key || key.strip_prefix(leaf.as_str()).is_some_and(|rest| rest.starts_with('.'))
         });
@@ -194,7 +289,7 @@ impl Known {
         }
         Err(ConfigError::UnknownKey {
             key: key.to_owned(),
-            origin: origin.to_owned(),
+            origin: origin(key),
             suggestion: self.nearest(key),
         })
     }
