@@ -44,7 +44,7 @@ pub fn load(layers: &Layers, flags: &[(&str, Option<String>)]) -> Result<Root, F
         }
     }
     loader
-        .load()
+        .load_checked(|root: &Root| root.scheduler.check())
         .map_err(|error| Failure::chain(Code::Usage, &error).hint("`godel config reference` lists every key"))
 }
 
@@ -69,6 +69,26 @@ mod tests {
         let failure = load(&wrong, &[]).unwrap_err();
         assert_eq!(failure.code, Code::Usage);
         assert!(failure.message.contains("did you mean `scheduler.surplus`?"), "{failure}");
+    }
+
+    #[test]
+    fn a_profile_that_does_not_exist_is_refused_with_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let [first, second] = ["first.yaml", "second.toml"].map(|name| dir.path().join(name));
+        std::fs::write(&first, "scheduler:\n  profile_of:\n    class: {service: fast}\n").unwrap();
+        let layers = |files: &[&std::path::PathBuf]| Layers {
+            files: files.iter().copied().cloned().collect(),
+            set: Vec::new(),
+        };
+        let failure = load(&layers(&[&first]), &[]).unwrap_err();
+        let said = "first.yaml:3: `scheduler.profile_of.class.service`: there is no profile `fast`";
+        assert!(failure.message.contains(said), "{failure}");
+        // It may be in another file.
+        std::fs::write(&second, "[scheduler.profiles.fast]\nscores = [{name = 'spread'}]\n").unwrap();
+        load(&layers(&[&first, &second]), &[]).unwrap();
+        std::fs::write(&second, "[scheduler]\nsurplus = 3\nsurplsu = 3\n").unwrap();
+        let failure = load(&layers(&[&first, &second]), &[]).unwrap_err();
+        assert!(failure.message.contains("second.toml:3"), "{failure}");
     }
 
     #[test]

@@ -34,7 +34,9 @@ mod unit;
 pub use budget::{budget, given_budget};
 pub use check::{changes_rows, check_op, check_record, check_value};
 pub use decision::{decision, outcome};
-pub use node::{device, node_allocatable, node_report, node_spec, node_usage, taint, taints, toleration};
+pub use node::{
+    device, node_allocatable, node_load, node_report, node_spec, node_usage, taint, taints, toleration,
+};
 pub use queue::{given_priority_class, given_queue, priority_class, queue, queue_policy};
 pub use read::{read_encoded, read_rows};
 pub use read::{read_op, read_record};

@@ -23,21 +23,21 @@ use godel_domain::{
     unit::UnitRecord,
 };
 use godel_proto::{raw, v1};
-use proptest::{collection::vec, prelude::*};
+use proptest::{collection::vec, option, prelude::*};
 use prost::Message as _;
 
 use super::{BadField, from_proto, to_proto};
-use strategies::{node_report, node_spec, priority_class, queue, row_change, unit_record};
+use strategies::{node_load, node_report, node_spec, priority_class, queue, row_change, unit_record};
 
 proptest! {
     #[test]
-    fn nodes_come_back(spec in node_spec(), report in node_report()) {
+    fn nodes_come_back(spec in node_spec(), report in node_report(), load in option::of(node_load())) {
         prop_assert_eq!(from_proto::node_spec(to_proto::node_spec(&spec)), Ok(spec));
         let (id, amounts) = (report.id, report.capacity.clone());
         prop_assert_eq!(from_proto::node_report(to_proto::node_report(&report)), Ok(report));
         let grant = from_proto::op(&to_proto::put_node_allocatable(id, &amounts));
         prop_assert_eq!(grant, Ok(Change::NodeAllocatable(id, amounts.clone())));
-        let usage = NodeUsage { id, reserved: amounts, as_of_ms: i64::from(id.0) - 7 };
+        let usage = NodeUsage { id, reserved: amounts, as_of_ms: i64::from(id.0) - 7, load };
         prop_assert_eq!(from_proto::op(&to_proto::put_node_usage(&usage)), Ok(Change::NodeUsage(usage)));
     }
 

@@ -8,6 +8,7 @@ use godel_domain::{
     hold::{GangTurn, Hold, Slot},
     ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect, Toleration},
+    node_load::{LoadAmounts, MaxLoad, NodeLoad},
     pause::Pause,
     resources::Resources,
     running_units::{Bind, Evict, Requeue, RunChange, Statuses},
@@ -170,8 +171,24 @@ pub fn node_allocatable(node: NodeId, allocatable: &Resources) -> v1::NodeAlloca
 
 /// What the use of a node's guaranteed running units leaves to best-effort ones.
 pub fn node_usage(usage: &NodeUsage) -> v1::NodeUsage {
-    let NodeUsage { id, reserved, as_of_ms } = usage;
-    v1::NodeUsage { node_id: id.0, reserved: Some(resources(reserved)), as_of_ms: *as_of_ms }
+    let NodeUsage { id, reserved, as_of_ms, load } = usage;
+    v1::NodeUsage {
+        node_id: id.0,
+        reserved: Some(resources(reserved)),
+        as_of_ms: *as_of_ms,
+        load: load.as_ref().map(node_load),
+    }
+}
+
+/// Measured usage of a node.
+pub fn node_load(load: &NodeLoad) -> v1::NodeLoad {
+    let NodeLoad { p50, p95 } = load;
+    v1::NodeLoad { p50: Some(load_amounts(p50)), p95: Some(load_amounts(p95)) }
+}
+
+fn load_amounts(amounts: &LoadAmounts) -> v1::LoadAmounts {
+    let LoadAmounts { cpu, memory, network } = *amounts;
+    v1::LoadAmounts { cpu, memory, network }
 }
 
 /// Amounts by name.
@@ -311,14 +328,21 @@ pub fn task_group(group: &TaskGroup) -> v1::TaskGroup {
 
 /// One replica.
 pub fn template(template: &Template) -> v1::Template {
-    let Template { demand: takes, node_selector, tolerations, node_affinity: nodes, run } = template;
+    let Template { demand: takes, node_selector, tolerations, node_affinity: nodes, max_load: load, run } =
+        template;
     v1::Template {
         demand: Some(demand(takes)),
         node_selector: map(node_selector),
         tolerations: tolerations.iter().map(toleration).collect(),
         run: Some(run_spec(run)),
         node_affinity: (!nodes.is_empty()).then(|| node_affinity(nodes)),
+        max_load: (!load.is_any()).then(|| max_load(*load)),
     }
+}
+
+fn max_load(load: MaxLoad) -> v1::MaxLoad {
+    let MaxLoad { cpu, memory } = load;
+    v1::MaxLoad { cpu, memory }
 }
 
 /// What an agent runs.

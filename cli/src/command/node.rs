@@ -144,6 +144,9 @@ fn describe_text(view: &NodeView, running: &[v1::BoundRunningUnit], paint: Paint
         text.push_str(&format!("\n{}\n", paint.bold("devices")));
         text.push_str(&output::columns(&["INDEX", "KIND", "MODEL", "FREE"], &rows));
     }
+    if let Some(load) = view.load_line() {
+        text.push_str(&format!("\n{}\n{}\n", paint.bold("measured use"), shown(&load)));
+    }
     let held = view.held_lines();
     if !held.is_empty() {
         text.push_str(&format!("\n{}\n", paint.bold("held")));

@@ -117,6 +117,7 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
     if let Err(error) = node_selector::of_flags(nodes, &mut template) {
         wrong.push(error);
     }
+    let max_load = max_load(submit, wrong);
     v1::Template {
         demand: Some(v1::Demand {
             requests: Some(v1::Resources { amounts: amounts.into_iter().collect() }),
@@ -125,6 +126,7 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
             zones: zones::of_flags(submit.zone_policy, submit.cpu_mode),
         }),
         tolerations,
+        max_load,
         run: Some(v1::RunSpec {
             command: submit.command.clone(),
             env: once("--env", &submit.env, wrong),
@@ -135,6 +137,26 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
         }),
         ..template
     }
+}
+
+fn max_load(submit: &Submit, wrong: &mut Vec<String>) -> Option<v1::MaxLoad> {
+    let mut load = v1::MaxLoad::default();
+    for (name, text) in &submit.max_load {
+        let of = match name.as_str() {
+            "cpu" => &mut load.cpu,
+            "memory" => &mut load.memory,
+            other => {
+                wrong.push(format!("--max-load: unknown resource `{other}`: known are cpu, memory"));
+                continue;
+            }
+        };
+        match text.parse() {
+            Ok(_) if of.is_some() => wrong.push(format!("--max-load: duplicate `{name}`")),
+            Ok(percent) => *of = Some(percent),
+            Err(_) => wrong.push(format!("--max-load {name}: `{text}` is no percentage, as 80")),
+        }
+    }
+    (!submit.max_load.is_empty()).then_some(load)
 }
 
 /// Pairs, each key once.
@@ -233,6 +255,7 @@ fn flag_of(key: &str, submit: &Submit) -> String {
         ("template.host_ports", "--host-port"),
         ("template.topology.policy", "--zone-policy"),
         ("template.topology.cpu_mode", "--cpu-mode"),
+        ("template.max_load", "--max-load"),
         ("template.node_affinity.required", "--node-selector or --require-nodes"),
         ("template.node_affinity.preferred", "--prefer-nodes"),
         ("template.command", "the command"),
@@ -274,13 +297,14 @@ mod tests {
     }
 
     /// Flags that say together what a key of a file says; a unit of flags has one task group, without a name.
-    const FLAGS: [(&str, &[&str]); 28] = [
+    const FLAGS: [(&str, &[&str]); 29] = [
         ("labels", &["label"]),
         ("template.requests", &["cpu", "memory", "request"]),
         ("template.gpu", &["gpu"]),
         ("template.devices", &["gpu", "device"]),
         ("template.tolerations", &["toleration"]),
         ("template.host_ports", &["host-port"]),
+        ("template.max_load", &["max-load"]),
         ("template.node_affinity.required", &["require-nodes"]),
         ("template.node_affinity.preferred", &["prefer-nodes"]),
         ("template.node_affinity", &["require-nodes", "prefer-nodes"]),
@@ -364,6 +388,7 @@ template:
   node_selector: 'zone = a, rack != 3'
   node_affinity: {required: [disk, cores > 64], preferred: [{weight: 10, nodes: '!spot'}, {nodes: disk=ssd}]}
   host_ports: [8080, 53/udp]
+  max_load: {cpu: 80, memory: 90}
   tolerations: [{key: gpu, value: only, effect: no-schedule}, {key: spot}, {}, {key: dead, effect: no-execute, tolerated_seconds: 300}]
   command: [server, --port, 8080]
   env: {MODE: 1.0}
@@ -379,7 +404,7 @@ template:
             --spread rack=2:app=web --spread 5@node=3 --active-deadline 12h --replicas 3 --cpu 500m --memory 1.2Gi --request fpga=2 --gpu 0.5:A10|T4;link=nvlink;memory=1Gi \
             --device nic=2;gbps=100;same_zone_as=gpu --zone-policy none --cpu-mode reclaimed \
             --node-selector zone=a --node-selector rack!=3 --require-nodes disk --require-nodes cores>64 \
-            --prefer-nodes 10:!spot --prefer-nodes disk=ssd --host-port 8080,53/udp \
+            --prefer-nodes 10:!spot --prefer-nodes disk=ssd --host-port 8080,53/udp --max-load cpu=80,memory=90 \
             --toleration gpu=only:no-schedule,spot,*,dead:no-execute=300 --env MODE=1.0 --stop-grace 30s \
             --duration 0s --exit-code 3 -- server --port 8080";
         assert_eq!(flags(words).unwrap(), parse(file).unwrap().remove(0).spec);
@@ -413,6 +438,10 @@ template:
             ("--min-member 0", "--min-member: 0 is not in 1..=10000"),
             ("--toleration =x", "has no key"),
             ("--toleration a:never", "unknown effect `never`"),
+            ("--max-load disk=3", "--max-load: unknown resource `disk`"),
+            ("--max-load cpu=x", "--max-load cpu: `x` is no percentage"),
+            ("--max-load cpu=1,cpu=2", "--max-load: duplicate `cpu`"),
+            ("--max-load cpu=0", "--max-load: 0 is not in 1..=100"),
             ("--env A=B --env A=C", "--env: duplicate `A`"),
             ("--label Ä=b", "--label Ä: `Ä` is not allowed"),
             ("--request gpu=1", "`--gpu`"),

@@ -96,6 +96,9 @@ pub struct Submit {
     /// Nodes that are better than others, by their labels: `10:disk=ssd`; the weight is 1 to 100, by default 1.
     #[arg(long, requires = "name", value_name = "WEIGHT:SELECTOR")]
     pub prefer_nodes: Vec<String>,
+    /// How much of a node may be used when it takes a replica, in percent: `cpu=80,memory=90`.
+    #[arg(long, requires = "name", value_delimiter = ',', value_name = "RESOURCE=PERCENT", value_parser = pair)]
+    pub max_load: Vec<(String, String)>,
     /// Topology key of which all replicas are in one domain: a label of nodes, as `rack`, or `node`.
     #[arg(long, requires = "name", value_name = "KEY")]
     pub topology: Option<String>,

@@ -88,6 +88,10 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
     for (node, path) in fields.list("tolerations") {
         tolerations.extend(inside(node, path, fields.report, toleration));
     }
+    let max_load = fields.inside("max_load", |fields| v1::MaxLoad {
+        cpu: fields.number("cpu"),
+        memory: fields.number("memory"),
+    });
     let command = fields.texts("command");
     let env = fields.text_map("env");
     let stop_grace_ms = fields.duration("stop_grace").unwrap_or_default();
@@ -108,6 +112,7 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
     v1::Template {
         demand: Some(v1::Demand { requests: Some(requests), devices, host_ports, zones }),
         tolerations,
+        max_load,
         run: Some(run),
         ..template
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use godel_domain::{
     node::MAX_RUNNING_UNITS,
     quantity,
-    resources::{CPU, MEMORY},
+    resources::{CPU, MEMORY, NETWORK},
 };
 use godel_proto::v1;
 use serde::Serialize;
@@ -41,6 +41,9 @@ pub struct NodeView {
     pub guaranteed_usage: BTreeMap<String, i64>,
     /// Kept from best-effort for their smoothed use; empty: none is known.
     pub reserved: BTreeMap<String, i64>,
+    /// Median and 95th percentile of the use over the last minutes, as schedulers know them; absent: none is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadView>,
     /// Devices.
     pub devices: Vec<DeviceView>,
     /// Running units for which room is held here until others have left.
@@ -64,6 +67,27 @@ pub struct NodeView {
     /// Of a quarantined node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<QuarantineView>,
+}
+
+/// Measured use of a node over the last minutes, by resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LoadView {
+    /// Median.
+    pub p50: BTreeMap<String, i64>,
+    /// 95th percentile.
+    pub p95: BTreeMap<String, i64>,
+}
+
+impl From<&v1::NodeLoad> for LoadView {
+    fn from(load: &v1::NodeLoad) -> Self {
+        let amounts = |amounts: Option<v1::LoadAmounts>| {
+            let v1::LoadAmounts { cpu, memory, network } = amounts.unwrap_or_default();
+            let named = [(CPU, cpu), (MEMORY, memory), (NETWORK, network)];
+            let is_measured = |(name, amount): &(&str, i64)| *name != NETWORK || *amount > 0;
+            named.into_iter().filter(is_measured).map(|(name, amount)| (name.to_owned(), amount)).collect()
+        };
+        Self { p50: amounts(load.p50), p95: amounts(load.p95) }
+    }
 }
 
 /// Why a node gets nothing new.
@@ -190,6 +214,7 @@ impl From<&v1::Node> for NodeView {
             usage: amounts(node.usage.as_ref()),
             guaranteed_usage: amounts(node.guaranteed_usage.as_ref()),
             reserved: amounts(node.reserved.as_ref()),
+            load: node.load.as_ref().map(LoadView::from),
             devices: devices.collect(),
             held_running_units: node.held_running_units,
             held: amounts(node.held.as_ref()),
@@ -269,6 +294,14 @@ impl NodeView {
             format!("{} of reservation {reservation}, {used} used", crate::output::count(*slots, "slot"))
         }));
         lines
+    }
+
+    /// The 95th percentile of the use of a node of which it is known: for who looks at one node.
+    pub fn load_line(&self) -> Option<String> {
+        let load = self.load.as_ref()?;
+        let shares =
+            load.p95.keys().map(|name| format!("{name} {}", share(name, &load.p95, &self.allocatable)));
+        Some(format!("95th percentile {}", shares.collect::<Vec<_>>().join(", ")))
     }
 
     /// Measured use; empty when there is none.

@@ -45,6 +45,10 @@ fn a_node_shows_its_use() {
         held_running_units: 3,
         held: Some(v1::Resources { amounts: [("cpu".to_owned(), 6_000)].into_iter().collect() }),
         slots: vec![v1::NodeSlots { reservation: "web".to_owned(), slots: 2, used: 1 }],
+        load: Some(v1::NodeLoad {
+            p50: None,
+            p95: Some(v1::LoadAmounts { cpu: 8_000, memory: 0, network: 0 }),
+        }),
         ..v1::Node::default()
     };
     let view = NodeView::from(&node);
@@ -53,6 +57,7 @@ fn a_node_shows_its_use() {
         "NAME  STATUS          UNITS  HELD  SLOTS  CPU     MEMORY  GPU\n\
          n-3   Ready,Cordoned  2      3     1/2    1.5/32  0/0     1.46/2 A10\n"
     );
+    assert_eq!(view.load_line().unwrap(), "95th percentile cpu 8/32, memory 0/0");
     assert_eq!(view.held_lines(), ["for 3 running units: cpu=6", "2 slots of reservation web, 1 used"]);
     let wide = table(Format::Wide, &[view]);
     assert!(wide.contains("gpu=only:no-schedule") && wide.contains("20.5/31  0/0        7"), "{wide}");

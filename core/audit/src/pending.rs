@@ -8,7 +8,8 @@ use godel_domain::{
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
     node::Device,
-    resources::{RUNNING_UNITS, Resources},
+    node_load::MaxLoad,
+    resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
     running_units::Phase,
     unit::{TaskGroup, Template, UnitRecord},
     zone::{CpuMode, ZonePolicy},
@@ -36,6 +37,8 @@ pub enum Misfit {
     Selector(String),
     /// Its labels meet no required term.
     Affinity,
+    /// More of it is used than is accepted.
+    Load,
     /// A taint that is not tolerated.
     Taint(String),
     /// Too little of a resource.
@@ -331,10 +334,25 @@ pub(super) fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit
     if !template.node_affinity.admits(label) {
         return Err(Misfit::Affinity);
     }
+    if is_overloaded(node, template.max_load) {
+        return Err(Misfit::Load);
+    }
     let refusing = spec.value.taints.iter().find(|taint| {
         taint.effect.is_hard() && !template.tolerations.iter().any(|toleration| toleration.tolerates(taint))
     });
     refusing.map_or(Ok(()), |taint| Err(Misfit::Taint(taint.key.clone())))
+}
+
+/// Whether more of a node is used than a template accepts.
+fn is_overloaded(node: &WorldNode, MaxLoad { cpu, memory }: MaxLoad) -> bool {
+    let Some(load) = node.usage.as_ref().and_then(|usage| usage.value.load) else { return false };
+    let has = node.allocatable();
+    let is_above = |used: i64, name: &str, percent: Option<u32>| {
+        percent.is_some_and(|percent| {
+            i128::from(used.min(has.get(name))) * 100 > i128::from(has.get(name)) * i128::from(percent)
+        })
+    };
+    is_above(load.p95.cpu, CPU, cpu) || is_above(load.p95.memory, MEMORY, memory)
 }
 
 /// Units that wait although a plain look finds room for them, each tried alone against the state; after earlier looks

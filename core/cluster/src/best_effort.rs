@@ -130,6 +130,7 @@ mod tests {
             id: NodeId(0),
             reserved: Resources::new([(CPU, cpu)]).unwrap(),
             as_of_ms,
+            load: None,
         };
         let cpu_free = |kept: &BestEffort| kept.room.free(0)[0];
 

@@ -81,6 +81,11 @@ impl Catalogue {
         self.names.name(usize::from(id))
     }
 
+    /// Returns the integer of a resource; `None`: it has none yet.
+    pub(crate) fn resource_id(&self, name: &str) -> Option<usize> {
+        self.names.find(name).map(usize::from)
+    }
+
     /// Returns the refusal of a node that has too little of a resource.
     pub(crate) fn short_of(&self, id: u8) -> Unfit {
         Unfit::Resource { name: self.resource_name(id).to_owned() }

@@ -43,7 +43,7 @@ impl Cluster {
 
     /// Begins to keep best-effort room, if it is not kept yet. `O(running units + nodes)` the first time.
     pub(super) fn keep_best_effort(&mut self) {
-        let Self { catalogue, records, free, taken, holds } = self;
+        let Self { catalogue, records, free, taken, holds, limits_load: _ } = self;
         let Some(mut kept) = free.empty_best_effort(catalogue) else { return };
         let n_nodes = free.len();
         for idx in 0..n_nodes {

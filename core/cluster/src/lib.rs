@@ -37,6 +37,7 @@
 //! - `group_deltas`: how many running units of each task group take room now, or no longer.
 //! - `holds`: holds and what each of them takes from its node.
 //! - `labels`: labels and taints of nodes as small integers.
+//! - `loads`: measured use of nodes, as shares of what they have.
 //! - `occupants`: which running units are on which node.
 //! - `pools`: the rooms of both pools.
 //! - `ports`: ports of nodes that running units listen on.
@@ -51,6 +52,7 @@
 //! - `taken`: what units take: rows and assumptions.
 //! - `topology`: what lies where on one node: zones, devices near them, links.
 //! - `unfit`: why a node does not take a running unit.
+//! - `work_kinds`: running units by node and kind of work.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -59,12 +61,13 @@ use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec, NodeUsage},
     resources::Resources,
+    work_kind::WorkKind,
 };
 use godel_rules::frozen::{Frozen, Noted};
 
 use self::{
-    catalogue::Catalogue, free::FreeRoom, holds::NodeHolds, records::NodeRecords, room::BlockMask,
-    taken::TakenRoom,
+    catalogue::Catalogue, free::FreeRoom, holds::NodeHolds, loads::LoadChange, records::NodeRecords,
+    room::BlockMask, taken::TakenRoom,
 };
 
 pub use self::{
@@ -73,10 +76,12 @@ pub use self::{
         TopologyLevel, UnitRules,
     },
     group_deltas::GroupDeltas,
+    loads::{LoadShares, NodeShares},
     shapes::ShapeId,
     slots::Owned,
     sub_clusters::{NodeBlocks, SubClusterId},
     unfit::Unfit,
+    work_kinds::KindCounts,
 };
 
 mod assumptions;
@@ -94,6 +99,7 @@ mod generations;
 mod group_deltas;
 mod holds;
 pub mod labels;
+mod loads;
 pub mod occupants;
 mod pools;
 mod ports;
@@ -110,6 +116,7 @@ mod taken;
 mod tests;
 mod topology;
 mod unfit;
+mod work_kinds;
 
 /// The nodes and what is taken on them.
 #[derive(Clone, Debug, Default)]
@@ -119,6 +126,8 @@ pub struct Cluster {
     free: FreeRoom,
     taken: TakenRoom,
     holds: NodeHolds,
+    /// Some replica has asked for nodes that are used little.
+    limits_load: bool,
 }
 
 impl Cluster {
@@ -134,6 +143,7 @@ impl Cluster {
             catalogue: std::mem::take(&mut self.catalogue).without_nodes(),
             free: self.free.after(),
             taken: self.taken.without_units(),
+            limits_load: self.limits_load,
             ..Self::default()
         };
         if self.catalogue.shapes().has_best_effort() {
@@ -185,6 +195,12 @@ impl Cluster {
             return;
         }
         let was = self.records.put_usage(idx, usage, revision);
+        match self.records.settle_load(idx) {
+            LoadChange::None => {}
+            // Those that wait for a load below their limit are the only ones to whom less of it is room.
+            LoadChange::Fallen if self.limits_load => self.free.note_gain(&self.catalogue, idx),
+            LoadChange::Fallen | LoadChange::Risen => self.free.touch(&self.catalogue, idx),
+        }
         let Some(now) = self.records.usage(idx) else { return };
         if was.as_ref().is_some_and(|was| now.as_of_ms < was.as_of_ms) {
             self.forget_usage();
@@ -206,8 +222,15 @@ impl Cluster {
         }
     }
 
+    /// Replicas ask for nodes that are used little: a node of which less is used may have room for them from now on.
+    pub fn limit_load(&mut self) {
+        self.limits_load = true;
+    }
+
     fn settle_allocatable(&mut self, idx: usize) {
         self.free.set_allocatable(&mut self.catalogue, idx, self.records.allocatable(idx));
+        // Who changes what a node has says that it has changed.
+        self.records.settle_load(idx);
     }
 
     /// Follows what of a change cannot be read, before it is applied; it is not to be applied where it builds on that.
@@ -344,6 +367,35 @@ impl Cluster {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Kinds of work.
+impl Cluster {
+    /// Counts running units by kind of work from now on. To be said before any unit is known.
+    pub fn count_work(&mut self) {
+        self.taken.work.begin();
+    }
+
+    /// Whether running units are counted by kind of work.
+    #[inline]
+    pub fn counts_work(&self) -> bool {
+        self.taken.work.is_active()
+    }
+
+    /// A unit is of a kind, wherever its running units are. Without effect where nobody counts kinds.
+    pub fn put_work(&mut self, unit: UnitId, kind: WorkKind) {
+        if self.counts_work() {
+            for node in self.taken.put_work(unit, kind) {
+                self.note_moved(node, false);
+            }
+        }
+    }
+
+    /// Returns how many running units of each kind are on the node at an index, assumed or there.
+    #[inline]
+    pub fn work_on(&self, idx: usize) -> KindCounts {
+        self.taken.work.of(idx)
     }
 }
 

@@ -7,7 +7,7 @@ use godel_domain::{
     demand::{Demand, Pool},
     hold::{Borrower, Hold},
     ids::{HoldId, NodeId, RunningUnitId, UnitId},
-    node::{NodeUsage, Toleration},
+    node::Toleration,
     node_affinity::NodeAffinity,
     reservation_spec::ReservationSpec,
     resources::Resources,
@@ -22,6 +22,7 @@ use super::{
     devices::NodeDevices,
     holds::HoldEntry,
     labels::Labels,
+    loads::NodeShares,
     occupants::Occupant,
     room::Room,
     shapes::{Shape, ShapeId, Shapes},
@@ -93,6 +94,11 @@ impl Cluster {
     /// Returns the name of a resource; `?` for a number that no resource has.
     pub fn resource_name(&self, id: u8) -> &str {
         self.catalogue.resource_name(id)
+    }
+
+    /// Returns the integer of a resource; `None`: no node has it and nobody asks for it.
+    pub fn resource_id(&self, name: &str) -> Option<usize> {
+        self.catalogue.resource_id(name)
     }
 
     /// Returns how many of a shape the free room of a node holds, `max` at most; at most one of those that ask for devices.
@@ -236,10 +242,10 @@ impl Cluster {
         self.free.fits_zones(&self.catalogue, self.catalogue.shape(shape), node)
     }
 
-    /// Returns what is measured of the use of the node at an index; `None`: nothing.
+    /// Returns the measured use of the node at an index, as shares of what the node has; `None`: it is not known.
     #[inline]
-    pub fn usage(&self, idx: usize) -> Option<&NodeUsage> {
-        self.records.usage(idx)
+    pub fn load(&self, idx: usize) -> Option<&NodeShares> {
+        self.records.load(idx)
     }
 
     /// Whether the ports that a shape listens on are free on the node at an index.

@@ -14,7 +14,12 @@ use godel_domain::{
 };
 use godel_rules::frozen::{Frozen, Noted};
 
-use super::{catalogue::Catalogue, labels::is_tolerated, unfit::Unfit};
+use super::{
+    catalogue::Catalogue,
+    labels::is_tolerated,
+    loads::{LoadChange, NodeLoads, NodeShares},
+    unfit::Unfit,
+};
 
 /// Records of nodes, by node index; nodes beyond the end have none.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +27,7 @@ pub(crate) struct NodeRecords {
     entries: Vec<NodeEntry>,
     /// As many as `entries`.
     usable: Vec<bool>,
+    loads: NodeLoads,
     /// Nodes that have a spec.
     n_known: u32,
     frozen: Frozen,
@@ -154,6 +160,22 @@ impl NodeRecords {
     /// Returns what is known of the use of the node at an index.
     pub(crate) fn usage(&self, idx: usize) -> Option<&NodeUsage> {
         self.entries.get(idx)?.usage.as_ref().map(|(usage, _)| usage)
+    }
+
+    /// Returns the measured use of the node at an index; `None`: it is not known.
+    #[inline]
+    pub(crate) fn load(&self, idx: usize) -> Option<&NodeShares> {
+        self.loads.of(idx)
+    }
+
+    /// Compares the measured use of a node with what the node has now.
+    pub(crate) fn settle_load(&mut self, idx: usize) -> LoadChange {
+        let load = self.usage(idx).and_then(|usage| usage.load);
+        let mut loads = std::mem::take(&mut self.loads);
+        let allocatable = self.allocatable(idx).map(|(amounts, _)| amounts);
+        let change = loads.settle(idx, load.as_ref(), allocatable);
+        self.loads = loads;
+        change
     }
 
     /// Returns what the node at an index may give away, and how many running units. The record of the binder says how much of a reported

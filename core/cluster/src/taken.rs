@@ -10,6 +10,7 @@ use godel_domain::{
     running_units::{Phase, RunChange, RunningUnit, RunningUnits},
     unit_affinity::UnitAffinity,
     unit_topology::UnitTopology,
+    work_kind::WorkKind,
 };
 use godel_rules::budget::{Budgets, Identity};
 use smallvec::SmallVec;
@@ -25,6 +26,7 @@ use super::{
     records::NodeRecords,
     shapes::ShapeId,
     spread::ReplicaCounts,
+    work_kinds::WorkKinds,
 };
 
 /// Units with their rows, and what is assumed of them.
@@ -35,6 +37,7 @@ pub(crate) struct TakenRoom {
     ranks: Ranks,
     counts: ReplicaCounts,
     pub(super) domains: Domains,
+    pub(super) work: WorkKinds,
     pub(super) budgets: Budgets,
     /// Who is on which node; there from the first search for victims on.
     pub(super) occupants: Option<Box<Occupants>>,
@@ -93,6 +96,7 @@ impl TakenRoom {
         Self {
             budgets: std::mem::take(&mut self.budgets).reset(),
             domains: std::mem::take(&mut self.domains).reset(),
+            work: std::mem::take(&mut self.work).reset(),
             ..Self::default()
         }
     }
@@ -159,6 +163,17 @@ impl TakenRoom {
         if self.domains.is_active() {
             self.domains.shift(unit, node, sign);
         }
+        if self.work.is_active() {
+            self.work.shift(unit, node, sign);
+        }
+    }
+
+    /// A unit is of a kind of work. Returns the nodes on which that changes a count.
+    pub(super) fn put_work(&mut self, unit: UnitId, kind: WorkKind) -> Vec<NodeId> {
+        let mut work = std::mem::take(&mut self.work);
+        let nodes = work.put(unit, kind, || self.nodes_of(unit));
+        self.work = work;
+        nodes
     }
 
     /// Takes what a unit says of where its replicas go in relation to running units.
@@ -330,6 +345,7 @@ impl TakenRoom {
         if self.domains.is_active() {
             self.domains.remove(unit);
         }
+        self.work.remove(unit);
     }
 
     /// Returns whether some row took room.

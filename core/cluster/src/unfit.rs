@@ -77,6 +77,12 @@ pub enum Unfit {
         /// For example `as many of the unit itself in its rack as the spread allows`.
         reason: String,
     },
+    /// More of it is used than the replica accepts.
+    #[error("{reason}")]
+    Load {
+        /// For example `more than 80 % of cpu is used`.
+        reason: String,
+    },
     /// A filter refuses the node for a reason that has no variant of its own.
     #[error("{reason}")]
     Other {

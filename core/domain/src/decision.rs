@@ -258,11 +258,13 @@ pub enum RejectionReason {
     TopologySpread,
     /// No zones of the node have what is asked for any more.
     ZoneTaken,
+    /// More of the node is used than it accepts.
+    LoadThreshold,
 }
 
 impl RejectionReason {
     /// Every reason, in order.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::InsufficientResources,
         Self::DeviceTaken,
         Self::NodeNotReady,
@@ -285,6 +287,7 @@ impl RejectionReason {
         Self::UnitAffinity,
         Self::TopologySpread,
         Self::ZoneTaken,
+        Self::LoadThreshold,
     ];
 
     /// As metrics and status name it.
@@ -312,6 +315,7 @@ impl RejectionReason {
             Self::UnitAffinity => "unit-affinity",
             Self::TopologySpread => "topology-spread",
             Self::ZoneTaken => "zone-taken",
+            Self::LoadThreshold => "load-threshold",
         }
     }
 
@@ -334,7 +338,8 @@ impl RejectionReason {
             | Self::HostPort
             | Self::UnitAffinity
             | Self::TopologySpread
-            | Self::ZoneTaken => true,
+            | Self::ZoneTaken
+            | Self::LoadThreshold => true,
             Self::UnitChanged | Self::AlreadyBound | Self::Invalid | Self::PreemptionLoop | Self::Stale => {
                 false
             }
@@ -365,7 +370,8 @@ impl RejectionReason {
             | Self::GangTurn
             | Self::Stale
             | Self::AlreadyHeld
-            | Self::Filter => false,
+            | Self::Filter
+            | Self::LoadThreshold => false,
         }
     }
 }

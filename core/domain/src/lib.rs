@@ -17,6 +17,7 @@
 //! - `lifecycle`: the phase of a unit, derived from its running units.
 //! - `names`: the rules for names of units, queues, nodes, labels and resources.
 //! - `node_affinity`: which nodes a replica may have and which it prefers.
+//! - `node_load`: how much of a node is used, and how much of that a replica accepts.
 //! - `node`: what a node is, its taints, and what its agent reports.
 //! - `pause`: what administrators have paused.
 //! - `priority_classes`: priority classes by name, with those that are built in.
@@ -37,6 +38,7 @@
 //! - `txn`: transactions as the leaders write them, and why the store refuses one.
 //! - `unreadable`: records that this version cannot read.
 //! - `words`: counts with their noun, `1 node`, `2 nodes`.
+//! - `work_kind`: kinds of work that go well together on one node.
 //! - `zone`: the zones of a node, as sockets and NUMA nodes, and what a running unit asks of them.
 
 pub mod allocation;
@@ -53,6 +55,7 @@ pub mod lifecycle;
 pub mod names;
 pub mod node;
 pub mod node_affinity;
+pub mod node_load;
 pub mod pause;
 pub mod priority_classes;
 pub mod quantity;
@@ -72,4 +75,5 @@ pub mod unit_report;
 pub mod unit_topology;
 pub mod unreadable;
 pub mod words;
+pub mod work_kind;
 pub mod zone;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ids::NodeId, resources::Resources, zone::Zone};
+use crate::{ids::NodeId, node_load::NodeLoad, resources::Resources, zone::Zone};
 
 /// Label of nodes that are only for units that name it: virtual or external nodes.
 pub const NODE_CLASS: &str = "godel.dev/node-class";
@@ -104,15 +104,18 @@ impl Default for NodeReport {
     }
 }
 
-/// What best-effort running units may not have of a node, for the use of guaranteed ones. Written by state.
+/// What is used of a node, and what best-effort running units may not have for the use of guaranteed ones. Written by state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeUsage {
     /// The node.
     pub id: NodeId,
     /// Smoothed use of guaranteed running units, and headroom: cpu and memory.
     pub reserved: Resources,
-    /// Guaranteed running units bound after this count with their requests on top, commit time in Unix milliseconds.
+    /// Guaranteed running units bound after this count with their requests on top, commit time in Unix milliseconds;
+    /// `i64::MIN`: their use is not known, and all of them count so.
     pub as_of_ms: i64,
+    /// What all running units use, as measured of late; `None`: it is not known.
+    pub load: Option<NodeLoad>,
 }
 
 /// One device of a node.

@@ -12,6 +12,8 @@ use smallvec::SmallVec;
 pub const CPU: &str = "cpu";
 /// Name of the memory resource, in bytes.
 pub const MEMORY: &str = "memory";
+/// Name of the resource that measured network use is compared with, in bits per second.
+pub const NETWORK: &str = "network";
 /// Name of what every running unit takes one of, and a node has its `max_running_units` of. Nobody asks for it.
 pub const RUNNING_UNITS: &str = "running-units";
 /// Most names that one request or node may have, and that one cluster may have in all.

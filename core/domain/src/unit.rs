@@ -9,6 +9,7 @@ use crate::{
     ids::UnitId,
     node::Toleration,
     node_affinity::NodeAffinity,
+    node_load::MaxLoad,
     running_units::End,
     unit_affinity::UnitAffinity,
     unit_topology::UnitTopology,
@@ -141,6 +142,8 @@ pub struct Template {
     pub tolerations: Vec<Toleration>,
     /// Which nodes it may have and which it prefers, beyond the labels.
     pub node_affinity: NodeAffinity,
+    /// How much of a node may be used already.
+    pub max_load: MaxLoad,
     /// What the agent runs.
     pub run: RunSpec,
 }

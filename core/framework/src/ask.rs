@@ -11,7 +11,8 @@ use godel_cluster::{
     labels::{LabelSets, TaintVerdict},
 };
 use godel_domain::{
-    demand::Pool, ids::UnitId, node::Toleration, node_affinity::NodeAffinity, unit::Template,
+    demand::Pool, ids::UnitId, node::Toleration, node_affinity::NodeAffinity, node_load::MaxLoad,
+    unit::Template, work_kind::WorkKind,
 };
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
@@ -27,6 +28,8 @@ pub struct NodeRequirements {
     pub tolerations: Vec<Toleration>,
     /// Which nodes it may have and which it prefers, beyond the labels.
     pub node_affinity: NodeAffinity,
+    /// How much of the node may be used already.
+    pub max_load: MaxLoad,
 }
 
 /// Requirements that every node without taints meets.
@@ -34,6 +37,7 @@ static NOTHING: NodeRequirements = NodeRequirements {
     node_selector: BTreeMap::new(),
     tolerations: Vec::new(),
     node_affinity: NodeAffinity { required: Vec::new(), preferred: Vec::new() },
+    max_load: MaxLoad { cpu: None, memory: None },
 };
 
 impl NodeRequirements {
@@ -43,21 +47,24 @@ impl NodeRequirements {
             node_selector: template.node_selector.clone(),
             tolerations: template.tolerations.clone(),
             node_affinity: template.node_affinity.clone(),
+            max_load: template.max_load,
         }
     }
 
     /// Whether these are the requirements of a template.
     pub fn are_of(&self, template: &Template) -> bool {
-        let Self { node_selector, tolerations, node_affinity } = self;
+        let Self { node_selector, tolerations, node_affinity, max_load } = self;
         *node_selector == template.node_selector
             && *tolerations == template.tolerations
             && *node_affinity == template.node_affinity
+            && *max_load == template.max_load
     }
 
     /// Returns a number that equal requirements share.
     pub fn hash_of(template: &Template) -> u64 {
         let mut hasher = FxHasher::default();
-        (&template.node_selector, &template.tolerations, &template.node_affinity).hash(&mut hasher);
+        (&template.node_selector, &template.tolerations, &template.node_affinity, template.max_load)
+            .hash(&mut hasher);
         hasher.finish()
     }
 
@@ -114,6 +121,7 @@ pub struct Ask {
     sub_cluster: Option<SubClusterId>,
     requirements: NodeRequirements,
     spreads: bool,
+    work: WorkKind,
     is_nowhere: bool,
     unit: Option<Arc<UnitAsk>>,
     within: Option<GroupRef>,
@@ -138,11 +146,15 @@ impl Ask {
 
     /// Like [`Self::new`], for a demand that has been interned before.
     pub fn of_shape(cluster: &mut Cluster, shape: ShapeId, template: &Template) -> Self {
+        if !template.max_load.is_any() {
+            cluster.limit_load();
+        }
         Self {
             shape,
             sub_cluster: cluster.demanded_sub_cluster(&template.node_selector),
             requirements: NodeRequirements::of(template),
             spreads: false,
+            work: WorkKind::Neutral,
             is_nowhere: false,
             unit: None,
             within: None,
@@ -157,6 +169,11 @@ impl Ask {
     /// Of a unit whose replicas are to be on different nodes where that costs little.
     pub fn spreading(self, spreads: bool) -> Self {
         Self { spreads, ..self }
+    }
+
+    /// Of a unit of a kind of work, where that is counted.
+    pub fn of_work(self, work: WorkKind) -> Self {
+        Self { work, ..self }
     }
 
     /// Of a unit whose profile is not configured: no node takes it.
@@ -198,6 +215,11 @@ impl Ask {
     /// Whether its replicas are to be on different nodes; the cluster has to count that unit then.
     pub fn spreads(&self) -> bool {
         self.spreads
+    }
+
+    /// Returns its kind of work; neutral where kinds are not counted.
+    pub fn work(&self) -> WorkKind {
+        self.work
     }
 
     /// Whether no node takes it, because its profile is not configured.

@@ -1,6 +1,7 @@
 //! The plugins of the scheduling framework, one file each. [`crate::registry`] lists them.
 
 pub mod balanced_allocation;
+pub mod complementary;
 pub mod cpu_memory_ratio;
 pub mod device;
 pub mod device_stranding;
@@ -8,6 +9,7 @@ pub mod dominant_fit;
 pub mod host_ports;
 pub mod least_allocated;
 pub mod load_aware;
+pub mod load_threshold;
 pub mod most_allocated;
 pub mod node_affinity;
 pub mod node_class;

@@ -95,6 +95,11 @@ pub trait Score: Plugin {
     /// What is wrong with them.
     fn new(args: Self::Args) -> Result<Self, String>;
 
+    /// Whether it reads the running units by kind of work, which the cluster counts only if somebody does.
+    fn counts_work(&self) -> bool {
+        false
+    }
+
     /// Whether it tells nodes apart for what a template asks for. Where it does not, it is left out of the sum.
     fn concerns(&self, _ask: &Ask) -> bool {
         true
@@ -215,6 +220,8 @@ impl<L: Locate> AnyLocator for L {
 pub trait AnyScore: fmt::Debug + Send + Sync {
     /// [`Plugin::NAME`].
     fn name(&self) -> &'static str;
+    /// [`Score::counts_work`].
+    fn counts_work(&self) -> bool;
     /// [`Score::concerns`].
     fn concerns(&self, ask: &Ask) -> bool;
     /// [`Score::score`].
@@ -224,6 +231,10 @@ pub trait AnyScore: fmt::Debug + Send + Sync {
 impl<S: Score> AnyScore for S {
     fn name(&self) -> &'static str {
         S::NAME
+    }
+
+    fn counts_work(&self) -> bool {
+        Score::counts_work(self)
     }
 
     fn concerns(&self, ask: &Ask) -> bool {

@@ -17,6 +17,9 @@ use crate::{
 /// Heaviest score of a profile: sums of all of them are far from overflowing.
 pub const WEIGHT_MAX: u32 = 1_000_000;
 
+/// How alike two names must be, from 0 to 1, for one to be suggested for the other.
+const NEAR: f64 = 0.6;
+
 /// A profile that is there without being configured.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltIn {
@@ -60,6 +63,60 @@ pub const BUILT_IN: [BuiltIn; 2] = [
     },
 ];
 
+/// How far a search for victims looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "&'static str")]
+pub enum PreemptionMode {
+    /// At every node: the cheapest victims are found.
+    #[default]
+    Best,
+    /// At the first few nodes on which enough can leave.
+    Fast,
+}
+
+impl TryFrom<String> for PreemptionMode {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(|| {
+            let known = Self::ALL.map(Self::name);
+            let meant = did_you_mean(&name, &known);
+            format!("there is no preemption mode `{name}`{meant}; there are {}", known.join(", "))
+        })
+    }
+}
+
+impl From<PreemptionMode> for &'static str {
+    fn from(mode: PreemptionMode) -> Self {
+        mode.name()
+    }
+}
+
+impl PreemptionMode {
+    /// Every mode.
+    pub const ALL: [Self; 2] = [Self::Best, Self::Fast];
+
+    /// As the configuration says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Best => "best",
+            Self::Fast => "fast",
+        }
+    }
+
+    /// What it does, as a sentence for the docs.
+    pub fn doc(self) -> &'static str {
+        match self {
+            Self::Best => {
+                "Victims are looked for on every node that the unit may use: the cheapest are found."
+            }
+            Self::Fast => {
+                "Victims are looked for on the first few nodes on which enough could leave: the cheapest of these are taken."
+            }
+        }
+    }
+}
+
 /// A profile as the configuration gives it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,6 +127,13 @@ pub struct ProfileSpec {
     /// The scores; at least one.
     #[serde(default)]
     pub scores: Vec<ScoreSpec>,
+    /// How units of this profile look for victims.
+    #[serde(default, skip_serializing_if = "is_best")]
+    pub preemption: PreemptionMode,
+}
+
+fn is_best(mode: &PreemptionMode) -> bool {
+    *mode == PreemptionMode::Best
 }
 
 /// A score of a profile as the configuration gives it.
@@ -98,7 +162,7 @@ impl ProfileSpec {
             weight: *weight,
             args: Value::Null,
         };
-        Self { filters: None, scores: scores.iter().map(score).collect() }
+        Self { scores: scores.iter().map(score).collect(), ..Self::default() }
     }
 }
 
@@ -116,7 +180,7 @@ pub struct ProfileError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileFault {
     /// No plugin of this kind has this name.
-    #[error("there is no {kind} `{name}`; there are {}", allowed.join(", "))]
+    #[error("there is no {kind} `{name}`{}; there are {}", did_you_mean(name, allowed), allowed.join(", "))]
     Unknown {
         /// `filter` or `score`.
         kind: &'static str,
@@ -142,6 +206,16 @@ pub enum ProfileFault {
     NoScore(Vec<&'static str>),
 }
 
+/// A known name that is near to an unknown one, as a question; empty if none is near.
+pub(crate) fn did_you_mean(name: &str, known: &[&str]) -> String {
+    let likeness = |known: &&str| strsim::normalized_damerau_levenshtein(name, known);
+    let nearest = known.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    match nearest.filter(|known| likeness(known) > NEAR) {
+        Some(nearest) => format!(" (did you mean `{nearest}`?)"),
+        None => String::new(),
+    }
+}
+
 impl ProfileFault {
     fn at(self, key: impl Into<String>) -> ProfileError {
         ProfileError { key: key.into(), fault: self }
@@ -153,6 +227,7 @@ impl ProfileFault {
 pub struct Profile {
     filters: Vec<&'static dyn AnyFilter>,
     scores: Vec<(Arc<dyn AnyScore>, i64)>,
+    preemption: PreemptionMode,
 }
 
 impl Profile {
@@ -179,14 +254,27 @@ impl Profile {
             if !(1..=WEIGHT_MAX).contains(weight) {
                 return Err(ProfileFault::Weight(*weight).at(key("weight")));
             }
-            let score = entry.build(args).map_err(|wrong| ProfileFault::Args(wrong).at(key("args")))?;
+            let score = entry.build(args).map_err(|wrong| {
+                let key = wrong.field.map_or_else(|| key("args"), |field| key(&format!("args.{field}")));
+                ProfileFault::Args(wrong.reason).at(key)
+            })?;
             scores.push((score, i64::from(*weight)));
         }
         if scores.is_empty() {
             return Err(ProfileFault::NoScore(names()).at("scores"));
         }
         // In registry order, whatever the order of names: it decides whom a refused node is counted for.
-        Ok(Self { filters: FILTERS.to_vec(), scores })
+        Ok(Self { filters: FILTERS.to_vec(), scores, preemption: spec.preemption })
+    }
+
+    /// How its units look for victims.
+    pub fn preemption(&self) -> PreemptionMode {
+        self.preemption
+    }
+
+    /// Whether one of its scores reads the running units by kind of work.
+    pub fn counts_work(&self) -> bool {
+        self.scores.iter().any(|(score, _)| score.counts_work())
     }
 
     /// Resolves what a template asks for, as the cluster is now; cheap while the cluster knows the same labels and taints. To be
@@ -289,7 +377,11 @@ impl Gate for Nowhere {
 impl fmt::Debug for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let filters: Vec<_> = self.filters.iter().map(|filter| filter.name()).collect();
-        f.debug_struct("Profile").field("filters", &filters).field("scores", &self.scores).finish()
+        f.debug_struct("Profile")
+            .field("filters", &filters)
+            .field("scores", &self.scores)
+            .field("preemption", &self.preemption)
+            .finish()
     }
 }
 

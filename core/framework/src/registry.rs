@@ -10,12 +10,13 @@ use crate::{
     args::{ArgField, PluginArgs},
     ask::NodeAsk,
     plugins::{
-        balanced_allocation, cpu_memory_ratio, device, device_stranding, dominant_fit, host_ports,
-        least_allocated, load_aware, most_allocated, node_affinity, node_class, node_ready, node_selector,
-        numa_topology, resources_fit, spread, spread_preference, sub_cluster, taints, topology_domain,
-        topology_spread, unit_affinity, unit_preference,
+        balanced_allocation, complementary, cpu_memory_ratio, device, device_stranding, dominant_fit,
+        host_ports, least_allocated, load_aware, load_threshold, most_allocated, node_affinity, node_class,
+        node_ready, node_selector, numa_topology, resources_fit, spread, spread_preference, sub_cluster,
+        taints, topology_domain, topology_spread, unit_affinity, unit_preference,
     },
     point::{AnyFilter, AnyLocator, AnyScore, Filter, RestsOn, Score},
+    profile::did_you_mean,
 };
 
 /// Lists the filters for profiles, and calls each of them by name where the binder asks (hot path).
@@ -55,6 +56,7 @@ filters![
     unit_affinity::UnitAffinityFilter,
     topology_spread::TopologySpread,
     host_ports::HostPorts,
+    load_threshold::LoadThreshold,
     device::Devices,
     resources_fit::ResourcesFit,
     numa_topology::NumaTopology,
@@ -74,8 +76,9 @@ const fn is_asked(rests_on: RestsOn, has_changed: bool) -> bool {
 pub static LOCATORS: [&dyn AnyLocator; 2] = [&topology_domain::TopologyDomain, &sub_cluster::SubClusterNodes];
 
 /// Every score.
-pub static SCORES: [ScoreEntry; 11] = [
+pub static SCORES: [ScoreEntry; 12] = [
     score::<balanced_allocation::BalancedAllocation>(),
+    score::<complementary::Complementary>(),
     score::<cpu_memory_ratio::CpuMemoryRatio>(),
     score::<device_stranding::DeviceStranding>(),
     score::<dominant_fit::DominantFit>(),
@@ -99,7 +102,16 @@ pub struct ScoreEntry {
     pub fields: &'static [ArgField],
     /// Returns the arguments as they are if a profile gives none.
     pub defaults: fn() -> Value,
-    build: fn(&Value) -> Result<Arc<dyn AnyScore>, String>,
+    build: fn(&Value) -> Result<Arc<dyn AnyScore>, BadArgs>,
+}
+
+/// Arguments that a score refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadArgs {
+    /// The argument that is wrong; `None`: they do not go together.
+    pub field: Option<String>,
+    /// What is wrong, and what is allowed.
+    pub reason: String,
 }
 
 impl ScoreEntry {
@@ -107,7 +119,7 @@ impl ScoreEntry {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn build(&self, args: &Value) -> Result<Arc<dyn AnyScore>, String> {
+    pub fn build(&self, args: &Value) -> Result<Arc<dyn AnyScore>, BadArgs> {
         (self.build)(args)
     }
 }
@@ -122,10 +134,42 @@ const fn score<S: Score>() -> ScoreEntry {
     }
 }
 
-fn build<S: Score>(args: &Value) -> Result<Arc<dyn AnyScore>, String> {
+fn build<S: Score>(args: &Value) -> Result<Arc<dyn AnyScore>, BadArgs> {
     let args = match args {
         Value::Null => S::Args::default(),
-        given => serde_json::from_value(given.clone()).map_err(|wrong| wrong.to_string())?,
+        given => {
+            serde_json::from_value(given.clone()).map_err(|wrong| bad_args::<S>(given, &wrong.to_string()))?
+        }
     };
-    Ok(Arc::new(S::new(args)?))
+    Ok(Arc::new(S::new(args).map_err(|reason| BadArgs { field: None, reason })?))
+}
+
+/// Which argument is wrong, and what it may be.
+fn bad_args<S: Score>(given: &Value, wrong: &str) -> BadArgs {
+    let fields = <S::Args as PluginArgs>::FIELDS;
+    let names: Vec<&str> = fields.iter().map(|field| field.name).collect();
+    let Some(given) = given.as_object() else {
+        return BadArgs { field: None, reason: format!("{wrong}: a map of arguments is expected") };
+    };
+    if let Some(unknown) = given.keys().find(|name| !names.contains(&name.as_str())) {
+        let meant = did_you_mean(unknown, &names);
+        let known =
+            if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
+        let reason = format!("`{}` has no argument `{unknown}`{meant}; {known}", S::NAME);
+        return BadArgs { field: Some(unknown.clone()), reason };
+    }
+    // Each by itself, so that the one that is wrong is known.
+    let is_wrong = |name: &str| {
+        let alone = given
+            .get(name)
+            .map(|value| Value::Object([(name.to_owned(), value.clone())].into_iter().collect()));
+        alone.is_some_and(|alone| serde_json::from_value::<S::Args>(alone).is_err())
+    };
+    match fields.iter().find(|field| is_wrong(field.name)) {
+        Some(field) => BadArgs {
+            field: Some(field.name.to_owned()),
+            reason: format!("{wrong}; allowed is: {}", field.kind),
+        },
+        None => BadArgs { field: None, reason: wrong.to_owned() },
+    }
 }

@@ -20,12 +20,18 @@ use godel_domain::{
     refusals::{Refusals, WaitReason},
     seed::mix,
     unit::{Template, UnitSpec},
+    work_kind::WorkKind,
 };
 use godel_framework::{Profile, ScoreInput, Typical};
 
-use crate::profiles::{ProfileChoice, Profiles};
+use crate::{
+    preempt::Preference,
+    profiles::{ProfileChoice, Profiles},
+};
 
 mod candidates;
+#[cfg(test)]
+mod properties;
 pub mod templates;
 mod view;
 
@@ -185,7 +191,9 @@ impl Placer {
     ) -> TemplateId {
         let sub_cluster = cluster.demanded_sub_cluster(&template.node_selector);
         let profile = self.profiles.choose(&unit.profile, unit.class, sub_cluster);
-        self.templates.intern(cluster, template, unit.pool, (profile, spreads), id)
+        let counts_work = cluster.counts_work() && self.profiles.of(&profile).counts_work();
+        let work = if counts_work { WorkKind::of(unit) } else { WorkKind::Neutral };
+        self.templates.intern(cluster, template, unit.pool, (profile, spreads, work), id)
     }
 
     /// Before `wanted` replicas of one unit: a kept list is used on, or dropped. That of a unit that spreads is its own.
@@ -395,6 +403,18 @@ impl Placer {
         let own = own || self.view.is_confined();
         let may = |idx: &usize| (!own || self.view.is_own(*idx)) && entry.ask.admits(cluster, *idx);
         cluster.located(profile.locate(cluster, &entry.ask)).filter(may).collect()
+    }
+
+    /// How a search for victims chooses among nodes for replicas of a template of a unit. [`Self::with_room_aside`] has to have
+    /// prepared the template.
+    pub fn preference(&self, template: TemplateId, unit: UnitId) -> Preference<'_> {
+        let entry = self.templates.get(template);
+        let profile = self.profiles.of(&entry.profile);
+        Preference {
+            mode: profile.preemption(),
+            start: mix(mix_unit(self.seed, unit)),
+            scores: Some((profile, &entry.ask, &self.typical)),
+        }
     }
 
     /// What each node that may be used says of one more replica.

@@ -23,22 +23,21 @@ use rustc_hash::FxHashSet;
 mod lent;
 mod looks;
 mod plan;
+mod preference;
 mod rank;
 mod rule;
 #[cfg(test)]
 mod tests;
 mod trial;
 
+use self::plan::VictimPlan;
 pub(crate) use self::trial::Trial;
 pub use self::{
     lent::{Lent, TakeoverRefusal, beside, lendable},
     plan::paid,
+    preference::Preference,
     rank::{QueueTally, Rights},
     rule::{is_loop, min_member, staying},
-};
-use self::{
-    looks::{Look, Looks},
-    plan::VictimPlan,
 };
 pub use self::{
     rank::{Rank, Sides},
@@ -47,6 +46,15 @@ pub use self::{
 
 /// Most victims of one decision.
 pub const N_VICTIMS_MAX: usize = 4_096;
+
+/// Nodes on which enough could leave that a fast search compares beyond those that it needs: a few that cost little are found among
+/// these as often as not, and a search that stops there does not grow with the cluster.
+pub const N_FAST_MORE: usize = 16;
+/// Domains in which enough can leave that a fast search compares.
+pub const N_FAST_DOMAINS: usize = 4;
+/// Looks at nodes that cost as much as the cheapest one, two for each, for the scores to choose among: a place costs that many more at
+/// most.
+const N_ALIKE_MAX: usize = 6;
 
 /// What a place costs; the least is taken. Field order is the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,22 +106,23 @@ fn search(
     nodes: impl IntoIterator<Item = usize>,
     wanted: usize,
 ) -> Found {
-    search_lent(cluster, seeker, claimed, (rights, &Lent::default()), shape, nodes, wanted)
+    let (by, preference) = ((rights, &Lent::default()), &Preference::default());
+    search_lent(cluster, seeker, claimed, by, shape, (nodes, wanted), preference)
 }
 
-/// The same where some holds may be taken over.
+/// The same where some holds may be taken over, on some nodes for `wanted` replicas.
 pub fn search_lent(
     cluster: &mut Cluster,
     seeker: &Seeker,
     claimed: &FxHashSet<(UnitId, u32)>,
     (rights, lent): (Option<&Rights<'_>>, &Lent),
     shape: ShapeId,
-    nodes: impl IntoIterator<Item = usize>,
-    wanted: usize,
+    (nodes, wanted): (impl IntoIterator<Item = usize>, usize),
+    preference: &Preference<'_>,
 ) -> Found {
     cluster.keep_occupants();
     let mut plan = VictimPlan::new(cluster, *seeker, claimed, (rights, lent), shape);
-    fill(&mut plan, nodes, wanted);
+    preference.fill(&mut plan, nodes, wanted);
     plan.found()
 }
 
@@ -149,51 +158,22 @@ pub fn search_full(
     (seeker, claimed): (&Seeker, &FxHashSet<(UnitId, u32)>),
     rights: Option<&Rights<'_>>,
     shape: ShapeId,
-    nodes: &[usize],
-    wanted: usize,
-    full: &Full<'_>,
+    (nodes, wanted): (&[usize], usize),
+    (full, preference): (&Full<'_>, &Preference<'_>),
 ) -> Found {
     cluster.keep_occupants();
     let lent = Lent::default();
     if let Some(highest) = full.lacks.last() {
         let mut plan = VictimPlan::new(cluster, *seeker, claimed, (rights, &lent), shape);
         plan.limit_to_queue(full.quota, highest.queue);
-        fill(&mut plan, nodes.iter().copied(), wanted);
+        preference.fill(&mut plan, nodes.iter().copied(), wanted);
         if plan.n_places() >= wanted && plan.relieve(full) {
             return plan.found();
         }
     }
     let mut plan = VictimPlan::new(cluster, *seeker, claimed, (rights, &lent), shape);
     if plan.relieve(full) {
-        fill(&mut plan, nodes.iter().copied(), wanted);
+        preference.fill(&mut plan, nodes.iter().copied(), wanted);
     }
     plan.found()
-}
-
-/// Takes places, the cheapest first, until there are `wanted` of them, or no more.
-fn fill(plan: &mut VictimPlan<'_>, nodes: impl IntoIterator<Item = usize>, wanted: usize) {
-    let mut looks = Looks::new(nodes, |idx| plan.glance(idx));
-    while plan.n_places() < wanted
-        && let Some((idx, look)) = looks.cheapest()
-    {
-        let choice = match look {
-            Look::Close(choice) if !plan.is_stale(&choice) && plan.affords(&choice.victims) => choice,
-            Look::Close(_) | Look::Glance(_) => {
-                looks.set(idx, plan.choose(idx).map(Look::Close));
-                continue;
-            }
-        };
-        if plan.n_gone() + choice.victims.len() > N_VICTIMS_MAX {
-            continue;
-        }
-        let mut concerned = plan.take(idx, &choice);
-        if plan.is_turned() {
-            concerned.extend(looks.all());
-        }
-        for idx in concerned {
-            if looks.has(idx) {
-                looks.set(idx, plan.glance(idx).map(Look::Glance));
-            }
-        }
-    }
 }

@@ -146,8 +146,12 @@ impl Profiles {
         u16::try_from(at).ok().map(ProfileId)
     }
 
-    /// Interns the sub-clusters that have a profile. To be called before all others are.
+    /// Interns the sub-clusters that have a profile, and lets the cluster count what some profile reads. To be called before all
+    /// else.
     pub fn intern(&self, cluster: &mut Cluster) {
+        if self.all.iter().any(|(_, profile)| profile.counts_work()) {
+            cluster.count_work();
+        }
         for (idx, (name, _)) in self.by_sub_cluster.iter().enumerate() {
             let id = cluster.sub_cluster(name);
             debug_assert_eq!(id.idx(), idx, "each name once, and before all others");

@@ -10,6 +10,7 @@
 //! - `drain`: what drained nodes may evict.
 //! - `frozen`: what is frozen because of records that this version cannot read.
 //! - `leases`: leases in force, judged on one monotonic clock.
+//! - `load_window`: percentiles of a node's use, as its agent measures them.
 //! - `lost_nodes`: which nodes are lost, and the brake when many are.
 //! - `node_usage`: smoothed use of a node's guaranteed running units.
 //! - `overload`: how many submissions are taken at once, and when refused callers come back.
@@ -24,6 +25,7 @@ pub mod budget;
 pub mod drain;
 pub mod frozen;
 pub mod leases;
+pub mod load_window;
 pub mod lost_nodes;
 pub mod node_usage;
 pub mod overload;

@@ -11,6 +11,7 @@ use godel_domain::{
     time::Millis,
     unit::UnitRecord,
     unreadable::Subject,
+    work_kind::WorkKind,
 };
 use godel_rules::budget::{Identity, WantedOrdinals};
 
@@ -140,6 +141,9 @@ impl Scheduler {
                 picture.cluster.offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
                 if record.spec.has_terms() {
                     picture.put_terms(record);
+                }
+                if picture.cluster.counts_work() {
+                    picture.cluster.put_work(record.id, WorkKind::of(&record.spec));
                 }
             }
             Change::Unreadable(unreadable) => self.treat_as_absent(&unreadable.subject),

@@ -211,7 +211,7 @@ impl Scheduler {
     }
 
     /// Returns a number that changes whenever budgets may select other units: then the records of all units are to be read
-    /// again. `None` while there is no budget, and no need to read them.
+    /// again. `None` while there is no budget and nothing counts units by what their records say: no need to read them.
     pub fn selection(&self) -> Option<u64> {
         self.picture.selection()
     }

@@ -17,6 +17,7 @@ use godel_domain::{
     running_units::{Phase, RunChange, RunningUnit, RunningUnits},
     time::Millis,
     unit::UnitRecord,
+    work_kind::WorkKind,
 };
 use godel_placement::place::{Moved, Placer, Settings};
 use godel_rules::budget::{Identity, WantedOrdinals};
@@ -231,7 +232,10 @@ impl Picture {
 
     /// As [`super::Scheduler::selection`].
     pub(super) fn selection(&self) -> Option<u64> {
-        let follows = !self.cluster.budgets().is_empty() || self.cluster.has_terms() || self.follows_terms;
+        let follows = !self.cluster.budgets().is_empty()
+            || self.cluster.has_terms()
+            || self.cluster.counts_work()
+            || self.follows_terms;
         follows.then_some(self.n_selections)
     }
 
@@ -327,6 +331,10 @@ impl Picture {
             }
         }
         self.put_terms(record);
+        if self.cluster.counts_work() {
+            // It may have been assigned before its record was read.
+            self.cluster.put_work(record.id, WorkKind::of(&record.spec));
+        }
         let spreads = record.spec.class.spreads() && record.spec.replicas() > 1;
         let groups = record.spec.task_groups.iter().zip(by_group).map(|(group, wanted)| {
             let template =

@@ -424,13 +424,16 @@ impl PreemptionSearch {
         let by = (rights.as_ref(), &beside);
         if placer.view.is_preferred() {
             let own = placer.with_room_aside(cluster, template, true);
-            let found = preempt::search_lent(cluster, seeker, &self.claimed, by, shape, own, n);
+            let preference = placer.preference(template, seeker.unit);
+            let found =
+                preempt::search_lent(cluster, seeker, &self.claimed, by, shape, (own, n), &preference);
             if found.places.len() >= n {
                 return found;
             }
         }
         let all = placer.with_room_aside(cluster, template, false);
-        let found = preempt::search_lent(cluster, seeker, &self.claimed, by, shape, all, n);
+        let preference = placer.preference(template, seeker.unit);
+        let found = preempt::search_lent(cluster, seeker, &self.claimed, by, shape, (all, n), &preference);
         if found.places.len() >= n || !cluster.has_claims_below(None) {
             return found;
         }
@@ -442,7 +445,9 @@ impl PreemptionSearch {
         }
         let all = placer.with_room_aside(cluster, template, false);
         let with_lent = (rights.as_ref(), &lent);
-        let more = preempt::search_lent(cluster, seeker, &self.claimed, with_lent, shape, all, n);
+        let preference = placer.preference(template, seeker.unit);
+        let more =
+            preempt::search_lent(cluster, seeker, &self.claimed, with_lent, shape, (all, n), &preference);
         if more.places.len() > found.places.len() { more } else { found }
     }
 

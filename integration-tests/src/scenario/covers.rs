@@ -14,7 +14,10 @@ use godel_domain::{
     running_units::{EvictionReason, PhaseChange},
     unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd},
 };
-use godel_framework::registry::{FILTERS, LOCATORS, SCORES};
+use godel_framework::{
+    profile::PreemptionMode,
+    registry::{FILTERS, LOCATORS, SCORES},
+};
 use godel_rules::admission::defaults::{on_below_min_name, on_eviction_name, on_failure_name, restart_name};
 use serde::{Deserialize, Deserializer};
 
@@ -52,6 +55,8 @@ pub const WAITING: &str = "waiting";
 pub const REASON: &str = "reason";
 /// Of a change of a running unit's phase.
 pub const TRANSITION: &str = "transition";
+/// Of a search for victims: what it does shows in who leaves.
+pub const PREEMPTION: &str = "preemption";
 const POLICY: &str = "policy";
 const PARTITION: &str = "partition";
 const ON_EVICTION: &str = "on-eviction";
@@ -62,8 +67,15 @@ const ENDED: &str = "ended";
 const EVICTION: &str = "eviction";
 
 /// Every kind.
-pub static KINDS: [Kind; 12] = [
+pub static KINDS: [Kind; 13] = [
     Kind { name: PLUGIN, title: "Plugins", api: None, leaves_trace: false, items: plugins },
+    Kind {
+        name: PREEMPTION,
+        title: "Preemption modes of profiles",
+        api: None,
+        leaves_trace: false,
+        items: preemption_modes,
+    },
     named(POLICY, "Policies of queues", "QUEUE_POLICY_", || names(QueuePolicy::ALL, QueuePolicy::name)),
     named(PARTITION, "Partition modes", "PARTITION_MODE_", || names(PartitionMode::ALL, PartitionMode::name)),
     named(ON_EVICTION, "`on_eviction` of units", "ON_EVICTION_", || names(OnEviction::ALL, on_eviction_name)),
@@ -111,6 +123,10 @@ fn plugins() -> Vec<Item> {
     let locators = LOCATORS.iter().map(|locator| item(locator.name(), locator.doc()));
     let scores = SCORES.iter().map(|score| item(score.name, score.doc));
     filters.chain(locators).chain(scores).collect()
+}
+
+fn preemption_modes() -> Vec<Item> {
+    PreemptionMode::ALL.map(|mode| item(mode.name(), mode.doc())).into()
 }
 
 fn waiting() -> Vec<Item> {

@@ -62,7 +62,7 @@ const EXCEPTIONS: [Exception; 9] = [
     },
     Exception {
         kind: REASON,
-        names: &["host-port", "unit-affinity", "topology-spread"],
+        names: &["host-port", "unit-affinity", "topology-spread", "load-threshold"],
         test: "what_running_units_say_is_checked_once_more",
         file: "core/binder/src/tests/terms.rs",
         why: "schedulers see it first, unless two of them decide at the same moment",

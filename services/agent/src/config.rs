@@ -21,6 +21,8 @@ godel_kit::section! {
         pub state_dir: Option<PathBuf> = None,
         /// Address of the HTTP server for `/metrics` and `/healthz`. Not set: no server.
         pub metrics_listen: Option<SocketAddr> = None,
+        /// Time window of the usage that agents report as its median and 95th percentile.
+        pub load_window: HumanDuration = HumanDuration::from_secs(300),
         /// Modelled mean usage of guaranteed running units on a simulated node, in percent of their requests.
         pub usage_percent: u32 = 50,
         /// Modelled usage of best-effort running units, in percent of their requests. It is constant.
@@ -75,6 +77,9 @@ impl Config {
             if percent > 100 {
                 wrong.push(format!("{key}: {percent} is more than 100"));
             }
+        }
+        if self.load_window.is_zero() {
+            wrong.push("load_window: must be above 0".to_owned());
         }
         if self.usage_day.is_zero() {
             wrong.push("usage_day: must be above 0".to_owned());

@@ -469,6 +469,7 @@ impl NodeLife {
         };
         live.cpu_milli += sign * weight.cpu_milli;
         live.memory += sign * weight.memory;
+        live.network += sign * weight.network;
         self.n_live = if sign > 0 { self.n_live + 1 } else { self.n_live.saturating_sub(1) };
     }
 

@@ -231,7 +231,11 @@ pub(crate) fn orders(
         Work::Simulated { duration_ms, exit_code: run.map_or(0, |run| run.simulated_exit_code) }
     };
     Orders {
-        weight: Weight { cpu_milli: amount(resources::CPU), memory: amount(resources::MEMORY) },
+        weight: Weight {
+            cpu_milli: amount(resources::CPU),
+            memory: amount(resources::MEMORY),
+            network: amount(resources::NETWORK),
+        },
         // A pool that this agent does not know is no less than guaranteed.
         pool: from_proto::pool(assignment.pool).unwrap_or_default(),
         allocation,

@@ -6,9 +6,11 @@ use futures_util::{
     FutureExt as _, StreamExt as _,
     stream::{FuturesUnordered, SelectAll},
 };
-use godel_domain::time::Millis;
+use godel_domain::{node_load::LoadAmounts, time::Millis};
 use godel_kit::{CancellationToken, clock::SharedClock};
 use godel_proto::v1::{self, session_response::Message};
+use godel_rules::load_window::NodeLoadWindow;
+use godel_wire::to_proto;
 use rand::{RngExt as _, rngs::StdRng};
 use tokio::sync::{mpsc, watch};
 use tonic::Status as RpcStatus;
@@ -70,6 +72,8 @@ struct NodeEntry {
     is_other_store: bool,
     /// Assignments that it has yet to refuse, for a test.
     n_to_refuse: u32,
+    /// What is used of it of late.
+    load: NodeLoadWindow,
 }
 
 enum Timer {
@@ -90,6 +94,7 @@ enum Woken {
 /// See the module.
 pub(crate) struct Shard {
     use_model: UseModel,
+    load_window_ms: u64,
     /// The modelled day begins here.
     started: Millis,
     config: Arc<Config>,
@@ -142,6 +147,7 @@ impl Shard {
         let simulated: Box<dyn Runtime> = Box::new(Simulated::new(Arc::clone(&config)));
         Self {
             use_model,
+            load_window_ms: u64::try_from(config.load_window.as_millis()).unwrap_or(u64::MAX),
             started: clock.now(),
             config,
             client,
@@ -203,6 +209,7 @@ impl Shard {
             store,
             is_other_store: false,
             n_to_refuse: self.config.refuse_first,
+            load: NodeLoadWindow::default(),
         });
     }
 
@@ -368,16 +375,24 @@ impl Shard {
         self.timers.set(at, Timer::Heartbeat { node, generation });
     }
 
-    fn send_heartbeat(&self, node: usize, now: Millis) {
-        let slot = &self.slots[node];
-        let Some(outbound) = &slot.outbound else { return };
-        let used = (self.mode == Mode::Simulated)
-            .then(|| self.use_model.used(node, slot.life.weights(), Millis(now.since(self.started))));
+    fn send_heartbeat(&mut self, node: usize, now: Millis) {
+        let (age, window_ms) = (Millis(now.since(self.started)), self.load_window_ms);
+        let slot = &mut self.slots[node];
+        if slot.outbound.is_none() {
+            return;
+        }
+        let used =
+            (self.mode == Mode::Simulated).then(|| self.use_model.used(node, slot.life.weights(), age));
+        let load = used.map(|(guaranteed, best_effort)| {
+            to_proto::node_load(&slot.load.add(&load_of(guaranteed.plus(best_effort)), age, window_ms))
+        });
         let usage = used.map(|(guaranteed, best_effort)| usage_of(guaranteed.plus(best_effort)));
         let guaranteed_usage = used.map(|(guaranteed, _)| usage_of(guaranteed));
         // A full queue carries messages that show life as well.
-        let heartbeat = v1::Heartbeat { usage, echo: self.echo(node, now), guaranteed_usage };
-        outbound.send(session::message(v1::session_request::Message::Heartbeat(heartbeat)));
+        let heartbeat = v1::Heartbeat { usage, echo: self.echo(node, now), guaranteed_usage, load };
+        if let Some(outbound) = &self.slots[node].outbound {
+            outbound.send(session::message(v1::session_request::Message::Heartbeat(heartbeat)));
+        }
     }
 
     /// Ends are on the disk before anybody hears of them.
@@ -426,6 +441,12 @@ impl Shard {
             stats.send_modify(change);
         }
     }
+}
+
+/// Use as a window of it takes it.
+fn load_of(used: Weight) -> LoadAmounts {
+    let Weight { cpu_milli, memory, network } = used;
+    LoadAmounts { cpu: cpu_milli, memory, network }
 }
 
 /// Use on the wire.

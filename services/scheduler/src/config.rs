@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use godel_core_scheduler as scheduler;
 use godel_domain::{sub_cluster, unit::WorkloadClass};
 use godel_framework::profile::{Profile, ProfileError, ProfileSpec};
-use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig};
+use godel_kit::config::{BadKey, ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig};
 use godel_placement::profiles::{BadProfiles, ProfileChooser, ProfileSettings, Profiles};
 use godel_rules::admission::defaults;
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,8 @@ godel_kit::section! {
         /// Must equal the dispatcher's key.
         pub sub_cluster_key: String = sub_cluster::KEY.to_owned(),
         /// Profiles by name, in a file: `{gpu: {scores: [{name: device-stranding, weight: 1000}, {name: most-allocated,
-        /// weight: 1, args: {resources: {gpu: 3}}}]}}`. `filters` lists filters by name; all by default. A profile named
+        /// weight: 1, args: {resources: {gpu: 3}}}]}}`. `filters` lists filters by name; all by default. `preemption` is
+        /// `best` (default: the cheapest victims of all nodes) or `fast` (of the first few nodes). A profile named
         /// `least-allocated` or `most-allocated` replaces the built-in one. Every scheduler should have the same profiles.
         /// See docs/plugins.md.
         pub profiles: BTreeMap<String, CheckedProfile> = BTreeMap::new(),
@@ -172,6 +173,16 @@ impl Config {
         })
     }
 
+    /// Whether all profiles that are chosen exist.
+    ///
+    /// # Errors
+    /// The first key that names one that does not.
+    pub fn check(&self) -> Result<(), BadKey> {
+        self.profiles()
+            .map(drop)
+            .map_err(|BadProfile { key, reason }| BadKey { key: format!("scheduler.{key}"), reason })
+    }
+
     fn profiles(&self) -> Result<Profiles, BadProfile> {
         let own = self.profiles.iter().map(|(name, profile)| (name.clone(), profile.0.clone()));
         let settings = ProfileSettings {
@@ -234,7 +245,8 @@ mod tests {
         for (text, said) in [
             (
                 "profiles: {gpu: {scores: [{name: most-allocatd}]}}",
-                "`scores[0].name`: there is no score `most-allocatd`; there are balanced-allocation, cpu-memory-ratio, \
+                "`scores[0].name`: there is no score `most-allocatd` (did you mean `most-allocated`?); there are balanced-allocation, \
+                 complementary, cpu-memory-ratio, \
                  device-stranding, dominant-fit, least-allocated, load-aware, most-allocated, node-affinity, spread, spread-preference, \
                  unit-preference",
             ),
@@ -244,16 +256,54 @@ mod tests {
             ),
             (
                 "profiles: {gpu: {scores: [{name: spread, args: {n: 1}}]}}",
-                "`scores[0].args`: unknown field `n`",
+                "`scores[0].args.n`: `spread` has no argument `n`; it has none",
+            ),
+            (
+                "profiles: {gpu: {scores: [{name: load-aware, args: {cpus: 1}}]}}",
+                "`scores[0].args.cpus`: `load-aware` has no argument `cpus` (did you mean `cpu`?); it has percentile, cpu, memory, network",
+            ),
+            (
+                "profiles: {gpu: {scores: [{name: load-aware, args: {cpu: 1, memory: -1}}]}}",
+                "expected u32; allowed is: whole number",
+            ),
+            (
+                "profiles: {gpu: {scores: [{name: load-aware, args: {cpu: 0, memory: 0}}]}}",
+                "`scores[0].args`: `cpu`, `memory` or `network` is above 0",
             ),
             ("profiles: {gpu: {scores: []}}", "`scores`: a profile has one score at least"),
-            ("profiles: {gpu: {score: []}}", "unknown field `score`, expected `filters` or `scores`"),
+            (
+                "profiles: {gpu: {score: []}}",
+                "unknown field `score`, expected one of `filters`, `scores`, `preemption`",
+            ),
+            (
+                "profiles: {gpu: {scores: [{name: spread}], preemption: quick}}",
+                "there is no preemption mode `quick`; there are best, fast",
+            ),
             ("profile_of: {class: {gan: gpu}}", "there is no workload class `gan`; there are service, "),
         ] {
             let wrong = load(text).unwrap_err();
             assert!(wrong.contains("godel.yaml") && wrong.contains(said), "{text}: {wrong}");
             assert!(wrong.contains("profile"), "the key: {wrong}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_has_a_line() {
+        for (wrong, line) in [
+            ("{name: most-allocatd}", 5),
+            ("{name: spread, weight: 0}", 5),
+            ("{name: spread, wait: 1}", 5),
+            ("{name: spread, weight: many}", 5),
+            ("{name: load-aware,\n           args: {\n             cpus: 1}}", 7),
+        ] {
+            let text = format!(
+                "profiles:\n  gpu:\n    scores:\n      - {{name: device-stranding}}\n      - {wrong}\nsurplus: 3\n"
+            );
+            let said = load(&text).unwrap_err();
+            assert!(said.contains(&format!("godel.yaml:{line}: ")), "{wrong}: {said}");
+        }
+        let said = load("surplus: 3\nprofile_of:\n  class:\n    gan: gpu\n").unwrap_err();
+        assert!(said.contains("godel.yaml:"), "{said}");
     }
 
     #[test]

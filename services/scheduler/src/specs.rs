@@ -1,5 +1,5 @@
-//! Records of all units, read only while disruption budgets select some of them: a scheduler places units that it is
-//! given, and needs nothing of the others but whether they may be disrupted.
+//! Records of all units, read only while disruption budgets or terms select some of them, or a profile counts kinds of work: a
+//! scheduler places units that it is given, and needs nothing else of the others.
 
 use std::future::pending;
 

@@ -55,6 +55,9 @@ godel_kit::section! {
         pub usage_headroom_percent: u32 = 10,
         /// The usage of a node is recorded when it has changed by more than this percentage of the node. At most 100.
         pub usage_step_percent: u32 = 2,
+        /// The median and the 95th percentile of the usage of a node are recorded when one of them has changed by more than
+        /// this percentage of the node. At most 100.
+        pub load_step_percent: u32 = 5,
         /// A node whose agent refuses this many assignments within `quarantine_window` is quarantined: it gets no new
         /// assignments. 0: never.
         pub quarantine_refusals: usize = 3,
@@ -140,6 +143,9 @@ impl Config {
         if self.usage_step_percent > 100 {
             return bad("usage_step_percent", "must be at most 100");
         }
+        if self.load_step_percent > 100 {
+            return bad("load_step_percent", "must be at most 100");
+        }
         if self.watch_bookmark_interval.is_zero() || self.watch_bookmark_interval.as_millis() > 1_000 {
             return bad("watch_bookmark_interval", "must be above 0 and at most 1 s");
         }
@@ -158,11 +164,12 @@ mod tests {
     fn impossible_settings_are_named() {
         assert_eq!(Config::default().validate(), Ok(()));
         type Change = fn(&mut Config);
-        let changes: [(&str, Change); 13] = [
+        let changes: [(&str, Change); 14] = [
             ("usage_window", |config| config.usage_window = HumanDuration::from_millis(59)),
             ("usage_half_life", |config| config.usage_half_life = HumanDuration::from_millis(0)),
             ("usage_headroom_percent", |config| config.usage_headroom_percent = 1_001),
             ("usage_step_percent", |config| config.usage_step_percent = 101),
+            ("load_step_percent", |config| config.load_step_percent = 101),
             ("name", |config| config.name = "No Such".to_owned()),
             ("heartbeat_interval", |config| config.heartbeat_interval = HumanDuration::from_millis(1)),
             ("node_lease_ttl", |config| config.node_lease_ttl = HumanDuration::from_secs(5)),

@@ -225,6 +225,7 @@ fn measuring(config: &Config) -> Measuring {
         },
         headroom_percent: config.usage_headroom_percent,
         step_percent: config.usage_step_percent,
+        load_step_percent: config.load_step_percent,
     }
 }
 

@@ -243,6 +243,11 @@ impl NodeSessions {
         self.delivered_ms.load(Ordering::Acquire)
     }
 
+    /// The measured use of a node that is older is not known any more, milliseconds: three reports.
+    pub(crate) fn load_age_max_ms(&self) -> u64 {
+        3 * u64::from(self.timing.heartbeat_interval_ms)
+    }
+
     /// The use of a node is worth a record: the writer of node records takes it along when it looks at the leases.
     pub(crate) fn record_usage(&self, node: NodeId) {
         self.usages.lock().push(node);

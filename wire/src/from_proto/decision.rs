@@ -122,5 +122,6 @@ fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
         Pb::UnitAffinity => Some(RejectionReason::UnitAffinity),
         Pb::TopologySpread => Some(RejectionReason::TopologySpread),
         Pb::ZoneTaken => Some(RejectionReason::ZoneTaken),
+        Pb::LoadThreshold => Some(RejectionReason::LoadThreshold),
     })
 }

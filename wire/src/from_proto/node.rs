@@ -7,6 +7,7 @@ use godel_domain::{
         Device, Drain, MAX_RUNNING_UNITS, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect,
         Toleration,
     },
+    node_load::{LoadAmounts, NodeLoad},
     resources::Resources,
 };
 use godel_proto::v1;
@@ -90,7 +91,29 @@ pub fn node_usage(pb: v1::NodeUsage) -> Result<NodeUsage> {
         id: node_id(pb.node_id, "node_id")?,
         reserved: resources(pb.reserved.unwrap_or_default()).map_err(|bad| bad.under("reserved"))?,
         as_of_ms: pb.as_of_ms,
+        load: pb.load.map(|load| node_load(load).map_err(|bad| bad.under("load"))).transpose()?,
     })
+}
+
+/// Measured usage of a node.
+///
+/// # Errors
+/// An amount is negative.
+pub fn node_load(pb: v1::NodeLoad) -> Result<NodeLoad> {
+    let v1::NodeLoad { p50, p95 } = pb;
+    Ok(NodeLoad {
+        p50: load_amounts(p50.unwrap_or_default()).map_err(|bad| bad.under("p50"))?,
+        p95: load_amounts(p95.unwrap_or_default()).map_err(|bad| bad.under("p95"))?,
+    })
+}
+
+fn load_amounts(pb: v1::LoadAmounts) -> Result<LoadAmounts> {
+    let v1::LoadAmounts { cpu, memory, network } = pb;
+    match [("cpu", cpu), ("memory", memory), ("network", network)].into_iter().find(|(_, amount)| *amount < 0)
+    {
+        Some((name, amount)) => Err(BadField::new(name, format!("{amount} is negative"))),
+        None => Ok(LoadAmounts { cpu, memory, network }),
+    }
 }
 
 /// Taints of a node.

@@ -69,6 +69,7 @@ fn group(group: v1::TaskGroup) -> GroupSubmission {
         node_selector: template.node_selector.into_iter().collect(),
         tolerations: template.tolerations.into_iter().map(toleration).collect(),
         node_affinity: node_affinity(template.node_affinity.unwrap_or_default()),
+        max_load: template.max_load.map(super::unit::max_load).unwrap_or_default(),
         run: super::run_spec(template.run.unwrap_or_default()),
     }
 }

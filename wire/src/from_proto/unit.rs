@@ -3,6 +3,7 @@
 use godel_domain::{
     label_expression::{LabelExpression, LabelOperator},
     node_affinity::{NodeAffinity, NodeTerm, PreferredNodes},
+    node_load::MaxLoad,
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
         UnitEnd, UnitRecord, UnitSpec, UnitStatus, WorkloadClass,
@@ -125,6 +126,7 @@ pub fn template(pb: v1::Template) -> Result<Template> {
         tolerations: each("tolerations", pb.tolerations, toleration)?,
         node_affinity: node_affinity(pb.node_affinity.unwrap_or_default())
             .map_err(|bad| bad.under("node_affinity"))?,
+        max_load: pb.max_load.map(max_load).unwrap_or_default(),
         run: run_spec(pb.run.unwrap_or_default()),
     })
 }
@@ -137,6 +139,12 @@ fn node_affinity(pb: v1::NodeAffinity) -> Result<NodeAffinity> {
             Ok(PreferredNodes { weight: preferred.weight, term })
         })?,
     })
+}
+
+/// How much of a node may be used already.
+pub(super) fn max_load(pb: v1::MaxLoad) -> MaxLoad {
+    let v1::MaxLoad { cpu, memory } = pb;
+    MaxLoad { cpu, memory }
 }
 
 fn node_term(pb: v1::NodeTerm) -> Result<NodeTerm> {

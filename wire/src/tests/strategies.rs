@@ -10,6 +10,7 @@ use godel_domain::{
     label_expression::{LabelExpression, LabelOperator},
     node::{Device, DeviceDetails, DeviceProfile, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     node_affinity::{NodeAffinity, PreferredNodes},
+    node_load::{LoadAmounts, MaxLoad, NodeLoad},
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     resources::Resources,
     running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses},
@@ -152,6 +153,16 @@ pub(super) fn node_report() -> impl Strategy<Value = NodeReport> {
     )
 }
 
+pub(super) fn node_load() -> impl Strategy<Value = NodeLoad> {
+    let amounts =
+        || (0i64.., 0i64.., 0i64..3).prop_map(|(cpu, memory, network)| LoadAmounts { cpu, memory, network });
+    (amounts(), amounts()).prop_map(|(p50, p95)| NodeLoad { p50, p95 })
+}
+
+fn max_load() -> impl Strategy<Value = MaxLoad> {
+    (option::of(any::<u32>()), option::of(0u32..2)).prop_map(|(cpu, memory)| MaxLoad { cpu, memory })
+}
+
 fn template() -> impl Strategy<Value = Template> {
     let toleration = (text(), option::of(text()), option::of(effect()), option::of(any::<u32>()))
         .prop_map(|(key, value, effect, tolerated_s)| Toleration { key, value, effect, tolerated_s });
@@ -168,12 +179,13 @@ fn template() -> impl Strategy<Value = Template> {
             }
         },
     );
-    (demand(), labels(), vec(toleration, 0..3), node_affinity(), run).prop_map(
-        |(demand, node_selector, tolerations, node_affinity, run)| Template {
+    (demand(), labels(), vec(toleration, 0..3), node_affinity(), max_load(), run).prop_map(
+        |(demand, node_selector, tolerations, node_affinity, max_load, run)| Template {
             demand,
             node_selector,
             tolerations,
             node_affinity,
+            max_load,
             run,
         },
     )

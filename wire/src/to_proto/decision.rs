@@ -120,6 +120,7 @@ pub fn rejection_reason(reason: RejectionReason) -> v1::RejectionReason {
         RejectionReason::UnitAffinity => v1::RejectionReason::UnitAffinity,
         RejectionReason::TopologySpread => v1::RejectionReason::TopologySpread,
         RejectionReason::ZoneTaken => v1::RejectionReason::ZoneTaken,
+        RejectionReason::LoadThreshold => v1::RejectionReason::LoadThreshold,
     }
 }
 

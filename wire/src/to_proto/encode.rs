@@ -10,6 +10,7 @@ use godel_domain::{
     label_expression::LabelExpression,
     node::Toleration,
     node_affinity::{NodeAffinity, PreferredNodes},
+    node_load::MaxLoad,
     unit::{RunSpec, SubmittedSize, TaskGroup, Template, UnitRecord, UnitSpec, UnitStatus},
     unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
@@ -135,7 +136,7 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {
     let TaskGroup { name, replicas, template } = group;
-    let Template { demand, node_selector, tolerations, node_affinity: nodes, run } = template;
+    let Template { demand, node_selector, tolerations, node_affinity: nodes, max_load: load, run } = template;
     out.text(1, name);
     out.number(2, u64::from(*replicas));
     out.message(3, |out| {
@@ -148,7 +149,16 @@ fn task_group(out: &mut Writer, group: &TaskGroup) {
         if !nodes.is_empty() {
             out.message(5, |out| node_affinity(out, nodes));
         }
+        if !load.is_any() {
+            out.message(6, |out| max_load(out, *load));
+        }
     });
+}
+
+fn max_load(out: &mut Writer, MaxLoad { cpu, memory }: MaxLoad) {
+    for (field, percent) in [(1, cpu), (2, memory)] {
+        percent.into_iter().for_each(|percent| out.given(field, u64::from(percent)));
+    }
 }
 
 fn node_affinity(out: &mut Writer, affinity: &NodeAffinity) {

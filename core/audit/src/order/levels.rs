@@ -374,6 +374,7 @@ fn kind(record: &UnitRecord, rows: &BTreeMap<u32, WorldRow>) -> Option<WaitKind>
             if is_first_life
                 && group.template.node_selector.is_empty()
                 && group.template.node_affinity.is_empty()
+                && group.template.max_load.is_any()
                 && group.template.demand.host_ports.is_empty()
                 && !record.spec.has_terms()
                 && record.spec.active_deadline_ms == 0

@@ -10,7 +10,12 @@ fn offline() -> UnitRecord {
 
 /// Of node 1, which a gang of 2,000 of 4,000 was bound to at 50 ms.
 fn usage(cpu: i64, as_of_ms: i64) -> Change {
-    Change::NodeUsage(NodeUsage { id: NodeId(1), reserved: Resources::new([(CPU, cpu)]).unwrap(), as_of_ms })
+    Change::NodeUsage(NodeUsage {
+        id: NodeId(1),
+        reserved: Resources::new([(CPU, cpu)]).unwrap(),
+        as_of_ms,
+        load: None,
+    })
 }
 
 fn story(before: Vec<Change>) -> Story {

@@ -108,6 +108,7 @@ pub(super) fn reason(refusal: Unfit) -> (RejectionReason, String) {
         Unfit::Port { port } => (RejectionReason::HostPort, port),
         Unfit::UnitAffinity { reason } => (RejectionReason::UnitAffinity, reason),
         Unfit::TopologySpread { reason } => (RejectionReason::TopologySpread, reason),
+        Unfit::Load { reason } => (RejectionReason::LoadThreshold, reason),
         Unfit::Other { reason } => (RejectionReason::Filter, reason),
     }
 }

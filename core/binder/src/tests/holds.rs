@@ -5,7 +5,7 @@ use godel_domain::{
     decision::{NodeVictims, Preemption},
     ids::RunningUnitId,
 };
-use godel_placement::preempt::{self, Lent, N_VICTIMS_MAX, Rights, Seeker};
+use godel_placement::preempt::{self, Lent, N_VICTIMS_MAX, Preference, Rights, Seeker};
 use godel_queueing::Need;
 use proptest::prelude::*;
 use rustc_hash::FxHashSet;
@@ -57,8 +57,8 @@ pub(super) fn claims(
         &claimed,
         (rights, &Lent::default()),
         shape,
-        nodes,
-        members.len(),
+        (nodes, members.len()),
+        &Preference::default(),
     );
     if found.places.len() < members.len() {
         return None;

@@ -2,6 +2,8 @@
 
 use godel_domain::{
     label_expression::parse,
+    node::NodeUsage,
+    node_load::{LoadAmounts, MaxLoad, NodeLoad},
     unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
 };
@@ -77,6 +79,16 @@ fn what_running_units_say_is_checked_once_more() {
     world.commit(&accepted);
     let second = world.unit(unit(6, 1, 1, listens("80/udp")));
     bound(&mut world, &place(6, second, &[(0, 1)]));
+
+    // A node of which more is used than the unit accepts, and one of which nothing is known.
+    let mut careful = unit(7, 2, 1, demand(10, 0));
+    careful.spec.task_groups[0].template.max_load = MaxLoad { cpu: Some(50), memory: None };
+    let careful = world.unit(careful);
+    let used = LoadAmounts { cpu: i64::MAX, ..LoadAmounts::default() };
+    let load = Some(NodeLoad { p50: LoadAmounts::default(), p95: used });
+    world.change(Change::NodeUsage(NodeUsage { id: NodeId(1), load, ..NodeUsage::default() }));
+    let accepted = world.accept(&place(7, careful, &[(0, 1), (1, 2)]));
+    assert_eq!(short(&accepted.rejections), [(RejectionReason::LoadThreshold, vec![0])]);
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl RoomKey {
         for (group, n) in &self.groups {
             let template = &self.like.spec.task_groups[*group].template;
             (n, &template.demand, &template.node_selector, &template.tolerations).hash(&mut hasher);
-            template.node_affinity.required.hash(&mut hasher);
+            (&template.node_affinity.required, template.max_load).hash(&mut hasher);
         }
         if self.like.spec.has_terms() {
             self.like.id.hash(&mut hasher);
@@ -55,6 +55,7 @@ impl PartialEq for RoomKey {
                 && x.node_selector == y.node_selector
                 && x.tolerations == y.tolerations
                 && x.node_affinity.required == y.node_affinity.required
+                && x.max_load == y.max_load
         };
         // One that has terms about running units lacks what no other does.
         let has_terms = a.spec.has_terms() || b.spec.has_terms();

@@ -25,6 +25,7 @@ use crate::{
     typical::Typical,
 };
 
+mod args;
 mod nodes;
 
 const NODE: NodeId = NodeId(1);
@@ -471,7 +472,7 @@ fn profiles_know_their_plugins() {
     assert_eq!(
         said(of(&["luck".to_owned()])),
         "`filters[0]`: there is no filter `luck`; there are node-ready, node-class, node-selector, taints, unit-affinity, \
-         topology-spread, host-ports, device, resources-fit, numa-topology"
+         topology-spread, host-ports, load-threshold, device, resources-fit, numa-topology"
     );
     assert_eq!(
         said(of(&names[1..])),
@@ -479,12 +480,12 @@ fn profiles_know_their_plugins() {
     );
     assert_eq!(
         said(scores(&[("spread", 1), ("best", 1)])),
-        "`scores[1].name`: there is no score `best`; there are balanced-allocation, cpu-memory-ratio, device-stranding, dominant-fit, least-allocated, load-aware, most-allocated, node-affinity, spread, spread-preference, unit-preference"
+        "`scores[1].name`: there is no score `best`; there are balanced-allocation, complementary, cpu-memory-ratio, device-stranding, dominant-fit, least-allocated, load-aware, most-allocated, node-affinity, spread, spread-preference, unit-preference"
     );
     assert_eq!(said(scores(&[("spread", 1), ("spread", 2)])), "`scores[1].name`: duplicate score `spread`");
     assert_eq!(
         said(scores(&[])),
-        "`scores`: a profile has one score at least; there are balanced-allocation, cpu-memory-ratio, device-stranding, dominant-fit, least-allocated, load-aware, most-allocated, node-affinity, spread, spread-preference, unit-preference"
+        "`scores`: a profile has one score at least; there are balanced-allocation, complementary, cpu-memory-ratio, device-stranding, dominant-fit, least-allocated, load-aware, most-allocated, node-affinity, spread, spread-preference, unit-preference"
     );
     for weight in [0, WEIGHT_MAX + 1] {
         assert_eq!(
@@ -492,53 +493,6 @@ fn profiles_know_their_plugins() {
             format!("`scores[1].weight`: {weight} is not allowed; a weight is 1 to 1000000")
         );
     }
-}
-
-#[test]
-fn bad_arguments_are_refused_with_what_is_allowed() {
-    let with = |name: &str, args: Value| {
-        let score = ScoreSpec { name: name.to_owned(), weight: 1, args };
-        Profile::new(&ProfileSpec { filters: None, scores: vec![score] })
-    };
-    let said = |name, args| with(name, args).unwrap_err().to_string();
-    for (name, args, expected) in [
-        ("most-allocated", json!({"resource": {}}), "unknown field `resource`, expected `resources`"),
-        (
-            "least-allocated",
-            json!({"resources": {"disk": 1}}),
-            "unknown field `disk`, expected one of `cpu`, `memory`, `gpu`",
-        ),
-        ("most-allocated", json!({"resources": {"cpu": -1}}), "invalid value: integer `-1`, expected u32"),
-        (
-            "most-allocated",
-            json!({"resources": {"cpu": 0, "memory": 0, "gpu": 0}}),
-            "`resources`: one weight at least is above 0",
-        ),
-        (
-            "balanced-allocation",
-            json!({"resources": ["cpu", "disk"]}),
-            "unknown variant `disk`, expected one of `cpu`, `memory`, `gpu`",
-        ),
-        (
-            "balanced-allocation",
-            json!({"resources": ["cpu", "cpu"]}),
-            "`resources`: a resource is listed twice",
-        ),
-        (
-            "balanced-allocation",
-            json!({"resources": ["gpu"]}),
-            "`resources`: two at least, because one share has nothing to be near to",
-        ),
-        ("balanced-allocation", json!({"weights": {}}), "unknown field `weights`, expected `resources`"),
-        ("cpu-memory-ratio", json!({"cpu": 1}), "unknown field `cpu`, there are no fields"),
-        ("dominant-fit", json!({"resources": {}}), "unknown field `resources`, there are no fields"),
-        ("spread", json!({"step": 5}), "unknown field `step`, there are no fields"),
-    ] {
-        assert_eq!(said(name, args), format!("`scores[0].args`: {expected}"));
-    }
-    let defaults = json!({"resources": {"cpu": 1, "memory": 1, "gpu": 1}});
-    assert_eq!(with("most-allocated", defaults), with("most-allocated", Value::Null));
-    assert_ne!(with("most-allocated", json!({"resources": {"gpu": 5}})), with("most-allocated", Value::Null));
 }
 
 #[test]

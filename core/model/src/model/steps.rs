@@ -7,6 +7,7 @@ use godel_domain::{
     change::{Change, PartitionMode},
     ids::{NodeId, UnitId},
     node::{Drain, NodeReport, NodeSpec, NodeUsage},
+    node_load::{LoadAmounts, NodeLoad},
     pause::Scope,
     record_change::RecordChange,
     resources::{CPU, Resources},
@@ -367,7 +368,14 @@ impl Model {
         // have left: a best-effort binding in between is too much for a moment. Not judged here.
         let now_ms = self.net.wall_ms() - i64::try_from(numbers.below(300)).expect("small");
         let as_of_ms = if self.preempts { 0 } else { before.max(now_ms) };
-        self.write(vec![Change::NodeUsage(NodeUsage { id: node, reserved, as_of_ms })]);
+        // As if it had not been drawn: the rest is the same with loads or without.
+        let mut apart = numbers.clone();
+        apart.below(3);
+        let load = apart.chance(60).then(|| {
+            let amounts = LoadAmounts { cpu: apart.pick(&[0, 500, 2_000, 8_000]), ..LoadAmounts::default() };
+            NodeLoad { p50: amounts, p95: amounts }
+        });
+        self.write(vec![Change::NodeUsage(NodeUsage { id: node, reserved, as_of_ms, load })]);
     }
 
     fn fault(&mut self, step: ModelStep, numbers: &mut Numbers) {

@@ -8,6 +8,7 @@ use godel_domain::{
     ids::NodeId,
     label_expression::parse,
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    node_load::MaxLoad,
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY, Resources},
@@ -213,6 +214,9 @@ fn group(name: &str, replicas: u32, numbers: &mut Numbers) -> TaskGroup {
         let is_dedicated = cpu % 1_000 == 0 && apart.chance(30);
         let cpu_mode = if is_dedicated { CpuMode::Dedicated } else { CpuMode::Shared };
         template.demand.zones = Some(ZoneRequest { policy, cpu_mode });
+    }
+    if apart.chance(8) {
+        template.max_load = MaxLoad { cpu: Some(60), memory: None };
     }
     if numbers.chance(30) {
         template.tolerations.push(Toleration {

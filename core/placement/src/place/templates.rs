@@ -1,7 +1,7 @@
 //! Templates as small integers: equal replicas of different units share their candidates.
 
 use godel_cluster::{Cluster, ShapeId};
-use godel_domain::{demand::Pool, ids::UnitId, unit::Template};
+use godel_domain::{demand::Pool, ids::UnitId, unit::Template, work_kind::WorkKind};
 use godel_framework::{Ask, NodeRequirements, UnitAsk};
 use rustc_hash::FxHashMap;
 
@@ -31,8 +31,8 @@ pub struct TemplateEntry {
 }
 
 /// Hash of what is asked of a node instead of that itself: compared when found. Whether a unit spreads: ranks in its list count
-/// its own replicas. The unit, if it has terms about running units.
-type TemplateKey = (ShapeId, ProfileChoice, bool, Option<UnitId>, u64);
+/// its own replicas. Its kind of work, where that is counted. The unit, if it has terms about running units.
+type TemplateKey = (ShapeId, ProfileChoice, (bool, WorkKind), Option<UnitId>, u64);
 
 /// Interner with counted uses.
 #[derive(Clone, Debug, Default)]
@@ -50,13 +50,13 @@ impl Templates {
         cluster: &mut Cluster,
         template: &Template,
         pool: Pool,
-        (profile, spreads): (ProfileChoice, bool),
+        (profile, spreads, work): (ProfileChoice, bool, WorkKind),
         unit: UnitId,
     ) -> TemplateId {
         let owner = (cluster.has_terms() && cluster.domains().rules_of(unit).is_some()).then_some(unit);
         let shape = cluster.shape(&template.demand, pool);
         let hash = NodeRequirements::hash_of(template);
-        self.intern_as(cluster, template, (shape, profile, spreads, owner, hash))
+        self.intern_as(cluster, template, (shape, profile, (spreads, work), owner, hash))
     }
 
     fn intern_as(&mut self, cluster: &mut Cluster, template: &Template, key: TemplateKey) -> TemplateId {
@@ -70,10 +70,10 @@ impl Templates {
             self.retain(id);
             return id;
         }
-        let (shape, profile, spreads, owner, hash) = key.clone();
+        let (shape, profile, (spreads, work), owner, hash) = key.clone();
         let is_nowhere = matches!(profile, ProfileChoice::Unknown(_));
         // All profiles have the same filters, so that any of them stands for the others.
-        let plain = (shape, ProfileChoice::FIRST, false, owner, hash);
+        let plain = (shape, ProfileChoice::FIRST, (false, WorkKind::Neutral), owner, hash);
         let alike = (!is_nowhere && key != plain).then(|| self.intern_as(cluster, template, plain));
         let idx = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
@@ -83,6 +83,7 @@ impl Templates {
         self.entries[idx as usize] = Some(TemplateEntry {
             ask: Ask::of_shape(cluster, shape, template)
                 .spreading(spreads)
+                .of_work(work)
                 .nowhere(is_nowhere)
                 .of_unit(owner.and_then(|unit| UnitAsk::of(cluster, unit, &NodeRequirements::of(template)))),
             profile,

@@ -15,7 +15,7 @@ pub(super) enum Look {
 }
 
 impl Look {
-    fn cost(&self) -> Cost {
+    pub(super) fn cost(&self) -> Cost {
         match self {
             Self::Glance(cost) => *cost,
             Self::Close(choice) => choice.cost,

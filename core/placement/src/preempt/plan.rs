@@ -39,7 +39,7 @@ pub(super) struct NodeChoice {
     pub(super) cost: Cost,
     /// Wherever they are.
     pub(super) victims: Vec<(UnitId, u32)>,
-    allocation: Allocation,
+    pub(super) allocation: Allocation,
     /// Places that were taken by then.
     n_places: usize,
 }
@@ -133,6 +133,10 @@ impl<'a> VictimPlan<'a> {
             budgets: BudgetSpending::new(cluster),
             below: None,
         }
+    }
+
+    pub(super) fn cluster(&self) -> &'a Cluster {
+        self.cluster
     }
 
     pub(super) fn n_places(&self) -> usize {

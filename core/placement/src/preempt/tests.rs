@@ -1,5 +1,6 @@
 mod budgets;
 mod looks;
+mod modes;
 mod naive;
 mod queues;
 

@@ -169,7 +169,7 @@ pub fn digest(spec: &UnitSpec, submitted: Option<&SubmittedSize>) -> u64 {
 fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskGroup) {
     let TaskGroup { name, replicas: _, template } = known;
     found.add(*name != again.name, &format!("{prefix}name"));
-    let Template { demand, node_selector, tolerations, node_affinity, run } = template;
+    let Template { demand, node_selector, tolerations, node_affinity, max_load, run } = template;
     let again = &again.template;
     let prefix = format!("{prefix}template.");
     let Demand { requests, devices, host_ports, zones } = demand;
@@ -184,6 +184,7 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
     maps(found, &format!("{prefix}node_selector"), node_selector, &again.node_selector);
     found.add(*tolerations != again.tolerations, &format!("{prefix}tolerations"));
     found.add(*node_affinity != again.node_affinity, &format!("{prefix}node_affinity"));
+    found.add(*max_load != again.max_load, &format!("{prefix}max_load"));
     let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms, await_command_ms } =
         run;
     found.add(*command != again.run.command, &format!("{prefix}command"));

@@ -6,6 +6,7 @@ use godel_domain::{
     demand::{DeviceTerms, Pool},
     label_expression::LabelOperator,
     node::TaintEffect,
+    node_load::MaxLoad,
     unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, WorkloadClass},
     unit_topology::UnitTopology,
     zone::ZonePolicy,
@@ -101,6 +102,8 @@ pub struct GroupSubmission {
     pub tolerations: Vec<TolerationSubmission>,
     /// Which nodes a replica may have and which it prefers.
     pub node_affinity: NodeAffinitySubmission,
+    /// How much of a node may be used already.
+    pub max_load: MaxLoad,
     /// What the agent runs.
     pub run: RunSpec,
 }

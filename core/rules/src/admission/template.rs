@@ -8,6 +8,7 @@ use godel_domain::{
     duration,
     host_port::{HostPort, N_HOST_PORTS_MAX, Protocol},
     node::{TaintEffect, Toleration},
+    node_load::MaxLoad,
     quantity::{self, GPU},
     resources::{N_NAMES_MAX, Resources},
     unit::{RunSpec, Template},
@@ -46,12 +47,14 @@ pub(super) fn template(
         .map(|(at, one)| toleration(idx, at, one, report));
     let tolerations = tolerations.collect();
     let node_affinity = affinity::node_affinity(idx, group.node_affinity, report);
+    check_max_load(idx, group.max_load, report);
     check_run(idx, &group.run, report);
     Template {
         demand: Demand { requests, devices, host_ports, zones },
         node_selector: group.node_selector,
         tolerations,
         node_affinity,
+        max_load: group.max_load,
         run: group.run,
     }
 }
@@ -171,6 +174,17 @@ fn device_request(
     }
     let terms = zones::device_terms((idx, at_request), devices.terms, (devices.count, milli), report);
     DeviceRequest { kind, count: devices.count, milli, models: devices.models, terms }
+}
+
+fn check_max_load(idx: usize, MaxLoad { cpu, memory }: MaxLoad, report: &mut ViolationList) {
+    for (name, percent) in [("cpu", cpu), ("memory", memory)] {
+        if let Some(percent) = percent.filter(|percent| !(1..=100).contains(percent)) {
+            report.add(
+                format_args!("task_groups[{idx}].template.max_load.{name}"),
+                format_args!("{percent} is not in 1..=100"),
+            );
+        }
+    }
 }
 
 fn host_ports(idx: usize, given: &[(u32, i32)], report: &mut ViolationList) -> Vec<HostPort> {

@@ -58,12 +58,20 @@ impl PreemptionSearch {
         let mut best: Option<(VictimCost, usize)> = None;
         let mut failures = Vec::new();
         let counters = self.counters();
+        let n_max = assigned.groups.first().map_or(usize::MAX, |work| {
+            picture.placer.preference(work.template, assigned.unit()).n_domains_max()
+        });
+        let mut n_found = 0;
         for group in 0..groups.len() {
+            if n_found >= n_max {
+                break;
+            }
             if !could_hold(picture, assigned, groups.nodes(group), together) {
                 continue;
             }
             match find_in(self, picture, (number, group)) {
                 Ok(found) => {
+                    n_found += 1;
                     let cost = cost_of(picture, &found);
                     if best.is_none_or(|(least, _)| cost < least) {
                         best = Some((cost, group));

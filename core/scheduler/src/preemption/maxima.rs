@@ -222,13 +222,15 @@ impl PreemptionSearch {
         let who = (seeker, &self.claimed);
         if placer.view.is_preferred() {
             let own: Vec<usize> = placer.with_room_aside(cluster, template, true);
-            let found = preempt::search_full(cluster, who, rights.as_ref(), shape, &own, n, &full);
+            let by = (&full, &placer.preference(template, seeker.unit));
+            let found = preempt::search_full(cluster, who, rights.as_ref(), shape, (&own, n), by);
             if found.places.len() >= n {
                 return found;
             }
         }
         let all: Vec<usize> = placer.with_room_aside(cluster, template, false);
-        preempt::search_full(cluster, who, rights.as_ref(), shape, &all, n, &full)
+        let by = (&full, &placer.preference(template, seeker.unit));
+        preempt::search_full(cluster, who, rights.as_ref(), shape, (&all, n), by)
     }
 }
 

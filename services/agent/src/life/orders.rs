@@ -14,13 +14,15 @@ pub struct Key {
     pub ordinal: u32,
 }
 
-/// What a running unit asks of the node: milli-cores and bytes.
+/// What a running unit asks of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
     /// Milli-cores.
     pub cpu_milli: i64,
     /// Bytes.
     pub memory: i64,
+    /// Of the resource `network`, bits per second.
+    pub network: i64,
 }
 
 impl Weight {
@@ -29,6 +31,7 @@ impl Weight {
         Self {
             cpu_milli: self.cpu_milli.saturating_add(other.cpu_milli),
             memory: self.memory.saturating_add(other.memory),
+            network: self.network.saturating_add(other.network),
         }
     }
 }
@@ -79,7 +82,7 @@ pub struct Orders {
 
 impl Orders {
     pub(super) fn takes(&self) -> Takes {
-        let Weight { cpu_milli, memory } = self.weight;
+        let Weight { cpu_milli, memory, network: _ } = self.weight;
         let (devices, zones) = (self.devices.clone(), self.allocation.zones);
         Takes { cpu_milli, memory, pool: self.pool, devices, zones }
     }

@@ -40,8 +40,12 @@ fn name(key: Key, incarnation: u32) -> String {
     format!("{}{incarnation}", if key == A { 'a' } else { 'b' })
 }
 
+fn weight(cpu_milli: i64, memory: i64) -> Weight {
+    Weight { cpu_milli, memory, network: 0 }
+}
+
 fn orders() -> Orders {
-    Orders { weight: Weight { cpu_milli: 1, memory: 2 }, ..Orders::default() }
+    Orders { weight: weight(1, 2), ..Orders::default() }
 }
 
 fn say(status: &Status) -> String {
@@ -293,10 +297,10 @@ fn what_is_left_over_counts_until_it_has_ended() {
     life.assign(B, 0, orders(), &mut out);
     life.abandon(A, 0, 0, &mut out);
     life.change_store();
-    assert_eq!((life.n_live(), life.weights().0), (2, Weight { cpu_milli: 2, memory: 4 }));
+    assert_eq!((life.n_live(), life.weights().0), (2, weight(2, 4)));
     assert!(life.has_left_over());
     life.ended(A, 0, 0, Millis(1), &mut out);
-    assert_eq!((life.n_live(), life.weights().0), (1, Weight { cpu_milli: 1, memory: 2 }));
+    assert_eq!((life.n_live(), life.weights().0), (1, weight(1, 2)));
     assert!(!life.has_left_over());
 }
 
@@ -479,13 +483,13 @@ fn restarts_and_everything_else() {
 fn weights_follow_what_lives() {
     let mut life = NodeLife::default();
     let mut out = Vec::new();
-    let weighs = |cpu_milli, memory| Orders { weight: Weight { cpu_milli, memory }, ..orders() };
+    let weighs = |cpu_milli, memory| Orders { weight: weight(cpu_milli, memory), ..orders() };
     life.assign(A, 0, weighs(5, 7), &mut out);
     life.assign(B, 0, weighs(1, 1), &mut out);
     life.ended(B, 0, 0, Millis(0), &mut out);
-    assert_eq!((life.n_live(), life.weights().0), (1, Weight { cpu_milli: 5, memory: 7 }));
+    assert_eq!((life.n_live(), life.weights().0), (1, weight(5, 7)));
     life.assign(A, 1, weighs(2, 2), &mut out);
-    assert_eq!((life.n_live(), life.weights().0), (1, Weight { cpu_milli: 2, memory: 2 }));
+    assert_eq!((life.n_live(), life.weights().0), (1, weight(2, 2)));
 }
 
 #[test]
@@ -550,7 +554,7 @@ fn refused_offers_are_reported_until_durable() {
     let mut life = NodeLife::new(Backoff { first_ms: 1, max_ms: 3, reset_ms: 600 });
     let zones = ZoneSet::NONE;
     let has = Has { cpu_milli: 10, memory: 100, n_devices: 1, zones, n_running_units: 100 };
-    let of = |cpu_milli| Orders { weight: Weight { cpu_milli, memory: 1 }, ..Orders::default() };
+    let of = |cpu_milli| Orders { weight: weight(cpu_milli, 1), ..Orders::default() };
     let mut out = Vec::new();
     assert_eq!(life.offer(A, 0, of(6), (&has, false), &mut out), Ok(()));
     assert_eq!(life.offer(B, 2, of(6), (&has, false), &mut out), Err(AssignmentRefusal::Room));

@@ -56,6 +56,10 @@ fn resources() -> v1::Resources {
     v1::Resources { amounts: [("cpu".to_owned(), 5)].into() }
 }
 
+fn taint() -> v1::Taint {
+    v1::Taint { key: "k".to_owned(), value: "v".to_owned(), effect: 1, added_time_ms: 0 }
+}
+
 fn device() -> v1::Device {
     v1::Device { kind: "gpu".to_owned(), model: "A".to_owned(), numa_zone: 0, details: None }
 }
@@ -149,13 +153,12 @@ fn hold() -> v1::Hold {
 fn samples() -> Vec<v1::op::Op> {
     use v1::op::Op;
     let amount = v1::BudgetAmount { amount: Some(v1::budget_amount::Amount::Count(1)) };
-    let taint = v1::Taint { key: "k".to_owned(), value: "v".to_owned(), effect: 1, added_time_ms: 0 };
     let name = || "n".to_owned();
     vec![
         Op::PutNodeSpec(v1::NodeSpec {
             node_id: 1,
             meta: Some(meta("default", "n1")),
-            taints: vec![taint],
+            taints: vec![taint()],
             drain: Some(v1::NodeDrain::default()),
             quarantine: Some(v1::NodeQuarantine::default()),
             ..v1::NodeSpec::default()
@@ -171,7 +174,7 @@ fn samples() -> Vec<v1::op::Op> {
             max_running_units: Some(9),
         }),
         Op::PutNodeAllocatable(v1::NodeAllocatable { node_id: 1, allocatable: Some(resources()) }),
-        Op::PutNodeUsage(v1::NodeUsage { node_id: 1, reserved: Some(resources()), as_of_ms: 1 }),
+        Op::PutNodeUsage(v1::NodeUsage { node_id: 1, reserved: Some(resources()), as_of_ms: 1, load: None }),
         Op::PutUnit(unit()),
         Op::PutLease(v1::LeaseRecord {
             lease: "scheduler/s1".to_owned(),

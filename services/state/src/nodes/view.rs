@@ -141,7 +141,9 @@ pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoom) -> Option<
     let grant = found.grant.and_then(|value| v1::NodeAllocatable::decode(value).ok()?.allocatable);
     let n_devices = report.as_ref().map_or(0, |report| report.devices.len());
     let allocatable = grant.or_else(|| report.as_ref()?.capacity.clone());
-    let reserved = found.usage.and_then(|usage| usage.reserved);
+    let usage_of_guaranteed = found.usage.as_ref().filter(|usage| usage.as_of_ms > i64::MIN);
+    let reserved = usage_of_guaranteed.and_then(|usage| usage.reserved.clone());
+    let load = found.usage.and_then(|usage| usage.load);
     let held = held.0.get(&node.0).cloned().unwrap_or_default();
     let slots = held.slots.into_iter();
     Some(v1::Node {
@@ -156,6 +158,7 @@ pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoom) -> Option<
         best_effort_allocated: Some(to_proto::resources(&found.taken.best_effort)),
         guaranteed_usage,
         reserved,
+        load,
         allocatable,
         allocated: Some(to_proto::resources(&found.taken.amounts)),
         device_free_milli: found.taken.device_free_milli(n_devices),

@@ -147,6 +147,8 @@ fn compose(
         let taken = round.change_report(node, inventory.as_ref(), ready, &Known(hub));
         if taken {
             if was_ready && !ready {
+                slot.cell.lock().measure.lose_load();
+                hub.record_usage(node);
                 changes.lost.push((node, left));
             }
             changes.inventories.extend(inventory.map(|inventory| (node, inventory)));

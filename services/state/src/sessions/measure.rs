@@ -7,11 +7,13 @@
 use godel_domain::{
     ids::NodeId,
     node::NodeUsage,
-    resources::{CPU, MEMORY, Resources},
+    node_load::NodeLoad,
+    resources::{CPU, MEMORY, NETWORK, Resources},
     time::Millis,
 };
 use godel_proto::v1;
 use godel_rules::node_usage::{Measured, Samples, Smoothed, Smoothing};
+use godel_wire::from_proto;
 
 use super::cell::Cell;
 
@@ -21,14 +23,25 @@ pub(crate) struct Measuring {
     pub(crate) smoothing: Smoothing,
     /// Kept from best-effort beyond the smoothed use, per cent of it.
     pub(crate) headroom_percent: u32,
-    /// A change is worth a record from so many per cent of the node on.
+    /// A change of what is kept is worth a record from so many per cent of the node on.
     pub(crate) step_percent: u32,
+    /// A change of the load is worth a record from so many per cent of the node on.
+    pub(crate) load_step_percent: u32,
 }
 
 impl Default for Measuring {
     fn default() -> Self {
-        Self { smoothing: Smoothing::default(), headroom_percent: 10, step_percent: 2 }
+        Self { smoothing: Smoothing::default(), headroom_percent: 10, step_percent: 2, load_step_percent: 5 }
     }
+}
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UsageRecord {
+    pub(crate) reserved: Measured,
+    /// `i64::MIN`: the use of guaranteed running units is not known.
+    pub(crate) as_of_ms: i64,
+    pub(crate) load: Option<NodeLoad>,
 }
 
 /// A node's use as its session measures it and as it is recorded.
@@ -39,47 +52,101 @@ pub(crate) struct Measure {
     smoothed: Option<Smoothed>,
     /// What was delivered to the agent up to the last sample, by commit time.
     delivered_ms: i64,
-    /// As in the record.
-    recorded: Option<(Measured, i64)>,
+    /// As reported last, unless that is too old; until the agent is heard, as recorded.
+    load: Option<NodeLoad>,
+    /// When the load was reported last, or when its agent was first heard without any.
+    loaded_at: Option<Millis>,
+    recorded: Option<UsageRecord>,
     /// Not after the first, and the last guaranteed binding that the record does not cover.
     uncovered_ms: Option<(i64, i64)>,
     capacity: Measured,
+    network_capacity: i64,
 }
 
 impl Measure {
-    /// A sample. `delivered_ms` is the commit time up to which the node's agent has been told. True if it is worth a record.
-    pub(crate) fn add(&mut self, used: Measured, delivered_ms: i64, now: Millis, how: Measuring) -> bool {
-        let recorded = self.recorded;
+    /// A sample. `delivered_ms` is the commit time up to which the node's agent has been told.
+    pub(crate) fn add(&mut self, used: Measured, delivered_ms: i64, now: Millis, how: Measuring) {
+        let recorded = self.recorded.filter(|record| record.as_of_ms > i64::MIN);
         let samples = self.samples.get_or_insert_with(|| {
-            let before = recorded.map(|(reserved, _)| reserved.map(|amount| without(amount, how)));
+            let before = recorded.map(|record| record.reserved.map(|amount| without(amount, how)));
             Box::new(before.map(Samples::resume).unwrap_or_default())
         });
         // What ran while it was measured: it was delivered before the sample before this one.
         let as_of_ms = std::mem::replace(&mut self.delivered_ms, delivered_ms);
         self.smoothed = Some(samples.add(used, as_of_ms, now, how.smoothing));
-        self.due(how).is_some()
+    }
+
+    /// The agent was heard, with a load or without; one that is older than `age_max_ms` counts no longer.
+    pub(crate) fn hear_load(&mut self, load: Option<NodeLoad>, now: Millis, age_max_ms: u64) {
+        match load {
+            Some(_) => (self.load, self.loaded_at) = (load, Some(now)),
+            None => {
+                let since = *self.loaded_at.get_or_insert(now);
+                if now.since(since) > age_max_ms {
+                    self.load = None;
+                }
+            }
+        }
+    }
+
+    /// Contact with the agent is lost: what it has reported says nothing of now.
+    pub(crate) fn lose_load(&mut self) {
+        self.load = None;
+        self.loaded_at.get_or_insert(Millis(0));
     }
 
     /// What is to be recorded, if it differs enough from what is.
-    pub(crate) fn due(&self, how: Measuring) -> Option<(Measured, i64)> {
-        let smoothed = self.smoothed?;
-        let reserved = smoothed.used.map(|amount| with(amount, how));
-        let Some((known, as_of_ms)) = self.recorded else { return Some((reserved, smoothed.as_of_ms)) };
+    pub(crate) fn due(&self, how: Measuring) -> Option<UsageRecord> {
+        let smoothed =
+            self.smoothed.map(|smoothed| (smoothed.used.map(|amount| with(amount, how)), smoothed.as_of_ms));
+        let Some(known) = self.recorded else {
+            let (reserved, as_of_ms) = smoothed.unwrap_or(([0; 2], i64::MIN));
+            let is_known = smoothed.is_some() || self.load.is_some();
+            return is_known.then_some(UsageRecord { reserved, as_of_ms, load: self.load });
+        };
+        // What guaranteed running units use is what it was until it is measured again.
+        let (reserved, as_of_ms) = smoothed.unwrap_or((known.reserved, known.as_of_ms));
         let is_far = (0..reserved.len()).any(|id| {
             let step = u64::from(self.capacity[id]) * u64::from(how.step_percent) / 100;
-            u64::from(reserved[id].abs_diff(known[id])) > step
+            u64::from(reserved[id].abs_diff(known.reserved[id])) > step
         });
-        let covers_more = self.uncovered_ms.is_some_and(|(first, _)| first <= smoothed.as_of_ms);
-        (is_far || covers_more).then_some((reserved, as_of_ms.max(smoothed.as_of_ms)))
+        let is_first = smoothed.is_some() && known.as_of_ms == i64::MIN;
+        let covers_more = self.uncovered_ms.is_some_and(|(first, _)| first <= as_of_ms);
+        let is_due = is_far || is_first || covers_more || self.is_far_load(known.load, how);
+        is_due.then_some(UsageRecord { reserved, as_of_ms: known.as_of_ms.max(as_of_ms), load: self.load })
+    }
+
+    /// Whether the load differs from a recorded one by more than a step of the node.
+    fn is_far_load(&self, known: Option<NodeLoad>, how: Measuring) -> bool {
+        let (Some(now), Some(known)) = (self.load, known) else {
+            return self.load.is_some() != known.is_some();
+        };
+        let [cpu, memory] = self.capacity.map(i64::from);
+        let is_far = |has: i64, now: i64, known: i64| {
+            // Nobody compares the use of what the node does not say that it has.
+            has > 0
+                && u128::from(now.abs_diff(known)) * 100
+                    > u128::from(has.unsigned_abs()) * u128::from(how.load_step_percent)
+        };
+        [(now.p50, known.p50), (now.p95, known.p95)].into_iter().any(|(now, known)| {
+            is_far(cpu, now.cpu, known.cpu)
+                || is_far(memory << 20, now.memory, known.memory)
+                || is_far(self.network_capacity, now.network, known.network)
+        })
     }
 
     /// What the record says now; `None`: there is none.
     pub(crate) fn recorded(&mut self, usage: Option<&v1::NodeUsage>) {
-        self.recorded =
-            usage.map(|usage| (usage.reserved.as_ref().map(measured).unwrap_or_default(), usage.as_of_ms));
+        self.recorded = usage.map(|usage| UsageRecord {
+            reserved: usage.reserved.as_ref().map(measured).unwrap_or_default(),
+            as_of_ms: usage.as_of_ms,
+            load: usage.load.and_then(|load| from_proto::node_load(load).ok()),
+        });
+        if self.loaded_at.is_none() {
+            self.load = self.recorded.and_then(|record| record.load);
+        }
         // What is not covered now was bound later.
-        let later = |(_, as_of_ms): (Measured, i64)| as_of_ms.saturating_add(1);
-        let from_ms = self.recorded.map_or(i64::MIN, later);
+        let from_ms = self.recorded.map_or(i64::MIN, |record| record.as_of_ms.saturating_add(1));
         let is_left = |(_, last): &(i64, i64)| *last >= from_ms;
         self.uncovered_ms = self.uncovered_ms.filter(is_left).map(|(first, last)| (first.max(from_ms), last));
     }
@@ -101,15 +168,16 @@ impl Measure {
     /// What the node has.
     pub(crate) fn set_capacity(&mut self, capacity: &v1::Resources) {
         self.capacity = measured(capacity);
+        self.network_capacity = capacity.amounts.get(NETWORK).copied().unwrap_or(0);
     }
 }
 
 impl Cell {
     /// What is to be recorded of this node, if anything.
     pub(crate) fn usage_due(&self, node: NodeId, how: Measuring) -> Option<NodeUsage> {
-        let ([cpu, memory], as_of_ms) = self.measure.due(how)?;
+        let UsageRecord { reserved: [cpu, memory], as_of_ms, load } = self.measure.due(how)?;
         let amounts = [(CPU, i64::from(cpu)), (MEMORY, i64::from(memory) << 20)];
-        Some(NodeUsage { id: node, reserved: Resources::new(amounts).unwrap_or_default(), as_of_ms })
+        Some(NodeUsage { id: node, reserved: Resources::new(amounts).unwrap_or_default(), as_of_ms, load })
     }
 }
 
@@ -132,16 +200,51 @@ fn without(amount: u32, how: Measuring) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use godel_domain::node_load::LoadAmounts;
+    use godel_wire::to_proto;
+
     use super::*;
+
+    const HOW: Measuring = Measuring {
+        smoothing: Smoothing { window_ms: 600_000, half_life_ms: 60_000 },
+        headroom_percent: 10,
+        step_percent: 2,
+        load_step_percent: 5,
+    };
 
     fn resources(cpu: i64, memory: i64) -> v1::Resources {
         v1::Resources { amounts: [(CPU.to_owned(), cpu), (MEMORY.to_owned(), memory)].into_iter().collect() }
     }
 
-    fn record(measure: &mut Measure, due: (Measured, i64)) {
-        let ([cpu, memory], as_of_ms) = due;
+    /// Of a node with 10 cpu and 100 MiB.
+    fn measure() -> Measure {
+        let mut measure = Measure::default();
+        measure.set_capacity(&resources(10_000, 100 << 20));
+        measure
+    }
+
+    /// Takes a sample; whether that is worth a record.
+    fn add(measure: &mut Measure, used: Measured, delivered_ms: i64, now: u64) -> bool {
+        measure.add(used, delivered_ms, Millis(now), HOW);
+        measure.due(HOW).is_some()
+    }
+
+    /// Records what is due.
+    fn record(measure: &mut Measure) {
+        let due = measure.due(HOW).expect("something is due");
+        record_as(measure, due);
+    }
+
+    fn record_as(measure: &mut Measure, due: UsageRecord) {
+        let UsageRecord { reserved: [cpu, memory], as_of_ms, load } = due;
         let reserved = Some(resources(cpu.into(), i64::from(memory) << 20));
-        measure.recorded(Some(&v1::NodeUsage { node_id: 1, reserved, as_of_ms }));
+        let load = load.as_ref().map(to_proto::node_load);
+        measure.recorded(Some(&v1::NodeUsage { node_id: 1, reserved, as_of_ms, load }));
+    }
+
+    fn load(p50: i64, p95: i64) -> Option<NodeLoad> {
+        let of = |cpu| LoadAmounts { cpu, memory: 0, network: cpu };
+        Some(NodeLoad { p50: of(p50), p95: of(p95) })
     }
 
     #[test]
@@ -154,46 +257,87 @@ mod tests {
 
     #[test]
     fn a_record_is_worth_a_step_of_the_node() {
-        let how = Measuring::default();
-        let mut measure = Measure::default();
-        measure.set_capacity(&resources(10_000, 100 << 20));
-        assert!(measure.add([1_000, 10], 1, Millis(0), how), "the first one");
-        let due = measure.due(how).unwrap();
-        assert_eq!(due, ([1_100, 11], 0), "with headroom");
-        assert!(measure.add([1_000, 10], 1, Millis(1), how), "until it is recorded");
-        record(&mut measure, due);
+        let mut measure = measure();
+        assert!(add(&mut measure, [1_000, 10], 1, 0), "the first one");
+        let due = measure.due(HOW).unwrap();
+        assert_eq!((due.reserved, due.as_of_ms, due.load), ([1_100, 11], 0, None), "with headroom");
+        assert!(add(&mut measure, [1_000, 10], 1, 1), "until it is recorded");
+        record_as(&mut measure, due);
         // 2 % of 10,000 with 10 % headroom.
-        assert!(!measure.add([1_180, 10], 1, Millis(2), how));
-        assert!(measure.add([1_200, 10], 1, Millis(3), how));
+        assert!(!add(&mut measure, [1_180, 10], 1, 2));
+        assert!(add(&mut measure, [1_200, 10], 1, 3));
     }
 
     #[test]
     fn a_record_is_worth_what_it_covers_for_the_first_time() {
-        let how = Measuring::default();
-        let mut measure = Measure::default();
-        measure.set_capacity(&resources(10_000, 100 << 20));
-        measure.add([1_000, 10], 5, Millis(0), how);
-        let due = measure.due(how).unwrap();
-        record(&mut measure, due);
+        let mut measure = measure();
+        add(&mut measure, [1_000, 10], 5, 0);
+        record(&mut measure);
         measure.bound_at(7);
-        assert!(!measure.add([1_000, 10], 8, Millis(1), how), "it was not there all the time");
-        assert!(measure.add([1_000, 10], 9, Millis(2), how));
-        assert_eq!(measure.due(how).unwrap().1, 8);
-        let due = measure.due(how).unwrap();
-        record(&mut measure, due);
-        assert!(!measure.add([1_000, 10], 20, Millis(3), how), "nothing is left to cover");
+        assert!(!add(&mut measure, [1_000, 10], 8, 1), "it was not there all the time");
+        assert!(add(&mut measure, [1_000, 10], 9, 2));
+        assert_eq!(measure.due(HOW).unwrap().as_of_ms, 8);
+        record(&mut measure);
+        assert!(!add(&mut measure, [1_000, 10], 20, 3), "nothing is left to cover");
         measure.bound_at(21);
-        assert!(!measure.add([1_000, 10], 22, Millis(4), how));
-        assert!(measure.add([1_000, 10], 23, Millis(5), how));
+        assert!(!add(&mut measure, [1_000, 10], 22, 4));
+        assert!(add(&mut measure, [1_000, 10], 23, 5));
     }
 
     #[test]
     fn the_average_goes_on_from_the_record() {
-        let how = Measuring::default();
-        let mut measure = Measure::default();
-        measure.set_capacity(&resources(10_000, 100 << 20));
-        record(&mut measure, ([1_100, 0], 50));
-        measure.add([0, 0], 1, Millis(0), how);
-        assert_eq!(measure.due(how), Some(([550, 0], 50)), "and covers no less than before");
+        let mut measure = measure();
+        record_as(&mut measure, UsageRecord { reserved: [1_100, 0], as_of_ms: 50, load: None });
+        add(&mut measure, [0, 0], 1, 0);
+        let due = measure.due(HOW).unwrap();
+        assert_eq!((due.reserved, due.as_of_ms), ([550, 0], 50), "and covers no less than before");
+    }
+
+    #[test]
+    fn a_load_is_worth_a_record_by_steps() {
+        let mut measure = measure();
+        measure.hear_load(load(1_000, 2_000), Millis(0), 30);
+        let due = measure.due(HOW).unwrap();
+        assert_eq!((due.as_of_ms, due.load), (i64::MIN, load(1_000, 2_000)), "guaranteed use is not known");
+        record(&mut measure);
+        // The use of a network whose size is not known is worth nothing.
+        for (p50, p95, is_due) in
+            [(1_000, 2_000, false), (1_500, 1_500, false), (1_501, 2_000, true), (1_000, 1_499, true)]
+        {
+            measure.hear_load(load(p50, p95), Millis(1), 30);
+            assert_eq!(measure.due(HOW).is_some(), is_due, "{p50} {p95}");
+        }
+        // What is written for another reason has the newest load.
+        measure.hear_load(load(1_100, 2_000), Millis(2), 30);
+        assert!(add(&mut measure, [100, 0], 1, 2), "guaranteed use is known for the first time");
+        assert_eq!(measure.due(HOW).unwrap().load, load(1_100, 2_000));
+    }
+
+    #[test]
+    fn a_load_that_is_not_reported_any_more_is_forgotten() {
+        let mut measure = measure();
+        measure.hear_load(load(1_000, 2_000), Millis(100), 30);
+        record(&mut measure);
+        measure.hear_load(None, Millis(130), 30);
+        assert_eq!(measure.due(HOW), None, "three reports may be lost");
+        measure.hear_load(None, Millis(131), 30);
+        assert_eq!(measure.due(HOW).map(|due| due.load), Some(None));
+        record(&mut measure);
+        measure.hear_load(load(1_000, 2_000), Millis(140), 30);
+        assert_eq!(measure.due(HOW).map(|due| due.load), Some(load(1_000, 2_000)));
+        record(&mut measure);
+        measure.lose_load();
+        assert_eq!(measure.due(HOW).map(|due| due.load), Some(None), "contact is lost");
+    }
+
+    #[test]
+    fn a_recorded_load_counts_until_its_agent_is_heard() {
+        let mut measure = measure();
+        record_as(&mut measure, UsageRecord { reserved: [0, 0], as_of_ms: 5, load: load(1_000, 2_000) });
+        assert_eq!(measure.due(HOW), None);
+        measure.hear_load(None, Millis(7), 30);
+        assert_eq!(measure.due(HOW), None);
+        measure.hear_load(None, Millis(38), 30);
+        assert_eq!(measure.due(HOW).map(|due| due.load), Some(None));
     }
 }

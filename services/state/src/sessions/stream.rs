@@ -137,22 +137,26 @@ impl SessionStream {
         };
         match message {
             Up::Open(_) => Err(BadField::new("open", "this session is open").into()),
-            Up::Heartbeat(v1::Heartbeat { usage, echo, guaranteed_usage }) => {
+            Up::Heartbeat(v1::Heartbeat { usage, echo, guaranteed_usage, load }) => {
                 if let Some(usage) = &usage {
                     validate::usage(usage).map_err(|bad| bad.under("heartbeat.usage"))?;
                 }
                 if let Some(usage) = &guaranteed_usage {
                     validate::usage(usage).map_err(|bad| bad.under("heartbeat.guaranteed_usage"))?;
                 }
+                let load = load.map(from_proto::node_load).transpose();
+                let load = load.map_err(|bad| bad.under("heartbeat.load"))?;
                 let mut cell = slot.cell.lock();
                 self.hub.heard(slot.node, &mut cell);
                 cell.usage = usage.or(cell.usage.take());
+                let (now, how) = (self.hub.now(), self.hub.measuring);
                 if let Some(usage) = guaranteed_usage {
-                    let (used, now) = (measured(&usage), self.hub.now());
-                    if cell.measure.add(used, self.hub.delivered_ms(), now, self.hub.measuring) {
-                        self.hub.record_usage(slot.node);
-                    }
+                    cell.measure.add(measured(&usage), self.hub.delivered_ms(), now, how);
                     cell.guaranteed_usage = Some(usage);
+                }
+                cell.measure.hear_load(load, now, self.hub.load_age_max_ms());
+                if cell.measure.due(how).is_some() {
+                    self.hub.record_usage(slot.node);
                 }
                 drop(cell);
                 if echo > 0 {

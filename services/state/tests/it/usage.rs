@@ -64,3 +64,32 @@ async fn use_is_recorded_by_steps_and_survives() {
     drop(agent);
     state.stop().await;
 }
+
+#[tokio::test]
+async fn a_load_is_recorded_and_forgotten_with_its_reports() {
+    let amounts = |cpu| Some(v1::LoadAmounts { cpu, memory: 1 << 30, network: 5 });
+    let load = v1::NodeLoad { p50: amounts(1_000), p95: amounts(4_000) };
+    let heartbeat = |load| Up::Heartbeat(v1::Heartbeat { load, ..v1::Heartbeat::default() });
+    let state = State::start_with(|config| {
+        config.node_scan_interval = HumanDuration::from_millis(20);
+        config.heartbeat_interval = HumanDuration::from_millis(10);
+    })
+    .await;
+    let registered = state.register("n1").await;
+    let agent = Agent::open(&state.channel, "n1", registered, Vec::new()).await;
+    agent.send(heartbeat(Some(load))).await;
+    until("the load", async || (state.node("n1").await.load == Some(load)).then_some(())).await;
+    assert_eq!(state.node("n1").await.reserved, None, "guaranteed use is not measured");
+    // Reports without a load: three intervals later it is not known any more.
+    until("nothing", async || {
+        agent.send(heartbeat(None)).await;
+        state.node("n1").await.load.is_none().then_some(())
+    })
+    .await;
+    agent.send(heartbeat(Some(load))).await;
+    until("the load again", async || (state.node("n1").await.load == Some(load)).then_some(())).await;
+    // The agent goes, and with it what it measured.
+    drop(agent);
+    until("a lost node", async || state.node("n1").await.load.is_none().then_some(())).await;
+    state.stop().await;
+}

@@ -1,6 +1,6 @@
 //! Claims beside others whose transactions are under way.
 
-use godel_placement::preempt::Lent;
+use godel_placement::preempt::{Lent, Preference};
 
 use super::*;
 
@@ -125,9 +125,17 @@ fn a_device_is_in_use_until_its_victim_has_left() {
     let seeker = Seeker { unit: UnitId(3), priority: 9, pool: Pool::Guaranteed, now_ms: 1 };
     let claimed = [(UnitId(1), 0)].into_iter().collect();
     assert!(
-        preempt::search_lent(&mut cluster, &seeker, &claimed, (None, &Lent::default()), shape, [1], 1)
-            .places
-            .is_empty()
+        preempt::search_lent(
+            &mut cluster,
+            &seeker,
+            &claimed,
+            (None, &Lent::default()),
+            shape,
+            ([1], 1),
+            &Preference::default()
+        )
+        .places
+        .is_empty()
     );
     world.commit_hold(&held);
     assert_eq!(

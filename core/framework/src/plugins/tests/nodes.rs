@@ -4,6 +4,9 @@ use godel_domain::{
     label_expression::parse,
     node::{NODE_CLASS, NodeUsage},
     node_affinity::{NodeAffinity, PreferredNodes},
+    node_load::{LoadAmounts, MaxLoad, NodeLoad},
+    resources::NETWORK,
+    work_kind::WorkKind,
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
 
@@ -133,27 +136,51 @@ fn node_class() {
     check(filter, &mut classed(), &Template { node_selector, ..Template::default() }, "");
 }
 
+/// What is measured of [`NODE`], which has 10 cpu, 100 memory and 1,000 network.
+fn measure(cluster: &mut Cluster, revision: u64, p50: [i64; 3], p95: [i64; 3]) {
+    let amounts = |[cpu, memory, network]: [i64; 3]| LoadAmounts { cpu, memory, network };
+    let load = Some(NodeLoad { p50: amounts(p50), p95: amounts(p95) });
+    cluster.put_usage(NodeUsage { id: NODE, as_of_ms: 1, load, ..NodeUsage::default() }, Revision(revision));
+}
+
+#[test]
+fn load_threshold() {
+    let limited = |cpu, memory| Template { max_load: MaxLoad { cpu, memory }, ..Template::default() };
+    let node = |load: Option<[i64; 3]>| {
+        let mut cluster = cluster(0, |_, _| {});
+        load.into_iter().for_each(|p95| measure(&mut cluster, 2, [0; 3], p95));
+        cluster
+    };
+    let filter = &crate::plugins::load_threshold::LoadThreshold;
+    let (both, cpu) = (limited(Some(80), Some(50)), "more than 80 % of cpu is used");
+    check(filter, &mut node(Some([10, 100, 0])), &Template::default(), "");
+    check(filter, &mut node(None), &both, "");
+    check(filter, &mut node(Some([8, 50, 0])), &both, "");
+    check(filter, &mut node(Some([9, 50, 0])), &both, cpu);
+    check(filter, &mut node(Some([9, 51, 0])), &both, cpu);
+    check(filter, &mut node(Some([8, 51, 0])), &both, "more than 50 % of memory is used");
+    check(filter, &mut node(Some([99, 50, 0])), &limited(None, Some(50)), "");
+    check(filter, &mut node(Some([99, 0, 0])), &limited(Some(100), None), "");
+    // What is known no longer refuses nobody.
+    let mut forgotten = node(Some([9, 51, 0]));
+    forgotten.put_usage(NodeUsage { id: NODE, as_of_ms: 1, ..NodeUsage::default() }, Revision(3));
+    check(filter, &mut forgotten, &both, "");
+}
+
 #[test]
 fn measured_use_counts_where_it_is_known() {
-    let profile = Profile::new(&ProfileSpec {
-        filters: None,
-        scores: vec![ScoreSpec {
-            name: "load-aware".to_owned(),
-            weight: 1,
-            args: json!({"cpu": 1, "memory": 0}),
-        }],
-    })
-    .unwrap();
-    // Of 10 cpu 6 are requested; the replica asks for 2.
-    let score = |used: Option<i64>| {
-        let mut cluster = cluster(0, |_, _| {});
+    let score = |args: Value, load: Option<([i64; 3], [i64; 3])>| {
+        let scores = vec![ScoreSpec { name: "load-aware".to_owned(), weight: 1, args }];
+        let profile = Profile::new(&ProfileSpec { scores, ..ProfileSpec::default() }).unwrap();
+        let network = |amount| [(CPU, 10), (MEMORY, 100), (NETWORK, amount)];
+        let mut cluster = cluster(0, |_, report| report.capacity = Resources::new(network(1_000)).unwrap());
+        // Of 10 cpu 6 are requested; the replica asks for 2.
         let taken = cluster.shape(&demand(6, 0, None), Pool::Guaranteed);
         cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), taken, NODE, Allocation::default());
-        if let Some(used) = used {
-            let reserved = Resources::new([(CPU, used)]).unwrap();
-            cluster.put_usage(NodeUsage { id: NODE, reserved, as_of_ms: 1 }, Revision(2));
-        }
-        let mut ask = Ask::new(&mut cluster, &template(demand(2, 0, None)), Pool::Guaranteed);
+        load.into_iter().for_each(|(p50, p95)| measure(&mut cluster, 2, p50, p95));
+        let asks = Resources::new([(CPU, 2), (NETWORK, 100)]).unwrap();
+        let asks = template(Demand { requests: asks, ..Demand::default() });
+        let mut ask = Ask::new(&mut cluster, &asks, Pool::Guaranteed);
         profile.prepare(&cluster, &mut ask);
         let (allocation, typical) = (Allocation::default(), &Typical::default());
         let place = ScoreInput { cluster: &cluster, ask: &ask, idx: NODE.idx(), allocation, typical };
@@ -161,10 +188,57 @@ fn measured_use_counts_where_it_is_known() {
     };
     let part = |tenths: i64| SCORE_MAX * tenths / 10;
     let near = |score: i64, expected: i64| assert!((score - expected).abs() <= 1, "{score}, not {expected}");
-    near(score(Some(0)), part(8));
-    near(score(Some(3)), part(5));
-    near(score(Some(20)), 0);
-    near(score(None), part(2));
-    let wrong = SCORES.iter().find(|score| score.name == "load-aware").unwrap();
-    assert!(wrong.build(&json!({"cpu": 0, "memory": 0})).is_err());
+    let cpu = json!({"cpu": 1, "memory": 0});
+    near(score(cpu.clone(), Some(([0; 3], [0; 3]))), part(8));
+    near(score(cpu.clone(), Some(([0; 3], [3, 0, 0]))), part(5));
+    near(score(cpu.clone(), Some(([0; 3], [20, 0, 0]))), 0);
+    near(score(cpu, None), part(2));
+    let both = Some(([1, 30, 500], [5, 90, 800]));
+    near(score(json!({"percentile": "p50", "memory": 0}), both), part(7));
+    near(score(json!({"percentile": "p95", "memory": 0}), both), part(3));
+    near(score(json!({"percentile": "p50"}), both), part(7));
+    near(score(json!({"cpu": 0, "memory": 0, "network": 2}), both), part(1));
+    near(score(json!({"cpu": 0, "memory": 0, "network": 2}), None), part(9));
+    near(score(json!({"cpu": 1, "memory": 0, "network": 1}), both), part(2));
+    let entry = SCORES.iter().find(|score| score.name == "load-aware").unwrap();
+    assert!(entry.build(&json!({"cpu": 0, "memory": 0})).is_err());
+    let wrong = entry.build(&json!({"percentile": "p99"})).unwrap_err();
+    assert_eq!(wrong.field.as_deref(), Some("percentile"));
+    assert!(wrong.reason.ends_with("allowed is: `p50` or `p95`"), "{wrong:?}");
+}
+
+#[test]
+fn complements_are_preferred_by_kind_and_by_use() {
+    let latency = WorkKind::Latency;
+    let score = |args: Value, work: WorkKind, on_node: WorkKind, load: Option<[i64; 3]>| {
+        let scores = vec![ScoreSpec { name: "complementary".to_owned(), weight: 1, args }];
+        let profile = Profile::new(&ProfileSpec { scores, ..ProfileSpec::default() }).unwrap();
+        let mut cluster = cluster(0, |_, _| {});
+        if profile.counts_work() {
+            cluster.count_work();
+        }
+        cluster.put_work(UnitId(1), on_node);
+        let taken = cluster.shape(&demand(6, 0, None), Pool::Guaranteed);
+        cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), taken, NODE, Allocation::default());
+        load.into_iter().for_each(|used| measure(&mut cluster, 2, used, [10, 100, 0]));
+        let mut ask = Ask::new(&mut cluster, &template(demand(0, 5, None)), Pool::Guaranteed).of_work(work);
+        profile.prepare(&cluster, &mut ask);
+        let (allocation, typical) = (Allocation::default(), &Typical::default());
+        let place = ScoreInput { cluster: &cluster, ask: &ask, idx: NODE.idx(), allocation, typical };
+        profile.rank(&place, 0).score
+    };
+    let near = |score: i64, expected: i64| assert!((score - expected).abs() <= 2, "{score}, not {expected}");
+    let kinds = json!({"resources": 0});
+    near(score(kinds.clone(), latency, WorkKind::Batch, None), 66_666);
+    near(score(kinds.clone(), latency, latency, None), 33_333);
+    near(score(kinds.clone(), latency, WorkKind::Neutral, None), 50_000);
+    near(score(kinds, WorkKind::Neutral, WorkKind::Batch, None), 0);
+    // It asks for memory: 60 % of cpu is requested, 20 % and 90 % of memory are measured.
+    let resources = json!({"kinds": 0});
+    near(score(resources.clone(), latency, latency, None), 80_000);
+    near(score(resources.clone(), latency, latency, Some([2, 0, 0])), 60_000);
+    near(score(resources, latency, latency, Some([0, 90, 0])), 5_000);
+    near(score(json!({"percentile": "p95"}), latency, WorkKind::Batch, Some([2, 0, 0])), 58_333);
+    let entry = SCORES.iter().find(|score| score.name == "complementary").unwrap();
+    assert!(entry.build(&json!({"kinds": 0, "resources": 0})).is_err());
 }

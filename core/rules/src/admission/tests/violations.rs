@@ -1,7 +1,8 @@
 //! Every kind of violation, and the field that it names.
 
 use godel_domain::{
-    demand::DeviceTerms, label_expression::LabelOperator, node::TaintEffect, zone::ZonePolicy,
+    demand::DeviceTerms, label_expression::LabelOperator, node::TaintEffect, node_load::MaxLoad,
+    zone::ZonePolicy,
 };
 
 use super::*;
@@ -32,6 +33,11 @@ fn every_violation_names_its_field() {
                 "task_groups[0].template.demand.host_ports[4].port",
                 "task_groups[0].template.demand.host_ports[5].protocol",
             ],
+        ),
+        (
+            "load limits",
+            |s| s.task_groups[0].max_load = MaxLoad { cpu: Some(0), memory: Some(101) },
+            &["task_groups[0].template.max_load.cpu", "task_groups[0].template.max_load.memory"],
         ),
         (
             "node affinity",
