@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::zone::show_cpus;
+use godel_domain::{words, zone::show_cpus};
 use godel_proto::v1;
 use serde::Serialize;
 
@@ -261,6 +261,14 @@ impl UnitView {
         Self { running_units, ..Self::from(&unit) }
     }
 
+    /// How many of its replicas run: `3/4`, of a daemon `3 of 4 nodes`.
+    pub fn ready(&self) -> String {
+        match self.class.as_str() {
+            "daemon" => format!("{} of {}", self.running, words::count(self.replicas, "node")),
+            _ => format!("{}/{}", self.running, self.replicas),
+        }
+    }
+
     /// `name`, with its namespace unless that is `default`.
     pub fn shown(&self) -> String {
         if self.namespace == "default" {
@@ -304,7 +312,7 @@ impl View for UnitView {
             self.shown(),
             self.phase.clone(),
             self.class.clone(),
-            format!("{}/{}", self.running, self.replicas),
+            self.ready(),
             self.pending.to_string(),
             self.queue.clone(),
             match (self.priority, self.priority_class.as_str()) {

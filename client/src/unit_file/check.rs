@@ -155,6 +155,10 @@ fn comparable(mut spec: v1::UnitSpec) -> v1::UnitSpec {
     let meta = spec.meta.take().unwrap_or_default();
     let v1::ObjectMeta { namespace, name, labels, owner, .. } = meta;
     spec.meta = Some(v1::ObjectMeta { namespace, name, labels, owner, ..v1::ObjectMeta::default() });
+    if spec.workload_class() == v1::WorkloadClass::Daemon {
+        // They follow the nodes.
+        spec.task_groups.iter_mut().for_each(|group| group.replicas = 0);
+    }
     spec
 }
 
@@ -261,5 +265,10 @@ mod tests {
         assert!(!is_same(&unit(3), &stored(&status)));
         status.cancelled = true;
         assert!(!is_same(&unit(2), &stored(&status)));
+        let daemon = parse("name: d\nclass: daemon\ntemplate: {}\n").unwrap().remove(0).spec;
+        let mut spec = to_proto::unit_spec(&admitted(daemon.clone()).unwrap().spec);
+        spec.task_groups[0].replicas = 7;
+        let stored = v1::Unit { spec: Some(spec), ..v1::Unit::default() };
+        assert!(is_same(&daemon, &stored), "its replicas follow the nodes");
     }
 }

@@ -6,7 +6,10 @@ use godel_domain::quantity;
 use godel_proto::v1;
 use godel_wire::ops::host_port_to_proto;
 
-use super::{Submit, check, key_of_unit, nearest, node_selector, unit_affinity, unit_topology, words, zones};
+use super::{
+    Submit, check, key_of_unit, nearest, node_selector, unit::default_replicas, unit_affinity, unit_topology,
+    words, zones,
+};
 
 /// The unit that the flags describe.
 ///
@@ -59,9 +62,10 @@ fn spec(submit: &Submit, wrong: &mut Vec<String>) -> v1::UnitSpec {
         wrong.extend(errors);
         None
     });
+    let workload_class = word("--class", &submit.class, &words::CLASS, wrong);
     v1::UnitSpec {
         meta: Some(meta),
-        workload_class: word("--class", &submit.class, &words::CLASS, wrong),
+        workload_class,
         queue: text(&submit.queue),
         priority: submit.priority,
         priority_class: text(&submit.priority_class),
@@ -81,7 +85,7 @@ fn spec(submit: &Submit, wrong: &mut Vec<String>) -> v1::UnitSpec {
         affinity,
         topology,
         task_groups: vec![v1::TaskGroup {
-            replicas: submit.replicas,
+            replicas: submit.replicas.unwrap_or_else(|| default_replicas(workload_class)),
             template: Some(template),
             ..v1::TaskGroup::default()
         }],

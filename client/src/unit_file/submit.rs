@@ -58,9 +58,9 @@ pub struct Submit {
     /// Minimum size of the first binding. Default by workload class.
     #[arg(long, requires = "name", value_name = "N")]
     pub min_member: Option<u32>,
-    /// Number of replicas.
-    #[arg(long, default_value_t = 1, requires = "name")]
-    pub replicas: u32,
+    /// Number of replicas. Default 1; not for a daemon, which has one on each node that it may have.
+    #[arg(long, requires = "name", value_name = "N")]
+    pub replicas: Option<u32>,
     /// CPU of each replica, as `500m`.
     #[arg(long, requires = "name")]
     pub cpu: Option<String>,

@@ -49,12 +49,18 @@ pub(super) fn unit(fields: &mut Fields<'_, '_>) -> v1::UnitSpec {
     // The short form: one group without a name.
     let replicas = fields.number("replicas");
     let template = fields.inside("template", template);
-    let short = v1::TaskGroup { replicas: replicas.unwrap_or(1), template, ..v1::TaskGroup::default() };
+    let default = default_replicas(spec.workload_class);
+    let short = v1::TaskGroup { replicas: replicas.unwrap_or(default), template, ..v1::TaskGroup::default() };
     let mut task_groups: Vec<v1::TaskGroup> = is_short.then_some(short).into_iter().collect();
     for (node, path) in fields.list("task_groups") {
-        task_groups.extend(inside(node, path, fields.report, group));
+        task_groups.extend(inside(node, path, fields.report, |fields| group(fields, default)));
     }
     v1::UnitSpec { task_groups, ..spec }
+}
+
+/// Replicas of a task group that does not say how many: the nodes say how many a daemon has.
+pub(super) fn default_replicas(class: i32) -> u32 {
+    u32::from(class != v1::WorkloadClass::Daemon as i32)
 }
 
 /// Whether the unit says its only group, or its first one, without `task_groups`.
@@ -62,9 +68,9 @@ pub(super) fn is_short(fields: &Fields<'_, '_>) -> bool {
     fields.has("template") || fields.has("replicas")
 }
 
-fn group(fields: &mut Fields<'_, '_>) -> v1::TaskGroup {
+fn group(fields: &mut Fields<'_, '_>, default: u32) -> v1::TaskGroup {
     let name = fields.text("name").unwrap_or_default();
-    let replicas = fields.number("replicas").unwrap_or(1);
+    let replicas = fields.number("replicas").unwrap_or(default);
     let template = fields.inside("template", template);
     let template = fields.required("template", template);
     v1::TaskGroup { name, replicas, template }

@@ -385,7 +385,7 @@ pub(super) fn check(evidence: &Evidence) -> Findings {
     let keeping = keeping(world);
     let is_beyond = |record: &UnitRecord| {
         let has_ports = |group: &TaskGroup| !group.template.demand.host_ports.is_empty();
-        record.spec.has_terms()
+        record.spec.goes_by_unit()
             || record.spec.task_groups.iter().any(has_ports)
             || keeping.contains(record.spec.namespace.as_str())
     };

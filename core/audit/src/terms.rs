@@ -81,7 +81,7 @@ impl Terms {
             let Some(unit) = world.units.get(id) else { continue };
             let Some(record) = &unit.record else { continue };
             let spec = &record.value.spec;
-            if !spec.has_terms() && self.keeping.is_empty() {
+            if !spec.goes_by_unit() && self.keeping.is_empty() {
                 continue;
             }
             self.n_judged += 1;
@@ -103,6 +103,11 @@ impl Terms {
         bind: &Bind,
     ) -> Vec<String> {
         let mut wrong = Vec::new();
+        if spec.is_daemon()
+            && let Some(at) = meet(world, NODE, bind, unit, true)
+        {
+            wrong.push(format!("{at} is where another one of this daemon is"));
+        }
         let topology = &spec.topology;
         for key in [&topology.required, &topology.homogeneous].into_iter().filter(|key| !key.is_empty()) {
             let live = unit.rows.values().filter(|row| row.is_live());

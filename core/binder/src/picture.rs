@@ -76,6 +76,9 @@ impl BinderPicture {
                 self.offer_all();
             }
         }
+        if record.spec.is_daemon() {
+            self.cluster.put_daemon(record.id);
+        }
         self.offer(record.id);
         let moved_to = (before != Some(queue)).then_some(queue);
         if moved_to.is_some() {

@@ -128,9 +128,9 @@ impl KnownGroup {
         self.ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
     }
 
-    /// Returns what filters judge a node by, but for what its unit says about running units.
+    /// Returns what filters judge a node by, but for what its unit says about running units, and that it is a daemon.
     pub(super) fn on_node(&self) -> NodeAsk<'_> {
         let requirements = self.requirements.as_deref().unwrap_or(NodeRequirements::nothing());
-        NodeAsk { shape: self.shape, requirements, unit: None }
+        NodeAsk { shape: self.shape, requirements, unit: None, daemon: None }
     }
 }

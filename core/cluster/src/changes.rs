@@ -18,7 +18,7 @@ use godel_domain::{
 use godel_rules::budget::{Identity, WantedOrdinals};
 
 use super::{
-    Cluster, NodeGroups, TopologyLevel,
+    Cluster, DaemonIdx, NodeGroups, TopologyLevel,
     assumptions::Assumed,
     group_deltas::GroupDeltas,
     holds::{Basis, NodeHolds},
@@ -212,6 +212,17 @@ impl Cluster {
         (affinity, topology): (&UnitAffinity, &UnitTopology),
     ) -> bool {
         self.taken.put_terms(unit, identity, (affinity, topology), &self.records)
+    }
+
+    /// Follows where the replicas of a daemon are from now on, so that none is placed beside another one. `O(1)` for one that is
+    /// known.
+    pub fn put_daemon(&mut self, unit: UnitId) -> DaemonIdx {
+        self.taken.put_daemon(unit, self.free.len())
+    }
+
+    /// Ends that, for a unit that was only planned.
+    pub fn forget_daemon(&mut self, unit: UnitId) {
+        self.taken.daemons.remove(unit);
     }
 
     /// Returns the groups of a level, and the number by which [`GroupRef`](crate::GroupRef) names the level. `O(1)` while no node moves.

@@ -28,6 +28,7 @@
 //! - `catalogue`: what small integers stand for: resources, device models, labels, demands, sub-clusters.
 //! - `changes`: what a change of rows, assumptions or holds means for all parts.
 //! - `charge`: what a hold takes of its node.
+//! - `daemons`: where the replicas of daemons are, and which nodes have none.
 //! - `devices`: the devices of a node, and which of them are free.
 //! - `domains`: running units by rack, zone or node, for terms that keep units together or apart.
 //! - `fit`: whether a node has room for one more running unit.
@@ -71,6 +72,7 @@ use self::{
 };
 
 pub use self::{
+    daemons::DaemonIdx,
     domains::{
         ApartRule, DomainIdx, Domains, GroupRef, NearRule, NodeGroups, SegmentRule, SpreadRule,
         TopologyLevel, UnitRules,
@@ -90,6 +92,7 @@ mod budgets;
 mod catalogue;
 mod changes;
 mod charge;
+mod daemons;
 pub mod devices;
 mod domains;
 mod fit;
@@ -158,6 +161,7 @@ impl Cluster {
     pub fn put_spec(&mut self, spec: NodeSpec, revision: Revision) {
         let Some(idx) = self.free.index(&self.catalogue, spec.id) else { return };
         if self.records.put_spec(&mut self.catalogue, idx, spec, revision) {
+            self.taken.daemons.grow(self.free.len());
             self.follow_domain(idx);
             self.free.note_gain(&self.catalogue, idx);
         }
@@ -396,6 +400,27 @@ impl Cluster {
     #[inline]
     pub fn work_on(&self, idx: usize) -> KindCounts {
         self.taken.work.of(idx)
+    }
+}
+
+/// Daemons.
+impl Cluster {
+    /// Returns the integer of a unit that is a daemon; `None`: it is none, as far as is known.
+    #[inline]
+    pub fn daemon(&self, unit: UnitId) -> Option<DaemonIdx> {
+        if self.taken.daemons.is_empty() { None } else { self.taken.daemons.find(unit) }
+    }
+
+    /// Whether a replica of a daemon is on the node at an index, assumed or there.
+    #[inline]
+    pub fn has_daemon(&self, daemon: DaemonIdx, idx: usize) -> bool {
+        self.taken.daemons.is_on(daemon, idx)
+    }
+
+    /// Returns the blocks with nodes without a replica of a daemon, ascending, and which nodes these are.
+    #[inline]
+    pub fn without_daemon(&self, daemon: DaemonIdx) -> &[(usize, BlockMask)] {
+        self.taken.daemons.open(daemon)
     }
 }
 

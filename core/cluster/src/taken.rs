@@ -19,6 +19,7 @@ use super::{
     assumptions::{Assumed, Assumptions},
     best_effort::BestEffort,
     catalogue::Catalogue,
+    daemons::{DaemonIdx, DaemonPlaces},
     domains::Domains,
     free::FreeRoom,
     group_deltas::GroupDeltas,
@@ -36,6 +37,7 @@ pub(crate) struct TakenRoom {
     assumptions: Assumptions,
     ranks: Ranks,
     counts: ReplicaCounts,
+    pub(super) daemons: DaemonPlaces,
     pub(super) domains: Domains,
     pub(super) work: WorkKinds,
     pub(super) budgets: Budgets,
@@ -95,6 +97,7 @@ impl TakenRoom {
     pub(crate) fn without_units(&mut self) -> Self {
         Self {
             budgets: std::mem::take(&mut self.budgets).reset(),
+            daemons: std::mem::take(&mut self.daemons).reset(),
             domains: std::mem::take(&mut self.domains).reset(),
             work: std::mem::take(&mut self.work).reset(),
             ..Self::default()
@@ -166,6 +169,9 @@ impl TakenRoom {
         if self.work.is_active() {
             self.work.shift(unit, node, sign);
         }
+        if !self.daemons.is_empty() {
+            self.daemons.shift(unit, node, sign);
+        }
     }
 
     /// A unit is of a kind of work. Returns the nodes on which that changes a count.
@@ -174,6 +180,14 @@ impl TakenRoom {
         let nodes = work.put(unit, kind, || self.nodes_of(unit));
         self.work = work;
         nodes
+    }
+
+    /// Follows where the replicas of a daemon are from now on. `O(its running units + nodes)` the first time.
+    pub(super) fn put_daemon(&mut self, unit: UnitId, n_nodes: usize) -> DaemonIdx {
+        let mut daemons = std::mem::take(&mut self.daemons);
+        let idx = daemons.put(unit, || self.nodes_of(unit), n_nodes);
+        self.daemons = daemons;
+        idx
     }
 
     /// Takes what a unit says of where its replicas go in relation to running units.
@@ -346,6 +360,7 @@ impl TakenRoom {
             self.domains.remove(unit);
         }
         self.work.remove(unit);
+        self.daemons.remove(unit);
     }
 
     /// Returns whether some row took room.

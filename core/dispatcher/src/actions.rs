@@ -24,6 +24,8 @@ pub enum Action {
     Evict(EvictRequest),
     /// Write a unit's record anew, which was at this revision: it ends.
     End(Arc<UnitRecord>, Revision),
+    /// Write the record of a daemon anew, which was at this revision: it has the replicas that the nodes want.
+    Follow(Arc<UnitRecord>, Revision),
     /// Delete a unit's record.
     Delete(UnitId),
     /// Write how nodes are split.

@@ -126,11 +126,13 @@ impl AssignmentPass<'_> {
             {
                 candidates.retain(|one| one.scheduler == scheduler);
             }
-            if !entry.tried.is_empty() {
+            // The nodes without a replica of a daemon may be of any partition.
+            let asks_all = self.scope_of_all == NodeScope::Global && entry.record.spec.is_daemon();
+            if asks_all || !entry.tried.is_empty() {
                 // Not back to one that gave it back while another is untried; then one tries all nodes.
                 let untried = |idx: usize| !entry.tried.iter().any(|tried| *tried as usize == idx);
                 let mut attached = schedulers.all.iter().enumerate();
-                if attached.any(|(idx, one)| one.session.is_some() && untried(idx)) {
+                if !asks_all && attached.any(|(idx, one)| one.session.is_some() && untried(idx)) {
                     candidates.retain(|one| untried(one.scheduler));
                     if candidates.is_empty() {
                         skipped.push(waiting);

@@ -32,6 +32,7 @@ impl Dispatcher {
     pub fn on_reset(&mut self) {
         self.following.listed = Some(ListedRecords::default());
         self.nodes.reset();
+        self.daemons.reset();
         self.partition.reset();
     }
 
@@ -40,6 +41,7 @@ impl Dispatcher {
         self.following.advance(revision);
         if let Some(listed) = self.following.listed.take() {
             self.forget_unlisted(&listed, revision, now);
+            self.daemons.on_listed(now);
         }
         if self.assignments.settling.is_loading() {
             self.assignments.settling.begin(now);
@@ -234,10 +236,11 @@ impl Dispatcher {
             self.assignments.insert(record, revision, created);
         }
         self.assignments.set_feasible(unit, &self.nodes.capacities);
-        if !self.budgets.is_empty()
-            && let Some(entry) = self.assignments.units.get(unit)
-        {
-            budgets::offer(&mut self.budgets, unit, entry);
+        if let Some(entry) = self.assignments.units.get(unit) {
+            self.daemons.on_unit(&entry.record, now);
+            if !self.budgets.is_empty() {
+                budgets::offer(&mut self.budgets, unit, entry);
+            }
         }
         self.assignments.refresh(unit, now);
     }
@@ -268,6 +271,7 @@ impl Dispatcher {
             return;
         }
         entry.rows_revision = revision;
+        self.daemons.on_rows(unit, change);
         self.budgets.recount(unit, Some(&entry.rows));
         match change {
             RunChange::Bind(bind) => {
@@ -293,6 +297,7 @@ impl Dispatcher {
         if self.assignments.remove(unit, now) {
             self.node_evictions.on_evicted(unit, &mut self.budgets, &self.assignments.units);
             self.node_evictions.remove_unit(unit);
+            self.daemons.remove_unit(unit);
             self.budgets.forget(unit);
             self.gangs.remove(unit);
         }
@@ -313,6 +318,7 @@ impl Dispatcher {
     /// An administrator's record of a node.
     pub fn on_node_spec(&mut self, spec: &NodeSpec, now: Millis) {
         self.node_evictions.on_node_spec(spec);
+        self.daemons.on_node_spec(spec, &self.assignments.units);
         let is_new = self.nodes.on_node_spec(spec);
         if self.partition.on_node_spec(spec) || is_new {
             self.partition.touch_if_split(now);
@@ -322,6 +328,7 @@ impl Dispatcher {
     /// An agent's record of a node.
     pub fn on_node_report(&mut self, report: &NodeReport, now: Millis) {
         self.node_evictions.on_node_report(report.id, report.ready, now);
+        self.daemons.on_node_report(report, &self.assignments.units);
         if self.partition.on_node_report(report) {
             self.partition.touch_if_split(now);
         }
@@ -339,6 +346,7 @@ impl Dispatcher {
     /// A node is gone.
     pub fn on_node_deleted(&mut self, node: NodeId, now: Millis) {
         self.node_evictions.remove_node(node);
+        self.daemons.remove_node(node, &self.assignments.units);
         self.partition.remove_node(node);
         if self.nodes.on_node_deleted(node) {
             self.partition.touch_if_split(now);

@@ -334,7 +334,16 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                 Action::Revoke(session, unit) => messages.push(Outgoing::Revoke(session, unit)),
                 Action::Close(session) => messages.push(Outgoing::Close(session)),
                 Action::Evict(request) => messages.push(Outgoing::Evict(request)),
-                Action::End(spec, revision) => self.changes.end(spec, revision, &self.core, out),
+                Action::End(record, revision) => {
+                    if self.changes.write_own(&record, revision, out) {
+                        out.note(&self.core, DispatcherNote::UnitEnds(&record));
+                    }
+                }
+                Action::Follow(record, revision) => {
+                    if self.changes.write_own(&record, revision, out) {
+                        out.note(&self.core, DispatcherNote::DaemonFollows(&record));
+                    }
+                }
                 Action::Delete(unit) => deletes.push(unit),
                 Action::WritePartition(split) => {
                     if self.write_partition(&split, None, out).is_err() {

@@ -19,6 +19,7 @@
 //! - `attach`: schedulers that connect, report what they hold, and leave.
 //! - `budgets`: disruption budgets beside the units that they select.
 //! - `config`: how the dispatcher works.
+//! - `daemons`: how many replicas each daemon has, which follows from the nodes that it is for.
 //! - `directory`: units by namespace and name.
 //! - `ends`: units that end, and those that have ended, until they are deleted.
 //! - `events`: what has been committed, and what schedulers and the binder say, handed to the parts.
@@ -62,6 +63,7 @@ mod assignments;
 mod attach;
 pub mod budgets;
 mod config;
+mod daemons;
 mod directory;
 mod ends;
 mod events;
@@ -101,6 +103,7 @@ pub use schedulers::SessionId;
 
 use assign::AssignmentPass;
 use assignments::Assignments;
+use daemons::Daemons;
 use following::{Following, Settle};
 use gangs::Gangs;
 use gauges::Waits;
@@ -135,6 +138,7 @@ pub struct Dispatcher {
     budgets: Budgets,
     reservations: ReservationRecords,
     nodes: Nodes,
+    daemons: Daemons,
     partition: Partitioning,
     node_evictions: NodeEvictions,
     following: Following,
@@ -154,6 +158,7 @@ impl Dispatcher {
             budgets: Budgets::default(),
             reservations: ReservationRecords::default(),
             nodes: Nodes::default(),
+            daemons: Daemons::default(),
             partition: Partitioning::new(&config),
             node_evictions: NodeEvictions::new(config.losses, config.evict_retry_ms),
             following: Following::default(),
@@ -201,6 +206,10 @@ impl Dispatcher {
         let Assignments { units, ends, counters, wall_ms, .. } = &mut self.assignments;
         ends.evict(units, counters, self.following.revision, now, &mut actions);
         ends.end(units, *wall_ms, now, &mut actions);
+        if !self.following.is_listing() {
+            let Assignments { units, gates, .. } = &self.assignments;
+            self.daemons.follow(units, gates, self.following.revision, now, &mut actions);
+        }
         self.node_evictions.depart(&self.assignments, &mut self.budgets, &self.following, now, &mut actions);
         self.assignments.ends.delete_ended(&mut self.assignments.units, now, &mut actions);
         self.partition.follow_load(&self.nodes, &self.assignments, now, &mut actions);
@@ -231,6 +240,7 @@ impl Dispatcher {
             ends.next_at(),
             self.partition.next_at(),
             self.gangs.next_at(),
+            self.daemons.next_at().filter(|_| !self.following.is_listing()),
             self.node_evictions.next_at(*wall_ms, now),
         ];
         let first = wakes.into_iter().flatten().fold(self.reconciler.at, Millis::min);

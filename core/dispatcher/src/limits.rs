@@ -77,7 +77,7 @@ impl TimeLimits {
             return;
         }
         let unit = entry.record.id;
-        match (entry.phase.waits(), entry.wait_due == NEVER) {
+        match (entry.waits(), entry.wait_due == NEVER) {
             (true, true) => {
                 entry.wait_due = self.wait(unit, entry.record.spec.scheduling_timeout_ms(), 0, now)
             }
@@ -102,7 +102,7 @@ impl TimeLimits {
         }
         for unit in units.all() {
             let Some(entry) = units.get_mut(unit) else { continue };
-            if entry.phase.waits() && !entry.was_placed() {
+            if entry.waits() && !entry.was_placed() {
                 let past_ms = u64::try_from(wall_ms.saturating_sub(entry.create_time_ms)).unwrap_or(0);
                 let limit_ms = entry.record.spec.scheduling_timeout_ms();
                 entry.wait_due = self.wait(unit, limit_ms, past_ms, now);

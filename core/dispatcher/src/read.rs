@@ -507,6 +507,9 @@ impl Dispatcher {
     /// What a unit waits for, in words; empty: nothing in particular.
     fn waits_for(&self, unit: UnitId, entry: &UnitEntry) -> String {
         let units = &self.assignments.units;
+        if entry.record.spec.is_daemon() && entry.record.spec.replicas() == 0 && entry.record.is_wanted() {
+            return "waits for a node that its template may have".to_owned();
+        }
         match (units.overtaken.get(&unit), entry.holds()) {
             (Some(by), []) => {
                 let by = units.preemptors(&[*by]).pop().unwrap_or_default();

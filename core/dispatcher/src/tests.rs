@@ -26,6 +26,7 @@ use super::{
 };
 
 mod apply;
+mod daemons;
 mod frozen;
 mod gangs;
 mod limits;
@@ -195,6 +196,7 @@ fn show(action: &Action) -> String {
         Action::Close(session) => format!("close {}", session.0),
         Action::Evict(one) => format!("evict {} {:?} {:?}", one.unit, one.reason, one.ordinals),
         Action::End(record, _) => format!("end {} {:?}", record.id, record.status.ended),
+        Action::Follow(record, _) => format!("follow {} {:?}", record.id, record.status.ordinals[0]),
         Action::Delete(unit) => format!("delete {unit}"),
         Action::WritePartition(one) => {
             format!("partition {:?} {:?} {}", one.mode, one.schedulers, one.slots.len())

@@ -407,6 +407,11 @@ impl UnitEntry {
         if n > 1 { n } else { 0 }
     }
 
+    /// Whether it waits for places: a daemon that no node is for does not.
+    pub(super) fn waits(&self) -> bool {
+        self.phase.waits() && (self.counts.pending > 0 || !self.record.spec.is_daemon())
+    }
+
     /// Whether something of it had a node before, since it was last suspended.
     pub(super) fn was_placed(&self) -> bool {
         self.rows.was_placed()

@@ -217,11 +217,11 @@ pub fn phase(record: &UnitRecord, counts: &Counts, soft: Soft) -> UnitPhase {
         UnitPhase::Failed
     } else if record.status.restarting || has_to_restart(record, counts) {
         if record.status.suspended { UnitPhase::Suspended } else { UnitPhase::Queued }
-    } else if ended >= counts.replicas {
+    } else if ended >= counts.replicas && !record.spec.is_daemon() {
         if counts.failed == 0 { UnitPhase::Completed } else { UnitPhase::Failed }
     } else if record.status.suspended {
         UnitPhase::Suspended
-    } else if counts.running > 0 && counts.running + ended >= record.spec.min_member {
+    } else if has_begun(record, counts) && counts.running + ended >= record.spec.min_member {
         UnitPhase::Running
     } else if counts.live > 0 && counts.live + ended >= record.spec.min_member {
         UnitPhase::Scheduled
@@ -232,6 +232,11 @@ pub fn phase(record: &UnitRecord, counts: &Counts, soft: Soft) -> UnitPhase {
             Soft::Parked => UnitPhase::Unschedulable,
         }
     }
+}
+
+/// Whether something of a unit runs; of a daemon, whose nodes may all be waiting for it to start again, or has run.
+fn has_begun(record: &UnitRecord, counts: &Counts) -> bool {
+    counts.running > 0 || (record.spec.is_daemon() && counts.succeeded + counts.failed > 0)
 }
 
 /// Whether the unit's life is over: a terminal phase and nothing left on any node.
@@ -293,7 +298,7 @@ pub fn has_to_end(record: &UnitRecord, counts: &Counts, rows: &RunningUnits, now
     if record.spec.on_below_min == OnBelowMin::Stop && is_broken(record, counts) && was_whole() {
         return Some(UnitEnd::BelowMin);
     }
-    if fails_as_a_whole(record, counts) && !has_to_restart(record, counts) && !is_ended(counts) {
+    if fails_as_a_whole(record, counts) && !has_to_restart(record, counts) && !is_ended(record, counts) {
         return Some(UnitEnd::Failure);
     }
     deadline_ms(record, counts, rows).filter(|at_ms| *at_ms <= now_ms).map(|_| UnitEnd::Deadline)
@@ -311,9 +316,9 @@ pub fn has_to_restart(record: &UnitRecord, counts: &Counts) -> bool {
         && record.status.whole_restarts < record.spec.max_restarts
 }
 
-/// Every replica has ended.
-fn is_ended(counts: &Counts) -> bool {
-    counts.succeeded + counts.failed >= counts.replicas
+/// Every replica has ended, and with them the unit.
+fn is_ended(record: &UnitRecord, counts: &Counts) -> bool {
+    counts.succeeded + counts.failed >= counts.replicas && !record.spec.is_daemon()
 }
 
 /// Whether the record of a unit has to change by what its running units came to: see [`turned`].
@@ -354,7 +359,7 @@ pub fn turned(record: &UnitRecord, counts: &Counts, rows: &RunningUnits, now_ms:
 /// When a unit will have been active for as long as it may be, Unix milliseconds: counted from the earliest binding of
 /// what is there or has ended by itself. `None`: never, or it is not active.
 pub fn deadline_ms(record: &UnitRecord, counts: &Counts, rows: &RunningUnits) -> Option<i64> {
-    let is_over = is_ended(counts);
+    let is_over = is_ended(record, counts);
     if record.spec.active_deadline_ms == 0 || !record.is_wanted() || is_over {
         return None;
     }

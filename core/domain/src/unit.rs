@@ -182,7 +182,7 @@ pub enum WorkloadClass {
     Training,
     /// A YARN application.
     Yarn,
-    /// One on every node.
+    /// One replica on each node that it may have; the control plane says how many that are.
     Daemon,
 }
 
@@ -355,6 +355,17 @@ impl UnitSpec {
     /// So long it may wait before it is said that it finds no place, milliseconds.
     pub fn scheduling_timeout_ms(&self) -> u64 {
         if self.scheduling_timeout_ms == 0 { SCHEDULING_TIMEOUT_MS } else { self.scheduling_timeout_ms }
+    }
+
+    /// Whether its replicas follow the nodes: one on each that it may have, and no end of its own while nodes may join.
+    pub fn is_daemon(&self) -> bool {
+        self.class == WorkloadClass::Daemon
+    }
+
+    /// Whether which nodes it may have depends on the unit, and not on its templates alone: on running units, or on where
+    /// its own replicas are.
+    pub fn goes_by_unit(&self) -> bool {
+        self.has_terms() || self.is_daemon()
     }
 
     /// Running units wanted, over all groups.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use godel_cluster::{
-    Cluster, DomainIdx, GroupRef, ShapeId, SpreadRule, SubClusterId, UnitRules,
+    Cluster, DaemonIdx, DomainIdx, GroupRef, ShapeId, SpreadRule, SubClusterId, UnitRules,
     labels::{LabelSets, TaintVerdict},
 };
 use godel_domain::{
@@ -112,6 +112,8 @@ pub struct NodeAsk<'a> {
     pub requirements: &'a NodeRequirements,
     /// What its unit says about running units.
     pub unit: Option<&'a UnitAsk>,
+    /// Its unit, if it is a daemon.
+    pub daemon: Option<DaemonIdx>,
 }
 
 /// What one replica asks for, resolved once per template.
@@ -124,6 +126,7 @@ pub struct Ask {
     work: WorkKind,
     is_nowhere: bool,
     unit: Option<Arc<UnitAsk>>,
+    daemon: Option<DaemonIdx>,
     within: Option<GroupRef>,
     /// The labels and taints that the following is resolved against; 0: it is not resolved yet.
     pub(crate) labels_version: usize,
@@ -157,6 +160,7 @@ impl Ask {
             work: WorkKind::Neutral,
             is_nowhere: false,
             unit: None,
+            daemon: None,
             within: None,
             labels_version: 0,
             verdicts: Arc::default(),
@@ -185,6 +189,16 @@ impl Ask {
     /// comes or goes.
     pub fn of_unit(self, unit: Option<UnitAsk>) -> Self {
         Self { unit: unit.map(Arc::new), ..self }
+    }
+
+    /// Of a daemon: no node has two of its replicas.
+    pub fn of_daemon(self, daemon: Option<DaemonIdx>) -> Self {
+        Self { daemon, ..self }
+    }
+
+    /// Returns its unit, if that is a daemon.
+    pub fn daemon(&self) -> Option<DaemonIdx> {
+        self.daemon
     }
 
     /// Looks at the nodes of one group only from now on, or at all of them.
@@ -244,7 +258,8 @@ impl Ask {
 
     /// Returns what filters judge a node by.
     pub fn on_node(&self) -> NodeAsk<'_> {
-        NodeAsk { shape: self.shape, requirements: &self.requirements, unit: self.unit.as_deref() }
+        let Self { shape, requirements, unit, daemon, .. } = self;
+        NodeAsk { shape: *shape, requirements, unit: unit.as_deref(), daemon: *daemon }
     }
 
     /// Whether the node at `idx` takes it, room aside. A profile has to have prepared it.

@@ -3,6 +3,7 @@
 pub mod balanced_allocation;
 pub mod complementary;
 pub mod cpu_memory_ratio;
+pub mod daemon;
 pub mod device;
 pub mod device_stranding;
 pub mod dominant_fit;

@@ -10,7 +10,7 @@ use crate::{
     args::{ArgField, PluginArgs},
     ask::NodeAsk,
     plugins::{
-        balanced_allocation, complementary, cpu_memory_ratio, device, device_stranding, dominant_fit,
+        balanced_allocation, complementary, cpu_memory_ratio, daemon, device, device_stranding, dominant_fit,
         host_ports, least_allocated, load_aware, load_threshold, most_allocated, node_affinity, node_class,
         node_ready, node_selector, numa_topology, resources_fit, spread, spread_preference, sub_cluster,
         taints, topology_domain, topology_spread, unit_affinity, unit_preference,
@@ -53,6 +53,7 @@ filters![
     node_class::NodeClass,
     node_selector::NodeSelector,
     taints::Taints,
+    daemon::DaemonFilter,
     unit_affinity::UnitAffinityFilter,
     topology_spread::TopologySpread,
     host_ports::HostPorts,
@@ -73,7 +74,8 @@ const fn is_asked(rests_on: RestsOn, has_changed: bool) -> bool {
 }
 
 /// Every locator.
-pub static LOCATORS: [&dyn AnyLocator; 2] = [&topology_domain::TopologyDomain, &sub_cluster::SubClusterNodes];
+pub static LOCATORS: [&dyn AnyLocator; 3] =
+    [&topology_domain::TopologyDomain, &sub_cluster::SubClusterNodes, &daemon::DaemonNodes];
 
 /// Every score.
 pub static SCORES: [ScoreEntry; 12] = [

@@ -376,13 +376,13 @@ impl Placer {
     }
 
     /// How many replicas of a template a node has room for, `max` at most: 1 at least where one fits, and no more of those
-    /// that ask for devices.
+    /// that ask for devices, or are of a daemon.
     pub fn n_fit(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId, max: u32) -> u32 {
         if !self.fits(cluster, template, node) {
             return 0;
         }
-        let shape = self.templates.get(template).ask.shape();
-        cluster.n_fit(shape, node.idx(), max).max(1)
+        let ask = &self.templates.get(template).ask;
+        if ask.daemon().is_some() { 1 } else { cluster.n_fit(ask.shape(), node.idx(), max).max(1) }
     }
 
     /// Whether a node would take a replica of a template if it had room for it, as things are now: with what was placed before.

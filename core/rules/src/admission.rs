@@ -16,6 +16,7 @@ use godel_domain::{
 };
 
 mod affinity;
+mod daemon;
 pub mod defaults;
 pub mod feasibility;
 pub mod same;
@@ -105,7 +106,7 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
         Given::Value(pool) => pool,
         Given::Absent | Given::Unknown(_) => by_class.pool,
     };
-    let task_groups = groups((submission.task_groups, pool_of_groups), &mut report, &mut defaults);
+    let task_groups = groups((submission.task_groups, pool_of_groups), class, &mut report, &mut defaults);
     let replicas = task_groups.iter().map(|group| u64::from(group.replicas)).sum::<u64>();
     if replicas > u64::from(REPLICAS_MAX) {
         report.add(
@@ -113,7 +114,11 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
             format_args!("{replicas} replicas over all groups; at most {REPLICAS_MAX}"),
         );
     }
-    let min_member = min_member(submission.min_member, replicas, by_class, &mut report, &mut defaults);
+    let min_member = if class == WorkloadClass::Daemon {
+        daemon::min_member(submission.min_member, &mut report, &mut defaults)
+    } else {
+        min_member(submission.min_member, replicas, by_class, &mut report, &mut defaults)
+    };
     let queue = queue(submission.queue, &mut report, &mut defaults);
     let namespace = if submission.namespace.is_empty() { "default".to_owned() } else { submission.namespace };
     let mut uid = submission.uid;
@@ -152,7 +157,7 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
                 defaults::TTL_AFTER_FINISHED_MS
             }
         },
-        max_restarts: max_restarts(submission.max_restarts, &mut report, &mut defaults),
+        max_restarts: max_restarts(submission.max_restarts, by_class, &mut report, &mut defaults),
         on_eviction: report.choose(
             "on_eviction",
             submission.on_eviction,
@@ -186,6 +191,9 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
         affinity: affinity::unit_affinity(submission.affinity, &mut report, &mut defaults),
         topology: topology::unit_topology(submission.topology, &mut report),
     };
+    if spec.is_daemon() {
+        daemon::check(&spec, &mut report);
+    }
     report.finish(Admitted { spec, defaults })
 }
 
@@ -216,10 +224,15 @@ fn class(
     }
 }
 
-fn max_restarts(given: Option<u32>, report: &mut ViolationList, defaults: &mut Vec<AppliedDefault>) -> u32 {
+fn max_restarts(
+    given: Option<u32>,
+    by_class: &defaults::ClassDefaults,
+    report: &mut ViolationList,
+    defaults: &mut Vec<AppliedDefault>,
+) -> u32 {
     let Some(given) = given else {
-        defaults.push(AppliedDefault::number("max_restarts", i64::from(defaults::MAX_RESTARTS)));
-        return defaults::MAX_RESTARTS;
+        defaults.push(AppliedDefault::number("max_restarts", i64::from(by_class.max_restarts)));
+        return by_class.max_restarts;
     };
     if given > RESTARTS_MAX {
         report.add(format_args!("max_restarts"), format_args!("{given} is not in 0..={RESTARTS_MAX}"));
@@ -333,6 +346,7 @@ fn check_labels(labels: &BTreeMap<String, String>, field: &str, report: &mut Vio
 
 fn groups(
     (submitted, pool): (Vec<GroupSubmission>, Pool),
+    class: WorkloadClass,
     report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Vec<TaskGroup> {
@@ -347,7 +361,7 @@ fn groups(
     }
     let mut groups: Vec<TaskGroup> = Vec::with_capacity(submitted.len().min(GROUPS_MAX));
     for (idx, mut group) in submitted.into_iter().take(GROUPS_MAX).enumerate() {
-        if group.replicas == 0 || group.replicas > REPLICAS_MAX {
+        if class != WorkloadClass::Daemon && !(1..=REPLICAS_MAX).contains(&group.replicas) {
             report.add(
                 format_args!("task_groups[{idx}].replicas"),
                 format_args!("{} is not in 1..={REPLICAS_MAX}", group.replicas),

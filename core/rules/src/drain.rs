@@ -101,12 +101,12 @@ impl fmt::Display for DrainBlock {
 /// answer of 0 says why.
 ///
 /// A unit that serves loses one replica at a time. Any other one keeps `min_member`; one that needs every replica
-/// goes as a whole, as there is no way to spare any.
+/// goes as a whole, as there is no way to spare any. Replicas of a daemon are of use to their own nodes only, and go with them.
 ///
 /// # Errors
 /// None may go.
 pub fn spare(spec: &UnitSpec, standing: Standing, n_running: u32) -> Result<u32, DrainBlock> {
-    if standing.replicas <= 1 || is_whole(spec) {
+    if standing.replicas <= 1 || is_whole(spec) || spec.is_daemon() {
         return Ok(n_running);
     }
     if serves(spec) {
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_unit_spares_what_it_can() {
-        use WorkloadClass::{Batch, Gang, Service, Stateful};
+        use WorkloadClass::{Batch, Daemon, Gang, Service, Stateful};
         // Class, replicas, min_member, available, running on drained nodes; may go, `None`: blocked.
         for (class, replicas, min_member, available, n_running, expected) in [
             (Service, 1, 1, 1, 1, Some(1)),
@@ -167,6 +167,7 @@ mod tests {
             (Gang, 4, 4, 1, 1, Some(1)),
             (Gang, 8, 4, 8, 8, Some(4)),
             (Gang, 8, 4, 4, 2, None),
+            (Daemon, 5, 1, 2, 2, Some(2)),
             (Batch, 5, 1, 5, 5, Some(4)),
             (Batch, 5, 1, 1, 1, None),
             (Batch, 5, 1, 5, 2, Some(2)),

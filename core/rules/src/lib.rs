@@ -7,6 +7,7 @@
 //! - `admission`: whether a submission is valid, and the unit that it becomes.
 //! - `agent_admission`: what an agent checks of an assignment before it starts it.
 //! - `budget`: what disruption budgets allow.
+//! - `daemon`: which nodes a daemon is for, and what that makes of its replicas.
 //! - `drain`: what drained nodes may evict.
 //! - `frozen`: what is frozen because of records that this version cannot read.
 //! - `leases`: leases in force, judged on one monotonic clock.
@@ -22,6 +23,7 @@
 pub mod admission;
 pub mod agent_admission;
 pub mod budget;
+pub mod daemon;
 pub mod drain;
 pub mod frozen;
 pub mod leases;

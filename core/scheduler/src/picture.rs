@@ -335,6 +335,9 @@ impl Picture {
             // It may have been assigned before its record was read.
             self.cluster.put_work(record.id, WorkKind::of(&record.spec));
         }
+        if record.spec.is_daemon() {
+            self.cluster.put_daemon(record.id);
+        }
         let spreads = record.spec.class.spreads() && record.spec.replicas() > 1;
         let groups = record.spec.task_groups.iter().zip(by_group).map(|(group, wanted)| {
             let template =

@@ -20,6 +20,11 @@ use super::{
     preemption::PreemptionSearch,
 };
 
+/// No unit has this id, so that the assumptions of one that is planned meet no others.
+const PLANNED: UnitId = UnitId(u64::MAX);
+/// Most replicas of a daemon that are tried: so many nodes are named in one message.
+const N_DAEMON_MAX: u32 = 10_000;
+
 /// What would become of a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlanOutcome {
@@ -60,8 +65,8 @@ pub(super) fn plan(picture: &mut Picture, search: &mut PreemptionSearch, spec: &
     let cursors = picture.placer.cursors();
     let (hits, misses) = (picture.placer.hits, picture.placer.misses);
     let (counters, has_occupants) = (search.counters(), picture.cluster.has_occupants());
-    // No unit has this id, so its assumptions meet no others.
-    let record = UnitRecord::new(UnitId(u64::MAX), spec.clone());
+    let record = UnitRecord::new(PLANNED, spec.clone());
+    let record = if spec.is_daemon() { on_all_nodes(picture, record) } else { record };
     let assigned = as_assigned(picture, &record);
     let templates = &mut picture.placer.templates;
     let mut kept: Vec<(TemplateId, _)> = Vec::new();
@@ -83,7 +88,22 @@ pub(super) fn plan(picture: &mut Picture, search: &mut PreemptionSearch, spec: &
     if !has_occupants {
         picture.cluster.forget_occupants();
     }
+    if spec.is_daemon() {
+        picture.cluster.forget_daemon(PLANNED);
+    }
     report
+}
+
+/// The record of a daemon with a replica for each node that its template may have now.
+fn on_all_nodes(picture: &mut Picture, record: UnitRecord) -> UnitRecord {
+    let (work, _) = picture.group_work(&record, Revision(0), &[]);
+    let mut spec = record.spec;
+    for (work, group) in work.iter().zip(&mut spec.task_groups) {
+        let nodes = picture.placer.with_room_aside(&picture.cluster, work.template, false);
+        group.replicas = count(nodes.len()).min(N_DAEMON_MAX);
+        picture.placer.templates.release(work.template);
+    }
+    UnitRecord::new(record.id, spec)
 }
 
 /// A unit as if it had just been assigned.

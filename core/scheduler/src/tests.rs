@@ -23,6 +23,7 @@ use super::{
 };
 
 mod cases;
+mod daemons;
 mod model;
 mod partition;
 mod preemption;

@@ -166,7 +166,7 @@ fn show(view: &UnitView, format: Format) -> Result<(), Failure> {
             view.revision.to_string(),
             view.shown(),
             view.phase.clone(),
-            format!("{}/{}", view.running, view.replicas),
+            view.ready(),
             view.pending.to_string(),
             view.succeeded.to_string(),
             view.failed.to_string(),

@@ -184,6 +184,7 @@ pub(crate) fn may_stand(
     if let Some(rule) = asked.about_units.and_then(|ask| ask.rules.segments.as_ref()) {
         cluster.fits_segment(asked.unit, rule, ordinal, node)?;
     }
-    let ask = NodeAsk { unit: asked.about_units, ..asked.group.on_node() };
+    let daemon = cluster.daemon(asked.unit);
+    let ask = NodeAsk { unit: asked.about_units, daemon, ..asked.group.on_node() };
     godel_framework::admit(cluster, ask, node, cluster.changed_at(node) > nodes_as_of)
 }

@@ -127,3 +127,15 @@ fn replicas_that_keep_apart_on_nodes_are_one_to_a_node() {
     let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 2)]));
     assert_eq!(short(&accepted.rejections), [(RejectionReason::UnitAffinity, vec![1])]);
 }
+
+#[test]
+fn replicas_of_a_daemon_are_one_to_a_node() {
+    let mut world = World::new(3);
+    let record = unit(1, 4, 1, demand(10, 0)).class(godel_domain::unit::WorkloadClass::Daemon);
+    let revision = world.unit(record);
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 2)]));
+    assert_eq!(short(&accepted.rejections), [(RejectionReason::UnitAffinity, vec![1])]);
+    world.commit(&accepted);
+    assert_eq!(world.refuse(&place(1, revision, &[(1, 2)])), [(RejectionReason::UnitAffinity, vec![1])]);
+    bound(&mut world, &place(1, revision, &[(1, 3)]));
+}

@@ -14,7 +14,7 @@ use godel_rules::admission::{
     stop::stop,
 };
 
-use super::{ChangeFailure, DEFERRED_MAX, DispatcherNote, DispatcherOutbox, NotSent, TxnTicket};
+use super::{ChangeFailure, DEFERRED_MAX, DispatcherOutbox, NotSent, TxnTicket};
 use crate::{Dispatcher, read::UnitView};
 
 /// What somebody asks of a unit.
@@ -103,22 +103,18 @@ impl<O: DispatcherOutbox> Changes<O> {
         self.changing.remove(&unit);
     }
 
-    /// The dispatcher's own change of a unit. What cannot be written now is asked for again by the core.
-    pub(super) fn end(
-        &mut self,
-        record: Arc<UnitRecord>,
-        revision: Revision,
-        core: &Dispatcher,
-        out: &mut O,
-    ) {
+    /// The dispatcher's own change of a unit. What cannot be written now is asked for again by the core. Returns whether it is on
+    /// its way.
+    pub(super) fn write_own(&mut self, record: &Arc<UnitRecord>, revision: Revision, out: &mut O) -> bool {
         if self.changing.contains(&record.id) {
-            return;
+            return false;
         }
-        let txn = put(&record, revision, out);
-        if out.submit(txn, TxnTicket::Change(Arc::clone(&record), None)).is_ok() {
+        let txn = put(record, revision, out);
+        let is_sent = out.submit(txn, TxnTicket::Change(Arc::clone(record), None)).is_ok();
+        if is_sent {
             self.changing.insert(record.id);
-            out.note(core, DispatcherNote::UnitEnds(&record));
         }
+        is_sent
     }
 
     fn defer(&mut self, change: UnitChange<O>, why: &'static str, out: &mut O) {

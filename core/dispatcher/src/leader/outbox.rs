@@ -270,6 +270,8 @@ pub enum DispatcherNote<'a> {
     UnitsDurable,
     /// A unit is ended by the dispatcher, or starts again as a whole.
     UnitEnds(&'a UnitRecord),
+    /// A daemon gets the replicas that the nodes want.
+    DaemonFollows(&'a UnitRecord),
     /// How nodes are split changed, by the transaction of this revision; the split before is still known here.
     Partition(&'a Partition, Revision),
     /// A pause is in force.

@@ -35,7 +35,7 @@ impl RoomKey {
             (n, &template.demand, &template.node_selector, &template.tolerations).hash(&mut hasher);
             (&template.node_affinity.required, template.max_load).hash(&mut hasher);
         }
-        if self.like.spec.has_terms() {
+        if self.like.spec.goes_by_unit() {
             self.like.id.hash(&mut hasher);
         }
         if self.by_labels {
@@ -57,10 +57,10 @@ impl PartialEq for RoomKey {
                 && x.node_affinity.required == y.node_affinity.required
                 && x.max_load == y.max_load
         };
-        // One that has terms about running units lacks what no other does.
-        let has_terms = a.spec.has_terms() || b.spec.has_terms();
+        // One that has terms about running units, or is a daemon, lacks what no other does.
+        let is_single = a.spec.goes_by_unit() || b.spec.goes_by_unit();
         (self.together, self.queue, self.by_labels) == (other.together, other.queue, other.by_labels)
-            && (!has_terms || a.id == b.id)
+            && (!is_single || a.id == b.id)
             && (a.spec.pool, a.spec.active_deadline_ms) == (b.spec.pool, b.spec.active_deadline_ms)
             && self.groups.len() == other.groups.len()
             && self.groups.iter().zip(&other.groups).all(same_group)

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use godel_audit::{
     Evidence, HandedOut, History, Invariant, InvariantReport, Scan, Service, World, check_all,
+    world::WorldNode,
 };
 use godel_cluster::Cluster;
 use godel_core_dispatcher::read::UnitView;
 use godel_domain::{
     demand::Pool,
     hold::Hold,
-    ids::{Revision, UnitId},
+    ids::{NodeId, Revision, UnitId},
     lifecycle,
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY},
@@ -18,6 +19,7 @@ use godel_domain::{
     unit::OnEviction,
 };
 use godel_queueing::Usage;
+use godel_rules::daemon::{NodeUse, node_use};
 
 use super::{
     naive::{self, NaiveSums},
@@ -34,6 +36,7 @@ pub(super) fn at_rest(model: &mut Model, has_faults: bool) -> Result<(), String>
         model.net.reach.mark(Mark::Shared);
     }
     no_leftovers(model)?;
+    daemons(model)?;
     pictures(model)?;
     let repairs = model.dispatcher.repairs + model.dispatcher.core().summary().counters.repairs;
     if !has_faults && repairs > 0 {
@@ -140,6 +143,41 @@ fn no_leftovers(model: &Model) -> Result<(), String> {
     let evictions = model.dispatcher.core().summary().evictions;
     if evictions > 0 {
         return Err(format!("{evictions} evictions asked for and not made"));
+    }
+    Ok(())
+}
+
+/// Each daemon has as many replicas as there are nodes for it, what runs on nodes that take nothing new counted in.
+fn daemons(model: &Model) -> Result<(), String> {
+    let world = &model.store.world;
+    for (id, rows) in &world.units {
+        let Some(record) = rows.record.as_ref().map(|record| &record.value) else { continue };
+        let is_over = model.dispatcher.core().unit(*id).is_none_or(|unit| unit.phase.is_terminal());
+        let Some(group) = record.spec.task_groups.first().filter(|_| record.spec.is_daemon() && !is_over)
+        else {
+            continue;
+        };
+        let use_of = |node: &WorldNode| match (&node.spec, &node.report) {
+            (Some(spec), Some(report)) => node_use(&group.template, &spec.value.taints, |key| {
+                let own = spec.value.labels.get(key);
+                own.or_else(|| report.value.attributes.get(key)).map(String::as_str)
+            }),
+            _ => NodeUse::Refused,
+        };
+        let stays = |node: NodeId| {
+            let mut rows = rows.rows.iter().filter(|(ordinal, _)| record.group_of(**ordinal).is_some());
+            rows.any(|(_, row)| row.node == node && row.is_live())
+        };
+        let is_for = |(id, node): &(&NodeId, &WorldNode)| match use_of(node) {
+            NodeUse::Wanted => true,
+            NodeUse::Kept => stays(**id),
+            NodeUse::Refused => false,
+        };
+        let n_nodes = world.nodes.iter().filter(is_for).count();
+        let n = record.iter_ordinals().count();
+        if n != n_nodes || record.spec.replicas() as usize != n {
+            return Err(format!("daemon {id} has {n} replicas for {n_nodes} nodes"));
+        }
     }
     Ok(())
 }

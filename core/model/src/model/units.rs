@@ -14,7 +14,7 @@ use godel_domain::{
     resources::{CPU, MEMORY, Resources},
     unit::{OnBelowMin, OnEviction, RestartPolicy, RunSpec, TaskGroup, Template, UnitSpec, WorkloadClass},
     unit_affinity::{NODE, SpreadTerm, UnitTerm},
-    unit_topology::Segments,
+    unit_topology::{Segments, UnitTopology},
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
 use godel_testkit::BuildUnit as _;
@@ -98,7 +98,22 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     if spec.pool == Pool::BestEffort {
         spec.task_groups.iter_mut().for_each(|group| group.template.demand.zones = None);
     }
+    draw_daemon(&mut spec, &mut numbers.clone());
     spec
+}
+
+/// A few units have a replica on each node that they may have.
+fn draw_daemon(spec: &mut UnitSpec, numbers: &mut Numbers) {
+    numbers.below(3);
+    if !numbers.chance(5) {
+        return;
+    }
+    spec.class = WorkloadClass::Daemon;
+    spec.task_groups.truncate(1);
+    spec.task_groups[0].replicas = 0;
+    spec.min_member = 1;
+    spec.restart_policy = RestartPolicy::Always;
+    spec.topology = UnitTopology::default();
 }
 
 /// A few units say where they go in relation to running units; only those are selected by others.
@@ -152,6 +167,9 @@ pub(super) fn plain_unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     (spec.affinity, spec.topology) = Default::default();
     spec.labels.remove(APP);
     spec.class = WorkloadClass::Batch;
+    if spec.restart_policy == RestartPolicy::Always {
+        spec.restart_policy = RestartPolicy::Never;
+    }
     spec.min_member = 1;
     spec.pool = Pool::Guaranteed;
     spec.priority = numbers.draw(&[(8, 0), (1, 10), (1, 2_000_000)]);

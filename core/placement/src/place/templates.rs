@@ -31,7 +31,7 @@ pub struct TemplateEntry {
 }
 
 /// Hash of what is asked of a node instead of that itself: compared when found. Whether a unit spreads: ranks in its list count
-/// its own replicas. Its kind of work, where that is counted. The unit, if it has terms about running units.
+/// its own replicas. Its kind of work, where that is counted. The unit, if it has terms about running units or is a daemon.
 type TemplateKey = (ShapeId, ProfileChoice, (bool, WorkKind), Option<UnitId>, u64);
 
 /// Interner with counted uses.
@@ -53,7 +53,8 @@ impl Templates {
         (profile, spreads, work): (ProfileChoice, bool, WorkKind),
         unit: UnitId,
     ) -> TemplateId {
-        let owner = (cluster.has_terms() && cluster.domains().rules_of(unit).is_some()).then_some(unit);
+        let has_rules = cluster.has_terms() && cluster.domains().rules_of(unit).is_some();
+        let owner = (has_rules || cluster.daemon(unit).is_some()).then_some(unit);
         let shape = cluster.shape(&template.demand, pool);
         let hash = NodeRequirements::hash_of(template);
         self.intern_as(cluster, template, (shape, profile, (spreads, work), owner, hash))
@@ -64,6 +65,7 @@ impl Templates {
         let is_same = |id: &&TemplateId| {
             let ask = &self.get(**id).ask;
             ask.requirements().are_of(template)
+                && key.3.is_none_or(|unit| ask.daemon() == cluster.daemon(unit))
                 && key.3.is_none_or(|unit| ask.has_rules_of_now(cluster, unit))
         };
         if let Some(id) = self.ids.get(&key).and_then(|ids| ids.iter().find(is_same)).copied() {
@@ -85,6 +87,7 @@ impl Templates {
                 .spreading(spreads)
                 .of_work(work)
                 .nowhere(is_nowhere)
+                .of_daemon(owner.and_then(|unit| cluster.daemon(unit)))
                 .of_unit(owner.and_then(|unit| UnitAsk::of(cluster, unit, &NodeRequirements::of(template)))),
             profile,
             candidates: Candidates::default(),

@@ -11,6 +11,8 @@ use godel_domain::{
 pub const TTL_AFTER_FINISHED_MS: u64 = 3_600 * 1_000;
 /// In-place restarts by default.
 pub const MAX_RESTARTS: u32 = 3;
+/// The same of a daemon, which a node needs for as long as it is there: three days of pauses of 5 min.
+pub const DAEMON_RESTARTS: u32 = 1_000;
 /// Running units that a domain of a spread may have above the domain with the fewest by default.
 pub const MAX_SKEW: u32 = 1;
 
@@ -54,6 +56,8 @@ pub struct ClassDefaults {
     pub restart_policy: RestartPolicy,
     /// Name of the built-in profile that its units are placed by.
     pub profile: &'static str,
+    /// In-place restarts of a replica in a row.
+    pub max_restarts: u32,
     /// Whether its agent stops it when contact is lost.
     pub without_contact: WithoutContact,
     /// Of a unit of which a running unit has failed for good.
@@ -73,6 +77,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 100,
         restart_policy: RestartPolicy::Always,
         profile: LEAST_ALLOCATED,
+        max_restarts: MAX_RESTARTS,
         without_contact: WithoutContact::GoesOn,
         on_failure: OnFailure::Keep,
         preemptible: true,
@@ -85,6 +90,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 100,
         restart_policy: RestartPolicy::Always,
         profile: LEAST_ALLOCATED,
+        max_restarts: MAX_RESTARTS,
         without_contact: WithoutContact::Stops,
         on_failure: OnFailure::Keep,
         preemptible: true,
@@ -97,6 +103,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 0,
         restart_policy: RestartPolicy::OnFailure,
         profile: MOST_ALLOCATED,
+        max_restarts: MAX_RESTARTS,
         without_contact: WithoutContact::StopsAsGang,
         on_failure: OnFailure::Keep,
         preemptible: true,
@@ -109,6 +116,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 0,
         restart_policy: RestartPolicy::OnFailure,
         profile: MOST_ALLOCATED,
+        max_restarts: MAX_RESTARTS,
         without_contact: WithoutContact::Stops,
         on_failure: OnFailure::Stop,
         preemptible: true,
@@ -121,6 +129,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 50,
         restart_policy: RestartPolicy::Always,
         profile: LEAST_ALLOCATED,
+        max_restarts: MAX_RESTARTS,
         without_contact: WithoutContact::GoesOn,
         on_failure: OnFailure::Keep,
         preemptible: true,
@@ -133,6 +142,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 0,
         restart_policy: RestartPolicy::OnFailure,
         profile: MOST_ALLOCATED,
+        max_restarts: MAX_RESTARTS,
         without_contact: WithoutContact::Stops,
         on_failure: OnFailure::Stop,
         preemptible: true,
@@ -145,6 +155,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 0,
         restart_policy: RestartPolicy::Never,
         profile: MOST_ALLOCATED,
+        max_restarts: MAX_RESTARTS,
         without_contact: WithoutContact::GoesOn,
         on_failure: OnFailure::Keep,
         preemptible: true,
@@ -157,6 +168,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 1_000,
         restart_policy: RestartPolicy::Always,
         profile: LEAST_ALLOCATED,
+        max_restarts: DAEMON_RESTARTS,
         without_contact: WithoutContact::GoesOn,
         on_failure: OnFailure::Keep,
         preemptible: false,
@@ -197,8 +209,8 @@ pub fn stops_without_contact(class: WorkloadClass, min_member: u32) -> bool {
 
 /// The table as Markdown, for the docs.
 pub fn render() -> String {
-    let mut out = "| class | min_member | pool | priority | restart policy | on_failure | profile | without contact | preemptible | why |\n\
-                   |---|---|---|---|---|---|---|---|---|---|\n"
+    let mut out = "| class | min_member | pool | priority | restart policy | max_restarts | on_failure | profile | without contact | preemptible | why |\n\
+                   |---|---|---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for line in &TABLE {
         let min_member = match line.min_member {
@@ -206,11 +218,12 @@ pub fn render() -> String {
             MinMember::Replicas => "replicas",
         };
         out += &format!(
-            "| {} | {min_member} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            "| {} | {min_member} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
             class_name(line.class),
             pool_name(line.pool),
             line.priority,
             restart_name(line.restart_policy),
+            line.max_restarts,
             on_failure_name(line.on_failure),
             line.profile,
             match line.without_contact {
@@ -334,7 +347,7 @@ mod tests {
         assert_eq!(text.lines().count(), 2 + TABLE.len());
         assert!(
             text.contains(
-                "| gang | replicas | guaranteed | 0 | on-failure | stop | most-allocated | stops |"
+                "| gang | replicas | guaranteed | 0 | on-failure | 3 | stop | most-allocated | stops |"
             ),
             "{text}"
         );

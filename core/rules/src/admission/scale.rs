@@ -37,6 +37,10 @@ pub fn scale(
     let wrong = |field: &str, description: String| {
         ScaleRefusal::Invalid(vec![SpecViolation { field: field.to_owned(), description }])
     };
+    if record.spec.is_daemon() {
+        let why = "a daemon has one replica on each node that its template may have: change labels or taints of nodes";
+        return Err(wrong("replicas", why.to_owned()));
+    }
     let idx = match (group, record.spec.task_groups.as_slice()) {
         ("", [_]) => 0,
         ("", groups) => {
@@ -82,7 +86,8 @@ pub fn scale(
     Ok(Some(scaled))
 }
 
-fn extend(ranges: &mut Vec<(u32, u32)>, start: u32, end: u32) {
+/// Adds the ordinals from `start` to `end` behind all others.
+pub(crate) fn extend(ranges: &mut Vec<(u32, u32)>, start: u32, end: u32) {
     match ranges.last_mut() {
         Some(last) if last.0 < last.1 && last.1 == start => last.1 = end,
         _ => ranges.push((start, end)),

@@ -18,7 +18,8 @@ pub const ORDINALS_MAX: usize = 10_000;
 /// The unit without these ordinals, and with so many replicas less; `None` when it wants none of them any more.
 ///
 /// `min_member` is lowered where the unit would otherwise have fewer replicas. An empty range notes where new ordinals
-/// begin once one is stopped that never had a node: rows do not show that it was there.
+/// begin once one is stopped that never had a node: rows do not show that it was there. A daemon gets a new replica on the
+/// node of each.
 ///
 /// # Errors
 /// One that the unit never had, or none would be left; see [`ScaleRefusal`].
@@ -43,7 +44,7 @@ pub fn stop(
         remove(group, ranges, &stopped);
     }
     let replicas = left.spec.replicas();
-    if replicas == 0 {
+    if replicas == 0 && !record.spec.is_daemon() {
         return Err(wrong("ordinals", "no replica would be left: cancel the unit instead".to_owned()));
     }
     if stopped.last().is_some_and(|last| *last as usize >= rows.rows.len()) {
@@ -52,12 +53,14 @@ pub fn stop(
     if left.ranges().count() > N_RANGES_MAX {
         return Err(ScaleRefusal::OrdinalsUsedUp);
     }
-    left.spec.min_member = left.spec.min_member.min(replicas);
+    if !record.spec.is_daemon() {
+        left.spec.min_member = left.spec.min_member.min(replicas);
+    }
     Ok(Some(left))
 }
 
 /// New ordinals begin at `begin` or later.
-fn note_begin(record: &mut UnitRecord, begin: u32) {
+pub(crate) fn note_begin(record: &mut UnitRecord, begin: u32) {
     for ranges in &mut record.status.ordinals {
         ranges.retain(|(start, end)| start < end);
     }
@@ -91,7 +94,8 @@ fn end(record: &UnitRecord) -> u32 {
     record.ranges().map(|range| range.1).max().unwrap_or(0)
 }
 
-fn remove(group: &mut TaskGroup, ranges: &mut Vec<(u32, u32)>, stopped: &BTreeSet<u32>) {
+/// Takes ordinals out of a group.
+pub(crate) fn remove(group: &mut TaskGroup, ranges: &mut Vec<(u32, u32)>, stopped: &BTreeSet<u32>) {
     let mut left: Vec<(u32, u32)> = Vec::with_capacity(ranges.len());
     for &(start, end) in &*ranges {
         if start == end {

@@ -6,7 +6,7 @@ use godel_domain::{
     node::{Device, NodeReport},
     resources::Resources,
     running_units::{Bind, RunChange, RunningUnits},
-    unit::UnitRecord,
+    unit::{RestartPolicy, UnitRecord},
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
 
@@ -56,6 +56,30 @@ fn all_violations_are_named_at_once_up_to_a_bound() {
 }
 
 #[test]
+fn a_daemon_leaves_to_the_nodes_what_follows_from_them() {
+    let daemon = || Submission {
+        class: Given::Value(WorkloadClass::Daemon),
+        task_groups: vec![group(0)],
+        ..submission()
+    };
+    let spec = admit(daemon()).unwrap().spec;
+    assert_eq!((spec.replicas(), spec.min_member, spec.max_restarts), (0, 1, 1_000));
+    let record = UnitRecord::new(UnitId(1), spec);
+    assert!(matches!(scale(&record, &RunningUnits::default(), "", 2), Err(ScaleRefusal::Invalid(_))));
+    let mut given = daemon();
+    given.task_groups.extend([GroupSubmission { name: "b".to_owned(), ..group(3) }]);
+    given.min_member = Some(2);
+    given.restart_policy = Given::Value(RestartPolicy::Never);
+    given.topology.required = "rack".to_owned();
+    let violations = admit(given).unwrap_err();
+    let fields: Vec<&str> = violations.iter().map(|violation| violation.field.as_str()).collect();
+    assert_eq!(
+        fields,
+        ["min_member", "task_groups", "task_groups[1].replicas", "restart_policy", "topology"]
+    );
+}
+
+#[test]
 fn defaults_follow_the_class_and_are_listed() {
     let admitted = admit(submission()).unwrap();
     let listed: Vec<String> = admitted.defaults.iter().map(ToString::to_string).collect();
@@ -80,7 +104,9 @@ fn defaults_follow_the_class_and_are_listed() {
     let spec = admitted.spec;
     assert_eq!((spec.namespace.as_str(), spec.task_groups[0].replicas), ("default", 2));
     for class in defaults::TABLE.map(|line| line.class) {
-        let given = Submission { class: Given::Value(class), ..submission() };
+        let is_daemon = class == WorkloadClass::Daemon;
+        let task_groups = vec![group(if is_daemon { 0 } else { 2 })];
+        let given = Submission { class: Given::Value(class), task_groups, ..submission() };
         let line = defaults::of(class);
         let spec = admit(given).unwrap().spec;
         let all = line.min_member == defaults::MinMember::Replicas;

@@ -12,6 +12,7 @@ use godel_domain::{
     ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
 };
 use godel_placement::place::{PlacementChoice, Placer, templates::TemplateId};
+use rustc_hash::FxHashSet;
 
 use super::{
     Picture,
@@ -164,8 +165,15 @@ impl Picture {
         if owned.is_empty() {
             return VecDeque::new();
         }
-        let shape = self.placer.templates.get(template).ask.shape();
-        self.cluster.free_slots(owned, shape).into_iter().map(|(_, node)| node).collect()
+        let ask = &self.placer.templates.get(template).ask;
+        let free = self.cluster.free_slots(owned, ask.shape());
+        let mut nodes: VecDeque<NodeId> = free.into_iter().map(|(_, node)| node).collect();
+        if ask.daemon().is_some() {
+            // One replica for each node, whatever slots it has.
+            let mut seen = FxHashSet::default();
+            nodes.retain(|node| seen.insert(*node));
+        }
+        nodes
     }
 
     /// Takes the first of some slots where a replica may stand beside those that were placed before it: they have its ports, or

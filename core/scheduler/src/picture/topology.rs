@@ -89,14 +89,15 @@ pub(crate) fn is_placed(picture: &Picture, assigned: &AssignedUnit) -> bool {
     })
 }
 
-/// Whether where a replica may go depends on where others of its unit go: on their ports or their domains, those of a required
-/// topology aside.
+/// Whether where a replica may go depends on where others of its unit go: on their ports, their nodes or their domains, those of
+/// a required topology aside.
 pub(crate) fn is_one_by_one(picture: &Picture, assigned: &AssignedUnit) -> bool {
     let has_ports = |template| {
         let shape = picture.placer.templates.get(template).ask.shape();
         picture.cluster.shapes().get(shape).has_ports
     };
-    if assigned.groups.iter().any(|work| has_ports(work.template)) {
+    let is_daemon = picture.cluster.daemon(assigned.unit()).is_some();
+    if is_daemon || assigned.groups.iter().any(|work| has_ports(work.template)) {
         return true;
     }
     picture.cluster.has_terms()

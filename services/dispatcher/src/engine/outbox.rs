@@ -285,6 +285,12 @@ impl DispatcherOutbox for EngineOutbox {
                 whole_restarts = record.status.whole_restarts,
                 "a unit is ended, or starts again as a whole"
             ),
+            DispatcherNote::DaemonFollows(record) => tracing::info!(
+                unit = record.id.0,
+                name = record.spec.name,
+                replicas = record.spec.replicas(),
+                "a daemon follows the nodes"
+            ),
             DispatcherNote::Partition(partition, revision) => Self::log_partition(core, partition, revision),
             DispatcherNote::Paused(pause) => {
                 tracing::warn!(scope = %pause.scope, reason = pause.reason, "paused");

@@ -242,3 +242,36 @@ fn complements_are_preferred_by_kind_and_by_use() {
     let entry = SCORES.iter().find(|score| score.name == "complementary").unwrap();
     assert!(entry.build(&json!({"kinds": 0, "resources": 0})).is_err());
 }
+
+#[test]
+fn a_node_takes_one_replica_of_a_daemon() {
+    let filter = &crate::plugins::daemon::DaemonFilter;
+    let locator = LOCATORS.iter().find(|locator| locator.name() == "daemon-nodes").unwrap();
+    let mut cluster = cluster(0, |_, _| {});
+    let any = template(demand(1, 1, None));
+    let plain = Ask::new(&mut cluster, &any, Pool::Guaranteed);
+    assert!(locator.locate(&cluster, &plain).is_none(), "of no concern to other units");
+    let (unit, other) = (UnitId(5), UnitId(6));
+    let [one, two] = [unit, other].map(|unit| Some(cluster.put_daemon(unit)));
+    let [of_one, of_two] = [one, two].map(|daemon| plain.clone().of_daemon(daemon));
+    let verdict = |cluster: &Cluster, ask: &Ask| {
+        let refusal = filter.check(cluster, ask.on_node(), NODE).err().map(|refusal| refusal.to_string());
+        let passes = filter.prepare(cluster, ask).is_none_or(|gate| gate.passes(cluster, NODE.idx()));
+        assert_eq!(passes, refusal.is_none());
+        assert_eq!(
+            admit(cluster, ask.on_node(), NODE, false).is_err(),
+            refusal.is_some(),
+            "the binder looks too"
+        );
+        (refusal.unwrap_or_default(), cluster.located_nodes(locator.locate(cluster, ask)).count())
+    };
+    assert_eq!(verdict(&cluster, &of_one), (String::new(), 1));
+    let id = RunningUnitId::new(unit, 3, 0);
+    cluster.assume(id, of_one.shape(), NODE, Allocation::default());
+    assert_eq!(verdict(&cluster, &of_one), ("a replica of the unit is on the node".to_owned(), 0));
+    assert_eq!(verdict(&cluster, &of_two), (String::new(), 1));
+    assert_eq!(verdict(&cluster, &plain), (String::new(), 1));
+    assert_eq!(locator.elsewhere(&cluster, &of_one).unwrap().0, "daemon");
+    cluster.forget(id);
+    assert_eq!(verdict(&cluster, &of_one), (String::new(), 1));
+}
