@@ -386,6 +386,7 @@ pub(super) fn check(evidence: &Evidence) -> Findings {
     let is_beyond = |record: &UnitRecord| {
         let has_ports = |group: &TaskGroup| !group.template.demand.host_ports.is_empty();
         record.spec.goes_by_unit()
+            || record.spec.is_ordered()
             || record.spec.task_groups.iter().any(has_ports)
             || keeping.contains(record.spec.namespace.as_str())
     };

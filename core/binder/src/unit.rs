@@ -23,6 +23,8 @@ pub(super) struct Unit {
     pub(super) terms: GangTerms,
     pub(super) pool: Pool,
     pub(super) is_wanted: bool,
+    /// Each replica is bound once those before it run.
+    pub(super) is_ordered: bool,
     /// All that has ended of it comes back.
     pub(super) restarting: bool,
     pub(super) preemptible: bool,
@@ -73,6 +75,7 @@ impl Unit {
             terms: GangTerms::of(record),
             pool: record.spec.pool,
             is_wanted: record.is_wanted(),
+            is_ordered: record.spec.is_ordered(),
             restarting: record.status.restarting && !record.status.cancelled && record.status.ended.is_none(),
             preemptible: record.spec.preemptible,
             min_run_ms: record.spec.min_run_ms,
@@ -95,6 +98,7 @@ impl Unit {
             terms: GangTerms::unknown(),
             pool: Pool::default(),
             is_wanted: false,
+            is_ordered: false,
             restarting: false,
             preemptible: false,
             min_run_ms: 0,

@@ -144,7 +144,9 @@ impl Assignments {
                 entry.place = Whereabouts::Idle;
                 entry.tried.clear();
                 // Who placed all of it knows; who works with an older record does not.
-                let tell = if held.revision < entry.revision { Revocation::Tell } else { Revocation::Silent };
+                // One of an ordered unit may have to wait again for those before it.
+                let is_news = held.revision < entry.revision || entry.record.spec.is_ordered();
+                let tell = if is_news { Revocation::Tell } else { Revocation::Silent };
                 schedulers.take_back(unit, held, tell, queues);
             }
         }

@@ -52,6 +52,8 @@ pub struct EndedView {
 struct Eviction {
     next_at: Millis,
     surplus: u32,
+    /// Of an ordered unit what is there: when one has left it is for the next one to go.
+    live: u32,
     /// The binder said that it is done.
     answered: bool,
 }
@@ -123,9 +125,10 @@ impl Ends {
         if surplus == 0 {
             self.evictions.remove(&unit);
         } else {
-            let fresh = Eviction { next_at: now, surplus, answered: false };
+            let live = if entry.record.spec.is_ordered() { entry.counts.live } else { 0 };
+            let fresh = Eviction { next_at: now, surplus, live, answered: false };
             let eviction = self.evictions.entry(unit).or_insert(fresh);
-            if eviction.surplus != surplus {
+            if (eviction.surplus, eviction.live) != (surplus, live) {
                 *eviction = fresh;
             }
         }
@@ -180,14 +183,19 @@ impl Ends {
         let due =
             self.evictions.iter_mut().filter(|(_, eviction)| eviction.next_at <= now).take(FOLLOW_UP_MAX);
         for (&unit, eviction) in due {
-            if std::mem::take(&mut eviction.answered) {
+            let was_answered = std::mem::take(&mut eviction.answered);
+            eviction.next_at = now.plus(self.evict_retry_ms);
+            let Some(entry) = units.get(unit) else { continue };
+            if was_answered && !entry.record.spec.is_ordered() {
                 // The binder said that they leave, and a while later they still do not.
                 counters.repairs += 1;
             }
-            eviction.next_at = now.plus(self.evict_retry_ms);
-            let Some(entry) = units.get(unit) else { continue };
             let (reason, ordinals, incarnations) =
                 lifecycle::leaving(&entry.record, &entry.counts, &entry.rows, EVICT_ORDINALS_MAX);
+            if ordinals.is_empty() {
+                // One of an ordered unit has yet to leave.
+                continue;
+            }
             let by = format!("unit {}/{}", entry.record.spec.namespace, entry.record.spec.name);
             actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by, read }));
         }

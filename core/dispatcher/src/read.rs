@@ -6,7 +6,7 @@ use godel_domain::{
     allocation::DeviceSet,
     change::{Change, Partition, PartitionMode},
     ids::{Epoch, NodeId, Revision, UnitId},
-    lifecycle::{Counts, UnitPhase},
+    lifecycle::{self, Counts, UnitPhase},
     pause::Pauses,
     priority_classes::PriorityClasses,
     record_change::Users,
@@ -509,6 +509,11 @@ impl Dispatcher {
         let units = &self.assignments.units;
         if entry.record.spec.is_daemon() && entry.record.spec.replicas() == 0 && entry.record.is_wanted() {
             return "waits for a node that its template may have".to_owned();
+        }
+        if entry.counts.pending > 0
+            && let Some(ordinal) = lifecycle::awaited(&entry.record, &entry.rows)
+        {
+            return format!("waits for replica {ordinal} to run");
         }
         match (units.overtaken.get(&unit), entry.holds()) {
             (Some(by), []) => {

@@ -243,7 +243,7 @@ impl UnitEntry {
     /// Pending running units that a scheduler tries to place, or has placed although the rows have yet to say so. Those for
     /// which it found no place use nothing: they would keep others out.
     fn in_flight(&self) -> u32 {
-        let pending = self.counts.pending;
+        let pending = if self.record.spec.is_ordered() { self.to_place() } else { self.counts.pending };
         match self.place {
             Whereabouts::Dispatched(Dispatched { parked: Some(_), unplaced, .. }) => {
                 pending.saturating_sub(unplaced.unwrap_or(pending))
@@ -377,6 +377,9 @@ impl UnitEntry {
     /// Running units for which a place is to be found now: pending, whether room is held for them or not, as they may fit
     /// elsewhere sooner. Those beyond a first binding that room is held for wait until that is made.
     pub(super) fn to_place(&self) -> u32 {
+        if self.record.spec.is_ordered() {
+            return u32::try_from(self.pending().0.len()).unwrap_or(u32::MAX);
+        }
         if self.holds.is_empty() || self.was_placed() {
             return self.counts.pending;
         }

@@ -244,11 +244,45 @@ pub fn is_over(phase: UnitPhase, counts: &Counts) -> bool {
     phase.is_terminal() && counts.live == 0
 }
 
-/// Ordinals to place with their incarnations, ascending.
+/// The first replica of an ordered unit that does not run.
+fn first_to_run(record: &UnitRecord, rows: &RunningUnits) -> Option<(u32, RunningUnit)> {
+    let mut ordinals: Vec<u32> = record.iter_ordinals().collect();
+    ordinals.sort_unstable();
+    ordinals.into_iter().map(|ordinal| (ordinal, rows.row(ordinal))).find(|(_, row)| !has_run(row))
+}
+
+/// The replica of an ordered unit that is to be placed now: the first one that does not run, if it has no node yet.
+fn next_in_order(record: &UnitRecord, rows: &RunningUnits) -> Option<ReplicaId> {
+    let first = first_to_run(record, rows).filter(|(_, row)| row.phase == RowPhase::Pending);
+    first.map(|(ordinal, row)| ReplicaId::new(ordinal, row.incarnation))
+}
+
+/// The ordinal of the replica for which others of an ordered unit wait, as it has a node and does not run yet, or leaves.
+pub fn awaited(record: &UnitRecord, rows: &RunningUnits) -> Option<u32> {
+    if !record.spec.is_ordered() || !record.is_wanted() {
+        return None;
+    }
+    let first = first_to_run(record, rows).filter(|(_, row)| row.phase != RowPhase::Pending);
+    first.map(|(ordinal, _)| ordinal)
+}
+
+/// Whether the replicas after this one may start: it runs and stays, or has ended by itself.
+pub fn has_run(row: &RunningUnit) -> bool {
+    match row.phase {
+        RowPhase::Running => row.eviction.is_none(),
+        RowPhase::Succeeded | RowPhase::Failed => !row.was_sent_away(),
+        RowPhase::Pending | RowPhase::Bound | RowPhase::Starting | RowPhase::Stopped => false,
+    }
+}
+
+/// Ordinals to place now with their incarnations, ascending; of an ordered unit one at most.
 pub fn pending(record: &UnitRecord, rows: &RunningUnits) -> (Vec<u32>, Vec<u32>) {
     let (mut ordinals, mut incarnations) = (Vec::new(), Vec::new());
     if !record.is_wanted() {
         return (ordinals, incarnations);
+    }
+    if record.spec.is_ordered() {
+        return ReplicaId::columns(next_in_order(record, rows));
     }
     for ordinal in record.iter_ordinals() {
         let row = rows.row(ordinal);
@@ -282,6 +316,16 @@ pub fn surplus(
         None => EvictionReason::ScaledIn,
     };
     let unwanted = |ordinal: u32| !record.is_wanted() || record.group_of(ordinal).is_none();
+    let is_calm =
+        matches!(reason, EvictionReason::Cancelled | EvictionReason::ScaledIn | EvictionReason::Suspended);
+    if record.spec.is_ordered() && is_calm {
+        // The next one goes once this one has left.
+        let leaving = rows.live().filter(|(ordinal, row)| unwanted(*ordinal) || row.eviction.is_some());
+        let last = leaving.last().filter(|(_, row)| row.eviction.is_none());
+        let last = last.map(|(ordinal, row)| ReplicaId::new(ordinal, row.incarnation));
+        let (ordinals, incarnations) = ReplicaId::columns(last);
+        return (reason, ordinals, incarnations);
+    }
     let (ordinals, incarnations) = staying(rows, limit, unwanted);
     (reason, ordinals, incarnations)
 }

@@ -170,7 +170,7 @@ pub struct RunSpec {
 pub enum WorkloadClass {
     /// Long-running, replicas independent.
     Service,
-    /// Long-running with stable ordinals.
+    /// Long-running with stable ordinals, started in their order.
     Stateful,
     /// Runs to completion, replicas independent.
     Batch,
@@ -360,6 +360,12 @@ impl UnitSpec {
     /// Whether its replicas follow the nodes: one on each that it may have, and no end of its own while nodes may join.
     pub fn is_daemon(&self) -> bool {
         self.class == WorkloadClass::Daemon
+    }
+
+    /// Whether its replicas start one after the other in the order of their ordinals, each once those before it run, and stop in
+    /// the reverse order: stateful units do, unless their first replicas have to start together.
+    pub fn is_ordered(&self) -> bool {
+        self.class == WorkloadClass::Stateful && self.min_member <= 1
     }
 
     /// Whether which nodes it may have depends on the unit, and not on its templates alone: on running units, or on where

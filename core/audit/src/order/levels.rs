@@ -377,6 +377,7 @@ fn kind(record: &UnitRecord, rows: &BTreeMap<u32, WorldRow>) -> Option<WaitKind>
                 && group.template.max_load.is_any()
                 && group.template.demand.host_ports.is_empty()
                 && !record.spec.goes_by_unit()
+                && !record.spec.is_ordered()
                 && record.spec.active_deadline_ms == 0
                 && record.spec.scheduling_timeout_ms == 0 =>
         {

@@ -7,7 +7,8 @@ use godel_domain::{
     allocation::Allocation,
     decision::{Decision, RejectionReason},
     ids::{NodeId, ReplicaId, Revision, RunningUnitId},
-    running_units::{Bind, PreemptionTerms},
+    lifecycle,
+    running_units::{Bind, PreemptionTerms, RunningUnits},
 };
 use smallvec::SmallVec;
 
@@ -65,11 +66,24 @@ pub(super) fn wanted(
         } else if incarnation != current {
             let detail = format!("incarnation {current} is current");
             refused.add(RejectionReason::UnitChanged, ordinal, NodeId(0), detail);
+        } else if let Some(before) = first_to_run(unit, rows, ordinal) {
+            let detail = format!("ordinal {before} of the unit is to run first");
+            refused.add(RejectionReason::MinMember, ordinal, NodeId(0), detail);
         } else {
             wanted.push(member);
         }
     }
     Ok(wanted)
+}
+
+/// The first replica of an ordered unit that has yet to run before `ordinal` is bound; `None`: it may be.
+fn first_to_run(unit: &Unit, rows: Option<&RunningUnits>, ordinal: u32) -> Option<u32> {
+    if !unit.is_ordered {
+        return None;
+    }
+    let has_run = |before: &u32| rows.is_some_and(|rows| lifecycle::has_run(&rows.row(*before)));
+    let before = unit.terms.ranges().flat_map(|(start, end)| start..end.min(ordinal));
+    before.filter(|before| !has_run(before)).min()
 }
 
 /// What binds members of a decision, by task group.

@@ -139,3 +139,22 @@ fn replicas_of_a_daemon_are_one_to_a_node() {
     assert_eq!(world.refuse(&place(1, revision, &[(1, 2)])), [(RejectionReason::UnitAffinity, vec![1])]);
     bound(&mut world, &place(1, revision, &[(1, 3)]));
 }
+
+#[test]
+fn replicas_of_a_stateful_unit_are_bound_once_those_before_run() {
+    let mut world = World::new(3);
+    let record = unit(1, 3, 1, demand(10, 0)).class(godel_domain::unit::WorkloadClass::Stateful);
+    let revision = world.unit(record);
+    let too_early = |ordinal| [(RejectionReason::MinMember, vec![ordinal])];
+    assert_eq!(world.refuse(&place(1, revision, &[(1, 1)])), too_early(1));
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 2)]));
+    assert_eq!(short(&accepted.rejections), too_early(1));
+    world.commit(&accepted);
+    assert_eq!(
+        world.refuse(&place(1, revision, &[(1, 2)])),
+        too_early(1),
+        "it is bound, and does not run yet"
+    );
+    world.statuses(1, &[0], Phase::Running);
+    bound(&mut world, &place(1, revision, &[(1, 2)]));
+}

@@ -98,14 +98,18 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     if spec.pool == Pool::BestEffort {
         spec.task_groups.iter_mut().for_each(|group| group.template.demand.zones = None);
     }
-    draw_daemon(&mut spec, &mut numbers.clone());
+    draw_class(&mut spec, &mut numbers.clone());
     spec
 }
 
-/// A few units have a replica on each node that they may have.
-fn draw_daemon(spec: &mut UnitSpec, numbers: &mut Numbers) {
+/// A few units have a replica on each node that they may have, or an order.
+fn draw_class(spec: &mut UnitSpec, numbers: &mut Numbers) {
     numbers.below(3);
     if !numbers.chance(5) {
+        // And a few others are started in the order of their ordinals.
+        if spec.class == WorkloadClass::Service && numbers.chance(15) {
+            spec.class = WorkloadClass::Stateful;
+        }
         return;
     }
     spec.class = WorkloadClass::Daemon;

@@ -94,7 +94,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         without_contact: WithoutContact::Stops,
         on_failure: OnFailure::Keep,
         preemptible: true,
-        reason: "as a service; stable ordinals, each of them once",
+        reason: "as a service; stable ordinals, each of them once, started in their order",
     },
     ClassDefaults {
         class: WorkloadClass::Batch,

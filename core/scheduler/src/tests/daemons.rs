@@ -18,7 +18,8 @@ fn join(scheduler: &mut Scheduler, id: u32, cpu: i64) {
 }
 
 fn daemon(replicas: u32) -> UnitRecord {
-    let demand = Demand { requests: resources(1_000, 0), devices: Vec::new(), host_ports: Vec::new(), zones: None };
+    let demand =
+        Demand { requests: resources(1_000, 0), devices: Vec::new(), host_ports: Vec::new(), zones: None };
     unit(1, replicas, 1, demand).class(WorkloadClass::Daemon).profile("")
 }
 
