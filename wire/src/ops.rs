@@ -3,6 +3,7 @@
 //! An operation is decoded once, when it is validated; the visible state and every watcher use the result.
 
 mod convert;
+mod demand;
 
 use std::sync::Arc;
 
@@ -15,11 +16,11 @@ use godel_proto::{
 };
 
 pub use convert::{
-    bind_from_proto, demand_from_proto, demand_to_proto, evict_from_proto, eviction_reason_from_proto,
-    eviction_reason_to_proto, host_port, host_port_to_proto, phase_from_proto, phase_to_proto,
-    pool_from_proto, pool_to_proto, requeue_from_proto, rows_from_proto, rows_part_to_proto, rows_to_proto,
-    standing_to_proto, statuses_from_proto,
+    bind_from_proto, evict_from_proto, eviction_reason_from_proto, eviction_reason_to_proto,
+    phase_from_proto, phase_to_proto, pool_from_proto, pool_to_proto, requeue_from_proto, rows_from_proto,
+    rows_part_to_proto, rows_to_proto, standing_to_proto, statuses_from_proto,
 };
+pub use demand::{demand_from_proto, demand_to_proto, host_port, host_port_to_proto};
 
 /// Ordinals are below this: ten times the replicas that a unit may have, since they are never reused.
 pub const N_ORDINALS_MAX: u32 = 1 << 20;

@@ -21,9 +21,11 @@ use super::{
 
 /// For the cycle: nothing is said in words.
 impl FreeRoom {
-    /// Returns how many of a shape the free room of a node holds, `max` at most; at most one of those that ask for devices.
+    /// Returns how many of a shape the free room of a node holds, `max` at most; at most one of those that ask for
+    /// devices, zones or ports.
     pub(crate) fn n_fit(&self, shape: &Shape, idx: usize, max: u32) -> u32 {
-        let max = if shape.devices.is_empty() && !shape.is_placed { max } else { max.min(1) };
+        let is_any = shape.devices.is_empty() && !shape.is_placed && !shape.has_ports;
+        let max = if is_any { max } else { max.min(1) };
         shape.n_fit(self.room_of(shape).free(idx), max)
     }
 

@@ -37,8 +37,8 @@ mod view;
 
 use candidates::Candidate;
 use templates::{TemplateEntry, TemplateId, Templates};
-use view::NodeReach;
 pub use view::{Moved, View};
+use view::{NodeReach, between};
 
 /// The next scan starts this part of the way further on that the last one went. Going all the way lets the
 /// windows of several schedulers sweep over each other within the time that a decision needs to be seen: on the
@@ -568,12 +568,6 @@ struct Seen {
     stopped_at: Option<usize>,
 }
 
-/// The nodes of a block from one place up to another.
-fn between(from: usize, to: usize) -> BlockMask {
-    let below = |end: usize| if end >= BLOCK { BlockMask::MAX } else { (1 << end) - 1 };
-    below(to) & !below(from)
-}
-
 /// Of seed and unit, for [`tie`].
 fn mix_unit(seed: u64, unit: UnitId) -> u64 {
     seed ^ unit.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -583,19 +577,4 @@ fn mix_unit(seed: u64, unit: UnitId) -> u64 {
 fn tie(ties: u64, idx: usize) -> u32 {
     let hash = mix(ties ^ (idx as u64).rotate_left(32));
     u32::try_from(hash >> 32).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn between_is_every_place_from_one_up_to_another(from in 0..=BLOCK, to in 0..=BLOCK) {
-            let places = (0..BLOCK).filter(|at| between(from, to) >> at & 1 == 1);
-            prop_assert!(places.eq(from..to.max(from)));
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Percentiles of a node's use over the last minutes, as its agent measures and reports them.
 //!
-//! The window has [`N_PARTS`] parts; of the samples in one part the mean counts, so a node costs half a KiB however often it is
+//! The window has `N_PARTS` parts; of the samples in one part the mean counts, so a node costs half a KiB however often it is
 //! measured. Percentiles are by the nearest rank: the least sample that so many per cent of all do not exceed.
 
 use godel_domain::{

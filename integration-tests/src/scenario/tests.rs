@@ -56,7 +56,7 @@ fn mistakes_are_told_with_line_and_column() {
         ),
         (
             "scenario: a\ncovers: [plugins/taints]\nnodes: {}\nsteps: []\n",
-            "`plugins/taints` is of no kind: a code begins with one of plugin/, policy/, ",
+            "`plugins/taints` is of no kind: a code begins with one of plugin/, preemption/, policy/, ",
         ),
         (
             "scenario: a\ncovers: [plugin/taints, plugin/taints]\nnodes: {}\nsteps: []\n",

@@ -5,10 +5,8 @@ use std::{cell::RefCell, ops::Range, sync::Arc};
 use bytes::Bytes;
 use godel_domain::{
     allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
-    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX, Pool, repeated_kind},
-    host_port::{HostPort, N_HOST_PORTS_MAX, Protocol},
+    demand::{Demand, Pool},
     ids::{NodeId, Revision, UnitId},
-    resources::{N_NAMES_MAX, Resources},
     running_units::{
         Bind, End, Evict, EvictionReason, GroupDemand, N_PREEMPTORS_MAX, Phase, PreemptionTerms, Requeue,
         RunningUnit, RunningUnits, Statuses,
@@ -20,7 +18,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::zones;
 
-use super::{N_ORDINALS_MAX, N_ROWS_PER_RECORD, N_TASK_GROUPS_MAX, OpError};
+use super::{
+    N_ORDINALS_MAX, N_ROWS_PER_RECORD, N_TASK_GROUPS_MAX, OpError,
+    demand::{demand_from_proto, demand_to_proto},
+};
 
 /// Demands that a thread remembers.
 const N_RECENT_MAX: usize = 256;
@@ -132,42 +133,6 @@ pub fn requeue_from_proto(requeue: v1::Requeue) -> Result<(UnitId, Requeue), OpE
     Ok((unit, Requeue { ordinals: requeue.ordinals, incarnations: requeue.incarnations }))
 }
 
-/// What one running unit takes; absent is nothing.
-///
-/// # Errors
-/// A negative amount, too many names, or devices out of range.
-pub fn demand_from_proto(demand: Option<v1::Demand>) -> Result<Demand, OpError> {
-    let demand = demand.unwrap_or_default();
-    let requests = demand.requests.unwrap_or_default().amounts;
-    if requests.len() > N_NAMES_MAX {
-        return Err(OpError::field("demand.requests", format!("has more than {N_NAMES_MAX} names")));
-    }
-    let requests = Resources::new(requests)
-        .map_err(|name| OpError::field("demand.requests", format!("{name} is negative")))?;
-    let devices = demand.devices.into_iter().map(device_request).collect::<Result<Vec<_>, _>>()?;
-    if devices.len() > N_DEVICE_REQUESTS_MAX {
-        return Err(OpError::field(
-            "demand.devices",
-            format!("has more than {N_DEVICE_REQUESTS_MAX} requests"),
-        ));
-    }
-    if let Some(kind) = repeated_kind(devices.iter().map(|devices| devices.kind.as_str())) {
-        return Err(OpError::field("demand.devices.kind", format!("duplicate kind `{kind}`")));
-    }
-    if demand.host_ports.len() > N_HOST_PORTS_MAX {
-        return Err(OpError::field("demand.host_ports", format!("has more than {N_HOST_PORTS_MAX} ports")));
-    }
-    let host_ports = demand.host_ports.iter().map(|port| {
-        host_port(port).ok_or_else(|| {
-            OpError::field("demand.host_ports", format!("{} {} is not a port", port.port, port.protocol))
-        })
-    });
-    let host_ports = host_ports.collect::<Result<_, _>>()?;
-    let zones = demand.zones.map(zones::request).transpose();
-    let zones = zones.map_err(|wrong| OpError::field("demand.zones", wrong))?.flatten();
-    Ok(Demand { requests, devices, host_ports, zones })
-}
-
 /// The demand of a binding, decoded unless the same bytes were seen of late.
 fn encoded_demand(encoded: &Bytes) -> Result<Arc<Demand>, OpError> {
     if let Some(known) = RECENT.with_borrow(|recent| recent.encoded.get(encoded).cloned()) {
@@ -265,48 +230,6 @@ fn shared(demand: Demand) -> Arc<Demand> {
         demands.insert(Arc::clone(&demand));
         demand
     })
-}
-
-/// The inverse of [`demand_from_proto`].
-pub fn demand_to_proto(demand: &Demand) -> v1::Demand {
-    let Demand { requests, devices, host_ports, zones } = demand;
-    let amounts = requests.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
-    v1::Demand {
-        requests: Some(v1::Resources { amounts }),
-        devices: devices.iter().map(device_request_to_proto).collect(),
-        host_ports: host_ports.iter().copied().map(host_port_to_proto).collect(),
-        zones: zones.map(zones::request_to_proto),
-    }
-}
-
-/// A port; `None` if its number or its protocol stands for nothing.
-pub fn host_port(port: &v1::HostPort) -> Option<HostPort> {
-    let protocol = match v1::Protocol::try_from(port.protocol).ok()? {
-        v1::Protocol::Unspecified | v1::Protocol::Tcp => Protocol::Tcp,
-        v1::Protocol::Udp => Protocol::Udp,
-    };
-    let port = u16::try_from(port.port).ok().filter(|port| *port > 0)?;
-    Some(HostPort { port, protocol })
-}
-
-/// The inverse of [`host_port`].
-pub fn host_port_to_proto(HostPort { port, protocol }: HostPort) -> v1::HostPort {
-    let protocol = match protocol {
-        Protocol::Tcp => v1::Protocol::Tcp,
-        Protocol::Udp => v1::Protocol::Udp,
-    };
-    v1::HostPort { port: port.into(), protocol: protocol.into() }
-}
-
-fn device_request_to_proto(request: &DeviceRequest) -> v1::DeviceRequest {
-    let DeviceRequest { kind, count, milli, models, terms } = request;
-    v1::DeviceRequest {
-        kind: kind.clone(),
-        count: *count,
-        milli_per_device: Some(*milli),
-        models: models.clone(),
-        terms: zones::device_terms_to_proto(terms.as_deref()),
-    }
 }
 
 /// The pool; unspecified is guaranteed.
@@ -553,21 +476,6 @@ fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpErro
         rows.rows[*ordinal as usize] = row;
     }
     Ok(())
-}
-
-fn device_request(request: v1::DeviceRequest) -> Result<DeviceRequest, OpError> {
-    let v1::DeviceRequest { kind, count, milli_per_device, models, terms } = request;
-    let milli = milli_per_device.unwrap_or(MILLI_WHOLE);
-    if count == 0 || count as usize > N_DEVICES_MAX {
-        return Err(OpError::field("demand.devices.count", format!("{count} is not 1 to {N_DEVICES_MAX}")));
-    }
-    if milli == 0 || milli > MILLI_WHOLE || (count > 1 && milli < MILLI_WHOLE) {
-        return Err(OpError::field(
-            "demand.devices.milli_per_device",
-            format!("{milli} is not 1 to {MILLI_WHOLE}, or a share of several devices"),
-        ));
-    }
-    Ok(DeviceRequest { kind, count, milli, models, terms: zones::device_terms(terms) })
 }
 
 fn at<T: Copy + Default>(column: &[T], idx: usize) -> T {

@@ -183,6 +183,12 @@ pub(super) enum NodeReach {
     Others,
 }
 
+/// The nodes of a block from one place up to another.
+pub(super) fn between(from: usize, to: usize) -> BlockMask {
+    let below = |end: usize| if end >= BLOCK { BlockMask::MAX } else { (1 << end) - 1 };
+    below(to) & !below(from)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -260,6 +266,12 @@ mod tests {
                 };
                 prop_assert_eq!(reached, expected, "{}: once, if at all", idx);
             }
+        }
+
+        #[test]
+        fn between_is_every_place_from_one_up_to_another(from in 0..=BLOCK, to in 0..=BLOCK) {
+            let places = (0..BLOCK).filter(|at| between(from, to) >> at & 1 == 1);
+            prop_assert!(places.eq(from..to.max(from)));
         }
 
         /// The scans of all schedulers begin as far apart as that goes, and within the cluster.
