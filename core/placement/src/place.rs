@@ -73,6 +73,8 @@ pub struct Placer {
     surplus: usize,
     keeps: bool,
     limits: bool,
+    /// Searches for victims only find out what domains cost.
+    compares: bool,
     cursors: Cursors,
     /// Lists of candidates that served a placement without a scan.
     pub hits: u64,
@@ -133,6 +135,7 @@ impl Placer {
             surplus: surplus as usize,
             keeps: cache,
             limits: limit_scan,
+            compares: false,
             // Until they have slots; the seed differs between schedulers.
             cursors: Cursors::new(usize::try_from(mix(seed) >> 40).unwrap_or(0)),
             hits: 0,
@@ -405,6 +408,11 @@ impl Placer {
         cluster.located(profile.locate(cluster, &entry.ask)).filter(may).collect()
     }
 
+    /// Searches for victims only find out what domains cost, or not any more: nobody rates the nodes of a domain that is not taken.
+    pub fn set_compares(&mut self, compares: bool) {
+        self.compares = compares;
+    }
+
     /// How a search for victims chooses among nodes for replicas of a template of a unit. [`Self::with_room_aside`] has to have
     /// prepared the template.
     pub fn preference(&self, template: TemplateId, unit: UnitId) -> Preference<'_> {
@@ -413,7 +421,7 @@ impl Placer {
         Preference {
             mode: profile.preemption(),
             start: mix(mix_unit(self.seed, unit)),
-            scores: Some((profile, &entry.ask, &self.typical)),
+            scores: (!self.compares).then_some((profile, &entry.ask, &self.typical)),
         }
     }
 

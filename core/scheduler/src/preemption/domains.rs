@@ -62,6 +62,7 @@ impl PreemptionSearch {
             picture.placer.preference(work.template, assigned.unit()).n_domains_max()
         });
         let mut n_found = 0;
+        picture.placer.set_compares(true);
         for group in 0..groups.len() {
             if n_found >= n_max {
                 break;
@@ -83,6 +84,7 @@ impl PreemptionSearch {
             let is_kept = self.counters().2;
             self.restore_counters((counters.0, counters.1, counters.2 || is_kept));
         }
+        picture.placer.set_compares(false);
         let Some((_, group)) = best else { return Err(failures) };
         find_in(self, picture, (number, group)).map_err(|failure| vec![failure])
     }
