@@ -64,6 +64,26 @@ pub(crate) fn report(pb: &v1::NodeReport, path: &str, bad: &mut Vec<BadField>) {
         rule(&format!("{path}.devices[{idx}].kind"), names::resource(&device.kind), bad);
         let model = names::text(&device.model, names::NAMESPACE_LEN_MAX);
         rule(&format!("{path}.devices[{idx}].model"), model, bad);
+        let link = device.details.as_ref().map_or("", |details| &details.link);
+        let link = names::text(link, names::NAMESPACE_LEN_MAX);
+        rule(&format!("{path}.devices[{idx}].details.link"), link, bad);
+        if !pb.zones.is_empty() && device.numa_zone as usize >= pb.zones.len() {
+            let wrong = format!("{} is the index of none of {} zones", device.numa_zone, pb.zones.len());
+            bad.push(BadField::new(format!("{path}.devices[{idx}].numa_zone"), wrong));
+        }
+    }
+    for (idx, zone) in pb.zones.iter().enumerate() {
+        let kind = names::text(&zone.kind, names::NAMESPACE_LEN_MAX);
+        rule(&format!("{path}.zones[{idx}].kind"), kind, bad);
+        if let Some(Err(wrong)) = zone.capacity.as_ref().map(usage) {
+            bad.push(wrong.under(&format!("{path}.zones[{idx}].capacity")));
+        }
+    }
+    for (idx, profile) in pb.profiles.iter().enumerate() {
+        for (leaf, text) in [("kind", &profile.kind), ("model", &profile.model), ("name", &profile.name)] {
+            let text = names::text(text, names::NAMESPACE_LEN_MAX);
+            rule(&format!("{path}.profiles[{idx}].{leaf}"), text, bad);
+        }
     }
     labels(&format!("{path}.attributes"), &pb.attributes, bad);
 }
@@ -292,6 +312,27 @@ mod tests {
             request.report.as_mut().unwrap().capacity = Some(v1::Resources { amounts });
         };
         assert_eq!(wrong_fields(negative), ["report.capacity.amounts[cpu]"]);
+        let zones = |request: &mut v1::RegisterNodeRequest, _: &mut v1::ObjectMeta| {
+            let report = request.report.as_mut().unwrap();
+            let amounts = [("c\tpu".to_owned(), 1)].into();
+            let capacity = Some(v1::Resources { amounts });
+            report.zones = vec![v1::Zone { kind: "n\n".to_owned(), capacity, ..v1::Zone::default() }];
+            let details = Some(v1::DeviceDetails { link: "\n".to_owned(), ..v1::DeviceDetails::default() });
+            let (kind, model) = ("gpu".to_owned(), String::new());
+            report.devices =
+                vec![v1::Device { kind: kind.clone(), model: model.clone(), numa_zone: 1, details }];
+            report.profiles = vec![v1::DeviceProfile { kind, model, name: "\n".to_owned(), shapes: vec![1] }];
+        };
+        assert_eq!(
+            wrong_fields(zones),
+            [
+                "report.devices[0].details.link",
+                "report.devices[0].numa_zone",
+                "report.zones[0].kind",
+                "report.zones[0].capacity.amounts[\"c\\tpu\"]",
+                "report.profiles[0].name",
+            ]
+        );
         let bad_taints = |request: &mut v1::RegisterNodeRequest, _: &mut v1::ObjectMeta| {
             let good = taint("k", "", v1::TaintEffect::NoSchedule);
             request.taints = vec![good.clone(), taint("k", "", v1::TaintEffect::Unspecified), good];
