@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_domain::{
     allocation::DeviceSet,
     change::{Change, Lease},
-    demand::{Demand, DeviceRequest, Pool},
+    demand::{Demand, Pool},
     ids::UnitId,
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
     pause::{Pause, Scope},
@@ -23,7 +23,7 @@ use godel_domain::{
     running_units::{Bind, Evict, EvictionReason, Requeue, RunChange, Statuses},
     unit::{TaskGroup, Template, UnitRecord},
 };
-use godel_testkit::BuildUnit as _;
+use godel_testkit::{BuildDemand as _, BuildUnit as _};
 
 use super::{
     verdict::{Findings, N_NAMED_MAX},
@@ -55,18 +55,11 @@ fn node(id: u32, cpu: i64, models: &[&str]) -> [Change; 2] {
 }
 
 fn demand(cpu: i64, gpu: Option<(u32, u32, &str)>) -> Demand {
-    let devices = gpu.map(|(count, milli, model)| DeviceRequest {
-        kind: "gpu".to_owned(),
-        count,
-        milli,
-        models: if model.is_empty() { Vec::new() } else { vec![model.to_owned()] },
-        terms: None,
-    });
-    Demand {
-        requests: Resources::new([(CPU, cpu)]).unwrap(),
-        devices: devices.into_iter().collect(),
-        host_ports: Vec::new(),
-        zones: None,
+    let demand = godel_testkit::demand(cpu);
+    match gpu {
+        Some((count, milli, "")) => demand.gpus(count, milli, &[]),
+        Some((count, milli, model)) => demand.gpus(count, milli, &[model]),
+        None => demand,
     }
 }
 

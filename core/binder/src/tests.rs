@@ -29,7 +29,7 @@ use godel_domain::{
     unit::UnitRecord,
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
-use godel_testkit::BuildUnit as _;
+use godel_testkit::{BuildDemand as _, BuildUnit as _};
 
 use super::*;
 
@@ -49,19 +49,7 @@ pub(super) fn report(id: u32, cpu: i64, n_gpus: usize) -> NodeReport {
 }
 
 pub(super) fn demand(cpu: i64, gpu_milli: u32) -> Demand {
-    let devices = (gpu_milli > 0).then(|| DeviceRequest {
-        kind: "gpu".to_owned(),
-        count: 1,
-        milli: gpu_milli,
-        models: Vec::new(),
-        terms: None,
-    });
-    Demand {
-        requests: Resources::new([(CPU, cpu)]).unwrap(),
-        devices: devices.into_iter().collect(),
-        host_ports: Vec::new(),
-        zones: None,
-    }
+    godel_testkit::demand(cpu).gpus(1, gpu_milli, &[])
 }
 
 pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitRecord {

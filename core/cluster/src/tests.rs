@@ -11,6 +11,7 @@ use godel_domain::{
     running_units::{Bind, Evict, EvictionReason, Phase, Requeue, RunChange, RunningUnits, Statuses},
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
+use godel_testkit::BuildDemand as _;
 use proptest::prelude::*;
 
 use devices::{one_node, with_nic};
@@ -33,15 +34,7 @@ fn gpu(model: &str) -> Device {
 }
 
 fn demand(cpu: i64, count: u32, milli: u32, models: &[&str]) -> Demand {
-    let models = models.iter().map(|model| (*model).to_owned()).collect();
-    let devices =
-        (count > 0).then(|| DeviceRequest { kind: "gpu".to_owned(), count, milli, models, terms: None });
-    Demand {
-        requests: Resources::new([(CPU, cpu)]).unwrap(),
-        devices: devices.into_iter().collect(),
-        host_ports: Vec::new(),
-        zones: None,
-    }
+    godel_testkit::demand(cpu).gpus(count, milli, models)
 }
 
 fn unit_demand(unit: u64) -> Demand {

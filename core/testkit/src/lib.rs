@@ -1,13 +1,16 @@
 //! Builders of records for tests: each gives a record that is valid, with what most tests do not care about filled in.
 //!
+//! - `demand`: demands: one that takes only CPU, and its changes as a chain of calls.
 //! - `node`: nodes: one that is ready, and its changes as a chain of calls.
 //! - `unit`: units: one that is valid, and its changes as a chain of calls.
 
+mod demand;
 mod node;
 mod unit;
 
 use godel_domain::budget_spec::{Amount, BudgetSpec, Limit};
 
+pub use demand::{BuildDemand, demand};
 pub use node::{TestNode, node};
 pub use unit::{BuildUnit, unit};
 

@@ -15,6 +15,7 @@ use godel_domain::{
     resources::{CPU, MEMORY, Resources},
     unit::Template,
 };
+use godel_testkit::BuildDemand as _;
 use serde_json::{Value, json};
 
 use crate::{
@@ -45,19 +46,8 @@ pub(super) fn cluster(n_gpus: usize, change: impl Fn(&mut NodeSpec, &mut NodeRep
 }
 
 pub(super) fn demand(cpu: i64, memory: i64, gpus: Option<(u32, u32)>) -> Demand {
-    let devices = gpus.map(|(count, milli)| DeviceRequest {
-        kind: "gpu".to_owned(),
-        count,
-        milli,
-        models: vec!["A10".to_owned()],
-        terms: None,
-    });
-    Demand {
-        requests: Resources::new([(CPU, cpu), (MEMORY, memory)]).unwrap(),
-        devices: devices.into_iter().collect(),
-        host_ports: Vec::new(),
-        zones: None,
-    }
+    let (count, milli) = gpus.unwrap_or_default();
+    godel_testkit::demand(cpu).memory(memory).gpus(count, milli, &["A10"])
 }
 
 fn template(demand: Demand) -> Template {

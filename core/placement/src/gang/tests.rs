@@ -1,12 +1,13 @@
 use std::sync::Arc;
 
 use godel_domain::{
-    demand::{Demand, DeviceRequest, Pool},
+    demand::{Demand, Pool},
     ids::{Revision, RunningUnitId, UnitId},
     node::{Device, NodeReport, NodeSpec},
     resources::{CPU, Resources},
     running_units::{Bind, End, Evict, EvictionReason, PreemptionTerms, RunChange},
 };
+use godel_testkit::BuildDemand as _;
 use proptest::prelude::*;
 
 use super::*;
@@ -14,14 +15,7 @@ use super::*;
 const NOW_MS: i64 = 1_000_000;
 
 fn demand(cpu: i64, gpus: u32) -> Demand {
-    let gpu =
-        DeviceRequest { kind: "gpu".to_owned(), count: gpus, milli: 1000, models: Vec::new(), terms: None };
-    Demand {
-        requests: Resources::new([(CPU, cpu)]).unwrap(),
-        devices: (gpus > 0).then_some(gpu).into_iter().collect(),
-        host_ports: Vec::new(),
-        zones: None,
-    }
+    godel_testkit::demand(cpu).gpus(gpus, 1_000, &[])
 }
 
 /// Nodes of 1000 milli-cores and 4 devices, with running units by node: cpu, devices, and age.

@@ -16,6 +16,7 @@ use godel_domain::{
     running_units::{Bind, Evict, EvictionReason, PreemptionTerms, RunChange, RunningUnit, RunningUnits},
 };
 use godel_queueing::{Need, Quota};
+use godel_testkit::BuildDemand as _;
 use proptest::prelude::*;
 
 use super::*;
@@ -23,19 +24,7 @@ use super::*;
 const NOW_MS: i64 = 1_000_000;
 
 fn demand(cpu: i64, memory: i64, milli: u32) -> Demand {
-    let devices = (milli > 0).then(|| DeviceRequest {
-        kind: "gpu".to_owned(),
-        count: 1,
-        milli,
-        models: Vec::new(),
-        terms: None,
-    });
-    Demand {
-        requests: Resources::new([(CPU, cpu), (MEMORY, memory)]).unwrap(),
-        devices: devices.into_iter().collect(),
-        host_ports: Vec::new(),
-        zones: None,
-    }
+    godel_testkit::demand(cpu).memory(memory).gpus(1, milli, &[])
 }
 
 fn cluster(n_nodes: u32) -> Cluster {

@@ -3,12 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
-    demand::{Demand, DeviceRequest, Pool},
+    demand::{Demand, Pool},
     queue_spec::{QueuePolicy, QueueSpec},
-    resources::Resources,
     unit::{TaskGroup, UnitSpec},
 };
-use godel_testkit::BuildUnit as _;
+use godel_testkit::{BuildDemand as _, BuildUnit as _};
 
 use super::*;
 use crate::{Account, Config, Need};
@@ -53,19 +52,7 @@ const JOB: Job = Job {
 
 impl Job {
     fn demand(&self) -> Demand {
-        let devices = (self.gpu_milli > 0).then(|| DeviceRequest {
-            kind: "gpu".to_owned(),
-            count: 1,
-            milli: self.gpu_milli,
-            models: Vec::new(),
-            terms: None,
-        });
-        Demand {
-            requests: Resources::new([("cpu", self.cpu), ("memory", self.memory)]).unwrap(),
-            devices: devices.into_iter().collect(),
-            host_ports: Vec::new(),
-            zones: None,
-        }
+        godel_testkit::demand(self.cpu).memory(self.memory).gpus(1, self.gpu_milli, &[])
     }
 
     fn spec(&self, id: u64) -> UnitSpec {

@@ -1,25 +1,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_domain::{demand::DeviceRequest, queue_spec::QueueSpec, resources::Resources};
+use godel_domain::{queue_spec::QueueSpec, resources::Resources};
+use godel_testkit::BuildDemand as _;
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
 use crate::Quota;
 
 fn demand(cpu: i64, memory: i64, gpu_milli: u32) -> Demand {
-    let devices = (gpu_milli > 0).then(|| DeviceRequest {
-        kind: "gpu".to_owned(),
-        count: gpu_milli.div_ceil(1000),
-        milli: gpu_milli.min(1000),
-        models: Vec::new(),
-        terms: None,
-    });
-    Demand {
-        requests: Resources::new([("cpu", cpu), ("memory", memory)]).unwrap(),
-        devices: devices.into_iter().collect(),
-        host_ports: Vec::new(),
-        zones: None,
-    }
+    godel_testkit::demand(cpu).memory(memory).gpus(gpu_milli.div_ceil(1_000), gpu_milli.min(1_000), &[])
 }
 
 fn spec(path: &str, max: &[(&str, i64)], max_running_units: u32) -> Arc<QueueSpec> {
