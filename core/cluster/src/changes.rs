@@ -161,6 +161,35 @@ impl Cluster {
         self.settle_opened();
     }
 
+    /// Like [`Self::assume`], for a trial: what others gain by it they gain at [`Self::keep_trial`], or not at all.
+    pub fn try_out(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, allocation: Allocation) {
+        let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
+        let assumed = Assumed { incarnation, shape, node, allocation };
+        self.taken.assume(&mut self.catalogue, &mut self.free, (unit, ordinal), assumed);
+        if self.taken.domains.has_opened() {
+            let n_nodes = self.free.len();
+            let opened = self.taken.domains.try_opened(n_nodes);
+            self.touch_opened(opened);
+        }
+    }
+
+    /// What was tried out is decided.
+    #[inline]
+    pub fn keep_trial(&mut self) {
+        if self.taken.domains.has_opened_by_trial() {
+            let opened = self.taken.domains.take_opened_by_trial(self.free.len());
+            self.gain(opened);
+        }
+    }
+
+    /// Nothing that was tried out is left.
+    #[inline]
+    pub fn drop_trial(&mut self) {
+        if self.taken.domains.has_opened_by_trial() {
+            self.taken.domains.take_opened_by_trial(0);
+        }
+    }
+
     /// Gives assumed room back; nothing happens when there is no such assumption.
     pub fn forget(&mut self, id: RunningUnitId) {
         if self.taken.forget(&mut self.catalogue, &mut self.free, id) {
@@ -173,6 +202,10 @@ impl Cluster {
     pub fn undo(&mut self, id: RunningUnitId) {
         if self.taken.undo(&mut self.catalogue, &mut self.free, id) {
             self.leave_slot(id.unit, id.replica.ordinal);
+            if self.taken.domains.has_opened() {
+                let opened = self.taken.domains.take_opened(self.free.len());
+                self.touch_opened(opened);
+            }
         }
     }
 
@@ -249,11 +282,24 @@ impl Cluster {
 
     #[cold]
     fn gain_opened(&mut self) {
+        let opened = self.taken.domains.take_opened(self.free.len());
+        self.gain(opened);
+    }
+
+    #[cold]
+    fn gain(&mut self, opened: Vec<usize>) {
         let n_nodes = self.free.len();
-        for idx in self.taken.domains.take_opened(n_nodes) {
-            if idx < n_nodes {
-                self.free.note_gain(&self.catalogue, idx);
-            }
+        for idx in opened.into_iter().filter(|idx| *idx < n_nodes) {
+            self.free.note_gain(&self.catalogue, idx);
+        }
+    }
+
+    /// What is known of nodes is looked at again, though nothing was gained.
+    #[cold]
+    fn touch_opened(&mut self, opened: Vec<usize>) {
+        let n_nodes = self.free.len();
+        for idx in opened.into_iter().filter(|idx| *idx < n_nodes) {
+            self.free.touch(&self.catalogue, idx);
         }
     }
 }

@@ -65,6 +65,8 @@ pub struct Domains {
     nodes_version: u64,
     groups: GroupCache,
     opened: OpenedNodes,
+    /// Of those, what trials opened: only if they come to something has anything been gained.
+    opened_by_trial: OpenedNodes,
 }
 
 /// A unit as counters and terms of others know it.
@@ -96,6 +98,7 @@ impl Domains {
         self.topologies.iter_mut().for_each(NodeDomains::forget_nodes);
         self.counters.iter_mut().flatten().for_each(Counter::clear);
         self.opened = OpenedNodes::default();
+        self.opened_by_trial = OpenedNodes::default();
         self.nodes_version += 1;
         self
     }
@@ -286,7 +289,30 @@ impl Domains {
 
     /// Takes the nodes on which more may fit than at the last call, of `n_nodes`.
     pub(crate) fn take_opened(&mut self, n_nodes: usize) -> Vec<usize> {
-        let OpenedNodes { all, mut domains } = std::mem::take(&mut self.opened);
+        let opened = std::mem::take(&mut self.opened);
+        self.nodes_of_opened(opened, n_nodes)
+    }
+
+    /// The same for a trial, which [`Self::take_opened_by_trial`] gives once more if it comes to something.
+    pub(crate) fn try_opened(&mut self, n_nodes: usize) -> Vec<usize> {
+        self.opened_by_trial.all |= self.opened.all;
+        self.opened_by_trial.domains.extend(&self.opened.domains);
+        self.take_opened(n_nodes)
+    }
+
+    /// Whether a trial has opened something.
+    #[inline]
+    pub(crate) fn has_opened_by_trial(&self) -> bool {
+        self.opened_by_trial.all || !self.opened_by_trial.domains.is_empty()
+    }
+
+    /// Takes what trials have opened, of `n_nodes`.
+    pub(crate) fn take_opened_by_trial(&mut self, n_nodes: usize) -> Vec<usize> {
+        let opened = std::mem::take(&mut self.opened_by_trial);
+        self.nodes_of_opened(opened, n_nodes)
+    }
+
+    fn nodes_of_opened(&self, OpenedNodes { all, mut domains }: OpenedNodes, n_nodes: usize) -> Vec<usize> {
         if all {
             return (0..n_nodes).collect();
         }

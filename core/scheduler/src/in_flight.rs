@@ -84,6 +84,7 @@ impl InFlight {
             claim: tried.claim,
         };
         let Picture { shares, placer, cluster, .. } = picture;
+        cluster.keep_trial();
         shares.count_decision(assigned, &decision, &placer.templates, cluster);
         assigned.decisions.push(decision.id);
         assigned.in_flight += u32::try_from(tried.n_placed).unwrap_or(u32::MAX);

@@ -466,7 +466,7 @@ impl PreemptionSearch {
         let group = placement.group;
         let shape = placer.templates.get(assigned.groups[usize::from(group)].template).ask.shape();
         for (&replica, &(node, allocation)) in pending.iter().zip(&found.places) {
-            cluster.assume(RunningUnitId { unit: assigned.unit(), replica }, shape, node, allocation);
+            cluster.try_out(RunningUnitId { unit: assigned.unit(), replica }, shape, node, allocation);
             placement.push(replica, node, allocation);
         }
         let mut taken = found.taken;

@@ -247,23 +247,54 @@ proptest! {
     }
 }
 
-#[test]
-fn what_comes_and_goes_opens_nodes_to_others() {
+/// Nodes 0 and 1 in a rack, 2 in another one; a unit that goes near `app=a`, and one that goes apart from `app=b`.
+fn near_and_apart() -> World {
     let mut world = World::default();
     for (node, rack) in [(0, 0), (1, 0), (2, 1)] {
         world.apply(&Event::Node(node, Some(rack), true));
     }
-    let gained = |world: &mut World| {
-        let mut nodes = Vec::new();
-        world.cluster.take_gained(&mut nodes);
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes.into_iter().map(|node| node.0).collect::<Vec<_>>()
-    };
-    // Near `app=a` in a rack; apart from `app=b` in a rack.
     world.apply(&Event::Terms(4, 0));
     world.apply(&Event::Terms(5, 3));
     gained(&mut world);
+    world
+}
+
+fn gained(world: &mut World) -> Vec<u32> {
+    let mut nodes = Vec::new();
+    world.cluster.take_gained(&mut nodes);
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes.into_iter().map(|node| node.0).collect()
+}
+
+#[test]
+fn a_trial_opens_nodes_only_if_it_is_kept() {
+    for (unit, node, opened) in [(1, 1, vec![0, 1]), (3, 2, vec![2])] {
+        let mut world = near_and_apart();
+        world.offer(unit);
+        let shape = world.cluster.shape(&demand(1, 0, 0, &[]), Pool::Guaranteed);
+        let id = RunningUnitId::new(UnitId(unit), 0, 0);
+        for is_kept in [false, true] {
+            let before = world.cluster.node_generation(NodeId(node));
+            world.cluster.try_out(id, shape, NodeId(node), Allocation::default());
+            assert!(world.cluster.node_generation(NodeId(node)) > before, "candidates are looked at again");
+            if is_kept {
+                world.cluster.keep_trial();
+                assert_eq!(gained(&mut world), opened, "unit {unit}");
+                continue;
+            }
+            world.cluster.undo(id);
+            world.cluster.drop_trial();
+            // Whatever settles next.
+            world.apply(&Event::Terms(2, 6));
+            assert_eq!(gained(&mut world), [] as [u32; 0], "unit {unit}");
+        }
+    }
+}
+
+#[test]
+fn what_comes_and_goes_opens_nodes_to_others() {
+    let mut world = near_and_apart();
     world.apply(&Event::Assume(1, 0, 1));
     assert_eq!(gained(&mut world), [0, 1], "its rack is one that `near` asks for now");
     world.apply(&Event::Assume(3, 0, 2));

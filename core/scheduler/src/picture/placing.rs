@@ -111,7 +111,7 @@ impl Picture {
                     let Some(choice) = self.placer.next(&mut self.cluster, template, unit, left) else {
                         break;
                     };
-                    self.cluster.assume(id, shape, choice.node, choice.allocation);
+                    self.cluster.try_out(id, shape, choice.node, choice.allocation);
                     choice
                 }
             };
@@ -120,8 +120,14 @@ impl Picture {
         placement
     }
 
-    /// Takes back what was assumed for placements that come to nothing.
+    /// Takes back all that was tried out of a unit, since it comes to nothing.
     pub(crate) fn undo(&mut self, unit: UnitId, groups: &[GroupPlacement]) {
+        self.undo_part(unit, groups);
+        self.cluster.drop_trial();
+    }
+
+    /// Takes back a part of what was tried out of a unit.
+    pub(crate) fn undo_part(&mut self, unit: UnitId, groups: &[GroupPlacement]) {
         for group in groups {
             for replica in group.replicas() {
                 self.cluster.undo(RunningUnitId { unit, replica });
@@ -201,7 +207,7 @@ impl Picture {
         id: RunningUnitId,
     ) -> Option<PlacementChoice> {
         let (slot, allocation) = self.cluster.slot_on(owned, shape, node)?;
-        self.cluster.assume(id, shape, node, allocation);
+        self.cluster.try_out(id, shape, node, allocation);
         self.cluster.occupy(slot, id);
         Some(PlacementChoice { node, allocation })
     }

@@ -84,7 +84,7 @@ fn place_segment(
         if placed.ordinals.len() == segment.len() {
             return Some((at, placed));
         }
-        picture.undo(assigned.unit(), std::slice::from_ref(&placed));
+        picture.undo_part(assigned.unit(), std::slice::from_ref(&placed));
     }
     None
 }
