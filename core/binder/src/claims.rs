@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use godel_domain::{
     decision::{Claim, Decision, Preemption, Rejection, RejectionReason},
     hold::Hold,
-    ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
+    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{Evict, EvictionReason, RunningUnits},
 };
 use godel_placement::preempt::{
@@ -118,7 +118,8 @@ impl ClaimCheck<'_> {
         self.under_way.evicting(unit).next().map(|(ticket, _)| self.under_way.outcome_of(ticket))
     }
 
-    /// Returns what transactions under way add to queues, by queue. Empty if no victim is in a queue with a guarantee.
+    /// Returns what transactions under way add to queues, by queue. Empty if neither a victim nor what is taken over is of a
+    /// queue with a guarantee.
     ///
     /// `O(decisions under way + holds)`.
     fn unsure(&self, rights: &Rights<'_>, preemption: &Preemption) -> FxHashMap<QueueIdx, Amounts> {
@@ -135,7 +136,14 @@ impl ClaimCheck<'_> {
                 tree.upwards(queue).any(|level| usage.concerns(level, &takes))
             })
         };
-        if !preemption.victims().any(is_concerned) {
+        let is_concerned_hold = |id: &HoldId| {
+            self.holds.pays(*id).is_some_and(|(queue, need)| {
+                let takes = usage.sum(&[need]);
+                tree.upwards(queue).any(|level| usage.concerns(level, &takes))
+            })
+        };
+        let mut taken_over = preemption.nodes.iter().flat_map(|on_node| &on_node.holds);
+        if !preemption.victims().any(is_concerned) && !taken_over.any(is_concerned_hold) {
             return unsure;
         }
         for (queue, need) in self.under_way.needs().chain(self.holds.uncommitted_needs()) {

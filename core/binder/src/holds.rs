@@ -104,6 +104,11 @@ impl BinderHolds {
         self.by_id.get(&id).map(|kept| &*kept.hold)
     }
 
+    /// Returns the queue of a hold, and what the hold takes of it.
+    pub(super) fn pays(&self, id: HoldId) -> Option<(QueueIdx, Need)> {
+        self.by_id.get(&id).map(|kept| (kept.queue, kept.need))
+    }
+
     /// Some holds may have come to their end.
     pub(super) fn has_work(&self, now_ms: i64) -> bool {
         self.is_stale || self.has_lost_slot || self.expiry_ms.is_some_and(|at| at <= now_ms)
