@@ -140,8 +140,7 @@ impl NodeSums {
             return;
         }
         let (mut beyond, covered) = beyond(world, hold, is_whole);
-        beyond.zones.subtract(&covered.zones);
-        self.zones.join(&beyond.zones);
+        self.zones.join(&std::mem::take(&mut beyond.zones).beyond(&covered.zones));
         for (sum, beyond, covered) in [
             (&mut self.guaranteed, &beyond.guaranteed, &covered.guaranteed),
             (&mut self.best_effort, &beyond.best_effort, &covered.best_effort),

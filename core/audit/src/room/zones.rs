@@ -62,6 +62,21 @@ impl ZoneSums {
         self.tidy();
     }
 
+    /// Returns what a hold takes beside those that still take it for the hold, `covered`: of the hold's replicas and those none
+    /// are there together, so that one of either that has a zone alone is no wrong to the other.
+    pub(super) fn beyond(mut self, covered: &Self) -> Self {
+        let mut either = Self { parts: self.parts.clone(), ..Self::default() };
+        either.keep_most(&Self { parts: covered.parts.clone(), ..Self::default() });
+        for (zone, (n, n_alone)) in &covered.parts {
+            let parts = either.parts.entry(*zone).or_default();
+            *parts = (parts.0 - n, parts.1 - n_alone);
+        }
+        self.subtract(covered);
+        self.parts = either.parts;
+        self.tidy();
+        self
+    }
+
     /// Takes all that others take as well.
     pub(super) fn join(&mut self, other: &Self) {
         other.amounts.iter().for_each(|(key, more)| *self.amounts.entry(key.clone()).or_default() += more);
@@ -73,14 +88,17 @@ impl ZoneSums {
         self.tidy();
     }
 
-    /// Takes of each as much as either does.
+    /// Takes of each as much as either does, of those who have a zone alone or share it what bears less beside it.
     pub(crate) fn keep_most(&mut self, other: &Self) {
         let most = |left: &mut i64, other: i64| *left = (*left).max(other);
         other.amounts.iter().for_each(|(key, n)| most(self.amounts.entry(key.clone()).or_default(), *n));
         other.cores.iter().for_each(|(key, n)| most(self.cores.entry(*key).or_default(), *n));
         for (zone, (n, n_alone)) in &other.parts {
             let parts = self.parts.entry(*zone).or_default();
-            *parts = (parts.0.max(*n), parts.1.max(*n_alone));
+            // They are never there together: one who has the zone alone bears nobody else, however few they are.
+            if (*n_alone, *n) > (parts.1, parts.0) {
+                *parts = (*n, *n_alone);
+            }
         }
     }
 

@@ -97,6 +97,8 @@ const FOUND: &[(u64, &str)] = &[
     (68_019, "two slots of one node for replicas that need the same port"),
     (101_731, "a hold that ends while its scheduler has no lease, of a unit that waits for more"),
     (1_125_899_907_058_132, "a unit whose decisions, made together, are refused one by one"),
+    (3_298_535_007_382, "a zone that one who leaves has alone, and those who come share"),
+    (3_298_535_074_096, "a unit that is tried again and again, just when nothing else happens any more"),
     (1_129_198_441_738_534, "a hold of a queue that borrows only until another binding is made, taken over"),
     (2_199_023_474_057, "a gang with terms whose failed tries open nodes to others"),
 ];

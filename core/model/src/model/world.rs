@@ -23,6 +23,8 @@ use super::{
 
 /// Without a commit for so long nothing will happen any more: longer than anything waits, milliseconds.
 const QUIET_MS: u64 = 4_000;
+/// The binder answers within this.
+const ANSWER_MS: u64 = 1_000;
 /// After the last step and fault it comes to rest within this, milliseconds.
 const REST_MS: u64 = 30_000;
 /// Bit of a seed whose case is of nodes that are full all the time.
@@ -243,7 +245,9 @@ impl Model {
         let end = self.net.now + REST_MS;
         self.net.active_at = self.net.now;
         while let Some(at) = self.net.next_at() {
-            if at > self.net.active_at + QUIET_MS {
+            // What is tried again and again may have been tried just now: it has its answer first.
+            let patience_ms = if self.binder.is_idle() { QUIET_MS } else { QUIET_MS + ANSWER_MS };
+            if at > self.net.active_at + patience_ms {
                 return Ok(true);
             }
             if at > end {
