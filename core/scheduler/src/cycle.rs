@@ -16,7 +16,7 @@ use super::{
     assigned_unit::{AssignedUnit, UnitState},
     elsewhere::{Rest, Whole, is_ready, own_holds, remove_held, try_each},
     park::{CountedRefusals, Parked, WaitKey},
-    picture::{Picture, Try},
+    picture::{Picture, Try, follow_topology},
     preemption::{PreemptionSearch, full_refusals, lacks_of},
 };
 
@@ -139,13 +139,14 @@ impl Scheduler {
     fn decide_placed(
         &mut self,
         mut assigned: Box<AssignedUnit>,
-        tried: Try,
+        mut tried: Try,
         now: Millis,
         decisions: &mut Vec<Decision>,
     ) -> usize {
         let n_tried = tried.n_placed;
         let (failed, n_loops) = (tried.failed.clone(), tried.n_loops);
         let Self { units, picture, search, in_flight, .. } = self;
+        follow_topology(picture, &assigned, &mut tried);
         in_flight.decide(picture, &mut assigned, tried, decisions);
         let fits_nowhere =
             assigned.pending() > 0 && assigned.pending_groups().all(|group| failed.contains(&group.template));

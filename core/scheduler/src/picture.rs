@@ -32,12 +32,14 @@ use super::{
 
 mod foreign_notes;
 mod gather;
+mod ordinal_order;
 mod placing;
 mod segments;
 pub(super) mod topology;
 
 use self::foreign_notes::ForeignNotes;
 pub(super) use self::{
+    ordinal_order::follow_topology,
     placing::{Try, may_serve},
     segments::LevelGroup,
 };

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use godel_domain::ids::NodeId;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::{Domains, topology::DomainIdx};
 use crate::{
@@ -95,6 +97,11 @@ impl Domains {
         let Some(blocks) = self.blocks_of(of) else { return false };
         let at = blocks.binary_search_by_key(&(idx / BLOCK), |(block, _)| *block);
         at.is_ok_and(|at| blocks[at].1 >> (idx % BLOCK) & 1 == 1)
+    }
+
+    /// Returns the domains of a node at a level, those of each of its keys.
+    pub fn values_of(&self, level: &TopologyLevel, node: NodeId) -> SmallVec<[Option<DomainIdx>; 2]> {
+        level.iter().map(|key| self.topologies.get(*key)?.of(node.idx())).collect()
     }
 
     /// Returns the blocks of the nodes of a group.

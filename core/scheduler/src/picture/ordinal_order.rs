@@ -1,0 +1,84 @@
+//! Ordinals follow the topology: of a unit that is placed by topology levels, replicas with consecutive ordinals are in one
+//! domain where they can be, and on one node. Ranks of a training job that talk to their neighbours are then near them.
+//!
+//! Which places a unit gets is decided before; here its places are dealt out to its ordinals. Domains keep the order in which
+//! they were taken.
+
+use godel_cluster::TopologyLevel;
+use godel_domain::{
+    decision::GroupPlacement,
+    ids::{ReplicaId, RunningUnitId},
+};
+use rustc_hash::FxHashMap;
+
+use super::{Picture, Try};
+use crate::assigned_unit::AssignedUnit;
+
+/// Fewer replicas than this are in order however they are placed.
+const N_LEAST: usize = 3;
+
+/// Deals the places of a first placement out to the ordinals of its task groups. Slots of reservations keep who is in them, and
+/// segments have their ordinals already.
+pub(crate) fn follow_topology(picture: &mut Picture, assigned: &AssignedUnit, tried: &mut Try) {
+    if assigned.together() == 0 || !picture.cluster.has_terms() {
+        return;
+    }
+    let Some(rules) = picture.cluster.domains().rules_of(assigned.unit()) else { return };
+    if rules.levels.is_empty() || rules.segments.is_some() || !picture.owned(assigned).is_empty() {
+        return;
+    }
+    for placement in &mut tried.groups {
+        if placement.ordinals.len() < N_LEAST {
+            continue;
+        }
+        let order = order_of(picture, &rules.levels, placement);
+        if !order.is_sorted() {
+            deal_out(picture, assigned, placement, &order);
+        }
+    }
+}
+
+/// Returns the positions of the places in the order in which ordinals get them: `O(places × levels)`, and a sort.
+fn order_of(picture: &mut Picture, levels: &[TopologyLevel], placement: &GroupPlacement) -> Vec<usize> {
+    // The widest level first, nodes last. What is of no domain stands by itself.
+    let mut ranks: Vec<Vec<usize>> = Vec::with_capacity(levels.len() + 1);
+    for level in levels.iter().rev() {
+        let keys = placement.nodes.iter().map(|node| picture.cluster.domains().values_of(level, *node));
+        ranks.push(by_first_seen(keys));
+    }
+    ranks.push(by_first_seen(placement.nodes.iter()));
+    let mut order: Vec<usize> = (0..placement.ordinals.len()).collect();
+    order.sort_by(|a, b| ranks.iter().map(|rank| rank[*a]).cmp(ranks.iter().map(|rank| rank[*b])));
+    order
+}
+
+/// Numbers keys in the order in which they turn up.
+fn by_first_seen<K: Eq + std::hash::Hash>(keys: impl Iterator<Item = K>) -> Vec<usize> {
+    let mut seen: FxHashMap<K, usize> = FxHashMap::default();
+    let mut ranks = Vec::new();
+    for key in keys {
+        let next = seen.len();
+        ranks.push(*seen.entry(key).or_insert(next));
+    }
+    ranks
+}
+
+/// Gives the replicas, in the order of their ordinals, the places in another order.
+fn deal_out(picture: &mut Picture, assigned: &AssignedUnit, placement: &mut GroupPlacement, order: &[usize]) {
+    let unit = assigned.unit();
+    let Some(template) = assigned.groups.get(usize::from(placement.group)).map(|work| work.template) else {
+        return;
+    };
+    let shape = picture.placer.templates.get(template).ask.shape();
+    let replicas: Vec<ReplicaId> = placement.replicas().collect();
+    let mut dealt = GroupPlacement { group: placement.group, ..GroupPlacement::default() };
+    for (replica, at) in replicas.iter().zip(order) {
+        dealt.push(*replica, placement.nodes[*at], placement.allocation(*at));
+    }
+    picture.undo_part(unit, std::slice::from_ref(placement));
+    for (idx, replica) in replicas.into_iter().enumerate() {
+        let id = RunningUnitId { unit, replica };
+        picture.cluster.try_out(id, shape, dealt.nodes[idx], dealt.allocation(idx));
+    }
+    *placement = dealt;
+}
