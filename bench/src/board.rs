@@ -10,6 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use godel_audit::World;
+use godel_domain::running_units::Phase;
 use godel_proto::{raw, v1};
 use godel_rules::admission::REPLICAS_MAX;
 use prost::Message as _;
@@ -169,8 +170,11 @@ impl Board {
             let unit = world.units.get(&godel_domain::ids::UnitId(id));
             for (ordinal, spot) in (0u32..).zip(&seen.spots).filter(|(_, spot)| spot.node != NOWHERE) {
                 let row = unit.and_then(|unit| unit.rows.get(&ordinal));
-                let same =
-                    row.is_some_and(|row| row.node.0 == spot.node && row.phase.is_ended() >= spot.ended);
+                let same = row.is_some_and(|row| {
+                    // One that waits has no node now, wherever it ran.
+                    let node = if row.phase == Phase::Pending { 0 } else { row.node.0 };
+                    node == spot.node && row.phase.is_ended() >= spot.ended
+                });
                 if !same && differences.len() < N_SHOWN {
                     differences.push(format!(
                         "unit {id}, ordinal {ordinal}: seen on node {}, listed {row:?}",

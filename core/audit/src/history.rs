@@ -208,7 +208,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
             order.on_row(world, &step, commit.time_ms);
         }
         if let Some(after) = step.after {
-            let node = if after.node.0 == 0 { step.before.node } else { after.node };
+            let node = after.node;
             if complete {
                 let RowStep { unit, ordinal, before, change, .. } = step;
                 turns.push(RunTurn { unit, ordinal, before, after, change });

@@ -440,6 +440,7 @@ fn next_row(row: WorldRow, change: &RunChange, idx: usize, commit: &Commit) -> O
                     false => row.eviction.filter(|_| set_aside),
                 },
                 group: row.group,
+                node: row.node,
                 ..WorldRow::default()
             })
         }

@@ -106,7 +106,7 @@ impl EvictionReason {
 pub struct RunningUnit {
     /// Current incarnation.
     pub incarnation: u32,
-    /// Where it is or was; 0 when pending.
+    /// Where it is or was last; 0 if it was never bound.
     pub node: NodeId,
     /// What it was given on its node.
     pub allocation: Allocation,
@@ -441,6 +441,7 @@ impl RunningUnits {
                                 incarnation,
                                 eviction,
                                 group: row.group,
+                                node: row.node,
                                 ..RunningUnit::default()
                             };
                         }

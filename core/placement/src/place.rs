@@ -22,7 +22,7 @@ use godel_domain::{
     unit::{Template, UnitSpec},
     work_kind::WorkKind,
 };
-use godel_framework::{Profile, ScoreInput, Typical};
+use godel_framework::Typical;
 
 use crate::{
     preempt::Preference,
@@ -32,11 +32,12 @@ use crate::{
 mod candidates;
 #[cfg(test)]
 mod properties;
+mod rater;
 pub mod templates;
 mod view;
 
-use candidates::Candidate;
-use templates::{TemplateEntry, TemplateId, Templates};
+use rater::Rater;
+use templates::{TemplateId, Templates};
 pub use view::{Moved, View};
 use view::{NodeReach, between};
 
@@ -369,6 +370,22 @@ impl Placer {
         entry.candidates.uses_left = if has_devices { dear } else { dear.max(self.surplus / USES_DIVISOR) };
     }
 
+    /// Returns a given node for a replica of a template, if it may be used and holds the replica.
+    pub fn choose_on(
+        &mut self,
+        cluster: &Cluster,
+        template: TemplateId,
+        node: NodeId,
+    ) -> Option<PlacementChoice> {
+        let may_use = self.view.reaches().iter().any(|reach| self.view.reaches_node(*reach, node.idx()));
+        let is_located = cluster.is_located(self.templates.get(template).ask.sub_cluster(), node);
+        if !may_use || !is_located || !self.admits(cluster, template, node) {
+            return None;
+        }
+        let allocation = cluster.room_for(self.templates.get(template).ask.shape(), node.idx())?;
+        Some(PlacementChoice { node, allocation })
+    }
+
     /// Whether a node holds one more replica of a template now.
     pub fn fits(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
         let entry = self.templates.get_mut(template);
@@ -483,106 +500,7 @@ fn adds_up(cluster: &Cluster, nodes: &[u32], wanted: u32, n_fit: impl Fn(usize, 
     left == 0
 }
 
-/// Looks at nodes.
-struct Rater<'a> {
-    cluster: &'a Cluster,
-    profile: &'a Profile,
-    typical: &'a Typical,
-    /// Of seed and unit.
-    ties: u64,
-}
-
-impl Rater<'_> {
-    /// A node with room for a template, which would be given `allocation` there: a candidate if it passes all filters.
-    fn rate(&self, entry: &TemplateEntry, idx: usize, allocation: Allocation) -> Option<Candidate> {
-        if !entry.ask.admits(self.cluster, idx) {
-            return None;
-        }
-        let node = u32::try_from(idx).ok()?;
-        let place =
-            ScoreInput { cluster: self.cluster, ask: &entry.ask, idx, allocation, typical: self.typical };
-        let rank = self.profile.rank(&place, tie(self.ties, idx));
-        Some(Candidate::new(rank, node, self.cluster.node_generation(NodeId(node))))
-    }
-
-    /// Rates those nodes of a list again that have changed: others' work may have made them better.
-    fn rate_changed(&self, view: &View, entry: &mut TemplateEntry, wanted: usize) {
-        let has_changed =
-            |candidate: &Candidate| candidate.generation() != self.cluster.node_generation(candidate.node());
-        self.rate_again(view, entry, wanted, has_changed);
-    }
-
-    fn rate_again(
-        &self,
-        view: &View,
-        entry: &mut TemplateEntry,
-        wanted: usize,
-        is_due: impl Fn(&Candidate) -> bool,
-    ) {
-        let reach = entry.candidates.reach;
-        let mut kept = entry.candidates.take_all();
-        kept.retain_mut(|candidate| {
-            let node = candidate.node();
-            if !is_due(candidate) {
-                return true;
-            }
-            let is_near = view.reaches_node(reach, node.idx());
-            let room = if is_near { self.cluster.room_for(entry.ask.shape(), node.idx()) } else { None };
-            match room.and_then(|allocation| self.rate(entry, node.idx(), allocation)) {
-                Some(fresh) => {
-                    *candidate = fresh;
-                    true
-                }
-                None => false,
-            }
-        });
-        entry.candidates.fill(kept, wanted);
-    }
-
-    /// Finds candidates up to `limit` among some nodes of the block that begins at `first`.
-    fn scan(
-        &self,
-        entry: &TemplateEntry,
-        first: usize,
-        nodes: BlockMask,
-        limit: usize,
-        found: &mut Vec<Candidate>,
-    ) -> Seen {
-        let shape = entry.ask.shape();
-        let mut seen = Seen { n_nodes: 0, has_room: false, stopped_at: None };
-        let mut rest = nodes;
-        while rest != 0 {
-            let at = rest.trailing_zeros() as usize;
-            if found.len() >= limit {
-                seen.stopped_at = Some(at);
-                break;
-            }
-            rest &= rest - 1;
-            seen.n_nodes += 1;
-            if let Some(allocation) = self.cluster.room_for(shape, first + at) {
-                seen.has_room = true;
-                found.extend(self.rate(entry, first + at, allocation));
-            }
-        }
-        seen
-    }
-}
-
-/// What a look at nodes of a block saw.
-struct Seen {
-    n_nodes: usize,
-    has_room: bool,
-    /// The node that was not looked at any more, by its place in the block.
-    stopped_at: Option<usize>,
-}
-
 /// Of seed and unit, for [`tie`].
 fn mix_unit(seed: u64, unit: UnitId) -> u64 {
     seed ^ unit.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-/// Seeded hash of node and unit: breaks ties. In a kept list, the unit is the one for which the node was looked at.
-fn tie(ties: u64, idx: usize) -> u32 {
-    let hash = mix(ties ^ (idx as u64).rotate_left(32));
-    u32::try_from(hash >> 32).unwrap_or(0)
 }

@@ -11,7 +11,7 @@ use godel_domain::{
     refusals::Refusals,
     reservation_spec::marks,
     time::Millis,
-    unit::UnitRecord,
+    unit::{UnitRecord, WorkloadClass},
 };
 use godel_placement::place::templates::TemplateId;
 use godel_queueing::QueueIdx;
@@ -71,6 +71,8 @@ pub(crate) struct AssignedUnit {
     pub(crate) no_turn: bool,
     /// Active time after which the unit fails, milliseconds; 0: never.
     pub active_deadline_ms: u64,
+    /// A replica goes back to the node on which it ran last, if that still holds it.
+    pub(crate) returns: bool,
     /// Run time after which its running units may be preempted, milliseconds; `None`: never.
     pub leaves_after_ms: Option<u64>,
     /// Hashes of the unit's labels, which reservations select.
@@ -200,6 +202,7 @@ impl AssignedUnit {
             is_called: false,
             no_turn: false,
             active_deadline_ms: record.spec.active_deadline_ms,
+            returns: record.spec.class == WorkloadClass::Stateful,
             leaves_after_ms: picture.leaves_after(record),
             marks: marks(&record.spec.namespace, &record.spec.labels).collect(),
             bound: 0,

@@ -99,7 +99,12 @@ fn running_unit(
         incarnation: row.incarnation,
         task_group: group.map(|group| group.name.clone()).unwrap_or_default(),
         phase: to_proto::phase(row.phase).into(),
-        node: core.node_name(row.node).to_owned(),
+        // Of one that waits, where it ran last is nobody's business but the scheduler's.
+        node: if row.phase == RowPhase::Pending {
+            String::new()
+        } else {
+            core.node_name(row.node).to_owned()
+        },
         devices: indices(row.allocation.devices.iter()),
         zones: indices(row.allocation.zones.zones.iter()),
         cores: indices(row.allocation.zones.cores.iter()),

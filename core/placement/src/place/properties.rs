@@ -16,6 +16,7 @@ use godel_domain::{
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
 use godel_framework::{
+    Profile, ScoreInput,
     profile::{NodeScore, ProfileSpec},
     registry::SCORES,
 };

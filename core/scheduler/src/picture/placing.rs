@@ -79,7 +79,7 @@ impl Picture {
             if wanted.is_empty() {
                 continue;
             }
-            let placement = self.place_group(assigned.unit(), (group, owned), work.template, wanted);
+            let placement = self.place_group(assigned, (group, owned), work.template, wanted);
             if placement.ordinals.len() < wanted.len() {
                 tried.failed.push(work.template);
             }
@@ -92,11 +92,12 @@ impl Picture {
     /// Places running units of one task group, and assumes them.
     pub(crate) fn place_group(
         &mut self,
-        unit: UnitId,
+        assigned: &AssignedUnit,
         (group, owned): (u16, &Owned),
         template: TemplateId,
         wanted: &[ReplicaId],
     ) -> GroupPlacement {
+        let unit = assigned.unit();
         let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
         let shape = self.placer.templates.get(template).ask.shape();
         let mut slots = self.slots(owned, template);
@@ -108,9 +109,9 @@ impl Picture {
                 Some(choice) => choice,
                 None => {
                     let left = wanted.len() - idx;
-                    let Some(choice) = self.placer.next(&mut self.cluster, template, unit, left) else {
-                        break;
-                    };
+                    let former = if assigned.returns { self.former_node(id, template) } else { None };
+                    let choice = former.or_else(|| self.placer.next(&mut self.cluster, template, unit, left));
+                    let Some(choice) = choice else { break };
                     self.cluster.try_out(id, shape, choice.node, choice.allocation);
                     choice
                 }
@@ -118,6 +119,17 @@ impl Picture {
             placement.push(replica, choice.node, choice.allocation);
         }
         placement
+    }
+
+    /// Returns the node on which a replica ran last, if it may go there again.
+    fn former_node(
+        &mut self,
+        RunningUnitId { unit, replica }: RunningUnitId,
+        template: TemplateId,
+    ) -> Option<PlacementChoice> {
+        // The row may still be that of the incarnation before: the dispatcher may have read of its end earlier.
+        let node = self.cluster.rows(unit)?.row(replica.ordinal).node;
+        if node == NodeId(0) { None } else { self.placer.choose_on(&self.cluster, template, node) }
     }
 
     /// Takes back all that was tried out of a unit, since it comes to nothing.

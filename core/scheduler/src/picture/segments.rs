@@ -79,7 +79,7 @@ fn place_segment(
             continue;
         }
         look_within(picture, assigned, Some((level, candidates[at])));
-        let placed = picture.place_group(assigned.unit(), (group, owned), template, segment);
+        let placed = picture.place_group(assigned, (group, owned), template, segment);
         look_within(picture, assigned, None);
         if placed.ordinals.len() == segment.len() {
             return Some((at, placed));

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use godel_domain::unit_topology::UnitTopology;
+use godel_domain::{
+    running_units::{Requeue, Statuses},
+    unit_topology::UnitTopology,
+};
 
 use super::*;
 
@@ -47,4 +50,44 @@ fn consecutive_ordinals_are_in_one_rack_and_on_one_node() {
     assert_eq!(changes(&|node| node % 2), 1, "each rack once: {nodes:?}");
     let n_nodes = nodes.iter().collect::<BTreeSet<_>>().len();
     assert_eq!(changes(&|node| node), n_nodes - 1, "each node once: {nodes:?}");
+}
+
+/// Runs a unit of one replica on node 1, has it end and come back, and returns where it goes.
+fn second_node(class: WorkloadClass) -> u32 {
+    let mut scheduler = Scheduler::new(Config { name: "a".to_owned(), ..Config::default() }, 7);
+    for (id, cpu) in [(1, 2_000), (2, 8_000)] {
+        scheduler.picture.cluster.put_spec(node_spec(id), Revision(1));
+        scheduler.picture.cluster.put_report(node_report(id, resources(cpu, 8), 0, ""), Revision(1));
+    }
+    let record = unit(1, 1, 1, Demand { requests: resources(1_000, 1), ..Demand::default() })
+        .class(class)
+        .profile("least-allocated");
+    let bind = Bind {
+        demand: Arc::new(record.spec.task_groups[0].template.demand.clone()),
+        ordinals: vec![0],
+        nodes: vec![NodeId(1)],
+        ..Bind::default()
+    };
+    let stopped = Statuses {
+        ordinals: vec![0],
+        incarnations: vec![0],
+        phases: vec![Phase::Stopped],
+        exit_codes: vec![0],
+        restarts: vec![0],
+    };
+    let again = Requeue { ordinals: vec![0], incarnations: vec![1] };
+    let changes = [RunChange::Bind(bind), RunChange::Statuses(stopped), RunChange::Requeue(again)];
+    for (revision, change) in (2..).zip(&changes) {
+        scheduler.picture.cluster.apply_rows(UnitId(1), change, Revision(revision), 0);
+    }
+    let wanted = [ReplicaId { ordinal: 0, incarnation: 1 }];
+    scheduler.on_assign(&record, Revision(1), &wanted, 0, Millis(0));
+    let decisions = scheduler.step(Millis(0), 10).decisions;
+    decisions[0].groups[0].nodes[0].0
+}
+
+#[test]
+fn a_stateful_replica_goes_back_to_its_node() {
+    assert_eq!(second_node(WorkloadClass::Stateful), 1);
+    assert_eq!(second_node(WorkloadClass::Service), 2, "it goes to the emptier one");
 }

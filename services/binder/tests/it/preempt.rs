@@ -1,6 +1,6 @@
 //! Holds: one transaction takes the victims' room, another binds it once they have left, whoever leads by then.
 
-use godel_domain::unit::UnitRecord;
+use godel_domain::{running_units::Phase, unit::UnitRecord};
 use godel_proto::v1::{self, RejectionReason, state_service_client::StateServiceClient};
 use godel_testkit::BuildUnit as _;
 use godel_wire::from_proto;
@@ -75,7 +75,7 @@ async fn a_claim_is_held_and_bound_by_the_next_leader() {
     assert_eq!(state.bound(2, 1).await, [node]);
     assert!(holds(&state).await.is_empty());
     // The victims are pending again.
-    state.row(1, 1, |row| row.incarnation == 1 && row.node.0 == 0).await;
+    state.row(1, 1, |row| row.incarnation == 1 && row.phase == Phase::Pending).await;
     state.assert_bound_once().await;
 }
 
