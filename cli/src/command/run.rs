@@ -291,7 +291,7 @@ pub(super) async fn agent(wanted: Agent, log: Option<String>, address: &str) -> 
     let (nodes, mode) = if wanted.nodes.is_asked_for() {
         (local::nodes(&wanted.nodes)?, Mode::Simulated)
     } else {
-        let node = godel_agent::detect::this_machine(wanted.name.as_deref())
+        let node = godel_agent::detect::this_machine(wanted.name.as_deref(), &root.agent)
             .map_err(|error| Failure::chain(Code::Usage, &error))?;
         (vec![node], Mode::Processes)
     };

@@ -211,6 +211,24 @@ fn no_file_is_one_that_nobody_wants_to_open() {
     assert!(long.is_empty(), "longer than {N_LINES_MAX} lines: {long:?}");
 }
 
+/// The files that may have `unsafe` code; each says at its top why it is sound.
+const UNSAFE: [&str; 1] = ["services/agent/src/detect/nvml.rs"];
+
+#[test]
+fn unsafe_code_stands_where_it_may() {
+    let mut files = Vec::new();
+    for folder in CODE {
+        rust_files(&root().join(folder), &mut files);
+    }
+    let allows = ["allow(", "unsafe_code"].concat();
+    let has_unsafe = |path: &&PathBuf| fs::read_to_string(path).unwrap().contains(&allows);
+    let found: Vec<&PathBuf> = files.iter().filter(has_unsafe).collect();
+    assert!(
+        found.len() == UNSAFE.len() && found.iter().zip(UNSAFE).all(|(path, may)| path.ends_with(may)),
+        "{found:?}"
+    );
+}
+
 /// From the bracket that `text` begins with to the one that closes it. Brackets in texts come in pairs here.
 fn in_brackets(text: &str) -> &str {
     let mut depth = 0;

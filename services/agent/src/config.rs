@@ -2,6 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use godel_domain::{
+    quantity,
+    resources::{CPU, MEMORY, Resources},
+};
 use godel_kit::config::{ClientConfig, HumanDuration};
 
 use crate::use_model::UseModel;
@@ -42,6 +46,15 @@ godel_kit::section! {
         pub usage_burst_percent: u32 = 0,
         /// Maximum number of running units on a node, unless the list or shape of the node sets another limit.
         pub max_running_units: u32 = godel_domain::node::MAX_RUNNING_UNITS,
+        /// CPUs of a real node that running units are not given, as `500m` or `2`: they are for the system and the agent.
+        pub reserve_cpu: String = "0".to_owned(),
+        /// Memory of a real node that running units are not given, as `4Gi`.
+        pub reserve_memory: String = "0".to_owned(),
+        /// TOML file with what cannot be discovered of a real node, or is to be other than it is found: attributes,
+        /// capacity, devices and zones (see `docs/nodes.md`). Not set: none.
+        pub inventory: Option<PathBuf> = None,
+        /// NVIDIA's management library, which a real node asks for its GPUs: a name that the loader finds, or a path.
+        pub nvml_library: String = "libnvidia-ml.so.1".to_owned(),
         /// For tests: number of assignments that each node refuses first.
         pub refuse_first: u32 = 0,
         /// Seed of the jitter. Not set: a new seed for each process.
@@ -84,7 +97,20 @@ impl Config {
         if self.usage_day.is_zero() {
             wrong.push("usage_day: must be above 0".to_owned());
         }
+        wrong.extend(self.reserve().err());
         wrong
+    }
+
+    /// Returns what a real node keeps from running units.
+    ///
+    /// # Errors
+    /// A quantity that cannot be read, with the name of its key.
+    pub(crate) fn reserve(&self) -> Result<Resources, String> {
+        let amount = |name: &'static str, text: &str| {
+            let amount = quantity::parse(name, text).map_err(|error| format!("reserve_{name}: {error}"))?;
+            Ok::<_, String>((name, amount))
+        };
+        Resources::new([amount(CPU, &self.reserve_cpu)?, amount(MEMORY, &self.reserve_memory)?])
     }
 
     /// Modelled use, in the time of this process.
@@ -130,5 +156,18 @@ mod tests {
         assert_eq!(at(0.0).violations().len(), 1);
         assert_eq!(at(f64::NAN).violations().len(), 1);
         assert!(Config::default().violations().is_empty());
+    }
+
+    #[test]
+    fn a_reserve_is_read_or_named() {
+        let with = |cpu: &str, memory: &str| Config {
+            reserve_cpu: cpu.to_owned(),
+            reserve_memory: memory.to_owned(),
+            ..Config::default()
+        };
+        let reserve = with("500m", "4Gi").reserve().unwrap();
+        assert_eq!((reserve.get(CPU), reserve.get(MEMORY)), (500, 4 << 30));
+        assert!(with("-1", "0").violations()[0].starts_with("reserve_cpu: `-1`"));
+        assert!(with("0", "much").violations()[0].starts_with("reserve_memory: `much`"));
     }
 }

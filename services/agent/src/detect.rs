@@ -1,26 +1,63 @@
-//! What this machine is, from `/proc`.
+//! What this machine is: CPUs, memory, zones, GPUs, network cards and disks, from procfs, sysfs and NVIDIA's library.
+//!
+//! Everything is read below a root directory, so that tests can write the tree of any machine. What cannot be read, or
+//! contradicts itself, makes the node flatter and leaves a warning; it never keeps the agent from starting. What this process
+//! may not use is not offered: its control groups limit CPUs and memory, and the configuration keeps a reserve. An
+//! inventory file ([`fixed`]) says what cannot be found.
 
-use std::{collections::BTreeMap, io};
+mod cards;
+mod cpus;
+pub mod fixed;
+mod gpus;
+pub(crate) mod limits;
+mod numa;
+mod nvml;
+#[cfg(test)]
+mod tests;
+pub(crate) mod tree;
+mod zones;
 
-use godel_domain::{
-    names::{self, BadName, NAME_LEN_MAX},
-    resources::{CPU, MEMORY, Resources},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
 };
 
-use crate::inventory::NodeDef;
+use godel_domain::{
+    demand::N_DEVICES_MAX,
+    names::{self, BadName, NAME_LEN_MAX, NAMESPACE_LEN_MAX},
+    node::{Device, DeviceDetails},
+    quantity,
+    resources::{CPU, MEMORY, Resources},
+    zone::Zone,
+};
+use godel_wire::from_proto;
+
+use self::{
+    fixed::Fixed,
+    limits::Limits,
+    numa::{NumaNode, Unknown},
+    tree::{Tree, kib_line},
+    zones::Layout,
+};
+use crate::{
+    config::Config,
+    inventory::{GPU_MODEL, NodeDef},
+};
+
+/// Thousandths of one CPU.
+const MILLI_CPU: i64 = 1_000;
+/// Most attributes of a node that state takes.
+const N_ATTRIBUTES_MAX: usize = 64;
+/// Kind of the zone without a capacity that devices are in of which nobody knows where they are.
+const ELSEWHERE: &str = "elsewhere";
+const MEMINFO: &str = "/proc/meminfo";
 
 /// Why this machine could not be described.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file of `/proc` cannot be read.
-    #[error("{path} cannot be read")]
-    Read {
-        /// Which.
-        path: &'static str,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+    /// The host name cannot be read, and no other one was given.
+    #[error("/proc/sys/kernel/hostname cannot be read; give the node a name with --name")]
+    NoHostName,
     /// The node cannot be called so.
     #[error("`{name}` cannot be a node's name: {wrong}")]
     Name {
@@ -37,82 +74,292 @@ pub enum Error {
         /// What is wrong.
         wrong: BadName,
     },
-    /// `/proc/meminfo` has no total.
-    #[error("/proc/meminfo has no MemTotal")]
-    NoMemTotal,
+    /// Nothing says how much memory there is.
+    #[error(
+        "/proc/meminfo has no MemTotal; say `memory` under `[capacity]` in an inventory file (`agent.inventory`)"
+    )]
+    NoMemory,
+    /// Nothing is left beside the reserve.
+    #[error("agent.reserve_{name} is {reserve}, but the machine has only {has}")]
+    Reserve {
+        /// `cpu` or `memory`.
+        name: &'static str,
+        /// The reserve.
+        reserve: String,
+        /// Without the reserve.
+        has: String,
+    },
+    /// The reserve is no quantity.
+    #[error("agent.{0}")]
+    Config(String),
+    /// The inventory file is wrong.
+    #[error(transparent)]
+    Inventory(#[from] fixed::Error),
 }
 
-/// This machine as a node. `name` replaces the host name, which is taken in lower case. GPUs are not looked for.
+/// A machine as a node, and what could not be found out of it.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The node.
+    pub node: NodeDef,
+    /// In sentences.
+    pub warnings: Vec<String>,
+}
+
+/// A device and the kernel's number of the NUMA node that it is near, if that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Located {
+    device: Device,
+    numa: Option<u32>,
+}
+
+impl Located {
+    fn new(kind: &str, model: &str, details: DeviceDetails, numa: Option<u32>) -> Self {
+        let details = DeviceDetails { link: clean(&details.link, NAMESPACE_LEN_MAX), ..details };
+        let details = (details != DeviceDetails::default()).then(|| Box::new(details));
+        let model = clean(model, NAMESPACE_LEN_MAX);
+        Self { device: Device { kind: kind.to_owned(), model, numa_zone: 0, details }, numa }
+    }
+}
+
+/// Returns this machine as a node, and logs what could not be found out. `name` replaces the host name, which is taken in lower
+/// case.
 ///
 /// # Errors
-/// `/proc` cannot be read, or the node cannot be called so.
-pub fn this_machine(name: Option<&str>) -> Result<NodeDef, Error> {
-    let n_cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let memory = mem_total(&read("/proc/meminfo")?).ok_or(Error::NoMemTotal)?;
-    let host = read("/proc/sys/kernel/hostname")?.trim().to_owned();
-    let cpu_milli = i64::try_from(n_cpus).unwrap_or(i64::MAX / 1000).saturating_mul(1000);
-    let capacity = Resources::new([(CPU, cpu_milli), (MEMORY, memory)]).unwrap_or_default();
-    let mut node = NodeDef::new(node_name(name, &host)?, capacity);
-    node.attributes = BTreeMap::from([
-        ("arch".to_owned(), std::env::consts::ARCH.to_owned()),
-        ("hostname".to_owned(), host),
-        ("os".to_owned(), std::env::consts::OS.to_owned()),
-    ]);
+/// The node cannot be called so, has no memory or nothing beside its reserve, or the inventory file is wrong.
+pub fn this_machine(name: Option<&str>, config: &Config) -> Result<NodeDef, Error> {
+    let Found { node, warnings } = machine(Path::new("/"), name, config)?;
+    for warning in warnings {
+        tracing::warn!(node = %node.name, warning, "the topology of this machine is not fully known");
+    }
     Ok(node)
 }
 
+/// Returns the machine whose procfs and sysfs are below `root`.
+///
+/// # Errors
+/// As [`this_machine`].
+pub fn machine(root: &Path, name: Option<&str>, config: &Config) -> Result<Found, Error> {
+    let tree = Tree::new(root);
+    let mut warnings = Vec::new();
+    let fixed = config.inventory.as_deref().map(fixed::read).transpose()?.unwrap_or_default();
+    let host = tree.text("/proc/sys/kernel/hostname");
+    let name = node_name(name, host.as_deref())?;
+
+    let limits = limits::limits(&tree);
+    let cpus = cpus::cpus(&tree, limits.cpus.as_deref(), &mut warnings);
+    let nodes = numa_nodes(&tree, &cpus, &limits, &mut warnings);
+    let capacity = capacity(&tree, (&cpus, &nodes), &limits, (config, &fixed), &mut warnings)?;
+    let (mut layout, is_fixed) = match &fixed.zones {
+        Some(zones) => (layout_of(zones), true),
+        None => (zones::layout(&cpus, &nodes, &mut warnings), false),
+    };
+    if !is_fixed {
+        zones::cap(&mut layout.zones, &capacity);
+    }
+    let nics = cards::nics(&tree);
+    let mut attributes = attributes(&tree, &nodes, host);
+    let mut devices = gpus::gpus(&tree, &config.nvml_library, &mut warnings);
+    devices.retain(|located| !fixed::is_of(&located.device, &fixed.replaced));
+    if !fixed.replaced.iter().any(|kind| kind == "nic") && !nics.is_empty() {
+        let names: Vec<&str> = nics.iter().map(|(name, _)| name.as_str()).collect();
+        attributes.insert("nics".to_owned(), names.join(","));
+        devices.extend(nics.into_iter().map(|(_, located)| located));
+    }
+    devices.extend(fixed.devices.iter().cloned());
+    if devices.len() > N_DEVICES_MAX {
+        warnings.push(format!("{} devices, at most {N_DEVICES_MAX}: the last are left out", devices.len()));
+        devices.truncate(N_DEVICES_MAX);
+    }
+    let devices = place(devices, &mut layout);
+    if let Some(model) = gpus::common_model(&devices, "gpu") {
+        attributes.insert(GPU_MODEL.to_owned(), model.to_owned());
+    }
+    let mut node = NodeDef::new(name, capacity);
+    node.attributes = admitted_attributes(attributes, &fixed.attributes, &mut warnings);
+    node.devices = devices;
+    node.zones = layout.zones;
+    if let Err(wrong) = from_proto::node_report(node.report()) {
+        warnings.push(format!("zones are left out, since they contradict one another: {wrong}"));
+        node.zones.clear();
+        node.devices.iter_mut().for_each(|device| device.numa_zone = 0);
+    }
+    Ok(Found { node, warnings })
+}
+
+/// The NUMA nodes, with the memory that may come from each; none if that is not known.
+fn numa_nodes(tree: &Tree, cpus: &cpus::Cpus, limits: &Limits, warnings: &mut Vec<String>) -> Vec<NumaNode> {
+    let numbers: Vec<u32> = cpus.by_number.keys().copied().collect();
+    let mut nodes = match numa::nodes(tree, &numbers) {
+        Ok(nodes) => nodes,
+        // The kernel knows no NUMA nodes where there is only one.
+        Err(Unknown::Nothing) if !cpus.is_blind => {
+            let memory = mem_total(tree).unwrap_or(0);
+            let huge_pages = numa::huge_pages(tree, "/sys/kernel/mm/hugepages");
+            vec![NumaNode { cpus: numbers, memory, huge_pages, ..NumaNode::default() }]
+        }
+        Err(Unknown::Nothing) => Vec::new(),
+        Err(Unknown::Broken(what)) => {
+            warnings.push(format!("{what}: the node is one whole, without zones"));
+            Vec::new()
+        }
+    };
+    if let Some(allowed) = &limits.numa_nodes {
+        for node in nodes.iter_mut().filter(|node| allowed.binary_search(&node.number).is_err()) {
+            node.memory = 0;
+            node.huge_pages.clear();
+        }
+    }
+    nodes
+}
+
+fn mem_total(tree: &Tree) -> Option<i64> {
+    kib_line(&tree.text(MEMINFO)?, "MemTotal").filter(|bytes| *bytes > 0)
+}
+
+/// What the node offers: what this process may use of the machine, less the reserve; what the inventory file says of it instead.
+fn capacity(
+    tree: &Tree,
+    (cpus, nodes): (&cpus::Cpus, &[NumaNode]),
+    limits: &Limits,
+    (config, fixed): (&Config, &Fixed),
+    warnings: &mut Vec<String>,
+) -> Result<Resources, Error> {
+    let reserve = config.reserve().map_err(Error::Config)?;
+    let n_cpus = i64::try_from(cpus.by_number.len()).unwrap_or(i64::MAX / MILLI_CPU);
+    let cpu_milli = (n_cpus * MILLI_CPU).min(limits.cpu_milli.unwrap_or(i64::MAX)).max(1);
+    let of_nodes = nodes.iter().map(|node| node.memory).fold(0, i64::saturating_add);
+    let by_file = fixed.capacity.iter().any(|(name, _)| name == MEMORY);
+    let total = mem_total(tree);
+    if total.is_none() && !by_file {
+        warnings.push(format!("{MEMINFO} has no MemTotal: the memory of the NUMA nodes is counted"));
+    }
+    let total = match total {
+        // What it says of single nodes may be less, in virtual machines that are given memory as they run.
+        Some(total) if limits.numa_nodes.is_none() || nodes.iter().all(|node| node.memory > 0) => total,
+        Some(total) if of_nodes > 0 => total.min(of_nodes),
+        Some(total) => total,
+        None => of_nodes,
+    };
+    if total == 0 && !by_file {
+        return Err(Error::NoMemory);
+    }
+    let mut amounts: BTreeMap<String, i64> = BTreeMap::new();
+    let huge_pages = match nodes {
+        [] => numa::huge_pages(tree, "/sys/kernel/mm/hugepages"),
+        nodes => nodes.iter().flat_map(|node| node.huge_pages.iter().copied()).collect(),
+    };
+    for (name, bytes) in huge_pages {
+        let sum = amounts.entry(name.to_owned()).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+    let of_huge_pages = amounts.values().copied().fold(0, i64::saturating_add);
+    let memory = total.saturating_sub(of_huge_pages).max(0).min(limits.memory.unwrap_or(i64::MAX));
+    for (name, has) in [(CPU, cpu_milli), (MEMORY, memory)] {
+        let reserve = reserve.get(name);
+        if reserve > 0 && reserve >= has && !fixed.capacity.iter().any(|(known, _)| known == name) {
+            let (reserve, has) = (quantity::show(name, reserve), quantity::show(name, has));
+            return Err(Error::Reserve { name, reserve, has });
+        }
+        amounts.insert(name.to_owned(), has.saturating_sub(reserve).max(0));
+    }
+    amounts.extend(fixed.capacity.iter().cloned());
+    Ok(Resources::new(amounts).unwrap_or_default())
+}
+
+/// The zones of an inventory file.
+fn layout_of(zones: &[(Zone, Option<u32>)]) -> Layout {
+    let numa = zones.iter().enumerate().filter_map(|(at, (_, numa))| Some(((*numa)?, at)));
+    Layout { zones: zones.iter().map(|(zone, _)| zone.clone()).collect(), of_numa: numa.collect() }
+}
+
+/// Puts devices near the zones of their NUMA nodes. Of a machine with one NUMA node all are near it.
+fn place(devices: Vec<Located>, layout: &mut Layout) -> Vec<Device> {
+    let only = layout.of_numa.values().next().copied().filter(|_| layout.of_numa.len() == 1);
+    let mut placed = Vec::new();
+    for Located { mut device, numa } in devices {
+        let known = numa.and_then(|numa| layout.of_numa.get(&numa).copied()).or(only);
+        let at = match known {
+            Some(at) => at,
+            None if layout.zones.is_empty() => 0,
+            None => elsewhere(&mut layout.zones),
+        };
+        device.numa_zone = u32::try_from(at).unwrap_or(0);
+        placed.push(device);
+    }
+    placed
+}
+
+/// The zone of devices of which nobody knows where they are. A node with as many zones as it may have gets none.
+fn elsewhere(zones: &mut Vec<Zone>) -> usize {
+    if let Some(at) = zones.iter().position(|zone| zone.kind == ELSEWHERE) {
+        return at;
+    }
+    if zones.len() < godel_domain::allocation::N_ZONES_MAX {
+        zones.push(Zone { kind: ELSEWHERE.to_owned(), threads_per_core: 1, ..Zone::default() });
+    }
+    zones.len().saturating_sub(1)
+}
+
+/// Facts that have no column of their own.
+fn attributes(tree: &Tree, nodes: &[NumaNode], host: Option<String>) -> BTreeMap<String, String> {
+    let mut facts = cards::disks(tree);
+    facts.insert("arch".to_owned(), std::env::consts::ARCH.to_owned());
+    facts.insert("os".to_owned(), std::env::consts::OS.to_owned());
+    facts.extend(host.map(|host| ("hostname".to_owned(), host)));
+    let kernel = tree.text("/proc/sys/kernel/osrelease").filter(|kernel| !kernel.is_empty());
+    facts.extend(kernel.map(|kernel| ("kernel".to_owned(), kernel)));
+    let rows: Vec<String> = nodes
+        .iter()
+        .map(|node| node.distances.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
+        .collect();
+    let distances = rows.join(";");
+    if nodes.len() > 1 && rows.iter().all(|row| !row.is_empty()) && distances.len() <= NAME_LEN_MAX {
+        facts.insert("numa-distances".to_owned(), distances);
+    }
+    facts
+}
+
+/// The attributes that state takes: found ones that are no valid text are left out, those of the inventory file win.
+fn admitted_attributes(
+    found: BTreeMap<String, String>,
+    fixed: &BTreeMap<String, String>,
+    warnings: &mut Vec<String>,
+) -> BTreeMap<String, String> {
+    let mut admitted = fixed.clone();
+    let mut left_out = BTreeSet::new();
+    for (key, value) in found {
+        if fixed.contains_key(&key) {
+            continue;
+        }
+        if names::text(&value, NAME_LEN_MAX).is_ok() && admitted.len() < N_ATTRIBUTES_MAX {
+            admitted.insert(key, value);
+        } else {
+            left_out.insert(key);
+        }
+    }
+    if !left_out.is_empty() {
+        let keys = left_out.into_iter().collect::<Vec<_>>().join(", ");
+        warnings.push(format!("attributes that are too long, too many or no text are left out: {keys}"));
+    }
+    admitted
+}
+
+/// A text for people without control characters, and not too long.
+fn clean(text: &str, max: usize) -> String {
+    text.chars().filter(|c| !c.is_control()).take(max).collect()
+}
+
 /// Host names do not tell upper from lower case, names of nodes have no upper case.
-fn node_name(name: Option<&str>, host: &str) -> Result<String, Error> {
-    let wanted = name.map_or_else(|| host.to_ascii_lowercase(), str::to_owned);
-    match names::name(&wanted, NAME_LEN_MAX) {
-        Ok(()) => Ok(wanted),
-        Err(wrong) if name.is_some() => Err(Error::Name { name: wanted, wrong }),
-        Err(wrong) => Err(Error::HostName { host: host.to_owned(), wrong }),
-    }
-}
-
-fn read(path: &'static str) -> Result<String, Error> {
-    std::fs::read_to_string(path).map_err(|source| Error::Read { path, source })
-}
-
-/// Bytes in the `MemTotal` line of `/proc/meminfo`.
-fn mem_total(text: &str) -> Option<i64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: i64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_memory_total_is_found() {
-        assert_eq!(mem_total("MemFree: 1 kB\nMemTotal:       2048 kB\n"), Some(2 << 20));
-        assert_eq!(mem_total("MemTotal: lots\n"), None);
-        assert_eq!(mem_total(""), None);
-    }
-
-    #[test]
-    fn host_names_become_lower_case_or_are_refused_with_advice() {
-        let name = |name, host| node_name(name, host).map_err(|error| error.to_string());
-        assert_eq!(name(None, "GPU-Node-01.example"), Ok("gpu-node-01.example".to_owned()));
-        assert_eq!(name(Some("n1"), "GPU-Node_01"), Ok("n1".to_owned()));
-        let rule = "is not allowed: lower-case letters, digits, `-` and `.` are";
-        assert_eq!(
-            name(None, "GPU-Node_01"),
-            Err(format!(
-                "the host name `GPU-Node_01` cannot be a node's name: `_` {rule}; give the node another one with --name"
-            ))
-        );
-        assert_eq!(name(Some("N1"), "n1"), Err(format!("`N1` cannot be a node's name: `N` {rule}")));
-        assert!(name(None, "").is_err());
-    }
-
-    #[test]
-    fn this_machine_has_cpus_and_memory() {
-        let node = this_machine(Some("me")).unwrap();
-        assert!(node.capacity.get(CPU) >= 1000 && node.capacity.get(MEMORY) > 1 << 20);
-        assert_eq!(node.name, "me");
+fn node_name(name: Option<&str>, host: Option<&str>) -> Result<String, Error> {
+    let wanted = match (name, host) {
+        (Some(name), _) => name.to_owned(),
+        (None, Some(host)) => host.to_ascii_lowercase(),
+        (None, None) => return Err(Error::NoHostName),
+    };
+    match (names::name(&wanted, NAME_LEN_MAX), name, host) {
+        (Ok(()), ..) => Ok(wanted),
+        (Err(wrong), None, Some(host)) => Err(Error::HostName { host: host.to_owned(), wrong }),
+        (Err(wrong), ..) => Err(Error::Name { name: wanted, wrong }),
     }
 }

@@ -10,7 +10,9 @@ use godel_domain::{
     resources::{CPU, MEMORY, Resources},
     zone::Zone,
 };
+use godel_proto::v1;
 use godel_rules::agent_admission::Has;
+use godel_wire::to_proto;
 
 use self::zones::ShapeZones;
 
@@ -50,6 +52,20 @@ impl NodeDef {
         let name = name.into();
         let uid = stable_uid(&name);
         Self { name, uid, capacity, ..Self::default() }
+    }
+
+    /// Returns what the node says of itself when it registers.
+    pub fn report(&self) -> v1::NodeReport {
+        v1::NodeReport {
+            capacity: Some(to_proto::resources(&self.capacity)),
+            devices: self.devices.iter().map(to_proto::device).collect(),
+            zones: self.zones.iter().map(to_proto::zone).collect(),
+            profiles: self.profiles.iter().map(to_proto::profile).collect(),
+            ready: true,
+            attributes: self.attributes.clone().into_iter().collect(),
+            max_running_units: self.max_running_units,
+            ..v1::NodeReport::default()
+        }
     }
 
     /// What assignments are checked against.

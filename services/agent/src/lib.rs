@@ -9,7 +9,7 @@
 //! # Modules
 //!
 //! - `config`: configuration of an agent process.
-//! - `detect`: the hardware of this machine, from `/proc`.
+//! - `detect`: the hardware of this machine, from procfs, sysfs and NVIDIA's library.
 //! - `inventory`: the nodes that the process hosts.
 //! - `journal`: statuses of ended running units, on disk until state has acknowledged them.
 //! - `life`: the life of the running units of one node.

@@ -78,17 +78,8 @@ impl Client {
 /// Registers a node.
 pub(crate) fn register(client: Client, node: usize, def: &NodeDef) -> Step {
     let meta = v1::ObjectMeta { name: def.name.clone(), uid: def.uid.clone(), ..v1::ObjectMeta::default() };
-    let report = v1::NodeReport {
-        capacity: Some(godel_wire::to_proto::resources(&def.capacity)),
-        devices: def.devices.iter().map(godel_wire::to_proto::device).collect(),
-        zones: def.zones.iter().map(godel_wire::to_proto::zone).collect(),
-        profiles: def.profiles.iter().map(godel_wire::to_proto::profile).collect(),
-        ready: true,
-        attributes: def.attributes.clone().into_iter().collect(),
-        max_running_units: def.max_running_units,
-        ..v1::NodeReport::default()
-    };
-    let request = v1::RegisterNodeRequest { meta: Some(meta), report: Some(report), taints: Vec::new() };
+    let request =
+        v1::RegisterNodeRequest { meta: Some(meta), report: Some(def.report()), taints: Vec::new() };
     Box::pin(async move {
         let result = in_time(client.nodes().register_node(request)).await.map(Response::into_inner);
         Progress::Registered { node, result }

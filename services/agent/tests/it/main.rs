@@ -317,7 +317,7 @@ async fn what_fails_starts_again_in_place() {
 async fn a_command_that_fails_starts_again_and_keeps_its_log() {
     let dir = tempfile::tempdir().unwrap();
     let mut fake = Fake::start(10_000).await;
-    let node = godel_agent::detect::this_machine(Some("me")).unwrap();
+    let node = godel_agent::detect::this_machine(Some("me"), &Config::default()).unwrap();
     let mut agents = Agents::start(&fake, vec![node], Mode::Processes, |config| {
         config.speed = 100.0;
         config.state_dir = Some(dir.path().to_owned());
@@ -334,7 +334,7 @@ async fn a_command_that_fails_starts_again_and_keeps_its_log() {
 #[tokio::test]
 async fn a_real_node_runs_commands() {
     let mut fake = Fake::start(10_000).await;
-    let node = godel_agent::detect::this_machine(Some("me")).unwrap();
+    let node = godel_agent::detect::this_machine(Some("me"), &Config::default()).unwrap();
     let mut agents = Agents::start(&fake, vec![node], Mode::Processes, |_| {});
     agents.connected(1).await;
     fake.send(1, assign(fake::command(1, &["sh", "-c", "test \"$GODEL_UNIT\" = default/u && exit 6"])));
