@@ -268,7 +268,11 @@ impl Part {
 
 /// `godel agent`.
 #[derive(Clone, Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Agent {
+    /// What to do instead of running the agent.
+    #[command(subcommand)]
+    pub verb: Option<AgentVerb>,
     /// The nodes to simulate.
     #[command(flatten)]
     pub nodes: Simulated,
@@ -281,6 +285,27 @@ pub struct Agent {
     /// Maximum number of running units on a node, whatever they request. Default 1000.
     #[arg(long, value_name = "N")]
     pub max_running_units: Option<u32>,
+    /// Configuration layers below the flags.
+    #[command(flatten)]
+    pub layers: Layers,
+}
+
+/// Verbs of `godel agent` that run no agent.
+#[derive(Clone, Debug, Subcommand)]
+pub enum AgentVerb {
+    /// Show what an agent finds of this machine: capacity, zones, devices and attributes, and what it cannot find out.
+    Topology(Topology),
+}
+
+/// `godel agent topology`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Topology {
+    /// Name of this machine's node. Default: the host name.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Directory with a copy of the `/proc` and `/sys` of another machine.
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
     /// Configuration layers below the flags.
     #[command(flatten)]
     pub layers: Layers,

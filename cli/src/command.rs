@@ -10,6 +10,7 @@ mod queue;
 mod reservation;
 mod run;
 mod status;
+mod topology;
 mod trace;
 mod unit;
 mod wait;
@@ -28,7 +29,7 @@ use godel_client::{
 };
 use tonic::Response;
 
-use crate::args::{Args, Partition, PartitionChoice, Scheduler, Verb};
+use crate::args::{Agent, AgentVerb, Args, Partition, PartitionChoice, Scheduler, Verb};
 
 /// Runs a verb.
 ///
@@ -40,6 +41,9 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Up(up) => return run::up(up, log, output).await,
         Verb::Demo(demo) => return run::demo(demo, log).await,
         Verb::Serve(serve) => return run::serve(serve, log, &address).await,
+        Verb::Agent(Agent { verb: Some(AgentVerb::Topology(wanted)), .. }) => {
+            return topology::run(&wanted, log, output);
+        }
         Verb::Agent(agent) => return run::agent(agent, log, &address).await,
         Verb::State(state) => return offline::state(state, output).await,
         Verb::Config(config) => return offline::config(&config),

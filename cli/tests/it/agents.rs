@@ -49,3 +49,39 @@ fn a_node_that_cannot_be_called_so_is_refused_at_once() {
         "{stderr}"
     );
 }
+
+#[test]
+fn the_topology_of_this_machine_and_of_a_tree_is_shown() {
+    let (code, stderr) = agent(&["topology", "--name", "me"]);
+    assert_eq!(code, 0, "{stderr}");
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().to_str().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("proc/sys/kernel/hostname", "host\n");
+    write("proc/meminfo", "MemTotal: 8388608 kB\n");
+    write("sys/devices/system/cpu/online", "0-3\n");
+    for cpu in 0..4 {
+        let path = format!("sys/devices/system/cpu/cpu{cpu}/topology");
+        write(&format!("{path}/physical_package_id"), "0\n");
+        write(&format!("{path}/thread_siblings_list"), &format!("{},{}\n", cpu % 2, cpu % 2 + 2));
+    }
+    write("sys/devices/system/node/node0/cpulist", "0-3\n");
+    write("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 8388608 kB\n");
+    write("godel.toml", "[agent]\nreserve_memory = '1Gi'\nnvml_library = '/nowhere.so'\n");
+    let config = dir.path().join("godel.toml");
+    let words = ["agent", "topology", "--root", root, "--config", config.to_str().unwrap()];
+    let output = run(&words, &[]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.starts_with("name       host\ncapacity   cpu 4  memory 7Gi\n"), "{text}");
+    assert!(text.ends_with("\nsocket 0\n  numa 1  cpu 4  memory 7Gi  cores 2  CPUs 0-3\n"), "{text}");
+    let output = run(&[&words[..], &["-o", "json"]].concat(), &[]);
+    let view: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&view["capacity"]["cpu"], &view["zones"][1]["kind"]), (&4_000.into(), &"numa".into()));
+    let (code, stderr) = agent(&["topology", "--root", root, "--set", "agent.reserve_cpu=8"]);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("agent.reserve_cpu is 8, but the machine has only 4"), "{stderr}");
+}
