@@ -55,6 +55,12 @@ godel_kit::section! {
         pub inventory: Option<PathBuf> = None,
         /// NVIDIA's management library, which a real node asks for its GPUs: a name that the loader finds, or a path.
         pub nvml_library: String = "libnvidia-ml.so.1".to_owned(),
+        /// Run each command of a real node in a control group of its own, with its CPU and memory limits and the CPUs of
+        /// its zones.
+        pub cgroups: bool = true,
+        /// Control group below which those of running units are made, as `/godel`; the same in every hierarchy. Not set: the
+        /// group of the agent.
+        pub cgroup_root: Option<String> = None,
         /// For tests: number of assignments that each node refuses first.
         pub refuse_first: u32 = 0,
         /// Seed of the jitter. Not set: a new seed for each process.

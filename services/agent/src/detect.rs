@@ -178,10 +178,12 @@ pub fn machine(root: &Path, name: Option<&str>, config: &Config) -> Result<Found
     let mut node = NodeDef::new(name, capacity);
     node.attributes = admitted_attributes(attributes, &fixed.attributes, &mut warnings);
     node.devices = devices;
+    node.memory_nodes = memory_nodes(&layout);
     node.zones = layout.zones;
     if let Err(wrong) = from_proto::node_report(node.report()) {
         warnings.push(format!("zones are left out, since they contradict one another: {wrong}"));
         node.zones.clear();
+        node.memory_nodes.clear();
         node.devices.iter_mut().for_each(|device| device.numa_zone = 0);
     }
     Ok(Found { node, warnings })
@@ -271,6 +273,17 @@ fn capacity(
 fn layout_of(zones: &[(Zone, Option<u32>)]) -> Layout {
     let numa = zones.iter().enumerate().filter_map(|(at, (_, numa))| Some(((*numa)?, at)));
     Layout { zones: zones.iter().map(|(zone, _)| zone.clone()).collect(), of_numa: numa.collect() }
+}
+
+/// The kernel's number of the NUMA node of each zone that has memory: of one that is divided, its parts have it.
+fn memory_nodes(layout: &Layout) -> BTreeMap<usize, u32> {
+    let numa_of = |at: usize| layout.of_numa.iter().find(|(_, zone)| **zone == at).map(|(numa, _)| *numa);
+    let number = |(at, zone): (usize, &Zone)| {
+        let around = zone.parent.map(usize::from);
+        let numa = numa_of(at).or_else(|| numa_of(around?))?;
+        (zone.capacity.get(MEMORY) > 0).then_some((at, numa))
+    };
+    layout.zones.iter().enumerate().filter_map(number).collect()
 }
 
 /// Puts devices near the zones of their NUMA nodes. Of a machine with one NUMA node all are near it.

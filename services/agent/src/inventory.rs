@@ -38,6 +38,8 @@ pub struct NodeDef {
     pub devices: Vec<Device>,
     /// By index.
     pub zones: Vec<Zone>,
+    /// The kernel's numbers of the NUMA nodes that the memory of zones is from, by index of the zone; none of a simulated node.
+    pub memory_nodes: BTreeMap<usize, u32>,
     /// The ways in which its devices can be divided.
     pub profiles: Vec<DeviceProfile>,
     /// Facts found.

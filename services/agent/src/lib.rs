@@ -8,6 +8,7 @@
 //!
 //! # Modules
 //!
+//! - `cgroup`: control groups of running units, of version 1 or 2.
 //! - `config`: configuration of an agent process.
 //! - `detect`: the hardware of this machine, from procfs, sysfs and NVIDIA's library.
 //! - `inventory`: the nodes that the process hosts.
@@ -21,6 +22,7 @@
 //! - `timers`: one queue of timers for a connection's task.
 //! - `use_model`: modelled usage of a simulated node.
 
+pub mod cgroup;
 pub mod config;
 pub mod detect;
 pub mod inventory;

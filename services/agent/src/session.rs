@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, future::Future, pin::Pin, time::Duration};
 use futures_util::Stream;
 use godel_domain::{
     allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
-    demand::MILLI_WHOLE,
+    demand::{MILLI_WHOLE, Pool},
     node::Device,
     resources,
     unit::RestartPolicy,
@@ -27,6 +27,7 @@ use tonic::{
 };
 
 use crate::{
+    cgroup::GroupLimits,
     inventory::NodeDef,
     life::{self, Orders, Weight, Work},
     outbound::{self, Messages, Outbound},
@@ -215,7 +216,8 @@ pub(crate) fn orders(
             env.insert("GODEL_ZONES".to_owned(), indices.join(","));
             env.insert("GODEL_CPUS".to_owned(), zone::show_cpus(&zone::cpus_of(&node.zones, zones)));
         }
-        Work::Program(Box::new(Program { command: run.command.clone(), env }))
+        let limits = limits(assignment, zones, node);
+        Work::Program(Box::new(Program { command: run.command.clone(), env, limits }))
     } else {
         let run = assignment.run.as_ref();
         let duration_ms = run.and_then(|run| run.simulated_duration_ms);
@@ -241,6 +243,38 @@ pub(crate) fn orders(
         restarts: assignment.restarts,
         stop_after_ms: assignment.stop_after_disconnect_ms,
         stop_grace_ms: assignment.run.as_ref().map_or(0, |run| run.stop_grace_ms),
+    }
+}
+
+/// What a running unit may use of its node: what it asks for, on the CPUs and from the memory of its zones. A best-effort one has
+/// the lowest weight and no limit, and gives memory back first above what it asks for.
+fn limits(assignment: &v1::Assignment, zones: GivenZones, node: &NodeDef) -> GroupLimits {
+    let demand = assignment.demand.as_ref();
+    let requests = demand.and_then(|demand| demand.requests.as_ref());
+    let amount = |name| {
+        let amount = requests.and_then(|requests| requests.amounts.get(name).copied());
+        amount.filter(|amount| *amount > 0)
+    };
+    let (cpu, memory) = (amount(resources::CPU), amount(resources::MEMORY));
+    match from_proto::pool(assignment.pool).unwrap_or_default() {
+        Pool::BestEffort => GroupLimits { memory_soft: memory, ..GroupLimits::default() },
+        Pool::Guaranteed => {
+            let mode = demand.and_then(|demand| demand.zones.as_ref()).map(v1::ZoneRequest::cpu_mode);
+            // What has its CPUs to itself takes nothing from others: a limit would only make it wait.
+            let cpu_milli = cpu.filter(|_| mode != Some(v1::CpuMode::Dedicated));
+            GroupLimits {
+                cpu_milli,
+                cpu_weight_milli: cpu.unwrap_or(0),
+                memory,
+                memory_soft: None,
+                cpus: zone::cpus_of(&node.zones, zones),
+                memory_nodes: zones
+                    .zones
+                    .iter()
+                    .filter_map(|at| node.memory_nodes.get(&at).copied())
+                    .collect(),
+            }
+        }
     }
 }
 
@@ -294,5 +328,34 @@ mod tests {
             let (last, others) = opens.split_last().unwrap();
             assert!(!last.more && others.iter().all(|open| open.more));
         }
+    }
+
+    #[test]
+    fn limits_follow_from_the_demand_the_pool_and_the_zones() {
+        let mut node =
+            crate::inventory::parse_shape("1x cpu=8,memory=8Gi,numa=2,threads=2").unwrap().remove(0);
+        node.memory_nodes = BTreeMap::from([(1, 0), (2, 1)]);
+        let amounts = [(resources::CPU.to_owned(), 2_000), (resources::MEMORY.to_owned(), 1 << 30)];
+        let limits = |pool: v1::Pool, mode: Option<v1::CpuMode>, (zones, cores): (u64, u64)| {
+            let zone_request =
+                mode.map(|mode| v1::ZoneRequest { cpu_mode: mode.into(), ..Default::default() });
+            let requests = Some(v1::Resources { amounts: amounts.clone().into() });
+            let demand = Some(v1::Demand { requests, zones: zone_request, ..v1::Demand::default() });
+            let assignment = v1::Assignment { demand, pool: pool.into(), ..v1::Assignment::default() };
+            super::limits(&assignment, GivenZones { zones: ZoneSet(zones), cores: CoreSet(cores) }, &node)
+        };
+        let plain = GroupLimits {
+            cpu_milli: Some(2_000),
+            cpu_weight_milli: 2_000,
+            memory: Some(1 << 30),
+            ..GroupLimits::default()
+        };
+        assert_eq!(limits(v1::Pool::Guaranteed, None, (0, 0)), plain);
+        let in_zone = GroupLimits { cpus: vec![2, 3, 6, 7], memory_nodes: vec![1], ..plain.clone() };
+        assert_eq!(limits(v1::Pool::Guaranteed, Some(v1::CpuMode::Shared), (0b100, 0)), in_zone);
+        let own = GroupLimits { cpu_milli: None, cpus: vec![0, 4], memory_nodes: vec![0], ..plain };
+        assert_eq!(limits(v1::Pool::Guaranteed, Some(v1::CpuMode::Dedicated), (0b10, 0b1)), own);
+        let best_effort = GroupLimits { memory_soft: Some(1 << 30), ..GroupLimits::default() };
+        assert_eq!(limits(v1::Pool::BestEffort, None, (0, 0)), best_effort);
     }
 }

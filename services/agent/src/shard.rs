@@ -1,6 +1,6 @@
 //! One connection and all nodes that share it, driven by one task.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
 
 use futures_util::{
     FutureExt as _, StreamExt as _,
@@ -17,6 +17,7 @@ use tonic::Status as RpcStatus;
 
 use crate::{
     Config, NodeDef,
+    cgroup::Groups,
     journal::{self, Entry, Journal},
     life::{Backoff, Key, NodeLife, Status, Weight},
     outbound::Outbound,
@@ -221,7 +222,8 @@ impl Shard {
         let (events_tx, mut events) = mpsc::channel(N_EVENTS_MAX);
         if self.mode == Mode::Processes {
             let log_dir = self.config.state_dir.as_ref().map(|dir| dir.join("logs"));
-            self.runtimes.insert(0, Box::new(Processes::new(events_tx, log_dir)));
+            let groups = if self.config.cgroups { self.open_groups() } else { None };
+            self.runtimes.insert(0, Box::new(Processes::new(events_tx, log_dir, groups)));
         }
         loop {
             if let Some((node, message)) = self.refused.take_if(|_| self.n_refused == self.slots.len()) {
@@ -257,6 +259,28 @@ impl Shard {
             self.write_down(journal.as_ref()).await?;
             self.send_reports();
         }
+    }
+
+    /// Finds out where control groups can be made; `None`, with one warning: nowhere.
+    fn open_groups(&self) -> Option<Groups> {
+        let mut warnings = Vec::new();
+        let opened = Groups::open(Path::new("/"), self.config.cgroup_root.as_deref(), &mut warnings);
+        match &opened {
+            Ok(groups) => {
+                tracing::info!(version = groups.version(), "running units run in control groups");
+                warnings
+                    .iter()
+                    .for_each(|warning| tracing::warn!(warning, "control groups are not complete"));
+            }
+            Err(why) => {
+                tracing::warn!(
+                    why,
+                    "running units run without control groups: limits and zones are not kept, and processes that leave \
+                     their session are not ended"
+                );
+            }
+        }
+        opened.ok()
     }
 
     /// Says goodbye for every node, and waits until state has heard it.

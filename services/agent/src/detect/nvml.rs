@@ -1,10 +1,10 @@
 //! NVIDIA's management library, loaded at run time.
 //!
-//! The only file of godel with `unsafe` code: a library that is loaded at run time has functions of C, whose types nobody
-//! checks. It is sound because every function is declared here as NVIDIA's `nvml.h` declares it, for names with a version
-//! number that fixes the layout (`_v2`, `_v3`); every pointer that is passed points to a local value of that layout which
-//! outlives the call; texts are read within their buffer, up to its end at most; handles of devices are used only between
-//! `nvmlInit_v2` and `nvmlShutdown`; and no function is kept beyond the library that it is from.
+//! A library that is loaded at run time has functions of C, whose types nobody checks, so calling them is `unsafe`. It is sound
+//! because every function is declared here as NVIDIA's `nvml.h` declares it, for names with a version number that fixes the
+//! layout (`_v2`, `_v3`); every pointer that is passed points to a local value of that layout which outlives the call; texts are
+//! read within their buffer, up to its end at most; handles of devices are used only between `nvmlInit_v2` and
+//! `nvmlShutdown`; and no function is kept beyond the library that it is from.
 #![allow(unsafe_code, reason = "functions of a library in C that is loaded at run time; see above")]
 
 use std::{

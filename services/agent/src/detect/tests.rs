@@ -137,6 +137,7 @@ fn memory_of_nodes_without_cpus_is_a_zone_of_its_own() {
     assert_eq!((zones(&node), warnings), (expected.to_vec(), Vec::new()));
     assert_eq!(node.zones[2].cpus, [0, 4, 1, 5]);
     assert!(node.zones[4].is_assigned());
+    assert_eq!(node.memory_nodes, BTreeMap::from([(2, 0), (3, 1), (4, 2)]));
     assert_eq!((node.capacity.get(MEMORY) >> 30, node.zones[4].capacity.len()), (384, 1));
     assert_eq!(node.attributes["numa-distances"], "10,21,14;21,10,24;14,24,10");
 }

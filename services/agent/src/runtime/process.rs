@@ -10,6 +10,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,15 +18,21 @@ use godel_domain::time::Millis;
 use rustc_hash::FxHashMap;
 use rustix::{
     fs::OFlags,
-    process::{Pid, Signal, kill_process_group},
+    process::{Pid, Signal, getpgid, kill_process, kill_process_group},
 };
 use tokio::{
     process::{Child, Command},
     sync::{mpsc, oneshot},
 };
 
+use self::group::Group;
 use super::{Event, NOT_STARTED, Run, Runtime};
-use crate::life::{Key, Work};
+use crate::{
+    cgroup::{GroupLimits, Groups},
+    life::{Key, Work},
+};
+
+mod group;
 
 /// Added to the number of the signal that ended a process, as shells do.
 const SIGNALLED: i32 = 128;
@@ -37,6 +44,8 @@ pub struct Program {
     pub command: Vec<String>,
     /// Added to this process's environment.
     pub env: BTreeMap<String, String>,
+    /// What its control group keeps it to.
+    pub limits: GroupLimits,
 }
 
 /// Child processes by run.
@@ -45,11 +54,23 @@ pub(crate) struct Processes {
     /// Output goes here, one file each; none: nowhere.
     log_dir: Option<PathBuf>,
     stops: FxHashMap<Run, oneshot::Sender<Duration>>,
+    /// Where each gets a control group; `None`: nowhere.
+    groups: Option<Arc<Groups>>,
 }
 
 impl Processes {
-    pub(crate) fn new(events: mpsc::Sender<Event>, log_dir: Option<PathBuf>) -> Self {
-        Self { events, log_dir, stops: FxHashMap::default() }
+    pub(crate) fn new(events: mpsc::Sender<Event>, log_dir: Option<PathBuf>, groups: Option<Groups>) -> Self {
+        Self { events, log_dir, stops: FxHashMap::default(), groups: groups.map(Arc::new) }
+    }
+
+    /// Starts a child in a group of its own, if there are any.
+    fn spawn(&self, program: &Program, run: Run) -> io::Result<(Child, Option<Group>)> {
+        let mut command = command(program, self.log_dir.as_deref(), run.key, run.incarnation)?;
+        let group = self.groups.as_ref().and_then(|groups| Group::make(groups, program, run));
+        let group = group.filter(|group| group.begin(&mut command, run));
+        let child = command.spawn()?;
+        let group = group.filter(|group| group.has(&child, run));
+        Ok((child, group))
     }
 }
 
@@ -64,13 +85,17 @@ impl Runtime for Processes {
         let (stop_tx, stop_rx) = oneshot::channel();
         self.stops.insert(run, stop_tx);
         let events = self.events.clone();
-        let spawned = spawn(program, self.log_dir.as_deref(), run.key, run.incarnation);
+        let spawned = self.spawn(program, run);
         godel_kit::task::spawn("agent.child", async move {
             let exit_code = match spawned {
-                Ok(child) => {
+                Ok((child, group)) => {
                     // Nobody listens any more when the agent stops.
                     let _stopping = events.send(Event::Started(run)).await;
-                    attend(child, stop_rx).await
+                    let exit_code = attend(child, group.as_ref(), stop_rx).await;
+                    if let Some(group) = group {
+                        group.end(run).await;
+                    }
+                    exit_code
                 }
                 Err(error) => {
                     let Key { unit, ordinal } = run.key;
@@ -96,7 +121,7 @@ impl Runtime for Processes {
     }
 }
 
-fn spawn(program: &Program, log_dir: Option<&Path>, key: Key, incarnation: u32) -> io::Result<Child> {
+fn command(program: &Program, log_dir: Option<&Path>, key: Key, incarnation: u32) -> io::Result<Command> {
     let (name, arguments) = program.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(name);
     // A group of its own, so that a stop reaches what it starts.
@@ -116,28 +141,34 @@ fn spawn(program: &Program, log_dir: Option<&Path>, key: Key, incarnation: u32) 
             command.stdout(Stdio::null()).stderr(Stdio::null());
         }
     }
-    command.spawn()
+    Ok(command)
 }
 
-/// Waits for the end of a child, or ends it when told to.
-async fn attend(mut child: Child, stop: oneshot::Receiver<Duration>) -> i32 {
+/// Waits for the end of a child, or ends it when told to, with everything in its group.
+async fn attend(mut child: Child, group: Option<&Group>, stop: oneshot::Receiver<Duration>) -> i32 {
     let grace = tokio::select! {
         ended = child.wait() => return exit_code(ended),
         grace = stop => grace.unwrap_or_default(),
     };
-    signal(&child, Signal::TERM);
+    signal(&child, group, Signal::TERM);
     if let Ok(ended) = tokio::time::timeout(grace, child.wait()).await {
         return exit_code(ended);
     }
-    signal(&child, Signal::KILL);
+    signal(&child, group, Signal::KILL);
     exit_code(child.wait().await)
 }
 
-fn signal(child: &Child, signal: Signal) {
+/// Signals the process group of a child, and what has left that but not the control group.
+fn signal(child: &Child, group: Option<&Group>, signal: Signal) {
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     if let Some(pid) = pid {
         // The group may have ended in this moment.
         let _ended = kill_process_group(pid, signal);
+    }
+    for other in group.map(Group::pids).unwrap_or_default() {
+        if getpgid(Some(other)).ok() != pid {
+            let _ended = kill_process(other, signal);
+        }
     }
 }
 
@@ -162,6 +193,7 @@ mod tests {
         Work::Program(Box::new(Program {
             command: ["sh", "-c", script].map(str::to_owned).to_vec(),
             env: BTreeMap::from([("WORD".to_owned(), "hello".to_owned())]),
+            limits: GroupLimits::default(),
         }))
     }
 
@@ -182,7 +214,7 @@ mod tests {
     async fn children_start_and_their_exit_codes_come_back() {
         let dir = tempfile::tempdir().unwrap();
         let (tx, mut events) = mpsc::channel(8);
-        let mut processes = Processes::new(tx, Some(dir.path().to_owned()));
+        let mut processes = Processes::new(tx, Some(dir.path().to_owned()), None);
         start(&mut processes, run(7, 4), &shell("echo $WORD; exit 3"));
         assert_eq!(next(&mut events).await, Event::Started(run(7, 4)));
         assert_eq!(next(&mut events).await, ended(run(7, 4), 3));
@@ -195,7 +227,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (tx, mut events) = mpsc::channel(8);
         let logs = dir.path().join("logs");
-        let mut processes = Processes::new(tx, Some(logs.clone()));
+        let mut processes = Processes::new(tx, Some(logs.clone()), None);
         start(&mut processes, run(0, 1), &shell("echo secret"));
         assert_eq!(next(&mut events).await, Event::Started(run(0, 1)));
         assert_eq!(next(&mut events).await, ended(run(0, 1), 0));
@@ -213,7 +245,7 @@ mod tests {
     #[tokio::test]
     async fn a_command_that_does_not_exist_ends_with_127() {
         let (tx, mut events) = mpsc::channel(8);
-        let mut processes = Processes::new(tx, None);
+        let mut processes = Processes::new(tx, None, None);
         let program = Program { command: vec!["/no/such/program".to_owned()], ..Program::default() };
         let program = Work::Program(Box::new(program));
         start(&mut processes, run(7, 0), &program);
@@ -223,7 +255,7 @@ mod tests {
     #[tokio::test]
     async fn a_stop_is_polite_first_and_forced_after_the_grace() {
         let (tx, mut events) = mpsc::channel(8);
-        let mut processes = Processes::new(tx, None);
+        let mut processes = Processes::new(tx, None, None);
         start(&mut processes, run(7, 0), &shell("exec sleep 1000"));
         assert_eq!(next(&mut events).await, Event::Started(run(7, 0)));
         assert!(processes.stop(run(7, 0), Duration::from_secs(20)));

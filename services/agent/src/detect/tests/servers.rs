@@ -125,6 +125,7 @@ fn a_node_with_more_cores_than_a_zone_may_have_is_divided() {
     let first = node.zones.iter().find(|zone| zone.kind == "part").unwrap();
     assert_eq!((first.cores().len(), first.capacity.get(MEMORY) >> 30, first.parent), (48, 384, Some(2)));
     assert!(!node.zones[2].is_assigned());
+    assert_eq!(node.memory_nodes.values().copied().collect::<Vec<_>>(), [0, 0, 1, 1], "by part");
     // One cache for all: parts of single cores.
     let shape = Shape { sockets: 1, numa: 1, cores: 144, threads: 1, l3: 144, gib: 96 };
     let Found { node, .. } = found(&Machine::new().shaped(shape));
