@@ -112,7 +112,7 @@ pub struct BinderLeader {
 }
 
 impl BinderLeader {
-    /// A binder that has read nothing and leads nothing.
+    /// Returns a binder that has read nothing and leads nothing.
     pub fn new(config: BinderLeaderConfig) -> Self {
         let mut binder = Binder::new();
         binder.set_sub_cluster_key(&config.sub_cluster_key);
@@ -134,17 +134,17 @@ impl BinderLeader {
         }
     }
 
-    /// The conflict check, to be looked at.
+    /// Returns the conflict check, to be looked at.
     pub fn binder(&self) -> &Binder {
         &self.binder
     }
 
-    /// Everything up to here has been read; `None` while a list is being read.
+    /// Returns the revision up to which everything has been read; `None` while a list is being read.
     pub fn read(&self) -> Option<Revision> {
         self.synced.then(|| self.binder.revision())
     }
 
-    /// The store that is read; 0 before the first list.
+    /// Returns the store that is read; 0 before the first list.
     pub fn store(&self) -> StoreId {
         self.store
     }
@@ -159,12 +159,12 @@ impl BinderLeader {
         self.store = store;
     }
 
-    /// More decisions may come.
+    /// Whether more decisions may come.
     pub fn has_room(&self) -> bool {
         self.queue.len() < self.config.queued_max && self.n_placements_open < self.config.placements_open_max
     }
 
-    /// Decisions that wait.
+    /// Returns how many decisions wait.
     pub fn n_queued(&self) -> usize {
         self.queue.len()
     }
@@ -175,7 +175,7 @@ impl BinderLeader {
         self.synced = false;
     }
 
-    /// A record of the list.
+    /// Reads a record of the list.
     pub fn load(&mut self, change: Change, revision: Revision, created_ms: i64) {
         self.binder.on_change(change, revision, created_ms);
     }
@@ -187,13 +187,13 @@ impl BinderLeader {
         self.on_read(revision, out);
     }
 
-    /// A commit after the list.
+    /// Reads a commit after the list.
     pub fn apply(&mut self, commit: &Commit, out: &mut impl BinderOutbox) {
         self.binder.apply(commit);
         self.on_read(commit.revision, out);
     }
 
-    /// What waited for this revision goes on.
+    /// Goes on with what waited for this revision.
     fn on_read(&mut self, revision: Revision, out: &mut impl BinderOutbox) {
         let n_woken = self.queue.on_revision(revision);
         recheck(n_woken, out);
@@ -201,28 +201,28 @@ impl BinderLeader {
         self.evictions.extend(ready.map(|(_, part)| part));
     }
 
-    /// Leads with this epoch.
+    /// Begins to lead, with this epoch.
     pub fn lead(&mut self, epoch: Epoch) {
         self.binder.lead(epoch, self.config.hold_ms, self.config.squeeze_ms);
         self.binder.gather_for(self.config.gang_hold_ms);
     }
 
-    /// The time of day, Unix milliseconds.
+    /// Takes the time of day, Unix milliseconds.
     pub fn on_wall(&mut self, wall_ms: i64) {
         self.binder.on_wall(wall_ms);
     }
 
-    /// Holds now.
+    /// Returns how many holds there are.
     pub fn n_holds(&self) -> usize {
         self.binder.n_holds()
     }
 
-    /// Gangs that gather room now.
+    /// Returns the gangs that gather room now.
     pub fn gathering(&self) -> Vec<Gathering> {
         self.binder.gathering()
     }
 
-    /// A scheduler opened a stream under the epoch of its lease; `leader` is the epoch of the binder's.
+    /// Opens the stream of a scheduler under the epoch of its lease; `leader` is the epoch of the binder's.
     pub fn open(
         &mut self,
         id: StreamId,
@@ -237,12 +237,12 @@ impl BinderLeader {
         }
     }
 
-    /// A stream ended.
+    /// Ends a stream.
     pub fn close(&mut self, id: StreamId) {
         self.sessions.close(id);
     }
 
-    /// Decisions of a stream; those of a stream that was replaced are left to the new one.
+    /// Takes decisions of a stream; those of a stream that was replaced are left to the new one.
     pub fn decide(
         &mut self,
         id: StreamId,
@@ -270,7 +270,7 @@ impl BinderLeader {
         }
     }
 
-    /// A request to evict, answered once it is durable. `read` is what its caller had read: what the request is about may
+    /// Takes a request to evict, which is answered once it is durable. `read` is what its caller had read: what the request is about may
     /// not have been read here, though it was bound here, so that the request waits for that.
     pub fn evict(
         &mut self,
@@ -295,7 +295,7 @@ impl BinderLeader {
         }
     }
 
-    /// The next transaction: evictions, running units that come back, then decisions by priority. `None`
+    /// Returns the next transaction: evictions, running units that come back, then decisions by priority. `None`
     /// when there is nothing to write now. Decisions that bind nothing are answered on the way.
     pub fn next_batch(&mut self, txn: &mut impl TxnBuilder, out: &mut impl BinderOutbox) -> Option<Batch> {
         if self.binder.has_squeezes() {
@@ -361,7 +361,7 @@ impl BinderLeader {
         (!batch.is_empty()).then_some(batch)
     }
 
-    /// Something could be written now.
+    /// Whether something could be written now.
     pub fn has_work(&self) -> bool {
         let requeues = self.binder.has_requeues() && self.binder.revision() >= self.requeue_from;
         let evicts = !self.evictions.is_empty() || self.binder.has_squeezes();
@@ -382,7 +382,7 @@ impl BinderLeader {
         }
     }
 
-    /// Nodes whose best-effort running units are above their room.
+    /// Returns the nodes whose best-effort running units are above their room.
     pub fn n_over(&self) -> usize {
         self.binder.n_over()
     }
@@ -449,7 +449,7 @@ impl BinderLeader {
         self.queue.has_waits()
     }
 
-    /// Some decisions wait for a revision.
+    /// Whether some decisions wait for a revision.
     pub fn has_waits(&self) -> bool {
         self.queue.has_waits()
     }
@@ -474,7 +474,7 @@ impl BinderLeader {
         self.sessions.flush(out);
     }
 
-    /// The turn that a decision of its gang ends: it fits elsewhere, or has others leave.
+    /// Returns the turn that a decision of its gang ends: it fits elsewhere, or has others leave.
     fn turn_ended(&self, accepted: &Accepted) -> Option<(UnitId, GangTurn, &'static str)> {
         let (unit, turn) = accepted.gone.iter().find_map(|(id, _)| self.binder.turn_of(*id))?;
         Some((unit, turn, if accepted.holds.is_empty() { "bound" } else { "preempts" }))

@@ -12,7 +12,7 @@ use godel_rules::budget::{Budgets, Identity, WantedOrdinals};
 use super::taken::TakenRoom;
 
 impl TakenRoom {
-    /// Returns budgets, and what they allow.
+    /// Returns the disruption budgets, and what they allow.
     pub(crate) fn budgets(&self) -> &Budgets {
         &self.budgets
     }
@@ -48,12 +48,12 @@ impl TakenRoom {
         self.count_members(members, Budgets::depart);
     }
 
-    /// Counts such running units by their rows again: these show it, or they stay.
+    /// Counts running units by their rows again, which were counted as told to leave: their rows show it, or they stay.
     pub(crate) fn arrive(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
         self.count_members(members, Budgets::arrive);
     }
 
-    /// Unit by unit: the rows of each are counted once.
+    /// Changes the count unit by unit: the rows of each are counted once.
     fn count_members(
         &mut self,
         members: impl IntoIterator<Item = (UnitId, u32)>,
@@ -67,7 +67,7 @@ impl TakenRoom {
         }
     }
 
-    /// Counts the rows of a unit again, which changed.
+    /// Counts the rows of a unit again, since they have changed.
     pub(super) fn recount_budgets(&mut self, unit: UnitId) {
         if self.budgets.selects(unit) {
             let rows = self.units.get(&unit).map(|taken| &taken.rows);

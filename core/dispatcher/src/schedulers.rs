@@ -35,7 +35,7 @@ pub(super) struct Schedulers {
     outbox: Vec<Action>,
 }
 
-/// A scheduler that was seen since this dispatcher leads.
+/// A scheduler that this dispatcher has seen since it leads.
 #[derive(Debug)]
 pub(super) struct SchedulerEntry {
     pub(super) name: String,
@@ -51,7 +51,7 @@ pub(super) struct SchedulerEntry {
     pub(super) parked: u32,
     pub(super) outstanding: u64,
     pub(super) dispatched: u64,
-    /// Assignments of its stream.
+    /// Number of assignments sent on its stream.
     pub(super) n_assigned: u64,
 }
 
@@ -71,7 +71,7 @@ impl Schedulers {
         self.by_name.get(name).copied()
     }
 
-    /// The scheduler of that name, known from now on.
+    /// Returns the index of the scheduler with this name, which is known from now on.
     pub(super) fn intern(&mut self, name: &str) -> usize {
         if let Some(idx) = self.find(name) {
             return idx;
@@ -120,7 +120,7 @@ impl Schedulers {
         self.all[idx].n_assigned = 0;
     }
 
-    /// Those that may get a unit now, in order.
+    /// Returns the schedulers that may get a unit now, in order of their indices.
     pub(super) fn candidates(&self) -> impl Iterator<Item = SchedulerCandidate> + '_ {
         let ready = |(_, one): &(usize, &SchedulerEntry)| one.session.is_some() && one.credits > 0;
         self.all.iter().enumerate().filter(ready).map(|(scheduler, one)| SchedulerCandidate {
@@ -131,22 +131,22 @@ impl Schedulers {
         })
     }
 
-    /// Index of the one of `candidates`, which are some, that gets a unit.
+    /// Returns the index of the scheduler that gets a unit, of `candidates`, of which there is at least one.
     pub(super) fn pick(&mut self, unit: UnitId, candidates: &[SchedulerCandidate]) -> usize {
         candidates[self.policy.pick(unit, candidates).min(candidates.len() - 1)].scheduler
     }
 
-    /// One has a stream.
+    /// Whether some scheduler has a stream.
     pub(super) fn is_any_attached(&self) -> bool {
         !self.by_session.is_empty()
     }
 
-    /// Names of those with a lease in force.
+    /// Returns the names of the schedulers whose leases are in force.
     pub(super) fn live(&self) -> BTreeSet<String> {
         self.all.iter().filter(|one| one.live).map(|one| one.name.clone()).collect()
     }
 
-    /// Each one with a lease in force has a stream.
+    /// Whether each scheduler whose lease is in force has a stream.
     pub(super) fn all_attached(&self) -> bool {
         self.all.iter().all(|one| !one.live || one.session.is_some())
     }
@@ -157,7 +157,7 @@ impl Schedulers {
         self.resend.insert(unit);
     }
 
-    /// Units whose schedulers have yet to hear of the newest record or rows.
+    /// Returns the units whose schedulers have yet to hear of the newest record or rows.
     pub(super) fn take_resend(&mut self) -> BTreeSet<UnitId> {
         std::mem::take(&mut self.resend)
     }

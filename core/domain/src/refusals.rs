@@ -18,11 +18,11 @@ pub struct Refusals {
 /// Nodes that one plugin refused for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusalCount {
-    /// A filter, for example `resources-fit`, or a [`WaitReason`].
+    /// The filter, for example `resources-fit`, or a [`WaitReason`].
     pub plugin: Cow<'static, str>,
     /// For example `insufficient cpu`.
     pub reason: String,
-    /// How many.
+    /// Number of these nodes.
     pub nodes: u32,
 }
 
