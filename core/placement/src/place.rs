@@ -500,7 +500,7 @@ fn adds_up(cluster: &Cluster, nodes: &[u32], wanted: u32, n_fit: impl Fn(usize, 
     left == 0
 }
 
-/// Of seed and unit, for [`tie`].
+/// Mixes the seed with the unit, so that ties between nodes fall differently for each unit.
 fn mix_unit(seed: u64, unit: UnitId) -> u64 {
     seed ^ unit.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
