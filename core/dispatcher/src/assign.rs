@@ -94,10 +94,6 @@ impl AssignmentPass<'_> {
             let Assignments { units, queueing, schedulers, .. } = &mut *self.assignments;
             let behind = self.rooms.behind(waiting.unit, units);
             let Some(entry) = units.get_mut(waiting.unit) else { continue };
-            if std::mem::take(&mut entry.gives_way) {
-                skipped.push(waiting);
-                continue;
-            }
             let mut scope = NodeScope::Partition;
             match way {
                 Way::Any => {}

@@ -205,6 +205,31 @@ impl Assignments {
         }
     }
 
+    /// A unit has come back because its queue was full. The binder counts otherwise than the dispatcher for a moment, or
+    /// only replicas find a node that the queue has no room for: handed out at once the unit would go round and round, and
+    /// as the first of those that wait it would keep others from the queue for ever. So it rests, and these go first.
+    pub(super) fn rest(&mut self, unit: UnitId, now: Millis) {
+        self.queue_again(unit, now);
+        let Some(entry) = self.units.get_mut(unit) else { return };
+        if let Whereabouts::Queued(waiting) = entry.place {
+            self.queueing.queues.remove(&waiting);
+            entry.place = Whereabouts::Unsettled;
+            self.settling.rest(unit, now);
+        }
+    }
+
+    /// Units that have rested are in their queues again.
+    pub(super) fn end_rests(&mut self, now: Millis) {
+        while let Some(unit) = self.settling.take_rested(now) {
+            let Some(entry) = self.units.get_mut(unit) else { continue };
+            if entry.place == Whereabouts::Unsettled {
+                let waiting = entry.waiting(true, &self.queueing.classes);
+                entry.place = Whereabouts::Queued(waiting);
+                self.queueing.queues.push(waiting);
+            }
+        }
+    }
+
     /// A unit that wants places is not assigned, and the scheduler that has it is told so.
     fn set_aside(&mut self, unit: UnitId, now: Millis) {
         let Some(entry) = self.units.get_mut(unit) else { return };

@@ -187,12 +187,7 @@ impl Assignments {
                 queueing.queues.note_vain(report.unit, now);
                 self.queue_again(report.unit, now);
             }
-            ReportState::QueueFull => {
-                self.queue_again(report.unit, now);
-                if let Some(entry) = self.units.get_mut(report.unit) {
-                    entry.gives_way = true;
-                }
-            }
+            ReportState::QueueFull => self.rest(report.unit, now),
             ReportState::Done => {
                 held.done_at = Some(now);
                 schedulers.all[idx].reload(&mut held.load, 0);

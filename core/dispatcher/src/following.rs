@@ -81,18 +81,24 @@ pub(super) enum Settle {
     Settled,
 }
 
-/// The wait for schedulers after the start.
+/// How long a unit that its full queue sent back rests, milliseconds: ten rounds a second are no load, and a tenth of a second
+/// is nothing to one that waits for others to end.
+const REST_MS: u64 = 100;
+
+/// Who waits outside the queues: at the start for schedulers, later for a moment.
 #[derive(Debug)]
 pub(super) struct Settling {
     pub(super) phase: Settle,
-    /// Units read at the start, which schedulers may hold.
+    /// Units read at the start, which schedulers may hold, and those that rest.
     pub(super) unsettled: BTreeSet<UnitId>,
+    /// When the rest of units ends. One that has left since may be in here as well.
+    rests: BTreeSet<(Millis, UnitId)>,
     wait_ms: u64,
 }
 
 impl Settling {
     pub(super) fn new(wait_ms: u64) -> Self {
-        Self { phase: Settle::Loading, unsettled: BTreeSet::new(), wait_ms }
+        Self { phase: Settle::Loading, unsettled: BTreeSet::new(), rests: BTreeSet::new(), wait_ms }
     }
 
     pub(super) fn is_loading(&self) -> bool {
@@ -102,5 +108,24 @@ impl Settling {
     /// The first list is read: schedulers have some time to come back.
     pub(super) fn begin(&mut self, now: Millis) {
         self.phase = Settle::Until(now.plus(self.wait_ms));
+    }
+
+    /// A unit rests from now on.
+    pub(super) fn rest(&mut self, unit: UnitId, now: Millis) {
+        self.unsettled.insert(unit);
+        self.rests.insert((now.plus(REST_MS), unit));
+    }
+
+    /// Takes a unit that has rested.
+    pub(super) fn take_rested(&mut self, now: Millis) -> Option<UnitId> {
+        let (_, unit) = self.rests.first().filter(|(end, _)| *end <= now).copied()?;
+        self.rests.pop_first();
+        self.unsettled.remove(&unit);
+        Some(unit)
+    }
+
+    /// When the next rest ends.
+    pub(super) fn rest_ends(&self) -> Option<Millis> {
+        self.rests.first().map(|(end, _)| *end)
     }
 }

@@ -172,6 +172,7 @@ impl Dispatcher {
     pub fn step(&mut self, now: Millis) -> Vec<Action> {
         self.stepped_at = now;
         self.assignments.check_settled(now);
+        self.assignments.end_rests(now);
         if !self.following.is_listing() {
             self.nodes.follow_total(&mut self.assignments.queueing.queues);
         }
@@ -237,6 +238,7 @@ impl Dispatcher {
             self.assignments.full_queues_due(),
             self.partition.window_ends(),
             settles_at,
+            settling.rest_ends(),
             ends.next_at(),
             self.partition.next_at(),
             self.gangs.next_at(),

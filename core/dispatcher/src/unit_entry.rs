@@ -37,9 +37,6 @@ pub(super) struct UnitEntry {
     pub(super) is_wanting: bool,
     /// Schedulers that gave it back since it was last tried on all nodes.
     pub(super) tried: SmallVec<[u32; 2]>,
-    /// It came back because its queue was full: what else fits goes first, once. Handed out it uses room there, and as the
-    /// first of those that wait it would keep others from it for ever.
-    pub(super) gives_way: bool,
     pub(super) refusals: Option<Arc<Refusals>>,
     /// Commit time of the first binding; 0 before.
     pub(super) bound_time_ms: i64,
@@ -80,7 +77,8 @@ pub(super) struct GroupShare {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whereabouts {
     Idle,
-    /// Read at the start; waits for schedulers to come back and say what they hold.
+    /// Read at the start; waits for schedulers to come back and say what they hold. Or it came back because its queue was full,
+    /// and rests.
     Unsettled,
     /// Kept from being handed out by an administrator.
     Paused,
@@ -168,7 +166,6 @@ impl UnitEntry {
             shares,
             is_wanting: false,
             tried: SmallVec::new(),
-            gives_way: false,
             refusals: None,
             bound_time_ms: 0,
             was_handed_out: false,

@@ -109,7 +109,8 @@ pub(crate) struct AssignedUnit {
     pub rests: bool,
     /// The unit preempts for one running unit at a time.
     pub one_by_one: bool,
-    /// A queue of the unit is full: it returns to the dispatcher at the end of its backoff, with these refusals.
+    /// A queue of the unit was full for some of its task groups: with these refusals it returns to the dispatcher once the others
+    /// have been tried.
     pub full: Option<Arc<Refusals>>,
 }
 
@@ -248,10 +249,10 @@ impl AssignedUnit {
     }
 
     /// Returns the number of replicas that hold credits, those in decisions aside. A unit that is rejected again and again,
-    /// or returns because its queue is full, holds none during its backoff; otherwise it would keep others from being tried.
+    /// holds none during its backoff; otherwise it would keep others from being tried.
     pub(crate) fn weight(&self) -> u64 {
         match self.state {
-            UnitState::Backoff(_) if self.rests || self.full.is_some() => 0,
+            UnitState::Backoff(_) if self.rests => 0,
             UnitState::Ready | UnitState::Backoff(_) => self.pending() as u64,
             UnitState::Parked(_) | UnitState::Waiting => 0,
         }

@@ -108,8 +108,9 @@ impl AssignedUnits {
     ) {
         let unit = assigned.unit();
         if assigned.is_done() {
-            self.report(&assigned, ReportState::Done, None);
-            self.release_unit(assigned, templates);
+            let state = if assigned.full.is_some() { ReportState::QueueFull } else { ReportState::Done };
+            let refusals = assigned.full.take();
+            self.give_back(assigned, state, refusals, templates);
             return;
         }
         let was_parked = matches!(assigned.state, UnitState::Parked(_));
@@ -119,7 +120,6 @@ impl AssignedUnits {
         }
         match &assigned.state {
             UnitState::Ready => {
-                assigned.full = None;
                 self.n_called += usize::from(assigned.is_called);
                 self.ready.insert(assigned.flow, assigned.queue_key);
             }
@@ -223,6 +223,13 @@ impl AssignedUnits {
         now: Millis,
         templates: &mut Templates,
     ) {
+        if let Some(refusals) = assigned.full.take() {
+            if assigned.is_called {
+                self.parked.note_none(need);
+            }
+            self.give_back(assigned, ReportState::QueueFull, Some(refusals), templates);
+            return;
+        }
         let (id, is_new) = self.parked.park(need, assigned.queue_key, refusals, now);
         if is_new {
             need.templates.iter().for_each(|(template, _)| templates.retain(*template));
@@ -289,19 +296,14 @@ impl AssignedUnits {
         self.attach(assigned, UnitState::Ready, templates);
     }
 
-    /// Units whose backoff is over are ready, or go back where a queue of theirs is full.
+    /// Units whose backoff is over are ready.
     pub(super) fn end_backoff(&mut self, now: Millis, templates: &mut Templates) {
         while let Some(&(end, unit)) = self.backoff.first() {
             if end > now {
                 break;
             }
             match self.detach(unit) {
-                Some(mut assigned) => match assigned.full.take() {
-                    Some(refusals) => {
-                        self.give_back(assigned, ReportState::QueueFull, Some(refusals), templates);
-                    }
-                    None => self.attach(assigned, UnitState::Ready, templates),
-                },
+                Some(assigned) => self.attach(assigned, UnitState::Ready, templates),
                 None => {
                     self.backoff.pop_first();
                 }

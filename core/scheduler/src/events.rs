@@ -357,8 +357,7 @@ impl Scheduler {
         }
         let full = outcome.rejections.iter().find(|one| one.reason == RejectionReason::QueueFull);
         if let Some(full) = full {
-            let templates = &mut picture.placer.templates;
-            units.on_queue_full(&decision, &full.detail, n_bound, now, templates);
+            units.on_queue_full(&decision, &full.detail, n_bound, picture);
         }
         if n_bound > 0 {
             in_flight.unread.put_bound(revision, decision, picture.revision);

@@ -109,7 +109,7 @@ fn queues_share_by_weight() {
 }
 
 #[test]
-fn what_its_full_queue_sent_back_lets_others_pass_once() {
+fn what_its_full_queue_sent_back_rests_and_lets_others_pass() {
     let mut rig = Rig::new();
     rig.queue(queue("a", Some(100)));
     rig.submit_to("a", [1, 2, 3]);
@@ -117,8 +117,16 @@ fn what_its_full_queue_sent_back_lets_others_pass_once() {
     assert_eq!(rig.handed(), [1]);
     rig.report(1, 1, ReportState::QueueFull);
     assert_eq!(rig.handed(), [2], "there is room for one");
-    rig.report(1, 2, ReportState::Returned);
-    assert_eq!(rig.handed(), [1], "once, and it came first");
+    rig.report(1, 2, ReportState::QueueFull);
+    assert_eq!(rig.handed(), [3], "both rest");
+    rig.report(1, 3, ReportState::Returned);
+    assert_eq!(rig.core.next_wake(rig.now), Some(rig.now), "the third has its turn at once");
+    rig.core.on_unit_deleted(UnitId(3), rig.now);
+    assert_eq!(rig.handed(), [0; 0]);
+    let ends = rig.core.next_wake(rig.now).unwrap();
+    assert_eq!(ends, rig.now.plus(100));
+    rig.now = ends;
+    assert_eq!(rig.handed(), [1], "it has rested, and came first");
 }
 
 #[test]

@@ -101,6 +101,11 @@ const FOUND: &[(u64, &str)] = &[
     (3_298_535_074_096, "a unit that is tried again and again, just when nothing else happens any more"),
     (1_129_198_441_738_534, "a hold of a queue that borrows only until another binding is made, taken over"),
     (2_199_023_474_057, "a gang with terms whose failed tries open nodes to others"),
+    (3_298_534_950_235, "a unit that its full queue sends back again and again, before one that fits"),
+    (
+        3_298_535_005_940,
+        "a unit of which the group that its full queue refuses takes the room of another group",
+    ),
 ];
 
 fn var(name: &str) -> Option<String> {

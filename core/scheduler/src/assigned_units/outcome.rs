@@ -17,12 +17,9 @@ use super::AssignedUnits;
 use crate::{
     assigned_unit::{AssignedUnit, GroupWork, UnitState},
     in_flight::{InFlight, Unread},
+    park::WaitKey,
     picture::{Picture, is_past},
 };
-
-/// How long a unit of which nothing was bound stays before it goes back, milliseconds: ten rounds a second are no load,
-/// and a tenth of a second is nothing to one that waits for others to end.
-const FULL_PAUSE_MS: u64 = 100;
 
 /// A running unit that the binder refused: its group in the decision, itself, why.
 type RefusedReplica = (u16, ReplicaId, RejectionReason);
@@ -58,18 +55,19 @@ impl AssignedUnits {
     /// The binder says that a queue of the unit is full. Nothing seen here ends that, so the unit goes back to the
     /// dispatcher, which knows what queues use; what else is decided of it stays under way.
     ///
-    /// If nothing of a decision was bound the dispatcher counts otherwise than the binder, for a moment or because only
-    /// replicas find a node that the queue has no room for: then not at once, or the unit would go round and round.
-    /// Claims for several are refused together, though the queue may have room for some.
+    /// If nothing of a decision was bound, task groups that are not in it are tried before: the queue may have room for them, and
+    /// the nodes too once these leave them to them. Claims for several are refused together, though the queue may have room
+    /// for some.
     pub(crate) fn on_queue_full(
         &mut self,
         decision: &Decision,
         what: &str,
         n_bound: usize,
-        now: Millis,
-        templates: &mut Templates,
+        picture: &mut Picture,
     ) {
         let Some(mut assigned) = self.detach(decision.unit) else { return };
+        let queue = picture.shares.told_apart(assigned.queue);
+        let templates = &mut picture.placer.templates;
         if decision.claim != Claim::FreeRoom
             && decision.len() > 1
             && assigned.together() == 0
@@ -82,12 +80,25 @@ impl AssignedUnits {
         let reason = RefusalCount::waits(WaitReason::Queue, what.to_owned());
         let refusals = Refusals { reasons: vec![reason], attempts: assigned.attempts, ..Refusals::default() };
         let refusals = Arc::new(refusals);
-        if n_bound == 0 && assigned.pending() > 0 {
-            assigned.full = Some(refusals);
-            self.attach(assigned, UnitState::Backoff(now.plus(FULL_PAUSE_MS)), templates);
-        } else {
-            self.give_back(assigned, ReportState::QueueFull, Some(refusals), templates);
+        if n_bound == 0 && assigned.together() == 0 {
+            for placed in &decision.groups {
+                if let Some(group) = assigned.groups.get_mut(usize::from(placed.group)) {
+                    group.clear();
+                }
+            }
+            if assigned.pending() > 0 {
+                // What the refused ones give back is new to it; those that wait for the same are called in their order.
+                let is_wanted = |group: &GroupWork| {
+                    self.parked.has_units(&WaitKey::one(templates, group.template, queue))
+                };
+                let is_alone = !assigned.pending_groups().any(is_wanted);
+                assigned.is_called = is_alone;
+                assigned.full = Some(refusals);
+                self.attach(assigned, UnitState::Ready, templates);
+                return;
+            }
         }
+        self.give_back(assigned, ReportState::QueueFull, Some(refusals), templates);
     }
 
     /// A decision has its outcome: what was refused is to be placed again, at once or after a while.
@@ -154,10 +165,7 @@ impl AssignedUnits {
                 group.add(&[wanted]);
             }
         }
-        let state = if assigned.full.is_some() {
-            // It goes back whatever becomes of its other decisions.
-            UnitState::Backoff(now.plus(FULL_PAUSE_MS))
-        } else if assigned.failures > 1 {
+        let state = if assigned.failures > 1 {
             UnitState::Backoff(now.plus(self.delays.after(unit, assigned.failures)))
         } else {
             UnitState::Ready

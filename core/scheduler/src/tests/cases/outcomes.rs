@@ -1,5 +1,7 @@
 //! Units whose decisions are refused, and those that change, go or are bound by others before the outcome.
 
+use godel_domain::unit::TaskGroup;
+
 use super::*;
 
 #[test]
@@ -120,32 +122,45 @@ fn a_unit_whose_queue_is_full_goes_back_and_holds_nothing() {
 }
 
 #[test]
-fn a_unit_of_a_full_queue_is_tried_again_after_a_pause() {
+fn a_gang_whose_queue_is_full_goes_back_at_once() {
     let mut scheduler = scheduler(&[(4000, 0)]);
     let spec = unit(1, 2, 2, cpu(1000));
     assign(&mut scheduler, &spec);
     let decision = scheduler.step(Millis(0), 100).decisions.remove(0);
     scheduler.on_outcome(&refused(&decision, RejectionReason::QueueFull), Millis(5));
-    assert_eq!(scheduler.step(Millis(104), 100), Step::default());
-    assert_eq!(scheduler.next_wake(), Some(Millis(105)));
-    let step = scheduler.step(Millis(105), 100);
+    let step = scheduler.step(Millis(5), 100);
     assert_eq!(states(&step), [(1, ReportState::QueueFull)]);
     assert!(step.decisions.is_empty() && scheduler.inventory().is_empty());
-    // Whatever becomes of its other decisions.
-    let spec_of_three = unit(2, 3, 2, cpu(1000));
-    assign(&mut scheduler, &spec_of_three);
-    let decisions = [2, 1].map(|n| scheduler.step(Millis(105), n).decisions.remove(0));
-    assert_eq!(decisions.each_ref().map(Decision::len), [2, 1]);
-    scheduler.on_outcome(&refused(&decisions[0], RejectionReason::QueueFull), Millis(106));
-    scheduler.on_outcome(&refused(&decisions[1], RejectionReason::MinMember), Millis(107));
-    assert_eq!(scheduler.step(Millis(205), 100), Step::default());
-    assert_eq!(states(&scheduler.step(Millis(207), 100)), [(2, ReportState::QueueFull)]);
-    // Assigned anew meanwhile it is tried at once.
+    // Assigned anew it is tried at once.
     assign(&mut scheduler, &spec);
-    let decision = scheduler.step(Millis(106), 100).decisions.remove(0);
-    scheduler.on_outcome(&refused(&decision, RejectionReason::QueueFull), Millis(107));
-    scheduler.on_assign(&spec, Revision(2), &all(&spec), 0, Millis(108));
-    assert_eq!(scheduler.step(Millis(108), 100).decisions.len(), 1);
+    assert_eq!(scheduler.step(Millis(6), 100).decisions.len(), 1);
+}
+
+#[test]
+fn groups_that_a_full_queue_may_take_are_tried_first() {
+    let mut scheduler = scheduler(&[(4000, 0)]);
+    let small =
+        TaskGroup { name: "small".to_owned(), ..unit(2, 1, 1, cpu(3000)).spec.task_groups[0].clone() };
+    let spec = unit(1, 1, 1, cpu(4000)).group(small);
+    let decide = |scheduler: &mut Scheduler, at: u64| {
+        let step = scheduler.step(Millis(at), 100);
+        let group = step.decisions.first().map(|decision| decision.groups[0].group);
+        (group, step)
+    };
+    let full = |scheduler: &mut Scheduler, step: &Step| {
+        scheduler.on_outcome(&refused(&step.decisions[0], RejectionReason::QueueFull), Millis(1));
+    };
+    // The large one alone has room on the node, and none in the queue: the small one goes there.
+    scheduler.on_assign(&spec, Revision(1), &replicas(&[(0, 0), (1, 0)]), 1, Millis(0));
+    let (group, step) = decide(&mut scheduler, 0);
+    assert_eq!(group, Some(0));
+    full(&mut scheduler, &step);
+    let (group, step) = decide(&mut scheduler, 1);
+    assert_eq!(group, Some(1));
+    scheduler.on_outcome(&taken(&step.decisions[0]), Millis(2));
+    let step = scheduler.step(Millis(2), 100);
+    assert_eq!(states(&step), [(1, ReportState::QueueFull)], "the large one still waits for its queue");
+    assert!(scheduler.inventory().is_empty());
 }
 
 #[test]
