@@ -8,7 +8,7 @@ use godel_client::{
     client::Client,
     exit::Failure,
     output::{self, Format, Paint, are, count, fields, shown},
-    views::{self, NodeView, QuarantineView, ZoneView},
+    views::{self, ConflictView, NodeView, QuarantineView, ZoneView},
 };
 use godel_domain::quantity;
 use godel_proto::v1;
@@ -95,6 +95,9 @@ async fn describe(client: &Client, names: &[String], format: Format) -> Result<(
     super::print_described(format, "node", described.await, |Described { view, zones, running, drain }| {
         let mut text = describe_text(view, running, Paint::stdout());
         text.push_str(&zones::text(zones, &view.devices, Paint::stdout()));
+        if let Some(conflict) = &view.conflict {
+            text.push_str(&conflict_text(conflict, Paint::stdout()));
+        }
         if let Some(quarantine) = &view.quarantine {
             text.push_str(&quarantine_text(quarantine, Paint::stdout()));
         }
@@ -110,6 +113,20 @@ fn quarantine_text(quarantine: &QuarantineView, paint: Paint) -> String {
     let heading = paint.bad("quarantined");
     let reason = shown(reason);
     format!("\n{heading}\n{reason}\nsince {since}, until {until} or `godel node uncordon`\n")
+}
+
+fn conflict_text(conflict: &ConflictView, paint: Paint) -> String {
+    let ConflictView { first_ms, last_ms, attempts, address, uid, .. } = conflict;
+    let (first, last) = (output::time(*first_ms), output::time(*last_ms));
+    let from = if address.is_empty() { "an unknown address" } else { address };
+    let attempts = count(*attempts, "attempt");
+    format!(
+        "\n{}\n{}\n{attempts} since {first}, the last {last} from {} with uid {}; all were refused\n",
+        paint.bad("conflict"),
+        conflict.advice(),
+        shown(from),
+        shown(uid)
+    )
 }
 
 /// Taints that evict, and since when.
@@ -194,5 +211,10 @@ mod tests {
         let text = quarantine_text(&quarantine, Paint::plain());
         output::assert_shown(&text);
         assert_eq!(text.lines().count(), 4, "{text}");
+        let (kind, address, uid) = ("other-installation", nasty(), nasty());
+        let conflict = ConflictView { kind, first_ms: 1, last_ms: 2, attempts: 3, address, uid };
+        let text = conflict_text(&conflict, Paint::plain());
+        output::assert_shown(&text);
+        assert!(text.contains("3 attempts since ") && text.lines().count() == 4, "{text}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::Path};
 
-use godel_agent::{Mode, Stats};
+use godel_agent::{Mode, Stats, identity};
 use godel_client::{
     audit,
     client::Client,
@@ -246,7 +246,7 @@ pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> R
 }
 
 /// The state address for a part: `GODEL_ADDR` or `--address`, unless a layer names it for this part.
-fn set_address(layers: &Layers, key: &str, address: &str) -> Option<String> {
+pub(super) fn set_address(layers: &Layers, key: &str, address: &str) -> Option<String> {
     let set = layers.set.iter().any(|(name, _)| name == key);
     let env = format!("GODEL_{}", key.replace('.', "__").to_uppercase());
     let default = address == "http://127.0.0.1:7700";
@@ -291,8 +291,10 @@ pub(super) async fn agent(wanted: Agent, log: Option<String>, address: &str) -> 
     let (nodes, mode) = if wanted.nodes.is_asked_for() {
         (local::nodes(&wanted.nodes)?, Mode::Simulated)
     } else {
-        let node = godel_agent::detect::this_machine(wanted.name.as_deref(), &root.agent)
+        let mut node = godel_agent::detect::this_machine(wanted.name.as_deref(), &root.agent)
             .map_err(|error| Failure::chain(Code::Usage, &error))?;
+        node.uid = identity::of(&node.name, root.agent.state_dir.as_deref(), Path::new("/"))
+            .map_err(|error| Failure::chain(Code::Failed, &error))?;
         (vec![node], Mode::Processes)
     };
     let n_nodes = nodes.len();

@@ -12,6 +12,8 @@ use serde::Serialize;
 
 use crate::output::View;
 
+const SAME_INSTALLATION: &str = "same-installation";
+
 /// A node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeView {
@@ -21,7 +23,7 @@ pub struct NodeView {
     pub node_id: u32,
     /// Of this installation.
     pub uid: String,
-    /// `Ready`, `NotReady`, with `,Cordoned`, `,Quarantined`, and `,Draining` or `,Drained`.
+    /// `Ready`, `NotReady`, with `,Cordoned`, `,Quarantined`, `,Conflict`, and `,Draining` or `,Drained`.
     pub status: String,
     /// Running units bound here.
     pub running_units: u32,
@@ -67,6 +69,50 @@ pub struct NodeView {
     /// Of a quarantined node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<QuarantineView>,
+    /// Of a node that another agent claims.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conflict: Option<ConflictView>,
+}
+
+/// Another agent claims a node, and is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ConflictView {
+    /// `other-installation` or `same-installation`.
+    pub kind: &'static str,
+    /// Its first attempt, Unix milliseconds.
+    pub first_ms: i64,
+    /// Its last attempt, Unix milliseconds.
+    pub last_ms: i64,
+    /// How many there were.
+    pub attempts: u32,
+    /// Where the last one came from; empty: not known.
+    pub address: String,
+    /// Uid that it gave.
+    pub uid: String,
+}
+
+impl ConflictView {
+    /// What it is, and what to do.
+    pub fn advice(&self) -> &'static str {
+        if self.kind == SAME_INSTALLATION {
+            "an agent with a copy of this node's identity wants the node: stop it, or give it another name (`godel agent --name`)"
+        } else {
+            "another installation wants the name of this node: stop its agent, or give it another name (`godel agent --name`)"
+        }
+    }
+}
+
+impl From<&v1::NodeConflict> for ConflictView {
+    fn from(conflict: &v1::NodeConflict) -> Self {
+        let kind = match conflict.kind() {
+            v1::NodeConflictKind::SameInstallation => SAME_INSTALLATION,
+            v1::NodeConflictKind::OtherInstallation | v1::NodeConflictKind::Unspecified => {
+                "other-installation"
+            }
+        };
+        let v1::NodeConflict { kind: _, first_ms, last_ms, attempts, address, uid } = conflict.clone();
+        Self { kind, first_ms, last_ms, attempts, address, uid }
+    }
 }
 
 /// Measured use of a node over the last minutes, by resource.
@@ -173,6 +219,9 @@ impl From<&v1::Node> for NodeView {
         if spec.quarantine.is_some() {
             status.push_str(",Quarantined");
         }
+        if node.conflict.is_some() {
+            status.push_str(",Conflict");
+        }
         if spec.drain.is_some() {
             status.push_str(if node.running_units > 0 { ",Draining" } else { ",Drained" });
         }
@@ -230,6 +279,7 @@ impl From<&v1::Node> for NodeView {
                 .collect(),
             drain,
             quarantine,
+            conflict: node.conflict.as_ref().map(ConflictView::from),
         }
     }
 }

@@ -50,6 +50,7 @@ const MILLI_CPU: i64 = 1_000;
 const N_ATTRIBUTES_MAX: usize = 64;
 /// Kind of the zone without a capacity that devices are in of which nobody knows where they are.
 const ELSEWHERE: &str = "elsewhere";
+const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 const MEMINFO: &str = "/proc/meminfo";
 
 /// Why this machine could not be described.
@@ -135,6 +136,15 @@ pub fn this_machine(name: Option<&str>, config: &Config) -> Result<NodeDef, Erro
     Ok(node)
 }
 
+/// Returns the name of this machine's node: `name`, or the host name in lower case.
+///
+/// # Errors
+/// The node cannot be called so, or there is no host name.
+pub fn name_of_this_machine(name: Option<&str>) -> Result<String, Error> {
+    let host = Tree::new(Path::new("/")).text(HOST_NAME);
+    node_name(name, host.as_deref())
+}
+
 /// Returns the machine whose procfs and sysfs are below `root`.
 ///
 /// # Errors
@@ -143,7 +153,7 @@ pub fn machine(root: &Path, name: Option<&str>, config: &Config) -> Result<Found
     let tree = Tree::new(root);
     let mut warnings = Vec::new();
     let fixed = config.inventory.as_deref().map(fixed::read).transpose()?.unwrap_or_default();
-    let host = tree.text("/proc/sys/kernel/hostname");
+    let host = tree.text(HOST_NAME);
     let name = node_name(name, host.as_deref())?;
 
     let limits = limits::limits(&tree);

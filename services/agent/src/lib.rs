@@ -11,6 +11,7 @@
 //! - `cgroup`: control groups of running units, of version 1 or 2.
 //! - `config`: configuration of an agent process.
 //! - `detect`: the hardware of this machine, from procfs, sysfs and NVIDIA's library.
+//! - `identity`: the uid of a node, made once for each installation.
 //! - `inventory`: the nodes that the process hosts.
 //! - `journal`: statuses of ended running units, on disk until state has acknowledged them.
 //! - `life`: the life of the running units of one node.
@@ -25,6 +26,7 @@
 pub mod cgroup;
 pub mod config;
 pub mod detect;
+pub mod identity;
 pub mod inventory;
 pub mod journal;
 pub mod life;

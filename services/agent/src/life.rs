@@ -260,6 +260,18 @@ impl NodeLife {
         self.left_over.insert(key, run);
     }
 
+    /// Another agent speaks for the node: whatever runs here ends, and nobody wants to hear of it. What is assigned here again is not
+    /// started before the last of it has ended.
+    pub fn disown(&mut self, out: &mut Vec<Action>) {
+        let mut all: Vec<(Key, u32, u32)> =
+            self.runs.iter().map(|(key, run)| (*key, run.incarnation, run.orders.stop_grace_ms)).collect();
+        all.sort_unstable();
+        for (key, incarnation, grace_ms) in all {
+            self.abandon(key, incarnation, grace_ms, out);
+        }
+        self.change_store();
+    }
+
     /// What is here now is another store's, with everything that is left over taken out of it: what was to be said
     /// about that is not said, and what was remembered of ends was true in the other store only.
     pub fn change_store(&mut self) {

@@ -160,6 +160,8 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         node.max_running_units.get_or_insert(config.max_running_units);
         shares[idx % n_shards].push(node);
     }
+    // Never 0, and never from a seed: two agents with one configuration are two.
+    let instance = uuid::Uuid::new_v4().as_u64_pair().1;
     let seed = config.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
     let stop = stop.child_token();
     let _guard = stop.clone().drop_guard();
@@ -174,7 +176,8 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     for (idx, nodes) in (0u64..).zip(shares) {
         let client = Client::new(channel(&config.client.state, &config.client)?);
         let rng = rand::rngs::StdRng::seed_from_u64(seed.wrapping_add(idx));
-        let mut shard = Shard::new(Arc::clone(&config), client, deps.mode, (deps.clock.clone(), rng));
+        let mut shard =
+            Shard::new(Arc::clone(&config), client, (deps.mode, instance), (deps.clock.clone(), rng));
         shard.report_to(deps.stats.clone(), config.registrations_in_flight.div_ceil(n_shards));
         shard.says_goodbye(deps.says_goodbye);
         for def in nodes {

@@ -76,11 +76,11 @@ impl Client {
     }
 }
 
-/// Registers a node.
-pub(crate) fn register(client: Client, node: usize, def: &NodeDef) -> Step {
+/// Registers a node; `instance` is this start of the agent.
+pub(crate) fn register(client: Client, node: usize, def: &NodeDef, instance: u64) -> Step {
     let meta = v1::ObjectMeta { name: def.name.clone(), uid: def.uid.clone(), ..v1::ObjectMeta::default() };
-    let request =
-        v1::RegisterNodeRequest { meta: Some(meta), report: Some(def.report()), taints: Vec::new() };
+    let report = Some(def.report());
+    let request = v1::RegisterNodeRequest { meta: Some(meta), report, taints: Vec::new(), instance };
     Box::pin(async move {
         let result = in_time(client.nodes().register_node(request)).await.map(Response::into_inner);
         Progress::Registered { node, result }
@@ -112,8 +112,11 @@ pub(crate) fn open(
 
 /// The opening message in parts of bounded size; all but the last say that more follow.
 fn opens(open: v1::SessionOpen) -> Vec<v1::SessionOpen> {
-    let v1::SessionOpen { node_id, ref uid, epoch, store_id, .. } = open;
-    let part = |running| v1::SessionOpen { node_id, uid: uid.clone(), epoch, running, more: true, store_id };
+    let v1::SessionOpen { node_id, ref uid, epoch, store_id, instance, .. } = open;
+    let part = |running| {
+        let (uid, more) = (uid.clone(), true);
+        v1::SessionOpen { node_id, uid, epoch, running, more, store_id, instance }
+    };
     let mut opens: Vec<_> = parts(open.running).into_iter().map(part).collect();
     if opens.is_empty() {
         opens.push(part(Vec::new()));

@@ -75,6 +75,8 @@ struct NodeEntry {
     n_to_refuse: u32,
     /// What is used of it of late.
     load: NodeLoadWindow,
+    /// When it said last that another agent has its name.
+    warned: Option<Millis>,
 }
 
 enum Timer {
@@ -101,6 +103,8 @@ pub(crate) struct Shard {
     config: Arc<Config>,
     client: Client,
     mode: Mode,
+    /// Of this start of the agent: a random number.
+    instance: u64,
     clock: SharedClock,
     rng: StdRng,
     stats: Option<watch::Sender<Stats>>,
@@ -140,7 +144,7 @@ impl Shard {
     pub(crate) fn new(
         config: Arc<Config>,
         client: Client,
-        mode: Mode,
+        (mode, instance): (Mode, u64),
         (clock, mut rng): (SharedClock, StdRng),
     ) -> Self {
         let backoff = Backoff::default().scaled(|ms| config.scaled_ms(ms));
@@ -153,6 +157,7 @@ impl Shard {
             config,
             client,
             mode,
+            instance,
             clock,
             rng,
             stats: None,
@@ -211,6 +216,7 @@ impl Shard {
             is_other_store: false,
             n_to_refuse: self.config.refuse_first,
             load: NodeLoadWindow::default(),
+            warned: None,
         });
     }
 
@@ -358,11 +364,26 @@ impl Shard {
                 self.act(node, actions);
             }
             Message::HeartbeatEcho(echo) => self.on_echo(node, echo),
+            Message::Conflict(conflict) => self.on_conflict(node, &conflict),
             Message::HeartbeatIntervalMs(interval) => {
                 self.slots[node].heartbeat_ms = u64::from(interval.max(1));
             }
         }
         self.note(node);
+    }
+
+    /// State has refused another agent that claims a node of this one.
+    fn on_conflict(&self, node: usize, conflict: &v1::NodeConflict) {
+        let v1::NodeConflict { address, uid, attempts, .. } = conflict;
+        let what = match conflict.kind() {
+            v1::NodeConflictKind::SameInstallation => {
+                "an agent with a copy of this one's identity wants this node: stop it, or give it another name"
+            }
+            v1::NodeConflictKind::OtherInstallation | v1::NodeConflictKind::Unspecified => {
+                "another machine wants the name of this node: stop its agent, or give it another name"
+            }
+        };
+        tracing::warn!(node = %self.slots[node].name, address, uid, attempts, "{what}; state refuses it");
     }
 
     fn on_timers(&mut self) {

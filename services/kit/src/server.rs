@@ -18,7 +18,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-use std::{convert::Infallible, net::SocketAddr, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::response::IntoResponse;
 use tokio::net::TcpListener;
@@ -38,8 +38,8 @@ use crate::{
     quiet::Quiet,
 };
 use accept::Serving;
-use connections::Connections;
 pub(crate) use connections::relieve;
+use connections::{Connection, Connections};
 pub(crate) use descriptors::is_short as is_short_of_descriptors;
 
 /// Why a server cannot serve.
@@ -85,6 +85,11 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
 /// Others could not reach it there; the error names the setting.
 pub fn advertised(config: &ServerConfig, local: SocketAddr) -> Result<String, ServerError> {
     Ok(address::advertised(config, local)?)
+}
+
+/// Returns who makes a call; `None` where it did not come over a connection of this server.
+pub fn peer<T>(request: &tonic::Request<T>) -> Option<SocketAddr> {
+    request.extensions().get::<Arc<Connection>>().map(|connection| connection.peer)
 }
 
 /// Builds a server: add services, then serve.

@@ -41,6 +41,12 @@ pub mod reason {
     pub const STORE_FULL: &str = "STORE_FULL";
     /// A record of this name exists.
     pub const DUPLICATE_NAME: &str = "DUPLICATE_NAME";
+    /// Running units are bound to the node, or room is held there.
+    pub const NODE_IN_USE: &str = "NODE_IN_USE";
+    /// Another instance of this agent has taken over its node, and lives.
+    pub const NODE_DISPLACED: &str = "NODE_DISPLACED";
+    /// The record of the node is gone by the wish of its administrator: the agent ends.
+    pub const NODE_LEFT: &str = "NODE_LEFT";
     /// The uid of a submission is that of another unit.
     pub const DUPLICATE_UID: &str = "DUPLICATE_UID";
     /// A revision precondition failed.

@@ -32,7 +32,11 @@ use godel_domain::{
     time::Millis,
 };
 use godel_kit::clock::SharedClock;
-use godel_rules::{agent_admission::AssignmentRefusal, quarantine};
+use godel_rules::{
+    agent_admission::AssignmentRefusal,
+    node_identity::{Rival, RivalKind},
+    quarantine,
+};
 use godel_store::{State, Store};
 use measure::Measuring;
 use parking_lot::{Mutex, RwLock};
@@ -159,6 +163,28 @@ impl NodeSessions {
         cell.deadline = self.now();
         cell.left = true;
         self.look_at(node);
+    }
+
+    /// An agent was refused because another one speaks for its node: that one is told, and so is who looks at the node.
+    pub(crate) fn note_rival(&self, node: NodeId, rival: Rival) {
+        let Some(slot) = self.slot(node) else { return };
+        let (address, uid) = (rival.address.clone(), rival.uid.clone());
+        let kind = rival.kind;
+        let (is_told, waker) = slot.cell.lock().note_rival(rival, self.wall_ms());
+        if is_told {
+            let name = self.names.read().of(node).map(|(name, _)| name.to_owned()).unwrap_or_default();
+            let what = match kind {
+                RivalKind::OtherInstallation => "another installation claims the name of a node",
+                RivalKind::SameInstallation => "two agents share the identity of a node",
+            };
+            tracing::warn!(
+                node = name,
+                address,
+                uid,
+                "{what}: it was refused, and the connected agent keeps the node"
+            );
+        }
+        wake(waker);
     }
 
     /// The slot of a node, if it is registered.

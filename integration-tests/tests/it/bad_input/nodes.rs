@@ -28,7 +28,7 @@ async fn register(cluster: &Cluster, cases: &mut Cases) {
     let with = |meta: v1::ObjectMeta, report: v1::NodeReport| v1::RegisterNodeRequest {
         meta: Some(meta),
         report: Some(report),
-        taints: Vec::new(),
+        ..v1::RegisterNodeRequest::default()
     };
     for (case, request, field) in [
         ("nothing", v1::RegisterNodeRequest::default(), "meta"),

@@ -2,6 +2,7 @@ use godel_domain::allocation::{DeviceSet, ZoneSet};
 
 use super::*;
 
+mod disowned;
 const A: Key = Key { unit: 1, ordinal: 0 };
 const B: Key = Key { unit: 1, ordinal: 1 };
 

@@ -1,6 +1,7 @@
 //! The sessions of a shard's nodes: a few are opened at a time, and one that is lost is opened again after a while.
 
 use godel_domain::ids::StoreId;
+use godel_kit::status::{has_reason, reason};
 use godel_proto::v1;
 use rand::RngExt as _;
 use tonic::{Code, Status as RpcStatus};
@@ -11,11 +12,19 @@ use crate::{
     session::{self, Progress},
 };
 
+/// An agent that waits for the name of its node says so this often, milliseconds.
+const WARN_EVERY_MS: u64 = 60_000;
+
 impl Shard {
     pub(super) fn start_connecting(&mut self) {
         while self.connecting.len() < self.n_connecting_max {
             let Some(node) = self.waiting.pop_front() else { return };
-            self.connecting.push(session::register(self.client.clone(), node, &self.slots[node].def));
+            self.connecting.push(session::register(
+                self.client.clone(),
+                node,
+                &self.slots[node].def,
+                self.instance,
+            ));
         }
     }
 
@@ -33,6 +42,7 @@ impl Shard {
                     running: slot.life.open().iter().map(session::run_status).collect(),
                     more: false,
                     store_id: slot.store,
+                    instance: self.instance,
                 };
                 let (tx, step) = session::open(self.client.clone(), node, slot.generation, open);
                 slot.outbound = Some(tx);
@@ -60,6 +70,7 @@ impl Shard {
         if !slot.welcomed {
             slot.welcomed = true;
             slot.was_welcomed = true;
+            slot.warned = None;
             let (generation, heartbeat_ms) = (slot.generation, slot.heartbeat_ms);
             // Spread over the interval, so that thousands of nodes do not speak at once.
             let first = self.rng.random_range(0..=heartbeat_ms);
@@ -133,12 +144,29 @@ impl Shard {
         self.count(|stats| stats.refused += 1);
     }
 
+    /// Another agent has the node: what runs here is not this one's any more, and may run elsewhere already. It ends before the
+    /// node is asked for again, which happens as long as this agent lives.
+    fn wait_for_the_name(&mut self, node: usize, status: &RpcStatus) {
+        let now = self.clock.now();
+        let slot = &mut self.slots[node];
+        if slot.warned.is_none_or(|warned| now.since(warned) >= WARN_EVERY_MS) {
+            slot.warned = Some(now);
+            tracing::warn!(node = %slot.name, why = status.message(), "state does not let this agent speak for the node; it tries again");
+        }
+        let mut actions = Vec::new();
+        slot.life.disown(&mut actions);
+        if !actions.is_empty() {
+            tracing::warn!(node = %slot.name, n = actions.len(), "running units that are another agent's now are ended");
+        }
+        self.act(node, actions);
+    }
+
     fn retry(&mut self, node: usize, status: &RpcStatus) {
-        let waits_for_an_admin = matches!(
-            status.code(),
-            Code::AlreadyExists | Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented
-        );
-        if waits_for_an_admin || self.n_failures == 0 {
+        let waits_for_an_admin =
+            matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented);
+        if status.code() == Code::AlreadyExists || has_reason(status, reason::NODE_IN_USE) {
+            self.wait_for_the_name(node, status);
+        } else if waits_for_an_admin || self.n_failures == 0 {
             tracing::info!(node = %self.slots[node].name, code = ?status.code(), why = status.message(), "no session, retrying");
         }
         self.n_failures += 1;

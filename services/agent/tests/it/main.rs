@@ -370,6 +370,36 @@ async fn a_graceful_end_says_goodbye_for_every_node_behind_all_else() {
 }
 
 #[tokio::test]
+async fn an_agent_without_its_name_ends_what_runs_and_waits() {
+    let mut fake = Fake::start(20).await;
+    let nodes = inventory::parse_shape("1x cpu=4").unwrap();
+    let mut agents = Agents::start(&fake, nodes, Mode::Simulated, |_| {});
+    agents.connected(1).await;
+    let instance = fake.registered()[0].instance;
+    assert_ne!(instance, 0);
+    fake.send(1, assignment(9, 0, 0));
+    assert_eq!(phases(&fake.report_of(1).await), [(9, RunPhase::Running, 0)]);
+    let none: [(&str, &str); 0] = [];
+    fake.refuse_with(godel_kit::status::with_info(
+        tonic::Code::AlreadyExists,
+        godel_kit::status::reason::NODE_DISPLACED,
+        "another agent has taken over",
+        none,
+    ));
+    fake.drop_session(1);
+    for _ in 0..3 {
+        fake.next_register().await;
+    }
+    fake.refuse_registrations(false);
+    let open = fake.open_of(1).await;
+    assert_eq!((open.running.len(), open.instance), (0, instance), "what ran is another agent's now");
+    // The same unit may come back to it.
+    fake.send(1, assignment(9, 0, 0));
+    assert_eq!(phases(&fake.report_of(1).await), [(9, RunPhase::Running, 0)]);
+    agents.end().await;
+}
+
+#[tokio::test]
 async fn what_state_will_never_take_is_given_up_and_the_others_go_on() {
     let fake = Fake::start(10_000).await;
     fake.refuse_names(&["node-0001"]);

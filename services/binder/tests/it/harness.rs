@@ -282,7 +282,8 @@ impl Agent {
             capacity: Some(v1::Resources { amounts: [("cpu".to_owned(), cpu)].into() }),
             ..v1::NodeReport::default()
         };
-        let request = v1::RegisterNodeRequest { meta: Some(meta), report: Some(report), taints: Vec::new() };
+        let (meta, report) = (Some(meta), Some(report));
+        let request = v1::RegisterNodeRequest { meta, report, ..v1::RegisterNodeRequest::default() };
         let registered = client.register_node(request).await.unwrap().into_inner();
         let (requests, outgoing) = mpsc::channel(64);
         let open = v1::SessionOpen {

@@ -33,7 +33,8 @@ impl Agent {
         let meta = v1::ObjectMeta { name: name.into(), uid: uid.clone(), ..v1::ObjectMeta::default() };
         let capacity = v1::Resources { amounts: [("cpu".to_owned(), 32_000)].into() };
         let report = v1::NodeReport { capacity: Some(capacity), ready: true, ..v1::NodeReport::default() };
-        let request = v1::RegisterNodeRequest { meta: Some(meta), report: Some(report), taints: Vec::new() };
+        let (meta, report) = (Some(meta), Some(report));
+        let request = v1::RegisterNodeRequest { meta, report, ..v1::RegisterNodeRequest::default() };
         let mut client = NodeServiceClient::new(world.state.clone());
         let registered = client.register_node(request).await.unwrap().into_inner();
         let (up, messages) = mpsc::channel(16);

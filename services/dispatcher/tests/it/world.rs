@@ -130,7 +130,7 @@ impl World {
                 ready: true,
                 ..v1::NodeReport::default()
             }),
-            taints: Vec::new(),
+            ..v1::RegisterNodeRequest::default()
         };
         let state = self.state.clone();
         eventually("a node registers", || {

@@ -121,7 +121,7 @@ where
     }
 
     fn spawn(self: &Arc<Self>, stream: TcpStream, address: SocketAddr, tasks: &TaskTracker) {
-        let place = self.connections.add(address.ip());
+        let place = self.connections.add(address);
         let this = Arc::clone(self);
         tasks.spawn(async move {
             let cut = this.cut.clone();

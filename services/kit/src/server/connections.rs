@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
@@ -24,6 +24,8 @@ static SERVERS: Mutex<Vec<Weak<Connections>>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 pub(super) struct Connection {
     opened: Instant,
+    /// Who is at the other end.
+    pub(super) peer: SocketAddr,
     /// Calls and streams open now.
     open: AtomicUsize,
     /// What it has done so far: a [`Merit`].
@@ -56,9 +58,10 @@ pub(super) struct Shares {
 pub(super) struct OpenCall(Arc<Connection>);
 
 impl Connection {
-    fn new(metrics: ConnectionMetrics) -> Self {
+    fn new(peer: SocketAddr, metrics: ConnectionMetrics) -> Self {
         Self {
             opened: Instant::now(),
+            peer,
             open: AtomicUsize::new(0),
             merit: AtomicU8::new(Merit::Silent as u8),
             idle_since_ms: AtomicU64::new(0),
@@ -186,8 +189,9 @@ impl Connections {
         connections
     }
 
-    pub(super) fn add(self: &Arc<Self>, address: IpAddr) -> Place {
-        let connection = Arc::new(Connection::new(self.metrics.clone()));
+    pub(super) fn add(self: &Arc<Self>, peer: SocketAddr) -> Place {
+        let connection = Arc::new(Connection::new(peer, self.metrics.clone()));
+        let address = peer.ip();
         let mut known = self.known.lock();
         let id = known.next;
         known.next += 1;
@@ -317,6 +321,10 @@ mod tests {
         ConnectionMetrics::default()
     }
 
+    fn at(address: IpAddr) -> SocketAddr {
+        SocketAddr::new(address, 7)
+    }
+
     /// Whether the connection's task would be woken to close it.
     fn leaves(connection: &Connection) -> bool {
         let asked = std::pin::pin!(connection.asked_to_leave());
@@ -328,7 +336,8 @@ mod tests {
     fn idle_connections_close_and_those_with_a_call_stay() {
         let server = Connections::new(Duration::from_secs(300), 1_000, metrics());
         let address = IpAddr::from([10, 0, 0, 1]);
-        let (silent, busy, done) = (server.add(address), server.add(address), server.add(address));
+        let (silent, busy, done) =
+            (server.add(at(address)), server.add(at(address)), server.add(at(address)));
         let _open = busy.connection.call();
         drop(done.connection.call());
         let start = Instant::now();
@@ -345,10 +354,10 @@ mod tests {
     fn the_bound_of_an_address_counts_idle_connections_only() {
         let server = Connections::new(Duration::from_secs(300), 4, metrics());
         let (flood, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let member = server.add(flood);
+        let member = server.add(at(flood));
         let _open = member.connection.call();
-        let elsewhere = server.add(other);
-        let idle: Vec<Place> = (0..10).map(|_| server.add(flood)).collect();
+        let elsewhere = server.add(at(other));
+        let idle: Vec<Place> = (0..10).map(|_| server.add(at(flood))).collect();
         server.sweep(Instant::now());
         assert!(!leaves(&member.connection) && !leaves(&elsewhere.connection));
         let gone = idle.iter().filter(|place| leaves(&place.connection)).count();

@@ -4,9 +4,11 @@ use bytes::Bytes;
 use godel_domain::{
     ids::NodeId,
     node::{NodeUsage, Quarantine},
+    words,
 };
 use godel_kit::status::{self, reason, with_info};
 use godel_proto::{raw, v1};
+use godel_rules::node_identity::{Rival, RivalKind};
 use godel_store::Role;
 use godel_wire::{BadField, to_proto};
 use rustc_hash::FxHashSet;
@@ -59,6 +61,8 @@ pub(crate) trait Nodes {
     fn stored(&self, node: NodeId) -> Option<Stored>;
     /// Its session's lease is in force.
     fn is_alive(&self, node: NodeId) -> bool;
+    /// An instance of its agent may speak for it: no other one has taken over that lives.
+    fn may_speak(&self, node: NodeId, instance: u64) -> bool;
     /// The id that the next new node gets.
     fn next_id(&self) -> NodeId;
     /// Unix milliseconds.
@@ -77,6 +81,8 @@ pub(crate) struct Round {
     new_uids: FxHashSet<String>,
     n_new: u32,
     pub(crate) answers: Vec<Answer>,
+    /// Agents that were refused because another one speaks for their node.
+    pub(crate) rivals: Vec<(NodeId, Rival)>,
 }
 
 /// What a job gets when the round is durable.
@@ -176,6 +182,11 @@ impl Round {
             return Err(Job::Register(registration, reply));
         };
         if stored.spec.meta.as_ref().is_some_and(|meta| meta.uid == *uid) {
+            if !nodes.may_speak(node, registration.instance) {
+                self.rivals.push((node, rival(RivalKind::SameInstallation, &registration)));
+                answer(reply, Err(displaced(name, node)));
+                return Ok(());
+            }
             let ready = stored.report.as_ref().is_some_and(|report| report.ready);
             if !self.change_report(node, Some(&registration.report), ready, nodes) {
                 return Err(Job::Register(registration, reply));
@@ -184,7 +195,14 @@ impl Round {
             return Ok(());
         }
         if nodes.is_alive(node) {
-            answer(reply, Err(duplicate("name", name, node)));
+            self.rivals.push((node, rival(RivalKind::OtherInstallation, &registration)));
+            answer(reply, Err(taken(name, node)));
+            return Ok(());
+        }
+        // What the installation before was given is not this one's. It may run there still, without contact, and is given to
+        // others once the grace of the lost node is over; until then the name is not free.
+        if stored.n_live > 0 {
+            answer(reply, Err(not_free(name, stored.n_live)));
             return Ok(());
         }
         if let Some(other) = nodes.by_uid(uid) {
@@ -209,7 +227,8 @@ impl Round {
         reply: Reply<v1::RegisterNodeResponse>,
         nodes: &impl Nodes,
     ) -> Result<(), Job> {
-        let Registration { name, uid, labels, owner, report, mut taints } = registration;
+        let Registration { name, uid, labels, owner, report, mut taints, instance: _, address: _ } =
+            registration;
         validate::stamp(&mut taints, nodes.wall_ms());
         let node = NodeId(nodes.next_id().0 + self.n_new);
         self.n_new += 1;
@@ -351,6 +370,37 @@ fn connected(name: &str, node: NodeId) -> Status {
                 an agent that died without signing off counts as connected until its lease expires";
     let message = format!("node {name} (id {node}) {what}");
     status::failed_precondition(NODE_CONNECTED, format!("node/{name}"), message)
+}
+
+fn rival(kind: RivalKind, registration: &Registration) -> Rival {
+    Rival { kind, address: registration.address.clone(), uid: registration.uid.clone() }
+}
+
+/// Another installation speaks for the node.
+fn taken(name: &str, node: NodeId) -> Status {
+    let message = format!(
+        "the name {name} belongs to node {node}, whose agent is connected with another uid: give this node another          name (`godel agent --name`), or stop the other agent and delete its record (`godel node delete {name}`);          an agent that died gives up the name when its lease and the grace of its running units are over"
+    );
+    let metadata = [("name", name.to_owned()), ("node_id", node.to_string())];
+    with_info(Code::AlreadyExists, reason::DUPLICATE_NAME, message, metadata)
+}
+
+/// A newer agent with the same uid speaks for the node.
+fn displaced(name: &str, node: NodeId) -> Status {
+    let message = format!(
+        "another agent with the uid of node {name} has taken over and is connected: two agents share one identity, as          from a copy of the state directory or of the whole machine; stop one of them, or give one another name          (`godel agent --name`), which makes a new identity"
+    );
+    let metadata = [("name", name.to_owned()), ("node_id", node.to_string())];
+    with_info(Code::AlreadyExists, reason::NODE_DISPLACED, message, metadata)
+}
+
+/// Running units of the installation before are bound to the node.
+fn not_free(name: &str, n_live: u32) -> Status {
+    let units = words::count(n_live, "running unit");
+    let message = format!(
+        "{units} of another installation of node {name} must end first: it is lost, and they are evicted when its grace          is over (`state.node_grace`); then this installation takes the name. To keep both nodes, give this one another          name (`godel agent --name`)"
+    );
+    with_info(Code::FailedPrecondition, reason::NODE_IN_USE, message, [("name", name.to_owned())])
 }
 
 fn duplicate(field: &str, value: &str, node: NodeId) -> Status {

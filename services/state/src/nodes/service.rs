@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use godel_kit::{
     message::{MESSAGE_BYTES_MAX, field_len},
-    status,
+    server, status,
 };
 use godel_proto::v1;
 use godel_wire::BadField;
@@ -49,7 +49,9 @@ impl v1::node_service_server::NodeService for Nodes {
         &self,
         request: Request<v1::RegisterNodeRequest>,
     ) -> Result<Response<v1::RegisterNodeResponse>, Status> {
-        let registration = validate::registration(request.into_inner()).map_err(status::invalid_argument)?;
+        let peer = server::peer(&request);
+        let registration =
+            validate::registration(request.into_inner(), peer).map_err(status::invalid_argument)?;
         self.job(|reply| Job::Register(Box::new(registration), reply)).await
     }
 

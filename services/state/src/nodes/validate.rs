@@ -1,6 +1,6 @@
 //! Checks of what administrators and agents say of nodes: every wrong field at once.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, net::SocketAddr};
 
 use godel_domain::{
     names::{self, BadName},
@@ -22,10 +22,17 @@ pub(crate) struct Registration {
     /// Its `node_id` and `ready` are not the agent's to say.
     pub(crate) report: v1::NodeReport,
     pub(crate) taints: Vec<v1::Taint>,
+    /// Of the start of the agent; 0: not given.
+    pub(crate) instance: u64,
+    /// Where it comes from; empty: not known.
+    pub(crate) address: String,
 }
 
 /// A registration from the wire.
-pub(crate) fn registration(request: v1::RegisterNodeRequest) -> Result<Registration, Vec<BadField>> {
+pub(crate) fn registration(
+    request: v1::RegisterNodeRequest,
+    peer: Option<SocketAddr>,
+) -> Result<Registration, Vec<BadField>> {
     let mut bad = Vec::new();
     let meta = request.meta.unwrap_or_default();
     name("meta.name", &meta.name, &mut bad);
@@ -50,6 +57,8 @@ pub(crate) fn registration(request: v1::RegisterNodeRequest) -> Result<Registrat
         owner: meta.owner,
         report: request.report.unwrap_or_default(),
         taints: request.taints,
+        instance: request.instance,
+        address: peer.map(|peer| peer.to_string()).unwrap_or_default(),
     })
 }
 
@@ -262,7 +271,7 @@ mod tests {
         v1::RegisterNodeRequest {
             meta: Some(meta),
             report: Some(v1::NodeReport::default()),
-            taints: Vec::new(),
+            ..v1::RegisterNodeRequest::default()
         }
     }
 
@@ -271,7 +280,8 @@ mod tests {
         let mut meta = request.meta.take().unwrap();
         change(&mut request, &mut meta);
         request.meta = Some(meta);
-        registration(request).map_or_else(|bad| bad.into_iter().map(|one| one.path).collect(), |_| Vec::new())
+        registration(request, None)
+            .map_or_else(|bad| bad.into_iter().map(|one| one.path).collect(), |_| Vec::new())
     }
 
     fn taint(key: &str, value: &str, effect: v1::TaintEffect) -> v1::Taint {
@@ -281,7 +291,7 @@ mod tests {
     #[test]
     fn every_wrong_field_is_named() {
         assert_eq!(wrong_fields(|_, _| ()), [""; 0]);
-        let missing = registration(v1::RegisterNodeRequest::default()).unwrap_err();
+        let missing = registration(v1::RegisterNodeRequest::default(), None).unwrap_err();
         let missing: Vec<String> = missing.into_iter().map(|one| one.path).collect();
         assert_eq!(missing, ["meta.name", "meta.uid", "report"]);
         assert_eq!(wrong_fields(|_, meta| meta.name = "N1".to_owned()), ["meta.name"]);

@@ -11,6 +11,7 @@ use godel_domain::{
     running_units::{GroupDemand, RunningUnit},
 };
 use godel_proto::v1;
+use godel_rules::node_identity::{NodeConflict, RivalKind};
 use godel_store::{Key as RecordKey, Record, State};
 use godel_wire::to_proto;
 use prost::Message as _;
@@ -131,9 +132,11 @@ fn is_entered(state: &State, hold: &v1::Hold) -> bool {
 /// A node, if it is registered.
 pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoom) -> Option<v1::Node> {
     let slot = hub.slot(node)?;
-    let (keys, connected, usage, guaranteed_usage) = {
+    let (keys, connected, usage, guaranteed_usage, conflict) = {
         let cell = slot.cell.lock();
-        (bound_keys(&cell), cell.is_connected(), cell.usage.clone(), cell.guaranteed_usage.clone())
+        let conflict = cell.conflict.as_ref().filter(|conflict| !conflict.is_over(hub.wall_ms()));
+        let conflict = conflict.map(|conflict| self::conflict(conflict));
+        (bound_keys(&cell), cell.is_connected(), cell.usage.clone(), cell.guaranteed_usage.clone(), conflict)
     };
     let found = hub.store.read(|state| find(state, node, &keys))?;
     // State wrote these records and checked them before.
@@ -166,6 +169,7 @@ pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoom) -> Option<
         connected,
         usage,
         report,
+        conflict,
     })
 }
 
@@ -209,6 +213,23 @@ pub(crate) fn bound(hub: &NodeSessions, node: NodeId, limit: usize) -> Vec<v1::B
             demand: demand.as_deref().map(to_proto::demand),
         })
         .collect()
+}
+
+/// Another agent that claims a node.
+pub(crate) fn conflict(conflict: &NodeConflict) -> v1::NodeConflict {
+    let NodeConflict { rival, first_ms, last_ms, n_attempts, .. } = conflict;
+    let kind = match rival.kind {
+        RivalKind::OtherInstallation => v1::NodeConflictKind::OtherInstallation,
+        RivalKind::SameInstallation => v1::NodeConflictKind::SameInstallation,
+    };
+    v1::NodeConflict {
+        kind: kind.into(),
+        first_ms: *first_ms,
+        last_ms: *last_ms,
+        attempts: *n_attempts,
+        address: rival.address.clone(),
+        uid: rival.uid.clone(),
+    }
 }
 
 /// A node's NodeSpec with the revisions of its record.

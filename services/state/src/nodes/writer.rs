@@ -96,6 +96,9 @@ pub(crate) async fn run(
             next_scan = Millis(0);
         }
         let (mut round, changes) = compose(&hub, &mut waiting, &mut looks);
+        for (node, rival) in std::mem::take(&mut round.rivals) {
+            hub.note_rival(node, rival);
+        }
         take_usages(&hub, &mut round, &mut usages);
         tokio::select! {
             () = commit(&hub, round, changes, &mut waiting) => {}
@@ -315,6 +318,13 @@ impl Nodes for Known<'_> {
         self.0.slot(node).is_some_and(|slot| now < slot.cell.lock().deadline)
     }
 
+    fn may_speak(&self, node: NodeId, instance: u64) -> bool {
+        self.0.slot(node).is_none_or(|slot| {
+            let cell = slot.cell.lock();
+            cell.instances.may_speak(instance, self.0.now() < cell.deadline)
+        })
+    }
+
     fn next_id(&self) -> NodeId {
         self.0.store.read(godel_store::State::next_node_id)
     }
@@ -337,7 +347,7 @@ fn in_use(hub: &NodeSessions, name: &str) -> Status {
         "node {name} is in use: {what}; drain it (`godel node drain {name}`) before its agent stops, or \
          wait until the grace of a lost node is over"
     );
-    status::failed_precondition("NODE_IN_USE", format!("node/{name}"), message)
+    status::failed_precondition(reason::NODE_IN_USE, format!("node/{name}"), message)
 }
 
 /// The node that `asked` stands for, for whoever reads.

@@ -16,7 +16,10 @@ use godel_domain::{
     time::Millis,
 };
 use godel_proto::v1;
-use godel_rules::quarantine::NodeRefusals;
+use godel_rules::{
+    node_identity::{NodeConflict, NodeInstances, Rival},
+    quarantine::NodeRefusals,
+};
 
 /// Most assignments and stops that wait for one session; beyond it the session is compared anew.
 const N_OUTBOX_MAX: usize = 16_384;
@@ -79,6 +82,10 @@ pub(crate) struct Cell {
     pub(crate) inventory: Option<v1::NodeReport>,
     /// Assignments that its agent refused of late; most agents never do.
     pub(crate) refusals: Option<Box<NodeRefusals>>,
+    /// The starts of its agent.
+    pub(crate) instances: NodeInstances,
+    /// Another agent claims it.
+    pub(crate) conflict: Option<Box<NodeConflict>>,
 }
 
 /// What waits for a session's stream.
@@ -96,6 +103,8 @@ struct Outbox {
     dirty: bool,
     /// Some of `assign` were bound before the session was open, or before something was left out.
     again: bool,
+    /// The agent has yet to hear of the conflict.
+    conflict: bool,
     close: Option<Close>,
     waker: Option<Waker>,
 }
@@ -137,6 +146,8 @@ pub(crate) struct Outgoing {
     pub(crate) again: bool,
     pub(crate) stop: Vec<RunningUnitId>,
     pub(crate) ack: Option<u64>,
+    /// Another agent claims the node.
+    pub(crate) conflict: Option<Box<NodeConflict>>,
 }
 
 /// Answer of [`Cell::take`].
@@ -310,6 +321,15 @@ impl Cell {
         outbox.waker.take()
     }
 
+    /// An agent was refused because this one speaks for the node. Returns whether that is news, and whom to wake.
+    pub(crate) fn note_rival(&mut self, rival: Rival, wall_ms: i64) -> (bool, Option<Waker>) {
+        let known = self.conflict.take().map(|known| *known);
+        let (conflict, is_told) = NodeConflict::note(known, rival, wall_ms);
+        self.conflict = Some(Box::new(conflict));
+        let waker = if is_told { self.send(|outbox| outbox.conflict = true) } else { None };
+        (is_told, waker)
+    }
+
     /// What session `id` sends next. Remembers `waker` when there is nothing.
     pub(crate) fn take(&mut self, id: u64, waker: &Waker) -> Taken {
         if self.session.as_ref().is_some_and(|outbox| outbox.id == id && outbox.dirty && outbox.is_empty()) {
@@ -323,7 +343,9 @@ impl Cell {
         }
         if !outbox.is_empty() {
             outbox.ack_due = false;
+            let conflict = std::mem::take(&mut outbox.conflict).then(|| self.conflict.clone());
             return Taken::Send(Outgoing {
+                conflict: conflict.flatten(),
                 assign: std::mem::take(&mut outbox.assign),
                 again: std::mem::take(&mut outbox.again),
                 stop: std::mem::take(&mut outbox.stop),
@@ -430,7 +452,8 @@ impl Cell {
 
 impl Outbox {
     fn is_empty(&self) -> bool {
-        self.assign.is_empty() && self.stop.is_empty() && !(self.ack_due && self.ack.is_some())
+        let has_ack = self.ack_due && self.ack.is_some();
+        self.assign.is_empty() && self.stop.is_empty() && !has_ack && !self.conflict
     }
 }
 

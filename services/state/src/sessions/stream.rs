@@ -25,7 +25,7 @@ use super::{
     measure::measured,
     statuses, wake,
 };
-use crate::nodes::validate;
+use crate::nodes::{validate, view};
 
 /// Messages handled in one go before others get their turn.
 const N_PER_POLL: usize = 64;
@@ -105,7 +105,7 @@ impl SessionStream {
     }
 
     fn queue(&mut self, node: NodeId, outgoing: Outgoing) {
-        let Outgoing { assign, again, stop, ack } = outgoing;
+        let Outgoing { assign, again, stop, ack, conflict } = outgoing;
         let mut send = |message| self.queued.push_back(v1::SessionResponse { message: Some(message) });
         // First of all who leaves: what comes has their room.
         for keys in stop.chunks(N_PER_MESSAGE) {
@@ -122,6 +122,9 @@ impl SessionStream {
         }
         if let Some(sequence) = ack {
             send(Down::AckSequence(sequence));
+        }
+        if let Some(conflict) = conflict {
+            send(Down::Conflict(view::conflict(&conflict)));
         }
     }
 
@@ -263,6 +266,7 @@ impl SessionStream {
             );
             with_info(Code::FailedPrecondition, reason::STALE_EPOCH, message, [("node", node.to_string())])
         })?;
+        cell.instances.open(open.instance);
         cell.hand_over(id, reports.len());
         self.hub.heard(node, &mut cell);
         drop(cell);

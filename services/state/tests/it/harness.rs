@@ -260,7 +260,7 @@ pub(crate) fn registration(name: &str, uid: &str) -> v1::RegisterNodeRequest {
         attributes: HashMap::from([("rack".to_owned(), "r1".to_owned())]),
         ..v1::NodeReport::default()
     };
-    v1::RegisterNodeRequest { meta: Some(meta), report: Some(report), taints: Vec::new() }
+    v1::RegisterNodeRequest { meta: Some(meta), report: Some(report), ..v1::RegisterNodeRequest::default() }
 }
 
 /// An agent's side of a session.
@@ -304,8 +304,14 @@ impl Agent {
         running: Vec<v1::RunStatus>,
     ) -> Self {
         let v1::RegisterNodeResponse { node_id, epoch, .. } = registered;
+        let uid = uid(name);
+        let open = v1::SessionOpen { node_id, uid, epoch, running, store_id, ..v1::SessionOpen::default() };
+        Self::open_with(channel, open).await
+    }
+
+    /// Opens a session with a message of the test's own, and does not wait for the answer.
+    pub(crate) async fn open_with(channel: &Channel, open: v1::SessionOpen) -> Self {
         let (up, requests) = mpsc::channel(1_024);
-        let open = v1::SessionOpen { node_id, uid: uid(name), epoch, running, more: false, store_id };
         up.send(v1::SessionRequest { message: Some(v1::session_request::Message::Open(open)) })
             .await
             .unwrap();

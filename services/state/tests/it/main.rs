@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, missing_docs, reason = "tests")]
 
 mod harness;
+mod identity;
 mod large;
 mod leases;
 mod many;

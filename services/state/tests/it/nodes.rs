@@ -60,6 +60,8 @@ async fn a_name_belongs_to_one_uid_while_its_lease_lives() {
     let taken =
         until("the name is free", async || state.nodes().register_node(other.clone()).await.ok()).await;
     assert_eq!(taken.into_inner().node_id, registered.node_id, "it stays the same node");
+    let told = agent.next().await;
+    assert!(matches!(told, v1::session_response::Message::Conflict(_)), "{told:?}");
     let ended = agent.try_next().await.unwrap_err();
     assert!(has_reason(&ended, "NODE_REPLACED"), "{ended}");
     let taken_uid = registration("n2", &uid("other"));

@@ -319,7 +319,8 @@ async fn a_session_opens_with_the_last_part_of_its_opening() {
     let v1::RegisterNodeResponse { node_id, epoch, .. } = state.register("n1").await;
     let part = |unit: u64, epoch: u64, more: bool| {
         let running = vec![says(unit, 0, RunPhase::Running)];
-        let open = v1::SessionOpen { node_id, uid: uid("n1"), epoch, running, more, store_id: 0 };
+        let uid = uid("n1");
+        let open = v1::SessionOpen { node_id, uid, epoch, running, more, ..v1::SessionOpen::default() };
         v1::SessionRequest { message: Some(Up::Open(open)) }
     };
     let session = async |parts: Vec<v1::SessionRequest>| {

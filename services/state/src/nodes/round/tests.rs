@@ -8,6 +8,8 @@ use super::*;
 struct Fake {
     nodes: BTreeMap<u32, Stored>,
     alive: Vec<u32>,
+    /// Instances that others have taken over from.
+    displaced: Vec<u64>,
 }
 
 impl Fake {
@@ -41,6 +43,9 @@ impl Nodes for Fake {
     fn is_alive(&self, node: NodeId) -> bool {
         self.alive.contains(&node.0)
     }
+    fn may_speak(&self, _node: NodeId, instance: u64) -> bool {
+        !self.displaced.contains(&instance)
+    }
     fn next_id(&self) -> NodeId {
         NodeId(self.nodes.keys().last().map_or(1, |last| last + 1))
     }
@@ -57,6 +62,8 @@ fn registration(name: &str, uid: &str) -> Box<Registration> {
         owner: String::new(),
         report: v1::NodeReport::default(),
         taints: Vec::new(),
+        instance: 0,
+        address: "10.0.0.7:1".to_owned(),
     })
 }
 
@@ -135,11 +142,56 @@ fn another_uid_is_refused_until_the_lease_ends() {
     refused(&mut round, &fake, "a", "9");
     refused(&mut round, &fake, "new", "2");
     refused(&mut round, &fake, "b", "1");
+    let rival = |uid: &str| Rival {
+        kind: RivalKind::OtherInstallation,
+        address: "10.0.0.7:1".to_owned(),
+        uid: uid.to_owned(),
+    };
+    assert_eq!(round.rivals, [(NodeId(1), rival("9"))], "the one that lives hears of who wants its name");
     fake.alive.clear();
     assert!(round.take(register("a", "9").0, &fake).is_ok());
     assert_eq!((round.role, round.ops.len()), (Some(Role::Admin), 1));
     assert!(matches!(&round.answers[..], [Answer::Again(Job::Register(..))]));
     assert!(round.take(register("x", "x").0, &fake).is_err(), "another role waits");
+}
+
+#[test]
+fn a_lost_node_keeps_its_name_while_units_are_bound() {
+    let mut fake = Fake::default().with(1, "a", "1");
+    fake.nodes.get_mut(&1).unwrap().n_live = 2;
+    let mut round = Round::default();
+    let (job, mut answer) = register("a", "9");
+    assert!(round.take(job, &fake).is_ok());
+    let status = answer.try_recv().unwrap().unwrap_err();
+    assert!(
+        status.code() == Code::FailedPrecondition && has_reason(&status, reason::NODE_IN_USE),
+        "{status}"
+    );
+    assert!(status.message().starts_with("2 running units of another installation of node a"), "{status}");
+    assert!(round.is_empty() && round.rivals.is_empty());
+    // The installation itself comes back to them.
+    assert!(round.take(register("a", "1").0, &fake).is_ok());
+    assert!(matches!(&round.answers[..], [Answer::Registered(NodeId(1), _)]));
+}
+
+#[test]
+fn an_instance_that_was_displaced_stays_out() {
+    let mut fake = Fake::default().with(1, "a", "1");
+    fake.displaced = vec![7];
+    let mut round = Round::default();
+    let register_as = |instance| {
+        let (reply, answer) = oneshot::channel();
+        let mut registration = registration("a", "1");
+        registration.instance = instance;
+        (Job::Register(registration, reply), answer)
+    };
+    let (job, mut answer) = register_as(7);
+    assert!(round.take(job, &fake).is_ok());
+    let status = answer.try_recv().unwrap().unwrap_err();
+    assert!(status.code() == Code::AlreadyExists && has_reason(&status, reason::NODE_DISPLACED), "{status}");
+    assert_eq!(round.rivals[0].1.kind, RivalKind::SameInstallation);
+    assert!(round.take(register_as(8).0, &fake).is_ok());
+    assert_eq!(round.answers.len(), 1);
 }
 
 #[test]

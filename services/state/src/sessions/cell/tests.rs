@@ -201,3 +201,24 @@ fn room_made_for_a_burst_goes_with_it() {
     }
     assert_eq!(cell.entries().iter().map(|entry| entry.report.key.unit.0).collect::<Vec<_>>(), [999, 1000]);
 }
+
+#[test]
+fn a_conflict_is_told_once_to_the_agent_that_lives() {
+    let mut cell = Cell::default();
+    let rival = || Rival {
+        kind: godel_rules::node_identity::RivalKind::OtherInstallation,
+        address: "10.0.0.7:1".to_owned(),
+        uid: "u".to_owned(),
+    };
+    assert!(cell.note_rival(rival(), 1_000).0, "without a session nobody hears it");
+    cell.open(1, 1, &[]).unwrap();
+    assert_eq!(cell.take(1, Waker::noop()), Taken::Idle);
+    assert!(!cell.note_rival(rival(), 2_000).0);
+    assert_eq!(cell.take(1, Waker::noop()), Taken::Idle, "it is no news");
+    assert!(cell.note_rival(rival(), 61_000).0);
+    let Taken::Send(Outgoing { conflict: Some(conflict), .. }) = cell.take(1, Waker::noop()) else {
+        panic!()
+    };
+    assert_eq!((conflict.n_attempts, conflict.first_ms, conflict.last_ms), (3, 1_000, 61_000));
+    assert_eq!(cell.take(1, Waker::noop()), Taken::Idle);
+}

@@ -1,0 +1,32 @@
+//! What another agent speaks for now.
+
+use super::*;
+
+#[test]
+fn what_is_disowned_ends_unsaid_and_before_what_comes() {
+    let mut life = NodeLife::new(Backoff::default());
+    let mut out = Vec::new();
+    for key in [A, B] {
+        life.assign(key, 0, Orders { stop_grace_ms: 7, ..orders() }, &mut out);
+    }
+    life.started(A, 0, Millis(1));
+    life.started(B, 0, Millis(1));
+    life.ended(B, 0, 3, Millis(2), &mut out);
+    out.clear();
+    life.disown(&mut out);
+    let stop = Action::Stop { key: A, incarnation: 0, grace_ms: 7 };
+    assert!(matches!(out[..], [first, Action::Forget(Status { key: B, .. })] if first == stop), "{out:?}");
+    assert!(!life.is_dirty() && life.open().is_empty(), "nothing of it is said");
+    out.clear();
+    life.assign(A, 0, orders(), &mut out);
+    assert!(out.is_empty(), "the old one is here yet");
+    life.ended(A, 0, 143, Millis(3), &mut out);
+    assert_eq!(out, [Action::Start(A, 0)]);
+    // Again: what waits is gone, and nothing is told twice.
+    out.clear();
+    life.disown(&mut out);
+    assert_eq!(out, [Action::Stop { key: A, incarnation: 0, grace_ms: 0 }]);
+    out.clear();
+    life.disown(&mut out);
+    assert!(out.is_empty());
+}
