@@ -34,8 +34,8 @@ pub use orders::{Key, Orders, Weight, Work};
 /// Ended and acknowledged running units that are remembered, so that a late copy of an assignment does not
 /// start one again. The newest of one node; a copy later than so many others cannot come on an ordered stream.
 const N_REMEMBERED_MAX: usize = 16;
-/// Statuses in one report.
-const N_STATUSES_MAX: usize = 4096;
+/// Statuses in one report, where state does not say how many.
+pub(crate) const N_STATUSES_MAX: usize = 4096;
 /// Reports on their way; more wait.
 const N_REPORTS_MAX: usize = 64;
 

@@ -19,7 +19,7 @@ use crate::{
     Config, NodeDef,
     cgroup::Groups,
     journal::{self, Entry, Journal},
-    life::{Backoff, Key, NodeLife, Status, Weight},
+    life::{Backoff, Key, N_STATUSES_MAX, NodeLife, Status, Weight},
     outbound::Outbound,
     runtime::{Event, Runtime, process::Processes, simulated::Simulated},
     service::{Mode, Stats},
@@ -40,8 +40,10 @@ const FULL_RETRY_MS: u64 = 50;
 const N_EVENTS_MAX: usize = 1024;
 /// State hears a goodbye in this time, or finds out when the lease is over.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Jitter of heartbeats: up to a tenth of the interval, taken off.
-const HEARTBEAT_JITTER: u64 = 10;
+/// Jitter of heartbeats, taken off the interval, where state does not say how much.
+const JITTER_PERCENT: u64 = 10;
+/// More is never taken off: state has to hear of the node in time, and not much more often.
+const JITTER_PERCENT_MAX: u64 = 50;
 
 struct NodeEntry {
     def: NodeDef,
@@ -55,6 +57,9 @@ struct NodeEntry {
     /// Some session was, at some time.
     was_welcomed: bool,
     heartbeat_ms: u64,
+    /// See `SessionWelcome`.
+    jitter_percent: u64,
+    n_statuses_max: usize,
     lease_ms: u64,
     /// The sending of the present session's open.
     opened: Millis,
@@ -206,6 +211,8 @@ impl Shard {
             welcomed: false,
             was_welcomed: false,
             heartbeat_ms: 0,
+            jitter_percent: JITTER_PERCENT,
+            n_statuses_max: N_STATUSES_MAX,
             lease_ms: 0,
             opened: Millis(0),
             contact: Millis(0),
@@ -415,7 +422,7 @@ impl Shard {
         }
         self.send_heartbeat(node, now);
         let slot = &self.slots[node];
-        let early = self.rng.random_range(0..=slot.heartbeat_ms / HEARTBEAT_JITTER);
+        let early = self.rng.random_range(0..=slot.heartbeat_ms * slot.jitter_percent / 100);
         let at = now.plus((slot.heartbeat_ms - early).max(1));
         self.timers.set(at, Timer::Heartbeat { node, generation });
     }
@@ -470,7 +477,7 @@ impl Shard {
             slot.noted = false;
             let Some(outbound) = slot.outbound.as_ref().filter(|_| !slot.is_other_store) else { continue };
             while outbound.has_room() {
-                let Some((sequence, statuses)) = slot.life.next_report() else { break };
+                let Some((sequence, statuses)) = slot.life.next_report(slot.n_statuses_max) else { break };
                 let statuses = statuses.iter().map(session::run_status).collect();
                 let report = v1::RunStatusReport { sequence, statuses };
                 outbound.send(session::message(v1::session_request::Message::Status(report)));

@@ -12,6 +12,9 @@ pub const PORT: u16 = 7700;
 /// The time that an agent has to stop a running unit before state places it elsewhere.
 const STOP_MARGIN: Duration = Duration::from_secs(5);
 
+/// Most statuses in one message of an agent: what one session may have that is not durable yet.
+const STATUSES_MAX: u32 = 16_384;
+
 /// Where the store keeps its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -34,6 +37,11 @@ godel_kit::section! {
         pub data_dir: PathBuf = PathBuf::from("godel-data/state"),
         /// Interval at which agents send heartbeats.
         pub heartbeat_interval: HumanDuration = HumanDuration::from_millis(3_300),
+        /// Agents shorten each heartbeat interval by a random part of it, up to this percentage, so that thousands of
+        /// nodes do not speak at once. At most 50.
+        pub heartbeat_jitter_percent: u32 = 10,
+        /// Maximum number of statuses of running units that an agent sends in one message.
+        pub report_statuses_max: u32 = 4_096,
         /// A node is not ready after this long without contact. At least two heartbeat intervals.
         pub node_lease_ttl: HumanDuration = HumanDuration::from_secs(10),
         /// Interval between checks of the nodes' leases.
@@ -117,6 +125,12 @@ impl Config {
         if self.heartbeat_interval.as_millis() < 10 {
             return bad("heartbeat_interval", "must be at least 10 ms");
         }
+        if self.heartbeat_jitter_percent > 50 {
+            return bad("heartbeat_jitter_percent", "must be at most 50");
+        }
+        if !(1..=STATUSES_MAX).contains(&self.report_statuses_max) {
+            return bad("report_statuses_max", "must be 1 to 16,384");
+        }
         if self.node_lease_ttl.as_millis() < 2 * self.heartbeat_interval.as_millis() {
             return bad("node_lease_ttl", "must be at least two heartbeat intervals");
         }
@@ -164,7 +178,7 @@ mod tests {
     fn impossible_settings_are_named() {
         assert_eq!(Config::default().validate(), Ok(()));
         type Change = fn(&mut Config);
-        let changes: [(&str, Change); 14] = [
+        let changes: [(&str, Change); 17] = [
             ("usage_window", |config| config.usage_window = HumanDuration::from_millis(59)),
             ("usage_half_life", |config| config.usage_half_life = HumanDuration::from_millis(0)),
             ("usage_headroom_percent", |config| config.usage_headroom_percent = 1_001),
@@ -172,6 +186,9 @@ mod tests {
             ("load_step_percent", |config| config.load_step_percent = 101),
             ("name", |config| config.name = "No Such".to_owned()),
             ("heartbeat_interval", |config| config.heartbeat_interval = HumanDuration::from_millis(1)),
+            ("heartbeat_jitter_percent", |config| config.heartbeat_jitter_percent = 51),
+            ("report_statuses_max", |config| config.report_statuses_max = 0),
+            ("report_statuses_max", |config| config.report_statuses_max = 16_385),
             ("node_lease_ttl", |config| config.node_lease_ttl = HumanDuration::from_secs(5)),
             ("node_grace", |config| config.node_grace = HumanDuration::from_secs(15)),
             ("stop_after_disconnect", |config| {

@@ -240,6 +240,8 @@ fn quarantine(config: &Config) -> quarantine::Config {
 fn timing(config: &Config) -> Timing {
     Timing {
         heartbeat_interval_ms: millis(*config.heartbeat_interval),
+        heartbeat_jitter_percent: config.heartbeat_jitter_percent,
+        report_statuses_max: config.report_statuses_max,
         lease_ttl_ms: millis(*config.node_lease_ttl),
         stop_after_disconnect_ms: millis(config.stop_after_disconnect()),
         open_timeout_ms: millis(*config.session_open_timeout),

@@ -56,6 +56,8 @@ pub(crate) struct NodeEntry {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     pub(crate) heartbeat_interval_ms: u32,
+    pub(crate) heartbeat_jitter_percent: u32,
+    pub(crate) report_statuses_max: u32,
     pub(crate) lease_ttl_ms: u32,
     pub(crate) stop_after_disconnect_ms: u32,
     pub(crate) open_timeout_ms: u32,

@@ -1,6 +1,6 @@
 //! What a node says to state: reports in order, each kept until state has it on its disk.
 
-use super::{Action, N_REPORTS_MAX, N_ROOM_KEPT, N_STATUSES_MAX, NodeLife, Status};
+use super::{Action, N_REPORTS_MAX, N_ROOM_KEPT, NodeLife, Status};
 
 impl NodeLife {
     /// A session begins: everything that runs here, and every end not yet acknowledged. What was on its way
@@ -18,13 +18,13 @@ impl NodeLife {
         all
     }
 
-    /// The next report, if there is something to say and not too much is on its way.
-    pub fn next_report(&mut self) -> Option<(u64, Vec<Status>)> {
+    /// The next report with at most `n_max` statuses, if there is something to say and not too much is on its way.
+    pub fn next_report(&mut self, n_max: usize) -> Option<(u64, Vec<Status>)> {
         if self.dirty.is_empty() || self.in_flight.len() >= N_REPORTS_MAX {
             return None;
         }
         // What a burst has made large is handed on with it: thousands of nodes may live in one process.
-        let rest = self.dirty.split_off(self.dirty.len().min(N_STATUSES_MAX));
+        let rest = self.dirty.split_off(self.dirty.len().min(n_max.max(1)));
         let statuses = Vec::from(std::mem::replace(&mut self.dirty, rest));
         self.last_sequence += 1;
         self.in_flight.push_back((self.last_sequence, statuses.clone()));

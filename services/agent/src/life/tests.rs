@@ -98,7 +98,7 @@ fn run(inputs: &[Input]) -> Vec<String> {
             Action::Keep(status) => format!("keep {}", name(status.key, status.incarnation)),
             Action::Forget(status) => format!("forget {}", name(status.key, status.incarnation)),
         }));
-        while let Some((sequence, statuses)) = life.next_report() {
+        while let Some((sequence, statuses)) = life.next_report(N_STATUSES_MAX) {
             for status in statuses {
                 said.push(format!("#{sequence} {}", say(&status)));
             }
@@ -498,9 +498,9 @@ fn a_report_that_could_not_be_sent_is_the_next_one() {
     let mut life = NodeLife::default();
     life.assign(A, 0, orders(), &mut Vec::new());
     life.started(A, 0, Millis(0));
-    let first = life.next_report().unwrap();
+    let first = life.next_report(N_STATUSES_MAX).unwrap();
     life.unsent();
-    assert_eq!(life.next_report(), Some(first));
+    assert_eq!(life.next_report(N_STATUSES_MAX), Some(first));
 }
 
 #[test]
@@ -511,11 +511,11 @@ fn reports_on_their_way_and_memories_are_bounded() {
         let key = Key { unit: 1, ordinal };
         life.assign(key, 0, orders(), &mut out);
         life.ended(key, 0, 0, Millis(0), &mut out);
-        life.next_report();
+        life.next_report(N_STATUSES_MAX);
     }
     assert_eq!(life.in_flight.len(), N_REPORTS_MAX);
     life.acknowledged(u64::MAX, &mut out);
-    while life.next_report().is_some() {}
+    while life.next_report(N_STATUSES_MAX).is_some() {}
     life.acknowledged(u64::MAX, &mut out);
     assert!(life.runs.is_empty() && !life.is_dirty());
     assert_eq!(life.remembered.len(), N_REMEMBERED_MAX);
@@ -528,7 +528,7 @@ fn what_a_journal_kept_is_reported_first() {
         Status { key: A, incarnation: 3, phase: Phase::Failed, exit_code: 2, restarts: 4, refused: None };
     life.restore(ended);
     assert_eq!(life.open(), [ended]);
-    assert_eq!(life.next_report(), Some((1, vec![ended])));
+    assert_eq!(life.next_report(N_STATUSES_MAX), Some((1, vec![ended])));
 }
 
 #[test]
@@ -542,7 +542,7 @@ fn room_made_for_a_burst_goes_with_it() {
         life.ended(*key, 0, 0, Millis(2), &mut out);
     }
     assert!(life.runs.capacity() >= 1000 && life.dirty.capacity() >= 2000);
-    let (sequence, statuses) = life.next_report().unwrap();
+    let (sequence, statuses) = life.next_report(N_STATUSES_MAX).unwrap();
     assert_eq!((statuses.len(), life.dirty.capacity()), (2000, 0));
     life.assign(A, 0, orders(), &mut out);
     life.acknowledged(sequence, &mut out);
@@ -566,7 +566,7 @@ fn refused_offers_are_reported_until_durable() {
         matches!(out[1], Action::Keep(Status { refused: Some(AssignmentRefusal::Room), .. }))
             && out.len() == 2
     );
-    let (sequence, statuses) = life.next_report().unwrap();
+    let (sequence, statuses) = life.next_report(N_STATUSES_MAX).unwrap();
     let said = |status: &Status| (status.key, status.incarnation, status.phase, status.refused);
     assert_eq!(
         statuses.iter().map(said).collect::<Vec<_>>(),

@@ -1,17 +1,20 @@
 //! The sessions of a shard's nodes: a few are opened at a time, and one that is lost is opened again after a while.
 
 use godel_domain::ids::StoreId;
-use godel_kit::status::{has_reason, reason};
+use godel_kit::status::{has_reason, reason, retry_after};
 use godel_proto::v1;
 use rand::RngExt as _;
 use tonic::{Code, Status as RpcStatus};
 
-use super::{Shard, Timer};
+use super::{JITTER_PERCENT, JITTER_PERCENT_MAX, Shard, Timer};
 use crate::{
     journal::Entry,
+    life::N_STATUSES_MAX,
     session::{self, Progress},
 };
 
+/// Longest time that state may ask for before a session is opened again, milliseconds.
+const RETRY_ASKED_MS_MAX: u64 = 60_000;
 /// An agent that waits for the name of its node says so this often, milliseconds.
 const WARN_EVERY_MS: u64 = 60_000;
 
@@ -63,6 +66,10 @@ impl Shard {
         let slot = &mut self.slots[node];
         slot.heartbeat_ms = u64::from(welcome.heartbeat_interval_ms.max(1));
         slot.lease_ms = u64::from(welcome.lease_ttl_ms);
+        let jitter = welcome.heartbeat_jitter_percent.map_or(JITTER_PERCENT, u64::from);
+        slot.jitter_percent = jitter.min(JITTER_PERCENT_MAX);
+        let n_max = welcome.report_statuses_max.filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok());
+        slot.n_statuses_max = n_max.unwrap_or(N_STATUSES_MAX);
         let opened = slot.opened;
         self.heard(node, opened);
         self.settle_store(node, welcome.store_id);
@@ -171,7 +178,9 @@ impl Shard {
         }
         self.n_failures += 1;
         let spread = u64::try_from(self.config.reconnect_spread.as_millis()).unwrap_or(u64::MAX).max(1);
-        let wait = self.rng.random_range(1..=spread);
+        // A state that is overloaded says when to come back; so many come that they are spread behind that too.
+        let asked = retry_after(status).map_or(0, |asked| u64::try_from(asked.as_millis()).unwrap_or(0));
+        let wait = asked.min(RETRY_ASKED_MS_MAX) + self.rng.random_range(1..=spread);
         self.timers.set(self.clock.now().plus(wait), Timer::Connect(node));
     }
 }

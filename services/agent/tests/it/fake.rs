@@ -51,6 +51,8 @@ struct World {
     store_id: u64,
     /// Units of which it says that they are left over, to who comes from another store.
     left_over: Vec<u64>,
+    /// In welcomes.
+    report_statuses_max: Option<u32>,
     /// Heartbeats are not answered.
     deaf: bool,
     refuse: Option<Status>,
@@ -89,6 +91,11 @@ impl Fake {
     /// Whether heartbeats are left without answers; everything else goes on.
     pub(crate) fn turn_deaf(&self, deaf: bool) {
         self.shared.world.lock().unwrap().deaf = deaf;
+    }
+
+    /// From here on welcomes say how many statuses a report may have.
+    pub(crate) fn limit_reports(&self, n_statuses: u32) {
+        self.shared.world.lock().unwrap().report_statuses_max = Some(n_statuses);
     }
 
     /// From here on it stands for another store, which does not know these units.
@@ -271,7 +278,14 @@ impl NodeService for Service {
             tx.try_send(Ok(v1::SessionResponse { message: Some(stop) })).unwrap();
         }
         let lease_ttl_ms = 3 * heartbeat_interval_ms;
-        let welcome = v1::SessionWelcome { heartbeat_interval_ms, lease_ttl_ms, store_id };
+        let report_statuses_max = self.0.world.lock().unwrap().report_statuses_max;
+        let welcome = v1::SessionWelcome {
+            heartbeat_interval_ms,
+            lease_ttl_ms,
+            store_id,
+            report_statuses_max,
+            heartbeat_jitter_percent: None,
+        };
         tx.try_send(Ok(v1::SessionResponse { message: Some(session_response::Message::Welcome(welcome)) }))
             .unwrap();
         self.0.world.lock().unwrap().sessions.insert(node, tx.clone());

@@ -258,6 +258,23 @@ async fn one_assignment_may_bring_many_that_are_alike() {
 }
 
 #[tokio::test]
+async fn state_says_how_many_statuses_a_report_has() {
+    let mut fake = Fake::start(10_000).await;
+    fake.limit_reports(2);
+    let nodes = inventory::parse_shape("1x cpu=4").unwrap();
+    let mut agents = Agents::start(&fake, nodes, Mode::Simulated, |_| {});
+    agents.connected(1).await;
+    let many = v1::Assignment { more_ordinals: (1..5).collect(), ..simulated(9, 0, 0) };
+    fake.send(1, assign(many));
+    let mut sizes = Vec::new();
+    while sizes.iter().sum::<usize>() < 5 {
+        sizes.push(fake.report_of(1).await.statuses.len());
+    }
+    assert_eq!(sizes, [2, 2, 1]);
+    agents.end().await;
+}
+
+#[tokio::test]
 async fn a_node_asks_for_answers_only_while_something_needs_them() {
     let mut fake = Fake::start(50).await;
     let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());

@@ -277,6 +277,8 @@ impl SessionStream {
             heartbeat_interval_ms: timing.heartbeat_interval_ms,
             lease_ttl_ms: timing.lease_ttl_ms,
             store_id: store.0,
+            heartbeat_jitter_percent: Some(timing.heartbeat_jitter_percent),
+            report_statuses_max: Some(timing.report_statuses_max),
         };
         self.queued.push_back(v1::SessionResponse { message: Some(Down::Welcome(welcome)) });
         if !running.is_empty() || !reports.is_empty() {
