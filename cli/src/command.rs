@@ -1,6 +1,7 @@
 //! What each verb does.
 
 mod admin;
+mod agent;
 mod apply;
 mod budget;
 mod each;
@@ -43,6 +44,9 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Serve(serve) => return run::serve(serve, log, &address).await,
         Verb::Agent(Agent { verb: Some(AgentVerb::Topology(wanted)), .. }) => {
             return topology::run(&wanted, log, output);
+        }
+        Verb::Agent(Agent { verb: Some(AgentVerb::Notice(wanted)), .. }) => {
+            return agent::notice(wanted, log, &address).await;
         }
         Verb::Agent(agent) => return run::agent(agent, log, &address).await,
         Verb::State(state) => return offline::state(state, output).await,

@@ -17,7 +17,7 @@ mod zones;
 pub use budget::{BudgetView, parse_limit};
 pub use node::amounts;
 use node::pairs;
-pub use node::{ConflictView, DeviceView, DrainView, NodeView, QuarantineView, SlotsView};
+pub use node::{ConflictView, DeviceView, DrainView, NodeView, NoticeView, QuarantineView, SlotsView};
 pub use queue::{PriorityClassView, QueueView, parse_policy};
 pub use reservation::{PlaceView, ReservationView};
 pub use zones::{ZonePartView, ZoneView, zones};

@@ -7,7 +7,9 @@ use godel_domain::{
     change::{Block, Lease, Partition, PartitionMode},
     hold::{GangTurn, Hold, Slot},
     ids::{NodeId, Revision, RunningUnitId, UnitId},
-    node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect, Toleration},
+    node::{
+        Device, Drain, NodeReport, NodeSpec, NodeUsage, Notice, Quarantine, Taint, TaintEffect, Toleration,
+    },
     node_load::{LoadAmounts, MaxLoad, NodeLoad},
     pause::Pause,
     resources::Resources,
@@ -111,7 +113,7 @@ pub fn precondition_named(kind: v1::Kind, name: &str, revision: Revision) -> v1:
 
 /// An administrator's record of a node.
 pub fn node_spec(spec: &NodeSpec) -> v1::NodeSpec {
-    let NodeSpec { id, name, uid, labels, cordoned, taints, drain, quarantine } = spec;
+    let NodeSpec { id, name, uid, labels, cordoned, taints, drain, quarantine, notice } = spec;
     v1::NodeSpec {
         node_id: id.0,
         meta: Some(v1::ObjectMeta {
@@ -124,7 +126,14 @@ pub fn node_spec(spec: &NodeSpec) -> v1::NodeSpec {
         taints: taints.iter().map(taint).collect(),
         drain: drain.as_ref().map(node_drain),
         quarantine: quarantine.as_ref().map(node_quarantine),
+        notice: notice.as_ref().map(node_notice),
     }
+}
+
+/// Why and when the machine of a node goes away.
+fn node_notice(notice: &Notice) -> v1::NodeNotice {
+    let Notice { since_ms, deadline_ms, reason } = notice;
+    v1::NodeNotice { since_ms: *since_ms, deadline_ms: *deadline_ms, reason: reason.clone() }
 }
 
 /// Why and how long a node gets nothing new.

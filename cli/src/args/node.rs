@@ -36,6 +36,21 @@ pub struct Drain {
     pub timeout: Duration,
 }
 
+/// `godel node notice`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Notice {
+    /// The nodes.
+    #[command(flatten)]
+    pub nodes: Nodes,
+    /// Reason, shown to users.
+    #[arg(long, default_value = "notice")]
+    pub reason: String,
+    /// Time until the machine may be gone. Running units that are left then are evicted, whatever their units can
+    /// spare.
+    #[arg(long, value_parser = godel_domain::duration::parse_whole)]
+    pub deadline: Duration,
+}
+
 /// `godel node label` and `godel node taint`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Changes {
@@ -68,7 +83,9 @@ pub enum Node {
     Uncordon(Nodes),
     /// Drain nodes: evict running units as their units can spare them, and block new placements.
     Drain(Drain),
-    /// End a drain: the remaining running units stay, and new placements are allowed again unless the node is cordoned.
+    /// Give notice that the machines of nodes go away, as spot machines that are reclaimed: drain them until the deadline.
+    Notice(Notice),
+    /// End a drain, and a notice: the remaining running units stay, and new placements are allowed again unless the node is cordoned.
     Undrain(Nodes),
     /// Set labels (`key=value`) or remove them (`key-`).
     Label(Changes),

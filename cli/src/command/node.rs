@@ -4,11 +4,13 @@ mod change;
 mod drain;
 mod zones;
 
+pub(super) use change::give_notice;
+
 use godel_client::{
     client::Client,
     exit::Failure,
     output::{self, Format, Paint, are, count, fields, shown},
-    views::{self, ConflictView, NodeView, QuarantineView, ZoneView},
+    views::{self, ConflictView, NodeView, NoticeView, QuarantineView, ZoneView},
 };
 use godel_domain::quantity;
 use godel_proto::v1;
@@ -28,6 +30,7 @@ pub(super) async fn run(client: &Client, node: Node, format: Format) -> Result<(
         Node::Cordon(nodes) => change::cordon(client, nodes, true, format).await,
         Node::Uncordon(nodes) => change::cordon(client, nodes, false, format).await,
         Node::Drain(drain) => drain::run(client, drain, format).await,
+        Node::Notice(notice) => change::notice(client, notice, format).await,
         Node::Undrain(nodes) => change::undrain(client, nodes, format).await,
         Node::Label(changes) => change::label(client, changes, format).await,
         Node::Taint(changes) => change::taint(client, changes, format).await,
@@ -101,6 +104,9 @@ async fn describe(client: &Client, names: &[String], format: Format) -> Result<(
         if let Some(quarantine) = &view.quarantine {
             text.push_str(&quarantine_text(quarantine, Paint::stdout()));
         }
+        if let Some(notice) = &view.notice {
+            text.push_str(&notice_text(notice, Paint::stdout()));
+        }
         text.push_str(&taints_text(view, Paint::stdout()));
         text.push_str(drain);
         text
@@ -126,6 +132,16 @@ fn conflict_text(conflict: &ConflictView, paint: Paint) -> String {
         conflict.advice(),
         shown(from),
         shown(uid)
+    )
+}
+
+fn notice_text(notice: &NoticeView, paint: Paint) -> String {
+    let NoticeView { since_ms, deadline_ms, reason } = notice;
+    let (since, until) = (output::time(*since_ms), output::time(*deadline_ms));
+    let heading = paint.bad("notice");
+    let reason = shown(reason);
+    format!(
+        "\n{heading}\n{reason}\nsince {since}: the node may be gone after {until}, and is drained until then\n"
     )
 }
 
@@ -209,6 +225,9 @@ mod tests {
         output::assert_shown(&text);
         let quarantine = QuarantineView { since_ms: 1, until_ms: 2, reason: nasty() };
         let text = quarantine_text(&quarantine, Paint::plain());
+        output::assert_shown(&text);
+        assert_eq!(text.lines().count(), 4, "{text}");
+        let text = notice_text(&NoticeView { since_ms: 1, deadline_ms: 2, reason: nasty() }, Paint::plain());
         output::assert_shown(&text);
         assert_eq!(text.lines().count(), 4, "{text}");
         let (kind, address, uid) = ("other-installation", nasty(), nasty());

@@ -69,9 +69,23 @@ pub struct NodeView {
     /// Of a quarantined node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<QuarantineView>,
+    /// Of a node whose machine goes away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notice: Option<NoticeView>,
     /// Of a node that another agent claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conflict: Option<ConflictView>,
+}
+
+/// The machine of a node goes away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NoticeView {
+    /// When that was said, Unix milliseconds.
+    pub since_ms: i64,
+    /// It may be gone from then on, Unix milliseconds.
+    pub deadline_ms: i64,
+    /// In words.
+    pub reason: String,
 }
 
 /// Another agent claims a node, and is refused.
@@ -235,6 +249,10 @@ impl From<&v1::Node> for NodeView {
             let v1::NodeQuarantine { since_ms, until_ms, reason } = quarantine;
             QuarantineView { since_ms, until_ms, reason }
         });
+        let notice = spec.notice.map(|notice| {
+            let v1::NodeNotice { since_ms, deadline_ms, reason } = notice;
+            NoticeView { since_ms, deadline_ms, reason }
+        });
         let devices = report.devices.iter().enumerate().map(|(index, device)| {
             let v1::DeviceDetails { memory, gbps, link, link_group } =
                 device.details.clone().unwrap_or_default();
@@ -279,6 +297,7 @@ impl From<&v1::Node> for NodeView {
                 .collect(),
             drain,
             quarantine,
+            notice,
             conflict: node.conflict.as_ref().map(ConflictView::from),
         }
     }

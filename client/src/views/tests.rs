@@ -15,8 +15,7 @@ fn a_node_shows_its_use() {
                 effect: 1,
                 added_time_ms: 0,
             }],
-            drain: None,
-            quarantine: None,
+            ..v1::NodeSpec::default()
         }),
         report: Some(v1::NodeReport {
             devices: vec![

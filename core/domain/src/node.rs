@@ -26,6 +26,8 @@ pub struct NodeSpec {
     pub drain: Option<Drain>,
     /// Its agent refused what it was assigned.
     pub quarantine: Option<Quarantine>,
+    /// Its machine goes away; it is drained for that.
+    pub notice: Option<Notice>,
 }
 
 impl NodeSpec {
@@ -42,6 +44,17 @@ pub struct Quarantine {
     pub since_ms: i64,
     /// It ends by itself then, Unix milliseconds.
     pub until_ms: i64,
+    /// In words.
+    pub reason: String,
+}
+
+/// The machine of a node goes away.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notice {
+    /// When it was given first, Unix milliseconds.
+    pub since_ms: i64,
+    /// The machine may be gone from here on, Unix milliseconds.
+    pub deadline_ms: i64,
     /// In words.
     pub reason: String,
 }

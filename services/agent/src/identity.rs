@@ -87,6 +87,23 @@ fn find(name: &str, state_dir: Option<&Path>, root: &Path) -> Result<(String, Or
     })
 }
 
+/// Returns the uid that the agent of the node `name` on this machine has, without making one; `None`: it has none yet, or there is no
+/// knowing which.
+///
+/// # Errors
+/// The file of the node cannot be read, or has no UUID.
+pub fn known(name: &str, state_dir: Option<&Path>, root: &Path) -> Result<Option<String>, Error> {
+    let Some(dir) = state_dir else {
+        return Ok(machine_id(root).map(|id| stable_uid(&format!("{id} {name}"))));
+    };
+    let file = dir.join(DIR).join(name);
+    match fs::read_to_string(&file) {
+        Ok(text) => read(name, &file, &text).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::File { name: name.to_owned(), file, source }),
+    }
+}
+
 fn machine_id(root: &Path) -> Option<String> {
     MACHINE_IDS.iter().find_map(|path| {
         let text = fs::read_to_string(root.join(path)).ok()?;
@@ -155,7 +172,11 @@ mod tests {
             assert_eq!(uuid::Uuid::try_parse(&uid).unwrap().to_string(), uid);
             uid
         };
+        let state_dir = one.path().join("deep/state");
+        let known = |name: &str| known(name, Some(&state_dir), nowhere).unwrap();
+        assert_eq!(known("n-1"), None);
         let first = uid(one.path(), "n-1");
+        assert_eq!((known("n-1"), known("n-2")), (Some(first.clone()), None));
         assert_eq!(first, uid(one.path(), "n-1"));
         assert_ne!(first, uid(one.path(), "n-2"));
         assert_ne!(first, uid(other.path(), "n-1"));
@@ -172,6 +193,8 @@ mod tests {
             fs::write(file, text).unwrap();
             let uid = |name| find(name, None, root.path()).unwrap();
             assert_eq!(uid("n").1, uid("m").1);
+            let (uid_known, of_start) = (known("n", None, root.path()).unwrap(), uid("n"));
+            assert_eq!(uid_known, (of_start.1 == Origin::MachineId).then_some(of_start.0));
             assert_ne!(uid("n").0, uid("m").0);
             uid("n")
         };

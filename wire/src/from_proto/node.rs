@@ -4,8 +4,8 @@ use godel_domain::{
     demand::N_DEVICES_MAX,
     ids::NodeId,
     node::{
-        Device, Drain, MAX_RUNNING_UNITS, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect,
-        Toleration,
+        Device, Drain, MAX_RUNNING_UNITS, NodeReport, NodeSpec, NodeUsage, Notice, Quarantine, Taint,
+        TaintEffect, Toleration,
     },
     node_load::{LoadAmounts, NodeLoad},
     resources::Resources,
@@ -30,12 +30,18 @@ pub fn node_spec(pb: v1::NodeSpec) -> Result<NodeSpec> {
         taints: taints(pb.taints)?,
         drain: pb.drain.map(node_drain),
         quarantine: pb.quarantine.map(node_quarantine),
+        notice: pb.notice.map(node_notice),
     })
 }
 
 fn node_quarantine(pb: v1::NodeQuarantine) -> Quarantine {
     let v1::NodeQuarantine { since_ms, until_ms, reason } = pb;
     Quarantine { since_ms, until_ms, reason }
+}
+
+fn node_notice(pb: v1::NodeNotice) -> Notice {
+    let v1::NodeNotice { since_ms, deadline_ms, reason } = pb;
+    Notice { since_ms, deadline_ms, reason }
 }
 
 fn node_drain(pb: v1::NodeDrain) -> Drain {

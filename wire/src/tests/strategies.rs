@@ -117,9 +117,12 @@ pub(super) fn node_spec() -> impl Strategy<Value = NodeSpec> {
     let quarantine = (1i64..9, 1i64..9, text()).prop_map(|(since_ms, until_ms, reason)| {
         godel_domain::node::Quarantine { since_ms, until_ms, reason }
     });
-    let closed = (any::<bool>(), option::of(drain), option::of(quarantine));
+    let notice = (1i64..9, 1i64..9, text()).prop_map(|(since_ms, deadline_ms, reason)| {
+        godel_domain::node::Notice { since_ms, deadline_ms, reason }
+    });
+    let closed = (any::<bool>(), option::of(drain), option::of(quarantine), option::of(notice));
     (1u32..99, text(), text(), labels(), vec(taint, 0..3), closed).prop_map(
-        |(id, name, uid, labels, taints, (cordoned, drain, quarantine))| NodeSpec {
+        |(id, name, uid, labels, taints, (cordoned, drain, quarantine, notice))| NodeSpec {
             id: NodeId(id),
             name,
             uid,
@@ -128,6 +131,7 @@ pub(super) fn node_spec() -> impl Strategy<Value = NodeSpec> {
             taints,
             drain,
             quarantine,
+            notice,
         },
     )
 }

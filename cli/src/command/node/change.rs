@@ -1,5 +1,7 @@
 //! Verbs that change the records of nodes, of one or of many at a time.
 
+use std::time::Duration;
+
 use godel_client::{
     client::Client,
     exit::{Code, Failure},
@@ -8,7 +10,7 @@ use godel_client::{
 use godel_proto::v1;
 
 use crate::{
-    args::node::{Changes, Nodes},
+    args::node::{Changes, Nodes, Notice},
     command::each::{Done, each},
 };
 
@@ -53,14 +55,38 @@ pub(super) async fn delete(client: &Client, names: &[String], format: Format) ->
     deleted.await.map(drop)
 }
 
-/// Makes the same change to every named or selected node, prints what changed, and returns the names of these nodes.
-pub(super) async fn update_all(
+pub(super) async fn notice(client: &Client, wanted: Notice, format: Format) -> Result<(), Failure> {
+    let Notice { nodes, reason, deadline } = wanted;
+    let names = named(client, nodes).await?;
+    let given = each(format, "node", &names, async |name| {
+        let answer = give_notice(client, name, &reason, deadline).await.map_err(not_found)?;
+        let name = answer.spec.and_then(|spec| spec.meta).map(|meta| meta.name);
+        Ok(Done { name, ..Done::at("given notice", answer.revision) })
+    });
+    given.await.map(drop)
+}
+
+/// Gives notice of one node.
+pub(crate) async fn give_notice(
     client: &Client,
-    nodes: Nodes,
-    request: &v1::UpdateNodeRequest,
-    what: &'static str,
-    format: Format,
-) -> Result<Vec<String>, Failure> {
+    name: String,
+    reason: &str,
+    deadline: Duration,
+) -> Result<v1::GiveNoticeResponse, Failure> {
+    let deadline_in_ms = Some(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX));
+    let request = v1::GiveNoticeRequest { name, reason: reason.to_owned(), deadline_in_ms };
+    let answer = client
+        .read(|| {
+            // The notice is idempotent but for the deadline, which moves by the time of the repetition.
+            let (mut nodes, request) = (client.nodes(), request.clone());
+            async move { nodes.give_notice(request).await }
+        })
+        .await?;
+    Ok(answer.into_inner())
+}
+
+/// The names of named and selected nodes.
+async fn named(client: &Client, nodes: Nodes) -> Result<Vec<String>, Failure> {
     let Nodes { mut names, selector } = nodes;
     if names.is_empty() && selector.is_empty() {
         return Err(Failure::usage("give node names or a label selector"));
@@ -72,6 +98,18 @@ pub(super) async fn update_all(
         }
         names.extend(selected.into_iter().filter_map(|node| Some(node.spec?.meta?.name)));
     }
+    Ok(names)
+}
+
+/// Makes the same change to every named or selected node, prints what changed, and returns the names of these nodes.
+pub(super) async fn update_all(
+    client: &Client,
+    nodes: Nodes,
+    request: &v1::UpdateNodeRequest,
+    what: &'static str,
+    format: Format,
+) -> Result<Vec<String>, Failure> {
+    let names = named(client, nodes).await?;
     each(format, "node", &names, async |name| {
         let asked = v1::UpdateNodeRequest { name, ..request.clone() };
         let answer = update(client, asked).await.map_err(not_found)?;

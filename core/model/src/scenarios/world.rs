@@ -86,8 +86,7 @@ fn node(id: u32, shape: &NodeShape) -> [Change; 2] {
         } else {
             vec![taint]
         },
-        drain: None,
-        quarantine: None,
+        ..NodeSpec::default()
     };
     let gpu = Device { kind: "gpu".to_owned(), model: shape.model.to_owned(), numa_zone: 0, details: None };
     let report = NodeReport {

@@ -152,6 +152,20 @@ async fn change(cluster: &Cluster, cases: &mut Cases) {
     ] {
         cases.refused(&format!("UpdateNode: {case}"), nodes.update_node(request).await, code, field);
     }
+    let notice = |name: &str, reason: &str, deadline_in_ms| v1::GiveNoticeRequest {
+        name: name.to_owned(),
+        reason: reason.to_owned(),
+        deadline_in_ms,
+    };
+    for (case, request, code, field) in [
+        ("no name", notice("", "spot", Some(1)), InvalidArgument, "name"),
+        ("no reason", notice("nobody", "", Some(1)), InvalidArgument, "reason"),
+        ("no deadline", notice("nobody", "spot", None), InvalidArgument, "deadline_in_ms"),
+        ("a reason of several lines", notice("nobody", "a\nb", Some(1)), InvalidArgument, "reason"),
+        ("an unknown node", notice("nobody", "spot", Some(1)), NotFound, ""),
+    ] {
+        cases.refused(&format!("GiveNotice: {case}"), nodes.give_notice(request).await, code, field);
+    }
     let busy = cluster.api.get_unit("web").await.unwrap().running_units[0].node.clone();
     let result = nodes.delete_node(v1::DeleteNodeRequest { name: busy }).await;
     cases.refused("DeleteNode: running units are bound to it", result, FailedPrecondition, "");

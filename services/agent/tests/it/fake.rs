@@ -330,6 +330,13 @@ impl NodeService for Service {
         Err(Status::unimplemented("a double"))
     }
 
+    async fn give_notice(
+        &self,
+        _: Request<v1::GiveNoticeRequest>,
+    ) -> Result<Response<v1::GiveNoticeResponse>, Status> {
+        Err(Status::unimplemented("a double"))
+    }
+
     async fn delete_node(
         &self,
         _: Request<v1::DeleteNodeRequest>,

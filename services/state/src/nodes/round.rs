@@ -32,11 +32,29 @@ pub(crate) enum Job {
     /// Register a node, or find it again.
     Register(Box<Registration>, Reply<v1::RegisterNodeResponse>),
     /// Change what administrators say.
-    Update(Box<v1::UpdateNodeRequest>, Reply<v1::UpdateNodeResponse>),
+    Update(Box<SpecChange>, Reply<v1::UpdateNodeResponse>),
     /// Remove the record.
     Delete(String, Reply<v1::DeleteNodeResponse>),
     /// Begin a quarantine, or end one that is over.
     Quarantine(NodeId, Option<Quarantine>),
+}
+
+/// A change of what administrators say of a node.
+#[derive(Debug)]
+pub(crate) enum SpecChange {
+    /// Of whatever is named.
+    Update(v1::UpdateNodeRequest),
+    /// Its machine goes away.
+    Notice(v1::GiveNoticeRequest),
+}
+
+impl SpecChange {
+    fn name(&self) -> &str {
+        match self {
+            Self::Update(request) => &request.name,
+            Self::Notice(request) => &request.name,
+        }
+    }
 }
 
 /// A node record as stored.
@@ -216,6 +234,10 @@ impl Round {
         self.new_uids.insert(uid.clone());
         let mut spec = stored.spec;
         spec.meta.get_or_insert_default().uid.clone_from(uid);
+        // The machine that was to go has gone; this one stays.
+        if spec.notice.take().is_some() {
+            spec.drain = None;
+        }
         self.push(Role::Admin, v1::op::Op::PutNodeSpec(spec));
         self.answers.push(Answer::Again(Job::Register(registration, reply)));
         Ok(())
@@ -247,14 +269,14 @@ impl Round {
 
     fn update(
         &mut self,
-        request: Box<v1::UpdateNodeRequest>,
+        change: Box<SpecChange>,
         reply: Reply<v1::UpdateNodeResponse>,
         nodes: &impl Nodes,
     ) -> Result<(), Job> {
         if !self.is_for(Role::Admin) {
-            return Err(Job::Update(request, reply));
+            return Err(Job::Update(change, reply));
         }
-        let node = match nodes.find(&request.name) {
+        let node = match nodes.find(change.name()) {
             Ok(node) => node,
             Err(status) => {
                 answer(reply, Err(status));
@@ -262,9 +284,9 @@ impl Round {
             }
         };
         let Some(stored) = nodes.stored(node).filter(|_| !self.touched.contains(&node)) else {
-            return Err(Job::Update(request, reply));
+            return Err(Job::Update(change, reply));
         };
-        match updated(&stored, &request, nodes.wall_ms()) {
+        match updated(&stored, &change, nodes.wall_ms()) {
             Ok(spec) if spec == stored.spec => {
                 answer(
                     reply,
@@ -351,15 +373,22 @@ pub(crate) fn answer<T>(reply: Reply<T>, result: Result<T, Status>) {
     drop(reply.send(result));
 }
 
-fn updated(stored: &Stored, request: &v1::UpdateNodeRequest, wall_ms: i64) -> Result<v1::NodeSpec, Status> {
+fn updated(stored: &Stored, change: &SpecChange, wall_ms: i64) -> Result<v1::NodeSpec, Status> {
+    let mut spec = stored.spec.clone();
+    let now = validate::Moment { wall_ms, n_live: stored.n_live };
+    let request = match change {
+        SpecChange::Update(request) => request,
+        SpecChange::Notice(request) => {
+            validate::apply_notice(&mut spec, request, now);
+            return Ok(spec);
+        }
+    };
     if request.expected_revision != 0 && request.expected_revision != stored.revision {
         let message =
             format!("the node is at revision {}, not {}", stored.revision, request.expected_revision);
         let metadata = [("revision", stored.revision.to_string())];
         return Err(with_info(Code::Aborted, reason::REVISION_MISMATCH, message, metadata));
     }
-    let mut spec = stored.spec.clone();
-    let now = validate::Moment { wall_ms, n_live: stored.n_live };
     validate::apply_update(&mut spec, request, now)
         .map_err(|bad: BadField| status::invalid_argument([bad]))?;
     Ok(spec)

@@ -11,7 +11,11 @@ use godel_wire::BadField;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{round::Job, validate, view, writer::resolve};
+use super::{
+    round::{Job, SpecChange},
+    validate, view,
+    writer::resolve,
+};
 use crate::{
     error,
     paging::{self, Token},
@@ -138,7 +142,21 @@ impl v1::node_service_server::NodeService for Nodes {
         if !bad.is_empty() {
             return Err(status::invalid_argument(bad));
         }
-        self.job(|reply| Job::Update(Box::new(request), reply)).await
+        self.job(|reply| Job::Update(Box::new(SpecChange::Update(request)), reply)).await
+    }
+
+    async fn give_notice(
+        &self,
+        request: Request<v1::GiveNoticeRequest>,
+    ) -> Result<Response<v1::GiveNoticeResponse>, Status> {
+        let request = request.into_inner();
+        let bad = validate::notice(&request);
+        if !bad.is_empty() {
+            return Err(status::invalid_argument(bad));
+        }
+        let updated = self.job(|reply| Job::Update(Box::new(SpecChange::Notice(request)), reply)).await?;
+        let v1::UpdateNodeResponse { spec, revision, changed } = updated.into_inner();
+        Ok(Response::new(v1::GiveNoticeResponse { spec, revision, changed }))
     }
 
     async fn delete_node(

@@ -134,6 +134,22 @@ pub(crate) fn update(request: &v1::UpdateNodeRequest) -> Vec<BadField> {
     bad
 }
 
+/// A notice from the wire.
+pub(crate) fn notice(request: &v1::GiveNoticeRequest) -> Vec<BadField> {
+    let mut bad = Vec::new();
+    if request.name.is_empty() {
+        bad.push(BadField::new("name", "is required"));
+    }
+    if request.reason.is_empty() {
+        bad.push(BadField::new("reason", "is required"));
+    }
+    rule("reason", names::text(&request.reason, names::NAME_LEN_MAX), &mut bad);
+    if request.deadline_in_ms.is_none() {
+        bad.push(BadField::new("deadline_in_ms", "is required"));
+    }
+    bad
+}
+
 /// What a change is made on beside the record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
@@ -153,6 +169,7 @@ pub(crate) fn apply_update(
         spec.drain = Some(drain(spec.drain, order, now));
     } else if request.undrain {
         spec.drain = None;
+        spec.notice = None;
     }
     if let Some(cordoned) = request.cordoned {
         if !cordoned && spec.drain.is_some() {
@@ -184,6 +201,20 @@ pub(crate) fn apply_update(
         return Err(BadField::new("set_taints", format!("the node would have more than {N_LABELS_MAX}")));
     }
     Ok(())
+}
+
+/// Writes a checked notice. What runs there leaves by its deadline: a drain that was asked for before keeps its own, if that is earlier.
+pub(crate) fn apply_notice(spec: &mut v1::NodeSpec, request: &v1::GiveNoticeRequest, now: Moment) {
+    let deadline_in_ms = request.deadline_in_ms.unwrap_or(0);
+    let asked = spec.drain.filter(|drain| spec.notice.is_none() && drain.deadline_ms != 0);
+    let mut ordered = drain(spec.drain, &v1::DrainOrder { deadline_in_ms: Some(deadline_in_ms) }, now);
+    let since_ms = spec.notice.as_ref().map_or(now.wall_ms, |notice| notice.since_ms);
+    let reason = request.reason.clone();
+    spec.notice = Some(v1::NodeNotice { since_ms, deadline_ms: ordered.deadline_ms, reason });
+    if let Some(asked) = asked {
+        ordered.deadline_ms = ordered.deadline_ms.min(asked.deadline_ms);
+    }
+    spec.drain = Some(ordered);
 }
 
 /// A taint with the time since when the node has it with this value.
@@ -412,5 +443,42 @@ mod tests {
         let undrain = v1::UpdateNodeRequest { undrain: true, ..open };
         assert_eq!(drain(&undrain, later), Ok(None));
         assert_eq!(update(&v1::UpdateNodeRequest { undrain: true, ..order(None) })[0].path, "undrain");
+    }
+
+    #[test]
+    fn a_notice_drains_by_the_earlier_of_two_deadlines() {
+        let give = |reason: &str, deadline_in_ms| v1::GiveNoticeRequest {
+            name: "n".to_owned(),
+            reason: reason.to_owned(),
+            deadline_in_ms,
+        };
+        let wrong = |request: &v1::GiveNoticeRequest| {
+            notice(request).into_iter().map(|bad| bad.path).collect::<Vec<_>>()
+        };
+        assert_eq!(wrong(&v1::GiveNoticeRequest::default()), ["name", "reason", "deadline_in_ms"]);
+        assert_eq!(wrong(&give("a\nb", Some(0))), ["reason"]);
+        assert!(wrong(&give("spot", Some(0))).is_empty());
+        let later = Moment { wall_ms: 5_000, n_live: 3 };
+        // The drain that was asked for, the notices, and the deadlines of notice and drain.
+        for (asked_ms, notices, expected) in [
+            (None, &[(NOW, 600)][..], (1_000, 1_600, 1_600)),
+            (Some(0), &[(NOW, 600)], (1_000, 1_600, 1_600)),
+            (Some(1_200), &[(NOW, 600)], (1_000, 1_600, 1_200)),
+            (Some(9_000), &[(NOW, 600)], (1_000, 1_600, 1_600)),
+            // Another one changes the deadline, to a later one as well.
+            (None, &[(NOW, 600), (later, 700)], (1_000, 5_700, 5_700)),
+        ] {
+            let drain =
+                asked_ms.map(|deadline_ms| v1::NodeDrain { since_ms: 900, deadline_ms, running_units: 7 });
+            let mut spec = v1::NodeSpec { drain, ..v1::NodeSpec::default() };
+            for (now, deadline_in_ms) in notices {
+                apply_notice(&mut spec, &give("spot", Some(*deadline_in_ms)), *now);
+            }
+            let (notice, drain) = (spec.notice.clone().unwrap(), spec.drain.unwrap());
+            assert_eq!((notice.since_ms, notice.deadline_ms, drain.deadline_ms), expected, "{asked_ms:?}");
+            let end = v1::UpdateNodeRequest { undrain: true, ..v1::UpdateNodeRequest::default() };
+            apply_update(&mut spec, &end, later).unwrap();
+            assert!(spec.notice.is_none() && spec.drain.is_none());
+        }
     }
 }

@@ -152,6 +152,14 @@ fn another_uid_is_refused_until_the_lease_ends() {
     assert!(round.take(register("a", "9").0, &fake).is_ok());
     assert_eq!((round.role, round.ops.len()), (Some(Role::Admin), 1));
     assert!(matches!(&round.answers[..], [Answer::Again(Job::Register(..))]));
+    // A notice was the old machine's.
+    let spec = &mut fake.nodes.get_mut(&2).unwrap().spec;
+    (spec.notice, spec.drain) = (Some(v1::NodeNotice::default()), Some(v1::NodeDrain::default()));
+    let mut other = Round::default();
+    assert!(other.take(register("b", "8").0, &fake).is_ok());
+    let meta = v1::ObjectMeta { name: "b".to_owned(), uid: "8".to_owned(), ..v1::ObjectMeta::default() };
+    let spec = v1::NodeSpec { node_id: 2, meta: Some(meta), ..v1::NodeSpec::default() };
+    assert_eq!(other.ops, [raw::encode_op(v1::op::Op::PutNodeSpec(spec))]);
     assert!(round.take(register("x", "x").0, &fake).is_err(), "another role waits");
 }
 
@@ -224,7 +232,7 @@ fn updates_compare_the_revision() {
         let (reply, mut answer) = oneshot::channel();
         let name = "a".to_owned();
         let request = v1::UpdateNodeRequest { name, expected_revision, cordoned, ..Default::default() };
-        assert!(round.take(Job::Update(Box::new(request), reply), &fake).is_ok());
+        assert!(round.take(Job::Update(Box::new(SpecChange::Update(request)), reply), &fake).is_ok());
         assert_eq!(round.ops.len(), n_ops);
         let answered = answer.try_recv().ok();
         assert_eq!(answered.and_then(Result::err).map(|status| status.code()), code);
