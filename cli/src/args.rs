@@ -1,5 +1,6 @@
 //! Verbs and flags.
 
+pub mod agent;
 pub mod budget;
 pub mod node;
 pub mod queue;
@@ -297,36 +298,10 @@ pub enum AgentVerb {
     Topology(Topology),
     /// Give notice that this machine goes away, as a spot machine that is reclaimed: its node is drained until the
     /// deadline.
-    Notice(AgentNotice),
-}
-
-/// Which node this machine is: the flags with which its agent runs.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct OwnNode {
-    /// Name of this machine's node. Default: the host name.
-    #[arg(long)]
-    pub name: Option<String>,
-    /// State directory of the agent.
-    #[arg(long, value_name = "DIR")]
-    pub state_dir: Option<PathBuf>,
-    /// Configuration layers below the flags.
-    #[command(flatten)]
-    pub layers: Layers,
-}
-
-/// `godel agent notice`.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct AgentNotice {
-    /// Which node.
-    #[command(flatten)]
-    pub node: OwnNode,
-    /// Reason, shown to users.
-    #[arg(long, default_value = "notice")]
-    pub reason: String,
-    /// Time until the machine may be gone. Running units that are left then are evicted, whatever their units can
-    /// spare.
-    #[arg(long, value_parser = godel_domain::duration::parse_whole)]
-    pub deadline: Duration,
+    Notice(agent::Notice),
+    /// Take this machine's node out of the cluster for good: delete its record and end its agent. Refused while running
+    /// units are on the node.
+    Leave(agent::Leave),
 }
 
 /// `godel agent topology`.

@@ -45,6 +45,9 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Agent(Agent { verb: Some(AgentVerb::Topology(wanted)), .. }) => {
             return topology::run(&wanted, log, output);
         }
+        Verb::Agent(Agent { verb: Some(AgentVerb::Leave(wanted)), .. }) => {
+            return agent::leave(wanted, log, &address).await;
+        }
         Verb::Agent(Agent { verb: Some(AgentVerb::Notice(wanted)), .. }) => {
             return agent::notice(wanted, log, &address).await;
         }

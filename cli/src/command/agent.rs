@@ -1,6 +1,6 @@
 //! Verbs about the node of this machine, for who is on it: whatever its agent is doing.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use godel_agent::{detect, identity};
 use godel_client::{
@@ -9,12 +9,18 @@ use godel_client::{
     output::{self, shown},
     process::quiet_telemetry,
 };
+use godel_kit::telemetry::Guard;
+use godel_proto::v1;
 
 use super::{node, run::set_address};
 use crate::{
-    args::{AgentNotice, OwnNode},
+    args::agent::{Leave, Notice, OwnNode},
     config,
 };
+
+/// What helps if running units are on a node that is to leave.
+const IN_USE: &str =
+    "`--drain` waits until they have left, as their units can spare them; `--force` evicts them at once";
 
 /// The node of this machine.
 struct Own {
@@ -23,14 +29,46 @@ struct Own {
     name: String,
     /// What state knows it by: another machine may have its name.
     uid: String,
+    _logs: Guard,
 }
 
-pub(super) async fn notice(wanted: AgentNotice, log: Option<String>, address: &str) -> Result<(), Failure> {
+pub(super) async fn notice(wanted: Notice, log: Option<String>, address: &str) -> Result<(), Failure> {
     let own = own(&wanted.node, log, address)?;
     let given = node::give_notice(&own.client, own.uid.clone(), &wanted.reason, wanted.deadline).await;
     given.map_err(|failure| own.explain(failure))?;
     let within = humantime::format_duration(wanted.deadline);
     output::say(format!("node {} is drained, and what is left is evicted after {within}", shown(&own.name)));
+    Ok(())
+}
+
+/// Takes the node out of the cluster: what runs there leaves first, if that is asked for, then its record goes, and its agent ends.
+pub(super) async fn leave(wanted: Leave, log: Option<String>, address: &str) -> Result<(), Failure> {
+    let Leave { node, drain, deadline, force, timeout } = wanted;
+    let own = own(&node, log, address)?;
+    if drain || force {
+        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let deadline = if force { Some(Duration::ZERO) } else { deadline };
+        let order = v1::DrainOrder { deadline_in_ms: deadline.map(ms) };
+        let request = v1::UpdateNodeRequest {
+            name: own.uid.clone(),
+            drain: Some(order),
+            ..v1::UpdateNodeRequest::default()
+        };
+        node::update(&own.client, request).await.map_err(|failure| own.explain(failure))?;
+        node::until_empty(&own.client, vec![own.uid.clone()], timeout).await?;
+    }
+    let request = v1::DeregisterNodeRequest { name: own.uid.clone() };
+    // Not sent again after a lost answer: the node would not be found then.
+    let answer = own.client.nodes().deregister_node(request).await;
+    if let Err(status) = answer {
+        let is_in_use = status.code() == tonic::Code::FailedPrecondition;
+        let failure = own.explain(own.client.explain(status));
+        return Err(if is_in_use && !(drain || force) { failure.hint(IN_USE) } else { failure });
+    }
+    output::say(format!(
+        "node {} has left: its record is deleted, and its agent ends; an agent that is started again makes a new node",
+        shown(&own.name)
+    ));
     Ok(())
 }
 
@@ -41,7 +79,7 @@ fn own(wanted: &OwnNode, log: Option<String>, address: &str) -> Result<Own, Fail
         ("agent.state_dir", wanted.state_dir.as_ref().map(|dir| dir.display().to_string())),
     ];
     let root = config::load(&wanted.layers, &flags)?;
-    let _guard = quiet_telemetry(log)?;
+    let logs = quiet_telemetry(log)?;
     let name = detect::name_of_this_machine(wanted.name.as_deref())
         .map_err(|error| Failure::chain(Code::Usage, &error))?;
     let state_dir = root.agent.state_dir.as_deref();
@@ -57,7 +95,7 @@ fn own(wanted: &OwnNode, log: Option<String>, address: &str) -> Result<Own, Fail
         // A machine without an id: its name has to do.
         (None, None) => name.clone(),
     };
-    Ok(Own { client: Client::new(&root.agent.client.state)?, name, uid })
+    Ok(Own { client: Client::new(&root.agent.client.state)?, name, uid, _logs: logs })
 }
 
 impl Own {

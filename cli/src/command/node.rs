@@ -4,7 +4,8 @@ mod change;
 mod drain;
 mod zones;
 
-pub(super) use change::give_notice;
+pub(super) use change::{give_notice, update};
+pub(super) use drain::until_empty;
 
 use godel_client::{
     client::Client,

@@ -191,7 +191,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let (mut outcome, mut refused, mut is_stopped) = (Ok(()), None, false);
     for task in tasks {
         match task.await {
-            Ok(Ok(Ended::Stopped)) => is_stopped = true,
+            Ok(Ok(Ended::Stopped | Ended::Left)) => is_stopped = true,
             Ok(Ok(Ended::Refused(node, message))) => refused = refused.or(Some((node, message))),
             ended => {
                 stop.cancel();

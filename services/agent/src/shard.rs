@@ -135,12 +135,16 @@ pub(crate) struct Shard {
     /// Nodes that are given up, and the first of them with state's words.
     n_refused: usize,
     refused: Option<(String, String)>,
+    /// Nodes that have left for good.
+    n_left: usize,
 }
 
 /// How a shard ends.
 pub(crate) enum Ended {
     /// It was told to.
     Stopped,
+    /// The last of its nodes has left for good.
+    Left,
     /// State will never let any of its nodes in: the first of them, and why.
     Refused(String, String),
 }
@@ -182,6 +186,7 @@ impl Shard {
             says_goodbye: false,
             n_refused: 0,
             refused: None,
+            n_left: 0,
         }
     }
 
@@ -239,8 +244,11 @@ impl Shard {
             self.runtimes.insert(0, Box::new(Processes::new(events_tx, log_dir, groups)));
         }
         loop {
-            if let Some((node, message)) = self.refused.take_if(|_| self.n_refused == self.slots.len()) {
-                return Ok(Ended::Refused(node, message));
+            if !self.slots.is_empty() && self.n_refused + self.n_left == self.slots.len() {
+                return Ok(match self.refused.take() {
+                    Some((node, message)) if self.n_left == 0 => Ended::Refused(node, message),
+                    _ => Ended::Left,
+                });
             }
             self.start_connecting();
             let now = self.clock.now();

@@ -50,6 +50,9 @@ godel_kit::section! {
         /// nodes. A new leader of the dispatcher reads this value and restarts the grace of each lost node. More than
         /// 5 s above `node_lease_ttl`.
         pub node_grace: HumanDuration = HumanDuration::from_secs(60),
+        /// The record of a node on which nothing runs is deleted after this long without a session. Not set: never. A
+        /// restart of state begins the count anew. At least `node_grace`.
+        pub node_absence: Option<HumanDuration> = None,
         /// Agents stop gangs and stateful groups after this long without contact. 0: never. Not set: `node_grace`
         /// minus 5 s, which is also the maximum. A change applies to later assignments only.
         pub stop_after_disconnect: Option<HumanDuration> = None,
@@ -137,6 +140,9 @@ impl Config {
         if *self.node_grace <= *self.node_lease_ttl + STOP_MARGIN {
             return bad("node_grace", "must be more than 5 s above node_lease_ttl");
         }
+        if self.node_absence.is_some_and(|absence| *absence < *self.node_grace) {
+            return bad("node_absence", "must be at least node_grace; leave it out to keep every node");
+        }
         let stop_after = self.stop_after_disconnect();
         let longest = self.node_grace.saturating_sub(STOP_MARGIN);
         if !stop_after.is_zero() && !(*self.node_lease_ttl..=longest).contains(&stop_after) {
@@ -178,7 +184,7 @@ mod tests {
     fn impossible_settings_are_named() {
         assert_eq!(Config::default().validate(), Ok(()));
         type Change = fn(&mut Config);
-        let changes: [(&str, Change); 17] = [
+        let changes: [(&str, Change); 18] = [
             ("usage_window", |config| config.usage_window = HumanDuration::from_millis(59)),
             ("usage_half_life", |config| config.usage_half_life = HumanDuration::from_millis(0)),
             ("usage_headroom_percent", |config| config.usage_headroom_percent = 1_001),
@@ -191,6 +197,7 @@ mod tests {
             ("report_statuses_max", |config| config.report_statuses_max = 16_385),
             ("node_lease_ttl", |config| config.node_lease_ttl = HumanDuration::from_secs(5)),
             ("node_grace", |config| config.node_grace = HumanDuration::from_secs(15)),
+            ("node_absence", |config| config.node_absence = Some(HumanDuration::from_secs(59))),
             ("stop_after_disconnect", |config| {
                 config.stop_after_disconnect = Some(HumanDuration::from_millis(55_001));
             }),

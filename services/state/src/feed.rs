@@ -33,12 +33,11 @@ struct Loaded {
 /// Fills the cells from the store at a start: nodes that were ready stay so for a full lease.
 pub(crate) fn load(hub: &NodeSessions) -> Watcher {
     let watcher = reload(hub);
-    let deadline = hub.deadline();
+    let (now, deadline) = (hub.now(), hub.deadline());
     hub.for_each_slot(|slot| {
         let mut cell = slot.cell.lock();
-        if cell.ready {
-            cell.deadline = deadline;
-        }
+        // The absence of those that are not ready counts from this start on.
+        cell.deadline = if cell.ready { deadline } else { now };
     });
     watcher
 }

@@ -246,6 +246,9 @@ fn timing(config: &Config) -> Timing {
         stop_after_disconnect_ms: millis(config.stop_after_disconnect()),
         open_timeout_ms: millis(*config.session_open_timeout),
         node_grace_ms: millis(*config.node_grace),
+        node_absence_ms: config
+            .node_absence
+            .map_or(0, |absence| u64::try_from(absence.as_millis()).unwrap_or(u64::MAX)),
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) mod stream;
 pub(crate) mod templates;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering},
@@ -63,6 +63,8 @@ pub(crate) struct Timing {
     pub(crate) open_timeout_ms: u32,
     /// From the loss of a node to the end of what runs there; the dispatcher asks for it.
     pub(crate) node_grace_ms: u32,
+    /// From the loss of a node without running units to the end of its record; 0: never.
+    pub(crate) node_absence_ms: u64,
 }
 
 /// Everything that sessions, the feed and the RPCs share.
@@ -95,6 +97,8 @@ pub(crate) struct NodeSessions {
     usages: Mutex<Vec<NodeId>>,
     /// Nodes to be quarantined.
     offenders: Mutex<Vec<(NodeId, Quarantine)>>,
+    /// Nodes whose agents are to end when their records are gone.
+    leaving: Mutex<BTreeSet<NodeId>>,
     /// Until when nodes are quarantined, by their records, Unix milliseconds.
     quarantined: Mutex<BTreeMap<NodeId, i64>>,
 }
@@ -129,6 +133,7 @@ impl NodeSessions {
             delivered_ms: AtomicI64::new(0),
             usages: Mutex::default(),
             offenders: Mutex::default(),
+            leaving: Mutex::default(),
             quarantined: Mutex::default(),
         }
     }
@@ -203,7 +208,9 @@ impl NodeSessions {
         if slots.len() <= node.idx() {
             slots.resize(node.idx() + 1, None);
         }
-        let new = || Arc::new(NodeEntry { node, cell: Mutex::default() });
+        // Its absence counts from here on.
+        let now = self.now();
+        let new = || Arc::new(NodeEntry { node, cell: Mutex::new(Cell::new(now)) });
         Arc::clone(slots[node.idx()].get_or_insert_with(new))
     }
 
@@ -217,8 +224,19 @@ impl NodeSessions {
         self.quarantine(node, None);
         let slot = self.slots.write().get_mut(node.idx()).and_then(Option::take);
         if let Some(slot) = slot {
-            wake(slot.cell.lock().close(Close::Deleted));
+            let why = if self.leaving.lock().remove(&node) { Close::Left } else { Close::Deleted };
+            wake(slot.cell.lock().close(why));
         }
+    }
+
+    /// The record of a node is about to go for good; or it stays after all.
+    pub(crate) fn set_leaving(&self, node: NodeId, leaves: bool) {
+        let mut leaving = self.leaving.lock();
+        if leaves {
+            leaving.insert(node)
+        } else {
+            leaving.remove(&node)
+        };
     }
 
     /// Ends every session.

@@ -120,7 +120,11 @@ pub(super) async fn update_all(
     .await
 }
 
-async fn update(client: &Client, request: v1::UpdateNodeRequest) -> Result<v1::UpdateNodeResponse, Failure> {
+/// Changes one node.
+pub(crate) async fn update(
+    client: &Client,
+    request: v1::UpdateNodeRequest,
+) -> Result<v1::UpdateNodeResponse, Failure> {
     let answer = client
         .read(|| {
             // The change is idempotent: it may be sent again after a lost answer.

@@ -57,7 +57,11 @@ async fn blocks(client: &Client, node_id: u32) -> Result<Vec<v1::DrainBlock>, Fa
 }
 
 /// Waits until nothing runs on the nodes any more, or one of them is drained no longer.
-async fn until_empty(client: &Client, names: Vec<String>, timeout: Duration) -> Result<(), Failure> {
+pub(crate) async fn until_empty(
+    client: &Client,
+    names: Vec<String>,
+    timeout: Duration,
+) -> Result<(), Failure> {
     let deadline = Instant::now() + timeout;
     let n_nodes = names.len();
     // Running units left by node.

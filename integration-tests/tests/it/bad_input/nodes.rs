@@ -167,8 +167,16 @@ async fn change(cluster: &Cluster, cases: &mut Cases) {
         cases.refused(&format!("GiveNotice: {case}"), nodes.give_notice(request).await, code, field);
     }
     let busy = cluster.api.get_unit("web").await.unwrap().running_units[0].node.clone();
+    let busy_too = busy.clone();
     let result = nodes.delete_node(v1::DeleteNodeRequest { name: busy }).await;
     cases.refused("DeleteNode: running units are bound to it", result, FailedPrecondition, "");
+    let leave = |name: String| v1::DeregisterNodeRequest { name };
+    let result = nodes.deregister_node(leave(busy_too)).await;
+    cases.refused("DeregisterNode: running units are bound to it", result, FailedPrecondition, "");
+    let result = nodes.deregister_node(leave("nobody".into())).await;
+    cases.refused("DeregisterNode: an unknown node", result, NotFound, "");
+    let result = nodes.deregister_node(leave(String::new())).await;
+    cases.refused("DeregisterNode: no name", result, InvalidArgument, "name");
     let result = nodes.delete_node(v1::DeleteNodeRequest { name: "nobody".into() }).await;
     cases.refused("DeleteNode: an unknown node", result, NotFound, "");
     let result = nodes.delete_node(v1::DeleteNodeRequest::default()).await;

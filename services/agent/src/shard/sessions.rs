@@ -121,6 +121,11 @@ impl Shard {
                 stats.lost += 1;
             });
         }
+        if has_reason(status, reason::NODE_LEFT) {
+            tracing::info!(node = %self.slots[node].name, "the node has left: its session is not opened again");
+            self.n_left += 1;
+            return;
+        }
         self.retry(node, status);
     }
 

@@ -131,6 +131,12 @@ impl Fake {
         self.send(node, session_response::Message::AckSequence(sequence));
     }
 
+    /// Ends a session with this.
+    pub(crate) fn end_session(&self, node: u32, status: Status) {
+        let down = self.shared.world.lock().unwrap().sessions.remove(&node).unwrap();
+        down.try_send(Err(status)).unwrap();
+    }
+
     pub(crate) fn drop_session(&self, node: u32) {
         self.shared.world.lock().unwrap().sessions.remove(&node);
     }
@@ -334,6 +340,13 @@ impl NodeService for Service {
         &self,
         _: Request<v1::GiveNoticeRequest>,
     ) -> Result<Response<v1::GiveNoticeResponse>, Status> {
+        Err(Status::unimplemented("a double"))
+    }
+
+    async fn deregister_node(
+        &self,
+        _: Request<v1::DeregisterNodeRequest>,
+    ) -> Result<Response<v1::DeregisterNodeResponse>, Status> {
         Err(Status::unimplemented("a double"))
     }
 

@@ -417,6 +417,21 @@ async fn an_agent_without_its_name_ends_what_runs_and_waits() {
 }
 
 #[tokio::test]
+async fn an_agent_whose_nodes_have_all_left_ends_in_order() {
+    let fake = Fake::start(10_000).await;
+    let nodes = inventory::parse_shape("2x cpu=4").unwrap();
+    let mut agents = Agents::start(&fake, nodes, Mode::Simulated, |_| {});
+    agents.connected(2).await;
+    let none: [(&str, &str); 0] = [];
+    let (code, reason) = (tonic::Code::FailedPrecondition, godel_kit::status::reason::NODE_LEFT);
+    for node in [1, 2] {
+        fake.end_session(node, godel_kit::status::with_info(code, reason, "the node has left", none));
+    }
+    tokio::time::timeout(LONG, agents.task).await.unwrap().unwrap().unwrap();
+    assert_eq!(fake.registered().len(), 2, "none came back");
+}
+
+#[tokio::test]
 async fn what_state_will_never_take_is_given_up_and_the_others_go_on() {
     let fake = Fake::start(10_000).await;
     fake.refuse_names(&["node-0001"]);

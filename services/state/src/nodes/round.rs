@@ -33,8 +33,10 @@ pub(crate) enum Job {
     Register(Box<Registration>, Reply<v1::RegisterNodeResponse>),
     /// Change what administrators say.
     Update(Box<SpecChange>, Reply<v1::UpdateNodeResponse>),
-    /// Remove the record.
-    Delete(String, Reply<v1::DeleteNodeResponse>),
+    /// Remove the record; `leaves`: for good, and while its agent is connected too.
+    Delete { name: String, leaves: bool, reply: Reply<v1::DeleteNodeResponse> },
+    /// Remove the record of a node that is absent for too long.
+    Forget(NodeId),
     /// Begin a quarantine, or end one that is over.
     Quarantine(NodeId, Option<Quarantine>),
 }
@@ -101,6 +103,8 @@ pub(crate) struct Round {
     pub(crate) answers: Vec<Answer>,
     /// Agents that were refused because another one speaks for their node.
     pub(crate) rivals: Vec<(NodeId, Rival)>,
+    /// The node whose record goes for good.
+    pub(crate) leaving: Option<NodeId>,
 }
 
 /// What a job gets when the round is durable.
@@ -109,6 +113,7 @@ pub(crate) enum Answer {
     Registered(NodeId, Reply<v1::RegisterNodeResponse>),
     Updated(Box<v1::NodeSpec>, Reply<v1::UpdateNodeResponse>),
     Deleted(String, Reply<v1::DeleteNodeResponse>),
+    Forgotten(NodeId),
     /// The name was taken over; the registration goes on.
     Again(Job),
 }
@@ -119,9 +124,9 @@ impl Job {
         match self {
             Self::Register(_, reply) => answer(reply, Err(status())),
             Self::Update(_, reply) => answer(reply, Err(status())),
-            Self::Delete(_, reply) => answer(reply, Err(status())),
-            // It is found again.
-            Self::Quarantine(..) => {}
+            Self::Delete { reply, .. } => answer(reply, Err(status())),
+            // They are found again.
+            Self::Quarantine(..) | Self::Forget(_) => {}
         }
     }
 }
@@ -140,7 +145,8 @@ impl Round {
         match job {
             Job::Register(registration, reply) => self.register(registration, reply, nodes),
             Job::Update(request, reply) => self.update(request, reply, nodes),
-            Job::Delete(name, reply) => self.delete(name, reply, nodes),
+            Job::Delete { name, leaves, reply } => self.delete(name, leaves, reply, nodes),
+            Job::Forget(node) => self.forget(node, nodes),
             Job::Quarantine(node, quarantine) => self.quarantine(node, quarantine, nodes),
         }
     }
@@ -335,25 +341,44 @@ impl Round {
     fn delete(
         &mut self,
         name: String,
+        leaves: bool,
         reply: Reply<v1::DeleteNodeResponse>,
         nodes: &impl Nodes,
     ) -> Result<(), Job> {
         // Alone: the store refuses it while running units are bound there, and that is for this job only.
         if !self.is_empty() {
-            return Err(Job::Delete(name, reply));
+            return Err(Job::Delete { name, leaves, reply });
         }
         match nodes.find(&name) {
             // It would be back at once: its agent registers again.
-            Ok(node) if nodes.is_alive(node) => answer(reply, Err(connected(&name, node))),
+            Ok(node) if nodes.is_alive(node) && !leaves => answer(reply, Err(connected(&name, node))),
             Ok(node) => {
-                self.role = Some(Role::Admin);
-                self.ops.push(to_proto::delete(v1::Kind::NodeSpec, u64::from(node.0)));
-                self.bytes = ROUND_BYTES;
+                self.remove(node);
+                self.leaving = leaves.then_some(node);
                 self.answers.push(Answer::Deleted(name, reply));
             }
             Err(status) => answer(reply, Err(status)),
         }
         Ok(())
+    }
+
+    /// Alone, as a deletion that was asked for.
+    fn forget(&mut self, node: NodeId, nodes: &impl Nodes) -> Result<(), Job> {
+        if !self.is_empty() {
+            return Err(Job::Forget(node));
+        }
+        let is_empty = nodes.stored(node).is_some_and(|stored| stored.n_live == 0);
+        if is_empty && !nodes.is_alive(node) {
+            self.remove(node);
+            self.answers.push(Answer::Forgotten(node));
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, node: NodeId) {
+        self.role = Some(Role::Admin);
+        self.ops.push(to_proto::delete(v1::Kind::NodeSpec, u64::from(node.0)));
+        self.bytes = ROUND_BYTES;
     }
 
     fn is_for(&self, role: Role) -> bool {

@@ -167,6 +167,18 @@ impl v1::node_service_server::NodeService for Nodes {
         if name.is_empty() {
             return Err(BadField::new("name", "is required").into());
         }
-        self.job(|reply| Job::Delete(name, reply)).await
+        self.job(|reply| Job::Delete { name, leaves: false, reply }).await
+    }
+
+    async fn deregister_node(
+        &self,
+        request: Request<v1::DeregisterNodeRequest>,
+    ) -> Result<Response<v1::DeregisterNodeResponse>, Status> {
+        let name = request.into_inner().name;
+        if name.is_empty() {
+            return Err(BadField::new("name", "is required").into());
+        }
+        let deleted = self.job(|reply| Job::Delete { name, leaves: true, reply }).await?.into_inner();
+        Ok(Response::new(v1::DeregisterNodeResponse { revision: deleted.revision }))
     }
 }

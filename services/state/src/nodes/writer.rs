@@ -16,6 +16,7 @@ use bytes::Bytes;
 use godel_domain::{ids::NodeId, time::Millis};
 use godel_kit::status::{self, reason, with_info};
 use godel_proto::{raw, v1};
+use godel_rules::node_absence::{self, NodePresence};
 use godel_store::{Key, RefusalReason, TxnRefusal};
 use prost::Message as _;
 use tokio::{
@@ -36,6 +37,9 @@ use crate::{error, sessions::NodeSessions};
 pub(crate) const N_JOBS_MAX: usize = 8_192;
 /// Pause after the store has refused a round.
 const REFUSED_PAUSE: Duration = Duration::from_millis(200);
+
+/// Absent nodes that one scan takes: each deletion is a commit of its own.
+const N_ABSENT_MAX: usize = 16;
 
 /// What the writer knows of the nodes: the feed's names, the store's records, the cells' leases.
 struct Known<'a>(&'a NodeSessions);
@@ -74,6 +78,7 @@ pub(crate) async fn run(
                     usages.extend(hub.take_usages());
                     let over = hub.over_quarantined();
                     waiting.extend(over.into_iter().map(|node| Job::Quarantine(node, None)));
+                    waiting.extend(absent(&hub).into_iter().map(Job::Forget));
                     if hub.now() >= next_scan {
                         let found;
                         (found, next_scan) = changed(&hub);
@@ -129,6 +134,27 @@ fn changed(hub: &NodeSessions) -> (Vec<NodeId>, Millis) {
         }
     });
     (changed, first_end)
+}
+
+/// Nodes whose records go because they are absent for too long.
+fn absent(hub: &NodeSessions) -> Vec<NodeId> {
+    let (now, limit_ms) = (hub.now(), hub.timing.node_absence_ms);
+    if limit_ms == 0 {
+        return Vec::new();
+    }
+    let mut presences = Vec::new();
+    hub.for_each_slot(|slot| {
+        let lease_ends = slot.cell.lock().deadline;
+        if now.since(lease_ends) >= limit_ms {
+            presences.push(NodePresence { node: slot.node, lease_ends, has_units: false });
+        }
+    });
+    hub.store.read(|state| {
+        for one in &mut presences {
+            one.has_units = state.live_on_node(one.node) > 0;
+        }
+    });
+    node_absence::absent(presences, now, limit_ms, N_ABSENT_MAX)
 }
 
 fn compose(
@@ -195,7 +221,10 @@ fn take_usages(hub: &NodeSessions, round: &mut Round, usages: &mut BTreeSet<Node
 }
 
 async fn commit(hub: &NodeSessions, round: Round, changes: Changes, waiting: &mut VecDeque<Job>) {
-    let Round { role, ops, answers, .. } = round;
+    let Round { role, ops, answers, leaving, .. } = round;
+    if let Some(node) = leaving {
+        hub.set_leaving(node, true);
+    }
     let revision = match role {
         None => None,
         Some(role) => {
@@ -206,6 +235,9 @@ async fn commit(hub: &NodeSessions, round: Round, changes: Changes, waiting: &mu
                     Some(committed)
                 }
                 Err(refusal) => {
+                    if let Some(node) = leaving {
+                        hub.set_leaving(node, false);
+                    }
                     refused(hub, &refusal, answers, changes);
                     if !matches!(refusal.reason, RefusalReason::RowConflict) {
                         tokio::time::sleep(REFUSED_PAUSE).await;
@@ -229,6 +261,11 @@ async fn commit(hub: &NodeSessions, round: Round, changes: Changes, waiting: &mu
         match one {
             Answer::Registered(node, reply) => {
                 hub.metrics.registrations.inc();
+                if let Some(slot) = hub.slot(node) {
+                    // It is back: its absence does not end its record before it has opened a session.
+                    let mut cell = slot.cell.lock();
+                    cell.deadline = cell.deadline.max(hub.now());
+                }
                 let (epoch, store_id) = (hub.new_epoch(), hub.store_id().0);
                 answer(reply, Ok(v1::RegisterNodeResponse { node_id: node.0, epoch, store_id }));
             }
@@ -240,6 +277,14 @@ async fn commit(hub: &NodeSessions, round: Round, changes: Changes, waiting: &mu
             Answer::Deleted(name, reply) => {
                 tracing::info!(node = name, "node deleted");
                 answer(reply, Ok(v1::DeleteNodeResponse { revision: at }));
+            }
+            Answer::Forgotten(node) => {
+                let absence_s = hub.timing.node_absence_ms / 1_000;
+                tracing::info!(
+                    node_id = node.0,
+                    absence_s,
+                    "node deleted: it was without a session for too long"
+                );
             }
             Answer::Again(job) => waiting.push_front(job),
         }
@@ -272,6 +317,13 @@ fn refused(hub: &NodeSessions, refusal: &TxnRefusal, answers: Vec<Answer>, chang
                 answer(reply, Err(in_use(hub, &name)));
             }
             Answer::Deleted(_, reply) => answer(reply, Err(status())),
+            Answer::Forgotten(node) => {
+                // Room is held there: it is looked at again after as long an absence.
+                tracing::debug!(node_id = node.0, "an absent node cannot be deleted yet");
+                if let Some(slot) = hub.slot(node) {
+                    slot.cell.lock().deadline = hub.now();
+                }
+            }
             Answer::Again(job) => job.fail(status),
         }
     }

@@ -116,6 +116,8 @@ pub(crate) enum Close {
     Replaced,
     /// The node record is gone, or has another uid.
     Deleted,
+    /// The node has left for good.
+    Left,
     /// The agent reports too much that is not bound here.
     Flooded,
     /// State stops.
@@ -162,6 +164,11 @@ pub(crate) enum Taken {
 }
 
 impl Cell {
+    /// A node without a session since `now`.
+    pub(crate) fn new(now: Millis) -> Self {
+        Self { deadline: now, ..Self::default() }
+    }
+
     /// A row was bound here. Returns whom to wake.
     pub(crate) fn bind(&mut self, key: RunningUnitId) -> Option<Waker> {
         match self.find(key) {

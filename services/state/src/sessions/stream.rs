@@ -401,6 +401,10 @@ fn closed(why: Close) -> Status {
             let message = "the node's record was deleted or belongs to another uid: register again";
             with_info(Code::FailedPrecondition, NODE_REPLACED, message, none)
         }
+        Close::Left => {
+            let message = "the node has left: its record was deleted for good (`godel agent leave`)";
+            with_info(Code::FailedPrecondition, reason::NODE_LEFT, message, none)
+        }
         Close::Flooded => status::resource_exhausted(
             reason::OVERLOADED,
             "the agent reports too many running units that are not bound here",

@@ -83,6 +83,66 @@ async fn two_agents_with_one_identity_do_not_take_turns() {
 }
 
 #[tokio::test]
+async fn a_node_that_leaves_is_gone_for_good() {
+    let state = State::start().await;
+    let mut dispatcher = state.writer("dispatcher").await;
+    let mut binder = state.writer("binder").await;
+    let mut agent = open(&state, 1).await;
+    until("ready", async || state.node("n1").await.report.unwrap().ready.then_some(())).await;
+    let node_id = state.node("n1").await.node_id;
+    dispatcher.write([put_unit(1)]).await.unwrap();
+    binder.write([bind(1, &[0], node_id)]).await.unwrap();
+    assert_eq!(agent.assigned().await, [(1, 0, 0)]);
+    let leave = async || {
+        let request = v1::DeregisterNodeRequest { name: uid("n1") };
+        state.nodes().deregister_node(request).await
+    };
+    let refused = leave().await.unwrap_err();
+    assert!(
+        refused.code() == Code::FailedPrecondition && refused.message().contains("1 running unit is bound"),
+        "{refused}"
+    );
+    let sequence = agent.report(vec![says(1, 0, RunPhase::Succeeded)]).await;
+    agent.acked(sequence).await;
+    assert!(leave().await.unwrap().into_inner().revision > 0);
+    let ended = agent.try_next().await.unwrap_err();
+    assert!(has_reason(&ended, reason::NODE_LEFT), "its agent does not come back: {ended}");
+    assert_eq!(leave().await.unwrap_err().code(), Code::NotFound);
+    // Somebody may start one again: a new node.
+    assert_ne!(register(&state, 2).await.unwrap().node_id, node_id);
+    state.stop().await;
+}
+
+#[tokio::test]
+async fn an_absent_node_goes_by_itself_unless_something_is_bound() {
+    let state = State::start_with(|config| {
+        config.heartbeat_interval = std::time::Duration::from_millis(50).into();
+        config.node_lease_ttl = std::time::Duration::from_millis(100).into();
+        config.node_scan_interval = std::time::Duration::from_millis(20).into();
+        config.node_grace = std::time::Duration::from_millis(5_200).into();
+        config.node_absence = Some(std::time::Duration::from_millis(5_200).into());
+    })
+    .await;
+    let mut dispatcher = state.writer("dispatcher").await;
+    let mut binder = state.writer("binder").await;
+    let busy = state.register("busy").await;
+    state.register("idle").await;
+    dispatcher.write([put_unit(1)]).await.unwrap();
+    binder.write([bind(1, &[0], busy.node_id)]).await.unwrap();
+    let shown = async |name: &str| {
+        let request = v1::GetNodeRequest { name: name.to_owned() };
+        state.nodes().get_node(request).await.is_ok()
+    };
+    until("the idle node is gone", async || (!shown("idle").await).then_some(())).await;
+    assert!(shown("busy").await, "its unit is not given away yet");
+    let v1::op::Op::Evict(lost) = evict(1, &[0]) else { unreachable!() };
+    let lost = v1::Eviction { reason: v1::EvictionReason::NodeLost.into(), ..lost };
+    binder.write([v1::op::Op::Evict(lost)]).await.unwrap();
+    until("the other one is gone too", async || (!shown("busy").await).then_some(())).await;
+    state.stop().await;
+}
+
+#[tokio::test]
 async fn a_new_machine_gets_the_name_without_the_old_units() {
     let state = quick_state().await;
     let mut dispatcher = state.writer("dispatcher").await;

@@ -111,18 +111,33 @@ fn a_known_node_writes_only_what_changed() {
 fn a_node_is_deleted_only_while_its_lease_is_over() {
     let mut fake = Fake::default().with(1, "a", "1");
     fake.alive = vec![1];
-    let delete = |fake: &Fake| {
+    let delete = |fake: &Fake, leaves| {
         let (reply, mut answer) = oneshot::channel();
         let mut round = Round::default();
-        assert!(round.take(Job::Delete("a".to_owned(), reply), fake).is_ok());
+        assert!(round.take(Job::Delete { name: "a".to_owned(), leaves, reply }, fake).is_ok());
+        assert_eq!(round.leaving, Some(NodeId(1)).filter(|_| leaves));
         (round.ops.len(), answer.try_recv().map(|answer| answer.unwrap_err()))
     };
-    let (n_ops, answer) = delete(&fake);
+    let forget = |fake: &Fake| {
+        let mut round = Round::default();
+        assert!(round.take(Job::Forget(NodeId(1)), fake).is_ok());
+        round.ops.len()
+    };
+    assert_eq!(delete(&fake, true).0, 1, "it leaves for good: its agent does not come back");
+    assert_eq!(forget(&fake), 0, "it is back");
+    let (n_ops, answer) = delete(&fake, false);
     let status = answer.unwrap();
     assert_eq!((n_ops, status.code()), (0, Code::FailedPrecondition));
     assert!(status.message().contains("node a (id 1) is connected: stop its agent"), "{status}");
     fake.alive.clear();
-    assert_eq!(delete(&fake).0, 1);
+    assert_eq!((delete(&fake, false).0, forget(&fake)), (1, 1));
+    fake.nodes.get_mut(&1).unwrap().n_live = 1;
+    assert_eq!(forget(&fake), 0, "something runs there");
+    fake.nodes.clear();
+    assert_eq!(forget(&fake), 0, "it is gone");
+    let mut round = Round::default();
+    assert!(round.take(register("b", "2").0, &fake).is_ok());
+    assert!(round.take(Job::Forget(NodeId(1)), &fake).is_err(), "alone");
 }
 
 #[test]
@@ -212,7 +227,7 @@ fn readiness_changes_are_written_once_and_a_deletion_is_alone() {
     assert!(round.change_report(NodeId(1), None, false, &fake));
     assert_eq!(round.ops.len(), 1);
     let (reply, _answer) = oneshot::channel();
-    let delete = Job::Delete("b".to_owned(), reply);
+    let delete = Job::Delete { name: "b".to_owned(), leaves: false, reply };
     let delete = round.take(delete, &fake).unwrap_err();
     let mut round = Round::default();
     assert!(round.take(delete, &fake).is_ok());
