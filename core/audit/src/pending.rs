@@ -7,7 +7,7 @@ use godel_domain::{
     demand::{DeviceRequest, MILLI_WHOLE, Pool},
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
-    node::Device,
+    node::{Device, NODE_CLASS},
     node_load::MaxLoad,
     resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
     running_units::Phase,
@@ -33,6 +33,8 @@ pub enum Misfit {
     NotReady,
     /// Closed by an administrator.
     Cordoned,
+    /// It is of a class that the replica does not name.
+    Class,
     /// A label is missing or has another value.
     Selector(String),
     /// Its labels meet no required term.
@@ -333,6 +335,12 @@ pub(super) fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit
     };
     if !template.node_affinity.admits(label) {
         return Err(Misfit::Affinity);
+    }
+    let mut conditions = template.node_affinity.required.iter().flatten();
+    let names_class =
+        template.node_selector.contains_key(NODE_CLASS) || conditions.any(|one| one.key == NODE_CLASS);
+    if !names_class && label(NODE_CLASS).is_some() {
+        return Err(Misfit::Class);
     }
     if is_overloaded(node, template.max_load) {
         return Err(Misfit::Load);

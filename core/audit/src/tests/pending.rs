@@ -137,6 +137,33 @@ fn i8_names_a_waiting_unit_that_fits_and_where() {
 }
 
 #[test]
+fn i8_knows_which_nodes_are_not_for_a_unit() {
+    let waits = |change: &dyn Fn(&mut NodeSpec, &mut NodeReport), with: &dyn Fn(&mut Template)| {
+        let (story, _) = Story::healthy();
+        // The one node that is large enough.
+        let [Change::NodeSpec(mut of), Change::NodeReport(mut report)] = node(3, 9_000, &[]) else {
+            panic!("a spec, then a report")
+        };
+        change(&mut of, &mut report);
+        let mut record = spec(2, 1, 1, demand(5_000, None));
+        with(&mut record.spec.task_groups[0].template);
+        let nodes = vec![Change::NodeSpec(of), Change::NodeReport(report)];
+        let evidence = story.then(nodes).then(vec![unit(&record)]).evidence();
+        check_all(&evidence).iter().all(InvariantReport::holds)
+    };
+    let any = |_: &mut Template| {};
+    assert!(!waits(&|_, _| {}, &any), "it fits there");
+    let classed = |of: &mut NodeSpec, _: &mut NodeReport| {
+        of.labels.insert(NODE_CLASS.to_owned(), "virtual".to_owned());
+    };
+    assert!(waits(&classed, &any));
+    let names = |template: &mut Template| {
+        template.node_selector.insert(NODE_CLASS.to_owned(), "virtual".to_owned());
+    };
+    assert!(!waits(&classed, &names));
+}
+
+#[test]
 fn i8_accepts_what_really_does_not_fit() {
     for waiting in [
         spec(2, 1, 1, demand(2001, None)),
