@@ -27,7 +27,7 @@ use godel_core_scheduler::Config;
 use godel_domain::{
     change::{Partition, PartitionMode},
     ids::{NodeId, UnitId},
-    node::{MAX_RUNNING_UNITS, NodeReport, NodeSpec},
+    node::{MAX_RUNNING_UNITS, NodeReport, NodeRuntime, NodeSpec},
     unit::UnitRecord,
 };
 use godel_rules::{
@@ -377,6 +377,7 @@ fn nodes(shapes: &[String]) -> Result<Vec<(NodeSpec, NodeReport)>, Failure> {
             ready: true,
             attributes: def.attributes,
             max_running_units: def.max_running_units.unwrap_or(MAX_RUNNING_UNITS),
+            runtime: NodeRuntime::Simulated,
         };
         (spec, report)
     };

@@ -191,12 +191,17 @@ impl Cluster {
         self.layout.n_nodes += n_nodes;
     }
 
-    /// Adds the agent of this machine, which runs commands; its node has the name of the process.
-    pub async fn start_agent_of_this_machine(&mut self, name: &str) {
-        let to_state = self.route_to_state(name).await;
+    /// Adds an agent of this machine, which runs commands, as a process and a node of these names, with settings `KEY=VALUE`.
+    pub async fn start_agent_of_this_machine(&mut self, name: &str, node: &str, settings: &[String]) {
         let state_dir = self.path(&format!("{name}.state"));
-        self.add(name, commands::agent_of_this_machine(to_state, name, &state_dir));
+        self.start_agent_with(name, node, &state_dir, settings).await;
         self.layout.n_nodes += 1;
+    }
+
+    /// The same with a state directory of the test's own; the node may be one that another agent has.
+    pub async fn start_agent_with(&mut self, name: &str, node: &str, state_dir: &Path, settings: &[String]) {
+        let to_state = self.route_to_state(name).await;
+        self.add(name, commands::agent_of_this_machine(to_state, node, state_dir, settings));
     }
 
     /// kill -9.

@@ -8,7 +8,8 @@ use godel_domain::{
     hold::{GangTurn, Hold, Slot},
     ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{
-        Device, Drain, NodeReport, NodeSpec, NodeUsage, Notice, Quarantine, Taint, TaintEffect, Toleration,
+        Device, Drain, NodeReport, NodeRuntime, NodeSpec, NodeUsage, Notice, Quarantine, Taint, TaintEffect,
+        Toleration,
     },
     node_load::{LoadAmounts, MaxLoad, NodeLoad},
     pause::Pause,
@@ -149,7 +150,8 @@ fn node_drain(drain: &Drain) -> v1::NodeDrain {
 
 /// An agent's record of a node.
 pub fn node_report(report: &NodeReport) -> v1::NodeReport {
-    let NodeReport { id, capacity, devices, zones, profiles, ready, attributes, max_running_units } = report;
+    let NodeReport { id, capacity, devices, zones, profiles, ready, attributes, max_running_units, runtime } =
+        report;
     v1::NodeReport {
         node_id: id.0,
         capacity: Some(resources(capacity)),
@@ -159,6 +161,16 @@ pub fn node_report(report: &NodeReport) -> v1::NodeReport {
         ready: *ready,
         attributes: map(attributes),
         max_running_units: Some(*max_running_units),
+        runtime: node_runtime(*runtime).into(),
+    }
+}
+
+/// What an agent does with running units.
+pub fn node_runtime(runtime: NodeRuntime) -> v1::NodeRuntime {
+    match runtime {
+        NodeRuntime::Unknown => v1::NodeRuntime::Unspecified,
+        NodeRuntime::Simulated => v1::NodeRuntime::Simulated,
+        NodeRuntime::Processes => v1::NodeRuntime::Processes,
     }
 }
 

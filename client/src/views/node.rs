@@ -54,6 +54,8 @@ pub struct NodeView {
     pub held: BTreeMap<String, i64>,
     /// Slots of reservations.
     pub slots: Vec<SlotsView>,
+    /// What its agent does with running units: `simulated`, `processes`, or `unknown`.
+    pub runtime: &'static str,
     /// An agent's session is open.
     pub connected: bool,
     /// The agent's attributes, overlaid by the administrator's labels.
@@ -224,6 +226,11 @@ impl From<&v1::Node> for NodeView {
         let spec = node.spec.clone().unwrap_or_default();
         let report = node.report.clone().unwrap_or_default();
         let meta = spec.meta.clone().unwrap_or_default();
+        let runtime = match report.runtime() {
+            v1::NodeRuntime::Unspecified => "unknown",
+            v1::NodeRuntime::Simulated => "simulated",
+            v1::NodeRuntime::Processes => "processes",
+        };
         let mut labels: BTreeMap<String, String> = report.attributes.into_iter().collect();
         labels.extend(meta.labels);
         let mut status = if report.ready { "Ready" } else { "NotReady" }.to_owned();
@@ -286,6 +293,7 @@ impl From<&v1::Node> for NodeView {
             held_running_units: node.held_running_units,
             held: amounts(node.held.as_ref()),
             slots: node.slots.iter().map(slots).collect(),
+            runtime,
             connected: node.connected,
             labels,
             taints: spec.taints.iter().map(taint).collect(),
@@ -401,8 +409,19 @@ fn milli(milli: u64) -> String {
 impl View for NodeView {
     const HEADERS: &'static [&'static str] =
         &["NAME", "STATUS", "UNITS", "HELD", "SLOTS", "CPU", "MEMORY", "GPU"];
-    const WIDE: &'static [&'static str] =
-        &["MAX-UNITS", "BE-CPU", "BE-MEMORY", "USE-CPU", "USE-MEM", "AGENT", "ID", "UID", "TAINTS", "LABELS"];
+    const WIDE: &'static [&'static str] = &[
+        "MAX-UNITS",
+        "BE-CPU",
+        "BE-MEMORY",
+        "USE-CPU",
+        "USE-MEM",
+        "RUNTIME",
+        "AGENT",
+        "ID",
+        "UID",
+        "TAINTS",
+        "LABELS",
+    ];
 
     fn row(&self) -> Vec<String> {
         vec![
@@ -424,6 +443,7 @@ impl View for NodeView {
             self.best_effort_share(MEMORY),
             self.used(CPU),
             self.used(MEMORY),
+            self.runtime.to_owned(),
             if self.connected { "connected" } else { "gone" }.to_owned(),
             self.node_id.to_string(),
             self.uid.clone(),

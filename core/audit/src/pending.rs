@@ -35,6 +35,8 @@ pub enum Misfit {
     Cordoned,
     /// It is of a class that the replica does not name.
     Class,
+    /// It runs processes, and the replica has no command.
+    Runtime,
     /// A label is missing or has another value.
     Selector(String),
     /// Its labels meet no required term.
@@ -323,6 +325,9 @@ pub(super) fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit
     }
     if spec.value.is_closed() {
         return Err(Misfit::Cordoned);
+    }
+    if !report.value.runtime.takes(&template.run) {
+        return Err(Misfit::Runtime);
     }
     for (key, value) in &template.node_selector {
         let has = spec.value.labels.get(key).or_else(|| report.value.attributes.get(key));

@@ -16,7 +16,7 @@ use godel_domain::{
     change::{Change, Lease},
     demand::{Demand, Pool},
     ids::UnitId,
-    node::{Device, NODE_CLASS, NodeReport, NodeSpec, Taint, TaintEffect},
+    node::{Device, NODE_CLASS, NodeReport, NodeRuntime, NodeSpec, Taint, TaintEffect},
     pause::{Pause, Scope},
     queue_spec::QueueSpec,
     resources::Resources,

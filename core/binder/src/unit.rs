@@ -47,8 +47,9 @@ pub(super) struct KnownGroup {
     pub(super) shape: ShapeId,
     /// As in [`godel_domain::unit::UnitStatus`].
     ordinals: SmallVec<[(u32, u32); 1]>,
-    /// Most accept any node without taints.
+    /// Most accept any node without taints, if they have a command.
     requirements: Option<Box<NodeRequirements>>,
+    lacks_command: bool,
 }
 
 impl Unit {
@@ -60,11 +61,13 @@ impl Unit {
     ) -> Self {
         let groups = record.spec.task_groups.iter().zip(&record.status.ordinals).map(|(group, ordinals)| {
             let requirements = NodeRequirements::of(&group.template);
-            let any = requirements == *NodeRequirements::nothing();
+            let lacks_command = requirements.lacks_command;
+            let any = requirements == *NodeRequirements::nothing(lacks_command);
             KnownGroup {
                 shape: cluster.shape(&group.template.demand, record.spec.pool),
                 ordinals: SmallVec::from_slice(ordinals),
                 requirements: (!any).then(|| Box::new(requirements)),
+                lacks_command,
             }
         });
         Self {
@@ -134,7 +137,8 @@ impl KnownGroup {
 
     /// Returns what filters judge a node by, but for what its unit says about running units, and that it is a daemon.
     pub(super) fn on_node(&self) -> NodeAsk<'_> {
-        let requirements = self.requirements.as_deref().unwrap_or(NodeRequirements::nothing());
+        let requirements =
+            self.requirements.as_deref().unwrap_or(NodeRequirements::nothing(self.lacks_command));
         NodeAsk { shape: self.shape, requirements, unit: None, daemon: None }
     }
 }

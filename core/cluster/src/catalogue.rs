@@ -124,6 +124,11 @@ impl Catalogue {
         labels
     }
 
+    /// Some node runs processes.
+    pub(crate) fn note_processes(&mut self) {
+        self.labels.note_processes();
+    }
+
     /// Returns the integer of a taint list.
     pub(crate) fn taints(&mut self, taints: &[Taint]) -> u32 {
         self.labels.taints(taints)

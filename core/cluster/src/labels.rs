@@ -9,9 +9,10 @@ use godel_domain::{
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Label pairs and taint lists seen on nodes.
+/// Label pairs and taint lists seen on nodes, and whether some node runs processes.
 #[derive(Clone, Debug)]
 pub struct Labels {
+    has_processes: bool,
     pairs: FxHashMap<String, FxHashMap<String, u32>>,
     n_pairs: u32,
     taint_lists: Vec<Vec<Taint>>,
@@ -21,6 +22,7 @@ pub struct Labels {
 impl Default for Labels {
     fn default() -> Self {
         Self {
+            has_processes: false,
             pairs: FxHashMap::default(),
             n_pairs: 0,
             taint_lists: vec![Vec::new()],
@@ -30,9 +32,19 @@ impl Default for Labels {
 }
 
 impl Labels {
-    /// Rises when a pair or a taint list is new: what was resolved before is to be resolved again.
+    /// Rises when a pair or a taint list is new, and with the first node that runs processes: what was resolved before is to be resolved again.
     pub fn version(&self) -> usize {
-        self.n_pairs as usize + self.taint_lists.len()
+        self.n_pairs as usize + self.taint_lists.len() + usize::from(self.has_processes)
+    }
+
+    /// Some node runs processes.
+    pub(crate) fn note_processes(&mut self) {
+        self.has_processes = true;
+    }
+
+    /// Whether some node has run processes.
+    pub fn has_processes(&self) -> bool {
+        self.has_processes
     }
 
     /// The label map of a node, `over` winning over `under`, as ascending integers.

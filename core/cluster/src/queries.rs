@@ -56,6 +56,12 @@ impl Cluster {
         self.records.node_labels(idx)
     }
 
+    /// Whether the commands of running units are run on the node at an index.
+    #[inline]
+    pub fn runs_processes(&self, idx: usize) -> bool {
+        self.records.runs_processes(idx)
+    }
+
     /// Returns the taint list of the node at an index.
     #[inline]
     pub fn node_taints(&self, idx: usize) -> u32 {

@@ -8,7 +8,7 @@ use godel_domain::{
     change::Change,
     ids::{NodeId, Revision},
     label_expression,
-    node::{NodeReport, NodeSpec, NodeUsage, Toleration},
+    node::{NodeReport, NodeRuntime, NodeSpec, NodeUsage, Toleration},
     node_affinity::NodeAffinity,
     resources::Resources,
 };
@@ -27,6 +27,8 @@ pub(crate) struct NodeRecords {
     entries: Vec<NodeEntry>,
     /// As many as `entries`.
     usable: Vec<bool>,
+    /// Whether running units are processes there; as many as `entries`.
+    processes: Vec<bool>,
     loads: NodeLoads,
     /// Nodes that have a spec.
     n_known: u32,
@@ -222,6 +224,12 @@ impl NodeRecords {
         self.usable.get(idx).copied().unwrap_or(false)
     }
 
+    /// Whether the commands of running units are run on the node at an index.
+    #[inline]
+    pub(crate) fn runs_processes(&self, idx: usize) -> bool {
+        self.processes.get(idx).copied().unwrap_or(false)
+    }
+
     /// Returns the label pairs of the node at an index, ascending.
     #[inline]
     pub(crate) fn node_labels(&self, idx: usize) -> &[u32] {
@@ -282,6 +290,7 @@ impl NodeRecords {
         if idx >= self.entries.len() {
             self.entries.resize_with(idx + 1, NodeEntry::default);
             self.usable.resize(idx + 1, false);
+            self.processes.resize(idx + 1, false);
         }
         &mut self.entries[idx]
     }
@@ -292,6 +301,11 @@ impl NodeRecords {
         let under = entry.report.as_ref().map_or(&none, |(report, _)| &report.attributes);
         let over = entry.spec.as_ref().map_or(&none, |(spec, _)| &spec.labels);
         entry.labels = catalogue.node_labels(idx, under, over);
+        let runtime = entry.report.as_ref().map_or(NodeRuntime::Unknown, |(report, _)| report.runtime);
+        self.processes[idx] = runtime == NodeRuntime::Processes;
+        if self.processes[idx] {
+            catalogue.note_processes();
+        }
     }
 
     fn settle_usable(&mut self, idx: usize) {

@@ -21,6 +21,9 @@ pub enum Unfit {
         /// The class.
         class: String,
     },
+    /// It runs processes, and nothing says what the replica runs.
+    #[error("node runs processes, and the replica has no command")]
+    Runtime,
     /// It lacks a label that is asked for.
     #[error("no label {key}={value}")]
     Selector {

@@ -12,7 +12,7 @@ use std::{
 
 use godel_domain::{
     ids::{NodeId, Revision, UnitId},
-    node::{NodeReport, NodeSpec, Taint},
+    node::{NodeReport, NodeRuntime, NodeSpec, Taint},
     running_units::RunChange,
     time::Millis,
     unit::{Template, UnitRecord},
@@ -62,6 +62,7 @@ struct DaemonNode {
     spec: Option<LabelsAndTaints>,
     /// Found by its agent; `None`: it never reported.
     attributes: Option<Box<[Label]>>,
+    runtime: NodeRuntime,
 }
 
 /// A daemon.
@@ -103,7 +104,9 @@ impl Words {
     /// What a node is to replicas of a template.
     fn node_use(&self, node: &DaemonNode, template: &Template) -> NodeUse {
         match (&node.spec, &node.attributes) {
-            (Some((_, taints)), Some(_)) => node_use(template, taints, |key| self.label(node, key)),
+            (Some((_, taints)), Some(_)) => {
+                node_use(template, (taints, node.runtime), |key| self.label(node, key))
+            }
             _ => NodeUse::Refused,
         }
     }
@@ -134,7 +137,7 @@ impl Daemons {
     /// An agent's record of a node.
     pub(super) fn on_node_report(&mut self, report: &NodeReport, units: &Units) {
         let new = Some(self.words.labels(&report.attributes));
-        self.change_node(report.id, units, |node| node.attributes = new);
+        self.change_node(report.id, units, |node| (node.attributes, node.runtime) = (new, report.runtime));
     }
 
     /// A node is gone.

@@ -188,6 +188,11 @@ impl Dispatcher {
         self.nodes.capacities.infeasible(spec)
     }
 
+    /// What the submitter of a unit may not have meant, in sentences.
+    pub fn warnings(&self, spec: &UnitSpec) -> Vec<String> {
+        self.nodes.capacities.warnings(spec)
+    }
+
     /// Units in order of id, those after `after`.
     pub fn unit_ids(&self, after: UnitId) -> impl Iterator<Item = UnitId> + '_ {
         self.assignments.units.ids.range((Bound::Excluded(after), Bound::Unbounded)).copied()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ids::NodeId, node_load::NodeLoad, resources::Resources, zone::Zone};
+use crate::{ids::NodeId, node_load::NodeLoad, resources::Resources, unit::RunSpec, zone::Zone};
 
 /// Label of nodes that are only for units that name it: virtual or external nodes.
 pub const NODE_CLASS: &str = "godel.dev/node-class";
@@ -100,6 +100,30 @@ pub struct NodeReport {
     pub attributes: BTreeMap<String, String>,
     /// Most running units that it takes, whatever they ask for.
     pub max_running_units: u32,
+    /// What becomes of running units there.
+    pub runtime: NodeRuntime,
+}
+
+/// What an agent does with the running units of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NodeRuntime {
+    /// It does not say, as agents did not always: the node takes whatever comes.
+    #[default]
+    Unknown,
+    /// Nothing: they last as long as their units say.
+    Simulated,
+    /// It runs their commands.
+    Processes,
+}
+
+impl NodeRuntime {
+    /// Whether replicas of a run may be on such a node.
+    pub fn takes(self, run: &RunSpec) -> bool {
+        match self {
+            Self::Unknown | Self::Simulated => true,
+            Self::Processes => !run.is_without_command(),
+        }
+    }
 }
 
 impl Default for NodeReport {
@@ -113,6 +137,7 @@ impl Default for NodeReport {
             ready: false,
             attributes: BTreeMap::new(),
             max_running_units: MAX_RUNNING_UNITS,
+            runtime: NodeRuntime::Unknown,
         }
     }
 }
@@ -255,6 +280,27 @@ impl Toleration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_real_node_takes_no_run_that_lacks_its_command() {
+        let empty = RunSpec::default;
+        let command = RunSpec { command: vec!["sleep".to_owned()], ..empty() };
+        let later = RunSpec { await_command_ms: Some(1), ..empty() };
+        let lasts = RunSpec { simulated_duration_ms: Some(0), ..empty() };
+        let fails = RunSpec { simulated_exit_code: 1, ..empty() };
+        let graceful = RunSpec { stop_grace_ms: 7, ..empty() };
+        for (run, is_taken) in [
+            (empty(), false),
+            (graceful, false),
+            (command, true),
+            (later, true),
+            (lasts, true),
+            (fails, true),
+        ] {
+            assert_eq!(NodeRuntime::Processes.takes(&run), is_taken, "{run:?}");
+            assert!(NodeRuntime::Simulated.takes(&run) && NodeRuntime::Unknown.takes(&run));
+        }
+    }
 
     #[test]
     fn what_runs_leaves_once_its_tolerated_time_is_over() {

@@ -165,6 +165,18 @@ pub struct RunSpec {
     pub await_command_ms: Option<u64>,
 }
 
+impl RunSpec {
+    /// Whether nothing says what runs: no command, none that comes later, and no simulated run. On a node that runs processes it would take
+    /// room and do nothing.
+    pub fn is_without_command(&self) -> bool {
+        let Self { command, simulated_duration_ms, simulated_exit_code, await_command_ms, .. } = self;
+        command.is_empty()
+            && await_command_ms.is_none()
+            && simulated_duration_ms.is_none()
+            && *simulated_exit_code == 0
+    }
+}
+
 /// Kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WorkloadClass {

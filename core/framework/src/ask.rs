@@ -30,15 +30,23 @@ pub struct NodeRequirements {
     pub node_affinity: NodeAffinity,
     /// How much of the node may be used already.
     pub max_load: MaxLoad,
+    /// Nothing says what it runs: see [`RunSpec::is_without_command`](godel_domain::unit::RunSpec::is_without_command).
+    pub lacks_command: bool,
 }
 
-/// Requirements that every node without taints meets.
-static NOTHING: NodeRequirements = NodeRequirements {
-    node_selector: BTreeMap::new(),
-    tolerations: Vec::new(),
-    node_affinity: NodeAffinity { required: Vec::new(), preferred: Vec::new() },
-    max_load: MaxLoad { cpu: None, memory: None },
-};
+/// Requirements that every node without taints meets, but for those of the runtime.
+const fn nothing(lacks_command: bool) -> NodeRequirements {
+    NodeRequirements {
+        node_selector: BTreeMap::new(),
+        tolerations: Vec::new(),
+        node_affinity: NodeAffinity { required: Vec::new(), preferred: Vec::new() },
+        max_load: MaxLoad { cpu: None, memory: None },
+        lacks_command,
+    }
+}
+
+static NOTHING: NodeRequirements = nothing(false);
+static NO_COMMAND: NodeRequirements = nothing(true);
 
 impl NodeRequirements {
     /// Returns the requirements of a template.
@@ -48,16 +56,18 @@ impl NodeRequirements {
             tolerations: template.tolerations.clone(),
             node_affinity: template.node_affinity.clone(),
             max_load: template.max_load,
+            lacks_command: template.run.is_without_command(),
         }
     }
 
     /// Whether these are the requirements of a template.
     pub fn are_of(&self, template: &Template) -> bool {
-        let Self { node_selector, tolerations, node_affinity, max_load } = self;
+        let Self { node_selector, tolerations, node_affinity, max_load, lacks_command } = self;
         *node_selector == template.node_selector
             && *tolerations == template.tolerations
             && *node_affinity == template.node_affinity
             && *max_load == template.max_load
+            && *lacks_command == template.run.is_without_command()
     }
 
     /// Returns a number that equal requirements share.
@@ -65,12 +75,13 @@ impl NodeRequirements {
         let mut hasher = FxHasher::default();
         (&template.node_selector, &template.tolerations, &template.node_affinity, template.max_load)
             .hash(&mut hasher);
+        template.run.is_without_command().hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Returns requirements that every node without taints meets.
-    pub fn nothing() -> &'static Self {
-        &NOTHING
+    /// Returns requirements that every node without taints meets, but for one that runs processes if the command is missing.
+    pub fn nothing(lacks_command: bool) -> &'static Self {
+        if lacks_command { &NO_COMMAND } else { &NOTHING }
     }
 }
 

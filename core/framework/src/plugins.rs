@@ -18,6 +18,7 @@ pub mod node_ready;
 pub mod node_selector;
 pub mod numa_topology;
 pub mod resources_fit;
+pub mod runtime;
 pub mod spread;
 pub mod spread_preference;
 pub mod sub_cluster;

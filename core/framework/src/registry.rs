@@ -12,8 +12,8 @@ use crate::{
     plugins::{
         balanced_allocation, complementary, cpu_memory_ratio, daemon, device, device_stranding, dominant_fit,
         host_ports, least_allocated, load_aware, load_threshold, most_allocated, node_affinity, node_class,
-        node_ready, node_selector, numa_topology, resources_fit, spread, spread_preference, sub_cluster,
-        taints, topology_domain, topology_spread, unit_affinity, unit_preference,
+        node_ready, node_selector, numa_topology, resources_fit, runtime, spread, spread_preference,
+        sub_cluster, taints, topology_domain, topology_spread, unit_affinity, unit_preference,
     },
     point::{AnyFilter, AnyLocator, AnyScore, Filter, RestsOn, Score},
     profile::did_you_mean,
@@ -51,6 +51,7 @@ macro_rules! filters {
 filters![
     node_ready::NodeReady,
     node_class::NodeClass,
+    runtime::Runtime,
     node_selector::NodeSelector,
     taints::Taints,
     daemon::DaemonFilter,

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use godel_domain::{
     ids::NodeId,
     lifecycle::GangTerms,
-    node::{NODE_CLASS, Taint, TaintEffect},
+    node::{NODE_CLASS, NodeRuntime, Taint, TaintEffect},
     running_units::RunningUnits,
     unit::{Template, UnitRecord},
 };
@@ -32,12 +32,15 @@ pub enum NodeUse {
     Wanted,
 }
 
-/// Says what a node is to a daemon, by its labels and taints.
+/// Says what a node is to a daemon, by its taints, what its agent does with commands, and its labels.
 pub fn node_use<'a>(
     template: &Template,
-    taints: &[Taint],
+    (taints, runtime): (&[Taint], NodeRuntime),
     label: impl Fn(&str) -> Option<&'a str>,
 ) -> NodeUse {
+    if !runtime.takes(&template.run) {
+        return NodeUse::Refused;
+    }
     let has_labels =
         template.node_selector.iter().all(|(key, value)| label(key.as_str()) == Some(value.as_str()));
     if !has_labels || !template.node_affinity.admits(&label) {

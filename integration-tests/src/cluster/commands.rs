@@ -71,13 +71,19 @@ pub(super) fn agent_of(state: SocketAddr, shapes: &[String], settings: &[String]
 }
 
 /// The agent of this machine, which runs commands, as node `name`.
-pub(super) fn agent_of_this_machine(state: SocketAddr, name: &str, state_dir: &Path) -> CommandLine {
-    let args = vec![
+pub(super) fn agent_of_this_machine(
+    state: SocketAddr,
+    name: &str,
+    state_dir: &Path,
+    settings: &[String],
+) -> CommandLine {
+    let mut args = vec![
         "agent".to_owned(),
         "--set=agent.reconnect_spread=300ms".to_owned(),
         format!("--name={name}"),
         format!("--state-dir={}", state_dir.display()),
     ];
+    args.extend(settings.iter().map(|setting| format!("--set={setting}")));
     CommandLine { program: godel_bin(), args, env: client_env(state) }
 }
 

@@ -134,7 +134,13 @@ async fn start_nodes(cluster: &mut Cluster, scenario: &Scenario, group: &str) {
     let nodes = nodes.unwrap_or_else(|| panic!("no nodes {group} in the scenario"));
     // Those that play nodes of another group again are none more.
     let n_new = if nodes.is_again() { 0 } else { nodes.count };
-    cluster.start_agent(&format!("agent-{group}"), &nodes.shapes(group), &nodes.settings(), n_new).await;
+    let process = format!("agent-{group}");
+    if nodes.real {
+        return cluster
+            .start_agent_of_this_machine(&process, &format!("{group}-0000"), &nodes.settings())
+            .await;
+    }
+    cluster.start_agent(&process, &nodes.shapes(group), &nodes.settings(), n_new).await;
 }
 
 fn godel(cluster: &Cluster, words: &Words, step: &Step) -> Result<(), Mismatch> {

@@ -72,12 +72,16 @@ impl Default for ClusterSize {
     }
 }
 
-/// Simulated nodes of one agent process.
+/// Simulated nodes of one agent process, or this machine.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Nodes {
     #[serde(default = "one")]
     pub(super) count: usize,
+    /// It is the node of this machine, which runs commands.
+    #[serde(default)]
+    pub(super) real: bool,
+    #[serde(default = "no_cpu")]
     cpu: Text,
     #[serde(default = "memory")]
     memory: Text,
@@ -99,6 +103,10 @@ pub(super) struct Nodes {
 
 fn one() -> usize {
     1
+}
+
+fn no_cpu() -> Text {
+    Text(String::new())
 }
 
 fn memory() -> Text {
@@ -436,6 +444,11 @@ impl Scenario {
                 return bad("an event is either `bound` or `evicted`".to_owned());
             }
         }
+        if let Some((group, _)) = self.story.nodes.iter().find(|(_, nodes)| !nodes.is_whole()) {
+            return Err(other(format!(
+                "nodes {group}: simulated nodes need `cpu`, and a `real` node is as large as this machine"
+            )));
+        }
         let nevers = self.story.steps.iter().flat_map(|step| &step.never).chain(&self.story.never);
         for never in nevers {
             let n_kinds = [&never.bound, &never.evicted, &never.unit].into_iter().flatten().count();
@@ -463,6 +476,13 @@ impl Nodes {
             .filter(|rack| in_rack(*rack) > 0)
             .map(|rack| format!("{}x {common},name={name}-r{rack},label.rack=r{rack}", in_rack(rack)))
             .collect()
+    }
+
+    /// Whether the keys that say what nodes have are there where they are needed, and only there.
+    pub(super) fn is_whole(&self) -> bool {
+        let has_cpu = !self.cpu.0.is_empty();
+        let has_shape = has_cpu || self.count != 1 || self.gpu.is_some() || self.shape.is_some();
+        if self.real { !has_shape && self.racks == 0 && self.labels.is_empty() } else { has_cpu }
     }
 
     /// Whether they are nodes of another group, as another agent plays them.

@@ -52,7 +52,7 @@ fn mistakes_are_told_with_line_and_column() {
         ("scenario: a\nnodes: {}\nsteps: []\n---\nname: web\nreplicsa: 3\n", "6:1: unknown key `replicsa`"),
         (
             "scenario: a\ncovers: [plugin/taint]\nnodes: {}\nsteps: []\n",
-            "2:10: covers[0]: there is no plugin/taint: there are node-ready, node-class, node-selector, taints, ",
+            "2:10: covers[0]: there is no plugin/taint: there are node-ready, node-class, runtime, node-selector, taints, ",
         ),
         (
             "scenario: a\ncovers: [plugins/taints]\nnodes: {}\nsteps: []\n",

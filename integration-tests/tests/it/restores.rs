@@ -20,7 +20,7 @@ use tonic_types::StatusExt as _;
 async fn start() -> Cluster {
     let layout = Layout { n_nodes: 0, n_dispatchers: 1, n_schedulers: 2, n_binders: 2, ..Layout::default() };
     let mut cluster = Cluster::start(layout).await;
-    cluster.start_agent_of_this_machine("machine").await;
+    cluster.start_agent_of_this_machine("machine", "machine", &[]).await;
     cluster.wait_ready().await;
     cluster
 }

@@ -77,9 +77,14 @@ impl Client {
 }
 
 /// Registers a node; `instance` is this start of the agent.
-pub(crate) fn register(client: Client, node: usize, def: &NodeDef, instance: u64) -> Step {
+pub(crate) fn register(
+    client: Client,
+    node: usize,
+    def: &NodeDef,
+    (runtime, instance): (v1::NodeRuntime, u64),
+) -> Step {
     let meta = v1::ObjectMeta { name: def.name.clone(), uid: def.uid.clone(), ..v1::ObjectMeta::default() };
-    let report = Some(def.report());
+    let report = Some(v1::NodeReport { runtime: runtime.into(), ..def.report() });
     let request = v1::RegisterNodeRequest { meta: Some(meta), report, taints: Vec::new(), instance };
     Box::pin(async move {
         let result = in_time(client.nodes().register_node(request)).await.map(Response::into_inner);

@@ -131,6 +131,8 @@ pub(crate) struct Submitted {
     pub(crate) revision: Revision,
     /// Why no node could ever hold it; for unary calls only.
     pub(crate) infeasible: String,
+    /// What may not be meant; for unary calls only.
+    pub(crate) warnings: Vec<String>,
     pub(crate) duplicate: bool,
 }
 

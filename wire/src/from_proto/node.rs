@@ -4,8 +4,8 @@ use godel_domain::{
     demand::N_DEVICES_MAX,
     ids::NodeId,
     node::{
-        Device, Drain, MAX_RUNNING_UNITS, NodeReport, NodeSpec, NodeUsage, Notice, Quarantine, Taint,
-        TaintEffect, Toleration,
+        Device, Drain, MAX_RUNNING_UNITS, NodeReport, NodeRuntime, NodeSpec, NodeUsage, Notice, Quarantine,
+        Taint, TaintEffect, Toleration,
     },
     node_load::{LoadAmounts, NodeLoad},
     resources::Resources,
@@ -69,7 +69,17 @@ pub fn node_report(pb: v1::NodeReport) -> Result<NodeReport> {
         ready: pb.ready,
         attributes: pb.attributes.into_iter().collect(),
         max_running_units: pb.max_running_units.unwrap_or(MAX_RUNNING_UNITS),
+        runtime: node_runtime(pb.runtime)?,
     })
+}
+
+fn node_runtime(runtime: i32) -> Result<NodeRuntime> {
+    match v1::NodeRuntime::try_from(runtime) {
+        Ok(v1::NodeRuntime::Unspecified) => Ok(NodeRuntime::Unknown),
+        Ok(v1::NodeRuntime::Simulated) => Ok(NodeRuntime::Simulated),
+        Ok(v1::NodeRuntime::Processes) => Ok(NodeRuntime::Processes),
+        Err(_) => Err(unknown("runtime", runtime)),
+    }
 }
 
 /// One device of a node.

@@ -8,7 +8,10 @@ use godel_domain::{
     host_port::{HostPort, Protocol},
     ids::{NodeId, UnitId},
     label_expression::{LabelExpression, LabelOperator},
-    node::{Device, DeviceDetails, DeviceProfile, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    node::{
+        Device, DeviceDetails, DeviceProfile, NodeReport, NodeRuntime, NodeSpec, Taint, TaintEffect,
+        Toleration,
+    },
     node_affinity::{NodeAffinity, PreferredNodes},
     node_load::{LoadAmounts, MaxLoad, NodeLoad},
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
@@ -143,16 +146,20 @@ pub(super) fn node_report() -> impl Strategy<Value = NodeReport> {
     let device = (text(), text(), 0u32..4, option::of(details))
         .prop_map(|(kind, model, numa_zone, details)| Device { kind, model, numa_zone, details });
     let parts = (vec(device, 0..5), zones(), profiles());
-    (1u32..99, resources(), parts, any::<bool>(), labels(), any::<u32>()).prop_map(
-        |(id, capacity, (devices, zones, profiles), ready, attributes, max_running_units)| NodeReport {
-            id: NodeId(id),
-            capacity,
-            devices,
-            zones,
-            profiles,
-            ready,
-            attributes,
-            max_running_units,
+    let runtime = select(vec![NodeRuntime::Unknown, NodeRuntime::Simulated, NodeRuntime::Processes]);
+    (1u32..99, resources(), parts, any::<bool>(), labels(), (any::<u32>(), runtime)).prop_map(
+        |(id, capacity, (devices, zones, profiles), ready, attributes, (max_running_units, runtime))| {
+            NodeReport {
+                id: NodeId(id),
+                capacity,
+                devices,
+                zones,
+                profiles,
+                ready,
+                attributes,
+                max_running_units,
+                runtime,
+            }
         },
     )
 }

@@ -36,6 +36,8 @@ struct SubmittedView {
     duplicate: bool,
     defaults: Vec<String>,
     infeasible: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
     /// Where it stands, and why it was refused.
     #[serde(skip_serializing_if = "String::is_empty")]
     place: String,
@@ -132,8 +134,15 @@ async fn one_by_one(
         });
         match answer.await.map(tonic::Response::into_inner) {
             Ok(answer) => {
-                let v1::SubmitUnitResponse { unit_id, uid, revision, defaults, infeasible, duplicate } =
-                    answer;
+                let v1::SubmitUnitResponse {
+                    unit_id,
+                    uid,
+                    revision,
+                    defaults,
+                    infeasible,
+                    duplicate,
+                    warnings,
+                } = answer;
                 let outcome = if duplicate { DUPLICATE } else { SUBMITTED };
                 let (unit_id, place) = (Some(unit_id), String::new());
                 let (name, namespace, error) = (view.name, view.namespace, view.error);
@@ -147,6 +156,7 @@ async fn one_by_one(
                     duplicate,
                     defaults,
                     infeasible,
+                    warnings,
                     place,
                     error,
                 };
@@ -241,6 +251,9 @@ fn line(view: &SubmittedView, format: Format) -> String {
     let mut text = format!("unit {} {} ({id}revision {})\n", shown(&view.name), view.outcome, view.revision);
     if !view.infeasible.is_empty() {
         text.push_str(&format!("  no known node could ever fit it: {}\n", shown(&view.infeasible)));
+    }
+    for warning in &view.warnings {
+        text.push_str(&format!("  warning: {}\n", shown(warning)));
     }
     if format == Format::Wide {
         for line in &view.defaults {

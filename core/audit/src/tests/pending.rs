@@ -153,6 +153,9 @@ fn i8_knows_which_nodes_are_not_for_a_unit() {
     };
     let any = |_: &mut Template| {};
     assert!(!waits(&|_, _| {}, &any), "it fits there");
+    let real = |_: &mut NodeSpec, report: &mut NodeReport| report.runtime = NodeRuntime::Processes;
+    assert!(waits(&real, &any));
+    assert!(!waits(&real, &|template| template.run.command.push("sleep".to_owned())));
     let classed = |of: &mut NodeSpec, _: &mut NodeReport| {
         of.labels.insert(NODE_CLASS.to_owned(), "virtual".to_owned());
     };

@@ -158,10 +158,12 @@ fn daemons(model: &Model) -> Result<(), String> {
             continue;
         };
         let use_of = |node: &WorldNode| match (&node.spec, &node.report) {
-            (Some(spec), Some(report)) => node_use(&group.template, &spec.value.taints, |key| {
-                let own = spec.value.labels.get(key);
-                own.or_else(|| report.value.attributes.get(key)).map(String::as_str)
-            }),
+            (Some(spec), Some(report)) => {
+                node_use(&group.template, (&spec.value.taints, report.value.runtime), |key| {
+                    let own = spec.value.labels.get(key);
+                    own.or_else(|| report.value.attributes.get(key)).map(String::as_str)
+                })
+            }
             _ => NodeUse::Refused,
         };
         let stays = |node: NodeId| {

@@ -9,21 +9,29 @@ use godel_domain::{
     allocation::DeviceSet,
     demand::{Demand, DeviceRequest, MILLI_WHOLE},
     ids::NodeId,
-    node::{Device, NodeReport},
+    node::{Device, NodeReport, NodeRuntime},
     quantity,
     resources::{RUNNING_UNITS, Resources},
-    unit::UnitSpec,
+    unit::{TaskGroup, Template, UnitSpec},
+    words,
     zone::{CpuMode, ZonePolicy},
 };
+
+/// Why no node takes a replica without a command.
+const NO_SIMULATED: &str = "it has no command, and every node that is large enough runs processes; give it a `command`, or `simulated` if a \
+                            simulated run is meant";
 
 /// Capacities of all nodes, by shape.
 #[derive(Clone, Debug, Default)]
 pub struct Capacities {
     shapes: Vec<FeasibleShape>,
-    ids: BTreeMap<(Resources, Vec<DeviceKey>, Vec<Resources>, bool), usize>,
+    ids: BTreeMap<ShapeKey, usize>,
     nodes: Vec<Option<usize>>,
     n_nodes: usize,
 }
+
+/// What tells shapes apart: capacity, devices, capacities of zones, whether it takes any, and what becomes of running units.
+type ShapeKey = (Resources, Vec<DeviceKey>, Vec<Resources>, bool, NodeRuntime);
 
 /// What tells devices apart wherever they lie: kind, model, memory, speed, kind of links.
 type DeviceKey = (String, String, i64, u32, String);
@@ -36,6 +44,7 @@ struct FeasibleShape {
     zones: Vec<Resources>,
     /// It takes some running unit.
     takes_any: bool,
+    runtime: NodeRuntime,
     n_nodes: usize,
 }
 
@@ -51,12 +60,13 @@ impl Capacities {
         let assigned = report.zones.iter().filter(|zone| zone.is_assigned());
         let zones: Vec<Resources> = assigned.map(|zone| zone.capacity.clone()).collect();
         let takes_any = report.max_running_units > 0;
-        let key = (report.capacity.clone(), devices, zones.clone(), takes_any);
+        let runtime = report.runtime;
+        let key = (report.capacity.clone(), devices, zones.clone(), takes_any, runtime);
         let shape = if let Some(shape) = self.ids.get(&key) {
             *shape
         } else {
             let (capacity, devices) = (report.capacity.clone(), report.devices.clone());
-            let shape = FeasibleShape { capacity, devices, zones, takes_any, n_nodes: 0 };
+            let shape = FeasibleShape { capacity, devices, zones, takes_any, runtime, n_nodes: 0 };
             self.shapes.push(shape);
             self.ids.insert(key, self.shapes.len() - 1);
             self.shapes.len() - 1
@@ -128,10 +138,33 @@ impl Capacities {
     /// Why no node could ever hold a replica of one of the unit's groups; `None` when each group has a node.
     pub fn infeasible(&self, spec: &UnitSpec) -> Option<String> {
         spec.task_groups.iter().find_map(|group| {
-            let demand = &group.template.demand;
-            let fits = self.shapes.iter().any(|shape| shape.n_nodes > 0 && shape.lacks(demand).is_none());
-            (!fits).then(|| format!("task group `{}`: {}", group.name, self.reason(demand)))
+            let Template { demand, run, .. } = &group.template;
+            let takes = |shape: &FeasibleShape| shape.runtime.takes(run) && shape.lacks(demand).is_none();
+            let fits = self.live().any(takes);
+            let why = || {
+                let is_runtime = self.live().any(|shape| shape.lacks(demand).is_none());
+                if is_runtime { NO_SIMULATED.to_owned() } else { self.reason(demand) }
+            };
+            (!fits).then(|| format!("task group `{}`: {}", group.name, why()))
         })
+    }
+
+    /// What the submitter of a unit may not have meant: a group without a command, while nodes run processes.
+    pub fn warnings(&self, spec: &UnitSpec) -> Vec<String> {
+        let n_real: usize =
+            self.live().filter(|s| s.runtime == NodeRuntime::Processes).map(|s| s.n_nodes).sum();
+        let is_meant = |group: &TaskGroup| n_real == 0 || !group.template.run.is_without_command();
+        let groups = spec.task_groups.iter().filter(|group| !is_meant(group));
+        let warning = |group: &TaskGroup| {
+            let n_others = self.n_nodes - n_real;
+            format!(
+                "task group `{}` has no command: it goes to simulated nodes only ({n_others} of {}); give it a `command`, or \
+                 `simulated` if a simulated run is meant",
+                group.name,
+                words::count(self.n_nodes, "node")
+            )
+        };
+        groups.map(warning).collect()
     }
 
     /// Of the shape that comes nearest: the one that lacks least by kind of lack, then has the most nodes.

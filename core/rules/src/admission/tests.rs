@@ -3,10 +3,10 @@ mod violations;
 use godel_domain::{
     allocation::DeviceSet,
     ids::{NodeId, Revision, UnitId},
-    node::{Device, NodeReport},
+    node::{Device, NodeReport, NodeRuntime},
     resources::Resources,
     running_units::{Bind, RunChange, RunningUnits},
-    unit::{RestartPolicy, UnitRecord},
+    unit::{RestartPolicy, RunSpec, UnitRecord},
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
 
@@ -332,6 +332,41 @@ fn node(id: u32, cpu: i64, models: &[&str]) -> NodeReport {
         devices: models.iter().map(device).collect(),
         ..NodeReport::default()
     }
+}
+
+#[test]
+fn what_has_no_command_needs_a_node_that_simulates() {
+    let unit = |run: RunSpec| {
+        let group = GroupSubmission { requests: vec![("cpu".to_owned(), 1_000)], ..group(1) };
+        let mut spec = admit(Submission { task_groups: vec![group], ..submission() }).unwrap().spec;
+        spec.task_groups[0].template.run = run;
+        spec
+    };
+    let idle = unit(RunSpec::default());
+    let command = unit(RunSpec { command: vec!["sleep".to_owned()], ..RunSpec::default() });
+    let simulated = unit(RunSpec { simulated_duration_ms: Some(1), ..RunSpec::default() });
+    let of = |id, cpu, runtime| NodeReport { runtime, ..node(id, cpu, &[]) };
+    let mut capacities = Capacities::default();
+    capacities.put(&of(1, 1_000, NodeRuntime::Processes));
+    let words = "task group `main`: it has no command, and every node that is large enough runs processes";
+    assert!(capacities.infeasible(&idle).unwrap().starts_with(words));
+    let warning = "task group `main` has no command: it goes to simulated nodes only (0 of 1 node); ";
+    assert!(capacities.warnings(&idle)[0].starts_with(warning), "{:?}", capacities.warnings(&idle));
+    for spec in [&command, &simulated] {
+        assert_eq!((capacities.infeasible(spec), capacities.warnings(spec).len()), (None, 0));
+    }
+    // A simulated one that is too small, and one that is not.
+    capacities.put(&of(2, 999, NodeRuntime::Simulated));
+    assert!(capacities.infeasible(&idle).unwrap().starts_with(words));
+    assert!(capacities.put(&of(3, 1_000, NodeRuntime::Simulated)), "a shape of its own");
+    assert_eq!(capacities.infeasible(&idle), None);
+    assert!(capacities.warnings(&idle)[0].contains("(2 of 3 nodes)"));
+    // Nobody warns where nothing is real, and an agent that does not say takes everything.
+    capacities.remove(NodeId(1));
+    assert!(capacities.warnings(&idle).is_empty());
+    let mut unknown = Capacities::default();
+    unknown.put(&of(1, 1_000, NodeRuntime::Unknown));
+    assert_eq!((unknown.infeasible(&idle), unknown.warnings(&idle).len()), (None, 0));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::{JITTER_PERCENT, JITTER_PERCENT_MAX, Shard, Timer};
 use crate::{
     journal::Entry,
     life::N_STATUSES_MAX,
+    service::Mode,
     session::{self, Progress},
 };
 
@@ -22,12 +23,12 @@ impl Shard {
     pub(super) fn start_connecting(&mut self) {
         while self.connecting.len() < self.n_connecting_max {
             let Some(node) = self.waiting.pop_front() else { return };
-            self.connecting.push(session::register(
-                self.client.clone(),
-                node,
-                &self.slots[node].def,
-                self.instance,
-            ));
+            let runtime = match self.mode {
+                Mode::Simulated => v1::NodeRuntime::Simulated,
+                Mode::Processes => v1::NodeRuntime::Processes,
+            };
+            let (client, def) = (self.client.clone(), &self.slots[node].def);
+            self.connecting.push(session::register(client, node, def, (runtime, self.instance)));
         }
     }
 

@@ -178,11 +178,13 @@ impl DispatcherOutbox for EngineOutbox {
             metrics.submit_seconds.observe(since.elapsed().as_secs_f64());
         }
         // A unary call says more to the client; on a stream nobody asks.
-        let (uid, infeasible) = match &waiter {
-            Submitter::Unary(_) => (spec.uid.clone(), core.infeasible(spec).unwrap_or_default()),
-            Submitter::Stream { .. } => (String::new(), String::new()),
+        let (uid, infeasible, warnings) = match &waiter {
+            Submitter::Unary(_) => {
+                (spec.uid.clone(), core.infeasible(spec).unwrap_or_default(), core.warnings(spec))
+            }
+            Submitter::Stream { .. } => (String::new(), String::new(), Vec::new()),
         };
-        answer(waiter, Ok(Submitted { unit, uid, revision, infeasible, duplicate }), room);
+        answer(waiter, Ok(Submitted { unit, uid, revision, infeasible, warnings, duplicate }), room);
     }
 
     fn not_submitted(&mut self, submitter: PendingSubmitter, spec: UnitSpec, why: NotSubmitted) {

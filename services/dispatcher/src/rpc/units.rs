@@ -156,6 +156,7 @@ impl UnitService for Units {
                 revision: done.revision.0,
                 defaults: defaults.iter().map(ToString::to_string).collect(),
                 infeasible: done.infeasible,
+                warnings: done.warnings,
                 duplicate: done.duplicate,
             })),
             Err(Refused::Status(status) | Refused::Full(_, status)) => Err(status),

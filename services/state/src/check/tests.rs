@@ -149,6 +149,21 @@ fn hold() -> v1::Hold {
     }
 }
 
+/// What an agent says of its node.
+fn node_report() -> v1::NodeReport {
+    v1::NodeReport {
+        node_id: 1,
+        capacity: Some(resources()),
+        zones: vec![zone()],
+        profiles: vec![profile()],
+        devices: vec![device()],
+        ready: true,
+        attributes: [("zone".to_owned(), "a".to_owned())].into(),
+        max_running_units: Some(9),
+        runtime: v1::NodeRuntime::Processes.into(),
+    }
+}
+
 /// An operation of each kind that is as it should be.
 fn samples() -> Vec<v1::op::Op> {
     use v1::op::Op;
@@ -161,18 +176,10 @@ fn samples() -> Vec<v1::op::Op> {
             taints: vec![taint()],
             drain: Some(v1::NodeDrain::default()),
             quarantine: Some(v1::NodeQuarantine::default()),
+            notice: Some(v1::NodeNotice::default()),
             ..v1::NodeSpec::default()
         }),
-        Op::PutNodeReport(v1::NodeReport {
-            node_id: 1,
-            capacity: Some(resources()),
-            zones: vec![zone()],
-            profiles: vec![profile()],
-            devices: vec![device()],
-            ready: true,
-            attributes: [("zone".to_owned(), "a".to_owned())].into(),
-            max_running_units: Some(9),
-        }),
+        Op::PutNodeReport(node_report()),
         Op::PutNodeAllocatable(v1::NodeAllocatable { node_id: 1, allocatable: Some(resources()) }),
         Op::PutNodeUsage(v1::NodeUsage { node_id: 1, reserved: Some(resources()), as_of_ms: 1, load: None }),
         Op::PutUnit(unit()),

@@ -2,10 +2,11 @@
 
 use godel_domain::{
     label_expression::parse,
-    node::{NODE_CLASS, NodeUsage},
+    node::{NODE_CLASS, NodeRuntime, NodeUsage},
     node_affinity::{NodeAffinity, PreferredNodes},
     node_load::{LoadAmounts, MaxLoad, NodeLoad},
     resources::NETWORK,
+    unit::RunSpec,
     work_kind::WorkKind,
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
@@ -134,6 +135,37 @@ fn node_class() {
     check(filter, &mut classed(), &selects("godel.dev/node-class"), "");
     let node_selector = [(NODE_CLASS.to_owned(), "virtual".to_owned())].into();
     check(filter, &mut classed(), &Template { node_selector, ..Template::default() }, "");
+}
+
+#[test]
+fn runtime() {
+    let on = |runtime| cluster(0, move |_, report| report.runtime = runtime);
+    let of = |run: RunSpec| Template { run, ..Template::default() };
+    let filter = &crate::plugins::runtime::Runtime;
+    let refused = "node runs processes, and the replica has no command";
+    let command = RunSpec { command: vec!["sleep".to_owned()], ..RunSpec::default() };
+    let later = RunSpec { await_command_ms: Some(1), ..RunSpec::default() };
+    let simulated = RunSpec { simulated_duration_ms: Some(1), ..RunSpec::default() };
+    for runtime in [NodeRuntime::Unknown, NodeRuntime::Simulated, NodeRuntime::Processes] {
+        let idle = if runtime == NodeRuntime::Processes { refused } else { "" };
+        check(filter, &mut on(runtime), &of(RunSpec::default()), idle);
+        for run in [&command, &later, &simulated] {
+            check(filter, &mut on(runtime), &of(run.clone()), "");
+        }
+    }
+    // A node of another kind elsewhere makes no difference; one that changes its kind does, also for who was prepared before.
+    let mut cluster = on(NodeRuntime::Simulated);
+    let mut ask = Ask::new(&mut cluster, &of(RunSpec::default()), Pool::Guaranteed);
+    let profile = built_in("most-allocated");
+    profile.prepare(&cluster, &mut ask);
+    let report = cluster.report(NODE).unwrap().clone();
+    let other = NodeReport { id: NodeId(7), runtime: NodeRuntime::Processes, ..report.clone() };
+    cluster.put_report(other, Revision(2));
+    profile.prepare(&cluster, &mut ask);
+    assert!(ask.admits(&cluster, NODE.idx()) && !ask.admits(&cluster, 7));
+    cluster.put_report(NodeReport { runtime: NodeRuntime::Processes, ..report }, Revision(3));
+    profile.prepare(&cluster, &mut ask);
+    assert!(!ask.admits(&cluster, NODE.idx()));
 }
 
 /// What is measured of [`NODE`], which has 10 cpu, 100 memory and 1,000 network.
