@@ -12,6 +12,7 @@ pub mod api;
 pub mod check;
 pub mod cluster;
 pub mod flood;
+pub mod machine;
 pub mod process;
 pub mod proxy;
 pub mod reflect;

@@ -13,6 +13,7 @@ mod fencing;
 mod floods;
 mod gangs;
 mod kills;
+mod machines;
 mod overload;
 mod quarantine;
 mod queues;

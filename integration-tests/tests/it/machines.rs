@@ -1,0 +1,340 @@
+//! Machines that are paused, cut off, replaced, copied, smaller than before, or taken away, with real agents: what ran there comes
+//! back elsewhere once, counted from `/proc`.
+
+use std::{path::Path, process::Output};
+
+use anyhow::{Result, ensure};
+use godel_integration_tests::{
+    cluster::{Cluster, Layout, shown},
+    machine::Processes,
+    trace::{resources, unit},
+    wait::{LIMIT, wait_for},
+};
+use godel_proto::v1::{self, WorkloadClass};
+
+/// What a real agent may warn of on any machine.
+const OF_THIS_MACHINE: &[&str] = &["topology of this machine"];
+const NO_CGROUPS: &str = "agent.cgroups=false";
+
+/// A cluster without nodes in which lost ones are found soon.
+async fn start() -> Cluster {
+    let env = [
+        ("GODEL_STATE__HEARTBEAT_INTERVAL", "200ms"),
+        ("GODEL_STATE__NODE_LEASE_TTL", "2s"),
+        ("GODEL_STATE__NODE_GRACE", "10s"),
+        ("GODEL_STATE__STOP_AFTER_DISCONNECT", "4s"),
+    ];
+    let mut cluster = Cluster::start(Layout {
+        n_nodes: 0,
+        n_dispatchers: 1,
+        n_schedulers: 1,
+        n_binders: 1,
+        is_proxied: true,
+        env: env.into_iter().map(|(key, value)| ("state", key, value.to_owned())).collect(),
+        ..Layout::default()
+    })
+    .await;
+    cluster.announce(OF_THIS_MACHINE);
+    cluster
+}
+
+/// Adds a machine; agent and node have its name.
+async fn add_machine(cluster: &mut Cluster, name: &str) {
+    cluster.start_agent_of_this_machine(name, name, &[NO_CGROUPS.to_owned()]).await;
+    cluster.wait_ready().await;
+}
+
+async fn submit(
+    cluster: &Cluster,
+    processes: &Processes,
+    (name, replicas): (&str, u32),
+    class: WorkloadClass,
+) -> Result<()> {
+    let mut spec = unit(name, "", replicas, resources(10, 1), None, 0);
+    spec.workload_class = class.into();
+    spec.task_groups[0].template.as_mut().unwrap().run = Some(processes.run());
+    cluster.api.submit(spec).await.map(drop)
+}
+
+/// Waits until exactly so many processes run of each incarnation of each unit.
+async fn wait_counts(processes: &Processes, expected: &[(&str, usize)]) {
+    let expected = expected.iter().map(|(of, n)| ((*of).to_owned(), *n)).collect();
+    wait_for(&format!("processes {expected:?}"), LIMIT, async || {
+        let counts = processes.counts();
+        ensure!(counts == expected, "{counts:?}");
+        Ok(())
+    })
+    .await;
+}
+
+/// What the description of a node says, once it says what `pick` looks for.
+async fn described<T>(cluster: &Cluster, node: &str, pick: impl Fn(&serde_json::Value) -> Option<T>) -> T {
+    wait_for(&format!("a description of {node}"), LIMIT, async || {
+        let output = cluster.godel(&["node", "describe", node, "-o", "json"]);
+        ensure!(output.status.success(), "{}", shown(&output));
+        let view: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        pick(&view).ok_or_else(|| anyhow::anyhow!("{view}"))
+    })
+    .await
+}
+
+async fn wait_logged(cluster: &Cluster, process: &str, words: &str) {
+    wait_for(&format!("{process} to say: {words}"), LIMIT, async || {
+        let log = cluster.log(process);
+        ensure!(log.contains(words), "{log}");
+        Ok(())
+    })
+    .await;
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            copy_dir(&path, &target);
+        } else if path.is_file() {
+            std::fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_machine_ends_what_is_not_its_own_any_more() {
+    let processes = Processes::default();
+    let mut cluster = start().await;
+    cluster.announce(&["no contact for too long"]);
+    add_machine(&mut cluster, "m1").await;
+    submit(&cluster, &processes, ("web", 2), WorkloadClass::Service).await.unwrap();
+    submit(&cluster, &processes, ("ring", 2), WorkloadClass::Gang).await.unwrap();
+    wait_counts(&processes, &[("ring.0", 2), ("web.0", 2)]).await;
+    add_machine(&mut cluster, "m2").await;
+    cluster.freeze("m1");
+    // Elsewhere once, whatever its own processes do meanwhile: nobody reaches them.
+    wait_for("both units to run on the other machine", LIMIT, async || {
+        let counts = processes.counts();
+        ensure!(counts.get("web.1") == Some(&2) && counts.get("ring.1") == Some(&2), "{counts:?}");
+        Ok(())
+    })
+    .await;
+    // The agent goes on and cannot reach state: what must not run twice ends before anything else.
+    cluster.proxy_to_state("m1").hold();
+    cluster.thaw("m1");
+    wait_for("the gang to end on the first machine", LIMIT, async || {
+        let twice = processes.twice("ring");
+        ensure!(twice.is_none(), "{twice:?}");
+        Ok(())
+    })
+    .await;
+    cluster.proxy_to_state("m1").heal();
+    wait_counts(&processes, &[("ring.1", 2), ("web.1", 2)]).await;
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_never_runs_twice_when_its_machine_is_cut_off() {
+    let processes = Processes::default();
+    let mut cluster = start().await;
+    cluster.announce(&["no contact for too long"]);
+    add_machine(&mut cluster, "m1").await;
+    submit(&cluster, &processes, ("web", 2), WorkloadClass::Service).await.unwrap();
+    submit(&cluster, &processes, ("ring", 2), WorkloadClass::Gang).await.unwrap();
+    wait_counts(&processes, &[("ring.0", 2), ("web.0", 2)]).await;
+    add_machine(&mut cluster, "m2").await;
+    cluster.proxy_to_state("m1").hold();
+    wait_for("both units to run on the other machine", LIMIT, async || {
+        let twice = processes.twice("ring");
+        assert!(twice.is_none(), "a replica of the gang runs twice: {twice:?}");
+        let counts = processes.counts();
+        ensure!(counts.get("web.1") == Some(&2) && counts.get("ring.1") == Some(&2), "{counts:?}");
+        Ok(())
+    })
+    .await;
+    cluster.proxy_to_state("m1").heal();
+    wait_counts(&processes, &[("ring.1", 2), ("web.1", 2)]).await;
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_is_replaced_under_its_name() {
+    let processes = Processes::default();
+    let mut cluster = start().await;
+    cluster.announce(&[
+        "state does not let this agent speak",
+        "another installation claims the name",
+        "another machine wants the name",
+    ]);
+    add_machine(&mut cluster, "m1").await;
+    submit(&cluster, &processes, ("web", 2), WorkloadClass::Service).await.unwrap();
+    wait_counts(&processes, &[("web.0", 2)]).await;
+    let uid = |view: &serde_json::Value| view["uid"].as_str().map(str::to_owned);
+    let old = described(&cluster, "m1", uid).await;
+    // Its lease lives: another machine is refused, and both sides say so.
+    let settings = [NO_CGROUPS.to_owned()];
+    let dir = cluster.path("new.state");
+    cluster.start_agent_with("new", "m1", &dir, &settings).await;
+    wait_logged(&cluster, "new", "connected with another uid").await;
+    wait_logged(&cluster, "m1", "another machine wants the name of this node").await;
+    let conflict = |view: &serde_json::Value| {
+        let is_told = view["status"].as_str()?.contains("Conflict") && view["connected"] == true;
+        view["conflict"].as_object().filter(|_| is_told).cloned()
+    };
+    let conflict = described(&cluster, "m1", conflict).await;
+    assert_eq!(conflict["kind"], "other-installation");
+    assert!(conflict["address"].as_str().unwrap().contains(':') && conflict["first_ms"].as_i64() > Some(0));
+    wait_counts(&processes, &[("web.0", 2)]).await;
+    // The first machine burns down. Its name goes to the other one, and what ran there comes back once.
+    cluster.kill("m1");
+    processes.kill();
+    wait_counts(&processes, &[("web.1", 2)]).await;
+    let new = described(&cluster, "m1", |view| uid(view).filter(|new| *new != old)).await;
+    // The first machine comes back: it is another one now, and starts nothing.
+    cluster.restart("m1");
+    wait_logged(&cluster, "m1", "connected with another uid").await;
+    let told = |view: &serde_json::Value| (view["conflict"]["uid"] == *old).then(|| uid(view)).flatten();
+    assert_eq!(described(&cluster, "m1", told).await, new);
+    wait_counts(&processes, &[("web.1", 2)]).await;
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_machines_with_one_identity_do_not_take_turns() {
+    let processes = Processes::default();
+    let mut cluster = start().await;
+    cluster.announce(&[
+        "state does not let this agent speak",
+        "two agents share the identity",
+        "a copy of this one's identity",
+        "running units that are another agent's",
+    ]);
+    add_machine(&mut cluster, "m1").await;
+    submit(&cluster, &processes, ("web", 3), WorkloadClass::Service).await.unwrap();
+    wait_counts(&processes, &[("web.0", 3)]).await;
+    // Only the identity: what the copy of a machine brings along has ended with the machine that it is a copy of.
+    let copied = cluster.path("copy.state");
+    copy_dir(&cluster.path("m1.state").join("identity"), &copied.join("identity"));
+    cluster.start_agent_with("copy", "m1", &copied, &[NO_CGROUPS.to_owned()]).await;
+    wait_logged(&cluster, "m1", "two agents share one identity").await;
+    wait_logged(&cluster, "copy", "a copy of this one's identity wants this node").await;
+    wait_counts(&processes, &[("web.0", 3)]).await;
+    let running = processes.seen();
+    let attempts = |n: i64| {
+        move |view: &serde_json::Value| {
+            let conflict = &view["conflict"];
+            let is_it = conflict["kind"] == "same-installation" && view["connected"] == true;
+            is_it.then(|| conflict["attempts"].as_i64()).flatten().filter(|known| *known >= n)
+        }
+    };
+    let n = described(&cluster, "m1", attempts(1)).await;
+    described(&cluster, "m1", attempts(n + 3)).await;
+    assert_eq!(processes.seen(), running, "the one that has the node keeps it, and what runs there");
+    // The copy ends: the other one may have the node again.
+    cluster.stop("copy").await;
+    processes.kill();
+    wait_for("the first machine to have its node again", LIMIT, async || {
+        let counts = processes.counts();
+        ensure!(counts.values().sum::<usize>() == 3, "{counts:?}");
+        Ok(())
+    })
+    .await;
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
+
+/// A service of one replica on so many GPUs, which does not wait for them in silence.
+fn on_gpus(processes: &Processes, name: &str, count: u32) -> v1::UnitSpec {
+    let gpus = v1::DeviceRequest { kind: "gpu".into(), count, ..v1::DeviceRequest::default() };
+    let mut spec = unit(name, "", 1, resources(10, 1), Some(gpus), 0);
+    spec.workload_class = WorkloadClass::Service.into();
+    spec.task_groups[0].template.as_mut().unwrap().run = Some(processes.run());
+    spec.scheduling_timeout_ms = Some(500);
+    spec
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_lost_devices_gives_out_none_of_them() {
+    let processes = Processes::default();
+    let mut cluster = start().await;
+    let inventory = cluster.path("inventory.toml");
+    let write = |count: u32| {
+        let text =
+            format!("replace_devices = ['gpu']\n[[devices]]\nkind = 'gpu'\nmodel = 'X'\ncount = {count}\n");
+        std::fs::write(&inventory, text).unwrap();
+    };
+    write(2);
+    let settings = [NO_CGROUPS.to_owned(), format!("agent.inventory={}", inventory.display())];
+    cluster.start_agent_of_this_machine("m1", "m1", &settings).await;
+    cluster.wait_ready().await;
+    cluster.api.submit(on_gpus(&processes, "train", 2)).await.unwrap();
+    wait_counts(&processes, &[("train.0", 1)]).await;
+    // A repair takes one of them, and everything that ran.
+    write(1);
+    cluster.kill("m1");
+    processes.kill();
+    cluster.restart("m1");
+    wait_counts(&processes, &[("train.0", 1)]).await;
+    let gpus = |view: &serde_json::Value| {
+        let gpus = view["devices"].as_array()?.iter().filter(|device| device["kind"] == "gpu");
+        (gpus.count() == 1).then_some(())
+    };
+    described(&cluster, "m1", gpus).await;
+    cluster.api.submit(on_gpus(&processes, "late", 1)).await.unwrap();
+    wait_for("the other unit to wait", LIMIT, async || {
+        let phase = cluster.api.get_unit("late").await?.unit.unwrap_or_default().phase();
+        ensure!(phase == v1::UnitPhase::Unschedulable, "{phase:?}");
+        Ok(())
+    })
+    .await;
+    wait_counts(&processes, &[("train.0", 1)]).await;
+    succeeded(&cluster.godel(&["unit", "cancel", "train"]));
+    wait_counts(&processes, &[("late.0", 1)]).await;
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_gives_notice_and_leaves_for_good() {
+    let processes = Processes::default();
+    let mut cluster = start().await;
+    add_machine(&mut cluster, "m1").await;
+    submit(&cluster, &processes, ("web", 2), WorkloadClass::Service).await.unwrap();
+    wait_counts(&processes, &[("web.0", 2)]).await;
+    add_machine(&mut cluster, "m2").await;
+    let dir = cluster.path("m1.state").display().to_string();
+    let agent = |cluster: &Cluster, words: &[&str]| {
+        cluster.godel(&[&["agent"], words, &["--name", "m1", "--state-dir", &dir]].concat())
+    };
+    let refused = agent(&cluster, &["leave"]);
+    let said = shown(&refused);
+    assert!(!refused.status.success() && said.contains("2 running units are bound there"), "{said}");
+    assert!(said.contains("`--drain` waits"), "{said}");
+    // Nobody's node: the uid decides, not the name.
+    let elsewhere = cluster.path("elsewhere").display().to_string();
+    let strange = cluster.godel(&["agent", "leave", "--force", "--name", "m1", "--state-dir", &elsewhere]);
+    assert_eq!(strange.status.code(), Some(4), "{}", shown(&strange));
+    succeeded(&agent(&cluster, &["notice", "--reason", "spot reclaim", "--deadline", "1h"]));
+    let notice = |view: &serde_json::Value| {
+        let is_drained = view["drain"]["deadline_ms"] == view["notice"]["deadline_ms"];
+        view["notice"]["reason"].as_str().filter(|_| is_drained).map(str::to_owned)
+    };
+    assert_eq!(described(&cluster, "m1", notice).await, "spot reclaim");
+    succeeded(&agent(&cluster, &["leave", "--drain"]));
+    cluster.wait_ended("m1").await;
+    wait_counts(&processes, &[("web.1", 2)]).await;
+    let nodes =
+        cluster.api.nodes().list_nodes(v1::ListNodesRequest::default()).await.unwrap().into_inner().nodes;
+    assert_eq!(nodes.len(), 1, "{nodes:?}");
+    let gone = agent(&cluster, &["leave"]);
+    assert_eq!(gone.status.code(), Some(4), "{}", shown(&gone));
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
+
+#[track_caller]
+fn succeeded(output: &Output) {
+    assert!(output.status.success(), "{}", shown(output));
+}
