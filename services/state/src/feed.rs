@@ -17,7 +17,7 @@ use godel_wire::ops::ParsedOp;
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::sessions::{NodeSessions, cell::Close, live_row, wake};
+use crate::sessions::{NodeSessions, live_row, wake};
 
 /// Everything that the cells need, as of one revision.
 struct Loaded {
@@ -251,7 +251,7 @@ fn put_spec(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
     drop(names);
     let slot = hub.slot_or_new(node);
     if replaced {
-        wake(slot.cell.lock().close(Close::Deleted));
+        wake(slot.cell.lock().replace());
     }
 }
 

@@ -370,6 +370,12 @@ impl Cell {
         self.session.as_ref().is_some_and(|outbox| outbox.id == id && outbox.n_unacked < N_UNACKED_MAX)
     }
 
+    /// Another installation has the node now: the session of the one before ends, and what was said of its agents is over.
+    pub(crate) fn replace(&mut self) -> Option<Waker> {
+        (self.instances, self.conflict) = (NodeInstances::default(), None);
+        self.close(Close::Deleted)
+    }
+
     /// Session `id` has ended at its own end.
     pub(crate) fn leave(&mut self, id: u64) {
         if self.session.as_ref().is_some_and(|outbox| outbox.id == id) {

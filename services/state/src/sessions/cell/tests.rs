@@ -221,4 +221,9 @@ fn a_conflict_is_told_once_to_the_agent_that_lives() {
     };
     assert_eq!((conflict.n_attempts, conflict.first_ms, conflict.last_ms), (3, 1_000, 61_000));
     assert_eq!(cell.take(1, Waker::noop()), Taken::Idle);
+    // The one that was refused has the node at last: there is no conflict any more, and the next one is news.
+    cell.instances.open(7);
+    cell.replace();
+    assert_eq!((&cell.conflict, &cell.instances), (&None, &NodeInstances::default()));
+    assert!(cell.note_rival(rival(), 62_000).0);
 }
