@@ -7,10 +7,7 @@ use godel_domain::{
     change::{Block, Lease, Partition, PartitionMode},
     hold::{GangTurn, Hold, Slot},
     ids::{NodeId, Revision, RunningUnitId, UnitId},
-    node::{
-        Device, Drain, NodeReport, NodeRuntime, NodeSpec, NodeUsage, Notice, Quarantine, Taint, TaintEffect,
-        Toleration,
-    },
+    node::{NodeUsage, Taint, TaintEffect, Toleration},
     node_load::{LoadAmounts, MaxLoad, NodeLoad},
     pause::Pause,
     resources::Resources,
@@ -29,6 +26,7 @@ mod affinity;
 mod budget;
 mod decision;
 mod encode;
+mod node;
 mod queue;
 mod reservation;
 mod txn;
@@ -38,6 +36,7 @@ use affinity::{node_affinity, unit_affinity, unit_topology};
 pub use budget::{budget, budget_limit, put_budget};
 pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
 pub use encode::{encoded_unit, put_unit};
+pub use node::{device, node_quarantine, node_report, node_runtime, node_spec};
 pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_policy};
 pub use reservation::{put_reservation, reservation};
 pub use txn::{op, requirement};
@@ -110,79 +109,6 @@ pub fn precondition(kind: v1::Kind, id: u64, revision: Revision) -> v1::Precondi
 pub fn precondition_named(kind: v1::Kind, name: &str, revision: Revision) -> v1::Precondition {
     let key = v1::Key { id: 0, name: name.to_owned() };
     v1::Precondition { kind: kind.into(), key: Some(key), revision: revision.0 }
-}
-
-/// An administrator's record of a node.
-pub fn node_spec(spec: &NodeSpec) -> v1::NodeSpec {
-    let NodeSpec { id, name, uid, labels, cordoned, taints, drain, quarantine, notice } = spec;
-    v1::NodeSpec {
-        node_id: id.0,
-        meta: Some(v1::ObjectMeta {
-            name: name.clone(),
-            uid: uid.clone(),
-            labels: map(labels),
-            ..v1::ObjectMeta::default()
-        }),
-        cordoned: *cordoned,
-        taints: taints.iter().map(taint).collect(),
-        drain: drain.as_ref().map(node_drain),
-        quarantine: quarantine.as_ref().map(node_quarantine),
-        notice: notice.as_ref().map(node_notice),
-    }
-}
-
-/// Why and when the machine of a node goes away.
-fn node_notice(notice: &Notice) -> v1::NodeNotice {
-    let Notice { since_ms, deadline_ms, reason } = notice;
-    v1::NodeNotice { since_ms: *since_ms, deadline_ms: *deadline_ms, reason: reason.clone() }
-}
-
-/// Why and how long a node gets nothing new.
-pub fn node_quarantine(quarantine: &Quarantine) -> v1::NodeQuarantine {
-    let Quarantine { since_ms, until_ms, reason } = quarantine;
-    v1::NodeQuarantine { since_ms: *since_ms, until_ms: *until_ms, reason: reason.clone() }
-}
-
-fn node_drain(drain: &Drain) -> v1::NodeDrain {
-    let Drain { since_ms, deadline_ms, running_units } = *drain;
-    v1::NodeDrain { since_ms, deadline_ms: deadline_ms.unwrap_or(0), running_units }
-}
-
-/// An agent's record of a node.
-pub fn node_report(report: &NodeReport) -> v1::NodeReport {
-    let NodeReport { id, capacity, devices, zones, profiles, ready, attributes, max_running_units, runtime } =
-        report;
-    v1::NodeReport {
-        node_id: id.0,
-        capacity: Some(resources(capacity)),
-        devices: devices.iter().map(device).collect(),
-        zones: zones.iter().map(zone).collect(),
-        profiles: profiles.iter().map(profile).collect(),
-        ready: *ready,
-        attributes: map(attributes),
-        max_running_units: Some(*max_running_units),
-        runtime: node_runtime(*runtime).into(),
-    }
-}
-
-/// What an agent does with running units.
-pub fn node_runtime(runtime: NodeRuntime) -> v1::NodeRuntime {
-    match runtime {
-        NodeRuntime::Unknown => v1::NodeRuntime::Unspecified,
-        NodeRuntime::Simulated => v1::NodeRuntime::Simulated,
-        NodeRuntime::Processes => v1::NodeRuntime::Processes,
-    }
-}
-
-/// One device of a node.
-pub fn device(device: &Device) -> v1::Device {
-    let Device { kind, model, numa_zone, details } = device;
-    v1::Device {
-        kind: kind.clone(),
-        model: model.clone(),
-        numa_zone: *numa_zone,
-        details: zones::device_details_to_proto(details.as_deref()),
-    }
 }
 
 /// Allocatable in force on a node.
