@@ -80,21 +80,21 @@ pub struct NodeConflict {
 
 impl NodeConflict {
     /// One more attempt at `wall_ms`, after those that are known. Returns the conflict as it is now, and whether it is to be told: when it
-    /// is new, and once in a while as long as it lasts.
+    /// begins, and once in a while as long as it lasts, however many agents there are.
     pub fn note(known: Option<Self>, rival: Rival, wall_ms: i64) -> (Self, bool) {
-        let known = known.filter(|known| !known.is_over(wall_ms) && known.rival.is_same(&rival));
-        let Some(mut conflict) = known else {
-            let (first_ms, last_ms, told_ms) = (wall_ms, wall_ms, wall_ms);
-            return (Self { rival, first_ms, last_ms, n_attempts: 1, told_ms }, true);
+        let known = known.filter(|known| !known.is_over(wall_ms));
+        let told_ms = known.as_ref().map(|known| known.told_ms);
+        let told_ms = told_ms.filter(|told_ms| wall_ms.saturating_sub(*told_ms) < TELL_EVERY_MS);
+        let same = known.filter(|known| known.rival.is_same(&rival));
+        let (first_ms, n_before) = same.map_or((wall_ms, 0), |known| (known.first_ms, known.n_attempts));
+        let conflict = Self {
+            rival,
+            first_ms,
+            last_ms: wall_ms,
+            n_attempts: n_before.saturating_add(1),
+            told_ms: told_ms.unwrap_or(wall_ms),
         };
-        conflict.rival = rival;
-        conflict.last_ms = wall_ms;
-        conflict.n_attempts = conflict.n_attempts.saturating_add(1);
-        let is_told = wall_ms.saturating_sub(conflict.told_ms) >= TELL_EVERY_MS;
-        if is_told {
-            conflict.told_ms = wall_ms;
-        }
-        (conflict, is_told)
+        (conflict, told_ms.is_none())
     }
 
     /// Whether it is so long ago that it is over.
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_is_told_when_new_and_once_in_a_while() {
+    fn a_conflict_is_told_when_it_begins_and_once_in_a_while() {
         let mut known = None;
         let mut told = Vec::new();
         for (at_s, address, uid) in [
@@ -194,8 +194,8 @@ mod tests {
                 (false, 3, 59),
                 (true, 4, 60),
                 (false, 5, 61),
-                (true, 1, 0),
-                (true, 1, 0),
+                (false, 1, 0),
+                (false, 1, 0),
                 (true, 1, 0)
             ]
         );

@@ -7,7 +7,7 @@ use futures_util::{
     stream::{FuturesUnordered, SelectAll},
 };
 use godel_domain::{node_load::LoadAmounts, time::Millis};
-use godel_kit::{CancellationToken, clock::SharedClock};
+use godel_kit::{CancellationToken, clock::SharedClock, quiet::Quiet};
 use godel_proto::v1::{self, session_response::Message};
 use godel_rules::load_window::NodeLoadWindow;
 use godel_wire::to_proto;
@@ -137,6 +137,8 @@ pub(crate) struct Shard {
     refused: Option<(String, String)>,
     /// Nodes that have left for good.
     n_left: usize,
+    /// When it was last logged that another agent has the name of a node.
+    names_said: Quiet,
 }
 
 /// How a shard ends.
@@ -187,6 +189,7 @@ impl Shard {
             n_refused: 0,
             refused: None,
             n_left: 0,
+            names_said: Quiet::default(),
         }
     }
 
@@ -389,6 +392,9 @@ impl Shard {
 
     /// State has refused another agent that claims a node of this one.
     fn on_conflict(&self, node: usize, conflict: &v1::NodeConflict) {
+        if !self.names_said.may_speak() {
+            return;
+        }
         let v1::NodeConflict { address, uid, attempts, .. } = conflict;
         let what = match conflict.kind() {
             v1::NodeConflictKind::SameInstallation => {

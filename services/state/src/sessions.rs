@@ -31,7 +31,7 @@ use godel_domain::{
     running_units::RunningUnit,
     time::Millis,
 };
-use godel_kit::clock::SharedClock;
+use godel_kit::{clock::SharedClock, quiet::Quiet};
 use godel_rules::{
     agent_admission::AssignmentRefusal,
     node_identity::{Rival, RivalKind},
@@ -99,6 +99,8 @@ pub(crate) struct NodeSessions {
     offenders: Mutex<Vec<(NodeId, Quarantine)>>,
     /// Nodes whose agents are to end when their records are gone.
     leaving: Mutex<BTreeSet<NodeId>>,
+    /// When a conflict was last logged.
+    rivals_said: Quiet,
     /// Until when nodes are quarantined, by their records, Unix milliseconds.
     quarantined: Mutex<BTreeMap<NodeId, i64>>,
 }
@@ -134,6 +136,7 @@ impl NodeSessions {
             usages: Mutex::default(),
             offenders: Mutex::default(),
             leaving: Mutex::default(),
+            rivals_said: Quiet::default(),
             quarantined: Mutex::default(),
         }
     }
@@ -178,7 +181,8 @@ impl NodeSessions {
         let (address, uid) = (rival.address.clone(), rival.uid.clone());
         let kind = rival.kind;
         let (is_told, waker) = slot.cell.lock().note_rival(rival, self.wall_ms());
-        if is_told {
+        // Thousands of nodes may be claimed at once: one line is enough, the others are shown with their nodes.
+        if is_told && self.rivals_said.may_speak() {
             let name = self.names.read().of(node).map(|(name, _)| name.to_owned()).unwrap_or_default();
             let what = match kind {
                 RivalKind::OtherInstallation => "another installation claims the name of a node",

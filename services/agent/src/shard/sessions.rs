@@ -162,7 +162,9 @@ impl Shard {
     fn wait_for_the_name(&mut self, node: usize, status: &RpcStatus) {
         let now = self.clock.now();
         let slot = &mut self.slots[node];
-        if slot.warned.is_none_or(|warned| now.since(warned) >= WARN_EVERY_MS) {
+        let is_due = slot.warned.is_none_or(|warned| now.since(warned) >= WARN_EVERY_MS);
+        // Of thousands of nodes one is worth a line.
+        if is_due && self.names_said.may_speak() {
             slot.warned = Some(now);
             tracing::warn!(node = %slot.name, why = status.message(), "state does not let this agent speak for the node; it tries again");
         }
