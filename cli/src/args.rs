@@ -302,6 +302,13 @@ pub enum AgentVerb {
     /// Take this machine's node out of the cluster for good: delete its record and end its agent. Refused while running
     /// units are on the node.
     Leave(agent::Leave),
+    /// Keep one running unit: agents start it, nobody else does.
+    #[command(hide = true)]
+    Keep {
+        /// Directory of the run.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
 }
 
 /// `godel agent topology`.

@@ -51,6 +51,8 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Agent(Agent { verb: Some(AgentVerb::Notice(wanted)), .. }) => {
             return agent::notice(wanted, log, &address).await;
         }
+        // `main` does it, without a runtime.
+        Verb::Agent(Agent { verb: Some(AgentVerb::Keep { .. }), .. }) => return Ok(()),
         Verb::Agent(agent) => return run::agent(agent, log, &address).await,
         Verb::State(state) => return offline::state(state, output).await,
         Verb::Config(config) => return offline::config(&config),

@@ -193,6 +193,7 @@ impl Local {
             stats: stats_tx,
             // State ends along with them.
             says_goodbye: false,
+            keeper: Vec::new(),
         };
         let (stop, cause) = (self.stop.clone(), Arc::clone(&self.cause));
         self.agents.spawn(async move {

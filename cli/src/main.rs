@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use godel_cli::{
-    args::{Args, Verb},
+    args::{Agent, AgentVerb, Args, Verb},
     command,
 };
 use godel_client::process;
@@ -15,6 +15,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    // There may be hundreds of keepers on a node: none of them has a runtime.
+    if let Verb::Agent(Agent { verb: Some(AgentVerb::Keep { dir }), .. }) = &args.verb {
+        return godel_agent::keeper::keep(dir);
+    }
     process::run(n_threads(&args.verb), command::run(args))
 }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use godel_domain::{words, zone::show_cpus};
 use godel_proto::v1;
+use godel_wire::ops::{eviction_reason_from_proto, run_end_reason_from_proto};
 use serde::Serialize;
 
-use crate::output::View;
+use crate::output::{self, View};
 
 mod budget;
 mod node;
@@ -145,6 +146,14 @@ pub struct RunningUnitView {
     pub exit_code: i32,
     /// In place.
     pub restarts: u32,
+    /// Why its command is over: `out-of-memory`; empty if it is not, or that is not known.
+    pub reason: String,
+    /// Why it is or was evicted: `preempted`; empty if it was not.
+    pub eviction: String,
+    /// When its command was started last, Unix milliseconds; 0: not known.
+    pub started_time_ms: i64,
+    /// When it ended, Unix milliseconds; 0: not known.
+    pub ended_time_ms: i64,
 }
 
 /// `UNIT_PHASE_RUNNING` as `Running`.
@@ -297,6 +306,14 @@ impl From<&v1::RunningUnit> for RunningUnitView {
             device_model: run.device_model.clone(),
             exit_code: run.exit_code,
             restarts: run.restarts,
+            reason: run_end_reason_from_proto(run.reason)
+                .map_or_else(String::new, |reason| reason.name().to_owned()),
+            eviction: eviction_reason_from_proto(run.eviction)
+                .ok()
+                .flatten()
+                .map_or_else(String::new, |reason| reason.name().to_owned()),
+            started_time_ms: run.started_time_ms,
+            ended_time_ms: run.ended_time_ms,
         }
     }
 }
@@ -337,8 +354,9 @@ impl View for UnitView {
 }
 
 impl View for RunningUnitView {
-    const HEADERS: &'static [&'static str] = &["ORDINAL", "PHASE", "NODE", "DEVICES", "ZONES", "EXIT"];
-    const WIDE: &'static [&'static str] = &["GROUP", "INCARNATION", "RESTARTS"];
+    const HEADERS: &'static [&'static str] =
+        &["ORDINAL", "PHASE", "NODE", "DEVICES", "ZONES", "EXIT", "REASON"];
+    const WIDE: &'static [&'static str] = &["GROUP", "INCARNATION", "RESTARTS", "STARTED", "ENDED"];
 
     fn row(&self) -> Vec<String> {
         let devices: Vec<String> = self.devices.iter().map(u32::to_string).collect();
@@ -360,12 +378,28 @@ impl View for RunningUnitView {
             devices,
             zones,
             if ended { self.exit_code.to_string() } else { String::new() },
+            // Who wanted it says more than that it was wanted.
+            match (self.eviction.as_str(), self.reason.as_str()) {
+                ("", reason) | (reason, "" | "told") => reason.to_owned(),
+                (eviction, reason) => format!("{eviction},{reason}"),
+            },
         ]
     }
 
     fn wide(&self) -> Vec<String> {
-        vec![self.task_group.clone(), self.incarnation.to_string(), self.restarts.to_string()]
+        vec![
+            self.task_group.clone(),
+            self.incarnation.to_string(),
+            self.restarts.to_string(),
+            shown_time(self.started_time_ms),
+            shown_time(self.ended_time_ms),
+        ]
     }
+}
+
+/// A time that may not be known.
+fn shown_time(unix_ms: i64) -> String {
+    if unix_ms == 0 { String::new() } else { output::time(unix_ms) }
 }
 
 /// A scheduler.

@@ -32,6 +32,7 @@ use crate::{
 
 mod audit;
 mod commands;
+pub mod kept;
 mod submissions;
 mod waits;
 
@@ -193,7 +194,7 @@ impl Cluster {
 
     /// Adds an agent of this machine, which runs commands, as a process and a node of these names, with settings `KEY=VALUE`.
     pub async fn start_agent_of_this_machine(&mut self, name: &str, node: &str, settings: &[String]) {
-        let state_dir = self.path(&format!("{name}.state"));
+        let state_dir = self.state_dir(name);
         self.start_agent_with(name, node, &state_dir, settings).await;
         self.layout.n_nodes += 1;
     }
@@ -201,7 +202,27 @@ impl Cluster {
     /// The same with a state directory of the test's own; the node may be one that another agent has.
     pub async fn start_agent_with(&mut self, name: &str, node: &str, state_dir: &Path, settings: &[String]) {
         let to_state = self.route_to_state(name).await;
-        self.add(name, commands::agent_of_this_machine(to_state, node, state_dir, settings));
+        let program = settings::godel_bin();
+        self.add(name, commands::agent_of_this_machine(program, to_state, (node, state_dir), settings));
+    }
+
+    /// The same with another binary; its node has the name of the process.
+    pub async fn start_agent_of_this_machine_by(
+        &mut self,
+        name: &str,
+        program: PathBuf,
+        settings: &[String],
+    ) {
+        let to_state = self.route_to_state(name).await;
+        let state_dir = self.state_dir(name);
+        let command = commands::agent_of_this_machine(program, to_state, (name, &state_dir), settings);
+        self.add(name, command);
+        self.layout.n_nodes += 1;
+    }
+
+    /// The state directory of an agent of this machine.
+    pub fn state_dir(&self, name: &str) -> PathBuf {
+        self.path(&format!("{name}.state"))
     }
 
     /// kill -9.
@@ -420,6 +441,11 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        // What agents of this machine run goes on without them.
+        for process in self.processes.values_mut() {
+            process.kill();
+        }
+        kept::end(self.dir.path());
         if !std::thread::panicking() {
             return;
         }

@@ -4,6 +4,7 @@
 
 mod convert;
 mod demand;
+mod ends;
 
 use std::sync::Arc;
 
@@ -21,14 +22,15 @@ pub use convert::{
     rows_part_to_proto, rows_to_proto, standing_to_proto, statuses_from_proto,
 };
 pub use demand::{demand_from_proto, demand_to_proto, host_port, host_port_to_proto};
+pub use ends::{ends_to_proto, run_end_reason_from_proto, run_end_reason_to_proto};
 
 /// Ordinals are below this: ten times the replicas that a unit may have, since they are never reused.
 pub const N_ORDINALS_MAX: u32 = 1 << 20;
 /// Task groups of a unit.
 pub const N_TASK_GROUPS_MAX: u32 = 64;
-/// Ordinals that one listed record of rows covers. A row takes 65 bytes at most (22 mostly), and the demands of
-/// all groups of a unit are part of its record of 64 KiB: 508 KiB, half of what a message may have.
-pub const N_ROWS_PER_RECORD: usize = 7_000;
+/// Ordinals that one listed record of rows covers. A row takes 87 bytes at most (22 mostly), and the demands of
+/// all groups of a unit are part of its record of 64 KiB: 512 KiB, half of what a message may have.
+pub const N_ROWS_PER_RECORD: usize = 5_200;
 /// Longest name of a record.
 pub const NAME_LEN_MAX: usize = 253;
 

@@ -11,7 +11,7 @@ use godel_domain::{
     node_load::{LoadAmounts, MaxLoad, NodeLoad},
     pause::Pause,
     resources::Resources,
-    running_units::{Bind, Evict, Requeue, RunChange, Statuses},
+    running_units::{Bind, Evict, RunChange},
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
         UnitEnd, UnitRecord, UnitSpec, UnitStatus, WorkloadClass,
@@ -28,6 +28,7 @@ mod decision;
 mod encode;
 mod node;
 mod queue;
+mod reports;
 mod reservation;
 mod txn;
 
@@ -38,6 +39,7 @@ pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
 pub use encode::{encoded_unit, put_unit};
 pub use node::{device, node_quarantine, node_report, node_runtime, node_spec};
 pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_policy};
+pub use reports::{requeue, statuses};
 pub use reservation::{put_reservation, reservation};
 pub use txn::{op, requirement};
 // Columns are the store's own: see `from_proto`.
@@ -294,8 +296,17 @@ fn max_load(load: MaxLoad) -> v1::MaxLoad {
 
 /// What an agent runs.
 pub fn run_spec(run: &RunSpec) -> v1::RunSpec {
-    let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms, await_command_ms } =
-        run;
+    let RunSpec {
+        command,
+        env,
+        simulated_duration_ms,
+        simulated_exit_code,
+        stop_grace_ms,
+        await_command_ms,
+        working_directory,
+        user,
+        umask,
+    } = run;
     v1::RunSpec {
         command: command.clone(),
         env: map(env),
@@ -303,6 +314,9 @@ pub fn run_spec(run: &RunSpec) -> v1::RunSpec {
         simulated_exit_code: *simulated_exit_code,
         stop_grace_ms: *stop_grace_ms,
         await_command_ms: *await_command_ms,
+        working_directory: working_directory.clone().unwrap_or_default(),
+        user: user.clone().unwrap_or_default(),
+        umask: *umask,
     }
 }
 
@@ -464,25 +478,6 @@ pub fn hold(hold: &Hold) -> v1::Hold {
 pub fn running_unit_id(id: &RunningUnitId) -> v1::Victim {
     let RunningUnitId { unit, replica } = id;
     v1::Victim { unit_id: unit.0, ordinal: replica.ordinal, incarnation: replica.incarnation }
-}
-
-/// What agents reported.
-pub fn statuses(unit: UnitId, statuses: &Statuses) -> v1::RunStatuses {
-    let Statuses { ordinals, incarnations, phases, exit_codes, restarts } = statuses;
-    v1::RunStatuses {
-        unit_id: unit.0,
-        ordinals: ordinals.clone(),
-        incarnations: incarnations.clone(),
-        phases: phases.iter().map(|one| phase(*one).into()).collect(),
-        exit_codes: exit_codes.clone(),
-        restarts: restarts.clone(),
-    }
-}
-
-/// Ended running units that become pending again.
-pub fn requeue(unit: UnitId, requeue: &Requeue) -> v1::Requeue {
-    let Requeue { ordinals, incarnations } = requeue;
-    v1::Requeue { unit_id: unit.0, ordinals: ordinals.clone(), incarnations: incarnations.clone() }
 }
 
 /// A lease as granted.

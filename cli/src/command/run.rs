@@ -300,7 +300,14 @@ pub(super) async fn agent(wanted: Agent, log: Option<String>, address: &str) -> 
     let n_nodes = nodes.len();
     let (stats, connected) = watch::channel(Stats::default());
     godel_kit::task::spawn("agent.greeting", greet(connected, n_nodes));
-    let deps = godel_agent::Deps { nodes, mode, clock: SystemClock::shared(), stats, says_goodbye: true };
+    let deps = godel_agent::Deps {
+        nodes,
+        mode,
+        clock: SystemClock::shared(),
+        stats,
+        says_goodbye: true,
+        keeper: godel_agent::own_keeper(),
+    };
     over("agent", godel_agent::serve(root.agent, deps, signals()?).await)
 }
 

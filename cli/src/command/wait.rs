@@ -9,7 +9,9 @@ use godel_client::{
     unit_file::nearest,
     views::{self, PHASES},
 };
+use godel_domain::run_end::RunEndReason;
 use godel_proto::v1::{self, UnitPhase};
+use godel_wire::ops::run_end_reason_from_proto;
 use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_stream::StreamExt as _;
@@ -141,7 +143,11 @@ fn failed_text(answer: &v1::GetUnitResponse) -> String {
         let failed = answer.running_units.iter().filter(|run| run.phase() == v1::RunPhase::Failed);
         let one = |run: &v1::RunningUnit| {
             let on = if run.node.is_empty() { String::new() } else { format!(" on {}", shown(&run.node)) };
-            format!("ordinal {}{on}: exit code {}", run.ordinal, run.exit_code)
+            // That it ended with this exit code is said already.
+            let reason = run_end_reason_from_proto(run.reason)
+                .filter(|reason| *reason != RunEndReason::Exited)
+                .map_or_else(String::new, |reason| format!(", {}", reason.name()));
+            format!("ordinal {}{on}: exit code {}{reason}", run.ordinal, run.exit_code)
         };
         let mut told: Vec<String> = failed.take(N_FAILED_SHOWN).map(one).collect();
         if n(counts.failed) > told.len() && !told.is_empty() {
@@ -363,6 +369,9 @@ mod tests {
             ..v1::RunningUnit::default()
         }];
         let expect = "failed: 1 of 3 replicas failed (ordinal 1 on n1: exit code 3)";
+        assert_eq!(finished(&failed), Look::Never(expect.to_owned()));
+        failed.running_units[0].reason = v1::RunEndReason::OutOfMemory.into();
+        let expect = "failed: 1 of 3 replicas failed (ordinal 1 on n1: exit code 3, out-of-memory)";
         assert_eq!(finished(&failed), Look::Never(expect.to_owned()));
         // One that has failed for good keeps it from completing, before the others have ended.
         failed.unit.as_mut().unwrap().phase = UnitPhase::Running.into();

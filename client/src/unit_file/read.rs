@@ -201,6 +201,11 @@ impl<'n, 'r> Fields<'n, 'r> {
         self.scalar(key, number)
     }
 
+    /// Bits of access rights, as `022` or `0o022`.
+    pub(super) fn octal(&mut self, key: &'static str) -> Option<u32> {
+        self.scalar(key, octal)
+    }
+
     pub(super) fn boolean(&mut self, key: &'static str) -> Option<bool> {
         self.scalar(key, |text| match text {
             "true" | "True" | "TRUE" => Ok(true),
@@ -416,6 +421,13 @@ fn escaped(c: char) -> impl Iterator<Item = char> {
     plain.into_iter().chain(escaped.into_iter().flatten())
 }
 
+/// Reads access rights as all tools write them, in octal digits.
+pub(super) fn octal(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("0o").unwrap_or(text);
+    let number = u32::from_str_radix(digits, 8).ok().filter(|_| !digits.starts_with('+'));
+    number.ok_or_else(|| format!("`{text}` is not a number of octal digits, as `022`"))
+}
+
 fn number<N: TryFrom<i128>>(text: &str) -> Result<N, String> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -452,6 +464,14 @@ mod tests {
             ("task_groups[1].template.env[\"A\"]", "task_groups[1].template.env.A"),
         ] {
             assert_eq!(shown(path), expected);
+        }
+    }
+
+    #[test]
+    fn access_rights_are_octal() {
+        assert_eq!((octal("022"), octal("0o77"), octal("7")), (Ok(0o22), Ok(0o77), Ok(7)));
+        for text in ["", "0o", "9", "rw", "-1", "+7", "77777777777777"] {
+            assert_eq!(octal(text), Err(format!("`{text}` is not a number of octal digits, as `022`")));
         }
     }
 

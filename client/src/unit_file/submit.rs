@@ -6,7 +6,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use godel_domain::{duration, host_port::HostPort};
 use godel_proto::v1;
 
-use super::words;
+use super::{read::octal, words};
 
 /// Reads `key=value`.
 ///
@@ -137,6 +137,15 @@ pub struct Submit {
     /// The command comes later, as the one of a YARN container does; without one after this time a replica fails.
     #[arg(long, requires = "name", value_parser = duration::parse_ms)]
     pub await_command: Option<u64>,
+    /// Working directory of the program on its node, an absolute path. Default `/`.
+    #[arg(long, requires = "name", value_name = "DIR")]
+    pub working_directory: Option<String>,
+    /// User that the program runs as, by name or number, on nodes whose agent runs as root. Default: the user of the agent.
+    #[arg(long, requires = "name", value_name = "USER")]
+    pub user: Option<String>,
+    /// Bits that files made by the program do not get, in octal digits. Default 022.
+    #[arg(long, requires = "name", value_name = "BITS", value_parser = octal)]
+    pub umask: Option<u32>,
     /// Duration of a simulated run. Default: until stopped.
     #[arg(long, requires = "name", value_parser = duration::parse_ms)]
     pub duration: Option<u64>,

@@ -18,6 +18,9 @@ template:
   command: [sleep, 10]
   env: {PORT: 8080}
   stop_grace: 30s
+  working_directory: /srv
+  user: www
+  umask: 0o027
   simulated: {duration: 5s, exit_code: 2}
 ";
 
@@ -44,6 +47,7 @@ fn a_short_unit_is_read_whole() {
     let run = template.run.as_ref().unwrap();
     assert_eq!(run.command, ["sleep", "10"]);
     assert_eq!(run.env["PORT"], "8080");
+    assert_eq!((run.working_directory.as_str(), run.user.as_str(), run.umask), ("/srv", "www", Some(0o27)));
     let simulated = (run.simulated_duration_ms, run.simulated_exit_code);
     assert_eq!((run.stop_grace_ms, simulated), (30_000, (Some(5_000), 2)));
 }

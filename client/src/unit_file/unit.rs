@@ -102,6 +102,9 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
     let env = fields.text_map("env");
     let stop_grace_ms = fields.duration("stop_grace").unwrap_or_default();
     let await_command_ms = fields.duration("await_command");
+    let working_directory = fields.text("working_directory").unwrap_or_default();
+    let user = fields.text("user").unwrap_or_default();
+    let umask = fields.octal("umask");
     let simulated = fields.inside("simulated", |fields| {
         (fields.duration("duration"), fields.number("exit_code").unwrap_or_default())
     });
@@ -114,6 +117,9 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
         // What is too long for the field is too long for the rule as well.
         stop_grace_ms: u32::try_from(stop_grace_ms).unwrap_or(u32::MAX),
         await_command_ms,
+        working_directory,
+        user,
+        umask,
     };
     v1::Template {
         demand: Some(v1::Demand { requests: Some(requests), devices, host_ports, zones }),

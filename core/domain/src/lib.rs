@@ -27,6 +27,7 @@
 //! - `refusals`: why a unit waits, as reports and queues carry it.
 //! - `reservation_spec`: reservations as people write them.
 //! - `resources`: amounts of named resources.
+//! - `run_end`: how a running unit ended, and when it ran.
 //! - `running_units`: the life of running units, as one table per unit.
 //! - `seed`: numbers that look random and follow from a seed.
 //! - `sub_cluster`: the sub-cluster that a unit or a node is of.
@@ -64,6 +65,7 @@ pub mod record_change;
 pub mod refusals;
 pub mod reservation_spec;
 pub mod resources;
+pub mod run_end;
 pub mod running_units;
 pub mod seed;
 pub mod sub_cluster;

@@ -18,6 +18,7 @@ use crate::{
     allocation::{self, Allocation, DeviceSet, GivenZones},
     demand::{Demand, Pool},
     ids::{NodeId, ReplicaId, Revision, UnitId},
+    run_end::RunEnd,
 };
 
 mod check;
@@ -125,6 +126,8 @@ pub struct RunningUnit {
     pub revision: Revision,
     /// Commit time of its binding, Unix milliseconds.
     pub bound_time_ms: i64,
+    /// When its command ran, and why it is over.
+    pub end: RunEnd,
 }
 
 impl RunningUnit {
@@ -300,6 +303,8 @@ pub struct Statuses {
     pub exit_codes: Vec<i32>,
     /// Empty: all 0.
     pub restarts: Vec<u32>,
+    /// Empty: nothing is known of any.
+    pub ends: Vec<RunEnd>,
 }
 
 /// Ended running units that become pending again.
@@ -422,6 +427,7 @@ impl RunningUnits {
                             Progress { phase: row.phase, restarts: row.restarts } =
                                 progress.followed_by(next);
                             row.exit_code = at(&statuses.exit_codes, idx);
+                            row.end = at(&statuses.ends, idx);
                         }
                         changes
                     });

@@ -163,6 +163,12 @@ pub struct RunSpec {
     pub stop_grace_ms: u32,
     /// The command comes later, and the run fails without one after this time, milliseconds; `None`: it starts at once.
     pub await_command_ms: Option<u64>,
+    /// Working directory on its node; `None`: the root of the file system.
+    pub working_directory: Option<String>,
+    /// User on its node, by name or number; `None`: that of the agent.
+    pub user: Option<String>,
+    /// Bits that its new files do not get; `None`: 022.
+    pub umask: Option<u32>,
 }
 
 impl RunSpec {

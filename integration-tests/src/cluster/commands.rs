@@ -1,6 +1,9 @@
 //! How each process of a cluster is started: the only place of the tests that knows the binary's flags.
 
-use std::{net::SocketAddr, path::Path};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use crate::{process::CommandLine, settings::godel_bin};
 
@@ -70,11 +73,11 @@ pub(super) fn agent_of(state: SocketAddr, shapes: &[String], settings: &[String]
     CommandLine { program: godel_bin(), args, env: client_env(state) }
 }
 
-/// The agent of this machine, which runs commands, as node `name`.
+/// The agent of this machine, which runs commands, as node `name`, with settings `KEY=VALUE`.
 pub(super) fn agent_of_this_machine(
+    program: PathBuf,
     state: SocketAddr,
-    name: &str,
-    state_dir: &Path,
+    (name, state_dir): (&str, &Path),
     settings: &[String],
 ) -> CommandLine {
     let mut args = vec![
@@ -84,7 +87,7 @@ pub(super) fn agent_of_this_machine(
         format!("--state-dir={}", state_dir.display()),
     ];
     args.extend(settings.iter().map(|setting| format!("--set={setting}")));
-    CommandLine { program: godel_bin(), args, env: client_env(state) }
+    CommandLine { program, args, env: client_env(state) }
 }
 
 /// A client verb.

@@ -92,6 +92,7 @@ fn transitions_are_those_that_the_store_allows() {
         phases: vec![phase.into()],
         exit_codes: Vec::new(),
         restarts: vec![restarts],
+        ..v1::RunStatuses::default()
     };
     lives.bind(&v1::Binding { unit_id: 1, ordinals: vec![3], ..v1::Binding::default() }, &mut traces);
     lives.report(&report(0, v1::RunPhase::Running, 0), &mut traces);

@@ -12,6 +12,7 @@ mod duplicates;
 mod fencing;
 mod floods;
 mod gangs;
+mod keepers;
 mod kills;
 mod machines;
 mod overload;

@@ -4,7 +4,7 @@
 //! only read and write files below a root directory, so that tests can write the tree of any machine. What a kernel has no
 //! controller for is left out, once with a warning; a group that cannot be made at all is an error.
 
-mod enter;
+pub(crate) mod enter;
 mod v1;
 mod v2;
 
@@ -13,12 +13,11 @@ use std::{
     fs::File,
     io,
     path::{Path, PathBuf},
-    process::Command,
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
 
 use crate::detect::{
     limits::{Hierarchy, hierarchies},
@@ -36,13 +35,10 @@ const SHARES: std::ops::RangeInclusive<i64> = 2..=262_144;
 const SHARES_OF_CPU: i64 = 1_024;
 /// The list of the processes of a group, in both versions.
 const PROCS: &str = "cgroup.procs";
-/// Names of the groups of agents, before the number of the process.
+/// Names of the groups of agents begin with it; the number of the process follows for agents without a state directory.
 const PREFIX: &str = "godel-";
-/// How often, and how long, an agent that ends waits for what it has ended.
-const N_PAUSES: u32 = 50;
-const PAUSE: Duration = Duration::from_millis(10);
-/// Groups of one name that are tried: earlier ones are left by agents that had the number of this process.
-const N_TRIES: u32 = 100;
+/// Groups of one run that are tried: those that are there have something in them that an earlier agent started.
+const N_TRIES: u32 = 1_000;
 
 /// What a running unit may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,12 +110,6 @@ pub trait Cgroup: Send + Sync + fmt::Debug {
     /// See [`Self::set_cpu_limit`].
     fn set_cpus(&self, cpus: &[u32], memory_nodes: &[u32]) -> Result<(), Error>;
 
-    /// Moves a process into it. What the process starts from then on is in it as well.
-    ///
-    /// # Errors
-    /// See [`Self::set_cpu_limit`].
-    fn add(&self, pid: u32) -> Result<(), Error>;
-
     /// Returns the files to which processes are written that are moved into it.
     fn lists(&self) -> Vec<PathBuf>;
 
@@ -144,11 +134,29 @@ pub trait Cgroup: Send + Sync + fmt::Debug {
     /// Returns what it has used; 0 of what no controller counts.
     fn usage(&self) -> GroupUsage;
 
-    /// Removes it.
+    /// Removes it. One that is not there is removed.
     ///
     /// # Errors
     /// A process is still in it.
     fn remove(&self) -> Result<(), Error>;
+
+    /// Returns where it is, for another process.
+    fn record(&self) -> GroupRecord;
+}
+
+/// Where a group is: for the keeper of what runs in it, and for an agent that starts later.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupRecord {
+    /// Of version 1: its directory by controller. Of version 2: one directory, of no controller.
+    dirs: Vec<(String, PathBuf)>,
+}
+
+/// Opens a group that another process has made.
+pub fn reopen(record: &GroupRecord) -> Box<dyn Cgroup> {
+    match &record.dirs[..] {
+        [(controller, dir)] if controller.is_empty() => Box::new(v2::Group::reopen(dir)),
+        dirs => Box::new(v1::Group::reopen(dirs)),
+    }
 }
 
 impl dyn Cgroup + '_ {
@@ -165,18 +173,16 @@ impl dyn Cgroup + '_ {
         set.into_iter().filter_map(Result::err).collect()
     }
 
-    /// Has a command begin in the group, so that nothing that it starts is outside.
+    /// Opens the lists of processes of the group, for a process that moves itself into it.
     ///
     /// # Errors
-    /// The lists of processes of the group cannot be written.
-    pub fn begin_in(&self, command: &mut Command) -> Result<(), Error> {
+    /// They cannot be written.
+    pub(crate) fn open_lists(&self) -> Result<Vec<File>, Error> {
         let open = |path: PathBuf| {
             let opened = File::options().write(true).open(&path);
             opened.map_err(|source| Error { path, what: "no process can be moved into it", source })
         };
-        let files = self.lists().into_iter().map(open).collect::<Result<Vec<File>, Error>>()?;
-        enter::begin_in(command, files);
-        Ok(())
+        self.lists().into_iter().map(open).collect()
     }
 }
 
@@ -195,12 +201,18 @@ enum Version {
 }
 
 impl Groups {
-    /// Finds out where groups can be made, and makes a group for this agent. `below`: the group in which, as `/godel`; `None`: that
-    /// of this process. What the kernel has no controllers for is a warning.
+    /// Finds out where groups can be made, and makes the group of this agent there, or finds the one that an earlier agent of the same
+    /// `name` has left. `below`: the group in which, as `/godel`; `None`: that of this process. What the kernel has no
+    /// controllers for is a warning.
     ///
     /// # Errors
     /// No groups can be made: why, and what may be done about it.
-    pub fn open(root: &Path, below: Option<&str>, warnings: &mut Vec<String>) -> Result<Self, String> {
+    pub fn open(
+        root: &Path,
+        (below, name): (Option<&str>, &str),
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, String> {
+        let name = format!("{PREFIX}{name}");
         let tree = Tree::new(root);
         let mut known = hierarchies(&tree);
         if let Some(below) = below {
@@ -211,8 +223,8 @@ impl Groups {
         let (v2, v1): (Vec<Hierarchy>, Vec<Hierarchy>) = known.into_iter().partition(|known| known.is_v2);
         let unified = v2.first().filter(|hierarchy| v2::has_controllers(&tree, hierarchy));
         let version = match unified {
-            Some(hierarchy) => v2::Parent::open(&tree, hierarchy).map(Version::V2),
-            None => v1::Hierarchies::open(&tree, &v1, warnings).map(Version::V1),
+            Some(hierarchy) => v2::Parent::open(&tree, hierarchy, &name).map(Version::V2),
+            None => v1::Hierarchies::open(&tree, &v1, &name, warnings).map(Version::V1),
         };
         let advice = "give the agent a group of its own (systemd: `Delegate=yes` and `DelegateSubgroup=agent`), or \
                       name one that it may write with `agent.cgroup_root`";
@@ -233,30 +245,49 @@ impl Groups {
     /// # Errors
     /// It cannot be made.
     pub fn make(&self, name: &str, limits: &GroupLimits) -> Result<(Box<dyn Cgroup>, Vec<Error>), Error> {
-        let name = format!("{name}.{}", self.n_made.fetch_add(1, Ordering::Relaxed));
-        let group: Box<dyn Cgroup> = match &self.version {
-            Version::V1(hierarchies) => Box::new(hierarchies.make(&name)?),
-            Version::V2(parent) => Box::new(parent.make(&name)?),
+        let mut n_tries = 0;
+        let group: Box<dyn Cgroup> = loop {
+            let name = format!("{name}.{}", self.n_made.fetch_add(1, Ordering::Relaxed));
+            let made = match &self.version {
+                Version::V1(hierarchies) => {
+                    hierarchies.make(&name).map(|group| Box::new(group) as Box<dyn Cgroup>)
+                }
+                Version::V2(parent) => parent.make(&name).map(|group| Box::new(group) as Box<dyn Cgroup>),
+            };
+            n_tries += 1;
+            match made {
+                Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists && n_tries < N_TRIES => {}
+                made => break made?,
+            }
         };
         let failed = group.limit(limits);
         Ok((group, failed))
     }
+
+    /// Removes the groups of runs in which no process is, but for those of `kept`.
+    pub fn sweep(&self, kept: &[GroupRecord]) {
+        let parents = match &self.version {
+            Version::V1(hierarchies) => hierarchies.dirs(),
+            Version::V2(parent) => vec![parent.dir()],
+        };
+        let is_kept = |dir: &Path| kept.iter().any(|group| group.dirs.iter().any(|(_, kept)| kept == dir));
+        for parent in parents {
+            for inner in inner(parent).filter(|inner| !is_kept(inner)) {
+                // Something is in it: it stays.
+                let _stays = std::fs::remove_dir(inner);
+            }
+        }
+    }
 }
 
 impl Drop for Groups {
-    /// Removes the group of the agent. What has just been ended in it may take a moment to be gone; if it takes longer, the next
-    /// agent removes the group.
+    /// Removes the group of the agent, unless something is in it: what goes on without the agent stays in its group, which the next
+    /// agent finds.
     fn drop(&mut self) {
-        let is_removed = || match &self.version {
+        let _is_removed = match &self.version {
             Version::V1(hierarchies) => hierarchies.remove(),
             Version::V2(parent) => parent.remove(),
         };
-        for _ in 0..N_PAUSES {
-            if is_removed() {
-                return;
-            }
-            std::thread::sleep(PAUSE);
-        }
     }
 }
 
@@ -278,45 +309,41 @@ fn make_dir(dir: &Path) -> Result<(), Error> {
     std::fs::create_dir(dir).map_err(|source| Error { path: dir.to_owned(), what: "cannot be made", source })
 }
 
-/// Makes the directory of this agent in others, with a name that is free in all of them.
-fn make_own(parents: &[&Path]) -> Result<String, Error> {
-    let pid = std::process::id();
-    let mut last = None;
-    for attempt in 0..N_TRIES {
-        let name = if attempt == 0 { format!("{PREFIX}{pid}") } else { format!("{PREFIX}{pid}-{attempt}") };
-        let made = parents.iter().try_for_each(|parent| make_dir(&parent.join(&name)));
-        match made {
-            Ok(()) => return Ok(name),
-            Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => last = Some(error),
-            Err(error) => {
-                parents.iter().for_each(|parent| drop(remove(&parent.join(&name))));
-                return Err(error);
-            }
-        }
+/// Makes the directory of this agent, or finds it.
+fn make_own(parent: &Path, name: &str) -> Result<PathBuf, Error> {
+    let dir = parent.join(name);
+    match make_dir(&dir) {
+        Err(error) if error.source.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(dir),
     }
-    Err(last.unwrap_or_else(|| Error {
-        path: PathBuf::new(),
-        what: "cannot be made",
-        source: io::ErrorKind::AlreadyExists.into(),
-    }))
 }
 
-/// Removes the group of an agent, with the groups in it in which no process is. False: something is left.
+/// The groups in a group.
+fn inner(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let groups = entries.filter(|inner| inner.file_type().is_ok_and(|kind| kind.is_dir()));
+    groups.map(|inner| inner.path())
+}
+
+/// Removes the group of an agent if no process is in it, nor in the groups in it. False: something is left.
 fn remove_own(dir: &Path) -> bool {
-    for inner in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        if inner.file_type().is_ok_and(|kind| kind.is_dir()) {
-            // Something is in it: it stays.
-            let _stays = std::fs::remove_dir(inner.path());
-        }
+    // Most agents leave something: then the groups in which nothing is are left as well, for the next agent to sweep.
+    let has_some = |inner: PathBuf| read_pids(&inner.join(PROCS)).is_ok_and(|pids| !pids.is_empty());
+    if inner(dir).any(has_some) {
+        return false;
+    }
+    for inner in inner(dir) {
+        // Something has just begun in it: it stays.
+        let _stays = std::fs::remove_dir(inner);
     }
     remove(dir).is_ok()
 }
 
-/// Removes what agents have left that have ended: groups in which no process is.
+/// Removes what agents without a state directory have left that have ended: groups in which no process is.
 fn sweep(tree: &Tree, parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(pid) = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()) else { continue };
+        let Some(pid) = name.strip_prefix(PREFIX) else { continue };
         if pid.parse::<u32>().is_err() || tree.has(&format!("/proc/{pid}")) {
             continue;
         }

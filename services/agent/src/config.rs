@@ -7,8 +7,23 @@ use godel_domain::{
     resources::{CPU, MEMORY, Resources},
 };
 use godel_kit::config::{ClientConfig, HumanDuration};
+use serde::{Deserialize, Serialize};
 
 use crate::use_model::UseModel;
+
+/// A smaller file would hold a few lines only.
+const LOG_BYTES_MIN: u64 = 1024;
+
+/// What becomes of running units when their agent is stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnitsAtStop {
+    /// They go on.
+    #[default]
+    Keep,
+    /// They end, each with its grace.
+    End,
+}
 
 godel_kit::section! {
     /// Agents: sessions with state, and simulated nodes.
@@ -21,8 +36,19 @@ godel_kit::section! {
         pub speed: f64 = 1.0,
         /// Longest random delay before a lost session is opened again.
         pub reconnect_spread: HumanDuration = HumanDuration::from_secs(5),
-        /// Directory in which terminal statuses wait until they are acknowledged. Not set: in memory only.
+        /// Directory of what the agent has to know when it starts again: running units that go on without it, their logs, and
+        /// terminal statuses that are not acknowledged yet. One agent at a time may use it. Not set: in memory only, and
+        /// running units end with the agent.
         pub state_dir: Option<PathBuf> = None,
+        /// What becomes of the running units of a real node when its agent is stopped: `keep` lets them go on, and the next
+        /// agent takes them over; `end` ends them, each with its grace. An agent that is killed always leaves them running.
+        pub units_at_stop: UnitsAtStop = UnitsAtStop::Keep,
+        /// A file of the log of a running unit holds this many bytes before the next one begins.
+        pub log_max_bytes: u64 = 16 << 20,
+        /// Number of files of the log of one running unit; the oldest is removed when there would be more. At least 2.
+        pub log_files: usize = 4,
+        /// Time for which the log of a running unit is kept after its end.
+        pub log_keep: HumanDuration = HumanDuration::from_secs(24 * 3600),
         /// Address of the HTTP server for `/metrics` and `/healthz`. Not set: no server.
         pub metrics_listen: Option<SocketAddr> = None,
         /// Time window of the usage that agents report as its median and 95th percentile.
@@ -96,6 +122,14 @@ impl Config {
             if percent > 100 {
                 wrong.push(format!("{key}: {percent} is more than 100"));
             }
+        }
+        if self.log_max_bytes < LOG_BYTES_MIN {
+            wrong.push(format!("log_max_bytes: {} is less than {LOG_BYTES_MIN}", self.log_max_bytes));
+        }
+        if self.log_files < 2 {
+            wrong.push(
+                "log_files: must be at least 2, so that something is there when a new one begins".to_owned(),
+            );
         }
         if self.load_window.is_zero() {
             wrong.push("load_window: must be above 0".to_owned());

@@ -17,6 +17,8 @@ mod tests;
 pub(crate) mod tree;
 mod zones;
 
+pub(crate) use gpus::CUDA;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
@@ -112,6 +114,8 @@ pub struct Found {
 struct Located {
     device: Device,
     numa: Option<u32>,
+    /// By which programs are told that they may see it, if there is one.
+    visible_by: Option<&'static str>,
 }
 
 impl Located {
@@ -119,7 +123,9 @@ impl Located {
         let details = DeviceDetails { link: clean(&details.link, NAMESPACE_LEN_MAX), ..details };
         let details = (details != DeviceDetails::default()).then(|| Box::new(details));
         let model = clean(model, NAMESPACE_LEN_MAX);
-        Self { device: Device { kind: kind.to_owned(), model, numa_zone: 0, details }, numa }
+        let device = Device { kind: kind.to_owned(), model, numa_zone: 0, details };
+        let visible_by = (kind == "gpu").then_some(gpus::visible_by(&device));
+        Self { device, numa, visible_by }
     }
 }
 
@@ -181,6 +187,7 @@ pub fn machine(root: &Path, name: Option<&str>, config: &Config) -> Result<Found
         warnings.push(format!("{} devices, at most {N_DEVICES_MAX}: the last are left out", devices.len()));
         devices.truncate(N_DEVICES_MAX);
     }
+    let visible = visible(&devices);
     let devices = place(devices, &mut layout);
     if let Some(model) = gpus::common_model(&devices, "gpu") {
         attributes.insert(GPU_MODEL.to_owned(), model.to_owned());
@@ -188,6 +195,7 @@ pub fn machine(root: &Path, name: Option<&str>, config: &Config) -> Result<Found
     let mut node = NodeDef::new(name, capacity);
     node.attributes = admitted_attributes(attributes, &fixed.attributes, &mut warnings);
     node.devices = devices;
+    node.visible = visible;
     node.memory_nodes = memory_nodes(&layout);
     node.zones = layout.zones;
     if let Err(wrong) = from_proto::node_report(node.report()) {
@@ -300,7 +308,7 @@ fn memory_nodes(layout: &Layout) -> BTreeMap<usize, u32> {
 fn place(devices: Vec<Located>, layout: &mut Layout) -> Vec<Device> {
     let only = layout.of_numa.values().next().copied().filter(|_| layout.of_numa.len() == 1);
     let mut placed = Vec::new();
-    for Located { mut device, numa } in devices {
+    for Located { mut device, numa, visible_by: _ } in devices {
         let known = numa.and_then(|numa| layout.of_numa.get(&numa).copied()).or(only);
         let at = match known {
             Some(at) => at,
@@ -311,6 +319,19 @@ fn place(devices: Vec<Located>, layout: &mut Layout) -> Vec<Device> {
         placed.push(device);
     }
     placed
+}
+
+/// The variables by which programs are told the GPUs that they may see, and the number that each GPU has there, by its index: the GPUs
+/// of a vendor are in the order of their bus ids, or as an inventory file lists them.
+fn visible(devices: &[Located]) -> BTreeMap<usize, (&'static str, u32)> {
+    let mut next: BTreeMap<&'static str, u32> = BTreeMap::new();
+    let number = |(at, located): (usize, &Located)| {
+        let variable = located.visible_by?;
+        let number = next.entry(variable).or_default();
+        *number += 1;
+        Some((at, (variable, *number - 1)))
+    };
+    devices.iter().enumerate().filter_map(number).collect()
 }
 
 /// The zone of devices of which nobody knows where they are. A node with as many zones as it may have gets none.

@@ -40,6 +40,9 @@ pub struct NodeDef {
     pub zones: Vec<Zone>,
     /// The kernel's numbers of the NUMA nodes that the memory of zones is from, by index of the zone; none of a simulated node.
     pub memory_nodes: BTreeMap<usize, u32>,
+    /// The variables by which programs are told the GPUs that they may see, with the number of each there, by index of the device;
+    /// none of a simulated node.
+    pub visible: BTreeMap<usize, (&'static str, u32)>,
     /// The ways in which its devices can be divided.
     pub profiles: Vec<DeviceProfile>,
     /// Facts found.

@@ -13,7 +13,10 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::running_units::Phase;
+use godel_domain::{
+    run_end::{RunEnd, RunEndReason},
+    running_units::Phase,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::life::{Key, Status};
@@ -165,9 +168,9 @@ impl Writer {
         if must_sync {
             self.file.sync_data()?;
         }
-        // About 60 bytes a line.
+        // About 100 bytes a line.
         let n_kept = self.kept.ended.len() + self.kept.stores.len();
-        let kept_bytes = u64::try_from(n_kept).unwrap_or(0) * 60;
+        let kept_bytes = u64::try_from(n_kept).unwrap_or(0) * 100;
         if self.bytes > COMPACT_BYTES_MIN && self.bytes > COMPACT_RATIO * kept_bytes {
             (self.file, self.bytes) = rewrite(&self.dir, &self.kept)?;
         }
@@ -220,7 +223,10 @@ fn push_line(text: &mut String, entry: &Entry) {
         Entry::Store(node, store) => return push_checked(text, &format!("S {node} {store}")),
     };
     // Why it was not started was said, or need not be: it comes back elsewhere in any case.
-    let Status { key: Key { unit, ordinal }, incarnation, phase, exit_code, restarts, refused: _ } = status;
+    let Status { key: Key { unit, ordinal }, incarnation, phase, exit_code, restarts, refused: _, end } =
+        status;
+    let RunEnd { reason, started_ms, ended_ms } = end;
+    let reason = reason.map_or("-", RunEndReason::name);
     let phase = match phase {
         Phase::Succeeded => 'S',
         Phase::Failed => 'F',
@@ -228,7 +234,9 @@ fn push_line(text: &mut String, entry: &Entry) {
     };
     push_checked(
         text,
-        &format!("{mark} {node} {unit} {ordinal} {incarnation} {phase} {exit_code} {restarts}"),
+        &format!(
+            "{mark} {node} {unit} {ordinal} {incarnation} {phase} {exit_code} {restarts} {reason} {started_ms} {ended_ms}"
+        ),
     );
 }
 
@@ -267,7 +275,12 @@ fn parse(line: &[u8]) -> Option<Entry> {
     let exit_code = words.next()?.parse().ok()?;
     // Lines written before restarts existed end here.
     let restarts = words.next().map_or(Some(0), |word| word.parse().ok())?;
-    let status = Status { key, incarnation, phase, exit_code, restarts, refused: None };
+    // And those written before reasons existed here. A reason of a later version is none.
+    let reason = words.next().and_then(RunEndReason::of_name);
+    let started_ms = words.next().map_or(Some(0), |word| word.parse().ok())?;
+    let ended_ms = words.next().map_or(Some(0), |word| word.parse().ok())?;
+    let end = RunEnd { reason, started_ms, ended_ms };
+    let status = Status { key, incarnation, phase, exit_code, restarts, refused: None, end };
     match mark {
         "E" => Some(Entry::Ended(node, status)),
         "A" => Some(Entry::Acknowledged(node, status)),
@@ -281,7 +294,26 @@ mod tests {
 
     fn status(unit: u64, exit_code: i32) -> Status {
         let phase = if exit_code == 0 { Phase::Succeeded } else { Phase::Failed };
-        Status { key: Key { unit, ordinal: 3 }, incarnation: 1, phase, exit_code, restarts: 2, refused: None }
+        let end = RunEnd { reason: Some(RunEndReason::OutOfMemory), started_ms: 5, ended_ms: 9 };
+        Status {
+            key: Key { unit, ordinal: 3 },
+            incarnation: 1,
+            phase,
+            exit_code,
+            restarts: 2,
+            refused: None,
+            end,
+        }
+    }
+
+    #[test]
+    fn lines_of_earlier_versions_are_read() {
+        for (line, restarts) in [("E n-1 7 3 1 F 4", 0), ("E n-1 7 3 1 F 4 2", 2)] {
+            let mut text = String::new();
+            push_checked(&mut text, line);
+            let plain = Status { restarts, end: RunEnd::default(), ..status(7, 4) };
+            assert_eq!(parse(text.as_bytes()), Some(Entry::Ended(node(), plain)), "{line}");
+        }
     }
 
     fn node() -> Arc<str> {

@@ -1,10 +1,11 @@
 //! Agents: they register nodes, report on them and run what is bound to them.
 //!
-//! One process hosts one real node ([`runtime`]: commands as child processes) or any number of simulated ones.
+//! One process hosts one real node ([`runtime`]: commands, each with a [`keeper`] of its own) or any number of simulated ones.
 //! Each node has its own identity and its own gRPC session; the sessions are spread over a few connections, and
 //! one task per connection drives all nodes of it: no task and no timer per node. The life of running units is
 //! a pure state machine ([`life`]). Terminal statuses stay in an append-only journal ([`journal`]) until state
-//! has acknowledged them as durable; everything else is rebuilt from the assignments after a restart.
+//! has acknowledged them as durable. Commands go on without the agent, and the next one finds them by the directories of their
+//! runs; everything else is rebuilt from the assignments after a restart.
 //!
 //! # Modules
 //!
@@ -14,9 +15,12 @@
 //! - `identity`: the uid of a node, made once for each installation.
 //! - `inventory`: the nodes that the process hosts.
 //! - `journal`: statuses of ended running units, on disk until state has acknowledged them.
+//! - `keeper`: the process that keeps one running command, with or without an agent.
 //! - `life`: the life of the running units of one node.
+//! - `logs`: what running units write: files of bounded size, written and read.
 //! - `outbound`: the send queue of a node's stream.
-//! - `runtime`: runs running units: simulated, or as child processes.
+//! - `procfs`: processes of this machine, as `/proc` shows them.
+//! - `runtime`: runs running units: simulated, or as processes of this machine.
 //! - `service`: starts the tasks of an agent process.
 //! - `session`: the messages of a node to state, and opening its session.
 //! - `shard`: one connection and all nodes that share it.
@@ -29,8 +33,11 @@ pub mod detect;
 pub mod identity;
 pub mod inventory;
 pub mod journal;
+pub mod keeper;
 pub mod life;
+pub mod logs;
 mod outbound;
+mod procfs;
 pub mod runtime;
 mod service;
 mod session;
@@ -38,6 +45,6 @@ mod shard;
 pub mod timers;
 pub mod use_model;
 
-pub use config::Config;
+pub use config::{Config, UnitsAtStop};
 pub use inventory::NodeDef;
-pub use service::{Deps, Error, Mode, Stats, serve};
+pub use service::{Deps, Error, Mode, Stats, own_keeper, serve};

@@ -14,15 +14,21 @@
 //! it is Starting once more, with one restart more, and waits for its [`Backoff`].
 //!
 //! When the store behind state is another one, by a restore or a truncation, what it does not know here is left over:
-//! it is stopped and never spoken of again, and nothing starts on the node before the last of it has ended.
+//! it is stopped and never spoken of again, and nothing starts on the node before the last of it has ended. The same holds for
+//! an older incarnation of what is to be started, and for what an earlier agent has left running and state tells to leave.
 
 use std::collections::VecDeque;
 
 use godel_domain::{
-    allocation::Allocation, demand::Pool, running_units::Phase, time::Millis, unit::RestartPolicy,
+    allocation::Allocation,
+    demand::Pool,
+    run_end::{RunEnd, RunEndReason},
+    running_units::Phase,
+    time::Millis,
+    unit::RestartPolicy,
 };
 use godel_rules::agent_admission::{self, AssignmentRefusal, Has};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 mod backoff;
 mod orders;
@@ -57,6 +63,28 @@ pub struct Status {
     pub restarts: u32,
     /// It was not started here, and why.
     pub refused: Option<AssignmentRefusal>,
+    /// When its command ran, and why it is over.
+    pub end: RunEnd,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// As shells have it.
+    pub exit_code: i32,
+    /// Why and when, if it was a command.
+    pub end: RunEnd,
+}
+
+/// What an earlier agent has left running.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftRunning {
+    /// Times that it was started again in place.
+    pub restarts: u32,
+    /// Of these since it last ran for long.
+    pub in_row: u32,
+    /// When its command was started, Unix milliseconds.
+    pub started_ms: i64,
 }
 
 /// What is to be done for real.
@@ -83,6 +111,8 @@ pub enum Action {
         incarnation: u32,
         /// Between the polite and the forced end.
         grace_ms: u32,
+        /// Why, for its end.
+        reason: RunEndReason,
     },
     /// Write it down: it must not be reported before it is safe.
     Keep(Status),
@@ -103,6 +133,10 @@ struct Run {
     /// Restarts since it last ran for long: these are limited.
     in_row: u32,
     running_since: Millis,
+    /// Of its last start.
+    end: RunEnd,
+    /// An earlier agent started it, and state has not asked for it since.
+    is_adopted: bool,
     orders: Orders,
 }
 
@@ -118,14 +152,16 @@ impl Run {
             // Whether it ran for long under an agent that has forgotten it is not known.
             in_row: orders.restarts,
             running_since: Millis(0),
+            end: RunEnd::default(),
+            is_adopted: false,
             orders,
         }
     }
 
     fn status(&self, key: Key) -> Status {
         let exit_code = if self.phase.is_ended() { self.exit_code } else { 0 };
-        let Self { incarnation, phase, restarts, .. } = *self;
-        Status { key, incarnation, phase, exit_code, restarts, refused: None }
+        let Self { incarnation, phase, restarts, end, .. } = *self;
+        Status { key, incarnation, phase, exit_code, restarts, refused: None, end }
     }
 
     /// Whether an end by itself with `exit_code` is none.
@@ -154,9 +190,11 @@ pub struct NodeLife {
     live: (Weight, Weight),
     n_live: usize,
     backoff: Backoff,
-    /// Of another store, told to stop, not ended yet.
-    left_over: FxHashMap<Key, Run>,
-    /// Not started before they have ended.
+    /// Of another store, or of an incarnation that is over, told to stop, not ended yet.
+    left_over: FxHashMap<(Key, u32), Run>,
+    /// Left running by an earlier agent, told to stop, not ended yet.
+    leaving: FxHashSet<(Key, u32)>,
+    /// Not started before all of these have ended.
     held: Vec<(Key, u32)>,
 }
 
@@ -168,10 +206,30 @@ impl NodeLife {
 
     /// Takes up what a journal kept: ended before, never acknowledged.
     pub fn restore(&mut self, status: Status) {
-        let Status { key, incarnation, phase, exit_code, restarts, refused: _ } = status;
+        let Status { key, incarnation, phase, exit_code, restarts, refused: _, end } = status;
         let orders = Orders { restarts, ..Orders::default() };
-        self.runs.insert(key, Run { exit_code, ..Run::new(incarnation, phase, orders) });
+        self.runs.insert(key, Run { exit_code, end, ..Run::new(incarnation, phase, orders) });
         self.dirty.push_back(status);
+    }
+
+    /// Takes up what an earlier agent has left running. False: a journal has kept its end, or a later incarnation is here.
+    pub fn adopt(
+        &mut self,
+        key: Key,
+        incarnation: u32,
+        orders: Orders,
+        left: LeftRunning,
+        now: Millis,
+    ) -> bool {
+        let LeftRunning { restarts, in_row, started_ms } = left;
+        if self.runs.get(&key).is_some_and(|run| run.incarnation >= incarnation) {
+            return false;
+        }
+        self.count(&orders, 1);
+        let run = Run::new(incarnation, Phase::Running, orders);
+        let end = RunEnd { started_ms, ..RunEnd::default() };
+        self.runs.insert(key, Run { restarts, in_row, end, running_since: now, is_adopted: true, ..run });
+        true
     }
 
     /// State wants it to run here, bound since it was told what the node has: checked before, and refused if `told` to.
@@ -217,8 +275,9 @@ impl NodeLife {
 
     /// State wants it to run here.
     pub fn assign(&mut self, key: Key, incarnation: u32, orders: Orders, out: &mut Vec<Action>) {
-        if let Some(run) = self.runs.get(&key) {
+        if let Some(run) = self.runs.get_mut(&key) {
             if run.incarnation >= incarnation {
+                run.is_adopted &= run.incarnation > incarnation;
                 return;
             }
             self.supersede(key, out);
@@ -229,11 +288,11 @@ impl NodeLife {
         }
         self.count(&orders, 1);
         let mut run = Run::new(incarnation, Phase::Starting, orders);
-        if self.left_over.is_empty() {
-            out.push(Action::Start(key, incarnation));
-        } else {
+        if self.holds() {
             run.waiting = true;
             self.held.push((key, incarnation));
+        } else {
+            out.push(Action::Start(key, incarnation));
         }
         self.runs.insert(key, run);
     }
@@ -255,9 +314,9 @@ impl NodeLife {
         }
         if !run.stopping {
             let grace_ms = grace_ms.max(run.orders.stop_grace_ms);
-            out.push(Action::Stop { key, incarnation, grace_ms });
+            out.push(Action::Stop { key, incarnation, grace_ms, reason: RunEndReason::Told });
         }
-        self.left_over.insert(key, run);
+        self.left_over.insert((key, incarnation), run);
     }
 
     /// Another agent speaks for the node: whatever runs here ends, and nobody wants to hear of it. What is assigned here again is not
@@ -270,17 +329,6 @@ impl NodeLife {
             self.abandon(key, incarnation, grace_ms, out);
         }
         self.change_store();
-    }
-
-    /// What is here now is another store's, with everything that is left over taken out of it: what was to be said
-    /// about that is not said, and what was remembered of ends was true in the other store only.
-    pub fn change_store(&mut self) {
-        self.remembered.clear();
-        let runs = &self.runs;
-        let is_here =
-            |status: &Status| runs.get(&status.key).is_some_and(|run| run.incarnation == status.incarnation);
-        self.dirty.retain(is_here);
-        self.in_flight.iter_mut().for_each(|(_, statuses)| statuses.retain(is_here));
     }
 
     /// Something of another store still runs here.
@@ -305,7 +353,7 @@ impl NodeLife {
         match self.runs.get(&key) {
             Some(run) if run.incarnation > incarnation => return,
             Some(run) if run.incarnation == incarnation => {
-                self.stop_live(key, grace_ms, out);
+                self.stop_live(key, (grace_ms, RunEndReason::Told), out);
                 return;
             }
             Some(_) => self.supersede(key, out),
@@ -327,24 +375,36 @@ impl NodeLife {
         refused: Option<AssignmentRefusal>,
         out: &mut Vec<Action>,
     ) {
-        let status = Status { key, incarnation, phase: Phase::Stopped, exit_code: 0, restarts: 0, refused };
+        let end = RunEnd::default();
+        let status =
+            Status { key, incarnation, phase: Phase::Stopped, exit_code: 0, restarts: 0, refused, end };
         out.push(Action::Keep(status));
         self.restore(status);
     }
 
-    /// It runs.
-    pub fn started(&mut self, key: Key, incarnation: u32, now: Millis) {
+    /// It runs, since `started_ms` by the clock of the machine; 0: it is simulated.
+    pub fn started(&mut self, key: Key, incarnation: u32, started_ms: i64, now: Millis) {
         let run = self.runs.get_mut(&key).filter(|run| run.incarnation == incarnation);
         if let Some(run) = run.filter(|run| run.phase == Phase::Starting && !run.waiting) {
             run.phase = Phase::Running;
             run.running_since = now;
+            run.end = RunEnd { started_ms, ..RunEnd::default() };
             self.dirty.push_back(run.status(key));
         }
     }
 
     /// It is over, or has to be started again.
-    pub fn ended(&mut self, key: Key, incarnation: u32, exit_code: i32, now: Millis, out: &mut Vec<Action>) {
-        if self.ended_left_over(key, incarnation, out) {
+    pub fn ended(&mut self, key: Key, incarnation: u32, ended: Ended, now: Millis, out: &mut Vec<Action>) {
+        let Ended { exit_code, end } = ended;
+        let was_left_over = self.left_over.remove(&(key, incarnation));
+        if let Some(run) = &was_left_over {
+            self.count(&run.orders, -1);
+        }
+        let was_leaving = self.leaving.remove(&(key, incarnation));
+        if was_left_over.is_some() || was_leaving {
+            self.release(out);
+        }
+        if was_left_over.is_some() {
             return;
         }
         let Some(run) = self.runs.get_mut(&key) else { return };
@@ -352,6 +412,7 @@ impl NodeLife {
             return;
         }
         run.exit_code = exit_code;
+        run.end = end;
         if run.phase == Phase::Running && now.since(run.running_since) >= self.backoff.reset_ms {
             run.in_row = 0;
         }
@@ -361,6 +422,7 @@ impl NodeLife {
             run.waiting = true;
             run.in_row += 1;
             run.restarts = run.restarts.saturating_add(1);
+            run.end = RunEnd::default();
             self.dirty.push_back(run.status(key));
             out.push(Action::Wait { key, incarnation, restarts: run.restarts, after_ms });
             return;
@@ -373,24 +435,23 @@ impl NodeLife {
         self.finish(key, phase, out);
     }
 
-    /// Whether it was left over; with the last of these, what is held is started.
-    fn ended_left_over(&mut self, key: Key, incarnation: u32, out: &mut Vec<Action>) -> bool {
-        if self.left_over.get(&key).is_none_or(|run| run.incarnation != incarnation) {
-            return false;
+    /// Whether something that has to end first still runs.
+    fn holds(&self) -> bool {
+        !self.left_over.is_empty() || !self.leaving.is_empty()
+    }
+
+    /// Starts what is held, if nothing holds it any more.
+    fn release(&mut self, out: &mut Vec<Action>) {
+        if self.holds() {
+            return;
         }
-        if let Some(run) = self.left_over.remove(&key) {
-            self.count(&run.orders, -1);
-        }
-        if self.left_over.is_empty() {
-            for (key, incarnation) in std::mem::take(&mut self.held) {
-                let run = self.runs.get_mut(&key).filter(|run| run.incarnation == incarnation);
-                if let Some(run) = run.filter(|run| run.phase == Phase::Starting && run.waiting) {
-                    run.waiting = false;
-                    out.push(Action::Start(key, incarnation));
-                }
+        for (key, incarnation) in std::mem::take(&mut self.held) {
+            let run = self.runs.get_mut(&key).filter(|run| run.incarnation == incarnation);
+            if let Some(run) = run.filter(|run| run.phase == Phase::Starting && run.waiting) {
+                run.waiting = false;
+                out.push(Action::Start(key, incarnation));
             }
         }
-        true
     }
 
     /// It has waited long enough for its start number `restarts`.
@@ -423,9 +484,34 @@ impl NodeLife {
         }
         overdue.sort_unstable();
         for key in overdue {
-            self.stop_live(key, 0, out);
+            self.stop_live(key, (0, RunEndReason::NoContact), out);
         }
         next
+    }
+
+    /// The agent is being stopped and ends what it runs, each with its own grace.
+    pub fn stop_with_agent(&mut self, out: &mut Vec<Action>) {
+        let mut live: Vec<(Key, u32)> = self
+            .runs
+            .iter()
+            .filter(|(_, run)| run.phase.is_live())
+            .map(|(key, run)| (*key, run.orders.stop_grace_ms))
+            .collect();
+        live.sort_unstable();
+        for (key, grace_ms) in live {
+            self.stop_live(key, (grace_ms, RunEndReason::AgentStopped), out);
+        }
+    }
+
+    /// The longest time that one of them may take to end when it is told to.
+    pub fn longest_grace_ms(&self) -> u32 {
+        let live = self.runs.values().filter(|run| run.phase.is_live());
+        live.map(|run| run.orders.stop_grace_ms).max().unwrap_or(0)
+    }
+
+    /// The number of restarts and of those in a row, for the next start.
+    pub fn restarts(&self, key: Key) -> (u32, u32) {
+        self.runs.get(&key).map_or((0, 0), |run| (run.restarts, run.in_row))
     }
 
     /// Running units that live here.
@@ -438,25 +524,33 @@ impl NodeLife {
         self.live
     }
 
-    /// A newer incarnation is current: the one here leaves, and nobody wants to hear of it.
+    /// A newer incarnation is current: the one here leaves, before the newer one starts, and nobody wants to hear of it.
     fn supersede(&mut self, key: Key, out: &mut Vec<Action>) {
         let Some(run) = self.runs.remove(&key) else { return };
-        if run.phase.is_live() {
-            self.count(&run.orders, -1);
-            out.push(Action::Stop { key, incarnation: run.incarnation, grace_ms: 0 });
-        } else {
+        if !run.phase.is_live() {
             out.push(Action::Forget(run.status(key)));
+        } else if run.waiting {
+            self.count(&run.orders, -1);
+        } else {
+            let incarnation = run.incarnation;
+            self.leaving.remove(&(key, incarnation));
+            out.push(Action::Stop { key, incarnation, grace_ms: 0, reason: RunEndReason::Told });
+            self.left_over.insert((key, incarnation), run);
         }
     }
 
     /// Makes a live one leave; one that waits to be started again is gone at once.
-    fn stop_live(&mut self, key: Key, grace_ms: u32, out: &mut Vec<Action>) {
+    fn stop_live(&mut self, key: Key, (grace_ms, reason): (u32, RunEndReason), out: &mut Vec<Action>) {
         let Some(run) = self.runs.get_mut(&key).filter(|run| run.phase.is_live()) else { return };
+        let incarnation = run.incarnation;
         if run.waiting {
             self.finish(key, Phase::Stopped, out);
         } else if !run.stopping {
             run.stopping = true;
-            out.push(Action::Stop { key, incarnation: run.incarnation, grace_ms });
+            if run.is_adopted {
+                self.leaving.insert((key, incarnation));
+            }
+            out.push(Action::Stop { key, incarnation, grace_ms, reason });
         }
     }
 

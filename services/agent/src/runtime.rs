@@ -1,4 +1,4 @@
-//! What runs running units: time alone for simulated ones, child processes on a real node.
+//! What runs running units: time alone for simulated ones, processes with a keeper each on a real node.
 //!
 //! A runtime starts runs and stops them, and says in events what becomes of them. What is to be started, and what an end
 //! means, is the business of [`crate::life`].
@@ -8,9 +8,9 @@ pub(crate) mod simulated;
 
 use std::time::Duration;
 
-use godel_domain::time::Millis;
+use godel_domain::{run_end::RunEndReason, time::Millis};
 
-use crate::life::{Key, Work};
+use crate::life::{Ended, Key, Work};
 
 /// Exit code of a command that could not be started, or never came, as shells have it.
 pub(crate) const NOT_STARTED: i32 = 127;
@@ -27,10 +27,11 @@ pub(crate) struct Run {
 /// What became of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    Started(Run),
+    /// It runs, since so many Unix milliseconds; 0 if it is simulated.
+    Started(Run, i64),
     Ended {
         run: Run,
-        exit_code: i32,
+        ended: Ended,
         /// It is the run that began then which has ended; one of the same name that began later goes on.
         since: Option<Millis>,
     },
@@ -41,14 +42,18 @@ pub(crate) trait Runtime: Send {
     /// Whether it does work of this kind.
     fn takes(&self, work: &Work) -> bool;
 
-    /// Starts a run. What is known of it at once is the answer; the rest comes later.
-    fn start(&mut self, run: Run, work: &Work, now: Millis) -> Option<Event>;
+    /// Starts a run, which was started again so many times before, and so many of these in a row. What is known of it at once is the
+    /// answer; the rest comes later.
+    fn start(&mut self, run: Run, work: &Work, restarts: (u32, u32), now: Millis) -> Option<Event>;
 
     /// Stops a run, politely first and by force after the grace. True: it is one of its own, and its end comes as an event.
-    fn stop(&mut self, run: Run, grace: Duration) -> bool;
+    fn stop(&mut self, run: Run, grace: Duration, reason: RunEndReason) -> bool;
 
     /// The end of a run was seen.
     fn forget(&mut self, _run: Run) {}
+
+    /// What became of all ends that were seen so far is on the disk.
+    fn settle(&mut self) {}
 
     /// When a run ends by itself, as far as is known.
     fn next_at(&self) -> Option<Millis> {

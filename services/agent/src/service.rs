@@ -1,6 +1,14 @@
 //! Starts the tasks of an agent process: one per connection.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs::{DirBuilder, File},
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use godel_domain::names::BadName;
 use godel_kit::{
@@ -19,6 +27,7 @@ use tokio::sync::watch;
 use crate::{
     Config, NodeDef, inventory, journal,
     journal::Journal,
+    keeper,
     session::Client,
     shard::{Ended, Shard},
 };
@@ -28,7 +37,7 @@ use crate::{
 pub enum Mode {
     /// Nothing: running units last as long as their units say.
     Simulated,
-    /// Child processes of this process. A unit without a command is simulated.
+    /// Processes of this machine, each with a keeper. A unit without a command is simulated.
     Processes,
 }
 
@@ -45,6 +54,13 @@ pub struct Deps {
     /// Says goodbye at the end: its nodes are not ready from then on, instead of once their leases are over. Not where
     /// state ends along with it.
     pub says_goodbye: bool,
+    /// Program and arguments of a keeper; the directory of its run is added. Not needed where nothing but simulated units runs.
+    pub keeper: Vec<OsString>,
+}
+
+/// What the agent of a binary that is `godel` starts as keepers: this very binary, also if another one is in its place by now.
+pub fn own_keeper() -> Vec<OsString> {
+    ["/proc/self/exe", "agent", "keep"].map(OsString::from).to_vec()
 }
 
 /// How an agent process is doing.
@@ -67,6 +83,28 @@ pub enum Error {
     /// Two nodes have the same name.
     #[error("duplicate node name {0}")]
     SameName(String),
+    /// Commands run on one node only: that of this machine.
+    #[error("commands run on one node, that of this machine, and not on {0}")]
+    OneNode(usize),
+    /// Another agent uses the state directory.
+    #[error(
+        "another agent uses the state directory {}: stop it first, or give this one a directory of its own \
+         (`agent.state_dir`)",
+        .0.display()
+    )]
+    Locked(PathBuf),
+    /// The state directory cannot be locked.
+    #[error("the state directory {} cannot be used", dir.display())]
+    StateDir {
+        /// The directory.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The directories of runs cannot be made or read.
+    #[error("the running units of this node cannot be managed")]
+    Runs(#[source] io::Error),
     /// A node cannot be called so.
     #[error("`{0}` cannot be a node's name: {1}")]
     WrongName(String, BadName),
@@ -121,6 +159,17 @@ impl Shown {
     }
 }
 
+/// Takes the state directory for this agent alone. The lock goes with the process, however it ends.
+fn lock(dir: &Path) -> Result<File, Error> {
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    let locked = created.and_then(|()| keeper::lock(&dir.join("agent.lock")));
+    match locked {
+        Ok(Some(lock)) => Ok(lock),
+        Ok(None) => Err(Error::Locked(dir.to_owned())),
+        Err(source) => Err(Error::StateDir { dir: dir.to_owned(), source }),
+    }
+}
+
 fn as_gauge(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
@@ -144,6 +193,10 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     if let Some((name, wrong)) = inventory::wrong_name(&deps.nodes) {
         return Err(Error::WrongName(name, wrong));
     }
+    if deps.mode == Mode::Processes && deps.nodes.len() != 1 {
+        return Err(Error::OneNode(deps.nodes.len()));
+    }
+    let _lock = config.state_dir.as_deref().map(lock).transpose()?;
     let (journal, mut kept, stores) = match &config.state_dir {
         Some(dir) => {
             let (journal, kept, stores) = Journal::open(dir)?;
@@ -180,6 +233,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
             Shard::new(Arc::clone(&config), client, (deps.mode, instance), (deps.clock.clone(), rng));
         shard.report_to(deps.stats.clone(), config.registrations_in_flight.div_ceil(n_shards));
         shard.says_goodbye(deps.says_goodbye);
+        shard.keep_with(deps.keeper.clone());
         for def in nodes {
             let ended = kept.remove(def.name.as_str()).unwrap_or_default();
             let store = stores.get(def.name.as_str()).copied().unwrap_or_default();
@@ -195,8 +249,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
             Ok(Ok(Ended::Refused(node, message))) => refused = refused.or(Some((node, message))),
             ended => {
                 stop.cancel();
-                let ended =
-                    ended.map_err(|_| Error::Panicked).and_then(|ended| ended.map_err(Error::Journal));
+                let ended = ended.map_err(|_| Error::Panicked).and_then(|ended| ended);
                 outcome = outcome.and(ended.map(|_| ()));
             }
         }

@@ -20,7 +20,8 @@ use godel_proto::{
     v1::{self, node_service_client::NodeServiceClient},
 };
 use godel_rules::agent_admission::{AssignmentRefusal, DeviceShares};
-use godel_wire::from_proto;
+use godel_wire::{from_proto, ops::run_end_reason_to_proto};
+use prost::Message as _;
 use tonic::{
     GrpcMethod, IntoStreamingRequest as _, Response, Status as RpcStatus, Streaming,
     codegen::http::uri::PathAndQuery,
@@ -28,6 +29,7 @@ use tonic::{
 
 use crate::{
     cgroup::GroupLimits,
+    detect::CUDA,
     inventory::NodeDef,
     life::{self, Orders, Weight, Work},
     outbound::{self, Messages, Outbound},
@@ -213,19 +215,18 @@ pub(crate) fn orders(
     let work = if let Some(within_ms) = awaited {
         Work::Awaited { within_ms }
     } else if let Some(run) = program {
-        let mut env: BTreeMap<String, String> = run.env.clone().into_iter().collect();
-        let indices: Vec<String> = allocation.devices.iter().map(|idx| idx.to_string()).collect();
-        env.insert("GODEL_UNIT".to_owned(), assignment.unit_name.clone());
-        env.insert("GODEL_ORDINAL".to_owned(), ordinal.to_string());
-        env.insert("GODEL_INCARNATION".to_owned(), assignment.incarnation.to_string());
-        env.insert("GODEL_DEVICES".to_owned(), indices.join(","));
-        if !zones.is_empty() {
-            let indices: Vec<String> = zones.zones.iter().map(|idx| idx.to_string()).collect();
-            env.insert("GODEL_ZONES".to_owned(), indices.join(","));
-            env.insert("GODEL_CPUS".to_owned(), zone::show_cpus(&zone::cpus_of(&node.zones, zones)));
-        }
-        let limits = limits(assignment, zones, node);
-        Work::Program(Box::new(Program { command: run.command.clone(), env, limits }))
+        let own = own_assignment(assignment, ordinal);
+        Work::Program(Box::new(Program {
+            command: run.command.clone(),
+            env: environment(&own, run, (node, allocation)),
+            directory: Some(run.working_directory.clone()).filter(|directory| !directory.is_empty()),
+            user: Some(run.user.clone()).filter(|user| !user.is_empty()),
+            umask: run.umask,
+            limits: limits(assignment, zones, node),
+            stop_after_ms: assignment.stop_after_disconnect_ms,
+            stop_grace_ms: run.stop_grace_ms,
+            assignment: own.encode_to_vec(),
+        }))
     } else {
         let run = assignment.run.as_ref();
         let duration_ms = run.and_then(|run| run.simulated_duration_ms);
@@ -252,6 +253,59 @@ pub(crate) fn orders(
         stop_after_ms: assignment.stop_after_disconnect_ms,
         stop_grace_ms: assignment.run.as_ref().map_or(0, |run| run.stop_grace_ms),
     }
+}
+
+/// The assignment of one replica alone.
+fn own_assignment(assignment: &v1::Assignment, ordinal: u32) -> v1::Assignment {
+    let at = ordinals(assignment).position(|other| other == ordinal).unwrap_or(0);
+    let ranks = assignment.ranks.get(at).copied().into_iter().collect();
+    v1::Assignment { ordinal, more_ordinals: Vec::new(), ranks, ..assignment.clone() }
+}
+
+/// The environment of a command, but for what follows from its user.
+fn environment(
+    own: &v1::Assignment,
+    run: &v1::RunSpec,
+    (node, allocation): (&NodeDef, Allocation),
+) -> BTreeMap<String, String> {
+    let Allocation { devices, zones } = allocation;
+    let list = |indices: Vec<String>| indices.join(",");
+    let mut env = visible_gpus(node, devices);
+    env.extend(run.env.clone());
+    let mut set = |name: &str, value: String| env.insert(format!("GODEL_{name}"), value);
+    set("UNIT", own.unit_name.clone());
+    set("UID", own.unit_uid.clone());
+    set("TASK_GROUP", own.task_group.clone());
+    set("ORDINAL", own.ordinal.to_string());
+    set("RANK", own.ranks.first().unwrap_or(&own.ordinal).to_string());
+    // A state of an earlier version does not say it.
+    set("WORLD_SIZE", own.replicas.max(1).to_string());
+    set("INCARNATION", own.incarnation.to_string());
+    set("NODE", node.name.clone());
+    set("DEVICES", list(devices.iter().map(|idx| idx.to_string()).collect()));
+    if !zones.is_empty() {
+        set("ZONES", list(zones.zones.iter().map(|idx| idx.to_string()).collect()));
+        set("CPUS", zone::show_cpus(&zone::cpus_of(&node.zones, zones)));
+    }
+    env
+}
+
+/// Tells the libraries of GPUs which ones a command may see, on a node that has some: none, if it was given none.
+fn visible_gpus(node: &NodeDef, devices: DeviceSet) -> BTreeMap<String, String> {
+    let mut numbers: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (idx, (variable, number)) in &node.visible {
+        let own = numbers.entry(variable).or_default();
+        if devices.iter().any(|device| device == *idx) {
+            own.push(number.to_string());
+        }
+    }
+    let mut env: BTreeMap<String, String> =
+        numbers.iter().map(|(variable, own)| ((*variable).to_owned(), own.join(","))).collect();
+    if numbers.contains_key(CUDA) {
+        // As the devices of a node are counted; CUDA would put the fastest first otherwise.
+        env.insert("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".to_owned());
+    }
+    env
 }
 
 /// What a running unit may use of its node: what it asks for, on the CPUs and from the memory of its zones. A best-effort one has
@@ -295,6 +349,9 @@ pub(crate) fn run_status(status: &life::Status) -> v1::RunStatus {
         phase: godel_wire::to_proto::phase(status.phase).into(),
         exit_code: status.exit_code,
         restarts: status.restarts,
+        reason: run_end_reason_to_proto(status.end.reason).into(),
+        started_time_ms: status.end.started_ms,
+        ended_time_ms: status.end.ended_ms,
         refused: refused(status.refused).into(),
     }
 }
@@ -311,10 +368,8 @@ fn refused(refusal: Option<AssignmentRefusal>) -> v1::AssignmentRefusal {
 
 #[cfg(test)]
 mod tests {
-    use godel_kit::message::MESSAGE_BYTES_MAX;
-    use prost::Message as _;
-
     use super::*;
+    use godel_kit::message::MESSAGE_BYTES_MAX;
 
     #[test]
     fn an_opening_goes_in_parts_of_bounded_size() {
@@ -325,9 +380,12 @@ mod tests {
             phase: 6,
             exit_code: -1,
             restarts: u32::MAX,
+            reason: 14,
+            started_time_ms: i64::MAX,
+            ended_time_ms: i64::MAX,
             refused: 3,
         };
-        for (n_running, n_parts) in [(0, 1), (1, 1), (40_000, 4)] {
+        for (n_running, n_parts) in [(0, 1), (1, 1), (40_000, 6)] {
             let running = vec![status; n_running];
             let opens = opens(v1::SessionOpen { node_id: 7, running, ..v1::SessionOpen::default() });
             assert_eq!(opens.len(), n_parts);
@@ -336,6 +394,64 @@ mod tests {
             let (last, others) = opens.split_last().unwrap();
             assert!(!last.more && others.iter().all(|open| open.more));
         }
+    }
+
+    #[test]
+    fn a_command_is_told_who_and_where_it_is() {
+        let mut node = crate::inventory::parse_shape("1x cpu=8,memory=8Gi,gpu=3:A10").unwrap().remove(0);
+        node.name = "n-1".to_owned();
+        node.visible = BTreeMap::from([(0, (CUDA, 0)), (2, (CUDA, 1)), (1, ("ROCR_VISIBLE_DEVICES", 0))]);
+        let env = [("MODE", "live"), ("GODEL_NODE", "mine")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let run = v1::RunSpec { command: vec!["a".to_owned()], env: env.into(), ..v1::RunSpec::default() };
+        let assignment = v1::Assignment {
+            unit_name: "default/ring".to_owned(),
+            unit_uid: "u-1".to_owned(),
+            task_group: "main".to_owned(),
+            ordinal: 4,
+            more_ordinals: vec![7, 9],
+            ranks: vec![1, 2, 3],
+            replicas: 5,
+            incarnation: 6,
+            device_mask: 0b101,
+            run: Some(run),
+            ..v1::Assignment::default()
+        };
+        let orders = orders(&assignment, 7, (&node, true));
+        let Work::Program(program) = orders.work else { panic!("{:?}", orders.work) };
+        let shown: Vec<String> = program.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let expected = [
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES=0,1",
+            "GODEL_DEVICES=0,2",
+            "GODEL_INCARNATION=6",
+            "GODEL_NODE=n-1",
+            "GODEL_ORDINAL=7",
+            "GODEL_RANK=2",
+            "GODEL_TASK_GROUP=main",
+            "GODEL_UID=u-1",
+            "GODEL_UNIT=default/ring",
+            "GODEL_WORLD_SIZE=5",
+            "MODE=live",
+            "ROCR_VISIBLE_DEVICES=",
+        ];
+        assert_eq!(shown, expected);
+        // The agent that comes later finds the same in what is kept of it.
+        let kept = v1::Assignment::decode(&program.assignment[..]).unwrap();
+        assert_eq!((kept.ordinal, kept.more_ordinals.len(), &kept.ranks[..]), (7, 0, &[2][..]));
+        let again = super::orders(&kept, 7, (&node, true));
+        assert_eq!(again.work, Work::Program(program));
+        // A unit that says itself which GPUs it may see, and one without ranks.
+        let own = v1::RunSpec {
+            command: vec!["a".to_owned()],
+            env: std::iter::once((CUDA.to_owned(), "all".to_owned())).collect(),
+            ..v1::RunSpec::default()
+        };
+        let assignment = v1::Assignment { run: Some(own), ranks: Vec::new(), ..assignment };
+        let Work::Program(program) = super::orders(&assignment, 9, (&node, true)).work else {
+            unreachable!()
+        };
+        assert_eq!((program.env[CUDA].as_str(), program.env["GODEL_RANK"].as_str()), ("all", "9"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One connection and all nodes that share it, driven by one task.
 
-use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
+use std::{collections::VecDeque, ffi::OsString, sync::Arc, time::Duration};
 
 use futures_util::{
     FutureExt as _, StreamExt as _,
@@ -17,19 +17,20 @@ use tonic::Status as RpcStatus;
 
 use crate::{
     Config, NodeDef,
-    cgroup::Groups,
-    journal::{self, Entry, Journal},
+    journal::{Entry, Journal},
     life::{Backoff, Key, N_STATUSES_MAX, NodeLife, Status, Weight},
     outbound::Outbound,
-    runtime::{Event, Runtime, process::Processes, simulated::Simulated},
-    service::{Mode, Stats},
+    runtime::{Event, Runtime, process::Home, simulated::Simulated},
+    service::{Error, Mode, Stats},
     session::{self, Arrival, Client, Inbound, Progress, Step},
     timers::Timers,
     use_model::UseModel,
 };
 
 mod contact;
+mod ending;
 mod sessions;
+mod takeover;
 mod work;
 
 /// Arrivals handled before reports go out: one report for many.
@@ -128,6 +129,12 @@ pub(crate) struct Shard {
     forget: Vec<Entry>,
     /// The first one that takes a kind of work does it.
     runtimes: Vec<Box<dyn Runtime>>,
+    /// How a keeper is started; see [`crate::Deps::keeper`].
+    keeper: Vec<OsString>,
+    /// The runs of a real node.
+    home: Option<Arc<Home>>,
+    /// The agent is being stopped, and what runs is ending, until then at most.
+    ends_by: Option<Millis>,
     /// Sessions that could not be opened: only the first is worth a line.
     n_failures: u64,
     /// See [`crate::Deps::says_goodbye`].
@@ -184,6 +191,9 @@ impl Shard {
             keep: Vec::new(),
             forget: Vec::new(),
             runtimes: vec![simulated],
+            keeper: Vec::new(),
+            home: None,
+            ends_by: None,
             n_failures: 0,
             says_goodbye: false,
             n_refused: 0,
@@ -195,6 +205,11 @@ impl Shard {
 
     pub(crate) fn says_goodbye(&mut self, says_goodbye: bool) {
         self.says_goodbye = says_goodbye;
+    }
+
+    /// Says how to start a keeper.
+    pub(crate) fn keep_with(&mut self, keeper: Vec<OsString>) {
+        self.keeper = keeper;
     }
 
     pub(crate) fn report_to(&mut self, stats: watch::Sender<Stats>, n_connecting_max: usize) {
@@ -239,12 +254,11 @@ impl Shard {
         mut self,
         journal: Option<Journal>,
         stop: CancellationToken,
-    ) -> Result<Ended, journal::Error> {
+    ) -> Result<Ended, Error> {
         let (events_tx, mut events) = mpsc::channel(N_EVENTS_MAX);
         if self.mode == Mode::Processes {
-            let log_dir = self.config.state_dir.as_ref().map(|dir| dir.join("logs"));
-            let groups = if self.config.cgroups { self.open_groups() } else { None };
-            self.runtimes.insert(0, Box::new(Processes::new(events_tx, log_dir, groups)));
+            let processes = self.take_over(events_tx).await?;
+            self.runtimes.insert(0, Box::new(processes));
         }
         loop {
             if !self.slots.is_empty() && self.n_refused + self.n_left == self.slots.len() {
@@ -253,17 +267,22 @@ impl Shard {
                     _ => Ended::Left,
                 });
             }
+            if self.has_ended() {
+                self.say_goodbye().await;
+                return Ok(Ended::Stopped);
+            }
             self.start_connecting();
             let now = self.clock.now();
             let ends = self.runtimes.iter().filter_map(|runtime| runtime.next_at());
             let next_at = self.timers.next_at().into_iter().chain(self.looks.next_at()).chain(ends).min();
             let pause = next_at.map(|at| Duration::from_millis(at.since(now)));
+            let pause = pause.into_iter().chain(self.until_end()).min();
             let timer = tokio::time::sleep(pause.unwrap_or(Duration::from_secs(3600)));
             let woken = tokio::select! {
                 biased;
-                () = stop.cancelled() => {
-                    self.say_goodbye().await;
-                    return Ok(Ended::Stopped);
+                () = stop.cancelled(), if self.ends_by.is_none() => {
+                    self.begin_to_end();
+                    Woken::Timer
                 }
                 Some(arrival) = self.inbound.next(), if !self.inbound.is_empty() => Woken::Arrival(arrival),
                 Some(progress) = self.connecting.next(), if !self.connecting.is_empty() => {
@@ -281,30 +300,9 @@ impl Shard {
             }
             self.on_timers();
             self.write_down(journal.as_ref()).await?;
+            self.runtimes.iter_mut().for_each(|runtime| runtime.settle());
             self.send_reports();
         }
-    }
-
-    /// Finds out where control groups can be made; `None`, with one warning: nowhere.
-    fn open_groups(&self) -> Option<Groups> {
-        let mut warnings = Vec::new();
-        let opened = Groups::open(Path::new("/"), self.config.cgroup_root.as_deref(), &mut warnings);
-        match &opened {
-            Ok(groups) => {
-                tracing::info!(version = groups.version(), "running units run in control groups");
-                warnings
-                    .iter()
-                    .for_each(|warning| tracing::warn!(warning, "control groups are not complete"));
-            }
-            Err(why) => {
-                tracing::warn!(
-                    why,
-                    "running units run without control groups: limits and zones are not kept, and processes that leave \
-                     their session are not ended"
-                );
-            }
-        }
-        opened.ok()
     }
 
     /// Says goodbye for every node, and waits until state has heard it.
@@ -462,7 +460,7 @@ impl Shard {
     }
 
     /// Ends are on the disk before anybody hears of them.
-    async fn write_down(&mut self, journal: Option<&Journal>) -> Result<(), journal::Error> {
+    async fn write_down(&mut self, journal: Option<&Journal>) -> Result<(), Error> {
         let Some(journal) = journal else {
             self.keep.clear();
             self.forget.clear();

@@ -18,7 +18,7 @@ use godel_domain::{
 };
 use godel_proto::{raw, v1};
 use godel_rules::{admission::SpecViolation, drain::DrainBlock};
-use godel_wire::{BadField, to_proto};
+use godel_wire::{BadField, ops, to_proto};
 
 use crate::requests::StatusAnswer;
 
@@ -112,6 +112,10 @@ fn running_unit(
         exit_code: row.exit_code,
         restarts: row.restarts,
         device_model: core.device_model(row.node, row.allocation.devices).to_owned(),
+        reason: ops::run_end_reason_to_proto(row.end.reason).into(),
+        eviction: ops::eviction_reason_to_proto(row.eviction).into(),
+        started_time_ms: row.end.started_ms,
+        ended_time_ms: row.end.ended_ms,
     }
 }
 

@@ -17,7 +17,7 @@ use godel_kit::{
 };
 use godel_proto::{raw, v1};
 use godel_store::{RefusalReason, Role, WatchRefused};
-use godel_wire::{BadField, to_proto};
+use godel_wire::{BadField, ops::run_end_reason_to_proto, to_proto};
 use prost::Message as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -224,6 +224,9 @@ fn agent_reports(hub: &NodeSessions, slot: &NodeEntry) -> Vec<v1::ListAgentRepor
         exit_code: report.exit_code,
         restarts: report.restarts,
         refused: v1::AssignmentRefusal::Unspecified.into(),
+        reason: run_end_reason_to_proto(report.end.reason).into(),
+        started_time_ms: report.end.started_ms,
+        ended_time_ms: report.end.ended_ms,
     });
     let (node_id, connected) = (slot.node.0, cell.is_connected());
     let mut parts = message::parts(running);

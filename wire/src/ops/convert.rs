@@ -7,6 +7,7 @@ use godel_domain::{
     allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
     demand::{Demand, Pool},
     ids::{NodeId, Revision, UnitId},
+    run_end::RunEnd,
     running_units::{
         Bind, End, Evict, EvictionReason, GroupDemand, N_PREEMPTORS_MAX, Phase, PreemptionTerms, Requeue,
         RunningUnit, RunningUnits, Statuses,
@@ -18,6 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::zones;
 
+use super::ends::{end_at, ends_from_proto, run_end_reason_to_proto};
 use super::{
     N_ORDINALS_MAX, N_ROWS_PER_RECORD, N_TASK_GROUPS_MAX, OpError,
     demand::{demand_from_proto, demand_to_proto},
@@ -105,6 +107,11 @@ pub fn statuses_from_proto(statuses: v1::RunStatuses) -> Result<(UnitId, Statuse
     optional_column("incarnations", len, statuses.incarnations.len())?;
     optional_column("exit_codes", len, statuses.exit_codes.len())?;
     optional_column("restarts", len, statuses.restarts.len())?;
+    optional_column("reasons", len, statuses.reasons.len())?;
+    optional_column("started_times_ms", len, statuses.started_times_ms.len())?;
+    optional_column("ended_times_ms", len, statuses.ended_times_ms.len())?;
+    let ends = (&statuses.reasons[..], &statuses.started_times_ms[..], &statuses.ended_times_ms[..]);
+    let ends = ends_from_proto(len, ends);
     let mut phases = Vec::with_capacity(len);
     for phase in statuses.phases {
         match phase_from_proto(phase)? {
@@ -118,6 +125,7 @@ pub fn statuses_from_proto(statuses: v1::RunStatuses) -> Result<(UnitId, Statuse
         phases,
         exit_codes: statuses.exit_codes,
         restarts: statuses.restarts,
+        ends,
     };
     Ok((unit, statuses))
 }
@@ -374,6 +382,14 @@ fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>) -> v1
         if block.core_masks.iter().all(|cores| *cores == 0) {
             block.core_masks.clear();
         }
+        if block.reasons.iter().all(|reason| *reason == 0) {
+            block.reasons.clear();
+        }
+        for times in [&mut block.started_times_ms, &mut block.ended_times_ms] {
+            if times.iter().all(|time| *time == 0) {
+                times.clear();
+            }
+        }
     }
     blocks.retain(|block| block.demand.is_some() || !block.ordinals.is_empty());
     let preemptor_ids = rows.preemptors().iter().map(|preemptor| preemptor.0).collect();
@@ -407,6 +423,7 @@ fn push_row(block: &mut v1::RowBlock, ordinal: u32, row: &RunningUnit) {
         restarts,
         revision,
         bound_time_ms,
+        end: RunEnd { reason, started_ms, ended_ms },
     } = row;
     block.ordinals.push(ordinal);
     block.incarnations.push(*incarnation);
@@ -420,6 +437,9 @@ fn push_row(block: &mut v1::RowBlock, ordinal: u32, row: &RunningUnit) {
     block.evictions.push(i32::from(eviction_reason_to_proto(*eviction)).unsigned_abs());
     block.revisions.push(revision.0);
     block.bound_times_ms.push(*bound_time_ms);
+    block.reasons.push(run_end_reason_to_proto(*reason).into());
+    block.started_times_ms.push(*started_ms);
+    block.ended_times_ms.push(*ended_ms);
 }
 
 fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpError> {
@@ -437,6 +457,9 @@ fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpErro
         ("evictions", block.evictions.len()),
         ("revisions", block.revisions.len()),
         ("bound_times_ms", block.bound_times_ms.len()),
+        ("reasons", block.reasons.len()),
+        ("started_times_ms", block.started_times_ms.len()),
+        ("ended_times_ms", block.ended_times_ms.len()),
     ] {
         optional_column(field, len, column)?;
     }
@@ -472,6 +495,7 @@ fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpErro
             restarts: at(&block.restarts, idx),
             revision: Revision(at(&block.revisions, idx)),
             bound_time_ms: at(&block.bound_times_ms, idx),
+            end: end_at((&block.reasons, &block.started_times_ms, &block.ended_times_ms), idx),
         };
         rows.rows[*ordinal as usize] = row;
     }

@@ -3,6 +3,7 @@ use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
     ids::{NodeId, Revision},
     resources::Resources,
+    run_end::{RunEnd, RunEndReason},
     running_units::{Bind, EvictionReason, Phase, Requeue, RunChange, RunningUnit, RunningUnits, Statuses},
 };
 use prost::Message as _;
@@ -42,6 +43,7 @@ fn rows() -> RunningUnits {
         exit_codes: vec![-3, 0],
         restarts: vec![2, 1],
         incarnations: Vec::new(),
+        ends: vec![RunEnd { reason: Some(RunEndReason::Lost), started_ms: 5, ended_ms: 9 }; 2],
     };
     let evict = godel_domain::running_units::Evict {
         ordinals: vec![4],
@@ -185,6 +187,11 @@ fn wide_rows(n_rows: u32) -> RunningUnits {
                 restarts: u32::MAX,
                 revision: Revision(u64::MAX),
                 bound_time_ms: i64::MIN,
+                end: RunEnd {
+                    reason: Some(RunEndReason::CannotStart),
+                    started_ms: i64::MIN,
+                    ended_ms: i64::MIN,
+                },
             },
         })
         .collect();
@@ -196,7 +203,7 @@ fn parts_of_rows_are_bounded_and_lose_nothing() {
     let far = N_ORDINALS_MAX - 1;
     let part_len = u32::try_from(N_ROWS_PER_RECORD).unwrap();
     for (n_rows, n_parts) in
-        [(0, 1), (1, 1), (part_len, 1), (part_len + 1, 2), (2 * part_len, 2), (100_000, 15)]
+        [(0, 1), (1, 1), (part_len, 1), (part_len + 1, 2), (2 * part_len, 2), (100_000, 20)]
     {
         let rows = wide_rows(n_rows);
         let (mut joined, mut from, mut found) = (v1::UnitRows::default(), Some(0), 0);

@@ -16,6 +16,7 @@ use godel_domain::{
     node_load::{LoadAmounts, MaxLoad, NodeLoad},
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     resources::Resources,
+    run_end::{RunEnd, RunEndReason},
     running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses},
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
@@ -178,8 +179,10 @@ fn template() -> impl Strategy<Value = Template> {
     let toleration = (text(), option::of(text()), option::of(effect()), option::of(any::<u32>()))
         .prop_map(|(key, value, effect, tolerated_s)| Toleration { key, value, effect, tolerated_s });
     let times = (option::of(0u64..3), any::<u32>(), option::of(0u64..3));
-    let run = (vec(text(), 0..3), labels(), any::<i32>(), times).prop_map(
-        |(command, env, simulated_exit_code, (simulated_duration_ms, stop_grace_ms, await_command_ms))| {
+    let place = (option::of("/[a-z]{1,5}"), option::of("[a-z]{1,5}"), option::of(0u32..0o1000));
+    let run = (vec(text(), 0..3), labels(), any::<i32>(), times, place).prop_map(
+        |(command, env, simulated_exit_code, times, (working_directory, user, umask))| {
+            let (simulated_duration_ms, stop_grace_ms, await_command_ms) = times;
             RunSpec {
                 command,
                 env,
@@ -187,6 +190,9 @@ fn template() -> impl Strategy<Value = Template> {
                 simulated_exit_code,
                 stop_grace_ms,
                 await_command_ms,
+                working_directory,
+                user,
+                umask,
             }
         },
     );
@@ -408,13 +414,21 @@ pub(super) fn row_change() -> impl Strategy<Value = RunChange> {
         Phase::Failed,
         Phase::Stopped,
     ]);
-    let statuses = vec((0u32..9, phase, any::<i32>()), 0..4).prop_map(|rows| {
+    let end = (option::of(select(RunEndReason::ALL.to_vec())), 0i64..9, 0i64..9)
+        .prop_map(|(reason, started_ms, ended_ms)| RunEnd { reason, started_ms, ended_ms });
+    let statuses = vec((0u32..9, phase, any::<i32>(), end), 0..4).prop_map(|rows| {
+        // A column of nothing but defaults is no column.
+        let mut ends: Vec<RunEnd> = rows.iter().map(|row| row.3).collect();
+        if ends.iter().all(|end| *end == RunEnd::default()) {
+            ends.clear();
+        }
         RunChange::Statuses(Statuses {
             ordinals: rows.iter().map(|row| row.0).collect(),
             incarnations: vec![],
             phases: rows.iter().map(|row| row.1).collect(),
             exit_codes: rows.iter().map(|row| row.2).collect(),
             restarts: vec![],
+            ends,
         })
     });
     let requeue = vec(0u32..9, 0..4)

@@ -277,8 +277,17 @@ fn toleration(out: &mut Writer, toleration: &Toleration) {
 }
 
 fn run_spec(out: &mut Writer, run: &RunSpec) {
-    let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms, await_command_ms } =
-        run;
+    let RunSpec {
+        command,
+        env,
+        simulated_duration_ms,
+        simulated_exit_code,
+        stop_grace_ms,
+        await_command_ms,
+        working_directory,
+        user,
+        umask,
+    } = run;
     out.texts(1, command);
     out.map(2, env);
     if let Some(ms) = simulated_duration_ms {
@@ -288,6 +297,11 @@ fn run_spec(out: &mut Writer, run: &RunSpec) {
     out.number(5, u64::from(*stop_grace_ms));
     if let Some(ms) = await_command_ms {
         out.given(6, *ms);
+    }
+    out.text(7, working_directory.as_deref().unwrap_or_default());
+    out.text(8, user.as_deref().unwrap_or_default());
+    if let Some(umask) = umask {
+        out.given(9, u64::from(*umask));
     }
 }
 

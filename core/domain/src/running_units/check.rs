@@ -56,7 +56,12 @@ impl RunningUnits {
             }
             RunChange::Statuses(statuses) => columns(
                 statuses.ordinals.len(),
-                &[statuses.incarnations.len(), statuses.exit_codes.len(), statuses.restarts.len()],
+                &[
+                    statuses.incarnations.len(),
+                    statuses.exit_codes.len(),
+                    statuses.restarts.len(),
+                    statuses.ends.len(),
+                ],
             )
             .and_then(|()| exact(statuses.ordinals.len(), statuses.phases.len())),
             RunChange::Requeue(requeue) => {

@@ -165,6 +165,7 @@ impl Agents {
             phases: vec![phase],
             exit_codes: vec![i32::from(!is_well)],
             restarts: vec![restarts],
+            ends: Vec::new(),
         };
         Some(Change::Rows(unit, RunChange::Statuses(statuses)))
     }

@@ -185,8 +185,17 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
     found.add(*tolerations != again.tolerations, &format!("{prefix}tolerations"));
     found.add(*node_affinity != again.node_affinity, &format!("{prefix}node_affinity"));
     found.add(*max_load != again.max_load, &format!("{prefix}max_load"));
-    let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms, await_command_ms } =
-        run;
+    let RunSpec {
+        command,
+        env,
+        simulated_duration_ms,
+        simulated_exit_code,
+        stop_grace_ms,
+        await_command_ms,
+        working_directory,
+        user,
+        umask,
+    } = run;
     found.add(*command != again.run.command, &format!("{prefix}command"));
     maps(found, &format!("{prefix}env"), env, &again.run.env);
     let again = &again.run;
@@ -194,6 +203,9 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
     found.add(*simulated_exit_code != again.simulated_exit_code, &format!("{prefix}simulated.exit_code"));
     found.add(*stop_grace_ms != again.stop_grace_ms, &format!("{prefix}stop_grace"));
     found.add(*await_command_ms != again.await_command_ms, &format!("{prefix}await_command"));
+    found.add(*working_directory != again.working_directory, &format!("{prefix}working_directory"));
+    found.add(*user != again.user, &format!("{prefix}user"));
+    found.add(*umask != again.umask, &format!("{prefix}umask"));
 }
 
 /// Each key that one of both lacks, or has with another value.
@@ -258,7 +270,7 @@ mod tests {
     #[test]
     fn what_differs_is_named_as_files_write_it() {
         type Case = (fn(&mut Submission), &'static str);
-        let cases: [Case; 28] = [
+        let cases: [Case; 31] = [
             (|_| {}, ""),
             (|s| s.name = "job2".into(), "name"),
             (|s| s.namespace = "prod".into(), "namespace"),
@@ -286,6 +298,9 @@ mod tests {
             (|s| s.task_groups[0].run.simulated_duration_ms = Some(0), "template.simulated.duration"),
             (|s| s.task_groups[0].run.stop_grace_ms = 7, "template.stop_grace"),
             (|s| s.task_groups[0].run.await_command_ms = Some(7), "template.await_command"),
+            (|s| s.task_groups[0].run.working_directory = Some("/x".into()), "template.working_directory"),
+            (|s| s.task_groups[0].run.user = Some("x".into()), "template.user"),
+            (|s| s.task_groups[0].run.umask = Some(7), "template.umask"),
             (|s| s.min_member = Some(2), "min_member"),
             (|s| s.queue = "q".into(), "queue"),
             (|s| s.profile = "least-allocated".into(), "profile"),

@@ -21,6 +21,11 @@ use super::{
     zones,
 };
 
+/// Longest path of Linux.
+const PATH_LEN_MAX: usize = 4_096;
+const USER_LEN_MAX: usize = 256;
+const UMASK_MAX: u32 = 0o777;
+
 pub(super) fn template(
     idx: usize,
     (group, pool): (GroupSubmission, Pool),
@@ -288,6 +293,7 @@ fn check_run(idx: usize, run: &RunSpec, report: &mut ViolationList) {
     if let Some(await_ms) = run.await_command_ms {
         check_await_command(idx, run, await_ms, report);
     }
+    check_place(idx, run, report);
     if run.stop_grace_ms > STOP_GRACE_MS_MAX {
         report.add(
             format_args!("task_groups[{idx}].template.run.stop_grace_ms"),
@@ -296,6 +302,35 @@ fn check_run(idx: usize, run: &RunSpec, report: &mut ViolationList) {
                 duration::show_ms(u64::from(run.stop_grace_ms)),
                 duration::show_ms(u64::from(STOP_GRACE_MS_MAX))
             ),
+        );
+    }
+}
+
+/// Where and as whom a command runs: whether there is such a directory and user only its node can say.
+fn check_place(idx: usize, run: &RunSpec, report: &mut ViolationList) {
+    if let Some(directory) = &run.working_directory {
+        let field = format_args!("task_groups[{idx}].template.run.working_directory");
+        report.named(field, names::argument(directory));
+        if !directory.starts_with('/') || directory.len() > PATH_LEN_MAX {
+            report.add(
+                format_args!("task_groups[{idx}].template.run.working_directory"),
+                format_args!("it is not an absolute path of at most {PATH_LEN_MAX} bytes"),
+            );
+        }
+    }
+    if let Some(user) = &run.user {
+        let is_word = user.chars().all(|char| char.is_ascii_graphic() && !matches!(char, ':' | '/' | ','));
+        if !is_word || user.len() > USER_LEN_MAX {
+            report.add(
+                format_args!("task_groups[{idx}].template.run.user"),
+                format_args!("it is neither the name nor the number of a user"),
+            );
+        }
+    }
+    if let Some(umask) = run.umask.filter(|umask| *umask > UMASK_MAX) {
+        report.add(
+            format_args!("task_groups[{idx}].template.run.umask"),
+            format_args!("{umask:#o} is more than {UMASK_MAX:#o}"),
         );
     }
 }

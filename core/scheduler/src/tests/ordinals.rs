@@ -74,6 +74,7 @@ fn second_node(class: WorkloadClass) -> u32 {
         phases: vec![Phase::Stopped],
         exit_codes: vec![0],
         restarts: vec![0],
+        ends: Vec::new(),
     };
     let again = Requeue { ordinals: vec![0], incarnations: vec![1] };
     let changes = [RunChange::Bind(bind), RunChange::Statuses(stopped), RunChange::Requeue(again)];

@@ -1,22 +1,49 @@
-//! Starting a process inside a control group.
+//! Starting a process inside a control group, and as another user.
 //!
 //! A process that is moved after it has begun may have started others before, which then are outside for good: a script that
 //! puts something into the background and ends is fast enough. So the child moves itself, between fork and exec, which
-//! the standard library offers as an unsafe function only. The use is sound because all that runs there is one `write` system
-//! call for each file: nothing is allocated, no lock is taken, and the files were opened before the fork.
+//! the standard library offers as an unsafe function only. It becomes another user in the same place, because it has to be in its
+//! group first: a user who is not root may not move itself. The use is sound because all that runs there are system calls,
+//! one `write` for each file and one for each part of the credentials: nothing is allocated, no lock is taken, and the files
+//! were opened before the fork.
 #![allow(unsafe_code, reason = "the child has to move itself between fork and exec; see above")]
 
-use std::{fs::File, io::Write as _, os::unix::process::CommandExt as _, process::Command};
+use std::{fs::File, io, io::Write as _, os::unix::process::CommandExt as _, process::Command};
+
+use rustix::{
+    fs::Mode,
+    process::{Gid, Uid, umask},
+    thread::{set_thread_gid, set_thread_groups, set_thread_uid},
+};
 
 /// The kernel's number for the process that writes.
 const ITSELF: &[u8] = b"0";
 
-/// Has a command begin in a group, of which `files` are the lists of processes. A failure to move is not one to start: who
-/// starts the command looks for it in the group.
-pub(super) fn begin_in(command: &mut Command, files: Vec<File>) {
-    let enter = move || {
+/// Another user, with its groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
+}
+
+/// Has a command begin in a group, of which `files` are the lists of processes, as another user if there is one. A failure to move
+/// is not one to start: who starts the command looks for it in the group. A failure to become the other user is.
+pub(crate) fn begin_as(command: &mut Command, files: Vec<File>, credentials: Option<Credentials>, mask: u32) {
+    let credentials = credentials.map(|Credentials { uid, gid, groups }| {
+        let groups: Vec<Gid> = groups.into_iter().map(Gid::from_raw).collect();
+        (Uid::from_raw(uid), Gid::from_raw(gid), groups)
+    });
+    let enter = move || -> io::Result<()> {
         for mut file in &files {
             let _outside = file.write(ITSELF);
+        }
+        umask(Mode::from_raw_mode(mask));
+        // The child has one thread: what holds for the thread holds for the process.
+        if let Some((uid, gid, groups)) = &credentials {
+            set_thread_groups(groups)?;
+            set_thread_gid(*gid)?;
+            set_thread_uid(*uid)?;
         }
         Ok(())
     };

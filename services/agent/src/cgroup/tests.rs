@@ -9,6 +9,14 @@ use tempfile::TempDir;
 
 use super::*;
 
+const NAME: &str = "of-a-test";
+
+/// Tests of one process run beside each other: each has an agent of its own.
+fn real_name() -> String {
+    static N: AtomicU64 = AtomicU64::new(0);
+    format!("test-{}-{}", std::process::id(), N.fetch_add(1, Ordering::Relaxed))
+}
+
 /// A machine on which this process is in `/own`.
 struct Machine(TempDir);
 
@@ -56,7 +64,7 @@ impl Machine {
 
     fn open(&self) -> (Result<Groups, String>, Vec<String>) {
         let mut warnings = Vec::new();
-        (Groups::open(self.0.path(), None, &mut warnings), warnings)
+        (Groups::open(self.0.path(), (None, NAME), &mut warnings), warnings)
     }
 
     fn text(&self, path: &str) -> String {
@@ -77,7 +85,7 @@ fn limits() -> GroupLimits {
 
 /// The group of this process as an agent, below the group that it is in.
 fn own() -> String {
-    format!("own/godel-{}", std::process::id())
+    format!("own/godel-{NAME}")
 }
 
 #[test]
@@ -104,8 +112,9 @@ fn version_2_writes_one_directory() {
     ] {
         assert_eq!(file(name), expected, "{name}");
     }
-    group.add(77).unwrap();
-    assert_eq!((file("cgroup.procs").as_str(), group.pids().unwrap()), ("77", vec![77]));
+    machine.put(&format!("{dir}/cgroup.procs"), "78\n77\n");
+    assert_eq!(group.pids().unwrap(), [77, 78]);
+    assert_eq!(reopen(&group.record()).pids().unwrap(), [77, 78], "another process finds it");
     group.set_frozen(true).unwrap();
     assert_eq!(file("cgroup.freeze"), "1");
     machine.put(&format!("{dir}/cgroup.kill"), "");
@@ -147,11 +156,11 @@ fn version_1_writes_a_directory_in_each_hierarchy() {
     ] {
         assert_eq!(file(mount, name), expected, "{name}");
     }
-    group.add(77).unwrap();
-    for mount in ["cpu,cpuacct", "memory", "cpuset", "freezer"] {
-        assert_eq!(file(mount, "cgroup.procs"), "77", "{mount}");
-    }
-    group.set_frozen(true).unwrap();
+    machine.put(&format!("sys/fs/cgroup/freezer/{}/7-0-1.0/cgroup.procs", own()), "77\n");
+    let again = reopen(&group.record());
+    assert_eq!((again.lists(), again.pids().unwrap()), (group.lists(), vec![77]), "another process finds it");
+    assert_eq!(group.lists().len(), 4);
+    again.set_frozen(true).unwrap();
     assert_eq!(file("freezer", "freezer.state"), "FROZEN");
     let put = |mount: &str, name: &str, text: &str| {
         machine.put(&format!("sys/fs/cgroup/{mount}/{}/7-0-1.0/{name}", own()), text);
@@ -198,7 +207,7 @@ fn version_2_makes_groups_beside_an_agent_in_a_group_of_its_own() {
         // The kernel refuses it while processes are in the group itself.
         fs::create_dir(machine.path(&format!("sys/fs/cgroup/{group}/cgroup.subtree_control"))).unwrap();
         let (groups, _) = machine.open();
-        let own = machine.path(&format!("sys/fs/cgroup/{around}/godel-{}", std::process::id()));
+        let own = machine.path(&format!("sys/fs/cgroup/{around}/godel-{NAME}"));
         assert_eq!((groups.is_ok(), own.exists()), (is_made, is_made), "{around}");
         if let Err(why) = groups {
             assert!(
@@ -210,12 +219,35 @@ fn version_2_makes_groups_beside_an_agent_in_a_group_of_its_own() {
 }
 
 #[test]
+fn the_next_agent_finds_the_group_of_the_one_before() {
+    let machine = Machine::v2("cpu memory\n");
+    let own = machine.path(&format!("sys/fs/cgroup/{}", self::own()));
+    let kept = {
+        let groups = machine.open().0.unwrap();
+        let (kept, _) = groups.make("1-0-0", &GroupLimits::default()).unwrap();
+        machine.put(&format!("sys/fs/cgroup/{}/1-0-0.0/cgroup.procs", self::own()), "77\n");
+        kept.record()
+    };
+    assert!(own.join("1-0-0.0").is_dir(), "something lives in it");
+    let groups = machine.open().0.unwrap();
+    fs::create_dir(own.join("2-0-0.9")).unwrap();
+    let (new, _) = groups.make("1-0-0", &GroupLimits::default()).unwrap();
+    assert_ne!(new.record(), kept, "a group is made, not found");
+    fs::create_dir(own.join("3-0-0.0")).unwrap();
+    groups.sweep(&[kept, new.record()]);
+    let mut left: Vec<String> =
+        inner(&own).map(|dir| dir.file_name().unwrap().to_string_lossy().into()).collect();
+    left.sort_unstable();
+    assert_eq!(left, ["1-0-0.0", "1-0-0.1"]);
+}
+
+#[test]
 fn another_group_may_be_named() {
     let machine = Machine::v2("cpu memory\n");
     machine.put("sys/fs/cgroup/units/cgroup.controllers", "cpu memory\n");
-    let groups = Groups::open(machine.0.path(), Some("/units/"), &mut Vec::new()).unwrap();
+    let groups = Groups::open(machine.0.path(), (Some("/units/"), NAME), &mut Vec::new()).unwrap();
     groups.make("1-0-0", &GroupLimits::default()).unwrap();
-    let own = format!("sys/fs/cgroup/units/godel-{}", std::process::id());
+    let own = format!("sys/fs/cgroup/units/godel-{NAME}");
     assert!(machine.path(&format!("{own}/1-0-0.0")).is_dir());
     assert_eq!(machine.text("sys/fs/cgroup/units/cgroup.subtree_control"), "+cpuset");
 }
@@ -223,7 +255,7 @@ fn another_group_may_be_named() {
 /// Groups of this machine; `None`, said in the output of the test, where it has none that can be written.
 fn real() -> Option<Groups> {
     let mut warnings = Vec::new();
-    match Groups::open(Path::new("/"), None, &mut warnings) {
+    match Groups::open(Path::new("/"), (None, &real_name()), &mut warnings) {
         Ok(groups) => Some(groups),
         Err(why) => {
             println!("SKIPPED: {why}");
@@ -234,7 +266,7 @@ fn real() -> Option<Groups> {
 
 fn start(group: &dyn Cgroup, script: &str) -> Child {
     let mut command = Command::new("sh");
-    group.begin_in(command.args(["-c", script])).unwrap();
+    enter::begin_as(command.args(["-c", script]), group.open_lists().unwrap(), None, 0o022);
     command.spawn().unwrap()
 }
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    Cgroup, Error, GroupUsage, PERIOD_US, PROCS, kill_all, list, make_dir, make_own, quota_us, read_pids,
-    remove, remove_own, shares, sweep, value_of, write,
+    Cgroup, Error, GroupRecord, GroupUsage, PERIOD_US, PROCS, kill_all, list, make_dir, make_own, quota_us,
+    read_pids, remove, remove_own, shares, sweep, value_of, write,
 };
 use crate::detect::{limits::Hierarchy, tree::Tree};
 
@@ -38,7 +38,12 @@ pub(super) struct Group {
 
 impl Hierarchies {
     /// Makes the group of this agent in every hierarchy that it can be made in.
-    pub(super) fn open(tree: &Tree, known: &[Hierarchy], warnings: &mut Vec<String>) -> Result<Self, String> {
+    pub(super) fn open(
+        tree: &Tree,
+        known: &[Hierarchy],
+        name: &str,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, String> {
         let mut parents: Vec<(&'static str, PathBuf)> = Vec::new();
         for (controller, _) in CONTROLLERS {
             let hierarchy =
@@ -53,9 +58,8 @@ impl Hierarchies {
         let mut failed = Vec::new();
         for dir in distinct(&parents) {
             sweep(tree, dir);
-            match make_own(&[dir]) {
-                Ok(name) => {
-                    let own = dir.join(name);
+            match make_own(dir, name) {
+                Ok(own) => {
                     let here = parents.iter().filter(|(_, parent)| parent == dir);
                     dirs.extend(here.map(|(controller, _)| (*controller, own.clone())));
                 }
@@ -95,6 +99,10 @@ impl Hierarchies {
         Ok(group)
     }
 
+    pub(super) fn dirs(&self) -> Vec<&Path> {
+        distinct(&self.dirs).into_iter().map(PathBuf::as_path).collect()
+    }
+
     /// Removes the group of this agent. False: something is left in it.
     pub(super) fn remove(&self) -> bool {
         let left = distinct(&self.dirs).into_iter().filter(|dir| !remove_own(dir));
@@ -116,12 +124,13 @@ fn distinct(dirs: &Dirs) -> Vec<&PathBuf> {
     found
 }
 
-/// Gives a new group the CPUs and memory nodes of the one around it: without any, no process can be moved into it.
+/// Gives a group that has none the CPUs and memory nodes of the one around it: without any, no process can be moved into it.
 fn inherit(dir: &Path) -> Result<(), Error> {
     let around = dir.parent().unwrap_or(dir);
     for file in ["cpuset.cpus", "cpuset.mems"] {
-        let of_around = std::fs::read_to_string(around.join(file)).unwrap_or_default();
-        if !of_around.trim().is_empty() {
+        let text = |dir: &Path| std::fs::read_to_string(dir.join(file)).unwrap_or_default();
+        let of_around = text(around);
+        if text(dir).trim().is_empty() && !of_around.trim().is_empty() {
             write(&dir.join(file), of_around.trim(), "its CPUs and memory nodes cannot be set")?;
         }
     }
@@ -129,6 +138,14 @@ fn inherit(dir: &Path) -> Result<(), Error> {
 }
 
 impl Group {
+    pub(super) fn reopen(dirs: &[(String, PathBuf)]) -> Self {
+        let known = |(name, dir): &(String, PathBuf)| {
+            let controller = CONTROLLERS.iter().find(|(controller, _)| controller == name);
+            controller.map(|(controller, _)| (*controller, dir.clone()))
+        };
+        Self { dirs: dirs.iter().filter_map(known).collect() }
+    }
+
     /// Writes a file of a controller; without that controller nothing.
     fn set(&self, controller: &str, file: &str, value: &str, what: &'static str) -> Result<(), Error> {
         match dir_of(&self.dirs, controller) {
@@ -177,11 +194,6 @@ impl Cgroup for Group {
         Ok(())
     }
 
-    fn add(&self, pid: u32) -> Result<(), Error> {
-        let add = |path: PathBuf| write(&path, &pid.to_string(), "no process can be moved into it");
-        self.lists().into_iter().try_for_each(add)
-    }
-
     fn lists(&self) -> Vec<PathBuf> {
         distinct(&self.dirs).into_iter().map(|dir| dir.join(PROCS)).collect()
     }
@@ -222,5 +234,10 @@ impl Cgroup for Group {
 
     fn remove(&self) -> Result<(), Error> {
         distinct(&self.dirs).into_iter().try_for_each(|dir| remove(dir))
+    }
+
+    fn record(&self) -> GroupRecord {
+        let dirs = self.dirs.iter().map(|(controller, dir)| ((*controller).to_owned(), dir.clone()));
+        GroupRecord { dirs: dirs.collect() }
     }
 }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    Cgroup, Error, GroupUsage, PERIOD_US, PROCS, SHARES, kill_all, list, make_dir, make_own, quota_us,
-    read_pids, remove, remove_own, shares, sweep, value_of, write,
+    Cgroup, Error, GroupRecord, GroupUsage, PERIOD_US, PROCS, SHARES, kill_all, list, make_dir, make_own,
+    quota_us, read_pids, remove, remove_own, shares, sweep, value_of, write,
 };
 use crate::detect::{limits::Hierarchy, tree::Tree};
 
@@ -34,7 +34,7 @@ pub(super) fn has_controllers(tree: &Tree, hierarchy: &Hierarchy) -> bool {
 
 impl Parent {
     /// Makes the group of this agent: in the group of this process if nothing but groups may be in it, else beside it.
-    pub(super) fn open(tree: &Tree, hierarchy: &Hierarchy) -> Result<Self, String> {
+    pub(super) fn open(tree: &Tree, hierarchy: &Hierarchy, name: &str) -> Result<Self, String> {
         let dirs = hierarchy.dirs();
         let own = dirs.first().map(|dir| tree.path(dir)).unwrap_or_default();
         let may_be_beside = |dir: &&String| {
@@ -45,7 +45,7 @@ impl Parent {
         let mut why = String::new();
         for parent in std::iter::once(own).chain(beside) {
             sweep(tree, &parent);
-            match Self::open_in(&parent) {
+            match Self::open_in(&parent, name) {
                 Ok(opened) => return Ok(opened),
                 Err(error) if why.is_empty() => why = format!("{error}: {}", error.source),
                 Err(_) => {}
@@ -54,13 +54,14 @@ impl Parent {
         Err(why)
     }
 
-    fn open_in(parent: &Path) -> Result<Self, Error> {
+    fn open_in(parent: &Path, name: &str) -> Result<Self, Error> {
         hand_down(parent)?;
-        let dir = parent.join(make_own(&[parent])?);
+        let dir = make_own(parent, name)?;
         match hand_down(&dir) {
             Ok(()) => Ok(Self { dir }),
             Err(error) => {
-                remove(&dir)?;
+                // What an earlier agent has left in it stays.
+                let _stays = remove(&dir);
                 Err(error)
             }
         }
@@ -70,6 +71,10 @@ impl Parent {
         let dir = self.dir.join(name);
         make_dir(&dir)?;
         Ok(Group { dir })
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Removes the group of this agent. False: something is left in it.
@@ -91,6 +96,10 @@ fn hand_down(dir: &Path) -> Result<(), Error> {
 }
 
 impl Group {
+    pub(super) fn reopen(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+
     fn set(&self, file: &str, value: &str, what: &'static str) -> Result<(), Error> {
         write(&self.dir.join(file), value, what)
     }
@@ -133,10 +142,6 @@ impl Cgroup for Group {
         Ok(())
     }
 
-    fn add(&self, pid: u32) -> Result<(), Error> {
-        self.set(PROCS, &pid.to_string(), "no process can be moved into it")
-    }
-
     fn lists(&self) -> Vec<PathBuf> {
         vec![self.dir.join(PROCS)]
     }
@@ -174,6 +179,10 @@ impl Cgroup for Group {
     fn remove(&self) -> Result<(), Error> {
         remove(&self.dir)
     }
+
+    fn record(&self) -> GroupRecord {
+        GroupRecord { dirs: vec![(String::new(), self.dir.clone())] }
+    }
 }
 
 #[cfg(test)]
@@ -181,7 +190,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::detect::limits::hierarchies;
+    use crate::{cgroup::enter, detect::limits::hierarchies};
 
     /// What needs no controller works on any machine with this version, whichever has the controllers.
     #[test]
@@ -197,7 +206,8 @@ mod tests {
         }
         let group: Box<dyn Cgroup> = Box::new(Group { dir });
         let mut command = Command::new("sh");
-        group.begin_in(command.args(["-c", "setsid sleep 1000 & sleep 1000"])).unwrap();
+        let lists = group.open_lists().unwrap();
+        enter::begin_as(command.args(["-c", "setsid sleep 1000 & sleep 1000"]), lists, None, 0o022);
         let mut child = command.spawn().unwrap();
         while group.pids().unwrap().len() < 3 {
             std::thread::yield_now();

@@ -16,6 +16,11 @@ const KFD: &str = "/sys/class/kfd/kfd/topology/nodes";
 const AMD: &str = "0x1002";
 const XGMI: &str = "11";
 
+const XGMI_LINK: &str = "xgmi";
+/// By these the libraries of NVIDIA and AMD are told which GPUs a program may see.
+pub(crate) const CUDA: &str = "CUDA_VISIBLE_DEVICES";
+const ROCR: &str = "ROCR_VISIBLE_DEVICES";
+
 /// A GPU and what it is linked to.
 #[derive(Clone, Debug, Default)]
 struct Gpu {
@@ -38,9 +43,16 @@ pub(super) fn gpus(tree: &Tree, library: &str, warnings: &mut Vec<String>) -> Ve
     let device = |(gpu, group): (&Gpu, u32)| {
         let link = if group == 0 { "" } else { gpu.link };
         let details = DeviceDetails { memory: gpu.memory, link: link.to_owned(), link_group: group, gbps: 0 };
-        Located::new("gpu", &gpu.model, details, pci_numa(tree, &gpu.bus))
+        let visible_by = Some(if gpu.link == XGMI_LINK { ROCR } else { CUDA });
+        Located { visible_by, ..Located::new("gpu", &gpu.model, details, pci_numa(tree, &gpu.bus)) }
     };
     gpus.iter().zip(groups).map(device).collect()
+}
+
+/// By which variable programs are told of a GPU of which only this is known: NVIDIA's, unless its links are AMD's.
+pub(super) fn visible_by(device: &Device) -> &'static str {
+    let is_amd = device.details.as_ref().is_some_and(|details| details.link == XGMI_LINK);
+    if is_amd { ROCR } else { CUDA }
 }
 
 /// The kernel's number of the NUMA node of a PCI device.
@@ -135,7 +147,7 @@ fn amd(tree: &Tree) -> Vec<Gpu> {
             }
         }
         let model = model_name(&name);
-        found.insert(number, Gpu { bus, model, memory, link: "xgmi", ends: BTreeSet::new() });
+        found.insert(number, Gpu { bus, model, memory, link: XGMI_LINK, ends: BTreeSet::new() });
     }
     let buses: BTreeMap<u32, String> = found.iter().map(|(number, gpu)| (*number, gpu.bus.clone())).collect();
     for (number, ends) in peers {

@@ -65,4 +65,15 @@ impl NodeLife {
     pub fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }
+
+    /// What is here now is another store's, with everything that is left over taken out of it: what was to be said
+    /// about that is not said, and what was remembered of ends was true in the other store only.
+    pub fn change_store(&mut self) {
+        self.remembered.clear();
+        let runs = &self.runs;
+        let is_here =
+            |status: &Status| runs.get(&status.key).is_some_and(|run| run.incarnation == status.incarnation);
+        self.dirty.retain(is_here);
+        self.in_flight.iter_mut().for_each(|(_, statuses)| statuses.retain(is_here));
+    }
 }

@@ -3,6 +3,8 @@ use godel_domain::allocation::{DeviceSet, ZoneSet};
 use super::*;
 
 mod disowned;
+mod left;
+
 const A: Key = Key { unit: 1, ordinal: 0 };
 const B: Key = Key { unit: 1, ordinal: 1 };
 
@@ -10,6 +12,8 @@ const B: Key = Key { unit: 1, ordinal: 1 };
 #[derive(Clone, Copy, Debug)]
 enum Input {
     Assign(Key, u32),
+    /// An earlier agent has left it running.
+    Adopt(Key, u32),
     /// With a policy, a limit of restarts in a row, and restarts so far.
     AssignAgain(Key, RestartPolicy, u32, u32),
     /// It stops after so long without contact.
@@ -32,8 +36,8 @@ enum Input {
 }
 
 use Input::{
-    Ack, Again, Alone, Assign, AssignAgain, AssignTied, At, Ended, LeftOver, OtherStore, Reopen, Started,
-    Stop,
+    Ack, Adopt, Again, Alone, Assign, AssignAgain, AssignTied, At, Ended, LeftOver, OtherStore, Reopen,
+    Started, Stop,
 };
 use RestartPolicy::{Always, Never, OnFailure};
 
@@ -54,6 +58,10 @@ fn say(status: &Status) -> String {
     format!("{}:{:?}{restarts}", name(status.key, status.incarnation), status.phase)
 }
 
+fn how(exit_code: i32) -> super::Ended {
+    super::Ended { exit_code, ..super::Ended::default() }
+}
+
 fn run(inputs: &[Input]) -> Vec<String> {
     let mut life = NodeLife::new(Backoff { first_ms: 1, max_ms: 3, reset_ms: 600 });
     let mut said = Vec::new();
@@ -69,11 +77,18 @@ fn run(inputs: &[Input]) -> Vec<String> {
             AssignTied(key, stop_after_ms) => {
                 life.assign(key, 0, Orders { stop_after_ms, ..orders() }, &mut out);
             }
+            Adopt(key, incarnation) => {
+                let left = LeftRunning { restarts: 2, in_row: 1, started_ms: 77 };
+                let adopted = life.adopt(key, incarnation, orders(), left, now);
+                said.push(format!("adopted {adopted}"));
+            }
             At(ms) => now = Millis(ms),
             Again(key, restarts) => life.restart(key, 0, restarts, &mut out),
             Stop(key, incarnation) => life.stop(key, incarnation, 9, &mut out),
-            Started(key, incarnation) => life.started(key, incarnation, now),
-            Ended(key, incarnation, exit_code) => life.ended(key, incarnation, exit_code, now, &mut out),
+            Started(key, incarnation) => life.started(key, incarnation, 0, now),
+            Ended(key, incarnation, exit_code) => {
+                life.ended(key, incarnation, how(exit_code), now, &mut out);
+            }
             Ack(sequence) => life.acknowledged(sequence, &mut out),
             Reopen => {
                 let all: Vec<String> = life.open().iter().map(say).collect();
@@ -92,7 +107,7 @@ fn run(inputs: &[Input]) -> Vec<String> {
             Action::Wait { key, incarnation, restarts, after_ms } => {
                 format!("wait {}+{restarts} {after_ms}", name(*key, *incarnation))
             }
-            Action::Stop { key, incarnation, grace_ms } => {
+            Action::Stop { key, incarnation, grace_ms, reason: _ } => {
                 format!("stop {} {grace_ms}", name(*key, *incarnation))
             }
             Action::Keep(status) => format!("keep {}", name(status.key, status.incarnation)),
@@ -155,9 +170,18 @@ fn lives() {
             &["keep a0", "#1 a0:Stopped", "forget a0", "#2 a0:Stopped"],
         ),
         (
-            "a newer incarnation replaces an older one, which ends unheard",
-            &[Assign(A, 0), Started(A, 0), Assign(A, 1), Ended(A, 0, 0), Assign(A, 0), Started(A, 1)],
-            &["start a0", "#1 a0:Running", "stop a0 0", "start a1", "#2 a1:Running"],
+            "a newer incarnation replaces an older one, which ends unheard, and before it",
+            &[
+                Assign(A, 0),
+                Started(A, 0),
+                Assign(A, 1),
+                Assign(B, 0),
+                Assign(A, 2),
+                Ended(A, 0, 0),
+                Assign(A, 0),
+                Started(A, 2),
+            ],
+            &["start a0", "#1 a0:Running", "stop a0 0", "start b0", "start a2", "#2 a2:Running"],
         ),
         (
             "what was not acknowledged is said again in a new session, in order",
@@ -189,108 +213,6 @@ fn check(cases: &[(&str, &[Input], &[&str])]) {
 }
 
 #[test]
-fn another_store() {
-    check(&[
-        (
-            "what is left over ends unheard, and nothing starts before it has",
-            &[Assign(A, 0), Started(A, 0), LeftOver(A, 0), OtherStore, Assign(B, 0), Ended(A, 0, 143)],
-            &["start a0", "#1 a0:Running", "stop a0 5", "start b0"],
-        ),
-        (
-            "what comes under the name of one that is left over is another",
-            &[
-                Assign(A, 0),
-                Started(A, 0),
-                LeftOver(A, 0),
-                OtherStore,
-                Assign(A, 0),
-                Started(A, 0),
-                Ended(A, 0, 1),
-                Started(A, 0),
-                Ended(A, 0, 0),
-            ],
-            &[
-                "start a0",
-                "#1 a0:Running",
-                "stop a0 5",
-                "start a0",
-                "#2 a0:Running",
-                "keep a0",
-                "#3 a0:Succeeded",
-            ],
-        ),
-        (
-            "an end of another store is forgotten, acknowledged or not",
-            &[
-                Assign(A, 0),
-                Ended(A, 0, 0),
-                Assign(B, 0),
-                Ended(B, 0, 0),
-                Ack(1),
-                LeftOver(B, 0),
-                OtherStore,
-                Assign(A, 0),
-                Assign(B, 0),
-            ],
-            &[
-                "start a0",
-                "keep a0",
-                "#1 a0:Succeeded",
-                "start b0",
-                "keep b0",
-                "#2 b0:Succeeded",
-                "forget a0",
-                "forget b0",
-                "start a0",
-                "start b0",
-            ],
-        ),
-        (
-            "what waits for the end of what is left over may be stopped, and then it never starts",
-            &[Assign(A, 0), LeftOver(A, 0), OtherStore, Assign(B, 0), Stop(B, 0), Ended(A, 0, 0)],
-            &["start a0", "stop a0 5", "keep b0", "#1 b0:Stopped"],
-        ),
-        (
-            "what the other store knows too goes on, and what is left over is not said to run",
-            &[
-                Assign(A, 0),
-                Started(A, 0),
-                Assign(B, 0),
-                Started(B, 0),
-                LeftOver(B, 0),
-                OtherStore,
-                Reopen,
-                Ended(A, 0, 0),
-            ],
-            &[
-                "start a0",
-                "#1 a0:Running",
-                "start b0",
-                "#2 b0:Running",
-                "stop b0 5",
-                "open[a0:Running]",
-                "#1 a0:Running",
-                "keep a0",
-                "#2 a0:Succeeded",
-            ],
-        ),
-        (
-            "what waits to be started again is gone at once",
-            &[
-                AssignAgain(A, Always, 3, 0),
-                Started(A, 0),
-                Ended(A, 0, 0),
-                LeftOver(A, 0),
-                OtherStore,
-                Assign(B, 0),
-                Again(A, 1),
-            ],
-            &["start a0", "#1 a0:Running", "wait a0+1 1", "#2 a0:Starting+1", "start b0"],
-        ),
-    ]);
-}
-
-#[test]
 fn what_is_left_over_counts_until_it_has_ended() {
     let mut life = NodeLife::new(Backoff::default());
     let mut out = Vec::new();
@@ -300,7 +222,7 @@ fn what_is_left_over_counts_until_it_has_ended() {
     life.change_store();
     assert_eq!((life.n_live(), life.weights().0), (2, weight(2, 4)));
     assert!(life.has_left_over());
-    life.ended(A, 0, 0, Millis(1), &mut out);
+    life.ended(A, 0, how(0), Millis(1), &mut out);
     assert_eq!((life.n_live(), life.weights().0), (1, weight(1, 2)));
     assert!(!life.has_left_over());
 }
@@ -475,7 +397,7 @@ fn restarts_and_everything_else() {
                 Assign(A, 1),
                 Again(A, 1),
             ],
-            &["start a0", "wait a0+1 1", "#1 a0:Starting+1", "stop a0 0", "start a1"],
+            &["start a0", "wait a0+1 1", "#1 a0:Starting+1", "start a1"],
         ),
     ]);
 }
@@ -487,9 +409,11 @@ fn weights_follow_what_lives() {
     let weighs = |cpu_milli, memory| Orders { weight: weight(cpu_milli, memory), ..orders() };
     life.assign(A, 0, weighs(5, 7), &mut out);
     life.assign(B, 0, weighs(1, 1), &mut out);
-    life.ended(B, 0, 0, Millis(0), &mut out);
+    life.ended(B, 0, how(0), Millis(0), &mut out);
     assert_eq!((life.n_live(), life.weights().0), (1, weight(5, 7)));
     life.assign(A, 1, weighs(2, 2), &mut out);
+    assert_eq!((life.n_live(), life.weights().0), (2, weight(7, 9)), "the older one has yet to end");
+    life.ended(A, 0, how(143), Millis(0), &mut out);
     assert_eq!((life.n_live(), life.weights().0), (1, weight(2, 2)));
 }
 
@@ -497,7 +421,7 @@ fn weights_follow_what_lives() {
 fn a_report_that_could_not_be_sent_is_the_next_one() {
     let mut life = NodeLife::default();
     life.assign(A, 0, orders(), &mut Vec::new());
-    life.started(A, 0, Millis(0));
+    life.started(A, 0, 0, Millis(0));
     let first = life.next_report(N_STATUSES_MAX).unwrap();
     life.unsent();
     assert_eq!(life.next_report(N_STATUSES_MAX), Some(first));
@@ -510,7 +434,7 @@ fn reports_on_their_way_and_memories_are_bounded() {
     for ordinal in 0..200 {
         let key = Key { unit: 1, ordinal };
         life.assign(key, 0, orders(), &mut out);
-        life.ended(key, 0, 0, Millis(0), &mut out);
+        life.ended(key, 0, how(0), Millis(0), &mut out);
         life.next_report(N_STATUSES_MAX);
     }
     assert_eq!(life.in_flight.len(), N_REPORTS_MAX);
@@ -524,8 +448,16 @@ fn reports_on_their_way_and_memories_are_bounded() {
 #[test]
 fn what_a_journal_kept_is_reported_first() {
     let mut life = NodeLife::default();
-    let ended =
-        Status { key: A, incarnation: 3, phase: Phase::Failed, exit_code: 2, restarts: 4, refused: None };
+    let end = RunEnd { reason: Some(RunEndReason::Exited), started_ms: 5, ended_ms: 9 };
+    let ended = Status {
+        key: A,
+        incarnation: 3,
+        phase: Phase::Failed,
+        exit_code: 2,
+        restarts: 4,
+        refused: None,
+        end,
+    };
     life.restore(ended);
     assert_eq!(life.open(), [ended]);
     assert_eq!(life.next_report(N_STATUSES_MAX), Some((1, vec![ended])));
@@ -538,8 +470,8 @@ fn room_made_for_a_burst_goes_with_it() {
     let keys: Vec<Key> = (0..1000).map(|ordinal| Key { unit: 7, ordinal }).collect();
     for key in &keys {
         life.assign(*key, 0, orders(), &mut out);
-        life.started(*key, 0, Millis(1));
-        life.ended(*key, 0, 0, Millis(2), &mut out);
+        life.started(*key, 0, 0, Millis(1));
+        life.ended(*key, 0, how(0), Millis(2), &mut out);
     }
     assert!(life.runs.capacity() >= 1000 && life.dirty.capacity() >= 2000);
     let (sequence, statuses) = life.next_report(N_STATUSES_MAX).unwrap();
@@ -577,18 +509,18 @@ fn refused_offers_are_reported_until_durable() {
     assert_eq!(out.len(), 1, "forgotten: {out:?}");
     assert_eq!(life.n_live(), 1);
     // Who is told to leave gives its room, whatever still runs of it.
-    life.started(A, 0, Millis(0));
+    life.started(A, 0, 0, Millis(0));
     life.stop(A, 0, 9, &mut out);
     assert_eq!(life.offer(B, 3, of(10), (&has, false), &mut out), Ok(()));
     // So does an older incarnation of the same one, which leaves in any case.
     assert_eq!(life.offer(B, 4, of(10), (&has, false), &mut out), Ok(()));
     out.clear();
     assert_eq!(life.offer(B, 5, of(1), (&has, true), &mut out), Err(AssignmentRefusal::Told));
-    assert_eq!(out[0], Action::Stop { key: B, incarnation: 4, grace_ms: 0 });
+    assert!(matches!(out[..], [Action::Keep(_)]), "it has waited for the older one: {out:?}");
     // What was bound before it is no matter of what there is.
     let key = Key { unit: 9, ordinal: 0 };
     life.assign(key, 0, of(1_000), &mut out);
-    assert_eq!(life.n_live(), 2);
+    assert_eq!(life.n_live(), 3, "what has not ended counts");
     let gpu = Orders {
         allocation: DeviceSet(0b10).into(),
         devices: std::iter::once((DeviceSet(0b10), 1_000)).collect(),

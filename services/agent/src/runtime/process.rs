@@ -1,76 +1,119 @@
-//! Running units as child processes: what a real node does.
+//! Running units as processes of this machine: what a real node does.
+//!
+//! Each start of a command gets a directory and a [`keeper`], which does everything from then on. Here keepers are
+//! started, told to stop, and waited for; and what an earlier agent has left running is found again (`left`).
 
 use std::{
     collections::BTreeMap,
-    fs::{DirBuilder, File},
-    io,
-    os::unix::{
-        fs::{DirBuilderExt as _, OpenOptionsExt as _},
-        process::ExitStatusExt as _,
-    },
+    fs::OpenOptions,
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
+    pin::pin,
+    process::Child,
     sync::Arc,
     time::Duration,
 };
 
-use godel_domain::time::Millis;
-use rustc_hash::FxHashMap;
-use rustix::{
-    fs::OFlags,
-    process::{Pid, Signal, getpgid, kill_process, kill_process_group},
+use godel_domain::{
+    run_end::{RunEnd, RunEndReason},
+    time::Millis,
 };
+use rustc_hash::FxHashMap;
+use rustix::{fd::OwnedFd, fs::OFlags};
 use tokio::{
-    process::{Child, Command},
-    sync::{mpsc, oneshot},
+    io::{Interest, unix::AsyncFd},
+    sync::{mpsc, watch},
 };
 
-use self::group::Group;
+use self::home::Begun;
+pub(crate) use self::home::Home;
 use super::{Event, NOT_STARTED, Run, Runtime};
 use crate::{
-    cgroup::{GroupLimits, Groups},
-    life::{Key, Work},
+    cgroup::GroupLimits,
+    keeper::{
+        self, Found,
+        files::{self, CONTROL, END, KEEPER},
+    },
+    life::{Ended, Key, Work},
 };
 
-mod group;
+mod home;
+pub(crate) mod left;
 
-/// Added to the number of the signal that ended a process, as shells do.
-const SIGNALLED: i32 = 128;
+/// Between looks at what is left of a run whose keeper was killed.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Looks until what is left is left behind.
+const N_LOOKS: u32 = 1_000;
 
 /// What to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Added to this process's environment.
+    /// Its environment, but for what follows from its user.
     pub env: BTreeMap<String, String>,
+    /// Working directory; `None`: the root of the file system.
+    pub directory: Option<String>,
+    /// User that it runs as, by name or number; `None`: that of the agent.
+    pub user: Option<String>,
+    /// Bits that its new files do not get; `None`: 022.
+    pub umask: Option<u32>,
     /// What its control group keeps it to.
     pub limits: GroupLimits,
+    /// It ends without contact for so long, milliseconds; 0: never.
+    pub stop_after_ms: u32,
+    /// Between its polite and its forced end, milliseconds, where nobody says another time.
+    pub stop_grace_ms: u32,
+    /// The assignment of state from which all of this follows, encoded, for the agent that comes later.
+    pub assignment: Vec<u8>,
 }
 
-/// Child processes by run.
+/// A grace and a reason, once it is to stop.
+type Stop = Option<(Duration, RunEndReason)>;
+
+/// Commands by run.
 pub(crate) struct Processes {
     events: mpsc::Sender<Event>,
-    /// Output goes here, one file each; none: nowhere.
-    log_dir: Option<PathBuf>,
-    stops: FxHashMap<Run, oneshot::Sender<Duration>>,
-    /// Where each gets a control group; `None`: nowhere.
-    groups: Option<Arc<Groups>>,
+    home: Arc<Home>,
+    live: FxHashMap<Run, Kept>,
+    /// Directories of runs whose end was seen, but is not written down elsewhere yet.
+    ended: Vec<PathBuf>,
+}
+
+/// A run that has a keeper.
+struct Kept {
+    stop: watch::Sender<Stop>,
+    dir: PathBuf,
 }
 
 impl Processes {
-    pub(crate) fn new(events: mpsc::Sender<Event>, log_dir: Option<PathBuf>, groups: Option<Groups>) -> Self {
-        Self { events, log_dir, stops: FxHashMap::default(), groups: groups.map(Arc::new) }
+    pub(crate) fn new(events: mpsc::Sender<Event>, home: Arc<Home>) -> Self {
+        Self { events, home, live: FxHashMap::default(), ended: Vec::new() }
     }
 
-    /// Starts a child in a group of its own, if there are any.
-    fn spawn(&self, program: &Program, run: Run) -> io::Result<(Child, Option<Group>)> {
-        let mut command = command(program, self.log_dir.as_deref(), run.key, run.incarnation)?;
-        let group = self.groups.as_ref().and_then(|groups| Group::make(groups, program, run));
-        let group = group.filter(|group| group.begin(&mut command, run));
-        let child = command.spawn()?;
-        let group = group.filter(|group| group.has(&child, run));
-        Ok((child, group))
+    /// Notes a run and returns how it is told to stop.
+    fn keep(&mut self, run: Run, dir: PathBuf) -> watch::Receiver<Stop> {
+        let (stop, told) = watch::channel(None);
+        self.live.insert(run, Kept { stop, dir });
+        told
+    }
+
+    /// Waits for what an earlier agent has left running, or says how it has ended since.
+    pub(crate) fn adopt(&mut self, run: Run, left: left::Left) {
+        let left::Left { dir, state, .. } = left;
+        let told = self.keep(run, dir.clone());
+        let events = self.events.clone();
+        godel_kit::task::spawn("agent.run", async move {
+            let ended = match state {
+                left::State::Kept(keeper) => attend(&dir, None, keeper, told).await,
+                left::State::Over(ended) => Some(of_file(&ended)),
+            };
+            if let Some(ended) = ended {
+                // Nobody listens any more when the agent stops.
+                let _stopping = events.send(Event::Ended { run, ended, since: None }).await;
+            }
+        });
     }
 }
 
@@ -80,201 +123,166 @@ impl Runtime for Processes {
     }
 
     /// Both its start and its end come later.
-    fn start(&mut self, run: Run, work: &Work, _now: Millis) -> Option<Event> {
+    fn start(&mut self, run: Run, work: &Work, restarts: (u32, u32), _now: Millis) -> Option<Event> {
         let Work::Program(program) = work else { return None };
-        let (stop_tx, stop_rx) = oneshot::channel();
-        self.stops.insert(run, stop_tx);
-        let events = self.events.clone();
-        let spawned = self.spawn(program, run);
-        godel_kit::task::spawn("agent.child", async move {
-            let exit_code = match spawned {
-                Ok((child, group)) => {
-                    // Nobody listens any more when the agent stops.
-                    let _stopping = events.send(Event::Started(run)).await;
-                    let exit_code = attend(child, group.as_ref(), stop_rx).await;
-                    if let Some(group) = group {
-                        group.end(run).await;
-                    }
-                    exit_code
-                }
-                Err(error) => {
-                    let Key { unit, ordinal } = run.key;
-                    tracing::warn!(unit_id = unit, ordinal, %error, "command cannot be started");
-                    NOT_STARTED
-                }
+        let dir = match self.home.make_dir(run.key, run.incarnation) {
+            Ok(dir) => dir,
+            Err(error) => return Some(not_started(run, &error)),
+        };
+        let told = self.keep(run, dir.clone());
+        let (events, home, program) = (self.events.clone(), Arc::clone(&self.home), program.clone());
+        godel_kit::task::spawn("agent.run", async move {
+            let begun = {
+                let dir = dir.clone();
+                tokio::task::spawn_blocking(move || home.begin(&dir, run, &program, restarts)).await
             };
-            let _stopping = events.send(Event::Ended { run, exit_code, since: None }).await;
+            let ended = match begun.unwrap_or_else(|error| Err(io::Error::other(error))) {
+                Ok(Begun { child, keeper }) => {
+                    if let Some(started_ms) = started(run, &dir) {
+                        // Nobody listens any more when the agent stops.
+                        let _stopping = events.send(Event::Started(run, started_ms)).await;
+                    }
+                    attend(&dir, Some(child), keeper, told).await.map(|ended| Event::Ended {
+                        run,
+                        ended,
+                        since: None,
+                    })
+                }
+                Err(error) => Some(not_started(run, &error)),
+            };
+            if let Some(ended) = ended {
+                let _stopping = events.send(ended).await;
+            }
         });
         None
     }
 
     /// SIGTERM, and SIGKILL after the grace.
-    fn stop(&mut self, run: Run, grace: Duration) -> bool {
-        let Some(stop) = self.stops.remove(&run) else { return false };
-        // It has ended in this moment otherwise.
-        let _ended = stop.send(grace);
+    fn stop(&mut self, run: Run, grace: Duration, reason: RunEndReason) -> bool {
+        let Some(kept) = self.live.get(&run) else { return false };
+        kept.stop.send_replace(Some((grace, reason)));
         true
     }
 
     fn forget(&mut self, run: Run) {
-        self.stops.remove(&run);
+        self.ended.extend(self.live.remove(&run).map(|kept| kept.dir));
     }
-}
 
-fn command(program: &Program, log_dir: Option<&Path>, key: Key, incarnation: u32) -> io::Result<Command> {
-    let (name, arguments) = program.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut command = Command::new(name);
-    // A group of its own, so that a stop reaches what it starts.
-    command.args(arguments).envs(&program.env).stdin(Stdio::null()).process_group(0).kill_on_drop(true);
-    match log_dir {
-        Some(dir) => {
-            // What units write is for nobody else; a link that somebody has put there is not followed.
-            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-            // What it wrote before it was started again stays.
-            let path = dir.join(format!("{}-{}-{incarnation}.log", key.unit, key.ordinal));
-            let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
-            let file =
-                File::options().create(true).append(true).mode(0o600).custom_flags(no_follow).open(path)?;
-            command.stdout(file.try_clone()?).stderr(file);
-        }
-        None => {
-            command.stdout(Stdio::null()).stderr(Stdio::null());
-        }
-    }
-    Ok(command)
-}
-
-/// Waits for the end of a child, or ends it when told to, with everything in its group.
-async fn attend(mut child: Child, group: Option<&Group>, stop: oneshot::Receiver<Duration>) -> i32 {
-    let grace = tokio::select! {
-        ended = child.wait() => return exit_code(ended),
-        grace = stop => grace.unwrap_or_default(),
-    };
-    signal(&child, group, Signal::TERM);
-    if let Ok(ended) = tokio::time::timeout(grace, child.wait()).await {
-        return exit_code(ended);
-    }
-    signal(&child, group, Signal::KILL);
-    exit_code(child.wait().await)
-}
-
-/// Signals the process group of a child, and what has left that but not the control group.
-fn signal(child: &Child, group: Option<&Group>, signal: Signal) {
-    let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        // The group may have ended in this moment.
-        let _ended = kill_process_group(pid, signal);
-    }
-    for other in group.map(Group::pids).unwrap_or_default() {
-        if getpgid(Some(other)).ok() != pid {
-            let _ended = kill_process(other, signal);
+    fn settle(&mut self) {
+        for dir in self.ended.drain(..) {
+            left::remove(&dir);
         }
     }
 }
 
-fn exit_code(ended: io::Result<ExitStatus>) -> i32 {
-    match ended {
-        Ok(status) => {
-            status.code().or_else(|| status.signal().map(|signal| SIGNALLED + signal)).unwrap_or(NOT_STARTED)
-        }
-        Err(_) => NOT_STARTED,
+fn not_started(run: Run, error: &io::Error) -> Event {
+    let Key { unit, ordinal } = run.key;
+    tracing::warn!(unit_id = unit, ordinal, %error, "a running unit cannot be given a keeper");
+    let end = RunEnd { reason: Some(RunEndReason::CannotStart), started_ms: 0, ended_ms: keeper::wall_ms() };
+    Event::Ended { run, ended: Ended { exit_code: NOT_STARTED, end }, since: None }
+}
+
+/// Since when the command of a run runs, as its keeper says; `None`: it does not, or has ended already without.
+fn started(run: Run, dir: &Path) -> Option<i64> {
+    let keeper: files::Keeper = files::read(&dir.join(KEEPER)).ok()?;
+    let started = keeper.started?;
+    if !started.in_group {
+        let Key { unit, ordinal } = run.key;
+        tracing::warn!(
+            unit_id = unit,
+            ordinal,
+            "a running unit runs outside of its control group: its limits are not kept"
+        );
     }
+    Some(started.at_ms)
+}
+
+fn of_file(ended: &files::Ended) -> Ended {
+    Ended { exit_code: ended.exit_code, end: ended.end() }
+}
+
+/// Waits for the end of a keeper, and tells it to stop when that is wanted. `None`: the agent stops before.
+async fn attend(
+    dir: &Path,
+    child: Option<Child>,
+    keeper: OwnedFd,
+    mut told: watch::Receiver<Stop>,
+) -> Option<Ended> {
+    let mut over = pin!(over(keeper));
+    loop {
+        tokio::select! {
+            ended = &mut over => match ended {
+                Ok(()) => break,
+                Err(error) => {
+                    // The runtime ends, or cannot watch so many: its keeper goes on.
+                    tracing::error!(%error, "a keeper cannot be waited for");
+                    return None;
+                }
+            },
+            changed = told.changed() => {
+                changed.ok()?;
+                let stop = *told.borrow_and_update();
+                if let Some((grace, reason)) = stop {
+                    tell(dir, grace, reason);
+                }
+            }
+        }
+    }
+    if let Some(mut child) = child {
+        // It has ended: this takes no time.
+        let _status = child.wait();
+    }
+    Some(end_of(dir).await)
+}
+
+/// Waits until a keeper does not live any more.
+async fn over(keeper: OwnedFd) -> io::Result<()> {
+    #[expect(
+        deprecated,
+        reason = "sound here, where the descriptor is owned; what replaces it is an unsafe function"
+    )]
+    let keeper = AsyncFd::with_interest(keeper, Interest::READABLE)?;
+    keeper.readable().await.map(|_| ())
+}
+
+/// Tells a keeper to stop its run. A keeper that has just ended does not hear it.
+fn tell(dir: &Path, grace: Duration, reason: RunEndReason) {
+    let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits()).unwrap_or(0);
+    let control = OpenOptions::new().write(true).custom_flags(flags).open(dir.join(CONTROL));
+    let line = format!("stop {} {}\n", grace.as_millis(), reason.name());
+    if let Err(error) = control.and_then(|mut control| control.write_all(line.as_bytes())) {
+        tracing::debug!(%error, dir = %dir.display(), "a keeper does not listen");
+    }
+}
+
+/// How a run ended whose keeper does not live any more. If the keeper was killed, what is left is ended here.
+async fn end_of(dir: &Path) -> Ended {
+    for _ in 0..N_LOOKS {
+        if let Ok(ended) = files::read::<files::Ended>(&dir.join(END)) {
+            if !ended.why.is_empty() {
+                tracing::info!(why = ended.why, dir = %dir.display(), "a command cannot be started");
+            }
+            return of_file(&ended);
+        }
+        let of_blocking = dir.to_owned();
+        let found = tokio::task::spawn_blocking(move || keeper::end_left_over(&of_blocking)).await;
+        match found.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(Found::Over(ended)) => {
+                tracing::warn!(dir = %dir.display(), "the keeper of a running unit was killed: what was left of it is ended");
+                return of_file(&ended);
+            }
+            Ok(Found::Nothing) => break,
+            // A process that the keeper was just starting has its lock for a moment longer.
+            Ok(Found::Kept) => tokio::time::sleep(PAUSE).await,
+            Err(error) => {
+                tracing::error!(%error, dir = %dir.display(), "what a killed keeper has left cannot be ended");
+                break;
+            }
+        }
+    }
+    let end = RunEnd { reason: Some(RunEndReason::Lost), started_ms: 0, ended_ms: keeper::wall_ms() };
+    Ended { exit_code: NOT_STARTED, end }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(node: usize, incarnation: u32) -> Run {
-        Run { node, key: Key { unit: 1, ordinal: 0 }, incarnation }
-    }
-
-    fn shell(script: &str) -> Work {
-        Work::Program(Box::new(Program {
-            command: ["sh", "-c", script].map(str::to_owned).to_vec(),
-            env: BTreeMap::from([("WORD".to_owned(), "hello".to_owned())]),
-            limits: GroupLimits::default(),
-        }))
-    }
-
-    fn start(processes: &mut Processes, run: Run, work: &Work) {
-        assert!(processes.takes(work));
-        assert_eq!(processes.start(run, work, Millis(0)), None, "what becomes of it comes later");
-    }
-
-    fn ended(run: Run, exit_code: i32) -> Event {
-        Event::Ended { run, exit_code, since: None }
-    }
-
-    async fn next(events: &mut mpsc::Receiver<Event>) -> Event {
-        tokio::time::timeout(Duration::from_secs(20), events.recv()).await.unwrap().unwrap()
-    }
-
-    #[tokio::test]
-    async fn children_start_and_their_exit_codes_come_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let (tx, mut events) = mpsc::channel(8);
-        let mut processes = Processes::new(tx, Some(dir.path().to_owned()), None);
-        start(&mut processes, run(7, 4), &shell("echo $WORD; exit 3"));
-        assert_eq!(next(&mut events).await, Event::Started(run(7, 4)));
-        assert_eq!(next(&mut events).await, ended(run(7, 4), 3));
-        assert_eq!(std::fs::read_to_string(dir.path().join("1-0-4.log")).unwrap(), "hello\n");
-    }
-
-    #[tokio::test]
-    async fn what_units_write_is_private_and_links_are_not_followed() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let dir = tempfile::tempdir().unwrap();
-        let (tx, mut events) = mpsc::channel(8);
-        let logs = dir.path().join("logs");
-        let mut processes = Processes::new(tx, Some(logs.clone()), None);
-        start(&mut processes, run(0, 1), &shell("echo secret"));
-        assert_eq!(next(&mut events).await, Event::Started(run(0, 1)));
-        assert_eq!(next(&mut events).await, ended(run(0, 1), 0));
-        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&logs), mode(&logs.join("1-0-1.log"))), (0o700, 0o600));
-        // A link in the place of the next one.
-        let victim = dir.path().join("victim");
-        std::fs::write(&victim, "precious").unwrap();
-        std::os::unix::fs::symlink(&victim, logs.join("1-0-2.log")).unwrap();
-        start(&mut processes, run(0, 2), &shell("echo overwritten"));
-        assert_eq!(next(&mut events).await, ended(run(0, 2), NOT_STARTED));
-        assert_eq!(std::fs::read_to_string(victim).unwrap(), "precious");
-    }
-
-    #[tokio::test]
-    async fn a_command_that_does_not_exist_ends_with_127() {
-        let (tx, mut events) = mpsc::channel(8);
-        let mut processes = Processes::new(tx, None, None);
-        let program = Program { command: vec!["/no/such/program".to_owned()], ..Program::default() };
-        let program = Work::Program(Box::new(program));
-        start(&mut processes, run(7, 0), &program);
-        assert_eq!(next(&mut events).await, ended(run(7, 0), NOT_STARTED));
-    }
-
-    #[tokio::test]
-    async fn a_stop_is_polite_first_and_forced_after_the_grace() {
-        let (tx, mut events) = mpsc::channel(8);
-        let mut processes = Processes::new(tx, None, None);
-        start(&mut processes, run(7, 0), &shell("exec sleep 1000"));
-        assert_eq!(next(&mut events).await, Event::Started(run(7, 0)));
-        assert!(processes.stop(run(7, 0), Duration::from_secs(20)));
-        assert_eq!(next(&mut events).await, ended(run(7, 0), SIGNALLED + 15));
-
-        let dir = tempfile::tempdir().unwrap();
-        let ready = dir.path().join("ready");
-        let stubborn = format!("trap '' TERM; touch {}; while :; do sleep 0.05; done", ready.display());
-        start(&mut processes, run(7, 1), &shell(&stubborn));
-        assert_eq!(next(&mut events).await, Event::Started(run(7, 1)));
-        tokio::time::timeout(Duration::from_secs(20), async {
-            while !ready.exists() {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await
-        .unwrap();
-        assert!(processes.stop(run(7, 1), Duration::from_millis(20)));
-        assert!(!processes.stop(run(7, 1), Duration::ZERO), "it is being stopped");
-        assert_eq!(next(&mut events).await, ended(run(7, 1), SIGNALLED + 9));
-    }
-}
+mod tests;

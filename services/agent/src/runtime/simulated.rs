@@ -3,10 +3,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use godel_domain::time::Millis;
+use godel_domain::{run_end::RunEndReason, time::Millis};
 
 use super::{Event, NOT_STARTED, Run, Runtime};
-use crate::{config::Config, life::Work, timers::Timers};
+use crate::{
+    config::Config,
+    life::{Ended, Work},
+    timers::Timers,
+};
 
 /// Runs that end after a while, or when they are told to.
 pub(crate) struct Simulated {
@@ -26,7 +30,7 @@ impl Runtime for Simulated {
         matches!(work, Work::Simulated { .. } | Work::Awaited { .. })
     }
 
-    fn start(&mut self, run: Run, work: &Work, now: Millis) -> Option<Event> {
+    fn start(&mut self, run: Run, work: &Work, _restarts: (u32, u32), now: Millis) -> Option<Event> {
         let (duration_ms, exit_code, since) = match *work {
             Work::Simulated { duration_ms, exit_code } => (duration_ms, exit_code, Some(now)),
             Work::Awaited { within_ms } => (Some(within_ms), NOT_STARTED, None),
@@ -35,11 +39,11 @@ impl Runtime for Simulated {
         if let Some(duration_ms) = duration_ms {
             self.ends.set(now.plus(self.config.scaled_ms(duration_ms)), (run, exit_code, since));
         }
-        since.map(|_| Event::Started(run))
+        since.map(|_| Event::Started(run, 0))
     }
 
     /// There is nothing to wait for: it ends at once.
-    fn stop(&mut self, _run: Run, _grace: Duration) -> bool {
+    fn stop(&mut self, _run: Run, _grace: Duration, _reason: RunEndReason) -> bool {
         false
     }
 
@@ -49,7 +53,7 @@ impl Runtime for Simulated {
 
     fn take_due(&mut self, now: Millis) -> Option<Event> {
         let (run, exit_code, since) = self.ends.pop_due(now)?;
-        Some(Event::Ended { run, exit_code, since })
+        Some(Event::Ended { run, ended: Ended { exit_code, ..Ended::default() }, since })
     }
 }
 
@@ -58,21 +62,25 @@ mod tests {
     use super::*;
     use crate::life::Key;
 
+    fn how(exit_code: i32) -> Ended {
+        Ended { exit_code, ..Ended::default() }
+    }
+
     #[test]
     fn a_run_lasts_as_long_as_it_says_and_names_when_it_began() {
         let mut simulated = Simulated::new(Arc::new(Config::default()));
         let run = Run { node: 3, key: Key { unit: 1, ordinal: 0 }, incarnation: 2 };
         let work = Work::Simulated { duration_ms: Some(50), exit_code: 4 };
         assert!(simulated.takes(&work));
-        assert_eq!(simulated.start(run, &work, Millis(100)), Some(Event::Started(run)));
+        assert_eq!(simulated.start(run, &work, (0, 0), Millis(100)), Some(Event::Started(run, 0)));
         let at = simulated.next_at().unwrap();
         assert_eq!((at > Millis(100), simulated.take_due(Millis(100))), (true, None));
-        let ended = Event::Ended { run, exit_code: 4, since: Some(Millis(100)) };
+        let ended = Event::Ended { run, ended: how(4), since: Some(Millis(100)) };
         assert_eq!((simulated.take_due(at), simulated.take_due(at)), (Some(ended), None));
         let forever = Work::Simulated { duration_ms: None, exit_code: 0 };
-        assert_eq!(simulated.start(run, &forever, Millis(200)), Some(Event::Started(run)));
+        assert_eq!(simulated.start(run, &forever, (0, 0), Millis(200)), Some(Event::Started(run, 0)));
         assert_eq!(simulated.next_at(), None);
-        assert!(!simulated.stop(run, Duration::ZERO), "its end comes with the stop");
+        assert!(!simulated.stop(run, Duration::ZERO, RunEndReason::Told), "its end comes with the stop");
     }
 
     #[test]
@@ -81,9 +89,9 @@ mod tests {
         let run = Run { node: 0, key: Key { unit: 1, ordinal: 0 }, incarnation: 0 };
         let work = Work::Awaited { within_ms: 600_000 };
         assert!(simulated.takes(&work));
-        assert_eq!(simulated.start(run, &work, Millis(5)), None, "nothing runs");
+        assert_eq!(simulated.start(run, &work, (0, 0), Millis(5)), None, "nothing runs");
         let at = Millis(600_005);
-        let ended = Event::Ended { run, exit_code: NOT_STARTED, since: None };
+        let ended = Event::Ended { run, ended: how(NOT_STARTED), since: None };
         assert_eq!((simulated.take_due(Millis(600_004)), simulated.take_due(at)), (None, Some(ended)));
     }
 }

@@ -17,8 +17,13 @@ impl Shard {
     pub(super) fn heard(&mut self, node: usize, sent: Millis) {
         // An answer to something that was never sent is none.
         if sent <= self.clock.now() {
+            let age_ms = self.clock.now().since(sent);
             let slot = &mut self.slots[node];
             slot.contact = slot.contact.max(sent);
+            // Keepers stop what has to stop when this agent cannot.
+            if let Some(home) = &self.home {
+                home.renew_contact(age_ms);
+            }
         }
     }
 

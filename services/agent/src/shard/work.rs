@@ -7,7 +7,7 @@ use godel_proto::v1;
 use super::{Shard, Timer};
 use crate::{
     journal::Entry,
-    life::{Action, Key},
+    life::{Action, Ended, Key},
     runtime::{Event, Run},
     service::Mode,
     session,
@@ -18,6 +18,10 @@ const STOPPED: i32 = 143;
 
 impl Shard {
     pub(super) fn on_assignment(&mut self, node: usize, assignment: &v1::Assignment, again: bool) {
+        if self.ends_by.is_some() {
+            // State says it again to the next agent.
+            return;
+        }
         if assignment.stop_after_disconnect_ms > 0 {
             self.look_after(node, assignment.stop_after_disconnect_ms);
         }
@@ -53,12 +57,13 @@ impl Shard {
                     let at = self.clock.now().plus(after_ms);
                     self.timers.set(at, Timer::Restart { node, key, incarnation, restarts });
                 }
-                Action::Stop { key, incarnation, grace_ms } => {
+                Action::Stop { key, incarnation, grace_ms, reason } => {
                     let (run, grace) =
                         (Run { node, key, incarnation }, Duration::from_millis(grace_ms.into()));
-                    if !self.runtimes.iter_mut().any(|runtime| runtime.stop(run, grace)) {
+                    if !self.runtimes.iter_mut().any(|runtime| runtime.stop(run, grace, reason)) {
                         let now = self.clock.now();
-                        self.slots[node].life.ended(key, incarnation, STOPPED, now, &mut more);
+                        let ended = Ended { exit_code: STOPPED, ..Ended::default() };
+                        self.slots[node].life.ended(key, incarnation, ended, now, &mut more);
                     }
                 }
                 Action::Keep(status) => self.keep.push(Entry::Ended(self.slots[node].name.clone(), status)),
@@ -74,10 +79,11 @@ impl Shard {
 
     fn start(&mut self, run: Run) {
         let (now, life) = (self.clock.now(), &mut self.slots[run.node].life);
+        let restarts = life.restarts(run.key);
         let Some(work) = life.work(run.key, run.incarnation) else { return };
         let Some(runtime) = self.runtimes.iter_mut().find(|runtime| runtime.takes(work)) else { return };
-        match runtime.start(run, work, now) {
-            Some(Event::Started(_)) => life.started(run.key, run.incarnation, now),
+        match runtime.start(run, work, restarts, now) {
+            Some(Event::Started(_, at_ms)) => life.started(run.key, run.incarnation, at_ms, now),
             Some(ended @ Event::Ended { .. }) => self.on_event(ended),
             None => {}
         }
@@ -87,11 +93,11 @@ impl Shard {
         let now = self.clock.now();
         let mut actions = Vec::new();
         let node = match event {
-            Event::Started(Run { node, key, incarnation }) => {
-                self.slots[node].life.started(key, incarnation, now);
+            Event::Started(Run { node, key, incarnation }, at_ms) => {
+                self.slots[node].life.started(key, incarnation, at_ms, now);
                 node
             }
-            Event::Ended { run, exit_code, since } => {
+            Event::Ended { run, ended, since } => {
                 self.runtimes.iter_mut().for_each(|runtime| runtime.forget(run));
                 let Run { node, key, incarnation } = run;
                 let life = &mut self.slots[node].life;
@@ -99,7 +105,7 @@ impl Shard {
                 if since.is_some() && life.running_since(key, incarnation) != since {
                     return;
                 }
-                life.ended(key, incarnation, exit_code, now, &mut actions);
+                life.ended(key, incarnation, ended, now, &mut actions);
                 node
             }
         };

@@ -4,7 +4,7 @@
 
 mod fake;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, ffi::OsString, time::Duration};
 
 use fake::{Fake, assign, assignment, simulated, stop_request};
 use godel_agent::{Config, Deps, Mode, NodeDef, Stats, inventory};
@@ -14,6 +14,14 @@ use godel_proto::v1::{self, RunPhase};
 use tokio::{sync::watch, task::JoinHandle};
 
 const LONG: Duration = Duration::from_secs(20);
+
+/// The example of this crate, beside the tests.
+fn keeper() -> Vec<OsString> {
+    let own = std::env::current_exe().unwrap();
+    let keeper = own.ancestors().nth(2).unwrap().join("examples/keeper");
+    assert!(keeper.exists(), "no {}: it is built with all tests of this crate", keeper.display());
+    vec![keeper.into_os_string()]
+}
 
 struct Agents {
     stop: CancellationToken,
@@ -32,7 +40,8 @@ impl Agents {
         config.client.state = fake.address();
         change(&mut config);
         let (stats_tx, stats) = watch::channel(Stats::default());
-        let deps = Deps { nodes, mode, clock: SystemClock::shared(), stats: stats_tx, says_goodbye: true };
+        let clock = SystemClock::shared();
+        let deps = Deps { nodes, mode, clock, stats: stats_tx, says_goodbye: true, keeper: keeper() };
         let stop = CancellationToken::new();
         let task = godel_kit::task::spawn("agents", godel_agent::serve(config, deps, stop.clone()));
         Self { stop, stats, task }
@@ -158,9 +167,15 @@ async fn runs_unknown_to_the_new_store_end_before_others_start() {
     fake.send(1, assignment(2, 0, 0));
     fake.send(1, assignment(3, 1, 0));
     let mut said = Vec::new();
-    while said.len() < 4 || !file.exists() {
+    while said.len() < 4 {
         said.extend(phases(&fake.report_of(1).await));
     }
+    let begun = async {
+        while !file.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, begun).await.unwrap();
     assert!(said.contains(&(3, RunPhase::Succeeded, 0)), "{said:?}");
 
     fake.change_store(8, &[1, 3]);
@@ -344,7 +359,10 @@ async fn a_command_that_fails_starts_again_and_keeps_its_log() {
     let command = fake::command(1, &["sh", "-c", "echo once; exit 0"]);
     fake.send(1, assign(v1::Assignment { restart_policy: always, max_restarts: 1, ..command }));
     while !phases(&fake.report_of(1).await).contains(&(1, RunPhase::Succeeded, 0)) {}
-    assert_eq!(std::fs::read_to_string(dir.path().join("logs/1-0-0.log")).unwrap(), "once\nonce\n");
+    assert_eq!(
+        godel_agent::logs::read(&dir.path().join("logs/1-0-0"), 0, 100).unwrap().bytes,
+        b"once\nonce\n"
+    );
     agents.end().await;
 }
 

@@ -248,16 +248,23 @@ fn samples() -> Vec<v1::op::Op> {
             by: "u".to_owned(),
             preemptor_id: 0,
         }),
-        Op::RunStatus(v1::RunStatuses {
-            unit_id: 7,
-            ordinals: vec![0, 1],
-            incarnations: vec![0, 0],
-            phases: vec![2, 3],
-            exit_codes: vec![0, 0],
-            restarts: vec![0, 0],
-        }),
+        Op::RunStatus(statuses()),
         Op::Requeue(v1::Requeue { unit_id: 7, ordinals: vec![0, 1], incarnations: vec![1, 1] }),
     ]
+}
+
+fn statuses() -> v1::RunStatuses {
+    v1::RunStatuses {
+        unit_id: 7,
+        ordinals: vec![0, 1],
+        incarnations: vec![0, 0],
+        phases: vec![2, 3],
+        exit_codes: vec![0, 0],
+        restarts: vec![0, 0],
+        reasons: vec![0, 0],
+        started_times_ms: vec![0, 0],
+        ended_times_ms: vec![0, 0],
+    }
 }
 
 /// Values of one kind that somebody may send.

@@ -12,6 +12,7 @@ use std::task::Waker;
 
 use godel_domain::{
     ids::RunningUnitId,
+    run_end::RunEnd,
     running_units::{Phase, Progress},
     time::Millis,
 };
@@ -37,6 +38,7 @@ pub(crate) struct Report {
     pub(crate) phase: Phase,
     pub(crate) exit_code: i32,
     pub(crate) restarts: u32,
+    pub(crate) end: RunEnd,
 }
 
 impl Report {
@@ -472,7 +474,7 @@ impl Outbox {
 
 impl Entry {
     fn new(key: RunningUnitId, bound: bool) -> Self {
-        let report = Report { key, phase: Phase::Pending, exit_code: 0, restarts: 0 };
+        let report = Report { key, phase: Phase::Pending, exit_code: 0, restarts: 0, end: RunEnd::default() };
         Self { report, bound, evicting: false }
     }
 }

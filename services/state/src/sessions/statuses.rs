@@ -7,22 +7,24 @@
 
 use godel_domain::{
     ids::{RunningUnitId, UnitId},
+    run_end::RunEnd,
     running_units::{Phase, Progress, RunningUnit},
 };
 use godel_proto::v1;
 use godel_rules::agent_admission::AssignmentRefusal;
-use godel_wire::to_proto;
+use godel_wire::{ops, to_proto};
 
 use super::cell::Report;
 
 /// Most bytes of one transaction.
 pub(crate) const TXN_BYTES_MAX: usize = 512 * 1024;
 /// Most running units in one operation: about 200 KiB of columns.
-const N_ROWS_MAX: usize = 16_384;
-/// Worst case of one running unit in the columns: ordinal 5, incarnation 5, phase 1, exit code 5, restarts 5.
-const ROW_BYTES: usize = 21;
+const N_ROWS_MAX: usize = 8_192;
+/// Worst case of one running unit in the columns: ordinal 5, incarnation 5, phase 1, exit code 5, restarts 5, reason 2, two times
+/// of 10.
+const ROW_BYTES: usize = 43;
 /// Worst case of an operation without its rows: tags, lengths, unit id.
-const OP_BYTES: usize = 48;
+const OP_BYTES: usize = 64;
 
 /// Whether `report` of an agent on `node` would change `row`.
 pub(crate) fn changes(row: &RunningUnit, node: u32, report: &Report) -> bool {
@@ -66,6 +68,8 @@ pub(crate) fn group(mut reports: Vec<Report>) -> Vec<Vec<v1::RunStatuses>> {
 }
 
 fn columns(reports: &[Report]) -> v1::RunStatuses {
+    let ends: Vec<RunEnd> = reports.iter().map(|report| report.end).collect();
+    let (reasons, started_times_ms, ended_times_ms) = ops::ends_to_proto(&ends);
     v1::RunStatuses {
         unit_id: reports.first().map_or(0, |report| report.key.unit.0),
         ordinals: reports.iter().map(|report| report.key.replica.ordinal).collect(),
@@ -73,6 +77,9 @@ fn columns(reports: &[Report]) -> v1::RunStatuses {
         phases: reports.iter().map(|report| to_proto::phase(report.phase).into()).collect(),
         exit_codes: column(reports, |report| report.exit_code),
         restarts: column(reports, |report| report.restarts),
+        reasons,
+        started_times_ms,
+        ended_times_ms,
     }
 }
 
@@ -99,7 +106,12 @@ pub(crate) fn report(status: &v1::RunStatus) -> Result<Report, &'static str> {
         return Err("unit_id");
     }
     let key = RunningUnitId::new(UnitId(status.unit_id), status.ordinal, status.incarnation);
-    Ok(Report { key, phase, exit_code: status.exit_code, restarts: status.restarts })
+    let end = RunEnd {
+        reason: ops::run_end_reason_from_proto(status.reason),
+        started_ms: status.started_time_ms,
+        ended_ms: status.ended_time_ms,
+    };
+    Ok(Report { key, phase, exit_code: status.exit_code, restarts: status.restarts, end })
 }
 
 /// Why an agent did not start it; one that this version does not know is for want of room.
@@ -115,18 +127,20 @@ pub(crate) fn refused(status: &v1::RunStatus) -> Option<AssignmentRefusal> {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::ids::NodeId;
+    use godel_domain::{ids::NodeId, run_end::RunEndReason};
     use prost::Message as _;
 
     use super::*;
 
     fn says(unit: u64, ordinal: u32, phase: Phase) -> Report {
-        Report { key: RunningUnitId::new(UnitId(unit), ordinal, 0), phase, exit_code: 0, restarts: 0 }
+        let key = RunningUnitId::new(UnitId(unit), ordinal, 0);
+        Report { key, phase, exit_code: 0, restarts: 0, end: RunEnd::default() }
     }
 
     #[test]
     fn reports_are_grouped_by_unit_and_the_furthest_counts() {
-        let failed = Report { exit_code: 9, ..says(2, 0, Phase::Failed) };
+        let end = RunEnd { reason: Some(RunEndReason::OutOfMemory), started_ms: 5, ended_ms: 8 };
+        let failed = Report { exit_code: 9, end, ..says(2, 0, Phase::Failed) };
         let txns = group(vec![
             says(2, 0, Phase::Running),
             says(1, 3, Phase::Running),
@@ -140,6 +154,8 @@ mod tests {
         assert!(txn[0].incarnations.is_empty() && txn[0].exit_codes.is_empty() && txn[0].restarts.is_empty());
         assert_eq!((txn[1].unit_id, &txn[1].ordinals[..], &txn[1].phases[..]), (2, &[0, 1][..], &[5, 2][..]));
         assert_eq!(txn[1].exit_codes, [9, 0]);
+        assert_eq!((&txn[1].reasons[..], &txn[1].started_times_ms[..]), (&[3, 0][..], &[5, 0][..]));
+        assert_eq!((&txn[1].ended_times_ms[..], txn[0].reasons.len()), (&[8, 0][..], 0));
         assert!(group(Vec::new()).is_empty());
     }
 
@@ -170,6 +186,11 @@ mod tests {
                 phase: Phase::Failed,
                 exit_code: i32::MIN,
                 restarts: u32::MAX,
+                end: RunEnd {
+                    reason: Some(RunEndReason::CannotStart),
+                    started_ms: i64::MIN,
+                    ended_ms: i64::MIN,
+                },
             }));
         }
         let txns = group(reports);
@@ -195,6 +216,7 @@ mod tests {
             phase,
             exit_code: 0,
             restarts: 1,
+            end: RunEnd::default(),
         };
         let again = |phase, restarts| Report { restarts, ..report(1, phase) };
         for (node, report, expect) in [

@@ -33,10 +33,16 @@ pub(crate) struct UnitTemplate {
     max_restarts: u32,
     stop_after_disconnect_ms: u32,
     groups: Vec<Option<GroupTemplate>>,
+    uid: String,
+    /// Replicas wanted, over all groups.
+    replicas: u32,
+    /// Their ordinals, half-open, in any order.
+    ordinals: Vec<(u32, u32)>,
 }
 
 #[derive(Debug)]
 struct GroupTemplate {
+    name: String,
     demand: v1::Demand,
     run: v1::RunSpec,
 }
@@ -190,10 +196,14 @@ impl UnitTemplate {
         let class = from_proto::workload_class(spec.workload_class).ok().flatten();
         let stops = class
             .is_some_and(|class| defaults::stops_without_contact(class, spec.min_member.unwrap_or_default()));
-        let mut runs = spec.task_groups.into_iter().map(|group| group.template.unwrap_or_default().run);
+        let replicas = spec.task_groups.iter().map(|group| group.replicas).fold(0, u32::saturating_add);
+        let ranges = record.status.unwrap_or_default().ordinals.into_iter().flat_map(|group| group.ranges);
+        let mut groups = spec.task_groups.into_iter();
         let groups = source.demands.iter().map(|demand| {
-            let run = runs.next().flatten().unwrap_or_default();
-            demand.as_ref().map(|demand| GroupTemplate { demand: to_proto::demand(demand), run })
+            let group = groups.next().unwrap_or_default();
+            let run = group.template.unwrap_or_default().run.unwrap_or_default();
+            let demand = demand.as_ref()?;
+            Some(GroupTemplate { name: group.name, demand: to_proto::demand(demand), run })
         });
         Self {
             revision: source.revision,
@@ -203,13 +213,34 @@ impl UnitTemplate {
             pool: spec.pool,
             max_restarts: spec.max_restarts.unwrap_or_default(),
             stop_after_disconnect_ms: if stops { stop_after_disconnect_ms } else { 0 },
+            uid: meta.uid,
+            replicas,
+            ordinals: ranges.map(|range| (range.start, range.end)).collect(),
         }
+    }
+
+    /// How many wanted replicas have lower ordinals.
+    fn rank(&self, ordinal: u32) -> u32 {
+        let below = |(start, end): &(u32, u32)| (*end).min(ordinal).saturating_sub(*start);
+        self.ordinals.iter().map(below).fold(0, u32::saturating_add)
+    }
+
+    /// Ranks of places; empty if they are their ordinals.
+    fn ranks(&self, places: &[Place]) -> Vec<u32> {
+        let ordinals = || places.iter().map(|place| place.key.replica.ordinal);
+        if ordinals().all(|ordinal| self.rank(ordinal) == ordinal) {
+            return Vec::new();
+        }
+        ordinals().map(|ordinal| self.rank(ordinal)).collect()
     }
 
     /// Of places that are alike.
     fn assignment(&self, places: &[Place]) -> Option<v1::Assignment> {
         let (place, more) = places.split_first()?;
         let group = self.groups.get(place.group)?.as_ref()?;
+        // What is simulated needs to know nothing of itself, and there may be much of it.
+        let is_command = !group.run.command.is_empty();
+        let of_command = |text: &String| if is_command { text.clone() } else { String::new() };
         Some(v1::Assignment {
             unit_id: place.key.unit.0,
             ordinal: place.key.replica.ordinal,
@@ -226,6 +257,10 @@ impl UnitTemplate {
             stop_after_disconnect_ms: self.stop_after_disconnect_ms,
             more_ordinals: more.iter().map(|place| place.key.replica.ordinal).collect(),
             pool: self.pool,
+            unit_uid: of_command(&self.uid),
+            task_group: of_command(&group.name),
+            replicas: if is_command { self.replicas } else { 0 },
+            ranks: if is_command { self.ranks(places) } else { Vec::new() },
         })
     }
 
@@ -245,4 +280,59 @@ fn source(state: &State, unit: u64) -> Option<Source> {
         value: record.value.clone(),
         demands: groups.iter().map(|group| group.as_ref().map(|group| Arc::clone(&group.demand))).collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_counted_over_the_ordinals_that_are_wanted() {
+        let range = |start, end| v1::OrdinalRange { start, end };
+        let group = |name: &str, replicas, command: &[&str]| v1::TaskGroup {
+            name: name.to_owned(),
+            replicas,
+            template: Some(v1::Template {
+                run: Some(v1::RunSpec {
+                    command: command.iter().map(|word| (*word).to_owned()).collect(),
+                    ..v1::RunSpec::default()
+                }),
+                ..v1::Template::default()
+            }),
+        };
+        let template = |command: &[&str], ranges: [Vec<v1::OrdinalRange>; 2]| {
+            let spec = v1::UnitSpec {
+                meta: Some(v1::ObjectMeta { uid: "u-1".to_owned(), ..v1::ObjectMeta::default() }),
+                task_groups: vec![group("ps", 2, command), group("worker", 3, command)],
+                ..v1::UnitSpec::default()
+            };
+            let ordinals = ranges.into_iter().map(|ranges| v1::OrdinalRanges { ranges }).collect();
+            let status = Some(v1::UnitStatus { ordinals, ..v1::UnitStatus::default() });
+            let record = v1::UnitRecord { unit_id: 1, spec: Some(spec), status };
+            let demands = vec![Some(Arc::new(Demand::default())); 2];
+            let source = Source { revision: Revision(1), value: record.encode_to_vec().into(), demands };
+            UnitTemplate::new(&source, 0)
+        };
+        let places = |ordinals: &[u32]| -> Vec<Place> {
+            let place = |ordinal: &u32| Place {
+                key: RunningUnitId::new(UnitId(1), *ordinal, 0),
+                unit_idx: 0,
+                group: 1,
+                allocation: Allocation::default(),
+                restarts: 0,
+            };
+            ordinals.iter().map(place).collect()
+        };
+        let whole = template(&["a"], [vec![range(0, 2)], vec![range(2, 5)]]);
+        let said = whole.assignment(&places(&[2, 4])).unwrap();
+        assert_eq!((said.task_group.as_str(), said.unit_uid.as_str(), said.replicas), ("worker", "u-1", 5));
+        assert!(said.ranks.is_empty(), "they are the ordinals");
+        // 1, 3 and 4 were stopped, and others came instead.
+        let gaps =
+            template(&["a"], [vec![range(0, 1), range(6, 7)], vec![range(2, 3), range(5, 6), range(7, 8)]]);
+        assert_eq!(gaps.assignment(&places(&[2, 5, 7])).unwrap().ranks, [1, 2, 4]);
+        let simulated = template(&[], [vec![range(0, 1)], vec![range(2, 3)]]);
+        let said = simulated.assignment(&places(&[2])).unwrap();
+        assert_eq!((said.unit_uid.len(), said.replicas, said.ranks.len()), (0, 0, 0), "nobody reads it");
+    }
 }

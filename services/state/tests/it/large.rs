@@ -130,7 +130,7 @@ async fn rows_changed_between_two_pages_are_listed_right() {
         read.take(next);
         n_pages += 1;
     }
-    assert_eq!((n_pages, changes.len()), (5, 0));
+    assert_eq!((n_pages, changes.len()), (6, 0));
 
     let stale = read.rows();
     let mut rows = stale.clone();

@@ -1,4 +1,7 @@
-use godel_domain::ids::{RunningUnitId, UnitId};
+use godel_domain::{
+    ids::{RunningUnitId, UnitId},
+    run_end::RunEnd,
+};
 
 use super::*;
 
@@ -7,7 +10,7 @@ fn key(unit: u64) -> RunningUnitId {
 }
 
 fn says(unit: u64, phase: Phase) -> Report {
-    Report { key: key(unit), phase, exit_code: 0, restarts: 0 }
+    Report { key: key(unit), phase, exit_code: 0, restarts: 0, end: RunEnd::default() }
 }
 
 fn taken(cell: &mut Cell, id: u64) -> (Vec<u64>, Vec<u64>, Option<u64>) {

@@ -1,0 +1,225 @@
+//! Starting a command: its environment, directory, user and control group.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, PipeReader},
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use godel_domain::run_end::RunEndReason;
+
+use super::files::Run;
+use crate::cgroup::{Cgroup, enter};
+
+/// Exit codes of what could not be started, as shells have them.
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_STARTED: i32 = 127;
+/// Where programs are looked for by a unit that does not say it.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const DEFAULT_UMASK: u32 = 0o022;
+const ROOT: u32 = 0;
+
+/// Why a command was not started.
+#[derive(Debug)]
+pub(super) struct CannotStart {
+    pub(super) reason: RunEndReason,
+    pub(super) exit_code: i32,
+    /// A sentence for people, without its full stop.
+    pub(super) why: String,
+}
+
+impl CannotStart {
+    fn new(reason: RunEndReason, why: String) -> Self {
+        let is_permission = reason == RunEndReason::CommandNotExecutable;
+        Self { reason, exit_code: if is_permission { NOT_EXECUTABLE } else { NOT_STARTED }, why }
+    }
+
+    fn other(what: &str, error: &io::Error) -> Self {
+        Self::new(RunEndReason::CannotStart, format!("{what}: {error}"))
+    }
+}
+
+/// A user of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct User {
+    name: String,
+    uid: u32,
+    gid: u32,
+    home: String,
+    shell: String,
+}
+
+/// Starts the command of a run with its output in one pipe, in order as it is written.
+pub(super) fn start(run: &Run, group: Option<&dyn Cgroup>) -> Result<(Child, PipeReader), CannotStart> {
+    let (program, arguments) = run.command.split_first().ok_or_else(|| {
+        CannotStart::new(RunEndReason::CommandNotFound, "the unit has no command".to_owned())
+    })?;
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let own = rustix::process::geteuid().as_raw();
+    let user = user_of(run.user.as_deref(), own, &users)?;
+    let directory = run.directory.as_deref().unwrap_or("/");
+    if !Path::new(directory).is_dir() {
+        let why =
+            format!("the working directory `{directory}` does not exist on this node, or is no directory");
+        return Err(CannotStart::new(RunEndReason::NoDirectory, why));
+    }
+
+    let (output, input) = io::pipe().map_err(|error| CannotStart::other("no pipe can be made", &error))?;
+    let errors = input.try_clone().map_err(|error| CannotStart::other("no pipe can be made", &error))?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(environment(run, &user))
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(input)
+        .stderr(errors)
+        // A group of its own, so that a signal to it reaches what it starts.
+        .process_group(0);
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let credentials = (user.uid != own).then(|| enter::Credentials {
+        uid: user.uid,
+        gid: user.gid,
+        groups: groups_of(&user, &groups),
+    });
+    let lists = group.map_or(Ok(Vec::new()), |group| group.open_lists());
+    let lists = lists.map_err(|error| CannotStart::new(RunEndReason::CannotStart, error.to_string()))?;
+    enter::begin_as(&mut command, lists, credentials, run.umask.unwrap_or(DEFAULT_UMASK));
+    match command.spawn() {
+        Ok(child) => Ok((child, output)),
+        Err(error) => Err(not_started(program, &error)),
+    }
+}
+
+fn not_started(program: &str, error: &io::Error) -> CannotStart {
+    match error.kind() {
+        io::ErrorKind::NotFound => CannotStart::new(
+            RunEndReason::CommandNotFound,
+            format!("there is no program `{program}` on this node, or not the interpreter that it names"),
+        ),
+        io::ErrorKind::PermissionDenied => CannotStart::new(
+            RunEndReason::CommandNotExecutable,
+            format!("the program `{program}` may not be executed"),
+        ),
+        _ => CannotStart::other(&format!("the program `{program}` cannot be started"), error),
+    }
+}
+
+/// The whole environment of a command: what the unit and the agent say, and what follows from the user where they do not.
+fn environment(run: &Run, user: &User) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::from([
+        ("PATH".to_owned(), PATH.to_owned()),
+        ("HOME".to_owned(), user.home.clone()),
+        ("USER".to_owned(), user.name.clone()),
+        ("LOGNAME".to_owned(), user.name.clone()),
+        ("SHELL".to_owned(), user.shell.clone()),
+    ]);
+    env.extend(run.env.clone());
+    env.insert("GODEL_RUN".to_owned(), run.mark.clone());
+    env
+}
+
+/// The user that a command runs as: the one that is wanted, by name or number, or that of this process.
+fn user_of(wanted: Option<&str>, own: u32, users: &str) -> Result<User, CannotStart> {
+    let known = || users.lines().filter_map(user);
+    let by_number = |uid: u32| {
+        known().find(|user| user.uid == uid).unwrap_or_else(|| User {
+            name: uid.to_string(),
+            uid,
+            gid: uid,
+            home: "/".to_owned(),
+            shell: "/bin/sh".to_owned(),
+        })
+    };
+    let user = match wanted {
+        None => by_number(own),
+        Some(wanted) => match wanted.parse() {
+            Ok(uid) => by_number(uid),
+            Err(_) => known().find(|user| user.name == wanted).ok_or_else(|| {
+                let why = format!("there is no user `{wanted}` in /etc/passwd of this node");
+                CannotStart::new(RunEndReason::NoUser, why)
+            })?,
+        },
+    };
+    if user.uid != own && own != ROOT {
+        let why = format!(
+            "the agent of this node runs as user {own} and may not run commands as `{}`: run the agent as root, or \
+             leave `user` out of the unit",
+            user.name
+        );
+        return Err(CannotStart::new(RunEndReason::UserNotPermitted, why));
+    }
+    Ok(user)
+}
+
+/// A line of `/etc/passwd`.
+fn user(line: &str) -> Option<User> {
+    let mut fields = line.split(':');
+    let name = fields.next()?.to_owned();
+    let _password = fields.next()?;
+    let (uid, gid) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let _comment = fields.next()?;
+    let or =
+        |text: Option<&str>, other: &str| text.filter(|text| !text.is_empty()).unwrap_or(other).to_owned();
+    Some(User { name, uid, gid, home: or(fields.next(), "/"), shell: or(fields.next(), "/bin/sh") })
+}
+
+/// The groups of a user, its own first, from the lines of `/etc/group`.
+fn groups_of(user: &User, groups: &str) -> Vec<u32> {
+    let of_line = |line: &str| {
+        let mut fields = line.split(':').skip(2);
+        let (gid, members) = (fields.next()?.parse::<u32>().ok()?, fields.next()?);
+        members.split(',').any(|member| member == user.name).then_some(gid)
+    };
+    let mut found = vec![user.gid];
+    found.extend(groups.lines().filter_map(of_line).filter(|gid| *gid != user.gid));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USERS: &str =
+        "root:x:0:0:root:/root:/bin/bash\nanna:x:1000:1001:Anna,,,:/home/anna:\nbroken\nno:x:y:z\n";
+
+    #[test]
+    fn users_are_found_by_name_or_number() {
+        let anna = User {
+            name: "anna".to_owned(),
+            uid: 1000,
+            gid: 1001,
+            home: "/home/anna".to_owned(),
+            shell: "/bin/sh".to_owned(),
+        };
+        assert_eq!(user_of(Some("anna"), 0, USERS).unwrap(), anna);
+        assert_eq!(user_of(Some("1000"), 0, USERS).unwrap(), anna);
+        assert_eq!(user_of(None, 1000, USERS).unwrap(), anna);
+        assert_eq!(user_of(Some("anna"), 1000, USERS).unwrap(), anna, "its own user needs no right");
+        let unknown = user_of(Some("77"), 0, USERS).unwrap();
+        assert_eq!((unknown.uid, unknown.gid, unknown.home.as_str()), (77, 77, "/"));
+        let reason = |wanted, own| user_of(Some(wanted), own, USERS).unwrap_err().reason;
+        assert_eq!(reason("eve", 0), RunEndReason::NoUser);
+        assert_eq!(reason("broken", 0), RunEndReason::NoUser);
+        assert_eq!(reason("root", 1000), RunEndReason::UserNotPermitted);
+        let groups = "root:x:0:\nanna:x:1001:\ngpu:x:44:bob,anna\nwheel:x:10:anna2\nvideo:x:45:anna\n";
+        assert_eq!(groups_of(&anna, groups), [1001, 44, 45]);
+    }
+
+    #[test]
+    fn an_environment_is_what_the_unit_says_and_little_else() {
+        let env =
+            [("HOME", "/data"), ("WORD", "hello")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let run = Run { env: env.into(), mark: "m".to_owned(), ..Run::default() };
+        let env = environment(&run, &user_of(Some("anna"), 0, USERS).unwrap());
+        let shown: Vec<String> = env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let path = format!("PATH={PATH}");
+        let expected =
+            ["GODEL_RUN=m", "HOME=/data", "LOGNAME=anna", &path, "SHELL=/bin/sh", "USER=anna", "WORD=hello"];
+        assert_eq!(shown, expected);
+    }
+}

@@ -1,0 +1,53 @@
+//! How long an agent has been without contact, for keepers whose run must not go on without it.
+//!
+//! The file holds the boot of the machine and the time of the last contact by the clock that goes on while the machine is
+//! suspended (`CLOCK_BOOTTIME`): nobody can set it.
+
+use std::{fs, io, path::Path};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::procfs::boot_id;
+
+/// Milliseconds since the machine was started, suspended times included.
+pub(crate) fn boot_ms() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let (seconds, nanos) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
+    seconds.unwrap_or(0).saturating_mul(1_000) + nanos.unwrap_or(0) / 1_000_000
+}
+
+/// Notes in `path` that there was contact `age_ms` ago.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn renew(path: &Path, age_ms: u64) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    fs::write(&fresh, format!("{} {}\n", boot_id(), boot_ms().saturating_sub(age_ms)))?;
+    fs::rename(fresh, path)
+}
+
+/// Returns for how long there has been no contact; `None`: there was none since the machine was started, or nobody knows.
+pub(crate) fn contact_age_ms(path: &Path) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let (boot, at_ms) = text.trim_end().split_once(' ')?;
+    let at_ms: u64 = at_ms.parse().ok()?;
+    (boot == boot_id()).then(|| boot_ms().saturating_sub(at_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contact_is_as_old_as_it_was_said_to_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("contact");
+        assert_eq!(contact_age_ms(&path), None);
+        renew(&path, 5_000).unwrap();
+        assert!((5_000..65_000).contains(&contact_age_ms(&path).unwrap()));
+        for wrong in ["", "another-boot 5\n", "7\n", "a b c\n"] {
+            fs::write(&path, wrong).unwrap();
+            assert_eq!(contact_age_ms(&path), None, "{wrong}");
+        }
+    }
+}

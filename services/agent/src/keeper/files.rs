@@ -1,0 +1,138 @@
+//! The files in the directory of a run, as JSON: small, private, and whole or not there.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use godel_domain::run_end::{RunEnd, RunEndReason};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{cgroup::GroupRecord, procfs::Process};
+
+pub(crate) const RUN: &str = "run.json";
+pub(crate) const KEEPER: &str = "keeper.json";
+pub(crate) const END: &str = "end.json";
+pub(crate) const LOCK: &str = "lock";
+pub(crate) const CONTROL: &str = "control";
+
+/// No file of a run is larger: a unit has at most 64 KiB, and bytes are written as numbers.
+const N_BYTES_MAX: u64 = 4 << 20;
+
+/// What to run, and how to keep it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Run {
+    /// Name of its node.
+    pub(crate) node: String,
+    pub(crate) unit: u64,
+    pub(crate) ordinal: u32,
+    pub(crate) incarnation: u32,
+    /// Times that it was started again in place before.
+    pub(crate) restarts: u32,
+    /// Of these since it last ran for long.
+    pub(crate) in_row: u32,
+    /// In the environment of all that it starts, as `GODEL_RUN`: no other run has it.
+    pub(crate) mark: String,
+    pub(crate) command: Vec<String>,
+    /// The whole environment but for `PATH`, `HOME`, `USER`, `LOGNAME` and `SHELL`, which follow from the user where they are not here.
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) directory: Option<String>,
+    pub(crate) user: Option<String>,
+    pub(crate) umask: Option<u32>,
+    pub(crate) group: Option<GroupRecord>,
+    pub(crate) log_dir: PathBuf,
+    pub(crate) log_max_bytes: u64,
+    pub(crate) log_files: usize,
+    /// Ends without contact for so long; 0: never.
+    pub(crate) stop_after_ms: u32,
+    /// The file that the agent renews as long as it has contact.
+    pub(crate) contact: PathBuf,
+    /// Between the polite and the forced end, where nobody says another one.
+    pub(crate) grace_ms: u32,
+    /// It ends when its standard input does.
+    pub(crate) ends_with_agent: bool,
+    /// The `Assignment` of state from which all of this follows, for the agent that comes later.
+    pub(crate) assignment: Vec<u8>,
+}
+
+/// Who keeps a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Keeper {
+    pub(crate) pid: u32,
+    pub(crate) began: u64,
+    pub(crate) boot_id: String,
+    pub(crate) started: Option<Started>,
+}
+
+impl Keeper {
+    pub(crate) fn process(&self) -> Process {
+        Process { pid: self.pid, began: self.began }
+    }
+}
+
+/// Its command runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Started {
+    pub(crate) pid: u32,
+    /// Unix milliseconds.
+    pub(crate) at_ms: i64,
+    /// It is in its control group, or has none.
+    pub(crate) in_group: bool,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Ended {
+    pub(crate) exit_code: i32,
+    /// [`RunEndReason::name`]; a reason of another version counts as none.
+    pub(crate) reason: String,
+    /// For people: why it could not be started.
+    pub(crate) why: String,
+    /// Unix milliseconds; 0: its command never ran.
+    pub(crate) started_ms: i64,
+    pub(crate) ended_ms: i64,
+}
+
+impl Ended {
+    pub(crate) fn end(&self) -> RunEnd {
+        let reason = RunEndReason::of_name(&self.reason);
+        RunEnd { reason, started_ms: self.started_ms, ended_ms: self.ended_ms }
+    }
+}
+
+/// Reads a file of a run.
+///
+/// # Errors
+/// It is not there, or is not what it should be.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(N_BYTES_MAX).read_to_end(&mut bytes)?;
+    serde_json::from_slice(&bytes).map_err(io::Error::from)
+}
+
+/// Writes a file of a run: who reads it finds the old one or the new one. An end is on the disk when this returns; the others mean
+/// nothing once the machine has been started again.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn write<T: Serialize>(dir: &Path, name: &str, value: &T) -> io::Result<()> {
+    let (path, fresh) = (dir.join(name), dir.join(format!("{name}.new")));
+    let bytes = serde_json::to_vec(value).map_err(io::Error::from)?;
+    // What was left is not written through: it may be a link.
+    let _absent = fs::remove_file(&fresh);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    file.write_all(&bytes)?;
+    if name == END {
+        file.sync_all()?;
+    }
+    fs::rename(&fresh, &path)?;
+    if name == END {
+        File::open(dir)?.sync_all()?;
+    }
+    Ok(())
+}

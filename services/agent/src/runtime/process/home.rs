@@ -1,0 +1,315 @@
+//! Where the runs of an agent are, and how their keepers are started.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    fs::{self, DirBuilder},
+    io::{self, Read as _},
+    os::unix::{fs::DirBuilderExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, SystemTime},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::OwnedFd,
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
+use super::{Program, Run};
+use crate::{
+    Config,
+    cgroup::{GroupRecord, Groups},
+    keeper::{
+        self,
+        files::{self, RUN},
+    },
+    life::Key,
+    logs,
+};
+
+/// Directories and files below the state directory.
+const RUNS: &str = "runs";
+const LOGS: &str = "logs";
+const CONTACT: &str = "contact";
+/// A keeper that has said nothing for so long is believed to work: its end is waited for.
+const READY_TIMEOUT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+/// Bytes of what a keeper says that cannot do its work.
+const N_WORDS_MAX: u64 = 1024;
+/// Starts of one incarnation whose directories are not removed yet.
+const N_DIRS_MAX: u32 = 10_000;
+
+/// The runs of one node.
+#[derive(Debug)]
+pub(crate) struct Home {
+    /// Name of the node.
+    pub(super) node: String,
+    dir: PathBuf,
+    /// Nobody finds the directory again: it goes with the agent, and so do the runs.
+    is_temporary: bool,
+    keeper: Vec<OsString>,
+    log_max_bytes: u64,
+    log_files: usize,
+    groups: Option<Groups>,
+}
+
+/// A keeper that has been started and is ready.
+pub(super) struct Begun {
+    pub(super) child: Child,
+    pub(super) keeper: OwnedFd,
+}
+
+impl Home {
+    /// Makes the directories, in a temporary one without a state directory.
+    ///
+    /// # Errors
+    /// They cannot be made.
+    pub(crate) fn open(
+        config: &Config,
+        node: &str,
+        keeper: Vec<OsString>,
+        open_groups: impl FnOnce(&str) -> Option<Groups>,
+    ) -> io::Result<Self> {
+        let make = |dir: &Path| DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        let (dir, is_temporary) = match &config.state_dir {
+            Some(dir) => (std::path::absolute(dir)?, false),
+            None => (std::env::temp_dir().join(format!("godel-agent-{}", uuid::Uuid::new_v4())), true),
+        };
+        make(&dir.join(RUNS))?;
+        make(&dir.join(LOGS))?;
+        let group = if is_temporary { std::process::id().to_string() } else { group_name(&dir)? };
+        Ok(Self {
+            node: node.to_owned(),
+            dir,
+            is_temporary,
+            keeper,
+            log_max_bytes: config.log_max_bytes,
+            log_files: config.log_files,
+            groups: open_groups(&group),
+        })
+    }
+
+    /// Notes that there was contact with state `age_ms` ago, for what must not go on without.
+    pub(crate) fn renew_contact(&self, age_ms: u64) {
+        if let Err(error) = keeper::renew(&self.dir.join(CONTACT), age_ms) {
+            tracing::error!(%error, "contact cannot be noted: running units that must not go on without will stop");
+        }
+    }
+
+    pub(super) fn runs(&self) -> PathBuf {
+        self.dir.join(RUNS)
+    }
+
+    /// Makes the directory of one start of an incarnation.
+    pub(super) fn make_dir(&self, key: Key, incarnation: u32) -> io::Result<PathBuf> {
+        let name = logs::dir_name(key, incarnation);
+        for n in 0..N_DIRS_MAX {
+            let dir = self.dir.join(RUNS).join(format!("{name}.{n}"));
+            match DirBuilder::new().mode(0o700).create(&dir) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| dir),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Starts the keeper of a run and waits until its command runs or cannot be started.
+    pub(super) fn begin(
+        &self,
+        dir: &Path,
+        run: Run,
+        program: &Program,
+        (restarts, in_row): (u32, u32),
+    ) -> io::Result<Begun> {
+        let Run { key, incarnation, .. } = run;
+        let group = self.group(program, run);
+        let record = files::Run {
+            node: self.node.clone(),
+            unit: key.unit,
+            ordinal: key.ordinal,
+            incarnation,
+            restarts,
+            in_row,
+            mark: uuid::Uuid::new_v4().to_string(),
+            command: program.command.clone(),
+            env: program.env.clone(),
+            directory: program.directory.clone(),
+            user: program.user.clone(),
+            umask: program.umask,
+            group,
+            log_dir: self.dir.join(LOGS).join(logs::dir_name(key, incarnation)),
+            log_max_bytes: self.log_max_bytes,
+            log_files: self.log_files,
+            stop_after_ms: program.stop_after_ms,
+            contact: self.dir.join(CONTACT),
+            grace_ms: program.stop_grace_ms,
+            ends_with_agent: self.is_temporary,
+            assignment: program.assignment.clone(),
+        };
+        let begun = files::write(dir, RUN, &record).and_then(|()| self.spawn(dir));
+        if let (Err(_), Some(group)) = (&begun, &record.group) {
+            // The next agent sweeps it otherwise.
+            let _stays = crate::cgroup::reopen(group).remove();
+        }
+        begun
+    }
+
+    fn spawn(&self, dir: &Path) -> io::Result<Begun> {
+        let Some((program, arguments)) = self.keeper.split_first() else {
+            return Err(io::Error::other("this agent was started without a keeper"));
+        };
+        // What is in the environment of the agent is none of its business.
+        let mut child = Command::new(program)
+            .arg0("godel")
+            .args(arguments)
+            .arg(dir)
+            .env_clear()
+            .stdin(if self.is_temporary { Stdio::piped() } else { Stdio::null() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let pid =
+            i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+        // It cannot be another one: it is not waited for before.
+        let keeper = pidfd_open(pid, PidfdFlags::empty())?;
+        let Some(mut output) = child.stdout.take() else { return Ok(Begun { child, keeper }) };
+        let n_ready = poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&READY_TIMEOUT)).unwrap_or(0);
+        let mut words = Vec::new();
+        if n_ready > 0 {
+            // A keeper that is ready says a line, and no more as long as it lives.
+            output.by_ref().take(1).read_to_end(&mut words)?;
+        }
+        if n_ready == 0 || words == keeper::READY {
+            return Ok(Begun { child, keeper });
+        }
+        // It has ended, or will in a moment.
+        output.take(N_WORDS_MAX).read_to_end(&mut words)?;
+        let _ended = child.wait();
+        let words = String::from_utf8_lossy(&words).trim().to_owned();
+        let words = if words.is_empty() { "its keeper has ended at once".to_owned() } else { words };
+        Err(io::Error::other(words))
+    }
+
+    /// Makes the group of a run with its limits. Without one it runs unlimited, which is logged.
+    fn group(&self, program: &Program, run: Run) -> Option<GroupRecord> {
+        let Key { unit, ordinal } = run.key;
+        let name = logs::dir_name(run.key, run.incarnation);
+        match self.groups.as_ref()?.make(&name, &program.limits) {
+            Ok((group, failed)) => {
+                for error in failed {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(unit_id = unit, ordinal, error, "a limit of a running unit is not kept");
+                }
+                Some(group.record())
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(
+                    unit_id = unit,
+                    ordinal,
+                    error,
+                    "a running unit runs without a control group: its limits are not kept"
+                );
+                None
+            }
+        }
+    }
+
+    /// Removes groups in which nothing is, but for those of `kept`.
+    pub(super) fn sweep_groups(&self, kept: &[GroupRecord]) {
+        if let Some(groups) = &self.groups {
+            groups.sweep(kept);
+        }
+    }
+
+    /// Removes the logs of runs that are over and were last written to more than `age` ago.
+    pub(crate) fn sweep_logs(&self, age: Duration) {
+        let runs = fs::read_dir(self.runs()).into_iter().flatten().flatten();
+        let live: BTreeSet<String> =
+            runs.filter_map(|run| Some(run.file_name().to_str()?.rsplit_once('.')?.0.to_owned())).collect();
+        for entry in fs::read_dir(self.dir.join(LOGS)).into_iter().flatten().flatten() {
+            let is_live = entry.file_name().to_str().is_some_and(|name| live.contains(name));
+            if is_live || written_since(&entry.path(), age) {
+                continue;
+            }
+            // What cannot be removed is tried again.
+            let _tried_again = match entry.file_type() {
+                Ok(kind) if kind.is_dir() => fs::remove_dir_all(entry.path()),
+                _ => fs::remove_file(entry.path()),
+            };
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if self.is_temporary {
+            // Keepers that are ending may still write there.
+            let _some_stay = fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+/// Whether a file, or one in a directory, was written to less than `age` ago. One of which that is not known was.
+fn written_since(path: &Path, age: Duration) -> bool {
+    let is_old = |path: &Path| {
+        let modified = fs::symlink_metadata(path).and_then(|about| about.modified());
+        modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|since| since >= age))
+    };
+    let inner = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut paths = inner.map(|entry| entry.path()).chain(std::iter::once(path.to_owned()));
+    !paths.all(|path| is_old(&path))
+}
+
+/// The name of the agent's control group, which the next agent finds again: chosen once for a state directory.
+fn group_name(dir: &Path) -> io::Result<String> {
+    let path = dir.join("group");
+    if let Ok(name) = fs::read_to_string(&path)
+        && uuid::Uuid::parse_str(name.trim()).is_ok()
+    {
+        return Ok(name.trim().to_owned());
+    }
+    let name = uuid::Uuid::new_v4().to_string();
+    let fresh = dir.join("group.new");
+    fs::write(&fresh, format!("{name}\n"))?;
+    fs::rename(fresh, path)?;
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_logs_of_what_is_over_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { state_dir: Some(dir.path().to_owned()), ..Config::default() };
+        let home = Home::open(&config, "n", Vec::new(), |_| None).unwrap();
+        let log = |name: &str| {
+            let log = dir.path().join("logs").join(name);
+            fs::create_dir(&log).unwrap();
+            fs::write(log.join("0"), "text").unwrap();
+            log
+        };
+        let (over, live) = (log("1-0-0"), log("2-0-0"));
+        let first = home.make_dir(Key { unit: 2, ordinal: 0 }, 0).unwrap();
+        let second = home.make_dir(Key { unit: 2, ordinal: 0 }, 0).unwrap();
+        assert_eq!((first.ends_with("runs/2-0-0.0"), second.ends_with("runs/2-0-0.1")), (true, true));
+        home.sweep_logs(Duration::from_secs(3600));
+        assert!(over.exists() && live.exists(), "they are young");
+        home.sweep_logs(Duration::ZERO);
+        assert_eq!((over.exists(), live.exists()), (false, true));
+    }
+
+    #[test]
+    fn the_group_of_a_state_directory_keeps_its_name() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let name = group_name(dir.path()).unwrap();
+        assert_eq!(group_name(dir.path()).unwrap(), name);
+        assert_ne!(group_name(other.path()).unwrap(), name);
+        fs::write(dir.path().join("group"), "../../etc").unwrap();
+        assert!(uuid::Uuid::parse_str(&group_name(dir.path()).unwrap()).is_ok());
+    }
+}

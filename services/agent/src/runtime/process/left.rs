@@ -1,0 +1,182 @@
+//! What an earlier agent has left: runs that go on, and ends that nobody has read yet.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use godel_domain::run_end::RunEndReason;
+use rustix::fd::OwnedFd;
+
+use super::{Home, over, tell};
+use crate::{
+    keeper::{
+        self, Found,
+        files::{self, END, KEEPER, RUN},
+    },
+    life::Key,
+};
+
+/// Between looks at a keeper that has just been started, or is just ending.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Looks until such a keeper is given up.
+const N_LOOKS: u32 = 1_000;
+/// What has to end gets its grace, and this long in addition.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A run that an earlier agent has started.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(super) dir: PathBuf,
+    pub(crate) run: files::Run,
+    /// When its command was started, Unix milliseconds; 0: it was not.
+    pub(crate) started_ms: i64,
+    pub(super) state: State,
+}
+
+/// What is of it.
+#[derive(Debug)]
+pub(super) enum State {
+    /// It goes on, and this is its keeper.
+    Kept(OwnedFd),
+    /// It has ended since.
+    Over(files::Ended),
+}
+
+impl Left {
+    pub(crate) fn key(&self) -> Key {
+        Key { unit: self.run.unit, ordinal: self.run.ordinal }
+    }
+
+    pub(crate) fn goes_on(&self) -> bool {
+        matches!(self.state, State::Kept(_))
+    }
+}
+
+/// Finds everything that is left, and ends what has lost its keeper. Groups in which nothing is are removed.
+pub(crate) async fn find(home: Arc<Home>) -> io::Result<Vec<Left>> {
+    let found = tokio::task::spawn_blocking(move || {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(home.runs())? {
+            found.extend(look(&entry?.path()));
+        }
+        let kept: Vec<_> = found.iter().filter_map(|left: &Left| left.run.group.clone()).collect();
+        home.sweep_groups(&kept);
+        Ok(found)
+    });
+    found.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+fn look(dir: &Path) -> Option<Left> {
+    for _ in 0..N_LOOKS {
+        let run: Option<files::Run> = files::read(&dir.join(RUN)).ok();
+        let keeper: Option<files::Keeper> = files::read(&dir.join(KEEPER)).ok();
+        let started_ms =
+            keeper.as_ref().and_then(|keeper| keeper.started.as_ref()).map_or(0, |started| started.at_ms);
+        let state = match keeper::end_left_over(dir) {
+            Ok(Found::Nothing) => {
+                remove(dir);
+                return None;
+            }
+            Ok(Found::Over(ended)) => Some(State::Over(ended)),
+            // One that has written down the end is about to end itself.
+            Ok(Found::Kept) if dir.join(END).exists() => None,
+            Ok(Found::Kept) => keeper.and_then(|keeper| keeper.process().open()).map(State::Kept),
+            Err(error) => {
+                tracing::error!(%error, dir = %dir.display(), "what an earlier agent has left cannot be ended");
+                return None;
+            }
+        };
+        if let (Some(run), Some(state)) = (run, state) {
+            return Some(Left { dir: dir.to_owned(), run, started_ms, state });
+        }
+        std::thread::sleep(PAUSE);
+    }
+    tracing::error!(dir = %dir.display(), "a keeper that an earlier agent has started does nothing");
+    None
+}
+
+/// Splits what is left into what may go on, the newest incarnation of each replica of this node, and the rest.
+pub(crate) fn newest(left: Vec<Left>, node: &str) -> (Vec<Left>, Vec<Left>) {
+    let (mut own, mut rest): (Vec<Left>, Vec<Left>) =
+        left.into_iter().partition(|left| left.run.node == node);
+    // What goes on counts more than an end of the same incarnation.
+    own.sort_by_key(|left| (left.key(), left.run.incarnation, left.run.restarts, left.goes_on()));
+    let mut kept: Vec<Left> = Vec::new();
+    for left in own {
+        if kept.last().is_some_and(|last| last.key() == left.key()) {
+            rest.extend(kept.pop());
+        }
+        kept.push(left);
+    }
+    (kept, rest)
+}
+
+/// Ends runs that nobody wants any more, and waits until they have.
+pub(crate) async fn end(left: Vec<Left>) {
+    join_all(left.into_iter().map(end_one)).await;
+}
+
+async fn end_one(left: Left) {
+    let Left { dir, run, state, .. } = left;
+    if let State::Kept(keeper) = state {
+        let (unit, ordinal) = (run.unit, run.ordinal);
+        tracing::info!(unit_id = unit, ordinal, "a run of an earlier agent is over and is ended");
+        let grace = Duration::from_millis(run.grace_ms.into());
+        tell(&dir, grace, RunEndReason::Told);
+        if !matches!(tokio::time::timeout(grace + PATIENCE, over(keeper)).await, Ok(Ok(()))) {
+            tracing::error!(unit_id = unit, ordinal, "a run of an earlier agent does not end");
+            return;
+        }
+        let of_blocking = dir.clone();
+        let _ended = tokio::task::spawn_blocking(move || keeper::end_left_over(&of_blocking)).await;
+    }
+    remove(&dir);
+}
+
+/// Removes the directory of a run.
+pub(super) fn remove(dir: &Path) {
+    if let Err(error) = fs::remove_dir_all(dir)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(%error, dir = %dir.display(), "the directory of a run cannot be removed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_incarnation_of_each_replica_may_go_on() {
+        let left = |node: &str, ordinal, incarnation, restarts| Left {
+            dir: PathBuf::from(format!("{node}/{ordinal}-{incarnation}.{restarts}")),
+            run: files::Run {
+                node: node.to_owned(),
+                unit: 1,
+                ordinal,
+                incarnation,
+                restarts,
+                ..files::Run::default()
+            },
+            started_ms: 0,
+            state: State::Over(files::Ended::default()),
+        };
+        let all = vec![
+            left("n", 0, 1, 0),
+            left("n", 1, 0, 2),
+            left("other", 0, 7, 0),
+            left("n", 0, 0, 5),
+            left("n", 1, 0, 3),
+        ];
+        let (kept, rest) = newest(all, "n");
+        let shown = |left: Vec<Left>| -> Vec<String> {
+            left.iter().map(|left| left.dir.display().to_string()).collect()
+        };
+        assert_eq!(shown(kept), ["n/0-1.0", "n/1-0.3"]);
+        assert_eq!(shown(rest), ["other/0-7.0", "n/0-0.5", "n/1-0.2"]);
+    }
+}

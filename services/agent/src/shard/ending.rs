@@ -1,0 +1,50 @@
+//! The end of an agent that is told to stop: what runs goes on, or ends first.
+
+use std::time::Duration;
+
+use super::Shard;
+use crate::{config::UnitsAtStop, service::Mode};
+
+/// What has to end gets its grace, and this long in addition.
+const PATIENCE_MS: u64 = 15_000;
+
+impl Shard {
+    /// The agent is told to stop. Running units of a real node go on if they are configured to, and if a later agent can find them.
+    pub(super) fn begin_to_end(&mut self) {
+        let now = self.clock.now();
+        self.ends_by = Some(now);
+        let ends = self.config.units_at_stop == UnitsAtStop::End || self.config.state_dir.is_none();
+        if self.mode != Mode::Processes || !ends {
+            return;
+        }
+        for node in 0..self.slots.len() {
+            let mut actions = Vec::new();
+            let life = &mut self.slots[node].life;
+            let grace_ms = u64::from(life.longest_grace_ms());
+            life.stop_with_agent(&mut actions);
+            let by = now.plus(grace_ms + PATIENCE_MS);
+            self.ends_by = self.ends_by.max(Some(by));
+            self.act(node, actions);
+            self.note(node);
+        }
+    }
+
+    /// Whether the agent may end now: it is told to, and nothing is left that has to end first, or not in time.
+    pub(super) fn has_ended(&self) -> bool {
+        let Some(by) = self.ends_by else { return false };
+        let n_live: usize = self.slots.iter().map(|slot| slot.life.n_live()).sum();
+        let is_late = by <= self.clock.now();
+        let has_to_end = self.mode == Mode::Processes
+            && (self.config.units_at_stop == UnitsAtStop::End || self.config.state_dir.is_none());
+        if has_to_end && is_late && n_live > 0 {
+            tracing::warn!(n_live, "running units do not end: the agent ends without them");
+        }
+        !has_to_end || is_late || n_live == 0
+    }
+
+    /// Until the agent ends whatever still runs.
+    pub(super) fn until_end(&self) -> Option<Duration> {
+        let by = self.ends_by?;
+        Some(Duration::from_millis(by.since(self.clock.now())))
+    }
+}

@@ -1,0 +1,120 @@
+//! The start of a real node: what an earlier agent has left running is taken over, and what may not go on ends first.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use godel_proto::v1;
+use prost::Message as _;
+use tokio::sync::mpsc;
+
+use super::Shard;
+use crate::{
+    cgroup::Groups,
+    life::LeftRunning,
+    runtime::{
+        Event, Run,
+        process::{Home, Processes, left},
+    },
+    service::Error,
+    session,
+};
+
+/// Between looks for logs that are old enough to be removed.
+const SWEEP: Duration = Duration::from_secs(600);
+
+impl Shard {
+    /// Opens the runs of the node, and takes over those that go on.
+    pub(super) async fn take_over(&mut self, events: mpsc::Sender<Event>) -> Result<Processes, Error> {
+        let Some(name) = self.slots.first().map(|slot| slot.name.to_string()) else {
+            return Err(Error::OneNode(0));
+        };
+        let keeper = self.keeper.clone();
+        let home =
+            Home::open(&self.config, &name, keeper, |name| self.open_groups(name)).map_err(Error::Runs)?;
+        let home = Arc::new(home);
+        self.home = Some(Arc::clone(&home));
+        let found = left::find(Arc::clone(&home)).await.map_err(Error::Runs)?;
+        let (kept, mut rest) = left::newest(found, &name);
+        let mut processes = Processes::new(events, Arc::clone(&home));
+        let (mut n_live, mut n_ended) = (0, 0);
+        for one in kept {
+            if !self.adopt(&one) {
+                rest.push(one);
+                continue;
+            }
+            if one.goes_on() {
+                n_live += 1;
+            } else {
+                n_ended += 1;
+            }
+            let run = Run { node: 0, key: one.key(), incarnation: one.run.incarnation };
+            processes.adopt(run, one);
+        }
+        if n_live + n_ended > 0 {
+            tracing::info!(node = %name, n_live, n_ended, "running units of an earlier agent are taken over");
+        }
+        left::end(rest).await;
+        self.sweep_logs(&home);
+        Ok(processes)
+    }
+
+    /// Whether what is left is what the node should go on with.
+    fn adopt(&mut self, left: &left::Left) -> bool {
+        let (key, run) = (left.key(), &left.run);
+        let Ok(assignment) = v1::Assignment::decode(&run.assignment[..]) else {
+            tracing::warn!(
+                unit_id = key.unit,
+                ordinal = key.ordinal,
+                "a run of an earlier agent cannot be read and is ended"
+            );
+            return false;
+        };
+        let now = self.clock.now();
+        let slot = &mut self.slots[0];
+        let orders = session::orders(&assignment, key.ordinal, (&slot.def, true));
+        let stop_after_ms = orders.stop_after_ms;
+        let of_run = LeftRunning { restarts: run.restarts, in_row: run.in_row, started_ms: left.started_ms };
+        let is_adopted = slot.life.adopt(key, run.incarnation, orders, of_run, now);
+        // Its keeper counts from the last contact of the earlier agent, and ends it sooner.
+        if is_adopted && stop_after_ms > 0 {
+            self.look_after(0, stop_after_ms);
+        }
+        is_adopted
+    }
+
+    fn sweep_logs(&self, home: &Arc<Home>) {
+        let (home, age) = (Arc::downgrade(home), *self.config.log_keep);
+        godel_kit::task::spawn("agent.logs", async move {
+            let mut ticks = tokio::time::interval(SWEEP);
+            loop {
+                ticks.tick().await;
+                let Some(home) = home.upgrade() else { return };
+                // What cannot be removed is tried again.
+                let _tried_again = tokio::task::spawn_blocking(move || home.sweep_logs(age)).await;
+            }
+        });
+    }
+
+    /// Finds out where control groups can be made; `None`, with one warning: nowhere.
+    fn open_groups(&self, name: &str) -> Option<Groups> {
+        if !self.config.cgroups {
+            return None;
+        }
+        let mut warnings = Vec::new();
+        let opened = Groups::open(Path::new("/"), (self.config.cgroup_root.as_deref(), name), &mut warnings);
+        match &opened {
+            Ok(groups) => {
+                tracing::info!(version = groups.version(), "running units run in control groups");
+                warnings
+                    .iter()
+                    .for_each(|warning| tracing::warn!(warning, "control groups are not complete"));
+            }
+            Err(why) => {
+                tracing::warn!(
+                    why,
+                    "running units run without control groups: limits and zones are not kept"
+                );
+            }
+        }
+        opened.ok()
+    }
+}
