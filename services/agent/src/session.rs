@@ -439,8 +439,10 @@ mod tests {
         // The agent that comes later finds the same in what is kept of it.
         let kept = v1::Assignment::decode(&program.assignment[..]).unwrap();
         assert_eq!((kept.ordinal, kept.more_ordinals.len(), &kept.ranks[..]), (7, 0, &[2][..]));
-        let again = super::orders(&kept, 7, (&node, true));
-        assert_eq!(again.work, Work::Program(program));
+        let Work::Program(again) = super::orders(&kept, 7, (&node, true)).work else { unreachable!() };
+        // Encoded anew the environment may have another order.
+        let without_assignment = |program: &Program| Program { assignment: Vec::new(), ..program.clone() };
+        assert_eq!(without_assignment(&again), without_assignment(&program));
         // A unit that says itself which GPUs it may see, and one without ranks.
         let own = v1::RunSpec {
             command: vec!["a".to_owned()],
