@@ -17,7 +17,7 @@ use godel_rules::admission::feasibility::Capacities;
 use super::{
     Config, Counters,
     ends::Ends,
-    following::{Settle, Settling},
+    following::{N_TRIES_AT_ONCE, Settle, Settling},
     gates::AssignmentGates,
     queues::Queueing,
     schedulers::{Revocation, Schedulers},
@@ -205,13 +205,18 @@ impl Assignments {
         }
     }
 
-    /// A unit has come back because its queue was full. The binder counts otherwise than the dispatcher for a moment, or
-    /// only replicas find a node that the queue has no room for: handed out at once the unit would go round and round, and
-    /// as the first of those that wait it would keep others from the queue for ever. So it rests, and these go first.
-    pub(super) fn rest(&mut self, unit: UnitId, now: Millis) {
+    /// A unit has come back because its queue was full. The binder counts otherwise than the dispatcher for a moment: then
+    /// the unit keeps its place, for others would take what comes free. Or only those replicas find a node that the queue has
+    /// no room for: then it would go round and round, and as the first of those that wait keep others from the queue for ever.
+    /// So it rests when that happens again and again, and the others go first.
+    pub(super) fn send_back(&mut self, unit: UnitId, now: Millis) {
         self.queue_again(unit, now);
         let Some(entry) = self.units.get_mut(unit) else { return };
-        if let Whereabouts::Queued(waiting) = entry.place {
+        let Whereabouts::Queued(waiting) = entry.place else { return };
+        let (times, n_wanted) = entry.sent_back;
+        let times = if n_wanted == waiting.running_units { times.saturating_add(1) } else { 1 };
+        entry.sent_back = (times, waiting.running_units);
+        if times > N_TRIES_AT_ONCE {
             self.queueing.queues.remove(&waiting);
             entry.place = Whereabouts::Unsettled;
             self.settling.rest(unit, now);

@@ -187,7 +187,7 @@ impl Assignments {
                 queueing.queues.note_vain(report.unit, now);
                 self.queue_again(report.unit, now);
             }
-            ReportState::QueueFull => self.rest(report.unit, now),
+            ReportState::QueueFull => self.send_back(report.unit, now),
             ReportState::Done => {
                 held.done_at = Some(now);
                 schedulers.all[idx].reload(&mut held.load, 0);

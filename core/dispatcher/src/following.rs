@@ -81,7 +81,10 @@ pub(super) enum Settle {
     Settled,
 }
 
-/// How long a unit that its full queue sent back rests, milliseconds: ten rounds a second are no load, and a tenth of a second
+/// How often in a row a unit that its full queue sends back is handed out again without a rest.
+pub(super) const N_TRIES_AT_ONCE: u8 = 3;
+
+/// How long a unit that its full queue sends back again and again rests, milliseconds: ten rounds a second are no load, and a tenth of a second
 /// is nothing to one that waits for others to end.
 const REST_MS: u64 = 100;
 

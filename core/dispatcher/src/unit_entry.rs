@@ -37,6 +37,8 @@ pub(super) struct UnitEntry {
     pub(super) is_wanting: bool,
     /// Schedulers that gave it back since it was last tried on all nodes.
     pub(super) tried: SmallVec<[u32; 2]>,
+    /// How often in a row its full queue sent it back, and how many replicas it wanted to place then.
+    pub(super) sent_back: (u8, u32),
     pub(super) refusals: Option<Arc<Refusals>>,
     /// Commit time of the first binding; 0 before.
     pub(super) bound_time_ms: i64,
@@ -77,8 +79,8 @@ pub(super) struct GroupShare {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whereabouts {
     Idle,
-    /// Read at the start; waits for schedulers to come back and say what they hold. Or it came back because its queue was full,
-    /// and rests.
+    /// Read at the start; waits for schedulers to come back and say what they hold. Or its full queue sent it back again and
+    /// again, and it rests.
     Unsettled,
     /// Kept from being handed out by an administrator.
     Paused,
@@ -166,6 +168,7 @@ impl UnitEntry {
             shares,
             is_wanting: false,
             tried: SmallVec::new(),
+            sent_back: (0, 0),
             refusals: None,
             bound_time_ms: 0,
             was_handed_out: false,

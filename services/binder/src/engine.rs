@@ -351,6 +351,7 @@ impl Engine {
         let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.metrics.leader.set(i64::from(matches!(&*self.role.borrow(), Role::Leader { .. })));
         self.metrics.holds.set(i64::try_from(self.leader.n_holds()).unwrap_or(i64::MAX));
+        self.metrics.schedulers.set(i64::try_from(self.streams.len()).unwrap_or(i64::MAX));
         self.metrics.queued.set(i64::try_from(self.leader.n_queued()).unwrap_or(i64::MAX));
         self.metrics.revision.set(gauge(self.leader.read().map_or(0, |revision| revision.0)));
     }

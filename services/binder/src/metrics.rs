@@ -43,6 +43,7 @@ pub(crate) struct BinderMetrics {
     pub(crate) rechecked: Counter,
     pub(crate) streams_cut: Counter,
     pub(crate) queued: Gauge,
+    pub(crate) schedulers: Gauge,
     pub(crate) leader: Gauge,
     pub(crate) revision: Gauge,
 }
@@ -89,6 +90,7 @@ impl BinderMetrics {
             streams_cut: metrics
                 .counter("binder_streams_cut", "Streams closed because the scheduler did not read outcomes"),
             queued: metrics.gauge("binder_queued", "Decisions that wait to be checked"),
+            schedulers: metrics.gauge("binder_schedulers", "Schedulers connected now"),
             leader: metrics.gauge("binder_leader", "1 while this binder leads"),
             revision: metrics.gauge("binder_revision", "Store revision up to which the binder has read"),
         }

@@ -64,6 +64,11 @@ impl Streams {
         self.streams.remove(&id);
     }
 
+    /// Streams that are open.
+    pub(crate) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
     /// Adds a request to evict and names it.
     pub(crate) fn add_job(&mut self, reply: Reply) -> JobId {
         self.last_job += 1;
