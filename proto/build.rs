@@ -4,8 +4,9 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     "godel/v1/common.proto",
+    "godel/v1/log.proto",
     "godel/v1/node.proto",
     "godel/v1/unit.proto",
     "godel/v1/queue.proto",

@@ -5,6 +5,7 @@ pub mod budget;
 pub mod node;
 pub mod queue;
 pub mod reservation;
+pub mod top;
 pub mod unit;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -15,7 +16,7 @@ use godel_domain::duration;
 use godel_client::{exit::EXIT_CODES, output::Format};
 
 use godel_client::unit_file::pair;
-pub use unit::{Delete, Named, Scale, Stop, Unit, Which, split};
+pub use unit::{Delete, Logs, Named, Scale, Stop, Unit, Which, split};
 
 const EXAMPLES: &str = "Try:
   godel up --simulate '100x cpu=32,memory=128Gi,gpu=8:A10'   a whole control plane with 100 simulated nodes
@@ -64,6 +65,9 @@ pub enum Verb {
     /// Manage scheduling units.
     #[command(subcommand)]
     Unit(Unit),
+    /// Show what nodes or units use now, as agents measure it.
+    #[command(subcommand)]
+    Top(top::Top),
     /// Manage queues: guarantees, maxima, weights and policies.
     #[command(subcommand)]
     Queue(queue::Queue),
@@ -283,6 +287,9 @@ pub struct Agent {
     /// Directory in which terminal statuses wait until they are acknowledged.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+    /// Host name or address at which running units of other nodes reach those of this one. Default: the name of the node.
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["simulate", "nodes"])]
+    pub advertise: Option<String>,
     /// Maximum number of running units on a node, whatever they request. Default 1000.
     #[arg(long, value_name = "N")]
     pub max_running_units: Option<u32>,

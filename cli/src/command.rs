@@ -11,6 +11,7 @@ mod queue;
 mod reservation;
 mod run;
 mod status;
+mod top;
 mod topology;
 mod trace;
 mod unit;
@@ -64,6 +65,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     match verb {
         Verb::Node(node) => node::run(&Client::new(&address)?, node, output).await,
         Verb::Unit(unit) => unit::run(&address, unit, output).await,
+        Verb::Top(top) => top::run(&Client::new(&address)?, top, output).await,
         Verb::Queue(wanted) => queue::run(&Client::new(&address)?, wanted, output).await,
         Verb::Budget(wanted) => budget::run(&Client::new(&address)?, wanted, output).await,
         Verb::Reservation(wanted) => reservation::run(&Client::new(&address)?, wanted, output).await,

@@ -9,9 +9,9 @@ use godel_kit::{
 };
 use godel_proto::v1::{
     self, budget_service_client::BudgetServiceClient, dispatch_service_client::DispatchServiceClient,
-    node_service_client::NodeServiceClient, queue_service_client::QueueServiceClient,
-    reservation_service_client::ReservationServiceClient, state_service_client::StateServiceClient,
-    unit_service_client::UnitServiceClient,
+    log_service_client::LogServiceClient, node_service_client::NodeServiceClient,
+    queue_service_client::QueueServiceClient, reservation_service_client::ReservationServiceClient,
+    state_service_client::StateServiceClient, unit_service_client::UnitServiceClient,
 };
 use tonic::Status;
 
@@ -84,6 +84,11 @@ impl Client {
     /// Nodes, as state serves them.
     pub fn nodes(&self) -> NodeServiceClient<Channel> {
         NodeServiceClient::new(self.directory.state()).max_decoding_message_size(RECEIVED_BYTES_MAX)
+    }
+
+    /// Logs of running units, as state serves them.
+    pub fn logs(&self) -> LogServiceClient<Channel> {
+        LogServiceClient::new(self.directory.state()).max_decoding_message_size(RECEIVED_BYTES_MAX)
     }
 
     /// A call that may be made twice, within the retry bounds.
@@ -406,6 +411,25 @@ impl Client {
         })
         .await
         .map(tonic::Response::into_inner)
+    }
+
+    /// What running units use, node by node, where agents measure it.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn list_run_usage(&self) -> Result<Vec<v1::ListRunUsageResponse>, Failure> {
+        self.read(|| {
+            let mut client = self.nodes();
+            async move {
+                let mut stream = client.list_run_usage(v1::ListRunUsageRequest {}).await?.into_inner();
+                let mut all = Vec::new();
+                while let Some(node) = stream.message().await? {
+                    all.push(node);
+                }
+                Ok(all)
+            }
+        })
+        .await
     }
 
     /// Sizes, revisions and counters of the store.

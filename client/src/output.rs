@@ -119,6 +119,19 @@ pub fn print_raw(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Writes what others have written to standard output, as it is. Returns whether anybody reads it still.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn print_bytes(bytes: &[u8]) -> Result<bool, Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::failed(format!("the output cannot be written: {error}"))),
+    }
+}
+
 /// JSON that a terminal may show: what it leaves raw within strings and nobody would see is escaped there.
 fn json_shown(json: String) -> String {
     if !json.contains(|c| is_hidden(c) && c != '\n') {

@@ -83,6 +83,27 @@ pub struct Delete {
     pub timeout: Duration,
 }
 
+/// `godel unit logs`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Logs {
+    /// The unit, by name, uid or unique prefix, and an ordinal: `web/0`, `team/web/0` in namespace `team`. Without an ordinal the
+    /// logs of all replicas are printed, each line behind the ordinal of its replica if there are several.
+    #[arg(value_name = "NAME[/ORDINAL]")]
+    pub name: String,
+    /// Namespace.
+    #[arg(long, short = 'n', default_value = "default")]
+    pub namespace: String,
+    /// Go on with what is written later, until the running unit is over.
+    #[arg(long, short = 'f', conflicts_with = "previous")]
+    pub follow: bool,
+    /// Print the log of the incarnation before the current one.
+    #[arg(long, short = 'p')]
+    pub previous: bool,
+    /// Print the last lines only, so many. Default: all that is kept.
+    #[arg(long, value_name = "LINES")]
+    pub tail: Option<u64>,
+}
+
 /// `godel unit`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Unit {
@@ -126,6 +147,9 @@ pub enum Unit {
     Scale(Scale),
     /// Delete the records of ended units: their names are free at once.
     Delete(Delete),
+    /// Print what running units have written to standard output and standard error. Restarts in place write to one log; a replica that
+    /// was placed again has a new one. Logs of ended running units are kept as long as their unit.
+    Logs(Logs),
     /// Print each change as it commits, until interrupted. The watch continues after a change of leader.
     Watch {
         /// Names or unique prefixes. Default: all units.

@@ -283,6 +283,7 @@ pub(super) async fn agent(wanted: Agent, log: Option<String>, address: &str) -> 
         ("agent.client.state", set_address(&wanted.layers, "agent.client.state", address)),
         ("agent.speed", wanted.nodes.speed.map(|speed| speed.to_string())),
         ("agent.state_dir", wanted.state_dir.as_ref().map(|dir| dir.display().to_string())),
+        ("agent.advertise", wanted.advertise.clone()),
         ("agent.max_running_units", wanted.max_running_units.map(|most| most.to_string())),
     ];
     let root = config::load(&wanted.layers, &flags)?;
@@ -295,6 +296,7 @@ pub(super) async fn agent(wanted: Agent, log: Option<String>, address: &str) -> 
             .map_err(|error| Failure::chain(Code::Usage, &error))?;
         node.uid = identity::of(&node.name, root.agent.state_dir.as_deref(), Path::new("/"))
             .map_err(|error| Failure::chain(Code::Failed, &error))?;
+        node.address = root.agent.advertise.clone().unwrap_or_else(|| node.name.clone());
         (vec![node], Mode::Processes)
     };
     let n_nodes = nodes.len();

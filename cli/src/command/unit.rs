@@ -1,6 +1,7 @@
 //! `godel unit`.
 
 mod change;
+mod logs;
 mod plan;
 mod submit;
 mod topology;
@@ -45,6 +46,7 @@ pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(),
         Unit::Stop(stop) => change::stop(&client, &stop, format).await,
         Unit::Scale(scale) => change::scale(&client, &scale, format).await,
         Unit::Delete(delete) => change::delete(&client, &delete, format).await,
+        Unit::Logs(logs) => logs::run(&client, &logs, format).await,
         Unit::Watch { names, namespace, count } => {
             watch::watch(&client, &namespace, &names, count, format).await
         }

@@ -31,11 +31,13 @@ pub enum RunEndReason {
     UserNotPermitted,
     /// It could not be started for another reason.
     CannotStart,
+    /// Best-effort work gave way because the node had no memory left.
+    Squeezed,
 }
 
 impl RunEndReason {
     /// Every reason, in order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Exited,
         Self::Signalled,
         Self::OutOfMemory,
@@ -50,6 +52,7 @@ impl RunEndReason {
         Self::NoUser,
         Self::UserNotPermitted,
         Self::CannotStart,
+        Self::Squeezed,
     ];
 
     /// As files and people's output name it.
@@ -69,6 +72,7 @@ impl RunEndReason {
             Self::NoUser => "no-user",
             Self::UserNotPermitted => "user-not-permitted",
             Self::CannotStart => "cannot-start",
+            Self::Squeezed => "squeezed",
         }
     }
 

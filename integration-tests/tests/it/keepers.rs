@@ -21,10 +21,10 @@ const N_ROUNDS: usize = 2;
 const N_ROUNDS_LONG: usize = 20;
 /// Running units of the node.
 const N_RUNNING: u32 = 10;
-const NODE: &str = "real";
+pub(crate) const NODE: &str = "real";
 
 /// A control plane and the agent of this machine.
-async fn one_real_node(program: PathBuf, settings: &[String]) -> Cluster {
+pub(crate) async fn one_real_node(program: PathBuf, settings: &[String]) -> Cluster {
     let layout = Layout {
         n_nodes: 0,
         n_dispatchers: 1,
@@ -45,7 +45,7 @@ async fn one_real_node(program: PathBuf, settings: &[String]) -> Cluster {
 }
 
 /// A unit whose replicas run a script, each with the mark in its environment.
-fn command(name: &str, replicas: u32, script: &str, mark: &str) -> v1::UnitSpec {
+pub(crate) fn command(name: &str, replicas: u32, script: &str, mark: &str) -> v1::UnitSpec {
     let mut spec = unit(name, "", replicas, resources(10, 1), None, 0);
     spec.workload_class = v1::WorkloadClass::Service.into();
     let template = spec.task_groups[0].template.as_mut().unwrap();
@@ -78,7 +78,7 @@ async fn wait_marked(mark: &str, n: usize) -> BTreeSet<Process> {
 }
 
 /// Waits until every replica of the unit runs in its first incarnation, without a restart, and godel says so.
-async fn wait_running(cluster: &Cluster, name: &str, n: u32) {
+pub(crate) async fn wait_running(cluster: &Cluster, name: &str, n: u32) {
     wait_for(&format!("{name} to run"), LIMIT, async || {
         let running = cluster.api.get_unit(name).await?.running_units;
         let is_so = |run: &v1::RunningUnit| {

@@ -62,7 +62,7 @@ pub struct GroupLimits {
 pub struct GroupUsage {
     /// CPU time, microseconds.
     pub cpu_us: u64,
-    /// Bytes, now.
+    /// Bytes, now, without files that the kernel could drop.
     pub memory: u64,
     /// Processes that the kernel has ended for want of memory.
     pub n_oom_kills: u64,
@@ -262,6 +262,25 @@ impl Groups {
         };
         let failed = group.limit(limits);
         Ok((group, failed))
+    }
+
+    /// What each group of a run uses, by its name.
+    pub fn usages(&self) -> Vec<(String, GroupUsage)> {
+        let dir = match &self.version {
+            Version::V1(hierarchies) => hierarchies.dirs().into_iter().next(),
+            Version::V2(parent) => Some(parent.dir()),
+        };
+        let names =
+            dir.into_iter().flat_map(inner).filter_map(|dir| Some(dir.file_name()?.to_str()?.to_owned()));
+        names
+            .map(|name| {
+                let usage = match &self.version {
+                    Version::V1(hierarchies) => hierarchies.known(&name).usage(),
+                    Version::V2(parent) => parent.known(&name).usage(),
+                };
+                (name, usage)
+            })
+            .collect()
     }
 
     /// Removes the groups of runs in which no process is, but for those of `kept`.

@@ -40,6 +40,9 @@ godel_kit::section! {
         /// terminal statuses that are not acknowledged yet. One agent at a time may use it. Not set: in memory only, and
         /// running units end with the agent.
         pub state_dir: Option<PathBuf> = None,
+        /// Host name or address at which running units of other nodes reach those of this one (`GODEL_PEERS`). Not set: the name of
+        /// the node.
+        pub advertise: Option<String> = None,
         /// What becomes of the running units of a real node when its agent is stopped: `keep` lets them go on, and the next
         /// agent takes them over; `end` ends them, each with its grace. An agent that is killed always leaves them running.
         pub units_at_stop: UnitsAtStop = UnitsAtStop::Keep,
@@ -47,8 +50,14 @@ godel_kit::section! {
         pub log_max_bytes: u64 = 16 << 20,
         /// Number of files of the log of one running unit; the oldest is removed when there would be more. At least 2.
         pub log_files: usize = 4,
-        /// Time for which the log of a running unit is kept after its end.
+        /// Time for which logs of earlier incarnations of a replica are kept after their end. The last two on the node are kept as
+        /// long as the unit is.
         pub log_keep: HumanDuration = HumanDuration::from_secs(24 * 3600),
+        /// Bytes of the logs of ended running units, in all; above it the oldest are removed.
+        pub log_ended_max_bytes: u64 = 10 << 30,
+        /// While less memory of a real node is available than this many percent, best-effort running units are ended, those first
+        /// that are furthest above what they asked for. 0: never.
+        pub memory_low_percent: u32 = 3,
         /// Address of the HTTP server for `/metrics` and `/healthz`. Not set: no server.
         pub metrics_listen: Option<SocketAddr> = None,
         /// Time window of the usage that agents report as its median and 95th percentile.
@@ -125,6 +134,9 @@ impl Config {
         }
         if self.log_max_bytes < LOG_BYTES_MIN {
             wrong.push(format!("log_max_bytes: {} is less than {LOG_BYTES_MIN}", self.log_max_bytes));
+        }
+        if self.memory_low_percent > 100 {
+            wrong.push(format!("memory_low_percent: {} is more than 100", self.memory_low_percent));
         }
         if self.log_files < 2 {
             wrong.push(

@@ -47,6 +47,8 @@ pub struct NodeDef {
     pub profiles: Vec<DeviceProfile>,
     /// Facts found.
     pub attributes: BTreeMap<String, String>,
+    /// Where running units of other nodes reach those of this one; empty: not known.
+    pub address: String,
     /// Most running units that it takes; `None`: as the process is configured.
     pub max_running_units: Option<u32>,
 }
@@ -69,6 +71,7 @@ impl NodeDef {
             ready: true,
             attributes: self.attributes.clone().into_iter().collect(),
             max_running_units: self.max_running_units,
+            address: self.address.clone(),
             ..v1::NodeReport::default()
         }
     }

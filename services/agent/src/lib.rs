@@ -18,6 +18,7 @@
 //! - `keeper`: the process that keeps one running command, with or without an agent.
 //! - `life`: the life of the running units of one node.
 //! - `logs`: what running units write: files of bounded size, written and read.
+//! - `measure`: what a real machine and its running units use.
 //! - `outbound`: the send queue of a node's stream.
 //! - `procfs`: processes of this machine, as `/proc` shows them.
 //! - `runtime`: runs running units: simulated, or as processes of this machine.
@@ -36,6 +37,7 @@ pub mod journal;
 pub mod keeper;
 pub mod life;
 pub mod logs;
+mod measure;
 mod outbound;
 mod procfs;
 pub mod runtime;

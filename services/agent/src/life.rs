@@ -33,6 +33,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 mod backoff;
 mod orders;
 mod reports;
+mod squeeze;
 
 pub use backoff::Backoff;
 pub use orders::{Key, Orders, Weight, Work};

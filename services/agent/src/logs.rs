@@ -14,6 +14,8 @@
 //! least the last `log_max_bytes * (log_files - 1)` bytes are there at any time.
 
 mod read;
+mod send;
+mod sweep;
 mod write;
 
 use std::{
@@ -22,6 +24,8 @@ use std::{
 };
 
 pub use read::{Part, last_lines, read};
+pub(crate) use send::{LogAsked, LogSenders};
+pub(crate) use sweep::{LogLimits, sweep};
 pub(crate) use write::Writer;
 
 use crate::life::Key;
@@ -32,6 +36,14 @@ const N_DIGITS: usize = 20;
 /// The name of the directory of one incarnation of a replica.
 pub fn dir_name(key: Key, incarnation: u32) -> String {
     format!("{}-{}-{incarnation}", key.unit, key.ordinal)
+}
+
+/// The incarnation whose directory has this name; `None`: no agent gave it.
+pub(crate) fn run_of(name: &str) -> Option<(Key, u32)> {
+    let mut parts = name.split('-');
+    let key = Key { unit: parts.next()?.parse().ok()?, ordinal: parts.next()?.parse().ok()? };
+    let incarnation = parts.next()?.parse().ok()?;
+    parts.next().is_none().then_some((key, incarnation))
 }
 
 /// One file of a log.

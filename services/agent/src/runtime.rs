@@ -35,6 +35,8 @@ pub(crate) enum Event {
         /// It is the run that began then which has ended; one of the same name that began later goes on.
         since: Option<Millis>,
     },
+    /// The use of a real node was measured anew.
+    Measured,
 }
 
 /// Runs running units.

@@ -282,6 +282,9 @@ fn environment(
     set("WORLD_SIZE", own.replicas.max(1).to_string());
     set("INCARNATION", own.incarnation.to_string());
     set("NODE", node.name.clone());
+    if !own.peers.is_empty() {
+        set("PEERS", own.peers.clone());
+    }
     set("DEVICES", list(devices.iter().map(|idx| idx.to_string()).collect()));
     if !zones.is_empty() {
         set("ZONES", list(zones.zones.iter().map(|idx| idx.to_string()).collect()));

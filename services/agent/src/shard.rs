@@ -1,6 +1,11 @@
 //! One connection and all nodes that share it, driven by one task.
 
-use std::{collections::VecDeque, ffi::OsString, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ffi::OsString,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures_util::{
     FutureExt as _, StreamExt as _,
@@ -19,6 +24,8 @@ use crate::{
     Config, NodeDef,
     journal::{Entry, Journal},
     life::{Backoff, Key, N_STATUSES_MAX, NodeLife, Status, Weight},
+    logs::LogSenders,
+    measure::Measured,
     outbound::Outbound,
     runtime::{Event, Runtime, process::Home, simulated::Simulated},
     service::{Error, Mode, Stats},
@@ -29,8 +36,10 @@ use crate::{
 
 mod contact;
 mod ending;
+mod logs;
 mod sessions;
 mod takeover;
+mod usage;
 mod work;
 
 /// Arrivals handled before reports go out: one report for many.
@@ -133,6 +142,12 @@ pub(crate) struct Shard {
     keeper: Vec<OsString>,
     /// The runs of a real node.
     home: Option<Arc<Home>>,
+    /// What a real node uses.
+    measured: Arc<Mutex<Measured>>,
+    /// Logs that are being sent.
+    senders: LogSenders,
+    /// Units of which a real node keeps logs and has nothing else; state is asked which of them are gone.
+    log_units: Arc<Mutex<BTreeSet<u64>>>,
     /// The agent is being stopped, and what runs is ending, until then at most.
     ends_by: Option<Millis>,
     /// Sessions that could not be opened: only the first is worth a line.
@@ -193,6 +208,9 @@ impl Shard {
             runtimes: vec![simulated],
             keeper: Vec::new(),
             home: None,
+            measured: Arc::default(),
+            senders: LogSenders::default(),
+            log_units: Arc::default(),
             ends_by: None,
             n_failures: 0,
             says_goodbye: false,
@@ -299,6 +317,7 @@ impl Shard {
                 Woken::Timer => {}
             }
             self.on_timers();
+            self.end_followed_logs();
             self.write_down(journal.as_ref()).await?;
             self.runtimes.iter_mut().for_each(|runtime| runtime.settle());
             self.send_reports();
@@ -381,6 +400,8 @@ impl Shard {
             }
             Message::HeartbeatEcho(echo) => self.on_echo(node, echo),
             Message::Conflict(conflict) => self.on_conflict(node, &conflict),
+            Message::Log(request) => self.send_log(node, request),
+            Message::ForgetLogs(forget) => self.forget_logs(forget),
             Message::HeartbeatIntervalMs(interval) => {
                 self.slots[node].heartbeat_ms = u64::from(interval.max(1));
             }
@@ -441,22 +462,24 @@ impl Shard {
 
     fn send_heartbeat(&mut self, node: usize, now: Millis) {
         let (age, window_ms) = (Millis(now.since(self.started)), self.load_window_ms);
-        let slot = &mut self.slots[node];
-        if slot.outbound.is_none() {
+        if self.slots[node].outbound.is_none() {
             return;
         }
-        let used =
-            (self.mode == Mode::Simulated).then(|| self.use_model.used(node, slot.life.weights(), age));
+        let used = self.used(node, age);
+        let slot = &mut self.slots[node];
         let load = used.map(|(guaranteed, best_effort)| {
             to_proto::node_load(&slot.load.add(&load_of(guaranteed.plus(best_effort)), age, window_ms))
         });
         let usage = used.map(|(guaranteed, best_effort)| usage_of(guaranteed.plus(best_effort)));
         let guaranteed_usage = used.map(|(guaranteed, _)| usage_of(guaranteed));
+        let (running, zones) = self.parts_of_use(node);
         // A full queue carries messages that show life as well.
-        let heartbeat = v1::Heartbeat { usage, echo: self.echo(node, now), guaranteed_usage, load };
+        let heartbeat =
+            v1::Heartbeat { usage, echo: self.echo(node, now), guaranteed_usage, load, running, zones };
         if let Some(outbound) = &self.slots[node].outbound {
             outbound.send(session::message(v1::session_request::Message::Heartbeat(heartbeat)));
         }
+        self.ask_for_kept_logs(node);
     }
 
     /// Ends are on the disk before anybody hears of them.

@@ -260,6 +260,7 @@ fn put_report(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
     let slot = hub.slot_or_new(node);
     let mut cell = slot.cell.lock();
     cell.ready = report.ready;
+    cell.address = report.address.into();
     cell.measure.set_capacity(&report.capacity.unwrap_or_default());
 }
 
@@ -275,6 +276,8 @@ struct Report {
     capacity: Option<v1::Resources>,
     #[prost(bool, tag = "4")]
     ready: bool,
+    #[prost(string, tag = "10")]
+    address: String,
 }
 
 /// Those of `keys` that are live on `node`, for a look at one node.

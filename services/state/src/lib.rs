@@ -11,6 +11,7 @@
 //! - `config`: configuration of the state service.
 //! - `error`: refusals as gRPC statuses.
 //! - `feed`: passes commits of the store to agents' sessions.
+//! - `logs`: passes the output of running units from agents to readers.
 //! - `members`: leases of services.
 //! - `metrics`: metrics of the state service.
 //! - `nodes`: node records and registration.
@@ -24,6 +25,7 @@ mod check;
 mod config;
 mod error;
 mod feed;
+mod logs;
 mod members;
 mod metrics;
 mod nodes;

@@ -10,7 +10,7 @@ use godel_kit::{
     server::{self, Server},
     task,
 };
-use godel_proto::v1::member_service_server::MemberServiceServer;
+use godel_proto::v1::{log_service_server::LogServiceServer, member_service_server::MemberServiceServer};
 use godel_rules::{leases::LeaseRequest, node_usage::Smoothing, quarantine};
 use godel_store::{CrashPoints, Engine, OpenError, SledConfig, Store, StoreConfig};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
@@ -19,6 +19,7 @@ use crate::{
     config::{Config, EngineKind},
     error::Error,
     feed,
+    logs::Logs,
     members::Members,
     metrics::StateMetrics,
     nodes,
@@ -181,6 +182,10 @@ async fn run(
     let served = Server::new(&config.server, &metrics)
         .add(StateServer::new(Arc::new(rpc)))
         .add(MemberServiceServer::new(members).max_decoding_message_size(RECEIVED_BYTES_MAX))
+        .add(
+            LogServiceServer::new(Logs::new(Arc::clone(&hub), stop.clone()))
+                .max_decoding_message_size(RECEIVED_BYTES_MAX),
+        )
         .add(NodeServer::new(Arc::new(nodes::service::Nodes::new(hub, jobs))))
         .serve(listener, stop)
         .await;

@@ -11,6 +11,7 @@
 pub(crate) mod cell;
 pub(crate) mod committer;
 pub(crate) mod measure;
+mod peers;
 pub(crate) mod statuses;
 pub(crate) mod stream;
 pub(crate) mod templates;
@@ -32,12 +33,13 @@ use godel_domain::{
     time::Millis,
 };
 use godel_kit::{clock::SharedClock, quiet::Quiet};
+use godel_proto::v1;
 use godel_rules::{
     agent_admission::AssignmentRefusal,
     node_identity::{Rival, RivalKind},
     quarantine,
 };
-use godel_store::{State, Store};
+use godel_store::{Key as RecordKey, State, Store};
 use measure::Measuring;
 use parking_lot::{Mutex, RwLock};
 use templates::Templates;
@@ -389,6 +391,14 @@ impl NodeSessions {
             running.into_iter().partition(|report| live_row(state, report.key).is_some_and(is_ours))
         });
         (ours, left_over.into_iter().map(|report| report.key).collect())
+    }
+
+    /// Those of some units that have no record.
+    pub(crate) fn gone(&self, mut units: Vec<u64>) -> Vec<u64> {
+        self.store.read(|state| {
+            units.retain(|unit| state.record(v1::Kind::Unit, &RecordKey::Id(*unit)).is_none());
+        });
+        units
     }
 
     /// Those of `keys` whose rows are over or elsewhere, sorted. They will never be live here again.

@@ -21,6 +21,7 @@ pub fn run_end_reason_from_proto(reason: i32) -> Option<RunEndReason> {
         Ok(v1::RunEndReason::NoUser) => Some(RunEndReason::NoUser),
         Ok(v1::RunEndReason::UserNotPermitted) => Some(RunEndReason::UserNotPermitted),
         Ok(v1::RunEndReason::CannotStart) => Some(RunEndReason::CannotStart),
+        Ok(v1::RunEndReason::Squeezed) => Some(RunEndReason::Squeezed),
     }
 }
 
@@ -42,6 +43,7 @@ pub fn run_end_reason_to_proto(reason: Option<RunEndReason>) -> v1::RunEndReason
         Some(RunEndReason::NoUser) => v1::RunEndReason::NoUser,
         Some(RunEndReason::UserNotPermitted) => v1::RunEndReason::UserNotPermitted,
         Some(RunEndReason::CannotStart) => v1::RunEndReason::CannotStart,
+        Some(RunEndReason::Squeezed) => v1::RunEndReason::Squeezed,
     }
 }
 

@@ -53,6 +53,8 @@ pub fn node_report(report: &NodeReport) -> v1::NodeReport {
         attributes: super::map(attributes),
         max_running_units: Some(*max_running_units),
         runtime: node_runtime(*runtime).into(),
+        // Who decides does not know it; state writes these records as agents send them.
+        address: String::new(),
     }
 }
 

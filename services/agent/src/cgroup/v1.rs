@@ -87,9 +87,7 @@ impl Hierarchies {
     }
 
     pub(super) fn make(&self, name: &str) -> Result<Group, Error> {
-        let dirs: Vec<(&'static str, PathBuf)> =
-            self.dirs.iter().map(|(controller, dir)| (*controller, dir.join(name))).collect();
-        let group = Group { dirs };
+        let group = self.known(name);
         let made = distinct(&group.dirs).into_iter().try_for_each(|dir| make_dir(dir));
         let cpuset = dir_of(&group.dirs, "cpuset");
         if let Err(error) = made.and_then(|()| cpuset.map_or(Ok(()), inherit)) {
@@ -97,6 +95,11 @@ impl Hierarchies {
             return Err(error);
         }
         Ok(group)
+    }
+
+    /// A group that was made before.
+    pub(super) fn known(&self, name: &str) -> Group {
+        Group { dirs: self.dirs.iter().map(|(controller, dir)| (*controller, dir.join(name))).collect() }
     }
 
     pub(super) fn dirs(&self) -> Vec<&Path> {
@@ -227,7 +230,9 @@ impl Cgroup for Group {
             |controller: &str, file: &str| self.text(controller, file).trim().parse::<u64>().unwrap_or(0);
         GroupUsage {
             cpu_us: number("cpuacct", "cpuacct.usage") / 1_000,
-            memory: number("memory", "memory.usage_in_bytes"),
+            memory: number("memory", "memory.usage_in_bytes").saturating_sub(
+                value_of(&self.text("memory", "memory.stat"), "total_inactive_file").unwrap_or(0),
+            ),
             n_oom_kills: value_of(&self.text("memory", "memory.oom_control"), "oom_kill").unwrap_or(0),
         }
     }

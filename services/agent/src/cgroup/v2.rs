@@ -68,9 +68,14 @@ impl Parent {
     }
 
     pub(super) fn make(&self, name: &str) -> Result<Group, Error> {
-        let dir = self.dir.join(name);
-        make_dir(&dir)?;
-        Ok(Group { dir })
+        let group = self.known(name);
+        make_dir(&group.dir)?;
+        Ok(group)
+    }
+
+    /// A group that was made before.
+    pub(super) fn known(&self, name: &str) -> Group {
+        Group { dir: self.dir.join(name) }
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -171,7 +176,11 @@ impl Cgroup for Group {
         let text = |file: &str| std::fs::read_to_string(self.dir.join(file)).unwrap_or_default();
         GroupUsage {
             cpu_us: value_of(&text("cpu.stat"), "usage_usec").unwrap_or(0),
-            memory: text("memory.current").trim().parse().unwrap_or(0),
+            memory: text("memory.current")
+                .trim()
+                .parse::<u64>()
+                .unwrap_or(0)
+                .saturating_sub(value_of(&text("memory.stat"), "inactive_file").unwrap_or(0)),
             n_oom_kills: value_of(&text("memory.events"), "oom_kill").unwrap_or(0),
         }
     }

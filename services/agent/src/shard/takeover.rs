@@ -1,6 +1,11 @@
 //! The start of a real node: what an earlier agent has left running is taken over, and what may not go on ends first.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use godel_proto::v1;
 use prost::Message as _;
@@ -34,6 +39,7 @@ impl Shard {
         self.home = Some(Arc::clone(&home));
         let found = left::find(Arc::clone(&home)).await.map_err(Error::Runs)?;
         let (kept, mut rest) = left::newest(found, &name);
+        self.measure(&home, events.clone());
         let mut processes = Processes::new(events, Arc::clone(&home));
         let (mut n_live, mut n_ended) = (0, 0);
         for one in kept {
@@ -81,15 +87,19 @@ impl Shard {
         is_adopted
     }
 
+    /// Removes what is over of the logs, now and once in a while.
     fn sweep_logs(&self, home: &Arc<Home>) {
-        let (home, age) = (Arc::downgrade(home), *self.config.log_keep);
+        let limits = self.log_limits();
+        let (home, ended) = (Arc::downgrade(home), Arc::clone(&self.log_units));
         godel_kit::task::spawn("agent.logs", async move {
             let mut ticks = tokio::time::interval(SWEEP);
             loop {
                 ticks.tick().await;
                 let Some(home) = home.upgrade() else { return };
-                // What cannot be removed is tried again.
-                let _tried_again = tokio::task::spawn_blocking(move || home.sweep_logs(age)).await;
+                let swept = tokio::task::spawn_blocking(move || home.sweep_logs(limits, &BTreeSet::new()));
+                if let Ok(units) = swept.await {
+                    *ended.lock().unwrap_or_else(PoisonError::into_inner) = units;
+                }
             }
         });
     }

@@ -85,7 +85,7 @@ impl Shard {
         match runtime.start(run, work, restarts, now) {
             Some(Event::Started(_, at_ms)) => life.started(run.key, run.incarnation, at_ms, now),
             Some(ended @ Event::Ended { .. }) => self.on_event(ended),
-            None => {}
+            Some(Event::Measured) | None => {}
         }
     }
 
@@ -108,6 +108,7 @@ impl Shard {
                 life.ended(key, incarnation, ended, now, &mut actions);
                 node
             }
+            Event::Measured => return self.squeeze(),
         };
         self.act(node, actions);
         self.note(node);

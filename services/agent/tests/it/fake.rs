@@ -259,6 +259,15 @@ impl NodeService for Service {
         Ok(Response::new(v1::RegisterNodeResponse { node_id, epoch, store_id: world.store_id }))
     }
 
+    type ListRunUsageStream = tokio_stream::Empty<Result<v1::ListRunUsageResponse, Status>>;
+
+    async fn list_run_usage(
+        &self,
+        _: Request<v1::ListRunUsageRequest>,
+    ) -> Result<Response<Self::ListRunUsageStream>, Status> {
+        Err(Status::unimplemented("a double"))
+    }
+
     type SessionStream = Pin<Box<dyn Stream<Item = Result<v1::SessionResponse, Status>> + Send>>;
 
     async fn session(

@@ -161,6 +161,7 @@ fn node_report() -> v1::NodeReport {
         attributes: [("zone".to_owned(), "a".to_owned())].into(),
         max_running_units: Some(9),
         runtime: v1::NodeRuntime::Processes.into(),
+        address: "node.example".to_owned(),
     }
 }
 

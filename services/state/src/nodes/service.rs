@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use godel_kit::{
-    message::{MESSAGE_BYTES_MAX, field_len},
+    message::{MESSAGE_BYTES_MAX, field_len, parts},
     server, status,
 };
 use godel_proto::v1;
@@ -19,13 +19,17 @@ use super::{
 use crate::{
     error,
     paging::{self, Token},
-    sessions::{NodeSessions, stream::SessionStream},
+    sessions::{NodeEntry, NodeSessions, stream::SessionStream},
 };
 
 /// Running units of a node in one answer.
 const N_BOUND_MAX: usize = 1_000;
 /// Nodes of a page have this together at most; the rest of a message is for the page's token and numbers.
 const PAGE_BYTES: usize = MESSAGE_BYTES_MAX - 1024;
+
+/// What running units use, node by node.
+type RunUsages =
+    tokio_stream::Iter<Box<dyn Iterator<Item = Result<v1::ListRunUsageResponse, Status>> + Send + Sync>>;
 
 /// The service.
 pub(crate) struct Nodes {
@@ -48,6 +52,7 @@ impl Nodes {
 #[tonic::async_trait]
 impl v1::node_service_server::NodeService for Nodes {
     type SessionStream = SessionStream;
+    type ListRunUsageStream = RunUsages;
 
     async fn register_node(
         &self,
@@ -79,6 +84,17 @@ impl v1::node_service_server::NodeService for Nodes {
             .ok_or_else(|| Status::not_found(format!("node {name} was deleted")))?;
         let running_units = view::bound(&self.hub, id, N_BOUND_MAX);
         Ok(Response::new(v1::GetNodeResponse { node: Some(node), running_units }))
+    }
+
+    async fn list_run_usage(
+        &self,
+        _: Request<v1::ListRunUsageRequest>,
+    ) -> Result<Response<RunUsages>, Status> {
+        let hub = Arc::clone(&self.hub);
+        let slots = hub.slots();
+        let usages: Box<dyn Iterator<Item = _> + Send + Sync> =
+            Box::new(slots.into_iter().flat_map(move |slot| run_usages(&hub, &slot)).map(Ok));
+        Ok(Response::new(tokio_stream::iter(usages)))
     }
 
     async fn list_nodes(
@@ -181,4 +197,19 @@ impl v1::node_service_server::NodeService for Nodes {
         let deleted = self.job(|reply| Job::Delete { name, leaves: true, reply }).await?.into_inner();
         Ok(Response::new(v1::DeregisterNodeResponse { revision: deleted.revision }))
     }
+}
+
+/// What the running units of a node use, in one message or more; nothing if its agent measures none.
+fn run_usages(hub: &NodeSessions, slot: &NodeEntry) -> Vec<v1::ListRunUsageResponse> {
+    let cell = slot.cell.lock();
+    let running = if cell.is_connected() { cell.running_usage.to_vec() } else { Vec::new() };
+    drop(cell);
+    let node = hub.names.read().of(slot.node).map(|(name, _)| name.to_owned()).unwrap_or_default();
+    let parts = parts(running).into_iter().map(|running| {
+        let mut units: Vec<u64> = running.iter().map(|usage| usage.unit_id).collect();
+        units.dedup();
+        let unit_names = hub.templates.unit_names(&hub.store, &units).into_iter().collect();
+        v1::ListRunUsageResponse { node: node.clone(), running, unit_names }
+    });
+    parts.collect()
 }

@@ -94,6 +94,7 @@ pub(crate) fn report(pb: &v1::NodeReport, path: &str, bad: &mut Vec<BadField>) {
             rule(&format!("{path}.profiles[{idx}].{leaf}"), text, bad);
         }
     }
+    rule(&format!("{path}.address"), names::text(&pb.address, names::NAMESPACE_LEN_MAX), bad);
     labels(&format!("{path}.attributes"), &pb.attributes, bad);
 }
 

@@ -28,6 +28,8 @@ const N_OUTBOX_MAX: usize = 16_384;
 const N_UNBOUND_MAX: usize = 16_384;
 /// Statuses of one session that may wait for the committer; beyond it the session is not read.
 const N_UNACKED_MAX: usize = 16_384;
+/// Requests for logs that wait for one session.
+const N_LOGS_MAX: usize = 64;
 /// Entries for which a cell keeps room when they are gone: more room was a burst's.
 const N_ROOM_KEPT: usize = 16;
 
@@ -74,10 +76,16 @@ pub(crate) struct Cell {
     pub(crate) left: bool,
     /// As committed.
     pub(crate) ready: bool,
+    /// Where other nodes reach it; empty: not known.
+    pub(crate) address: Box<str>,
     /// Last reported use.
     pub(crate) usage: Option<v1::Resources>,
     /// Last reported use of guaranteed running units.
     pub(crate) guaranteed_usage: Option<v1::Resources>,
+    /// Last reported use of single running units; most agents measure none.
+    pub(crate) running_usage: Box<[v1::RunUsage]>,
+    /// Last reported use of zones.
+    pub(crate) zone_usage: Box<[v1::ZoneUsage]>,
     /// That use, smoothed.
     pub(crate) measure: super::measure::Measure,
     /// A changed inventory that is not committed yet.
@@ -107,6 +115,7 @@ struct Outbox {
     again: bool,
     /// The agent has yet to hear of the conflict.
     conflict: bool,
+    logs: Vec<v1::LogRequest>,
     close: Option<Close>,
     waker: Option<Waker>,
 }
@@ -152,6 +161,8 @@ pub(crate) struct Outgoing {
     pub(crate) ack: Option<u64>,
     /// Another agent claims the node.
     pub(crate) conflict: Option<Box<NodeConflict>>,
+    /// Somebody reads these.
+    pub(crate) logs: Vec<v1::LogRequest>,
 }
 
 /// Answer of [`Cell::take`].
@@ -339,6 +350,18 @@ impl Cell {
         (is_told, waker)
     }
 
+    /// Asks the agent for a log, if it is connected and does not read too slowly. Returns whether it is asked, and whom to wake.
+    pub(crate) fn ask_for_log(&mut self, request: v1::LogRequest) -> (bool, Option<Waker>) {
+        let open = self.session.as_mut().filter(|outbox| outbox.close.is_none());
+        match open.filter(|outbox| outbox.logs.len() < N_LOGS_MAX) {
+            Some(outbox) => {
+                outbox.logs.push(request);
+                (true, outbox.waker.take())
+            }
+            None => (false, None),
+        }
+    }
+
     /// What session `id` sends next. Remembers `waker` when there is nothing.
     pub(crate) fn take(&mut self, id: u64, waker: &Waker) -> Taken {
         if self.session.as_ref().is_some_and(|outbox| outbox.id == id && outbox.dirty && outbox.is_empty()) {
@@ -359,6 +382,7 @@ impl Cell {
                 again: std::mem::take(&mut outbox.again),
                 stop: std::mem::take(&mut outbox.stop),
                 ack: outbox.ack.take(),
+                logs: std::mem::take(&mut outbox.logs),
             });
         }
         if !outbox.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -468,7 +492,7 @@ impl Cell {
 impl Outbox {
     fn is_empty(&self) -> bool {
         let has_ack = self.ack_due && self.ack.is_some();
-        self.assign.is_empty() && self.stop.is_empty() && !has_ack && !self.conflict
+        self.assign.is_empty() && self.stop.is_empty() && !has_ack && !self.conflict && self.logs.is_empty()
     }
 }
 

@@ -23,7 +23,7 @@ use super::{
     cell::{Close, Outgoing, Taken, Verdict},
     committer::Reported,
     measure::measured,
-    statuses, wake,
+    peers, statuses, wake,
 };
 use crate::nodes::{validate, view};
 
@@ -33,6 +33,8 @@ const N_PER_POLL: usize = 64;
 const N_PER_MESSAGE: usize = 1_000;
 /// Running units of one node that a session may open with: a bound on memory, a thousand times what nodes hold.
 const N_RUNNING_MAX: usize = 262_144;
+/// Running units of which one heartbeat tells the use.
+const N_USAGES_MAX: usize = 4_096;
 /// A message ends once it is over this.
 const MESSAGE_BYTES: usize = 256 * 1024;
 /// Another uid has this node's name now.
@@ -105,7 +107,7 @@ impl SessionStream {
     }
 
     fn queue(&mut self, node: NodeId, outgoing: Outgoing) {
-        let Outgoing { assign, again, stop, ack, conflict } = outgoing;
+        let Outgoing { assign, again, stop, ack, conflict, logs } = outgoing;
         let mut send = |message| self.queued.push_back(v1::SessionResponse { message: Some(message) });
         // First of all who leaves: what comes has their room.
         for keys in stop.chunks(N_PER_MESSAGE) {
@@ -113,7 +115,8 @@ impl SessionStream {
             send(Down::Stop(v1::StopRequests { stops, left_over: false }));
         }
         for keys in assign.chunks(N_PER_MESSAGE) {
-            let assignments = self.hub.templates.assignments(&self.hub.store, node, keys);
+            let mut assignments = self.hub.templates.assignments(&self.hub.store, node, keys);
+            peers::fill(&self.hub, &mut assignments);
             for assignments in in_messages(assignments) {
                 let n: usize = assignments.iter().map(|one| 1 + one.more_ordinals.len()).sum();
                 self.hub.metrics.assignments.inc_by(n as u64);
@@ -126,6 +129,7 @@ impl SessionStream {
         if let Some(conflict) = conflict {
             send(Down::Conflict(view::conflict(&conflict)));
         }
+        logs.into_iter().for_each(|request| send(Down::Log(request)));
     }
 
     fn receive(&mut self, request: v1::SessionRequest) -> Result<(), Status> {
@@ -140,7 +144,11 @@ impl SessionStream {
         };
         match message {
             Up::Open(_) => Err(BadField::new("open", "this session is open").into()),
-            Up::Heartbeat(v1::Heartbeat { usage, echo, guaranteed_usage, load }) => {
+            Up::Heartbeat(v1::Heartbeat { usage, echo, guaranteed_usage, load, running, zones }) => {
+                if running.len() > N_USAGES_MAX || zones.len() > N_USAGES_MAX {
+                    let wrong = format!("more than {N_USAGES_MAX} running units or zones");
+                    return Err(BadField::new("heartbeat.running", wrong).into());
+                }
                 if let Some(usage) = &usage {
                     validate::usage(usage).map_err(|bad| bad.under("heartbeat.usage"))?;
                 }
@@ -152,6 +160,7 @@ impl SessionStream {
                 let mut cell = slot.cell.lock();
                 self.hub.heard(slot.node, &mut cell);
                 cell.usage = usage.or(cell.usage.take());
+                (cell.running_usage, cell.zone_usage) = (running.into(), zones.into());
                 let (now, how) = (self.hub.now(), self.hub.measuring);
                 if let Some(usage) = guaranteed_usage {
                     cell.measure.add(measured(&usage), self.hub.delivered_ms(), now, how);
@@ -200,6 +209,17 @@ impl SessionStream {
                 cell.inventory = Some(report);
                 drop(cell);
                 self.hub.look_at(slot.node);
+                Ok(())
+            }
+            Up::KeptLogs(v1::KeptLogs { unit_ids }) => {
+                if unit_ids.len() > N_PER_MESSAGE {
+                    return Err(
+                        BadField::new("kept_logs.unit_ids", format!("more than {N_PER_MESSAGE}")).into()
+                    );
+                }
+                let unit_ids = self.hub.gone(unit_ids);
+                let message = Some(Down::ForgetLogs(v1::ForgetLogs { unit_ids }));
+                self.queued.push_back(v1::SessionResponse { message });
                 Ok(())
             }
             Up::Leave(v1::SessionLeave {}) => {

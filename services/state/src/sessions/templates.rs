@@ -38,6 +38,8 @@ pub(crate) struct UnitTemplate {
     replicas: u32,
     /// Their ordinals, half-open, in any order.
     ordinals: Vec<(u32, u32)>,
+    /// Its commands are told where all of them are.
+    pub(crate) wants_peers: bool,
 }
 
 #[derive(Debug)]
@@ -113,6 +115,12 @@ impl Templates {
                 grace_ms: graces.get(key).copied().unwrap_or(0),
             })
             .collect()
+    }
+
+    /// What agents are told of a unit, if it exists.
+    pub(crate) fn of_unit(&self, store: &Store, unit: u64) -> Option<Arc<UnitTemplate>> {
+        let source = store.read(|state| source(state, unit))?;
+        Some(self.get(unit, &source))
     }
 
     /// `namespace/name` of each of `units` that exists.
@@ -198,6 +206,11 @@ impl UnitTemplate {
             .is_some_and(|class| defaults::stops_without_contact(class, spec.min_member.unwrap_or_default()));
         let replicas = spec.task_groups.iter().map(|group| group.replicas).fold(0, u32::saturating_add);
         let ranges = record.status.unwrap_or_default().ordinals.into_iter().flat_map(|group| group.ranges);
+        let has_ports = |group: &v1::TaskGroup| {
+            let demand = group.template.as_ref().and_then(|template| template.demand.as_ref());
+            demand.is_some_and(|demand| !demand.host_ports.is_empty())
+        };
+        let wants_peers = spec.min_member.unwrap_or_default() > 1 || spec.task_groups.iter().any(has_ports);
         let mut groups = spec.task_groups.into_iter();
         let groups = source.demands.iter().map(|demand| {
             let group = groups.next().unwrap_or_default();
@@ -216,7 +229,35 @@ impl UnitTemplate {
             uid: meta.uid,
             replicas,
             ordinals: ranges.map(|range| (range.start, range.end)).collect(),
+            wants_peers,
         }
+    }
+
+    /// Ordinals that are wanted, ascending.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = u32> {
+        let mut ranges = self.ordinals.clone();
+        ranges.sort_unstable();
+        ranges.into_iter().flat_map(|(start, end)| start..end)
+    }
+
+    /// The host ports of a replica of a group, as they stand in the list of peers.
+    pub(crate) fn ports(&self, group: usize) -> String {
+        let group = self.groups.get(group).and_then(Option::as_ref);
+        let ports = group.map_or(&[][..], |group| &group.demand.host_ports);
+        ports.iter().map(|one| one.port.to_string()).collect::<Vec<_>>().join("+")
+    }
+
+    /// A unit of groups with these host ports.
+    #[cfg(test)]
+    pub(crate) fn of_ports(groups: &[&[u32]]) -> Self {
+        let port = |port: &u32| v1::HostPort { port: *port, ..v1::HostPort::default() };
+        let group = |ports: &&[u32]| {
+            let host_ports = ports.iter().map(port).collect();
+            let demand = v1::Demand { host_ports, ..v1::Demand::default() };
+            Some(GroupTemplate { name: String::new(), demand, run: v1::RunSpec::default() })
+        };
+        let source = Source { revision: Revision(0), value: Bytes::new(), demands: Vec::new() };
+        Self { groups: groups.iter().map(group).collect(), ..Self::new(&source, 0) }
     }
 
     /// How many wanted replicas have lower ordinals.
@@ -261,6 +302,8 @@ impl UnitTemplate {
             task_group: of_command(&group.name),
             replicas: if is_command { self.replicas } else { 0 },
             ranks: if is_command { self.ranks(places) } else { Vec::new() },
+            // Where others are is looked up once more is known than one node.
+            peers: String::new(),
         })
     }
 

@@ -8,7 +8,6 @@ use std::{
     os::unix::{fs::DirBuilderExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::{Duration, SystemTime},
 };
 
 use rustix::{
@@ -20,13 +19,13 @@ use rustix::{
 use super::{Program, Run};
 use crate::{
     Config,
-    cgroup::{GroupRecord, Groups},
+    cgroup::{GroupRecord, GroupUsage, Groups},
     keeper::{
         self,
         files::{self, RUN},
     },
     life::Key,
-    logs,
+    logs::{self, LogLimits},
 };
 
 /// Directories and files below the state directory.
@@ -138,7 +137,7 @@ impl Home {
             user: program.user.clone(),
             umask: program.umask,
             group,
-            log_dir: self.dir.join(LOGS).join(logs::dir_name(key, incarnation)),
+            log_dir: self.log_dir(key, incarnation),
             log_max_bytes: self.log_max_bytes,
             log_files: self.log_files,
             stop_after_ms: program.stop_after_ms,
@@ -217,6 +216,11 @@ impl Home {
         }
     }
 
+    /// What the groups of runs use, by their names.
+    pub(crate) fn usages(&self) -> Vec<(String, GroupUsage)> {
+        self.groups.as_ref().map(Groups::usages).unwrap_or_default()
+    }
+
     /// Removes groups in which nothing is, but for those of `kept`.
     pub(super) fn sweep_groups(&self, kept: &[GroupRecord]) {
         if let Some(groups) = &self.groups {
@@ -224,22 +228,17 @@ impl Home {
         }
     }
 
-    /// Removes the logs of runs that are over and were last written to more than `age` ago.
-    pub(crate) fn sweep_logs(&self, age: Duration) {
+    /// The directory of the log of one incarnation.
+    pub(crate) fn log_dir(&self, key: Key, incarnation: u32) -> PathBuf {
+        self.dir.join(LOGS).join(logs::dir_name(key, incarnation))
+    }
+
+    /// Removes logs of runs that are over: those of `gone` units, and what the limits do not keep. Returns the other units of which
+    /// logs are kept though nothing of theirs is here any more.
+    pub(crate) fn sweep_logs(&self, limits: LogLimits, gone: &BTreeSet<u64>) -> BTreeSet<u64> {
         let runs = fs::read_dir(self.runs()).into_iter().flatten().flatten();
-        let live: BTreeSet<String> =
-            runs.filter_map(|run| Some(run.file_name().to_str()?.rsplit_once('.')?.0.to_owned())).collect();
-        for entry in fs::read_dir(self.dir.join(LOGS)).into_iter().flatten().flatten() {
-            let is_live = entry.file_name().to_str().is_some_and(|name| live.contains(name));
-            if is_live || written_since(&entry.path(), age) {
-                continue;
-            }
-            // What cannot be removed is tried again.
-            let _tried_again = match entry.file_type() {
-                Ok(kind) if kind.is_dir() => fs::remove_dir_all(entry.path()),
-                _ => fs::remove_file(entry.path()),
-            };
-        }
+        let live = runs.filter_map(|run| Some(run.file_name().to_str()?.rsplit_once('.')?.0.to_owned()));
+        logs::sweep(&self.dir.join(LOGS), &live.collect(), limits, gone)
     }
 }
 
@@ -250,17 +249,6 @@ impl Drop for Home {
             let _some_stay = fs::remove_dir_all(&self.dir);
         }
     }
-}
-
-/// Whether a file, or one in a directory, was written to less than `age` ago. One of which that is not known was.
-fn written_since(path: &Path, age: Duration) -> bool {
-    let is_old = |path: &Path| {
-        let modified = fs::symlink_metadata(path).and_then(|about| about.modified());
-        modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|since| since >= age))
-    };
-    let inner = fs::read_dir(path).into_iter().flatten().flatten();
-    let mut paths = inner.map(|entry| entry.path()).chain(std::iter::once(path.to_owned()));
-    !paths.all(|path| is_old(&path))
 }
 
 /// The name of the agent's control group, which the next agent finds again: chosen once for a state directory.
@@ -280,27 +268,27 @@ fn group_name(dir: &Path) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
-    fn old_logs_of_what_is_over_are_removed() {
+    fn logs_of_what_has_a_directory_stay() {
         let dir = tempfile::tempdir().unwrap();
         let config = Config { state_dir: Some(dir.path().to_owned()), ..Config::default() };
         let home = Home::open(&config, "n", Vec::new(), |_| None).unwrap();
-        let log = |name: &str| {
-            let log = dir.path().join("logs").join(name);
-            fs::create_dir(&log).unwrap();
-            fs::write(log.join("0"), "text").unwrap();
-            log
-        };
-        let (over, live) = (log("1-0-0"), log("2-0-0"));
-        let first = home.make_dir(Key { unit: 2, ordinal: 0 }, 0).unwrap();
-        let second = home.make_dir(Key { unit: 2, ordinal: 0 }, 0).unwrap();
+        let key = |unit| Key { unit, ordinal: 0 };
+        for unit in [1, 2] {
+            fs::create_dir(home.log_dir(key(unit), 0)).unwrap();
+            fs::write(home.log_dir(key(unit), 0).join("0"), "text").unwrap();
+        }
+        let first = home.make_dir(key(2), 0).unwrap();
+        let second = home.make_dir(key(2), 0).unwrap();
         assert_eq!((first.ends_with("runs/2-0-0.0"), second.ends_with("runs/2-0-0.1")), (true, true));
-        home.sweep_logs(Duration::from_secs(3600));
-        assert!(over.exists() && live.exists(), "they are young");
-        home.sweep_logs(Duration::ZERO);
-        assert_eq!((over.exists(), live.exists()), (false, true));
+        let limits = LogLimits { keep: Duration::from_secs(3600), bytes_max: 1 << 20 };
+        assert_eq!(home.sweep_logs(limits, &BTreeSet::new()), BTreeSet::from([1]));
+        assert_eq!(home.sweep_logs(limits, &BTreeSet::from([1, 2])), BTreeSet::new());
+        assert_eq!((home.log_dir(key(1), 0).exists(), home.log_dir(key(2), 0).exists()), (false, true));
     }
 
     #[test]

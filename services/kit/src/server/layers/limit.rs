@@ -29,8 +29,12 @@ use crate::{
 /// Leases and health have the slots that nobody else may take.
 const LEASES: [&str; 2] = ["/godel.v1.MemberService/", "/grpc.health.v1.Health/Check"];
 /// Streams whose first message says what they are for; until then they are nothing.
-const OPENED_BY_A_MESSAGE: [&str; 3] =
-    ["/godel.v1.NodeService/Session", "/godel.v1.DispatchService/Attach", "/godel.v1.BindService/Decide"];
+const OPENED_BY_A_MESSAGE: [&str; 4] = [
+    "/godel.v1.NodeService/Session",
+    "/godel.v1.DispatchService/Attach",
+    "/godel.v1.BindService/Decide",
+    "/godel.v1.LogService/SendLog",
+];
 
 /// Refuses RPCs beyond the limit at once. A slot is taken when the request message is there.
 #[derive(Clone)]

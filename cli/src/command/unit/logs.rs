@@ -1,0 +1,296 @@
+//! `godel unit logs`: what running units have written, read through state from the agents that keep it.
+
+use std::{collections::VecDeque, time::Duration};
+
+use godel_client::{
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format, count, shown},
+};
+use godel_kit::{client::Backoff, status};
+use godel_proto::v1;
+use tokio::{sync::mpsc, time::Instant};
+use tonic::{Status, Streaming};
+
+use crate::args::{Logs, split};
+
+/// A log that cannot be read on for so long is given up.
+const AWAY_MAX: Duration = Duration::from_secs(10);
+/// The same while it is followed: an agent may be restarted, or a machine.
+const AWAY_FOLLOWED_MAX: Duration = Duration::from_secs(60);
+/// Pauses between tries, at random up to these.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Replicas whose logs are followed at a time.
+const N_FOLLOWED_MAX: usize = 50;
+/// Lines of several replicas that wait to be printed.
+const N_AHEAD: usize = 256;
+/// A longer line is printed in parts.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+pub(super) async fn run(client: &Client, logs: &Logs, format: Format) -> Result<(), Failure> {
+    if matches!(format, Format::Json | Format::Yaml) {
+        return Err(Failure::usage("logs are printed as they were written: leave out --output"));
+    }
+    let (name, ordinal) = ordinal_of(&logs.name);
+    let (namespace, name) = split(&logs.namespace, name);
+    let unit = client.get_unit(namespace, name).await.map_err(|failure| match failure.code {
+        Code::NotFound => failure.hint("`godel unit list` shows what there is"),
+        _ => failure,
+    })?;
+    let unit_id = unit.unit.as_ref().map_or(0, |unit| unit.unit_id);
+    let of = |ordinal| {
+        let request = v1::ReadLogRequest {
+            unit_id,
+            ordinal,
+            tail_lines: logs.tail,
+            follow: logs.follow,
+            previous: logs.previous,
+            ..v1::ReadLogRequest::default()
+        };
+        Reader::new(client.clone(), format!("{}/{ordinal}", shown(name)), request)
+    };
+    let ordinals: Vec<u32> = match ordinal {
+        Some(ordinal) => vec![ordinal],
+        None => unit.running_units.iter().map(|run| run.ordinal).collect(),
+    };
+    match ordinals[..] {
+        [] => Err(Failure::new(Code::NotFound, format!("unit {} has no replicas", shown(name)))),
+        [ordinal] => one(of(ordinal)).await,
+        _ if !unit.next_page_token.is_empty() => {
+            let said = format!("unit {} has more than {} replicas", shown(name), ordinals.len());
+            Err(Failure::usage(said).hint(format!("name one of them, as `{}/0`", shown(name))))
+        }
+        _ if logs.follow && ordinals.len() > N_FOLLOWED_MAX => {
+            let n = count(ordinals.len(), "replica");
+            let said =
+                format!("unit {} has {n}; at most {N_FOLLOWED_MAX} are followed at a time", shown(name));
+            Err(Failure::usage(said).hint(format!("name one of them, as `{}/0`", shown(name))))
+        }
+        _ => several(ordinals.into_iter().map(of).collect(), logs.follow).await,
+    }
+}
+
+/// Name and ordinal.
+fn ordinal_of(name: &str) -> (&str, Option<u32>) {
+    let parts = name.rsplit_once('/');
+    match parts.and_then(|(name, ordinal)| Some((name, ordinal.parse().ok()?))) {
+        Some((name, ordinal)) => (name, Some(ordinal)),
+        None => (name, None),
+    }
+}
+
+/// Prints the log of a replica as it is.
+async fn one(mut reader: Reader) -> Result<(), Failure> {
+    while let Some(bytes) = reader.part().await? {
+        if !output::print_bytes(&bytes)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Prints the logs of several replicas, line by line: one after the other, or all at once where they are followed.
+async fn several(readers: Vec<Reader>, follow: bool) -> Result<(), Failure> {
+    let width = readers.iter().map(|reader| digits(reader.request.ordinal)).max().unwrap_or(1);
+    let n_all = readers.len();
+    let mut failures = Vec::new();
+    let (tx, mut texts) = mpsc::channel(N_AHEAD);
+    if follow {
+        for reader in readers {
+            godel_kit::task::spawn("unit.logs", lines_of(reader, width, tx.clone()));
+        }
+    } else {
+        let tx = tx.clone();
+        godel_kit::task::spawn("unit.logs", async move {
+            for reader in readers {
+                lines_of(reader, width, tx.clone()).await;
+            }
+        });
+    }
+    drop(tx);
+    while let Some(said) = texts.recv().await {
+        match said {
+            Ok(text) if output::print_bytes(&text)? => {}
+            Ok(_) => return Ok(()),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    let Some(last) = failures.pop() else { return Ok(()) };
+    let n_failed = failures.len() + 1;
+    for failure in failures {
+        output::say(failure.to_string());
+    }
+    output::say(format!("{n_failed} of {} cannot be read", count(n_all, "log")));
+    Err(last)
+}
+
+/// Sends the lines of one log, and why there are no more.
+async fn lines_of(mut reader: Reader, width: usize, tx: mpsc::Sender<Result<Vec<u8>, Failure>>) {
+    let mut lines = Lines::new(reader.request.ordinal, width);
+    let failed = loop {
+        match reader.part().await {
+            Ok(Some(bytes)) => {
+                if tx.send(Ok(lines.take(&bytes))).await.is_err() {
+                    return;
+                }
+            }
+            Ok(None) => break None,
+            Err(failure) => break Some(failure),
+        }
+    };
+    // Whoever listened may have had enough.
+    let _is_over = tx.send(Ok(lines.rest())).await;
+    if let Some(failure) = failed {
+        let _is_over = tx.send(Err(failure)).await;
+    }
+}
+
+fn digits(n: u32) -> usize {
+    n.checked_ilog10().map_or(1, |log| log as usize + 1)
+}
+
+/// Cuts what a replica has written into lines, each behind the replica's ordinal.
+struct Lines {
+    prefix: String,
+    /// Of a line without its end.
+    begun: VecDeque<u8>,
+}
+
+impl Lines {
+    fn new(ordinal: u32, width: usize) -> Self {
+        Self { prefix: format!("{ordinal:>width$} | "), begun: VecDeque::new() }
+    }
+
+    /// The lines that are whole now.
+    fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.begun.extend(bytes);
+        let mut text = Vec::new();
+        loop {
+            let end = self.begun.iter().position(|byte| *byte == b'\n');
+            let n = match end {
+                Some(at) => at.min(LINE_BYTES_MAX),
+                None if self.begun.len() > LINE_BYTES_MAX => LINE_BYTES_MAX,
+                None => return text,
+            };
+            text.extend_from_slice(self.prefix.as_bytes());
+            text.extend(self.begun.drain(..n));
+            if end == Some(n) {
+                self.begun.pop_front();
+            }
+            text.push(b'\n');
+        }
+    }
+
+    /// The last line, if it has no end.
+    fn rest(&mut self) -> Vec<u8> {
+        if self.begun.is_empty() { Vec::new() } else { self.take(b"\n") }
+    }
+}
+
+/// Reads one log, also when the connection or the agent is lost on the way.
+struct Reader {
+    client: Client,
+    /// `web/0`.
+    what: String,
+    request: v1::ReadLogRequest,
+    stream: Option<Streaming<v1::ReadLogResponse>>,
+    /// The byte to read on from, once something was read.
+    next: Option<u64>,
+    heard: Instant,
+    backoff: Backoff,
+}
+
+impl Reader {
+    fn new(client: Client, what: String, request: v1::ReadLogRequest) -> Self {
+        let (heard, backoff) = (Instant::now(), Backoff::new(PAUSE, PAUSE_MAX));
+        Self { client, what, request, stream: None, next: None, heard, backoff }
+    }
+
+    /// The next part; `None` at the end of the log.
+    async fn part(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        loop {
+            let came = match &mut self.stream {
+                Some(stream) => stream.message().await,
+                None => match self.client.logs().read_log(self.request).await {
+                    Ok(answer) => {
+                        self.stream = Some(answer.into_inner());
+                        continue;
+                    }
+                    Err(status) => Err(status),
+                },
+            };
+            match came {
+                Ok(Some(part)) => {
+                    self.heard = Instant::now();
+                    self.backoff.reset();
+                    self.note(&part);
+                    return Ok(Some(part.data));
+                }
+                Ok(None) => return Ok(None),
+                Err(status) => {
+                    self.stream = None;
+                    self.pause(status).await?;
+                }
+            }
+        }
+    }
+
+    /// A part has come: what follows it is asked for if the rest does not come.
+    fn note(&mut self, part: &v1::ReadLogResponse) {
+        let v1::ReadLogResponse { incarnation, offset, ref data, .. } = *part;
+        // The last lines of a log begin anywhere.
+        let expected = self.next.or((self.request.tail_lines.is_none()).then_some(0));
+        let n_lost = expected.map_or(0, |expected| offset.saturating_sub(expected));
+        if n_lost > 0 {
+            output::say(format!("{}: {n_lost} bytes before this are no longer kept", self.what));
+        }
+        let next = offset + data.len() as u64;
+        self.next = Some(next);
+        self.request.from_offset = Some(next);
+        // Whatever becomes of the replica meanwhile.
+        (self.request.incarnation, self.request.previous) = (Some(incarnation), false);
+    }
+
+    async fn pause(&mut self, status: Status) -> Result<(), Failure> {
+        let away_max = if self.request.follow { AWAY_FOLLOWED_MAX } else { AWAY_MAX };
+        if status::is_retryable_idempotent(&status) && self.heard.elapsed() < away_max {
+            tokio::time::sleep(self.backoff.pause()).await;
+            return Ok(());
+        }
+        let failure = self.client.explain(status);
+        Err(Failure { message: format!("{}: {}", self.what, failure.message), ..failure })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ordinal_is_a_last_number() {
+        for (name, expected) in [
+            ("web", ("web", None)),
+            ("web/3", ("web", Some(3))),
+            ("team/web", ("team/web", None)),
+            ("team/web/12", ("team/web", Some(12))),
+            ("web/", ("web/", None)),
+            ("web/-1", ("web/-1", None)),
+        ] {
+            assert_eq!(ordinal_of(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_line_says_whose_it_is() {
+        let mut lines = Lines::new(7, 2);
+        assert_eq!(lines.take(b"one\ntw"), b" 7 | one\n");
+        assert_eq!(lines.take(b"o\n\nthree"), b" 7 | two\n 7 | \n");
+        assert_eq!(lines.rest(), b" 7 | three\n");
+        assert_eq!(lines.rest(), b"");
+        let long = vec![b'x'; LINE_BYTES_MAX + 2];
+        assert_eq!(lines.take(&long).len(), LINE_BYTES_MAX + 6);
+        assert_eq!(lines.take(b"\n"), b" 7 | xx\n");
+        assert_eq!((digits(0), digits(9), digits(10), digits(1234)), (1, 1, 2, 4));
+    }
+}
