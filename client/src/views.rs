@@ -22,7 +22,7 @@ use node::pairs;
 pub use node::{ConflictView, DeviceView, DrainView, NodeView, NoticeView, QuarantineView, SlotsView};
 pub use queue::{PriorityClassView, QueueView, parse_policy};
 pub use reservation::{PlaceView, ReservationView};
-pub use top::{NodeUseView, UnitUseView, ZoneUseView};
+pub use top::{DeviceUseView, NodeUseView, UnitUseView, ZoneUseView};
 pub use zones::{ZonePartView, ZoneView, zones};
 
 /// A unit.

@@ -101,6 +101,7 @@ fn summed(nodes: &[v1::ListRunUsageResponse], by_replica: bool) -> Vec<UnitUseVi
             view.replicas += 1;
             view.cpu_milli += usage.cpu_milli;
             view.memory += usage.memory;
+            view.device_milli += usage.device_milli;
         }
     }
     units.into_values().collect()
@@ -118,6 +119,7 @@ mod tests {
             incarnation: 0,
             cpu_milli,
             memory: 10,
+            device_milli: 0,
         };
         let node = |name: &str, running| v1::ListRunUsageResponse {
             node: name.to_owned(),

@@ -25,6 +25,20 @@ pub struct NodeUseView {
     /// Of zones, by index.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<ZoneUseView>,
+    /// Of devices, by index.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceUseView>,
+}
+
+/// What is used of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DeviceUseView {
+    /// Index.
+    pub device: u32,
+    /// Share of the time in which it worked.
+    pub percent: u32,
+    /// Bytes of its own memory.
+    pub memory: i64,
 }
 
 /// What is used of a zone.
@@ -55,6 +69,8 @@ pub struct UnitUseView {
     pub cpu_milli: i64,
     /// Bytes.
     pub memory: i64,
+    /// Thousandths of devices that worked for it.
+    pub device_milli: u32,
 }
 
 impl From<&v1::Node> for NodeUseView {
@@ -70,6 +86,11 @@ impl From<&v1::Node> for NodeUseView {
             cpu_milli: usage.cpu_milli,
             memory: usage.memory,
         };
+        let device = |usage: &v1::DeviceUsage| DeviceUseView {
+            device: usage.device,
+            percent: usage.percent,
+            memory: usage.memory,
+        };
         Self {
             node: meta.map_or(String::new(), |meta| meta.name.clone()),
             used: node.usage.as_ref().filter(|_| node.connected).map(|usage| amounts(Some(usage))),
@@ -77,6 +98,7 @@ impl From<&v1::Node> for NodeUseView {
             allocatable: amounts(node.allocatable.as_ref()),
             p95: p95.into_iter().flatten().collect(),
             zones: node.zone_usage.iter().map(zone).collect(),
+            devices: node.device_usage.iter().map(device).collect(),
         }
     }
 }
@@ -110,7 +132,7 @@ impl NodeUseView {
 impl View for NodeUseView {
     const HEADERS: &'static [&'static str] =
         &["NODE", "CPU", "CPU%", "MEMORY", "MEMORY%", "P95-CPU%", "P95-MEMORY%"];
-    const WIDE: &'static [&'static str] = &["GUARANTEED-CPU", "GUARANTEED-MEMORY", "ZONES"];
+    const WIDE: &'static [&'static str] = &["GUARANTEED-CPU", "GUARANTEED-MEMORY", "ZONES", "DEVICES"];
 
     fn row(&self) -> Vec<String> {
         let [cpu, cpu_percent] = self.cells(resources::CPU);
@@ -131,12 +153,17 @@ impl View for NodeUseView {
             format!("{}:{cpu}/{memory}", zone.zone)
         };
         let zones: Vec<String> = self.zones.iter().map(zone).collect();
-        vec![of(resources::CPU), of(resources::MEMORY), zones.join(" ")]
+        let device = |device: &DeviceUseView| {
+            let memory = quantity::show_about(resources::MEMORY, device.memory);
+            format!("{}:{}%/{memory}", device.device, device.percent)
+        };
+        let devices: Vec<String> = self.devices.iter().map(device).collect();
+        vec![of(resources::CPU), of(resources::MEMORY), zones.join(" "), devices.join(" ")]
     }
 }
 
 impl View for UnitUseView {
-    const HEADERS: &'static [&'static str] = &["UNIT", "REPLICAS", "CPU", "MEMORY", "NODE"];
+    const HEADERS: &'static [&'static str] = &["UNIT", "REPLICAS", "CPU", "MEMORY", "GPU", "NODE"];
     const WIDE: &'static [&'static str] = &[];
 
     fn row(&self) -> Vec<String> {
@@ -145,7 +172,8 @@ impl View for UnitUseView {
             None => (self.unit.clone(), self.replicas.to_string()),
         };
         let memory = quantity::show_about(resources::MEMORY, self.memory);
-        vec![name, replicas, quantity::show_cpu(self.cpu_milli), memory, self.node.clone()]
+        let devices = quantity::show_devices(i64::from(self.device_milli));
+        vec![name, replicas, quantity::show_cpu(self.cpu_milli), memory, devices, self.node.clone()]
     }
 
     fn wide(&self) -> Vec<String> {
@@ -171,13 +199,17 @@ mod tests {
             guaranteed_usage: Some(resources(1_000, 1 << 30)),
             allocatable: Some(resources(4_000, 8 << 30)),
             zone_usage: vec![v1::ZoneUsage { zone: 1, cpu_milli: 700, memory: 1 << 30 }],
+            device_usage: vec![v1::DeviceUsage { device: 3, percent: 40, memory: 2 << 30 }],
             ..v1::Node::default()
         };
         let away = v1::Node { connected: false, ..node.clone() };
         let views = [NodeUseView::from(&node), NodeUseView::from(&away)];
         let text = table(Format::Wide, &views);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows[1], ["a", "1.5", "38%", "3Gi", "38%", "-", "-", "1", "1Gi", "1:700m/1Gi"]);
+        assert_eq!(
+            rows[1],
+            ["a", "1.5", "38%", "3Gi", "38%", "-", "-", "1", "1Gi", "1:700m/1Gi", "3:40%/2Gi"]
+        );
         assert_eq!(rows[2][1..7], ["-"; 6]);
     }
 
@@ -188,12 +220,13 @@ mod tests {
             replicas: 2,
             cpu_milli: 250,
             memory: 64 << 20,
+            device_milli: 500,
             ..UnitUseView::default()
         };
         let replica = UnitUseView { ordinal: Some(3), node: "n".to_owned(), ..unit.clone() };
         let text = table(Format::Table, &[unit, replica]);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows[1], ["web", "2", "250m", "64Mi", "-"]);
-        assert_eq!(rows[2], ["web/3", "-", "250m", "64Mi", "n"]);
+        assert_eq!(rows[1], ["web", "2", "250m", "64Mi", "0.5", "-"]);
+        assert_eq!(rows[2], ["web/3", "-", "250m", "64Mi", "0.5", "n"]);
     }
 }

@@ -90,6 +90,8 @@ godel_kit::section! {
         pub inventory: Option<PathBuf> = None,
         /// NVIDIA's management library, which a real node asks for its GPUs: a name that the loader finds, or a path.
         pub nvml_library: String = "libnvidia-ml.so.1".to_owned(),
+        /// A management library that has not listed the GPUs within this time is left alone: its driver hangs.
+        pub nvml_timeout: HumanDuration = HumanDuration::from_secs(10),
         /// Run each command of a real node in a control group of its own, with its CPU and memory limits and the CPUs of
         /// its zones.
         pub cgroups: bool = true,

@@ -11,7 +11,7 @@ pub mod fixed;
 mod gpus;
 pub(crate) mod limits;
 mod numa;
-mod nvml;
+pub(crate) mod nvml;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tree;
@@ -175,7 +175,8 @@ pub fn machine(root: &Path, name: Option<&str>, config: &Config) -> Result<Found
     }
     let nics = cards::nics(&tree);
     let mut attributes = attributes(&tree, &nodes, host);
-    let mut devices = gpus::gpus(&tree, &config.nvml_library, &mut warnings);
+    let library = (config.nvml_library.as_str(), *config.nvml_timeout);
+    let mut devices = gpus::gpus(&tree, library, &mut warnings);
     devices.retain(|located| !fixed::is_of(&located.device, &fixed.replaced));
     if !fixed.replaced.iter().any(|kind| kind == "nic") && !nics.is_empty() {
         let names: Vec<&str> = nics.iter().map(|(name, _)| name.as_str()).collect();

@@ -42,6 +42,8 @@ mod takeover;
 mod usage;
 mod work;
 
+use usage::{GpuUses, PartsOfUse};
+
 /// Arrivals handled before reports go out: one report for many.
 const N_ARRIVALS_MAX: usize = 512;
 /// A node whose stream is full tries again after this.
@@ -144,6 +146,8 @@ pub(crate) struct Shard {
     home: Option<Arc<Home>>,
     /// What a real node uses.
     measured: Arc<Mutex<Measured>>,
+    /// What is used of its GPUs.
+    gpus: Arc<Mutex<GpuUses>>,
     /// Logs that are being sent.
     senders: LogSenders,
     /// Units of which a real node keeps logs and has nothing else; state is asked which of them are gone.
@@ -209,6 +213,7 @@ impl Shard {
             keeper: Vec::new(),
             home: None,
             measured: Arc::default(),
+            gpus: Arc::default(),
             senders: LogSenders::default(),
             log_units: Arc::default(),
             ends_by: None,
@@ -472,10 +477,10 @@ impl Shard {
         });
         let usage = used.map(|(guaranteed, best_effort)| usage_of(guaranteed.plus(best_effort)));
         let guaranteed_usage = used.map(|(guaranteed, _)| usage_of(guaranteed));
-        let (running, zones) = self.parts_of_use(node);
+        let PartsOfUse { running, zones, devices } = self.parts_of_use(node);
+        let echo = self.echo(node, now);
         // A full queue carries messages that show life as well.
-        let heartbeat =
-            v1::Heartbeat { usage, echo: self.echo(node, now), guaranteed_usage, load, running, zones };
+        let heartbeat = v1::Heartbeat { usage, echo, guaranteed_usage, load, running, zones, devices };
         if let Some(outbound) = &self.slots[node].outbound {
             outbound.send(session::message(v1::session_request::Message::Heartbeat(heartbeat)));
         }

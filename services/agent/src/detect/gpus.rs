@@ -1,6 +1,9 @@
 //! GPUs: from NVIDIA's management library, and from procfs and sysfs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use godel_domain::node::{Device, DeviceDetails};
 
@@ -34,7 +37,7 @@ struct Gpu {
 }
 
 /// Finds the GPUs, in order of their bus ids.
-pub(super) fn gpus(tree: &Tree, library: &str, warnings: &mut Vec<String>) -> Vec<Located> {
+pub(super) fn gpus(tree: &Tree, library: (&str, Duration), warnings: &mut Vec<String>) -> Vec<Located> {
     let mut gpus = nvidia(tree, library, warnings);
     gpus.append(&mut amd(tree));
     gpus.sort_by(|a, b| a.bus.cmp(&b.bus));
@@ -60,7 +63,7 @@ pub(super) fn pci_numa(tree: &Tree, bus: &str) -> Option<u32> {
     tree.number::<i64>(&format!("/sys/bus/pci/devices/{bus}/numa_node")).and_then(|n| u32::try_from(n).ok())
 }
 
-fn nvidia(tree: &Tree, library: &str, warnings: &mut Vec<String>) -> Vec<Gpu> {
+fn nvidia(tree: &Tree, (library, timeout): (&str, Duration), warnings: &mut Vec<String>) -> Vec<Gpu> {
     let of_driver: BTreeMap<String, String> = tree
         .names(NVIDIA)
         .into_iter()
@@ -70,7 +73,7 @@ fn nvidia(tree: &Tree, library: &str, warnings: &mut Vec<String>) -> Vec<Gpu> {
             (sysfs_bus(&bus), model.map(|model| model_name(model.trim())).unwrap_or_default())
         })
         .collect();
-    let why = match nvml::gpus(library, warnings) {
+    let why = match nvml::gpus(library, timeout, warnings) {
         Ok(known) => {
             let found: Vec<Gpu> = known.into_iter().map(of_library).collect();
             let is_missing = |bus: &&String| found.iter().all(|gpu| gpu.bus != **bus);

@@ -1,6 +1,6 @@
 //! Best-effort running units, which give way on a node that has no memory left.
 
-use godel_domain::{demand::Pool, run_end::RunEndReason};
+use godel_domain::{allocation::DeviceSet, demand::Pool, run_end::RunEndReason};
 
 use super::{Action, Key, NodeLife};
 
@@ -8,10 +8,10 @@ use super::{Action, Key, NodeLife};
 const GRACE_MS_MAX: u32 = 500;
 
 impl NodeLife {
-    /// The pool of a running unit that lives here.
-    pub fn pool(&self, key: Key, incarnation: u32) -> Option<Pool> {
+    /// The pool of a running unit that lives here, and its devices.
+    pub fn given(&self, key: Key, incarnation: u32) -> Option<(Pool, DeviceSet)> {
         let run = self.runs.get(&key).filter(|run| run.incarnation == incarnation && run.phase.is_live())?;
-        Some(run.orders.pool)
+        Some((run.orders.pool, run.orders.allocation.devices))
     }
 
     /// Best-effort running units that are not told to leave, and the bytes of memory that each asks for.

@@ -9,11 +9,15 @@ use godel_domain::{demand::Pool, time::Millis};
 use godel_proto::v1;
 use tokio::sync::mpsc;
 
-use super::Shard;
+use super::{NodeEntry, Shard};
 use crate::{
-    detect::tree::Tree,
-    life::Weight,
-    measure::{Measured, Meter, Use, to_squeeze},
+    detect::{
+        CUDA,
+        nvml::{GpuUse, Nvml},
+        tree::Tree,
+    },
+    life::{Key, Weight},
+    measure::{Meter, Use, to_squeeze},
     runtime::{Event, process::Home},
     service::Mode,
 };
@@ -23,10 +27,44 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Running units of one heartbeat.
 const N_RUNNING_MAX: usize = 4_096;
 
+/// GPUs of which nothing was heard for so long are not known, milliseconds: their driver may hang.
+const GPU_AGE_MS_MAX: u64 = 5_000;
+
+/// Use of GPUs in the order of their buses, and when it was measured.
+pub(super) type GpuUses = Option<(Millis, Vec<GpuUse>)>;
+
+/// What is used of the parts of a node.
+#[derive(Debug, Default)]
+pub(super) struct PartsOfUse {
+    pub(super) running: Vec<v1::RunUsage>,
+    pub(super) zones: Vec<v1::ZoneUsage>,
+    pub(super) devices: Vec<v1::DeviceUsage>,
+}
+
 impl Shard {
+    /// Measures the use of NVIDIA's GPUs from now on, in a thread of its own: a driver that hangs holds up nothing else.
+    fn measure_gpus(&self, home: &Arc<Home>) {
+        let (home, gpus, clock) = (Arc::downgrade(home), Arc::clone(&self.gpus), self.clock.clone());
+        let library = self.config.nvml_library.clone();
+        let measure = move || {
+            let Ok(nvml) = Nvml::open(&library) else { return };
+            while home.strong_count() > 0 {
+                let uses = nvml.uses();
+                *gpus.lock().unwrap_or_else(PoisonError::into_inner) = Some((clock.now(), uses));
+                std::thread::sleep(PAUSE);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("gpu-usage".to_owned()).spawn(measure) {
+            tracing::warn!(%error, "the use of GPUs is not measured");
+        }
+    }
+
     /// Measures the use of this machine from now on, as long as `home` is there.
     pub(super) fn measure(&self, home: &Arc<Home>, events: mpsc::Sender<Event>) {
         let Some(slot) = self.slots.first() else { return };
+        if slot.def.visible.values().any(|(variable, _)| *variable == CUDA) {
+            self.measure_gpus(home);
+        }
         let mut meter = Meter::new(Tree::new("/".as_ref()), &slot.def);
         let (home, measured, clock) = (Arc::downgrade(home), Arc::clone(&self.measured), self.clock.clone());
         godel_kit::task::spawn("agent.usage", async move {
@@ -63,7 +101,7 @@ impl Shard {
         }
         let mut best_effort = Weight::default();
         for ((key, incarnation), used) in &measured.runs {
-            if life.pool(*key, *incarnation) == Some(Pool::BestEffort) {
+            if life.given(*key, *incarnation).is_some_and(|(pool, _)| pool == Pool::BestEffort) {
                 best_effort.cpu_milli += used.cpu_milli;
                 best_effort.memory += used.memory;
             }
@@ -78,28 +116,42 @@ impl Shard {
         Some((guaranteed, best_effort))
     }
 
-    /// What single running units and zones of a node use, where that is measured.
-    pub(super) fn parts_of_use(&self, node: usize) -> (Vec<v1::RunUsage>, Vec<v1::ZoneUsage>) {
+    /// What is used of the parts of a node, where that is measured.
+    pub(super) fn parts_of_use(&self, node: usize) -> PartsOfUse {
         if self.mode == Mode::Simulated {
-            return (Vec::new(), Vec::new());
+            return PartsOfUse::default();
         }
-        let life = &self.slots[node].life;
+        let NodeEntry { life, def, .. } = &self.slots[node];
+        let gpus = self.gpus.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let gpus = gpus.filter(|(at, _)| self.clock.now().since(*at) < GPU_AGE_MS_MAX).unwrap_or_default().1;
+        let of_device = |idx: usize| {
+            let (_, number) = def.visible.get(&idx).filter(|(variable, _)| *variable == CUDA)?;
+            gpus.get(usize::try_from(*number).ok()?).copied()
+        };
         let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        let Measured { runs, zones, .. } = &*measured;
-        let live = runs.iter().filter(|((key, incarnation), _)| life.pool(*key, *incarnation).is_some());
-        let runs = live.take(N_RUNNING_MAX).map(|((key, incarnation), used)| v1::RunUsage {
-            unit_id: key.unit,
-            ordinal: key.ordinal,
-            incarnation: *incarnation,
-            cpu_milli: used.cpu_milli,
-            memory: used.memory,
+        let running = measured.runs.iter().filter_map(|(&(key, incarnation), used)| {
+            let (_, devices) = life.given(key, incarnation)?;
+            let device_milli =
+                devices.iter().filter_map(|idx| of_device(idx)).map(|gpu| 10 * gpu.percent).sum();
+            let (cpu_milli, memory) = (used.cpu_milli, used.memory);
+            let Key { unit, ordinal } = key;
+            Some(v1::RunUsage { unit_id: unit, ordinal, incarnation, cpu_milli, memory, device_milli })
         });
-        let zones = zones.iter().map(|(zone, Use { cpu_milli, memory })| v1::ZoneUsage {
-            zone: u32::try_from(*zone).unwrap_or(u32::MAX),
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let zones = measured.zones.iter().map(|(zone, Use { cpu_milli, memory })| v1::ZoneUsage {
+            zone: number(*zone),
             cpu_milli: *cpu_milli,
             memory: *memory,
         });
-        (runs.collect(), zones.collect())
+        let devices = (0..def.devices.len()).filter_map(|idx| {
+            let GpuUse { percent, memory } = of_device(idx)?;
+            Some(v1::DeviceUsage { device: number(idx), percent, memory })
+        });
+        PartsOfUse {
+            running: running.take(N_RUNNING_MAX).collect(),
+            zones: zones.collect(),
+            devices: devices.collect(),
+        }
     }
 
     /// The use of this machine was measured: best-effort work gives way if it has no memory left.

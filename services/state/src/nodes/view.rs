@@ -132,11 +132,12 @@ fn is_entered(state: &State, hold: &v1::Hold) -> bool {
 /// A node, if it is registered.
 pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoom) -> Option<v1::Node> {
     let slot = hub.slot(node)?;
-    let (keys, connected, usage, guaranteed_usage, zone_usage, conflict) = {
+    let (keys, connected, usage, guaranteed_usage, (zone_usage, device_usage), conflict) = {
         let cell = slot.cell.lock();
         let conflict = cell.conflict.as_ref().filter(|conflict| !conflict.is_over(hub.wall_ms()));
         let conflict = conflict.map(|conflict| self::conflict(conflict));
-        let usages = (cell.usage.clone(), cell.guaranteed_usage.clone(), cell.zone_usage.to_vec());
+        let parts = (cell.zone_usage.to_vec(), cell.device_usage.to_vec());
+        let usages = (cell.usage.clone(), cell.guaranteed_usage.clone(), parts);
         (bound_keys(&cell), cell.is_connected(), usages.0, usages.1, usages.2, conflict)
     };
     let found = hub.store.read(|state| find(state, node, &keys))?;
@@ -162,6 +163,7 @@ pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoom) -> Option<
         best_effort_allocated: Some(to_proto::resources(&found.taken.best_effort)),
         guaranteed_usage,
         zone_usage,
+        device_usage,
         reserved,
         load,
         allocatable,

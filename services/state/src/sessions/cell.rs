@@ -86,6 +86,8 @@ pub(crate) struct Cell {
     pub(crate) running_usage: Box<[v1::RunUsage]>,
     /// Last reported use of zones.
     pub(crate) zone_usage: Box<[v1::ZoneUsage]>,
+    /// Last reported use of devices.
+    pub(crate) device_usage: Box<[v1::DeviceUsage]>,
     /// That use, smoothed.
     pub(crate) measure: super::measure::Measure,
     /// A changed inventory that is not committed yet.

@@ -144,9 +144,11 @@ impl SessionStream {
         };
         match message {
             Up::Open(_) => Err(BadField::new("open", "this session is open").into()),
-            Up::Heartbeat(v1::Heartbeat { usage, echo, guaranteed_usage, load, running, zones }) => {
-                if running.len() > N_USAGES_MAX || zones.len() > N_USAGES_MAX {
-                    let wrong = format!("more than {N_USAGES_MAX} running units or zones");
+            Up::Heartbeat(heartbeat) => {
+                let v1::Heartbeat { usage, echo, guaranteed_usage, load, running, zones, devices } =
+                    heartbeat;
+                if running.len().max(zones.len()).max(devices.len()) > N_USAGES_MAX {
+                    let wrong = format!("more than {N_USAGES_MAX} running units, zones or devices");
                     return Err(BadField::new("heartbeat.running", wrong).into());
                 }
                 if let Some(usage) = &usage {
@@ -161,6 +163,7 @@ impl SessionStream {
                 self.hub.heard(slot.node, &mut cell);
                 cell.usage = usage.or(cell.usage.take());
                 (cell.running_usage, cell.zone_usage) = (running.into(), zones.into());
+                cell.device_usage = devices.into();
                 let (now, how) = (self.hub.now(), self.hub.measuring);
                 if let Some(usage) = guaranteed_usage {
                     cell.measure.add(measured(&usage), self.hub.delivered_ms(), now, how);

@@ -1,8 +1,10 @@
 /* A stand-in for NVIDIA's management library, with the functions that the agent calls. What it answers is set when it is
  * compiled: N_GPUS, NAME, MIB, INIT (the answer of nvmlInit_v2), LOST (a GPU that does not answer), MESH (links between
- * GPUs, in two groups of four, instead of links to switches), NO_COUNT (a function is missing). */
+ * GPUs, in two groups of four, instead of links to switches), NO_COUNT (a function is missing), HANGS (nvmlInit_v2 never
+ * answers). GPU i is busy for 10 i percent of the time, and i GiB of its memory are used. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef N_GPUS
 #define N_GPUS 8
@@ -42,6 +44,9 @@ static void at_bus(pci_t *pci, unsigned int bus) {
 static unsigned int bus_of(unsigned long idx) { return (idx < 4 ? 0x18 : 0x88) + 0x11 * (idx % 4); }
 
 int nvmlInit_v2(void) {
+#ifdef HANGS
+    for (;;) pause();
+#endif
     up = INIT == 0;
     return INIT;
 }
@@ -77,10 +82,19 @@ int nvmlDeviceGetName(void *handle, char *name, unsigned int length) {
 }
 
 int nvmlDeviceGetMemoryInfo(void *handle, memory_t *memory) {
-    (void)handle;
     memory->total = MIB << 20;
-    memory->free = memory->total;
-    memory->used = 0;
+    memory->used = ((unsigned long)handle - 1) << 30;
+    memory->free = memory->total - memory->used;
+    return 0;
+}
+
+typedef struct {
+    unsigned int gpu, memory;
+} utilization_t;
+
+int nvmlDeviceGetUtilizationRates(void *handle, utilization_t *utilization) {
+    utilization->gpu = 10 * ((unsigned long)handle - 1);
+    utilization->memory = 1;
     return 0;
 }
 

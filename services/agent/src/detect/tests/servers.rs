@@ -1,6 +1,9 @@
 //! Large machines, and GPUs.
 
+use godel_kit::config::HumanDuration;
+
 use super::*;
+use crate::detect::nvml::{GpuUse, Nvml};
 
 /// Two sockets with 56 cores each, four H100 near each, with switches between them.
 fn gpu_server() -> Machine {
@@ -112,6 +115,25 @@ fn without_a_working_library_the_driver_lists_the_gpus() {
     let library = machine.root().join("libnvidia-ml.so.1").display().to_string();
     let Found { warnings, .. } = found_with(&machine, &with_library(library));
     assert!(warnings[0].contains("does not work") && warnings[0].contains("file too short"), "{warnings:?}");
+}
+
+#[test]
+fn a_library_that_hangs_is_left_alone() {
+    let machine = gpu_server();
+    let library = machine.nvml(&["HANGS"]);
+    let patient = Config { nvml_timeout: HumanDuration::from_millis(50), ..with_library(library) };
+    let Found { node, warnings } = found_with(&machine, &patient);
+    assert_eq!(gpus(&node)[7], ("H100-80GB-HBM3", 3, 0));
+    assert!(warnings[0].contains("does not answer within 0.05 s"), "{warnings:?}");
+}
+
+#[test]
+fn the_library_says_what_gpus_are_used() {
+    let machine = gpu_server();
+    let used = |percent, gib: i64| GpuUse { percent, memory: gib << 30 };
+    let nvml = Nvml::open(&machine.nvml(&["N_GPUS=3"])).unwrap();
+    assert_eq!(nvml.uses(), [used(0, 0), used(10, 1), used(20, 2)]);
+    assert!(Nvml::open("/nowhere/libnvidia-ml.so.1").is_err());
 }
 
 #[test]
