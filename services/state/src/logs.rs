@@ -158,7 +158,7 @@ impl Logs {
         match keepers {
             Keepers::One(node, name) => {
                 let slot = self.hub.slot(*node);
-                let asked = slot.map(|slot| slot.cell.lock().ask_for_log(request.clone()));
+                let asked = slot.map(|slot| slot.cell.lock().ask_for_log(*request));
                 let (is_asked, waker) = asked.unwrap_or_default();
                 wake(waker);
                 if !is_asked {
@@ -169,7 +169,7 @@ impl Logs {
             }
             Keepers::All => {
                 for slot in self.hub.slots() {
-                    let (_, waker) = slot.cell.lock().ask_for_log(request.clone());
+                    let (_, waker) = slot.cell.lock().ask_for_log(*request);
                     wake(waker);
                 }
             }

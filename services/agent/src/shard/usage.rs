@@ -131,8 +131,7 @@ impl Shard {
         let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         let running = measured.runs.iter().filter_map(|(&(key, incarnation), used)| {
             let (_, devices) = life.given(key, incarnation)?;
-            let device_milli =
-                devices.iter().filter_map(|idx| of_device(idx)).map(|gpu| 10 * gpu.percent).sum();
+            let device_milli = devices.iter().filter_map(of_device).map(|gpu| 10 * gpu.percent).sum();
             let (cpu_milli, memory) = (used.cpu_milli, used.memory);
             let Key { unit, ordinal } = key;
             Some(v1::RunUsage { unit_id: unit, ordinal, incarnation, cpu_milli, memory, device_milli })

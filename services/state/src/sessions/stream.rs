@@ -145,35 +145,8 @@ impl SessionStream {
         match message {
             Up::Open(_) => Err(BadField::new("open", "this session is open").into()),
             Up::Heartbeat(heartbeat) => {
-                let v1::Heartbeat { usage, echo, guaranteed_usage, load, running, zones, devices } =
-                    heartbeat;
-                if running.len().max(zones.len()).max(devices.len()) > N_USAGES_MAX {
-                    let wrong = format!("more than {N_USAGES_MAX} running units, zones or devices");
-                    return Err(BadField::new("heartbeat.running", wrong).into());
-                }
-                if let Some(usage) = &usage {
-                    validate::usage(usage).map_err(|bad| bad.under("heartbeat.usage"))?;
-                }
-                if let Some(usage) = &guaranteed_usage {
-                    validate::usage(usage).map_err(|bad| bad.under("heartbeat.guaranteed_usage"))?;
-                }
-                let load = load.map(from_proto::node_load).transpose();
-                let load = load.map_err(|bad| bad.under("heartbeat.load"))?;
-                let mut cell = slot.cell.lock();
-                self.hub.heard(slot.node, &mut cell);
-                cell.usage = usage.or(cell.usage.take());
-                (cell.running_usage, cell.zone_usage) = (running.into(), zones.into());
-                cell.device_usage = devices.into();
-                let (now, how) = (self.hub.now(), self.hub.measuring);
-                if let Some(usage) = guaranteed_usage {
-                    cell.measure.add(measured(&usage), self.hub.delivered_ms(), now, how);
-                    cell.guaranteed_usage = Some(usage);
-                }
-                cell.measure.hear_load(load, now, self.hub.load_age_max_ms());
-                if cell.measure.due(how).is_some() {
-                    self.hub.record_usage(slot.node);
-                }
-                drop(cell);
+                let echo = heartbeat.echo;
+                hear_heartbeat(&self.hub, slot, heartbeat)?;
                 if echo > 0 {
                     let answer = Down::HeartbeatEcho(echo);
                     self.queued.push_back(v1::SessionResponse { message: Some(answer) });
@@ -333,6 +306,39 @@ impl SessionStream {
             self.hub.metrics.sessions.dec();
         }
     }
+}
+
+/// Takes over what an agent measures.
+fn hear_heartbeat(hub: &NodeSessions, slot: &NodeEntry, heartbeat: v1::Heartbeat) -> Result<(), Status> {
+    let v1::Heartbeat { usage, echo: _, guaranteed_usage, load, running, zones, devices } = heartbeat;
+    if running.len().max(zones.len()).max(devices.len()) > N_USAGES_MAX {
+        let wrong = format!("more than {N_USAGES_MAX} running units, zones or devices");
+        return Err(BadField::new("heartbeat.running", wrong).into());
+    }
+    if let Some(usage) = &usage {
+        validate::usage(usage).map_err(|bad| bad.under("heartbeat.usage"))?;
+    }
+    if let Some(usage) = &guaranteed_usage {
+        validate::usage(usage).map_err(|bad| bad.under("heartbeat.guaranteed_usage"))?;
+    }
+    let load = load.map(from_proto::node_load).transpose();
+    let load = load.map_err(|bad| bad.under("heartbeat.load"))?;
+    let mut cell = slot.cell.lock();
+    hub.heard(slot.node, &mut cell);
+    cell.usage = usage.or(cell.usage.take());
+    (cell.running_usage, cell.zone_usage) = (running.into(), zones.into());
+    cell.device_usage = devices.into();
+    let (now, how) = (hub.now(), hub.measuring);
+    if let Some(usage) = guaranteed_usage {
+        cell.measure.add(measured(&usage), hub.delivered_ms(), now, how);
+        cell.guaranteed_usage = Some(usage);
+    }
+    cell.measure.hear_load(load, now, hub.load_age_max_ms());
+    if cell.measure.due(how).is_some() {
+        hub.record_usage(slot.node);
+    }
+    drop(cell);
+    Ok(())
 }
 
 impl Stream for SessionStream {
