@@ -306,6 +306,7 @@ pub fn run_spec(run: &RunSpec) -> v1::RunSpec {
         working_directory,
         user,
         umask,
+        image,
     } = run;
     v1::RunSpec {
         command: command.clone(),
@@ -317,6 +318,7 @@ pub fn run_spec(run: &RunSpec) -> v1::RunSpec {
         working_directory: working_directory.clone().unwrap_or_default(),
         user: user.clone().unwrap_or_default(),
         umask: *umask,
+        image: image.clone().unwrap_or_default(),
     }
 }
 

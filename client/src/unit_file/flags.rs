@@ -141,6 +141,7 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
             working_directory: submit.working_directory.clone().unwrap_or_default(),
             user: submit.user.clone().unwrap_or_default(),
             umask: submit.umask,
+            image: submit.image.clone().unwrap_or_default(),
         }),
         ..template
     }

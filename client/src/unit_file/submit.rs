@@ -137,6 +137,9 @@ pub struct Submit {
     /// The command comes later, as the one of a YARN container does; without one after this time a replica fails.
     #[arg(long, requires = "name", value_parser = duration::parse_ms)]
     pub await_command: Option<u64>,
+    /// Image of the container in which the program runs, as `NAME:TAG`; without a command the image says what runs.
+    #[arg(long, requires = "name", value_name = "IMAGE")]
+    pub image: Option<String>,
     /// Working directory of the program on its node, an absolute path. Default `/`.
     #[arg(long, requires = "name", value_name = "DIR")]
     pub working_directory: Option<String>,

@@ -53,6 +53,21 @@ fn a_short_unit_is_read_whole() {
 }
 
 #[test]
+fn an_image_needs_no_command_and_excludes_a_umask() {
+    let image = "template: {image: 'registry.local/web:1.10', user: 'www:www'}";
+    let units = parse(&format!("name: a\n{image}\n")).unwrap();
+    let run = units[0].spec.task_groups[0].template.clone().unwrap().run.unwrap();
+    assert_eq!(
+        (run.image.as_str(), run.user.as_str(), run.command.len()),
+        ("registry.local/web:1.10", "www:www", 0)
+    );
+    let wrong = parse("name: a\ntemplate: {image: web, umask: 022}\n").unwrap_err().to_string();
+    assert!(wrong.contains("template.image: an image excludes `umask`"), "{wrong}");
+    let wrong = parse("name: a\ntemplate: {user: 'www:www'}\n").unwrap_err().to_string();
+    assert!(wrong.contains("template.user"), "{wrong}");
+}
+
+#[test]
 fn devices_are_one_request_or_a_list() {
     let read = |template: &str| {
         let units =

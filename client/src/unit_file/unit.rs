@@ -105,6 +105,7 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
     let working_directory = fields.text("working_directory").unwrap_or_default();
     let user = fields.text("user").unwrap_or_default();
     let umask = fields.octal("umask");
+    let image = fields.text("image").unwrap_or_default();
     let simulated = fields.inside("simulated", |fields| {
         (fields.duration("duration"), fields.number("exit_code").unwrap_or_default())
     });
@@ -120,6 +121,7 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
         working_directory,
         user,
         umask,
+        image,
     };
     v1::Template {
         demand: Some(v1::Demand { requests: Some(requests), devices, host_ports, zones }),

@@ -230,6 +230,7 @@ impl From<&v1::Node> for NodeView {
             v1::NodeRuntime::Unspecified => "unknown",
             v1::NodeRuntime::Simulated => "simulated",
             v1::NodeRuntime::Processes => "processes",
+            v1::NodeRuntime::Containers => "processes and containers",
         };
         let mut labels: BTreeMap<String, String> = report.attributes.into_iter().collect();
         labels.extend(meta.labels);

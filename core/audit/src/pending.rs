@@ -35,7 +35,7 @@ pub enum Misfit {
     Cordoned,
     /// It is of a class that the replica does not name.
     Class,
-    /// It runs processes, and the replica has no command.
+    /// It runs processes and the replica has no command, or it runs no images and the replica has one.
     Runtime,
     /// A label is missing or has another value.
     Selector(String),

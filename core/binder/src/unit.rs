@@ -3,7 +3,8 @@
 
 use godel_cluster::{Cluster, ShapeId};
 use godel_domain::{
-    demand::Pool, ids::Revision, lifecycle::GangTerms, running_units::End, sub_cluster, unit::UnitRecord,
+    demand::Pool, ids::Revision, lifecycle::GangTerms, node::RuntimeNeed, running_units::End, sub_cluster,
+    unit::UnitRecord,
 };
 use godel_framework::{NodeAsk, NodeRequirements};
 use godel_queueing::QueueIdx;
@@ -47,9 +48,9 @@ pub(super) struct KnownGroup {
     pub(super) shape: ShapeId,
     /// As in [`godel_domain::unit::UnitStatus`].
     ordinals: SmallVec<[(u32, u32); 1]>,
-    /// Most accept any node without taints, if they have a command.
+    /// Most accept any node without taints whose runtime takes them.
     requirements: Option<Box<NodeRequirements>>,
-    lacks_command: bool,
+    runtime: RuntimeNeed,
 }
 
 impl Unit {
@@ -61,13 +62,13 @@ impl Unit {
     ) -> Self {
         let groups = record.spec.task_groups.iter().zip(&record.status.ordinals).map(|(group, ordinals)| {
             let requirements = NodeRequirements::of(&group.template);
-            let lacks_command = requirements.lacks_command;
-            let any = requirements == *NodeRequirements::nothing(lacks_command);
+            let runtime = requirements.runtime;
+            let any = requirements == *NodeRequirements::nothing(runtime);
             KnownGroup {
                 shape: cluster.shape(&group.template.demand, record.spec.pool),
                 ordinals: SmallVec::from_slice(ordinals),
                 requirements: (!any).then(|| Box::new(requirements)),
-                lacks_command,
+                runtime,
             }
         });
         Self {
@@ -137,8 +138,7 @@ impl KnownGroup {
 
     /// Returns what filters judge a node by, but for what its unit says about running units, and that it is a daemon.
     pub(super) fn on_node(&self) -> NodeAsk<'_> {
-        let requirements =
-            self.requirements.as_deref().unwrap_or(NodeRequirements::nothing(self.lacks_command));
+        let requirements = self.requirements.as_deref().unwrap_or(NodeRequirements::nothing(self.runtime));
         NodeAsk { shape: self.shape, requirements, unit: None, daemon: None }
     }
 }

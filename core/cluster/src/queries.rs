@@ -7,7 +7,7 @@ use godel_domain::{
     demand::{Demand, Pool},
     hold::{Borrower, Hold},
     ids::{HoldId, NodeId, RunningUnitId, UnitId},
-    node::Toleration,
+    node::{NodeRuntime, Toleration},
     node_affinity::NodeAffinity,
     reservation_spec::ReservationSpec,
     resources::Resources,
@@ -56,10 +56,10 @@ impl Cluster {
         self.records.node_labels(idx)
     }
 
-    /// Whether the commands of running units are run on the node at an index.
+    /// Returns what becomes of running units on the node at an index.
     #[inline]
-    pub fn runs_processes(&self, idx: usize) -> bool {
-        self.records.runs_processes(idx)
+    pub fn runtime(&self, idx: usize) -> NodeRuntime {
+        self.records.runtime(idx)
     }
 
     /// Returns the taint list of the node at an index.

@@ -27,8 +27,8 @@ pub(crate) struct NodeRecords {
     entries: Vec<NodeEntry>,
     /// As many as `entries`.
     usable: Vec<bool>,
-    /// Whether running units are processes there; as many as `entries`.
-    processes: Vec<bool>,
+    /// What becomes of running units there; as many as `entries`.
+    runtimes: Vec<NodeRuntime>,
     loads: NodeLoads,
     /// Nodes that have a spec.
     n_known: u32,
@@ -224,10 +224,10 @@ impl NodeRecords {
         self.usable.get(idx).copied().unwrap_or(false)
     }
 
-    /// Whether the commands of running units are run on the node at an index.
+    /// Returns what becomes of running units on the node at an index.
     #[inline]
-    pub(crate) fn runs_processes(&self, idx: usize) -> bool {
-        self.processes.get(idx).copied().unwrap_or(false)
+    pub(crate) fn runtime(&self, idx: usize) -> NodeRuntime {
+        self.runtimes.get(idx).copied().unwrap_or(NodeRuntime::Unknown)
     }
 
     /// Returns the label pairs of the node at an index, ascending.
@@ -290,7 +290,7 @@ impl NodeRecords {
         if idx >= self.entries.len() {
             self.entries.resize_with(idx + 1, NodeEntry::default);
             self.usable.resize(idx + 1, false);
-            self.processes.resize(idx + 1, false);
+            self.runtimes.resize(idx + 1, NodeRuntime::Unknown);
         }
         &mut self.entries[idx]
     }
@@ -302,8 +302,8 @@ impl NodeRecords {
         let over = entry.spec.as_ref().map_or(&none, |(spec, _)| &spec.labels);
         entry.labels = catalogue.node_labels(idx, under, over);
         let runtime = entry.report.as_ref().map_or(NodeRuntime::Unknown, |(report, _)| report.runtime);
-        self.processes[idx] = runtime == NodeRuntime::Processes;
-        if self.processes[idx] {
+        self.runtimes[idx] = runtime;
+        if runtime.runs_processes() {
             catalogue.note_processes();
         }
     }

@@ -24,6 +24,9 @@ pub enum Unfit {
     /// It runs processes, and nothing says what the replica runs.
     #[error("node runs processes, and the replica has no command")]
     Runtime,
+    /// The replica has an image, and it runs none.
+    #[error("node runs no images")]
+    Images,
     /// It lacks a label that is asked for.
     #[error("no label {key}={value}")]
     Selector {

@@ -114,14 +114,42 @@ pub enum NodeRuntime {
     Simulated,
     /// It runs their commands.
     Processes,
+    /// It runs their commands, and their images as containers.
+    Containers,
+}
+
+/// What a run asks of the runtime of its node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RuntimeNeed {
+    /// Nothing: it is run, or simulated, anywhere.
+    #[default]
+    Nothing,
+    /// Nothing says what it runs: a node that runs processes would give it room for nothing.
+    Simulation,
+    /// It has an image.
+    Images,
 }
 
 impl NodeRuntime {
     /// Whether replicas of a run may be on such a node.
     pub fn takes(self, run: &RunSpec) -> bool {
+        self.meets(run.runtime_need())
+    }
+
+    /// Whether such a node has what a run asks for. An agent that does not say what it does knows nothing of images.
+    pub fn meets(self, need: RuntimeNeed) -> bool {
+        match need {
+            RuntimeNeed::Nothing => true,
+            RuntimeNeed::Simulation => !self.runs_processes(),
+            RuntimeNeed::Images => matches!(self, Self::Simulated | Self::Containers),
+        }
+    }
+
+    /// Whether commands really run there.
+    pub fn runs_processes(self) -> bool {
         match self {
-            Self::Unknown | Self::Simulated => true,
-            Self::Processes => !run.is_without_command(),
+            Self::Unknown | Self::Simulated => false,
+            Self::Processes | Self::Containers => true,
         }
     }
 }
@@ -298,7 +326,19 @@ mod tests {
             (fails, true),
         ] {
             assert_eq!(NodeRuntime::Processes.takes(&run), is_taken, "{run:?}");
+            assert_eq!(NodeRuntime::Containers.takes(&run), is_taken, "{run:?}");
             assert!(NodeRuntime::Simulated.takes(&run) && NodeRuntime::Unknown.takes(&run));
+        }
+    }
+
+    #[test]
+    fn an_image_runs_where_images_run_or_all_is_simulated() {
+        let image = RunSpec { image: Some("web:1".to_owned()), ..RunSpec::default() };
+        let with_command = RunSpec { command: vec!["serve".to_owned()], ..image.clone() };
+        let simulated = RunSpec { simulated_duration_ms: Some(1), ..image.clone() };
+        for run in [image, with_command, simulated] {
+            assert!(NodeRuntime::Simulated.takes(&run) && NodeRuntime::Containers.takes(&run));
+            assert!(!NodeRuntime::Unknown.takes(&run) && !NodeRuntime::Processes.takes(&run), "{run:?}");
         }
     }
 

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::{
     demand::{Demand, Pool},
     ids::UnitId,
-    node::Toleration,
+    node::{RuntimeNeed, Toleration},
     node_affinity::NodeAffinity,
     node_load::MaxLoad,
     running_units::End,
@@ -169,14 +169,28 @@ pub struct RunSpec {
     pub user: Option<String>,
     /// Bits that its new files do not get; `None`: 022.
     pub umask: Option<u32>,
+    /// The image in whose container it runs; `None`: it is a process of its node.
+    pub image: Option<String>,
 }
 
 impl RunSpec {
-    /// Whether nothing says what runs: no command, none that comes later, and no simulated run. On a node that runs processes it would take
-    /// room and do nothing.
-    pub fn is_without_command(&self) -> bool {
-        let Self { command, simulated_duration_ms, simulated_exit_code, await_command_ms, .. } = self;
-        command.is_empty()
+    /// Returns what it asks of the runtime of its node.
+    pub fn runtime_need(&self) -> RuntimeNeed {
+        if self.image.is_some() {
+            RuntimeNeed::Images
+        } else if self.is_without_command() {
+            RuntimeNeed::Simulation
+        } else {
+            RuntimeNeed::Nothing
+        }
+    }
+
+    /// Whether nothing says what runs: no image, no command, none that comes later, and no simulated run. On a node that runs processes it
+    /// would take room and do nothing.
+    fn is_without_command(&self) -> bool {
+        let Self { image, command, simulated_duration_ms, simulated_exit_code, await_command_ms, .. } = self;
+        image.is_none()
+            && command.is_empty()
             && await_command_ms.is_none()
             && simulated_duration_ms.is_none()
             && *simulated_exit_code == 0

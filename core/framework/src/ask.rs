@@ -11,8 +11,13 @@ use godel_cluster::{
     labels::{LabelSets, TaintVerdict},
 };
 use godel_domain::{
-    demand::Pool, ids::UnitId, node::Toleration, node_affinity::NodeAffinity, node_load::MaxLoad,
-    unit::Template, work_kind::WorkKind,
+    demand::Pool,
+    ids::UnitId,
+    node::{RuntimeNeed, Toleration},
+    node_affinity::NodeAffinity,
+    node_load::MaxLoad,
+    unit::Template,
+    work_kind::WorkKind,
 };
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
@@ -30,23 +35,24 @@ pub struct NodeRequirements {
     pub node_affinity: NodeAffinity,
     /// How much of the node may be used already.
     pub max_load: MaxLoad,
-    /// Nothing says what it runs: see [`RunSpec::is_without_command`](godel_domain::unit::RunSpec::is_without_command).
-    pub lacks_command: bool,
+    /// What it asks of the runtime of the node.
+    pub runtime: RuntimeNeed,
 }
 
 /// Requirements that every node without taints meets, but for those of the runtime.
-const fn nothing(lacks_command: bool) -> NodeRequirements {
+const fn nothing(runtime: RuntimeNeed) -> NodeRequirements {
     NodeRequirements {
         node_selector: BTreeMap::new(),
         tolerations: Vec::new(),
         node_affinity: NodeAffinity { required: Vec::new(), preferred: Vec::new() },
         max_load: MaxLoad { cpu: None, memory: None },
-        lacks_command,
+        runtime,
     }
 }
 
-static NOTHING: NodeRequirements = nothing(false);
-static NO_COMMAND: NodeRequirements = nothing(true);
+static NOTHING: NodeRequirements = nothing(RuntimeNeed::Nothing);
+static SIMULATION: NodeRequirements = nothing(RuntimeNeed::Simulation);
+static IMAGES: NodeRequirements = nothing(RuntimeNeed::Images);
 
 impl NodeRequirements {
     /// Returns the requirements of a template.
@@ -56,18 +62,18 @@ impl NodeRequirements {
             tolerations: template.tolerations.clone(),
             node_affinity: template.node_affinity.clone(),
             max_load: template.max_load,
-            lacks_command: template.run.is_without_command(),
+            runtime: template.run.runtime_need(),
         }
     }
 
     /// Whether these are the requirements of a template.
     pub fn are_of(&self, template: &Template) -> bool {
-        let Self { node_selector, tolerations, node_affinity, max_load, lacks_command } = self;
+        let Self { node_selector, tolerations, node_affinity, max_load, runtime } = self;
         *node_selector == template.node_selector
             && *tolerations == template.tolerations
             && *node_affinity == template.node_affinity
             && *max_load == template.max_load
-            && *lacks_command == template.run.is_without_command()
+            && *runtime == template.run.runtime_need()
     }
 
     /// Returns a number that equal requirements share.
@@ -75,13 +81,17 @@ impl NodeRequirements {
         let mut hasher = FxHasher::default();
         (&template.node_selector, &template.tolerations, &template.node_affinity, template.max_load)
             .hash(&mut hasher);
-        template.run.is_without_command().hash(&mut hasher);
+        template.run.runtime_need().hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Returns requirements that every node without taints meets, but for one that runs processes if the command is missing.
-    pub fn nothing(lacks_command: bool) -> &'static Self {
-        if lacks_command { &NO_COMMAND } else { &NOTHING }
+    /// Returns requirements that every node without taints meets, but for those whose runtime does not.
+    pub fn nothing(runtime: RuntimeNeed) -> &'static Self {
+        match runtime {
+            RuntimeNeed::Nothing => &NOTHING,
+            RuntimeNeed::Simulation => &SIMULATION,
+            RuntimeNeed::Images => &IMAGES,
+        }
     }
 }
 

@@ -78,6 +78,7 @@ fn node_runtime(runtime: i32) -> Result<NodeRuntime> {
         Ok(v1::NodeRuntime::Unspecified) => Ok(NodeRuntime::Unknown),
         Ok(v1::NodeRuntime::Simulated) => Ok(NodeRuntime::Simulated),
         Ok(v1::NodeRuntime::Processes) => Ok(NodeRuntime::Processes),
+        Ok(v1::NodeRuntime::Containers) => Ok(NodeRuntime::Containers),
         Err(_) => Err(unknown("runtime", runtime)),
     }
 }

@@ -213,6 +213,7 @@ pub fn run_spec(pb: v1::RunSpec) -> RunSpec {
         working_directory: Some(pb.working_directory).filter(|path| !path.is_empty()),
         user: Some(pb.user).filter(|user| !user.is_empty()),
         umask: pb.umask,
+        image: Some(pb.image).filter(|image| !image.is_empty()),
     }
 }
 

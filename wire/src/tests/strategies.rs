@@ -147,7 +147,12 @@ pub(super) fn node_report() -> impl Strategy<Value = NodeReport> {
     let device = (text(), text(), 0u32..4, option::of(details))
         .prop_map(|(kind, model, numa_zone, details)| Device { kind, model, numa_zone, details });
     let parts = (vec(device, 0..5), zones(), profiles());
-    let runtime = select(vec![NodeRuntime::Unknown, NodeRuntime::Simulated, NodeRuntime::Processes]);
+    let runtime = select(vec![
+        NodeRuntime::Unknown,
+        NodeRuntime::Simulated,
+        NodeRuntime::Processes,
+        NodeRuntime::Containers,
+    ]);
     (1u32..99, resources(), parts, any::<bool>(), labels(), (any::<u32>(), runtime)).prop_map(
         |(id, capacity, (devices, zones, profiles), ready, attributes, (max_running_units, runtime))| {
             NodeReport {
@@ -179,9 +184,10 @@ fn template() -> impl Strategy<Value = Template> {
     let toleration = (text(), option::of(text()), option::of(effect()), option::of(any::<u32>()))
         .prop_map(|(key, value, effect, tolerated_s)| Toleration { key, value, effect, tolerated_s });
     let times = (option::of(0u64..3), any::<u32>(), option::of(0u64..3));
-    let place = (option::of("/[a-z]{1,5}"), option::of("[a-z]{1,5}"), option::of(0u32..0o1000));
+    let image = option::of("[a-z]{1,5}:[0-9]");
+    let place = (option::of("/[a-z]{1,5}"), option::of("[a-z]{1,5}"), option::of(0u32..0o1000), image);
     let run = (vec(text(), 0..3), labels(), any::<i32>(), times, place).prop_map(
-        |(command, env, simulated_exit_code, times, (working_directory, user, umask))| {
+        |(command, env, simulated_exit_code, times, (working_directory, user, umask, image))| {
             let (simulated_duration_ms, stop_grace_ms, await_command_ms) = times;
             RunSpec {
                 command,
@@ -193,6 +199,7 @@ fn template() -> impl Strategy<Value = Template> {
                 working_directory,
                 user,
                 umask,
+                image,
             }
         },
     );

@@ -287,6 +287,7 @@ fn run_spec(out: &mut Writer, run: &RunSpec) {
         working_directory,
         user,
         umask,
+        image,
     } = run;
     out.texts(1, command);
     out.map(2, env);
@@ -303,6 +304,7 @@ fn run_spec(out: &mut Writer, run: &RunSpec) {
     if let Some(umask) = umask {
         out.given(9, u64::from(*umask));
     }
+    out.text(10, image.as_deref().unwrap_or_default());
 }
 
 /// Fields of the wire format; those with their default are left out, but for those that are `optional`.

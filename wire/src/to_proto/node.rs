@@ -64,6 +64,7 @@ pub fn node_runtime(runtime: NodeRuntime) -> v1::NodeRuntime {
         NodeRuntime::Unknown => v1::NodeRuntime::Unspecified,
         NodeRuntime::Simulated => v1::NodeRuntime::Simulated,
         NodeRuntime::Processes => v1::NodeRuntime::Processes,
+        NodeRuntime::Containers => v1::NodeRuntime::Containers,
     }
 }
 

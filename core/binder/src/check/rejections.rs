@@ -98,7 +98,9 @@ pub(super) fn reason(refusal: Unfit) -> (RejectionReason, String) {
         Unfit::NotReady => (RejectionReason::NodeNotReady, String::new()),
         Unfit::Cordoned => (RejectionReason::NodeCordoned, String::new()),
         Unfit::Unreadable => (RejectionReason::NodeNotReady, refusal.to_string()),
-        Unfit::NodeClass { .. } | Unfit::Runtime => (RejectionReason::NodeSelector, refusal.to_string()),
+        Unfit::NodeClass { .. } | Unfit::Runtime | Unfit::Images => {
+            (RejectionReason::NodeSelector, refusal.to_string())
+        }
         Unfit::Affinity { terms } => (RejectionReason::NodeSelector, terms),
         Unfit::Selector { key, value } => (RejectionReason::NodeSelector, format!("{key}={value}")),
         Unfit::Taint { taint } => (RejectionReason::Taint, taint),
@@ -143,6 +145,7 @@ mod tests {
                 Unfit::Runtime,
                 (RejectionReason::NodeSelector, "node runs processes, and the replica has no command"),
             ),
+            (Unfit::Images, (RejectionReason::NodeSelector, "node runs no images")),
             (Unfit::Taint { taint: said("k") }, (RejectionReason::Taint, "k")),
             (Unfit::Resource { name: said("cpu") }, (RejectionReason::InsufficientResources, "cpu")),
             (Unfit::Device { reason: said("none free") }, (RejectionReason::DeviceTaken, "none free")),

@@ -34,7 +34,7 @@ impl RoomKey {
             let template = &self.like.spec.task_groups[*group].template;
             (n, &template.demand, &template.node_selector, &template.tolerations).hash(&mut hasher);
             (&template.node_affinity.required, template.max_load).hash(&mut hasher);
-            template.run.is_without_command().hash(&mut hasher);
+            template.run.runtime_need().hash(&mut hasher);
         }
         if self.like.spec.goes_by_unit() {
             self.like.id.hash(&mut hasher);
@@ -57,7 +57,7 @@ impl PartialEq for RoomKey {
                 && x.tolerations == y.tolerations
                 && x.node_affinity.required == y.node_affinity.required
                 && x.max_load == y.max_load
-                && x.run.is_without_command() == y.run.is_without_command()
+                && x.run.runtime_need() == y.run.runtime_need()
         };
         // One that has terms about running units, or is a daemon, lacks what no other does.
         let is_single = a.spec.goes_by_unit() || b.spec.goes_by_unit();

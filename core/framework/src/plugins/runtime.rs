@@ -1,10 +1,10 @@
-//! Filter `runtime`: a replica without a command goes to no node that runs processes.
+//! Filter `runtime`: a replica without a command goes to no node that runs processes, and one with an image to none that runs no images.
 //!
-//! There it would take room that real work needs, and do nothing. On a simulated node nothing runs anyway. What declares a simulated run says
-//! what it wants and is simulated wherever it is; what awaits its command gets one.
+//! Without a command it would take room that real work needs, and do nothing. On a simulated node nothing runs anyway. What declares a simulated run
+//! says what it wants and is simulated wherever it is; what awaits its command gets one.
 
 use godel_cluster::{Cluster, Unfit};
-use godel_domain::{decision::RejectionReason, ids::NodeId};
+use godel_domain::{decision::RejectionReason, ids::NodeId, node::RuntimeNeed};
 
 use crate::{
     ask::{Ask, NodeAsk},
@@ -18,26 +18,37 @@ pub struct Runtime;
 impl Plugin for Runtime {
     const NAME: &'static str = "runtime";
     const DOC: &'static str = "A replica without a command goes to simulated nodes only. A replica that declares a simulated run (`simulated`) or whose command \
-                               comes later (`await_command`, as those of class yarn) goes to any node, and so does one with a command.";
+                               comes later (`await_command`, as those of class yarn) goes to any node, and so does one with a command. A replica with an \
+                               `image` goes to nodes that run images, and to simulated ones.";
 }
 
 impl Filter for Runtime {
     const RESTS_ON: RestsOn = RestsOn::Records;
     const REASONS: &'static [RejectionReason] = &[RejectionReason::NodeSelector];
-    type State = ();
+    type State = RuntimeNeed;
 
-    fn prepare(&self, cluster: &Cluster, ask: &Ask) -> Option<()> {
-        (ask.requirements().lacks_command && cluster.labels().has_processes()).then_some(())
+    fn prepare(&self, cluster: &Cluster, ask: &Ask) -> Option<RuntimeNeed> {
+        let need = ask.requirements().runtime;
+        let matters = match need {
+            RuntimeNeed::Nothing => false,
+            RuntimeNeed::Simulation => cluster.labels().has_processes(),
+            RuntimeNeed::Images => true,
+        };
+        matters.then_some(need)
     }
 
     #[inline]
-    fn passes((): &(), cluster: &Cluster, idx: usize) -> bool {
-        !cluster.runs_processes(idx)
+    fn passes(need: &RuntimeNeed, cluster: &Cluster, idx: usize) -> bool {
+        cluster.runtime(idx).meets(*need)
     }
 
     #[inline]
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
-        let is_idle = ask.requirements.lacks_command && cluster.runs_processes(node.idx());
-        if is_idle { Err(Unfit::Runtime) } else { Ok(()) }
+        let need = ask.requirements.runtime;
+        match need {
+            _ if cluster.runtime(node.idx()).meets(need) => Ok(()),
+            RuntimeNeed::Nothing | RuntimeNeed::Simulation => Err(Unfit::Runtime),
+            RuntimeNeed::Images => Err(Unfit::Images),
+        }
     }
 }

@@ -9,7 +9,7 @@ use godel_domain::{
     allocation::DeviceSet,
     demand::{Demand, DeviceRequest, MILLI_WHOLE},
     ids::NodeId,
-    node::{Device, NodeReport, NodeRuntime},
+    node::{Device, NodeReport, NodeRuntime, RuntimeNeed},
     quantity,
     resources::{RUNNING_UNITS, Resources},
     unit::{TaskGroup, Template, UnitSpec},
@@ -20,6 +20,9 @@ use godel_domain::{
 /// Why no node takes a replica without a command.
 const NO_SIMULATED: &str = "it has no command, and every node that is large enough runs processes; give it a `command`, or `simulated` if a \
                             simulated run is meant";
+
+/// Why no node takes a replica with an image.
+const NO_IMAGES: &str = "it has an image, and no node that is large enough runs images";
 
 /// Capacities of all nodes, by shape.
 #[derive(Clone, Debug, Default)]
@@ -143,28 +146,37 @@ impl Capacities {
             let fits = self.live().any(takes);
             let why = || {
                 let is_runtime = self.live().any(|shape| shape.lacks(demand).is_none());
-                if is_runtime { NO_SIMULATED.to_owned() } else { self.reason(demand) }
+                match run.runtime_need() {
+                    RuntimeNeed::Images if is_runtime => NO_IMAGES.to_owned(),
+                    RuntimeNeed::Nothing | RuntimeNeed::Simulation if is_runtime => NO_SIMULATED.to_owned(),
+                    _ => self.reason(demand),
+                }
             };
             (!fits).then(|| format!("task group `{}`: {}", group.name, why()))
         })
     }
 
-    /// What the submitter of a unit may not have meant: a group without a command, while nodes run processes.
+    /// What the submitter of a unit may not have meant: a group without a command while nodes run processes, or one with an image
+    /// while nodes run none.
     pub fn warnings(&self, spec: &UnitSpec) -> Vec<String> {
-        let n_real: usize =
-            self.live().filter(|s| s.runtime == NodeRuntime::Processes).map(|s| s.n_nodes).sum();
-        let is_meant = |group: &TaskGroup| n_real == 0 || !group.template.run.is_without_command();
-        let groups = spec.task_groups.iter().filter(|group| !is_meant(group));
         let warning = |group: &TaskGroup| {
-            let n_others = self.n_nodes - n_real;
-            format!(
-                "task group `{}` has no command: it goes to simulated nodes only ({n_others} of {}); give it a `command`, or \
-                 `simulated` if a simulated run is meant",
-                group.name,
-                words::count(self.n_nodes, "node")
-            )
+            let need = group.template.run.runtime_need();
+            let n_all = words::count(self.n_nodes, "node");
+            let n: usize = self.live().filter(|s| s.runtime.meets(need)).map(|s| s.n_nodes).sum();
+            let (name, is_meant) = (&group.name, n == self.n_nodes);
+            match need {
+                _ if is_meant => None,
+                RuntimeNeed::Nothing => None,
+                RuntimeNeed::Simulation => Some(format!(
+                    "task group `{name}` has no command: it goes to simulated nodes only ({n} of {n_all}); give it a `command`, or \
+                     `simulated` if a simulated run is meant"
+                )),
+                RuntimeNeed::Images => Some(format!(
+                    "task group `{name}` has an image: it goes to nodes that run images only ({n} of {n_all})"
+                )),
+            }
         };
-        groups.map(warning).collect()
+        spec.task_groups.iter().filter_map(warning).collect()
     }
 
     /// Of the shape that comes nearest: the one that lacks least by kind of lack, then has the most nodes.

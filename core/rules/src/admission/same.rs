@@ -195,6 +195,7 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
         working_directory,
         user,
         umask,
+        image,
     } = run;
     found.add(*command != again.run.command, &format!("{prefix}command"));
     maps(found, &format!("{prefix}env"), env, &again.run.env);
@@ -206,6 +207,7 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
     found.add(*working_directory != again.working_directory, &format!("{prefix}working_directory"));
     found.add(*user != again.user, &format!("{prefix}user"));
     found.add(*umask != again.umask, &format!("{prefix}umask"));
+    found.add(*image != again.image, &format!("{prefix}image"));
 }
 
 /// Each key that one of both lacks, or has with another value.
@@ -270,7 +272,7 @@ mod tests {
     #[test]
     fn what_differs_is_named_as_files_write_it() {
         type Case = (fn(&mut Submission), &'static str);
-        let cases: [Case; 31] = [
+        let cases: [Case; 32] = [
             (|_| {}, ""),
             (|s| s.name = "job2".into(), "name"),
             (|s| s.namespace = "prod".into(), "namespace"),
@@ -301,6 +303,7 @@ mod tests {
             (|s| s.task_groups[0].run.working_directory = Some("/x".into()), "template.working_directory"),
             (|s| s.task_groups[0].run.user = Some("x".into()), "template.user"),
             (|s| s.task_groups[0].run.umask = Some(7), "template.umask"),
+            (|s| s.task_groups[0].run.image = Some("x".into()), "template.image"),
             (|s| s.min_member = Some(2), "min_member"),
             (|s| s.queue = "q".into(), "queue"),
             (|s| s.profile = "least-allocated".into(), "profile"),

@@ -24,6 +24,8 @@ use super::{
 /// Longest path of Linux.
 const PATH_LEN_MAX: usize = 4_096;
 const USER_LEN_MAX: usize = 256;
+/// A registry, a path, a tag and a digest fit twice.
+const IMAGE_LEN_MAX: usize = 512;
 const UMASK_MAX: u32 = 0o777;
 
 pub(super) fn template(
@@ -294,6 +296,7 @@ fn check_run(idx: usize, run: &RunSpec, report: &mut ViolationList) {
         check_await_command(idx, run, await_ms, report);
     }
     check_place(idx, run, report);
+    check_image(idx, run, report);
     if run.stop_grace_ms > STOP_GRACE_MS_MAX {
         report.add(
             format_args!("task_groups[{idx}].template.run.stop_grace_ms"),
@@ -319,7 +322,9 @@ fn check_place(idx: usize, run: &RunSpec, report: &mut ViolationList) {
         }
     }
     if let Some(user) = &run.user {
-        let is_word = user.chars().all(|char| char.is_ascii_graphic() && !matches!(char, ':' | '/' | ','));
+        // In a container a user may have a group behind it, as Docker writes it.
+        let is_apart = |char| matches!(char, '/' | ',') || char == ':' && run.image.is_none();
+        let is_word = user.chars().all(|char| char.is_ascii_graphic() && !is_apart(char));
         if !is_word || user.len() > USER_LEN_MAX {
             report.add(
                 format_args!("task_groups[{idx}].template.run.user"),
@@ -335,9 +340,27 @@ fn check_place(idx: usize, run: &RunSpec, report: &mut ViolationList) {
     }
 }
 
+/// The name of an image, whose registry knows more of names, and what goes with one.
+fn check_image(idx: usize, run: &RunSpec, report: &mut ViolationList) {
+    let Some(image) = &run.image else { return };
+    // It becomes a part of the address of a request on its node.
+    let is_part = |char: char| char.is_ascii_alphanumeric() || "._-/:@+".contains(char);
+    let begins = image.starts_with(|char: char| char.is_ascii_alphanumeric());
+    let wrong = if !begins || !image.chars().all(is_part) || image.contains("..") {
+        "it is not the name of an image, as `registry/path/name:tag`".to_owned()
+    } else if image.len() > IMAGE_LEN_MAX {
+        format!("it is longer than {IMAGE_LEN_MAX} bytes")
+    } else if run.umask.is_some() {
+        "an image excludes `umask`: the image says it".to_owned()
+    } else {
+        return;
+    };
+    report.add(format_args!("task_groups[{idx}].template.run.image"), format_args!("{wrong}"));
+}
+
 /// A command that comes later needs a time until which it may come, and nothing else that would start before.
 fn check_await_command(idx: usize, run: &RunSpec, await_ms: u64, report: &mut ViolationList) {
-    let starts = !run.command.is_empty() || run.simulated_duration_ms.is_some();
+    let starts = !run.command.is_empty() || run.image.is_some() || run.simulated_duration_ms.is_some();
     let wrong = if !(1..=AWAIT_COMMAND_MS_MAX).contains(&await_ms) {
         format!(
             "{} is not in 1ms to {}",
@@ -345,7 +368,7 @@ fn check_await_command(idx: usize, run: &RunSpec, await_ms: u64, report: &mut Vi
             duration::show_ms(AWAIT_COMMAND_MS_MAX)
         )
     } else if starts {
-        "a command that comes later excludes a command and a simulated run".to_owned()
+        "a command that comes later excludes a command, an image and a simulated run".to_owned()
     } else {
         return;
     };

@@ -348,19 +348,30 @@ fn what_has_no_command_needs_a_node_that_simulates() {
     let of = |id, cpu, runtime| NodeReport { runtime, ..node(id, cpu, &[]) };
     let mut capacities = Capacities::default();
     capacities.put(&of(1, 1_000, NodeRuntime::Processes));
-    let words = "task group `main`: it has no command, and every node that is large enough runs processes";
-    assert!(capacities.infeasible(&idle).unwrap().starts_with(words));
+    let no_command =
+        "task group `main`: it has no command, and every node that is large enough runs processes";
+    assert!(capacities.infeasible(&idle).unwrap().starts_with(no_command));
     let warning = "task group `main` has no command: it goes to simulated nodes only (0 of 1 node); ";
     assert!(capacities.warnings(&idle)[0].starts_with(warning), "{:?}", capacities.warnings(&idle));
     for spec in [&command, &simulated] {
         assert_eq!((capacities.infeasible(spec), capacities.warnings(spec).len()), (None, 0));
     }
+    let image = unit(RunSpec { image: Some("web:1".to_owned()), ..RunSpec::default() });
+    let words = "task group `main`: it has an image, and no node that is large enough runs images";
+    assert_eq!(capacities.infeasible(&image).as_deref(), Some(words));
+    let warning = "task group `main` has an image: it goes to nodes that run images only (0 of 1 node)";
+    assert_eq!(capacities.warnings(&image), [warning]);
     // A simulated one that is too small, and one that is not.
     capacities.put(&of(2, 999, NodeRuntime::Simulated));
-    assert!(capacities.infeasible(&idle).unwrap().starts_with(words));
+    assert!(capacities.infeasible(&idle).unwrap().starts_with(no_command));
     assert!(capacities.put(&of(3, 1_000, NodeRuntime::Simulated)), "a shape of its own");
     assert_eq!(capacities.infeasible(&idle), None);
     assert!(capacities.warnings(&idle)[0].contains("(2 of 3 nodes)"));
+    capacities.put(&of(4, 1_000, NodeRuntime::Containers));
+    assert_eq!(capacities.infeasible(&image), None);
+    assert!(capacities.warnings(&image)[0].contains("(3 of 4 nodes)"));
+    assert!(capacities.warnings(&idle)[0].contains("(2 of 4 nodes)"));
+    capacities.remove(NodeId(4));
     // Nobody warns where nothing is real, and an agent that does not say takes everything.
     capacities.remove(NodeId(1));
     assert!(capacities.warnings(&idle).is_empty());

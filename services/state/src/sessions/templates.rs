@@ -280,7 +280,7 @@ impl UnitTemplate {
         let (place, more) = places.split_first()?;
         let group = self.groups.get(place.group)?.as_ref()?;
         // What is simulated needs to know nothing of itself, and there may be much of it.
-        let is_command = !group.run.command.is_empty();
+        let is_command = !(group.run.command.is_empty() && group.run.image.is_empty());
         let of_command = |text: &String| if is_command { text.clone() } else { String::new() };
         Some(v1::Assignment {
             unit_id: place.key.unit.0,
@@ -332,21 +332,22 @@ mod tests {
     #[test]
     fn ranks_are_counted_over_the_ordinals_that_are_wanted() {
         let range = |start, end| v1::OrdinalRange { start, end };
-        let group = |name: &str, replicas, command: &[&str]| v1::TaskGroup {
+        let group = |name: &str, replicas, (command, image): (&[&str], &str)| v1::TaskGroup {
             name: name.to_owned(),
             replicas,
             template: Some(v1::Template {
                 run: Some(v1::RunSpec {
                     command: command.iter().map(|word| (*word).to_owned()).collect(),
+                    image: image.to_owned(),
                     ..v1::RunSpec::default()
                 }),
                 ..v1::Template::default()
             }),
         };
-        let template = |command: &[&str], ranges: [Vec<v1::OrdinalRange>; 2]| {
+        let template = |runs: (&[&str], &str), ranges: [Vec<v1::OrdinalRange>; 2]| {
             let spec = v1::UnitSpec {
                 meta: Some(v1::ObjectMeta { uid: "u-1".to_owned(), ..v1::ObjectMeta::default() }),
-                task_groups: vec![group("ps", 2, command), group("worker", 3, command)],
+                task_groups: vec![group("ps", 2, runs), group("worker", 3, runs)],
                 ..v1::UnitSpec::default()
             };
             let ordinals = ranges.into_iter().map(|ranges| v1::OrdinalRanges { ranges }).collect();
@@ -366,15 +367,19 @@ mod tests {
             };
             ordinals.iter().map(place).collect()
         };
-        let whole = template(&["a"], [vec![range(0, 2)], vec![range(2, 5)]]);
+        let whole = template((&["a"], ""), [vec![range(0, 2)], vec![range(2, 5)]]);
         let said = whole.assignment(&places(&[2, 4])).unwrap();
         assert_eq!((said.task_group.as_str(), said.unit_uid.as_str(), said.replicas), ("worker", "u-1", 5));
         assert!(said.ranks.is_empty(), "they are the ordinals");
         // 1, 3 and 4 were stopped, and others came instead.
-        let gaps =
-            template(&["a"], [vec![range(0, 1), range(6, 7)], vec![range(2, 3), range(5, 6), range(7, 8)]]);
+        let gaps = template(
+            (&["a"], ""),
+            [vec![range(0, 1), range(6, 7)], vec![range(2, 3), range(5, 6), range(7, 8)]],
+        );
         assert_eq!(gaps.assignment(&places(&[2, 5, 7])).unwrap().ranks, [1, 2, 4]);
-        let simulated = template(&[], [vec![range(0, 1)], vec![range(2, 3)]]);
+        let image = template((&[], "web:1"), [vec![range(0, 1)], vec![range(2, 3)]]);
+        assert_eq!(image.assignment(&places(&[2])).unwrap().unit_uid, "u-1", "its image says what runs");
+        let simulated = template((&[], ""), [vec![range(0, 1)], vec![range(2, 3)]]);
         let said = simulated.assignment(&places(&[2])).unwrap();
         assert_eq!((said.unit_uid.len(), said.replicas, said.ranks.len()), (0, 0, 0), "nobody reads it");
     }

@@ -146,8 +146,14 @@ fn runtime() {
     let command = RunSpec { command: vec!["sleep".to_owned()], ..RunSpec::default() };
     let later = RunSpec { await_command_ms: Some(1), ..RunSpec::default() };
     let simulated = RunSpec { simulated_duration_ms: Some(1), ..RunSpec::default() };
-    for runtime in [NodeRuntime::Unknown, NodeRuntime::Simulated, NodeRuntime::Processes] {
-        let idle = if runtime == NodeRuntime::Processes { refused } else { "" };
+    let image = RunSpec { image: Some("web:1".to_owned()), ..command.clone() };
+    for runtime in
+        [NodeRuntime::Unknown, NodeRuntime::Simulated, NodeRuntime::Processes, NodeRuntime::Containers]
+    {
+        let idle = if runtime.runs_processes() { refused } else { "" };
+        let runs_images = matches!(runtime, NodeRuntime::Simulated | NodeRuntime::Containers);
+        let refused = if runs_images { "" } else { "node runs no images" };
+        check(filter, &mut on(runtime), &of(image.clone()), refused);
         check(filter, &mut on(runtime), &of(RunSpec::default()), idle);
         for run in [&command, &later, &simulated] {
             check(filter, &mut on(runtime), &of(run.clone()), "");

@@ -308,6 +308,42 @@ fn every_violation_names_its_field() {
             },
             &["task_groups[0].template.run.await_command_ms"],
         ),
+        (
+            "an image and a command that comes later",
+            |s| {
+                s.task_groups[0].run.image = Some("web:1".into());
+                s.task_groups[0].run.await_command_ms = Some(1);
+            },
+            &["task_groups[0].template.run.await_command_ms"],
+        ),
+        (
+            "an image that is none",
+            |s| s.task_groups[0].run.image = Some("web\n:1".into()),
+            &["task_groups[0].template.run.image"],
+        ),
+        (
+            "an image that leaves its path",
+            |s| s.task_groups[0].run.image = Some("web/../x:1".into()),
+            &["task_groups[0].template.run.image"],
+        ),
+        (
+            "a long image",
+            |s| s.task_groups[0].run.image = Some("i".repeat(513)),
+            &["task_groups[0].template.run.image"],
+        ),
+        (
+            "an image that looks like a flag",
+            |s| s.task_groups[0].run.image = Some("--web".into()),
+            &["task_groups[0].template.run.image"],
+        ),
+        (
+            "an image with a umask",
+            |s| {
+                s.task_groups[0].run.image = Some("web:1".into());
+                s.task_groups[0].run.umask = Some(0o22);
+            },
+            &["task_groups[0].template.run.image"],
+        ),
         ("min_member above replicas", |s| s.min_member = Some(3), &["min_member"]),
         (
             "min_member",
