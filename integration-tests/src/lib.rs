@@ -11,6 +11,7 @@
 pub mod api;
 pub mod check;
 pub mod cluster;
+pub mod engine;
 pub mod flood;
 pub mod machine;
 pub mod process;

@@ -20,6 +20,11 @@ pub fn is_long() -> bool {
     read("GODEL_TEST_LONG").is_some_and(|value| value == "1")
 }
 
+/// True where everything has to be tested that can be (`CI=true`).
+pub fn is_ci() -> bool {
+    read("CI").is_some_and(|value| value == "true")
+}
+
 /// The seed of the random tests: `GODEL_TEST_SEED`, or a fixed one.
 pub fn seed() -> u64 {
     read("GODEL_TEST_SEED").and_then(|value| value.parse().ok()).unwrap_or(2024)

@@ -5,6 +5,7 @@ mod addresses;
 mod agents;
 mod bad_input;
 mod budgets;
+mod containers;
 mod contended;
 mod coverage;
 mod crashes;

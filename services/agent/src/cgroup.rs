@@ -20,14 +20,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::detect::{
-    limits::{Hierarchy, hierarchies},
+    limits::{Hierarchy, hierarchies, hierarchies_of},
     tree::Tree,
 };
 
 /// Smallest CPU limit, thousandths of a CPU: below, a process hardly starts, let alone ends in time.
-const CPU_MILLI_MIN: i64 = 100;
+pub(crate) const CPU_MILLI_MIN: i64 = 100;
 /// Smallest memory limit: a shell and what it starts do not fit into less.
-const MEMORY_MIN: i64 = 16 << 20;
+pub(crate) const MEMORY_MIN: i64 = 16 << 20;
 /// The period over which the kernel keeps a CPU limit, microseconds.
 const PERIOD_US: i64 = 100_000;
 /// The lowest weight, and what the kernel gives one CPU, as version 1 counts them (`cpu.shares`).
@@ -157,6 +157,30 @@ pub fn reopen(record: &GroupRecord) -> Box<dyn Cgroup> {
         [(controller, dir)] if controller.is_empty() => Box::new(v2::Group::reopen(dir)),
         dirs => Box::new(v1::Group::reopen(dirs)),
     }
+}
+
+/// The group that somebody else has made for a process and what it starts; `None`: it is in that of this process, or cannot be seen.
+pub(crate) fn of_process(tree: &Tree, pid: u32) -> Option<GroupRecord> {
+    let own = hierarchies(tree);
+    let theirs = hierarchies_of(tree, &pid.to_string());
+    let is_its_own = |known: &&Hierarchy| {
+        let same = own.iter().find(|own| (own.is_v2, &own.controllers) == (known.is_v2, &known.controllers));
+        !known.group.is_empty() && same.is_none_or(|own| own.group != known.group)
+    };
+    let seen: Vec<&Hierarchy> = theirs.iter().filter(is_its_own).collect();
+    let dir = |known: &Hierarchy| Some(tree.path(known.dirs().first()?));
+    let unified = seen.iter().find(|known| known.is_v2 && v2::has_controllers(tree, known));
+    let dirs: Vec<(String, PathBuf)> = match unified {
+        Some(known) => vec![(String::new(), dir(known)?)],
+        None => v1::CONTROLLERS
+            .iter()
+            .filter_map(|(controller, _)| {
+                let has = |known: &&&Hierarchy| known.controllers.iter().any(|name| name == controller);
+                Some(((*controller).to_owned(), dir(seen.iter().find(has)?)?))
+            })
+            .collect(),
+    };
+    (!dirs.is_empty()).then_some(GroupRecord { dirs })
 }
 
 impl dyn Cgroup + '_ {
@@ -395,7 +419,7 @@ fn value_of(text: &str, name: &str) -> Option<u64> {
 }
 
 /// A weight as version 1 counts it.
-fn shares(milli: i64) -> i64 {
+pub(crate) fn shares(milli: i64) -> i64 {
     (milli.saturating_mul(SHARES_OF_CPU) / 1_000).clamp(*SHARES.start(), *SHARES.end())
 }
 
@@ -405,7 +429,7 @@ fn quota_us(milli: i64) -> i64 {
 }
 
 /// Numbers as the kernel lists them.
-fn list(numbers: &[u32]) -> String {
+pub(crate) fn list(numbers: &[u32]) -> String {
     let mut numbers = numbers.to_vec();
     numbers.sort_unstable();
     godel_domain::zone::show_cpus(&numbers)

@@ -25,6 +25,19 @@ pub enum UnitsAtStop {
     End,
 }
 
+/// Whether units that have an image run as containers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UseDocker {
+    /// If the engine answers when the agent starts.
+    #[default]
+    Auto,
+    /// The agent does not start without the engine.
+    On,
+    /// Never.
+    Off,
+}
+
 godel_kit::section! {
     /// Agents: sessions with state, and simulated nodes.
     pub struct Config {
@@ -98,6 +111,13 @@ godel_kit::section! {
         /// Control group below which those of running units are made, as `/godel`; the same in every hierarchy. Not set: the
         /// group of the agent.
         pub cgroup_root: Option<String> = None,
+        /// Run units that have an image as containers of the Docker engine of a real node: `auto` if the engine answers when the agent
+        /// starts; `on` always, and the agent does not start without the engine; `off` never.
+        pub docker: UseDocker = UseDocker::Auto,
+        /// Socket of the Docker engine.
+        pub docker_socket: PathBuf = PathBuf::from("/var/run/docker.sock"),
+        /// Time in which the registry of an image must deliver it, if the image is not on the node.
+        pub docker_pull_timeout: HumanDuration = HumanDuration::from_secs(600),
         /// For tests: number of assignments that each node refuses first.
         pub refuse_first: u32 = 0,
         /// Seed of the jitter. Not set: a new seed for each process.
@@ -150,6 +170,9 @@ impl Config {
         }
         if self.usage_day.is_zero() {
             wrong.push("usage_day: must be above 0".to_owned());
+        }
+        if self.docker_pull_timeout.is_zero() {
+            wrong.push("docker_pull_timeout: must be above 0".to_owned());
         }
         wrong.extend(self.reserve().err());
         wrong

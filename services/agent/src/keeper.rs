@@ -20,13 +20,18 @@
 //! Signals to a keeper are not the way to stop a run: a keeper that is killed, by whatever signal, leaves its agent to end what is left,
 //! and the run counts as lost.
 //!
+//! The keeper of a unit that has an image asks the Docker engine to run it instead (`container`), and is the same otherwise: it copies
+//! the output, stops the container when it is told to, and removes it once its end is written down.
+//!
 //! A keeper ends its run by itself in two cases: if the run must not go on without contact (ADR 0035) and the file
 //! `contact` of the state directory has not been renewed for so long, and if it ends with its agent, which it notices by the end of its standard input.
 
 mod command;
 mod contact;
+mod container;
 mod ending;
 pub(crate) mod files;
+mod stopping;
 mod watch;
 
 use std::{
@@ -44,7 +49,7 @@ use rustix::{
     process::{Pid, PidfdFlags, WaitOptions, WaitStatus},
 };
 
-pub(crate) use contact::{contact_age_ms, renew};
+pub(crate) use contact::renew;
 pub(crate) use ending::{Found, end_left_over};
 use files::{CONTROL, END, Ended, KEEPER, Keeper, LOCK, RUN, Run, Started};
 
@@ -112,22 +117,19 @@ fn try_keep(dir: &Path) -> Result<(), Error> {
     let control = control(dir).map_err(failed("its control pipe cannot be made"))?;
     let mut log = logs::Writer::open(&run.log_dir, run.log_max_bytes, run.log_files)
         .map_err(failed("its log cannot be opened"))?;
+    if let Some(container) = &run.container {
+        // Its image may be fetched first, which takes its time: that it runs is seen in its file.
+        ready();
+        return container::keep(&run, container, (dir, &keeper), control, &mut log);
+    }
     let group = run.group.as_ref().map(cgroup::reopen);
 
     let now = wall_ms();
     let (child, output) = match command::start(&run, group.as_deref()) {
         Ok(started) => started,
         Err(cannot) => {
-            log.write(format!("[godel: {}]\n", cannot.why).as_bytes());
-            log.sync();
+            let ended = not_started(cannot, &mut log, now);
             group.iter().for_each(|group| drop(group.remove()));
-            let ended = Ended {
-                exit_code: cannot.exit_code,
-                reason: cannot.reason.name().to_owned(),
-                why: cannot.why,
-                started_ms: 0,
-                ended_ms: now,
-            };
             write(dir, END, &ended)?;
             ready();
             return Ok(());
@@ -160,13 +162,38 @@ fn how(
     let code = status.and_then(WaitStatus::exit_status);
     let signal = status.and_then(WaitStatus::terminating_signal);
     let exit_code = code.or(signal.map(|signal| SIGNALLED + signal)).unwrap_or(STOPPED);
-    let reason = match (told, out_of_memory && exit_code != 0) {
+    let reason = why(told, out_of_memory && exit_code != 0, signal.is_some());
+    Ended { exit_code, reason: reason.name().to_owned(), why: String::new(), started_ms, ended_ms }
+}
+
+/// Of several reasons for an end the one to say.
+fn why(told: Option<RunEndReason>, out_of_memory: bool, is_signalled: bool) -> RunEndReason {
+    match (told, out_of_memory) {
         (Some(told), _) => told,
         (None, true) => RunEndReason::OutOfMemory,
-        (None, false) if signal.is_some() => RunEndReason::Signalled,
+        (None, false) if is_signalled => RunEndReason::Signalled,
         (None, false) => RunEndReason::Exited,
+    }
+}
+
+/// Says in the log why nothing was started, and what that is for an end.
+fn not_started(cannot: command::CannotStart, log: &mut logs::Writer, ended_ms: i64) -> Ended {
+    let command::CannotStart { reason, exit_code, why } = cannot;
+    log.write(format!("[godel: {why}]\n").as_bytes());
+    log.sync();
+    Ended { exit_code, reason: reason.name().to_owned(), why, started_ms: 0, ended_ms }
+}
+
+/// What an agent has written into the control pipe: graces in milliseconds, and reasons. Who writes to it writes whole lines, and less
+/// than a pipe takes at once.
+fn stops(bytes: &[u8]) -> Vec<(u64, RunEndReason)> {
+    let text = String::from_utf8_lossy(bytes);
+    let stop = |line: &str| {
+        let mut words = line.strip_prefix("stop ")?.split(' ');
+        let grace_ms = words.next()?.parse().ok()?;
+        Some((grace_ms, words.next().and_then(RunEndReason::of_name).unwrap_or(RunEndReason::Told)))
     };
-    Ended { exit_code, reason: reason.name().to_owned(), why: String::new(), started_ms, ended_ms }
+    text.lines().filter_map(stop).collect()
 }
 
 /// Locks a file; `None`: somebody else has it. The lock goes with the file, or with the process.

@@ -1,6 +1,6 @@
 //! Agents: they register nodes, report on them and run what is bound to them.
 //!
-//! One process hosts one real node ([`runtime`]: commands, each with a [`keeper`] of its own) or any number of simulated ones.
+//! One process hosts one real node ([`runtime`]: commands and containers, each with a [`keeper`] of its own) or any number of simulated ones.
 //! Each node has its own identity and its own gRPC session; the sessions are spread over a few connections, and
 //! one task per connection drives all nodes of it: no task and no timer per node. The life of running units is
 //! a pure state machine ([`life`]). Terminal statuses stay in an append-only journal ([`journal`]) until state
@@ -12,6 +12,7 @@
 //! - `cgroup`: control groups of running units, of version 1 or 2.
 //! - `config`: configuration of an agent process.
 //! - `detect`: the hardware of this machine, from procfs, sysfs and NVIDIA's library.
+//! - `docker`: the Engine API of Docker, for running units that have an image.
 //! - `identity`: the uid of a node, made once for each installation.
 //! - `inventory`: the nodes that the process hosts.
 //! - `journal`: statuses of ended running units, on disk until state has acknowledged them.
@@ -21,7 +22,7 @@
 //! - `measure`: what a real machine and its running units use.
 //! - `outbound`: the send queue of a node's stream.
 //! - `procfs`: processes of this machine, as `/proc` shows them.
-//! - `runtime`: runs running units: simulated, or as processes of this machine.
+//! - `runtime`: runs running units: simulated, or as processes and containers of this machine.
 //! - `service`: starts the tasks of an agent process.
 //! - `session`: the messages of a node to state, and opening its session.
 //! - `shard`: one connection and all nodes that share it.
@@ -31,6 +32,7 @@
 pub mod cgroup;
 pub mod config;
 pub mod detect;
+mod docker;
 pub mod identity;
 pub mod inventory;
 pub mod journal;
@@ -47,6 +49,6 @@ mod shard;
 pub mod timers;
 pub mod use_model;
 
-pub use config::{Config, UnitsAtStop};
+pub use config::{Config, UnitsAtStop, UseDocker};
 pub use inventory::NodeDef;
 pub use service::{Deps, Error, Mode, Stats, own_keeper, serve};

@@ -227,7 +227,7 @@ impl NodeLife {
             return false;
         }
         self.count(&orders, 1);
-        let run = Run::new(incarnation, Phase::Running, orders);
+        let run = Run::new(incarnation, left.phase(), orders);
         let end = RunEnd { started_ms, ..RunEnd::default() };
         self.runs.insert(key, Run { restarts, in_row, end, running_since: now, is_adopted: true, ..run });
         true

@@ -98,7 +98,8 @@ pub(crate) fn left_of(keeper: Process, mark: &str) -> Vec<Process> {
     all.iter().filter(is_left).map(|(&pid, stat)| Process { pid, began: stat.began }).collect()
 }
 
-fn has_mark(pid: u32, mark: &str) -> bool {
+/// Whether a process has this variable in its environment, as `NAME=value`.
+pub(crate) fn has_mark(pid: u32, mark: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     !mark.is_empty() && environment.split(|byte| *byte == 0).any(|word| word == mark.as_bytes())
 }

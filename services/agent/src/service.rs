@@ -37,7 +37,8 @@ use crate::{
 pub enum Mode {
     /// Nothing: running units last as long as their units say.
     Simulated,
-    /// Processes of this machine, each with a keeper. A unit without a command is simulated.
+    /// Processes of this machine, and containers if it has an engine, each with a keeper. A unit without a command and an image is
+    /// simulated.
     Processes,
 }
 
@@ -105,6 +106,14 @@ pub enum Error {
     /// The directories of runs cannot be made or read.
     #[error("the running units of this node cannot be managed")]
     Runs(#[source] io::Error),
+    /// The engine that has to run images does not answer.
+    #[error("`agent.docker` is `on`, and no Docker engine can be used at {}: {why}", socket.display())]
+    Docker {
+        /// Its socket.
+        socket: PathBuf,
+        /// In words.
+        why: String,
+    },
     /// A node cannot be called so.
     #[error("`{0}` cannot be a node's name: {1}")]
     WrongName(String, BadName),

@@ -210,7 +210,8 @@ pub(crate) fn orders(
     let zones = GivenZones { zones: ZoneSet(assignment.zone_mask), cores: CoreSet(assignment.core_mask) };
     let allocation = Allocation { devices: DeviceSet(assignment.device_mask), zones };
     let amount = |name| requests.and_then(|requests| requests.amounts.get(name).copied()).unwrap_or(0);
-    let program = assignment.run.as_ref().filter(|run| runs_programs && !run.command.is_empty());
+    let has_program = |run: &&v1::RunSpec| runs_programs && !(run.command.is_empty() && run.image.is_empty());
+    let program = assignment.run.as_ref().filter(has_program);
     let awaited = assignment.run.as_ref().and_then(|run| run.await_command_ms);
     let work = if let Some(within_ms) = awaited {
         Work::Awaited { within_ms }
@@ -222,6 +223,8 @@ pub(crate) fn orders(
             directory: Some(run.working_directory.clone()).filter(|directory| !directory.is_empty()),
             user: Some(run.user.clone()).filter(|user| !user.is_empty()),
             umask: run.umask,
+            image: Some(run.image.clone()).filter(|image| !image.is_empty()),
+            gpus: if run.image.is_empty() { Vec::new() } else { cuda_gpus(node, allocation.devices) },
             limits: limits(assignment, zones, node),
             stop_after_ms: assignment.stop_after_disconnect_ms,
             stop_grace_ms: run.stop_grace_ms,
@@ -271,6 +274,15 @@ fn environment(
     let Allocation { devices, zones } = allocation;
     let list = |indices: Vec<String>| indices.join(",");
     let mut env = visible_gpus(node, devices);
+    if let Some(visible) = env.get_mut(CUDA).filter(|_| !run.image.is_empty()) {
+        // A container has its GPUs only, and counts them from 0.
+        let n = cuda_gpus(node, devices).len();
+        *visible = list((0..n).map(|at| at.to_string()).collect());
+        if n == 0 {
+            // Many images ask for all GPUs, and get them where NVIDIA's runtime is the engine's default.
+            env.insert("NVIDIA_VISIBLE_DEVICES".to_owned(), "void".to_owned());
+        }
+    }
     env.extend(run.env.clone());
     let mut set = |name: &str, value: String| env.insert(format!("GODEL_{name}"), value);
     set("UNIT", own.unit_name.clone());
@@ -291,6 +303,12 @@ fn environment(
         set("CPUS", zone::show_cpus(&zone::cpus_of(&node.zones, zones)));
     }
     env
+}
+
+/// NVIDIA's GPUs among devices of a node, by number.
+fn cuda_gpus(node: &NodeDef, devices: DeviceSet) -> Vec<u32> {
+    let visible = devices.iter().filter_map(|idx| node.visible.get(&idx));
+    visible.filter(|(variable, _)| *variable == CUDA).map(|(_, number)| *number).collect()
 }
 
 /// Tells the libraries of GPUs which ones a command may see, on a node that has some: none, if it was given none.
@@ -457,6 +475,32 @@ mod tests {
             unreachable!()
         };
         assert_eq!((program.env[CUDA].as_str(), program.env["GODEL_RANK"].as_str()), ("all", "9"));
+    }
+
+    #[test]
+    fn a_container_counts_the_gpus_that_it_is_given() {
+        let mut node = crate::inventory::parse_shape("1x cpu=8,memory=8Gi,gpu=3:A10").unwrap().remove(0);
+        node.visible = BTreeMap::from([(0, (CUDA, 0)), (1, (CUDA, 1)), (2, (CUDA, 2))]);
+        let program = |device_mask, runs_programs| {
+            let run = Some(v1::RunSpec { image: "web:1".to_owned(), ..v1::RunSpec::default() });
+            let assignment = v1::Assignment { run, device_mask, ..v1::Assignment::default() };
+            match super::orders(&assignment, 0, (&node, runs_programs)).work {
+                Work::Program(program) => Some(program),
+                Work::Simulated { .. } | Work::Awaited { .. } => None,
+            }
+        };
+        let given = program(0b110, true).unwrap();
+        assert_eq!((given.image.as_deref(), &given.gpus[..]), (Some("web:1"), &[1, 2][..]));
+        assert_eq!(
+            (given.env[CUDA].as_str(), given.env.contains_key("NVIDIA_VISIBLE_DEVICES")),
+            ("0,1", false)
+        );
+        let none = program(0, true).unwrap();
+        assert_eq!(
+            (none.env[CUDA].as_str(), none.env["NVIDIA_VISIBLE_DEVICES"].as_str(), none.gpus.len()),
+            ("", "void", 0)
+        );
+        assert!(program(0, false).is_none(), "a simulated node simulates it");
     }
 
     #[test]

@@ -152,6 +152,8 @@ pub(crate) struct Shard {
     senders: LogSenders,
     /// Units of which a real node keeps logs and has nothing else; state is asked which of them are gone.
     log_units: Arc<Mutex<BTreeSet<u64>>>,
+    /// The node has an engine for images.
+    runs_images: bool,
     /// The agent is being stopped, and what runs is ending, until then at most.
     ends_by: Option<Millis>,
     /// Sessions that could not be opened: only the first is worth a line.
@@ -216,6 +218,7 @@ impl Shard {
             gpus: Arc::default(),
             senders: LogSenders::default(),
             log_units: Arc::default(),
+            runs_images: false,
             ends_by: None,
             n_failures: 0,
             says_goodbye: false,

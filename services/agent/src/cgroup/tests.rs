@@ -315,3 +315,25 @@ fn a_real_group_that_needs_too_much_memory_loses_a_process() {
     assert!(group.usage().n_oom_kills > 0, "{:?}", group.usage());
     wait_until(|| group.remove().is_ok());
 }
+
+#[test]
+fn groups_that_others_have_made_are_found_by_their_processes() {
+    let v1 = Machine::v1();
+    let tree = Tree::new(v1.0.path());
+    v1.put("proc/7/cgroup", "5:freezer:/own\n4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n0::/\n");
+    v1.put("sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "8192\n");
+    v1.put("sys/fs/cgroup/memory/docker/abc/memory.stat", "total_inactive_file 4096\n");
+    v1.put("sys/fs/cgroup/cpu,cpuacct/docker/abc/cpuacct.usage", "7000000\n");
+    let usage = reopen(&of_process(&tree, 7).unwrap()).usage();
+    assert_eq!(usage, GroupUsage { cpu_us: 7_000, memory: 4_096, n_oom_kills: 0 });
+    v1.put("proc/8/cgroup", "4:memory:/own\n2:cpu,cpuacct:/own\n0::/\n");
+    assert_eq!(of_process(&tree, 8), None, "that of this process");
+    assert_eq!(of_process(&tree, 9), None, "it has ended");
+    let v2 = Machine::v2("cpu memory\n");
+    v2.put("proc/7/cgroup", "0::/system.slice/docker-abc.scope\n");
+    v2.put("sys/fs/cgroup/cgroup.controllers", "cpu memory\n");
+    v2.put("sys/fs/cgroup/system.slice/docker-abc.scope/cgroup.controllers", "cpu memory\n");
+    v2.put("sys/fs/cgroup/system.slice/docker-abc.scope/cpu.stat", "usage_usec 9\n");
+    let usage = reopen(&of_process(&Tree::new(v2.0.path()), 7).unwrap()).usage();
+    assert_eq!(usage.cpu_us, 9);
+}

@@ -9,7 +9,7 @@ use super::{
 use crate::detect::{limits::Hierarchy, tree::Tree};
 
 /// The controllers that are used, and what is not kept without each.
-const CONTROLLERS: [(&str, &str); 5] = [
+pub(super) const CONTROLLERS: [(&str, &str); 5] = [
     ("freezer", "processes may escape while their group is being ended"),
     ("cpu", "CPU limits and weights are not kept"),
     ("cpuacct", "CPU time is not counted"),

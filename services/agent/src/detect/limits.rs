@@ -38,8 +38,13 @@ impl Hierarchy {
 
 /// Finds the hierarchies that this process is in and that are mounted where it can see its group.
 pub(crate) fn hierarchies(tree: &Tree) -> Vec<Hierarchy> {
+    hierarchies_of(tree, "self")
+}
+
+/// The same with the groups of another process, by its number.
+pub(crate) fn hierarchies_of(tree: &Tree, process: &str) -> Vec<Hierarchy> {
     let mounts = tree.text("/proc/self/mountinfo").unwrap_or_default();
-    let groups = tree.text("/proc/self/cgroup").unwrap_or_default();
+    let groups = tree.text(&format!("/proc/{process}/cgroup")).unwrap_or_default();
     let of_line = |line: &str| {
         let mut fields = line.splitn(3, ':');
         let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);

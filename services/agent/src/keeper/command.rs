@@ -32,7 +32,7 @@ pub(super) struct CannotStart {
 }
 
 impl CannotStart {
-    fn new(reason: RunEndReason, why: String) -> Self {
+    pub(super) fn new(reason: RunEndReason, why: String) -> Self {
         let is_permission = reason == RunEndReason::CommandNotExecutable;
         Self { reason, exit_code: if is_permission { NOT_EXECUTABLE } else { NOT_STARTED }, why }
     }

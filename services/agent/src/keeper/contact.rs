@@ -3,10 +3,11 @@
 //! The file holds the boot of the machine and the time of the last contact by the clock that goes on while the machine is
 //! suspended (`CLOCK_BOOTTIME`): nobody can set it.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, path::Path, time::Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::files::Run;
 use crate::procfs::boot_id;
 
 /// Milliseconds since the machine was started, suspended times included.
@@ -24,6 +25,19 @@ pub(crate) fn renew(path: &Path, age_ms: u64) -> io::Result<()> {
     let fresh = path.with_extension("new");
     fs::write(&fresh, format!("{} {}\n", boot_id(), boot_ms().saturating_sub(age_ms)))?;
     fs::rename(fresh, path)
+}
+
+/// Without contact, a run whose agent lives is ended by the agent, which knows of it a little earlier.
+const SLACK_MS: u64 = 250;
+
+/// Returns after how many milliseconds a run that began at this moment has been without contact for too long; `None`: never.
+pub(super) fn alone_for_ms(run: &Run, begun: Instant) -> Option<u64> {
+    if run.stop_after_ms == 0 {
+        return None;
+    }
+    let since_start = || u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let age = contact_age_ms(&run.contact).unwrap_or_else(since_start);
+    Some((u64::from(run.stop_after_ms) + SLACK_MS).saturating_sub(age))
 }
 
 /// Returns for how long there has been no contact; `None`: there was none since the machine was started, or nobody knows.

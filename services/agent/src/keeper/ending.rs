@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     cgroup::{self, Cgroup},
+    docker,
     procfs::{self, Process},
 };
 
@@ -95,7 +96,7 @@ pub(crate) enum Found {
 /// it may be, starts anything in `dir`.
 ///
 /// # Errors
-/// The directory cannot be read or written, or processes of the run cannot be ended.
+/// The directory cannot be read or written, or processes or the container of the run cannot be ended.
 pub(crate) fn end_left_over(dir: &Path) -> std::io::Result<Found> {
     let Some(_lock): Option<File> = lock(&dir.join(LOCK))? else { return Ok(Found::Kept) };
     let Ok(run) = files::read::<Run>(&dir.join(RUN)) else { return Ok(Found::Nothing) };
@@ -109,9 +110,12 @@ pub(crate) fn end_left_over(dir: &Path) -> std::io::Result<Found> {
     let is_of_now = keeper.boot_id == procfs::boot_id();
     let mark = format!("GODEL_RUN={}", run.mark);
     let left = || if is_of_now { procfs::left_of(keeper.process(), &mark) } else { Vec::new() };
+    // Before its processes, which would make an end of their own.
+    let removed = run.container.as_ref().map_or(Ok(()), docker::remove_left);
     if !end_until(group.as_deref(), left, &mut || {}) {
         return Err(std::io::Error::other("processes of a run cannot be ended"));
     }
+    removed?;
     if let Ok(ended) = files::read::<Ended>(&dir.join(END)) {
         return Ok(Found::Over(ended));
     }

@@ -11,7 +11,7 @@ use std::{
 use godel_domain::run_end::{RunEnd, RunEndReason};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{cgroup::GroupRecord, procfs::Process};
+use crate::{cgroup::GroupRecord, docker::body::Container, procfs::Process};
 
 pub(crate) const RUN: &str = "run.json";
 pub(crate) const KEEPER: &str = "keeper.json";
@@ -44,6 +44,8 @@ pub(crate) struct Run {
     pub(crate) user: Option<String>,
     pub(crate) umask: Option<u32>,
     pub(crate) group: Option<GroupRecord>,
+    /// It runs in this container; `None`: as a process.
+    pub(crate) container: Option<Container>,
     pub(crate) log_dir: PathBuf,
     pub(crate) log_max_bytes: u64,
     pub(crate) log_files: usize,

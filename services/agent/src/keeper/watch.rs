@@ -14,7 +14,7 @@ use rustix::{
     process::{Signal, WaitStatus},
 };
 
-use super::{contact_age_ms, ending::signal_all, files::Run, pidfd_of, reap};
+use super::{contact::alone_for_ms, ending::signal_all, files::Run, pidfd_of, reap, stops};
 use crate::{cgroup::Cgroup, logs};
 
 /// What has lost its parent and ended is waited for this often.
@@ -23,8 +23,6 @@ const TICK: Duration = Duration::from_secs(5);
 const N_BYTES: usize = 64 << 10;
 /// Reads of the output before anything else is looked at again.
 const N_READS_MAX: usize = 32;
-/// Without contact, a run whose agent lives is ended by the agent, which knows of it a little earlier.
-const SLACK_MS: u64 = 250;
 
 /// A command that runs.
 pub(super) struct Watch<'a> {
@@ -129,12 +127,7 @@ impl<'a> Watch<'a> {
 
     /// After how many milliseconds it has been without contact for too long; `None`: never.
     fn alone_for_ms(&self) -> Option<u64> {
-        if self.run.stop_after_ms == 0 || self.stopping.is_some() {
-            return None;
-        }
-        let since_start = || u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let age = contact_age_ms(&self.run.contact).unwrap_or_else(since_start);
-        Some((u64::from(self.run.stop_after_ms) + SLACK_MS).saturating_sub(age))
+        alone_for_ms(self.run, self.begun).filter(|_| self.stopping.is_none())
     }
 
     fn keep_deadlines(&mut self) {
@@ -166,13 +159,8 @@ impl<'a> Watch<'a> {
         let mut bytes = [0; 512];
         // Who writes to it writes whole lines, and less than a pipe takes at once.
         let Ok(n) = self.control.read(&mut bytes) else { return };
-        for line in String::from_utf8_lossy(&bytes[..n]).lines() {
-            let mut words = line.split(' ');
-            let (verb, grace) = (words.next(), words.next().and_then(|word| word.parse().ok()));
-            if let (Some("stop"), Some(grace_ms)) = (verb, grace) {
-                let reason = words.next().and_then(RunEndReason::of_name).unwrap_or(RunEndReason::Told);
-                self.stop(grace_ms, reason);
-            }
+        for (grace_ms, reason) in stops(&bytes[..n]) {
+            self.stop(grace_ms, reason);
         }
     }
 

@@ -1,8 +1,9 @@
 //! What state asks of a node: which running units are to be there, what they take of it and what they do.
 
-use godel_domain::{allocation::Allocation, demand::Pool, unit::RestartPolicy};
+use godel_domain::{allocation::Allocation, demand::Pool, running_units::Phase, unit::RestartPolicy};
 use godel_rules::agent_admission::{DeviceShares, Takes};
 
+use super::LeftRunning;
 use crate::runtime::process::Program;
 
 /// A running unit, whatever its incarnation.
@@ -33,6 +34,13 @@ impl Weight {
             memory: self.memory.saturating_add(other.memory),
             network: self.network.saturating_add(other.network),
         }
+    }
+}
+
+impl LeftRunning {
+    /// Its image may still be on its way.
+    pub(super) fn phase(self) -> Phase {
+        if self.started_ms > 0 { Phase::Running } else { Phase::Starting }
     }
 }
 

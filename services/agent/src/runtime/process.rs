@@ -1,4 +1,4 @@
-//! Running units as processes of this machine: what a real node does.
+//! Running units as processes and containers of this machine: what a real node does.
 //!
 //! Each start of a command gets a directory and a [`keeper`], which does everything from then on. Here keepers are
 //! started, told to stop, and waited for; and what an earlier agent has left running is found again (`left`).
@@ -27,7 +27,7 @@ use tokio::{
 };
 
 use self::home::Begun;
-pub(crate) use self::home::Home;
+pub(crate) use self::home::{Home, Images};
 use super::{Event, NOT_STARTED, Run, Runtime};
 use crate::{
     cgroup::GroupLimits,
@@ -43,6 +43,8 @@ pub(crate) mod left;
 
 /// Between looks at what is left of a run whose keeper was killed.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Between looks whether the command of a keeper runs.
+const LOOK: Duration = Duration::from_millis(100);
 /// Looks until what is left is left behind.
 const N_LOOKS: u32 = 1_000;
 
@@ -59,6 +61,10 @@ pub struct Program {
     pub user: Option<String>,
     /// Bits that its new files do not get; `None`: 022.
     pub umask: Option<u32>,
+    /// The image in whose container it runs; `None`: it is a process. With an image the command may be empty.
+    pub image: Option<String>,
+    /// NVIDIA's GPUs that a container is given, by number.
+    pub gpus: Vec<u32>,
     /// What its control group keeps it to.
     pub limits: GroupLimits,
     /// It ends without contact for so long, milliseconds; 0: never.
@@ -101,12 +107,15 @@ impl Processes {
 
     /// Waits for what an earlier agent has left running, or says how it has ended since.
     pub(crate) fn adopt(&mut self, run: Run, left: left::Left) {
-        let left::Left { dir, state, .. } = left;
+        let left::Left { dir, state, started_ms, .. } = left;
         let told = self.keep(run, dir.clone());
         let events = self.events.clone();
         godel_kit::task::spawn("agent.run", async move {
             let ended = match state {
-                left::State::Kept(keeper) => attend(&dir, None, keeper, told).await,
+                left::State::Kept(keeper) => {
+                    let said = Said { run, events: &events, is_started: started_ms > 0 };
+                    attend(&dir, None, keeper, told, said).await
+                }
                 left::State::Over(ended) => Some(of_file(&ended)),
             };
             if let Some(ended) = ended {
@@ -138,15 +147,9 @@ impl Runtime for Processes {
             };
             let ended = match begun.unwrap_or_else(|error| Err(io::Error::other(error))) {
                 Ok(Begun { child, keeper }) => {
-                    if let Some(started_ms) = started(run, &dir) {
-                        // Nobody listens any more when the agent stops.
-                        let _stopping = events.send(Event::Started(run, started_ms)).await;
-                    }
-                    attend(&dir, Some(child), keeper, told).await.map(|ended| Event::Ended {
-                        run,
-                        ended,
-                        since: None,
-                    })
+                    let said = Said { run, events: &events, is_started: false };
+                    let ended = attend(&dir, Some(child), keeper, told, said).await;
+                    ended.map(|ended| Event::Ended { run, ended, since: None })
                 }
                 Err(error) => Some(not_started(run, &error)),
             };
@@ -197,6 +200,24 @@ fn started(run: Run, dir: &Path) -> Option<i64> {
     Some(started.at_ms)
 }
 
+/// What the shard has been told of a run.
+struct Said<'a> {
+    run: Run,
+    events: &'a mpsc::Sender<Event>,
+    is_started: bool,
+}
+
+impl Said<'_> {
+    /// Says that the command runs, once it does. An image may have to be fetched before.
+    async fn look(&mut self, dir: &Path) {
+        if let Some(started_ms) = started(self.run, dir) {
+            self.is_started = true;
+            // Nobody listens any more when the agent stops.
+            let _stopping = self.events.send(Event::Started(self.run, started_ms)).await;
+        }
+    }
+}
+
 fn of_file(ended: &files::Ended) -> Ended {
     Ended { exit_code: ended.exit_code, end: ended.end() }
 }
@@ -207,10 +228,14 @@ async fn attend(
     child: Option<Child>,
     keeper: OwnedFd,
     mut told: watch::Receiver<Stop>,
+    mut said: Said<'_>,
 ) -> Option<Ended> {
     let mut over = pin!(over(keeper));
+    let mut looks = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
+            biased;
+            _ = looks.tick(), if !said.is_started => said.look(dir).await,
             ended = &mut over => match ended {
                 Ok(()) => break,
                 Err(error) => {
@@ -227,6 +252,9 @@ async fn attend(
                 }
             }
         }
+    }
+    if !said.is_started {
+        said.look(dir).await;
     }
     if let Some(mut child) = child {
         // It has ended: this takes no time.

@@ -25,6 +25,7 @@ impl Shard {
             let Some(node) = self.waiting.pop_front() else { return };
             let runtime = match self.mode {
                 Mode::Simulated => v1::NodeRuntime::Simulated,
+                Mode::Processes if self.runs_images => v1::NodeRuntime::Containers,
                 Mode::Processes => v1::NodeRuntime::Processes,
             };
             let (client, def) = (self.client.clone(), &self.slots[node].def);

@@ -13,11 +13,13 @@ use tokio::sync::mpsc;
 
 use super::Shard;
 use crate::{
+    Config, UseDocker,
     cgroup::Groups,
+    docker::{self, Engine},
     life::LeftRunning,
     runtime::{
         Event, Run,
-        process::{Home, Processes, left},
+        process::{Home, Images, Processes, left},
     },
     service::Error,
     session,
@@ -35,13 +37,16 @@ impl Shard {
         let keeper = self.keeper.clone();
         let home =
             Home::open(&self.config, &name, keeper, |name| self.open_groups(name)).map_err(Error::Runs)?;
-        let home = Arc::new(home);
+        let uid = self.slots.first().map(|slot| slot.def.uid.clone()).unwrap_or_default();
+        let images = find_engine(Arc::clone(&self.config), uid).await?;
+        self.runs_images = images.is_some();
+        let home = Arc::new(home.with_images(images.clone()));
         self.home = Some(Arc::clone(&home));
         let found = left::find(Arc::clone(&home)).await.map_err(Error::Runs)?;
         let (kept, mut rest) = left::newest(found, &name);
         self.measure(&home, events.clone());
         let mut processes = Processes::new(events, Arc::clone(&home));
-        let (mut n_live, mut n_ended) = (0, 0);
+        let (mut n_live, mut n_ended, mut containers) = (0, 0, BTreeSet::new());
         for one in kept {
             if !self.adopt(&one) {
                 rest.push(one);
@@ -49,6 +54,7 @@ impl Shard {
             }
             if one.goes_on() {
                 n_live += 1;
+                containers.extend(one.run.container.as_ref().map(|container| container.name.clone()));
             } else {
                 n_ended += 1;
             }
@@ -59,6 +65,9 @@ impl Shard {
             tracing::info!(node = %name, n_live, n_ended, "running units of an earlier agent are taken over");
         }
         left::end(rest).await;
+        if let Some(images) = images {
+            sweep_containers(&images, &containers).await;
+        }
         self.sweep_logs(&home);
         Ok(processes)
     }
@@ -126,5 +135,55 @@ impl Shard {
             }
         }
         opened.ok()
+    }
+}
+
+/// Removes the containers of this installation that no keeper has.
+async fn sweep_containers(images: &Images, kept: &BTreeSet<String>) {
+    let Images { socket, installation, .. } = images;
+    match docker::sweep(socket, installation, |name| kept.contains(name)).await {
+        Ok(removed) if removed.is_empty() => {}
+        Ok(removed) => tracing::info!(?removed, "containers of an earlier agent are removed"),
+        Err(error) => tracing::warn!(%error, "containers of an earlier agent cannot be removed"),
+    }
+}
+
+/// Looks for the engine that runs images on the node with this uid; `None`: the node runs none.
+async fn find_engine(config: Arc<Config>, installation: String) -> Result<Option<Images>, Error> {
+    if config.docker == UseDocker::Off {
+        return Ok(None);
+    }
+    let socket = std::path::absolute(&config.docker_socket).map_err(Error::Runs)?;
+    match (Engine::connect(&socket).await, config.docker) {
+        (Ok(_), _) => {
+            tracing::info!(socket = %socket.display(), "units that have an image run as containers");
+            Ok(Some(Images { socket, installation, pull_timeout: *config.docker_pull_timeout }))
+        }
+        (Err(why), UseDocker::On) => Err(Error::Docker { socket, why: why.to_string() }),
+        (Err(why), UseDocker::Auto | UseDocker::Off) => {
+            tracing::info!(%why, socket = %socket.display(), "this node runs no images");
+            Ok(None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_agent_starts_without_an_engine_unless_it_is_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = |docker| {
+            let docker_socket = dir.path().join("none.sock");
+            Arc::new(Config { docker, docker_socket, ..Config::default() })
+        };
+        let find = |docker| find_engine(config(docker), "uid".to_owned());
+        assert!(
+            find(UseDocker::Auto).await.unwrap().is_none() && find(UseDocker::Off).await.unwrap().is_none()
+        );
+        let error = find(UseDocker::On).await.unwrap_err().to_string();
+        assert!(error.starts_with("`agent.docker` is `on`, and no Docker engine can be used at "), "{error}");
+        assert!(error.contains("none.sock: the Docker engine does not answer: "), "{error}");
     }
 }

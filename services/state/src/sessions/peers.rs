@@ -21,7 +21,8 @@ struct Peer {
 pub(super) fn fill(hub: &NodeSessions, assignments: &mut [v1::Assignment]) {
     let mut known: Option<(u64, String)> = None;
     for assignment in assignments {
-        let is_command = assignment.run.as_ref().is_some_and(|run| !run.command.is_empty());
+        let is_command =
+            assignment.run.as_ref().is_some_and(|run| !(run.command.is_empty() && run.image.is_empty()));
         if !is_command {
             continue;
         }

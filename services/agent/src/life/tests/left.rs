@@ -51,6 +51,15 @@ fn what_an_earlier_agent_left_running() {
 }
 
 #[test]
+fn what_was_left_before_it_ran_starts_when_it_runs() {
+    let mut life = NodeLife::new(Backoff::default());
+    assert!(life.adopt(A, 0, orders(), LeftRunning::default(), Millis(0)));
+    assert_eq!(life.open()[0].phase, Phase::Starting, "its image is on its way");
+    life.started(A, 0, 77, Millis(5));
+    assert_eq!((life.open()[0].phase, life.running_since(A, 0)), (Phase::Running, Some(Millis(5))));
+}
+
+#[test]
 fn another_store() {
     check(&[
         (

@@ -1,13 +1,15 @@
 //! Where the runs of an agent are, and how their keepers are started.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     fs::{self, DirBuilder},
     io::{self, Read as _},
     os::unix::{fs::DirBuilderExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use rustix::{
@@ -20,9 +22,11 @@ use super::{Program, Run};
 use crate::{
     Config,
     cgroup::{GroupRecord, GroupUsage, Groups},
+    detect::tree::Tree,
+    docker::body::{self, Container, Limits},
     keeper::{
         self,
-        files::{self, RUN},
+        files::{self, KEEPER, RUN},
     },
     life::Key,
     logs::{self, LogLimits},
@@ -51,6 +55,20 @@ pub(crate) struct Home {
     log_max_bytes: u64,
     log_files: usize,
     groups: Option<Groups>,
+    /// By the name of its directory, the group that the engine has made for a run; none for one that is no container.
+    containers: Mutex<BTreeMap<String, Option<GroupRecord>>>,
+    /// `None`: the node runs no images.
+    images: Option<Images>,
+}
+
+/// How containers are run.
+#[derive(Clone, Debug)]
+pub(crate) struct Images {
+    /// The socket of the engine.
+    pub(crate) socket: PathBuf,
+    /// The uid of the node.
+    pub(crate) installation: String,
+    pub(crate) pull_timeout: Duration,
 }
 
 /// A keeper that has been started and is ready.
@@ -86,7 +104,15 @@ impl Home {
             log_max_bytes: config.log_max_bytes,
             log_files: config.log_files,
             groups: open_groups(&group),
+            containers: Mutex::default(),
+            images: None,
         })
+    }
+
+    /// Lets it run images as well.
+    pub(crate) fn with_images(mut self, images: Option<Images>) -> Self {
+        self.images = images;
+        self
     }
 
     /// Notes that there was contact with state `age_ms` ago, for what must not go on without.
@@ -122,7 +148,9 @@ impl Home {
         (restarts, in_row): (u32, u32),
     ) -> io::Result<Begun> {
         let Run { key, incarnation, .. } = run;
-        let group = self.group(program, run);
+        let container = self.container(dir, program)?;
+        // The engine makes the group of a container.
+        let group = if container.is_some() { None } else { self.group(program, run) };
         let record = files::Run {
             node: self.node.clone(),
             unit: key.unit,
@@ -137,6 +165,7 @@ impl Home {
             user: program.user.clone(),
             umask: program.umask,
             group,
+            container,
             log_dir: self.log_dir(key, incarnation),
             log_max_bytes: self.log_max_bytes,
             log_files: self.log_files,
@@ -152,6 +181,25 @@ impl Home {
             let _stays = crate::cgroup::reopen(group).remove();
         }
         begun
+    }
+
+    /// The container in which a program runs; `None`: it is a process.
+    fn container(&self, dir: &Path, program: &Program) -> io::Result<Option<Container>> {
+        let Some(image) = &program.image else { return Ok(None) };
+        let Some(Images { socket, installation, pull_timeout }) = &self.images else {
+            return Err(io::Error::other("the unit has an image, and this node runs none (`agent.docker`)"));
+        };
+        let dir_name = dir.file_name().unwrap_or_default().to_string_lossy();
+        let n_cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Some(Container {
+            socket: socket.clone(),
+            installation: installation.clone(),
+            name: body::name(installation, &dir_name),
+            image: image.clone(),
+            pull_timeout_ms: u64::try_from(pull_timeout.as_millis()).unwrap_or(u64::MAX),
+            limits: Limits::of(&program.limits, n_cpus),
+            gpus: program.gpus.clone(),
+        }))
     }
 
     fn spawn(&self, dir: &Path) -> io::Result<Begun> {
@@ -218,7 +266,25 @@ impl Home {
 
     /// What the groups of runs use, by their names.
     pub(crate) fn usages(&self) -> Vec<(String, GroupUsage)> {
-        self.groups.as_ref().map(Groups::usages).unwrap_or_default()
+        let mut usages = self.groups.as_ref().map(Groups::usages).unwrap_or_default();
+        let runs = fs::read_dir(self.runs()).into_iter().flatten().flatten();
+        let names: BTreeSet<String> =
+            runs.filter_map(|run| Some(run.file_name().to_str()?.to_owned())).collect();
+        let mut known = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|name, _| names.contains(name));
+        for name in names {
+            if !known.contains_key(&name) {
+                match container_group(&self.runs().join(&name)) {
+                    Some(found) => drop(known.insert(name.clone(), found)),
+                    // It is being started.
+                    None => continue,
+                }
+            }
+            if let Some(Some(group)) = known.get(&name) {
+                usages.push((name, crate::cgroup::reopen(group).usage()));
+            }
+        }
+        usages
     }
 
     /// Removes groups in which nothing is, but for those of `kept`.
@@ -251,6 +317,17 @@ impl Drop for Home {
     }
 }
 
+/// The group of the container of a run, or that it has none; `None`: it does not run yet.
+fn container_group(dir: &Path) -> Option<Option<GroupRecord>> {
+    let run: files::Run = files::read(&dir.join(RUN)).ok()?;
+    if run.container.is_none() {
+        return Some(None);
+    }
+    let keeper: files::Keeper = files::read(&dir.join(KEEPER)).ok()?;
+    let pid = keeper.started?.pid;
+    Some(crate::cgroup::of_process(&Tree::new(Path::new("/")), pid))
+}
+
 /// The name of the agent's control group, which the next agent finds again: chosen once for a state directory.
 fn group_name(dir: &Path) -> io::Result<String> {
     let path = dir.join("group");
@@ -268,8 +345,6 @@ fn group_name(dir: &Path) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

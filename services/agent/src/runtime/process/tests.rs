@@ -9,6 +9,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::{Config, cgroup::Groups, logs};
 
+mod containers;
+mod engine;
+
 const LONG: Duration = Duration::from_secs(60);
 const LOG_BYTES: u64 = 1 << 20;
 const LOG_FILES: usize = 4;

@@ -1,0 +1,242 @@
+//! Units with an image on the Docker engine of this machine, where there is one. What runs is counted by the engine, not asked of godel.
+
+use std::{collections::BTreeMap, fs};
+
+use anyhow::{Result, ensure};
+use godel_integration_tests::{
+    cluster::{Cluster, Layout, kept, shown},
+    engine::{Engine, Which},
+    trace::{resources, unit},
+    wait::{LIMIT, wait_for},
+};
+use godel_proto::v1;
+
+/// The engine of this machine; `None`, said in the output of the test, where none answers.
+#[allow(clippy::print_stdout, reason = "a test says that it is skipped")]
+async fn engine() -> Option<Engine> {
+    Engine::open().await.map_err(|error| println!("SKIPPED: no Docker engine answers: {error:#}")).ok()
+}
+
+/// A control plane and the agent of this machine, under a name that no other container has in its labels.
+async fn one_real_node(node: &str) -> Cluster {
+    let layout = Layout {
+        n_nodes: 0,
+        n_dispatchers: 1,
+        n_schedulers: 1,
+        n_binders: 1,
+        settings: vec![
+            ("state.heartbeat_interval".to_owned(), "200ms".to_owned()),
+            ("state.node_lease_ttl".to_owned(), "2s".to_owned()),
+        ],
+        ..Layout::default()
+    };
+    let mut cluster = Cluster::start(layout).await;
+    // This machine may have anything, and may not let us make control groups.
+    cluster.announce(&["the topology of this machine", "control groups"]);
+    cluster.start_agent_of_this_machine(node, node, &["agent.docker=on".to_owned()]).await;
+    cluster.wait_ready().await;
+    cluster
+}
+
+fn node(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
+/// A unit whose replicas run a script in a container.
+fn container(engine: &Engine, name: &str, replicas: u32, script: &str) -> v1::UnitSpec {
+    let mut spec = unit(name, "", replicas, resources(10, 32), None, 0);
+    spec.workload_class = v1::WorkloadClass::Service.into();
+    let template = spec.task_groups[0].template.as_mut().unwrap();
+    template.run = Some(v1::RunSpec {
+        image: engine.image.clone(),
+        command: ["sh", "-c", script].map(str::to_owned).to_vec(),
+        env: std::iter::once(("WORD".to_owned(), "4711".to_owned())).collect(),
+        stop_grace_ms: 10_000,
+        ..v1::RunSpec::default()
+    });
+    spec
+}
+
+/// The same, and an end is an end.
+fn once(engine: &Engine, name: &str, script: &str) -> v1::UnitSpec {
+    let spec = container(engine, name, 1, script);
+    v1::UnitSpec { workload_class: v1::WorkloadClass::Batch.into(), max_restarts: Some(0), ..spec }
+}
+
+/// Waits until the only replica of a unit has ended, and returns it.
+async fn ended(cluster: &Cluster, name: &str) -> v1::RunningUnit {
+    wait_for(&format!("the end of {name}"), LIMIT, async || -> Result<_> {
+        let running = cluster.api.get_unit(name).await?.running_units;
+        let is_over =
+            |phase| matches!(phase, v1::RunPhase::Failed | v1::RunPhase::Succeeded | v1::RunPhase::Stopped);
+        let over = running.into_iter().find(|run| is_over(run.phase()));
+        over.ok_or_else(|| anyhow::anyhow!("it goes on"))
+    })
+    .await
+}
+
+async fn wait_running(cluster: &Cluster, name: &str, n: usize) {
+    wait_for(&format!("{name} to run"), LIMIT, async || {
+        let running = cluster.api.get_unit(name).await?.running_units;
+        let is_so = |run: &v1::RunningUnit| run.phase() == v1::RunPhase::Running && run.incarnation == 0;
+        ensure!(running.len() == n && running.iter().all(is_so), "{running:?}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .await;
+}
+
+/// Waits until so many containers of a node run, and none is left of others; returns their ids by name.
+async fn wait_containers(engine: &Engine, node: &str, n: usize) -> BTreeMap<String, String> {
+    wait_for(&format!("{n} containers"), LIMIT, async || {
+        let all = engine.containers(node, Which::All).await?;
+        let running = engine.containers(node, Which::Running).await?;
+        ensure!(running.len() == n && all == running, "{all:?}");
+        Ok::<_, anyhow::Error>(running)
+    })
+    .await
+}
+
+fn cancel(cluster: &Cluster, name: &str) {
+    let output = cluster.godel(&["unit", "cancel", name]);
+    assert!(output.status.success(), "{}", shown(&output));
+}
+
+/// What all replicas on a node have written.
+fn written(cluster: &Cluster, node: &str) -> String {
+    let logs = cluster.state_dir(node).join("logs");
+    let replicas = fs::read_dir(logs).unwrap().flatten();
+    let files = replicas.flat_map(|replica| fs::read_dir(replica.path()).unwrap().flatten());
+    files.map(|file| String::from_utf8(fs::read(file.path()).unwrap()).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_end_for_a_reason_and_are_removed() {
+    let Some(engine) = engine().await else { return };
+    let node = node("ends");
+    let cluster = one_real_node(&node).await;
+    let described = cluster.godel(&["node", "describe", &node]);
+    let described = shown(&described);
+    assert!(described.contains("processes and containers"), "{described}");
+
+    let script = "echo out $WORD $GODEL_UNIT; echo err >&2; exit 7";
+    cluster.api.submit(once(&engine, "seven", script)).await.unwrap();
+    let seven = ended(&cluster, "seven").await;
+    assert_eq!((seven.exit_code, seven.reason()), (7, v1::RunEndReason::Exited), "{seven:?}");
+    assert!(seven.started_time_ms > 0 && seven.ended_time_ms >= seven.started_time_ms, "{seven:?}");
+    let text = written(&cluster, &node);
+    assert!(text.contains("out 4711 default/seven\n") && text.contains("err\n"), "{text}");
+
+    cluster.api.submit(once(&engine, "hog", "tail /dev/zero")).await.unwrap();
+    let hog = ended(&cluster, "hog").await;
+    assert_eq!((hog.exit_code, hog.reason()), (137, v1::RunEndReason::OutOfMemory), "{hog:?}");
+
+    let mut absent = once(&engine, "absent", "true");
+    let template = absent.task_groups[0].template.as_mut().unwrap();
+    template.run.as_mut().unwrap().image = "localhost:1/nobody/has-this:1".to_owned();
+    cluster.api.submit(absent).await.unwrap();
+    let absent = ended(&cluster, "absent").await;
+    assert_eq!((absent.exit_code, absent.reason()), (127, v1::RunEndReason::CannotStart), "{absent:?}");
+    let text = written(&cluster, &node);
+    assert!(text.contains("`localhost:1/nobody/has-this:1` is not on this node"), "{text}");
+
+    let polite = "trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done";
+    cluster.api.submit(container(&engine, "polite", 1, polite)).await.unwrap();
+    wait_running(&cluster, "polite", 1).await;
+    wait_containers(&engine, &node, 1).await;
+    wait_for("its use and its log", LIMIT, async || {
+        let top = cluster.godel(&["top", "unit", "polite", "--replicas", "-o", "json"]);
+        let text = String::from_utf8_lossy(&top.stdout).into_owned();
+        ensure!(top.status.success() && text.contains("\"memory\""), "{}", shown(&top));
+        Ok::<_, anyhow::Error>(())
+    })
+    .await;
+    cancel(&cluster, "polite");
+    let polite = ended(&cluster, "polite").await;
+    assert_eq!((polite.exit_code, polite.reason()), (0, v1::RunEndReason::Told), "{polite:?}");
+    let log = cluster.godel(&["unit", "logs", "polite/0", "--tail", "1"]);
+    assert_eq!(String::from_utf8_lossy(&log.stdout), "bye\n", "{}", shown(&log));
+    wait_containers(&engine, &node, 0).await;
+    cluster.assert_quiet();
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_outlive_their_agent_and_run_once() {
+    let Some(engine) = engine().await else { return };
+    let node = node("outlive");
+    let mut cluster = one_real_node(&node).await;
+    cluster.api.submit(container(&engine, "web", 3, "exec sleep 100000")).await.unwrap();
+    wait_running(&cluster, "web", 3).await;
+    let begun = wait_containers(&engine, &node, 3).await;
+    let keepers = kept::keepers(&cluster.state_dir(&node));
+    for round in 1..=2 {
+        cluster.kill(&node);
+        assert_eq!(engine.containers(&node, Which::All).await.unwrap(), begun, "they go on");
+        let mut labels = engine.labels(&node).await.unwrap().into_values().next().unwrap();
+        labels.insert("godel.ordinal".to_owned(), "99".to_owned());
+        engine.leave(&format!("godel-left-{node}-{round}"), labels).await.unwrap();
+        cluster.restart(&node);
+        wait_for("the next agent to take them over", LIMIT, async || {
+            let n_taken = cluster.log(&node).matches("of an earlier agent are taken over").count();
+            ensure!(n_taken == round, "{n_taken} agents have");
+            Ok(())
+        })
+        .await;
+        cluster.wait_ready().await;
+        wait_running(&cluster, "web", 3).await;
+        assert_eq!(engine.containers(&node, Which::All).await.unwrap(), begun, "the same ones, each once");
+        assert_eq!(kept::keepers(&cluster.state_dir(&node)), keepers);
+    }
+    // Agent and keepers are killed: what they leave is removed before it is started again.
+    cluster.kill(&node);
+    for (pid, _) in keepers {
+        let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+        assert!(killed.success());
+    }
+    cluster.restart(&node);
+    wait_for("all of them to have been started again", LIMIT, async || {
+        let running = cluster.api.get_unit("web").await?.running_units;
+        let is_so = |run: &v1::RunningUnit| run.phase() == v1::RunPhase::Running && run.restarts == 1;
+        ensure!(running.len() == 3 && running.iter().all(is_so), "{running:?}");
+        Ok(())
+    })
+    .await;
+    let again = wait_containers(&engine, &node, 3).await;
+    assert!(again.values().all(|id| begun.values().all(|old| old != id)), "{again:?}");
+    cancel(&cluster, "web");
+    wait_containers(&engine, &node, 0).await;
+    cluster.assert_quiet();
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_in_containers_ends_without_contact() {
+    let Some(engine) = engine().await else { return };
+    let node = node("gang");
+    let settings = [
+        ("state.node_grace", "12s"),
+        ("state.stop_after_disconnect", "3s"),
+        ("state.heartbeat_interval", "200ms"),
+        ("state.node_lease_ttl", "2s"),
+    ];
+    let settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let layout =
+        Layout { n_nodes: 0, n_dispatchers: 1, n_schedulers: 1, n_binders: 1, settings, ..Layout::default() };
+    let mut cluster = Cluster::start(layout).await;
+    cluster.announce(&["the topology of this machine", "control groups"]);
+    cluster.start_agent_of_this_machine(&node, &node, &["agent.docker=on".to_owned()]).await;
+    cluster.wait_ready().await;
+    let mut gang = container(&engine, "gang", 2, "exec sleep 100000");
+    gang.workload_class = v1::WorkloadClass::Gang.into();
+    cluster.api.submit(gang).await.unwrap();
+    cluster.api.submit(container(&engine, "web", 1, "exec sleep 100000")).await.unwrap();
+    wait_running(&cluster, "gang", 2).await;
+    wait_running(&cluster, "web", 1).await;
+    wait_containers(&engine, &node, 3).await;
+    cluster.kill(&node);
+    wait_containers(&engine, &node, 1).await;
+    cluster.assert_quiet();
+    drop(cluster);
+    wait_containers(&engine, &node, 0).await;
+    engine.close().await;
+}

@@ -1,0 +1,250 @@
+//! Docker's Engine API by its socket: the calls that the containers of running units need, each with a deadline.
+//!
+//! Nothing is decided and nothing is kept here. The keeper of a run owns its container ([`crate::keeper`]); an agent only asks
+//! whether the engine answers, and removes what keepers that were killed have left behind. What a container is made of, and
+//! what the engine's answers mean, is [`body`].
+
+pub(crate) mod body;
+
+use std::{collections::HashMap, fmt, future::Future, path::Path, pin::Pin, time::Duration};
+
+use bollard::{
+    API_DEFAULT_VERSION, Docker,
+    container::LogOutput,
+    models::{ContainerCreateBody, ContainerInspectResponse},
+    query_parameters::{
+        AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, CreateImageOptionsBuilder,
+        KillContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
+        WaitContainerOptionsBuilder,
+    },
+};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+
+use self::body::{Container, INCARNATION, INSTALLATION, ORDINAL, UNIT};
+
+/// The engine answers a question in this time.
+const ANSWER: Duration = Duration::from_secs(10);
+/// It makes, starts or removes a container in this time: disks may be slow, and a removal ends processes.
+const WORK: Duration = Duration::from_secs(120);
+/// After so long without an end the state of a container is asked for.
+const WAIT: Duration = Duration::from_secs(60);
+/// The client's own limit, seconds: above all of these, so that it never decides.
+const CLIENT_SECONDS: u64 = 180;
+
+/// Why the engine has not done something.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Error {
+    what: &'static str,
+    /// Its answer, if it gave one.
+    pub(crate) status: Option<u16>,
+    message: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What a container writes, as it comes. It ends with the container, or with the connection.
+pub(crate) type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>;
+
+/// A container that was found by its labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Labelled {
+    pub(crate) name: String,
+    /// Of its replica; `None`: the label cannot be read.
+    pub(crate) incarnation: Option<u32>,
+}
+
+/// The engine behind a socket, which has answered once.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    docker: Docker,
+}
+
+/// Waits for an answer until its time is over.
+async fn within<T>(
+    what: &'static str,
+    limit: Duration,
+    call: impl Future<Output = Result<T, bollard::errors::Error>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(answer) => answer.map_err(|error| refused(what, &error)),
+        Err(_) => {
+            Err(Error { what, status: None, message: format!("no answer in {} s", limit.as_secs_f64()) })
+        }
+    }
+}
+
+fn refused(what: &'static str, error: &bollard::errors::Error) -> Error {
+    match error {
+        bollard::errors::Error::DockerResponseServerError { status_code, message } => {
+            Error { what, status: Some(*status_code), message: message.trim().to_owned() }
+        }
+        bollard::errors::Error::DockerStreamError { error } => {
+            Error { what, status: None, message: error.trim().to_owned() }
+        }
+        other => {
+            let mut message = other.to_string();
+            let mut cause = std::error::Error::source(other);
+            while let Some(error) = cause {
+                message = format!("{message}: {error}");
+                cause = error.source();
+            }
+            Error { what, status: None, message }
+        }
+    }
+}
+
+/// What is wanted is so already, if the engine says this.
+fn unless(answer: Result<(), Error>, statuses: &[u16]) -> Result<(), Error> {
+    match answer {
+        Err(Error { status: Some(status), .. }) if statuses.contains(&status) => Ok(()),
+        answer => answer,
+    }
+}
+
+impl Engine {
+    /// Asks the engine for its version, and speaks that or an earlier one.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(crate) async fn connect(socket: &Path) -> Result<Self, Error> {
+        const WHAT: &str = "the Docker engine does not answer";
+        let Some(path) = socket.to_str() else {
+            let message = format!("{} is no text", socket.display());
+            return Err(Error { what: WHAT, status: None, message });
+        };
+        let docker = Docker::connect_with_unix(path, CLIENT_SECONDS, API_DEFAULT_VERSION);
+        let docker = docker.map_err(|error| refused(WHAT, &error))?;
+        let docker = within(WHAT, ANSWER, docker.negotiate_version()).await?;
+        Ok(Self { docker })
+    }
+
+    pub(crate) async fn has_image(&self, image: &str) -> Result<bool, Error> {
+        match within("the image cannot be looked for", ANSWER, self.docker.inspect_image(image)).await {
+            Ok(_) => Ok(true),
+            Err(Error { status: Some(404), .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fetches an image from its registry, in this time.
+    pub(crate) async fn pull(&self, image: &str, limit: Duration) -> Result<(), Error> {
+        let options = CreateImageOptionsBuilder::default().from_image(&body::reference(image)).build();
+        let mut steps = self.docker.create_image(Some(options), None, None);
+        let all = async {
+            while steps.try_next().await?.is_some() {}
+            Ok(())
+        };
+        within("it cannot be pulled", limit, all).await
+    }
+
+    pub(crate) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<(), Error> {
+        let options = CreateContainerOptionsBuilder::default().name(name).build();
+        let created = self.docker.create_container(Some(options), body);
+        within("the container cannot be made", WORK, created).await.map(|_| ())
+    }
+
+    /// Reads what a container writes from now on.
+    pub(crate) async fn attach(&self, name: &str) -> Result<Output, Error> {
+        let options = AttachContainerOptionsBuilder::default().stdout(true).stderr(true).stream(true).build();
+        let attached = self.docker.attach_container(name, Some(options));
+        Ok(within("the output of the container cannot be read", ANSWER, attached).await?.output)
+    }
+
+    pub(crate) async fn start(&self, name: &str) -> Result<(), Error> {
+        within("the container cannot be started", WORK, self.docker.start_container(name, None)).await
+    }
+
+    /// Returns what a container is doing; `None`: there is none of this name.
+    pub(crate) async fn inspect(&self, name: &str) -> Result<Option<ContainerInspectResponse>, Error> {
+        let asked = self.docker.inspect_container(name, None);
+        match within("the state of the container is not known", ANSWER, asked).await {
+            Ok(found) => Ok(Some(found)),
+            Err(Error { status: Some(404), .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits, after a pause, until a container has ended, the engine has gone away, or a while is over: which of them, its state says.
+    pub(crate) async fn wait(&self, name: &str, pause: Duration) {
+        tokio::time::sleep(pause).await;
+        let options = WaitContainerOptionsBuilder::default().condition("not-running").build();
+        let mut ended = std::pin::pin!(self.docker.wait_container(name, Some(options)));
+        // An exit code other than 0 is an error here.
+        let _looked_at_then = tokio::time::timeout(WAIT, ended.next()).await;
+    }
+
+    /// Sends a signal to a container. One that does not run needs none.
+    pub(crate) async fn kill(&self, name: &str, signal: &str) -> Result<(), Error> {
+        let options = KillContainerOptionsBuilder::default().signal(signal).build();
+        let killed = self.docker.kill_container(name, Some(options));
+        unless(within("the container cannot be sent a signal", ANSWER, killed).await, &[404, 409])
+    }
+
+    /// Ends a container by force and removes it. One that is not there, or is being removed, is removed.
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), Error> {
+        let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+        let removed = self.docker.remove_container(name, Some(options));
+        unless(within("the container cannot be removed", WORK, removed).await, &[404, 409])
+    }
+
+    /// Finds the containers of an installation, of one replica if that is given.
+    pub(crate) async fn find(
+        &self,
+        installation: &str,
+        replica: Option<(u64, u32)>,
+    ) -> Result<Vec<Labelled>, Error> {
+        let mut labels = vec![format!("{INSTALLATION}={installation}")];
+        if let Some((unit, ordinal)) = replica {
+            labels.extend([format!("{UNIT}={unit}"), format!("{ORDINAL}={ordinal}")]);
+        }
+        let filters = HashMap::from([("label".to_owned(), labels)]);
+        let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
+        let found =
+            within("containers cannot be listed", ANSWER, self.docker.list_containers(Some(options))).await?;
+        let labelled = |one: bollard::models::ContainerSummary| {
+            let incarnation = one.labels.as_ref().and_then(|labels| labels.get(INCARNATION)?.parse().ok());
+            let name = one.names.into_iter().flatten().next().or(one.id)?;
+            Some(Labelled { name: name.trim_start_matches('/').to_owned(), incarnation })
+        };
+        Ok(found.into_iter().filter_map(labelled).collect())
+    }
+}
+
+/// Removes the containers of an installation that are not among these, and returns their names.
+///
+/// # Errors
+/// The engine does not answer, or does not remove one.
+pub(crate) async fn sweep(
+    socket: &Path,
+    installation: &str,
+    is_kept: impl Fn(&str) -> bool,
+) -> Result<Vec<String>, Error> {
+    let engine = Engine::connect(socket).await?;
+    let mut removed = Vec::new();
+    for Labelled { name, .. } in engine.find(installation, None).await? {
+        if !is_kept(&name) {
+            engine.remove(&name).await?;
+            removed.push(name);
+        }
+    }
+    Ok(removed)
+}
+
+/// Removes the container of a run whose keeper does not live, from a thread that may wait.
+///
+/// # Errors
+/// The engine does not answer, or does not remove it.
+pub(crate) fn remove_left(container: &Container) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let removed = runtime.block_on(async {
+        let engine = Engine::connect(&container.socket).await?;
+        engine.remove(&container.name).await
+    });
+    removed.map_err(std::io::Error::other)
+}

@@ -1,0 +1,310 @@
+//! The container of a run: made, started, watched until its end, and removed.
+//!
+//! The keeper of a container has a small runtime, for the connections to the engine. It goes on where the engine does: what is asked is asked
+//! again until there is an answer, and an engine that has gone away is waited for. Only the end of a run does not wait for the engine:
+//! what has to end is ended as a process too.
+
+use std::{
+    cell::Cell,
+    fs::File,
+    future::pending,
+    path::Path,
+    pin::pin,
+    time::{Duration, Instant},
+};
+
+use bollard::container::LogOutput;
+use futures_util::StreamExt as _;
+use godel_domain::run_end::RunEndReason;
+use rustix::process::Signal;
+
+use super::{
+    Error, STOPPED,
+    command::CannotStart,
+    failed,
+    files::{END, Ended, KEEPER, Keeper, Run, Started},
+    not_started,
+    stopping::{SIGKILL, Stopping},
+    wall_ms, why, write,
+};
+use crate::{
+    docker::{
+        self, Engine, Output,
+        body::{self, Container, Facts},
+    },
+    logs,
+    procfs::{self, Process},
+};
+
+/// Between looks at a container whose engine does not say that it has ended.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Attempts to read output again are further and further apart: a container may have closed it for good.
+const ATTACH_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// What a container has written last is waited for.
+const DRAIN: Duration = Duration::from_secs(5);
+/// A kill for want of memory may be known a moment after the end.
+const OOM_PAUSE: Duration = Duration::from_millis(200);
+/// An engine that does not answer for so long, while the processes of the container are gone, is not waited for.
+const ENGINE_PATIENCE: Duration = Duration::from_secs(60);
+/// A container whose end is written down is removed in this time, or by the next agent.
+const REMOVAL: Duration = Duration::from_secs(30);
+/// Exit code of a container of which nobody saw the end: 128 + SIGKILL.
+const KILLED: i32 = 137;
+
+/// Keeps the container of a run until it has ended and is removed.
+pub(super) fn keep(
+    run: &Run,
+    container: &Container,
+    (dir, keeper): (&Path, &Keeper),
+    control: File,
+    log: &mut logs::Writer,
+) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(failed("its runtime cannot be made"))?;
+    runtime.block_on(async {
+        let stopping = Stopping::new(run, control).map_err(failed("its control pipe cannot be read"))?;
+        let is_made = Cell::new(false);
+        let ended = live(run, (container, &is_made), (dir, keeper), stopping, log).await?;
+        log.sync();
+        // An agent without a state directory takes the directory with it: nobody asks for the end, and the container is removed all the same.
+        let written = write(dir, END, &ended);
+        if is_made.get() {
+            remove(container).await;
+        }
+        written
+    })
+}
+
+/// Starts the container and waits for its end.
+async fn live(
+    run: &Run,
+    (container, is_made): (&Container, &Cell<bool>),
+    (dir, keeper): (&Path, &Keeper),
+    mut stopping: Stopping<'_>,
+    log: &mut logs::Writer,
+) -> Result<Ended, Error> {
+    let started = tokio::select! {
+        started = start(run, container, is_made) => started,
+        // What the engine is doing just now is undone by the removal.
+        reason = stopping.told() => {
+            if is_made.get() {
+                remove(container).await;
+                // It may have come into being just then: it is removed once more at the end.
+                tokio::time::sleep(PAUSE).await;
+            }
+            let reason = reason.name().to_owned();
+            return Ok(Ended { exit_code: STOPPED, reason, ended_ms: wall_ms(), ..Ended::default() });
+        }
+    };
+    match started {
+        Ok(running) => {
+            let Facts { pid, started_ms: at_ms, .. } = running.facts;
+            let started = Some(Started { pid, at_ms, in_group: true });
+            write(dir, KEEPER, &Keeper { started, ..keeper.clone() })?;
+            Ok(watch(run, container, running, stopping, log).await)
+        }
+        Err(cannot) => Ok(not_started(cannot, log, wall_ms())),
+    }
+}
+
+/// A container that runs, or has run.
+struct Running {
+    engine: Engine,
+    output: Option<Output>,
+    /// As it was found after the start.
+    facts: Facts,
+}
+
+/// Fetches the image if it is not there, and makes and starts the container.
+async fn start(run: &Run, container: &Container, is_made: &Cell<bool>) -> Result<Running, CannotStart> {
+    let cannot = |error: docker::Error| CannotStart::new(body::reason(&error.to_string()), error.to_string());
+    let Container { name, image, installation, .. } = container;
+    let engine = Engine::connect(&container.socket).await.map_err(cannot)?;
+    // Of this replica nothing else may run: what is there was left by a keeper that was killed.
+    for earlier in engine.find(installation, Some((run.unit, run.ordinal))).await.map_err(cannot)? {
+        if earlier.incarnation.is_none_or(|incarnation| incarnation <= run.incarnation) {
+            engine.remove(&earlier.name).await.map_err(cannot)?;
+        }
+    }
+    if !engine.has_image(image).await.map_err(cannot)? {
+        let pulled = engine.pull(image, Duration::from_millis(container.pull_timeout_ms)).await;
+        pulled.map_err(|error| {
+            let why = format!("the image `{image}` is not on this node, and {error}");
+            CannotStart::new(RunEndReason::CannotStart, why)
+        })?;
+    }
+    is_made.set(true);
+    engine.create(name, body::of_run(run, container)).await.map_err(cannot)?;
+    let output = engine.attach(name).await.map_err(cannot)?;
+    engine.start(name).await.map_err(cannot)?;
+    let found = engine.inspect(name).await.map_err(cannot)?;
+    let mut facts = found.as_ref().map(Facts::of).unwrap_or_default();
+    if facts.started_ms == 0 {
+        facts.started_ms = wall_ms();
+    }
+    Ok(Running { engine, output: Some(output), facts })
+}
+
+/// Copies the output of a container and keeps the deadlines until it has ended; returns how.
+async fn watch(
+    run: &Run,
+    container: &Container,
+    running: Running,
+    mut stopping: Stopping<'_>,
+    log: &mut logs::Writer,
+) -> Ended {
+    let Running { engine, mut output, facts } = running;
+    let name = &container.name;
+    let (mut first, mut silent_since) = (FirstProcess::new(run, facts.pid), None);
+    let (mut attach_at, mut attach_pause) = (None, PAUSE);
+    let mut wait = pin!(engine.wait(name, Duration::ZERO));
+    let found = loop {
+        tokio::select! {
+            piece = next(&mut output) => match piece {
+                Some(piece) => log.write(piece.as_ref()),
+                None => {
+                    output = None;
+                    attach_at = Some(Instant::now() + attach_pause);
+                    attach_pause = ATTACH_PAUSE_MAX.min(2 * attach_pause);
+                }
+            },
+            // The container has closed its output, or the connection is broken.
+            () = at(attach_at) => {
+                attach_at = None;
+                if let Ok(Some(found)) = engine.inspect(name).await
+                    && Facts::of(&found).is_running
+                {
+                    output = engine.attach(name).await.ok();
+                }
+                if output.is_none() {
+                    attach_at = Some(Instant::now() + attach_pause);
+                }
+            }
+            () = &mut wait => {
+                let found = engine.inspect(name).await.map(|found| found.as_ref().map(Facts::of));
+                match found {
+                    Ok(Some(found)) if found.is_running => silent_since = None,
+                    Ok(found) => break found,
+                    Err(_) => {
+                        let since = *silent_since.get_or_insert_with(Instant::now);
+                        if first.is_known_to_be_over() && since.elapsed() > ENGINE_PATIENCE {
+                            break None;
+                        }
+                    }
+                }
+                wait.set(engine.wait(name, PAUSE));
+            }
+            () = stopping.changed() => {}
+        }
+        if let Some(signal) = stopping.due_signal(&facts.stop_signal) {
+            if signal == SIGKILL {
+                // The engine may be away just when something has to end.
+                first.kill();
+            }
+            let sent = engine.kill(name, signal).await;
+            stopping.sent(sent.is_ok());
+        }
+    };
+    if output.is_some() {
+        let rest = async {
+            while let Some(piece) = next(&mut output).await {
+                log.write(piece.as_ref());
+            }
+        };
+        // A connection that stays open for longer has nothing to say.
+        let _in_time = tokio::time::timeout(DRAIN, rest).await;
+    }
+    how(&engine, name, (found, facts.started_ms), stopping.reason()).await
+}
+
+/// The next piece of output; `None`: it is over. Nothing comes of what is closed.
+async fn next(output: &mut Option<Output>) -> Option<LogOutput> {
+    match output {
+        Some(output) => output.next().await.and_then(Result::ok),
+        None => pending().await,
+    }
+}
+
+/// Waits until a moment; without one for ever.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => pending().await,
+    }
+}
+
+/// What to say of the end of a container; `None`: it is not there any more, or nobody can say.
+async fn how(
+    engine: &Engine,
+    name: &str,
+    (found, started_ms): (Option<Facts>, i64),
+    told: Option<RunEndReason>,
+) -> Ended {
+    let Some(mut facts) = found else {
+        let reason = told.unwrap_or(RunEndReason::Lost).name().to_owned();
+        return Ended { exit_code: KILLED, reason, why: String::new(), started_ms, ended_ms: wall_ms() };
+    };
+    if facts.exit_code == KILLED && !facts.out_of_memory && told.is_none() {
+        tokio::time::sleep(OOM_PAUSE).await;
+        if let Ok(Some(again)) = engine.inspect(name).await {
+            facts = Facts::of(&again);
+        }
+    }
+    let reason = why(told, facts.out_of_memory && facts.exit_code != 0, facts.is_signalled());
+    let or = |ms: i64, other: i64| if ms > 0 { ms } else { other };
+    let started_ms = or(facts.started_ms, started_ms);
+    Ended {
+        exit_code: facts.exit_code,
+        reason: reason.name().to_owned(),
+        why: String::new(),
+        started_ms,
+        ended_ms: or(facts.ended_ms, wall_ms()).max(started_ms),
+    }
+}
+
+/// Removes a container whose end is written down.
+async fn remove(container: &Container) {
+    let removed = async {
+        loop {
+            if let Ok(engine) = Engine::connect(&container.socket).await
+                && engine.remove(&container.name).await.is_ok()
+            {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    // The next agent removes it otherwise.
+    let _in_time = tokio::time::timeout(REMOVAL, removed).await;
+}
+
+/// The first process of a container, with which all others end: as a process of this machine, where it can be seen.
+struct FirstProcess {
+    pid: u32,
+    mark: String,
+    known: Option<Process>,
+}
+
+impl FirstProcess {
+    fn new(run: &Run, pid: u32) -> Self {
+        Self { pid, mark: format!("GODEL_RUN={}", run.mark), known: None }
+    }
+
+    /// Looks for it by its mark: the engine may count the processes of another namespace than the agent.
+    fn look(&mut self) {
+        if self.known.is_none() && self.pid > 0 {
+            let process = Process::of(self.pid);
+            self.known = process.filter(|_| procfs::has_mark(self.pid, &self.mark));
+        }
+    }
+
+    fn is_known_to_be_over(&mut self) -> bool {
+        self.look();
+        self.known.is_some_and(|process| process.open().is_none())
+    }
+
+    fn kill(&mut self) {
+        self.look();
+        self.known.iter().for_each(|process| process.signal(Signal::KILL));
+    }
+}

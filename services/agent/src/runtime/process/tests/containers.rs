@@ -1,0 +1,300 @@
+//! Real keepers and an engine that only pretends.
+
+use serde_json::json;
+
+use super::{
+    super::{Images, left},
+    engine::{Engine, Pull, STARTED_MS},
+    *,
+};
+use crate::docker;
+
+const UID: &str = "0a1b2c3d-4e5f-4a6b-8c7d-000000000000";
+
+/// An agent whose node runs images by this engine.
+fn node_at(dir: TempDir, engine: &Engine, pull_timeout: Duration) -> Node {
+    let images = Images { socket: engine.socket(), installation: UID.to_owned(), pull_timeout };
+    let config = Config { state_dir: Some(dir.path().to_owned()), ..Config::default() };
+    let home = Home::open(&config, "n", keeper(), |_| None).unwrap().with_images(Some(images));
+    Node::with(dir, Arc::new(home))
+}
+
+fn node(engine: &Engine) -> Node {
+    node_at(tempfile::tempdir().unwrap(), engine, LONG)
+}
+
+/// A program in a container of the image that is there.
+fn image(command: &[&str]) -> Program {
+    let command = command.iter().map(|word| (*word).to_owned()).collect();
+    Program { command, image: Some("web:1".to_owned()), ..Program::default() }
+}
+
+fn name_of(incarnation: u32, n: u32) -> String {
+    format!("godel-0a1b2c3d-1-0-{incarnation}-{n}")
+}
+
+#[tokio::test]
+async fn an_image_runs_as_a_container_that_is_removed() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    let limits = GroupLimits { cpu_milli: Some(250), memory: Some(64 << 20), ..GroupLimits::default() };
+    let env = BTreeMap::from([("WORD".to_owned(), "4711".to_owned())]);
+    let program = Program { limits, env, user: Some("www:www".to_owned()), ..image(&["exit", "3"]) };
+    node.start(run(0, 4), Program { directory: Some("/srv".to_owned()), gpus: vec![2, 5], ..program });
+    assert_eq!(node.started(run(0, 4)).await, STARTED_MS);
+    assert_eq!(node.ended(run(0, 4)).await, (3, Some(RunEndReason::Exited)));
+    assert_eq!(node.log(run(0, 4)), "hello\nagain\n");
+    assert_eq!(engine.names(), [""; 0], "it is removed");
+    // Without a command the image says what runs.
+    node.start(run(0, 5), image(&[]));
+    node.started(run(0, 5)).await;
+    assert_eq!(node.ended(run(0, 5)).await, (0, Some(RunEndReason::Exited)));
+    assert_eq!(engine.n_asked("images/create"), 0, "what is there is not fetched");
+}
+
+#[tokio::test]
+async fn a_container_is_what_its_unit_says_and_no_more() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    let env = BTreeMap::from([("WORD".to_owned(), "4711".to_owned())]);
+    let limits =
+        GroupLimits { memory: Some(1), cpus: vec![3, 0, 1], memory_nodes: vec![0], ..GroupLimits::default() };
+    node.start(run(0, 4), Program { env, limits, gpus: vec![2, 5], ..image(&["sleep", "1"]) });
+    node.started(run(0, 4)).await;
+    let body = engine.with(|world| world.containers[&name_of(4, 0)].body.clone());
+    let labels = json!({
+        "godel.node": "n", "godel.unit": "1", "godel.ordinal": "0", "godel.incarnation": "4", "godel.installation": UID,
+    });
+    assert_eq!(
+        (&body["Labels"], &body["Entrypoint"], &body["Cmd"]),
+        (&labels, &json!(["sleep", "1"]), &json!(null))
+    );
+    let env = body["Env"].as_array().unwrap();
+    assert_eq!((env.len(), &env[0]), (2, &json!("WORD=4711")), "{env:?}");
+    assert!(env[1].as_str().unwrap().starts_with("GODEL_RUN="));
+    let host = &body["HostConfig"];
+    assert_eq!(
+        (&host["Memory"], &host["MemorySwap"], &host["CpuShares"]),
+        (&json!(16 << 20), &json!(16 << 20), &json!(2))
+    );
+    assert_eq!(
+        (&host["CpusetCpus"], &host["CpusetMems"], &host["NanoCpus"]),
+        (&json!("0-1,3"), &json!("0"), &json!(null))
+    );
+    assert_eq!(
+        (&host["Init"], &host["NetworkMode"], &host["LogConfig"]["Type"]),
+        (&json!(true), &json!("host"), &json!("none"))
+    );
+    assert_eq!(host["DeviceRequests"][0]["DeviceIDs"], json!(["2", "5"]));
+    assert!(node.processes.stop(run(0, 4), Duration::ZERO, Told));
+    node.ended(run(0, 4)).await;
+}
+
+#[tokio::test]
+async fn a_container_is_stopped_politely_then_by_force() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    node.start(run(0, 0), image(&["sleep"]));
+    node.started(run(0, 0)).await;
+    assert!(node.processes.stop(run(0, 0), LONG, Told));
+    assert_eq!(node.ended(run(0, 0)).await, (143, Some(Told)));
+    node.start(run(0, 1), image(&["deaf"]));
+    node.started(run(0, 1)).await;
+    assert!(node.processes.stop(run(0, 1), LONG, Told));
+    wait_until("it was asked", || engine.with(|world| world.signals.len()) == 2).await;
+    assert!(node.processes.stop(run(0, 1), Duration::ZERO, Told), "a later stop may be sooner");
+    assert_eq!(node.ended(run(0, 1)).await, (137, Some(Told)));
+    engine.with(|world| assert_eq!(world.signals, ["SIGTERM", "SIGTERM", "SIGKILL"]));
+}
+
+#[tokio::test]
+async fn a_container_without_memory_or_killed_says_so() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    for (command, ended) in [
+        (["oom"].as_slice(), (137, RunEndReason::OutOfMemory)),
+        (&["exit", "139"], (139, RunEndReason::Signalled)),
+        (&["exit", "137"], (137, RunEndReason::Signalled)),
+    ] {
+        node.start(run(0, 0), image(command));
+        node.started(run(0, 0)).await;
+        assert_eq!(node.ended(run(0, 0)).await, (ended.0, Some(ended.1)));
+    }
+}
+
+#[tokio::test]
+async fn a_missing_image_is_fetched_or_it_says_why_not() {
+    let engine = Engine::start();
+    let mut node = node_at(tempfile::tempdir().unwrap(), &engine, Duration::from_millis(50));
+    let absent = Program { image: Some("reg:5000/a/b".to_owned()), ..image(&["exit", "0"]) };
+    for (incarnation, how, why) in
+        [(0, Pull::Refused, "no such host"), (1, Pull::Hangs, "no answer in 0.05 s")]
+    {
+        engine.with(|world| world.pull = how);
+        node.start(run(0, incarnation), absent.clone());
+        assert_eq!(node.ended(run(0, incarnation)).await, (127, Some(RunEndReason::CannotStart)));
+        let log = node.log(run(0, incarnation));
+        let begins = "[godel: the image `reg:5000/a/b` is not on this node, and it cannot be pulled: ";
+        assert!(log.starts_with(begins) && log.contains(why), "{log}");
+    }
+    engine.with(|world| world.pull = Pull::Delivered);
+    let latest = Program { image: Some("reg:5000/a/b:latest".to_owned()), ..absent };
+    node.start(run(0, 2), latest);
+    node.started(run(0, 2)).await;
+    assert_eq!(node.ended(run(0, 2)).await, (0, Some(RunEndReason::Exited)));
+    assert_eq!(engine.names(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_stop_ends_the_wait_for_an_image() {
+    let engine = Engine::start();
+    engine.with(|world| world.pull = Pull::Hangs);
+    let mut node = node(&engine);
+    node.start(run(0, 0), Program { image: Some("other:1".to_owned()), ..image(&[]) });
+    wait_until("it is being fetched", || engine.n_asked("images/create") == 1).await;
+    assert!(node.processes.stop(run(0, 0), LONG, Told));
+    assert_eq!(node.ended(run(0, 0)).await, (143, Some(Told)));
+    assert_eq!(engine.n_asked("containers/create"), 0, "nothing was made");
+}
+
+#[tokio::test]
+async fn a_container_that_does_not_start_says_why() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    for (words, reason) in [
+        ("unable to find user eve: no matching entries", RunEndReason::NoUser),
+        ("could not select device driver", RunEndReason::CannotStart),
+    ] {
+        engine.with(|world| world.start_error = Some(words));
+        node.start(run(0, 0), image(&["exit", "0"]));
+        assert_eq!(node.ended(run(0, 0)).await, (127, Some(reason)));
+        let said = format!("[godel: the container cannot be started: {words}]\n");
+        assert!(node.log(run(0, 0)).ends_with(&said));
+        assert_eq!(engine.names(), [""; 0], "what was made is removed");
+    }
+    // A node without an engine, and one whose engine has gone.
+    let mut plain = Node::new(false);
+    plain.start(run(0, 0), image(&[]));
+    assert_eq!(plain.ended(run(0, 0)).await, (127, Some(RunEndReason::CannotStart)));
+    std::fs::remove_file(engine.socket()).unwrap();
+    node.start(run(0, 1), image(&[]));
+    assert_eq!(node.ended(run(0, 1)).await, (127, Some(RunEndReason::CannotStart)));
+    assert!(
+        node.log(run(0, 1)).starts_with("[godel: the Docker engine does not answer: "),
+        "{}",
+        node.log(run(0, 1))
+    );
+}
+
+#[tokio::test]
+async fn a_container_goes_on_while_its_engine_is_away() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    node.start(run(0, 0), image(&["sleep"]));
+    node.started(run(0, 0)).await;
+    engine.cut_connections();
+    wait_until("it is asked for again", || engine.n_asked("/attach") == 2).await;
+    engine.end(&name_of(0, 0), 5);
+    assert_eq!(node.ended(run(0, 0)).await, (5, Some(RunEndReason::Exited)));
+    assert_eq!(engine.n_asked("/start"), 1);
+}
+
+#[tokio::test]
+async fn a_killed_keeper_leaves_no_container() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    node.start(run(0, 0), image(&["sleep"]));
+    node.started(run(0, 0)).await;
+    let kill = |keeper: files::Keeper| {
+        let pid = Pid::from_raw(i32::try_from(keeper.pid).unwrap()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+    };
+    kill(node.keeper_of("1-0-0.0"));
+    assert_eq!(node.ended(run(0, 0)).await, (137, Some(RunEndReason::Lost)));
+    assert_eq!(engine.names(), [""; 0]);
+    // Its agent is killed as well: the next one ends what is left.
+    node.start(run(0, 1), image(&["sleep"]));
+    node.started(run(0, 1)).await;
+    let keeper = node.keeper_of("1-0-1.0");
+    let Node { dir, processes, events, home } = node;
+    drop((processes, events, home));
+    let process = keeper.process();
+    kill(keeper);
+    wait_until("it has ended", || process.open().is_none()).await;
+    let next = node_at(dir, &engine, LONG);
+    let found = left::find(Arc::clone(&next.home)).await.unwrap();
+    assert!(found.iter().all(|left| !left.goes_on()), "{found:?}");
+    assert_eq!(engine.names(), [""; 0]);
+}
+
+#[tokio::test]
+async fn the_next_agent_goes_on_with_a_container() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    node.start(run(0, 0), image(&["sleep"]));
+    node.started(run(0, 0)).await;
+    let Node { dir, processes, events, home } = node;
+    drop((processes, events, home));
+    // Something that an earlier keeper has left, and a container of somebody else.
+    engine.with(|world| {
+        let left = world.containers[&name_of(0, 0)].clone();
+        world.containers.insert(name_of(9, 9), left);
+        world.containers.insert("other".to_owned(), super::engine::Pretended::default());
+    });
+    let mut next = node_at(dir, &engine, LONG);
+    let mut found = left::find(Arc::clone(&next.home)).await.unwrap();
+    assert_eq!(found.len(), 1);
+    let left = found.remove(0);
+    assert!(left.goes_on() && left.started_ms == STARTED_MS, "{left:?}");
+    let kept = left.run.container.clone().unwrap().name;
+    let removed = docker::sweep(&engine.socket(), UID, |name| name == kept).await.unwrap();
+    assert_eq!((removed, engine.names()), (vec![name_of(9, 9)], vec![name_of(0, 0), "other".to_owned()]));
+    next.processes.adopt(run(0, 0), left);
+    engine.end(&name_of(0, 0), 6);
+    assert_eq!(next.ended(run(0, 0)).await, (6, Some(RunEndReason::Exited)));
+    assert_eq!((engine.n_asked("/start"), engine.names()), (1, vec!["other".to_owned()]));
+}
+
+#[tokio::test]
+async fn without_a_state_directory_containers_end_too() {
+    let engine = Engine::start();
+    let images = Images { socket: engine.socket(), installation: UID.to_owned(), pull_timeout: LONG };
+    let home = Home::open(&Config::default(), "n", keeper(), |_| None).unwrap().with_images(Some(images));
+    let mut node = Node::with(tempfile::tempdir().unwrap(), Arc::new(home));
+    node.start(run(0, 0), Program { stop_grace_ms: 60_000, ..image(&["sleep"]) });
+    node.started(run(0, 0)).await;
+    drop(node);
+    wait_until("it was stopped and removed", || engine.names().is_empty()).await;
+    engine.with(|world| assert_eq!(world.signals, ["SIGTERM"]));
+}
+
+#[tokio::test]
+async fn of_a_replica_no_second_container_runs() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    node.start(run(0, 3), image(&["sleep"]));
+    node.started(run(0, 3)).await;
+    let copy = engine.with(|world| world.containers[&name_of(3, 0)].clone());
+    assert!(node.processes.stop(run(0, 3), Duration::ZERO, Told));
+    node.ended(run(0, 3)).await;
+    // What a killed keeper has left while the engine was away: of an earlier life, and of another replica.
+    let mut other = copy.clone();
+    other.body["Labels"]["godel.ordinal"] = json!("1");
+    engine.with(|world| world.containers.extend([(name_of(3, 7), copy), ("another".to_owned(), other)]));
+    node.start(run(0, 4), image(&["sleep"]));
+    node.started(run(0, 4)).await;
+    assert_eq!(engine.names(), ["another".to_owned(), name_of(4, 0)]);
+    assert!(node.processes.stop(run(0, 4), Duration::ZERO, Told));
+    node.ended(run(0, 4)).await;
+}
+
+#[tokio::test]
+async fn a_container_without_contact_ends_by_itself() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    node.home.renew_contact(0);
+    node.start(run(0, 0), Program { stop_after_ms: 400, ..image(&["sleep"]) });
+    node.started(run(0, 0)).await;
+    assert_eq!(node.ended(run(0, 0)).await, (137, Some(NoContact)));
+    engine.with(|world| assert_eq!(world.signals, ["SIGKILL"], "the grace is over already"));
+}
