@@ -8,10 +8,11 @@ use tonic::{Code, Status, body::Body};
 use super::code_in;
 
 /// Services and the parts that serve them.
-const PARTS: [(&str, &str); 10] = [
+const PARTS: [(&str, &str); 11] = [
     ("godel.v1.StateService", "state"),
     ("godel.v1.NodeService", "state"),
     ("godel.v1.MemberService", "state"),
+    ("godel.v1.LogService", "state"),
     ("godel.v1.UnitService", "the dispatcher"),
     ("godel.v1.QueueService", "the dispatcher"),
     ("godel.v1.BudgetService", "the dispatcher"),
