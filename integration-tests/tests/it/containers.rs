@@ -6,10 +6,13 @@ use anyhow::{Result, ensure};
 use godel_integration_tests::{
     cluster::{Cluster, Layout, kept, shown},
     engine::{Engine, Which},
+    settings,
     trace::{resources, unit},
     wait::{LIMIT, wait_for},
 };
 use godel_proto::v1;
+
+use super::keepers::real_node_called;
 
 /// The engine of this machine; `None`, said in the output of the test, where none answers.
 #[allow(clippy::print_stdout, reason = "a test says that it is skipped")]
@@ -19,23 +22,7 @@ async fn engine() -> Option<Engine> {
 
 /// A control plane and the agent of this machine, under a name that no other container has in its labels.
 async fn one_real_node(node: &str) -> Cluster {
-    let layout = Layout {
-        n_nodes: 0,
-        n_dispatchers: 1,
-        n_schedulers: 1,
-        n_binders: 1,
-        settings: vec![
-            ("state.heartbeat_interval".to_owned(), "200ms".to_owned()),
-            ("state.node_lease_ttl".to_owned(), "2s".to_owned()),
-        ],
-        ..Layout::default()
-    };
-    let mut cluster = Cluster::start(layout).await;
-    // This machine may have anything, and may not let us make control groups.
-    cluster.announce(&["the topology of this machine", "control groups"]);
-    cluster.start_agent_of_this_machine(node, node, &["agent.docker=on".to_owned()]).await;
-    cluster.wait_ready().await;
-    cluster
+    real_node_called(node, settings::godel_bin(), &["agent.docker=on".to_owned()]).await
 }
 
 fn node(name: &str) -> String {

@@ -25,6 +25,11 @@ pub(crate) const NODE: &str = "real";
 
 /// A control plane and the agent of this machine.
 pub(crate) async fn one_real_node(program: PathBuf, settings: &[String]) -> Cluster {
+    real_node_called(NODE, program, settings).await
+}
+
+/// The same, where the node has a name of its own.
+pub(crate) async fn real_node_called(node: &str, program: PathBuf, settings: &[String]) -> Cluster {
     let layout = Layout {
         n_nodes: 0,
         n_dispatchers: 1,
@@ -39,7 +44,7 @@ pub(crate) async fn one_real_node(program: PathBuf, settings: &[String]) -> Clus
     let mut cluster = Cluster::start(layout).await;
     // This machine may have anything, and may not let us make control groups.
     cluster.announce(&["the topology of this machine", "control groups"]);
-    cluster.start_agent_of_this_machine_by(NODE, program, settings).await;
+    cluster.start_agent_of_this_machine_by(node, program, settings).await;
     cluster.wait_ready().await;
     cluster
 }
