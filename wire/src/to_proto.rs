@@ -14,7 +14,7 @@ use godel_domain::{
     running_units::{Bind, Evict, RunChange},
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
-        UnitEnd, UnitRecord, UnitSpec, UnitStatus, WorkloadClass,
+        UnitEnd, UnitRecord, UnitSpec, UnitStatus, Volume, WorkloadClass,
     },
 };
 use godel_proto::{raw, v1};
@@ -307,6 +307,7 @@ pub fn run_spec(run: &RunSpec) -> v1::RunSpec {
         user,
         umask,
         image,
+        volumes,
     } = run;
     v1::RunSpec {
         command: command.clone(),
@@ -319,7 +320,12 @@ pub fn run_spec(run: &RunSpec) -> v1::RunSpec {
         user: user.clone().unwrap_or_default(),
         umask: *umask,
         image: image.clone().unwrap_or_default(),
+        volumes: volumes.iter().map(volume).collect(),
     }
+}
+
+fn volume(Volume { name, bytes, path }: &Volume) -> v1::Volume {
+    v1::Volume { name: name.clone(), bytes: *bytes, path: path.clone().unwrap_or_default() }
 }
 
 /// Kind of work.

@@ -2,6 +2,7 @@
 
 mod change;
 mod drain;
+mod volumes;
 mod zones;
 
 pub(super) use change::{give_notice, update};
@@ -80,6 +81,8 @@ struct Described {
     running: Vec<v1::BoundRunningUnit>,
     #[serde(skip)]
     drain: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    volumes: Vec<volumes::VolumeView>,
 }
 
 async fn describe(client: &Client, names: &[String], format: Format) -> Result<(), Failure> {
@@ -94,24 +97,31 @@ async fn describe(client: &Client, names: &[String], format: Format) -> Result<(
             }
             _ => String::new(),
         };
-        Ok(Described { view, zones, running: answer.running_units, drain })
+        let volumes = volumes::views(answer.volumes);
+        Ok(Described { view, zones, running: answer.running_units, drain, volumes })
     });
-    super::print_described(format, "node", described.await, |Described { view, zones, running, drain }| {
-        let mut text = describe_text(view, running, Paint::stdout());
-        text.push_str(&zones::text(zones, &view.devices, Paint::stdout()));
-        if let Some(conflict) = &view.conflict {
-            text.push_str(&conflict_text(conflict, Paint::stdout()));
-        }
-        if let Some(quarantine) = &view.quarantine {
-            text.push_str(&quarantine_text(quarantine, Paint::stdout()));
-        }
-        if let Some(notice) = &view.notice {
-            text.push_str(&notice_text(notice, Paint::stdout()));
-        }
-        text.push_str(&taints_text(view, Paint::stdout()));
-        text.push_str(drain);
-        text
-    })
+    super::print_described(
+        format,
+        "node",
+        described.await,
+        |Described { view, zones, running, drain, volumes }| {
+            let mut text = describe_text(view, running, Paint::stdout());
+            text.push_str(&zones::text(zones, &view.devices, Paint::stdout()));
+            if let Some(conflict) = &view.conflict {
+                text.push_str(&conflict_text(conflict, Paint::stdout()));
+            }
+            if let Some(quarantine) = &view.quarantine {
+                text.push_str(&quarantine_text(quarantine, Paint::stdout()));
+            }
+            if let Some(notice) = &view.notice {
+                text.push_str(&notice_text(notice, Paint::stdout()));
+            }
+            text.push_str(&taints_text(view, Paint::stdout()));
+            text.push_str(&volumes::text(volumes));
+            text.push_str(drain);
+            text
+        },
+    )
 }
 
 fn quarantine_text(quarantine: &QuarantineView, paint: Paint) -> String {

@@ -7,8 +7,8 @@ use godel_proto::v1;
 use godel_wire::ops::host_port_to_proto;
 
 use super::{
-    Submit, check, key_of_unit, nearest, node_selector, unit::default_replicas, unit_affinity, unit_topology,
-    words, zones,
+    Submit, check, key_of_unit, nearest, node_selector, read::bytes, unit::default_replicas, unit_affinity,
+    unit_topology, words, zones,
 };
 
 /// The unit that the flags describe.
@@ -122,6 +122,7 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
         wrong.push(error);
     }
     let max_load = max_load(submit, wrong);
+    let volumes = volumes(submit, wrong);
     v1::Template {
         demand: Some(v1::Demand {
             requests: Some(v1::Resources { amounts: amounts.into_iter().collect() }),
@@ -142,9 +143,22 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
             user: submit.user.clone().unwrap_or_default(),
             umask: submit.umask,
             image: submit.image.clone().unwrap_or_default(),
+            volumes,
         }),
         ..template
     }
+}
+
+fn volumes(submit: &Submit, wrong: &mut Vec<String>) -> Vec<v1::Volume> {
+    let mut volumes = Vec::with_capacity(submit.volumes.len());
+    for (name, text) in &submit.volumes {
+        let (size, path) = text.split_once(':').unwrap_or((text, ""));
+        match bytes(size) {
+            Ok(bytes) => volumes.push(v1::Volume { name: name.clone(), bytes, path: path.to_owned() }),
+            Err(error) => wrong.push(format!("--volume {name}: {error}")),
+        }
+    }
+    volumes
 }
 
 fn max_load(submit: &Submit, wrong: &mut Vec<String>) -> Option<v1::MaxLoad> {
@@ -264,6 +278,7 @@ fn flag_of(key: &str, submit: &Submit) -> String {
         ("template.topology.policy", "--zone-policy"),
         ("template.topology.cpu_mode", "--cpu-mode"),
         ("template.max_load", "--max-load"),
+        ("template.volumes", "--volume"),
         ("template.node_affinity.required", "--node-selector or --require-nodes"),
         ("template.node_affinity.preferred", "--prefer-nodes"),
         ("template.command", "the command"),
@@ -305,7 +320,7 @@ mod tests {
     }
 
     /// Flags that say together what a key of a file says; a unit of flags has one task group, without a name.
-    const FLAGS: [(&str, &[&str]); 29] = [
+    const FLAGS: [(&str, &[&str]); 30] = [
         ("labels", &["label"]),
         ("template.requests", &["cpu", "memory", "request"]),
         ("template.gpu", &["gpu"]),
@@ -313,6 +328,7 @@ mod tests {
         ("template.tolerations", &["toleration"]),
         ("template.host_ports", &["host-port"]),
         ("template.max_load", &["max-load"]),
+        ("template.volumes", &["volume"]),
         ("template.node_affinity.required", &["require-nodes"]),
         ("template.node_affinity.preferred", &["prefer-nodes"]),
         ("template.node_affinity", &["require-nodes", "prefer-nodes"]),
@@ -397,6 +413,7 @@ template:
   node_affinity: {required: [disk, cores > 64], preferred: [{weight: 10, nodes: '!spot'}, {nodes: disk=ssd}]}
   host_ports: [8080, 53/udp]
   max_load: {cpu: 80, memory: 90}
+  volumes: [{name: data, size: 10Gi, path: /var/lib/db}]
   tolerations: [{key: gpu, value: only, effect: no-schedule}, {key: spot}, {}, {key: dead, effect: no-execute, tolerated_seconds: 300}]
   command: [server, --port, 8080]
   env: {MODE: 1.0}
@@ -412,7 +429,7 @@ template:
             --spread rack=2:app=web --spread 5@node=3 --active-deadline 12h --replicas 3 --cpu 500m --memory 1.2Gi --request fpga=2 --gpu 0.5:A10|T4;link=nvlink;memory=1Gi \
             --device nic=2;gbps=100;same_zone_as=gpu --zone-policy none --cpu-mode reclaimed \
             --node-selector zone=a --node-selector rack!=3 --require-nodes disk --require-nodes cores>64 \
-            --prefer-nodes 10:!spot --prefer-nodes disk=ssd --host-port 8080,53/udp --max-load cpu=80,memory=90 \
+            --prefer-nodes 10:!spot --prefer-nodes disk=ssd --host-port 8080,53/udp --max-load cpu=80,memory=90 --volume data=10Gi:/var/lib/db \
             --toleration gpu=only:no-schedule,spot,*,dead:no-execute=300 --env MODE=1.0 --stop-grace 30s \
             --duration 0s --exit-code 3 -- server --port 8080";
         assert_eq!(flags(words).unwrap(), parse(file).unwrap().remove(0).spec);

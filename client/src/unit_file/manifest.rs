@@ -92,7 +92,7 @@ pub(crate) fn keys_of_a_unit() -> Vec<String> {
 name: a
 affinity: {near: [{}], apart: [{}], spread: [{}]}
 topology: {segments: {}}
-template: {gpu: {}, devices: [{}], tolerations: [{}], simulated: {}, max_load: {}, node_affinity: {preferred: [{}]}}
+template: {gpu: {}, devices: [{}], tolerations: [{}], simulated: {}, max_load: {}, volumes: [{}], node_affinity: {preferred: [{}]}}
 ";
     let tree = Documents::of(text).next().unwrap();
     let mut report = Report::default();

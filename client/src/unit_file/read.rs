@@ -5,7 +5,11 @@ use std::{
     fmt,
 };
 
-use godel_domain::{duration, quantity::BadQuantity};
+use godel_domain::{
+    duration,
+    quantity::{self, BadQuantity},
+    resources::MEMORY,
+};
 
 use super::{
     Mistake, nearest,
@@ -212,6 +216,11 @@ impl<'n, 'r> Fields<'n, 'r> {
             "false" | "False" | "FALSE" => Ok(false),
             other => Err(format!("`{other}` is neither `true` nor `false`")),
         })
+    }
+
+    /// An amount of bytes, as `10Gi`.
+    pub(super) fn bytes(&mut self, key: &'static str) -> Option<u64> {
+        self.scalar(key, bytes)
     }
 
     /// A duration in milliseconds.
@@ -426,6 +435,12 @@ pub(super) fn octal(text: &str) -> Result<u32, String> {
     let digits = text.strip_prefix("0o").unwrap_or(text);
     let number = u32::from_str_radix(digits, 8).ok().filter(|_| !digits.starts_with('+'));
     number.ok_or_else(|| format!("`{text}` is not a number of octal digits, as `022`"))
+}
+
+/// Bytes, written as an amount of memory is.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let amount = quantity::parse(MEMORY, text).map_err(|error| error.to_string())?;
+    u64::try_from(amount).map_err(|_| format!("`{text}` is negative"))
 }
 
 fn number<N: TryFrom<i128>>(text: &str) -> Result<N, String> {

@@ -140,6 +140,10 @@ pub struct Submit {
     /// Image of the container in which the program runs, as `NAME:TAG`; without a command the image says what runs.
     #[arg(long, requires = "name", value_name = "IMAGE")]
     pub image: Option<String>,
+    /// Directory that the node of a replica keeps for it, as `data=10Gi`, or `data=10Gi:/var/lib/db` with the path at which
+    /// the program finds it; with an image the path is required. Give the flag once for each volume.
+    #[arg(long = "volume", requires = "name", value_name = "NAME=SIZE[:PATH]", value_parser = pair)]
+    pub volumes: Vec<(String, String)>,
     /// Working directory of the program on its node, an absolute path. Default `/`.
     #[arg(long, requires = "name", value_name = "DIR")]
     pub working_directory: Option<String>,

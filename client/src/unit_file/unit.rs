@@ -106,6 +106,10 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
     let user = fields.text("user").unwrap_or_default();
     let umask = fields.octal("umask");
     let image = fields.text("image").unwrap_or_default();
+    let mut volumes = Vec::new();
+    for (node, path) in fields.list("volumes") {
+        volumes.extend(inside(node, path, fields.report, volume));
+    }
     let simulated = fields.inside("simulated", |fields| {
         (fields.duration("duration"), fields.number("exit_code").unwrap_or_default())
     });
@@ -122,6 +126,7 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
         user,
         umask,
         image,
+        volumes,
     };
     v1::Template {
         demand: Some(v1::Demand { requests: Some(requests), devices, host_ports, zones }),
@@ -129,6 +134,14 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
         max_load,
         run: Some(run),
         ..template
+    }
+}
+
+fn volume(fields: &mut Fields<'_, '_>) -> v1::Volume {
+    v1::Volume {
+        name: fields.text("name").unwrap_or_default(),
+        bytes: fields.bytes("size").unwrap_or_default(),
+        path: fields.text("path").unwrap_or_default(),
     }
 }
 

@@ -381,6 +381,23 @@ fn on_bind(
         });
     } else if step.after.is_some() {
         let unit = world.units.get(&step.unit);
+        let record = unit.and_then(|unit| unit.record.as_ref());
+        let group = record.and_then(|record| {
+            record.value.group_of(step.ordinal).and_then(|group| record.value.spec.task_groups.get(group))
+        });
+        let has_volumes = group.is_some_and(|group| !group.template.run.volumes.is_empty());
+        let keeper = world.nodes.get(&step.before.node).filter(|_| has_volumes && step.before.node != node);
+        if let Some(keeper) = keeper {
+            replay.room.add(|| {
+                format!(
+                    "{}/{} bound on {} at revision {revision}, and its volumes are on {}",
+                    name(),
+                    step.ordinal,
+                    node_name(world, node),
+                    keeper.name(),
+                )
+            });
+        }
         let demand = unit.and_then(|unit| unit.demands.get(&bind.group));
         if let (true, Some((demand, _)), Some(on)) = (complete, demand, world.nodes.get(&node))
             && let Some(wrong) = wrong_devices(on, demand, bind.allocation(step.idx).devices)

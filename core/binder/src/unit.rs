@@ -139,6 +139,6 @@ impl KnownGroup {
     /// Returns what filters judge a node by, but for what its unit says about running units, and that it is a daemon.
     pub(super) fn on_node(&self) -> NodeAsk<'_> {
         let requirements = self.requirements.as_deref().unwrap_or(NodeRequirements::nothing(self.runtime));
-        NodeAsk { shape: self.shape, requirements, unit: None, daemon: None }
+        NodeAsk { shape: self.shape, requirements, unit: None, daemon: None, volume_node: None }
     }
 }

@@ -68,7 +68,7 @@ use godel_rules::frozen::{Frozen, Noted};
 
 use self::{
     catalogue::Catalogue, free::FreeRoom, holds::NodeHolds, loads::LoadChange, records::NodeRecords,
-    room::BlockMask, taken::TakenRoom,
+    taken::TakenRoom,
 };
 
 pub use self::{
@@ -79,6 +79,7 @@ pub use self::{
     },
     group_deltas::GroupDeltas,
     loads::{LoadShares, NodeShares},
+    room::BlockMask,
     shapes::ShapeId,
     slots::Owned,
     sub_clusters::{NodeBlocks, SubClusterId},
@@ -415,6 +416,16 @@ impl Cluster {
     #[inline]
     pub fn has_daemon(&self, daemon: DaemonIdx, idx: usize) -> bool {
         self.taken.daemons.is_on(daemon, idx)
+    }
+
+    /// Returns the node on which a replica ran last or runs; `None`: it never had one.
+    pub fn last_node(&self, unit: UnitId, ordinal: u32) -> Option<NodeId> {
+        Some(self.rows(unit)?.row(ordinal).node).filter(|node| *node != NodeId(0))
+    }
+
+    /// Returns the block of a node, and the node alone as a mask of it.
+    pub fn block_of(node: NodeId) -> (usize, BlockMask) {
+        (node.idx() / room::BLOCK, 1 << (node.idx() % room::BLOCK))
     }
 
     /// Returns the blocks with nodes without a replica of a daemon, ascending, and which nodes these are.

@@ -89,6 +89,12 @@ pub enum Unfit {
         /// For example `more than 80 % of cpu is used`.
         reason: String,
     },
+    /// Another node keeps the volumes of the replica.
+    #[error("the volumes of the replica are on node {node}")]
+    Volume {
+        /// Name of the node that keeps them.
+        node: String,
+    },
     /// A filter refuses the node for a reason that has no variant of its own.
     #[error("{reason}")]
     Other {

@@ -171,6 +171,19 @@ pub struct RunSpec {
     pub umask: Option<u32>,
     /// The image in whose container it runs; `None`: it is a process of its node.
     pub image: Option<String>,
+    /// Directories of its node that are kept for the replica as long as its unit.
+    pub volumes: Vec<Volume>,
+}
+
+/// A directory that a node keeps for a replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Volume {
+    /// Unique in the template.
+    pub name: String,
+    /// Room that it needs on the disk of its node.
+    pub bytes: u64,
+    /// Where the program finds it; `None`: in a directory of the node that its environment names.
+    pub path: Option<String>,
 }
 
 impl RunSpec {
@@ -403,7 +416,12 @@ impl UnitSpec {
     /// Whether which nodes it may have depends on the unit, and not on its templates alone: on running units, or on where
     /// its own replicas are.
     pub fn goes_by_unit(&self) -> bool {
-        self.has_terms() || self.is_daemon()
+        self.has_terms() || self.is_daemon() || self.has_volumes()
+    }
+
+    /// Whether nodes keep volumes for its replicas.
+    pub fn has_volumes(&self) -> bool {
+        self.task_groups.iter().any(|group| !group.template.run.volumes.is_empty())
     }
 
     /// Running units wanted, over all groups.

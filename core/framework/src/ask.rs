@@ -7,12 +7,12 @@ use std::{
 };
 
 use godel_cluster::{
-    Cluster, DaemonIdx, DomainIdx, GroupRef, ShapeId, SpreadRule, SubClusterId, UnitRules,
+    BlockMask, Cluster, DaemonIdx, DomainIdx, GroupRef, ShapeId, SpreadRule, SubClusterId, UnitRules,
     labels::{LabelSets, TaintVerdict},
 };
 use godel_domain::{
     demand::Pool,
-    ids::UnitId,
+    ids::{NodeId, UnitId},
     node::{RuntimeNeed, Toleration},
     node_affinity::NodeAffinity,
     node_load::MaxLoad,
@@ -37,6 +37,8 @@ pub struct NodeRequirements {
     pub max_load: MaxLoad,
     /// What it asks of the runtime of the node.
     pub runtime: RuntimeNeed,
+    /// Nodes keep volumes for it.
+    pub has_volumes: bool,
 }
 
 /// Requirements that every node without taints meets, but for those of the runtime.
@@ -47,6 +49,7 @@ const fn nothing(runtime: RuntimeNeed) -> NodeRequirements {
         node_affinity: NodeAffinity { required: Vec::new(), preferred: Vec::new() },
         max_load: MaxLoad { cpu: None, memory: None },
         runtime,
+        has_volumes: false,
     }
 }
 
@@ -63,17 +66,19 @@ impl NodeRequirements {
             node_affinity: template.node_affinity.clone(),
             max_load: template.max_load,
             runtime: template.run.runtime_need(),
+            has_volumes: !template.run.volumes.is_empty(),
         }
     }
 
     /// Whether these are the requirements of a template.
     pub fn are_of(&self, template: &Template) -> bool {
-        let Self { node_selector, tolerations, node_affinity, max_load, runtime } = self;
+        let Self { node_selector, tolerations, node_affinity, max_load, runtime, has_volumes } = self;
         *node_selector == template.node_selector
             && *tolerations == template.tolerations
             && *node_affinity == template.node_affinity
             && *max_load == template.max_load
             && *runtime == template.run.runtime_need()
+            && *has_volumes != template.run.volumes.is_empty()
     }
 
     /// Returns a number that equal requirements share.
@@ -81,7 +86,7 @@ impl NodeRequirements {
         let mut hasher = FxHasher::default();
         (&template.node_selector, &template.tolerations, &template.node_affinity, template.max_load)
             .hash(&mut hasher);
-        template.run.runtime_need().hash(&mut hasher);
+        (template.run.runtime_need(), template.run.volumes.is_empty()).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -135,6 +140,8 @@ pub struct NodeAsk<'a> {
     pub unit: Option<&'a UnitAsk>,
     /// Its unit, if it is a daemon.
     pub daemon: Option<DaemonIdx>,
+    /// The node that keeps volumes for it, if one does.
+    pub volume_node: Option<NodeId>,
 }
 
 /// What one replica asks for, resolved once per template.
@@ -148,6 +155,8 @@ pub struct Ask {
     is_nowhere: bool,
     unit: Option<Arc<UnitAsk>>,
     daemon: Option<DaemonIdx>,
+    /// The node that keeps volumes for it, and its block.
+    volume_node: Option<(NodeId, (usize, BlockMask))>,
     within: Option<GroupRef>,
     /// The labels and taints that the following is resolved against; 0: it is not resolved yet.
     pub(crate) labels_version: usize,
@@ -182,6 +191,7 @@ impl Ask {
             is_nowhere: false,
             unit: None,
             daemon: None,
+            volume_node: None,
             within: None,
             labels_version: 0,
             verdicts: Arc::default(),
@@ -215,6 +225,22 @@ impl Ask {
     /// Of a daemon: no node has two of its replicas.
     pub fn of_daemon(self, daemon: Option<DaemonIdx>) -> Self {
         Self { daemon, ..self }
+    }
+
+    /// Of a replica for which a node keeps volumes: it goes there only.
+    pub fn of_volumes_on(self, node: NodeId) -> Self {
+        let volume_node = Some((node, Cluster::block_of(node)));
+        Self { volume_node, within: None, labels_version: 0, ..self }
+    }
+
+    /// Returns the node that keeps volumes for it, if one does.
+    pub fn volume_node(&self) -> Option<NodeId> {
+        self.volume_node.map(|(node, _)| node)
+    }
+
+    /// Returns the same node with the block of it alone.
+    pub fn volume_block(&self) -> Option<(NodeId, &(usize, BlockMask))> {
+        self.volume_node.as_ref().map(|(node, block)| (*node, block))
     }
 
     /// Returns its unit, if that is a daemon.
@@ -280,7 +306,8 @@ impl Ask {
     /// Returns what filters judge a node by.
     pub fn on_node(&self) -> NodeAsk<'_> {
         let Self { shape, requirements, unit, daemon, .. } = self;
-        NodeAsk { shape: *shape, requirements, unit: unit.as_deref(), daemon: *daemon }
+        let (unit, volume_node) = (unit.as_deref(), self.volume_node());
+        NodeAsk { shape: *shape, requirements, unit, daemon: *daemon, volume_node }
     }
 
     /// Whether the node at `idx` takes it, room aside. A profile has to have prepared it.

@@ -29,3 +29,4 @@ pub mod topology_domain;
 pub mod topology_spread;
 pub mod unit_affinity;
 pub mod unit_preference;
+pub mod volume;

@@ -78,7 +78,7 @@ pub trait Filter: Plugin {
 /// filter would let pass. If several locators concern a template, a scan uses the one with the fewest blocks.
 pub trait Locate: Plugin {
     /// The blocks of nodes to look at; `None` if it does not concern the template.
-    fn locate<'a>(&self, cluster: &'a Cluster, ask: &Ask) -> NodeBlocks<'a>;
+    fn locate<'a>(&self, cluster: &'a Cluster, ask: &'a Ask) -> NodeBlocks<'a>;
 
     /// The filter that refuses all other nodes, and why it does.
     fn elsewhere(&self, cluster: &Cluster, ask: &Ask) -> Option<(&'static str, Unfit)>;
@@ -193,7 +193,7 @@ pub trait AnyLocator: Send + Sync {
     /// [`Plugin::DOC`].
     fn doc(&self) -> &'static str;
     /// [`Locate::locate`].
-    fn locate<'a>(&self, cluster: &'a Cluster, ask: &Ask) -> NodeBlocks<'a>;
+    fn locate<'a>(&self, cluster: &'a Cluster, ask: &'a Ask) -> NodeBlocks<'a>;
     /// [`Locate::elsewhere`].
     fn elsewhere(&self, cluster: &Cluster, ask: &Ask) -> Option<(&'static str, Unfit)>;
 }
@@ -207,7 +207,7 @@ impl<L: Locate> AnyLocator for L {
         L::DOC
     }
 
-    fn locate<'a>(&self, cluster: &'a Cluster, ask: &Ask) -> NodeBlocks<'a> {
+    fn locate<'a>(&self, cluster: &'a Cluster, ask: &'a Ask) -> NodeBlocks<'a> {
         Locate::locate(self, cluster, ask)
     }
 

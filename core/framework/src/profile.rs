@@ -310,7 +310,7 @@ impl Profile {
     }
 
     /// The blocks of nodes that a template may use.
-    pub fn locate<'a>(&self, cluster: &'a Cluster, ask: &Ask) -> NodeBlocks<'a> {
+    pub fn locate<'a>(&self, cluster: &'a Cluster, ask: &'a Ask) -> NodeBlocks<'a> {
         if ask.is_nowhere() {
             return Some(&[]);
         }

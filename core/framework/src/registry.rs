@@ -13,7 +13,7 @@ use crate::{
         balanced_allocation, complementary, cpu_memory_ratio, daemon, device, device_stranding, dominant_fit,
         host_ports, least_allocated, load_aware, load_threshold, most_allocated, node_affinity, node_class,
         node_ready, node_selector, numa_topology, resources_fit, runtime, spread, spread_preference,
-        sub_cluster, taints, topology_domain, topology_spread, unit_affinity, unit_preference,
+        sub_cluster, taints, topology_domain, topology_spread, unit_affinity, unit_preference, volume,
     },
     point::{AnyFilter, AnyLocator, AnyScore, Filter, RestsOn, Score},
     profile::did_you_mean,
@@ -55,6 +55,7 @@ filters![
     node_selector::NodeSelector,
     taints::Taints,
     daemon::DaemonFilter,
+    volume::VolumeFilter,
     unit_affinity::UnitAffinityFilter,
     topology_spread::TopologySpread,
     host_ports::HostPorts,
@@ -75,8 +76,12 @@ const fn is_asked(rests_on: RestsOn, has_changed: bool) -> bool {
 }
 
 /// Every locator.
-pub static LOCATORS: [&dyn AnyLocator; 3] =
-    [&topology_domain::TopologyDomain, &sub_cluster::SubClusterNodes, &daemon::DaemonNodes];
+pub static LOCATORS: [&dyn AnyLocator; 4] = [
+    &topology_domain::TopologyDomain,
+    &sub_cluster::SubClusterNodes,
+    &daemon::DaemonNodes,
+    &volume::VolumeNode,
+];
 
 /// Every score.
 pub static SCORES: [ScoreEntry; 12] = [

@@ -200,6 +200,12 @@ impl Placer {
         self.templates.intern(cluster, template, unit.pool, (profile, spreads, work), id)
     }
 
+    /// The template of replicas for which a node keeps volumes, `template` being that of the other replicas of their task group. It counts as
+    /// one use.
+    pub fn intern_on(&mut self, template: TemplateId, node: NodeId) -> TemplateId {
+        self.templates.intern_on(template, node)
+    }
+
     /// Before `wanted` replicas of one unit: a kept list is used on, or dropped. That of a unit that spreads is its own.
     pub fn begin(&mut self, cluster: &mut Cluster, template: TemplateId, unit: UnitId, wanted: usize) {
         let entry = self.templates.get_mut(template);

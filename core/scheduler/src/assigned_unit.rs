@@ -4,6 +4,7 @@ use std::{cmp::Reverse, sync::Arc};
 
 use godel_domain::{
     change::NodeScope,
+    decision::GroupPlacement,
     demand::Pool,
     ids::{ReplicaId, Revision, UnitId},
     lifecycle::GangTerms,
@@ -73,13 +74,15 @@ pub(crate) struct AssignedUnit {
     pub active_deadline_ms: u64,
     /// A replica goes back to the node on which it ran last, if that still holds it.
     pub(crate) returns: bool,
+    /// A replica goes back to the node that keeps its volumes, and waits for that.
+    pub(crate) has_volumes: bool,
     /// Run time after which its running units may be preempted, milliseconds; `None`: never.
     pub leaves_after_ms: Option<u64>,
     /// Hashes of the unit's labels, which reservations select.
     pub marks: SmallVec<[u64; 2]>,
     /// Known number of bound running units, for the minimum of the first binding.
     pub bound: u32,
-    /// The replicas to be placed.
+    /// The replicas to be placed: one for each task group of the unit, and after these one for each node that keeps volumes.
     pub groups: UnitWork,
     /// Where the unit is now.
     pub state: UnitState,
@@ -114,9 +117,12 @@ pub(crate) struct AssignedUnit {
     pub full: Option<Arc<Refusals>>,
 }
 
-/// The replicas of one task group that wait for a node.
+/// The replicas of one task group that wait for a node, but for those whose volumes a node keeps: the replicas of one group and one such
+/// node stand by themselves.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupWork {
+    /// Index of the task group.
+    pub group: u16,
     pub template: TemplateId,
     /// Ascending from index `begin`; those before it have been decided.
     wanted: Vec<ReplicaId>,
@@ -124,8 +130,8 @@ pub(crate) struct GroupWork {
 }
 
 impl GroupWork {
-    pub(crate) fn new(template: TemplateId) -> Self {
-        Self { template, wanted: Vec::new(), begin: 0 }
+    pub(crate) fn new(group: u16, template: TemplateId) -> Self {
+        Self { group, template, wanted: Vec::new(), begin: 0 }
     }
 
     pub(crate) fn pending(&self) -> &[ReplicaId] {
@@ -204,6 +210,7 @@ impl AssignedUnit {
             no_turn: false,
             active_deadline_ms: record.spec.active_deadline_ms,
             returns: record.spec.class == WorkloadClass::Stateful,
+            has_volumes: record.spec.has_volumes(),
             leaves_after_ms: picture.leaves_after(record),
             marks: marks(&record.spec.namespace, &record.spec.labels).collect(),
             bound: 0,
@@ -266,6 +273,26 @@ impl AssignedUnit {
     /// Returns the task groups that have replicas to place.
     pub(crate) fn pending_groups(&self) -> impl Iterator<Item = &GroupWork> {
         self.groups.iter().filter(|group| !group.pending().is_empty())
+    }
+
+    /// Returns the replicas to be placed in the order in which they are: first those that can have one node only.
+    pub(crate) fn works(&self) -> impl Iterator<Item = &GroupWork> {
+        let of_nodes = (0..).zip(&self.groups).position(|(idx, work)| usize::from(work.group) != idx);
+        let (groups, of_nodes) = self.groups.split_at(of_nodes.unwrap_or(self.groups.len()));
+        of_nodes.iter().chain(groups)
+    }
+
+    /// Takes out replicas that have been placed.
+    pub(crate) fn advance(&mut self, placement: &GroupPlacement) {
+        let n = placement.ordinals.len();
+        let is_first = |work: &GroupWork| {
+            let pending = work.pending().get(..n);
+            work.group == placement.group
+                && pending.is_some_and(|first| first.iter().copied().eq(placement.replicas()))
+        };
+        if let Some(work) = self.groups.iter_mut().find(|work| is_first(work)) {
+            work.advance(n);
+        }
     }
 
     /// Returns the templates of the replicas for which room is held.

@@ -44,6 +44,8 @@ pub(super) struct AssignedUnits {
     last_order: u64,
     /// Running units in ready and backoff.
     n_working: u64,
+    /// Units whose replicas have volumes.
+    n_with_volumes: usize,
     reports: Vec<UnitReport>,
     delays: Delays,
 }
@@ -68,6 +70,7 @@ impl AssignedUnits {
             n_assigned: 0,
             last_order: 0,
             n_working: 0,
+            n_with_volumes: 0,
             reports: Vec::new(),
             delays: Delays { ms_min: config.backoff_ms_min, ms_max: config.backoff_ms_max, seed },
         }
@@ -134,12 +137,14 @@ impl AssignedUnits {
             self.finish_wake(&mut assigned, templates);
         }
         self.n_working += assigned.weight();
+        self.n_with_volumes += usize::from(assigned.has_volumes);
         self.units.insert(unit, assigned);
     }
 
     /// Takes a unit out of whatever state it is in, to be attached again or released.
     pub(super) fn detach(&mut self, unit: UnitId) -> Option<Box<AssignedUnit>> {
         let assigned = self.units.remove(&unit)?;
+        self.n_with_volumes -= usize::from(assigned.has_volumes);
         self.n_working -= assigned.weight();
         match &assigned.state {
             UnitState::Ready => {
@@ -292,6 +297,7 @@ impl AssignedUnits {
     pub(super) fn wake(&mut self, need: &WaitKey, templates: &mut Templates) {
         let Some(position) = self.parked.wake(need) else { return };
         let Some(mut assigned) = self.units.remove(&position.2) else { return };
+        self.n_with_volumes -= usize::from(assigned.has_volumes);
         assigned.woken_from = Some(need.clone());
         self.attach(assigned, UnitState::Ready, templates);
     }
@@ -371,6 +377,11 @@ impl AssignedUnits {
             self.units.values().map(|assigned| (assigned.unit(), assigned.revision)).collect();
         units.sort_unstable();
         units
+    }
+
+    /// Whether replicas of some unit have volumes.
+    pub(super) fn has_volumes(&self) -> bool {
+        self.n_with_volumes > 0
     }
 
     pub(super) fn len(&self) -> usize {

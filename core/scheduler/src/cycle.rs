@@ -58,6 +58,7 @@ impl Scheduler {
             return 1;
         }
         assigned.attempts += 1;
+        self.picture.part_by_volumes(&mut assigned);
         self.picture.placer.set_scope(assigned.scope);
         if !assigned.awaiting_hold.is_empty() {
             assigned = match self.try_elsewhere(assigned, left, now, decisions) {
@@ -228,6 +229,7 @@ impl Scheduler {
             return 1;
         };
         let together = whole.together;
+        picture.part_by_volumes(&mut assigned);
         let mut tried = picture.place(&assigned, together);
         if tried.n_placed < together && !whole.gathers {
             picture.place_in_gathered(&assigned, together, &mut tried);

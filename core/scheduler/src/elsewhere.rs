@@ -36,14 +36,15 @@ pub(super) struct Whole {
     pub(super) gathers: bool,
     /// Nodes on which others have yet to leave.
     waits_for: Vec<NodeId>,
-    /// What else is pending, by task group.
-    rest: Vec<Vec<ReplicaId>>,
+    /// What else is pending, with the index of its task group.
+    rest: Vec<(u16, Vec<ReplicaId>)>,
 }
 
 impl Whole {
     /// Takes the holds as if their room were free. `None`: the unit's record has changed, and its holds end with that.
     pub(super) fn begin(assigned: &mut AssignedUnit, ids: &[HoldId], cluster: &mut Cluster) -> Option<Self> {
-        let rest: Vec<Vec<ReplicaId>> = assigned.groups.iter().map(|work| work.pending().to_vec()).collect();
+        let rest: Vec<(u16, Vec<ReplicaId>)> =
+            assigned.groups.iter().map(|work| (work.group, work.pending().to_vec())).collect();
         assigned.groups.iter_mut().for_each(GroupWork::clear);
         let least = usize::try_from(assigned.together()).unwrap_or(usize::MAX);
         let (mut lifted, mut together) = (Vec::new(), 0);
@@ -82,8 +83,8 @@ impl Whole {
 
     /// What else is pending is to be placed again.
     pub(super) fn put_back_rest(self, assigned: &mut AssignedUnit) {
-        for (work, rest) in assigned.groups.iter_mut().zip(self.rest) {
-            work.add(&rest);
+        for (group, rest) in self.rest {
+            assigned.groups[usize::from(group)].add(&rest);
         }
     }
 }
@@ -103,6 +104,10 @@ pub(super) fn try_each(
             continue;
         };
         let wanted: Vec<ReplicaId> = hold.replicas().collect();
+        if assigned.has_volumes {
+            // What goes back to the node that keeps its volumes goes nowhere else.
+            continue;
+        }
         let is_whole = wanted.iter().all(|replica| assigned.awaiting_hold.contains(&(hold.group, *replica)));
         if !is_whole || is_ready(&picture.cluster, *id) {
             continue;
@@ -147,8 +152,8 @@ pub(super) fn own_holds(cluster: &Cluster, assigned: &AssignedUnit) -> Vec<HoldI
 /// What is pending and held for is no more to be placed than that.
 pub(super) fn remove_held(picture: &Picture, assigned: &mut AssignedUnit) {
     let held_now = picture.held_of(assigned.unit(), assigned.revision);
-    for (idx, work) in (0u16..).zip(&mut assigned.groups) {
-        let elsewhere = &mut assigned.awaiting_hold;
+    for work in &mut assigned.groups {
+        let (idx, elsewhere) = (work.group, &mut assigned.awaiting_hold);
         work.retain(|wanted| {
             let is_held = held_now.contains(wanted);
             if is_held {

@@ -73,7 +73,13 @@ impl Scheduler {
                 picture.cluster.put_allocatable(*node, allocatable.clone(), revision);
             }
             Change::NodeUsage(usage) => picture.cluster.put_usage(usage.clone(), revision),
-            Change::NodeDeleted(node) => picture.cluster.remove_node(*node),
+            Change::NodeDeleted(node) => {
+                picture.cluster.remove_node(*node);
+                if units.has_volumes() {
+                    // What waited for its volumes may go to any node now.
+                    self.ask_all();
+                }
+            }
             Change::Rows(unit, rows) => {
                 let deltas = picture.change_running_units(*unit, rows, revision, time_ms);
                 search.on_running_units(*unit, &deltas, picture, &units.parked, now);

@@ -9,7 +9,7 @@ use godel_domain::{
 
 use super::{
     assigned_unit::AssignedUnit,
-    picture::{Picture, Try},
+    picture::{Picture, Try, join_groups},
 };
 
 mod decision_window;
@@ -60,8 +60,10 @@ impl InFlight {
         if tried.n_placed == 0 {
             return;
         }
-        for placement in &tried.groups {
-            assigned.groups[usize::from(placement.group)].advance(placement.ordinals.len());
+        let mut tried = tried;
+        tried.groups.iter().for_each(|placement| assigned.advance(placement));
+        if assigned.has_volumes {
+            join_groups(&mut tried.groups);
         }
         self.send(picture, assigned, tried, decisions);
     }
@@ -153,8 +155,8 @@ impl InFlight {
             .into_iter()
             .partition(|(_, wanted)| decided.binary_search(wanted).is_ok());
         (assigned.wanted_again, assigned.awaiting_hold) = (again, elsewhere);
-        for (idx, group) in (0u16..).zip(&mut assigned.groups) {
-            let again = &mut assigned.wanted_again;
+        for group in &mut assigned.groups {
+            let (idx, again) = (group.group, &mut assigned.wanted_again);
             group.retain(|wanted| {
                 let is_decided = decided.binary_search(wanted).is_ok();
                 if is_decided {

@@ -36,12 +36,14 @@ mod ordinal_order;
 mod placing;
 mod segments;
 pub(super) mod topology;
+mod volumes;
 
 use self::foreign_notes::ForeignNotes;
 pub(super) use self::{
     ordinal_order::follow_topology,
     placing::{Try, may_serve},
     segments::LevelGroup,
+    volumes::join_groups,
 };
 
 /// What a scheduler decides on.
@@ -341,10 +343,10 @@ impl Picture {
             self.cluster.put_daemon(record.id);
         }
         let spreads = record.spec.class.spreads() && record.spec.replicas() > 1;
-        let groups = record.spec.task_groups.iter().zip(by_group).map(|(group, wanted)| {
+        let groups = (0u16..).zip(&record.spec.task_groups).zip(by_group).map(|((idx, group), wanted)| {
             let template =
                 self.placer.intern(&mut self.cluster, &group.template, (record.id, &record.spec), spreads);
-            let mut work = GroupWork::new(template);
+            let mut work = GroupWork::new(idx, template);
             work.add(&wanted);
             work
         });

@@ -17,7 +17,7 @@ use godel_queueing::{Need, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
-    assigned_unit::AssignedUnit,
+    assigned_unit::{AssignedUnit, GroupWork},
     assigned_units::AssignedUnits,
     park::{Parked, WaitKey},
     picture::{
@@ -353,8 +353,8 @@ impl PreemptionSearch {
         let (mut n_found, mut n_loops) = (0, 0);
         let (mut reach, mut n_searches) = (0, 0);
         let one_by_one = is_one_by_one(picture, assigned);
-        for (group, work) in (0u16..).zip(&assigned.groups) {
-            let at = tried.groups.iter().position(|placement| placement.group == group);
+        for work in assigned.works() {
+            let (group, at) = (work.group, part_of(tried, work));
             let n_placed = at.map_or(0, |at| tried.groups[at].ordinals.len());
             let pending = &work.pending()[n_placed..];
             let pending = &pending[..pending.len().min(wanted - n_found)];
@@ -551,12 +551,18 @@ fn portions(picture: &mut Picture, assigned: &AssignedUnit, missing: usize, want
     if missing > 0 || !picture.shares.may_claim(assigned.queue) {
         return vec![wanted];
     }
-    let counts = (0u16..).zip(&assigned.groups).map(|(group, work)| (group, work.pending().len()));
+    let counts = assigned.groups.iter().map(|work| (work.group, work.pending().len()));
     let pending = picture.needs(assigned, counts);
     let mut portions = picture.shares.portions(assigned.queue, &pending);
     portions.iter_mut().for_each(|n| *n = wanted.min(*n));
     portions.dedup();
     if portions.is_empty() { vec![wanted] } else { portions }
+}
+
+/// Which part of a try is of these replicas.
+fn part_of(tried: &Try, work: &GroupWork) -> Option<usize> {
+    let first = work.pending().first();
+    tried.groups.iter().position(|part| part.group == work.group && part.replicas().next().as_ref() == first)
 }
 
 /// All that is asked of the queue at once: what is placed, and `n` more of one group.

@@ -31,6 +31,7 @@ mod preemption;
 mod spread;
 mod sub_clusters;
 mod trace;
+mod volumes;
 
 pub(super) fn resources(cpu: i64, memory: i64) -> Resources {
     Resources::new([(CPU, cpu), (MEMORY, memory)]).unwrap()

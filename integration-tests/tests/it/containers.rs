@@ -227,3 +227,29 @@ async fn a_gang_in_containers_ends_without_contact() {
     wait_containers(&engine, &node, 0).await;
     engine.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_has_its_volume() {
+    let Some(engine) = engine().await else { return };
+    let cluster = one_real_node(&node("keeps")).await;
+    let script = "echo start >> /var/data/starts && echo \"$GODEL_VOLUME_DATA $(wc -l < /var/data/starts)\"; exec sleep 100000";
+    let mut spec = container(&engine, "db", 1, script);
+    let run = spec.task_groups[0].template.as_mut().unwrap().run.as_mut().unwrap();
+    run.volumes = vec![v1::Volume { name: "data".to_owned(), bytes: 1 << 20, path: "/var/data".to_owned() }];
+    cluster.api.submit(spec).await.unwrap();
+    let says = async |words: &str| {
+        wait_for(&format!("`{words}`"), LIMIT, async || -> Result<_> {
+            let output = cluster.godel(&["unit", "logs", "db"]);
+            ensure!(String::from_utf8_lossy(&output.stdout) == words, "{}", shown(&output));
+            Ok(())
+        })
+        .await;
+    };
+    says("/var/data 1\n").await;
+    for verb in ["suspend", "resume"] {
+        let output = cluster.godel(&["unit", verb, "db"]);
+        assert!(output.status.success(), "{}", shown(&output));
+    }
+    says("/var/data 2\n").await;
+    cluster.assert_quiet();
+}

@@ -31,3 +31,4 @@ mod trace;
 mod unreadable;
 mod usage;
 mod verbs;
+mod volumes;

@@ -48,6 +48,7 @@ mod session;
 mod shard;
 pub mod timers;
 pub mod use_model;
+pub mod volumes;
 
 pub use config::{Config, UnitsAtStop, UseDocker};
 pub use inventory::NodeDef;

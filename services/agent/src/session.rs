@@ -34,6 +34,7 @@ use crate::{
     life::{self, Orders, Weight, Work},
     outbound::{self, Messages, Outbound},
     runtime::process::Program,
+    volumes::Volume,
 };
 
 /// Messages of one node that wait for its stream.
@@ -225,6 +226,8 @@ pub(crate) fn orders(
             umask: run.umask,
             image: Some(run.image.clone()).filter(|image| !image.is_empty()),
             gpus: if run.image.is_empty() { Vec::new() } else { cuda_gpus(node, allocation.devices) },
+            volumes: run.volumes.iter().map(volume).collect(),
+            unit_uid: own.unit_uid.clone(),
             limits: limits(assignment, zones, node),
             stop_after_ms: assignment.stop_after_disconnect_ms,
             stop_grace_ms: run.stop_grace_ms,
@@ -256,6 +259,10 @@ pub(crate) fn orders(
         stop_after_ms: assignment.stop_after_disconnect_ms,
         stop_grace_ms: assignment.run.as_ref().map_or(0, |run| run.stop_grace_ms),
     }
+}
+
+fn volume(v1::Volume { name, bytes, path }: &v1::Volume) -> Volume {
+    Volume { name: name.clone(), bytes: *bytes, path: Some(path.clone()).filter(|path| !path.is_empty()) }
 }
 
 /// The assignment of one replica alone.

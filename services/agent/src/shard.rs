@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeSet, VecDeque},
     ffi::OsString,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use futures_util::{
@@ -94,6 +94,8 @@ struct NodeEntry {
     load: NodeLoadWindow,
     /// When it said last that another agent has its name.
     warned: Option<Millis>,
+    /// When the volumes had changed that it said last in this session.
+    volumes_said: Option<SystemTime>,
 }
 
 enum Timer {
@@ -273,6 +275,7 @@ impl Shard {
             n_to_refuse: self.config.refuse_first,
             load: NodeLoadWindow::default(),
             warned: None,
+            volumes_said: None,
         });
     }
 
@@ -488,6 +491,7 @@ impl Shard {
             outbound.send(session::message(v1::session_request::Message::Heartbeat(heartbeat)));
         }
         self.ask_for_kept_logs(node);
+        self.report_volumes(node);
     }
 
     /// Ends are on the disk before anybody hears of them.

@@ -6,7 +6,7 @@ use godel_domain::{
     node_load::MaxLoad,
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
-        UnitEnd, UnitRecord, UnitSpec, UnitStatus, WorkloadClass,
+        UnitEnd, UnitRecord, UnitSpec, UnitStatus, Volume, WorkloadClass,
     },
     unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
@@ -214,7 +214,12 @@ pub fn run_spec(pb: v1::RunSpec) -> RunSpec {
         user: Some(pb.user).filter(|user| !user.is_empty()),
         umask: pb.umask,
         image: Some(pb.image).filter(|image| !image.is_empty()),
+        volumes: pb.volumes.into_iter().map(volume).collect(),
     }
+}
+
+fn volume(pb: v1::Volume) -> Volume {
+    Volume { name: pb.name, bytes: pb.bytes, path: Some(pb.path).filter(|path| !path.is_empty()) }
 }
 
 /// Kind of work; `None` when unspecified.

@@ -20,7 +20,7 @@ use godel_domain::{
     running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses},
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
-        UnitEnd, UnitRecord, WorkloadClass,
+        UnitEnd, UnitRecord, Volume, WorkloadClass,
     },
     unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
@@ -186,8 +186,13 @@ fn template() -> impl Strategy<Value = Template> {
     let times = (option::of(0u64..3), any::<u32>(), option::of(0u64..3));
     let image = option::of("[a-z]{1,5}:[0-9]");
     let place = (option::of("/[a-z]{1,5}"), option::of("[a-z]{1,5}"), option::of(0u32..0o1000), image);
-    let run = (vec(text(), 0..3), labels(), any::<i32>(), times, place).prop_map(
-        |(command, env, simulated_exit_code, times, (working_directory, user, umask, image))| {
+    let volume = (text(), any::<u64>(), option::of("/[a-z]{1,5}")).prop_map(|(name, bytes, path)| Volume {
+        name,
+        bytes,
+        path,
+    });
+    let run = (vec(text(), 0..3), labels(), any::<i32>(), times, place, vec(volume, 0..3)).prop_map(
+        |(command, env, simulated_exit_code, times, (working_directory, user, umask, image), volumes)| {
             let (simulated_duration_ms, stop_grace_ms, await_command_ms) = times;
             RunSpec {
                 command,
@@ -200,6 +205,7 @@ fn template() -> impl Strategy<Value = Template> {
                 user,
                 umask,
                 image,
+                volumes,
             }
         },
     );

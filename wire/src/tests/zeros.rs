@@ -39,6 +39,7 @@ const ZEROS: &[(&str, &str)] = &[
     ("TaskGroup.replicas", "refused"),
     ("UnitSpec.min_run_ms", "leaves nothing alone, which is the default"),
     ("UnitTerm.weight", "makes the term required, which is the default"),
+    ("Volume.bytes", "refused"),
     ("WatchUnitsRequest.from_revision", "is the present state first"),
     ("WatchUnitsRequest.store_id", "means whichever store is there, as its comment says"),
 ];

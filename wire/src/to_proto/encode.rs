@@ -11,7 +11,7 @@ use godel_domain::{
     node::Toleration,
     node_affinity::{NodeAffinity, PreferredNodes},
     node_load::MaxLoad,
-    unit::{RunSpec, SubmittedSize, TaskGroup, Template, UnitRecord, UnitSpec, UnitStatus},
+    unit::{RunSpec, SubmittedSize, TaskGroup, Template, UnitRecord, UnitSpec, UnitStatus, Volume},
     unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
 };
@@ -288,6 +288,7 @@ fn run_spec(out: &mut Writer, run: &RunSpec) {
         user,
         umask,
         image,
+        volumes,
     } = run;
     out.texts(1, command);
     out.map(2, env);
@@ -305,6 +306,13 @@ fn run_spec(out: &mut Writer, run: &RunSpec) {
         out.given(9, u64::from(*umask));
     }
     out.text(10, image.as_deref().unwrap_or_default());
+    for Volume { name, bytes, path } in volumes {
+        out.message(11, |out| {
+            out.text(1, name);
+            out.number(2, *bytes);
+            out.text(3, path.as_deref().unwrap_or_default());
+        });
+    }
 }
 
 /// Fields of the wire format; those with their default are left out, but for those that are `optional`.

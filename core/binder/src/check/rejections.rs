@@ -111,6 +111,7 @@ pub(super) fn reason(refusal: Unfit) -> (RejectionReason, String) {
         Unfit::UnitAffinity { reason } => (RejectionReason::UnitAffinity, reason),
         Unfit::TopologySpread { reason } => (RejectionReason::TopologySpread, reason),
         Unfit::Load { reason } => (RejectionReason::LoadThreshold, reason),
+        Unfit::Volume { .. } => (RejectionReason::Filter, refusal.to_string()),
         Unfit::Other { reason } => (RejectionReason::Filter, reason),
     }
 }

@@ -185,6 +185,11 @@ pub(crate) fn may_stand(
         cluster.fits_segment(asked.unit, rule, ordinal, node)?;
     }
     let daemon = cluster.daemon(asked.unit);
-    let ask = NodeAsk { unit: asked.about_units, daemon, ..asked.group.on_node() };
+    let on_node = asked.group.on_node();
+    let volume_node = match on_node.requirements.has_volumes {
+        true => cluster.last_node(asked.unit, ordinal),
+        false => None,
+    };
+    let ask = NodeAsk { unit: asked.about_units, daemon, volume_node, ..on_node };
     godel_framework::admit(cluster, ask, node, cluster.changed_at(node) > nodes_as_of)
 }

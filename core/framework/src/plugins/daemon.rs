@@ -59,7 +59,7 @@ impl Plugin for DaemonNodes {
 }
 
 impl Locate for DaemonNodes {
-    fn locate<'a>(&self, cluster: &'a Cluster, ask: &Ask) -> NodeBlocks<'a> {
+    fn locate<'a>(&self, cluster: &'a Cluster, ask: &'a Ask) -> NodeBlocks<'a> {
         Some(cluster.without_daemon(ask.daemon()?))
     }
 

@@ -19,7 +19,7 @@ impl Plugin for SubClusterNodes {
 }
 
 impl Locate for SubClusterNodes {
-    fn locate<'a>(&self, cluster: &'a Cluster, ask: &Ask) -> NodeBlocks<'a> {
+    fn locate<'a>(&self, cluster: &'a Cluster, ask: &'a Ask) -> NodeBlocks<'a> {
         Some(cluster.blocks_of(ask.sub_cluster()?))
     }
 

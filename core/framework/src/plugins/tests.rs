@@ -461,7 +461,7 @@ fn profiles_know_their_plugins() {
     let said = |wrong: Result<Profile, ProfileError>| wrong.unwrap_err().to_string();
     assert_eq!(
         said(of(&["luck".to_owned()])),
-        "`filters[0]`: there is no filter `luck`; there are node-ready, node-class, runtime, node-selector, taints, daemon, unit-affinity, \
+        "`filters[0]`: there is no filter `luck`; there are node-ready, node-class, runtime, node-selector, taints, daemon, volume, unit-affinity, \
          topology-spread, host-ports, load-threshold, device, resources-fit, numa-topology"
     );
     assert_eq!(

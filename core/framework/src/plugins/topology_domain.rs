@@ -18,7 +18,7 @@ impl Plugin for TopologyDomain {
 }
 
 impl Locate for TopologyDomain {
-    fn locate<'a>(&self, cluster: &'a Cluster, ask: &Ask) -> NodeBlocks<'a> {
+    fn locate<'a>(&self, cluster: &'a Cluster, ask: &'a Ask) -> NodeBlocks<'a> {
         cluster.domains().blocks_of(ask.within()?)
     }
 

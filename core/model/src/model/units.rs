@@ -12,7 +12,9 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY, Resources},
-    unit::{OnBelowMin, OnEviction, RestartPolicy, RunSpec, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::{
+        OnBelowMin, OnEviction, RestartPolicy, RunSpec, TaskGroup, Template, UnitSpec, Volume, WorkloadClass,
+    },
     unit_affinity::{NODE, SpreadTerm, UnitTerm},
     unit_topology::{Segments, UnitTopology},
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
@@ -99,6 +101,7 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         spec.task_groups.iter_mut().for_each(|group| group.template.demand.zones = None);
     }
     draw_class(&mut spec, &mut numbers.clone());
+    draw_volumes(&mut spec, &mut numbers.clone());
     spec
 }
 
@@ -118,6 +121,19 @@ fn draw_class(spec: &mut UnitSpec, numbers: &mut Numbers) {
     spec.min_member = 1;
     spec.restart_policy = RestartPolicy::Always;
     spec.topology = UnitTopology::default();
+}
+
+/// Nodes keep volumes for the replicas of a few units.
+fn draw_volumes(spec: &mut UnitSpec, numbers: &mut Numbers) {
+    numbers.below(5);
+    if spec.class == WorkloadClass::Daemon || !numbers.chance(8) {
+        return;
+    }
+    let n_groups = spec.task_groups.len();
+    let n_groups = if numbers.chance(50) { 1 } else { n_groups };
+    for group in &mut spec.task_groups[..n_groups] {
+        group.template.run.volumes = vec![Volume { name: "data".to_owned(), bytes: 1, path: None }];
+    }
 }
 
 /// A few units say where they go in relation to running units; only those are selected by others.

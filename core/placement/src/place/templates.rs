@@ -1,7 +1,14 @@
 //! Templates as small integers: equal replicas of different units share their candidates.
 
+use std::sync::Arc;
+
 use godel_cluster::{Cluster, ShapeId};
-use godel_domain::{demand::Pool, ids::UnitId, unit::Template, work_kind::WorkKind};
+use godel_domain::{
+    demand::Pool,
+    ids::{NodeId, UnitId},
+    unit::Template,
+    work_kind::WorkKind,
+};
 use godel_framework::{Ask, NodeRequirements, UnitAsk};
 use rustc_hash::FxHashMap;
 
@@ -31,8 +38,9 @@ pub struct TemplateEntry {
 }
 
 /// Hash of what is asked of a node instead of that itself: compared when found. Whether a unit spreads: ranks in its list count
-/// its own replicas. Its kind of work, where that is counted. The unit, if it has terms about running units or is a daemon.
-type TemplateKey = (ShapeId, ProfileChoice, (bool, WorkKind), Option<UnitId>, u64);
+/// its own replicas. Its kind of work, where that is counted. The unit, if it has terms about running units or is a daemon. The node
+/// that keeps volumes for its replicas.
+type TemplateKey = (ShapeId, ProfileChoice, (bool, WorkKind), (Option<UnitId>, Option<NodeId>), u64);
 
 /// Interner with counted uses.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +65,32 @@ impl Templates {
         let owner = (has_rules || cluster.daemon(unit).is_some()).then_some(unit);
         let shape = cluster.shape(&template.demand, pool);
         let hash = NodeRequirements::hash_of(template);
-        self.intern_as(cluster, template, (shape, profile, (spreads, work), owner, hash))
+        self.intern_as(cluster, template, (shape, profile, (spreads, work), (owner, None), hash))
+    }
+
+    /// The integer of the template of replicas for which a node keeps volumes, `id` being that of the other replicas of their task group; counts
+    /// as one use.
+    pub(super) fn intern_on(&mut self, id: TemplateId, node: NodeId) -> TemplateId {
+        let TemplateEntry { profile, alike, ask, .. } = self.get(id);
+        let (profile, alike) = (profile.clone(), *alike);
+        let (shape, _, kind, (owner, _), hash) = self.get(id).key.clone();
+        let key = (shape, profile.clone(), kind, (owner, Some(node)), hash);
+        let ask = ask.clone().of_volumes_on(node);
+        let is_same = |found: &&TemplateId| {
+            let known = &self.get(**found).ask;
+            known.requirements() == ask.requirements()
+                && known.daemon() == ask.daemon()
+                && match (known.unit(), ask.unit()) {
+                    (Some(known), Some(asked)) => Arc::ptr_eq(known, asked),
+                    (known, asked) => known.is_none() && asked.is_none(),
+                }
+        };
+        if let Some(found) = self.ids.get(&key).and_then(|ids| ids.iter().find(is_same)).copied() {
+            self.retain(found);
+            return found;
+        }
+        let alike = (alike != id).then(|| self.intern_on(alike, node));
+        self.insert(key, profile, ask, alike)
     }
 
     fn intern_as(&mut self, cluster: &mut Cluster, template: &Template, key: TemplateKey) -> TemplateId {
@@ -65,30 +98,41 @@ impl Templates {
         let is_same = |id: &&TemplateId| {
             let ask = &self.get(**id).ask;
             ask.requirements().are_of(template)
-                && key.3.is_none_or(|unit| ask.daemon() == cluster.daemon(unit))
-                && key.3.is_none_or(|unit| ask.has_rules_of_now(cluster, unit))
+                && key.3.0.is_none_or(|unit| ask.daemon() == cluster.daemon(unit))
+                && key.3.0.is_none_or(|unit| ask.has_rules_of_now(cluster, unit))
         };
         if let Some(id) = self.ids.get(&key).and_then(|ids| ids.iter().find(is_same)).copied() {
             self.retain(id);
             return id;
         }
-        let (shape, profile, (spreads, work), owner, hash) = key.clone();
+        let (shape, profile, (spreads, work), (owner, _), hash) = key.clone();
         let is_nowhere = matches!(profile, ProfileChoice::Unknown(_));
         // All profiles have the same filters, so that any of them stands for the others.
-        let plain = (shape, ProfileChoice::FIRST, (false, WorkKind::Neutral), owner, hash);
+        let plain = (shape, ProfileChoice::FIRST, (false, WorkKind::Neutral), key.3, hash);
         let alike = (!is_nowhere && key != plain).then(|| self.intern_as(cluster, template, plain));
+        let ask = Ask::of_shape(cluster, shape, template)
+            .spreading(spreads)
+            .of_work(work)
+            .nowhere(is_nowhere)
+            .of_daemon(owner.and_then(|unit| cluster.daemon(unit)))
+            .of_unit(owner.and_then(|unit| UnitAsk::of(cluster, unit, &NodeRequirements::of(template))));
+        self.insert(key, profile, ask, alike)
+    }
+
+    fn insert(
+        &mut self,
+        key: TemplateKey,
+        profile: ProfileChoice,
+        ask: Ask,
+        alike: Option<TemplateId>,
+    ) -> TemplateId {
         let idx = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
             u32::try_from(self.entries.len() - 1).expect("memory ends before 2^32 templates")
         });
         let id = TemplateId(idx);
         self.entries[idx as usize] = Some(TemplateEntry {
-            ask: Ask::of_shape(cluster, shape, template)
-                .spreading(spreads)
-                .of_work(work)
-                .nowhere(is_nowhere)
-                .of_daemon(owner.and_then(|unit| cluster.daemon(unit)))
-                .of_unit(owner.and_then(|unit| UnitAsk::of(cluster, unit, &NodeRequirements::of(template)))),
+            ask,
             profile,
             candidates: Candidates::default(),
             alike: alike.unwrap_or(id),

@@ -23,6 +23,14 @@ pub(super) fn min_member(
 
 /// Checks what a unit of another class may say and a daemon may not.
 pub(super) fn check(spec: &UnitSpec, report: &mut ViolationList) {
+    if spec.has_volumes() {
+        report.add(
+            format_args!("task_groups[0].template.run.volumes"),
+            format_args!(
+                "a replica of a daemon follows the nodes and keeps no volume: let its command write to a directory of the node"
+            ),
+        );
+    }
     if spec.task_groups.len() > 1 {
         report.add(
             format_args!("task_groups"),

@@ -196,6 +196,7 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
         user,
         umask,
         image,
+        volumes,
     } = run;
     found.add(*command != again.run.command, &format!("{prefix}command"));
     maps(found, &format!("{prefix}env"), env, &again.run.env);
@@ -208,6 +209,7 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
     found.add(*user != again.user, &format!("{prefix}user"));
     found.add(*umask != again.umask, &format!("{prefix}umask"));
     found.add(*image != again.image, &format!("{prefix}image"));
+    found.add(*volumes != again.volumes, &format!("{prefix}volumes"));
 }
 
 /// Each key that one of both lacks, or has with another value.
@@ -230,7 +232,7 @@ mod tests {
     use godel_domain::{
         ids::UnitId,
         running_units::RunningUnits,
-        unit::{OnFailure, WorkloadClass},
+        unit::{OnFailure, Volume, WorkloadClass},
     };
     use godel_testkit::BuildUnit as _;
 
@@ -272,7 +274,7 @@ mod tests {
     #[test]
     fn what_differs_is_named_as_files_write_it() {
         type Case = (fn(&mut Submission), &'static str);
-        let cases: [Case; 32] = [
+        let cases: [Case; 33] = [
             (|_| {}, ""),
             (|s| s.name = "job2".into(), "name"),
             (|s| s.namespace = "prod".into(), "namespace"),
@@ -304,6 +306,10 @@ mod tests {
             (|s| s.task_groups[0].run.user = Some("x".into()), "template.user"),
             (|s| s.task_groups[0].run.umask = Some(7), "template.umask"),
             (|s| s.task_groups[0].run.image = Some("x".into()), "template.image"),
+            (
+                |s| s.task_groups[0].run.volumes = vec![Volume { name: "v".into(), bytes: 1, path: None }],
+                "template.volumes",
+            ),
             (|s| s.min_member = Some(2), "min_member"),
             (|s| s.queue = "q".into(), "queue"),
             (|s| s.profile = "least-allocated".into(), "profile"),

@@ -11,7 +11,7 @@ use godel_domain::{
     node_load::MaxLoad,
     quantity::{self, GPU},
     resources::{N_NAMES_MAX, Resources},
-    unit::{RunSpec, Template},
+    unit::{RunSpec, Template, Volume},
 };
 
 use super::{
@@ -27,6 +27,10 @@ const USER_LEN_MAX: usize = 256;
 /// A registry, a path, a tag and a digest fit twice.
 const IMAGE_LEN_MAX: usize = 512;
 const UMASK_MAX: u32 = 0o777;
+const N_VOLUMES_MAX: usize = 16;
+const VOLUME_NAME_LEN_MAX: usize = 63;
+/// One EiB: amounts are signed numbers elsewhere.
+const VOLUME_BYTES_MAX: u64 = 1 << 60;
 
 pub(super) fn template(
     idx: usize,
@@ -297,6 +301,7 @@ fn check_run(idx: usize, run: &RunSpec, report: &mut ViolationList) {
     }
     check_place(idx, run, report);
     check_image(idx, run, report);
+    check_volumes(idx, run, report);
     if run.stop_grace_ms > STOP_GRACE_MS_MAX {
         report.add(
             format_args!("task_groups[{idx}].template.run.stop_grace_ms"),
@@ -356,6 +361,60 @@ fn check_image(idx: usize, run: &RunSpec, report: &mut ViolationList) {
         return;
     };
     report.add(format_args!("task_groups[{idx}].template.run.image"), format_args!("{wrong}"));
+}
+
+/// Names and paths of volumes, which become directories and mount points of their node.
+fn check_volumes(idx: usize, run: &RunSpec, report: &mut ViolationList) {
+    let field = |leaf: &str| format!("task_groups[{idx}].template.run.volumes{leaf}");
+    if run.volumes.len() > N_VOLUMES_MAX {
+        let n = run.volumes.len();
+        report.add(format_args!("{}", field("")), format_args!("{n} volumes; at most {N_VOLUMES_MAX}"));
+    }
+    for (at, volume) in run.volumes.iter().enumerate().take(N_VOLUMES_MAX) {
+        let before = &run.volumes[..at];
+        let Volume { name, bytes, path } = volume;
+        report.named(
+            format_args!("{}", field(&format!("[{at}].name"))),
+            names::name(name, VOLUME_NAME_LEN_MAX),
+        );
+        if before.iter().any(|other| other.name == *name) {
+            report.add(
+                format_args!("{}", field(&format!("[{at}].name"))),
+                format_args!("duplicate name `{name}`"),
+            );
+        }
+        if !(1..=VOLUME_BYTES_MAX).contains(bytes) {
+            report.add(
+                format_args!("{}", field(&format!("[{at}].bytes"))),
+                format_args!("{bytes} is not in 1..={VOLUME_BYTES_MAX}"),
+            );
+        }
+        let wrong = match path {
+            None if run.image.is_some() => {
+                Some("empty: a container needs the path at which it finds the volume")
+            }
+            None => None,
+            Some(path) if before.iter().any(|other| other.path.as_ref() == Some(path)) => {
+                Some("another volume of the template has this path")
+            }
+            Some(path) => (!is_mount_point(path))
+                .then_some("it is not an absolute path below `/`, without `..` and `:`"),
+        };
+        if let Some(wrong) = wrong {
+            report.add(format_args!("{}", field(&format!("[{at}].path"))), format_args!("{wrong}"));
+        }
+    }
+}
+
+fn is_mount_point(path: &str) -> bool {
+    let parts = path.split('/').skip(1);
+    path.starts_with('/')
+        && path.len() <= PATH_LEN_MAX
+        && names::argument(path).is_ok()
+        // It separates the two sides of a mount.
+        && !path.contains(':')
+        && parts.clone().all(|part| !matches!(part, "." | ".."))
+        && parts.clone().any(|part| !part.is_empty())
 }
 
 /// A command that comes later needs a time until which it may come, and nothing else that would start before.

@@ -22,6 +22,7 @@ impl Picture {
             || has_segments(self, assigned)
             || required_level(self, assigned).is_some()
             || is_placed(self, assigned)
+            || assigned.has_volumes
         {
             // Room is gathered node by node, whatever stands on the others.
             return None;
@@ -29,7 +30,7 @@ impl Picture {
         let mut asks = Vec::with_capacity(assigned.groups.len());
         let mut wanted: Vec<(u16, &[ReplicaId])> = Vec::with_capacity(assigned.groups.len());
         let mut left = together;
-        for (group, work) in (0u16..).zip(&assigned.groups) {
+        for work in &assigned.groups {
             let pending = &work.pending()[..work.pending().len().min(left)];
             if pending.is_empty() {
                 continue;
@@ -38,7 +39,7 @@ impl Picture {
             let nodes = self.placer.with_room_aside(&self.cluster, work.template, false);
             let shape = self.placer.templates.get(work.template).ask.shape();
             asks.push(GroupAsk { shape, nodes, n: pending.len() });
-            wanted.push((group, pending));
+            wanted.push((work.group, pending));
         }
         self.cluster.keep_occupants();
         let chosen = gang::choose(&self.cluster, &asks, assigned.priority(), self.wall_ms);

@@ -73,13 +73,13 @@ impl Picture {
 
     fn place_groups(&mut self, assigned: &AssignedUnit, owned: &Owned, quota: usize) -> Try {
         let mut tried = Try::default();
-        for (group, work) in (0u16..).zip(&assigned.groups) {
+        for work in assigned.works() {
             let wanted = work.pending();
             let wanted = &wanted[..wanted.len().min(quota - tried.n_placed)];
             if wanted.is_empty() {
                 continue;
             }
-            let placement = self.place_group(assigned, (group, owned), work.template, wanted);
+            let placement = self.place_group(assigned, (work.group, owned), work.template, wanted);
             if placement.ordinals.len() < wanted.len() {
                 tried.failed.push(work.template);
             }

@@ -11,7 +11,10 @@ use godel_domain::{
     refusals::{RefusalCount, Refusals, WaitReason},
     time::Millis,
 };
-use godel_placement::preempt::{self, Found, Full, N_VICTIMS_MAX, Seeker, paid};
+use godel_placement::{
+    place::templates::TemplateId,
+    preempt::{self, Found, Full, N_VICTIMS_MAX, Seeker, paid},
+};
 use godel_queueing::{Amounts, Lack, PendingReason, QueueIdx, Quota, sum_of};
 
 use super::{PreemptionSearch, portions, seeker_of, still_reaches};
@@ -115,7 +118,8 @@ impl PreemptionSearch {
         let (mut tried, mut preemption) = (Try::default(), Preemption::default());
         let mut reach = 0;
         let one_by_one = is_one_by_one(picture, assigned);
-        for (group, work) in (0u16..).zip(&assigned.groups) {
+        for work in assigned.works() {
+            let group = work.group;
             let pending = &work.pending()[..work.pending().len().min(wanted - tried.n_placed)];
             if pending.is_empty() {
                 continue;
@@ -123,7 +127,7 @@ impl PreemptionSearch {
             let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
             for pending in pending.chunks(if one_by_one { 1 } else { pending.len() }) {
                 let placed = tried.groups.iter().map(|placed| (placed.group, placed.ordinals.len()));
-                let asked = (group, pending.len());
+                let asked = (work.template, pending.len());
                 let of_group = (group, placement.ordinals.len() + pending.len());
                 let needs = picture.needs(assigned, placed.chain([of_group]));
                 reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
@@ -202,7 +206,7 @@ impl PreemptionSearch {
         picture: &mut Picture,
         seeker: &Seeker,
         (assigned, needs): (&AssignedUnit, &QueueNeeds),
-        (group, n): (u16, usize),
+        (template, n): (TemplateId, usize),
         before: &Preemption,
     ) -> Found {
         let given = given(picture, assigned.queue, before);
@@ -214,7 +218,6 @@ impl PreemptionSearch {
         }
         lacks.retain(|lack| lack.amounts.iter().any(|amount| *amount > 0));
         let units = units_below(picture, &lacks);
-        let template = assigned.groups[usize::from(group)].template;
         let Picture { placer, cluster, shares, .. } = picture;
         let shape = placer.templates.get(template).ask.shape();
         let rights = shares.rights(assigned.queue, needs);
@@ -257,12 +260,12 @@ pub(crate) fn lacks_of(picture: &mut Picture, assigned: &AssignedUnit, n: usize)
 
 fn first_needs(picture: &mut Picture, assigned: &AssignedUnit, n: usize) -> QueueNeeds {
     let mut left = n;
-    let counts: Vec<(u16, usize)> = (0u16..)
-        .zip(&assigned.groups)
-        .map(|(group, work)| {
+    let counts: Vec<(u16, usize)> = assigned
+        .works()
+        .map(|work| {
             let taken = work.pending().len().min(left);
             left -= taken;
-            (group, taken)
+            (work.group, taken)
         })
         .collect();
     picture.needs(assigned, counts)

@@ -4,16 +4,17 @@
 //! puts something into the background and ends is fast enough. So the child moves itself, between fork and exec, which
 //! the standard library offers as an unsafe function only. It becomes another user in the same place, because it has to be in its
 //! group first: a user who is not root may not move itself. The use is sound because all that runs there are system calls,
-//! one `write` for each file and one for each part of the credentials: nothing is allocated, no lock is taken, and the files
+//! one `write` for each file, one for each mount and one for each part of the credentials: nothing is allocated, no lock is taken, and the files
 //! were opened before the fork.
 #![allow(unsafe_code, reason = "the child has to move itself between fork and exec; see above")]
 
-use std::{fs::File, io, io::Write as _, os::unix::process::CommandExt as _, process::Command};
+use std::{ffi::CString, fs::File, io, io::Write as _, os::unix::process::CommandExt as _, process::Command};
 
 use rustix::{
     fs::Mode,
+    mount::{MountPropagationFlags, mount_bind, mount_change},
     process::{Gid, Uid, umask},
-    thread::{set_thread_gid, set_thread_groups, set_thread_uid},
+    thread::{UnshareFlags, set_thread_gid, set_thread_groups, set_thread_uid, unshare_unsafe},
 };
 
 /// The kernel's number for the process that writes.
@@ -27,9 +28,15 @@ pub(crate) struct Credentials {
     pub(crate) groups: Vec<u32>,
 }
 
-/// Has a command begin in a group, of which `files` are the lists of processes, as another user if there is one. A failure to move
-/// is not one to start: who starts the command looks for it in the group. A failure to become the other user is.
-pub(crate) fn begin_as(command: &mut Command, files: Vec<File>, credentials: Option<Credentials>, mask: u32) {
+/// Has a command begin in a group, of which `files` are the lists of processes, as another user if there is one, seeing the first of each of `mounts`
+/// in the place of the second one. A failure to move
+/// is not one to start: who starts the command looks for it in the group. A failure to become the other user is, or to see a mount.
+pub(crate) fn begin_as(
+    command: &mut Command,
+    files: Vec<File>,
+    (mounts, credentials): (Vec<(CString, CString)>, Option<Credentials>),
+    mask: u32,
+) {
     let credentials = credentials.map(|Credentials { uid, gid, groups }| {
         let groups: Vec<Gid> = groups.into_iter().map(Gid::from_raw).collect();
         (Uid::from_raw(uid), Gid::from_raw(gid), groups)
@@ -37,6 +44,15 @@ pub(crate) fn begin_as(command: &mut Command, files: Vec<File>, credentials: Opt
     let enter = move || -> io::Result<()> {
         for mut file in &files {
             let _outside = file.write(ITSELF);
+        }
+        if !mounts.is_empty() {
+            // Nobody else sees its mounts, and it sees those that others make later.
+            // SAFETY: the child has one thread, and no directory of its own but the one that it is started in.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+            mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+        }
+        for (directory, path) in &mounts {
+            mount_bind(directory.as_c_str(), path.as_c_str())?;
         }
         umask(Mode::from_raw_mode(mask));
         // The child has one thread: what holds for the thread holds for the process.

@@ -266,7 +266,7 @@ fn real() -> Option<Groups> {
 
 fn start(group: &dyn Cgroup, script: &str) -> Child {
     let mut command = Command::new("sh");
-    enter::begin_as(command.args(["-c", script]), group.open_lists().unwrap(), None, 0o022);
+    enter::begin_as(command.args(["-c", script]), group.open_lists().unwrap(), (Vec::new(), None), 0o022);
     command.spawn().unwrap()
 }
 

@@ -216,7 +216,12 @@ mod tests {
         let group: Box<dyn Cgroup> = Box::new(Group { dir });
         let mut command = Command::new("sh");
         let lists = group.open_lists().unwrap();
-        enter::begin_as(command.args(["-c", "setsid sleep 1000 & sleep 1000"]), lists, None, 0o022);
+        enter::begin_as(
+            command.args(["-c", "setsid sleep 1000 & sleep 1000"]),
+            lists,
+            (Vec::new(), None),
+            0o022,
+        );
         let mut child = command.spawn().unwrap();
         while group.pids().unwrap().len() < 3 {
             std::thread::yield_now();

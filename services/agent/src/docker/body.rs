@@ -3,8 +3,8 @@
 use std::{collections::HashMap, path::PathBuf, time::UNIX_EPOCH};
 
 use bollard::models::{
-    ContainerCreateBody, ContainerInspectResponse, DeviceRequest, HostConfig, HostConfigLogConfig,
-    RestartPolicy, RestartPolicyNameEnum,
+    ContainerCreateBody, ContainerInspectResponse, DeviceRequest, HostConfig, HostConfigLogConfig, Mount,
+    MountType, RestartPolicy, RestartPolicyNameEnum,
 };
 use godel_domain::run_end::RunEndReason;
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cgroup::{self, GroupLimits},
     keeper::files::Run,
+    volumes::Volume,
 };
 
 /// Labels of containers.
@@ -118,6 +119,7 @@ pub(crate) fn of_run(run: &Run, container: &Container) -> ContainerCreateBody {
         cpuset_cpus: text(&limits.cpus),
         cpuset_mems: text(&limits.memory_nodes),
         device_requests: (!gpus.is_empty()).then(|| vec![devices]),
+        mounts: Some(run.volumes.dirs(run.key()).filter_map(mount).collect()),
         init: Some(true),
         network_mode: Some("host".to_owned()),
         // The keeper writes the output; a second copy would have no bound.
@@ -145,6 +147,16 @@ pub(crate) fn of_run(run: &Run, container: &Container) -> ContainerCreateBody {
         host_config: Some(host_config),
         ..ContainerCreateBody::default()
     }
+}
+
+/// A volume as the engine takes it.
+fn mount((dir, volume): (PathBuf, &Volume)) -> Option<Mount> {
+    Some(Mount {
+        typ: Some(MountType::BIND),
+        source: Some(dir.to_string_lossy().into_owned()),
+        target: Some(volume.path.clone()?),
+        ..Mount::default()
+    })
 }
 
 /// What the engine says of a container.

@@ -2,14 +2,16 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::CString,
     fs,
     io::{self, PipeReader},
-    os::unix::process::CommandExt as _,
+    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
     path::Path,
     process::{Child, Command, Stdio},
 };
 
 use godel_domain::run_end::RunEndReason;
+use rustix::io::Errno;
 
 use super::files::Run;
 use crate::cgroup::{Cgroup, enter};
@@ -21,6 +23,8 @@ const NOT_STARTED: i32 = 127;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const DEFAULT_UMASK: u32 = 0o022;
 const ROOT: u32 = 0;
+const NO_MOUNTS: &str = "the agent of this node may not make mounts, so that no volume can be seen at its path: run the agent as root, or leave `path` \
+                         out of the volumes, whose directories are in the environment";
 
 /// Why a command was not started.
 #[derive(Debug)]
@@ -66,6 +70,7 @@ pub(super) fn start(run: &Run, group: Option<&dyn Cgroup>) -> Result<(Child, Pip
             format!("the working directory `{directory}` does not exist on this node, or is no directory");
         return Err(CannotStart::new(RunEndReason::NoDirectory, why));
     }
+    let mounts = volumes(run, &user, own)?;
 
     let (output, input) = io::pipe().map_err(|error| CannotStart::other("no pipe can be made", &error))?;
     let errors = input.try_clone().map_err(|error| CannotStart::other("no pipe can be made", &error))?;
@@ -88,11 +93,48 @@ pub(super) fn start(run: &Run, group: Option<&dyn Cgroup>) -> Result<(Child, Pip
     });
     let lists = group.map_or(Ok(Vec::new()), |group| group.open_lists());
     let lists = lists.map_err(|error| CannotStart::new(RunEndReason::CannotStart, error.to_string()))?;
-    enter::begin_as(&mut command, lists, credentials, run.umask.unwrap_or(DEFAULT_UMASK));
+    enter::begin_as(&mut command, lists, (mounts, credentials), run.umask.unwrap_or(DEFAULT_UMASK));
     match command.spawn() {
         Ok(child) => Ok((child, output)),
+        Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) && has_paths(run) => {
+            Err(CannotStart::new(RunEndReason::CannotStart, NO_MOUNTS.to_owned()))
+        }
         Err(error) => Err(not_started(program, &error)),
     }
+}
+
+fn has_paths(run: &Run) -> bool {
+    run.volumes.asked.iter().any(|volume| volume.path.is_some())
+}
+
+/// Makes the volumes of a run for its user. Returns what is to be seen where: a directory, and the path at which the program finds it.
+fn volumes(run: &Run, user: &User, own: u32) -> Result<Vec<(CString, CString)>, CannotStart> {
+    let cannot = |why: String| CannotStart::new(RunEndReason::CannotStart, why);
+    run.volumes.prepare(run.key(), false).map_err(cannot)?;
+    if user.uid != own {
+        let given = run.volumes.give(run.key(), (user.uid, user.gid));
+        given.map_err(|error| CannotStart::other("its volumes cannot be given to its user", &error))?;
+    }
+    let mut mounts = Vec::new();
+    for (dir, volume) in run.volumes.dirs(run.key()) {
+        let Some(path) = &volume.path else { continue };
+        if own != ROOT {
+            return Err(cannot(NO_MOUNTS.to_owned()));
+        }
+        if !Path::new(path).is_dir() {
+            let why = format!(
+                "there is no directory `{path}` on this node at which the volume `{}` would be seen: make one, or leave `path` out of the volume",
+                volume.name
+            );
+            return Err(CannotStart::new(RunEndReason::NoDirectory, why));
+        }
+        let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
+        let (Ok(dir), Ok(path)) = (text(&dir), text(Path::new(path))) else {
+            return Err(cannot("the path of a volume has a zero byte".to_owned()));
+        };
+        mounts.push((dir, path));
+    }
+    Ok(mounts)
 }
 
 fn not_started(program: &str, error: &io::Error) -> CannotStart {

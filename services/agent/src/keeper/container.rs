@@ -133,6 +133,8 @@ async fn start(run: &Run, container: &Container, is_made: &Cell<bool>) -> Result
             CannotStart::new(RunEndReason::CannotStart, why)
         })?;
     }
+    let made = run.volumes.prepare(run.key(), true);
+    made.map_err(|why| CannotStart::new(RunEndReason::CannotStart, why))?;
     is_made.set(true);
     engine.create(name, body::of_run(run, container)).await.map_err(cannot)?;
     let output = engine.attach(name).await.map_err(cannot)?;

@@ -11,7 +11,7 @@ use std::{
 use godel_domain::run_end::{RunEnd, RunEndReason};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{cgroup::GroupRecord, docker::body::Container, procfs::Process};
+use crate::{cgroup::GroupRecord, docker::body::Container, life::Key, procfs::Process, volumes::Volumes};
 
 pub(crate) const RUN: &str = "run.json";
 pub(crate) const KEEPER: &str = "keeper.json";
@@ -59,6 +59,14 @@ pub(crate) struct Run {
     pub(crate) ends_with_agent: bool,
     /// The `Assignment` of state from which all of this follows, for the agent that comes later.
     pub(crate) assignment: Vec<u8>,
+    /// Directories that its node keeps for it.
+    pub(crate) volumes: Volumes,
+}
+
+impl Run {
+    pub(crate) fn key(&self) -> Key {
+        Key { unit: self.unit, ordinal: self.ordinal }
+    }
 }
 
 /// Who keeps a run.

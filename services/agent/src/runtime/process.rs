@@ -36,6 +36,7 @@ use crate::{
         files::{self, CONTROL, END, KEEPER},
     },
     life::{Ended, Key, Work},
+    volumes::Volume,
 };
 
 mod home;
@@ -65,6 +66,10 @@ pub struct Program {
     pub image: Option<String>,
     /// NVIDIA's GPUs that a container is given, by number.
     pub gpus: Vec<u32>,
+    /// Directories that the node keeps for it.
+    pub volumes: Vec<Volume>,
+    /// Uid of its unit.
+    pub unit_uid: String,
     /// What its control group keeps it to.
     pub limits: GroupLimits,
     /// It ends without contact for so long, milliseconds; 0: never.

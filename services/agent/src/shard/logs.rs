@@ -39,7 +39,7 @@ impl Shard {
             .end(|key, incarnation| slots.iter().any(|slot| slot.life.work(key, incarnation).is_some()));
     }
 
-    /// Asks state which units are gone of those that only have logs here.
+    /// Asks state which units are gone of those that only have logs or volumes here.
     pub(super) fn ask_for_kept_logs(&self, node: usize) {
         let Some(outbound) = self.slots[node].outbound.as_ref().filter(|_| self.home.is_some()) else {
             return;
@@ -54,7 +54,7 @@ impl Shard {
         outbound.send(session::message(Message::KeptLogs(v1::KeptLogs { unit_ids })));
     }
 
-    /// The records of these units are gone.
+    /// The records of these units are gone: their logs and volumes go.
     pub(super) fn forget_logs(&self, forget: v1::ForgetLogs) {
         let Some(home) = self.home.as_ref().map(Arc::clone) else { return };
         let gone: BTreeSet<u64> = forget.unit_ids.into_iter().collect();
@@ -64,5 +64,22 @@ impl Shard {
         let limits = self.log_limits();
         // What cannot be removed is tried again with the next question.
         drop(tokio::task::spawn_blocking(move || home.sweep_logs(limits, &gone)));
+    }
+
+    /// Says what is kept for replicas, if that has changed since it was said in this session.
+    pub(super) fn report_volumes(&mut self, node: usize) {
+        let Some(home) = &self.home else { return };
+        let slot = &mut self.slots[node];
+        let Some(outbound) = slot.outbound.as_ref().filter(|outbound| outbound.has_room()) else { return };
+        let Some((changed_at, kept)) = home.kept_volumes(slot.volumes_said) else { return };
+        slot.volumes_said = Some(changed_at);
+        let volumes = kept.into_iter().map(|kept| v1::ReplicaVolumes {
+            unit_id: kept.unit,
+            ordinal: kept.ordinal,
+            volumes: kept.volumes.into_iter().collect(),
+            unit_name: String::new(),
+        });
+        outbound
+            .send(session::message(Message::KeptVolumes(v1::KeptVolumes { replicas: volumes.collect() })));
     }
 }

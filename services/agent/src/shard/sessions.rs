@@ -92,6 +92,7 @@ impl Shard {
     fn settle_store(&mut self, node: usize, store: u64) {
         let slot = &mut self.slots[node];
         slot.is_other_store = false;
+        slot.volumes_said = None;
         if store == 0 || store == slot.store {
             return;
         }
@@ -106,6 +107,9 @@ impl Shard {
             }
         }
         slot.store = store;
+        if let Some(home) = &self.home {
+            home.set_store(store);
+        }
         // Behind the entries of what is left over, which are forgotten: until then they are of the store before.
         self.forget.push(Entry::Store(slot.name.clone(), store));
     }

@@ -68,6 +68,7 @@ impl Shard {
         if let Some(images) = images {
             sweep_containers(&images, &containers).await;
         }
+        home.set_store(self.slots[0].store);
         self.sweep_logs(&home);
         Ok(processes)
     }

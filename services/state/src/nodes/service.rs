@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use godel_domain::ids::NodeId;
 use godel_kit::{
     message::{MESSAGE_BYTES_MAX, field_len, parts},
     server, status,
@@ -83,7 +84,8 @@ impl v1::node_service_server::NodeService for Nodes {
         let node = view::node(&self.hub, id, &view::HeldRoom::of(&self.hub))
             .ok_or_else(|| Status::not_found(format!("node {name} was deleted")))?;
         let running_units = view::bound(&self.hub, id, N_BOUND_MAX);
-        Ok(Response::new(v1::GetNodeResponse { node: Some(node), running_units }))
+        let volumes = volumes(&self.hub, id);
+        Ok(Response::new(v1::GetNodeResponse { node: Some(node), running_units, volumes }))
     }
 
     async fn list_run_usage(
@@ -197,6 +199,18 @@ impl v1::node_service_server::NodeService for Nodes {
         let deleted = self.job(|reply| Job::Delete { name, leaves: true, reply }).await?.into_inner();
         Ok(Response::new(v1::DeregisterNodeResponse { revision: deleted.revision }))
     }
+}
+
+/// The volumes that a node keeps, with the names of their units.
+fn volumes(hub: &NodeSessions, node: NodeId) -> Vec<v1::ReplicaVolumes> {
+    let kept = hub.slot(node).map(|slot| slot.cell.lock().volumes.to_vec()).unwrap_or_default();
+    let units: Vec<u64> = kept.iter().map(|replica| replica.unit_id).collect();
+    let names = hub.templates.unit_names(&hub.store, &units);
+    let named = |replica: v1::ReplicaVolumes| v1::ReplicaVolumes {
+        unit_name: names.get(&replica.unit_id).cloned().unwrap_or_default(),
+        ..replica
+    };
+    kept.into_iter().map(named).collect()
 }
 
 /// What the running units of a node use, in one message or more; nothing if its agent measures none.

@@ -88,6 +88,8 @@ pub(crate) struct Cell {
     pub(crate) zone_usage: Box<[v1::ZoneUsage]>,
     /// Last reported use of devices.
     pub(crate) device_usage: Box<[v1::DeviceUsage]>,
+    /// The volumes that it keeps, as its agent says; most keep none.
+    pub(crate) volumes: Box<[v1::ReplicaVolumes]>,
     /// That use, smoothed.
     pub(crate) measure: super::measure::Measure,
     /// A changed inventory that is not committed yet.

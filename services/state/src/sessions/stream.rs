@@ -31,6 +31,8 @@ use crate::nodes::{validate, view};
 const N_PER_POLL: usize = 64;
 /// Assignments or stops in one message.
 const N_PER_MESSAGE: usize = 1_000;
+/// Volumes of a replica that are kept: those of its template, and of earlier versions of that.
+const N_VOLUMES_MAX: usize = 64;
 /// Running units of one node that a session may open with: a bound on memory, a thousand times what nodes hold.
 const N_RUNNING_MAX: usize = 262_144;
 /// Running units of which one heartbeat tells the use.
@@ -196,6 +198,18 @@ impl SessionStream {
                 let unit_ids = self.hub.gone(unit_ids);
                 let message = Some(Down::ForgetLogs(v1::ForgetLogs { unit_ids }));
                 self.queued.push_back(v1::SessionResponse { message });
+                Ok(())
+            }
+            Up::KeptVolumes(v1::KeptVolumes { replicas }) => {
+                let has_too_many = |of: &v1::ReplicaVolumes| of.volumes.len() > N_VOLUMES_MAX;
+                if replicas.len() > N_PER_MESSAGE || replicas.iter().any(has_too_many) {
+                    let wrong =
+                        format!("more than {N_PER_MESSAGE} replicas, or {N_VOLUMES_MAX} volumes of one");
+                    return Err(BadField::new("kept_volumes.replicas", wrong).into());
+                }
+                let mut cell = slot.cell.lock();
+                self.hub.heard(slot.node, &mut cell);
+                cell.volumes = replicas.into();
                 Ok(())
             }
             Up::Leave(v1::SessionLeave {}) => {

@@ -6,7 +6,7 @@ use godel_domain::{
     node_affinity::{NodeAffinity, PreferredNodes},
     node_load::{LoadAmounts, MaxLoad, NodeLoad},
     resources::NETWORK,
-    unit::RunSpec,
+    unit::{RunSpec, Volume},
     work_kind::WorkKind,
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
@@ -312,4 +312,38 @@ fn a_node_takes_one_replica_of_a_daemon() {
     assert_eq!(locator.elsewhere(&cluster, &of_one).unwrap().0, "daemon");
     cluster.forget(id);
     assert_eq!(verdict(&cluster, &of_one), (String::new(), 1));
+}
+
+#[test]
+fn a_replica_goes_back_to_the_node_of_its_volumes() {
+    let filter = &crate::plugins::volume::VolumeFilter;
+    let locator = LOCATORS.iter().find(|locator| locator.name() == "volume-node").unwrap();
+    let mut cluster = cluster(0, |_, _| {});
+    let mut asked = template(demand(1, 1, None));
+    asked.run.volumes = vec![Volume { name: "data".to_owned(), bytes: 1, path: None }];
+    let fresh = Ask::new(&mut cluster, &asked, Pool::Guaranteed);
+    let far = NodeId(NODE.0 + 70);
+    cluster.put_spec(NodeSpec { id: far, name: "far".to_owned(), ..NodeSpec::default() }, Revision(1));
+    let [here, there] = [NODE, far].map(|node| fresh.clone().of_volumes_on(node));
+    let verdict = |cluster: &Cluster, ask: &Ask| {
+        let refusal = filter.check(cluster, ask.on_node(), NODE).err().map(|refusal| refusal.to_string());
+        let passes = filter.prepare(cluster, ask).is_none_or(|gate| gate.passes(cluster, NODE.idx()));
+        assert_eq!(passes, refusal.is_none());
+        assert_eq!(
+            admit(cluster, ask.on_node(), NODE, false).is_err(),
+            refusal.is_some(),
+            "the binder looks too"
+        );
+        let located: Option<Vec<NodeId>> =
+            locator.locate(cluster, ask).map(|blocks| cluster.located_nodes(Some(blocks)).collect());
+        (refusal.unwrap_or_default(), located)
+    };
+    assert_eq!(verdict(&cluster, &fresh), (String::new(), None), "it has not run yet");
+    assert_eq!(verdict(&cluster, &here), (String::new(), Some(vec![NODE])));
+    let elsewhere = "the volumes of the replica are on node far";
+    assert_eq!(verdict(&cluster, &there), (elsewhere.to_owned(), Some(vec![far])));
+    let (name, refusal) = locator.elsewhere(&cluster, &there).unwrap();
+    assert_eq!((name, refusal.to_string().as_str()), ("volume", elsewhere));
+    cluster.remove_node(far);
+    assert_eq!(verdict(&cluster, &there), (String::new(), None), "the volumes are lost");
 }

@@ -2,7 +2,7 @@
 
 use godel_domain::{
     demand::DeviceTerms, label_expression::LabelOperator, node::TaintEffect, node_load::MaxLoad,
-    zone::ZonePolicy,
+    unit::Volume, zone::ZonePolicy,
 };
 
 use super::*;
@@ -343,6 +343,52 @@ fn every_violation_names_its_field() {
                 s.task_groups[0].run.umask = Some(0o22);
             },
             &["task_groups[0].template.run.image"],
+        ),
+        (
+            "volumes that are not sound",
+            |s| {
+                let volume = |name: &str, bytes, path: &str| Volume {
+                    name: name.to_owned(),
+                    bytes,
+                    path: Some(path.to_owned()).filter(|path| !path.is_empty()),
+                };
+                s.task_groups[0].run.volumes = vec![
+                    volume("Data", 1, ""),
+                    volume("a", 0, "relative"),
+                    volume("a", 1, "/x/../y"),
+                    volume("b", 1, "/x:y"),
+                    volume("c", 1, "/"),
+                    volume("d", 1, "/z"),
+                    volume("e", u64::MAX, "/z"),
+                ];
+            },
+            &[
+                "task_groups[0].template.run.volumes[0].name",
+                "task_groups[0].template.run.volumes[1].bytes",
+                "task_groups[0].template.run.volumes[1].path",
+                "task_groups[0].template.run.volumes[2].name",
+                "task_groups[0].template.run.volumes[2].path",
+                "task_groups[0].template.run.volumes[3].path",
+                "task_groups[0].template.run.volumes[4].path",
+                "task_groups[0].template.run.volumes[6].bytes",
+                "task_groups[0].template.run.volumes[6].path",
+            ],
+        ),
+        (
+            "a volume that a container finds nowhere",
+            |s| {
+                s.task_groups[0].run.image = Some("web:1".into());
+                s.task_groups[0].run.volumes = vec![Volume { name: "a".into(), bytes: 1, path: None }];
+            },
+            &["task_groups[0].template.run.volumes[0].path"],
+        ),
+        (
+            "too many volumes",
+            |s| {
+                let volume = |n: u32| Volume { name: format!("v{n}"), bytes: 1, path: None };
+                s.task_groups[0].run.volumes = (0..17).map(volume).collect();
+            },
+            &["task_groups[0].template.run.volumes"],
         ),
         ("min_member above replicas", |s| s.min_member = Some(3), &["min_member"]),
         (

@@ -8,8 +8,11 @@ use std::{
     os::unix::{fs::DirBuilderExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Mutex, PoisonError},
-    time::Duration,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
 };
 
 use rustix::{
@@ -30,6 +33,7 @@ use crate::{
     },
     life::Key,
     logs::{self, LogLimits},
+    volumes::{self, KeptVolumes, VOLUMES, Volumes},
 };
 
 /// Directories and files below the state directory.
@@ -38,6 +42,8 @@ const LOGS: &str = "logs";
 const CONTACT: &str = "contact";
 /// A keeper that has said nothing for so long is believed to work: its end is waited for.
 const READY_TIMEOUT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+/// Replicas whose volumes are reported, at most.
+const N_KEPT_MAX: usize = 1_000;
 /// Bytes of what a keeper says that cannot do its work.
 const N_WORDS_MAX: u64 = 1024;
 /// Starts of one incarnation whose directories are not removed yet.
@@ -59,6 +65,8 @@ pub(crate) struct Home {
     containers: Mutex<BTreeMap<String, Option<GroupRecord>>>,
     /// `None`: the node runs no images.
     images: Option<Images>,
+    /// The store of what begins.
+    store: AtomicU64,
 }
 
 /// How containers are run.
@@ -106,6 +114,7 @@ impl Home {
             groups: open_groups(&group),
             containers: Mutex::default(),
             images: None,
+            store: AtomicU64::new(0),
         })
     }
 
@@ -174,13 +183,33 @@ impl Home {
             grace_ms: program.stop_grace_ms,
             ends_with_agent: self.is_temporary,
             assignment: program.assignment.clone(),
+            volumes: self.volumes(program),
         };
+        let record = files::Run { env: with_volumes(&record, key), ..record };
         let begun = files::write(dir, RUN, &record).and_then(|()| self.spawn(dir));
         if let (Err(_), Some(group)) = (&begun, &record.group) {
             // The next agent sweeps it otherwise.
             let _stays = crate::cgroup::reopen(group).remove();
         }
         begun
+    }
+
+    /// The volumes of a program.
+    fn volumes(&self, program: &Program) -> Volumes {
+        let (root, store) = (self.dir.join(VOLUMES), self.store.load(Ordering::Relaxed));
+        Volumes { root, uid: program.unit_uid.clone(), store, asked: program.volumes.clone() }
+    }
+
+    /// Runs that begin, and volumes that are removed, are of this store from now on.
+    pub(crate) fn set_store(&self, store: u64) {
+        self.store.store(store, Ordering::Relaxed);
+    }
+
+    /// What is kept for replicas, if something has changed since; and when it changed last.
+    pub(crate) fn kept_volumes(&self, since: Option<SystemTime>) -> Option<(SystemTime, Vec<KeptVolumes>)> {
+        let root = self.dir.join(VOLUMES);
+        let changed_at = volumes::changed_at(&root).filter(|at| since != Some(*at))?;
+        Some((changed_at, volumes::all(&root).take(N_KEPT_MAX).collect()))
     }
 
     /// The container in which a program runs; `None`: it is a process.
@@ -299,12 +328,16 @@ impl Home {
         self.dir.join(LOGS).join(logs::dir_name(key, incarnation))
     }
 
-    /// Removes logs of runs that are over: those of `gone` units, and what the limits do not keep. Returns the other units of which
-    /// logs are kept though nothing of theirs is here any more.
+    /// Removes logs of runs that are over: those of `gone` units, and what the limits do not keep; and volumes of `gone` units. Returns the other
+    /// units of which logs or volumes are kept though nothing of theirs runs here any more.
     pub(crate) fn sweep_logs(&self, limits: LogLimits, gone: &BTreeSet<u64>) -> BTreeSet<u64> {
         let runs = fs::read_dir(self.runs()).into_iter().flatten().flatten();
         let live = runs.filter_map(|run| Some(run.file_name().to_str()?.rsplit_once('.')?.0.to_owned()));
-        logs::sweep(&self.dir.join(LOGS), &live.collect(), limits, gone)
+        let live: BTreeSet<String> = live.collect();
+        let mut kept = logs::sweep(&self.dir.join(LOGS), &live, limits, gone);
+        let live = live.iter().filter_map(|name| Some(logs::run_of(name)?.0.unit)).collect();
+        kept.extend(volumes::sweep(&self.dir.join(VOLUMES), gone, &live, self.store.load(Ordering::Relaxed)));
+        kept
     }
 }
 
@@ -315,6 +348,13 @@ impl Drop for Home {
             let _some_stay = fs::remove_dir_all(&self.dir);
         }
     }
+}
+
+/// The environment of a run, with the paths of its volumes.
+fn with_volumes(run: &files::Run, key: Key) -> BTreeMap<String, String> {
+    let mut env = run.env.clone();
+    env.extend(run.volumes.environment(key));
+    env
 }
 
 /// The group of the container of a run, or that it has none; `None`: it does not run yet.
