@@ -18,6 +18,7 @@ mod kills;
 mod logs;
 mod machines;
 mod overload;
+mod processes;
 mod quarantine;
 mod queues;
 mod reconnects;
