@@ -10,6 +10,7 @@ mod contended;
 mod coverage;
 mod crashes;
 mod duplicates;
+mod evictions;
 mod fencing;
 mod floods;
 mod gangs;
