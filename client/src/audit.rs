@@ -80,11 +80,13 @@ pub async fn run(client: &Client, wanted: Wanted) -> Result<Findings, Failure> {
 }
 
 /// Whether something cannot be judged that may be soon: what waits while something is under way, or what runs on nodes
-/// that are ready and whose agents are about to connect again.
+/// that are ready and whose agents are about to connect again, or have not said what runs.
 fn is_open(evidence: &Evidence) -> bool {
     let connected: BTreeSet<NodeId> =
         evidence.agents.iter().filter(|agent| agent.connected).map(|agent| agent.node).collect();
+    let is_silent = evidence.processes.iter().any(|on| on.failure.is_some());
     evidence.busy.is_some()
+        || is_silent
         || evidence.listed.nodes.iter().any(|(id, node)| {
             node.report.as_ref().is_some_and(|report| report.value.ready) && !connected.contains(id)
         })

@@ -152,10 +152,23 @@ pub struct RunningUnitView {
     pub reason: String,
     /// Why it is or was evicted: `preempted`; empty if it was not.
     pub eviction: String,
+    /// The last eviction of the replica, in this or an earlier incarnation.
+    pub last_eviction: Option<LastEvictionView>,
     /// When its command was started last, Unix milliseconds; 0: not known.
     pub started_time_ms: i64,
     /// When it ended, Unix milliseconds; 0: not known.
     pub ended_time_ms: i64,
+}
+
+/// The last eviction of a replica.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LastEvictionView {
+    /// Which life was evicted.
+    pub incarnation: u32,
+    /// Why: `preempted`.
+    pub reason: String,
+    /// Who wanted it: `unit default/web`, `drain of node n1`; empty: not known.
+    pub by: String,
 }
 
 /// `UNIT_PHASE_RUNNING` as `Running`.
@@ -310,10 +323,12 @@ impl From<&v1::RunningUnit> for RunningUnitView {
             restarts: run.restarts,
             reason: run_end_reason_from_proto(run.reason)
                 .map_or_else(String::new, |reason| reason.name().to_owned()),
-            eviction: eviction_reason_from_proto(run.eviction)
-                .ok()
-                .flatten()
-                .map_or_else(String::new, |reason| reason.name().to_owned()),
+            eviction: eviction_name(run.eviction),
+            last_eviction: run.last_eviction.as_ref().map(|eviction| LastEvictionView {
+                incarnation: eviction.incarnation,
+                reason: eviction_name(eviction.reason),
+                by: eviction.by.clone(),
+            }),
             started_time_ms: run.started_time_ms,
             ended_time_ms: run.ended_time_ms,
         }
@@ -397,6 +412,12 @@ impl View for RunningUnitView {
             shown_time(self.ended_time_ms),
         ]
     }
+}
+
+/// Why something is evicted; empty for none, and for what this version does not know.
+fn eviction_name(reason: i32) -> String {
+    let reason = eviction_reason_from_proto(reason).ok().flatten();
+    reason.map_or_else(String::new, |reason| reason.name().to_owned())
 }
 
 /// A time that may not be known.

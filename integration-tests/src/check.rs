@@ -251,7 +251,7 @@ mod tests {
             created: BTreeMap::from([(1, 5)]),
             rows: BTreeMap::from([(
                 1,
-                v1::UnitRows { unit_id: 1, blocks: vec![block], preemptor_ids: Vec::new() },
+                v1::UnitRows { unit_id: 1, blocks: vec![block], ..Default::default() },
             )]),
             nodes: BTreeMap::from([(1, report)]),
             revision: 9,

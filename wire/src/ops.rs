@@ -5,6 +5,7 @@
 mod convert;
 mod demand;
 mod ends;
+mod evictions;
 
 use std::sync::Arc;
 
@@ -23,13 +24,15 @@ pub use convert::{
 };
 pub use demand::{demand_from_proto, demand_to_proto, host_port, host_port_to_proto};
 pub use ends::{ends_to_proto, run_end_reason_from_proto, run_end_reason_to_proto};
+pub use evictions::last_eviction_to_proto;
 
 /// Ordinals are below this: ten times the replicas that a unit may have, since they are never reused.
 pub const N_ORDINALS_MAX: u32 = 1 << 20;
 /// Task groups of a unit.
 pub const N_TASK_GROUPS_MAX: u32 = 64;
 /// Ordinals that one listed record of rows covers. A row takes 87 bytes at most (22 mostly), and the demands of
-/// all groups of a unit are part of its record of 64 KiB: 512 KiB, half of what a message may have.
+/// all groups of a unit are part of its record of 64 KiB: 512 KiB, half of what a message may have. The first one has 120 KiB of
+/// last evictions in addition.
 pub const N_ROWS_PER_RECORD: usize = 5_200;
 /// Longest name of a record.
 pub const NAME_LEN_MAX: usize = 253;

@@ -85,6 +85,8 @@ fn load(files: &[PathBuf]) -> Result<Vec<(String, v1::UnitSpec)>, Failure> {
     Ok(units)
 }
 
+/// Evictions that a description shows.
+const N_EVICTIONS_SHOWN: usize = 20;
 pub(super) const DOCS: &str = "unit files are described in docs/unit-file.md";
 
 /// A checked unit as JSON.
@@ -224,7 +226,26 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
         text.push_str(&format!("\n{}\n", paint.bold("running units")));
         text.push_str(&output::table::<RunningUnitView>(format, &view.running_units));
     }
+    text.push_str(&evictions_text(&view.running_units, paint));
     text
+}
+
+/// Which replicas were evicted last, why and by whom; nothing where none was.
+fn evictions_text(running_units: &[RunningUnitView], paint: Paint) -> String {
+    let evicted = running_units.iter().filter_map(|run| Some((run.ordinal, run.last_eviction.as_ref()?)));
+    let mut rows: Vec<Vec<String>> = evicted
+        .map(|(ordinal, last)| {
+            vec![ordinal.to_string(), last.incarnation.to_string(), last.reason.clone(), last.by.clone()]
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let n_more = rows.len().saturating_sub(N_EVICTIONS_SHOWN);
+    rows.truncate(N_EVICTIONS_SHOWN);
+    let columns = output::columns(&["ORDINAL", "INCARNATION", "REASON", "BY"], &rows);
+    let more = if n_more > 0 { format!("and {n_more} more: see `-o json`\n") } else { String::new() };
+    format!("\n{}\n{columns}{more}", paint.bold("last evictions"))
 }
 
 #[cfg(test)]
@@ -284,7 +305,12 @@ mod tests {
                 sub_cluster: nasty(),
                 ..v1::Unit::default()
             };
-            let running_units = vec![v1::RunningUnit { node: nasty(), ..v1::RunningUnit::default() }];
+            let by = v1::LastEviction { by: nasty(), ..v1::LastEviction::default() };
+            let running_units = vec![v1::RunningUnit {
+                node: nasty(),
+                last_eviction: Some(by),
+                ..v1::RunningUnit::default()
+            }];
             UnitView::described(&v1::GetUnitResponse {
                 unit: Some(unit),
                 running_units,

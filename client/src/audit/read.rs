@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use godel_audit::{AgentReport, AgentRun, Commit, Evidence, History, Start, World};
-use godel_domain::ids::{NodeId, Revision, RunningUnitId, UnitId};
+use godel_audit::{
+    AgentReport, AgentRun, Commit, Evidence, History, NodeProcesses, Orphan, OrphanUnit, RunProcesses, Start,
+    World,
+};
+use godel_domain::ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_kit::status;
 use godel_proto::{raw, v1};
 use godel_wire::from_proto;
 use tokio_stream::StreamExt as _;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::{quiet::busy, unreadable::Unreadables};
 use crate::{client::Client, exit::Failure};
@@ -32,6 +35,7 @@ pub(super) async fn look(
             begin(client, evidence, unreadable, floor).await?;
         }
         evidence.agents = agent_reports(client).await?;
+        evidence.processes = processes(client).await?;
         let status = client.store_status().await?;
         n_begins += 1;
         match watch(client, &status, (&mut evidence.history, unreadable)).await {
@@ -246,6 +250,50 @@ async fn agent_reports(client: &Client) -> Result<Vec<AgentReport>, Failure> {
             }
         })
         .await
+}
+
+/// What really runs, as the agents of nodes with processes find it now. A state of an earlier version does not ask them.
+async fn processes(client: &Client) -> Result<Vec<NodeProcesses>, Failure> {
+    client
+        .read(|| {
+            let mut nodes = client.nodes();
+            async move {
+                let asked = nodes.list_run_processes(v1::ListRunProcessesRequest {}).await;
+                let mut stream = match asked {
+                    Err(status) if status.code() == Code::Unimplemented => return Ok(Vec::new()),
+                    answer => answer?.into_inner(),
+                };
+                let mut found = Vec::new();
+                while let Some(answer) = stream.next().await {
+                    found.push(node_processes(answer?));
+                }
+                Ok(found)
+            }
+        })
+        .await
+}
+
+fn node_processes(answer: v1::ListRunProcessesResponse) -> NodeProcesses {
+    let running = answer.running.iter().map(|run| RunProcesses {
+        id: RunningUnitId::new(UnitId(run.unit_id), run.ordinal, run.incarnation),
+        n_processes: run.processes,
+    });
+    let orphan = |orphan: v1::OrphanProcess| Orphan {
+        process: (orphan.pid, orphan.began),
+        name: orphan.name,
+        unit: match orphan.unit_id {
+            0 => OrphanUnit::Uid(orphan.unit_uid),
+            unit => OrphanUnit::Id(UnitId(unit)),
+        },
+        replica: ReplicaId { ordinal: orphan.ordinal, incarnation: orphan.incarnation },
+    };
+    NodeProcesses {
+        node: NodeId(answer.node_id),
+        name: answer.node,
+        running: running.collect(),
+        orphans: answer.orphans.into_iter().map(orphan).collect(),
+        failure: Some(answer.failure).filter(|failure| !failure.is_empty()),
+    }
 }
 
 /// Adds a report; one of the same node as the last goes on with it.

@@ -10,6 +10,7 @@ use godel_domain::{
 use super::{
     AgentReport, Evidence,
     history::{Replay, node_name},
+    processes,
     unreadable::LeftOut,
     verdict::Findings,
     world::{World, WorldRow},
@@ -17,6 +18,46 @@ use super::{
 
 /// Most nodes that a reason names.
 const N_NAMED_MAX: usize = 5;
+
+/// Nodes that a reason names, the first ones of them.
+#[derive(Default)]
+pub(super) struct Named {
+    named: Vec<String>,
+    n: usize,
+}
+
+impl Named {
+    pub(super) fn add(&mut self, name: String) {
+        if self.n < N_NAMED_MAX {
+            self.named.push(name);
+        }
+        self.n += 1;
+    }
+
+    /// How many there are, and the first of them; `None`: none.
+    pub(super) fn names(&self) -> Option<(usize, String)> {
+        let more = if self.n > self.named.len() { ", ..." } else { "" };
+        (self.n > 0).then(|| (self.n, format!("{}{more}", self.named.join(", "))))
+    }
+}
+
+/// Why an incarnation that is on a node should not be there; `None`: it should.
+pub(super) fn placed_elsewhere(
+    world: &World,
+    row: Option<&WorldRow>,
+    incarnation: u32,
+    node: NodeId,
+) -> Option<String> {
+    match row {
+        None => Some("was never placed".to_owned()),
+        Some(row) if row.incarnation != incarnation => {
+            Some(format!("incarnation {} is current", row.incarnation))
+        }
+        Some(row) if !row.is_live() => Some(format!("it is {:?}", row.phase)),
+        Some(row) if row.node != node => Some(format!("it is placed on {}", node_name(world, row.node))),
+        Some(_) => None,
+    }
+}
 
 pub(super) fn check(evidence: &Evidence, replay: &Replay, left: &LeftOut<'_>) -> Findings {
     let Evidence { listed: world, before, agents, history, .. } = evidence;
@@ -44,17 +85,7 @@ pub(super) fn check(evidence: &Evidence, replay: &Replay, left: &LeftOut<'_>) ->
             if let Some(other) = running.insert((unit_id, ordinal), &agent.name) {
                 findings.add(|| format!("{name}/{ordinal} runs on {other} and on {}", agent.name));
             }
-            let what = match row {
-                None => Some("was never placed".to_owned()),
-                Some(row) if row.incarnation != incarnation => {
-                    Some(format!("incarnation {} is current", row.incarnation))
-                }
-                Some(row) if !row.is_live() => Some(format!("it is {:?}", row.phase)),
-                Some(row) if row.node != agent.node => {
-                    Some(format!("it is placed on {}", node_name(world, row.node)))
-                }
-                Some(_) => None,
-            };
+            let what = placed_elsewhere(world, row, incarnation, agent.node);
             if let Some(what) = what {
                 findings.add(|| {
                     format!("agent {} runs {name}/{ordinal} incarnation {incarnation}: {what}", agent.name)
@@ -84,18 +115,18 @@ pub(super) fn check(evidence: &Evidence, replay: &Replay, left: &LeftOut<'_>) ->
     if let Some(gap) = history.gap() {
         findings.not_judged(format!("placements of what was placed before the history: {gap}"));
     }
-    let away = away(world, &connected);
-    if !away.is_empty() {
-        let named: Vec<&str> = away.iter().take(N_NAMED_MAX).copied().collect();
-        let more = if away.len() > named.len() { ", ..." } else { "" };
-        findings.not_judged(format!(
-            "what runs on {} nodes whose agents are not connected: {}{more}",
-            away.len(),
-            named.join(", ")
-        ));
+    let mut away_named = Named::default();
+    away(world, &connected).into_iter().for_each(|name| away_named.add(name.to_owned()));
+    if let Some((n, names)) = away_named.names() {
+        findings.not_judged(format!("what runs on {n} nodes whose agents are not connected: {names}"));
     }
+    let (n_seen, n_looked) = processes::check(evidence, left, moved, &mut findings);
+    let seen = match n_looked {
+        0 => String::new(),
+        _ => format!(", {n_seen} of them seen by their processes on {n_looked} nodes"),
+    };
     findings.checked(format!(
-        "{} agents connected, {n_running} running units reported; {} placements in the history{}, none twice",
+        "{} agents connected, {n_running} running units reported{seen}; {} placements in the history{}, none twice",
         connected.len(),
         replay.n_placements,
         history.since()

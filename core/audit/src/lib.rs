@@ -13,6 +13,7 @@
 //! - `order`: I10, the order of queues on full nodes.
 //! - `pending`: I8, units that could be placed.
 //! - `preemptions`: I6, victims.
+//! - `processes`: I3, what really runs.
 //! - `queues`: I5, usage and maxima of queues.
 //! - `room`: I1, room on nodes.
 //! - `same`: I7 and I9, equal histories.
@@ -29,6 +30,7 @@ mod ledger;
 mod order;
 mod pending;
 mod preemptions;
+mod processes;
 mod queues;
 mod room;
 mod same;
@@ -50,6 +52,7 @@ use godel_domain::{
 pub use self::{
     order::{HandedOut, Service},
     pending::{Before, Misfit, Scan, Witness, held_up},
+    processes::{NodeProcesses, Orphan, OrphanUnit, RunProcesses},
     room::NodeSums,
     unreadable::{RecordSubject, UnreadableRecord},
     verdict::{InvariantReport, InvariantVerdict},
@@ -128,6 +131,8 @@ pub struct Evidence {
     pub ledger: Option<Vec<Acknowledged>>,
     /// What agents say.
     pub agents: Vec<AgentReport>,
+    /// What really runs on the nodes that run processes.
+    pub processes: Vec<NodeProcesses>,
     /// Why pending units cannot be judged now; `None` when nothing is in flight.
     pub busy: Option<String>,
     /// How the dispatcher serves queues, as far as that is known.

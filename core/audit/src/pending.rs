@@ -16,7 +16,7 @@ use godel_domain::{
 };
 
 use super::{
-    Evidence,
+    Evidence, Orphan,
     queues::{QueueRoom, levels},
     room::{self, NodeSums, ZoneSums},
     verdict::Findings,
@@ -70,6 +70,8 @@ pub struct Before {
     waiting: BTreeSet<UnitId>,
     /// The least that each node had left.
     free: BTreeMap<NodeId, Free>,
+    /// Processes that no running unit owned each time.
+    pub(super) orphans: BTreeSet<(NodeId, Orphan)>,
 }
 
 impl Before {
@@ -78,13 +80,17 @@ impl Before {
         let world = &evidence.listed;
         let mut scan = Scan::new(world);
         let mut waiting: BTreeSet<UnitId> = waiting(world).iter().map(|(id, ..)| *id).collect();
+        let orphans = evidence.processes.iter();
+        let mut orphans: BTreeSet<(NodeId, Orphan)> =
+            orphans.flat_map(|on| on.orphans.iter().map(|orphan| (on.node, orphan.clone()))).collect();
         let mut since = world.revision;
         if let Some(before) = &evidence.before {
             scan.keep_least(&before.free);
             waiting.retain(|id| before.waiting.contains(id));
+            orphans.retain(|orphan| before.orphans.contains(orphan));
             since = before.since;
         }
-        Self { since, waiting, free: scan.free }
+        Self { since, waiting, free: scan.free, orphans }
     }
 }
 

@@ -5,6 +5,7 @@ mod order;
 mod pending;
 mod pools;
 mod preemptions;
+mod processes;
 mod room;
 mod turns;
 mod unreadable;
@@ -158,7 +159,7 @@ impl Story {
         for commit in &commits {
             world.apply(commit, |_, _| {});
         }
-        let agents = world
+        let agents: Vec<AgentReport> = world
             .nodes
             .iter()
             .map(|(id, node)| AgentReport {
@@ -168,6 +169,7 @@ impl Story {
                 running: runs_on(&world, *id),
             })
             .collect();
+        let processes = processes_of(&world, &agents);
         Evidence {
             listed: world.clone(),
             listed_again: world,
@@ -178,9 +180,25 @@ impl Story {
                 ..History::default()
             },
             agents,
+            processes,
             ..Evidence::default()
         }
     }
+}
+
+/// Two processes of each running unit, on nodes that run any.
+fn processes_of(world: &World, agents: &[AgentReport]) -> Vec<NodeProcesses> {
+    let runs = |agent: &&AgentReport| {
+        world.nodes[&agent.node].report.as_ref().is_some_and(|report| report.value.runtime.runs_processes())
+    };
+    let seen = |run: &AgentRun| RunProcesses { id: run.id, n_processes: 2 };
+    let on = |agent: &AgentReport| NodeProcesses {
+        node: agent.node,
+        name: agent.name.clone(),
+        running: agent.running.iter().map(seen).collect(),
+        ..NodeProcesses::default()
+    };
+    agents.iter().filter(runs).map(on).collect()
 }
 
 fn runs_on(world: &World, node: NodeId) -> Vec<AgentRun> {

@@ -52,8 +52,8 @@ pub(super) enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Node => f.write_str("node"),
-            Self::Usage => f.write_str("usage"),
+            Self::Node => f.write_str("less room on the node"),
+            Self::Usage => f.write_str("use of guaranteed running units on the node"),
             Self::Unit(unit) => write!(f, "unit {unit}"),
         }
     }

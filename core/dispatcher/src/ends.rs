@@ -14,8 +14,8 @@ use godel_domain::{
 };
 
 use super::{
-    Action, Config, Counters, EvictRequest, following::Settle, limits::TimeLimits, unit_entry::UnitEntry,
-    units::Units,
+    Action, Config, Counters, EvictRequest, evicted_by, following::Settle, limits::TimeLimits,
+    unit_entry::UnitEntry, units::Units,
 };
 
 /// Running units in one request to the binder.
@@ -196,7 +196,7 @@ impl Ends {
                 // One of an ordered unit has yet to leave.
                 continue;
             }
-            let by = format!("unit {}/{}", entry.record.spec.namespace, entry.record.spec.name);
+            let by = evicted_by::by_unit(reason, &entry.record.spec);
             actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by, read }));
         }
     }

@@ -22,6 +22,7 @@
 //! - `daemons`: how many replicas each daemon has, which follows from the nodes that it is for.
 //! - `directory`: units by namespace and name.
 //! - `ends`: units that end, and those that have ended, until they are deleted.
+//! - `evicted_by`: who had running units leave, in words.
 //! - `events`: what has been committed, and what schedulers and the binder say, handed to the parts.
 //! - `following`: what has been read of the records.
 //! - `gangs`: which gang may gather room next.
@@ -67,6 +68,7 @@ mod daemons;
 mod directory;
 mod ends;
 mod events;
+mod evicted_by;
 mod following;
 mod gangs;
 mod gates;
@@ -211,7 +213,13 @@ impl Dispatcher {
             let Assignments { units, gates, .. } = &self.assignments;
             self.daemons.follow(units, gates, self.following.revision, now, &mut actions);
         }
-        self.node_evictions.depart(&self.assignments, &mut self.budgets, &self.following, now, &mut actions);
+        self.node_evictions.depart(
+            (&self.assignments, &self.nodes),
+            &mut self.budgets,
+            &self.following,
+            now,
+            &mut actions,
+        );
         self.assignments.ends.delete_ended(&mut self.assignments.units, now, &mut actions);
         self.partition.follow_load(&self.nodes, &self.assignments, now, &mut actions);
         self.partition.split_when_due(&self.nodes, &self.assignments, now, &mut actions);

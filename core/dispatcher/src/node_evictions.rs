@@ -20,8 +20,8 @@ use godel_rules::{
 };
 
 use super::{
-    Action, EvictRequest, assignments::Assignments, ends::EVICT_ORDINALS_MAX, following::Following,
-    unit_entry::UnitEntry, units::Units,
+    Action, EvictRequest, assignments::Assignments, ends::EVICT_ORDINALS_MAX, evicted_by::Grounds,
+    following::Following, nodes::Nodes, unit_entry::UnitEntry, units::Units,
 };
 
 /// Between two passes while somebody has to leave, milliseconds.
@@ -42,6 +42,7 @@ pub(super) struct NodeEvictions {
     drains: BTreeMap<NodeId, Drain>,
     /// Those that evict, of nodes that have some.
     taints: BTreeMap<NodeId, Vec<Taint>>,
+    grounds: Grounds,
     /// When to look at units on tainted nodes again, Unix milliseconds: what tolerates a taint for ever is nowhere here.
     later: BTreeSet<(i64, UnitId, NodeId)>,
     /// Lost, drained or tainted.
@@ -111,6 +112,7 @@ impl NodeEvictions {
             brake_changes: Vec::new(),
             drains: BTreeMap::new(),
             taints: BTreeMap::new(),
+            grounds: Grounds::default(),
             later: BTreeSet::new(),
             nodes: BTreeSet::new(),
             unswept: BTreeSet::new(),
@@ -149,6 +151,7 @@ impl NodeEvictions {
     }
 
     pub(super) fn on_node_spec(&mut self, spec: &NodeSpec) {
+        self.grounds.on_node_spec(spec);
         match spec.drain {
             Some(drain) => self.drains.insert(spec.id, drain),
             None => self.drains.remove(&spec.id),
@@ -175,6 +178,7 @@ impl NodeEvictions {
 
     /// An administrator's record of a node is gone, or cannot be read: nobody knows that it is to be left.
     pub(super) fn forget_spec(&mut self, node: NodeId) {
+        self.grounds.forget(node);
         self.drains.remove(&node);
         self.taints.remove(&node);
     }
@@ -202,6 +206,7 @@ impl NodeEvictions {
         self.losses.retain(listed);
         self.drains.retain(|node, _| listed.contains(node));
         self.taints.retain(|node, _| listed.contains(node));
+        self.grounds.retain(listed);
     }
 
     /// Nodes known.
@@ -284,7 +289,7 @@ impl NodeEvictions {
     /// Looks for units on nodes that have to be left, and asks the binder for those that may go.
     pub(super) fn depart(
         &mut self,
-        assignments: &Assignments,
+        (assignments, nodes): (&Assignments, &Nodes),
         budgets: &mut Budgets,
         following: &Following,
         now: Millis,
@@ -310,7 +315,7 @@ impl NodeEvictions {
         self.sweep(&assignments.units);
         self.take_due(assignments.wall_ms);
         self.pass_at = now.plus(PASS_MS);
-        self.ask_to_leave(&lost, assignments, budgets, following.revision, now, actions);
+        self.ask_to_leave(&lost, (assignments, nodes), budgets, following.revision, now, actions);
     }
 
     /// When the next look is due, `None` while nobody has to leave.
@@ -359,7 +364,7 @@ impl NodeEvictions {
     fn ask_to_leave(
         &mut self,
         lost: &BTreeSet<NodeId>,
-        assignments: &Assignments,
+        (assignments, known): (&Assignments, &Nodes),
         budgets: &mut Budgets,
         read: Revision,
         now: Millis,
@@ -371,7 +376,9 @@ impl NodeEvictions {
             self.on_evicted(unit, budgets, &assignments.units);
         }
         let is_braked = self.losses.is_braked();
-        let Self { drains, taints, later, units, asked, next, blocked, n_draining, retry_ms, .. } = self;
+        let Self {
+            drains, taints, grounds, later, units, asked, next, blocked, n_draining, retry_ms, ..
+        } = self;
         let turn: Vec<UnitId> =
             units.range(*next..).map(|(unit, _)| *unit).take(UNITS_PER_PASS + 1).collect();
         *next = turn.get(UNITS_PER_PASS).copied().unwrap_or(UnitId(0));
@@ -419,22 +426,21 @@ impl NodeEvictions {
                 }
             }
             let reasons = [
-                (EvictionReason::NodeLost, "node loss", lost),
-                (EvictionReason::Tainted, "taint", tainted),
-                (EvictionReason::Drained, "drain", free),
+                (EvictionReason::NodeLost, lost),
+                (EvictionReason::Tainted, tainted),
+                (EvictionReason::Drained, free),
             ];
-            for (reason, by, mut members) in reasons.into_iter().filter(|(_, _, members)| !members.is_empty())
-            {
+            for (reason, mut members) in reasons.into_iter().filter(|(_, members)| !members.is_empty()) {
                 members.truncate(EVICT_ORDINALS_MAX);
                 let fresh = || AskedToLeave { again_at: now.plus(*retry_ms), told: Vec::new() };
                 let asked = asked.entry(unit).or_insert_with(fresh);
                 if reason == EvictionReason::Drained && budgets.selects(unit) {
-                    let members: Vec<_> = members.iter().map(|replica| (unit, replica.ordinal)).collect();
-                    budgets.depart(unit, &members, Some(&entry.rows));
-                    asked.told = members;
+                    let told: Vec<_> = members.iter().map(|replica| (unit, replica.ordinal)).collect();
+                    budgets.depart(unit, &told, Some(&entry.rows));
+                    asked.told = told;
                 }
+                let by = grounds.by(reason, &members, &entry.rows, (known, taints));
                 let (ordinals, incarnations) = ReplicaId::columns(members);
-                let by = by.to_owned();
                 actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by, read }));
             }
         }

@@ -12,7 +12,7 @@ use godel_domain::{
     record_change::Users,
     refusals::{RefusalCount, Refusals, WaitReason},
     reservation_spec::ReservationSpec,
-    running_units::RunningUnits,
+    running_units::{LastEviction, RunningUnits},
     sub_cluster,
     time::Millis,
     unit::{UnitRecord, UnitSpec},
@@ -265,6 +265,14 @@ impl Dispatcher {
     /// Name of a node; empty when it is not known.
     pub fn node_name(&self, node: NodeId) -> &str {
         self.nodes.names.get(&node).map_or("", |name| name)
+    }
+
+    /// Who had a replica leave, in words.
+    pub fn evicted_by(&self, eviction: &LastEviction) -> String {
+        match eviction.by_unit() {
+            Some(unit) => self.assignments.units.shown(unit),
+            None => eviction.by.to_string(),
+        }
     }
 
     /// Model of the first of some devices of a node; empty when there are none.

@@ -91,6 +91,12 @@ impl Units {
         preemptors.iter().map(name).collect()
     }
 
+    /// A unit in a sentence, also one that is gone.
+    pub(super) fn shown(&self, unit: UnitId) -> String {
+        let name = self.name(unit).map(|name| format!("unit {name}"));
+        name.unwrap_or_else(|| format!("unit {unit}, which is gone"))
+    }
+
     /// The units that room was held for before it was held as this wait again.
     pub(super) fn on_taken_over(&mut self, hold: &Hold) {
         if !self.overtaken.is_empty() {

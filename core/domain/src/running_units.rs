@@ -22,10 +22,12 @@ use crate::{
 };
 
 mod check;
+mod lineage;
 mod phase;
 
 pub use self::{
     check::RowConflict,
+    lineage::{EVICTED_BY_LEN_MAX, LastEviction, Lineage, N_EVICTIONS_MAX},
     phase::{Phase, PhaseChange, Progress, Restarts, TRANSITIONS, Transition, render_transitions},
 };
 
@@ -226,15 +228,8 @@ pub struct RunningUnits {
     pub groups: Vec<Option<GroupDemand>>,
     /// By ordinal.
     pub rows: Vec<RunningUnit>,
-    /// Units that preempted some of them; see [`Self::preemptors`].
-    pub lineage: Option<Box<Preemptors>>,
-}
-
-/// Who preempted running units of a unit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Preemptors {
-    /// The newest last, at most [`N_PREEMPTORS_MAX`].
-    pub preemptors: Vec<UnitId>,
+    /// Who had some of them leave; see [`Self::preemptors`] and [`Self::last_eviction`].
+    pub lineage: Option<Box<Lineage>>,
 }
 
 /// A binding of running units of one task group. Columns of equal length.
@@ -350,16 +345,6 @@ impl RunningUnits {
         self.rows.iter().any(RunningUnit::had_node)
     }
 
-    /// Units that preempted some of its running units, the newest last: it may not preempt theirs.
-    pub fn preemptors(&self) -> &[UnitId] {
-        self.lineage.as_ref().map_or(&[], |lineage| &lineage.preemptors)
-    }
-
-    /// Sets [`Self::preemptors`], as loaded or taken back.
-    pub fn set_preemptors(&mut self, preemptors: Vec<UnitId>) {
-        self.lineage = (!preemptors.is_empty()).then(|| Box::new(Preemptors { preemptors }));
-    }
-
     /// How running units of a task group stand against others; `None` when they are not preempted.
     pub fn standing(&self, group: u16) -> Option<&Arc<PreemptionTerms>> {
         self.groups.get(usize::from(group))?.as_ref()?.standing.as_ref()
@@ -399,8 +384,9 @@ impl RunningUnits {
             }
             RunChange::Evict(evict) => {
                 if evict.preemptor != UnitId(0) {
-                    note_preemptor(&mut self.lineage, evict.preemptor);
+                    self.note_preemptor(evict.preemptor);
                 }
+                let mut told = Vec::new();
                 for (idx, &ordinal) in evict.ordinals.iter().enumerate() {
                     update(&mut self.rows, ordinal, revision, on_row, |row| {
                         let is_end = evict.reason.is_end();
@@ -408,12 +394,17 @@ impl RunningUnits {
                             && row.phase.is_live()
                             && (is_end || row.eviction.is_none());
                         if leaves {
+                            // Of one that was leaving already the first reason counts.
+                            if row.eviction.is_none() {
+                                told.push(ReplicaId::new(ordinal, row.incarnation));
+                            }
                             row.eviction = row.eviction.or(Some(evict.reason));
                             row.phase = if is_end { Phase::Stopped } else { row.phase };
                         }
                         leaves
                     });
                 }
+                self.note_evictions(&told, evict);
             }
             RunChange::Statuses(statuses) => {
                 for (idx, &ordinal) in statuses.ordinals.iter().enumerate() {
@@ -507,16 +498,6 @@ fn update(
         row.revision = revision;
         on_row(ordinal, &before, row);
     }
-}
-
-/// Once each, the newest last, the oldest forgotten.
-fn note_preemptor(lineage: &mut Option<Box<Preemptors>>, preemptor: UnitId) {
-    let known = &mut lineage.get_or_insert_default().preemptors;
-    known.retain(|other| *other != preemptor);
-    if known.len() >= N_PREEMPTORS_MAX {
-        known.remove(0);
-    }
-    known.push(preemptor);
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::keepers::real_node_called;
 
 /// The engine of this machine; `None`, said in the output of the test, where none answers.
 #[allow(clippy::print_stdout, reason = "a test says that it is skipped")]
-async fn engine() -> Option<Engine> {
+pub(crate) async fn engine() -> Option<Engine> {
     Engine::open().await.map_err(|error| println!("SKIPPED: no Docker engine answers: {error:#}")).ok()
 }
 
@@ -30,7 +30,7 @@ fn node(name: &str) -> String {
 }
 
 /// A unit whose replicas run a script in a container.
-fn container(engine: &Engine, name: &str, replicas: u32, script: &str) -> v1::UnitSpec {
+pub(crate) fn container(engine: &Engine, name: &str, replicas: u32, script: &str) -> v1::UnitSpec {
     let mut spec = unit(name, "", replicas, resources(10, 32), None, 0);
     spec.workload_class = v1::WorkloadClass::Service.into();
     let template = spec.task_groups[0].template.as_mut().unwrap();
@@ -62,7 +62,7 @@ async fn ended(cluster: &Cluster, name: &str) -> v1::RunningUnit {
     .await
 }
 
-async fn wait_running(cluster: &Cluster, name: &str, n: usize) {
+pub(crate) async fn wait_running(cluster: &Cluster, name: &str, n: usize) {
     wait_for(&format!("{name} to run"), LIMIT, async || {
         let running = cluster.api.get_unit(name).await?.running_units;
         let is_so = |run: &v1::RunningUnit| run.phase() == v1::RunPhase::Running && run.incarnation == 0;

@@ -288,23 +288,31 @@ impl Groups {
         Ok((group, failed))
     }
 
-    /// What each group of a run uses, by its name.
-    pub fn usages(&self) -> Vec<(String, GroupUsage)> {
+    /// The groups of runs, by their names.
+    fn runs(&self) -> impl Iterator<Item = (String, Box<dyn Cgroup>)> {
         let dir = match &self.version {
             Version::V1(hierarchies) => hierarchies.dirs().into_iter().next(),
             Version::V2(parent) => Some(parent.dir()),
         };
         let names =
             dir.into_iter().flat_map(inner).filter_map(|dir| Some(dir.file_name()?.to_str()?.to_owned()));
-        names
-            .map(|name| {
-                let usage = match &self.version {
-                    Version::V1(hierarchies) => hierarchies.known(&name).usage(),
-                    Version::V2(parent) => parent.known(&name).usage(),
-                };
-                (name, usage)
-            })
-            .collect()
+        names.map(|name| {
+            let group: Box<dyn Cgroup> = match &self.version {
+                Version::V1(hierarchies) => Box::new(hierarchies.known(&name)),
+                Version::V2(parent) => Box::new(parent.known(&name)),
+            };
+            (name, group)
+        })
+    }
+
+    /// What each group of a run uses, by its name.
+    pub fn usages(&self) -> Vec<(String, GroupUsage)> {
+        self.runs().map(|(name, group)| (name, group.usage())).collect()
+    }
+
+    /// The processes in each group of a run, by its name. A group that is being removed has none.
+    pub fn pids(&self) -> Vec<(String, Vec<u32>)> {
+        self.runs().map(|(name, group)| (name, group.pids().unwrap_or_default())).collect()
     }
 
     /// Removes the groups of runs in which no process is, but for those of `kept`.

@@ -11,7 +11,7 @@ use std::{collections::HashMap, fmt, future::Future, path::Path, pin::Pin, time:
 use bollard::{
     API_DEFAULT_VERSION, Docker,
     container::LogOutput,
-    models::{ContainerCreateBody, ContainerInspectResponse},
+    models::{ContainerCreateBody, ContainerInspectResponse, ContainerSummaryStateEnum as State},
     query_parameters::{
         AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, CreateImageOptionsBuilder,
         KillContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
@@ -57,6 +57,10 @@ pub(crate) struct Labelled {
     pub(crate) name: String,
     /// Of its replica; `None`: the label cannot be read.
     pub(crate) incarnation: Option<u32>,
+    /// Its replica, as unit and ordinal; `None`: the labels cannot be read.
+    pub(crate) replica: Option<(u64, u32)>,
+    /// Its processes have not ended.
+    pub(crate) is_running: bool,
 }
 
 /// The engine behind a socket, which has answered once.
@@ -208,12 +212,27 @@ impl Engine {
         let found =
             within("containers cannot be listed", ANSWER, self.docker.list_containers(Some(options))).await?;
         let labelled = |one: bollard::models::ContainerSummary| {
-            let incarnation = one.labels.as_ref().and_then(|labels| labels.get(INCARNATION)?.parse().ok());
+            let labels = one.labels.unwrap_or_default();
+            let incarnation = labels.get(INCARNATION).and_then(|label| label.parse().ok());
+            let unit = labels.get(UNIT).and_then(|label| label.parse().ok());
+            let ordinal = labels.get(ORDINAL).and_then(|label| label.parse().ok());
+            let is_running = matches!(one.state, Some(State::RUNNING | State::PAUSED));
             let name = one.names.into_iter().flatten().next().or(one.id)?;
-            Some(Labelled { name: name.trim_start_matches('/').to_owned(), incarnation })
+            let name = name.trim_start_matches('/').to_owned();
+            Some(Labelled { name, incarnation, replica: unit.zip(ordinal), is_running })
         };
         Ok(found.into_iter().filter_map(labelled).collect())
     }
+}
+
+/// Finds the containers of an installation that run.
+///
+/// # Errors
+/// The engine does not answer.
+pub(crate) async fn running(socket: &Path, installation: &str) -> Result<Vec<Labelled>, Error> {
+    let mut found = Engine::connect(socket).await?.find(installation, None).await?;
+    found.retain(|one| one.is_running);
+    Ok(found)
 }
 
 /// Removes the containers of an installation that are not among these, and returns their names.

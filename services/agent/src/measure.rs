@@ -197,7 +197,7 @@ fn field(text: &str, name: &str) -> Option<i64> {
 }
 
 /// The incarnation whose group has this name, as `UNIT-ORDINAL-INCARNATION.N`.
-fn run_of(name: &str) -> Option<(Key, u32)> {
+pub(crate) fn run_of(name: &str) -> Option<(Key, u32)> {
     crate::logs::run_of(name.rsplit_once('.')?.0)
 }
 

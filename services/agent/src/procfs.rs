@@ -56,7 +56,7 @@ pub(crate) fn boot_id() -> String {
 }
 
 /// All processes that have not ended.
-fn all() -> BTreeMap<u32, Stat> {
+pub(crate) fn all() -> BTreeMap<u32, Stat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let known = pids.filter_map(|pid| Some((pid, stat(pid)?)));
@@ -102,6 +102,19 @@ pub(crate) fn left_of(keeper: Process, mark: &str) -> Vec<Process> {
 pub(crate) fn has_mark(pid: u32, mark: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     !mark.is_empty() && environment.split(|byte| *byte == 0).any(|word| word == mark.as_bytes())
+}
+
+/// The environment with which a process was started, as `NAME=value`; empty of one that may not be looked at.
+pub(crate) fn environment(pid: u32) -> Vec<String> {
+    let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// The name of the program of a process, which may be cut; empty: it has ended.
+pub(crate) fn name(pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim().to_owned()
 }
 
 impl Process {

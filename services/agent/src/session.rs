@@ -301,6 +301,7 @@ fn environment(
     set("WORLD_SIZE", own.replicas.max(1).to_string());
     set("INCARNATION", own.incarnation.to_string());
     set("NODE", node.name.clone());
+    set("NODE_UID", node.uid.clone());
     if !own.peers.is_empty() {
         set("PEERS", own.peers.clone());
     }
@@ -427,7 +428,7 @@ mod tests {
     #[test]
     fn a_command_is_told_who_and_where_it_is() {
         let mut node = crate::inventory::parse_shape("1x cpu=8,memory=8Gi,gpu=3:A10").unwrap().remove(0);
-        node.name = "n-1".to_owned();
+        (node.name, node.uid) = ("n-1".to_owned(), "u-node".to_owned());
         node.visible = BTreeMap::from([(0, (CUDA, 0)), (2, (CUDA, 1)), (1, ("ROCR_VISIBLE_DEVICES", 0))]);
         let env = [("MODE", "live"), ("GODEL_NODE", "mine")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -454,6 +455,7 @@ mod tests {
             "GODEL_DEVICES=0,2",
             "GODEL_INCARNATION=6",
             "GODEL_NODE=n-1",
+            "GODEL_NODE_UID=u-node",
             "GODEL_ORDINAL=7",
             "GODEL_RANK=2",
             "GODEL_TASK_GROUP=main",

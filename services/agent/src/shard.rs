@@ -37,11 +37,13 @@ use crate::{
 mod contact;
 mod ending;
 mod logs;
+mod processes;
 mod sessions;
 mod takeover;
 mod usage;
 mod work;
 
+use processes::{Looked, Looks};
 use usage::{GpuUses, PartsOfUse};
 
 /// Arrivals handled before reports go out: one report for many.
@@ -110,6 +112,7 @@ enum Woken {
     Arrival(Arrival),
     Progress(Progress),
     Event(Event),
+    Looked(Looked),
     Timer,
 }
 
@@ -152,6 +155,8 @@ pub(crate) struct Shard {
     gpus: Arc<Mutex<GpuUses>>,
     /// Logs that are being sent.
     senders: LogSenders,
+    /// What state asks of the processes of a real node.
+    process_looks: Looks,
     /// Units of which a real node keeps logs and has nothing else; state is asked which of them are gone.
     log_units: Arc<Mutex<BTreeSet<u64>>>,
     /// The node has an engine for images.
@@ -219,6 +224,7 @@ impl Shard {
             measured: Arc::default(),
             gpus: Arc::default(),
             senders: LogSenders::default(),
+            process_looks: Looks::default(),
             log_units: Arc::default(),
             runs_images: false,
             ends_by: None,
@@ -318,6 +324,9 @@ impl Shard {
                     Woken::Progress(progress)
                 }
                 Some(event) = events.recv() => Woken::Event(event),
+                Some(looked) = self.process_looks.next(), if !self.process_looks.is_idle() => {
+                    Woken::Looked(looked)
+                }
                 () = timer => Woken::Timer,
             };
             self.check_contact();
@@ -325,6 +334,7 @@ impl Shard {
                 Woken::Arrival(arrival) => self.on_arrivals(arrival),
                 Woken::Progress(progress) => self.on_progress(progress),
                 Woken::Event(event) => self.on_event(event),
+                Woken::Looked(looked) => self.on_looked(looked),
                 Woken::Timer => {}
             }
             self.on_timers();
@@ -413,6 +423,9 @@ impl Shard {
             Message::Conflict(conflict) => self.on_conflict(node, &conflict),
             Message::Log(request) => self.send_log(node, request),
             Message::ForgetLogs(forget) => self.forget_logs(forget),
+            Message::Processes(v1::ProcessesRequest { request_id }) => {
+                self.look_at_processes(node, request_id);
+            }
             Message::HeartbeatIntervalMs(interval) => {
                 self.slots[node].heartbeat_ms = u64::from(interval.max(1));
             }

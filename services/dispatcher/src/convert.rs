@@ -116,6 +116,10 @@ fn running_unit(
         eviction: ops::eviction_reason_to_proto(row.eviction).into(),
         started_time_ms: row.end.started_ms,
         ended_time_ms: row.end.ended_ms,
+        last_eviction: view.rows.last_eviction(ordinal).map(|eviction| v1::LastEviction {
+            by: core.evicted_by(eviction),
+            ..ops::last_eviction_to_proto(eviction)
+        }),
     }
 }
 

@@ -260,6 +260,8 @@ fn put_report(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
     let slot = hub.slot_or_new(node);
     let mut cell = slot.cell.lock();
     cell.ready = report.ready;
+    cell.runs_processes =
+        matches!(report.runtime(), v1::NodeRuntime::Processes | v1::NodeRuntime::Containers);
     cell.address = report.address.into();
     cell.measure.set_capacity(&report.capacity.unwrap_or_default());
 }
@@ -276,6 +278,8 @@ struct Report {
     capacity: Option<v1::Resources>,
     #[prost(bool, tag = "4")]
     ready: bool,
+    #[prost(enumeration = "v1::NodeRuntime", tag = "9")]
+    runtime: i32,
     #[prost(string, tag = "10")]
     address: String,
 }

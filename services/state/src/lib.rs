@@ -16,6 +16,7 @@
 //! - `metrics`: metrics of the state service.
 //! - `nodes`: node records and registration.
 //! - `paging`: page tokens.
+//! - `processes`: asks agents which processes really run.
 //! - `routes`: two methods that do not go through the generated servers.
 //! - `serve`: starts the tasks of the service and stops them in order.
 //! - `sessions`: agents' sessions: assignments, reports, heartbeats.
@@ -30,6 +31,7 @@ mod members;
 mod metrics;
 mod nodes;
 mod paging;
+mod processes;
 mod routes;
 mod serve;
 mod sessions;

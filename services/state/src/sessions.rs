@@ -45,7 +45,7 @@ use parking_lot::{Mutex, RwLock};
 use templates::Templates;
 use tokio::sync::{Notify, watch};
 
-use crate::{metrics::StateMetrics, nodes::names::Names};
+use crate::{metrics::StateMetrics, nodes::names::Names, processes::Questions};
 
 /// A node of this process.
 #[derive(Debug)]
@@ -81,6 +81,7 @@ pub(crate) struct NodeSessions {
     pub(crate) queue: Queue,
     pub(crate) metrics: StateMetrics,
     pub(crate) crash: godel_store::CrashPoints,
+    pub(crate) questions: Questions,
     /// By node id.
     slots: RwLock<Vec<Option<Arc<NodeEntry>>>>,
     next_session: AtomicU64,
@@ -126,6 +127,7 @@ impl NodeSessions {
             queue: Queue::default(),
             metrics,
             crash,
+            questions: Questions::default(),
             slots: RwLock::default(),
             next_session: AtomicU64::new(1),
             n_sessions: AtomicU64::new(0),

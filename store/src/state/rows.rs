@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 
 use godel_domain::{
     ids::{NodeId, Revision, UnitId},
-    running_units::{RunChange, RunningUnit, RunningUnits},
+    running_units::{Lineage, RunChange, RunningUnit, RunningUnits},
 };
 
 use super::{State, StoredRows, undo::Undo};
@@ -78,7 +78,7 @@ impl State {
             if let Some(group) = shape.new_group.and_then(|group| stored.rows.groups.get_mut(group)) {
                 *group = None;
             }
-            stored.rows.set_preemptors(shape.preemptors.clone());
+            stored.rows.lineage.clone_from(&shape.lineage);
             stored.revision = shape.revision;
         }
     }
@@ -100,8 +100,8 @@ pub(super) struct Shape {
     pub(super) n_groups: usize,
     /// Group whose demand the change sets.
     pub(super) new_group: Option<usize>,
-    /// Those that preempted some of it.
-    pub(super) preemptors: Vec<UnitId>,
+    /// Who had some of it leave.
+    pub(super) lineage: Option<Box<Lineage>>,
     pub(super) revision: Revision,
 }
 
@@ -117,7 +117,7 @@ impl Shape {
             n_rows: stored.rows.rows.len(),
             n_groups: stored.rows.groups.len(),
             new_group,
-            preemptors: stored.rows.preemptors().to_vec(),
+            lineage: stored.rows.lineage.clone(),
             revision: stored.revision,
         }
     }

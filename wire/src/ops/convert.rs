@@ -9,8 +9,8 @@ use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     run_end::RunEnd,
     running_units::{
-        Bind, End, Evict, EvictionReason, GroupDemand, N_PREEMPTORS_MAX, Phase, PreemptionTerms, Requeue,
-        RunningUnit, RunningUnits, Statuses,
+        Bind, End, Evict, EvictionReason, GroupDemand, Phase, PreemptionTerms, Requeue, RunningUnit,
+        RunningUnits, Statuses,
     },
 };
 use godel_proto::{raw, v1};
@@ -23,6 +23,7 @@ use super::ends::{end_at, ends_from_proto, run_end_reason_to_proto};
 use super::{
     N_ORDINALS_MAX, N_ROWS_PER_RECORD, N_TASK_GROUPS_MAX, OpError,
     demand::{demand_from_proto, demand_to_proto},
+    evictions::{last_eviction_from_proto, last_eviction_to_proto},
 };
 
 /// Demands that a thread remembers.
@@ -334,7 +335,7 @@ pub fn eviction_reason_to_proto(reason: Option<EvictionReason>) -> v1::EvictionR
 
 /// All rows of a unit as stored: a block per task group, rows that never changed left out.
 pub fn rows_to_proto(unit: UnitId, rows: &RunningUnits) -> v1::UnitRows {
-    blocks_to_proto(unit, rows, 0..rows.rows.len())
+    blocks_to_proto(unit, rows, 0..rows.rows.len(), true)
 }
 
 /// The first rows of a unit from ordinal `from` on, as many as one listed record holds, and the ordinal at which
@@ -346,10 +347,11 @@ pub fn rows_part_to_proto(unit: UnitId, rows: &RunningUnits, from: u32) -> (v1::
     let start = changed.map_or(len, |skipped| from + skipped);
     let end = len.min(start + N_ROWS_PER_RECORD);
     let next = u32::try_from(end).ok().filter(|_| end < len);
-    (blocks_to_proto(unit, rows, start..end), next)
+    (blocks_to_proto(unit, rows, start..end, from == 0), next)
 }
 
-fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>) -> v1::UnitRows {
+/// Who had some of them leave is in the record of which it `is_first`.
+fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>, is_first: bool) -> v1::UnitRows {
     let first = u32::try_from(range.start).unwrap_or(u32::MAX);
     let part = &rows.rows[range];
     let n_groups = part
@@ -393,7 +395,9 @@ fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>) -> v1
     }
     blocks.retain(|block| block.demand.is_some() || !block.ordinals.is_empty());
     let preemptor_ids = rows.preemptors().iter().map(|preemptor| preemptor.0).collect();
-    v1::UnitRows { unit_id: unit.0, blocks, preemptor_ids }
+    let evictions = if is_first { rows.evictions() } else { &[] };
+    let evictions = evictions.iter().map(last_eviction_to_proto).collect();
+    v1::UnitRows { unit_id: unit.0, blocks, preemptor_ids, evictions }
 }
 
 /// The inverse of [`rows_to_proto`]; of a part, the rows in it.
@@ -403,8 +407,8 @@ fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>) -> v1
 pub fn rows_from_proto(proto: v1::UnitRows) -> Result<(UnitId, RunningUnits), OpError> {
     let unit = unit_id(proto.unit_id)?;
     let mut rows = RunningUnits::default();
-    let preemptors = proto.preemptor_ids.into_iter().map(UnitId);
-    rows.set_preemptors(preemptors.take(N_PREEMPTORS_MAX).collect());
+    let preemptors = proto.preemptor_ids.into_iter().map(UnitId).collect();
+    rows.set_lineage(preemptors, proto.evictions.iter().filter_map(last_eviction_from_proto).collect());
     for block in proto.blocks {
         load_block(&mut rows, block)?;
     }

@@ -173,3 +173,44 @@ fn an_eviction_from_a_lost_node_ends_all_that_runs_there() {
     assert_eq!(apply(&mut rows, 4, &evict(EvictionReason::NodeLost)), 0);
     assert_eq!(apply(&mut rows, 5, &status(0, 0, Phase::Succeeded)), 0, "what is heard later is too late");
 }
+
+#[test]
+fn the_last_eviction_of_each_replica_is_kept() {
+    let evict = |ordinals: &[u32], incarnation, reason, by: &str| {
+        RunChange::Evict(Evict {
+            ordinals: ordinals.to_vec(),
+            incarnations: vec![incarnation; ordinals.len()],
+            reason,
+            by: by.to_owned(),
+            preemptor: UnitId(0),
+        })
+    };
+    let mut rows = RunningUnits::default();
+    apply(&mut rows, 1, &bind(&[0, 1, 2], 0, 7));
+    assert_eq!((rows.last_eviction(0), &rows.lineage), (None, &None), "nothing is kept of most units");
+    apply(&mut rows, 2, &evict(&[0, 1, 9], 0, EvictionReason::Preempted, "unit 17"));
+    // The first reason counts, and who is not there is not evicted.
+    apply(&mut rows, 3, &evict(&[0, 1], 0, EvictionReason::NodeLost, "loss of node n"));
+    let last = rows.last_eviction(0).unwrap();
+    assert_eq!(
+        (last.reason, &*last.by, last.by_unit()),
+        (EvictionReason::Preempted, "unit 17", Some(UnitId(17)))
+    );
+    assert_eq!(rows.evictions().len(), 2);
+    // It is kept in the next incarnation, until that one is evicted as well.
+    apply(&mut rows, 4, &RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }));
+    apply(&mut rows, 5, &bind(&[0], 1, 8));
+    assert_eq!(rows.last_eviction(0).unwrap().replica, ReplicaId::new(0, 0));
+    apply(&mut rows, 6, &evict(&[0], 1, EvictionReason::Drained, &"ä".repeat(60)));
+    let last = rows.last_eviction(0).unwrap();
+    assert_eq!((last.replica, last.by_unit()), (ReplicaId::new(0, 1), None));
+    assert_eq!(&*last.by, "ä".repeat(EVICTED_BY_LEN_MAX / 2));
+    assert_eq!(rows.evictions().iter().map(|one| one.replica.ordinal).collect::<Vec<_>>(), [1, 0]);
+    // The oldest are forgotten.
+    let all: Vec<u32> = (3..3_000).collect();
+    apply(&mut rows, 7, &bind(&all, 0, 7));
+    apply(&mut rows, 8, &evict(&all, 0, EvictionReason::Cancelled, "cancel"));
+    let kept = rows.evictions();
+    assert_eq!((kept.len(), kept[N_EVICTIONS_MAX - 1].replica.ordinal), (N_EVICTIONS_MAX, 2_999));
+    assert_eq!(rows.last_eviction(1), None);
+}

@@ -115,6 +115,7 @@ fn version_2_writes_one_directory() {
     machine.put(&format!("{dir}/cgroup.procs"), "78\n77\n");
     assert_eq!(group.pids().unwrap(), [77, 78]);
     assert_eq!(reopen(&group.record()).pids().unwrap(), [77, 78], "another process finds it");
+    assert_eq!(groups.pids(), [("7-0-1.0".to_owned(), vec![77, 78])]);
     group.set_frozen(true).unwrap();
     assert_eq!(file("cgroup.freeze"), "1");
     machine.put(&format!("{dir}/cgroup.kill"), "");
@@ -159,6 +160,7 @@ fn version_1_writes_a_directory_in_each_hierarchy() {
     machine.put(&format!("sys/fs/cgroup/freezer/{}/7-0-1.0/cgroup.procs", own()), "77\n");
     let again = reopen(&group.record());
     assert_eq!((again.lists(), again.pids().unwrap()), (group.lists(), vec![77]), "another process finds it");
+    assert_eq!(groups.pids(), [("7-0-1.0".to_owned(), vec![77])]);
     assert_eq!(group.lists().len(), 4);
     again.set_frozen(true).unwrap();
     assert_eq!(file("freezer", "freezer.state"), "FROZEN");

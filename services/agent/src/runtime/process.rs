@@ -41,6 +41,7 @@ use crate::{
 
 mod home;
 pub(crate) mod left;
+pub(crate) mod seen;
 
 /// Between looks at what is left of a run whose keeper was killed.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -268,6 +268,15 @@ impl NodeService for Service {
         Err(Status::unimplemented("a double"))
     }
 
+    type ListRunProcessesStream = tokio_stream::Empty<Result<v1::ListRunProcessesResponse, Status>>;
+
+    async fn list_run_processes(
+        &self,
+        _: Request<v1::ListRunProcessesRequest>,
+    ) -> Result<Response<Self::ListRunProcessesStream>, Status> {
+        Err(Status::unimplemented("a double"))
+    }
+
     type SessionStream = Pin<Box<dyn Stream<Item = Result<v1::SessionResponse, Status>> + Send>>;
 
     async fn session(

@@ -30,7 +30,7 @@ async fn held_replicas_wait_for_victims_and_return_without_the_hold() {
         ordinals: vec![0],
         incarnations: Vec::new(),
         reason: EvictionReason::Preempted,
-        by: "unit 2".to_owned(),
+        by: format!("unit {}", high.unit_id),
         preemptor: UnitId(high.unit_id),
     };
     let hold = Hold {
@@ -55,6 +55,9 @@ async fn held_replicas_wait_for_victims_and_return_without_the_hold() {
     let victim = dispatcher.get("low").await.unit.unwrap();
     assert_eq!(victim.preempted_by, ["default/high"]);
     assert_eq!(victim.counts.unwrap_or_default().evicting, 1);
+    let last = dispatcher.get("low").await.running_units[0].last_eviction.clone().unwrap();
+    assert_eq!((last.incarnation, last.reason()), (0, v1::EvictionReason::Preempted));
+    assert_eq!(last.by, "unit default/high");
 
     // Whoever attaches anew is given what is held too, as it may fit elsewhere; and without the hold once more.
     scheduler.again(&dispatcher, &[], 100).await;

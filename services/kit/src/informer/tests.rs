@@ -460,7 +460,7 @@ proptest! {
                 ordinal += 1;
                 whole.push(ordinal);
                 let block = v1::RowBlock { ordinals: vec![ordinal], ..v1::RowBlock::default() };
-                let rows = v1::UnitRows { unit_id: unit, blocks: vec![block], preemptor_ids: Vec::new() };
+                let rows = v1::UnitRows { unit_id: unit, blocks: vec![block], ..v1::UnitRows::default() };
                 let record = Some(v1::record::Record::Rows(rows));
                 records.push(v1::Record { revision: u64::from(ordinal), record, ..v1::Record::default() });
             }

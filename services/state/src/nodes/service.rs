@@ -10,6 +10,7 @@ use godel_kit::{
 use godel_proto::v1;
 use godel_wire::BadField;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
@@ -20,6 +21,7 @@ use super::{
 use crate::{
     error,
     paging::{self, Token},
+    processes,
     sessions::{NodeEntry, NodeSessions, stream::SessionStream},
 };
 
@@ -36,11 +38,12 @@ type RunUsages =
 pub(crate) struct Nodes {
     hub: Arc<NodeSessions>,
     jobs: mpsc::Sender<Job>,
+    stop: CancellationToken,
 }
 
 impl Nodes {
-    pub(crate) fn new(hub: Arc<NodeSessions>, jobs: mpsc::Sender<Job>) -> Self {
-        Self { hub, jobs }
+    pub(crate) fn new(hub: Arc<NodeSessions>, jobs: mpsc::Sender<Job>, stop: CancellationToken) -> Self {
+        Self { hub, jobs, stop }
     }
 
     async fn job<T>(&self, job: impl FnOnce(super::round::Reply<T>) -> Job) -> Result<Response<T>, Status> {
@@ -54,6 +57,7 @@ impl Nodes {
 impl v1::node_service_server::NodeService for Nodes {
     type SessionStream = SessionStream;
     type ListRunUsageStream = RunUsages;
+    type ListRunProcessesStream = processes::Answers;
 
     async fn register_node(
         &self,
@@ -97,6 +101,13 @@ impl v1::node_service_server::NodeService for Nodes {
         let usages: Box<dyn Iterator<Item = _> + Send + Sync> =
             Box::new(slots.into_iter().flat_map(move |slot| run_usages(&hub, &slot)).map(Ok));
         Ok(Response::new(tokio_stream::iter(usages)))
+    }
+
+    async fn list_run_processes(
+        &self,
+        _: Request<v1::ListRunProcessesRequest>,
+    ) -> Result<Response<processes::Answers>, Status> {
+        processes::ask_all(Arc::clone(&self.hub), self.stop.clone()).map(Response::new)
     }
 
     async fn list_nodes(

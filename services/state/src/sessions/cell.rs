@@ -30,6 +30,8 @@ const N_UNBOUND_MAX: usize = 16_384;
 const N_UNACKED_MAX: usize = 16_384;
 /// Requests for logs that wait for one session.
 const N_LOGS_MAX: usize = 64;
+/// Questions for processes that wait for one session.
+const N_LOOKS_MAX: usize = 16;
 /// Entries for which a cell keeps room when they are gone: more room was a burst's.
 const N_ROOM_KEPT: usize = 16;
 
@@ -76,6 +78,8 @@ pub(crate) struct Cell {
     pub(crate) left: bool,
     /// As committed.
     pub(crate) ready: bool,
+    /// Commands really run there.
+    pub(crate) runs_processes: bool,
     /// Where other nodes reach it; empty: not known.
     pub(crate) address: Box<str>,
     /// Last reported use.
@@ -120,6 +124,7 @@ struct Outbox {
     /// The agent has yet to hear of the conflict.
     conflict: bool,
     logs: Vec<v1::LogRequest>,
+    looks: Vec<v1::ProcessesRequest>,
     close: Option<Close>,
     waker: Option<Waker>,
 }
@@ -167,6 +172,8 @@ pub(crate) struct Outgoing {
     pub(crate) conflict: Option<Box<NodeConflict>>,
     /// Somebody reads these.
     pub(crate) logs: Vec<v1::LogRequest>,
+    /// Somebody asks which processes run.
+    pub(crate) looks: Vec<v1::ProcessesRequest>,
 }
 
 /// Answer of [`Cell::take`].
@@ -366,6 +373,18 @@ impl Cell {
         }
     }
 
+    /// Asks the agent which processes really run, if it is connected and runs any. Returns whether it is asked, and whom to wake.
+    pub(crate) fn ask_for_processes(&mut self, request: v1::ProcessesRequest) -> (bool, Option<Waker>) {
+        let open = self.session.as_mut().filter(|outbox| self.runs_processes && outbox.close.is_none());
+        match open.filter(|outbox| outbox.looks.len() < N_LOOKS_MAX) {
+            Some(outbox) => {
+                outbox.looks.push(request);
+                (true, outbox.waker.take())
+            }
+            None => (false, None),
+        }
+    }
+
     /// What session `id` sends next. Remembers `waker` when there is nothing.
     pub(crate) fn take(&mut self, id: u64, waker: &Waker) -> Taken {
         if self.session.as_ref().is_some_and(|outbox| outbox.id == id && outbox.dirty && outbox.is_empty()) {
@@ -387,6 +406,7 @@ impl Cell {
                 stop: std::mem::take(&mut outbox.stop),
                 ack: outbox.ack.take(),
                 logs: std::mem::take(&mut outbox.logs),
+                looks: std::mem::take(&mut outbox.looks),
             });
         }
         if !outbox.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -496,7 +516,8 @@ impl Cell {
 impl Outbox {
     fn is_empty(&self) -> bool {
         let has_ack = self.ack_due && self.ack.is_some();
-        self.assign.is_empty() && self.stop.is_empty() && !has_ack && !self.conflict && self.logs.is_empty()
+        let is_asked = !self.logs.is_empty() || !self.looks.is_empty();
+        self.assign.is_empty() && self.stop.is_empty() && !has_ack && !self.conflict && !is_asked
     }
 }
 

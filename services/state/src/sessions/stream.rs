@@ -25,7 +25,10 @@ use super::{
     measure::measured,
     peers, statuses, wake,
 };
-use crate::nodes::{validate, view};
+use crate::{
+    nodes::{validate, view},
+    processes,
+};
 
 /// Messages handled in one go before others get their turn.
 const N_PER_POLL: usize = 64;
@@ -109,7 +112,7 @@ impl SessionStream {
     }
 
     fn queue(&mut self, node: NodeId, outgoing: Outgoing) {
-        let Outgoing { assign, again, stop, ack, conflict, logs } = outgoing;
+        let Outgoing { assign, again, stop, ack, conflict, logs, looks } = outgoing;
         let mut send = |message| self.queued.push_back(v1::SessionResponse { message: Some(message) });
         // First of all who leaves: what comes has their room.
         for keys in stop.chunks(N_PER_MESSAGE) {
@@ -132,6 +135,7 @@ impl SessionStream {
             send(Down::Conflict(view::conflict(&conflict)));
         }
         logs.into_iter().for_each(|request| send(Down::Log(request)));
+        looks.into_iter().for_each(|request| send(Down::Processes(request)));
     }
 
     fn receive(&mut self, request: v1::SessionRequest) -> Result<(), Status> {
@@ -210,6 +214,12 @@ impl SessionStream {
                 let mut cell = slot.cell.lock();
                 self.hub.heard(slot.node, &mut cell);
                 cell.volumes = replicas.into();
+                Ok(())
+            }
+            Up::Processes(report) => {
+                processes::check(&report)?;
+                self.hub.heard(slot.node, &mut slot.cell.lock());
+                self.hub.questions.answer(slot.node, report);
                 Ok(())
             }
             Up::Leave(v1::SessionLeave {}) => {

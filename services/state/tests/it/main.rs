@@ -7,6 +7,7 @@ mod large;
 mod leases;
 mod many;
 mod nodes;
+mod processes;
 mod records;
 mod restores;
 mod sessions;

@@ -316,6 +316,16 @@ impl Home {
         usages
     }
 
+    /// The processes in the groups of runs, by the names of the groups.
+    pub(super) fn group_pids(&self) -> Vec<(String, Vec<u32>)> {
+        self.groups.as_ref().map(Groups::pids).unwrap_or_default()
+    }
+
+    /// How containers are run here; `None`: the node runs no images.
+    pub(super) fn images(&self) -> Option<&Images> {
+        self.images.as_ref()
+    }
+
     /// Removes groups in which nothing is, but for those of `kept`.
     pub(super) fn sweep_groups(&self, kept: &[GroupRecord]) {
         if let Some(groups) = &self.groups {

@@ -1,0 +1,92 @@
+//! Who had running units of a unit leave, beside their rows: most units are never evicted.
+
+use std::sync::Arc;
+
+use super::{Evict, EvictionReason, N_PREEMPTORS_MAX, RunningUnits};
+use crate::ids::{ReplicaId, UnitId};
+
+/// Replicas of a unit of which the last eviction is known, those evicted last.
+pub const N_EVICTIONS_MAX: usize = 1_024;
+/// Bytes of who asked for an eviction; the rest is left out.
+pub const EVICTED_BY_LEN_MAX: usize = 96;
+
+/// Who had running units of a unit leave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lineage {
+    /// Units that preempted some, the newest last, at most [`N_PREEMPTORS_MAX`].
+    pub preemptors: Vec<UnitId>,
+    /// The last one of each replica, the newest last, at most [`N_EVICTIONS_MAX`].
+    pub evictions: Arc<Vec<LastEviction>>,
+}
+
+/// The last eviction of a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastEviction {
+    /// The replica, and the life of it that was evicted.
+    pub replica: ReplicaId,
+    /// Why.
+    pub reason: EvictionReason,
+    /// Who asked, at most [`EVICTED_BY_LEN_MAX`] bytes: in words, or a unit by its id as `unit 17`.
+    pub by: Arc<str>,
+}
+
+impl LastEviction {
+    /// The unit that asked, if it was one.
+    pub fn by_unit(&self) -> Option<UnitId> {
+        self.by.strip_prefix("unit ")?.parse().ok().map(UnitId)
+    }
+}
+
+impl RunningUnits {
+    /// Units that preempted some of its running units, the newest last: it may not preempt theirs.
+    pub fn preemptors(&self) -> &[UnitId] {
+        self.lineage.as_ref().map_or(&[], |lineage| &lineage.preemptors)
+    }
+
+    /// The last evictions of its replicas, the newest last.
+    pub fn evictions(&self) -> &[LastEviction] {
+        self.lineage.as_ref().map_or(&[], |lineage| &lineage.evictions)
+    }
+
+    /// The last eviction of a replica, of its current or of an earlier incarnation; `None`: there was none, or it is not known any more.
+    pub fn last_eviction(&self, ordinal: u32) -> Option<&LastEviction> {
+        self.evictions().iter().rfind(|eviction| eviction.replica.ordinal == ordinal)
+    }
+
+    /// Sets who had some of them leave, as loaded.
+    pub fn set_lineage(&mut self, mut preemptors: Vec<UnitId>, mut evictions: Vec<LastEviction>) {
+        preemptors.truncate(N_PREEMPTORS_MAX);
+        evictions.truncate(N_EVICTIONS_MAX);
+        let is_empty = preemptors.is_empty() && evictions.is_empty();
+        let lineage = || Box::new(Lineage { preemptors, evictions: Arc::new(evictions) });
+        self.lineage = (!is_empty).then(lineage);
+    }
+
+    /// Once each, the newest last, the oldest forgotten.
+    pub(super) fn note_preemptor(&mut self, preemptor: UnitId) {
+        let known = &mut self.lineage.get_or_insert_default().preemptors;
+        known.retain(|other| *other != preemptor);
+        if known.len() >= N_PREEMPTORS_MAX {
+            known.remove(0);
+        }
+        known.push(preemptor);
+    }
+
+    /// These have just been told to leave.
+    pub(super) fn note_evictions(&mut self, told: &[ReplicaId], evict: &Evict) {
+        if told.is_empty() {
+            return;
+        }
+        let by: Arc<str> = evict.by[..evict.by.floor_char_boundary(EVICTED_BY_LEN_MAX)].into();
+        let mut ordinals: Vec<u32> = told.iter().map(|replica| replica.ordinal).collect();
+        ordinals.sort_unstable();
+        let known = Arc::make_mut(&mut self.lineage.get_or_insert_default().evictions);
+        known.retain(|eviction| ordinals.binary_search(&eviction.replica.ordinal).is_err());
+        known.extend(told.iter().map(|&replica| LastEviction {
+            replica,
+            reason: evict.reason,
+            by: Arc::clone(&by),
+        }));
+        known.drain(..known.len().saturating_sub(N_EVICTIONS_MAX));
+    }
+}
