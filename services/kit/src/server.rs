@@ -79,6 +79,28 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
     TcpListener::bind(address).await.map_err(|source| ServerError::Bind { address, source })
 }
 
+/// Binds the listener of a service; port 0 takes a free one.
+///
+/// # Errors
+/// Other machines could reach the service or its metrics and nobody has allowed it, or the address cannot be bound.
+pub async fn listen(config: &ServerConfig) -> Result<TcpListener, ServerError> {
+    let metrics = config.metrics.then_some(config.metrics_listen);
+    let listens: Vec<SocketAddr> = std::iter::once(config.listen).chain(metrics).collect();
+    may_listen(config.insecure, &listens)?;
+    bind(config.listen).await
+}
+
+/// Checks that a process may listen on these addresses, and warns of those that other machines can reach.
+///
+/// # Errors
+/// Other machines could reach one of them and nobody has allowed it.
+pub fn may_listen(is_insecure: bool, listens: &[SocketAddr]) -> Result<(), BadAddress> {
+    for address in address::exposed(is_insecure, listens)? {
+        tracing::warn!(%address, "other machines can reach this address; nothing is encrypted, and nobody is asked who they are");
+    }
+    Ok(())
+}
+
 /// The URL that a server which listens on `local` tells others.
 ///
 /// # Errors
