@@ -71,7 +71,7 @@ impl Local {
         };
         let started = local.start_parts(root, layout).await;
         let client = match started {
-            Ok(()) => Client::patient(&local.address),
+            Ok(()) => Client::direct(&local.address),
             Err(failure) => Err(failure),
         };
         let ready = match client {

@@ -119,7 +119,7 @@ async fn show(
         cpu_pids: vec![std::process::id()],
         audit: true,
     };
-    let client = Client::patient(&local.address)?;
+    let client = Client::direct(&local.address)?;
     let (summary, findings) = tokio::select! {
         replayed = replay::run(&client, options) => replayed?,
         ended = local.ended() => {

@@ -27,6 +27,7 @@ pub mod agent_admission;
 pub mod budget;
 pub mod daemon;
 pub mod drain;
+pub mod front_door;
 pub mod frozen;
 pub mod leases;
 pub mod load_window;

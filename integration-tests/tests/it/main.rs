@@ -12,6 +12,7 @@ mod crashes;
 mod duplicates;
 mod fencing;
 mod floods;
+mod front_door;
 mod gangs;
 mod keepers;
 mod kills;

@@ -182,6 +182,7 @@ async fn run(
     ];
     let rpc = StateRpc::new(Arc::clone(&hub), *config.watch_bookmark_interval, stop.clone());
     let served = Server::new(&config.server, &metrics)
+        .forward(Arc::new(members.clone()), config.forwarded_max)
         .add(StateServer::new(Arc::new(rpc)))
         .add(MemberServiceServer::new(members).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .add(
