@@ -13,5 +13,5 @@ else
   echo "compose: neither \`docker compose\` nor \`docker-compose\` is installed; on Debian: apt-get install docker-compose" >&2
   exit 1
 fi
-case " $* " in *" up "*) . deploy/privileged.sh ;; esac
-exec "${compose[@]}" -p "${COMPOSE_PROJECT_NAME:-godel}" -f deploy/docker-compose.yml "$@"
+. deploy/agents.sh
+exec "${compose[@]}" -p "${COMPOSE_PROJECT_NAME:-godel}" -f deploy/docker-compose.yml "${files[@]}" "$@"

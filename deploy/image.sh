@@ -24,6 +24,7 @@ context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 strip -o "$context/godel" "$binary" 2>/dev/null || cp "$binary" "$context/godel"
 # The binary needs the C library of the machine that built it, or a newer one.
+cp deploy/agent-entry.sh "$context/godel-agent"
 docker build -q -t "$image" --build-arg "BASE=$base" -f deploy/Dockerfile "$context" >/dev/null
 if ! docker run --rm "$image" --version >/dev/null; then
   say "$binary does not run on $base: build it on a machine with the C library of Debian 12 or an older one" >&2

@@ -143,6 +143,14 @@ counts codes succeeded 1 || fail "exit code 0 is not a success"
 [ "$(godel unit describe codes -o json | sed -n 's/.*"exit_code": \([0-9]*\),/\1/p' | tr -d '\n')" = 012 ] || fail "exit codes"
 [ "$(godel unit logs codes | tr -d '\n')" = "0 | 01 | 12 | 2" ] || fail "logs: $(godel unit logs codes)"
 
+if [ "$(docker info -f '{{.CgroupVersion}}')" = 1 ]; then
+  say "limits"
+  godel unit submit --name greedy --class batch --cpu 100m --memory 32Mi --restart-policy never --node-selector '!simulated' \
+    -- python3 -c 'b = bytearray(200 << 20); b[:] = b"x" * len(b)' >/dev/null
+  until_so "the end of what takes too much memory" 60 counts greedy failed 1
+  godel unit describe greedy | grep -q 'out-of-memory' || fail "$(godel unit describe greedy)"
+fi
+
 godel unit submit --name keep --class service --replicas 6 --cpu 10m --memory 8Mi --node-selector '!simulated' -- sleep 777777 >/dev/null
 phase_is keep running
 until_so "six processes" 60 processes_are 6

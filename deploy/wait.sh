@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 limit=${1:-120}
 end=$((SECONDS + limit))
 while true; do
-  ids=$(deploy/compose.sh ps -q)
+  ids=$(deploy/compose.sh ps -qa)
   # What has ended is listed as well, until it is started again.
   waits=$(docker inspect -f '{{.Name}} {{if .State.Running}}{{.State.Health.Status}}{{else}}{{.State.Status}}{{end}}' $ids | grep -v ' healthy$' || true)
   if [ -n "$ids" ] && [ -z "$waits" ]; then exit 0; fi

@@ -267,3 +267,36 @@ async fn services_say_whether_they_can_work() {
         .await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_do_not_read_hold_up_nobody() {
+    const N_UNITS: u64 = 200;
+    const N_WATCHES: usize = 100;
+    let cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
+    let mut units = units(&cluster);
+    // A first message of a watch that is more than the window of a stream.
+    let long = |index| {
+        let mut spec = web(&format!("long-{index}"), 1);
+        let template = spec.task_groups[0].template.get_or_insert_default();
+        let run = template.run.get_or_insert_default();
+        run.env.insert("LONG".to_owned(), "x".repeat(4_000));
+        v1::SubmitUnitsRequest { index, unit: Some(spec) }
+    };
+    let all: Vec<_> = (0..N_UNITS).map(long).collect();
+    let mut answers = units.submit_units(tokio_stream::iter(all)).await.unwrap().into_inner();
+    while answers.next().await.expect("an answer").unwrap().durable_below < N_UNITS {}
+    // More of them than fit into the window that a connection usually has.
+    let mut unread = Vec::new();
+    for _ in 0..N_WATCHES {
+        unread.push(units.watch_units(v1::WatchUnitsRequest::default()).await.unwrap());
+    }
+    // All of them and this one come over one connection from the dispatcher.
+    let mut other = UnitServiceClient::new(door(&cluster));
+    for _ in 0..20 {
+        let page =
+            other.list_units(v1::ListUnitsRequest { page_size: 100, ..v1::ListUnitsRequest::default() });
+        let listed = tokio::time::timeout(LIMIT, page).await.expect("an answer").unwrap().into_inner();
+        assert_eq!(listed.total, N_UNITS);
+    }
+    drop(unread);
+}
