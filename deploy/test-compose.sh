@@ -105,7 +105,7 @@ one_more() {
 say "an image of $GODEL_BINARY"
 compose down --volumes --timeout 2 >/dev/null 2>&1 || true
 deploy/image.sh >"$dir/image" 2>&1 || { cat "$dir/image"; fail "the image"; }
-compose up -d --scale dispatcher=2 --scale binder=2 --scale scheduler=2 --scale agent=3 >"$dir/up" 2>&1 || { cat "$dir/up"; fail "compose up"; }
+compose up -d --scale agent=3 >"$dir/up" 2>&1 || { cat "$dir/up"; fail "compose up"; }
 deploy/wait.sh 120
 until_so "all nodes" 60 sh -c "'$GODEL_BINARY' node list | grep -c Ready | grep -qx 103"
 say "everything is healthy"
@@ -209,11 +209,11 @@ done
 deploy/wait.sh 120
 
 say "scaled up and down"
-compose up -d --scale dispatcher=2 --scale binder=2 --scale scheduler=4 --scale agent=4 >"$dir/up" 2>&1 || { cat "$dir/up"; fail "compose up"; }
+compose up -d --scale scheduler=4 --scale agent=4 >"$dir/up" 2>&1 || { cat "$dir/up"; fail "compose up"; }
 deploy/wait.sh 120
 until_so "four schedulers" 60 sh -c "'$GODEL_BINARY' scheduler list | grep -c Attached | grep -qx 4"
 one_more
-compose up -d --scale dispatcher=2 --scale binder=2 --scale scheduler=2 --scale agent=3 >"$dir/up" 2>&1 || { cat "$dir/up"; fail "compose up"; }
+compose up -d --scale agent=3 >"$dir/up" 2>&1 || { cat "$dir/up"; fail "compose up"; }
 
 touch "$dir/stop"
 wait "$submitter"

@@ -6,9 +6,7 @@ cd "$(dirname "$0")/.."
 . deploy/env.sh
 
 deploy/image.sh
-deploy/compose.sh "$@" up -d \
-  --scale "dispatcher=${GODEL_DISPATCHERS:-2}" --scale "binder=${GODEL_BINDERS:-2}" \
-  --scale "scheduler=${GODEL_SCHEDULERS:-2}" --scale "agent=${GODEL_AGENTS:-2}"
+deploy/compose.sh "$@" up -d
 deploy/wait.sh
 
 port=${GODEL_PORT:-7700}

@@ -296,7 +296,7 @@ async fn those_who_do_not_read_hold_up_nobody() {
         let page =
             other.list_units(v1::ListUnitsRequest { page_size: 100, ..v1::ListUnitsRequest::default() });
         let listed = tokio::time::timeout(LIMIT, page).await.expect("an answer").unwrap().into_inner();
-        assert_eq!(listed.total, N_UNITS);
+        assert_eq!(u64::from(listed.total), N_UNITS);
     }
     drop(unread);
 }
