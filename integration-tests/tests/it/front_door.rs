@@ -47,7 +47,7 @@ async fn watch_bound(cluster: &Cluster, name: &str, n_bound: u32) -> Result<u64>
     let mut changes = units(cluster).watch_units(request).await?.into_inner();
     while let Some(change) = changes.next().await {
         let change = change?;
-        let counts = change.units.first().and_then(|unit| unit.counts.clone()).unwrap_or_default();
+        let counts = change.units.first().and_then(|unit| unit.counts).unwrap_or_default();
         if counts.bound == n_bound {
             return Ok(change.revision);
         }

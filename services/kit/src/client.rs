@@ -19,7 +19,7 @@ use tonic::{
 
 pub(crate) use directory::jittered;
 pub use directory::{Directory, FailedCall, Leader};
-pub(crate) use methods::{Shape, is_stream_path, shape};
+pub(crate) use methods::{Shape, is_known, is_stream_path, shape};
 pub use retry::{Backoff, RetryPolicy, retry, retry_idempotent};
 
 pub use crate::address::BadAddress;

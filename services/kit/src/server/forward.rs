@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     address::url,
-    client::{Shape, shape},
+    client::{Shape, is_known, shape},
     config::{ClientConfig, ServerConfig},
     status::{self, reason, with_info},
 };
@@ -252,7 +252,10 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Answer {
-        let Some(forwarded) = &self.forwarded else { return Box::pin(self.inner.call(request)) };
+        // Nobody's made-up path goes any further.
+        let Some(forwarded) = self.forwarded.as_ref().filter(|_| is_known(request.uri().path())) else {
+            return Box::pin(self.inner.call(request));
+        };
         match forwarding(request.uri().path()) {
             Forwarding::Here => Box::pin(self.inner.call(request)),
             Forwarding::Refused(part) => {
