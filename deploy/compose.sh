@@ -14,4 +14,4 @@ else
   exit 1
 fi
 . deploy/agents.sh
-exec "${compose[@]}" -p "${COMPOSE_PROJECT_NAME:-godel}" -f deploy/docker-compose.yml "${files[@]}" "$@"
+exec "${compose[@]}" -p "${COMPOSE_PROJECT_NAME:-godel}" -f deploy/docker-compose.yml ${files[@]+"${files[@]}"} "$@"
