@@ -6,7 +6,7 @@ CARGO ?= cargo
 BIN := target/release/godel
 ARGS ?=
 
-.PHONY: help run build test test-long bench bench-quick bench-bless bench-guard check fmt lint deny doc setup up smoke down
+.PHONY: help run build test test-long bench bench-quick bench-bless bench-guard check fmt lint deny doc setup up down reset logs test-compose
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +22,12 @@ test: setup ## run all tests (a part of the long ones)
 	$(CARGO) build --locked -p godel -p godel-bench
 	@echo "== unit, property, integration and whole-system tests"
 	$(CARGO) nextest run --locked --workspace --profile ci
+	@echo "== the cluster in containers"
+	deploy/test-compose.sh
+
+test-compose: setup ## test the cluster in containers (needs a Docker engine; 6 minutes)
+	$(CARGO) build --locked -p godel
+	deploy/test-compose.sh
 
 test-long: setup ## run all tests, with every random kill moment
 	$(CARGO) build --locked -p godel -p godel-bench
@@ -58,11 +64,14 @@ doc: ## build rustdoc
 setup: ## install missing tools of the other targets
 	@deploy/setup.sh
 
-up: ## start the control plane in containers (deploy/docker-compose.yml)
+up: ## start a cluster in containers, wait until it is healthy (settings: deploy/.env)
 	deploy/up.sh
 
-smoke: ## test a compose cluster through the loss of its leaders
-	deploy/smoke.sh
+down: ## stop the containers and keep the store
+	deploy/compose.sh --profile simulated down
 
-down: ## stop the containers
-	docker-compose -p godel -f deploy/docker-compose.yml down --volumes
+reset: ## stop the containers and delete the store
+	deploy/compose.sh --profile simulated down --volumes
+
+logs: ## follow the logs of the containers
+	deploy/compose.sh --profile simulated logs --follow --tail 100

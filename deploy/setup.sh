@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what `make test`, `make check` and `make bench-guard` need beyond the Rust toolchain, and says what it does.
+# Installs what `make test` (and in it `make test-compose`), `make check` and `make bench-guard` need beyond the Rust toolchain, and says what it does.
 set -euo pipefail
 
 say() { echo "setup: $*"; }
@@ -19,6 +19,11 @@ fi
 if ! command -v valgrind >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   say "installing valgrind (counts the instructions of make bench-guard)"
   apt-get update -qq && apt-get install -y -qq valgrind
+fi
+if ! docker compose version >/dev/null 2>&1 && ! command -v docker-compose >/dev/null \
+  && docker info >/dev/null 2>&1 && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  say "installing docker-compose (starts the cluster in containers)"
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends docker-compose
 fi
 for component in rustfmt clippy; do
   if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1; then

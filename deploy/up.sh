@@ -1,33 +1,21 @@
 #!/usr/bin/env bash
-# Builds the image godel:local and starts deploy/docker-compose.yml.
-# The base image is debian:bookworm-slim if the engine has it or can pull it; otherwise one made here with
-# debootstrap (needs root and Debian's packages).
+# Builds the image, starts the cluster of deploy/docker-compose.yml, waits until it is healthy and says where it is.
+# Arguments go to compose, before `up`: `deploy/up.sh --profile simulated`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. deploy/env.sh
 
-say() { echo "up: $*"; }
-base=debian:bookworm-slim
+deploy/image.sh
+deploy/compose.sh "$@" up -d
+deploy/wait.sh
 
-if ! docker image inspect "$base" >/dev/null 2>&1 && ! docker pull -q "$base" >/dev/null 2>&1; then
-  base=godel-base:bookworm
-  if ! docker image inspect "$base" >/dev/null 2>&1; then
-    say "debian:bookworm-slim is not available; building $base with debootstrap"
-    command -v debootstrap >/dev/null || { apt-get update -qq && apt-get install -y -qq debootstrap; }
-    root=$(mktemp -d)
-    trap 'rm -rf "$root"' EXIT
-    debootstrap --variant=minbase bookworm "$root" >/dev/null
-    rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/*
-    tar -C "$root" -c . | docker import - "$base" >/dev/null
-  fi
-fi
+port=${GODEL_PORT:-7700}
+cat <<TEXT
 
-say "building target/release/godel"
-cargo build --locked --release -p godel
-context=$(mktemp -d)
-cp target/release/godel "$context/godel"
-cp -r data "$context/data"
-docker build -q -t godel:local --build-arg "BASE=$base" -f deploy/Dockerfile "$context"
-rm -rf "$context"
-
-docker-compose -p godel -f deploy/docker-compose.yml up -d
-say "next: docker-compose -p godel -f deploy/docker-compose.yml exec state godel status"
+The cluster runs. Its API is at http://127.0.0.1:$port (gRPC), metrics of state at http://127.0.0.1:${GODEL_METRICS_PORT:-7800}/metrics. Try:
+  export PATH=\$PWD/bin:\$PATH GODEL_ADDR=http://127.0.0.1:$port
+  godel status
+  godel apply -f examples/batch-array.yaml && godel unit logs primes
+  deploy/compose.sh up -d --scale scheduler=5 --scale agent=10 --scale dispatcher=2
+\`make logs\` follows the logs, \`make down\` stops the cluster and keeps its store, \`make reset\` deletes the store too.
+TEXT

@@ -138,7 +138,7 @@ impl Used {
 async fn without_sessions(processes: &mut Processes, layout: &Layout) -> Result<u64, Failure> {
     processes.kill_all().await;
     let address = cluster::start_state(processes, layout, true).await?;
-    let client = Client::patient(&address)?;
+    let client = Client::direct(&address)?;
     let status = client.store_status().await?;
     let pids = processes.pids();
     let state = pids.iter().find(|(name, _)| name == "state");

@@ -95,7 +95,7 @@ impl Counters {
     pub(super) async fn read(client: &Client) -> Result<Self, Failure> {
         let mut counters = Self::default();
         for scheduler in client.schedulers().await?.schedulers {
-            let status = client.scheduler_status(&scheduler.address).await?;
+            let status = client.scheduler_status(&scheduler).await?;
             counters.conflicts += status.conflicts;
             counters.cache_hits += status.cache_hits;
             counters.cache_misses += status.cache_misses;
@@ -207,7 +207,7 @@ impl Cluster {
         let audit_s = audited(&self.client).await?;
         self.processes.kill_all().await;
         let address = start_state(&mut self.processes, &self.layout, self.agents).await?;
-        let world = audit::list(&Client::patient(&address)?).await?;
+        let world = audit::list(&Client::direct(&address)?).await?;
         self.processes.kill_all().await;
         let mut differences = self.board.differences(&world);
         let by_uid: HashMap<&str, u64> = world
@@ -342,7 +342,7 @@ pub(super) async fn bring_up(
 ) -> Result<(Processes, Client), Failure> {
     let mut processes = Processes::new(&layout.dir)?;
     let (address, _parts) = start_all(&mut processes, layout, agents).await?;
-    let client = Client::patient(&address)?;
+    let client = Client::direct(&address)?;
     client.wait_ready(READY_TIMEOUT).await?;
     let mut agent = vec!["agent".to_owned(), "--address".to_owned(), address];
     agent.extend(shapes.iter().flat_map(|shape| ["--simulate".to_owned(), shape.clone()]));

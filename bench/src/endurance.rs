@@ -221,7 +221,7 @@ fn peaks(processes: &Processes) -> BTreeMap<String, f64> {
 pub(super) async fn nothing_is_left(processes: &mut Processes, layout: &Layout) -> Result<(), Failure> {
     processes.kill_all().await;
     let address = cluster::start_state(processes, layout, true).await?;
-    let world = audit::list(&Client::patient(&address)?).await?;
+    let world = audit::list(&Client::direct(&address)?).await?;
     processes.kill_all().await;
     let n_rows: usize = world.units.values().map(|unit| unit.rows.len()).sum();
     if world.units.is_empty() {

@@ -110,7 +110,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Restart, Failure>
     let load_average = usage::load_average();
     let started = Instant::now();
     let (address, parts) = cluster::start_all(&mut processes, &layout, false).await?;
-    let client = Client::patient(&address)?;
+    let client = Client::direct(&address)?;
     let stop = CancellationToken::new();
     let _watching = stop.clone().drop_guard();
     let board = Board::start(&client, stop.clone()).await?;
@@ -324,7 +324,7 @@ async fn nothing_is_lost(
 ) -> Result<(), Failure> {
     processes.kill_all().await;
     let address = cluster::start_state(processes, layout, false).await?;
-    let mut world = audit::list(&Client::patient(&address)?).await?;
+    let mut world = audit::list(&Client::direct(&address)?).await?;
     processes.kill_all().await;
     let mut differences = after.differences(&world);
     world.units.retain(|id, _| id.0 <= after.id_base());

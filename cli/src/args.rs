@@ -94,6 +94,8 @@ pub enum Verb {
     Admin(Admin),
     /// Show the status of the control plane.
     Status,
+    /// Ask one service or agent whether it can do its work. Exit code 0 only if it says so.
+    Health(Health),
     /// Check the invariants on the live system. Exit code 0 only if all hold.
     Audit(Audit),
     /// Measure the control plane and this machine. Runs `godel-bench`; `godel bench --help` lists the benchmarks.
@@ -128,6 +130,32 @@ pub struct Layers {
     /// Set a key of the configuration, as `scheduler.surplus=10`.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = pair)]
     pub set: Vec<(String, String)>,
+}
+
+/// Who may reach what this process listens on.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct Exposure {
+    /// Listen on addresses that other machines can reach, although godel does not encrypt connections and does not ask who
+    /// calls yet.
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+impl Exposure {
+    /// Value of the key `insecure`, if the flag is given.
+    pub fn flag(&self) -> Option<String> {
+        self.insecure.then(|| true.to_string())
+    }
+
+    /// The same for every service of the control plane.
+    pub fn of_all(&self) -> [(&'static str, Option<String>); 4] {
+        [
+            ("state.server.insecure", self.flag()),
+            ("dispatcher.server.insecure", self.flag()),
+            ("scheduler.server.insecure", self.flag()),
+            ("binder.server.insecure", self.flag()),
+        ]
+    }
 }
 
 /// The nodes to simulate.
@@ -177,6 +205,9 @@ pub struct Up {
     /// The nodes to simulate.
     #[command(flatten)]
     pub nodes: Simulated,
+    /// Who may reach what this process listens on.
+    #[command(flatten)]
+    pub exposure: Exposure,
     /// Configuration layers below the flags.
     #[command(flatten)]
     pub layers: Layers,
@@ -218,6 +249,9 @@ pub struct Demo {
     /// Timeout.
     #[arg(long, default_value = "10m", value_parser = godel_domain::duration::parse_whole)]
     pub timeout: Duration,
+    /// Who may reach what this process listens on.
+    #[command(flatten)]
+    pub exposure: Exposure,
     /// Configuration layers below the flags.
     #[command(flatten)]
     pub layers: Layers,
@@ -235,15 +269,30 @@ pub struct Serve {
     /// Address for metrics. Port 0 takes a free port.
     #[arg(long, value_name = "HOST:PORT")]
     pub metrics_listen: Option<String>,
-    /// Name of the service (state, scheduler).
+    /// Address at which others reach the service, as `http://10.0.0.7:7700`; `host-name`: the name of this host. Default: the
+    /// address to listen on.
+    #[arg(long, value_name = "URL")]
+    pub advertise: Option<String>,
+    /// Name of the service (state, scheduler). Default of a scheduler: the name of the host.
     #[arg(long)]
     pub name: Option<String>,
     /// Directory of the store (state).
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// Who may reach what this process listens on.
+    #[command(flatten)]
+    pub exposure: Exposure,
     /// Configuration layers below the flags.
     #[command(flatten)]
     pub layers: Layers,
+}
+
+/// `godel health`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Health {
+    /// Address of its metrics (`metrics_listen`), where it answers `/healthz`.
+    #[arg(default_value = "127.0.0.1:7800", value_name = "HOST:PORT")]
+    pub metrics: String,
 }
 
 /// A service of the control plane.
@@ -293,6 +342,9 @@ pub struct Agent {
     /// Maximum number of running units on a node, whatever they request. Default 1000.
     #[arg(long, value_name = "N")]
     pub max_running_units: Option<u32>,
+    /// Who may reach what this process listens on.
+    #[command(flatten)]
+    pub exposure: Exposure,
     /// Configuration layers below the flags.
     #[command(flatten)]
     pub layers: Layers,

@@ -5,6 +5,7 @@ mod agent;
 mod apply;
 mod budget;
 mod each;
+mod health;
 mod node;
 mod offline;
 mod queue;
@@ -74,6 +75,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Scheduler(Scheduler::List) => schedulers(&Client::new(&address)?, output).await,
         Verb::Partition(Partition::Set { mode }) => partition(&Client::new(&address)?, mode).await,
         Verb::Admin(verb) => admin::run(&Client::new(&address)?, verb, output).await,
+        Verb::Health(wanted) => health::run(&wanted).await,
         Verb::Status => status::run(&Client::new(&address)?, output).await,
         Verb::Audit(wanted) => {
             let mut ledger = Vec::new();

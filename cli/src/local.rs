@@ -12,7 +12,13 @@ use godel_client::{
     client::Client,
     exit::{Code, Failure},
 };
-use godel_kit::{CancellationToken, clock::SystemClock, config::ServerConfig, server, task};
+use godel_kit::{
+    CancellationToken,
+    clock::SystemClock,
+    config::ServerConfig,
+    server::{self, ServerError},
+    task,
+};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 use crate::{args::Simulated, config::Root};
@@ -65,7 +71,7 @@ impl Local {
         };
         let started = local.start_parts(root, layout).await;
         let client = match started {
-            Ok(()) => Client::patient(&local.address),
+            Ok(()) => Client::direct(&local.address),
             Err(failure) => Err(failure),
         };
         let ready = match client {
@@ -134,10 +140,14 @@ impl Local {
         if idx > 0 || !is_set {
             server.metrics_listen.set_port(if port == 0 { 0 } else { port.saturating_add(100) });
         }
-        let listener = server::bind(server.listen).await.map_err(|error| {
-            Failure::chain(Code::Failed, &error)
-                .during(name)
-                .hint("is another `godel up` running? --port 0 takes free ports")
+        let listener = server::listen(&server).await.map_err(|error| {
+            let failure = Failure::chain(Code::Failed, &error).during(name);
+            match error {
+                ServerError::Address(_) => failure,
+                ServerError::Bind { .. } | ServerError::Reflection(_) | ServerError::Metrics { .. } => {
+                    failure.hint("is another `godel up` running? --port 0 takes free ports")
+                }
+            }
         })?;
         let local = listener.local_addr().unwrap_or_else(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let address = server::advertised(&server, local)

@@ -1,17 +1,22 @@
 //! The client's side of the API: one address, everything else is found there.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use godel_kit::{
-    client::{Channel, Directory, FailedCall, retry_idempotent},
+    client::{BadAddress, Channel, Directory, FailedCall, retry_idempotent},
     config::{ClientConfig, HumanDuration},
     message::RECEIVED_BYTES_MAX,
+    status,
 };
 use godel_proto::v1::{
     self, budget_service_client::BudgetServiceClient, dispatch_service_client::DispatchServiceClient,
     log_service_client::LogServiceClient, node_service_client::NodeServiceClient,
     queue_service_client::QueueServiceClient, reservation_service_client::ReservationServiceClient,
-    state_service_client::StateServiceClient, unit_service_client::UnitServiceClient,
+    scheduler_service_client::SchedulerServiceClient, state_service_client::StateServiceClient,
+    unit_service_client::UnitServiceClient,
 };
 use tonic::Status;
 
@@ -31,7 +36,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the state service at `address`; nothing is opened yet.
+    /// A client of the state service at `address`, for a person: it speaks to that address alone, because others may be out of
+    /// reach from here, and state forwards its calls. Nothing is opened yet.
     ///
     /// # Errors
     /// The address is malformed.
@@ -43,27 +49,29 @@ impl Client {
             retry_deadline: HumanDuration::from_secs(10),
             ..ClientConfig::default()
         };
-        Self::with_config(&config)
+        Self::of(Directory::through_state(&config))
     }
 
-    /// A client that keeps trying for as long as a restart of the servers takes.
+    /// A client that keeps trying for as long as a restart of the servers takes, and speaks to that address alone.
     ///
     /// # Errors
     /// The address is malformed.
     pub fn patient(address: &str) -> Result<Self, Failure> {
-        let config = ClientConfig {
-            state: address.to_owned(),
-            retry_attempts: 200,
-            retry_deadline: HumanDuration::from_secs(60),
-            retry_max: HumanDuration::from_millis(500),
-            ..ClientConfig::default()
-        };
-        Self::with_config(&config)
+        Self::of(Directory::through_state(&patient(address)))
     }
 
-    fn with_config(config: &ClientConfig) -> Result<Self, Failure> {
-        let directory = Directory::new(config).map_err(|bad| Failure::chain(Code::Usage, &bad))?;
-        Ok(Self { directory, address: config.state.clone() })
+    /// A client as patient, which calls leaders directly: for measurements, and for programs among the services.
+    ///
+    /// # Errors
+    /// The address is malformed.
+    pub fn direct(address: &str) -> Result<Self, Failure> {
+        Self::of(Directory::new(&patient(address)))
+    }
+
+    fn of(directory: Result<Directory, BadAddress>) -> Result<Self, Failure> {
+        let directory = directory.map_err(|bad| Failure::chain(Code::Usage, &bad))?;
+        let address = directory.config().state.clone();
+        Ok(Self { directory, address })
     }
 
     /// The address of state.
@@ -126,15 +134,10 @@ impl Client {
         &self,
         op: impl AsyncFnOnce(UnitServiceClient<Channel>) -> Result<T, Status>,
     ) -> Result<T, FailedCall> {
-        let leader = self.directory.leader("dispatcher").await;
-        let leader = leader.map_err(|status| FailedCall { leader: None, status })?;
-        let failed = |status| FailedCall { leader: Some(leader.address.clone()), status };
-        let channel = self.directory.channel(&leader.address).map_err(|bad| failed(bad.into()))?;
-        let units = UnitServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
-        op(units).await.map_err(|status| {
-            self.directory.failed("dispatcher", &leader, &status);
-            failed(status)
-        })
+        let call = async |channel| {
+            op(UnitServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX)).await
+        };
+        self.directory.call_once("dispatcher", call).await
     }
 
     /// A call of the dispatch service, at whoever leads.
@@ -471,28 +474,37 @@ impl Client {
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn scheduler_status(&self, address: &str) -> Result<v1::GetSchedulerStatusResponse, Failure> {
-        let channel = self.directory.channel(address).map_err(|bad| Failure::chain(Code::Failed, &bad))?;
-        let mut client = v1::scheduler_service_client::SchedulerServiceClient::new(channel)
-            .max_decoding_message_size(RECEIVED_BYTES_MAX);
-        let answer = client.get_scheduler_status(v1::GetSchedulerStatusRequest {}).await;
-        Ok(answer.map_err(|status| answer_of("scheduler", address, status))?.into_inner())
+    pub async fn scheduler_status(
+        &self,
+        scheduler: &v1::SchedulerStatus,
+    ) -> Result<v1::GetSchedulerStatusResponse, Failure> {
+        let answer = self.scheduler(scheduler)?.get_scheduler_status(v1::GetSchedulerStatusRequest {}).await;
+        Ok(answer.map_err(|status| answer_of("scheduler", &scheduler.address, status))?.into_inner())
     }
 
     /// What a scheduler would do with a unit.
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn plan(&self, address: &str, unit: v1::UnitSpec) -> Result<v1::PlanResponse, Failure> {
-        let channel = self.directory.channel(address).map_err(|bad| Failure::chain(Code::Failed, &bad))?;
+    pub async fn plan(
+        &self,
+        scheduler: &v1::SchedulerStatus,
+        unit: v1::UnitSpec,
+    ) -> Result<v1::PlanResponse, Failure> {
+        let service = self.scheduler(scheduler)?;
         let policy = self.directory.policy();
         let answer = retry_idempotent(&policy, || {
-            let request = v1::PlanRequest { unit: Some(unit.clone()) };
-            let mut client = v1::scheduler_service_client::SchedulerServiceClient::new(channel.clone())
-                .max_decoding_message_size(RECEIVED_BYTES_MAX);
-            async move { client.plan(request).await }
+            let (mut service, request) = (service.clone(), v1::PlanRequest { unit: Some(unit.clone()) });
+            async move { service.plan(request).await }
         });
-        Ok(answer.await.map_err(|status| answer_of("scheduler", address, status))?.into_inner())
+        let answer = answer.await.map_err(|status| answer_of("scheduler", &scheduler.address, status));
+        Ok(answer?.into_inner())
+    }
+
+    fn scheduler(&self, scheduler: &v1::SchedulerStatus) -> Result<SchedulerServiceClient<Channel>, Failure> {
+        let channel = self.directory.scheduler(&scheduler.name, &scheduler.address);
+        let channel = channel.map_err(|bad| Failure::chain(Code::Failed, &bad))?;
+        Ok(SchedulerServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
     }
 
     /// Counters of the leading binder.
@@ -529,51 +541,31 @@ impl Client {
     }
 }
 
+/// Keeps trying for as long as a restart of the servers takes.
+fn patient(address: &str) -> ClientConfig {
+    ClientConfig {
+        state: address.to_owned(),
+        retry_attempts: 200,
+        retry_deadline: HumanDuration::from_secs(60),
+        retry_max: HumanDuration::from_millis(500),
+        ..ClientConfig::default()
+    }
+}
+
 /// What a server answered, with its name and address where they help: where it does not answer, or not as it should.
 pub(crate) fn answer_of(service: &str, address: &str, status: Status) -> Failure {
     use tonic::Code as Rpc;
     let (code, address) = (status.code(), shown(address).into_owned());
+    let is_said = status::has_reason(&status, status::reason::UNREACHABLE);
     let failure = Failure::from(status);
     match code {
+        // State could not reach it, and says so.
+        Rpc::Unavailable if is_said => failure,
         Rpc::Unavailable => failure.during(format!("{service} at {address} does not answer")),
         Rpc::DeadlineExceeded | Rpc::Cancelled | Rpc::Unimplemented | Rpc::DataLoss => {
             failure.during(format!("{service} at {address}"))
         }
         Rpc::Unknown | Rpc::Internal => failure.during(format!("{service} at {address}")),
         _ => failure,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn errors_name_who_does_not_answer() {
-        let client = Client::new("http://127.0.0.1:7700").unwrap();
-        let failed = |leader: Option<&str>, status: Status| {
-            let failed = FailedCall { leader: leader.map(str::to_owned), status };
-            let failure = client.explain_leader("binder", failed);
-            (failure.code, failure.to_string())
-        };
-        let (code, said) = failed(Some("http://10.0.0.7:7702"), Status::unavailable("connection refused"));
-        assert_eq!(code, Code::Unreachable);
-        assert!(
-            said.starts_with("binder at http://10.0.0.7:7702 does not answer: connection refused"),
-            "{said}"
-        );
-        assert!(!said.contains("127.0.0.1:7700\n"), "{said}");
-        let (code, said) = failed(None, Status::unavailable("nobody holds lease binder"));
-        assert_eq!(code, Code::Unreachable);
-        assert!(said.starts_with("no binder leads; state at http://127.0.0.1:7700 answers"), "{said}");
-        let (_, said) = failed(None, Status::unavailable("connection refused"));
-        assert!(
-            said.starts_with("state at http://127.0.0.1:7700 does not answer: connection refused"),
-            "{said}"
-        );
-        let (code, said) = failed(Some("http://b"), Status::not_found("no unit `x`"));
-        assert_eq!((code, said.as_str()), (Code::NotFound, "no unit `x`"));
-        let (code, said) = failed(Some("http://b"), Status::deadline_exceeded("slow"));
-        assert_eq!((code, said.as_str()), (Code::Timeout, "binder at http://b: timeout: slow"));
     }
 }

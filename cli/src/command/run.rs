@@ -1,6 +1,6 @@
 //! Verbs that run parts of the control plane in this process.
 
-use std::{net::SocketAddr, path::Path};
+use std::path::Path;
 
 use godel_agent::{Mode, Stats, identity};
 use godel_client::{
@@ -11,7 +11,12 @@ use godel_client::{
     process::telemetry,
     replay::{self, Options},
 };
-use godel_kit::{CancellationToken, clock::SystemClock, config::TelemetryConfig, server, shutdown};
+use godel_kit::{
+    CancellationToken,
+    clock::SystemClock,
+    config::{ServerConfig, TelemetryConfig},
+    server, shutdown,
+};
 use tokio::sync::watch;
 
 use crate::{
@@ -24,7 +29,7 @@ use crate::{
 const DEMO_MARK: &str = ".godel-demo";
 
 pub(super) async fn up(up: Up, log: Option<String>, format: Format) -> Result<(), Failure> {
-    let root = config::load(&up.layers, &[])?;
+    let root = config::load(&up.layers, &up.exposure.of_all())?;
     let _guard = telemetry(root.telemetry.clone(), log)?;
     let nodes = local::nodes(&up.nodes)?;
     let root = with_store(root, &up.data_dir, up.memory);
@@ -52,7 +57,7 @@ pub(super) async fn up(up: Up, log: Option<String>, format: Format) -> Result<()
 }
 
 pub(super) async fn demo(demo: Demo, log: Option<String>) -> Result<(), Failure> {
-    let root = config::load(&demo.layers, &[])?;
+    let root = config::load(&demo.layers, &demo.exposure.of_all())?;
     // The bar and the summary are what to look at.
     let _guard = telemetry(root.telemetry.clone(), log.or_else(|| Some("warn".to_owned())))?;
     let tasks = replay::read_tasks(&demo.tasks)?;
@@ -114,7 +119,7 @@ async fn show(
         cpu_pids: vec![std::process::id()],
         audit: true,
     };
-    let client = Client::patient(&local.address)?;
+    let client = Client::direct(&local.address)?;
     let (summary, findings) = tokio::select! {
         replayed = replay::run(&client, options) => replayed?,
         ended = local.ended() => {
@@ -205,6 +210,8 @@ pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> R
     let mut flags: Vec<(String, Option<String>)> = vec![
         (key("server.listen"), serve.listen.clone()),
         (key("server.metrics_listen"), serve.metrics_listen.clone()),
+        (key("server.advertise"), serve.advertise.clone()),
+        (key("server.insecure"), serve.exposure.flag()),
     ];
     if matches!(serve.part, Part::State | Part::Scheduler) {
         flags.push((key("name"), serve.name.clone()));
@@ -221,24 +228,23 @@ pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> R
     let stop = signals()?;
     match serve.part {
         Part::State => {
-            let (listener, deps) =
-                (listen(part, root.state.server.listen).await?, godel_state::Deps::default());
+            let (listener, deps) = (listen(part, &root.state.server).await?, godel_state::Deps::default());
             let deps = godel_state::Deps { listener: Some(listener), ..deps };
             over(part, godel_state::serve(root.state, deps, stop).await)
         }
         Part::Dispatcher => {
-            let listener = listen(part, root.dispatcher.server.listen).await?;
+            let listener = listen(part, &root.dispatcher.server).await?;
             let deps =
                 godel_dispatcher::Deps { listener: Some(listener), ..godel_dispatcher::Deps::default() };
             over(part, godel_dispatcher::serve(root.dispatcher, deps, stop).await)
         }
         Part::Scheduler => {
-            let listener = listen(part, root.scheduler.server.listen).await?;
+            let listener = listen(part, &root.scheduler.server).await?;
             let deps = godel_scheduler::Deps { listener: Some(listener), ..godel_scheduler::Deps::default() };
             over(part, godel_scheduler::serve(root.scheduler, deps, stop).await)
         }
         Part::Binder => {
-            let listener = listen(part, root.binder.server.listen).await?;
+            let listener = listen(part, &root.binder.server).await?;
             let deps = godel_binder::Deps { listener: Some(listener), ..godel_binder::Deps::default() };
             over(part, godel_binder::serve(root.binder, deps, stop).await)
         }
@@ -266,10 +272,10 @@ fn logs_of(root: &Root, part: Part) -> TelemetryConfig {
 }
 
 /// Binds, and says where, so that whoever asked for port 0 learns it.
-async fn listen(part: &str, address: SocketAddr) -> Result<tokio::net::TcpListener, Failure> {
+async fn listen(part: &str, config: &ServerConfig) -> Result<tokio::net::TcpListener, Failure> {
     let listener =
-        server::bind(address).await.map_err(|error| Failure::chain(Code::Failed, &error).during(part))?;
-    let local = listener.local_addr().unwrap_or(address);
+        server::listen(config).await.map_err(|error| Failure::chain(Code::Failed, &error).during(part))?;
+    let local = listener.local_addr().unwrap_or(config.listen);
     output::print(&format!("{part} http://{local}\n"))?;
     Ok(listener)
 }
@@ -284,6 +290,7 @@ pub(super) async fn agent(wanted: Agent, log: Option<String>, address: &str) -> 
         ("agent.speed", wanted.nodes.speed.map(|speed| speed.to_string())),
         ("agent.state_dir", wanted.state_dir.as_ref().map(|dir| dir.display().to_string())),
         ("agent.advertise", wanted.advertise.clone()),
+        ("agent.insecure", wanted.exposure.flag()),
         ("agent.max_running_units", wanted.max_running_units.map(|most| most.to_string())),
     ];
     let root = config::load(&wanted.layers, &flags)?;

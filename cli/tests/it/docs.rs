@@ -84,3 +84,31 @@ fn generated_documents_are_current() {
     );
     is_current("queue-policies.md", &policies);
 }
+
+fn in_repository(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
+}
+
+#[test]
+fn examples_are_valid_units() {
+    let files = std::fs::read_dir(in_repository("examples")).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|name| name == "yaml")).collect();
+    assert!(files.len() >= 7, "{files:?}");
+    for file in files {
+        let output = run(&["unit", "validate", "-f", file.to_str().unwrap()], &[]);
+        assert!(output.status.success(), "{}: {output:?}", file.display());
+    }
+}
+
+#[test]
+fn the_configuration_for_machines_is_one_of_all_parts() {
+    let file = in_repository("deploy/systemd/godel.toml");
+    let root = godel_cli::config::load(&godel_cli::args::Layers { files: vec![file], set: Vec::new() }, &[])
+        .unwrap();
+    let servers = [&root.state.server, &root.dispatcher.server, &root.binder.server, &root.scheduler.server];
+    for server in servers {
+        assert!(server.insecure && server.advertise == "host-name", "{server:?}");
+    }
+    let states = [&root.dispatcher.client, &root.binder.client, &root.scheduler.client, &root.agent.client];
+    assert!(states.iter().all(|client| client.state == "http://control-1:7700"), "{states:?}");
+}

@@ -59,7 +59,7 @@ impl Quiet {
         for scheduler in client.schedulers().await?.schedulers.iter().filter(|scheduler| scheduler.attached) {
             quiet.schedulers += 1;
             // One that does not answer has what the dispatcher counts as handed out.
-            let Ok(status) = client.scheduler_status(&scheduler.address).await else { continue };
+            let Ok(status) = client.scheduler_status(scheduler).await else { continue };
             quiet.at_work += u64::from(status.ready_units) + u64::from(status.backoff_units);
             quiet.in_flight += u64::from(status.in_flight);
             quiet.parked += u64::from(status.parked_units);

@@ -131,7 +131,7 @@ async fn counters(client: &Client) -> Result<BTreeMap<String, (u64, u64)>, Failu
     let mut counters = BTreeMap::new();
     for scheduler in client.schedulers().await?.schedulers {
         // Its own numbers are fresher than what it says with its lease.
-        let own = client.scheduler_status(&scheduler.address).await;
+        let own = client.scheduler_status(&scheduler).await;
         let numbers = own.map_or((scheduler.placed, scheduler.conflicts), |own| (own.placed, own.conflicts));
         counters.insert(scheduler.name, numbers);
     }

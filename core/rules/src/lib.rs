@@ -9,6 +9,7 @@
 //! - `budget`: what disruption budgets allow.
 //! - `daemon`: which nodes a daemon is for, and what that makes of its replicas.
 //! - `drain`: what drained nodes may evict.
+//! - `front_door`: which member answers a call that comes to state.
 //! - `frozen`: what is frozen because of records that this version cannot read.
 //! - `leases`: leases in force, judged on one monotonic clock.
 //! - `load_window`: percentiles of a node's use, as its agent measures them.
@@ -27,6 +28,7 @@ pub mod agent_admission;
 pub mod budget;
 pub mod daemon;
 pub mod drain;
+pub mod front_door;
 pub mod frozen;
 pub mod leases;
 pub mod load_window;

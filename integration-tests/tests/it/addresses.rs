@@ -61,6 +61,7 @@ fn an_address_of_every_interface_is_not_told_to_others() {
     let args = [
         "serve",
         "state",
+        "--insecure",
         "--listen",
         "0.0.0.0:0",
         "--metrics-listen",
@@ -71,6 +72,43 @@ fn an_address_of_every_interface_is_not_told_to_others() {
     let output = godel(&args.map(str::to_owned));
     let text = shown(&output);
     assert!(!output.status.success() && text.contains("advertise"), "{text}");
+}
+
+/// Where it would not start anyway: state is nowhere, and the address is no one's.
+const NOBODY: &str = "192.0.2.1:9";
+
+#[test]
+fn other_machines_reach_nothing_unless_asked_for() {
+    let refused = |args: &[&str]| {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let output = godel(&args);
+        let text = shown(&output);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {text}");
+        assert!(text.contains("can be reached from other machines"), "{args:?}: {text}");
+        assert!(text.contains(NOBODY) && text.contains("--insecure"), "{args:?}: {text}");
+    };
+    for part in ["state", "dispatcher", "binder", "scheduler"] {
+        refused(&["serve", part, "--listen", NOBODY, "--metrics-listen", "127.0.0.1:0"]);
+        refused(&["serve", part, "--listen", "127.0.0.1:0", "--metrics-listen", NOBODY]);
+        let listen = format!("--set={part}.server.metrics_listen={NOBODY}");
+        refused(&["up", "--memory", "--port", "0", &listen]);
+    }
+    refused(&["agent", "--simulate", "1x cpu=1,memory=1Gi", &format!("--set=agent.metrics_listen={NOBODY}")]);
+}
+
+#[test]
+fn a_start_that_others_can_reach_is_warned_of() {
+    // The address cannot be bound, so each of them ends after its warning.
+    for part in ["state", "dispatcher", "binder", "scheduler"] {
+        let args = ["serve", part, "--insecure", "--listen", NOBODY, "--metrics-listen", "127.0.0.1:0"];
+        let output = godel(&args.map(str::to_owned));
+        let text = shown(&output);
+        assert!(
+            text.contains("WARN") && text.contains("other machines can reach this address"),
+            "{part}: {text}"
+        );
+        assert!(text.contains(&format!("cannot listen on {NOBODY}")), "{part}: {text}");
+    }
 }
 
 #[test]

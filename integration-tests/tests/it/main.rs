@@ -13,6 +13,7 @@ mod duplicates;
 mod evictions;
 mod fencing;
 mod floods;
+mod front_door;
 mod gangs;
 mod keepers;
 mod kills;

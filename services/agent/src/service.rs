@@ -19,7 +19,7 @@ use godel_kit::{
         Metrics,
         prometheus_client::metrics::{counter::Counter, gauge::Gauge},
     },
-    server::ServerError,
+    server::{ServerError, may_listen},
 };
 use rand::SeedableRng as _;
 use tokio::sync::watch;
@@ -199,6 +199,9 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
             return Err(Error::SameName(node.name.clone()));
         }
     }
+    if let Some(address) = config.metrics_listen {
+        may_listen(config.insecure, &[address])?;
+    }
     if let Some((name, wrong)) = inventory::wrong_name(&deps.nodes) {
         return Err(Error::WrongName(name, wrong));
     }
@@ -230,6 +233,11 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     if let Some(address) = config.metrics_listen {
         let metrics = Metrics::new("agent");
         let shown = Shown::new(&metrics, n_nodes);
+        let connected = deps.stats.subscribe();
+        metrics.judge_health(move || match connected.borrow().connected {
+            0 => Err("no node is connected to state".to_owned()),
+            _ => Ok(()),
+        });
         let local = metrics.serve(address, stop.clone()).await?;
         tracing::info!(address = %local, "metrics");
         godel_kit::task::spawn("agent.metrics", shown.follow(deps.stats.subscribe(), stop.clone()));

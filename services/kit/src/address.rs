@@ -24,12 +24,21 @@ pub enum BadAddress {
         /// What follows the scheme.
         rest: String,
     },
+    /// Others could reach a server at it, and nobody has said that they may.
+    #[error(
+        "{0} can be reached from other machines, and godel neither encrypts connections nor asks who calls: listen \
+         on an address of this machine alone, as 127.0.0.1, or accept the risk with `--insecure`"
+    )]
+    Exposed(SocketAddr),
     /// Nobody else can reach a server at it.
     #[error(
         "a server that listens on every interface ({0}) needs `advertise`, the address at which others \
          reach it, for example `--set PART.server.advertise=http://10.0.0.7:7700`"
     )]
     Unspecified(SocketAddr),
+    /// The host name was asked for, and there is none.
+    #[error("the name of this host cannot be read: {0}; set `advertise` to an address of this machine")]
+    HostName(String),
     /// The same, said by the setting itself.
     #[error(
         "`advertise`: other machines cannot reach `{0}`; use an address of this machine, as \
@@ -71,6 +80,35 @@ pub fn url(address: &str) -> Result<Uri, BadAddress> {
     if has_host && has_port { Ok(uri) } else { Err(malformed()) }
 }
 
+/// Those of `listens` that other machines can reach.
+///
+/// # Errors
+/// There are any, and they are not allowed (`insecure` in the configuration).
+pub fn exposed(is_allowed: bool, listens: &[SocketAddr]) -> Result<Vec<SocketAddr>, BadAddress> {
+    let is_exposed = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
+    let exposed: Vec<SocketAddr> = listens.iter().filter(is_exposed).copied().collect();
+    match exposed.first() {
+        Some(first) if !is_allowed => Err(BadAddress::Exposed(*first)),
+        _ => Ok(exposed),
+    }
+}
+
+/// Value of `advertise` for the name of this host.
+pub const HOST_NAME: &str = "host-name";
+
+/// The name of this host, in lower case.
+///
+/// # Errors
+/// The kernel does not tell it.
+pub fn host_name() -> Result<String, BadAddress> {
+    let read = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let name = read.map_err(|error| BadAddress::HostName(error.to_string()))?;
+    match name.trim() {
+        "" | "(none)" => Err(BadAddress::HostName("it is not set".to_owned())),
+        name => Ok(name.to_lowercase()),
+    }
+}
+
 /// The URL that a server which listens on `local` tells others.
 ///
 /// # Errors
@@ -82,6 +120,9 @@ pub fn advertised(config: &ServerConfig, local: SocketAddr) -> Result<String, Ba
         } else {
             Ok(format!("http://{local}"))
         };
+    }
+    if config.advertise == HOST_NAME {
+        return Ok(format!("http://{}:{}", host_name()?, local.port()));
     }
     let uri = url(&config.advertise)?;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -115,6 +156,22 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_other_machines_need_a_word() {
+        let listens =
+            |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<SocketAddr>>();
+        let own = listens(&["127.0.0.1:7700", "127.200.0.9:0", "[::1]:7700", "[::ffff:127.0.0.1]:1"]);
+        assert_eq!(exposed(false, &own), Ok(Vec::new()));
+        assert_eq!(exposed(true, &own), Ok(Vec::new()), "nothing to warn of");
+        for text in ["0.0.0.0:7700", "10.0.0.7:7700", "[::]:7700", "[::ffff:10.0.0.7]:1", "[fe80::1]:1"] {
+            let other = listens(&["127.0.0.1:1", text]);
+            assert_eq!(exposed(false, &other), Err(BadAddress::Exposed(other[1])), "{text}");
+            assert_eq!(exposed(true, &other), Ok(vec![other[1]]), "{text}");
+        }
+        let refused = exposed(false, &listens(&["0.0.0.0:7700"])).unwrap_err().to_string();
+        assert!(refused.starts_with("0.0.0.0:7700") && refused.contains("--insecure"), "{refused}");
+    }
+
+    #[test]
     fn an_address_of_every_machine_is_not_told_to_others() {
         let told = |advertise: &str, local: &str| {
             let config = ServerConfig { advertise: advertise.to_owned(), ..ServerConfig::default() };
@@ -122,6 +179,8 @@ mod tests {
         };
         assert_eq!(told("", "127.0.0.1:7700").unwrap(), "http://127.0.0.1:7700");
         assert_eq!(told("http://state:7700", "0.0.0.0:7700").unwrap(), "http://state:7700");
+        let named = format!("http://{}:7700", host_name().unwrap());
+        assert_eq!(told(HOST_NAME, "0.0.0.0:7700").unwrap(), named);
         assert!(matches!(told("", "0.0.0.0:7700"), Err(BadAddress::Unspecified(_))));
         assert!(matches!(told("", "[::]:7700"), Err(BadAddress::Unspecified(_))));
         assert!(told("", "0.0.0.0:7700").unwrap_err().to_string().contains("advertise"));

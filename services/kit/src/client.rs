@@ -19,7 +19,7 @@ use tonic::{
 
 pub(crate) use directory::jittered;
 pub use directory::{Directory, FailedCall, Leader};
-pub(crate) use methods::{Shape, is_stream_path, shape};
+pub(crate) use methods::{Shape, is_known, is_stream_path, shape};
 pub use retry::{Backoff, RetryPolicy, retry, retry_idempotent};
 
 pub use crate::address::BadAddress;
@@ -27,6 +27,7 @@ pub use crate::address::BadAddress;
 use crate::{
     address::url,
     config::ClientConfig,
+    server::SCHEDULER,
     telemetry::{REQUEST_ID, current_request_id, new_request_id},
 };
 
@@ -37,6 +38,8 @@ pub type Channel = InterceptedService<tonic::transport::Channel, Outgoing>;
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     timeout: Duration,
+    /// Name of the scheduler that state is to forward calls to.
+    scheduler: Option<MetadataValue<Ascii>>,
 }
 
 impl Interceptor for Outgoing {
@@ -48,6 +51,9 @@ impl Interceptor for Outgoing {
                 value.set_sensitive(true);
                 request.metadata_mut().insert(REQUEST_ID, value);
             }
+        }
+        if let Some(name) = &self.scheduler {
+            request.metadata_mut().insert(SCHEDULER, name.clone());
         }
         let streams = request
             .extensions()
@@ -65,6 +71,20 @@ impl Interceptor for Outgoing {
 /// # Errors
 /// The address is malformed, or asks for TLS.
 pub fn channel(address: &str, config: &ClientConfig) -> Result<Channel, BadAddress> {
+    Ok(with_deadlines(connection(address, config)?, config, None))
+}
+
+/// A connection on which calls have request ids and deadlines; state forwards those for schedulers to the one called
+/// `scheduler`.
+fn with_deadlines(
+    connection: tonic::transport::Channel,
+    config: &ClientConfig,
+    scheduler: Option<MetadataValue<Ascii>>,
+) -> Channel {
+    InterceptedService::new(connection, Outgoing { timeout: *config.request_timeout, scheduler })
+}
+
+fn connection(address: &str, config: &ClientConfig) -> Result<tonic::transport::Channel, BadAddress> {
     let endpoint = Endpoint::from(url(address)?)
         .connect_timeout(*config.connect_timeout)
         .tcp_nodelay(true)
@@ -73,7 +93,7 @@ pub fn channel(address: &str, config: &ClientConfig) -> Result<Channel, BadAddre
         .keep_alive_while_idle(true)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
-    Ok(InterceptedService::new(endpoint.connect_lazy(), Outgoing { timeout: *config.request_timeout }))
+    Ok(endpoint.connect_lazy())
 }
 
 /// Bytes in flight on one stream: four messages of the largest size.

@@ -5,6 +5,7 @@
 //! holder that slept through its lease can never change anything.
 
 mod fence;
+mod heard;
 mod keeper;
 
 #[cfg(test)]
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{client::Channel, config::LeaseConfig};
 
 pub use fence::Fence;
+pub use heard::Heard;
 
 /// Whether this process holds the lease.
 #[derive(Clone, Debug)]
@@ -108,6 +110,7 @@ pub struct Membership(Held);
 #[derive(Debug)]
 struct Held {
     leadership: watch::Receiver<Leadership>,
+    heard: Heard,
     task: JoinHandle<()>,
 }
 
@@ -121,6 +124,11 @@ impl Election {
     /// The present leadership and its changes.
     pub fn watch(&self) -> watch::Receiver<Leadership> {
         self.0.leadership.clone()
+    }
+
+    /// When state last answered.
+    pub fn heard(&self) -> Heard {
+        self.0.heard.clone()
     }
 
     /// Waits, after a stop, until the lease has been given back.
@@ -140,6 +148,11 @@ impl Membership {
         self.0.leadership.clone()
     }
 
+    /// When state last answered.
+    pub fn heard(&self) -> Heard {
+        self.0.heard.clone()
+    }
+
     /// Waits, after a stop, until the registration has been given back.
     pub async fn released(self) {
         self.0.released().await;
@@ -155,9 +168,10 @@ impl Held {
         is_alone: bool,
     ) -> Self {
         let (sender, leadership) = watch::channel(Leadership::Standby { leader: None });
-        let keeper = keeper::Keeper::new(spec, state, sender, is_alone);
+        let heard = Heard::new(*spec.config.ttl);
+        let keeper = keeper::Keeper::new(spec, state, (sender, heard.clone()), is_alone);
         let task = crate::task::spawn_service(name, &stop.clone(), keeper.run(stop));
-        Self { leadership, task }
+        Self { leadership, heard, task }
     }
 
     async fn released(self) {

@@ -5,7 +5,13 @@ mod process;
 
 use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, extract::State, http::header::CONTENT_TYPE, response::IntoResponse, routing::get};
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::IntoResponse,
+    routing::get,
+};
 use parking_lot::Mutex;
 pub use prometheus_client;
 use prometheus_client::{
@@ -35,7 +41,11 @@ pub struct Metrics {
     common: Arc<Registry>,
     rpc: RpcMetrics,
     connections: ConnectionMetrics,
+    judge: Arc<Mutex<Judge>>,
 }
+
+/// Says whether a service can do its work, and if not, why.
+type Judge = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// Counters of the connections of a server.
 #[derive(Clone, Debug, Default)]
@@ -151,7 +161,13 @@ impl Metrics {
         registry.register("rpc_shed", "RPCs refused at the concurrency limit", rpc.shed.clone());
         let connections = ConnectionMetrics::default();
         connections.register(&mut registry);
-        Self { registry: Arc::new(Mutex::new(registry)), common: Arc::new(common), rpc, connections }
+        Self {
+            registry: Arc::new(Mutex::new(registry)),
+            common: Arc::new(common),
+            rpc,
+            connections,
+            judge: Arc::new(Mutex::new(Box::new(|| Ok(())))),
+        }
     }
 
     /// Adds a metric and returns it.
@@ -185,6 +201,11 @@ impl Metrics {
         text
     }
 
+    /// What `/healthz` says from now on: `judge` is asked each time, and names what is wrong.
+    pub fn judge_health(&self, judge: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+        *self.judge.lock() = Box::new(judge);
+    }
+
     pub(crate) fn rpc(&self) -> &RpcMetrics {
         &self.rpc
     }
@@ -193,7 +214,8 @@ impl Metrics {
         &self.connections
     }
 
-    /// Serves `/metrics` and `/healthz` on `address` until `stop`; returns the bound address at once.
+    /// Serves `/metrics` and `/healthz` on `address` until `stop`; returns the bound address at once. `/healthz` answers 200, or 503
+    /// and why ([`Metrics::judge_health`]).
     ///
     /// # Errors
     /// The address cannot be bound.
@@ -207,7 +229,7 @@ impl Metrics {
         let local = listener.local_addr().map_err(failed)?;
         let routes = Router::new()
             .route("/metrics", get(show))
-            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/healthz", get(healthz))
             .with_state(self.clone());
         crate::task::spawn("metrics", async move {
             let served = axum::serve(listen::Few::new(listener), routes)
@@ -228,6 +250,13 @@ impl Metrics {
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+async fn healthz(State(metrics): State<Metrics>) -> impl IntoResponse {
+    match (metrics.judge.lock())() {
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }
 

@@ -10,6 +10,7 @@
 mod accept;
 mod connections;
 mod descriptors;
+mod forward;
 mod frames;
 mod io;
 mod layers;
@@ -41,6 +42,7 @@ use accept::Serving;
 pub(crate) use connections::relieve;
 use connections::{Connection, Connections};
 pub(crate) use descriptors::is_short as is_short_of_descriptors;
+pub use forward::{FORWARDED, ForwardTo, SCHEDULER};
 
 /// Why a server cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +81,28 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
     TcpListener::bind(address).await.map_err(|source| ServerError::Bind { address, source })
 }
 
+/// Binds the listener of a service; port 0 takes a free one.
+///
+/// # Errors
+/// Other machines could reach the service or its metrics and nobody has allowed it, or the address cannot be bound.
+pub async fn listen(config: &ServerConfig) -> Result<TcpListener, ServerError> {
+    let metrics = config.metrics.then_some(config.metrics_listen);
+    let listens: Vec<SocketAddr> = std::iter::once(config.listen).chain(metrics).collect();
+    may_listen(config.insecure, &listens)?;
+    bind(config.listen).await
+}
+
+/// Checks that a process may listen on these addresses, and warns of those that other machines can reach.
+///
+/// # Errors
+/// Other machines could reach one of them and nobody has allowed it.
+pub fn may_listen(is_insecure: bool, listens: &[SocketAddr]) -> Result<(), BadAddress> {
+    for address in address::exposed(is_insecure, listens)? {
+        tracing::warn!(%address, "other machines can reach this address; nothing is encrypted, and nobody is asked who they are");
+    }
+    Ok(())
+}
+
 /// The URL that a server which listens on `local` tells others.
 ///
 /// # Errors
@@ -99,6 +123,7 @@ pub struct Server {
     routes: RoutesBuilder,
     names: Vec<&'static str>,
     health: HealthReporter,
+    forwarded: Option<forward::Forwarded>,
 }
 
 impl Server {
@@ -110,7 +135,16 @@ impl Server {
             routes: Routes::builder(),
             names: Vec::new(),
             health: HealthReporter::new(),
+            forwarded: None,
         }
+    }
+
+    /// Forwards calls of the services of other members to where `to` says, at most `n_max` calls and as many streams at a
+    /// time. Reflection shows these services, health does not.
+    #[must_use]
+    pub fn forward(mut self, to: Arc<dyn ForwardTo>, n_max: usize) -> Self {
+        self.forwarded = Some(forward::Forwarded::new(to, n_max, &self.config));
+        self
     }
 
     /// Adds a generated service, as `StateServiceServer::new(handler)`. Its health is SERVING from the start.
@@ -139,14 +173,15 @@ impl Server {
     pub async fn serve(mut self, listener: TcpListener, stop: CancellationToken) -> Result<(), ServerError> {
         self.add_own_services().await?;
         descriptors::raise();
-        let Self { config, metrics, routes, names, health } = self;
-        let mut served = names.clone();
+        let mut served = self.shown();
         served.extend(OWN_SERVICES);
+        let Self { config, metrics, routes, names, health, forwarded } = self;
         let stack = ServiceBuilder::new()
             .layer(layers::SpanLayer)
             .layer(layers::MetricsLayer::new(metrics.rpc().clone(), served.into()))
             .layer(layers::DeadlineLayer::new(&config))
             .layer(layers::LimitLayer::new(&config, metrics.rpc().clone()))
+            .layer(forward::ForwardLayer::new(forwarded))
             .service(routes.routes().prepare());
         let cut = CancellationToken::new();
         // However this ends (also when it is dropped), no connection outlives it.
@@ -195,12 +230,18 @@ impl Server {
         Ok(())
     }
 
+    /// Services that answer here, those that are forwarded included.
+    fn shown(&self) -> Vec<&'static str> {
+        let forwarded = self.forwarded.iter().flat_map(|_| forward::services());
+        self.names.iter().copied().chain(forwarded).collect()
+    }
+
     async fn add_own_services(&mut self) -> Result<(), ServerError> {
         let health = tonic_health::pb::health_server::HealthServer::new(
             tonic_health::server::HealthService::from_health_reporter(self.health.clone()),
         );
-        let names: Vec<&'static str> = self.names.clone();
-        for name in names.iter().copied().chain([""]) {
+        let names = self.shown();
+        for name in self.names.iter().copied().chain([""]) {
             self.health.set_service_status(name, ServingStatus::Serving).await;
         }
         let reflection = || {

@@ -19,7 +19,7 @@ use crate::{
     informer::{FollowConfig, Informer, Shared, UNREAD_COUNTER, UnreadCount},
     lease::{Election, LeaseSpec, Membership},
     metrics::Metrics,
-    server::{Server, ServerError, advertised, bind},
+    server::{Server, ServerError, advertised, listen},
     task,
 };
 use godel_proto::v1::Kind;
@@ -77,6 +77,23 @@ pub enum Lease {
     Member(Membership),
 }
 
+impl Lease {
+    /// A service works while state answers it, and a member only under its own name.
+    fn judge(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static {
+        let (heard, own) = match self {
+            Self::Leader(election) => (election.heard(), None),
+            Self::Member(membership) => (membership.heard(), Some(membership.watch())),
+        };
+        move || {
+            heard.check()?;
+            match &own {
+                Some(own) if own.borrow().fence().is_none() => Err("it is not registered".to_owned()),
+                Some(_) | None => Ok(()),
+            }
+        }
+    }
+}
+
 impl Service {
     /// Binds the listener and serves the metrics. `crash_points` are those of the configuration; they win over those in
     /// `deps`.
@@ -97,11 +114,12 @@ impl Service {
         };
         let listener = match deps.listener {
             Some(listener) => listener,
-            None => bind(server.listen).await?,
+            None => listen(server).await?,
         };
         let local =
             listener.local_addr().map_err(|source| ServerError::Bind { address: server.listen, source })?;
         let address = advertised(server, local)?;
+        metrics.judge_health(|| Err("the service starts".to_owned()));
         if server.metrics {
             metrics.serve(server.metrics_listen, stop.clone()).await?;
         }
@@ -166,6 +184,8 @@ impl Service {
             engine_stop.cancel();
             ended
         });
+        let judge = lease.judge();
+        metrics.judge_health(judge);
         let served = add(Server::new(&server, &metrics)).serve(listener, stop.clone()).await;
         stop.cancel();
         let ended = engine.await.map_err(|_| Error::Engine(name));

@@ -57,6 +57,10 @@ pub mod reason {
     pub const AMBIGUOUS_NAME: &str = "AMBIGUOUS_NAME";
     /// The role may not write that record.
     pub const FORBIDDEN: &str = "FORBIDDEN";
+    /// Nobody holds the lease (`lease`) of the part that answers this call; state cannot forward it.
+    pub const NO_LEADER: &str = "NO_LEADER";
+    /// State cannot reach the member that answers this call, at `address`.
+    pub const UNREACHABLE: &str = "UNREACHABLE";
     /// The service is stopping.
     pub const STOPPING: &str = "STOPPING";
 }
@@ -144,6 +148,18 @@ pub fn slow_watcher() -> Status {
 /// UNAVAILABLE: the service is stopping.
 pub fn stopping() -> Status {
     with_info(Code::Unavailable, reason::STOPPING, "the service is stopping", NO_METADATA)
+}
+
+/// UNAVAILABLE from state: nobody holds the lease of the part that answers a call.
+pub fn no_leader(lease: &str) -> Status {
+    let message = format!("nobody holds lease {lease}");
+    with_info(Code::Unavailable, reason::NO_LEADER, message, [("lease", lease)])
+}
+
+/// The address of a member that state could not reach, or that stands by.
+pub fn unreachable_member(status: &Status) -> Option<String> {
+    let is_named = has_reason(status, reason::UNREACHABLE) || has_reason(status, reason::NOT_LEADER);
+    is_named.then(|| metadata_of(status, "address"))?.filter(|address| !address.is_empty())
 }
 
 /// RESOURCE_EXHAUSTED with a hint when to come back.

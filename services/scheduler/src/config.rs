@@ -14,8 +14,8 @@ godel_kit::section! {
     /// A scheduler.
     pub struct Config {
         /// Name of the scheduler: unique, registered as `scheduler/<name>`. The dispatcher assigns nodes by this
-        /// name.
-        pub name: String = "s1".to_owned(),
+        /// name. Empty: the name of the host.
+        pub name: String = String::new(),
         /// Seed for the start of node scans and for ties between nodes. 0: derived from the name.
         pub seed: u64 = 0,
         /// A scan stops when it has found this many feasible nodes more than replicas are requested.

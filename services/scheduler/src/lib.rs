@@ -28,6 +28,7 @@ mod specs;
 use godel_core_scheduler::Scheduler;
 use godel_domain::decision::N_PLACEMENTS_MAX;
 use godel_kit::{
+    address::host_name,
     client::Directory,
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
@@ -87,7 +88,10 @@ pub enum Error {
 ///
 /// # Errors
 /// The scheduler cannot start, or something that it cannot live without is gone.
-pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Result<(), Error> {
+pub async fn serve(mut config: Config, deps: Deps, stop: CancellationToken) -> Result<(), Error> {
+    if config.name.is_empty() {
+        config.name = host_name().map_err(service::Error::State)?;
+    }
     check_name(&config.name)?;
     let decides = config.core()?;
     let metrics = Metrics::with_labels("scheduler", [("scheduler", config.name.as_str())]);

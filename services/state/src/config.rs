@@ -95,6 +95,10 @@ godel_kit::section! {
         pub watch_backlog_bytes: u64 = 48 << 20,
         /// A watch that is further behind than this many transactions is closed.
         pub watch_backlog_items: u64 = 65_536,
+        /// Maximum number of calls, and of streams, that state forwards at once to the dispatcher, the binder and schedulers. Further
+        /// ones are refused with RESOURCE_EXHAUSTED and a retry hint. One connection may hold as many as are free, that is, at
+        /// most half of them.
+        pub forwarded_max: usize = 2_048,
         /// For tests: `name[:n][,…]` aborts the process at the n-th hit of a crash point. Empty: no crash point is
         /// armed.
         pub crash_points: String = String::new(),

@@ -17,10 +17,14 @@ use godel_domain::{
 };
 use godel_kit::{
     clock::SharedClock,
+    server,
     status::{self, reason, resource_exhausted, with_info},
 };
 use godel_proto::{raw, v1};
-use godel_rules::leases::{self, LeaseDenied, LeaseRequest, Leases};
+use godel_rules::{
+    front_door::{self, ServingPart},
+    leases::{self, LeaseDenied, LeaseRequest, Leases},
+};
 use godel_store::{CrashPoints, Role, State, Store};
 use godel_wire::{BadField, from_proto, to_proto};
 use parking_lot::Mutex;
@@ -277,6 +281,14 @@ impl Inner {
         let txn = raw::TxnRequest { ops: ops.collect(), ..raw::TxnRequest::default() };
         debug_assert_eq!(check::readable(&txn), Ok(()));
         self.store.submit(txn, Role::State).await
+    }
+}
+
+impl server::ForwardTo for Members {
+    fn address(&self, part: ServingPart, scheduler: Option<&str>) -> Result<String, Status> {
+        let leases = self.inner.leases.lock();
+        let member = front_door::member(part, scheduler, &leases, self.inner.clock.now());
+        member.map(|lease| lease.address).map_err(|nobody| status::no_leader(&nobody.lease))
     }
 }
 

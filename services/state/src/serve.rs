@@ -132,10 +132,11 @@ async fn run(
 ) -> Result<(), Error> {
     let listener = match listener {
         Some(listener) => listener,
-        None => server::bind(config.server.listen).await?,
+        None => server::listen(&config.server).await?,
     };
     let local = listener.local_addr().unwrap_or(config.server.listen);
     let address = server::advertised(&config.server, local)?;
+    metrics.judge_health(|| Err("state reads its store".to_owned()));
     if config.server.metrics {
         metrics.serve(config.server.metrics_listen, stop.clone()).await?;
     }
@@ -161,6 +162,7 @@ async fn run(
     let epoch = lease_writer.register().await.map_err(Error::Register)?;
     hub.set_epoch_base(epoch.0);
     let (jobs, job_queue) = mpsc::channel(nodes::writer::N_JOBS_MAX);
+    metrics.judge_health(|| Ok(()));
     tracing::info!(address = %local, store = hub.store_id().0, revision = store.status().revision.0, nodes = store.status().nodes, "state is ready");
 
     // What the RPCs rest on outlives them.
@@ -180,6 +182,7 @@ async fn run(
     ];
     let rpc = StateRpc::new(Arc::clone(&hub), *config.watch_bookmark_interval, stop.clone());
     let served = Server::new(&config.server, &metrics)
+        .forward(Arc::new(members.clone()), config.forwarded_max)
         .add(StateServer::new(Arc::new(rpc)))
         .add(MemberServiceServer::new(members).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .add(

@@ -78,17 +78,21 @@ pub(super) async fn run(client: &Client, submit: &Submit, format: Format) -> Res
 }
 
 /// Where a scheduler that is at work serves.
-async fn scheduler(client: &Client) -> Result<String, Failure> {
+async fn scheduler(client: &Client) -> Result<v1::SchedulerStatus, Failure> {
     let schedulers = client.schedulers().await?.schedulers;
     let attached = schedulers.into_iter().find(|scheduler| scheduler.attached);
-    attached.map(|scheduler| scheduler.address).ok_or_else(|| {
+    attached.ok_or_else(|| {
         Failure::new(Code::Unreachable, "no scheduler is running")
             .hint("start one with `godel serve scheduler`, or everything with `godel up`")
     })
 }
 
 /// Whether it would be admitted, and where it would go then.
-async fn plan(client: &Client, scheduler: &str, unit: v1::UnitSpec) -> Result<v1::PlanResponse, Failure> {
+async fn plan(
+    client: &Client,
+    scheduler: &v1::SchedulerStatus,
+    unit: v1::UnitSpec,
+) -> Result<v1::PlanResponse, Failure> {
     let meta = unit.meta.clone().unwrap_or_default();
     let answer = client.plan(scheduler, unit).await?;
     let namespace = if meta.namespace.is_empty() { "default" } else { &meta.namespace };

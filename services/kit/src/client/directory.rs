@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tonic::{Code, Status};
 
-use super::{BadAddress, Channel, RetryPolicy, channel, retry, retry_idempotent};
+use super::{BadAddress, Channel, RetryPolicy, channel, connection, retry, retry_idempotent, with_deadlines};
 use crate::{config::ClientConfig, message::RECEIVED_BYTES_MAX, status};
 
 /// The present holder of a lease.
@@ -29,7 +29,7 @@ pub struct FailedCall {
     pub status: Status,
 }
 
-/// Finds leaders by their lease names. Cheap to clone.
+/// Finds leaders by their lease names, or leaves that to state ([`Directory::through_state`]). Cheap to clone.
 #[derive(Clone)]
 pub struct Directory {
     inner: Arc<Inner>,
@@ -37,7 +37,9 @@ pub struct Directory {
 
 struct Inner {
     config: ClientConfig,
-    state: Channel,
+    state: tonic::transport::Channel,
+    /// Every call goes to state, which forwards it.
+    is_through_state: bool,
     /// Leaders by lease name.
     leaders: Mutex<HashMap<String, Leader>>,
     /// One channel per address: connections are shared.
@@ -48,15 +50,28 @@ struct Inner {
 const N_CHANNELS_MAX: usize = 1024;
 
 impl Directory {
-    /// Over the state service named in `config`.
+    /// Over the state service named in `config`; calls leaders directly, which costs state nothing.
     ///
     /// # Errors
     /// Its address is malformed.
     pub fn new(config: &ClientConfig) -> Result<Self, BadAddress> {
-        let state = channel(&config.state, config)?;
+        Self::with(config, false)
+    }
+
+    /// Over the state service named in `config`, which forwards every call: for those who may not reach anybody else.
+    ///
+    /// # Errors
+    /// Its address is malformed.
+    pub fn through_state(config: &ClientConfig) -> Result<Self, BadAddress> {
+        Self::with(config, true)
+    }
+
+    fn with(config: &ClientConfig, is_through_state: bool) -> Result<Self, BadAddress> {
+        let state = connection(&config.state, config)?;
         let inner = Inner {
             config: config.clone(),
             state,
+            is_through_state,
             leaders: Mutex::new(HashMap::new()),
             channels: Mutex::new(HashMap::new()),
         };
@@ -65,7 +80,48 @@ impl Directory {
 
     /// The channel to the state service.
     pub fn state(&self) -> Channel {
-        self.inner.state.clone()
+        with_deadlines(self.inner.state.clone(), &self.inner.config, None)
+    }
+
+    /// The channel to a scheduler: to its address, or to state, which forwards to the scheduler of that name.
+    ///
+    /// # Errors
+    /// The address is malformed, or the name cannot be that of a scheduler.
+    pub fn scheduler(&self, name: &str, address: &str) -> Result<Channel, BadAddress> {
+        if !self.inner.is_through_state {
+            return self.channel(address);
+        }
+        let name = name.parse().map_err(|_| BadAddress::Malformed(name.to_owned()))?;
+        Ok(with_deadlines(self.inner.state.clone(), &self.inner.config, Some(name)))
+    }
+
+    fn leader_channel(&self, leader: &Leader) -> Result<Channel, BadAddress> {
+        if self.inner.is_through_state { Ok(self.state()) } else { self.channel(&leader.address) }
+    }
+
+    /// Calls the holder of `lease` once: for streams, which their callers open again.
+    ///
+    /// # Errors
+    /// Who failed, and how.
+    pub async fn call_once<T>(
+        &self,
+        lease: &str,
+        op: impl AsyncFnOnce(Channel) -> Result<T, Status>,
+    ) -> Result<T, FailedCall> {
+        let leader = self.leader(lease).await.map_err(|status| FailedCall { leader: None, status })?;
+        let channel = self.leader_channel(&leader).map_err(|bad| self.failed_call(&leader, bad.into()))?;
+        op(channel).await.map_err(|status| {
+            self.failed(lease, &leader, &status);
+            self.failed_call(&leader, status)
+        })
+    }
+
+    fn failed_call(&self, leader: &Leader, status: Status) -> FailedCall {
+        let leader = match self.inner.is_through_state {
+            true => status::unreachable_member(&status),
+            false => Some(leader.address.clone()),
+        };
+        FailedCall { leader, status }
     }
 
     /// The configuration it was made with.
@@ -126,6 +182,9 @@ impl Directory {
     /// # Errors
     /// UNAVAILABLE when nobody holds it, or what state answered.
     pub async fn leader(&self, lease: &str) -> Result<Leader, Status> {
+        if self.inner.is_through_state {
+            return Ok(Leader { address: self.inner.config.state.clone(), epoch: Epoch(0) });
+        }
         if let Some(known) = self.inner.leaders.lock().get(lease) {
             return Ok(known.clone());
         }
@@ -148,7 +207,8 @@ impl Directory {
     /// Learns from a failed call to `leader`: the next look-up goes to the address that a NOT_LEADER answer
     /// named, or to state.
     pub fn failed(&self, lease: &str, leader: &Leader, status: &Status) {
-        if status.code() != Code::Unavailable && status.code() != Code::DeadlineExceeded {
+        let is_away = status.code() == Code::Unavailable || status.code() == Code::DeadlineExceeded;
+        if !is_away || self.inner.is_through_state {
             return;
         }
         let mut leaders = self.inner.leaders.lock();
@@ -190,8 +250,8 @@ impl Directory {
         let answer = retry(&self.policy(), || async {
             *called.lock() = None;
             let leader = self.leader(lease).await?;
-            *called.lock() = Some(leader.address.clone());
-            let call = (op.lock())(self.channel(&leader.address)?);
+            *called.lock() = Some(leader.clone());
+            let call = (op.lock())(self.leader_channel(&leader)?);
             let answer = call.await;
             if let Err(status) = &answer {
                 self.failed(lease, &leader, status);
@@ -199,7 +259,10 @@ impl Directory {
             answer
         })
         .await;
-        answer.map_err(|status| FailedCall { leader: called.into_inner(), status })
+        answer.map_err(|status| match called.into_inner() {
+            Some(leader) => self.failed_call(&leader, status),
+            None => FailedCall { leader: None, status },
+        })
     }
 
     /// The holder of `lease` as it changes, looked up every `directory_interval`; ends when nobody listens.

@@ -1,13 +1,13 @@
-//! Which RPCs are streams, read from the descriptors: deadlines treat them differently.
+//! Which RPCs there are, and which of them are streams, read from the descriptors: deadlines treat those differently.
 
 use std::{collections::HashMap, sync::LazyLock};
 
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
-/// Streams by path, and whether the client streams.
-static STREAMS: LazyLock<HashMap<String, bool>> = LazyLock::new(|| {
-    let mut streams = HashMap::new();
+/// All methods by path.
+static METHODS: LazyLock<HashMap<String, Shape>> = LazyLock::new(|| {
+    let mut methods = HashMap::new();
     for encoded in [
         godel_proto::FILE_DESCRIPTOR_SET,
         tonic_health::pb::FILE_DESCRIPTOR_SET,
@@ -18,15 +18,18 @@ static STREAMS: LazyLock<HashMap<String, bool>> = LazyLock::new(|| {
         for file in files {
             for service in &file.service {
                 for method in &service.method {
-                    if method.client_streaming() || method.server_streaming() {
-                        let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
-                        streams.insert(path, method.client_streaming());
-                    }
+                    let shape = match (method.client_streaming(), method.server_streaming()) {
+                        (true, _) => Shape::ClientStream,
+                        (false, true) => Shape::ServerStream,
+                        (false, false) => Shape::Unary,
+                    };
+                    let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
+                    methods.insert(path, shape);
                 }
             }
         }
     }
-    streams
+    methods
 });
 
 /// Whether a method streams in either direction; unknown methods do not.
@@ -36,7 +39,12 @@ pub(crate) fn is_stream(service: &str, method: &str) -> bool {
 
 /// The same by the path of the request.
 pub(crate) fn is_stream_path(path: &str) -> bool {
-    STREAMS.contains_key(path)
+    shape(path) != Shape::Unary
+}
+
+/// Whether there is a method at `path`.
+pub(crate) fn is_known(path: &str) -> bool {
+    METHODS.contains_key(path)
 }
 
 /// Who sends more than one message.
@@ -52,11 +60,7 @@ pub(crate) enum Shape {
 
 /// Shape of the method at `path`.
 pub(crate) fn shape(path: &str) -> Shape {
-    match STREAMS.get(path) {
-        None => Shape::Unary,
-        Some(false) => Shape::ServerStream,
-        Some(true) => Shape::ClientStream,
-    }
+    METHODS.get(path).copied().unwrap_or(Shape::Unary)
 }
 
 #[cfg(test)]
@@ -74,5 +78,8 @@ mod tests {
         assert_eq!(shape("/godel.v1.StateService/Watch"), Shape::ServerStream);
         assert_eq!(shape("/godel.v1.NodeService/Session"), Shape::ClientStream);
         assert_eq!(shape("/godel.v1.UnitService/SubmitUnit"), Shape::Unary);
+        assert_eq!(shape("/made.up/Method"), Shape::Unary);
+        assert!(is_known("/godel.v1.UnitService/SubmitUnit") && is_known("/godel.v1.StateService/Watch"));
+        assert!(!is_known("/godel.v1.UnitService/MadeUp") && !is_known("/made.up/Method"));
     }
 }

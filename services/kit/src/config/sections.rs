@@ -32,15 +32,18 @@ crate::section! {
 crate::section! {
     /// Addresses and limits of a gRPC server.
     pub struct ServerConfig {
-        /// Address of the gRPC server. Port 0 takes a free port.
+        /// Address of the gRPC server. Port 0 takes a free port. An address that other machines can reach needs `insecure`.
         pub listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        /// Address at which other processes reach this server, as `http://10.0.0.7:7700`. Empty: the address in
-        /// `listen`. Required if `listen` is `0.0.0.0` or `[::]`.
+        /// Address at which other processes reach this server, as `http://10.0.0.7:7700`; `host-name`: the name of this host, with
+        /// the port in `listen`. Empty: the address in `listen`. Required if `listen` is `0.0.0.0` or `[::]`.
         pub advertise: String = String::new(),
         /// Address of the HTTP server for `/metrics` and `/healthz`. Port 0 takes a free port.
         pub metrics_listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         /// Serve metrics.
         pub metrics: bool = true,
+        /// Listen on addresses that other machines can reach (`listen`, `metrics_listen`), although godel does not encrypt
+        /// connections and does not ask who calls yet. The flag `--insecure` sets this.
+        pub insecure: bool = false,
         /// Maximum number of calls in progress, counted from the arrival of their request message. Further calls are
         /// refused with RESOURCE_EXHAUSTED and a retry hint. Opening streams and lease calls have separate limits of
         /// the same size. One connection may hold as many slots as are free, that is, at most half of them.

@@ -11,7 +11,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::{Fence, Leadership, LeaseSpec};
+use super::{Fence, Heard, Leadership, LeaseSpec};
 use crate::{
     client::{Channel, jittered},
     message::RECEIVED_BYTES_MAX,
@@ -24,6 +24,7 @@ pub(super) struct Keeper {
     holder: String,
     client: MemberServiceClient<Channel>,
     leadership: watch::Sender<Leadership>,
+    heard: Heard,
     /// Of a registration that is to be this process's alone: who has it instead.
     rival: Option<Rival>,
 }
@@ -73,13 +74,13 @@ impl Keeper {
     pub(super) fn new(
         spec: LeaseSpec,
         state: Channel,
-        leadership: watch::Sender<Leadership>,
+        (leadership, heard): (watch::Sender<Leadership>, Heard),
         is_alone: bool,
     ) -> Self {
         let holder = uuid::Uuid::now_v7().to_string();
         let client = MemberServiceClient::new(state).max_decoding_message_size(RECEIVED_BYTES_MAX);
         let rival = is_alone.then(Rival::default);
-        Self { spec, holder, client, leadership, rival }
+        Self { spec, holder, client, leadership, heard, rival }
     }
 
     /// Runs until `stop`.
@@ -94,6 +95,7 @@ impl Keeper {
             let mut pause = jittered(ttl / 10);
             match granted {
                 Ok(grant) => {
+                    self.heard.now();
                     let fence = Fence::expired(&self.spec.lease, Epoch(grant.epoch), StoreId(grant.store_id));
                     let ttl = Duration::from_millis(u64::from(grant.ttl_ms));
                     fence.extend(sent + ttl * 2 / 3);
@@ -154,7 +156,9 @@ impl Keeper {
 
     fn stand_by(&self, failure: &Status) {
         let held = status::has_reason(failure, reason::LEASE_HELD);
-        if !held {
+        if held {
+            self.heard.now();
+        } else {
             tracing::debug!(lease = self.spec.lease, code = ?failure.code(), why = failure.message(), "lease not granted");
         }
         let leader = status::metadata_of(failure, "address").filter(|address| held && !address.is_empty());
@@ -199,6 +203,7 @@ impl Keeper {
             };
             match renewed {
                 Ok(Ok(answer)) => {
+                    self.heard.now();
                     let ttl = Duration::from_millis(u64::from(answer.ttl_ms));
                     fence.extend(sent + ttl * 2 / 3);
                     renew_at = sent + ttl / 4;

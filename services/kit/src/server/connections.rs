@@ -51,6 +51,8 @@ pub(super) struct Shares {
     pub(super) streams: Share,
     pub(super) leases: Share,
     pub(super) waiting: Share,
+    pub(super) forwarded_calls: Share,
+    pub(super) forwarded_streams: Share,
 }
 
 /// An open call: its connection is not idle until this is dropped.

@@ -21,7 +21,10 @@ mod limit;
 mod message;
 mod words;
 
-pub(super) use self::{limit::LimitLayer, words::Served};
+pub(super) use self::{
+    limit::LimitLayer,
+    words::{Served, named},
+};
 
 use self::body::{Counted, code_in};
 use super::connections::Connection;

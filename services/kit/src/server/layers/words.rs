@@ -5,22 +5,9 @@ use std::sync::Arc;
 use http::Response;
 use tonic::{Code, Status, body::Body};
 
-use super::code_in;
+use godel_rules::front_door::{ServingPart, part_of};
 
-/// Services and the parts that serve them.
-const PARTS: [(&str, &str); 11] = [
-    ("godel.v1.StateService", "state"),
-    ("godel.v1.NodeService", "state"),
-    ("godel.v1.MemberService", "state"),
-    ("godel.v1.LogService", "state"),
-    ("godel.v1.UnitService", "the dispatcher"),
-    ("godel.v1.QueueService", "the dispatcher"),
-    ("godel.v1.BudgetService", "the dispatcher"),
-    ("godel.v1.ReservationService", "the dispatcher"),
-    ("godel.v1.DispatchService", "the dispatcher"),
-    ("godel.v1.BindService", "the binder"),
-    ("godel.v1.SchedulerService", "a scheduler"),
-];
+use super::code_in;
 
 /// The services of a server.
 pub(in super::super) type Served = Arc<[&'static str]>;
@@ -40,11 +27,22 @@ fn words(path: &str, served: &[&'static str]) -> String {
     if served.contains(&service) {
         return format!("{shown}: {service} has no such method");
     }
-    match PARTS.iter().find(|(name, _)| *name == service) {
-        Some((_, part)) => format!(
-            "{shown} is served by {part}, not here; MemberService/ListMembers of state returns its address"
+    match part_of(service) {
+        Some(part) => format!(
+            "{shown} is served by {}, not here; MemberService/ListMembers of state returns its address",
+            named(part)
         ),
         None => format!("{shown}: no service of godel has this gRPC service"),
+    }
+}
+
+/// A part in a sentence.
+pub(in super::super) fn named(part: ServingPart) -> &'static str {
+    match part {
+        ServingPart::State => "state",
+        ServingPart::Dispatcher => "the dispatcher",
+        ServingPart::Binder => "the binder",
+        ServingPart::Scheduler => "a scheduler",
     }
 }
 
@@ -75,7 +73,7 @@ mod tests {
         for file in files {
             for service in &file.service {
                 let name = format!("{}.{}", file.package(), service.name());
-                assert!(PARTS.iter().any(|(known, _)| *known == name), "{name}");
+                assert!(part_of(&name).is_some(), "{name}");
             }
         }
     }

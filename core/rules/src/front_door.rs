@@ -1,0 +1,183 @@
+//! Which member answers a call that comes to state: state forwards what is for clients, so that one address is enough.
+
+use godel_domain::{change::Lease, time::Millis};
+
+use crate::leases::{Leases, Shown};
+
+/// A part of the control plane that answers calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServingPart {
+    /// State itself.
+    State,
+    /// The leading dispatcher.
+    Dispatcher,
+    /// The leading binder.
+    Binder,
+    /// Any scheduler, or the one that the caller names.
+    Scheduler,
+}
+
+/// Services and the parts that serve them.
+pub const SERVICES: [(&str, ServingPart); 11] = [
+    ("godel.v1.StateService", ServingPart::State),
+    ("godel.v1.NodeService", ServingPart::State),
+    ("godel.v1.MemberService", ServingPart::State),
+    ("godel.v1.LogService", ServingPart::State),
+    ("godel.v1.UnitService", ServingPart::Dispatcher),
+    ("godel.v1.QueueService", ServingPart::Dispatcher),
+    ("godel.v1.BudgetService", ServingPart::Dispatcher),
+    ("godel.v1.ReservationService", ServingPart::Dispatcher),
+    ("godel.v1.DispatchService", ServingPart::Dispatcher),
+    ("godel.v1.BindService", ServingPart::Binder),
+    ("godel.v1.SchedulerService", ServingPart::Scheduler),
+];
+
+/// Methods that members call among themselves, of services that clients call too.
+const BETWEEN_MEMBERS: [&str; 3] = [
+    "godel.v1.DispatchService/Attach",
+    "godel.v1.BindService/Decide",
+    "godel.v1.BindService/EvictRunningUnits",
+];
+
+/// What becomes of a call that comes to state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwarding {
+    /// It is for a member of that part.
+    To(ServingPart),
+    /// Members make it directly.
+    Refused(ServingPart),
+    /// State answers it, or nobody does.
+    Here,
+}
+
+/// What becomes of a call of `path`, as `/godel.v1.UnitService/SubmitUnit`.
+pub fn forwarding(path: &str) -> Forwarding {
+    let method = path.strip_prefix('/').unwrap_or(path);
+    match part_of(method.split('/').next().unwrap_or_default()) {
+        None | Some(ServingPart::State) => Forwarding::Here,
+        Some(part) if BETWEEN_MEMBERS.contains(&method) => Forwarding::Refused(part),
+        Some(part) => Forwarding::To(part),
+    }
+}
+
+/// Which part serves a service.
+pub fn part_of(service: &str) -> Option<ServingPart> {
+    SERVICES.iter().find(|(known, _)| *known == service).map(|(_, part)| *part)
+}
+
+/// Nobody can answer: nobody holds the lease.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nobody holds lease {lease}")]
+pub struct NoMember {
+    /// The lease, or `scheduler/` if any scheduler would do.
+    pub lease: String,
+}
+
+/// Which member answers: whoever leads; of schedulers the one called `scheduler`, or without a name the one that renewed
+/// its lease last, because one that has died has not. Of several the first by name.
+///
+/// # Errors
+/// Nobody holds the lease.
+pub fn member(
+    part: ServingPart,
+    scheduler: Option<&str>,
+    leases: &Leases,
+    now: Millis,
+) -> Result<Lease, NoMember> {
+    let lease = match (part, scheduler) {
+        (ServingPart::State, _) => "member/state/".to_owned(),
+        (ServingPart::Dispatcher, _) => "dispatcher".to_owned(),
+        (ServingPart::Binder, _) => "binder".to_owned(),
+        (ServingPart::Scheduler, Some(name)) => format!("scheduler/{name}"),
+        (ServingPart::Scheduler, None) => "scheduler/".to_owned(),
+    };
+    let is_any = part == ServingPart::State || (part == ServingPart::Scheduler && scheduler.is_none());
+    let age_ms = |shown: &Shown<'_>| u64::from(shown.lease.ttl_ms).saturating_sub(shown.remaining_ms);
+    let found = leases
+        .list(&lease, now)
+        .filter(|shown| (is_any || shown.lease.name == lease) && shown.remaining_ms > 0)
+        .min_by_key(age_ms)
+        .map(|shown| shown.lease.clone());
+    found.ok_or(NoMember { lease })
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_domain::ids::Epoch;
+
+    use super::*;
+
+    #[test]
+    fn calls_of_clients_are_forwarded_and_no_others() {
+        for (path, expected) in [
+            ("/godel.v1.UnitService/SubmitUnit", Forwarding::To(ServingPart::Dispatcher)),
+            ("/godel.v1.UnitService/SubmitUnits", Forwarding::To(ServingPart::Dispatcher)),
+            ("/godel.v1.DispatchService/SetPause", Forwarding::To(ServingPart::Dispatcher)),
+            ("/godel.v1.DispatchService/Attach", Forwarding::Refused(ServingPart::Dispatcher)),
+            ("/godel.v1.BindService/GetBinderStatus", Forwarding::To(ServingPart::Binder)),
+            ("/godel.v1.BindService/Decide", Forwarding::Refused(ServingPart::Binder)),
+            ("/godel.v1.BindService/EvictRunningUnits", Forwarding::Refused(ServingPart::Binder)),
+            ("/godel.v1.SchedulerService/Plan", Forwarding::To(ServingPart::Scheduler)),
+            ("/godel.v1.StateService/Txn", Forwarding::Here),
+            ("/godel.v1.LogService/ReadLog", Forwarding::Here),
+            ("/grpc.health.v1.Health/Check", Forwarding::Here),
+            ("/godel.v1.UnitServices/SubmitUnit", Forwarding::Here),
+            ("/", Forwarding::Here),
+            ("", Forwarding::Here),
+        ] {
+            assert_eq!(forwarding(path), expected, "{path}");
+        }
+    }
+
+    fn lease(name: &str, ttl_ms: u32) -> Lease {
+        Lease {
+            name: name.to_owned(),
+            holder: "h".to_owned(),
+            address: format!("http://{name}"),
+            epoch: Epoch(1),
+            ttl_ms,
+        }
+    }
+
+    fn found(
+        leases: &Leases,
+        part: ServingPart,
+        scheduler: Option<&str>,
+        now: u64,
+    ) -> Result<String, String> {
+        let member = member(part, scheduler, leases, Millis(now));
+        member.map(|lease| lease.name).map_err(|nobody| nobody.to_string())
+    }
+
+    #[test]
+    fn leaders_and_schedulers_are_found_while_their_leases_last() {
+        use ServingPart::{Binder, Dispatcher, Scheduler};
+        let mut leases = Leases::default();
+        for name in ["dispatcher", "scheduler/a", "scheduler/b"] {
+            leases.apply(lease(name, 3_000), Millis(0));
+        }
+        leases.renew("scheduler/b", Epoch(1), None, Millis(500)).unwrap();
+        let found = |part, scheduler, now| found(&leases, part, scheduler, now);
+        assert_eq!(found(Dispatcher, None, 1_000).unwrap(), "dispatcher");
+        assert_eq!(found(Binder, None, 1_000).unwrap_err(), "nobody holds lease binder");
+        assert_eq!(found(Scheduler, None, 1_000).unwrap(), "scheduler/b", "it has renewed last");
+        assert_eq!(found(Scheduler, Some("a"), 1_000).unwrap(), "scheduler/a");
+        assert_eq!(found(Scheduler, Some("c"), 1_000).unwrap_err(), "nobody holds lease scheduler/c");
+        assert_eq!(found(Dispatcher, None, 3_000).unwrap_err(), "nobody holds lease dispatcher");
+        assert_eq!(found(Scheduler, None, 3_499).unwrap(), "scheduler/b");
+        assert_eq!(found(Scheduler, Some("a"), 3_499).unwrap_err(), "nobody holds lease scheduler/a");
+        assert_eq!(found(Scheduler, None, 3_500).unwrap_err(), "nobody holds lease scheduler/");
+    }
+
+    #[test]
+    fn the_first_by_name_of_schedulers_that_are_alike() {
+        let mut leases = Leases::default();
+        for name in ["scheduler/b", "scheduler/a"] {
+            leases.apply(lease(name, 3_000), Millis(0));
+        }
+        assert_eq!(found(&leases, ServingPart::Scheduler, None, 10).unwrap(), "scheduler/a");
+        // A name is a whole one.
+        assert!(found(&leases, ServingPart::Scheduler, Some(""), 10).is_err());
+        assert!(found(&leases, ServingPart::Scheduler, Some("a/b"), 10).is_err());
+    }
+}

@@ -1,0 +1,10 @@
+#!/bin/sh
+# Starts the agent of a container. With version 2 of control groups a group that has processes gives no controllers away, so
+# all processes of the container move into a group of their own first; the groups of running units are beside it.
+root=/sys/fs/cgroup
+if [ -e $root/cgroup.controllers ] && mkdir -p $root/agent 2>/dev/null; then
+  for pid in $(cat $root/cgroup.procs); do
+    echo "$pid" >$root/agent/cgroup.procs
+  done 2>/dev/null
+fi
+exec godel agent "$@"

@@ -1,0 +1,230 @@
+#!/usr/bin/env bash
+# Tests the cluster in containers as its users see it: from this machine, through the one published address, with the examples,
+# and while containers are stopped, paused, cut off, killed and restarted. It has a project and ports of its own, so that a
+# cluster of `make up` is not touched. Without a Docker engine it is skipped; with CI=true that is a failure.
+#
+# Nothing is decided by a time: each wait is for something to become so, and its limit only ends a test that hangs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+started=$SECONDS
+say() { printf 'test-compose %3ds: %s\n' $((SECONDS - started)) "$*"; }
+fail() { say "FAILED: $*" >&2; exit 1; }
+
+if ! docker info >/dev/null 2>&1 || ! { docker compose version >/dev/null 2>&1 || command -v docker-compose >/dev/null; }; then
+  if [ "${CI:-}" = true ]; then fail "no Docker engine with compose answers, and CI=true allows no skip"; fi
+  say "skipped: no Docker engine with compose answers"
+  exit 0
+fi
+
+export COMPOSE_PROJECT_NAME=godel-test GODEL_IMAGE=godel:test
+export GODEL_PORT=${GODEL_TEST_PORT:-17700} GODEL_METRICS_PORT=${GODEL_TEST_METRICS_PORT:-17800}
+export GODEL_NODE_GRACE=16s GODEL_NODE_ABSENCE=16s GODEL_LOG=info
+export GODEL_ADDR=http://127.0.0.1:$GODEL_PORT
+export GODEL_BINARY=${GODEL_BINARY:-${CARGO_TARGET_DIR:-target}/debug/godel}
+dir=$(mktemp -d)
+submitter=
+
+compose() { deploy/compose.sh --profile simulated "$@"; }
+godel() { "$GODEL_BINARY" "$@"; }
+containers() { docker ps -q --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" --filter "label=com.docker.compose.service=$1"; }
+
+end() {
+  code=$?
+  touch "$dir/stop"
+  if [ -n "$submitter" ]; then wait "$submitter" 2>/dev/null || true; fi
+  if [ "$code" != 0 ]; then
+    godel status || true
+    godel unit list || true
+    compose ps || true
+    compose logs --tail 15 2>/dev/null || true
+  fi
+  compose down --volumes --timeout 2 >/dev/null 2>&1 || true
+  docker image rm "$GODEL_IMAGE" >/dev/null 2>&1 || true
+  rm -rf "$dir"
+}
+trap end EXIT
+
+# Waits until a command succeeds: until "what" LIMIT COMMAND...
+until_so() {
+  local what=$1 limit=$2 last=$((SECONDS + $2))
+  shift 2
+  until "$@" >"$dir/last" 2>&1; do
+    if [ "$SECONDS" -ge "$last" ]; then
+      cat "$dir/last" >&2
+      fail "$what: not so after $limit s"
+    fi
+    sleep 0.3
+  done
+}
+
+phase_is() { godel unit wait "$1" --for "phase=$2" --timeout 90s >"$dir/wait" 2>&1 || { cat "$dir/wait" >&2; fail "$1 is not $2"; }; }
+log_has() { godel unit logs "$1" | grep -q -- "$2"; }
+# A number of the JSON of a unit, as `running`.
+count_of() { godel unit describe "$1" -o json | sed -n "s/^  \"$2\": \([0-9]*\),*$/\1/p"; }
+counts() { [ "$(count_of "$1" "$2")" = "$3" ]; }
+# The container whose service holds a lease: its address is the container's name.
+leader() { godel status -o json | grep -A1 "\"lease\": \"$1\"" | sed -n 's|.*"http://\([0-9a-f]*\):.*|\1|p'; }
+other_leads() { local now; now=$(leader "$1"); [ -n "$now" ] && [ "$now" != "$2" ]; }
+# Processes of the service `keep` in all agents together.
+n_processes() {
+  local n=0 container
+  for container in $(containers agent); do
+    n=$((n + $(docker exec "$container" sh -c 'cat /proc/[0-9]*/cmdline 2>/dev/null | tr "\0" " " | grep -o "sleep 77777[7] " | wc -l')))
+  done
+  echo "$n"
+}
+processes_are() { local n; n=$(n_processes); echo "$n processes"; [ "$n" = "$1" ]; }
+
+# Submits small units until it is told to stop. What was answered is in the ledger; what was not is asked again under its uid.
+submit() {
+  local n=0 uid
+  while [ ! -e "$dir/stop" ]; do
+    n=$((n + 1))
+    uid=$(cat /proc/sys/kernel/random/uuid)
+    while true; do
+      if godel unit submit --name "n-$n" --uid "$uid" --class batch --cpu 10m --memory 8Mi --node-selector '!simulated' \
+        -o json -- sh -c 'echo "one of $GODEL_UNIT"' >"$dir/answer" 2>"$dir/refusal"; then
+        echo "$uid,n-$n,$(sed -n 's/^ *"revision": \([0-9]*\),$/\1/p' "$dir/answer")" >>"$dir/ledger"
+        break
+      fi
+      # Whatever it was: state, the dispatcher or the way there is away, which is what is tested.
+      if [ -e "$dir/stop" ] && [ "$n" -gt 1 ]; then return; fi
+      sleep 0.2
+    done
+    sleep 0.3
+  done
+}
+one_more() {
+  local before
+  before=$(wc -l <"$dir/ledger")
+  until_so "a submission" 60 sh -c "[ \$(wc -l <'$dir/ledger') -gt $before ]"
+  phase_is "n-$((before + 1))" completed
+}
+
+say "an image of $GODEL_BINARY"
+compose down --volumes --timeout 2 >/dev/null 2>&1 || true
+deploy/image.sh >"$dir/image" 2>&1 || { cat "$dir/image"; fail "the image"; }
+compose up -d --scale agent=3 >"$dir/up" 2>&1 || { cat "$dir/up"; fail "compose up"; }
+deploy/wait.sh 120
+until_so "all nodes" 60 sh -c "'$GODEL_BINARY' node list | grep -c Ready | grep -qx 103"
+say "everything is healthy"
+
+# Each service says for itself whether it is well.
+docker exec "$(containers scheduler | head -1)" godel health 127.0.0.1:7803 | grep -qx ok || fail "a scheduler is not well"
+! docker exec "$(containers scheduler | head -1)" godel health 127.0.0.1:7801 >/dev/null 2>&1 || fail "nobody is well"
+
+# One address, and services that are scaled.
+[ "$(docker ps --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" --format '{{.Ports}}' | grep -c 127.0.0.1)" = 1 ] \
+  || fail "something beside state is published"
+[ "$(godel scheduler list | grep -c Attached)" = 2 ] || fail "there are not two schedulers"
+
+say "the examples"
+for example in examples/*.yaml; do godel apply -f "$example" >/dev/null; done
+for unit in training primes halves ddp pi; do phase_is "$unit" completed; done
+for unit in web filler; do phase_is "$unit" running; done
+until_so "the web service" 30 log_has web 'serving on .* port 8080'
+log_has training 'rank 3 of 4 epoch 4 loss 0.031' || fail "the gang did not train"
+[ "$(godel unit logs primes | sed 's/.* are //' | paste -sd+ | sed 's/$/\n/' | bc 2>/dev/null || godel unit logs primes | awk '{n += $NF} END {print n}')" = 9592 ] \
+  || fail "the array counted wrongly"
+log_has ddp 'rank 2 of 3 has weight 1.000' || fail "ddp did not converge"
+log_has pi/0 'pi is about 3.1.*by 3 workers' || fail "the launcher did not gather"
+counts halves succeeded 4 || fail "the halves of GPUs"
+web=$(containers agent | head -1)
+docker exec "$web" python3 -c "import urllib.request as u; print(u.urlopen('http://$(godel unit describe web -o json | sed -n 's/.*"node": "\(.*\)",/\1/p' | head -1):8080').read().decode())" \
+  | grep -q 'hello from' || fail "the web service does not answer"
+for unit in web filler; do godel unit cancel "$unit" >/dev/null; done
+
+say "files and exit codes"
+godel unit submit --name codes --class batch --replicas 3 --cpu 10m --memory 8Mi --restart-policy never --node-selector '!simulated' \
+  -- sh -c 'echo "$GODEL_ORDINAL" >/tmp/file-$GODEL_ORDINAL; cat /tmp/file-$GODEL_ORDINAL; exit $GODEL_ORDINAL' >/dev/null
+until_so "the ends" 60 counts codes failed 2
+counts codes succeeded 1 || fail "exit code 0 is not a success"
+[ "$(godel unit describe codes -o json | sed -n 's/.*"exit_code": \([0-9]*\),/\1/p' | tr -d '\n')" = 012 ] || fail "exit codes"
+[ "$(godel unit logs codes | tr -d '\n')" = "0 | 01 | 12 | 2" ] || fail "logs: $(godel unit logs codes)"
+
+if [ "$(docker info -f '{{.CgroupVersion}}')" = 1 ]; then
+  say "limits"
+  godel unit submit --name greedy --class batch --cpu 100m --memory 32Mi --restart-policy never --node-selector '!simulated' \
+    -- python3 -c 'b = bytearray(200 << 20); b[:] = b"x" * len(b)' >/dev/null
+  until_so "the end of what takes too much memory" 60 counts greedy failed 1
+  godel unit describe greedy | grep -q 'out-of-memory' || fail "$(godel unit describe greedy)"
+fi
+
+godel unit submit --name keep --class service --replicas 6 --cpu 10m --memory 8Mi --node-selector '!simulated' -- sleep 777777 >/dev/null
+phase_is keep running
+until_so "six processes" 60 processes_are 6
+: >"$dir/ledger"
+submit &
+submitter=$!
+one_more
+
+say "a scheduler stops"
+scheduler=$(containers scheduler | head -1)
+docker stop -t 5 "$scheduler" >/dev/null
+one_more
+docker start "$scheduler" >/dev/null
+
+say "the leading binder is paused"
+binder=$(leader binder)
+docker pause "$binder" >/dev/null
+until_so "the other binder" 60 other_leads binder "$binder"
+one_more
+docker unpause "$binder" >/dev/null
+
+say "the leading dispatcher is killed"
+dispatcher=$(leader dispatcher)
+docker kill "$dispatcher" >/dev/null
+until_so "the other dispatcher" 60 other_leads dispatcher "$dispatcher"
+one_more
+docker start "$dispatcher" >/dev/null
+
+say "an agent is cut off"
+agent=$(containers agent | head -1)
+node=$(docker inspect -f '{{.Config.Hostname}}' "$agent")
+network=${COMPOSE_PROJECT_NAME}_default
+docker network disconnect "$network" "$agent"
+is_away() { ! godel unit describe keep -o json | grep -q "\"node\": \"$node\""; }
+until_so "what ran on $node is elsewhere" 90 is_away
+phase_is keep running
+one_more
+docker network connect "$network" "$agent"
+until_so "the agent is back" 60 sh -c "'$GODEL_BINARY' node list | grep '^$node ' | grep -q Ready"
+until_so "six processes, none twice" 60 processes_are 6
+
+say "state is killed"
+state=$(containers state)
+docker kill "$state" >/dev/null
+docker start "$state" >/dev/null
+one_more
+
+say "everything is restarted, one after the other"
+for service in state dispatcher binder scheduler agent; do
+  for container in $(containers "$service"); do
+    docker restart -t 15 "$container" >/dev/null
+    deploy/wait.sh 120
+  done
+  one_more
+done
+deploy/wait.sh 120
+
+say "scaled up and down"
+compose up -d --scale scheduler=4 --scale agent=4 >"$dir/up" 2>&1 || { cat "$dir/up"; fail "compose up"; }
+deploy/wait.sh 120
+until_so "four schedulers" 60 sh -c "'$GODEL_BINARY' scheduler list | grep -c Attached | grep -qx 4"
+one_more
+compose up -d --scale agent=3 >"$dir/up" 2>&1 || { cat "$dir/up"; fail "compose up"; }
+
+touch "$dir/stop"
+wait "$submitter"
+submitter=
+total=$(wc -l <"$dir/ledger")
+say "$total units were submitted meanwhile; nothing is lost, nothing runs twice"
+is_over() { [ "$(godel unit list --phase completed | grep -c '^n-')" = "$total" ]; }
+until_so "all of them completed" 90 is_over
+phase_is keep running
+until_so "six processes" 90 processes_are 6
+# The node of the agent that was scaled away is deleted, as GODEL_NODE_ABSENCE says.
+until_so "103 nodes" 90 sh -c "'$GODEL_BINARY' node list | grep -c -E '^[^ ]+ +(Ready|NotReady)' | grep -qx 103"
+godel audit --strict --patience 90s --ledger "$dir/ledger" || fail "the audit"
+say "ok"

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Waits until every container of the cluster is healthy, at most as many seconds as the first argument says (120).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+limit=${1:-120}
+end=$((SECONDS + limit))
+while true; do
+  ids=$(deploy/compose.sh ps -qa)
+  # What has ended is listed as well, until it is started again.
+  waits=$(docker inspect -f '{{.Name}} {{if .State.Running}}{{.State.Health.Status}}{{else}}{{.State.Status}}{{end}}' $ids | grep -v ' healthy$' || true)
+  if [ -n "$ids" ] && [ -z "$waits" ]; then exit 0; fi
+  if [ "$SECONDS" -ge "$end" ]; then
+    echo "wait: not healthy after $limit s:" >&2
+    echo "$waits" >&2
+    docker inspect -f '{{.Name}}: {{range .State.Health.Log}}{{.Output}}{{end}}' $ids | grep -v ': ok' | tail -5 >&2 || true
+    exit 1
+  fi
+  sleep 0.5
+done

@@ -1,0 +1,302 @@
+//! One address is enough: state forwards what clients call, and services among themselves call each other.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use godel_integration_tests::{
+    api::channel,
+    cluster::{Cluster, Layout, shown},
+    reflect::{Protocol, ReflectionClient},
+    trace::{resources, unit},
+    wait::{LIMIT, wait_for},
+};
+use godel_proto::v1::{
+    self, bind_service_client::BindServiceClient, dispatch_service_client::DispatchServiceClient,
+    queue_service_client::QueueServiceClient, scheduler_service_client::SchedulerServiceClient,
+    unit_service_client::UnitServiceClient,
+};
+use tokio_stream::StreamExt as _;
+use tonic::{Code, Request, Status, transport::Channel};
+use tonic_types::StatusExt as _;
+
+/// A connection to state, which is all that a client outside has.
+fn door(cluster: &Cluster) -> Channel {
+    channel(&format!("http://{}", cluster.address("state"))).unwrap()
+}
+
+fn units(cluster: &Cluster) -> UnitServiceClient<Channel> {
+    UnitServiceClient::new(door(cluster))
+}
+
+/// Reason and metadata of an answer.
+fn reason(status: &Status, key: &str) -> (String, Option<String>) {
+    let info = status.get_details_error_info();
+    info.map(|mut info| (info.reason, info.metadata.remove(key))).unwrap_or_default()
+}
+
+fn web(name: &str, replicas: u32) -> v1::UnitSpec {
+    v1::UnitSpec {
+        workload_class: v1::WorkloadClass::Service.into(),
+        ..unit(name, "", replicas, resources(100, 1), None, 0)
+    }
+}
+
+/// Watches a unit through state until so many replicas are bound; the revision of that.
+async fn watch_bound(cluster: &Cluster, name: &str, n_bound: u32) -> Result<u64> {
+    let request = v1::WatchUnitsRequest { name: name.to_owned(), ..v1::WatchUnitsRequest::default() };
+    let mut changes = units(cluster).watch_units(request).await?.into_inner();
+    while let Some(change) = changes.next().await {
+        let change = change?;
+        let counts = change.units.first().and_then(|unit| unit.counts).unwrap_or_default();
+        if counts.bound == n_bound {
+            return Ok(change.revision);
+        }
+    }
+    anyhow::bail!("the watch ended")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_need_the_address_of_state_alone() {
+    let cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
+    let door = door(&cluster);
+    // Calls, a stream of answers, and a stream in both directions.
+    let mut units = units(&cluster);
+    units.submit_unit(v1::SubmitUnitRequest { unit: Some(web("one", 3)) }).await.unwrap();
+    tokio::time::timeout(LIMIT, watch_bound(&cluster, "one", 3)).await.expect("bound replicas").unwrap();
+    let bulk =
+        (0..50).map(|index| v1::SubmitUnitsRequest { index, unit: Some(web(&format!("bulk-{index}"), 1)) });
+    let mut answers = units.submit_units(tokio_stream::iter(bulk)).await.unwrap().into_inner();
+    let mut durable_below = 0;
+    while durable_below < 50 {
+        let answer = answers.next().await.expect("an answer").unwrap();
+        assert!(answer.errors.is_empty(), "{answer:?}");
+        durable_below = durable_below.max(answer.durable_below);
+    }
+    let listed = units.list_units(v1::ListUnitsRequest::default()).await.unwrap().into_inner();
+    assert_eq!(listed.total, 51);
+    // Who answers is who is asked for.
+    QueueServiceClient::new(door.clone()).list_queues(v1::ListQueuesRequest::default()).await.unwrap();
+    let mut dispatch = DispatchServiceClient::new(door.clone());
+    let status =
+        dispatch.get_dispatcher_status(v1::GetDispatcherStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.submitted, 51);
+    let mut binder = BindServiceClient::new(door.clone());
+    let status = binder.get_binder_status(v1::GetBinderStatusRequest {}).await.unwrap().into_inner();
+    assert!(status.bound >= 3, "{status:?}");
+    let mut schedulers = SchedulerServiceClient::new(door.clone());
+    for name in ["scheduler-1", "scheduler-2", "scheduler-3"] {
+        let mut request = Request::new(v1::GetSchedulerStatusRequest {});
+        request.metadata_mut().insert("godel-scheduler", name.parse().unwrap());
+        let status = schedulers.get_scheduler_status(request).await.unwrap().into_inner();
+        assert_eq!(status.name, name);
+    }
+    let any = schedulers.get_scheduler_status(v1::GetSchedulerStatusRequest {}).await.unwrap().into_inner();
+    assert!(any.name.starts_with("scheduler-"), "{any:?}");
+    let mut request = Request::new(v1::GetSchedulerStatusRequest {});
+    request.metadata_mut().insert("godel-scheduler", "nobody".parse().unwrap());
+    let nobody = schedulers.get_scheduler_status(request).await.unwrap_err();
+    assert_eq!(nobody.code(), Code::Unavailable);
+    assert_eq!(reason(&nobody, "lease"), ("NO_LEADER".to_owned(), Some("scheduler/nobody".to_owned())));
+    // What members call among themselves is theirs.
+    let evict = binder.evict_running_units(v1::EvictRunningUnitsRequest::default()).await.unwrap_err();
+    assert_eq!(evict.code(), Code::Unimplemented);
+    assert!(evict.message().contains("a call between members"), "{evict}");
+    // Answers of leaders arrive as they are.
+    let unknown = v1::GetUnitRequest { name: "nothing".to_owned(), ..v1::GetUnitRequest::default() };
+    assert_eq!(units.get_unit(unknown).await.unwrap_err().code(), Code::NotFound);
+    let all = ReflectionClient::new(door, Protocol::V1).list_services().await.unwrap();
+    for service in ["UnitService", "QueueService", "BindService", "SchedulerService", "StateService"] {
+        assert!(all.contains(&format!("godel.v1.{service}")), "{service} in {all:?}");
+    }
+    cluster.assert_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_speaks_to_state_alone() {
+    let cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
+    for args in [
+        &["unit", "submit", "--name=web", "--class=service", "--replicas=2", "--cpu=100m", "--memory=1Mi"][..],
+        &["unit", "wait", "web", "--for=phase=running", "--timeout=60s"],
+        &["unit", "scale", "web", "--replicas=4"],
+        &["queue", "list"],
+        &["scheduler", "list"],
+        &["status"],
+        &["unit", "plan", "--name=x", "--class=service", "--replicas=1", "--cpu=1", "--memory=1Mi"],
+        &["audit"],
+    ] {
+        let output = cluster.godel(args);
+        assert!(output.status.success(), "{args:?}: {}", shown(&output));
+    }
+    let metrics = cluster.metrics("state").await.unwrap();
+    for method in [
+        "UnitService/SubmitUnit",
+        "UnitService/ScaleUnit",
+        "QueueService/ListQueues",
+        "DispatchService/ListSchedulers",
+        "BindService/GetBinderStatus",
+        "SchedulerService/Plan",
+        "SchedulerService/GetSchedulerStatus",
+    ] {
+        let is_counted = |line: &str| line.starts_with("godel_rpc_finished_total") && line.contains(method);
+        assert!(metrics.lines().any(is_counted), "{method} did not go through state:\n{metrics}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_dies_is_followed_through_state() {
+    let mut cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
+    let mut units = units(&cluster);
+    units.submit_unit(v1::SubmitUnitRequest { unit: Some(web("before", 2)) }).await.unwrap();
+    let request = v1::WatchUnitsRequest { name: "before".to_owned(), ..v1::WatchUnitsRequest::default() };
+    let mut changes = units.watch_units(request).await.unwrap().into_inner();
+    changes.next().await.expect("the unit").unwrap();
+    let leader = cluster.leader("dispatcher").await;
+    cluster.kill(&leader);
+    // An open stream ends with an answer that says to open it again, and who is away.
+    let ended = loop {
+        match tokio::time::timeout(LIMIT, changes.next()).await.expect("an end").expect("a status") {
+            Ok(_) => {}
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(ended.code(), Code::Unavailable, "{ended}");
+    let address = format!("http://{}", cluster.address(&leader));
+    assert_eq!(reason(&ended, "address"), ("UNREACHABLE".to_owned(), Some(address)));
+    // Whatever is asked meanwhile is refused for now, until the other one leads.
+    wait_for("a submission", LIMIT, async || {
+        match units.clone().submit_unit(v1::SubmitUnitRequest { unit: Some(web("after", 2)) }).await {
+            Ok(_) => Ok(()),
+            Err(status) => {
+                let known = ["UNREACHABLE", "NO_LEADER", "NOT_LEADER"].contains(&&*reason(&status, "").0);
+                assert!(status.code() == Code::Unavailable && known, "{status:?}");
+                Err(status)
+            }
+        }
+    })
+    .await;
+    tokio::time::timeout(LIMIT, watch_bound(&cluster, "after", 2)).await.expect("bound replicas").unwrap();
+    let scaled = cluster.godel(&["unit", "scale", "after", "--replicas=3"]);
+    assert!(scaled.status.success(), "{}", shown(&scaled));
+    tokio::time::timeout(LIMIT, watch_bound(&cluster, "after", 3)).await.expect("bound replicas").unwrap();
+
+    let leader = cluster.leader("dispatcher").await;
+    cluster.kill(&leader);
+    wait_for("nobody leads", LIMIT, async || {
+        let failed = units.clone().list_units(v1::ListUnitsRequest::default()).await.err();
+        let failed = failed.context("somebody answers")?;
+        assert_eq!(failed.code(), Code::Unavailable, "{failed}");
+        ensure!(
+            reason(&failed, "lease") == ("NO_LEADER".to_owned(), Some("dispatcher".to_owned())),
+            "{failed}"
+        );
+        Ok(())
+    })
+    .await;
+    let output = cluster.godel(&["unit", "list"]);
+    let text = shown(&output);
+    assert!(!output.status.success() && text.contains("no dispatcher leads; state at"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forwarded_calls_end_at_their_limits() {
+    let settings = vec![("state.forwarded_max".to_owned(), "2".to_owned())];
+    let mut cluster = Cluster::start(Layout { n_nodes: 10, settings, ..Layout::default() }).await;
+    let mut units = units(&cluster);
+    let watch = |units: &UnitServiceClient<Channel>| {
+        let mut units = units.clone();
+        async move { units.watch_units(v1::WatchUnitsRequest::default()).await }
+    };
+    // Of two streams one connection may have one.
+    let first = watch(&units).await.unwrap();
+    let refused = watch(&units).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused, "").0.as_str()), (Code::ResourceExhausted, "OVERLOADED"));
+    let other = UnitServiceClient::new(door(&cluster));
+    let second = watch(&other).await.unwrap();
+    units.list_units(v1::ListUnitsRequest::default()).await.expect("calls have places of their own");
+    drop((first, second));
+    wait_for("a place", LIMIT, async || watch(&units).await.map(drop)).await;
+
+    // A leader that hangs costs the caller its own deadline and no more.
+    let leader = cluster.leader("dispatcher").await;
+    cluster.freeze(&leader);
+    let mut request = Request::new(v1::ListUnitsRequest::default());
+    request.set_timeout(Duration::from_millis(300));
+    let late = tokio::time::timeout(LIMIT, units.list_units(request)).await.expect("an answer").unwrap_err();
+    assert!(matches!(late.code(), Code::DeadlineExceeded | Code::Cancelled), "{late}");
+    cluster.thaw(&leader);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_say_whether_they_can_work() {
+    let mut cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
+    let health = |cluster: &Cluster, name: &str| {
+        let address = cluster.metrics_address(name).unwrap().to_string();
+        let output = cluster.godel(&["health", &address]);
+        (output.status.success(), shown(&output))
+    };
+    let members = ["dispatcher-1", "dispatcher-2", "binder-1", "binder-2", "scheduler-1", "scheduler-3"];
+    for name in members.into_iter().chain(["state"]) {
+        // A standby is as well as a leader.
+        wait_for(name, LIMIT, async || {
+            let (is_well, said) = health(&cluster, name);
+            ensure!(is_well, "{said}");
+            Ok(())
+        })
+        .await;
+    }
+    cluster.kill("state");
+    let (is_well, said) = health(&cluster, "state");
+    assert!(!is_well && said.contains("nothing answers /healthz"), "{said}");
+    for name in members {
+        wait_for(name, LIMIT, async || {
+            let (is_well, said) = health(&cluster, name);
+            let is_so =
+                !is_well && (said.contains("state has not answered") || said.contains("not registered"));
+            ensure!(is_so, "{said}");
+            Ok(())
+        })
+        .await;
+    }
+    cluster.restart("state");
+    for name in members {
+        wait_for(name, LIMIT, async || {
+            let (is_well, said) = health(&cluster, name);
+            ensure!(is_well, "{said}");
+            Ok(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_do_not_read_hold_up_nobody() {
+    const N_UNITS: u64 = 200;
+    const N_WATCHES: usize = 100;
+    let cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
+    let mut units = units(&cluster);
+    // A first message of a watch that is more than the window of a stream.
+    let long = |index| {
+        let mut spec = web(&format!("long-{index}"), 1);
+        let template = spec.task_groups[0].template.get_or_insert_default();
+        let run = template.run.get_or_insert_default();
+        run.env.insert("LONG".to_owned(), "x".repeat(4_000));
+        v1::SubmitUnitsRequest { index, unit: Some(spec) }
+    };
+    let all: Vec<_> = (0..N_UNITS).map(long).collect();
+    let mut answers = units.submit_units(tokio_stream::iter(all)).await.unwrap().into_inner();
+    while answers.next().await.expect("an answer").unwrap().durable_below < N_UNITS {}
+    // More of them than fit into the window that a connection usually has.
+    let mut unread = Vec::new();
+    for _ in 0..N_WATCHES {
+        unread.push(units.watch_units(v1::WatchUnitsRequest::default()).await.unwrap());
+    }
+    // All of them and this one come over one connection from the dispatcher.
+    let mut other = UnitServiceClient::new(door(&cluster));
+    for _ in 0..20 {
+        let page =
+            other.list_units(v1::ListUnitsRequest { page_size: 100, ..v1::ListUnitsRequest::default() });
+        let listed = tokio::time::timeout(LIMIT, page).await.expect("an answer").unwrap().into_inner();
+        assert_eq!(u64::from(listed.total), N_UNITS);
+    }
+    drop(unread);
+}

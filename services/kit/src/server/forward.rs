@@ -1,0 +1,278 @@
+//! Calls that another member answers: passed on as bytes, in both directions, and never decoded.
+//!
+//! A forwarded call has passed all layers of this server: it has a deadline, a request id and a slot, and it counts in the
+//! metrics. It holds a further slot until its answer has ended, because the answer takes memory until the caller has read it.
+//! What a caller does not read stays with the member by HTTP/2 flow control; each stream has a window of its own, so that
+//! one slow reader holds up nobody else.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use godel_rules::front_door::{Forwarding, SERVICES, ServingPart, forwarding};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header::HOST};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use parking_lot::Mutex;
+use tonic::{
+    Code, Status,
+    body::Body,
+    transport::{Channel, Endpoint},
+};
+use tower::{Layer, Service, ServiceExt as _};
+
+use super::{
+    connections::Connection,
+    layers::named,
+    slots::{Pool, Share, Slot},
+};
+use crate::{
+    address::url,
+    client::{Shape, is_known, shape},
+    config::{ClientConfig, ServerConfig},
+    status::{self, reason, with_info},
+};
+
+/// Header with the name of the scheduler that a call is for.
+pub const SCHEDULER: &str = "godel-scheduler";
+/// Header of calls that were forwarded: nobody forwards them again.
+pub const FORWARDED: &str = "godel-forwarded";
+
+/// Bytes of one answer that are under way to this server.
+const WINDOW: u32 = 128 << 10;
+/// Bytes of all answers of one member that are under way: more than there are windows, so that no stream waits for another.
+const WINDOW_OF_ALL: u32 = 1 << 30;
+/// Members whose connections are kept.
+const N_CHANNELS_MAX: usize = 64;
+
+/// Says where calls go.
+pub trait ForwardTo: Send + Sync + 'static {
+    /// The address of the member of `part` that answers; of schedulers the one called `scheduler`, if a name is given.
+    ///
+    /// # Errors
+    /// There is none now.
+    fn address(&self, part: ServingPart, scheduler: Option<&str>) -> Result<String, Status>;
+}
+
+/// Services of other members.
+pub(super) fn services() -> impl Iterator<Item = &'static str> {
+    SERVICES.iter().filter(|(_, part)| *part != ServingPart::State).map(|(name, _)| *name)
+}
+
+/// What calls are forwarded with.
+pub(super) struct Forwarded {
+    to: Arc<dyn ForwardTo>,
+    channels: Mutex<HashMap<String, Channel>>,
+    calls: Arc<Pool>,
+    streams: Arc<Pool>,
+    retry_after: Duration,
+}
+
+impl Forwarded {
+    pub(super) fn new(to: Arc<dyn ForwardTo>, n_max: usize, config: &ServerConfig) -> Self {
+        Self {
+            to,
+            channels: Mutex::default(),
+            calls: Pool::new(n_max),
+            streams: Pool::new(n_max),
+            retry_after: *config.retry_after,
+        }
+    }
+
+    async fn forward(&self, part: ServingPart, mut request: Request<Body>) -> Result<Response<Body>, Status> {
+        let shape = shape(request.uri().path());
+        if request.headers().contains_key(FORWARDED) {
+            let message = "the call was forwarded already; a member is registered with the address of state";
+            return Err(Status::internal(message));
+        }
+        let slot = self.slot(shape, request.extensions().get::<Arc<Connection>>())?;
+        let address = self.to.address(part, scheduler(request.headers())?)?;
+        let unreachable = |status| unreachable(part, &address, status);
+        let channel = self.channel(shape, &address).map_err(unreachable)?;
+        request.headers_mut().insert(HeaderName::from_static(FORWARDED), HeaderValue::from_static("1"));
+        request.headers_mut().remove(HOST);
+        // Those of the connection to this server mean nothing to the next one.
+        *request.extensions_mut() = http::Extensions::new();
+        let answer = channel.oneshot(request).await;
+        let answer = answer.map_err(|error| unreachable(Status::from_error(Box::new(error))))?;
+        Ok(answer.map(|inner| Body::new(Answered { inner, shape, part, address, _slot: slot })))
+    }
+
+    fn slot(&self, shape: Shape, connection: Option<&Arc<Connection>>) -> Result<Slot, Status> {
+        let unknown = Share::default();
+        let (pool, share) = match shape {
+            Shape::Unary => (&self.calls, connection.map(|from| &from.shares.forwarded_calls)),
+            Shape::ServerStream | Shape::ClientStream => {
+                (&self.streams, connection.map(|from| &from.shares.forwarded_streams))
+            }
+        };
+        pool.take(share.unwrap_or(&unknown)).ok_or_else(|| {
+            let message = "too many forwarded calls at once";
+            status::resource_exhausted(reason::OVERLOADED, message, self.retry_after)
+        })
+    }
+
+    /// The connection for a call. A stream of the caller's has its own: a member that stops reading it fills the window of
+    /// its connection, and would hold up all others.
+    fn channel(&self, shape: Shape, address: &str) -> Result<Channel, Status> {
+        if shape == Shape::ClientStream {
+            return connection(address);
+        }
+        let mut channels = self.channels.lock();
+        if let Some(known) = channels.get(address) {
+            return Ok(known.clone());
+        }
+        let fresh = connection(address)?;
+        if channels.len() >= N_CHANNELS_MAX {
+            channels.clear();
+        }
+        channels.insert(address.to_owned(), fresh.clone());
+        Ok(fresh)
+    }
+}
+
+fn connection(address: &str) -> Result<Channel, Status> {
+    let config = ClientConfig::default();
+    let endpoint = Endpoint::from(url(address)?)
+        .connect_timeout(*config.connect_timeout)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(*config.keepalive_interval)
+        .keep_alive_timeout(*config.keepalive_timeout)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW_OF_ALL);
+    Ok(endpoint.connect_lazy())
+}
+
+/// The scheduler that the caller names.
+fn scheduler(headers: &HeaderMap) -> Result<Option<&str>, Status> {
+    let Some(value) = headers.get(SCHEDULER) else { return Ok(None) };
+    let name =
+        value.to_str().map_err(|_| Status::invalid_argument(format!("header {SCHEDULER}: is no text")))?;
+    Ok(Some(name))
+}
+
+/// What a caller hears of a member that did not answer, or not to the end. The code says what is known of the outcome, as
+/// it does to one who calls the member itself.
+fn unreachable(part: ServingPart, address: &str, status: Status) -> Status {
+    let message = format!("{} at {address} does not answer: {}", named(part), status.message());
+    with_info(status.code(), reason::UNREACHABLE, message, [("address", address)])
+}
+
+/// The answer of a member. If it breaks off, the caller gets a status all the same.
+struct Answered {
+    inner: Body,
+    shape: Shape,
+    part: ServingPart,
+    address: String,
+    _slot: Slot,
+}
+
+impl HttpBody for Answered {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        match Pin::new(&mut this.inner).poll_frame(cx) {
+            Poll::Ready(Some(Err(broken))) => {
+                let mut broken = unreachable(this.part, &this.address, broken);
+                // A stream is opened again; of a call it is not known what became of it.
+                if this.shape != Shape::Unary {
+                    broken = with_code(Code::Unavailable, &broken);
+                }
+                this.inner = Body::empty();
+                let mut trailers = HeaderMap::new();
+                let written = broken.add_header(&mut trailers);
+                Poll::Ready(Some(written.map(|()| Frame::trailers(trailers))))
+            }
+            answered => answered,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+fn with_code(code: Code, status: &Status) -> Status {
+    Status::with_details(code, status.message(), Bytes::copy_from_slice(status.details()))
+}
+
+/// Forwards calls before the services of this server see them.
+#[derive(Clone)]
+pub(super) struct ForwardLayer(Option<Arc<Forwarded>>);
+
+impl ForwardLayer {
+    pub(super) fn new(forwarded: Option<Forwarded>) -> Self {
+        Self(forwarded.map(Arc::new))
+    }
+}
+
+impl<S> Layer<S> for ForwardLayer {
+    type Service = Forwarder<S>;
+
+    fn layer(&self, inner: S) -> Forwarder<S> {
+        Forwarder { forwarded: self.0.clone(), inner }
+    }
+}
+
+/// A service under the layer.
+#[derive(Clone)]
+pub(super) struct Forwarder<S> {
+    forwarded: Option<Arc<Forwarded>>,
+    inner: S,
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl<S> Service<Request<Body>> for Forwarder<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Answer {
+        // Nobody's made-up path goes any further.
+        let Some(forwarded) = self.forwarded.as_ref().filter(|_| is_known(request.uri().path())) else {
+            return Box::pin(self.inner.call(request));
+        };
+        match forwarding(request.uri().path()) {
+            Forwarding::Here => Box::pin(self.inner.call(request)),
+            Forwarding::Refused(part) => {
+                let message = format!(
+                    "{} is a call between members, which state does not forward; call {}, whose address \
+                     MemberService/ListMembers returns",
+                    request.uri().path().trim_start_matches('/'),
+                    named(part)
+                );
+                Box::pin(async move { Ok(Status::unimplemented(message).into_http()) })
+            }
+            Forwarding::To(part) => {
+                let forwarded = Arc::clone(forwarded);
+                Box::pin(async move {
+                    Ok(forwarded.forward(part, request).await.unwrap_or_else(Status::into_http))
+                })
+            }
+        }
+    }
+}
