@@ -15,6 +15,7 @@
 //! - `trace`: traces of tasks.
 //! - `unit_file`: unit files, and files of queues, classes, budgets and reservations.
 //! - `usage`: CPU time and memory of processes on this machine.
+//! - `user`: who runs this process.
 //! - `views`: views of units, nodes and queues for commands.
 
 pub mod audit;
@@ -27,4 +28,5 @@ pub mod replay;
 pub mod trace;
 pub mod unit_file;
 pub mod usage;
+pub mod user;
 pub mod views;

@@ -45,7 +45,8 @@ pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, uni
 pub use submission::submission;
 pub use txn::txn_refusal;
 pub use unit::{
-    on_below_min, on_eviction, on_failure, restart_policy, run_spec, template, unit_record, workload_class,
+    label_expression, on_below_min, on_eviction, on_failure, restart_policy, run_spec, template, unit_record,
+    workload_class,
 };
 
 /// Field of `Op` that binds: most of what followers read.

@@ -256,6 +256,8 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         min_run_ms: *min_run_ms,
         affinity: (!affinity.is_empty()).then(|| unit_affinity(affinity)),
         topology: (!topology.is_empty()).then(|| unit_topology(topology)),
+        // A record has its name.
+        generate_name: String::new(),
     }
 }
 

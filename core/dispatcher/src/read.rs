@@ -15,7 +15,7 @@ use godel_domain::{
     running_units::RunningUnits,
     sub_cluster,
     time::Millis,
-    unit::{UnitRecord, UnitSpec},
+    unit::{UnitRecord, UnitSpec, WorkloadClass},
 };
 use godel_queueing::{Quota, RoomIdx};
 use godel_rules::{budget::Budgets, frozen::Frozen, partition};
@@ -78,6 +78,14 @@ pub struct ListFilter {
     pub phase: Option<UnitPhase>,
     /// Every pair must be a label of the unit.
     pub labels: BTreeMap<String, String>,
+    /// Path of a queue: of it and those below it. Empty: all.
+    pub queue: String,
+    /// Empty: all.
+    pub owner: String,
+    /// Some of its running units are on this node; `None`: wherever they are.
+    pub node: Option<NodeId>,
+    /// `None`: all.
+    pub class: Option<WorkloadClass>,
 }
 
 /// A bounded part of a list.
@@ -235,7 +243,7 @@ impl Dispatcher {
 
     /// Matches over all pages where that is known without looking at each unit.
     pub fn total(&self, filter: &ListFilter) -> Option<u64> {
-        if !filter.namespace.is_empty() || !filter.labels.is_empty() {
+        if (ListFilter { phase: filter.phase, ..ListFilter::default() }) != *filter {
             return None;
         }
         let units = &self.assignments.units;
@@ -265,6 +273,11 @@ impl Dispatcher {
     /// Name of a node; empty when it is not known.
     pub fn node_name(&self, node: NodeId) -> &str {
         self.nodes.names.get(&node).map_or("", |name| name)
+    }
+
+    /// The node of a name.
+    pub fn node_of_name(&self, name: &str) -> Option<NodeId> {
+        self.nodes.names.iter().find(|(_, known)| ***known == *name).map(|(node, _)| *node)
     }
 
     /// Model of the first of some devices of a node; empty when there are none.
@@ -562,7 +575,17 @@ impl Dispatcher {
 
 impl ListFilter {
     fn matches(&self, entry: &UnitEntry) -> bool {
+        let spec = &entry.record.spec;
         self.phase.is_none_or(|phase| entry.phase == phase)
-            && self.labels.iter().all(|(key, value)| entry.record.spec.labels.get(key) == Some(value))
+            && self.class.is_none_or(|class| spec.class == class)
+            && (self.owner.is_empty() || spec.owner == self.owner)
+            && (self.queue.is_empty() || is_within(&spec.queue, &self.queue))
+            && self.labels.iter().all(|(key, value)| spec.labels.get(key) == Some(value))
+            && self.node.is_none_or(|node| entry.rows.live().any(|(_, row)| row.node == node))
     }
+}
+
+/// Whether a queue is `above` or one of those below it.
+fn is_within(path: &str, above: &str) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

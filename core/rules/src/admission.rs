@@ -96,9 +96,10 @@ fn queue(given: String, report: &mut ViolationList, defaults: &mut Vec<AppliedDe
 ///
 /// # Errors
 /// Every violation (at most [`VIOLATIONS_MAX`]), in order of the fields.
-pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
+pub fn admit(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
     let mut report = ViolationList::default();
     let mut defaults = Vec::with_capacity(N_DEFAULTS);
+    generate_name(&mut submission, &mut report);
     check_meta(&submission, &mut report);
     let class = class(submission.class, &mut report, &mut defaults);
     let by_class = defaults::of(class);
@@ -310,6 +311,24 @@ impl ViolationList {
 
     fn finish<T>(self, value: T) -> Result<T, Vec<SpecViolation>> {
         if self.violations.is_empty() { Ok(value) } else { Err(self.violations) }
+    }
+}
+
+/// A name follows from the uid alone: the same submission has the same name however often it is made.
+fn generate_name(submission: &mut Submission, report: &mut ViolationList) {
+    let prefix = std::mem::take(&mut submission.generate_name);
+    if prefix.is_empty() {
+        return;
+    }
+    if !submission.name.is_empty() {
+        report.add(format_args!("generate_name"), format_args!("give a name or `generate_name`, not both"));
+        return;
+    }
+    submission.name = names::generated(&prefix, names::uuid(&submission.uid).unwrap_or_default());
+    if let Err(bad) = names::name(&submission.name, names::NAME_LEN_MAX) {
+        report.add(format_args!("generate_name"), format_args!("with its ending: {bad}"));
+        // It is told once.
+        submission.name = names::generated("", 0);
     }
 }
 

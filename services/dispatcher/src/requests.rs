@@ -212,10 +212,12 @@ impl RowsPage {
 /// A bounded part of a list.
 pub(crate) struct ListCall {
     pub(crate) filter: ListFilter,
+    /// Name of a node of the filter; empty: none.
+    pub(crate) node: String,
     pub(crate) after: String,
     pub(crate) n_scan: usize,
     pub(crate) n_units: usize,
-    pub(crate) reply: Reply<ListPart>,
+    pub(crate) reply: Reply<Result<ListPart, Status>>,
 }
 
 pub(crate) struct ListPart {

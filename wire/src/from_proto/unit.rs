@@ -182,7 +182,7 @@ fn spread_term(pb: v1::SpreadTerm) -> Result<SpreadTerm> {
 ///
 /// # Errors
 /// Its operator stands for nothing.
-fn label_expression(pb: v1::LabelExpression) -> Result<LabelExpression> {
+pub fn label_expression(pb: v1::LabelExpression) -> Result<LabelExpression> {
     let operator = label_operator(pb.operator)
         .ok_or_else(|| BadField::new("operator", format!("{} stands for nothing", pb.operator)))?;
     Ok(LabelExpression { key: pb.key, operator, values: pb.values })
