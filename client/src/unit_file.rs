@@ -33,8 +33,8 @@ pub use godel_domain::duration::parse as parse_duration;
 pub(crate) use manifest::keys_of_a_unit;
 pub use manifest::{Document, parse_form, parse_manifest};
 pub use queue::{parse_amount, show_amount};
-pub use write::{NoFile, to_file};
 pub use submit::{OnBelowMin, OnEviction, OnFailure, Submit, pair};
+pub use write::{NoFile, to_file};
 
 /// Mistakes that are told of one file.
 const TOLD_MAX: usize = 100;

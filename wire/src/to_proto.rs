@@ -181,7 +181,17 @@ pub fn unit_record(record: &UnitRecord) -> v1::UnitRecord {
 
 /// What the control plane writes about a unit.
 pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
-    let UnitStatus { ordinals, cancelled, suspended, ended, whole_restarts, restarting, submitted } = status;
+    let UnitStatus {
+        ordinals,
+        cancelled,
+        suspended,
+        ended,
+        whole_restarts,
+        restarting,
+        submitted,
+        keeps_succeeded,
+        retried_ms,
+    } = status;
     let range = |&(start, end): &(u32, u32)| v1::OrdinalRange { start, end };
     let ranges = |group: &Vec<(u32, u32)>| v1::OrdinalRanges { ranges: group.iter().map(range).collect() };
     v1::UnitStatus {
@@ -195,6 +205,8 @@ pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
             let SubmittedSize { min_member, replicas } = size;
             v1::SubmittedSize { min_member: *min_member, replicas: replicas.clone() }
         }),
+        keeps_succeeded: *keeps_succeeded,
+        retried_time_ms: *retried_ms,
     }
 }
 

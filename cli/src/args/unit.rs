@@ -66,6 +66,17 @@ pub struct Scale {
     pub group: String,
 }
 
+/// `godel unit retry`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Retry {
+    /// The units.
+    #[command(flatten)]
+    pub units: Named,
+    /// Run replicas again too that have succeeded.
+    #[arg(long)]
+    pub all: bool,
+}
+
 /// `godel unit delete`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Delete {
@@ -184,6 +195,8 @@ pub enum Unit {
     Stop(Stop),
     /// Change the replicas of a task group.
     Scale(Scale),
+    /// Run ended units again: replicas that have failed or were stopped return as their next incarnations.
+    Retry(Retry),
     /// Delete the records of ended units: their names are free at once.
     Delete(Delete),
     /// Print what running units have written to standard output and standard error. Restarts in place write to one log; a replica that

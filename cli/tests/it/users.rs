@@ -40,7 +40,12 @@ fn a_unit_has_the_owner_and_the_name_that_were_left_out() {
     let both = file(&up, "both.yaml", "{name: a, generate_name: b, template: {}}\n");
     says(&godel, &["unit", "submit", "-f", &both], 2, &["both.yaml:1:27: generate_name: give a name or"]);
     let wrong = file(&up, "wrong.yaml", "{generate_name: Train-, template: {}}\n");
-    says(&godel, &["unit", "submit", "-f", &wrong], 2, &["generate_name: with its ending: `T` is not allowed"]);
+    says(
+        &godel,
+        &["unit", "submit", "-f", &wrong],
+        2,
+        &["generate_name: with its ending: `T` is not allowed"],
+    );
     // Whoever applies a file without an owner again leaves the owner alone.
     let web = file(&up, "web.yaml", "{name: db, template: {requests: {cpu: 1}}}\n");
     says(&godel, &["apply", "-f", &web], 0, &["unit db unchanged"]);
@@ -59,7 +64,8 @@ fn a_list_is_narrowed_down_and_ordered() {
     submit(&godel, "c", &["--cpu", "90", "--owner", "alice"]);
     godel.ok(&["unit", "wait", "a", "b", "--for", "phase=running"]);
     godel.ok(&["unit", "wait", "c", "--for", "phase=unschedulable"]);
-    let node = godel.json(&["unit", "describe", "a"])["running_units"][0]["node"].as_str().unwrap().to_owned();
+    let node =
+        godel.json(&["unit", "describe", "a"])["running_units"][0]["node"].as_str().unwrap().to_owned();
     assert_eq!(godel.json(&["unit", "list", "--queue", "prod"])[0]["nodes"][0], node.as_str());
     for (flags, expected) in [
         (&["--queue", "prod"][..], "a"),
@@ -104,8 +110,18 @@ fn a_unit_is_a_file_that_can_be_submitted_elsewhere() {
     let again = godel.ok(&["unit", "describe", "other", "-o", "yaml"]);
     assert_eq!(again.replace("name: other", "name: web"), yaml);
     let both = godel.ok(&["unit", "describe", "web", "db", "-o", "yaml"]);
-    says(&godel, &["unit", "validate", "-f", &file(&up, "both.yaml", &both)], 0, &["(web): valid", "(db): valid"]);
+    says(
+        &godel,
+        &["unit", "validate", "-f", &file(&up, "both.yaml", &both)],
+        0,
+        &["(web): valid", "(db): valid"],
+    );
     says(&godel, &["unit", "describe", "nosuch", "-o", "yaml"], 4, &["no unit `nosuch`"]);
-    says(&godel, &["unit", "describe", "web", "nosuch", "-o", "yaml"], 4, &["name: web", "unit nosuch: no unit"]);
+    says(
+        &godel,
+        &["unit", "describe", "web", "nosuch", "-o", "yaml"],
+        4,
+        &["name: web", "unit nosuch: no unit"],
+    );
     up.stop();
 }

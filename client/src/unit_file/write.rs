@@ -211,7 +211,8 @@ fn toleration(one: &v1::Toleration) -> Yaml {
 
 /// Conditions in the notation in which files write them.
 fn conditions(all_of: &[v1::LabelExpression]) -> Yaml {
-    let all: Vec<_> = all_of.iter().cloned().filter_map(|one| from_proto::label_expression(one).ok()).collect();
+    let all: Vec<_> =
+        all_of.iter().cloned().filter_map(|one| from_proto::label_expression(one).ok()).collect();
     Yaml::text_of(&godel_domain::label_expression::show(&all))
 }
 

@@ -80,8 +80,12 @@ impl Yaml {
                     let key = quoted(key);
                     match value {
                         Self::Line(text) => out.push_str(&format!("{margin}{key}: {text}\n")),
-                        Self::List(items) if items.is_empty() => out.push_str(&format!("{margin}{key}: []\n")),
-                        Self::Map(below) if below.is_empty() => out.push_str(&format!("{margin}{key}: {{}}\n")),
+                        Self::List(items) if items.is_empty() => {
+                            out.push_str(&format!("{margin}{key}: []\n"))
+                        }
+                        Self::Map(below) if below.is_empty() => {
+                            out.push_str(&format!("{margin}{key}: {{}}\n"))
+                        }
                         below => {
                             out.push_str(&format!("{margin}{key}:\n"));
                             below.write(depth + 1, out);
@@ -134,7 +138,10 @@ fn is_unseen(c: char) -> bool {
 /// Words that some reader of YAML takes for a truth value, for nothing, or for a number.
 fn is_word_of_yaml(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
-    matches!(lower.as_str(), "null" | "true" | "false" | "yes" | "no" | "on" | "off" | "y" | "n" | "nan" | "inf")
+    matches!(
+        lower.as_str(),
+        "null" | "true" | "false" | "yes" | "no" | "on" | "off" | "y" | "n" | "nan" | "inf"
+    )
 }
 
 #[cfg(test)]

@@ -433,9 +433,10 @@ fn next_row(row: WorldRow, change: &RunChange, idx: usize, commit: &Commit) -> O
             let set_aside = row.phase == Phase::Stopped && goes_aside;
             // Who ended by itself comes back with the whole unit only.
             let by_itself = matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
+            let whole = requeue.anew || by_itself;
             (ended && column(&requeue.incarnations, idx) == row.incarnation + 1).then(|| WorldRow {
                 incarnation: row.incarnation + 1,
-                eviction: match by_itself {
+                eviction: match whole {
                     true => Some(EvictionReason::Failure),
                     false => row.eviction.filter(|_| set_aside),
                 },

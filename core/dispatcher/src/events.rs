@@ -221,6 +221,7 @@ impl Dispatcher {
         now: Millis,
     ) {
         let unit = record.id;
+        let mut was_over = false;
         if let Some(listed) = &mut self.following.listed {
             listed.units.insert(unit);
         }
@@ -228,6 +229,7 @@ impl Dispatcher {
             if revision <= entry.revision {
                 return;
             }
+            was_over = entry.phase.is_terminal();
             entry.revision = revision;
             entry.tried.clear();
             self.gangs.change(unit);
@@ -243,6 +245,11 @@ impl Dispatcher {
             }
         }
         self.assignments.refresh(unit, now);
+        if was_over {
+            // Of one that runs again nobody has asked since its end.
+            self.assignments.set_feasible(unit, &self.nodes.capacities);
+            self.assignments.refresh(unit, now);
+        }
     }
 
     /// All rows of a unit, from a list.

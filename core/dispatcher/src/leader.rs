@@ -344,6 +344,10 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                         out.note(&self.core, DispatcherNote::DaemonFollows(&record));
                     }
                 }
+                // It is to run again, or goes already.
+                Action::Delete(unit) if self.changes.is_changing(unit) => {
+                    self.core.on_delete_failed(unit, now)
+                }
                 Action::Delete(unit) => deletes.push(unit),
                 Action::WritePartition(split) => {
                     if self.write_partition(&split, None, out).is_err() {

@@ -273,6 +273,16 @@ impl Dispatcher {
         self.assignments.wall_ms = wall_ms;
     }
 
+    /// Unix time of the last look at the clock, milliseconds.
+    pub fn wall_ms(&self) -> i64 {
+        self.assignments.wall_ms
+    }
+
+    /// Whether the deletion of a unit's record is on its way.
+    pub fn is_deleting(&self, unit: UnitId) -> bool {
+        self.assignments.units.get(unit).is_some_and(|entry| entry.deleting)
+    }
+
     /// Takes uid and name of a submission, or says what they are already. `uid` must be a UUID.
     pub fn reserve(&mut self, namespace: &str, name: &str, uid: &str) -> NameClaim {
         if let Some(unit) = self.assignments.gates.frozen.has_name(namespace, name) {

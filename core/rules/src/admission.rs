@@ -19,6 +19,7 @@ mod affinity;
 mod daemon;
 pub mod defaults;
 pub mod feasibility;
+pub mod retry;
 pub mod same;
 pub mod scale;
 pub mod stop;

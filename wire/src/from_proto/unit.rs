@@ -33,7 +33,17 @@ pub fn unit_record(pb: v1::UnitRecord) -> Result<UnitRecord> {
 /// # Errors
 /// A field is out of range, or ordinals are out of order.
 fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
-    let v1::UnitStatus { ordinals, cancelled, suspended, ended, whole_restarts, restarting, submitted } = pb;
+    let v1::UnitStatus {
+        ordinals,
+        cancelled,
+        suspended,
+        ended,
+        whole_restarts,
+        restarting,
+        submitted,
+        keeps_succeeded,
+        retried_time_ms: retried_ms,
+    } = pb;
     let of_groups = ordinals
         .into_iter()
         .enumerate()
@@ -49,6 +59,8 @@ fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
             let v1::SubmittedSize { min_member, replicas } = size;
             Box::new(SubmittedSize { min_member, replicas })
         }),
+        keeps_succeeded,
+        retried_ms,
     })
 }
 

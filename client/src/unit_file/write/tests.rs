@@ -9,7 +9,13 @@ fn name() -> impl Strategy<Value = String> {
 
 /// Text as somebody may give it: words, what looks like a number or a truth value, and everything else.
 fn text() -> impl Strategy<Value = String> {
-    prop_oneof!["[a-z]{1,5}", "[0-9]{1,4}(\\.[0-9]{1,2})?", "true|no|null|0x1F|~|<<", "[ -~]{1,8}", "\\PC{1,5}"]
+    prop_oneof![
+        "[a-z]{1,5}",
+        "[0-9]{1,4}(\\.[0-9]{1,2})?",
+        "true|no|null|0x1F|~|<<",
+        "[ -~]{1,8}",
+        "\\PC{1,5}"
+    ]
 }
 
 fn texts() -> impl Strategy<Value = std::collections::HashMap<String, String>> {
@@ -22,13 +28,8 @@ fn words(known: &[(&'static str, i32)]) -> impl Strategy<Value = i32> + use<> {
 }
 
 fn term() -> impl Strategy<Value = Vec<v1::LabelExpression>> {
-    let texts = [
-        "app = db",
-        "zone in (a, b), !canary",
-        "cores > 64, disk",
-        "rack notin (1), app != x",
-        "mail = x.y",
-    ];
+    let texts =
+        ["app = db", "zone in (a, b), !canary", "cores > 64, disk", "rack notin (1), app != x", "mail = x.y"];
     select(texts.to_vec()).prop_map(|text| {
         let conditions = godel_domain::label_expression::parse(text).unwrap();
         conditions.iter().map(godel_wire::to_proto::label_expression).collect()
@@ -37,10 +38,14 @@ fn term() -> impl Strategy<Value = Vec<v1::LabelExpression>> {
 
 fn demand() -> impl Strategy<Value = v1::Demand> {
     let amounts = (option::of(0i64..100_000), option::of(0i64..1 << 45), option::of(0i64..9));
-    let device = (1u32..5, option::of(1u32..=1_000), vec("[A-Z0-9]{1,4}", 0..3), option::of((name(), 1u32..9)));
+    let device =
+        (1u32..5, option::of(1u32..=1_000), vec("[A-Z0-9]{1,4}", 0..3), option::of((name(), 1u32..9)));
     let devices = vec(device, 0..3).prop_map(|devices| {
         let kinds = ["gpu", "nic", "npu"].into_iter();
-        let device = |(kind, (count, milli, models, terms)): (&str, (u32, Option<u32>, Vec<String>, Option<(String, u32)>))| {
+        let device = |(kind, (count, milli, models, terms)): (
+            &str,
+            (u32, Option<u32>, Vec<String>, Option<(String, u32)>),
+        )| {
             v1::DeviceRequest {
                 kind: kind.to_owned(),
                 count: if milli.is_some_and(|milli| milli < 1_000) { 1 } else { count },
@@ -180,7 +185,8 @@ fn spec() -> impl Strategy<Value = v1::UnitSpec> {
                 owner: owner.unwrap_or_default(),
                 ..v1::ObjectMeta::default()
             };
-            let group = |(name, replicas, template)| v1::TaskGroup { name, replicas, template: Some(template) };
+            let group =
+                |(name, replicas, template)| v1::TaskGroup { name, replicas, template: Some(template) };
             v1::UnitSpec {
                 meta: Some(meta),
                 workload_class: class,

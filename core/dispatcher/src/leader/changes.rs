@@ -1,4 +1,4 @@
-//! Changes of units' records: cancel, suspend, resume, scale, stop and delete, one at a time for each unit.
+//! Changes of units' records: cancel, suspend, resume, scale, stop, retry and delete, one at a time for each unit.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -10,6 +10,7 @@ use godel_domain::{
     unit::UnitRecord,
 };
 use godel_rules::admission::{
+    retry::{RetryScope, retry},
     scale::{ScaleRefusal, scale},
     stop::stop,
 };
@@ -52,6 +53,8 @@ pub enum UnitChangeKind {
         /// Which.
         ordinals: Vec<u32>,
     },
+    /// It runs again after its end.
+    Retry(RetryScope),
     /// The record of a unit that has ended goes.
     Delete,
 }
@@ -96,6 +99,11 @@ impl<O: DispatcherOutbox> Changes<O> {
                 self.ask(change, core, now, out);
             }
         }
+    }
+
+    /// Whether a change of a unit is on its way.
+    pub(super) fn is_changing(&self, unit: UnitId) -> bool {
+        self.changing.contains(&unit)
     }
 
     /// The transaction of a unit's change has its answer.
@@ -205,6 +213,9 @@ impl<O: DispatcherOutbox> Changes<O> {
                 scaled(&view, scale(view.record, view.rows, group, *replicas))
             }
             UnitChangeKind::Stop { ordinals } => scaled(&view, stop(view.record, view.rows, ordinals)),
+            // It goes; the watch shows that it is gone.
+            UnitChangeKind::Retry(_) if core.is_deleting(unit) => ChangeVerdict::Later,
+            UnitChangeKind::Retry(scope) => retried(&view, *scope, core.wall_ms()),
             UnitChangeKind::Delete => {
                 let name = shown(&view);
                 match core.delete(unit) {
@@ -249,6 +260,20 @@ fn suspend(view: &UnitView<'_>, suspended: bool) -> ChangeVerdict {
     let mut record = (**view.record).clone();
     record.status.suspended = suspended;
     ChangeVerdict::Write(Arc::new(record), view.spec_revision)
+}
+
+/// Runs a unit again. One that runs again already is left alone.
+fn retried(view: &UnitView<'_>, scope: RetryScope, now_ms: i64) -> ChangeVerdict {
+    if !view.phase.is_terminal() {
+        return ChangeVerdict::Answer(match view.record.status.retried_ms {
+            0 => Err(ChangeFailure::NotEnded(shown(view), view.phase)),
+            _ => Ok(view.spec_revision),
+        });
+    }
+    match retry(view.record, view.counts, scope, now_ms) {
+        Ok(record) => ChangeVerdict::Write(Arc::new(record), view.spec_revision),
+        Err(refusal) => ChangeVerdict::Answer(Err(ChangeFailure::NotRetried(shown(view), refusal))),
+    }
 }
 
 fn scaled(view: &UnitView<'_>, scaled: Result<Option<UnitRecord>, ScaleRefusal>) -> ChangeVerdict {

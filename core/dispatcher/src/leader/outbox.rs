@@ -10,7 +10,7 @@ use godel_domain::{
     txn::{TxnBuilder, TxnRefusal},
     unit::{UnitRecord, UnitSpec},
 };
-use godel_rules::admission::{SpecViolation, welcome::Unwelcome};
+use godel_rules::admission::{SpecViolation, retry::RetryRefusal, welcome::Unwelcome};
 
 use crate::{
     Assignment, DeleteRefusal, Dispatcher, EndedView, EvictRequest, SessionId, Unresolved,
@@ -205,6 +205,10 @@ pub enum ChangeFailure {
     OrdinalsUsedUp(String),
     /// The unit, as `namespace/name`, cannot be deleted.
     NotDeleted(String, DeleteRefusal),
+    /// The unit, as `namespace/name`, cannot be retried while it has not ended.
+    NotEnded(String, UnitPhase),
+    /// The unit, as `namespace/name`, does not run again.
+    NotRetried(String, RetryRefusal),
     /// There is no such queue.
     UnknownQueue(String),
     /// There are no sub-clusters to be paused.

@@ -163,6 +163,16 @@ pub const TRANSITIONS: &[UnitTransition] = &[
         when: "every replica had ended, at least one with another exit code",
     },
     UnitTransition {
+        from: &[UnitPhase::Completed, UnitPhase::Failed, UnitPhase::Cancelled],
+        to: UnitPhase::Queued,
+        when: "retried; what has failed, or all of it, comes back as its next incarnations",
+    },
+    UnitTransition {
+        from: &[UnitPhase::Completed, UnitPhase::Failed, UnitPhase::Cancelled],
+        to: UnitPhase::Unschedulable,
+        when: "retried, and no node could ever hold it",
+    },
+    UnitTransition {
         from: &[
             UnitPhase::Queued,
             UnitPhase::Scheduling,

@@ -57,10 +57,7 @@ pub fn spec_differences(one: &UnitSpec, other: &UnitSpec) -> Differences {
     differences_of((one, None), other)
 }
 
-fn differences_of(
-    (known, submitted): (&UnitSpec, Option<&SubmittedSize>),
-    again: &UnitSpec,
-) -> Differences {
+fn differences_of((known, submitted): (&UnitSpec, Option<&SubmittedSize>), again: &UnitSpec) -> Differences {
     // A new field breaks the build here: say whether a client writes it.
     let UnitSpec {
         namespace,

@@ -19,7 +19,7 @@ use godel_kit::{
     status,
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient, unit_service_server::UnitService};
-use godel_rules::admission::{self, Admitted};
+use godel_rules::admission::{self, Admitted, retry::RetryScope};
 use godel_wire::{BadField, from_proto};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
@@ -299,6 +299,17 @@ impl UnitService for Units {
         let kind = UnitChangeKind::Scale { group: task_group, replicas };
         let revision = self.change((namespace, name), expected_revision, kind).await?;
         Ok(Response::new(v1::ScaleUnitResponse { revision: revision.0 }))
+    }
+
+    async fn retry_unit(
+        &self,
+        request: Request<v1::RetryUnitRequest>,
+    ) -> Result<Response<v1::RetryUnitResponse>, Status> {
+        let v1::RetryUnitRequest { namespace, name, all_replicas, expected_revision } = request.into_inner();
+        let scope = if all_replicas { RetryScope::All } else { RetryScope::Failed };
+        let kind = UnitChangeKind::Retry(scope);
+        let revision = self.change((namespace, name), expected_revision, kind).await?;
+        Ok(Response::new(v1::RetryUnitResponse { revision: revision.0 }))
     }
 
     async fn delete_unit(
