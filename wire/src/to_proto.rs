@@ -191,6 +191,7 @@ pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
         submitted,
         keeps_succeeded,
         retried_ms,
+        updated,
     } = status;
     let range = |&(start, end): &(u32, u32)| v1::OrdinalRange { start, end };
     let ranges = |group: &Vec<(u32, u32)>| v1::OrdinalRanges { ranges: group.iter().map(range).collect() };
@@ -207,6 +208,7 @@ pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
         }),
         keeps_succeeded: *keeps_succeeded,
         retried_time_ms: *retried_ms,
+        updated: *updated,
     }
 }
 

@@ -66,6 +66,26 @@ pub struct Scale {
     pub group: String,
 }
 
+/// `godel unit edit`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Edit {
+    /// Full name or uid, or `namespace/name`.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Namespace.
+    #[arg(long, short = 'n', default_value = "default")]
+    pub namespace: String,
+    /// Unit file to take instead of an editor; `-` reads standard input.
+    #[arg(long, short = 'f', value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Do not ask.
+    #[arg(long, short = 'y')]
+    pub yes: bool,
+    /// Fail unless the unit has this revision; 0: any.
+    #[arg(long, default_value_t = 0)]
+    pub revision: u64,
+}
+
 /// `godel unit retry`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Retry {
@@ -195,6 +215,9 @@ pub enum Unit {
     Stop(Stop),
     /// Change the replicas of a task group.
     Scale(Scale),
+    /// Change a unit: open its file in `$VISUAL` or `$EDITOR`, show what differs, and ask. With `-f` a file is taken as it
+    /// is. Fails if somebody else changes the unit meanwhile.
+    Edit(Edit),
     /// Run ended units again: replicas that have failed or were stopped return as their next incarnations.
     Retry(Retry),
     /// Delete the records of ended units: their names are free at once.

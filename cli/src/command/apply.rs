@@ -249,8 +249,7 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
         // What the dispatcher says of it names the way out.
         (false, true) => Err(taken),
         (false, false) => {
-            let hint =
-                "`godel unit scale` changes its replicas; for other changes cancel it and use another name";
+            let hint = "`godel unit edit NAME -f FILE` changes what can be changed of it";
             Err(taken.hint(hint))
         }
     }

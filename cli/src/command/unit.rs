@@ -1,6 +1,7 @@
 //! `godel unit`.
 
 mod change;
+mod edit;
 mod list;
 mod logs;
 mod plan;
@@ -45,6 +46,7 @@ pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(),
         Unit::Resume(units) => change::change(&client, Change::Resume, &units, format).await,
         Unit::Stop(stop) => change::stop(&client, &stop, format).await,
         Unit::Scale(scale) => change::scale(&client, &scale, format).await,
+        Unit::Edit(wanted) => edit::edit(&client, &wanted, format).await,
         Unit::Retry(retry) => change::retry(&client, &retry, format).await,
         Unit::Delete(delete) => change::delete(&client, &delete, format).await,
         Unit::Logs(logs) => logs::run(&client, &logs, format).await,

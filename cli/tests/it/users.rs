@@ -125,3 +125,138 @@ fn a_unit_is_a_file_that_can_be_submitted_elsewhere() {
     );
     up.stop();
 }
+
+#[test]
+fn an_ended_unit_runs_again() {
+    let up = Up::start(&["--memory", "--simulate", "2x cpu=4,memory=8Gi"]);
+    let godel = up.client();
+    let text = "{name: job, restart_policy: never, task_groups: [\
+                {name: good, template: {requests: {cpu: 1}, simulated: {duration: 10ms}}}, \
+                {name: bad, template: {requests: {cpu: 1}, simulated: {duration: 10ms, exit_code: 3}}}]}\n";
+    godel.ok(&["unit", "submit", "-f", &file(&up, "job.yaml", text)]);
+    says(&godel, &["unit", "wait", "job", "--for", "finished"], 1, &["1 of 2 replicas failed"]);
+    let incarnations = |godel: &Godel| {
+        let view = godel.json(&["unit", "describe", "job"]);
+        let runs = view["running_units"].as_array().unwrap().clone();
+        runs.iter().map(|run| run["incarnation"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    says(&godel, &["unit", "retry", "job"], 0, &["unit job retried at revision"]);
+    godel.until(&["unit", "describe", "job"], |unit| unit["phase"] == "Failed" && unit["failed"] == 1);
+    assert_eq!(incarnations(&godel), [0, 1], "what has succeeded stays");
+    let told = godel.json(&["unit", "retry", "job", "--all"]);
+    assert_eq!((&told[0]["outcome"], &told[0]["name"]), (&"retried".into(), &"job".into()));
+    godel.until(&["unit", "describe", "job"], |unit| unit["phase"] == "Failed" && unit["failed"] == 1);
+    assert_eq!(incarnations(&godel), [1, 2]);
+    says(&godel, &["unit", "retry", "job", "--revision", "1"], 5, &["the unit is at revision"]);
+    says(&godel, &["unit", "retry", "nosuch"], 4, &["no unit `nosuch`"]);
+    submit(&godel, "long", &["--cpu", "1"]);
+    says(&godel, &["unit", "retry", "long"], 1, &["only a unit that has ended is retried"]);
+    submit(&godel, "well", &["--cpu", "1", "--duration", "10ms"]);
+    godel.ok(&["unit", "wait", "well", "--for", "finished"]);
+    says(&godel, &["unit", "retry", "well"], 1, &["has succeeded", "`--all` runs all of them"]);
+    // Its queue must still be there.
+    godel.ok(&["queue", "create", "gone"]);
+    submit(&godel, "old", &["--cpu", "1", "--queue", "gone"]);
+    godel.ok(&["unit", "cancel", "old"]);
+    godel.ok(&["unit", "wait", "old", "--for", "phase=cancelled"]);
+    says(&godel, &["unit", "retry", "old"], 0, &["unit old retried"]);
+    godel.ok(&["unit", "wait", "old", "--for", "phase=running"]);
+    godel.audit();
+    up.stop();
+}
+
+#[test]
+fn a_unit_is_edited_under_the_revision_that_was_read() {
+    let up = Up::start(&["--memory", "--simulate", "2x cpu=4,memory=8Gi"]);
+    let godel = up.client();
+    godel.ok(&["queue", "create", "prod"]);
+    submit(&godel, "web", &["--cpu", "1", "--class", "service", "--replicas", "2"]);
+    godel.ok(&["unit", "wait", "web", "--for", "phase=running"]);
+    let yaml = godel.ok(&["unit", "describe", "web", "-o", "yaml"]);
+    let with = |from: &str, to: &str| {
+        assert!(yaml.contains(from), "{yaml}");
+        file(&up, "web.yaml", &yaml.replace(from, to))
+    };
+    let more = with("replicas: 2", "replicas: 3");
+    says(
+        &godel,
+        &["unit", "edit", "web", "-f", &more],
+        0,
+        &["- replicas: 2", "+ replicas: 3", "unit web updated at revision"],
+    );
+    godel.until(&["unit", "describe", "web"], |unit| unit["running"] == 3);
+    says(&godel, &["unit", "edit", "web", "-f", &more], 0, &["unit web unchanged"]);
+    // Of what cannot be changed every field is named, with what to do instead.
+    let wrong = yaml.replace("replicas: 2", "replicas: 3").replace("class: service", "class: batch");
+    let wrong = wrong
+        .replace("queue: default", "queue: prod")
+        .replace("cpu: \"1\"", "cpu: 2")
+        .replace("cpu: 1\n", "cpu: 2\n");
+    let wrong = file(&up, "wrong.yaml", &wrong);
+    says(
+        &godel,
+        &["unit", "edit", "web", "-f", &wrong],
+        2,
+        &[
+            "workload_class: cannot be changed: submit it as a new unit",
+            "queue: can be changed only before the unit has had a node",
+            "template.demand: can be changed only before the unit has had a node",
+        ],
+    );
+    says(&godel, &["unit", "edit", "web", "-f", &more, "--revision", "1"], 5, &["the unit is at revision"]);
+    says(&godel, &["unit", "edit", "we", "-f", &more], 4, &["did you mean `web`?"]);
+    let other = file(&up, "other.yaml", "{name: other, template: {}}\n");
+    says(&godel, &["unit", "edit", "web", "-f", &other], 2, &["the file is of unit `other`, not of `web`"]);
+    // The template waits until nothing is on a node.
+    let yaml = godel.ok(&["unit", "describe", "web", "-o", "yaml"]);
+    let command = file(&up, "command.yaml", &format!("{yaml}  env:\n    A: b\n"));
+    says(&godel, &["unit", "edit", "web", "-f", &command], 2, &["suspend it first"]);
+    godel.ok(&["unit", "suspend", "web"]);
+    godel.until(&["unit", "describe", "web"], |unit| unit["phase"] == "Suspended" && unit["bound"] == 0);
+    says(&godel, &["unit", "edit", "web", "-f", &command, "--yes"], 0, &["+     A: b", "updated"]);
+    godel.ok(&["unit", "resume", "web"]);
+    godel.until(&["unit", "describe", "web"], |unit| unit["running"] == 3);
+    // A unit that waits can be put right, and moves to another queue.
+    submit(&godel, "big", &["--cpu", "90"]);
+    godel.ok(&["unit", "wait", "big", "--for", "phase=unschedulable"]);
+    let yaml = godel.ok(&["unit", "describe", "big", "-o", "yaml"]);
+    let nowhere = file(&up, "big.yaml", &yaml.replace("queue: default", "queue: nowhere"));
+    says(&godel, &["unit", "edit", "big", "-f", &nowhere], 4, &["there is no queue `nowhere`"]);
+    let small = yaml.replace("queue: default", "queue: prod").replace("cpu: 90", "cpu: 1");
+    says(&godel, &["unit", "edit", "big", "-f", &file(&up, "big.yaml", &small)], 0, &["unit big updated"]);
+    godel.ok(&["unit", "wait", "big", "--for", "phase=running"]);
+    assert_eq!(listed(&godel, &["--queue", "prod"]), "big");
+    assert_eq!(godel.json(&["queue", "describe", "prod"])["running_units"], 1);
+    godel.ok(&["unit", "cancel", "big"]);
+    says(&godel, &["unit", "edit", "big", "-f", &nowhere], 1, &["the unit is over: Cancelled"]);
+    godel.audit();
+    up.stop();
+}
+
+#[test]
+fn a_service_is_scaled_to_zero_and_back() {
+    let up = Up::start(&["--memory", "--simulate", "2x cpu=4,memory=8Gi"]);
+    let godel = up.client();
+    submit(&godel, "web", &["--cpu", "1", "--class", "service", "--replicas", "2"]);
+    godel.ok(&["unit", "wait", "web", "--for", "phase=running"]);
+    godel.ok(&["unit", "scale", "web", "--replicas", "0"]);
+    godel.until(&["unit", "describe", "web"], |unit| {
+        unit["phase"] == "Scheduled" && unit["replicas"] == 0 && unit["bound"] == 0
+    });
+    says(&godel, &["unit", "list"], 0, &["0/0"]);
+    let yaml = godel.ok(&["unit", "describe", "web", "-o", "yaml"]);
+    assert!(yaml.contains("replicas: 0"), "{yaml}");
+    says(&godel, &["unit", "validate", "-f", &file(&up, "zero.yaml", &yaml)], 0, &["(web): valid"]);
+    godel.audit();
+    godel.ok(&["unit", "scale", "web", "--replicas", "3"]);
+    godel.until(&["unit", "describe", "web"], |unit| unit["phase"] == "Running" && unit["running"] == 3);
+    submit(&godel, "job", &["--cpu", "1"]);
+    says(
+        &godel,
+        &["unit", "scale", "job", "--replicas", "0"],
+        2,
+        &["replicas: 0 over all groups is not in 1"],
+    );
+    godel.audit();
+    up.stop();
+}

@@ -436,10 +436,7 @@ fn next_row(row: WorldRow, change: &RunChange, idx: usize, commit: &Commit) -> O
             let whole = requeue.anew || by_itself;
             (ended && column(&requeue.incarnations, idx) == row.incarnation + 1).then(|| WorldRow {
                 incarnation: row.incarnation + 1,
-                eviction: match whole {
-                    true => Some(EvictionReason::Failure),
-                    false => row.eviction.filter(|_| set_aside),
-                },
+                eviction: row.eviction.filter(|_| set_aside).or(whole.then_some(EvictionReason::Failure)),
                 group: row.group,
                 node: row.node,
                 ..WorldRow::default()

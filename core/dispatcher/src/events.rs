@@ -23,7 +23,7 @@ use super::{
     following::ListedRecords,
     gangs,
     gates::{self, Concerned},
-    holds,
+    holds, limits,
     queues::{note, unlisted},
 };
 
@@ -230,6 +230,14 @@ impl Dispatcher {
                 return;
             }
             was_over = entry.phase.is_terminal();
+            let (old, new) = (&entry.record.spec, &record.spec);
+            if old.active_deadline_ms != new.active_deadline_ms {
+                self.assignments.ends.limits.remove(unit);
+            }
+            if old.scheduling_timeout_ms != new.scheduling_timeout_ms {
+                // The wait begins anew.
+                (entry.wait_due, entry.is_overdue) = (limits::NEVER, false);
+            }
             entry.revision = revision;
             entry.tried.clear();
             self.gangs.change(unit);

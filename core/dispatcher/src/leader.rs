@@ -190,7 +190,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
 
     /// Somebody asks for the change of a unit.
     pub fn change(&mut self, change: UnitChange<O>, now: Millis, out: &mut O) {
-        self.changes.ask(change, &mut self.core, now, out);
+        self.changes.ask(change, (&mut self.core, &mut self.edits), now, out);
     }
 
     /// Somebody asks for a change of queues, priority classes, disruption budgets or reservations.
@@ -305,7 +305,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
 impl<O: DispatcherOutbox> DispatcherLeader<O> {
     /// Decides once, and sends what follows. Returns whether anything did.
     pub fn step(&mut self, now: Millis, wall_ms: i64, out: &mut O) -> bool {
-        self.changes.retry(&mut self.core, now, out);
+        self.changes.retry((&mut self.core, &mut self.edits), now, out);
         self.next_mode(now, out);
         loop {
             let Self { core, edits, config, submissions, .. } = self;
@@ -420,7 +420,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
             TxnTicket::Units(batch) => submissions.on_answer(batch, answer, (core, edits), now, out),
             TxnTicket::Change(spec, caller) => {
                 let unit = spec.id;
-                changes.on_answer(unit);
+                changes.on_answer(unit, Some(&spec), edits);
                 if let Ok(Receipt { revision, time_ms }) = answer {
                     core.on_unit(spec, revision, (revision, time_ms), now);
                     out.note(core, DispatcherNote::UnitChanged(unit));
@@ -428,7 +428,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                 caller.into_iter().for_each(|caller| out.answer(caller, written(answer.clone())));
             }
             TxnTicket::Delete(unit, caller) => {
-                changes.on_answer(unit);
+                changes.on_answer(unit, None, edits);
                 match &answer {
                     Ok(receipt) => forget(unit, receipt.revision, core, now, out),
                     Err(_) => core.on_delete_failed(unit, now),

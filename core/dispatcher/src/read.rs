@@ -43,6 +43,8 @@ pub struct UnitView<'a> {
     pub spec_revision: Revision,
     /// Revision of its record or rows, whichever changed last.
     pub revision: Revision,
+    /// Revision of its rows; 0: there are none.
+    pub rows_revision: Revision,
     /// Of the creating transaction.
     pub create_revision: Revision,
     /// Of the creating transaction, Unix milliseconds.
@@ -176,6 +178,7 @@ impl Dispatcher {
             record: &entry.record,
             spec_revision: entry.revision,
             revision: entry.revision.max(entry.rows_revision),
+            rows_revision: entry.rows_revision,
             create_revision: entry.create_revision,
             create_time_ms: entry.create_time_ms,
             phase: entry.phase,

@@ -217,10 +217,13 @@ pub fn phase(record: &UnitRecord, counts: &Counts, soft: Soft) -> UnitPhase {
         UnitPhase::Failed
     } else if record.status.restarting || has_to_restart(record, counts) {
         if record.status.suspended { UnitPhase::Suspended } else { UnitPhase::Queued }
-    } else if ended >= counts.replicas && !record.spec.is_daemon() {
+    } else if is_ended(record, counts) {
         if counts.failed == 0 { UnitPhase::Completed } else { UnitPhase::Failed }
     } else if record.status.suspended {
         UnitPhase::Suspended
+    } else if counts.replicas == 0 && !record.spec.is_daemon() {
+        // Scaled to zero: it has all that it wants.
+        UnitPhase::Scheduled
     } else if has_begun(record, counts) && counts.running + ended >= record.spec.min_member {
         UnitPhase::Running
     } else if counts.live > 0 && counts.live + ended >= record.spec.min_member {
@@ -362,7 +365,7 @@ pub fn has_to_restart(record: &UnitRecord, counts: &Counts) -> bool {
 
 /// Every replica has ended, and with them the unit.
 fn is_ended(record: &UnitRecord, counts: &Counts) -> bool {
-    counts.succeeded + counts.failed >= counts.replicas && !record.spec.is_daemon()
+    counts.replicas > 0 && counts.succeeded + counts.failed >= counts.replicas && !record.spec.is_daemon()
 }
 
 /// Whether the record of a unit has to change by what its running units came to: see [`turned`].

@@ -51,6 +51,8 @@ pub struct UnitStatus {
     pub keeps_succeeded: bool,
     /// When it was last retried after its end, Unix milliseconds; 0: never.
     pub retried_ms: i64,
+    /// It was changed since: what was submitted is known by its uid and name alone.
+    pub updated: bool,
 }
 
 /// A unit as submitted, with its defaults filled in: task groups that are placed together.

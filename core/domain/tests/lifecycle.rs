@@ -357,7 +357,11 @@ fn a_unit_that_is_retried_is_placed_whole_once_more() {
             let returns = |ordinal: &u32| terms.comes_again(&rows.row(*ordinal));
             let ordinals: Vec<u32> = (0..6).filter(returns).collect();
             assert_eq!(ordinals.len(), if keeps_succeeded { 5 } else { 6 });
-            assert_eq!(turned(&retried, &Counts::of(&retried, &rows), &rows, 99), None, "they are not back yet");
+            assert_eq!(
+                turned(&retried, &Counts::of(&retried, &rows), &rows, 99),
+                None,
+                "they are not back yet"
+            );
             let incarnations = vec![1; ordinals.len()];
             let requeue = Requeue { ordinals: ordinals.clone(), incarnations, anew: true };
             rows.apply(&RunChange::Requeue(requeue), Revision(2), 60, |_, _, _| {});

@@ -26,6 +26,7 @@ pub mod stop;
 mod submission;
 mod template;
 mod topology;
+pub mod update;
 pub mod welcome;
 mod zones;
 
@@ -381,10 +382,11 @@ fn groups(
     }
     let mut groups: Vec<TaskGroup> = Vec::with_capacity(submitted.len().min(GROUPS_MAX));
     for (idx, mut group) in submitted.into_iter().take(GROUPS_MAX).enumerate() {
-        if class != WorkloadClass::Daemon && !(1..=REPLICAS_MAX).contains(&group.replicas) {
+        let least = scale::least_replicas(class);
+        if class != WorkloadClass::Daemon && !(least..=REPLICAS_MAX).contains(&group.replicas) {
             report.add(
                 format_args!("task_groups[{idx}].replicas"),
-                format_args!("{} is not in 1..={REPLICAS_MAX}", group.replicas),
+                format_args!("{} is not in {least}..={REPLICAS_MAX}", group.replicas),
             );
         }
         let name = if group.name.is_empty() {
@@ -442,7 +444,7 @@ fn min_member(
         );
     } else if given > MIN_MEMBER_MAX {
         report.add(format_args!("min_member"), format_args!("{given} is not in 1..={MIN_MEMBER_MAX}"));
-    } else if u64::from(given) > replicas {
+    } else if u64::from(given) > replicas.max(1) {
         report.add(
             format_args!("min_member"),
             format_args!("{given} is above the {}", words::count(replicas, "replica")),

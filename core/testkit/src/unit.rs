@@ -170,6 +170,7 @@ build_unit! {
         submitted: Option<Box<SubmittedSize>>,
         keeps_succeeded: bool,
         retried_ms: i64,
+        updated: bool,
     }
 }
 

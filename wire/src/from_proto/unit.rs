@@ -43,6 +43,7 @@ fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
         submitted,
         keeps_succeeded,
         retried_time_ms: retried_ms,
+        updated,
     } = pb;
     let of_groups = ordinals
         .into_iter()
@@ -61,6 +62,7 @@ fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
         }),
         keeps_succeeded,
         retried_ms,
+        updated,
     })
 }
 

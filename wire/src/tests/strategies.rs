@@ -328,6 +328,7 @@ pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
                 .restarting(ttl_after_finished_ms % 2 == 0)
                 .keeps_succeeded(max_restarts % 3 == 0)
                 .retried_ms(i64::from(min_member % 3))
+                .updated(min_member % 5 == 0)
                 .ended(ended)
         },
     )

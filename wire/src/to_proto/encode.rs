@@ -119,6 +119,7 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
         submitted,
         keeps_succeeded,
         retried_ms,
+        updated,
     } = status;
     for ranges in ordinals {
         out.message(1, |out| {
@@ -144,6 +145,7 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
     }
     out.number(8, u64::from(*keeps_succeeded));
     out.number(9, retried_ms.cast_unsigned());
+    out.number(10, u64::from(*updated));
 }
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {

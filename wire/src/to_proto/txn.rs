@@ -54,6 +54,7 @@ pub fn op(change: &Change) -> Option<Bytes> {
 pub fn requirement(record: RecordRef<'_>, revision: Revision) -> v1::Precondition {
     match record {
         RecordRef::Unit(unit) => precondition(v1::Kind::Unit, unit.0, revision),
+        RecordRef::Rows(unit) => precondition(v1::Kind::Rows, unit.0, revision),
         RecordRef::Queue(path) => precondition_named(v1::Kind::Queue, path, revision),
         RecordRef::PriorityClass(name) => precondition_named(v1::Kind::PriorityClass, name, revision),
         RecordRef::Budget(name) => precondition_named(v1::Kind::DisruptionBudget, name, revision),

@@ -28,7 +28,9 @@ const CONTEXT: usize = 2;
 
 pub(super) async fn edit(client: &Client, edit: &Edit, format: Format) -> Result<(), Failure> {
     let names = std::slice::from_ref(&edit.name);
-    each(format, "unit", names, async |name| one(client, edit, split(&edit.namespace, &name)).await).await.map(drop)
+    each(format, "unit", names, async |name| one(client, edit, split(&edit.namespace, &name)).await)
+        .await
+        .map(drop)
 }
 
 async fn one(client: &Client, edit: &Edit, (namespace, name): (&str, &str)) -> Result<Done, Failure> {
@@ -36,7 +38,8 @@ async fn one(client: &Client, edit: &Edit, (namespace, name): (&str, &str)) -> R
     let spec = known.spec.unwrap_or_default();
     let meta = spec.meta.clone().unwrap_or_default();
     if meta.name != name && meta.uid != name {
-        let said = format!("no unit `{}`: give the full name; did you mean `{}`?", shown(name), shown(&meta.name));
+        let said =
+            format!("no unit `{}`: give the full name; did you mean `{}`?", shown(name), shown(&meta.name));
         return Err(Failure::new(Code::NotFound, said));
     }
     if edit.revision > 0 && edit.revision != meta.revision {
@@ -79,14 +82,16 @@ async fn one(client: &Client, edit: &Edit, (namespace, name): (&str, &str)) -> R
 
 /// The unit that a file says, with what only the record knows.
 fn parse(text: &str, place: &Path, known: &v1::UnitSpec) -> Result<v1::UnitSpec, Failure> {
-    let units = unit_file::parse(text).map_err(|mistakes| Failure::usage(mistakes.of(place)).hint(super::DOCS))?;
+    let units =
+        unit_file::parse(text).map_err(|mistakes| Failure::usage(mistakes.of(place)).hint(super::DOCS))?;
     let [Loaded { spec, .. }] = <[Loaded; 1]>::try_from(units)
         .map_err(|units| Failure::usage(format!("the file has {} units: give one", units.len())))?;
     let mut spec = spec;
     let of_record = known.meta.clone().unwrap_or_default();
     let meta = spec.meta.get_or_insert_default();
     if meta.name != of_record.name {
-        let said = format!("the file is of unit `{}`, not of `{}`", shown(&meta.name), shown(&of_record.name));
+        let said =
+            format!("the file is of unit `{}`, not of `{}`", shown(&meta.name), shown(&of_record.name));
         return Err(Failure::usage(said));
     }
     if meta.namespace.is_empty() {
@@ -207,7 +212,8 @@ mod tests {
     fn a_difference_is_shown_with_what_is_around_it() {
         let before = "name: a\nqueue: default\npriority: 0\npool: guaranteed\nreplicas: 3\ntemplate: {}\n";
         let after = before.replace("priority: 0", "priority: 7");
-        let expected = "  name: a\n  queue: default\n- priority: 0\n+ priority: 7\n  pool: guaranteed\n  replicas: 3";
+        let expected =
+            "  name: a\n  queue: default\n- priority: 0\n+ priority: 7\n  pool: guaranteed\n  replicas: 3";
         assert_eq!(diff(before, &after, Paint::plain()), expected);
         assert_eq!(diff(before, before, Paint::plain()), "");
         assert_eq!(diff("a\n", "b\nc\n", Paint::plain()), "- a\n+ b\n+ c");
@@ -219,7 +225,10 @@ mod tests {
         let read = |text: &str| parse(text, Path::new("f.yaml"), &known).map_err(|failure| failure.message);
         let spec = read("name: web\nreplicas: 2\ntemplate: {}\n").unwrap();
         assert_eq!(spec.meta.unwrap().owner, "alice", "the owner stays");
-        assert_eq!(read("name: db\ntemplate: {}\n"), Err("the file is of unit `db`, not of `web`".to_owned()));
+        assert_eq!(
+            read("name: db\ntemplate: {}\n"),
+            Err("the file is of unit `db`, not of `web`".to_owned())
+        );
         let two = "name: web\ntemplate: {}\n---\nname: db\ntemplate: {}\n";
         assert_eq!(read(two), Err("the file has 2 units: give one".to_owned()));
     }

@@ -205,6 +205,8 @@ pub enum ChangeFailure {
     OrdinalsUsedUp(String),
     /// The unit, as `namespace/name`, cannot be deleted.
     NotDeleted(String, DeleteRefusal),
+    /// The queue or priority class that the unit is to have does not take it.
+    Unwelcome(Vec<Unwelcome>),
     /// The unit, as `namespace/name`, cannot be retried while it has not ended.
     NotEnded(String, UnitPhase),
     /// The unit, as `namespace/name`, does not run again.

@@ -189,7 +189,10 @@ impl Rig {
         self.status(unit, ordinals, RowPhase::Stopped);
         let next = |ordinal: &u32| self.core.unit(UnitId(unit)).unwrap().rows.row(*ordinal).incarnation + 1;
         let incarnations = ordinals.iter().map(next).collect();
-        self.rows(unit, RunChange::Requeue(Requeue { ordinals: ordinals.to_vec(), incarnations, anew: false }));
+        self.rows(
+            unit,
+            RunChange::Requeue(Requeue { ordinals: ordinals.to_vec(), incarnations, anew: false }),
+        );
         let places: Vec<(u32, u32)> = ordinals.iter().map(|ordinal| (*ordinal, node)).collect();
         self.bind_on(unit, &places);
         self.status(unit, ordinals, RowPhase::Running);

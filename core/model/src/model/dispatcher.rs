@@ -27,6 +27,7 @@ use godel_rules::admission::retry::RetryScope;
 
 use super::{
     net::{Event, Line, Message, Net, Part},
+    numbers::Numbers,
     reach::Mark,
     store::{Answer, Store, Txn},
     units,
@@ -47,6 +48,8 @@ pub(super) enum Wish {
     Stop(u64),
     /// It runs again after its end, all of it or what has failed.
     Retry(bool),
+    /// It is to be another one.
+    Update(u64),
 }
 
 /// The dispatcher of a case.
@@ -327,7 +330,7 @@ impl DispatcherPart {
         net.reach.mark(match wish {
             Wish::Cancel => Mark::Cancel,
             Wish::Suspend(_) => Mark::Suspend,
-            Wish::Scale(_) | Wish::Stop(_) => Mark::Scale,
+            Wish::Scale(_) | Wish::Stop(_) | Wish::Update(_) => Mark::Scale,
             Wish::Retry(_) => Mark::Retry,
         });
         self.heard();
@@ -473,6 +476,13 @@ fn leader(config: &Config, last_unit: UnitId) -> DispatcherLeader<DispatcherCall
 fn kind(record: &UnitRecord, wish: Wish) -> Option<UnitChangeKind> {
     Some(match wish {
         Wish::Cancel => UnitChangeKind::Cancel,
+        Wish::Update(choice) => {
+            let mut spec = record.spec.clone();
+            (spec.uid, spec.owner) = Default::default();
+            let mut numbers = Numbers::new(choice);
+            units::change(&mut spec, &mut numbers);
+            UnitChangeKind::Update(Box::new(spec))
+        }
         Wish::Retry(true) => UnitChangeKind::Retry(RetryScope::All),
         Wish::Retry(false) => UnitChangeKind::Retry(RetryScope::Failed),
         Wish::Suspend(true) => UnitChangeKind::Suspend,

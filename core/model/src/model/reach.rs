@@ -45,12 +45,13 @@ pub(super) enum Mark {
     FewerDevices,
     /// A unit was cancelled.
     Cancel,
-    /// A unit was scaled, or some of it stopped.
+    /// A unit was scaled or changed otherwise, or some of it stopped.
     Scale,
     /// A unit was suspended.
     Suspend,
     /// A unit ran again after its end.
     Retry,
+
     /// Running units came back as their next incarnations.
     Requeue,
     /// A transaction was refused by the store.

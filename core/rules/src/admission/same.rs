@@ -49,6 +49,13 @@ impl fmt::Display for Differences {
 
 /// In what a submission, as admitted, differs from the unit that its uid belongs to.
 pub fn differences(known: &UnitRecord, again: &UnitSpec) -> Differences {
+    if known.status.updated {
+        // What was submitted is not known any more.
+        let mut found = Differences::default();
+        found.add(known.spec.namespace != again.namespace, "namespace");
+        found.add(known.spec.name != again.name, "name");
+        return found;
+    }
     differences_of((&known.spec, known.status.submitted.as_deref()), again)
 }
 

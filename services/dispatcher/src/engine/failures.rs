@@ -70,6 +70,7 @@ pub(super) fn failed(failure: ChangeFailure) -> Status {
             "all ordinals of the unit were used up: submit it again as a new unit",
         ),
         ChangeFailure::NotDeleted(unit, refusal) => not_deleted(unit, refusal),
+        ChangeFailure::Unwelcome(wrong) => status::unwelcome(wrong),
         ChangeFailure::NotEnded(unit, phase) => {
             let description = format!(
                 "unit {unit} is {}: only a unit that has ended is retried; cancel it first, or wait for its end",

@@ -301,6 +301,26 @@ impl UnitService for Units {
         Ok(Response::new(v1::ScaleUnitResponse { revision: revision.0 }))
     }
 
+    async fn update_unit(
+        &self,
+        request: Request<v1::UpdateUnitRequest>,
+    ) -> Result<Response<v1::UpdateUnitResponse>, Status> {
+        let v1::UpdateUnitRequest { unit, expected_revision } = request.into_inner();
+        let Some(unit) = unit else {
+            return Err(status::invalid_argument([BadField::new("unit", "missing")]));
+        };
+        let has_uid = unit.meta.as_ref().is_some_and(|meta| !meta.uid.is_empty());
+        let (Admitted { mut spec, .. }, _) = admit(unit).map_err(status::invalid_argument)?;
+        if !has_uid {
+            // It keeps its own.
+            spec.uid.clear();
+        }
+        let named = (spec.namespace.clone(), spec.name.clone());
+        let kind = UnitChangeKind::Update(Box::new(spec));
+        let revision = self.change(named, expected_revision, kind).await?;
+        Ok(Response::new(v1::UpdateUnitResponse { revision: revision.0 }))
+    }
+
     async fn retry_unit(
         &self,
         request: Request<v1::RetryUnitRequest>,
