@@ -9,6 +9,7 @@
 //! - `bulk`: submission of many units on one stream.
 //! - `client`: clients of the API, with deadlines and retries.
 //! - `exit`: exit codes, and how commands end.
+//! - `history`: pages of ended units.
 //! - `output`: tables, JSON and colours.
 //! - `process`: start and end of a program.
 //! - `replay`: replays a trace through the API.
@@ -22,6 +23,7 @@ pub mod audit;
 pub mod bulk;
 pub mod client;
 pub mod exit;
+pub mod history;
 pub mod output;
 pub mod process;
 pub mod replay;

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::output::{self, View};
 
 mod budget;
+mod history;
 mod node;
 mod queue;
 mod reservation;
@@ -17,6 +18,7 @@ mod top;
 mod zones;
 
 pub use budget::{BudgetView, parse_limit};
+pub use history::{HistorySumView, HistoryView, RunHistoryView};
 pub use node::amounts;
 use node::pairs;
 pub use node::{ConflictView, DeviceView, DrainView, NodeView, NoticeView, QuarantineView, SlotsView};

@@ -38,7 +38,7 @@ fn a_unit_has_the_owner_and_the_name_that_were_left_out() {
     assert_eq!(listed(&godel, &[]).split(' ').filter(|name| name.starts_with("train-")).count(), 2);
     says(&godel, &["apply", "-f", &once], 2, &["a generated name is another one each time"]);
     let both = file(&up, "both.yaml", "{name: a, generate_name: b, template: {}}\n");
-    says(&godel, &["unit", "submit", "-f", &both], 2, &["both.yaml:1:27: generate_name: give a name or"]);
+    says(&godel, &["unit", "submit", "-f", &both], 2, &["both.yaml:1:26: generate_name: give a name or"]);
     let wrong = file(&up, "wrong.yaml", "{generate_name: Train-, template: {}}\n");
     says(
         &godel,
@@ -220,7 +220,7 @@ fn a_unit_is_edited_under_the_revision_that_was_read() {
     submit(&godel, "big", &["--cpu", "90"]);
     godel.ok(&["unit", "wait", "big", "--for", "phase=unschedulable"]);
     let yaml = godel.ok(&["unit", "describe", "big", "-o", "yaml"]);
-    let nowhere = file(&up, "big.yaml", &yaml.replace("queue: default", "queue: nowhere"));
+    let nowhere = file(&up, "nowhere.yaml", &yaml.replace("queue: default", "queue: nowhere"));
     says(&godel, &["unit", "edit", "big", "-f", &nowhere], 4, &["there is no queue `nowhere`"]);
     let small = yaml.replace("queue: default", "queue: prod").replace("cpu: 90", "cpu: 1");
     says(&godel, &["unit", "edit", "big", "-f", &file(&up, "big.yaml", &small)], 0, &["unit big updated"]);
@@ -257,6 +257,73 @@ fn a_service_is_scaled_to_zero_and_back() {
         2,
         &["replicas: 0 over all groups is not in 1"],
     );
+    godel.audit();
+    up.stop();
+}
+
+#[test]
+fn ended_units_are_accounted_for_after_they_are_gone() {
+    let up = Up::start(&["--memory", "--simulate", "2x cpu=4,memory=8Gi"]);
+    let godel = up.client();
+    godel.ok(&["queue", "create", "prod"]);
+    let job = |name: &str, flags: &[&str]| {
+        submit(&godel, name, &[&["--cpu", "2", "--memory", "1Gi", "--replicas", "2"][..], flags].concat());
+    };
+    job("a", &["--duration", "30ms", "--owner", "alice", "--queue", "prod"]);
+    job("b", &["--duration", "30ms", "--owner", "bob", "--exit-code", "3", "--restart-policy", "never"]);
+    job("c", &["--owner", "alice"]);
+    godel.ok(&["unit", "wait", "a", "--for", "finished"]);
+    godel.ok(&["unit", "wait", "b", "--for", "phase=failed"]);
+    godel.ok(&["unit", "wait", "c", "--for", "phase=running"]);
+    godel.ok(&["unit", "delete", "c", "--cancel"]);
+    // Before its record goes and after it, a unit is there once.
+    let kept = |name: &str| {
+        let list = godel.json(&["history"]);
+        let of_name: Vec<Value> =
+            list.as_array().unwrap().iter().filter(|unit| unit["name"] == name).cloned().collect();
+        assert_eq!(of_name.len(), 1, "{list}");
+        of_name[0].clone()
+    };
+    let before = kept("a");
+    assert_eq!((&before["phase"], &before["is_kept"]), (&"Completed".into(), &true.into()));
+    godel.ok(&["unit", "delete", "a"]);
+    let after = kept("a");
+    assert_eq!((&after["is_kept"], &after["run_ms"]), (&false.into(), &before["run_ms"]));
+    let run_ms = after["run_ms"].as_u64().unwrap();
+    assert!(run_ms > 0 && after["runs"].as_array().unwrap().len() == 2, "{after}");
+    assert_eq!(after["resource_seconds"]["cpu"].as_u64().unwrap() / 4, run_ms / 2, "{after}");
+    assert_eq!((kept("b")["failed"].clone(), kept("c")["phase"].clone()), (2.into(), "Cancelled".into()));
+    let listed = |flags: &[&str]| {
+        let list = godel.json(&[&["history"][..], flags].concat());
+        names(&list).join(" ")
+    };
+    for (flags, expected) in [
+        (&[][..], "c b a"),
+        (&["--limit", "2"], "c b"),
+        (&["--owner", "alice"], "c a"),
+        (&["--queue", "prod"], "a"),
+        (&["--phase", "failed"], "b"),
+        (&["--since", "1h", "--owner", "bob"], "b"),
+        (&["-n", "nowhere"], ""),
+    ] {
+        assert_eq!(listed(flags), expected, "{flags:?}");
+    }
+    let sums = godel.json(&["history", "--sum", "owner"]);
+    assert_eq!(
+        (&sums[0]["name"], &sums[0]["units"], &sums[0]["cancelled"]),
+        (&"alice".into(), &2.into(), &1.into())
+    );
+    assert_eq!((&sums[1]["name"], &sums[1]["failed"]), (&"bob".into(), &1.into()));
+    says(&godel, &["history", "--sum", "queue"], 0, &["NAME     UNITS", "default  2", "prod     1"]);
+    says(&godel, &["history", "--limit", "1"], 0, &["c ", "the newest 1; --limit shows more"]);
+    says(
+        &godel,
+        &["history", "--phase", "running"],
+        2,
+        &["only completed, failed and cancelled units have ended"],
+    );
+    says(&godel, &["history", "--phase", "done"], 2, &["done"]);
+    says(&godel, &["history", "--sum", "size"], 2, &["invalid value 'size'"]);
     godel.audit();
     up.stop();
 }

@@ -41,6 +41,7 @@ impl Dispatcher {
         self.following.advance(revision);
         if let Some(listed) = self.following.listed.take() {
             self.forget_unlisted(&listed, revision, now);
+            self.histories.retain(&listed.histories);
             self.daemons.on_listed(now);
         }
         if self.assignments.settling.is_loading() {
@@ -137,6 +138,13 @@ impl Dispatcher {
             Change::NodeReport(report) => self.on_node_report(report, now),
             Change::NodeDeleted(node) => self.on_node_deleted(*node, now),
             Change::UnitDeleted(unit) => self.on_unit_deleted(*unit, now),
+            Change::UnitHistory(kept) => {
+                if let Some(listed) = &mut self.following.listed {
+                    listed.histories.insert(kept.id);
+                }
+                self.histories.put(Arc::clone(kept));
+            }
+            Change::UnitHistoryDeleted(unit) => self.histories.remove(*unit),
             Change::Lease(lease) => self.on_lease(lease, now),
             Change::Partition(partition) => self.on_partition(partition.clone(), revision),
             Change::PartitionBlock(block) => self.on_partition_block(block.clone(), revision),
@@ -204,6 +212,7 @@ impl Dispatcher {
             | Subject::PriorityClass(_)
             | Subject::Budget(_)
             | Subject::Reservation(_)
+            | Subject::UnitHistory(_)
             | Subject::Pause(_)
             | Subject::Hold(_)
             | Subject::Unknown => {}

@@ -20,7 +20,7 @@ mod submissions;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use godel_domain::{
     change::{Change, Commit, Partition},
@@ -349,6 +349,15 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                     self.core.on_delete_failed(unit, now)
                 }
                 Action::Delete(unit) => deletes.push(unit),
+                Action::DeleteHistory(units) => {
+                    let mut txn = out.begin();
+                    for unit in units {
+                        txn.push(&Change::UnitHistoryDeleted(unit));
+                    }
+                    if out.submit(txn, TxnTicket::HistoryDeletes).is_err() {
+                        self.core.on_history_delete_failed();
+                    }
+                }
                 Action::WritePartition(split) => {
                     if self.write_partition(&split, None, out).is_err() {
                         self.core.on_partition_failed(now);
@@ -362,9 +371,20 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
             }
         }
         if !deletes.is_empty() {
-            let mut txn = out.begin();
+            let (mut txn, mut n_bytes, mut n_units) = (out.begin(), 0, 0);
+            // What is kept of them is written with it. What does not fit is deleted a while later.
             for unit in &deletes {
-                txn.push(&Change::UnitDeleted(*unit));
+                if n_bytes > self.config.txn_bytes_max {
+                    break;
+                }
+                n_bytes += txn.push(&Change::UnitDeleted(*unit));
+                if let Some(kept) = self.core.history_of(*unit) {
+                    n_bytes += txn.push(&Change::UnitHistory(Arc::new(kept)));
+                }
+                n_units += 1;
+            }
+            for unit in deletes.split_off(n_units) {
+                self.core.on_delete_failed(unit, now);
             }
             if let Err((TxnTicket::Deletes(units), _)) = out.submit(txn, TxnTicket::Deletes(deletes)) {
                 units.into_iter().for_each(|unit| self.core.on_delete_failed(unit, now));
@@ -450,6 +470,12 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                     core.on_pause_deleted(&scope, now);
                 }
                 out.answer(caller, written(answer));
+            }
+            // The watch shows which are gone.
+            TxnTicket::HistoryDeletes => {
+                if answer.is_err() {
+                    core.on_history_delete_failed();
+                }
             }
             TxnTicket::Deletes(units) => {
                 for unit in units {

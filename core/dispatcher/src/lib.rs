@@ -27,6 +27,7 @@
 //! - `gangs`: which gang may gather room next.
 //! - `gates`: what keeps units from being assigned: pauses, and records that cannot be read.
 //! - `gauges`: numbers of units for metrics.
+//! - `history`: ended units for accounting.
 //! - `holds`: room that the binder holds for units.
 //! - `leader`: the leading dispatcher: requests in, transactions and assignments out.
 //! - `limits`: deadlines and time limits of units.
@@ -71,6 +72,7 @@ mod following;
 mod gangs;
 mod gates;
 pub mod gauges;
+pub mod history;
 mod holds;
 pub mod leader;
 mod limits;
@@ -107,6 +109,7 @@ use daemons::Daemons;
 use following::{Following, Settle};
 use gangs::Gangs;
 use gauges::Waits;
+use history::UnitHistories;
 use node_evictions::NodeEvictions;
 use nodes::Nodes;
 use partition::Partitioning;
@@ -135,6 +138,7 @@ pub struct Dispatcher {
     rooms: Rooms,
     gangs: Gangs,
     holds: BTreeMap<HoldId, Arc<Hold>>,
+    histories: UnitHistories,
     budgets: Budgets,
     reservations: ReservationRecords,
     nodes: Nodes,
@@ -155,6 +159,7 @@ impl Dispatcher {
             rooms: Rooms::default(),
             gangs: Gangs::new(config.gang_hold_after_ms),
             holds: BTreeMap::new(),
+            histories: UnitHistories::new(config.n_history_max, config.history_age_ms),
             budgets: Budgets::default(),
             reservations: ReservationRecords::default(),
             nodes: Nodes::default(),
@@ -213,6 +218,8 @@ impl Dispatcher {
         }
         self.node_evictions.depart(&self.assignments, &mut self.budgets, &self.following, now, &mut actions);
         self.assignments.ends.delete_ended(&mut self.assignments.units, now, &mut actions);
+        let old = self.histories.take_old(self.assignments.wall_ms);
+        actions.extend((!old.is_empty()).then_some(Action::DeleteHistory(old)));
         self.partition.follow_load(&self.nodes, &self.assignments, now, &mut actions);
         self.partition.split_when_due(&self.nodes, &self.assignments, now, &mut actions);
         actions
@@ -303,6 +310,11 @@ impl Dispatcher {
     /// The unit has not ended, or something of it is still on a node.
     pub fn delete(&mut self, unit: UnitId) -> Result<bool, DeleteRefusal> {
         self.assignments.ends.delete(unit, &mut self.assignments.units)
+    }
+
+    /// Old histories were not deleted.
+    pub fn on_history_delete_failed(&mut self) {
+        self.histories.on_delete_failed();
     }
 
     /// Another way to split nodes: the record to be written, or `None` when it is in force already.

@@ -589,6 +589,6 @@ impl ListFilter {
 }
 
 /// Whether a queue is `above` or one of those below it.
-fn is_within(path: &str, above: &str) -> bool {
+pub(super) fn is_within(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -28,6 +28,7 @@ pub mod budget;
 pub mod daemon;
 pub mod drain;
 pub mod frozen;
+pub mod history;
 pub mod leases;
 pub mod load_window;
 pub mod lost_nodes;

@@ -300,7 +300,7 @@ pub fn on_below_min(number: i32) -> Result<Option<OnBelowMin>> {
     })
 }
 
-fn unit_end(number: i32) -> Result<Option<UnitEnd>> {
+pub(super) fn unit_end(number: i32) -> Result<Option<UnitEnd>> {
     Ok(match v1::UnitEnd::try_from(number).map_err(|_| unknown("ended", number))? {
         v1::UnitEnd::Unspecified => None,
         v1::UnitEnd::BelowMin => Some(UnitEnd::BelowMin),

@@ -24,6 +24,8 @@ pub fn op(change: &Change) -> Option<Bytes> {
         Change::NodeUsage(usage) => put_node_usage(usage),
         Change::NodeDeleted(node) => delete(v1::Kind::NodeSpec, u64::from(node.0)),
         Change::Unit(record) => put_unit(record),
+        Change::UnitHistory(kept) => raw::encode_op(v1::op::Op::PutUnitHistory(super::unit_history(kept))),
+        Change::UnitHistoryDeleted(unit) => delete(v1::Kind::UnitHistory, unit.0),
         Change::UnitDeleted(unit) => delete(v1::Kind::Unit, unit.0),
         Change::Rows(unit, rows) => row_op(*unit, rows),
         Change::Lease(record) => raw::encode_op(v1::op::Op::PutLease(lease(record))),

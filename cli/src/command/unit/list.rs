@@ -49,8 +49,8 @@ pub(super) async fn list(client: &Client, wanted: List, format: Format) -> Resul
 /// Units come in order of namespace and name, which stays the order of those that are equal.
 fn order(views: &mut [UnitView], sort: SortKey) {
     let phase = |view: &UnitView| {
-        let known = |name: &&str| name.eq_ignore_ascii_case(&view.phase);
-        godel_client::views::PHASES.iter().position(|name| known(&name))
+        let known = |name: &str| name.eq_ignore_ascii_case(&view.phase);
+        godel_client::views::PHASES.iter().position(|name| known(name))
     };
     match sort {
         SortKey::Name => {}

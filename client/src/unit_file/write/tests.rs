@@ -36,28 +36,26 @@ fn term() -> impl Strategy<Value = Vec<v1::LabelExpression>> {
     })
 }
 
+/// A device request: count, thousandths, models, and a kind of links with a speed.
+type Drawn = (u32, Option<u32>, Vec<String>, Option<(String, u32)>);
+
 fn demand() -> impl Strategy<Value = v1::Demand> {
     let amounts = (option::of(0i64..100_000), option::of(0i64..1 << 45), option::of(0i64..9));
     let device =
         (1u32..5, option::of(1u32..=1_000), vec("[A-Z0-9]{1,4}", 0..3), option::of((name(), 1u32..9)));
     let devices = vec(device, 0..3).prop_map(|devices| {
         let kinds = ["gpu", "nic", "npu"].into_iter();
-        let device = |(kind, (count, milli, models, terms)): (
-            &str,
-            (u32, Option<u32>, Vec<String>, Option<(String, u32)>),
-        )| {
-            v1::DeviceRequest {
-                kind: kind.to_owned(),
-                count: if milli.is_some_and(|milli| milli < 1_000) { 1 } else { count },
-                milli_per_device: milli,
-                models,
-                terms: terms.map(|(link, gbps)| v1::DeviceTerms {
-                    link,
-                    gbps,
-                    memory: i64::from(gbps) << 30,
-                    ..v1::DeviceTerms::default()
-                }),
-            }
+        let device = |(kind, (count, milli, models, terms)): (&str, Drawn)| v1::DeviceRequest {
+            kind: kind.to_owned(),
+            count: if milli.is_some_and(|milli| milli < 1_000) { 1 } else { count },
+            milli_per_device: milli,
+            models,
+            terms: terms.map(|(link, gbps)| v1::DeviceTerms {
+                link,
+                gbps,
+                memory: i64::from(gbps) << 30,
+                ..v1::DeviceTerms::default()
+            }),
         };
         kinds.zip(devices).map(device).collect::<Vec<_>>()
     });
@@ -119,8 +117,6 @@ fn template() -> impl Strategy<Value = v1::Template> {
             node_affinity,
             max_load,
             run: Some(run),
-            // Whatever a template gets later is written too, or `write.rs` does not compile.
-            ..v1::Template::default()
         },
     )
 }

@@ -212,6 +212,9 @@ impl<O: DispatcherOutbox> Changes<O> {
     ) {
         let mut txn = out.begin();
         txn.push(&Change::UnitDeleted(unit));
+        if let Some(kept) = core.history_of(unit) {
+            txn.push(&Change::UnitHistory(Arc::new(kept)));
+        }
         txn.require(RecordRef::Unit(unit), revision);
         let UnitChange { namespace, name, expected_revision, kind, caller } = change;
         match out.submit(txn, TxnTicket::Delete(unit, caller)) {
@@ -248,6 +251,10 @@ impl<O: DispatcherOutbox> Changes<O> {
         // The revision of the whole unit, rows included, says even more than that of its record.
         let (current, expected) = (view.spec_revision, *expected);
         if expected > Revision(0) && expected != current && expected != view.revision {
+            // Who did not hear that it was made asks again.
+            if matches!(kind, UnitChangeKind::Update(wanted) if is_as_wanted(&view, wanted)) {
+                return ChangeVerdict::Answer(Ok(current));
+            }
             return ChangeVerdict::Answer(Err(ChangeFailure::Revision { current, expected }));
         }
         match kind {
@@ -323,6 +330,11 @@ fn welcome<O: DispatcherOutbox>(write: RecordWrite, core: &Dispatcher, edits: &E
         Ok(()) => ChangeVerdict::Write(write),
         Err(wrong) => ChangeVerdict::Answer(Err(ChangeFailure::Unwelcome(wrong))),
     }
+}
+
+/// Whether a unit is what somebody wants to make of it.
+fn is_as_wanted(view: &UnitView<'_>, wanted: &UnitSpec) -> bool {
+    matches!(update(view.record, view.rows, view.counts, wanted), Ok(None))
 }
 
 /// Makes a unit into another one.

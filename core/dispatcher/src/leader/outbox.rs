@@ -104,6 +104,8 @@ pub enum TxnTicket<O: DispatcherOutbox> {
     PauseEnd(Scope, O::Caller),
     /// Units whose time is over.
     Deletes(Vec<UnitId>),
+    /// What was kept of units, and is too old.
+    HistoryDeletes,
     /// What a split of the nodes changes.
     Partition(Vec<Change>, Option<O::Caller>),
 }

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use super::failures::unresolved;
 use crate::{
     convert,
-    requests::{ListCall, ListPart, Page, PageCall, RowsPage},
+    requests::{HistoryCall, ListCall, ListPart, Page, PageCall, RowsPage},
 };
 
 /// A page that has so many bytes takes no further record; a queue has at most 400 KiB, mostly owners.
@@ -57,6 +57,13 @@ pub(super) fn list_units(core: &Dispatcher, call: ListCall) {
     };
     // The caller may be gone.
     let _ = reply.send(Ok(part));
+}
+
+/// A part of a list of ended units.
+pub(super) fn list_history(core: &Dispatcher, call: HistoryCall) {
+    let HistoryCall { filter, before, n_scan, n_units, reply } = call;
+    // The caller may be gone.
+    let _ = reply.send(core.list_history(&filter, before, n_scan, n_units));
 }
 
 fn unknown_node(name: &str) -> Status {

@@ -28,7 +28,7 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::submit;
+use super::{history, submit};
 use crate::{
     convert,
     leader_client::{Front, LeaderHandle, term_over},
@@ -330,6 +330,13 @@ impl UnitService for Units {
         let kind = UnitChangeKind::Retry(scope);
         let revision = self.change((namespace, name), expected_revision, kind).await?;
         Ok(Response::new(v1::RetryUnitResponse { revision: revision.0 }))
+    }
+
+    async fn list_unit_history(
+        &self,
+        request: Request<v1::ListUnitHistoryRequest>,
+    ) -> Result<Response<v1::ListUnitHistoryResponse>, Status> {
+        history::list(&self.front, request.into_inner()).await.map(Response::new)
     }
 
     async fn delete_unit(
