@@ -12,7 +12,7 @@ use std::{
 use godel_domain::{ids::UnitId, lifecycle, lifecycle::UnitPhase, unit_history::UnitHistory};
 use godel_rules::history::{self, UnitTimes};
 
-use super::{Dispatcher, unit_entry::UnitEntry, units::Units};
+use super::{unit_entry::UnitEntry, units::Units};
 
 /// Records that go in one transaction.
 const GO_MAX: usize = 1_000;
@@ -124,38 +124,34 @@ fn of(entry: &UnitEntry) -> UnitHistory {
     history::of(&entry.record, &entry.rows, (&entry.counts, entry.phase), times)
 }
 
-impl Dispatcher {
-    /// What is to be kept of a unit whose record is deleted; `None`: nothing is kept.
-    pub fn history_of(&self, unit: UnitId) -> Option<UnitHistory> {
-        let entry = self.assignments.units.get(unit).filter(|_| self.histories.is_on())?;
-        Some(of(entry))
-    }
+/// What is to be kept of a unit whose record is deleted; `None`: nothing is kept.
+pub(super) fn of_deleted(histories: &UnitHistories, units: &Units, unit: UnitId) -> Option<UnitHistory> {
+    units.get(unit).filter(|_| histories.is_on()).map(of)
+}
 
-    /// Looks at `n_scan` units at most that are older than `before`, keeping the first `n_units` matches.
-    pub fn list_history(
-        &self,
-        filter: &HistoryFilter,
-        before: Option<UnitId>,
-        n_scan: usize,
-        n_units: usize,
-    ) -> HistoryChunk {
-        let mut chunk = HistoryChunk::default();
-        let mut last = None;
-        for (scanned, unit) in newest_first(&self.histories, &self.assignments.units, before).enumerate() {
-            if scanned >= n_scan || chunk.units.len() >= n_units {
-                chunk.next = last;
-                break;
-            }
-            last = Some(unit);
-            let entry = self.assignments.units.get(unit);
-            let found = match entry.filter(|entry| lifecycle::is_over(entry.phase, &entry.counts)) {
-                Some(entry) => Some((Arc::new(of(entry)), true)),
-                None => self.histories.kept.get(&unit).map(|kept| (Arc::clone(kept), false)),
-            };
-            chunk.units.extend(found.filter(|(kept, _)| filter.matches(kept)));
+/// Looks at `n_scan` units at most that are older than `before`, keeping the first `n_units` matches.
+pub(super) fn list(
+    (histories, units): (&UnitHistories, &Units),
+    filter: &HistoryFilter,
+    before: Option<UnitId>,
+    (n_scan, n_units): (usize, usize),
+) -> HistoryChunk {
+    let mut chunk = HistoryChunk::default();
+    let mut last = None;
+    for (scanned, unit) in newest_first(histories, units, before).enumerate() {
+        if scanned >= n_scan || chunk.units.len() >= n_units {
+            chunk.next = last;
+            break;
         }
-        chunk
+        last = Some(unit);
+        let entry = units.get(unit);
+        let found = match entry.filter(|entry| lifecycle::is_over(entry.phase, &entry.counts)) {
+            Some(entry) => Some((Arc::new(of(entry)), true)),
+            None => histories.kept.get(&unit).map(|kept| (Arc::clone(kept), false)),
+        };
+        chunk.units.extend(found.filter(|(kept, _)| filter.matches(kept)));
     }
+    chunk
 }
 
 /// Units that are known or of which something is kept, each once.

@@ -55,6 +55,7 @@ use godel_domain::{
     ids::{HoldId, UnitId},
     time::Millis,
     unit::UnitRecord,
+    unit_history::UnitHistory,
 };
 use godel_rules::{budget::Budgets, lost_nodes::BrakeChange};
 
@@ -109,7 +110,7 @@ use daemons::Daemons;
 use following::{Following, Settle};
 use gangs::Gangs;
 use gauges::Waits;
-use history::UnitHistories;
+use history::{HistoryChunk, HistoryFilter, UnitHistories};
 use node_evictions::NodeEvictions;
 use nodes::Nodes;
 use partition::Partitioning;
@@ -310,6 +311,22 @@ impl Dispatcher {
     /// The unit has not ended, or something of it is still on a node.
     pub fn delete(&mut self, unit: UnitId) -> Result<bool, DeleteRefusal> {
         self.assignments.ends.delete(unit, &mut self.assignments.units)
+    }
+
+    /// What is to be kept of a unit whose record is deleted; `None`: nothing is kept.
+    pub fn history_of(&self, unit: UnitId) -> Option<UnitHistory> {
+        history::of_deleted(&self.histories, &self.assignments.units, unit)
+    }
+
+    /// Ended units that are older than `before`, the newest first: looks at `n_scan` units at most, and keeps the first
+    /// `n_units` matches.
+    pub fn list_history(
+        &self,
+        filter: &HistoryFilter,
+        before: Option<UnitId>,
+        (n_scan, n_units): (usize, usize),
+    ) -> HistoryChunk {
+        history::list((&self.histories, &self.assignments.units), filter, before, (n_scan, n_units))
     }
 
     /// Old histories were not deleted.

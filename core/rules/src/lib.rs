@@ -10,6 +10,7 @@
 //! - `daemon`: which nodes a daemon is for, and what that makes of its replicas.
 //! - `drain`: what drained nodes may evict.
 //! - `frozen`: what is frozen because of records that this version cannot read.
+//! - `history`: what is kept of ended units for accounting.
 //! - `leases`: leases in force, judged on one monotonic clock.
 //! - `load_window`: percentiles of a node's use, as its agent measures them.
 //! - `lost_nodes`: which nodes are lost, and the brake when many are.
