@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(board.differences(&elsewhere).len(), 1);
         let not_ended = listed(vec![bind(11, &[0, 1], 7)]);
         assert_eq!(board.differences(&not_ended).len(), 1);
-        let requeue = v1::Requeue { unit_id: 11, ordinals: vec![1], incarnations: vec![1] };
+        let requeue = v1::Requeue { unit_id: 11, ordinals: vec![1], incarnations: vec![1], anew: false };
         let again = vec![bind(11, &[0, 1], 7), ended(11, 1), v1::op::Op::Requeue(requeue.clone())];
         assert_eq!(board.differences(&listed(again.clone())).len(), 1);
         let requeued = self::board();

@@ -16,7 +16,7 @@ use godel_domain::duration;
 use godel_client::{exit::EXIT_CODES, output::Format};
 
 use godel_client::unit_file::pair;
-pub use unit::{Delete, Logs, Named, Scale, Stop, Unit, Which, split};
+pub use unit::{Delete, Edit, List, Logs, Named, Retry, Scale, SortKey, Stop, Unit, Which, split};
 
 const EXAMPLES: &str = "Try:
   godel up --simulate '100x cpu=32,memory=128Gi,gpu=8:A10'   a whole control plane with 100 simulated nodes
@@ -65,6 +65,8 @@ pub enum Verb {
     /// Manage scheduling units.
     #[command(subcommand)]
     Unit(Unit),
+    /// List ended units, also those whose records are deleted, with what they used; or sums for owners or queues.
+    History(History),
     /// Show what nodes or units use now, as agents measure it.
     #[command(subcommand)]
     Top(top::Top),
@@ -119,6 +121,41 @@ pub enum Verb {
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+/// `godel history`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct History {
+    /// Only this namespace.
+    #[arg(long, short = 'n')]
+    pub namespace: Option<String>,
+    /// Only units of this owner.
+    #[arg(long, default_value = "")]
+    pub owner: String,
+    /// Only units of this queue and the queues below it.
+    #[arg(long, value_name = "PATH", default_value = "")]
+    pub queue: String,
+    /// Only units that ended so: completed, failed or cancelled.
+    #[arg(long, value_name = "PHASE")]
+    pub phase: Option<String>,
+    /// Only units that ended within this time, as `24h` or `7d`.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_whole)]
+    pub since: Option<Duration>,
+    /// Maximum number of units.
+    #[arg(long, default_value_t = 1_000)]
+    pub limit: usize,
+    /// Add up all units of one owner, or of one queue.
+    #[arg(long, value_enum)]
+    pub sum: Option<HistoryKey>,
+}
+
+/// What ended units are added up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HistoryKey {
+    /// One row for each owner.
+    Owner,
+    /// One row for each queue.
+    Queue,
 }
 
 /// Configuration layers below the flags.

@@ -6,6 +6,7 @@ mod apply;
 mod budget;
 mod each;
 mod health;
+mod history;
 mod node;
 mod offline;
 mod queue;
@@ -66,6 +67,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     match verb {
         Verb::Node(node) => node::run(&Client::new(&address)?, node, output).await,
         Verb::Unit(unit) => unit::run(&address, unit, output).await,
+        Verb::History(wanted) => history::run(&Client::new(&address)?, wanted, output).await,
         Verb::Top(top) => top::run(&Client::new(&address)?, top, output).await,
         Verb::Queue(wanted) => queue::run(&Client::new(&address)?, wanted, output).await,
         Verb::Budget(wanted) => budget::run(&Client::new(&address)?, wanted, output).await,

@@ -9,22 +9,26 @@
 //! - `bulk`: submission of many units on one stream.
 //! - `client`: clients of the API, with deadlines and retries.
 //! - `exit`: exit codes, and how commands end.
+//! - `history`: pages of ended units.
 //! - `output`: tables, JSON and colours.
 //! - `process`: start and end of a program.
 //! - `replay`: replays a trace through the API.
 //! - `trace`: traces of tasks.
 //! - `unit_file`: unit files, and files of queues, classes, budgets and reservations.
 //! - `usage`: CPU time and memory of processes on this machine.
+//! - `user`: who runs this process.
 //! - `views`: views of units, nodes and queues for commands.
 
 pub mod audit;
 pub mod bulk;
 pub mod client;
 pub mod exit;
+pub mod history;
 pub mod output;
 pub mod process;
 pub mod replay;
 pub mod trace;
 pub mod unit_file;
 pub mod usage;
+pub mod user;
 pub mod views;

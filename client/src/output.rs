@@ -164,6 +164,16 @@ pub fn time(unix_ms: i64) -> String {
     humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since).to_string()
 }
 
+/// A span of time for a column, in its largest unit: `45s`, `12m`, `7h`, `3d`.
+pub fn span(ms: u64) -> String {
+    match ms / 1_000 {
+        s @ ..120 => format!("{s}s"),
+        s @ 120..7_200 => format!("{}m", s / 60),
+        s @ 7_200..172_800 => format!("{}h", s / 3_600),
+        s => format!("{}d", s / 86_400),
+    }
+}
+
 /// Writes a line to standard error.
 pub fn say(text: impl AsRef<str>) {
     // There is nowhere left to say that this failed.

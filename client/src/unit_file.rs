@@ -17,7 +17,9 @@ mod unit;
 mod unit_affinity;
 mod unit_topology;
 pub(crate) mod words;
+mod write;
 mod yaml;
+mod yaml_out;
 mod zones;
 
 use std::{fmt, path::Path};
@@ -32,6 +34,7 @@ pub(crate) use manifest::keys_of_a_unit;
 pub use manifest::{Document, parse_form, parse_manifest};
 pub use queue::{parse_amount, show_amount};
 pub use submit::{OnBelowMin, OnEviction, OnFailure, Submit, pair};
+pub use write::{NoFile, to_file};
 
 /// Mistakes that are told of one file.
 const TOLD_MAX: usize = 100;
@@ -138,6 +141,14 @@ pub fn parse(text: &str) -> Result<Vec<Loaded>, Mistakes> {
         return Err(Mistakes::one("the file has no unit"));
     }
     Ok(units)
+}
+
+/// The number of a workload class in the API, by its word.
+///
+/// # Errors
+/// The words that there are.
+pub fn parse_class(text: &str) -> Result<i32, String> {
+    words::of(text, &words::CLASS)
 }
 
 /// The known word nearest to an unknown one, if it is near: a slip or two in it, or a beginning of it.

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::output::{self, View};
 
 mod budget;
+mod history;
 mod node;
 mod queue;
 mod reservation;
@@ -17,6 +18,7 @@ mod top;
 mod zones;
 
 pub use budget::{BudgetView, parse_limit};
+pub use history::{HistorySumView, HistoryView, RunHistoryView};
 pub use node::amounts;
 use node::pairs;
 pub use node::{ConflictView, DeviceView, DrainView, NodeView, NoticeView, QuarantineView, SlotsView};
@@ -89,6 +91,13 @@ pub struct UnitView {
     pub bound_time_ms: i64,
     /// Of its last change.
     pub revision: u64,
+    /// Since its submission, milliseconds; `None`: nobody has looked at a clock.
+    #[serde(skip)]
+    pub age_ms: Option<u64>,
+    /// The first nodes on which its running units are.
+    pub nodes: Vec<String>,
+    /// Why it waits, or how it ended, in a few words.
+    pub reason: String,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Why nodes refused it in its last try; absent while none has failed.
@@ -263,10 +272,37 @@ impl From<&v1::Unit> for UnitView {
             create_time_ms: meta.create_time_ms,
             bound_time_ms: unit.bound_time_ms,
             revision: unit.revision,
+            age_ms: None,
+            nodes: unit.nodes.clone(),
+            reason: reason(unit),
             labels: meta.labels.into_iter().collect(),
             refusals: unit.refusals.as_ref().map(RefusalsView::from),
             running_units: Vec::new(),
         }
+    }
+}
+
+/// Why a unit waits, or how it ended, for a column of a table.
+fn reason(unit: &v1::Unit) -> String {
+    let counts = unit.counts.unwrap_or_default();
+    let status = unit.status.clone().unwrap_or_default();
+    match unit.phase() {
+        v1::UnitPhase::Failed if status.ended() != v1::UnitEnd::Unspecified => ended(status.ended()),
+        v1::UnitPhase::Failed if counts.failed > 0 => {
+            format!("{} of {} failed", counts.failed, words::count(counts.replicas, "replica"))
+        }
+        v1::UnitPhase::Queued | v1::UnitPhase::Scheduling | v1::UnitPhase::Unschedulable => {
+            let top = unit.refusals.as_ref().and_then(|refusals| refusals.reasons.first());
+            match top {
+                _ if !unit.waits_for.is_empty() => unit.waits_for.clone(),
+                Some(top) if top.nodes > 0 => {
+                    format!("{} ({})", top.reason, words::count(top.nodes, "node"))
+                }
+                Some(top) => top.reason.clone(),
+                None => String::new(),
+            }
+        }
+        _ => String::new(),
     }
 }
 
@@ -283,6 +319,23 @@ impl UnitView {
         let unit = answer.unit.clone().unwrap_or_default();
         let running_units = answer.running_units.iter().map(RunningUnitView::from).collect();
         Self { running_units, ..Self::from(&unit) }
+    }
+
+    /// With its age at a time, Unix milliseconds.
+    #[must_use]
+    pub fn at(mut self, now_ms: i64) -> Self {
+        self.age_ms = u64::try_from(now_ms.saturating_sub(self.create_time_ms)).ok();
+        self
+    }
+
+    /// Where its running units are: `n1,n2,n3+5`.
+    fn places(&self) -> String {
+        let shown = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        let more = self.bound.saturating_sub(shown);
+        match (shown, more) {
+            (3.., 1..) => format!("{}+{more}", self.nodes.join(",")),
+            _ => self.nodes.join(","),
+        }
     }
 
     /// How many of its replicas run: `3/4`, of a daemon `3 of 4 nodes`.
@@ -337,7 +390,7 @@ impl From<&v1::RunningUnit> for RunningUnitView {
 
 impl View for UnitView {
     const HEADERS: &'static [&'static str] =
-        &["NAME", "PHASE", "CLASS", "READY", "PENDING", "QUEUE", "PRIORITY"];
+        &["NAME", "PHASE", "CLASS", "READY", "PENDING", "QUEUE", "PRIORITY", "AGE", "NODE", "REASON"];
     const WIDE: &'static [&'static str] =
         &["SUCCEEDED", "FAILED", "MIN", "SCHEDULER", "OWNER", "ID", "UID", "LABELS"];
 
@@ -353,6 +406,9 @@ impl View for UnitView {
                 (0, class) if !class.is_empty() => class.to_owned(),
                 (priority, _) => priority.to_string(),
             },
+            self.age_ms.map_or_else(String::new, output::span),
+            self.places(),
+            self.reason.clone(),
         ]
     }
 

@@ -156,7 +156,7 @@ macro_rules! kinds {
 }
 
 /// How many kinds there are.
-pub const N_KINDS: usize = 15;
+pub const N_KINDS: usize = 16;
 /// How many kinds of records are written whole.
 pub const N_WHOLE: usize = N_KINDS - 1;
 
@@ -175,6 +175,7 @@ kinds! {
     DisruptionBudget(DisruptionBudget) "disruption_budget", Name "name" v1::DisruptionBudget => |it| it.name, Dispatcher, of_node: false;
     Reservation(Reservation) "reservation", Name "name" v1::Reservation => |it| it.name, Dispatcher, of_node: false;
     PartitionBlock(PartitionBlock) "partition_block", Id "block_id" v1::PartitionBlock => |it| it.block_id, Dispatcher, of_node: false;
+    UnitHistory(UnitHistory) "unit_history", Id "unit_id" UnitKey => |it| it.unit_id, Dispatcher, of_node: false;
     Rows(UnitRows) "rows", Id "unit_id" UnitKey => |it| it.unit_id, Operations, of_node: false;
 }
 

@@ -234,6 +234,7 @@ pub fn op_name(field: u32) -> Option<&'static str> {
         14 => "put_reservation",
         15 => "put_partition_block",
         16 => "delete",
+        17 => "put_unit_history",
         20 => "bind",
         21 => "evict",
         22 => "run_status",

@@ -22,6 +22,7 @@ use super::{BadField, ops, zones};
 mod budget;
 mod check;
 mod decision;
+mod history;
 mod node;
 mod queue;
 mod read;
@@ -34,6 +35,7 @@ mod unit;
 pub use budget::{budget, given_budget};
 pub use check::{changes_rows, check_op, check_record, check_value};
 pub use decision::{decision, outcome};
+pub use history::unit_history;
 pub use node::{
     device, node_allocatable, node_load, node_report, node_spec, node_usage, taint, taints, toleration,
 };
@@ -45,7 +47,8 @@ pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, uni
 pub use submission::submission;
 pub use txn::txn_refusal;
 pub use unit::{
-    on_below_min, on_eviction, on_failure, restart_policy, run_spec, template, unit_record, workload_class,
+    label_expression, on_below_min, on_eviction, on_failure, restart_policy, run_spec, template, unit_record,
+    workload_class,
 };
 
 /// Field of `Op` that binds: most of what followers read.
@@ -100,6 +103,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::PutPriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
         Op::PutDisruptionBudget(pb) => budget(pb).map(|spec| Change::Budget(Arc::new(spec))),
         Op::PutReservation(pb) => reservation(pb).map(|spec| Change::Reservation(Arc::new(spec))),
+        Op::PutUnitHistory(pb) => unit_history(pb).map(|kept| Change::UnitHistory(Arc::new(kept))),
         Op::PutPause(pb) => pause(pb).map(Change::Pause),
         Op::PutHold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Op::Delete(pb) => delete(pb),
@@ -131,6 +135,7 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         Record::PriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
         Record::DisruptionBudget(pb) => budget(pb).map(|spec| Change::Budget(Arc::new(spec))),
         Record::Reservation(pb) => reservation(pb).map(|spec| Change::Reservation(Arc::new(spec))),
+        Record::UnitHistory(pb) => unit_history(pb).map(|kept| Change::UnitHistory(Arc::new(kept))),
         Record::Pause(pb) => pause(pb).map(Change::Pause),
         Record::Hold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Record::Rows(pb) => unit_rows(pb).map(|(unit, rows)| Change::RowsLoaded(unit, rows)),
@@ -154,6 +159,7 @@ fn delete(pb: v1::Delete) -> Result<Change> {
             node_id(id, "key.id").map(Change::NodeDeleted)
         }
         v1::Kind::Unit | v1::Kind::Rows => unit_id(key.id, "key.id").map(Change::UnitDeleted),
+        v1::Kind::UnitHistory => unit_id(key.id, "key.id").map(Change::UnitHistoryDeleted),
         // Without a record nobody holds it and nothing is split.
         v1::Kind::Lease => Ok(Change::Lease(Lease { name: key.name, ..Lease::default() })),
         v1::Kind::Partition => Ok(Change::Partition(Partition::default())),

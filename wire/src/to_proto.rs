@@ -26,6 +26,7 @@ mod affinity;
 mod budget;
 mod decision;
 mod encode;
+mod history;
 mod node;
 mod queue;
 mod reports;
@@ -37,6 +38,7 @@ use affinity::{node_affinity, unit_affinity, unit_topology};
 pub use budget::{budget, budget_limit, put_budget};
 pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
 pub use encode::{encoded_unit, put_unit};
+pub use history::unit_history;
 pub use node::{device, node_quarantine, node_report, node_runtime, node_spec};
 pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_policy};
 pub use reports::{requeue, statuses};
@@ -181,7 +183,18 @@ pub fn unit_record(record: &UnitRecord) -> v1::UnitRecord {
 
 /// What the control plane writes about a unit.
 pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
-    let UnitStatus { ordinals, cancelled, suspended, ended, whole_restarts, restarting, submitted } = status;
+    let UnitStatus {
+        ordinals,
+        cancelled,
+        suspended,
+        ended,
+        whole_restarts,
+        restarting,
+        submitted,
+        keeps_succeeded,
+        retried_ms,
+        updated,
+    } = status;
     let range = |&(start, end): &(u32, u32)| v1::OrdinalRange { start, end };
     let ranges = |group: &Vec<(u32, u32)>| v1::OrdinalRanges { ranges: group.iter().map(range).collect() };
     v1::UnitStatus {
@@ -195,6 +208,9 @@ pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
             let SubmittedSize { min_member, replicas } = size;
             v1::SubmittedSize { min_member: *min_member, replicas: replicas.clone() }
         }),
+        keeps_succeeded: *keeps_succeeded,
+        retried_time_ms: *retried_ms,
+        updated: *updated,
     }
 }
 
@@ -256,6 +272,8 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         min_run_ms: *min_run_ms,
         affinity: (!affinity.is_empty()).then(|| unit_affinity(affinity)),
         topology: (!topology.is_empty()).then(|| unit_topology(topology)),
+        // A record has its name.
+        generate_name: String::new(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args as ClapArgs, Subcommand};
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use godel_domain::duration;
 
 use godel_client::unit_file::{Submit, pair};
@@ -66,6 +66,37 @@ pub struct Scale {
     pub group: String,
 }
 
+/// `godel unit edit`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Edit {
+    /// Full name or uid, or `namespace/name`.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Namespace.
+    #[arg(long, short = 'n', default_value = "default")]
+    pub namespace: String,
+    /// Unit file to take instead of an editor; `-` reads standard input.
+    #[arg(long, short = 'f', value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Do not ask.
+    #[arg(long, short = 'y')]
+    pub yes: bool,
+    /// Fail unless the unit has this revision; 0: any.
+    #[arg(long, default_value_t = 0)]
+    pub revision: u64,
+}
+
+/// `godel unit retry`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Retry {
+    /// The units.
+    #[command(flatten)]
+    pub units: Named,
+    /// Run replicas again too that have succeeded.
+    #[arg(long)]
+    pub all: bool,
+}
+
 /// `godel unit delete`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Delete {
@@ -104,6 +135,58 @@ pub struct Logs {
     pub tail: Option<u64>,
 }
 
+/// `godel unit list`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct List {
+    /// Only this namespace.
+    #[arg(long, short = 'n')]
+    pub namespace: Option<String>,
+    /// Only units in this phase.
+    #[arg(long, value_name = "PHASE")]
+    pub phase: Option<String>,
+    /// Only units of this queue and the queues below it.
+    #[arg(long, value_name = "PATH", default_value = "")]
+    pub queue: String,
+    /// Only units of this owner.
+    #[arg(long, default_value = "")]
+    pub owner: String,
+    /// Only units of which a running unit is on this node.
+    #[arg(long, default_value = "")]
+    pub node: String,
+    /// Only units of this workload class.
+    #[arg(long)]
+    pub class: Option<String>,
+    /// Only units with these labels, as `app=web`.
+    #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
+    pub selector: Vec<(String, String)>,
+    /// Order of the units.
+    #[arg(long, value_enum, default_value_t)]
+    pub sort: SortKey,
+    /// Maximum number of units.
+    #[arg(long, default_value_t = 10_000)]
+    pub limit: usize,
+}
+
+/// Orders of units; units that are equal in it are in order of namespace and name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SortKey {
+    /// By namespace and name.
+    #[default]
+    Name,
+    /// The newest first.
+    Age,
+    /// By phase, waiting ones first.
+    Phase,
+    /// The highest priority first.
+    Priority,
+    /// By path of the queue.
+    Queue,
+    /// By owner.
+    Owner,
+    /// The largest first.
+    Replicas,
+}
+
 /// `godel unit`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Unit {
@@ -116,22 +199,9 @@ pub enum Unit {
         files: Vec<PathBuf>,
     },
     /// List units.
-    List {
-        /// Only this namespace.
-        #[arg(long, short = 'n')]
-        namespace: Option<String>,
-        /// Only units in this phase.
-        #[arg(long, value_name = "PHASE")]
-        phase: Option<String>,
-        /// Only units with these labels, as `app=web`.
-        #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
-        selector: Vec<(String, String)>,
-        /// Maximum number of units.
-        #[arg(long, default_value_t = 10_000)]
-        limit: usize,
-    },
+    List(List),
     /// Show units with the nodes of their running units, or the reasons why they wait. With `-o json` one unit is an
-    /// object, several are an array.
+    /// object, several are an array. `-o yaml` prints their unit files, which can be submitted elsewhere.
     Describe(Which),
     /// Show the result of submitting units now; changes nothing.
     Plan(Box<Submit>),
@@ -145,6 +215,11 @@ pub enum Unit {
     Stop(Stop),
     /// Change the replicas of a task group.
     Scale(Scale),
+    /// Change a unit: open its file in `$VISUAL` or `$EDITOR`, show what differs, and ask. With `-f` a file is taken as it
+    /// is. Fails if somebody else changes the unit meanwhile.
+    Edit(Edit),
+    /// Run ended units again: replicas that have failed or were stopped return as their next incarnations.
+    Retry(Retry),
     /// Delete the records of ended units: their names are free at once.
     Delete(Delete),
     /// Print what running units have written to standard output and standard error. Restarts in place write to one log; a replica that

@@ -6,6 +6,7 @@ use godel_client::{
     exit::{Code, Failure},
     output::{self, Format, count, shown},
     unit_file::{self, Document},
+    user,
 };
 use godel_kit::{client::FailedCall, status as rpc};
 use godel_proto::v1;
@@ -205,7 +206,15 @@ fn placed(client: &Client, failed: FailedCall, loaded: &Loaded) -> Failure {
 
 async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u64), Failure> {
     let mut unit = unit.clone();
+    if !unit.generate_name.is_empty() {
+        let said = "a generated name is another one each time: give `name`, or use `godel unit submit -f`";
+        return Err(Failure::usage(said));
+    }
     let meta = unit.meta.get_or_insert_default();
+    let has_owner = !meta.owner.is_empty();
+    if !has_owner {
+        meta.owner = user::name();
+    }
     if meta.uid.is_empty() {
         // Chosen here, so that a lost answer can be asked for again.
         meta.uid = uuid::Uuid::now_v7().to_string();
@@ -228,6 +237,11 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
     let known = known.unit.unwrap_or_default();
     let has_ended =
         matches!(known.phase(), v1::UnitPhase::Completed | v1::UnitPhase::Failed | v1::UnitPhase::Cancelled);
+    if let (false, Some(meta)) = (has_owner, &mut unit.meta) {
+        // Who submitted it first is its owner, whoever applies the file again.
+        let owner = known.spec.as_ref().and_then(|spec| spec.meta.as_ref()).map(|meta| meta.owner.clone());
+        meta.owner = owner.unwrap_or_default();
+    }
     let is_same = unit_file::is_same(&unit, &known);
     match (is_same, has_ended) {
         (true, false) => Ok(("unchanged", known.revision)),
@@ -235,8 +249,7 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
         // What the dispatcher says of it names the way out.
         (false, true) => Err(taken),
         (false, false) => {
-            let hint =
-                "`godel unit scale` changes its replicas; for other changes cancel it and use another name";
+            let hint = "`godel unit edit NAME -f FILE` changes what can be changed of it";
             Err(taken.hint(hint))
         }
     }

@@ -1,6 +1,8 @@
 //! `godel unit`.
 
 mod change;
+mod edit;
+mod list;
 mod logs;
 mod plan;
 mod submit;
@@ -19,11 +21,12 @@ use godel_client::{
     unit_file,
     views::{RunningUnitView, UnitView},
 };
+use godel_kit::clock::{Clock as _, SystemClock};
 use godel_proto::v1;
 use serde::Serialize;
 
 use self::change::Change;
-use super::wait;
+use super::{each::several, wait};
 use crate::args::{Unit, Which, split};
 
 pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(), Failure> {
@@ -36,15 +39,15 @@ pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(),
         Unit::Submit(submit) => submit::run(&client, *submit, format).await,
         Unit::Plan(submit) => plan::run(&client, &submit, format).await,
         Unit::Validate { .. } => Ok(()),
-        Unit::List { namespace, phase, selector, limit } => {
-            list(&client, (namespace, phase, selector), limit, format).await
-        }
+        Unit::List(wanted) => list::list(&client, wanted, format).await,
         Unit::Describe(which) => describe(&client, &which, format).await,
         Unit::Cancel(units) => change::change(&client, Change::Cancel, &units, format).await,
         Unit::Suspend(units) => change::change(&client, Change::Suspend, &units, format).await,
         Unit::Resume(units) => change::change(&client, Change::Resume, &units, format).await,
         Unit::Stop(stop) => change::stop(&client, &stop, format).await,
         Unit::Scale(scale) => change::scale(&client, &scale, format).await,
+        Unit::Edit(wanted) => edit::edit(&client, &wanted, format).await,
+        Unit::Retry(retry) => change::retry(&client, &retry, format).await,
         Unit::Delete(delete) => change::delete(&client, &delete, format).await,
         Unit::Logs(logs) => logs::run(&client, &logs, format).await,
         Unit::Watch { names, namespace, count } => {
@@ -129,33 +132,43 @@ fn validate(files: &[PathBuf], format: Format) -> Result<(), Failure> {
     Err(Failure::usage(said).hint(DOCS))
 }
 
-async fn list(
-    client: &Client,
-    (namespace, phase, selector): (Option<String>, Option<String>, Vec<(String, String)>),
-    limit: usize,
-    format: Format,
-) -> Result<(), Failure> {
-    let phase = phase.map(|word| wait::phase(&word)).transpose()?;
-    let request = v1::ListUnitsRequest {
-        namespace: namespace.unwrap_or_default(),
-        phase: phase.unwrap_or_default().into(),
-        label_selector: selector.into_iter().collect(),
-        ..v1::ListUnitsRequest::default()
-    };
-    let (units, total) = client.list_units(request, limit).await?;
-    let views: Vec<UnitView> = units.iter().map(UnitView::from).collect();
-    output::print_list(format, &views, "units")?;
-    if views.len() < total {
-        output::say(format!("{} of {}; --limit shows more", views.len(), count(total, "unit")));
-    }
-    Ok(())
-}
-
 async fn describe(client: &Client, which: &Which, format: Format) -> Result<(), Failure> {
+    if format == Format::Yaml {
+        return files(client, which).await;
+    }
     let views = super::describe_each(&which.names, async |name| {
         view_of(client, split(&which.namespace, &name)).await
     });
     super::print_described(format, "unit", views.await, |view| describe_text(view, format, Paint::stdout()))
+}
+
+/// Unit files, one document for each unit.
+async fn files(client: &Client, which: &Which) -> Result<(), Failure> {
+    let documents = super::describe_each(&which.names, async |name| {
+        let (namespace, name) = split(&which.namespace, &name);
+        let answer = client.get_unit(namespace, name).await?;
+        let spec = answer.unit.and_then(|unit| unit.spec).unwrap_or_default();
+        unit_file::to_file(&spec).map_err(|no_file| Failure::failed(no_file.to_string()))
+    });
+    let (mut texts, mut failures) = (Vec::new(), Vec::new());
+    for (name, found) in documents.await {
+        match found {
+            Ok(text) => texts.push(text),
+            Err(failure) if which.names.len() == 1 => return Err(failure),
+            Err(failure) => {
+                output::say(format!("unit {}: {}", shown(&name), failure.message));
+                failures.push(failure);
+            }
+        }
+    }
+    output::print_raw(&texts.join("---\n"))?;
+    match Code::worst(failures.iter().map(|failure| failure.code)) {
+        None => Ok(()),
+        Some(code) => {
+            let said = format!("{} of {} failed", failures.len(), count(which.names.len(), "unit"));
+            Err(several(code, said, &failures))
+        }
+    }
 }
 
 async fn view_of(client: &Client, (namespace, name): (&str, &str)) -> Result<UnitView, Failure> {
@@ -163,7 +176,7 @@ async fn view_of(client: &Client, (namespace, name): (&str, &str)) -> Result<Uni
         Code::NotFound => failure.hint("`godel unit list` shows what there is"),
         _ => failure,
     })?;
-    let mut view = UnitView::described(&answer);
+    let mut view = UnitView::described(&answer).at(SystemClock::new().wall_ms());
     let spec = answer.unit.as_ref().and_then(|unit| unit.spec.as_ref());
     if let Some(topology) = spec.and_then(|spec| spec.topology.as_ref()) {
         view.topology = topology::reached(client, topology, &view.running_units).await;

@@ -7,6 +7,7 @@ mod budgets;
 mod docs;
 mod godel;
 mod queues;
+mod users;
 mod verbs;
 
 use std::time::Duration;

@@ -106,7 +106,7 @@ fn priority_classes_are_created_changed_and_deleted() {
 
     godel.ok(&["unit", "submit", "--name", "one", "--cpu", "1", "--priority-class", "gold", "--wait"]);
     assert_eq!(godel.json(&["unit", "describe", "one"])["priority_class"], "gold");
-    assert!(godel.ok(&["unit", "list"]).lines().nth(1).unwrap().ends_with("gold"));
+    assert!(godel.ok(&["unit", "list"]).lines().nth(1).unwrap().contains(" gold "));
     fails(&godel, &["unit", "submit", "--name", "two", "--priority-class", "lead"], 4, &["lead"]);
     fails(&godel, &["unit", "submit", "--name", "two", "--queue", "nowhere"], 4, &["nowhere"]);
     fails(&godel, &["priority-class", "delete", "gold"], 1, &["default/one", "delete or cancel these first"]);
@@ -217,7 +217,10 @@ fn what_is_wrong_with_a_file_is_told_by_document() {
     assert_eq!(exit_code(&output), 5);
     assert!(String::from_utf8_lossy(&output.stdout).contains("queue a unchanged"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("u.yaml document 2 (unit u)") && said.contains("`godel unit scale`"), "{said}");
+    assert!(
+        said.contains("u.yaml document 2 (unit u)") && said.contains("`godel unit edit NAME -f FILE`"),
+        "{said}"
+    );
     up.stop();
 }
 

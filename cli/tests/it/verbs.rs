@@ -5,14 +5,14 @@ use serde_json::Value;
 use crate::godel::{Godel, Up, exit_code, run};
 
 /// Exit code, standard output, standard error.
-fn run_all(godel: &Godel, words: &[&str]) -> (i32, String, String) {
+pub(crate) fn run_all(godel: &Godel, words: &[&str]) -> (i32, String, String) {
     let output = godel.run(words);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (exit_code(&output), text(&output.stdout), text(&output.stderr))
 }
 
 #[track_caller]
-fn says(godel: &Godel, words: &[&str], code: i32, parts: &[&str]) {
+pub(crate) fn says(godel: &Godel, words: &[&str], code: i32, parts: &[&str]) {
     let (ended, out, err) = run_all(godel, words);
     assert_eq!(ended, code, "{words:?}: {out}{err}");
     for part in parts {
@@ -20,16 +20,16 @@ fn says(godel: &Godel, words: &[&str], code: i32, parts: &[&str]) {
     }
 }
 
-fn array(godel: &Godel, words: &[&str]) -> (i32, Vec<Value>) {
+pub(crate) fn array(godel: &Godel, words: &[&str]) -> (i32, Vec<Value>) {
     let (code, out, _) = run_all(godel, &[words, &["-o", "json"]].concat());
     (code, serde_json::from_str::<Value>(&out).unwrap().as_array().unwrap().clone())
 }
 
-fn submit(godel: &Godel, name: &str, flags: &[&str]) {
+pub(crate) fn submit(godel: &Godel, name: &str, flags: &[&str]) {
     godel.ok(&[&["unit", "submit", "--name", name][..], flags].concat());
 }
 
-fn file(up: &Up, name: &str, text: &str) -> String {
+pub(crate) fn file(up: &Up, name: &str, text: &str) -> String {
     let path = up.dir().join(name);
     std::fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()

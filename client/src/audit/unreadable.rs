@@ -75,6 +75,7 @@ pub(super) fn key_of_record(record: &v1::Record) -> (RecordSubject, String) {
         Record::Pause(pb) => (RecordSubject::Pause, format!("pause {}", pb.scope)),
         Record::DisruptionBudget(pb) => (RecordSubject::Budget, format!("disruption budget {}", pb.name)),
         Record::Reservation(pb) => (RecordSubject::Reservation, format!("reservation {}", pb.name)),
+        Record::UnitHistory(pb) => history(pb.unit_id),
         Record::Rows(pb) => rows(pb.unit_id),
     }
 }
@@ -99,12 +100,17 @@ pub(super) fn key_of_op(encoded: &Bytes) -> (RecordSubject, String) {
         Op::PutPause(pb) => (RecordSubject::Pause, format!("pause {}", pb.scope)),
         Op::PutDisruptionBudget(pb) => (RecordSubject::Budget, format!("disruption budget {}", pb.name)),
         Op::PutReservation(pb) => (RecordSubject::Reservation, format!("reservation {}", pb.name)),
+        Op::PutUnitHistory(pb) => history(pb.unit_id),
         Op::Delete(pb) => deleted(&pb).unwrap_or_else(unknown),
         Op::Bind(pb) => rows(pb.unit_id),
         Op::Evict(pb) => rows(pb.unit_id),
         Op::RunStatus(pb) => rows(pb.unit_id),
         Op::Requeue(pb) => rows(pb.unit_id),
     }
+}
+
+fn history(id: u64) -> (RecordSubject, String) {
+    (RecordSubject::History, format!("history of unit {id}"))
 }
 
 fn deleted(pb: &v1::Delete) -> Option<(RecordSubject, String)> {
@@ -115,6 +121,7 @@ fn deleted(pb: &v1::Delete) -> Option<(RecordSubject, String)> {
             Some(node("record", u32::try_from(key.id).ok()?))
         }
         v1::Kind::Unit => Some(unit(key.id)),
+        v1::Kind::UnitHistory => Some(history(key.id)),
         v1::Kind::Rows => Some(rows(key.id)),
         v1::Kind::Hold => Some(hold(key.id)),
         v1::Kind::Partition => Some((RecordSubject::Partition, "the partition".to_owned())),

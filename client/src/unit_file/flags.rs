@@ -84,6 +84,7 @@ fn spec(submit: &Submit, wrong: &mut Vec<String>) -> v1::UnitSpec {
         active_deadline_ms: submit.active_deadline,
         affinity,
         topology,
+        generate_name: text(&submit.generate_name),
         task_groups: vec![v1::TaskGroup {
             replicas: submit.replicas.unwrap_or_else(|| default_replicas(workload_class)),
             template: Some(template),

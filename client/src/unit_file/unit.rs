@@ -13,7 +13,8 @@ use super::{
 pub(super) fn unit(fields: &mut Fields<'_, '_>) -> v1::UnitSpec {
     fields.text("kind");
     let name = fields.text("name");
-    let name = fields.required("name", name);
+    let generate_name = fields.text("generate_name");
+    let name = if generate_name.is_some() { name } else { fields.required("name", name) };
     let meta = v1::ObjectMeta {
         name: name.unwrap_or_default(),
         namespace: fields.text("namespace").unwrap_or_default(),
@@ -44,6 +45,7 @@ pub(super) fn unit(fields: &mut Fields<'_, '_>) -> v1::UnitSpec {
         active_deadline_ms: fields.duration("active_deadline"),
         affinity: unit_affinity::read(fields),
         topology: unit_topology::read(fields),
+        generate_name: generate_name.unwrap_or_default(),
         ..v1::UnitSpec::default()
     };
     // The short form: one group without a name.

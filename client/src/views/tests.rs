@@ -128,6 +128,8 @@ fn field_names_of_json_are_stable() {
         "create_time_ms",
         "bound_time_ms",
         "revision",
+        "nodes",
+        "reason",
         "labels",
         "refusals",
     ];

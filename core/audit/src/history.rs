@@ -337,6 +337,8 @@ fn note_records(
             Change::NodeSpec(_)
             | Change::NodeUsage(_)
             | Change::Lease(_)
+            | Change::UnitHistory(_)
+            | Change::UnitHistoryDeleted(_)
             | Change::Partition(_)
             | Change::PartitionBlock(_)
             | Change::Queue(_)

@@ -295,8 +295,10 @@ fn i3_names_an_incarnation_placed_twice() {
 #[test]
 fn i3_allows_the_next_incarnation_after_a_requeue() {
     let (story, gang) = Story::healthy();
-    let requeue =
-        Change::Rows(gang.id, RunChange::Requeue(Requeue { ordinals: vec![1], incarnations: vec![1] }));
+    let requeue = Change::Rows(
+        gang.id,
+        RunChange::Requeue(Requeue { ordinals: vec![1], incarnations: vec![1], anew: false }),
+    );
     let story = story.then(vec![status(&gang, 1, 0, Phase::Stopped)]).then(vec![requeue]).then(vec![bind(
         &gang,
         &[(1, 1, 0b10)],

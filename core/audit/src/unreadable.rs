@@ -49,6 +49,8 @@ pub enum RecordSubject {
     Reservation,
     /// Room kept for someone.
     Hold,
+    /// What is kept of a deleted unit.
+    History,
     /// What is paused.
     Pause,
     /// Not even that can be told.
@@ -63,6 +65,7 @@ impl RecordSubject {
             Self::Node(_) => &[I1, I6, I7, I8, I9, I10],
             Self::Unit(_) | Self::Unknown => &Invariant::ALL,
             Self::Rows(_) => &[I1, I3, I4, I5, I6, I7, I8, I9, I10],
+            Self::History => &[I7],
             Self::Lease | Self::Partition => &[I7, I9],
             Self::Queue => &[I5, I6, I7, I8, I9, I10],
             Self::PriorityClass => &[I6, I7, I9, I10],

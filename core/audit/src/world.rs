@@ -328,6 +328,8 @@ impl World {
             Change::PauseDeleted(scope) => {
                 self.pauses.remove(&scope.to_string());
             }
+            // Nothing is decided by what is kept of deleted units.
+            Change::UnitHistory(_) | Change::UnitHistoryDeleted(_) => {}
             // What cannot be read is the auditor's business: see `Evidence`.
             Change::Rows(..) | Change::RowsLoaded(..) | Change::Unreadable(_) | Change::UnreadableGone(_) => {
             }
@@ -433,12 +435,10 @@ fn next_row(row: WorldRow, change: &RunChange, idx: usize, commit: &Commit) -> O
             let set_aside = row.phase == Phase::Stopped && goes_aside;
             // Who ended by itself comes back with the whole unit only.
             let by_itself = matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
+            let whole = requeue.anew || by_itself;
             (ended && column(&requeue.incarnations, idx) == row.incarnation + 1).then(|| WorldRow {
                 incarnation: row.incarnation + 1,
-                eviction: match by_itself {
-                    true => Some(EvictionReason::Failure),
-                    false => row.eviction.filter(|_| set_aside),
-                },
+                eviction: row.eviction.filter(|_| set_aside).or(whole.then_some(EvictionReason::Failure)),
                 group: row.group,
                 node: row.node,
                 ..WorldRow::default()

@@ -86,6 +86,8 @@ impl Binder {
             | Change::PartitionBlock(_)
             | Change::Pause(_)
             | Change::PauseDeleted(_)
+            | Change::UnitHistory(_)
+            | Change::UnitHistoryDeleted(_)
             | Change::UnreadableGone(_) => {}
         }
     }
@@ -245,6 +247,7 @@ impl Binder {
             | Subject::Queue(_)
             | Subject::PriorityClass(_)
             | Subject::Budget(_)
+            | Subject::UnitHistory(_)
             | Subject::Pause(_)
             | Subject::Hold(_)
             | Subject::Lease(_)

@@ -139,7 +139,7 @@ impl Requeues {
             }
             n_taken += members.len();
             let (ordinals, incarnations) = members.iter().unzip();
-            let requeue = Requeue { ordinals, incarnations };
+            let requeue = Requeue { ordinals, incarnations, anew: known.restarting };
             work.push(RequeueWork { unit, unit_revision: known.revision, requeue });
             self.under_way.entry(unit).or_default().extend(members);
         }
@@ -158,7 +158,7 @@ impl Requeues {
 /// Whether its unit still wants it.
 fn comes_back(unit: &Unit, ordinal: u32, row: &RunningUnit) -> bool {
     let returns = match unit.restarting {
-        true => row.phase.is_ended(),
+        true => unit.terms.comes_again(row),
         false => unit.is_wanted && row.was_sent_away() && !unit.terms.is_over(row),
     };
     returns && unit.terms.wants(ordinal)

@@ -284,7 +284,9 @@ fn row_change(event: &Event, unit: u64, ordinal: u32, incarnation: u32) -> RunCh
             by: String::new(),
             preemptor: UnitId(0),
         }),
-        Event::Requeue(..) => RunChange::Requeue(Requeue { ordinals, incarnations: vec![incarnation + 1] }),
+        Event::Requeue(..) => {
+            RunChange::Requeue(Requeue { ordinals, incarnations: vec![incarnation + 1], anew: false })
+        }
         _ => RunChange::Statuses(Statuses {
             ordinals,
             incarnations,

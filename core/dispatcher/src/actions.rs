@@ -28,6 +28,8 @@ pub enum Action {
     Follow(Arc<UnitRecord>, Revision),
     /// Delete a unit's record.
     Delete(UnitId),
+    /// Delete what was kept of these units.
+    DeleteHistory(Vec<UnitId>),
     /// Write how nodes are split.
     WritePartition(Partition),
 }

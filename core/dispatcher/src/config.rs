@@ -26,6 +26,10 @@ pub struct Config {
     pub gang_hold_after_ms: u64,
     /// Ended units kept at most.
     pub n_ended_max: usize,
+    /// Deleted units of which something is kept; 0: of none.
+    pub n_history_max: usize,
+    /// It is kept so long after their end, milliseconds.
+    pub history_age_ms: u64,
     /// How queues are served.
     pub queues: queue::Config,
     /// When nodes count as lost.
@@ -51,6 +55,8 @@ impl Default for Config {
             done_grace_ms: 5_000,
             gang_hold_after_ms: 60_000,
             n_ended_max: 100_000,
+            n_history_max: 10_000,
+            history_age_ms: 30 * 24 * 3_600 * 1_000,
             queues: queue::Config::default(),
             losses: lost_nodes::Config::default(),
             shuffle: partition_mode::Config::default(),

@@ -34,8 +34,8 @@ pub enum NameClaim {
         unit: UnitId,
         /// Of its submission.
         created: Revision,
-        /// Of what was submitted, see [`same::digest`].
-        digest: u64,
+        /// Of what was submitted, see [`same::digest`]; `None`: that is not known.
+        digest: Option<u64>,
     },
     /// The name belongs to another unit.
     NameTaken(UnitId),
@@ -47,7 +47,7 @@ pub(super) struct Directory {
     names: BTreeMap<Box<str>, UnitId>,
     uids: BTreeMap<u128, UnitId>,
     in_flight: IdSet<UnitId>,
-    gone: FxHashMap<u128, (UnitId, Revision, u64)>,
+    gone: FxHashMap<u128, (UnitId, Revision, Option<u64>)>,
     gone_until: VecDeque<(Millis, u128)>,
 }
 
@@ -116,10 +116,8 @@ impl Directory {
         if self.uids.get(&uid) == Some(&record.id) {
             self.uids.remove(&uid);
         }
-        self.gone.insert(
-            uid,
-            (record.id, created, same::digest(&record.spec, record.status.submitted.as_deref())),
-        );
+        let digest = || same::digest(&record.spec, record.status.submitted.as_deref());
+        self.gone.insert(uid, (record.id, created, (!record.status.updated).then(digest)));
         self.gone_until.push_back((now.plus(UID_MS_MIN), uid));
         while let Some((until, uid)) = self.gone_until.front().copied() {
             if until > now && self.gone_until.len() <= GONE_MAX {

@@ -144,6 +144,7 @@ impl Ends {
                 let at = now.plus(entry.record.spec.ttl_after_finished_ms);
                 entry.delete_at = Some(at);
                 entry.ended_at = (settle != Settle::Loading).then_some(now);
+                entry.ended_wall_ms = if settle == Settle::Loading { 0 } else { wall_ms };
                 self.ended.insert((at, unit));
             }
             Some(at) if !over => {

@@ -23,7 +23,7 @@ use super::{
     following::ListedRecords,
     gangs,
     gates::{self, Concerned},
-    holds,
+    holds, limits,
     queues::{note, unlisted},
 };
 
@@ -41,6 +41,7 @@ impl Dispatcher {
         self.following.advance(revision);
         if let Some(listed) = self.following.listed.take() {
             self.forget_unlisted(&listed, revision, now);
+            self.histories.retain(&listed.histories);
             self.daemons.on_listed(now);
         }
         if self.assignments.settling.is_loading() {
@@ -137,6 +138,13 @@ impl Dispatcher {
             Change::NodeReport(report) => self.on_node_report(report, now),
             Change::NodeDeleted(node) => self.on_node_deleted(*node, now),
             Change::UnitDeleted(unit) => self.on_unit_deleted(*unit, now),
+            Change::UnitHistory(kept) => {
+                if let Some(listed) = &mut self.following.listed {
+                    listed.histories.insert(kept.id);
+                }
+                self.histories.put(Arc::clone(kept));
+            }
+            Change::UnitHistoryDeleted(unit) => self.histories.remove(*unit),
             Change::Lease(lease) => self.on_lease(lease, now),
             Change::Partition(partition) => self.on_partition(partition.clone(), revision),
             Change::PartitionBlock(block) => self.on_partition_block(block.clone(), revision),
@@ -204,6 +212,7 @@ impl Dispatcher {
             | Subject::PriorityClass(_)
             | Subject::Budget(_)
             | Subject::Reservation(_)
+            | Subject::UnitHistory(_)
             | Subject::Pause(_)
             | Subject::Hold(_)
             | Subject::Unknown => {}
@@ -221,12 +230,22 @@ impl Dispatcher {
         now: Millis,
     ) {
         let unit = record.id;
+        let mut was_over = false;
         if let Some(listed) = &mut self.following.listed {
             listed.units.insert(unit);
         }
         if let Some(entry) = self.assignments.units.get_mut(unit) {
             if revision <= entry.revision {
                 return;
+            }
+            was_over = entry.phase.is_terminal();
+            let (old, new) = (&entry.record.spec, &record.spec);
+            if old.active_deadline_ms != new.active_deadline_ms {
+                self.assignments.ends.limits.remove(unit);
+            }
+            if old.scheduling_timeout_ms != new.scheduling_timeout_ms {
+                // The wait begins anew.
+                (entry.wait_due, entry.is_overdue) = (limits::NEVER, false);
             }
             entry.revision = revision;
             entry.tried.clear();
@@ -243,6 +262,11 @@ impl Dispatcher {
             }
         }
         self.assignments.refresh(unit, now);
+        if was_over {
+            // Of one that runs again nobody has asked since its end.
+            self.assignments.set_feasible(unit, &self.nodes.capacities);
+            self.assignments.refresh(unit, now);
+        }
     }
 
     /// All rows of a unit, from a list.

@@ -36,6 +36,7 @@ impl Following {
 pub(super) struct ListedRecords {
     pub(super) nodes: BTreeSet<NodeId>,
     pub(super) units: BTreeSet<UnitId>,
+    pub(super) histories: BTreeSet<UnitId>,
     pub(super) queues: BTreeSet<String>,
     pub(super) classes: BTreeSet<String>,
     pub(super) budgets: BTreeSet<String>,
@@ -53,6 +54,7 @@ impl ListedRecords {
         match subject {
             Subject::NodeReport(node) => drop(self.nodes.insert(*node)),
             Subject::Unit(unit) => drop(self.units.insert(*unit)),
+            Subject::UnitHistory(unit) => drop(self.histories.insert(*unit)),
             Subject::Queue(path) => drop(self.queues.insert(path.clone())),
             Subject::PriorityClass(name) => drop(self.classes.insert(name.clone())),
             Subject::Budget(name) => drop(self.budgets.insert(name.clone())),

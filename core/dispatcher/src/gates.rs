@@ -151,7 +151,9 @@ pub(super) fn concerned(change: &Change) -> Concerned {
         | Change::Budget(_)
         | Change::BudgetDeleted(_)
         | Change::Reservation(_)
-        | Change::ReservationDeleted(_) => Concerned::None,
+        | Change::ReservationDeleted(_)
+        | Change::UnitHistory(_)
+        | Change::UnitHistoryDeleted(_) => Concerned::None,
     }
 }
 
@@ -171,6 +173,7 @@ fn concerned_by(subject: &Subject) -> Concerned {
         | Subject::NodeUsage(_)
         | Subject::Budget(_)
         | Subject::Reservation(_)
+        | Subject::UnitHistory(_)
         | Subject::Lease(_)
         | Subject::Partition
         | Subject::PartitionBlock(_) => Concerned::None,

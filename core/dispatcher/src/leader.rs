@@ -20,7 +20,7 @@ mod submissions;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use godel_domain::{
     change::{Change, Commit, Partition},
@@ -190,7 +190,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
 
     /// Somebody asks for the change of a unit.
     pub fn change(&mut self, change: UnitChange<O>, now: Millis, out: &mut O) {
-        self.changes.ask(change, &mut self.core, now, out);
+        self.changes.ask(change, (&mut self.core, &mut self.edits), now, out);
     }
 
     /// Somebody asks for a change of queues, priority classes, disruption budgets or reservations.
@@ -305,7 +305,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
 impl<O: DispatcherOutbox> DispatcherLeader<O> {
     /// Decides once, and sends what follows. Returns whether anything did.
     pub fn step(&mut self, now: Millis, wall_ms: i64, out: &mut O) -> bool {
-        self.changes.retry(&mut self.core, now, out);
+        self.changes.retry((&mut self.core, &mut self.edits), now, out);
         self.next_mode(now, out);
         loop {
             let Self { core, edits, config, submissions, .. } = self;
@@ -344,7 +344,20 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                         out.note(&self.core, DispatcherNote::DaemonFollows(&record));
                     }
                 }
+                // It is to run again, or goes already.
+                Action::Delete(unit) if self.changes.is_changing(unit) => {
+                    self.core.on_delete_failed(unit, now)
+                }
                 Action::Delete(unit) => deletes.push(unit),
+                Action::DeleteHistory(units) => {
+                    let mut txn = out.begin();
+                    for unit in units {
+                        txn.push(&Change::UnitHistoryDeleted(unit));
+                    }
+                    if out.submit(txn, TxnTicket::HistoryDeletes).is_err() {
+                        self.core.on_history_delete_failed();
+                    }
+                }
                 Action::WritePartition(split) => {
                     if self.write_partition(&split, None, out).is_err() {
                         self.core.on_partition_failed(now);
@@ -358,9 +371,20 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
             }
         }
         if !deletes.is_empty() {
-            let mut txn = out.begin();
+            let (mut txn, mut n_bytes, mut n_units) = (out.begin(), 0, 0);
+            // What is kept of them is written with it. What does not fit is deleted a while later.
             for unit in &deletes {
-                txn.push(&Change::UnitDeleted(*unit));
+                if n_bytes > self.config.txn_bytes_max {
+                    break;
+                }
+                n_bytes += txn.push(&Change::UnitDeleted(*unit));
+                if let Some(kept) = self.core.history_of(*unit) {
+                    n_bytes += txn.push(&Change::UnitHistory(Arc::new(kept)));
+                }
+                n_units += 1;
+            }
+            for unit in deletes.split_off(n_units) {
+                self.core.on_delete_failed(unit, now);
             }
             if let Err((TxnTicket::Deletes(units), _)) = out.submit(txn, TxnTicket::Deletes(deletes)) {
                 units.into_iter().for_each(|unit| self.core.on_delete_failed(unit, now));
@@ -416,7 +440,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
             TxnTicket::Units(batch) => submissions.on_answer(batch, answer, (core, edits), now, out),
             TxnTicket::Change(spec, caller) => {
                 let unit = spec.id;
-                changes.on_answer(unit);
+                changes.on_answer(unit, Some(&spec), edits);
                 if let Ok(Receipt { revision, time_ms }) = answer {
                     core.on_unit(spec, revision, (revision, time_ms), now);
                     out.note(core, DispatcherNote::UnitChanged(unit));
@@ -424,7 +448,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                 caller.into_iter().for_each(|caller| out.answer(caller, written(answer.clone())));
             }
             TxnTicket::Delete(unit, caller) => {
-                changes.on_answer(unit);
+                changes.on_answer(unit, None, edits);
                 match &answer {
                     Ok(receipt) => forget(unit, receipt.revision, core, now, out),
                     Err(_) => core.on_delete_failed(unit, now),
@@ -446,6 +470,12 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                     core.on_pause_deleted(&scope, now);
                 }
                 out.answer(caller, written(answer));
+            }
+            // The watch shows which are gone.
+            TxnTicket::HistoryDeletes => {
+                if answer.is_err() {
+                    core.on_history_delete_failed();
+                }
             }
             TxnTicket::Deletes(units) => {
                 for unit in units {

@@ -28,6 +28,7 @@
 //! - `gangs`: which gang may gather room next.
 //! - `gates`: what keeps units from being assigned: pauses, and records that cannot be read.
 //! - `gauges`: numbers of units for metrics.
+//! - `history`: ended units for accounting.
 //! - `holds`: room that the binder holds for units.
 //! - `leader`: the leading dispatcher: requests in, transactions and assignments out.
 //! - `limits`: deadlines and time limits of units.
@@ -55,6 +56,7 @@ use godel_domain::{
     ids::{HoldId, UnitId},
     time::Millis,
     unit::UnitRecord,
+    unit_history::UnitHistory,
 };
 use godel_rules::{budget::Budgets, lost_nodes::BrakeChange};
 
@@ -73,6 +75,7 @@ mod following;
 mod gangs;
 mod gates;
 pub mod gauges;
+pub mod history;
 mod holds;
 pub mod leader;
 mod limits;
@@ -109,6 +112,7 @@ use daemons::Daemons;
 use following::{Following, Settle};
 use gangs::Gangs;
 use gauges::Waits;
+use history::{HistoryChunk, HistoryFilter, UnitHistories};
 use node_evictions::NodeEvictions;
 use nodes::Nodes;
 use partition::Partitioning;
@@ -137,6 +141,7 @@ pub struct Dispatcher {
     rooms: Rooms,
     gangs: Gangs,
     holds: BTreeMap<HoldId, Arc<Hold>>,
+    histories: UnitHistories,
     budgets: Budgets,
     reservations: ReservationRecords,
     nodes: Nodes,
@@ -157,6 +162,7 @@ impl Dispatcher {
             rooms: Rooms::default(),
             gangs: Gangs::new(config.gang_hold_after_ms),
             holds: BTreeMap::new(),
+            histories: UnitHistories::new(config.n_history_max, config.history_age_ms),
             budgets: Budgets::default(),
             reservations: ReservationRecords::default(),
             nodes: Nodes::default(),
@@ -221,6 +227,8 @@ impl Dispatcher {
             &mut actions,
         );
         self.assignments.ends.delete_ended(&mut self.assignments.units, now, &mut actions);
+        let old = self.histories.take_old(self.assignments.wall_ms);
+        actions.extend((!old.is_empty()).then_some(Action::DeleteHistory(old)));
         self.partition.follow_load(&self.nodes, &self.assignments, now, &mut actions);
         self.partition.split_when_due(&self.nodes, &self.assignments, now, &mut actions);
         actions
@@ -281,6 +289,16 @@ impl Dispatcher {
         self.assignments.wall_ms = wall_ms;
     }
 
+    /// Unix time of the last look at the clock, milliseconds.
+    pub fn wall_ms(&self) -> i64 {
+        self.assignments.wall_ms
+    }
+
+    /// Whether the deletion of a unit's record is on its way.
+    pub fn is_deleting(&self, unit: UnitId) -> bool {
+        self.assignments.units.get(unit).is_some_and(|entry| entry.deleting)
+    }
+
     /// Takes uid and name of a submission, or says what they are already. `uid` must be a UUID.
     pub fn reserve(&mut self, namespace: &str, name: &str, uid: &str) -> NameClaim {
         if let Some(unit) = self.assignments.gates.frozen.has_name(namespace, name) {
@@ -301,6 +319,27 @@ impl Dispatcher {
     /// The unit has not ended, or something of it is still on a node.
     pub fn delete(&mut self, unit: UnitId) -> Result<bool, DeleteRefusal> {
         self.assignments.ends.delete(unit, &mut self.assignments.units)
+    }
+
+    /// What is to be kept of a unit whose record is deleted; `None`: nothing is kept.
+    pub fn history_of(&self, unit: UnitId) -> Option<UnitHistory> {
+        history::of_deleted(&self.histories, &self.assignments.units, unit)
+    }
+
+    /// Ended units that are older than `before`, the newest first: looks at `n_scan` units at most, and keeps the first
+    /// `n_units` matches.
+    pub fn list_history(
+        &self,
+        filter: &HistoryFilter,
+        before: Option<UnitId>,
+        (n_scan, n_units): (usize, usize),
+    ) -> HistoryChunk {
+        history::list((&self.histories, &self.assignments.units), filter, before, (n_scan, n_units))
+    }
+
+    /// Old histories were not deleted.
+    pub fn on_history_delete_failed(&mut self) {
+        self.histories.on_delete_failed();
     }
 
     /// Another way to split nodes: the record to be written, or `None` when it is in force already.

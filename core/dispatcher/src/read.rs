@@ -15,7 +15,7 @@ use godel_domain::{
     running_units::{LastEviction, RunningUnits},
     sub_cluster,
     time::Millis,
-    unit::{UnitRecord, UnitSpec},
+    unit::{UnitRecord, UnitSpec, WorkloadClass},
 };
 use godel_queueing::{Quota, RoomIdx};
 use godel_rules::{budget::Budgets, frozen::Frozen, partition};
@@ -43,6 +43,8 @@ pub struct UnitView<'a> {
     pub spec_revision: Revision,
     /// Revision of its record or rows, whichever changed last.
     pub revision: Revision,
+    /// Revision of its rows; 0: there are none.
+    pub rows_revision: Revision,
     /// Of the creating transaction.
     pub create_revision: Revision,
     /// Of the creating transaction, Unix milliseconds.
@@ -78,6 +80,14 @@ pub struct ListFilter {
     pub phase: Option<UnitPhase>,
     /// Every pair must be a label of the unit.
     pub labels: BTreeMap<String, String>,
+    /// Path of a queue: of it and those below it. Empty: all.
+    pub queue: String,
+    /// Empty: all.
+    pub owner: String,
+    /// Some of its running units are on this node; `None`: wherever they are.
+    pub node: Option<NodeId>,
+    /// `None`: all.
+    pub class: Option<WorkloadClass>,
 }
 
 /// A bounded part of a list.
@@ -168,6 +178,7 @@ impl Dispatcher {
             record: &entry.record,
             spec_revision: entry.revision,
             revision: entry.revision.max(entry.rows_revision),
+            rows_revision: entry.rows_revision,
             create_revision: entry.create_revision,
             create_time_ms: entry.create_time_ms,
             phase: entry.phase,
@@ -235,7 +246,7 @@ impl Dispatcher {
 
     /// Matches over all pages where that is known without looking at each unit.
     pub fn total(&self, filter: &ListFilter) -> Option<u64> {
-        if !filter.namespace.is_empty() || !filter.labels.is_empty() {
+        if (ListFilter { phase: filter.phase, ..ListFilter::default() }) != *filter {
             return None;
         }
         let units = &self.assignments.units;
@@ -273,6 +284,11 @@ impl Dispatcher {
             Some(unit) => self.assignments.units.shown(unit),
             None => eviction.by.to_string(),
         }
+    }
+
+    /// The node of a name.
+    pub fn node_of_name(&self, name: &str) -> Option<NodeId> {
+        self.nodes.names.iter().find(|(_, known)| ***known == *name).map(|(node, _)| *node)
     }
 
     /// Model of the first of some devices of a node; empty when there are none.
@@ -570,7 +586,17 @@ impl Dispatcher {
 
 impl ListFilter {
     fn matches(&self, entry: &UnitEntry) -> bool {
+        let spec = &entry.record.spec;
         self.phase.is_none_or(|phase| entry.phase == phase)
-            && self.labels.iter().all(|(key, value)| entry.record.spec.labels.get(key) == Some(value))
+            && self.class.is_none_or(|class| spec.class == class)
+            && (self.owner.is_empty() || spec.owner == self.owner)
+            && (self.queue.is_empty() || is_within(&spec.queue, &self.queue))
+            && self.labels.iter().all(|(key, value)| spec.labels.get(key) == Some(value))
+            && self.node.is_none_or(|node| entry.rows.live().any(|(_, row)| row.node == node))
     }
+}
+
+/// Whether a queue is `above` or one of those below it.
+pub(super) fn is_within(path: &str, above: &str) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

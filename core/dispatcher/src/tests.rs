@@ -354,7 +354,7 @@ fn an_evicted_replica_goes_to_its_scheduler_or_to_the_head() {
     rig.bind(1, &[0]);
     let requeue = |rig: &mut Rig, ordinal: u32, incarnation: u32| {
         rig.status(1, &[ordinal], RowPhase::Stopped);
-        let requeue = Requeue { ordinals: vec![ordinal], incarnations: vec![incarnation] };
+        let requeue = Requeue { ordinals: vec![ordinal], incarnations: vec![incarnation], anew: false };
         rig.rows(1, RunChange::Requeue(requeue));
     };
     requeue(&mut rig, 0, 1);

@@ -48,6 +48,8 @@ pub(super) struct UnitEntry {
     pub(super) ended_at: Option<Millis>,
     /// A transaction that deletes it is on its way.
     pub(super) deleting: bool,
+    /// When that was, Unix milliseconds; 0: not over, or over at the start.
+    pub(super) ended_wall_ms: i64,
     /// No node known now could ever hold one of its replicas.
     pub(super) infeasible: bool,
     /// A scheduler has had it.
@@ -175,6 +177,7 @@ impl UnitEntry {
             delete_at: None,
             ended_at: None,
             deleting: false,
+            ended_wall_ms: 0,
             infeasible: false,
             is_overdue: false,
             wait_due: NEVER,

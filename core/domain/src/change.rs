@@ -13,6 +13,7 @@ use crate::{
     resources::Resources,
     running_units::{RunChange, RunningUnits},
     unit::UnitRecord,
+    unit_history::UnitHistory,
     unreadable::{Subject, Unreadable},
 };
 
@@ -40,6 +41,10 @@ pub enum Change {
     NodeUsage(NodeUsage),
     /// A unit, whole.
     Unit(Arc<UnitRecord>),
+    /// What is kept of a unit that is deleted.
+    UnitHistory(Arc<UnitHistory>),
+    /// It is kept no longer.
+    UnitHistoryDeleted(UnitId),
     /// A lease was granted, released or expired.
     Lease(Lease),
     /// How nodes are split was changed: the mode, or who the schedulers are.

@@ -33,6 +33,7 @@
 //! - `sub_cluster`: the sub-cluster that a unit or a node is of.
 //! - `time`: time as decisions see it, in milliseconds.
 //! - `unit_affinity`: where replicas go in relation to running units.
+//! - `unit_history`: what is kept of a unit once its record is deleted.
 //! - `unit_report`: what a scheduler tells the dispatcher about units that it was assigned.
 //! - `unit_topology`: where the running units of one unit go in relation to one another.
 //! - `unit`: scheduling units: what was submitted, and what the control plane adds to it.
@@ -73,6 +74,7 @@ pub mod time;
 pub mod txn;
 pub mod unit;
 pub mod unit_affinity;
+pub mod unit_history;
 pub mod unit_report;
 pub mod unit_topology;
 pub mod unreadable;

@@ -217,10 +217,13 @@ pub fn phase(record: &UnitRecord, counts: &Counts, soft: Soft) -> UnitPhase {
         UnitPhase::Failed
     } else if record.status.restarting || has_to_restart(record, counts) {
         if record.status.suspended { UnitPhase::Suspended } else { UnitPhase::Queued }
-    } else if ended >= counts.replicas && !record.spec.is_daemon() {
+    } else if is_ended(record, counts) {
         if counts.failed == 0 { UnitPhase::Completed } else { UnitPhase::Failed }
     } else if record.status.suspended {
         UnitPhase::Suspended
+    } else if counts.replicas == 0 && !record.spec.is_daemon() {
+        // Scaled to zero: it has all that it wants.
+        UnitPhase::Scheduled
     } else if has_begun(record, counts) && counts.running + ended >= record.spec.min_member {
         UnitPhase::Running
     } else if counts.live > 0 && counts.live + ended >= record.spec.min_member {
@@ -362,7 +365,7 @@ pub fn has_to_restart(record: &UnitRecord, counts: &Counts) -> bool {
 
 /// Every replica has ended, and with them the unit.
 fn is_ended(record: &UnitRecord, counts: &Counts) -> bool {
-    counts.succeeded + counts.failed >= counts.replicas && !record.spec.is_daemon()
+    counts.replicas > 0 && counts.succeeded + counts.failed >= counts.replicas && !record.spec.is_daemon()
 }
 
 /// Whether the record of a unit has to change by what its running units came to: see [`turned`].
@@ -388,13 +391,18 @@ pub fn turned(record: &UnitRecord, counts: &Counts, rows: &RunningUnits, now_ms:
     if has_to_restart(record, counts) {
         return turned(|record| {
             record.status.restarting = true;
+            record.status.keeps_succeeded = false;
             record.status.whole_restarts += 1;
         });
     }
     let is_over = record.status.cancelled || record.status.ended.is_some();
-    let has_left = counts.live == 0 && counts.succeeded + counts.failed + counts.stopped == 0;
+    let stays = if record.status.keeps_succeeded { 0 } else { counts.succeeded };
+    let has_left = counts.live == 0 && stays + counts.failed + counts.stopped == 0;
     if record.status.restarting && has_left && !is_over {
-        turned(|record| record.status.restarting = false)
+        turned(|record| {
+            record.status.restarting = false;
+            record.status.keeps_succeeded = false;
+        })
     } else {
         None
     }
@@ -407,9 +415,12 @@ pub fn deadline_ms(record: &UnitRecord, counts: &Counts, rows: &RunningUnits) ->
     if record.spec.active_deadline_ms == 0 || !record.is_wanted() || is_over {
         return None;
     }
-    let is_there = |row: &&RunningUnit| {
-        row.phase.is_live() || matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed)
+    // What ended before a retry is of no concern to the time since.
+    let has_ended = |row: &RunningUnit| {
+        matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed)
+            && row.bound_time_ms >= record.status.retried_ms
     };
+    let is_there = |row: &&RunningUnit| row.phase.is_live() || has_ended(row);
     let since_ms = rows.rows.iter().filter(is_there).map(|row| row.bound_time_ms).min()?;
     Some(since_ms.saturating_add(i64::try_from(record.spec.active_deadline_ms).unwrap_or(i64::MAX)))
 }
@@ -448,6 +459,8 @@ pub struct GangTerms {
     pub on_eviction: OnEviction,
     /// What becomes of one that ended by itself.
     pub restart_policy: RestartPolicy,
+    /// While all comes back: what has succeeded does not.
+    pub keeps_succeeded: bool,
 }
 
 impl GangTerms {
@@ -459,6 +472,7 @@ impl GangTerms {
             on_below_min: OnBelowMin::default(),
             on_eviction: OnEviction::default(),
             restart_policy: RestartPolicy::Never,
+            keeps_succeeded: false,
         }
     }
 
@@ -472,7 +486,8 @@ impl GangTerms {
                 _ => ordinals.push((start, end)),
             }
         }
-        Self { ordinals, min_member, on_below_min, on_eviction, restart_policy }
+        let keeps_succeeded = record.status.keeps_succeeded;
+        Self { ordinals, min_member, on_below_min, on_eviction, restart_policy, keeps_succeeded }
     }
 
     /// Of all its groups, half-open.
@@ -483,6 +498,13 @@ impl GangTerms {
     /// Whether some group has this ordinal.
     pub fn wants(&self, ordinal: u32) -> bool {
         self.ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
+    }
+
+    /// Whether one that has ended comes back while its unit is being restarted.
+    pub fn comes_again(&self, row: &RunningUnit) -> bool {
+        let is_over = !row.was_sent_away() || self.is_over(row);
+        let is_kept = self.keeps_succeeded && row.phase == RowPhase::Succeeded && is_over;
+        row.phase.is_ended() && !is_kept
     }
 
     /// Whether one that was sent away is over all the same. What succeeded before it had to go is done, unless it always

@@ -6,6 +6,7 @@
 use crate::{
     quantity,
     resources::{CPU, MEMORY, RUNNING_UNITS},
+    seed::mix,
 };
 
 /// Longest namespace, task group, resource name or label of a path.
@@ -210,6 +211,27 @@ const HEX: [u8; 256] = {
     }
     table
 };
+
+/// Letters and digits of generated names: no vowels, so that no words come out, and nothing that is taken for another.
+const SUFFIX: &[u8; 27] = b"bcdfghjkmnpqrstvwxz23456789";
+/// So many of them end a generated name: of a million names with one beginning two are the same once in 500,000 times.
+pub const SUFFIX_LEN: usize = 8;
+
+/// The name that begins with `prefix` and ends as the number of a UUID says: the same number always gives the same name,
+/// with every version of godel.
+pub fn generated(prefix: &str, uuid: u128) -> String {
+    let low = u64::try_from(uuid & u128::from(u64::MAX)).unwrap_or_default();
+    let high = u64::try_from(uuid >> 64).unwrap_or_default();
+    let mut number = mix(mix(high) ^ low);
+    let mut name = String::with_capacity(prefix.len() + SUFFIX_LEN);
+    name.push_str(prefix);
+    for _ in 0..SUFFIX_LEN {
+        let idx = usize::try_from(number % SUFFIX.len() as u64).unwrap_or_default();
+        name.push(char::from(SUFFIX[idx]));
+        number /= SUFFIX.len() as u64;
+    }
+    name
+}
 
 /// First and last number of the UUIDs that begin with `prefix`; `None` if no UUID does.
 pub fn uuid_range(prefix: &str) -> Option<(u128, u128)> {

@@ -309,6 +309,8 @@ pub struct Requeue {
     pub ordinals: Vec<u32>,
     /// Their new incarnations.
     pub incarnations: Vec<u32>,
+    /// With their unit as a whole, or after its end: as if none had had a node before.
+    pub anew: bool,
 }
 
 /// One change to the rows of a unit.
@@ -430,7 +432,8 @@ impl RunningUnits {
                         let again = row.phase.is_ended() && requeue.incarnations[idx] == row.incarnation + 1;
                         if again {
                             // Who ended by itself comes back with the whole unit only.
-                            let is_whole = row.eviction.is_none() && !row.was_sent_away();
+                            let is_by_itself = row.eviction.is_none() && !row.was_sent_away();
+                            let is_whole = requeue.anew || is_by_itself;
                             let failure = is_whole.then_some(EvictionReason::Failure);
                             let eviction = row.eviction.filter(|_| row.is_set_aside()).or(failure);
                             let incarnation = row.incarnation + 1;

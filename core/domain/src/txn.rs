@@ -10,6 +10,8 @@ use crate::{
 pub enum RecordRef<'a> {
     /// The record of a unit.
     Unit(UnitId),
+    /// The running units of a unit, of which any change counts.
+    Rows(UnitId),
     /// A queue, by its path.
     Queue(&'a str),
     /// A priority class, by its name.

@@ -43,10 +43,16 @@ pub struct UnitStatus {
     pub ended: Option<UnitEnd>,
     /// Number of restarts of the whole unit, [`UnitSpec::max_restarts`] at most.
     pub whole_restarts: u32,
-    /// The whole unit is being restarted: its running units leave, and none is placed before all have left.
+    /// The whole unit is being restarted, or retried after its end: its running units leave, and none is placed before all have left.
     pub restarting: bool,
     /// The submitted values of what scaling and stopping have changed since; `None` while neither has happened.
     pub submitted: Option<Box<SubmittedSize>>,
+    /// While it is being restarted: what has succeeded stays as it is.
+    pub keeps_succeeded: bool,
+    /// When it was last retried after its end, Unix milliseconds; 0: never.
+    pub retried_ms: i64,
+    /// It was changed since: what was submitted is known by its uid and name alone.
+    pub updated: bool,
 }
 
 /// A unit as submitted, with its defaults filled in: task groups that are placed together.

@@ -26,6 +26,8 @@ pub enum Subject {
     Unit(UnitId),
     /// Rows of a unit, or an operation on them: what a unit's running units are is not known any more.
     Rows(UnitId),
+    /// What is kept of a unit that was deleted.
+    UnitHistory(UnitId),
     /// A queue, by path.
     Queue(String),
     /// A priority class, by name.
@@ -58,6 +60,7 @@ impl Subject {
             Self::NodeUsage(_) => "node usage",
             Self::Unit(_) => "unit",
             Self::Rows(_) => "rows of unit",
+            Self::UnitHistory(_) => "unit history",
             Self::Queue(_) => "queue",
             Self::PriorityClass(_) => "priority class",
             Self::Budget(_) => "disruption budget",
@@ -78,7 +81,7 @@ impl Subject {
             | Self::NodeReport(node)
             | Self::NodeAllocatable(node)
             | Self::NodeUsage(node) => node.to_string(),
-            Self::Unit(unit) | Self::Rows(unit) => unit.to_string(),
+            Self::Unit(unit) | Self::Rows(unit) | Self::UnitHistory(unit) => unit.to_string(),
             Self::Queue(name)
             | Self::PriorityClass(name)
             | Self::Budget(name)
@@ -102,6 +105,8 @@ impl Subject {
             Change::NodeAllocatable(node, _) => one(Self::NodeAllocatable(*node)),
             Change::NodeUsage(usage) => one(Self::NodeUsage(usage.id)),
             Change::Unit(record) => one(Self::Unit(record.id)),
+            Change::UnitHistory(history) => one(Self::UnitHistory(history.id)),
+            Change::UnitHistoryDeleted(unit) => one(Self::UnitHistory(*unit)),
             Change::Lease(lease) => one(Self::Lease(lease.name.clone())),
             Change::Partition(_) => one(Self::Partition),
             Change::PartitionBlock(block) => one(Self::PartitionBlock(block.number)),
@@ -184,6 +189,7 @@ impl Unreadable {
             | Subject::NodeUsage(node) => AffectedNodes::Of(vec![*node]),
             Subject::Rows(_) | Subject::Hold(_) | Subject::Unknown => AffectedNodes::Any,
             Subject::Unit(_)
+            | Subject::UnitHistory(_)
             | Subject::Queue(_)
             | Subject::PriorityClass(_)
             | Subject::Budget(_)

@@ -79,10 +79,11 @@ fn the_transition_table_is_rendered() {
     assert_eq!(text.lines().count(), 2 + TRANSITIONS.len());
     assert!(text.contains("| Scheduling, Unschedulable | Queued | its scheduler was lost or gave it back |"));
     assert!(
-        !may_become(UnitPhase::Cancelled, UnitPhase::Queued)
+        !may_become(UnitPhase::Cancelled, UnitPhase::Running)
             && may_become(UnitPhase::Running, UnitPhase::Cancelled)
     );
-    assert!(!may_become(UnitPhase::Completed, UnitPhase::Queued), "it may be cancelled, and nothing else");
+    assert!(may_become(UnitPhase::Completed, UnitPhase::Queued), "it is retried");
+    assert!(!may_become(UnitPhase::Completed, UnitPhase::Suspended), "its end stays its end");
 }
 
 #[test]
@@ -180,7 +181,7 @@ fn a_whole_restart_binds_min_member_together_again() {
         rows_of(&[(RowPhase::Stopped, left), (RowPhase::Failed, None), (RowPhase::Succeeded, None)]);
     assert_eq!(pending(&spec, &rows).0, [0u32; 0], "nothing comes before all have left");
     assert_eq!(turned(&spec, &Counts::of(&spec, &rows), &rows, 0), None);
-    let again = Requeue { ordinals: vec![0, 1, 2], incarnations: vec![1; 3] };
+    let again = Requeue { ordinals: vec![0, 1, 2], incarnations: vec![1; 3], anew: false };
     rows.apply(&RunChange::Requeue(again), Revision(3), 1, |_, _, _| {});
     let done = turned(&spec, &Counts::of(&spec, &rows), &rows, 0).unwrap();
     assert!(!done.status.restarting);
@@ -292,7 +293,7 @@ fn a_resumed_unit_returns_whole_as_its_next_incarnations() {
     assert!(rows.rows.iter().all(RunningUnit::was_sent_away));
     let failing = spec.clone().on_eviction(OnEviction::Fail);
     assert_eq!(Counts::of(&failing, &rows).failed, 1, "the lost one");
-    let requeue = Requeue { ordinals: vec![0, 1, 2, 3], incarnations: vec![1; 4] };
+    let requeue = Requeue { ordinals: vec![0, 1, 2, 3], incarnations: vec![1; 4], anew: false };
     rows.apply(&RunChange::Requeue(requeue), Revision(5), 7, |_, _, _| {});
     assert_eq!(pending(&gang(OnBelowMin::Keep), &rows), (vec![0, 1, 2, 3], vec![1; 4]));
     for on_below_min in [OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop] {
@@ -334,6 +335,45 @@ fn a_unit_is_active_since_its_earliest_present_binding() {
         ..RunningUnit::default()
     };
     assert!(!gone.was_sent_away());
+}
+
+#[test]
+fn a_unit_that_is_retried_is_placed_whole_once_more() {
+    use EvictionReason::{BelowMin, Cancelled, Deadline, Preempted};
+    let ended = [
+        (RowPhase::Failed, None),
+        (RowPhase::Stopped, Some(Cancelled)),
+        (RowPhase::Stopped, Some(Preempted)),
+        (RowPhase::Stopped, Some(BelowMin)),
+        (RowPhase::Stopped, Some(Deadline)),
+        (RowPhase::Succeeded, None),
+    ];
+    for on_below_min in [OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop] {
+        for keeps_succeeded in [true, false] {
+            let record = unit(6, 6).on_below_min(on_below_min).active_deadline_ms(10);
+            let mut retried = record.restarting(true).keeps_succeeded(keeps_succeeded).retried_ms(50);
+            let mut rows = rows_of(&ended);
+            let terms = GangTerms::of(&retried);
+            let returns = |ordinal: &u32| terms.comes_again(&rows.row(*ordinal));
+            let ordinals: Vec<u32> = (0..6).filter(returns).collect();
+            assert_eq!(ordinals.len(), if keeps_succeeded { 5 } else { 6 });
+            assert_eq!(
+                turned(&retried, &Counts::of(&retried, &rows), &rows, 99),
+                None,
+                "they are not back yet"
+            );
+            let incarnations = vec![1; ordinals.len()];
+            let requeue = Requeue { ordinals: ordinals.clone(), incarnations, anew: true };
+            rows.apply(&RunChange::Requeue(requeue), Revision(2), 60, |_, _, _| {});
+            retried = turned(&retried, &Counts::of(&retried, &rows), &rows, 99).unwrap();
+            assert!(retried.is_wanted() && !retried.status.keeps_succeeded);
+            let counts = Counts::of(&retried, &rows);
+            assert_eq!(pending(&retried, &rows).0, ordinals);
+            let n_there = 6 - ordinals.len();
+            assert_eq!(counted(&rows, &GangTerms::of(&retried)), n_there, "{on_below_min:?}");
+            assert_eq!(has_to_end(&retried, &counts, &rows, 99), None, "what ended before does not count");
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -397,6 +437,7 @@ fn change(rows: &RunningUnits, event: &Event) -> Option<RunChange> {
             RunChange::Requeue(Requeue {
                 ordinals,
                 incarnations: incarnations.iter().map(|one| one + 1).collect(),
+                anew: *ordinal % 2 == 0,
             })
         }
         Event::Scale(_) | Event::Suspend(_) | Event::Cancel => return None,

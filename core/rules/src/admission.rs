@@ -19,12 +19,14 @@ mod affinity;
 mod daemon;
 pub mod defaults;
 pub mod feasibility;
+pub mod retry;
 pub mod same;
 pub mod scale;
 pub mod stop;
 mod submission;
 mod template;
 mod topology;
+pub mod update;
 pub mod welcome;
 mod zones;
 
@@ -96,9 +98,10 @@ fn queue(given: String, report: &mut ViolationList, defaults: &mut Vec<AppliedDe
 ///
 /// # Errors
 /// Every violation (at most [`VIOLATIONS_MAX`]), in order of the fields.
-pub fn admit(submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
+pub fn admit(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
     let mut report = ViolationList::default();
     let mut defaults = Vec::with_capacity(N_DEFAULTS);
+    generate_name(&mut submission, &mut report);
     check_meta(&submission, &mut report);
     let class = class(submission.class, &mut report, &mut defaults);
     let by_class = defaults::of(class);
@@ -313,6 +316,24 @@ impl ViolationList {
     }
 }
 
+/// A name follows from the uid alone: the same submission has the same name however often it is made.
+fn generate_name(submission: &mut Submission, report: &mut ViolationList) {
+    let prefix = std::mem::take(&mut submission.generate_name);
+    if prefix.is_empty() {
+        return;
+    }
+    if !submission.name.is_empty() {
+        report.add(format_args!("generate_name"), format_args!("give a name or `generate_name`, not both"));
+        return;
+    }
+    submission.name = names::generated(&prefix, names::uuid(&submission.uid).unwrap_or_default());
+    if let Err(bad) = names::name(&submission.name, names::NAME_LEN_MAX) {
+        report.add(format_args!("generate_name"), format_args!("with its ending: {bad}"));
+        // It is told once.
+        submission.name = names::generated("", 0);
+    }
+}
+
 fn check_meta(submission: &Submission, report: &mut ViolationList) {
     if submission.encoded_len > SPEC_BYTES_MAX {
         report.add(
@@ -361,10 +382,11 @@ fn groups(
     }
     let mut groups: Vec<TaskGroup> = Vec::with_capacity(submitted.len().min(GROUPS_MAX));
     for (idx, mut group) in submitted.into_iter().take(GROUPS_MAX).enumerate() {
-        if class != WorkloadClass::Daemon && !(1..=REPLICAS_MAX).contains(&group.replicas) {
+        let least = scale::least_replicas(class);
+        if class != WorkloadClass::Daemon && !(least..=REPLICAS_MAX).contains(&group.replicas) {
             report.add(
                 format_args!("task_groups[{idx}].replicas"),
-                format_args!("{} is not in 1..={REPLICAS_MAX}", group.replicas),
+                format_args!("{} is not in {least}..={REPLICAS_MAX}", group.replicas),
             );
         }
         let name = if group.name.is_empty() {
@@ -422,7 +444,7 @@ fn min_member(
         );
     } else if given > MIN_MEMBER_MAX {
         report.add(format_args!("min_member"), format_args!("{given} is not in 1..={MIN_MEMBER_MAX}"));
-    } else if u64::from(given) > replicas {
+    } else if u64::from(given) > replicas.max(1) {
         report.add(
             format_args!("min_member"),
             format_args!("{given} is above the {}", words::count(replicas, "replica")),

@@ -293,6 +293,7 @@ fn keeps_all(subject: &Subject) -> bool {
         | Subject::NodeAllocatable(_)
         | Subject::NodeUsage(_)
         | Subject::Reservation(_)
+        | Subject::UnitHistory(_)
         | Subject::Hold(_)
         | Subject::Lease(_)
         | Subject::Partition

@@ -11,6 +11,7 @@
 //! - `drain`: what drained nodes may evict.
 //! - `front_door`: which member answers a call that comes to state.
 //! - `frozen`: what is frozen because of records that this version cannot read.
+//! - `history`: what is kept of ended units for accounting.
 //! - `leases`: leases in force, judged on one monotonic clock.
 //! - `load_window`: percentiles of a node's use, as its agent measures them.
 //! - `lost_nodes`: which nodes are lost, and the brake when many are.
@@ -30,6 +31,7 @@ pub mod daemon;
 pub mod drain;
 pub mod front_door;
 pub mod frozen;
+pub mod history;
 pub mod leases;
 pub mod load_window;
 pub mod lost_nodes;

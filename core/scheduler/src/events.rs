@@ -153,7 +153,10 @@ impl Scheduler {
                 }
             }
             Change::Unreadable(unreadable) => self.treat_as_absent(&unreadable.subject),
-            Change::Lease(_) | Change::UnreadableGone(_) => {}
+            Change::Lease(_)
+            | Change::UnitHistory(_)
+            | Change::UnitHistoryDeleted(_)
+            | Change::UnreadableGone(_) => {}
         }
     }
 
@@ -423,6 +426,8 @@ fn is_of_nodes(change: &Change) -> bool {
         | Change::PriorityClassDeleted(_)
         | Change::Pause(_)
         | Change::PauseDeleted(_)
+        | Change::UnitHistory(_)
+        | Change::UnitHistoryDeleted(_)
         | Change::Unreadable(_)
         | Change::UnreadableGone(_) => false,
     }

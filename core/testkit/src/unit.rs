@@ -168,6 +168,9 @@ build_unit! {
         whole_restarts: u32,
         restarting: bool,
         submitted: Option<Box<SubmittedSize>>,
+        keeps_succeeded: bool,
+        retried_ms: i64,
+        updated: bool,
     }
 }
 

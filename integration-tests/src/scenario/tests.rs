@@ -103,7 +103,10 @@ fn transitions_are_those_that_the_store_allows() {
     let lost = v1::EvictionReason::NodeLost.into();
     let evict = v1::Eviction { unit_id: 1, ordinals: vec![3], reason: lost, ..v1::Eviction::default() };
     lives.evict(&evict, &mut traces);
-    lives.requeue(&v1::Requeue { unit_id: 1, ordinals: vec![3], incarnations: vec![1] }, &mut traces);
+    lives.requeue(
+        &v1::Requeue { unit_id: 1, ordinals: vec![3], incarnations: vec![1], anew: false },
+        &mut traces,
+    );
     let codes = |names: &[&str]| -> Vec<Code> {
         names.iter().map(|name| Code::parse(&format!("transition/{name}")).unwrap()).collect()
     };

@@ -166,6 +166,11 @@ godel_kit::section! {
         pub txns_in_flight_max: usize = 4,
         /// Maximum number of ended units that are kept. The oldest are deleted first.
         pub ended_units_max: usize = 100_000,
+        /// Maximum number of deleted units of which the history is kept (`godel history`). The oldest go first. 0: none
+        /// is kept.
+        pub history_units_max: usize = 10_000,
+        /// How long the history of a unit is kept after its end.
+        pub history_age: HumanDuration = HumanDuration::from_secs(30 * 24 * 3_600),
         /// Minimum share, in percent, of the running units handed out that each lower band with waiting units gets
         /// (`system`, `online`, `batch`, `best-effort`), whatever waits in higher bands. Values above 50 count as 50.
         pub band_floor_percent: u8 = 5,
@@ -233,6 +238,8 @@ impl Config {
             reconcile_ms: self.reconcile_interval.ms().max(100),
             gang_hold_after_ms: self.gang_hold_after.ms(),
             n_ended_max: self.ended_units_max,
+            n_history_max: self.history_units_max,
+            history_age_ms: self.history_age.ms(),
             queues: queue::Config {
                 floor_percent: self.band_floor_percent,
                 head_wait_ms: self.head_wait.ms(),

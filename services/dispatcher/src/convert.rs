@@ -24,6 +24,8 @@ use crate::requests::StatusAnswer;
 
 /// Units shown that hold up a drain: of 600 bytes at most.
 const DRAIN_BLOCKS_MAX: usize = 100;
+/// Nodes of a unit that are named where all units are shown.
+const NODES_MAX: usize = 3;
 /// Reasons of a failed try that are kept.
 const REASONS_MAX: usize = 32;
 /// Bytes of the name of a plugin at most: a longer one is none of ours.
@@ -34,7 +36,7 @@ pub(crate) fn bad_fields(violations: Vec<SpecViolation>) -> Vec<BadField> {
 }
 
 /// A unit as shown, without its running units.
-pub(crate) fn unit(view: &UnitView<'_>) -> v1::Unit {
+pub(crate) fn unit(core: &Dispatcher, view: &UnitView<'_>) -> v1::Unit {
     let mut spec = to_proto::unit_spec(&view.record.spec);
     if let Some(meta) = &mut spec.meta {
         meta.create_revision = view.create_revision.0;
@@ -60,7 +62,22 @@ pub(crate) fn unit(view: &UnitView<'_>) -> v1::Unit {
             since_ms: turn.since_ms,
             until_ms: turn.expires_ms,
         }),
+        nodes: nodes(core, view),
     }
+}
+
+/// Names of the first nodes on which something of a unit is.
+fn nodes(core: &Dispatcher, view: &UnitView<'_>) -> Vec<String> {
+    let mut found: Vec<NodeId> = Vec::new();
+    for (_, row) in view.rows.live() {
+        if found.len() >= NODES_MAX {
+            break;
+        }
+        if !found.contains(&row.node) {
+            found.push(row.node);
+        }
+    }
+    found.into_iter().map(|node| core.node_name(node).to_owned()).collect()
 }
 
 /// Running units of a unit by ordinal, pending ones included: `n_max` at most from ordinal `from` on, and where the next

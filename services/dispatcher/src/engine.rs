@@ -131,6 +131,7 @@ async fn lead(
         v1::Kind::DisruptionBudget,
         v1::Kind::Reservation,
         v1::Kind::Unit,
+        v1::Kind::UnitHistory,
         v1::Kind::Hold,
         v1::Kind::Pause,
         v1::Kind::Rows,
@@ -397,6 +398,7 @@ impl Engine {
                 let _ = reply.send(unit.and_then(|unit| pages::show_unit(core, unit, &page)));
             }
             LeaderRequest::List(call) => pages::list_units(core, call),
+            LeaderRequest::ListHistory(call) => pages::list_history(core, call),
             LeaderRequest::GetQueue { name, reply } => {
                 let _ = reply.send(pages::show_queue(core, &name));
             }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use godel_core_dispatcher::{
     Attach, ModeChoice, SchedulerCounts, SessionId,
+    history::{HistoryChunk, HistoryFilter},
     leader::UnitChange,
     read::{ListFilter, SchedulerView, Summary},
     record_changes::Edit,
@@ -44,6 +45,7 @@ pub(crate) enum LeaderRequest {
         reply: Reply<Result<v1::GetUnitResponse, Status>>,
     },
     List(ListCall),
+    ListHistory(HistoryCall),
     Watch(WatchCall),
     Attach(AttachCall),
     FromScheduler(SessionId, SchedulerMessage),
@@ -212,10 +214,21 @@ impl RowsPage {
 /// A bounded part of a list.
 pub(crate) struct ListCall {
     pub(crate) filter: ListFilter,
+    /// Name of a node of the filter; empty: none.
+    pub(crate) node: String,
     pub(crate) after: String,
     pub(crate) n_scan: usize,
     pub(crate) n_units: usize,
-    pub(crate) reply: Reply<ListPart>,
+    pub(crate) reply: Reply<Result<ListPart, Status>>,
+}
+
+/// A bounded part of a list of ended units.
+pub(crate) struct HistoryCall {
+    pub(crate) filter: HistoryFilter,
+    pub(crate) before: Option<UnitId>,
+    pub(crate) n_scan: usize,
+    pub(crate) n_units: usize,
+    pub(crate) reply: Reply<HistoryChunk>,
 }
 
 pub(crate) struct ListPart {

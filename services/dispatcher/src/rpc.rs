@@ -2,6 +2,7 @@
 
 pub(crate) mod budgets;
 pub(crate) mod dispatch;
+pub(crate) mod history;
 pub(crate) mod queues;
 pub(crate) mod reservations;
 mod submit;

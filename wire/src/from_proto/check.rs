@@ -105,6 +105,13 @@ fn check_change(change: &Change) -> Result<()> {
         Change::NodeAllocatable(NodeId(_), allocatable) => amounts("allocatable.amounts", allocatable),
         Change::NodeUsage(usage) => amounts("reserved.amounts", &usage.reserved),
         Change::Unit(record) => unit(&record.spec).map_err(|bad| bad.under("spec")),
+        Change::UnitHistory(kept) => each([
+            ("namespace", &*kept.namespace),
+            ("name", &kept.name),
+            ("uid", &kept.uid),
+            ("owner", &kept.owner),
+            ("queue", &kept.queue),
+        ]),
         Change::Lease(lease) => {
             each([("lease", &*lease.name), ("holder", &lease.holder), ("address", &lease.address)])
         }
@@ -147,6 +154,7 @@ fn check_change(change: &Change) -> Result<()> {
         | Change::HoldDeleted(_)
         | Change::NodeDeleted(_)
         | Change::UnitDeleted(UnitId(_))
+        | Change::UnitHistoryDeleted(UnitId(_))
         | Change::QueueDeleted(_)
         | Change::PriorityClassDeleted(_)
         | Change::BudgetDeleted(_)

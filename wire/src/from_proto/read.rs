@@ -185,6 +185,7 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
         | Subject::PriorityClass(_)
         | Subject::Budget(_)
         | Subject::Reservation(_)
+        | Subject::UnitHistory(_)
         | Subject::Pause(_)
         | Subject::Lease(_)
         | Subject::Partition
@@ -215,6 +216,7 @@ pub(super) fn subject_of_key(kind: v1::Kind, key: Key) -> Option<Subject> {
         (v1::Kind::NodeAllocatable, Key::Id(id)) => Subject::NodeAllocatable(node(id)?),
         (v1::Kind::NodeUsage, Key::Id(id)) => Subject::NodeUsage(node(id)?),
         (v1::Kind::Unit, Key::Id(id)) => Subject::Unit(UnitId(id)),
+        (v1::Kind::UnitHistory, Key::Id(id)) => Subject::UnitHistory(UnitId(id)),
         (v1::Kind::Rows, Key::Id(id)) => Subject::Rows(UnitId(id)),
         (v1::Kind::Hold, Key::Id(id)) => Subject::Hold(HoldId(id)),
         (v1::Kind::Lease, Key::Name(name)) => Subject::Lease(name),

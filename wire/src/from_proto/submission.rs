@@ -19,6 +19,7 @@ pub fn submission(unit: v1::UnitSpec) -> Submission {
         encoded_len,
         namespace: meta.namespace,
         name: meta.name,
+        generate_name: unit.generate_name,
         uid: meta.uid,
         labels: meta.labels.into_iter().collect(),
         owner: meta.owner,

@@ -33,7 +33,18 @@ pub fn unit_record(pb: v1::UnitRecord) -> Result<UnitRecord> {
 /// # Errors
 /// A field is out of range, or ordinals are out of order.
 fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
-    let v1::UnitStatus { ordinals, cancelled, suspended, ended, whole_restarts, restarting, submitted } = pb;
+    let v1::UnitStatus {
+        ordinals,
+        cancelled,
+        suspended,
+        ended,
+        whole_restarts,
+        restarting,
+        submitted,
+        keeps_succeeded,
+        retried_time_ms: retried_ms,
+        updated,
+    } = pb;
     let of_groups = ordinals
         .into_iter()
         .enumerate()
@@ -49,6 +60,9 @@ fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
             let v1::SubmittedSize { min_member, replicas } = size;
             Box::new(SubmittedSize { min_member, replicas })
         }),
+        keeps_succeeded,
+        retried_ms,
+        updated,
     })
 }
 
@@ -182,7 +196,7 @@ fn spread_term(pb: v1::SpreadTerm) -> Result<SpreadTerm> {
 ///
 /// # Errors
 /// Its operator stands for nothing.
-fn label_expression(pb: v1::LabelExpression) -> Result<LabelExpression> {
+pub fn label_expression(pb: v1::LabelExpression) -> Result<LabelExpression> {
     let operator = label_operator(pb.operator)
         .ok_or_else(|| BadField::new("operator", format!("{} stands for nothing", pb.operator)))?;
     Ok(LabelExpression { key: pb.key, operator, values: pb.values })
@@ -291,7 +305,7 @@ pub fn on_below_min(number: i32) -> Result<Option<OnBelowMin>> {
     })
 }
 
-fn unit_end(number: i32) -> Result<Option<UnitEnd>> {
+pub(super) fn unit_end(number: i32) -> Result<Option<UnitEnd>> {
     Ok(match v1::UnitEnd::try_from(number).map_err(|_| unknown("ended", number))? {
         v1::UnitEnd::Unspecified => None,
         v1::UnitEnd::BelowMin => Some(UnitEnd::BelowMin),

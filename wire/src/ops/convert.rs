@@ -139,7 +139,8 @@ pub fn requeue_from_proto(requeue: v1::Requeue) -> Result<(UnitId, Requeue), OpE
     let unit = unit_id(requeue.unit_id)?;
     ordinals(&requeue.ordinals)?;
     column("incarnations", requeue.ordinals.len(), requeue.incarnations.len())?;
-    Ok((unit, Requeue { ordinals: requeue.ordinals, incarnations: requeue.incarnations }))
+    let v1::Requeue { unit_id: _, ordinals, incarnations, anew } = requeue;
+    Ok((unit, Requeue { ordinals, incarnations, anew }))
 }
 
 /// The demand of a binding, decoded unless the same bytes were seen of late.

@@ -55,7 +55,7 @@ fn rows() -> RunningUnits {
         by: String::new(),
         preemptor: UnitId(0),
     };
-    let requeue = Requeue { ordinals: vec![1], incarnations: vec![1] };
+    let requeue = Requeue { ordinals: vec![1], incarnations: vec![1], anew: false };
     let changes = [
         bind(2, &[0, 1, 9]),
         bind(0, &[4]),

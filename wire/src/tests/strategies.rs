@@ -332,6 +332,9 @@ pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
                 .submitted((min_member % 2 == 0).then(|| Box::new(submitted)))
                 .whole_restarts(max_restarts / 2)
                 .restarting(ttl_after_finished_ms % 2 == 0)
+                .keeps_succeeded(max_restarts % 3 == 0)
+                .retried_ms(i64::from(min_member % 3))
+                .updated(min_member % 5 == 0)
                 .ended(ended)
         },
     )
@@ -444,7 +447,8 @@ pub(super) fn row_change() -> impl Strategy<Value = RunChange> {
             ends,
         })
     });
-    let requeue = vec(0u32..9, 0..4)
-        .prop_map(|ordinals| RunChange::Requeue(Requeue { incarnations: vec![2; ordinals.len()], ordinals }));
+    let requeue = (vec(0u32..9, 0..4), any::<bool>()).prop_map(|(ordinals, anew)| {
+        RunChange::Requeue(Requeue { incarnations: vec![2; ordinals.len()], ordinals, anew })
+    });
     prop_oneof![bind, evict, statuses, requeue]
 }

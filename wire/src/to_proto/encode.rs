@@ -109,7 +109,18 @@ fn unit_spec(out: &mut Writer, spec: &UnitSpec) {
 }
 
 fn unit_status(out: &mut Writer, status: &UnitStatus) {
-    let UnitStatus { ordinals, cancelled, suspended, ended, whole_restarts, restarting, submitted } = status;
+    let UnitStatus {
+        ordinals,
+        cancelled,
+        suspended,
+        ended,
+        whole_restarts,
+        restarting,
+        submitted,
+        keeps_succeeded,
+        retried_ms,
+        updated,
+    } = status;
     for ranges in ordinals {
         out.message(1, |out| {
             for (start, end) in ranges {
@@ -132,6 +143,9 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
             out.packed(2, replicas);
         });
     }
+    out.number(8, u64::from(*keeps_succeeded));
+    out.number(9, retried_ms.cast_unsigned());
+    out.number(10, u64::from(*updated));
 }
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {

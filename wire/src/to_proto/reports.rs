@@ -28,6 +28,7 @@ pub fn statuses(unit: UnitId, statuses: &Statuses) -> v1::RunStatuses {
 
 /// Ended running units that become pending again.
 pub fn requeue(unit: UnitId, requeue: &Requeue) -> v1::Requeue {
-    let Requeue { ordinals, incarnations } = requeue;
-    v1::Requeue { unit_id: unit.0, ordinals: ordinals.clone(), incarnations: incarnations.clone() }
+    let Requeue { ordinals, incarnations, anew } = requeue;
+    let (ordinals, incarnations) = (ordinals.clone(), incarnations.clone());
+    v1::Requeue { unit_id: unit.0, ordinals, incarnations, anew: *anew }
 }

@@ -24,6 +24,8 @@ pub fn op(change: &Change) -> Option<Bytes> {
         Change::NodeUsage(usage) => put_node_usage(usage),
         Change::NodeDeleted(node) => delete(v1::Kind::NodeSpec, u64::from(node.0)),
         Change::Unit(record) => put_unit(record),
+        Change::UnitHistory(kept) => raw::encode_op(v1::op::Op::PutUnitHistory(super::unit_history(kept))),
+        Change::UnitHistoryDeleted(unit) => delete(v1::Kind::UnitHistory, unit.0),
         Change::UnitDeleted(unit) => delete(v1::Kind::Unit, unit.0),
         Change::Rows(unit, rows) => row_op(*unit, rows),
         Change::Lease(record) => raw::encode_op(v1::op::Op::PutLease(lease(record))),
@@ -54,6 +56,7 @@ pub fn op(change: &Change) -> Option<Bytes> {
 pub fn requirement(record: RecordRef<'_>, revision: Revision) -> v1::Precondition {
     match record {
         RecordRef::Unit(unit) => precondition(v1::Kind::Unit, unit.0, revision),
+        RecordRef::Rows(unit) => precondition(v1::Kind::Rows, unit.0, revision),
         RecordRef::Queue(path) => precondition_named(v1::Kind::Queue, path, revision),
         RecordRef::PriorityClass(name) => precondition_named(v1::Kind::PriorityClass, name, revision),
         RecordRef::Budget(name) => precondition_named(v1::Kind::DisruptionBudget, name, revision),

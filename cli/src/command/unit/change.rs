@@ -1,4 +1,4 @@
-//! Changes of units: cancel, suspend, resume, scale, stop, delete. Whatever is named is tried.
+//! Changes of units: cancel, suspend, resume, scale, stop, retry, delete. Whatever is named is tried.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -11,7 +11,7 @@ use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
 use godel_rules::admission::stop::ORDINALS_MAX;
 
 use crate::{
-    args::{Delete, Named, Scale, Stop, split},
+    args::{Delete, Named, Retry, Scale, Stop, split},
     command::{
         each::{Done, each},
         wait,
@@ -114,6 +114,31 @@ pub(super) async fn stop(client: &Client, stop: &Stop, format: Format) -> Result
         Ok(Done::at("has these replicas stopped", revision))
     });
     stopped.await.map(drop)
+}
+
+pub(super) async fn retry(client: &Client, retry: &Retry, format: Format) -> Result<(), Failure> {
+    let Retry { units: Named { names, namespace, revision }, all } = retry;
+    let retried = each(format, "unit", names, async |name| {
+        let (namespace, name) = split(namespace, &name);
+        let request = v1::RetryUnitRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            all_replicas: *all,
+            expected_revision: *revision,
+        };
+        let call = |mut units: UnitServiceClient<_>| {
+            let request = request.clone();
+            async move { units.retry_unit(request).await }
+        };
+        let answer = client.units(call).await.map_err(|failure| match failure.code {
+            Code::Failed if failure.message.contains("has succeeded") => {
+                failure.hint("`--all` runs all of them")
+            }
+            _ => failure,
+        });
+        Ok(Done::at("retried", answer?.into_inner().revision))
+    });
+    retried.await.map(drop)
 }
 
 /// Names, the first word in any case, up to the first other word that is an ordinal or a range of them; then ordinals.

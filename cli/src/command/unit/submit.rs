@@ -8,7 +8,9 @@ use godel_client::{
     exit::{Code, Failure},
     output::{self, Format, are, count, one_or, shown},
     unit_file::{self, Submit},
+    user,
 };
+use godel_domain::names;
 use godel_proto::v1;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -84,7 +86,7 @@ pub(super) async fn run(client: &Client, submit: Submit, format: Format) -> Resu
 
 /// The units of files, or one from flags; each with where it stands.
 pub(super) fn units_of(submit: &Submit) -> Result<Vec<(String, v1::UnitSpec)>, Failure> {
-    let mut units = match &submit.name {
+    let mut units = match submit.name.as_ref().or(submit.generate_name.as_ref()) {
         Some(name) => {
             let unit = unit_file::from_flags(submit);
             let unit = unit.map_err(|wrong| Failure::usage(wrong.join("\n")).hint(DOCS))?;
@@ -92,10 +94,23 @@ pub(super) fn units_of(submit: &Submit) -> Result<Vec<(String, v1::UnitSpec)>, F
         }
         None => load(&submit.files)?,
     };
+    let caller = user::name();
     for (_, unit) in &mut units {
         let meta = unit.meta.get_or_insert_default();
         if meta.namespace.is_empty() {
             meta.namespace.clone_from(&submit.namespace);
+        }
+        if meta.owner.is_empty() {
+            meta.owner.clone_from(&caller);
+        }
+        if !unit.generate_name.is_empty() {
+            if meta.uid.is_empty() {
+                meta.uid = uuid::Uuid::now_v7().to_string();
+            }
+            if let Some(uid) = names::uuid(&meta.uid) {
+                // The dispatcher would say the same.
+                meta.name = names::generated(&std::mem::take(&mut unit.generate_name), uid);
+            }
         }
     }
     Ok(units)
@@ -142,6 +157,7 @@ async fn one_by_one(
                     infeasible,
                     duplicate,
                     warnings,
+                    name: _,
                 } = answer;
                 let outcome = if duplicate { DUPLICATE } else { SUBMITTED };
                 let (unit_id, place) = (Some(unit_id), String::new());

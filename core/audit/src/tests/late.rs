@@ -50,8 +50,10 @@ fn report(evidence: &Evidence, invariant: Invariant) -> InvariantReport {
 
 fn busy_story() -> Story {
     let (story, gang) = Story::healthy();
-    let requeue =
-        Change::Rows(gang.id, RunChange::Requeue(Requeue { ordinals: vec![1], incarnations: vec![1] }));
+    let requeue = Change::Rows(
+        gang.id,
+        RunChange::Requeue(Requeue { ordinals: vec![1], incarnations: vec![1], anew: false }),
+    );
     let other = spec(2, 1, 1, demand(500, None));
     story
         .then(vec![status(&gang, 1, 0, Phase::Stopped)])

@@ -278,7 +278,11 @@ mod tests {
             let work = RequeueWork {
                 unit: UnitId(unit),
                 unit_revision: Revision(3),
-                requeue: godel_domain::running_units::Requeue { ordinals: vec![4], incarnations: vec![1] },
+                requeue: godel_domain::running_units::Requeue {
+                    ordinals: vec![4],
+                    incarnations: vec![1],
+                    anew: false,
+                },
             };
             batch.push(Item::Requeue(work), &mut txn);
         }

@@ -123,7 +123,7 @@ fn a_list_shows_who_has_left_though_it_is_back() {
         let life = [
             RunChange::Evict(departure.evict),
             phase(0, Phase::Stopped),
-            RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }),
+            RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1], anew: false }),
             RunChange::Bind(bind.clone()),
             phase(1, Phase::Running),
         ];
@@ -150,7 +150,7 @@ fn a_budget_is_free_again_once_a_successor_runs() {
     assert_eq!(allowed(&world), 0);
     world.change(Change::Rows(
         UnitId(2),
-        RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }),
+        RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1], anew: false }),
     ));
     let mut again = place(2, 0, &[(0, 3)]);
     again.spec_revision = world.binder.picture.units[&UnitId(2)].revision;

@@ -126,7 +126,7 @@ fn a_binding_that_came_and_went_before_a_list_counts_no_longer() {
         RunChange::Bind(accepted.binds[0].clone()),
         RunChange::Evict(eviction(&[0], EvictionReason::Drained)),
         RunChange::Statuses(stopped),
-        RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }),
+        RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1], anew: false }),
     ];
     let mut rows = RunningUnits::default();
     for change in &changes {

@@ -105,7 +105,7 @@ fn evicted_and_ended_ones_come_back_if_still_wanted() {
     let expected = RequeueWork {
         unit: UnitId(1),
         unit_revision: Revision(revision),
-        requeue: Requeue { ordinals: vec![0], incarnations: vec![1] },
+        requeue: Requeue { ordinals: vec![0], incarnations: vec![1], anew: false },
     };
     assert_eq!(world.binder.take_requeues(10), vec![expected.clone()]);
     assert_eq!(world.binder.take_requeues(10), [], "given out once");
@@ -169,7 +169,7 @@ fn runs_stopped_by_the_agent_return_and_ended_ones_do_not() {
     world.commit(&accepted);
     world.statuses(1, &[0], Phase::Stopped);
     world.statuses(1, &[1], Phase::Failed);
-    let requeue = Requeue { ordinals: vec![0], incarnations: vec![1] };
+    let requeue = Requeue { ordinals: vec![0], incarnations: vec![1], anew: false };
     assert_eq!(world.binder.take_requeues(10)[0].requeue, requeue);
     assert!(!world.binder.has_requeues());
 }
@@ -187,7 +187,7 @@ fn lost_running_units_return_elsewhere_unless_the_node_is_ready() {
     let left = world.binder.evictions(&asked);
     assert_eq!(left[0].1.ordinals, [0, 1], "those that are leaving as well");
     world.evict(1, &[0, 1], EvictionReason::NodeLost);
-    let requeue = Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1] };
+    let requeue = Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1], anew: false };
     assert_eq!(world.binder.take_requeues(10)[0].requeue, requeue);
     assert_eq!(world.binder.evictions(&asked), []);
 }

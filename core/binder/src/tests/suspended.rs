@@ -24,7 +24,7 @@ fn a_suspended_unit_binds_nothing_and_returns_whole() {
 
     let resumed = world.unit(gang);
     let work = world.binder.take_requeues(10);
-    assert_eq!(work[0].requeue, Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1] });
+    assert_eq!(work[0].requeue, Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1], anew: false });
     world.change(Change::Rows(UnitId(1), RunChange::Requeue(work[0].requeue.clone())));
     assert_eq!(world.refuse(&again(resumed, &[(0, 1)])), [(RejectionReason::MinMember, vec![0])]);
     let accepted = world.accept(&again(resumed, &all));

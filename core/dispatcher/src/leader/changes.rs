@@ -1,4 +1,4 @@
-//! Changes of units' records: cancel, suspend, resume, scale, stop and delete, one at a time for each unit.
+//! Changes of units' records: cancel, suspend, resume, scale, stop, update, retry and delete, one at a time for each unit.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -7,14 +7,16 @@ use godel_domain::{
     ids::{IdSet, Revision, UnitId},
     time::Millis,
     txn::{RecordRef, TxnBuilder},
-    unit::UnitRecord,
+    unit::{UnitRecord, UnitSpec},
 };
 use godel_rules::admission::{
+    retry::{RetryScope, retry},
     scale::{ScaleRefusal, scale},
     stop::stop,
+    update::{UnitUpdate, update},
 };
 
-use super::{ChangeFailure, DEFERRED_MAX, DispatcherOutbox, NotSent, TxnTicket};
+use super::{ChangeFailure, DEFERRED_MAX, DispatcherOutbox, NotSent, TxnTicket, edits::Edits};
 use crate::{Dispatcher, read::UnitView};
 
 /// What somebody asks of a unit.
@@ -52,6 +54,10 @@ pub enum UnitChangeKind {
         /// Which.
         ordinals: Vec<u32>,
     },
+    /// It becomes this one; an empty uid or owner says nothing.
+    Update(Box<UnitSpec>),
+    /// It runs again after its end.
+    Retry(RetryScope),
     /// The record of a unit that has ended goes.
     Delete,
 }
@@ -62,45 +68,87 @@ enum ChangeVerdict {
     Answer(Result<Revision, ChangeFailure>),
     /// Another change of the unit is on its way, or the watch has yet to show its last one.
     Later,
-    Write(Arc<UnitRecord>, Revision),
+    Write(RecordWrite),
     /// The record goes, if it has this revision.
     Delete(UnitId, Revision),
+}
+
+/// A record to be written, and what that rests on.
+struct RecordWrite {
+    record: Arc<UnitRecord>,
+    /// Of the record that it replaces.
+    revision: Revision,
+    /// Of the unit's running units, if none may be bound meanwhile.
+    rows: Option<Revision>,
+    /// Its queue and priority class have to take it, as those of a new unit.
+    enters: bool,
+}
+
+impl RecordWrite {
+    fn new(record: UnitRecord, view: &UnitView<'_>) -> Self {
+        Self { record: Arc::new(record), revision: view.spec_revision, rows: None, enters: false }
+    }
 }
 
 /// Changes on their way, and those that wait.
 pub(super) struct Changes<O: DispatcherOutbox> {
     /// Units with a change on its way.
     changing: IdSet<UnitId>,
+    /// Of those the ones whose queue and priority class have to stay.
+    entering: IdSet<UnitId>,
     deferred: VecDeque<UnitChange<O>>,
 }
 
 impl<O: DispatcherOutbox> Changes<O> {
     pub(super) fn new() -> Self {
-        Self { changing: IdSet::default(), deferred: VecDeque::new() }
+        Self { changing: IdSet::default(), entering: IdSet::default(), deferred: VecDeque::new() }
     }
 
     /// Somebody asks for a change.
-    pub(super) fn ask(&mut self, change: UnitChange<O>, core: &mut Dispatcher, now: Millis, out: &mut O) {
-        match self.decide(&change, core) {
+    pub(super) fn ask(
+        &mut self,
+        change: UnitChange<O>,
+        (core, edits): (&mut Dispatcher, &mut Edits<O>),
+        now: Millis,
+        out: &mut O,
+    ) {
+        let verdict = match self.decide(&change, core) {
+            ChangeVerdict::Write(write) if write.enters => welcome(write, core, edits),
+            verdict => verdict,
+        };
+        match verdict {
             ChangeVerdict::Answer(answer) => out.answer(change.caller, answer.map(Some)),
             ChangeVerdict::Later => self.defer(change, "too many changes of units wait", out),
-            ChangeVerdict::Write(record, revision) => self.write(change, record, revision, out),
+            ChangeVerdict::Write(write) => self.write(change, write, edits, out),
             ChangeVerdict::Delete(unit, revision) => self.delete(change, (unit, revision), core, now, out),
         }
     }
 
     /// Changes that waited may go on now.
-    pub(super) fn retry(&mut self, core: &mut Dispatcher, now: Millis, out: &mut O) {
+    pub(super) fn retry(
+        &mut self,
+        (core, edits): (&mut Dispatcher, &mut Edits<O>),
+        now: Millis,
+        out: &mut O,
+    ) {
         for _ in 0..self.deferred.len() {
             if let Some(change) = self.deferred.pop_front() {
-                self.ask(change, core, now, out);
+                self.ask(change, (core, edits), now, out);
             }
         }
     }
 
+    /// Whether a change of a unit is on its way.
+    pub(super) fn is_changing(&self, unit: UnitId) -> bool {
+        self.changing.contains(&unit)
+    }
+
     /// The transaction of a unit's change has its answer.
-    pub(super) fn on_answer(&mut self, unit: UnitId) {
+    pub(super) fn on_answer(&mut self, unit: UnitId, record: Option<&UnitRecord>, edits: &mut Edits<O>) {
         self.changing.remove(&unit);
+        if let (true, Some(record)) = (self.entering.remove(&unit), record) {
+            edits.remove_unit(&record.spec);
+        }
     }
 
     /// The dispatcher's own change of a unit. What cannot be written now is asked for again by the core. Returns whether it is on
@@ -125,13 +173,22 @@ impl<O: DispatcherOutbox> Changes<O> {
         }
     }
 
-    fn write(&mut self, change: UnitChange<O>, record: Arc<UnitRecord>, revision: Revision, out: &mut O) {
+    fn write(&mut self, change: UnitChange<O>, write: RecordWrite, edits: &mut Edits<O>, out: &mut O) {
+        let RecordWrite { record, revision, rows, enters } = write;
         let unit = record.id;
-        let txn = put(&record, revision, out);
+        let mut txn = put(&record, revision, out);
+        if let Some(rows) = rows {
+            txn.require(RecordRef::Rows(unit), rows);
+        }
+        let entering = enters.then(|| Arc::clone(&record));
         let UnitChange { namespace, name, expected_revision, kind, caller } = change;
         match out.submit(txn, TxnTicket::Change(record, Some(caller))) {
             Ok(()) => {
                 self.changing.insert(unit);
+                if let Some(record) = entering {
+                    edits.enter(&record.spec);
+                    self.entering.insert(unit);
+                }
             }
             Err((TxnTicket::Change(_, Some(caller)), NotSent::Full)) => {
                 let change = UnitChange { namespace, name, expected_revision, kind, caller };
@@ -155,6 +212,9 @@ impl<O: DispatcherOutbox> Changes<O> {
     ) {
         let mut txn = out.begin();
         txn.push(&Change::UnitDeleted(unit));
+        if let Some(kept) = core.history_of(unit) {
+            txn.push(&Change::UnitHistory(Arc::new(kept)));
+        }
         txn.require(RecordRef::Unit(unit), revision);
         let UnitChange { namespace, name, expected_revision, kind, caller } = change;
         match out.submit(txn, TxnTicket::Delete(unit, caller)) {
@@ -191,6 +251,10 @@ impl<O: DispatcherOutbox> Changes<O> {
         // The revision of the whole unit, rows included, says even more than that of its record.
         let (current, expected) = (view.spec_revision, *expected);
         if expected > Revision(0) && expected != current && expected != view.revision {
+            // Who did not hear that it was made asks again.
+            if matches!(kind, UnitChangeKind::Update(wanted) if is_as_wanted(&view, wanted)) {
+                return ChangeVerdict::Answer(Ok(current));
+            }
             return ChangeVerdict::Answer(Err(ChangeFailure::Revision { current, expected }));
         }
         match kind {
@@ -198,13 +262,19 @@ impl<O: DispatcherOutbox> Changes<O> {
             UnitChangeKind::Suspend => suspend(&view, true),
             UnitChangeKind::Resume => suspend(&view, false),
             // New ordinals begin after every one ever bound: all rows up to the record must be known.
-            UnitChangeKind::Scale { .. } | UnitChangeKind::Stop { .. } if read < current => {
+            UnitChangeKind::Scale { .. } | UnitChangeKind::Stop { .. } | UnitChangeKind::Update(_)
+                if read < current =>
+            {
                 ChangeVerdict::Later
             }
+            UnitChangeKind::Update(wanted) => updated(&view, wanted),
             UnitChangeKind::Scale { group, replicas } => {
                 scaled(&view, scale(view.record, view.rows, group, *replicas))
             }
             UnitChangeKind::Stop { ordinals } => scaled(&view, stop(view.record, view.rows, ordinals)),
+            // It goes; the watch shows that it is gone.
+            UnitChangeKind::Retry(_) if core.is_deleting(unit) => ChangeVerdict::Later,
+            UnitChangeKind::Retry(scope) => retried(&view, *scope, core.wall_ms()),
             UnitChangeKind::Delete => {
                 let name = shown(&view);
                 match core.delete(unit) {
@@ -235,7 +305,7 @@ fn cancel(view: &UnitView<'_>) -> ChangeVerdict {
     }
     let mut record = (**view.record).clone();
     record.status.cancelled = true;
-    ChangeVerdict::Write(Arc::new(record), view.spec_revision)
+    ChangeVerdict::Write(RecordWrite::new(record, view))
 }
 
 /// Suspends a unit, or resumes it.
@@ -248,7 +318,54 @@ fn suspend(view: &UnitView<'_>, suspended: bool) -> ChangeVerdict {
     }
     let mut record = (**view.record).clone();
     record.status.suspended = suspended;
-    ChangeVerdict::Write(Arc::new(record), view.spec_revision)
+    ChangeVerdict::Write(RecordWrite::new(record, view))
+}
+
+/// Whether the queue and the priority class of a unit take it, as they would a new one.
+fn welcome<O: DispatcherOutbox>(write: RecordWrite, core: &Dispatcher, edits: &Edits<O>) -> ChangeVerdict {
+    if edits.is_closing(&write.record.spec) {
+        return ChangeVerdict::Later;
+    }
+    match core.admit(&write.record.spec) {
+        Ok(()) => ChangeVerdict::Write(write),
+        Err(wrong) => ChangeVerdict::Answer(Err(ChangeFailure::Unwelcome(wrong))),
+    }
+}
+
+/// Whether a unit is what somebody wants to make of it.
+fn is_as_wanted(view: &UnitView<'_>, wanted: &UnitSpec) -> bool {
+    matches!(update(view.record, view.rows, view.counts, wanted), Ok(None))
+}
+
+/// Makes a unit into another one.
+fn updated(view: &UnitView<'_>, wanted: &UnitSpec) -> ChangeVerdict {
+    if view.phase.is_terminal() {
+        return over(view);
+    }
+    match update(view.record, view.rows, view.counts, wanted) {
+        Ok(Some(UnitUpdate { record, rests_on_rows, is_moved })) => {
+            // Of a suspended unit nothing is bound: whoever would bind it rests on its record.
+            let is_fenced = view.record.status.suspended;
+            let rows = (rests_on_rows && !is_fenced).then_some(view.rows_revision);
+            ChangeVerdict::Write(RecordWrite { rows, enters: is_moved, ..RecordWrite::new(record, view) })
+        }
+        Ok(None) => ChangeVerdict::Answer(Ok(view.spec_revision)),
+        Err(refusal) => scaled(view, Err(refusal)),
+    }
+}
+
+/// Runs a unit again. One that runs again already is left alone.
+fn retried(view: &UnitView<'_>, scope: RetryScope, now_ms: i64) -> ChangeVerdict {
+    if !view.phase.is_terminal() {
+        return ChangeVerdict::Answer(match view.record.status.retried_ms {
+            0 => Err(ChangeFailure::NotEnded(shown(view), view.phase)),
+            _ => Ok(view.spec_revision),
+        });
+    }
+    match retry(view.record, view.counts, scope, now_ms) {
+        Ok(record) => ChangeVerdict::Write(RecordWrite { enters: true, ..RecordWrite::new(record, view) }),
+        Err(refusal) => ChangeVerdict::Answer(Err(ChangeFailure::NotRetried(shown(view), refusal))),
+    }
 }
 
 fn scaled(view: &UnitView<'_>, scaled: Result<Option<UnitRecord>, ScaleRefusal>) -> ChangeVerdict {
@@ -256,7 +373,7 @@ fn scaled(view: &UnitView<'_>, scaled: Result<Option<UnitRecord>, ScaleRefusal>)
         return over(view);
     }
     match scaled {
-        Ok(Some(record)) => ChangeVerdict::Write(Arc::new(record), view.spec_revision),
+        Ok(Some(record)) => ChangeVerdict::Write(RecordWrite::new(record, view)),
         Ok(None) => ChangeVerdict::Answer(Ok(view.spec_revision)),
         Err(ScaleRefusal::Invalid(violations)) => {
             ChangeVerdict::Answer(Err(ChangeFailure::Invalid(violations)))

@@ -97,6 +97,12 @@ impl<O: DispatcherOutbox> Edits<O> {
         Some(item)
     }
 
+    /// Whether the present change closes a record that a unit names.
+    pub(super) fn is_closing(&self, spec: &UnitSpec) -> bool {
+        let closes = self.current.as_ref().map(|current| &current.closes);
+        closes.is_some_and(|closes| names(spec).any(|name| closes.contains(&name)))
+    }
+
     fn is_clear(&self, closes: &BTreeSet<RecordName>) -> bool {
         !closes.iter().any(|name| self.coming.contains_key(name))
     }

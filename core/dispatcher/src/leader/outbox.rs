@@ -10,7 +10,7 @@ use godel_domain::{
     txn::{TxnBuilder, TxnRefusal},
     unit::{UnitRecord, UnitSpec},
 };
-use godel_rules::admission::{SpecViolation, welcome::Unwelcome};
+use godel_rules::admission::{SpecViolation, retry::RetryRefusal, welcome::Unwelcome};
 
 use crate::{
     Assignment, DeleteRefusal, Dispatcher, EndedView, EvictRequest, SessionId, Unresolved,
@@ -104,6 +104,8 @@ pub enum TxnTicket<O: DispatcherOutbox> {
     PauseEnd(Scope, O::Caller),
     /// Units whose time is over.
     Deletes(Vec<UnitId>),
+    /// What was kept of units, and is too old.
+    HistoryDeletes,
     /// What a split of the nodes changes.
     Partition(Vec<Change>, Option<O::Caller>),
 }
@@ -205,6 +207,12 @@ pub enum ChangeFailure {
     OrdinalsUsedUp(String),
     /// The unit, as `namespace/name`, cannot be deleted.
     NotDeleted(String, DeleteRefusal),
+    /// The queue or priority class that the unit is to have does not take it.
+    Unwelcome(Vec<Unwelcome>),
+    /// The unit, as `namespace/name`, cannot be retried while it has not ended.
+    NotEnded(String, UnitPhase),
+    /// The unit, as `namespace/name`, does not run again.
+    NotRetried(String, RetryRefusal),
     /// There is no such queue.
     UnknownQueue(String),
     /// There are no sub-clusters to be paused.

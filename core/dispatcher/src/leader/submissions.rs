@@ -91,7 +91,9 @@ impl<O: DispatcherOutbox> Submissions<O> {
                 answer_again(UnitSubmission { spec, submitter }, other, (unit, revision), core, out);
             }
             NameClaim::Gone { unit, created, digest } => {
-                let other = (digest != same::digest(&spec, None)).then_some(NotSubmitted::UidUsed(unit));
+                let other = digest
+                    .is_some_and(|digest| digest != same::digest(&spec, None))
+                    .then_some(NotSubmitted::UidUsed(unit));
                 answer_again(UnitSubmission { spec, submitter }, other, (unit, created), core, out);
             }
             NameClaim::InFlight(unit) => {

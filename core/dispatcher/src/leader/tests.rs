@@ -8,7 +8,7 @@ use godel_domain::{
     txn::{RecordRef, TxnRefusal, TxnRefusalReason},
     unit::{UnitRecord, UnitSpec},
 };
-use godel_rules::admission::{GroupSubmission, Submission, admit};
+use godel_rules::admission::{GroupSubmission, Submission, admit, retry::RetryScope};
 
 use super::*;
 use crate::{Config, record_changes::Edit};
@@ -367,4 +367,72 @@ fn a_new_leader_acts_on_nothing_before_its_grant_is_read() {
     assert!(rig.leader.core().is_listing());
     rig.leader.on_synced(Revision(9), NOW, &mut rig.sent);
     assert!(!rig.leader.core().is_listing());
+}
+
+#[test]
+fn a_retry_and_a_deletion_of_a_unit_exclude_each_other() {
+    let mut rig = Rig::new();
+    rig.submit(1, spec("a", 1, ""));
+    rig.settle();
+    rig.change(7, "a", UnitChangeKind::Cancel);
+    rig.settle();
+    rig.change(8, "a", UnitChangeKind::Delete);
+    rig.change(9, "a", UnitChangeKind::Retry(RetryScope::Failed));
+    let kept = |changes: &[Change]| changes.iter().any(|change| matches!(change, Change::UnitHistory(_)));
+    assert!(rig.sent.txns.len() == 1 && kept(&rig.sent.txns[0].0.changes), "what is kept goes with it");
+    rig.refuse(TxnRefusalReason::StoreFull);
+    rig.settle();
+    assert_eq!(rig.sent.answers[2], (9, Ok(Some(Revision(4)))), "{:?}", rig.sent.answers);
+    let is_wanted = |rig: &Rig| rig.leader.core().unit(UnitId(1)).is_some_and(|view| view.record.is_wanted());
+    assert!(is_wanted(&rig), "nothing of it has ended that would have to come back first");
+    rig.change(10, "a", UnitChangeKind::Delete);
+    assert!(matches!(&rig.sent.answers[3], (10, Err(ChangeFailure::NotDeleted(..)))));
+    // Again: it runs already.
+    rig.change(11, "a", UnitChangeKind::Retry(RetryScope::All));
+    assert_eq!(rig.sent.answers[4], (11, Ok(Some(Revision(4)))));
+}
+
+#[test]
+fn retention_leaves_a_unit_alone_that_is_to_run_again() {
+    let mut rig = Rig::new();
+    rig.submit(1, UnitSpec { ttl_after_finished_ms: 0, ..spec("a", 1, "") });
+    rig.settle();
+    rig.change(7, "a", UnitChangeKind::Cancel);
+    let changes = rig.commit();
+    rig.show(changes);
+    rig.change(8, "a", UnitChangeKind::Retry(RetryScope::Failed));
+    rig.step();
+    assert_eq!(rig.sent.txns.len(), 1, "the retry, and no deletion");
+    rig.settle();
+    assert_eq!(rig.sent.answers[1], (8, Ok(Some(Revision(4)))));
+    assert!(rig.leader.core().unit(UnitId(1)).is_some_and(|view| view.record.is_wanted()));
+}
+
+#[test]
+fn a_unit_moves_to_a_queue_that_stays() {
+    let mut rig = Rig::new();
+    rig.edit(1, vec![put("q")]);
+    rig.settle();
+    rig.submit(1, spec("a", 1, ""));
+    rig.settle();
+    let moved = |queue: &str| {
+        let spec = UnitSpec { uid: String::new(), ..spec("a", 1, queue) };
+        UnitChangeKind::Update(Box::new(spec))
+    };
+    rig.change(7, "a", moved("nowhere"));
+    assert!(matches!(&rig.sent.answers[..], [(7, Err(ChangeFailure::Unwelcome(_)))]));
+    rig.change(8, "a", moved("q"));
+    assert_eq!(rig.sent.txns[0].0.required, ["Unit(UnitId(1)) 3", "Rows(UnitId(1)) 0"]);
+    // It is on its way: the queue stays until that is durable, and then it has a unit.
+    rig.edit(2, vec![RecordChange::Delete("q".to_owned())]);
+    rig.step();
+    assert_eq!(rig.sent.txns.len(), 1);
+    rig.settle();
+    assert!(matches!(&rig.sent.edited[1..], [(2, Err(EditFailure::Refused(_)))]));
+    assert_eq!(rig.sent.answers[1], (8, Ok(Some(Revision(4)))));
+    // A repeated submission is known by its uid and name.
+    rig.submit(2, spec("a", 1, ""));
+    assert_eq!(rig.sent.submitted[1..], [(2, UnitId(1), true)]);
+    rig.submit(3, spec("b", 1, ""));
+    assert!(matches!(&rig.sent.refused[..], [(3, NotSubmitted::UidTaken { .. })]));
 }

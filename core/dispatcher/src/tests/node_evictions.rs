@@ -189,7 +189,10 @@ impl Rig {
         self.status(unit, ordinals, RowPhase::Stopped);
         let next = |ordinal: &u32| self.core.unit(UnitId(unit)).unwrap().rows.row(*ordinal).incarnation + 1;
         let incarnations = ordinals.iter().map(next).collect();
-        self.rows(unit, RunChange::Requeue(Requeue { ordinals: ordinals.to_vec(), incarnations }));
+        self.rows(
+            unit,
+            RunChange::Requeue(Requeue { ordinals: ordinals.to_vec(), incarnations, anew: false }),
+        );
         let places: Vec<(u32, u32)> = ordinals.iter().map(|ordinal| (*ordinal, node)).collect();
         self.bind_on(unit, &places);
         self.status(unit, ordinals, RowPhase::Running);
@@ -224,7 +227,7 @@ fn a_drain_evicts_services_one_by_one_and_gangs_whole() {
     assert_eq!(rig.run_for(300), [""; 0], "its successor has to run first");
     assert_eq!(rig.blocks(7), ["1: 2 of 3 replicas are available, one may be missing at a time"]);
     rig.status(1, &[0], RowPhase::Stopped);
-    rig.rows(1, RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }));
+    rig.rows(1, RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1], anew: false }));
     rig.bind_on(1, &[(0, 8)]);
     assert_eq!(rig.run_for(300), [""; 0], "bound is not running");
     rig.status(1, &[0], RowPhase::Running);
@@ -347,7 +350,7 @@ fn a_drain_waits_for_budgets_until_its_deadline() {
     assert_eq!(rig.run_for(300), [""; 0]);
     assert_eq!(rig.blocks(7), blocked);
     rig.status(1, &[0, 1], RowPhase::Stopped);
-    rig.rows(1, RunChange::Requeue(Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1] }));
+    rig.rows(1, RunChange::Requeue(Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1], anew: false }));
     rig.bind_on(1, &[(0, 8), (1, 8)]);
     assert_eq!(rig.run_for(300), [""; 0], "bound is not running");
     rig.status(1, &[0, 1], RowPhase::Running);

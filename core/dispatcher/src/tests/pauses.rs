@@ -45,7 +45,7 @@ fn what_is_paused_comes_back_from_schedulers_and_waits() {
     assert_eq!(rig.kept_by(3), "everything is paused by an administrator: maintenance");
     // What runs goes on; what ends of it comes back and waits.
     rig.status(1, &[1], RowPhase::Stopped);
-    let requeue = Requeue { ordinals: vec![1], incarnations: vec![1] };
+    let requeue = Requeue { ordinals: vec![1], incarnations: vec![1], anew: false };
     rig.rows(1, RunChange::Requeue(requeue));
     // A scheduler that comes back with what it had does not keep it.
     rig.attach("a", 1, 2, &[(2, 12)], 100);

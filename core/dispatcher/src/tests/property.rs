@@ -184,7 +184,7 @@ impl World {
             .map(|(ordinal, row)| (ordinal, row.incarnation + 1))
             .unzip();
         if !ordinals.is_empty() {
-            self.rig.rows(unit.0, RunChange::Requeue(Requeue { ordinals, incarnations }));
+            self.rig.rows(unit.0, RunChange::Requeue(Requeue { ordinals, incarnations, anew: false }));
         }
     }
 
@@ -249,7 +249,8 @@ impl World {
         let wanted = entry.record.group_of(ordinal).is_some() && entry.record.is_wanted();
         self.rig.status(unit.0, &[ordinal], phase);
         if phase == RowPhase::Stopped && wanted {
-            let requeue = Requeue { ordinals: vec![ordinal], incarnations: vec![row.incarnation + 1] };
+            let requeue =
+                Requeue { ordinals: vec![ordinal], incarnations: vec![row.incarnation + 1], anew: false };
             self.rig.rows(unit.0, RunChange::Requeue(requeue));
         }
     }

@@ -110,7 +110,7 @@ fn who_was_evicted_after_a_round_goes_to_partitions_again() {
     assert_eq!(rig.step(), ["assign 1 to 2: [0, 1]"]);
     rig.bind(1, &[0, 1]);
     rig.status(1, &[0], RowPhase::Failed);
-    rig.rows(1, RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }));
+    rig.rows(1, RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1], anew: false }));
     let again = rig.step();
     assert_eq!(again.len(), 1, "{again:?}");
     assert!(!again[0].ends_with("on all nodes"), "{again:?}");

@@ -141,7 +141,10 @@ fn a_unit_stops_starts_again_or_goes_on_after_a_failure() {
     rig.status(3, &[0, 2], RowPhase::Stopped);
     assert_eq!(rig.run_for(1_000).iter().filter(|line| line.starts_with("end 3")).count(), 0);
     // All of it comes back, and then it is wanted again; the second failure is the end.
-    rig.rows(3, RunChange::Requeue(Requeue { ordinals: vec![0, 1, 2], incarnations: vec![1; 3] }));
+    rig.rows(
+        3,
+        RunChange::Requeue(Requeue { ordinals: vec![0, 1, 2], incarnations: vec![1; 3], anew: false }),
+    );
     assert_eq!(rig.step().iter().filter(|line| *line == "end 3 None").count(), 1);
     rig.put(restarting.restarting(false));
     assert_eq!(rig.core.unit(UnitId(3)).unwrap().counts.pending, 3);

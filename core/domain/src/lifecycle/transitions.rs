@@ -36,6 +36,11 @@ pub const TRANSITIONS: &[UnitTransition] = &[
         when: "at least min_member are bound",
     },
     UnitTransition {
+        from: &[UnitPhase::Queued, UnitPhase::Scheduling, UnitPhase::Unschedulable, UnitPhase::Running],
+        to: UnitPhase::Scheduled,
+        when: "a service is scaled to zero replicas",
+    },
+    UnitTransition {
         from: &[UnitPhase::Queued, UnitPhase::Scheduling, UnitPhase::Unschedulable, UnitPhase::Scheduled],
         to: UnitPhase::Running,
         when: "at least min_member have started",
@@ -43,7 +48,7 @@ pub const TRANSITIONS: &[UnitTransition] = &[
     UnitTransition {
         from: &[UnitPhase::Scheduled, UnitPhase::Running],
         to: UnitPhase::Queued,
-        when: "broken below min_member; the missing go to the head of the queue, with on_below_min: restart all",
+        when: "broken below min_member, or scaled up from zero; the missing go to the head of the queue, with on_below_min: restart all",
     },
     UnitTransition {
         from: &[UnitPhase::Scheduled, UnitPhase::Running],
@@ -161,6 +166,16 @@ pub const TRANSITIONS: &[UnitTransition] = &[
         from: &[UnitPhase::Suspended],
         to: UnitPhase::Failed,
         when: "every replica had ended, at least one with another exit code",
+    },
+    UnitTransition {
+        from: &[UnitPhase::Completed, UnitPhase::Failed, UnitPhase::Cancelled],
+        to: UnitPhase::Queued,
+        when: "retried; what has failed, or all of it, comes back as its next incarnations",
+    },
+    UnitTransition {
+        from: &[UnitPhase::Completed, UnitPhase::Failed, UnitPhase::Cancelled],
+        to: UnitPhase::Unschedulable,
+        when: "retried, and no node could ever hold it",
     },
     UnitTransition {
         from: &[

@@ -136,7 +136,7 @@ fn an_evicted_unit_keeps_its_room_until_its_end_and_returns() {
     });
     assert_eq!(apply(&mut rows, 2, &evict), 1);
     assert!(rows.row(0).phase.is_live());
-    let requeue = RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] });
+    let requeue = RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1], anew: false });
     assert_eq!(rows.check(&requeue), Err(RowConflict::Bound(0)));
     apply(&mut rows, 3, &status(0, 0, Phase::Stopped));
     assert_eq!(rows.check(&requeue), Ok(()));

@@ -23,9 +23,11 @@ use godel_domain::{
     txn::TxnBuilder,
     unit::{UnitRecord, UnitSpec},
 };
+use godel_rules::admission::retry::RetryScope;
 
 use super::{
     net::{Event, Line, Message, Net, Part},
+    numbers::Numbers,
     reach::Mark,
     store::{Answer, Store, Txn},
     units,
@@ -44,6 +46,10 @@ pub(super) enum Wish {
     Scale(u32),
     /// One running unit, for good.
     Stop(u64),
+    /// It runs again after its end, all of it or what has failed.
+    Retry(bool),
+    /// It is to be another one.
+    Update(u64),
 }
 
 /// The dispatcher of a case.
@@ -312,13 +318,20 @@ impl DispatcherPart {
         if !self.is_up() {
             return;
         }
-        let Some(view) = self.core().unit(unit).filter(|view| !view.phase.is_terminal()) else { return };
+        let Some(view) = self.core().unit(unit) else { return };
+        // Who cancels what is over wants it back.
+        let wish = match wish {
+            Wish::Cancel if view.phase.is_terminal() => Wish::Retry(unit.0.is_multiple_of(2)),
+            _ if view.phase.is_terminal() => return,
+            other => other,
+        };
         let Some(kind) = kind(view.record, wish) else { return };
         let (namespace, name) = (view.record.spec.namespace.clone(), view.record.spec.name.clone());
         net.reach.mark(match wish {
             Wish::Cancel => Mark::Cancel,
             Wish::Suspend(_) => Mark::Suspend,
-            Wish::Scale(_) | Wish::Stop(_) => Mark::Scale,
+            Wish::Scale(_) | Wish::Stop(_) | Wish::Update(_) => Mark::Scale,
+            Wish::Retry(_) => Mark::Retry,
         });
         self.heard();
         let change = UnitChange { namespace, name, expected_revision: Revision(0), kind, caller: () };
@@ -463,6 +476,15 @@ fn leader(config: &Config, last_unit: UnitId) -> DispatcherLeader<DispatcherCall
 fn kind(record: &UnitRecord, wish: Wish) -> Option<UnitChangeKind> {
     Some(match wish {
         Wish::Cancel => UnitChangeKind::Cancel,
+        Wish::Update(choice) => {
+            let mut spec = record.spec.clone();
+            (spec.uid, spec.owner) = Default::default();
+            let mut numbers = Numbers::new(choice);
+            units::change(&mut spec, &mut numbers);
+            UnitChangeKind::Update(Box::new(spec))
+        }
+        Wish::Retry(true) => UnitChangeKind::Retry(RetryScope::All),
+        Wish::Retry(false) => UnitChangeKind::Retry(RetryScope::Failed),
         Wish::Suspend(true) => UnitChangeKind::Suspend,
         Wish::Suspend(false) => UnitChangeKind::Resume,
         Wish::Scale(replicas) => {

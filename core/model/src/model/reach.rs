@@ -45,10 +45,13 @@ pub(super) enum Mark {
     FewerDevices,
     /// A unit was cancelled.
     Cancel,
-    /// A unit was scaled, or some of it stopped.
+    /// A unit was scaled or changed otherwise, or some of it stopped.
     Scale,
     /// A unit was suspended.
     Suspend,
+    /// A unit ran again after its end.
+    Retry,
+
     /// Running units came back as their next incarnations.
     Requeue,
     /// A transaction was refused by the store.
@@ -74,7 +77,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 31] = [
+    pub(super) const ALL: [Self; 32] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -95,6 +98,7 @@ impl Mark {
         Self::Cancel,
         Self::Scale,
         Self::Suspend,
+        Self::Retry,
         Self::Requeue,
         Self::Refused,
         Self::Kill,

@@ -170,7 +170,9 @@ impl Model {
             StepKind::Resume => self.resume(),
             StepKind::Scale => {
                 let replicas = u32::try_from(numbers.below(5)).expect("small");
-                self.wish(step.to, Wish::Scale(replicas));
+                // As if it had not been drawn: the rest is the same for all that scale.
+                let is_more = numbers.clone().chance(60);
+                self.wish(step.to, if is_more { Wish::Update(step.how) } else { Wish::Scale(replicas) });
             }
             StepKind::Stop => self.wish(step.to, Wish::Stop(step.how)),
             StepKind::Succeed | StepKind::Fail => {

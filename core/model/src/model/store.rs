@@ -25,6 +25,7 @@ pub(super) const EPOCH_MS: i64 = 1_000_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Unit(UnitId, Revision),
+    Rows(UnitId, Revision),
     Queue(String, Revision),
     Class(String, Revision),
     Budget(String, Revision),
@@ -59,6 +60,7 @@ impl TxnBuilder for Txn {
     fn require(&mut self, record: RecordRef<'_>, revision: Revision) -> usize {
         self.conditions.push(match record {
             RecordRef::Unit(unit) => Condition::Unit(unit, revision),
+            RecordRef::Rows(unit) => Condition::Rows(unit, revision),
             RecordRef::Queue(path) => Condition::Queue(path.to_owned(), revision),
             RecordRef::PriorityClass(name) => Condition::Class(name.to_owned(), revision),
             RecordRef::Budget(name) => Condition::Budget(name.to_owned(), revision),
@@ -140,6 +142,10 @@ impl Store {
             Condition::Unit(unit, revision) => {
                 let record = world.units.get(unit).and_then(|unit| unit.record.as_ref());
                 (record.map_or(Revision(0), |record| record.revision), *revision)
+            }
+            Condition::Rows(unit, revision) => {
+                let rows = self.rows.get(unit).map(|rows| rows.rows.iter().map(|row| row.revision));
+                (rows.and_then(Iterator::max).unwrap_or_default(), *revision)
             }
             Condition::Queue(path, revision) => {
                 (world.queues.get(path).map_or(Revision(0), |queue| queue.revision), *revision)

@@ -169,6 +169,25 @@ fn draw_terms(spec: &mut UnitSpec, numbers: &mut Numbers) {
     }
 }
 
+/// What somebody may want to be otherwise of a unit: its queue, its rank, its size, or what its replicas take.
+pub(super) fn change(spec: &mut UnitSpec, numbers: &mut Numbers) {
+    match numbers.below(5) {
+        0 => numbers.pick(&LEAVES).clone_into(&mut spec.queue),
+        1 if spec.priority_class.is_empty() => spec.priority = numbers.pick(&[0, 10, 100, 2_000_000]),
+        2 => spec.task_groups[0].replicas = u32::try_from(numbers.below(5)).expect("small"),
+        3 => {
+            let requests = resources(numbers.pick(&[500, 1_000, 3_000]), 1);
+            spec.task_groups[0].template.demand.requests = requests;
+        }
+        _ => {
+            spec.task_groups[0].template.node_selector.clear();
+            spec.active_deadline_ms = 1 + numbers.below(3_000);
+        }
+    }
+    // As admission does.
+    spec.min_member = spec.min_member.min(spec.replicas()).max(1);
+}
+
 /// A unit that nothing but room and its queue keeps waiting.
 pub(super) fn plain_unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     let mut spec = unit(number, numbers);

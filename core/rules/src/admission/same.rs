@@ -49,6 +49,22 @@ impl fmt::Display for Differences {
 
 /// In what a submission, as admitted, differs from the unit that its uid belongs to.
 pub fn differences(known: &UnitRecord, again: &UnitSpec) -> Differences {
+    if known.status.updated {
+        // What was submitted is not known any more.
+        let mut found = Differences::default();
+        found.add(known.spec.namespace != again.namespace, "namespace");
+        found.add(known.spec.name != again.name, "name");
+        return found;
+    }
+    differences_of((&known.spec, known.status.submitted.as_deref()), again)
+}
+
+/// In what one unit differs from another, both as they are now.
+pub fn spec_differences(one: &UnitSpec, other: &UnitSpec) -> Differences {
+    differences_of((one, None), other)
+}
+
+fn differences_of((known, submitted): (&UnitSpec, Option<&SubmittedSize>), again: &UnitSpec) -> Differences {
     // A new field breaks the build here: say whether a client writes it.
     let UnitSpec {
         namespace,
@@ -76,8 +92,7 @@ pub fn differences(known: &UnitRecord, again: &UnitSpec) -> Differences {
         min_run_ms,
         affinity,
         topology,
-    } = &known.spec;
-    let submitted = known.status.submitted.as_deref();
+    } = known;
     let mut found = Differences::default();
     found.add(*namespace != again.namespace, "namespace");
     found.add(*name != again.name, "name");

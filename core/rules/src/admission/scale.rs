@@ -1,6 +1,9 @@
 //! Scaling: new ordinals at the end, the highest ones leave first.
 
-use godel_domain::{running_units::RunningUnits, unit::UnitRecord};
+use godel_domain::{
+    running_units::RunningUnits,
+    unit::{UnitRecord, WorkloadClass},
+};
 
 use super::{REPLICAS_MAX, SpecViolation};
 
@@ -54,8 +57,9 @@ pub fn scale(
     };
     let others = record.spec.replicas() - record.spec.task_groups[idx].replicas;
     let total = u64::from(others) + u64::from(replicas);
-    if total == 0 || total > u64::from(REPLICAS_MAX) {
-        return Err(wrong("replicas", format!("{total} over all groups is not in 1..={REPLICAS_MAX}")));
+    let least = least_replicas(record.spec.class);
+    if total < u64::from(least) || total > u64::from(REPLICAS_MAX) {
+        return Err(wrong("replicas", format!("{total} over all groups is not in {least}..={REPLICAS_MAX}")));
     }
     if record.status.cancelled {
         return Err(ScaleRefusal::Cancelled);
@@ -82,8 +86,22 @@ pub fn scale(
         shrink(&mut scaled.status.ordinals[idx], present - replicas);
     }
     scaled.spec.task_groups[idx].replicas = replicas;
-    scaled.spec.min_member = scaled.spec.min_member.min(u32::try_from(total).unwrap_or(REPLICAS_MAX));
+    let most = u32::try_from(total).unwrap_or(REPLICAS_MAX).max(1);
+    scaled.spec.min_member = scaled.spec.min_member.min(most);
     Ok(Some(scaled))
+}
+
+/// The fewest replicas of a unit: a service may have none for a while, and is there all the same.
+pub(crate) fn least_replicas(class: WorkloadClass) -> u32 {
+    match class {
+        WorkloadClass::Service | WorkloadClass::Daemon => 0,
+        WorkloadClass::Stateful
+        | WorkloadClass::Batch
+        | WorkloadClass::Gang
+        | WorkloadClass::Stream
+        | WorkloadClass::Training
+        | WorkloadClass::Yarn => 1,
+    }
 }
 
 /// Adds the ordinals from `start` to `end` behind all others.

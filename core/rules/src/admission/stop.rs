@@ -79,7 +79,10 @@ fn check(ordinals: &[u32], known: u32) -> Result<(), ScaleRefusal> {
     match ordinals.iter().position(|ordinal| *ordinal >= known) {
         None => Ok(()),
         Some(idx) => {
-            let description = format!("the unit never had {}; its highest is {}", ordinals[idx], known - 1);
+            let description = match known.checked_sub(1) {
+                Some(highest) => format!("the unit never had {}; its highest is {highest}", ordinals[idx]),
+                None => format!("the unit never had {}, nor any other", ordinals[idx]),
+            };
             Err(wrong(&format!("ordinals[{idx}]"), description))
         }
     }
@@ -195,6 +198,9 @@ mod tests {
         assert_eq!(field(&record, &[1, 3]), "ordinals[1]");
         assert_eq!(field(&record, &[0, 1, 2]), "ordinals");
         assert_eq!(field(&record, &vec![0; ORDINALS_MAX + 1]), "ordinals");
+        let mut none = unit(&[1], 1);
+        (none.spec.task_groups[0].replicas, none.status.ordinals[0]) = (0, Vec::new());
+        assert_eq!(field(&none, &[0]), "ordinals[0]", "a service that has none");
         let cancelled = record.cancelled(true);
         assert_eq!(stop(&cancelled, &RunningUnits::default(), &[0]), Err(ScaleRefusal::Cancelled));
     }

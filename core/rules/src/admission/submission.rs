@@ -31,8 +31,10 @@ pub struct Submission {
     pub encoded_len: usize,
     /// Empty: `default`.
     pub namespace: String,
-    /// Required.
+    /// Required, unless `generate_name` is given.
     pub name: String,
+    /// Beginning of the name, which ends as the uid says.
+    pub generate_name: String,
     /// A UUID; required here (the service makes one up when the client gave none).
     pub uid: String,
     /// For selection.

@@ -179,7 +179,7 @@ fn a_gang_that_restarts_as_a_whole_is_placed_as_a_whole() {
     assert_eq!(decision.len(), 1, "as one that is whole and gets what is left");
     for ordinal in 0..2 {
         scheduler.load(&ended(1, ordinal), Revision(3), 0, Millis(1));
-        let requeue = Requeue { ordinals: vec![ordinal], incarnations: vec![1] };
+        let requeue = Requeue { ordinals: vec![ordinal], incarnations: vec![1], anew: false };
         scheduler.load(&Change::Rows(UnitId(1), RunChange::Requeue(requeue)), Revision(4), 0, Millis(1));
     }
     scheduler.on_outcome(&refused(&decision, RejectionReason::MinMember), Millis(1));

@@ -76,7 +76,7 @@ fn second_node(class: WorkloadClass) -> u32 {
         restarts: vec![0],
         ends: Vec::new(),
     };
-    let again = Requeue { ordinals: vec![0], incarnations: vec![1] };
+    let again = Requeue { ordinals: vec![0], incarnations: vec![1], anew: false };
     let changes = [RunChange::Bind(bind), RunChange::Statuses(stopped), RunChange::Requeue(again)];
     for (revision, change) in (2..).zip(&changes) {
         scheduler.picture.cluster.apply_rows(UnitId(1), change, Revision(revision), 0);

@@ -105,7 +105,8 @@ fn a_replica_that_comes_back_goes_where_its_unit_is_not() {
     // The one on node 4 has ended, and is wanted again; node 4 is the only one without a replica.
     let ended = Statuses { ordinals: vec![3], phases: vec![Phase::Stopped], ..Statuses::default() };
     scheduler.load(&Change::Rows(record.id, RunChange::Statuses(ended)), Revision(3), 1, Millis(0));
-    let again = godel_domain::running_units::Requeue { ordinals: vec![3], incarnations: vec![1] };
+    let again =
+        godel_domain::running_units::Requeue { ordinals: vec![3], incarnations: vec![1], anew: false };
     scheduler.load(&Change::Rows(record.id, RunChange::Requeue(again)), Revision(4), 1, Millis(0));
     scheduler.on_assign(&record, Revision(4), &replicas(&[(3, 1)]), 0, Millis(0));
     let decisions = scheduler.step(Millis(0), 100).decisions;

@@ -12,6 +12,7 @@ use godel_domain::{
     words::{count, one_or},
 };
 use godel_kit::status;
+use godel_rules::admission::retry::RetryRefusal;
 use tonic::{Code, Status};
 
 use crate::{convert, leader_client::term_over};
@@ -69,6 +70,15 @@ pub(super) fn failed(failure: ChangeFailure) -> Status {
             "all ordinals of the unit were used up: submit it again as a new unit",
         ),
         ChangeFailure::NotDeleted(unit, refusal) => not_deleted(unit, refusal),
+        ChangeFailure::Unwelcome(wrong) => status::unwelcome(wrong),
+        ChangeFailure::NotEnded(unit, phase) => {
+            let description = format!(
+                "unit {unit} is {}: only a unit that has ended is retried; cancel it first, or wait for its end",
+                phase.name()
+            );
+            status::failed_precondition("PHASE", unit, description)
+        }
+        ChangeFailure::NotRetried(unit, refusal) => not_retried(unit, refusal),
         ChangeFailure::UnknownQueue(path) => {
             let message = format!("no queue `{path}`");
             status::with_info(Code::NotFound, status::reason::UNKNOWN_NAME, message, [("queue", path)])
@@ -79,6 +89,19 @@ pub(super) fn failed(failure: ChangeFailure) -> Status {
         }
         ChangeFailure::Txn(failure) => refused(&failure),
     }
+}
+
+fn not_retried(unit: String, refusal: RetryRefusal) -> Status {
+    let description = match refusal {
+        RetryRefusal::Leaving(n) => {
+            let (running, have) = (count(n, "running unit"), one_or(n, "has", "have"));
+            format!("unit {unit} has ended, and {running} {have} yet to leave: wait for that")
+        }
+        RetryRefusal::AllSucceeded => {
+            format!("every replica of unit {unit} has succeeded: ask for all replicas to run them again")
+        }
+    };
+    status::failed_precondition("PHASE", unit, description)
 }
 
 fn not_deleted(unit: String, refusal: DeleteRefusal) -> Status {

@@ -2,13 +2,14 @@
 
 use godel_core_dispatcher::Dispatcher;
 use godel_domain::{ids::UnitId, queue_spec::DEFAULT_QUEUE};
+use godel_kit::status;
 use godel_proto::v1;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::failures::unresolved;
 use crate::{
     convert,
-    requests::{ListCall, ListPart, Page, PageCall, RowsPage},
+    requests::{HistoryCall, ListCall, ListPart, Page, PageCall, RowsPage},
 };
 
 /// A page that has so many bytes takes no further record; a queue has at most 400 KiB, mostly owners.
@@ -29,7 +30,7 @@ pub(super) fn show_unit(
     let from = page.from(unit)?;
     let (running_units, next) = convert::running_units(core, &view, from, page.n_max);
     Ok(v1::GetUnitResponse {
-        unit: Some(convert::unit(&view)),
+        unit: Some(convert::unit(core, &view)),
         running_units,
         next_page_token: next.map(|next| RowsPage::token(unit, next)).unwrap_or_default(),
     })
@@ -37,18 +38,37 @@ pub(super) fn show_unit(
 
 /// A page of units.
 pub(super) fn list_units(core: &Dispatcher, call: ListCall) {
-    let ListCall { filter, after, n_scan, n_units, reply } = call;
+    let ListCall { mut filter, node, after, n_scan, n_units, reply } = call;
+    if !node.is_empty() {
+        filter.node = core.node_of_name(&node);
+        if filter.node.is_none() {
+            let _ = reply.send(Err(unknown_node(&node)));
+            return;
+        }
+    }
     let chunk = core.list(&filter, &after, n_scan, n_units);
     let views = chunk.units.iter().filter_map(|unit| core.unit(*unit));
     let part = ListPart {
-        units: views.map(|view| convert::unit(&view)).collect(),
+        units: views.map(|view| convert::unit(core, &view)).collect(),
         n_matched: chunk.n_matched,
         next: chunk.next,
         total: core.total(&filter),
         revision: core.revision(),
     };
     // The caller may be gone.
-    let _ = reply.send(part);
+    let _ = reply.send(Ok(part));
+}
+
+/// A part of a list of ended units.
+pub(super) fn list_history(core: &Dispatcher, call: HistoryCall) {
+    let HistoryCall { filter, before, n_scan, n_units, reply } = call;
+    // The caller may be gone.
+    let _ = reply.send(core.list_history(&filter, before, (n_scan, n_units)));
+}
+
+fn unknown_node(name: &str) -> Status {
+    let message = format!("no node `{name}`: `godel node list` shows which there are");
+    status::with_info(Code::NotFound, status::reason::UNKNOWN_NAME, message, [("node", name)])
 }
 
 pub(super) fn show_queue(core: &Dispatcher, name: &str) -> Option<v1::QueueStatus> {

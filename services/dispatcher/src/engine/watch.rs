@@ -262,7 +262,7 @@ impl Watch {
             let (mut units, mut bytes) = (Vec::new(), 0);
             while units.len() < UNITS_PER_MESSAGE && bytes < BYTES_PER_MESSAGE {
                 let Some(unit) = self.dirty.pop_first() else { break };
-                let Some(unit) = core.unit(unit).map(|view| convert::unit(&view)) else { continue };
+                let Some(unit) = core.unit(unit).map(|view| convert::unit(core, &view)) else { continue };
                 bytes += unit.encoded_len();
                 units.push(unit);
             }

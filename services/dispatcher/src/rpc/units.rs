@@ -19,7 +19,7 @@ use godel_kit::{
     status,
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient, unit_service_server::UnitService};
-use godel_rules::admission::{self, Admitted};
+use godel_rules::admission::{self, Admitted, retry::RetryScope};
 use godel_wire::{BadField, from_proto};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
@@ -28,7 +28,7 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::submit;
+use super::{history, submit};
 use crate::{
     convert,
     leader_client::{Front, LeaderHandle, term_over},
@@ -146,7 +146,7 @@ impl UnitService for Units {
             let hint = term.call_limiter.refuse().max(submit::RETRY_FULL);
             return Err(self.overloaded("the admission queue is full", hint));
         };
-        let (reply, answer) = oneshot::channel();
+        let (name, (reply, answer)) = (spec.name.clone(), oneshot::channel());
         let item = PendingSubmission { spec, waiter: Submitter::Unary(reply), since, room, pass: Some(pass) };
         term.calls.send(LeaderRequest::Submit(vec![item])).await.map_err(|_| term_over())?;
         match answer.await.map_err(|_| term_over())? {
@@ -158,6 +158,7 @@ impl UnitService for Units {
                 infeasible: done.infeasible,
                 warnings: done.warnings,
                 duplicate: done.duplicate,
+                name,
             })),
             Err(Refused::Status(status) | Refused::Full(_, status)) => Err(status),
         }
@@ -211,6 +212,7 @@ impl UnitService for Units {
             n_units => n_units,
         };
         let phase = convert::phase_filter(request.phase);
+        let class = from_proto::workload_class(request.workload_class);
         let token = PageToken::parse(&request.page_token);
         let mut wrong = Vec::new();
         if n_units > PAGE_MAX {
@@ -220,17 +222,19 @@ impl UnitService for Units {
             wrong.push(BadField::new("page_token", "not a token of a previous page"));
         }
         wrong.extend(phase.as_ref().err().cloned());
-        let (Ok(phase), Some(token), true) = (phase, token, wrong.is_empty()) else {
+        wrong.extend(class.as_ref().err().cloned());
+        let (Ok(phase), Ok(class), Some(token), true) = (phase, class, token, wrong.is_empty()) else {
             return Err(status::invalid_argument(wrong));
         };
         let labels = request.label_selector.into_iter().collect();
-        let filter = ListFilter { namespace: request.namespace, phase, labels };
+        let v1::ListUnitsRequest { namespace, queue, owner, node, .. } = request;
+        let filter = ListFilter { namespace, phase, labels, queue, owner, node: None, class };
         let store = self.front.term()?.store;
         if token.revision > 0 && token.store != store {
             return Err(status::store_changed(token.store, store));
         }
         let token = PageToken { store, ..token };
-        self.page(filter, token, n_units).await.map(Response::new)
+        self.page((filter, node), token, n_units).await.map(Response::new)
     }
 
     type WatchUnitsStream = ReceiverStream<Result<v1::WatchUnitsResponse, Status>>;
@@ -297,6 +301,44 @@ impl UnitService for Units {
         Ok(Response::new(v1::ScaleUnitResponse { revision: revision.0 }))
     }
 
+    async fn update_unit(
+        &self,
+        request: Request<v1::UpdateUnitRequest>,
+    ) -> Result<Response<v1::UpdateUnitResponse>, Status> {
+        let v1::UpdateUnitRequest { unit, expected_revision } = request.into_inner();
+        let Some(unit) = unit else {
+            return Err(status::invalid_argument([BadField::new("unit", "missing")]));
+        };
+        let has_uid = unit.meta.as_ref().is_some_and(|meta| !meta.uid.is_empty());
+        let (Admitted { mut spec, .. }, _) = admit(unit).map_err(status::invalid_argument)?;
+        if !has_uid {
+            // It keeps its own.
+            spec.uid.clear();
+        }
+        let named = (spec.namespace.clone(), spec.name.clone());
+        let kind = UnitChangeKind::Update(Box::new(spec));
+        let revision = self.change(named, expected_revision, kind).await?;
+        Ok(Response::new(v1::UpdateUnitResponse { revision: revision.0 }))
+    }
+
+    async fn retry_unit(
+        &self,
+        request: Request<v1::RetryUnitRequest>,
+    ) -> Result<Response<v1::RetryUnitResponse>, Status> {
+        let v1::RetryUnitRequest { namespace, name, all_replicas, expected_revision } = request.into_inner();
+        let scope = if all_replicas { RetryScope::All } else { RetryScope::Failed };
+        let kind = UnitChangeKind::Retry(scope);
+        let revision = self.change((namespace, name), expected_revision, kind).await?;
+        Ok(Response::new(v1::RetryUnitResponse { revision: revision.0 }))
+    }
+
+    async fn list_unit_history(
+        &self,
+        request: Request<v1::ListUnitHistoryRequest>,
+    ) -> Result<Response<v1::ListUnitHistoryResponse>, Status> {
+        history::list(&self.front, request.into_inner()).await.map(Response::new)
+    }
+
     async fn delete_unit(
         &self,
         request: Request<v1::DeleteUnitRequest>,
@@ -311,7 +353,7 @@ impl Units {
     /// Fills a page bit by bit, so that a long list holds nobody up. The first page counts all matches.
     async fn page(
         &self,
-        filter: ListFilter,
+        (filter, node): (ListFilter, String),
         token: PageToken,
         n_units: usize,
     ) -> Result<v1::ListUnitsResponse, Status> {
@@ -321,19 +363,20 @@ impl Units {
         let (mut n_matched, mut bytes, mut filled) = (0u64, 0, false);
         loop {
             let missing = if filled { 0 } else { n_units - page.units.len() };
-            let (filter, from) = (filter.clone(), after);
+            let (filter, node, from) = (filter.clone(), node.clone(), after);
             let part = self
                 .front
                 .ask(|reply| {
                     LeaderRequest::List(ListCall {
                         filter,
+                        node,
                         after: from,
                         n_scan: SCAN_PER_CALL,
                         n_units: missing,
                         reply,
                     })
                 })
-                .await?;
+                .await??;
             if page.revision == 0 {
                 page.revision = part.revision.0;
                 total = total.or(part.total);

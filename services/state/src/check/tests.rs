@@ -250,7 +250,7 @@ fn samples() -> Vec<v1::op::Op> {
             preemptor_id: 0,
         }),
         Op::RunStatus(statuses()),
-        Op::Requeue(v1::Requeue { unit_id: 7, ordinals: vec![0, 1], incarnations: vec![1, 1] }),
+        Op::Requeue(v1::Requeue { unit_id: 7, ordinals: vec![0, 1], incarnations: vec![1, 1], anew: false }),
     ]
 }
 

@@ -93,7 +93,7 @@ pub(super) fn status(unit_id: u64, ordinal: u32, incarnation: u32, phase: v1::Ru
 
 pub(super) fn requeue(unit_id: u64, ordinal: u32, incarnation: u32) -> Bytes {
     let (ordinals, incarnations) = (vec![ordinal], vec![incarnation]);
-    op(v1::op::Op::Requeue(v1::Requeue { unit_id, ordinals, incarnations }))
+    op(v1::op::Op::Requeue(v1::Requeue { unit_id, ordinals, incarnations, anew: false }))
 }
 
 pub(super) fn internal(ops: Vec<Bytes>) -> raw::TxnRequest {

@@ -52,7 +52,7 @@ fn a_hold_ends_when_its_running_unit_is_bound_or_replaced() {
         if comes_back {
             world.evict(2, &[0], EvictionReason::Drained);
             world.statuses(2, &[0], Phase::Stopped);
-            let requeue = Requeue { ordinals: vec![0], incarnations: vec![1] };
+            let requeue = Requeue { ordinals: vec![0], incarnations: vec![1], anew: false };
             world.change(Change::Rows(UnitId(2), RunChange::Requeue(requeue)));
         }
         assert!(world.binder.has_hold_work());

@@ -1,0 +1,243 @@
+//! Ended units as shown.
+
+use std::collections::BTreeMap;
+
+use godel_domain::{
+    quantity::GPU,
+    resources::{CPU, MEMORY},
+};
+use godel_proto::v1;
+use serde::Serialize;
+
+use super::{ended, phase, shown_time, word};
+use crate::output::{self, View};
+
+/// An ended unit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HistoryView {
+    /// Its name, which another unit may have now.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Durable number.
+    pub unit_id: u64,
+    /// Idempotence key of its submission.
+    pub uid: String,
+    /// Its owner.
+    pub owner: String,
+    /// Path of the queue that was charged.
+    pub queue: String,
+    /// `service`, `gang` and so on.
+    pub class: String,
+    /// How it ended: `Completed`, `Failed` or `Cancelled`.
+    pub phase: String,
+    /// Why the dispatcher ended it; empty if it did not.
+    pub ended: String,
+    /// Wanted.
+    pub replicas: u32,
+    /// Ended with 0.
+    pub succeeded: u32,
+    /// Ended otherwise.
+    pub failed: u32,
+    /// Of its submission, Unix milliseconds.
+    pub create_time_ms: i64,
+    /// Of its first binding, Unix milliseconds; 0: it had no node.
+    pub bound_time_ms: i64,
+    /// Of its end, Unix milliseconds.
+    pub ended_time_ms: i64,
+    /// Time on nodes of all replicas together, milliseconds.
+    pub run_ms: u64,
+    /// `cpu` in milli-cores, `memory` in mebibytes, devices in thousandths, each for seconds.
+    pub resource_seconds: BTreeMap<String, u64>,
+    /// Its record is still there: it may run again.
+    pub is_kept: bool,
+    /// Its replicas.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<RunHistoryView>,
+}
+
+/// A replica of an ended unit in its last incarnation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunHistoryView {
+    /// Position in its unit.
+    pub ordinal: u32,
+    /// Which life.
+    pub incarnation: u32,
+    /// How far it came.
+    pub phase: String,
+    /// Number of its last node.
+    pub node_id: u32,
+    /// Of its end.
+    pub exit_code: i32,
+    /// In place.
+    pub restarts: u32,
+    /// Of its binding, Unix milliseconds.
+    pub bound_time_ms: i64,
+    /// Of its end, Unix milliseconds.
+    pub ended_time_ms: i64,
+}
+
+/// Ended units of one owner or one queue, added up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HistorySumView {
+    /// The owner or the path of the queue.
+    pub name: String,
+    /// Units.
+    pub units: u64,
+    /// Of those completed.
+    pub completed: u64,
+    /// Of those failed.
+    pub failed: u64,
+    /// Of those cancelled.
+    pub cancelled: u64,
+    /// Time on nodes of all replicas together, milliseconds.
+    pub run_ms: u64,
+    /// `cpu` in milli-cores, `memory` in mebibytes, devices in thousandths, each for seconds.
+    pub resource_seconds: BTreeMap<String, u64>,
+}
+
+impl HistorySumView {
+    /// Counts a unit.
+    pub fn add(&mut self, unit: &v1::UnitHistory) {
+        self.units += 1;
+        match unit.phase() {
+            v1::UnitPhase::Completed => self.completed += 1,
+            v1::UnitPhase::Cancelled => self.cancelled += 1,
+            _ => self.failed += 1,
+        }
+        self.run_ms = self.run_ms.saturating_add(unit.run_ms);
+        for (name, amount) in &unit.resource_seconds {
+            let sum = self.resource_seconds.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+    }
+}
+
+impl From<&v1::UnitHistory> for HistoryView {
+    fn from(unit: &v1::UnitHistory) -> Self {
+        let class = v1::WorkloadClass::try_from(unit.workload_class).unwrap_or_default();
+        let columns = unit.runs.clone().unwrap_or_default();
+        let at = |column: &[i64], idx: usize| column.get(idx).copied().unwrap_or_default();
+        let small = |column: &[u32], idx: usize| column.get(idx).copied().unwrap_or_default();
+        let run = |(idx, ordinal): (usize, &u32)| {
+            let run = columns.phases.get(idx).and_then(|number| v1::RunPhase::try_from(*number).ok());
+            RunHistoryView {
+                ordinal: *ordinal,
+                incarnation: small(&columns.incarnations, idx),
+                phase: word(run.unwrap_or_default().as_str_name(), "RUN_PHASE_"),
+                node_id: small(&columns.node_ids, idx),
+                exit_code: columns.exit_codes.get(idx).copied().unwrap_or_default(),
+                restarts: small(&columns.restarts, idx),
+                bound_time_ms: at(&columns.bound_times_ms, idx),
+                ended_time_ms: at(&columns.ended_times_ms, idx),
+            }
+        };
+        Self {
+            name: unit.name.clone(),
+            namespace: unit.namespace.clone(),
+            unit_id: unit.unit_id,
+            uid: unit.uid.clone(),
+            owner: unit.owner.clone(),
+            queue: unit.queue.clone(),
+            class: word(class.as_str_name(), "WORKLOAD_CLASS_").to_lowercase(),
+            phase: phase(unit.phase()),
+            ended: ended(unit.ended()),
+            replicas: unit.replicas,
+            succeeded: unit.succeeded,
+            failed: unit.failed,
+            create_time_ms: unit.create_time_ms,
+            bound_time_ms: unit.bound_time_ms,
+            ended_time_ms: unit.ended_time_ms,
+            run_ms: unit.run_ms,
+            resource_seconds: unit.resource_seconds.clone().into_iter().collect(),
+            is_kept: unit.is_kept,
+            runs: columns.ordinals.iter().enumerate().map(run).collect(),
+        }
+    }
+}
+
+/// `cpu 3.5h, memory 12Gi h`: what people pay for, in hours.
+fn hours(of: &BTreeMap<String, u64>) -> String {
+    let shown = of.iter().map(|(name, amount)| {
+        #[allow(clippy::cast_precision_loss, reason = "it is rounded to two digits")]
+        let amount = *amount as f64 / 3_600.0;
+        match name.as_str() {
+            CPU => format!("cpu {:.2}", amount / 1_000.0),
+            MEMORY => format!("memory {:.2}Gi", amount / 1_024.0),
+            GPU => format!("gpu {:.2}", amount / 1_000.0),
+            other => format!("{other} {amount:.2}"),
+        }
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+impl View for HistoryView {
+    const HEADERS: &'static [&'static str] =
+        &["NAME", "PHASE", "CLASS", "OWNER", "QUEUE", "REPLICAS", "ENDED", "RUN", "HOURS"];
+    const WIDE: &'static [&'static str] =
+        &["SUCCEEDED", "FAILED", "REASON", "SUBMITTED", "BOUND", "ID", "UID"];
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            if self.namespace == "default" {
+                self.name.clone()
+            } else {
+                format!("{}/{}", self.namespace, self.name)
+            },
+            self.phase.clone(),
+            self.class.clone(),
+            self.owner.clone(),
+            self.queue.clone(),
+            self.replicas.to_string(),
+            shown_time(self.ended_time_ms),
+            output::span(self.run_ms),
+            hours(&self.resource_seconds),
+        ]
+    }
+
+    fn wide(&self) -> Vec<String> {
+        vec![
+            self.succeeded.to_string(),
+            self.failed.to_string(),
+            self.ended.clone(),
+            shown_time(self.create_time_ms),
+            shown_time(self.bound_time_ms),
+            self.unit_id.to_string(),
+            self.uid.clone(),
+        ]
+    }
+}
+
+impl View for HistorySumView {
+    const HEADERS: &'static [&'static str] =
+        &["NAME", "UNITS", "COMPLETED", "FAILED", "CANCELLED", "RUN", "HOURS"];
+    const WIDE: &'static [&'static str] = &[];
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.units.to_string(),
+            self.completed.to_string(),
+            self.failed.to_string(),
+            self.cancelled.to_string(),
+            output::span(self.run_ms),
+            hours(&self.resource_seconds),
+        ]
+    }
+
+    fn wide(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_is_shown_in_hours() {
+        let used = [(CPU, 7_200_000), (MEMORY, 3_686_400), (GPU, 1_800_000), ("fpga", 3_600)];
+        let used = used.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
+        assert_eq!(hours(&used), "cpu 2.00, fpga 1.00, gpu 0.50, memory 1.00Gi");
+    }
+}

@@ -1,0 +1,88 @@
+//! Pages of ended units, as accounting asks for them.
+
+use godel_core_dispatcher::history::{HistoryChunk, HistoryFilter};
+use godel_domain::ids::UnitId;
+use godel_kit::status;
+use godel_proto::v1;
+use godel_wire::{BadField, to_proto};
+use prost::Message as _;
+use tonic::Status;
+
+use crate::{
+    convert,
+    leader_client::Front,
+    requests::{HistoryCall, LeaderRequest},
+};
+
+const PAGE_DEFAULT: usize = 500;
+const PAGE_MAX: usize = 1_000;
+/// A page that has so many bytes takes no further unit; one has 50 KiB at most.
+const PAGE_BYTES: usize = 768 << 10;
+/// Units looked at in one go while others wait.
+const SCAN_PER_CALL: usize = 4_096;
+/// Units taken in one go.
+const UNITS_PER_CALL: usize = 64;
+
+/// Fills a page bit by bit, so that a long list holds nobody up.
+pub(super) async fn list(
+    front: &Front,
+    request: v1::ListUnitHistoryRequest,
+) -> Result<v1::ListUnitHistoryResponse, Status> {
+    let v1::ListUnitHistoryRequest { namespace, owner, queue, phase, since_ms, page_size, page_token } =
+        request;
+    let phase = convert::phase_filter(phase);
+    let n_units = match usize::try_from(page_size).unwrap_or(usize::MAX) {
+        0 => PAGE_DEFAULT,
+        n_units => n_units,
+    };
+    let mut wrong = Vec::new();
+    if n_units > PAGE_MAX {
+        wrong.push(BadField::new("page_size", format!("{n_units} is not in 1..={PAGE_MAX}")));
+    }
+    let before = page_token.parse().ok().map(UnitId);
+    if before.is_none() && !page_token.is_empty() {
+        wrong.push(BadField::new("page_token", "not a token of a previous page"));
+    }
+    match &phase {
+        Err(bad) => wrong.push(bad.clone()),
+        Ok(Some(phase)) if !phase.is_terminal() => {
+            wrong.push(BadField::new("phase", "only completed, failed and cancelled units have ended"));
+        }
+        Ok(_) => {}
+    }
+    let (Ok(phase), true) = (phase, wrong.is_empty()) else { return Err(status::invalid_argument(wrong)) };
+    let filter = HistoryFilter { namespace, owner, queue, phase, since_ms };
+    let (mut page, mut before, mut n_bytes) = (v1::ListUnitHistoryResponse::default(), before, 0);
+    loop {
+        let (filter, from, n_max) =
+            (filter.clone(), before, (n_units - page.units.len()).min(UNITS_PER_CALL));
+        let HistoryChunk { units, next } = front
+            .ask(|reply| {
+                LeaderRequest::ListHistory(HistoryCall {
+                    filter,
+                    before: from,
+                    n_scan: SCAN_PER_CALL,
+                    n_units: n_max,
+                    reply,
+                })
+            })
+            .await?;
+        for (kept, is_kept) in &units {
+            let unit = v1::UnitHistory { is_kept: *is_kept, ..to_proto::unit_history(kept) };
+            n_bytes += unit.encoded_len();
+            before = Some(kept.id);
+            page.units.push(unit);
+            if n_bytes >= PAGE_BYTES {
+                break;
+            }
+        }
+        if n_bytes < PAGE_BYTES {
+            let Some(next) = next else { return Ok(page) };
+            before = Some(next);
+        }
+        if n_bytes >= PAGE_BYTES || page.units.len() >= n_units {
+            page.next_page_token = before.map(|unit| unit.0.to_string()).unwrap_or_default();
+            return Ok(page);
+        }
+    }
+}
