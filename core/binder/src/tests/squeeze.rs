@@ -4,6 +4,10 @@ use godel_domain::{allocation::DeviceSet, node::NodeUsage};
 
 use super::*;
 
+/// Who squeezes, besides units.
+const BY_USAGE: &str = "use of guaranteed running units on the node";
+const BY_NODE: &str = "less room on the node";
+
 /// For many running units.
 fn roomy(report: NodeReport) -> NodeReport {
     NodeReport { max_running_units: 10_000, ..report }
@@ -120,7 +124,7 @@ fn a_binding_squeezes_after_the_grace_and_names_itself() {
     assert_eq!(world.binder.n_over(), 0);
     world.usage(350, 1);
     assert_eq!(world.squeezed(1_999), vec![]);
-    assert_eq!(world.squeezed(2_000), [(2, vec![0], "usage".to_owned())], "equal ones in order");
+    assert_eq!(world.squeezed(2_000), [(2, vec![0], BY_USAGE.to_owned())], "equal ones in order");
     assert_eq!(world.squeezed(10_000), vec![], "whoever leaves counts no longer");
     assert_eq!(world.binder.n_over(), 0);
 }
@@ -168,7 +172,7 @@ fn a_new_leader_finds_who_is_over() {
     world.binder.on_wall(1_000);
     assert!(world.binder.has_squeezes());
     assert_eq!(world.squeezed(1_000), vec![], "its grace begins anew");
-    assert_eq!(world.squeezed(1_100), [(2, vec![0], "usage".to_owned())]);
+    assert_eq!(world.squeezed(1_100), [(2, vec![0], BY_USAGE.to_owned())]);
 }
 
 #[test]
@@ -185,7 +189,7 @@ fn a_new_leader_finds_excess_though_asked_before_it_has_read() {
     }
     assert!(other.binder.has_squeezes());
     assert_eq!(other.squeezed(1_000), vec![], "its grace begins then");
-    assert_eq!(other.squeezed(1_100), [(2, vec![0], "usage".to_owned())]);
+    assert_eq!(other.squeezed(1_100), [(2, vec![0], BY_USAGE.to_owned())]);
 }
 
 #[test]
@@ -203,7 +207,7 @@ fn not_all_leave_in_one_go_and_the_rest_follows() {
     for node in [1, 2] {
         world.change(Change::NodeReport(roomy(report(node, 0, 0))));
     }
-    assert_eq!(world.squeezed(1), [(1, (0..4_096).collect(), "node".to_owned())]);
+    assert_eq!(world.squeezed(1), [(1, (0..4_096).collect(), BY_NODE.to_owned())]);
     assert!(world.binder.has_squeezes());
-    assert_eq!(world.squeezed(1), [(2, vec![0], "node".to_owned())]);
+    assert_eq!(world.squeezed(1), [(2, vec![0], BY_NODE.to_owned())]);
 }
