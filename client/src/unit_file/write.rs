@@ -168,6 +168,7 @@ fn run_spec(run: &v1::RunSpec, out: &mut Yaml) {
         user,
         umask,
         image,
+        volumes,
     } = run;
     out.text("image", image);
     out.list("command", command.iter().map(|word| Yaml::text_of(word)));
@@ -177,10 +178,20 @@ fn run_spec(run: &v1::RunSpec, out: &mut Yaml) {
     out.put("umask", umask.map(|umask| Yaml::plain(format!("{umask:#o}"))));
     out.put("stop_grace", (*stop_grace_ms > 0).then(|| lasting(u64::from(*stop_grace_ms))));
     out.put("await_command", await_command_ms.map(lasting));
+    out.list("volumes", volumes.iter().map(volume));
     let mut simulated = Yaml::map();
     simulated.put("duration", simulated_duration_ms.map(lasting));
     simulated.put("exit_code", (*simulated_exit_code != 0).then(|| Yaml::plain(simulated_exit_code)));
     out.some("simulated", simulated);
+}
+
+fn volume(v1::Volume { name, bytes, path }: &v1::Volume) -> Yaml {
+    let mut out = Yaml::map();
+    out.text("name", name);
+    let bytes = i64::try_from(*bytes).unwrap_or(i64::MAX);
+    out.put("size", Some(Yaml::plain(quantity::show(MEMORY, bytes))));
+    out.text("path", path);
+    out
 }
 
 fn device(request: &v1::DeviceRequest) -> Yaml {

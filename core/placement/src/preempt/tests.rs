@@ -245,7 +245,7 @@ fn nobody_preempts_who_preempted_it() {
     let mut cluster = cluster(1);
     run(&mut cluster, &running(1, 0, 8_000, &[1]));
     let mut rows = RunningUnits::default();
-    rows.set_preemptors(vec![UnitId(1)]);
+    rows.set_lineage(vec![UnitId(1)], Vec::new());
     cluster.load_rows(SEEKER.unit, rows);
     let found = seek(&mut cluster, &demand(8_000, 1, 0), 1);
     assert_eq!((found.places.len(), found.n_loops), (0, 1));
@@ -273,7 +273,7 @@ fn a_round_of_evictions_is_made_once() {
         run(&mut cluster, &running(1, 0, 8_000, &[1]));
         for (unit, preemptors) in lineages {
             let mut rows = cluster.rows(*unit).cloned().unwrap_or_default();
-            rows.set_preemptors(preemptors.to_vec());
+            rows.set_lineage(preemptors.to_vec(), Vec::new());
             cluster.load_rows(*unit, rows);
         }
         let found = seek(&mut cluster, &demand(8_000, 1, 0), 1);

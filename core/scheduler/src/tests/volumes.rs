@@ -36,7 +36,7 @@ fn ran() -> (Scheduler, UnitRecord, Vec<ReplicaId>) {
         restarts: vec![0; 3],
         ends: Vec::new(),
     };
-    let again = Requeue { ordinals, incarnations: vec![1; 3] };
+    let again = Requeue { ordinals, incarnations: vec![1; 3], ..Requeue::default() };
     let changes = [RunChange::Bind(bind), RunChange::Statuses(stopped), RunChange::Requeue(again)];
     for (revision, change) in (2..).zip(&changes) {
         scheduler.picture.cluster.apply_rows(UnitId(1), change, Revision(revision), 0);
