@@ -81,6 +81,7 @@ fn audit(model: &Model) -> Vec<InvariantReport> {
         history,
         ledger: Some(model.dispatcher.ledger().to_vec()),
         agents: model.agents.reports(),
+        processes: Vec::new(),
         busy: None,
         service: Service {
             floor_percent: Some(godel_queueing::Config::default().floor_percent),
