@@ -31,8 +31,8 @@ pub const N_ORDINALS_MAX: u32 = 1 << 20;
 /// Task groups of a unit.
 pub const N_TASK_GROUPS_MAX: u32 = 64;
 /// Ordinals that one listed record of rows covers. A row takes 87 bytes at most (22 mostly), and the demands of
-/// all groups of a unit are part of its record of 64 KiB: 512 KiB, half of what a message may have. The first one has 120 KiB of
-/// last evictions in addition.
+/// all groups of a unit are part of its record of 64 KiB: 512 KiB, half of what a message may have. It may have
+/// 128 KiB of last evictions in addition.
 pub const N_ROWS_PER_RECORD: usize = 5_200;
 /// Longest name of a record.
 pub const NAME_LEN_MAX: usize = 253;

@@ -406,7 +406,7 @@ impl RunningUnits {
                         leaves
                     });
                 }
-                self.note_evictions(&told, evict);
+                self.note_evictions(&told, evict, revision);
             }
             RunChange::Statuses(statuses) => {
                 for (idx, &ordinal) in statuses.ordinals.iter().enumerate() {

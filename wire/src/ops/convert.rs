@@ -9,8 +9,8 @@ use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     run_end::RunEnd,
     running_units::{
-        Bind, End, Evict, EvictionReason, GroupDemand, Phase, PreemptionTerms, Requeue, RunningUnit,
-        RunningUnits, Statuses,
+        Bind, End, Evict, EvictionReason, GroupDemand, LastEviction, Phase, PreemptionTerms, Requeue,
+        RunningUnit, RunningUnits, Statuses,
     },
 };
 use godel_proto::{raw, v1};
@@ -336,7 +336,7 @@ pub fn eviction_reason_to_proto(reason: Option<EvictionReason>) -> v1::EvictionR
 
 /// All rows of a unit as stored: a block per task group, rows that never changed left out.
 pub fn rows_to_proto(unit: UnitId, rows: &RunningUnits) -> v1::UnitRows {
-    blocks_to_proto(unit, rows, 0..rows.rows.len(), true)
+    blocks_to_proto(unit, rows, 0..rows.rows.len())
 }
 
 /// The first rows of a unit from ordinal `from` on, as many as one listed record holds, and the ordinal at which
@@ -348,12 +348,12 @@ pub fn rows_part_to_proto(unit: UnitId, rows: &RunningUnits, from: u32) -> (v1::
     let start = changed.map_or(len, |skipped| from + skipped);
     let end = len.min(start + N_ROWS_PER_RECORD);
     let next = u32::try_from(end).ok().filter(|_| end < len);
-    (blocks_to_proto(unit, rows, start..end, from == 0), next)
+    (blocks_to_proto(unit, rows, start..end), next)
 }
 
-/// Who had some of them leave is in the record of which it `is_first`.
-fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>, is_first: bool) -> v1::UnitRows {
+fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>) -> v1::UnitRows {
     let first = u32::try_from(range.start).unwrap_or(u32::MAX);
+    let ordinals = first..first.saturating_add(u32::try_from(range.len()).unwrap_or(u32::MAX));
     let part = &rows.rows[range];
     let n_groups = part
         .iter()
@@ -396,8 +396,8 @@ fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>, is_fi
     }
     blocks.retain(|block| block.demand.is_some() || !block.ordinals.is_empty());
     let preemptor_ids = rows.preemptors().iter().map(|preemptor| preemptor.0).collect();
-    let evictions = if is_first { rows.evictions() } else { &[] };
-    let evictions = evictions.iter().map(last_eviction_to_proto).collect();
+    let is_of_part = |eviction: &&LastEviction| ordinals.contains(&eviction.replica.ordinal);
+    let evictions = rows.evictions().iter().filter(is_of_part).map(last_eviction_to_proto).collect();
     v1::UnitRows { unit_id: unit.0, blocks, preemptor_ids, evictions }
 }
 

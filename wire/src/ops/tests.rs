@@ -174,11 +174,15 @@ fn a_deletion_concerns_what_hangs_on_the_record() {
 fn wide_rows(n_rows: u32) -> RunningUnits {
     let mut rows = rows();
     let eviction = |ordinal| LastEviction {
-        replica: ReplicaId::new(u32::MAX - ordinal, u32::MAX),
+        replica: ReplicaId::new(ordinal, u32::MAX),
         reason: EvictionReason::Tainted,
         by: "x".repeat(EVICTED_BY_LEN_MAX).into(),
+        revision: Revision(u64::MAX),
     };
-    rows.set_lineage(vec![UnitId(u64::MAX); N_PREEMPTORS_MAX], (0..2_000).map(eviction).collect());
+    rows.set_lineage(
+        vec![UnitId(u64::MAX); N_PREEMPTORS_MAX],
+        (0..n_rows.min(2_000)).map(eviction).collect(),
+    );
     rows.rows = (0..n_rows)
         .map(|ordinal| match ordinal % 11 {
             5 => RunningUnit::default(),
@@ -218,17 +222,15 @@ fn parts_of_rows_are_bounded_and_lose_nothing() {
         let (mut joined, mut from, mut found) = (v1::UnitRows::default(), Some(0), 0);
         while let Some(start) = from {
             let (part, next) = rows_part_to_proto(UnitId(u64::MAX), &rows, start);
-            let limit = if start == 0 { 640 << 10 } else { 512 << 10 };
-            assert!(part.encoded_len() <= limit, "{}", part.encoded_len());
+            assert!(part.encoded_len() <= 640 << 10, "{}", part.encoded_len());
             assert!(next.is_none_or(|next| next > start));
-            if start == 0 {
-                assert_eq!(part.evictions.len(), N_EVICTIONS_MAX);
-                joined = v1::UnitRows { blocks: Vec::new(), ..part.clone() };
-            }
+            (joined.unit_id, joined.preemptor_ids) = (part.unit_id, part.preemptor_ids);
+            joined.evictions.extend(part.evictions);
             joined.blocks.extend(part.blocks);
             (from, found) = (next, found + 1);
         }
         assert_eq!(found, n_parts, "{n_rows}");
+        assert_eq!(joined.evictions.len(), (n_rows as usize).min(N_EVICTIONS_MAX));
         assert_eq!(rows_from_proto(joined).unwrap(), (UnitId(u64::MAX), rows));
     }
     // One bound row far out does not make records of nothing.

@@ -1,9 +1,9 @@
 //! Who had running units of a unit leave, beside their rows: most units are never evicted.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
 use super::{Evict, EvictionReason, N_PREEMPTORS_MAX, RunningUnits};
-use crate::ids::{ReplicaId, UnitId};
+use crate::ids::{ReplicaId, Revision, UnitId};
 
 /// Replicas of a unit of which the last eviction is known, those evicted last.
 pub const N_EVICTIONS_MAX: usize = 1_024;
@@ -15,7 +15,7 @@ pub const EVICTED_BY_LEN_MAX: usize = 96;
 pub struct Lineage {
     /// Units that preempted some, the newest last, at most [`N_PREEMPTORS_MAX`].
     pub preemptors: Vec<UnitId>,
-    /// The last one of each replica, the newest last, at most [`N_EVICTIONS_MAX`].
+    /// The last one of each replica, in order of ordinals, at most [`N_EVICTIONS_MAX`].
     pub evictions: Arc<Vec<LastEviction>>,
 }
 
@@ -28,6 +28,8 @@ pub struct LastEviction {
     pub reason: EvictionReason,
     /// Who asked, at most [`EVICTED_BY_LEN_MAX`] bytes: in words, or a unit by its id as `unit 17`.
     pub by: Arc<str>,
+    /// Of the transaction that evicted it.
+    pub revision: Revision,
 }
 
 impl LastEviction {
@@ -43,20 +45,22 @@ impl RunningUnits {
         self.lineage.as_ref().map_or(&[], |lineage| &lineage.preemptors)
     }
 
-    /// The last evictions of its replicas, the newest last.
+    /// The last evictions of its replicas, in order of ordinals.
     pub fn evictions(&self) -> &[LastEviction] {
         self.lineage.as_ref().map_or(&[], |lineage| &lineage.evictions)
     }
 
     /// The last eviction of a replica, of its current or of an earlier incarnation; `None`: there was none, or it is not known any more.
     pub fn last_eviction(&self, ordinal: u32) -> Option<&LastEviction> {
-        self.evictions().iter().rfind(|eviction| eviction.replica.ordinal == ordinal)
+        let evictions = self.evictions();
+        let at = evictions.binary_search_by_key(&ordinal, |eviction| eviction.replica.ordinal);
+        at.ok().map(|at| &evictions[at])
     }
 
     /// Sets who had some of them leave, as loaded.
     pub fn set_lineage(&mut self, mut preemptors: Vec<UnitId>, mut evictions: Vec<LastEviction>) {
         preemptors.truncate(N_PREEMPTORS_MAX);
-        evictions.truncate(N_EVICTIONS_MAX);
+        keep_newest(&mut evictions);
         let is_empty = preemptors.is_empty() && evictions.is_empty();
         let lineage = || Box::new(Lineage { preemptors, evictions: Arc::new(evictions) });
         self.lineage = (!is_empty).then(lineage);
@@ -72,21 +76,33 @@ impl RunningUnits {
         known.push(preemptor);
     }
 
-    /// These have just been told to leave.
-    pub(super) fn note_evictions(&mut self, told: &[ReplicaId], evict: &Evict) {
+    /// These have just been told to leave, by a transaction of this revision.
+    pub(super) fn note_evictions(&mut self, told: &[ReplicaId], evict: &Evict, revision: Revision) {
         if told.is_empty() {
             return;
         }
         let by: Arc<str> = evict.by[..evict.by.floor_char_boundary(EVICTED_BY_LEN_MAX)].into();
-        let mut ordinals: Vec<u32> = told.iter().map(|replica| replica.ordinal).collect();
-        ordinals.sort_unstable();
         let known = Arc::make_mut(&mut self.lineage.get_or_insert_default().evictions);
-        known.retain(|eviction| ordinals.binary_search(&eviction.replica.ordinal).is_err());
         known.extend(told.iter().map(|&replica| LastEviction {
             replica,
             reason: evict.reason,
             by: Arc::clone(&by),
+            revision,
         }));
-        known.drain(..known.len().saturating_sub(N_EVICTIONS_MAX));
+        keep_newest(known);
+    }
+}
+
+/// Keeps the newest one of each replica, in order of ordinals, and of too many the newest. What is left is the same in whatever order
+/// they have come: a follower may read a list and the changes since its beginning.
+fn keep_newest(evictions: &mut Vec<LastEviction>) {
+    evictions.sort_by_key(|eviction| (eviction.replica.ordinal, Reverse(eviction.revision)));
+    evictions.dedup_by_key(|eviction| eviction.replica.ordinal);
+    let n_old = evictions.len().saturating_sub(N_EVICTIONS_MAX);
+    if n_old > 0 {
+        let age = |eviction: &LastEviction| (eviction.revision, eviction.replica.ordinal);
+        let mut ages: Vec<_> = evictions.iter().map(age).collect();
+        let (_, &mut oldest, _) = ages.select_nth_unstable(n_old);
+        evictions.retain(|eviction| age(eviction) >= oldest);
     }
 }

@@ -205,12 +205,17 @@ fn the_last_eviction_of_each_replica_is_kept() {
     let last = rows.last_eviction(0).unwrap();
     assert_eq!((last.replica, last.by_unit()), (ReplicaId::new(0, 1), None));
     assert_eq!(&*last.by, "ä".repeat(EVICTED_BY_LEN_MAX / 2));
-    assert_eq!(rows.evictions().iter().map(|one| one.replica.ordinal).collect::<Vec<_>>(), [1, 0]);
+    let kept: Vec<_> = rows.evictions().iter().map(|one| (one.replica.ordinal, one.revision)).collect();
+    assert_eq!(kept, [(0, Revision(6)), (1, Revision(2))]);
+    // A list and the changes since its beginning make the same.
+    let mut listed = rows.clone();
+    listed.set_lineage(Vec::new(), rows.evictions().iter().rev().chain(rows.evictions()).cloned().collect());
+    assert_eq!(listed, rows);
     // The oldest are forgotten.
     let all: Vec<u32> = (3..3_000).collect();
     apply(&mut rows, 7, &bind(&all, 0, 7));
     apply(&mut rows, 8, &evict(&all, 0, EvictionReason::Cancelled, "cancel"));
     let kept = rows.evictions();
-    assert_eq!((kept.len(), kept[N_EVICTIONS_MAX - 1].replica.ordinal), (N_EVICTIONS_MAX, 2_999));
+    assert_eq!((kept.len(), kept[0].replica.ordinal), (N_EVICTIONS_MAX, 3_000 - 1_024));
     assert_eq!(rows.last_eviction(1), None);
 }

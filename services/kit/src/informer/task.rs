@@ -326,6 +326,7 @@ fn append(open: &mut v1::Record, next: v1::Record) -> Option<v1::Record> {
     match (&mut open.record, next.record) {
         (Some(Rows(begun)), Some(Rows(part))) if begun.unit_id == part.unit_id => {
             begun.blocks.extend(part.blocks);
+            begun.evictions.extend(part.evictions);
             open.revision = open.revision.max(next.revision);
             None
         }
