@@ -198,6 +198,7 @@ fn show(action: &Action) -> String {
         Action::End(record, _) => format!("end {} {:?}", record.id, record.status.ended),
         Action::Follow(record, _) => format!("follow {} {:?}", record.id, record.status.ordinals[0]),
         Action::Delete(unit) => format!("delete {unit}"),
+        Action::DeleteHistory(units) => format!("delete history {units:?}"),
         Action::WritePartition(one) => {
             format!("partition {:?} {:?} {}", one.mode, one.schedulers, one.slots.len())
         }

@@ -370,7 +370,9 @@ impl World {
                     self.rig.core.on_unit_deleted(*unit, self.rig.now);
                     continue;
                 }
-                Action::Evict(_) | Action::End(..) | Action::Follow(..) => continue,
+                Action::Evict(_) | Action::End(..) | Action::Follow(..) | Action::DeleteHistory(_) => {
+                    continue;
+                }
             };
             if let Some(fake) = self.fakes.iter_mut().find(|fake| fake.session == Some(session)) {
                 fake.inbox.push(action);
