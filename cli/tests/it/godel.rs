@@ -164,6 +164,11 @@ impl Godel {
         run(words, &[("GODEL_ADDR", &self.address)])
     }
 
+    /// With a variable of the environment beside the address.
+    pub(crate) fn run_with(&self, words: &[&str], variable: (&str, &str)) -> Output {
+        run(words, &[("GODEL_ADDR", &self.address), variable])
+    }
+
     #[track_caller]
     pub(crate) fn ok(&self, words: &[&str]) -> String {
         let output = self.run(words);

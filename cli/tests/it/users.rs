@@ -327,3 +327,30 @@ fn ended_units_are_accounted_for_after_they_are_gone() {
     godel.audit();
     up.stop();
 }
+
+#[test]
+fn an_editor_changes_a_unit_and_a_draft_is_not_lost() {
+    let up = Up::start(&["--memory", "--simulate", "2x cpu=4,memory=8Gi"]);
+    let godel = up.client();
+    submit(&godel, "web", &["--cpu", "1", "--class", "service", "--replicas", "2"]);
+    godel.ok(&["unit", "wait", "web", "--for", "phase=running"]);
+    let edit = |editor: &str, code: i32| {
+        let output = godel.run_with(&["unit", "edit", "web", "--yes"], ("VISUAL", editor));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{editor}: {said}");
+        said
+    };
+    assert!(edit("true", 0).contains("unit web unchanged"));
+    let said = edit("sed -i 's/^replicas: 2/replicas: 1/'", 0);
+    assert!(said.contains("- replicas: 2\n+ replicas: 1") && said.contains("unit web updated"), "{said}");
+    godel.until(&["unit", "describe", "web"], |unit| unit["running"] == 1);
+    assert!(edit("false", 1).contains("the editor `false` ended with"));
+    // What the file says wrongly is told with its place, and the file is kept.
+    let said = edit("sed -i 's/^replicas: 1/replicas: many/'", 2);
+    let (_, path) = said.split_once("your draft is kept in ").unwrap_or_else(|| panic!("{said}"));
+    let path = path.lines().next().unwrap().trim();
+    assert!(said.contains("replicas: `many` is not a whole number"), "{said}");
+    assert!(std::fs::read_to_string(path).unwrap().contains("replicas: many"));
+    std::fs::remove_file(path).unwrap();
+    up.stop();
+}

@@ -227,6 +227,26 @@ fn samples() -> Vec<v1::op::Op> {
             node_selector: [("zone".to_owned(), "a".to_owned())].into(),
             ..v1::Reservation::default()
         }),
+        Op::PutUnitHistory(v1::UnitHistory {
+            unit_id: 7,
+            namespace: "default".to_owned(),
+            name: name(),
+            workload_class: 3,
+            phase: v1::UnitPhase::Completed.into(),
+            ended: v1::UnitEnd::Deadline.into(),
+            resource_seconds: [("cpu".to_owned(), 9)].into(),
+            runs: Some(v1::RunHistoryColumns {
+                ordinals: vec![0, 1],
+                incarnations: vec![0, 2],
+                phases: vec![v1::RunPhase::Succeeded.into(), v1::RunPhase::Failed.into()],
+                node_ids: vec![1, 2],
+                exit_codes: vec![0, 3],
+                restarts: vec![0, 1],
+                bound_times_ms: vec![1, 1],
+                ended_times_ms: vec![2, 2],
+            }),
+            ..v1::UnitHistory::default()
+        }),
         Op::PutHold(hold()),
         Op::PutPause(v1::Pause { scope: "queue/prod".to_owned(), since_ms: 1, ..v1::Pause::default() }),
         Op::Delete(v1::Delete { kind: v1::Kind::Queue.into(), key: Some(v1::Key { id: 3, name: name() }) }),
