@@ -15,7 +15,7 @@ use godel_domain::{
     running_units::{LastEviction, RunningUnits},
     sub_cluster,
     time::Millis,
-    unit::{UnitRecord, UnitSpec, WorkloadClass},
+    unit::{UnitRecord, UnitSpec},
 };
 use godel_queueing::{Quota, RoomIdx};
 use godel_rules::{budget::Budgets, frozen::Frozen, partition};
@@ -33,6 +33,11 @@ use super::{
     schedulers::SchedulerEntry,
     unit_entry::{UnitEntry, Whereabouts},
 };
+
+mod list;
+
+pub(super) use self::list::is_within;
+pub use self::list::{ListChunk, ListFilter};
 
 /// A unit as shown.
 #[derive(Clone, Debug)]
@@ -69,36 +74,6 @@ pub struct UnitView<'a> {
     pub preempted_by: Vec<String>,
     /// What all its task groups demand.
     pub sub_cluster: Option<&'a str>,
-}
-
-/// Which units to list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListFilter {
-    /// Empty: all.
-    pub namespace: String,
-    /// `None`: all.
-    pub phase: Option<UnitPhase>,
-    /// Every pair must be a label of the unit.
-    pub labels: BTreeMap<String, String>,
-    /// Path of a queue: of it and those below it. Empty: all.
-    pub queue: String,
-    /// Empty: all.
-    pub owner: String,
-    /// Some of its running units are on this node; `None`: wherever they are.
-    pub node: Option<NodeId>,
-    /// `None`: all.
-    pub class: Option<WorkloadClass>,
-}
-
-/// A bounded part of a list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListChunk {
-    /// The first matches, in order of namespace and name.
-    pub units: Vec<UnitId>,
-    /// All matches in the chunk.
-    pub n_matched: u32,
-    /// The last name looked at; empty after the last chunk.
-    pub next: String,
 }
 
 /// A scheduler as the dispatcher sees it.
@@ -582,21 +557,4 @@ impl Dispatcher {
             ..Refusals::default()
         }))
     }
-}
-
-impl ListFilter {
-    fn matches(&self, entry: &UnitEntry) -> bool {
-        let spec = &entry.record.spec;
-        self.phase.is_none_or(|phase| entry.phase == phase)
-            && self.class.is_none_or(|class| spec.class == class)
-            && (self.owner.is_empty() || spec.owner == self.owner)
-            && (self.queue.is_empty() || is_within(&spec.queue, &self.queue))
-            && self.labels.iter().all(|(key, value)| spec.labels.get(key) == Some(value))
-            && self.node.is_none_or(|node| entry.rows.live().any(|(_, row)| row.node == node))
-    }
-}
-
-/// Whether a queue is `above` or one of those below it.
-pub(super) fn is_within(path: &str, above: &str) -> bool {
-    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

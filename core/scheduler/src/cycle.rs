@@ -16,7 +16,7 @@ use super::{
     assigned_unit::{AssignedUnit, UnitState},
     elsewhere::{Rest, Whole, is_ready, own_holds, remove_held, try_each},
     park::{CountedRefusals, Parked, WaitKey},
-    picture::{Picture, Try, follow_topology},
+    picture::{Picture, Try, follow_topology, part_by_volumes},
     preemption::{PreemptionSearch, full_refusals, lacks_of},
 };
 
@@ -58,7 +58,7 @@ impl Scheduler {
             return 1;
         }
         assigned.attempts += 1;
-        self.picture.part_by_volumes(&mut assigned);
+        part_by_volumes(&mut self.picture, &mut assigned);
         self.picture.placer.set_scope(assigned.scope);
         if !assigned.awaiting_hold.is_empty() {
             assigned = match self.try_elsewhere(assigned, left, now, decisions) {
@@ -229,7 +229,7 @@ impl Scheduler {
             return 1;
         };
         let together = whole.together;
-        picture.part_by_volumes(&mut assigned);
+        part_by_volumes(picture, &mut assigned);
         let mut tried = picture.place(&assigned, together);
         if tried.n_placed < together && !whole.gathers {
             picture.place_in_gathered(&assigned, together, &mut tried);

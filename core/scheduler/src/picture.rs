@@ -43,7 +43,7 @@ pub(super) use self::{
     ordinal_order::follow_topology,
     placing::{Try, may_serve},
     segments::LevelGroup,
-    volumes::join_groups,
+    volumes::{join_groups, part_by_volumes},
 };
 
 /// What a scheduler decides on.

@@ -232,7 +232,8 @@ async fn a_gang_in_containers_ends_without_contact() {
 async fn a_container_has_its_volume() {
     let Some(engine) = engine().await else { return };
     let cluster = one_real_node(&node("keeps")).await;
-    let script = "echo start >> /var/data/starts && echo \"$GODEL_VOLUME_DATA $(wc -l < /var/data/starts)\"; exec sleep 100000";
+    let script = "echo start >> /var/data/starts; n=0; while read -r _; do n=$((n + 1)); done < /var/data/starts; \
+                  echo \"$GODEL_VOLUME_DATA $n\"; exec sleep 100000";
     let mut spec = container(&engine, "db", 1, script);
     let run = spec.task_groups[0].template.as_mut().unwrap().run.as_mut().unwrap();
     run.volumes = vec![v1::Volume { name: "data".to_owned(), bytes: 1 << 20, path: "/var/data".to_owned() }];

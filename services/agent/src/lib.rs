@@ -28,6 +28,7 @@
 //! - `shard`: one connection and all nodes that share it.
 //! - `timers`: one queue of timers for a connection's task.
 //! - `use_model`: modelled usage of a simulated node.
+//! - `volumes`: directories that a node keeps for replicas.
 
 pub mod cgroup;
 pub mod config;

@@ -198,7 +198,11 @@ fn the_last_eviction_of_each_replica_is_kept() {
     );
     assert_eq!(rows.evictions().len(), 2);
     // It is kept in the next incarnation, until that one is evicted as well.
-    apply(&mut rows, 4, &RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1], anew: false }));
+    apply(
+        &mut rows,
+        4,
+        &RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1], anew: false }),
+    );
     apply(&mut rows, 5, &bind(&[0], 1, 8));
     assert_eq!(rows.last_eviction(0).unwrap().replica, ReplicaId::new(0, 0));
     apply(&mut rows, 6, &evict(&[0], 1, EvictionReason::Drained, &"ä".repeat(60)));

@@ -8,44 +8,42 @@ use godel_domain::{
 use super::Picture;
 use crate::assigned_unit::{AssignedUnit, GroupWork};
 
-impl Picture {
-    /// Parts what is pending of a unit by the nodes that keep its volumes, as they are known now.
-    pub(crate) fn part_by_volumes(&mut self, assigned: &mut AssignedUnit) {
-        if !assigned.has_volumes {
-            return;
+/// Parts what is pending of a unit by the nodes that keep its volumes, as they are known now.
+pub(crate) fn part_by_volumes(picture: &mut Picture, assigned: &mut AssignedUnit) {
+    if !assigned.has_volumes {
+        return;
+    }
+    let unit = assigned.unit();
+    let is_own = |work: &GroupWork| picture.placer.templates.get(work.template).ask.volume_node().is_none();
+    let n_groups = assigned.groups.iter().take_while(|work| is_own(work)).count();
+    let mut parted: Vec<(u16, NodeId, Vec<ReplicaId>)> = Vec::new();
+    for mut work in assigned.groups.drain(n_groups..).collect::<Vec<_>>() {
+        let pending = work.pending().to_vec();
+        work.clear();
+        picture.placer.templates.release(work.template);
+        assigned.groups[usize::from(work.group)].add(&pending);
+    }
+    let Picture { placer, cluster, .. } = picture;
+    let keeper = |ordinal| cluster.last_node(unit, ordinal).filter(|node| cluster.spec(*node).is_some());
+    for work in &mut assigned.groups {
+        if !placer.templates.get(work.template).ask.requirements().has_volumes {
+            continue;
         }
-        let unit = assigned.unit();
-        let is_own = |work: &GroupWork| self.placer.templates.get(work.template).ask.volume_node().is_none();
-        let n_groups = assigned.groups.iter().take_while(|work| is_own(work)).count();
-        let mut parted: Vec<(u16, NodeId, Vec<ReplicaId>)> = Vec::new();
-        for mut work in assigned.groups.drain(n_groups..).collect::<Vec<_>>() {
-            let pending = work.pending().to_vec();
-            work.clear();
-            self.placer.templates.release(work.template);
-            assigned.groups[usize::from(work.group)].add(&pending);
-        }
-        let Self { placer, cluster, .. } = self;
-        let keeper = |ordinal| cluster.last_node(unit, ordinal).filter(|node| cluster.spec(*node).is_some());
-        for work in &mut assigned.groups {
-            if !placer.templates.get(work.template).ask.requirements().has_volumes {
-                continue;
+        for replica in work.pending() {
+            let Some(node) = keeper(replica.ordinal) else { continue };
+            let same = parted.iter_mut().find(|(group, known, _)| (*group, *known) == (work.group, node));
+            match same {
+                Some((_, _, replicas)) => replicas.push(*replica),
+                None => parted.push((work.group, node, vec![*replica])),
             }
-            for replica in work.pending() {
-                let Some(node) = keeper(replica.ordinal) else { continue };
-                let same = parted.iter_mut().find(|(group, known, _)| (*group, *known) == (work.group, node));
-                match same {
-                    Some((_, _, replicas)) => replicas.push(*replica),
-                    None => parted.push((work.group, node, vec![*replica])),
-                }
-            }
-            work.retain(|replica| keeper(replica.ordinal).is_none());
         }
-        for (group, node, replicas) in parted {
-            let template = self.placer.intern_on(assigned.groups[usize::from(group)].template, node);
-            let mut work = GroupWork::new(group, template);
-            work.add(&replicas);
-            assigned.groups.push(work);
-        }
+        work.retain(|replica| keeper(replica.ordinal).is_none());
+    }
+    for (group, node, replicas) in parted {
+        let template = picture.placer.intern_on(assigned.groups[usize::from(group)].template, node);
+        let mut work = GroupWork::new(group, template);
+        work.add(&replicas);
+        assigned.groups.push(work);
     }
 }
 

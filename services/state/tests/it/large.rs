@@ -57,6 +57,7 @@ impl Read {
                 assert!(last < first, "parts come in order of ordinals");
                 joined.unit_id = rows.unit_id;
                 joined.blocks.extend(rows.blocks.clone());
+                joined.evictions.extend(rows.evictions.clone());
             }
             let loaded = from_proto::record(record).unwrap();
             self.world.load(loaded.create_revision, loaded.revision, &loaded.change);
