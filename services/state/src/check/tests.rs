@@ -166,6 +166,7 @@ fn node_report() -> v1::NodeReport {
 }
 
 /// An operation of each kind that is as it should be.
+#[allow(clippy::too_many_lines, reason = "one of every kind")]
 fn samples() -> Vec<v1::op::Op> {
     use v1::op::Op;
     let amount = v1::BudgetAmount { amount: Some(v1::budget_amount::Amount::Count(1)) };
