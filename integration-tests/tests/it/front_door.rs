@@ -167,7 +167,8 @@ async fn a_leader_that_dies_is_followed_through_state() {
         match units.clone().submit_unit(v1::SubmitUnitRequest { unit: Some(web("after", 2)) }).await {
             Ok(_) => Ok(()),
             Err(status) => {
-                let known = ["UNREACHABLE", "NO_LEADER", "NOT_LEADER"].contains(&&*reason(&status, "").0);
+                // A dispatcher that has just begun to lead reads first, and gives no reason.
+                let known = ["", "UNREACHABLE", "NO_LEADER", "NOT_LEADER"].contains(&&*reason(&status, "").0);
                 assert!(status.code() == Code::Unavailable && known, "{status:?}");
                 Err(status)
             }
