@@ -205,8 +205,9 @@ pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
         whole_restarts: *whole_restarts,
         restarting: *restarting,
         submitted: submitted.as_deref().map(|size| {
-            let SubmittedSize { min_member, replicas } = size;
-            v1::SubmittedSize { min_member: *min_member, replicas: replicas.clone() }
+            let SubmittedSize { min_member, replicas, group_minima } = size;
+            let (replicas, group_minima) = (replicas.clone(), group_minima.clone());
+            v1::SubmittedSize { min_member: *min_member, replicas, group_minima }
         }),
         keeps_succeeded: *keeps_succeeded,
         retried_time_ms: *retried_ms,
@@ -289,8 +290,13 @@ fn above_zero<N: Default + PartialEq>(number: N) -> Option<N> {
 
 /// Replicas of one template.
 pub fn task_group(group: &TaskGroup) -> v1::TaskGroup {
-    let TaskGroup { name, replicas, template: one } = group;
-    v1::TaskGroup { name: name.clone(), replicas: *replicas, template: Some(template(one)) }
+    let TaskGroup { name, replicas, min_member, template: one } = group;
+    v1::TaskGroup {
+        name: name.clone(),
+        replicas: *replicas,
+        template: Some(template(one)),
+        min_member: above_zero(*min_member),
+    }
 }
 
 /// One replica.

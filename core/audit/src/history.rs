@@ -252,25 +252,34 @@ fn judge_first_bindings(
     commit: &Commit,
     (history, listed): (&History, &World),
 ) {
-    for (unit, n) in bound_by(commit) {
+    for (unit, bound) in bound_by(commit) {
         if !follower.first_bound.insert(unit) {
             continue;
         }
         let created =
             listed.units.get(&unit).and_then(|unit| unit.record.as_ref()).map(|record| record.created);
         let known = history.has_start() || created.is_some_and(|created| created >= history.floor);
-        match min_member(&replay.world, unit).filter(|_| known) {
-            None => follower.n_unknown += 1,
-            Some((name, min_member)) => {
-                follower.n_first += 1;
-                if n < min_member {
-                    replay.first_bindings.add(|| {
-                        format!(
-                            "unit {name}: first binding of {n} at revision {}, min_member {min_member}",
-                            commit.revision
-                        )
-                    });
-                }
+        let record = replay.world.units.get(&unit).and_then(|unit| unit.record.as_ref()).filter(|_| known);
+        let Some(record) = record.map(|record| &record.value) else {
+            follower.n_unknown += 1;
+            continue;
+        };
+        follower.n_first += 1;
+        let n: usize = bound.values().sum();
+        let (name, revision, least) = (shown(record), commit.revision, record.spec.min_member);
+        if n < usize::try_from(least).unwrap_or(usize::MAX) {
+            let wrong =
+                format!("unit {name}: first binding of {n} at revision {revision}, min_member {least}");
+            replay.first_bindings.add(|| wrong);
+        }
+        for (idx, group) in (0u16..).zip(&record.spec.task_groups) {
+            let (n, least) = (bound.get(&idx).copied().unwrap_or(0), group.min_member);
+            if n < usize::try_from(least).unwrap_or(usize::MAX) {
+                let of = &group.name;
+                let wrong = format!(
+                    "unit {name}: first binding of {n} of task group {of} at revision {revision}, its min_member is {least}"
+                );
+                replay.first_bindings.add(|| wrong);
             }
         }
     }
@@ -465,19 +474,13 @@ pub(super) fn node_name(world: &World, id: NodeId) -> String {
     world.nodes.get(&id).map_or_else(|| format!("node {id}"), |node| node.name().to_owned())
 }
 
-/// Running units that a commit binds, by unit.
-fn bound_by(commit: &Commit) -> BTreeMap<UnitId, usize> {
-    let mut bound = BTreeMap::new();
+/// Numbers of running units that a commit binds, by unit and task group.
+fn bound_by(commit: &Commit) -> BTreeMap<UnitId, BTreeMap<u16, usize>> {
+    let mut bound: BTreeMap<UnitId, BTreeMap<u16, usize>> = BTreeMap::new();
     for change in &commit.changes {
         if let Change::Rows(unit, RunChange::Bind(bind)) = change {
-            *bound.entry(*unit).or_default() += bind.ordinals.len();
+            *bound.entry(*unit).or_default().entry(bind.group).or_default() += bind.ordinals.len();
         }
     }
     bound
-}
-
-/// Name of a unit and what its first binding needs.
-fn min_member(world: &World, unit: UnitId) -> Option<(String, usize)> {
-    let record = world.units.get(&unit)?.record.as_ref()?;
-    Some((shown(&record.value), usize::try_from(record.value.spec.min_member).unwrap_or(usize::MAX)))
 }

@@ -28,7 +28,7 @@ use super::{
 };
 
 use self::{
-    members::{binds, placed, wanted},
+    members::{binds, placed, wanted, with_placed},
     rejections::{all_of, reason, well_formed},
     room::{take_quota, take_room},
 };
@@ -136,8 +136,8 @@ impl Binder {
             own.retain(|id| gone.iter().any(|(gone, _)| gone == id));
             (members, full) = (accepted, taken.full);
         };
-        let standing = self.picture.classes.standing(unit, self.picture.quotas.path(unit.queue));
-        let binds = binds(unit, &self.picture.cluster, decision, &accepted, &standing);
+        let standings = self.picture.classes.standings(unit, self.picture.quotas.path(unit.queue));
+        let binds = binds(unit, &self.picture.cluster, decision, &accepted, &standings);
         if let Some(verdict) = self.too_few(decision, &accepted, taken.full, &mut refused) {
             taken.needs.iter().for_each(|(_, need)| self.picture.quotas.give_back(queue, *need));
             self.holds.restore(&own, &mut self.picture.cluster, &mut self.picture.quotas);
@@ -211,31 +211,31 @@ impl Binder {
         full: Option<String>,
         refused: &mut RejectionList,
     ) -> Option<Verdict> {
-        let terms = &self.picture.units.get(&decision.unit)?.terms;
-        let min_member = terms.min_member as usize;
-        if accepted.is_empty() || accepted.len() >= min_member {
+        let unit = self.picture.units.get(&decision.unit)?;
+        let terms = &unit.terms;
+        let is_enough = terms.groups().is_empty() && accepted.len() >= terms.min_member as usize;
+        if accepted.is_empty() || is_enough {
             return None;
         }
         let rows = self.picture.cluster.rows(decision.unit);
-        let existing = rows.map_or(0, |rows| lifecycle::counted(rows, terms));
-        if accepted.len() + existing >= min_member {
+        let existing = rows.map(|rows| lifecycle::counted(rows, terms)).unwrap_or_default();
+        let bound = with_placed(unit, existing, decision, accepted);
+        if terms.is_reached(&bound) {
             return None;
         }
+        let open = self.under_way.of_unit(decision.unit).flat_map(|(_, open)| &open.replicas);
+        let with_open = open.fold(bound.clone(), |count, replica| unit.count_one(count, replica.ordinal));
+        let (is_coming, words) = (terms.is_reached(&with_open), terms.words(&bound));
         for &PlacedReplica { group, idx, .. } in accepted {
             let replica = decision.groups[group].replica(idx);
             self.picture.cluster.forget(RunningUnitId { unit: decision.unit, replica });
         }
-        let under_way: usize =
-            self.under_way.of_unit(decision.unit).map(|(_, open)| open.replicas.len()).sum();
-        if accepted.len() + existing + under_way >= min_member {
+        if is_coming {
             return Some(Verdict::Wait(self.under_way.outcome_of_last(decision.unit)?));
         }
         let (reason, detail) = match full {
             Some(full) => (RejectionReason::QueueFull, full),
-            None => {
-                let n_bound = accepted.len() + existing;
-                (RejectionReason::MinMember, format!("{n_bound} of {min_member} would be bound"))
-            }
+            None => (RejectionReason::MinMember, format!("{words} would be bound")),
         };
         let ordinals = accepted.iter().map(|member| decision.groups[member.group].ordinals[member.idx]);
         refused.add_all(reason, ordinals, NodeId(0), detail);
@@ -272,11 +272,12 @@ impl Binder {
             }
             return Verdict::Reject(refused.rejections);
         }
-        let min = unit.terms.min_member as usize;
-        let counted = |rows| lifecycle::counted(rows, &unit.terms);
-        let n_bound = members.len() + self.picture.cluster.rows(decision.unit).map_or(0, counted);
-        if n_bound < min {
-            let detail = format!("{n_bound} of {min} would be held");
+        let rows = self.picture.cluster.rows(decision.unit);
+        let existing = rows.map(|rows| lifecycle::counted(rows, &unit.terms)).unwrap_or_default();
+        let is_first = unit.terms.min_member > 1 && !unit.terms.is_reached(&existing);
+        let held = with_placed(unit, existing, decision, &members);
+        if !unit.terms.is_reached(&held) {
+            let detail = format!("{} would be held", unit.terms.words(&held));
             return Verdict::Reject(whole(decision, RejectionReason::MinMember, detail));
         }
         let gathers = decision.claim == Claim::Gathering;
@@ -285,8 +286,7 @@ impl Binder {
             return Verdict::Reject(whole(decision, reason, kept));
         }
         let Some(preemption) = decision.claim.preemption() else {
-            let n_bound = n_bound - members.len();
-            return match turn_for(decision, n_bound, (&self.picture, &self.holds)) {
+            return match turn_for(decision, is_first, (&self.picture, &self.holds)) {
                 Ok(turn) => {
                     let nothing = (&[][..], TakenOver::default());
                     self.hold(decision, &members, (Some(turn), Vec::new()), nothing)

@@ -3,7 +3,12 @@
 
 use godel_cluster::{Cluster, ShapeId};
 use godel_domain::{
-    demand::Pool, ids::Revision, lifecycle::GangTerms, node::RuntimeNeed, running_units::End, sub_cluster,
+    demand::Pool,
+    ids::Revision,
+    lifecycle::{GangCount, GangTerms},
+    node::RuntimeNeed,
+    running_units::End,
+    sub_cluster,
     unit::UnitRecord,
 };
 use godel_framework::{NodeAsk, NodeRequirements};
@@ -122,6 +127,14 @@ impl Unit {
     /// Its sub-cluster, `key` being the label of nodes that says theirs.
     pub(super) fn sub_cluster(&self, key: &str) -> Option<&str> {
         sub_cluster::of_all(self.groups.iter().map(|group| &group.on_node().requirements.node_selector), key)
+    }
+
+    /// Counts a replica towards the minima.
+    pub(super) fn count_one(&self, mut count: GangCount, ordinal: u32) -> GangCount {
+        let group = self.groups.iter().position(|group| group.owns(ordinal));
+        let group = group.and_then(|group| u16::try_from(group).ok()).unwrap_or(u16::MAX);
+        self.terms.add(&mut count, group, 1);
+        count
     }
 
     /// It needs every replica: whatever leaves of it leaves as a whole.

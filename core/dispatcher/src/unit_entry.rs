@@ -403,13 +403,12 @@ impl UnitEntry {
     /// Running units that must be placed at once before any may be; 0 where one by one will do. A unit that restarts as a
     /// whole needs them once more.
     pub(super) fn together(&self) -> u32 {
-        let min_member = self.record.spec.min_member;
-        if min_member <= 1 {
+        if self.record.spec.min_member <= 1 {
             return 0;
         }
-        let counted = lifecycle::counted(&self.rows, &GangTerms::of(&self.record));
-        let n =
-            min_member.saturating_sub(u32::try_from(counted).unwrap_or(u32::MAX)).min(self.counts.pending);
+        let terms = GangTerms::of(&self.record);
+        let lacks = terms.lacks(&lifecycle::counted(&self.rows, &terms));
+        let n = u32::try_from(lacks).unwrap_or(u32::MAX).min(self.counts.pending);
         if n > 1 { n } else { 0 }
     }
 

@@ -203,6 +203,8 @@ pub struct PreemptionTerms {
     pub min_run_ms: u64,
     /// With fewer than these the unit is worth nothing.
     pub min_member: u32,
+    /// With fewer than these of their task group the unit is worth nothing; 0: the group has no minimum of its own.
+    pub group_min_member: u32,
     /// Path of the queue that pays; `None`: `default`.
     pub queue: Option<Arc<str>>,
     /// Whether it ends by itself.

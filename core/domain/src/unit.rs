@@ -111,6 +111,11 @@ pub struct UnitSpec {
 }
 
 impl UnitSpec {
+    /// Whether some task group has a minimum of its own.
+    pub fn has_group_minima(&self) -> bool {
+        self.task_groups.iter().any(|group| group.min_member > 0)
+    }
+
     /// Whether where its replicas go depends on running units.
     pub fn has_terms(&self) -> bool {
         !self.affinity.is_empty() || !self.topology.is_empty()
@@ -124,6 +129,8 @@ pub struct SubmittedSize {
     pub min_member: u32,
     /// Of each task group, by position.
     pub replicas: Vec<u32>,
+    /// Minimum of each task group, by position; empty: no group has one.
+    pub group_minima: Vec<u32>,
 }
 
 /// Replicas of one template.
@@ -133,6 +140,9 @@ pub struct TaskGroup {
     pub name: String,
     /// Number of its ordinals in [`UnitStatus::ordinals`].
     pub replicas: u32,
+    /// The first binding of the unit commits at least so many of this group, or none of the unit; 0: the group has no minimum of
+    /// its own. The minima of all groups together are at most that of the unit.
+    pub min_member: u32,
     /// One replica.
     pub template: Template,
 }
@@ -361,7 +371,11 @@ impl UnitRecord {
     pub fn note_submitted(&mut self) {
         if self.status.submitted.is_none() {
             let replicas = self.spec.task_groups.iter().map(|group| group.replicas).collect();
-            let size = SubmittedSize { min_member: self.spec.min_member, replicas };
+            let group_minima = match self.spec.has_group_minima() {
+                true => self.spec.task_groups.iter().map(|group| group.min_member).collect(),
+                false => Vec::new(),
+            };
+            let size = SubmittedSize { min_member: self.spec.min_member, replicas, group_minima };
             self.status.submitted = Some(Box::new(size));
         }
     }
@@ -416,7 +430,7 @@ impl UnitSpec {
     /// Whether its replicas start one after the other in the order of their ordinals, each once those before it run, and stop in
     /// the reverse order: stateful units do, unless their first replicas have to start together.
     pub fn is_ordered(&self) -> bool {
-        self.class == WorkloadClass::Stateful && self.min_member <= 1
+        self.class == WorkloadClass::Stateful && self.min_member <= 1 && !self.has_group_minima()
     }
 
     /// Whether which nodes it may have depends on the unit, and not on its templates alone: on running units, or on where

@@ -12,13 +12,13 @@ use godel_domain::{
     names::{self, ENTRIES_MAX},
     queue_spec::{PRIORITY_MAX, SYSTEM_PRIORITY},
     unit::{OnBelowMin, OnEviction, TaskGroup, UnitSpec, WorkloadClass},
-    words,
 };
 
 mod affinity;
 mod daemon;
 pub mod defaults;
 pub mod feasibility;
+mod minima;
 pub mod retry;
 pub mod same;
 pub mod scale;
@@ -109,7 +109,9 @@ pub fn admit(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>>
         Given::Value(pool) => pool,
         Given::Absent | Given::Unknown(_) => by_class.pool,
     };
-    let task_groups = groups((submission.task_groups, pool_of_groups), class, &mut report, &mut defaults);
+    let given_minima = minima::given(&submission.task_groups);
+    let mut task_groups = groups((submission.task_groups, pool_of_groups), class, &mut report, &mut defaults);
+    minima::of_groups(&given_minima, &mut task_groups, by_class, &mut report, &mut defaults);
     let replicas = task_groups.iter().map(|group| u64::from(group.replicas)).sum::<u64>();
     if replicas > u64::from(REPLICAS_MAX) {
         report.add(
@@ -120,7 +122,7 @@ pub fn admit(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>>
     let min_member = if class == WorkloadClass::Daemon {
         daemon::min_member(submission.min_member, &mut report, &mut defaults)
     } else {
-        min_member(submission.min_member, replicas, by_class, &mut report, &mut defaults)
+        minima::min_member(submission.min_member, &task_groups, by_class, &mut report, &mut defaults)
     };
     let queue = queue(submission.queue, &mut report, &mut defaults);
     let namespace = if submission.namespace.is_empty() { "default".to_owned() } else { submission.namespace };
@@ -409,48 +411,9 @@ fn groups(
         }
         let replicas = group.replicas;
         let template = template::template(idx, (group, pool), report, defaults);
-        groups.push(TaskGroup { name, replicas, template });
+        groups.push(TaskGroup { name, replicas, min_member: 0, template });
     }
     groups
-}
-
-fn min_member(
-    given: Option<u32>,
-    replicas: u64,
-    by_class: &defaults::ClassDefaults,
-    report: &mut ViolationList,
-    defaults: &mut Vec<AppliedDefault>,
-) -> u32 {
-    let Some(given) = given else {
-        let value = match by_class.min_member {
-            defaults::MinMember::One => 1,
-            defaults::MinMember::Replicas => u32::try_from(replicas).unwrap_or(u32::MAX),
-        };
-        if value > MIN_MEMBER_MAX && replicas <= u64::from(REPLICAS_MAX) {
-            report.add(
-                format_args!("min_member"),
-                format_args!(
-                    "all {replicas} replicas would be bound at once; at most {MIN_MEMBER_MAX}: say how many"
-                ),
-            );
-        }
-        defaults.push(AppliedDefault::number("min_member", i64::from(value)));
-        return value;
-    };
-    if given == 0 {
-        report.add(
-            format_args!("min_member"),
-            format_args!("0 is not in 1..={MIN_MEMBER_MAX}; leave it out for the default of its class"),
-        );
-    } else if given > MIN_MEMBER_MAX {
-        report.add(format_args!("min_member"), format_args!("{given} is not in 1..={MIN_MEMBER_MAX}"));
-    } else if u64::from(given) > replicas.max(1) {
-        report.add(
-            format_args!("min_member"),
-            format_args!("{given} is above the {}", words::count(replicas, "replica")),
-        );
-    }
-    given
 }
 
 /// Of a unit that names a priority class and gives no priority it is 0: what the class is worth, and whether there is one,

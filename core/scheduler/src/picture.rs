@@ -300,7 +300,7 @@ impl Picture {
         {
             // As the binder counts.
             let counted = lifecycle::counted(rows, &assigned.terms);
-            assigned.bound = assigned.bound.max(u32::try_from(counted).unwrap_or(u32::MAX));
+            assigned.note_counted(&counted);
         }
         assigned.together() > 0
     }

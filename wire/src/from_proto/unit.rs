@@ -57,8 +57,8 @@ fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
         whole_restarts,
         restarting,
         submitted: submitted.map(|size| {
-            let v1::SubmittedSize { min_member, replicas } = size;
-            Box::new(SubmittedSize { min_member, replicas })
+            let v1::SubmittedSize { min_member, replicas, group_minima } = size;
+            Box::new(SubmittedSize { min_member, replicas, group_minima })
         }),
         keeps_succeeded,
         retried_ms,
@@ -111,6 +111,7 @@ fn task_group(pb: v1::TaskGroup) -> Result<TaskGroup> {
     Ok(TaskGroup {
         name: pb.name,
         replicas: pb.replicas,
+        min_member: pb.min_member.unwrap_or(0),
         template: template(pb.template.unwrap_or_default()).map_err(|bad| bad.under("template"))?,
     })
 }

@@ -193,12 +193,14 @@ fn shared_standing(standing: PreemptionTerms) -> Arc<PreemptionTerms> {
 }
 
 fn standing_from_proto(standing: &v1::Standing) -> PreemptionTerms {
-    let v1::Standing { priority, preemptible, min_run_ms, min_member, queue, end: _ } = standing;
+    let v1::Standing { priority, preemptible, min_run_ms, min_member, queue, end: _, group_min_member } =
+        standing;
     PreemptionTerms {
         priority: *priority,
         preemptible: *preemptible,
         min_run_ms: *min_run_ms,
         min_member: *min_member,
+        group_min_member: *group_min_member,
         queue: (!queue.is_empty()).then(|| Arc::from(queue.as_str())),
         // One that is not known is none.
         end: match standing.end() {
@@ -211,12 +213,14 @@ fn standing_from_proto(standing: &v1::Standing) -> PreemptionTerms {
 
 /// How running units stand against others.
 pub fn standing_to_proto(standing: &PreemptionTerms) -> v1::Standing {
-    let PreemptionTerms { priority, preemptible, min_run_ms, min_member, queue, end } = standing;
+    let PreemptionTerms { priority, preemptible, min_run_ms, min_member, group_min_member, queue, end } =
+        standing;
     v1::Standing {
         priority: *priority,
         preemptible: *preemptible,
         min_run_ms: *min_run_ms,
         min_member: *min_member,
+        group_min_member: *group_min_member,
         queue: queue.as_deref().unwrap_or_default().to_owned(),
         end: match end {
             End::Unknown => v1::RunningEnd::Unspecified,

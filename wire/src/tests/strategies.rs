@@ -265,7 +265,8 @@ fn unit_affinity() -> impl Strategy<Value = UnitAffinity> {
 
 pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
     let group = (text(), 1u32..9, template(), 0u32..9).prop_map(|(name, replicas, template, start)| {
-        (TaskGroup { name, replicas, template }, vec![(start, start + 1), (start + 5, start + 9)])
+        let min_member = start % 3;
+        (TaskGroup { name, replicas, min_member, template }, vec![(start, start + 1), (start + 5, start + 9)])
     });
     let choices = (
         select(vec![
@@ -299,7 +300,9 @@ pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
                 1 => OnFailure::Restart,
                 _ => OnFailure::Stop,
             };
-            let submitted = SubmittedSize { min_member: min_member - 1, replicas: vec![7, 0, 300] };
+            let group_minima = if id % 2 == 0 { vec![0, 300] } else { Vec::new() };
+            let submitted =
+                SubmittedSize { min_member: min_member - 1, replicas: vec![7, 0, 300], group_minima };
             godel_testkit::unit(name)
                 .id(UnitId(id))
                 .namespace(namespace)

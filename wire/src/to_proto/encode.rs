@@ -137,10 +137,11 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
     out.number(5, u64::from(*whole_restarts));
     out.number(6, u64::from(*restarting));
     if let Some(size) = submitted {
-        let SubmittedSize { min_member, replicas } = size.as_ref();
+        let SubmittedSize { min_member, replicas, group_minima } = size.as_ref();
         out.message(7, |out| {
             out.number(1, u64::from(*min_member));
             out.packed(2, replicas);
+            out.packed(3, group_minima);
         });
     }
     out.number(8, u64::from(*keeps_succeeded));
@@ -149,7 +150,7 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
 }
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {
-    let TaskGroup { name, replicas, template } = group;
+    let TaskGroup { name, replicas, min_member, template } = group;
     let Template { demand, node_selector, tolerations, node_affinity: nodes, max_load: load, run } = template;
     out.text(1, name);
     out.number(2, u64::from(*replicas));
@@ -167,6 +168,9 @@ fn task_group(out: &mut Writer, group: &TaskGroup) {
             out.message(6, |out| max_load(out, *load));
         }
     });
+    if *min_member > 0 {
+        out.given(4, u64::from(*min_member));
+    }
 }
 
 fn max_load(out: &mut Writer, MaxLoad { cpu, memory }: MaxLoad) {

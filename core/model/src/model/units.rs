@@ -60,7 +60,7 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
             let node_selector = std::mem::take(&mut template.node_selector);
             template = Template { node_selector, ..group("g1", 1, &mut apart).template };
         }
-        task_groups.push(TaskGroup { name: "g1".to_owned(), replicas: more, template });
+        task_groups.push(godel_testkit::group("g1", more, template));
     }
     let all: u32 = task_groups.iter().map(|group| group.replicas).sum();
     let min_member = match class {
@@ -101,6 +101,7 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         spec.task_groups.iter_mut().for_each(|group| group.template.demand.zones = None);
     }
     draw_class(&mut spec, &mut numbers.clone());
+    draw_minima(&mut spec, &mut numbers.clone());
     draw_volumes(&mut spec, &mut numbers.clone());
     spec
 }
@@ -121,6 +122,22 @@ fn draw_class(spec: &mut UnitSpec, numbers: &mut Numbers) {
     spec.min_member = 1;
     spec.restart_policy = RestartPolicy::Always;
     spec.topology = UnitTopology::default();
+}
+
+/// Some units of two task groups need a number of each.
+fn draw_minima(spec: &mut UnitSpec, numbers: &mut Numbers) {
+    numbers.below(7);
+    if spec.task_groups.len() < 2 || spec.class == WorkloadClass::Stateful || !numbers.chance(60) {
+        return;
+    }
+    for group in &mut spec.task_groups {
+        group.min_member = u32::try_from(numbers.below(u64::from(group.replicas) + 1)).expect("small");
+    }
+    let of_groups: u32 = spec.task_groups.iter().map(|group| group.min_member).sum();
+    spec.min_member = match numbers.chance(50) {
+        true => of_groups.max(1),
+        false => spec.min_member.max(of_groups),
+    };
 }
 
 /// Nodes keep volumes for the replicas of a few units.
@@ -185,6 +202,9 @@ pub(super) fn change(spec: &mut UnitSpec, numbers: &mut Numbers) {
         }
     }
     // As admission does.
+    for group in &mut spec.task_groups {
+        group.min_member = group.min_member.min(group.replicas);
+    }
     spec.min_member = spec.min_member.min(spec.replicas()).max(1);
 }
 
@@ -283,7 +303,7 @@ fn group(name: &str, replicas: u32, numbers: &mut Numbers) -> TaskGroup {
             tolerated_s: None,
         });
     }
-    TaskGroup { name: name.to_owned(), replicas, template }
+    godel_testkit::group(name, replicas, template)
 }
 
 /// An administrator's record of a node.

@@ -27,7 +27,7 @@ pub enum ScaleRefusal {
 /// The unit with `replicas` replicas in `group` (empty: the only one); `None` when that changes nothing.
 ///
 /// New ordinals begin after every one that the unit wants or that was ever bound, so `rows` must be known up to
-/// the revision of `spec`. `min_member` is lowered where the unit would otherwise have fewer replicas.
+/// the revision of `spec`. `min_member`, of the unit and of the group, is lowered where there would otherwise be fewer replicas.
 ///
 /// # Errors
 /// See [`ScaleRefusal`].
@@ -85,7 +85,8 @@ pub fn scale(
     } else {
         shrink(&mut scaled.status.ordinals[idx], present - replicas);
     }
-    scaled.spec.task_groups[idx].replicas = replicas;
+    let group = &mut scaled.spec.task_groups[idx];
+    (group.replicas, group.min_member) = (replicas, group.min_member.min(replicas));
     let most = u32::try_from(total).unwrap_or(REPLICAS_MAX).max(1);
     scaled.spec.min_member = scaled.spec.min_member.min(most);
     Ok(Some(scaled))

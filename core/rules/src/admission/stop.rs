@@ -17,7 +17,7 @@ pub const ORDINALS_MAX: usize = 10_000;
 
 /// The unit without these ordinals, and with so many replicas less; `None` when it wants none of them any more.
 ///
-/// `min_member` is lowered where the unit would otherwise have fewer replicas. An empty range notes where new ordinals
+/// `min_member`, of the unit and of its groups, is lowered where there would otherwise be fewer replicas. An empty range notes where new ordinals
 /// begin once one is stopped that never had a node: rows do not show that it was there. A daemon gets a new replica on the
 /// node of each.
 ///
@@ -117,6 +117,7 @@ pub(crate) fn remove(group: &mut TaskGroup, ranges: &mut Vec<(u32, u32)>, stoppe
         }
     }
     group.replicas = left.iter().map(|(start, end)| end - start).sum();
+    group.min_member = group.min_member.min(group.replicas);
     *ranges = left;
 }
 

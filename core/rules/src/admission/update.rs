@@ -98,7 +98,11 @@ pub fn update(
     let mut next = scaled(record, rows, wanted)?;
     let (uid, owner) = (next.spec.uid, next.spec.owner);
     let groups = next.spec.task_groups.into_iter().zip(&wanted.task_groups);
-    let task_groups = groups.map(|(group, wanted)| TaskGroup { template: wanted.template.clone(), ..group });
+    let task_groups = groups.map(|(group, wanted)| TaskGroup {
+        template: wanted.template.clone(),
+        min_member: wanted.min_member,
+        ..group
+    });
     next.spec = UnitSpec { uid, owner, task_groups: task_groups.collect(), ..wanted.clone() };
     if next.spec == record.spec {
         return Ok(None);
@@ -152,6 +156,8 @@ fn compare(spec: &UnitSpec, wanted: &UnitSpec, found: &mut Differing) {
     found.note(!has_same_groups, Never, "task_groups");
     if has_same_groups {
         for (idx, (new, old)) in task_groups.iter().zip(&spec.task_groups).enumerate() {
+            let is_more = new.min_member > old.min_member;
+            found.note(is_more, Idle, &format!("task_groups[{idx}].min_member"));
             // A new field breaks the build here: say when it may be changed.
             let Template { demand, node_selector, tolerations, node_affinity, max_load, run } = &new.template;
             let (old, field) = (&old.template, |leaf: &str| format!("task_groups[{idx}].template.{leaf}"));

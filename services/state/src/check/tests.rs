@@ -109,7 +109,12 @@ fn unit() -> v1::UnitRecord {
         run: Some(v1::RunSpec { command: vec!["true".to_owned()], ..v1::RunSpec::default() }),
         ..v1::Template::default()
     };
-    let group = v1::TaskGroup { name: "main".to_owned(), replicas: 2, template: Some(template) };
+    let group = v1::TaskGroup {
+        name: "main".to_owned(),
+        replicas: 2,
+        template: Some(template),
+        ..v1::TaskGroup::default()
+    };
     let spec = v1::UnitSpec {
         meta: Some(meta("default", "u")),
         workload_class: 3,
