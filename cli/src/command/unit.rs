@@ -19,7 +19,7 @@ use godel_client::{
     exit::{Code, Failure},
     output::{self, Format, Paint, are, count, field, fields, shown},
     unit_file,
-    views::{RunningUnitView, UnitView},
+    views::{RunningUnitView, TaskGroupView, UnitView},
 };
 use godel_kit::clock::{Clock as _, SystemClock};
 use godel_proto::v1;
@@ -234,6 +234,10 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
         if !refusals.nearest_miss.is_empty() {
             text.push_str(&format!("nearest miss: {}\n", shown(&refusals.nearest_miss)));
         }
+    }
+    if !view.task_groups.is_empty() {
+        text.push_str(&format!("\n{}\n", paint.bold("task groups")));
+        text.push_str(&output::table::<TaskGroupView>(format, &view.task_groups));
     }
     if !view.running_units.is_empty() {
         text.push_str(&format!("\n{}\n", paint.bold("running units")));

@@ -33,7 +33,10 @@ use self::{
     room::{take_quota, take_room},
 };
 
-pub(crate) use self::room::{Asked, UnitAsks, may_stand};
+pub(crate) use self::{
+    members::first_to_run,
+    room::{Asked, UnitAsks, may_stand},
+};
 pub(super) use self::{
     members::{PlacedReplica, PlacedReplicas},
     rejections::{RejectionList, at_node, whole},

@@ -244,6 +244,49 @@ mod tests {
     }
 
     #[test]
+    fn each_task_group_keeps_its_own_minimum() {
+        let group = |name: &str, replicas, min_member| GroupSubmission {
+            name: name.to_owned(),
+            replicas,
+            min_member: Some(min_member),
+            ..GroupSubmission::default()
+        };
+        // A launcher that is needed, and of four workers two.
+        let submission = Submission {
+            name: "u".to_owned(),
+            uid: "0190163d-8694-739b-aea5-000000000001".to_owned(),
+            task_groups: vec![group("launcher", 1, 1), group("workers", 4, 2), group("others", 3, 1)],
+            ..Submission::default()
+        };
+        let unit = UnitRecord::new(UnitId(1), admit(submission).unwrap().spec);
+        // Workers that run, ordinals on drained nodes; who may go, or the group that keeps all.
+        for (n_workers, drained, expected) in [
+            (4, &[1, 2, 3][..], Ok(vec![1, 2])),
+            (3, &[1, 2, 3], Ok(vec![1])),
+            (2, &[1, 2], Err("workers")),
+            (2, &[1, 2, 5], Ok(vec![5])),
+            (4, &[0], Ok(vec![0])),
+        ] {
+            let row = |ordinal: u32| {
+                let phase = match (1..5).contains(&ordinal) && ordinal > n_workers {
+                    true => Phase::Pending,
+                    false => Phase::Running,
+                };
+                RunningUnit { phase, ..RunningUnit::default() }
+            };
+            let rows = RunningUnits { rows: (0..8).map(row).collect(), ..RunningUnits::default() };
+            let running = drained.iter().map(|ordinal| ReplicaId::new(*ordinal, 0)).collect();
+            let going = spared(&unit, &rows, running)
+                .map(|going| going.iter().map(|one| one.ordinal).collect::<Vec<_>>());
+            let going = going.map_err(|block| match block {
+                DrainBlock::GroupMinimum { task_group, .. } => task_group,
+                other => panic!("{other}"),
+            });
+            assert_eq!(going, expected.map_err(str::to_owned), "{n_workers} {drained:?}");
+        }
+    }
+
+    #[test]
     fn available_is_what_runs_and_what_is_done() {
         let unit = unit(WorkloadClass::Batch, 6, 1);
         let row = |phase, eviction| RunningUnit { phase, eviction, ..RunningUnit::default() };

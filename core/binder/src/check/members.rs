@@ -90,7 +90,7 @@ pub(super) fn wanted(
 }
 
 /// The first replica of an ordered unit that has yet to run before `ordinal` is bound; `None`: it may be.
-fn first_to_run(unit: &Unit, rows: Option<&RunningUnits>, ordinal: u32) -> Option<u32> {
+pub(crate) fn first_to_run(unit: &Unit, rows: Option<&RunningUnits>, ordinal: u32) -> Option<u32> {
     if !unit.is_ordered {
         return None;
     }

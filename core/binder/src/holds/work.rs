@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::{BinderHolds, HoldState};
 use crate::{
     Accepted,
-    check::{Asked, UnitAsks, may_stand},
+    check::{Asked, UnitAsks, first_to_run, may_stand},
     maxima::keep_together,
     picture::BinderPicture,
     quotas::GroupNeeds,
@@ -123,6 +123,10 @@ impl BinderHolds {
             row.phase == Phase::Pending && row.incarnation == replica.incarnation
         };
         if !unit.is_wanted || unit.revision != hold.spec_revision || !hold.replicas().all(is_wanted) {
+            return Fate::Ends("changed");
+        }
+        // Those before it of an ordered unit ran when it was judged: one that is lost since comes first again.
+        if hold.ordinals.iter().any(|ordinal| first_to_run(unit, rows, *ordinal).is_some()) {
             return Fate::Ends("changed");
         }
         if picture.cluster.usable(hold.node).is_err() {

@@ -94,3 +94,63 @@ pub(super) fn min_member(
     report.add(format_args!("min_member"), format_args!("{wrong}"));
     given
 }
+
+#[cfg(test)]
+mod tests {
+    use godel_domain::{
+        ids::UnitId,
+        running_units::RunningUnits,
+        unit::{UnitRecord, WorkloadClass},
+    };
+
+    use crate::admission::{Given, GroupSubmission, Submission, admit, scale::scale, stop::stop};
+
+    fn unit(class: WorkloadClass, groups: &[(u32, Option<u32>)], min_member: Option<u32>) -> UnitRecord {
+        let group = |(idx, (replicas, min_member)): (usize, &(u32, Option<u32>))| GroupSubmission {
+            name: format!("g{idx}"),
+            replicas: *replicas,
+            min_member: *min_member,
+            ..GroupSubmission::default()
+        };
+        let submission = Submission {
+            name: "u".to_owned(),
+            uid: "0190163d-8694-739b-aea5-000000000001".to_owned(),
+            class: Given::Value(class),
+            task_groups: groups.iter().enumerate().map(group).collect(),
+            min_member,
+            ..Submission::default()
+        };
+        UnitRecord::new(UnitId(1), admit(submission).unwrap().spec)
+    }
+
+    fn minima(record: &UnitRecord) -> (u32, Vec<u32>) {
+        let groups = record.spec.task_groups.iter().map(|group| group.min_member);
+        (record.spec.min_member, groups.collect())
+    }
+
+    #[test]
+    fn minima_of_groups_are_filled_in_by_class() {
+        use WorkloadClass::{Batch, Gang};
+        for (class, groups, given, expected) in [
+            (Gang, &[(1, None), (8, None)][..], None, (9, vec![0, 0])),
+            (Gang, &[(1, None), (8, Some(4))], None, (5, vec![1, 4])),
+            (Gang, &[(1, Some(1)), (8, Some(4))], Some(7), (7, vec![1, 4])),
+            (Batch, &[(1, None), (8, Some(4))], None, (4, vec![0, 4])),
+            (Batch, &[(3, None), (8, Some(4))], Some(6), (6, vec![0, 4])),
+        ] {
+            assert_eq!(minima(&unit(class, groups, given)), expected, "{class:?} {groups:?} {given:?}");
+        }
+    }
+
+    #[test]
+    fn minima_of_groups_follow_a_smaller_size() {
+        let record = unit(WorkloadClass::Gang, &[(2, Some(2)), (4, Some(3))], None);
+        let rows = RunningUnits::default();
+        let scaled = scale(&record, &rows, "g1", 2).unwrap().unwrap();
+        assert_eq!(minima(&scaled), (4, vec![2, 2]));
+        assert_eq!(scaled.status.submitted.as_ref().map(|size| size.group_minima.clone()), Some(vec![2, 3]));
+        assert_eq!(minima(&scale(&record, &rows, "g1", 3).unwrap().unwrap()), (5, vec![2, 3]));
+        let stopped = stop(&record, &rows, &[0, 1]).unwrap().unwrap();
+        assert_eq!(minima(&stopped), (4, vec![0, 3]));
+    }
+}

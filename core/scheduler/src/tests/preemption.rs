@@ -20,6 +20,7 @@ mod elsewhere;
 mod gather;
 mod held;
 mod maxima;
+mod minima;
 mod parts;
 mod plan;
 

@@ -93,6 +93,19 @@ fn every_violation_names_its_field() {
             &["task_groups"],
         ),
         (
+            "group minima",
+            |s| {
+                let one = |name: &str, replicas, min_member| GroupSubmission {
+                    name: name.into(),
+                    min_member: Some(min_member),
+                    ..group(replicas)
+                };
+                s.task_groups = vec![one("a", 2, 0), one("b", 2, 3), one("c", 2, 2)];
+                s.min_member = Some(1);
+            },
+            &["task_groups[0].min_member", "task_groups[1].min_member", "min_member"],
+        ),
+        (
             "names",
             |s| s.task_groups[0].requests = (0..33).map(|i| (format!("r{i}"), 1)).collect(),
             &[REQUESTS],
