@@ -141,20 +141,20 @@ pub struct Counts {
     /// Named by the record and ended because told to: comes back as its next incarnation.
     pub stopped: u32,
     /// The same by task group; empty unless some group has a minimum of its own.
-    groups: Box<[GroupCounts]>,
+    pub groups: Box<[GroupCounts]>,
 }
 
 /// Running units of one task group that matter for its minimum: those that the record names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct GroupCounts {
+pub struct GroupCounts {
     /// With a node and not ended.
-    live: u32,
+    pub live: u32,
     /// Of these not told to leave.
-    placed: u32,
+    pub placed: u32,
     /// Of the live ones those that run.
-    running: u32,
+    pub running: u32,
     /// Ended by themselves, or failed because others had them leave.
-    ended: u32,
+    pub ended: u32,
 }
 
 impl Counts {

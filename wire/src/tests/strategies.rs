@@ -395,6 +395,7 @@ pub(super) fn row_change() -> impl Strategy<Value = RunChange> {
                     preemptible: true,
                     min_run_ms: 7,
                     min_member: *node,
+                    group_min_member: *node / 2,
                     queue,
                     end: End::Never,
                 };

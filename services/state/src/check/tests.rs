@@ -98,6 +98,7 @@ fn standing() -> v1::Standing {
         min_member: 1,
         queue: "q".to_owned(),
         end: v1::RunningEnd::Never.into(),
+        group_min_member: 0,
     }
 }
 

@@ -333,6 +333,7 @@ mod tests {
     fn ranks_are_counted_over_the_ordinals_that_are_wanted() {
         let range = |start, end| v1::OrdinalRange { start, end };
         let group = |name: &str, replicas, (command, image): (&[&str], &str)| v1::TaskGroup {
+            min_member: None,
             name: name.to_owned(),
             replicas,
             template: Some(v1::Template {
