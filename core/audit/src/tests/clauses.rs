@@ -200,7 +200,7 @@ fn i4() -> Vec<Clause> {
         commit(
             I4,
             "unit unit-2: first binding of 0 of task group main at revision 8, its min_member is 1",
-            { healthy().then(vec![unit(&of_two)]).then(vec![bind_second(&of_two, 1)]) },
+            healthy().then(vec![unit(&of_two)]).then(vec![bind_second(&of_two, 1)]),
         ),
         commit(I4, "units 1 and 4 gather room on the same nodes (revision 9)", {
             let waiting = healthy().then(vec![unit(&four)]).then(vec![turn(1, 1, 1_000)]);
