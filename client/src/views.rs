@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::output::{self, View};
 
+mod bandwidth;
 mod budget;
 mod history;
 mod node;
@@ -18,6 +19,7 @@ mod task_groups;
 mod top;
 mod zones;
 
+pub use bandwidth::{CareView, NetworkView};
 pub use budget::{BudgetView, parse_limit};
 pub use history::{HistorySumView, HistoryView, RunHistoryView};
 pub use node::amounts;

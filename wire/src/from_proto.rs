@@ -38,6 +38,7 @@ pub use decision::{decision, outcome};
 pub use history::unit_history;
 pub use node::{
     device, node_allocatable, node_load, node_report, node_spec, node_usage, taint, taints, toleration,
+    zone_loads,
 };
 pub use queue::{given_priority_class, given_queue, priority_class, queue, queue_policy};
 pub use read::{read_encoded, read_rows};

@@ -15,6 +15,7 @@ use godel_domain::{
     hold::{GangTurn, Hold, Slot},
     ids::{Epoch, HoldId, NodeId, Revision, RunningUnitId, UnitId},
     node::{NodeSpec, NodeUsage},
+    node_load::ZoneLoad,
     pause::{Pause, Scope},
     queue_spec::{QueuePolicy, QueueSpec},
     reservation_spec::ReservationSpec,
@@ -31,13 +32,14 @@ use strategies::{node_load, node_report, node_spec, priority_class, queue, row_c
 
 proptest! {
     #[test]
-    fn nodes_come_back(spec in node_spec(), report in node_report(), load in option::of(node_load())) {
+    fn nodes_come_back(spec in node_spec(), report in node_report(), load in option::of(node_load()), of_zone in node_load()) {
         prop_assert_eq!(from_proto::node_spec(to_proto::node_spec(&spec)), Ok(spec));
         let (id, amounts) = (report.id, report.capacity.clone());
         prop_assert_eq!(from_proto::node_report(to_proto::node_report(&report)), Ok(report));
         let grant = from_proto::op(&to_proto::put_node_allocatable(id, &amounts));
         prop_assert_eq!(grant, Ok(Change::NodeAllocatable(id, amounts.clone())));
-        let usage = NodeUsage { id, reserved: amounts, as_of_ms: i64::from(id.0) - 7, load };
+        let zone_loads = [1, 63].map(|zone| ZoneLoad { zone, load: of_zone }).to_vec();
+        let usage = NodeUsage { id, reserved: amounts, as_of_ms: i64::from(id.0) - 7, load, zone_loads };
         prop_assert_eq!(from_proto::op(&to_proto::put_node_usage(&usage)), Ok(Change::NodeUsage(usage)));
     }
 

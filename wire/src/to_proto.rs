@@ -8,7 +8,7 @@ use godel_domain::{
     hold::{GangTurn, Hold, Slot},
     ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{NodeUsage, Taint, TaintEffect, Toleration},
-    node_load::{LoadAmounts, MaxLoad, NodeLoad},
+    node_load::{LoadAmounts, MaxLoad, NodeLoad, ZoneLoad},
     pause::Pause,
     resources::Resources,
     running_units::{Bind, Evict, RunChange},
@@ -122,13 +122,20 @@ pub fn node_allocatable(node: NodeId, allocatable: &Resources) -> v1::NodeAlloca
 
 /// What the use of a node's guaranteed running units leaves to best-effort ones.
 pub fn node_usage(usage: &NodeUsage) -> v1::NodeUsage {
-    let NodeUsage { id, reserved, as_of_ms, load } = usage;
+    let NodeUsage { id, reserved, as_of_ms, load, zone_loads } = usage;
     v1::NodeUsage {
         node_id: id.0,
         reserved: Some(resources(reserved)),
         as_of_ms: *as_of_ms,
         load: load.as_ref().map(node_load),
+        zone_loads: zone_loads.iter().map(zone_load).collect(),
     }
+}
+
+/// Measured usage of a zone.
+pub fn zone_load(zone_load: &ZoneLoad) -> v1::ZoneLoad {
+    let ZoneLoad { zone, load } = zone_load;
+    v1::ZoneLoad { zone: u32::from(*zone), load: Some(node_load(load)) }
 }
 
 /// Measured usage of a node.

@@ -90,7 +90,7 @@ async fn describe(client: &Client, names: &[String], format: Format) -> Result<(
         let answer = get(client, &name).await?;
         let node = answer.node.unwrap_or_default();
         let view = NodeView::from(&node);
-        let zones = views::zones(&node.report.unwrap_or_default(), &answer.running_units);
+        let zones = views::zones(&node.report.unwrap_or_default(), &answer.running_units, &node.zone_loads);
         let drain = match view.drain {
             Some(drain) if matches!(format, Format::Table | Format::Wide) => {
                 drain::describe(client, view.node_id, drain, Paint::stdout()).await
@@ -190,6 +190,10 @@ fn describe_text(view: &NodeView, running: &[v1::BoundRunningUnit], paint: Paint
     }
     if let Some(load) = view.load_line() {
         text.push_str(&format!("\n{}\n{}\n", paint.bold("measured use"), shown(&load)));
+    }
+    if !view.bandwidth.is_empty() {
+        text.push_str(&format!("\n{}\n", paint.bold("bandwidths")));
+        view.bandwidth.iter().for_each(|care| text.push_str(&format!("{}\n", shown(&care.line()))));
     }
     let held = view.held_lines();
     if !held.is_empty() {

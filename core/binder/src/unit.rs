@@ -70,7 +70,7 @@ impl Unit {
             let runtime = requirements.runtime;
             let any = requirements == *NodeRequirements::nothing(runtime);
             KnownGroup {
-                shape: cluster.shape(&group.template.demand, record.spec.pool),
+                shape: cluster.shape_below(&group.template.demand, record.spec.pool, group.template.max_load),
                 ordinals: SmallVec::from_slice(ordinals),
                 requirements: (!any).then(|| Box::new(requirements)),
                 runtime,

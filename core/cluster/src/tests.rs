@@ -73,7 +73,12 @@ fn time_ms(revision: u64) -> i64 {
 }
 
 fn usage(node: u32, cpu: i64, as_of_ms: i64) -> NodeUsage {
-    NodeUsage { id: NodeId(node), reserved: Resources::new([(CPU, cpu)]).unwrap(), as_of_ms, load: None }
+    NodeUsage {
+        id: NodeId(node),
+        reserved: Resources::new([(CPU, cpu)]).unwrap(),
+        as_of_ms,
+        ..NodeUsage::default()
+    }
 }
 
 #[derive(Clone, Debug)]

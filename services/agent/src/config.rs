@@ -14,6 +14,9 @@ use crate::use_model::UseModel;
 /// A smaller file would hold a few lines only.
 const LOG_BYTES_MIN: u64 = 1024;
 
+/// Longest name of a network interface, as the kernel has it.
+const INTERFACE_LEN_MAX: usize = 15;
+
 /// What becomes of running units when their agent is stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -114,6 +117,12 @@ godel_kit::section! {
         /// Control group below which those of running units are made, as `/godel`; the same in every hierarchy. Not set: the
         /// group of the agent.
         pub cgroup_root: Option<String> = None,
+        /// Measure what running units of a real node send and receive (`nft`) and use of the memory's bandwidth (`resctrl`), and keep them to
+        /// what they ask for of `network` (`tc`) and `memory-bandwidth`, as far as the machine can.
+        pub bandwidth: bool = true,
+        /// Network interfaces on which running units are kept to what they ask for of `network`, with commas between them. Empty: those that
+        /// are hardware.
+        pub network_interfaces: String = String::new(),
         /// Run units that have an image as containers of the Docker engine of a real node: `auto` if the engine answers when the agent
         /// starts; `on` always, and the agent does not start without the engine; `off` never.
         pub docker: UseDocker = UseDocker::Auto,
@@ -174,11 +183,24 @@ impl Config {
         if self.usage_day.is_zero() {
             wrong.push("usage_day: must be above 0".to_owned());
         }
+        // The names stand in commands of `tc`.
+        let is_name = |name: &str| {
+            name.len() <= INTERFACE_LEN_MAX
+                && name.chars().all(|char| char.is_ascii_alphanumeric() || "._-@".contains(char))
+        };
+        if let Some(name) = self.network_interfaces().find(|name| !is_name(name)) {
+            wrong.push(format!("network_interfaces: `{name}` is no name of an interface"));
+        }
         if self.docker_pull_timeout.is_zero() {
             wrong.push("docker_pull_timeout: must be above 0".to_owned());
         }
         wrong.extend(self.reserve().err());
         wrong
+    }
+
+    /// The interfaces that are named.
+    pub(crate) fn network_interfaces(&self) -> impl Iterator<Item = &str> {
+        self.network_interfaces.split(',').map(str::trim).filter(|name| !name.is_empty())
     }
 
     /// Returns what a real node keeps from running units.
@@ -236,6 +258,9 @@ mod tests {
         assert_eq!(at(0.0).violations().len(), 1);
         assert_eq!(at(f64::NAN).violations().len(), 1);
         assert!(Config::default().violations().is_empty());
+        let named = |names: &str| Config { network_interfaces: names.to_owned(), ..Config::default() };
+        assert!(named("eth0, bond0.7").violations().is_empty());
+        assert_eq!(named("eth0,a b").violations(), ["network_interfaces: `a b` is no name of an interface"]);
     }
 
     #[test]

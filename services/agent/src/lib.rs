@@ -9,6 +9,7 @@
 //!
 //! # Modules
 //!
+//! - `bandwidth`: what running units use of network and memory bandwidth, and what they are kept to.
 //! - `cgroup`: control groups of running units, of version 1 or 2.
 //! - `config`: configuration of an agent process.
 //! - `detect`: the hardware of this machine, from procfs, sysfs and NVIDIA's library.
@@ -30,6 +31,7 @@
 //! - `use_model`: modelled usage of a simulated node.
 //! - `volumes`: directories that a node keeps for replicas.
 
+pub mod bandwidth;
 pub mod cgroup;
 pub mod config;
 pub mod detect;

@@ -34,6 +34,7 @@ mod backoff;
 mod orders;
 mod reports;
 mod squeeze;
+mod zone_use;
 
 pub use backoff::Backoff;
 pub use orders::{Key, Orders, Weight, Work};

@@ -28,6 +28,7 @@ use tonic::{
 };
 
 use crate::{
+    bandwidth::BandwidthAsk,
     cgroup::GroupLimits,
     detect::CUDA,
     inventory::NodeDef,
@@ -229,6 +230,7 @@ pub(crate) fn orders(
             volumes: run.volumes.iter().map(volume).collect(),
             unit_uid: own.unit_uid.clone(),
             limits: limits(assignment, zones, node),
+            bandwidth: bandwidth(assignment, zones, node),
             stop_after_ms: assignment.stop_after_disconnect_ms,
             stop_grace_ms: run.stop_grace_ms,
             assignment: own.encode_to_vec(),
@@ -335,6 +337,21 @@ fn visible_gpus(node: &NodeDef, devices: DeviceSet) -> BTreeMap<String, String> 
         env.insert("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".to_owned());
     }
     env
+}
+
+/// What a running unit asks for of bandwidths.
+fn bandwidth(assignment: &v1::Assignment, zones: GivenZones, node: &NodeDef) -> BandwidthAsk {
+    let requests = assignment.demand.as_ref().and_then(|demand| demand.requests.as_ref());
+    let amount = |name| {
+        let amount = requests.and_then(|requests| requests.amounts.get(name).copied());
+        amount.filter(|amount| *amount > 0)
+    };
+    BandwidthAsk {
+        network: amount(resources::NETWORK),
+        memory: amount(resources::MEMORY_BANDWIDTH),
+        cpus: zone::cpus_of(&node.zones, zones),
+        is_best_effort: from_proto::pool(assignment.pool).unwrap_or_default() == Pool::BestEffort,
+    }
 }
 
 /// What a running unit may use of its node: what it asks for, on the CPUs and from the memory of its zones. A best-effort one has

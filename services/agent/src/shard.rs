@@ -94,6 +94,8 @@ struct NodeEntry {
     n_to_refuse: u32,
     /// What is used of it of late.
     load: NodeLoadWindow,
+    /// The same of the zones that running units are given.
+    zone_loads: Vec<(usize, NodeLoadWindow)>,
     /// When it said last that another agent has its name.
     warned: Option<Millis>,
     /// When the volumes had changed that it said last in this session.
@@ -258,6 +260,9 @@ impl Shard {
             life.restore(status);
         }
         let name = Arc::from(def.name.as_str());
+        let assigned: Vec<usize> =
+            def.zones.iter().enumerate().filter(|(_, zone)| zone.is_assigned()).map(|(at, _)| at).collect();
+        let assigned = assigned.into_iter();
         self.waiting.push_back(self.slots.len());
         self.slots.push(NodeEntry {
             def,
@@ -280,6 +285,7 @@ impl Shard {
             is_other_store: false,
             n_to_refuse: self.config.refuse_first,
             load: NodeLoadWindow::default(),
+            zone_loads: assigned.map(|zone| (zone, NodeLoadWindow::default())).collect(),
             warned: None,
             volumes_said: None,
         });
@@ -490,16 +496,34 @@ impl Shard {
             return;
         }
         let used = self.used(node, age);
+        let zone_use = if used.is_some() { self.zone_use(node, age) } else { Vec::new() };
         let slot = &mut self.slots[node];
         let load = used.map(|(guaranteed, best_effort)| {
             to_proto::node_load(&slot.load.add(&load_of(guaranteed.plus(best_effort)), age, window_ms))
         });
+        let zone_loads = zone_use.iter().filter_map(|(zone, used)| {
+            let (_, window) = slot.zone_loads.iter_mut().find(|(known, _)| known == zone)?;
+            let load = Some(to_proto::node_load(&window.add(used, age, window_ms)));
+            Some(v1::ZoneLoad { zone: u32::try_from(*zone).ok()?, load })
+        });
+        let zone_loads = zone_loads.collect();
         let usage = used.map(|(guaranteed, best_effort)| usage_of(guaranteed.plus(best_effort)));
         let guaranteed_usage = used.map(|(guaranteed, _)| usage_of(guaranteed));
-        let PartsOfUse { running, zones, devices } = self.parts_of_use(node);
+        let PartsOfUse { running, zones, devices, network, bandwidth } = self.parts_of_use(node);
         let echo = self.echo(node, now);
         // A full queue carries messages that show life as well.
-        let heartbeat = v1::Heartbeat { usage, echo, guaranteed_usage, load, running, zones, devices };
+        let heartbeat = v1::Heartbeat {
+            usage,
+            echo,
+            guaranteed_usage,
+            load,
+            running,
+            zones,
+            devices,
+            zone_loads,
+            network,
+            bandwidth,
+        };
         if let Some(outbound) = &self.slots[node].outbound {
             outbound.send(session::message(v1::session_request::Message::Heartbeat(heartbeat)));
         }

@@ -7,7 +7,7 @@ use godel_domain::{
     change::{Change, PartitionMode},
     ids::{NodeId, UnitId},
     node::{Drain, NodeReport, NodeSpec, NodeUsage},
-    node_load::{LoadAmounts, NodeLoad},
+    node_load::{LoadAmounts, NodeLoad, ZoneLoad},
     pause::Scope,
     record_change::RecordChange,
     resources::{CPU, Resources},
@@ -377,7 +377,14 @@ impl Model {
             let amounts = LoadAmounts { cpu: apart.pick(&[0, 500, 2_000, 8_000]), ..LoadAmounts::default() };
             NodeLoad { p50: amounts, p95: amounts }
         });
-        self.write(vec![Change::NodeUsage(NodeUsage { id: node, reserved, as_of_ms, load })]);
+        let mut zones: Vec<u8> = if load.is_some() { (0..3).collect() } else { Vec::new() };
+        zones.retain(|_| apart.chance(70));
+        let zone_loads = zones.into_iter().map(|zone| {
+            let amounts = LoadAmounts { cpu: apart.pick(&[0, 500, 2_000, 8_000]), ..LoadAmounts::default() };
+            ZoneLoad { zone, load: NodeLoad { p50: amounts, p95: amounts } }
+        });
+        let zone_loads = zone_loads.collect();
+        self.write(vec![Change::NodeUsage(NodeUsage { id: node, reserved, as_of_ms, load, zone_loads })]);
     }
 
     fn fault(&mut self, step: ModelStep, numbers: &mut Numbers) {

@@ -92,7 +92,9 @@ pub(super) fn start(run: &Run, group: Option<&dyn Cgroup>) -> Result<(Child, Pip
         groups: groups_of(&user, &groups),
     });
     let lists = group.map_or(Ok(Vec::new()), |group| group.open_lists());
-    let lists = lists.map_err(|error| CannotStart::new(RunEndReason::CannotStart, error.to_string()))?;
+    let mut lists = lists.map_err(|error| CannotStart::new(RunEndReason::CannotStart, error.to_string()))?;
+    // Without one of these a bandwidth is not kept, which the agent sees.
+    lists.extend(run.lists.iter().filter_map(|path| fs::File::options().write(true).open(path).ok()));
     enter::begin_as(&mut command, lists, (mounts, credentials), run.umask.unwrap_or(DEFAULT_UMASK));
     match command.spawn() {
         Ok(child) => Ok((child, output)),

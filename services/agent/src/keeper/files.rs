@@ -11,7 +11,10 @@ use std::{
 use godel_domain::run_end::{RunEnd, RunEndReason};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{cgroup::GroupRecord, docker::body::Container, life::Key, procfs::Process, volumes::Volumes};
+use crate::{
+    bandwidth::BandwidthAsk, cgroup::GroupRecord, docker::body::Container, life::Key, procfs::Process,
+    volumes::Volumes,
+};
 
 pub(crate) const RUN: &str = "run.json";
 pub(crate) const KEEPER: &str = "keeper.json";
@@ -61,6 +64,10 @@ pub(crate) struct Run {
     pub(crate) assignment: Vec<u8>,
     /// Directories that its node keeps for it.
     pub(crate) volumes: Volumes,
+    /// What it asks for of bandwidths.
+    pub(crate) bandwidth: BandwidthAsk,
+    /// Files besides those of its control group to which its first process writes itself.
+    pub(crate) lists: Vec<PathBuf>,
 }
 
 impl Run {

@@ -27,9 +27,13 @@ use tokio::{
 };
 
 use self::home::Begun;
-pub(crate) use self::home::{Home, Images};
+pub(crate) use self::{
+    home::{Home, Images},
+    usages::RunsUse,
+};
 use super::{Event, NOT_STARTED, Run, Runtime};
 use crate::{
+    bandwidth::BandwidthAsk,
     cgroup::GroupLimits,
     keeper::{
         self, Found,
@@ -42,6 +46,7 @@ use crate::{
 mod home;
 pub(crate) mod left;
 pub(crate) mod seen;
+mod usages;
 
 /// Between looks at what is left of a run whose keeper was killed.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -73,6 +78,8 @@ pub struct Program {
     pub unit_uid: String,
     /// What its control group keeps it to.
     pub limits: GroupLimits,
+    /// What it asks for of bandwidths.
+    pub bandwidth: BandwidthAsk,
     /// It ends without contact for so long, milliseconds; 0: never.
     pub stop_after_ms: u32,
     /// Between its polite and its forced end, milliseconds, where nobody says another time.

@@ -40,6 +40,10 @@ impl Shard {
         let uid = self.slots.first().map(|slot| slot.def.uid.clone()).unwrap_or_default();
         let images = find_engine(Arc::clone(&self.config), uid).await?;
         self.runs_images = images.is_some();
+        let home = match self.slots.first() {
+            Some(slot) => home.with_bandwidths(&self.config, &slot.def),
+            None => home,
+        };
         let home = Arc::new(home.with_images(images.clone()));
         self.home = Some(Arc::clone(&home));
         let found = left::find(Arc::clone(&home)).await.map_err(Error::Runs)?;

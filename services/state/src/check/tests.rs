@@ -189,7 +189,12 @@ fn samples() -> Vec<v1::op::Op> {
         }),
         Op::PutNodeReport(node_report()),
         Op::PutNodeAllocatable(v1::NodeAllocatable { node_id: 1, allocatable: Some(resources()) }),
-        Op::PutNodeUsage(v1::NodeUsage { node_id: 1, reserved: Some(resources()), as_of_ms: 1, load: None }),
+        Op::PutNodeUsage(v1::NodeUsage {
+            node_id: 1,
+            reserved: Some(resources()),
+            as_of_ms: 1,
+            ..v1::NodeUsage::default()
+        }),
         Op::PutUnit(unit()),
         Op::PutLease(v1::LeaseRecord {
             lease: "scheduler/s1".to_owned(),
