@@ -158,18 +158,21 @@ impl Counts {
         let wanted = named && record.is_wanted();
         let fails =
             |row: &RunningUnit| record.spec.on_eviction == OnEviction::Fail && row.was_evicted_by_others();
-        self.count(before, fails(before), (named, wanted), |count| *count = count.saturating_sub(1));
-        self.count(after, fails(after), (named, wanted), |count| *count += 1);
+        let returns = |row: &RunningUnit| returns(&record.status.next_incarnations, ordinal, row);
+        let less = |count: &mut u32| *count = count.saturating_sub(1);
+        self.count(before, (fails(before), returns(before)), (named, wanted), less);
+        self.count(after, (fails(after), returns(after)), (named, wanted), |count| *count += 1);
     }
 
     fn count(
         &mut self,
         row: &RunningUnit,
-        fails: bool,
+        (fails, returns): (bool, bool),
         (named, wanted): (bool, bool),
         change: impl Fn(&mut u32),
     ) {
         match row.phase {
+            _ if returns && named => change(&mut self.stopped),
             RowPhase::Pending => {
                 if wanted {
                     change(&mut self.pending);
@@ -206,6 +209,12 @@ impl Counts {
     pub fn bound(&self) -> u32 {
         self.placed + self.succeeded + self.failed
     }
+}
+
+/// Whether a replica comes back as somebody asked for: it has ended in an incarnation before the one that is wanted.
+pub fn returns(next_incarnations: &[(u32, u32)], ordinal: u32, row: &RunningUnit) -> bool {
+    let is_wanted = |(of, incarnation): &(u32, u32)| *of == ordinal && row.incarnation < *incarnation;
+    row.phase.is_ended() && next_incarnations.iter().any(is_wanted)
 }
 
 /// The phase of a unit: a pure function of its record, its counts and what is soft.
