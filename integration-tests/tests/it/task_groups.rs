@@ -38,7 +38,7 @@ fn changes(added: Vec<v1::TaskGroup>, sizes: &[(&str, u32)], released: &[u32]) -
 /// Changes the unit as soon as somebody takes it. Made twice a change is made once.
 async fn grow(cluster: &Cluster, groups: v1::TaskGroupChanges) {
     let request = v1::UpdateUnitRequest { groups: Some(groups), ..v1::UpdateUnitRequest::default() };
-    wait_for("the groups to change", LIMIT, async || {
+    wait_for("the groups to change", LIMIT, async || -> Result<_> {
         Ok(cluster.api.units().await?.update_unit(request.clone()).await.map(drop)?)
     })
     .await;
