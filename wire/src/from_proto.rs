@@ -32,6 +32,8 @@ mod submission;
 mod txn;
 mod unit;
 
+use read::task_group_key;
+
 pub use budget::{budget, given_budget};
 pub use check::{changes_rows, check_op, check_record, check_value};
 pub use decision::{decision, outcome};
@@ -45,11 +47,11 @@ pub use read::{read_encoded, read_rows};
 pub use read::{read_op, read_record};
 pub use reservation::{given_reservation, reservation};
 pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, unit_rows};
-pub use submission::submission;
+pub use submission::{group_changes, submission};
 pub use txn::txn_refusal;
 pub use unit::{
-    label_expression, on_below_min, on_eviction, on_failure, restart_policy, run_spec, template, unit_record,
-    workload_class,
+    label_expression, on_below_min, on_eviction, on_failure, restart_policy, run_spec, task_group_record,
+    template, unit_record, workload_class,
 };
 
 /// Field of `Op` that binds: most of what followers read.
@@ -97,6 +99,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         }
         Op::PutNodeUsage(pb) => node_usage(pb).map(Change::NodeUsage),
         Op::PutUnit(pb) => unit_record(pb).map(|record| Change::Unit(Arc::new(record))),
+        Op::PutTaskGroup(pb) => task_group_record(pb).map(|record| Change::TaskGroup(Arc::new(record))),
         Op::PutLease(pb) => lease(pb).map(Change::Lease),
         Op::PutPartition(pb) => partition(pb).map(Change::Partition),
         Op::PutPartitionBlock(pb) => partition_block(pb).map(Change::PartitionBlock),
@@ -129,6 +132,7 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         }
         Record::NodeUsage(pb) => node_usage(pb).map(Change::NodeUsage),
         Record::Unit(pb) => unit_record(pb).map(|record| Change::Unit(Arc::new(record))),
+        Record::TaskGroup(pb) => task_group_record(pb).map(|record| Change::TaskGroup(Arc::new(record))),
         Record::Lease(pb) => lease(pb).map(Change::Lease),
         Record::Partition(pb) => partition(pb).map(Change::Partition),
         Record::PartitionBlock(pb) => partition_block(pb).map(Change::PartitionBlock),
@@ -160,6 +164,11 @@ fn delete(pb: v1::Delete) -> Result<Change> {
             node_id(id, "key.id").map(Change::NodeDeleted)
         }
         v1::Kind::Unit | v1::Kind::Rows => unit_id(key.id, "key.id").map(Change::UnitDeleted),
+        v1::Kind::TaskGroup => {
+            let (unit, idx) =
+                task_group_key(&key.name).ok_or_else(|| BadField::new("key.name", "not a task group"))?;
+            Ok(Change::TaskGroupDeleted(unit, idx))
+        }
         v1::Kind::UnitHistory => unit_id(key.id, "key.id").map(Change::UnitHistoryDeleted),
         // Without a record nobody holds it and nothing is split.
         v1::Kind::Lease => Ok(Change::Lease(Lease { name: key.name, ..Lease::default() })),

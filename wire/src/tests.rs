@@ -22,8 +22,13 @@ use godel_domain::{
     resources::Resources,
     running_units::RunningUnits,
     unit::UnitRecord,
+    unreadable::Subject,
 };
 use godel_proto::{raw, v1};
+use godel_rules::admission::{
+    GroupSubmission,
+    grow::{GroupChanges, group_bytes, grow},
+};
 use proptest::{collection::vec, option, prelude::*};
 use prost::Message as _;
 
@@ -52,6 +57,23 @@ proptest! {
         prop_assert_eq!(v1::Op::decode(put.clone()).unwrap().op, Some(v1::op::Op::PutUnit(message)));
         let change = from_proto::op(&put);
         prop_assert_eq!(change, Ok(Change::Unit(Arc::new(record))));
+    }
+
+    #[test]
+    fn added_task_groups_come_back(record in unit_record(), n_own in 1u16..3) {
+        let mut record = record;
+        record.status.own_groups = n_own.min(u16::try_from(record.spec.task_groups.len()).unwrap());
+        let own = from_proto::op(&to_proto::put_unit(&record));
+        prop_assert_eq!(own, Ok(Change::Unit(Arc::new(record.own()))));
+        for added in record.added_since(&record.own()) {
+            let message = to_proto::task_group_record(&added);
+            let without_ordinals = v1::TaskGroupRecord { ordinals: None, ..message.clone() };
+            prop_assert!(without_ordinals.encoded_len() <= group_bytes(&added.group));
+            let loaded = v1::Record { record: Some(v1::record::Record::TaskGroup(message)), ..v1::Record::default() };
+            let change = Change::TaskGroup(Arc::new(added));
+            prop_assert_eq!(from_proto::op(&to_proto::op(&change).unwrap()), Ok(change.clone()));
+            prop_assert_eq!(from_proto::record(loaded).unwrap().change, change);
+        }
     }
 
     #[test]
@@ -93,6 +115,46 @@ proptest! {
     fn garbage_never_panics(bytes in vec(any::<u8>(), 0..64)) {
         let _ = from_proto::op(&Bytes::from(bytes));
     }
+}
+
+/// What is written does not grow with the unit: the first addition writes the unit's own record once more.
+#[test]
+fn the_thousandth_added_group_writes_no_more_than_the_second() {
+    let rows = RunningUnits::default();
+    let mut record = godel_testkit::unit("app");
+    let mut written = Vec::new();
+    for idx in 0..1_000 {
+        let requests = vec![("cpu".to_owned(), 100)];
+        let group = GroupSubmission {
+            name: format!("g{idx:03}"),
+            replicas: 1,
+            requests,
+            ..GroupSubmission::default()
+        };
+        let changes = GroupChanges { added: vec![group], ..GroupChanges::default() };
+        let next = grow(&record, &rows, &changes).unwrap().unwrap().record;
+        let groups = next.added_since(&record).map(|group| Change::TaskGroup(Arc::new(group)));
+        let own = (next.own() != record.own()).then(|| Change::Unit(Arc::new(next.clone())));
+        written.push(
+            own.into_iter().chain(groups).map(|change| to_proto::op(&change).unwrap().len()).sum::<usize>(),
+        );
+        record = next;
+    }
+    assert!(written[0] > 100, "{written:?}");
+    // Only the numbers in it take more bytes as they grow.
+    assert!(written[1..].iter().all(|bytes| (40..60).contains(bytes)), "{written:?}");
+    assert_eq!((record.spec.task_groups.len(), record.iter_ordinals().last()), (1_001, Some(1_000)));
+}
+
+#[test]
+fn a_task_group_that_cannot_be_read_is_known_by_its_key() {
+    let record = v1::TaskGroupRecord { unit_id: 7, task_group: 2, ..v1::TaskGroupRecord::default() };
+    let change = from_proto::read_op(&raw::encode_op(v1::op::Op::PutTaskGroup(record)));
+    let Change::Unreadable(unreadable) = change else { panic!("{change:?}") };
+    assert_eq!(unreadable.subject, Subject::TaskGroup(UnitId(7), 2));
+    assert_eq!(unreadable.to_string(), "task group 7/2 cannot be read: group: missing");
+    let gone = Change::TaskGroupDeleted(UnitId(7), 2);
+    assert_eq!(from_proto::op(&to_proto::op(&gone).unwrap()), Ok(gone));
 }
 
 fn victim(unit: u64) -> RunningUnitId {

@@ -12,6 +12,7 @@ use godel_domain::{
     pause::Pause,
     resources::Resources,
     running_units::{Bind, Evict, RunChange},
+    task_group_record::TaskGroupRecord,
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
         UnitEnd, UnitRecord, UnitSpec, UnitStatus, Volume, WorkloadClass,
@@ -188,6 +189,22 @@ pub fn unit_record(record: &UnitRecord) -> v1::UnitRecord {
     v1::UnitRecord { unit_id: id.0, spec: Some(unit_spec(spec)), status: Some(unit_status(status)) }
 }
 
+/// A task group that was added to a unit, as stored.
+pub fn task_group_record(record: &TaskGroupRecord) -> v1::TaskGroupRecord {
+    let TaskGroupRecord { unit, idx, group, ordinals } = record;
+    v1::TaskGroupRecord {
+        unit_id: unit.0,
+        task_group: u32::from(*idx),
+        group: Some(task_group(group)),
+        ordinals: Some(ordinal_ranges(ordinals)),
+    }
+}
+
+fn ordinal_ranges(ranges: &[(u32, u32)]) -> v1::OrdinalRanges {
+    let range = |&(start, end): &(u32, u32)| v1::OrdinalRange { start, end };
+    v1::OrdinalRanges { ranges: ranges.iter().map(range).collect() }
+}
+
 /// What the control plane writes about a unit.
 pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
     let UnitStatus {
@@ -201,11 +218,12 @@ pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
         keeps_succeeded,
         retried_ms,
         updated,
+        own_groups,
+        next_incarnations,
     } = status;
-    let range = |&(start, end): &(u32, u32)| v1::OrdinalRange { start, end };
-    let ranges = |group: &Vec<(u32, u32)>| v1::OrdinalRanges { ranges: group.iter().map(range).collect() };
+    let next = |&(ordinal, incarnation): &(u32, u32)| v1::NextIncarnation { ordinal, incarnation };
     v1::UnitStatus {
-        ordinals: ordinals.iter().map(ranges).collect(),
+        ordinals: ordinals.iter().map(|ranges| ordinal_ranges(ranges)).collect(),
         cancelled: *cancelled,
         suspended: *suspended,
         ended: unit_end(*ended).into(),
@@ -219,6 +237,8 @@ pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
         keeps_succeeded: *keeps_succeeded,
         retried_time_ms: *retried_ms,
         updated: *updated,
+        own_groups: u32::from(*own_groups),
+        next_incarnations: next_incarnations.iter().map(next).collect(),
     }
 }
 

@@ -95,6 +95,9 @@ pub struct Retry {
     /// Run replicas again too that have succeeded.
     #[arg(long)]
     pub all: bool,
+    /// Run only these replicas again, as 0 or 3-5, also while the unit goes on.
+    #[arg(long, value_name = "ORDINALS", conflicts_with = "all")]
+    pub replicas: Vec<String>,
 }
 
 /// `godel unit delete`.

@@ -159,11 +159,12 @@ async fn readable(client: &Client, unreadable: &mut Unreadables) -> Result<World
     }
 }
 
-const KINDS: [v1::Kind; 15] = [
+const KINDS: [v1::Kind; 16] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeAllocatable,
     v1::Kind::NodeUsage,
+    v1::Kind::TaskGroup,
     v1::Kind::Unit,
     v1::Kind::Lease,
     v1::Kind::Partition,

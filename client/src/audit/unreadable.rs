@@ -66,6 +66,7 @@ pub(super) fn key_of_record(record: &v1::Record) -> (RecordSubject, String) {
         Record::NodeAllocatable(pb) => node("allocatable", pb.node_id),
         Record::NodeUsage(pb) => node("use", pb.node_id),
         Record::Unit(pb) => unit(pb.unit_id),
+        Record::TaskGroup(pb) => unit(pb.unit_id),
         Record::Lease(pb) => (RecordSubject::Lease, format!("lease {}", pb.lease)),
         Record::Partition(_) => (RecordSubject::Partition, "the partition".to_owned()),
         Record::PartitionBlock(pb) => (RecordSubject::Partition, format!("partition block {}", pb.block_id)),
@@ -91,6 +92,7 @@ pub(super) fn key_of_op(encoded: &Bytes) -> (RecordSubject, String) {
         Op::PutNodeAllocatable(pb) => node("allocatable", pb.node_id),
         Op::PutNodeUsage(pb) => node("use", pb.node_id),
         Op::PutUnit(pb) => unit(pb.unit_id),
+        Op::PutTaskGroup(pb) => unit(pb.unit_id),
         Op::PutLease(pb) => (RecordSubject::Lease, format!("lease {}", pb.lease)),
         Op::PutPartition(_) => (RecordSubject::Partition, "the partition".to_owned()),
         Op::PutPartitionBlock(pb) => (RecordSubject::Partition, format!("partition block {}", pb.block_id)),
@@ -121,6 +123,7 @@ fn deleted(pb: &v1::Delete) -> Option<(RecordSubject, String)> {
             Some(node("record", u32::try_from(key.id).ok()?))
         }
         v1::Kind::Unit => Some(unit(key.id)),
+        v1::Kind::TaskGroup => Some(unit(key.name.split_once('/')?.0.parse().ok()?)),
         v1::Kind::UnitHistory => Some(history(key.id)),
         v1::Kind::Rows => Some(rows(key.id)),
         v1::Kind::Hold => Some(hold(key.id)),

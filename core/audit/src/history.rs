@@ -192,7 +192,10 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
                 let before = &step.before;
                 let by_itself =
                     matches!(before.phase, Phase::Succeeded | Phase::Failed) && before.eviction.is_none();
-                if by_itself && !world.restarted.contains(&step.unit) {
+                let record = world.units.get(&step.unit).and_then(|unit| unit.record.as_ref());
+                let next = record.map_or(&[][..], |record| &record.value.status.next_incarnations);
+                let is_asked_for = next.contains(&(step.ordinal, before.incarnation + 1));
+                if by_itself && !is_asked_for && !world.restarted.contains(&step.unit) {
                     let (ordinal, revision) = (step.ordinal, commit.revision);
                     let name = world.units.get(&step.unit).map_or_else(String::new, |unit| unit.name());
                     replay.placements.add(|| {
@@ -339,6 +342,12 @@ fn note_records(
             }
             Change::Unit(record) => {
                 replay.touched_units.insert(record.id);
+            }
+            Change::TaskGroup(group) => {
+                replay.touched_units.insert(group.unit);
+            }
+            Change::TaskGroupDeleted(unit, _) => {
+                replay.touched_units.insert(*unit);
             }
             Change::Rows(unit, _) => {
                 replay.touched_units.insert(*unit);

@@ -235,6 +235,9 @@ impl Probe {
                 Change::Unit(record) => {
                     self.touched.insert(record.id);
                 }
+                Change::TaskGroup(group) => {
+                    self.touched.insert(group.unit);
+                }
                 Change::Hold(hold) => {
                     self.preemptors.insert(hold.unit);
                     self.count_hold(world, hold, 1);

@@ -155,6 +155,7 @@ impl LeftOut<'_> {
             Change::NodeUsage(usage) => !self.nodes.contains(&usage.id),
             Change::NodeAllocatable(node, _) | Change::NodeDeleted(node) => !self.nodes.contains(node),
             Change::Unit(record) => !self.units.contains(&record.id),
+            Change::TaskGroup(group) => !self.units.contains(&group.unit),
             Change::UnitDeleted(unit) | Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
                 !self.units.contains(unit)
             }

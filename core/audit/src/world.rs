@@ -22,6 +22,7 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
     running_units::{EvictionReason, N_PREEMPTORS_MAX, Phase, PreemptionTerms, RunChange, RunningUnits},
+    task_group_record::TaskGroupRecord,
     unit::UnitRecord,
 };
 use rustc_hash::FxHashSet;
@@ -130,8 +131,10 @@ impl WorldRow {
 /// The records of one unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorldUnit {
-    /// The dispatcher's.
+    /// The dispatcher's, with the task groups that were added.
     pub record: Option<Versioned<Arc<UnitRecord>>>,
+    /// The records of task groups that were added, by position.
+    pub added_groups: BTreeMap<u16, Versioned<Arc<TaskGroupRecord>>>,
     /// What a running unit of a group takes, as its first binding said.
     pub demands: BTreeMap<u16, (Arc<Demand>, Pool)>,
     /// How running units of a group stand, as its first binding said.
@@ -143,6 +146,20 @@ pub struct WorldUnit {
 }
 
 impl WorldUnit {
+    /// Puts the added task groups behind those of the unit's own record. Each counts as a change of the unit.
+    fn join_groups(&mut self) {
+        let Some(record) = self.record.as_mut().filter(|_| !self.added_groups.is_empty()) else { return };
+        let unit = Arc::make_mut(&mut record.value);
+        let n_own = usize::from(unit.status.own_groups);
+        unit.spec.task_groups.truncate(n_own);
+        unit.status.ordinals.truncate(n_own);
+        for added in self.added_groups.values() {
+            unit.spec.task_groups.push(added.value.group.clone());
+            unit.status.ordinals.push(added.value.ordinals.clone());
+            record.revision = record.revision.max(added.revision);
+        }
+    }
+
     /// `namespace/name`, or `?` without a record.
     pub fn name(&self) -> String {
         self.record.as_ref().map_or_else(|| "?".to_owned(), |record| shown(&record.value))
@@ -269,7 +286,21 @@ impl World {
                 if record.status.restarting {
                     self.restarted.insert(record.id);
                 }
-                set(&mut self.units.entry(record.id).or_default().record, created, revision, record);
+                let unit = self.units.entry(record.id).or_default();
+                set(&mut unit.record, created, revision, record);
+                unit.join_groups();
+            }
+            Change::TaskGroup(group) => {
+                let unit = self.units.entry(group.unit).or_default();
+                let mut slot = unit.added_groups.remove(&group.idx);
+                set(&mut slot, created, revision, group);
+                unit.added_groups.extend(slot.map(|record| (group.idx, record)));
+                unit.join_groups();
+            }
+            Change::TaskGroupDeleted(unit, idx) => {
+                let unit = self.units.entry(*unit).or_default();
+                unit.added_groups.remove(idx);
+                unit.join_groups();
             }
             Change::Lease(lease) => {
                 set_named(&mut self.leases, &lease.name, created, revision, lease);

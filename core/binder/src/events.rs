@@ -86,6 +86,8 @@ impl Binder {
             | Change::PartitionBlock(_)
             | Change::Pause(_)
             | Change::PauseDeleted(_)
+            | Change::TaskGroup(_)
+            | Change::TaskGroupDeleted(..)
             | Change::UnitHistory(_)
             | Change::UnitHistoryDeleted(_)
             | Change::UnreadableGone(_) => {}
@@ -186,7 +188,7 @@ impl Binder {
         if put.is_resumed
             && let Some(rows) = self.picture.cluster.rows(record.id)
         {
-            self.requeues.look_at_all(record.id, rows, record.status.restarting);
+            self.requeues.look_at_all(record.id, rows, &self.picture);
         }
     }
 
@@ -218,7 +220,7 @@ impl Binder {
     }
 
     fn on_rows_loaded(&mut self, unit: UnitId, rows: RunningUnits) {
-        self.requeues.look_at_all(unit, &rows, self.picture.is_restarting(unit));
+        self.requeues.look_at_all(unit, &rows, &self.picture);
         self.picture.load_rows(unit, rows);
         self.place_unread(unit);
         let evicting = self.picture.cluster.rows(unit).into_iter().flat_map(RunningUnits::live);
@@ -247,6 +249,7 @@ impl Binder {
             | Subject::Queue(_)
             | Subject::PriorityClass(_)
             | Subject::Budget(_)
+            | Subject::TaskGroup(..)
             | Subject::UnitHistory(_)
             | Subject::Pause(_)
             | Subject::Hold(_)

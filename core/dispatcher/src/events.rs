@@ -158,8 +158,13 @@ impl Dispatcher {
             Change::ReservationDeleted(name) => self.on_reservation_deleted(name),
             Change::Pause(pause) => self.on_pause(pause.clone(), now),
             Change::PauseDeleted(scope) => self.on_pause_deleted(scope, now),
-            // Allocatable in force is the schedulers' and the binder's business. What cannot be read was noted above.
-            Change::NodeAllocatable(..) | Change::NodeUsage(_) | Change::UnreadableGone(_) => {}
+            // Allocatable in force is the schedulers' and the binder's business. What cannot be read was noted above. Task groups
+            // come as parts of their units.
+            Change::TaskGroup(_)
+            | Change::TaskGroupDeleted(..)
+            | Change::NodeAllocatable(..)
+            | Change::NodeUsage(_)
+            | Change::UnreadableGone(_) => {}
         }
         None
     }
@@ -212,6 +217,7 @@ impl Dispatcher {
             | Subject::PriorityClass(_)
             | Subject::Budget(_)
             | Subject::Reservation(_)
+            | Subject::TaskGroup(..)
             | Subject::UnitHistory(_)
             | Subject::Pause(_)
             | Subject::Hold(_)

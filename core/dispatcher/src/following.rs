@@ -64,6 +64,7 @@ impl ListedRecords {
             Subject::NodeSpec(_)
             | Subject::NodeAllocatable(_)
             | Subject::NodeUsage(_)
+            | Subject::TaskGroup(..)
             | Subject::Rows(_)
             | Subject::Lease(_)
             | Subject::Partition

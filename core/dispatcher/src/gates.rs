@@ -152,6 +152,8 @@ pub(super) fn concerned(change: &Change) -> Concerned {
         | Change::BudgetDeleted(_)
         | Change::Reservation(_)
         | Change::ReservationDeleted(_)
+        | Change::TaskGroup(_)
+        | Change::TaskGroupDeleted(..)
         | Change::UnitHistory(_)
         | Change::UnitHistoryDeleted(_) => Concerned::None,
     }
@@ -173,6 +175,7 @@ fn concerned_by(subject: &Subject) -> Concerned {
         | Subject::NodeUsage(_)
         | Subject::Budget(_)
         | Subject::Reservation(_)
+        | Subject::TaskGroup(..)
         | Subject::UnitHistory(_)
         | Subject::Lease(_)
         | Subject::Partition

@@ -12,6 +12,7 @@ use crate::{
     reservation_spec::ReservationSpec,
     resources::Resources,
     running_units::{RunChange, RunningUnits},
+    task_group_record::TaskGroupRecord,
     unit::UnitRecord,
     unit_history::UnitHistory,
     unreadable::{Subject, Unreadable},
@@ -39,8 +40,12 @@ pub enum Change {
     NodeAllocatable(NodeId, Resources),
     /// What the use of a node's guaranteed running units leaves to best-effort ones.
     NodeUsage(NodeUsage),
-    /// A unit, whole.
+    /// A unit: of the store its own record, for deciders whole.
     Unit(Arc<UnitRecord>),
+    /// A task group that was added to a unit. Deciders see it as part of its unit, see [`crate::task_group_record`].
+    TaskGroup(Arc<TaskGroupRecord>),
+    /// The record of an added task group is gone, and its unit is not: by a repair of the store alone.
+    TaskGroupDeleted(UnitId, u16),
     /// What is kept of a unit that is deleted.
     UnitHistory(Arc<UnitHistory>),
     /// It is kept no longer.

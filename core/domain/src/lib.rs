@@ -31,6 +31,7 @@
 //! - `running_units`: the life of running units, as one table per unit.
 //! - `seed`: numbers that look random and follow from a seed.
 //! - `sub_cluster`: the sub-cluster that a unit or a node is of.
+//! - `task_group_record`: task groups that were added to a unit, and the unit as all of them make it.
 //! - `time`: time as decisions see it, in milliseconds.
 //! - `unit_affinity`: where replicas go in relation to running units.
 //! - `unit_history`: what is kept of a unit once its record is deleted.
@@ -70,6 +71,7 @@ pub mod run_end;
 pub mod running_units;
 pub mod seed;
 pub mod sub_cluster;
+pub mod task_group_record;
 pub mod time;
 pub mod txn;
 pub mod unit;

@@ -180,22 +180,26 @@ impl Counts {
         let wanted = named && record.is_wanted();
         let fails =
             |row: &RunningUnit| record.spec.on_eviction == OnEviction::Fail && row.was_evicted_by_others();
-        self.count(before, fails(before), (named, wanted), |count| *count = count.saturating_sub(1));
-        self.count(after, fails(after), (named, wanted), |count| *count += 1);
+        let returns = |row: &RunningUnit| returns(&record.status.next_incarnations, ordinal, row);
+        let (less, more) = (|count: &mut u32| *count = count.saturating_sub(1), |count: &mut u32| *count += 1);
+        let (was, is) = ((fails(before), returns(before)), (fails(after), returns(after)));
+        self.count(before, was, (named, wanted), less);
+        self.count(after, is, (named, wanted), more);
         if let Some(of_group) = group.and_then(|group| self.groups.get_mut(group)) {
-            of_group.count(before, fails(before), |count| *count = count.saturating_sub(1));
-            of_group.count(after, fails(after), |count| *count += 1);
+            of_group.count(before, was, less);
+            of_group.count(after, is, more);
         }
     }
 
     fn count(
         &mut self,
         row: &RunningUnit,
-        fails: bool,
+        (fails, returns): (bool, bool),
         (named, wanted): (bool, bool),
         change: impl Fn(&mut u32),
     ) {
         match row.phase {
+            _ if returns && named => change(&mut self.stopped),
             RowPhase::Pending => {
                 if wanted {
                     change(&mut self.pending);
@@ -242,8 +246,9 @@ impl Counts {
 }
 
 impl GroupCounts {
-    fn count(&mut self, row: &RunningUnit, fails: bool, change: impl Fn(&mut u32)) {
+    fn count(&mut self, row: &RunningUnit, (fails, returns): (bool, bool), change: impl Fn(&mut u32)) {
         match row.phase {
+            _ if returns => {}
             RowPhase::Bound | RowPhase::Starting | RowPhase::Running => {
                 change(&mut self.live);
                 if row.phase == RowPhase::Running {
@@ -258,6 +263,12 @@ impl GroupCounts {
             RowPhase::Pending | RowPhase::Stopped => {}
         }
     }
+}
+
+/// Whether a replica comes back as somebody asked for: it has ended in an incarnation before the one that is wanted.
+pub fn returns(next_incarnations: &[(u32, u32)], ordinal: u32, row: &RunningUnit) -> bool {
+    let is_wanted = |(of, incarnation): &(u32, u32)| *of == ordinal && row.incarnation < *incarnation;
+    row.phase.is_ended() && next_incarnations.iter().any(is_wanted)
 }
 
 /// The phase of a unit: a pure function of its record, its counts and what is soft.

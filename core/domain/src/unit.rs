@@ -53,6 +53,11 @@ pub struct UnitStatus {
     pub retried_ms: i64,
     /// It was changed since: what was submitted is known by its uid and name alone.
     pub updated: bool,
+    /// How many of the task groups the unit's own record has, the first ones; the others were added and have records of their
+    /// own, see [`crate::task_group_record`]. 0: none was added, its own record has all.
+    pub own_groups: u16,
+    /// Replicas that come back once they have ended, however they ended, as somebody asked for it: ordinal and incarnation.
+    pub next_incarnations: Vec<(u32, u32)>,
 }
 
 /// A unit as submitted, with its defaults filled in: task groups that are placed together.
@@ -370,13 +375,22 @@ impl UnitRecord {
     /// Notes its size before the first change of it.
     pub fn note_submitted(&mut self) {
         if self.status.submitted.is_none() {
-            let replicas = self.spec.task_groups.iter().map(|group| group.replicas).collect();
+            let own = || self.spec.task_groups.iter().take(self.n_own_groups());
+            let replicas = own().map(|group| group.replicas).collect();
             let group_minima = match self.spec.has_group_minima() {
-                true => self.spec.task_groups.iter().map(|group| group.min_member).collect(),
+                true => own().map(|group| group.min_member).collect(),
                 false => Vec::new(),
             };
             let size = SubmittedSize { min_member: self.spec.min_member, replicas, group_minima };
             self.status.submitted = Some(Box::new(size));
+        }
+    }
+
+    /// How many of its task groups, the first ones, its own record has.
+    pub fn n_own_groups(&self) -> usize {
+        match self.status.own_groups {
+            0 => self.spec.task_groups.len(),
+            n => usize::from(n),
         }
     }
 

@@ -24,6 +24,8 @@ pub enum Subject {
     NodeUsage(NodeId),
     /// A unit.
     Unit(UnitId),
+    /// A task group that was added to a unit.
+    TaskGroup(UnitId, u16),
     /// Rows of a unit, or an operation on them: what a unit's running units are is not known any more.
     Rows(UnitId),
     /// What is kept of a unit that was deleted.
@@ -59,6 +61,7 @@ impl Subject {
             Self::NodeAllocatable(_) => "node allocatable",
             Self::NodeUsage(_) => "node usage",
             Self::Unit(_) => "unit",
+            Self::TaskGroup(..) => "task group",
             Self::Rows(_) => "rows of unit",
             Self::UnitHistory(_) => "unit history",
             Self::Queue(_) => "queue",
@@ -82,6 +85,8 @@ impl Subject {
             | Self::NodeAllocatable(node)
             | Self::NodeUsage(node) => node.to_string(),
             Self::Unit(unit) | Self::Rows(unit) | Self::UnitHistory(unit) => unit.to_string(),
+            // As its record is filed.
+            Self::TaskGroup(unit, idx) => format!("{unit}/{idx}"),
             Self::Queue(name)
             | Self::PriorityClass(name)
             | Self::Budget(name)
@@ -105,6 +110,8 @@ impl Subject {
             Change::NodeAllocatable(node, _) => one(Self::NodeAllocatable(*node)),
             Change::NodeUsage(usage) => one(Self::NodeUsage(usage.id)),
             Change::Unit(record) => one(Self::Unit(record.id)),
+            Change::TaskGroup(record) => one(Self::TaskGroup(record.unit, record.idx)),
+            Change::TaskGroupDeleted(unit, idx) => one(Self::TaskGroup(*unit, *idx)),
             Change::UnitHistory(history) => one(Self::UnitHistory(history.id)),
             Change::UnitHistoryDeleted(unit) => one(Self::UnitHistory(*unit)),
             Change::Lease(lease) => one(Self::Lease(lease.name.clone())),
@@ -189,6 +196,7 @@ impl Unreadable {
             | Subject::NodeUsage(node) => AffectedNodes::Of(vec![*node]),
             Subject::Rows(_) | Subject::Hold(_) | Subject::Unknown => AffectedNodes::Any,
             Subject::Unit(_)
+            | Subject::TaskGroup(..)
             | Subject::UnitHistory(_)
             | Subject::Queue(_)
             | Subject::PriorityClass(_)

@@ -293,6 +293,7 @@ fn keeps_all(subject: &Subject) -> bool {
         | Subject::NodeAllocatable(_)
         | Subject::NodeUsage(_)
         | Subject::Reservation(_)
+        | Subject::TaskGroup(..)
         | Subject::UnitHistory(_)
         | Subject::Hold(_)
         | Subject::Lease(_)

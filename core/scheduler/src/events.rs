@@ -154,6 +154,8 @@ impl Scheduler {
             }
             Change::Unreadable(unreadable) => self.treat_as_absent(&unreadable.subject),
             Change::Lease(_)
+            | Change::TaskGroup(_)
+            | Change::TaskGroupDeleted(..)
             | Change::UnitHistory(_)
             | Change::UnitHistoryDeleted(_)
             | Change::UnreadableGone(_) => {}
@@ -426,6 +428,8 @@ fn is_of_nodes(change: &Change) -> bool {
         | Change::PriorityClassDeleted(_)
         | Change::Pause(_)
         | Change::PauseDeleted(_)
+        | Change::TaskGroup(_)
+        | Change::TaskGroupDeleted(..)
         | Change::UnitHistory(_)
         | Change::UnitHistoryDeleted(_)
         | Change::Unreadable(_)

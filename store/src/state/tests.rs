@@ -22,13 +22,14 @@ mod writes;
 use pair::{Pair, reason};
 use writes::{
     bind, delete, delete_named, evict, internal, leased, op, put_allocatable, put_block, put_class,
-    put_lease, put_node, put_partition, put_queue, put_report, put_unit, requeue, status,
+    put_lease, put_node, put_partition, put_queue, put_report, put_task_group, put_unit, requeue, status,
 };
 
 #[test]
 fn each_record_has_one_writer() {
     type Ops = (&'static str, fn() -> Bytes);
-    const DISPATCHERS: [&str; 10] = [
+    const DISPATCHERS: [&str; 11] = [
+        "task group",
         "unit",
         "delete unit",
         "partition",
@@ -40,7 +41,8 @@ fn each_record_has_one_writer() {
         "delete priority class",
         "pause",
     ];
-    let ops: [Ops; 20] = [
+    let ops: [Ops; 21] = [
+        ("task group", || put_task_group(1, 1)),
         ("unit", || put_unit(3)),
         ("delete unit", || delete(v1::Kind::Unit, 2)),
         ("partition", || put_partition(1)),
@@ -105,6 +107,32 @@ fn a_node_that_moves_among_20_000_writes_a_block() {
     pair.by("dispatcher", vec![delete(v1::Kind::PartitionBlock, 100)]).unwrap();
     assert!(pair.head.record(v1::Kind::PartitionBlock, &Key::Id(100)).is_none());
     assert_eq!(reason(pair.by("dispatcher", vec![put_block(0, 1)])), Some(RefusalReason::Invalid));
+}
+
+#[test]
+fn a_task_group_is_a_part_of_its_unit() {
+    let mut pair = Pair::populated();
+    let unit = Key::Id(1);
+    let record = |pair: &Pair| pair.head.record(v1::Kind::Unit, &unit).unwrap().clone();
+    let before = record(&pair);
+    let added = pair.by("dispatcher", vec![put_task_group(1, 1), put_task_group(1, 2)]).unwrap();
+    let after = record(&pair);
+    assert_eq!((after.revision, &after.value), (added.revision, &before.value), "it is not written again");
+    assert_eq!(after.create_revision, before.create_revision);
+    pair.by("dispatcher", vec![put_unit(12), put_task_group(12, 1)]).unwrap();
+    let n_groups = |pair: &Pair, unit| pair.head.task_groups(UnitId(unit)).count();
+    assert_eq!((n_groups(&pair, 1), n_groups(&pair, 2), n_groups(&pair, 12)), (2, 0, 1));
+    assert_eq!(reason(pair.by("dispatcher", vec![put_task_group(7, 1)])), Some(RefusalReason::RowConflict));
+    // Refused after the group was put: the unit has its revision again, as the pair compares.
+    let refused = pair.by("dispatcher", vec![put_task_group(1, 3), put_task_group(7, 1)]);
+    assert_eq!(reason(refused), Some(RefusalReason::RowConflict));
+    let gone = pair.by("dispatcher", vec![delete_named(v1::Kind::TaskGroup, "1/2")]).unwrap();
+    assert_eq!((n_groups(&pair, 1), record(&pair).revision), (1, gone.revision));
+    // Refused after the deletion: every group is there again.
+    let refused = pair.by("dispatcher", vec![delete(v1::Kind::Unit, 1), put_task_group(1, 9)]);
+    assert_eq!(reason(refused), Some(RefusalReason::RowConflict));
+    pair.by("dispatcher", vec![delete(v1::Kind::Unit, 1)]).unwrap();
+    assert_eq!((n_groups(&pair, 1), n_groups(&pair, 12)), (0, 1), "they go with their unit, and no others");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use godel_proto::{raw, v1};
 use godel_wire::ops::{self, ParsedOp};
 use prost::Message as _;
 
-use super::{State, kind_idx, undo::Undo};
+use super::{State, kind_idx, undo::Undo, unit_of_group};
 use crate::{
     feed::Published,
     record::Key,
@@ -337,6 +337,11 @@ impl State {
                     Some(_) => Ok(()),
                     None => Err(conflict(format!("node {key} is not registered"))),
                 }
+            }
+            (v1::Kind::TaskGroup, Key::Name(name)) => {
+                let unit = unit_of_group(name).filter(|unit| self.record(v1::Kind::Unit, unit).is_some());
+                unit.map(|_| ())
+                    .ok_or_else(|| conflict(format!("the unit of task group {name} does not exist")))
             }
             (v1::Kind::Hold, _) => {
                 let node = NodeId(hold(value)?.node_id);

@@ -185,6 +185,7 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
         | Subject::PriorityClass(_)
         | Subject::Budget(_)
         | Subject::Reservation(_)
+        | Subject::TaskGroup(..)
         | Subject::UnitHistory(_)
         | Subject::Pause(_)
         | Subject::Lease(_)
@@ -193,6 +194,12 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
         | Subject::Unknown => {}
     }
     unreadable
+}
+
+/// The unit and the position that the key of a task group's record names.
+pub(super) fn task_group_key(key: &str) -> Option<(UnitId, u16)> {
+    let (unit, idx) = key.split_once('/')?;
+    Some((UnitId(unit.parse().ok().filter(|unit| *unit != 0)?), idx.parse().ok()?))
 }
 
 /// Which record it is, by the key that the store files it under.
@@ -216,6 +223,10 @@ pub(super) fn subject_of_key(kind: v1::Kind, key: Key) -> Option<Subject> {
         (v1::Kind::NodeAllocatable, Key::Id(id)) => Subject::NodeAllocatable(node(id)?),
         (v1::Kind::NodeUsage, Key::Id(id)) => Subject::NodeUsage(node(id)?),
         (v1::Kind::Unit, Key::Id(id)) => Subject::Unit(UnitId(id)),
+        (v1::Kind::TaskGroup, Key::Name(key)) => {
+            let (unit, idx) = task_group_key(&key)?;
+            Subject::TaskGroup(unit, idx)
+        }
         (v1::Kind::UnitHistory, Key::Id(id)) => Subject::UnitHistory(UnitId(id)),
         (v1::Kind::Rows, Key::Id(id)) => Subject::Rows(UnitId(id)),
         (v1::Kind::Hold, Key::Id(id)) => Subject::Hold(HoldId(id)),

@@ -5,7 +5,7 @@ use godel_proto::v1;
 use godel_rules::admission::{
     AskedCpuMode, DeviceSubmission, ExpressionSubmission, Given, GroupSubmission, NodeAffinitySubmission,
     SpreadSubmission, Submission, TolerationSubmission, UnitAffinitySubmission, UnitTermSubmission,
-    ZoneSubmission,
+    ZoneSubmission, grow::GroupChanges,
 };
 use prost::Message as _;
 
@@ -54,6 +54,16 @@ fn given<T>(number: i32, convert: impl Fn(i32) -> Result<Option<T>, BadField>) -
         Ok(Some(value)) => Given::Value(value),
         Ok(None) => Given::Absent,
         Err(_) => Given::Unknown(number),
+    }
+}
+
+/// Changes of the task groups of a unit, as a client wrote them: nothing is refused here.
+pub fn group_changes(pb: v1::TaskGroupChanges) -> GroupChanges {
+    let v1::TaskGroupChanges { namespace: _, name: _, added, sizes, released_ordinals } = pb;
+    GroupChanges {
+        added: added.into_iter().map(group).collect(),
+        sizes: sizes.into_iter().map(|size| (size.task_group, size.replicas)).collect(),
+        released: released_ordinals,
     }
 }
 

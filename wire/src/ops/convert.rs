@@ -522,7 +522,7 @@ fn unit_id(id: u64) -> Result<UnitId, OpError> {
 fn group(task_group: u32) -> Result<u16, OpError> {
     u16::try_from(task_group)
         .ok()
-        .filter(|group| u32::from(*group) < N_TASK_GROUPS_MAX)
+        .filter(|group| usize::from(*group) < N_TASK_GROUPS_MAX)
         .ok_or_else(|| OpError::field("task_group", format!("{task_group} is not below {N_TASK_GROUPS_MAX}")))
 }
 

@@ -312,6 +312,7 @@ pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
                 .class(class)
                 .task_groups(task_groups)
                 .edit(|unit| unit.status.ordinals = ordinals)
+                .edit(|unit| unit.status.next_incarnations = vec![(min_member, max_restarts)])
                 .min_member(min_member)
                 .queue(queue)
                 .priority(priority)

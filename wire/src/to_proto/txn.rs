@@ -6,7 +6,7 @@ use godel_domain::{
     ids::Revision,
     txn::RecordRef,
 };
-use godel_proto::{raw, v1};
+use godel_proto::{kinds::task_group_key, raw, v1};
 
 use super::{
     delete, delete_named, lease, node_report, node_spec, partition_block, precondition, precondition_named,
@@ -24,6 +24,12 @@ pub fn op(change: &Change) -> Option<Bytes> {
         Change::NodeUsage(usage) => put_node_usage(usage),
         Change::NodeDeleted(node) => delete(v1::Kind::NodeSpec, u64::from(node.0)),
         Change::Unit(record) => put_unit(record),
+        Change::TaskGroup(record) => {
+            raw::encode_op(v1::op::Op::PutTaskGroup(super::task_group_record(record)))
+        }
+        Change::TaskGroupDeleted(unit, idx) => {
+            delete_named(v1::Kind::TaskGroup, &task_group_key(unit.0, u32::from(*idx)))
+        }
         Change::UnitHistory(kept) => raw::encode_op(v1::op::Op::PutUnitHistory(super::unit_history(kept))),
         Change::UnitHistoryDeleted(unit) => delete(v1::Kind::UnitHistory, unit.0),
         Change::UnitDeleted(unit) => delete(v1::Kind::Unit, unit.0),

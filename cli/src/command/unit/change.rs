@@ -8,7 +8,7 @@ use godel_client::{
     output::Format,
 };
 use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
-use godel_rules::admission::stop::ORDINALS_MAX;
+use godel_rules::admission::{retry::RETRIED_MAX, stop::ORDINALS_MAX};
 
 use crate::{
     args::{Delete, Named, Retry, Scale, Stop, split},
@@ -117,7 +117,10 @@ pub(super) async fn stop(client: &Client, stop: &Stop, format: Format) -> Result
 }
 
 pub(super) async fn retry(client: &Client, retry: &Retry, format: Format) -> Result<(), Failure> {
-    let Retry { units: Named { names, namespace, revision }, all } = retry;
+    let Retry { units: Named { names, namespace, revision }, all, replicas } = retry;
+    let ranges =
+        replicas.iter().map(|word| ordinals(word)).collect::<Result<Vec<_>, _>>().map_err(Failure::usage)?;
+    let ordinals: Vec<u32> = ranges.into_iter().flatten().take(RETRIED_MAX + 1).collect();
     let retried = each(format, "unit", names, async |name| {
         let (namespace, name) = split(namespace, &name);
         let request = v1::RetryUnitRequest {
@@ -125,6 +128,7 @@ pub(super) async fn retry(client: &Client, retry: &Retry, format: Format) -> Res
             name: name.to_owned(),
             all_replicas: *all,
             expected_revision: *revision,
+            ordinals: ordinals.clone(),
         };
         let call = |mut units: UnitServiceClient<_>| {
             let request = request.clone();

@@ -62,7 +62,11 @@ async fn one(client: &Client, edit: &Edit, (namespace, name): (&str, &str)) -> R
     if !edit.yes && !agrees(&meta.name)? {
         return Err(kept(Failure::failed("nothing was changed"), draft.as_deref()));
     }
-    let request = v1::UpdateUnitRequest { unit: Some(wanted), expected_revision: meta.revision };
+    let request = v1::UpdateUnitRequest {
+        unit: Some(wanted),
+        expected_revision: meta.revision,
+        ..v1::UpdateUnitRequest::default()
+    };
     let call = |mut units: UnitServiceClient<_>| {
         let request = request.clone();
         async move { units.update_unit(request).await }

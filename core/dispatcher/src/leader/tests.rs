@@ -8,7 +8,11 @@ use godel_domain::{
     txn::{RecordRef, TxnRefusal, TxnRefusalReason},
     unit::{UnitRecord, UnitSpec},
 };
-use godel_rules::admission::{GroupSubmission, Submission, admit, retry::RetryScope};
+use godel_rules::admission::{
+    GroupSubmission, Submission, admit,
+    grow::GroupChanges,
+    retry::{RetryRefusal, RetryScope},
+};
 
 use super::*;
 use crate::{Config, record_changes::Edit};
@@ -406,6 +410,53 @@ fn retention_leaves_a_unit_alone_that_is_to_run_again() {
     rig.settle();
     assert_eq!(rig.sent.answers[1], (8, Ok(Some(Revision(4)))));
     assert!(rig.leader.core().unit(UnitId(1)).is_some_and(|view| view.record.is_wanted()));
+}
+
+#[test]
+fn an_added_group_is_written_alone_under_the_units_revision() {
+    let mut rig = Rig::new();
+    rig.submit(1, spec("a", 1, ""));
+    rig.settle();
+    let grow = |name: &str| {
+        let group = GroupSubmission { name: name.to_owned(), replicas: 2, ..GroupSubmission::default() };
+        UnitChangeKind::Grow(Box::new(GroupChanges { added: vec![group], ..GroupChanges::default() }))
+    };
+    rig.change(7, "a", grow("b"));
+    let kinds = |rig: &Rig| -> Vec<String> {
+        let kind = |change: &Change| match change {
+            Change::Unit(record) => format!("unit of {}", record.own().spec.task_groups.len()),
+            Change::TaskGroup(group) => format!("group {} {:?}", group.idx, group.ordinals),
+            other => panic!("{other:?}"),
+        };
+        rig.sent.txns[0].0.changes.iter().map(kind).collect()
+    };
+    assert_eq!(kinds(&rig), ["unit of 1", "group 1 [(1, 3)]"], "its own record says that groups follow");
+    rig.settle();
+    rig.change(8, "a", grow("c"));
+    assert_eq!(kinds(&rig), ["group 2 [(3, 5)]"]);
+    assert_eq!(rig.sent.txns[0].0.required, ["Unit(UnitId(1)) 3"]);
+    rig.settle();
+    rig.change(9, "a", UnitChangeKind::Scale { group: "b".to_owned(), replicas: 3 });
+    assert_eq!(kinds(&rig), ["unit of 1", "group 1 [(1, 3), (5, 6)]"], "the submitted size is noted once");
+    rig.settle();
+    rig.change(10, "a", UnitChangeKind::Stop { ordinals: vec![4] });
+    assert_eq!(kinds(&rig), ["group 2 [(3, 4), (6, 6)]"]);
+    rig.settle();
+    // Asked for again with a revision that is past: it was heard.
+    let (namespace, kind) = (String::new(), grow("c"));
+    let again =
+        UnitChange { namespace, name: "a".to_owned(), expected_revision: Revision(3), kind, caller: 11 };
+    rig.leader.change(again, NOW, &mut rig.sent);
+    assert!(rig.sent.txns.is_empty() && matches!(rig.sent.answers.last(), Some((11, Ok(_)))));
+    let view = rig.leader.core().unit(UnitId(1)).unwrap();
+    assert_eq!((view.counts.replicas, view.counts.pending), (5, 5));
+    // A cancellation concerns its own record alone.
+    rig.change(12, "a", UnitChangeKind::Cancel);
+    assert_eq!(kinds(&rig), ["unit of 1"]);
+    rig.settle();
+    rig.change(13, "a", UnitChangeKind::RetryReplicas(vec![0]));
+    let refused = rig.sent.answers.last();
+    assert!(matches!(refused, Some((13, Err(ChangeFailure::NotRetried(_, RetryRefusal::NotWanted))))));
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub(super) enum Mark {
     Cancel,
     /// A unit was scaled or changed otherwise, or some of it stopped.
     Scale,
+    /// Task groups were added to a unit, or changed together.
+    Grow,
     /// A unit was suspended.
     Suspend,
     /// A unit ran again after its end.
@@ -77,7 +79,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 32] = [
+    pub(super) const ALL: [Self; 33] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -97,6 +99,7 @@ impl Mark {
         Self::FewerDevices,
         Self::Cancel,
         Self::Scale,
+        Self::Grow,
         Self::Suspend,
         Self::Retry,
         Self::Requeue,

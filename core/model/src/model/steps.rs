@@ -171,10 +171,19 @@ impl Model {
             StepKind::Scale => {
                 let replicas = u32::try_from(numbers.below(5)).expect("small");
                 // As if it had not been drawn: the rest is the same for all that scale.
-                let is_more = numbers.clone().chance(60);
-                self.wish(step.to, if is_more { Wish::Update(step.how) } else { Wish::Scale(replicas) });
+                let mut rest = numbers.clone();
+                let wish = match rest.chance(60) {
+                    true if rest.chance(40) => Wish::Grow(step.how),
+                    true => Wish::Update(step.how),
+                    false => Wish::Scale(replicas),
+                };
+                self.wish(step.to, wish);
             }
-            StepKind::Stop => self.wish(step.to, Wish::Stop(step.how)),
+            StepKind::Stop => {
+                let comes_back = numbers.clone().chance(30);
+                let wish = if comes_back { Wish::RetryReplica(step.how) } else { Wish::Stop(step.how) };
+                self.wish(step.to, wish);
+            }
             StepKind::Succeed | StepKind::Fail => {
                 let ended = self.agents.end(step.to, step.kind == StepKind::Succeed, &self.store);
                 self.write(ended.into_iter().collect());

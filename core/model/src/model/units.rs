@@ -13,12 +13,14 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY, Resources},
     unit::{
-        OnBelowMin, OnEviction, RestartPolicy, RunSpec, TaskGroup, Template, UnitSpec, Volume, WorkloadClass,
+        OnBelowMin, OnEviction, RestartPolicy, RunSpec, TaskGroup, Template, UnitRecord, UnitSpec, Volume,
+        WorkloadClass,
     },
     unit_affinity::{NODE, SpreadTerm, UnitTerm},
     unit_topology::{Segments, UnitTopology},
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
+use godel_rules::admission::{GroupSubmission, grow::GroupChanges};
 use godel_testkit::BuildUnit as _;
 
 use super::numbers::Numbers;
@@ -206,6 +208,28 @@ pub(super) fn change(spec: &mut UnitSpec, numbers: &mut Numbers) {
         group.min_member = group.min_member.min(group.replicas);
     }
     spec.min_member = spec.min_member.min(spec.replicas()).max(1);
+}
+
+/// Changes of a unit's task groups.
+pub(super) fn grow(record: &UnitRecord, numbers: &mut Numbers) -> GroupChanges {
+    let groups = &record.spec.task_groups;
+    let mut changes = GroupChanges::default();
+    if numbers.chance(60) && groups.len() < 6 {
+        let requests = vec![("cpu".to_owned(), numbers.pick(&[500, 1_000]))];
+        let replicas = u32::try_from(numbers.below(3)).expect("small");
+        let name = format!("g{}", groups.len());
+        changes.added.push(GroupSubmission { name, replicas, requests, ..GroupSubmission::default() });
+    }
+    if numbers.chance(40) {
+        let idx = usize::try_from(numbers.below(groups.len() as u64)).expect("small");
+        changes.sizes.push((groups[idx].name.clone(), u32::try_from(numbers.below(4)).expect("small")));
+    }
+    if numbers.chance(40) {
+        let ordinals: Vec<u32> = record.iter_ordinals().collect();
+        let at = usize::try_from(numbers.below(ordinals.len().max(1) as u64)).expect("small");
+        changes.released.extend(ordinals.get(at));
+    }
+    changes
 }
 
 /// A unit that nothing but room and its queue keeps waiting.

@@ -9,7 +9,7 @@ use godel_domain::{
 
 use super::{
     SpecViolation,
-    scale::{N_RANGES_MAX, ScaleRefusal},
+    scale::{N_RANGES_MAX, ScaleRefusal, next_ordinal},
 };
 
 /// Ordinals in one request.
@@ -28,7 +28,23 @@ pub fn stop(
     rows: &RunningUnits,
     ordinals: &[u32],
 ) -> Result<Option<UnitRecord>, ScaleRefusal> {
-    let known = end(record).max(u32::try_from(rows.rows.len()).unwrap_or(u32::MAX));
+    let left = without(record, rows, ordinals)?;
+    if left.as_ref().is_some_and(|left| left.spec.replicas() == 0) && !record.spec.is_daemon() {
+        return Err(wrong("ordinals", "no replica would be left: cancel the unit instead".to_owned()));
+    }
+    Ok(left)
+}
+
+/// As [`stop`], as one of several changes: whether a replica is left is judged after all of them.
+///
+/// # Errors
+/// One that the unit never had; see [`ScaleRefusal`].
+pub(super) fn without(
+    record: &UnitRecord,
+    rows: &RunningUnits,
+    ordinals: &[u32],
+) -> Result<Option<UnitRecord>, ScaleRefusal> {
+    let known = next_ordinal(record, rows);
     check(ordinals, known)?;
     if record.status.cancelled {
         return Err(ScaleRefusal::Cancelled);
@@ -44,9 +60,6 @@ pub fn stop(
         remove(group, ranges, &stopped);
     }
     let replicas = left.spec.replicas();
-    if replicas == 0 && !record.spec.is_daemon() {
-        return Err(wrong("ordinals", "no replica would be left: cancel the unit instead".to_owned()));
-    }
     if stopped.last().is_some_and(|last| *last as usize >= rows.rows.len()) {
         note_begin(&mut left, known);
     }
@@ -54,7 +67,7 @@ pub fn stop(
         return Err(ScaleRefusal::OrdinalsUsedUp);
     }
     if !record.spec.is_daemon() {
-        left.spec.min_member = left.spec.min_member.min(replicas);
+        left.spec.min_member = left.spec.min_member.min(replicas.max(1));
     }
     Ok(Some(left))
 }
@@ -90,11 +103,6 @@ fn check(ordinals: &[u32], known: u32) -> Result<(), ScaleRefusal> {
 
 fn wrong(field: &str, description: String) -> ScaleRefusal {
     ScaleRefusal::Invalid(vec![SpecViolation { field: field.to_owned(), description }])
-}
-
-/// Behind the highest ordinal that the unit wants, or is known to have wanted.
-fn end(record: &UnitRecord) -> u32 {
-    record.ranges().map(|range| range.1).max().unwrap_or(0)
 }
 
 /// Takes ordinals out of a group.

@@ -4,10 +4,10 @@
 //!
 //! | when | what |
 //! |---|---|
-//! | until the unit has ended | labels, priority, priority class, limits of time, restarts, replicas, a smaller `min_member` |
+//! | until the unit has ended | labels, priority, priority class, limits of time, restarts, replicas, a smaller `min_member`, task groups added behind the others |
 //! | while nothing of it is on a node | a larger `min_member`, where its replicas may go, and what they run |
 //! | before it had its first node | what its replicas take, its queue, its pool, and how it is treated |
-//! | never | who it is: name, uid, owner, class, task groups, affinity, topology |
+//! | never | who it is: name, uid, owner, class, the task groups that it has, affinity, topology |
 //!
 //! What is bound is accounted for as the first binding of its task group says. So what replicas take, who pays and in which
 //! queue stay as they are once there was such a binding.
@@ -19,7 +19,8 @@ use godel_domain::{
 };
 
 use super::{
-    SpecViolation,
+    SPEC_BYTES_MAX, SpecViolation,
+    grow::{add_group, own_fits},
     scale::{ScaleRefusal, scale},
 };
 
@@ -104,14 +105,32 @@ pub fn update(
         ..group
     });
     next.spec = UnitSpec { uid, owner, task_groups: task_groups.collect(), ..wanted.clone() };
+    let n_known = record.spec.task_groups.len();
+    for group in wanted.task_groups.iter().skip(n_known) {
+        add_group(&mut next, rows, group.clone())?;
+    }
     if next.spec == record.spec {
         return Ok(None);
     }
-    let is_moved =
-        (&next.spec.queue, &next.spec.priority_class) != (&record.spec.queue, &record.spec.priority_class);
+    check_own(record, &next)?;
+    let is_moved = wanted.task_groups.len() > n_known
+        || (&next.spec.queue, &next.spec.priority_class) != (&record.spec.queue, &record.spec.priority_class);
     // What was submitted is not known any more: a repeated submission is known by its uid and name alone.
     next.status.updated = true;
     Ok(Some(UnitUpdate { record: next, rests_on_rows: found.rests_on_rows, is_moved }))
+}
+
+/// That what a unit says of itself and of its own groups stays within what its record may have.
+fn check_own(record: &UnitRecord, next: &UnitRecord) -> Result<(), ScaleRefusal> {
+    let own = |unit: &UnitRecord| {
+        let groups = unit.spec.task_groups.iter().take(next.n_own_groups());
+        (unit.spec.labels.clone(), groups.map(|group| group.template.clone()).collect::<Vec<_>>())
+    };
+    if own_fits(next) || own(record) == own(next) {
+        return Ok(());
+    }
+    let description = format!("its labels and templates have more than {SPEC_BYTES_MAX} bytes: shorten them");
+    Err(ScaleRefusal::Invalid(vec![SpecViolation { field: "unit".to_owned(), description }]))
 }
 
 /// Looks at every field that may not be changed at any time.
@@ -151,10 +170,16 @@ fn compare(spec: &UnitSpec, wanted: &UnitSpec, found: &mut Differing) {
     found.note(!owner.is_empty() && *owner != spec.owner, Never, "meta.owner");
     found.note(*class != spec.class, Never, "workload_class");
     let is_same = |(a, b): (&TaskGroup, &TaskGroup)| a.name == b.name;
-    let has_same_groups =
-        task_groups.len() == spec.task_groups.len() && task_groups.iter().zip(&spec.task_groups).all(is_same);
-    found.note(!has_same_groups, Never, "task_groups");
-    if has_same_groups {
+    let has_all_groups =
+        task_groups.len() >= spec.task_groups.len() && task_groups.iter().zip(&spec.task_groups).all(is_same);
+    found.note(!has_all_groups, Never, "task_groups");
+    if task_groups.len() > spec.task_groups.len() && spec.is_daemon() {
+        found.note(true, Never, "task_groups");
+    }
+    for (idx, added) in task_groups.iter().enumerate().skip(spec.task_groups.len()) {
+        found.note(added.min_member > 0, Idle, &format!("task_groups[{idx}].min_member"));
+    }
+    if has_all_groups {
         for (idx, (new, old)) in task_groups.iter().zip(&spec.task_groups).enumerate() {
             let is_more = new.min_member > old.min_member;
             found.note(is_more, Idle, &format!("task_groups[{idx}].min_member"));

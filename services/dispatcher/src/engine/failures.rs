@@ -93,6 +93,15 @@ pub(super) fn failed(failure: ChangeFailure) -> Status {
 
 fn not_retried(unit: String, refusal: RetryRefusal) -> Status {
     let description = match refusal {
+        RetryRefusal::Invalid(violation) => {
+            return status::invalid_argument(convert::bad_fields(vec![violation]));
+        }
+        RetryRefusal::NotEnded(ordinal) => {
+            format!("replica {ordinal} of unit {unit} has not ended: stop it first, or wait for its end")
+        }
+        RetryRefusal::NotWanted => format!(
+            "unit {unit} is cancelled, ended, suspended, or starts again as a whole: retry all of it, or resume it"
+        ),
         RetryRefusal::Leaving(n) => {
             let (running, have) = (count(n, "running unit"), one_or(n, "has", "have"));
             format!("unit {unit} has ended, and {running} {have} yet to leave: wait for that")

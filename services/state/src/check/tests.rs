@@ -239,6 +239,12 @@ fn samples() -> Vec<v1::op::Op> {
             node_selector: [("zone".to_owned(), "a".to_owned())].into(),
             ..v1::Reservation::default()
         }),
+        Op::PutTaskGroup(v1::TaskGroupRecord {
+            unit_id: 7,
+            task_group: 1,
+            group: unit().spec.unwrap_or_default().task_groups.into_iter().next(),
+            ordinals: Some(v1::OrdinalRanges { ranges: vec![v1::OrdinalRange { start: 1, end: 3 }] }),
+        }),
         Op::PutUnitHistory(v1::UnitHistory {
             unit_id: 7,
             namespace: "default".to_owned(),

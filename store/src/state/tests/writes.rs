@@ -12,6 +12,11 @@ pub(super) fn put_unit(id: u64) -> Bytes {
     op(v1::op::Op::PutUnit(v1::UnitRecord { unit_id: id, spec, ..Default::default() }))
 }
 
+pub(super) fn put_task_group(unit_id: u64, task_group: u32) -> Bytes {
+    let group = Some(v1::TaskGroup { name: format!("g{task_group}"), ..Default::default() });
+    op(v1::op::Op::PutTaskGroup(v1::TaskGroupRecord { unit_id, task_group, group, ordinals: None }))
+}
+
 pub(super) fn put_node(id: u32) -> Bytes {
     op(v1::op::Op::PutNodeSpec(v1::NodeSpec { node_id: id, ..Default::default() }))
 }

@@ -79,7 +79,7 @@ fn every_violation_names_its_field() {
             "groups",
             |s| {
                 s.task_groups =
-                    (0..65).map(|i| GroupSubmission { name: format!("g{i}"), ..group(1) }).collect()
+                    (0..1_025).map(|i| GroupSubmission { name: format!("g{i}"), ..group(1) }).collect()
             },
             &["task_groups"],
         ),
