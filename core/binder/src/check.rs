@@ -9,9 +9,9 @@ use std::sync::Arc;
 use godel_domain::{
     decision::{Claim, Decision, RejectionReason},
     hold::{GangTurn, Hold},
-    ids::{HoldId, NodeId, Revision, RunningUnitId},
+    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
     lifecycle,
-    running_units::Phase,
+    running_units::{Evict, Phase},
 };
 use godel_placement::preempt::Seeker;
 use rustc_hash::FxHashSet;
@@ -161,6 +161,7 @@ impl Binder {
             binds,
             holds: Vec::new(),
             evictions: Vec::new(),
+            victims: Vec::new(),
             ends: Vec::new(),
             rejections: refused.rejections,
             budgets: Vec::new(),
@@ -397,6 +398,11 @@ impl Binder {
         let victims: Vec<_> =
             decision.claim.victims().map(|victim| (victim.unit, victim.replica.ordinal)).collect();
         evictions.add_victims(&victims, picture);
+        let evictions = evictions_of(decision.unit, &decision.claim);
+        let judged_by = |(victim, _): &(UnitId, Evict)| Some((*victim, picture.units.get(victim)?.revision));
+        let judged_by =
+            evictions.iter().filter_map(judged_by).filter(|(_, revision)| *revision > Revision(0));
+        let judged_by = judged_by.collect();
         let made = holds.iter().map(|hold| hold.id).collect();
         let concerns = Box::new(OpenHolds { made, victims, ..OpenHolds::default() });
         let placed = placed(decision, members).collect();
@@ -409,7 +415,8 @@ impl Binder {
             queue,
             binds: Vec::new(),
             holds,
-            evictions: evictions_of(decision.unit, &decision.claim),
+            evictions,
+            victims: judged_by,
             ends: Vec::new(),
             rejections: Vec::new(),
             budgets,

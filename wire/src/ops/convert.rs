@@ -131,6 +131,16 @@ pub fn statuses_from_proto(statuses: v1::RunStatuses) -> Result<(UnitId, Statuse
     Ok((unit, statuses))
 }
 
+/// Preemption terms of all that is bound of a unit, and whose it is.
+///
+/// # Errors
+/// There are none, or the unit is missing.
+pub fn terms_from_proto(change: v1::TermsChange) -> Result<(UnitId, Arc<PreemptionTerms>), OpError> {
+    let v1::TermsChange { unit_id: unit, standing } = change;
+    let standing = standing.ok_or_else(|| OpError::field("standing", "missing"))?;
+    Ok((unit_id(unit)?, shared_standing(standing_from_proto(&standing))))
+}
+
 /// A requeue and whose it is.
 ///
 /// # Errors

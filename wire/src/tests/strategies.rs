@@ -384,19 +384,7 @@ pub(super) fn row_change() -> impl Strategy<Value = RunChange> {
                 .iter()
                 .map(|(node, mask)| GivenZones { zones: ZoneSet(mask >> node), cores: CoreSet(mask & 6) })
                 .collect(),
-            standing: places.first().map(|(node, _)| {
-                let priority = -3;
-                let queue = (*node > 1).then(|| Arc::from(format!("a.q{node}")));
-                let standing = PreemptionTerms {
-                    priority,
-                    preemptible: true,
-                    min_run_ms: 7,
-                    min_member: *node,
-                    queue,
-                    end: End::Never,
-                };
-                Arc::new(standing)
-            }),
+            standing: places.first().map(|(node, _)| Arc::new(terms(*node))),
         })
     });
     let reason = select(vec![
@@ -450,5 +438,17 @@ pub(super) fn row_change() -> impl Strategy<Value = RunChange> {
     let requeue = (vec(0u32..9, 0..4), any::<bool>()).prop_map(|(ordinals, anew)| {
         RunChange::Requeue(Requeue { incarnations: vec![2; ordinals.len()], ordinals, anew })
     });
-    prop_oneof![bind, evict, statuses, requeue]
+    let terms = (1u32..9).prop_map(|n| RunChange::Terms(Arc::new(terms(n))));
+    prop_oneof![bind, evict, statuses, requeue, terms]
+}
+
+fn terms(n: u32) -> PreemptionTerms {
+    PreemptionTerms {
+        priority: -3,
+        preemptible: true,
+        min_run_ms: 7,
+        min_member: n,
+        queue: (n > 1).then(|| Arc::from(format!("a.q{n}"))),
+        end: End::Never,
+    }
 }
