@@ -22,6 +22,7 @@ use super::{
     gangs::{borrower, turn_for},
     holds::replace::{TAKEN_OVER, TakenOver},
     maxima::settle_reliefs,
+    picture::BinderPicture,
     quotas::GroupNeeds,
     reservations::{owned, slots_taken},
     under_way::{Open, OpenHolds},
@@ -399,10 +400,7 @@ impl Binder {
             decision.claim.victims().map(|victim| (victim.unit, victim.replica.ordinal)).collect();
         evictions.add_victims(&victims, picture);
         let evictions = evictions_of(decision.unit, &decision.claim);
-        let judged_by = |(victim, _): &(UnitId, Evict)| Some((*victim, picture.units.get(victim)?.revision));
-        let judged_by =
-            evictions.iter().filter_map(judged_by).filter(|(_, revision)| *revision > Revision(0));
-        let judged_by = judged_by.collect();
+        let judged_by = judged_by(&evictions, picture);
         let made = holds.iter().map(|hold| hold.id).collect();
         let concerns = Box::new(OpenHolds { made, victims, ..OpenHolds::default() });
         let placed = placed(decision, members).collect();
@@ -432,4 +430,10 @@ impl Binder {
             self.under_way.end_holds(ticket, gone.iter().map(|(id, _)| *id));
         }
     }
+}
+
+/// The records that victims were judged by.
+fn judged_by(evictions: &[(UnitId, Evict)], picture: &BinderPicture) -> Vec<(UnitId, Revision)> {
+    let record = |(victim, _): &(UnitId, Evict)| Some((*victim, picture.units.get(victim)?.revision));
+    evictions.iter().filter_map(record).filter(|(_, revision)| *revision > Revision(0)).collect()
 }

@@ -269,12 +269,14 @@ mod tests {
         left.rows[0].phase = godel_domain::running_units::Phase::Pending;
         assert!(look(&left, run).unwrap().unwrap().rests_on_rows);
         let queue = |spec: &mut UnitSpec| "prod".clone_into(&mut spec.queue);
-        let demand = |spec: &mut UnitSpec| spec.task_groups[0].template.demand.host_ports.clear();
-        assert_eq!(look(&left, demand), Ok(None));
+        for rows in [&left, &bound()] {
+            let moved = look(rows, queue).unwrap().unwrap();
+            assert!(moved.is_moved && moved.takes_rows_along && !moved.rests_on_rows);
+        }
         let pool = |spec: &mut UnitSpec| spec.pool = godel_domain::demand::Pool::BestEffort;
         assert_eq!(look(&left, pool), Err(vec!["pool".to_owned()]), "the pool pays that paid first");
         let moved = look(&RunningUnits::default(), queue).unwrap().unwrap();
-        assert!(moved.is_moved && moved.rests_on_rows);
+        assert!(moved.is_moved && moved.rests_on_rows && !moved.takes_rows_along);
     }
 
     #[test]
@@ -282,12 +284,12 @@ mod tests {
         let refused = look(&bound(), |spec| {
             "other".clone_into(&mut spec.name);
             "somebody".clone_into(&mut spec.owner);
-            "prod".clone_into(&mut spec.queue);
+            spec.pool = godel_domain::demand::Pool::BestEffort;
             spec.min_member = 2;
             spec.task_groups[0].template.node_selector.insert("a".to_owned(), "b".to_owned());
         });
         let expected =
-            ["meta.name", "meta.owner", "task_groups[0].template.node_selector", "min_member", "queue"];
+            ["meta.name", "meta.owner", "task_groups[0].template.node_selector", "min_member", "pool"];
         assert_eq!(refused, Err(expected.map(str::to_owned).into()));
         let cancelled = unit().cancelled(true);
         let counts = Counts::of(&cancelled, &RunningUnits::default());
