@@ -33,7 +33,8 @@ pub enum Owner {
     Admin,
     /// State itself. Nobody deletes such a record.
     State,
-    /// Several, by operations that change parts of a record (`Bind`, `Evict`, `RunStatuses`, `Requeue`).
+    /// Several, by operations that change parts of a record (`Bind`, `Evict`, `RunStatuses`, `Requeue`,
+    /// `TermsChange`).
     Operations,
 }
 

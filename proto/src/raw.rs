@@ -239,6 +239,7 @@ pub fn op_name(field: u32) -> Option<&'static str> {
         21 => "evict",
         22 => "run_status",
         23 => "requeue",
+        26 => "change_terms",
         _ => return None,
     })
 }

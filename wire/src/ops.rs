@@ -20,7 +20,7 @@ use godel_proto::{
 pub use convert::{
     bind_from_proto, evict_from_proto, eviction_reason_from_proto, eviction_reason_to_proto,
     phase_from_proto, phase_to_proto, pool_from_proto, pool_to_proto, requeue_from_proto, rows_from_proto,
-    rows_part_to_proto, rows_to_proto, standing_to_proto, statuses_from_proto,
+    rows_part_to_proto, rows_to_proto, standing_to_proto, statuses_from_proto, terms_from_proto,
 };
 pub use demand::{demand_from_proto, demand_to_proto, host_port, host_port_to_proto};
 pub use ends::{ends_to_proto, run_end_reason_from_proto, run_end_reason_to_proto};
@@ -141,6 +141,10 @@ pub fn parse(op: &Bytes) -> Result<ParsedOp, OpError> {
         23 => {
             let (unit, requeue) = requeue_from_proto(decode("Requeue", payload)?)?;
             Ok(rows(unit, RunChange::Requeue(requeue)))
+        }
+        26 => {
+            let (unit, terms) = terms_from_proto(decode("TermsChange", payload)?)?;
+            Ok(rows(unit, RunChange::Terms(terms)))
         }
         _ => {
             let kind = i32::try_from(field)

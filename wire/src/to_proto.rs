@@ -11,7 +11,7 @@ use godel_domain::{
     node_load::{LoadAmounts, MaxLoad, NodeLoad, ZoneLoad},
     pause::Pause,
     resources::Resources,
-    running_units::{Bind, Evict, RunChange},
+    running_units::{Bind, Evict, RunChange, UnitTerms},
     task_group_record::TaskGroupRecord,
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
@@ -58,6 +58,7 @@ pub fn row_op(unit: UnitId, change: &RunChange) -> Bytes {
         RunChange::Evict(change) => v1::op::Op::Evict(evict(unit, change)),
         RunChange::Statuses(change) => v1::op::Op::RunStatus(statuses(unit, change)),
         RunChange::Requeue(change) => v1::op::Op::Requeue(requeue(unit, change)),
+        RunChange::Terms(change) => v1::op::Op::ChangeTerms(terms(unit, change)),
     })
 }
 
@@ -468,6 +469,13 @@ pub fn evict(unit: UnitId, evict: &Evict) -> v1::Eviction {
         by: by.clone(),
         preemptor_id: preemptor.0,
     }
+}
+
+/// Preemption terms of all that is bound of a unit.
+pub fn terms(unit: UnitId, terms: &UnitTerms) -> v1::TermsChange {
+    let UnitTerms { others, group_minima } = terms;
+    let standing = Some(crate::ops::standing_to_proto(others));
+    v1::TermsChange { unit_id: unit.0, standing, group_minima: group_minima.clone() }
 }
 
 /// Room kept for someone, as an operation.

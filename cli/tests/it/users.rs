@@ -243,7 +243,6 @@ fn a_unit_is_edited_under_the_revision_that_was_read() {
         2,
         &[
             "workload_class: cannot be changed: submit it as a new unit",
-            "queue: can be changed only before the unit has had a node",
             "template.demand: can be changed only before the unit has had a node",
         ],
     );
@@ -260,6 +259,18 @@ fn a_unit_is_edited_under_the_revision_that_was_read() {
     says(&godel, &["unit", "edit", "web", "-f", &command, "--yes"], 0, &["+     A: b", "updated"]);
     godel.ok(&["unit", "resume", "web"]);
     godel.until(&["unit", "describe", "web"], |unit| unit["running"] == 3);
+    // What runs moves with its unit, and counts where it moved.
+    let running = |queue: &str| godel.json(&["queue", "describe", queue])["running_units"].clone();
+    says(&godel, &["unit", "move", "web", "--queue", "prod"], 0, &["unit web moved at revision"]);
+    assert_eq!((running("default"), running("prod")), (0.into(), 3.into()));
+    says(&godel, &["unit", "move", "web", "--queue", "prod"], 0, &["unit web unchanged"]);
+    says(&godel, &["unit", "move", "web", "--queue", "nowhere"], 4, &["there is no queue `nowhere`"]);
+    let stale = ["unit", "move", "web", "--queue", "default", "--revision", "1"];
+    says(&godel, &stale, 5, &["the unit is at revision"]);
+    godel.ok(&["queue", "create", "small", "--max", "cpu=2"]);
+    let no_room = "what runs of unit default/web takes 3 of cpu, and queue small uses 0 of at most 2";
+    says(&godel, &["unit", "move", "web", "--queue", "small"], 1, &[no_room, "raise the maximum of small"]);
+    says(&godel, &["unit", "move", "web", "--queue", "default"], 0, &["moved"]);
     // A unit that waits can be put right, and moves to another queue.
     submit(&godel, "big", &["--cpu", "90"]);
     godel.ok(&["unit", "wait", "big", "--for", "phase=unschedulable"]);

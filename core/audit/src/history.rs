@@ -169,6 +169,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
     }
     note_records(replay, &world, tenants, commit, &mut touched);
     replay.terms.before(&world, commit);
+    replay.preemptions.before(&world, commit);
     let dropped = dropped_holds(&world, commit);
     turns::check(&world, commit, &mut replay.first_bindings);
     let mut turns: Vec<RunTurn<'_>> = Vec::new();

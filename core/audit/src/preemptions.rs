@@ -17,6 +17,7 @@ use godel_domain::{
 };
 
 use super::{
+    moves::{QueueMove, counted, moves},
     queues::levels,
     verdict::Findings,
     world::{Commit, World, WorldRow},
@@ -58,6 +59,8 @@ pub(super) struct Preemptions {
     guarantees: BTreeMap<String, Sums>,
     guaranteed_at: Revision,
     classes: PriorityClasses,
+    /// What the commit at hand moves from one queue to another.
+    moving: Vec<(String, String, Sums)>,
     /// By unit and task group: running units that are not told to leave.
     members: BTreeMap<UnitId, ByGroup>,
     /// By commit: what left queues of itself, and how members of units changed but for preemptions.
@@ -73,6 +76,8 @@ pub(super) struct Preemptions {
 struct Back {
     revision: Revision,
     shifts: BTreeMap<String, Sums>,
+    /// What moved into queues: who judged before did not count it there.
+    entered: BTreeMap<String, Sums>,
     members: BTreeMap<UnitId, ByGroup>,
     /// Priority classes by name, as they were before.
     classes: Vec<(String, Option<PriorityClass>)>,
@@ -116,6 +121,15 @@ impl Preemptions {
         self.members.remove(&unit);
     }
 
+    /// A commit comes; `world` is as before it.
+    pub(super) fn before(&mut self, world: &World, commit: &Commit) {
+        for QueueMove { unit, from, to } in moves(world, commit) {
+            let mut sums = Sums::new();
+            counted(world, unit, stays).for_each(|(demand, n)| add(&mut sums, &takes(demand), n));
+            self.moving.push((from.to_owned(), to.to_owned(), sums));
+        }
+    }
+
     /// A commit that `world` has applied, and the holds that it has ended. What one unit claims stands together.
     pub(super) fn on_commit(
         &mut self,
@@ -130,6 +144,13 @@ impl Preemptions {
         self.back.push_back(Back { revision: commit.revision, ..Back::default() });
         if self.back.len() > N_BACK_MAX {
             self.back.pop_front();
+        }
+        for (from, to, sums) in std::mem::take(&mut self.moving) {
+            self.shift(&from, &sums, -1);
+            self.shift(&to, &sums, 1);
+            if let Some(back) = self.back.back_mut() {
+                shift_all(&mut back.entered, &to, &sums, 1);
+            }
         }
         self.follow_classes(commit);
         let mut claim: Option<(UnitId, UnitClaims)> = None;
@@ -402,6 +423,9 @@ impl Preemptions {
         let owed = mine.iter().any(|level| {
             let mut with = self.staying.get(*level).cloned().unwrap_or_default();
             add(&mut with, asked, 1);
+            for back in self.back.iter().rev().take_while(|back| back.revision > judged) {
+                back.entered.get(*level).into_iter().for_each(|entered| add(&mut with, entered, -1));
+            }
             self.is_within(level, asked, &with)
         });
         let borrows =

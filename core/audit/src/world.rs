@@ -137,7 +137,7 @@ pub struct WorldUnit {
     pub added_groups: BTreeMap<u16, Versioned<Arc<TaskGroupRecord>>>,
     /// What a running unit of a group takes, as its first binding said.
     pub demands: BTreeMap<u16, (Arc<Demand>, Pool)>,
-    /// How running units of a group stand, as its first binding said.
+    /// How running units of a group stand, as its first binding said, or the last change of its unit's terms.
     pub standings: BTreeMap<u16, Arc<PreemptionTerms>>,
     /// By ordinal.
     pub rows: BTreeMap<u32, WorldRow>,
@@ -383,7 +383,13 @@ impl World {
                 standings.entry(bind.group).or_insert_with(|| Arc::clone(standing));
             }
         }
-        let ordinals = match change {
+        if let RunChange::Terms(terms) = change
+            && let Some(unit) = self.units.get_mut(&unit)
+        {
+            unit.standings = unit.demands.keys().map(|group| (*group, terms.of_group(usize::from(*group)))).collect();
+        }
+        let ordinals: &[u32] = match change {
+            RunChange::Terms(_) => &[],
             RunChange::Bind(bind) => &bind.ordinals,
             RunChange::Evict(evict) => &evict.ordinals,
             RunChange::Statuses(statuses) => &statuses.ordinals,
@@ -419,6 +425,7 @@ impl World {
 /// The rules of rows, once more: what a change makes of a row, `None` when it may not touch it.
 fn next_row(row: WorldRow, change: &RunChange, idx: usize, commit: &Commit) -> Option<WorldRow> {
     match change {
+        RunChange::Terms(_) => None,
         RunChange::Bind(bind) => (row.phase == Phase::Pending
             && row.incarnation == column(&bind.incarnations, idx))
         .then(|| WorldRow {

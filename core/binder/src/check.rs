@@ -9,9 +9,9 @@ use std::sync::Arc;
 use godel_domain::{
     decision::{Claim, Decision, RejectionReason},
     hold::{GangTurn, Hold},
-    ids::{HoldId, NodeId, Revision, RunningUnitId},
+    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
     lifecycle,
-    running_units::Phase,
+    running_units::{Evict, Phase},
 };
 use godel_placement::preempt::Seeker;
 use rustc_hash::FxHashSet;
@@ -22,6 +22,7 @@ use super::{
     gangs::{borrower, turn_for},
     holds::replace::{TAKEN_OVER, TakenOver},
     maxima::settle_reliefs,
+    picture::BinderPicture,
     quotas::GroupNeeds,
     reservations::{owned, slots_taken},
     under_way::{Open, OpenHolds},
@@ -164,6 +165,7 @@ impl Binder {
             binds,
             holds: Vec::new(),
             evictions: Vec::new(),
+            victims: Vec::new(),
             ends: Vec::new(),
             rejections: refused.rejections,
             budgets: Vec::new(),
@@ -400,6 +402,8 @@ impl Binder {
         let victims: Vec<_> =
             decision.claim.victims().map(|victim| (victim.unit, victim.replica.ordinal)).collect();
         evictions.add_victims(&victims, picture);
+        let evictions = evictions_of(decision.unit, &decision.claim);
+        let judged_by = judged_by(&evictions, picture);
         let made = holds.iter().map(|hold| hold.id).collect();
         let concerns = Box::new(OpenHolds { made, victims, ..OpenHolds::default() });
         let placed = placed(decision, members).collect();
@@ -412,7 +416,8 @@ impl Binder {
             queue,
             binds: Vec::new(),
             holds,
-            evictions: evictions_of(decision.unit, &decision.claim),
+            evictions,
+            victims: judged_by,
             ends: Vec::new(),
             rejections: Vec::new(),
             budgets,
@@ -428,4 +433,10 @@ impl Binder {
             self.under_way.end_holds(ticket, gone.iter().map(|(id, _)| *id));
         }
     }
+}
+
+/// The records that victims were judged by.
+fn judged_by(evictions: &[(UnitId, Evict)], picture: &BinderPicture) -> Vec<(UnitId, Revision)> {
+    let record = |(victim, _): &(UnitId, Evict)| Some((*victim, picture.units.get(victim)?.revision));
+    evictions.iter().filter_map(record).filter(|(_, revision)| *revision > Revision(0)).collect()
 }

@@ -214,6 +214,8 @@ impl Binder {
                 self.evictions.end_promises(unit, ordinals, &mut self.picture.quotas);
                 self.evictions.end(unit, evict.replicas(), &mut self.picture.cluster);
             }
+            // The queue of a unit whose record was never read is the one that its terms name.
+            RunChange::Terms(_) => self.place_unread(unit),
             RunChange::Statuses(_) | RunChange::Requeue(_) => {}
         }
         self.requeues.look_at(unit, touched(change), &self.picture);
@@ -271,7 +273,7 @@ impl Binder {
 /// Ordinals of which a change may alter whether they have to come back.
 fn touched(change: &RunChange) -> &[u32] {
     match change {
-        RunChange::Bind(_) => &[],
+        RunChange::Bind(_) | RunChange::Terms(_) => &[],
         RunChange::Evict(evict) => &evict.ordinals,
         RunChange::Statuses(statuses) => &statuses.ordinals,
         RunChange::Requeue(requeue) => &requeue.ordinals,

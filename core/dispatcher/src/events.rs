@@ -300,7 +300,9 @@ impl Dispatcher {
         if !entry.apply(change, revision, time_ms) {
             return;
         }
-        entry.rows_revision = revision;
+        if !matches!(change, RunChange::Terms(_)) {
+            entry.rows_revision = revision;
+        }
         self.daemons.on_rows(unit, change);
         self.budgets.recount(unit, Some(&entry.rows));
         match change {
@@ -317,7 +319,8 @@ impl Dispatcher {
                     self.assignments.schedulers.tell_again(unit, held);
                 }
             }
-            RunChange::Statuses(_) => {}
+            // Its queue is told how its running units stand when the unit is refreshed.
+            RunChange::Statuses(_) | RunChange::Terms(_) => {}
         }
         self.assignments.refresh(unit, now);
     }

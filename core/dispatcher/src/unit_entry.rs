@@ -14,7 +14,7 @@ use godel_domain::{
     time::Millis,
     unit::UnitRecord,
 };
-use godel_queueing::{Account, Queues, RoomIdx, VictimClass, Waiting};
+use godel_queueing::{Account, Need, Queues, RoomIdx, VictimClass, Waiting};
 use smallvec::SmallVec;
 
 use super::limits::NEVER;
@@ -214,7 +214,7 @@ impl UnitEntry {
     /// What a change of rows makes of counts and shares.
     pub(super) fn apply(&mut self, change: &RunChange, revision: Revision, time_ms: i64) -> bool {
         let Self { record, rows, counts, shares, .. } = self;
-        let mut is_changed = false;
+        let mut is_changed = matches!(change, RunChange::Terms(_));
         if shares.len() == 1 {
             rows.apply(change, revision, time_ms, |ordinal, before, after| {
                 is_changed = true;
@@ -358,6 +358,12 @@ impl UnitEntry {
     /// Task groups of which some are pending without room held for them.
     fn groups_to_place(&self) -> impl Iterator<Item = usize> {
         (0..self.shares.len()).filter(|group| self.shares[*group].pending > self.n_held(*group))
+    }
+
+    /// What all that is on nodes takes of a queue.
+    pub(super) fn live_needs(&self) -> SmallVec<[Need; 1]> {
+        let live = by_group(&self.record, &self.rows, &self.counts).into_iter().enumerate();
+        live.filter_map(|(group, (n, _))| self.account.ask(group).map(|ask| Need { ask, n })).collect()
     }
 
     /// What bound running units of a task group are to those who might have them leave.

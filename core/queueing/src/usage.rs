@@ -447,7 +447,8 @@ impl Usage {
         }
     }
 
-    pub(super) fn max_of(&self, limit: QueueMaximum) -> i64 {
+    /// How much a maximum allows.
+    pub fn max_of(&self, limit: QueueMaximum) -> i64 {
         self.max(limit.queue, limit.resource)
     }
 

@@ -190,8 +190,8 @@ impl PreemptionSearch {
         self.times.search_above(i32::MIN, parked, now);
     }
 
-    /// Running units came or went: there may be new ones of lower rank, and where queues guarantee something, ranks
-    /// have changed.
+    /// Running units came or went, or stand by other terms: there may be new ones of lower rank, and where queues guarantee
+    /// something, ranks have changed.
     pub(super) fn on_running_units(
         &mut self,
         unit: UnitId,

@@ -211,8 +211,8 @@ fn apply_rows(hub: &NodeSessions, unit: UnitId, change: &RunChange, time_ms: i64
             let ended = nodes(hub, ended.map(|(_, key)| key), |row| row.phase.is_ended());
             hub.visit(ended, |slot, key| wakers.extend(slot.cell.lock().end(key)));
         }
-        // Its row had ended.
-        RunChange::Requeue(_) => {}
+        // Its row had ended; agents have nothing to do with queues and ranks.
+        RunChange::Requeue(_) | RunChange::Terms(_) => {}
     }
 }
 

@@ -23,14 +23,16 @@ use pair::{Pair, reason};
 use writes::{
     bind, delete, delete_named, evict, internal, leased, op, put_allocatable, put_block, put_class,
     put_lease, put_node, put_partition, put_queue, put_report, put_task_group, put_unit, requeue, status,
+    terms,
 };
 
 #[test]
 fn each_record_has_one_writer() {
     type Ops = (&'static str, fn() -> Bytes);
-    const DISPATCHERS: [&str; 11] = [
+    const DISPATCHERS: [&str; 12] = [
         "task group",
         "unit",
+        "terms",
         "delete unit",
         "partition",
         "partition block",
@@ -41,9 +43,10 @@ fn each_record_has_one_writer() {
         "delete priority class",
         "pause",
     ];
-    let ops: [Ops; 21] = [
+    let ops: [Ops; 22] = [
         ("task group", || put_task_group(1, 1)),
         ("unit", || put_unit(3)),
+        ("terms", || terms(1, "prod")),
         ("delete unit", || delete(v1::Kind::Unit, 2)),
         ("partition", || put_partition(1)),
         ("partition block", || put_block(1, 7)),
@@ -89,6 +92,23 @@ fn each_record_has_one_writer() {
     assert_eq!(reason(pair.by("scheduler/s", vec![put_unit(3)])), Some(RefusalReason::Forbidden));
     let lease = delete_named(v1::Kind::Lease, "binder");
     assert_eq!(reason(pair.run(Role::State, internal(vec![lease]))), Some(RefusalReason::Forbidden));
+}
+
+#[test]
+fn changed_terms_leave_rows_as_they_are() {
+    let mut pair = Pair::populated();
+    pair.by("dispatcher", vec![terms(2, "b")]).unwrap();
+    assert!(pair.head.rows(UnitId(2)).is_none(), "nothing of it was bound");
+    pair.by("binder", vec![bind(1, &[0], 0, 1)]).unwrap();
+    let rows = |pair: &Pair| (pair.head.rows(UnitId(1)).unwrap().clone(), pair.head.rows_revision(UnitId(1)));
+    let (bound, revision) = rows(&pair);
+    // A later operation of the transaction is refused: the terms are taken back, which the pair checks.
+    let refused = pair.by("dispatcher", vec![terms(1, "b"), delete(v1::Kind::Unit, 9)]);
+    assert_eq!(reason(refused), Some(RefusalReason::RowConflict));
+    pair.by("dispatcher", vec![terms(1, "b")]).unwrap();
+    let (changed, same) = rows(&pair);
+    assert_eq!((changed.standing(0).unwrap().queue.as_deref(), &changed.rows), (Some("b"), &bound.rows));
+    assert_eq!(same, revision);
 }
 
 #[test]

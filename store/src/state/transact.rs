@@ -277,7 +277,10 @@ impl State {
         match op {
             ParsedOp::Rows { change, .. } => match &**change {
                 RunChange::Bind(bind) => self.check_nodes_of(&bind.nodes, bind.pool, as_of),
-                RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) => Ok(()),
+                RunChange::Evict(_)
+                | RunChange::Statuses(_)
+                | RunChange::Requeue(_)
+                | RunChange::Terms(_) => Ok(()),
             },
             ParsedOp::Put { kind: v1::Kind::Hold, value, .. } => {
                 let hold = hold(value)?;
@@ -431,9 +434,11 @@ impl State {
             RunChange::Evict(evict) if evict.reason.is_end() && writes != Writes::Repair => {
                 self.check_lost(rows, &evict.ordinals)
             }
-            RunChange::Bind(_) | RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) => {
-                Ok(())
-            }
+            RunChange::Bind(_)
+            | RunChange::Evict(_)
+            | RunChange::Statuses(_)
+            | RunChange::Requeue(_)
+            | RunChange::Terms(_) => Ok(()),
         }
     }
 

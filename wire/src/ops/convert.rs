@@ -9,7 +9,7 @@ use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     run_end::RunEnd,
     running_units::{
-        Bind, End, Evict, EvictionReason, GroupDemand, LastEviction, Phase, PreemptionTerms, Requeue,
+        Bind, End, Evict, EvictionReason, GroupDemand, LastEviction, Phase, PreemptionTerms, Requeue, UnitTerms,
         RunningUnit, RunningUnits, Statuses,
     },
 };
@@ -129,6 +129,17 @@ pub fn statuses_from_proto(statuses: v1::RunStatuses) -> Result<(UnitId, Statuse
         ends,
     };
     Ok((unit, statuses))
+}
+
+/// Preemption terms of all that is bound of a unit, and whose it is.
+///
+/// # Errors
+/// There are none, or the unit is missing.
+pub fn terms_from_proto(change: v1::TermsChange) -> Result<(UnitId, Arc<UnitTerms>), OpError> {
+    let v1::TermsChange { unit_id: unit, standing, group_minima } = change;
+    let standing = standing.ok_or_else(|| OpError::field("standing", "missing"))?;
+    let others = shared_standing(standing_from_proto(&standing));
+    Ok((unit_id(unit)?, Arc::new(UnitTerms { others, group_minima })))
 }
 
 /// A requeue and whose it is.

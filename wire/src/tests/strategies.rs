@@ -17,7 +17,7 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     resources::Resources,
     run_end::{RunEnd, RunEndReason},
-    running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses},
+    running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses, UnitTerms},
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
         UnitEnd, UnitRecord, Volume, WorkloadClass,
@@ -388,20 +388,7 @@ pub(super) fn row_change() -> impl Strategy<Value = RunChange> {
                 .iter()
                 .map(|(node, mask)| GivenZones { zones: ZoneSet(mask >> node), cores: CoreSet(mask & 6) })
                 .collect(),
-            standing: places.first().map(|(node, _)| {
-                let priority = -3;
-                let queue = (*node > 1).then(|| Arc::from(format!("a.q{node}")));
-                let standing = PreemptionTerms {
-                    priority,
-                    preemptible: true,
-                    min_run_ms: 7,
-                    min_member: *node,
-                    group_min_member: *node / 2,
-                    queue,
-                    end: End::Never,
-                };
-                Arc::new(standing)
-            }),
+            standing: places.first().map(|(node, _)| Arc::new(terms(*node))),
         })
     });
     let reason = select(vec![
@@ -455,5 +442,21 @@ pub(super) fn row_change() -> impl Strategy<Value = RunChange> {
     let requeue = (vec(0u32..9, 0..4), any::<bool>()).prop_map(|(ordinals, anew)| {
         RunChange::Requeue(Requeue { incarnations: vec![2; ordinals.len()], ordinals, anew })
     });
-    prop_oneof![bind, evict, statuses, requeue]
+    let terms = ((1u32..9), vec(0u32..3, 0..3)).prop_map(|(n, group_minima)| {
+        let others = Arc::new(PreemptionTerms { group_min_member: 0, ..terms(n) });
+        RunChange::Terms(Arc::new(UnitTerms { others, group_minima }))
+    });
+    prop_oneof![bind, evict, statuses, requeue, terms]
+}
+
+fn terms(n: u32) -> PreemptionTerms {
+    PreemptionTerms {
+        priority: -3,
+        preemptible: true,
+        min_run_ms: 7,
+        min_member: n,
+        group_min_member: n / 2,
+        queue: (n > 1).then(|| Arc::from(format!("a.q{n}"))),
+        end: End::Never,
+    }
 }

@@ -244,7 +244,14 @@ fn i5() -> Vec<Clause> {
         }))]);
         story
     };
+    let moved = {
+        let mut story = preemptions::preemption(lone(1, 1), 1, gold(9), 8);
+        story.0.truncate(6);
+        story.0.push(vec![unit(&lone(1, 1).queue("elsewhere"))]);
+        story
+    };
     vec![
+        commit(I5, "task group 0 is charged in queue a, and its record names elsewhere (revision 7)", moved),
         commit(I5, "queue a.b: cpu 4000 of 3999 (revision 6)", story("a.b", &[(CPU, 3999)], 0)),
         commit(I5, "queue a: cpu 4000 of 3999 (revision 6)", story("a", &[(CPU, 3999)], 0)),
         commit(I5, "queue a: gpu 1000 of 999 (revision 6)", story("a", &[("gpu", 999)], 0)),

@@ -237,6 +237,7 @@ impl BinderHolds {
             binds,
             holds,
             evictions,
+            victims: Vec::new(),
             ends,
             rejections,
             budgets: Vec::new(),

@@ -5,6 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use godel_domain::{
     change::Change,
     ids::{IdSet, Revision, UnitId},
+    running_units::{RunChange, UnitTerms},
     time::Millis,
     txn::{RecordRef, TxnBuilder},
     unit::{UnitRecord, UnitSpec},
@@ -18,7 +19,11 @@ use godel_rules::admission::{
 };
 
 use super::{ChangeFailure, DEFERRED_MAX, DispatcherOutbox, NotSent, TxnTicket, edits::Edits};
-use crate::{Dispatcher, read::UnitView};
+use crate::{
+    Dispatcher,
+    moves::{EnteredQueue, NoRoomToMove},
+    read::UnitView,
+};
 
 /// What somebody asks of a unit.
 pub struct UnitChange<O: DispatcherOutbox> {
@@ -88,12 +93,29 @@ struct RecordWrite {
     rows: Option<Revision>,
     /// Its queue and priority class have to take it, as those of a new unit.
     enters: bool,
+    /// All that is on nodes of it changes its queue with it.
+    takes_rows_along: bool,
+}
+
+/// What is written beside a record.
+#[derive(Default)]
+struct WrittenBeside {
+    /// Terms of what is bound of the unit, where the record changes them.
+    terms: Option<Arc<UnitTerms>>,
+    /// Queues with a maximum in which what is bound counts from then on.
+    entered: Vec<EnteredQueue>,
 }
 
 impl RecordWrite {
     fn new(record: UnitRecord, view: &UnitView<'_>) -> Self {
-        let before = Arc::clone(view.record);
-        Self { record: Arc::new(record), before, revision: view.spec_revision, rows: None, enters: false }
+        Self {
+            record: Arc::new(record),
+            before: Arc::clone(view.record),
+            revision: view.spec_revision,
+            rows: None,
+            enters: false,
+            takes_rows_along: false,
+        }
     }
 }
 
@@ -126,7 +148,10 @@ impl<O: DispatcherOutbox> Changes<O> {
         match verdict {
             ChangeVerdict::Answer(answer) => out.answer(change.caller, answer.map(Some)),
             ChangeVerdict::Later => self.defer(change, "too many changes of units wait", out),
-            ChangeVerdict::Write(write) => self.write(change, write, edits, out),
+            ChangeVerdict::Write(write) => match beside(&write, core) {
+                Ok(beside) => self.write(change, (write, beside), edits, out),
+                Err(refusal) => out.answer(change.caller, Err(ChangeFailure::NoRoomToMove(refusal))),
+            },
             ChangeVerdict::Delete(unit, revision) => self.delete(change, (unit, revision), core, now, out),
         }
     }
@@ -185,10 +210,23 @@ impl<O: DispatcherOutbox> Changes<O> {
         }
     }
 
-    fn write(&mut self, change: UnitChange<O>, write: RecordWrite, edits: &mut Edits<O>, out: &mut O) {
-        let RecordWrite { record, before, revision, rows, enters } = write;
+    fn write(
+        &mut self,
+        change: UnitChange<O>,
+        (write, beside): (RecordWrite, WrittenBeside),
+        edits: &mut Edits<O>,
+        out: &mut O,
+    ) {
+        let RecordWrite { record, before, revision, rows, enters, takes_rows_along: _ } = write;
         let unit = record.id;
         let mut txn = put(&record, &before, revision, out);
+        if let Some(terms) = beside.terms {
+            txn.push(&Change::Rows(unit, RunChange::Terms(terms)));
+        }
+        for EnteredQueue { spec, revision } in beside.entered {
+            txn.require(RecordRef::Queue(&spec.name), revision);
+            txn.push(&Change::Queue(spec));
+        }
         if let Some(rows) = rows {
             txn.require(RecordRef::Rows(unit), rows);
         }
@@ -331,6 +369,18 @@ fn put<O: DispatcherOutbox>(
     txn
 }
 
+/// What has to be written beside a record: whatever is bound of the unit by then follows it.
+///
+/// # Errors
+/// The queue that the record names has no room for what is on nodes.
+fn beside(write: &RecordWrite, core: &Dispatcher) -> Result<WrittenBeside, NoRoomToMove> {
+    let RecordWrite { record, takes_rows_along, .. } = write;
+    let Some(view) = core.unit(record.id) else { return Ok(WrittenBeside::default()) };
+    let terms = core.changed_terms(&view.record.spec, &record.spec).map(Arc::new);
+    let entered = if *takes_rows_along { core.enter(record.id, &record.spec.queue)? } else { Vec::new() };
+    Ok(WrittenBeside { terms, entered })
+}
+
 fn cancel(view: &UnitView<'_>) -> ChangeVerdict {
     if view.record.status.cancelled {
         return ChangeVerdict::Answer(Ok(view.spec_revision));
@@ -383,11 +433,12 @@ fn updated(view: &UnitView<'_>, update: Result<Option<UnitUpdate>, ScaleRefusal>
         return over(view);
     }
     match update {
-        Ok(Some(UnitUpdate { record, rests_on_rows, is_moved })) => {
+        Ok(Some(UnitUpdate { record, rests_on_rows, is_moved, takes_rows_along })) => {
             // Of a suspended unit nothing is bound: whoever would bind it rests on its record.
             let is_fenced = view.record.status.suspended;
             let rows = (rests_on_rows && !is_fenced).then_some(view.rows_revision);
-            ChangeVerdict::Write(RecordWrite { rows, enters: is_moved, ..RecordWrite::new(record, view) })
+            let write = RecordWrite::new(record, view);
+            ChangeVerdict::Write(RecordWrite { rows, enters: is_moved, takes_rows_along, ..write })
         }
         Ok(None) => ChangeVerdict::Answer(Ok(view.spec_revision)),
         Err(refusal) => scaled(view, Err(refusal)),

@@ -233,7 +233,7 @@ impl Store {
                     }
                 }
             }
-            RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) => {}
+            RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) | RunChange::Terms(_) => {}
         }
         Ok(())
     }

@@ -93,7 +93,7 @@ pub fn grow(
         return Ok(None);
     }
     let is_moved = next.spec.task_groups.len() > n_known;
-    Ok(Some(UnitUpdate { record: next, rests_on_rows: false, is_moved }))
+    Ok(Some(UnitUpdate { record: next, rests_on_rows: false, is_moved, takes_rows_along: false }))
 }
 
 /// The groups that are to be added, with their defaults. One that the unit has already, as it would be made of the same

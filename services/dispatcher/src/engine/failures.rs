@@ -71,6 +71,10 @@ pub(super) fn failed(failure: ChangeFailure) -> Status {
         ),
         ChangeFailure::NotDeleted(unit, refusal) => not_deleted(unit, refusal),
         ChangeFailure::Unwelcome(wrong) => status::unwelcome(wrong),
+        ChangeFailure::NoRoomToMove(why) => {
+            let unit = why.unit.clone();
+            status::failed_precondition("QUEUE", unit, why.to_string())
+        }
         ChangeFailure::NotEnded(unit, phase) => {
             let description = format!(
                 "unit {unit} is {}: only a unit that has ended is retried; cancel it first, or wait for its end",

@@ -109,3 +109,9 @@ pub(super) fn leased(lease: &str, epoch: u64, sequence: u64, ops: Vec<Bytes>) ->
     let writer = Some(v1::Writer { lease: lease.into(), epoch, sequence });
     raw::TxnRequest { writer, ops, ..raw::TxnRequest::default() }
 }
+
+/// Terms of what is bound of a unit: those of a queue.
+pub(super) fn terms(unit_id: u64, queue: &str) -> Bytes {
+    let standing = Some(v1::Standing { queue: queue.into(), ..Default::default() });
+    op(v1::op::Op::ChangeTerms(v1::TermsChange { unit_id, standing }))
+}
