@@ -28,6 +28,7 @@ mod reflection;
 mod reservations;
 mod restores;
 mod schedulers;
+mod sessions;
 mod telemetry;
 mod tidy;
 mod trace;
