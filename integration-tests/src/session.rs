@@ -176,8 +176,8 @@ impl Step {
     }
 }
 
-/// Whether what was printed is what a step says. `...` stands for any lines, `[..]` for any text of one line, and several blanks are as two: columns
-/// are as wide as what stands in them.
+/// Whether what was printed is what a step says. `...` stands for any lines, `[..]` for any text of one line, and several blanks
+/// are as two: columns are as wide as what stands in them.
 pub fn matches(expected: &[String], printed: &[String]) -> bool {
     match (expected, printed) {
         ([], []) => true,
