@@ -38,8 +38,8 @@ const OFFLINE: [&str; 14] = [
     "completion",
 ];
 
-/// Waits for a control plane that is away, for as long as for everything else.
-const PATIENT: &str = "unit wait";
+/// Verbs that wait for a control plane that is away, as for everything else.
+const PATIENT: [&str; 2] = ["unit wait", "unit watch"];
 
 /// Verbs whose results are no documents, and what they are.
 const NO_JSON: [(&str, &str); 8] = [
@@ -156,7 +156,8 @@ async fn unreachable(player: &Player, session: &Session) {
         let [words] = calls.as_slice() else { continue };
         let verb = verb_of(words);
         let is_plain = !step.command.contains(['|', '>', '\n']);
-        let is_online = !verb.is_empty() && verb != PATIENT && !OFFLINE.contains(&verb.as_str());
+        let is_online =
+            !verb.is_empty() && !PATIENT.contains(&verb.as_str()) && !OFFLINE.contains(&verb.as_str());
         if !is_plain || !is_online || !tried.insert(verb) {
             continue;
         }
