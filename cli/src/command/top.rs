@@ -61,11 +61,13 @@ async fn units(client: &Client, wanted: &TopUnit, format: Format) -> Result<(), 
 
 /// Every name is found, or all that are not are named.
 fn find_all(what: &str, names: &[String], is_there: impl Fn(&String) -> bool) -> Result<(), Failure> {
-    let missing: Vec<_> = names.iter().filter(|name| !is_there(name)).map(|name| shown(name)).collect();
+    let missing = names.iter().filter(|name| !is_there(name));
+    let missing: Vec<_> = missing.map(|name| format!("`{}`", shown(name))).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(Code::NotFound, format!("no {what} {}", missing.join(", "))))
+    let failure = Failure::new(Code::NotFound, format!("no {what} {}", missing.join(", ")));
+    Err(failure.hint("without names all of them are shown"))
 }
 
 fn print<V: output::View>(

@@ -26,7 +26,10 @@ use godel_proto::v1;
 use serde::Serialize;
 
 use self::change::Change;
-use super::{each::several, wait};
+use super::{
+    each::{LIST_UNITS, several},
+    wait,
+};
 use crate::args::{Unit, Which, split};
 
 pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(), Failure> {
@@ -174,7 +177,7 @@ async fn files(client: &Client, which: &Which) -> Result<(), Failure> {
 
 async fn view_of(client: &Client, (namespace, name): (&str, &str)) -> Result<UnitView, Failure> {
     let answer = client.get_unit(namespace, name).await.map_err(|failure| match failure.code {
-        Code::NotFound => failure.hint("`godel unit list` shows what there is"),
+        Code::NotFound => failure.hint(LIST_UNITS),
         _ => failure,
     })?;
     let mut view = UnitView::described(&answer).at(SystemClock::new().wall_ms());

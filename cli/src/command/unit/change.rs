@@ -153,7 +153,7 @@ pub(super) async fn stop(client: &Client, stop: &Stop, format: Format) -> Result
             async move { units.stop_running_units(request).await }
         };
         let revision = client.units(call).await?.into_inner().revision;
-        Ok(Done::at("has these replicas stopped", revision))
+        Ok(Done { said: Some("has these replicas stopped"), ..Done::at("stopped", revision) })
     });
     stopped.await.map(drop)
 }

@@ -44,7 +44,7 @@ async fn one(client: &Client, edit: &Edit, (namespace, name): (&str, &str)) -> R
     }
     if edit.revision > 0 && edit.revision != meta.revision {
         let said = format!("the unit is at revision {}, not {}", meta.revision, edit.revision);
-        return Err(Failure::new(Code::Conflict, said));
+        return Err(Failure::new(Code::Conflict, said).hint("it has changed: read it again and retry"));
     }
     let before = unit_file::to_file(&spec).map_err(|no_file| Failure::failed(no_file.to_string()))?;
     let (text, draft) = match &edit.file {
