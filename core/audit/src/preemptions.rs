@@ -28,7 +28,7 @@ const N_BACK_MAX: usize = 10_000;
 type Sums = BTreeMap<String, i64>;
 
 /// Numbers of running units by task group.
-type ByGroup = BTreeMap<u16, i64>;
+type MembersByGroup = BTreeMap<u16, i64>;
 
 /// A hold that a commit ends.
 pub(super) struct Dropped {
@@ -59,7 +59,7 @@ pub(super) struct Preemptions {
     guaranteed_at: Revision,
     classes: PriorityClasses,
     /// By unit and task group: running units that are not told to leave.
-    members: BTreeMap<UnitId, ByGroup>,
+    members: BTreeMap<UnitId, MembersByGroup>,
     /// By commit: what left queues of itself, and how members of units changed but for preemptions.
     back: VecDeque<Back>,
     pub(super) findings: Findings,
@@ -73,7 +73,7 @@ pub(super) struct Preemptions {
 struct Back {
     revision: Revision,
     shifts: BTreeMap<String, Sums>,
-    members: BTreeMap<UnitId, ByGroup>,
+    members: BTreeMap<UnitId, MembersByGroup>,
     /// Priority classes by name, as they were before.
     classes: Vec<(String, Option<PriorityClass>)>,
 }
@@ -462,7 +462,7 @@ impl Preemptions {
     }
 
     /// Running units of a unit that were there, and are not preempted since.
-    fn members_then(&self, unit: UnitId, judged: Revision) -> ByGroup {
+    fn members_then(&self, unit: UnitId, judged: Revision) -> MembersByGroup {
         let since = self.back.iter().rev().take_while(|back| back.revision > judged);
         let mut members = self.members.get(&unit).cloned().unwrap_or_default();
         for (group, n) in since.filter_map(|back| back.members.get(&unit)).flatten() {
