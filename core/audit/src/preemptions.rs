@@ -29,7 +29,7 @@ const N_BACK_MAX: usize = 10_000;
 type Sums = BTreeMap<String, i64>;
 
 /// Numbers of running units by task group.
-type ByGroup = BTreeMap<u16, i64>;
+type MembersByGroup = BTreeMap<u16, i64>;
 
 /// A hold that a commit ends.
 pub(super) struct Dropped {
@@ -62,7 +62,7 @@ pub(super) struct Preemptions {
     /// What the commit at hand moves from one queue to another.
     moving: Vec<(String, String, Sums)>,
     /// By unit and task group: running units that are not told to leave.
-    members: BTreeMap<UnitId, ByGroup>,
+    members: BTreeMap<UnitId, MembersByGroup>,
     /// By commit: what left queues of itself, and how members of units changed but for preemptions.
     back: VecDeque<Back>,
     pub(super) findings: Findings,
@@ -78,7 +78,7 @@ struct Back {
     shifts: BTreeMap<String, Sums>,
     /// What moved into queues: who judged before did not count it there.
     entered: BTreeMap<String, Sums>,
-    members: BTreeMap<UnitId, ByGroup>,
+    members: BTreeMap<UnitId, MembersByGroup>,
     /// Priority classes by name, as they were before.
     classes: Vec<(String, Option<PriorityClass>)>,
 }
@@ -486,7 +486,7 @@ impl Preemptions {
     }
 
     /// Running units of a unit that were there, and are not preempted since.
-    fn members_then(&self, unit: UnitId, judged: Revision) -> ByGroup {
+    fn members_then(&self, unit: UnitId, judged: Revision) -> MembersByGroup {
         let since = self.back.iter().rev().take_while(|back| back.revision > judged);
         let mut members = self.members.get(&unit).cloned().unwrap_or_default();
         for (group, n) in since.filter_map(|back| back.members.get(&unit)).flatten() {

@@ -16,7 +16,7 @@ pub(super) struct Known {
     pub(super) n_members: usize,
     pub(super) min_member: usize,
     /// The task groups with a minimum of their own.
-    pub(super) groups: SmallVec<[KnownGroup; 0]>,
+    pub(super) groups: SmallVec<[VictimGroup; 0]>,
     /// Looked at once it matters.
     pub(super) members: Option<UnitMembers>,
     /// How many leave by this plan.
@@ -25,7 +25,7 @@ pub(super) struct Known {
 
 /// A task group of a unit with candidates.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KnownGroup {
+pub(super) struct VictimGroup {
     pub(super) group: u16,
     /// Live and not leaving, by this plan or otherwise.
     pub(super) n_members: usize,
@@ -56,10 +56,10 @@ pub(super) fn known_groups(
     unit: UnitId,
     rows: &RunningUnits,
     claimed: &FxHashSet<(UnitId, u32)>,
-) -> SmallVec<[KnownGroup; 0]> {
+) -> SmallVec<[VictimGroup; 0]> {
     let of_group = |(group, min_member)| {
         let members = unclaimed(unit, rows, claimed).filter(|(_, row)| row.group == group);
-        KnownGroup { group, n_members: members.count(), min_member }
+        VictimGroup { group, n_members: members.count(), min_member }
     };
     group_minima(rows).map(of_group).collect()
 }
@@ -67,7 +67,7 @@ pub(super) fn known_groups(
 impl Known {
     /// How many more may leave before the unit is worth nothing, whatever their task groups are.
     pub(super) fn least_spare(&self) -> usize {
-        let of_groups = self.groups.iter().map(KnownGroup::spare);
+        let of_groups = self.groups.iter().map(VictimGroup::spare);
         of_groups.fold(self.total_spare(), usize::min)
     }
 
@@ -96,7 +96,7 @@ impl Known {
     }
 }
 
-impl KnownGroup {
+impl VictimGroup {
     fn spare(&self) -> usize {
         self.n_members.saturating_sub(self.min_member)
     }
