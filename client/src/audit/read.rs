@@ -159,7 +159,7 @@ async fn readable(client: &Client, unreadable: &mut Unreadables) -> Result<World
     }
 }
 
-const KINDS: [v1::Kind; 15] = [
+const KINDS: [v1::Kind; 16] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeAllocatable,
@@ -174,6 +174,7 @@ const KINDS: [v1::Kind; 15] = [
     v1::Kind::Reservation,
     v1::Kind::Hold,
     v1::Kind::Pause,
+    v1::Kind::YarnKeys,
     v1::Kind::Rows,
 ];
 

@@ -158,8 +158,12 @@ impl Dispatcher {
             Change::ReservationDeleted(name) => self.on_reservation_deleted(name),
             Change::Pause(pause) => self.on_pause(pause.clone(), now),
             Change::PauseDeleted(scope) => self.on_pause_deleted(scope, now),
-            // Allocatable in force is the schedulers' and the binder's business. What cannot be read was noted above.
-            Change::NodeAllocatable(..) | Change::NodeUsage(_) | Change::UnreadableGone(_) => {}
+            // Allocatable in force is the schedulers' and the binder's business, keys that of the YARN adapter and of agents. What cannot be
+            // read was noted above.
+            Change::NodeAllocatable(..)
+            | Change::NodeUsage(_)
+            | Change::YarnKeys(_)
+            | Change::UnreadableGone(_) => {}
         }
         None
     }
@@ -215,6 +219,7 @@ impl Dispatcher {
             | Subject::UnitHistory(_)
             | Subject::Pause(_)
             | Subject::Hold(_)
+            | Subject::YarnKeys(_)
             | Subject::Unknown => {}
         }
     }

@@ -156,6 +156,7 @@ impl Scheduler {
             Change::Lease(_)
             | Change::UnitHistory(_)
             | Change::UnitHistoryDeleted(_)
+            | Change::YarnKeys(_)
             | Change::UnreadableGone(_) => {}
         }
     }
@@ -428,6 +429,7 @@ fn is_of_nodes(change: &Change) -> bool {
         | Change::PauseDeleted(_)
         | Change::UnitHistory(_)
         | Change::UnitHistoryDeleted(_)
+        | Change::YarnKeys(_)
         | Change::Unreadable(_)
         | Change::UnreadableGone(_) => false,
     }

@@ -60,7 +60,7 @@ const OTHERS: [(&str, &[&str]); 11] = [
     ("godel-dispatcher", &[DOMAIN, QUEUEING, RULES, "godel-core-dispatcher", PROTO, WIRE, KIT]),
     ("godel-scheduler", &[DOMAIN, RULES, FRAMEWORK, PLACEMENT, "godel-core-scheduler", PROTO, WIRE, KIT]),
     ("godel-binder", &[DOMAIN, "godel-core-binder", PROTO, WIRE, KIT]),
-    ("godel-agent", &[DOMAIN, RULES, PROTO, WIRE, KIT]),
+    ("godel-agent", &[DOMAIN, RULES, PROTO, WIRE, HADOOP, KIT]),
     ("godel-client", &[DOMAIN, QUEUEING, RULES, "godel-audit", PROTO, WIRE, KIT]),
 ];
 

@@ -31,6 +31,7 @@ mod contact;
 mod container;
 mod ending;
 pub(crate) mod files;
+mod launch;
 mod stopping;
 mod watch;
 

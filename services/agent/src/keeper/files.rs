@@ -11,7 +11,10 @@ use std::{
 use godel_domain::run_end::{RunEnd, RunEndReason};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{cgroup::GroupRecord, docker::body::Container, life::Key, procfs::Process, volumes::Volumes};
+use crate::{
+    cgroup::GroupRecord, docker::body::Container, life::Key, procfs::Process, volumes::Volumes,
+    yarn::launch::Launch,
+};
 
 pub(crate) const RUN: &str = "run.json";
 pub(crate) const KEEPER: &str = "keeper.json";
@@ -61,6 +64,8 @@ pub(crate) struct Run {
     pub(crate) assignment: Vec<u8>,
     /// Directories that its node keeps for it.
     pub(crate) volumes: Volumes,
+    /// What it needs before as a YARN container.
+    pub(crate) launch: Option<Box<Launch>>,
 }
 
 impl Run {

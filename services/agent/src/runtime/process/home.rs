@@ -184,7 +184,9 @@ impl Home {
             ends_with_agent: self.is_temporary,
             assignment: program.assignment.clone(),
             volumes: self.volumes(program),
+            launch: program.launch.clone(),
         };
+        let record = of_container(record, dir);
         let record = files::Run { env: with_volumes(&record, key), ..record };
         let begun = files::write(dir, RUN, &record).and_then(|()| self.spawn(dir));
         if let (Err(_), Some(group)) = (&begun, &record.group) {
@@ -358,6 +360,16 @@ impl Drop for Home {
             let _some_stay = fs::remove_dir_all(&self.dir);
         }
     }
+}
+
+/// A run with the command and the directory of its YARN container, if it is one.
+fn of_container(mut run: files::Run, dir: &Path) -> files::Run {
+    if let Some(launch) = &mut run.launch {
+        launch.root = dir.to_owned();
+        run.command = vec!["/bin/bash".to_owned(), launch.script_path().display().to_string()];
+        run.directory = Some(launch.work_dir().display().to_string());
+    }
+    run
 }
 
 /// The environment of a run, with the paths of its volumes.
