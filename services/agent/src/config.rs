@@ -93,8 +93,8 @@ godel_kit::section! {
         pub memory_low_percent: u32 = 3,
         /// Address of the HTTP server for `/metrics` and `/healthz`. Not set: no server.
         pub metrics_listen: Option<SocketAddr> = None,
-        /// Listen on an address that other machines can reach (`metrics_listen`), although godel does not encrypt connections and
-        /// does not ask who calls yet. The flag `--insecure` sets this.
+        /// Listen on an address that other machines can reach (`metrics_listen`, `yarn.listen`), although godel does not encrypt
+        /// connections and does not ask who calls yet. The flag `--insecure` sets this.
         pub insecure: bool = false,
         /// Time window of the usage that agents report as its median and 95th percentile.
         pub load_window: HumanDuration = HumanDuration::from_secs(300),
