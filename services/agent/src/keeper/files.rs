@@ -22,7 +22,7 @@ pub(crate) const END: &str = "end.json";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const CONTROL: &str = "control";
 
-/// No file of a run is larger: a unit has at most 64 KiB, and bytes are written as numbers.
+/// No file of a run is larger: a unit has at most 64 KiB, a launch context of YARN 512 KiB, and bytes are written as numbers.
 const N_BYTES_MAX: u64 = 4 << 20;
 
 /// What to run, and how to keep it.
