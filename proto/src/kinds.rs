@@ -27,6 +27,8 @@ pub enum Owner {
     Dispatcher,
     /// The leading binder.
     Binder,
+    /// The leading YARN adapter.
+    Yarn,
     /// State, for an agent's session.
     Agent,
     /// State, for an administrator's call; an agent creates the record when its node registers.
@@ -183,6 +185,7 @@ kinds! {
     Reservation(Reservation) "reservation", Name "name" v1::Reservation => |it| it.name, Dispatcher, of_node: false;
     PartitionBlock(PartitionBlock) "partition_block", Id "block_id" v1::PartitionBlock => |it| it.block_id, Dispatcher, of_node: false;
     UnitHistory(UnitHistory) "unit_history", Id "unit_id" UnitKey => |it| it.unit_id, Dispatcher, of_node: false;
+    YarnKeys(YarnKeys) "yarn_keys", Name "name" v1::YarnKeys => |it| it.name, Yarn, of_node: false;
     Rows(UnitRows) "rows", Id "unit_id" UnitKey => |it| it.unit_id, Operations, of_node: false;
 }
 

@@ -17,6 +17,7 @@ use godel_domain::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
         UnitEnd, UnitRecord, UnitSpec, UnitStatus, Volume, WorkloadClass,
     },
+    yarn_keys::{YarnKey, YarnKeys},
 };
 use godel_proto::{raw, v1};
 
@@ -91,6 +92,16 @@ pub fn pause(pause: &Pause) -> v1::Pause {
         reason: reason.clone(),
         sub_cluster_key: sub_cluster_key.clone(),
     }
+}
+
+/// Keys of the tokens of YARN.
+pub fn yarn_keys(YarnKeys { name, keys }: &YarnKeys) -> v1::YarnKeys {
+    let key = |YarnKey { id, secret, from_ms }: &YarnKey| v1::YarnKey {
+        key_id: *id,
+        secret: secret.to_vec(),
+        from_ms: *from_ms,
+    };
+    v1::YarnKeys { name: name.clone(), keys: keys.iter().map(key).collect() }
 }
 
 /// An operation that deletes a record with a numeric key, encoded for a transaction.

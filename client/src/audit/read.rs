@@ -175,6 +175,7 @@ const KINDS: [v1::Kind; 16] = [
     v1::Kind::Reservation,
     v1::Kind::Hold,
     v1::Kind::Pause,
+    v1::Kind::YarnKeys,
     v1::Kind::Rows,
 ];
 

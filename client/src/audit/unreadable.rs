@@ -76,6 +76,7 @@ pub(super) fn key_of_record(record: &v1::Record) -> (RecordSubject, String) {
         Record::Pause(pb) => (RecordSubject::Pause, format!("pause {}", pb.scope)),
         Record::DisruptionBudget(pb) => (RecordSubject::Budget, format!("disruption budget {}", pb.name)),
         Record::Reservation(pb) => (RecordSubject::Reservation, format!("reservation {}", pb.name)),
+        Record::YarnKeys(pb) => (RecordSubject::YarnKeys, format!("YARN keys {}", pb.name)),
         Record::UnitHistory(pb) => history(pb.unit_id),
         Record::Rows(pb) => rows(pb.unit_id),
     }
@@ -102,6 +103,7 @@ pub(super) fn key_of_op(encoded: &Bytes) -> (RecordSubject, String) {
         Op::PutPause(pb) => (RecordSubject::Pause, format!("pause {}", pb.scope)),
         Op::PutDisruptionBudget(pb) => (RecordSubject::Budget, format!("disruption budget {}", pb.name)),
         Op::PutReservation(pb) => (RecordSubject::Reservation, format!("reservation {}", pb.name)),
+        Op::PutYarnKeys(pb) => (RecordSubject::YarnKeys, format!("YARN keys {}", pb.name)),
         Op::PutUnitHistory(pb) => history(pb.unit_id),
         Op::Delete(pb) => deleted(&pb).unwrap_or_else(unknown),
         Op::Bind(pb) => rows(pb.unit_id),
@@ -135,6 +137,7 @@ fn deleted(pb: &v1::Delete) -> Option<(RecordSubject, String)> {
         v1::Kind::PriorityClass => named(RecordSubject::PriorityClass, "priority class"),
         v1::Kind::DisruptionBudget => named(RecordSubject::Budget, "disruption budget"),
         v1::Kind::Reservation => named(RecordSubject::Reservation, "reservation"),
+        v1::Kind::YarnKeys => named(RecordSubject::YarnKeys, "YARN keys"),
         v1::Kind::Pause => named(RecordSubject::Pause, "pause"),
         v1::Kind::Unspecified => None,
     }

@@ -360,6 +360,7 @@ fn note_records(
             | Change::UnitHistoryDeleted(_)
             | Change::Partition(_)
             | Change::PartitionBlock(_)
+            | Change::YarnKeys(_)
             | Change::Queue(_)
             | Change::PriorityClass(_)
             | Change::QueueDeleted(_)

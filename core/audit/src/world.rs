@@ -359,8 +359,8 @@ impl World {
             Change::PauseDeleted(scope) => {
                 self.pauses.remove(&scope.to_string());
             }
-            // Nothing is decided by what is kept of deleted units.
-            Change::UnitHistory(_) | Change::UnitHistoryDeleted(_) => {}
+            // Nothing is decided by what is kept of deleted units, and by keys of tokens.
+            Change::UnitHistory(_) | Change::UnitHistoryDeleted(_) | Change::YarnKeys(_) => {}
             // What cannot be read is the auditor's business: see `Evidence`.
             Change::Rows(..) | Change::RowsLoaded(..) | Change::Unreadable(_) | Change::UnreadableGone(_) => {
             }

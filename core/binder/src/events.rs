@@ -84,6 +84,7 @@ impl Binder {
             Change::Lease(_)
             | Change::Partition(_)
             | Change::PartitionBlock(_)
+            | Change::YarnKeys(_)
             | Change::Pause(_)
             | Change::PauseDeleted(_)
             | Change::TaskGroup(_)
@@ -258,6 +259,7 @@ impl Binder {
             | Subject::Lease(_)
             | Subject::Partition
             | Subject::PartitionBlock(_)
+            | Subject::YarnKeys(_)
             | Subject::Unknown => {}
         }
     }

@@ -158,12 +158,13 @@ impl Dispatcher {
             Change::ReservationDeleted(name) => self.on_reservation_deleted(name),
             Change::Pause(pause) => self.on_pause(pause.clone(), now),
             Change::PauseDeleted(scope) => self.on_pause_deleted(scope, now),
-            // Allocatable in force is the schedulers' and the binder's business. What cannot be read was noted above. Task groups
-            // come as parts of their units.
+            // Allocatable in force is the schedulers' and the binder's business, keys that of the YARN adapter and of agents. What
+            // cannot be read was noted above. Task groups come as parts of their units.
             Change::TaskGroup(_)
             | Change::TaskGroupDeleted(..)
             | Change::NodeAllocatable(..)
             | Change::NodeUsage(_)
+            | Change::YarnKeys(_)
             | Change::UnreadableGone(_) => {}
         }
         None
@@ -221,6 +222,7 @@ impl Dispatcher {
             | Subject::UnitHistory(_)
             | Subject::Pause(_)
             | Subject::Hold(_)
+            | Subject::YarnKeys(_)
             | Subject::Unknown => {}
         }
     }

@@ -69,6 +69,7 @@ impl ListedRecords {
             | Subject::Lease(_)
             | Subject::Partition
             | Subject::PartitionBlock(_)
+            | Subject::YarnKeys(_)
             | Subject::Unknown => {}
         }
     }

@@ -155,7 +155,8 @@ pub(super) fn concerned(change: &Change) -> Concerned {
         | Change::TaskGroup(_)
         | Change::TaskGroupDeleted(..)
         | Change::UnitHistory(_)
-        | Change::UnitHistoryDeleted(_) => Concerned::None,
+        | Change::UnitHistoryDeleted(_)
+        | Change::YarnKeys(_) => Concerned::None,
     }
 }
 
@@ -179,6 +180,7 @@ fn concerned_by(subject: &Subject) -> Concerned {
         | Subject::UnitHistory(_)
         | Subject::Lease(_)
         | Subject::Partition
-        | Subject::PartitionBlock(_) => Concerned::None,
+        | Subject::PartitionBlock(_)
+        | Subject::YarnKeys(_) => Concerned::None,
     }
 }

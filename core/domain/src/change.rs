@@ -16,6 +16,7 @@ use crate::{
     unit::UnitRecord,
     unit_history::UnitHistory,
     unreadable::{Subject, Unreadable},
+    yarn_keys::YarnKeys,
 };
 
 /// One committed transaction, as every follower reads it: the deciders take it whole by their `apply`.
@@ -66,6 +67,8 @@ pub enum Change {
     Reservation(Arc<ReservationSpec>),
     /// Room kept for someone, whole.
     Hold(Arc<Hold>),
+    /// Keys of YARN's tokens, whole; without keys: the record is gone.
+    YarnKeys(YarnKeys),
     /// Something is paused.
     Pause(Pause),
     /// It is paused no more.

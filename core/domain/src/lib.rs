@@ -42,6 +42,7 @@
 //! - `unreadable`: records that this version cannot read.
 //! - `words`: counts with their noun, `1 node`, `2 nodes`.
 //! - `work_kind`: kinds of work that go well together on one node.
+//! - `yarn_keys`: keys that sign the tokens of YARN, and when they roll over.
 //! - `zone`: the zones of a node, as sockets and NUMA nodes, and what a running unit asks of them.
 
 pub mod allocation;
@@ -82,4 +83,5 @@ pub mod unit_topology;
 pub mod unreadable;
 pub mod words;
 pub mod work_kind;
+pub mod yarn_keys;
 pub mod zone;

@@ -48,6 +48,8 @@ pub enum Subject {
     Partition,
     /// Whose the nodes of a block are, by its number.
     PartitionBlock(u32),
+    /// Keys of YARN's tokens, by what the tokens are for.
+    YarnKeys(String),
     /// Nobody can tell.
     Unknown,
 }
@@ -73,6 +75,7 @@ impl Subject {
             Self::Lease(_) => "lease",
             Self::Partition => "partition",
             Self::PartitionBlock(_) => "partition block",
+            Self::YarnKeys(_) => "YARN keys",
             Self::Unknown => "unknown record",
         }
     }
@@ -92,6 +95,7 @@ impl Subject {
             | Self::Budget(name)
             | Self::Reservation(name)
             | Self::Pause(name)
+            | Self::YarnKeys(name)
             | Self::Lease(name) => name.clone(),
             Self::Hold(hold) => hold.to_string(),
             // As its record is filed.
@@ -127,6 +131,7 @@ impl Subject {
             Change::ReservationDeleted(name) => one(Self::Reservation(name.clone())),
             Change::Hold(hold) => one(Self::Hold(hold.id)),
             Change::HoldDeleted(id) => one(Self::Hold(*id)),
+            Change::YarnKeys(keys) => one(Self::YarnKeys(keys.name.clone())),
             Change::Pause(pause) => one(Self::Pause(pause.scope.to_string())),
             Change::PauseDeleted(scope) => one(Self::Pause(scope.to_string())),
             Change::NodeDeleted(node) => SmallVec::from_buf([
@@ -205,6 +210,7 @@ impl Unreadable {
             | Subject::Pause(_)
             | Subject::Lease(_)
             | Subject::Partition
+            | Subject::YarnKeys(_)
             | Subject::PartitionBlock(_) => AffectedNodes::default(),
         };
         let (field, problem) = (field.into(), problem.into());

@@ -298,6 +298,7 @@ fn keeps_all(subject: &Subject) -> bool {
         | Subject::Hold(_)
         | Subject::Lease(_)
         | Subject::Partition
+        | Subject::YarnKeys(_)
         | Subject::PartitionBlock(_) => false,
     }
 }

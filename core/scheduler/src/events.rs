@@ -158,6 +158,7 @@ impl Scheduler {
             | Change::TaskGroupDeleted(..)
             | Change::UnitHistory(_)
             | Change::UnitHistoryDeleted(_)
+            | Change::YarnKeys(_)
             | Change::UnreadableGone(_) => {}
         }
     }
@@ -432,6 +433,7 @@ fn is_of_nodes(change: &Change) -> bool {
         | Change::TaskGroupDeleted(..)
         | Change::UnitHistory(_)
         | Change::UnitHistoryDeleted(_)
+        | Change::YarnKeys(_)
         | Change::Unreadable(_)
         | Change::UnreadableGone(_) => false,
     }

@@ -42,6 +42,26 @@ pub enum UseDocker {
 }
 
 godel_kit::section! {
+    /// What a real node needs to start YARN containers (see `docs/nodes.md`).
+    pub struct YarnConfig {
+        /// Start containers for application masters, which call the node over Hadoop RPC. The node then has the attribute
+        /// `godel.dev/yarn-port`.
+        pub enabled: bool = false,
+        /// Address at which application masters call. Port 0: a free one.
+        pub listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8041)),
+        /// User that a container runs as if this machine has no user of the name of its submitter and the agent runs as root. Not set:
+        /// the user of the agent.
+        pub local_user: Option<String> = None,
+        /// `JAVA_HOME` of containers that do not set it themselves. Not set: none.
+        pub java_home: Option<String> = None,
+        /// `HADOOP_CONF_DIR` of containers that do not set it themselves. Not set: none.
+        pub hadoop_conf_dir: Option<String> = None,
+        /// Bytes of the resources of one container, unpacked; a container with larger ones fails.
+        pub resource_max_bytes: u64 = 16 << 30,
+    }
+}
+
+godel_kit::section! {
     /// Agents: sessions with state, and simulated nodes.
     pub struct Config {
         /// Number of connections over which the sessions are spread.
@@ -76,8 +96,8 @@ godel_kit::section! {
         pub memory_low_percent: u32 = 3,
         /// Address of the HTTP server for `/metrics` and `/healthz`. Not set: no server.
         pub metrics_listen: Option<SocketAddr> = None,
-        /// Listen on an address that other machines can reach (`metrics_listen`), although godel does not encrypt connections and
-        /// does not ask who calls yet. The flag `--insecure` sets this.
+        /// Listen on an address that other machines can reach (`metrics_listen`, `yarn.listen`), although godel does not encrypt
+        /// connections and does not ask who calls yet. The flag `--insecure` sets this.
         pub insecure: bool = false,
         /// Time window of the usage that agents report as its median and 95th percentile.
         pub load_window: HumanDuration = HumanDuration::from_secs(300),
@@ -138,6 +158,8 @@ godel_kit::section! {
     sections {
         /// Clients of the state service.
         pub client: ClientConfig,
+        /// YARN containers on a real node.
+        pub yarn: YarnConfig,
     }
 }
 

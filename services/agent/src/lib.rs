@@ -30,6 +30,7 @@
 //! - `timers`: one queue of timers for a connection's task.
 //! - `use_model`: modelled usage of a simulated node.
 //! - `volumes`: directories that a node keeps for replicas.
+//! - `yarn`: YARN containers, which masters start on the node.
 
 pub mod bandwidth;
 pub mod cgroup;
@@ -52,7 +53,8 @@ mod shard;
 pub mod timers;
 pub mod use_model;
 pub mod volumes;
+mod yarn;
 
-pub use config::{Config, UnitsAtStop, UseDocker};
+pub use config::{Config, UnitsAtStop, UseDocker, YarnConfig};
 pub use inventory::NodeDef;
 pub use service::{Deps, Error, Mode, Stats, own_keeper, serve};

@@ -212,14 +212,12 @@ pub(crate) fn orders(
     let zones = GivenZones { zones: ZoneSet(assignment.zone_mask), cores: CoreSet(assignment.core_mask) };
     let allocation = Allocation { devices: DeviceSet(assignment.device_mask), zones };
     let amount = |name| requests.and_then(|requests| requests.amounts.get(name).copied()).unwrap_or(0);
-    let has_program = |run: &&v1::RunSpec| runs_programs && !(run.command.is_empty() && run.image.is_empty());
-    let program = assignment.run.as_ref().filter(has_program);
     let awaited = assignment.run.as_ref().and_then(|run| run.await_command_ms);
-    let work = if let Some(within_ms) = awaited {
-        Work::Awaited { within_ms }
-    } else if let Some(run) = program {
+    let has_program =
+        |run: &&v1::RunSpec| awaited.is_some() || !(run.command.is_empty() && run.image.is_empty());
+    let program = assignment.run.as_ref().filter(|run| runs_programs && has_program(run)).map(|run| {
         let own = own_assignment(assignment, ordinal);
-        Work::Program(Box::new(Program {
+        Box::new(Program {
             command: run.command.clone(),
             env: environment(&own, run, (node, allocation)),
             directory: Some(run.working_directory.clone()).filter(|directory| !directory.is_empty()),
@@ -234,7 +232,13 @@ pub(crate) fn orders(
             stop_after_ms: assignment.stop_after_disconnect_ms,
             stop_grace_ms: run.stop_grace_ms,
             assignment: own.encode_to_vec(),
-        }))
+            launch: None,
+        })
+    });
+    let work = if let Some(within_ms) = awaited {
+        Work::Awaited { within_ms, program }
+    } else if let Some(program) = program {
+        Work::Program(program)
     } else {
         let run = assignment.run.as_ref();
         let duration_ms = run.and_then(|run| run.simulated_duration_ms);

@@ -32,9 +32,11 @@ use crate::{
     session::{self, Arrival, Client, Inbound, Progress, Step},
     timers::Timers,
     use_model::UseModel,
+    yarn::server::Ask,
 };
 
 mod contact;
+pub(crate) mod containers;
 mod ending;
 mod logs;
 mod processes;
@@ -43,6 +45,7 @@ mod takeover;
 mod usage;
 mod work;
 
+use containers::ContainerDesk;
 use processes::{Looked, Looks};
 use usage::{GpuUses, PartsOfUse};
 
@@ -115,6 +118,7 @@ enum Woken {
     Progress(Progress),
     Event(Event),
     Looked(Looked),
+    Ask(Ask),
     Timer,
 }
 
@@ -176,6 +180,8 @@ pub(crate) struct Shard {
     n_left: usize,
     /// When it was last logged that another agent has the name of a node.
     names_said: Quiet,
+    /// For masters of YARN; `None`: no containers are started here.
+    containers: Option<ContainerDesk>,
 }
 
 /// How a shard ends.
@@ -236,6 +242,7 @@ impl Shard {
             refused: None,
             n_left: 0,
             names_said: Quiet::default(),
+            containers: None,
         }
     }
 
@@ -333,6 +340,7 @@ impl Shard {
                 Some(looked) = self.process_looks.next(), if !self.process_looks.is_idle() => {
                     Woken::Looked(looked)
                 }
+                Some(ask) = containers::next_ask(&mut self.containers) => Woken::Ask(ask),
                 () = timer => Woken::Timer,
             };
             self.check_contact();
@@ -341,6 +349,7 @@ impl Shard {
                 Woken::Progress(progress) => self.on_progress(progress),
                 Woken::Event(event) => self.on_event(event),
                 Woken::Looked(looked) => self.on_looked(looked),
+                Woken::Ask(ask) => self.on_ask(ask),
                 Woken::Timer => {}
             }
             self.on_timers();
@@ -429,6 +438,7 @@ impl Shard {
             Message::Conflict(conflict) => self.on_conflict(node, &conflict),
             Message::Log(request) => self.send_log(node, request),
             Message::ForgetLogs(forget) => self.forget_logs(forget),
+            Message::YarnKeys(keys) => self.on_yarn_keys(keys),
             Message::Processes(v1::ProcessesRequest { request_id }) => {
                 self.look_at_processes(node, request_id);
             }
@@ -528,6 +538,7 @@ impl Shard {
             outbound.send(session::message(v1::session_request::Message::Heartbeat(heartbeat)));
         }
         self.ask_for_kept_logs(node);
+        self.ask_for_yarn_keys(node);
         self.report_volumes(node);
     }
 

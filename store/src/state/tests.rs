@@ -43,7 +43,7 @@ fn each_record_has_one_writer() {
         "delete priority class",
         "pause",
     ];
-    let ops: [Ops; 22] = [
+    let ops: [Ops; 23] = [
         ("task group", || put_task_group(1, 1)),
         ("unit", || put_unit(3)),
         ("terms", || terms(1, "prod")),
@@ -56,6 +56,10 @@ fn each_record_has_one_writer() {
         ("priority class", || put_class("gold", 7)),
         ("delete priority class", || delete_named(v1::Kind::PriorityClass, "gold")),
         ("pause", || op(v1::op::Op::PutPause(v1::Pause { scope: "all".into(), ..Default::default() }))),
+        ("keys of YARN", || {
+            let key = v1::YarnKey { key_id: 1, secret: vec![7; 32], from_ms: 5 };
+            op(v1::op::Op::PutYarnKeys(v1::YarnKeys { name: "nm".into(), keys: vec![key] }))
+        }),
         ("allocatable", || put_allocatable(1)),
         ("bind", || bind(1, &[0], 0, 1)),
         ("evict", || evict(2, 7, 0)),
@@ -67,9 +71,10 @@ fn each_record_has_one_writer() {
         ("delete node", || delete(v1::Kind::NodeSpec, 2)),
         ("lease", || put_lease("scheduler/s", "s", 1)),
     ];
-    let may: [(&str, &[&str]); 5] = [
+    let may: [(&str, &[&str]); 6] = [
         ("dispatcher", &DISPATCHERS),
         ("binder", &["allocatable", "bind", "evict", "requeue"]),
+        ("yarn", &["keys of YARN"]),
         ("agent", &["report", "status", "new node"]),
         ("admin", &["new node", "old node", "delete node"]),
         ("state", &["lease"]),

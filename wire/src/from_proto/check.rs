@@ -147,6 +147,7 @@ fn check_change(change: &Change) -> Result<()> {
             text("turn.sub_cluster", turn.unwrap_or_default())?;
             demand(&hold.demand)
         }
+        Change::YarnKeys(keys) => text("name", &keys.name),
         Change::Pause(pause) => {
             text("scope", &pause.scope.to_string())?;
             text("sub_cluster_key", &pause.sub_cluster_key)

@@ -5,6 +5,7 @@ use godel_domain::{
     change::{Block, Change},
     ids::Revision,
     txn::RecordRef,
+    yarn_keys::YarnKeys,
 };
 use godel_proto::{kinds::task_group_key, raw, v1};
 
@@ -52,6 +53,10 @@ pub fn op(change: &Change) -> Option<Bytes> {
         Change::ReservationDeleted(name) => delete_named(v1::Kind::Reservation, name),
         Change::Hold(hold) => put_hold(hold),
         Change::HoldDeleted(id) => delete(v1::Kind::Hold, id.0),
+        Change::YarnKeys(YarnKeys { name, keys }) if keys.is_empty() => {
+            delete_named(v1::Kind::YarnKeys, name)
+        }
+        Change::YarnKeys(keys) => raw::encode_op(v1::op::Op::PutYarnKeys(super::yarn_keys(keys))),
         Change::Pause(pause) => put_pause(pause),
         Change::PauseDeleted(scope) => delete_named(v1::Kind::Pause, &scope.to_string()),
         Change::RowsLoaded(..) | Change::Unreadable(_) | Change::UnreadableGone(_) => return None,

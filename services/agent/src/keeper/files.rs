@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     bandwidth::BandwidthAsk, cgroup::GroupRecord, docker::body::Container, life::Key, procfs::Process,
-    volumes::Volumes,
+    volumes::Volumes, yarn::launch::Launch,
 };
 
 pub(crate) const RUN: &str = "run.json";
@@ -22,7 +22,7 @@ pub(crate) const END: &str = "end.json";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const CONTROL: &str = "control";
 
-/// No file of a run is larger: a unit has at most 64 KiB, and bytes are written as numbers.
+/// No file of a run is larger: a unit has at most 64 KiB, a launch context of YARN 512 KiB, and bytes are written as numbers.
 const N_BYTES_MAX: u64 = 4 << 20;
 
 /// What to run, and how to keep it.
@@ -68,6 +68,8 @@ pub(crate) struct Run {
     pub(crate) bandwidth: BandwidthAsk,
     /// Files besides those of its control group to which its first process writes itself.
     pub(crate) lists: Vec<PathBuf>,
+    /// What it needs before as a YARN container.
+    pub(crate) launch: Option<Box<Launch>>,
 }
 
 impl Run {

@@ -68,6 +68,8 @@ pub enum Work {
     Awaited {
         /// How long the command may take to come, milliseconds.
         within_ms: u64,
+        /// What is known of its program; `None`: no command can come, because the node is simulated.
+        program: Option<Box<Program>>,
     },
 }
 

@@ -41,6 +41,7 @@ use crate::{
     },
     life::{Ended, Key, Work},
     volumes::Volume,
+    yarn::launch::Launch,
 };
 
 mod home;
@@ -86,6 +87,8 @@ pub struct Program {
     pub stop_grace_ms: u32,
     /// The assignment of state from which all of this follows, encoded, for the agent that comes later.
     pub assignment: Vec<u8>,
+    /// What it needs before as a YARN container, whose command it starts.
+    pub(crate) launch: Option<Box<Launch>>,
 }
 
 /// A grace and a reason, once it is to stop.

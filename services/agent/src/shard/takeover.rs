@@ -63,6 +63,9 @@ impl Shard {
                 n_ended += 1;
             }
             let run = Run { node: 0, key: one.key(), incarnation: one.run.incarnation };
+            if let (Some(desk), Some(launch)) = (&mut self.containers, &one.run.launch) {
+                desk.adopt(launch.container, (run.key, run.incarnation));
+            }
             processes.adopt(run, one);
         }
         if n_live + n_ended > 0 {

@@ -266,6 +266,10 @@ fn samples() -> Vec<v1::op::Op> {
             ..v1::UnitHistory::default()
         }),
         Op::PutHold(hold()),
+        Op::PutYarnKeys(v1::YarnKeys {
+            name: "nm".to_owned(),
+            keys: vec![v1::YarnKey { key_id: 1, secret: vec![7; 32], from_ms: 5 }],
+        }),
         Op::PutPause(v1::Pause { scope: "queue/prod".to_owned(), since_ms: 1, ..v1::Pause::default() }),
         Op::Delete(v1::Delete { kind: v1::Kind::Queue.into(), key: Some(v1::Key { id: 3, name: name() }) }),
         Op::Bind(v1::Binding {

@@ -206,6 +206,13 @@ impl SessionStream {
                 self.queued.push_back(v1::SessionResponse { message });
                 Ok(())
             }
+            Up::YarnKeys(v1::YarnKeysRequest { revision }) => {
+                if let Some(keys) = self.hub.yarn_keys(revision) {
+                    let message = Some(Down::YarnKeys(keys));
+                    self.queued.push_back(v1::SessionResponse { message });
+                }
+                Ok(())
+            }
             Up::KeptVolumes(v1::KeptVolumes { replicas }) => {
                 let has_too_many = |of: &v1::ReplicaVolumes| of.volumes.len() > N_VOLUMES_MAX;
                 if replicas.len() > N_PER_MESSAGE || replicas.iter().any(has_too_many) {

@@ -192,7 +192,9 @@ impl Home {
             volumes: self.volumes(program),
             bandwidth: program.bandwidth.clone(),
             lists,
+            launch: program.launch.clone(),
         };
+        let record = of_container(record, dir);
         let record = files::Run { env: with_volumes(&record, key), ..record };
         let begun = files::write(dir, RUN, &record).and_then(|()| self.spawn(dir));
         if let (Err(_), Some(group)) = (&begun, &record.group) {
@@ -343,6 +345,16 @@ impl Drop for Home {
             let _some_stay = fs::remove_dir_all(&self.dir);
         }
     }
+}
+
+/// A run with the command and the directory of its YARN container, if it is one.
+fn of_container(mut run: files::Run, dir: &Path) -> files::Run {
+    if let Some(launch) = &mut run.launch {
+        launch.root = dir.to_owned();
+        run.command = vec!["/bin/bash".to_owned(), launch.script_path().display().to_string()];
+        run.directory = Some(launch.work_dir().display().to_string());
+    }
+    run
 }
 
 /// The environment of a run, with the paths of its volumes.
