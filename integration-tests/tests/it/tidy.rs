@@ -21,7 +21,7 @@ const KIT: &str = "godel-kit";
 const WIRE: &str = "godel-wire";
 
 /// What each crate of `core/` may use of ours: a crate stands below all that it uses.
-const CORE: [(&str, &[&str]); 12] = [
+const CORE: [(&str, &[&str]); 13] = [
     (DOMAIN, &[]),
     ("godel-testkit", &[DOMAIN]),
     (QUEUEING, &[DOMAIN]),
@@ -33,6 +33,7 @@ const CORE: [(&str, &[&str]); 12] = [
     ("godel-core-scheduler", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
     ("godel-core-binder", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
     ("godel-audit", &[DOMAIN]),
+    ("godel-core-yarn", &[DOMAIN]),
     (
         "godel-model",
         &[
@@ -66,7 +67,7 @@ const OTHERS: [(&str, &[&str]); 10] = [
 const NOT_IN_CORE: [&str; 7] = ["tokio", "tonic", "prost", "bytes", "sled", "rand", "uuid"];
 
 /// Folders of the crates whose modules are listed in their `lib.rs` and in `ARCHITECTURE.md`, in the order of the map.
-const MAPPED: [&str; 23] = [
+const MAPPED: [&str; 24] = [
     "core/domain",
     "core/queueing",
     "core/rules",
@@ -77,6 +78,7 @@ const MAPPED: [&str; 23] = [
     "core/scheduler",
     "core/binder",
     "core/audit",
+    "core/yarn",
     "core/testkit",
     "core/model",
     "wire",
