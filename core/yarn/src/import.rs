@@ -62,7 +62,7 @@ pub fn import_queues(configuration: &HadoopConfiguration, options: &ImportOption
     if tree.queues.len() < 2 && import.mistakes.is_empty() {
         import.mistakes.push(format!("{PREFIX}root.queues names no queues: there is nothing to import"));
     }
-    let mut work = Work { configuration, total: counted(configuration, options.total.clone()), import };
+    let mut work = ImportWork { configuration, total: counted(configuration, options.total.clone()), import };
     let given: Vec<QueueGiven> = tree.queues.iter().map(|_| QueueGiven::default()).collect();
     let given = work.share_out(&tree, given);
     for (queue, given) in tree.queues.iter().zip(&given) {
@@ -97,13 +97,13 @@ struct QueueGiven {
     access: Option<AccessList>,
 }
 
-struct Work<'a> {
+struct ImportWork<'a> {
     configuration: &'a HadoopConfiguration,
     total: QueueAmounts,
     import: QueueImport,
 }
 
-impl Work<'_> {
+impl ImportWork<'_> {
     fn get(&self, path: &str, key: &str) -> Option<String> {
         self.configuration.get(&format!("{PREFIX}{path}.{key}"))
     }
