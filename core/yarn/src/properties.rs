@@ -19,7 +19,7 @@ pub(crate) const OF_QUEUES: &[KnownProperty] = &[
     (
         "maximum-applications",
         Unsupported,
-        "any number of units may wait in the queue; `dispatcher` limits count for all queues together",
+        "any number of units may wait in the queue; `dispatcher.units_max` counts for all queues together",
     ),
     ("max-parallel-apps", Unsupported, "any number of units of the queue may run beside one another"),
     (
@@ -96,7 +96,7 @@ pub(crate) const OF_SCHEDULER: &[KnownProperty] = &[
     (
         "maximum-applications",
         Unsupported,
-        "any number of units may wait; `dispatcher` limits bound what is taken at once",
+        "any number of units may wait; `dispatcher.units_max` bounds all queues together",
     ),
     (
         "maximum-am-resource-percent",
@@ -167,11 +167,7 @@ pub(crate) const OF_SITE: &[KnownProperty] = &[
         Approximated,
         "priorities are those of priority classes; higher wins, as in YARN",
     ),
-    (
-        "yarn.node-labels.",
-        Approximated,
-        "nodes have labels of their own: `godel node label`, or `labels` of the agent",
-    ),
+    ("yarn.node-labels.", Approximated, "nodes have labels of their own, which `godel node label` sets"),
     (
         "yarn.nodemanager.resource.memory-mb",
         Approximated,
