@@ -93,7 +93,7 @@ fn of_queue(
     value: &str,
     tree: &YarnQueues,
 ) -> (Fidelity, String) {
-    let spec = work.import.queues.iter().find(|spec| Some(&spec.name) == queue.name.as_ref());
+    let spec = work.spec(queue);
     let say = |fidelity, effect: &str| (fidelity, effect.to_owned());
     let amounts = |what: &str, amounts: Option<&BTreeMap<String, i64>>| match amounts {
         Some(amounts) if !amounts.is_empty() => format!("{what} {}", show(amounts)),
@@ -225,7 +225,7 @@ fn access(work: &ImportWork<'_>, queue: &YarnQueue, key: &str, value: &str) -> (
     } else {
         "whoever may administer a queue may submit to it; godel does not ask who ends or moves units"
     };
-    let spec = work.import.queues.iter().find(|spec| Some(&spec.name) == queue.name.as_ref());
+    let spec = work.spec(queue);
     let shown = match spec.map(|spec| spec.submit_owners.as_slice()) {
         Some([]) if queue.children.is_empty() => "; everyone may submit, here or from above".to_owned(),
         Some([only]) if only == NOBODY => format!("; nobody may submit: the only owner is `{NOBODY}`"),
