@@ -8,6 +8,7 @@ pub mod queue;
 pub mod reservation;
 pub mod top;
 pub mod unit;
+pub mod yarn;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -84,6 +85,9 @@ pub enum Verb {
     /// Manage reservations: room kept for running units of certain units.
     #[command(subcommand)]
     Reservation(reservation::Reservation),
+    /// Import the configuration of a YARN cluster.
+    #[command(subcommand)]
+    Yarn(yarn::Yarn),
     /// Create or change objects from files: queues and priority classes together, then disruption budgets and
     /// reservations, then units.
     Apply(queue::Apply),

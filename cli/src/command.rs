@@ -18,6 +18,7 @@ mod topology;
 mod trace;
 mod unit;
 mod wait;
+mod yarn;
 
 use std::{ffi::OsString, os::unix::process::CommandExt as _};
 
@@ -71,6 +72,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Budget(wanted) => budget::run(&Client::new(&address)?, wanted, output).await,
         Verb::Reservation(wanted) => reservation::run(&Client::new(&address)?, wanted, output).await,
         Verb::PriorityClass(class) => queue::run_class(&Client::new(&address)?, class, output).await,
+        Verb::Yarn(verb) => yarn::run(&address, verb, output).await,
         Verb::Apply(files) => apply::run(&address, &files, output).await,
         Verb::Scheduler(Scheduler::List) => schedulers(&Client::new(&address)?, output).await,
         Verb::Partition(Partition::Set { mode }) => partition(&Client::new(&address)?, mode, output).await,

@@ -54,6 +54,17 @@ pub(super) async fn run(address: &str, apply: &Apply, format: Format) -> Result<
     ended(views.len(), failures)
 }
 
+/// Puts queues together or not at all, each with where it stands, and says what became of them.
+pub(super) async fn put_queues(
+    address: &str,
+    placed: Vec<(String, v1::Queue)>,
+    format: Format,
+) -> Result<(), Failure> {
+    let loaded = Loaded { queues: placed, ..Loaded::default() };
+    let views = queues(&Client::new(address)?, &loaded).await?;
+    print(format, &views)
+}
+
 /// Every document is tried, whatever became of the others; what failed.
 async fn one_by_one(client: &Client, loaded: &Loaded, views: &mut Vec<AppliedView>) -> Vec<Failure> {
     let mut failures = Vec::new();

@@ -9,6 +9,7 @@ mod godel;
 mod queues;
 mod users;
 mod verbs;
+mod yarn;
 
 use std::time::Duration;
 

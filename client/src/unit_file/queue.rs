@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use godel_domain::quantity::{self, BadQuantity};
 use godel_proto::v1;
 
-use super::{read::Fields, words};
+use super::{read::Fields, words, yaml_out::Yaml};
 
 /// An amount of a queue as people write it: `4`, `8Gi`, two GPUs as `2`.
 ///
@@ -18,6 +18,34 @@ pub fn parse_amount(name: &str, text: &str) -> Result<i64, BadQuantity> {
 /// The same back; parts of GPUs as `0.5`.
 pub fn show_amount(name: &str, amount: i64) -> String {
     quantity::show_queued(name, amount)
+}
+
+/// Queues as a file that reads back as the same queues. Metadata that the store keeps is left out.
+pub fn queues_to_file(queues: &[v1::Queue]) -> String {
+    queues.iter().map(|queue| to_yaml(queue).document()).collect::<Vec<_>>().join("---\n")
+}
+
+fn to_yaml(queue: &v1::Queue) -> Yaml {
+    let meta = queue.meta.clone().unwrap_or_default();
+    let mut yaml = Yaml::map();
+    yaml.put("kind", Some(Yaml::plain("queue")));
+    yaml.put("name", Some(Yaml::text_of(&meta.name)));
+    yaml.texts_by_key("labels", &meta.labels);
+    yaml.text("owner", &meta.owner);
+    for (key, amounts) in [("min", &queue.min), ("max", &queue.max)] {
+        let sorted: BTreeMap<&String, &i64> = amounts.iter().flat_map(|amounts| &amounts.amounts).collect();
+        let shown = |(name, amount): (&String, &i64)| (name.clone(), Yaml::plain(show_amount(name, *amount)));
+        yaml.some(key, Yaml::Map(sorted.into_iter().map(|(name, amount)| shown((name, amount))).collect()));
+    }
+    yaml.put("weight", queue.weight.map(Yaml::plain));
+    let policy = words::POLICY.iter().find(|(_, policy)| *policy == queue.policy);
+    yaml.put("policy", policy.map(|(word, _)| Yaml::plain(word)));
+    yaml.list("submit_owners", queue.submit_owners.iter().map(|owner| Yaml::text_of(owner)));
+    yaml.put("max_running_units", queue.max_running_units.map(Yaml::plain));
+    let weights: BTreeMap<&String, &u32> = queue.owner_weights.iter().collect();
+    let weights = weights.into_iter().map(|(owner, weight)| (owner.clone(), Yaml::plain(weight)));
+    yaml.some("owner_weights", Yaml::Map(weights.collect()));
+    yaml
 }
 
 pub(super) fn queue(fields: &mut Fields<'_, '_>) -> v1::Queue {
@@ -119,6 +147,45 @@ owner_weights: {alice: 3, 007: 2}
         assert_eq!(queue.owner_weights, [("alice".to_owned(), 3), ("007".to_owned(), 2)].into());
         assert_eq!((class.value, class.preemptible), (-5, false));
         assert_eq!(unit.priority_class, "gold");
+    }
+
+    #[test]
+    fn queues_are_written_as_they_read_back() {
+        let text = "\
+kind: queue
+name: prod
+labels:
+  team: a
+owner: ann
+min:
+  cpu: 4
+  gpu: \"0.5\"
+  memory: 8Gi
+max:
+  cpu: 4.5
+weight: 3
+policy: fair-share
+submit_owners:
+  - alice
+max_running_units: 9
+owner_weights:
+  \"007\": 2
+---
+kind: queue
+name: dev
+";
+        let queues = |text: &str| -> Vec<v1::Queue> {
+            let documents = parse_manifest(text).unwrap().into_iter();
+            let queue = |document| match document {
+                Document::Queue(queue) => *queue,
+                other => panic!("{other:?}"),
+            };
+            documents.map(|(_, document)| queue(document)).collect()
+        };
+        let read = queues(text);
+        let written = queues_to_file(&read);
+        assert_eq!(queues(&written), read, "{written}");
+        assert_eq!(written, text.replace("\"0.5\"", "0.5"));
     }
 
     #[test]

@@ -22,7 +22,7 @@ const WIRE: &str = "godel-wire";
 const HADOOP: &str = "godel-hadoop";
 
 /// What each crate of `core/` may use of ours: a crate stands below all that it uses.
-const CORE: [(&str, &[&str]); 12] = [
+const CORE: [(&str, &[&str]); 13] = [
     (DOMAIN, &[]),
     ("godel-testkit", &[DOMAIN]),
     (QUEUEING, &[DOMAIN]),
@@ -34,6 +34,7 @@ const CORE: [(&str, &[&str]); 12] = [
     ("godel-core-scheduler", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
     ("godel-core-binder", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
     ("godel-audit", &[DOMAIN]),
+    ("godel-core-yarn", &[DOMAIN]),
     (
         "godel-model",
         &[
@@ -79,6 +80,7 @@ const MAPPED: [&str; 24] = [
     "core/scheduler",
     "core/binder",
     "core/audit",
+    "core/yarn",
     "core/testkit",
     "core/model",
     "wire",
