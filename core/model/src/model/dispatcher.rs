@@ -334,8 +334,7 @@ impl DispatcherPart {
         net.reach.mark(match wish {
             Wish::Cancel => Mark::Cancel,
             Wish::Suspend(_) => Mark::Suspend,
-            Wish::Scale(_) | Wish::Stop(_) | Wish::Update(_) => Mark::Scale,
-            Wish::Grow(_) => Mark::Grow,
+            Wish::Scale(_) | Wish::Stop(_) | Wish::Update(_) | Wish::Grow(_) => Mark::Scale,
             Wish::Retry(_) | Wish::RetryReplica(_) => Mark::Retry,
         });
         self.heard();

@@ -47,8 +47,6 @@ pub(super) enum Mark {
     Cancel,
     /// A unit was scaled or changed otherwise, or some of it stopped.
     Scale,
-    /// Task groups were added to a unit, or changed together.
-    Grow,
     /// A unit was suspended.
     Suspend,
     /// A unit ran again after its end.
@@ -80,7 +78,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 33] = [
+    pub(super) const ALL: [Self; 32] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -100,7 +98,6 @@ impl Mark {
         Self::FewerDevices,
         Self::Cancel,
         Self::Scale,
-        Self::Grow,
         Self::Suspend,
         Self::Retry,
         Self::Terms,
