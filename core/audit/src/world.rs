@@ -279,28 +279,11 @@ impl World {
             Change::NodeUsage(usage) => {
                 set(&mut self.nodes.entry(usage.id).or_default().usage, created, revision, usage);
             }
-            Change::Unit(record) => {
-                if record.status.suspended {
-                    self.suspended.insert(record.id);
-                }
-                if record.status.restarting {
-                    self.restarted.insert(record.id);
-                }
-                let unit = self.units.entry(record.id).or_default();
-                set(&mut unit.record, created, revision, record);
-                unit.join_groups();
-            }
-            Change::TaskGroup(group) => {
-                let unit = self.units.entry(group.unit).or_default();
-                let mut slot = unit.added_groups.remove(&group.idx);
-                set(&mut slot, created, revision, group);
-                unit.added_groups.extend(slot.map(|record| (group.idx, record)));
-                unit.join_groups();
-            }
-            Change::TaskGroupDeleted(unit, idx) => {
-                let unit = self.units.entry(*unit).or_default();
-                unit.added_groups.remove(idx);
-                unit.join_groups();
+            Change::Unit(_)
+            | Change::TaskGroup(_)
+            | Change::TaskGroupDeleted(..)
+            | Change::UnitDeleted(_) => {
+                self.put_unit(created, revision, change);
             }
             Change::Lease(lease) => {
                 set_named(&mut self.leases, &lease.name, created, revision, lease);
@@ -317,11 +300,6 @@ impl World {
             Change::NodeDeleted(node) => {
                 self.nodes.remove(node);
                 self.shrunk.remove(node);
-            }
-            Change::UnitDeleted(unit) => {
-                self.units.remove(unit);
-                self.suspended.remove(unit);
-                self.restarted.remove(unit);
             }
             Change::Queue(queue) => set_named(&mut self.queues, &queue.name, created, revision, queue),
             Change::PriorityClass(class) => {
@@ -367,6 +345,41 @@ impl World {
         }
     }
 
+    /// A unit, or a task group that was added to one.
+    fn put_unit(&mut self, created: Revision, revision: Revision, change: &Change) {
+        match change {
+            Change::Unit(record) => {
+                if record.status.suspended {
+                    self.suspended.insert(record.id);
+                }
+                if record.status.restarting {
+                    self.restarted.insert(record.id);
+                }
+                let unit = self.units.entry(record.id).or_default();
+                set(&mut unit.record, created, revision, record);
+                unit.join_groups();
+            }
+            Change::TaskGroup(group) => {
+                let unit = self.units.entry(group.unit).or_default();
+                let mut slot = unit.added_groups.remove(&group.idx);
+                set(&mut slot, created, revision, group);
+                unit.added_groups.extend(slot.map(|record| (group.idx, record)));
+                unit.join_groups();
+            }
+            Change::TaskGroupDeleted(unit, idx) => {
+                let unit = self.units.entry(*unit).or_default();
+                unit.added_groups.remove(idx);
+                unit.join_groups();
+            }
+            Change::UnitDeleted(unit) => {
+                self.units.remove(unit);
+                self.suspended.remove(unit);
+                self.restarted.remove(unit);
+            }
+            _ => {}
+        }
+    }
+
     fn apply_rows<'a>(
         &mut self,
         commit: &Commit,
@@ -386,7 +399,8 @@ impl World {
         if let RunChange::Terms(terms) = change
             && let Some(unit) = self.units.get_mut(&unit)
         {
-            unit.standings = unit.demands.keys().map(|group| (*group, terms.of_group(usize::from(*group)))).collect();
+            unit.standings =
+                unit.demands.keys().map(|group| (*group, terms.of_group(usize::from(*group)))).collect();
         }
         let ordinals: &[u32] = match change {
             RunChange::Terms(_) => &[],

@@ -261,7 +261,7 @@ impl NodeTopology {
 
     /// Whether no more of a zone is used than a shape accepts.
     #[inline]
-    pub(super) fn is_calm(&self, zone: &ZoneRoom, shape: &Shape) -> bool {
+    fn is_calm(&self, zone: &ZoneRoom, shape: &Shape) -> bool {
         shape.zone_limits.is_none_or(|limits| {
             let used = zone.load.as_ref().map(|load| &load.p95).or(self.node_load.as_ref());
             used.is_none_or(|used| limits.allow(used))

@@ -181,7 +181,8 @@ impl Counts {
         let fails =
             |row: &RunningUnit| record.spec.on_eviction == OnEviction::Fail && row.was_evicted_by_others();
         let returns = |row: &RunningUnit| returns(&record.status.next_incarnations, ordinal, row);
-        let (less, more) = (|count: &mut u32| *count = count.saturating_sub(1), |count: &mut u32| *count += 1);
+        let (less, more) =
+            (|count: &mut u32| *count = count.saturating_sub(1), |count: &mut u32| *count += 1);
         let (was, is) = ((fails(before), returns(before)), (fails(after), returns(after)));
         self.count(before, was, (named, wanted), less);
         self.count(after, is, (named, wanted), more);

@@ -135,9 +135,7 @@ pub fn admit(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>>
         Given::Value(pool) => pool,
         Given::Absent | Given::Unknown(_) => by_class.pool,
     };
-    let given_minima = minima::given(&submission.task_groups);
-    let mut task_groups = groups((submission.task_groups, pool_of_groups), class, &mut report, &mut defaults);
-    minima::of_groups(&given_minima, &mut task_groups, by_class, &mut report, &mut defaults);
+    let task_groups = groups((submission.task_groups, pool_of_groups), class, &mut report, &mut defaults);
     let replicas = task_groups.iter().map(|group| u64::from(group.replicas)).sum::<u64>();
     if replicas > u64::from(REPLICAS_MAX) {
         report.add(
@@ -399,6 +397,7 @@ fn groups(
     report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Vec<TaskGroup> {
+    let given_minima = minima::given(&submitted);
     if submitted.is_empty() {
         report.add(format_args!("task_groups"), format_args!("at least one is needed"));
     }
@@ -420,6 +419,7 @@ fn groups(
         let group = admit_group(idx, (group, pool), (least, &groups), report, defaults);
         groups.push(group);
     }
+    minima::of_groups(&given_minima, &mut groups, defaults::of(class), report, defaults);
     groups
 }
 

@@ -1,10 +1,10 @@
 //! Rows of units inside the state, with the counts derived from them.
 
-use std::{collections::btree_map::Entry, sync::Arc};
+use std::collections::btree_map::Entry;
 
 use godel_domain::{
     ids::{NodeId, Revision, UnitId},
-    running_units::{GroupDemand, Lineage, UnitTerms, RunChange, RunningUnit, RunningUnits},
+    running_units::{GroupDemand, Lineage, RunChange, RunningUnit, RunningUnits, UnitTerms},
 };
 
 use super::{State, StoredRows, undo::Undo};

@@ -9,8 +9,8 @@ use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     run_end::RunEnd,
     running_units::{
-        Bind, End, Evict, EvictionReason, GroupDemand, LastEviction, Phase, PreemptionTerms, Requeue, UnitTerms,
-        RunningUnit, RunningUnits, Statuses,
+        Bind, End, Evict, EvictionReason, GroupDemand, LastEviction, Phase, PreemptionTerms, Requeue,
+        RunningUnit, RunningUnits, Statuses, UnitTerms,
     },
 };
 use godel_proto::{raw, v1};

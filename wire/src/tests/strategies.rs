@@ -17,7 +17,9 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     resources::Resources,
     run_end::{RunEnd, RunEndReason},
-    running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses, UnitTerms},
+    running_units::{
+        Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses, UnitTerms,
+    },
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
         UnitEnd, UnitRecord, Volume, WorkloadClass,

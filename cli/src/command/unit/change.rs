@@ -123,7 +123,7 @@ async fn move_one(
         return Ok(Done { said: Some("unchanged"), ..Done::at(UNCHANGED, 0) });
     }
     queue.clone_into(&mut spec.queue);
-    let request = v1::UpdateUnitRequest { unit: Some(spec), expected_revision: meta.revision };
+    let request = v1::UpdateUnitRequest { unit: Some(spec), groups: None, expected_revision: meta.revision };
     let call = |mut units: UnitServiceClient<_>| {
         let request = request.clone();
         async move { units.update_unit(request).await }

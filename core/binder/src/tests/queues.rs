@@ -186,8 +186,10 @@ fn a_unit_that_moves_takes_what_it_has_along() {
     assert_eq!(world.refuse(&place(2, waits, &[(0, 3)])), [(RejectionReason::QueueFull, vec![0])]);
     let moved = in_queue("b", runs);
     let terms = PreemptionTerms::of(&moved.spec, &PriorityClasses::default());
-    let changes =
-        vec![Change::Unit(Arc::new(moved)), Change::Rows(UnitId(1), RunChange::Terms(Arc::new(terms.into())))];
+    let changes = vec![
+        Change::Unit(Arc::new(moved)),
+        Change::Rows(UnitId(1), RunChange::Terms(Arc::new(terms.into()))),
+    ];
     world.revision += 1;
     world.binder.apply(&Commit { revision: Revision(world.revision), time_ms: 1, changes });
     let _ = world.accept(&place(2, waits, &[(0, 3)]));

@@ -528,7 +528,7 @@ fn a_running_unit_moves_with_its_terms_where_there_is_room() {
     rig.change(8, "a", moved("b"));
     let (txn, _) = &rig.sent.txns[0];
     assert_eq!(txn.required, ["Unit(UnitId(1)) 5", "Queue(\"b\") 3"], "not on its rows");
-    let is_terms = |change: &Change| matches!(change, Change::Rows(UnitId(1), RunChange::Terms(terms)) if terms.queue.as_deref() == Some("b"));
+    let is_terms = |change: &Change| matches!(change, Change::Rows(UnitId(1), RunChange::Terms(terms)) if terms.others.queue.as_deref() == Some("b"));
     assert!(is_terms(&txn.changes[1]), "{:?}", txn.changes);
     assert!(matches!(&txn.changes[2], Change::Queue(spec) if spec.name == "b"), "bindings are judged again");
     rig.settle();
@@ -547,7 +547,7 @@ fn a_running_unit_moves_with_its_terms_where_there_is_room() {
     let risen = UnitSpec { uid: String::new(), priority: 7, ..spec("a", 1, "open") };
     rig.change(10, "a", UnitChangeKind::Update(Box::new(risen)));
     let changes = &rig.sent.txns[0].0.changes;
-    assert!(matches!(&changes[1], Change::Rows(_, RunChange::Terms(terms)) if terms.priority == 7));
+    assert!(matches!(&changes[1], Change::Rows(_, RunChange::Terms(terms)) if terms.others.priority == 7));
     rig.settle();
     let mut labelled = UnitSpec { uid: String::new(), priority: 7, ..spec("a", 1, "open") };
     labelled.labels.insert("app".to_owned(), "a".to_owned());

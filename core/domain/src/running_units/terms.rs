@@ -83,9 +83,10 @@ impl UnitTerms {
     pub fn of_group(&self, group: usize) -> Arc<PreemptionTerms> {
         match self.group_minima.get(group) {
             None | Some(0) => Arc::clone(&self.others),
-            Some(minimum) => {
-                Arc::new(PreemptionTerms { group_min_member: *minimum, ..PreemptionTerms::clone(&self.others) })
-            }
+            Some(minimum) => Arc::new(PreemptionTerms {
+                group_min_member: *minimum,
+                ..PreemptionTerms::clone(&self.others)
+            }),
         }
     }
 }

@@ -230,7 +230,8 @@ fn changed_terms_are_those_of_every_group_that_was_bound() {
     let change = |queue: &str| {
         RunChange::Terms(Arc::new(UnitTerms { others: terms(queue), group_minima: vec![0, 0, 3] }))
     };
-    let with_minimum = |queue: &str| Arc::new(PreemptionTerms { group_min_member: 3, ..(*terms(queue)).clone() });
+    let with_minimum =
+        |queue: &str| Arc::new(PreemptionTerms { group_min_member: 3, ..(*terms(queue)).clone() });
     let mut rows = RunningUnits::default();
     assert_eq!(apply(&mut rows, 1, &change("a")), 0);
     assert_eq!(rows, RunningUnits::default(), "nothing was bound");

@@ -78,7 +78,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 32] = [
+    pub(super) const ALL: [Self; 33] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,

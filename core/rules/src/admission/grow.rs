@@ -103,7 +103,8 @@ fn admitted(record: &UnitRecord, added: &[GroupSubmission]) -> Result<Vec<TaskGr
     let mut groups: Vec<TaskGroup> = Vec::with_capacity(added.len());
     for (at, submission) in added.iter().enumerate() {
         if submission.min_member.is_some() {
-            let why = "a group that is added to a unit has no minimum: leave it out, or update the whole unit";
+            let why =
+                "a group that is added to a unit has no minimum: leave it out, or update the whole unit";
             report.add(format_args!("task_groups[{at}].min_member"), format_args!("{why}"));
         }
         let group = admit_group(

@@ -187,8 +187,8 @@ impl Desk {
         let token = request.container_token.clone().unwrap_or_default();
         let said = token::check::<ContainerTokenIdentifierProto>(&token, &self.container_keys.borrow());
         let said = said.map_err(|exception| (unchecked_id(&token), exception))?;
-        let pb = said.container_id.clone();
-        let failed = |exception| (pb.clone(), exception);
+        let pb = said.container_id;
+        let failed = |exception| (pb, exception);
         let (id, start) = self.judge(attempt, &said, request).map_err(failed)?;
         for _ in 0..N_LOOKS {
             let start = Box::new(start.clone());
@@ -210,7 +210,7 @@ impl Desk {
         said: &ContainerTokenIdentifierProto,
         request: &StartContainerRequestProto,
     ) -> Result<(ContainerId, Start), Exception> {
-        let id = id_of(&said.container_id.clone().unwrap_or_default())?;
+        let id = id_of(&said.container_id.unwrap_or_default())?;
         let Facts { host, port, local_user, .. } = &self.facts;
         if !id.attempt.is_same_application(attempt) {
             let of = id.attempt;

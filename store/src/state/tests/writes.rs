@@ -113,5 +113,5 @@ pub(super) fn leased(lease: &str, epoch: u64, sequence: u64, ops: Vec<Bytes>) ->
 /// Terms of what is bound of a unit: those of a queue.
 pub(super) fn terms(unit_id: u64, queue: &str) -> Bytes {
     let standing = Some(v1::Standing { queue: queue.into(), ..Default::default() });
-    op(v1::op::Op::ChangeTerms(v1::TermsChange { unit_id, standing }))
+    op(v1::op::Op::ChangeTerms(v1::TermsChange { unit_id, standing, group_minima: Vec::new() }))
 }

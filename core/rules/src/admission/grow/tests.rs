@@ -114,7 +114,8 @@ fn wrong_changes_of_groups_are_named() {
 fn groups_are_limited_by_their_number_and_their_bytes() {
     let (mut record, rows) = application();
     for idx in 1..TASK_GROUPS_MAX {
-        let group = TaskGroup { name: format!("g{idx}"), replicas: 0, min_member: 0, template: Template::default() };
+        let group =
+            TaskGroup { name: format!("g{idx}"), replicas: 0, min_member: 0, template: Template::default() };
         add_group(&mut record, &rows, group).unwrap();
     }
     assert_eq!(field(&record, &adding(&[("more", 1)])), "task_groups");
@@ -211,5 +212,5 @@ proptest! {
 }
 
 fn as_update(record: UnitRecord) -> UnitUpdate {
-    UnitUpdate { record, rests_on_rows: false, is_moved: false }
+    UnitUpdate { record, rests_on_rows: false, is_moved: false, takes_rows_along: false }
 }
