@@ -248,7 +248,9 @@ fn varying(text: &str, before: &str) -> Option<(usize, &'static str)> {
         return Some((address.trim_end_matches(['.', ':']).len(), "ADDRESS"));
     }
     let word = before.trim_end().trim_end_matches("\":");
-    let is_id = before.ends_with(' ') && (word.ends_with("revision") || word.ends_with("id"));
+    let stem = word.strip_suffix("revision").or_else(|| word.strip_suffix("id"));
+    let is_word = stem.is_some_and(|stem| !stem.ends_with(|c: char| c.is_ascii_alphabetic()));
+    let is_id = before.ends_with(' ') && is_word;
     (digits >= 12 || (digits > 0 && is_id)).then_some((digits, "N"))
 }
 

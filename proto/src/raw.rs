@@ -235,6 +235,7 @@ pub fn op_name(field: u32) -> Option<&'static str> {
         15 => "put_partition_block",
         16 => "delete",
         17 => "put_unit_history",
+        18 => "put_task_group",
         19 => "put_yarn_keys",
         20 => "bind",
         21 => "evict",

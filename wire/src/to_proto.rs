@@ -11,7 +11,7 @@ use godel_domain::{
     node_load::{LoadAmounts, MaxLoad, NodeLoad, ZoneLoad},
     pause::Pause,
     resources::Resources,
-    running_units::{Bind, Evict, RunChange, UnitTerms},
+    running_units::{Bind, RunChange},
     task_group_record::TaskGroupRecord,
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
@@ -43,7 +43,7 @@ pub use encode::{encoded_unit, put_unit};
 pub use history::unit_history;
 pub use node::{device, node_quarantine, node_report, node_runtime, node_spec};
 pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_policy};
-pub use reports::{requeue, statuses};
+pub use reports::{evict, requeue, statuses, terms};
 pub use reservation::{put_reservation, reservation};
 pub use txn::{op, requirement};
 // Columns are the store's own: see `from_proto`.
@@ -467,26 +467,6 @@ pub fn bind(unit: UnitId, bind: &Bind) -> v1::Binding {
         core_masks: zones::core_masks(zones),
         standing: standing.as_deref().map(crate::ops::standing_to_proto),
     }
-}
-
-/// Running units that begin to leave.
-pub fn evict(unit: UnitId, evict: &Evict) -> v1::Eviction {
-    let Evict { ordinals, incarnations, reason, by, preemptor } = evict;
-    v1::Eviction {
-        unit_id: unit.0,
-        ordinals: ordinals.clone(),
-        incarnations: incarnations.clone(),
-        reason: eviction_reason(Some(*reason)).into(),
-        by: by.clone(),
-        preemptor_id: preemptor.0,
-    }
-}
-
-/// Preemption terms of all that is bound of a unit.
-pub fn terms(unit: UnitId, terms: &UnitTerms) -> v1::TermsChange {
-    let UnitTerms { others, group_minima } = terms;
-    let standing = Some(crate::ops::standing_to_proto(others));
-    v1::TermsChange { unit_id: unit.0, standing, group_minima: group_minima.clone() }
 }
 
 /// Room kept for someone, as an operation.

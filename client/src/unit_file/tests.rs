@@ -339,7 +339,7 @@ weigth: 3
 ---
 name: last
 task_groups:
-- {name: a, replicas: 0, template: {}}
+- {name: a, replicas: 100001, template: {}}
 - {name: a, template: {stop_grace: 2h}}
 ";
     let found = parse(text).unwrap_err();
@@ -355,7 +355,7 @@ task_groups:
         "",
         "16:12: min.cpu: 8 is above the maximum 4",
         "18:1: unknown key `weigth`: did you mean `weight`?",
-        "22:23: task_groups[0].replicas: 0 is not in 1..=100000",
+        "22:23: task_groups[0].replicas: 100001 is not in 0..=100000",
         "23:10: task_groups[1].name: `a` stands twice",
         "23:36: task_groups[1].template.stop_grace: 2h is longer than 1h",
     ];

@@ -522,11 +522,6 @@ impl NodeLife {
         self.n_live
     }
 
-    /// What the live ones ask for, guaranteed and best-effort ones.
-    pub fn weights(&self) -> (Weight, Weight) {
-        self.live
-    }
-
     /// A newer incarnation is current: the one here leaves, before the newer one starts, and nobody wants to hear of it.
     fn supersede(&mut self, key: Key, out: &mut Vec<Action>) {
         let Some(run) = self.runs.remove(&key) else { return };

@@ -47,7 +47,7 @@ mod work;
 
 use containers::ContainerDesk;
 use processes::{Looked, Looks};
-use usage::{GpuUses, PartsOfUse};
+use usage::{GpuUses, PartsOfUse, load_of, usage_of};
 
 /// Arrivals handled before reports go out: one report for many.
 const N_ARRIVALS_MAX: usize = 512;
@@ -588,19 +588,4 @@ impl Shard {
             stats.send_modify(change);
         }
     }
-}
-
-/// Use as a window of it takes it.
-fn load_of(used: Weight) -> LoadAmounts {
-    let Weight { cpu_milli, memory, network } = used;
-    LoadAmounts { cpu: cpu_milli, memory, network }
-}
-
-/// Use on the wire.
-fn usage_of(used: Weight) -> v1::Resources {
-    let amounts = [
-        (godel_domain::resources::CPU.to_owned(), used.cpu_milli),
-        (godel_domain::resources::MEMORY.to_owned(), used.memory),
-    ];
-    v1::Resources { amounts: amounts.into_iter().collect() }
 }

@@ -1,13 +1,13 @@
-//! What becomes of running units on their nodes.
+//! What becomes of running units that are bound.
 
 use godel_domain::{
     ids::UnitId,
-    running_units::{Requeue, Statuses},
+    running_units::{Evict, Requeue, Statuses, UnitTerms},
 };
 use godel_proto::v1;
 
-use super::phase;
-use crate::ops::ends_to_proto;
+use super::{eviction_reason, phase};
+use crate::ops::{ends_to_proto, standing_to_proto};
 
 /// What agents reported.
 pub fn statuses(unit: UnitId, statuses: &Statuses) -> v1::RunStatuses {
@@ -31,4 +31,24 @@ pub fn requeue(unit: UnitId, requeue: &Requeue) -> v1::Requeue {
     let Requeue { ordinals, incarnations, anew } = requeue;
     let (ordinals, incarnations) = (ordinals.clone(), incarnations.clone());
     v1::Requeue { unit_id: unit.0, ordinals, incarnations, anew: *anew }
+}
+
+/// Running units that begin to leave.
+pub fn evict(unit: UnitId, evict: &Evict) -> v1::Eviction {
+    let Evict { ordinals, incarnations, reason, by, preemptor } = evict;
+    v1::Eviction {
+        unit_id: unit.0,
+        ordinals: ordinals.clone(),
+        incarnations: incarnations.clone(),
+        reason: eviction_reason(Some(*reason)).into(),
+        by: by.clone(),
+        preemptor_id: preemptor.0,
+    }
+}
+
+/// Preemption terms of all that is bound of a unit.
+pub fn terms(unit: UnitId, terms: &UnitTerms) -> v1::TermsChange {
+    let UnitTerms { others, group_minima } = terms;
+    let standing = Some(standing_to_proto(others));
+    v1::TermsChange { unit_id: unit.0, standing, group_minima: group_minima.clone() }
 }

@@ -21,9 +21,9 @@ use super::{
     update::UnitUpdate,
 };
 
-/// Bytes of all records of task groups that were added to a unit. Together with its own record, whose limit is
-/// [`SPEC_BYTES_MAX`], a unit is a quarter of what a message may have: the rows of its running units name every demand too.
-pub const ADDED_BYTES_MAX: usize = 192 * 1024;
+/// Bytes of all records of task groups that were added to a unit. With its own record, of at most [`SPEC_BYTES_MAX`], a unit
+/// is less than a fifth of what a message may have: one to a scheduler names up to [`REPLICAS_MAX`] ordinals too.
+pub const ADDED_BYTES_MAX: usize = 128 * 1024;
 
 /// What is asked for of the task groups of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

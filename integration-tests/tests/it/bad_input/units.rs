@@ -70,7 +70,7 @@ fn with_groups(names: &[&str]) -> v1::UnitSpec {
 
 #[rustfmt::skip]
 fn bad_units() -> Vec<(&'static str, v1::UnitSpec, &'static str)> {
-    let many_groups: Vec<String> = (0..65).map(|number| format!("g{number}")).collect();
+    let many_groups: Vec<String> = (0..1_025).map(|number| format!("g{number}")).collect();
     let many_groups: Vec<&str> = many_groups.iter().map(String::as_str).collect();
     let replicas = |replicas| move |spec: &mut v1::UnitSpec| spec.task_groups[0].replicas = replicas;
     vec![

@@ -1,10 +1,15 @@
-//! What the running units of a node ask of its zones: what the use of a simulated node is modelled from.
+//! What the running units of a node ask of it and of its zones: what the use of a simulated node is modelled from.
 
 use godel_domain::{allocation::ZoneSet, demand::Pool};
 
 use super::{NodeLife, Weight};
 
 impl NodeLife {
+    /// What the live ones ask for, guaranteed and best-effort ones.
+    pub fn weights(&self) -> (Weight, Weight) {
+        self.live
+    }
+
     /// Returns what guaranteed and best-effort running units that live here ask of some zones: each of those that it was given the
     /// same, or of all of them.
     pub fn zone_weights(&self, zones: &[usize]) -> Vec<(Weight, Weight)> {

@@ -9,7 +9,7 @@ use godel_domain::{demand::Pool, node_load::LoadAmounts, time::Millis};
 use godel_proto::v1;
 use tokio::sync::mpsc;
 
-use super::{NodeEntry, Shard, load_of};
+use super::{NodeEntry, Shard};
 use crate::{
     bandwidth::{Care, Rates},
     detect::{
@@ -239,4 +239,19 @@ fn bandwidth_report((network, memory): &(Care, Care)) -> v1::BandwidthReport {
         v1::BandwidthCare { state: state.into(), reason }
     };
     v1::BandwidthReport { network: Some(care(network)), memory: Some(care(memory)) }
+}
+
+/// Use as a window of it takes it.
+pub(super) fn load_of(used: Weight) -> LoadAmounts {
+    let Weight { cpu_milli, memory, network } = used;
+    LoadAmounts { cpu: cpu_milli, memory, network }
+}
+
+/// Use on the wire.
+pub(super) fn usage_of(used: Weight) -> v1::Resources {
+    let amounts = [
+        (godel_domain::resources::CPU.to_owned(), used.cpu_milli),
+        (godel_domain::resources::MEMORY.to_owned(), used.memory),
+    ];
+    v1::Resources { amounts: amounts.into_iter().collect() }
 }

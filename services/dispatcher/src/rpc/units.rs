@@ -41,7 +41,7 @@ const RUNNING_UNITS_MAX: usize = 1_000;
 /// Units on a page unless asked otherwise, and at most.
 const PAGE_DEFAULT: usize = 500;
 const PAGE_MAX: usize = 1_000;
-/// A page that has so many bytes takes no further unit; one unit has at most 64 KiB, 192 KiB of task groups that were added,
+/// A page that has so many bytes takes no further unit; one unit has at most 64 KiB, 128 KiB of task groups that were added,
 /// 40 KiB of ordinal ranges and a few of refusals, so a page stays below 1 MiB.
 const PAGE_BYTES: usize = 640 << 10;
 /// Names looked at in one go while others wait.
