@@ -121,6 +121,8 @@ pub struct AskTable {
     n_rows: usize,
     /// Ordinals without a place, by key.
     waiting: BTreeMap<AskKey, BTreeSet<u32>>,
+    /// Replicas that are being added, whose ordinals are not known yet.
+    growing: BTreeMap<AskKey, u32>,
     keys: BTreeMap<u32, AskKey>,
 }
 
@@ -180,8 +182,9 @@ impl AskTable {
             let n_wanted = self.n_wanted(key);
             let waiting = self.waiting.get(key);
             let n_waiting = waiting.map_or(0, |ordinals| u32::try_from(ordinals.len()).unwrap_or(u32::MAX));
-            if n_wanted > n_waiting {
-                changes.add.push((key.clone(), n_wanted - n_waiting));
+            let n_coming = n_waiting.saturating_add(self.growing.get(key).copied().unwrap_or(0));
+            if n_wanted > n_coming {
+                changes.add.push((key.clone(), n_wanted - n_coming));
             }
             let n_over = n_waiting.saturating_sub(n_wanted);
             let newest = waiting.into_iter().flatten().rev().copied();
@@ -193,6 +196,32 @@ impl AskTable {
     /// Containers that are wanted under a key and have no place.
     pub fn n_wanted(&self, key: &AskKey) -> u32 {
         self.rows.get(key).and_then(|named| named.get(ANY)).map_or(0, |wanted| wanted.n)
+    }
+
+    /// Replicas are being added: they are not asked for again.
+    pub fn growing(&mut self, add: &[(AskKey, u32)]) {
+        for (key, n) in add {
+            *self.growing.entry(key.clone()).or_default() += n;
+        }
+    }
+
+    /// Replicas that were being added are not: they are asked for again.
+    pub fn not_grown(&mut self, key: &AskKey, n: u32) {
+        if let Some(growing) = self.growing.get_mut(key) {
+            *growing = growing.saturating_sub(n);
+            if *growing == 0 {
+                self.growing.remove(key);
+            }
+        }
+    }
+
+    /// Nothing is wanted any more. The ordinals that waited.
+    pub fn clear(&mut self) -> Vec<u32> {
+        self.rows.clear();
+        self.n_rows = 0;
+        let waiting: Vec<u32> = std::mem::take(&mut self.waiting).into_values().flatten().collect();
+        waiting.iter().for_each(|ordinal| drop(self.keys.remove(ordinal)));
+        waiting
     }
 
     /// Replicas were added for a key.

@@ -6,6 +6,7 @@
 //! # Modules
 //!
 //! - `access`: lists of users and groups, as YARN's access controls are written.
+//! - `adapter`: the adapter's applications: what happens to them, and what is to be done about it.
 //! - `application`: the life of an application, as YARN's ResourceManager has it.
 //! - `asks`: what an application master asks for: the table behind `allocate`.
 //! - `attempt`: the life of an attempt, and which failed attempts count.
@@ -20,6 +21,7 @@
 //! - `site`: what becomes of every property of a folder of configuration files.
 
 mod access;
+pub mod adapter;
 pub mod application;
 pub mod asks;
 pub mod attempt;
