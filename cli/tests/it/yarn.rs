@@ -52,7 +52,7 @@ fn queues_of_yarn_are_imported() {
     assert_eq!(again.matches(" unchanged at revision ").count(), 2, "{file}{again}");
     let prod = godel.json(&["queue", "describe", "prod"]);
     assert_eq!((&prod["min"]["cpu"], &prod["min"]["memory"]), (&12_000.into(), &(24u64 << 30).into()));
-    assert_eq!((&prod["weight"], &prod["policy"]), (&3.into(), &"fifo".into()));
+    assert_eq!((&prod["weight"], &prod["policy"]), (&75.into(), &"fifo".into()));
     let dev = godel.json(&["queue", "describe", "dev"]);
     assert_eq!((&dev["min"]["cpu"], &dev["max"]["cpu"]), (&4_000.into(), &8_000.into()));
 

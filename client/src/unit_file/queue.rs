@@ -162,7 +162,7 @@ min:
   gpu: \"0.5\"
   memory: 8Gi
 max:
-  cpu: 4500m
+  cpu: 4.5
 weight: 3
 policy: fair-share
 submit_owners:

@@ -62,7 +62,12 @@ pub fn import_queues(configuration: &HadoopConfiguration, options: &ImportOption
     if tree.queues.len() < 2 && import.mistakes.is_empty() {
         import.mistakes.push(format!("{PREFIX}root.queues names no queues: there is nothing to import"));
     }
-    let mut work = Work { configuration, total: counted(configuration, options.total.clone()), import };
+    let mut work = ImportWork {
+        configuration,
+        by_name: BTreeMap::new(),
+        total: counted(configuration, options.total.clone()),
+        import,
+    };
     let given: Vec<QueueGiven> = tree.queues.iter().map(|_| QueueGiven::default()).collect();
     let given = work.share_out(&tree, given);
     for (queue, given) in tree.queues.iter().zip(&given) {
@@ -97,15 +102,22 @@ struct QueueGiven {
     access: Option<AccessList>,
 }
 
-struct Work<'a> {
+struct ImportWork<'a> {
     configuration: &'a HadoopConfiguration,
+    /// Where queues stand in the import.
+    by_name: BTreeMap<String, usize>,
     total: QueueAmounts,
     import: QueueImport,
 }
 
-impl Work<'_> {
+impl ImportWork<'_> {
     fn get(&self, path: &str, key: &str) -> Option<String> {
         self.configuration.get(&format!("{PREFIX}{path}.{key}"))
+    }
+
+    /// The queue of godel that a queue of YARN has become.
+    fn spec(&self, queue: &YarnQueue) -> Option<&QueueSpec> {
+        self.import.queues.get(*self.by_name.get(queue.name.as_deref()?)?)
     }
 
     fn mistake(&mut self, path: &str, key: &str, what: impl std::fmt::Display) {
@@ -284,6 +296,7 @@ impl Work<'_> {
                 Some(AccessList::Only { users, .. }) => users.iter().cloned().collect(),
             };
         }
+        self.by_name.insert(name.clone(), self.import.queues.len());
         self.import.queues.push(spec);
     }
 }

@@ -6,10 +6,10 @@ use crate::findings::Fidelity::{self, Approximated, Mapped, Unsupported};
 pub(crate) const PREFIX: &str = "yarn.scheduler.capacity.";
 
 /// A name, or what names begin with if it ends with `.` or `-`, and what becomes of it.
-type Known = (&'static str, Fidelity, &'static str);
+type KnownProperty = (&'static str, Fidelity, &'static str);
 
 /// Of one queue, without its path. What depends on the value stands in `import`.
-pub(crate) const OF_QUEUES: &[Known] = &[
+pub(crate) const OF_QUEUES: &[KnownProperty] = &[
     ("minimum-user-limit", Unsupported, "YARN does not read it: the property is minimum-user-limit-percent"),
     (
         "maximum-am-resource-percent",
@@ -19,7 +19,7 @@ pub(crate) const OF_QUEUES: &[Known] = &[
     (
         "maximum-applications",
         Unsupported,
-        "any number of units may wait in the queue; `dispatcher` limits count for all queues together",
+        "any number of units may wait in the queue; `dispatcher.units_max` counts for all queues together",
     ),
     ("max-parallel-apps", Unsupported, "any number of units of the queue may run beside one another"),
     (
@@ -92,11 +92,11 @@ pub(crate) const OF_QUEUES: &[Known] = &[
 ];
 
 /// Of the whole CapacityScheduler, without its prefix.
-pub(crate) const OF_SCHEDULER: &[Known] = &[
+pub(crate) const OF_SCHEDULER: &[KnownProperty] = &[
     (
         "maximum-applications",
         Unsupported,
-        "any number of units may wait; `dispatcher` limits bound what is taken at once",
+        "any number of units may wait; `dispatcher.units_max` bounds all queues together",
     ),
     (
         "maximum-am-resource-percent",
@@ -146,7 +146,7 @@ pub(crate) const OF_SCHEDULER: &[Known] = &[
 ];
 
 /// Of `yarn-site.xml`. What depends on the value stands in `site`.
-pub(crate) const OF_SITE: &[Known] = &[
+pub(crate) const OF_SITE: &[KnownProperty] = &[
     (
         "yarn.scheduler.minimum-allocation-",
         Unsupported,
@@ -167,11 +167,7 @@ pub(crate) const OF_SITE: &[Known] = &[
         Approximated,
         "priorities are those of priority classes; higher wins, as in YARN",
     ),
-    (
-        "yarn.node-labels.",
-        Approximated,
-        "nodes have labels of their own: `godel node label`, or `labels` of the agent",
-    ),
+    ("yarn.node-labels.", Approximated, "nodes have labels of their own, which `godel node label` sets"),
     (
         "yarn.nodemanager.resource.memory-mb",
         Approximated,
@@ -234,8 +230,8 @@ pub(crate) const OF_SITE: &[Known] = &[
 ];
 
 /// What a table says of a name: the longest entry that fits.
-pub(crate) fn look_up(table: &'static [Known], name: &str) -> Option<(Fidelity, &'static str)> {
-    let fits = |known: &&Known| {
+pub(crate) fn look_up(table: &'static [KnownProperty], name: &str) -> Option<(Fidelity, &'static str)> {
+    let fits = |known: &&KnownProperty| {
         let (key, _, _) = **known;
         key == name || (key.ends_with(['.', '-']) && name.starts_with(key))
     };

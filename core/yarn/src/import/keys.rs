@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use godel_domain::queue_spec::{QueuePolicy, WEIGHT_MAX};
 
 use super::{
-    DOMINANT, NOBODY, Work,
+    DOMINANT, ImportWork, NOBODY,
     tree::{YarnQueue, YarnQueues, label},
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 const WHOLE: &str = "100";
 
 /// The order of a queue's units: `fifo` where all have one priority, as without a maximum for it.
-pub(super) fn policy(work: &Work<'_>, path: &str) -> QueuePolicy {
+pub(super) fn policy(work: &ImportWork<'_>, path: &str) -> QueuePolicy {
     let shares = work.get(path, "minimum-user-limit-percent").is_some_and(|text| !is_whole(&text));
     let is_fair = work.get(path, "ordering-policy").is_some_and(|text| text == "fair");
     if is_fair || shares {
@@ -35,7 +35,7 @@ fn is_whole(percent: &str) -> bool {
 }
 
 /// What users weigh beside each other where the policy asks.
-pub(super) fn owner_weights(work: &Work<'_>, path: &str, policy: QueuePolicy) -> BTreeMap<String, u32> {
+pub(super) fn owner_weights(work: &ImportWork<'_>, path: &str, policy: QueuePolicy) -> BTreeMap<String, u32> {
     if policy != QueuePolicy::FairShare {
         return BTreeMap::new();
     }
@@ -53,7 +53,7 @@ fn whole_weight(text: &str) -> Option<u32> {
 }
 
 /// Notes every property, and the defaults that have an effect.
-pub(super) fn report(work: &mut Work<'_>, tree: &YarnQueues) {
+pub(super) fn report(work: &mut ImportWork<'_>, tree: &YarnQueues) {
     let names: Vec<String> =
         work.configuration.names().filter(|name| name.starts_with(PREFIX)).map(str::to_owned).collect();
     for name in names {
@@ -87,13 +87,13 @@ fn unlisted() -> (Fidelity, String) {
 }
 
 fn of_queue(
-    work: &Work<'_>,
+    work: &ImportWork<'_>,
     queue: &YarnQueue,
     key: &str,
     value: &str,
     tree: &YarnQueues,
 ) -> (Fidelity, String) {
-    let spec = work.import.queues.iter().find(|spec| Some(&spec.name) == queue.name.as_ref());
+    let spec = work.spec(queue);
     let say = |fidelity, effect: &str| (fidelity, effect.to_owned());
     let amounts = |what: &str, amounts: Option<&BTreeMap<String, i64>>| match amounts {
         Some(amounts) if !amounts.is_empty() => format!("{what} {}", show(amounts)),
@@ -198,7 +198,7 @@ fn names(queue: &YarnQueue, tree: &YarnQueues) -> (Fidelity, String) {
     (if is_same { Mapped } else { Approximated }, shown)
 }
 
-fn ordering(work: &Work<'_>, queue: &YarnQueue, value: &str) -> (Fidelity, String) {
+fn ordering(work: &ImportWork<'_>, queue: &YarnQueue, value: &str) -> (Fidelity, String) {
     let policy = policy(work, &queue.path);
     match (value, policy) {
         ("fifo", QueuePolicy::Fifo) => (Mapped, "policy fifo".to_owned()),
@@ -214,7 +214,7 @@ fn ordering(work: &Work<'_>, queue: &YarnQueue, value: &str) -> (Fidelity, Strin
     }
 }
 
-fn access(work: &Work<'_>, queue: &YarnQueue, key: &str, value: &str) -> (Fidelity, String) {
+fn access(work: &ImportWork<'_>, queue: &YarnQueue, key: &str, value: &str) -> (Fidelity, String) {
     let property = format!("{PREFIX}{}.{key}", queue.path);
     let text = work.configuration.get_untrimmed(&property).unwrap_or_else(|| value.to_owned());
     if !work.configuration.is_true("yarn.acl.enable", false) {
@@ -225,7 +225,7 @@ fn access(work: &Work<'_>, queue: &YarnQueue, key: &str, value: &str) -> (Fideli
     } else {
         "whoever may administer a queue may submit to it; godel does not ask who ends or moves units"
     };
-    let spec = work.import.queues.iter().find(|spec| Some(&spec.name) == queue.name.as_ref());
+    let spec = work.spec(queue);
     let shown = match spec.map(|spec| spec.submit_owners.as_slice()) {
         Some([]) if queue.children.is_empty() => "; everyone may submit, here or from above".to_owned(),
         Some([only]) if only == NOBODY => format!("; nobody may submit: the only owner is `{NOBODY}`"),
@@ -247,7 +247,7 @@ fn access(work: &Work<'_>, queue: &YarnQueue, key: &str, value: &str) -> (Fideli
     }
 }
 
-fn user_weight(work: &Work<'_>, queue: &YarnQueue, key: &str, value: &str) -> (Fidelity, String) {
+fn user_weight(work: &ImportWork<'_>, queue: &YarnQueue, key: &str, value: &str) -> (Fidelity, String) {
     if !key.ends_with(".weight") {
         return unknown();
     }

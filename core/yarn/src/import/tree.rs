@@ -1,6 +1,6 @@
 //! The tree of queues that a configuration names, and how siblings share what is above them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
     names::QUEUE_DEPTH_MAX,
@@ -33,6 +33,7 @@ pub(super) struct YarnQueue {
 /// All queues, each after the one above it; `root` is the first.
 pub(super) struct YarnQueues {
     pub(super) queues: Vec<YarnQueue>,
+    by_path: BTreeMap<String, usize>,
     pub(super) mistakes: Vec<String>,
 }
 
@@ -40,7 +41,8 @@ impl YarnQueues {
     pub(super) fn read(configuration: &HadoopConfiguration, under: Option<&str>) -> Self {
         let root =
             YarnQueue { path: "root".to_owned(), name: under.map(str::to_owned), children: Vec::new() };
-        let mut tree = Self { queues: vec![root], mistakes: Vec::new() };
+        let by_path = [(root.path.clone(), 0)].into();
+        let mut tree = Self { queues: vec![root], by_path, mistakes: Vec::new() };
         let mut taken = BTreeSet::new();
         let mut idx = 0;
         while let Some(queue) = tree.queues.get(idx) {
@@ -65,6 +67,7 @@ impl YarnQueues {
                 let new = tree.queues.len();
                 tree.queues[idx].children.push(new);
                 let path = format!("{path}.{child}");
+                tree.by_path.insert(path.clone(), new);
                 tree.queues.push(YarnQueue { path, name: Some(name), children: Vec::new() });
             }
             idx += 1;
@@ -72,11 +75,10 @@ impl YarnQueues {
         tree
     }
 
-    /// The queue that the rest of a property's name begins with, and what follows.
+    /// The queue that the rest of a property's name begins with, the longest path that fits, and what follows.
     pub(super) fn split<'n>(&self, rest: &'n str) -> Option<(&YarnQueue, &'n str)> {
-        let key = |queue: &YarnQueue| rest.strip_prefix(queue.path.as_str())?.strip_prefix('.');
-        let found = self.queues.iter().filter_map(|queue| Some((queue, key(queue)?)));
-        found.max_by_key(|(queue, _)| queue.path.len())
+        let mut ends = rest.rmatch_indices('.').map(|(end, _)| end);
+        ends.find_map(|end| Some((&self.queues[*self.by_path.get(&rest[..end])?], &rest[end + 1..])))
     }
 }
 
