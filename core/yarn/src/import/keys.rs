@@ -221,7 +221,7 @@ fn access(work: &ImportWork<'_>, queue: &YarnQueue, key: &str, value: &str) -> (
         return (Mapped, "yarn.acl.enable is not true: nobody is refused, as in YARN".to_owned());
     }
     let about = if key == "acl_submit_applications" {
-        "decides who may submit to the queues below it"
+        "decides who may submit, here or below"
     } else {
         "whoever may administer a queue may submit to it; godel does not ask who ends or moves units"
     };
@@ -232,7 +232,10 @@ fn access(work: &ImportWork<'_>, queue: &YarnQueue, key: &str, value: &str) -> (
         Some(owners) if !owners.is_empty() => format!("; submit_owners {}", owners.join(", ")),
         _ => String::new(),
     };
+    let is_open = queue.children.is_empty() && spec.is_some_and(|spec| spec.submit_owners.is_empty());
     match AccessList::parse(&text) {
+        // A list that lets in fewer than one above it changes nothing, in YARN either.
+        _ if is_open && key == "acl_submit_applications" => (Mapped, format!("{about}{shown}")),
         AccessList::Only { groups, .. } if !groups.is_empty() => {
             let groups = groups.into_iter().collect::<Vec<_>>().join(", ");
             (

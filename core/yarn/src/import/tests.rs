@@ -204,6 +204,9 @@ fn whoever_may_submit_in_yarn_may_in_godel() {
     // Without the switch nobody is asked, and `root` lets everybody where it says nothing.
     assert!(import(&tree[1..], None).queues.iter().all(|spec| spec.submit_owners.is_empty()));
     let open = [&tree[..1], &tree[3..]].concat();
+    let effect = import(&open, None);
+    let (fidelity, effect) = finding(&effect, "root.a.acl_submit_applications");
+    assert!(fidelity == Fidelity::Mapped && effect.contains("everyone may submit"), "{effect}");
     assert!(import(&open, None).queues.iter().all(|spec| spec.submit_owners.is_empty()));
 }
 
