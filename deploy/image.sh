@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the image GODEL_IMAGE (godel:local) and puts the binary at bin/godel. GODEL_BINARY names a binary that is taken as it is;
-# without it target/release/godel is built.
+# Builds the image GODEL_IMAGE (godel:local). GODEL_BINARY names a binary that is taken as it is; without it target/release/godel
+# is built. GODEL_PUT names a file to which the binary is copied as well.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . deploy/env.sh
@@ -30,6 +30,5 @@ if ! docker run --rm "$image" --version >/dev/null; then
   say "$binary does not run on $base: build it on a machine with the C library of Debian 12 or an older one" >&2
   exit 1
 fi
-mkdir -p bin
-if [ -z "${GODEL_BINARY:-}" ]; then install -m 755 "$binary" bin/godel; fi
+if [ -n "${GODEL_PUT:-}" ]; then install -D -m 755 "$binary" "$GODEL_PUT"; fi
 say "built $image of $(docker image inspect -f '{{.Size}}' "$image" | numfmt --to=iec) on $base"

@@ -21,6 +21,11 @@ export COMPOSE_PROJECT_NAME=godel-test GODEL_IMAGE=godel:test
 export GODEL_PORT=${GODEL_TEST_PORT:-17700} GODEL_METRICS_PORT=${GODEL_TEST_METRICS_PORT:-17800}
 export GODEL_NODE_GRACE=16s GODEL_NODE_ABSENCE=16s GODEL_LOG=info
 export GODEL_ADDR=http://127.0.0.1:$GODEL_PORT
+# Whatever deploy/.env says. Each agent has half a CPU, so that it can be measured how much of it is used.
+export GODEL_DISPATCHERS=2 GODEL_BINDERS=2 GODEL_SCHEDULERS=2 GODEL_AGENTS=3 GODEL_AGENT_CPUS=0.5
+agent_cpu_percent=50
+# Milliseconds within which an online unit has to start beside a filler. Generous, because this machine may be busy with anything.
+start_ms_max=${GODEL_TEST_START_MS_MAX:-30000}
 export GODEL_BINARY=${GODEL_BINARY:-${CARGO_TARGET_DIR:-target}/debug/godel}
 dir=$(mktemp -d)
 submitter=
@@ -74,6 +79,23 @@ n_processes() {
   done
   echo "$n"
 }
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+passed() { [ "$(now_ms)" -ge "$1" ]; }
+# CPU time that all agents together have used, with all that they run, in milliseconds.
+cpu_ms() {
+  local sum=0 container
+  for container in $(containers agent); do
+    sum=$((sum + $(docker exec "$container" sh -c '
+      if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+        sed -n "s/^usage_usec \([0-9]*\)$/\1/p" /sys/fs/cgroup/cpu.stat | awk "{print int(\$1 / 1000)}"
+      else
+        awk "{print int(\$1 / 1000000)}" "/sys/fs/cgroup/cpuacct$(sed -n "s/^[0-9]*:[^:]*cpuacct[^:]*://p" /proc/1/cgroup)/cpuacct.usage"
+      fi')))
+  done
+  echo "$sum"
+}
+# Time that the CPUs of the machine had nothing to do, in milliseconds; /proc/stat has hundredths of seconds.
+idle_ms() { docker exec "$(containers agent | head -1)" awk '/^cpu / {print ($5 + $6) * 10}' /proc/stat; }
 processes_are() { local n; n=$(n_processes); echo "$n processes"; [ "$n" = "$1" ]; }
 
 # Submits small units until it is told to stop. What was answered is in the ledger; what was not is asked again under its uid.
@@ -105,7 +127,7 @@ one_more() {
 say "an image of $GODEL_BINARY"
 compose down --volumes --timeout 2 >/dev/null 2>&1 || true
 deploy/image.sh >"$dir/image" 2>&1 || { cat "$dir/image"; fail "the image"; }
-compose up -d --scale agent=3 >"$dir/up" 2>&1 || { cat "$dir/up"; fail "compose up"; }
+compose up -d >"$dir/up" 2>&1 || { cat "$dir/up"; fail "compose up"; }
 deploy/wait.sh 120
 until_so "all nodes" 60 sh -c "'$GODEL_BINARY' node list | grep -c Ready | grep -qx 103"
 say "everything is healthy"
@@ -120,7 +142,8 @@ docker exec "$(containers scheduler | head -1)" godel health 127.0.0.1:7803 | gr
 [ "$(godel scheduler list | grep -c Attached)" = 2 ] || fail "there are not two schedulers"
 
 say "the examples"
-for example in examples/*.yaml; do godel apply -f "$example" >/dev/null; done
+# Not that of Ray, which has to be fetched: examples/ray.sh.
+for example in examples/*.yaml; do [ "$example" = examples/ray.yaml ] || godel apply -f "$example" >/dev/null; done
 for unit in training primes halves ddp pi; do phase_is "$unit" completed; done
 for unit in web filler; do phase_is "$unit" running; done
 until_so "the web service" 30 log_has web 'serving on .* port 8080'
@@ -133,7 +156,34 @@ counts halves succeeded 4 || fail "the halves of GPUs"
 web=$(containers agent | head -1)
 docker exec "$web" python3 -c "import urllib.request as u; print(u.urlopen('http://$(godel unit describe web -o json | sed -n 's/.*"node": "\(.*\)",/\1/p' | head -1):8080').read().decode())" \
   | grep -q 'hello from' || fail "the web service does not answer"
-for unit in web filler; do godel unit cancel "$unit" >/dev/null; done
+godel unit cancel web >/dev/null
+
+say "a filler takes what is idle, and an online unit starts all the same"
+godel unit scale filler --replicas 3 >/dev/null
+phase_is filler running
+for round in 1 2 3 4 5; do
+  since=$(now_ms)
+  used=$(cpu_ms)
+  idle=$(idle_ms)
+  godel unit submit --name online --class service --cpu 100m --memory 32Mi --node-selector '!simulated' \
+    -- python3 -uc 'import time; print("online"); time.sleep(1000)' >/dev/null
+  phase_is online running
+  start_ms=$(($(now_ms) - since))
+  until_so "a line of the online unit" 60 log_has online online
+  until_so "ten seconds to measure" 60 passed $((since + 10000))
+  used=$(($(cpu_ms) - used))
+  # What they could have had: their limit, or less where others keep this machine busy.
+  limit=$((($(now_ms) - since) * 3 * agent_cpu_percent / 100))
+  possible=$((used + $(idle_ms) - idle))
+  if [ "$possible" -gt "$limit" ]; then possible=$limit; fi
+  percent=$((used * 100 / possible))
+  say "agents used $((used * 100 / limit)) % of their CPUs, $percent % of what was left for them; the online unit ran after $start_ms ms"
+  godel unit delete --cancel online >/dev/null
+  if [ "$percent" -ge 60 ]; then break; fi
+done
+[ "$percent" -ge 60 ] || fail "the filler leaves more than 40 % of the agents' CPUs idle, $round times in a row"
+[ "$start_ms" -le "$start_ms_max" ] || fail "an online unit took $start_ms ms to start, more than $start_ms_max ms"
+godel unit cancel filler >/dev/null
 
 say "files and exit codes"
 godel unit submit --name codes --class batch --replicas 3 --cpu 10m --memory 8Mi --restart-policy never --node-selector '!simulated' \

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Builds the image, starts the cluster of deploy/docker-compose.yml, waits until it is healthy and says where it is.
+# Builds the image, puts the binary at bin/godel, starts the cluster of deploy/docker-compose.yml, waits until it is healthy and says where
+# it is. The first build takes ten minutes and more; GODEL_BINARY names a binary that is there already.
 # Arguments go to compose, before `up`: `deploy/up.sh --profile simulated`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . deploy/env.sh
 
-deploy/image.sh
+GODEL_PUT=bin/godel deploy/image.sh
 deploy/compose.sh "$@" up -d
 deploy/wait.sh
 

@@ -19,7 +19,7 @@ use godel_client::{exit::EXIT_CODES, output::Format};
 
 use godel_client::unit_file::pair;
 pub use history::{History, HistoryKey};
-pub use unit::{Delete, Edit, List, Logs, Named, Retry, Scale, SortKey, Stop, Unit, Which, split};
+pub use unit::{Delete, Edit, List, Logs, Move, Named, Retry, Scale, SortKey, Stop, Unit, Which, split};
 
 const EXAMPLES: &str = "Try:
   godel up --simulate '100x cpu=32,memory=128Gi,gpu=8:A10'   a whole control plane with 100 simulated nodes

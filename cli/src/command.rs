@@ -22,6 +22,7 @@ mod yarn;
 
 use std::{ffi::OsString, os::unix::process::CommandExt as _};
 
+use crate::args::{Agent, AgentVerb, Args, Partition, PartitionChoice, Scheduler, Verb};
 use clap::ValueEnum as _;
 use godel_audit::InvariantVerdict;
 use godel_client::{
@@ -32,9 +33,6 @@ use godel_client::{
     process,
     views::SchedulerView,
 };
-use tonic::Response;
-
-use crate::args::{Agent, AgentVerb, Args, Partition, PartitionChoice, Scheduler, Verb};
 
 /// Runs a verb.
 ///
@@ -50,10 +48,10 @@ pub async fn run(args: Args) -> Result<(), Failure> {
             return topology::run(&wanted, log, output);
         }
         Verb::Agent(Agent { verb: Some(AgentVerb::Leave(wanted)), .. }) => {
-            return agent::leave(wanted, log, &address).await;
+            return agent::leave(wanted, log, &address, output).await;
         }
         Verb::Agent(Agent { verb: Some(AgentVerb::Notice(wanted)), .. }) => {
-            return agent::notice(wanted, log, &address).await;
+            return agent::notice(wanted, log, &address, output).await;
         }
         // `main` does it, without a runtime.
         Verb::Agent(Agent { verb: Some(AgentVerb::Keep { .. }), .. }) => return Ok(()),
@@ -77,7 +75,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Yarn(verb) => yarn::run(&address, verb, output).await,
         Verb::Apply(files) => apply::run(&address, &files, output).await,
         Verb::Scheduler(Scheduler::List) => schedulers(&Client::new(&address)?, output).await,
-        Verb::Partition(Partition::Set { mode }) => partition(&Client::new(&address)?, mode).await,
+        Verb::Partition(Partition::Set { mode }) => partition(&Client::new(&address)?, mode, output).await,
         Verb::Admin(verb) => admin::run(&Client::new(&address)?, verb, output).await,
         Verb::Health(wanted) => health::run(&wanted).await,
         Verb::Status => status::run(&Client::new(&address)?, output).await,
@@ -197,7 +195,7 @@ async fn schedulers(client: &Client, format: Format) -> Result<(), Failure> {
     output::print_list(format, &views, "schedulers")
 }
 
-async fn partition(client: &Client, choice: PartitionChoice) -> Result<(), Failure> {
+async fn partition(client: &Client, choice: PartitionChoice, format: Format) -> Result<(), Failure> {
     use godel_proto::v1::{PartitionMode, SetPartitionModeRequest};
     let mode = match choice {
         PartitionChoice::Auto => PartitionMode::Unspecified,
@@ -206,12 +204,13 @@ async fn partition(client: &Client, choice: PartitionChoice) -> Result<(), Failu
         PartitionChoice::Strict => PartitionMode::Strict,
     };
     let request = SetPartitionModeRequest { mode: mode.into(), automatic: choice == PartitionChoice::Auto };
-    let answer = client
-        .dispatch(|mut dispatch| async move { dispatch.set_partition_mode(request).await })
-        .await
-        .map(Response::into_inner)?;
-    output::say(format!("partition mode set at revision {}", answer.revision));
-    Ok(())
+    let names: Vec<_> =
+        choice.to_possible_value().map(|mode| mode.get_name().to_owned()).into_iter().collect();
+    let set = each::each(format, "partition mode", &names, async |_| {
+        let call = client.dispatch(|mut dispatch| async move { dispatch.set_partition_mode(request).await });
+        Ok(each::Done::at("set", call.await?.into_inner().revision))
+    });
+    set.await.map(drop)
 }
 
 #[cfg(test)]

@@ -43,6 +43,9 @@ pub enum Error {
     },
 }
 
+/// Columns that every trace has.
+const COLUMNS: [&str; 5] = ["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"];
+
 #[derive(serde::Deserialize)]
 struct Line {
     name: String,
@@ -75,6 +78,11 @@ fn said(error: &csv::Error) -> String {
 pub fn read(input: impl io::Read) -> Result<Vec<Task>, Error> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
     let headers = reader.headers()?.clone();
+    let has = |column: &&&str| headers.iter().any(|header| header == **column);
+    if let Some(missing) = COLUMNS.iter().find(|column| !has(column)) {
+        let what = format!("the header has no `{missing}`; expected are {}", COLUMNS.join(","));
+        return Err(Error::Line { line: 1, what });
+    }
     let mut tasks = Vec::new();
     let mut names: BTreeMap<String, u64> = BTreeMap::new();
     for record in reader.records() {
@@ -86,6 +94,9 @@ pub fn read(input: impl io::Read) -> Result<Vec<Task>, Error> {
             return Err(bad(format!("duplicate {}, first on line {first}", row.name)));
         }
         tasks.push(task(row).map_err(bad)?);
+    }
+    if tasks.is_empty() {
+        return Err(Error::Line { line: 2, what: "no tasks after the header".to_owned() });
     }
     Ok(tasks)
 }
@@ -228,5 +239,11 @@ mod tests {
             assert_eq!(read_rows(rows).unwrap_err().to_string(), expected);
         }
         assert!(matches!(read_rows("p,1\n"), Err(Error::Csv(_))));
+        assert_eq!(read_rows("").unwrap_err().to_string(), "line 2: no tasks after the header");
+        let other = read("a,b\n1,2\n".as_bytes()).unwrap_err().to_string();
+        assert!(
+            other.starts_with("line 1: the header has no `name`; expected are name,cpu_milli"),
+            "{other}"
+        );
     }
 }

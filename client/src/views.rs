@@ -9,14 +9,17 @@ use serde::Serialize;
 
 use crate::output::{self, View};
 
+mod bandwidth;
 mod budget;
 mod history;
 mod node;
 mod queue;
 mod reservation;
+mod task_groups;
 mod top;
 mod zones;
 
+pub use bandwidth::{CareView, NetworkView};
 pub use budget::{BudgetView, parse_limit};
 pub use history::{HistorySumView, HistoryView, RunHistoryView};
 pub use node::amounts;
@@ -24,6 +27,7 @@ use node::pairs;
 pub use node::{ConflictView, DeviceView, DrainView, NodeView, NoticeView, QuarantineView, SlotsView};
 pub use queue::{PriorityClassView, QueueView, parse_policy};
 pub use reservation::{PlaceView, ReservationView};
+pub use task_groups::TaskGroupView;
 pub use top::{DeviceUseView, NodeUseView, UnitUseView, ZoneUseView};
 pub use zones::{ZonePartView, ZoneView, zones};
 
@@ -103,6 +107,9 @@ pub struct UnitView {
     /// Why nodes refused it in its last try; absent while none has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusals: Option<RefusalsView>,
+    /// One per task group, of a unit with several; only in `describe`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub task_groups: Vec<TaskGroupView>,
     /// One per running unit; only in `describe`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub running_units: Vec<RunningUnitView>,
@@ -277,6 +284,7 @@ impl From<&v1::Unit> for UnitView {
             reason: reason(unit),
             labels: meta.labels.into_iter().collect(),
             refusals: unit.refusals.as_ref().map(RefusalsView::from),
+            task_groups: Vec::new(),
             running_units: Vec::new(),
         }
     }
@@ -317,8 +325,9 @@ impl UnitView {
     /// With its running units.
     pub fn described(answer: &v1::GetUnitResponse) -> Self {
         let unit = answer.unit.clone().unwrap_or_default();
-        let running_units = answer.running_units.iter().map(RunningUnitView::from).collect();
-        Self { running_units, ..Self::from(&unit) }
+        let running_units: Vec<_> = answer.running_units.iter().map(RunningUnitView::from).collect();
+        let task_groups = unit.spec.as_ref().map(|spec| task_groups::task_groups(spec, &running_units));
+        Self { task_groups: task_groups.unwrap_or_default(), running_units, ..Self::from(&unit) }
     }
 
     /// With its age at a time, Unix milliseconds.

@@ -97,6 +97,7 @@ pub fn unit(
         meta: Some(v1::ObjectMeta { name: name.into(), uid: uid.into(), ..Default::default() }),
         workload_class: v1::WorkloadClass::Batch.into(),
         task_groups: vec![v1::TaskGroup {
+            min_member: None,
             name: "main".into(),
             replicas,
             template: Some(v1::Template {

@@ -27,13 +27,16 @@ pub enum Owner {
     Dispatcher,
     /// The leading binder.
     Binder,
+    /// The leading YARN adapter.
+    Yarn,
     /// State, for an agent's session.
     Agent,
     /// State, for an administrator's call; an agent creates the record when its node registers.
     Admin,
     /// State itself. Nobody deletes such a record.
     State,
-    /// Several, by operations that change parts of a record (`Bind`, `Evict`, `RunStatuses`, `Requeue`).
+    /// Several, by operations that change parts of a record (`Bind`, `Evict`, `RunStatuses`, `Requeue`,
+    /// `TermsChange`).
     Operations,
 }
 
@@ -99,6 +102,11 @@ struct UnitKey {
     unit_id: u64,
 }
 
+/// The key of a task group's record: what begins with the id of a unit and `/` is of the unit.
+pub fn task_group_key(unit: u64, task_group: u32) -> String {
+    if unit == 0 { String::new() } else { format!("{unit}/{task_group}") }
+}
+
 macro_rules! kinds {
     ($($kind:ident($message:ident) $name:literal, $form:ident $field:literal $key:ty => |$record:ident| $of:expr, $owner:ident, of_node: $of_node:literal;)*) => {
         /// Every kind, in the order in which records are listed and kept in snapshots.
@@ -156,7 +164,7 @@ macro_rules! kinds {
 }
 
 /// How many kinds there are.
-pub const N_KINDS: usize = 16;
+pub const N_KINDS: usize = 18;
 /// How many kinds of records are written whole.
 pub const N_WHOLE: usize = N_KINDS - 1;
 
@@ -164,6 +172,7 @@ kinds! {
     NodeSpec(NodeSpec) "node_spec", Node "node_id" v1::NodeSpec => |it| it.node_id, Admin, of_node: true;
     NodeReport(NodeReport) "node_report", Node "node_id" v1::NodeReport => |it| it.node_id, Agent, of_node: true;
     NodeAllocatable(NodeAllocatable) "node_allocatable", Node "node_id" v1::NodeAllocatable => |it| it.node_id, Binder, of_node: true;
+    TaskGroup(TaskGroupRecord) "task_group", Name "task_group" v1::TaskGroupRecord => |it| task_group_key(it.unit_id, it.task_group), Dispatcher, of_node: false;
     Unit(UnitRecord) "unit", Id "unit_id" UnitKey => |it| it.unit_id, Dispatcher, of_node: false;
     Lease(LeaseRecord) "lease", Name "lease" v1::LeaseRecord => |it| it.lease, State, of_node: false;
     Partition(Partition) "partition", Name "name" v1::Partition => |it| it.name, Dispatcher, of_node: false;
@@ -176,6 +185,7 @@ kinds! {
     Reservation(Reservation) "reservation", Name "name" v1::Reservation => |it| it.name, Dispatcher, of_node: false;
     PartitionBlock(PartitionBlock) "partition_block", Id "block_id" v1::PartitionBlock => |it| it.block_id, Dispatcher, of_node: false;
     UnitHistory(UnitHistory) "unit_history", Id "unit_id" UnitKey => |it| it.unit_id, Dispatcher, of_node: false;
+    YarnKeys(YarnKeys) "yarn_keys", Name "name" v1::YarnKeys => |it| it.name, Yarn, of_node: false;
     Rows(UnitRows) "rows", Id "unit_id" UnitKey => |it| it.unit_id, Operations, of_node: false;
 }
 

@@ -235,10 +235,12 @@ pub fn op_name(field: u32) -> Option<&'static str> {
         15 => "put_partition_block",
         16 => "delete",
         17 => "put_unit_history",
+        19 => "put_yarn_keys",
         20 => "bind",
         21 => "evict",
         22 => "run_status",
         23 => "requeue",
+        26 => "change_terms",
         _ => return None,
     })
 }

@@ -30,6 +30,8 @@ pub enum Writes {
     Dispatcher,
     /// The binder's: placements, evictions, requeues, allocatables, holds.
     Binder,
+    /// The YARN adapter's: the keys of YARN's tokens.
+    Yarn,
     /// An agent's: its node's report and use, run status, and its own first registration.
     Agent,
     /// An administrator's: how nodes may be used.
@@ -46,6 +48,7 @@ impl Writes {
         match lease {
             "dispatcher" => Some(Self::Dispatcher),
             "binder" => Some(Self::Binder),
+            "yarn" => Some(Self::Yarn),
             _ => None,
         }
     }
@@ -69,6 +72,7 @@ impl Writes {
                 RunChange::Bind(_) | RunChange::Requeue(_) => self == Self::Binder,
                 RunChange::Evict(_) => self == Self::Binder || self == Self::Repair,
                 RunChange::Statuses(_) => self == Self::Agent,
+                RunChange::Terms(_) => self == Self::Dispatcher,
             },
         }
     }
@@ -79,6 +83,7 @@ impl Writes {
             None | Some(Owner::Operations) => false,
             Some(Owner::Dispatcher) => self == Self::Dispatcher,
             Some(Owner::Binder) => self == Self::Binder,
+            Some(Owner::Yarn) => self == Self::Yarn,
             Some(Owner::Agent) => self == Self::Agent,
             Some(Owner::Admin) => self == Self::Admin,
             Some(Owner::State) => self == Self::State,

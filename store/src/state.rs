@@ -277,7 +277,7 @@ impl State {
         value: &Bytes,
         revision: Revision,
         time_ms: i64,
-        undo: Option<&mut undo::Undo>,
+        mut undo: Option<&mut undo::Undo>,
     ) {
         let Some(idx) = kind_idx(kind) else { return };
         let record = match self.records[idx].get(key) {
@@ -293,9 +293,27 @@ impl State {
                 let next = u32::try_from(*id).unwrap_or(u32::MAX).saturating_add(1);
                 self.next_node_id = self.next_node_id.max(NodeId(next));
             }
+            (v1::Kind::TaskGroup, Key::Name(name)) => self.touch_unit(name, revision, undo.as_deref_mut()),
             _ => {}
         }
         self.set_record(idx, key, Some(record), undo);
+    }
+
+    /// A task group that was added to a unit is a part of it: the unit's record has the revision of its last change. Its
+    /// value is not written again.
+    fn touch_unit(&mut self, task_group: &str, revision: Revision, undo: Option<&mut undo::Undo>) {
+        let (Some(idx), Some(unit)) = (kind_idx(v1::Kind::Unit), unit_of_group(task_group)) else { return };
+        let unit = self.records[idx].get(&unit).map(|record| (unit, record.clone()));
+        if let Some((unit, record)) = unit.filter(|(_, record)| record.revision < revision) {
+            self.set_record(idx, &unit, Some(Record { revision, ..record }), undo);
+        }
+    }
+
+    /// The task groups that were added to a unit, in order of their keys.
+    pub fn task_groups(&self, unit: UnitId) -> impl Iterator<Item = &Record> {
+        let [from, to] = group_keys(unit);
+        let groups = kind_idx(v1::Kind::TaskGroup).map(|idx| self.records[idx].range(from..to));
+        groups.into_iter().flatten().map(|(_, record)| record)
     }
 
     fn delete(&mut self, kind: v1::Kind, key: &Key, revision: Revision, mut undo: Option<&mut undo::Undo>) {
@@ -306,8 +324,24 @@ impl State {
                 self.set_record(idx, key, None, undo.as_deref_mut());
             }
         }
-        if let (v1::Kind::Unit, Key::Id(id)) = (kind, key) {
-            self.remove_rows(UnitId(*id), undo);
+        match (kind, key) {
+            (v1::Kind::Unit, Key::Id(id)) => {
+                self.remove_task_groups(UnitId(*id), revision, undo.as_deref_mut());
+                self.remove_rows(UnitId(*id), undo);
+            }
+            (v1::Kind::TaskGroup, Key::Name(name)) => self.touch_unit(name, revision, undo),
+            _ => {}
+        }
+    }
+
+    fn remove_task_groups(&mut self, unit: UnitId, revision: Revision, mut undo: Option<&mut undo::Undo>) {
+        let Some(idx) = kind_idx(v1::Kind::TaskGroup) else { return };
+        let [from, to] = group_keys(unit);
+        let groups = self.records[idx].range(from..to);
+        let groups: Vec<Key> =
+            groups.filter(|(_, it)| it.revision <= revision).map(|(key, _)| key.clone()).collect();
+        for key in groups {
+            self.set_record(idx, &key, None, undo.as_deref_mut());
         }
     }
 
@@ -353,6 +387,16 @@ impl State {
     fn comparable_rows(&self) -> impl Iterator<Item = impl PartialEq + '_> {
         self.rows.iter().map(|(unit, stored)| (*unit, stored.revision, stored.live, stored.trimmed()))
     }
+}
+
+/// The key of the unit that a task group was added to.
+fn unit_of_group(task_group: &str) -> Option<Key> {
+    Some(Key::Id(task_group.split_once('/')?.0.parse().ok()?))
+}
+
+/// Between these are the keys of the task groups that were added to a unit: `0` follows `/`.
+fn group_keys(unit: UnitId) -> [Key; 2] {
+    ['/', '0'].map(|end| Key::Name(format!("{unit}{end}")))
 }
 
 fn behind<K>(after: Option<&K>) -> Bound<&K> {

@@ -13,11 +13,15 @@ use godel_domain::{
     pause::{Pause, Scope},
     resources::{N_NAMES_MAX, Resources},
     unreadable::Subject,
+    yarn_keys::{YARN_SECRET_LEN, YarnKey, YarnKeys},
 };
 use godel_proto::{raw, v1};
 use prost::Message as _;
 
 use super::{BadField, ops, zones};
+
+/// Keys of one name: the one before the current one, the current one, and the next one.
+const N_YARN_KEYS_MAX: usize = 3;
 
 mod budget;
 mod check;
@@ -32,23 +36,26 @@ mod submission;
 mod txn;
 mod unit;
 
+use read::task_group_key;
+
 pub use budget::{budget, given_budget};
 pub use check::{changes_rows, check_op, check_record, check_value};
 pub use decision::{decision, outcome};
 pub use history::unit_history;
 pub use node::{
     device, node_allocatable, node_load, node_report, node_spec, node_usage, taint, taints, toleration,
+    zone_loads,
 };
 pub use queue::{given_priority_class, given_queue, priority_class, queue, queue_policy};
 pub use read::{read_encoded, read_rows};
 pub use read::{read_op, read_record};
 pub use reservation::{given_reservation, reservation};
-pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, unit_rows};
-pub use submission::submission;
+pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, terms, unit_rows};
+pub use submission::{group_changes, submission};
 pub use txn::txn_refusal;
 pub use unit::{
-    label_expression, on_below_min, on_eviction, on_failure, restart_policy, run_spec, template, unit_record,
-    workload_class,
+    label_expression, on_below_min, on_eviction, on_failure, restart_policy, run_spec, task_group_record,
+    template, unit_record, workload_class,
 };
 
 /// Field of `Op` that binds: most of what followers read.
@@ -96,6 +103,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         }
         Op::PutNodeUsage(pb) => node_usage(pb).map(Change::NodeUsage),
         Op::PutUnit(pb) => unit_record(pb).map(|record| Change::Unit(Arc::new(record))),
+        Op::PutTaskGroup(pb) => task_group_record(pb).map(|record| Change::TaskGroup(Arc::new(record))),
         Op::PutLease(pb) => lease(pb).map(Change::Lease),
         Op::PutPartition(pb) => partition(pb).map(Change::Partition),
         Op::PutPartitionBlock(pb) => partition_block(pb).map(Change::PartitionBlock),
@@ -104,6 +112,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::PutDisruptionBudget(pb) => budget(pb).map(|spec| Change::Budget(Arc::new(spec))),
         Op::PutReservation(pb) => reservation(pb).map(|spec| Change::Reservation(Arc::new(spec))),
         Op::PutUnitHistory(pb) => unit_history(pb).map(|kept| Change::UnitHistory(Arc::new(kept))),
+        Op::PutYarnKeys(pb) => yarn_keys(pb).map(Change::YarnKeys),
         Op::PutPause(pb) => pause(pb).map(Change::Pause),
         Op::PutHold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Op::Delete(pb) => delete(pb),
@@ -111,6 +120,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::Evict(pb) => evict(pb).map(|(unit, change)| Change::Rows(unit, change)),
         Op::RunStatus(pb) => statuses(pb).map(|(unit, change)| Change::Rows(unit, change)),
         Op::Requeue(pb) => requeue(pb).map(|(unit, change)| Change::Rows(unit, change)),
+        Op::ChangeTerms(pb) => terms(pb).map(|(unit, change)| Change::Rows(unit, change)),
     }
 }
 
@@ -128,6 +138,7 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         }
         Record::NodeUsage(pb) => node_usage(pb).map(Change::NodeUsage),
         Record::Unit(pb) => unit_record(pb).map(|record| Change::Unit(Arc::new(record))),
+        Record::TaskGroup(pb) => task_group_record(pb).map(|record| Change::TaskGroup(Arc::new(record))),
         Record::Lease(pb) => lease(pb).map(Change::Lease),
         Record::Partition(pb) => partition(pb).map(Change::Partition),
         Record::PartitionBlock(pb) => partition_block(pb).map(Change::PartitionBlock),
@@ -136,6 +147,7 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         Record::DisruptionBudget(pb) => budget(pb).map(|spec| Change::Budget(Arc::new(spec))),
         Record::Reservation(pb) => reservation(pb).map(|spec| Change::Reservation(Arc::new(spec))),
         Record::UnitHistory(pb) => unit_history(pb).map(|kept| Change::UnitHistory(Arc::new(kept))),
+        Record::YarnKeys(pb) => yarn_keys(pb).map(Change::YarnKeys),
         Record::Pause(pb) => pause(pb).map(Change::Pause),
         Record::Hold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Record::Rows(pb) => unit_rows(pb).map(|(unit, rows)| Change::RowsLoaded(unit, rows)),
@@ -159,6 +171,11 @@ fn delete(pb: v1::Delete) -> Result<Change> {
             node_id(id, "key.id").map(Change::NodeDeleted)
         }
         v1::Kind::Unit | v1::Kind::Rows => unit_id(key.id, "key.id").map(Change::UnitDeleted),
+        v1::Kind::TaskGroup => {
+            let (unit, idx) =
+                task_group_key(&key.name).ok_or_else(|| BadField::new("key.name", "not a task group"))?;
+            Ok(Change::TaskGroupDeleted(unit, idx))
+        }
         v1::Kind::UnitHistory => unit_id(key.id, "key.id").map(Change::UnitHistoryDeleted),
         // Without a record nobody holds it and nothing is split.
         v1::Kind::Lease => Ok(Change::Lease(Lease { name: key.name, ..Lease::default() })),
@@ -171,6 +188,7 @@ fn delete(pb: v1::Delete) -> Result<Change> {
         v1::Kind::PriorityClass => name(key.name).map(Change::PriorityClassDeleted),
         v1::Kind::DisruptionBudget => name(key.name).map(Change::BudgetDeleted),
         v1::Kind::Reservation => name(key.name).map(Change::ReservationDeleted),
+        v1::Kind::YarnKeys => Ok(Change::YarnKeys(YarnKeys { name: name(key.name)?, keys: Vec::new() })),
         // One that cannot be read can go all the same.
         v1::Kind::Pause => Ok(pause_scope(&key.name)
             .map_or_else(|_| Change::UnreadableGone(Subject::Pause(key.name)), Change::PauseDeleted)),
@@ -326,6 +344,34 @@ fn slot(pb: v1::ReservationSlot) -> Slot {
 pub fn pause(pb: v1::Pause) -> Result<Pause> {
     let v1::Pause { scope, since_ms, reason, sub_cluster_key } = pb;
     Ok(Pause { scope: pause_scope(&scope)?, since_ms, reason, sub_cluster_key })
+}
+
+/// Keys of the tokens of YARN.
+///
+/// # Errors
+/// There is no name or no key, a key is no key, or they are not in order.
+pub fn yarn_keys(pb: v1::YarnKeys) -> Result<YarnKeys> {
+    if pb.name.is_empty() {
+        return Err(BadField::new("name", "missing"));
+    }
+    if pb.keys.is_empty() || pb.keys.len() > N_YARN_KEYS_MAX {
+        return Err(BadField::new("keys", format!("there must be 1 to {N_YARN_KEYS_MAX}")));
+    }
+    let mut keys: Vec<YarnKey> = Vec::new();
+    for v1::YarnKey { key_id, secret, from_ms } in pb.keys {
+        let secret = secret
+            .try_into()
+            .map_err(|_| BadField::new("keys.secret", format!("not of {YARN_SECRET_LEN} bytes")))?;
+        let known = keys.iter().any(|key| key.id == key_id);
+        if key_id <= 0 || known || keys.last().is_some_and(|last| last.from_ms > from_ms) {
+            return Err(BadField::new(
+                "keys.key_id",
+                "not above 0, or twice, or not in the order of from_ms",
+            ));
+        }
+        keys.push(YarnKey { id: key_id, secret, from_ms });
+    }
+    Ok(YarnKeys { name: pb.name, keys })
 }
 
 /// What a pause is about.

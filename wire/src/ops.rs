@@ -10,7 +10,7 @@ mod evictions;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use godel_domain::{ids::UnitId, running_units::RunChange};
+use godel_domain::{ids::UnitId, running_units::RunChange, task_group_record::TASK_GROUPS_MAX};
 use godel_proto::kinds::Key;
 use godel_proto::{
     kinds::{self, KeyForm, RecordKind},
@@ -20,7 +20,7 @@ use godel_proto::{
 pub use convert::{
     bind_from_proto, evict_from_proto, eviction_reason_from_proto, eviction_reason_to_proto,
     phase_from_proto, phase_to_proto, pool_from_proto, pool_to_proto, requeue_from_proto, rows_from_proto,
-    rows_part_to_proto, rows_to_proto, standing_to_proto, statuses_from_proto,
+    rows_part_to_proto, rows_to_proto, standing_to_proto, statuses_from_proto, terms_from_proto,
 };
 pub use demand::{demand_from_proto, demand_to_proto, host_port, host_port_to_proto};
 pub use ends::{ends_to_proto, run_end_reason_from_proto, run_end_reason_to_proto};
@@ -29,10 +29,10 @@ pub use evictions::last_eviction_to_proto;
 /// Ordinals are below this: ten times the replicas that a unit may have, since they are never reused.
 pub const N_ORDINALS_MAX: u32 = 1 << 20;
 /// Task groups of a unit.
-pub const N_TASK_GROUPS_MAX: u32 = 64;
+pub const N_TASK_GROUPS_MAX: usize = TASK_GROUPS_MAX;
 /// Ordinals that one listed record of rows covers. A row takes 87 bytes at most (22 mostly), and the demands of
-/// all groups of a unit are part of its record of 64 KiB: 512 KiB, half of what a message may have. It may have
-/// 128 KiB of last evictions in addition.
+/// all groups of a unit are part of its record of 64 KiB and of the 192 KiB of groups that were added: 704 KiB of the 1 MiB
+/// that a message may have. It may have 128 KiB of last evictions in addition.
 pub const N_ROWS_PER_RECORD: usize = 5_200;
 /// Longest name of a record.
 pub const NAME_LEN_MAX: usize = 253;
@@ -103,7 +103,9 @@ impl ParsedOp {
     pub fn kinds(&self) -> u32 {
         match self {
             Self::Put { kind, .. } => kind_bit(*kind),
-            Self::Delete { kind: v1::Kind::Unit, .. } => kind_bit(v1::Kind::Unit) | kind_bit(v1::Kind::Rows),
+            Self::Delete { kind: v1::Kind::Unit, .. } => {
+                [v1::Kind::Unit, v1::Kind::TaskGroup, v1::Kind::Rows].map(kind_bit).iter().sum()
+            }
             Self::Delete { kind: v1::Kind::NodeSpec, .. } => {
                 kinds::of_node().fold(0, |bits, kind| bits | kind_bit(kind))
             }
@@ -139,6 +141,10 @@ pub fn parse(op: &Bytes) -> Result<ParsedOp, OpError> {
         23 => {
             let (unit, requeue) = requeue_from_proto(decode("Requeue", payload)?)?;
             Ok(rows(unit, RunChange::Requeue(requeue)))
+        }
+        26 => {
+            let (unit, terms) = terms_from_proto(decode("TermsChange", payload)?)?;
+            Ok(rows(unit, RunChange::Terms(terms)))
         }
         _ => {
             let kind = i32::try_from(field)

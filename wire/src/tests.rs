@@ -15,14 +15,20 @@ use godel_domain::{
     hold::{GangTurn, Hold, Slot},
     ids::{Epoch, HoldId, NodeId, Revision, RunningUnitId, UnitId},
     node::{NodeSpec, NodeUsage},
+    node_load::ZoneLoad,
     pause::{Pause, Scope},
     queue_spec::{QueuePolicy, QueueSpec},
     reservation_spec::ReservationSpec,
     resources::Resources,
     running_units::RunningUnits,
     unit::UnitRecord,
+    unreadable::Subject,
 };
 use godel_proto::{raw, v1};
+use godel_rules::admission::{
+    GroupSubmission,
+    grow::{GroupChanges, group_bytes, grow},
+};
 use proptest::{collection::vec, option, prelude::*};
 use prost::Message as _;
 
@@ -31,13 +37,14 @@ use strategies::{node_load, node_report, node_spec, priority_class, queue, row_c
 
 proptest! {
     #[test]
-    fn nodes_come_back(spec in node_spec(), report in node_report(), load in option::of(node_load())) {
+    fn nodes_come_back(spec in node_spec(), report in node_report(), load in option::of(node_load()), of_zone in node_load()) {
         prop_assert_eq!(from_proto::node_spec(to_proto::node_spec(&spec)), Ok(spec));
         let (id, amounts) = (report.id, report.capacity.clone());
         prop_assert_eq!(from_proto::node_report(to_proto::node_report(&report)), Ok(report));
         let grant = from_proto::op(&to_proto::put_node_allocatable(id, &amounts));
         prop_assert_eq!(grant, Ok(Change::NodeAllocatable(id, amounts.clone())));
-        let usage = NodeUsage { id, reserved: amounts, as_of_ms: i64::from(id.0) - 7, load };
+        let zone_loads = [1, 63].map(|zone| ZoneLoad { zone, load: of_zone }).to_vec();
+        let usage = NodeUsage { id, reserved: amounts, as_of_ms: i64::from(id.0) - 7, load, zone_loads };
         prop_assert_eq!(from_proto::op(&to_proto::put_node_usage(&usage)), Ok(Change::NodeUsage(usage)));
     }
 
@@ -50,6 +57,23 @@ proptest! {
         prop_assert_eq!(v1::Op::decode(put.clone()).unwrap().op, Some(v1::op::Op::PutUnit(message)));
         let change = from_proto::op(&put);
         prop_assert_eq!(change, Ok(Change::Unit(Arc::new(record))));
+    }
+
+    #[test]
+    fn added_task_groups_come_back(record in unit_record(), n_own in 1u16..3) {
+        let mut record = record;
+        record.status.own_groups = n_own.min(u16::try_from(record.spec.task_groups.len()).unwrap());
+        let own = from_proto::op(&to_proto::put_unit(&record));
+        prop_assert_eq!(own, Ok(Change::Unit(Arc::new(record.own()))));
+        for added in record.added_since(&record.own()) {
+            let message = to_proto::task_group_record(&added);
+            let without_ordinals = v1::TaskGroupRecord { ordinals: None, ..message.clone() };
+            prop_assert!(without_ordinals.encoded_len() <= group_bytes(&added.group));
+            let loaded = v1::Record { record: Some(v1::record::Record::TaskGroup(message)), ..v1::Record::default() };
+            let change = Change::TaskGroup(Arc::new(added));
+            prop_assert_eq!(from_proto::op(&to_proto::op(&change).unwrap()), Ok(change.clone()));
+            prop_assert_eq!(from_proto::record(loaded).unwrap().change, change);
+        }
     }
 
     #[test]
@@ -91,6 +115,46 @@ proptest! {
     fn garbage_never_panics(bytes in vec(any::<u8>(), 0..64)) {
         let _ = from_proto::op(&Bytes::from(bytes));
     }
+}
+
+/// What is written does not grow with the unit: the first addition writes the unit's own record once more.
+#[test]
+fn the_thousandth_added_group_writes_no_more_than_the_second() {
+    let rows = RunningUnits::default();
+    let mut record = godel_testkit::unit("app");
+    let mut written = Vec::new();
+    for idx in 0..1_000 {
+        let requests = vec![("cpu".to_owned(), 100)];
+        let group = GroupSubmission {
+            name: format!("g{idx:03}"),
+            replicas: 1,
+            requests,
+            ..GroupSubmission::default()
+        };
+        let changes = GroupChanges { added: vec![group], ..GroupChanges::default() };
+        let next = grow(&record, &rows, &changes).unwrap().unwrap().record;
+        let groups = next.added_since(&record).map(|group| Change::TaskGroup(Arc::new(group)));
+        let own = (next.own() != record.own()).then(|| Change::Unit(Arc::new(next.clone())));
+        written.push(
+            own.into_iter().chain(groups).map(|change| to_proto::op(&change).unwrap().len()).sum::<usize>(),
+        );
+        record = next;
+    }
+    assert!(written[0] > 100, "{written:?}");
+    // Only the numbers in it take more bytes as they grow.
+    assert!(written[1..].iter().all(|bytes| (40..60).contains(bytes)), "{written:?}");
+    assert_eq!((record.spec.task_groups.len(), record.iter_ordinals().last()), (1_001, Some(1_000)));
+}
+
+#[test]
+fn a_task_group_that_cannot_be_read_is_known_by_its_key() {
+    let record = v1::TaskGroupRecord { unit_id: 7, task_group: 2, ..v1::TaskGroupRecord::default() };
+    let change = from_proto::read_op(&raw::encode_op(v1::op::Op::PutTaskGroup(record)));
+    let Change::Unreadable(unreadable) = change else { panic!("{change:?}") };
+    assert_eq!(unreadable.subject, Subject::TaskGroup(UnitId(7), 2));
+    assert_eq!(unreadable.to_string(), "task group 7/2 cannot be read: group: missing");
+    let gone = Change::TaskGroupDeleted(UnitId(7), 2);
+    assert_eq!(from_proto::op(&to_proto::op(&gone).unwrap()), Ok(gone));
 }
 
 fn victim(unit: u64) -> RunningUnitId {

@@ -8,14 +8,16 @@ use godel_domain::{
     hold::{GangTurn, Hold, Slot},
     ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{NodeUsage, Taint, TaintEffect, Toleration},
-    node_load::{LoadAmounts, MaxLoad, NodeLoad},
+    node_load::{LoadAmounts, MaxLoad, NodeLoad, ZoneLoad},
     pause::Pause,
     resources::Resources,
-    running_units::{Bind, Evict, RunChange},
+    running_units::{Bind, Evict, RunChange, UnitTerms},
+    task_group_record::TaskGroupRecord,
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
         UnitEnd, UnitRecord, UnitSpec, UnitStatus, Volume, WorkloadClass,
     },
+    yarn_keys::{YarnKey, YarnKeys},
 };
 use godel_proto::{raw, v1};
 
@@ -57,6 +59,7 @@ pub fn row_op(unit: UnitId, change: &RunChange) -> Bytes {
         RunChange::Evict(change) => v1::op::Op::Evict(evict(unit, change)),
         RunChange::Statuses(change) => v1::op::Op::RunStatus(statuses(unit, change)),
         RunChange::Requeue(change) => v1::op::Op::Requeue(requeue(unit, change)),
+        RunChange::Terms(change) => v1::op::Op::ChangeTerms(terms(unit, change)),
     })
 }
 
@@ -91,6 +94,16 @@ pub fn pause(pause: &Pause) -> v1::Pause {
     }
 }
 
+/// Keys of the tokens of YARN.
+pub fn yarn_keys(YarnKeys { name, keys }: &YarnKeys) -> v1::YarnKeys {
+    let key = |YarnKey { id, secret, from_ms }: &YarnKey| v1::YarnKey {
+        key_id: *id,
+        secret: secret.to_vec(),
+        from_ms: *from_ms,
+    };
+    v1::YarnKeys { name: name.clone(), keys: keys.iter().map(key).collect() }
+}
+
 /// An operation that deletes a record with a numeric key, encoded for a transaction.
 pub fn delete(kind: v1::Kind, id: u64) -> Bytes {
     let key = v1::Key { id, name: String::new() };
@@ -122,13 +135,20 @@ pub fn node_allocatable(node: NodeId, allocatable: &Resources) -> v1::NodeAlloca
 
 /// What the use of a node's guaranteed running units leaves to best-effort ones.
 pub fn node_usage(usage: &NodeUsage) -> v1::NodeUsage {
-    let NodeUsage { id, reserved, as_of_ms, load } = usage;
+    let NodeUsage { id, reserved, as_of_ms, load, zone_loads } = usage;
     v1::NodeUsage {
         node_id: id.0,
         reserved: Some(resources(reserved)),
         as_of_ms: *as_of_ms,
         load: load.as_ref().map(node_load),
+        zone_loads: zone_loads.iter().map(zone_load).collect(),
     }
+}
+
+/// Measured usage of a zone.
+pub fn zone_load(zone_load: &ZoneLoad) -> v1::ZoneLoad {
+    let ZoneLoad { zone, load } = zone_load;
+    v1::ZoneLoad { zone: u32::from(*zone), load: Some(node_load(load)) }
 }
 
 /// Measured usage of a node.
@@ -181,6 +201,22 @@ pub fn unit_record(record: &UnitRecord) -> v1::UnitRecord {
     v1::UnitRecord { unit_id: id.0, spec: Some(unit_spec(spec)), status: Some(unit_status(status)) }
 }
 
+/// A task group that was added to a unit, as stored.
+pub fn task_group_record(record: &TaskGroupRecord) -> v1::TaskGroupRecord {
+    let TaskGroupRecord { unit, idx, group, ordinals } = record;
+    v1::TaskGroupRecord {
+        unit_id: unit.0,
+        task_group: u32::from(*idx),
+        group: Some(task_group(group)),
+        ordinals: Some(ordinal_ranges(ordinals)),
+    }
+}
+
+fn ordinal_ranges(ranges: &[(u32, u32)]) -> v1::OrdinalRanges {
+    let range = |&(start, end): &(u32, u32)| v1::OrdinalRange { start, end };
+    v1::OrdinalRanges { ranges: ranges.iter().map(range).collect() }
+}
+
 /// What the control plane writes about a unit.
 pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
     let UnitStatus {
@@ -194,23 +230,27 @@ pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
         keeps_succeeded,
         retried_ms,
         updated,
+        own_groups,
+        next_incarnations,
     } = status;
-    let range = |&(start, end): &(u32, u32)| v1::OrdinalRange { start, end };
-    let ranges = |group: &Vec<(u32, u32)>| v1::OrdinalRanges { ranges: group.iter().map(range).collect() };
+    let next = |&(ordinal, incarnation): &(u32, u32)| v1::NextIncarnation { ordinal, incarnation };
     v1::UnitStatus {
-        ordinals: ordinals.iter().map(ranges).collect(),
+        ordinals: ordinals.iter().map(|ranges| ordinal_ranges(ranges)).collect(),
         cancelled: *cancelled,
         suspended: *suspended,
         ended: unit_end(*ended).into(),
         whole_restarts: *whole_restarts,
         restarting: *restarting,
         submitted: submitted.as_deref().map(|size| {
-            let SubmittedSize { min_member, replicas } = size;
-            v1::SubmittedSize { min_member: *min_member, replicas: replicas.clone() }
+            let SubmittedSize { min_member, replicas, group_minima } = size;
+            let (replicas, group_minima) = (replicas.clone(), group_minima.clone());
+            v1::SubmittedSize { min_member: *min_member, replicas, group_minima }
         }),
         keeps_succeeded: *keeps_succeeded,
         retried_time_ms: *retried_ms,
         updated: *updated,
+        own_groups: u32::from(*own_groups),
+        next_incarnations: next_incarnations.iter().map(next).collect(),
     }
 }
 
@@ -289,8 +329,13 @@ fn above_zero<N: Default + PartialEq>(number: N) -> Option<N> {
 
 /// Replicas of one template.
 pub fn task_group(group: &TaskGroup) -> v1::TaskGroup {
-    let TaskGroup { name, replicas, template: one } = group;
-    v1::TaskGroup { name: name.clone(), replicas: *replicas, template: Some(template(one)) }
+    let TaskGroup { name, replicas, min_member, template: one } = group;
+    v1::TaskGroup {
+        name: name.clone(),
+        replicas: *replicas,
+        template: Some(template(one)),
+        min_member: above_zero(*min_member),
+    }
 }
 
 /// One replica.
@@ -435,6 +480,13 @@ pub fn evict(unit: UnitId, evict: &Evict) -> v1::Eviction {
         by: by.clone(),
         preemptor_id: preemptor.0,
     }
+}
+
+/// Preemption terms of all that is bound of a unit.
+pub fn terms(unit: UnitId, terms: &UnitTerms) -> v1::TermsChange {
+    let UnitTerms { others, group_minima } = terms;
+    let standing = Some(crate::ops::standing_to_proto(others));
+    v1::TermsChange { unit_id: unit.0, standing, group_minima: group_minima.clone() }
 }
 
 /// Room kept for someone, as an operation.

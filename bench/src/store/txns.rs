@@ -151,7 +151,12 @@ fn put_report(id: u32) -> Bytes {
 
 fn unit(id: u64, replicas: u32) -> v1::UnitRecord {
     let template = v1::Template { demand: Some(unit_demand()), ..v1::Template::default() };
-    let group = v1::TaskGroup { name: "main".to_owned(), replicas, template: Some(template) };
+    let group = v1::TaskGroup {
+        name: "main".to_owned(),
+        replicas,
+        template: Some(template),
+        ..v1::TaskGroup::default()
+    };
     let spec = v1::UnitSpec {
         meta: Some(v1::ObjectMeta {
             namespace: "default".to_owned(),

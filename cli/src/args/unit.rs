@@ -66,6 +66,17 @@ pub struct Scale {
     pub group: String,
 }
 
+/// `godel unit move`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Move {
+    /// The units.
+    #[command(flatten)]
+    pub units: Named,
+    /// Path of the queue.
+    #[arg(long)]
+    pub queue: String,
+}
+
 /// `godel unit edit`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Edit {
@@ -95,6 +106,9 @@ pub struct Retry {
     /// Run replicas again too that have succeeded.
     #[arg(long)]
     pub all: bool,
+    /// Run only these replicas again, as 0 or 3-5, also while the unit goes on.
+    #[arg(long, value_name = "ORDINALS", conflicts_with = "all")]
+    pub replicas: Vec<String>,
 }
 
 /// `godel unit delete`.
@@ -215,6 +229,9 @@ pub enum Unit {
     Stop(Stop),
     /// Change the replicas of a task group.
     Scale(Scale),
+    /// Move units to another queue, running or not: what runs of them goes on, and counts in that queue, which must take them and
+    /// have room for what runs.
+    Move(Move),
     /// Change a unit: open its file in `$VISUAL` or `$EDITOR`, show what differs, and ask. With `-f` a file is taken as it
     /// is. Fails if somebody else changes the unit meanwhile.
     Edit(Edit),

@@ -6,11 +6,12 @@ use godel_agent::{detect, identity};
 use godel_client::{
     client::Client,
     exit::{Code, Failure},
-    output::{self, shown},
+    output::{self, Format, shown},
     process::quiet_telemetry,
 };
 use godel_kit::telemetry::Guard;
 use godel_proto::v1;
+use serde::Serialize;
 
 use super::{node, run::set_address};
 use crate::{
@@ -22,6 +23,15 @@ use crate::{
 const IN_USE: &str =
     "`--drain` waits until they have left, as their units can spare them; `--force` evicts them at once";
 
+/// What became of the node of this machine, as JSON.
+#[derive(Serialize)]
+struct OwnView<'a> {
+    node: &'a str,
+    uid: &'a str,
+    /// `drained` or `left`.
+    outcome: &'static str,
+}
+
 /// The node of this machine.
 struct Own {
     client: Client,
@@ -32,17 +42,26 @@ struct Own {
     _logs: Guard,
 }
 
-pub(super) async fn notice(wanted: Notice, log: Option<String>, address: &str) -> Result<(), Failure> {
+pub(super) async fn notice(
+    wanted: Notice,
+    log: Option<String>,
+    address: &str,
+    format: Format,
+) -> Result<(), Failure> {
     let own = own(&wanted.node, log, address)?;
     let given = node::give_notice(&own.client, own.uid.clone(), &wanted.reason, wanted.deadline).await;
     given.map_err(|failure| own.explain(failure))?;
     let within = humantime::format_duration(wanted.deadline);
-    output::say(format!("node {} is drained, and what is left is evicted after {within}", shown(&own.name)));
-    Ok(())
+    own.tell(format, "drained", &format!("is drained, and what is left is evicted after {within}"))
 }
 
 /// Takes the node out of the cluster: what runs there leaves first, if that is asked for, then its record goes, and its agent ends.
-pub(super) async fn leave(wanted: Leave, log: Option<String>, address: &str) -> Result<(), Failure> {
+pub(super) async fn leave(
+    wanted: Leave,
+    log: Option<String>,
+    address: &str,
+    format: Format,
+) -> Result<(), Failure> {
     let Leave { node, drain, deadline, force, timeout } = wanted;
     let own = own(&node, log, address)?;
     if drain || force {
@@ -65,11 +84,8 @@ pub(super) async fn leave(wanted: Leave, log: Option<String>, address: &str) -> 
         let failure = own.explain(own.client.explain(status));
         return Err(if is_in_use && !(drain || force) { failure.hint(IN_USE) } else { failure });
     }
-    output::say(format!(
-        "node {} has left: its record is deleted, and its agent ends; an agent that is started again makes a new node",
-        shown(&own.name)
-    ));
-    Ok(())
+    let said = "has left: its record is deleted, and its agent ends; an agent that is started again makes a new node";
+    own.tell(format, "left", said)
 }
 
 /// Finds out which node this machine is, as its agent does.
@@ -99,6 +115,18 @@ fn own(wanted: &OwnNode, log: Option<String>, address: &str) -> Result<Own, Fail
 }
 
 impl Own {
+    fn tell(&self, format: Format, outcome: &'static str, said: &str) -> Result<(), Failure> {
+        match format {
+            Format::Json | Format::Yaml => {
+                output::print_value(format, &OwnView { node: &self.name, uid: &self.uid, outcome })
+            }
+            Format::Table | Format::Wide => {
+                output::say(format!("node {} {said}", shown(&self.name)));
+                Ok(())
+            }
+        }
+    }
+
     fn explain(&self, failure: Failure) -> Failure {
         if failure.code != Code::NotFound {
             return failure;

@@ -13,7 +13,7 @@ use super::{
     describe_each,
     each::{Done, each},
     print_described,
-    queue::{created, titled},
+    queue::{created, exists, titled},
 };
 use crate::args::budget::{Budget, BudgetSettings};
 
@@ -88,7 +88,9 @@ async fn create(client: &Client, budget: v1::DisruptionBudget) -> Result<v1::Cre
         })
         .await
         .map_err(|failure| match failure.code {
-            Code::Conflict => failure.hint("`godel budget set` changes it, `godel apply -f` replaces it"),
+            Code::Conflict => {
+                exists(failure).hint("`godel budget set` changes it, `godel apply -f` replaces it")
+            }
             _ => failure,
         })?;
     Ok(answer.into_inner())

@@ -20,6 +20,9 @@ pub(super) struct Done {
     pub(super) said: Option<&'static str>,
 }
 
+/// What helps where a unit is not found.
+pub(super) const LIST_UNITS: &str = "`godel unit list` shows what there is";
+
 /// The word for what was so already.
 pub(super) const UNCHANGED: &str = "unchanged";
 
@@ -63,7 +66,7 @@ pub(super) async fn each(
         if told.iter().any(|(known, _)| known == name) {
             continue;
         }
-        let done = act(name.clone()).await;
+        let done = act(name.clone()).await.map_err(|failure| hinted(kind, failure));
         if is_table {
             match &done {
                 Ok(done) => output::say(line(kind, name, done)),
@@ -88,6 +91,18 @@ pub(super) async fn each(
         output::print_value(format, &views)?;
     }
     ended(kind, told)
+}
+
+/// What helps with units is the same for all verbs that change them.
+fn hinted(kind: &str, failure: Failure) -> Failure {
+    match failure.code {
+        _ if kind != "unit" || failure.hint.is_some() => failure,
+        Code::NotFound if failure.message.starts_with("no unit ") => failure.hint(LIST_UNITS),
+        Code::Failed if failure.message.starts_with("the unit is over") => {
+            failure.hint("`godel unit retry` runs an ended unit again, `godel unit delete` frees its name")
+        }
+        _ => failure,
+    }
 }
 
 fn is_unchanged(done: &Result<Done, Failure>) -> bool {
@@ -188,6 +203,16 @@ mod tests {
             Ok(Done { name: Some(format!("n-{name}")), ..Done::unchanged() })
         });
         assert_eq!(all.await.unwrap(), ["n-a", "n-b"]);
+    }
+
+    #[test]
+    fn failures_of_units_say_what_helps() {
+        let hint = |kind, failure| hinted(kind, failure).hint.unwrap_or_default();
+        assert_eq!(hint("unit", Failure::new(Code::NotFound, "no unit `a`")), LIST_UNITS);
+        assert!(hint("unit", Failure::failed("the unit is over: Completed")).contains("godel unit retry"));
+        assert_eq!(hint("unit", Failure::failed("it runs").hint("look")), "look");
+        assert_eq!(hint("unit", Failure::new(Code::NotFound, "no queue `a`")), "");
+        assert_eq!(hint("node", Failure::new(Code::NotFound, "no unit `a`")), "");
     }
 
     #[test]

@@ -36,16 +36,26 @@ pub(super) async fn run(client: &Client, node: Node, format: Format) -> Result<(
         Node::Undrain(nodes) => change::undrain(client, nodes, format).await,
         Node::Label(changes) => change::label(client, changes, format).await,
         Node::Taint(changes) => change::taint(client, changes, format).await,
-        Node::ResumeEvictions => resume(client).await,
+        Node::ResumeEvictions => resume(client, format).await,
         Node::Delete { names } => change::delete(client, &names, format).await,
     }
 }
 
-async fn resume(client: &Client) -> Result<(), Failure> {
+/// Whether evictions were stopped, as JSON.
+#[derive(Serialize)]
+struct ResumedView {
+    resumed: bool,
+    nodes_not_ready: u32,
+}
+
+async fn resume(client: &Client, format: Format) -> Result<(), Failure> {
     let call = client.dispatch(|mut dispatch| async move {
         dispatch.resume_evictions(v1::ResumeEvictionsRequest {}).await
     });
     let v1::ResumeEvictionsResponse { resumed, nodes_not_ready } = call.await?.into_inner();
+    if matches!(format, Format::Json | Format::Yaml) {
+        return output::print_value(format, &ResumedView { resumed, nodes_not_ready });
+    }
     output::say(if resumed {
         let n_nodes = nodes_not_ready;
         let counts = output::one_or(n_nodes, "counts", "count");
@@ -87,10 +97,10 @@ struct Described {
 
 async fn describe(client: &Client, names: &[String], format: Format) -> Result<(), Failure> {
     let described = super::describe_each(names, async |name| {
-        let answer = get(client, &name).await?;
+        let answer = get(client, &name).await.map_err(change::not_found)?;
         let node = answer.node.unwrap_or_default();
         let view = NodeView::from(&node);
-        let zones = views::zones(&node.report.unwrap_or_default(), &answer.running_units);
+        let zones = views::zones(&node.report.unwrap_or_default(), &answer.running_units, &node.zone_loads);
         let drain = match view.drain {
             Some(drain) if matches!(format, Format::Table | Format::Wide) => {
                 drain::describe(client, view.node_id, drain, Paint::stdout()).await
@@ -190,6 +200,10 @@ fn describe_text(view: &NodeView, running: &[v1::BoundRunningUnit], paint: Paint
     }
     if let Some(load) = view.load_line() {
         text.push_str(&format!("\n{}\n{}\n", paint.bold("measured use"), shown(&load)));
+    }
+    if !view.bandwidth.is_empty() {
+        text.push_str(&format!("\n{}\n", paint.bold("bandwidths")));
+        view.bandwidth.iter().for_each(|care| text.push_str(&format!("{}\n", shown(&care.line()))));
     }
     let held = view.held_lines();
     if !held.is_empty() {

@@ -53,6 +53,30 @@ struct RangeView {
     to: u64,
 }
 
+/// An export, or a store that was created from one, as JSON.
+#[derive(Serialize)]
+struct CopiedView {
+    revision: u64,
+    store_id: u64,
+    to: String,
+}
+
+/// Records that were removed, as JSON.
+#[derive(Serialize)]
+struct RemovedView {
+    removed: Vec<String>,
+    revision: u64,
+}
+
+/// A store without what was lost, as JSON.
+#[derive(Serialize)]
+struct TruncatedView {
+    /// The last one that is there.
+    revision: u64,
+    lost: String,
+    kept_in: String,
+}
+
 impl CheckView {
     fn new(report: &admin::CheckReport) -> Self {
         Self {
@@ -94,40 +118,54 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
         }
         State::Export { dir, file } => {
             let report = admin::export(&dir, &file).map_err(|error| explain(&error))?;
-            let (revision, store) = (report.revision, report.store_id);
-            output::say(format!("exported revision {revision} of store {store} to {}", file.display()));
-            Ok(())
+            let (revision, store_id) = (report.revision, report.store_id);
+            let said = format!("exported revision {revision} of store {store_id} to {}", file.display());
+            tell(format, &CopiedView { revision, store_id, to: file.display().to_string() }, &[said])
         }
         State::Restore { file, dir, keep_unreadable } => {
             let unreadable = if keep_unreadable { Unreadable::Keep } else { Unreadable::Refuse };
             let report =
                 admin::restore(&file, &dir, &readable, unreadable).map_err(|error| explain(&error))?;
-            let (revision, store) = (report.revision, report.store_id);
-            output::say(format!(
-                "restored to {}, as store {store}; its revisions continue from {revision}",
-                dir.display()
-            ));
-            Ok(())
+            let (revision, store_id) = (report.revision, report.store_id);
+            let to = dir.display().to_string();
+            let said =
+                format!("restored to {to}, as store {store_id}; its revisions continue from {revision}");
+            tell(format, &CopiedView { revision, store_id, to }, &[said])
         }
         State::Repair { dir, remove, truncate } => match &remove[..] {
             [kind, key] if !truncate => {
                 let (kind, key) = record_named(kind, key)?;
                 let now_ms = SystemClock::shared().wall_ms();
                 let report = admin::remove(&dir, kind, &key, now_ms).map_err(|error| explain(&error))?;
-                for removed in &report.removed {
-                    output::say(format!("removed: {removed}"));
-                }
-                output::say(format!("committed as revision {}", report.revision));
-                Ok(())
+                let mut said: Vec<String> =
+                    report.removed.iter().map(|removed| format!("removed: {removed}")).collect();
+                said.push(format!("committed as revision {}", report.revision));
+                let removed = report.removed.iter().map(ToString::to_string).collect();
+                tell(format, &RemovedView { removed, revision: report.revision }, &said)
             }
             _ => {
                 let report = admin::truncate(&dir).map_err(|error| explain(&error))?;
-                output::say(format!("recovered everything up to revision {}", report.recovered));
-                output::say(format!("lost: {}", report.loss));
-                output::say(format!("the damaged store is kept in {}", report.kept_in.display()));
-                Ok(())
+                let kept_in = report.kept_in.display().to_string();
+                let said = [
+                    format!("recovered everything up to revision {}", report.recovered),
+                    format!("lost: {}", report.loss),
+                    format!("the damaged store is kept in {kept_in}"),
+                ];
+                let lost = report.loss.to_string();
+                tell(format, &TruncatedView { revision: report.recovered, lost, kept_in }, &said)
             }
         },
+    }
+}
+
+/// Lines for people, or a document.
+fn tell<V: Serialize>(format: Format, view: &V, said: &[String]) -> Result<(), Failure> {
+    match format {
+        Format::Json | Format::Yaml => output::print_value(format, view),
+        Format::Table | Format::Wide => {
+            said.iter().for_each(output::say);
+            Ok(())
+        }
     }
 }
 
@@ -175,6 +213,9 @@ fn record_named(kind: &str, key: &str) -> Result<(v1::Kind, Key), Failure> {
 fn explain(error: &admin::AdminError) -> Failure {
     let code = match error {
         admin::AdminError::NoStore { .. } => Code::NotFound,
+        admin::AdminError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            Code::NotFound
+        }
         admin::AdminError::NotEmpty { .. }
         | admin::AdminError::BadExport { .. }
         | admin::AdminError::NotDamaged { .. }
@@ -184,7 +225,12 @@ fn explain(error: &admin::AdminError) -> Failure {
             Code::Failed
         }
     };
-    Failure::chain(code, error)
+    let failure = Failure::chain(code, error);
+    match error {
+        admin::AdminError::NoStore { .. } => failure
+            .hint("name the directory of the store: that of `--data-dir`, for `godel up` its folder `state`"),
+        _ => failure,
+    }
 }
 
 pub(super) fn config(config: &Config) -> Result<(), Failure> {

@@ -127,7 +127,12 @@ async fn create(client: &Client, queue: v1::Queue) -> Result<Done, Failure> {
         })
         .await
         .map_err(|failure| match failure.code {
-            Code::Conflict => failure.hint("`godel queue set` changes it, `godel apply -f` replaces it"),
+            Code::Conflict => {
+                exists(failure).hint("`godel queue set` changes it, `godel apply -f` replaces it")
+            }
+            Code::Failed if failure.message.ends_with("for it to be below") => {
+                failure.hint("create the queue above it first, or apply a file with both")
+            }
             _ => queue_hint(failure),
         })?
         .into_inner();
@@ -142,11 +147,18 @@ async fn create_class(client: &Client, class: v1::PriorityClass) -> Result<Done,
         })
         .await
         .map_err(|failure| match failure.code {
-            Code::Conflict => failure.hint("`godel priority-class set` changes it, unless it is built in"),
+            Code::Conflict => {
+                exists(failure).hint("`godel priority-class set` changes it, unless it is built in")
+            }
             _ => failure,
         })?
         .into_inner();
     Ok(created(answer.duplicate, answer.revision))
+}
+
+/// Something else has the name.
+pub(super) fn exists(failure: Failure) -> Failure {
+    Failure { message: format!("{} with other settings", failure.message), ..failure }
 }
 
 /// What is created, or was before.
@@ -237,13 +249,16 @@ fn queue_hint(failure: Failure) -> Failure {
 fn class_hint(failure: Failure) -> Failure {
     match failure.code {
         Code::NotFound => failure.hint("`godel priority-class list` shows what there is"),
+        Code::Failed if failure.message.ends_with("is built in") => {
+            failure.hint("built-in classes stay as they are: `godel priority-class create` makes another one")
+        }
         _ => failure,
     }
 }
 
 fn delete_hint(failure: Failure) -> Failure {
     match failure.code {
-        Code::Failed => failure.hint("delete or cancel these first"),
+        Code::Failed if failure.hint.is_none() => failure.hint("delete or cancel these first"),
         _ => failure,
     }
 }

@@ -16,7 +16,7 @@ use super::{
     describe_each,
     each::{Done, each},
     print_described,
-    queue::{created, titled},
+    queue::{created, exists, titled},
 };
 use crate::args::reservation::{Reservation, ReservationSettings};
 
@@ -98,7 +98,7 @@ async fn create(
         .await
         .map_err(|failure| match failure.code {
             Code::Conflict => {
-                failure.hint("`godel reservation set` changes it, `godel apply -f` replaces it")
+                exists(failure).hint("`godel reservation set` changes it, `godel apply -f` replaces it")
             }
             _ => failure,
         })?;

@@ -48,8 +48,7 @@ pub(super) async fn up(up: Up, log: Option<String>, format: Format) -> Result<()
             output::print_value(format, &parts)?;
         }
         Format::Table | Format::Wide => {
-            let store = if up.memory { "memory".to_owned() } else { up.data_dir.display().to_string() };
-            output::print(&greeting(&local, &store, n_nodes))?;
+            output::print(&greeting(&local, &store_of(up.memory, &up.data_dir), n_nodes))?;
         }
     }
     let ended = local.ended().await;
@@ -100,7 +99,7 @@ async fn show(
     (tasks, nodes, agent): (Vec<godel_client::trace::Task>, Vec<godel_agent::NodeDef>, godel_agent::Config),
 ) -> Result<Option<audit::Findings>, Failure> {
     let (n_nodes, n_tasks) = (nodes.len(), tasks.len());
-    output::print(&greeting(local, &demo.data_dir.display().to_string(), 0))?;
+    output::print(&greeting(local, &store_of(demo.memory, &demo.data_dir), 0))?;
     local.simulate(agent, nodes).await?;
     output::print(&format!(
         "{} {} connected; {} {} submitted\n\n",
@@ -134,6 +133,11 @@ async fn show(
         output::write_json(path, &summary)?;
     }
     Ok(Some(findings))
+}
+
+/// Where the store is, for people.
+fn store_of(memory: bool, dir: &Path) -> String {
+    if memory { "memory".to_owned() } else { dir.display().to_string() }
 }
 
 fn greeting(local: &Local, store: &str, n_nodes: usize) -> String {

@@ -6,7 +6,7 @@ use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, count, shown},
-    views::{NodeUseView, UnitUseView},
+    views::{NetworkView, NodeUseView, UnitUseView},
 };
 use godel_domain::resources;
 use godel_proto::v1;
@@ -61,11 +61,13 @@ async fn units(client: &Client, wanted: &TopUnit, format: Format) -> Result<(), 
 
 /// Every name is found, or all that are not are named.
 fn find_all(what: &str, names: &[String], is_there: impl Fn(&String) -> bool) -> Result<(), Failure> {
-    let missing: Vec<_> = names.iter().filter(|name| !is_there(name)).map(|name| shown(name)).collect();
+    let missing = names.iter().filter(|name| !is_there(name));
+    let missing: Vec<_> = missing.map(|name| format!("`{}`", shown(name))).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(Code::NotFound, format!("no {what} {}", missing.join(", "))))
+    let failure = Failure::new(Code::NotFound, format!("no {what} {}", missing.join(", ")));
+    Err(failure.hint("without names all of them are shown"))
 }
 
 fn print<V: output::View>(
@@ -102,6 +104,13 @@ fn summed(nodes: &[v1::ListRunUsageResponse], by_replica: bool) -> Vec<UnitUseVi
             view.cpu_milli += usage.cpu_milli;
             view.memory += usage.memory;
             view.device_milli += usage.device_milli;
+            if let Some(network) = &usage.network {
+                view.network.get_or_insert_default().add(NetworkView::from(network));
+            }
+            if let Some(bandwidth) = usage.memory_bandwidth {
+                let sum = view.memory_bandwidth.get_or_insert_default();
+                *sum = sum.saturating_add(bandwidth);
+            }
         }
     }
     units.into_values().collect()
@@ -120,6 +129,8 @@ mod tests {
             cpu_milli,
             memory: 10,
             device_milli: 0,
+            network: Some(v1::NetworkRate { received: 3, sent: 4 }),
+            memory_bandwidth: (ordinal > 0).then_some(7),
         };
         let node = |name: &str, running| v1::ListRunUsageResponse {
             node: name.to_owned(),
@@ -133,6 +144,10 @@ mod tests {
                 |view: UnitUseView| (view.unit, view.ordinal, view.replicas, view.cpu_milli, view.memory);
             views.into_iter().map(of).collect()
         };
+        let of_all: Vec<_> =
+            summed(&nodes, false).into_iter().map(|view| (view.network, view.memory_bandwidth)).collect();
+        let network = |received, sent| Some(NetworkView { received, sent });
+        assert_eq!(of_all, [(network(3, 4), None), (network(6, 8), Some(7))]);
         let web = || "web".to_owned();
         assert_eq!(shown(false), [("team/web".to_owned(), None, 1, 5, 10), (web(), None, 2, 150, 20)]);
         assert_eq!(shown(true)[1..], [(web(), Some(0), 1, 100, 10), (web(), Some(1), 1, 50, 10)]);

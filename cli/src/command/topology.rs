@@ -76,7 +76,7 @@ fn view(node: &NodeDef, warnings: Vec<String>) -> TopologyView {
         name: node.name.clone(),
         capacity: node.capacity.iter().map(|(name, amount)| (name.to_owned(), amount)).collect(),
         attributes: node.attributes.clone(),
-        zones: views::zones(&node.report(), &[]),
+        zones: views::zones(&node.report(), &[], &[]),
         devices: node.devices.iter().enumerate().map(device).collect(),
         warnings,
     }

@@ -19,14 +19,17 @@ use godel_client::{
     exit::{Code, Failure},
     output::{self, Format, Paint, are, count, field, fields, shown},
     unit_file,
-    views::{RunningUnitView, UnitView},
+    views::{RunningUnitView, TaskGroupView, UnitView},
 };
 use godel_kit::clock::{Clock as _, SystemClock};
 use godel_proto::v1;
 use serde::Serialize;
 
 use self::change::Change;
-use super::{each::several, wait};
+use super::{
+    each::{LIST_UNITS, several},
+    wait,
+};
 use crate::args::{Unit, Which, split};
 
 pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(), Failure> {
@@ -46,6 +49,7 @@ pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(),
         Unit::Resume(units) => change::change(&client, Change::Resume, &units, format).await,
         Unit::Stop(stop) => change::stop(&client, &stop, format).await,
         Unit::Scale(scale) => change::scale(&client, &scale, format).await,
+        Unit::Move(wanted) => change::move_units(&client, &wanted, format).await,
         Unit::Edit(wanted) => edit::edit(&client, &wanted, format).await,
         Unit::Retry(retry) => change::retry(&client, &retry, format).await,
         Unit::Delete(delete) => change::delete(&client, &delete, format).await,
@@ -173,7 +177,7 @@ async fn files(client: &Client, which: &Which) -> Result<(), Failure> {
 
 async fn view_of(client: &Client, (namespace, name): (&str, &str)) -> Result<UnitView, Failure> {
     let answer = client.get_unit(namespace, name).await.map_err(|failure| match failure.code {
-        Code::NotFound => failure.hint("`godel unit list` shows what there is"),
+        Code::NotFound => failure.hint(LIST_UNITS),
         _ => failure,
     })?;
     let mut view = UnitView::described(&answer).at(SystemClock::new().wall_ms());
@@ -234,6 +238,10 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
         if !refusals.nearest_miss.is_empty() {
             text.push_str(&format!("nearest miss: {}\n", shown(&refusals.nearest_miss)));
         }
+    }
+    if !view.task_groups.is_empty() {
+        text.push_str(&format!("\n{}\n", paint.bold("task groups")));
+        text.push_str(&output::table::<TaskGroupView>(format, &view.task_groups));
     }
     if !view.running_units.is_empty() {
         text.push_str(&format!("\n{}\n", paint.bold("running units")));

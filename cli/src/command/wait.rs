@@ -16,7 +16,10 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_stream::StreamExt as _;
 
-use crate::{args::split, command::each::several};
+use crate::{
+    args::split,
+    command::each::{LIST_UNITS, several},
+};
 
 /// Soft phases are not in the watch: the unit is looked at this often anyway.
 const POLL: Duration = Duration::from_millis(300);
@@ -249,7 +252,12 @@ pub(super) async fn until(
                     }
                     match condition.look(&answer) {
                         Look::Holds(how) => return Ok(format!("unit {shown_name} {how}")),
-                        Look::Never(why) => return Err(Failure::failed(format!("unit {shown_name} {why}"))),
+                        Look::Never(why) => {
+                            let failure = Failure::failed(format!("unit {shown_name} {why}"));
+                            return Err(
+                                failure.hint(format!("see more with `godel unit describe {shown_name}`"))
+                            );
+                        }
                         Look::NotYet => last = standing(&answer.unit.unwrap_or_default()),
                     }
                 }
@@ -257,7 +265,7 @@ pub(super) async fn until(
                     (Condition::Deleted, _) | (Condition::Over, Some(_)) => {
                         return Ok(format!("unit {shown_name} is deleted"));
                     }
-                    (_, None) => return Err(failure),
+                    (_, None) => return Err(failure.hint(LIST_UNITS)),
                     (_, Some(_)) => {
                         let said =
                             format!("the record of unit {shown_name} was deleted: how it ended is not known");

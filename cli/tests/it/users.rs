@@ -54,6 +54,50 @@ fn a_unit_has_the_owner_and_the_name_that_were_left_out() {
 }
 
 #[test]
+fn a_unit_grows_by_groups_and_its_master_is_tried_again() {
+    let up = Up::start(&["--memory", "--simulate", "2x cpu=4,memory=8Gi"]);
+    let godel = up.client();
+    let master = "name: app\nclass: yarn\ntask_groups:\n- name: master\n  template: {requests: {cpu: 1}, simulated: {duration: 10ms, exit_code: 3}}\n";
+    let grown = format!("{master}- name: work\n  replicas: 2\n  template: {{requests: {{cpu: 1}}}}\n");
+    godel.ok(&["unit", "submit", "-f", &file(&up, "app.yaml", &grown)]);
+    godel.until(&["unit", "describe", "app"], |unit| unit["failed"] == 1 && unit["running"] == 2);
+    // It restarts nothing by itself, and only what is asked for comes back.
+    says(&godel, &["unit", "retry", "app"], 1, &["only a unit that has ended is retried"]);
+    says(
+        &godel,
+        &["unit", "retry", "app", "--replicas", "1"],
+        1,
+        &["replica 1 of unit default/app has not ended"],
+    );
+    says(
+        &godel,
+        &["unit", "retry", "app", "--replicas", "9"],
+        2,
+        &["ordinals[0]: the unit has no replica 9"],
+    );
+    says(&godel, &["unit", "retry", "app", "--replicas", "0"], 0, &["unit app retried"]);
+    let incarnation = |unit: &serde_json::Value| unit["running_units"][0]["incarnation"].as_u64();
+    godel.until(&["unit", "describe", "app"], |unit| unit["failed"] == 1 && incarnation(unit) == Some(1));
+    // Groups are added behind the others, and scaled by their names.
+    let more = format!("{grown}- name: late\n  template: {{requests: {{cpu: 500m}}}}\n");
+    let more = file(&up, "more.yaml", &more);
+    says(&godel, &["unit", "edit", "app", "-f", &more], 0, &["name: late", "unit app updated"]);
+    says(&godel, &["unit", "edit", "app", "-f", &more], 0, &["unit app unchanged"]);
+    says(&godel, &["unit", "scale", "app", "--group", "late", "--replicas", "3"], 0, &["unit app scaled"]);
+    godel.until(&["unit", "describe", "app"], |unit| unit["running"] == 5);
+    let first = file(&up, "first.yaml", &grown);
+    says(&godel, &["unit", "edit", "app", "-f", &first], 2, &["task_groups: cannot be changed"]);
+    godel.ok(&["unit", "scale", "app", "--group", "work", "--replicas", "0"]);
+    godel.until(&["unit", "describe", "app"], |unit| unit["running"] == 3);
+    let yaml = godel.ok(&["unit", "describe", "app", "-o", "yaml"]);
+    let again = file(&up, "again.yaml", &yaml.replace("name: app\n", "name: again\n"));
+    godel.ok(&["unit", "submit", "-f", &again]);
+    godel.until(&["unit", "describe", "again"], |unit| unit["running"] == 3);
+    godel.audit();
+    up.stop();
+}
+
+#[test]
 fn a_list_is_narrowed_down_and_ordered() {
     let up = Up::start(&["--memory", "--simulate", "2x cpu=4,memory=8Gi"]);
     let godel = up.client();
@@ -199,7 +243,6 @@ fn a_unit_is_edited_under_the_revision_that_was_read() {
         2,
         &[
             "workload_class: cannot be changed: submit it as a new unit",
-            "queue: can be changed only before the unit has had a node",
             "template.demand: can be changed only before the unit has had a node",
         ],
     );
@@ -216,6 +259,18 @@ fn a_unit_is_edited_under_the_revision_that_was_read() {
     says(&godel, &["unit", "edit", "web", "-f", &command, "--yes"], 0, &["+     A: b", "updated"]);
     godel.ok(&["unit", "resume", "web"]);
     godel.until(&["unit", "describe", "web"], |unit| unit["running"] == 3);
+    // What runs moves with its unit, and counts where it moved.
+    let running = |queue: &str| godel.json(&["queue", "describe", queue])["running_units"].clone();
+    says(&godel, &["unit", "move", "web", "--queue", "prod"], 0, &["unit web moved at revision"]);
+    assert_eq!((running("default"), running("prod")), (0.into(), 3.into()));
+    says(&godel, &["unit", "move", "web", "--queue", "prod"], 0, &["unit web unchanged"]);
+    says(&godel, &["unit", "move", "web", "--queue", "nowhere"], 4, &["there is no queue `nowhere`"]);
+    let stale = ["unit", "move", "web", "--queue", "default", "--revision", "1"];
+    says(&godel, &stale, 5, &["the unit is at revision"]);
+    godel.ok(&["queue", "create", "small", "--max", "cpu=2"]);
+    let no_room = "what runs of unit default/web takes 3 of cpu, and queue small uses 0 of at most 2";
+    says(&godel, &["unit", "move", "web", "--queue", "small"], 1, &[no_room, "raise the maximum of small"]);
+    says(&godel, &["unit", "move", "web", "--queue", "default"], 0, &["moved"]);
     // A unit that waits can be put right, and moves to another queue.
     submit(&godel, "big", &["--cpu", "90"]);
     godel.ok(&["unit", "wait", "big", "--for", "phase=unschedulable"]);

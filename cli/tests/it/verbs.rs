@@ -48,6 +48,7 @@ fn nothing_is_changed_that_was_not_named_whole() {
             says(&godel, &[&["unit"][..], words, &[name]].concat(), 4, &near);
         }
         says(&godel, &["unit", "scale", name, "--replicas", "1"], 4, &near);
+        says(&godel, &["unit", "move", name, "--queue", "default"], 4, &near);
         says(&godel, &["unit", "stop", name, "0"], 4, &near);
         says(&godel, &["unit", "wait", name, "--for", "bound"], 4, &near);
     }

@@ -159,11 +159,12 @@ async fn readable(client: &Client, unreadable: &mut Unreadables) -> Result<World
     }
 }
 
-const KINDS: [v1::Kind; 15] = [
+const KINDS: [v1::Kind; 17] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeAllocatable,
     v1::Kind::NodeUsage,
+    v1::Kind::TaskGroup,
     v1::Kind::Unit,
     v1::Kind::Lease,
     v1::Kind::Partition,
@@ -174,6 +175,7 @@ const KINDS: [v1::Kind; 15] = [
     v1::Kind::Reservation,
     v1::Kind::Hold,
     v1::Kind::Pause,
+    v1::Kind::YarnKeys,
     v1::Kind::Rows,
 ];
 

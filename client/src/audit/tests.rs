@@ -122,7 +122,12 @@ fn unit(unit_id: u64, cpu: i64) -> Op {
         }),
         ..v1::Template::default()
     };
-    let group = v1::TaskGroup { name: "main".to_owned(), replicas: 1, template: Some(template) };
+    let group = v1::TaskGroup {
+        name: "main".to_owned(),
+        replicas: 1,
+        template: Some(template),
+        ..v1::TaskGroup::default()
+    };
     let meta = v1::ObjectMeta {
         namespace: "default".to_owned(),
         name: format!("unit-{unit_id}"),

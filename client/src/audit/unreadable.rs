@@ -66,6 +66,7 @@ pub(super) fn key_of_record(record: &v1::Record) -> (RecordSubject, String) {
         Record::NodeAllocatable(pb) => node("allocatable", pb.node_id),
         Record::NodeUsage(pb) => node("use", pb.node_id),
         Record::Unit(pb) => unit(pb.unit_id),
+        Record::TaskGroup(pb) => unit(pb.unit_id),
         Record::Lease(pb) => (RecordSubject::Lease, format!("lease {}", pb.lease)),
         Record::Partition(_) => (RecordSubject::Partition, "the partition".to_owned()),
         Record::PartitionBlock(pb) => (RecordSubject::Partition, format!("partition block {}", pb.block_id)),
@@ -75,6 +76,7 @@ pub(super) fn key_of_record(record: &v1::Record) -> (RecordSubject, String) {
         Record::Pause(pb) => (RecordSubject::Pause, format!("pause {}", pb.scope)),
         Record::DisruptionBudget(pb) => (RecordSubject::Budget, format!("disruption budget {}", pb.name)),
         Record::Reservation(pb) => (RecordSubject::Reservation, format!("reservation {}", pb.name)),
+        Record::YarnKeys(pb) => (RecordSubject::YarnKeys, format!("YARN keys {}", pb.name)),
         Record::UnitHistory(pb) => history(pb.unit_id),
         Record::Rows(pb) => rows(pb.unit_id),
     }
@@ -91,6 +93,7 @@ pub(super) fn key_of_op(encoded: &Bytes) -> (RecordSubject, String) {
         Op::PutNodeAllocatable(pb) => node("allocatable", pb.node_id),
         Op::PutNodeUsage(pb) => node("use", pb.node_id),
         Op::PutUnit(pb) => unit(pb.unit_id),
+        Op::PutTaskGroup(pb) => unit(pb.unit_id),
         Op::PutLease(pb) => (RecordSubject::Lease, format!("lease {}", pb.lease)),
         Op::PutPartition(_) => (RecordSubject::Partition, "the partition".to_owned()),
         Op::PutPartitionBlock(pb) => (RecordSubject::Partition, format!("partition block {}", pb.block_id)),
@@ -100,12 +103,14 @@ pub(super) fn key_of_op(encoded: &Bytes) -> (RecordSubject, String) {
         Op::PutPause(pb) => (RecordSubject::Pause, format!("pause {}", pb.scope)),
         Op::PutDisruptionBudget(pb) => (RecordSubject::Budget, format!("disruption budget {}", pb.name)),
         Op::PutReservation(pb) => (RecordSubject::Reservation, format!("reservation {}", pb.name)),
+        Op::PutYarnKeys(pb) => (RecordSubject::YarnKeys, format!("YARN keys {}", pb.name)),
         Op::PutUnitHistory(pb) => history(pb.unit_id),
         Op::Delete(pb) => deleted(&pb).unwrap_or_else(unknown),
         Op::Bind(pb) => rows(pb.unit_id),
         Op::Evict(pb) => rows(pb.unit_id),
         Op::RunStatus(pb) => rows(pb.unit_id),
         Op::Requeue(pb) => rows(pb.unit_id),
+        Op::ChangeTerms(pb) => rows(pb.unit_id),
     }
 }
 
@@ -121,6 +126,7 @@ fn deleted(pb: &v1::Delete) -> Option<(RecordSubject, String)> {
             Some(node("record", u32::try_from(key.id).ok()?))
         }
         v1::Kind::Unit => Some(unit(key.id)),
+        v1::Kind::TaskGroup => Some(unit(key.name.split_once('/')?.0.parse().ok()?)),
         v1::Kind::UnitHistory => Some(history(key.id)),
         v1::Kind::Rows => Some(rows(key.id)),
         v1::Kind::Hold => Some(hold(key.id)),
@@ -131,6 +137,7 @@ fn deleted(pb: &v1::Delete) -> Option<(RecordSubject, String)> {
         v1::Kind::PriorityClass => named(RecordSubject::PriorityClass, "priority class"),
         v1::Kind::DisruptionBudget => named(RecordSubject::Budget, "disruption budget"),
         v1::Kind::Reservation => named(RecordSubject::Reservation, "reservation"),
+        v1::Kind::YarnKeys => named(RecordSubject::YarnKeys, "YARN keys"),
         v1::Kind::Pause => named(RecordSubject::Pause, "pause"),
         v1::Kind::Unspecified => None,
     }

@@ -245,7 +245,7 @@ impl Inner {
                     self.n_live -= 1;
                 }
             }
-            RunChange::Statuses(_) | RunChange::Evict(_) | RunChange::Requeue(_) => {}
+            RunChange::Statuses(_) | RunChange::Evict(_) | RunChange::Requeue(_) | RunChange::Terms(_) => {}
         }
         0
     }

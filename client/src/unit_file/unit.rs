@@ -73,9 +73,10 @@ pub(super) fn is_short(fields: &Fields<'_, '_>) -> bool {
 fn group(fields: &mut Fields<'_, '_>, default: u32) -> v1::TaskGroup {
     let name = fields.text("name").unwrap_or_default();
     let replicas = fields.number("replicas").unwrap_or(default);
+    let min_member = fields.number("min_member");
     let template = fields.inside("template", template);
     let template = fields.required("template", template);
-    v1::TaskGroup { name, replicas, template }
+    v1::TaskGroup { name, replicas, template, min_member }
 }
 
 fn template(fields: &mut Fields<'_, '_>) -> v1::Template {

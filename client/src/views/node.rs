@@ -10,6 +10,7 @@ use godel_domain::{
 use godel_proto::v1;
 use serde::Serialize;
 
+use super::bandwidth::{self, CareView};
 use crate::output::View;
 
 const SAME_INSTALLATION: &str = "same-installation";
@@ -46,6 +47,9 @@ pub struct NodeView {
     /// Median and 95th percentile of the use over the last minutes, as schedulers know them; absent: none is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadView>,
+    /// What its agent does about the bandwidths of running units; empty: the agent does not say.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bandwidth: Vec<CareView>,
     /// Devices.
     pub devices: Vec<DeviceView>,
     /// Running units for which room is held here until others have left.
@@ -290,6 +294,7 @@ impl From<&v1::Node> for NodeView {
             guaranteed_usage: amounts(node.guaranteed_usage.as_ref()),
             reserved: amounts(node.reserved.as_ref()),
             load: node.load.as_ref().map(LoadView::from),
+            bandwidth: node.bandwidth.as_ref().map(bandwidth::cares).unwrap_or_default(),
             devices: devices.collect(),
             held_running_units: node.held_running_units,
             held: amounts(node.held.as_ref()),

@@ -6,7 +6,10 @@ use godel_domain::{quantity, resources};
 use godel_proto::v1;
 use serde::Serialize;
 
-use super::amounts;
+use super::{
+    amounts,
+    bandwidth::{self, NetworkView},
+};
 use crate::output::View;
 
 /// A node and what is used of it.
@@ -22,6 +25,9 @@ pub struct NodeUseView {
     pub allocatable: BTreeMap<String, i64>,
     /// 95th percentile over the last minutes; empty: it is not known.
     pub p95: BTreeMap<String, i64>,
+    /// What its interfaces carry; absent: it is not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkView>,
     /// Of zones, by index.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<ZoneUseView>,
@@ -50,6 +56,8 @@ pub struct ZoneUseView {
     pub cpu_milli: i64,
     /// Bytes.
     pub memory: i64,
+    /// Bits per second of the network cards that lie near it.
+    pub network: i64,
 }
 
 /// A unit, or a replica of it, and what it uses.
@@ -71,6 +79,12 @@ pub struct UnitUseView {
     pub memory: i64,
     /// Thousandths of devices that worked for it.
     pub device_milli: u32,
+    /// Its traffic; absent: it is not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkView>,
+    /// Bytes per second between CPUs and memory; absent: they are not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bandwidth: Option<i64>,
 }
 
 impl From<&v1::Node> for NodeUseView {
@@ -85,6 +99,7 @@ impl From<&v1::Node> for NodeUseView {
             zone: usage.zone,
             cpu_milli: usage.cpu_milli,
             memory: usage.memory,
+            network: usage.network,
         };
         let device = |usage: &v1::DeviceUsage| DeviceUseView {
             device: usage.device,
@@ -97,6 +112,7 @@ impl From<&v1::Node> for NodeUseView {
             guaranteed: amounts(node.guaranteed_usage.as_ref().filter(|_| node.connected)),
             allocatable: amounts(node.allocatable.as_ref()),
             p95: p95.into_iter().flatten().collect(),
+            network: node.network.as_ref().filter(|_| node.connected).map(NetworkView::from),
             zones: node.zone_usage.iter().map(zone).collect(),
             devices: node.device_usage.iter().map(device).collect(),
         }
@@ -131,14 +147,16 @@ impl NodeUseView {
 
 impl View for NodeUseView {
     const HEADERS: &'static [&'static str] =
-        &["NODE", "CPU", "CPU%", "MEMORY", "MEMORY%", "P95-CPU%", "P95-MEMORY%"];
+        &["NODE", "CPU", "CPU%", "MEMORY", "MEMORY%", "RECEIVED", "SENT", "P95-CPU%", "P95-MEMORY%"];
     const WIDE: &'static [&'static str] = &["GUARANTEED-CPU", "GUARANTEED-MEMORY", "ZONES", "DEVICES"];
 
     fn row(&self) -> Vec<String> {
         let [cpu, cpu_percent] = self.cells(resources::CPU);
         let [memory, memory_percent] = self.cells(resources::MEMORY);
         let (p95_cpu, p95_memory) = (self.p95_cell(resources::CPU), self.p95_cell(resources::MEMORY));
-        vec![self.node.clone(), cpu, cpu_percent, memory, memory_percent, p95_cpu, p95_memory]
+        let [received, sent] = bandwidth::cells(self.network);
+        let node = self.node.clone();
+        vec![node, cpu, cpu_percent, memory, memory_percent, received, sent, p95_cpu, p95_memory]
     }
 
     fn wide(&self) -> Vec<String> {
@@ -150,7 +168,11 @@ impl View for NodeUseView {
         let zone = |zone: &ZoneUseView| {
             let (cpu, memory) =
                 (quantity::show_cpu(zone.cpu_milli), quantity::show_about(resources::MEMORY, zone.memory));
-            format!("{}:{cpu}/{memory}", zone.zone)
+            let network = match zone.network {
+                0 => String::new(),
+                network => format!("/{}", quantity::show_about(resources::NETWORK, network)),
+            };
+            format!("{}:{cpu}/{memory}{network}", zone.zone)
         };
         let zones: Vec<String> = self.zones.iter().map(zone).collect();
         let device = |device: &DeviceUseView| {
@@ -163,8 +185,9 @@ impl View for NodeUseView {
 }
 
 impl View for UnitUseView {
-    const HEADERS: &'static [&'static str] = &["UNIT", "REPLICAS", "CPU", "MEMORY", "GPU", "NODE"];
-    const WIDE: &'static [&'static str] = &[];
+    const HEADERS: &'static [&'static str] =
+        &["UNIT", "REPLICAS", "CPU", "MEMORY", "GPU", "RECEIVED", "SENT", "NODE"];
+    const WIDE: &'static [&'static str] = &["MEMORY-BANDWIDTH"];
 
     fn row(&self) -> Vec<String> {
         let (name, replicas) = match self.ordinal {
@@ -173,11 +196,14 @@ impl View for UnitUseView {
         };
         let memory = quantity::show_about(resources::MEMORY, self.memory);
         let devices = quantity::show_devices(i64::from(self.device_milli));
-        vec![name, replicas, quantity::show_cpu(self.cpu_milli), memory, devices, self.node.clone()]
+        let [received, sent] = bandwidth::cells(self.network);
+        let (cpu, node) = (quantity::show_cpu(self.cpu_milli), self.node.clone());
+        vec![name, replicas, cpu, memory, devices, received, sent, node]
     }
 
     fn wide(&self) -> Vec<String> {
-        Vec::new()
+        let show = |rate| quantity::show_about(resources::MEMORY, rate);
+        vec![self.memory_bandwidth.map_or_else(|| "-".to_owned(), show)]
     }
 }
 
@@ -198,7 +224,8 @@ mod tests {
             usage: Some(resources(1_500, 3 << 30)),
             guaranteed_usage: Some(resources(1_000, 1 << 30)),
             allocatable: Some(resources(4_000, 8 << 30)),
-            zone_usage: vec![v1::ZoneUsage { zone: 1, cpu_milli: 700, memory: 1 << 30 }],
+            network: Some(v1::NetworkRate { received: 1_000_000, sent: 2_000 }),
+            zone_usage: vec![v1::ZoneUsage { zone: 1, cpu_milli: 700, memory: 1 << 30, network: 0 }],
             device_usage: vec![v1::DeviceUsage { device: 3, percent: 40, memory: 2 << 30 }],
             ..v1::Node::default()
         };
@@ -208,9 +235,23 @@ mod tests {
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(
             rows[1],
-            ["a", "1.5", "38%", "3Gi", "38%", "-", "-", "1", "1Gi", "1:700m/1Gi", "3:40%/2Gi"]
+            [
+                "a",
+                "1.5",
+                "38%",
+                "3Gi",
+                "38%",
+                "1000000",
+                "2000",
+                "-",
+                "-",
+                "1",
+                "1Gi",
+                "1:700m/1Gi",
+                "3:40%/2Gi"
+            ]
         );
-        assert_eq!(rows[2][1..7], ["-"; 6]);
+        assert_eq!(rows[2][1..9], ["-"; 8]);
     }
 
     #[test]
@@ -221,12 +262,13 @@ mod tests {
             cpu_milli: 250,
             memory: 64 << 20,
             device_milli: 500,
+            network: Some(NetworkView { received: 5, sent: 7 }),
             ..UnitUseView::default()
         };
         let replica = UnitUseView { ordinal: Some(3), node: "n".to_owned(), ..unit.clone() };
         let text = table(Format::Table, &[unit, replica]);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows[1], ["web", "2", "250m", "64Mi", "0.5", "-"]);
-        assert_eq!(rows[2], ["web/3", "-", "250m", "64Mi", "0.5", "n"]);
+        assert_eq!(rows[1], ["web", "2", "250m", "64Mi", "0.5", "5", "7", "-"]);
+        assert_eq!(rows[2], ["web/3", "-", "250m", "64Mi", "0.5", "5", "7", "n"]);
     }
 }

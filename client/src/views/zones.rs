@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use godel_domain::{
     allocation::{CoreSet, GivenZones, ZoneSet},
+    quantity,
     zone::{self, Zone},
 };
 use godel_proto::v1;
 use godel_wire::from_proto;
 use serde::Serialize;
+
+use super::node::LoadView;
 
 /// A zone of a node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,6 +40,24 @@ pub struct ZoneView {
     pub devices: Vec<usize>,
     /// Who has a part of it.
     pub running_units: Vec<ZonePartView>,
+    /// Measured use over the last minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadView>,
+}
+
+impl ZoneView {
+    /// The 95th percentile of its use, if that is known.
+    pub fn load_text(&self) -> Option<String> {
+        let load = self.load.as_ref()?;
+        let used = load.p95.iter().map(|(name, used)| {
+            let used = quantity::show_about(name, *used);
+            match self.capacity.get(name) {
+                Some(all) => format!("{name} {used}/{}", quantity::show_about(name, *all)),
+                None => format!("{name} {used}"),
+            }
+        });
+        Some(format!("95th percentile {}", used.collect::<Vec<_>>().join(", ")))
+    }
 }
 
 /// A running unit's part of a zone.
@@ -51,8 +72,12 @@ pub struct ZonePartView {
 }
 
 /// Returns the zones of a node in order of a tree, with those who have parts of them; none of a node that is one whole, or whose
-/// report cannot be read.
-pub fn zones(report: &v1::NodeReport, running: &[v1::BoundRunningUnit]) -> Vec<ZoneView> {
+/// report cannot be read. `loads`: what is measured of them.
+pub fn zones(
+    report: &v1::NodeReport,
+    running: &[v1::BoundRunningUnit],
+    loads: &[v1::ZoneLoad],
+) -> Vec<ZoneView> {
     let Ok(report) = from_proto::node_report(report.clone()) else { return Vec::new() };
     let near = |at: usize| {
         let devices = report.devices.iter().enumerate();
@@ -65,7 +90,9 @@ pub fn zones(report: &v1::NodeReport, running: &[v1::BoundRunningUnit]) -> Vec<Z
         let zone = &report.zones[at];
         let inner: Vec<usize> = children(&report.zones, Some(at)).collect();
         left.extend(inner.into_iter().rev().map(|at| (at, depth + 1)));
-        views.push(view(&report.zones, (at, depth, zone), near(at), running));
+        let load = loads.iter().find(|load| load.zone as usize == at).and_then(|load| load.load.as_ref());
+        let view = view(&report.zones, (at, depth, zone), near(at), running);
+        views.push(ZoneView { load: load.map(LoadView::from), ..view });
     }
     views
 }
@@ -130,6 +157,7 @@ fn view(
         free_cores: cores.saturating_sub(taken.len() as usize),
         devices,
         running_units: parts,
+        load: None,
     }
 }
 
@@ -163,7 +191,12 @@ mod tests {
         };
         let running =
             [run(0b100, 0b11, 2_000, v1::CpuMode::Dedicated), run(0b1100, 0, 3_000, v1::CpuMode::Shared)];
-        let shown: Vec<_> = zones(&report, &running)
+        let p95 = Some(v1::LoadAmounts { cpu: 1_500, memory: 1 << 30, network: 0 });
+        let loads = [v1::ZoneLoad { zone: 3, load: Some(v1::NodeLoad { p50: None, p95 }) }];
+        let texts = zones(&report, &running, &loads);
+        let texts: Vec<_> = texts.iter().filter_map(|zone| Some((zone.index, zone.load_text()?))).collect();
+        assert_eq!(texts, [(3, "95th percentile cpu 1.5/4, memory 1Gi".to_owned())]);
+        let shown: Vec<_> = zones(&report, &running, &loads)
             .into_iter()
             .map(|zone| {
                 (zone.index, zone.depth, zone.free.get("cpu").copied(), zone.free_cores, zone.devices)
@@ -176,7 +209,7 @@ mod tests {
             (3, 1, Some(2_500), 4, vec![0]),
         ];
         assert_eq!(shown, expected);
-        let parts = &zones(&report, &running)[1].running_units;
+        let parts = &zones(&report, &running, &loads)[1].running_units;
         assert_eq!((parts[0].running_unit.as_str(), parts[0].dedicated_cpus.as_str()), ("a/b/0", "0-1"));
         assert_eq!((parts[1].amounts["cpu"], parts[1].dedicated_cpus.as_str()), (1_500, ""));
     }

@@ -126,6 +126,9 @@ impl BudgetLedger {
                 Change::Unit(record) => {
                     touched.insert(record.id);
                 }
+                Change::TaskGroup(group) => {
+                    touched.insert(group.unit);
+                }
                 _ => {}
             }
         }

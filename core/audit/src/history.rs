@@ -169,6 +169,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
     }
     note_records(replay, &world, tenants, commit, &mut touched);
     replay.terms.before(&world, commit);
+    replay.preemptions.before(&world, commit);
     let dropped = dropped_holds(&world, commit);
     turns::check(&world, commit, &mut replay.first_bindings);
     let mut turns: Vec<RunTurn<'_>> = Vec::new();
@@ -192,7 +193,10 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
                 let before = &step.before;
                 let by_itself =
                     matches!(before.phase, Phase::Succeeded | Phase::Failed) && before.eviction.is_none();
-                if by_itself && !world.restarted.contains(&step.unit) {
+                let record = world.units.get(&step.unit).and_then(|unit| unit.record.as_ref());
+                let next = record.map_or(&[][..], |record| &record.value.status.next_incarnations);
+                let is_asked_for = next.contains(&(step.ordinal, before.incarnation + 1));
+                if by_itself && !is_asked_for && !world.restarted.contains(&step.unit) {
                     let (ordinal, revision) = (step.ordinal, commit.revision);
                     let name = world.units.get(&step.unit).map_or_else(String::new, |unit| unit.name());
                     replay.placements.add(|| {
@@ -252,25 +256,34 @@ fn judge_first_bindings(
     commit: &Commit,
     (history, listed): (&History, &World),
 ) {
-    for (unit, n) in bound_by(commit) {
+    for (unit, bound) in bound_by(commit) {
         if !follower.first_bound.insert(unit) {
             continue;
         }
         let created =
             listed.units.get(&unit).and_then(|unit| unit.record.as_ref()).map(|record| record.created);
         let known = history.has_start() || created.is_some_and(|created| created >= history.floor);
-        match min_member(&replay.world, unit).filter(|_| known) {
-            None => follower.n_unknown += 1,
-            Some((name, min_member)) => {
-                follower.n_first += 1;
-                if n < min_member {
-                    replay.first_bindings.add(|| {
-                        format!(
-                            "unit {name}: first binding of {n} at revision {}, min_member {min_member}",
-                            commit.revision
-                        )
-                    });
-                }
+        let record = replay.world.units.get(&unit).and_then(|unit| unit.record.as_ref()).filter(|_| known);
+        let Some(record) = record.map(|record| &record.value) else {
+            follower.n_unknown += 1;
+            continue;
+        };
+        follower.n_first += 1;
+        let n: usize = bound.values().sum();
+        let (name, revision, least) = (shown(record), commit.revision, record.spec.min_member);
+        if n < usize::try_from(least).unwrap_or(usize::MAX) {
+            let wrong =
+                format!("unit {name}: first binding of {n} at revision {revision}, min_member {least}");
+            replay.first_bindings.add(|| wrong);
+        }
+        for (idx, group) in (0u16..).zip(&record.spec.task_groups) {
+            let (n, least) = (bound.get(&idx).copied().unwrap_or(0), group.min_member);
+            if n < usize::try_from(least).unwrap_or(usize::MAX) {
+                let of = &group.name;
+                let wrong = format!(
+                    "unit {name}: first binding of {n} of task group {of} at revision {revision}, its min_member is {least}"
+                );
+                replay.first_bindings.add(|| wrong);
             }
         }
     }
@@ -331,6 +344,12 @@ fn note_records(
             Change::Unit(record) => {
                 replay.touched_units.insert(record.id);
             }
+            Change::TaskGroup(group) => {
+                replay.touched_units.insert(group.unit);
+            }
+            Change::TaskGroupDeleted(unit, _) => {
+                replay.touched_units.insert(*unit);
+            }
             Change::Rows(unit, _) => {
                 replay.touched_units.insert(*unit);
             }
@@ -341,6 +360,7 @@ fn note_records(
             | Change::UnitHistoryDeleted(_)
             | Change::Partition(_)
             | Change::PartitionBlock(_)
+            | Change::YarnKeys(_)
             | Change::Queue(_)
             | Change::PriorityClass(_)
             | Change::QueueDeleted(_)
@@ -465,19 +485,13 @@ pub(super) fn node_name(world: &World, id: NodeId) -> String {
     world.nodes.get(&id).map_or_else(|| format!("node {id}"), |node| node.name().to_owned())
 }
 
-/// Running units that a commit binds, by unit.
-fn bound_by(commit: &Commit) -> BTreeMap<UnitId, usize> {
-    let mut bound = BTreeMap::new();
+/// Numbers of running units that a commit binds, by unit and task group.
+fn bound_by(commit: &Commit) -> BTreeMap<UnitId, BTreeMap<u16, usize>> {
+    let mut bound: BTreeMap<UnitId, BTreeMap<u16, usize>> = BTreeMap::new();
     for change in &commit.changes {
         if let Change::Rows(unit, RunChange::Bind(bind)) = change {
-            *bound.entry(*unit).or_default() += bind.ordinals.len();
+            *bound.entry(*unit).or_default().entry(bind.group).or_default() += bind.ordinals.len();
         }
     }
     bound
-}
-
-/// Name of a unit and what its first binding needs.
-fn min_member(world: &World, unit: UnitId) -> Option<(String, usize)> {
-    let record = world.units.get(&unit)?.record.as_ref()?;
-    Some((shown(&record.value), usize::try_from(record.value.spec.min_member).unwrap_or(usize::MAX)))
 }

@@ -10,6 +10,7 @@
 //! - `budgets`: I6, disruption budgets.
 //! - `history`: I4 and I6, and what I1 and I3 say of the past.
 //! - `ledger`: I2, what clients were told.
+//! - `moves`: units that change their queue.
 //! - `order`: I10, the order of queues on full nodes.
 //! - `pending`: I8, units that could be placed.
 //! - `preemptions`: I6, victims.
@@ -27,6 +28,7 @@ mod agents;
 mod budgets;
 mod history;
 mod ledger;
+mod moves;
 mod order;
 mod pending;
 mod preemptions;

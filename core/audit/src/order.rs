@@ -31,6 +31,7 @@ use self::levels::{LevelIdx, Levels, N_BANDS, Turn};
 use super::{
     History, Start,
     history::{Replay, node_name},
+    moves::{QueueMove, counted, moves},
     pending::{Free, admits},
     queues::{Used, payer},
     room::Tenants,
@@ -199,6 +200,12 @@ impl Probe {
     pub(super) fn before(&mut self, world: &World, tenants: &Tenants, commit: &Commit) {
         self.judge(world, tenants, commit);
         let now_ms = commit.time_ms;
+        for QueueMove { unit, from, to } in moves(world, commit) {
+            for (demand, n) in counted(world, unit, WorldRow::is_live) {
+                self.levels.count(from, demand, -n, now_ms);
+                self.levels.count(to, demand, n, now_ms);
+            }
+        }
         for change in &commit.changes {
             let hold = match change {
                 Change::HoldDeleted(id) => world.holds.get(id),
@@ -234,6 +241,9 @@ impl Probe {
             match change {
                 Change::Unit(record) => {
                     self.touched.insert(record.id);
+                }
+                Change::TaskGroup(group) => {
+                    self.touched.insert(group.unit);
                 }
                 Change::Hold(hold) => {
                     self.preemptors.insert(hold.unit);

@@ -467,33 +467,47 @@ pub fn held_up(world: &World) -> usize {
     waiting(world).iter().filter(|(_, spec, unit)| !scan.held_up_at(spec, unit).is_empty()).count()
 }
 
-/// What a unit wants placed, and how many of that it needs to move on.
+/// What a unit wants placed, and how many of that it needs to move on: where a task group has a minimum of its own nothing but these, for others
+/// would not do.
 fn wants<'a>(record: &'a UnitRecord, unit: &WorldUnit) -> (Vec<&'a Template>, usize) {
-    let groups = record.spec.task_groups.iter().zip(&record.status.ordinals);
-    let wanted = groups.flat_map(|(group, ranges)| {
-        let ordinals = ranges.iter().flat_map(|(start, end)| *start..*end);
-        ordinals.map(|ordinal| (ordinal, &group.template))
-    });
     let is_pending = |ordinal: &u32| unit.rows.get(ordinal).is_none_or(|row| row.phase == Phase::Pending);
-    let pending: Vec<&Template> =
-        wanted.filter(|(ordinal, _)| is_pending(ordinal)).map(|(_, template)| template).collect();
-    // Those that it was scaled in by count no more.
-    let rows =
-        || unit.rows.iter().filter(|(ordinal, _)| record.group_of(**ordinal).is_some()).map(|(_, row)| row);
-    let live = rows().filter(|row| row.is_live() && row.eviction.is_none()).count();
+    let is_live = |row: &WorldRow| row.is_live() && row.eviction.is_none();
     let is_over =
-        |row: &&WorldRow| matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
-    let over = rows().filter(is_over).count();
-    let min_member = usize::try_from(record.spec.min_member).unwrap_or(usize::MAX).saturating_sub(over);
-    let ever_bound = rows().any(|row| row.phase != Phase::Pending);
-    let is_resumed = rows().any(|row| row.phase == Phase::Pending && row.eviction.is_some());
+        |row: &WorldRow| matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
+    // Those that it was scaled in by count no more.
+    let of_record = || unit.rows.iter().filter_map(|(ordinal, row)| Some((record.group_of(*ordinal)?, row)));
+    let ever_bound = of_record().any(|(_, row)| row.phase != Phase::Pending);
+    let is_resumed = of_record().any(|(_, row)| row.phase == Phase::Pending && row.eviction.is_some());
     let is_whole = record.spec.on_below_min == godel_domain::unit::OnBelowMin::Restart;
-    let needed = match (is_whole, ever_bound && !is_resumed) {
-        (true, _) if live >= min_member => 1,
-        (true, _) => min_member.max(1),
-        (false, true) => 1,
-        (false, false) => min_member.saturating_sub(live).max(1),
+    let count = |of: Option<usize>, is: &dyn Fn(&WorldRow) -> bool| {
+        of_record().filter(|(group, row)| of.is_none_or(|of| of == *group) && is(row)).count()
     };
+    // What is lacking of a minimum, of one group or of all.
+    let lacks = |minimum: u32, of: Option<usize>| {
+        let minimum = usize::try_from(minimum).unwrap_or(usize::MAX).saturating_sub(count(of, &is_over));
+        let live = count(of, &is_live);
+        match (is_whole, ever_bound && !is_resumed) {
+            (true, _) if live >= minimum => 0,
+            (true, _) => minimum,
+            (false, true) => 0,
+            (false, false) => minimum.saturating_sub(live),
+        }
+    };
+    let needed = lacks(record.spec.min_member, None).max(1);
+    let mut pending: Vec<&Template> = Vec::new();
+    let mut beyond: Vec<&Template> = Vec::new();
+    for (idx, (group, ranges)) in record.spec.task_groups.iter().zip(&record.status.ordinals).enumerate() {
+        let ordinals = ranges.iter().flat_map(|(start, end)| *start..*end);
+        let n_pending = ordinals.filter(is_pending).count();
+        let n_lacking = lacks(group.min_member, Some(idx));
+        pending.extend(std::iter::repeat_n(&group.template, n_pending.min(n_lacking)));
+        beyond.extend(std::iter::repeat_n(&group.template, n_pending.saturating_sub(n_lacking)));
+    }
+    let has_minima = !pending.is_empty();
+    pending.extend(beyond);
+    if has_minima {
+        pending.truncate(needed);
+    }
     (pending, needed)
 }
 

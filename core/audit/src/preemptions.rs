@@ -17,6 +17,7 @@ use godel_domain::{
 };
 
 use super::{
+    moves::{QueueMove, counted, moves},
     queues::levels,
     verdict::Findings,
     world::{Commit, World, WorldRow},
@@ -26,6 +27,9 @@ use super::{
 const N_BACK_MAX: usize = 10_000;
 
 type Sums = BTreeMap<String, i64>;
+
+/// Numbers of running units by task group.
+type MembersByGroup = BTreeMap<u16, i64>;
 
 /// A hold that a commit ends.
 pub(super) struct Dropped {
@@ -55,8 +59,10 @@ pub(super) struct Preemptions {
     guarantees: BTreeMap<String, Sums>,
     guaranteed_at: Revision,
     classes: PriorityClasses,
-    /// By unit: running units that are not told to leave.
-    members: BTreeMap<UnitId, i64>,
+    /// What the commit at hand moves from one queue to another.
+    moving: Vec<(String, String, Sums)>,
+    /// By unit and task group: running units that are not told to leave.
+    members: BTreeMap<UnitId, MembersByGroup>,
     /// By commit: what left queues of itself, and how members of units changed but for preemptions.
     back: VecDeque<Back>,
     pub(super) findings: Findings,
@@ -70,7 +76,9 @@ pub(super) struct Preemptions {
 struct Back {
     revision: Revision,
     shifts: BTreeMap<String, Sums>,
-    members: BTreeMap<UnitId, i64>,
+    /// What moved into queues: who judged before did not count it there.
+    entered: BTreeMap<String, Sums>,
+    members: BTreeMap<UnitId, MembersByGroup>,
     /// Priority classes by name, as they were before.
     classes: Vec<(String, Option<PriorityClass>)>,
 }
@@ -94,7 +102,7 @@ impl Preemptions {
         for (id, unit) in &world.units {
             for row in unit.rows.values().filter(|row| stays(row)) {
                 shift_all(&mut self.staying, queue_of(world, *id), &takes_of(world, *id, row.group), 1);
-                *self.members.entry(*id).or_default() += 1;
+                *self.members.entry(*id).or_default().entry(row.group).or_default() += 1;
             }
         }
         for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.slot.is_none()) {
@@ -113,6 +121,15 @@ impl Preemptions {
         self.members.remove(&unit);
     }
 
+    /// A commit comes; `world` is as before it.
+    pub(super) fn before(&mut self, world: &World, commit: &Commit) {
+        for QueueMove { unit, from, to } in moves(world, commit) {
+            let mut sums = Sums::new();
+            counted(world, unit, stays).for_each(|(demand, n)| add(&mut sums, &takes(demand), n));
+            self.moving.push((from.to_owned(), to.to_owned(), sums));
+        }
+    }
+
     /// A commit that `world` has applied, and the holds that it has ended. What one unit claims stands together.
     pub(super) fn on_commit(
         &mut self,
@@ -127,6 +144,13 @@ impl Preemptions {
         self.back.push_back(Back { revision: commit.revision, ..Back::default() });
         if self.back.len() > N_BACK_MAX {
             self.back.pop_front();
+        }
+        for (from, to, sums) in std::mem::take(&mut self.moving) {
+            self.shift(&from, &sums, -1);
+            self.shift(&to, &sums, 1);
+            if let Some(back) = self.back.back_mut() {
+                shift_all(&mut back.entered, &to, &sums, 1);
+            }
         }
         self.follow_classes(commit);
         let mut claim: Option<(UnitId, UnitClaims)> = None;
@@ -228,9 +252,9 @@ impl Preemptions {
         }
         for (group, n) in by_group.into_iter().filter(|(_, n)| *n != 0) {
             self.shift(queue_of(world, unit), &times(&takes_of(world, unit, group), n.abs()), n.signum());
-            *self.members.entry(unit).or_default() += n;
+            *self.members.entry(unit).or_default().entry(group).or_default() += n;
             if let Some(back) = self.back.back_mut() {
-                *back.members.entry(unit).or_default() += n;
+                *back.members.entry(unit).or_default().entry(group).or_default() += n;
             }
         }
     }
@@ -249,7 +273,7 @@ impl Preemptions {
             for (group, victims) in by_group {
                 let takes = times(&takes_of(world, *unit, *group), count(victims));
                 shift_all(&mut self.staying, queue_of(world, *unit), &takes, -1);
-                *self.members.entry(*unit).or_default() -= count(victims);
+                *self.members.entry(*unit).or_default().entry(*group).or_default() -= count(victims);
             }
         }
         shift_all(&mut self.staying, queue_of(world, preemptor), &claim.asked, 1);
@@ -275,7 +299,8 @@ impl Preemptions {
         let mut taken: BTreeMap<String, (Sums, Sums)> = BTreeMap::new();
         for (unit, by_group) in &claim.victims {
             let n_taken: i64 = by_group.values().map(|victims| count(victims)).sum();
-            let n_left = self.members_then(*unit, judged) - n_taken;
+            let members = self.members_then(*unit, judged);
+            let n_left = members.values().sum::<i64>() - n_taken;
             let Some(of) = world.units.get(unit) else { continue };
             let min_member =
                 of.standings.values().map(|standing| i64::from(standing.min_member)).max().unwrap_or(0);
@@ -287,6 +312,20 @@ impl Preemptions {
                         of.name()
                     )
                 });
+            }
+            for (group, standing) in &of.standings {
+                let n_of_group = by_group.get(group).map_or(0, |victims| count(victims));
+                let left = members.get(group).copied().unwrap_or(0) - n_of_group;
+                let least = i64::from(standing.group_min_member);
+                if n_left > 0 && n_of_group > 0 && left < least {
+                    self.findings.add(|| {
+                        format!(
+                            "{}: {n_of_group} preempted for unit {preemptor} leave {left} of at least {least} of task group {group} \
+                             (revision {revision})",
+                            of.name()
+                        )
+                    });
+                }
             }
             let mut whole = Sums::new();
             let queue = queue_of(world, *unit);
@@ -384,6 +423,9 @@ impl Preemptions {
         let owed = mine.iter().any(|level| {
             let mut with = self.staying.get(*level).cloned().unwrap_or_default();
             add(&mut with, asked, 1);
+            for back in self.back.iter().rev().take_while(|back| back.revision > judged) {
+                back.entered.get(*level).into_iter().for_each(|entered| add(&mut with, entered, -1));
+            }
             self.is_within(level, asked, &with)
         });
         let borrows =
@@ -444,10 +486,13 @@ impl Preemptions {
     }
 
     /// Running units of a unit that were there, and are not preempted since.
-    fn members_then(&self, unit: UnitId, judged: Revision) -> i64 {
+    fn members_then(&self, unit: UnitId, judged: Revision) -> MembersByGroup {
         let since = self.back.iter().rev().take_while(|back| back.revision > judged);
-        let shifts: i64 = since.filter_map(|back| back.members.get(&unit)).sum();
-        self.members.get(&unit).copied().unwrap_or(0) - shifts
+        let mut members = self.members.get(&unit).cloned().unwrap_or_default();
+        for (group, n) in since.filter_map(|back| back.members.get(&unit)).flatten() {
+            *members.entry(*group).or_default() -= n;
+        }
+        members
     }
 }
 

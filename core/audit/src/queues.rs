@@ -1,4 +1,5 @@
-//! I5: what each queue uses, summed anew, and no binding that raises it above a maximum.
+//! I5: what each queue uses, summed anew, and no binding that raises it above a maximum. What is bound of a unit counts in the
+//! queue that its record names, and its preemption terms name the same one.
 //!
 //! A maximum may be set below what is used: that evicts nobody, so only a history tells a queue that was lowered from
 //! one that was raised. It is replayed with the records as they were.
@@ -20,6 +21,7 @@ use godel_domain::{
 
 use super::{
     Evidence, History, Start,
+    moves::{QueueMove, check_terms, counted, moves},
     preemptions::queue_of_hold,
     room,
     verdict::Findings,
@@ -215,6 +217,14 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
                 _ => {}
             }
         }
+        let mut moved = Vec::new();
+        for QueueMove { unit, from, to } in moves(&world, commit) {
+            for (demand, n) in counted(&world, unit, WorldRow::is_live) {
+                count_at(&mut used, from, demand, -n);
+                count_at(&mut used, to, demand, n);
+            }
+            moved.push(unit);
+        }
         let mut bound: BTreeMap<String, Used> = BTreeMap::new();
         // Room held counts as bound, and what takes its place adds nothing.
         let mut freed: Vec<Arc<Hold>> = Vec::new();
@@ -252,6 +262,7 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
             count_hold(&mut used, &world, &hold, -1);
             count_hold(&mut bound, &world, &hold, -1);
         }
+        check_terms(&world, commit, &moved, findings);
         judge(&world, &used, &bound, commit.revision, findings);
         for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.at_maximum) {
             if ended.remove(&hold.unit) {
@@ -485,6 +496,21 @@ mod tests {
         for (changes, expected) in cases {
             assert_eq!(violations(changes.clone()), expected, "{changes:?}");
         }
+    }
+
+    #[test]
+    fn what_moves_counts_in_the_queue_that_it_moved_to() {
+        let story = |max_of_b: i64| {
+            let max = queue("b", &[("cpu", max_of_b)], 0);
+            vec![queue("a", &[("cpu", 30)], 0), max, unit(1, "a"), bind(1, 0..3), unit(2, "a"), unit(3, "b")]
+        };
+        let then = |max_of_b: i64, more: Vec<Change>| violations([story(max_of_b), more].concat());
+        let moves = || unit(1, "b");
+        assert_eq!(then(40, vec![bind_cpu(2)]), ["queue a: cpu 40 of 30 (revision 7)"]);
+        assert_eq!(then(40, vec![moves(), bind_cpu(2), bind_cpu(3)]), Vec::<String>::new());
+        assert_eq!(then(39, vec![moves(), bind_cpu(3)]), ["queue b: cpu 40 of 39 (revision 8)"]);
+        assert_eq!(then(9, vec![moves()]), Vec::<String>::new(), "what moves was let in by what was known");
+        assert_eq!(then(40, vec![moves(), ended(1, 0), unit(1, "a"), bind_cpu(3)]), Vec::<String>::new());
     }
 
     /// Room for unit 2 in queue `a`, 10 CPUs for each ordinal, once unit 1 has left it.

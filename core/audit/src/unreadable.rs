@@ -51,6 +51,8 @@ pub enum RecordSubject {
     Hold,
     /// What is kept of a deleted unit.
     History,
+    /// Keys of YARN's tokens.
+    YarnKeys,
     /// What is paused.
     Pause,
     /// Not even that can be told.
@@ -66,6 +68,8 @@ impl RecordSubject {
             Self::Unit(_) | Self::Unknown => &Invariant::ALL,
             Self::Rows(_) => &[I1, I3, I4, I5, I6, I7, I8, I9, I10],
             Self::History => &[I7],
+            // Nothing is placed by them.
+            Self::YarnKeys => &[],
             Self::Lease | Self::Partition => &[I7, I9],
             Self::Queue => &[I5, I6, I7, I8, I9, I10],
             Self::PriorityClass => &[I6, I7, I9, I10],
@@ -155,6 +159,7 @@ impl LeftOut<'_> {
             Change::NodeUsage(usage) => !self.nodes.contains(&usage.id),
             Change::NodeAllocatable(node, _) | Change::NodeDeleted(node) => !self.nodes.contains(node),
             Change::Unit(record) => !self.units.contains(&record.id),
+            Change::TaskGroup(group) => !self.units.contains(&group.unit),
             Change::UnitDeleted(unit) | Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
                 !self.units.contains(unit)
             }

@@ -22,6 +22,7 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
     running_units::{EvictionReason, N_PREEMPTORS_MAX, Phase, PreemptionTerms, RunChange, RunningUnits},
+    task_group_record::TaskGroupRecord,
     unit::UnitRecord,
 };
 use rustc_hash::FxHashSet;
@@ -130,11 +131,13 @@ impl WorldRow {
 /// The records of one unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorldUnit {
-    /// The dispatcher's.
+    /// The dispatcher's, with the task groups that were added.
     pub record: Option<Versioned<Arc<UnitRecord>>>,
+    /// The records of task groups that were added, by position.
+    pub added_groups: BTreeMap<u16, Versioned<Arc<TaskGroupRecord>>>,
     /// What a running unit of a group takes, as its first binding said.
     pub demands: BTreeMap<u16, (Arc<Demand>, Pool)>,
-    /// How running units of a group stand, as its first binding said.
+    /// How running units of a group stand, as its first binding said, or the last change of its unit's terms.
     pub standings: BTreeMap<u16, Arc<PreemptionTerms>>,
     /// By ordinal.
     pub rows: BTreeMap<u32, WorldRow>,
@@ -143,6 +146,20 @@ pub struct WorldUnit {
 }
 
 impl WorldUnit {
+    /// Puts the added task groups behind those of the unit's own record. Each counts as a change of the unit.
+    fn join_groups(&mut self) {
+        let Some(record) = self.record.as_mut().filter(|_| !self.added_groups.is_empty()) else { return };
+        let unit = Arc::make_mut(&mut record.value);
+        let n_own = usize::from(unit.status.own_groups);
+        unit.spec.task_groups.truncate(n_own);
+        unit.status.ordinals.truncate(n_own);
+        for added in self.added_groups.values() {
+            unit.spec.task_groups.push(added.value.group.clone());
+            unit.status.ordinals.push(added.value.ordinals.clone());
+            record.revision = record.revision.max(added.revision);
+        }
+    }
+
     /// `namespace/name`, or `?` without a record.
     pub fn name(&self) -> String {
         self.record.as_ref().map_or_else(|| "?".to_owned(), |record| shown(&record.value))
@@ -262,14 +279,11 @@ impl World {
             Change::NodeUsage(usage) => {
                 set(&mut self.nodes.entry(usage.id).or_default().usage, created, revision, usage);
             }
-            Change::Unit(record) => {
-                if record.status.suspended {
-                    self.suspended.insert(record.id);
-                }
-                if record.status.restarting {
-                    self.restarted.insert(record.id);
-                }
-                set(&mut self.units.entry(record.id).or_default().record, created, revision, record);
+            Change::Unit(_)
+            | Change::TaskGroup(_)
+            | Change::TaskGroupDeleted(..)
+            | Change::UnitDeleted(_) => {
+                self.put_unit(created, revision, change);
             }
             Change::Lease(lease) => {
                 set_named(&mut self.leases, &lease.name, created, revision, lease);
@@ -286,11 +300,6 @@ impl World {
             Change::NodeDeleted(node) => {
                 self.nodes.remove(node);
                 self.shrunk.remove(node);
-            }
-            Change::UnitDeleted(unit) => {
-                self.units.remove(unit);
-                self.suspended.remove(unit);
-                self.restarted.remove(unit);
             }
             Change::Queue(queue) => set_named(&mut self.queues, &queue.name, created, revision, queue),
             Change::PriorityClass(class) => {
@@ -328,11 +337,46 @@ impl World {
             Change::PauseDeleted(scope) => {
                 self.pauses.remove(&scope.to_string());
             }
-            // Nothing is decided by what is kept of deleted units.
-            Change::UnitHistory(_) | Change::UnitHistoryDeleted(_) => {}
+            // Nothing is decided by what is kept of deleted units, and by keys of tokens.
+            Change::UnitHistory(_) | Change::UnitHistoryDeleted(_) | Change::YarnKeys(_) => {}
             // What cannot be read is the auditor's business: see `Evidence`.
             Change::Rows(..) | Change::RowsLoaded(..) | Change::Unreadable(_) | Change::UnreadableGone(_) => {
             }
+        }
+    }
+
+    /// A unit, or a task group that was added to one.
+    fn put_unit(&mut self, created: Revision, revision: Revision, change: &Change) {
+        match change {
+            Change::Unit(record) => {
+                if record.status.suspended {
+                    self.suspended.insert(record.id);
+                }
+                if record.status.restarting {
+                    self.restarted.insert(record.id);
+                }
+                let unit = self.units.entry(record.id).or_default();
+                set(&mut unit.record, created, revision, record);
+                unit.join_groups();
+            }
+            Change::TaskGroup(group) => {
+                let unit = self.units.entry(group.unit).or_default();
+                let mut slot = unit.added_groups.remove(&group.idx);
+                set(&mut slot, created, revision, group);
+                unit.added_groups.extend(slot.map(|record| (group.idx, record)));
+                unit.join_groups();
+            }
+            Change::TaskGroupDeleted(unit, idx) => {
+                let unit = self.units.entry(*unit).or_default();
+                unit.added_groups.remove(idx);
+                unit.join_groups();
+            }
+            Change::UnitDeleted(unit) => {
+                self.units.remove(unit);
+                self.suspended.remove(unit);
+                self.restarted.remove(unit);
+            }
+            _ => {}
         }
     }
 
@@ -352,7 +396,14 @@ impl World {
                 standings.entry(bind.group).or_insert_with(|| Arc::clone(standing));
             }
         }
-        let ordinals = match change {
+        if let RunChange::Terms(terms) = change
+            && let Some(unit) = self.units.get_mut(&unit)
+        {
+            unit.standings =
+                unit.demands.keys().map(|group| (*group, terms.of_group(usize::from(*group)))).collect();
+        }
+        let ordinals: &[u32] = match change {
+            RunChange::Terms(_) => &[],
             RunChange::Bind(bind) => &bind.ordinals,
             RunChange::Evict(evict) => &evict.ordinals,
             RunChange::Statuses(statuses) => &statuses.ordinals,
@@ -388,6 +439,7 @@ impl World {
 /// The rules of rows, once more: what a change makes of a row, `None` when it may not touch it.
 fn next_row(row: WorldRow, change: &RunChange, idx: usize, commit: &Commit) -> Option<WorldRow> {
     match change {
+        RunChange::Terms(_) => None,
         RunChange::Bind(bind) => (row.phase == Phase::Pending
             && row.incarnation == column(&bind.incarnations, idx))
         .then(|| WorldRow {

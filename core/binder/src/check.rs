@@ -9,9 +9,9 @@ use std::sync::Arc;
 use godel_domain::{
     decision::{Claim, Decision, RejectionReason},
     hold::{GangTurn, Hold},
-    ids::{HoldId, NodeId, Revision, RunningUnitId},
+    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
     lifecycle,
-    running_units::Phase,
+    running_units::{Evict, Phase},
 };
 use godel_placement::preempt::Seeker;
 use rustc_hash::FxHashSet;
@@ -22,18 +22,22 @@ use super::{
     gangs::{borrower, turn_for},
     holds::replace::{TAKEN_OVER, TakenOver},
     maxima::settle_reliefs,
+    picture::BinderPicture,
     quotas::GroupNeeds,
     reservations::{owned, slots_taken},
     under_way::{Open, OpenHolds},
 };
 
 use self::{
-    members::{binds, placed, wanted},
+    members::{binds, placed, wanted, with_placed},
     rejections::{all_of, reason, well_formed},
     room::{take_quota, take_room},
 };
 
-pub(crate) use self::room::{Asked, UnitAsks, may_stand};
+pub(crate) use self::{
+    members::first_to_run,
+    room::{Asked, UnitAsks, may_stand},
+};
 pub(super) use self::{
     members::{PlacedReplica, PlacedReplicas},
     rejections::{RejectionList, at_node, whole},
@@ -136,8 +140,8 @@ impl Binder {
             own.retain(|id| gone.iter().any(|(gone, _)| gone == id));
             (members, full) = (accepted, taken.full);
         };
-        let standing = self.picture.classes.standing(unit, self.picture.quotas.path(unit.queue));
-        let binds = binds(unit, &self.picture.cluster, decision, &accepted, &standing);
+        let standings = self.picture.classes.standings(unit, self.picture.quotas.path(unit.queue));
+        let binds = binds(unit, &self.picture.cluster, decision, &accepted, &standings);
         if let Some(verdict) = self.too_few(decision, &accepted, taken.full, &mut refused) {
             taken.needs.iter().for_each(|(_, need)| self.picture.quotas.give_back(queue, *need));
             self.holds.restore(&own, &mut self.picture.cluster, &mut self.picture.quotas);
@@ -161,6 +165,7 @@ impl Binder {
             binds,
             holds: Vec::new(),
             evictions: Vec::new(),
+            victims: Vec::new(),
             ends: Vec::new(),
             rejections: refused.rejections,
             budgets: Vec::new(),
@@ -211,31 +216,31 @@ impl Binder {
         full: Option<String>,
         refused: &mut RejectionList,
     ) -> Option<Verdict> {
-        let terms = &self.picture.units.get(&decision.unit)?.terms;
-        let min_member = terms.min_member as usize;
-        if accepted.is_empty() || accepted.len() >= min_member {
+        let unit = self.picture.units.get(&decision.unit)?;
+        let terms = &unit.terms;
+        let is_enough = terms.groups().is_empty() && accepted.len() >= terms.min_member as usize;
+        if accepted.is_empty() || is_enough {
             return None;
         }
         let rows = self.picture.cluster.rows(decision.unit);
-        let existing = rows.map_or(0, |rows| lifecycle::counted(rows, terms));
-        if accepted.len() + existing >= min_member {
+        let existing = rows.map(|rows| lifecycle::counted(rows, terms)).unwrap_or_default();
+        let bound = with_placed(unit, existing, decision, accepted);
+        if terms.is_reached(&bound) {
             return None;
         }
+        let open = self.under_way.of_unit(decision.unit).flat_map(|(_, open)| &open.replicas);
+        let with_open = open.fold(bound.clone(), |count, replica| unit.count_one(count, replica.ordinal));
+        let (is_coming, words) = (terms.is_reached(&with_open), terms.words(&bound));
         for &PlacedReplica { group, idx, .. } in accepted {
             let replica = decision.groups[group].replica(idx);
             self.picture.cluster.forget(RunningUnitId { unit: decision.unit, replica });
         }
-        let under_way: usize =
-            self.under_way.of_unit(decision.unit).map(|(_, open)| open.replicas.len()).sum();
-        if accepted.len() + existing + under_way >= min_member {
+        if is_coming {
             return Some(Verdict::Wait(self.under_way.outcome_of_last(decision.unit)?));
         }
         let (reason, detail) = match full {
             Some(full) => (RejectionReason::QueueFull, full),
-            None => {
-                let n_bound = accepted.len() + existing;
-                (RejectionReason::MinMember, format!("{n_bound} of {min_member} would be bound"))
-            }
+            None => (RejectionReason::MinMember, format!("{words} would be bound")),
         };
         let ordinals = accepted.iter().map(|member| decision.groups[member.group].ordinals[member.idx]);
         refused.add_all(reason, ordinals, NodeId(0), detail);
@@ -272,11 +277,12 @@ impl Binder {
             }
             return Verdict::Reject(refused.rejections);
         }
-        let min = unit.terms.min_member as usize;
-        let counted = |rows| lifecycle::counted(rows, &unit.terms);
-        let n_bound = members.len() + self.picture.cluster.rows(decision.unit).map_or(0, counted);
-        if n_bound < min {
-            let detail = format!("{n_bound} of {min} would be held");
+        let rows = self.picture.cluster.rows(decision.unit);
+        let existing = rows.map(|rows| lifecycle::counted(rows, &unit.terms)).unwrap_or_default();
+        let is_first = unit.terms.min_member > 1 && !unit.terms.is_reached(&existing);
+        let held = with_placed(unit, existing, decision, &members);
+        if !unit.terms.is_reached(&held) {
+            let detail = format!("{} would be held", unit.terms.words(&held));
             return Verdict::Reject(whole(decision, RejectionReason::MinMember, detail));
         }
         let gathers = decision.claim == Claim::Gathering;
@@ -285,8 +291,7 @@ impl Binder {
             return Verdict::Reject(whole(decision, reason, kept));
         }
         let Some(preemption) = decision.claim.preemption() else {
-            let n_bound = n_bound - members.len();
-            return match turn_for(decision, n_bound, (&self.picture, &self.holds)) {
+            return match turn_for(decision, is_first, (&self.picture, &self.holds)) {
                 Ok(turn) => {
                     let nothing = (&[][..], TakenOver::default());
                     self.hold(decision, &members, (Some(turn), Vec::new()), nothing)
@@ -397,6 +402,8 @@ impl Binder {
         let victims: Vec<_> =
             decision.claim.victims().map(|victim| (victim.unit, victim.replica.ordinal)).collect();
         evictions.add_victims(&victims, picture);
+        let evictions = evictions_of(decision.unit, &decision.claim);
+        let judged_by = judged_by(&evictions, picture);
         let made = holds.iter().map(|hold| hold.id).collect();
         let concerns = Box::new(OpenHolds { made, victims, ..OpenHolds::default() });
         let placed = placed(decision, members).collect();
@@ -409,7 +416,8 @@ impl Binder {
             queue,
             binds: Vec::new(),
             holds,
-            evictions: evictions_of(decision.unit, &decision.claim),
+            evictions,
+            victims: judged_by,
             ends: Vec::new(),
             rejections: Vec::new(),
             budgets,
@@ -425,4 +433,10 @@ impl Binder {
             self.under_way.end_holds(ticket, gone.iter().map(|(id, _)| *id));
         }
     }
+}
+
+/// The records that victims were judged by.
+fn judged_by(evictions: &[(UnitId, Evict)], picture: &BinderPicture) -> Vec<(UnitId, Revision)> {
+    let record = |(victim, _): &(UnitId, Evict)| Some((*victim, picture.units.get(victim)?.revision));
+    evictions.iter().filter_map(record).filter(|(_, revision)| *revision > Revision(0)).collect()
 }

@@ -10,7 +10,7 @@ use godel_domain::{
     running_units::{Evict, EvictionReason, RunningUnits},
 };
 use godel_placement::preempt::{
-    N_VICTIMS_MAX, QueueTally, Rights, Seeker, Sides, Spared, is_loop, min_member, staying,
+    N_VICTIMS_MAX, QueueTally, Rights, Seeker, Sides, Spared, group_minima, is_loop, min_member, staying,
 };
 use godel_queueing::{Amounts, Need, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -107,12 +107,15 @@ impl ClaimCheck<'_> {
     /// Returns the transaction under way that evicts the rest of a victim's unit, if the claim is only allowed because of it:
     /// if that transaction is refused, the unit would be left below its minimum.
     fn rests_on(&self, preemption: &Preemption) -> Option<Wait> {
-        let mut taken: BTreeMap<UnitId, usize> = BTreeMap::new();
-        preemption.victims().for_each(|victim| *taken.entry(victim.unit).or_default() += 1);
-        let broken = |(unit, n_taken): &(UnitId, usize)| {
+        let mut taken: BTreeMap<UnitId, Vec<u32>> = BTreeMap::new();
+        preemption
+            .victims()
+            .for_each(|victim| taken.entry(victim.unit).or_default().push(victim.replica.ordinal));
+        let broken = |(unit, taken): &(UnitId, Vec<u32>)| {
             let rows = self.picture.cluster.rows(*unit)?;
-            let n_left = staying(rows).count().saturating_sub(*n_taken);
-            (n_left > 0 && n_left < min_member(rows)).then_some(*unit)
+            let n_left = staying(rows).count().saturating_sub(taken.len());
+            let is_broken = n_left < min_member(rows) || lacks_of_group(rows, taken, |_| true);
+            (n_left > 0 && is_broken).then_some(*unit)
         };
         let unit = taken.into_iter().find_map(|of_unit| broken(&of_unit))?;
         self.under_way.evicting(unit).next().map(|(ticket, _)| self.under_way.outcome_of(ticket))
@@ -197,7 +200,8 @@ impl ClaimCheck<'_> {
             let is_there = |ordinal| !self.evictions.is_victim(*unit, ordinal);
             let n_staying = staying(rows).filter(|(ordinal, _)| is_there(*ordinal)).count();
             let n_left = n_staying.saturating_sub(of_unit.ordinals.len());
-            if n_left > 0 && n_left < min_member(rows) {
+            let is_broken = n_left < min_member(rows) || lacks_of_group(rows, &of_unit.ordinals, is_there);
+            if n_left > 0 && is_broken {
                 let detail = format!("unit {unit} would be left below its minimum and not leave whole");
                 return Err((RejectionReason::VictimGone, NodeId(0), detail));
             }
@@ -306,6 +310,15 @@ impl ClaimCheck<'_> {
             rights.take(queue, &whole, tally);
         }
     }
+}
+
+/// Whether a task group has fewer left than its own minimum once some of those that stay are taken, `is_there` saying who counts.
+fn lacks_of_group(rows: &RunningUnits, taken: &[u32], is_there: impl Fn(u32) -> bool) -> bool {
+    group_minima(rows).any(|(group, minimum)| {
+        let of_group = || staying(rows).filter(|(ordinal, row)| row.group == group && is_there(*ordinal));
+        let n_taken = taken.iter().filter(|ordinal| rows.row(**ordinal).group == group).count();
+        n_taken > 0 && of_group().count().saturating_sub(n_taken) < minimum
+    })
 }
 
 /// Returns the holds of a whole decision, and whether its queue is at a maximum. Then victims in that queue back the holds.

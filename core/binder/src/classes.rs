@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use godel_domain::{
+    lifecycle::GroupMinimum,
     priority_classes::PriorityClasses,
     queue_spec::{Band, PriorityClass},
     running_units::PreemptionTerms,
@@ -20,6 +21,21 @@ const N_STANDINGS_MAX: usize = 4_096;
 pub(super) enum Priority {
     Own(i32),
     OfClass(u32),
+}
+
+/// How running units of one unit stand: those of task groups with a minimum of their own, and all others.
+#[derive(Debug)]
+pub(super) struct Standings {
+    of_groups: Vec<(u16, Arc<PreemptionTerms>)>,
+    others: Arc<PreemptionTerms>,
+}
+
+impl Standings {
+    /// Those of a task group.
+    pub(super) fn of(&self, group: u16) -> Arc<PreemptionTerms> {
+        let own = self.of_groups.iter().find(|(known, _)| *known == group).map(|(_, standing)| standing);
+        Arc::clone(own.unwrap_or(&self.others))
+    }
 }
 
 /// Priority classes, and the names that units say.
@@ -56,15 +72,25 @@ impl Classes {
     }
 
     /// How running units of a unit stand once they are bound now.
-    pub(super) fn standing(&mut self, unit: &Unit, queue: Option<&Arc<str>>) -> Arc<PreemptionTerms> {
+    pub(super) fn standings(&mut self, unit: &Unit, queue: Option<&Arc<str>>) -> Standings {
         let standing = PreemptionTerms {
             priority: self.value(unit.priority),
             preemptible: self.may_be_preempted(unit),
             min_run_ms: unit.min_run_ms,
             min_member: unit.terms.min_member,
+            group_min_member: 0,
             queue: queue.cloned(),
             end: unit.end,
         };
+        let mut of_groups = Vec::new();
+        for GroupMinimum { group, min_member, .. } in unit.terms.groups() {
+            let standing = PreemptionTerms { group_min_member: *min_member, ..standing.clone() };
+            of_groups.push((*group, self.shared(standing)));
+        }
+        Standings { of_groups, others: self.shared(standing) }
+    }
+
+    fn shared(&mut self, standing: PreemptionTerms) -> Arc<PreemptionTerms> {
         if *self.last != standing {
             if self.standings.len() >= N_STANDINGS_MAX {
                 self.standings.clear();

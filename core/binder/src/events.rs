@@ -84,8 +84,11 @@ impl Binder {
             Change::Lease(_)
             | Change::Partition(_)
             | Change::PartitionBlock(_)
+            | Change::YarnKeys(_)
             | Change::Pause(_)
             | Change::PauseDeleted(_)
+            | Change::TaskGroup(_)
+            | Change::TaskGroupDeleted(..)
             | Change::UnitHistory(_)
             | Change::UnitHistoryDeleted(_)
             | Change::UnreadableGone(_) => {}
@@ -186,7 +189,7 @@ impl Binder {
         if put.is_resumed
             && let Some(rows) = self.picture.cluster.rows(record.id)
         {
-            self.requeues.look_at_all(record.id, rows, record.status.restarting);
+            self.requeues.look_at_all(record.id, rows, &self.picture);
         }
     }
 
@@ -212,13 +215,15 @@ impl Binder {
                 self.evictions.end_promises(unit, ordinals, &mut self.picture.quotas);
                 self.evictions.end(unit, evict.replicas(), &mut self.picture.cluster);
             }
+            // The queue of a unit whose record was never read is the one that its terms name.
+            RunChange::Terms(_) => self.place_unread(unit),
             RunChange::Statuses(_) | RunChange::Requeue(_) => {}
         }
         self.requeues.look_at(unit, touched(change), &self.picture);
     }
 
     fn on_rows_loaded(&mut self, unit: UnitId, rows: RunningUnits) {
-        self.requeues.look_at_all(unit, &rows, self.picture.is_restarting(unit));
+        self.requeues.look_at_all(unit, &rows, &self.picture);
         self.picture.load_rows(unit, rows);
         self.place_unread(unit);
         let evicting = self.picture.cluster.rows(unit).into_iter().flat_map(RunningUnits::live);
@@ -247,12 +252,14 @@ impl Binder {
             | Subject::Queue(_)
             | Subject::PriorityClass(_)
             | Subject::Budget(_)
+            | Subject::TaskGroup(..)
             | Subject::UnitHistory(_)
             | Subject::Pause(_)
             | Subject::Hold(_)
             | Subject::Lease(_)
             | Subject::Partition
             | Subject::PartitionBlock(_)
+            | Subject::YarnKeys(_)
             | Subject::Unknown => {}
         }
     }
@@ -268,7 +275,7 @@ impl Binder {
 /// Ordinals of which a change may alter whether they have to come back.
 fn touched(change: &RunChange) -> &[u32] {
     match change {
-        RunChange::Bind(_) => &[],
+        RunChange::Bind(_) | RunChange::Terms(_) => &[],
         RunChange::Evict(evict) => &evict.ordinals,
         RunChange::Statuses(statuses) => &statuses.ordinals,
         RunChange::Requeue(requeue) => &requeue.ordinals,

@@ -59,18 +59,16 @@ pub(super) fn gathering(cluster: &Cluster) -> Vec<Gathering> {
     gangs
 }
 
-/// The turn that a decision asks for, if it is of a gang's first binding, `n_bound` of the gang being there, and no other
-/// gang's.
+/// The turn that a decision asks for, if it is of a gang's first binding (`is_first`), and no other gang has one.
 ///
 /// # Errors
 /// It is not: the rejection of all of the decision.
 pub(super) fn turn_for(
     decision: &Decision,
-    n_bound: usize,
+    is_first: bool,
     (picture, holds): (&BinderPicture, &BinderHolds),
 ) -> Result<GangTurn, Vec<Rejection>> {
     let unit = &picture.units[&decision.unit];
-    let is_first = unit.terms.min_member > 1 && n_bound < unit.terms.min_member as usize;
     if !is_first {
         let detail = "room is gathered for first bindings of gangs".to_owned();
         return Err(whole(decision, RejectionReason::Invalid, detail));

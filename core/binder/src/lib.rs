@@ -114,6 +114,8 @@ pub struct Accepted {
     pub holds: Vec<Arc<Hold>>,
     /// The victims.
     pub evictions: Vec<(UnitId, Evict)>,
+    /// Units of the victims, with the revisions of their records: preconditions, for by these the victims were judged.
+    pub victims: Vec<(UnitId, Revision)>,
     /// Holds that the binding takes the place of, with the revisions of their records.
     pub ends: Vec<(HoldId, Revision)>,
     /// What was refused.

@@ -63,7 +63,8 @@ impl BinderPicture {
         let before = known.map(|known| known.queue);
         // One that could not be read was not wanted, as far as anybody knew.
         let is_resumed = known.is_some_and(|known| !known.is_wanted || known.is_unread) && record.is_wanted();
-        let is_resumed = is_resumed || record.status.restarting;
+        let is_resumed =
+            is_resumed || record.status.restarting || !record.status.next_incarnations.is_empty();
         let queue = self.quotas.queue(&record.spec.queue);
         if before.is_some_and(|before| before != queue) {
             self.count_rows(record.id, -1);
@@ -144,11 +145,6 @@ impl BinderPicture {
     /// Priority of a unit, its own or that of its class; 0 when it is unknown.
     pub(super) fn priority(&self, unit: UnitId) -> i32 {
         self.units.get(&unit).map_or(0, |unit| self.classes.value(unit.priority))
-    }
-
-    /// Whether all that has ended of a unit comes back.
-    pub(super) fn is_restarting(&self, unit: UnitId) -> bool {
-        self.units.get(&unit).is_some_and(|unit| unit.restarting)
     }
 
     /// Fresh state of the nodes that rejections of a unit name, ascending.

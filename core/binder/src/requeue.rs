@@ -1,10 +1,12 @@
 //! Which running units have to come back: evicted for another reason than their own unit's wish or stopped by
-//! their agent alone, ended, and still wanted; of a unit that starts again as a whole all that have ended. Derived from the records alone, so a new leader finds the same ones.
+//! their agent alone, ended, and still wanted; of a unit that starts again as a whole all that have ended, and those
+//! that somebody asked to come back. Derived from the records alone, so a new leader finds the same ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
     ids::{ReplicaId, Revision, RunningUnitId, UnitId},
+    lifecycle::returns,
     running_units::{Requeue, RunningUnit, RunningUnits},
 };
 
@@ -47,7 +49,7 @@ impl Requeues {
     pub(super) fn look_at_frozen(&mut self, picture: &BinderPicture) {
         for unit in std::mem::take(&mut self.frozen) {
             if let Some(rows) = picture.cluster.rows(unit) {
-                self.look_at_all(unit, rows, picture.is_restarting(unit));
+                self.look_at_all(unit, rows, picture);
             }
         }
     }
@@ -55,17 +57,18 @@ impl Requeues {
     /// Some rows of a unit may have come to be such, or have ceased to.
     pub(super) fn look_at(&mut self, unit: UnitId, ordinals: &[u32], picture: &BinderPicture) {
         let Some(rows) = picture.cluster.rows(unit).filter(|_| !ordinals.is_empty()) else { return };
-        let restarting = picture.is_restarting(unit);
+        let known = picture.units.get(&unit).map(|known| &**known);
         for &ordinal in ordinals {
-            self.look_at_row(unit, ordinal, &rows.row(ordinal), restarting);
+            self.look_at_row(unit, ordinal, &rows.row(ordinal), known);
         }
     }
 
     /// Looks at all that a unit has: those that it did not want before it may want now. Of one that starts again as a
     /// whole all that have ended come back.
-    pub(super) fn look_at_all(&mut self, unit: UnitId, rows: &RunningUnits, restarting: bool) {
+    pub(super) fn look_at_all(&mut self, unit: UnitId, rows: &RunningUnits, picture: &BinderPicture) {
+        let known = picture.units.get(&unit).map(|known| &**known);
         for (ordinal, row) in (0u32..).zip(&rows.rows) {
-            self.look_at_row(unit, ordinal, row, restarting);
+            self.look_at_row(unit, ordinal, row, known);
         }
     }
 
@@ -76,13 +79,14 @@ impl Requeues {
         }
     }
 
-    fn look_at_row(&mut self, unit: UnitId, ordinal: u32, row: &RunningUnit, restarting: bool) {
+    fn look_at_row(&mut self, unit: UnitId, ordinal: u32, row: &RunningUnit, known: Option<&Unit>) {
         let asked = self.under_way.get(&unit).and_then(|members| members.get(&ordinal)).copied();
         if asked.is_some_and(|asked| asked <= row.incarnation) {
             self.forget_under_way(unit, ordinal);
         }
         let under_way = asked.is_some_and(|asked| asked > row.incarnation);
-        if (row.was_sent_away() || (restarting && row.phase.is_ended())) && !under_way {
+        let may_return = known.map_or(row.was_sent_away(), |known| known.may_return(ordinal, row));
+        if may_return && !under_way {
             self.ready.entry(unit).or_default().insert(ordinal);
         } else if let Some(ready) = self.ready.get_mut(&unit) {
             ready.remove(&ordinal);
@@ -159,7 +163,11 @@ impl Requeues {
 fn comes_back(unit: &Unit, ordinal: u32, row: &RunningUnit) -> bool {
     let returns = match unit.restarting {
         true => unit.terms.comes_again(row),
-        false => unit.is_wanted && row.was_sent_away() && !unit.terms.is_over(row),
+        false if !unit.is_wanted => false,
+        false => {
+            let is_asked_for = returns(&unit.next_incarnations, ordinal, row);
+            is_asked_for || (row.was_sent_away() && !unit.terms.is_over(row))
+        }
     };
     returns && unit.terms.wants(ordinal)
 }

@@ -5,6 +5,7 @@ mod budgets;
 mod frozen;
 mod gangs;
 mod holds;
+mod minima;
 mod model;
 mod properties;
 mod queues;

@@ -3,7 +3,12 @@
 
 use godel_cluster::{Cluster, ShapeId};
 use godel_domain::{
-    demand::Pool, ids::Revision, lifecycle::GangTerms, node::RuntimeNeed, running_units::End, sub_cluster,
+    demand::Pool,
+    ids::Revision,
+    lifecycle::{GangCount, GangTerms, returns},
+    node::RuntimeNeed,
+    running_units::{End, RunningUnit},
+    sub_cluster,
     unit::UnitRecord,
 };
 use godel_framework::{NodeAsk, NodeRequirements};
@@ -28,6 +33,8 @@ pub(super) struct Unit {
     pub(super) is_ordered: bool,
     /// All that has ended of it comes back.
     pub(super) restarting: bool,
+    /// Replicas that come back as somebody asked for.
+    pub(super) next_incarnations: Vec<(u32, u32)>,
     pub(super) preemptible: bool,
     pub(super) min_run_ms: u64,
     /// Seconds, rounded up; 0: none.
@@ -65,7 +72,7 @@ impl Unit {
             let runtime = requirements.runtime;
             let any = requirements == *NodeRequirements::nothing(runtime);
             KnownGroup {
-                shape: cluster.shape(&group.template.demand, record.spec.pool),
+                shape: cluster.shape_below(&group.template.demand, record.spec.pool, group.template.max_load),
                 ordinals: SmallVec::from_slice(ordinals),
                 requirements: (!any).then(|| Box::new(requirements)),
                 runtime,
@@ -81,6 +88,7 @@ impl Unit {
             is_wanted: record.is_wanted(),
             is_ordered: record.spec.is_ordered(),
             restarting: record.status.restarting && !record.status.cancelled && record.status.ended.is_none(),
+            next_incarnations: record.status.next_incarnations.clone(),
             preemptible: record.spec.preemptible,
             min_run_ms: record.spec.min_run_ms,
             active_deadline_s: u32::try_from(record.spec.active_deadline_ms.div_ceil(1_000))
@@ -104,6 +112,7 @@ impl Unit {
             is_wanted: false,
             is_ordered: false,
             restarting: false,
+            next_incarnations: Vec::new(),
             preemptible: false,
             min_run_ms: 0,
             active_deadline_s: 0,
@@ -122,6 +131,21 @@ impl Unit {
     /// Its sub-cluster, `key` being the label of nodes that says theirs.
     pub(super) fn sub_cluster(&self, key: &str) -> Option<&str> {
         sub_cluster::of_all(self.groups.iter().map(|group| &group.on_node().requirements.node_selector), key)
+    }
+
+    /// Counts a replica towards the minima.
+    pub(super) fn count_one(&self, mut count: GangCount, ordinal: u32) -> GangCount {
+        let group = self.groups.iter().position(|group| group.owns(ordinal));
+        let group = group.and_then(|group| u16::try_from(group).ok()).unwrap_or(u16::MAX);
+        self.terms.add(&mut count, group, 1);
+        count
+    }
+
+    /// Whether a replica that has ended may have to come back.
+    pub(super) fn may_return(&self, ordinal: u32, row: &RunningUnit) -> bool {
+        row.was_sent_away()
+            || (self.restarting && row.phase.is_ended())
+            || returns(&self.next_incarnations, ordinal, row)
     }
 
     /// It needs every replica: whatever leaves of it leaves as a whole.

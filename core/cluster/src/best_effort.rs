@@ -130,7 +130,7 @@ mod tests {
             id: NodeId(0),
             reserved: Resources::new([(CPU, cpu)]).unwrap(),
             as_of_ms,
-            load: None,
+            ..NodeUsage::default()
         };
         let cpu_free = |kept: &BestEffort| kept.room.free(0)[0];
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use godel_domain::{
     demand::{Demand, N_DEVICES_MAX, Pool},
     node::{Device, Taint},
+    node_load::MaxLoad,
     resources::Resources,
 };
 use smallvec::SmallVec;
@@ -39,6 +40,11 @@ impl Catalogue {
     /// Returns the shape of a demand; equal demands of one pool have the same shape.
     pub(crate) fn intern(&mut self, demand: &Demand, pool: Pool) -> ShapeId {
         self.shapes.intern(demand, pool, &self.names, &self.classes)
+    }
+
+    /// Returns the shape that asks for the same, and accepts so much use of its zones.
+    pub(crate) fn intern_below(&mut self, shape: ShapeId, max_load: MaxLoad) -> ShapeId {
+        self.shapes.intern_below(shape, max_load)
     }
 
     /// Returns what a shape asks for.

@@ -79,8 +79,13 @@ impl Cluster {
         revision: Revision,
         time_ms: i64,
     ) -> GroupDeltas {
-        if let RunChange::Bind(bind) = change {
-            self.keep_pool(bind.pool);
+        match change {
+            RunChange::Bind(bind) => self.keep_pool(bind.pool),
+            RunChange::Terms(terms) => {
+                self.taken.change_terms(unit, terms);
+                return GroupDeltas::default();
+            }
+            RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) => {}
         }
         let Self { catalogue, free, taken, holds, .. } = self;
         let mut of_unit = taken.take_out(catalogue, unit, change);

@@ -11,6 +11,7 @@ use godel_domain::{
     host_port::HostPort,
     ids::{NODE_ID_MAX, NodeId},
     node::{NodeReport, NodeUsage},
+    node_load::ZoneLoad,
     resources::Resources,
     running_units::RunningUnit,
 };
@@ -24,6 +25,7 @@ use super::{
     devices::NodeDevices,
     gathering::GatheringHolds,
     generations::Generations,
+    loads::{LoadChange, NodeShares},
     pools::PoolRooms,
     ports::TakenPorts,
     room::{DeviceRoom, Room},
@@ -141,6 +143,19 @@ impl FreeRoom {
         let capacities =
             report.zones.iter().map(|zone| self.amounts(catalogue, &zone.capacity).into()).collect();
         self.change_topology(idx, |topology| topology.set_report(report, capacities));
+    }
+
+    /// Takes what is measured of the zones of a node, and of the node itself.
+    pub(crate) fn set_zone_loads(
+        &mut self,
+        idx: usize,
+        zones: &[ZoneLoad],
+        node: Option<&NodeShares>,
+    ) -> LoadChange {
+        match &mut self.devices[idx].topology {
+            Some(topology) => topology.set_loads(zones, node),
+            None => LoadChange::None,
+        }
     }
 
     fn change_topology(&mut self, idx: usize, change: impl FnOnce(&mut NodeTopology)) {

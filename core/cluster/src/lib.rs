@@ -58,11 +58,15 @@
 use std::{collections::BTreeMap, ops::Range};
 
 use godel_domain::{
+    allocation::ZoneSet,
     change::Change,
+    demand::{Demand, Pool},
     ids::{NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec, NodeUsage},
+    node_load::MaxLoad,
     resources::Resources,
     work_kind::WorkKind,
+    zone::ZonePolicy,
 };
 use godel_rules::frozen::{Frozen, Noted};
 
@@ -78,11 +82,12 @@ pub use self::{
         TopologyLevel, UnitRules,
     },
     group_deltas::GroupDeltas,
-    loads::{LoadShares, NodeShares},
+    loads::{LoadLimits, LoadShares, NodeShares},
     room::BlockMask,
-    shapes::ShapeId,
+    shapes::{Shape, ShapeId},
     slots::Owned,
     sub_clusters::{NodeBlocks, SubClusterId},
+    topology::ZoneShares,
     unfit::Unfit,
     work_kinds::KindCounts,
 };
@@ -200,7 +205,7 @@ impl Cluster {
             return;
         }
         let was = self.records.put_usage(idx, usage, revision);
-        match self.records.settle_load(idx) {
+        match self.settle_load(idx) {
             LoadChange::None => {}
             // Those that wait for a load below their limit are the only ones to whom less of it is room.
             LoadChange::Fallen if self.limits_load => self.free.note_gain(&self.catalogue, idx),
@@ -235,7 +240,36 @@ impl Cluster {
     fn settle_allocatable(&mut self, idx: usize) {
         self.free.set_allocatable(&mut self.catalogue, idx, self.records.allocatable(idx));
         // Who changes what a node has says that it has changed.
-        self.records.settle_load(idx);
+        self.settle_load(idx);
+    }
+
+    /// Compares what is measured of a node and of its zones with what they have now.
+    fn settle_load(&mut self, idx: usize) -> LoadChange {
+        let of_node = self.records.settle_load(idx);
+        let zones = self.records.usage(idx).map_or(&[][..], |usage| &usage.zone_loads);
+        of_node.and(self.free.set_zone_loads(idx, zones, self.records.load(idx)))
+    }
+
+    /// Returns the shape of a demand of replicas that accept so much use of the zones that they are given. Those that are given none are
+    /// judged by the node, and have the shape of the demand.
+    pub fn shape_below(&mut self, demand: &Demand, pool: Pool, max_load: MaxLoad) -> ShapeId {
+        let has_zones = demand.zones.is_some_and(|request| request.policy != ZonePolicy::BestEffort);
+        let shape = self.shape(demand, pool);
+        if has_zones && !max_load.is_any() { self.catalogue.intern_below(shape, max_load) } else { shape }
+    }
+
+    /// Returns the measured use of zones together, as shares of what they have, and the share that a replica of a shape asks for of each;
+    /// `None`: nothing is known of some.
+    pub fn zone_load(&self, shape: &Shape, idx: usize, zones: ZoneSet) -> Option<ZoneShares> {
+        self.free.devices(idx).topology.as_deref()?.loads_of(shape, zones)
+    }
+
+    /// Whether so many zones of the node at an index are used as little as a shape accepts that it could be given enough of them; true
+    /// on a node without zones, and for a shape that says nothing of them.
+    pub fn has_calm_zones(&self, shape: ShapeId, idx: usize) -> bool {
+        let shape = self.catalogue.shape(shape);
+        let topology = self.free.devices(idx).topology.as_deref();
+        topology.is_none_or(|topology| topology.has_calm(shape))
     }
 
     /// Follows what of a change cannot be read, before it is applied; it is not to be applied where it builds on that.

@@ -4,7 +4,7 @@
 //! is resolved then: whoever looks at a node compares integers. Nothing is kept until the use of some node is known.
 
 use godel_domain::{
-    node_load::{LoadAmounts, NodeLoad},
+    node_load::{LoadAmounts, MaxLoad, NodeLoad},
     resources::{CPU, MEMORY, NETWORK, Resources},
 };
 
@@ -28,6 +28,31 @@ pub struct NodeShares {
     pub p50: LoadShares,
     /// 95th percentile.
     pub p95: LoadShares,
+}
+
+/// Most that may be used of cpu and memory by the 95th percentile, as shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadLimits {
+    /// Of cpu.
+    pub cpu: i64,
+    /// Of memory.
+    pub memory: i64,
+}
+
+impl LoadLimits {
+    /// Returns the limits of a replica; all of it where it says none.
+    pub fn of(MaxLoad { cpu, memory }: MaxLoad) -> Self {
+        let share = |percent: Option<u32>| {
+            percent.map_or(SHARE_WHOLE, |percent| i64::from(percent) * SHARE_WHOLE / 100)
+        };
+        Self { cpu: share(cpu), memory: share(memory) }
+    }
+
+    /// Whether no more is used.
+    #[inline]
+    pub fn allow(self, used: &LoadShares) -> bool {
+        used.cpu <= self.cpu && used.memory <= self.memory
+    }
 }
 
 /// What has become of the measured use of a node.
@@ -69,12 +94,28 @@ impl NodeLoads {
             self.0.resize(idx + 1, None);
         }
         let was = std::mem::replace(&mut self.0[idx], now);
+        LoadChange::between(was.as_ref(), now.as_ref())
+    }
+}
+
+impl LoadChange {
+    /// Returns what has become of a measured use.
+    pub(crate) fn between(was: Option<&NodeShares>, now: Option<&NodeShares>) -> Self {
         let limited = |shares: &NodeShares| (shares.p95.cpu, shares.p95.memory);
-        match (was.as_ref().map(limited), now.as_ref().map(limited)) {
-            _ if was == now => LoadChange::None,
-            (Some(was), Some(now)) if now.0 < was.0 || now.1 < was.1 => LoadChange::Fallen,
-            (Some(_), None) => LoadChange::Fallen,
-            (None, _) | (Some(_), Some(_)) => LoadChange::Risen,
+        match (was.map(limited), now.map(limited)) {
+            _ if was == now => Self::None,
+            (Some(was), Some(now)) if now.0 < was.0 || now.1 < was.1 => Self::Fallen,
+            (Some(_), None) => Self::Fallen,
+            (None, _) | (Some(_), Some(_)) => Self::Risen,
+        }
+    }
+
+    /// Both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Fallen, _) | (_, Self::Fallen) => Self::Fallen,
+            (Self::Risen, _) | (_, Self::Risen) => Self::Risen,
+            (Self::None, Self::None) => Self::None,
         }
     }
 }
@@ -89,7 +130,7 @@ fn shares(used: &LoadAmounts, has: &Resources) -> LoadShares {
 }
 
 /// All of it for a use of what the node does not have.
-fn share(used: i64, whole: i64) -> i64 {
+pub(crate) fn share(used: i64, whole: i64) -> i64 {
     if used <= 0 {
         return 0;
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
+    node_load::MaxLoad,
     resources::{CPU, MEMORY, N_NAMES_MAX, RUNNING_UNITS},
     zone::ZoneRequest,
 };
@@ -11,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     devices::{DeviceAsk, DeviceAsks, DeviceClasses, least_of},
+    loads::LoadLimits,
     room::{Asks, DeviceRoom},
 };
 
@@ -94,6 +96,8 @@ pub struct Shape {
     pub has_ports: bool,
     /// What it asks of the zones of the node.
     pub zones: Option<ZoneRequest>,
+    /// How much may be used of the zones that it is given; `None`: however much, or the node is judged.
+    pub zone_limits: Option<LoadLimits>,
     /// It matters where on the node its resources and devices lie.
     pub is_placed: bool,
     pub(crate) least_devices: DeviceRoom,
@@ -134,6 +138,8 @@ pub struct Shapes {
     shapes: Vec<Shape>,
     guaranteed: FxHashMap<Arc<Demand>, ShapeId>,
     best_effort: FxHashMap<Arc<Demand>, ShapeId>,
+    /// Those of replicas that accept so much use of their zones, by what they ask for.
+    below: FxHashMap<(ShapeId, MaxLoad), ShapeId>,
 }
 
 impl Shapes {
@@ -173,10 +179,24 @@ impl Shapes {
             devices,
             has_ports,
             zones,
+            zone_limits: None,
             is_placed,
         };
         resolve(&mut shape, names);
         self.shapes.push(shape);
+        id
+    }
+
+    /// Returns the shape that asks for the same as another one, and accepts so much use of its zones.
+    pub fn intern_below(&mut self, shape: ShapeId, max_load: MaxLoad) -> ShapeId {
+        if let Some(id) = self.below.get(&(shape, max_load)) {
+            return *id;
+        }
+        let id = ShapeId(u32::try_from(self.shapes.len()).expect("memory ends before 2^32 shapes"));
+        let limited =
+            Shape { zone_limits: Some(LoadLimits::of(max_load)), ..self.shapes[shape.idx()].clone() };
+        self.shapes.push(limited);
+        self.below.insert((shape, max_load), id);
         id
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use godel_domain::{
     demand::Pool,
     ids::{IdMap, NodeId, RunningUnitId, UnitId},
-    running_units::{Phase, RunChange, RunningUnit, RunningUnits},
+    running_units::{Phase, RunChange, RunningUnit, RunningUnits, UnitTerms},
     unit_affinity::UnitAffinity,
     unit_topology::UnitTopology,
     work_kind::WorkKind,
@@ -322,6 +322,16 @@ impl TakenRoom {
         self.ranks.shift(&taken.rows, deltas, 1);
         *self.units.entry(unit).or_default() = taken;
         self.recount_budgets(unit);
+    }
+
+    /// What is bound of a unit stands by other terms. Who is on which node is learnt again by the next search for victims.
+    pub(crate) fn change_terms(&mut self, unit: UnitId, terms: &UnitTerms) {
+        let Some(taken) = self.units.get_mut(&unit) else { return };
+        let live = GroupDeltas::of(&taken.rows);
+        self.ranks.shift(&taken.rows, &live, -1);
+        taken.rows.set_terms(terms);
+        self.ranks.shift(&taken.rows, &live, 1);
+        self.forget_occupants();
     }
 
     /// Rows of a unit from a list take the place of those known, whose room is given back. They take theirs one by one, by

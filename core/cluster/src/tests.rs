@@ -8,7 +8,9 @@ use godel_domain::{
     ids::{HoldId, RunningUnitId, UnitId},
     node::Device,
     resources::{CPU, MEMORY, RUNNING_UNITS},
-    running_units::{Bind, Evict, EvictionReason, Phase, Requeue, RunChange, RunningUnits, Statuses},
+    running_units::{
+        Bind, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, RunningUnits, Statuses,
+    },
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
 use godel_testkit::BuildDemand as _;
@@ -73,7 +75,12 @@ fn time_ms(revision: u64) -> i64 {
 }
 
 fn usage(node: u32, cpu: i64, as_of_ms: i64) -> NodeUsage {
-    NodeUsage { id: NodeId(node), reserved: Resources::new([(CPU, cpu)]).unwrap(), as_of_ms, load: None }
+    NodeUsage {
+        id: NodeId(node),
+        reserved: Resources::new([(CPU, cpu)]).unwrap(),
+        as_of_ms,
+        ..NodeUsage::default()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -92,6 +99,7 @@ enum Event {
     Foreign(u32, i64, u32),
     ClearForeign(u32),
     Reload(u64),
+    Terms(u64, i32),
     Usage(u32, i64, u64),
 }
 
@@ -118,6 +126,7 @@ fn event() -> impl Strategy<Value = Event> {
         (node(), 0..3000i64, 0..1001u32).prop_map(|(node, cpu, free)| Event::Foreign(node, cpu, free)),
         node().prop_map(Event::ClearForeign),
         unit().prop_map(Event::Reload),
+        (unit(), 0..4i32).prop_map(|(unit, priority)| Event::Terms(unit, priority)),
         // What is bound up to so many revisions ago is in it.
         (node(), 0..1500i64, 0..40u64).prop_map(|(node, cpu, ago)| Event::Usage(node, cpu, ago)),
     ]
@@ -222,6 +231,10 @@ impl Records {
                 if let Some(rows) = self.rows.get(&unit) {
                     cluster.load_rows(UnitId(unit), rows.clone());
                 }
+            }
+            Event::Terms(unit, priority) => {
+                let terms = PreemptionTerms { priority, preemptible: priority > 0, ..Default::default() };
+                self.change(cluster, unit, &RunChange::Terms(Arc::new(terms.into())), revision);
             }
             Event::Bind(unit, ordinal, ..)
             | Event::End(unit, ordinal)
@@ -336,7 +349,8 @@ fn picture(cluster: &mut Cluster) -> Vec<String> {
         .flat_map(|demand| pools.map(|pool| (demand, pool)))
         .map(|(demand, pool)| cluster.shape(demand, pool))
         .collect();
-    let mut lines = Vec::new();
+    let below: Vec<bool> = (0..5).map(|priority| cluster.has_below(priority)).collect();
+    let mut lines = vec![format!("{below:?}")];
     cluster.count_unit(UnitId(1));
     for node in (1..=N_NODES).map(NodeId) {
         let state = pools.map(|pool| cluster.pool_state(node, pool).unwrap_or_default());

@@ -6,11 +6,13 @@
 use godel_domain::{
     allocation::{CoreSet, GivenZones, ZoneSet},
     node::{DeviceProfile, NodeReport},
+    node_load::{LoadAmounts, ZoneLoad},
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest, part_of},
 };
 use smallvec::SmallVec;
 
 use super::{
+    loads::{LoadChange, LoadShares, NodeShares, share},
     room::Asks,
     shapes::{COUNT, Shape},
 };
@@ -24,8 +26,9 @@ const PARTS: u8 = u8::MAX;
 const N_PARTS: i64 = 1 << 20;
 /// Thousandths of one CPU.
 const MILLI_CPU: i64 = 1_000;
-/// Small integer of `cpu`.
+/// Small integers of `cpu` and `memory`.
 const CPU: u8 = 0;
+const MEMORY: u8 = 1;
 
 /// What a node says of what lies where, and what is taken of its zones.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +42,8 @@ pub(crate) struct NodeTopology {
     /// By device: the number of those that it is joined with; 0: of none.
     joined: SmallVec<[u32; 8]>,
     profiles: Vec<DeviceProfile>,
+    /// What is used of the node: zones of which nothing is known are judged by it.
+    node_load: Option<LoadShares>,
 }
 
 /// A zone that is assigned.
@@ -53,6 +58,8 @@ struct ZoneRoom {
     threads_per_core: u8,
     /// Cores that lie together.
     groups: SmallVec<[CoreSet; 1]>,
+    /// What is used of it; `None`: it is not known.
+    load: Option<NodeShares>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -61,6 +68,15 @@ struct TakenOfZone {
     amounts: SmallVec<[(u8, i64); 4]>,
     /// By core: how many have it; one at most but for a moment.
     cores: SmallVec<[i16; 0]>,
+}
+
+/// Measured use of the zones that a replica would be given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZoneShares {
+    /// Of each resource that of the zone of which the most is used.
+    pub used: NodeShares,
+    /// What the replica asks for, as shares of the smallest of these zones: of cpu and memory.
+    pub asked: [i64; 2],
 }
 
 /// What somebody takes of zones.
@@ -218,6 +234,70 @@ impl NodeTopology {
         }
     }
 
+    /// Takes what is measured of zones, and of the node.
+    pub(crate) fn set_loads(&mut self, loads: &[ZoneLoad], node: Option<&NodeShares>) -> LoadChange {
+        self.node_load = node.map(|node| node.p95);
+        let mut change = LoadChange::None;
+        for zone in &mut self.zones {
+            let load = loads.iter().find(|load| load.zone == zone.idx);
+            // Of what the zone does not say that it has, the use of the node counts.
+            let of = |used: &LoadAmounts, node: Option<&LoadShares>| LoadShares {
+                cpu: share(used.cpu, zone.capacity_of(CPU)),
+                memory: match zone.capacity_of(MEMORY) {
+                    0 => node.map_or(0, |node| node.memory),
+                    has => share(used.memory, has),
+                },
+                network: None,
+            };
+            let now = load.map(|load| NodeShares {
+                p50: of(&load.load.p50, node.map(|node| &node.p50)),
+                p95: of(&load.load.p95, node.map(|node| &node.p95)),
+            });
+            let was = std::mem::replace(&mut zone.load, now);
+            change = change.and(LoadChange::between(was.as_ref(), now.as_ref()));
+        }
+        change
+    }
+
+    /// Whether no more of a zone is used than a shape accepts.
+    #[inline]
+    fn is_calm(&self, zone: &ZoneRoom, shape: &Shape) -> bool {
+        shape.zone_limits.is_none_or(|limits| {
+            let used = zone.load.as_ref().map(|load| &load.p95).or(self.node_load.as_ref());
+            used.is_none_or(|used| limits.allow(used))
+        })
+    }
+
+    /// Whether there are as many calm zones as a shape needs, free or not.
+    pub(crate) fn has_calm(&self, shape: &Shape) -> bool {
+        let Some(request) = shape.zones.filter(|_| shape.zone_limits.is_some()) else { return true };
+        let n_needed = self.sizes(shape, request).start;
+        self.zones.iter().filter(|zone| self.is_calm(zone, shape)).count() >= n_needed
+    }
+
+    /// Returns the use of some zones together.
+    pub(crate) fn loads_of(&self, shape: &Shape, zones: ZoneSet) -> Option<ZoneShares> {
+        let n = i64::from(zones.len());
+        let mut all: Option<ZoneShares> = None;
+        for zone in self.rooms(zones)? {
+            let load = zone.load?;
+            let sum = all.get_or_insert_default();
+            for (sum, load) in [(&mut sum.used.p50, load.p50), (&mut sum.used.p95, load.p95)] {
+                *sum = LoadShares {
+                    cpu: sum.cpu.max(load.cpu),
+                    memory: sum.memory.max(load.memory),
+                    network: None,
+                };
+            }
+            for (at, id) in [CPU, MEMORY].into_iter().enumerate() {
+                let has = zone.capacity_of(id);
+                let asked = if has > 0 { share(part_of(shape.first[at].max(0), n), has) } else { 0 };
+                sum.asked[at] = sum.asked[at].max(asked);
+            }
+        }
+        all
+    }
+
     /// Whether no more is taken of any zone than it has, and no core twice.
     pub(crate) fn is_sound(&self) -> bool {
         self.zones.iter().all(|zone| {
@@ -286,6 +366,7 @@ fn room_of(zones: &[Zone], at: usize, zone: &Zone, capacity: Asks) -> ZoneRoom {
         n_cores: u8::try_from(cores.len()).unwrap_or(u8::MAX),
         threads_per_core: zone.threads_per_core.max(1),
         groups: groups.filter(|group: &CoreSet| !group.is_empty()).collect(),
+        load: None,
     }
 }
 

@@ -158,8 +158,14 @@ impl Dispatcher {
             Change::ReservationDeleted(name) => self.on_reservation_deleted(name),
             Change::Pause(pause) => self.on_pause(pause.clone(), now),
             Change::PauseDeleted(scope) => self.on_pause_deleted(scope, now),
-            // Allocatable in force is the schedulers' and the binder's business. What cannot be read was noted above.
-            Change::NodeAllocatable(..) | Change::NodeUsage(_) | Change::UnreadableGone(_) => {}
+            // Allocatable in force is the schedulers' and the binder's business, keys that of the YARN adapter and of agents. What
+            // cannot be read was noted above. Task groups come as parts of their units.
+            Change::TaskGroup(_)
+            | Change::TaskGroupDeleted(..)
+            | Change::NodeAllocatable(..)
+            | Change::NodeUsage(_)
+            | Change::YarnKeys(_)
+            | Change::UnreadableGone(_) => {}
         }
         None
     }
@@ -212,9 +218,11 @@ impl Dispatcher {
             | Subject::PriorityClass(_)
             | Subject::Budget(_)
             | Subject::Reservation(_)
+            | Subject::TaskGroup(..)
             | Subject::UnitHistory(_)
             | Subject::Pause(_)
             | Subject::Hold(_)
+            | Subject::YarnKeys(_)
             | Subject::Unknown => {}
         }
     }
@@ -294,7 +302,9 @@ impl Dispatcher {
         if !entry.apply(change, revision, time_ms) {
             return;
         }
-        entry.rows_revision = revision;
+        if !matches!(change, RunChange::Terms(_)) {
+            entry.rows_revision = revision;
+        }
         self.daemons.on_rows(unit, change);
         self.budgets.recount(unit, Some(&entry.rows));
         match change {
@@ -311,7 +321,8 @@ impl Dispatcher {
                     self.assignments.schedulers.tell_again(unit, held);
                 }
             }
-            RunChange::Statuses(_) => {}
+            // Its queue is told how its running units stand when the unit is refreshed.
+            RunChange::Statuses(_) | RunChange::Terms(_) => {}
         }
         self.assignments.refresh(unit, now);
     }

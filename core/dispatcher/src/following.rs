@@ -64,10 +64,12 @@ impl ListedRecords {
             Subject::NodeSpec(_)
             | Subject::NodeAllocatable(_)
             | Subject::NodeUsage(_)
+            | Subject::TaskGroup(..)
             | Subject::Rows(_)
             | Subject::Lease(_)
             | Subject::Partition
             | Subject::PartitionBlock(_)
+            | Subject::YarnKeys(_)
             | Subject::Unknown => {}
         }
     }

@@ -280,7 +280,10 @@ impl Gangs {
 /// It waits for a first binding of several, in the hands of schedulers or held.
 fn waits(entry: &UnitEntry) -> bool {
     let (record, rows) = (&entry.record, &entry.rows);
-    let counted = || lifecycle::counted(rows, &lifecycle::GangTerms::of(record));
+    let is_whole = || {
+        let terms = lifecycle::GangTerms::of(record);
+        terms.is_reached(&lifecycle::counted(rows, &terms))
+    };
     let is_out = match entry.place {
         Whereabouts::Dispatched(_) | Whereabouts::Queued(_) => true,
         Whereabouts::Idle => gathers(entry, None),
@@ -289,7 +292,7 @@ fn waits(entry: &UnitEntry) -> bool {
     // Others leave for it already.
     let has_victims = || entry.holds().iter().any(|hold| hold.is_claim());
     let is_gang = record.is_wanted() && record.spec.min_member > 1;
-    is_out && is_gang && counted() < record.spec.min_member as usize && !has_victims()
+    is_out && is_gang && !is_whole() && !has_victims()
 }
 
 /// Whether room is gathered for a unit, by another hold than `except`.

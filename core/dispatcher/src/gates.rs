@@ -152,8 +152,11 @@ pub(super) fn concerned(change: &Change) -> Concerned {
         | Change::BudgetDeleted(_)
         | Change::Reservation(_)
         | Change::ReservationDeleted(_)
+        | Change::TaskGroup(_)
+        | Change::TaskGroupDeleted(..)
         | Change::UnitHistory(_)
-        | Change::UnitHistoryDeleted(_) => Concerned::None,
+        | Change::UnitHistoryDeleted(_)
+        | Change::YarnKeys(_) => Concerned::None,
     }
 }
 
@@ -173,9 +176,11 @@ fn concerned_by(subject: &Subject) -> Concerned {
         | Subject::NodeUsage(_)
         | Subject::Budget(_)
         | Subject::Reservation(_)
+        | Subject::TaskGroup(..)
         | Subject::UnitHistory(_)
         | Subject::Lease(_)
         | Subject::Partition
-        | Subject::PartitionBlock(_) => Concerned::None,
+        | Subject::PartitionBlock(_)
+        | Subject::YarnKeys(_) => Concerned::None,
     }
 }

@@ -335,12 +335,12 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                 Action::Close(session) => messages.push(Outgoing::Close(session)),
                 Action::Evict(request) => messages.push(Outgoing::Evict(request)),
                 Action::End(record, revision) => {
-                    if self.changes.write_own(&record, revision, out) {
+                    if self.changes.write_own(&record, revision, &self.core, out) {
                         out.note(&self.core, DispatcherNote::UnitEnds(&record));
                     }
                 }
                 Action::Follow(record, revision) => {
-                    if self.changes.write_own(&record, revision, out) {
+                    if self.changes.write_own(&record, revision, &self.core, out) {
                         out.note(&self.core, DispatcherNote::DaemonFollows(&record));
                     }
                 }

@@ -32,6 +32,7 @@
 //! - `holds`: room that the binder holds for units.
 //! - `leader`: the leading dispatcher: requests in, transactions and assignments out.
 //! - `limits`: deadlines and time limits of units.
+//! - `moves`: units that change their queue while some of them is on nodes.
 //! - `named`: the unit that a name stands for.
 //! - `node_evictions`: which running units have to leave a node, and when.
 //! - `nodes`: nodes that are known: their names, and who could ever hold what.
@@ -79,6 +80,7 @@ pub mod history;
 mod holds;
 pub mod leader;
 mod limits;
+pub mod moves;
 mod named;
 mod node_evictions;
 mod nodes;

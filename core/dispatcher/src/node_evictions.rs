@@ -15,7 +15,7 @@ use godel_domain::{
 };
 use godel_rules::{
     budget::{Budgets, Spent},
-    drain::{self, DrainBlock, Standing},
+    drain::{self, DrainBlock},
     lost_nodes::{BrakeChange, Config, Losses},
 };
 
@@ -411,10 +411,7 @@ impl NodeEvictions {
                 tainted.clear();
             }
             if !running.is_empty() {
-                let standing = Standing::of(&entry.record, &entry.rows);
-                let n_running = u32::try_from(running.len()).unwrap_or(u32::MAX);
-                let n = drain::spare(&entry.record.spec, standing, n_running);
-                let going = n.map(|n| running.into_iter().take(n as usize).collect::<Vec<_>>());
+                let going = drain::spared(&entry.record, &entry.rows, running);
                 let is_kept = frozen.keeps_budgets();
                 let going =
                     going.and_then(|going| if is_kept { Err(DrainBlock::Unreadable) } else { Ok(going) });

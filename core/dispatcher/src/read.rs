@@ -12,7 +12,7 @@ use godel_domain::{
     record_change::Users,
     refusals::{RefusalCount, Refusals, WaitReason},
     reservation_spec::ReservationSpec,
-    running_units::{LastEviction, RunningUnits},
+    running_units::{LastEviction, RunningUnits, UnitTerms},
     sub_cluster,
     time::Millis,
     unit::{UnitRecord, UnitSpec},
@@ -27,6 +27,7 @@ use super::{
     directory, gangs,
     gauges::ByPhase,
     holds,
+    moves::{EnteredQueue, NoRoomToMove},
     queues::{QueueView, Queueing, Unwelcome, Versions},
     record_changes::{Edit, EditPlan, EditRefusal, KnownRecords},
     reservations::ReservationView,
@@ -383,6 +384,21 @@ impl Dispatcher {
             return Err(vec![Unwelcome::Unreadable(Box::new(why.clone()))]);
         }
         self.assignments.queueing.admit(spec, &self.config.sub_cluster_key)
+    }
+
+    /// Preemption terms of what is bound of a unit once its spec is another one; `None` if they stay.
+    pub fn changed_terms(&self, old: &UnitSpec, new: &UnitSpec) -> Option<UnitTerms> {
+        let classes = &self.assignments.queueing.classes;
+        let terms = UnitTerms::of(new, classes);
+        (terms != UnitTerms::of(old, classes)).then_some(terms)
+    }
+
+    /// Whether all that is on nodes of a unit may count in another queue, and the queues with a maximum that it enters by that.
+    ///
+    /// # Errors
+    /// The first maximum that has no room.
+    pub fn enter(&self, unit: UnitId, queue: &str) -> Result<Vec<EnteredQueue>, NoRoomToMove> {
+        self.assignments.queueing.enter(unit, queue, &self.assignments.units)
     }
 
     /// What a change comes to, by the records known.

@@ -14,7 +14,7 @@ use godel_domain::{
     time::Millis,
     unit::UnitRecord,
 };
-use godel_queueing::{Account, Queues, RoomIdx, VictimClass, Waiting};
+use godel_queueing::{Account, Need, Queues, RoomIdx, VictimClass, Waiting};
 use smallvec::SmallVec;
 
 use super::limits::NEVER;
@@ -214,7 +214,7 @@ impl UnitEntry {
     /// What a change of rows makes of counts and shares.
     pub(super) fn apply(&mut self, change: &RunChange, revision: Revision, time_ms: i64) -> bool {
         let Self { record, rows, counts, shares, .. } = self;
-        let mut is_changed = false;
+        let mut is_changed = matches!(change, RunChange::Terms(_));
         if shares.len() == 1 {
             rows.apply(change, revision, time_ms, |ordinal, before, after| {
                 is_changed = true;
@@ -360,6 +360,12 @@ impl UnitEntry {
         (0..self.shares.len()).filter(|group| self.shares[*group].pending > self.n_held(*group))
     }
 
+    /// What all that is on nodes takes of a queue.
+    pub(super) fn live_needs(&self) -> SmallVec<[Need; 1]> {
+        let live = by_group(&self.record, &self.rows, &self.counts).into_iter().enumerate();
+        live.filter_map(|(group, (n, _))| self.account.ask(group).map(|ask| Need { ask, n })).collect()
+    }
+
     /// What bound running units of a task group are to those who might have them leave.
     fn standing(&self, group: usize) -> VictimClass {
         let standing = self.rows.standing(u16::try_from(group).ok()?)?;
@@ -403,13 +409,12 @@ impl UnitEntry {
     /// Running units that must be placed at once before any may be; 0 where one by one will do. A unit that restarts as a
     /// whole needs them once more.
     pub(super) fn together(&self) -> u32 {
-        let min_member = self.record.spec.min_member;
-        if min_member <= 1 {
+        if self.record.spec.min_member <= 1 {
             return 0;
         }
-        let counted = lifecycle::counted(&self.rows, &GangTerms::of(&self.record));
-        let n =
-            min_member.saturating_sub(u32::try_from(counted).unwrap_or(u32::MAX)).min(self.counts.pending);
+        let terms = GangTerms::of(&self.record);
+        let lacks = terms.lacks(&lifecycle::counted(&self.rows, &terms));
+        let n = u32::try_from(lacks).unwrap_or(u32::MAX).min(self.counts.pending);
         if n > 1 { n } else { 0 }
     }
 

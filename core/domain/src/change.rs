@@ -12,9 +12,11 @@ use crate::{
     reservation_spec::ReservationSpec,
     resources::Resources,
     running_units::{RunChange, RunningUnits},
+    task_group_record::TaskGroupRecord,
     unit::UnitRecord,
     unit_history::UnitHistory,
     unreadable::{Subject, Unreadable},
+    yarn_keys::YarnKeys,
 };
 
 /// One committed transaction, as every follower reads it: the deciders take it whole by their `apply`.
@@ -39,8 +41,12 @@ pub enum Change {
     NodeAllocatable(NodeId, Resources),
     /// What the use of a node's guaranteed running units leaves to best-effort ones.
     NodeUsage(NodeUsage),
-    /// A unit, whole.
+    /// A unit: of the store its own record, for deciders whole.
     Unit(Arc<UnitRecord>),
+    /// A task group that was added to a unit. Deciders see it as part of its unit, see [`crate::task_group_record`].
+    TaskGroup(Arc<TaskGroupRecord>),
+    /// The record of an added task group is gone, and its unit is not: by a repair of the store alone.
+    TaskGroupDeleted(UnitId, u16),
     /// What is kept of a unit that is deleted.
     UnitHistory(Arc<UnitHistory>),
     /// It is kept no longer.
@@ -61,6 +67,8 @@ pub enum Change {
     Reservation(Arc<ReservationSpec>),
     /// Room kept for someone, whole.
     Hold(Arc<Hold>),
+    /// Keys of YARN's tokens, whole; without keys: the record is gone.
+    YarnKeys(YarnKeys),
     /// Something is paused.
     Pause(Pause),
     /// It is paused no more.

@@ -31,6 +31,7 @@
 //! - `running_units`: the life of running units, as one table per unit.
 //! - `seed`: numbers that look random and follow from a seed.
 //! - `sub_cluster`: the sub-cluster that a unit or a node is of.
+//! - `task_group_record`: task groups that were added to a unit, and the unit as all of them make it.
 //! - `time`: time as decisions see it, in milliseconds.
 //! - `unit_affinity`: where replicas go in relation to running units.
 //! - `unit_history`: what is kept of a unit once its record is deleted.
@@ -41,6 +42,7 @@
 //! - `unreadable`: records that this version cannot read.
 //! - `words`: counts with their noun, `1 node`, `2 nodes`.
 //! - `work_kind`: kinds of work that go well together on one node.
+//! - `yarn_keys`: keys that sign the tokens of YARN, and when they roll over.
 //! - `zone`: the zones of a node, as sockets and NUMA nodes, and what a running unit asks of them.
 
 pub mod allocation;
@@ -70,6 +72,7 @@ pub mod run_end;
 pub mod running_units;
 pub mod seed;
 pub mod sub_cluster;
+pub mod task_group_record;
 pub mod time;
 pub mod txn;
 pub mod unit;
@@ -80,4 +83,5 @@ pub mod unit_topology;
 pub mod unreadable;
 pub mod words;
 pub mod work_kind;
+pub mod yarn_keys;
 pub mod zone;

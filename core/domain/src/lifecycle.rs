@@ -3,17 +3,19 @@
 //! Nothing here is ever stored. What a unit still wants placed ([`pending`]) and what it no longer wants running
 //! ([`surplus`]) follow from the same two records, so every part that asks gets the same answer.
 
+mod gang_terms;
 mod transitions;
-
-use smallvec::SmallVec;
 
 use crate::{
     ids::ReplicaId,
     running_units::{EvictionReason, Phase as RowPhase, RunningUnit, RunningUnits},
-    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, UnitRecord, UnitSpec},
+    unit::{OnBelowMin, OnEviction, OnFailure, UnitEnd, UnitRecord},
 };
 
-pub use self::transitions::{TRANSITIONS, UnitTransition, may_become, render_transitions};
+pub use self::{
+    gang_terms::{GangCount, GangTerms, GroupMinimum, counted},
+    transitions::{TRANSITIONS, UnitTransition, may_become, render_transitions},
+};
 
 /// Where a unit is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,7 +116,7 @@ pub enum Soft {
 /// Running units of one unit by where they are.
 ///
 /// A wanted ordinal is one that the record names, while the unit is neither cancelled nor ended nor suspended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Wanted by the record, cancelled or not.
     pub replicas: u32,
@@ -138,6 +140,21 @@ pub struct Counts {
     pub given_up: u32,
     /// Named by the record and ended because told to: comes back as its next incarnation.
     pub stopped: u32,
+    /// The same by task group; empty unless some group has a minimum of its own.
+    pub groups: Box<[GroupCounts]>,
+}
+
+/// Running units of one task group that matter for its minimum: those that the record names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupCounts {
+    /// With a node and not ended.
+    pub live: u32,
+    /// Of these not told to leave.
+    pub placed: u32,
+    /// Of the live ones those that run.
+    pub running: u32,
+    /// Ended by themselves, or failed because others had them leave.
+    pub ended: u32,
 }
 
 impl Counts {
@@ -145,7 +162,11 @@ impl Counts {
     pub fn of(record: &UnitRecord, rows: &RunningUnits) -> Self {
         let replicas = record.spec.replicas();
         let pending = if record.is_wanted() { replicas } else { 0 };
-        let mut counts = Self { replicas, pending, ..Self::default() };
+        let groups = match record.spec.has_group_minima() {
+            true => vec![GroupCounts::default(); record.spec.task_groups.len()].into(),
+            false => Box::default(),
+        };
+        let mut counts = Self { replicas, pending, groups, ..Self::default() };
         for (ordinal, row) in (0u32..).zip(&rows.rows) {
             counts.move_row(record, ordinal, &RunningUnit::default(), row);
         }
@@ -154,22 +175,32 @@ impl Counts {
 
     /// Follows one row from `before` to `after`; the record is unchanged.
     pub fn move_row(&mut self, record: &UnitRecord, ordinal: u32, before: &RunningUnit, after: &RunningUnit) {
-        let named = record.group_of(ordinal).is_some();
+        let group = record.group_of(ordinal);
+        let named = group.is_some();
         let wanted = named && record.is_wanted();
         let fails =
             |row: &RunningUnit| record.spec.on_eviction == OnEviction::Fail && row.was_evicted_by_others();
-        self.count(before, fails(before), (named, wanted), |count| *count = count.saturating_sub(1));
-        self.count(after, fails(after), (named, wanted), |count| *count += 1);
+        let returns = |row: &RunningUnit| returns(&record.status.next_incarnations, ordinal, row);
+        let (less, more) =
+            (|count: &mut u32| *count = count.saturating_sub(1), |count: &mut u32| *count += 1);
+        let (was, is) = ((fails(before), returns(before)), (fails(after), returns(after)));
+        self.count(before, was, (named, wanted), less);
+        self.count(after, is, (named, wanted), more);
+        if let Some(of_group) = group.and_then(|group| self.groups.get_mut(group)) {
+            of_group.count(before, was, less);
+            of_group.count(after, is, more);
+        }
     }
 
     fn count(
         &mut self,
         row: &RunningUnit,
-        fails: bool,
+        (fails, returns): (bool, bool),
         (named, wanted): (bool, bool),
         change: impl Fn(&mut u32),
     ) {
         match row.phase {
+            _ if returns && named => change(&mut self.stopped),
             RowPhase::Pending => {
                 if wanted {
                     change(&mut self.pending);
@@ -206,6 +237,39 @@ impl Counts {
     pub fn bound(&self) -> u32 {
         self.placed + self.succeeded + self.failed
     }
+
+    /// Whether `n` running units are enough for the minimum of the unit, and those that `of_group` says for the minimum of each
+    /// task group.
+    fn reaches(&self, record: &UnitRecord, n: u32, of_group: impl Fn(&GroupCounts) -> u32) -> bool {
+        let mut groups = self.groups.iter().zip(&record.spec.task_groups);
+        n >= record.spec.min_member && groups.all(|(counts, group)| of_group(counts) >= group.min_member)
+    }
+}
+
+impl GroupCounts {
+    fn count(&mut self, row: &RunningUnit, (fails, returns): (bool, bool), change: impl Fn(&mut u32)) {
+        match row.phase {
+            _ if returns => {}
+            RowPhase::Bound | RowPhase::Starting | RowPhase::Running => {
+                change(&mut self.live);
+                if row.phase == RowPhase::Running {
+                    change(&mut self.running);
+                }
+                if row.eviction.is_none() {
+                    change(&mut self.placed);
+                }
+            }
+            RowPhase::Succeeded | RowPhase::Failed => change(&mut self.ended),
+            RowPhase::Stopped if fails => change(&mut self.ended),
+            RowPhase::Pending | RowPhase::Stopped => {}
+        }
+    }
+}
+
+/// Whether a replica comes back as somebody asked for: it has ended in an incarnation before the one that is wanted.
+pub fn returns(next_incarnations: &[(u32, u32)], ordinal: u32, row: &RunningUnit) -> bool {
+    let is_wanted = |(of, incarnation): &(u32, u32)| *of == ordinal && row.incarnation < *incarnation;
+    row.phase.is_ended() && next_incarnations.iter().any(is_wanted)
 }
 
 /// The phase of a unit: a pure function of its record, its counts and what is soft.
@@ -224,9 +288,12 @@ pub fn phase(record: &UnitRecord, counts: &Counts, soft: Soft) -> UnitPhase {
     } else if counts.replicas == 0 && !record.spec.is_daemon() {
         // Scaled to zero: it has all that it wants.
         UnitPhase::Scheduled
-    } else if has_begun(record, counts) && counts.running + ended >= record.spec.min_member {
+    } else if has_begun(record, counts)
+        && counts.reaches(record, counts.running + ended, |group| group.running + group.ended)
+    {
         UnitPhase::Running
-    } else if counts.live > 0 && counts.live + ended >= record.spec.min_member {
+    } else if counts.live > 0 && counts.reaches(record, counts.live + ended, |group| group.live + group.ended)
+    {
         UnitPhase::Scheduled
     } else {
         match soft {
@@ -333,15 +400,18 @@ pub fn surplus(
     (reason, ordinals, incarnations)
 }
 
-/// Fewer than `min_member` of a unit that had them are left.
+/// Fewer than `min_member` of a unit that had them are left, or fewer of a task group than that needs.
 fn is_broken(record: &UnitRecord, counts: &Counts) -> bool {
-    record.is_wanted() && counts.bound() < record.spec.min_member
+    record.is_wanted() && !counts.reaches(record, counts.bound(), |group| group.placed + group.ended)
 }
 
 /// Whether the unit has to end: it had `min_member`, is broken and does not go on like that, or it was active for as
 /// long as it may be.
 pub fn has_to_end(record: &UnitRecord, counts: &Counts, rows: &RunningUnits, now_ms: i64) -> Option<UnitEnd> {
-    let was_whole = || counted(rows, &GangTerms::of(record)) >= record.spec.min_member as usize;
+    let was_whole = || {
+        let terms = GangTerms::of(record);
+        terms.is_reached(&counted(rows, &terms))
+    };
     if record.spec.on_below_min == OnBelowMin::Stop && is_broken(record, counts) && was_whole() {
         return Some(UnitEnd::BelowMin);
     }
@@ -444,98 +514,6 @@ pub fn leaving(
     }
     let (ordinals, incarnations) = staying(rows, limit, |ordinal| record.group_of(ordinal).is_some());
     (EvictionReason::BelowMin, ordinals, incarnations)
-}
-
-/// What a unit says of who counts: whom it wants, and of those that are gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GangTerms {
-    /// Of all its groups, as few half-open ranges as that takes.
-    ordinals: SmallVec<[(u32, u32); 1]>,
-    /// So many have to be there.
-    pub min_member: u32,
-    /// What follows when they are not any more.
-    pub on_below_min: OnBelowMin,
-    /// What becomes of one that others sent away.
-    pub on_eviction: OnEviction,
-    /// What becomes of one that ended by itself.
-    pub restart_policy: RestartPolicy,
-    /// While all comes back: what has succeeded does not.
-    pub keeps_succeeded: bool,
-}
-
-impl GangTerms {
-    /// Of a unit of which nothing is known: it wants nobody.
-    pub fn unknown() -> Self {
-        Self {
-            ordinals: SmallVec::new(),
-            min_member: 0,
-            on_below_min: OnBelowMin::default(),
-            on_eviction: OnEviction::default(),
-            restart_policy: RestartPolicy::Never,
-            keeps_succeeded: false,
-        }
-    }
-
-    /// Of a unit.
-    pub fn of(record: &UnitRecord) -> Self {
-        let UnitSpec { min_member, on_below_min, on_eviction, restart_policy, .. } = record.spec;
-        let mut ordinals: SmallVec<[(u32, u32); 1]> = SmallVec::new();
-        for (start, end) in record.ranges() {
-            match ordinals.last_mut() {
-                Some(last) if last.1 == start => last.1 = end,
-                _ => ordinals.push((start, end)),
-            }
-        }
-        let keeps_succeeded = record.status.keeps_succeeded;
-        Self { ordinals, min_member, on_below_min, on_eviction, restart_policy, keeps_succeeded }
-    }
-
-    /// Of all its groups, half-open.
-    pub fn ranges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.ordinals.iter().copied()
-    }
-
-    /// Whether some group has this ordinal.
-    pub fn wants(&self, ordinal: u32) -> bool {
-        self.ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
-    }
-
-    /// Whether one that has ended comes back while its unit is being restarted.
-    pub fn comes_again(&self, row: &RunningUnit) -> bool {
-        let is_over = !row.was_sent_away() || self.is_over(row);
-        let is_kept = self.keeps_succeeded && row.phase == RowPhase::Succeeded && is_over;
-        row.phase.is_ended() && !is_kept
-    }
-
-    /// Whether one that was sent away is over all the same. What succeeded before it had to go is done, unless it always
-    /// restarts; what others sent away has failed where its unit says so.
-    pub fn is_over(&self, row: &RunningUnit) -> bool {
-        let is_done = row.phase == RowPhase::Succeeded && self.restart_policy != RestartPolicy::Always;
-        is_done || (self.on_eviction == OnEviction::Fail && row.was_evicted_by_others())
-    }
-}
-
-/// Running units that count when a binding has to reach `min_member`, of those that the unit wants. What comes back later
-/// goes one by one, so whoever had a node in some incarnation does; but while some are yet to come back after a suspension
-/// only who is there. Of a unit that restarts as a whole what is there counts while it is enough; once it is broken only
-/// what is over for good does: the rest has to leave before any comes back.
-pub fn counted(rows: &RunningUnits, terms: &GangTerms) -> usize {
-    let wanted = || (0u32..).zip(&rows.rows).filter(|(ordinal, _)| terms.wants(*ordinal)).map(|(_, row)| row);
-    let is_over = |row: &&RunningUnit| match row.was_sent_away() {
-        true => terms.is_over(row),
-        false => matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed),
-    };
-    let is_there = |row: &&RunningUnit| is_over(row) || (row.phase.is_live() && row.eviction.is_none());
-    match terms.on_below_min {
-        OnBelowMin::Keep | OnBelowMin::Stop if wanted().any(RunningUnit::is_set_aside) => {
-            wanted().filter(is_there).count()
-        }
-        OnBelowMin::Keep | OnBelowMin::Stop => wanted().filter(|row| row.had_node()).count(),
-        OnBelowMin::Restart => {
-            let n_there = wanted().filter(is_there).count();
-            if n_there >= terms.min_member as usize { n_there } else { wanted().filter(is_over).count() }
-        }
-    }
 }
 
 /// Live ones that nobody has told to leave, highest first: ordinals, incarnations.

@@ -2,7 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ids::NodeId, node_load::NodeLoad, resources::Resources, unit::RunSpec, zone::Zone};
+use crate::{
+    ids::NodeId,
+    node_load::{NodeLoad, ZoneLoad},
+    resources::Resources,
+    unit::RunSpec,
+    zone::Zone,
+};
 
 /// Label of nodes that are only for units that name it: virtual or external nodes.
 pub const NODE_CLASS: &str = "godel.dev/node-class";
@@ -182,6 +188,8 @@ pub struct NodeUsage {
     pub as_of_ms: i64,
     /// What all running units use, as measured of late; `None`: it is not known.
     pub load: Option<NodeLoad>,
+    /// The same of its zones, in order of index; of others it is not known.
+    pub zone_loads: Vec<ZoneLoad>,
 }
 
 /// One device of a node.

@@ -20,6 +20,15 @@ pub struct NodeLoad {
     pub p95: LoadAmounts,
 }
 
+/// Measured use of a zone over the last minutes, whoever uses it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZoneLoad {
+    /// Index of the zone.
+    pub zone: u8,
+    /// Its use.
+    pub load: NodeLoad,
+}
+
 /// How much of a node may be used, so that it still takes a replica: percent of what the node has, 1 to 100. `None`: however
 /// much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -14,6 +14,8 @@ pub const CPU: &str = "cpu";
 pub const MEMORY: &str = "memory";
 /// Name of the resource that measured network use is compared with, in bits per second.
 pub const NETWORK: &str = "network";
+/// Name of the resource of bytes per second between CPUs and memory.
+pub const MEMORY_BANDWIDTH: &str = "memory-bandwidth";
 /// Name of what every running unit takes one of, and a node has its `max_running_units` of. Nobody asks for it.
 pub const RUNNING_UNITS: &str = "running-units";
 /// Most names that one request or node may have, and that one cluster may have in all.

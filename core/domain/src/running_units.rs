@@ -24,11 +24,13 @@ use crate::{
 mod check;
 mod lineage;
 mod phase;
+mod terms;
 
 pub use self::{
     check::RowConflict,
     lineage::{EVICTED_BY_LEN_MAX, LastEviction, Lineage, N_EVICTIONS_MAX},
     phase::{Phase, PhaseChange, Progress, Restarts, TRANSITIONS, Transition, render_transitions},
+    terms::{End, PreemptionTerms, UnitTerms},
 };
 
 /// Preemptors that the rows of a unit remember, the newest ones.
@@ -191,36 +193,6 @@ pub struct GroupDemand {
     pub standing: Option<Arc<PreemptionTerms>>,
 }
 
-/// How bound running units stand against those that want their room. As of their group's first binding: a class that
-/// changes its priority afterwards changes nothing for them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PreemptionTerms {
-    /// Higher wins.
-    pub priority: i32,
-    /// May have to leave for one of higher rank.
-    pub preemptible: bool,
-    /// Left alone so long after its binding, milliseconds.
-    pub min_run_ms: u64,
-    /// With fewer than these the unit is worth nothing.
-    pub min_member: u32,
-    /// Path of the queue that pays; `None`: `default`.
-    pub queue: Option<Arc<str>>,
-    /// Whether it ends by itself.
-    pub end: End,
-}
-
-/// Whether a running unit gives its room back without being told to leave.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum End {
-    /// An older binder bound it: it is believed to end.
-    #[default]
-    Unknown,
-    /// It goes on until somebody ends it.
-    Never,
-    /// It ends once its work is done, or its active deadline ends it.
-    ByItself,
-}
-
 /// All rows of one unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunningUnits {
@@ -324,6 +296,9 @@ pub enum RunChange {
     Statuses(Statuses),
     /// Pending again.
     Requeue(Requeue),
+    /// All that is bound of the unit stands by these terms from now on, and so does what is bound later of the same task
+    /// groups: the unit's record, which changes with it, says so.
+    Terms(Arc<UnitTerms>),
 }
 
 /// `column[idx]`, or the default of an empty column.
@@ -365,6 +340,7 @@ impl RunningUnits {
     ) {
         let on_row = &mut on_row;
         match change {
+            RunChange::Terms(terms) => self.set_terms(terms),
             RunChange::Bind(bind) => {
                 self.set_group(bind);
                 self.grow(&bind.ordinals);
@@ -462,6 +438,15 @@ impl RunningUnits {
         }
         if self.rows.len() < len {
             self.rows.resize(len, RunningUnit::default());
+        }
+    }
+
+    /// Gives every task group that was ever bound these preemption terms.
+    pub fn set_terms(&mut self, terms: &UnitTerms) {
+        for (idx, group) in self.groups.iter_mut().enumerate() {
+            if let Some(group) = group {
+                group.standing = Some(terms.of_group(idx));
+            }
         }
     }
 

@@ -53,6 +53,11 @@ pub struct UnitStatus {
     pub retried_ms: i64,
     /// It was changed since: what was submitted is known by its uid and name alone.
     pub updated: bool,
+    /// How many of the task groups the unit's own record has, the first ones; the others were added and have records of their
+    /// own, see [`crate::task_group_record`]. 0: none was added, its own record has all.
+    pub own_groups: u16,
+    /// Replicas that come back once they have ended, however they ended, as somebody asked for it: ordinal and incarnation.
+    pub next_incarnations: Vec<(u32, u32)>,
 }
 
 /// A unit as submitted, with its defaults filled in: task groups that are placed together.
@@ -111,6 +116,11 @@ pub struct UnitSpec {
 }
 
 impl UnitSpec {
+    /// Whether some task group has a minimum of its own.
+    pub fn has_group_minima(&self) -> bool {
+        self.task_groups.iter().any(|group| group.min_member > 0)
+    }
+
     /// Whether where its replicas go depends on running units.
     pub fn has_terms(&self) -> bool {
         !self.affinity.is_empty() || !self.topology.is_empty()
@@ -124,6 +134,8 @@ pub struct SubmittedSize {
     pub min_member: u32,
     /// Of each task group, by position.
     pub replicas: Vec<u32>,
+    /// Minimum of each task group, by position; empty: no group has one.
+    pub group_minima: Vec<u32>,
 }
 
 /// Replicas of one template.
@@ -133,6 +145,9 @@ pub struct TaskGroup {
     pub name: String,
     /// Number of its ordinals in [`UnitStatus::ordinals`].
     pub replicas: u32,
+    /// The first binding of the unit commits at least so many of this group, or none of the unit; 0: the group has no minimum of
+    /// its own. The minima of all groups together are at most that of the unit.
+    pub min_member: u32,
     /// One replica.
     pub template: Template,
 }
@@ -360,9 +375,22 @@ impl UnitRecord {
     /// Notes its size before the first change of it.
     pub fn note_submitted(&mut self) {
         if self.status.submitted.is_none() {
-            let replicas = self.spec.task_groups.iter().map(|group| group.replicas).collect();
-            let size = SubmittedSize { min_member: self.spec.min_member, replicas };
+            let own = || self.spec.task_groups.iter().take(self.n_own_groups());
+            let replicas = own().map(|group| group.replicas).collect();
+            let group_minima = match self.spec.has_group_minima() {
+                true => own().map(|group| group.min_member).collect(),
+                false => Vec::new(),
+            };
+            let size = SubmittedSize { min_member: self.spec.min_member, replicas, group_minima };
             self.status.submitted = Some(Box::new(size));
+        }
+    }
+
+    /// How many of its task groups, the first ones, its own record has.
+    pub fn n_own_groups(&self) -> usize {
+        match self.status.own_groups {
+            0 => self.spec.task_groups.len(),
+            n => usize::from(n),
         }
     }
 
@@ -416,7 +444,7 @@ impl UnitSpec {
     /// Whether its replicas start one after the other in the order of their ordinals, each once those before it run, and stop in
     /// the reverse order: stateful units do, unless their first replicas have to start together.
     pub fn is_ordered(&self) -> bool {
-        self.class == WorkloadClass::Stateful && self.min_member <= 1
+        self.class == WorkloadClass::Stateful && self.min_member <= 1 && !self.has_group_minima()
     }
 
     /// Whether which nodes it may have depends on the unit, and not on its templates alone: on running units, or on where

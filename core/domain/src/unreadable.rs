@@ -24,6 +24,8 @@ pub enum Subject {
     NodeUsage(NodeId),
     /// A unit.
     Unit(UnitId),
+    /// A task group that was added to a unit.
+    TaskGroup(UnitId, u16),
     /// Rows of a unit, or an operation on them: what a unit's running units are is not known any more.
     Rows(UnitId),
     /// What is kept of a unit that was deleted.
@@ -46,6 +48,8 @@ pub enum Subject {
     Partition,
     /// Whose the nodes of a block are, by its number.
     PartitionBlock(u32),
+    /// Keys of YARN's tokens, by what the tokens are for.
+    YarnKeys(String),
     /// Nobody can tell.
     Unknown,
 }
@@ -59,6 +63,7 @@ impl Subject {
             Self::NodeAllocatable(_) => "node allocatable",
             Self::NodeUsage(_) => "node usage",
             Self::Unit(_) => "unit",
+            Self::TaskGroup(..) => "task group",
             Self::Rows(_) => "rows of unit",
             Self::UnitHistory(_) => "unit history",
             Self::Queue(_) => "queue",
@@ -70,6 +75,7 @@ impl Subject {
             Self::Lease(_) => "lease",
             Self::Partition => "partition",
             Self::PartitionBlock(_) => "partition block",
+            Self::YarnKeys(_) => "YARN keys",
             Self::Unknown => "unknown record",
         }
     }
@@ -82,11 +88,14 @@ impl Subject {
             | Self::NodeAllocatable(node)
             | Self::NodeUsage(node) => node.to_string(),
             Self::Unit(unit) | Self::Rows(unit) | Self::UnitHistory(unit) => unit.to_string(),
+            // As its record is filed.
+            Self::TaskGroup(unit, idx) => format!("{unit}/{idx}"),
             Self::Queue(name)
             | Self::PriorityClass(name)
             | Self::Budget(name)
             | Self::Reservation(name)
             | Self::Pause(name)
+            | Self::YarnKeys(name)
             | Self::Lease(name) => name.clone(),
             Self::Hold(hold) => hold.to_string(),
             // As its record is filed.
@@ -105,6 +114,8 @@ impl Subject {
             Change::NodeAllocatable(node, _) => one(Self::NodeAllocatable(*node)),
             Change::NodeUsage(usage) => one(Self::NodeUsage(usage.id)),
             Change::Unit(record) => one(Self::Unit(record.id)),
+            Change::TaskGroup(record) => one(Self::TaskGroup(record.unit, record.idx)),
+            Change::TaskGroupDeleted(unit, idx) => one(Self::TaskGroup(*unit, *idx)),
             Change::UnitHistory(history) => one(Self::UnitHistory(history.id)),
             Change::UnitHistoryDeleted(unit) => one(Self::UnitHistory(*unit)),
             Change::Lease(lease) => one(Self::Lease(lease.name.clone())),
@@ -120,6 +131,7 @@ impl Subject {
             Change::ReservationDeleted(name) => one(Self::Reservation(name.clone())),
             Change::Hold(hold) => one(Self::Hold(hold.id)),
             Change::HoldDeleted(id) => one(Self::Hold(*id)),
+            Change::YarnKeys(keys) => one(Self::YarnKeys(keys.name.clone())),
             Change::Pause(pause) => one(Self::Pause(pause.scope.to_string())),
             Change::PauseDeleted(scope) => one(Self::Pause(scope.to_string())),
             Change::NodeDeleted(node) => SmallVec::from_buf([
@@ -189,6 +201,7 @@ impl Unreadable {
             | Subject::NodeUsage(node) => AffectedNodes::Of(vec![*node]),
             Subject::Rows(_) | Subject::Hold(_) | Subject::Unknown => AffectedNodes::Any,
             Subject::Unit(_)
+            | Subject::TaskGroup(..)
             | Subject::UnitHistory(_)
             | Subject::Queue(_)
             | Subject::PriorityClass(_)
@@ -197,6 +210,7 @@ impl Unreadable {
             | Subject::Pause(_)
             | Subject::Lease(_)
             | Subject::Partition
+            | Subject::YarnKeys(_)
             | Subject::PartitionBlock(_) => AffectedNodes::default(),
         };
         let (field, problem) = (field.into(), problem.into());

@@ -9,7 +9,7 @@ use godel_domain::{
         Bind, Evict, EvictionReason, Phase as RowPhase, Requeue, RunChange, RunningUnit, RunningUnits,
         Statuses,
     },
-    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, UnitRecord, WorkloadClass},
+    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, TaskGroup, UnitEnd, UnitRecord, WorkloadClass},
 };
 use godel_rules::admission::{GroupSubmission, Submission, admit, scale::scale};
 use godel_testkit::BuildUnit as _;
@@ -25,6 +25,11 @@ fn unit(replicas: u32, min_member: u32) -> UnitRecord {
         ..Submission::default()
     };
     UnitRecord::new(UnitId(1), admit(submission).unwrap().spec)
+}
+
+/// How many of a unit count towards its minimum.
+fn counted(rows: &RunningUnits, terms: &GangTerms) -> usize {
+    godel_domain::lifecycle::counted(rows, terms).total
 }
 
 /// Pending, live, running, succeeded, failed; the rest of the replicas is stopped.
@@ -478,7 +483,7 @@ proptest! {
                     });
                 },
             }
-            prop_assert_eq!(counts, Counts::of(&record, &rows));
+            prop_assert_eq!(&counts, &Counts::of(&record, &rows));
             let (ordinals, incarnations) = pending(&record, &rows);
             prop_assert_eq!(ordinals.len(), counts.pending as usize);
             for (ordinal, incarnation) in ordinals.iter().zip(&incarnations) {
@@ -546,4 +551,42 @@ fn replicas_of_a_stateful_unit_leave_in_reverse_order() {
     assert_eq!(surplus(&scaled, &rows, 100).1, [2]);
     let ended = record.edit(|record| record.status.ended = Some(UnitEnd::Deadline));
     assert_eq!(surplus(&ended, &rows, 100).1, [2, 1, 0], "its time is over");
+}
+
+#[test]
+fn a_unit_is_whole_once_each_group_has_its_minimum() {
+    let launcher = godel_testkit::group("launcher", 1, Default::default());
+    let workers = godel_testkit::group("workers", 4, Default::default());
+    let groups = vec![TaskGroup { min_member: 1, ..launcher }, TaskGroup { min_member: 2, ..workers }];
+    let record = godel_testkit::unit("u").task_groups(groups).min_member(3).on_below_min(OnBelowMin::Restart);
+    let running = |ordinals: &[u32]| {
+        let phase = |ordinal| match ordinals.contains(&ordinal) {
+            true => (RowPhase::Running, None),
+            false => (RowPhase::Pending, None),
+        };
+        rows_of(&(0..5).map(phase).collect::<Vec<_>>())
+    };
+    // Ordinals that run; how many more are needed at least, the groups that lack some, the phase, how many have to leave.
+    type Expected<'a> = (usize, &'a [(u16, usize)], UnitPhase, u32);
+    let cases: [(&[u32], Expected<'_>); 5] = [
+        (&[], (3, &[(0, 1), (1, 2)], UnitPhase::Queued, 0)),
+        (&[0, 1, 2], (0, &[], UnitPhase::Running, 0)),
+        (&[0, 1, 2, 3, 4], (0, &[], UnitPhase::Running, 0)),
+        // Once it is broken nothing counts that has to leave.
+        (&[1, 2, 3, 4], (3, &[(0, 1), (1, 2)], UnitPhase::Queued, 4)),
+        (&[0, 1], (3, &[(0, 1), (1, 2)], UnitPhase::Queued, 2)),
+    ];
+    let terms = GangTerms::of(&record);
+    for (ordinals, expected) in cases {
+        let rows = running(ordinals);
+        let (counted, counts) = (godel_domain::lifecycle::counted(&rows, &terms), Counts::of(&record, &rows));
+        let lacking: Vec<(u16, usize)> = terms.lacking(&counted).collect();
+        let phase = phase(&record, &counts, Soft::Waiting);
+        let found = (terms.lacks(&counted), lacking.as_slice(), phase, n_leaving(&record, &counts));
+        assert_eq!(found, expected, "{ordinals:?}");
+        assert_eq!(terms.is_reached(&counted), expected.0 == 0, "{ordinals:?}");
+    }
+    let mut count = GangCount::default();
+    terms.add(&mut count, 1, 4);
+    assert_eq!((terms.words(&count), terms.lacks(&count)), ("0 of 1 of task group 0".to_owned(), 1));
 }

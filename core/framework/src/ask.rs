@@ -173,7 +173,7 @@ pub struct Ask {
 impl Ask {
     /// Interns what a template asks for.
     pub fn new(cluster: &mut Cluster, template: &Template, pool: Pool) -> Self {
-        let shape = cluster.shape(&template.demand, pool);
+        let shape = cluster.shape_below(&template.demand, pool, template.max_load);
         Self::of_shape(cluster, shape, template)
     }
 

@@ -37,7 +37,7 @@ pub use self::{
     plan::paid,
     preference::Preference,
     rank::{QueueTally, Rights},
-    rule::{is_loop, min_member, staying},
+    rule::{group_minima, is_loop, min_member, staying},
 };
 pub use self::{
     rank::{Rank, Sides},

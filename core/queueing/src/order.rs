@@ -229,12 +229,12 @@ impl Queues {
         let groups: SmallVec<[AskId; 1]> =
             spec.task_groups.iter().map(|group| usage.intern(&group.template.demand)).collect();
         let of_groups = spec.task_groups.iter().zip(&groups);
-        let some: SmallVec<[Need; 4]> = of_groups
-            .map(|(group, ask)| Need { ask: *ask, n: group.replicas })
-            .filter(|need| need.n > 0)
+        let some: SmallVec<[(Need, u32); 4]> = of_groups
+            .map(|(group, ask)| (Need { ask: *ask, n: group.replicas }, group.min_member))
+            .filter(|(need, _)| need.n > 0)
             .collect();
         let ask = match spec.min_member {
-            0 | 1 => usage.intern_any(some.iter().map(|need| need.ask)),
+            0 | 1 if !spec.has_group_minima() => usage.intern_any(some.iter().map(|(need, _)| need.ask)),
             n => usage.intern_least(&some, n),
         };
         let gang = Need { ask, n: 1 };

@@ -271,8 +271,8 @@ impl Usage {
         self.asks.intern_any(asks)
     }
 
-    /// So many of these together, whichever they are, take at least this; kept until [`Self::release`].
-    pub(crate) fn intern_least(&mut self, of: &[Need], n: u32) -> AskId {
+    /// `n` of these together take at least this, those of each up to its minimum and any others beyond; kept until [`Self::release`].
+    pub(crate) fn intern_least(&mut self, of: &[(Need, u32)], n: u32) -> AskId {
         self.asks.intern_least(of, n)
     }
 
@@ -447,7 +447,8 @@ impl Usage {
         }
     }
 
-    pub(super) fn max_of(&self, limit: QueueMaximum) -> i64 {
+    /// How much a maximum allows.
+    pub fn max_of(&self, limit: QueueMaximum) -> i64 {
         self.max(limit.queue, limit.resource)
     }
 

@@ -11,14 +11,16 @@ use godel_domain::{
     duration::{self, YEAR_MS},
     names::{self, ENTRIES_MAX},
     queue_spec::{PRIORITY_MAX, SYSTEM_PRIORITY},
+    task_group_record::TASK_GROUPS_MAX,
     unit::{OnBelowMin, OnEviction, TaskGroup, UnitSpec, WorkloadClass},
-    words,
 };
 
 mod affinity;
 mod daemon;
 pub mod defaults;
 pub mod feasibility;
+pub mod grow;
+mod minima;
 pub mod retry;
 pub mod same;
 pub mod scale;
@@ -45,7 +47,7 @@ pub const MIN_MEMBER_MAX: u32 = 10_000;
 /// Largest encoded unit.
 pub const SPEC_BYTES_MAX: usize = 64 * 1024;
 /// Most task groups of one unit.
-pub const GROUPS_MAX: usize = 64;
+pub const GROUPS_MAX: usize = TASK_GROUPS_MAX;
 /// Largest amount of one resource: 2^50, so that sums over 8,192 of the largest stay in an `i64`.
 pub const AMOUNT_MAX: i64 = 1 << 50;
 /// Longest retention after the end: one year.
@@ -94,6 +96,30 @@ fn queue(given: String, report: &mut ViolationList, defaults: &mut Vec<AppliedDe
     given
 }
 
+/// Checks a whole unit that another one is to become, as [`admit`] does: it may have groups that were added, and no uid of its
+/// own.
+///
+/// # Errors
+/// As [`admit`].
+pub fn admit_whole(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>> {
+    const BYTES_MAX: usize = SPEC_BYTES_MAX + grow::ADDED_BYTES_MAX;
+    /// Stands for the uid that the unit has.
+    const OWN_UID: &str = "00000000-0000-7000-8000-000000000000";
+    // What its own record may have is judged once it is known which groups that has.
+    if submission.encoded_len <= BYTES_MAX {
+        submission.encoded_len = 0;
+    }
+    let has_uid = !submission.uid.is_empty();
+    if !has_uid {
+        OWN_UID.clone_into(&mut submission.uid);
+    }
+    let mut admitted = admit(submission)?;
+    if !has_uid {
+        admitted.spec.uid.clear();
+    }
+    Ok(admitted)
+}
+
 /// Checks a submission and fills in its defaults.
 ///
 /// # Errors
@@ -120,7 +146,7 @@ pub fn admit(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>>
     let min_member = if class == WorkloadClass::Daemon {
         daemon::min_member(submission.min_member, &mut report, &mut defaults)
     } else {
-        min_member(submission.min_member, replicas, by_class, &mut report, &mut defaults)
+        minima::min_member(submission.min_member, &task_groups, by_class, &mut report, &mut defaults)
     };
     let queue = queue(submission.queue, &mut report, &mut defaults);
     let namespace = if submission.namespace.is_empty() { "default".to_owned() } else { submission.namespace };
@@ -371,6 +397,7 @@ fn groups(
     report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Vec<TaskGroup> {
+    let given_minima = minima::given(&submitted);
     if submitted.is_empty() {
         report.add(format_args!("task_groups"), format_args!("at least one is needed"));
     }
@@ -381,76 +408,57 @@ fn groups(
         );
     }
     let mut groups: Vec<TaskGroup> = Vec::with_capacity(submitted.len().min(GROUPS_MAX));
-    for (idx, mut group) in submitted.into_iter().take(GROUPS_MAX).enumerate() {
-        let least = scale::least_replicas(class);
-        if class != WorkloadClass::Daemon && !(least..=REPLICAS_MAX).contains(&group.replicas) {
-            report.add(
-                format_args!("task_groups[{idx}].replicas"),
-                format_args!("{} is not in {least}..={REPLICAS_MAX}", group.replicas),
-            );
-        }
-        let name = if group.name.is_empty() {
-            let field = match idx {
-                // Most units have one group.
-                0 => Cow::Borrowed("task_groups[0].name"),
-                _ => Cow::Owned(format!("task_groups[{idx}].name")),
-            };
-            defaults.push(AppliedDefault { field, value: DefaultValue::Word("main") });
-            "main".to_owned()
-        } else {
-            report.named(
-                format_args!("task_groups[{idx}].name"),
-                names::name(&group.name, names::NAMESPACE_LEN_MAX),
-            );
-            std::mem::take(&mut group.name)
-        };
-        if groups.iter().any(|other| other.name == name) {
-            report.add(format_args!("task_groups[{idx}].name"), format_args!("`{name}` stands twice"));
-        }
-        let replicas = group.replicas;
-        let template = template::template(idx, (group, pool), report, defaults);
-        groups.push(TaskGroup { name, replicas, template });
+    // Of several groups one may have no replicas for a while, as one that was scaled to none.
+    let has_some = submitted.len() > 1 && submitted.iter().any(|group| group.replicas > 0);
+    let least = match class {
+        WorkloadClass::Daemon => None,
+        _ if has_some => Some(0),
+        _ => Some(scale::least_replicas(class)),
+    };
+    for (idx, group) in submitted.into_iter().take(GROUPS_MAX).enumerate() {
+        let group = admit_group(idx, (group, pool), (least, &groups), report, defaults);
+        groups.push(group);
     }
+    minima::of_groups(&given_minima, &mut groups, defaults::of(class), report, defaults);
     groups
 }
 
-fn min_member(
-    given: Option<u32>,
-    replicas: u64,
-    by_class: &defaults::ClassDefaults,
+/// One task group beside `others`, with its defaults filled in; `least`: the fewest replicas that it may have, if that is the
+/// submitter's business.
+fn admit_group(
+    idx: usize,
+    (mut group, pool): (GroupSubmission, Pool),
+    (least, others): (Option<u32>, &[TaskGroup]),
     report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
-) -> u32 {
-    let Some(given) = given else {
-        let value = match by_class.min_member {
-            defaults::MinMember::One => 1,
-            defaults::MinMember::Replicas => u32::try_from(replicas).unwrap_or(u32::MAX),
-        };
-        if value > MIN_MEMBER_MAX && replicas <= u64::from(REPLICAS_MAX) {
-            report.add(
-                format_args!("min_member"),
-                format_args!(
-                    "all {replicas} replicas would be bound at once; at most {MIN_MEMBER_MAX}: say how many"
-                ),
-            );
-        }
-        defaults.push(AppliedDefault::number("min_member", i64::from(value)));
-        return value;
-    };
-    if given == 0 {
+) -> TaskGroup {
+    if let Some(least) = least.filter(|least| !(*least..=REPLICAS_MAX).contains(&group.replicas)) {
         report.add(
-            format_args!("min_member"),
-            format_args!("0 is not in 1..={MIN_MEMBER_MAX}; leave it out for the default of its class"),
-        );
-    } else if given > MIN_MEMBER_MAX {
-        report.add(format_args!("min_member"), format_args!("{given} is not in 1..={MIN_MEMBER_MAX}"));
-    } else if u64::from(given) > replicas.max(1) {
-        report.add(
-            format_args!("min_member"),
-            format_args!("{given} is above the {}", words::count(replicas, "replica")),
+            format_args!("task_groups[{idx}].replicas"),
+            format_args!("{} is not in {least}..={REPLICAS_MAX}", group.replicas),
         );
     }
-    given
+    let name = if group.name.is_empty() {
+        let field = match idx {
+            // Most units have one group.
+            0 => Cow::Borrowed("task_groups[0].name"),
+            _ => Cow::Owned(format!("task_groups[{idx}].name")),
+        };
+        defaults.push(AppliedDefault { field, value: DefaultValue::Word("main") });
+        "main".to_owned()
+    } else {
+        report.named(
+            format_args!("task_groups[{idx}].name"),
+            names::name(&group.name, names::NAMESPACE_LEN_MAX),
+        );
+        std::mem::take(&mut group.name)
+    };
+    if others.iter().any(|other| other.name == name) {
+        report.add(format_args!("task_groups[{idx}].name"), format_args!("`{name}` stands twice"));
+    }
+    let replicas = group.replicas;
+    let template = template::template(idx, (group, pool), report, defaults);
+    TaskGroup { name, replicas, min_member: 0, template }
 }
 
 /// Of a unit that names a priority class and gives no priority it is 0: what the class is worth, and whether there is one,

@@ -7,7 +7,8 @@ use std::{fmt, sync::Arc};
 
 use godel_domain::{
     budget_spec::BudgetSpec,
-    running_units::{Phase, RunningUnits},
+    ids::ReplicaId,
+    running_units::{Phase, RunningUnit, RunningUnits},
     unit::{UnitRecord, UnitSpec, WorkloadClass},
 };
 
@@ -25,14 +26,9 @@ pub struct Standing {
 impl Standing {
     /// From the rows.
     pub fn of(record: &UnitRecord, rows: &RunningUnits) -> Self {
-        let counts = rows.rows.iter().zip(0u32..).filter(|(row, ordinal)| {
-            let is_there = match row.phase {
-                Phase::Running => row.eviction.is_none(),
-                Phase::Succeeded | Phase::Failed => true,
-                Phase::Pending | Phase::Bound | Phase::Starting | Phase::Stopped => false,
-            };
-            is_there && record.group_of(*ordinal).is_some()
-        });
+        let is_there =
+            |(row, ordinal): &(&RunningUnit, u32)| is_available(row) && record.group_of(*ordinal).is_some();
+        let counts = rows.rows.iter().zip(0u32..).filter(is_there);
         Self {
             replicas: record.spec.replicas(),
             available: u32::try_from(counts.count()).unwrap_or(u32::MAX),
@@ -51,6 +47,15 @@ pub enum DrainBlock {
     /// Fewer than `min_member` would be left.
     MinMember {
         /// What there is.
+        standing: Standing,
+        /// What is needed.
+        min_member: u32,
+    },
+    /// Fewer of a task group than its own `min_member` would be left.
+    GroupMinimum {
+        /// Its name.
+        task_group: String,
+        /// What there is of it.
         standing: Standing,
         /// What is needed.
         min_member: u32,
@@ -84,6 +89,12 @@ impl fmt::Display for DrainBlock {
             }
             Self::MinMember { standing: Standing { replicas, available }, min_member } => {
                 write!(f, "{available} of {replicas} replicas are available, min_member is {min_member}")
+            }
+            Self::GroupMinimum { task_group, standing: Standing { replicas, available }, min_member } => {
+                write!(
+                    f,
+                    "{available} of {replicas} replicas of task group {task_group} are available, its min_member is {min_member}"
+                )
             }
             Self::Unreadable => {
                 f.write_str("a disruption budget, or a unit that it may select, cannot be read")
@@ -122,6 +133,63 @@ pub fn spare(spec: &UnitSpec, standing: Standing, n_running: u32) -> Result<u32,
     }
 }
 
+/// Returns those of `running` replicas on drained nodes that may go now: as many as [`spare`] says, and of each task group no more than it
+/// can do without. A group that needs every replica is no obstacle, as there is no way to spare any.
+///
+/// # Errors
+/// None may go.
+pub fn spared(
+    record: &UnitRecord,
+    rows: &RunningUnits,
+    mut running: Vec<ReplicaId>,
+) -> Result<Vec<ReplicaId>, DrainBlock> {
+    let spec = &record.spec;
+    let n_running = u32::try_from(running.len()).unwrap_or(u32::MAX);
+    let n = spare(spec, Standing::of(record, rows), n_running)?;
+    let mut block = None;
+    if spec.has_group_minima() && !is_whole(spec) {
+        let mut of_groups: Vec<Standing> = spec
+            .task_groups
+            .iter()
+            .map(|group| Standing { replicas: group.replicas, available: 0 })
+            .collect();
+        for (_, ordinal) in rows.rows.iter().zip(0u32..).filter(|(row, _)| is_available(row)) {
+            if let Some(group) = record.group_of(ordinal) {
+                of_groups[group].available += 1;
+            }
+        }
+        running.retain(|replica| {
+            let Some(at) = record.group_of(replica.ordinal) else { return true };
+            let (group, standing) = (&spec.task_groups[at], &mut of_groups[at]);
+            if group.min_member == 0 || group.min_member >= group.replicas {
+                return true;
+            }
+            let is_spare = standing.available > group.min_member;
+            if is_spare {
+                standing.available -= 1;
+            } else if block.is_none() {
+                let (task_group, standing) = (group.name.clone(), *standing);
+                block = Some(DrainBlock::GroupMinimum { task_group, standing, min_member: group.min_member });
+            }
+            is_spare
+        });
+    }
+    running.truncate(n as usize);
+    match block {
+        Some(block) if running.is_empty() => Err(block),
+        _ => Ok(running),
+    }
+}
+
+/// It runs and stays, or is over by itself.
+fn is_available(row: &RunningUnit) -> bool {
+    match row.phase {
+        Phase::Running => row.eviction.is_none(),
+        Phase::Succeeded | Phase::Failed => true,
+        Phase::Pending | Phase::Bound | Phase::Starting | Phase::Stopped => false,
+    }
+}
+
 fn serves(spec: &UnitSpec) -> bool {
     matches!(spec.class, WorkloadClass::Service | WorkloadClass::Stateful)
 }
@@ -133,10 +201,7 @@ pub fn is_whole(spec: &UnitSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::{
-        ids::UnitId,
-        running_units::{EvictionReason, RunningUnit},
-    };
+    use godel_domain::{ids::UnitId, running_units::EvictionReason};
     use godel_testkit::BuildUnit as _;
 
     use super::*;
@@ -175,6 +240,49 @@ mod tests {
             let unit = unit(class, replicas, min_member);
             let given = spare(&unit.spec, Standing { replicas, available }, n_running);
             assert_eq!(given.ok(), expected, "{class:?} {replicas} {min_member} {available} {n_running}");
+        }
+    }
+
+    #[test]
+    fn each_task_group_keeps_its_own_minimum() {
+        let group = |name: &str, replicas, min_member| GroupSubmission {
+            name: name.to_owned(),
+            replicas,
+            min_member: Some(min_member),
+            ..GroupSubmission::default()
+        };
+        // A launcher that is needed, and of four workers two.
+        let submission = Submission {
+            name: "u".to_owned(),
+            uid: "0190163d-8694-739b-aea5-000000000001".to_owned(),
+            task_groups: vec![group("launcher", 1, 1), group("workers", 4, 2), group("others", 3, 1)],
+            ..Submission::default()
+        };
+        let unit = UnitRecord::new(UnitId(1), admit(submission).unwrap().spec);
+        // Workers that run, ordinals on drained nodes; who may go, or the group that keeps all.
+        for (n_workers, drained, expected) in [
+            (4, &[1, 2, 3][..], Ok(vec![1, 2])),
+            (3, &[1, 2, 3], Ok(vec![1])),
+            (2, &[1, 2], Err("workers")),
+            (2, &[1, 2, 5], Ok(vec![5])),
+            (4, &[0], Ok(vec![0])),
+        ] {
+            let row = |ordinal: u32| {
+                let phase = match (1..5).contains(&ordinal) && ordinal > n_workers {
+                    true => Phase::Pending,
+                    false => Phase::Running,
+                };
+                RunningUnit { phase, ..RunningUnit::default() }
+            };
+            let rows = RunningUnits { rows: (0..8).map(row).collect(), ..RunningUnits::default() };
+            let running = drained.iter().map(|ordinal| ReplicaId::new(*ordinal, 0)).collect();
+            let going = spared(&unit, &rows, running)
+                .map(|going| going.iter().map(|one| one.ordinal).collect::<Vec<_>>());
+            let going = going.map_err(|block| match block {
+                DrainBlock::GroupMinimum { task_group, .. } => task_group,
+                other => panic!("{other}"),
+            });
+            assert_eq!(going, expected.map_err(str::to_owned), "{n_workers} {drained:?}");
         }
     }
 

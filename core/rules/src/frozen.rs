@@ -293,10 +293,12 @@ fn keeps_all(subject: &Subject) -> bool {
         | Subject::NodeAllocatable(_)
         | Subject::NodeUsage(_)
         | Subject::Reservation(_)
+        | Subject::TaskGroup(..)
         | Subject::UnitHistory(_)
         | Subject::Hold(_)
         | Subject::Lease(_)
         | Subject::Partition
+        | Subject::YarnKeys(_)
         | Subject::PartitionBlock(_) => false,
     }
 }

@@ -7,7 +7,7 @@ use godel_domain::{
     decision::GroupPlacement,
     demand::Pool,
     ids::{ReplicaId, Revision, UnitId},
-    lifecycle::GangTerms,
+    lifecycle::{GangCount, GangTerms},
     priority_classes::PriorityClasses,
     refusals::Refusals,
     reservation_spec::marks,
@@ -82,6 +82,8 @@ pub(crate) struct AssignedUnit {
     pub marks: SmallVec<[u64; 2]>,
     /// Known number of bound running units, for the minimum of the first binding.
     pub bound: u32,
+    /// The same for each task group with a minimum of its own, in the order of [`GangTerms::groups`].
+    pub(crate) of_groups: Vec<GroupProgress>,
     /// The replicas to be placed: one for each task group of the unit, and after these one for each node that keeps volumes.
     pub groups: UnitWork,
     /// Where the unit is now.
@@ -115,6 +117,15 @@ pub(crate) struct AssignedUnit {
     /// A queue of the unit was full for some of its task groups: with these refusals it returns to the dispatcher once the others
     /// have been tried.
     pub full: Option<Arc<Refusals>>,
+}
+
+/// How far the first binding of a task group with a minimum of its own is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GroupProgress {
+    /// Known number of bound running units.
+    pub(crate) bound: usize,
+    /// Number of running units in decisions that the binder has not answered.
+    pub(crate) in_flight: usize,
 }
 
 /// The replicas of one task group that wait for a node, but for those whose volumes a node keeps: the replicas of one group and one such
@@ -195,11 +206,13 @@ impl AssignedUnit {
     ) -> Self {
         let class =
             PriorityClasses::deciding(&record.spec).filter(|class| !PriorityClasses::is_built_in(class));
+        let terms = GangTerms::of(record);
         Self {
             revision,
             queue_key: (Reverse(picture.classes.priority(&record.spec)), dispatch_order, record.id),
             class: class.map(Box::from),
-            terms: GangTerms::of(record),
+            of_groups: vec![GroupProgress::default(); terms.groups().len()],
+            terms,
             pool: record.spec.pool,
             flow: picture.flow_of(&groups, record.spec.pool),
             queue: picture.shares.queue(&record.spec.queue),
@@ -267,7 +280,67 @@ impl AssignedUnit {
 
     /// Returns the number of replicas that must be placed together before any of them is bound.
     pub(crate) fn together(&self) -> u32 {
-        self.terms.min_member.saturating_sub(self.bound.saturating_add(self.in_flight))
+        let n = self.terms.min_member.saturating_sub(self.bound.saturating_add(self.in_flight));
+        if self.of_groups.is_empty() {
+            return n;
+        }
+        let of_groups: usize = self.group_lacks().map(|(_, n)| n).sum();
+        n.max(u32::try_from(of_groups).unwrap_or(u32::MAX))
+    }
+
+    /// Returns the task groups that lack something of a minimum of their own, and how many replicas each of them lacks.
+    pub(crate) fn group_lacks(&self) -> impl Iterator<Item = (u16, usize)> {
+        self.terms.groups().iter().zip(&self.of_groups).filter_map(|(minimum, progress)| {
+            let n = (minimum.min_member as usize).saturating_sub(progress.bound + progress.in_flight);
+            (n > 0).then_some((minimum.group, n))
+        })
+    }
+
+    /// Notes what counts towards the minima, as the binder counts it.
+    pub(crate) fn note_counted(&mut self, counted: &GangCount) {
+        self.bound = self.bound.max(u32::try_from(counted.total).unwrap_or(u32::MAX));
+        for (progress, n) in self.of_groups.iter_mut().zip(counted.of_groups()) {
+            progress.bound = progress.bound.max(n);
+        }
+    }
+
+    /// Changes how far a task group is, if it has a minimum of its own.
+    pub(crate) fn change_progress(&mut self, group: u16, change: impl FnOnce(&mut GroupProgress)) {
+        if let Some(at) = self.terms.groups().iter().position(|minimum| minimum.group == group)
+            && let Some(progress) = self.of_groups.get_mut(at)
+        {
+            change(progress);
+        }
+    }
+
+    /// Returns the replicas that are placed first, for the minima of their task groups: of each of [`Self::works`] that has some how
+    /// many.
+    pub(crate) fn minima(&self) -> SmallVec<[(&GroupWork, usize); 2]> {
+        if self.of_groups.is_empty() {
+            return SmallVec::new();
+        }
+        let mut lacks: SmallVec<[(u16, usize); 4]> = self.group_lacks().collect();
+        let least = self.works().filter_map(|work| {
+            let (_, left) = lacks.iter_mut().find(|(group, _)| *group == work.group)?;
+            let n = work.pending().len().min(*left);
+            *left -= n;
+            (n > 0).then_some((work, n))
+        });
+        least.collect()
+    }
+
+    /// Returns the next `n` replicas, of each of [`Self::works`] how many: what task groups lack of their own minima, then others in their
+    /// order.
+    pub(crate) fn first(&self, n: usize) -> SmallVec<[(&GroupWork, usize); 2]> {
+        let minima = self.minima();
+        let mut left = n.saturating_sub(minima.iter().map(|(_, least)| least).sum());
+        let shares = self.works().map(|work| {
+            let least = minima.iter().find(|(known, _)| std::ptr::eq(*known, work)).map_or(0, |(_, n)| *n);
+            let more = (work.pending().len() - least).min(left);
+            left -= more;
+            (work, least + more)
+        });
+        shares.collect()
     }
 
     /// Returns the task groups that have replicas to place.

@@ -47,9 +47,10 @@ impl Whole {
             assigned.groups.iter().map(|work| (work.group, work.pending().to_vec())).collect();
         assigned.groups.iter_mut().for_each(GroupWork::clear);
         let least = usize::try_from(assigned.together()).unwrap_or(usize::MAX);
+        let mut lacks: Vec<(u16, usize)> = assigned.group_lacks().collect();
         let (mut lifted, mut together) = (Vec::new(), 0);
         for id in ids {
-            if together >= least {
+            if together >= least && lacks.iter().all(|(_, n)| *n == 0) {
                 break;
             }
             let Some(hold) = cluster.hold(*id).cloned() else { continue };
@@ -61,6 +62,9 @@ impl Whole {
                 .retain(|(group, replica)| *group != hold.group || !wanted.contains(replica));
             lifted.push(*id);
             together += wanted.len();
+            if let Some((_, n)) = lacks.iter_mut().find(|(group, _)| *group == hold.group) {
+                *n = n.saturating_sub(wanted.len());
+            }
         }
         let is_turn = |id: &HoldId| cluster.hold(*id).is_some_and(|hold| hold.turn.is_some());
         let gathers = lifted.iter().all(is_turn);

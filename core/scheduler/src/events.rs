@@ -154,8 +154,11 @@ impl Scheduler {
             }
             Change::Unreadable(unreadable) => self.treat_as_absent(&unreadable.subject),
             Change::Lease(_)
+            | Change::TaskGroup(_)
+            | Change::TaskGroupDeleted(..)
             | Change::UnitHistory(_)
             | Change::UnitHistoryDeleted(_)
+            | Change::YarnKeys(_)
             | Change::UnreadableGone(_) => {}
         }
     }
@@ -426,8 +429,11 @@ fn is_of_nodes(change: &Change) -> bool {
         | Change::PriorityClassDeleted(_)
         | Change::Pause(_)
         | Change::PauseDeleted(_)
+        | Change::TaskGroup(_)
+        | Change::TaskGroupDeleted(..)
         | Change::UnitHistory(_)
         | Change::UnitHistoryDeleted(_)
+        | Change::YarnKeys(_)
         | Change::Unreadable(_)
         | Change::UnreadableGone(_) => false,
     }

@@ -90,6 +90,9 @@ impl InFlight {
         shares.count_decision(assigned, &decision, &placer.templates, cluster);
         assigned.decisions.push(decision.id);
         assigned.in_flight += u32::try_from(tried.n_placed).unwrap_or(u32::MAX);
+        for group in &decision.groups {
+            assigned.change_progress(group.group, |progress| progress.in_flight += group.ordinals.len());
+        }
         self.n_running_units += tried.n_placed as u64;
         self.undecided.insert(decision.id, decision.clone());
         decisions.push(decision);
@@ -146,9 +149,13 @@ impl InFlight {
 
     /// Takes out of a new assignment what decisions under way place already.
     pub(super) fn remove_decided(&self, assigned: &mut AssignedUnit) {
-        let decisions = assigned.decisions.iter().filter_map(|id| self.undecided.get(id));
+        let decisions = assigned.decisions.iter().filter_map(|id| self.undecided.get(id)).collect::<Vec<_>>();
+        for group in decisions.iter().flat_map(|decision| &decision.groups) {
+            assigned.change_progress(group.group, |progress| progress.in_flight += group.ordinals.len());
+        }
         let mut decided: Vec<ReplicaId> = Vec::new();
-        decided.extend(decisions.flat_map(|decision| &decision.groups).flat_map(GroupPlacement::replicas));
+        let of_decisions = decisions.iter().flat_map(|decision| &decision.groups);
+        decided.extend(of_decisions.flat_map(GroupPlacement::replicas));
         assigned.in_flight = u32::try_from(decided.len()).unwrap_or(u32::MAX);
         decided.sort_unstable();
         let (again, elsewhere) = std::mem::take(&mut assigned.awaiting_hold)

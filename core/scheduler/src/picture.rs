@@ -243,7 +243,8 @@ impl Picture {
         follows.then_some(self.n_selections)
     }
 
-    /// Running units of a unit changed. Returns which task groups take more or less room than before.
+    /// Running units of a unit changed. Returns which task groups take more or less room than before; where their terms
+    /// changed, all that they take.
     pub(super) fn change_running_units(
         &mut self,
         unit: UnitId,
@@ -251,6 +252,12 @@ impl Picture {
         revision: Revision,
         time_ms: i64,
     ) -> GroupDeltas {
+        if matches!(change, RunChange::Terms(_)) {
+            self.shares.count_unit(unit, -1, &self.cluster);
+            self.cluster.apply_rows(unit, change, revision, time_ms);
+            self.shares.count_unit(unit, 1, &self.cluster);
+            return self.cluster.rows(unit).map(GroupDeltas::of).unwrap_or_default();
+        }
         self.note_left(unit, change, revision);
         let deltas = self.cluster.apply_rows(unit, change, revision, time_ms);
         self.shares.count_deltas(unit, &deltas, &self.cluster);
@@ -300,7 +307,7 @@ impl Picture {
         {
             // As the binder counts.
             let counted = lifecycle::counted(rows, &assigned.terms);
-            assigned.bound = assigned.bound.max(u32::try_from(counted).unwrap_or(u32::MAX));
+            assigned.note_counted(&counted);
         }
         assigned.together() > 0
     }

@@ -9,13 +9,13 @@ use godel_domain::{
     quantity,
     refusals::Refusals,
     sub_cluster,
-    unit::{UnitRecord, UnitSpec},
+    unit::{TaskGroup, UnitRecord, UnitSpec},
 };
 use godel_placement::place::templates::TemplateId;
 use godel_queueing::{QueueIdx, QueueTree};
 
 use super::{
-    assigned_unit::AssignedUnit,
+    assigned_unit::{AssignedUnit, GroupWork},
     picture::{Picture, Try},
     preemption::PreemptionSearch,
 };
@@ -208,8 +208,13 @@ fn room_in_queue(picture: &mut Picture, assigned: &AssignedUnit) -> (usize, Stri
     }
     let mut now = shares.counted_now(cluster);
     let (mut needs, mut n_fit) = (Vec::new(), 0);
-    for group in &assigned.groups {
-        let n = group.pending().len();
+    // In the order in which they are placed: first what task groups need at least.
+    let minima = assigned.minima();
+    let least = |group: &GroupWork| {
+        minima.iter().find(|(known, _)| std::ptr::eq(*known, group)).map_or(0, |(_, n)| *n)
+    };
+    let beyond = assigned.groups.iter().map(|group| (group, group.pending().len() - least(group)));
+    for (group, n) in minima.iter().copied().chain(beyond) {
         let shape = placer.templates.get(group.template).ask.shape();
         // The most that fit beside those before.
         let (mut fits, mut fails) = (0, n + 1);
@@ -240,16 +245,16 @@ fn count(n: usize) -> u32 {
 /// Why a queue, or one above it, can never hold `together` replicas of a unit at once, whatever else is there.
 fn never(tree: &QueueTree, queue: QueueIdx, spec: &UnitSpec, together: usize) -> Option<String> {
     let least = |name: &str| {
-        let mut amounts: Vec<(i128, usize)> = spec
-            .task_groups
-            .iter()
-            .map(|group| {
-                (asked(&group.template.demand, name), usize::try_from(group.replicas).unwrap_or(usize::MAX))
+        let of_groups = |n: fn(&TaskGroup) -> u32| {
+            spec.task_groups.iter().map(move |group| {
+                (asked(&group.template.demand, name), usize::try_from(n(group)).unwrap_or(usize::MAX))
             })
-            .collect();
-        amounts.sort_unstable();
+        };
+        // Each group up to its own minimum, and beyond that those that ask for least.
+        let mut beyond: Vec<(i128, usize)> = of_groups(|group| group.replicas - group.min_member).collect();
+        beyond.sort_unstable();
         let (mut left, mut sum) = (together, 0i128);
-        for (amount, replicas) in amounts {
+        for (amount, replicas) in of_groups(|group| group.min_member).chain(beyond) {
             let n = replicas.min(left);
             sum = sum.saturating_add(amount.saturating_mul(i128::try_from(n).unwrap_or(i128::MAX)));
             left -= n;

@@ -17,7 +17,7 @@ use godel_queueing::{Need, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
-    assigned_unit::{AssignedUnit, GroupWork},
+    assigned_unit::AssignedUnit,
     assigned_units::AssignedUnits,
     park::{Parked, WaitKey},
     picture::{
@@ -190,8 +190,8 @@ impl PreemptionSearch {
         self.times.search_above(i32::MIN, parked, now);
     }
 
-    /// Running units came or went: there may be new ones of lower rank, and where queues guarantee something, ranks
-    /// have changed.
+    /// Running units came or went, or stand by other terms: there may be new ones of lower rank, and where queues guarantee
+    /// something, ranks have changed.
     pub(super) fn on_running_units(
         &mut self,
         unit: UnitId,
@@ -353,12 +353,17 @@ impl PreemptionSearch {
         let (mut n_found, mut n_loops) = (0, 0);
         let (mut reach, mut n_searches) = (0, 0);
         let one_by_one = is_one_by_one(picture, assigned);
-        for work in assigned.works() {
-            let (group, at) = (work.group, part_of(tried, work));
+        // What task groups lack of their own minima comes first; without that the others are worth nothing.
+        let minima = assigned.minima();
+        let all = assigned.works().map(|work| (work, work.pending().len()));
+        let mut is_worthless = false;
+        for (at, (work, most)) in minima.iter().copied().chain(all).enumerate() {
+            let is_minimum = at < minima.len();
+            let (group, at) = (work.group, tried.part_of(work));
             let n_placed = at.map_or(0, |at| tried.groups[at].ordinals.len());
-            let pending = &work.pending()[n_placed..];
+            let pending = work.pending().get(n_placed..most).unwrap_or_default();
             let pending = &pending[..pending.len().min(wanted - n_found)];
-            if pending.is_empty() {
+            if pending.is_empty() || is_worthless {
                 continue;
             }
             let at = at.unwrap_or_else(|| {
@@ -380,12 +385,14 @@ impl PreemptionSearch {
                 let placement = &mut tried.groups[at];
                 self.take_found(picture, assigned, pending, found, placement, &mut preemption);
                 if n < pending.len() {
+                    is_worthless |= is_minimum;
                     break;
                 }
             }
         }
         tried.n_loops = n_loops;
         if n_found < missing.max(1)
+            || is_worthless
             || preemption.n_victims() > N_VICTIMS_MAX
             || n_searches > 1 && !still_reaches(picture, assigned, tried, reach)
         {
@@ -557,12 +564,6 @@ fn portions(picture: &mut Picture, assigned: &AssignedUnit, missing: usize, want
     portions.iter_mut().for_each(|n| *n = wanted.min(*n));
     portions.dedup();
     if portions.is_empty() { vec![wanted] } else { portions }
-}
-
-/// Which part of a try is of these replicas.
-fn part_of(tried: &Try, work: &GroupWork) -> Option<usize> {
-    let first = work.pending().first();
-    tried.groups.iter().position(|part| part.group == work.group && part.replicas().next().as_ref() == first)
 }
 
 /// All that is asked of the queue at once: what is placed, and `n` more of one group.

@@ -12,7 +12,7 @@ use godel_domain::{
     refusals::{RefusalCount, WaitReason},
     resources::{CPU, MEMORY, Resources},
     running_units::{Bind, Phase, RunChange},
-    unit::{TaskGroup, Template, UnitRecord, WorkloadClass},
+    unit::{Template, UnitRecord, WorkloadClass},
     unit_report::ReportState,
 };
 use godel_testkit::BuildUnit as _;

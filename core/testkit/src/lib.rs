@@ -12,7 +12,7 @@ use godel_domain::budget_spec::{Amount, BudgetSpec, Limit};
 
 pub use demand::{BuildDemand, demand};
 pub use node::{TestNode, node};
-pub use unit::{BuildUnit, unit};
+pub use unit::{BuildUnit, group, unit};
 
 /// Returns a budget named `web` of the units that are labelled `app: web`: `max_unavailable` of their running units may be
 /// missing.

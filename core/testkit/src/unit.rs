@@ -24,7 +24,7 @@ pub fn unit(name: impl Into<String>) -> UnitRecord {
         labels: BTreeMap::new(),
         owner: String::new(),
         class: WorkloadClass::Batch,
-        task_groups: vec![TaskGroup { name: "main".to_owned(), replicas: 1, template: Template::default() }],
+        task_groups: vec![group("main", 1, Template::default())],
         min_member: 1,
         queue: "default".to_owned(),
         priority: 0,
@@ -45,6 +45,11 @@ pub fn unit(name: impl Into<String>) -> UnitRecord {
         topology: UnitTopology::default(),
     };
     UnitRecord::new(UnitId(1), spec)
+}
+
+/// Returns a task group without a minimum of its own.
+pub fn group(name: &str, replicas: u32, template: Template) -> TaskGroup {
+    TaskGroup { name: name.to_owned(), replicas, min_member: 0, template }
 }
 
 macro_rules! build_unit {
@@ -112,7 +117,7 @@ macro_rules! build_unit {
             #[must_use]
             fn main_group(self, replicas: u32, demand: Demand) -> Self {
                 let template = Template { demand, ..Template::default() };
-                self.task_groups(vec![TaskGroup { name: "main".to_owned(), replicas, template }])
+                self.task_groups(vec![group("main", replicas, template)])
             }
 
             $(

@@ -28,6 +28,8 @@ mod reflection;
 mod reservations;
 mod restores;
 mod schedulers;
+mod sessions;
+mod task_groups;
 mod telemetry;
 mod tidy;
 mod trace;

@@ -19,6 +19,7 @@ const PLACEMENT: &str = "godel-placement";
 const PROTO: &str = "godel-proto";
 const KIT: &str = "godel-kit";
 const WIRE: &str = "godel-wire";
+const HADOOP: &str = "godel-hadoop";
 
 /// What each crate of `core/` may use of ours: a crate stands below all that it uses.
 const CORE: [(&str, &[&str]); 13] = [
@@ -50,16 +51,17 @@ const CORE: [(&str, &[&str]); 13] = [
 ];
 
 /// The same for the other crates; `godel` and `godel-bench` may use all but each other.
-const OTHERS: [(&str, &[&str]); 10] = [
+const OTHERS: [(&str, &[&str]); 11] = [
     (PROTO, &[]),
     (WIRE, &[DOMAIN, RULES, PROTO]),
     ("godel-store", &[DOMAIN, PROTO, WIRE]),
     (KIT, &[DOMAIN, QUEUEING, RULES, PROTO, WIRE, "godel-store"]),
+    (HADOOP, &[DOMAIN, KIT]),
     ("godel-state", &[DOMAIN, RULES, PROTO, WIRE, "godel-store", KIT]),
     ("godel-dispatcher", &[DOMAIN, QUEUEING, RULES, "godel-core-dispatcher", PROTO, WIRE, KIT]),
     ("godel-scheduler", &[DOMAIN, RULES, FRAMEWORK, PLACEMENT, "godel-core-scheduler", PROTO, WIRE, KIT]),
     ("godel-binder", &[DOMAIN, "godel-core-binder", PROTO, WIRE, KIT]),
-    ("godel-agent", &[DOMAIN, RULES, PROTO, WIRE, KIT]),
+    ("godel-agent", &[DOMAIN, RULES, PROTO, WIRE, HADOOP, KIT]),
     ("godel-client", &[DOMAIN, QUEUEING, RULES, "godel-audit", PROTO, WIRE, KIT]),
 ];
 
@@ -84,6 +86,7 @@ const MAPPED: [&str; 24] = [
     "wire",
     "store",
     "services/kit",
+    "services/hadoop",
     "services/state",
     "services/dispatcher",
     "services/scheduler",

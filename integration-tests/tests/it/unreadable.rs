@@ -164,7 +164,8 @@ async fn plant(cluster: &Cluster, mut first: v1::UnitRecord) {
     planter.write("dispatcher", dispatcher).await;
     let allocatable = v1::NodeAllocatable { node_id: 4, allocatable: Some(negative()) };
     planter.write("binder", vec![Op::PutHold(hold), Op::PutNodeAllocatable(allocatable)]).await;
-    let usage = v1::NodeUsage { node_id: 3, reserved: Some(negative()), as_of_ms: 1, load: None };
+    let usage =
+        v1::NodeUsage { node_id: 3, reserved: Some(negative()), as_of_ms: 1, ..v1::NodeUsage::default() };
     let report = v1::NodeReport { node_id: 3, capacity: Some(negative()), ..v1::NodeReport::default() };
     planter.submit(None, Role::Agent, vec![Op::PutNodeUsage(usage), Op::PutNodeReport(report)]).await;
     let spec =

@@ -34,6 +34,7 @@ async fn use_of_nodes_and_running_units_is_measured() {
         let nodes = json(&cluster, &["top", "node", NODE])?;
         let used = |name: &str| nodes[0]["used"][name].as_i64().unwrap_or(0);
         ensure!(used("cpu") > 0 && used("memory") > 64 << 20, "{nodes}");
+        ensure!(nodes[0]["network"]["received"].is_i64() && nodes[0]["network"]["sent"].is_i64(), "{nodes}");
         Ok(())
     })
     .await;
@@ -49,6 +50,21 @@ async fn use_of_nodes_and_running_units_is_measured() {
         Ok(())
     })
     .await;
+    // Whatever this machine can do about bandwidths, it is said, and done.
+    let described = shown(&cluster.godel(&["node", "describe", NODE]));
+    assert!(
+        described.contains("\nbandwidths\nnetwork ") && described.contains("\nmemory-bandwidth "),
+        "{described}"
+    );
+    if described.contains("network measured") {
+        wait_for("the network use of running units", LIMIT, async || {
+            let units = json(&cluster, &["top", "unit", "--replicas"])?;
+            let is_measured = |unit: &serde_json::Value| unit["network"]["sent"] == 0;
+            ensure!(units.as_array().is_some_and(|units| units.iter().all(is_measured)), "{units}");
+            Ok(())
+        })
+        .await;
+    }
     let missing = cluster.godel(&["top", "unit", "nobody"]);
     assert_eq!(missing.status.code(), Some(4), "{}", shown(&missing));
 }

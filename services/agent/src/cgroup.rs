@@ -37,6 +37,8 @@ const SHARES_OF_CPU: i64 = 1_024;
 const PROCS: &str = "cgroup.procs";
 /// Names of the groups of agents begin with it; the number of the process follows for agents without a state directory.
 const PREFIX: &str = "godel-";
+/// The namespace of control groups that a machine starts with: a number of the kernel's interface.
+const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
 /// Groups of one run that are tried: those that are there have something in them that an earlier agent started.
 const N_TRIES: u32 = 1_000;
 
@@ -151,6 +153,28 @@ pub struct GroupRecord {
     dirs: Vec<(String, PathBuf)>,
 }
 
+/// By what the kernel knows the packets of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// Version 1: the class that stands in this file.
+    ClassFile(PathBuf),
+    /// Version 2: the group itself, so many groups below the root.
+    Directory { dir: PathBuf, depth: usize },
+}
+
+impl GroupRecord {
+    /// Returns by what its packets are known; `None`: by nothing.
+    pub(crate) fn traffic(&self) -> Option<Traffic> {
+        if let [(controller, dir)] = &self.dirs[..]
+            && controller.is_empty()
+        {
+            return Some(Traffic::Directory { dir: dir.clone(), depth: v2::depth(dir) });
+        }
+        let of_class = self.dirs.iter().find(|(controller, _)| controller == v1::NET_CLS);
+        of_class.map(|(_, dir)| Traffic::ClassFile(dir.join("net_cls.classid")))
+    }
+}
+
 /// Opens a group that another process has made.
 pub fn reopen(record: &GroupRecord) -> Box<dyn Cgroup> {
     match &record.dirs[..] {
@@ -261,6 +285,27 @@ impl Groups {
         match self.version {
             Version::V1(_) => 1,
             Version::V2(_) => 2,
+        }
+    }
+
+    /// Whether the packets of groups are known by their groups.
+    ///
+    /// # Errors
+    /// They are not: why.
+    pub(crate) fn know_traffic(&self, tree: &Tree) -> Result<(), String> {
+        match &self.version {
+            Version::V1(hierarchies) if hierarchies.has(v1::NET_CLS) => Ok(()),
+            Version::V1(_) => Err(
+                "the controller `net_cls` of control groups is not mounted: mount it, or boot with version 2"
+                    .to_owned(),
+            ),
+            Version::V2(_) => match tree.link_name("/proc/self/ns/cgroup") {
+                Some(namespace) if namespace != FIRST_NAMESPACE => Err(
+                    "the agent has a namespace of control groups of its own: run it outside of a container"
+                        .to_owned(),
+                ),
+                _ => Ok(()),
+            },
         }
     }
 

@@ -14,6 +14,9 @@ use crate::use_model::UseModel;
 /// A smaller file would hold a few lines only.
 const LOG_BYTES_MIN: u64 = 1024;
 
+/// Longest name of a network interface, as the kernel has it.
+const INTERFACE_LEN_MAX: usize = 15;
+
 /// What becomes of running units when their agent is stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -36,6 +39,26 @@ pub enum UseDocker {
     On,
     /// Never.
     Off,
+}
+
+godel_kit::section! {
+    /// What a real node needs to start YARN containers (see `docs/nodes.md`).
+    pub struct YarnConfig {
+        /// Start containers for application masters, which call the node over Hadoop RPC. The node then has the attribute
+        /// `godel.dev/yarn-port`.
+        pub enabled: bool = false,
+        /// Address at which application masters call. Port 0: a free one.
+        pub listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8041)),
+        /// User that a container runs as if this machine has no user of the name of its submitter and the agent runs as root. Not set:
+        /// the user of the agent.
+        pub local_user: Option<String> = None,
+        /// `JAVA_HOME` of containers that do not set it themselves. Not set: none.
+        pub java_home: Option<String> = None,
+        /// `HADOOP_CONF_DIR` of containers that do not set it themselves. Not set: none.
+        pub hadoop_conf_dir: Option<String> = None,
+        /// Bytes of the resources of one container, unpacked; a container with larger ones fails.
+        pub resource_max_bytes: u64 = 16 << 30,
+    }
 }
 
 godel_kit::section! {
@@ -73,8 +96,8 @@ godel_kit::section! {
         pub memory_low_percent: u32 = 3,
         /// Address of the HTTP server for `/metrics` and `/healthz`. Not set: no server.
         pub metrics_listen: Option<SocketAddr> = None,
-        /// Listen on an address that other machines can reach (`metrics_listen`), although godel does not encrypt connections and
-        /// does not ask who calls yet. The flag `--insecure` sets this.
+        /// Listen on an address that other machines can reach (`metrics_listen`, `yarn.listen`), although godel does not encrypt
+        /// connections and does not ask who calls yet. The flag `--insecure` sets this.
         pub insecure: bool = false,
         /// Time window of the usage that agents report as its median and 95th percentile.
         pub load_window: HumanDuration = HumanDuration::from_secs(300),
@@ -114,6 +137,12 @@ godel_kit::section! {
         /// Control group below which those of running units are made, as `/godel`; the same in every hierarchy. Not set: the
         /// group of the agent.
         pub cgroup_root: Option<String> = None,
+        /// Measure what running units of a real node send and receive (`nft`) and use of the memory's bandwidth (`resctrl`), and keep them to
+        /// what they ask for of `network` (`tc`) and `memory-bandwidth`, as far as the machine can.
+        pub bandwidth: bool = true,
+        /// Network interfaces on which running units are kept to what they ask for of `network`, with commas between them. Empty: those that
+        /// are hardware.
+        pub network_interfaces: String = String::new(),
         /// Run units that have an image as containers of the Docker engine of a real node: `auto` if the engine answers when the agent
         /// starts; `on` always, and the agent does not start without the engine; `off` never.
         pub docker: UseDocker = UseDocker::Auto,
@@ -129,6 +158,8 @@ godel_kit::section! {
     sections {
         /// Clients of the state service.
         pub client: ClientConfig,
+        /// YARN containers on a real node.
+        pub yarn: YarnConfig,
     }
 }
 
@@ -174,11 +205,24 @@ impl Config {
         if self.usage_day.is_zero() {
             wrong.push("usage_day: must be above 0".to_owned());
         }
+        // The names stand in commands of `tc`.
+        let is_name = |name: &str| {
+            name.len() <= INTERFACE_LEN_MAX
+                && name.chars().all(|char| char.is_ascii_alphanumeric() || "._-@".contains(char))
+        };
+        if let Some(name) = self.network_interfaces().find(|name| !is_name(name)) {
+            wrong.push(format!("network_interfaces: `{name}` is no name of an interface"));
+        }
         if self.docker_pull_timeout.is_zero() {
             wrong.push("docker_pull_timeout: must be above 0".to_owned());
         }
         wrong.extend(self.reserve().err());
         wrong
+    }
+
+    /// The interfaces that are named.
+    pub(crate) fn network_interfaces(&self) -> impl Iterator<Item = &str> {
+        self.network_interfaces.split(',').map(str::trim).filter(|name| !name.is_empty())
     }
 
     /// Returns what a real node keeps from running units.
@@ -236,6 +280,9 @@ mod tests {
         assert_eq!(at(0.0).violations().len(), 1);
         assert_eq!(at(f64::NAN).violations().len(), 1);
         assert!(Config::default().violations().is_empty());
+        let named = |names: &str| Config { network_interfaces: names.to_owned(), ..Config::default() };
+        assert!(named("eth0, bond0.7").violations().is_empty());
+        assert_eq!(named("eth0,a b").violations(), ["network_interfaces: `a b` is no name of an interface"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! An agent starts a keeper for every command (`godel agent keep DIR`, which is not for people) and is not needed from then on: it may
 //! be killed, stopped or replaced by a newer binary, and the next one finds the keeper by what is in the directory of the
-//! run. There is no runtime in a keeper, one thread, and no socket.
+//! run. There is no runtime in a keeper, one thread (and for a moment a second one, which prepares a YARN container as its user), and no socket.
 //!
 //! ```text
 //! STATE_DIR/runs/UNIT-ORDINAL-INCARNATION.N/      one start of a command
@@ -31,6 +31,7 @@ mod contact;
 mod container;
 mod ending;
 pub(crate) mod files;
+mod launch;
 mod stopping;
 mod watch;
 

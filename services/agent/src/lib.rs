@@ -9,6 +9,7 @@
 //!
 //! # Modules
 //!
+//! - `bandwidth`: what running units use of network and memory bandwidth, and what they are kept to.
 //! - `cgroup`: control groups of running units, of version 1 or 2.
 //! - `config`: configuration of an agent process.
 //! - `detect`: the hardware of this machine, from procfs, sysfs and NVIDIA's library.
@@ -29,7 +30,9 @@
 //! - `timers`: one queue of timers for a connection's task.
 //! - `use_model`: modelled usage of a simulated node.
 //! - `volumes`: directories that a node keeps for replicas.
+//! - `yarn`: YARN containers, which masters start on the node.
 
+pub mod bandwidth;
 pub mod cgroup;
 pub mod config;
 pub mod detect;
@@ -50,7 +53,8 @@ mod shard;
 pub mod timers;
 pub mod use_model;
 pub mod volumes;
+mod yarn;
 
-pub use config::{Config, UnitsAtStop, UseDocker};
+pub use config::{Config, UnitsAtStop, UseDocker, YarnConfig};
 pub use inventory::NodeDef;
 pub use service::{Deps, Error, Mode, Stats, own_keeper, serve};

@@ -30,12 +30,14 @@ use godel_domain::{
 use godel_rules::agent_admission::{self, AssignmentRefusal, Has};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+mod awaited;
 mod backoff;
 mod orders;
 mod reports;
 mod squeeze;
+mod zone_use;
 
-pub use backoff::Backoff;
+pub use self::{awaited::NotAwaiting, backoff::Backoff};
 pub use orders::{Key, Orders, Weight, Work};
 
 /// Ended and acknowledged running units that are remembered, so that a late copy of an assignment does not

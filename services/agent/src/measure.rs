@@ -9,7 +9,16 @@ use std::collections::BTreeMap;
 use godel_domain::{node_load::LoadAmounts, time::Millis};
 use rustc_hash::FxHashMap;
 
-use crate::{cgroup::GroupUsage, detect::tree::Tree, inventory::NodeDef, life::Key};
+use crate::{
+    bandwidth::{Care, Rates},
+    detect::tree::Tree,
+    inventory::NodeDef,
+    life::Key,
+    runtime::process::RunsUse,
+};
+
+/// Directory of the network interfaces.
+const NET: &str = "/sys/class/net";
 
 /// Clock ticks of `/proc/stat` in a second: fixed by the kernel's interface on every architecture.
 const TICKS_PER_S: u64 = 100;
@@ -32,10 +41,16 @@ pub(crate) struct Use {
 pub(crate) struct Measured {
     /// The machine.
     pub(crate) node: LoadAmounts,
+    /// Bits per second that it receives and sends.
+    pub(crate) network: (i64, i64),
     /// Its running units that have control groups, by incarnation.
     pub(crate) runs: BTreeMap<(Key, u32), Use>,
+    /// Their bandwidths, where they are measured.
+    pub(crate) rates: BTreeMap<(Key, u32), Rates>,
+    /// What is done about the network and about memory bandwidth.
+    pub(crate) care: Option<(Care, Care)>,
     /// By index.
-    pub(crate) zones: BTreeMap<usize, Use>,
+    pub(crate) zones: BTreeMap<usize, LoadAmounts>,
     /// Memory of the machine that could be used at once, bytes.
     pub(crate) memory_available: i64,
     /// Memory of the machine, bytes.
@@ -47,6 +62,8 @@ pub(crate) struct Measured {
 struct ZoneParts {
     cpus: Vec<u32>,
     memory_node: Option<u32>,
+    /// The network interfaces that lie near it.
+    interfaces: Vec<String>,
 }
 
 /// Counters of one look.
@@ -57,8 +74,8 @@ struct Counters {
     busy: u64,
     /// Busy ticks by CPU.
     busy_of: BTreeMap<u32, u64>,
-    /// Bytes received and sent.
-    network: u64,
+    /// Bytes received and sent, by interface.
+    network: BTreeMap<String, (u64, u64)>,
     /// Microseconds.
     runs: FxHashMap<(Key, u32), u64>,
 }
@@ -71,19 +88,47 @@ pub(crate) struct Meter {
     last: Option<Counters>,
 }
 
+impl Counters {
+    /// Bits per second that some interfaces have received and sent since an earlier look.
+    fn traffic(&self, last: &Self, is_meant: impl Fn(&String) -> bool) -> (i64, i64) {
+        let pause_ms = self.at.since(last.at).max(1);
+        let bits = |more: u64| to_i64(more.saturating_mul(8_000) / pause_ms);
+        let of_one = |(name, (received, sent)): (&String, &(u64, u64))| {
+            // One that has just come began with nothing that counts.
+            let (received_before, sent_before) =
+                last.network.get(name).copied().unwrap_or((*received, *sent));
+            (bits(received.saturating_sub(received_before)), bits(sent.saturating_sub(sent_before)))
+        };
+        let all = self.network.iter().filter(|(name, _)| is_meant(name)).map(of_one);
+        all.fold((0, 0), |sum: (i64, i64), (received, sent)| {
+            (sum.0.saturating_add(received), sum.1.saturating_add(sent))
+        })
+    }
+}
+
 impl Meter {
     /// Looks at the machine below a root.
     pub(crate) fn new(tree: Tree, node: &NodeDef) -> Self {
         let assigned = node.zones.iter().enumerate().filter(|(_, zone)| zone.is_assigned());
+        let interfaces = tree.names(NET);
         let parts = assigned.map(|(at, zone)| {
-            (at, ZoneParts { cpus: zone.cpus.clone(), memory_node: node.memory_nodes.get(&at).copied() })
+            let memory_node = node.memory_nodes.get(&at).copied();
+            let is_near = |name: &&String| {
+                let numa = tree.number::<i64>(&format!("{NET}/{name}/device/numa_node"));
+                numa.is_some_and(|numa| memory_node.map(i64::from) == Some(numa))
+            };
+            let interfaces = interfaces.iter().filter(is_near).cloned().collect();
+            (at, ZoneParts { cpus: zone.cpus.clone(), memory_node, interfaces })
         });
-        Self { tree, zones: parts.collect(), last: None }
+        Self { zones: parts.collect(), tree, last: None }
     }
 
-    /// What is used since the last look; `None` at the first, or if the last was a moment ago. `groups` are those of running units
-    /// by the names that the agent gave them.
-    pub(crate) fn look(&mut self, groups: &[(String, GroupUsage)], now: Millis) -> Option<Measured> {
+    /// What is used since the last look; `None` at the first, or if the last was a moment ago.
+    pub(crate) fn look(
+        &mut self,
+        RunsUse { groups, rates, care }: &RunsUse,
+        now: Millis,
+    ) -> Option<Measured> {
         let is_soon = self.last.as_ref().is_some_and(|last| now.since(last.at) < PAUSE_MS_MIN);
         if is_soon {
             return None;
@@ -115,17 +160,27 @@ impl Meter {
                 of(counters).saturating_sub(of(&last))
             });
             let memory = parts.memory_node.map_or(0, |node| self.memory_of_node(node));
-            (*at, Use { cpu_milli: milli_of_ticks(ticks.sum()), memory })
+            let (received, sent) = counters.traffic(&last, |name| parts.interfaces.contains(name));
+            let network = received.saturating_add(sent);
+            (*at, LoadAmounts { cpu: milli_of_ticks(ticks.sum()), memory, network })
         });
+        let network = counters.traffic(&last, |_| true);
+        let mut rates_of: BTreeMap<(Key, u32), Rates> = BTreeMap::new();
+        for (name, rates) in rates {
+            let Some(run) = run_of(name) else { continue };
+            let sum = rates_of.entry(run).or_default();
+            *sum = sum.plus(*rates);
+        }
         Some(Measured {
             node: LoadAmounts {
                 cpu: milli_of_ticks(counters.busy.saturating_sub(last.busy)),
                 memory: (memory.total - memory.available).max(0),
-                network: to_i64(
-                    counters.network.saturating_sub(last.network).saturating_mul(8_000) / pause_ms,
-                ),
+                network: network.0.saturating_add(network.1),
             },
+            network,
             runs: runs.collect(),
+            rates: rates_of,
+            care: care.clone(),
             zones: zones.collect(),
             memory_available: memory.available,
             memory_total: memory.total,
@@ -151,18 +206,18 @@ impl Meter {
     }
 
     /// Bytes that the interfaces of the machine have received and sent: not those that only exist within it.
-    fn network(&self) -> u64 {
+    fn network(&self) -> BTreeMap<String, (u64, u64)> {
         let text = self.tree.text("/proc/net/dev").unwrap_or_default();
         let of_line = |line: &str| {
             let (name, rest) = line.split_once(':')?;
-            if !self.tree.has(&format!("/sys/class/net/{}/device", name.trim())) {
+            if !self.tree.has(&format!("{NET}/{}/device", name.trim())) {
                 return None;
             }
             let fields: Vec<u64> =
                 rest.split_ascii_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
-            Some(fields.first()?.saturating_add(*fields.get(8)?))
+            Some((name.trim().to_owned(), (*fields.first()?, *fields.get(8)?)))
         };
-        text.lines().filter_map(of_line).fold(0, u64::saturating_add)
+        text.lines().filter_map(of_line).collect()
     }
 
     /// Memory of a NUMA node that is in use, without files that the kernel could drop.
@@ -226,6 +281,7 @@ mod tests {
     use godel_domain::{resources::Resources, zone::Zone};
 
     use super::*;
+    use crate::cgroup::GroupUsage;
 
     fn write(root: &Path, path: &str, text: &str) {
         let path = root.join(path);
@@ -258,7 +314,7 @@ mod tests {
     fn use_is_what_was_added_between_two_looks() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        write(root, "sys/class/net/eth0/device/vendor", "1");
+        write(root, "sys/class/net/eth0/device/numa_node", "0\n");
         let meminfo = "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\n";
         write(root, "proc/meminfo", meminfo);
         let of_node = "Node 0 MemTotal: 1000 kB\nNode 0 MemFree: 200 kB\nNode 0 Active(file): 50 kB\nNode 0 Inactive(file): 150 kB\n";
@@ -278,8 +334,10 @@ mod tests {
         let mut meter = Meter::new(Tree::new(root), &node);
         let key = |unit| Key { unit, ordinal: 0 };
         let first = [("1-0-0.0".to_owned(), usage(5_000_000, 10))];
-        assert_eq!(meter.look(&first, Millis(1_000)), None, "nothing to compare it with");
-        assert_eq!(meter.look(&first, Millis(1_050)), None, "too soon");
+        let runs =
+            |groups: &[(String, GroupUsage)]| RunsUse { groups: groups.to_vec(), ..RunsUse::default() };
+        assert_eq!(meter.look(&runs(&first), Millis(1_000)), None, "nothing to compare it with");
+        assert_eq!(meter.look(&runs(&first), Millis(1_050)), None, "too soon");
         stat(root, [150, 700]);
         net(root, 126_000);
         let second = [
@@ -288,16 +346,23 @@ mod tests {
             ("2-0-3.7".to_owned(), usage(250_000, 40)),
             ("what is this".to_owned(), usage(9, 9)),
         ];
-        let measured = meter.look(&second, Millis(3_000)).unwrap();
+        let rate = |bits, memory| Rates { network: Some((bits, 2 * bits)), memory };
+        let rates =
+            [("1-0-0.0", rate(8, None)), ("1-0-0.1", rate(16, Some(5))), ("what is this", rate(1, None))];
+        let rates = rates.map(|(name, rates)| (name.to_owned(), rates)).into();
+        let measured = meter.look(&RunsUse { rates, ..runs(&second) }, Millis(3_000)).unwrap();
         // 250 ticks in 2 s; 2 x 125,000 bytes.
         let expected = LoadAmounts { cpu: 1_250, memory: 600 << 10, network: 1_000_000 };
-        assert_eq!(measured.node, expected);
+        assert_eq!((measured.node, measured.network), (expected, (500_000, 500_000)));
+        let starts_together = Rates { network: Some((24, 48)), memory: Some(5) };
+        assert_eq!(measured.rates, BTreeMap::from([((key(1), 0), starts_together)]));
         let used = |cpu_milli, memory| Use { cpu_milli, memory };
         assert_eq!(
             measured.runs,
             BTreeMap::from([((key(1), 0), used(500, 30)), ((key(2), 3), used(125, 40))])
         );
-        assert_eq!(measured.zones, BTreeMap::from([(0, used(1_000, 600 << 10))]));
+        let of_zone = LoadAmounts { cpu: 1_000, memory: 600 << 10, network: 1_000_000 };
+        assert_eq!(measured.zones, BTreeMap::from([(0, of_zone)]));
         assert_eq!((measured.memory_available, measured.memory_total), (400 << 10, 1_000 << 10));
     }
 
@@ -308,8 +373,9 @@ mod tests {
         let mut meter = Meter::new(Tree::new(dir.path()), &node);
         write(dir.path(), "proc/stat", "cpu x y\ncpuq 1\ncpu3\n");
         write(dir.path(), "proc/net/dev", "eth0: 1\nlo\n");
-        assert_eq!(meter.look(&[], Millis(0)), None);
-        assert_eq!(meter.look(&[], Millis(1_000)), Some(Measured::default()));
+        let nothing = RunsUse::default();
+        assert_eq!(meter.look(&nothing, Millis(0)), None);
+        assert_eq!(meter.look(&nothing, Millis(1_000)), Some(Measured::default()));
     }
 
     #[test]

@@ -51,6 +51,9 @@ pub(crate) trait Runtime: Send {
     /// Stops a run, politely first and by force after the grace. True: it is one of its own, and its end comes as an event.
     fn stop(&mut self, run: Run, grace: Duration, reason: RunEndReason) -> bool;
 
+    /// The command of a run has come, which was waited for until now.
+    fn command_came(&mut self, _run: Run) {}
+
     /// The end of a run was seen.
     fn forget(&mut self, _run: Run) {}
 

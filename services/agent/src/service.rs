@@ -5,6 +5,7 @@ use std::{
     ffi::OsString,
     fs::{DirBuilder, File},
     io,
+    net::SocketAddr,
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::Arc,
@@ -29,7 +30,8 @@ use crate::{
     journal::Journal,
     keeper,
     session::Client,
-    shard::{Ended, Shard},
+    shard::{Ended, Shard, containers::ContainerDesk},
+    yarn,
 };
 
 /// What runs on the nodes.
@@ -131,6 +133,17 @@ pub enum Error {
         /// In state's words.
         message: String,
     },
+    /// Application masters cannot call.
+    #[error(
+        "`agent.yarn.listen` is {address}, which cannot be used: choose another address, or end the program that uses it"
+    )]
+    Yarn {
+        /// Where they would call.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
     /// Its metrics cannot be served.
     #[error(transparent)]
     Metrics(#[from] ServerError),
@@ -183,12 +196,30 @@ fn as_gauge(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
+/// Serves application masters where that is wanted, and returns what the task of the only node answers with.
+async fn open_yarn(
+    config: &Config,
+    deps: &mut Deps,
+    stop: &CancellationToken,
+) -> Result<Option<ContainerDesk>, Error> {
+    let Some(node) = deps.nodes.first_mut().filter(|_| config.yarn.enabled && deps.mode == Mode::Processes)
+    else {
+        return Ok(None);
+    };
+    let address = config.yarn.listen;
+    may_listen(config.insecure, &[address]).map_err(ServerError::from)?;
+    let opened = yarn::server::open(&config.yarn, node, deps.clock.clone()).await;
+    let (server, listener, desk) = opened.map_err(|source| Error::Yarn { address, source })?;
+    godel_kit::task::spawn("agent.yarn", server.serve(listener, stop.clone()));
+    Ok(Some(desk))
+}
+
 /// Speaks for `deps.nodes` until `stop`. Reconnects for ever; ends early only when it cannot keep its promises, or when
 /// state will never let any of its nodes in.
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Result<(), Error> {
+pub async fn serve(config: Config, mut deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     let violations = config.violations();
     if !violations.is_empty() {
         return Err(Error::Config(violations));
@@ -218,6 +249,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     };
     tracing::info!(n_nodes = deps.nodes.len(), state = config.client.state, "agents start");
     let config = Arc::new(config);
+    let mut containers = open_yarn(&config, &mut deps, &stop).await?;
     let n_nodes = deps.nodes.len();
     let n_shards = config.connections.min(n_nodes).max(1);
     let mut shares: Vec<Vec<NodeDef>> = vec![Vec::new(); n_shards];
@@ -251,6 +283,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         shard.report_to(deps.stats.clone(), config.registrations_in_flight.div_ceil(n_shards));
         shard.says_goodbye(deps.says_goodbye);
         shard.keep_with(deps.keeper.clone());
+        containers.take().into_iter().for_each(|desk| shard.start_containers(desk));
         for def in nodes {
             let ended = kept.remove(def.name.as_str()).unwrap_or_default();
             let store = stores.get(def.name.as_str()).copied().unwrap_or_default();

@@ -28,6 +28,7 @@ use tonic::{
 };
 
 use crate::{
+    bandwidth::BandwidthAsk,
     cgroup::GroupLimits,
     detect::CUDA,
     inventory::NodeDef,
@@ -211,14 +212,12 @@ pub(crate) fn orders(
     let zones = GivenZones { zones: ZoneSet(assignment.zone_mask), cores: CoreSet(assignment.core_mask) };
     let allocation = Allocation { devices: DeviceSet(assignment.device_mask), zones };
     let amount = |name| requests.and_then(|requests| requests.amounts.get(name).copied()).unwrap_or(0);
-    let has_program = |run: &&v1::RunSpec| runs_programs && !(run.command.is_empty() && run.image.is_empty());
-    let program = assignment.run.as_ref().filter(has_program);
     let awaited = assignment.run.as_ref().and_then(|run| run.await_command_ms);
-    let work = if let Some(within_ms) = awaited {
-        Work::Awaited { within_ms }
-    } else if let Some(run) = program {
+    let has_program =
+        |run: &&v1::RunSpec| awaited.is_some() || !(run.command.is_empty() && run.image.is_empty());
+    let program = assignment.run.as_ref().filter(|run| runs_programs && has_program(run)).map(|run| {
         let own = own_assignment(assignment, ordinal);
-        Work::Program(Box::new(Program {
+        Box::new(Program {
             command: run.command.clone(),
             env: environment(&own, run, (node, allocation)),
             directory: Some(run.working_directory.clone()).filter(|directory| !directory.is_empty()),
@@ -229,10 +228,17 @@ pub(crate) fn orders(
             volumes: run.volumes.iter().map(volume).collect(),
             unit_uid: own.unit_uid.clone(),
             limits: limits(assignment, zones, node),
+            bandwidth: bandwidth(assignment, zones, node),
             stop_after_ms: assignment.stop_after_disconnect_ms,
             stop_grace_ms: run.stop_grace_ms,
             assignment: own.encode_to_vec(),
-        }))
+            launch: None,
+        })
+    });
+    let work = if let Some(within_ms) = awaited {
+        Work::Awaited { within_ms, program }
+    } else if let Some(program) = program {
+        Work::Program(program)
     } else {
         let run = assignment.run.as_ref();
         let duration_ms = run.and_then(|run| run.simulated_duration_ms);
@@ -335,6 +341,21 @@ fn visible_gpus(node: &NodeDef, devices: DeviceSet) -> BTreeMap<String, String> 
         env.insert("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".to_owned());
     }
     env
+}
+
+/// What a running unit asks for of bandwidths.
+fn bandwidth(assignment: &v1::Assignment, zones: GivenZones, node: &NodeDef) -> BandwidthAsk {
+    let requests = assignment.demand.as_ref().and_then(|demand| demand.requests.as_ref());
+    let amount = |name| {
+        let amount = requests.and_then(|requests| requests.amounts.get(name).copied());
+        amount.filter(|amount| *amount > 0)
+    };
+    BandwidthAsk {
+        network: amount(resources::NETWORK),
+        memory: amount(resources::MEMORY_BANDWIDTH),
+        cpus: zone::cpus_of(&node.zones, zones),
+        is_best_effort: from_proto::pool(assignment.pool).unwrap_or_default() == Pool::BestEffort,
+    }
 }
 
 /// What a running unit may use of its node: what it asks for, on the CPUs and from the memory of its zones. A best-effort one has

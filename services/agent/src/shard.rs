@@ -32,9 +32,11 @@ use crate::{
     session::{self, Arrival, Client, Inbound, Progress, Step},
     timers::Timers,
     use_model::UseModel,
+    yarn::server::Ask,
 };
 
 mod contact;
+pub(crate) mod containers;
 mod ending;
 mod logs;
 mod processes;
@@ -43,6 +45,7 @@ mod takeover;
 mod usage;
 mod work;
 
+use containers::ContainerDesk;
 use processes::{Looked, Looks};
 use usage::{GpuUses, PartsOfUse};
 
@@ -94,6 +97,8 @@ struct NodeEntry {
     n_to_refuse: u32,
     /// What is used of it of late.
     load: NodeLoadWindow,
+    /// The same of the zones that running units are given.
+    zone_loads: Vec<(usize, NodeLoadWindow)>,
     /// When it said last that another agent has its name.
     warned: Option<Millis>,
     /// When the volumes had changed that it said last in this session.
@@ -113,6 +118,7 @@ enum Woken {
     Progress(Progress),
     Event(Event),
     Looked(Looked),
+    Ask(Ask),
     Timer,
 }
 
@@ -174,6 +180,8 @@ pub(crate) struct Shard {
     n_left: usize,
     /// When it was last logged that another agent has the name of a node.
     names_said: Quiet,
+    /// For masters of YARN; `None`: no containers are started here.
+    containers: Option<ContainerDesk>,
 }
 
 /// How a shard ends.
@@ -234,6 +242,7 @@ impl Shard {
             refused: None,
             n_left: 0,
             names_said: Quiet::default(),
+            containers: None,
         }
     }
 
@@ -258,6 +267,9 @@ impl Shard {
             life.restore(status);
         }
         let name = Arc::from(def.name.as_str());
+        let assigned: Vec<usize> =
+            def.zones.iter().enumerate().filter(|(_, zone)| zone.is_assigned()).map(|(at, _)| at).collect();
+        let assigned = assigned.into_iter();
         self.waiting.push_back(self.slots.len());
         self.slots.push(NodeEntry {
             def,
@@ -280,6 +292,7 @@ impl Shard {
             is_other_store: false,
             n_to_refuse: self.config.refuse_first,
             load: NodeLoadWindow::default(),
+            zone_loads: assigned.map(|zone| (zone, NodeLoadWindow::default())).collect(),
             warned: None,
             volumes_said: None,
         });
@@ -327,6 +340,7 @@ impl Shard {
                 Some(looked) = self.process_looks.next(), if !self.process_looks.is_idle() => {
                     Woken::Looked(looked)
                 }
+                Some(ask) = containers::next_ask(&mut self.containers) => Woken::Ask(ask),
                 () = timer => Woken::Timer,
             };
             self.check_contact();
@@ -335,6 +349,7 @@ impl Shard {
                 Woken::Progress(progress) => self.on_progress(progress),
                 Woken::Event(event) => self.on_event(event),
                 Woken::Looked(looked) => self.on_looked(looked),
+                Woken::Ask(ask) => self.on_ask(ask),
                 Woken::Timer => {}
             }
             self.on_timers();
@@ -423,6 +438,7 @@ impl Shard {
             Message::Conflict(conflict) => self.on_conflict(node, &conflict),
             Message::Log(request) => self.send_log(node, request),
             Message::ForgetLogs(forget) => self.forget_logs(forget),
+            Message::YarnKeys(keys) => self.on_yarn_keys(keys),
             Message::Processes(v1::ProcessesRequest { request_id }) => {
                 self.look_at_processes(node, request_id);
             }
@@ -490,20 +506,39 @@ impl Shard {
             return;
         }
         let used = self.used(node, age);
+        let zone_use = if used.is_some() { self.zone_use(node, age) } else { Vec::new() };
         let slot = &mut self.slots[node];
         let load = used.map(|(guaranteed, best_effort)| {
             to_proto::node_load(&slot.load.add(&load_of(guaranteed.plus(best_effort)), age, window_ms))
         });
+        let zone_loads = zone_use.iter().filter_map(|(zone, used)| {
+            let (_, window) = slot.zone_loads.iter_mut().find(|(known, _)| known == zone)?;
+            let load = Some(to_proto::node_load(&window.add(used, age, window_ms)));
+            Some(v1::ZoneLoad { zone: u32::try_from(*zone).ok()?, load })
+        });
+        let zone_loads = zone_loads.collect();
         let usage = used.map(|(guaranteed, best_effort)| usage_of(guaranteed.plus(best_effort)));
         let guaranteed_usage = used.map(|(guaranteed, _)| usage_of(guaranteed));
-        let PartsOfUse { running, zones, devices } = self.parts_of_use(node);
+        let PartsOfUse { running, zones, devices, network, bandwidth } = self.parts_of_use(node);
         let echo = self.echo(node, now);
         // A full queue carries messages that show life as well.
-        let heartbeat = v1::Heartbeat { usage, echo, guaranteed_usage, load, running, zones, devices };
+        let heartbeat = v1::Heartbeat {
+            usage,
+            echo,
+            guaranteed_usage,
+            load,
+            running,
+            zones,
+            devices,
+            zone_loads,
+            network,
+            bandwidth,
+        };
         if let Some(outbound) = &self.slots[node].outbound {
             outbound.send(session::message(v1::session_request::Message::Heartbeat(heartbeat)));
         }
         self.ask_for_kept_logs(node);
+        self.ask_for_yarn_keys(node);
         self.report_volumes(node);
     }
 

@@ -46,11 +46,12 @@ pub const LEASE: &str = "binder";
 const N_INPUTS: usize = 64;
 
 /// Records that the binder follows.
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::NodeSpec,
     Kind::NodeReport,
     Kind::NodeAllocatable,
     Kind::NodeUsage,
+    Kind::TaskGroup,
     Kind::Unit,
     Kind::Queue,
     Kind::PriorityClass,

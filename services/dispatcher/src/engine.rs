@@ -130,6 +130,7 @@ async fn lead(
         v1::Kind::PriorityClass,
         v1::Kind::DisruptionBudget,
         v1::Kind::Reservation,
+        v1::Kind::TaskGroup,
         v1::Kind::Unit,
         v1::Kind::UnitHistory,
         v1::Kind::Hold,

@@ -3,6 +3,9 @@
 //! Every change arrives once and in order. When the watched history is gone, or the store has become another one by a
 //! restore or a truncation, the follower says [`FollowEvent::Reset`] and lists again.
 //!
+//! Task groups that were added to a unit arrive as part of their unit: it comes whole with each of them. Whoever follows units
+//! names [`v1::Kind::TaskGroup`] before [`v1::Kind::Unit`], so that a list shows a unit once, with its groups.
+//!
 //! A record or an operation that this version cannot read, as one that a newer version wrote, ends nothing: it is
 //! delivered as [`Change::Unreadable`](godel_domain::change::Change::Unreadable), logged once, and counted in
 //! [`UnreadCount`]. The follower freezes what the record is about: see `docs/adr/0013-unreadable-records.md`.

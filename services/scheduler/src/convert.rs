@@ -155,6 +155,7 @@ mod tests {
         let wrong = |unit| planned_unit(unit).unwrap_err()[0].path.clone();
         assert_eq!(wrong(None), "unit");
         let group = |replicas| v1::TaskGroup {
+            min_member: None,
             name: format!("g{replicas}"),
             replicas,
             template: Some(v1::Template::default()),

@@ -35,7 +35,7 @@ impl Specs {
         }
         self.reading = selection.map(|selection| {
             let stop = stop.child_token();
-            let (kinds, config) = (vec![Kind::Unit], FollowConfig::default());
+            let (kinds, config) = (vec![Kind::TaskGroup, Kind::Unit], FollowConfig::default());
             let follower = Informer::spawn(self.directory.state(), kinds, config, stop.clone());
             Reading { selection, follower, _stop: stop.drop_guard() }
         });

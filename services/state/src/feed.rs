@@ -211,8 +211,8 @@ fn apply_rows(hub: &NodeSessions, unit: UnitId, change: &RunChange, time_ms: i64
             let ended = nodes(hub, ended.map(|(_, key)| key), |row| row.phase.is_ended());
             hub.visit(ended, |slot, key| wakers.extend(slot.cell.lock().end(key)));
         }
-        // Its row had ended.
-        RunChange::Requeue(_) => {}
+        // Its row had ended; agents have nothing to do with queues and ranks.
+        RunChange::Requeue(_) | RunChange::Terms(_) => {}
     }
 }
 
@@ -264,6 +264,7 @@ fn put_report(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
         matches!(report.runtime(), v1::NodeRuntime::Processes | v1::NodeRuntime::Containers);
     cell.address = report.address.into();
     cell.measure.set_capacity(&report.capacity.unwrap_or_default());
+    cell.measure.set_zones(report.zones.iter().map(|zone| zone.capacity.as_ref()));
 }
 
 fn put_usage(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
@@ -278,10 +279,19 @@ struct Report {
     capacity: Option<v1::Resources>,
     #[prost(bool, tag = "4")]
     ready: bool,
+    #[prost(message, repeated, tag = "7")]
+    zones: Vec<ReportZone>,
     #[prost(enumeration = "v1::NodeRuntime", tag = "9")]
     runtime: i32,
     #[prost(string, tag = "10")]
     address: String,
+}
+
+/// The field of a Zone that cells need.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ReportZone {
+    #[prost(message, optional, tag = "3")]
+    capacity: Option<v1::Resources>,
 }
 
 /// Those of `keys` that are live on `node`, for a look at one node.

@@ -94,12 +94,17 @@ impl Logs {
         let v1::ReadLogRequest { unit_id, ordinal, incarnation, previous, .. } = *asked;
         let (record, row) = self.hub.store.read(|state| {
             let record = state.record(v1::Kind::Unit, &Key::Id(unit_id)).map(|record| record.value.clone());
+            let added = state.task_groups(UnitId(unit_id)).map(|group| group.value.clone());
+            let record = record.map(|record| (record, added.collect::<Vec<_>>()));
             (record, state.rows(UnitId(unit_id)).map(|rows| rows.row(ordinal)).unwrap_or_default())
         });
-        let Some(record) = record else {
+        let Some((record, added)) = record else {
             return Err(Status::not_found(format!("there is no unit {unit_id}")));
         };
-        if row.node == NodeId(0) && !may_have(&record, ordinal) {
+        if row.node == NodeId(0)
+            && !may_have(&record, ordinal)
+            && !added.iter().any(|group| may_have_added(group, ordinal))
+        {
             return Err(Status::not_found(format!("the unit has no replica {ordinal}")));
         }
         let wanted = match (previous, incarnation) {
@@ -185,6 +190,12 @@ fn may_have(record: &[u8], ordinal: u32) -> bool {
     let n_first = groups.iter().map(|group| group.replicas).fold(0, u32::saturating_add);
     let ranges = status.unwrap_or_default().ordinals.into_iter().flat_map(|group| group.ranges);
     ranges.map(|range| range.end).chain([n_first]).any(|end| ordinal < end)
+}
+
+/// Whether a task group that was added to a unit has or had an ordinal.
+fn may_have_added(group: &[u8], ordinal: u32) -> bool {
+    let Ok(v1::TaskGroupRecord { ordinals, .. }) = v1::TaskGroupRecord::decode(group) else { return true };
+    ordinals.unwrap_or_default().ranges.iter().any(|range| ordinal < range.end)
 }
 
 /// Why no answer has come.

@@ -42,10 +42,14 @@ use godel_rules::{
 use godel_store::{Key as RecordKey, State, Store};
 use measure::Measuring;
 use parking_lot::{Mutex, RwLock};
+use prost::Message as _;
 use templates::Templates;
 use tokio::sync::{Notify, watch};
 
 use crate::{metrics::StateMetrics, nodes::names::Names, processes::Questions};
+
+/// Names of the keys that nodes need: of masters that call them, and of containers to be started.
+const NODE_KEYS: [&str; 2] = ["nm", "container"];
 
 /// A node of this process.
 #[derive(Debug)]
@@ -401,6 +405,22 @@ impl NodeSessions {
             units.retain(|unit| state.record(v1::Kind::Unit, &RecordKey::Id(*unit)).is_none());
         });
         units
+    }
+
+    /// The keys by which nodes check tokens of YARN, if there are others than at `revision`.
+    pub(crate) fn yarn_keys(&self, revision: u64) -> Option<v1::NodeYarnKeys> {
+        let read = |state: &State| {
+            NODE_KEYS.map(|name| {
+                let record = state.record(v1::Kind::YarnKeys, &RecordKey::Name(name.to_owned()))?;
+                Some((record.revision, record.value.clone()))
+            })
+        };
+        let found: Vec<_> = self.store.read(read).into_iter().flatten().collect();
+        let newest =
+            found.iter().map(|(revision, _)| revision.0).max().filter(|newest| *newest > revision)?;
+        // One that cannot be read helps no agent.
+        let keys = found.into_iter().filter_map(|(_, value)| v1::YarnKeys::decode(value).ok());
+        Some(v1::NodeYarnKeys { revision: newest, keys: keys.collect() })
     }
 
     /// Those of `keys` whose rows are over or elsewhere, sorted. They will never be live here again.

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 
 use godel_domain::{
     ids::{NodeId, Revision, UnitId},
-    running_units::{Lineage, RunChange, RunningUnit, RunningUnits},
+    running_units::{GroupDemand, Lineage, RunChange, RunningUnit, RunningUnits, UnitTerms},
 };
 
 use super::{State, StoredRows, undo::Undo};
@@ -18,6 +18,9 @@ impl State {
         time_ms: i64,
         mut undo: Option<&mut Undo>,
     ) {
+        if let RunChange::Terms(terms) = change {
+            return self.change_terms(unit, terms, undo);
+        }
         let (stored, absent) = match self.rows.entry(unit) {
             Entry::Occupied(known) => (known.into_mut(), false),
             Entry::Vacant(new) => (new.insert(StoredRows::default()), true),
@@ -36,6 +39,22 @@ impl State {
         });
         stored.revision = stored.revision.max(revision);
         self.n_rows += (stored.rows.rows.len() - len) as u64;
+    }
+
+    /// No row changes, so that the revision of the rows stays. A unit without rows stays without.
+    fn change_terms(&mut self, unit: UnitId, terms: &UnitTerms, undo: Option<&mut Undo>) {
+        let Some(stored) = self.rows.get_mut(&unit) else { return };
+        if let Some(undo) = undo {
+            undo.before_terms(unit, &stored.rows.groups);
+        }
+        stored.rows.set_terms(terms);
+    }
+
+    /// Takes back what a change did to the terms of a unit.
+    pub(super) fn revert_terms(&mut self, unit: UnitId, groups: Vec<Option<GroupDemand>>) {
+        if let Some(stored) = self.rows.get_mut(&unit) {
+            stored.rows.groups = groups;
+        }
     }
 
     pub(super) fn remove_rows(&mut self, unit: UnitId, undo: Option<&mut Undo>) {
@@ -110,7 +129,9 @@ impl Shape {
         let new_group = match change {
             RunChange::Bind(bind) => Some(usize::from(bind.group))
                 .filter(|group| stored.rows.groups.get(*group).is_none_or(Option::is_none)),
-            RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) => None,
+            RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) | RunChange::Terms(_) => {
+                None
+            }
         };
         Self {
             absent,
@@ -125,7 +146,7 @@ impl Shape {
 
 impl StoredRows {
     /// Groups and rows without trailing ones that never changed.
-    pub(super) fn trimmed(&self) -> (&[Option<godel_domain::running_units::GroupDemand>], &[RunningUnit]) {
+    pub(super) fn trimmed(&self) -> (&[Option<GroupDemand>], &[RunningUnit]) {
         let rows = &self.rows.rows;
         let len = rows.iter().rposition(|row| row.revision > Revision(0)).map_or(0, |last| last + 1);
         (&self.rows.groups, &rows[..len])

@@ -22,14 +22,17 @@ mod writes;
 use pair::{Pair, reason};
 use writes::{
     bind, delete, delete_named, evict, internal, leased, op, put_allocatable, put_block, put_class,
-    put_lease, put_node, put_partition, put_queue, put_report, put_unit, requeue, status,
+    put_lease, put_node, put_partition, put_queue, put_report, put_task_group, put_unit, requeue, status,
+    terms,
 };
 
 #[test]
 fn each_record_has_one_writer() {
     type Ops = (&'static str, fn() -> Bytes);
-    const DISPATCHERS: [&str; 10] = [
+    const DISPATCHERS: [&str; 12] = [
+        "task group",
         "unit",
+        "terms",
         "delete unit",
         "partition",
         "partition block",
@@ -40,8 +43,10 @@ fn each_record_has_one_writer() {
         "delete priority class",
         "pause",
     ];
-    let ops: [Ops; 20] = [
+    let ops: [Ops; 23] = [
+        ("task group", || put_task_group(1, 1)),
         ("unit", || put_unit(3)),
+        ("terms", || terms(1, "prod")),
         ("delete unit", || delete(v1::Kind::Unit, 2)),
         ("partition", || put_partition(1)),
         ("partition block", || put_block(1, 7)),
@@ -51,6 +56,10 @@ fn each_record_has_one_writer() {
         ("priority class", || put_class("gold", 7)),
         ("delete priority class", || delete_named(v1::Kind::PriorityClass, "gold")),
         ("pause", || op(v1::op::Op::PutPause(v1::Pause { scope: "all".into(), ..Default::default() }))),
+        ("keys of YARN", || {
+            let key = v1::YarnKey { key_id: 1, secret: vec![7; 32], from_ms: 5 };
+            op(v1::op::Op::PutYarnKeys(v1::YarnKeys { name: "nm".into(), keys: vec![key] }))
+        }),
         ("allocatable", || put_allocatable(1)),
         ("bind", || bind(1, &[0], 0, 1)),
         ("evict", || evict(2, 7, 0)),
@@ -62,9 +71,10 @@ fn each_record_has_one_writer() {
         ("delete node", || delete(v1::Kind::NodeSpec, 2)),
         ("lease", || put_lease("scheduler/s", "s", 1)),
     ];
-    let may: [(&str, &[&str]); 5] = [
+    let may: [(&str, &[&str]); 6] = [
         ("dispatcher", &DISPATCHERS),
         ("binder", &["allocatable", "bind", "evict", "requeue"]),
+        ("yarn", &["keys of YARN"]),
         ("agent", &["report", "status", "new node"]),
         ("admin", &["new node", "old node", "delete node"]),
         ("state", &["lease"]),
@@ -90,6 +100,23 @@ fn each_record_has_one_writer() {
 }
 
 #[test]
+fn changed_terms_leave_rows_as_they_are() {
+    let mut pair = Pair::populated();
+    pair.by("dispatcher", vec![terms(2, "b")]).unwrap();
+    assert!(pair.head.rows(UnitId(2)).is_none(), "nothing of it was bound");
+    pair.by("binder", vec![bind(1, &[0], 0, 1)]).unwrap();
+    let rows = |pair: &Pair| (pair.head.rows(UnitId(1)).unwrap().clone(), pair.head.rows_revision(UnitId(1)));
+    let (bound, revision) = rows(&pair);
+    // A later operation of the transaction is refused: the terms are taken back, which the pair checks.
+    let refused = pair.by("dispatcher", vec![terms(1, "b"), delete(v1::Kind::Unit, 9)]);
+    assert_eq!(reason(refused), Some(RefusalReason::RowConflict));
+    pair.by("dispatcher", vec![terms(1, "b")]).unwrap();
+    let (changed, same) = rows(&pair);
+    assert_eq!((changed.standing(0).unwrap().queue.as_deref(), &changed.rows), (Some("b"), &bound.rows));
+    assert_eq!(same, revision);
+}
+
+#[test]
 fn a_node_that_moves_among_20_000_writes_a_block() {
     let mut pair = Pair::populated();
     let mut ops = vec![put_partition(1)];
@@ -105,6 +132,32 @@ fn a_node_that_moves_among_20_000_writes_a_block() {
     pair.by("dispatcher", vec![delete(v1::Kind::PartitionBlock, 100)]).unwrap();
     assert!(pair.head.record(v1::Kind::PartitionBlock, &Key::Id(100)).is_none());
     assert_eq!(reason(pair.by("dispatcher", vec![put_block(0, 1)])), Some(RefusalReason::Invalid));
+}
+
+#[test]
+fn a_task_group_is_a_part_of_its_unit() {
+    let mut pair = Pair::populated();
+    let unit = Key::Id(1);
+    let record = |pair: &Pair| pair.head.record(v1::Kind::Unit, &unit).unwrap().clone();
+    let before = record(&pair);
+    let added = pair.by("dispatcher", vec![put_task_group(1, 1), put_task_group(1, 2)]).unwrap();
+    let after = record(&pair);
+    assert_eq!((after.revision, &after.value), (added.revision, &before.value), "it is not written again");
+    assert_eq!(after.create_revision, before.create_revision);
+    pair.by("dispatcher", vec![put_unit(12), put_task_group(12, 1)]).unwrap();
+    let n_groups = |pair: &Pair, unit| pair.head.task_groups(UnitId(unit)).count();
+    assert_eq!((n_groups(&pair, 1), n_groups(&pair, 2), n_groups(&pair, 12)), (2, 0, 1));
+    assert_eq!(reason(pair.by("dispatcher", vec![put_task_group(7, 1)])), Some(RefusalReason::RowConflict));
+    // Refused after the group was put: the unit has its revision again, as the pair compares.
+    let refused = pair.by("dispatcher", vec![put_task_group(1, 3), put_task_group(7, 1)]);
+    assert_eq!(reason(refused), Some(RefusalReason::RowConflict));
+    let gone = pair.by("dispatcher", vec![delete_named(v1::Kind::TaskGroup, "1/2")]).unwrap();
+    assert_eq!((n_groups(&pair, 1), record(&pair).revision), (1, gone.revision));
+    // Refused after the deletion: every group is there again.
+    let refused = pair.by("dispatcher", vec![delete(v1::Kind::Unit, 1), put_task_group(1, 9)]);
+    assert_eq!(reason(refused), Some(RefusalReason::RowConflict));
+    pair.by("dispatcher", vec![delete(v1::Kind::Unit, 1)]).unwrap();
+    assert_eq!((n_groups(&pair, 1), n_groups(&pair, 12)), (0, 1), "they go with their unit, and no others");
 }
 
 #[test]

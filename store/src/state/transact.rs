@@ -10,7 +10,7 @@ use godel_proto::{raw, v1};
 use godel_wire::ops::{self, ParsedOp};
 use prost::Message as _;
 
-use super::{State, kind_idx, undo::Undo};
+use super::{State, kind_idx, undo::Undo, unit_of_group};
 use crate::{
     feed::Published,
     record::Key,
@@ -277,7 +277,10 @@ impl State {
         match op {
             ParsedOp::Rows { change, .. } => match &**change {
                 RunChange::Bind(bind) => self.check_nodes_of(&bind.nodes, bind.pool, as_of),
-                RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) => Ok(()),
+                RunChange::Evict(_)
+                | RunChange::Statuses(_)
+                | RunChange::Requeue(_)
+                | RunChange::Terms(_) => Ok(()),
             },
             ParsedOp::Put { kind: v1::Kind::Hold, value, .. } => {
                 let hold = hold(value)?;
@@ -337,6 +340,11 @@ impl State {
                     Some(_) => Ok(()),
                     None => Err(conflict(format!("node {key} is not registered"))),
                 }
+            }
+            (v1::Kind::TaskGroup, Key::Name(name)) => {
+                let unit = unit_of_group(name).filter(|unit| self.record(v1::Kind::Unit, unit).is_some());
+                unit.map(|_| ())
+                    .ok_or_else(|| conflict(format!("the unit of task group {name} does not exist")))
             }
             (v1::Kind::Hold, _) => {
                 let node = NodeId(hold(value)?.node_id);
@@ -426,9 +434,11 @@ impl State {
             RunChange::Evict(evict) if evict.reason.is_end() && writes != Writes::Repair => {
                 self.check_lost(rows, &evict.ordinals)
             }
-            RunChange::Bind(_) | RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) => {
-                Ok(())
-            }
+            RunChange::Bind(_)
+            | RunChange::Evict(_)
+            | RunChange::Statuses(_)
+            | RunChange::Requeue(_)
+            | RunChange::Terms(_) => Ok(()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use godel_domain::{
     ids::{NodeId, UnitId},
-    running_units::{RunChange, RunningUnit},
+    running_units::{GroupDemand, RunChange, RunningUnit},
 };
 
 use super::{State, StoredRows, rows::Shape};
@@ -32,6 +32,11 @@ enum Step {
         ordinal: u32,
         before: RunningUnit,
     },
+    /// What groups of a unit took, and how they stood, before their terms changed.
+    Terms {
+        unit: UnitId,
+        groups: Vec<Option<GroupDemand>>,
+    },
     RemovedRows {
         unit: UnitId,
         stored: StoredRows,
@@ -57,6 +62,10 @@ impl Undo {
         self.steps.push(Step::Rows { unit, shape: Shape::of(stored, absent, change) });
     }
 
+    pub(super) fn before_terms(&mut self, unit: UnitId, groups: &[Option<GroupDemand>]) {
+        self.steps.push(Step::Terms { unit, groups: groups.to_vec() });
+    }
+
     pub(super) fn row(&mut self, ordinal: u32, before: RunningUnit) {
         self.steps.push(Step::RunningUnit { ordinal, before });
     }
@@ -78,6 +87,7 @@ impl Undo {
                     }
                     state.revert_rows(unit, &shape);
                 }
+                Step::Terms { unit, groups } => state.revert_terms(unit, groups),
                 Step::RemovedRows { unit, stored } => state.insert_rows(unit, stored.rows, stored.revision),
             }
         }

@@ -12,6 +12,7 @@ use godel_domain::{
     ids::{NodeId, UnitId},
     names::{self, NAME_LEN_MAX},
     resources::Resources,
+    unit::TaskGroup,
 };
 use godel_proto::{
     kinds::{self, RecordKind},
@@ -105,6 +106,7 @@ fn check_change(change: &Change) -> Result<()> {
         Change::NodeAllocatable(NodeId(_), allocatable) => amounts("allocatable.amounts", allocatable),
         Change::NodeUsage(usage) => amounts("reserved.amounts", &usage.reserved),
         Change::Unit(record) => unit(&record.spec).map_err(|bad| bad.under("spec")),
+        Change::TaskGroup(record) => task_group(&record.group).map_err(|bad| bad.under("group")),
         Change::UnitHistory(kept) => each([
             ("namespace", &*kept.namespace),
             ("name", &kept.name),
@@ -145,6 +147,7 @@ fn check_change(change: &Change) -> Result<()> {
             text("turn.sub_cluster", turn.unwrap_or_default())?;
             demand(&hold.demand)
         }
+        Change::YarnKeys(keys) => text("name", &keys.name),
         Change::Pause(pause) => {
             text("scope", &pause.scope.to_string())?;
             text("sub_cluster_key", &pause.sub_cluster_key)
@@ -154,6 +157,7 @@ fn check_change(change: &Change) -> Result<()> {
         | Change::HoldDeleted(_)
         | Change::NodeDeleted(_)
         | Change::UnitDeleted(UnitId(_))
+        | Change::TaskGroupDeleted(UnitId(_), _)
         | Change::UnitHistoryDeleted(UnitId(_))
         | Change::QueueDeleted(_)
         | Change::PriorityClassDeleted(_)
@@ -177,13 +181,16 @@ fn unit(spec: &godel_domain::unit::UnitSpec) -> Result<()> {
     ])?;
     pairs("meta.labels", &spec.labels)?;
     for (idx, group) in spec.task_groups.iter().enumerate() {
-        let template = &group.template;
-        text("name", &group.name)
-            .and_then(|()| demand(&template.demand).map_err(|bad| bad.under("template")))
-            .and_then(|()| pairs("template.node_selector", &template.node_selector))
-            .map_err(|bad| bad.under(&format!("task_groups[{idx}]")))?;
+        task_group(group).map_err(|bad| bad.under(&format!("task_groups[{idx}]")))?;
     }
     Ok(())
+}
+
+fn task_group(group: &TaskGroup) -> Result<()> {
+    let template = &group.template;
+    text("name", &group.name)?;
+    demand(&template.demand).map_err(|bad| bad.under("template"))?;
+    pairs("template.node_selector", &template.node_selector)
 }
 
 fn demand(demand: &Demand) -> Result<()> {

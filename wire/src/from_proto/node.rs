@@ -1,13 +1,14 @@
 //! Records of nodes: those of administrators and agents, allocatable and usage, taints and tolerations.
 
 use godel_domain::{
+    allocation::N_ZONES_MAX,
     demand::N_DEVICES_MAX,
     ids::NodeId,
     node::{
         Device, Drain, MAX_RUNNING_UNITS, NodeReport, NodeRuntime, NodeSpec, NodeUsage, Notice, Quarantine,
         Taint, TaintEffect, Toleration,
     },
-    node_load::{LoadAmounts, NodeLoad},
+    node_load::{LoadAmounts, NodeLoad, ZoneLoad},
     resources::Resources,
 };
 use godel_proto::v1;
@@ -109,7 +110,30 @@ pub fn node_usage(pb: v1::NodeUsage) -> Result<NodeUsage> {
         reserved: resources(pb.reserved.unwrap_or_default()).map_err(|bad| bad.under("reserved"))?,
         as_of_ms: pb.as_of_ms,
         load: pb.load.map(|load| node_load(load).map_err(|bad| bad.under("load"))).transpose()?,
+        zone_loads: zone_loads(pb.zone_loads)?,
     })
+}
+
+/// Measured usage of the zones of a node.
+///
+/// # Errors
+/// There are too many, one is out of order, or an amount is negative.
+pub fn zone_loads(pbs: Vec<v1::ZoneLoad>) -> Result<Vec<ZoneLoad>> {
+    const FIELD: &str = "zone_loads";
+    let mut found: Vec<ZoneLoad> = Vec::new();
+    for v1::ZoneLoad { zone, load } in pbs {
+        let is_next = found.last().is_none_or(|last| u32::from(last.zone) < zone);
+        let at = usize::try_from(zone).unwrap_or(usize::MAX);
+        let (Ok(zone), true, true) = (u8::try_from(zone), is_next, at < N_ZONES_MAX) else {
+            return Err(BadField::new(
+                FIELD,
+                format!("zone {zone} is out of order, or there is no such zone"),
+            ));
+        };
+        let load = node_load(load.unwrap_or_default()).map_err(|bad| bad.under(FIELD))?;
+        found.push(ZoneLoad { zone, load });
+    }
+    Ok(found)
 }
 
 /// Measured usage of a node.

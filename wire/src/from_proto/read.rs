@@ -185,14 +185,22 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
         | Subject::PriorityClass(_)
         | Subject::Budget(_)
         | Subject::Reservation(_)
+        | Subject::TaskGroup(..)
         | Subject::UnitHistory(_)
         | Subject::Pause(_)
         | Subject::Lease(_)
         | Subject::Partition
         | Subject::PartitionBlock(_)
+        | Subject::YarnKeys(_)
         | Subject::Unknown => {}
     }
     unreadable
+}
+
+/// The unit and the position that the key of a task group's record names.
+pub(super) fn task_group_key(key: &str) -> Option<(UnitId, u16)> {
+    let (unit, idx) = key.split_once('/')?;
+    Some((UnitId(unit.parse().ok().filter(|unit| *unit != 0)?), idx.parse().ok()?))
 }
 
 /// Which record it is, by the key that the store files it under.
@@ -216,6 +224,10 @@ pub(super) fn subject_of_key(kind: v1::Kind, key: Key) -> Option<Subject> {
         (v1::Kind::NodeAllocatable, Key::Id(id)) => Subject::NodeAllocatable(node(id)?),
         (v1::Kind::NodeUsage, Key::Id(id)) => Subject::NodeUsage(node(id)?),
         (v1::Kind::Unit, Key::Id(id)) => Subject::Unit(UnitId(id)),
+        (v1::Kind::TaskGroup, Key::Name(key)) => {
+            let (unit, idx) = task_group_key(&key)?;
+            Subject::TaskGroup(unit, idx)
+        }
         (v1::Kind::UnitHistory, Key::Id(id)) => Subject::UnitHistory(UnitId(id)),
         (v1::Kind::Rows, Key::Id(id)) => Subject::Rows(UnitId(id)),
         (v1::Kind::Hold, Key::Id(id)) => Subject::Hold(HoldId(id)),
@@ -228,6 +240,7 @@ pub(super) fn subject_of_key(kind: v1::Kind, key: Key) -> Option<Subject> {
         (v1::Kind::PriorityClass, Key::Name(name)) => Subject::PriorityClass(name),
         (v1::Kind::DisruptionBudget, Key::Name(name)) => Subject::Budget(name),
         (v1::Kind::Reservation, Key::Name(name)) => Subject::Reservation(name),
+        (v1::Kind::YarnKeys, Key::Name(name)) => Subject::YarnKeys(name),
         (v1::Kind::Pause, Key::Name(scope)) => Subject::Pause(scope),
         (_, Key::Id(_) | Key::Name(_)) => return None,
     })

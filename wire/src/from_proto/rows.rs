@@ -46,6 +46,15 @@ pub fn requeue(pb: v1::Requeue) -> Result<(UnitId, RunChange)> {
     Ok((unit, RunChange::Requeue(requeue)))
 }
 
+/// Preemption terms of all that is bound of a unit.
+///
+/// # Errors
+/// There are none, or the unit is missing.
+pub fn terms(pb: v1::TermsChange) -> Result<(UnitId, RunChange)> {
+    let (unit, terms) = ops::terms_from_proto(pb).map_err(bad_field)?;
+    Ok((unit, RunChange::Terms(terms)))
+}
+
 /// All rows of one unit, as listed.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use godel_proto::v1;
 use godel_rules::admission::{
     AskedCpuMode, DeviceSubmission, ExpressionSubmission, Given, GroupSubmission, NodeAffinitySubmission,
     SpreadSubmission, Submission, TolerationSubmission, UnitAffinitySubmission, UnitTermSubmission,
-    ZoneSubmission,
+    ZoneSubmission, grow::GroupChanges,
 };
 use prost::Message as _;
 
@@ -57,12 +57,23 @@ fn given<T>(number: i32, convert: impl Fn(i32) -> Result<Option<T>, BadField>) -
     }
 }
 
+/// Changes of the task groups of a unit, as a client wrote them: nothing is refused here.
+pub fn group_changes(pb: v1::TaskGroupChanges) -> GroupChanges {
+    let v1::TaskGroupChanges { namespace: _, name: _, added, sizes, released_ordinals } = pb;
+    GroupChanges {
+        added: added.into_iter().map(group).collect(),
+        sizes: sizes.into_iter().map(|size| (size.task_group, size.replicas)).collect(),
+        released: released_ordinals,
+    }
+}
+
 fn group(group: v1::TaskGroup) -> GroupSubmission {
     let template = group.template.unwrap_or_default();
     let demand = template.demand.unwrap_or_default();
     GroupSubmission {
         name: group.name,
         replicas: group.replicas,
+        min_member: group.min_member,
         requests: demand.requests.unwrap_or_default().amounts.into_iter().collect(),
         devices: demand.devices.into_iter().map(devices).collect(),
         host_ports: demand.host_ports.into_iter().map(|port| (port.port, port.protocol)).collect(),

@@ -4,6 +4,7 @@ use godel_domain::{
     label_expression::{LabelExpression, LabelOperator},
     node_affinity::{NodeAffinity, NodeTerm, PreferredNodes},
     node_load::MaxLoad,
+    task_group_record::{TASK_GROUPS_MAX, TaskGroupRecord},
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
         UnitEnd, UnitRecord, UnitSpec, UnitStatus, Volume, WorkloadClass,
@@ -25,7 +26,26 @@ pub fn unit_record(pb: v1::UnitRecord) -> Result<UnitRecord> {
     if status.ordinals.len() != spec.task_groups.len() {
         return Err(BadField::new("status.ordinals", "not one entry for each task group"));
     }
+    if usize::from(status.own_groups) > spec.task_groups.len() {
+        return Err(BadField::new("status.own_groups", "more than there are task groups"));
+    }
     Ok(UnitRecord { id: unit_id(pb.unit_id, "unit_id")?, spec, status })
+}
+
+/// A task group that was added to a unit, as stored.
+///
+/// # Errors
+/// Something that the dispatcher fills in is missing, or a field is out of range.
+pub fn task_group_record(pb: v1::TaskGroupRecord) -> Result<TaskGroupRecord> {
+    let v1::TaskGroupRecord { unit_id: unit, task_group: idx, group, ordinals } = pb;
+    let group = group.ok_or_else(|| BadField::new("group", "missing"))?;
+    let idx = u16::try_from(idx).ok().filter(|idx| usize::from(*idx) < TASK_GROUPS_MAX);
+    Ok(TaskGroupRecord {
+        unit: unit_id(unit, "unit_id")?,
+        idx: idx.ok_or_else(|| BadField::new("task_group", format!("not below {TASK_GROUPS_MAX}")))?,
+        group: task_group(group).map_err(|bad| bad.under("group"))?,
+        ordinals: ordinal_ranges(ordinals.unwrap_or_default()).map_err(|bad| bad.under("ordinals"))?,
+    })
 }
 
 /// What the control plane writes about a unit.
@@ -44,6 +64,8 @@ fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
         keeps_succeeded,
         retried_time_ms: retried_ms,
         updated,
+        own_groups,
+        next_incarnations,
     } = pb;
     let of_groups = ordinals
         .into_iter()
@@ -57,12 +79,14 @@ fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
         whole_restarts,
         restarting,
         submitted: submitted.map(|size| {
-            let v1::SubmittedSize { min_member, replicas } = size;
-            Box::new(SubmittedSize { min_member, replicas })
+            let v1::SubmittedSize { min_member, replicas, group_minima } = size;
+            Box::new(SubmittedSize { min_member, replicas, group_minima })
         }),
         keeps_succeeded,
         retried_ms,
         updated,
+        own_groups: u16::try_from(own_groups).map_err(|_| BadField::new("own_groups", "out of range"))?,
+        next_incarnations: next_incarnations.into_iter().map(|one| (one.ordinal, one.incarnation)).collect(),
     })
 }
 
@@ -111,6 +135,7 @@ fn task_group(pb: v1::TaskGroup) -> Result<TaskGroup> {
     Ok(TaskGroup {
         name: pb.name,
         replicas: pb.replicas,
+        min_member: pb.min_member.unwrap_or(0),
         template: template(pb.template.unwrap_or_default()).map_err(|bad| bad.under("template"))?,
     })
 }

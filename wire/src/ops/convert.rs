@@ -10,7 +10,7 @@ use godel_domain::{
     run_end::RunEnd,
     running_units::{
         Bind, End, Evict, EvictionReason, GroupDemand, LastEviction, Phase, PreemptionTerms, Requeue,
-        RunningUnit, RunningUnits, Statuses,
+        RunningUnit, RunningUnits, Statuses, UnitTerms,
     },
 };
 use godel_proto::{raw, v1};
@@ -131,6 +131,17 @@ pub fn statuses_from_proto(statuses: v1::RunStatuses) -> Result<(UnitId, Statuse
     Ok((unit, statuses))
 }
 
+/// Preemption terms of all that is bound of a unit, and whose it is.
+///
+/// # Errors
+/// There are none, or the unit is missing.
+pub fn terms_from_proto(change: v1::TermsChange) -> Result<(UnitId, Arc<UnitTerms>), OpError> {
+    let v1::TermsChange { unit_id: unit, standing, group_minima } = change;
+    let standing = standing.ok_or_else(|| OpError::field("standing", "missing"))?;
+    let others = shared_standing(standing_from_proto(&standing));
+    Ok((unit_id(unit)?, Arc::new(UnitTerms { others, group_minima })))
+}
+
 /// A requeue and whose it is.
 ///
 /// # Errors
@@ -193,12 +204,14 @@ fn shared_standing(standing: PreemptionTerms) -> Arc<PreemptionTerms> {
 }
 
 fn standing_from_proto(standing: &v1::Standing) -> PreemptionTerms {
-    let v1::Standing { priority, preemptible, min_run_ms, min_member, queue, end: _ } = standing;
+    let v1::Standing { priority, preemptible, min_run_ms, min_member, queue, end: _, group_min_member } =
+        standing;
     PreemptionTerms {
         priority: *priority,
         preemptible: *preemptible,
         min_run_ms: *min_run_ms,
         min_member: *min_member,
+        group_min_member: *group_min_member,
         queue: (!queue.is_empty()).then(|| Arc::from(queue.as_str())),
         // One that is not known is none.
         end: match standing.end() {
@@ -211,12 +224,14 @@ fn standing_from_proto(standing: &v1::Standing) -> PreemptionTerms {
 
 /// How running units stand against others.
 pub fn standing_to_proto(standing: &PreemptionTerms) -> v1::Standing {
-    let PreemptionTerms { priority, preemptible, min_run_ms, min_member, queue, end } = standing;
+    let PreemptionTerms { priority, preemptible, min_run_ms, min_member, group_min_member, queue, end } =
+        standing;
     v1::Standing {
         priority: *priority,
         preemptible: *preemptible,
         min_run_ms: *min_run_ms,
         min_member: *min_member,
+        group_min_member: *group_min_member,
         queue: queue.as_deref().unwrap_or_default().to_owned(),
         end: match end {
             End::Unknown => v1::RunningEnd::Unspecified,
@@ -518,7 +533,7 @@ fn unit_id(id: u64) -> Result<UnitId, OpError> {
 fn group(task_group: u32) -> Result<u16, OpError> {
     u16::try_from(task_group)
         .ok()
-        .filter(|group| u32::from(*group) < N_TASK_GROUPS_MAX)
+        .filter(|group| usize::from(*group) < N_TASK_GROUPS_MAX)
         .ok_or_else(|| OpError::field("task_group", format!("{task_group} is not below {N_TASK_GROUPS_MAX}")))
 }
 

@@ -104,7 +104,7 @@ fn bad_columns_are_named() {
         ("device_masks", |b| b.device_masks = vec![1, 2, 3]),
         ("zone_masks", |b| b.zone_masks = vec![1]),
         ("core_masks", |b| b.core_masks = vec![1]),
-        ("task_group", |b| b.task_group = 64),
+        ("task_group", |b| b.task_group = 1_024),
         ("pool", |b| b.pool = 9),
         ("demand.requests", |b| {
             b.demand = Some(v1::Demand {
@@ -165,7 +165,8 @@ fn bad_columns_are_named() {
 #[test]
 fn a_deletion_concerns_what_hangs_on_the_record() {
     let delete = |kind| ParsedOp::Delete { kind, key: Key::Id(1) }.kinds();
-    assert_eq!(delete(v1::Kind::Unit), kind_bit(v1::Kind::Unit) | kind_bit(v1::Kind::Rows));
+    let of_unit = [v1::Kind::Unit, v1::Kind::TaskGroup, v1::Kind::Rows].map(kind_bit);
+    assert_eq!(delete(v1::Kind::Unit), of_unit.iter().sum::<u32>());
     assert_eq!(delete(v1::Kind::NodeSpec).count_ones(), 4);
     assert_eq!(delete(v1::Kind::NodeAllocatable), kind_bit(v1::Kind::NodeAllocatable));
 }

@@ -17,7 +17,9 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     resources::Resources,
     run_end::{RunEnd, RunEndReason},
-    running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses},
+    running_units::{
+        Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses, UnitTerms,
+    },
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
         UnitEnd, UnitRecord, Volume, WorkloadClass,
@@ -265,7 +267,8 @@ fn unit_affinity() -> impl Strategy<Value = UnitAffinity> {
 
 pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
     let group = (text(), 1u32..9, template(), 0u32..9).prop_map(|(name, replicas, template, start)| {
-        (TaskGroup { name, replicas, template }, vec![(start, start + 1), (start + 5, start + 9)])
+        let min_member = start % 3;
+        (TaskGroup { name, replicas, min_member, template }, vec![(start, start + 1), (start + 5, start + 9)])
     });
     let choices = (
         select(vec![
@@ -299,7 +302,9 @@ pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
                 1 => OnFailure::Restart,
                 _ => OnFailure::Stop,
             };
-            let submitted = SubmittedSize { min_member: min_member - 1, replicas: vec![7, 0, 300] };
+            let group_minima = if id % 2 == 0 { vec![0, 300] } else { Vec::new() };
+            let submitted =
+                SubmittedSize { min_member: min_member - 1, replicas: vec![7, 0, 300], group_minima };
             godel_testkit::unit(name)
                 .id(UnitId(id))
                 .namespace(namespace)
@@ -309,6 +314,7 @@ pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
                 .class(class)
                 .task_groups(task_groups)
                 .edit(|unit| unit.status.ordinals = ordinals)
+                .edit(|unit| unit.status.next_incarnations = vec![(min_member, max_restarts)])
                 .min_member(min_member)
                 .queue(queue)
                 .priority(priority)
@@ -384,19 +390,7 @@ pub(super) fn row_change() -> impl Strategy<Value = RunChange> {
                 .iter()
                 .map(|(node, mask)| GivenZones { zones: ZoneSet(mask >> node), cores: CoreSet(mask & 6) })
                 .collect(),
-            standing: places.first().map(|(node, _)| {
-                let priority = -3;
-                let queue = (*node > 1).then(|| Arc::from(format!("a.q{node}")));
-                let standing = PreemptionTerms {
-                    priority,
-                    preemptible: true,
-                    min_run_ms: 7,
-                    min_member: *node,
-                    queue,
-                    end: End::Never,
-                };
-                Arc::new(standing)
-            }),
+            standing: places.first().map(|(node, _)| Arc::new(terms(*node))),
         })
     });
     let reason = select(vec![
@@ -450,5 +444,21 @@ pub(super) fn row_change() -> impl Strategy<Value = RunChange> {
     let requeue = (vec(0u32..9, 0..4), any::<bool>()).prop_map(|(ordinals, anew)| {
         RunChange::Requeue(Requeue { incarnations: vec![2; ordinals.len()], ordinals, anew })
     });
-    prop_oneof![bind, evict, statuses, requeue]
+    let terms = ((1u32..9), vec(0u32..3, 0..3)).prop_map(|(n, group_minima)| {
+        let others = Arc::new(PreemptionTerms { group_min_member: 0, ..terms(n) });
+        RunChange::Terms(Arc::new(UnitTerms { others, group_minima }))
+    });
+    prop_oneof![bind, evict, statuses, requeue, terms]
+}
+
+fn terms(n: u32) -> PreemptionTerms {
+    PreemptionTerms {
+        priority: -3,
+        preemptible: true,
+        min_run_ms: 7,
+        min_member: n,
+        group_min_member: n / 2,
+        queue: (n > 1).then(|| Arc::from(format!("a.q{n}"))),
+        end: End::Never,
+    }
 }

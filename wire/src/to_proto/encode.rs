@@ -22,14 +22,18 @@ const BYTES: usize = 256;
 /// Field of `Op` that puts a unit.
 const PUT_UNIT: u8 = 4;
 
-/// An operation that puts a unit, encoded for a transaction.
+/// An operation that puts a unit's own record, encoded for a transaction: task groups that were added have theirs.
 pub fn put_unit(record: &UnitRecord) -> Bytes {
     let mut out = Writer(Vec::with_capacity(BYTES));
-    out.message(PUT_UNIT, |out| unit(out, record));
+    if record.n_own_groups() < record.spec.task_groups.len() {
+        out.message(PUT_UNIT, |out| unit(out, &record.own()));
+    } else {
+        out.message(PUT_UNIT, |out| unit(out, record));
+    }
     out.0.into()
 }
 
-/// A unit, as [`super::unit_record`] would be encoded.
+/// A unit with all its task groups, as [`super::unit_record`] would be encoded.
 pub fn encoded_unit(record: &UnitRecord) -> Bytes {
     let mut out = Writer(Vec::with_capacity(BYTES));
     unit(&mut out, record);
@@ -120,6 +124,8 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
         keeps_succeeded,
         retried_ms,
         updated,
+        own_groups,
+        next_incarnations,
     } = status;
     for ranges in ordinals {
         out.message(1, |out| {
@@ -137,19 +143,27 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
     out.number(5, u64::from(*whole_restarts));
     out.number(6, u64::from(*restarting));
     if let Some(size) = submitted {
-        let SubmittedSize { min_member, replicas } = size.as_ref();
+        let SubmittedSize { min_member, replicas, group_minima } = size.as_ref();
         out.message(7, |out| {
             out.number(1, u64::from(*min_member));
             out.packed(2, replicas);
+            out.packed(3, group_minima);
         });
     }
     out.number(8, u64::from(*keeps_succeeded));
     out.number(9, retried_ms.cast_unsigned());
     out.number(10, u64::from(*updated));
+    out.number(11, u64::from(*own_groups));
+    for (ordinal, incarnation) in next_incarnations {
+        out.message(12, |out| {
+            out.number(1, u64::from(*ordinal));
+            out.number(2, u64::from(*incarnation));
+        });
+    }
 }
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {
-    let TaskGroup { name, replicas, template } = group;
+    let TaskGroup { name, replicas, min_member, template } = group;
     let Template { demand, node_selector, tolerations, node_affinity: nodes, max_load: load, run } = template;
     out.text(1, name);
     out.number(2, u64::from(*replicas));
@@ -167,6 +181,9 @@ fn task_group(out: &mut Writer, group: &TaskGroup) {
             out.message(6, |out| max_load(out, *load));
         }
     });
+    if *min_member > 0 {
+        out.given(4, u64::from(*min_member));
+    }
 }
 
 fn max_load(out: &mut Writer, MaxLoad { cpu, memory }: MaxLoad) {

@@ -5,8 +5,9 @@ use godel_domain::{
     change::{Block, Change},
     ids::Revision,
     txn::RecordRef,
+    yarn_keys::YarnKeys,
 };
-use godel_proto::{raw, v1};
+use godel_proto::{kinds::task_group_key, raw, v1};
 
 use super::{
     delete, delete_named, lease, node_report, node_spec, partition_block, precondition, precondition_named,
@@ -24,6 +25,12 @@ pub fn op(change: &Change) -> Option<Bytes> {
         Change::NodeUsage(usage) => put_node_usage(usage),
         Change::NodeDeleted(node) => delete(v1::Kind::NodeSpec, u64::from(node.0)),
         Change::Unit(record) => put_unit(record),
+        Change::TaskGroup(record) => {
+            raw::encode_op(v1::op::Op::PutTaskGroup(super::task_group_record(record)))
+        }
+        Change::TaskGroupDeleted(unit, idx) => {
+            delete_named(v1::Kind::TaskGroup, &task_group_key(unit.0, u32::from(*idx)))
+        }
         Change::UnitHistory(kept) => raw::encode_op(v1::op::Op::PutUnitHistory(super::unit_history(kept))),
         Change::UnitHistoryDeleted(unit) => delete(v1::Kind::UnitHistory, unit.0),
         Change::UnitDeleted(unit) => delete(v1::Kind::Unit, unit.0),
@@ -46,6 +53,10 @@ pub fn op(change: &Change) -> Option<Bytes> {
         Change::ReservationDeleted(name) => delete_named(v1::Kind::Reservation, name),
         Change::Hold(hold) => put_hold(hold),
         Change::HoldDeleted(id) => delete(v1::Kind::Hold, id.0),
+        Change::YarnKeys(YarnKeys { name, keys }) if keys.is_empty() => {
+            delete_named(v1::Kind::YarnKeys, name)
+        }
+        Change::YarnKeys(keys) => raw::encode_op(v1::op::Op::PutYarnKeys(super::yarn_keys(keys))),
         Change::Pause(pause) => put_pause(pause),
         Change::PauseDeleted(scope) => delete_named(v1::Kind::Pause, &scope.to_string()),
         Change::RowsLoaded(..) | Change::Unreadable(_) | Change::UnreadableGone(_) => return None,

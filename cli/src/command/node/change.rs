@@ -94,7 +94,8 @@ async fn named(client: &Client, nodes: Nodes) -> Result<Vec<String>, Failure> {
     if !selector.is_empty() {
         let selected = client.list_nodes(&selector).await?;
         if selected.is_empty() && names.is_empty() {
-            return Err(Failure::new(Code::NotFound, "no node has these labels"));
+            return Err(Failure::new(Code::NotFound, "no node has these labels")
+                .hint("`godel node list -o json` shows the labels of all nodes"));
         }
         names.extend(selected.into_iter().filter_map(|node| Some(node.spec?.meta?.name)));
     }
@@ -135,7 +136,7 @@ pub(crate) async fn update(
     Ok(answer.into_inner())
 }
 
-fn not_found(failure: Failure) -> Failure {
+pub(super) fn not_found(failure: Failure) -> Failure {
     match failure.code {
         Code::NotFound => failure.hint("`godel node list` shows what there is"),
         _ => failure,

@@ -28,6 +28,9 @@ pub(super) fn text(zones: &[ZoneView], devices: &[DeviceView], paint: Paint) -> 
         if !zone.cpus.is_empty() {
             line.push_str(&format!("  CPUs {}", zone.cpus));
         }
+        if let Some(load) = zone.load_text() {
+            line.push_str(&format!("  {}", shown(&load)));
+        }
         text.push_str(&format!("{line}\n"));
         for device in devices.iter().filter(|device| zone.devices.contains(&device.index)) {
             text.push_str(&format!("{indent}  {}\n", device_line(device)));

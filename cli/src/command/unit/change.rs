@@ -1,19 +1,19 @@
-//! Changes of units: cancel, suspend, resume, scale, stop, retry, delete. Whatever is named is tried.
+//! Changes of units: cancel, suspend, resume, scale, move, stop, retry, delete. Whatever is named is tried.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 use godel_client::{
     client::Client,
     exit::{Code, Failure},
-    output::Format,
+    output::{Format, shown},
 };
 use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
-use godel_rules::admission::stop::ORDINALS_MAX;
+use godel_rules::admission::{retry::RETRIED_MAX, stop::ORDINALS_MAX};
 
 use crate::{
-    args::{Delete, Named, Retry, Scale, Stop, split},
+    args::{Delete, Move, Named, Retry, Scale, Stop, split},
     command::{
-        each::{Done, each},
+        each::{Done, UNCHANGED, each},
         wait,
     },
 };
@@ -93,6 +93,48 @@ pub(super) async fn scale(client: &Client, scale: &Scale, format: Format) -> Res
     scaled.await.map(drop)
 }
 
+pub(super) async fn move_units(client: &Client, wanted: &Move, format: Format) -> Result<(), Failure> {
+    let Move { units: Named { names, namespace, revision }, queue } = wanted;
+    let moved = each(format, "unit", names, async |name| {
+        move_one(client, split(namespace, &name), queue, *revision).await
+    });
+    moved.await.map(drop)
+}
+
+/// The unit as it is, but for its queue.
+async fn move_one(
+    client: &Client,
+    (namespace, name): (&str, &str),
+    queue: &str,
+    revision: u64,
+) -> Result<Done, Failure> {
+    let mut spec = client.get_unit(namespace, name).await?.unit.unwrap_or_default().spec.unwrap_or_default();
+    let meta = spec.meta.clone().unwrap_or_default();
+    if meta.name != name && meta.uid != name {
+        let said =
+            format!("no unit `{}`: give the full name; did you mean `{}`?", shown(name), shown(&meta.name));
+        return Err(Failure::new(Code::NotFound, said));
+    }
+    if revision > 0 && revision != meta.revision {
+        let said = format!("the unit is at revision {}, not {revision}", meta.revision);
+        return Err(Failure::new(Code::Conflict, said));
+    }
+    if spec.queue == queue {
+        return Ok(Done { said: Some("unchanged"), ..Done::at(UNCHANGED, 0) });
+    }
+    queue.clone_into(&mut spec.queue);
+    let request = v1::UpdateUnitRequest { unit: Some(spec), groups: None, expected_revision: meta.revision };
+    let call = |mut units: UnitServiceClient<_>| {
+        let request = request.clone();
+        async move { units.update_unit(request).await }
+    };
+    let answer = client.units(call).await.map_err(|failure| match failure.code {
+        Code::Conflict => failure.hint("somebody else has changed the unit meanwhile: move it again"),
+        _ => failure,
+    })?;
+    Ok(Done::at("moved", answer.into_inner().revision))
+}
+
 pub(super) async fn stop(client: &Client, stop: &Stop, format: Format) -> Result<(), Failure> {
     let Stop { words, namespace, revision } = stop;
     let (names, ordinals) = names_and_ordinals(words)?;
@@ -111,13 +153,16 @@ pub(super) async fn stop(client: &Client, stop: &Stop, format: Format) -> Result
             async move { units.stop_running_units(request).await }
         };
         let revision = client.units(call).await?.into_inner().revision;
-        Ok(Done::at("has these replicas stopped", revision))
+        Ok(Done { said: Some("has these replicas stopped"), ..Done::at("stopped", revision) })
     });
     stopped.await.map(drop)
 }
 
 pub(super) async fn retry(client: &Client, retry: &Retry, format: Format) -> Result<(), Failure> {
-    let Retry { units: Named { names, namespace, revision }, all } = retry;
+    let Retry { units: Named { names, namespace, revision }, all, replicas } = retry;
+    let ranges =
+        replicas.iter().map(|word| ordinals(word)).collect::<Result<Vec<_>, _>>().map_err(Failure::usage)?;
+    let ordinals: Vec<u32> = ranges.into_iter().flatten().take(RETRIED_MAX + 1).collect();
     let retried = each(format, "unit", names, async |name| {
         let (namespace, name) = split(namespace, &name);
         let request = v1::RetryUnitRequest {
@@ -125,6 +170,7 @@ pub(super) async fn retry(client: &Client, retry: &Retry, format: Format) -> Res
             name: name.to_owned(),
             all_replicas: *all,
             expected_revision: *revision,
+            ordinals: ordinals.clone(),
         };
         let call = |mut units: UnitServiceClient<_>| {
             let request = request.clone();

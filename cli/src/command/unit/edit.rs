@@ -44,7 +44,7 @@ async fn one(client: &Client, edit: &Edit, (namespace, name): (&str, &str)) -> R
     }
     if edit.revision > 0 && edit.revision != meta.revision {
         let said = format!("the unit is at revision {}, not {}", meta.revision, edit.revision);
-        return Err(Failure::new(Code::Conflict, said));
+        return Err(Failure::new(Code::Conflict, said).hint("it has changed: read it again and retry"));
     }
     let before = unit_file::to_file(&spec).map_err(|no_file| Failure::failed(no_file.to_string()))?;
     let (text, draft) = match &edit.file {
@@ -62,7 +62,11 @@ async fn one(client: &Client, edit: &Edit, (namespace, name): (&str, &str)) -> R
     if !edit.yes && !agrees(&meta.name)? {
         return Err(kept(Failure::failed("nothing was changed"), draft.as_deref()));
     }
-    let request = v1::UpdateUnitRequest { unit: Some(wanted), expected_revision: meta.revision };
+    let request = v1::UpdateUnitRequest {
+        unit: Some(wanted),
+        expected_revision: meta.revision,
+        ..v1::UpdateUnitRequest::default()
+    };
     let call = |mut units: UnitServiceClient<_>| {
         let request = request.clone();
         async move { units.update_unit(request).await }

@@ -12,7 +12,10 @@ use godel_proto::v1;
 use tokio::{sync::mpsc, time::Instant};
 use tonic::{Status, Streaming};
 
-use crate::args::{Logs, split};
+use crate::{
+    args::{Logs, split},
+    command::each::LIST_UNITS,
+};
 
 /// A log that cannot be read on for so long is given up.
 const AWAY_MAX: Duration = Duration::from_secs(10);
@@ -35,7 +38,7 @@ pub(super) async fn run(client: &Client, logs: &Logs, format: Format) -> Result<
     let (name, ordinal) = ordinal_of(&logs.name);
     let (namespace, name) = split(&logs.namespace, name);
     let unit = client.get_unit(namespace, name).await.map_err(|failure| match failure.code {
-        Code::NotFound => failure.hint("`godel unit list` shows what there is"),
+        Code::NotFound => failure.hint(LIST_UNITS),
         _ => failure,
     })?;
     let unit_id = unit.unit.as_ref().map_or(0, |unit| unit.unit_id);

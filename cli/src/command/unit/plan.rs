@@ -50,8 +50,17 @@ pub(super) async fn run(client: &Client, submit: &Submit, format: Format) -> Res
         match plan(client, &scheduler, unit).await {
             Ok(answer) => {
                 let view = view(client, name, answer).await;
-                if ["waits", "never"].contains(&view.outcome) {
-                    failures.push(Failure::failed(format!("unit {} would wait", shown(&view.name))));
+                match view.outcome {
+                    "waits" => {
+                        failures.push(Failure::failed(format!("unit {} would wait", shown(&view.name))))
+                    }
+                    "never" => {
+                        let said = format!("unit {} can never be placed", shown(&view.name));
+                        failures.push(
+                            Failure::failed(said).hint("ask for less, or raise the maximum that is named"),
+                        );
+                    }
+                    _ => {}
                 }
                 views.push(view);
             }

@@ -14,7 +14,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::StreamExt as _;
 use tonic::{Code as Rpc, Status};
 
-use crate::args::split;
+use crate::{args::split, command::each::LIST_UNITS};
 
 /// A watch that nobody serves for so long is over.
 const AWAY_MAX: Duration = Duration::from_secs(60);
@@ -147,7 +147,7 @@ async fn follow(client: Client, namespace: String, name: String, said: mpsc::Sen
             Next::Resume | Next::Anew | Next::Fail => {
                 let failure = client.explain_leader("dispatcher", failed);
                 Said::Failed(match failure.code {
-                    Code::NotFound => failure.hint("`godel unit list` shows what there is"),
+                    Code::NotFound => failure.hint(LIST_UNITS),
                     _ => failure,
                 })
             }

@@ -181,8 +181,12 @@ fn spec() -> impl Strategy<Value = v1::UnitSpec> {
                 owner: owner.unwrap_or_default(),
                 ..v1::ObjectMeta::default()
             };
-            let group =
-                |(name, replicas, template)| v1::TaskGroup { name, replicas, template: Some(template) };
+            let group = |(name, replicas, template)| v1::TaskGroup {
+                name,
+                replicas,
+                template: Some(template),
+                min_member: min_member.filter(|n| *n % 2 == 0),
+            };
             v1::UnitSpec {
                 meta: Some(meta),
                 workload_class: class,

@@ -189,10 +189,19 @@ fn i4() -> Vec<Clause> {
         Change::Hold(Arc::new(Hold { turn, expires_ms, ..hold(id, UnitId(unit), 10) }))
     };
     let four = spec(4, 1, 1, demand(10, None));
+    // The first of two groups needs one, and one of the second is bound.
+    let mut of_two =
+        spec(2, 1, 1, demand(10, None)).group(godel_testkit::group("second", 1, Template::default()));
+    of_two.spec.task_groups[0].min_member = 1;
     vec![
         commit(I4, "unit unit-2: first binding of 2 at revision 8, min_member 3", {
             healthy().then(vec![unit(&three)]).then(vec![bind(&three, &[(0, 1, 0), (1, 2, 0)], 0)])
         }),
+        commit(
+            I4,
+            "unit unit-2: first binding of 0 of task group main at revision 8, its min_member is 1",
+            healthy().then(vec![unit(&of_two)]).then(vec![bind_second(&of_two, 1)]),
+        ),
         commit(I4, "units 1 and 4 gather room on the same nodes (revision 9)", {
             let waiting = healthy().then(vec![unit(&four)]).then(vec![turn(1, 1, 1_000)]);
             waiting.then(vec![turn(2, 4, 1_000)])
@@ -202,6 +211,13 @@ fn i4() -> Vec<Clause> {
             healthy().then(vec![turn(1, 1, -90_000)]).then(vec![Change::HoldDeleted(HoldId(1))])
         }),
     ]
+}
+
+/// Binds one replica of the second task group to node 1.
+fn bind_second(of: &UnitRecord, ordinal: u32) -> Change {
+    let demand = Arc::new(of.spec.task_groups[1].template.demand.clone());
+    let (ordinals, nodes) = (vec![ordinal], vec![NodeId(1)]);
+    Change::Rows(of.id, RunChange::Bind(Bind { group: 1, demand, ordinals, nodes, ..Bind::default() }))
 }
 
 fn i5() -> Vec<Clause> {
@@ -228,7 +244,14 @@ fn i5() -> Vec<Clause> {
         }))]);
         story
     };
+    let moved = {
+        let mut story = preemptions::preemption(lone(1, 1), 1, gold(9), 8);
+        story.0.truncate(6);
+        story.0.push(vec![unit(&lone(1, 1).queue("elsewhere"))]);
+        story
+    };
     vec![
+        commit(I5, "task group 0 is charged in queue a, and its record names elsewhere (revision 7)", moved),
         commit(I5, "queue a.b: cpu 4000 of 3999 (revision 6)", story("a.b", &[(CPU, 3999)], 0)),
         commit(I5, "queue a: cpu 4000 of 3999 (revision 6)", story("a", &[(CPU, 3999)], 0)),
         commit(I5, "queue a: gpu 1000 of 999 (revision 6)", story("a", &[("gpu", 999)], 0)),

@@ -159,7 +159,7 @@ fn an_excess_older_than_the_history_dates_from_its_beginning() {
         id: NodeId(1),
         reserved: Resources::new([(CPU, 2000)]).unwrap(),
         as_of_ms: 90,
-        load: None,
+        ..godel_domain::node::NodeUsage::default()
     });
     let (story, gang) = Story::healthy();
     let story = story

@@ -14,7 +14,7 @@ fn usage(cpu: i64, as_of_ms: i64) -> Change {
         id: NodeId(1),
         reserved: Resources::new([(CPU, cpu)]).unwrap(),
         as_of_ms,
-        load: None,
+        ..NodeUsage::default()
     })
 }
 

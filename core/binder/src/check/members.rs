@@ -7,13 +7,13 @@ use godel_domain::{
     allocation::Allocation,
     decision::{Decision, RejectionReason},
     ids::{NodeId, ReplicaId, Revision, RunningUnitId},
-    lifecycle,
-    running_units::{Bind, PreemptionTerms, RunningUnits},
+    lifecycle::{self, GangCount},
+    running_units::{Bind, RunningUnits},
 };
 use smallvec::SmallVec;
 
 use super::RejectionList;
-use crate::{Wait, requeue::Requeues, unit::Unit};
+use crate::{Wait, classes::Standings, requeue::Requeues, unit::Unit};
 
 /// One running unit of a decision: position of its group in the decision, position in the group's columns,
 /// and what it is given.
@@ -33,6 +33,19 @@ pub(super) fn placed<'a>(
     members: &'a [PlacedReplica],
 ) -> impl Iterator<Item = ReplicaId> + 'a {
     members.iter().map(|member| decision.groups[member.group].replica(member.idx))
+}
+
+/// Counts running units of a decision beside those that count already.
+pub(super) fn with_placed(
+    unit: &Unit,
+    mut count: GangCount,
+    decision: &Decision,
+    members: &[PlacedReplica],
+) -> GangCount {
+    for of_group in members.chunk_by(|a, b| a.group == b.group) {
+        unit.terms.add(&mut count, decision.groups[of_group[0].group].group, of_group.len());
+    }
+    count
 }
 
 /// Members that the unit wants, with the incarnation that is current.
@@ -77,7 +90,7 @@ pub(super) fn wanted(
 }
 
 /// The first replica of an ordered unit that has yet to run before `ordinal` is bound; `None`: it may be.
-fn first_to_run(unit: &Unit, rows: Option<&RunningUnits>, ordinal: u32) -> Option<u32> {
+pub(crate) fn first_to_run(unit: &Unit, rows: Option<&RunningUnits>, ordinal: u32) -> Option<u32> {
     if !unit.is_ordered {
         return None;
     }
@@ -92,7 +105,7 @@ pub(super) fn binds(
     cluster: &Cluster,
     decision: &Decision,
     accepted: &[PlacedReplica],
-    standing: &Arc<PreemptionTerms>,
+    standings: &Standings,
 ) -> Vec<Bind> {
     let mut binds = Vec::with_capacity(decision.groups.len());
     for of_group in accepted.chunk_by(|a, b| a.group == b.group) {
@@ -114,7 +127,7 @@ pub(super) fn binds(
             nodes: column().map(|idx| placement.nodes[idx]).collect(),
             devices: allocations().filter(|_| has_devices).map(|given| given.devices).collect(),
             zones: allocations().filter(|_| has_zones).map(|given| given.zones).collect(),
-            standing: Some(Arc::clone(standing)),
+            standing: Some(standings.of(placement.group)),
         });
     }
     binds

@@ -8,6 +8,7 @@ use godel_domain::{
     decision::{Decision, RejectionReason},
     hold::Borrower,
     ids::{NodeId, Revision, RunningUnitId, UnitId},
+    lifecycle,
 };
 use godel_framework::{NodeAsk, UnitAsk};
 use smallvec::SmallVec;
@@ -94,7 +95,8 @@ pub(super) struct TakenQuota {
 }
 
 /// Takes of the unit's queue what its maxima allow, group by group; those beyond, the last ones of their group, are
-/// refused and their room is given back. Of a gang the group goes first of which most fit: as many as possible count.
+/// refused and their room is given back. Of a gang the minima of its task groups go first, then the group of which most fit: as many as
+/// possible count.
 pub(super) fn take_quota(
     unit: &Unit,
     (quotas, cluster): (&mut Quotas, &mut Cluster),
@@ -108,13 +110,27 @@ pub(super) fn take_quota(
         accepted.truncate(n_fit);
         return taken;
     }
+    let lacking: SmallVec<[(u16, usize); 2]> = match unit.terms.groups() {
+        [] => SmallVec::new(),
+        _ => {
+            let count = cluster.rows(decision.unit).map(|rows| lifecycle::counted(rows, &unit.terms));
+            unit.terms.lacking(&count.unwrap_or_default()).collect()
+        }
+    };
+    let least = |members: &[PlacedReplica]| {
+        let group = decision.groups[members[0].group].group;
+        let lacks = lacking.iter().find(|(known, _)| *known == group);
+        lacks.map_or(0, |(_, n)| members.len().min(*n))
+    };
     let mut groups: SmallVec<[&[PlacedReplica]; 4]> = accepted.chunk_by(|a, b| a.group == b.group).collect();
+    let minima: SmallVec<[&[PlacedReplica]; 4]> = groups.iter().map(|group| &group[..least(group)]).collect();
     if unit.terms.min_member > 1 {
         let shape = |group: usize| unit.groups[usize::from(decision.groups[group].group)].shape;
         groups.sort_by_cached_key(|group| Reverse(quotas.n_fit(unit.queue, shape(group[0].group), cluster)));
     }
     let mut kept = PlacedReplicas::new();
-    for group in groups {
+    let beyond = groups.into_iter().map(|group| &group[least(group)..]);
+    for group in minima.into_iter().chain(beyond).filter(|group| !group.is_empty()) {
         let n_fit = take_group(unit, (quotas, cluster), (decision, group), refused, &mut taken);
         kept.extend_from_slice(&group[..n_fit]);
     }

@@ -247,10 +247,9 @@ impl<'a> ClaimCheck<'a> {
     /// all that there are, and those at a maximum, which were counted together.
     fn with_the_rest(&self, owner: UnitId, ids: &mut Vec<HoldId>) {
         let terms = self.picture.units.get(&owner).map(|unit| &unit.terms);
-        let n_bound = terms
-            .zip(self.picture.cluster.rows(owner))
-            .map_or(0, |(terms, rows)| lifecycle::counted(rows, terms));
-        let is_first = n_bound < terms.map_or(0, |terms| terms.min_member as usize);
+        let rows = self.picture.cluster.rows(owner);
+        let count = |terms| rows.map(|rows| lifecycle::counted(rows, terms)).unwrap_or_default();
+        let is_first = terms.is_some_and(|terms| !terms.is_reached(&count(terms)));
         let of_owner = |id: &HoldId| self.holds.hold(*id).filter(|hold| hold.unit == owner);
         let at_maximum = ids.iter().filter_map(of_owner).any(|hold| hold.at_maximum);
         for id in self.picture.cluster.holds_of(owner) {

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::{BinderHolds, HoldState};
 use crate::{
     Accepted,
-    check::{Asked, UnitAsks, may_stand},
+    check::{Asked, UnitAsks, first_to_run, may_stand},
     maxima::keep_together,
     picture::BinderPicture,
     quotas::GroupNeeds,
@@ -93,19 +93,22 @@ impl BinderHolds {
         }
         let team = keep_together(self, ids, &mut dead, &mut ready);
         let terms = picture.units.get(&unit).map(|unit| &unit.terms);
-        let n_bound =
-            terms.zip(picture.cluster.rows(unit)).map_or(0, |(terms, rows)| lifecycle::counted(rows, terms));
-        let min_member = terms.map_or(0, |terms| terms.min_member as usize);
-        if n_bound < min_member
-            && let Some(why) = dead.keys().next().copied()
-        {
+        let rows = picture.cluster.rows(unit);
+        let counted = terms.zip(rows).map(|(terms, rows)| lifecycle::counted(rows, terms));
+        let mut count = counted.unwrap_or_default();
+        let is_first = terms.is_some_and(|terms| !terms.is_reached(&count));
+        if is_first && let Some(why) = dead.keys().next().copied() {
             // Fewer than a first binding are worth nothing.
             return vec![self.end(ids, why)];
         }
         let mut work: Vec<HoldWork> = dead.into_iter().map(|(why, ids)| self.end(&ids, why)).collect();
-        let n_ready: usize = ready.iter().map(|id| self.by_id[id].hold.ordinals.len()).sum();
-        if n_ready > 0 && n_bound + n_ready >= min_member {
-            let is_whole = n_bound < min_member || team.iter().any(|id| ready.contains(id));
+        if let Some(terms) = terms {
+            for hold in ready.iter().map(|id| &self.by_id[id].hold) {
+                terms.add(&mut count, hold.group, hold.ordinals.len());
+            }
+        }
+        if !ready.is_empty() && terms.is_none_or(|terms| terms.is_reached(&count)) {
+            let is_whole = is_first || team.iter().any(|id| ready.contains(id));
             work.push(self.convert(unit, &ready, is_whole, (picture, under_way)));
         }
         work
@@ -120,6 +123,10 @@ impl BinderHolds {
             row.phase == Phase::Pending && row.incarnation == replica.incarnation
         };
         if !unit.is_wanted || unit.revision != hold.spec_revision || !hold.replicas().all(is_wanted) {
+            return Fate::Ends("changed");
+        }
+        // Those before it of an ordered unit ran when it was judged: one that is lost since comes first again.
+        if hold.ordinals.iter().any(|ordinal| first_to_run(unit, rows, *ordinal).is_some()) {
             return Fate::Ends("changed");
         }
         if picture.cluster.usable(hold.node).is_err() {
@@ -158,7 +165,7 @@ impl BinderHolds {
         (picture, under_way): (&mut BinderPicture, &mut UnderWay),
     ) -> HoldWork {
         let queue = picture.units[&unit].queue;
-        let standing = picture.classes.standing(&picture.units[&unit], picture.quotas.path(queue));
+        let standings = picture.classes.standings(&picture.units[&unit], picture.quotas.path(queue));
         let mut binds: BTreeMap<u16, Bind> = BTreeMap::new();
         let mut replicas = SmallVec::new();
         let mut bound = Vec::new();
@@ -175,7 +182,7 @@ impl BinderHolds {
                         group: hold.group,
                         demand: Arc::clone(&hold.demand),
                         pool: hold.pool,
-                        standing: Some(Arc::clone(&standing)),
+                        standing: Some(standings.of(hold.group)),
                         ..Bind::default()
                     });
                     for (idx, replica) in hold.replicas().enumerate() {
@@ -230,6 +237,7 @@ impl BinderHolds {
             binds,
             holds,
             evictions,
+            victims: Vec::new(),
             ends,
             rejections,
             budgets: Vec::new(),

@@ -122,6 +122,9 @@ impl Batch {
             Item::Decision { accepted, .. } | Item::Convert(accepted) => {
                 let unit = accepted.unit;
                 self.need_unit(unit, accepted.unit_revision, txn);
+                for (victim, revision) in &accepted.victims {
+                    self.need_unit(*victim, *revision, txn);
+                }
                 for bind in &mut accepted.binds {
                     // A bind is large: it is lent to the operation, not copied.
                     let change = Change::Rows(unit, RunChange::Bind(std::mem::take(bind)));
@@ -200,7 +203,7 @@ impl Batch {
         }
         let about = |item: &Item| match (item, needed) {
             (Item::Decision { accepted, .. } | Item::Convert(accepted), Needed::Unit(unit)) => {
-                accepted.unit == unit
+                accepted.unit == unit || accepted.victims.iter().any(|(victim, _)| *victim == unit)
             }
             (Item::Decision { accepted, .. }, Needed::Queue) => {
                 self.queues.get(&accepted.queue).is_some_and(|needed| needed.contains(&idx))
@@ -304,5 +307,32 @@ mod tests {
         assert_eq!(txn.required, [r#"Budget("web") 5"#, r#"Budget("all") 5"#]);
         assert_eq!(batch.items_of_precondition(0), [0]);
         assert_eq!(batch.items_of_precondition(1), [0, 1]);
+    }
+
+    #[test]
+    fn a_claim_rests_on_the_records_of_its_victims() {
+        let mut claim = Accepted {
+            ticket: crate::Ticket(1),
+            unit: UnitId(1),
+            unit_revision: Revision(3),
+            queue: QueueIdx::DEFAULT,
+            binds: Vec::new(),
+            holds: Vec::new(),
+            evictions: Vec::new(),
+            victims: vec![(UnitId(7), Revision(4)), (UnitId(8), Revision(5))],
+            ends: Vec::new(),
+            rejections: Vec::new(),
+            budgets: Vec::new(),
+            slots: Vec::new(),
+            gone: Vec::new(),
+        };
+        let (mut batch, mut txn) = (Batch::default(), Txn::default());
+        batch.push(Item::Convert(Box::new(claim.clone())), &mut txn);
+        (claim.unit, claim.victims) = (UnitId(2), vec![(UnitId(8), Revision(5))]);
+        batch.push(Item::Convert(Box::new(claim)), &mut txn);
+        assert_eq!(txn.required.len(), 4);
+        assert_eq!(batch.items_of_precondition(1), [0], "unit 7");
+        assert_eq!(batch.items_of_precondition(2), [0, 1], "unit 8");
+        assert_eq!(batch.items_of_precondition(3), [1], "unit 2");
     }
 }

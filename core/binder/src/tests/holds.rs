@@ -163,6 +163,7 @@ fn two_units_of_risen_priority_do_not_preempt_each_other() {
     let (first, second) = (claim(&world, &risen[0]), claim(&world, &risen[1]));
     let accepted = world.accept(&first);
     assert_eq!(accepted.evictions[0].0, UnitId(2));
+    assert_eq!(accepted.victims, [(UnitId(2), Revision(risen[1].1))], "by that record it was judged");
     assert_eq!(
         world.refuse(&second),
         [(RejectionReason::PreemptionLoop, vec![1])],

@@ -1,6 +1,9 @@
 //! Maxima of queues.
 
-use godel_domain::{allocation::DeviceSet, queue_spec::PriorityClass};
+use godel_domain::{
+    allocation::DeviceSet, priority_classes::PriorityClasses, queue_spec::PriorityClass,
+    running_units::PreemptionTerms,
+};
 
 use super::*;
 
@@ -167,4 +170,57 @@ fn a_unit_without_a_priority_follows_its_class() {
         world.unit(spec);
     }
     assert_eq!(priorities(&world), [0, 3, 1_000_000, 0]);
+}
+
+#[test]
+fn a_unit_that_moves_takes_what_it_has_along() {
+    let mut world = World::new(4);
+    for name in ["a", "b"] {
+        world.change(queue(name, &[(CPU, 600)], 0));
+    }
+    let runs = unit(1, 2, 1, demand(300, 0));
+    let revision = world.unit(in_queue("a", runs.clone()));
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 2)]));
+    world.commit(&accepted);
+    let waits = world.unit(in_queue("a", unit(2, 1, 1, demand(300, 0))));
+    assert_eq!(world.refuse(&place(2, waits, &[(0, 3)])), [(RejectionReason::QueueFull, vec![0])]);
+    let moved = in_queue("b", runs);
+    let terms = PreemptionTerms::of(&moved.spec, &PriorityClasses::default());
+    let changes = vec![
+        Change::Unit(Arc::new(moved)),
+        Change::Rows(UnitId(1), RunChange::Terms(Arc::new(terms.into()))),
+    ];
+    world.revision += 1;
+    world.binder.apply(&Commit { revision: Revision(world.revision), time_ms: 1, changes });
+    let _ = world.accept(&place(2, waits, &[(0, 3)]));
+    let late = world.unit(in_queue("b", unit(3, 1, 1, demand(300, 0))));
+    assert_eq!(world.refuse(&place(3, late, &[(0, 4)])), [(RejectionReason::QueueFull, vec![0])]);
+}
+
+#[test]
+fn what_is_bound_has_the_terms_that_its_record_says() {
+    let gold =
+        PriorityClass { name: "gold".to_owned(), value: 7, preemptible: false, description: String::new() };
+    let mut classes = PriorityClasses::default();
+    classes.put(gold.clone());
+    let mut world = World::new(9);
+    world.change(Change::PriorityClass(gold));
+    let changes: [fn(&mut UnitRecord); 8] = [
+        |_| {},
+        |unit| unit.spec.queue = "a.b".to_owned(),
+        |unit| unit.spec.priority = 5,
+        |unit| unit.spec.priority = 2_000_000_000,
+        |unit| unit.spec.priority_class = "gold".to_owned(),
+        |unit| unit.spec.priority_class = "system-critical".to_owned(),
+        |unit| (unit.spec.preemptible, unit.spec.min_run_ms) = (false, 9),
+        |unit| unit.spec.active_deadline_ms = 9,
+    ];
+    for (id, change) in (1u64..).zip(changes) {
+        let mut record = unit(id, 1, 1, demand(1, 0));
+        change(&mut record);
+        let revision = world.unit(record.clone());
+        let accepted = world.accept(&place(id, revision, &[(0, 1)]));
+        let bound = accepted.binds[0].standing.as_deref();
+        assert_eq!(bound, Some(&PreemptionTerms::of(&record.spec, &classes)), "{record:?}");
+    }
 }

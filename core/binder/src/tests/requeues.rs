@@ -75,6 +75,29 @@ fn nothing_comes_back_of_a_unit_that_is_gone() {
 }
 
 #[test]
+fn a_replica_that_was_asked_for_comes_back_however_it_ended() {
+    let mut world = World::new(1);
+    let whole = unit(1, 3, 1, demand(100, 0));
+    let revision = world.unit(whole.clone());
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 1)]));
+    world.commit(&accepted);
+    world.statuses(1, &[0], Phase::Failed);
+    world.statuses(1, &[1], Phase::Succeeded);
+    let asked = |next: Vec<(u32, u32)>| whole.clone().edit(|unit| unit.status.next_incarnations = next);
+    world.unit(asked(vec![(0, 1), (2, 1)]));
+    let work = world.binder.take_requeues(10).remove(0);
+    assert_eq!((&work.requeue.ordinals[..], &work.requeue.incarnations[..]), (&[0][..], &[1][..]));
+    assert!(!work.requeue.anew);
+    world.change(Change::Rows(UnitId(1), RunChange::Requeue(work.requeue)));
+    // One that still runs comes back once it has ended, and one that came back is not awaited again.
+    assert!(!world.binder.has_requeues());
+    world.statuses(1, &[2], Phase::Succeeded);
+    assert_eq!(world.binder.take_requeues(10)[0].requeue.ordinals, [2]);
+    world.unit(asked(vec![(1, 1)]).suspended(true));
+    assert!(world.binder.take_requeues(10).is_empty(), "nothing of it is to run");
+}
+
+#[test]
 fn all_that_has_ended_comes_back_when_a_unit_starts_again() {
     let mut world = World::new(1);
     let whole = unit(1, 3, 1, demand(100, 0));

@@ -20,7 +20,12 @@ fn best_effort(id: u64, priority: i32, cpu: i64) -> UnitRecord {
 impl World {
     fn usage(&mut self, cpu: i64, as_of_ms: i64) {
         let reserved = Resources::new([(CPU, cpu)]).unwrap();
-        self.change(Change::NodeUsage(NodeUsage { id: NodeId(1), reserved, as_of_ms, load: None }));
+        self.change(Change::NodeUsage(NodeUsage {
+            id: NodeId(1),
+            reserved,
+            as_of_ms,
+            ..NodeUsage::default()
+        }));
     }
 
     /// Binds ordinals of a unit to node 1.

@@ -1,6 +1,11 @@
 //! Zones of nodes: who is given which, and what is left.
 
-use godel_domain::{demand::DeviceTerms, hold::Hold, node::DeviceDetails};
+use godel_domain::{
+    demand::DeviceTerms,
+    hold::Hold,
+    node::DeviceDetails,
+    node_load::{LoadAmounts, NodeLoad, ZoneLoad},
+};
 use godel_testkit::{TestNode, node};
 
 use super::*;
@@ -351,4 +356,56 @@ fn a_hold_keeps_zones_beyond_what_its_victims_have() {
     );
     cluster.remove_hold(HoldId(1));
     assert_eq!(cluster.pick(shape, ON).map(|given| given.zones.zones.0), Some(0b10));
+}
+
+/// Whoever limits the use of its zones is given calm ones, also instead of what somebody else has chosen for it; and whoever waits for
+/// that is told when less is used.
+#[test]
+fn who_limits_the_use_of_zones_is_given_calm_ones() {
+    let mut cluster = cluster(four_zones());
+    cluster.limit_load();
+    let demand = shared(1_000, ZonePolicy::SingleZone);
+    let max_load = MaxLoad { cpu: Some(50), memory: None };
+    let any = cluster.shape(&demand, Pool::Guaranteed);
+    let careful = cluster.shape_below(&demand, Pool::Guaranteed, max_load);
+    assert_ne!(careful, any);
+    assert_eq!(cluster.shape_below(&demand, Pool::Guaranteed, max_load), careful, "interned once");
+    let (whole, of_node) = (
+        shared(1, ZonePolicy::BestEffort),
+        cluster.shape(&shared(1, ZonePolicy::BestEffort), Pool::Guaranteed),
+    );
+    assert_eq!(cluster.shape_below(&whole, Pool::Guaranteed, max_load), of_node, "judged by the node");
+    let measure = |cluster: &mut Cluster, revision: u64, used: [i64; 4]| {
+        let load = |cpu| {
+            let amounts = LoadAmounts { cpu, ..LoadAmounts::default() };
+            NodeLoad { p50: amounts, p95: amounts }
+        };
+        let zone_loads = (2..).zip(used).map(|(zone, cpu)| ZoneLoad { zone, load: load(cpu) }).collect();
+        let usage =
+            NodeUsage { id: ON, as_of_ms: 1, load: Some(load(0)), zone_loads, ..NodeUsage::default() };
+        cluster.put_usage(usage, Revision(revision));
+        let mut gained = Vec::new();
+        cluster.take_gained(&mut gained);
+        gained
+    };
+    measure(&mut cluster, 2, [4_000, 3_000, 2_000, 0]);
+    let zones = |allocation: Allocation| allocation.zones.zones.0;
+    let chosen = cluster.pick(any, ON).unwrap();
+    assert_eq!(zones(chosen), 1 << 2, "who limits nothing goes anywhere");
+    assert_eq!(cluster.grant(any, ON, chosen), Ok(chosen));
+    assert_eq!(zones(cluster.pick(careful, ON).unwrap()), 1 << 4);
+    assert_eq!(cluster.grant(careful, ON, chosen).map(zones), Ok(1 << 4), "not what was chosen");
+    assert_eq!(measure(&mut cluster, 3, [4_000; 4]), [], "more is used");
+    assert_eq!(
+        (cluster.room_for(careful, ON.idx()), cluster.has_calm_zones(careful, ON.idx())),
+        (None, false)
+    );
+    assert!(cluster.room_for(any, ON.idx()).is_some() && cluster.has_calm_zones(any, ON.idx()));
+    let wrong = cluster.grant(careful, ON, chosen).unwrap_err().to_string();
+    assert_eq!(wrong, "no zone has enough free, and is used as little as asked for");
+    assert_eq!(measure(&mut cluster, 4, [4_000, 2_000, 4_000, 4_000]), [ON], "less is");
+    assert_eq!(zones(cluster.pick(careful, ON).unwrap()), 1 << 3);
+    // A new report has the same zones, and what is measured of them counts on.
+    cluster.put_report(four_zones().report, Revision(5));
+    assert_eq!(zones(cluster.pick(careful, ON).unwrap()), 1 << 3);
 }

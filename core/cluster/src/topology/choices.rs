@@ -42,7 +42,7 @@ impl NodeTopology {
     }
 
     /// Returns the numbers of zones that a policy allows.
-    fn sizes(&self, shape: &Shape, request: ZoneRequest) -> std::ops::Range<usize> {
+    pub(super) fn sizes(&self, shape: &Shape, request: ZoneRequest) -> std::ops::Range<usize> {
         let none = 0..0;
         let Some(least) = (1..=self.zones.len()).find(|n| self.could_hold(shape, request, *n)) else {
             return none;
@@ -81,6 +81,7 @@ impl NodeTopology {
             let asks = shape.asks.iter().filter(|(id, _)| *id != COUNT && zone.has(*id));
             let n_parts = if is_alone { super::N_PARTS } else { 1 };
             self.free(zone, PARTS) >= n_parts
+                && self.is_calm(zone, shape)
                 && has_whole_cores(zone, shape, request)
                 && asks.into_iter().all(|(id, amount)| part_of(*amount, parts) <= self.free(zone, *id))
         });
@@ -180,9 +181,10 @@ impl NodeTopology {
         } else {
             ""
         };
+        let calm = if shape.zone_limits.is_some() { ", and is used as little as asked for" } else { "" };
         match sizes.start {
-            1 => format!("no zone has {what}{alone}"),
-            n => format!("no {n} zones have {what}{alone}"),
+            1 => format!("no zone has {what}{alone}{calm}"),
+            n => format!("no {n} zones have {what}{alone}{calm}"),
         }
     }
 }

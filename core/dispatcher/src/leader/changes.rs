@@ -5,19 +5,25 @@ use std::{collections::VecDeque, sync::Arc};
 use godel_domain::{
     change::Change,
     ids::{IdSet, Revision, UnitId},
+    running_units::{RunChange, UnitTerms},
     time::Millis,
     txn::{RecordRef, TxnBuilder},
     unit::{UnitRecord, UnitSpec},
 };
 use godel_rules::admission::{
-    retry::{RetryScope, retry},
+    grow::{GroupChanges, grow},
+    retry::{RetryRefusal, RetryScope, retry, retry_replicas},
     scale::{ScaleRefusal, scale},
     stop::stop,
     update::{UnitUpdate, update},
 };
 
 use super::{ChangeFailure, DEFERRED_MAX, DispatcherOutbox, NotSent, TxnTicket, edits::Edits};
-use crate::{Dispatcher, read::UnitView};
+use crate::{
+    Dispatcher,
+    moves::{EnteredQueue, NoRoomToMove},
+    read::UnitView,
+};
 
 /// What somebody asks of a unit.
 pub struct UnitChange<O: DispatcherOutbox> {
@@ -54,10 +60,14 @@ pub enum UnitChangeKind {
         /// Which.
         ordinals: Vec<u32>,
     },
+    /// Its task groups change: some are added, some get another size, some ordinals are released.
+    Grow(Box<GroupChanges>),
     /// It becomes this one; an empty uid or owner says nothing.
     Update(Box<UnitSpec>),
     /// It runs again after its end.
     Retry(RetryScope),
+    /// These replicas of it run again, each as its next incarnation.
+    RetryReplicas(Vec<u32>),
     /// The record of a unit that has ended goes.
     Delete,
 }
@@ -76,17 +86,36 @@ enum ChangeVerdict {
 /// A record to be written, and what that rests on.
 struct RecordWrite {
     record: Arc<UnitRecord>,
-    /// Of the record that it replaces.
+    /// The record that it replaces, and its revision.
+    before: Arc<UnitRecord>,
     revision: Revision,
     /// Of the unit's running units, if none may be bound meanwhile.
     rows: Option<Revision>,
     /// Its queue and priority class have to take it, as those of a new unit.
     enters: bool,
+    /// All that is on nodes of it changes its queue with it.
+    takes_rows_along: bool,
+}
+
+/// What is written beside a record.
+#[derive(Default)]
+struct WrittenBeside {
+    /// Terms of what is bound of the unit, where the record changes them.
+    terms: Option<Arc<UnitTerms>>,
+    /// Queues with a maximum in which what is bound counts from then on.
+    entered: Vec<EnteredQueue>,
 }
 
 impl RecordWrite {
     fn new(record: UnitRecord, view: &UnitView<'_>) -> Self {
-        Self { record: Arc::new(record), revision: view.spec_revision, rows: None, enters: false }
+        Self {
+            record: Arc::new(record),
+            before: Arc::clone(view.record),
+            revision: view.spec_revision,
+            rows: None,
+            enters: false,
+            takes_rows_along: false,
+        }
     }
 }
 
@@ -119,7 +148,10 @@ impl<O: DispatcherOutbox> Changes<O> {
         match verdict {
             ChangeVerdict::Answer(answer) => out.answer(change.caller, answer.map(Some)),
             ChangeVerdict::Later => self.defer(change, "too many changes of units wait", out),
-            ChangeVerdict::Write(write) => self.write(change, write, edits, out),
+            ChangeVerdict::Write(write) => match beside(&write, core) {
+                Ok(beside) => self.write(change, (write, beside), edits, out),
+                Err(refusal) => out.answer(change.caller, Err(ChangeFailure::NoRoomToMove(refusal))),
+            },
             ChangeVerdict::Delete(unit, revision) => self.delete(change, (unit, revision), core, now, out),
         }
     }
@@ -153,11 +185,16 @@ impl<O: DispatcherOutbox> Changes<O> {
 
     /// The dispatcher's own change of a unit. What cannot be written now is asked for again by the core. Returns whether it is on
     /// its way.
-    pub(super) fn write_own(&mut self, record: &Arc<UnitRecord>, revision: Revision, out: &mut O) -> bool {
-        if self.changing.contains(&record.id) {
-            return false;
-        }
-        let txn = put(record, revision, out);
+    pub(super) fn write_own(
+        &mut self,
+        record: &Arc<UnitRecord>,
+        revision: Revision,
+        core: &Dispatcher,
+        out: &mut O,
+    ) -> bool {
+        let known = core.unit(record.id).map(|view| Arc::clone(view.record));
+        let Some(before) = known.filter(|_| !self.changing.contains(&record.id)) else { return false };
+        let txn = put(record, &before, revision, out);
         let is_sent = out.submit(txn, TxnTicket::Change(Arc::clone(record), None)).is_ok();
         if is_sent {
             self.changing.insert(record.id);
@@ -173,10 +210,23 @@ impl<O: DispatcherOutbox> Changes<O> {
         }
     }
 
-    fn write(&mut self, change: UnitChange<O>, write: RecordWrite, edits: &mut Edits<O>, out: &mut O) {
-        let RecordWrite { record, revision, rows, enters } = write;
+    fn write(
+        &mut self,
+        change: UnitChange<O>,
+        (write, beside): (RecordWrite, WrittenBeside),
+        edits: &mut Edits<O>,
+        out: &mut O,
+    ) {
+        let RecordWrite { record, before, revision, rows, enters, takes_rows_along: _ } = write;
         let unit = record.id;
-        let mut txn = put(&record, revision, out);
+        let mut txn = put(&record, &before, revision, out);
+        if let Some(terms) = beside.terms {
+            txn.push(&Change::Rows(unit, RunChange::Terms(terms)));
+        }
+        for EnteredQueue { spec, revision } in beside.entered {
+            txn.require(RecordRef::Queue(&spec.name), revision);
+            txn.push(&Change::Queue(spec));
+        }
         if let Some(rows) = rows {
             txn.require(RecordRef::Rows(unit), rows);
         }
@@ -252,7 +302,7 @@ impl<O: DispatcherOutbox> Changes<O> {
         let (current, expected) = (view.spec_revision, *expected);
         if expected > Revision(0) && expected != current && expected != view.revision {
             // Who did not hear that it was made asks again.
-            if matches!(kind, UnitChangeKind::Update(wanted) if is_as_wanted(&view, wanted)) {
+            if is_as_wanted(&view, kind) {
                 return ChangeVerdict::Answer(Ok(current));
             }
             return ChangeVerdict::Answer(Err(ChangeFailure::Revision { current, expected }));
@@ -262,18 +312,29 @@ impl<O: DispatcherOutbox> Changes<O> {
             UnitChangeKind::Suspend => suspend(&view, true),
             UnitChangeKind::Resume => suspend(&view, false),
             // New ordinals begin after every one ever bound: all rows up to the record must be known.
-            UnitChangeKind::Scale { .. } | UnitChangeKind::Stop { .. } | UnitChangeKind::Update(_)
+            UnitChangeKind::Scale { .. }
+            | UnitChangeKind::Stop { .. }
+            | UnitChangeKind::Grow(_)
+            | UnitChangeKind::Update(_)
                 if read < current =>
             {
                 ChangeVerdict::Later
             }
-            UnitChangeKind::Update(wanted) => updated(&view, wanted),
+            UnitChangeKind::Update(wanted) => {
+                updated(&view, update(view.record, view.rows, view.counts, wanted))
+            }
+            UnitChangeKind::Grow(changes) => updated(&view, grow(view.record, view.rows, changes)),
             UnitChangeKind::Scale { group, replicas } => {
                 scaled(&view, scale(view.record, view.rows, group, *replicas))
             }
             UnitChangeKind::Stop { ordinals } => scaled(&view, stop(view.record, view.rows, ordinals)),
             // It goes; the watch shows that it is gone.
-            UnitChangeKind::Retry(_) if core.is_deleting(unit) => ChangeVerdict::Later,
+            UnitChangeKind::Retry(_) | UnitChangeKind::RetryReplicas(_) if core.is_deleting(unit) => {
+                ChangeVerdict::Later
+            }
+            // Which incarnation is the next one its rows say.
+            UnitChangeKind::RetryReplicas(_) if read < current => ChangeVerdict::Later,
+            UnitChangeKind::RetryReplicas(ordinals) => retried_replicas(&view, ordinals),
             UnitChangeKind::Retry(scope) => retried(&view, *scope, core.wall_ms()),
             UnitChangeKind::Delete => {
                 let name = shown(&view);
@@ -288,12 +349,36 @@ impl<O: DispatcherOutbox> Changes<O> {
     }
 }
 
-/// The transaction that replaces a unit's record, if it has this revision.
-fn put<O: DispatcherOutbox>(record: &Arc<UnitRecord>, revision: Revision, out: &mut O) -> O::Txn {
+/// The transaction that makes a unit what it is to be, if it has this revision: its own record if that differs, and those of
+/// the added task groups that differ.
+fn put<O: DispatcherOutbox>(
+    record: &Arc<UnitRecord>,
+    before: &UnitRecord,
+    revision: Revision,
+    out: &mut O,
+) -> O::Txn {
     let mut txn = out.begin();
-    txn.push(&Change::Unit(Arc::clone(record)));
+    let added = record.added_since(before).map(Arc::new).collect::<Vec<_>>();
+    if added.is_empty() || record.own() != before.own() {
+        txn.push(&Change::Unit(Arc::clone(record)));
+    }
+    for group in added {
+        txn.push(&Change::TaskGroup(group));
+    }
     txn.require(RecordRef::Unit(record.id), revision);
     txn
+}
+
+/// What has to be written beside a record: whatever is bound of the unit by then follows it.
+///
+/// # Errors
+/// The queue that the record names has no room for what is on nodes.
+fn beside(write: &RecordWrite, core: &Dispatcher) -> Result<WrittenBeside, NoRoomToMove> {
+    let RecordWrite { record, takes_rows_along, .. } = write;
+    let Some(view) = core.unit(record.id) else { return Ok(WrittenBeside::default()) };
+    let terms = core.changed_terms(&view.record.spec, &record.spec).map(Arc::new);
+    let entered = if *takes_rows_along { core.enter(record.id, &record.spec.queue)? } else { Vec::new() };
+    Ok(WrittenBeside { terms, entered })
 }
 
 fn cancel(view: &UnitView<'_>) -> ChangeVerdict {
@@ -333,21 +418,27 @@ fn welcome<O: DispatcherOutbox>(write: RecordWrite, core: &Dispatcher, edits: &E
 }
 
 /// Whether a unit is what somebody wants to make of it.
-fn is_as_wanted(view: &UnitView<'_>, wanted: &UnitSpec) -> bool {
-    matches!(update(view.record, view.rows, view.counts, wanted), Ok(None))
+fn is_as_wanted(view: &UnitView<'_>, kind: &UnitChangeKind) -> bool {
+    let update = match kind {
+        UnitChangeKind::Update(wanted) => update(view.record, view.rows, view.counts, wanted),
+        UnitChangeKind::Grow(changes) => grow(view.record, view.rows, changes),
+        _ => return false,
+    };
+    matches!(update, Ok(None))
 }
 
 /// Makes a unit into another one.
-fn updated(view: &UnitView<'_>, wanted: &UnitSpec) -> ChangeVerdict {
+fn updated(view: &UnitView<'_>, update: Result<Option<UnitUpdate>, ScaleRefusal>) -> ChangeVerdict {
     if view.phase.is_terminal() {
         return over(view);
     }
-    match update(view.record, view.rows, view.counts, wanted) {
-        Ok(Some(UnitUpdate { record, rests_on_rows, is_moved })) => {
+    match update {
+        Ok(Some(UnitUpdate { record, rests_on_rows, is_moved, takes_rows_along })) => {
             // Of a suspended unit nothing is bound: whoever would bind it rests on its record.
             let is_fenced = view.record.status.suspended;
             let rows = (rests_on_rows && !is_fenced).then_some(view.rows_revision);
-            ChangeVerdict::Write(RecordWrite { rows, enters: is_moved, ..RecordWrite::new(record, view) })
+            let write = RecordWrite::new(record, view);
+            ChangeVerdict::Write(RecordWrite { rows, enters: is_moved, takes_rows_along, ..write })
         }
         Ok(None) => ChangeVerdict::Answer(Ok(view.spec_revision)),
         Err(refusal) => scaled(view, Err(refusal)),
@@ -364,6 +455,21 @@ fn retried(view: &UnitView<'_>, scope: RetryScope, now_ms: i64) -> ChangeVerdict
     }
     match retry(view.record, view.counts, scope, now_ms) {
         Ok(record) => ChangeVerdict::Write(RecordWrite { enters: true, ..RecordWrite::new(record, view) }),
+        Err(refusal) => ChangeVerdict::Answer(Err(ChangeFailure::NotRetried(shown(view), refusal))),
+    }
+}
+
+/// Runs single replicas of a unit again. A unit that is over by that they have ended goes on.
+fn retried_replicas(view: &UnitView<'_>, ordinals: &[u32]) -> ChangeVerdict {
+    match retry_replicas(view.record, view.rows, ordinals) {
+        Ok(Some(record)) => {
+            let enters = view.phase.is_terminal();
+            ChangeVerdict::Write(RecordWrite { enters, ..RecordWrite::new(record, view) })
+        }
+        Ok(None) => ChangeVerdict::Answer(Ok(view.spec_revision)),
+        Err(RetryRefusal::Invalid(violation)) => {
+            ChangeVerdict::Answer(Err(ChangeFailure::Invalid(vec![violation])))
+        }
         Err(refusal) => ChangeVerdict::Answer(Err(ChangeFailure::NotRetried(shown(view), refusal))),
     }
 }

@@ -14,6 +14,7 @@ use godel_rules::admission::{SpecViolation, retry::RetryRefusal, welcome::Unwelc
 
 use crate::{
     Assignment, DeleteRefusal, Dispatcher, EndedView, EvictRequest, SessionId, Unresolved,
+    moves::NoRoomToMove,
     record_changes::{EditOutcome, EditRefusal},
 };
 
@@ -209,6 +210,8 @@ pub enum ChangeFailure {
     NotDeleted(String, DeleteRefusal),
     /// The queue or priority class that the unit is to have does not take it.
     Unwelcome(Vec<Unwelcome>),
+    /// The queue that the unit is to have has no room for what runs of it.
+    NoRoomToMove(NoRoomToMove),
     /// The unit, as `namespace/name`, cannot be retried while it has not ended.
     NotEnded(String, UnitPhase),
     /// The unit, as `namespace/name`, does not run again.

@@ -5,10 +5,15 @@ use std::sync::Arc;
 use godel_domain::{
     queue_spec::QueueSpec,
     record_change::RecordChange,
+    running_units::Bind,
     txn::{RecordRef, TxnRefusal, TxnRefusalReason},
     unit::{UnitRecord, UnitSpec},
 };
-use godel_rules::admission::{GroupSubmission, Submission, admit, retry::RetryScope};
+use godel_rules::admission::{
+    GroupSubmission, Submission, admit,
+    grow::GroupChanges,
+    retry::{RetryRefusal, RetryScope},
+};
 
 use super::*;
 use crate::{Config, record_changes::Edit};
@@ -409,6 +414,53 @@ fn retention_leaves_a_unit_alone_that_is_to_run_again() {
 }
 
 #[test]
+fn an_added_group_is_written_alone_under_the_units_revision() {
+    let mut rig = Rig::new();
+    rig.submit(1, spec("a", 1, ""));
+    rig.settle();
+    let grow = |name: &str| {
+        let group = GroupSubmission { name: name.to_owned(), replicas: 2, ..GroupSubmission::default() };
+        UnitChangeKind::Grow(Box::new(GroupChanges { added: vec![group], ..GroupChanges::default() }))
+    };
+    rig.change(7, "a", grow("b"));
+    let kinds = |rig: &Rig| -> Vec<String> {
+        let kind = |change: &Change| match change {
+            Change::Unit(record) => format!("unit of {}", record.own().spec.task_groups.len()),
+            Change::TaskGroup(group) => format!("group {} {:?}", group.idx, group.ordinals),
+            other => panic!("{other:?}"),
+        };
+        rig.sent.txns[0].0.changes.iter().map(kind).collect()
+    };
+    assert_eq!(kinds(&rig), ["unit of 1", "group 1 [(1, 3)]"], "its own record says that groups follow");
+    rig.settle();
+    rig.change(8, "a", grow("c"));
+    assert_eq!(kinds(&rig), ["group 2 [(3, 5)]"]);
+    assert_eq!(rig.sent.txns[0].0.required, ["Unit(UnitId(1)) 3"]);
+    rig.settle();
+    rig.change(9, "a", UnitChangeKind::Scale { group: "b".to_owned(), replicas: 3 });
+    assert_eq!(kinds(&rig), ["unit of 1", "group 1 [(1, 3), (5, 6)]"], "the submitted size is noted once");
+    rig.settle();
+    rig.change(10, "a", UnitChangeKind::Stop { ordinals: vec![4] });
+    assert_eq!(kinds(&rig), ["group 2 [(3, 4), (6, 6)]"]);
+    rig.settle();
+    // Asked for again with a revision that is past: it was heard.
+    let (namespace, kind) = (String::new(), grow("c"));
+    let again =
+        UnitChange { namespace, name: "a".to_owned(), expected_revision: Revision(3), kind, caller: 11 };
+    rig.leader.change(again, NOW, &mut rig.sent);
+    assert!(rig.sent.txns.is_empty() && matches!(rig.sent.answers.last(), Some((11, Ok(_)))));
+    let view = rig.leader.core().unit(UnitId(1)).unwrap();
+    assert_eq!((view.counts.replicas, view.counts.pending), (5, 5));
+    // A cancellation concerns its own record alone.
+    rig.change(12, "a", UnitChangeKind::Cancel);
+    assert_eq!(kinds(&rig), ["unit of 1"]);
+    rig.settle();
+    rig.change(13, "a", UnitChangeKind::RetryReplicas(vec![0]));
+    let refused = rig.sent.answers.last();
+    assert!(matches!(refused, Some((13, Err(ChangeFailure::NotRetried(_, RetryRefusal::NotWanted))))));
+}
+
+#[test]
 fn a_unit_moves_to_a_queue_that_stays() {
     let mut rig = Rig::new();
     rig.edit(1, vec![put("q")]);
@@ -435,4 +487,70 @@ fn a_unit_moves_to_a_queue_that_stays() {
     assert_eq!(rig.sent.submitted[1..], [(2, UnitId(1), true)]);
     rig.submit(3, spec("b", 1, ""));
     assert!(matches!(&rig.sent.refused[..], [(3, NotSubmitted::UidTaken { .. })]));
+}
+
+#[test]
+fn a_running_unit_moves_with_its_terms_where_there_is_room() {
+    let mut rig = Rig::new();
+    let limited = |path: &str, cpu| {
+        let max = [("cpu".to_owned(), cpu)].into();
+        RecordChange::Put(Arc::new(QueueSpec { max, ..QueueSpec::new(path) }))
+    };
+    for (editor, change) in [(1, limited("full", 99)), (2, limited("b", 100)), (3, put("open"))] {
+        rig.edit(editor, vec![change]);
+        rig.settle();
+    }
+    rig.submit(1, spec("a", 1, ""));
+    rig.settle();
+    let unit = rig.leader.core().unit(UnitId(1)).unwrap().record.spec.clone();
+    let bind = Bind {
+        demand: Arc::new(unit.task_groups[0].template.demand.clone()),
+        ordinals: vec![0],
+        nodes: vec![godel_domain::ids::NodeId(1)],
+        ..Bind::default()
+    };
+    rig.revision += 1;
+    let bound_at = rig.revision;
+    rig.show(vec![Change::Rows(UnitId(1), RunChange::Bind(bind))]);
+    let moved = |queue: &str| {
+        UnitChangeKind::Update(Box::new(UnitSpec { uid: String::new(), ..spec("a", 1, queue) }))
+    };
+    rig.change(7, "a", moved("full"));
+    let Some((7, Err(failure @ ChangeFailure::NoRoomToMove(why)))) = rig.sent.answers.last() else {
+        panic!("{:?}", rig.sent.answers)
+    };
+    assert!(rig.sent.txns.is_empty(), "{failure:?}");
+    assert_eq!(
+        why.to_string(),
+        "what runs of unit default/a takes 100m of cpu, and queue full uses 0 of at most 99m: wait until some of that is \
+         free, raise the maximum of full, or scale the unit down first"
+    );
+    rig.change(8, "a", moved("b"));
+    let (txn, _) = &rig.sent.txns[0];
+    assert_eq!(txn.required, ["Unit(UnitId(1)) 5", "Queue(\"b\") 3"], "not on its rows");
+    let is_terms = |change: &Change| matches!(change, Change::Rows(UnitId(1), RunChange::Terms(terms)) if terms.others.queue.as_deref() == Some("b"));
+    assert!(is_terms(&txn.changes[1]), "{:?}", txn.changes);
+    assert!(matches!(&txn.changes[2], Change::Queue(spec) if spec.name == "b"), "bindings are judged again");
+    rig.settle();
+    let used = |rig: &Rig, path: &str| {
+        let quota = rig.leader.core().quota();
+        quota.usage().used(quota.tree().find(path).unwrap(), "cpu")
+    };
+    assert_eq!((used(&rig, "default"), used(&rig, "b")), (0, 100));
+    let view = rig.leader.core().unit(UnitId(1)).unwrap();
+    assert_eq!(view.rows.standing(0).and_then(|terms| terms.queue.as_deref()), Some("b"));
+    assert_eq!(view.rows_revision, Revision(bound_at), "as in the store");
+    // Without a maximum nothing rests on the queue; a change of rank alone moves nothing.
+    rig.change(9, "a", moved("open"));
+    assert_eq!(rig.sent.txns[0].0.changes.len(), 2);
+    rig.settle();
+    let risen = UnitSpec { uid: String::new(), priority: 7, ..spec("a", 1, "open") };
+    rig.change(10, "a", UnitChangeKind::Update(Box::new(risen)));
+    let changes = &rig.sent.txns[0].0.changes;
+    assert!(matches!(&changes[1], Change::Rows(_, RunChange::Terms(terms)) if terms.others.priority == 7));
+    rig.settle();
+    let mut labelled = UnitSpec { uid: String::new(), priority: 7, ..spec("a", 1, "open") };
+    labelled.labels.insert("app".to_owned(), "a".to_owned());
+    rig.change(11, "a", UnitChangeKind::Update(Box::new(labelled)));
+    assert_eq!(rig.sent.txns[0].0.changes.len(), 1, "its terms stay");
 }

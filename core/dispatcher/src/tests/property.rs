@@ -387,7 +387,7 @@ impl World {
         let (mut n_queued, mut load, mut n_held, mut n_parked) =
             (0, vec![0u64; core.assignments.schedulers.all.len()], 0, 0);
         for (unit, entry) in &core.assignments.units.entries {
-            prop_assert_eq!(entry.counts, Counts::of(&entry.record, &entry.rows));
+            prop_assert_eq!(&entry.counts, &Counts::of(&entry.record, &entry.rows));
             let wants = entry.counts.pending > 0;
             prop_assert_eq!(wants, entry.place != Whereabouts::Idle, "unit {} {:?}", unit, entry.place);
             match &entry.place {

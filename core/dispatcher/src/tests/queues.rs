@@ -70,6 +70,7 @@ impl Rig {
             preemptible: true,
             min_run_ms: 0,
             min_member: 1,
+            group_min_member: 0,
             queue: None,
             end: End::default(),
         };

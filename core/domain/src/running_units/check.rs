@@ -34,6 +34,7 @@ pub enum RowConflict {
 
 impl RunningUnits {
     /// Whether `change` is allowed; changes nothing. Statuses always are: stale ones are ignored by `apply`.
+    /// So are terms: they are those of the groups that were bound.
     ///
     /// # Errors
     /// The first conflict.
@@ -64,6 +65,7 @@ impl RunningUnits {
                 ],
             )
             .and_then(|()| exact(statuses.ordinals.len(), statuses.phases.len())),
+            RunChange::Terms(_) => Ok(()),
             RunChange::Requeue(requeue) => {
                 exact(requeue.ordinals.len(), requeue.incarnations.len())?;
                 for (idx, &ordinal) in requeue.ordinals.iter().enumerate() {

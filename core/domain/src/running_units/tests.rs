@@ -223,3 +223,31 @@ fn the_last_eviction_of_each_replica_is_kept() {
     assert_eq!((kept.len(), kept[0].replica.ordinal), (N_EVICTIONS_MAX, 3_000 - 1_024));
     assert_eq!(rows.last_eviction(1), None);
 }
+
+#[test]
+fn changed_terms_are_those_of_every_group_that_was_bound() {
+    let terms = |queue: &str| Arc::new(PreemptionTerms { queue: Some(queue.into()), ..Default::default() });
+    let change = |queue: &str| {
+        RunChange::Terms(Arc::new(UnitTerms { others: terms(queue), group_minima: vec![0, 0, 3] }))
+    };
+    let with_minimum =
+        |queue: &str| Arc::new(PreemptionTerms { group_min_member: 3, ..(*terms(queue)).clone() });
+    let mut rows = RunningUnits::default();
+    assert_eq!(apply(&mut rows, 1, &change("a")), 0);
+    assert_eq!(rows, RunningUnits::default(), "nothing was bound");
+    let RunChange::Bind(first) = bind(&[0], 0, 7) else { unreachable!() };
+    for (group, ordinals) in [(0, vec![0]), (2, vec![4])] {
+        let standing = Some(terms("a"));
+        let bind = Bind { group, ordinals, standing, ..first.clone() };
+        apply(&mut rows, 2, &RunChange::Bind(bind));
+    }
+    assert_eq!(rows.check(&change("b")), Ok(()));
+    assert_eq!(apply(&mut rows, 3, &change("b")), 0, "no row changes");
+    assert_eq!(
+        (rows.standing(0), rows.standing(1), rows.standing(2)),
+        (Some(&terms("b")), None, Some(&with_minimum("b")))
+    );
+    // What is bound later of such a group has them too.
+    apply(&mut rows, 4, &RunChange::Bind(Bind { ordinals: vec![1], standing: Some(terms("a")), ..first }));
+    assert_eq!(rows.standing(0), Some(&terms("b")));
+}

@@ -4,8 +4,8 @@
 //! (`docs/pools.md`). To that comes what the replica asks for, since nothing is known of its use yet. A node whose use is not
 //! known counts as if its running units used all that they have asked for: it is neither full nor free.
 
-use godel_cluster::{LoadShares, NodeShares};
-use godel_domain::resources::NETWORK;
+use godel_cluster::{LoadShares, NodeShares, Shape, ZoneShares};
+use godel_domain::{resources::NETWORK, zone::ZonePolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -86,7 +86,20 @@ impl PluginArgs for LoadArgs {
 impl Plugin for LoadAware {
     const NAME: &'static str = "load-aware";
     const DOC: &'static str = "Prefers nodes of which the least would be used: the measured use of all running units, and what the replica asks for. A \
-                               node whose use is not known counts as if everything requested were used.";
+                               node whose use is not known counts as if everything requested were used. Of a replica that is given zones \
+                               (policies `restricted`, `single-zone` and `exclusive`) cpu and memory of these are compared, where their use is \
+                               known.";
+}
+
+impl LoadAware {
+    /// What would be used of cpu and memory of the zones that a replica would be given, if it asks for zones and all is known of these.
+    fn of_zones(&self, place: &ScoreInput<'_>, shape: &Shape) -> Option<[i64; 2]> {
+        shape.zones.filter(|request| request.policy != ZonePolicy::BestEffort)?;
+        let ZoneShares { used, asked } =
+            place.cluster.zone_load(shape, place.idx, place.allocation.zones.zones)?;
+        let LoadShares { cpu, memory, network: _ } = self.args.percentile.of(&used);
+        Some([cpu + asked[0], memory + asked[1]].map(|share| share.min(SCORE_MAX)))
+    }
 }
 
 impl Score for LoadAware {
@@ -112,6 +125,7 @@ impl Score for LoadAware {
                 None => share(requested().saturating_add(asked)),
             }
         };
+        let of_zones = self.of_zones(place, shape);
         // cpu and memory are the first two resources of every cluster.
         let mut sum = 0;
         let mut weights = 0;
@@ -119,7 +133,8 @@ impl Score for LoadAware {
             (0, self.args.cpu, load.map(|load| load.cpu)),
             (1, self.args.memory, load.map(|load| load.memory)),
         ] {
-            sum += i64::from(weight) * after(id, measured, shape.first[id]);
+            let used = of_zones.map_or_else(|| after(id, measured, shape.first[id]), |used| used[id]);
+            sum += i64::from(weight) * used;
             weights += i64::from(weight);
         }
         if self.args.network > 0

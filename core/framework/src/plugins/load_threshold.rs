@@ -3,7 +3,7 @@
 //! Compared is the 95th percentile of the measured use of all running units (`docs/pools.md`). It is a measurement: what was
 //! placed since is not in it, and nobody is preempted to lower it.
 
-use godel_cluster::{Cluster, LoadShares, Unfit, room::SHARE_WHOLE};
+use godel_cluster::{Cluster, LoadLimits, ShapeId, Unfit};
 use godel_domain::{decision::RejectionReason, ids::NodeId, node_load::MaxLoad};
 
 use crate::{
@@ -15,53 +15,77 @@ use crate::{
 #[derive(Debug)]
 pub struct LoadThreshold;
 
-/// Most that may be used of cpu and memory, as shares.
+/// What is judged of each node.
 #[derive(Clone, Copy, Debug)]
-pub struct LoadLimits {
-    cpu: i64,
-    memory: i64,
+pub enum Judged {
+    /// The node.
+    Node(LoadLimits),
+    /// The zones that a replica of this shape could be given.
+    Zones(ShapeId),
 }
 
-impl LoadLimits {
-    fn of(MaxLoad { cpu, memory }: MaxLoad) -> Self {
-        let share = |percent: Option<u32>| {
-            percent.map_or(SHARE_WHOLE, |percent| i64::from(percent) * SHARE_WHOLE / 100)
-        };
-        Self { cpu: share(cpu), memory: share(memory) }
-    }
-
-    #[inline]
-    fn allow(self, used: &LoadShares) -> bool {
-        used.cpu <= self.cpu && used.memory <= self.memory
-    }
+/// Whether replicas of a shape are judged by their zones.
+fn by_zones(cluster: &Cluster, shape: ShapeId) -> bool {
+    cluster.shapes().get(shape).zone_limits.is_some()
 }
 
 impl Plugin for LoadThreshold {
     const NAME: &'static str = "load-threshold";
     const DOC: &'static str = "Of the node no more is used than `max_load` says, by the 95th percentile over 5 minutes that its agent measures. A node of \
-                               which no use is known passes. Nobody is preempted for that.";
+                               which no use is known passes. A replica that is given zones (policies `restricted`, `single-zone` and \
+                               `exclusive`) is judged by these, each by its own use, or by that of the node where it is not known. Nobody is \
+                               preempted for that.";
 }
 
 impl Filter for LoadThreshold {
     const RESTS_ON: RestsOn = RestsOn::Anything;
     const REASONS: &'static [RejectionReason] = &[RejectionReason::LoadThreshold];
-    type State = LoadLimits;
+    type State = Judged;
 
-    fn prepare(&self, _cluster: &Cluster, ask: &Ask) -> Option<LoadLimits> {
+    fn prepare(&self, cluster: &Cluster, ask: &Ask) -> Option<Judged> {
         let max_load = ask.requirements().max_load;
-        (!max_load.is_any()).then(|| LoadLimits::of(max_load))
+        if max_load.is_any() {
+            return None;
+        }
+        let zones = by_zones(cluster, ask.shape()).then(|| Judged::Zones(ask.shape()));
+        Some(zones.unwrap_or_else(|| Judged::Node(LoadLimits::of(max_load))))
     }
 
     #[inline]
-    fn passes(limits: &LoadLimits, cluster: &Cluster, idx: usize) -> bool {
-        cluster.load(idx).is_none_or(|load| limits.allow(&load.p95))
+    fn passes(judged: &Judged, cluster: &Cluster, idx: usize) -> bool {
+        match judged {
+            Judged::Node(limits) => cluster.load(idx).is_none_or(|load| limits.allow(&load.p95)),
+            Judged::Zones(shape) => cluster.has_calm_zones(*shape, idx),
+        }
     }
 
     #[inline]
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
         let max_load = ask.requirements.max_load;
-        if max_load.is_any() { Ok(()) } else { check_load(cluster, max_load, node) }
+        if max_load.is_any() {
+            Ok(())
+        } else if by_zones(cluster, ask.shape) {
+            check_zones(cluster, (ask.shape, max_load), node)
+        } else {
+            check_load(cluster, max_load, node)
+        }
     }
+}
+
+fn check_zones(
+    cluster: &Cluster,
+    (shape, MaxLoad { cpu, memory }): (ShapeId, MaxLoad),
+    node: NodeId,
+) -> Result<(), Unfit> {
+    if cluster.has_calm_zones(shape, node.idx()) {
+        return Ok(());
+    }
+    let limits =
+        [("cpu", cpu), ("memory", memory)].into_iter().filter_map(|(name, percent)| Some((name, percent?)));
+    let words: Vec<String> = limits.map(|(name, percent)| format!("{percent} % of {name}")).collect();
+    Err(Unfit::Load {
+        reason: format!("too few zones of which no more than {} is used", words.join(" and ")),
+    })
 }
 
 fn check_load(cluster: &Cluster, max_load: MaxLoad, node: NodeId) -> Result<(), Unfit> {

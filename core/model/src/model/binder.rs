@@ -178,7 +178,7 @@ impl BinderPart {
             return;
         }
         let out = &mut Out { net, callers: &mut self.callers };
-        for commit in &store.commits[self.read..] {
+        for commit in &store.seen[self.read..] {
             self.leader.apply(commit, out);
         }
         self.read = store.commits.len();

@@ -50,6 +50,10 @@ pub(super) enum Wish {
     Retry(bool),
     /// It is to be another one.
     Update(u64),
+    /// It gets another task group, a group gets another size, or some of it is released.
+    Grow(u64),
+    /// A replica of it runs again.
+    RetryReplica(u64),
 }
 
 /// The dispatcher of a case.
@@ -186,7 +190,7 @@ impl DispatcherPart {
             return;
         }
         self.heard();
-        for commit in &store.commits[self.read..] {
+        for commit in &store.seen[self.read..] {
             self.leader.apply(commit, net.millis(), &mut self.callers);
         }
         self.read = store.commits.len();
@@ -330,8 +334,8 @@ impl DispatcherPart {
         net.reach.mark(match wish {
             Wish::Cancel => Mark::Cancel,
             Wish::Suspend(_) => Mark::Suspend,
-            Wish::Scale(_) | Wish::Stop(_) | Wish::Update(_) => Mark::Scale,
-            Wish::Retry(_) => Mark::Retry,
+            Wish::Scale(_) | Wish::Stop(_) | Wish::Update(_) | Wish::Grow(_) => Mark::Scale,
+            Wish::Retry(_) | Wish::RetryReplica(_) => Mark::Retry,
         });
         self.heard();
         let change = UnitChange { namespace, name, expected_revision: Revision(0), kind, caller: () };
@@ -482,6 +486,12 @@ fn kind(record: &UnitRecord, wish: Wish) -> Option<UnitChangeKind> {
             let mut numbers = Numbers::new(choice);
             units::change(&mut spec, &mut numbers);
             UnitChangeKind::Update(Box::new(spec))
+        }
+        Wish::Grow(choice) => UnitChangeKind::Grow(Box::new(units::grow(record, &mut Numbers::new(choice)))),
+        Wish::RetryReplica(choice) => {
+            let ordinals: Vec<u32> = record.iter_ordinals().collect();
+            let ordinal = *ordinals.get(usize::try_from(choice).ok()? % ordinals.len().max(1))?;
+            UnitChangeKind::RetryReplicas(vec![ordinal])
         }
         Wish::Retry(true) => UnitChangeKind::Retry(RetryScope::All),
         Wish::Retry(false) => UnitChangeKind::Retry(RetryScope::Failed),

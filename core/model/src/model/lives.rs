@@ -195,6 +195,11 @@ fn mark(change: &Change, store: &Store, reach: &mut MarkCounts) {
         {
             reach.mark(Mark::Gang);
         }
+        Change::Rows(unit, RunChange::Terms(_))
+            if store.rows.get(unit).is_some_and(|rows| rows.live().next().is_some()) =>
+        {
+            reach.mark(Mark::Terms);
+        }
         Change::Rows(_, RunChange::Evict(evict)) => match evict.reason {
             EvictionReason::Preempted => reach.mark(Mark::Preemption),
             EvictionReason::Squeezed => reach.mark(Mark::Squeeze),

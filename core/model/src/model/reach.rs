@@ -51,7 +51,8 @@ pub(super) enum Mark {
     Suspend,
     /// A unit ran again after its end.
     Retry,
-
+    /// What was bound of a unit came to count in another queue, or to stand otherwise against others.
+    Terms,
     /// Running units came back as their next incarnations.
     Requeue,
     /// A transaction was refused by the store.
@@ -77,7 +78,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 32] = [
+    pub(super) const ALL: [Self; 33] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -99,6 +100,7 @@ impl Mark {
         Self::Scale,
         Self::Suspend,
         Self::Retry,
+        Self::Terms,
         Self::Requeue,
         Self::Refused,
         Self::Kill,
@@ -114,8 +116,14 @@ impl Mark {
 }
 
 /// How often each mark was met in one case.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MarkCounts([u32; Mark::ALL.len()]);
+
+impl Default for MarkCounts {
+    fn default() -> Self {
+        Self([0; Mark::ALL.len()])
+    }
+}
 
 impl MarkCounts {
     pub(super) fn mark(&mut self, mark: Mark) {
@@ -128,12 +136,18 @@ impl MarkCounts {
 }
 
 /// Over many cases.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Table {
     n_cases: u64,
     n_commits: u64,
     n_with: [u64; Mark::ALL.len()],
     changes: BTreeSet<PhaseChange>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { n_cases: 0, n_commits: 0, n_with: [0; Mark::ALL.len()], changes: BTreeSet::new() }
+    }
 }
 
 impl Table {

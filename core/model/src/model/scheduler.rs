@@ -146,7 +146,7 @@ impl SchedulerPart {
         if !std::mem::take(&mut self.hears) || !self.is_synced {
             return;
         }
-        for commit in &store.commits[self.read..] {
+        for commit in &store.seen[self.read..] {
             self.core.apply(commit, net.millis());
         }
         self.read = store.commits.len();

@@ -7,7 +7,7 @@ use godel_domain::{
     change::{Change, PartitionMode},
     ids::{NodeId, UnitId},
     node::{Drain, NodeReport, NodeSpec, NodeUsage},
-    node_load::{LoadAmounts, NodeLoad},
+    node_load::{LoadAmounts, NodeLoad, ZoneLoad},
     pause::Scope,
     record_change::RecordChange,
     resources::{CPU, Resources},
@@ -171,10 +171,19 @@ impl Model {
             StepKind::Scale => {
                 let replicas = u32::try_from(numbers.below(5)).expect("small");
                 // As if it had not been drawn: the rest is the same for all that scale.
-                let is_more = numbers.clone().chance(60);
-                self.wish(step.to, if is_more { Wish::Update(step.how) } else { Wish::Scale(replicas) });
+                let mut rest = numbers.clone();
+                let wish = match rest.chance(60) {
+                    true if rest.chance(40) => Wish::Grow(step.how),
+                    true => Wish::Update(step.how),
+                    false => Wish::Scale(replicas),
+                };
+                self.wish(step.to, wish);
             }
-            StepKind::Stop => self.wish(step.to, Wish::Stop(step.how)),
+            StepKind::Stop => {
+                let comes_back = numbers.clone().chance(30);
+                let wish = if comes_back { Wish::RetryReplica(step.how) } else { Wish::Stop(step.how) };
+                self.wish(step.to, wish);
+            }
             StepKind::Succeed | StepKind::Fail => {
                 let ended = self.agents.end(step.to, step.kind == StepKind::Succeed, &self.store);
                 self.write(ended.into_iter().collect());
@@ -377,7 +386,14 @@ impl Model {
             let amounts = LoadAmounts { cpu: apart.pick(&[0, 500, 2_000, 8_000]), ..LoadAmounts::default() };
             NodeLoad { p50: amounts, p95: amounts }
         });
-        self.write(vec![Change::NodeUsage(NodeUsage { id: node, reserved, as_of_ms, load })]);
+        let mut zones: Vec<u8> = if load.is_some() { (0..3).collect() } else { Vec::new() };
+        zones.retain(|_| apart.chance(70));
+        let zone_loads = zones.into_iter().map(|zone| {
+            let amounts = LoadAmounts { cpu: apart.pick(&[0, 500, 2_000, 8_000]), ..LoadAmounts::default() };
+            ZoneLoad { zone, load: NodeLoad { p50: amounts, p95: amounts } }
+        });
+        let zone_loads = zone_loads.collect();
+        self.write(vec![Change::NodeUsage(NodeUsage { id: node, reserved, as_of_ms, load, zone_loads })]);
     }
 
     fn fault(&mut self, step: ModelStep, numbers: &mut Numbers) {

@@ -14,6 +14,7 @@ use godel_domain::{
     demand::Pool,
     ids::{Epoch, NodeId, Revision, UnitId},
     running_units::{PhaseChange, RunChange, RunningUnits},
+    task_group_record::UnitJoin,
     txn::{Receipt, RecordRef, TxnBuilder, TxnRefusal, TxnRefusalReason},
     unit::UnitRecord,
 };
@@ -97,6 +98,9 @@ pub(super) struct Store {
     pub(super) world: World,
     pub(super) rows: BTreeMap<UnitId, RunningUnits>,
     pub(super) commits: Vec<Commit>,
+    /// The same as followers of units see them.
+    pub(super) seen: Vec<Commit>,
+    join: UnitJoin,
     /// Changes of phases of running units that were committed.
     pub(super) changes: BTreeSet<PhaseChange>,
     last_unit: UnitId,
@@ -197,6 +201,17 @@ impl Store {
         self.wall_ms = time_ms;
         let commit = Commit { revision, time_ms, changes: ops };
         self.world.apply(&commit, |_, _| {});
+        let changes = self.join.join(commit.changes.clone());
+        for change in &changes {
+            if let Change::Unit(record) = change {
+                assert_eq!(
+                    Some(record),
+                    self.record(record.id),
+                    "two ways to join the records of a unit differ"
+                );
+            }
+        }
+        self.seen.push(Commit { changes, ..commit });
         self.commits.push(commit);
         Ok(Receipt { revision, time_ms })
     }
@@ -218,7 +233,7 @@ impl Store {
                     }
                 }
             }
-            RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) => {}
+            RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) | RunChange::Terms(_) => {}
         }
         Ok(())
     }
@@ -247,6 +262,7 @@ impl Store {
         let is_live = |unit: &UnitId| self.rows.get(unit).is_some_and(|rows| rows.live().next().is_some());
         match op {
             Change::Unit(record) => record.id > self.last_unit || self.record(record.id).is_some(),
+            Change::TaskGroup(group) => self.record(group.unit).is_some(),
             Change::UnitDeleted(unit) => self.record(*unit).is_some() && !is_live(unit),
             Change::HoldDeleted(id) => world.holds.contains_key(id),
             Change::QueueDeleted(path) => world.queues.contains_key(path),

@@ -13,12 +13,14 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY, Resources},
     unit::{
-        OnBelowMin, OnEviction, RestartPolicy, RunSpec, TaskGroup, Template, UnitSpec, Volume, WorkloadClass,
+        OnBelowMin, OnEviction, RestartPolicy, RunSpec, TaskGroup, Template, UnitRecord, UnitSpec, Volume,
+        WorkloadClass,
     },
     unit_affinity::{NODE, SpreadTerm, UnitTerm},
     unit_topology::{Segments, UnitTopology},
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
+use godel_rules::admission::{GroupSubmission, grow::GroupChanges};
 use godel_testkit::BuildUnit as _;
 
 use super::numbers::Numbers;
@@ -60,7 +62,7 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
             let node_selector = std::mem::take(&mut template.node_selector);
             template = Template { node_selector, ..group("g1", 1, &mut apart).template };
         }
-        task_groups.push(TaskGroup { name: "g1".to_owned(), replicas: more, template });
+        task_groups.push(godel_testkit::group("g1", more, template));
     }
     let all: u32 = task_groups.iter().map(|group| group.replicas).sum();
     let min_member = match class {
@@ -101,6 +103,7 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         spec.task_groups.iter_mut().for_each(|group| group.template.demand.zones = None);
     }
     draw_class(&mut spec, &mut numbers.clone());
+    draw_minima(&mut spec, &mut numbers.clone());
     draw_volumes(&mut spec, &mut numbers.clone());
     spec
 }
@@ -121,6 +124,22 @@ fn draw_class(spec: &mut UnitSpec, numbers: &mut Numbers) {
     spec.min_member = 1;
     spec.restart_policy = RestartPolicy::Always;
     spec.topology = UnitTopology::default();
+}
+
+/// Some units of two task groups need a number of each.
+fn draw_minima(spec: &mut UnitSpec, numbers: &mut Numbers) {
+    numbers.below(7);
+    if spec.task_groups.len() < 2 || spec.class == WorkloadClass::Stateful || !numbers.chance(60) {
+        return;
+    }
+    for group in &mut spec.task_groups {
+        group.min_member = u32::try_from(numbers.below(u64::from(group.replicas) + 1)).expect("small");
+    }
+    let of_groups: u32 = spec.task_groups.iter().map(|group| group.min_member).sum();
+    spec.min_member = match numbers.chance(50) {
+        true => of_groups.max(1),
+        false => spec.min_member.max(of_groups),
+    };
 }
 
 /// Nodes keep volumes for the replicas of a few units.
@@ -185,7 +204,32 @@ pub(super) fn change(spec: &mut UnitSpec, numbers: &mut Numbers) {
         }
     }
     // As admission does.
+    for group in &mut spec.task_groups {
+        group.min_member = group.min_member.min(group.replicas);
+    }
     spec.min_member = spec.min_member.min(spec.replicas()).max(1);
+}
+
+/// Changes of a unit's task groups.
+pub(super) fn grow(record: &UnitRecord, numbers: &mut Numbers) -> GroupChanges {
+    let groups = &record.spec.task_groups;
+    let mut changes = GroupChanges::default();
+    if numbers.chance(60) && groups.len() < 6 {
+        let requests = vec![("cpu".to_owned(), numbers.pick(&[500, 1_000]))];
+        let replicas = u32::try_from(numbers.below(3)).expect("small");
+        let name = format!("g{}", groups.len());
+        changes.added.push(GroupSubmission { name, replicas, requests, ..GroupSubmission::default() });
+    }
+    if numbers.chance(40) {
+        let idx = usize::try_from(numbers.below(groups.len() as u64)).expect("small");
+        changes.sizes.push((groups[idx].name.clone(), u32::try_from(numbers.below(4)).expect("small")));
+    }
+    if numbers.chance(40) {
+        let ordinals: Vec<u32> = record.iter_ordinals().collect();
+        let at = usize::try_from(numbers.below(ordinals.len().max(1) as u64)).expect("small");
+        changes.released.extend(ordinals.get(at));
+    }
+    changes
 }
 
 /// A unit that nothing but room and its queue keeps waiting.
@@ -283,7 +327,7 @@ fn group(name: &str, replicas: u32, numbers: &mut Numbers) -> TaskGroup {
             tolerated_s: None,
         });
     }
-    TaskGroup { name: name.to_owned(), replicas, template }
+    godel_testkit::group(name, replicas, template)
 }
 
 /// An administrator's record of a node.

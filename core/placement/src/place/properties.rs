@@ -8,7 +8,7 @@ use godel_domain::{
     label_expression::parse,
     node::{Device, NodeReport, NodeSpec, NodeUsage, Taint, TaintEffect, Toleration},
     node_affinity::{NodeAffinity, PreferredNodes},
-    node_load::{LoadAmounts, MaxLoad, NodeLoad},
+    node_load::{LoadAmounts, MaxLoad, NodeLoad, ZoneLoad},
     resources::{CPU, MEMORY, NETWORK, Resources},
     unit::{UnitRecord, WorkloadClass},
     unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
@@ -53,7 +53,7 @@ fn event() -> impl Strategy<Value = ClusterEvent> {
     ]
 }
 
-const N_KINDS: usize = 13;
+const N_KINDS: usize = 15;
 
 /// Kinds that between them concern every filter and every score; those from `PLAIN` on have terms about running units.
 fn record(kind: usize, id: u64, replicas: u32) -> UnitRecord {
@@ -116,6 +116,12 @@ fn record(kind: usize, id: u64, replicas: u32) -> UnitRecord {
         11 => {
             let (policy, cpu_mode) = (ZonePolicy::SingleZone, CpuMode::Dedicated);
             template.demand.zones = Some(ZoneRequest { policy, cpu_mode });
+        }
+        // Judged by the zones that it would be given.
+        12 | 13 => {
+            let policy = if kind == 12 { ZonePolicy::SingleZone } else { ZonePolicy::Restricted };
+            template.demand.zones = Some(ZoneRequest { policy, cpu_mode: CpuMode::Shared });
+            template.max_load = MaxLoad { cpu: Some(60), memory: None };
         }
         _ => {}
     }
@@ -193,7 +199,22 @@ impl PlacerWorld {
                 let amounts =
                     |used: i64| LoadAmounts { cpu: used * 800, memory: used, network: 100 * (9 - used) };
                 let load = used.map(|used| NodeLoad { p50: amounts(used / 2), p95: amounts(used) });
-                let usage = NodeUsage { id: NodeId(node), as_of_ms: i64::MIN, load, ..NodeUsage::default() };
+                // One zone is used as much as the other one is not; of some neither is known.
+                let of_zone = |(zone, used)| ZoneLoad {
+                    zone,
+                    load: NodeLoad { p50: amounts(used / 2), p95: amounts(used / 2) },
+                };
+                let zone_loads = match used {
+                    Some(used) if used != 5 => [(0, used), (1, 9 - used)].map(of_zone).to_vec(),
+                    Some(_) | None => Vec::new(),
+                };
+                let usage = NodeUsage {
+                    id: NodeId(node),
+                    as_of_ms: i64::MIN,
+                    load,
+                    zone_loads,
+                    ..NodeUsage::default()
+                };
                 self.cluster.put_usage(usage, revision);
             }
             ClusterEvent::Unit(kind, replicas) => self.place(kind, replicas),

@@ -63,7 +63,7 @@ impl Templates {
     ) -> TemplateId {
         let has_rules = cluster.has_terms() && cluster.domains().rules_of(unit).is_some();
         let owner = (has_rules || cluster.daemon(unit).is_some()).then_some(unit);
-        let shape = cluster.shape(&template.demand, pool);
+        let shape = cluster.shape_below(&template.demand, pool, template.max_load);
         let hash = NodeRequirements::hash_of(template);
         self.intern_as(cluster, template, (shape, profile, (spreads, work), (owner, None), hash))
     }

@@ -30,7 +30,7 @@ pub(super) use self::queues::claimed_tally;
 pub use self::queues::paid;
 use self::{
     budgets::BudgetSpending,
-    known::{Known, NOBODY, UnitMembers},
+    known::{Known, NOBODY, UnitMembers, known_groups},
 };
 
 /// The best for one more replica on a node.
@@ -49,6 +49,8 @@ pub(super) struct NodeChoice {
 struct VictimCandidate {
     unit: UnitId,
     ordinal: u32,
+    /// Its task group.
+    group: u16,
     rank: Rank,
     shape: ShapeId,
     allocation: Allocation,
@@ -211,7 +213,8 @@ impl<'a> VictimPlan<'a> {
             let mut broken = Vec::new();
             for of_unit in by_unit(&leaving) {
                 let known = &self.units[&of_unit[0].unit];
-                if of_unit.len() > known.spare() && !forced.contains(&of_unit[0].unit) {
+                let breaks = known.is_broken_by(of_unit.iter().map(|item| item.group));
+                if breaks && !forced.contains(&of_unit[0].unit) {
                     broken.push(of_unit[0].unit);
                 }
             }
@@ -297,6 +300,7 @@ impl<'a> VictimPlan<'a> {
             items.push(VictimCandidate {
                 unit: one.unit,
                 ordinal: one.ordinal,
+                group: row.group,
                 rank: Rank { guaranteed: self.sides(rows, &row).other, priority },
                 shape: one.shape,
                 allocation: row.allocation,
@@ -330,9 +334,11 @@ impl<'a> VictimPlan<'a> {
             return false;
         }
         let n_claimed = self.n_claimed.get(&unit).copied().unwrap_or_default();
+        let claimed = self.claimed;
         self.units.entry(unit).or_insert_with(|| Known {
             n_members: staying(rows).count().saturating_sub(n_claimed),
             min_member: min_member(rows),
+            groups: known_groups(unit, rows, claimed),
             members: None,
             n_gone: 0,
         });
@@ -345,10 +351,10 @@ impl<'a> VictimPlan<'a> {
         items.sort_unstable_by_key(|item| (item.unit, Reverse(item.since), item.ordinal));
         let mut kept: Vec<VictimCandidate> = Vec::with_capacity(items.len());
         for of_unit in items.chunk_by(|a, b| a.unit == b.unit) {
-            let spare = self.units[&of_unit[0].unit].spare();
-            let may_go_whole = of_unit.len() > spare && self.members(of_unit[0].unit).may_leave;
-            for (at, item) in of_unit.iter().enumerate() {
-                let breaks = at >= spare;
+            let mut spare = self.units[&of_unit[0].unit].spare();
+            let breaks: SmallVec<[bool; 8]> = of_unit.iter().map(|item| !spare.take(item.group)).collect();
+            let may_go_whole = breaks.contains(&true) && self.members(of_unit[0].unit).may_leave;
+            for (item, breaks) in of_unit.iter().zip(breaks) {
                 if !breaks || may_go_whole {
                     kept.push(VictimCandidate { breaks, ..*item });
                 }
@@ -470,7 +476,7 @@ impl<'a> VictimPlan<'a> {
         for of_unit in choice.victims.chunk_by(|a, b| a.0 == b.0) {
             // Elsewhere it matters once some of it may be all that it can spare.
             let unit = of_unit[0].0;
-            if self.units.get(&unit).is_none_or(|known| known.spare() < self.n_most) {
+            if self.units.get(&unit).is_none_or(|known| known.least_spare() < self.n_most) {
                 concerned.extend(self.members(unit).all.iter().map(|(_, node)| node.idx()));
             }
         }
@@ -484,9 +490,10 @@ impl<'a> VictimPlan<'a> {
     fn evict_victims(&mut self, victims: &[(UnitId, u32)]) {
         for victim in victims {
             self.gone.insert(*victim);
-            self.gone_from.extend(self.cluster.rows(victim.0).map(|rows| rows.row(victim.1).node));
+            let row = self.cluster.rows(victim.0).map(|rows| rows.row(victim.1)).unwrap_or_default();
+            self.gone_from.extend(self.cluster.rows(victim.0).map(|_| row.node));
             if let Some(known) = self.units.get_mut(&victim.0) {
-                known.n_gone += 1;
+                known.note_gone(row.group);
             }
         }
         self.budgets.spend(victims);

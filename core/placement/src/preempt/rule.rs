@@ -133,6 +133,15 @@ pub(super) fn unclaimed<'a>(
     staying(rows).filter(move |(ordinal, _)| !claimed.contains(&(unit, *ordinal)))
 }
 
+/// The task groups of which the unit is worth nothing with fewer running units than these.
+pub fn group_minima(rows: &RunningUnits) -> impl Iterator<Item = (u16, usize)> {
+    let standings = (0u16..).zip(&rows.groups).filter_map(|(idx, group)| {
+        let standing = group.as_ref()?.standing.as_ref()?;
+        Some((idx, standing.group_min_member as usize))
+    });
+    standings.filter(|(_, minimum)| *minimum > 0)
+}
+
 /// With fewer running units than this the unit is worth nothing.
 pub fn min_member(rows: &RunningUnits) -> usize {
     let standings = rows.groups.iter().flatten().filter_map(|group| group.standing.as_ref());

@@ -43,16 +43,18 @@ impl InternedAsks {
         }
     }
 
-    pub(super) fn intern_least(&mut self, of: &[Need], n: u32) -> AskId {
+    pub(super) fn intern_least(&mut self, of: &[(Need, u32)], n: u32) -> AskId {
         let mut columns: SmallVec<[ResourceIdx; 8]> =
-            of.iter().flat_map(|need| self.columns(need.ask)).map(|(resource, _)| *resource).collect();
+            of.iter().flat_map(|(need, _)| self.columns(need.ask)).map(|(resource, _)| *resource).collect();
         columns.sort_unstable();
         columns.dedup();
         let least = |resource: ResourceIdx| {
-            let mut amounts: SmallVec<[(i64, u32); 4]> =
-                of.iter().map(|need| (self.amount(Need { n: 1, ..*need }, resource), need.n)).collect();
-            amounts.sort_unstable();
-            let (sum, _) = amounts.into_iter().fold((0i64, n), |(sum, left), (amount, n)| {
+            let amount = |need: &Need| self.amount(Need { n: 1, ..*need }, resource);
+            let minima = of.iter().map(|(need, minimum)| (amount(need), *minimum));
+            let mut beyond: SmallVec<[(i64, u32); 4]> =
+                of.iter().map(|(need, minimum)| (amount(need), need.n.saturating_sub(*minimum))).collect();
+            beyond.sort_unstable();
+            let (sum, _) = minima.chain(beyond).fold((0i64, n), |(sum, left), (amount, n)| {
                 let n = n.min(left);
                 (sum.saturating_add(times(amount, n)), left - n)
             });

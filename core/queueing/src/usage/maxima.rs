@@ -123,6 +123,36 @@ impl Usage {
         })
     }
 
+    /// The first maximum under which all that moves from one queue to another does not fit, and how much of it moves. What both
+    /// are below of counts it already.
+    pub fn lacking_to_move(
+        &self,
+        (from, to): (QueueIdx, QueueIdx),
+        needs: &[Need],
+    ) -> Option<(QueueMaximum, i128)> {
+        let asked = self.sum(needs);
+        let mut entered = self.limited_upwards(to).filter(|level| !self.is_below(from, *level));
+        entered.find_map(|level| {
+            let mut limits = self.limits(level).map(|resource| (resource, at(&asked, resource.idx())));
+            let lacks = |(resource, asked): &(ResourceIdx, i128)| {
+                *asked > 0 && *asked > i128::from(self.room(level, *resource))
+            };
+            let (resource, asked) = limits.find(lacks)?;
+            Some((QueueMaximum { queue: level, resource }, asked))
+        })
+    }
+
+    /// Whether a queue is another one, or below it.
+    fn is_below(&self, mut queue: QueueIdx, other: QueueIdx) -> bool {
+        while queue != other {
+            if queue == QueueIdx::ROOT {
+                return false;
+            }
+            queue = self.queues[queue.idx()].parent;
+        }
+        true
+    }
+
     /// Whether a queue is below one on another's way upwards that has a maximum, or is one.
     pub fn shares_maximum(&self, queue: QueueIdx, mut other: QueueIdx) -> bool {
         loop {
@@ -179,6 +209,33 @@ mod tests {
         quota.put(max("a", 4, 0));
         quota.put(max("a.x", 9, 2));
         quota
+    }
+
+    #[test]
+    fn a_move_needs_room_only_where_it_enters() {
+        let mut quota = quota();
+        let (a, x, y) = (quota.queue("a"), quota.queue("a.x"), quota.queue("a.y"));
+        let elsewhere = quota.queue("b");
+        let usage = quota.usage_mut();
+        let demand = Demand {
+            requests: Resources::new([("cpu", 2)]).unwrap(),
+            devices: Vec::new(),
+            host_ports: Vec::new(),
+            zones: None,
+        };
+        let two = Need { ask: usage.intern(&demand), n: 2 };
+        usage.add(y, two);
+        let moves = |usage: &Usage, from, to, n| {
+            let lack = usage.lacking_to_move((from, to), &[Need { n, ..two }]);
+            lack.map(|(limit, asked)| (limit.queue, usage.resource_name(limit.resource).to_owned(), asked))
+        };
+        // All of `a` is used, by what moves within it.
+        assert_eq!(moves(usage, y, x, 2), None);
+        assert_eq!(moves(usage, y, x, 3), Some((x, "running units".to_owned(), 3)));
+        assert_eq!(moves(usage, elsewhere, x, 1), Some((a, "cpu".to_owned(), 2)));
+        assert_eq!(moves(usage, y, elsewhere, 9), None);
+        usage.sub(y, two);
+        assert_eq!(moves(usage, elsewhere, x, 2), None);
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn devices_count_by_kind_in_thousandths() {
     let usage = quota.usage_mut();
     let share = usage.intern(&demand(5, 0, 250));
     let whole = usage.intern(&demand(5, 0, 2_000));
-    let gang = usage.intern_least(&[Need { ask: share, n: 4 }, Need { ask: whole, n: 2 }], 6);
+    let gang = usage.intern_least(&[(Need { ask: share, n: 4 }, 0), (Need { ask: whole, n: 2 }, 0)], 6);
     usage.add(queue, Need { ask: gang, n: 1 });
     assert_eq!((usage.used(queue, "gpu"), usage.used(queue, "cpu")), (5_000, 30));
     assert_eq!((usage.running_units(queue), usage.used(queue, "fpga")), (6, 0));

@@ -49,6 +49,12 @@ pub(super) fn check(spec: &UnitSpec, report: &mut ViolationList) {
             ),
         );
     }
+    if spec.has_group_minima() {
+        report.add(
+            format_args!("task_groups[0].min_member"),
+            format_args!("each replica of a daemon is placed by itself: leave it out"),
+        );
+    }
     if spec.restart_policy != RestartPolicy::Always {
         report.add(
             format_args!("restart_policy"),

@@ -4,7 +4,9 @@
 //! ended it, and the count of restarts of the whole. Until the ended replicas are pending again the unit is being
 //! restarted, as after a failure that restarts all of it, so no replica is ever there in two incarnations.
 
-use godel_domain::{lifecycle::Counts, unit::UnitRecord};
+use godel_domain::{lifecycle::Counts, running_units::RunningUnits, unit::UnitRecord};
+
+use super::SpecViolation;
 
 /// Which replicas of an ended unit run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,9 +17,18 @@ pub enum RetryScope {
     All,
 }
 
+/// Replicas that one request has run again.
+pub const RETRIED_MAX: usize = 1_000;
+
 /// Why a unit does not run again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetryRefusal {
+    /// The request is wrong.
+    Invalid(SpecViolation),
+    /// This replica has not ended.
+    NotEnded(u32),
+    /// Nothing of the unit is to run, or it starts again as a whole: single replicas do not run again.
+    NotWanted,
     /// So many running units have yet to leave their nodes.
     Leaving(u32),
     /// Every replica has succeeded, so nothing would run.
@@ -53,9 +64,49 @@ pub fn retry(
     Ok(retried)
 }
 
+/// The record of a unit of which these replicas run again, each as its next incarnation, whatever became of the last one;
+/// `None` if all of them are on their way already.
+///
+/// # Errors
+/// See [`RetryRefusal`].
+pub fn retry_replicas(
+    record: &UnitRecord,
+    rows: &RunningUnits,
+    ordinals: &[u32],
+) -> Result<Option<UnitRecord>, RetryRefusal> {
+    let wrong =
+        |field: String, description: String| RetryRefusal::Invalid(SpecViolation { field, description });
+    if ordinals.len() > RETRIED_MAX {
+        let description = format!("{} at once; at most {RETRIED_MAX}", ordinals.len());
+        return Err(wrong("ordinals".to_owned(), description));
+    }
+    if let Some(at) = ordinals.iter().position(|ordinal| record.group_of(*ordinal).is_none()) {
+        let description = format!("the unit has no replica {}", ordinals[at]);
+        return Err(wrong(format!("ordinals[{at}]"), description));
+    }
+    if !record.is_wanted() {
+        return Err(RetryRefusal::NotWanted);
+    }
+    let mut retried = record.clone();
+    let next = &mut retried.status.next_incarnations;
+    // Those that came back already are no longer awaited.
+    next.retain(|(ordinal, incarnation)| rows.row(*ordinal).incarnation < *incarnation);
+    let n_known = next.len();
+    for ordinal in ordinals {
+        let row = rows.row(*ordinal);
+        let is_awaited = next.iter().any(|(known, _)| known == ordinal);
+        if row.phase.is_ended() && !is_awaited {
+            next.push((*ordinal, row.incarnation + 1));
+        } else if row.phase.is_live() {
+            return Err(RetryRefusal::NotEnded(*ordinal));
+        }
+    }
+    Ok((next.len() > n_known).then_some(retried))
+}
+
 #[cfg(test)]
 mod tests {
-    use godel_domain::unit::UnitEnd;
+    use godel_domain::{running_units::Phase, unit::UnitEnd};
     use godel_testkit::BuildUnit as _;
 
     use super::*;
@@ -76,6 +127,33 @@ mod tests {
         assert!(all.status.restarting && !all.status.keeps_succeeded);
         let never = retry(&unit, &counts(0, 0, 0, 0), RetryScope::Failed, 7).unwrap();
         assert!(never.is_wanted(), "nothing has ended that would have to come back first");
+    }
+
+    #[test]
+    fn single_replicas_come_back_as_their_next_incarnation() {
+        let unit = godel_testkit::unit("u").replicas(3);
+        let mut rows = RunningUnits::default();
+        rows.grow(&[2]);
+        (rows.rows[0].phase, rows.rows[0].incarnation) = (Phase::Failed, 4);
+        rows.rows[1].phase = Phase::Running;
+        let retried = retry_replicas(&unit, &rows, &[0]).unwrap().unwrap();
+        assert_eq!(retried.status.next_incarnations, [(0, 5)]);
+        assert_eq!(retry_replicas(&retried, &rows, &[0]), Ok(None), "it is on its way");
+        assert_eq!(retry_replicas(&unit, &rows, &[2]), Ok(None), "it waits for its first node");
+        assert_eq!(retry_replicas(&unit, &rows, &[0, 1]), Err(RetryRefusal::NotEnded(1)));
+        let counts = Counts::of(&retried, &rows);
+        assert_eq!((counts.failed, counts.stopped), (0, 1), "so it has not failed");
+        // It came back, and fails again.
+        rows.rows[0].incarnation = 5;
+        let again = retry_replicas(&retried, &rows, &[0]).unwrap().unwrap();
+        assert_eq!(again.status.next_incarnations, [(0, 6)]);
+        let wrong = |ordinals: &[u32]| match retry_replicas(&unit, &rows, ordinals) {
+            Err(RetryRefusal::Invalid(violation)) => violation.field,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((wrong(&[0, 3]), wrong(&[0; RETRIED_MAX + 1])), ("ordinals[1]".into(), "ordinals".into()));
+        let cancelled = unit.cancelled(true);
+        assert_eq!(retry_replicas(&cancelled, &rows, &[0]), Err(RetryRefusal::NotWanted));
     }
 
     #[test]

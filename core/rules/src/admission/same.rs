@@ -105,6 +105,8 @@ fn differences_of((known, submitted): (&UnitSpec, Option<&SubmittedSize>), again
             let prefix = if n_groups == 1 { String::new() } else { format!("task_groups[{idx}].") };
             let replicas = submitted.and_then(|size| size.replicas.get(idx));
             found.add(replicas.unwrap_or(&known.replicas) != &again.replicas, &format!("{prefix}replicas"));
+            let minimum = group_minimum(known, submitted, idx);
+            found.add(minimum != again.min_member, &format!("{prefix}min_member"));
             group(&mut found, &prefix, known, again);
         }
     } else {
@@ -174,15 +176,20 @@ pub fn digest(spec: &UnitSpec, submitted: Option<&SubmittedSize>) -> u64 {
     (scheduling_timeout_ms, active_deadline_ms, preemptible, min_run_ms, on_failure, affinity, topology)
         .hash(&mut hasher);
     for (idx, group) in task_groups.iter().enumerate() {
-        let TaskGroup { name, replicas, template } = group;
+        let TaskGroup { name, replicas, min_member: _, template } = group;
         let replicas = submitted.and_then(|size| size.replicas.get(idx)).unwrap_or(replicas);
-        (name, replicas, template).hash(&mut hasher);
+        (name, replicas, group_minimum(group, submitted, idx), template).hash(&mut hasher);
     }
     hasher.finish()
 }
 
+/// The minimum with which a task group was submitted.
+fn group_minimum(group: &TaskGroup, submitted: Option<&SubmittedSize>, idx: usize) -> u32 {
+    submitted.map_or(group.min_member, |size| size.group_minima.get(idx).copied().unwrap_or(0))
+}
+
 fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskGroup) {
-    let TaskGroup { name, replicas: _, template } = known;
+    let TaskGroup { name, replicas: _, min_member: _, template } = known;
     found.add(*name != again.name, &format!("{prefix}name"));
     let Template { demand, node_selector, tolerations, node_affinity, max_load, run } = template;
     let again = &again.template;

@@ -5,7 +5,7 @@ use godel_domain::{
     unit::{UnitRecord, WorkloadClass},
 };
 
-use super::{REPLICAS_MAX, SpecViolation};
+use super::{REPLICAS_MAX, SpecViolation, stop::note_begin};
 
 /// Highest ordinal that a unit may ever reach: rows are kept for each.
 pub const ORDINAL_MAX: u32 = 1_000_000;
@@ -27,7 +27,7 @@ pub enum ScaleRefusal {
 /// The unit with `replicas` replicas in `group` (empty: the only one); `None` when that changes nothing.
 ///
 /// New ordinals begin after every one that the unit wants or that was ever bound, so `rows` must be known up to
-/// the revision of `spec`. `min_member` is lowered where the unit would otherwise have fewer replicas.
+/// the revision of `spec`. `min_member`, of the unit and of the group, is lowered where there would otherwise be fewer replicas.
 ///
 /// # Errors
 /// See [`ScaleRefusal`].
@@ -36,6 +36,25 @@ pub fn scale(
     rows: &RunningUnits,
     group: &str,
     replicas: u32,
+) -> Result<Option<UnitRecord>, ScaleRefusal> {
+    scale_to(record, rows, (group, replicas), least_replicas(record.spec.class))
+}
+
+/// As [`scale`], as one of several changes: how few replicas may be left is judged after all of them.
+pub(super) fn scale_within(
+    record: &UnitRecord,
+    rows: &RunningUnits,
+    group: &str,
+    replicas: u32,
+) -> Result<Option<UnitRecord>, ScaleRefusal> {
+    scale_to(record, rows, (group, replicas), 0)
+}
+
+fn scale_to(
+    record: &UnitRecord,
+    rows: &RunningUnits,
+    (group, replicas): (&str, u32),
+    least: u32,
 ) -> Result<Option<UnitRecord>, ScaleRefusal> {
     let wrong = |field: &str, description: String| {
         ScaleRefusal::Invalid(vec![SpecViolation { field: field.to_owned(), description }])
@@ -57,7 +76,6 @@ pub fn scale(
     };
     let others = record.spec.replicas() - record.spec.task_groups[idx].replicas;
     let total = u64::from(others) + u64::from(replicas);
-    let least = least_replicas(record.spec.class);
     if total < u64::from(least) || total > u64::from(REPLICAS_MAX) {
         return Err(wrong("replicas", format!("{total} over all groups is not in {least}..={REPLICAS_MAX}")));
     }
@@ -71,9 +89,7 @@ pub fn scale(
     let mut scaled = record.clone();
     scaled.note_submitted();
     if replicas > present {
-        let wanted = record.ranges().map(|range| range.1).max();
-        let bound = u32::try_from(rows.rows.len()).unwrap_or(u32::MAX);
-        let start = wanted.unwrap_or(0).max(bound);
+        let start = next_ordinal(record, rows);
         let end = start.saturating_add(replicas - present);
         if end > ORDINAL_MAX {
             return Err(ScaleRefusal::OrdinalsUsedUp);
@@ -84,11 +100,24 @@ pub fn scale(
         }
     } else {
         shrink(&mut scaled.status.ordinals[idx], present - replicas);
+        // To a unit that grows others are added: none of them gets an ordinal that this group gave back.
+        let begin = next_ordinal(record, rows);
+        if record.status.own_groups > 0 && next_ordinal(&scaled, rows) < begin {
+            note_begin(&mut scaled, begin);
+        }
     }
-    scaled.spec.task_groups[idx].replicas = replicas;
+    let group = &mut scaled.spec.task_groups[idx];
+    (group.replicas, group.min_member) = (replicas, group.min_member.min(replicas));
     let most = u32::try_from(total).unwrap_or(REPLICAS_MAX).max(1);
     scaled.spec.min_member = scaled.spec.min_member.min(most);
     Ok(Some(scaled))
+}
+
+/// The ordinal behind every one that the unit wants or that was ever bound.
+pub(super) fn next_ordinal(record: &UnitRecord, rows: &RunningUnits) -> u32 {
+    let wanted = record.ranges().map(|range| range.1).max();
+    let bound = u32::try_from(rows.rows.len()).unwrap_or(u32::MAX);
+    wanted.unwrap_or(0).max(bound)
 }
 
 /// The fewest replicas of a unit: a service may have none for a while, and is there all the same.

@@ -9,7 +9,7 @@ use godel_domain::{
 
 use super::{
     SpecViolation,
-    scale::{N_RANGES_MAX, ScaleRefusal},
+    scale::{N_RANGES_MAX, ScaleRefusal, next_ordinal},
 };
 
 /// Ordinals in one request.
@@ -17,7 +17,7 @@ pub const ORDINALS_MAX: usize = 10_000;
 
 /// The unit without these ordinals, and with so many replicas less; `None` when it wants none of them any more.
 ///
-/// `min_member` is lowered where the unit would otherwise have fewer replicas. An empty range notes where new ordinals
+/// `min_member`, of the unit and of its groups, is lowered where there would otherwise be fewer replicas. An empty range notes where new ordinals
 /// begin once one is stopped that never had a node: rows do not show that it was there. A daemon gets a new replica on the
 /// node of each.
 ///
@@ -28,7 +28,23 @@ pub fn stop(
     rows: &RunningUnits,
     ordinals: &[u32],
 ) -> Result<Option<UnitRecord>, ScaleRefusal> {
-    let known = end(record).max(u32::try_from(rows.rows.len()).unwrap_or(u32::MAX));
+    let left = without(record, rows, ordinals)?;
+    if left.as_ref().is_some_and(|left| left.spec.replicas() == 0) && !record.spec.is_daemon() {
+        return Err(wrong("ordinals", "no replica would be left: cancel the unit instead".to_owned()));
+    }
+    Ok(left)
+}
+
+/// As [`stop`], as one of several changes: whether a replica is left is judged after all of them.
+///
+/// # Errors
+/// One that the unit never had; see [`ScaleRefusal`].
+pub(super) fn without(
+    record: &UnitRecord,
+    rows: &RunningUnits,
+    ordinals: &[u32],
+) -> Result<Option<UnitRecord>, ScaleRefusal> {
+    let known = next_ordinal(record, rows);
     check(ordinals, known)?;
     if record.status.cancelled {
         return Err(ScaleRefusal::Cancelled);
@@ -44,9 +60,6 @@ pub fn stop(
         remove(group, ranges, &stopped);
     }
     let replicas = left.spec.replicas();
-    if replicas == 0 && !record.spec.is_daemon() {
-        return Err(wrong("ordinals", "no replica would be left: cancel the unit instead".to_owned()));
-    }
     if stopped.last().is_some_and(|last| *last as usize >= rows.rows.len()) {
         note_begin(&mut left, known);
     }
@@ -54,7 +67,7 @@ pub fn stop(
         return Err(ScaleRefusal::OrdinalsUsedUp);
     }
     if !record.spec.is_daemon() {
-        left.spec.min_member = left.spec.min_member.min(replicas);
+        left.spec.min_member = left.spec.min_member.min(replicas.max(1));
     }
     Ok(Some(left))
 }
@@ -92,11 +105,6 @@ fn wrong(field: &str, description: String) -> ScaleRefusal {
     ScaleRefusal::Invalid(vec![SpecViolation { field: field.to_owned(), description }])
 }
 
-/// Behind the highest ordinal that the unit wants, or is known to have wanted.
-fn end(record: &UnitRecord) -> u32 {
-    record.ranges().map(|range| range.1).max().unwrap_or(0)
-}
-
 /// Takes ordinals out of a group.
 pub(crate) fn remove(group: &mut TaskGroup, ranges: &mut Vec<(u32, u32)>, stopped: &BTreeSet<u32>) {
     let mut left: Vec<(u32, u32)> = Vec::with_capacity(ranges.len());
@@ -117,6 +125,7 @@ pub(crate) fn remove(group: &mut TaskGroup, ranges: &mut Vec<(u32, u32)>, stoppe
         }
     }
     group.replicas = left.iter().map(|(start, end)| end - start).sum();
+    group.min_member = group.min_member.min(group.replicas);
     *ranges = left;
 }
 

@@ -90,6 +90,8 @@ pub struct GroupSubmission {
     pub name: String,
     /// At least 1.
     pub replicas: u32,
+    /// `None`: no minimum of its own, or all replicas where another group has one and the class binds all at once.
+    pub min_member: Option<u32>,
     /// By name, in any order.
     pub requests: Vec<(String, i64)>,
     /// Each kind at most once.

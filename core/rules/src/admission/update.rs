@@ -4,13 +4,15 @@
 //!
 //! | when | what |
 //! |---|---|
-//! | until the unit has ended | labels, priority, priority class, limits of time, restarts, replicas, a smaller `min_member` |
+//! | until the unit has ended | labels, priority, priority class, queue, limits of time, restarts, replicas, a smaller `min_member`, task groups added behind the others |
 //! | while nothing of it is on a node | a larger `min_member`, where its replicas may go, and what they run |
-//! | before it had its first node | what its replicas take, its queue, its pool, and how it is treated |
-//! | never | who it is: name, uid, owner, class, task groups, affinity, topology |
+//! | before it had its first node | what its replicas take, its pool, and how it is treated |
+//! | never | who it is: name, uid, owner, class, the task groups that it has, affinity, topology |
 //!
-//! What is bound is accounted for as the first binding of its task group says. So what replicas take, who pays and in which
-//! queue stay as they are once there was such a binding.
+//! What is bound is accounted for as the first binding of its task group says. So what replicas take and which pool pays stay
+//! as they are once there was such a binding. In which queue the unit counts, and with which rank it stands against others, are
+//! its preemption terms: whoever writes the record writes those of what is bound beside it
+//! ([`RunChange::Terms`](godel_domain::running_units::RunChange::Terms)).
 
 use godel_domain::{
     lifecycle::Counts,
@@ -19,7 +21,8 @@ use godel_domain::{
 };
 
 use super::{
-    SpecViolation,
+    SPEC_BYTES_MAX, SpecViolation,
+    grow::{add_group, own_fits},
     scale::{ScaleRefusal, scale},
 };
 
@@ -32,6 +35,8 @@ pub struct UnitUpdate {
     pub rests_on_rows: bool,
     /// It names another queue or priority class, which must take it.
     pub is_moved: bool,
+    /// It names another queue, which must have room for all that is on a node.
+    pub takes_rows_along: bool,
 }
 
 const NEVER: &str = "cannot be changed: submit it as a new unit";
@@ -98,16 +103,39 @@ pub fn update(
     let mut next = scaled(record, rows, wanted)?;
     let (uid, owner) = (next.spec.uid, next.spec.owner);
     let groups = next.spec.task_groups.into_iter().zip(&wanted.task_groups);
-    let task_groups = groups.map(|(group, wanted)| TaskGroup { template: wanted.template.clone(), ..group });
+    let task_groups = groups.map(|(group, wanted)| TaskGroup {
+        template: wanted.template.clone(),
+        min_member: wanted.min_member,
+        ..group
+    });
     next.spec = UnitSpec { uid, owner, task_groups: task_groups.collect(), ..wanted.clone() };
+    let n_known = record.spec.task_groups.len();
+    for group in wanted.task_groups.iter().skip(n_known) {
+        add_group(&mut next, rows, group.clone())?;
+    }
     if next.spec == record.spec {
         return Ok(None);
     }
-    let is_moved =
-        (&next.spec.queue, &next.spec.priority_class) != (&record.spec.queue, &record.spec.priority_class);
+    check_own(record, &next)?;
+    let is_moved = wanted.task_groups.len() > n_known
+        || (&next.spec.queue, &next.spec.priority_class) != (&record.spec.queue, &record.spec.priority_class);
+    let takes_rows_along = !is_unbound && next.spec.queue != record.spec.queue;
     // What was submitted is not known any more: a repeated submission is known by its uid and name alone.
     next.status.updated = true;
-    Ok(Some(UnitUpdate { record: next, rests_on_rows: found.rests_on_rows, is_moved }))
+    Ok(Some(UnitUpdate { record: next, rests_on_rows: found.rests_on_rows, is_moved, takes_rows_along }))
+}
+
+/// That what a unit says of itself and of its own groups stays within what its record may have.
+fn check_own(record: &UnitRecord, next: &UnitRecord) -> Result<(), ScaleRefusal> {
+    let own = |unit: &UnitRecord| {
+        let groups = unit.spec.task_groups.iter().take(next.n_own_groups());
+        (unit.spec.labels.clone(), groups.map(|group| group.template.clone()).collect::<Vec<_>>())
+    };
+    if own_fits(next) || own(record) == own(next) {
+        return Ok(());
+    }
+    let description = format!("its labels and templates have more than {SPEC_BYTES_MAX} bytes: shorten them");
+    Err(ScaleRefusal::Invalid(vec![SpecViolation { field: "unit".to_owned(), description }]))
 }
 
 /// Looks at every field that may not be changed at any time.
@@ -147,11 +175,19 @@ fn compare(spec: &UnitSpec, wanted: &UnitSpec, found: &mut Differing) {
     found.note(!owner.is_empty() && *owner != spec.owner, Never, "meta.owner");
     found.note(*class != spec.class, Never, "workload_class");
     let is_same = |(a, b): (&TaskGroup, &TaskGroup)| a.name == b.name;
-    let has_same_groups =
-        task_groups.len() == spec.task_groups.len() && task_groups.iter().zip(&spec.task_groups).all(is_same);
-    found.note(!has_same_groups, Never, "task_groups");
-    if has_same_groups {
+    let has_all_groups =
+        task_groups.len() >= spec.task_groups.len() && task_groups.iter().zip(&spec.task_groups).all(is_same);
+    found.note(!has_all_groups, Never, "task_groups");
+    if task_groups.len() > spec.task_groups.len() && spec.is_daemon() {
+        found.note(true, Never, "task_groups");
+    }
+    for (idx, added) in task_groups.iter().enumerate().skip(spec.task_groups.len()) {
+        found.note(added.min_member > 0, Idle, &format!("task_groups[{idx}].min_member"));
+    }
+    if has_all_groups {
         for (idx, (new, old)) in task_groups.iter().zip(&spec.task_groups).enumerate() {
+            let is_more = new.min_member > old.min_member;
+            found.note(is_more, Idle, &format!("task_groups[{idx}].min_member"));
             // A new field breaks the build here: say when it may be changed.
             let Template { demand, node_selector, tolerations, node_affinity, max_load, run } = &new.template;
             let (old, field) = (&old.template, |leaf: &str| format!("task_groups[{idx}].template.{leaf}"));
@@ -164,7 +200,10 @@ fn compare(spec: &UnitSpec, wanted: &UnitSpec, found: &mut Differing) {
         }
     }
     found.note(*min_member > spec.min_member, Idle, "min_member");
-    found.note(*queue != spec.queue, Unbound, "queue");
+    if found.is_unbound {
+        // Nothing moves along, and nothing may come to.
+        found.note(*queue != spec.queue, Unbound, "queue");
+    }
     found.note(*pool != spec.pool, Unbound, "pool");
     found.note(*restart_policy != spec.restart_policy, Unbound, "restart_policy");
     found.note(*profile != spec.profile, Unbound, "profile");
@@ -245,11 +284,11 @@ mod tests {
             (spec.priority, spec.active_deadline_ms, spec.max_restarts) = (7, 9_000, 1);
             spec.task_groups[0].replicas = 5;
         });
-        let UnitUpdate { record, rests_on_rows, is_moved } = done.unwrap().unwrap();
+        let UnitUpdate { record, rests_on_rows, is_moved, takes_rows_along } = done.unwrap().unwrap();
         assert_eq!((record.spec.priority, record.spec.replicas(), record.status.updated), (7, 5, true));
         assert_eq!(record.status.ordinals[0], [(0, 5)]);
         assert_eq!(record.spec.uid, unit().spec.uid, "the uid stays");
-        assert!(!rests_on_rows && !is_moved);
+        assert!(!rests_on_rows && !is_moved && !takes_rows_along);
         assert_eq!(look(&bound(), |_| {}), Ok(None));
     }
 
@@ -261,13 +300,14 @@ mod tests {
         left.rows[0].phase = godel_domain::running_units::Phase::Pending;
         assert!(look(&left, run).unwrap().unwrap().rests_on_rows);
         let queue = |spec: &mut UnitSpec| "prod".clone_into(&mut spec.queue);
-        assert_eq!(
-            look(&left, queue),
-            Err(vec!["queue".to_owned()]),
-            "it is charged where it was bound first"
-        );
+        for rows in [&left, &bound()] {
+            let moved = look(rows, queue).unwrap().unwrap();
+            assert!(moved.is_moved && moved.takes_rows_along && !moved.rests_on_rows);
+        }
+        let pool = |spec: &mut UnitSpec| spec.pool = godel_domain::demand::Pool::BestEffort;
+        assert_eq!(look(&left, pool), Err(vec!["pool".to_owned()]), "the pool pays that paid first");
         let moved = look(&RunningUnits::default(), queue).unwrap().unwrap();
-        assert!(moved.is_moved && moved.rests_on_rows);
+        assert!(moved.is_moved && moved.rests_on_rows && !moved.takes_rows_along);
     }
 
     #[test]
@@ -275,12 +315,12 @@ mod tests {
         let refused = look(&bound(), |spec| {
             "other".clone_into(&mut spec.name);
             "somebody".clone_into(&mut spec.owner);
-            "prod".clone_into(&mut spec.queue);
+            spec.pool = godel_domain::demand::Pool::BestEffort;
             spec.min_member = 2;
             spec.task_groups[0].template.node_selector.insert("a".to_owned(), "b".to_owned());
         });
         let expected =
-            ["meta.name", "meta.owner", "task_groups[0].template.node_selector", "min_member", "queue"];
+            ["meta.name", "meta.owner", "task_groups[0].template.node_selector", "min_member", "pool"];
         assert_eq!(refused, Err(expected.map(str::to_owned).into()));
         let cancelled = unit().cancelled(true);
         let counts = Counts::of(&cancelled, &RunningUnits::default());

@@ -128,8 +128,17 @@ impl AssignedUnits {
         if refused.iter().any(|(_, _, reason)| *reason == RejectionReason::MinMember) {
             // Fewer count than was thought: what was bound has to come back whole.
             assigned.bound = 0;
+            assigned.of_groups.iter_mut().for_each(|progress| progress.bound = 0);
         }
         assigned.bound = assigned.bound.saturating_add(count(n_bound));
+        for group in &decision.groups {
+            let n_refused = refused.iter().filter(|(of, ..)| *of == group.group).count();
+            let n = group.ordinals.len();
+            assigned.change_progress(group.group, |progress| {
+                progress.in_flight = progress.in_flight.saturating_sub(n);
+                progress.bound += if n_bound > 0 { n.saturating_sub(n_refused) } else { 0 };
+            });
+        }
         let is_overtaken = |assigned: &AssignedUnit, replica: ReplicaId| {
             let is_later = |other: &ReplicaId| {
                 other.ordinal == replica.ordinal && other.incarnation > replica.incarnation

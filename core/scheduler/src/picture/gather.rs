@@ -29,13 +29,11 @@ impl Picture {
         }
         let mut asks = Vec::with_capacity(assigned.groups.len());
         let mut wanted: Vec<(u16, &[ReplicaId])> = Vec::with_capacity(assigned.groups.len());
-        let mut left = together;
-        for work in &assigned.groups {
-            let pending = &work.pending()[..work.pending().len().min(left)];
+        for (work, n) in assigned.first(together) {
+            let pending = &work.pending()[..n];
             if pending.is_empty() {
                 continue;
             }
-            left -= pending.len();
             let nodes = self.placer.with_room_aside(&self.cluster, work.template, false);
             let shape = self.placer.templates.get(work.template).ask.shape();
             asks.push(GroupAsk { shape, nodes, n: pending.len() });

@@ -19,7 +19,7 @@ use super::{
     segments::{LevelGroup, place_segments},
     topology::{look_within, place_in_domain},
 };
-use crate::assigned_unit::AssignedUnit;
+use crate::assigned_unit::{AssignedUnit, GroupWork};
 
 /// What a try placed, and which templates fit nowhere (any more).
 #[derive(Default)]
@@ -31,6 +31,23 @@ pub(crate) struct Try {
     pub(crate) claim: Claim,
     /// Units spared because they preempted this one before.
     pub(crate) n_loops: usize,
+}
+
+impl Try {
+    /// Which part of a try is of these replicas.
+    pub(crate) fn part_of(&self, work: &GroupWork) -> Option<usize> {
+        let first = work.pending().first();
+        let is_of =
+            |part: &GroupPlacement| part.group == work.group && part.replicas().next().as_ref() == first;
+        self.groups.iter().position(is_of)
+    }
+}
+
+/// Adds the columns of a placement to another one of the same group.
+pub(super) fn append(to: &mut GroupPlacement, more: &GroupPlacement) {
+    for (idx, replica) in more.replicas().enumerate() {
+        to.push(replica, more.nodes[idx], more.allocation(idx));
+    }
 }
 
 impl Picture {
@@ -73,20 +90,45 @@ impl Picture {
 
     fn place_groups(&mut self, assigned: &AssignedUnit, owned: &Owned, quota: usize) -> Try {
         let mut tried = Try::default();
+        for (work, n) in assigned.minima() {
+            if !self.place_more(assigned, owned, (work, &work.pending()[..n]), &mut tried) {
+                // Without that the others are worth nothing.
+                return tried;
+            }
+        }
         for work in assigned.works() {
-            let wanted = work.pending();
-            let wanted = &wanted[..wanted.len().min(quota - tried.n_placed)];
-            if wanted.is_empty() {
-                continue;
+            let wanted = match tried.part_of(work) {
+                Some(at) => &work.pending()[tried.groups[at].ordinals.len()..],
+                None => work.pending(),
+            };
+            let wanted = &wanted[..wanted.len().min(quota.saturating_sub(tried.n_placed))];
+            if !wanted.is_empty() {
+                self.place_more(assigned, owned, (work, wanted), &mut tried);
             }
-            let placement = self.place_group(assigned, (work.group, owned), work.template, wanted);
-            if placement.ordinals.len() < wanted.len() {
-                tried.failed.push(work.template);
-            }
-            tried.n_placed += placement.ordinals.len();
-            tried.groups.push(placement);
         }
         tried
+    }
+
+    /// Places some more replicas, and adds them to what was placed of the same ones. True: all of them have places.
+    fn place_more(
+        &mut self,
+        assigned: &AssignedUnit,
+        owned: &Owned,
+        (work, wanted): (&GroupWork, &[ReplicaId]),
+        tried: &mut Try,
+    ) -> bool {
+        let placement = self.place_group(assigned, (work.group, owned), work.template, wanted);
+        let n = placement.ordinals.len();
+        let is_placed = n == wanted.len();
+        if !is_placed {
+            tried.failed.push(work.template);
+        }
+        tried.n_placed += n;
+        match tried.part_of(work) {
+            Some(at) => append(&mut tried.groups[at], &placement),
+            None => tried.groups.push(placement),
+        }
+        is_placed
     }
 
     /// Places running units of one task group, and assumes them.

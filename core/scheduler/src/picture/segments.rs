@@ -9,8 +9,8 @@ use godel_domain::{
     ids::{NodeId, ReplicaId},
 };
 
-use super::{Picture, Try, topology::look_within};
-use crate::assigned_unit::AssignedUnit;
+use super::{Picture, Try, placing::append, topology::look_within};
+use crate::assigned_unit::{AssignedUnit, GroupWork};
 
 /// A group of a level, as [`godel_cluster::Cluster::groups`] numbers levels.
 pub(crate) type LevelGroup = (usize, usize);
@@ -33,25 +33,42 @@ pub(super) fn place_segments(
     let candidates: Vec<usize> = (0..groups.len()).filter(|group| is_inside(groups.nodes(*group))).collect();
     let mut tried = Try::default();
     let mut start = 0;
-    for (group, work) in (0u16..).zip(&assigned.groups) {
-        let wanted = work.pending();
-        let wanted = &wanted[..wanted.len().min(quota - tried.n_placed)];
-        let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
+    let mut place = |picture: &mut Picture, work: &GroupWork, wanted: &[ReplicaId], tried: &mut Try| {
+        let mut placement = GroupPlacement { group: work.group, ..GroupPlacement::default() };
+        let mut is_placed = true;
         for segment in wanted.chunk_by(|a, b| rule.of(a.ordinal) == rule.of(b.ordinal)) {
             let from = (&candidates[..], start, &*groups);
             let Some((at, placed)) =
-                place_segment(picture, assigned, rule, (group, owned), (number, from), segment)
+                place_segment(picture, assigned, rule, (work.group, owned), (number, from), segment)
             else {
                 tried.failed.push(work.template);
+                is_placed = false;
                 break;
             };
             start = at;
             tried.n_placed += segment.len();
             append(&mut placement, &placed);
         }
-        if !placement.ordinals.is_empty() {
-            tried.groups.push(placement);
+        match tried.part_of(work) {
+            Some(at) => append(&mut tried.groups[at], &placement),
+            None if placement.ordinals.is_empty() => {}
+            None => tried.groups.push(placement),
         }
+        is_placed
+    };
+    for (work, n) in assigned.minima() {
+        // No segment is begun and left for later.
+        let last = rule.of(work.pending()[n - 1].ordinal);
+        let n = work.pending().partition_point(|replica| rule.of(replica.ordinal) <= last);
+        if !place(picture, work, &work.pending()[..n], &mut tried) {
+            return tried;
+        }
+    }
+    for work in &assigned.groups {
+        let n_placed = tried.part_of(work).map_or(0, |at| tried.groups[at].ordinals.len());
+        let wanted = &work.pending()[n_placed..];
+        let wanted = &wanted[..wanted.len().min(quota.saturating_sub(tried.n_placed))];
+        place(picture, work, wanted, &mut tried);
     }
     tried
 }
@@ -87,11 +104,4 @@ fn place_segment(
         picture.undo_part(assigned.unit(), std::slice::from_ref(&placed));
     }
     None
-}
-
-/// Adds the columns of a placement to another one of the same group.
-fn append(to: &mut GroupPlacement, more: &GroupPlacement) {
-    for (idx, replica) in more.replicas().enumerate() {
-        to.push(replica, more.nodes[idx], more.allocation(idx));
-    }
 }

@@ -129,8 +129,10 @@ pub(crate) fn could_hold(picture: &Picture, assigned: &AssignedUnit, nodes: &[u3
 fn all_groups(assigned: &AssignedUnit, together: usize, holds: impl Fn(TemplateId, u32) -> bool) -> bool {
     // Of several groups any may be the one of which fewer are needed.
     let spared = assigned.pending().saturating_sub(together);
+    let minima = assigned.minima();
     assigned.pending_groups().all(|group| {
-        let wanted = group.pending().len().saturating_sub(spared);
+        let least = minima.iter().find(|(known, _)| std::ptr::eq(*known, group)).map_or(0, |(_, n)| *n);
+        let wanted = group.pending().len().saturating_sub(spared).max(least);
         holds(group.template, u32::try_from(wanted).unwrap_or(u32::MAX))
     })
 }

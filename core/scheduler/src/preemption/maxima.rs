@@ -118,9 +118,9 @@ impl PreemptionSearch {
         let (mut tried, mut preemption) = (Try::default(), Preemption::default());
         let mut reach = 0;
         let one_by_one = is_one_by_one(picture, assigned);
-        for work in assigned.works() {
+        for (work, n) in assigned.first(wanted) {
             let group = work.group;
-            let pending = &work.pending()[..work.pending().len().min(wanted - tried.n_placed)];
+            let pending = &work.pending()[..n];
             if pending.is_empty() {
                 continue;
             }
@@ -259,15 +259,8 @@ pub(crate) fn lacks_of(picture: &mut Picture, assigned: &AssignedUnit, n: usize)
 }
 
 fn first_needs(picture: &mut Picture, assigned: &AssignedUnit, n: usize) -> QueueNeeds {
-    let mut left = n;
-    let counts: Vec<(u16, usize)> = assigned
-        .works()
-        .map(|work| {
-            let taken = work.pending().len().min(left);
-            left -= taken;
-            (work.group, taken)
-        })
-        .collect();
+    let counts: Vec<(u16, usize)> =
+        assigned.first(n).into_iter().map(|(work, taken)| (work.group, taken)).collect();
     picture.needs(assigned, counts)
 }
 

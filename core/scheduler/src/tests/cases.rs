@@ -445,7 +445,7 @@ fn groups_of_a_unit_are_placed_together() {
         },
     );
     let template = Template { demand: cpu(2000), ..Template::default() };
-    let workers = TaskGroup { name: "workers".to_owned(), replicas: 2, template };
+    let workers = godel_testkit::group("workers", 2, template);
     assign(&mut scheduler, &ps.group(workers));
     let step = scheduler.step(Millis(0), 10);
     let decision = &step.decisions[0];

@@ -6,8 +6,9 @@ use godel_domain::{
     hold::{Hold, Slot},
     ids::{HoldId, RunningUnitId},
     pause::{Pause, Scope},
+    priority_classes::PriorityClasses,
     queue_spec::{PriorityClass, QueueSpec},
-    running_units::{Requeue, Statuses},
+    running_units::{PreemptionTerms, Requeue, Statuses},
     unreadable::{AffectedNodes, Subject, Unreadable},
 };
 
@@ -20,6 +21,7 @@ mod elsewhere;
 mod gather;
 mod held;
 mod maxima;
+mod minima;
 mod parts;
 mod plan;
 
@@ -459,4 +461,51 @@ fn who_is_held_follows_its_priority_class() {
     assert_eq!((pair.scheduler.stats().preemptions_tried, pair.binder.n_holds()), (1, 1));
     pair.leave();
     assert_eq!(pair.live(2), [1]);
+}
+
+/// A unit's record as it is from now on, and the terms of what is bound of it.
+fn changed(record: UnitRecord) -> Vec<Change> {
+    let terms = PreemptionTerms::of(&record.spec, &PriorityClasses::default());
+    vec![Change::Rows(record.id, RunChange::Terms(Arc::new(terms.into()))), Change::Unit(Arc::new(record))]
+}
+
+#[test]
+fn what_runs_is_preempted_by_the_terms_that_it_has_now() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 9, 1, 1, cpu(1000)));
+    pair.steps();
+    pair.assign(&ranked(2, 5, 1, 1, cpu(1000)));
+    assert!(pair.steps().contains(&(2, ReportState::Parked)));
+    assert_eq!(pair.leaving(), []);
+    pair.commit(changed(ranked(1, 1, 1, 1, cpu(1000))));
+    pair.now = Millis(5_000);
+    pair.steps();
+    assert_eq!(pair.leaving(), [(1, 1)]);
+    // The other way round: it stays, and nobody searches in vain.
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+    pair.steps();
+    pair.commit(changed(ranked(1, 9, 1, 1, cpu(1000))));
+    pair.assign(&ranked(2, 5, 1, 1, cpu(1000)));
+    pair.steps();
+    assert_eq!((pair.leaving(), pair.scheduler.stats().conflicts), (vec![], 0));
+}
+
+#[test]
+fn what_moves_is_charged_where_it_moved() {
+    // The queue `own` takes back what `lab` borrows, but not from the one that has moved out of `lab`, into `own`.
+    for moves in [false, true] {
+        let mut pair = Pair::new(1);
+        pair.commit(vec![queue("own", 1_000)]);
+        let runs = of("lab", ranked(1, 9, 1, 1, cpu(1000)));
+        pair.assign(&runs);
+        pair.steps();
+        if moves {
+            pair.commit(changed(of("own", runs)));
+        }
+        pair.assign(&of("own", ranked(2, 0, 1, 1, cpu(1000))));
+        pair.steps();
+        assert_eq!(pair.leaving(), if moves { vec![] } else { vec![(1, 1)] });
+        assert_eq!(pair.scheduler.stats().conflicts, 0, "the binder counts the same");
+    }
 }

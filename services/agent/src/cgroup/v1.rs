@@ -9,13 +9,17 @@ use super::{
 use crate::detect::{limits::Hierarchy, tree::Tree};
 
 /// The controllers that are used, and what is not kept without each.
-pub(super) const CONTROLLERS: [(&str, &str); 5] = [
+pub(super) const CONTROLLERS: [(&str, &str); 6] = [
     ("freezer", "processes may escape while their group is being ended"),
     ("cpu", "CPU limits and weights are not kept"),
     ("cpuacct", "CPU time is not counted"),
     ("memory", "memory limits are not kept"),
     ("cpuset", "zones are not kept"),
+    // What that costs is said where bandwidths are.
+    (NET_CLS, ""),
 ];
+/// The controller by whose classes the packets of a group are known.
+pub(super) const NET_CLS: &str = "net_cls";
 /// How often the processes of a group without a freezer are ended before what they started meanwhile counts as gone.
 const N_ROUNDS: u32 = 10;
 /// No limit.
@@ -75,7 +79,7 @@ impl Hierarchies {
             );
         }
         for (controller, cost) in CONTROLLERS {
-            if opened.dirs.iter().all(|(known, _)| *known != controller) {
+            if !cost.is_empty() && !opened.has(controller) {
                 warnings
                     .push(format!("the controller `{controller}` of control groups cannot be used: {cost}"));
             }
@@ -84,6 +88,10 @@ impl Hierarchies {
             inherit(dir).map_err(|error| format!("{error}: {}", error.source))?;
         }
         Ok(opened)
+    }
+
+    pub(super) fn has(&self, controller: &str) -> bool {
+        dir_of(&self.dirs, controller).is_some()
     }
 
     pub(super) fn make(&self, name: &str) -> Result<Group, Error> {

@@ -32,6 +32,12 @@ pub(super) fn has_controllers(tree: &Tree, hierarchy: &Hierarchy) -> bool {
     ["cpu", "memory"].iter().all(|name| known.split_whitespace().any(|controller| controller == *name))
 }
 
+/// How many groups below the root a group is.
+pub(super) fn depth(dir: &Path) -> usize {
+    let groups = dir.ancestors().take_while(|dir| dir.join("cgroup.controllers").exists());
+    groups.count().saturating_sub(1)
+}
+
 impl Parent {
     /// Makes the group of this agent: in the group of this process if nothing but groups may be in it, else beside it.
     pub(super) fn open(tree: &Tree, hierarchy: &Hierarchy, name: &str) -> Result<Self, String> {

@@ -11,9 +11,12 @@ use std::{
 };
 
 use godel_domain::run_end::RunEndReason;
-use rustix::io::Errno;
+use rustix::{
+    io::Errno,
+    process::{Gid, Uid},
+};
 
-use super::files::Run;
+use super::{files::Run, launch};
 use crate::cgroup::{Cgroup, enter};
 
 /// Exit codes of what could not be started, as shells have them.
@@ -64,6 +67,16 @@ pub(super) fn start(run: &Run, group: Option<&dyn Cgroup>) -> Result<(Child, Pip
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let own = rustix::process::geteuid().as_raw();
     let user = user_of(run.user.as_deref(), own, &users)?;
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let credentials = (user.uid != own).then(|| enter::Credentials {
+        uid: user.uid,
+        gid: user.gid,
+        groups: groups_of(&user, &groups),
+    });
+    if let Some(container) = &run.launch {
+        launch::prepare(container, credentials.as_ref())
+            .map_err(|why| CannotStart::new(RunEndReason::CannotStart, why))?;
+    }
     let directory = run.directory.as_deref().unwrap_or("/");
     if !Path::new(directory).is_dir() {
         let why =
@@ -74,6 +87,11 @@ pub(super) fn start(run: &Run, group: Option<&dyn Cgroup>) -> Result<(Child, Pip
 
     let (output, input) = io::pipe().map_err(|error| CannotStart::other("no pipe can be made", &error))?;
     let errors = input.try_clone().map_err(|error| CannotStart::other("no pipe can be made", &error))?;
+    if run.launch.is_some() && credentials.is_some() {
+        // Its log directory leads to this pipe, which it opens again.
+        rustix::fs::fchown(&input, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))
+            .map_err(|error| CannotStart::other("its output cannot be given to its user", &error.into()))?;
+    }
     let mut command = Command::new(program);
     command
         .args(arguments)
@@ -85,14 +103,10 @@ pub(super) fn start(run: &Run, group: Option<&dyn Cgroup>) -> Result<(Child, Pip
         .stderr(errors)
         // A group of its own, so that a signal to it reaches what it starts.
         .process_group(0);
-    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
-    let credentials = (user.uid != own).then(|| enter::Credentials {
-        uid: user.uid,
-        gid: user.gid,
-        groups: groups_of(&user, &groups),
-    });
     let lists = group.map_or(Ok(Vec::new()), |group| group.open_lists());
-    let lists = lists.map_err(|error| CannotStart::new(RunEndReason::CannotStart, error.to_string()))?;
+    let mut lists = lists.map_err(|error| CannotStart::new(RunEndReason::CannotStart, error.to_string()))?;
+    // Without one of these a bandwidth is not kept, which the agent sees.
+    lists.extend(run.lists.iter().filter_map(|path| fs::File::options().write(true).open(path).ok()));
     enter::begin_as(&mut command, lists, (mounts, credentials), run.umask.unwrap_or(DEFAULT_UMASK));
     match command.spawn() {
         Ok(child) => Ok((child, output)),

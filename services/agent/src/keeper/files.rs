@@ -11,7 +11,10 @@ use std::{
 use godel_domain::run_end::{RunEnd, RunEndReason};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{cgroup::GroupRecord, docker::body::Container, life::Key, procfs::Process, volumes::Volumes};
+use crate::{
+    bandwidth::BandwidthAsk, cgroup::GroupRecord, docker::body::Container, life::Key, procfs::Process,
+    volumes::Volumes, yarn::launch::Launch,
+};
 
 pub(crate) const RUN: &str = "run.json";
 pub(crate) const KEEPER: &str = "keeper.json";
@@ -19,7 +22,7 @@ pub(crate) const END: &str = "end.json";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const CONTROL: &str = "control";
 
-/// No file of a run is larger: a unit has at most 64 KiB, and bytes are written as numbers.
+/// No file of a run is larger: a unit has at most 64 KiB, a launch context of YARN 512 KiB, and bytes are written as numbers.
 const N_BYTES_MAX: u64 = 4 << 20;
 
 /// What to run, and how to keep it.
@@ -61,6 +64,12 @@ pub(crate) struct Run {
     pub(crate) assignment: Vec<u8>,
     /// Directories that its node keeps for it.
     pub(crate) volumes: Volumes,
+    /// What it asks for of bandwidths.
+    pub(crate) bandwidth: BandwidthAsk,
+    /// Files besides those of its control group to which its first process writes itself.
+    pub(crate) lists: Vec<PathBuf>,
+    /// What it needs before as a YARN container.
+    pub(crate) launch: Option<Box<Launch>>,
 }
 
 impl Run {

@@ -37,6 +37,14 @@ impl Weight {
     }
 }
 
+impl Weight {
+    /// One of so many equal parts.
+    pub(super) fn part(self, n: i64) -> Self {
+        let n = n.max(1);
+        Self { cpu_milli: self.cpu_milli / n, memory: self.memory / n, network: self.network / n }
+    }
+}
+
 impl LeftRunning {
     /// Its image may still be on its way.
     pub(super) fn phase(self) -> Phase {
@@ -60,6 +68,8 @@ pub enum Work {
     Awaited {
         /// How long the command may take to come, milliseconds.
         within_ms: u64,
+        /// What is known of its program; `None`: no command can come, because the node is simulated.
+        program: Option<Box<Program>>,
     },
 }
 

@@ -27,9 +27,13 @@ use tokio::{
 };
 
 use self::home::Begun;
-pub(crate) use self::home::{Home, Images};
+pub(crate) use self::{
+    home::{Home, Images},
+    usages::RunsUse,
+};
 use super::{Event, NOT_STARTED, Run, Runtime};
 use crate::{
+    bandwidth::BandwidthAsk,
     cgroup::GroupLimits,
     keeper::{
         self, Found,
@@ -37,11 +41,13 @@ use crate::{
     },
     life::{Ended, Key, Work},
     volumes::Volume,
+    yarn::launch::Launch,
 };
 
 mod home;
 pub(crate) mod left;
 pub(crate) mod seen;
+mod usages;
 
 /// Between looks at what is left of a run whose keeper was killed.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -73,12 +79,16 @@ pub struct Program {
     pub unit_uid: String,
     /// What its control group keeps it to.
     pub limits: GroupLimits,
+    /// What it asks for of bandwidths.
+    pub bandwidth: BandwidthAsk,
     /// It ends without contact for so long, milliseconds; 0: never.
     pub stop_after_ms: u32,
     /// Between its polite and its forced end, milliseconds, where nobody says another time.
     pub stop_grace_ms: u32,
     /// The assignment of state from which all of this follows, encoded, for the agent that comes later.
     pub assignment: Vec<u8>,
+    /// What it needs before as a YARN container, whose command it starts.
+    pub(crate) launch: Option<Box<Launch>>,
 }
 
 /// A grace and a reason, once it is to stop.

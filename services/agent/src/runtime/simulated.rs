@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use godel_domain::{run_end::RunEndReason, time::Millis};
+use rustc_hash::FxHashSet;
 
 use super::{Event, NOT_STARTED, Run, Runtime};
 use crate::{
@@ -17,11 +18,13 @@ pub(crate) struct Simulated {
     config: Arc<Config>,
     /// Runs with their exit codes, and when they began; `None`: they wait for their command.
     ends: Timers<(Run, i32, Option<Millis>)>,
+    /// Runs whose command came before the time to wait was over.
+    came: FxHashSet<Run>,
 }
 
 impl Simulated {
     pub(crate) fn new(config: Arc<Config>) -> Self {
-        Self { config, ends: Timers::default() }
+        Self { config, ends: Timers::default(), came: FxHashSet::default() }
     }
 }
 
@@ -33,7 +36,7 @@ impl Runtime for Simulated {
     fn start(&mut self, run: Run, work: &Work, _restarts: (u32, u32), now: Millis) -> Option<Event> {
         let (duration_ms, exit_code, since) = match *work {
             Work::Simulated { duration_ms, exit_code } => (duration_ms, exit_code, Some(now)),
-            Work::Awaited { within_ms } => (Some(within_ms), NOT_STARTED, None),
+            Work::Awaited { within_ms, .. } => (Some(within_ms), NOT_STARTED, None),
             Work::Program(_) => return None,
         };
         if let Some(duration_ms) = duration_ms {
@@ -47,12 +50,21 @@ impl Runtime for Simulated {
         false
     }
 
+    fn command_came(&mut self, run: Run) {
+        self.came.insert(run);
+    }
+
     fn next_at(&self) -> Option<Millis> {
         self.ends.next_at()
     }
 
     fn take_due(&mut self, now: Millis) -> Option<Event> {
-        let (run, exit_code, since) = self.ends.pop_due(now)?;
+        let (run, exit_code, since) = loop {
+            let due = self.ends.pop_due(now)?;
+            if due.2.is_some() || !self.came.remove(&due.0) {
+                break due;
+            }
+        };
         Some(Event::Ended { run, ended: Ended { exit_code, ..Ended::default() }, since })
     }
 }
@@ -87,11 +99,14 @@ mod tests {
     fn a_run_without_its_command_starts_nothing_and_fails_in_time() {
         let mut simulated = Simulated::new(Arc::new(Config::default()));
         let run = Run { node: 0, key: Key { unit: 1, ordinal: 0 }, incarnation: 0 };
-        let work = Work::Awaited { within_ms: 600_000 };
+        let work = Work::Awaited { within_ms: 600_000, program: None };
         assert!(simulated.takes(&work));
         assert_eq!(simulated.start(run, &work, (0, 0), Millis(5)), None, "nothing runs");
         let at = Millis(600_005);
         let ended = Event::Ended { run, ended: how(NOT_STARTED), since: None };
         assert_eq!((simulated.take_due(Millis(600_004)), simulated.take_due(at)), (None, Some(ended)));
+        assert_eq!(simulated.start(run, &work, (0, 0), Millis(5)), None);
+        simulated.command_came(run);
+        assert_eq!(simulated.take_due(at), None, "its command came");
     }
 }

@@ -75,6 +75,7 @@ impl Shard {
         let opened = slot.opened;
         self.heard(node, opened);
         self.settle_store(node, welcome.store_id);
+        self.ask_for_yarn_keys(node);
         let slot = &mut self.slots[node];
         if !slot.welcomed {
             slot.welcomed = true;
@@ -112,6 +113,7 @@ impl Shard {
         }
         // Behind the entries of what is left over, which are forgotten: until then they are of the store before.
         self.forget.push(Entry::Store(slot.name.clone(), store));
+        self.forget_yarn_revision();
     }
 
     /// The session is over: open a new one after a while.

@@ -40,6 +40,10 @@ impl Shard {
         let uid = self.slots.first().map(|slot| slot.def.uid.clone()).unwrap_or_default();
         let images = find_engine(Arc::clone(&self.config), uid).await?;
         self.runs_images = images.is_some();
+        let home = match self.slots.first() {
+            Some(slot) => home.with_bandwidths(&self.config, &slot.def),
+            None => home,
+        };
         let home = Arc::new(home.with_images(images.clone()));
         self.home = Some(Arc::clone(&home));
         let found = left::find(Arc::clone(&home)).await.map_err(Error::Runs)?;
@@ -59,6 +63,9 @@ impl Shard {
                 n_ended += 1;
             }
             let run = Run { node: 0, key: one.key(), incarnation: one.run.incarnation };
+            if let (Some(desk), Some(launch)) = (&mut self.containers, &one.run.launch) {
+                desk.adopt(launch.container, (run.key, run.incarnation));
+            }
             processes.adopt(run, one);
         }
         if n_live + n_ended > 0 {

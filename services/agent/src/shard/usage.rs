@@ -5,19 +5,20 @@ use std::{
     time::Duration,
 };
 
-use godel_domain::{demand::Pool, time::Millis};
+use godel_domain::{demand::Pool, node_load::LoadAmounts, time::Millis};
 use godel_proto::v1;
 use tokio::sync::mpsc;
 
-use super::{NodeEntry, Shard};
+use super::{NodeEntry, Shard, load_of};
 use crate::{
+    bandwidth::{Care, Rates},
     detect::{
         CUDA,
         nvml::{GpuUse, Nvml},
         tree::Tree,
     },
     life::{Key, Weight},
-    measure::{Meter, Use, to_squeeze},
+    measure::{Meter, to_squeeze},
     runtime::{Event, process::Home},
     service::Mode,
 };
@@ -26,6 +27,9 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(1);
 /// Running units of one heartbeat.
 const N_RUNNING_MAX: usize = 4_096;
+
+/// Bytes of what is said of a bandwidth.
+const N_WORDS_MAX: usize = 500;
 
 /// GPUs of which nothing was heard for so long are not known, milliseconds: their driver may hang.
 const GPU_AGE_MS_MAX: u64 = 5_000;
@@ -39,6 +43,8 @@ pub(super) struct PartsOfUse {
     pub(super) running: Vec<v1::RunUsage>,
     pub(super) zones: Vec<v1::ZoneUsage>,
     pub(super) devices: Vec<v1::DeviceUsage>,
+    pub(super) network: Option<v1::NetworkRate>,
+    pub(super) bandwidth: Option<v1::BandwidthReport>,
 }
 
 impl Shard {
@@ -75,7 +81,7 @@ impl Shard {
                 let Some(home) = home.upgrade() else { return };
                 let now = clock.now();
                 let looked = tokio::task::spawn_blocking(move || {
-                    let looked = meter.look(&home.usages(), now);
+                    let looked = meter.look(&home.usages(now), now);
                     (meter, looked)
                 });
                 let Ok((again, looked)) = looked.await else { return };
@@ -116,6 +122,25 @@ impl Shard {
         Some((guaranteed, best_effort))
     }
 
+    /// What is used of each zone of a node that running units are given, whoever uses it, `age` after the start.
+    pub(super) fn zone_use(&self, node: usize, age: Millis) -> Vec<(usize, LoadAmounts)> {
+        let NodeEntry { zone_loads, life, .. } = &self.slots[node];
+        if zone_loads.is_empty() {
+            return Vec::new();
+        }
+        if self.mode == Mode::Processes {
+            let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+            return measured.zones.iter().map(|(zone, used)| (*zone, *used)).collect();
+        }
+        let zones: Vec<usize> = zone_loads.iter().map(|(zone, _)| *zone).collect();
+        let asked = life.zone_weights(&zones);
+        let used = asked.into_iter().map(|asked| {
+            let (guaranteed, best_effort) = self.use_model.used(node, asked, age);
+            load_of(guaranteed.plus(best_effort))
+        });
+        zones.iter().copied().zip(used).collect()
+    }
+
     /// What is used of the parts of a node, where that is measured.
     pub(super) fn parts_of_use(&self, node: usize) -> PartsOfUse {
         if self.mode == Mode::Simulated {
@@ -134,13 +159,25 @@ impl Shard {
             let device_milli = devices.iter().filter_map(of_device).map(|gpu| 10 * gpu.percent).sum();
             let (cpu_milli, memory) = (used.cpu_milli, used.memory);
             let Key { unit, ordinal } = key;
-            Some(v1::RunUsage { unit_id: unit, ordinal, incarnation, cpu_milli, memory, device_milli })
+            let Rates { network, memory: memory_bandwidth } =
+                measured.rates.get(&(key, incarnation)).copied().unwrap_or_default();
+            Some(v1::RunUsage {
+                unit_id: unit,
+                ordinal,
+                incarnation,
+                cpu_milli,
+                memory,
+                device_milli,
+                network: network.map(network_rate),
+                memory_bandwidth,
+            })
         });
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let zones = measured.zones.iter().map(|(zone, Use { cpu_milli, memory })| v1::ZoneUsage {
+        let zones = measured.zones.iter().map(|(zone, LoadAmounts { cpu, memory, network })| v1::ZoneUsage {
             zone: number(*zone),
-            cpu_milli: *cpu_milli,
+            cpu_milli: *cpu,
             memory: *memory,
+            network: *network,
         });
         let devices = (0..def.devices.len()).filter_map(|idx| {
             let GpuUse { percent, memory } = of_device(idx)?;
@@ -150,6 +187,8 @@ impl Shard {
             running: running.take(N_RUNNING_MAX).collect(),
             zones: zones.collect(),
             devices: devices.collect(),
+            network: (measured.memory_total > 0).then(|| network_rate(measured.network)),
+            bandwidth: measured.care.as_ref().map(bandwidth_report),
         }
     }
 
@@ -182,4 +221,22 @@ impl Shard {
         self.act(0, actions);
         self.note(0);
     }
+}
+
+fn network_rate((received, sent): (i64, i64)) -> v1::NetworkRate {
+    v1::NetworkRate { received, sent }
+}
+
+fn bandwidth_report((network, memory): &(Care, Care)) -> v1::BandwidthReport {
+    let care = |care: &Care| {
+        let state = match care {
+            Care::Accounted(_) => v1::BandwidthState::Accounted,
+            Care::Measured(_) => v1::BandwidthState::Measured,
+            Care::Kept(_) => v1::BandwidthState::Kept,
+        };
+        let mut reason = care.reason().to_owned();
+        reason.truncate(reason.floor_char_boundary(N_WORDS_MAX));
+        v1::BandwidthCare { state: state.into(), reason }
+    };
+    v1::BandwidthReport { network: Some(care(network)), memory: Some(care(memory)) }
 }

@@ -66,7 +66,10 @@ impl Shard {
                         self.slots[node].life.ended(key, incarnation, ended, now, &mut more);
                     }
                 }
-                Action::Keep(status) => self.keep.push(Entry::Ended(self.slots[node].name.clone(), status)),
+                Action::Keep(status) => {
+                    self.containers.iter_mut().for_each(|desk| desk.on_end(&status));
+                    self.keep.push(Entry::Ended(self.slots[node].name.clone(), status));
+                }
                 Action::Forget(status) => {
                     self.forget.push(Entry::Acknowledged(self.slots[node].name.clone(), status));
                 }

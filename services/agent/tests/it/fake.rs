@@ -145,7 +145,7 @@ impl Fake {
         tokio::time::timeout(Duration::from_secs(20), self.said.recv()).await.unwrap().unwrap()
     }
 
-    async fn find<T>(&mut self, pick: impl Fn(&Said) -> Option<T>) -> T {
+    pub(crate) async fn find<T>(&mut self, pick: impl Fn(&Said) -> Option<T>) -> T {
         if let Some((idx, found)) =
             self.kept.iter().enumerate().find_map(|(idx, said)| Some((idx, pick(said)?)))
         {

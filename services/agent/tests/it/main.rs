@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod containers;
 mod fake;
 
 use std::{collections::BTreeSet, ffi::OsString, time::Duration};

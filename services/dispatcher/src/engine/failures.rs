@@ -71,6 +71,10 @@ pub(super) fn failed(failure: ChangeFailure) -> Status {
         ),
         ChangeFailure::NotDeleted(unit, refusal) => not_deleted(unit, refusal),
         ChangeFailure::Unwelcome(wrong) => status::unwelcome(wrong),
+        ChangeFailure::NoRoomToMove(why) => {
+            let unit = why.unit.clone();
+            status::failed_precondition("QUEUE", unit, why.to_string())
+        }
         ChangeFailure::NotEnded(unit, phase) => {
             let description = format!(
                 "unit {unit} is {}: only a unit that has ended is retried; cancel it first, or wait for its end",
@@ -93,6 +97,15 @@ pub(super) fn failed(failure: ChangeFailure) -> Status {
 
 fn not_retried(unit: String, refusal: RetryRefusal) -> Status {
     let description = match refusal {
+        RetryRefusal::Invalid(violation) => {
+            return status::invalid_argument(convert::bad_fields(vec![violation]));
+        }
+        RetryRefusal::NotEnded(ordinal) => {
+            format!("replica {ordinal} of unit {unit} has not ended: stop it first, or wait for its end")
+        }
+        RetryRefusal::NotWanted => format!(
+            "unit {unit} is cancelled, ended, suspended, or starts again as a whole: retry all of it, or resume it"
+        ),
         RetryRefusal::Leaving(n) => {
             let (running, have) = (count(n, "running unit"), one_or(n, "has", "have"));
             format!("unit {unit} has ended, and {running} {have} yet to leave: wait for that")

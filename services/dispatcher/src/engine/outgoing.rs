@@ -190,7 +190,7 @@ impl EngineOutbox {
 #[cfg(test)]
 mod tests {
     use godel_kit::message::MESSAGE_BYTES_MAX;
-    use godel_rules::admission::{REPLICAS_MAX, SPEC_BYTES_MAX, scale::N_RANGES_MAX};
+    use godel_rules::admission::{REPLICAS_MAX, SPEC_BYTES_MAX, grow::ADDED_BYTES_MAX, scale::N_RANGES_MAX};
     use v1::attach_response::Message;
 
     use super::*;
@@ -260,7 +260,8 @@ mod tests {
         assert_eq!(check(&many(100, SPEC_BYTES_MAX, 1), 0), 34);
         assert_eq!(check(&many(1_000, 100, 1), 0), 1);
         // The widest that the limits of a unit allow.
-        assert_eq!(check(&many(3, SPEC_BYTES_MAX + 10 * N_RANGES_MAX, REPLICAS_MAX), 0), 3);
+        let widest = SPEC_BYTES_MAX + ADDED_BYTES_MAX + 10 * N_RANGES_MAX;
+        assert_eq!(check(&many(3, widest, REPLICAS_MAX), 0), 3);
         assert_eq!(check(&many(6, 10, 1), 100_000), 2 * (1 + 4));
         let mixed: Vec<_> = many(9, 1_000, 10)
             .into_iter()

@@ -22,7 +22,7 @@ use crate::{convert, requests::WatchCall};
 
 /// Units in one message.
 const UNITS_PER_MESSAGE: usize = 256;
-/// A message that has so many bytes takes no further unit; one unit has little more than 100 KiB at most.
+/// A message that has so many bytes takes no further unit; one unit has little more than 300 KiB at most.
 const BYTES_PER_MESSAGE: usize = 512 << 10;
 /// Changes are gathered so long, milliseconds.
 const GATHER_MS: u64 = 5;

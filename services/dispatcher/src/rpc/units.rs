@@ -41,9 +41,9 @@ const RUNNING_UNITS_MAX: usize = 1_000;
 /// Units on a page unless asked otherwise, and at most.
 const PAGE_DEFAULT: usize = 500;
 const PAGE_MAX: usize = 1_000;
-/// A page that has so many bytes takes no further unit; one unit has at most 64 KiB, 40 KiB of ordinal ranges and
-/// a few of refusals, so a page stays below 1 MiB.
-const PAGE_BYTES: usize = 768 << 10;
+/// A page that has so many bytes takes no further unit; one unit has at most 64 KiB, 192 KiB of task groups that were added,
+/// 40 KiB of ordinal ranges and a few of refusals, so a page stays below 1 MiB.
+const PAGE_BYTES: usize = 640 << 10;
 /// Names looked at in one go while others wait.
 const SCAN_PER_CALL: usize = 4_096;
 /// Messages that wait on a watch; beyond that changes of the same unit are merged.
@@ -305,18 +305,24 @@ impl UnitService for Units {
         &self,
         request: Request<v1::UpdateUnitRequest>,
     ) -> Result<Response<v1::UpdateUnitResponse>, Status> {
-        let v1::UpdateUnitRequest { unit, expected_revision } = request.into_inner();
-        let Some(unit) = unit else {
-            return Err(status::invalid_argument([BadField::new("unit", "missing")]));
+        let v1::UpdateUnitRequest { unit, expected_revision, groups } = request.into_inner();
+        let (named, kind) = match (unit, groups) {
+            (Some(unit), None) => {
+                let submission = from_proto::submission(unit);
+                let admitted = admission::admit_whole(submission).map_err(convert::bad_fields);
+                let spec = admitted.map_err(status::invalid_argument)?.spec;
+                ((spec.namespace.clone(), spec.name.clone()), UnitChangeKind::Update(Box::new(spec)))
+            }
+            (None, Some(groups)) => {
+                let named = (groups.namespace.clone(), groups.name.clone());
+                (named, UnitChangeKind::Grow(Box::new(from_proto::group_changes(groups))))
+            }
+            (None, None) => return Err(status::invalid_argument([BadField::new("unit", "missing")])),
+            (Some(_), Some(_)) => {
+                let both = "cannot be given together with `unit`: send one of both";
+                return Err(status::invalid_argument([BadField::new("groups", both)]));
+            }
         };
-        let has_uid = unit.meta.as_ref().is_some_and(|meta| !meta.uid.is_empty());
-        let (Admitted { mut spec, .. }, _) = admit(unit).map_err(status::invalid_argument)?;
-        if !has_uid {
-            // It keeps its own.
-            spec.uid.clear();
-        }
-        let named = (spec.namespace.clone(), spec.name.clone());
-        let kind = UnitChangeKind::Update(Box::new(spec));
         let revision = self.change(named, expected_revision, kind).await?;
         Ok(Response::new(v1::UpdateUnitResponse { revision: revision.0 }))
     }
@@ -325,9 +331,17 @@ impl UnitService for Units {
         &self,
         request: Request<v1::RetryUnitRequest>,
     ) -> Result<Response<v1::RetryUnitResponse>, Status> {
-        let v1::RetryUnitRequest { namespace, name, all_replicas, expected_revision } = request.into_inner();
+        let v1::RetryUnitRequest { namespace, name, all_replicas, expected_revision, ordinals } =
+            request.into_inner();
         let scope = if all_replicas { RetryScope::All } else { RetryScope::Failed };
-        let kind = UnitChangeKind::Retry(scope);
+        let kind = match (ordinals.is_empty(), all_replicas) {
+            (true, _) => UnitChangeKind::Retry(scope),
+            (false, false) => UnitChangeKind::RetryReplicas(ordinals),
+            (false, true) => {
+                let both = "cannot be given together with `all_replicas`: send one of both";
+                return Err(status::invalid_argument([BadField::new("ordinals", both)]));
+            }
+        };
         let revision = self.change((namespace, name), expected_revision, kind).await?;
         Ok(Response::new(v1::RetryUnitResponse { revision: revision.0 }))
     }

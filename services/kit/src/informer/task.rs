@@ -6,6 +6,7 @@ use bytes::Bytes;
 use godel_domain::{
     change::{Change, Commit},
     ids::{Revision, StoreId},
+    task_group_record::UnitJoin,
     unreadable::Subject,
 };
 use godel_proto::{
@@ -57,6 +58,8 @@ struct Task {
     revision: Revision,
     /// Whole records that the list had newer than its own revision.
     newer: HashMap<Subject, Revision>,
+    /// Units with the task groups that were added to them.
+    join: UnitJoin,
 }
 
 pub(super) async fn run(
@@ -80,6 +83,7 @@ pub(super) async fn run(
         store: StoreId(0),
         revision: Revision(0),
         newer: HashMap::new(),
+        join: UnitJoin::default(),
     };
     let closed = task.events.clone();
     tokio::select! {
@@ -135,6 +139,7 @@ impl Task {
         self.newer.clear();
         self.unread.reset();
         self.written.clear();
+        self.join.reset();
         let mut first_revision = None;
         let mut page_token = String::new();
         let mut open_rows = None;
@@ -147,14 +152,18 @@ impl Task {
             let revision = *first_revision.get_or_insert(Revision(page.revision));
             let is_last = page.next_page_token.is_empty();
             let mut records = Vec::with_capacity(page.records.len());
-            for record in read_page(&mut open_rows, &page.records, is_last) {
-                self.unread.note(&record.change, record.revision);
-                if record.revision > revision
-                    && let Some(key) = replaced_by(&record.change)
+            for LoadedRecord { revision: at, create_revision, create_time_ms, change } in
+                read_page(&mut open_rows, &page.records, is_last)
+            {
+                if at > revision
+                    && let Some(key) = replaced_by(&change)
                 {
-                    self.newer.insert(key, record.revision);
+                    self.newer.insert(key, at);
                 }
-                records.push(record);
+                for change in self.join.join(vec![change]) {
+                    self.unread.note(&change, at);
+                    records.push(LoadedRecord { revision: at, create_revision, create_time_ms, change });
+                }
             }
             if !records.is_empty() {
                 self.emit(FollowEvent::Loaded(records)).await?;
@@ -260,9 +269,10 @@ impl Task {
             if !self.newer.is_empty() && self.is_old(&change, revision) {
                 continue;
             }
-            self.unread.note(&change, revision);
             changes.push(change);
         }
+        let changes = self.join.join(changes);
+        changes.iter().for_each(|change| self.unread.note(change, revision));
         if self.newer.values().all(|newest| *newest <= revision) {
             self.newer.clear();
         }

@@ -98,6 +98,7 @@ fn standing() -> v1::Standing {
         min_member: 1,
         queue: "q".to_owned(),
         end: v1::RunningEnd::Never.into(),
+        group_min_member: 0,
     }
 }
 
@@ -109,7 +110,12 @@ fn unit() -> v1::UnitRecord {
         run: Some(v1::RunSpec { command: vec!["true".to_owned()], ..v1::RunSpec::default() }),
         ..v1::Template::default()
     };
-    let group = v1::TaskGroup { name: "main".to_owned(), replicas: 2, template: Some(template) };
+    let group = v1::TaskGroup {
+        name: "main".to_owned(),
+        replicas: 2,
+        template: Some(template),
+        ..v1::TaskGroup::default()
+    };
     let spec = v1::UnitSpec {
         meta: Some(meta("default", "u")),
         workload_class: 3,
@@ -183,7 +189,12 @@ fn samples() -> Vec<v1::op::Op> {
         }),
         Op::PutNodeReport(node_report()),
         Op::PutNodeAllocatable(v1::NodeAllocatable { node_id: 1, allocatable: Some(resources()) }),
-        Op::PutNodeUsage(v1::NodeUsage { node_id: 1, reserved: Some(resources()), as_of_ms: 1, load: None }),
+        Op::PutNodeUsage(v1::NodeUsage {
+            node_id: 1,
+            reserved: Some(resources()),
+            as_of_ms: 1,
+            ..v1::NodeUsage::default()
+        }),
         Op::PutUnit(unit()),
         Op::PutLease(v1::LeaseRecord {
             lease: "scheduler/s1".to_owned(),
@@ -228,6 +239,12 @@ fn samples() -> Vec<v1::op::Op> {
             node_selector: [("zone".to_owned(), "a".to_owned())].into(),
             ..v1::Reservation::default()
         }),
+        Op::PutTaskGroup(v1::TaskGroupRecord {
+            unit_id: 7,
+            task_group: 1,
+            group: unit().spec.unwrap_or_default().task_groups.into_iter().next(),
+            ordinals: Some(v1::OrdinalRanges { ranges: vec![v1::OrdinalRange { start: 1, end: 3 }] }),
+        }),
         Op::PutUnitHistory(v1::UnitHistory {
             unit_id: 7,
             namespace: "default".to_owned(),
@@ -249,6 +266,10 @@ fn samples() -> Vec<v1::op::Op> {
             ..v1::UnitHistory::default()
         }),
         Op::PutHold(hold()),
+        Op::PutYarnKeys(v1::YarnKeys {
+            name: "nm".to_owned(),
+            keys: vec![v1::YarnKey { key_id: 1, secret: vec![7; 32], from_ms: 5 }],
+        }),
         Op::PutPause(v1::Pause { scope: "queue/prod".to_owned(), since_ms: 1, ..v1::Pause::default() }),
         Op::Delete(v1::Delete { kind: v1::Kind::Queue.into(), key: Some(v1::Key { id: 3, name: name() }) }),
         Op::Bind(v1::Binding {
@@ -272,6 +293,7 @@ fn samples() -> Vec<v1::op::Op> {
         }),
         Op::RunStatus(statuses()),
         Op::Requeue(v1::Requeue { unit_id: 7, ordinals: vec![0, 1], incarnations: vec![1, 1], anew: false }),
+        Op::ChangeTerms(v1::TermsChange { unit_id: 7, standing: Some(standing()), group_minima: vec![0, 2] }),
     ]
 }
 

@@ -132,11 +132,14 @@ fn is_entered(state: &State, hold: &v1::Hold) -> bool {
 /// A node, if it is registered.
 pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoom) -> Option<v1::Node> {
     let slot = hub.slot(node)?;
-    let (keys, connected, usage, guaranteed_usage, (zone_usage, device_usage), conflict) = {
+    let (keys, connected, usage, guaranteed_usage, parts, conflict) = {
         let cell = slot.cell.lock();
         let conflict = cell.conflict.as_ref().filter(|conflict| !conflict.is_over(hub.wall_ms()));
         let conflict = conflict.map(|conflict| self::conflict(conflict));
-        let parts = (cell.zone_usage.to_vec(), cell.device_usage.to_vec());
+        let parts = (
+            (cell.zone_usage.to_vec(), cell.device_usage.to_vec()),
+            (cell.network, cell.bandwidth.as_deref().cloned()),
+        );
         let usages = (cell.usage.clone(), cell.guaranteed_usage.clone(), parts);
         (bound_keys(&cell), cell.is_connected(), usages.0, usages.1, usages.2, conflict)
     };
@@ -148,7 +151,8 @@ pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoom) -> Option<
     let allocatable = grant.or_else(|| report.as_ref()?.capacity.clone());
     let usage_of_guaranteed = found.usage.as_ref().filter(|usage| usage.as_of_ms > i64::MIN);
     let reserved = usage_of_guaranteed.and_then(|usage| usage.reserved.clone());
-    let load = found.usage.and_then(|usage| usage.load);
+    let (load, zone_loads) = found.usage.map(|usage| (usage.load, usage.zone_loads)).unwrap_or_default();
+    let ((zone_usage, device_usage), (network, bandwidth)) = parts;
     let held = held.0.get(&node.0).cloned().unwrap_or_default();
     let slots = held.slots.into_iter();
     Some(v1::Node {
@@ -166,6 +170,9 @@ pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoom) -> Option<
         device_usage,
         reserved,
         load,
+        zone_loads,
+        network,
+        bandwidth,
         allocatable,
         allocated: Some(to_proto::resources(&found.taken.amounts)),
         device_free_milli: found.taken.device_free_milli(n_devices),

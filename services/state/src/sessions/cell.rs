@@ -92,6 +92,10 @@ pub(crate) struct Cell {
     pub(crate) zone_usage: Box<[v1::ZoneUsage]>,
     /// Last reported use of devices.
     pub(crate) device_usage: Box<[v1::DeviceUsage]>,
+    /// Last reported traffic.
+    pub(crate) network: Option<v1::NetworkRate>,
+    /// What its agent does about bandwidths; most agents do nothing.
+    pub(crate) bandwidth: Option<Box<v1::BandwidthReport>>,
     /// The volumes that it keeps, as its agent says; most keep none.
     pub(crate) volumes: Box<[v1::ReplicaVolumes]>,
     /// That use, smoothed.

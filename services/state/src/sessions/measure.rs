@@ -7,7 +7,7 @@
 use godel_domain::{
     ids::NodeId,
     node::NodeUsage,
-    node_load::NodeLoad,
+    node_load::{LoadAmounts, NodeLoad, ZoneLoad},
     resources::{CPU, MEMORY, NETWORK, Resources},
     time::Millis,
 };
@@ -54,6 +54,9 @@ pub(crate) struct Measure {
     delivered_ms: i64,
     /// As reported last, unless that is too old; until the agent is heard, as recorded.
     load: Option<NodeLoad>,
+    /// The same of its zones, and as recorded; most nodes have none.
+    zone_loads: Box<[ZoneLoad]>,
+    recorded_zones: Box<[ZoneLoad]>,
     /// When the load was reported last, or when its agent was first heard without any.
     loaded_at: Option<Millis>,
     recorded: Option<UsageRecord>,
@@ -61,6 +64,8 @@ pub(crate) struct Measure {
     uncovered_ms: Option<(i64, i64)>,
     capacity: Measured,
     network_capacity: i64,
+    /// Of zones, by index.
+    zone_capacities: Box<[LoadAmounts]>,
 }
 
 impl Measure {
@@ -76,14 +81,23 @@ impl Measure {
         self.smoothed = Some(samples.add(used, as_of_ms, now, how.smoothing));
     }
 
-    /// The agent was heard, with a load or without; one that is older than `age_max_ms` counts no longer.
-    pub(crate) fn hear_load(&mut self, load: Option<NodeLoad>, now: Millis, age_max_ms: u64) {
+    /// The agent was heard, with a load and those of zones or without; one that is older than `age_max_ms` counts no longer.
+    pub(crate) fn hear_load(
+        &mut self,
+        (load, zone_loads): (Option<NodeLoad>, Vec<ZoneLoad>),
+        now: Millis,
+        age_max_ms: u64,
+    ) {
         match load {
-            Some(_) => (self.load, self.loaded_at) = (load, Some(now)),
+            Some(_) => {
+                (self.load, self.loaded_at) = (load, Some(now));
+                // A node without zones allocates nothing.
+                self.zone_loads = zone_loads.into();
+            }
             None => {
                 let since = *self.loaded_at.get_or_insert(now);
                 if now.since(since) > age_max_ms {
-                    self.load = None;
+                    self.forget_load();
                 }
             }
         }
@@ -91,8 +105,13 @@ impl Measure {
 
     /// Contact with the agent is lost: what it has reported says nothing of now.
     pub(crate) fn lose_load(&mut self) {
-        self.load = None;
+        self.forget_load();
         self.loaded_at.get_or_insert(Millis(0));
+    }
+
+    fn forget_load(&mut self) {
+        self.load = None;
+        self.zone_loads = Box::default();
     }
 
     /// What is to be recorded, if it differs enough from what is.
@@ -112,8 +131,19 @@ impl Measure {
         });
         let is_first = smoothed.is_some() && known.as_of_ms == i64::MIN;
         let covers_more = self.uncovered_ms.is_some_and(|(first, _)| first <= as_of_ms);
-        let is_due = is_far || is_first || covers_more || self.is_far_load(known.load, how);
+        let is_due =
+            is_far || is_first || covers_more || self.is_far_load(known.load, how) || self.are_far_zones(how);
         is_due.then_some(UsageRecord { reserved, as_of_ms: known.as_of_ms.max(as_of_ms), load: self.load })
+    }
+
+    /// Whether the load of a zone differs from the recorded one by more than a step of the zone.
+    fn are_far_zones(&self, how: Measuring) -> bool {
+        let (now, known) = (&self.zone_loads, &self.recorded_zones);
+        let is_far = |(now, known): (&ZoneLoad, &ZoneLoad)| {
+            let has = self.zone_capacities.get(usize::from(now.zone)).copied().unwrap_or_default();
+            now.zone != known.zone || is_far_from(&now.load, &known.load, (has, how))
+        };
+        now.len() != known.len() || now.iter().zip(known).any(is_far)
     }
 
     /// Whether the load differs from a recorded one by more than a step of the node.
@@ -122,17 +152,8 @@ impl Measure {
             return self.load.is_some() != known.is_some();
         };
         let [cpu, memory] = self.capacity.map(i64::from);
-        let is_far = |has: i64, now: i64, known: i64| {
-            // Nobody compares the use of what the node does not say that it has.
-            has > 0
-                && u128::from(now.abs_diff(known)) * 100
-                    > u128::from(has.unsigned_abs()) * u128::from(how.load_step_percent)
-        };
-        [(now.p50, known.p50), (now.p95, known.p95)].into_iter().any(|(now, known)| {
-            is_far(cpu, now.cpu, known.cpu)
-                || is_far(memory << 20, now.memory, known.memory)
-                || is_far(self.network_capacity, now.network, known.network)
-        })
+        let has = LoadAmounts { cpu, memory: memory << 20, network: self.network_capacity };
+        is_far_from(&now, &known, (has, how))
     }
 
     /// What the record says now; `None`: there is none.
@@ -142,8 +163,11 @@ impl Measure {
             as_of_ms: usage.as_of_ms,
             load: usage.load.and_then(|load| from_proto::node_load(load).ok()),
         });
+        let zones = usage.and_then(|usage| from_proto::zone_loads(usage.zone_loads.clone()).ok());
+        self.recorded_zones = zones.unwrap_or_default().into();
         if self.loaded_at.is_none() {
             self.load = self.recorded.and_then(|record| record.load);
+            self.zone_loads = self.recorded_zones.clone();
         }
         // What is not covered now was bound later.
         let from_ms = self.recorded.map_or(i64::MIN, |record| record.as_of_ms.saturating_add(1));
@@ -170,6 +194,15 @@ impl Measure {
         self.capacity = measured(capacity);
         self.network_capacity = capacity.amounts.get(NETWORK).copied().unwrap_or(0);
     }
+
+    /// What its zones have.
+    pub(crate) fn set_zones<'a>(&mut self, capacities: impl Iterator<Item = Option<&'a v1::Resources>>) {
+        let has = |capacity: Option<&v1::Resources>| {
+            let of = |name| capacity.and_then(|has| has.amounts.get(name).copied()).unwrap_or(0);
+            LoadAmounts { cpu: of(CPU), memory: of(MEMORY), network: of(NETWORK) }
+        };
+        self.zone_capacities = capacities.map(has).collect();
+    }
 }
 
 impl Cell {
@@ -177,8 +210,30 @@ impl Cell {
     pub(crate) fn usage_due(&self, node: NodeId, how: Measuring) -> Option<NodeUsage> {
         let UsageRecord { reserved: [cpu, memory], as_of_ms, load } = self.measure.due(how)?;
         let amounts = [(CPU, i64::from(cpu)), (MEMORY, i64::from(memory) << 20)];
-        Some(NodeUsage { id: node, reserved: Resources::new(amounts).unwrap_or_default(), as_of_ms, load })
+        let zone_loads = self.measure.zone_loads.to_vec();
+        Some(NodeUsage {
+            id: node,
+            reserved: Resources::new(amounts).unwrap_or_default(),
+            as_of_ms,
+            load,
+            zone_loads,
+        })
     }
+}
+
+/// Whether a load differs from another one by more than a step of what there is.
+fn is_far_from(now: &NodeLoad, known: &NodeLoad, (has, how): (LoadAmounts, Measuring)) -> bool {
+    let is_far = |has: i64, now: i64, known: i64| {
+        // Nobody compares the use of what the node does not say that it has.
+        has > 0
+            && u128::from(now.abs_diff(known)) * 100
+                > u128::from(has.unsigned_abs()) * u128::from(how.load_step_percent)
+    };
+    [(now.p50, known.p50), (now.p95, known.p95)].into_iter().any(|(now, known)| {
+        is_far(has.cpu, now.cpu, known.cpu)
+            || is_far(has.memory, now.memory, known.memory)
+            || is_far(has.network, now.network, known.network)
+    })
 }
 
 /// Milli-cores and MiB, rounded up.
@@ -239,7 +294,8 @@ mod tests {
         let UsageRecord { reserved: [cpu, memory], as_of_ms, load } = due;
         let reserved = Some(resources(cpu.into(), i64::from(memory) << 20));
         let load = load.as_ref().map(to_proto::node_load);
-        measure.recorded(Some(&v1::NodeUsage { node_id: 1, reserved, as_of_ms, load }));
+        let zone_loads = measure.zone_loads.iter().map(to_proto::zone_load).collect();
+        measure.recorded(Some(&v1::NodeUsage { node_id: 1, reserved, as_of_ms, load, zone_loads }));
     }
 
     fn load(p50: i64, p95: i64) -> Option<NodeLoad> {
@@ -296,7 +352,7 @@ mod tests {
     #[test]
     fn a_load_is_worth_a_record_by_steps() {
         let mut measure = measure();
-        measure.hear_load(load(1_000, 2_000), Millis(0), 30);
+        measure.hear_load((load(1_000, 2_000), Vec::new()), Millis(0), 30);
         let due = measure.due(HOW).unwrap();
         assert_eq!((due.as_of_ms, due.load), (i64::MIN, load(1_000, 2_000)), "guaranteed use is not known");
         record(&mut measure);
@@ -304,11 +360,11 @@ mod tests {
         for (p50, p95, is_due) in
             [(1_000, 2_000, false), (1_500, 1_500, false), (1_501, 2_000, true), (1_000, 1_499, true)]
         {
-            measure.hear_load(load(p50, p95), Millis(1), 30);
+            measure.hear_load((load(p50, p95), Vec::new()), Millis(1), 30);
             assert_eq!(measure.due(HOW).is_some(), is_due, "{p50} {p95}");
         }
         // What is written for another reason has the newest load.
-        measure.hear_load(load(1_100, 2_000), Millis(2), 30);
+        measure.hear_load((load(1_100, 2_000), Vec::new()), Millis(2), 30);
         assert!(add(&mut measure, [100, 0], 1, 2), "guaranteed use is known for the first time");
         assert_eq!(measure.due(HOW).unwrap().load, load(1_100, 2_000));
     }
@@ -316,14 +372,14 @@ mod tests {
     #[test]
     fn a_load_that_is_not_reported_any_more_is_forgotten() {
         let mut measure = measure();
-        measure.hear_load(load(1_000, 2_000), Millis(100), 30);
+        measure.hear_load((load(1_000, 2_000), Vec::new()), Millis(100), 30);
         record(&mut measure);
-        measure.hear_load(None, Millis(130), 30);
+        measure.hear_load((None, Vec::new()), Millis(130), 30);
         assert_eq!(measure.due(HOW), None, "three reports may be lost");
-        measure.hear_load(None, Millis(131), 30);
+        measure.hear_load((None, Vec::new()), Millis(131), 30);
         assert_eq!(measure.due(HOW).map(|due| due.load), Some(None));
         record(&mut measure);
-        measure.hear_load(load(1_000, 2_000), Millis(140), 30);
+        measure.hear_load((load(1_000, 2_000), Vec::new()), Millis(140), 30);
         assert_eq!(measure.due(HOW).map(|due| due.load), Some(load(1_000, 2_000)));
         record(&mut measure);
         measure.lose_load();
@@ -331,13 +387,33 @@ mod tests {
     }
 
     #[test]
+    fn a_zone_is_worth_a_record_by_steps_of_its_own() {
+        let mut measure = measure();
+        measure.set_zones([None, Some(&resources(2_000, 1 << 30))].into_iter());
+        let zones = |p95| vec![ZoneLoad { zone: 1, load: load(0, p95).unwrap() }];
+        measure.hear_load((load(0, 0), zones(100)), Millis(0), 30);
+        record(&mut measure);
+        for (p95, is_due) in [(100, false), (200, false), (201, true)] {
+            measure.hear_load((load(0, 0), zones(p95)), Millis(1), 30);
+            assert_eq!(measure.due(HOW).is_some(), is_due, "{p95}");
+        }
+        measure.hear_load((load(0, 0), Vec::new()), Millis(1), 30);
+        assert!(measure.due(HOW).is_some(), "nothing is known of the zone any more");
+        // With the load of the node those of zones are forgotten.
+        measure.hear_load((load(0, 0), zones(100)), Millis(2), 30);
+        record(&mut measure);
+        measure.hear_load((None, Vec::new()), Millis(33), 30);
+        assert!(measure.due(HOW).is_some() && measure.zone_loads.is_empty());
+    }
+
+    #[test]
     fn a_recorded_load_counts_until_its_agent_is_heard() {
         let mut measure = measure();
         record_as(&mut measure, UsageRecord { reserved: [0, 0], as_of_ms: 5, load: load(1_000, 2_000) });
         assert_eq!(measure.due(HOW), None);
-        measure.hear_load(None, Millis(7), 30);
+        measure.hear_load((None, Vec::new()), Millis(7), 30);
         assert_eq!(measure.due(HOW), None);
-        measure.hear_load(None, Millis(38), 30);
+        measure.hear_load((None, Vec::new()), Millis(38), 30);
         assert_eq!(measure.due(HOW).map(|due| due.load), Some(None));
     }
 }

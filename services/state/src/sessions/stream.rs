@@ -40,6 +40,8 @@ const N_VOLUMES_MAX: usize = 64;
 const N_RUNNING_MAX: usize = 262_144;
 /// Running units of which one heartbeat tells the use.
 const N_USAGES_MAX: usize = 4_096;
+/// Bytes of what an agent says of a bandwidth.
+const N_WORDS_MAX: usize = 1_024;
 /// A message ends once it is over this.
 const MESSAGE_BYTES: usize = 256 * 1024;
 /// Another uid has this node's name now.
@@ -204,6 +206,13 @@ impl SessionStream {
                 self.queued.push_back(v1::SessionResponse { message });
                 Ok(())
             }
+            Up::YarnKeys(v1::YarnKeysRequest { revision }) => {
+                if let Some(keys) = self.hub.yarn_keys(revision) {
+                    let message = Some(Down::YarnKeys(keys));
+                    self.queued.push_back(v1::SessionResponse { message });
+                }
+                Ok(())
+            }
             Up::KeptVolumes(v1::KeptVolumes { replicas }) => {
                 let has_too_many = |of: &v1::ReplicaVolumes| of.volumes.len() > N_VOLUMES_MAX;
                 if replicas.len() > N_PER_MESSAGE || replicas.iter().any(has_too_many) {
@@ -334,7 +343,18 @@ impl SessionStream {
 
 /// Takes over what an agent measures.
 fn hear_heartbeat(hub: &NodeSessions, slot: &NodeEntry, heartbeat: v1::Heartbeat) -> Result<(), Status> {
-    let v1::Heartbeat { usage, echo: _, guaranteed_usage, load, running, zones, devices } = heartbeat;
+    let v1::Heartbeat {
+        usage,
+        echo: _,
+        guaranteed_usage,
+        load,
+        running,
+        zones,
+        devices,
+        zone_loads,
+        network,
+        bandwidth,
+    } = heartbeat;
     if running.len().max(zones.len()).max(devices.len()) > N_USAGES_MAX {
         let wrong = format!("more than {N_USAGES_MAX} running units, zones or devices");
         return Err(BadField::new("heartbeat.running", wrong).into());
@@ -347,8 +367,15 @@ fn hear_heartbeat(hub: &NodeSessions, slot: &NodeEntry, heartbeat: v1::Heartbeat
     }
     let load = load.map(from_proto::node_load).transpose();
     let load = load.map_err(|bad| bad.under("heartbeat.load"))?;
+    let zone_loads = from_proto::zone_loads(zone_loads).map_err(|bad| bad.under("heartbeat"))?;
+    let words = bandwidth.iter().flat_map(|report| report.network.iter().chain(&report.memory));
+    if words.map(|care| care.reason.len()).max().unwrap_or(0) > N_WORDS_MAX {
+        let wrong = format!("a reason has more than {N_WORDS_MAX} bytes");
+        return Err(BadField::new("heartbeat.bandwidth", wrong).into());
+    }
     let mut cell = slot.cell.lock();
     hub.heard(slot.node, &mut cell);
+    (cell.network, cell.bandwidth) = (network, bandwidth.map(Box::new));
     cell.usage = usage.or(cell.usage.take());
     (cell.running_usage, cell.zone_usage) = (running.into(), zones.into());
     cell.device_usage = devices.into();
@@ -357,7 +384,7 @@ fn hear_heartbeat(hub: &NodeSessions, slot: &NodeEntry, heartbeat: v1::Heartbeat
         cell.measure.add(measured(&usage), hub.delivered_ms(), now, how);
         cell.guaranteed_usage = Some(usage);
     }
-    cell.measure.hear_load(load, now, hub.load_age_max_ms());
+    cell.measure.hear_load((load, zone_loads), now, hub.load_age_max_ms());
     if cell.measure.due(how).is_some() {
         hub.record_usage(slot.node);
     }

@@ -67,6 +67,8 @@ struct Cache {
 struct Source {
     revision: Revision,
     value: Bytes,
+    /// Encoded records of the task groups that were added, in no order.
+    added: Vec<Bytes>,
     demands: Vec<Option<Arc<Demand>>>,
 }
 
@@ -198,14 +200,22 @@ impl Place {
 impl UnitTemplate {
     fn new(source: &Source, stop_after_disconnect_ms: u32) -> Self {
         // The dispatcher, the one writer, has validated it; a record that does not decode runs nothing.
-        let record = v1::UnitRecord::decode(source.value.clone()).unwrap_or_default();
-        let spec = record.spec.unwrap_or_default();
+        let v1::UnitRecord { spec, status, .. } =
+            v1::UnitRecord::decode(source.value.clone()).unwrap_or_default();
+        let (mut spec, mut status) = (spec.unwrap_or_default(), status.unwrap_or_default());
+        let decode = |value: &Bytes| v1::TaskGroupRecord::decode(value.clone()).unwrap_or_default();
+        let mut added: Vec<_> = source.added.iter().map(decode).collect();
+        added.sort_unstable_by_key(|group| group.task_group);
+        for v1::TaskGroupRecord { group, ordinals, .. } in added {
+            spec.task_groups.push(group.unwrap_or_default());
+            status.ordinals.push(ordinals.unwrap_or_default());
+        }
         let meta = spec.meta.unwrap_or_default();
         let class = from_proto::workload_class(spec.workload_class).ok().flatten();
         let stops = class
             .is_some_and(|class| defaults::stops_without_contact(class, spec.min_member.unwrap_or_default()));
         let replicas = spec.task_groups.iter().map(|group| group.replicas).fold(0, u32::saturating_add);
-        let ranges = record.status.unwrap_or_default().ordinals.into_iter().flat_map(|group| group.ranges);
+        let ranges = status.ordinals.into_iter().flat_map(|group| group.ranges);
         let has_ports = |group: &v1::TaskGroup| {
             let demand = group.template.as_ref().and_then(|template| template.demand.as_ref());
             demand.is_some_and(|demand| !demand.host_ports.is_empty())
@@ -256,7 +266,8 @@ impl UnitTemplate {
             let demand = v1::Demand { host_ports, ..v1::Demand::default() };
             Some(GroupTemplate { name: String::new(), demand, run: v1::RunSpec::default() })
         };
-        let source = Source { revision: Revision(0), value: Bytes::new(), demands: Vec::new() };
+        let source =
+            Source { revision: Revision(0), value: Bytes::new(), added: Vec::new(), demands: Vec::new() };
         Self { groups: groups.iter().map(group).collect(), ..Self::new(&source, 0) }
     }
 
@@ -321,6 +332,7 @@ fn source(state: &State, unit: u64) -> Option<Source> {
     Some(Source {
         revision: record.revision,
         value: record.value.clone(),
+        added: state.task_groups(UnitId(unit)).map(|group| group.value.clone()).collect(),
         demands: groups.iter().map(|group| group.as_ref().map(|group| Arc::clone(&group.demand))).collect(),
     })
 }
@@ -333,6 +345,7 @@ mod tests {
     fn ranks_are_counted_over_the_ordinals_that_are_wanted() {
         let range = |start, end| v1::OrdinalRange { start, end };
         let group = |name: &str, replicas, (command, image): (&[&str], &str)| v1::TaskGroup {
+            min_member: None,
             name: name.to_owned(),
             replicas,
             template: Some(v1::Template {
@@ -354,7 +367,8 @@ mod tests {
             let status = Some(v1::UnitStatus { ordinals, ..v1::UnitStatus::default() });
             let record = v1::UnitRecord { unit_id: 1, spec: Some(spec), status };
             let demands = vec![Some(Arc::new(Demand::default())); 2];
-            let source = Source { revision: Revision(1), value: record.encode_to_vec().into(), demands };
+            let value = record.encode_to_vec().into();
+            let source = Source { revision: Revision(1), value, added: Vec::new(), demands };
             UnitTemplate::new(&source, 0)
         };
         let places = |ordinals: &[u32]| -> Vec<Place> {

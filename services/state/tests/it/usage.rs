@@ -69,7 +69,18 @@ async fn use_is_recorded_by_steps_and_survives() {
 async fn a_load_is_recorded_and_forgotten_with_its_reports() {
     let amounts = |cpu| Some(v1::LoadAmounts { cpu, memory: 1 << 30, network: 5 });
     let load = v1::NodeLoad { p50: amounts(1_000), p95: amounts(4_000) };
-    let heartbeat = |load| Up::Heartbeat(v1::Heartbeat { load, ..v1::Heartbeat::default() });
+    let zone_loads = |load: Option<v1::NodeLoad>| match load {
+        Some(_) => vec![v1::ZoneLoad { zone: 3, load }],
+        None => Vec::new(),
+    };
+    let network = Some(v1::NetworkRate { received: 7, sent: 8 });
+    let care =
+        v1::BandwidthCare { state: v1::BandwidthState::Measured.into(), reason: "so it is".to_owned() };
+    let bandwidth = Some(v1::BandwidthReport { network: Some(care), memory: None });
+    let heartbeat = |load| {
+        let (zone_loads, bandwidth) = (zone_loads(load), bandwidth.clone());
+        Up::Heartbeat(v1::Heartbeat { load, zone_loads, network, bandwidth, ..v1::Heartbeat::default() })
+    };
     let state = State::start_with(|config| {
         config.node_scan_interval = HumanDuration::from_millis(20);
         config.heartbeat_interval = HumanDuration::from_millis(10);
@@ -79,11 +90,17 @@ async fn a_load_is_recorded_and_forgotten_with_its_reports() {
     let agent = Agent::open(&state.channel, "n1", registered, Vec::new()).await;
     agent.send(heartbeat(Some(load))).await;
     until("the load", async || (state.node("n1").await.load == Some(load)).then_some(())).await;
-    assert_eq!(state.node("n1").await.reserved, None, "guaranteed use is not measured");
+    let shown = state.node("n1").await;
+    assert_eq!(shown.reserved, None, "guaranteed use is not measured");
+    assert_eq!(
+        (shown.zone_loads, shown.network, shown.bandwidth),
+        (zone_loads(Some(load)), network, bandwidth.clone())
+    );
     // Reports without a load: three intervals later it is not known any more.
     until("nothing", async || {
         agent.send(heartbeat(None)).await;
-        state.node("n1").await.load.is_none().then_some(())
+        let node = state.node("n1").await;
+        (node.load.is_none() && node.zone_loads.is_empty()).then_some(())
     })
     .await;
     agent.send(heartbeat(Some(load))).await;

@@ -12,6 +12,11 @@ pub(super) fn put_unit(id: u64) -> Bytes {
     op(v1::op::Op::PutUnit(v1::UnitRecord { unit_id: id, spec, ..Default::default() }))
 }
 
+pub(super) fn put_task_group(unit_id: u64, task_group: u32) -> Bytes {
+    let group = Some(v1::TaskGroup { name: format!("g{task_group}"), ..Default::default() });
+    op(v1::op::Op::PutTaskGroup(v1::TaskGroupRecord { unit_id, task_group, group, ordinals: None }))
+}
+
 pub(super) fn put_node(id: u32) -> Bytes {
     op(v1::op::Op::PutNodeSpec(v1::NodeSpec { node_id: id, ..Default::default() }))
 }
@@ -103,4 +108,10 @@ pub(super) fn internal(ops: Vec<Bytes>) -> raw::TxnRequest {
 pub(super) fn leased(lease: &str, epoch: u64, sequence: u64, ops: Vec<Bytes>) -> raw::TxnRequest {
     let writer = Some(v1::Writer { lease: lease.into(), epoch, sequence });
     raw::TxnRequest { writer, ops, ..raw::TxnRequest::default() }
+}
+
+/// Terms of what is bound of a unit: those of a queue.
+pub(super) fn terms(unit_id: u64, queue: &str) -> Bytes {
+    let standing = Some(v1::Standing { queue: queue.into(), ..Default::default() });
+    op(v1::op::Op::ChangeTerms(v1::TermsChange { unit_id, standing, group_minima: Vec::new() }))
 }

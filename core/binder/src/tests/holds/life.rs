@@ -1,5 +1,7 @@
 //! Holds across leaders and lists, and what makes a hold, or a claim for one, groundless.
 
+use godel_domain::unit::WorkloadClass;
+
 use super::*;
 
 #[test]
@@ -176,4 +178,33 @@ fn a_hold_that_is_read_before_its_unit_counts_in_its_queue() {
     let quota = other.binder.quota();
     let used = |path: &str| quota.usage().used(quota.tree().find(path).unwrap(), CPU);
     assert_eq!((used("a"), used("default")), (600, 0));
+}
+
+#[test]
+fn a_hold_in_order_ends_once_its_predecessor_is_lost() {
+    for is_lost in [false, true] {
+        let mut world = World::new(2);
+        let low = world.unit(unit(1, 1, 1, demand(1000, 0)));
+        let accepted = world.accept(&place(1, low, &[(0, 2)]));
+        world.commit(&accepted);
+        let ordered = unit(2, 2, 1, demand(600, 0)).priority(9).class(WorkloadClass::Stateful);
+        let revision = world.unit(ordered.clone());
+        let accepted = world.accept(&place(2, revision, &[(0, 1)]));
+        world.commit(&accepted);
+        world.statuses(2, &[0], Phase::Running);
+        let claim = claims(&world.binder, &ordered, revision, &[(1, 0)]).expect("there are victims");
+        let accepted = world.accept(&claim);
+        world.commit_hold(&accepted);
+        if is_lost {
+            world.evict(2, &[0], EvictionReason::NodeLost);
+            world.statuses(2, &[0], Phase::Stopped);
+        }
+        world.statuses(1, &[0], Phase::Stopped);
+        if is_lost {
+            assert_eq!(world.dropped(), ["changed"], "it comes after the one that is lost");
+        } else {
+            let work = world.binder.take_hold_work();
+            assert!(matches!(work.as_slice(), [HoldWork::Bind(_)]), "{work:?}");
+        }
+    }
 }

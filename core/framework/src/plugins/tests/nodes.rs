@@ -1,10 +1,11 @@
 //! Plugins that go by labels, ports and use of a node.
 
 use godel_domain::{
+    allocation::ZoneSet,
     label_expression::parse,
     node::{NODE_CLASS, NodeRuntime, NodeUsage},
     node_affinity::{NodeAffinity, PreferredNodes},
-    node_load::{LoadAmounts, MaxLoad, NodeLoad},
+    node_load::{LoadAmounts, MaxLoad, NodeLoad, ZoneLoad},
     resources::NETWORK,
     unit::{RunSpec, Volume},
     work_kind::WorkKind,
@@ -41,22 +42,24 @@ fn node_affinity() {
     check(filter, &mut labelled(&[]), &terms(&["cores > 64"]), "labels do not meet cores > 64");
 }
 
+/// Two zones of 5 cpu each.
+fn of_two_zones() -> Cluster {
+    cluster(0, |_, report| {
+        let zone = || Zone {
+            kind: "numa".to_owned(),
+            capacity: Resources::new([(CPU, 5)]).unwrap(),
+            ..Zone::default()
+        };
+        report.zones = vec![zone(), zone()];
+    })
+}
+
 #[test]
 fn numa_topology() {
     let filter = &crate::plugins::numa_topology::NumaTopology;
     let zoned = |cpu, policy| {
         let zones = Some(ZoneRequest { policy, cpu_mode: CpuMode::Shared });
         template(Demand { zones, ..demand(cpu, 0, None) })
-    };
-    let of_two_zones = || {
-        cluster(0, |_, report| {
-            let zone = || Zone {
-                kind: "numa".to_owned(),
-                capacity: Resources::new([(CPU, 5)]).unwrap(),
-                ..Zone::default()
-            };
-            report.zones = vec![zone(), zone()];
-        })
     };
     check(filter, &mut of_two_zones(), &template(demand(10, 0, None)), "");
     check(filter, &mut of_two_zones(), &zoned(5, ZonePolicy::SingleZone), "");
@@ -203,6 +206,103 @@ fn load_threshold() {
     let mut forgotten = node(Some([9, 51, 0]));
     forgotten.put_usage(NodeUsage { id: NODE, as_of_ms: 1, ..NodeUsage::default() }, Revision(3));
     check(filter, &mut forgotten, &both, "");
+}
+
+/// Of [`NODE`] with two zones: cpu and memory that are used of the node, and cpu that is used of each zone; `None`: it is not known.
+fn measure_zones(cluster: &mut Cluster, node: [i64; 2], zones: [Option<i64>; 2]) {
+    let both = |cpu, memory| {
+        let amounts = LoadAmounts { cpu, memory, network: 0 };
+        NodeLoad { p50: amounts, p95: amounts }
+    };
+    let of_zone = |(zone, cpu): (u8, Option<i64>)| Some(ZoneLoad { zone, load: both(cpu?, 0) });
+    let zone_loads = (0..).zip(zones).filter_map(of_zone).collect();
+    let load = Some(both(node[0], node[1]));
+    cluster.put_usage(
+        NodeUsage { id: NODE, as_of_ms: 1, load, zone_loads, ..NodeUsage::default() },
+        Revision(2),
+    );
+}
+
+#[test]
+fn load_threshold_of_zones() {
+    let node = |used: i64, zones| {
+        let mut cluster = of_two_zones();
+        measure_zones(&mut cluster, [used, 0], zones);
+        cluster
+    };
+    let limited = |cpu, policy| {
+        let zones = Some(ZoneRequest { policy, cpu_mode: CpuMode::Shared });
+        let demand = Demand { zones, ..demand(cpu, 0, None) };
+        Template { demand, max_load: MaxLoad { cpu: Some(60), memory: None }, ..Template::default() }
+    };
+    let filter = &crate::plugins::load_threshold::LoadThreshold;
+    let (none, of_node) =
+        ("too few zones of which no more than 60 % of cpu is used", "more than 60 % of cpu is used");
+    let single = limited(1, ZonePolicy::SingleZone);
+    check(filter, &mut node(9, [Some(3), Some(5)]), &single, "");
+    check(filter, &mut node(0, [Some(4), Some(4)]), &single, none);
+    check(filter, &mut node(0, [Some(4), Some(4)]), &limited(1, ZonePolicy::Exclusive), none);
+    // Of a zone of which nothing is known the node is judged.
+    check(filter, &mut node(6, [Some(4), None]), &single, "");
+    check(filter, &mut node(7, [Some(4), None]), &single, none);
+    // Who needs two zones needs two that are calm.
+    check(filter, &mut node(0, [Some(3), Some(4)]), &limited(8, ZonePolicy::Restricted), none);
+    check(filter, &mut node(9, [Some(3), Some(3)]), &limited(8, ZonePolicy::Restricted), "");
+    // Who is content with the node is judged by the node.
+    check(filter, &mut node(7, [Some(0), Some(0)]), &limited(1, ZonePolicy::BestEffort), of_node);
+    check(filter, &mut node(6, [Some(5), Some(5)]), &limited(1, ZonePolicy::BestEffort), "");
+    check(
+        filter,
+        &mut node(7, [Some(0), Some(0)]),
+        &Template { demand: demand(1, 0, None), ..single.clone() },
+        of_node,
+    );
+
+    // The calm zone is given, though the other one would be by what is left of it; if that is taken, none is.
+    let numa = &crate::plugins::numa_topology::NumaTopology;
+    let mut cluster = node(9, [Some(4), Some(3)]);
+    let fits = |cluster: &mut Cluster| {
+        let ask = Ask::new(cluster, &single, Pool::Guaranteed);
+        cluster.room_for(ask.shape(), NODE.idx())
+    };
+    let given = fits(&mut cluster).unwrap().zones;
+    assert_eq!(given.zones, ZoneSet(0b10));
+    let all_of_it = cluster.shape(&limited(5, ZonePolicy::SingleZone).demand, Pool::Guaranteed);
+    let taken = Allocation { zones: given, ..Allocation::default() };
+    cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), all_of_it, NODE, taken);
+    assert_eq!(fits(&mut cluster), None);
+    let why = "no zone has enough free, and is used as little as asked for";
+    check(numa, &mut cluster, &single, why);
+    check(filter, &mut cluster, &single, "");
+}
+
+#[test]
+fn measured_use_of_zones_counts_for_who_is_given_some() {
+    let score = |policy: Option<ZonePolicy>, zones| {
+        let mut cluster = of_two_zones();
+        measure_zones(&mut cluster, [8, 0], zones);
+        let scores = vec![ScoreSpec {
+            name: "load-aware".to_owned(),
+            weight: 1,
+            args: json!({"cpu": 1, "memory": 0}),
+        }];
+        let profile = Profile::new(&ProfileSpec { scores, ..ProfileSpec::default() }).unwrap();
+        let zones = policy.map(|policy| ZoneRequest { policy, cpu_mode: CpuMode::Shared });
+        let asks = template(Demand { zones, ..demand(1, 0, None) });
+        let mut ask = Ask::new(&mut cluster, &asks, Pool::Guaranteed);
+        profile.prepare(&cluster, &mut ask);
+        let allocation = cluster.room_for(ask.shape(), NODE.idx()).unwrap();
+        let typical = &Typical::default();
+        let place = ScoreInput { cluster: &cluster, ask: &ask, idx: NODE.idx(), allocation, typical };
+        profile.rank(&place, 0).score
+    };
+    let part = |tenths: i64| SCORE_MAX * tenths / 10;
+    let near = |score: i64, expected: i64| assert!((score - expected).abs() <= 1, "{score}, not {expected}");
+    // Of zone 0 two of five are used, and one more is asked for; of the node 8 of 10.
+    near(score(Some(ZonePolicy::SingleZone), [Some(2), Some(5)]), part(4));
+    near(score(Some(ZonePolicy::SingleZone), [None, Some(5)]), part(1));
+    near(score(Some(ZonePolicy::BestEffort), [Some(2), Some(5)]), part(1));
+    near(score(None, [Some(2), Some(5)]), part(1));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use godel_domain::{
 };
 use godel_queueing::{Amounts, QueueIdx, Quota, at, sum_of};
 
-use super::{Known, N_VICTIMS_MAX, VictimCandidate, VictimPlan, by_unit, queues::paid, queues::queue_of};
+use super::{N_VICTIMS_MAX, VictimCandidate, VictimPlan, by_unit, queues::paid, queues::queue_of};
 use crate::preempt::{Full, Rank};
 
 /// What a candidate gives back of the queue.
@@ -92,6 +92,7 @@ impl<'a> VictimPlan<'a> {
                     items.push(VictimCandidate {
                         unit,
                         ordinal,
+                        group: row.group,
                         rank,
                         shape,
                         allocation,
@@ -135,8 +136,10 @@ impl<'a> VictimPlan<'a> {
             leaving.sort_unstable_by_key(|item| (item.unit, item.ordinal));
             let is_broken = |of_unit: &&[VictimCandidate]| {
                 let unit = of_unit[0].unit;
-                let spare = self.units.get(&unit).map_or(0, Known::spare);
-                of_unit.len() > spare && !forced.contains(&unit)
+                let known = self.units.get(&unit);
+                let breaks =
+                    known.is_none_or(|known| known.is_broken_by(of_unit.iter().map(|item| item.group)));
+                breaks && !forced.contains(&unit)
             };
             let broken: Vec<UnitId> =
                 by_unit(&leaving).filter(is_broken).map(|of_unit| of_unit[0].unit).collect();

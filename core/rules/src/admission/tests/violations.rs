@@ -79,7 +79,7 @@ fn every_violation_names_its_field() {
             "groups",
             |s| {
                 s.task_groups =
-                    (0..65).map(|i| GroupSubmission { name: format!("g{i}"), ..group(1) }).collect()
+                    (0..1_025).map(|i| GroupSubmission { name: format!("g{i}"), ..group(1) }).collect()
             },
             &["task_groups"],
         ),
@@ -91,6 +91,19 @@ fn every_violation_names_its_field() {
             "replicas over all",
             |s| s.task_groups = vec![group(99_999), GroupSubmission { name: "b".into(), ..group(2) }],
             &["task_groups"],
+        ),
+        (
+            "group minima",
+            |s| {
+                let one = |name: &str, replicas, min_member| GroupSubmission {
+                    name: name.into(),
+                    min_member: Some(min_member),
+                    ..group(replicas)
+                };
+                s.task_groups = vec![one("a", 2, 0), one("b", 2, 3), one("c", 2, 2)];
+                s.min_member = Some(1);
+            },
+            &["task_groups[0].min_member", "task_groups[1].min_member", "min_member"],
         ),
         (
             "names",

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -21,15 +21,15 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-use super::{Program, Run};
+use super::{Program, Run, usages::KnownRun};
 use crate::{
     Config,
-    cgroup::{GroupRecord, GroupUsage, Groups},
-    detect::tree::Tree,
+    bandwidth::Bandwidths,
+    cgroup::{GroupRecord, Groups},
     docker::body::{self, Container, Limits},
     keeper::{
         self,
-        files::{self, KEEPER, RUN},
+        files::{self, RUN},
     },
     life::Key,
     logs::{self, LogLimits},
@@ -54,15 +54,18 @@ const N_DIRS_MAX: u32 = 10_000;
 pub(crate) struct Home {
     /// Name of the node.
     pub(super) node: String,
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     /// Nobody finds the directory again: it goes with the agent, and so do the runs.
     is_temporary: bool,
     keeper: Vec<OsString>,
     log_max_bytes: u64,
     log_files: usize,
-    groups: Option<Groups>,
-    /// By the name of its directory, the group that the engine has made for a run; none for one that is no container.
-    containers: Mutex<BTreeMap<String, Option<GroupRecord>>>,
+    pub(super) groups: Option<Groups>,
+    /// Names its group, and what else it makes of its own in the kernel.
+    pub(super) group: String,
+    /// Runs by the names of their directories.
+    pub(super) known: Mutex<BTreeMap<String, KnownRun>>,
+    pub(super) bandwidths: Mutex<Bandwidths>,
     /// `None`: the node runs no images.
     images: Option<Images>,
     /// The store of what begins.
@@ -112,7 +115,9 @@ impl Home {
             log_max_bytes: config.log_max_bytes,
             log_files: config.log_files,
             groups: open_groups(&group),
-            containers: Mutex::default(),
+            group,
+            known: Mutex::default(),
+            bandwidths: Mutex::new(Bandwidths::off("nobody has looked what the machine can do")),
             images: None,
             store: AtomicU64::new(0),
         })
@@ -160,6 +165,7 @@ impl Home {
         let container = self.container(dir, program)?;
         // The engine makes the group of a container.
         let group = if container.is_some() { None } else { self.group(program, run) };
+        let lists = self.join(dir, group.as_ref(), &program.bandwidth);
         let record = files::Run {
             node: self.node.clone(),
             unit: key.unit,
@@ -184,7 +190,11 @@ impl Home {
             ends_with_agent: self.is_temporary,
             assignment: program.assignment.clone(),
             volumes: self.volumes(program),
+            bandwidth: program.bandwidth.clone(),
+            lists,
+            launch: program.launch.clone(),
         };
+        let record = of_container(record, dir);
         let record = files::Run { env: with_volumes(&record, key), ..record };
         let begun = files::write(dir, RUN, &record).and_then(|()| self.spawn(dir));
         if let (Err(_), Some(group)) = (&begun, &record.group) {
@@ -293,29 +303,6 @@ impl Home {
         }
     }
 
-    /// What the groups of runs use, by their names.
-    pub(crate) fn usages(&self) -> Vec<(String, GroupUsage)> {
-        let mut usages = self.groups.as_ref().map(Groups::usages).unwrap_or_default();
-        let runs = fs::read_dir(self.runs()).into_iter().flatten().flatten();
-        let names: BTreeSet<String> =
-            runs.filter_map(|run| Some(run.file_name().to_str()?.to_owned())).collect();
-        let mut known = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|name, _| names.contains(name));
-        for name in names {
-            if !known.contains_key(&name) {
-                match container_group(&self.runs().join(&name)) {
-                    Some(found) => drop(known.insert(name.clone(), found)),
-                    // It is being started.
-                    None => continue,
-                }
-            }
-            if let Some(Some(group)) = known.get(&name) {
-                usages.push((name, crate::cgroup::reopen(group).usage()));
-            }
-        }
-        usages
-    }
-
     /// The processes in the groups of runs, by the names of the groups.
     pub(super) fn group_pids(&self) -> Vec<(String, Vec<u32>)> {
         self.groups.as_ref().map(Groups::pids).unwrap_or_default()
@@ -360,22 +347,21 @@ impl Drop for Home {
     }
 }
 
+/// A run with the command and the directory of its YARN container, if it is one.
+fn of_container(mut run: files::Run, dir: &Path) -> files::Run {
+    if let Some(launch) = &mut run.launch {
+        launch.root = dir.to_owned();
+        run.command = vec!["/bin/bash".to_owned(), launch.script_path().display().to_string()];
+        run.directory = Some(launch.work_dir().display().to_string());
+    }
+    run
+}
+
 /// The environment of a run, with the paths of its volumes.
 fn with_volumes(run: &files::Run, key: Key) -> BTreeMap<String, String> {
     let mut env = run.env.clone();
     env.extend(run.volumes.environment(key));
     env
-}
-
-/// The group of the container of a run, or that it has none; `None`: it does not run yet.
-fn container_group(dir: &Path) -> Option<Option<GroupRecord>> {
-    let run: files::Run = files::read(&dir.join(RUN)).ok()?;
-    if run.container.is_none() {
-        return Some(None);
-    }
-    let keeper: files::Keeper = files::read(&dir.join(KEEPER)).ok()?;
-    let pid = keeper.started?.pid;
-    Some(crate::cgroup::of_process(&Tree::new(Path::new("/")), pid))
 }
 
 /// The name of the agent's control group, which the next agent finds again: chosen once for a state directory.

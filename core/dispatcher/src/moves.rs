@@ -1,0 +1,98 @@
+//! Units that change their queue while some of them is on nodes: whether the queue has room for that, and what else rests on it.
+
+use std::{fmt, sync::Arc};
+
+use godel_domain::{
+    ids::{Revision, UnitId},
+    quantity,
+    queue_spec::QueueSpec,
+};
+use godel_queueing::{QueueIdx, QueueTree};
+
+use super::{queues::Queueing, unit_entry::UnitEntry, units::Units};
+
+/// A queue has no room for what runs of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoRoomToMove {
+    /// The unit, as `namespace/name`.
+    pub unit: String,
+    /// The queue whose maximum it is: the one that the unit was to have, or one above it.
+    pub queue: String,
+    /// Of what.
+    pub resource: String,
+    /// What runs of the unit takes.
+    pub asked: i64,
+    /// What is used there, with what schedulers have in hand.
+    pub used: i64,
+    /// The maximum.
+    pub max: i64,
+}
+
+impl fmt::Display for NoRoomToMove {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { unit, queue, resource, asked, used, max } = self;
+        let shown = |amount: i64| quantity::show_queued(resource, amount);
+        let (asked, used, max) = (shown(*asked), shown(*used), shown(*max));
+        write!(
+            f,
+            "what runs of unit {unit} takes {asked} of {resource}, and queue {queue} uses {used} of at most {max}: wait until \
+             some of that is free, raise the maximum of {queue}, or scale the unit down first"
+        )
+    }
+}
+
+/// A queue that a unit comes to count in, with a maximum: bindings judged before the move do not count the unit there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnteredQueue {
+    /// Its record, which is written again as it is, so that what rests on its revision is judged again.
+    pub spec: Arc<QueueSpec>,
+    /// Revision of its record: a precondition.
+    pub revision: Revision,
+}
+
+impl Queueing {
+    /// Whether all that is on nodes of a unit may count in another queue, and the queues with a maximum that it enters by that.
+    /// What schedulers have in hand counts as used.
+    ///
+    /// # Errors
+    /// The first maximum that has no room.
+    pub(super) fn enter(
+        &self,
+        unit: UnitId,
+        to: &str,
+        units: &Units,
+    ) -> Result<Vec<EnteredQueue>, NoRoomToMove> {
+        let (quota, entry) = (self.quota(), units.get(unit));
+        let Some((entry, to)) = entry.zip(quota.tree().find(to)) else { return Ok(Vec::new()) };
+        let from = entry.account.queue;
+        if let Some((limit, asked)) = quota.usage().lacking_to_move((from, to), &entry.live_needs()) {
+            let (path, resource) = quota.limit(limit);
+            let used = quota.usage().used(limit.queue, resource);
+            return Err(NoRoomToMove {
+                unit: named(entry),
+                queue: path.to_owned(),
+                resource: resource.to_owned(),
+                asked: i64::try_from(asked).unwrap_or(i64::MAX),
+                used: i64::try_from(used).unwrap_or(i64::MAX),
+                max: quota.usage().max_of(limit),
+            });
+        }
+        Ok(entered(quota.tree(), from, to).filter_map(|level| self.with_maximum(level)).collect())
+    }
+
+    fn with_maximum(&self, queue: QueueIdx) -> Option<EnteredQueue> {
+        let spec = self.quota().tree().record(queue)?;
+        let has_maximum = !spec.max.is_empty() || spec.max_running_units > 0;
+        let revision = self.records.queues.get(&spec.name)?.revision;
+        has_maximum.then(|| EnteredQueue { spec: Arc::clone(spec), revision })
+    }
+}
+
+/// A queue and those above it that another one is not below.
+fn entered(tree: &QueueTree, from: QueueIdx, to: QueueIdx) -> impl Iterator<Item = QueueIdx> + '_ {
+    tree.upwards(to).filter(move |level| !tree.upwards(from).any(|other| other == *level))
+}
+
+fn named(entry: &UnitEntry) -> String {
+    format!("{}/{}", entry.record.spec.namespace, entry.record.spec.name)
+}

@@ -1,0 +1,290 @@
+//! Task groups that are added to a unit, and other changes of its task groups in one request.
+//!
+//! Ordinals of an added group follow after the last one that the unit ever had. A group keeps its name and its position for
+//! ever. What the unit's first binding needs (`min_member`) stays as it is, unless fewer replicas are left.
+
+use std::collections::BTreeSet;
+
+use godel_domain::{
+    demand::{Demand, DeviceRequest},
+    label_expression::LabelExpression,
+    node_affinity::NodeAffinity,
+    running_units::RunningUnits,
+    task_group_record::TASK_GROUPS_MAX,
+    unit::{RunSpec, TaskGroup, Template, UnitRecord},
+};
+
+use super::{
+    GroupSubmission, REPLICAS_MAX, SPEC_BYTES_MAX, SpecViolation, ViolationList, admit_group,
+    scale::{N_RANGES_MAX, ORDINAL_MAX, ScaleRefusal, least_replicas, next_ordinal, scale_within},
+    stop::{note_begin, without},
+    update::UnitUpdate,
+};
+
+/// Bytes of all records of task groups that were added to a unit. Together with its own record, whose limit is
+/// [`SPEC_BYTES_MAX`], a unit is a quarter of what a message may have: the rows of its running units name every demand too.
+pub const ADDED_BYTES_MAX: usize = 192 * 1024;
+
+/// What is asked for of the task groups of a unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupChanges {
+    /// Groups that it has not.
+    pub added: Vec<GroupSubmission>,
+    /// Groups that it has, by name, and how many replicas each is to have.
+    pub sizes: Vec<(String, u32)>,
+    /// Ordinals of running units that are released: they stop for good, and nothing comes instead.
+    pub released: Vec<u32>,
+}
+
+/// The unit with these changes; `None` if it has them already. First ordinals are released, then the groups get their sizes,
+/// then groups are added.
+///
+/// # Errors
+/// See [`ScaleRefusal`].
+pub fn grow(
+    record: &UnitRecord,
+    rows: &RunningUnits,
+    changes: &GroupChanges,
+) -> Result<Option<UnitUpdate>, ScaleRefusal> {
+    let wrong = |field: &str, description: String| {
+        ScaleRefusal::Invalid(vec![SpecViolation { field: field.to_owned(), description }])
+    };
+    if changes.added.is_empty() && changes.sizes.is_empty() && changes.released.is_empty() {
+        return Err(wrong("groups", "empty: add a group, give one a size, or release ordinals".to_owned()));
+    }
+    if record.spec.is_daemon() {
+        let why = "a daemon has one replica on each node that its template may have: submit another daemon";
+        return Err(wrong("groups", why.to_owned()));
+    }
+    let named: BTreeSet<&String> = changes.sizes.iter().map(|(name, _)| name).collect();
+    if named.len() < changes.sizes.len() {
+        return Err(wrong("groups.sizes", "a task group is named twice".to_owned()));
+    }
+    let added = admitted(record, &changes.added)?;
+    if record.status.cancelled {
+        return Err(ScaleRefusal::Cancelled);
+    }
+    let mut next = match changes.released.as_slice() {
+        [] => record.clone(),
+        ordinals => without(record, rows, ordinals)?.unwrap_or_else(|| record.clone()),
+    };
+    for (at, (name, replicas)) in changes.sizes.iter().enumerate() {
+        // A repeated request releases nothing more: the size is what is left.
+        let sized = scale_within(&next, rows, name, *replicas).map_err(|refusal| match refusal {
+            ScaleRefusal::Invalid(found) => {
+                ScaleRefusal::Invalid(under(&format!("groups.sizes[{at}]"), found))
+            }
+            other => other,
+        })?;
+        next = sized.unwrap_or(next);
+    }
+    // What was never bound is not seen in the rows, and is not given again all the same.
+    let begin = next_ordinal(record, rows);
+    if next_ordinal(&next, rows) < begin {
+        note_begin(&mut next, begin);
+    }
+    let n_known = next.spec.task_groups.len();
+    for group in added {
+        add_group(&mut next, rows, group)?;
+    }
+    check_size(&next)?;
+    next.spec.min_member = record.spec.min_member.min(next.spec.replicas().max(1));
+    if next == *record {
+        return Ok(None);
+    }
+    let is_moved = next.spec.task_groups.len() > n_known;
+    Ok(Some(UnitUpdate { record: next, rests_on_rows: false, is_moved, takes_rows_along: false }))
+}
+
+/// The groups that are to be added, with their defaults. One that the unit has already, as it would be made of the same
+/// request, is left out.
+fn admitted(record: &UnitRecord, added: &[GroupSubmission]) -> Result<Vec<TaskGroup>, ScaleRefusal> {
+    let mut report = ViolationList::default();
+    let mut groups: Vec<TaskGroup> = Vec::with_capacity(added.len());
+    for (at, submission) in added.iter().enumerate() {
+        if submission.min_member.is_some() {
+            let why =
+                "a group that is added to a unit has no minimum: leave it out, or update the whole unit";
+            report.add(format_args!("task_groups[{at}].min_member"), format_args!("{why}"));
+        }
+        let group = admit_group(
+            at,
+            (submission.clone(), record.spec.pool),
+            (Some(0), &groups),
+            &mut report,
+            &mut Vec::new(),
+        );
+        let known = record.spec.task_groups.iter().find(|known| known.name == group.name);
+        match known {
+            Some(known) if known.template == group.template => {}
+            Some(_) => report.add(
+                format_args!("task_groups[{at}].name"),
+                format_args!(
+                    "the unit has a group `{}` with another template: choose another name",
+                    group.name
+                ),
+            ),
+            None => groups.push(group),
+        }
+    }
+    let rename = |violation: SpecViolation| SpecViolation {
+        field: violation.field.replacen("task_groups", "groups.added", 1),
+        ..violation
+    };
+    report.finish(groups).map_err(|found| ScaleRefusal::Invalid(found.into_iter().map(rename).collect()))
+}
+
+/// Adds a task group behind all others. Its ordinals follow after every one that the unit wants or that was ever bound.
+///
+/// # Errors
+/// The unit would have too many groups, or too many bytes of them; see [`ScaleRefusal`].
+pub(super) fn add_group(
+    record: &mut UnitRecord,
+    rows: &RunningUnits,
+    group: TaskGroup,
+) -> Result<(), ScaleRefusal> {
+    let n_groups = record.spec.task_groups.len();
+    let wrong = |description: String| {
+        ScaleRefusal::Invalid(vec![SpecViolation { field: "task_groups".to_owned(), description }])
+    };
+    if n_groups >= TASK_GROUPS_MAX {
+        return Err(wrong(format!("a unit has at most {TASK_GROUPS_MAX} groups: submit another unit")));
+    }
+    let start = next_ordinal(record, rows);
+    let end = start.saturating_add(group.replicas);
+    if end > ORDINAL_MAX {
+        return Err(ScaleRefusal::OrdinalsUsedUp);
+    }
+    if record.status.own_groups == 0 {
+        record.status.own_groups = u16::try_from(n_groups).unwrap_or(u16::MAX);
+        // What was submitted is not known any more: a repeated submission is known by its uid and name alone.
+        record.status.updated = true;
+    }
+    record.status.ordinals.push(if start < end { vec![(start, end)] } else { Vec::new() });
+    record.spec.task_groups.push(group);
+    if record.ranges().count() > N_RANGES_MAX {
+        return Err(ScaleRefusal::OrdinalsUsedUp);
+    }
+    let added: usize = record.spec.task_groups.iter().skip(record.n_own_groups()).map(group_bytes).sum();
+    if added > ADDED_BYTES_MAX {
+        return Err(wrong(format!(
+            "about {added} bytes of groups that were added; at most {ADDED_BYTES_MAX}: submit another unit"
+        )));
+    }
+    Ok(())
+}
+
+/// Replicas over all groups.
+fn check_size(record: &UnitRecord) -> Result<(), ScaleRefusal> {
+    let replicas = record.spec.task_groups.iter().map(|group| u64::from(group.replicas)).sum::<u64>();
+    let least = least_replicas(record.spec.class);
+    if (u64::from(least)..=u64::from(REPLICAS_MAX)).contains(&replicas) {
+        return Ok(());
+    }
+    let description = format!("{replicas} replicas over all groups are not in {least}..={REPLICAS_MAX}");
+    Err(ScaleRefusal::Invalid(vec![SpecViolation { field: "groups".to_owned(), description }]))
+}
+
+/// Whether a unit's own record stays within its limit, whatever its added groups have.
+pub(super) fn own_fits(record: &UnitRecord) -> bool {
+    let labels = record.spec.labels.iter().map(|(key, value)| pair(key, value));
+    let groups = record.spec.task_groups.iter().take(record.n_own_groups()).map(group_bytes);
+    labels.chain(groups).sum::<usize>() <= SPEC_BYTES_MAX
+}
+
+fn under(path: &str, found: Vec<SpecViolation>) -> Vec<SpecViolation> {
+    let rename = |one: SpecViolation| SpecViolation { field: format!("{path}.{}", one.field), ..one };
+    found.into_iter().map(rename).collect()
+}
+
+/// A key, and a number of 64 bits or the length of a message.
+const NUMBER: usize = 12;
+/// The ids, the number of replicas, and the lengths of the messages that each record of a group has.
+const BASE: usize = 56;
+
+fn number(is_there: bool) -> usize {
+    if is_there { NUMBER } else { 0 }
+}
+
+fn text(text: &str) -> usize {
+    text.len() + 6
+}
+
+fn texts<'a>(all: impl IntoIterator<Item = &'a String>) -> usize {
+    all.into_iter().map(|one| text(one)).sum()
+}
+
+fn pair(key: &str, value: &str) -> usize {
+    text(key) + text(value) + 6
+}
+
+/// So many bytes the record of a group has at most, without its ordinals.
+pub fn group_bytes(group: &TaskGroup) -> usize {
+    // A new field breaks the build here: say how many bytes it may have.
+    let TaskGroup { name, replicas: _, min_member, template } = group;
+    let Template { demand, node_selector, tolerations, node_affinity, max_load, run } = template;
+    let tolerations =
+        tolerations.iter().map(|one| pair(&one.key, one.value.as_deref().unwrap_or_default()) + 4 * NUMBER);
+    let selector = node_selector.iter().map(|(key, value)| pair(key, value));
+    let load = number(max_load.cpu.is_some()) + number(max_load.memory.is_some());
+    BASE + text(name)
+        + number(*min_member > 0)
+        + demand_bytes(demand)
+        + selector.chain(tolerations).sum::<usize>()
+        + affinity_bytes(node_affinity)
+        + load
+        + run_bytes(run)
+}
+
+fn demand_bytes(demand: &Demand) -> usize {
+    let Demand { requests, devices, host_ports, zones } = demand;
+    let device = |one: &DeviceRequest| {
+        let DeviceRequest { kind, count: _, milli: _, models, terms } = one;
+        let terms = terms.as_ref().map(|terms| texts([&terms.link, &terms.same_zone_as, &terms.profile]));
+        text(kind) + texts(models) + terms.map_or(0, |terms| terms + 3 * NUMBER) + 3 * NUMBER
+    };
+    let amounts = requests.iter().map(|(key, _)| text(key) + NUMBER + 6);
+    let all = amounts.chain(devices.iter().map(device)).sum::<usize>();
+    all + host_ports.len() * 2 * NUMBER + 3 * number(zones.is_some())
+}
+
+fn affinity_bytes(affinity: &NodeAffinity) -> usize {
+    let NodeAffinity { required, preferred } = affinity;
+    let expressions = |term: &Vec<LabelExpression>| -> usize {
+        term.iter().map(|one| text(&one.key) + texts(&one.values) + 2 * NUMBER).sum::<usize>() + 3 * NUMBER
+    };
+    let terms = required.iter().chain(preferred.iter().map(|one| &one.term));
+    terms.map(expressions).sum::<usize>() + number(!affinity.required.is_empty() || !preferred.is_empty())
+}
+
+fn run_bytes(run: &RunSpec) -> usize {
+    let RunSpec {
+        command,
+        env,
+        simulated_duration_ms,
+        simulated_exit_code,
+        stop_grace_ms,
+        await_command_ms,
+        working_directory,
+        user,
+        umask,
+        image,
+        volumes,
+    } = run;
+    let volumes =
+        volumes.iter().map(|one| text(&one.name) + one.path.as_deref().map_or(0, text) + 2 * NUMBER);
+    let numbers = [
+        simulated_duration_ms.is_some(),
+        *simulated_exit_code != 0,
+        *stop_grace_ms != 0,
+        await_command_ms.is_some(),
+        umask.is_some(),
+    ];
+    texts(command)
+        + env.iter().map(|(key, value)| pair(key, value)).chain(volumes).sum::<usize>()
+        + texts([working_directory, user, image].into_iter().flatten())
+        + numbers.map(number).iter().sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests;

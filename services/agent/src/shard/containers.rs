@@ -1,0 +1,153 @@
+//! YARN containers of a real node: what masters ask, and the keys by which they are known.
+
+use godel_domain::{run_end::RunEndReason, yarn_keys::YarnKeys};
+use godel_hadoop::{Exception, exception};
+use godel_proto::v1::{self, session_request::Message};
+use godel_wire::from_proto;
+use tokio::sync::{mpsc, watch};
+
+use super::Shard;
+use crate::{
+    life::{NotAwaiting, Status},
+    runtime::{Run, process::Program},
+    session,
+    yarn::{
+        ids::ContainerId,
+        server::{Ask, Start, Started},
+        table::{Containers, Life},
+    },
+};
+
+/// The only node of a process that runs commands.
+const NODE: usize = 0;
+
+/// What a shard has for masters.
+#[derive(Debug)]
+pub(crate) struct ContainerDesk {
+    pub(crate) asks: mpsc::Receiver<Ask>,
+    /// Of tokens of masters.
+    pub(crate) master_keys: watch::Sender<YarnKeys>,
+    /// Of tokens of containers.
+    pub(crate) container_keys: watch::Sender<YarnKeys>,
+    containers: Containers,
+    /// Store revision of the keys; 0: there are none.
+    revision: u64,
+}
+
+impl ContainerDesk {
+    /// A desk without containers and keys, and the other ends of its channels: asks, keys of masters, keys of containers.
+    pub(crate) fn new(asks: mpsc::Receiver<Ask>) -> Self {
+        Self {
+            asks,
+            master_keys: watch::Sender::default(),
+            container_keys: watch::Sender::default(),
+            containers: Containers::default(),
+            revision: 0,
+        }
+    }
+
+    /// A container that an earlier agent has started.
+    pub(super) fn adopt(&mut self, id: ContainerId, life: Life) {
+        self.containers.add(id, life);
+    }
+
+    /// A running unit has ended.
+    pub(super) fn on_end(&mut self, status: &Status) {
+        self.containers.on_end(status);
+    }
+}
+
+/// The next ask; none for ever where no containers are started.
+pub(super) async fn next_ask(desk: &mut Option<ContainerDesk>) -> Option<Ask> {
+    match desk {
+        Some(desk) => desk.asks.recv().await,
+        None => None,
+    }
+}
+
+impl Shard {
+    /// Starts containers for masters from now on.
+    pub(crate) fn start_containers(&mut self, desk: ContainerDesk) {
+        self.containers = Some(desk);
+    }
+
+    pub(super) fn on_ask(&mut self, ask: Ask) {
+        let Some(desk) = &mut self.containers else { return };
+        // Whoever has given up does not hear the answer.
+        match ask {
+            Ask::Start(start, answer) => {
+                let started = self.start_container(*start);
+                let _gone = answer.send(started);
+            }
+            Ask::Stop(id, grace, answer) => {
+                let stopped = desk.containers.stop(id);
+                if let Ok(Some((key, incarnation))) = stopped {
+                    let run = Run { node: NODE, key, incarnation };
+                    self.runtimes.iter_mut().any(|runtime| runtime.stop(run, grace, RunEndReason::Told));
+                }
+                let _gone = answer.send(stopped.map(|_| ()));
+            }
+            Ask::Status(id, answer) => {
+                let _gone = answer.send(desk.containers.status(id));
+            }
+        }
+    }
+
+    fn start_container(&mut self, start: Start) -> Started {
+        let Start { key, incarnation, launch, user } = start;
+        let id = launch.container;
+        let refused = |message| Started::Refused(Exception::new(exception::YARN, message));
+        let Some(desk) = &mut self.containers else { return Started::NotHere };
+        if desk.containers.knows(id) {
+            return refused(format!("Attempt to relaunch the same container with id {id}"));
+        }
+        if self.ends_by.is_some() {
+            return refused("the agent of this node is stopping".to_owned());
+        }
+        let mut actions = Vec::new();
+        let complete = |program: Program| Program { launch: Some(Box::new(launch)), user, ..program };
+        match self.slots[NODE].life.give_command(key, incarnation, complete, &mut actions) {
+            Ok(()) => {
+                desk.containers.add(id, (key, incarnation));
+                let run = Run { node: NODE, key, incarnation };
+                self.runtimes.iter_mut().for_each(|runtime| runtime.command_came(run));
+                tracing::info!(unit_id = key.unit, ordinal = key.ordinal, container = %id, "a container is started");
+                self.act(NODE, actions);
+                self.note(NODE);
+                Started::Yes
+            }
+            Err(NotAwaiting::NotHere) => Started::NotHere,
+            Err(NotAwaiting::NoMore) => refused(format!(
+                "the running unit of {id} does not wait for a command: it has one, is leaving, or is over"
+            )),
+        }
+    }
+
+    /// Asks state whether there are other keys than those that are known.
+    pub(super) fn ask_for_yarn_keys(&self, node: usize) {
+        let outbound = self.slots[node].outbound.as_ref().filter(|outbound| outbound.has_room());
+        let (Some(desk), Some(outbound)) = (&self.containers, outbound) else { return };
+        let request = v1::YarnKeysRequest { revision: desk.revision };
+        outbound.send(session::message(Message::YarnKeys(request)));
+    }
+
+    pub(super) fn on_yarn_keys(&mut self, sent: v1::NodeYarnKeys) {
+        let Some(desk) = &mut self.containers else { return };
+        for pb in sent.keys {
+            match from_proto::yarn_keys(pb) {
+                Ok(keys) if keys.name == "nm" => drop(desk.master_keys.send_replace(keys)),
+                Ok(keys) if keys.name == "container" => drop(desk.container_keys.send_replace(keys)),
+                Ok(keys) => tracing::debug!(name = keys.name, "keys of YARN that this agent does not use"),
+                Err(error) => tracing::warn!(%error, "keys of YARN cannot be read: update this agent"),
+            }
+        }
+        desk.revision = sent.revision;
+    }
+
+    /// The store behind state may be another one: its keys have other revisions.
+    pub(super) fn forget_yarn_revision(&mut self) {
+        if let Some(desk) = &mut self.containers {
+            desk.revision = 0;
+        }
+    }
+}

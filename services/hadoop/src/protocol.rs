@@ -1,0 +1,129 @@
+//! Protocols as tables of methods.
+
+use std::{borrow::Cow, collections::BTreeMap, future::Future, net::SocketAddr, pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+use prost::Message;
+
+use crate::{Exception, exception};
+
+/// Who calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Who the caller is, as far as its connection has shown.
+    pub identity: Identity,
+    /// Where the caller is.
+    pub address: SocketAddr,
+}
+
+/// Who a connection is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// Who the client says that it is: nothing proves it.
+    User {
+        /// On whose behalf it calls.
+        effective: String,
+        /// Who calls on behalf of `effective` (`doAs`), where that is another user.
+        real: Option<String>,
+    },
+    /// The identifier of a token; the client has shown that it has the password.
+    Token(Bytes),
+}
+
+impl Identity {
+    /// Reads the identifier of the caller's token.
+    ///
+    /// # Errors
+    /// The caller has no token, or one that cannot be read.
+    pub fn token<I: crate::token::Identifier>(&self) -> Result<I, Exception> {
+        let Self::Token(identifier) = self else {
+            let message = format!("this call needs a token of kind {}, and its caller has none", I::KIND);
+            return Err(Exception::new(exception::ACCESS_CONTROL, message));
+        };
+        I::decode(identifier.clone()).map_err(|_| {
+            Exception::new(exception::INVALID_TOKEN, format!("the token of kind {} cannot be read", I::KIND))
+        })
+    }
+}
+
+/// What a method answers: the encoded response, or an exception.
+pub type Answer = Result<Bytes, Exception>;
+pub(crate) type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
+pub(crate) type Method = Arc<dyn Fn(Caller, Bytes) -> Running + Send + Sync>;
+
+/// A protocol: its methods by name.
+#[derive(Clone)]
+pub struct Protocol {
+    pub(crate) name: &'static str,
+    pub(crate) version: u64,
+    methods: BTreeMap<&'static str, Method>,
+}
+
+impl std::fmt::Debug for Protocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, version, methods } = self;
+        let methods: Vec<_> = methods.keys().collect();
+        f.debug_struct("Protocol")
+            .field("name", name)
+            .field("version", version)
+            .field("methods", &methods)
+            .finish()
+    }
+}
+
+impl Protocol {
+    /// A protocol without methods. `name` is that of the Java class on the wire, as `org.apache.hadoop.yarn.api.ApplicationClientProtocolPB`.
+    pub fn new(name: &'static str, version: u64) -> Self {
+        Self { name, version, methods: BTreeMap::new() }
+    }
+
+    /// Adds a method that takes and answers messages.
+    #[must_use]
+    pub fn method<Q, A, F, R>(self, name: &'static str, method: F) -> Self
+    where
+        Q: Message + Default,
+        A: Message,
+        F: Fn(Caller, Q) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<A, Exception>> + Send + 'static,
+    {
+        self.raw(name, move |caller, body| {
+            let running = Q::decode(body).map(|request| method(caller, request));
+            async move {
+                let running = running.map_err(|error| {
+                    Exception::new(
+                        exception::BAD_REQUEST,
+                        format!("the request of {name} cannot be read: {error}"),
+                    )
+                })?;
+                Ok(running.await?.encode_to_vec().into())
+            }
+        })
+    }
+
+    /// Adds a method that takes and answers encoded messages.
+    #[must_use]
+    pub fn raw<F, R>(mut self, name: &'static str, method: F) -> Self
+    where
+        F: Fn(Caller, Bytes) -> R + Send + Sync + 'static,
+        R: Future<Output = Answer> + Send + 'static,
+    {
+        self.methods.insert(name, Arc::new(move |caller, body| Box::pin(method(caller, body))));
+        self
+    }
+
+    /// Adds a method that always answers an exception.
+    #[must_use]
+    pub fn refuse(
+        self,
+        name: &'static str,
+        class: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        let refusal = Exception::new(class, message);
+        self.raw(name, move |_, _| std::future::ready(Err(refusal.clone())))
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Method> {
+        self.methods.get(name)
+    }
+}

@@ -1,0 +1,382 @@
+//! The server: connections, what each of them may take, and how long each may take.
+//!
+//! One task per connection reads, calls and answers. What is read is bounded by [`Limits`], over all connections too: a message is
+//! read only once there is room for all of it, and a connection with as many calls as it may have is not read from.
+
+use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use godel_kit::{CancellationToken, quiet::Quiet};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout},
+};
+
+use crate::{
+    Exception, Protocol,
+    common::rpc_response_header_proto::{RpcErrorCodeProto, RpcStatusProto},
+    exception,
+    frame::{self, LEN_LEN, PREAMBLE_LEN},
+    session::{Call, Fatal, Session, Step},
+    token::Password,
+};
+
+/// Between two attempts to accept a connection when the process has no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Bytes of a message before its client is known.
+const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
+/// Room for messages is counted in so many bytes.
+const ROOM_UNIT: usize = 1024;
+
+/// The passwords of the tokens that a server accepts.
+pub trait Passwords: std::fmt::Debug + Send + Sync {
+    /// The password of a token with this identifier.
+    ///
+    /// # Errors
+    /// There is no such token; the client is told why.
+    fn password(&self, identifier: &[u8]) -> Result<Password, Exception>;
+}
+
+/// How clients show who they are.
+#[derive(Clone, Debug)]
+pub enum Authentication {
+    /// They say which user they are of, and are believed.
+    Simple,
+    /// They have a token.
+    Token(Arc<dyn Passwords>),
+    /// Either.
+    TokenOrSimple(Arc<dyn Passwords>),
+}
+
+/// What clients may take of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections; further ones are closed at once.
+    pub connections: usize,
+    /// Calls of one connection at the same time; it is not read from while it has so many.
+    pub calls_per_connection: usize,
+    /// Bytes of one message.
+    pub message_bytes: usize,
+    /// Bytes of messages that are being read or worked on, over all connections; at least `message_bytes`.
+    pub all_messages_bytes: usize,
+    /// From the first byte of a connection until its client is known.
+    pub handshake: Duration,
+    /// From the first byte of a message to its last, and for an answer to be taken.
+    pub message: Duration,
+    /// Without a message and a call.
+    pub idle: Duration,
+    /// For a method to answer.
+    pub call: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4_096,
+            calls_per_connection: 16,
+            message_bytes: 8 << 20,
+            all_messages_bytes: 64 << 20,
+            handshake: Duration::from_secs(15),
+            message: Duration::from_secs(30),
+            idle: Duration::from_secs(300),
+            call: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A server of protocols. See the [crate's documentation](crate).
+#[derive(Clone, Debug)]
+pub struct Server {
+    protocols: BTreeMap<&'static str, Protocol>,
+    authentication: Authentication,
+    limits: Limits,
+}
+
+/// What the connections of a server share.
+struct Shared {
+    server: Server,
+    /// For messages, in units of [`ROOM_UNIT`].
+    room: Arc<Semaphore>,
+}
+
+impl Server {
+    /// A server without protocols.
+    pub fn new(authentication: Authentication) -> Self {
+        Self { protocols: BTreeMap::new(), authentication, limits: Limits::default() }
+    }
+
+    /// Serves one protocol more.
+    #[must_use]
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.protocols.insert(protocol.name, protocol);
+        self
+    }
+
+    /// Sets what clients may take.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Serves until `stop`; then each connection ends once its calls are answered.
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+        let connections = Arc::new(Semaphore::new(self.limits.connections));
+        let units = self.limits.all_messages_bytes.max(self.limits.message_bytes).div_ceil(ROOM_UNIT);
+        let shared = Arc::new(Shared { server: self, room: Arc::new(Semaphore::new(units)) });
+        let full_said = Quiet::default();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = stop.cancelled() => break,
+            };
+            match (accepted, Arc::clone(&connections).try_acquire_owned()) {
+                (Ok((stream, address)), Ok(permit)) => {
+                    let (shared, stop) = (Arc::clone(&shared), stop.clone());
+                    godel_kit::task::spawn("hadoop.connection", async move {
+                        let ended = shared.connection(stream, address, stop).await;
+                        tracing::debug!(%address, ?ended, "a connection of a Hadoop client has ended");
+                        drop(permit);
+                    });
+                }
+                (Ok(_), Err(_)) => {
+                    if full_said.may_speak() {
+                        tracing::warn!(
+                            "a Hadoop client was refused: there are as many connections as there may be"
+                        );
+                    }
+                }
+                (Err(error), _) => {
+                    if full_said.may_speak() {
+                        tracing::warn!(%error, "a connection of a Hadoop client cannot be accepted");
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        // Every connection has given its permit back once it has ended.
+        let all = u32::try_from(shared.server.limits.connections).unwrap_or(u32::MAX);
+        let _all = timeout(shared.server.limits.call, connections.acquire_many(all)).await;
+    }
+}
+
+/// Why a connection ended.
+#[derive(Debug)]
+enum Ended {
+    ByClient,
+    ByServer,
+    OtherProtocol,
+    Refused,
+    TooSlow,
+    Io(#[expect(dead_code, reason = "it is logged")] io::Error),
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// A call that was answered.
+struct Answered(Bytes);
+
+impl Shared {
+    async fn connection(
+        self: Arc<Self>,
+        mut stream: TcpStream,
+        address: SocketAddr,
+        stop: CancellationToken,
+    ) -> Ended {
+        let ended = self.talk(&mut stream, address, &stop).await;
+        let ended = ended.err().unwrap_or(Ended::ByServer);
+        // What was answered last is still on its way.
+        let _closed = timeout(self.server.limits.message, stream.shutdown()).await;
+        ended
+    }
+
+    async fn talk(
+        &self,
+        stream: &mut TcpStream,
+        address: SocketAddr,
+        stop: &CancellationToken,
+    ) -> Result<(), Ended> {
+        let Limits { calls_per_connection, message_bytes, handshake, message, idle, .. } = self.server.limits;
+        stream.set_nodelay(true)?;
+        let handshake_ends = Instant::now() + handshake;
+        let nonce = uuid::Uuid::new_v4().simple().to_string();
+        let mut session = Session::new(self.server.authentication.clone(), address, nonce);
+        let mut reader = Reader::new(Arc::clone(&self.room));
+        let mut calls = FuturesUnordered::new();
+        let (mut input, mut output) = stream.split();
+
+        let mut preamble = [0; PREAMBLE_LEN];
+        tokio::time::timeout_at(handshake_ends, input.read_exact(&mut preamble))
+            .await
+            .map_err(|_| Ended::TooSlow)??;
+        match session.on_preamble(preamble) {
+            Ok(()) => {}
+            Err(None) => return Err(Ended::OtherProtocol),
+            Err(Some(Fatal(answer))) => {
+                self.write(&mut output, &answer).await?;
+                return Err(Ended::Refused);
+            }
+        }
+        let mut last_at = Instant::now();
+        loop {
+            let (limit, deadline) = match (session.is_open(), reader.began) {
+                (false, _) => (message_bytes.min(HANDSHAKE_BYTES_MAX), handshake_ends),
+                (true, Some(began)) => (message_bytes, began + message),
+                (true, None) => (message_bytes, last_at + idle),
+            };
+            let reads = calls.len() < calls_per_connection && !stop.is_cancelled();
+            let frame = tokio::select! {
+                biased;
+                Some(Answered(answer)) = calls.next(), if !calls.is_empty() => {
+                    self.write(&mut output, &answer).await?;
+                    last_at = Instant::now();
+                    continue;
+                }
+                frame = reader.next(&mut input, limit), if reads => frame?,
+                () = stop.cancelled(), if reads => continue,
+                // A client that waits for an answer needs to say nothing.
+                () = tokio::time::sleep_until(deadline), if calls.is_empty() && reads => return Err(Ended::TooSlow),
+                else => return Ok(()),
+            };
+            last_at = Instant::now();
+            let (frame, permit) = match frame {
+                Frame::Whole(frame, permit) => (frame, permit),
+                Frame::End => return Err(Ended::ByClient),
+                Frame::TooLong(len) => {
+                    self.write(&mut output, &too_long(len, limit)).await?;
+                    return Err(Ended::Refused);
+                }
+            };
+            match session.on_frame(frame) {
+                Ok(Step::Wait) => {}
+                Ok(Step::Reply(answer)) => self.write(&mut output, &answer).await?,
+                Ok(Step::Call(call)) => calls.push(self.call(call, permit)),
+                Ok(Step::Close) => return Err(Ended::ByClient),
+                Err(Fatal(answer)) => {
+                    self.write(&mut output, &answer).await?;
+                    return Err(Ended::Refused);
+                }
+            }
+        }
+    }
+
+    async fn call(&self, call: Call, room: OwnedSemaphorePermit) -> Answered {
+        let Call { head, caller, method, protocol, version, body } = call;
+        let answer = match self.find(&protocol, version, &method) {
+            Ok(run) => match timeout(self.server.limits.call, run(caller, body)).await {
+                Ok(answer) => answer.map_err(|exception| (RpcErrorCodeProto::ErrorApplication, exception)),
+                Err(_) => {
+                    let message = format!("{method} has not answered in time: its outcome is not known");
+                    Err((RpcErrorCodeProto::ErrorRpcServer, Exception::new(exception::IO, message)))
+                }
+            },
+            Err(refused) => Err(refused),
+        };
+        drop(room);
+        Answered(match answer {
+            Ok(body) => frame::success(&head, &body),
+            Err((code, exception)) => frame::failure(&head, RpcStatusProto::Error, code, &exception),
+        })
+    }
+
+    fn find(
+        &self,
+        protocol: &str,
+        version: u64,
+        method: &str,
+    ) -> Result<&crate::protocol::Method, (RpcErrorCodeProto, Exception)> {
+        let refused = |code, class: &'static str, message| Err((code, Exception::new(class, message)));
+        let Some(found) = self.server.protocols.get(protocol) else {
+            let served: Vec<&str> = self.server.protocols.keys().copied().collect();
+            let message = format!("the protocol {protocol} is not served here, but {}", served.join(", "));
+            let class = "org.apache.hadoop.ipc.RpcNoSuchProtocolException";
+            return refused(RpcErrorCodeProto::ErrorNoSuchProtocol, class, message);
+        };
+        if found.version != version {
+            let message = format!("{protocol} is served in version {}, and not {version}", found.version);
+            let class = "org.apache.hadoop.ipc.RPC$VersionMismatch";
+            return refused(RpcErrorCodeProto::ErrorRpcVersionMismatch, class, message);
+        }
+        match found.find(method) {
+            Some(method) => Ok(method),
+            None => {
+                let message = format!("{protocol} has no method {method} here");
+                let class = "org.apache.hadoop.ipc.RpcNoSuchMethodException";
+                refused(RpcErrorCodeProto::ErrorNoSuchMethod, class, message)
+            }
+        }
+    }
+
+    async fn write(&self, output: &mut (impl AsyncWrite + Unpin), answer: &[u8]) -> Result<(), Ended> {
+        timeout(self.server.limits.message, output.write_all(answer)).await.map_err(|_| Ended::TooSlow)??;
+        Ok(())
+    }
+}
+
+fn too_long(len: usize, limit: usize) -> Bytes {
+    let message = format!("a message of {len} bytes is longer than the {limit} that are taken here");
+    let (status, code) = (RpcStatusProto::Fatal, RpcErrorCodeProto::FatalInvalidRpcHeader);
+    frame::failure(&frame::Head::none(), status, code, &Exception::new(exception::BAD_REQUEST, message))
+}
+
+/// What came of reading.
+enum Frame {
+    /// A message without its length, and the room that it takes.
+    Whole(Bytes, OwnedSemaphorePermit),
+    /// The client closed the connection.
+    End,
+    /// A message of so many bytes was announced.
+    TooLong(usize),
+}
+
+/// Reads messages. What was read of one is kept when reading is given up for something else.
+struct Reader {
+    buffer: BytesMut,
+    room: Arc<Semaphore>,
+    /// Room for the message that is being read.
+    permit: Option<OwnedSemaphorePermit>,
+    /// When the first byte of it came.
+    began: Option<Instant>,
+}
+
+impl Reader {
+    fn new(room: Arc<Semaphore>) -> Self {
+        Self { buffer: BytesMut::new(), room, permit: None, began: None }
+    }
+
+    async fn next(&mut self, input: &mut (impl AsyncRead + Unpin), limit: usize) -> io::Result<Frame> {
+        loop {
+            if let Some(length) = self.buffer.first_chunk::<LEN_LEN>() {
+                let len = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+                if len > limit {
+                    return Ok(Frame::TooLong(len));
+                }
+                let permit = match self.permit.take() {
+                    Some(permit) => permit,
+                    None => {
+                        let units = u32::try_from(len.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
+                        let permit = Arc::clone(&self.room).acquire_many_owned(units).await;
+                        permit.map_err(io::Error::other)?
+                    }
+                };
+                if self.buffer.len() >= LEN_LEN + len {
+                    let frame = self.buffer.split_to(LEN_LEN + len).freeze().slice(LEN_LEN..);
+                    self.began = (!self.buffer.is_empty()).then(Instant::now);
+                    return Ok(Frame::Whole(frame, permit));
+                }
+                self.permit = Some(permit);
+            }
+            if input.read_buf(&mut self.buffer).await? == 0 {
+                return Ok(Frame::End);
+            }
+            self.began.get_or_insert_with(Instant::now);
+        }
+    }
+}
