@@ -1,0 +1,252 @@
+//! What the cluster says of an application's running units.
+
+use super::{
+    AdapterTerms, AdapterTime, AllocatedContainer, CompletedContainer, YarnAction, YarnApplication,
+    YarnContainer,
+};
+use crate::{
+    asks::AskKey,
+    attempt::AttemptEvent,
+    container::{YarnContainerEffect, YarnContainerEvent, YarnContainerState},
+    exit_status::YarnExitStatus,
+    ids::YarnContainerId,
+};
+
+impl YarnApplication {
+    /// Replicas were added for an ask: these ordinals.
+    pub fn grown(&mut self, key: &AskKey, ordinals: std::ops::Range<u32>, out: &mut Vec<YarnAction>) {
+        self.next_ordinal = self.next_ordinal.max(ordinals.end);
+        self.asks.not_grown(key, ordinals.end.saturating_sub(ordinals.start));
+        self.asks.opened(key, ordinals);
+        // Its master may have wanted less in the meantime.
+        self.settle(out);
+    }
+
+    /// Replicas could not be added for an ask. They are tried again with the next change of what is asked for.
+    pub fn not_grown(&mut self, key: &AskKey, n: u32) {
+        self.asks.not_grown(key, n);
+    }
+
+    /// After a start: an ordinal that the unit has, with its key, and its node if it has a place. What waits is released,
+    /// because the master asks for it again.
+    pub fn found(
+        &mut self,
+        ordinal: u32,
+        key: AskKey,
+        node: Option<&str>,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) {
+        self.next_ordinal = self.next_ordinal.max(ordinal.saturating_add(1));
+        let is_left_over = self.state.is_over()
+            || (!self.submission.keeps_containers
+                && self.attempts.last().is_none_or(|attempt| ordinal < attempt.first_ordinal));
+        match node {
+            Some(node) if !is_left_over => {
+                let container = YarnContainer {
+                    id: self.container_id(ordinal),
+                    key,
+                    state: YarnContainerState::New,
+                    node: node.to_owned(),
+                    exit: YarnExitStatus::INVALID,
+                    expires: None,
+                };
+                self.containers.insert(ordinal, container);
+                self.on_container(ordinal, YarnContainerEvent::Recover { has_ended: false }, 0, at, out);
+            }
+            Some(_) | None => out.push(YarnAction::Release(self.id, vec![ordinal])),
+        }
+    }
+
+    /// A running unit has a place.
+    pub fn placed(
+        &mut self,
+        (ordinal, incarnation): (u32, u32),
+        (node, rack): (&str, &str),
+        terms: AdapterTerms,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) {
+        if Self::is_master(ordinal) {
+            if incarnation == self.master_incarnation()
+                && let Some(attempt) = self.attempts.last_mut()
+            {
+                attempt.node = Some(node.to_owned());
+                self.on_attempt(AttemptEvent::ContainerAllocated, terms, at, out);
+            }
+            return;
+        }
+        if self.containers.contains_key(&ordinal) {
+            return;
+        }
+        let Some((key, _)) = self.asks.placed(ordinal, node, rack) else {
+            // Nobody waits for it: the ask was taken back, or its master has to send it again.
+            out.push(YarnAction::Release(self.id, vec![ordinal]));
+            return;
+        };
+        let container = YarnContainer {
+            id: self.container_id(ordinal),
+            key,
+            state: YarnContainerState::New,
+            node: node.to_owned(),
+            exit: YarnExitStatus::INVALID,
+            expires: None,
+        };
+        self.containers.insert(ordinal, container);
+        self.on_container(ordinal, YarnContainerEvent::Start, terms.container_expiry_ms, at, out);
+    }
+
+    /// A node has started a running unit.
+    pub fn started(&mut self, ordinal: u32, at: AdapterTime, out: &mut Vec<YarnAction>) {
+        self.on_container(ordinal, YarnContainerEvent::Launch, 0, at, out);
+    }
+
+    /// A running unit has ended, whether it had a place or not.
+    pub fn ended(
+        &mut self,
+        (ordinal, incarnation): (u32, u32),
+        exit: YarnExitStatus,
+        terms: AdapterTerms,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) {
+        if Self::is_master(ordinal) {
+            if incarnation == self.master_incarnation()
+                && let Some(attempt) = self.attempts.last_mut()
+            {
+                attempt.exit = exit;
+                self.on_attempt(AttemptEvent::MasterEnded, terms, at, out);
+            }
+            return;
+        }
+        if let Some(container) = self.containers.get_mut(&ordinal) {
+            container.exit = exit;
+            let event = match container.state {
+                // The scheduler takes back what nobody has fetched.
+                YarnContainerState::Allocated => YarnContainerEvent::Kill,
+                _ => YarnContainerEvent::Finish,
+            };
+            self.on_container(ordinal, event, 0, at, out);
+        } else {
+            self.asks.forget(ordinal);
+        }
+    }
+
+    pub(super) fn on_container(
+        &mut self,
+        ordinal: u32,
+        event: YarnContainerEvent,
+        expiry_ms: u64,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) {
+        let Some(container) = self.containers.get_mut(&ordinal) else { return };
+        let Some((state, effects)) = container.state.after(event) else { return };
+        container.state = state;
+        for effect in effects {
+            match effect {
+                YarnContainerEffect::Watch => container.expires = Some(at.now.plus(expiry_ms)),
+                YarnContainerEffect::Unwatch => container.expires = None,
+                YarnContainerEffect::TellAllocated => self.fresh.push_back(ordinal),
+                YarnContainerEffect::Stop => out.push(YarnAction::Release(self.id, vec![ordinal])),
+                YarnContainerEffect::TellEnded => {
+                    self.ended.push(CompletedContainer { id: container.id, exit: container.exit });
+                    self.fresh.retain(|fresh| *fresh != ordinal);
+                    self.asks.forget(ordinal);
+                }
+            }
+        }
+        if self.containers.get(&ordinal).is_some_and(|container| {
+            container.state.public() == crate::container::PublicContainerState::Complete
+        }) {
+            self.containers.remove(&ordinal);
+        }
+    }
+
+    /// Its master gives containers back, by id; those that it does not have are left out.
+    pub(super) fn release(&mut self, ids: &[YarnContainerId], at: AdapterTime, out: &mut Vec<YarnAction>) {
+        for id in ids {
+            let Some((ordinal, container)) =
+                self.containers.iter_mut().find(|(_, container)| container.id == *id)
+            else {
+                continue;
+            };
+            let ordinal = *ordinal;
+            container.exit = YarnExitStatus::ABORTED;
+            self.on_container(ordinal, YarnContainerEvent::Release, 0, at, out);
+        }
+    }
+
+    /// What its master has not heard of, from now on known to it.
+    pub(super) fn acquire(
+        &mut self,
+        expiry_ms: u64,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) -> Vec<AllocatedContainer> {
+        let mut allocated = Vec::with_capacity(self.fresh.len());
+        while let Some(ordinal) = self.fresh.pop_front() {
+            self.on_container(ordinal, YarnContainerEvent::Acquire, expiry_ms, at, out);
+            if let Some(YarnContainer { id, key, node, .. }) = self.containers.get(&ordinal).cloned() {
+                allocated.push(AllocatedContainer { id, ordinal, node, key });
+            }
+        }
+        allocated
+    }
+
+    pub(super) fn take_ended(&mut self) -> Vec<CompletedContainer> {
+        std::mem::take(&mut self.ended)
+    }
+
+    pub(super) fn expire_containers(&mut self, at: AdapterTime, out: &mut Vec<YarnAction>) {
+        let is_due = |container: &YarnContainer| container.expires.is_some_and(|due| at.now > due);
+        let due: Vec<u32> = self
+            .containers
+            .iter()
+            .filter(|(_, container)| is_due(container))
+            .map(|(ordinal, _)| *ordinal)
+            .collect();
+        for ordinal in due {
+            if let Some(container) = self.containers.get_mut(&ordinal) {
+                container.exit = YarnExitStatus::ABORTED;
+            }
+            self.on_container(ordinal, YarnContainerEvent::Expire, 0, at, out);
+        }
+    }
+
+    /// All containers end with their attempt.
+    pub(super) fn kill_containers(&mut self, at: AdapterTime, out: &mut Vec<YarnAction>) {
+        let mut fetched = Vec::new();
+        for (ordinal, container) in &mut self.containers {
+            container.exit = YarnExitStatus::KILLED_BY_RESOURCEMANAGER;
+            if container.state == YarnContainerState::Allocated {
+                fetched.push(*ordinal);
+            }
+        }
+        // The room of what nobody has fetched goes back, too.
+        if !fetched.is_empty() {
+            out.push(YarnAction::Release(self.id, fetched));
+        }
+        let ordinals: Vec<u32> = self.containers.keys().copied().collect();
+        for ordinal in ordinals {
+            self.on_container(ordinal, YarnContainerEvent::Kill, 0, at, out);
+        }
+    }
+
+    /// Whatever was asked for and has no place is not wanted any more: the next master asks anew.
+    pub(super) fn drop_asks(&mut self, out: &mut Vec<YarnAction>) {
+        let waiting = self.asks.clear();
+        if !waiting.is_empty() {
+            out.push(YarnAction::Release(self.id, waiting));
+        }
+    }
+
+    /// An ordinal belongs to the attempt that asked for it.
+    pub(super) fn container_id(&self, ordinal: u32) -> YarnContainerId {
+        let asked = |attempt: &&super::YarnAttempt| attempt.first_ordinal <= ordinal;
+        let attempt = self.attempts.iter().rev().find(asked).or(self.attempts.first());
+        let attempt = attempt
+            .map_or(crate::ids::YarnAttemptId { application: self.id, number: 1 }, |attempt| attempt.id);
+        YarnContainerId { attempt, epoch: 0, number: u64::from(ordinal) + 1 }
+    }
+}

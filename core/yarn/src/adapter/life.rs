@@ -1,0 +1,268 @@
+//! The lives of an application and its attempts, one driving the other.
+
+use super::{
+    AdapterTerms, AdapterTime, DIAGNOSTICS_LEN_MAX, MASTER, YarnAction, YarnApplication, YarnAttempt,
+};
+use crate::{
+    application::{AppEffect, AppEvent, AppState, FinalStatus, PublicAppState, final_status},
+    attempt::{AttemptEffect, AttemptEvent, AttemptState, AttemptTerms, FailedAttempt},
+    exit_status::YarnExitStatus,
+    ids::{YarnApplicationId, YarnAttemptId},
+};
+
+impl YarnApplication {
+    pub(super) fn on_app(
+        &mut self,
+        event: AppEvent,
+        terms: AdapterTerms,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) {
+        let Some((state, effects)) = self.state.after(event) else { return };
+        self.state = state;
+        for effect in effects {
+            match effect {
+                AppEffect::SaveNew | AppEffect::SaveFinal => self.awaited = self.put(out),
+                AppEffect::AddToScheduler => out.push(YarnAction::SubmitUnit(self.id)),
+                AppEffect::StartAttempt => self.start_attempt(terms, at, out),
+                AppEffect::RecoverAttempts => {}
+                AppEffect::KillAttempt => self.on_attempt(AttemptEvent::Kill, terms, at, out),
+                AppEffect::ChangeQueue => {
+                    out.push(YarnAction::MoveUnit(self.id, self.submission.queue.clone()));
+                    self.put(out);
+                }
+                AppEffect::End => {
+                    self.finish_ms.get_or_insert(at.wall_ms);
+                    out.push(YarnAction::CancelUnit(self.id));
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_attempt(
+        &mut self,
+        event: AttemptEvent,
+        terms: AdapterTerms,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) {
+        let Some(attempt) = self.attempts.last_mut() else { return };
+        let Some((state, effects)) = attempt.state.after(event) else { return };
+        attempt.state = state;
+        let id = attempt.id;
+        let node = attempt.node.clone().unwrap_or_default();
+        let is_unmanaged = self.submission.master.is_none();
+        for effect in effects {
+            match effect {
+                AttemptEffect::AddToScheduler => {
+                    self.on_attempt(AttemptEvent::Added { is_unmanaged }, terms, at, out);
+                }
+                // The first master is the unit's ordinal 0 from its submission on.
+                AttemptEffect::AskForMaster if id.number == 1 => {}
+                AttemptEffect::AskForMaster => out.push(YarnAction::NextMaster(self.id)),
+                AttemptEffect::SaveNew | AttemptEffect::SaveFinal => self.attempt_awaited = self.put(out),
+                AttemptEffect::Launch => out.push(YarnAction::LaunchMaster(id, node.clone())),
+                AttemptEffect::StopMaster => out.push(YarnAction::StopMaster(id)),
+                AttemptEffect::TellRegistered => self.on_app(AppEvent::AttemptRegistered, terms, at, out),
+                AttemptEffect::TellUnregistered => self.on_app(AppEvent::AttemptUnregistered, terms, at, out),
+                AttemptEffect::TellFinished => self.on_app(AppEvent::AttemptFinished, terms, at, out),
+                AttemptEffect::TellFailed => self.attempt_failed(terms, at, out),
+                AttemptEffect::TellKilled => self.on_app(AppEvent::AttemptKilled, terms, at, out),
+                // The application keeps what has ended, for this master or the next one.
+                AttemptEffect::KeepEnded => {}
+            }
+        }
+    }
+
+    fn start_attempt(&mut self, terms: AdapterTerms, at: AdapterTime, out: &mut Vec<YarnAction>) {
+        let number = u32::try_from(self.attempts.len() + 1).unwrap_or(u32::MAX);
+        self.attempts.push(YarnAttempt {
+            id: YarnAttemptId { application: self.id, number },
+            state: AttemptState::New,
+            first_ordinal: self.next_ordinal,
+            node: None,
+            registration: None,
+            said: None,
+            exit: YarnExitStatus::INVALID,
+            heard: at.now,
+            last: super::AllocateAnswer::default(),
+        });
+        self.on_attempt(AttemptEvent::Start, terms, at, out);
+    }
+
+    pub(super) fn attempt_failed(&mut self, terms: AdapterTerms, at: AdapterTime, out: &mut Vec<YarnAction>) {
+        let exit = self.attempts.last().map_or(YarnExitStatus::INVALID, |attempt| attempt.exit);
+        self.failed.push(FailedAttempt { ended_ms: at.wall_ms, exit });
+        let attempts = AttemptTerms {
+            max_of_application: self.submission.max_attempts,
+            max_of_cluster: terms.max_attempts,
+            validity_interval_ms: self.submission.validity_interval_ms,
+            is_unmanaged: self.submission.master.is_none(),
+        };
+        self.drop_asks(out);
+        if !self.submission.keeps_containers {
+            self.kill_containers(at, out);
+            self.ended.clear();
+        }
+        let may_retry = attempts.may_retry(&self.failed, at.wall_ms);
+        if let (true, Some(number)) = (!may_retry, self.attempts.last().map(|attempt| attempt.id.number)) {
+            self.say(&format!("Application failed {number} times (global limit {})", terms.max_attempts));
+        }
+        self.on_app(AppEvent::AttemptFailed { may_retry }, terms, at, out);
+    }
+
+    /// A record is written, and all before it.
+    pub fn saved(&mut self, version: u64, terms: AdapterTerms, at: AdapterTime, out: &mut Vec<YarnAction>) {
+        if (1..=version).contains(&self.attempt_awaited) {
+            self.attempt_awaited = 0;
+            let state = self.attempts.last().map(|attempt| attempt.state);
+            let is_final = matches!(state, Some(AttemptState::FinalSaving { .. }));
+            let event = if is_final { AttemptEvent::UpdateSaved } else { AttemptEvent::NewSaved };
+            self.on_attempt(event, terms, at, out);
+        }
+        if (1..=version).contains(&self.awaited) {
+            self.awaited = 0;
+            let is_final = matches!(self.state, AppState::FinalSaving { .. });
+            let event = if is_final { AppEvent::UpdateSaved } else { AppEvent::NewSaved };
+            self.on_app(event, terms, at, out);
+        }
+    }
+
+    /// The dispatcher has answered: the unit is queued, or refused for a reason.
+    pub fn unit_answered(
+        &mut self,
+        answer: Result<(), &str>,
+        terms: AdapterTerms,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) {
+        match answer {
+            Ok(()) => self.on_app(AppEvent::Accepted, terms, at, out),
+            Err(why) => {
+                self.say(why);
+                self.on_app(AppEvent::Rejected, terms, at, out);
+            }
+        }
+    }
+
+    /// Somebody ends it, and says why.
+    pub fn kill(&mut self, why: &str, terms: AdapterTerms, at: AdapterTime, out: &mut Vec<YarnAction>) {
+        if !self.state.is_over() && !matches!(self.state, AppState::Killing { .. }) {
+            self.say(why);
+        }
+        self.on_app(AppEvent::Kill, terms, at, out);
+    }
+
+    /// It goes to another queue.
+    pub fn change_queue(
+        &mut self,
+        queue: String,
+        terms: AdapterTerms,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) {
+        if !self.state.is_over() && self.submission.queue != queue {
+            self.submission.queue = queue;
+            self.on_app(AppEvent::Move, terms, at, out);
+        }
+    }
+
+    /// Its master was started, or could not be for a reason.
+    pub fn master_launched(
+        &mut self,
+        attempt: YarnAttemptId,
+        launched: Result<(), &str>,
+        terms: AdapterTerms,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) {
+        if self.attempts.last().is_none_or(|current| current.id != attempt) {
+            return;
+        }
+        self.hear(at);
+        match launched {
+            Ok(()) => self.on_attempt(AttemptEvent::Launched, terms, at, out),
+            Err(why) => {
+                self.say(why);
+                self.on_attempt(AttemptEvent::LaunchFailed, terms, at, out);
+            }
+        }
+    }
+
+    /// Whatever has waited for too long.
+    pub(super) fn expire(&mut self, terms: AdapterTerms, at: AdapterTime, out: &mut Vec<YarnAction>) {
+        if self.state.is_over() {
+            return;
+        }
+        let is_due = |heard| at.now.since(heard) > terms.master_expiry_ms;
+        let is_watched =
+            |state| matches!(state, AttemptState::Launched | AttemptState::Running | AttemptState::Finishing);
+        if self.attempts.last().is_some_and(|attempt| is_watched(attempt.state) && is_due(attempt.heard)) {
+            self.say("the application master was not heard of for too long");
+            self.on_attempt(AttemptEvent::Expire, terms, at, out);
+        }
+        self.expire_containers(at, out);
+        let age = at.wall_ms.saturating_sub(self.start_ms);
+        if self.submission.lifetime_ms.is_some_and(|lifetime| age >= lifetime) {
+            self.kill("the application was killed: it is as old as its lifetime", terms, at, out);
+        }
+    }
+
+    pub(super) fn hear(&mut self, at: AdapterTime) {
+        if let Some(attempt) = self.attempts.last_mut() {
+            attempt.heard = at.now;
+        }
+    }
+
+    /// A new version of its record; the version.
+    pub(super) fn put(&mut self, out: &mut Vec<YarnAction>) -> u64 {
+        self.version += 1;
+        out.push(YarnAction::PutRecord(self.id, self.version));
+        self.version
+    }
+
+    /// Adds a line for people.
+    fn say(&mut self, line: &str) {
+        if !self.diagnostics.is_empty() {
+            self.diagnostics.push('\n');
+        }
+        self.diagnostics.push_str(line);
+        let over = self.diagnostics.len().saturating_sub(DIAGNOSTICS_LEN_MAX);
+        let over = (over..self.diagnostics.len()).find(|at| self.diagnostics.is_char_boundary(*at));
+        self.diagnostics.drain(..over.unwrap_or(0));
+    }
+
+    /// Its id.
+    pub fn id(&self) -> YarnApplicationId {
+        self.id
+    }
+
+    /// Where it is, as everybody sees it.
+    pub fn public_state(&self) -> PublicAppState {
+        self.state.public()
+    }
+
+    /// How it ended, if it did.
+    pub fn final_status(&self) -> FinalStatus {
+        final_status(self.attempts.last().and_then(|attempt| attempt.said), self.state)
+    }
+
+    /// What people are told of it.
+    pub fn diagnostics(&self) -> &str {
+        &self.diagnostics
+    }
+
+    /// The attempt that is under way, or was the last one.
+    pub fn current_attempt(&self) -> Option<YarnAttemptId> {
+        self.attempts.last().map(|attempt| attempt.id)
+    }
+
+    /// Incarnation of ordinal 0 that is the current master.
+    pub(super) fn master_incarnation(&self) -> u32 {
+        self.attempts.last().map_or(0, |attempt| attempt.id.number - 1)
+    }
+
+    pub(super) fn is_master(ordinal: u32) -> bool {
+        ordinal == MASTER
+    }
+}

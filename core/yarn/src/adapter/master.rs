@@ -1,0 +1,167 @@
+//! What masters call: register, allocate, finish.
+
+use super::{
+    AdapterTerms, AdapterTime, AllocateAnswer, AllocatedContainer, MasterRefusal, Registration, YarnAction,
+    YarnApplication,
+};
+use crate::{
+    application::{AppState, FinalStatus},
+    asks::{AllocateTurn, AskRow, next_response, turn},
+    attempt::{AttemptEvent, AttemptState},
+    container::YarnContainerState,
+    ids::{YarnAttemptId, YarnContainerId},
+};
+
+/// A call of `allocate`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllocateCall {
+    /// The response that the master has seen last.
+    pub seen: i32,
+    /// Rows that are different, or all of them.
+    pub asks: Vec<AskRow>,
+    /// Containers that it gives back.
+    pub release: Vec<YarnContainerId>,
+}
+
+impl YarnApplication {
+    /// A master registers. What it is told of containers that earlier attempts have left it.
+    ///
+    /// # Errors
+    /// It is not the current one, or has registered before.
+    pub fn register(
+        &mut self,
+        attempt: YarnAttemptId,
+        registration: Registration,
+        terms: AdapterTerms,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) -> Result<Vec<AllocatedContainer>, MasterRefusal> {
+        let current =
+            self.attempts.last_mut().filter(|current| current.id == attempt && !current.state.is_over());
+        let current = current.ok_or(MasterRefusal::NoAttempt(attempt))?;
+        if matches!(
+            current.state,
+            AttemptState::Running | AttemptState::FinalSaving { .. } | AttemptState::Finishing
+        ) {
+            return Err(MasterRefusal::AlreadyRegistered(attempt));
+        }
+        let was_launched = current.state == AttemptState::Launched;
+        current.registration = Some(registration);
+        current.last = AllocateAnswer::default();
+        self.hear(at);
+        self.on_attempt(AttemptEvent::Registered, terms, at, out);
+        if !was_launched {
+            // Nobody has started it: the attempt has failed.
+            return Err(MasterRefusal::NoAttempt(attempt));
+        }
+        self.put(out);
+        Ok(self.known_containers())
+    }
+
+    /// What has been fetched or runs, for a master that does not know it.
+    fn known_containers(&self) -> Vec<AllocatedContainer> {
+        let is_known = |state| matches!(state, YarnContainerState::Acquired | YarnContainerState::Running);
+        let known = self.containers.iter().filter(|(_, container)| is_known(container.state));
+        let shown = known.map(|(ordinal, container)| AllocatedContainer {
+            id: container.id,
+            ordinal: *ordinal,
+            node: container.node.clone(),
+            key: container.key.clone(),
+        });
+        shown.collect()
+    }
+
+    /// A master says what it wants and what it gives back, and hears what has become of the rest. A call that changes
+    /// nothing asks for nothing to be done.
+    ///
+    /// # Errors
+    /// It is not the current one, has not registered, has missed an answer, or asks for what cannot be.
+    pub fn allocate(
+        &mut self,
+        attempt: YarnAttemptId,
+        call: &AllocateCall,
+        terms: AdapterTerms,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) -> Result<AllocateAnswer, MasterRefusal> {
+        let current =
+            self.attempts.last().filter(|current| current.id == attempt && !current.state.is_over());
+        let current = current.ok_or(MasterRefusal::NoAttempt(attempt))?;
+        if current.state != AttemptState::Running {
+            return Err(MasterRefusal::NotRegistered(attempt));
+        }
+        let last = current.last.clone();
+        match turn(call.seen, last.response_id) {
+            AllocateTurn::Repeat => {
+                self.hear(at);
+                return Ok(last);
+            }
+            AllocateTurn::Wrong { expected } => {
+                return Err(MasterRefusal::WrongResponse { attempt, seen: call.seen, expected });
+            }
+            AllocateTurn::Next => {}
+        }
+        let has_changed = self.asks.update(&call.asks)?;
+        self.hear(at);
+        self.release(&call.release, at, out);
+        if has_changed {
+            self.settle(out);
+        }
+        let answer = AllocateAnswer {
+            response_id: next_response(last.response_id),
+            allocated: self.acquire(terms.container_expiry_ms, at, out),
+            completed: self.take_ended(),
+        };
+        if let Some(current) = self.attempts.last_mut() {
+            current.last = answer.clone();
+        }
+        Ok(answer)
+    }
+
+    /// Has the unit fit what is asked for.
+    pub(super) fn settle(&mut self, out: &mut Vec<YarnAction>) {
+        let changes = self.asks.settle();
+        for ordinal in &changes.release {
+            self.asks.forget(*ordinal);
+        }
+        if !changes.release.is_empty() {
+            out.push(YarnAction::Release(self.id, changes.release));
+        }
+        if !changes.add.is_empty() {
+            self.asks.growing(&changes.add);
+            out.push(YarnAction::Grow(self.id, changes.add));
+        }
+    }
+
+    /// A master says goodbye. Whether that is recorded: until then it calls again.
+    ///
+    /// # Errors
+    /// It is not the current one, or has not registered.
+    pub fn finish(
+        &mut self,
+        attempt: YarnAttemptId,
+        said: FinalStatus,
+        tracking_url: &str,
+        terms: AdapterTerms,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) -> Result<bool, MasterRefusal> {
+        let is_unmanaged = self.submission.master.is_none();
+        let current = self.attempts.last_mut().filter(|current| current.id == attempt);
+        let current = current.ok_or(MasterRefusal::NoAttempt(attempt))?;
+        let Some(registration) = &mut current.registration else {
+            return Err(MasterRefusal::NotRegistered(attempt));
+        };
+        if current.state == AttemptState::Running {
+            if !tracking_url.is_empty() {
+                tracking_url.clone_into(&mut registration.tracking_url);
+            }
+            current.said = Some(said);
+            self.on_attempt(AttemptEvent::Unregistered { is_unmanaged }, terms, at, out);
+        } else if current.state == AttemptState::Launched {
+            return Err(MasterRefusal::NotRegistered(attempt));
+        }
+        self.hear(at);
+        Ok(matches!(self.state, AppState::Finishing) || self.state.is_over())
+    }
+}
