@@ -1,6 +1,6 @@
 //! Sessions: files of commands with what they print and how they end, played against a control plane (`docs/sessions.md`).
 //!
-//! A file is prose at the left margin and steps behind two blanks. This module reads and writes the files and compares; [`play`] runs the
+//! A file is prose at the left margin and steps behind two blanks. This module reads and writes the files and compares; `play` runs the
 //! commands.
 
 mod play;

@@ -132,7 +132,11 @@ fn total(words: &[String]) -> Result<BTreeMap<String, i64>, Failure> {
 /// What all nodes have.
 async fn capacity(address: &str) -> Result<BTreeMap<String, i64>, Failure> {
     let hint = "`--total cpu=100,memory=400Gi` says what YARN's queues have together";
-    let status = Client::new(address)?.dispatcher_status().await.map_err(|failure| failure.hint(hint))?;
+    let with_hint = |failure: Failure| {
+        let known = failure.hint.as_ref().map(|known| format!("{known}\n")).unwrap_or_default();
+        failure.hint(known + hint)
+    };
+    let status = Client::new(address)?.dispatcher_status().await.map_err(with_hint)?;
     let capacity = status.capacity.unwrap_or_default().amounts;
     if capacity.is_empty() {
         return Err(Failure::failed("the cluster has no nodes whose capacity could be shared out").hint(hint));

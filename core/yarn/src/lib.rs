@@ -1,7 +1,10 @@
-//! What godel makes of YARN's configuration: queues of the CapacityScheduler as godel's, with a report for each property.
+//! YARN on godel: what becomes of its configuration, and the life of its applications, attempts and containers.
 //!
 //! [`HadoopConfiguration`] is what the files say, [`import_queues`] what godel's queues are for it, and [`preflight`] what
-//! becomes of every property. All of it is text in, records and reports out: no file is opened here and no service called.
+//! becomes of every property: text in, records and reports out, without opening a file or calling a service.
+//!
+//! [`adapter::YarnAdapter`] is the ResourceManager's part without its protocols: what clients and application masters ask for goes in,
+//! changes of units and answers come out. The service that will run it is the next step of the roadmap; its tests run it until then.
 //!
 //! # Modules
 //!

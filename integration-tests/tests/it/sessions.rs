@@ -54,7 +54,8 @@ const NO_JSON: [(&str, &str); 8] = [
 ];
 
 /// Verbs that the state of what they name, or its owner, may forbid: exit code 1 or 8.
-const REFUSABLE: [&str; 17] = [
+const REFUSABLE: [&str; 18] = [
+    "unit move",
     "unit submit",
     "unit plan",
     "unit cancel",

@@ -11,7 +11,7 @@ use futures_util::{
     FutureExt as _, StreamExt as _,
     stream::{FuturesUnordered, SelectAll},
 };
-use godel_domain::{node_load::LoadAmounts, time::Millis};
+use godel_domain::time::Millis;
 use godel_kit::{CancellationToken, clock::SharedClock, quiet::Quiet};
 use godel_proto::v1::{self, session_response::Message};
 use godel_rules::load_window::NodeLoadWindow;
@@ -23,7 +23,7 @@ use tonic::Status as RpcStatus;
 use crate::{
     Config, NodeDef,
     journal::{Entry, Journal},
-    life::{Backoff, Key, N_STATUSES_MAX, NodeLife, Status, Weight},
+    life::{Backoff, Key, N_STATUSES_MAX, NodeLife, Status},
     logs::LogSenders,
     measure::Measured,
     outbound::Outbound,

@@ -74,7 +74,11 @@ async fn one(client: &Client, edit: &Edit, (namespace, name): (&str, &str)) -> R
     match client.units(call).await {
         Ok(answer) => {
             remove(draft.as_deref());
-            Ok(Done::at("updated", answer.into_inner().revision))
+            let revision = answer.into_inner().revision;
+            match revision == meta.revision {
+                true => Ok(Done { said: Some("unchanged"), ..Done::at(UNCHANGED, 0) }),
+                false => Ok(Done::at("updated", revision)),
+            }
         }
         Err(failure) if failure.code == Code::Conflict => {
             let hint = "somebody else has changed the unit meanwhile: edit it again";

@@ -251,7 +251,11 @@ fn i5() -> Vec<Clause> {
         story
     };
     vec![
-        commit(I5, "task group 0 is charged in queue default, and its record names elsewhere (revision 7)", moved),
+        commit(
+            I5,
+            "task group 0 is charged in queue default, and its record names elsewhere (revision 7)",
+            moved,
+        ),
         commit(I5, "queue a.b: cpu 4000 of 3999 (revision 6)", story("a.b", &[(CPU, 3999)], 0)),
         commit(I5, "queue a: cpu 4000 of 3999 (revision 6)", story("a", &[(CPU, 3999)], 0)),
         commit(I5, "queue a: gpu 1000 of 999 (revision 6)", story("a", &[("gpu", 999)], 0)),

@@ -268,11 +268,15 @@ fn real_traffic_is_counted_and_kept_by_class() {
     if !is_inside("real_traffic_is_counted_and_kept_by_class") {
         return;
     }
-    let mount = tempfile::tempdir().unwrap();
-    let place = mount.path().to_str().unwrap();
-    if let Err(why) = run("mount", &["-t", "cgroup", "-o", "net_cls", "net_cls", place]) {
-        return println!("SKIPPED: {why}");
-    }
-    real_traffic(mount.path(), "net_cls");
-    run("umount", &[place]).unwrap();
+    // It is not mounted for the test: a hierarchy outlives its mount, and a container engine that meets one without a mount does
+    // not see any more which containers end for want of memory.
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let classes = mounts.lines().find(|line| {
+        line.split_once(" - cgroup ")
+            .is_some_and(|(_, kind)| kind.split([' ', ',']).any(|part| part == "net_cls"))
+    });
+    let Some(mount) = classes.and_then(|line| line.split(' ').nth(4)) else {
+        return println!("SKIPPED: the control groups of network classes are not mounted");
+    };
+    real_traffic(Path::new(mount), "net_cls");
 }
