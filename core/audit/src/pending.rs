@@ -8,7 +8,7 @@ use godel_domain::{
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
     node::{Device, NODE_CLASS},
-    node_load::MaxLoad,
+    node_load::{MaxLoad, NodeLoad},
     resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
     running_units::Phase,
     unit::{TaskGroup, Template, UnitRecord},
@@ -353,7 +353,7 @@ pub(super) fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit
     if !names_class && label(NODE_CLASS).is_some() {
         return Err(Misfit::Class);
     }
-    if is_overloaded(node, template.max_load) {
+    if is_overloaded(node, template) {
         return Err(Misfit::Load);
     }
     let refusing = spec.value.taints.iter().find(|taint| {
@@ -362,16 +362,25 @@ pub(super) fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit
     refusing.map_or(Ok(()), |taint| Err(Misfit::Taint(taint.key.clone())))
 }
 
-/// Whether more of a node is used than a template accepts.
-fn is_overloaded(node: &WorldNode, MaxLoad { cpu, memory }: MaxLoad) -> bool {
-    let Some(load) = node.usage.as_ref().and_then(|usage| usage.value.load) else { return false };
-    let has = node.allocatable();
-    let is_above = |used: i64, name: &str, percent: Option<u32>| {
+/// Whether more of a node is used than a template accepts, or of one of its zones where replicas are given some: whether there are
+/// enough others is not looked into.
+fn is_overloaded(node: &WorldNode, template: &Template) -> bool {
+    let Some(usage) = node.usage.as_ref().map(|usage| &usage.value) else { return false };
+    let MaxLoad { cpu, memory } = template.max_load;
+    let is_above = |used: i64, has: &Resources, name: &str, percent: Option<u32>| {
         percent.is_some_and(|percent| {
             i128::from(used.min(has.get(name))) * 100 > i128::from(has.get(name)) * i128::from(percent)
         })
     };
-    is_above(load.p95.cpu, CPU, cpu) || is_above(load.p95.memory, MEMORY, memory)
+    let is_hot = |load: &NodeLoad, has: &Resources| {
+        is_above(load.p95.cpu, has, CPU, cpu) || is_above(load.p95.memory, has, MEMORY, memory)
+    };
+    let zones = node.report.as_ref().map_or(&[][..], |report| &report.value.zones);
+    let has_zones = template.demand.zones.is_some_and(|request| request.policy != ZonePolicy::BestEffort);
+    let mut zone_loads = usage.zone_loads.iter().filter(|_| has_zones);
+    usage.load.as_ref().is_some_and(|load| is_hot(load, &node.allocatable()))
+        || zone_loads
+            .any(|of| zones.get(usize::from(of.zone)).is_some_and(|zone| is_hot(&of.load, &zone.capacity)))
 }
 
 /// Units that wait although a plain look finds room for them, each tried alone against the state; after earlier looks

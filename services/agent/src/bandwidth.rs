@@ -3,7 +3,7 @@
 //!
 //! The network is the business of `network`: nftables finds the packets of a control group and counts them, and classes of the
 //! queue of an interface keep them to a rate. Memory bandwidth is that of `resctrl`. Each of both says what it can on this
-//! machine ([`Care`]); what it cannot is reckoned with by the scheduler alone. Members are those that run: whoever is not named
+//! machine (`Care`); what it cannot is reckoned with by the scheduler alone. Members are those that run: whoever is not named
 //! any more is forgotten, and what an earlier agent has left in the kernel is replaced.
 
 use std::{

@@ -166,7 +166,7 @@ mod tests {
             Some(v1::UnitSpec { meta, task_groups, ..Default::default() })
         };
         assert_eq!(wrong(unit(&[])), "task_groups");
-        assert_eq!(wrong(unit(&[1, 0])), "task_groups[1].replicas");
+        assert_eq!(wrong(unit(&[1, 100_001])), "task_groups[1].replicas");
         assert_eq!(wrong(unit(&[6_000, 6_001])), "task_groups");
         let spec = planned_unit(unit(&[2, 3])).unwrap();
         assert_eq!((spec.task_groups[1].replicas, spec.min_member), (3, 1));

@@ -238,6 +238,7 @@ pub(super) fn plain_unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     spec.task_groups.truncate(1);
     let group = &mut spec.task_groups[0];
     group.replicas = u32::try_from(1 + numbers.below(4)).expect("small");
+    group.min_member = 0;
     group.template = Template {
         demand: Demand {
             requests: resources(numbers.pick(&[500, 1_000, 1_000, 2_000]), 1),

@@ -399,6 +399,7 @@ mod tests {
         }
         measure.hear_load((load(0, 0), Vec::new()), Millis(1), 30);
         assert!(measure.due(HOW).is_some(), "nothing is known of the zone any more");
+        record(&mut measure);
         // With the load of the node those of zones are forgotten.
         measure.hear_load((load(0, 0), zones(100)), Millis(2), 30);
         record(&mut measure);
