@@ -31,7 +31,7 @@ const REACHED: [(Mark, u64); 5] = [
     (Mark::Preemption, 30),
     (Mark::FullQueue, 30),
     (Mark::Shared, 10),
-    (Mark::Terms, 3),
+    (Mark::Terms, 1),
 ];
 /// At most so many of a hundred cases contain each of these: nothing that is known to be missing may become more.
 const BOUNDED: [(Mark, u64); 2] = [(Mark::Restless, 1), (Mark::Repaired, 1)];
