@@ -1,0 +1,14 @@
+//! The YARN adapter: unmodified YARN clients submit applications, and godel schedules them.
+//!
+//! Clients reach it by Hadoop RPC, by the REST API of YARN's ResourceManager and by gRPC. All three are faces of one
+//! [`ResourceManager`].
+//!
+//! # Modules
+//!
+//! - `manager`: what every face asks of the adapter, and why it refuses.
+//! - `reports`: what is shown of applications, attempts, containers, nodes and queues.
+
+pub mod manager;
+pub mod reports;
+
+pub use manager::ResourceManager;

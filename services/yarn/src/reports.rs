@@ -1,0 +1,259 @@
+//! What is shown of applications, attempts, containers, nodes and queues.
+//!
+//! These are plain values in YARN's terms, from which each face makes its own messages.
+
+use std::collections::BTreeMap;
+
+use godel_core_yarn::{
+    adapter::Registration,
+    application::{FinalStatus, PublicAppState},
+    asks::AskKey,
+    attempt::AttemptState,
+    container::PublicContainerState,
+    ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
+};
+
+/// An amount of resources as YARN counts it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct YarnAmount {
+    /// Memory, MiB.
+    pub memory_mb: i64,
+    /// CPUs.
+    pub vcores: i64,
+    /// Other resources by YARN's name, such as `yarn.io/gpu`.
+    pub others: BTreeMap<String, i64>,
+}
+
+/// An application.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AppReport {
+    /// Its id.
+    pub id: YarnApplicationId,
+    /// For people.
+    pub name: String,
+    /// Who submitted it.
+    pub user: String,
+    /// Its queue, as YARN names it.
+    pub queue: String,
+    /// `SPARK`, `MAPREDUCE` and so on.
+    pub kind: String,
+    /// Words for filters.
+    pub tags: Vec<String>,
+    /// Higher wins.
+    pub priority: i32,
+    /// What everybody sees of its state.
+    pub state: PublicAppState,
+    /// How it ended.
+    pub final_status: FinalStatus,
+    /// What people are told of it.
+    pub diagnostics: String,
+    /// When it was submitted, Unix milliseconds.
+    pub start_ms: i64,
+    /// When its first master was started, Unix milliseconds; 0: not yet.
+    pub launch_ms: i64,
+    /// When it ended, Unix milliseconds; 0: it goes on.
+    pub finish_ms: i64,
+    /// Share that is done, 0 to 1, as its master says.
+    pub progress: f32,
+    /// Its current attempt.
+    pub attempt: Option<YarnAttemptId>,
+    /// What the current master said of itself.
+    pub registration: Option<Registration>,
+    /// Node of the current master, with its port: `host:port`.
+    pub master_node: Option<String>,
+    /// Its master runs elsewhere.
+    pub is_unmanaged: bool,
+    /// Label expression of its master.
+    pub master_label: String,
+    /// What its containers have now.
+    pub used: YarnAmount,
+    /// How many containers have a place now.
+    pub n_containers: u32,
+    /// What it waits for.
+    pub pending: YarnAmount,
+    /// How many containers it waits for.
+    pub n_pending: u32,
+    /// Memory over time, MiB-seconds.
+    pub memory_seconds: i64,
+    /// CPUs over time, CPU-seconds.
+    pub vcore_seconds: i64,
+    /// When it is ended, Unix milliseconds.
+    pub timeout_at_ms: Option<i64>,
+}
+
+/// An attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptReport {
+    /// Its id.
+    pub id: YarnAttemptId,
+    /// Where it is.
+    pub state: AttemptState,
+    /// Container of its master, if it has a place.
+    pub master: Option<YarnContainerId>,
+    /// Node of its master, `host:port`.
+    pub node: Option<String>,
+    /// What its master said of itself.
+    pub registration: Option<Registration>,
+    /// What people are told of it.
+    pub diagnostics: String,
+    /// When it began, Unix milliseconds.
+    pub start_ms: i64,
+    /// When it ended, Unix milliseconds; 0: it goes on.
+    pub finish_ms: i64,
+}
+
+/// A container that has a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerReport {
+    /// Its id.
+    pub id: YarnContainerId,
+    /// For what it was asked; `None`: the master.
+    pub key: Option<AskKey>,
+    /// What it has.
+    pub amount: YarnAmount,
+    /// Its state.
+    pub state: PublicContainerState,
+    /// Its node, `host:port`.
+    pub node: String,
+    /// When it got its place, Unix milliseconds.
+    pub start_ms: i64,
+    /// When it ended, Unix milliseconds; 0: it goes on.
+    pub finish_ms: i64,
+    /// How it ended.
+    pub exit: i32,
+    /// What people are told of its end.
+    pub diagnostics: String,
+}
+
+/// Where a node is, as YARN says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum YarnNodeState {
+    /// Takes containers.
+    Running,
+    /// Takes nothing new, and what it has goes on for a while.
+    Decommissioning,
+    /// Takes nothing, and has nothing.
+    Decommissioned,
+    /// Nobody hears of it.
+    Lost,
+    /// Says that it is not well.
+    Unhealthy,
+}
+
+/// A node that runs containers of YARN.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeReport {
+    /// Its host.
+    pub host: String,
+    /// Port for containers.
+    pub port: u16,
+    /// Its rack, as `/rack`.
+    pub rack: String,
+    /// Where it is.
+    pub state: YarnNodeState,
+    /// What it has in all.
+    pub total: YarnAmount,
+    /// What of it is taken.
+    pub used: YarnAmount,
+    /// Containers of YARN on it.
+    pub n_containers: u32,
+    /// Label of its partition; empty: none.
+    pub label: String,
+    /// Attributes of the node.
+    pub attributes: BTreeMap<String, String>,
+    /// When it was heard of last, Unix milliseconds.
+    pub heard_ms: i64,
+    /// Why it is not well.
+    pub health: String,
+}
+
+/// A queue, in YARN's shape.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueReport {
+    /// Its whole path as YARN names it, from `root`.
+    pub path: String,
+    /// Share of its parent that is guaranteed, 0 to 100.
+    pub capacity: f32,
+    /// Share of its parent that it may have at most, 0 to 100.
+    pub maximum_capacity: f32,
+    /// Share of the cluster that is guaranteed, 0 to 100.
+    pub absolute_capacity: f32,
+    /// Share of the cluster that it may have at most, 0 to 100.
+    pub absolute_maximum_capacity: f32,
+    /// Share of the cluster that it has now, 0 to 100.
+    pub absolute_used_capacity: f32,
+    /// Share of its guarantee that it has now; above 100 it borrows.
+    pub used_capacity: f32,
+    /// It takes applications.
+    pub is_running: bool,
+    /// What it has.
+    pub used: YarnAmount,
+    /// What it waits for.
+    pub pending: YarnAmount,
+    /// Containers in it and below.
+    pub n_containers: u32,
+    /// Containers that wait, in it and below.
+    pub n_pending_containers: u32,
+    /// Applications whose master has a place.
+    pub n_active: u32,
+    /// Applications whose master waits.
+    pub n_pending: u32,
+    /// Who may submit there; empty: everybody.
+    pub submit_owners: Vec<String>,
+    /// Whether queues are below it.
+    pub is_leaf: bool,
+}
+
+/// The cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterReport {
+    /// When this cluster's adapter began first, Unix milliseconds: the first part of ids of applications.
+    pub cluster_timestamp: i64,
+    /// When this adapter began, Unix milliseconds.
+    pub started_ms: i64,
+    /// This adapter leads.
+    pub is_active: bool,
+    /// Applications by public state.
+    pub applications: BTreeMap<PublicAppState, u64>,
+    /// What all nodes have.
+    pub total: YarnAmount,
+    /// What is taken.
+    pub used: YarnAmount,
+    /// What applications wait for.
+    pub pending: YarnAmount,
+    /// Containers that have a place.
+    pub n_containers: u64,
+    /// Containers that wait.
+    pub n_pending_containers: u64,
+    /// Nodes by state.
+    pub nodes: BTreeMap<YarnNodeState, u32>,
+    /// The least that one container gets.
+    pub minimum_allocation: YarnAmount,
+    /// The most that one container may ask for.
+    pub maximum_allocation: YarnAmount,
+}
+
+/// Which applications are shown. An empty set or `None` lets every one through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AppFilter {
+    /// Public states.
+    pub states: Vec<PublicAppState>,
+    /// Final statuses.
+    pub final_statuses: Vec<FinalStatus>,
+    /// Kinds, in any case of letters.
+    pub kinds: Vec<String>,
+    /// Any of these tags.
+    pub tags: Vec<String>,
+    /// Users.
+    pub users: Vec<String>,
+    /// Queues, by whole path or last name.
+    pub queues: Vec<String>,
+    /// Submitted within, Unix milliseconds, both ends counted.
+    pub started_ms: Option<(i64, i64)>,
+    /// Ended within, Unix milliseconds, both ends counted.
+    pub finished_ms: Option<(i64, i64)>,
+    /// This name.
+    pub name: Option<String>,
+    /// At most so many.
+    pub limit: Option<usize>,
+}
