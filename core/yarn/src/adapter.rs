@@ -183,7 +183,7 @@ pub struct AllocatedContainer {
     pub id: YarnContainerId,
     /// Its ordinal.
     pub ordinal: u32,
-    /// Where it has its place.
+    /// Where it has its place: host and port, as `n1:8041`.
     pub node: String,
     /// For what it was asked.
     pub key: AskKey,

@@ -207,7 +207,7 @@ pub struct QueueReport {
 /// The cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterReport {
-    /// When this cluster's adapter began first, Unix milliseconds: the first part of ids of applications.
+    /// When this adapter began to lead, Unix milliseconds: the first part of ids of new applications, as that of a ResourceManager.
     pub cluster_timestamp: i64,
     /// When this adapter began, Unix milliseconds.
     pub started_ms: i64,
