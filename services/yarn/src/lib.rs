@@ -5,12 +5,10 @@
 //!
 //! # Modules
 //!
-//! - `amounts`: amounts as YARN and as godel count them.
 //! - `launcher`: how masters are started and stopped on their nodes.
 //! - `manager`: what every face asks of the adapter, and why it refuses.
 //! - `reports`: what is shown of applications, attempts, containers, nodes and queues.
 
-pub mod amounts;
 pub mod launcher;
 pub mod manager;
 pub mod reports;
