@@ -4,7 +4,7 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 12] = [
+const FILES: [&str; 13] = [
     "godel/v1/common.proto",
     "godel/v1/log.proto",
     "godel/v1/node.proto",
@@ -12,6 +12,7 @@ const FILES: [&str; 12] = [
     "godel/v1/queue.proto",
     "godel/v1/budget.proto",
     "godel/v1/reservation.proto",
+    "godel/v1/yarn_application.proto",
     "godel/v1/state.proto",
     "godel/v1/member.proto",
     "godel/v1/dispatch.proto",

@@ -164,7 +164,7 @@ macro_rules! kinds {
 }
 
 /// How many kinds there are.
-pub const N_KINDS: usize = 18;
+pub const N_KINDS: usize = 19;
 /// How many kinds of records are written whole.
 pub const N_WHOLE: usize = N_KINDS - 1;
 
@@ -186,6 +186,7 @@ kinds! {
     PartitionBlock(PartitionBlock) "partition_block", Id "block_id" v1::PartitionBlock => |it| it.block_id, Dispatcher, of_node: false;
     UnitHistory(UnitHistory) "unit_history", Id "unit_id" UnitKey => |it| it.unit_id, Dispatcher, of_node: false;
     YarnKeys(YarnKeys) "yarn_keys", Name "name" v1::YarnKeys => |it| it.name, Yarn, of_node: false;
+    YarnApplication(YarnApplication) "yarn_application", Name "application" v1::YarnApplication => |it| it.application, Yarn, of_node: false;
     Rows(UnitRows) "rows", Id "unit_id" UnitKey => |it| it.unit_id, Operations, of_node: false;
 }
 

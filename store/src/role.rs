@@ -30,7 +30,7 @@ pub enum Writes {
     Dispatcher,
     /// The binder's: placements, evictions, requeues, allocatables, holds.
     Binder,
-    /// The YARN adapter's: the keys of YARN's tokens.
+    /// The YARN adapter's: the keys of YARN's tokens, and its applications.
     Yarn,
     /// An agent's: its node's report and use, run status, and its own first registration.
     Agent,

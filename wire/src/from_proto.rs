@@ -113,6 +113,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::PutReservation(pb) => reservation(pb).map(|spec| Change::Reservation(Arc::new(spec))),
         Op::PutUnitHistory(pb) => unit_history(pb).map(|kept| Change::UnitHistory(Arc::new(kept))),
         Op::PutYarnKeys(pb) => yarn_keys(pb).map(Change::YarnKeys),
+        Op::PutYarnApplication(pb) => yarn_application(pb).map(Change::YarnApplication),
         Op::PutPause(pb) => pause(pb).map(Change::Pause),
         Op::PutHold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Op::Delete(pb) => delete(pb),
@@ -148,6 +149,7 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         Record::Reservation(pb) => reservation(pb).map(|spec| Change::Reservation(Arc::new(spec))),
         Record::UnitHistory(pb) => unit_history(pb).map(|kept| Change::UnitHistory(Arc::new(kept))),
         Record::YarnKeys(pb) => yarn_keys(pb).map(Change::YarnKeys),
+        Record::YarnApplication(pb) => yarn_application(pb).map(Change::YarnApplication),
         Record::Pause(pb) => pause(pb).map(Change::Pause),
         Record::Hold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Record::Rows(pb) => unit_rows(pb).map(|(unit, rows)| Change::RowsLoaded(unit, rows)),
@@ -189,6 +191,7 @@ fn delete(pb: v1::Delete) -> Result<Change> {
         v1::Kind::DisruptionBudget => name(key.name).map(Change::BudgetDeleted),
         v1::Kind::Reservation => name(key.name).map(Change::ReservationDeleted),
         v1::Kind::YarnKeys => Ok(Change::YarnKeys(YarnKeys { name: name(key.name)?, keys: Vec::new() })),
+        v1::Kind::YarnApplication => name(key.name).map(Change::YarnApplicationDeleted),
         // One that cannot be read can go all the same.
         v1::Kind::Pause => Ok(pause_scope(&key.name)
             .map_or_else(|_| Change::UnreadableGone(Subject::Pause(key.name)), Change::PauseDeleted)),
@@ -372,6 +375,17 @@ pub fn yarn_keys(pb: v1::YarnKeys) -> Result<YarnKeys> {
         keys.push(YarnKey { id: key_id, secret, from_ms });
     }
     Ok(YarnKeys { name: pb.name, keys })
+}
+
+/// An application of YARN: its id. What else its record says is read by the YARN adapter alone.
+///
+/// # Errors
+/// It is not said which one.
+pub fn yarn_application(pb: v1::YarnApplication) -> Result<String> {
+    if pb.application.is_empty() {
+        return Err(BadField::new("application", "missing"));
+    }
+    Ok(pb.application)
 }
 
 /// What a pause is about.

@@ -77,6 +77,7 @@ pub(super) fn key_of_record(record: &v1::Record) -> (RecordSubject, String) {
         Record::DisruptionBudget(pb) => (RecordSubject::Budget, format!("disruption budget {}", pb.name)),
         Record::Reservation(pb) => (RecordSubject::Reservation, format!("reservation {}", pb.name)),
         Record::YarnKeys(pb) => (RecordSubject::YarnKeys, format!("YARN keys {}", pb.name)),
+        Record::YarnApplication(pb) => yarn_application(&pb.application),
         Record::UnitHistory(pb) => history(pb.unit_id),
         Record::Rows(pb) => rows(pb.unit_id),
     }
@@ -104,6 +105,7 @@ pub(super) fn key_of_op(encoded: &Bytes) -> (RecordSubject, String) {
         Op::PutDisruptionBudget(pb) => (RecordSubject::Budget, format!("disruption budget {}", pb.name)),
         Op::PutReservation(pb) => (RecordSubject::Reservation, format!("reservation {}", pb.name)),
         Op::PutYarnKeys(pb) => (RecordSubject::YarnKeys, format!("YARN keys {}", pb.name)),
+        Op::PutYarnApplication(pb) => yarn_application(&pb.application),
         Op::PutUnitHistory(pb) => history(pb.unit_id),
         Op::Delete(pb) => deleted(&pb).unwrap_or_else(unknown),
         Op::Bind(pb) => rows(pb.unit_id),
@@ -116,6 +118,10 @@ pub(super) fn key_of_op(encoded: &Bytes) -> (RecordSubject, String) {
 
 fn history(id: u64) -> (RecordSubject, String) {
     (RecordSubject::History, format!("history of unit {id}"))
+}
+
+fn yarn_application(id: &str) -> (RecordSubject, String) {
+    (RecordSubject::YarnApplication, format!("YARN application {id}"))
 }
 
 fn deleted(pb: &v1::Delete) -> Option<(RecordSubject, String)> {
@@ -138,6 +144,7 @@ fn deleted(pb: &v1::Delete) -> Option<(RecordSubject, String)> {
         v1::Kind::DisruptionBudget => named(RecordSubject::Budget, "disruption budget"),
         v1::Kind::Reservation => named(RecordSubject::Reservation, "reservation"),
         v1::Kind::YarnKeys => named(RecordSubject::YarnKeys, "YARN keys"),
+        v1::Kind::YarnApplication => named(RecordSubject::YarnApplication, "YARN application"),
         v1::Kind::Pause => named(RecordSubject::Pause, "pause"),
         v1::Kind::Unspecified => None,
     }

@@ -361,6 +361,8 @@ fn note_records(
             | Change::Partition(_)
             | Change::PartitionBlock(_)
             | Change::YarnKeys(_)
+            | Change::YarnApplication(_)
+            | Change::YarnApplicationDeleted(_)
             | Change::Queue(_)
             | Change::PriorityClass(_)
             | Change::QueueDeleted(_)

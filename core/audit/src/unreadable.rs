@@ -53,6 +53,8 @@ pub enum RecordSubject {
     History,
     /// Keys of YARN's tokens.
     YarnKeys,
+    /// An application of YARN.
+    YarnApplication,
     /// What is paused.
     Pause,
     /// Not even that can be told.
@@ -69,7 +71,7 @@ impl RecordSubject {
             Self::Rows(_) => &[I1, I3, I4, I5, I6, I7, I8, I9, I10],
             Self::History => &[I7],
             // Nothing is placed by them.
-            Self::YarnKeys => &[],
+            Self::YarnKeys | Self::YarnApplication => &[],
             Self::Lease | Self::Partition => &[I7, I9],
             Self::Queue => &[I5, I6, I7, I8, I9, I10],
             Self::PriorityClass => &[I6, I7, I9, I10],

@@ -338,7 +338,11 @@ impl World {
                 self.pauses.remove(&scope.to_string());
             }
             // Nothing is decided by what is kept of deleted units, and by keys of tokens.
-            Change::UnitHistory(_) | Change::UnitHistoryDeleted(_) | Change::YarnKeys(_) => {}
+            Change::UnitHistory(_)
+            | Change::UnitHistoryDeleted(_)
+            | Change::YarnKeys(_)
+            | Change::YarnApplication(_)
+            | Change::YarnApplicationDeleted(_) => {}
             // What cannot be read is the auditor's business: see `Evidence`.
             Change::Rows(..) | Change::RowsLoaded(..) | Change::Unreadable(_) | Change::UnreadableGone(_) => {
             }

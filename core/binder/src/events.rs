@@ -85,6 +85,8 @@ impl Binder {
             | Change::Partition(_)
             | Change::PartitionBlock(_)
             | Change::YarnKeys(_)
+            | Change::YarnApplication(_)
+            | Change::YarnApplicationDeleted(_)
             | Change::Pause(_)
             | Change::PauseDeleted(_)
             | Change::TaskGroup(_)
@@ -260,6 +262,7 @@ impl Binder {
             | Subject::Partition
             | Subject::PartitionBlock(_)
             | Subject::YarnKeys(_)
+            | Subject::YarnApplication(_)
             | Subject::Unknown => {}
         }
     }

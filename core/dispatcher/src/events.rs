@@ -165,6 +165,8 @@ impl Dispatcher {
             | Change::NodeAllocatable(..)
             | Change::NodeUsage(_)
             | Change::YarnKeys(_)
+            | Change::YarnApplication(_)
+            | Change::YarnApplicationDeleted(_)
             | Change::UnreadableGone(_) => {}
         }
         None
@@ -223,6 +225,7 @@ impl Dispatcher {
             | Subject::Pause(_)
             | Subject::Hold(_)
             | Subject::YarnKeys(_)
+            | Subject::YarnApplication(_)
             | Subject::Unknown => {}
         }
     }

@@ -70,6 +70,7 @@ impl ListedRecords {
             | Subject::Partition
             | Subject::PartitionBlock(_)
             | Subject::YarnKeys(_)
+            | Subject::YarnApplication(_)
             | Subject::Unknown => {}
         }
     }

@@ -156,7 +156,9 @@ pub(super) fn concerned(change: &Change) -> Concerned {
         | Change::TaskGroupDeleted(..)
         | Change::UnitHistory(_)
         | Change::UnitHistoryDeleted(_)
-        | Change::YarnKeys(_) => Concerned::None,
+        | Change::YarnKeys(_)
+        | Change::YarnApplication(_)
+        | Change::YarnApplicationDeleted(_) => Concerned::None,
     }
 }
 
@@ -181,6 +183,7 @@ fn concerned_by(subject: &Subject) -> Concerned {
         | Subject::Lease(_)
         | Subject::Partition
         | Subject::PartitionBlock(_)
-        | Subject::YarnKeys(_) => Concerned::None,
+        | Subject::YarnKeys(_)
+        | Subject::YarnApplication(_) => Concerned::None,
     }
 }

@@ -69,6 +69,10 @@ pub enum Change {
     Hold(Arc<Hold>),
     /// Keys of YARN's tokens, whole; without keys: the record is gone.
     YarnKeys(YarnKeys),
+    /// The record of an application of YARN, by its id. What it says is read by the YARN adapter alone.
+    YarnApplication(String),
+    /// The record of an application of YARN is gone.
+    YarnApplicationDeleted(String),
     /// Something is paused.
     Pause(Pause),
     /// It is paused no more.

@@ -50,6 +50,8 @@ pub enum Subject {
     PartitionBlock(u32),
     /// Keys of YARN's tokens, by what the tokens are for.
     YarnKeys(String),
+    /// An application of YARN, by its id.
+    YarnApplication(String),
     /// Nobody can tell.
     Unknown,
 }
@@ -76,6 +78,7 @@ impl Subject {
             Self::Partition => "partition",
             Self::PartitionBlock(_) => "partition block",
             Self::YarnKeys(_) => "YARN keys",
+            Self::YarnApplication(_) => "YARN application",
             Self::Unknown => "unknown record",
         }
     }
@@ -96,6 +99,7 @@ impl Subject {
             | Self::Reservation(name)
             | Self::Pause(name)
             | Self::YarnKeys(name)
+            | Self::YarnApplication(name)
             | Self::Lease(name) => name.clone(),
             Self::Hold(hold) => hold.to_string(),
             // As its record is filed.
@@ -132,6 +136,7 @@ impl Subject {
             Change::Hold(hold) => one(Self::Hold(hold.id)),
             Change::HoldDeleted(id) => one(Self::Hold(*id)),
             Change::YarnKeys(keys) => one(Self::YarnKeys(keys.name.clone())),
+            Change::YarnApplication(id) | Change::YarnApplicationDeleted(id) => one(Self::YarnApplication(id.clone())),
             Change::Pause(pause) => one(Self::Pause(pause.scope.to_string())),
             Change::PauseDeleted(scope) => one(Self::Pause(scope.to_string())),
             Change::NodeDeleted(node) => SmallVec::from_buf([
@@ -211,6 +216,7 @@ impl Unreadable {
             | Subject::Lease(_)
             | Subject::Partition
             | Subject::YarnKeys(_)
+            | Subject::YarnApplication(_)
             | Subject::PartitionBlock(_) => AffectedNodes::default(),
         };
         let (field, problem) = (field.into(), problem.into());

@@ -159,6 +159,8 @@ impl Scheduler {
             | Change::UnitHistory(_)
             | Change::UnitHistoryDeleted(_)
             | Change::YarnKeys(_)
+            | Change::YarnApplication(_)
+            | Change::YarnApplicationDeleted(_)
             | Change::UnreadableGone(_) => {}
         }
     }
@@ -434,6 +436,8 @@ fn is_of_nodes(change: &Change) -> bool {
         | Change::UnitHistory(_)
         | Change::UnitHistoryDeleted(_)
         | Change::YarnKeys(_)
+            | Change::YarnApplication(_)
+            | Change::YarnApplicationDeleted(_)
         | Change::Unreadable(_)
         | Change::UnreadableGone(_) => false,
     }

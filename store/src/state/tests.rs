@@ -43,7 +43,7 @@ fn each_record_has_one_writer() {
         "delete priority class",
         "pause",
     ];
-    let ops: [Ops; 23] = [
+    let ops: [Ops; 24] = [
         ("task group", || put_task_group(1, 1)),
         ("unit", || put_unit(3)),
         ("terms", || terms(1, "prod")),
@@ -60,6 +60,10 @@ fn each_record_has_one_writer() {
             let key = v1::YarnKey { key_id: 1, secret: vec![7; 32], from_ms: 5 };
             op(v1::op::Op::PutYarnKeys(v1::YarnKeys { name: "nm".into(), keys: vec![key] }))
         }),
+        ("application of YARN", || {
+            let application = "application_1_0001".into();
+            op(v1::op::Op::PutYarnApplication(v1::YarnApplication { application, ..Default::default() }))
+        }),
         ("allocatable", || put_allocatable(1)),
         ("bind", || bind(1, &[0], 0, 1)),
         ("evict", || evict(2, 7, 0)),
@@ -74,7 +78,7 @@ fn each_record_has_one_writer() {
     let may: [(&str, &[&str]); 6] = [
         ("dispatcher", &DISPATCHERS),
         ("binder", &["allocatable", "bind", "evict", "requeue"]),
-        ("yarn", &["keys of YARN"]),
+        ("yarn", &["keys of YARN", "application of YARN"]),
         ("agent", &["report", "status", "new node"]),
         ("admin", &["new node", "old node", "delete node"]),
         ("state", &["lease"]),

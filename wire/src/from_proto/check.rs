@@ -148,12 +148,14 @@ fn check_change(change: &Change) -> Result<()> {
             demand(&hold.demand)
         }
         Change::YarnKeys(keys) => text("name", &keys.name),
+        Change::YarnApplication(id) => text("application", id),
         Change::Pause(pause) => {
             text("scope", &pause.scope.to_string())?;
             text("sub_cluster_key", &pause.sub_cluster_key)
         }
         Change::PartitionBlock(_)
         | Change::PauseDeleted(_)
+        | Change::YarnApplicationDeleted(_)
         | Change::HoldDeleted(_)
         | Change::NodeDeleted(_)
         | Change::UnitDeleted(UnitId(_))

@@ -192,6 +192,7 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
         | Subject::Partition
         | Subject::PartitionBlock(_)
         | Subject::YarnKeys(_)
+            | Subject::YarnApplication(_)
         | Subject::Unknown => {}
     }
     unreadable
@@ -241,6 +242,7 @@ pub(super) fn subject_of_key(kind: v1::Kind, key: Key) -> Option<Subject> {
         (v1::Kind::DisruptionBudget, Key::Name(name)) => Subject::Budget(name),
         (v1::Kind::Reservation, Key::Name(name)) => Subject::Reservation(name),
         (v1::Kind::YarnKeys, Key::Name(name)) => Subject::YarnKeys(name),
+        (v1::Kind::YarnApplication, Key::Name(name)) => Subject::YarnApplication(name),
         (v1::Kind::Pause, Key::Name(scope)) => Subject::Pause(scope),
         (_, Key::Id(_) | Key::Name(_)) => return None,
     })

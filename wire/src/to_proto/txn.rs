@@ -57,9 +57,11 @@ pub fn op(change: &Change) -> Option<Bytes> {
             delete_named(v1::Kind::YarnKeys, name)
         }
         Change::YarnKeys(keys) => raw::encode_op(v1::op::Op::PutYarnKeys(super::yarn_keys(keys))),
+        Change::YarnApplicationDeleted(id) => delete_named(v1::Kind::YarnApplication, id),
         Change::Pause(pause) => put_pause(pause),
         Change::PauseDeleted(scope) => delete_named(v1::Kind::Pause, &scope.to_string()),
-        Change::RowsLoaded(..) | Change::Unreadable(_) | Change::UnreadableGone(_) => return None,
+        // The adapter writes the record itself: its content is not in the change.
+        Change::YarnApplication(_) | Change::RowsLoaded(..) | Change::Unreadable(_) | Change::UnreadableGone(_) => return None,
     })
 }
 

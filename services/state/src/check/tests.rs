@@ -270,6 +270,11 @@ fn samples() -> Vec<v1::op::Op> {
             name: "nm".to_owned(),
             keys: vec![v1::YarnKey { key_id: 1, secret: vec![7; 32], from_ms: 5 }],
         }),
+        Op::PutYarnApplication(v1::YarnApplication {
+            application: "application_1_0001".to_owned(),
+            version: 1,
+            ..v1::YarnApplication::default()
+        }),
         Op::PutPause(v1::Pause { scope: "queue/prod".to_owned(), since_ms: 1, ..v1::Pause::default() }),
         Op::Delete(v1::Delete { kind: v1::Kind::Queue.into(), key: Some(v1::Key { id: 3, name: name() }) }),
         Op::Bind(v1::Binding {
