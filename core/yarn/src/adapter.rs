@@ -211,15 +211,20 @@ pub struct AllocateAnswer {
 
 /// One attempt.
 #[derive(Clone, Debug)]
-struct YarnAttempt {
-    id: YarnAttemptId,
-    state: AttemptState,
+pub struct YarnAttempt {
+    /// Its id.
+    pub id: YarnAttemptId,
+    /// Where it is.
+    pub state: AttemptState,
     /// Ordinals from here on were asked for by this attempt; those before by earlier ones.
     first_ordinal: u32,
-    node: Option<String>,
-    registration: Option<Registration>,
+    /// Where its master has its place, as `host:port`.
+    pub node: Option<String>,
+    /// What its master said of itself.
+    pub registration: Option<Registration>,
     said: Option<FinalStatus>,
-    exit: YarnExitStatus,
+    /// How its master ended.
+    pub exit: YarnExitStatus,
     /// When its master was heard of last.
     heard: Millis,
     last: AllocateAnswer,
@@ -227,12 +232,17 @@ struct YarnAttempt {
 
 /// One container that has or had a place, until its master has heard of its end.
 #[derive(Clone, Debug)]
-struct YarnContainer {
-    id: YarnContainerId,
-    key: AskKey,
-    state: YarnContainerState,
-    node: String,
-    exit: YarnExitStatus,
+pub struct YarnContainer {
+    /// Its id.
+    pub id: YarnContainerId,
+    /// For what it was asked.
+    pub key: AskKey,
+    /// Where it is.
+    pub state: YarnContainerState,
+    /// Where it has its place, as `host:port`.
+    pub node: String,
+    /// How it ended.
+    pub exit: YarnExitStatus,
     /// It must be started before.
     expires: Option<Millis>,
 }

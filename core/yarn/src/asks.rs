@@ -193,6 +193,11 @@ impl AskTable {
         changes
     }
 
+    /// Keys under which containers are wanted that have no place, and how many.
+    pub fn wanted(&self) -> impl Iterator<Item = (&AskKey, u32)> {
+        self.rows.keys().map(|key| (key, self.n_wanted(key))).filter(|(_, n)| *n > 0)
+    }
+
     /// Containers that are wanted under a key and have no place.
     pub fn n_wanted(&self, key: &AskKey) -> u32 {
         self.rows.get(key).and_then(|named| named.get(ANY)).map_or(0, |wanted| wanted.n)

@@ -5,7 +5,7 @@ use super::{
     YarnContainer,
 };
 use crate::{
-    asks::AskKey,
+    asks::{AskKey, AskTable},
     attempt::AttemptEvent,
     container::{YarnContainerEffect, YarnContainerEvent, YarnContainerState},
     exit_status::YarnExitStatus,
@@ -58,7 +58,23 @@ impl YarnApplication {
         }
     }
 
-    /// A running unit has a place.
+    /// After a start: an ordinal that had a place and has ended. Whether its master heard of the end is not known: it is told again.
+    pub fn found_ended(
+        &mut self,
+        ordinal: u32,
+        (key, node): (AskKey, &str),
+        exit: YarnExitStatus,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) {
+        self.found(ordinal, key, Some(node), at, out);
+        if let Some(container) = self.containers.get_mut(&ordinal) {
+            container.exit = exit;
+            self.on_container(ordinal, YarnContainerEvent::Finish, 0, at, out);
+        }
+    }
+
+    /// A running unit has a place on a node, `host:port`, of a rack.
     pub fn placed(
         &mut self,
         (ordinal, incarnation): (u32, u32),
@@ -79,7 +95,9 @@ impl YarnApplication {
         if self.containers.contains_key(&ordinal) {
             return;
         }
-        let Some((key, _)) = self.asks.placed(ordinal, node, rack) else {
+        // Masters ask for hosts, and containers have ports too.
+        let host = node.rsplit_once(':').map_or(node, |(host, _)| host);
+        let Some((key, _)) = self.asks.placed(ordinal, host, rack) else {
             // Nobody waits for it: the ask was taken back, or its master has to send it again.
             out.push(YarnAction::Release(self.id, vec![ordinal]));
             return;
@@ -192,6 +210,25 @@ impl YarnApplication {
             }
         }
         allocated
+    }
+
+    /// Its containers that have a place, by ordinal.
+    pub fn containers(&self) -> impl Iterator<Item = (u32, &YarnContainer)> {
+        self.containers.iter().map(|(ordinal, container)| (*ordinal, container))
+    }
+
+    /// What it asks for.
+    pub fn asks(&self) -> &AskTable {
+        &self.asks
+    }
+
+    /// Its master knows that these have ended, or will never ask: the unit counts them no longer.
+    pub(super) fn give_up_ended(&self, ended: &[CompletedContainer], out: &mut Vec<YarnAction>) {
+        let ordinals = ended.iter().filter_map(|ended| u32::try_from(ended.id.number.checked_sub(1)?).ok());
+        let ordinals: Vec<u32> = ordinals.collect();
+        if !ordinals.is_empty() {
+            out.push(YarnAction::Release(self.id, ordinals));
+        }
     }
 
     pub(super) fn take_ended(&mut self) -> Vec<CompletedContainer> {

@@ -20,8 +20,8 @@ impl YarnApplication {
     pub(super) fn new(id: YarnApplicationId, submission: AppSubmission, at: AdapterTime) -> Self {
         Self {
             id,
-            // The master is ordinal 0; one that runs elsewhere has none.
-            next_ordinal: u32::from(submission.master.is_some()),
+            // Ordinal 0 is the master, or stands for one that runs elsewhere.
+            next_ordinal: MASTER + 1,
             submission,
             state: AppState::New,
             attempts: Vec::new(),
@@ -241,7 +241,8 @@ impl YarnApplication {
         self.drop_asks(out);
         if !self.submission.keeps_containers {
             self.kill_containers(at, out);
-            self.ended.clear();
+            let ended = std::mem::take(&mut self.ended);
+            self.give_up_ended(&ended, out);
         }
         let may_retry = attempts.may_retry(&self.failed, at.wall_ms);
         if let (true, Some(number)) = (!may_retry, self.attempts.last().map(|attempt| attempt.id.number)) {
@@ -325,6 +326,24 @@ impl YarnApplication {
         if !self.state.is_over() && self.submission.queue != queue {
             self.submission.queue = queue;
             self.on_app(AppEvent::Move, terms, at, out);
+        }
+    }
+
+    /// It has another priority. Whether it is recorded as another one.
+    pub fn change_priority(&mut self, priority: i32, out: &mut Vec<YarnAction>) -> bool {
+        let changes = !self.state.is_over() && self.submission.priority != priority;
+        if changes {
+            self.submission.priority = priority;
+            self.put(out);
+        }
+        changes
+    }
+
+    /// It ends when it is this old, milliseconds.
+    pub fn change_lifetime(&mut self, lifetime_ms: Option<i64>, out: &mut Vec<YarnAction>) {
+        if !self.state.is_over() && self.submission.lifetime_ms != lifetime_ms {
+            self.submission.lifetime_ms = lifetime_ms;
+            self.put(out);
         }
     }
 
@@ -418,8 +437,28 @@ impl YarnApplication {
         self.attempts.last().map(|attempt| attempt.id)
     }
 
+    /// What was submitted, with what was changed of it since.
+    pub fn submission(&self) -> &AppSubmission {
+        &self.submission
+    }
+
+    /// Its attempts, the first one first.
+    pub fn attempts(&self) -> &[YarnAttempt] {
+        &self.attempts
+    }
+
+    /// When it was submitted, and when it ended, Unix milliseconds.
+    pub fn times_ms(&self) -> (i64, Option<i64>) {
+        (self.start_ms, self.finish_ms)
+    }
+
+    /// Nothing more becomes of it.
+    pub fn is_over(&self) -> bool {
+        self.state.is_over()
+    }
+
     /// Incarnation of ordinal 0 that is the current master.
-    pub(super) fn master_incarnation(&self) -> u32 {
+    pub fn master_incarnation(&self) -> u32 {
         self.attempts.last().map_or(0, |attempt| attempt.id.number - 1)
     }
 

@@ -103,6 +103,7 @@ impl YarnApplication {
         }
         let has_changed = self.asks.update(&call.asks)?;
         self.hear(at);
+        self.give_up_ended(&last.completed, out);
         self.release(&call.release, at, out);
         if has_changed {
             self.settle(out);
@@ -118,8 +119,8 @@ impl YarnApplication {
         Ok(answer)
     }
 
-    /// Has the unit fit what is asked for.
-    pub(super) fn settle(&mut self, out: &mut Vec<YarnAction>) {
+    /// Has the unit fit what is asked for. Nothing is asked for twice.
+    pub fn settle(&mut self, out: &mut Vec<YarnAction>) {
         let changes = self.asks.settle();
         for ordinal in &changes.release {
             self.asks.forget(*ordinal);

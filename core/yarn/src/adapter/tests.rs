@@ -258,6 +258,10 @@ fn an_application_runs_to_its_end() {
         answer.completed.iter().map(|ended| (ended.id.number, ended.exit.0)).collect::<Vec<_>>(),
         [(2, 0)]
     );
+    assert!(!played.done.contains(&YarnAction::Release(ID, vec![1])), "its master may not have heard of it");
+    played.allocate(4, Vec::new()).unwrap();
+    played.run();
+    assert_eq!(played.done.last(), Some(&YarnAction::Release(ID, vec![1])));
     assert_eq!(played.finish(), Ok(false), "not recorded yet");
     played.run();
     assert_eq!(played.finish(), Ok(true));
@@ -268,7 +272,7 @@ fn an_application_runs_to_its_end() {
     assert!(played.app().state.is_over() && played.unit.is_empty());
     assert!(
         played
-            .allocate(4, Vec::new())
+            .allocate(5, Vec::new())
             .unwrap_err()
             .exception()
             .ends_with(".ApplicationAttemptNotFoundException")
@@ -400,6 +404,33 @@ fn what_takes_too_long_ends() {
     assert_eq!(played.app().public_state(), PublicAppState::Running);
     tick(&mut played, 2_001_000);
     assert_eq!(played.app().public_state(), PublicAppState::Killed);
+}
+
+#[test]
+fn ends_are_told_again_after_a_restart() {
+    let mut played = running(submission());
+    played.allocate(0, vec![ask(1)]).unwrap();
+    played.run();
+    played.place_all();
+    played.allocate(1, Vec::new()).unwrap();
+    played.crash();
+    let key = ask(1).key;
+    played.with(|app, _, at, out| app.found_ended(1, (key, "n2:8041"), YarnExitStatus(7), at, out));
+    played.run();
+    assert_eq!(played.register(), Ok(Vec::new()));
+    let completed = played.allocate(0, Vec::new()).unwrap().completed;
+    assert_eq!(completed.iter().map(|ended| (ended.id.number, ended.exit.0)).collect::<Vec<_>>(), [(2, 7)]);
+}
+
+#[test]
+fn priorities_and_lifetimes_are_recorded() {
+    let mut played = running(submission());
+    assert!(played.with(|app, _, _, out| app.change_priority(7, out)));
+    assert!(!played.with(|app, _, _, out| app.change_priority(7, out)));
+    played.with(|app, _, _, out| app.change_lifetime(Some(5), out));
+    played.run();
+    let recorded = &played.record.as_ref().unwrap().submission;
+    assert_eq!((recorded.priority, recorded.lifetime_ms), (7, Some(5)));
 }
 
 #[test]
