@@ -32,6 +32,12 @@ pub const POINTS: &[&str] = &[
     "binder.before-commit",
     "binder.after-commit",
     "binder.lease-renew",
+    "yarn.before-commit",
+    "yarn.after-commit",
+    "yarn.after-submit",
+    "yarn.after-grow",
+    "yarn.after-launch",
+    "yarn.lease-renew",
 ];
 
 /// Points that are armed in this process; usually none.

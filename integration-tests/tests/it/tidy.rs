@@ -51,7 +51,7 @@ const CORE: [(&str, &[&str]); 13] = [
 ];
 
 /// The same for the other crates; `godel` and `godel-bench` may use all but each other.
-const OTHERS: [(&str, &[&str]); 11] = [
+const OTHERS: [(&str, &[&str]); 12] = [
     (PROTO, &[]),
     (WIRE, &[DOMAIN, RULES, PROTO]),
     ("godel-store", &[DOMAIN, PROTO, WIRE]),
@@ -62,6 +62,7 @@ const OTHERS: [(&str, &[&str]); 11] = [
     ("godel-scheduler", &[DOMAIN, RULES, FRAMEWORK, PLACEMENT, "godel-core-scheduler", PROTO, WIRE, KIT]),
     ("godel-binder", &[DOMAIN, "godel-core-binder", PROTO, WIRE, KIT]),
     ("godel-agent", &[DOMAIN, RULES, PROTO, WIRE, HADOOP, KIT]),
+    ("godel-yarn", &[DOMAIN, "godel-core-yarn", PROTO, WIRE, HADOOP, KIT]),
     ("godel-client", &[DOMAIN, QUEUEING, RULES, "godel-audit", PROTO, WIRE, KIT]),
 ];
 
@@ -69,7 +70,7 @@ const OTHERS: [(&str, &[&str]); 11] = [
 const NOT_IN_CORE: [&str; 7] = ["tokio", "tonic", "prost", "bytes", "sled", "rand", "uuid"];
 
 /// Folders of the crates whose modules are listed in their `lib.rs` and in `ARCHITECTURE.md`, in the order of the map.
-const MAPPED: [&str; 25] = [
+const MAPPED: [&str; 26] = [
     "core/domain",
     "core/queueing",
     "core/rules",
@@ -92,6 +93,7 @@ const MAPPED: [&str; 25] = [
     "services/scheduler",
     "services/binder",
     "services/agent",
+    "services/yarn",
     "client",
     "bench",
     "cli",

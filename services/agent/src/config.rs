@@ -45,7 +45,7 @@ godel_kit::section! {
     /// What a real node needs to start YARN containers (see `docs/nodes.md`).
     pub struct YarnConfig {
         /// Start containers for application masters, which call the node over Hadoop RPC. The node then has the attribute
-        /// `godel.dev/yarn-port`.
+        /// `godel.dev/yarn-port`, and `godel.dev/yarn-host`.
         pub enabled: bool = false,
         /// Address at which application masters call. Port 0: a free one.
         pub listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8041)),

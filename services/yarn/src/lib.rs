@@ -1,16 +1,38 @@
 //! The YARN adapter: unmodified YARN clients submit applications, and godel schedules them.
 //!
 //! Clients reach it by Hadoop RPC, by the REST API of YARN's ResourceManager and by gRPC. All three are faces of one
-//! [`ResourceManager`].
+//! [`ResourceManager`]. One of several adapters leads (lease `yarn`): it has every application in memory and in state, and runs it as a
+//! scheduling unit through the dispatcher. A standby follows the store and answers with the address of the leader.
 //!
 //! # Modules
 //!
+//! - `config`: configuration of the YARN adapter.
+//! - `engine`: the adapter at work: calls, records, units, leadership.
+//! - `keys`: the keys that sign YARN's tokens.
 //! - `launcher`: how masters are started and stopped on their nodes.
 //! - `manager`: what every face asks of the adapter, and why it refuses.
+//! - `metrics`: counters of the YARN adapter.
+//! - `picture`: the cluster as the adapter follows it: nodes, queues, units of applications.
+//! - `record`: applications as records.
 //! - `reports`: what is shown of applications, attempts, containers, nodes and queues.
+//! - `service`: the service: its lease, its engine and its faces.
+//! - `unit`: applications as scheduling units.
 
+mod config;
+mod engine;
+mod keys;
 pub mod launcher;
 pub mod manager;
+mod metrics;
+mod picture;
+mod record;
 pub mod reports;
+mod service;
+mod unit;
 
+pub use config::Config;
+pub use engine::Manager;
+pub use godel_kit::{Deps, service::Error};
+pub use keys::KeyRing;
 pub use manager::ResourceManager;
+pub use service::{FaceContext, LEASE, serve_with};

@@ -30,6 +30,8 @@ use crate::{NodeDef, YarnConfig, life::Key, shard::containers::ContainerDesk};
 
 /// The attribute of a node that says at which port masters call.
 const PORT_ATTRIBUTE: &str = "godel.dev/yarn-port";
+/// The attribute that says under which host they do.
+const HOST_ATTRIBUTE: &str = "godel.dev/yarn-host";
 const PROTOCOL: &str = "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB";
 /// Containers in one request.
 const N_CONTAINERS_MAX: usize = 1_000;
@@ -349,6 +351,7 @@ pub(crate) async fn open(
     let port = listener.local_addr()?.port();
     node.attributes.insert(PORT_ATTRIBUTE.to_owned(), port.to_string());
     let host = if node.address.is_empty() { node.name.clone() } else { node.address.clone() };
+    node.attributes.insert(HOST_ATTRIBUTE.to_owned(), host.clone());
     let facts = Facts {
         host,
         port,

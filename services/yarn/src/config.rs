@@ -1,0 +1,99 @@
+//! Configuration of the YARN adapter.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use godel_core_yarn::adapter::AdapterTerms;
+use godel_domain::yarn_keys::YarnKeyPeriod;
+use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
+
+/// Seconds of a day.
+const DAY: u64 = 86_400;
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+godel_kit::section! {
+    /// The YARN adapter: unmodified YARN clients submit applications, and godel schedules them.
+    pub struct Config {
+        /// Run the adapter in `godel up`. `godel serve yarn` runs it in any case.
+        pub enabled: bool = false,
+        /// Address for clients of YARN (`yarn.resourcemanager.address`).
+        pub client_address: SocketAddr = loopback(8032),
+        /// Address for application masters (`yarn.resourcemanager.scheduler.address`).
+        pub master_address: SocketAddr = loopback(8030),
+        /// Address for administrators (`yarn.resourcemanager.admin.address`).
+        pub admin_address: SocketAddr = loopback(8033),
+        /// Address of the REST API (`yarn.resourcemanager.webapp.address`).
+        pub rest_address: SocketAddr = loopback(8088),
+        /// Namespace of the units that applications become.
+        pub namespace: String = "yarn".to_owned(),
+        /// Path of the queue that YARN's clients see as `root`. Empty: all queues are below `root`.
+        pub root_queue: String = String::new(),
+        /// Label of nodes whose value is their rack, without `/`; if the label is absent, the attribute of that name.
+        pub rack_key: String = "rack".to_owned(),
+        /// Label of nodes whose value is their label (partition) in YARN. Containers without a label do not go to nodes with one.
+        pub label_key: String = "godel.dev/yarn-label".to_owned(),
+        /// Maximum number of attempts of one application (`yarn.resourcemanager.am.max-attempts`).
+        pub max_attempts: u32 = 2,
+        /// A master that is silent for this long has failed (`yarn.am.liveness-monitor.expiry-interval-ms`).
+        pub master_expiry: HumanDuration = HumanDuration::from_secs(600),
+        /// A container that its master does not start within this time is given back
+        /// (`yarn.resourcemanager.rm.container-allocation.expiry-interval-ms`).
+        pub container_expiry: HumanDuration = HumanDuration::from_secs(600),
+        /// An attempt whose master cannot be started within this time has failed.
+        pub launch_timeout: HumanDuration = HumanDuration::from_secs(120),
+        /// Memory that one container gets at least, MiB (`yarn.scheduler.minimum-allocation-mb`), as clients are told.
+        pub minimum_allocation_mb: u32 = 1_024,
+        /// CPUs that one container gets at least (`yarn.scheduler.minimum-allocation-vcores`), as clients are told.
+        pub minimum_allocation_vcores: u32 = 1,
+        /// Maximum number of applications that have not ended. Beyond the limit submissions are refused.
+        pub applications_max: usize = 10_000,
+        /// Maximum number of applications that have ended and are still shown (`yarn.resourcemanager.max-completed-applications`).
+        pub completed_max: usize = 1_000,
+        /// Maximum size of how a master is started (its launch context), bytes.
+        pub launch_bytes_max: usize = 256 << 10,
+        /// Maximum number of calls of the dispatcher in progress.
+        pub calls_max: usize = 64,
+        /// A key signs tokens for this long. Tokens do not live longer.
+        pub key_period: HumanDuration = HumanDuration::from_secs(DAY),
+        /// The next key is handed out this long before it signs.
+        pub key_lead: HumanDuration = HumanDuration::from_secs(300),
+        /// For tests: `name[:n][,…]` aborts the process at the n-th hit of a crash point. Empty: no crash point is armed.
+        pub crash_points: String = String::new(),
+    }
+    sections {
+        /// The gRPC server.
+        pub server: ServerConfig = ServerConfig::on_port(7704),
+        /// Clients of the state service and the dispatcher.
+        pub client: ClientConfig,
+        /// The lease of the leader.
+        pub lease: LeaseConfig,
+        /// The transactions to the store.
+        pub txn: TxnConfig,
+        /// Logs.
+        pub telemetry: TelemetryConfig,
+    }
+}
+
+impl Config {
+    /// What the adapter needs of it.
+    pub(crate) fn terms(&self) -> AdapterTerms {
+        AdapterTerms {
+            max_attempts: self.max_attempts,
+            master_expiry_ms: self.master_expiry.ms(),
+            container_expiry_ms: self.container_expiry.ms(),
+        }
+    }
+
+    /// When keys roll over.
+    pub(crate) fn key_period(&self) -> YarnKeyPeriod {
+        let signed = |duration: &HumanDuration| i64::try_from(duration.ms()).unwrap_or(i64::MAX);
+        YarnKeyPeriod { every_ms: signed(&self.key_period), lead_ms: signed(&self.key_lead) }
+    }
+
+    /// How long a running unit waits for its command: as long as its master is given to start it, and the same for the master.
+    pub(crate) fn await_ms(&self, is_master: bool) -> u64 {
+        if is_master { self.launch_timeout.ms() } else { self.container_expiry.ms() }
+    }
+}

@@ -1,0 +1,92 @@
+//! The adapter at work: what faces call, what is followed, what is recorded, and what is done about it.
+//!
+//! The adapter of `core/yarn` stands behind one lock that is held for a moment: faces call it, the follower tells it what has happened, and what
+//! it wants done goes to the writer of records and to one worker for each application. A call waits for a record only where its caller has to
+//! know that it is written.
+
+mod act;
+mod calls;
+mod follow;
+mod queues;
+mod shared;
+mod show;
+mod write;
+
+use std::sync::Arc;
+
+use godel_kit::{
+    CancellationToken,
+    client::{Channel, Directory},
+    clock::SharedClock,
+    crash::CrashPoints,
+    informer::Informer,
+    lease::Leadership,
+    service::Error,
+};
+use godel_proto::v1::Kind;
+use tokio::sync::watch;
+
+use self::{
+    follow::Engine,
+    shared::{Context, Shared},
+};
+use crate::{config::Config, keys::KeySource, launcher::Launcher, metrics::YarnMetrics};
+
+/// Records that the adapter follows; task groups before their units, rows last.
+pub(crate) const KINDS: [Kind; 8] = [
+    Kind::NodeSpec,
+    Kind::NodeReport,
+    Kind::NodeAllocatable,
+    Kind::Queue,
+    Kind::YarnKeys,
+    Kind::TaskGroup,
+    Kind::Unit,
+    Kind::Rows,
+];
+
+/// The adapter, as its faces have it. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Manager {
+    shared: Arc<Shared>,
+}
+
+/// What a manager is made of.
+pub(crate) struct ManagerParts {
+    pub(crate) config: Config,
+    pub(crate) directory: Directory,
+    pub(crate) crash: CrashPoints,
+    pub(crate) metrics: YarnMetrics,
+    pub(crate) launcher: Arc<dyn Launcher>,
+    pub(crate) clock: SharedClock,
+}
+
+impl Manager {
+    /// One that stands by until its engine runs.
+    pub(crate) fn new(parts: ManagerParts) -> Self {
+        let ManagerParts { config, directory, crash, metrics, launcher, clock } = parts;
+        let context = Context { config, directory, crash, metrics, launcher };
+        Self { shared: Shared::new(context, clock) }
+    }
+
+    /// Follows, leads and acts until `stop`.
+    pub(crate) fn engine(
+        &self,
+        follower: Informer,
+        leadership: watch::Receiver<Leadership>,
+        state: Channel,
+        keys: KeySource,
+        stop: CancellationToken,
+    ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        let engine = Engine {
+            shared: Arc::clone(&self.shared),
+            follower,
+            leadership,
+            state,
+            keys,
+            grant: None,
+            writer: None,
+            n_ticks: 0,
+        };
+        engine.run(stop)
+    }
+}

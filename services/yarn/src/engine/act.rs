@@ -1,0 +1,490 @@
+//! What the adapter wants done of its units, done: one worker for each application that has something to do, one action after the other.
+//!
+//! Every action may be done twice: sizes of task groups are absolute, ordinals are released once, and the next incarnation is asked for by what
+//! the rows show. Calls are repeated until the dispatcher accepts or refuses them for good, or this adapter no longer leads.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use godel_core_yarn::{
+    adapter::{MASTER, YarnAction},
+    asks::AskKey,
+    attempt::AttemptState,
+    ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
+};
+use godel_domain::ids::Revision;
+use godel_kit::{
+    client::{Backoff, Channel},
+    message::RECEIVED_BYTES_MAX,
+    task,
+};
+use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
+use godel_wire::to_proto;
+use tokio::time::{Instant, sleep};
+use tonic::{Code, Response, Status};
+
+use super::{
+    queues,
+    shared::{Growing, Inner, Shared, Term},
+};
+use crate::{
+    launcher::{LaunchRefusal, MasterLaunch},
+    picture::{exit_of, ordinals_of},
+    reports::YarnAmount,
+    unit::{Wish, group_name, task_group, unit_name, unit_spec},
+};
+
+/// Name of the dispatcher's lease.
+const DISPATCHER: &str = "dispatcher";
+/// Ordinals in one request.
+const N_ORDINALS_MAX: usize = 10_000;
+/// Pauses between calls that fail: the first one at most, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// One call of a node.
+const LAUNCH_LIMIT: Duration = Duration::from_secs(15);
+/// A master that is to be stopped is tried for so long; its unit ends it at last.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// Between looks at a replica that has not ended yet.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Does what an application has to do until nothing is left, or the time of this leader is over.
+pub(crate) async fn work(shared: Arc<Shared>, term: Term, id: YarnApplicationId) {
+    loop {
+        let action = {
+            let mut inner = shared.inner.lock();
+            // Another time has its own entries and its own workers.
+            if term.stop.is_cancelled() {
+                return;
+            }
+            inner.next_action(id)
+        };
+        let Some(action) = action else { return };
+        tokio::select! {
+            () = term.stop.cancelled() => return,
+            () = perform(&shared, &term, action) => {}
+        }
+    }
+}
+
+async fn perform(shared: &Arc<Shared>, term: &Term, action: YarnAction) {
+    match action {
+        // The writer of records does that.
+        YarnAction::PutRecord(..) => {}
+        YarnAction::SubmitUnit(id) => submit(shared, id).await,
+        YarnAction::Grow(id, add) => grow(shared, id, add).await,
+        YarnAction::Release(id, ordinals) => release(shared, id, &ordinals).await,
+        YarnAction::NextMaster(id) => next_master(shared, id).await,
+        YarnAction::MoveUnit(id, queue) => {
+            if let Err(status) = change_unit(shared, id, |spec| spec.queue.clone_from(&queue)).await {
+                tracing::warn!(application = %id, queue, why = status.message(), "the unit stays in its queue");
+            }
+        }
+        YarnAction::CancelUnit(id) => cancel(shared, id).await,
+        YarnAction::LaunchMaster(attempt, _) => {
+            task::spawn("yarn.launch", within(term.clone(), launch(Arc::clone(shared), attempt)));
+        }
+        YarnAction::StopMaster(attempt) => {
+            task::spawn("yarn.stop", within(term.clone(), stop(Arc::clone(shared), attempt)));
+        }
+    }
+}
+
+async fn within(term: Term, what: impl Future<Output = ()>) {
+    tokio::select! {
+        () = term.stop.cancelled() => {}
+        () = what => {}
+    }
+}
+
+/// Whether the same call may succeed later.
+fn is_passing(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::ResourceExhausted
+            | Code::Aborted
+            | Code::Cancelled
+            | Code::Unknown
+    )
+}
+
+/// Calls the leading dispatcher until it answers for good.
+async fn call<T, F, Fut>(shared: &Shared, op: F) -> Result<T, Status>
+where
+    F: Fn(UnitServiceClient<Channel>) -> Fut,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
+    let mut backoff = Backoff::new(PAUSE.0, PAUSE.1);
+    loop {
+        let answer = {
+            let _permit = shared.calls.acquire().await.map_err(|_| Status::cancelled("the adapter stops"))?;
+            let client = |channel: Channel| {
+                op(UnitServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
+            };
+            shared.context.directory.call_leader(DISPATCHER, client).await
+        };
+        match answer {
+            Ok(answer) => return Ok(answer.into_inner()),
+            Err(status) if is_passing(&status) => {
+                shared.context.metrics.calls_retried.inc();
+                tracing::debug!(code = ?status.code(), why = status.message(), "calling the dispatcher again");
+                sleep(backoff.pause()).await;
+            }
+            Err(status) => {
+                shared.context.metrics.calls_refused.inc();
+                return Err(status);
+            }
+        }
+    }
+}
+
+async fn submit(shared: &Arc<Shared>, id: YarnApplicationId) {
+    let spec = shared.inner.lock().application(id).ok().map(|(application, _)| {
+        let of = application.submission();
+        unit_spec(&shared.context.config, id, (&of.user, &of.queue, of.priority), of.master.as_ref())
+    });
+    let Some(spec) = spec else { return };
+    let request = v1::SubmitUnitRequest { unit: Some(spec) };
+    let answer = call(shared, |mut client| {
+        let request = request.clone();
+        async move { client.submit_unit(request).await }
+    })
+    .await;
+    shared.context.crash.hit("yarn.after-submit");
+    match answer {
+        Ok(answer) => {
+            shared.until_read(Revision(answer.revision)).await;
+            shared
+                .run_on(id, |application, terms, at, out| application.unit_answered(Ok(()), terms, at, out));
+            // Its master may have had a place before the application knew that it has a unit.
+            show_master(shared, id);
+        }
+        Err(status) => {
+            let why = format!("The application was refused: {}", status.message());
+            shared.run_on(id, |application, terms, at, out| {
+                application.unit_answered(Err(&why), terms, at, out);
+            });
+        }
+    }
+}
+
+/// Tells an application where its master is by now.
+fn show_master(shared: &Arc<Shared>, id: YarnApplicationId) {
+    // Who follows has read it.
+    let _ = shared.run(|inner, at, out| tell_master(inner, id, at, out));
+}
+
+/// The same under the lock.
+pub(crate) fn tell_master(
+    inner: &mut Inner,
+    id: YarnApplicationId,
+    at: godel_core_yarn::adapter::AdapterTime,
+    out: &mut Vec<YarnAction>,
+) {
+    let Some((_, entry)) = inner.picture.unit(id) else { return };
+    let row = entry.rows.row(MASTER);
+    let Some(node) = inner.picture.launch_node(row.node) else { return };
+    let rack = inner.picture.rack(row.node);
+    let replica = (MASTER, row.incarnation);
+    // There is one: the unit is of it.
+    let _ = inner.adapter.with(id, |application, terms| {
+        if row.phase.is_live() || row.phase.is_ended() {
+            let node = format!("{}:{}", node.host, node.port);
+            application.placed(replica, (&node, &rack), terms, at, out);
+        }
+        if row.phase.is_ended() {
+            application.ended(replica, exit_of(&row), terms, at, out);
+        }
+    });
+}
+
+/// What is to be asked of the dispatcher so that the unit has so many replicas more.
+fn growth(
+    shared: &Shared,
+    inner: &Inner,
+    id: YarnApplicationId,
+    add: &[(AskKey, u32)],
+) -> Option<(v1::TaskGroupChanges, Growing)> {
+    let config = &shared.context.config;
+    let (application, entry) = inner.application(id).ok()?;
+    let (_, unit) = inner.picture.unit(id)?;
+    let mut by_group: BTreeMap<String, (Wish, VecDeque<(AskKey, u32)>)> = BTreeMap::new();
+    for (key, n) in add {
+        let wish = Wish::of(application.asks(), key, &entry.refused_hosts);
+        let name = group_name(&key.group, &wish);
+        by_group.entry(name).or_insert_with(|| (wish, VecDeque::new())).1.push_back((key.clone(), *n));
+    }
+    let mut changes = v1::TaskGroupChanges {
+        namespace: config.namespace.clone(),
+        name: unit_name(id),
+        ..v1::TaskGroupChanges::default()
+    };
+    for (name, (wish, keys)) in &by_group {
+        let n: u32 = keys.iter().map(|(_, n)| *n).fold(0, u32::saturating_add);
+        let Some((key, _)) = keys.front() else { continue };
+        match ordinals_of(&unit.record, name) {
+            Some(known) => {
+                let replicas = u32::try_from(known.len()).unwrap_or(u32::MAX).saturating_add(n);
+                changes.sizes.push(v1::TaskGroupSize { task_group: name.clone(), replicas });
+            }
+            None => changes.added.push(task_group(config, name, &key.group, wish, n)),
+        }
+    }
+    Some((changes, by_group.into_iter().map(|(name, (_, keys))| (name, keys)).collect()))
+}
+
+async fn grow(shared: &Arc<Shared>, id: YarnApplicationId, add: Vec<(AskKey, u32)>) {
+    let changes = {
+        let mut inner = shared.inner.lock();
+        let growth = growth(shared, &inner, id, &add);
+        growth.map(|(changes, growing)| {
+            if let Some(entry) = inner.entries.get_mut(&id) {
+                // Ordinals are given to keys when the unit is read, before any of them can have a place.
+                entry.growing = growing;
+            }
+            changes
+        })
+    };
+    let answer = match changes {
+        Some(changes) => change_groups(shared, changes).await,
+        None => Err(Status::not_found("its unit is not there any more")),
+    };
+    shared.context.crash.hit("yarn.after-grow");
+    match &answer {
+        Ok(revision) => shared.until_read(*revision).await,
+        Err(status) => {
+            tracing::warn!(application = %id, why = status.message(), "no containers could be added to the unit");
+        }
+    }
+    // Who follows begins anew.
+    let _ = shared.run(|inner, _, _| {
+        let Some(entry) = inner.entries.get_mut(&id) else { return };
+        let left = match answer {
+            Ok(_) => std::mem::take(&mut entry.growing).into_iter().flat_map(|(_, keys)| keys).collect(),
+            Err(_) => {
+                entry.growing.clear();
+                entry.is_growth_refused = true;
+                add
+            }
+        };
+        // There is one: its entry is there.
+        let _ = inner.adapter.with(id, |application, _| {
+            left.iter().for_each(|(key, n)| application.not_grown(key, *n));
+        });
+    });
+}
+
+async fn change_groups(shared: &Shared, changes: v1::TaskGroupChanges) -> Result<Revision, Status> {
+    let request = v1::UpdateUnitRequest { groups: Some(changes), ..v1::UpdateUnitRequest::default() };
+    let answer = call(shared, |mut client| {
+        let request = request.clone();
+        async move { client.update_unit(request).await }
+    })
+    .await?;
+    Ok(Revision(answer.revision))
+}
+
+async fn release(shared: &Arc<Shared>, id: YarnApplicationId, ordinals: &[u32]) {
+    let is_there =
+        |inner: &Inner| inner.picture.unit(id).is_some_and(|(_, unit)| !unit.record.status.cancelled);
+    for ordinals in ordinals.chunks(N_ORDINALS_MAX) {
+        if !is_there(&shared.inner.lock()) {
+            return;
+        }
+        let changes = v1::TaskGroupChanges {
+            namespace: shared.context.config.namespace.clone(),
+            name: unit_name(id),
+            released_ordinals: ordinals.to_vec(),
+            ..v1::TaskGroupChanges::default()
+        };
+        match change_groups(shared, changes).await {
+            // The next size of a group counts from here.
+            Ok(revision) => shared.until_read(revision).await,
+            // The unit is over: so is what was to be released.
+            Err(status) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => {}
+            Err(status) => {
+                tracing::warn!(application = %id, why = status.message(), "containers could not be released");
+            }
+        }
+    }
+}
+
+async fn next_master(shared: &Arc<Shared>, id: YarnApplicationId) {
+    let is_wanted = |inner: &Inner| {
+        let Ok((application, _)) = inner.application(id) else { return false };
+        let waits =
+            application.attempts().last().is_some_and(|attempt| attempt.state == AttemptState::Scheduled);
+        let incarnation = application.master_incarnation();
+        waits
+            && inner.picture.unit(id).is_some_and(|(_, unit)| unit.rows.row(MASTER).incarnation < incarnation)
+    };
+    let request = v1::RetryUnitRequest {
+        namespace: shared.context.config.namespace.clone(),
+        name: unit_name(id),
+        ordinals: vec![MASTER],
+        ..v1::RetryUnitRequest::default()
+    };
+    while is_wanted(&shared.inner.lock()) {
+        let answer = call(shared, |mut client| {
+            let request = request.clone();
+            async move { client.retry_unit(request).await }
+        })
+        .await;
+        match answer {
+            Ok(answer) => return shared.until_read(Revision(answer.revision)).await,
+            // The last one has not ended yet.
+            Err(status) if status.code() == Code::FailedPrecondition => {
+                shared.until_in(LOOK, |inner| !is_wanted(inner)).await;
+            }
+            Err(status) => {
+                tracing::warn!(application = %id, why = status.message(), "there is no next master");
+                return;
+            }
+        }
+    }
+}
+
+/// Changes the unit of an application as a whole, but for its task groups.
+///
+/// # Errors
+/// Why the dispatcher refuses that for good.
+pub(crate) async fn change_unit(
+    shared: &Arc<Shared>,
+    id: YarnApplicationId,
+    change: impl Fn(&mut v1::UnitSpec),
+) -> Result<(), Status> {
+    let spec = shared.inner.lock().picture.unit(id).map(|(_, unit)| to_proto::unit_spec(&unit.record.spec));
+    let Some(mut spec) = spec else { return Ok(()) };
+    change(&mut spec);
+    let request = v1::UpdateUnitRequest { unit: Some(spec), ..v1::UpdateUnitRequest::default() };
+    let answer = call(shared, |mut client| {
+        let request = request.clone();
+        async move { client.update_unit(request).await }
+    })
+    .await?;
+    shared.until_read(Revision(answer.revision)).await;
+    Ok(())
+}
+
+async fn cancel(shared: &Arc<Shared>, id: YarnApplicationId) {
+    let is_there =
+        |inner: &Inner| inner.picture.unit(id).is_some_and(|(_, unit)| !unit.record.status.cancelled);
+    if !is_there(&shared.inner.lock()) {
+        return;
+    }
+    let request = v1::CancelUnitRequest {
+        namespace: shared.context.config.namespace.clone(),
+        name: unit_name(id),
+        expected_revision: 0,
+    };
+    let answer = call(shared, |mut client| {
+        let request = request.clone();
+        async move { client.cancel_unit(request).await }
+    })
+    .await;
+    match answer {
+        Ok(_) => {}
+        Err(status) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => {}
+        Err(status) => {
+            tracing::warn!(application = %id, why = status.message(), "the unit could not be cancelled");
+        }
+    }
+}
+
+/// What a node is to be told of the master of an attempt; `None`: it is not on a node.
+fn master_launch(shared: &Shared, attempt: YarnAttemptId) -> Option<MasterLaunch> {
+    let inner = shared.inner.lock();
+    let (application, entry) = inner.application(attempt.application).ok()?;
+    let (_, unit) = inner.picture.unit(attempt.application)?;
+    let row = unit.rows.row(MASTER);
+    if !row.phase.is_live() || row.incarnation.checked_add(1) != Some(attempt.number) {
+        return None;
+    }
+    let (node, unit) = inner.picture.place(attempt.application, MASTER)?;
+    let submission = application.submission();
+    let capability = submission.master.as_ref().map(|master| &master.capability);
+    let wanted = u32::try_from(submission.max_attempts).unwrap_or(0);
+    let most = shared.context.config.max_attempts;
+    Some(MasterLaunch {
+        attempt,
+        container: YarnContainerId { attempt, epoch: 0, number: u64::from(MASTER) + 1 },
+        node,
+        unit,
+        amount: capability.map(YarnAmount::from_capability).unwrap_or_default(),
+        user: submission.user.clone(),
+        queue: queues::yarn_name(&shared.context.config.root_queue, &submission.queue),
+        launch: entry.notes.launch.clone(),
+        submit_ms: application.times_ms().0,
+        max_attempts: if (1..=most).contains(&wanted) { wanted } else { most },
+    })
+}
+
+async fn launch(shared: Arc<Shared>, attempt: YarnAttemptId) {
+    let deadline = Instant::now() + *shared.context.config.launch_timeout;
+    let mut backoff = Backoff::new(PAUSE.0, PAUSE.1);
+    let id = attempt.application;
+    let launched = loop {
+        let Some(launch) = master_launch(&shared, attempt) else { return };
+        let node = launch.node.name.clone();
+        let answer = tokio::time::timeout(LAUNCH_LIMIT, shared.context.launcher.launch(launch)).await;
+        let why = match answer {
+            Ok(Ok(())) => break Ok(()),
+            Ok(Err(LaunchRefusal::Refused(why))) => break Err(why),
+            Ok(Err(LaunchRefusal::Unavailable(why))) => why,
+            Err(_) => format!("node {node} did not answer"),
+        };
+        if Instant::now() >= deadline {
+            break Err(why);
+        }
+        tracing::debug!(%attempt, node, why, "starting the application master again");
+        sleep(backoff.pause()).await;
+    };
+    shared.context.crash.hit("yarn.after-launch");
+    let metrics = &shared.context.metrics;
+    if let Err(why) = &launched {
+        metrics.launches_failed.inc();
+        tracing::warn!(%attempt, why, "the application master could not be started");
+    } else {
+        metrics.launched.inc();
+    }
+    // Who follows starts it again.
+    let _ = shared.run(|inner, at, out| {
+        let noted = usize::try_from(attempt.number).ok().and_then(|number| number.checked_sub(1));
+        let entry = inner.entries.get_mut(&id);
+        if let (Ok(()), Some(notes)) =
+            (&launched, entry.zip(noted).and_then(|(entry, idx)| entry.notes.attempts.get_mut(idx)))
+            && notes.launch_ms == 0
+        {
+            notes.launch_ms = at.wall_ms;
+        }
+        let launched = launched.as_ref().map(|()| ()).map_err(String::as_str);
+        // It was there when its place was looked up.
+        let _ = inner
+            .adapter
+            .with(id, |application, terms| application.master_launched(attempt, launched, terms, at, out));
+    });
+}
+
+/// Has a master stopped where it runs. One that cannot be reached ends with its node or with its unit.
+async fn stop(shared: Arc<Shared>, attempt: YarnAttemptId) {
+    let deadline = Instant::now() + STOP_LIMIT;
+    let mut backoff = Backoff::new(PAUSE.0, PAUSE.1);
+    while let Some(launch) = master_launch(&shared, attempt) {
+        let answer = tokio::time::timeout(LAUNCH_LIMIT, shared.context.launcher.stop(launch)).await;
+        match answer {
+            Ok(Ok(()) | Err(LaunchRefusal::Refused(_))) => return,
+            Ok(Err(LaunchRefusal::Unavailable(_))) | Err(_) if Instant::now() < deadline => {
+                sleep(backoff.pause()).await;
+            }
+            Ok(Err(LaunchRefusal::Unavailable(why))) => {
+                tracing::warn!(%attempt, why, "the application master could not be stopped");
+                return;
+            }
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! What is shown of applications, attempts, containers, nodes and queues, from memory.
+
+use std::collections::BTreeMap;
+
+use godel_core_yarn::{
+    adapter::{MASTER, YarnApplication},
+    application::PublicAppState,
+    attempt::AttemptState,
+    container::PublicContainerState,
+    exit_status::YarnExitStatus,
+    ids::{YarnAttemptId, YarnContainerId},
+};
+use godel_domain::{
+    queue_spec::{DEFAULT_QUEUE, QueueSpec, parent},
+    resources::{CPU, MEMORY},
+    running_units::{Phase, RunningUnit},
+};
+
+use super::{
+    queues::{ROOT, yarn_name},
+    shared::{AppEntry, Inner, Role, Shared},
+};
+use crate::{
+    manager::ManagerRefusal,
+    picture::{Picture, UnitEntry, add, amount_of, exit_of, state_of},
+    reports::{
+        AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
+        YarnAmount,
+    },
+};
+
+/// Characters that are kept of what a master says at its end.
+pub(crate) const DIAGNOSTICS_MAX: usize = 8 << 10;
+/// What a container may ask for while no node is known: YARN's default.
+const LARGEST_DEFAULT: (i64, i64) = (8_192, 4);
+
+/// The most that one container may ask for: what the largest node has.
+pub(crate) fn largest(inner: &Inner) -> YarnAmount {
+    let largest = &inner.picture.sums.largest;
+    if largest.memory_mb > 0 {
+        return largest.clone();
+    }
+    let (memory_mb, vcores) = LARGEST_DEFAULT;
+    YarnAmount { memory_mb, vcores, others: BTreeMap::new() }
+}
+
+/// What an application may still get: what is free, within the maximum of its queue and of those above.
+pub(crate) fn headroom(inner: &Inner, queue: &str) -> YarnAmount {
+    let sums = &inner.picture.sums;
+    let mut room = minus(&sums.total, &sums.used);
+    let mut path = Some(queue);
+    while let Some(queue) = path {
+        if let Some(spec) = inner.picture.queues.get(queue) {
+            let used = sums.by_queue.get(queue).map(|(used, _)| used.clone()).unwrap_or_default();
+            let max = YarnAmount::from_capability(&spec.max);
+            let left = minus(&max, &used);
+            if spec.max.contains_key(MEMORY) {
+                room.memory_mb = room.memory_mb.min(left.memory_mb);
+            }
+            if spec.max.contains_key(CPU) {
+                room.vcores = room.vcores.min(left.vcores);
+            }
+        }
+        path = parent(queue);
+    }
+    room
+}
+
+fn minus(total: &YarnAmount, used: &YarnAmount) -> YarnAmount {
+    let mut left = total.clone();
+    add(&mut left, used, -1);
+    left.memory_mb = left.memory_mb.max(0);
+    left.vcores = left.vcores.max(0);
+    left.others.values_mut().for_each(|amount| *amount = (*amount).max(0));
+    left
+}
+
+/// What an application waits for.
+fn pending(application: &YarnApplication) -> (YarnAmount, u32) {
+    let (mut amount, mut count) = (YarnAmount::default(), 0_u32);
+    for (key, n) in application.asks().wanted() {
+        add(&mut amount, &YarnAmount::from_capability(&key.group.capability), i64::from(n));
+        count = count.saturating_add(n);
+    }
+    let waits = application.attempts().last().is_some_and(|attempt| attempt.state == AttemptState::Scheduled);
+    if let Some(master) = application.submission().master.as_ref().filter(|_| waits) {
+        add(&mut amount, &YarnAmount::from_capability(&master.capability), 1);
+        count = count.saturating_add(1);
+    }
+    (amount, count)
+}
+
+fn amounts(unit: &UnitEntry) -> Vec<YarnAmount> {
+    unit.record.spec.task_groups.iter().map(|group| amount_of(&group.template.demand)).collect()
+}
+
+/// What the running units of an application take now.
+fn used(unit: &UnitEntry) -> (YarnAmount, u32) {
+    let amounts = amounts(unit);
+    let (mut sum, mut count) = (YarnAmount::default(), 0_u32);
+    for (_, row) in unit.rows.live() {
+        if let Some(amount) = amounts.get(usize::from(row.group)) {
+            add(&mut sum, amount, 1);
+            count = count.saturating_add(1);
+        }
+    }
+    (sum, count)
+}
+
+/// MiB-seconds and CPU-seconds of the running units of an application, each in its last incarnation.
+pub(crate) fn used_seconds(unit: &UnitEntry, now_ms: i64) -> (i64, i64) {
+    let amounts = amounts(unit);
+    let (mut memory, mut cpu) = (0_i64, 0_i64);
+    for row in unit.rows.rows.iter().filter(|row| row.phase != Phase::Pending) {
+        let Some(amount) = amounts.get(usize::from(row.group)) else { continue };
+        let end_ms = if row.phase.is_live() || row.end.ended_ms == 0 { now_ms } else { row.end.ended_ms };
+        let seconds = end_ms.saturating_sub(row.bound_time_ms).max(0) / 1_000;
+        memory = memory.saturating_add(amount.memory_mb.saturating_mul(seconds));
+        cpu = cpu.saturating_add(amount.vcores.saturating_mul(seconds));
+    }
+    (memory, cpu)
+}
+
+/// An application.
+pub(crate) fn application(
+    shared: &Shared,
+    inner: &Inner,
+    application: &YarnApplication,
+    entry: &AppEntry,
+) -> AppReport {
+    let submission = application.submission();
+    let unit = inner.picture.unit(application.id()).map(|(_, unit)| unit);
+    let (used, n_containers) = unit.map(used).unwrap_or_default();
+    let (pending, n_pending) = if application.is_over() { Default::default() } else { pending(application) };
+    let (start_ms, finish_ms) = application.times_ms();
+    let until = finish_ms.unwrap_or(shared.at().wall_ms);
+    let known = entry.notes.used_seconds;
+    let (memory_seconds, vcore_seconds) = unit.map_or(known, |unit| used_seconds(unit, until));
+    let attempt = application.attempts().last();
+    let said = entry.notes.attempts.last().map(|notes| notes.diagnostics.as_str()).unwrap_or_default();
+    let is_finished = application.public_state() == PublicAppState::Finished;
+    let diagnostics = match (application.diagnostics(), said) {
+        (own, "") => own.to_owned(),
+        ("", said) => said.to_owned(),
+        (own, said) => format!("{own}\n{said}"),
+    };
+    AppReport {
+        id: application.id(),
+        name: submission.name.clone(),
+        user: submission.user.clone(),
+        queue: yarn_name(&shared.context.config.root_queue, &submission.queue),
+        kind: submission.kind.clone(),
+        tags: entry.notes.tags.clone(),
+        priority: submission.priority,
+        state: application.public_state(),
+        final_status: application.final_status(),
+        diagnostics,
+        start_ms,
+        launch_ms: entry.notes.attempts.first().map_or(0, |notes| notes.launch_ms),
+        finish_ms: finish_ms.unwrap_or(0),
+        progress: if is_finished { 1.0 } else { entry.progress },
+        attempt: application.current_attempt(),
+        registration: attempt.and_then(|attempt| attempt.registration.clone()),
+        master_node: attempt.and_then(|attempt| attempt.node.clone()),
+        is_unmanaged: submission.master.is_none(),
+        master_label: submission.master.as_ref().map(|master| master.label.clone()).unwrap_or_default(),
+        used,
+        n_containers,
+        pending,
+        n_pending,
+        memory_seconds,
+        vcore_seconds,
+        timeout_at_ms: submission.lifetime_ms.map(|lifetime| start_ms.saturating_add(lifetime)),
+    }
+}
+
+/// Applications that a filter lets through, the newest first.
+pub(crate) fn applications(shared: &Shared, inner: &Inner, filter: &AppFilter) -> Vec<AppReport> {
+    let root = &shared.context.config.root_queue;
+    let limit = filter.limit.unwrap_or(usize::MAX);
+    let mut known: Vec<(&YarnApplication, &AppEntry)> = inner
+        .adapter
+        .iter()
+        .filter_map(|application| Some((application, inner.entries.get(&application.id())?)))
+        .filter(|(application, entry)| is_let_through(filter, application, entry, root))
+        .collect();
+    known.sort_by_key(|(application, _)| std::cmp::Reverse((application.times_ms().0, application.id())));
+    known.into_iter().take(limit).map(|(of, entry)| self::application(shared, inner, of, entry)).collect()
+}
+
+fn is_let_through(filter: &AppFilter, application: &YarnApplication, entry: &AppEntry, root: &str) -> bool {
+    let submission = application.submission();
+    let is_within = |range: Option<(i64, i64)>, at: Option<i64>| {
+        range.is_none_or(|(from, to)| at.is_some_and(|at| (from..=to).contains(&at)))
+    };
+    let queue = yarn_name(root, &submission.queue);
+    let is_queue = |name: &String| {
+        *name == queue || queue.rsplit('.').next() == Some(name) || queue.strip_prefix("root.") == Some(name)
+    };
+    let (start_ms, finish_ms) = application.times_ms();
+    let lets = |is_empty: bool, is_in: bool| is_empty || is_in;
+    lets(filter.states.is_empty(), filter.states.contains(&application.public_state()))
+        && lets(filter.final_statuses.is_empty(), filter.final_statuses.contains(&application.final_status()))
+        && lets(
+            filter.kinds.is_empty(),
+            filter.kinds.iter().any(|kind| kind.eq_ignore_ascii_case(&submission.kind)),
+        )
+        && lets(filter.tags.is_empty(), filter.tags.iter().any(|tag| entry.notes.tags.contains(tag)))
+        && lets(filter.users.is_empty(), filter.users.contains(&submission.user))
+        && lets(filter.queues.is_empty(), filter.queues.iter().any(is_queue))
+        && is_within(filter.started_ms, Some(start_ms))
+        && is_within(filter.finished_ms, finish_ms)
+        && filter.name.as_ref().is_none_or(|name| *name == submission.name)
+}
+
+/// Attempts of an application.
+pub(crate) fn attempts(application: &YarnApplication, entry: &AppEntry) -> Vec<AttemptReport> {
+    let none = crate::record::AttemptNotes::default();
+    let noted = entry.notes.attempts.iter().chain(std::iter::repeat(&none));
+    let shown = application.attempts().iter().zip(noted).map(|(attempt, notes)| {
+        let has_place = attempt.node.is_some();
+        let ended = attempt.state.is_over() && attempt.exit != YarnExitStatus::INVALID;
+        let diagnostics = match (notes.diagnostics.is_empty(), ended) {
+            (true, true) => {
+                format!("AM Container for {} exited with exitCode: {}", attempt.id, attempt.exit.0)
+            }
+            (true, false) => String::new(),
+            (false, _) => notes.diagnostics.clone(),
+        };
+        AttemptReport {
+            id: attempt.id,
+            state: attempt.state,
+            master: has_place.then_some(YarnContainerId {
+                attempt: attempt.id,
+                epoch: 0,
+                number: u64::from(MASTER) + 1,
+            }),
+            node: attempt.node.clone(),
+            registration: attempt.registration.clone(),
+            diagnostics,
+            start_ms: notes.start_ms,
+            finish_ms: notes.finish_ms,
+        }
+    });
+    shown.collect()
+}
+
+/// Containers of an attempt: its master and what was asked for since it began, as far as they have a place.
+pub(crate) fn containers(
+    inner: &Inner,
+    application: &YarnApplication,
+    id: YarnAttemptId,
+) -> Vec<ContainerReport> {
+    let Some((_, unit)) = inner.picture.unit(application.id()) else { return Vec::new() };
+    let amounts = amounts(unit);
+    let amount = |row: &RunningUnit| amounts.get(usize::from(row.group)).cloned().unwrap_or_default();
+    let mut shown = Vec::new();
+    let attempt = application.attempts().iter().find(|attempt| attempt.id == id);
+    let row = unit.rows.row(MASTER);
+    if let Some(node) = attempt.and_then(|attempt| attempt.node.clone())
+        && row.incarnation.checked_add(1) == Some(id.number)
+        && row.phase != Phase::Pending
+    {
+        let id = YarnContainerId { attempt: id, epoch: 0, number: u64::from(MASTER) + 1 };
+        let state = match row.phase {
+            Phase::Pending | Phase::Bound | Phase::Starting => PublicContainerState::New,
+            Phase::Running => PublicContainerState::Running,
+            Phase::Succeeded | Phase::Failed | Phase::Stopped => PublicContainerState::Complete,
+        };
+        shown.push(report(id, &row, (amount(&row), state, node)));
+    }
+    for (ordinal, container) in application.containers().filter(|(_, container)| container.id.attempt == id) {
+        let row = unit.rows.row(ordinal);
+        let placed = (amount(&row), container.state.public(), container.node.clone());
+        shown
+            .push(ContainerReport { key: Some(container.key.clone()), ..report(container.id, &row, placed) });
+    }
+    shown
+}
+
+fn report(
+    id: YarnContainerId,
+    row: &RunningUnit,
+    (amount, state, node): (YarnAmount, PublicContainerState, String),
+) -> ContainerReport {
+    let is_over = row.phase.is_ended();
+    ContainerReport {
+        id,
+        key: None,
+        amount,
+        state,
+        node,
+        start_ms: row.bound_time_ms,
+        finish_ms: if is_over { row.end.ended_ms } else { 0 },
+        exit: if is_over { exit_of(row).0 } else { YarnExitStatus::INVALID.0 },
+        diagnostics: row.end.reason.map(|reason| reason.name().to_owned()).unwrap_or_default(),
+    }
+}
+
+/// Nodes that run containers of YARN and have changed since `told`.
+pub(crate) fn nodes(shared: &Shared, inner: &Inner, now_ms: i64, told: u64) -> Vec<NodeReport> {
+    let picture = &inner.picture;
+    let mut shown = Vec::new();
+    for (id, node) in picture.nodes.iter().filter(|(_, node)| told == 0 || node.change > told) {
+        let Some(launch) = picture.launch_node(*id) else { continue };
+        let (used, n_containers) = picture.sums.by_node.get(id).cloned().unwrap_or_default();
+        let is_ready = node.report.as_ref().is_some_and(|report| report.ready);
+        let mut attributes = node.report.as_ref().map(|report| report.attributes.clone()).unwrap_or_default();
+        attributes.extend(node.spec.iter().flat_map(|spec| spec.labels.clone()));
+        let quarantine = node.spec.as_ref().and_then(|spec| spec.quarantine.as_ref());
+        shown.push(NodeReport {
+            host: launch.host,
+            port: launch.port,
+            rack: picture.rack(*id),
+            state: state_of(node, n_containers),
+            total: Picture::total(node),
+            used,
+            n_containers,
+            label: picture.label(node, &shared.context.config.label_key).unwrap_or_default().to_owned(),
+            attributes,
+            heard_ms: if is_ready { now_ms } else { node.heard_ms },
+            health: quarantine.map(|quarantine| quarantine.reason.clone()).unwrap_or_default(),
+        });
+    }
+    shown
+}
+
+/// The name in godel of a node that a client names by its host, with or without its port, or by that name.
+///
+/// # Errors
+/// There is none, or several have that host.
+pub(crate) fn node_name(inner: &Inner, asked: &str) -> Result<String, ManagerRefusal> {
+    let launches = inner.picture.nodes.keys().filter_map(|id| inner.picture.launch_node(*id));
+    let is_meant = |node: &crate::launcher::LaunchNode| {
+        node.name == asked || node.host == asked || format!("{}:{}", node.host, node.port) == asked
+    };
+    let named: Vec<String> = launches.filter(is_meant).map(|node| node.name).collect();
+    match named.as_slice() {
+        [name] => Ok(name.clone()),
+        [] => {
+            Err(ManagerRefusal::Invalid(format!("there is no node `{asked}` that runs containers of YARN")))
+        }
+        several => Err(ManagerRefusal::Invalid(format!(
+            "{} nodes have the host `{asked}`: name one with its port",
+            several.len()
+        ))),
+    }
+}
+
+/// What is free in per cent of what is whole, by memory, or by CPUs where no memory is said.
+fn percent(part: &BTreeMap<String, i64>, whole: &YarnAmount) -> Option<f32> {
+    let part = YarnAmount::from_capability(part);
+    let share = |part: i64, whole: i64| {
+        (part > 0 && whole > 0).then(|| {
+            let hundredths = part.saturating_mul(10_000) / whole;
+            f32::from(u16::try_from(hundredths.min(10_000)).unwrap_or(10_000)) / 100.0
+        })
+    };
+    share(part.memory_mb, whole.memory_mb).or_else(|| share(part.vcores, whole.vcores))
+}
+
+/// Queues in YARN's shape, those above before those below.
+pub(crate) fn queues(shared: &Shared, inner: &Inner) -> Vec<QueueReport> {
+    let root = shared.context.config.root_queue.as_str();
+    let sums = &inner.picture.sums;
+    let mut waits: BTreeMap<&str, (YarnAmount, u32, u32, u32)> = BTreeMap::new();
+    for application in inner.adapter.iter().filter(|application| !application.is_over()) {
+        let (amount, n) = pending(application);
+        let has_place = application.attempts().last().is_some_and(|attempt| attempt.node.is_some());
+        let mut path = Some(application.submission().queue.as_str());
+        let mut note = |path| {
+            let sum = waits.entry(path).or_default();
+            add(&mut sum.0, &amount, 1);
+            sum.1 = sum.1.saturating_add(n);
+            sum.2 += u32::from(has_place);
+            sum.3 += u32::from(!has_place);
+        };
+        while let Some(queue) = path {
+            note(queue);
+            path = parent(queue);
+        }
+        note("");
+    }
+    let default = QueueSpec::new(DEFAULT_QUEUE);
+    let known = inner.picture.queues.values().map(|spec| &**spec);
+    let is_default_known = inner.picture.queues.contains_key(DEFAULT_QUEUE);
+    let mut specs: BTreeMap<&str, &QueueSpec> = known
+        .filter(|spec| {
+            root.is_empty()
+                || spec.name == root
+                || spec.name.strip_prefix(root).is_some_and(|rest| rest.starts_with('.'))
+        })
+        .map(|spec| (spec.name.as_str(), spec))
+        .collect();
+    if root.is_empty() && !is_default_known {
+        specs.insert(DEFAULT_QUEUE, &default);
+    }
+    let mut shown = Vec::with_capacity(specs.len() + 1);
+    let whole = QueueSpec::new("");
+    let top = specs.remove(root).unwrap_or(&whole);
+    let all = std::iter::once((root, top)).chain(specs.iter().map(|(path, spec)| (*path, *spec)));
+    for (path, spec) in all {
+        let is_root = path == root;
+        let is_leaf = !is_root
+            && !specs.keys().any(|other| other.strip_prefix(path).is_some_and(|rest| rest.starts_with('.')));
+        let absolute = if is_root { 100.0 } else { percent(&spec.min, &sums.total).unwrap_or(0.0) };
+        let absolute_max = if is_root { 100.0 } else { percent(&spec.max, &sums.total).unwrap_or(100.0) };
+        let above = parent(path)
+            .and_then(|above| specs.get(above))
+            .and_then(|above| percent(&above.min, &sums.total));
+        let above = above.filter(|above| *above > 0.0).unwrap_or(100.0);
+        let (used, n_containers) = if is_root && root.is_empty() {
+            (sums.used.clone(), u32::try_from(sums.n_containers).unwrap_or(u32::MAX))
+        } else {
+            sums.by_queue.get(path).cloned().unwrap_or_default()
+        };
+        let absolute_used = percent(&used.to_capability(), &sums.total).unwrap_or(0.0);
+        let (pending, n_pending_containers, n_active, n_pending) =
+            waits.get(path).cloned().unwrap_or_default();
+        shown.push(QueueReport {
+            path: if is_root { ROOT.to_owned() } else { yarn_name(root, path) },
+            capacity: absolute * 100.0 / above,
+            maximum_capacity: absolute_max,
+            absolute_capacity: absolute,
+            absolute_maximum_capacity: absolute_max,
+            absolute_used_capacity: absolute_used,
+            used_capacity: if absolute > 0.0 { absolute_used * 100.0 / absolute } else { 0.0 },
+            is_running: true,
+            used,
+            pending,
+            n_containers,
+            n_pending_containers,
+            n_active,
+            n_pending,
+            submit_owners: spec.submit_owners.clone(),
+            is_leaf,
+        });
+    }
+    shown
+}
+
+/// The cluster; a standby shows itself too.
+pub(crate) fn cluster(shared: &Shared, inner: &Inner) -> ClusterReport {
+    let sums = &inner.picture.sums;
+    let mut report = ClusterReport {
+        cluster_timestamp: inner.cluster_timestamp,
+        started_ms: inner.started_ms,
+        is_active: matches!(&inner.role, Role::Leading(term) if !term.stop.is_cancelled()),
+        total: sums.total.clone(),
+        used: sums.used.clone(),
+        n_containers: sums.n_containers,
+        minimum_allocation: YarnAmount {
+            memory_mb: i64::from(shared.context.config.minimum_allocation_mb),
+            vcores: i64::from(shared.context.config.minimum_allocation_vcores),
+            others: BTreeMap::new(),
+        },
+        maximum_allocation: largest(inner),
+        ..ClusterReport::default()
+    };
+    for application in inner.adapter.iter() {
+        *report.applications.entry(application.public_state()).or_default() += 1;
+        if !application.is_over() {
+            let (amount, n) = pending(application);
+            add(&mut report.pending, &amount, 1);
+            report.n_pending_containers += u64::from(n);
+        }
+    }
+    for (id, node) in &inner.picture.nodes {
+        if inner.picture.launch_node(*id).is_some() {
+            let n_containers = sums.by_node.get(id).map_or(0, |(_, n)| *n);
+            *report.nodes.entry(state_of(node, n_containers)).or_default() += 1;
+        }
+    }
+    report
+}

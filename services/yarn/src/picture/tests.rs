@@ -1,0 +1,146 @@
+//! What changes of units and nodes mean to applications.
+
+use godel_domain::{
+    node::NodeReport,
+    running_units::{Bind, Evict, Statuses},
+};
+use godel_testkit::{BuildUnit as _, unit};
+
+use super::*;
+
+const APPLICATION: &str = "application-1-0001";
+
+fn application() -> YarnApplicationId {
+    application_of(APPLICATION).unwrap()
+}
+
+fn record(groups: &[(&str, &[(u32, u32)])]) -> Arc<UnitRecord> {
+    let mut record = unit(APPLICATION).class(WorkloadClass::Yarn);
+    record.spec.namespace = "yarn".to_owned();
+    record.spec.queue = "prod.search".to_owned();
+    let template = record.spec.task_groups[0].clone();
+    record.spec.task_groups.clear();
+    record.status.ordinals.clear();
+    for (name, ranges) in groups {
+        let mut group = template.clone();
+        group.name = (*name).to_owned();
+        group.template.demand.requests = Resources::new([("cpu", 1_000), ("memory", 1 << 30)]).unwrap();
+        record.spec.task_groups.push(group);
+        record.status.ordinals.push(ranges.to_vec());
+    }
+    Arc::new(record)
+}
+
+fn node(picture: &mut Picture, id: u32, labels: &[(&str, &str)], ready: bool) {
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let spec = NodeSpec { id: NodeId(id), name: format!("n{id}"), labels, ..NodeSpec::default() };
+    let capacity = Resources::new([("cpu", 4_000), ("memory", 8 << 30)]).unwrap();
+    let report = NodeReport { id: NodeId(id), capacity, ready, ..NodeReport::default() };
+    picture.apply(&Change::NodeSpec(spec), Revision(1), 1);
+    picture.apply(&Change::NodeReport(report), Revision(1), 1);
+}
+
+fn picture() -> Picture {
+    let mut picture = Picture::new("yarn", "rack");
+    node(&mut picture, 1, &[(PORT_ATTRIBUTE, "8041"), (HOST_ATTRIBUTE, "10.0.0.1"), ("rack", "r1")], true);
+    node(&mut picture, 2, &[(PORT_ATTRIBUTE, "8042")], false);
+    node(&mut picture, 3, &[], true);
+    picture
+}
+
+fn rows(change: RunChange) -> Change {
+    Change::Rows(UnitId(1), change)
+}
+
+fn events(picture: &mut Picture, change: &Change) -> Vec<UnitEvent> {
+    picture
+        .apply(change, Revision(2), 5)
+        .map(|(id, events)| {
+            assert_eq!(id, application());
+            events
+        })
+        .unwrap_or_default()
+}
+
+#[test]
+fn a_unit_tells_its_application_what_happens() {
+    let mut picture = picture();
+    let first = record(&[("master", &[(0, 1)])]);
+    assert_eq!(events(&mut picture, &Change::Unit(Arc::clone(&first))), []);
+    let grown = record(&[("master", &[(0, 1)]), ("g1-0", &[(1, 3)])]);
+    assert_eq!(events(&mut picture, &Change::Unit(grown)), [UnitEvent::Added("g1-0".to_owned(), vec![1, 2])]);
+    let bind = Bind { group: 1, ordinals: vec![1], nodes: vec![NodeId(1)], ..Bind::default() };
+    let placed = UnitEvent::Placed { ordinal: 1, incarnation: 0, node: NodeId(1) };
+    assert_eq!(events(&mut picture, &rows(RunChange::Bind(bind))), [placed]);
+    let statuses = |phase, exit_code| {
+        rows(RunChange::Statuses(Statuses {
+            ordinals: vec![1],
+            phases: vec![phase],
+            exit_codes: vec![exit_code],
+            ..Statuses::default()
+        }))
+    };
+    assert_eq!(events(&mut picture, &statuses(Phase::Starting, 0)), []);
+    assert_eq!(events(&mut picture, &statuses(Phase::Running, 0)), [UnitEvent::Started(1)]);
+    let ended = UnitEvent::Ended { ordinal: 1, incarnation: 0, exit: YarnExitStatus(7) };
+    assert_eq!(events(&mut picture, &statuses(Phase::Failed, 7)), [ended]);
+    let cancelled = UnitRecord {
+        status: godel_domain::unit::UnitStatus { cancelled: true, ..first.status.clone() },
+        ..(*first).clone()
+    };
+    assert_eq!(events(&mut picture, &Change::Unit(Arc::new(cancelled))), [UnitEvent::Gone]);
+    assert_eq!(events(&mut picture, &Change::UnitDeleted(UnitId(1))), [UnitEvent::Gone]);
+    assert!(picture.unit(application()).is_none());
+}
+
+#[test]
+fn a_lost_node_ends_what_is_there() {
+    let mut picture = picture();
+    picture.apply(&Change::Unit(record(&[("master", &[(0, 1)])])), Revision(1), 1);
+    let bind = Bind { ordinals: vec![0], nodes: vec![NodeId(1)], ..Bind::default() };
+    picture.apply(&rows(RunChange::Bind(bind)), Revision(1), 1);
+    let evict = Evict {
+        ordinals: vec![0],
+        incarnations: Vec::new(),
+        reason: EvictionReason::NodeLost,
+        by: String::new(),
+        preemptor: UnitId(0),
+    };
+    let ended = UnitEvent::Ended { ordinal: 0, incarnation: 0, exit: YarnExitStatus::ABORTED };
+    assert_eq!(events(&mut picture, &rows(RunChange::Evict(evict))), [ended]);
+}
+
+#[test]
+fn nodes_are_called_by_host_and_port() {
+    let mut picture = picture();
+    let named = |picture: &Picture, id| {
+        picture
+            .launch_node(NodeId(id))
+            .map(|node| format!("{}:{} {}", node.host, node.port, picture.rack(NodeId(id))))
+    };
+    assert_eq!(named(&picture, 1).as_deref(), Some("10.0.0.1:8041 /r1"));
+    assert_eq!(named(&picture, 2).as_deref(), Some("n2:8042 /default-rack"));
+    assert_eq!(named(&picture, 3), None, "it starts no containers");
+    assert_eq!(state_of(&picture.nodes[&NodeId(2)], 0), YarnNodeState::Lost);
+    let n_changes = picture.n_node_changes;
+    node(&mut picture, 2, &[(PORT_ATTRIBUTE, "8042")], true);
+    assert!(picture.n_node_changes > n_changes && picture.nodes[&NodeId(2)].change > n_changes);
+}
+
+#[test]
+fn what_is_taken_is_summed_up_by_node_and_queue() {
+    let mut picture = picture();
+    picture.apply(&Change::Unit(record(&[("master", &[(0, 2)])])), Revision(1), 1);
+    let bind = Bind { ordinals: vec![0, 1], nodes: vec![NodeId(1); 2], ..Bind::default() };
+    picture.apply(&rows(RunChange::Bind(bind)), Revision(1), 1);
+    picture.sum_up();
+    let sums = &picture.sums;
+    assert_eq!(
+        (sums.n_nodes, sums.n_containers, sums.total.memory_mb, sums.used.memory_mb),
+        (1, 2, 8_192, 2_048)
+    );
+    assert_eq!(sums.by_node[&NodeId(1)].1, 2);
+    let paths: Vec<&str> = sums.by_queue.keys().map(String::as_str).collect();
+    assert_eq!(paths, ["prod", "prod.search"]);
+    assert_eq!(sums.largest.vcores, 4);
+}

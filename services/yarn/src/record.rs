@@ -1,0 +1,354 @@
+//! Applications as records: what the adapter keeps in state, and how it is read after a start.
+
+use bytes::Bytes;
+use godel_core_yarn::{
+    adapter::{AppRecord, AppSubmission, AttemptRecord, Registration},
+    application::{AppTarget, FinalStatus},
+    asks::{AskGroup, ExecutionType},
+    attempt::{AttemptTarget, FailedAttempt},
+    exit_status::YarnExitStatus,
+    ids::YarnApplicationId,
+};
+use godel_proto::{raw, v1};
+
+/// What is kept of an attempt beside what decides anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AttemptNotes {
+    /// Unix milliseconds.
+    pub(crate) start_ms: i64,
+    /// Unix milliseconds; 0: not yet.
+    pub(crate) launch_ms: i64,
+    /// Unix milliseconds; 0: it goes on.
+    pub(crate) finish_ms: i64,
+    pub(crate) diagnostics: String,
+}
+
+/// The same of an application.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AppNotes {
+    pub(crate) launch: Bytes,
+    pub(crate) tags: Vec<String>,
+    pub(crate) attempts: Vec<AttemptNotes>,
+    /// MiB-seconds and CPU-seconds, as far as they are known without the unit.
+    pub(crate) used_seconds: (i64, i64),
+}
+
+/// A record says what cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub(crate) struct BadRecord {
+    field: &'static str,
+    problem: String,
+}
+
+fn bad(field: &'static str, problem: impl Into<String>) -> BadRecord {
+    BadRecord { field, problem: problem.into() }
+}
+
+/// The operation that writes an application.
+pub(crate) fn put(record: AppRecord, notes: &AppNotes) -> Bytes {
+    raw::encode_op(v1::op::Op::PutYarnApplication(write(record, notes)))
+}
+
+fn write(record: AppRecord, notes: &AppNotes) -> v1::YarnApplication {
+    let AppRecord {
+        id,
+        submission,
+        attempts,
+        failed,
+        target,
+        next_ordinal,
+        start_ms,
+        finish_ms,
+        diagnostics,
+        version,
+    } = record;
+    let AppSubmission {
+        name,
+        user,
+        queue,
+        kind,
+        priority,
+        master,
+        max_attempts,
+        validity_interval_ms,
+        keeps_containers,
+        lifetime_ms,
+    } = submission;
+    let AppNotes { launch, tags, attempts: of_attempts, used_seconds: (memory_mb_seconds, vcore_seconds) } =
+        notes;
+    let none = AttemptNotes::default();
+    let noted = of_attempts.iter().chain(std::iter::repeat(&none));
+    v1::YarnApplication {
+        application: id.to_string(),
+        version,
+        name,
+        user,
+        queue,
+        r#type: kind,
+        priority,
+        master: master.map(|group| v1::YarnAskGroup {
+            priority: group.priority,
+            is_opportunistic: group.execution == ExecutionType::Opportunistic,
+            capability: group.capability.into_iter().collect(),
+            label: group.label,
+        }),
+        max_attempts,
+        validity_interval_ms,
+        keeps_containers,
+        lifetime_ms,
+        launch: launch.to_vec(),
+        tags: tags.clone(),
+        attempts: attempts
+            .into_iter()
+            .zip(noted)
+            .map(|(attempt, notes)| write_attempt(attempt, notes))
+            .collect(),
+        failed: failed
+            .into_iter()
+            .map(|FailedAttempt { ended_ms, exit }| v1::YarnFailedAttempt { ended_ms, exit_status: exit.0 })
+            .collect(),
+        end: match target {
+            None => v1::YarnEnd::Unspecified,
+            Some(AppTarget::Finishing) => v1::YarnEnd::Finishing,
+            Some(AppTarget::Finished) => v1::YarnEnd::Finished,
+            Some(AppTarget::Failed) => v1::YarnEnd::Failed,
+            Some(AppTarget::Killed) => v1::YarnEnd::Killed,
+        }
+        .into(),
+        next_ordinal,
+        start_ms,
+        finish_ms,
+        diagnostics,
+        memory_mb_seconds: *memory_mb_seconds,
+        vcore_seconds: *vcore_seconds,
+    }
+}
+
+fn write_attempt(attempt: AttemptRecord, notes: &AttemptNotes) -> v1::YarnAttemptRecord {
+    let AttemptRecord { first_ordinal, node, registration, said, exit, target } = attempt;
+    let AttemptNotes { start_ms, launch_ms, finish_ms, diagnostics } = notes;
+    let registration = registration.map(|Registration { host, rpc_port, tracking_url }| {
+        v1::YarnRegistration { host, rpc_port, tracking_url }
+    });
+    let said = said.map(|said| match said {
+        FinalStatus::Undefined => v1::YarnFinalStatus::Unspecified,
+        FinalStatus::Succeeded => v1::YarnFinalStatus::Succeeded,
+        FinalStatus::Failed => v1::YarnFinalStatus::Failed,
+        FinalStatus::Killed => v1::YarnFinalStatus::Killed,
+    });
+    let end = match target {
+        None => v1::YarnEnd::Unspecified,
+        Some(AttemptTarget::Finishing) => v1::YarnEnd::Finishing,
+        Some(AttemptTarget::Finished) => v1::YarnEnd::Finished,
+        Some(AttemptTarget::Failed) => v1::YarnEnd::Failed,
+        Some(AttemptTarget::Killed) => v1::YarnEnd::Killed,
+    };
+    v1::YarnAttemptRecord {
+        first_ordinal,
+        node: node.unwrap_or_default(),
+        registration,
+        said: said.map(Into::into),
+        exit_status: exit.0,
+        end: end.into(),
+        start_ms: *start_ms,
+        launch_ms: *launch_ms,
+        finish_ms: *finish_ms,
+        diagnostics: diagnostics.clone(),
+    }
+}
+
+/// An application as its record says.
+///
+/// # Errors
+/// What cannot be.
+pub(crate) fn read(pb: v1::YarnApplication) -> Result<(AppRecord, AppNotes), BadRecord> {
+    let id: YarnApplicationId =
+        pb.application.parse().map_err(|_| bad("application", format!("`{}` is no id", pb.application)))?;
+    let target = match end(pb.end)? {
+        v1::YarnEnd::Unspecified => None,
+        v1::YarnEnd::Finishing => Some(AppTarget::Finishing),
+        v1::YarnEnd::Finished => Some(AppTarget::Finished),
+        v1::YarnEnd::Failed => Some(AppTarget::Failed),
+        v1::YarnEnd::Killed => Some(AppTarget::Killed),
+    };
+    let master = pb.master.map(|group| AskGroup {
+        priority: group.priority,
+        execution: if group.is_opportunistic {
+            ExecutionType::Opportunistic
+        } else {
+            ExecutionType::Guaranteed
+        },
+        capability: group.capability.into_iter().collect(),
+        label: group.label,
+    });
+    let mut notes = AppNotes {
+        launch: pb.launch.into(),
+        tags: pb.tags,
+        attempts: Vec::with_capacity(pb.attempts.len()),
+        used_seconds: (pb.memory_mb_seconds, pb.vcore_seconds),
+    };
+    let mut attempts = Vec::with_capacity(pb.attempts.len());
+    for attempt in pb.attempts {
+        let (record, noted) = read_attempt(attempt)?;
+        attempts.push(record);
+        notes.attempts.push(noted);
+    }
+    let failed = pb
+        .failed
+        .into_iter()
+        .map(|failed| FailedAttempt { ended_ms: failed.ended_ms, exit: YarnExitStatus(failed.exit_status) });
+    let record = AppRecord {
+        id,
+        submission: AppSubmission {
+            name: pb.name,
+            user: pb.user,
+            queue: pb.queue,
+            kind: pb.r#type,
+            priority: pb.priority,
+            master,
+            max_attempts: pb.max_attempts,
+            validity_interval_ms: pb.validity_interval_ms,
+            keeps_containers: pb.keeps_containers,
+            lifetime_ms: pb.lifetime_ms,
+        },
+        attempts,
+        failed: failed.collect(),
+        target,
+        next_ordinal: pb.next_ordinal,
+        start_ms: pb.start_ms,
+        finish_ms: pb.finish_ms,
+        diagnostics: pb.diagnostics,
+        version: pb.version,
+    };
+    Ok((record, notes))
+}
+
+fn read_attempt(pb: v1::YarnAttemptRecord) -> Result<(AttemptRecord, AttemptNotes), BadRecord> {
+    let target = match end(pb.end)? {
+        v1::YarnEnd::Unspecified => None,
+        v1::YarnEnd::Finishing => Some(AttemptTarget::Finishing),
+        v1::YarnEnd::Finished => Some(AttemptTarget::Finished),
+        v1::YarnEnd::Failed => Some(AttemptTarget::Failed),
+        v1::YarnEnd::Killed => Some(AttemptTarget::Killed),
+    };
+    let said = pb.said.map(|said| {
+        v1::YarnFinalStatus::try_from(said).map_err(|_| bad("attempts.said", format!("{said} is not known")))
+    });
+    let said = said.transpose()?.map(|said| match said {
+        v1::YarnFinalStatus::Unspecified => FinalStatus::Undefined,
+        v1::YarnFinalStatus::Succeeded => FinalStatus::Succeeded,
+        v1::YarnFinalStatus::Failed => FinalStatus::Failed,
+        v1::YarnFinalStatus::Killed => FinalStatus::Killed,
+    });
+    let record = AttemptRecord {
+        first_ordinal: pb.first_ordinal,
+        node: Some(pb.node).filter(|node| !node.is_empty()),
+        registration: pb.registration.map(|said| Registration {
+            host: said.host,
+            rpc_port: said.rpc_port,
+            tracking_url: said.tracking_url,
+        }),
+        said,
+        exit: YarnExitStatus(pb.exit_status),
+        target,
+    };
+    let notes = AttemptNotes {
+        start_ms: pb.start_ms,
+        launch_ms: pb.launch_ms,
+        finish_ms: pb.finish_ms,
+        diagnostics: pb.diagnostics,
+    };
+    Ok((record, notes))
+}
+
+fn end(number: i32) -> Result<v1::YarnEnd, BadRecord> {
+    v1::YarnEnd::try_from(number).map_err(|_| bad("end", format!("{number} is not known")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> (AppRecord, AppNotes) {
+        let capability = [("cpu".to_owned(), 1_000), ("memory".to_owned(), 1 << 30)].into();
+        let master = AskGroup {
+            priority: 0,
+            execution: ExecutionType::Opportunistic,
+            capability,
+            label: "gpu".to_owned(),
+        };
+        let submission = AppSubmission {
+            name: "pi".to_owned(),
+            user: "ann".to_owned(),
+            queue: "prod".to_owned(),
+            kind: "SPARK".to_owned(),
+            priority: -3,
+            master: Some(master),
+            max_attempts: 2,
+            validity_interval_ms: -1,
+            keeps_containers: true,
+            lifetime_ms: Some(0),
+        };
+        let registration =
+            Registration { host: "n1".to_owned(), rpc_port: -1, tracking_url: "http://n1:4040".to_owned() };
+        let ends = [Some(AttemptTarget::Failed), None].map(|target| AttemptRecord {
+            first_ordinal: 1,
+            node: Some("n1:8041".to_owned()),
+            registration: Some(registration.clone()),
+            said: Some(FinalStatus::Succeeded),
+            exit: YarnExitStatus::ABORTED,
+            target,
+        });
+        let record = AppRecord {
+            id: "application_17_0003".parse().unwrap(),
+            submission,
+            attempts: ends.to_vec(),
+            failed: vec![FailedAttempt { ended_ms: 5, exit: YarnExitStatus(1) }],
+            target: Some(AppTarget::Finishing),
+            next_ordinal: 9,
+            start_ms: 7,
+            finish_ms: Some(0),
+            diagnostics: "well".to_owned(),
+            version: 4,
+        };
+        let noted = AttemptNotes { start_ms: 1, launch_ms: 2, finish_ms: 3, diagnostics: "lost".to_owned() };
+        let notes = AppNotes {
+            launch: Bytes::from_static(b"launch"),
+            tags: vec!["a".to_owned()],
+            attempts: vec![noted, AttemptNotes::default()],
+            used_seconds: (5, 6),
+        };
+        (record, notes)
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let (record, notes) = full();
+        assert_eq!(read(write(record.clone(), &notes)), Ok((record.clone(), notes.clone())));
+        let bare = AppRecord {
+            attempts: Vec::new(),
+            target: None,
+            finish_ms: None,
+            submission: AppSubmission { master: None, lifetime_ms: None, ..record.submission.clone() },
+            ..record
+        };
+        let notes = AppNotes { attempts: Vec::new(), ..notes };
+        assert_eq!(read(write(bare.clone(), &notes)), Ok((bare, notes)));
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let (record, notes) = full();
+        let pb = write(record, &notes);
+        let of = |pb| read(pb).unwrap_err().to_string();
+        assert_eq!(
+            of(v1::YarnApplication { application: "7".to_owned(), ..pb.clone() }),
+            "application: `7` is no id"
+        );
+        assert_eq!(of(v1::YarnApplication { end: 9, ..pb.clone() }), "end: 9 is not known");
+        let mut attempt = pb.clone();
+        attempt.attempts[0].said = Some(7);
+        assert_eq!(of(attempt), "attempts.said: 7 is not known");
+    }
+}

@@ -1,0 +1,357 @@
+//! Applications as scheduling units: names, task groups and their templates, and what of an ask can be read back from them.
+//!
+//! A unit of class yarn has the group `master`, which is ordinal 0, and one group for each kind of containers. The name of a group says the
+//! priority and the execution type of its containers; what they take and their label stand in its template, and where they are wanted is only
+//! hashed into the name: after a start, no more of it is needed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{Hash as _, Hasher},
+};
+
+use godel_core_yarn::{
+    asks::{AskGroup, AskKey, AskTable, ExecutionType},
+    ids::YarnApplicationId,
+};
+use godel_domain::unit::TaskGroup;
+use godel_proto::v1;
+
+use crate::config::Config;
+
+/// The task group of the master.
+pub(crate) const MASTER_GROUP: &str = "master";
+/// The attribute of nodes that start containers of YARN: their port.
+pub(crate) const PORT_ATTRIBUTE: &str = "godel.dev/yarn-port";
+/// The attribute with the host under which masters reach the node.
+pub(crate) const HOST_ATTRIBUTE: &str = "godel.dev/yarn-host";
+/// A label that no node has: what stands for a master that runs elsewhere finds no place.
+const NOWHERE: &str = "godel.dev/yarn-unmanaged-master";
+/// Kind of devices among the amounts of a capability.
+const GPU: &str = "gpu";
+/// Values of one condition on a label.
+const N_VALUES_MAX: usize = 64;
+/// Weights of hosts and racks that are preferred.
+const WEIGHTS: (u32, u32) = (100, 50);
+
+/// Where containers are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Wish {
+    /// Hosts and racks; one of them is needed.
+    required: BTreeSet<String>,
+    /// Hosts and racks that are better than others.
+    preferred: BTreeSet<String>,
+    /// Hosts that are not taken.
+    refused: BTreeSet<String>,
+}
+
+impl Wish {
+    /// What a master says of the containers under a key, and of hosts that it does not want.
+    pub(crate) fn of(asks: &AskTable, key: &AskKey, refused: &BTreeSet<String>) -> Self {
+        let owned = |names: Vec<&str>| names.into_iter().take(N_VALUES_MAX).map(str::to_owned).collect();
+        let required: BTreeSet<String> = owned(asks.required(key));
+        let preferred = if required.is_empty() { owned(asks.preferred(key)) } else { BTreeSet::new() };
+        Self { required, preferred, refused: refused.iter().take(N_VALUES_MAX).cloned().collect() }
+    }
+}
+
+/// FNV-1a: the same in every version and on every machine, as names have to be.
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// Name of the unit of an application.
+pub(crate) fn unit_name(id: YarnApplicationId) -> String {
+    id.to_string().replace('_', "-")
+}
+
+/// The application that a unit is, by its name.
+pub(crate) fn application_of(name: &str) -> Option<YarnApplicationId> {
+    name.replace('-', "_").parse().ok()
+}
+
+/// Uid of the unit of an application: the same whoever submits it, so that it is submitted once.
+pub(crate) fn unit_uid(id: YarnApplicationId) -> String {
+    let YarnApplicationId { cluster_timestamp, number } = id;
+    let time = cluster_timestamp.unsigned_abs();
+    format!(
+        "{:08x}-{:04x}-8{:03x}-8{:03x}-{:012x}",
+        (time >> 28) & 0xffff_ffff,
+        (time >> 12) & 0xffff,
+        time & 0xfff,
+        0,
+        number
+    )
+}
+
+/// Name of the task group of containers that are alike.
+pub(crate) fn group_name(group: &AskGroup, wish: &Wish) -> String {
+    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+    group.capability.hash(&mut hasher);
+    group.label.hash(&mut hasher);
+    wish.hash(&mut hasher);
+    let execution = match group.execution {
+        ExecutionType::Guaranteed => 'g',
+        ExecutionType::Opportunistic => 'o',
+    };
+    let sign = if group.priority < 0 { "m" } else { "" };
+    format!("{execution}{sign}{}-{:016x}", group.priority.unsigned_abs(), hasher.finish())
+}
+
+/// What the containers of a task group were asked for, but for the number by which their master tells asks apart; `None`: it has no containers.
+pub(crate) fn key_of(group: &TaskGroup, label_key: &str) -> Option<AskKey> {
+    let (head, _) = group.name.split_once('-')?;
+    let (execution, priority) = match head.split_at_checked(1)? {
+        ("g", priority) => (ExecutionType::Guaranteed, priority),
+        ("o", priority) => (ExecutionType::Opportunistic, priority),
+        _ => return None,
+    };
+    let priority = match priority.strip_prefix('m') {
+        Some(below) => -below.parse::<i64>().ok()?,
+        None => priority.parse::<i64>().ok()?,
+    };
+    let template = &group.template;
+    let group = AskGroup {
+        priority: i32::try_from(priority).ok()?,
+        execution,
+        capability: template.demand.amounts().map(|(name, amount)| (name.to_owned(), amount)).collect(),
+        label: template.node_selector.get(label_key).cloned().unwrap_or_default(),
+    };
+    Some(AskKey { group, allocation_request_id: 0 })
+}
+
+/// The unit of an application: its master is the only replica.
+pub(crate) fn unit_spec(
+    config: &Config,
+    id: YarnApplicationId,
+    (user, queue, priority): (&str, &str, i32),
+    master: Option<&AskGroup>,
+) -> v1::UnitSpec {
+    let template = match master {
+        Some(group) => template(config, group, &Wish::default(), true),
+        None => v1::Template {
+            node_selector: [(NOWHERE.to_owned(), "true".to_owned())].into(),
+            run: Some(awaited(config, true)),
+            ..v1::Template::default()
+        },
+    };
+    let group = v1::TaskGroup {
+        name: MASTER_GROUP.to_owned(),
+        replicas: 1,
+        template: Some(template),
+        min_member: None,
+    };
+    v1::UnitSpec {
+        meta: Some(v1::ObjectMeta {
+            namespace: config.namespace.clone(),
+            name: unit_name(id),
+            uid: unit_uid(id),
+            owner: user.to_owned(),
+            ..v1::ObjectMeta::default()
+        }),
+        workload_class: v1::WorkloadClass::Yarn.into(),
+        task_groups: vec![group],
+        queue: queue.to_owned(),
+        priority: Some(priority),
+        // Masters ask for others where they want them; the adapter for the next master.
+        on_eviction: v1::OnEviction::Fail.into(),
+        on_failure: v1::OnFailure::Keep.into(),
+        restart_policy: v1::RestartPolicy::Never.into(),
+        ..v1::UnitSpec::default()
+    }
+}
+
+/// A group of containers that a unit does not have yet.
+pub(crate) fn task_group(
+    config: &Config,
+    name: &str,
+    group: &AskGroup,
+    wish: &Wish,
+    replicas: u32,
+) -> v1::TaskGroup {
+    v1::TaskGroup {
+        name: name.to_owned(),
+        replicas,
+        template: Some(template(config, group, wish, false)),
+        min_member: None,
+    }
+}
+
+fn awaited(config: &Config, is_master: bool) -> v1::RunSpec {
+    v1::RunSpec { await_command_ms: Some(config.await_ms(is_master).max(1)), ..v1::RunSpec::default() }
+}
+
+fn template(config: &Config, group: &AskGroup, wish: &Wish, is_master: bool) -> v1::Template {
+    let mut amounts: BTreeMap<String, i64> = group.capability.clone();
+    let n_gpus = amounts.remove(GPU).map_or(0, |milli| u32::try_from(milli / 1_000).unwrap_or(u32::MAX));
+    let gpus = (n_gpus > 0).then(|| v1::DeviceRequest {
+        kind: GPU.to_owned(),
+        count: n_gpus,
+        ..v1::DeviceRequest::default()
+    });
+    let mut node_selector = std::collections::HashMap::new();
+    if !group.label.is_empty() {
+        node_selector.insert(config.label_key.clone(), group.label.clone());
+    }
+    v1::Template {
+        demand: Some(v1::Demand {
+            requests: Some(v1::Resources { amounts }),
+            devices: gpus.into_iter().collect(),
+            ..v1::Demand::default()
+        }),
+        node_selector,
+        node_affinity: Some(affinity(config, group.label.is_empty(), wish)),
+        run: Some(awaited(config, is_master)),
+        ..v1::Template::default()
+    }
+}
+
+fn says(key: &str, operator: v1::LabelOperator, values: &[&str]) -> v1::LabelExpression {
+    v1::LabelExpression {
+        key: key.to_owned(),
+        operator: operator.into(),
+        values: values.iter().map(|value| (*value).to_owned()).collect(),
+    }
+}
+
+/// Hosts and, without their `/`, racks.
+fn split(names: &BTreeSet<String>) -> (Vec<&str>, Vec<&str>) {
+    let (racks, hosts): (Vec<&str>, Vec<&str>) =
+        names.iter().map(String::as_str).partition(|name| name.starts_with('/'));
+    (hosts, racks.into_iter().map(|rack| rack.trim_start_matches('/')).collect())
+}
+
+fn affinity(config: &Config, has_no_label: bool, wish: &Wish) -> v1::NodeAffinity {
+    use v1::LabelOperator as Is;
+    let mut every = vec![says(PORT_ATTRIBUTE, Is::Exists, &[])];
+    if has_no_label {
+        every.push(says(&config.label_key, Is::DoesNotExist, &[]));
+    }
+    if !wish.refused.is_empty() {
+        let refused: Vec<&str> = wish.refused.iter().map(String::as_str).collect();
+        every.push(says(HOST_ATTRIBUTE, Is::NotIn, &refused));
+    }
+    let (hosts, racks) = split(&wish.required);
+    let is_one_of = |key: &str, names: &[&str]| (!names.is_empty()).then(|| says(key, Is::In, names));
+    let mut required: Vec<v1::NodeTerm> =
+        [is_one_of(HOST_ATTRIBUTE, &hosts), is_one_of(&config.rack_key, &racks)]
+            .into_iter()
+            .flatten()
+            .map(|needed| v1::NodeTerm { all_of: every.iter().cloned().chain([needed]).collect() })
+            .collect();
+    if required.is_empty() {
+        required.push(v1::NodeTerm { all_of: every });
+    }
+    let (hosts, racks) = split(&wish.preferred);
+    let preferred =
+        [(WEIGHTS.0, is_one_of(HOST_ATTRIBUTE, &hosts)), (WEIGHTS.1, is_one_of(&config.rack_key, &racks))];
+    let preferred = preferred.into_iter().filter_map(|(weight, nodes)| {
+        Some(v1::PreferredNodes { weight, nodes: Some(v1::NodeTerm { all_of: vec![nodes?] }) })
+    });
+    v1::NodeAffinity { required, preferred: preferred.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_core_yarn::asks::{ANY, AskRow};
+    use godel_wire::from_proto;
+
+    use super::*;
+
+    fn group(priority: i32) -> AskGroup {
+        AskGroup {
+            priority,
+            execution: ExecutionType::Opportunistic,
+            capability: [
+                ("cpu".to_owned(), 1_000),
+                ("gpu".to_owned(), 2_000),
+                ("memory".to_owned(), 1 << 30),
+            ]
+            .into(),
+            label: "fast".to_owned(),
+        }
+    }
+
+    #[test]
+    fn units_are_named_after_applications() {
+        let id: YarnApplicationId = "application_1700000000000_0042".parse().unwrap();
+        assert_eq!(unit_name(id), "application-1700000000000-0042");
+        assert_eq!(application_of(&unit_name(id)), Some(id));
+        assert_eq!(application_of("web"), None);
+        let other = YarnApplicationId { number: 43, ..id };
+        let later = YarnApplicationId { cluster_timestamp: id.cluster_timestamp + 1, ..id };
+        let uids: BTreeSet<String> = [id, other, later].map(unit_uid).into();
+        assert_eq!(uids.len(), 3);
+        assert!(uids.iter().all(|uid| uuid::Uuid::parse_str(uid).is_ok()), "{uids:?}");
+    }
+
+    #[test]
+    fn groups_say_what_was_asked_for() {
+        let config = Config::default();
+        for priority in [0, 20, -7] {
+            let asked = group(priority);
+            let name = group_name(&asked, &Wish::default());
+            let pb = task_group(&config, &name, &asked, &Wish::default(), 3);
+            let template = from_proto::template(pb.template.unwrap()).unwrap();
+            let stored = TaskGroup { name: pb.name, replicas: 3, min_member: 0, template };
+            let key = key_of(&stored, &config.label_key).unwrap();
+            assert_eq!((key.group, key.allocation_request_id), (asked, 0));
+            assert_eq!(key_of(&TaskGroup { name: MASTER_GROUP.to_owned(), ..stored }, "l"), None);
+        }
+    }
+
+    #[test]
+    fn places_that_are_wanted_are_conditions_on_nodes() {
+        let key = AskKey { group: AskGroup { label: String::new(), ..group(1) }, allocation_request_id: 0 };
+        let row = |name: &str, relax_locality| AskRow {
+            key: key.clone(),
+            name: name.to_owned(),
+            n: 1,
+            relax_locality,
+        };
+        let shown = |relaxes, refused: &[&str]| {
+            let mut asks = AskTable::default();
+            asks.update(&[row(ANY, relaxes), row("n1", true), row("/r1", true)]).unwrap();
+            let refused = refused.iter().map(|host| (*host).to_owned()).collect();
+            let wish = Wish::of(&asks, &key, &refused);
+            let v1::NodeAffinity { required, preferred } = affinity(&Config::default(), true, &wish);
+            let term = |term: &v1::NodeTerm| {
+                term.all_of
+                    .iter()
+                    .map(|of| format!("{} {} {}", of.key, of.operator, of.values.join(",")))
+                    .collect::<Vec<_>>()
+                    .join("; ")
+            };
+            let preferred = preferred
+                .iter()
+                .map(|of| format!("{}: {}", of.weight, of.nodes.as_ref().map(term).unwrap_or_default()));
+            (
+                required.iter().map(term).collect::<Vec<_>>(),
+                preferred.collect::<Vec<_>>(),
+                group_name(&key.group, &wish),
+            )
+        };
+        let (required, preferred, relaxed) = shown(true, &["n9"]);
+        assert_eq!(required, ["godel.dev/yarn-port 3 ; godel.dev/yarn-label 4 ; godel.dev/yarn-host 2 n9"]);
+        assert_eq!(preferred, ["100: godel.dev/yarn-host 1 n1", "50: rack 1 r1"]);
+        let (required, preferred, strict) = shown(false, &[]);
+        assert_eq!(
+            required,
+            [
+                "godel.dev/yarn-port 3 ; godel.dev/yarn-label 4 ; godel.dev/yarn-host 1 n1",
+                "godel.dev/yarn-port 3 ; godel.dev/yarn-label 4 ; rack 1 r1"
+            ]
+        );
+        assert!(preferred.is_empty());
+        assert_ne!(relaxed, strict);
+    }
+}

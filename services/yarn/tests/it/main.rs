@@ -1,0 +1,246 @@
+//! Applications on a whole control plane: their masters are played by the test, their nodes are simulated.
+
+mod cluster;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use bytes::Bytes;
+use cluster::{Adapter, Cluster, until};
+use godel_core_yarn::{
+    adapter::{AllocateCall, AllocatedContainer, AppSubmission, MasterRefusal, Registration},
+    application::{FinalStatus, PublicAppState},
+    asks::{ANY, AskGroup, AskKey, AskRow, ExecutionType},
+    attempt::AttemptState,
+    ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
+};
+use godel_yarn::{
+    ResourceManager as _,
+    manager::{BlacklistChange, ManagerRefusal, MasterAnswer, SubmittedApp},
+    reports::{AppFilter, YarnAmount},
+};
+
+const LONG: Duration = Duration::from_secs(300);
+
+fn group(memory_mb: i64) -> AskGroup {
+    let amount = YarnAmount { memory_mb, vcores: 1, others: [].into() };
+    AskGroup {
+        priority: 1,
+        execution: ExecutionType::Guaranteed,
+        capability: amount.to_capability(),
+        label: String::new(),
+    }
+}
+
+fn submitted() -> SubmittedApp {
+    let submission = AppSubmission {
+        name: "pi".to_owned(),
+        user: "ann".to_owned(),
+        queue: "root.default".to_owned(),
+        kind: "SPARK".to_owned(),
+        priority: 0,
+        master: Some(group(1_024)),
+        max_attempts: 2,
+        validity_interval_ms: 0,
+        keeps_containers: false,
+        lifetime_ms: None,
+    };
+    SubmittedApp { submission, launch: Bytes::from_static(b"context"), tags: vec!["nightly".to_owned()] }
+}
+
+fn ask(n: u32) -> AskRow {
+    let key = AskKey { group: group(512), allocation_request_id: 0 };
+    AskRow { key, name: ANY.to_owned(), n, relax_locality: true }
+}
+
+/// Submits an application as soon as the adapter leads.
+async fn submit(adapter: &Adapter) -> YarnApplicationId {
+    let id = until("leader", async || adapter.manager.new_application().await.ok()).await.0;
+    until("recorded application", async || match adapter.manager.submit(id, submitted()).await {
+        Ok(()) => Some(()),
+        Err(ManagerRefusal::Unavailable(_)) => None,
+        Err(refusal) => panic!("{refusal}"),
+    })
+    .await;
+    id
+}
+
+/// Waits until the master of an attempt was started.
+async fn launched(adapter: &Adapter, id: YarnApplicationId, number: u32) -> YarnAttemptId {
+    until("launched master", async || {
+        let attempts = adapter.manager.attempts(id).ok()?;
+        let last = attempts.last()?;
+        (last.id.number == number && last.state == AttemptState::Launched).then_some(last.id)
+    })
+    .await
+}
+
+async fn state(adapter: &Adapter, id: YarnApplicationId, expected: PublicAppState) {
+    until(&format!("{expected:?} application"), async || {
+        (adapter.manager.application(id).ok()?.state == expected).then_some(())
+    })
+    .await;
+}
+
+/// A master that calls as masters do.
+struct Master {
+    attempt: YarnAttemptId,
+    seen: i32,
+}
+
+impl Master {
+    async fn register(adapter: &Adapter, attempt: YarnAttemptId) -> (Self, Vec<AllocatedContainer>) {
+        let registration =
+            Registration { host: "n1".to_owned(), rpc_port: 7, tracking_url: "http://n1:4040".to_owned() };
+        let answer = adapter.manager.register(attempt, registration).await.unwrap();
+        assert_eq!((answer.user.as_str(), answer.queue.as_str()), ("ann", "root.default"));
+        assert_eq!(answer.places.len(), answer.containers.len());
+        (Self { attempt, seen: 0 }, answer.containers)
+    }
+
+    async fn allocate(
+        &mut self,
+        adapter: &Adapter,
+        asks: Vec<AskRow>,
+        release: Vec<YarnContainerId>,
+    ) -> Result<MasterAnswer, ManagerRefusal> {
+        let call = AllocateCall { seen: self.seen, asks, release };
+        let answer = adapter.manager.allocate(self.attempt, &call, &BlacklistChange::default(), 0.5).await?;
+        self.seen = answer.answer.response_id;
+        Ok(answer)
+    }
+
+    /// Calls until it has so many containers more.
+    async fn fetch(&mut self, adapter: &Adapter, n: usize) -> Vec<AllocatedContainer> {
+        let mut fetched = Vec::new();
+        until("allocated containers", async || {
+            let answer = self.allocate(adapter, Vec::new(), Vec::new()).await.unwrap();
+            assert_eq!(answer.places.len(), answer.answer.allocated.len());
+            fetched.extend(answer.answer.allocated);
+            (fetched.len() >= n).then_some(())
+        })
+        .await;
+        assert_eq!(fetched.len(), n);
+        fetched
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_outlives_its_adapter() {
+    let cluster = Cluster::start().await;
+    let first = cluster.adapter(LONG).await;
+    let id = submit(&first).await;
+    // The same again changes nothing, and another one is refused.
+    first.manager.submit(id, submitted()).await.unwrap();
+    let mut other = submitted();
+    other.submission.name = "tau".to_owned();
+    assert!(matches!(first.manager.submit(id, other).await, Err(ManagerRefusal::Invalid(_))));
+    let attempt = launched(&first, id, 1).await;
+    let launch = cluster.launcher.launched.lock().unwrap()[0].clone();
+    assert_eq!((launch.attempt, launch.launch.as_ref(), launch.node.port), (attempt, &b"context"[..], 8_041));
+    assert_eq!((launch.unit.ordinal, launch.unit.incarnation, launch.amount.memory_mb), (0, 0, 1_024));
+    assert_eq!(
+        launch.container.to_string(),
+        format!(
+            "{}_000001",
+            attempt.to_string().replace("appattempt", "container").replace("_000001", "_01")
+        )
+    );
+
+    let (mut master, left) = Master::register(&first, attempt).await;
+    assert!(left.is_empty());
+    state(&first, id, PublicAppState::Running).await;
+    master.allocate(&first, vec![ask(3)], Vec::new()).await.unwrap();
+    let fetched = master.fetch(&first, 3).await;
+    let numbers: BTreeSet<u64> = fetched.iter().map(|container| container.id.number).collect();
+    assert_eq!(numbers, BTreeSet::from([2, 3, 4]));
+    let report = first.manager.application(id).unwrap();
+    assert_eq!((report.n_containers, report.used.memory_mb, report.progress), (4, 1_024 + 3 * 512, 0.5));
+    // One goes back, and the unit has one replica less.
+    master.allocate(&first, vec![ask(0)], vec![fetched[0].id]).await.unwrap();
+    until("released container", async || {
+        (first.manager.application(id).ok()?.n_containers == 3).then_some(())
+    })
+    .await;
+
+    first.stop().await;
+    let second = cluster.adapter(LONG).await;
+    state(&second, id, PublicAppState::Accepted).await;
+    let refused = master.allocate(&second, Vec::new(), Vec::new()).await.unwrap_err();
+    assert_eq!(refused, ManagerRefusal::Master(MasterRefusal::NotRegistered(attempt)));
+    let (mut master, known) = Master::register(&second, attempt).await;
+    let kept: BTreeSet<YarnContainerId> = known.iter().map(|container| container.id).collect();
+    assert_eq!(kept, fetched[1..].iter().map(|container| container.id).collect());
+    master.allocate(&second, vec![ask(1)], Vec::new()).await.unwrap();
+    let more = master.fetch(&second, 1).await;
+    assert_eq!(more[0].id.number, 5, "ordinals are given once");
+    let later = second.manager.new_application().await.unwrap().0;
+    assert!(later.cluster_timestamp > id.cluster_timestamp);
+
+    until("recorded end", async || {
+        let said = second.manager.finish(attempt, FinalStatus::Succeeded, "", "done").await;
+        said.unwrap().then_some(())
+    })
+    .await;
+    state(&second, id, PublicAppState::Finished).await;
+    let report = second.manager.application(id).unwrap();
+    assert_eq!((report.final_status, report.diagnostics.as_str()), (FinalStatus::Succeeded, "done"));
+    cluster.audit().await;
+    second.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_application_leaves_nothing() {
+    let cluster = Cluster::start().await;
+    let adapter = cluster.adapter(LONG).await;
+    let id = submit(&adapter).await;
+    let attempt = launched(&adapter, id, 1).await;
+    let (mut master, _) = Master::register(&adapter, attempt).await;
+    master.allocate(&adapter, vec![ask(2)], Vec::new()).await.unwrap();
+    master.fetch(&adapter, 2).await;
+    adapter.manager.kill(id, "bob", "").await.unwrap();
+    state(&adapter, id, PublicAppState::Killed).await;
+    until("empty cluster", async || (adapter.manager.cluster().ok()?.n_containers == 0).then_some(())).await;
+    let report = adapter.manager.application(id).unwrap();
+    assert_eq!(report.diagnostics, "Application killed by user bob");
+    assert!(report.finish_ms >= report.start_ms && report.n_containers == 0);
+    assert_eq!(cluster.launcher.stopped.lock().unwrap().len(), 1);
+    let gone = master.allocate(&adapter, Vec::new(), Vec::new()).await.unwrap_err();
+    assert_eq!(gone, ManagerRefusal::Master(MasterRefusal::NoAttempt(attempt)));
+    let killed = AppFilter { states: vec![PublicAppState::Killed], ..AppFilter::default() };
+    assert_eq!(adapter.manager.applications(&killed).unwrap().len(), 1);
+    let unknown = YarnApplicationId { cluster_timestamp: 1, number: 1 };
+    assert_eq!(adapter.manager.kill(unknown, "bob", "").await, Err(ManagerRefusal::NoApplication(unknown)));
+    let mut lost = submitted();
+    lost.submission.queue = "nowhere".to_owned();
+    let refused = adapter.manager.submit(unknown, lost).await;
+    assert_eq!(refused, Err(ManagerRefusal::NoQueue("nowhere".to_owned())));
+    cluster.audit().await;
+    adapter.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_fails_has_a_second_attempt() {
+    let cluster = Cluster::start().await;
+    // Nodes give up a master that nobody really starts.
+    let adapter = cluster.adapter(Duration::from_secs(4)).await;
+    let id = submit(&adapter).await;
+    launched(&adapter, id, 1).await;
+    let second = launched(&adapter, id, 2).await;
+    let launches = cluster.launcher.launched.lock().unwrap().clone();
+    let incarnations: BTreeSet<(u32, u32)> =
+        launches.iter().map(|launch| (launch.attempt.number, launch.unit.incarnation)).collect();
+    assert_eq!(incarnations, BTreeSet::from([(1, 0), (2, 1)]));
+    assert!(second.to_string().ends_with("_000002"));
+    state(&adapter, id, PublicAppState::Failed).await;
+    let report = adapter.manager.application(id).unwrap();
+    assert!(report.diagnostics.contains("failed 2 times"), "{}", report.diagnostics);
+    assert_eq!(report.final_status, FinalStatus::Failed);
+    let states: Vec<AttemptState> =
+        adapter.manager.attempts(id).unwrap().iter().map(|attempt| attempt.state).collect();
+    assert_eq!(states, [AttemptState::Failed, AttemptState::Failed]);
+    cluster.audit().await;
+    adapter.stop().await;
+    cluster.stop().await;
+}
