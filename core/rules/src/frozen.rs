@@ -299,7 +299,7 @@ fn keeps_all(subject: &Subject) -> bool {
         | Subject::Lease(_)
         | Subject::Partition
         | Subject::YarnKeys(_)
-            | Subject::YarnApplication(_)
+        | Subject::YarnApplication(_)
         | Subject::PartitionBlock(_) => false,
     }
 }

@@ -55,7 +55,7 @@ impl Leadership {
 /// What to hold and for whom.
 #[derive(Clone)]
 pub struct LeaseSpec {
-    /// Name of the lease: `dispatcher`, `binder`, `scheduler/<name>`, `member/<kind>/<name>`.
+    /// Name of the lease: `dispatcher`, `binder`, `yarn`, `scheduler/<name>`, `member/<kind>/<name>`.
     pub lease: String,
     /// Where this process serves.
     pub address: String,

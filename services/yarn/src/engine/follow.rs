@@ -210,7 +210,11 @@ impl Engine {
         match event {
             FollowEvent::Reset { .. } => {
                 // What is known of units is not known any more: as after a start.
-                self.step_down(None);
+                let leader = match &*self.leadership.borrow() {
+                    Leadership::Standby { leader } => leader.clone(),
+                    Leadership::Leader { .. } => None,
+                };
+                self.step_down(leader);
                 self.shared.inner.lock().picture.reset();
             }
             FollowEvent::Loaded(records) => {

@@ -13,7 +13,7 @@ use godel_client::{
 use godel_kit::{
     CancellationToken, Deps,
     clock::SystemClock,
-    config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig},
+    config::{ClientConfig, HumanDuration, ServerConfig},
 };
 use godel_yarn::{
     Config, Manager,
@@ -89,7 +89,8 @@ impl Cluster {
         let client = ClientConfig { state: address.clone(), ..ClientConfig::default() };
         let state = godel_state::Config { server, data_dir: dir.path().join("state"), ..Default::default() };
         let mut services = Vec::new();
-        let running = godel_state::serve(state, deps(state_listener), stop.clone());
+        let state_deps = godel_state::Deps { listener: Some(state_listener), ..godel_state::Deps::default() };
+        let running = godel_state::serve(state, state_deps, stop.clone());
         services.push(tokio::spawn(async move { running.await.unwrap() }));
         let (own, server) = listener().await;
         let config = godel_dispatcher::Config { server, client: client.clone(), ..Default::default() };
@@ -128,13 +129,8 @@ impl Cluster {
     pub(crate) async fn adapter(&self, launch_timeout: Duration) -> Adapter {
         let (own, server) = listener().await;
         let client = ClientConfig { state: self.address.clone(), ..ClientConfig::default() };
-        let config = Config {
-            server,
-            client,
-            launch_timeout: HumanDuration(launch_timeout),
-            lease: LeaseConfig { ttl: HumanDuration::from_secs(1) },
-            ..Config::default()
-        };
+        let config =
+            Config { server, client, launch_timeout: HumanDuration(launch_timeout), ..Config::default() };
         let stop = CancellationToken::new();
         let (sender, receiver) = oneshot::channel();
         let launcher = Arc::clone(&self.launcher);
