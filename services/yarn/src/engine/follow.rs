@@ -141,6 +141,7 @@ impl Engine {
         inner.to_write.clear();
         inner.to_delete.clear();
         inner.keys_to_write.clear();
+        inner.are_keys_written = false;
         drop(inner);
         if self.grant.as_ref().is_some_and(|grant| !grant.fence.is_valid()) {
             self.grant = None;
@@ -234,6 +235,7 @@ impl Engine {
                 for change in &commit.changes {
                     if let Change::YarnKeys(keys) = change {
                         self.keys.on_keys(keys);
+                        self.shared.inner.lock().are_keys_written = false;
                     }
                     let events = {
                         let mut inner = self.shared.inner.lock();
@@ -259,8 +261,9 @@ impl Engine {
         let ran = self.shared.run(|inner, at, out| {
             inner.adapter.tick(at, out);
             inner.picture.sum_up();
-            let due = self.keys.due(at.wall_ms, context.config.key_period(), rand::random);
-            inner.keys_to_write = due;
+            if inner.keys_to_write.is_empty() && !inner.are_keys_written {
+                inner.keys_to_write = self.keys.due(at.wall_ms, context.config.key_period(), rand::random);
+            }
             forget_oldest(inner, context.config.completed_max);
             if asks_again {
                 ask_again(inner, out);
@@ -305,14 +308,19 @@ const STATES: [(PublicAppState, &str); 8] = [
 
 /// Applications that have ended are shown up to a number; the oldest ends go.
 fn forget_oldest(inner: &mut Inner, n_max: usize) {
-    let over = inner.adapter.iter().filter(|application| application.is_over());
-    let mut over: Vec<_> = over
-        .filter(|application| !inner.to_write.contains(&application.id()))
-        .map(|application| (application.times_ms().1, application.id()))
-        .collect();
+    let stays = |id: &YarnApplicationId| {
+        !inner.to_write.contains(id) && inner.entries.get(id).is_some_and(|entry| !entry.is_going)
+    };
+    let over = inner.adapter.iter().filter(|application| application.is_over() && stays(&application.id()));
+    let mut over: Vec<_> = over.map(|application| (application.times_ms().1, application.id())).collect();
     let n_left = over.len().saturating_sub(n_max);
     over.sort_unstable();
-    inner.to_delete.extend(over.into_iter().take(n_left).map(|(_, id)| id));
+    for (_, id) in over.into_iter().take(n_left) {
+        if let Some(entry) = inner.entries.get_mut(&id) {
+            entry.is_going = true;
+        }
+        inner.to_delete.insert(id);
+    }
 }
 
 /// Replicas that the dispatcher has refused are asked for again.

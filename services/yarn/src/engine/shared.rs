@@ -68,6 +68,8 @@ pub(crate) struct AppEntry {
     pub(crate) growing: Growing,
     /// The dispatcher has refused to add replicas: they are asked for again later.
     pub(crate) is_growth_refused: bool,
+    /// Its record is about to be deleted.
+    pub(crate) is_going: bool,
     /// Changes of nodes that its master has been told.
     pub(crate) n_node_changes_told: Option<u64>,
 }
@@ -93,6 +95,8 @@ pub(crate) struct Inner {
     pub(crate) to_write: BTreeSet<YarnApplicationId>,
     pub(crate) to_delete: BTreeSet<YarnApplicationId>,
     pub(crate) keys_to_write: Vec<YarnKeys>,
+    /// Keys were handed to the store and not read back yet: no others are made meanwhile.
+    pub(crate) are_keys_written: bool,
 }
 
 impl Inner {
@@ -108,6 +112,7 @@ impl Inner {
             to_write: BTreeSet::new(),
             to_delete: BTreeSet::new(),
             keys_to_write: Vec::new(),
+            are_keys_written: false,
         }
     }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use godel_core_yarn::ids::YarnApplicationId;
-use godel_domain::{change::Change, txn::TxnBuilder as _};
+use godel_domain::{change::Change, txn::TxnBuilder as _, yarn_keys::YarnKeys};
 use godel_kit::{
     client::Backoff,
     quiet::Quiet,
@@ -31,6 +31,7 @@ struct Batch {
     /// Applications with the version that is written.
     written: Vec<(YarnApplicationId, u64)>,
     deleted: Vec<YarnApplicationId>,
+    keys: Vec<YarnKeys>,
 }
 
 /// Writes until the time of this leader is over.
@@ -76,11 +77,13 @@ pub(crate) async fn write(shared: Arc<Shared>, term: Term, pipeline: TxnPipeline
 }
 
 fn next_batch(inner: &mut Inner, now_ms: i64) -> Batch {
-    let mut keys = TxnEncoder::default();
-    for due in std::mem::take(&mut inner.keys_to_write) {
-        keys.push(&Change::YarnKeys(due));
+    let keys = std::mem::take(&mut inner.keys_to_write);
+    inner.are_keys_written |= !keys.is_empty();
+    let mut encoder = TxnEncoder::default();
+    for due in &keys {
+        encoder.push(&Change::YarnKeys(due.clone()));
     }
-    let mut batch = Batch { ops: keys.ops, ..Batch::default() };
+    let mut batch = Batch { ops: encoder.ops, keys, ..Batch::default() };
     let mut n_bytes = 0;
     while let Some(id) = inner.to_write.pop_first() {
         let Some((application, entry)) = inner.adapter.get(id).zip(inner.entries.get_mut(&id)) else {
@@ -116,6 +119,10 @@ fn next_batch(inner: &mut Inner, now_ms: i64) -> Batch {
 fn write_again(inner: &mut Inner, batch: &Batch) {
     inner.to_write.extend(batch.written.iter().map(|(id, _)| *id));
     inner.to_delete.extend(&batch.deleted);
+    if !batch.keys.is_empty() {
+        inner.keys_to_write.clone_from(&batch.keys);
+        inner.are_keys_written = false;
+    }
 }
 
 fn on_written(shared: &Arc<Shared>, batch: &Batch) {
