@@ -4,7 +4,7 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 12] = [
+const FILES: [&str; 13] = [
     "godel/v1/common.proto",
     "godel/v1/log.proto",
     "godel/v1/node.proto",
@@ -17,6 +17,7 @@ const FILES: [&str; 12] = [
     "godel/v1/dispatch.proto",
     "godel/v1/bind.proto",
     "godel/v1/scheduler.proto",
+    "godel/v1/yarn.proto",
 ];
 
 #[expect(clippy::disallowed_methods, reason = "cargo tells build scripts where to write by the environment")]
