@@ -5,12 +5,16 @@
 //!
 //! # Modules
 //!
+//! - `grpc`: YarnService, for the command line and for tools of our own.
 //! - `launcher`: how masters are started and stopped on their nodes.
 //! - `manager`: what every face asks of the adapter, and why it refuses.
 //! - `reports`: what is shown of applications, attempts, containers, nodes and queues.
+//! - `rest`: `/ws/v1/cluster`, as YARN's ResourceManager serves it.
 
+pub mod grpc;
 pub mod launcher;
 pub mod manager;
 pub mod reports;
+pub mod rest;
 
 pub use manager::ResourceManager;
