@@ -18,6 +18,7 @@ const FILES: [&str; 13] = [
     "godel/v1/dispatch.proto",
     "godel/v1/bind.proto",
     "godel/v1/scheduler.proto",
+    "godel/v1/yarn.proto",
 ];
 
 #[expect(clippy::disallowed_methods, reason = "cargo tells build scripts where to write by the environment")]

@@ -85,7 +85,7 @@ pub enum Verb {
     /// Manage reservations: room kept for running units of certain units.
     #[command(subcommand)]
     Reservation(reservation::Reservation),
-    /// Import the configuration of a YARN cluster.
+    /// Manage applications of YARN, and import the configuration of a YARN cluster.
     #[command(subcommand)]
     Yarn(yarn::Yarn),
     /// Create or change objects from files: queues and priority classes together, then disruption budgets and

@@ -16,7 +16,7 @@ use godel_proto::v1::{
     log_service_client::LogServiceClient, node_service_client::NodeServiceClient,
     queue_service_client::QueueServiceClient, reservation_service_client::ReservationServiceClient,
     scheduler_service_client::SchedulerServiceClient, state_service_client::StateServiceClient,
-    unit_service_client::UnitServiceClient,
+    unit_service_client::UnitServiceClient, yarn_service_client::YarnServiceClient,
 };
 use tonic::Status;
 
@@ -25,6 +25,8 @@ use crate::{
     output::shown,
 };
 
+/// Lease of the YARN adapter, which a cluster need not have.
+const YARN: &str = "yarn";
 /// Pages read of one list; beyond lies a server that never ends.
 const N_PAGES_MAX: usize = 1_000_000;
 
@@ -213,6 +215,21 @@ impl Client {
         .await
     }
 
+    /// A call of the YARN adapter, at whoever leads.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn yarn<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
+    where
+        F: FnMut(YarnServiceClient<Channel>) -> Fut,
+        Fut: Future<Output = Result<T, Status>>,
+    {
+        self.leader(YARN, |channel| {
+            op(YarnServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
+        })
+        .await
+    }
+
     /// A call of whoever holds a lease.
     async fn leader<T, F, Fut>(&self, lease: &str, op: F) -> Result<T, Failure>
     where
@@ -233,6 +250,11 @@ impl Client {
         let FailedCall { leader, status } = failed;
         match leader {
             Some(address) => answer_of(lease, &address, status),
+            None if status.message().starts_with("nobody holds lease") && lease == YARN => {
+                let said = format!("no YARN adapter leads; state at {} answers", shown(&self.address));
+                Failure::new(Code::Unreachable, said)
+                    .hint("start one with `godel serve yarn`: see docs/yarn.md")
+            }
             None if status.message().starts_with("nobody holds lease") => {
                 let said = format!("no {lease} leads; state at {} answers", shown(&self.address));
                 Failure::new(Code::Unreachable, said)

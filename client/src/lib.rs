@@ -18,6 +18,7 @@
 //! - `usage`: CPU time and memory of processes on this machine.
 //! - `user`: who runs this process.
 //! - `views`: views of units, nodes and queues for commands.
+//! - `yarn`: applications and queues of the YARN adapter.
 
 pub mod audit;
 pub mod bulk;
@@ -32,3 +33,4 @@ pub mod unit_file;
 pub mod usage;
 pub mod user;
 pub mod views;
+pub mod yarn;

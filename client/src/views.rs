@@ -17,6 +17,7 @@ mod queue;
 mod reservation;
 mod task_groups;
 mod top;
+mod yarn;
 mod zones;
 
 pub use bandwidth::{CareView, NetworkView};
@@ -29,6 +30,7 @@ pub use queue::{PriorityClassView, QueueView, parse_policy};
 pub use reservation::{PlaceView, ReservationView};
 pub use task_groups::TaskGroupView;
 pub use top::{DeviceUseView, NodeUseView, UnitUseView, ZoneUseView};
+pub use yarn::{YarnAmountView, YarnAppView, YarnAttemptView, YarnQueueView};
 pub use zones::{ZonePartView, ZoneView, zones};
 
 /// A unit.

@@ -18,9 +18,73 @@ pub struct YarnQueues {
     pub total: Vec<String>,
 }
 
+/// Which applications are listed.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct YarnAppList {
+    /// Only applications in these states: new, new-saving, submitted, accepted, running, finished, failed or killed.
+    #[arg(long = "state", value_delimiter = ',', value_name = "STATE")]
+    pub states: Vec<String>,
+    /// Only applications of these users.
+    #[arg(long = "user", value_delimiter = ',', value_name = "USER")]
+    pub users: Vec<String>,
+    /// Only applications of these queues, by whole path or last name.
+    #[arg(long = "queue", value_delimiter = ',', value_name = "QUEUE")]
+    pub queues: Vec<String>,
+    /// Only applications of these kinds, as `spark`.
+    #[arg(long = "kind", value_delimiter = ',', value_name = "KIND")]
+    pub kinds: Vec<String>,
+    /// Only applications with any of these tags.
+    #[arg(long = "tag", value_delimiter = ',', value_name = "TAG")]
+    pub tags: Vec<String>,
+    /// Only applications of this name.
+    #[arg(long, default_value = "")]
+    pub name: String,
+    /// Maximum number of applications.
+    #[arg(long, default_value_t = 1_000)]
+    pub limit: usize,
+}
+
+/// `godel yarn app`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum YarnApp {
+    /// List applications, the newest first.
+    List(YarnAppList),
+    /// Show applications with their attempts.
+    Describe {
+        /// Ids, as application_1700000000000_0001.
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+    /// End applications. A master that is running is stopped with all its containers.
+    Kill {
+        /// Ids, as application_1700000000000_0001.
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+        /// Who ends them. Default: the user who runs this command.
+        #[arg(long)]
+        user: Option<String>,
+        /// Reason, shown to users.
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+}
+
+/// `godel yarn queue`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum YarnQueue {
+    /// List queues as YARN sees them, in percentages of what is above them.
+    List,
+}
+
 /// `godel yarn`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Yarn {
+    /// Manage applications that clients of YARN have submitted. Needs a running YARN adapter.
+    #[command(subcommand)]
+    App(YarnApp),
+    /// Show queues as clients of YARN see them. Needs a running YARN adapter.
+    #[command(subcommand)]
+    Queue(YarnQueue),
     /// Create or change queues as the CapacityScheduler's configuration says, all together or not at all. Queues that it
     /// does not name stay.
     ImportQueues {

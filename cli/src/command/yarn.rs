@@ -1,4 +1,6 @@
-//! `godel yarn`: the configuration of a YARN cluster, and what godel makes of it.
+//! `godel yarn`: applications of YARN; the configuration of a YARN cluster, and what godel makes of it.
+
+mod apps;
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -57,6 +59,8 @@ impl View for FindingView {
 
 pub(super) async fn run(address: &str, verb: Yarn, format: Format) -> Result<(), Failure> {
     match verb {
+        Yarn::App(verb) => apps::run(&Client::new(address)?, verb, format).await,
+        Yarn::Queue(verb) => apps::run_queue(&Client::new(address)?, &verb, format).await,
         Yarn::ImportQueues { queues, dry_run } => {
             let (configuration, options) = given(address, &queues).await?;
             let import = import_queues(&configuration, &options);

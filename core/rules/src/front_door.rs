@@ -15,10 +15,12 @@ pub enum ServingPart {
     Binder,
     /// Any scheduler, or the one that the caller names.
     Scheduler,
+    /// The leading YARN adapter.
+    Yarn,
 }
 
 /// Services and the parts that serve them.
-pub const SERVICES: [(&str, ServingPart); 11] = [
+pub const SERVICES: [(&str, ServingPart); 12] = [
     ("godel.v1.StateService", ServingPart::State),
     ("godel.v1.NodeService", ServingPart::State),
     ("godel.v1.MemberService", ServingPart::State),
@@ -30,6 +32,7 @@ pub const SERVICES: [(&str, ServingPart); 11] = [
     ("godel.v1.DispatchService", ServingPart::Dispatcher),
     ("godel.v1.BindService", ServingPart::Binder),
     ("godel.v1.SchedulerService", ServingPart::Scheduler),
+    ("godel.v1.YarnService", ServingPart::Yarn),
 ];
 
 /// Methods that members call among themselves, of services that clients call too.
@@ -88,6 +91,7 @@ pub fn member(
         (ServingPart::State, _) => "member/state/".to_owned(),
         (ServingPart::Dispatcher, _) => "dispatcher".to_owned(),
         (ServingPart::Binder, _) => "binder".to_owned(),
+        (ServingPart::Yarn, _) => "yarn".to_owned(),
         (ServingPart::Scheduler, Some(name)) => format!("scheduler/{name}"),
         (ServingPart::Scheduler, None) => "scheduler/".to_owned(),
     };
@@ -118,6 +122,8 @@ mod tests {
             ("/godel.v1.BindService/Decide", Forwarding::Refused(ServingPart::Binder)),
             ("/godel.v1.BindService/EvictRunningUnits", Forwarding::Refused(ServingPart::Binder)),
             ("/godel.v1.SchedulerService/Plan", Forwarding::To(ServingPart::Scheduler)),
+            ("/godel.v1.YarnService/ListApplications", Forwarding::To(ServingPart::Yarn)),
+            ("/godel.v1.YarnService/Allocate", Forwarding::To(ServingPart::Yarn)),
             ("/godel.v1.StateService/Txn", Forwarding::Here),
             ("/godel.v1.LogService/ReadLog", Forwarding::Here),
             ("/grpc.health.v1.Health/Check", Forwarding::Here),
@@ -151,7 +157,7 @@ mod tests {
 
     #[test]
     fn leaders_and_schedulers_are_found_while_their_leases_last() {
-        use ServingPart::{Binder, Dispatcher, Scheduler};
+        use ServingPart::{Binder, Dispatcher, Scheduler, Yarn};
         let mut leases = Leases::default();
         for name in ["dispatcher", "scheduler/a", "scheduler/b"] {
             leases.apply(lease(name, 3_000), Millis(0));
@@ -160,6 +166,9 @@ mod tests {
         let found = |part, scheduler, now| found(&leases, part, scheduler, now);
         assert_eq!(found(Dispatcher, None, 1_000).unwrap(), "dispatcher");
         assert_eq!(found(Binder, None, 1_000).unwrap_err(), "nobody holds lease binder");
+        assert_eq!(found(Yarn, None, 1_000).unwrap_err(), "nobody holds lease yarn");
+        leases.apply(lease("yarn", 3_000), Millis(0));
+        assert_eq!(found(Yarn, None, 1_000).unwrap(), "yarn");
         assert_eq!(found(Scheduler, None, 1_000).unwrap(), "scheduler/b", "it has renewed last");
         assert_eq!(found(Scheduler, Some("a"), 1_000).unwrap(), "scheduler/a");
         assert_eq!(found(Scheduler, Some("c"), 1_000).unwrap_err(), "nobody holds lease scheduler/c");

@@ -42,6 +42,20 @@ impl From<Malformed> for CredentialsError {
     }
 }
 
+/// Reads one token as it stands in addresses and in the REST API of YARN, once its base64 is decoded.
+///
+/// # Errors
+/// It is damaged.
+pub fn read_url_token(bytes: impl Into<Bytes>) -> Result<TokenProto, CredentialsError> {
+    Ok(take_token(&mut bytes.into())?)
+}
+
+fn take_token(bytes: &mut Bytes) -> Result<TokenProto, Malformed> {
+    let (identifier, password) = (take_bytes(bytes)?, take_bytes(bytes)?);
+    let (kind, service) = (take_text(bytes)?, take_text(bytes)?);
+    Ok(TokenProto { identifier, password, kind, service })
+}
+
 impl Credentials {
     /// Reads a file.
     ///
@@ -60,9 +74,7 @@ impl Credentials {
         // Each of them takes a byte at least: a large number ends with the bytes.
         for _ in 0..take_number(&mut bytes)? {
             let alias = take_text(&mut bytes)?;
-            let (identifier, password) = (take_bytes(&mut bytes)?, take_bytes(&mut bytes)?);
-            let (kind, service) = (take_text(&mut bytes)?, take_text(&mut bytes)?);
-            credentials.tokens.insert(alias, TokenProto { identifier, password, kind, service });
+            credentials.tokens.insert(alias, take_token(&mut bytes)?);
         }
         for _ in 0..take_number(&mut bytes)? {
             let alias = take_text(&mut bytes)?;

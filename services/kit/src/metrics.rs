@@ -12,6 +12,7 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
+pub use listen::Few;
 use parking_lot::Mutex;
 pub use prometheus_client;
 use prometheus_client::{

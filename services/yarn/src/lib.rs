@@ -8,6 +8,7 @@
 //!
 //! - `config`: configuration of the YARN adapter.
 //! - `engine`: the adapter at work: calls, records, units, leadership.
+//! - `grpc`: YarnService, for the command line and for tools of our own.
 //! - `keys`: the keys that sign YARN's tokens.
 //! - `launcher`: how masters are started and stopped on their nodes.
 //! - `manager`: what every face asks of the adapter, and why it refuses.
@@ -15,11 +16,13 @@
 //! - `picture`: the cluster as the adapter follows it: nodes, queues, units of applications.
 //! - `record`: applications as records.
 //! - `reports`: what is shown of applications, attempts, containers, nodes and queues.
+//! - `rest`: `/ws/v1/cluster`, as YARN's ResourceManager serves it.
 //! - `service`: the service: its lease, its engine and its faces.
 //! - `unit`: applications as scheduling units.
 
 mod config;
 mod engine;
+pub mod grpc;
 mod keys;
 pub mod launcher;
 pub mod manager;
@@ -27,6 +30,7 @@ mod metrics;
 mod picture;
 mod record;
 pub mod reports;
+pub mod rest;
 mod service;
 mod unit;
 

@@ -10,7 +10,8 @@ use prost_types::{
 };
 
 /// Services that clients write to.
-const SERVICES: [&str; 4] = ["UnitService", "QueueService", "BudgetService", "ReservationService"];
+const SERVICES: [&str; 5] =
+    ["UnitService", "QueueService", "BudgetService", "ReservationService", "YarnService"];
 
 /// Numbers without presence, and what 0 is. A new one has to be `optional`, or to be added here with its reason.
 const ZEROS: &[(&str, &str)] = &[
@@ -19,13 +20,16 @@ const ZEROS: &[(&str, &str)] = &[
     ("DeviceTerms.memory", "asks for nothing, as its comment says"),
     ("GetUnitRequest.page_size", "means 1,000, as its comment says"),
     ("HostPort.port", "refused"),
+    ("ListApplicationsRequest.page_size", "means 500, as its comment says"),
     ("ListBudgetsRequest.page_size", "means 500, as its comment says"),
+    ("ListContainersRequest.page_size", "means 500, as its comment says"),
     ("ListPriorityClassesRequest.page_size", "means 500, as its comment says"),
     ("ListQueuesRequest.page_size", "means 500, as its comment says"),
     ("ListReservationsRequest.page_size", "means 500, as its comment says"),
     ("ListUnitHistoryRequest.page_size", "means 500, as its comment says"),
     ("ListUnitHistoryRequest.since_ms", "means whenever, as its comment says"),
     ("ListUnitsRequest.page_size", "means 500, as its comment says"),
+    ("ListYarnQueuesRequest.page_size", "means 500, as its comment says"),
     ("ObjectMeta.create_revision", "output only"),
     ("ObjectMeta.create_time_ms", "output only"),
     ("ObjectMeta.revision", "output only"),
@@ -45,6 +49,8 @@ const ZEROS: &[(&str, &str)] = &[
     ("Volume.bytes", "refused"),
     ("WatchUnitsRequest.from_revision", "is the present state first"),
     ("WatchUnitsRequest.store_id", "means whichever store is there, as its comment says"),
+    ("YarnAmount.memory_mb", "asks for no memory, refused if nothing else is asked for"),
+    ("YarnAmount.vcores", "asks for no CPU, refused if nothing else is asked for"),
 ];
 /// Revisions begin with 1: 0 is none, whatever the request.
 const NO_REVISION: &str = "expected_revision";

@@ -1,4 +1,4 @@
-//! The listener of `/metrics`: so many connections and no more, whatever strangers open.
+//! The listener of `/metrics` and of other pages: so many connections and no more, whatever strangers open.
 
 use std::{
     collections::VecDeque,
@@ -21,21 +21,28 @@ use crate::{
     server::{is_short_of_descriptors, relieve},
 };
 
-/// Connections kept; of more the oldest is closed.
+/// Connections to metrics that are kept; of more the oldest is closed.
 const N_MAX: usize = 64;
 /// Pause after an accept that failed.
 const FAILED_PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts connections, each of which pushes out the oldest when there are too many.
-pub(super) struct Few {
+/// A listener that accepts connections, each of which pushes out the oldest when there are too many.
+#[derive(Debug)]
+pub struct Few {
     listener: TcpListener,
+    n_max: usize,
     open: VecDeque<CancellationToken>,
     failed: Quiet,
 }
 
 impl Few {
     pub(super) fn new(listener: TcpListener) -> Self {
-        Self { listener, open: VecDeque::new(), failed: Quiet::default() }
+        Self::at_most(listener, N_MAX)
+    }
+
+    /// Keeps at most `n_max` connections.
+    pub fn at_most(listener: TcpListener, n_max: usize) -> Self {
+        Self { listener, n_max, open: VecDeque::new(), failed: Quiet::default() }
     }
 }
 
@@ -48,7 +55,7 @@ impl axum::serve::Listener for Few {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
                     // Those that have ended are still in the queue: it is the number of the last ones.
-                    while self.open.len() >= N_MAX || is_short_of_descriptors(stream.as_raw_fd()) {
+                    while self.open.len() >= self.n_max || is_short_of_descriptors(stream.as_raw_fd()) {
                         let Some(oldest) = self.open.pop_front() else { break };
                         oldest.cancel();
                     }
@@ -62,7 +69,7 @@ impl axum::serve::Listener for Few {
                 Err(error) => {
                     relieve();
                     if self.failed.may_speak() {
-                        tracing::warn!(%error, "cannot accept connections to the metrics");
+                        tracing::warn!(%error, "cannot accept connections");
                     }
                     tokio::time::sleep(FAILED_PAUSE).await;
                 }
@@ -76,7 +83,8 @@ impl axum::serve::Listener for Few {
 }
 
 /// A connection that fails once it is cut.
-pub(super) struct Cuttable {
+#[derive(Debug)]
+pub struct Cuttable {
     stream: TcpStream,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     is_cut: bool,

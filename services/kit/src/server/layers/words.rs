@@ -43,6 +43,7 @@ pub(in super::super) fn named(part: ServingPart) -> &'static str {
         ServingPart::Dispatcher => "the dispatcher",
         ServingPart::Binder => "the binder",
         ServingPart::Scheduler => "a scheduler",
+        ServingPart::Yarn => "the YARN adapter",
     }
 }
 

@@ -1,0 +1,251 @@
+//! The gRPC face: YarnService, for the command line and for tools of our own.
+//!
+//! A master names its attempt and shows no token: whoever reaches this server may speak for any master (ADR 0062). It listens on loopback
+//! until godel knows who calls.
+//!
+//! # Modules
+//!
+//! - `given`: what requests say, read and checked.
+//! - `pages`: lists in pages.
+//! - `refused`: why the adapter refuses, as statuses.
+//! - `shown`: reports as messages.
+
+mod given;
+mod pages;
+mod refused;
+mod shown;
+
+use std::sync::Arc;
+
+use godel_core_yarn::ids::{YarnApplicationId, YarnAttemptId, YarnContainerId};
+use godel_kit::{message::RECEIVED_BYTES_MAX, status};
+use godel_proto::v1::{
+    self,
+    yarn_service_server::{YarnService, YarnServiceServer},
+};
+use godel_wire::BadField;
+use tonic::{Request, Response, Status};
+
+use self::{given::Given, pages::Page, refused::refused};
+use crate::manager::ResourceManager;
+
+/// The service over an adapter, for the server of the process.
+pub fn service(manager: Arc<dyn ResourceManager>) -> YarnServiceServer<YarnFace> {
+    YarnServiceServer::new(YarnFace { manager }).max_decoding_message_size(RECEIVED_BYTES_MAX)
+}
+
+/// YarnService over an adapter.
+#[derive(Clone, Debug)]
+pub struct YarnFace {
+    manager: Arc<dyn ResourceManager>,
+}
+
+impl YarnFace {
+    fn application(&self, id: YarnApplicationId) -> Result<v1::YarnApplicationStatus, Status> {
+        Ok(shown::application(self.manager.application(id).map_err(refused)?))
+    }
+}
+
+#[tonic::async_trait]
+impl YarnService for YarnFace {
+    async fn new_application(
+        &self,
+        request: Request<v1::NewApplicationRequest>,
+    ) -> Result<Response<v1::NewApplicationResponse>, Status> {
+        let v1::NewApplicationRequest {} = request.into_inner();
+        let (id, maximum) = self.manager.new_application().await.map_err(refused)?;
+        let maximum = Some(shown::amount(maximum));
+        Ok(Response::new(v1::NewApplicationResponse { application_id: id.to_string(), maximum }))
+    }
+
+    async fn submit_application(
+        &self,
+        request: Request<v1::SubmitApplicationRequest>,
+    ) -> Result<Response<v1::SubmitApplicationResponse>, Status> {
+        let (id, submitted) = given::submission(request.into_inner())?;
+        self.manager.submit(id, submitted).await.map_err(refused)?;
+        Ok(Response::new(v1::SubmitApplicationResponse {}))
+    }
+
+    async fn get_application(
+        &self,
+        request: Request<v1::GetApplicationRequest>,
+    ) -> Result<Response<v1::GetApplicationResponse>, Status> {
+        let v1::GetApplicationRequest { application_id } = request.into_inner();
+        let mut given = Given::default();
+        let id = given.id("application_id", &application_id);
+        let application = Some(self.application(given.checked(id)?)?);
+        Ok(Response::new(v1::GetApplicationResponse { application }))
+    }
+
+    async fn list_applications(
+        &self,
+        request: Request<v1::ListApplicationsRequest>,
+    ) -> Result<Response<v1::ListApplicationsResponse>, Status> {
+        let request = request.into_inner();
+        let mut given = Given::default();
+        let n_max = given.page_size(request.page_size);
+        let before: Option<YarnApplicationId> = given.page_token(&request.page_token);
+        let filter = given::filter(&mut given, request);
+        let filter = given.checked(Some(filter))?;
+        let mut applications = self.manager.applications(&filter).map_err(refused)?;
+        applications.retain(|application| before.is_none_or(|before| application.id < before));
+        // The newest first, also if two faces of the same cluster disagree.
+        applications.sort_by_key(|application| std::cmp::Reverse(application.id));
+        let page = pages::page(applications, n_max, |application| {
+            let id = application.id.to_string();
+            (id, shown::application(application))
+        });
+        let Page { items, next_page_token, total } = page;
+        Ok(Response::new(v1::ListApplicationsResponse { applications: items, next_page_token, total }))
+    }
+
+    async fn kill_application(
+        &self,
+        request: Request<v1::KillApplicationRequest>,
+    ) -> Result<Response<v1::KillApplicationResponse>, Status> {
+        let v1::KillApplicationRequest { application_id, user, diagnostics } = request.into_inner();
+        let mut given = Given::default();
+        let id = given.id("application_id", &application_id);
+        given.user(&user);
+        given.text("diagnostics", &diagnostics, given::DIAGNOSTICS_LEN_MAX);
+        let id = given.checked(id)?;
+        let done = self.manager.kill(id, &user, &diagnostics).await.map_err(refused)?;
+        Ok(Response::new(v1::KillApplicationResponse { done }))
+    }
+
+    async fn move_application(
+        &self,
+        request: Request<v1::MoveApplicationRequest>,
+    ) -> Result<Response<v1::MoveApplicationResponse>, Status> {
+        let v1::MoveApplicationRequest { application_id, user, queue } = request.into_inner();
+        let mut given = Given::default();
+        let id = given.id("application_id", &application_id);
+        given.user(&user);
+        given.required("queue", &queue);
+        given.text("queue", &queue, given::QUEUE_LEN_MAX);
+        let id = given.checked(id)?;
+        let queue = self.manager.move_to(id, &user, &queue).await.map_err(refused)?;
+        Ok(Response::new(v1::MoveApplicationResponse { queue }))
+    }
+
+    async fn update_application(
+        &self,
+        request: Request<v1::UpdateApplicationRequest>,
+    ) -> Result<Response<v1::UpdateApplicationResponse>, Status> {
+        let v1::UpdateApplicationRequest { application_id, user, priority, timeout_at_ms } =
+            request.into_inner();
+        let mut given = Given::default();
+        let id = given.id("application_id", &application_id);
+        given.user(&user);
+        if priority.is_none() && timeout_at_ms.is_none() {
+            given.wrong("priority", "missing, and so is `timeout_at_ms`: nothing would change");
+        }
+        let id = given.checked(id)?;
+        if let Some(at_ms) = timeout_at_ms {
+            self.manager.set_timeout(id, &user, at_ms).await.map_err(refused)?;
+        }
+        if let Some(priority) = priority {
+            self.manager.set_priority(id, &user, priority).await.map_err(refused)?;
+        }
+        let application = Some(self.application(id)?);
+        Ok(Response::new(v1::UpdateApplicationResponse { application }))
+    }
+
+    async fn list_attempts(
+        &self,
+        request: Request<v1::ListAttemptsRequest>,
+    ) -> Result<Response<v1::ListAttemptsResponse>, Status> {
+        let v1::ListAttemptsRequest { application_id } = request.into_inner();
+        let mut given = Given::default();
+        let id = given.id("application_id", &application_id);
+        let attempts = self.manager.attempts(given.checked(id)?).map_err(refused)?;
+        let attempts = attempts.into_iter().map(shown::attempt).collect();
+        Ok(Response::new(v1::ListAttemptsResponse { attempts }))
+    }
+
+    async fn list_containers(
+        &self,
+        request: Request<v1::ListContainersRequest>,
+    ) -> Result<Response<v1::ListContainersResponse>, Status> {
+        let v1::ListContainersRequest { attempt_id, page_size, page_token } = request.into_inner();
+        let mut given = Given::default();
+        let id = given.id("attempt_id", &attempt_id);
+        let n_max = given.page_size(page_size);
+        let after: Option<YarnContainerId> = given.page_token(&page_token);
+        let mut containers = self.manager.containers(given.checked(id)?).map_err(refused)?;
+        containers.retain(|container| after.is_none_or(|after| container.id > after));
+        containers.sort_by_key(|container| container.id);
+        let page = pages::page(containers, n_max, |container| {
+            let id = container.id.to_string();
+            (id, shown::container(container))
+        });
+        let Page { items, next_page_token, total } = page;
+        Ok(Response::new(v1::ListContainersResponse { containers: items, next_page_token, total }))
+    }
+
+    async fn register_master(
+        &self,
+        request: Request<v1::RegisterMasterRequest>,
+    ) -> Result<Response<v1::RegisterMasterResponse>, Status> {
+        let (attempt, registration) = given::registration(request.into_inner())?;
+        let answer = self.manager.register(attempt, registration).await.map_err(refused)?;
+        Ok(Response::new(v1::RegisterMasterResponse {
+            containers: answer.containers.into_iter().map(shown::allocated).collect(),
+            maximum: Some(shown::amount(answer.maximum)),
+            queue: answer.queue,
+        }))
+    }
+
+    async fn allocate(
+        &self,
+        request: Request<v1::AllocateRequest>,
+    ) -> Result<Response<v1::AllocateResponse>, Status> {
+        let given::Allocation { attempt, call, blacklist, progress } =
+            given::allocation(request.into_inner())?;
+        let answer = self.manager.allocate(attempt, &call, &blacklist, progress).await.map_err(refused)?;
+        Ok(Response::new(shown::allocation(answer)))
+    }
+
+    async fn finish_master(
+        &self,
+        request: Request<v1::FinishMasterRequest>,
+    ) -> Result<Response<v1::FinishMasterResponse>, Status> {
+        let v1::FinishMasterRequest { attempt_id, final_status, tracking_url, diagnostics } =
+            request.into_inner();
+        let mut given = Given::default();
+        let attempt: Option<YarnAttemptId> = given.id("attempt_id", &attempt_id);
+        let said = given.final_status(final_status);
+        given.text("tracking_url", &tracking_url, given::URL_LEN_MAX);
+        given.text("diagnostics", &diagnostics, given::DIAGNOSTICS_LEN_MAX);
+        let (attempt, said) = given.checked(attempt.zip(said))?;
+        let done = self.manager.finish(attempt, said, &tracking_url, &diagnostics).await.map_err(refused)?;
+        Ok(Response::new(v1::FinishMasterResponse { done }))
+    }
+
+    async fn list_yarn_queues(
+        &self,
+        request: Request<v1::ListYarnQueuesRequest>,
+    ) -> Result<Response<v1::ListYarnQueuesResponse>, Status> {
+        let v1::ListYarnQueuesRequest { page_size, page_token } = request.into_inner();
+        let mut given = Given::default();
+        let n_max = given.page_size(page_size);
+        let n_max = given.checked(Some(n_max))?;
+        let mut queues = self.manager.queues().map_err(refused)?;
+        let total = queues.len();
+        if !page_token.is_empty() {
+            let Some(index) = queues.iter().position(|queue| queue.path == page_token) else {
+                let description = "the queue at which the page began is gone: start again";
+                return Err(status::invalid_argument([BadField::new("page_token", description)]));
+            };
+            queues.drain(..=index);
+        }
+        let Page { items, next_page_token, total: _ } =
+            pages::page(queues, n_max, |queue| (queue.path.clone(), shown::queue(queue)));
+        let total = u32::try_from(total).unwrap_or(u32::MAX);
+        Ok(Response::new(v1::ListYarnQueuesResponse { queues: items, next_page_token, total }))
+    }
+}
+
+#[cfg(test)]
+mod tests;
