@@ -4,7 +4,7 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
     "godel/v1/common.proto",
     "godel/v1/log.proto",
     "godel/v1/node.proto",
