@@ -4,7 +4,7 @@
 //! becomes of every property: text in, records and reports out, without opening a file or calling a service.
 //!
 //! [`adapter::YarnAdapter`] is the ResourceManager's part without its protocols: what clients and application masters ask for goes in,
-//! changes of units and answers come out. The service that will run it is the next step of the roadmap; its tests run it until then.
+//! changes of units and answers come out. `services/yarn` runs it.
 //!
 //! # Modules
 //!

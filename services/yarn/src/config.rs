@@ -1,6 +1,9 @@
 //! Configuration of the YARN adapter.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
 
 use godel_core_yarn::adapter::AdapterTerms;
 use godel_domain::yarn_keys::YarnKeyPeriod;
@@ -26,6 +29,12 @@ godel_kit::section! {
         pub admin_address: SocketAddr = loopback(8033),
         /// Address of the REST API (`yarn.resourcemanager.webapp.address`).
         pub rest_address: SocketAddr = loopback(8088),
+        /// File with hosts that take no containers, one a line (`yarn.resourcemanager.nodes.exclude-path`), which `yarn rmadmin -refreshNodes`
+        /// has read. Not set: that call is refused.
+        pub exclude_file: Option<PathBuf> = None,
+        /// Time that nodes get to become empty where `yarn rmadmin -refreshNodes -g` names none
+        /// (`yarn.resourcemanager.nodemanager-graceful-decommission-timeout-secs`).
+        pub decommission_timeout: HumanDuration = HumanDuration::from_secs(3_600),
         /// Namespace of the units that applications become.
         pub namespace: String = "yarn".to_owned(),
         /// Path of the queue that YARN's clients see as `root`. Empty: all queues are below `root`.
