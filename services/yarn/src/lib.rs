@@ -5,9 +5,11 @@
 //!
 //! # Modules
 //!
+//! - `launcher`: how masters are started and stopped on their nodes.
 //! - `manager`: what every face asks of the adapter, and why it refuses.
 //! - `reports`: what is shown of applications, attempts, containers, nodes and queues.
 
+pub mod launcher;
 pub mod manager;
 pub mod reports;
 
