@@ -10,8 +10,12 @@ use godel_core_yarn::{
 };
 use tonic::async_trait;
 
-use crate::reports::{
-    AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport, YarnAmount,
+use crate::{
+    launcher::{LaunchNode, LaunchUnit},
+    reports::{
+        AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
+        YarnAmount,
+    },
 };
 
 /// What a client submits.
@@ -25,11 +29,24 @@ pub struct SubmittedApp {
     pub tags: Vec<String>,
 }
 
+/// Where a container has its place: what its tokens say, beside its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerPlace {
+    /// Its node, as its master reaches it.
+    pub node: LaunchNode,
+    /// Its running unit.
+    pub unit: LaunchUnit,
+}
+
 /// A master has registered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegisterAnswer {
     /// What earlier attempts have left it.
     pub containers: Vec<AllocatedContainer>,
+    /// Where `containers` are, in the same order.
+    pub places: Vec<ContainerPlace>,
+    /// Who submitted its application.
+    pub user: String,
     /// The most that one container may ask for.
     pub maximum: YarnAmount,
     /// Queue of its application, as YARN names it.
@@ -41,6 +58,12 @@ pub struct RegisterAnswer {
 pub struct MasterAnswer {
     /// Containers that came and went.
     pub answer: AllocateAnswer,
+    /// Where `answer.allocated` are, in the same order.
+    pub places: Vec<ContainerPlace>,
+    /// Who submitted its application; may be empty while nothing is allocated.
+    pub user: String,
+    /// Nodes that have become usable or unusable since the last answer.
+    pub updated_nodes: Vec<NodeReport>,
     /// What its application may still get: the headroom.
     pub headroom: YarnAmount,
     /// Nodes of the cluster.
@@ -103,6 +126,9 @@ pub trait ResourceManager: Send + Sync + std::fmt::Debug {
 
     /// Ends an application on behalf of a user. Whether it is over.
     async fn kill(&self, id: YarnApplicationId, user: &str, why: &str) -> Result<bool, ManagerRefusal>;
+
+    /// Has an attempt fail on behalf of a user: another one follows while the application may have one.
+    async fn fail_attempt(&self, id: YarnAttemptId, user: &str) -> Result<(), ManagerRefusal>;
 
     /// Puts an application into another queue; the name of the queue it is in afterwards.
     async fn move_to(&self, id: YarnApplicationId, user: &str, queue: &str)

@@ -141,7 +141,7 @@ pub enum YarnNodeState {
 }
 
 /// A node that runs containers of YARN.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReport {
     /// Its host.
     pub host: String,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{
     AdapterTerms, AdapterTime, AllocateAnswer, AppRecord, AppSubmission, AttemptRecord, DIAGNOSTICS_LEN_MAX,
-    MASTER, YarnAction, YarnApplication, YarnAttempt,
+    MASTER, MasterRefusal, YarnAction, YarnApplication, YarnAttempt,
 };
 use crate::{
     application::{
@@ -290,6 +290,28 @@ impl YarnApplication {
             self.say(why);
         }
         self.on_app(AppEvent::Kill, terms, at, out);
+    }
+
+    /// Somebody has its current attempt fail, and says why. What has ended already stays as it is.
+    ///
+    /// # Errors
+    /// Another attempt has followed, or there never was one.
+    pub fn fail_attempt(
+        &mut self,
+        attempt: YarnAttemptId,
+        why: &str,
+        terms: AdapterTerms,
+        at: AdapterTime,
+        out: &mut Vec<YarnAction>,
+    ) -> Result<(), MasterRefusal> {
+        if self.attempts.last().is_none_or(|current| current.id != attempt) {
+            return Err(MasterRefusal::NoAttempt(attempt));
+        }
+        if !self.state.is_over() {
+            self.say(why);
+            self.on_attempt(AttemptEvent::Fail, terms, at, out);
+        }
+        Ok(())
     }
 
     /// It goes to another queue.

@@ -320,6 +320,20 @@ fn what_nobody_can_help_does_not_count() {
 }
 
 #[test]
+fn a_failed_attempt_is_followed_by_another() {
+    let mut played = running(submission());
+    let first = played.attempt();
+    for n in [1, 2] {
+        let failed =
+            played.with(|app, terms, at, out| app.fail_attempt(first, "ann had it fail", terms, at, out));
+        played.run();
+        assert_eq!((played.attempt().number, played.app().public_state()), (2, PublicAppState::Accepted));
+        assert_eq!(failed.err(), (n == 2).then_some(MasterRefusal::NoAttempt(first)));
+    }
+    assert!(played.app().diagnostics().contains("ann had it fail"));
+}
+
+#[test]
 fn applications_are_killed_refused_and_moved() {
     let mut played = running(submission());
     played.allocate(0, vec![ask(3)]).unwrap();
