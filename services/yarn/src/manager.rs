@@ -21,7 +21,8 @@ use crate::{
 /// What a client submits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubmittedApp {
-    /// What decides anything.
+    /// What decides anything. Its queue is given as the client names it, `root.prod.search`, `search`, or empty for the default one:
+    /// whoever implements [`ResourceManager`] finds godel's queue, as in [`ResourceManager::move_to`].
     pub submission: AppSubmission,
     /// How its master is started: a `ContainerLaunchContextProto`, as the client sent it. Empty if it runs elsewhere.
     pub launch: Bytes,

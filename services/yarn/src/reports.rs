@@ -24,6 +24,47 @@ pub struct YarnAmount {
     pub others: BTreeMap<String, i64>,
 }
 
+/// Names of devices, which godel counts in thousandths: YARN's, godel's.
+const RENAMED: [(&str, &str); 1] = [("yarn.io/gpu", "gpu")];
+
+impl YarnAmount {
+    /// The same as godel counts it: `memory` in bytes, `cpu` and devices in thousandths, other resources as they are. What is not
+    /// above 0 is left out.
+    pub fn to_capability(&self) -> BTreeMap<String, i64> {
+        let Self { memory_mb, vcores, others } = self;
+        let own = [
+            ("memory".to_owned(), memory_mb.saturating_mul(1 << 20)),
+            ("cpu".to_owned(), vcores.saturating_mul(1_000)),
+        ];
+        let others = others.iter().map(|(name, amount)| {
+            let renamed = RENAMED.iter().find(|(yarn, _)| yarn == name);
+            renamed.map_or((name.clone(), *amount), |(_, godel)| {
+                ((*godel).to_owned(), amount.saturating_mul(1_000))
+            })
+        });
+        own.into_iter().chain(others).filter(|(_, amount)| *amount > 0).collect()
+    }
+
+    /// The same back; parts of a MiB, a CPU or a device are rounded up.
+    pub fn from_capability(capability: &BTreeMap<String, i64>) -> Self {
+        let mut amount = Self::default();
+        for (name, given) in capability {
+            let per = |whole: i64| given / whole + i64::from(given % whole > 0);
+            match name.as_str() {
+                "memory" => amount.memory_mb = per(1 << 20),
+                "cpu" => amount.vcores = per(1_000),
+                _ => {
+                    let renamed = RENAMED.iter().find(|(_, godel)| godel == name);
+                    let (name, given) =
+                        renamed.map_or((name.as_str(), *given), |(yarn, _)| (*yarn, per(1_000)));
+                    amount.others.insert(name.to_owned(), given);
+                }
+            }
+        }
+        amount
+    }
+}
+
 /// An application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppReport {
@@ -256,4 +297,26 @@ pub struct AppFilter {
     pub name: Option<String>,
     /// At most so many.
     pub limit: Option<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_counted_as_godel_does_and_back() {
+        let amount = YarnAmount {
+            memory_mb: 1_536,
+            vcores: 2,
+            others: [("yarn.io/gpu".to_owned(), 1), ("fpga".to_owned(), 3)].into(),
+        };
+        let capability = amount.to_capability();
+        let expected = [("cpu", 2_000), ("fpga", 3), ("gpu", 1_000), ("memory", 1_536 << 20)];
+        assert_eq!(capability, expected.map(|(name, amount)| (name.to_owned(), amount)).into());
+        assert_eq!(YarnAmount::from_capability(&capability), amount);
+        let partial = YarnAmount::from_capability(&[("cpu".to_owned(), 1), ("memory".to_owned(), 1)].into());
+        assert_eq!((partial.vcores, partial.memory_mb), (1, 1));
+        let negative = YarnAmount { memory_mb: -1, vcores: i64::MAX, others: BTreeMap::new() };
+        assert_eq!(negative.to_capability(), [("cpu".to_owned(), i64::MAX)].into());
+    }
 }
