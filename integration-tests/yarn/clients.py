@@ -94,13 +94,17 @@ class Clients:
             pair[f"yarn.resourcemanager.webapp.address.{rm}"] = "127.0.0.1:1"
         self.pair = scratch / "pair"
         write_configuration(self.pair, patience | pair)
+        # Credentials with one token, which make a client negotiate.
+        self.tokens = scratch / "tokens"
+        self.tokens.write_bytes(b"HDTS\x00\x01\x01a\x02id\x02pw\x01K\x00\x00")
 
-    def run(self, main, *args, configuration=None, options=(), within=WITHIN_S):
+    def run(self, main, *args, configuration=None, options=(), within=WITHIN_S, environment=None):
         """Runs a class; its exit code and what it has written."""
         configuration = configuration or self.plain
         command = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-Xmx512m", "-Dlog4j2.level=error", *options,
                    "-cp", f"{configuration}:{self.programs}:{self.jars}/*", main, *args]
         env = os.environ | {"HADOOP_USER_NAME": USER, "HADOOP_CONF_DIR": str(configuration), "TERM": "dumb"}
+        env |= environment or {}
         try:
             done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   text=True, timeout=within)
@@ -144,6 +148,8 @@ def run(clients, stand_in):
     clients.cli("application", "-list", "-appStates", "ALL", says=[application, "unmanaged master", USER, "TEST", "FINISHED", "SUCCEEDED"])
     clients.cli("application", "-list", "-appStates", "FINISHED", "-appTypes", "TEST", says=[application])
     clients.cli("application", "-list", "-appStates", "KILLED", lacks=[application])
+    clients.cli("application", "-list", "-appStates", "FINISHED", says=[application],
+                environment={"HADOOP_TOKEN_FILE_LOCATION": str(clients.tokens)})
     clients.cli("application", "-status", application,
                 says=[f"Application-Id : {application}", "State : FINISHED", "Final-State : SUCCEEDED", "AM Host : localhost",
                       "RPC Port : 1234", "Unmanaged Application : true", "LIFETIME", "Log Aggregation Status : DISABLED"])

@@ -41,14 +41,18 @@ mod submission;
 mod times;
 mod tokens;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use godel_hadoop::{Authentication, Server, token::KeyedPasswords, yarn::AmrmTokenIdentifierProto};
-use godel_kit::clock::SharedClock;
+use godel_kit::{CancellationToken, clock::SharedClock};
+use tokio::net::TcpListener;
 
 use crate::ResourceManager;
 
-pub use self::{node_calls::NodeCalls, tokens::Tokens};
+pub use self::{
+    node_calls::NodeCalls,
+    tokens::{TokenKeys, Tokens},
+};
 
 /// What the faces have besides the manager and the tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +62,38 @@ pub struct FaceSettings {
     pub exclude_file: Option<PathBuf>,
     /// How long nodes may take to become empty where `-refreshNodes -g` names no time, milliseconds.
     pub decommission_timeout_ms: u64,
+}
+
+/// Where the faces listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HadoopAddresses {
+    /// For clients (`yarn.resourcemanager.address`).
+    pub client: SocketAddr,
+    /// For masters (`yarn.resourcemanager.scheduler.address`).
+    pub master: SocketAddr,
+    /// For administrators (`yarn.resourcemanager.admin.address`).
+    pub admin: SocketAddr,
+}
+
+/// Faces that listen, and answer once they are served.
+#[derive(Debug)]
+pub struct BoundFaces {
+    addresses: HadoopAddresses,
+    servers: [(Server, TcpListener); 3],
+}
+
+impl BoundFaces {
+    /// Where the faces listen, with the ports that they were given for port 0.
+    pub fn addresses(&self) -> HadoopAddresses {
+        self.addresses
+    }
+
+    /// Serves until `stop`; then each connection ends once its calls are answered.
+    pub async fn serve(self, stop: CancellationToken) {
+        let [client, master, admin] =
+            self.servers.map(|(server, listener)| server.serve(listener, stop.clone()));
+        tokio::join!(client, master, admin);
+    }
 }
 
 /// The faces for Hadoop RPC, which are served on a port each.
@@ -91,23 +127,46 @@ impl HadoopFaces {
         Self { manager, tokens, nodes, clock, settings }
     }
 
-    /// What clients call (`yarn.resourcemanager.address`, port 8032). They are who they say they are.
-    pub fn client_server(&self) -> Server {
+    /// Listens at these addresses.
+    ///
+    /// # Errors
+    /// One of them cannot be used.
+    pub async fn bind(&self, at: HadoopAddresses) -> io::Result<BoundFaces> {
+        let listen = async |address: SocketAddr| {
+            let listener = TcpListener::bind(address).await;
+            let said =
+                |error: io::Error| io::Error::new(error.kind(), format!("{address} cannot be used: {error}"));
+            listener.map_err(said)
+        };
+        let (client, master, admin) =
+            (listen(at.client).await?, listen(at.master).await?, listen(at.admin).await?);
+        let addresses = HadoopAddresses {
+            client: client.local_addr()?,
+            master: master.local_addr()?,
+            admin: admin.local_addr()?,
+        };
+        let servers =
+            [(self.client_server(), client), (self.master_server(), master), (self.admin_server(), admin)];
+        Ok(BoundFaces { addresses, servers })
+    }
+
+    /// What clients call. They are who they say they are.
+    fn client_server(&self) -> Server {
         let Self { manager, tokens, nodes, clock, settings: _ } = self.clone();
         let face = client::ClientFace { manager, tokens, nodes, clock };
         Server::new(Authentication::Simple).protocol(client::protocol(face))
     }
 
-    /// What masters call (`yarn.resourcemanager.scheduler.address`, port 8030). They are known by their tokens.
-    pub fn master_server(&self) -> Server {
+    /// What masters call. They are known by their tokens.
+    fn master_server(&self) -> Server {
         let Self { manager, tokens, .. } = self.clone();
         let passwords = KeyedPasswords::<AmrmTokenIdentifierProto>::new(tokens.master_keys());
         let face = master::MasterFace::new(manager, tokens);
         Server::new(Authentication::Token(Arc::new(passwords))).protocol(master::protocol(face))
     }
 
-    /// What administrators call (`yarn.resourcemanager.admin.address`, port 8033). They are who they say they are.
-    pub fn admin_server(&self) -> Server {
+    /// What administrators call. They are who they say they are.
+    fn admin_server(&self) -> Server {
         let face = admin::AdminFace::new(Arc::clone(&self.manager), self.settings.clone());
         let [administration, availability] = admin::protocols(face);
         Server::new(Authentication::Simple).protocol(administration).protocol(availability)

@@ -1,5 +1,7 @@
 //! Queues as clients see them, and the kinds of resources of the cluster.
 
+use std::collections::BTreeMap;
+
 use godel_hadoop::{
     Caller, Exception,
     yarn::{
@@ -26,8 +28,17 @@ fn find<'a>(queues: &'a [QueueReport], name: &str) -> Option<&'a QueueReport> {
     by_path.or_else(|| queues.iter().find(|queue| last_name(&queue.path) == name))
 }
 
-fn is_child(parent: &str, path: &str) -> bool {
-    path.rsplit_once('.').is_some_and(|(above, _)| above == parent)
+/// Queues by the path of the one above.
+type Children<'a> = BTreeMap<&'a str, Vec<&'a QueueReport>>;
+
+fn by_parent(queues: &[QueueReport]) -> Children<'_> {
+    let mut by_parent = Children::new();
+    for queue in queues {
+        if let Some((above, _)) = queue.path.rsplit_once('.') {
+            by_parent.entry(above).or_default().push(queue);
+        }
+    }
+    by_parent
 }
 
 /// What of the answer a client wants.
@@ -50,7 +61,7 @@ pub(super) fn info(
     };
     let all_below = request.recursive();
     let wanted = Wanted { children: all_below || request.include_child_queues(), all_below };
-    let mut queue_info = shown(found, &queues, &total, wanted);
+    let mut queue_info = shown(found, &by_parent(&queues), &total, wanted);
     if request.include_applications() {
         let filter = AppFilter { queues: vec![found.path.clone()], ..AppFilter::default() };
         let applications = face.manager.applications(&filter).map_err(for_clients)?;
@@ -60,9 +71,9 @@ pub(super) fn info(
     Ok(GetQueueInfoResponseProto { queue_info: Some(queue_info) })
 }
 
-fn shown(queue: &QueueReport, queues: &[QueueReport], total: &YarnAmount, wanted: Wanted) -> QueueInfoProto {
-    let below = Wanted { children: wanted.all_below, ..wanted };
-    let children = queues.iter().filter(|child| wanted.children && is_child(&queue.path, &child.path));
+fn shown(queue: &QueueReport, below: &Children<'_>, total: &YarnAmount, wanted: Wanted) -> QueueInfoProto {
+    let deeper = Wanted { children: wanted.all_below, ..wanted };
+    let children = below.get(queue.path.as_str()).filter(|_| wanted.children).into_iter().flatten();
     let share = |percent: f32| Some(percent / 100.0);
     let state = if queue.is_running { QueueStateProto::QRunning } else { QueueStateProto::QStopped };
     QueueInfoProto {
@@ -71,7 +82,7 @@ fn shown(queue: &QueueReport, queues: &[QueueReport], total: &YarnAmount, wanted
         maximum_capacity: share(queue.maximum_capacity),
         current_capacity: share(queue.used_capacity),
         state: Some(state.into()),
-        child_queues: children.map(|child| shown(child, queues, total, below)).collect(),
+        child_queues: children.map(|child| shown(child, below, total, deeper)).collect(),
         applications: Vec::new(),
         accessible_node_labels: vec!["*".to_owned()],
         default_node_label_expression: None,
@@ -167,7 +178,8 @@ mod tests {
         let queues = [queue("root", 100.0), queue("root.prod", 60.0), queue("root.prod.search", 50.0)];
         let total = amount(10_000, 10);
         let root = find(&queues, "root").unwrap();
-        let of = |children, all_below| shown(root, &queues, &total, Wanted { children, all_below });
+        let of =
+            |children, all_below| shown(root, &by_parent(&queues), &total, Wanted { children, all_below });
         assert!(of(false, false).child_queues.is_empty());
         let children = of(true, false).child_queues;
         assert_eq!((children.len(), children[0].queue_name()), (1, "prod"));

@@ -124,7 +124,7 @@ pub(super) fn application(
         log_aggregation_status: Some(LogAggregationStatusProto::LogDisabled.into()),
         unmanaged_application: Some(report.is_unmanaged),
         priority: Some(priority(report.priority)),
-        app_node_label_expression: Some("<DEFAULT_PARTITION>".to_owned()),
+        app_node_label_expression: Some("<Not set>".to_owned()),
         am_node_label_expression: Some(if report.master_label.is_empty() {
             "<DEFAULT_PARTITION>".to_owned()
         } else {

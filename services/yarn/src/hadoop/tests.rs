@@ -25,7 +25,7 @@ use godel_hadoop::{
 use godel_kit::{CancellationToken, clock::SystemClock};
 use tokio::{net::TcpListener, sync::watch};
 
-use super::{FaceSettings, HadoopFaces, NodeCalls, Tokens, tokens::TokenKeys};
+use super::{FaceSettings, HadoopAddresses, HadoopFaces, NodeCalls, TokenKeys, Tokens};
 use crate::{
     fake::{FakeManager, node},
     reports::NodeReport,
@@ -80,10 +80,16 @@ impl Rig {
         let shared = Arc::clone(&manager);
         let faces = HadoopFaces::new(shared, tokens.clone(), nodes, clock, settings);
         let stop = CancellationToken::new();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let bound = faces.bind(HadoopAddresses { client: any, master: any, admin: any }).await.unwrap();
+        let HadoopAddresses { client, master, admin } = bound.addresses();
+        let taken = faces.bind(bound.addresses()).await.unwrap_err().to_string();
+        assert!(taken.starts_with(&format!("{client} cannot be used")), "{taken}");
+        godel_kit::task::spawn("test.faces", bound.serve(stop.clone()));
         Self {
-            client_at: serve(faces.client_server(), &stop).await,
-            master_at: serve(faces.master_server(), &stop).await,
-            admin_at: serve(faces.admin_server(), &stop).await,
+            client_at: client,
+            master_at: master,
+            admin_at: admin,
             manager,
             tokens,
             amrm,

@@ -40,37 +40,69 @@ impl Message for Raw {
     }
 }
 
-const OF_CLIENTS: [&str; 26] = [
+// Every method of Hadoop 3.3.
+const OF_CLIENTS: [&str; 35] = [
     "getNewApplication",
-    "submitApplication",
-    "forceKillApplication",
-    "failApplicationAttempt",
     "getApplicationReport",
-    "getApplications",
+    "submitApplication",
+    "failApplicationAttempt",
+    "forceKillApplication",
     "getClusterMetrics",
+    "getApplications",
     "getClusterNodes",
     "getQueueInfo",
     "getQueueUserAcls",
+    "getDelegationToken",
+    "renewDelegationToken",
+    "cancelDelegationToken",
     "moveApplicationAcrossQueues",
     "getApplicationAttemptReport",
     "getApplicationAttempts",
     "getContainerReport",
     "getContainers",
-    "updateApplicationPriority",
-    "updateApplicationTimeouts",
-    "signalToContainer",
-    "getResourceTypeInfo",
+    "getNewReservation",
+    "submitReservation",
+    "updateReservation",
+    "deleteReservation",
+    "listReservations",
     "getNodeToLabels",
     "getLabelsToNodes",
     "getClusterNodeLabels",
+    "updateApplicationPriority",
+    "signalToContainer",
+    "updateApplicationTimeouts",
+    "getResourceProfiles",
+    "getResourceProfile",
+    "getResourceTypeInfo",
     "getClusterNodeAttributes",
     "getAttributesToNodes",
     "getNodesToAttributes",
-    "getDelegationToken",
 ];
-const OF_MASTERS: [&str; 3] = ["registerApplicationMaster", "allocate", "finishApplicationMaster"];
-const OF_ADMINS: [&str; 4] =
-    ["refreshNodes", "checkForDecommissioningNodes", "getGroupsForUser", "refreshQueues"];
+const OF_MASTERS: [&str; 3] = ["registerApplicationMaster", "finishApplicationMaster", "allocate"];
+const OF_ADMINS: [&str; 15] = [
+    "refreshQueues",
+    "refreshNodes",
+    "refreshSuperUserGroupsConfiguration",
+    "refreshUserToGroupsMappings",
+    "refreshAdminAcls",
+    "refreshServiceAcls",
+    "getGroupsForUser",
+    "updateNodeResource",
+    "refreshNodesResources",
+    "addToClusterNodeLabels",
+    "removeFromClusterNodeLabels",
+    "replaceLabelsOnNodes",
+    "checkForDecommissioningNodes",
+    "refreshClusterMaxPriority",
+    "mapAttributesToNodes",
+];
+const OF_AVAILABILITY: [&str; 5] = [
+    "monitorHealth",
+    "transitionToActive",
+    "transitionToStandby",
+    "transitionToObserver",
+    "getServiceStatus",
+];
 
 /// Any bytes, or a message with some fields of any bytes: the wire format lets most of them through.
 fn request() -> impl Strategy<Value = Vec<u8>> {
@@ -91,6 +123,9 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
 
 async fn call(client: &mut Client, method: &str, bytes: Vec<u8>) -> Result<(), TestCaseError> {
     match client.call::<Raw, Raw>(method, &Raw(bytes)).await {
+        Err(CallError::Refused(exception)) if exception.class.ends_with("NoSuchMethodException") => {
+            Err(TestCaseError::fail(exception.message))
+        }
         Ok(_) | Err(CallError::Refused(_)) => Ok(()),
         Err(other) => Err(TestCaseError::fail(format!("{method}: {other}"))),
     }
@@ -106,14 +141,18 @@ fn any_request_is_answered() {
     });
     let (mut client, mut master, mut admin) = runtime
         .block_on(async { (rig.client("anna").await, rig.master(&token).await, rig.admin(ADMIN).await) });
-    let all: Vec<(usize, &str)> = [(0, &OF_CLIENTS[..]), (1, &OF_MASTERS[..]), (2, &OF_ADMINS[..])]
+    let all: Vec<(usize, &str)> = [&OF_CLIENTS[..], &OF_MASTERS[..], &OF_ADMINS[..], &OF_AVAILABILITY[..]]
         .into_iter()
+        .enumerate()
         .flat_map(|(face, methods)| methods.iter().map(move |method| (face, *method)))
         .collect();
+    let clients = std::cell::RefCell::new([&mut client, &mut master, &mut admin, &mut availability]);
+    for (face, method) in &all {
+        runtime.block_on(call(clients.borrow_mut()[*face], method, Vec::new())).unwrap();
+    }
     let mut runner = TestRunner::new(ProptestConfig { cases: 3_000, ..ProptestConfig::default() });
-    let clients = std::cell::RefCell::new([&mut client, &mut master, &mut admin]);
     let tried = runner.run(&(select(all), request()), |((face, method), bytes)| {
-        runtime.block_on(call(&mut clients.borrow_mut()[face], method, bytes))
+        runtime.block_on(call(clients.borrow_mut()[face], method, bytes))
     });
     tried.unwrap();
 }
