@@ -6,7 +6,7 @@ CARGO ?= cargo
 BIN := target/release/godel
 ARGS ?=
 
-.PHONY: help run build test test-long bench bench-quick bench-bless bench-guard check fmt lint deny doc setup up down reset logs test-compose
+.PHONY: help run build test test-yarn test-long bench bench-quick bench-bless bench-guard check fmt lint deny doc setup up down reset logs test-compose
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,11 @@ test-compose: setup ## test the cluster in containers (needs a Docker engine; 6 
 test-long: setup ## run all tests, with every random kill moment
 	$(CARGO) build --locked -p godel -p godel-bench
 	GODEL_TEST_LONG=1 $(CARGO) nextest run --locked --workspace --profile ci
+
+test-yarn: setup ## test the Hadoop RPC faces with Hadoop's own clients (needs Java 17; downloads 317 MB once)
+	python3 integration-tests/yarn/clients.py prepare target/yarn-clients
+	GODEL_YARN_CLIENTS=$(CURDIR)/target/yarn-clients $(CARGO) nextest run --locked -p godel-yarn --run-ignored only --no-capture \
+		-E 'test(hadoops_own_clients)'
 
 bench: build ## measure every performance target, with charts, in target/bench (20 minutes; ARGS=--only=P1,P2)
 	$(BIN) bench suite $(ARGS)

@@ -2,7 +2,16 @@
 
 use std::error::Error;
 
-const FILES: [&str; 4] = ["common.proto", "yarn.proto", "containers.proto", "tokens.proto"];
+const FILES: [&str; 8] = [
+    "common.proto",
+    "yarn.proto",
+    "containers.proto",
+    "tokens.proto",
+    "applications.proto",
+    "masters.proto",
+    "administration.proto",
+    "ha.proto",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");

@@ -126,7 +126,7 @@ fn try_keep(dir: &Path) -> Result<(), Error> {
     let group = run.group.as_ref().map(cgroup::reopen);
 
     let now = wall_ms();
-    let (child, output) = match command::start(&run, group.as_deref()) {
+    let (child, output) = match command::start(&run, group.as_deref(), &control) {
         Ok(started) => started,
         Err(cannot) => {
             let ended = not_started(cannot, &mut log, now);

@@ -11,6 +11,7 @@
 //! ```
 //! All of it goes with the run.
 
+mod http;
 pub(crate) mod ids;
 pub(crate) mod launch;
 pub(crate) mod localise;

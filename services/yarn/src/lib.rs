@@ -8,7 +8,9 @@
 //!
 //! - `config`: configuration of the YARN adapter.
 //! - `engine`: the adapter at work: calls, records, units, leadership.
+//! - `fake`: a manager for tests of the faces.
 //! - `grpc`: YarnService, for the command line and for tools of our own.
+//! - `hadoop`: the Hadoop RPC faces: what unmodified clients, masters and administrators call.
 //! - `keys`: the keys that sign YARN's tokens.
 //! - `launcher`: how masters are started and stopped on their nodes.
 //! - `manager`: what every face asks of the adapter, and why it refuses.
@@ -22,7 +24,10 @@
 
 mod config;
 mod engine;
+#[cfg(test)]
+mod fake;
 pub mod grpc;
+pub mod hadoop;
 mod keys;
 pub mod launcher;
 pub mod manager;

@@ -16,7 +16,7 @@ use rustix::{
     process::{Gid, Uid},
 };
 
-use super::{files::Run, launch};
+use super::{STOPPED, files::Run, launch};
 use crate::cgroup::{Cgroup, enter};
 
 /// Exit codes of what could not be started, as shells have them.
@@ -44,6 +44,16 @@ impl CannotStart {
         Self { reason, exit_code: if is_permission { NOT_EXECUTABLE } else { NOT_STARTED }, why }
     }
 
+    fn not_prepared(why: launch::NotPrepared) -> Self {
+        match why {
+            launch::NotPrepared::Failed(why) => Self::new(RunEndReason::CannotStart, why),
+            launch::NotPrepared::Stopped(reason) => {
+                let why = "it was told to stop before its resources were there".to_owned();
+                Self { reason, exit_code: STOPPED, why }
+            }
+        }
+    }
+
     fn other(what: &str, error: &io::Error) -> Self {
         Self::new(RunEndReason::CannotStart, format!("{what}: {error}"))
     }
@@ -60,7 +70,12 @@ struct User {
 }
 
 /// Starts the command of a run with its output in one pipe, in order as it is written.
-pub(super) fn start(run: &Run, group: Option<&dyn Cgroup>) -> Result<(Child, PipeReader), CannotStart> {
+/// `control` is the pipe by which the keeper is told to stop: that is heard while a container is prepared.
+pub(super) fn start(
+    run: &Run,
+    group: Option<&dyn Cgroup>,
+    control: &fs::File,
+) -> Result<(Child, PipeReader), CannotStart> {
     let (program, arguments) = run.command.split_first().ok_or_else(|| {
         CannotStart::new(RunEndReason::CommandNotFound, "the unit has no command".to_owned())
     })?;
@@ -74,8 +89,7 @@ pub(super) fn start(run: &Run, group: Option<&dyn Cgroup>) -> Result<(Child, Pip
         groups: groups_of(&user, &groups),
     });
     if let Some(container) = &run.launch {
-        launch::prepare(container, credentials.as_ref())
-            .map_err(|why| CannotStart::new(RunEndReason::CannotStart, why))?;
+        launch::prepare(container, credentials.as_ref(), control).map_err(CannotStart::not_prepared)?;
     }
     let directory = run.directory.as_deref().unwrap_or("/");
     if !Path::new(directory).is_dir() {

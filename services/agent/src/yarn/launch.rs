@@ -13,12 +13,13 @@ use godel_hadoop::{
     Exception, exception,
     yarn::{
         ContainerLaunchContextProto, ContainerRetryPolicyProto, LocalResourceProto, LocalResourceTypeProto,
+        UrlProto,
     },
 };
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
-use super::ids::ContainerId;
+use super::{ids::ContainerId, localise};
 
 /// Bytes of a launch context: a keeper reads all of it in one small file.
 const CONTEXT_BYTES_MAX: usize = 512 << 10;
@@ -33,13 +34,18 @@ const NO_AUXILIARY_SERVICE: &str = "org.apache.hadoop.yarn.exceptions.InvalidAux
 pub(crate) struct Resource {
     /// Where it is in the working directory.
     pub(crate) link: PathBuf,
-    /// Where it is on this machine.
+    /// Where it is on this machine, or on `server`.
     pub(crate) source: PathBuf,
-    pub(crate) bytes: u64,
-    /// When the source was changed last, Unix milliseconds.
+    /// The web server that has it, `host:port`; `None`: this machine has it.
+    pub(crate) server: Option<String>,
+    /// `None`: a web server's, which need not say so before.
+    pub(crate) bytes: Option<u64>,
+    /// When the source was changed last, Unix milliseconds; not looked at if a web server has it.
     pub(crate) changed_ms: i64,
     /// It is unpacked.
     pub(crate) is_archive: bool,
+    /// Of an archive, entries whose whole names fit this regular expression are unpacked, and the archive is left beside them.
+    pub(crate) pattern: Option<String>,
 }
 
 /// All that a container needs.
@@ -223,29 +229,53 @@ fn resource(link: &str, value: &LocalResourceProto) -> Result<Resource, Exceptio
     }
     let url = value.resource.as_ref().filter(|url| url.file().starts_with('/'));
     let Some(url) = url else { return Err(refused(format!("the resource {link} has no absolute path"))) };
-    if !matches!(url.scheme(), "" | "file") {
-        return Err(refused(format!(
-            "the resource {link} is in {}://, and agents of godel fetch resources from file: set spark.yarn.stagingDir or fs.defaultFS to \
-             a directory that all nodes share",
-            url.scheme()
-        )));
-    }
-    let is_archive = match value.r#type() {
-        LocalResourceTypeProto::File => false,
-        LocalResourceTypeProto::Archive => true,
-        LocalResourceTypeProto::Pattern => {
-            return Err(refused(format!("the resource {link} is of type PATTERN: use ARCHIVE or FILE")));
+    let server = match url.scheme() {
+        "" | "file" => None,
+        "http" => Some(server_of(link, url)?),
+        "https" => {
+            return Err(refused(format!(
+                "the resource {link} is in https://, and agents of godel have no TLS for resources: put it on a web server without TLS, or into a \
+                 directory that all nodes share"
+            )));
+        }
+        other => {
+            return Err(refused(format!(
+                "the resource {link} is in {other}://, and agents of godel fetch resources from file: and http: set spark.yarn.stagingDir or \
+                 fs.defaultFS to a directory that all nodes share"
+            )));
         }
     };
-    let bytes =
-        u64::try_from(value.size()).map_err(|_| refused(format!("the resource {link} has no size")))?;
-    Ok(Resource {
-        link: path.to_owned(),
-        source: PathBuf::from(url.file()),
-        bytes,
-        changed_ms: value.timestamp(),
-        is_archive,
-    })
+    let (is_archive, pattern) = match value.r#type() {
+        LocalResourceTypeProto::File => (false, None),
+        LocalResourceTypeProto::Archive => (true, None),
+        LocalResourceTypeProto::Pattern => {
+            let pattern = value.pattern.as_deref().unwrap_or(".*");
+            localise::compile(pattern)
+                .map_err(|why| refused(format!("the pattern of the resource {link}: {why}")))?;
+            (true, Some(pattern.to_owned()))
+        }
+    };
+    let bytes = u64::try_from(value.size()).ok();
+    if bytes.is_none() && server.is_none() {
+        return Err(refused(format!("the resource {link} has no size")));
+    }
+    let (source, changed_ms) = (PathBuf::from(url.file()), value.timestamp());
+    Ok(Resource { link: path.to_owned(), source, server, bytes, changed_ms, is_archive, pattern })
+}
+
+/// Host and port of a web server.
+fn server_of(link: &str, url: &UrlProto) -> Result<String, Exception> {
+    let is_host = |host: &str| {
+        let is_plain =
+            |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_' | ':' | '[' | ']');
+        !host.is_empty() && host.chars().all(is_plain)
+    };
+    let is_path = url.file().bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_host(url.host()) || !is_path {
+        return Err(refused(format!("the address of the resource {link} is none of a web server")));
+    }
+    let port = url.port.filter(|port| *port > 0).unwrap_or(80);
+    Ok(format!("{}:{port}", url.host()))
 }
 
 /// What a client writes for every platform, as bash reads it.
@@ -289,9 +319,7 @@ fn in_order(mut left: BTreeMap<String, String>) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use godel_hadoop::yarn::{
-        StringBytesMapProto, StringLocalResourceMapProto, StringStringMapProto, UrlProto,
-    };
+    use godel_hadoop::yarn::{StringBytesMapProto, StringLocalResourceMapProto, StringStringMapProto};
 
     use super::*;
     use crate::yarn::ids::AttemptId;
@@ -378,11 +406,22 @@ exec /bin/bash -c "$JAVA_HOME/bin/java -D'x=/r/it's/logs' 1>/r/it's/logs/stdout"
         };
         use LocalResourceTypeProto::{Archive, File, Pattern};
         assert!(of(&with("x", "hdfs", File)).message.contains("is in hdfs://"));
-        assert!(of(&with("x", "file", Pattern)).message.contains("use ARCHIVE or FILE"));
+        assert!(of(&with("x", "https", File)).message.contains("no TLS"));
+        assert!(of(&with("x", "http", File)).message.contains("none of a web server"), "it has no host");
+        let mut odd = with("x", "file", Pattern);
+        odd.local_resources[0].value.as_mut().unwrap().pattern = Some("(?<=a)b".to_owned());
+        assert!(of(&odd).message.contains("the pattern of the resource x"));
         for link in ["", "/x", "../x", "a/../../x", "container_tokens", "launch_container.sh"] {
             assert!(of(&with(link, "file", File)).message.contains("cannot be called"), "{link}");
         }
         let launch = Launch::of(ID, "anna", &with("a/b.zip", "file", Archive), &facts()).unwrap();
-        assert!(launch.resources[0].is_archive && launch.resources[0].bytes == 1);
+        assert!(launch.resources[0].is_archive && launch.resources[0].bytes == Some(1));
+        let mut remote = with("x", "http", Pattern);
+        let value = remote.local_resources[0].value.as_mut().unwrap();
+        value.size = Some(-1);
+        value.resource.as_mut().unwrap().host = Some("web".to_owned());
+        let fetched = Launch::of(ID, "anna", &remote, &facts()).unwrap().resources.remove(0);
+        assert_eq!((fetched.server.as_deref(), fetched.bytes), (Some("web:80"), None));
+        assert_eq!(fetched.pattern.as_deref(), Some(".*"));
     }
 }

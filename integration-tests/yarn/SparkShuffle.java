@@ -1,0 +1,35 @@
+// A Spark application with a shuffle: counts words over partitions, and prints the sum of the counts and Pi.
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.SparkConf;
+import org.apache.spark.api.java.JavaSparkContext;
+import scala.Tuple2;
+
+public class SparkShuffle {
+    private static final int N = 20_000;
+
+    public static void main(String[] args) throws Exception {
+        JavaSparkContext context = new JavaSparkContext(new SparkConf().setAppName("shuffle"));
+        List<Integer> numbers = new ArrayList<>();
+        for (int i = 0; i < N; i++) {
+            numbers.add(i);
+        }
+        List<Tuple2<Integer, Integer>> counts = context.parallelize(numbers, 8)
+            .mapToPair(number -> new Tuple2<>(number % 100, 1))
+            .reduceByKey(Integer::sum, 8)
+            .collect();
+        int sum = counts.stream().mapToInt(pair -> pair._2()).sum();
+        double pi = 4.0 * context.parallelize(numbers, 8).filter(number -> {
+            double x = (number * 0.754877666) % 1, y = (number * 0.569840291) % 1;
+            return x * x + y * y < 1;
+        }).count() / N;
+        int executors = context.sc().statusTracker().getExecutorInfos().length - 1;
+        String said = "keys " + counts.size() + " sum " + sum + " pi " + Math.round(pi * 10) / 10.0 + " executors " + executors;
+        System.out.println(said);
+        if (args.length > 0) {
+            java.nio.file.Files.writeString(java.nio.file.Path.of(args[0]), said + "\n");
+        }
+        context.stop();
+    }
+}
