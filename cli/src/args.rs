@@ -207,9 +207,12 @@ pub struct Up {
     /// Number of dispatchers: one leads, the others stand by.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub dispatchers: u16,
-    /// Port of state; dispatcher + 1, binder + 2, scheduler + 3. 0 takes free ports.
+    /// Port of state; dispatcher + 1, binder + 2, scheduler + 3, YARN adapter + 4. 0 takes free ports.
     #[arg(long, default_value_t = 7700)]
     pub port: u16,
+    /// Run the YARN adapter, too (`yarn.enabled`). Its ports for clients of YARN are those of `yarn.*_address`.
+    #[arg(long)]
+    pub yarn: bool,
     /// The nodes to simulate.
     #[command(flatten)]
     pub nodes: Simulated,
@@ -314,6 +317,8 @@ pub enum Part {
     Scheduler,
     /// Checks decisions and commits placements.
     Binder,
+    /// Serves clients of YARN.
+    Yarn,
 }
 
 impl Part {
@@ -324,6 +329,7 @@ impl Part {
             Self::Dispatcher => "dispatcher",
             Self::Scheduler => "scheduler",
             Self::Binder => "binder",
+            Self::Yarn => "yarn",
         }
     }
 }

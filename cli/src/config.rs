@@ -22,6 +22,8 @@ godel_kit::section! {
         pub binder: godel_binder::Config,
         /// The agent.
         pub agent: godel_agent::Config,
+        /// The YARN adapter.
+        pub yarn: godel_yarn::Config,
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Layout {
     pub schedulers: u16,
     /// How many.
     pub binders: u16,
+    /// Whether the YARN adapter runs.
+    pub yarn: bool,
 }
 
 /// A running control plane.
@@ -91,7 +93,7 @@ impl Local {
     }
 
     async fn start_parts(&mut self, root: Root, layout: &Layout) -> Result<(), Failure> {
-        let Root { state, dispatcher, scheduler, binder, .. } = root;
+        let Root { state, dispatcher, scheduler, binder, yarn, .. } = root;
         let (config, listener) = self.listen("state", &state.server, (layout.port, 0, 0)).await?;
         let state = godel_state::Config { server: config, ..state };
         self.address = self.parts[0].1.clone();
@@ -122,6 +124,13 @@ impl Local {
             config.client.state.clone_from(&self.address);
             let deps = godel_scheduler::Deps { listener: Some(listener), ..godel_scheduler::Deps::default() };
             self.run(name, godel_scheduler::serve(config, deps, self.stop.clone()));
+        }
+        if layout.yarn {
+            let (server, listener) = self.listen("yarn", &yarn.server, (layout.port, 4, 0)).await?;
+            let mut config = godel_yarn::Config { server, ..yarn };
+            config.client.state.clone_from(&self.address);
+            let deps = godel_yarn::Deps { listener: Some(listener), ..godel_yarn::Deps::default() };
+            self.run("yarn".to_owned(), godel_yarn::serve(config, deps, self.stop.clone()));
         }
         Ok(())
     }

@@ -34,8 +34,13 @@ pub(super) async fn up(up: Up, log: Option<String>, format: Format) -> Result<()
     let nodes = local::nodes(&up.nodes)?;
     let root = with_store(root, &up.data_dir, up.memory);
     let agent = agent_config(&root, &up.nodes);
-    let layout =
-        Layout { port: up.port, dispatchers: up.dispatchers, schedulers: up.schedulers, binders: up.binders };
+    let layout = Layout {
+        port: up.port,
+        dispatchers: up.dispatchers,
+        schedulers: up.schedulers,
+        binders: up.binders,
+        yarn: up.yarn || root.yarn.enabled,
+    };
     let stop = signals()?;
     let mut local = Local::start(root, &layout, stop).await?;
     let n_nodes = nodes.len();
@@ -72,6 +77,7 @@ pub(super) async fn demo(demo: Demo, log: Option<String>) -> Result<(), Failure>
         dispatchers: 1,
         schedulers: demo.schedulers,
         binders: 1,
+        yarn: false,
     };
     let stop = signals()?;
     let mut local = Local::start(root, &layout, stop.clone()).await?;
@@ -252,6 +258,11 @@ pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> R
             let deps = godel_binder::Deps { listener: Some(listener), ..godel_binder::Deps::default() };
             over(part, godel_binder::serve(root.binder, deps, stop).await)
         }
+        Part::Yarn => {
+            let listener = listen(part, &root.yarn.server).await?;
+            let deps = godel_yarn::Deps { listener: Some(listener), ..godel_yarn::Deps::default() };
+            over(part, godel_yarn::serve(root.yarn, deps, stop).await)
+        }
     }
 }
 
@@ -270,6 +281,7 @@ fn logs_of(root: &Root, part: Part) -> TelemetryConfig {
         Part::Dispatcher => root.dispatcher.telemetry.clone(),
         Part::Scheduler => root.scheduler.telemetry.clone(),
         Part::Binder => root.binder.telemetry.clone(),
+        Part::Yarn => root.yarn.telemetry.clone(),
     };
     // What a part says for itself wins over what the process says.
     if own == default { root.telemetry.clone() } else { own }

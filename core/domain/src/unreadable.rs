@@ -136,7 +136,9 @@ impl Subject {
             Change::Hold(hold) => one(Self::Hold(hold.id)),
             Change::HoldDeleted(id) => one(Self::Hold(*id)),
             Change::YarnKeys(keys) => one(Self::YarnKeys(keys.name.clone())),
-            Change::YarnApplication(id) | Change::YarnApplicationDeleted(id) => one(Self::YarnApplication(id.clone())),
+            Change::YarnApplication(id) | Change::YarnApplicationDeleted(id) => {
+                one(Self::YarnApplication(id.clone()))
+            }
             Change::Pause(pause) => one(Self::Pause(pause.scope.to_string())),
             Change::PauseDeleted(scope) => one(Self::Pause(scope.to_string())),
             Change::NodeDeleted(node) => SmallVec::from_buf([

@@ -436,8 +436,8 @@ fn is_of_nodes(change: &Change) -> bool {
         | Change::UnitHistory(_)
         | Change::UnitHistoryDeleted(_)
         | Change::YarnKeys(_)
-            | Change::YarnApplication(_)
-            | Change::YarnApplicationDeleted(_)
+        | Change::YarnApplication(_)
+        | Change::YarnApplicationDeleted(_)
         | Change::Unreadable(_)
         | Change::UnreadableGone(_) => false,
     }

@@ -44,4 +44,4 @@ pub use engine::Manager;
 pub use godel_kit::{Deps, service::Error};
 pub use keys::KeyRing;
 pub use manager::ResourceManager;
-pub use service::{FaceContext, LEASE, serve_with};
+pub use service::{FaceContext, LEASE, serve, serve_with};

@@ -1,6 +1,6 @@
 //! The service: its lease, its engine and its faces.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use godel_kit::{
     CancellationToken, Deps,
@@ -9,14 +9,22 @@ use godel_kit::{
     metrics::Metrics,
     server::{Server, ServerError, may_listen},
     service::{Error, Lease, Service},
+    task,
 };
+use tokio::net::TcpListener;
 
 use crate::{
     config::Config,
     engine::{KINDS, Manager, ManagerParts},
+    grpc,
+    hadoop::{
+        FaceSettings, HadoopAddresses, HadoopFaces, NodeCalls, TokenKeys, Tokens, launch::NodeLauncher,
+    },
     keys::{self, KeyRing},
     launcher::Launcher,
+    manager::ResourceManager,
     metrics::YarnMetrics,
+    rest,
 };
 
 /// Name of the lease that the leader holds.
@@ -41,6 +49,58 @@ impl std::fmt::Debug for FaceContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FaceContext").field("manager", &self.manager).finish_non_exhaustive()
     }
+}
+
+/// Runs an adapter with all of its faces until `stop`.
+///
+/// # Errors
+/// The adapter cannot start, or something that it cannot live without is gone.
+pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Result<(), Error> {
+    let life_ms = i64::try_from(config.container_expiry.ms()).unwrap_or(i64::MAX);
+    let calls = move |ring: &KeyRing, clock: &SharedClock| {
+        let KeyRing { amrm, nm, container } = ring.clone();
+        NodeCalls::new(Tokens::new(TokenKeys { amrm, nm, container }, Arc::clone(clock), life_ms))
+    };
+    let launcher = move |ring: &KeyRing, clock: &SharedClock| -> Arc<dyn Launcher> {
+        Arc::new(NodeLauncher::new(calls(ring, clock)))
+    };
+    serve_with(config, deps, stop, launcher, move |context| all_faces(context, life_ms)).await
+}
+
+/// Hadoop RPC and REST on ports of their own, gRPC on that of the service.
+async fn all_faces(
+    context: FaceContext,
+    life_ms: i64,
+) -> Result<Box<dyn FnOnce(Server) -> Server + Send>, Error> {
+    let FaceContext { manager, keys: KeyRing { amrm, nm, container }, clock, config, stop } = context;
+    let manager: Arc<dyn ResourceManager> = Arc::new(manager);
+    let tokens = Tokens::new(TokenKeys { amrm, nm, container }, Arc::clone(&clock), life_ms);
+    let settings = FaceSettings {
+        exclude_file: config.exclude_file.clone(),
+        decommission_timeout_ms: config.decommission_timeout.ms(),
+    };
+    let calls = NodeCalls::new(tokens.clone());
+    let hadoop = HadoopFaces::new(Arc::clone(&manager), tokens, calls, Arc::clone(&clock), settings);
+    let addresses = HadoopAddresses {
+        client: config.client_address,
+        master: config.master_address,
+        admin: config.admin_address,
+    };
+    let unusable = |address: SocketAddr| move |source| Error::Server(ServerError::Bind { address, source });
+    let hadoop = hadoop.bind(addresses).await.map_err(unusable(config.client_address))?;
+    let listener = TcpListener::bind(config.rest_address).await.map_err(unusable(config.rest_address))?;
+    let HadoopAddresses { client, master, admin } = hadoop.addresses();
+    let at = listener.local_addr().unwrap_or(config.rest_address);
+    tracing::info!(%client, %master, %admin, rest = %at, "the faces for clients of YARN listen");
+    task::spawn("yarn-hadoop", hadoop.serve(stop.clone()));
+    let rest = rest::serve(listener, Arc::clone(&manager), clock, stop.clone());
+    task::spawn("yarn-rest", async move {
+        if let Err(error) = rest.await {
+            tracing::error!(%error, "the REST API has ended");
+            stop.cancel();
+        }
+    });
+    Ok(Box::new(move |server| server.add(grpc::service(manager))))
 }
 
 /// Runs an adapter until `stop`. `launcher` starts masters with tokens by these keys; `faces` binds what clients and masters call, and adds

@@ -192,7 +192,7 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
         | Subject::Partition
         | Subject::PartitionBlock(_)
         | Subject::YarnKeys(_)
-            | Subject::YarnApplication(_)
+        | Subject::YarnApplication(_)
         | Subject::Unknown => {}
     }
     unreadable

@@ -61,7 +61,10 @@ pub fn op(change: &Change) -> Option<Bytes> {
         Change::Pause(pause) => put_pause(pause),
         Change::PauseDeleted(scope) => delete_named(v1::Kind::Pause, &scope.to_string()),
         // The adapter writes the record itself: its content is not in the change.
-        Change::YarnApplication(_) | Change::RowsLoaded(..) | Change::Unreadable(_) | Change::UnreadableGone(_) => return None,
+        Change::YarnApplication(_)
+        | Change::RowsLoaded(..)
+        | Change::Unreadable(_)
+        | Change::UnreadableGone(_) => return None,
     })
 }
 
