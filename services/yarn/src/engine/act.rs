@@ -461,7 +461,7 @@ async fn launch(shared: Arc<Shared>, attempt: YarnAttemptId) {
         {
             notes.launch_ms = at.wall_ms;
         }
-        let launched = launched.as_ref().map(|()| ()).map_err(String::as_str);
+        let launched = launched.as_ref().copied().map_err(String::as_str);
         // It was there when its place was looked up.
         let _ = inner
             .adapter

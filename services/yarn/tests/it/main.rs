@@ -1,5 +1,7 @@
 //! Applications on a whole control plane: their masters are played by the test, their nodes are simulated.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should end")]
+
 mod cluster;
 
 use std::{collections::BTreeSet, time::Duration};
