@@ -66,7 +66,7 @@ pub(super) async fn run_queue(client: &Client, verb: &YarnQueue, format: Format)
 
 async fn list(client: &Client, wanted: YarnAppList, format: Format) -> Result<(), Failure> {
     let YarnAppList { states, users, queues, kinds, tags, name, limit } = wanted;
-    let states: Result<Vec<i32>, Failure> = states.iter().map(|word| Ok(state(word)?.into())).collect();
+    let states: Result<Vec<i32>, Failure> = states.iter().map(|word| state(word).map(i32::from)).collect();
     let request = v1::ListApplicationsRequest {
         states: states?,
         users,
