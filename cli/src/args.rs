@@ -156,12 +156,13 @@ impl Exposure {
     }
 
     /// The same for every service of the control plane.
-    pub fn of_all(&self) -> [(&'static str, Option<String>); 4] {
+    pub fn of_all(&self) -> [(&'static str, Option<String>); 5] {
         [
             ("state.server.insecure", self.flag()),
             ("dispatcher.server.insecure", self.flag()),
             ("scheduler.server.insecure", self.flag()),
             ("binder.server.insecure", self.flag()),
+            ("yarn.server.insecure", self.flag()),
         ]
     }
 }
