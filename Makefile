@@ -6,7 +6,7 @@ CARGO ?= cargo
 BIN := target/release/godel
 ARGS ?=
 
-.PHONY: help run build test test-yarn test-long bench bench-quick bench-bless bench-guard check fmt lint deny doc setup up down reset logs test-compose
+.PHONY: help run build test test-yarn test-long bench reschedule-demo bench-quick bench-bless bench-guard check fmt lint deny doc setup up down reset logs test-compose
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ bench-bless: ## copy the last table and its charts into docs/benchmarks.md
 	sed -i -e '/^<!-- figures -->$$/,/^<!-- end -->$$/{//!d}' -e '/^<!-- figures -->$$/r target/bench/report.md' docs/benchmarks.md
 	sed -i 's|^\(!\[.*\](\)\([a-z]*\.svg)\)$$|\1benchmarks/\2|' docs/benchmarks.md
 	mkdir -p docs/benchmarks && cp target/bench/*.svg docs/benchmarks/
+
+reschedule-demo: ## print what each policy of the rescheduler does on real traces (ARGS="--only spread"; some minutes)
+	$(CARGO) run --locked --release -q -p godel-core-rescheduler --example reschedule-demo -- $(ARGS)
 
 bench-guard: setup ## compare instruction counts of core's scenarios with the committed ones (GODEL_BLESS=1: update them)
 	$(CARGO) bench --locked -p godel-model --bench guard

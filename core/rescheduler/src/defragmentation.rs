@@ -1,0 +1,436 @@
+//! Defragmentation: whole devices, nodes or topology domains become free for what needs them whole.
+//!
+//! Two aims. [`Aim::Room`] makes as many nodes or domains as possible have room for running units of one demand: the cheapest
+//! ones to clear come first (branch and bound over the running units of a node, [`cheapest_clearing`]), and what leaves goes
+//! where it raises the fragmentation least, not to nodes that are to be cleared themselves. [`Aim::Rate`] lowers the
+//! fragmentation rate by annealing.
+//!
+//! [`let_in`] is the same on demand: the moves that let one waiting gang in.
+
+use godel_domain::demand::Demand;
+
+use crate::{
+    clearing::{Clearing, cheapest_clearing, evacuate},
+    domains::LayoutDomains,
+    filters::Filters,
+    fragmentation::{Fragmentation, TypicalDemand},
+    goal::{CheckPoint, EPSILON, Goal},
+    layout::{Layout, NodeIdx, RunIdx},
+    policy::{Algorithm, Detection, Detector, Policy, Reason, ReschedulePlan, make_plan},
+    search::{Annealing, Draws, anneal},
+    whole_shapes::WholeShapes,
+    workspace::{PlanLimits, Workspace},
+};
+
+/// Nodes with room that are rated for each running unit that leaves: so many in all of a cluster of moderate size, fewer of a
+/// larger one, so that a plan takes no more than seconds.
+const N_LOOKS: usize = 512;
+const N_LOOKS_MIN: usize = 32;
+const N_NODES_MODERATE: usize = 2_000;
+/// Domains in a row that could not be cleared after which a pass ends: those that follow are dearer.
+const N_FAILED_MAX: usize = 300;
+/// Passes over all domains, at most: each begins with what the last one left.
+const N_PASSES: usize = 4;
+
+/// What defragmentation is for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Aim {
+    /// Room for running units of a demand.
+    Room {
+        /// The demand.
+        demand: Demand,
+        /// How many of them one domain is to have room for.
+        n_copies: u32,
+        /// Label of nodes that makes domains; `None`: each node is one.
+        level: Option<String>,
+        /// How many domains with room are enough; `None`: as many as possible.
+        n_enough: Option<u32>,
+        /// Most running units that may move for one more domain with room; `None`: any number.
+        n_moves_each_max: Option<usize>,
+    },
+    /// A low fragmentation rate.
+    Rate {
+        /// Steps of the search for each running unit.
+        n_steps_each: u64,
+        /// The rate that is good enough.
+        rate_max: f64,
+    },
+}
+
+/// The policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Defragmentation {
+    /// What it is for.
+    pub aim: Aim,
+    /// The work that the cluster sees most: what fragmentation is measured by.
+    pub typical: Vec<TypicalDemand>,
+}
+
+/// The goal of [`Aim::Room`]: few domains without room, and of two layouts with as many the less fragmented one. The
+/// fragmentation alone never outweighs a domain, and never rises above what it was.
+struct RoomGoal {
+    whole: WholeShapes,
+    n_enough: Option<u32>,
+    fragmentation: Fragmentation,
+    at_first: f64,
+}
+
+impl RoomGoal {
+    fn lacking(&self, n_gained: f64) -> f64 {
+        let whole = f64::from(u32::try_from(self.whole.n_whole()).unwrap_or(u32::MAX)) + n_gained;
+        match self.n_enough {
+            Some(enough) => (f64::from(enough) - whole).max(0.0),
+            None => self.whole.value() - n_gained,
+        }
+    }
+
+    /// Returns how many more domains with room are wanted.
+    fn n_wanted(&self) -> usize {
+        self.n_enough.map_or(usize::MAX, |enough| (enough as usize).saturating_sub(self.whole.n_whole()))
+    }
+
+    fn is_enough(&self) -> bool {
+        self.lacking(0.0) < EPSILON
+    }
+}
+
+impl Goal for RoomGoal {
+    fn value(&self) -> f64 {
+        self.lacking(0.0)
+    }
+
+    fn change(&self, layout: &Layout<'_>, unit: RunIdx, to: NodeIdx) -> f64 {
+        self.lacking(-self.whole.change(layout, unit, to)) - self.lacking(0.0)
+    }
+
+    fn on_moved(&mut self, layout: &Layout<'_>, unit: RunIdx, from: NodeIdx, to: NodeIdx) {
+        self.whole.on_moved(layout, unit, from, to);
+        self.fragmentation.on_moved(layout, unit, from, to);
+    }
+
+    fn objection(&self, layout: &Layout<'_>, unit: RunIdx, to: NodeIdx) -> Option<CheckPoint> {
+        if self.whole.on_node(to) == 0 {
+            return None;
+        }
+        let rises = self.value() + self.change(layout, unit, to) > self.at_first + EPSILON;
+        rises.then_some(CheckPoint::Enter)
+    }
+}
+
+impl Defragmentation {
+    fn room_goal(&self, layout: &mut Layout<'_>) -> Option<RoomGoal> {
+        let Aim::Room { demand, n_copies, level, n_enough, .. } = &self.aim else { return None };
+        let shape = layout.intern(demand);
+        let domains = LayoutDomains::new(layout, level.as_deref());
+        let whole = WholeShapes::new(layout, shape, *n_copies, domains);
+        let fragmentation = Fragmentation::new(layout, &self.typical);
+        let mut goal = RoomGoal { whole, n_enough: *n_enough, fragmentation, at_first: 0.0 };
+        goal.at_first = goal.value();
+        Some(goal)
+    }
+}
+
+impl Detector for Defragmentation {
+    fn detect(&self, layout: &Layout<'_>, goal: &dyn Goal) -> Detection {
+        let suspects = || layout.running().collect();
+        match &self.aim {
+            Aim::Room { n_copies, level, .. } if goal.value() > 0.0 => Detection {
+                suspects: suspects(),
+                finding: format!(
+                    "{:.0} of the {} that could have room for {n_copies} of the demand lack it",
+                    goal.value(),
+                    level.as_ref().map_or("nodes".to_owned(), |level| format!("domains by `{level}`")),
+                ),
+            },
+            Aim::Rate { rate_max, .. } if goal.value() > *rate_max => Detection {
+                suspects: suspects(),
+                finding: format!(
+                    "typical work cannot use {:.2} % of the devices, more than {:.2} %",
+                    100.0 * goal.value(),
+                    100.0 * rate_max
+                ),
+            },
+            Aim::Room { .. } | Aim::Rate { .. } => Detection::default(),
+        }
+    }
+}
+
+impl Algorithm for Defragmentation {
+    fn improve(&self, work: &mut Workspace<'_>, _detection: &Detection) {
+        let mut layout = work.layout().clone();
+        match &self.aim {
+            Aim::Room { n_moves_each_max, .. } => {
+                let Some(goal) = self.room_goal(&mut layout) else { return };
+                clear_domains(work, goal, n_moves_each_max.unwrap_or(usize::MAX));
+            }
+            Aim::Rate { n_steps_each, .. } => {
+                let n_running = u64::try_from(work.layout().n_running()).unwrap_or(u64::MAX);
+                let one_device =
+                    1.0 / f64::from(u32::try_from(work.layout().n_nodes()).unwrap_or(u32::MAX).max(1));
+                let annealing = Annealing {
+                    n_steps: n_steps_each.saturating_mul(n_running),
+                    first: one_device * 0.05,
+                    last: one_device * 0.000_1,
+                };
+                anneal(work, &annealing, &mut any_move);
+            }
+        }
+    }
+}
+
+/// Proposes any running unit and any node.
+fn any_move(layout: &Layout<'_>, draws: &mut Draws) -> Option<(RunIdx, NodeIdx)> {
+    let unit = RunIdx::at(draws.below(layout.n_running()));
+    let node = NodeIdx::at(draws.below(layout.n_nodes()));
+    layout.has_room(unit, node).then_some((unit, node))
+}
+
+/// A domain that could be cleared, with the least that has to leave for that, each node by itself.
+struct DomainCandidate {
+    domain: u32,
+    cost_ms: u64,
+    n_moves: usize,
+}
+
+/// Clears domains, cheapest first, in passes until one gains nothing.
+fn clear_domains(work: &mut Workspace<'_>, mut goal: RoomGoal, n_moves_each_max: usize) {
+    for _ in 0..N_PASSES {
+        let mut candidates = candidates(work, &goal.whole);
+        candidates.retain(|candidate| candidate.n_moves <= n_moves_each_max);
+        candidates.sort_by_key(|one| (one.cost_ms, one.n_moves, one.domain));
+        let (mut n_gained, mut n_failed) = (0, 0);
+        let mut left = work.limits().n_moves_max.saturating_sub(work.layout().n_moved());
+        // Those that the moves suffice for are to be cleared: nothing goes there.
+        let mut is_target = vec![false; goal.whole.domains().len()];
+        let n_wanted = goal.n_wanted();
+        for candidate in candidates.iter().take(n_wanted) {
+            if candidate.n_moves > left {
+                break;
+            }
+            left -= candidate.n_moves;
+            is_target[candidate.domain as usize] = true;
+        }
+        for candidate in &candidates {
+            if goal.is_enough() {
+                return;
+            }
+            let is_cleared = clear(work, &mut goal, candidate.domain, &is_target, n_moves_each_max);
+            n_gained += usize::from(is_cleared);
+            is_target[candidate.domain as usize] = is_cleared;
+            n_failed = if is_cleared { 0 } else { n_failed + 1 };
+            if n_failed > N_FAILED_MAX {
+                break;
+            }
+        }
+        if n_gained == 0 {
+            return;
+        }
+    }
+}
+
+fn candidates(work: &Workspace<'_>, whole: &WholeShapes) -> Vec<DomainCandidate> {
+    let domains = 0..u32::try_from(whole.domains().len()).unwrap_or(u32::MAX);
+    let lacking = domains.filter(|domain| whole.is_possible(*domain) && !whole.is_whole(*domain));
+    lacking
+        .filter_map(|domain| {
+            let needed = whole.n_copies().saturating_sub(whole.in_domain(domain));
+            let mut options: Vec<Clearing> = Vec::new();
+            for node in whole.domains().nodes(domain) {
+                let most = if needed == 1 { 1 } else { needed.min(8) };
+                let on_node = whole.on_node(*node);
+                let mut before = (0, 0);
+                for more in 1..=most {
+                    let Some(clearing) = next_clearing(work, whole, *node, on_node + more) else { break };
+                    let step = (clearing.cost_ms.saturating_sub(before.0), clearing.units.len());
+                    before = (clearing.cost_ms, clearing.units.len());
+                    options.push(Clearing { cost_ms: step.0, units: clearing.units });
+                }
+            }
+            options.sort_by_key(|one| (one.cost_ms, one.units.len()));
+            let taken = options.iter().take(needed as usize);
+            let n_options = taken.clone().count();
+            (n_options == needed as usize).then(|| DomainCandidate {
+                domain,
+                cost_ms: taken.clone().fold(0, |sum: u64, one| sum.saturating_add(one.cost_ms)),
+                n_moves: taken.map(|one| one.units.len()).sum(),
+            })
+        })
+        .collect()
+}
+
+fn next_clearing(
+    work: &Workspace<'_>,
+    whole: &WholeShapes,
+    node: NodeIdx,
+    n_copies: u32,
+) -> Option<Clearing> {
+    if !work.layout().node(node).accepts || !work.is_in_scope(node) {
+        return None;
+    }
+    cheapest_clearing(work.layout(), node, whole.shape(), n_copies, &|unit| work.is_movable(unit))
+}
+
+/// Clears one domain: one more running unit of the demand at a time, where that is cheapest now. If it cannot be cleared whole,
+/// or makes the fragmentation worse than it was at first, it stays as it is.
+fn clear(
+    work: &mut Workspace<'_>,
+    goal: &mut RoomGoal,
+    domain: u32,
+    is_target: &[bool],
+    n_moves_max: usize,
+) -> bool {
+    let mark = work.mark();
+    let n_moved = work.layout().n_moved();
+    let n_looks = (N_LOOKS * N_NODES_MODERATE / work.layout().n_nodes().max(1)).clamp(N_LOOKS_MIN, N_LOOKS);
+    let mut failed: Vec<NodeIdx> = Vec::new();
+    let mut made: Vec<(RunIdx, NodeIdx, NodeIdx)> = Vec::new();
+    while !goal.whole.is_whole(domain) {
+        let nodes = goal.whole.domains().nodes(domain).iter().copied();
+        let mut clearings: Vec<(Clearing, NodeIdx)> = nodes
+            .filter(|node| !failed.contains(node))
+            .filter_map(|node| {
+                Some((next_clearing(work, &goal.whole, node, goal.whole.on_node(node) + 1)?, node))
+            })
+            .collect();
+        clearings.sort_by_key(|(clearing, node)| (clearing.cost_ms, clearing.units.len(), *node));
+        // Nodes of the domain that are to be cleared as well receive nothing.
+        let n_missing = goal.whole.n_copies().saturating_sub(goal.whole.in_domain(domain)) as usize;
+        let next: Vec<NodeIdx> = clearings.iter().take(n_missing).map(|(_, node)| *node).collect();
+        let cheapest = clearings.into_iter().next();
+        let Some((clearing, node)) = cheapest else { break };
+        let before: Vec<(RunIdx, NodeIdx)> =
+            clearing.units.iter().map(|unit| (*unit, work.layout().node_of(*unit))).collect();
+        let strict = evacuate(work, &clearing.units, n_looks, &mut |work, unit, to| {
+            let is_next = next.contains(&to);
+            if is_next { None } else { receiver_rating(work, goal, unit, to, domain, is_target) }
+        });
+        let is_cleared = strict
+            || evacuate(work, &clearing.units, n_looks, &mut |work, unit, to| {
+                if to == node { None } else { receiver_rating(work, goal, unit, to, domain, is_target) }
+            });
+        if is_cleared {
+            for (unit, from) in before {
+                let to = work.layout().node_of(unit);
+                goal.on_moved(work.layout(), unit, from, to);
+                made.push((unit, from, to));
+            }
+        } else {
+            failed.push(node);
+        }
+    }
+    let n_moves = work.layout().n_moved().saturating_sub(n_moved);
+    let is_worse = goal.fragmentation.rate() > goal.fragmentation.rate_at_first() + EPSILON;
+    if goal.whole.is_whole(domain) && n_moves <= n_moves_max && !is_worse {
+        return true;
+    }
+    work.undo_to(mark);
+    for (unit, from, to) in made {
+        goal.on_moved(work.layout(), unit, to, from);
+    }
+    false
+}
+
+/// Rates a node as the next one of a running unit that leaves: by how much its fragmentation rises. What there is of whole room
+/// stays whole, and other domains that are to be cleared do not receive.
+fn receiver_rating(
+    work: &Workspace<'_>,
+    goal: &RoomGoal,
+    unit: RunIdx,
+    to: NodeIdx,
+    clearing: u32,
+    is_target: &[bool],
+) -> Option<f64> {
+    if let Some(domain) = goal.whole.domains().of(to) {
+        let is_kept = is_target.get(domain as usize).copied().unwrap_or(false);
+        let has_copies = goal.whole.on_node(to) > 0;
+        if has_copies && (domain == clearing || goal.whole.is_whole(domain)) || is_kept && domain != clearing
+        {
+            return None;
+        }
+    }
+    let layout = work.layout();
+    goal.fragmentation.rise(layout, layout.shape_of(unit), to)
+}
+
+impl Policy for Defragmentation {
+    fn name(&self) -> &'static str {
+        "defragmentation"
+    }
+
+    fn goal<'a>(&'a self, layout: &mut Layout<'_>) -> Box<dyn Goal + 'a> {
+        match self.room_goal(layout) {
+            Some(goal) => Box::new(goal),
+            None => Box::new(Fragmentation::new(layout, &self.typical)),
+        }
+    }
+
+    fn reasons(&self, before: &Layout<'_>, after: &Layout<'_>, moved: &[RunIdx]) -> Vec<Reason> {
+        moved.iter().map(|unit| self.reason(before, after, *unit)).collect()
+    }
+}
+
+impl Defragmentation {
+    fn reason(&self, before: &Layout<'_>, after: &Layout<'_>, unit: RunIdx) -> Reason {
+        let (from, to) = (before.node_of(unit), after.node_of(unit));
+        let left = |layout: &Layout<'_>, node: NodeIdx| {
+            f64::from(layout.devices_left(node).iter().map(|left| (*left).max(0)).sum::<i32>())
+        };
+        Reason {
+            why_unit: format!(
+                "`{}` is among the cheapest of `{}` to move",
+                before.owner_facts(unit).name,
+                before.node(from).name
+            ),
+            why_node: format!("`{}` has room for it that whole demands cannot use", before.node(to).name),
+            why_now: String::new(),
+            numbers: vec![
+                ("milliseconds of work lost", ms(before.cost(unit))),
+                ("device thousandths free on its node before", left(before, from)),
+                ("device thousandths free on its node after", left(after, from)),
+                ("device thousandths free on the target before", left(before, to)),
+                ("device thousandths free on the target after", left(after, to)),
+            ],
+        }
+    }
+}
+
+/// Milliseconds as a number of a reason.
+fn ms(cost: u64) -> f64 {
+    f64::from(u32::try_from(cost).unwrap_or(u32::MAX))
+}
+
+/// A gang that waits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WaitingGang {
+    /// What each member takes.
+    pub demand: Demand,
+    /// How many members begin together.
+    pub n_members: u32,
+    /// Label of the nodes that they must share; `None`: anywhere.
+    pub level: Option<String>,
+}
+
+/// The whole cluster as one domain.
+const EVERYWHERE: &str = "";
+
+/// Returns the cheapest moves found that let a gang in; `None`: it has room already, or no moves that are allowed make any. A
+/// gang without a level may be anywhere, so the cluster is one domain.
+pub fn let_in(
+    gang: &WaitingGang,
+    layout: &Layout<'_>,
+    filters: &dyn Filters,
+    limits: &PlanLimits,
+) -> Option<ReschedulePlan> {
+    let policy = Defragmentation {
+        aim: Aim::Room {
+            demand: gang.demand.clone(),
+            n_copies: gang.n_members,
+            level: Some(gang.level.clone().unwrap_or_else(|| EVERYWHERE.to_owned())),
+            n_enough: Some(1),
+            n_moves_each_max: None,
+        },
+        typical: Vec::new(),
+    };
+    let plan = make_plan(&policy, layout, &[], filters, limits);
+    (!plan.moves.is_empty()).then_some(plan)
+}

@@ -1,0 +1,89 @@
+//! The rescheduler's decisions: which running units should be elsewhere, why, and in which order they get there.
+//!
+//! A [`ClusterSnapshot`] goes in, a [`ReschedulePlan`] and its [`MoveBatches`] come out: no clock, no input or output, and what
+//! looks like chance follows from a seed. A policy is a [`Detector`], an [`Algorithm`] and a [`Goal`]; [`make_plan`] runs all
+//! alike, keeps what [`Filters`], the goals of other policies and [`PlanLimits`] forbid from being moved, and never raises a policy's
+//! own objective. [`order_moves`] says in which order moves are made.
+//!
+//! Nothing executes a plan yet: the service is the next step (issue 34).
+//!
+//! # Modules
+//!
+//! - `binpack`: bin packing: as few nodes as possible have work.
+//! - `clearing`: which running units have to leave a node so that something fits there, and where they go.
+//! - `colocation`: co-location: units that talk to one another share nodes.
+//! - `config`: which policies there are, when each runs and on what, and everything that is wrong with that.
+//! - `cron`: times as cron writes them.
+//! - `defragmentation`: defragmentation: whole devices, nodes or domains become free.
+//! - `domains`: which domain each node is of.
+//! - `eligibility`: which running units and nodes a policy may use now.
+//! - `failure_domains`: spread over failure domains: no domain takes too many replicas of a unit down with it.
+//! - `filters`: what says whether a running unit may be on a node.
+//! - `fragmentation`: the fragmentation of devices: which share of what is idle typical work cannot use.
+//! - `generator`: in which order moves are made, as few batches as capacity and disruption budgets allow.
+//! - `goal`: what a policy wants of a layout, and what other policies must not do.
+//! - `layout`: who is where, with what is free, and moves that can be undone.
+//! - `load_balance`: load balance: no node is hot by what its running units really use.
+//! - `policy`: what a policy is, and how its plan is made.
+//! - `search`: local search by annealing, within the limit of moves.
+//! - `snapshot`: what the rescheduler is given.
+//! - `trigger`: when a policy runs.
+//! - `whole_shapes`: where whole demands fit.
+//! - `workspace`: where an algorithm works: a layout, and everything that may refuse a move.
+
+mod binpack;
+mod clearing;
+mod colocation;
+mod config;
+mod cron;
+mod defragmentation;
+mod domains;
+mod eligibility;
+mod failure_domains;
+mod filters;
+mod fragmentation;
+mod generator;
+mod goal;
+mod layout;
+mod load_balance;
+mod policy;
+mod search;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod trigger;
+mod whole_shapes;
+mod workspace;
+
+pub use self::{
+    binpack::Binpack,
+    clearing::{Clearing, cheapest_clearing, evacuate},
+    colocation::Colocation,
+    config::{
+        ConfigFault, MoveRate, N_POLICIES_MAX, PERIOD_MIN_MS, PolicyConfig, PolicyScope, Protection,
+        QuietTime, RescheduleConfig, RescheduleKind,
+    },
+    cron::{BadCron, CronTable},
+    defragmentation::{Aim, Defragmentation, WaitingGang, let_in},
+    domains::LayoutDomains,
+    eligibility::{MoveLog, QuietState, has_failed_too_often, limits_of},
+    failure_domains::FailureDomainSpread,
+    filters::{Filters, NodeFilters},
+    fragmentation::{Fragmentation, TypicalDemand},
+    generator::{MoveBatches, MoveStep, N_EXACT_MAX, order_moves},
+    goal::{CheckPoint, EPSILON, Goal},
+    layout::{BadSnapshot, Layout, LayoutMark, NodeIdx, OwnerIdx, RunIdx, ShapeDevices, ShapeIdx, UnitShape},
+    load_balance::{HotNodes, LoadBalance},
+    policy::{
+        Algorithm, CheckedBy, Detection, Detector, MoveRefusal, PlannedMove, Policy, Reason, ReschedulePlan,
+        make_plan, moves_of,
+    },
+    search::{Annealing, Draws, Propose, anneal},
+    snapshot::{
+        BudgetRoom, ClusterSnapshot, MeasuredUse, NodeFacts, RunningFacts, TrafficShare, UnitFacts,
+        cost_of_move,
+    },
+    trigger::{Trigger, next_due_ms},
+    whole_shapes::WholeShapes,
+    workspace::{MoveRefusals, PlanLimits, Workspace},
+};
