@@ -10,7 +10,7 @@ use godel_placement::gang::{self, GroupAsk};
 
 use super::{
     Picture, Try,
-    topology::{has_segments, is_one_by_one, is_placed, required_level},
+    topology::{is_one_by_one, is_placed, required_level, rules_of_parts},
 };
 use crate::assigned_unit::AssignedUnit;
 
@@ -19,7 +19,7 @@ impl Picture {
     /// `None`: there is no such room, or what is in it goes on for good.
     pub(crate) fn gather(&mut self, assigned: &AssignedUnit, together: usize) -> Option<Try> {
         if is_one_by_one(self, assigned)
-            || has_segments(self, assigned)
+            || rules_of_parts(self, assigned).is_some()
             || required_level(self, assigned).is_some()
             || is_placed(self, assigned)
             || assigned.has_volumes

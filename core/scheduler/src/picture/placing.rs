@@ -16,6 +16,7 @@ use rustc_hash::FxHashSet;
 
 use super::{
     Picture,
+    group_domains::place_in_own_domains,
     segments::{LevelGroup, place_segments},
     topology::{look_within, place_in_domain},
 };
@@ -44,7 +45,7 @@ impl Try {
 }
 
 /// Adds the columns of a placement to another one of the same group.
-pub(super) fn append(to: &mut GroupPlacement, more: &GroupPlacement) {
+pub(crate) fn append(to: &mut GroupPlacement, more: &GroupPlacement) {
     for (idx, replica) in more.replicas().enumerate() {
         to.push(replica, more.nodes[idx], more.allocation(idx));
     }
@@ -75,9 +76,12 @@ impl Picture {
     ) -> Try {
         if self.cluster.has_terms()
             && let Some(rules) = self.cluster.domains().rules_of(assigned.unit())
-            && let Some(segments) = &rules.segments
+            && rules.has_parts()
         {
-            return place_segments(self, assigned, segments, (owned, quota), within);
+            return match &rules.segments {
+                Some(segments) => place_segments(self, assigned, segments, (owned, quota), within),
+                None => place_in_own_domains(self, assigned, &rules, (owned, quota), within),
+            };
         }
         if within.is_none() {
             return self.place_groups(assigned, owned, quota);
