@@ -327,8 +327,7 @@ impl PreemptionSearch {
             return;
         }
         if let Some(rules) = rules_of_parts(picture, assigned) {
-            let place = (together, None);
-            if find_parts(self, picture, (assigned, &rules), &seeker, place, tried).is_err() {
+            if find_parts(self, picture, (assigned, &rules), &seeker, (together, None), tried).is_err() {
                 // What has places without anybody leaving keeps them.
                 *tried = picture.place_with(assigned, &Owned::new(), quota);
             }
@@ -537,7 +536,6 @@ impl PreemptionSearch {
     }
 }
 
-/// A unit that looks for room.
 /// Adds victims to those that leave the same node for the same task group.
 fn add_victims(preemption: &mut Preemption, more: NodeVictims) {
     let known = preemption.nodes.iter_mut().find(|on| (on.group, on.node) == (more.group, more.node));
