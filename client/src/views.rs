@@ -84,7 +84,8 @@ pub struct UnitView {
     pub preempted_by: Vec<String>,
     /// What all its task groups demand; empty: no sub-cluster.
     pub sub_cluster: String,
-    /// The domains that its running units are in, level by level; only in `describe`, and only of a unit with a topology.
+    /// The domains that its running units are in, level by level, then those of its task groups; only in `describe`, and only of a
+    /// unit or task groups with a topology.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub topology: String,
     /// Who submitted it.

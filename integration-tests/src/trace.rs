@@ -98,6 +98,7 @@ pub fn unit(
         workload_class: v1::WorkloadClass::Batch.into(),
         task_groups: vec![v1::TaskGroup {
             min_member: None,
+            topology: None,
             name: "main".into(),
             replicas,
             template: Some(v1::Template {

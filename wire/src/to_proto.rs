@@ -329,12 +329,13 @@ fn above_zero<N: Default + PartialEq>(number: N) -> Option<N> {
 
 /// Replicas of one template.
 pub fn task_group(group: &TaskGroup) -> v1::TaskGroup {
-    let TaskGroup { name, replicas, min_member, template: one } = group;
+    let TaskGroup { name, replicas, min_member, template: one, topology } = group;
     v1::TaskGroup {
         name: name.clone(),
         replicas: *replicas,
         template: Some(template(one)),
         min_member: above_zero(*min_member),
+        topology: topology.as_deref().map(unit_topology),
     }
 }
 

@@ -182,8 +182,8 @@ async fn view_of(client: &Client, (namespace, name): (&str, &str)) -> Result<Uni
     })?;
     let mut view = UnitView::described(&answer).at(SystemClock::new().wall_ms());
     let spec = answer.unit.as_ref().and_then(|unit| unit.spec.as_ref());
-    if let Some(topology) = spec.and_then(|spec| spec.topology.as_ref()) {
-        view.topology = topology::reached(client, topology, &view.running_units).await;
+    if let Some(spec) = spec {
+        view.topology = topology::reached(client, spec, &view.running_units).await;
     }
     if let Some(turn) = answer.unit.as_ref().and_then(|unit| unit.turn) {
         // A binder that is away leaves the number open.

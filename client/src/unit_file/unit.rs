@@ -76,7 +76,8 @@ fn group(fields: &mut Fields<'_, '_>, default: u32) -> v1::TaskGroup {
     let min_member = fields.number("min_member");
     let template = fields.inside("template", template);
     let template = fields.required("template", template);
-    v1::TaskGroup { name, replicas, template, min_member }
+    let topology = unit_topology::read(fields);
+    v1::TaskGroup { name, replicas, template, min_member, topology }
 }
 
 fn template(fields: &mut Fields<'_, '_>) -> v1::Template {

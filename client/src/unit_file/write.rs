@@ -102,18 +102,19 @@ fn unit(spec: &v1::UnitSpec) -> Yaml {
     out.text("profile", profile);
     out.put("affinity", affinity.as_ref().map(unit_affinity));
     out.put("topology", topology.as_ref().map(unit_topology));
-    let is_short = matches!(task_groups.as_slice(), [one] if matches!(one.name.as_str(), "" | "main") && one.min_member.is_none());
+    let is_short = matches!(task_groups.as_slice(), [one] if matches!(one.name.as_str(), "" | "main") && one.min_member.is_none() && one.topology.is_none());
     if let ([one], true) = (task_groups.as_slice(), is_short) {
         out.put("replicas", (!is_daemon).then(|| Yaml::plain(one.replicas)));
         out.put("template", Some(template(&one.template.clone().unwrap_or_default())));
         return out;
     }
     let groups = task_groups.iter().map(|group| {
-        let v1::TaskGroup { name, replicas, template: one, min_member } = group;
+        let v1::TaskGroup { name, replicas, template: one, min_member, topology } = group;
         let mut out = Yaml::map();
         out.text("name", name);
         out.put("replicas", (!is_daemon).then(|| Yaml::plain(replicas)));
         out.put("min_member", min_member.map(Yaml::plain));
+        out.put("topology", topology.as_ref().map(unit_topology));
         out.put("template", Some(template(&one.clone().unwrap_or_default())));
         out
     });

@@ -13,6 +13,7 @@ use godel_domain::{
     running_units::{Bind, RunChange},
     unit::UnitSpec,
     unit_affinity::{NODE, UnitTerm},
+    unit_topology::UnitTopology,
 };
 
 use super::{
@@ -108,23 +109,19 @@ impl Terms {
         {
             wrong.push(format!("{at} is where another one of this daemon is"));
         }
-        let topology = &spec.topology;
-        for key in [&topology.required, &topology.homogeneous].into_iter().filter(|key| !key.is_empty()) {
-            let live = unit.rows.values().filter(|row| row.is_live());
-            let domains: BTreeSet<_> = live.map(|row| domain(world, key, row.node)).collect();
-            if domains.len() > 1 || domains.contains(&None) {
-                wrong.push(format!("it runs in several domains of {key}"));
-            }
-        }
-        if let Some(segments) = &topology.segments {
-            let mut by_segment: BTreeMap<u32, BTreeSet<_>> = BTreeMap::new();
-            for (ordinal, row) in unit.rows.iter().filter(|(_, row)| row.is_live()) {
-                let of = by_segment.entry(ordinal / segments.size.max(1)).or_default();
-                of.insert(domain(world, &segments.within, row.node));
-            }
-            let split =
-                by_segment.iter().filter(|(_, domains)| domains.len() > 1).map(|(segment, _)| segment);
-            wrong.extend(split.map(|segment| format!("its segment {segment} is in several domains")));
+        let live = |ranges: Option<&[(u32, u32)]>| -> Vec<(u32, NodeId)> {
+            let is_of = |ordinal: u32| {
+                ranges
+                    .is_none_or(|ranges| ranges.iter().any(|(start, end)| (*start..*end).contains(&ordinal)))
+            };
+            let live = unit.rows.iter().filter(|(ordinal, row)| row.is_live() && is_of(**ordinal));
+            live.map(|(ordinal, row)| (*ordinal, row.node)).collect()
+        };
+        wrong.extend(split(world, &spec.topology, 0, &live(None)).into_iter().map(|one| format!("it {one}")));
+        let groups = unit.record.as_ref().map(|record| record.value.group_topologies()).unwrap_or_default();
+        for of in groups {
+            let found = split(world, &of.topology, of.first, &live(Some(&of.ordinals)));
+            wrong.extend(found.into_iter().map(|one| format!("its task group {} {one}", of.group)));
         }
         for term in spec.affinity.apart.iter().filter(|term| term.weight == 0) {
             let others = world.units.iter().filter(|(other, of)| selects((id, spec), term, (**other, of)));
@@ -148,6 +145,26 @@ impl Terms {
         }
         wrong
     }
+}
+
+/// What is not together of some running units that a topology is of, in words; segments are counted from an ordinal.
+fn split(world: &World, topology: &UnitTopology, first: u32, live: &[(u32, NodeId)]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for key in [&topology.required, &topology.homogeneous].into_iter().filter(|key| !key.is_empty()) {
+        let domains: BTreeSet<_> = live.iter().map(|(_, node)| domain(world, key, *node)).collect();
+        if domains.len() > 1 || domains.contains(&None) {
+            wrong.push(format!("runs in several domains of {key}"));
+        }
+    }
+    let Some(segments) = &topology.segments else { return wrong };
+    let mut by_segment: BTreeMap<u32, BTreeSet<_>> = BTreeMap::new();
+    for (ordinal, node) in live {
+        let of = by_segment.entry(ordinal.saturating_sub(first) / segments.size.max(1)).or_default();
+        of.insert(domain(world, &segments.within, *node));
+    }
+    let split = by_segment.iter().filter(|(_, domains)| domains.len() > 1).map(|(segment, _)| segment);
+    wrong.extend(split.map(|segment| format!("has segment {segment} in several domains")));
+    wrong
 }
 
 fn keeps_away(spec: &UnitSpec) -> bool {

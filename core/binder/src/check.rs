@@ -365,7 +365,8 @@ impl Binder {
                 ..hold
             };
             let shape = group.shape;
-            let asked = Asked { unit: decision.unit, group, about_units: asks.of_group(hold.group) };
+            let (idx, about_units) = (hold.group, asks.of_group(hold.group));
+            let asked = Asked { unit: decision.unit, idx, group, about_units };
             let mut ordinals = hold.ordinals.iter();
             let may = ordinals.try_for_each(|ordinal| {
                 may_stand(&picture.cluster, asked, (*ordinal, hold.node), decision.nodes_as_of)

@@ -73,7 +73,9 @@ impl BinderPicture {
         self.units.insert(record.id, Box::new(Unit::new(record, revision, placed, &mut self.cluster)));
         if record.spec.has_terms() {
             let identity = Identity::of(&record.spec);
-            if self.cluster.put_terms(record.id, &identity, (&record.spec.affinity, &record.spec.topology)) {
+            let groups = record.group_topologies();
+            let terms = (&record.spec.affinity, &record.spec.topology, &groups[..]);
+            if self.cluster.put_terms(record.id, &identity, terms) {
                 self.offer_all();
             }
         }

@@ -13,7 +13,7 @@ use godel_domain::{
     resources::Resources,
     running_units::{RunChange, RunningUnits},
     unit_affinity::UnitAffinity,
-    unit_topology::UnitTopology,
+    unit_topology::{GroupTopology, UnitTopology},
 };
 use godel_rules::budget::{Identity, WantedOrdinals};
 
@@ -242,14 +242,14 @@ impl Cluster {
 /// Terms of units.
 impl Cluster {
     /// Takes what a unit says of where its replicas go in relation to running units. Returns whether all units have to be
-    /// offered; the unit itself has to be in any case.
+    /// offered; the unit itself has to be in any case. `terms`: what it says of others, of itself, and of its task groups.
     pub fn put_terms(
         &mut self,
         unit: UnitId,
         identity: &Identity,
-        (affinity, topology): (&UnitAffinity, &UnitTopology),
+        terms: (&UnitAffinity, &UnitTopology, &[GroupTopology]),
     ) -> bool {
-        self.taken.put_terms(unit, identity, (affinity, topology), &self.records)
+        self.taken.put_terms(unit, identity, terms, &self.records)
     }
 
     /// Follows where the replicas of a daemon are from now on, so that none is placed beside another one. `O(1)` for one that is

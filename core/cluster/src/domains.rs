@@ -17,7 +17,7 @@ use godel_domain::{
     ids::{IdMap, NodeId, UnitId},
     label_expression::LabelExpression,
     unit_affinity::{TERM_WEIGHT_MAX, UnitAffinity, UnitTerm},
-    unit_topology::UnitTopology,
+    unit_topology::{GroupTopology, UnitTopology},
 };
 use godel_rules::budget::Identity;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -32,7 +32,7 @@ use self::{
 };
 pub use self::{
     groups::{GroupRef, NodeGroups, TopologyLevel},
-    rules::{ApartRule, NearRule, SegmentRule, SpreadRule, UnitRules},
+    rules::{ApartRule, GroupRules, NearRule, SegmentRule, SpreadRule, UnitRules},
     topology::DomainIdx,
 };
 
@@ -130,7 +130,7 @@ impl Domains {
         &mut self,
         unit: UnitId,
         identity: &Identity,
-        (affinity, topology): (&UnitAffinity, &UnitTopology),
+        (affinity, topology, groups): (&UnitAffinity, &UnitTopology, &[GroupTopology]),
         records: &NodeRecords,
         nodes: impl Fn(UnitId) -> Vec<NodeId>,
     ) -> bool {
@@ -142,6 +142,7 @@ impl Domains {
             spread: affinity.spread.iter().map(|term| begin.spread(term)).collect(),
             levels: begin.levels(topology),
             segments: begin.segments(topology),
+            groups: groups.iter().map(|group| begin.group(group)).collect(),
             needs_level: !topology.required.is_empty() || !topology.homogeneous.is_empty(),
             kept_away: SmallVec::new(),
         };

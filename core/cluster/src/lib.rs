@@ -55,7 +55,7 @@
 //! - `unfit`: why a node does not take a running unit.
 //! - `work_kinds`: running units by node and kind of work.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::collections::BTreeMap;
 
 use godel_domain::{
     allocation::ZoneSet,
@@ -78,7 +78,7 @@ use self::{
 pub use self::{
     daemons::DaemonIdx,
     domains::{
-        ApartRule, DomainIdx, Domains, GroupRef, NearRule, NodeGroups, SegmentRule, SpreadRule,
+        ApartRule, DomainIdx, Domains, GroupRef, GroupRules, NearRule, NodeGroups, SegmentRule, SpreadRule,
         TopologyLevel, UnitRules,
     },
     group_deltas::GroupDeltas,
@@ -378,7 +378,12 @@ impl Cluster {
     }
 
     /// Returns the node of some replica of a segment, assumed or there; `except` one of them.
-    pub fn node_of_segment(&self, unit: UnitId, ordinals: Range<u32>, except: Option<u32>) -> Option<NodeId> {
+    pub fn node_of_segment(
+        &self,
+        unit: UnitId,
+        ordinals: impl Iterator<Item = u32>,
+        except: Option<u32>,
+    ) -> Option<NodeId> {
         let rows = self.rows(unit);
         let mut others = ordinals.filter(|ordinal| Some(*ordinal) != except);
         others.find_map(|ordinal| {
@@ -387,10 +392,10 @@ impl Cluster {
         })
     }
 
-    /// Whether a replica of a unit may go to a node as its segment goes.
+    /// Whether a replica of a unit may go to a node as its segment goes. A task group that has to be in one domain is a segment.
     ///
     /// # Errors
-    /// Another replica of its segment is in another domain.
+    /// The node is in no domain, or another replica of the segment is in another one.
     pub fn fits_segment(
         &self,
         unit: UnitId,
@@ -398,9 +403,14 @@ impl Cluster {
         ordinal: u32,
         node: NodeId,
     ) -> Result<(), Unfit> {
+        let domains = &self.taken.domains;
+        if !domains.is_one_segment(rule, node.idx(), node.idx()) {
+            let reason = "in no domain that a segment of the unit may be in".to_owned();
+            return Err(Unfit::UnitAffinity { reason });
+        }
         let ordinals = rule.ordinals(rule.of(ordinal));
         match self.node_of_segment(unit, ordinals, Some(ordinal)) {
-            Some(other) if !self.taken.domains.is_one_segment(rule, other.idx(), node.idx()) => {
+            Some(other) if !domains.is_one_segment(rule, other.idx(), node.idx()) => {
                 let reason = "another replica of the segment is in another domain".to_owned();
                 Err(Unfit::UnitAffinity { reason })
             }

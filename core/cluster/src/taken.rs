@@ -9,7 +9,7 @@ use godel_domain::{
     ids::{IdMap, NodeId, RunningUnitId, UnitId},
     running_units::{Phase, RunChange, RunningUnit, RunningUnits, UnitTerms},
     unit_affinity::UnitAffinity,
-    unit_topology::UnitTopology,
+    unit_topology::{GroupTopology, UnitTopology},
     work_kind::WorkKind,
 };
 use godel_rules::budget::{Budgets, Identity};
@@ -195,7 +195,7 @@ impl TakenRoom {
         &mut self,
         unit: UnitId,
         identity: &Identity,
-        terms: (&UnitAffinity, &UnitTopology),
+        terms: (&UnitAffinity, &UnitTopology, &[GroupTopology]),
         records: &NodeRecords,
     ) -> bool {
         let mut domains = std::mem::take(&mut self.domains);

@@ -12,7 +12,7 @@ use crate::{
     node_load::MaxLoad,
     running_units::End,
     unit_affinity::UnitAffinity,
-    unit_topology::UnitTopology,
+    unit_topology::{GroupTopology, UnitTopology},
 };
 
 /// So long a unit may wait by default before it is said that it finds no place, milliseconds.
@@ -123,7 +123,12 @@ impl UnitSpec {
 
     /// Whether where its replicas go depends on running units.
     pub fn has_terms(&self) -> bool {
-        !self.affinity.is_empty() || !self.topology.is_empty()
+        !self.affinity.is_empty() || !self.topology.is_empty() || self.has_group_topologies()
+    }
+
+    /// Whether some task group has a topology of its own.
+    pub fn has_group_topologies(&self) -> bool {
+        self.task_groups.iter().any(|group| group.topology.is_some())
     }
 }
 
@@ -150,6 +155,9 @@ pub struct TaskGroup {
     pub min_member: u32,
     /// One replica.
     pub template: Template,
+    /// Where the replicas of this group go in relation to one another, within what the topology of the unit says; `None`: the
+    /// group says nothing.
+    pub topology: Option<Box<UnitTopology>>,
 }
 
 /// One replica.
@@ -398,6 +406,26 @@ impl UnitRecord {
     pub fn group_of(&self, ordinal: u32) -> Option<usize> {
         let has = |(start, end): &(u32, u32)| (*start..*end).contains(&ordinal);
         self.status.ordinals.iter().position(|ranges| ranges.iter().any(has))
+    }
+
+    /// Returns the topologies of task groups, by position; none if no group has one, as in most units. Their segments are counted from
+    /// the ordinal that was the first of the group when the unit was submitted, so that they stay as they are however it is
+    /// scaled.
+    pub fn group_topologies(&self) -> Vec<GroupTopology> {
+        if !self.spec.has_group_topologies() {
+            return Vec::new();
+        }
+        let mut next = 0u32;
+        let mut found = Vec::new();
+        for (idx, group) in self.spec.task_groups.iter().enumerate() {
+            let submitted = self.status.submitted.as_ref().and_then(|size| size.replicas.get(idx));
+            let first = next;
+            next = first.saturating_add(submitted.copied().unwrap_or(group.replicas));
+            let (Some(topology), Ok(group)) = (&group.topology, u16::try_from(idx)) else { continue };
+            let ordinals = self.status.ordinals.get(idx).cloned().unwrap_or_default();
+            found.push(GroupTopology { group, topology: UnitTopology::clone(topology), first, ordinals });
+        }
+        found
     }
 
     /// The ordinals of all groups, group by group, as half-open ranges.

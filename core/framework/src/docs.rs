@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::{
     point::RestsOn,
     profile::{BUILT_IN, WEIGHT_MAX},
-    registry::{FILTERS, LOCATORS, SCORES, ScoreEntry},
+    registry::{FILTERS, LOCATORS, RECOMMENDERS, SCORES, ScoreEntry},
 };
 
 /// Returns every plugin with its points, its arguments and the reasons it gives, as Markdown.
@@ -33,6 +33,13 @@ pub fn render_plugins() -> String {
         profile has all locators.\n\n| locator | does |\n|---|---|\n";
     for locator in LOCATORS {
         let _ = writeln!(out, "| `{}` | {} |", locator.name(), locator.doc());
+    }
+    out += "\n## Recommenders\n\n\
+        A recommender names nodes that come before any that a scan finds: a replica takes the first of them that passes the filters \
+        and has room for it, whatever the scores say. A recommendation refuses nothing. Every profile has all recommenders, and they \
+        are asked in this order.\n\n| recommender | does |\n|---|---|\n";
+    for recommender in RECOMMENDERS {
+        let _ = writeln!(out, "| `{}` | {} |", recommender.name(), recommender.doc());
     }
     let _ = write!(
         out,

@@ -2,6 +2,7 @@
 //!
 //! | point | asked | says |
 //! |---|---|---|
+//! | [`Recommend`] | once per try of a task group, and for each of its replicas | which nodes come before any that a scan finds |
 //! | [`Locate`] | once per scan | which blocks of nodes to look at, so that the others cost nothing |
 //! | [`Filter`] | prepared once per template, then for each node with room; once more by the binder | whether the node can take a replica |
 //! | [`Score`] | for each node that passed | how good the node is |
@@ -15,8 +16,12 @@
 
 use std::{fmt, sync::Arc};
 
-use godel_cluster::{Cluster, NodeBlocks, Unfit};
-use godel_domain::{allocation::Allocation, decision::RejectionReason, ids::NodeId};
+use godel_cluster::{Cluster, NodeBlocks, Owned, Unfit};
+use godel_domain::{
+    allocation::Allocation,
+    decision::RejectionReason,
+    ids::{NodeId, ReplicaId, UnitId},
+};
 use smallvec::SmallVec;
 
 use crate::{
@@ -82,6 +87,42 @@ pub trait Locate: Plugin {
 
     /// The filter that refuses all other nodes, and why it does.
     fn elsewhere(&self, cluster: &Cluster, ask: &Ask) -> Option<(&'static str, Unfit)>;
+}
+
+/// Recommends nodes that come before any that a scan finds. A recommended node is taken only if it passes the filters and has room: a
+/// recommendation refuses nothing, and scans find the places of replicas for which none holds.
+pub trait Recommend: Plugin {
+    /// Whether it may recommend nodes to replicas of a unit. Where it does not, nothing else is asked of it.
+    fn concerns(&self, of: &RecommendInput<'_>) -> bool;
+
+    /// Returns nodes for replicas of a template, whichever they are, the best first. A node stands there once for each replica that
+    /// it is recommended to.
+    fn for_any(&self, _cluster: &Cluster, _of: &RecommendInput<'_>) -> Vec<NodeId> {
+        Vec::new()
+    }
+
+    /// Returns the node for one replica.
+    fn for_replica(
+        &self,
+        _cluster: &Cluster,
+        _of: &RecommendInput<'_>,
+        _replica: ReplicaId,
+    ) -> Option<NodeId> {
+        None
+    }
+}
+
+/// Whose replicas nodes are recommended to.
+#[derive(Clone, Copy, Debug)]
+pub struct RecommendInput<'a> {
+    /// What one replica asks for.
+    pub ask: &'a Ask,
+    /// Its unit.
+    pub unit: UnitId,
+    /// Reservations that the unit owns.
+    pub owned: &'a Owned,
+    /// Whether its replicas prefer the nodes on which they ran.
+    pub returns: bool,
 }
 
 /// Says how good a node is that passed all filters.
@@ -213,6 +254,42 @@ impl<L: Locate> AnyLocator for L {
 
     fn elsewhere(&self, cluster: &Cluster, ask: &Ask) -> Option<(&'static str, Unfit)> {
         Locate::elsewhere(self, cluster, ask)
+    }
+}
+
+/// A [`Recommend`], for the registry.
+pub trait AnyRecommender: Send + Sync {
+    /// [`Plugin::NAME`].
+    fn name(&self) -> &'static str;
+    /// [`Plugin::DOC`].
+    fn doc(&self) -> &'static str;
+    /// [`Recommend::concerns`].
+    fn concerns(&self, of: &RecommendInput<'_>) -> bool;
+    /// [`Recommend::for_any`].
+    fn for_any(&self, cluster: &Cluster, of: &RecommendInput<'_>) -> Vec<NodeId>;
+    /// [`Recommend::for_replica`].
+    fn for_replica(&self, cluster: &Cluster, of: &RecommendInput<'_>, replica: ReplicaId) -> Option<NodeId>;
+}
+
+impl<R: Recommend> AnyRecommender for R {
+    fn name(&self) -> &'static str {
+        R::NAME
+    }
+
+    fn doc(&self) -> &'static str {
+        R::DOC
+    }
+
+    fn concerns(&self, of: &RecommendInput<'_>) -> bool {
+        Recommend::concerns(self, of)
+    }
+
+    fn for_any(&self, cluster: &Cluster, of: &RecommendInput<'_>) -> Vec<NodeId> {
+        Recommend::for_any(self, cluster, of)
+    }
+
+    fn for_replica(&self, cluster: &Cluster, of: &RecommendInput<'_>, replica: ReplicaId) -> Option<NodeId> {
+        Recommend::for_replica(self, cluster, of, replica)
     }
 }
 

@@ -432,8 +432,9 @@ impl Placer {
     }
 
     /// Searches for victims only find out what domains cost, or not any more: nobody rates the nodes of a domain that is not taken.
-    pub fn set_compares(&mut self, compares: bool) {
-        self.compares = compares;
+    /// Returns what was said before.
+    pub fn set_compares(&mut self, compares: bool) -> bool {
+        std::mem::replace(&mut self.compares, compares)
     }
 
     /// How a search for victims chooses among nodes for replicas of a template of a unit. [`Self::with_room_aside`] has to have

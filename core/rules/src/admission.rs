@@ -223,6 +223,7 @@ pub fn admit(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>>
     if spec.is_daemon() {
         daemon::check(&spec, &mut report);
     }
+    topology::check_levels(&spec, &mut report);
     report.finish(Admitted { spec, defaults })
 }
 
@@ -457,8 +458,10 @@ fn admit_group(
         report.add(format_args!("task_groups[{idx}].name"), format_args!("`{name}` stands twice"));
     }
     let replicas = group.replicas;
+    let topology = group.topology.take().filter(|topology| !topology.is_empty());
+    let topology = topology.map(|given| Box::new(topology::of_group(idx, *given, report)));
     let template = template::template(idx, (group, pool), report, defaults);
-    TaskGroup { name, replicas, min_member: 0, template }
+    TaskGroup { name, replicas, min_member: 0, template, topology }
 }
 
 /// Of a unit that names a priority class and gives no priority it is 0: what the class is worth, and whether there is one,

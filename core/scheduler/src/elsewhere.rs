@@ -14,7 +14,7 @@ use godel_domain::{
 use super::{
     assigned_unit::{AssignedUnit, GroupWork},
     in_flight::InFlight,
-    picture::{Picture, Try},
+    picture::{Picture, Try, topology::rules_of_parts},
 };
 
 /// What is left to try of a unit.
@@ -102,14 +102,15 @@ pub(super) fn try_each(
     decisions: &mut Vec<Decision>,
 ) -> usize {
     let mut n_placed = 0;
+    let is_of_parts = rules_of_parts(picture, assigned).is_some();
     for id in ids {
         let Some(hold) = picture.cluster.hold(*id).cloned() else { continue };
         let Some(template) = assigned.groups.get(usize::from(hold.group)).map(|work| work.template) else {
             continue;
         };
         let wanted: Vec<ReplicaId> = hold.replicas().collect();
-        if assigned.has_volumes {
-            // What goes back to the node that keeps its volumes goes nowhere else.
+        if assigned.has_volumes || is_of_parts {
+            // What goes back to the node that keeps its volumes goes nowhere else, nor does what goes to a domain together with others.
             continue;
         }
         let is_whole = wanted.iter().all(|replica| assigned.awaiting_hold.contains(&(hold.group, *replica)));

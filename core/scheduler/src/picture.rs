@@ -32,16 +32,17 @@ use super::{
 
 mod foreign_notes;
 mod gather;
+pub(super) mod group_domains;
 mod ordinal_order;
 mod placing;
-mod segments;
+pub(super) mod segments;
 pub(super) mod topology;
 mod volumes;
 
 use self::foreign_notes::ForeignNotes;
 pub(super) use self::{
     ordinal_order::follow_topology,
-    placing::{Try, may_serve},
+    placing::{Try, append, may_serve},
     segments::LevelGroup,
     volumes::{join_groups, part_by_volumes},
 };
@@ -203,10 +204,11 @@ impl Picture {
     /// Takes what a unit says about running units, and what others' terms know it by.
     pub(super) fn put_terms(&mut self, record: &UnitRecord) {
         let identity = || Identity::of(&record.spec);
-        if record.spec.has_terms()
-            && self.cluster.put_terms(record.id, &identity(), (&record.spec.affinity, &record.spec.topology))
-        {
-            self.n_selections += 1;
+        if record.spec.has_terms() {
+            let groups = record.group_topologies();
+            let terms = (&record.spec.affinity, &record.spec.topology, &groups[..]);
+            let asks_all = self.cluster.put_terms(record.id, &identity(), terms);
+            self.n_selections += u64::from(asks_all);
         }
         if self.cluster.has_terms() {
             self.cluster.offer(record.id, &identity(), || WantedOrdinals::of(record));

@@ -22,16 +22,18 @@ use super::{
     park::{Parked, WaitKey},
     picture::{
         Picture, Try,
-        topology::{has_segments, is_one_by_one, required_level},
+        topology::{is_one_by_one, required_level, rules_of_parts},
     },
     shares::QueueNeeds,
 };
 
 mod domains;
 mod maxima;
+mod parts;
 mod search_times;
 
 pub(super) use self::maxima::{full_refusals, lacks_of};
+use self::parts::find_parts;
 use self::search_times::{SEARCH_EVERY_MS, SearchTimes};
 
 /// Replicas for which one search looks, a first binding apart: the next ones follow at once.
@@ -264,10 +266,6 @@ impl PreemptionSearch {
                 return;
             }
         }
-        if has_segments(picture, assigned) {
-            // Victims are looked for node by node, segments need a whole domain.
-            return;
-        }
         self.n_tried += 1;
         self.last = now;
         let seeker = seeker_of(picture, assigned);
@@ -275,6 +273,13 @@ impl PreemptionSearch {
             if let Err(retry_ms) =
                 self.find_in_domain(picture, assigned, &seeker, (together, left), &level, tried)
             {
+                self.note_failed(need, &seeker, retry_ms, now);
+            }
+            return;
+        }
+        if let Some(rules) = rules_of_parts(picture, assigned) {
+            let place = (together, None);
+            if let Err(retry_ms) = find_parts(self, picture, (assigned, &rules), &seeker, place, tried) {
                 self.note_failed(need, &seeker, retry_ms, now);
             }
             return;
@@ -307,8 +312,7 @@ impl PreemptionSearch {
         (together, quota): (usize, usize),
         tried: &mut Try,
     ) {
-        let is_kept = has_segments(picture, assigned);
-        if is_kept || self.is_off() || !may_outrank(picture, assigned.queue, assigned.priority()) {
+        if self.is_off() || !may_outrank(picture, assigned.queue, assigned.priority()) {
             return;
         }
         if tried.n_placed > 0 && !picture.owned(assigned).is_empty() {
@@ -320,6 +324,13 @@ impl PreemptionSearch {
         if let Some(level) = required_level(picture, assigned) {
             // Where nobody is found, nothing is placed.
             let _ = self.find_in_domain(picture, assigned, &seeker, (together, quota), &level, tried);
+            return;
+        }
+        if let Some(rules) = rules_of_parts(picture, assigned) {
+            if find_parts(self, picture, (assigned, &rules), &seeker, (together, None), tried).is_err() {
+                // What has places without anybody leaving keeps them.
+                *tried = picture.place_with(assigned, &Owned::new(), quota);
+            }
             return;
         }
         let missing = together.saturating_sub(tried.n_placed);
@@ -525,7 +536,6 @@ impl PreemptionSearch {
     }
 }
 
-/// A unit that looks for room.
 /// Adds victims to those that leave the same node for the same task group.
 fn add_victims(preemption: &mut Preemption, more: NodeVictims) {
     let known = preemption.nodes.iter_mut().find(|on| (on.group, on.node) == (more.group, more.node));

@@ -49,7 +49,7 @@ pub fn unit(name: impl Into<String>) -> UnitRecord {
 
 /// Returns a task group without a minimum of its own.
 pub fn group(name: &str, replicas: u32, template: Template) -> TaskGroup {
-    TaskGroup { name: name.to_owned(), replicas, min_member: 0, template }
+    TaskGroup { name: name.to_owned(), replicas, min_member: 0, template, topology: None }
 }
 
 macro_rules! build_unit {

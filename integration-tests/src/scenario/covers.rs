@@ -16,7 +16,7 @@ use godel_domain::{
 };
 use godel_framework::{
     profile::PreemptionMode,
-    registry::{FILTERS, LOCATORS, SCORES},
+    registry::{FILTERS, LOCATORS, RECOMMENDERS, SCORES},
 };
 use godel_rules::admission::defaults::{on_below_min_name, on_eviction_name, on_failure_name, restart_name};
 use serde::{Deserialize, Deserializer};
@@ -122,7 +122,8 @@ fn plugins() -> Vec<Item> {
     let filters = FILTERS.iter().map(|filter| item(filter.name(), filter.doc()));
     let locators = LOCATORS.iter().map(|locator| item(locator.name(), locator.doc()));
     let scores = SCORES.iter().map(|score| item(score.name, score.doc));
-    filters.chain(locators).chain(scores).collect()
+    let recommenders = RECOMMENDERS.iter().map(|one| item(one.name(), one.doc()));
+    filters.chain(locators).chain(recommenders).chain(scores).collect()
 }
 
 fn preemption_modes() -> Vec<Item> {

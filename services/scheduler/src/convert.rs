@@ -156,6 +156,7 @@ mod tests {
         assert_eq!(wrong(None), "unit");
         let group = |replicas| v1::TaskGroup {
             min_member: None,
+            topology: None,
             name: format!("g{replicas}"),
             replicas,
             template: Some(v1::Template::default()),

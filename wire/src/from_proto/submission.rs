@@ -74,6 +74,7 @@ fn group(group: v1::TaskGroup) -> GroupSubmission {
         name: group.name,
         replicas: group.replicas,
         min_member: group.min_member,
+        topology: super::unit::group_topology(group.topology),
         requests: demand.requests.unwrap_or_default().amounts.into_iter().collect(),
         devices: demand.devices.into_iter().map(devices).collect(),
         host_ports: demand.host_ports.into_iter().map(|port| (port.port, port.protocol)).collect(),

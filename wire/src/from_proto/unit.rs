@@ -137,6 +137,7 @@ fn task_group(pb: v1::TaskGroup) -> Result<TaskGroup> {
         replicas: pb.replicas,
         min_member: pb.min_member.unwrap_or(0),
         template: template(pb.template.unwrap_or_default()).map_err(|bad| bad.under("template"))?,
+        topology: group_topology(pb.topology),
     })
 }
 
@@ -188,6 +189,11 @@ pub(super) fn max_load(pb: v1::MaxLoad) -> MaxLoad {
 
 fn node_term(pb: v1::NodeTerm) -> Result<NodeTerm> {
     each("all_of", pb.all_of, label_expression)
+}
+
+/// Where the running units of a task group go in relation to one another; `None`: the group says nothing.
+pub(super) fn group_topology(pb: Option<v1::UnitTopology>) -> Option<Box<UnitTopology>> {
+    pb.map(unit_topology).filter(|topology| !topology.is_empty()).map(Box::new)
 }
 
 /// Where the running units of a unit go in relation to one another.

@@ -266,9 +266,12 @@ fn unit_affinity() -> impl Strategy<Value = UnitAffinity> {
 }
 
 pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
-    let group = (text(), 1u32..9, template(), 0u32..9).prop_map(|(name, replicas, template, start)| {
+    let group = (text(), 1u32..9, template(), 0u32..9, unit_topology());
+    let group = group.prop_map(|(name, replicas, template, start, topology)| {
         let min_member = start % 3;
-        (TaskGroup { name, replicas, min_member, template }, vec![(start, start + 1), (start + 5, start + 9)])
+        let topology = Some(Box::new(topology)).filter(|topology| start % 2 == 0 && !topology.is_empty());
+        let ordinals = vec![(start, start + 1), (start + 5, start + 9)];
+        (TaskGroup { name, replicas, min_member, template, topology }, ordinals)
     });
     let choices = (
         select(vec![

@@ -163,7 +163,7 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
 }
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {
-    let TaskGroup { name, replicas, min_member, template } = group;
+    let TaskGroup { name, replicas, min_member, template, topology } = group;
     let Template { demand, node_selector, tolerations, node_affinity: nodes, max_load: load, run } = template;
     out.text(1, name);
     out.number(2, u64::from(*replicas));
@@ -183,6 +183,9 @@ fn task_group(out: &mut Writer, group: &TaskGroup) {
     });
     if *min_member > 0 {
         out.given(4, u64::from(*min_member));
+    }
+    if let Some(topology) = topology {
+        out.message(5, |out| unit_topology(out, topology));
     }
 }
 

@@ -181,11 +181,13 @@ fn spec() -> impl Strategy<Value = v1::UnitSpec> {
                 owner: owner.unwrap_or_default(),
                 ..v1::ObjectMeta::default()
             };
+            let of_group = topology.clone().filter(|_| min_member.is_some_and(|n| n % 3 == 0));
             let group = |(name, replicas, template)| v1::TaskGroup {
                 name,
                 replicas,
                 template: Some(template),
                 min_member: min_member.filter(|n| *n % 2 == 0),
+                topology: of_group.clone(),
             };
             v1::UnitSpec {
                 meta: Some(meta),

@@ -53,7 +53,8 @@ pub(super) fn take_room(
         let node = placement.nodes[member.idx];
         let group = &unit.groups[usize::from(placement.group)];
         let ordinal = id.replica.ordinal;
-        let asked = Asked { unit: decision.unit, group, about_units: asks.of_group(placement.group) };
+        let (idx, about_units) = (placement.group, asks.of_group(placement.group));
+        let asked = Asked { unit: decision.unit, idx, group, about_units };
         if !owned.is_empty()
             && let Some((slot, allocation)) = cluster.slot_on(owned, group.shape, node)
             && may_stand(cluster, asked, (ordinal, node), decision.nodes_as_of).is_ok()
@@ -172,6 +173,8 @@ fn take_group(
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) unit: UnitId,
+    /// Position of the task group.
+    pub(crate) idx: u16,
     pub(crate) group: &'a KnownGroup,
     pub(crate) about_units: Option<&'a UnitAsk>,
 }
@@ -197,8 +200,10 @@ pub(crate) fn may_stand(
     (ordinal, node): (u32, NodeId),
     nodes_as_of: Revision,
 ) -> Result<(), Unfit> {
-    if let Some(rule) = asked.about_units.and_then(|ask| ask.rules.segments.as_ref()) {
-        cluster.fits_segment(asked.unit, rule, ordinal, node)?;
+    if let Some(ask) = asked.about_units.filter(|ask| ask.rules.has_parts()) {
+        for rule in ask.rules.segments_of(asked.idx) {
+            cluster.fits_segment(asked.unit, rule, ordinal, node)?;
+        }
     }
     let daemon = cluster.daemon(asked.unit);
     let on_node = asked.group.on_node();

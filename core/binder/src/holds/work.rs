@@ -175,7 +175,7 @@ impl BinderHolds {
             let hold = Arc::clone(&self.by_id[&id].hold);
             picture.cluster.remove_hold(id);
             let group = &picture.units[&unit].groups[usize::from(hold.group)];
-            let asked = Asked { unit, group, about_units: asks.of_group(hold.group) };
+            let asked = Asked { unit, idx: hold.group, group, about_units: asks.of_group(hold.group) };
             match assume_all(&hold, asked, &mut picture.cluster) {
                 Ok(allocations) => {
                     let bind = binds.entry(hold.group).or_insert_with(|| Bind {

@@ -158,3 +158,40 @@ fn replicas_of_a_stateful_unit_are_bound_once_those_before_run() {
     world.statuses(1, &[0], Phase::Running);
     bound(&mut world, &place(1, revision, &[(1, 2)]));
 }
+
+#[test]
+fn task_groups_are_bound_in_domains_of_their_own() {
+    let mut world = racks();
+    let in_rack = UnitTopology { required: "rack".to_owned(), ..UnitTopology::default() };
+    let pairs = UnitTopology {
+        segments: Some(Segments { size: 2, within: "rack".to_owned() }),
+        ..UnitTopology::default()
+    };
+    let mut record = unit(1, 1, 1, demand(10, 0));
+    let template = record.spec.task_groups[0].template.clone();
+    let group = |name: &str, replicas, topology: &UnitTopology| godel_domain::unit::TaskGroup {
+        topology: Some(Box::new(topology.clone())),
+        ..godel_testkit::group(name, replicas, template.clone())
+    };
+    record.spec.task_groups = vec![group("a", 2, &in_rack), group("b", 3, &in_rack), group("c", 3, &pairs)];
+    let of = UnitRecord::new(record.id, record.spec);
+    let revision = world.unit(of);
+    let in_group = |group: u16, replicas: &[(u32, u32)]| {
+        let mut decision = place(1, revision, replicas);
+        decision.groups[0].group = group;
+        decision
+    };
+    bound(&mut world, &in_group(0, &[(0, 1), (1, 2)]));
+    // Another group may be elsewhere, and is one by itself.
+    let accepted = world.accept(&in_group(1, &[(2, 3), (3, 1), (4, 4)]));
+    assert_eq!(short(&accepted.rejections), [(RejectionReason::UnitAffinity, vec![3])]);
+    world.commit(&accepted);
+    // Ordinals 5 and 6 are a segment, 7 begins the next one.
+    let accepted = world.accept(&in_group(2, &[(5, 1), (6, 3), (7, 4)]));
+    assert_eq!(short(&accepted.rejections), [(RejectionReason::UnitAffinity, vec![6])]);
+    world.commit(&accepted);
+    bound(&mut world, &in_group(2, &[(6, 2)]));
+    // A node in no rack is of no domain.
+    world.change(Change::NodeSpec(node(5)));
+    assert_eq!(world.refuse(&in_group(1, &[(3, 5)])), [(RejectionReason::UnitAffinity, vec![3])]);
+}

@@ -104,6 +104,11 @@ impl Domains {
         level.iter().map(|key| self.topologies.get(*key)?.of(node.idx())).collect()
     }
 
+    /// Returns the topology keys of a level, as [`crate::Cluster::groups`] numbers it.
+    pub fn keys_of(&self, level: usize) -> &[usize] {
+        self.groups.0.get(level).map_or(&[], |groups| &groups.level)
+    }
+
     /// Returns the blocks of the nodes of a group.
     pub fn blocks_of(&self, of: GroupRef) -> NodeBlocks<'_> {
         let group = self.groups.0.get(of.level)?.groups.get(of.group)?;

@@ -3,7 +3,7 @@
 use godel_domain::{
     label_expression::{self, LabelExpression},
     unit_affinity::{SpreadTerm, UnitTerm},
-    unit_topology::UnitTopology,
+    unit_topology::{GroupTopology, Segments, UnitTopology},
 };
 use smallvec::SmallVec;
 
@@ -27,6 +27,33 @@ pub struct UnitRules {
     pub needs_level: bool,
     /// Groups of replicas, each in one domain.
     pub segments: Option<SegmentRule>,
+    /// Of the task groups that have a topology of their own, by position; empty: none has one.
+    pub groups: Vec<GroupRules>,
+}
+
+/// Where the replicas of one task group go in relation to one another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupRules {
+    /// Position of the task group in its unit.
+    pub group: u16,
+    /// Where its replicas may go together, the narrowest groups of nodes first.
+    pub levels: Vec<TopologyLevel>,
+    /// All of its replicas as one segment. They are in one domain of its level, which is empty if the task group requires none.
+    pub whole: SegmentRule,
+    /// Groups of its replicas, each in one domain.
+    pub segments: Option<SegmentRule>,
+}
+
+impl GroupRules {
+    /// Whether all of the task group has to be in one group of the last level.
+    pub fn needs_level(&self) -> bool {
+        !self.whole.level.is_empty()
+    }
+
+    /// Returns what a node has to meet because of other replicas of the task group.
+    fn required(&self) -> impl Iterator<Item = &SegmentRule> {
+        self.needs_level().then_some(&self.whole).into_iter().chain(&self.segments)
+    }
 }
 
 /// Groups of replicas, each in one domain.
@@ -34,22 +61,27 @@ pub struct UnitRules {
 pub struct SegmentRule {
     /// Replicas of a segment, 1 at least.
     pub size: u32,
-    /// Position of the topology key.
-    topology: usize,
-    /// The domains in which segments may be: nodes that are alike in the key, and in what the whole unit requires.
+    /// Segments are counted from this ordinal.
+    first: u32,
+    /// The ordinals that are of segments, as half-open ranges; empty: all.
+    members: SmallVec<[(u32, u32); 1]>,
+    /// The domains in which segments may be: nodes that are alike in the key, and in what the whole unit or task group requires.
     pub level: TopologyLevel,
 }
 
 impl SegmentRule {
     /// Returns the number of the segment that an ordinal is of.
     pub fn of(&self, ordinal: u32) -> u32 {
-        ordinal / self.size.max(1)
+        ordinal.saturating_sub(self.first) / self.size.max(1)
     }
 
     /// Returns the ordinals of a segment.
-    pub fn ordinals(&self, segment: u32) -> std::ops::Range<u32> {
-        let start = segment.saturating_mul(self.size);
-        start..start.saturating_add(self.size)
+    pub fn ordinals(&self, segment: u32) -> impl Iterator<Item = u32> {
+        let start = self.first.saturating_add(segment.saturating_mul(self.size));
+        let end = start.saturating_add(self.size);
+        let all = self.members.is_empty().then_some((start, end));
+        let ranges = all.into_iter().chain(self.members.iter().copied());
+        ranges.flat_map(move |(from, to)| from.max(start)..to.min(end))
     }
 }
 
@@ -139,18 +171,50 @@ fn words(term: &[LabelExpression], topology: &str) -> String {
     }
 }
 
+impl UnitRules {
+    /// Returns the rules of a task group that has a topology of its own.
+    pub fn of_group(&self, group: u16) -> Option<&GroupRules> {
+        self.groups.iter().find(|rules| rules.group == group)
+    }
+
+    /// Returns the segments of which a replica of a task group may be one: of the unit, and of the task group.
+    pub fn segments_of(&self, group: u16) -> impl Iterator<Item = &SegmentRule> {
+        self.segments.iter().chain(self.of_group(group).into_iter().flat_map(GroupRules::required))
+    }
+
+    /// Whether some of its replicas go together to one domain each: segments, or task groups with a topology of their own.
+    pub fn has_parts(&self) -> bool {
+        self.segments.is_some() || !self.groups.is_empty()
+    }
+}
+
 impl Begin<'_> {
-    pub(super) fn segments(&mut self, topology: &UnitTopology) -> Option<SegmentRule> {
-        let segments = topology.segments.as_ref()?;
-        let required = [&segments.within, &topology.required, &topology.homogeneous];
+    /// A level of these topology keys, those that are empty left out.
+    fn level<'a>(&mut self, keys: impl IntoIterator<Item = &'a String>) -> TopologyLevel {
         let mut level: TopologyLevel = Vec::new();
-        for key in required.into_iter().filter(|key| !key.is_empty()) {
+        for key in keys.into_iter().filter(|key| !key.is_empty()) {
             let key = self.topology(key);
             if !level.contains(&key) {
                 level.push(key);
             }
         }
-        Some(SegmentRule { size: segments.size.max(1), topology: *level.first()?, level })
+        level
+    }
+
+    pub(super) fn segments(&mut self, topology: &UnitTopology) -> Option<SegmentRule> {
+        let Segments { size, within } = topology.segments.as_ref()?;
+        let level = self.level([within, &topology.required, &topology.homogeneous]);
+        Some(SegmentRule { size: (*size).max(1), first: 0, members: SmallVec::new(), level })
+    }
+
+    pub(super) fn group(&mut self, of: &GroupTopology) -> GroupRules {
+        let GroupTopology { group, topology, first, ordinals } = of;
+        let members: SmallVec<[(u32, u32); 1]> = SmallVec::from_slice(ordinals);
+        let levels = self.levels(topology);
+        let level = self.level([&topology.required, &topology.homogeneous]);
+        let whole = SegmentRule { size: u32::MAX, first: 0, members: members.clone(), level };
+        let segments = self.segments(topology).map(|rule| SegmentRule { first: *first, members, ..rule });
+        GroupRules { group: *group, levels, whole, segments }
     }
 
     pub(super) fn near(&mut self, term: &UnitTerm) -> NearRule {
@@ -253,8 +317,10 @@ impl Domains {
 
     /// Whether two nodes are of one domain as segments go.
     pub(crate) fn is_one_segment(&self, rule: &SegmentRule, one: usize, other: usize) -> bool {
-        let Some(topology) = self.topologies.get(rule.topology) else { return false };
-        topology.of(one).is_some() && topology.of(one) == topology.of(other)
+        rule.level.iter().all(|key| {
+            let Some(topology) = self.topologies.get(*key) else { return false };
+            topology.of(one).is_some() && topology.of(one) == topology.of(other)
+        })
     }
 
     /// Returns the part of the preferred terms, by weight, that a node meets, in thousandths.

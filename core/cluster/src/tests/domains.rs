@@ -136,7 +136,7 @@ impl World {
                 let asks_all = self.cluster.put_terms(
                     UnitId(unit),
                     &identity(unit),
-                    (&affinity(terms), &UnitTopology::default()),
+                    (&affinity(terms), &UnitTopology::default(), &[]),
                 );
                 self.offer(unit);
                 for other in self.units.clone().into_iter().filter(|_| asks_all) {
@@ -312,7 +312,7 @@ fn counters_that_nothing_uses_are_dropped() {
         let label = format!("job = j{round}");
         let term = UnitTerm { units: parse(&label).unwrap(), topology: NODE.to_owned(), weight: 0 };
         let affinity = UnitAffinity { apart: vec![term], ..UnitAffinity::default() };
-        world.cluster.put_terms(UnitId(unit), &identity(unit), (&affinity, &UnitTopology::default()));
+        world.cluster.put_terms(UnitId(unit), &identity(unit), (&affinity, &UnitTopology::default(), &[]));
         world.cluster.offer(UnitId(unit), &identity(unit), WantedOrdinals::default);
         world.cluster.remove_unit(UnitId(unit));
     }

@@ -22,12 +22,13 @@ use crate::{
     ask::Ask,
     point::{AnyFilter, AnyScore, RestsOn, SCORE_MAX, ScoreInput},
     profile::{BUILT_IN, NodeScore, Profile, ProfileError, ProfileSpec, ScoreSpec, WEIGHT_MAX},
-    registry::{FILTERS, LOCATORS, SCORES, admit},
+    registry::{FILTERS, LOCATORS, RECOMMENDERS, SCORES, admit},
     typical::Typical,
 };
 
 mod args;
 mod nodes;
+mod recommended;
 
 const NODE: NodeId = NodeId(1);
 
@@ -509,9 +510,10 @@ fn resources_count_by_their_weights() {
 fn plugins_have_unique_names_and_complete_documentation() {
     let filters = FILTERS.iter().map(|filter| (filter.name(), filter.doc()));
     let locators = LOCATORS.iter().map(|locator| (locator.name(), locator.doc()));
+    let recommenders = RECOMMENDERS.iter().map(|one| (one.name(), one.doc()));
     let scores = SCORES.iter().map(|score| (score.name, score.doc));
     let mut names = BTreeSet::new();
-    for (name, doc) in filters.chain(locators).chain(scores) {
+    for (name, doc) in filters.chain(locators).chain(recommenders).chain(scores) {
         assert!(names.insert(name), "{name}");
         assert!(doc.ends_with('.') && !doc.contains("  "), "{name}: {doc}");
     }

@@ -39,11 +39,14 @@ impl Naive {
     pub(super) fn after(&mut self, store: &Store) -> Result<(), String> {
         let Some(commit) = store.commits.last() else { return Ok(()) };
         let mut bound: BTreeMap<UnitId, u32> = BTreeMap::new();
+        let mut bound_of: BTreeMap<(UnitId, u16), u32> = BTreeMap::new();
         let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
         for change in &commit.changes {
             match change {
                 Change::Rows(unit, RunChange::Bind(bind)) => {
-                    *bound.entry(*unit).or_default() += u32::try_from(bind.ordinals.len()).expect("small");
+                    let n = u32::try_from(bind.ordinals.len()).expect("small");
+                    *bound.entry(*unit).or_default() += n;
+                    *bound_of.entry((*unit, bind.group)).or_default() += n;
                     nodes.extend(&bind.nodes);
                     for (idx, ordinal) in bind.ordinals.iter().enumerate() {
                         let incarnation = bind.incarnations.get(idx).copied().unwrap_or(0);
@@ -66,8 +69,17 @@ impl Naive {
         let used = net(store);
         for (unit, n) in bound {
             let Some(record) = store.record(unit) else { return Err(format!("naive: {unit} has no record")) };
-            if n > 0 && self.first_bound.insert(unit) && n < record.spec.min_member {
-                return Err(format!("naive I4: {n} of {} of unit {unit}", record.spec.min_member));
+            if n > 0 && self.first_bound.insert(unit) {
+                if n < record.spec.min_member {
+                    return Err(format!("naive I4: {n} of {} of unit {unit}", record.spec.min_member));
+                }
+                for (idx, group) in (0u16..).zip(&record.spec.task_groups) {
+                    let n = bound_of.get(&(unit, idx)).copied().unwrap_or(0);
+                    if n < group.min_member {
+                        let least = group.min_member;
+                        return Err(format!("naive I4: {n} of {least} of task group {idx} of unit {unit}"));
+                    }
+                }
             }
             self.check_queues(store, &used, &record.spec.queue)?;
         }

@@ -105,6 +105,7 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     draw_class(&mut spec, &mut numbers.clone());
     draw_minima(&mut spec, &mut numbers.clone());
     draw_volumes(&mut spec, &mut numbers.clone());
+    draw_group_topologies(&mut spec, &mut numbers.clone());
     spec
 }
 
@@ -140,6 +141,26 @@ fn draw_minima(spec: &mut UnitSpec, numbers: &mut Numbers) {
         true => of_groups.max(1),
         false => spec.min_member.max(of_groups),
     };
+}
+
+/// Task groups of some units go to domains of their own.
+fn draw_group_topologies(spec: &mut UnitSpec, numbers: &mut Numbers) {
+    numbers.below(11);
+    let has_none = spec.class == WorkloadClass::Daemon || spec.topology.segments.is_some();
+    if has_none || spec.task_groups.len() < 2 || !numbers.chance(40) {
+        return;
+    }
+    for group in &mut spec.task_groups {
+        let within = numbers.pick(&[ZONE, NODE]).to_owned();
+        let mut topology = UnitTopology::default();
+        match numbers.below(4) {
+            0 => topology.required = ZONE.to_owned(),
+            1 => topology.preferred = vec![within],
+            2 => topology.segments = Some(Segments { size: 2, within }),
+            _ => continue,
+        }
+        group.topology = Some(Box::new(topology));
+    }
 }
 
 /// Nodes keep volumes for the replicas of a few units.
@@ -239,6 +260,7 @@ pub(super) fn plain_unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     let group = &mut spec.task_groups[0];
     group.replicas = u32::try_from(1 + numbers.below(4)).expect("small");
     group.min_member = 0;
+    group.topology = None;
     group.template = Template {
         demand: Demand {
             requests: resources(numbers.pick(&[500, 1_000, 1_000, 2_000]), 1),

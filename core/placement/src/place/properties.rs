@@ -277,7 +277,7 @@ impl PlacerWorld {
         let (id, spec) = (record.id, &record.spec);
         let identity = Identity::of(spec);
         if spec.has_terms() {
-            self.cluster.put_terms(id, &identity, (&spec.affinity, &spec.topology));
+            self.cluster.put_terms(id, &identity, (&spec.affinity, &spec.topology, &[]));
         }
         self.cluster.offer(id, &identity, || WantedOrdinals::of(record));
         self.cluster.put_work(id, WorkKind::of(spec));

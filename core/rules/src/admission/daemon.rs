@@ -61,9 +61,10 @@ pub(super) fn check(spec: &UnitSpec, report: &mut ViolationList) {
             format_args!("replicas of a daemon always restart, as their nodes need them: leave it out"),
         );
     }
-    if !spec.topology.is_empty() {
+    let of_group = spec.has_group_topologies().then_some("task_groups[0].topology");
+    for field in of_group.into_iter().chain((!spec.topology.is_empty()).then_some("topology")) {
         report.add(
-            format_args!("topology"),
+            format_args!("{field}"),
             format_args!("a daemon has a replica on each node that its template may have: leave it out"),
         );
     }

@@ -12,6 +12,7 @@ use godel_domain::{
     running_units::RunningUnits,
     task_group_record::TASK_GROUPS_MAX,
     unit::{RunSpec, TaskGroup, Template, UnitRecord},
+    unit_topology::UnitTopology,
 };
 
 use super::{
@@ -106,6 +107,10 @@ fn admitted(record: &UnitRecord, added: &[GroupSubmission]) -> Result<Vec<TaskGr
             let why =
                 "a group that is added to a unit has no minimum: leave it out, or update the whole unit";
             report.add(format_args!("task_groups[{at}].min_member"), format_args!("{why}"));
+        }
+        if submission.topology.is_some() {
+            let why = "a group that is added to a unit has no topology of its own: leave it out, or submit another unit";
+            report.add(format_args!("task_groups[{at}].topology"), format_args!("{why}"));
         }
         let group = admit_group(
             at,
@@ -221,7 +226,7 @@ fn pair(key: &str, value: &str) -> usize {
 /// So many bytes the record of a group has at most, without its ordinals.
 pub fn group_bytes(group: &TaskGroup) -> usize {
     // A new field breaks the build here: say how many bytes it may have.
-    let TaskGroup { name, replicas: _, min_member, template } = group;
+    let TaskGroup { name, replicas: _, min_member, template, topology } = group;
     let Template { demand, node_selector, tolerations, node_affinity, max_load, run } = template;
     let tolerations =
         tolerations.iter().map(|one| pair(&one.key, one.value.as_deref().unwrap_or_default()) + 4 * NUMBER);
@@ -229,11 +234,18 @@ pub fn group_bytes(group: &TaskGroup) -> usize {
     let load = number(max_load.cpu.is_some()) + number(max_load.memory.is_some());
     BASE + text(name)
         + number(*min_member > 0)
+        + topology.as_deref().map_or(0, topology_bytes)
         + demand_bytes(demand)
         + selector.chain(tolerations).sum::<usize>()
         + affinity_bytes(node_affinity)
         + load
         + run_bytes(run)
+}
+
+fn topology_bytes(topology: &UnitTopology) -> usize {
+    let UnitTopology { required, preferred, homogeneous, segments } = topology;
+    let within = segments.as_ref().map(|segments| &segments.within);
+    texts([required, homogeneous].into_iter().chain(preferred).chain(within)) + 3 * NUMBER
 }
 
 fn demand_bytes(demand: &Demand) -> usize {

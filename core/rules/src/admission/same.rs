@@ -107,6 +107,7 @@ fn differences_of((known, submitted): (&UnitSpec, Option<&SubmittedSize>), again
             found.add(replicas.unwrap_or(&known.replicas) != &again.replicas, &format!("{prefix}replicas"));
             let minimum = group_minimum(known, submitted, idx);
             found.add(minimum != again.min_member, &format!("{prefix}min_member"));
+            found.add(known.topology != again.topology, &format!("task_groups[{idx}].topology"));
             group(&mut found, &prefix, known, again);
         }
     } else {
@@ -176,9 +177,9 @@ pub fn digest(spec: &UnitSpec, submitted: Option<&SubmittedSize>) -> u64 {
     (scheduling_timeout_ms, active_deadline_ms, preemptible, min_run_ms, on_failure, affinity, topology)
         .hash(&mut hasher);
     for (idx, group) in task_groups.iter().enumerate() {
-        let TaskGroup { name, replicas, min_member: _, template } = group;
+        let TaskGroup { name, replicas, min_member: _, template, topology } = group;
         let replicas = submitted.and_then(|size| size.replicas.get(idx)).unwrap_or(replicas);
-        (name, replicas, group_minimum(group, submitted, idx), template).hash(&mut hasher);
+        (name, replicas, group_minimum(group, submitted, idx), template, topology).hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -189,7 +190,7 @@ fn group_minimum(group: &TaskGroup, submitted: Option<&SubmittedSize>, idx: usiz
 }
 
 fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskGroup) {
-    let TaskGroup { name, replicas: _, min_member: _, template } = known;
+    let TaskGroup { name, replicas: _, min_member: _, template, topology: _ } = known;
     found.add(*name != again.name, &format!("{prefix}name"));
     let Template { demand, node_selector, tolerations, node_affinity, max_load, run } = template;
     let again = &again.template;

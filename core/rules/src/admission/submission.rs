@@ -92,6 +92,8 @@ pub struct GroupSubmission {
     pub replicas: u32,
     /// `None`: no minimum of its own, or all replicas where another group has one and the class binds all at once.
     pub min_member: Option<u32>,
+    /// Where its replicas go in relation to one another; `None`: it says nothing.
+    pub topology: Option<Box<UnitTopology>>,
     /// By name, in any order.
     pub requests: Vec<(String, i64)>,
     /// Each kind at most once.

@@ -106,6 +106,7 @@ pub fn update(
     let task_groups = groups.map(|(group, wanted)| TaskGroup {
         template: wanted.template.clone(),
         min_member: wanted.min_member,
+        topology: wanted.topology.clone(),
         ..group
     });
     next.spec = UnitSpec { uid, owner, task_groups: task_groups.collect(), ..wanted.clone() };
@@ -183,11 +184,13 @@ fn compare(spec: &UnitSpec, wanted: &UnitSpec, found: &mut Differing) {
     }
     for (idx, added) in task_groups.iter().enumerate().skip(spec.task_groups.len()) {
         found.note(added.min_member > 0, Idle, &format!("task_groups[{idx}].min_member"));
+        found.note(added.topology.is_some(), Never, &format!("task_groups[{idx}].topology"));
     }
     if has_all_groups {
         for (idx, (new, old)) in task_groups.iter().zip(&spec.task_groups).enumerate() {
             let is_more = new.min_member > old.min_member;
             found.note(is_more, Idle, &format!("task_groups[{idx}].min_member"));
+            found.note(new.topology != old.topology, Never, &format!("task_groups[{idx}].topology"));
             // A new field breaks the build here: say when it may be changed.
             let Template { demand, node_selector, tolerations, node_affinity, max_load, run } = &new.template;
             let (old, field) = (&old.template, |leaf: &str| format!("task_groups[{idx}].template.{leaf}"));

@@ -1,6 +1,7 @@
 //! A gang's turn: nodes on which its room is gathered as it becomes free. And the other side of it: who is admitted to what
 //! others gather.
 
+use godel_cluster::TopologyLevel;
 use godel_domain::{
     decision::{Claim, GroupPlacement},
     hold::Borrower,
@@ -10,7 +11,7 @@ use godel_placement::gang::{self, GroupAsk};
 
 use super::{
     Picture, Try,
-    topology::{has_segments, is_one_by_one, is_placed, required_level},
+    topology::{could_hold, is_one_by_one, is_placed, look_within, required_level, rules_of_parts},
 };
 use crate::assigned_unit::AssignedUnit;
 
@@ -19,14 +20,47 @@ impl Picture {
     /// `None`: there is no such room, or what is in it goes on for good.
     pub(crate) fn gather(&mut self, assigned: &AssignedUnit, together: usize) -> Option<Try> {
         if is_one_by_one(self, assigned)
-            || has_segments(self, assigned)
-            || required_level(self, assigned).is_some()
+            || rules_of_parts(self, assigned).is_some()
             || is_placed(self, assigned)
             || assigned.has_volumes
         {
             // Room is gathered node by node, whatever stands on the others.
             return None;
         }
+        self.cluster.keep_occupants();
+        match required_level(self, assigned) {
+            None => self.gather_here(assigned, together).map(|(_, tried)| tried),
+            Some(level) => self.gather_in_domain(assigned, together, &level),
+        }
+    }
+
+    /// The same for a gang that has to be in one domain of a level: in the domain where that is believed to take least time.
+    fn gather_in_domain(
+        &mut self,
+        assigned: &AssignedUnit,
+        together: usize,
+        level: &TopologyLevel,
+    ) -> Option<Try> {
+        let (number, groups) = self.cluster.groups(level);
+        let mut best: Option<(i64, Try)> = None;
+        for group in 0..groups.len() {
+            if !could_hold(self, assigned, groups.nodes(group), together) {
+                continue;
+            }
+            look_within(self, assigned, Some((number, group)));
+            let found = self.gather_here(assigned, together);
+            look_within(self, assigned, None);
+            if let Some((wait_ms, tried)) = found
+                && best.as_ref().is_none_or(|(least, _)| wait_ms < *least)
+            {
+                best = Some((wait_ms, tried));
+            }
+        }
+        best.map(|(_, tried)| tried)
+    }
+
+    /// The same on the nodes that are looked at now, with how long it is believed to take, milliseconds.
+    fn gather_here(&mut self, assigned: &AssignedUnit, together: usize) -> Option<(i64, Try)> {
         let mut asks = Vec::with_capacity(assigned.groups.len());
         let mut wanted: Vec<(u16, &[ReplicaId])> = Vec::with_capacity(assigned.groups.len());
         for (work, n) in assigned.first(together) {
@@ -39,8 +73,7 @@ impl Picture {
             asks.push(GroupAsk { shape, nodes, n: pending.len() });
             wanted.push((work.group, pending));
         }
-        self.cluster.keep_occupants();
-        let chosen = gang::choose(&self.cluster, &asks, assigned.priority(), self.wall_ms);
+        let chosen = gang::choose(&self.cluster, &asks, assigned.priority(), self.wall_ms)?;
         let place = |((group, wanted), nodes): ((u16, &[ReplicaId]), _)| GroupPlacement {
             group,
             ordinals: wanted.iter().map(|replica| replica.ordinal).collect(),
@@ -49,12 +82,13 @@ impl Picture {
             devices: Vec::new(),
             zones: Vec::new(),
         };
-        Some(Try {
-            groups: wanted.into_iter().zip(chosen?).map(place).collect(),
+        let tried = Try {
+            groups: wanted.into_iter().zip(chosen.nodes).map(place).collect(),
             n_placed: together,
             claim: Claim::Gathering,
             ..Try::default()
-        })
+        };
+        Some((chosen.wait_ms, tried))
     }
 
     /// Whether a unit is admitted to what some gang gathers, or to a slot of a reservation.

@@ -17,21 +17,27 @@ use crate::assigned_unit::AssignedUnit;
 /// Fewer replicas than this are in order however they are placed.
 const N_LEAST: usize = 3;
 
-/// Deals the places of a first placement out to the ordinals of its task groups. Slots of reservations keep who is in them, and
-/// segments have their ordinals already.
+/// Deals the places of a first placement out to the ordinals of its task groups: by the levels of a task group that has some of its own,
+/// else by those of the unit. Slots of reservations keep who is in them, and segments have their ordinals already.
 pub(crate) fn follow_topology(picture: &mut Picture, assigned: &AssignedUnit, tried: &mut Try) {
     if assigned.together() == 0 || !picture.cluster.has_terms() {
         return;
     }
     let Some(rules) = picture.cluster.domains().rules_of(assigned.unit()) else { return };
-    if rules.levels.is_empty() || rules.segments.is_some() || !picture.owned(assigned).is_empty() {
+    let has_levels = !rules.levels.is_empty() || !rules.groups.is_empty();
+    if !has_levels || rules.segments.is_some() || !picture.owned(assigned).is_empty() {
         return;
     }
     for placement in &mut tried.groups {
         if placement.ordinals.len() < N_LEAST {
             continue;
         }
-        let order = order_of(picture, &rules.levels, placement);
+        let of_group = rules.of_group(placement.group);
+        if of_group.is_some_and(|of_group| of_group.segments.is_some()) {
+            continue;
+        }
+        let own = of_group.map(|of_group| &of_group.levels).filter(|levels| !levels.is_empty());
+        let order = order_of(picture, own.unwrap_or(&rules.levels), placement);
         if !order.is_sorted() {
             deal_out(picture, assigned, placement, &order);
         }

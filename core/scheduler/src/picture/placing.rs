@@ -1,7 +1,8 @@
 //! Places for the running units of a unit: on nodes that hold them, and in slots of reservations. What is placed is assumed at
 //! once, and taken back if nothing comes of it.
 //!
-//! Slots come first: an owner takes those that have all that it asks for before any other place.
+//! Recommended nodes come first: an owner takes slots that have all that it asks for before any other place, and a replica that returns
+//! the node on which it ran.
 
 use std::collections::VecDeque;
 
@@ -11,11 +12,16 @@ use godel_domain::{
     demand::Pool,
     ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
 };
+use godel_framework::{
+    point::{AnyRecommender, RecommendInput},
+    registry::RECOMMENDERS,
+};
 use godel_placement::place::{PlacementChoice, Placer, templates::TemplateId};
-use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 
 use super::{
     Picture,
+    group_domains::place_in_own_domains,
     segments::{LevelGroup, place_segments},
     topology::{look_within, place_in_domain},
 };
@@ -44,7 +50,7 @@ impl Try {
 }
 
 /// Adds the columns of a placement to another one of the same group.
-pub(super) fn append(to: &mut GroupPlacement, more: &GroupPlacement) {
+pub(crate) fn append(to: &mut GroupPlacement, more: &GroupPlacement) {
     for (idx, replica) in more.replicas().enumerate() {
         to.push(replica, more.nodes[idx], more.allocation(idx));
     }
@@ -75,9 +81,12 @@ impl Picture {
     ) -> Try {
         if self.cluster.has_terms()
             && let Some(rules) = self.cluster.domains().rules_of(assigned.unit())
-            && let Some(segments) = &rules.segments
+            && rules.has_parts()
         {
-            return place_segments(self, assigned, segments, (owned, quota), within);
+            return match &rules.segments {
+                Some(segments) => place_segments(self, assigned, segments, (owned, quota), within),
+                None => place_in_own_domains(self, assigned, &rules, (owned, quota), within),
+            };
         }
         if within.is_none() {
             return self.place_groups(assigned, owned, quota);
@@ -142,17 +151,20 @@ impl Picture {
         let unit = assigned.unit();
         let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
         let shape = self.placer.templates.get(template).ask.shape();
-        let mut slots = self.slots(owned, template);
+        let recommenders = self.recommenders(assigned, owned, template);
+        let mut recommended = self.recommended(&recommenders, assigned, owned, template);
         self.placer.begin(&mut self.cluster, template, unit, wanted.len());
         for (idx, &replica) in wanted.iter().enumerate() {
             let id = RunningUnitId { unit, replica };
-            let slot = self.next_slot(&mut slots, template);
-            let choice = match slot.and_then(|node| self.enter_slot(owned, shape, node, id)) {
+            let next = self.next_recommended(&mut recommended, template);
+            let choice = match next.and_then(|node| self.enter_slot(owned, shape, node, id)) {
                 Some(choice) => choice,
                 None => {
                     let left = wanted.len() - idx;
-                    let former = if assigned.returns { self.former_node(id, template) } else { None };
-                    let choice = former.or_else(|| self.placer.next(&mut self.cluster, template, unit, left));
+                    let own = self.recommended_to(&recommenders, assigned, owned, (template, replica));
+                    let mut nodes = next.into_iter().chain(own);
+                    let choice = nodes.find_map(|node| self.placer.choose_on(&self.cluster, template, node));
+                    let choice = choice.or_else(|| self.placer.next(&mut self.cluster, template, unit, left));
                     let Some(choice) = choice else { break };
                     self.cluster.try_out(id, shape, choice.node, choice.allocation);
                     choice
@@ -163,15 +175,55 @@ impl Picture {
         placement
     }
 
-    /// Returns the node on which a replica ran last, if it may go there again.
-    fn former_node(
-        &mut self,
-        RunningUnitId { unit, replica }: RunningUnitId,
+    /// The recommenders that may recommend nodes to replicas of a template of a unit; mostly none.
+    fn recommenders(
+        &self,
+        assigned: &AssignedUnit,
+        owned: &Owned,
         template: TemplateId,
-    ) -> Option<PlacementChoice> {
-        // The row may still be that of the incarnation before: the dispatcher may have read of its end earlier.
-        let node = self.cluster.rows(unit)?.row(replica.ordinal).node;
-        if node == NodeId(0) { None } else { self.placer.choose_on(&self.cluster, template, node) }
+    ) -> SmallVec<[&'static dyn AnyRecommender; 2]> {
+        let of = self.recommend_input(assigned, owned, template);
+        RECOMMENDERS.into_iter().filter(|one| one.concerns(&of)).collect()
+    }
+
+    fn recommend_input<'a>(
+        &'a self,
+        assigned: &AssignedUnit,
+        owned: &'a Owned,
+        template: TemplateId,
+    ) -> RecommendInput<'a> {
+        let ask = &self.placer.templates.get(template).ask;
+        RecommendInput { ask, unit: assigned.unit(), owned, returns: assigned.returns }
+    }
+
+    /// Nodes that are recommended to any replica of a template, the best first.
+    fn recommended(
+        &self,
+        recommenders: &[&dyn AnyRecommender],
+        assigned: &AssignedUnit,
+        owned: &Owned,
+        template: TemplateId,
+    ) -> VecDeque<NodeId> {
+        if recommenders.is_empty() {
+            return VecDeque::new();
+        }
+        let of = self.recommend_input(assigned, owned, template);
+        recommenders.iter().flat_map(|one| one.for_any(&self.cluster, &of)).collect()
+    }
+
+    /// The node that is recommended to one replica.
+    fn recommended_to(
+        &self,
+        recommenders: &[&dyn AnyRecommender],
+        assigned: &AssignedUnit,
+        owned: &Owned,
+        (template, replica): (TemplateId, ReplicaId),
+    ) -> Option<NodeId> {
+        if recommenders.is_empty() {
+            return None;
+        }
+        let of = self.recommend_input(assigned, owned, template);
+        recommenders.iter().find_map(|one| one.for_replica(&self.cluster, &of, replica))
     }
 
     /// Takes back all that was tried out of a unit, since it comes to nothing.
@@ -220,36 +272,20 @@ impl Picture {
             })
     }
 
-    /// Nodes of the slots that have room for replicas of a template, one for each slot.
-    fn slots(&self, owned: &Owned, template: TemplateId) -> VecDeque<NodeId> {
-        if owned.is_empty() {
-            return VecDeque::new();
-        }
-        let ask = &self.placer.templates.get(template).ask;
-        let free = self.cluster.free_slots(owned, ask.shape());
-        let mut nodes: VecDeque<NodeId> = free.into_iter().map(|(_, node)| node).collect();
-        if ask.daemon().is_some() {
-            // One replica for each node, whatever slots it has.
-            let mut seen = FxHashSet::default();
-            nodes.retain(|node| seen.insert(*node));
-        }
-        nodes
-    }
-
-    /// Takes the first of some slots where a replica may stand beside those that were placed before it: they have its ports, or
-    /// are too many of its unit in a domain.
-    fn next_slot(&mut self, slots: &mut VecDeque<NodeId>, template: TemplateId) -> Option<NodeId> {
-        if slots.is_empty() {
+    /// Takes the first of some recommended nodes where a replica may stand beside those that were placed before it: they have its
+    /// ports, or are too many of its unit in a domain.
+    fn next_recommended(&mut self, nodes: &mut VecDeque<NodeId>, template: TemplateId) -> Option<NodeId> {
+        if nodes.is_empty() {
             return None;
         }
         let Self { placer, cluster, .. } = self;
-        let at = slots.iter().position(|node| placer.admits(cluster, template, *node));
+        let at = nodes.iter().position(|node| placer.admits(cluster, template, *node));
         if placer.templates.get(template).ask.unit().is_none() {
             // What keeps it away now does so for good.
-            slots.drain(..at.unwrap_or(slots.len()));
-            return slots.pop_front();
+            nodes.drain(..at.unwrap_or(nodes.len()));
+            return nodes.pop_front();
         }
-        slots.remove(at?)
+        nodes.remove(at?)
     }
 
     /// Takes a slot on a node: room first, then the slot gives way.

@@ -1,9 +1,11 @@
-//! Places for the segments of a unit: groups of replicas, each in one domain.
+//! Places for the segments of a unit, or of a task group: groups of replicas, each in one domain.
 //!
 //! Segment by segment, the domains are tried from the one that took the last segment on, so that they are filled one after the
 //! other. A segment of which something runs already goes on in the domain of that.
 
-use godel_cluster::{GroupRef, NodeGroups, Owned, SegmentRule};
+use std::sync::Arc;
+
+use godel_cluster::{GroupRef, NodeGroups, Owned, SegmentRule, TopologyLevel};
 use godel_domain::{
     decision::GroupPlacement,
     ids::{NodeId, ReplicaId},
@@ -15,6 +17,36 @@ use crate::assigned_unit::{AssignedUnit, GroupWork};
 /// A group of a level, as [`godel_cluster::Cluster::groups`] numbers levels.
 pub(crate) type LevelGroup = (usize, usize);
 
+/// The domains of a level that are inside of a group of nodes.
+pub(crate) struct LevelDomains {
+    /// The number of the level.
+    pub(crate) level: usize,
+    /// All domains of the level.
+    pub(crate) groups: Arc<NodeGroups>,
+    /// Those that count, ascending.
+    pub(crate) inside: Vec<usize>,
+}
+
+impl LevelDomains {
+    /// Returns the domains of a level inside of a group of another one: nodes that are alike in the keys of both. `O(domains)`
+    /// while no node moves.
+    pub(crate) fn new(picture: &mut Picture, level: &TopologyLevel, within: Option<LevelGroup>) -> Self {
+        let mut keys = level.clone();
+        if let Some((outer, _)) = within {
+            let known = picture.cluster.domains().keys_of(outer).iter();
+            keys.extend(known.filter(|key| !level.contains(key)));
+        }
+        let (level, groups) = picture.cluster.groups(&keys);
+        let outer = within.map(|(level, group)| GroupRef::new(level, group));
+        let is_inside = |nodes: &[u32]| {
+            let first = nodes.first().copied().unwrap_or(0) as usize;
+            outer.is_none_or(|outer| picture.cluster.domains().is_in(outer, first))
+        };
+        let inside = (0..groups.len()).filter(|group| is_inside(groups.nodes(*group))).collect();
+        Self { level, groups, inside }
+    }
+}
+
 /// Places pending running units segment by segment, `quota` at most, in one group of nodes if there is one. What is left of
 /// a segment that no domain holds waits, and so does what comes after it.
 pub(super) fn place_segments(
@@ -24,42 +56,26 @@ pub(super) fn place_segments(
     (owned, quota): (&Owned, usize),
     within: Option<LevelGroup>,
 ) -> Try {
-    let (number, groups) = picture.cluster.groups(&rule.level);
-    let outer = within.map(|(level, group)| GroupRef::new(level, group));
-    let is_inside = |nodes: &[u32]| {
-        let first = nodes.first().copied().unwrap_or(0) as usize;
-        outer.is_none_or(|outer| picture.cluster.domains().is_in(outer, first))
-    };
-    let candidates: Vec<usize> = (0..groups.len()).filter(|group| is_inside(groups.nodes(*group))).collect();
+    let domains = LevelDomains::new(picture, &rule.level, within);
     let mut tried = Try::default();
     let mut start = 0;
     let mut place = |picture: &mut Picture, work: &GroupWork, wanted: &[ReplicaId], tried: &mut Try| {
-        let mut placement = GroupPlacement { group: work.group, ..GroupPlacement::default() };
-        let mut is_placed = true;
-        for segment in wanted.chunk_by(|a, b| rule.of(a.ordinal) == rule.of(b.ordinal)) {
-            let from = (&candidates[..], start, &*groups);
-            let Some((at, placed)) =
-                place_segment(picture, assigned, rule, (work.group, owned), (number, from), segment)
-            else {
-                tried.failed.push(work.template);
-                is_placed = false;
-                break;
-            };
-            start = at;
-            tried.n_placed += segment.len();
-            append(&mut placement, &placed);
+        let placement =
+            place_one_by_one(picture, assigned, (rule, &domains, owned), work, wanted, &mut start);
+        let n = placement.ordinals.len();
+        if n < wanted.len() {
+            tried.failed.push(work.template);
         }
+        tried.n_placed += n;
         match tried.part_of(work) {
             Some(at) => append(&mut tried.groups[at], &placement),
-            None if placement.ordinals.is_empty() => {}
+            None if n == 0 => {}
             None => tried.groups.push(placement),
         }
-        is_placed
+        n == wanted.len()
     };
     for (work, n) in assigned.minima() {
-        // No segment is begun and left for later.
-        let last = rule.of(work.pending()[n - 1].ordinal);
-        let n = work.pending().partition_point(|replica| rule.of(replica.ordinal) <= last);
+        let n = whole_segments(rule, work, n);
         if !place(picture, work, &work.pending()[..n], &mut tried) {
             return tried;
         }
@@ -73,30 +89,64 @@ pub(super) fn place_segments(
     tried
 }
 
+/// Of the first `n` pending replicas of a task group so many that no segment is begun and left for later.
+pub(crate) fn whole_segments(rule: &SegmentRule, work: &GroupWork, n: usize) -> usize {
+    let Some(last) = n.checked_sub(1).and_then(|last| work.pending().get(last)) else { return 0 };
+    let last = rule.of(last.ordinal);
+    work.pending().partition_point(|replica| rule.of(replica.ordinal) <= last)
+}
+
+/// Returns some replicas segment by segment.
+pub(crate) fn by_segment<'a>(
+    rule: &'a SegmentRule,
+    wanted: &'a [ReplicaId],
+) -> impl Iterator<Item = &'a [ReplicaId]> {
+    wanted.chunk_by(move |a, b| rule.of(a.ordinal) == rule.of(b.ordinal))
+}
+
+/// Places the segments of some replicas of a task group one after the other, until one has no place. `start`: position of the
+/// domain with which the search begins, which becomes that of the last one taken.
+pub(super) fn place_one_by_one(
+    picture: &mut Picture,
+    assigned: &AssignedUnit,
+    (rule, domains, owned): (&SegmentRule, &LevelDomains, &Owned),
+    work: &GroupWork,
+    wanted: &[ReplicaId],
+    start: &mut usize,
+) -> GroupPlacement {
+    let mut placement = GroupPlacement { group: work.group, ..GroupPlacement::default() };
+    for segment in by_segment(rule, wanted) {
+        let how = (rule, domains, owned);
+        let Some((at, placed)) = place_segment(picture, assigned, how, work, segment, *start) else { break };
+        *start = at;
+        append(&mut placement, &placed);
+    }
+    placement
+}
+
 /// Places one segment in the first domain that holds it. Returns the position of the domain.
 fn place_segment(
     picture: &mut Picture,
     assigned: &AssignedUnit,
-    rule: &SegmentRule,
-    (group, owned): (u16, &Owned),
-    (level, (candidates, start, groups)): (usize, (&[usize], usize, &NodeGroups)),
+    (rule, domains, owned): (&SegmentRule, &LevelDomains, &Owned),
+    work: &GroupWork,
     segment: &[ReplicaId],
+    start: usize,
 ) -> Option<(usize, GroupPlacement)> {
-    let template = assigned.groups[usize::from(group)].template;
     let ordinals = rule.ordinals(rule.of(segment.first()?.ordinal));
     let there = picture.cluster.node_of_segment(assigned.unit(), ordinals, None);
     let is_there = |nodes: &[u32]| there.is_none_or(|NodeId(node)| nodes.contains(&node));
     let n_wanted = u32::try_from(segment.len()).unwrap_or(u32::MAX);
-    for at in (start..candidates.len()).chain(0..start) {
-        let nodes = groups.nodes(candidates[at]);
+    for at in (start..domains.inside.len()).chain(0..start) {
+        let nodes = domains.groups.nodes(domains.inside[at]);
         // What is kept in slots is not free, and is there for who owns it.
         let may_hold =
-            !owned.is_empty() || picture.placer.may_hold(&picture.cluster, template, nodes, n_wanted);
+            !owned.is_empty() || picture.placer.may_hold(&picture.cluster, work.template, nodes, n_wanted);
         if !is_there(nodes) || !may_hold {
             continue;
         }
-        look_within(picture, assigned, Some((level, candidates[at])));
-        let placed = picture.place_group(assigned, (group, owned), template, segment);
+        look_within(picture, assigned, Some((domains.level, domains.inside[at])));
+        let placed = picture.place_group(assigned, (work.group, owned), work.template, segment);
         look_within(picture, assigned, None);
         if placed.ordinals.len() == segment.len() {
             return Some((at, placed));

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use godel_cluster::{GroupRef, NodeGroups, Owned, TopologyLevel};
+use godel_cluster::{GroupRef, NodeGroups, Owned, TopologyLevel, UnitRules};
 use godel_placement::place::templates::TemplateId;
 
 use super::{Picture, Try};
@@ -75,10 +75,13 @@ pub(crate) fn required_level(picture: &Picture, assigned: &AssignedUnit) -> Opti
     rules.levels.last().filter(|_| rules.needs_level).cloned()
 }
 
-/// Whether groups of a unit's replicas have to be in one domain each.
-pub(crate) fn has_segments(picture: &Picture, assigned: &AssignedUnit) -> bool {
-    picture.cluster.has_terms()
-        && picture.cluster.domains().rules_of(assigned.unit()).is_some_and(|rules| rules.segments.is_some())
+/// The rules of a unit of which some replicas go to one domain together: segments, or task groups with a topology of their own;
+/// `None`: it has no such replicas.
+pub(crate) fn rules_of_parts(picture: &Picture, assigned: &AssignedUnit) -> Option<Arc<UnitRules>> {
+    if !picture.cluster.has_terms() {
+        return None;
+    }
+    picture.cluster.domains().rules_of(assigned.unit()).filter(|rules| rules.has_parts())
 }
 
 /// Whether it matters where on its node a replica of some task group lies.

@@ -5,20 +5,20 @@
 //! priorities, then their number: the order in which a search without domains compares nodes.
 
 use godel_cluster::{Owned, TopologyLevel};
-use godel_domain::decision::Preemption;
+use godel_domain::ids::RunningUnitId;
 use godel_placement::preempt::Seeker;
 
-use super::PreemptionSearch;
+use super::{PreemptionSearch, parts::find_parts};
 use crate::{
     assigned_unit::AssignedUnit,
     picture::{
         LevelGroup, Picture, Try,
-        topology::{could_hold, look_within},
+        topology::{could_hold, look_within, rules_of_parts},
     },
 };
 
 /// What the victims of a decision are worth, the cheapest first.
-type VictimCost = (i32, i64, usize);
+pub(super) type VictimCost = (i32, i64, usize);
 
 impl PreemptionSearch {
     /// Places the first replicas of a unit in one domain of a level, where others leave. What was placed before is taken back.
@@ -62,7 +62,7 @@ impl PreemptionSearch {
             picture.placer.preference(work.template, assigned.unit()).n_domains_max()
         });
         let mut n_found = 0;
-        picture.placer.set_compares(true);
+        let compared = picture.placer.set_compares(true);
         for group in 0..groups.len() {
             if n_found >= n_max {
                 break;
@@ -73,7 +73,7 @@ impl PreemptionSearch {
             match find_in(self, picture, (number, group)) {
                 Ok(found) => {
                     n_found += 1;
-                    let cost = cost_of(picture, &found);
+                    let cost = cost_of(picture, found.claim.victims());
                     if best.is_none_or(|(least, _)| cost < least) {
                         best = Some((cost, group));
                     }
@@ -84,7 +84,7 @@ impl PreemptionSearch {
             let is_kept = self.counters().2;
             self.restore_counters((counters.0, counters.1, counters.2 || is_kept));
         }
-        picture.placer.set_compares(false);
+        picture.placer.set_compares(compared);
         let Some((_, group)) = best else { return Err(failures) };
         find_in(self, picture, (number, group)).map_err(|failure| vec![failure])
     }
@@ -98,6 +98,12 @@ impl PreemptionSearch {
         (together, left): (usize, usize),
         within: LevelGroup,
     ) -> Result<Try, Option<i64>> {
+        if let Some(rules) = rules_of_parts(picture, assigned) {
+            let mut tried = Try::default();
+            let place = (together, Some(within));
+            find_parts(self, picture, (assigned, &rules), seeker, place, &mut tried)?;
+            return Ok(tried);
+        }
         let mut tried = picture.place_in(assigned, &Owned::new(), left.max(together), Some(within));
         look_within(picture, assigned, Some(within));
         let missing = together.saturating_sub(tried.n_placed);
@@ -121,8 +127,7 @@ impl PreemptionSearch {
     }
 }
 
-fn cost_of(picture: &Picture, found: &Try) -> VictimCost {
-    let victims = found.claim.preemption().into_iter().flat_map(Preemption::victims);
+pub(super) fn cost_of<'a>(picture: &Picture, victims: impl Iterator<Item = &'a RunningUnitId>) -> VictimCost {
     let priority = |unit, ordinal| {
         let rows = picture.cluster.rows(unit)?;
         let standing = rows.standing(rows.row(ordinal).group)?;

@@ -22,7 +22,7 @@ use crate::{
     assigned_unit::AssignedUnit,
     picture::{
         Picture, Try,
-        topology::{has_segments, is_one_by_one, look_within, required_level},
+        topology::{is_one_by_one, look_within, required_level, rules_of_parts},
     },
     shares::QueueNeeds,
 };
@@ -91,8 +91,8 @@ impl PreemptionSearch {
         if let Some(relieved) = self.relieve_placed(picture, assigned, &seeker, wanted) {
             return relieved;
         }
-        if has_segments(picture, assigned) {
-            // Victims are looked for node by node, segments need a whole domain.
+        if rules_of_parts(picture, assigned).is_some() {
+            // Victims in full queues are looked for node by node, segments and task groups need whole domains.
             return Err(0);
         }
         let Some(level) = required_level(picture, assigned) else {

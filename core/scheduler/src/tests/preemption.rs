@@ -22,6 +22,7 @@ mod gather;
 mod held;
 mod maxima;
 mod minima;
+mod own_domains;
 mod parts;
 mod plan;
 

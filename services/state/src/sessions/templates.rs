@@ -346,6 +346,7 @@ mod tests {
         let range = |start, end| v1::OrdinalRange { start, end };
         let group = |name: &str, replicas, (command, image): (&[&str], &str)| v1::TaskGroup {
             min_member: None,
+            topology: None,
             name: name.to_owned(),
             replicas,
             template: Some(v1::Template {

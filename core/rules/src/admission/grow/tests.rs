@@ -114,8 +114,7 @@ fn wrong_changes_of_groups_are_named() {
 fn groups_are_limited_by_their_number_and_their_bytes() {
     let (mut record, rows) = application();
     for idx in 1..TASK_GROUPS_MAX {
-        let group =
-            TaskGroup { name: format!("g{idx}"), replicas: 0, min_member: 0, template: Template::default() };
+        let group = TaskGroup { name: format!("g{idx}"), ..godel_testkit::group("", 0, Template::default()) };
         add_group(&mut record, &rows, group).unwrap();
     }
     assert_eq!(field(&record, &adding(&[("more", 1)])), "task_groups");

@@ -497,3 +497,43 @@ fn every_violation_names_its_field() {
         assert_eq!(&found, fields, "{name}");
     }
 }
+
+#[test]
+fn topologies_of_task_groups_are_checked_like_that_of_the_unit() {
+    use godel_domain::unit_topology::{Segments, UnitTopology};
+
+    let topology = UnitTopology {
+        required: "a b".to_owned(),
+        preferred: vec!["rack".to_owned(), "rack".to_owned()],
+        segments: Some(Segments { size: 0, within: "rack".to_owned() }),
+        ..UnitTopology::default()
+    };
+    let mut wrong = submission();
+    wrong.task_groups[0].topology = Some(Box::new(topology.clone()));
+    let fields = |submission| -> Vec<String> {
+        let refused = admit(submission).unwrap_err();
+        refused.into_iter().map(|one| one.field).filter(|field| field.contains("topology")).collect()
+    };
+    assert_eq!(
+        fields(wrong),
+        [
+            "task_groups[0].topology.required",
+            "task_groups[0].topology.preferred[1]",
+            "task_groups[0].topology.segments.size"
+        ]
+    );
+    // Segments are of one level only, and a daemon is on every node.
+    let in_rack = || Some(Box::new(UnitTopology { required: "rack".to_owned(), ..UnitTopology::default() }));
+    let mut both = submission();
+    both.task_groups[0].topology = in_rack();
+    both.topology.segments = Some(Segments { size: 2, within: "rack".to_owned() });
+    assert_eq!(fields(both), ["task_groups[0].topology"]);
+    let mut fine = submission();
+    fine.task_groups[0].topology = in_rack();
+    fine.topology = UnitTopology { required: "zone".to_owned(), ..UnitTopology::default() };
+    assert_eq!(admit(fine).unwrap().spec.task_groups[0].topology, in_rack());
+    // What says nothing is not kept.
+    let mut nothing = submission();
+    nothing.task_groups[0].topology = Some(Box::default());
+    assert_eq!(admit(nothing).unwrap().spec.task_groups[0].topology, None);
+}

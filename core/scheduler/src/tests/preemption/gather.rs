@@ -1,5 +1,7 @@
 //! Turns of gangs, with the real binder behind them.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 /// Two nodes, each full of two running units of 500 that nobody preempts: of unit 1 the first, of unit 2 the second.
@@ -182,4 +184,41 @@ fn a_gang_that_gathers_is_bound_wherever_it_fits_first() {
     ]);
     pair.steps();
     assert_eq!((pair.n_bound(3), pair.binder.n_holds()), (2, 0), "what is gathered and a node that came");
+}
+
+#[test]
+fn a_gang_that_requires_a_rack_gathers_in_the_one_that_is_free_first() {
+    // Racks of two nodes, all of them full: what is in the first one runs longest.
+    let mut pair = Pair::new(0);
+    pair.binder.gather_for(1_000_000);
+    for id in 1..=4 {
+        let labels =
+            [("rack".to_owned(), format!("r{}", (id - 1) / 2)), ("host".to_owned(), format!("h{id}"))];
+        pair.commit(vec![
+            Change::NodeSpec(NodeSpec { labels: labels.into(), ..node_spec(id) }),
+            Change::NodeReport(node_report(id, resources(1000, 100), 0, "A10")),
+        ]);
+    }
+    // Of the second rack one node is taken by what goes on for good, so that the youngest of all is of no use.
+    for (id, host, goes_on) in [(1, "h1", false), (2, "h2", false), (3, "h3", true), (4, "h4", false)] {
+        let class = if goes_on { WorkloadClass::Service } else { WorkloadClass::Batch };
+        let mut filler = unit(id, 1, 1, cpu(1000)).preemptible(false).class(class);
+        filler.spec.task_groups[0].template.node_selector.insert("host".to_owned(), host.to_owned());
+        pair.assign(&filler);
+        pair.steps();
+        assert_eq!(pair.n_bound(id), 1);
+    }
+    let mut gang = unit(5, 2, 2, cpu(800));
+    gang.spec.topology.required = "rack".to_owned();
+    pair.assign_turn(&gang);
+    pair.steps();
+    let nodes: BTreeSet<u32> = pair.binder.cluster().holds().into_iter().map(|hold| hold.node.0).collect();
+    assert_eq!((nodes, pair.binder.gathering().len()), ([1, 2].into(), 1));
+    pair.end(1, &[0]);
+    pair.steps();
+    assert_eq!(pair.n_bound(5), 0);
+    pair.end(2, &[0]);
+    pair.leave();
+    let nodes: BTreeSet<u32> = pair.live(5).into_iter().collect();
+    assert_eq!((nodes, pair.binder.n_holds()), ([1, 2].into(), 0));
 }

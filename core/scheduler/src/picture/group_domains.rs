@@ -1,0 +1,256 @@
+//! Places for task groups that have a topology of their own: each in one domain, inside of that of the unit.
+//!
+//! What has to be placed together is placed task group by task group. Of each the domains are tried level by level, the narrowest
+//! first, and of a level those that may hold all of the group before those that hold only what is needed of it. Where a later
+//! group finds no place, another domain is tried for an earlier one, [`N_TRIES_MAX`] tries at most.
+//!
+//! What comes later goes where the rest of its group is: where the topology is required nowhere else, and where it is preferred to the
+//! narrowest domain around the rest that has room.
+
+use godel_cluster::{GroupRules, Owned, UnitRules};
+use godel_domain::{
+    decision::GroupPlacement,
+    ids::{NodeId, ReplicaId},
+};
+use godel_placement::place::templates::TemplateId;
+
+use super::{
+    Picture, Try,
+    placing::append,
+    segments::{LevelDomains, LevelGroup, place_one_by_one, whole_segments},
+    topology::look_within,
+};
+use crate::assigned_unit::{AssignedUnit, GroupWork};
+
+/// Most domains of a level in which placing a task group is tried; others are only judged by their free room.
+const N_DOMAINS_MAX: usize = 8;
+/// Most tries of one task group in one domain for a first binding.
+const N_TRIES_MAX: usize = 64;
+
+/// What all task groups of a try have in common.
+#[derive(Clone, Copy)]
+struct Bounds<'a> {
+    rules: &'a UnitRules,
+    owned: &'a Owned,
+    /// The domain of the whole unit.
+    within: Option<LevelGroup>,
+}
+
+/// Replicas of one task group that have to be placed together with others.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) work: &'a GroupWork,
+    pub(crate) wanted: &'a [ReplicaId],
+}
+
+/// Places pending running units task group by task group, `quota` at most, in one group of nodes if there is one.
+pub(super) fn place_in_own_domains(
+    picture: &mut Picture,
+    assigned: &AssignedUnit,
+    rules: &UnitRules,
+    (owned, quota): (&Owned, usize),
+    within: Option<LevelGroup>,
+) -> Try {
+    let bounds = Bounds { rules, owned, within };
+    let mut tried = Try::default();
+    for parts in attempts(assigned, rules) {
+        let mut left = N_TRIES_MAX;
+        match place_parts(picture, assigned, bounds, &parts, &mut left, &mut tried.groups) {
+            Ok(()) => {
+                tried.n_placed = tried.groups.iter().map(|placed| placed.ordinals.len()).sum();
+                tried.failed.clear();
+                break;
+            }
+            Err(failed) => tried.failed.push(failed),
+        }
+    }
+    if tried.n_placed == 0 && !assigned.minima().is_empty() {
+        // Without the minima the others are worth nothing.
+        return tried;
+    }
+    tried.failed.clear();
+    for work in assigned.works() {
+        let at = tried.part_of(work);
+        let n_placed = at.map_or(0, |at| tried.groups[at].ordinals.len());
+        let wanted = &work.pending()[n_placed..];
+        let wanted = &wanted[..wanted.len().min(quota.saturating_sub(tried.n_placed))];
+        if wanted.is_empty() {
+            continue;
+        }
+        let placed = place_rest(picture, assigned, bounds, Part { work, wanted });
+        let n = placed.ordinals.len();
+        tried.n_placed += n;
+        if n < wanted.len() {
+            tried.failed.push(work.template);
+        }
+        match at {
+            Some(at) => append(&mut tried.groups[at], &placed),
+            None if n == 0 => {}
+            None => tried.groups.push(placed),
+        }
+    }
+    tried
+}
+
+/// What may be placed together, the best first: as many as the first binding needs, or of each task group its minimum.
+fn attempts<'a>(assigned: &'a AssignedUnit, rules: &UnitRules) -> Vec<Vec<Part<'a>>> {
+    let together = assigned.together() as usize;
+    if together == 0 {
+        return Vec::new();
+    }
+    let (first, minima) = (assigned.first(together), assigned.minima());
+    let is_more = !minima.is_empty() && minima.iter().map(|(_, n)| n).sum::<usize>() < together;
+    let parts = |of: &[(&'a GroupWork, usize)]| parts_of(rules, of);
+    let mut attempts = vec![parts(&first)];
+    attempts.extend(is_more.then(|| parts(&minima)));
+    attempts
+}
+
+/// So many pending replicas of each task group, and the rest of each segment that is begun.
+pub(crate) fn parts_of<'a>(rules: &UnitRules, of: &[(&'a GroupWork, usize)]) -> Vec<Part<'a>> {
+    let part = |&(work, n): &(&'a GroupWork, usize)| {
+        let of_group = rules.of_group(work.group).and_then(|rules| rules.segments.as_ref());
+        let n = match rules.segments.as_ref().or(of_group) {
+            Some(rule) => whole_segments(rule, work, n),
+            None => n,
+        };
+        Part { work, wanted: &work.pending()[..n] }
+    };
+    of.iter().map(part).filter(|part| !part.wanted.is_empty()).collect()
+}
+
+/// Places all of some parts, or nothing.
+///
+/// # Errors
+/// No domains were found for all of them: the template of one that has none beside those before it.
+fn place_parts(
+    picture: &mut Picture,
+    assigned: &AssignedUnit,
+    bounds: Bounds<'_>,
+    parts: &[Part<'_>],
+    left: &mut usize,
+    placed: &mut Vec<GroupPlacement>,
+) -> Result<(), TemplateId> {
+    let Some((part, rest)) = parts.split_first() else { return Ok(()) };
+    let mut failed = part.work.template;
+    for within in places_of(picture, assigned, bounds, *part) {
+        let Some(fewer) = left.checked_sub(1) else { break };
+        *left = fewer;
+        let here = place_there(picture, assigned, bounds, *part, within);
+        let is_whole = here.ordinals.len() == part.wanted.len();
+        placed.push(here);
+        if is_whole {
+            match place_parts(picture, assigned, bounds, rest, left, placed) {
+                Ok(()) => return Ok(()),
+                Err(template) => failed = template,
+            }
+        }
+        let here = placed.pop();
+        picture.undo_part(assigned.unit(), here.as_slice());
+    }
+    Err(failed)
+}
+
+/// Places as many of some replicas of a task group as possible.
+fn place_rest(
+    picture: &mut Picture,
+    assigned: &AssignedUnit,
+    bounds: Bounds<'_>,
+    part: Part<'_>,
+) -> GroupPlacement {
+    let places = places_of(picture, assigned, bounds, part);
+    let rules = bounds.rules.of_group(part.work.group);
+    if rules.is_none_or(|rules| node_of(picture, assigned, rules).is_some()) {
+        // The narrowest domain around what is there is filled first.
+        let mut placement = GroupPlacement { group: part.work.group, ..GroupPlacement::default() };
+        for within in places {
+            let wanted = &part.wanted[placement.ordinals.len()..];
+            if wanted.is_empty() {
+                break;
+            }
+            append(&mut placement, &place_there(picture, assigned, bounds, Part { wanted, ..part }, within));
+        }
+        return placement;
+    }
+    let mut best: Option<(usize, Option<LevelGroup>)> = None;
+    for within in places {
+        let here = place_there(picture, assigned, bounds, part, within);
+        let n = here.ordinals.len();
+        if n == part.wanted.len() {
+            return here;
+        }
+        picture.undo_part(assigned.unit(), std::slice::from_ref(&here));
+        if n > best.map_or(0, |(most, _)| most) {
+            best = Some((n, within));
+        }
+    }
+    match best {
+        Some((_, within)) => place_there(picture, assigned, bounds, part, within),
+        None => GroupPlacement { group: part.work.group, ..GroupPlacement::default() },
+    }
+}
+
+/// Where some replicas of a task group may be placed, the best first; `None`: anywhere.
+fn places_of(
+    picture: &mut Picture,
+    assigned: &AssignedUnit,
+    Bounds { rules, owned, within }: Bounds<'_>,
+    Part { work, wanted }: Part<'_>,
+) -> Vec<Option<LevelGroup>> {
+    let Some(rules) = rules.of_group(work.group) else { return vec![within] };
+    let there = node_of(picture, assigned, rules);
+    let is_there = |nodes: &[u32]| there.is_none_or(|NodeId(node)| nodes.contains(&node));
+    let counts = [work.pending().len(), wanted.len()].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+    let mut places = Vec::new();
+    for level in &rules.levels {
+        let domains = LevelDomains::new(picture, level, within);
+        let n_inside = domains.inside.len();
+        let start = usize::try_from(assigned.unit().0).unwrap_or(0) % n_inside.max(1);
+        let (mut for_all, mut for_some) = (Vec::new(), Vec::new());
+        for at in (start..n_inside).chain(0..start) {
+            let nodes = domains.groups.nodes(domains.inside[at]);
+            if !is_there(nodes) {
+                continue;
+            }
+            // What is kept in slots is not free, and is there for who owns it; what runs there already may be joined by a few.
+            let holds = |n| picture.placer.may_hold(&picture.cluster, work.template, nodes, n);
+            let place = Some((domains.level, domains.inside[at]));
+            if there.is_some() || !owned.is_empty() || holds(counts[0]) {
+                for_all.push(place);
+            } else if for_some.len() < N_DOMAINS_MAX && holds(counts[1]) {
+                for_some.push(place);
+            }
+            if for_all.len() >= N_DOMAINS_MAX {
+                break;
+            }
+        }
+        places.extend(for_all.into_iter().chain(for_some).take(N_DOMAINS_MAX));
+    }
+    if !rules.needs_level() {
+        places.push(within);
+    }
+    places
+}
+
+/// The node of some replica of a task group, assumed or there.
+fn node_of(picture: &Picture, assigned: &AssignedUnit, rules: &GroupRules) -> Option<NodeId> {
+    picture.cluster.node_of_segment(assigned.unit(), rules.whole.ordinals(0), None)
+}
+
+/// Places some replicas of a task group in one group of nodes, as many as fit there.
+fn place_there(
+    picture: &mut Picture,
+    assigned: &AssignedUnit,
+    Bounds { rules, owned, .. }: Bounds<'_>,
+    Part { work, wanted }: Part<'_>,
+    within: Option<LevelGroup>,
+) -> GroupPlacement {
+    if let Some(rule) = rules.of_group(work.group).and_then(|rules| rules.segments.as_ref()) {
+        let domains = LevelDomains::new(picture, &rule.level, within);
+        return place_one_by_one(picture, assigned, (rule, &domains, owned), work, wanted, &mut 0);
+    }
+    look_within(picture, assigned, within);
+    let placed = picture.place_group(assigned, (work.group, owned), work.template, wanted);
+    look_within(picture, assigned, None);
+    placed
+}
