@@ -149,6 +149,7 @@ pub(crate) fn unit_spec(
         replicas: 1,
         template: Some(template),
         min_member: None,
+        topology: None,
     };
     v1::UnitSpec {
         meta: Some(v1::ObjectMeta {
@@ -183,6 +184,7 @@ pub(crate) fn task_group(
         replicas,
         template: Some(template(config, group, wish, false)),
         min_member: None,
+        topology: None,
     }
 }
 
