@@ -242,6 +242,7 @@ pub fn op_name(field: u32) -> Option<&'static str> {
         22 => "run_status",
         23 => "requeue",
         26 => "change_terms",
+        27 => "compact",
         _ => return None,
     })
 }
