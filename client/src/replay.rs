@@ -102,13 +102,17 @@ async fn run_untimed(
     );
     let refused = join(submitting, &board, &bar).await?;
     if !refused.is_empty() {
-        let lines: Vec<String> = refused.iter().take(10).map(|refusal| format!("  {refusal}")).collect();
-        return Err(Failure::usage(format!(
-            "{} {} refused\n{}",
-            output::count(refused.len(), "task"),
-            output::one_or(refused.len(), "was", "were"),
-            lines.join("\n")
-        )));
+        let lines: Vec<String> = refused.iter().take(10).map(|(_, said)| format!("  {said}")).collect();
+        let code = Code::worst(refused.iter().map(|(code, _)| *code)).unwrap_or(Code::Usage);
+        return Err(Failure::new(
+            code,
+            format!(
+                "{} {} refused\n{}",
+                output::count(refused.len(), "task"),
+                output::one_or(refused.len(), "was", "were"),
+                lines.join("\n")
+            ),
+        ));
     }
     settle(client, &board, &bar, &options).await?;
     bar.finish_and_clear();
@@ -125,10 +129,10 @@ async fn run_untimed(
 }
 
 async fn join(
-    submitting: tokio::task::JoinHandle<Result<Vec<String>, Failure>>,
+    submitting: tokio::task::JoinHandle<Result<Vec<(Code, String)>, Failure>>,
     board: &Board,
     bar: &ProgressBar,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<(Code, String)>, Failure> {
     let mut submitting = submitting;
     loop {
         tokio::select! {

@@ -36,7 +36,7 @@ pub enum Owner {
     /// State itself. Nobody deletes such a record.
     State,
     /// Several, by operations that change parts of a record (`Bind`, `Evict`, `RunStatuses`, `Requeue`,
-    /// `TermsChange`).
+    /// `TermsChange`, `Compaction`).
     Operations,
 }
 

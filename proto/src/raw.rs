@@ -243,6 +243,7 @@ pub fn op_name(field: u32) -> Option<&'static str> {
         23 => "requeue",
         26 => "change_terms",
         27 => "put_yarn_application",
+        28 => "compact",
         _ => return None,
     })
 }

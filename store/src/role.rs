@@ -72,7 +72,7 @@ impl Writes {
                 RunChange::Bind(_) | RunChange::Requeue(_) => self == Self::Binder,
                 RunChange::Evict(_) => self == Self::Binder || self == Self::Repair,
                 RunChange::Statuses(_) => self == Self::Agent,
-                RunChange::Terms(_) => self == Self::Dispatcher,
+                RunChange::Terms(_) | RunChange::Compact(_) => self == Self::Dispatcher,
             },
         }
     }

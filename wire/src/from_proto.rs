@@ -50,7 +50,7 @@ pub use queue::{given_priority_class, given_queue, priority_class, queue, queue_
 pub use read::{read_encoded, read_rows};
 pub use read::{read_op, read_record};
 pub use reservation::{given_reservation, reservation};
-pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, terms, unit_rows};
+pub use rows::{bind, compaction, evict, eviction_reason, phase, pool, requeue, statuses, terms, unit_rows};
 pub use submission::{group_changes, submission};
 pub use txn::txn_refusal;
 pub use unit::{
@@ -122,6 +122,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::RunStatus(pb) => statuses(pb).map(|(unit, change)| Change::Rows(unit, change)),
         Op::Requeue(pb) => requeue(pb).map(|(unit, change)| Change::Rows(unit, change)),
         Op::ChangeTerms(pb) => terms(pb).map(|(unit, change)| Change::Rows(unit, change)),
+        Op::Compact(pb) => compaction(pb).map(|(unit, change)| Change::Rows(unit, change)),
     }
 }
 

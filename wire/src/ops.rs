@@ -18,16 +18,17 @@ use godel_proto::{
 };
 
 pub use convert::{
-    bind_from_proto, evict_from_proto, eviction_reason_from_proto, eviction_reason_to_proto,
-    phase_from_proto, phase_to_proto, pool_from_proto, pool_to_proto, requeue_from_proto, rows_from_proto,
-    rows_part_to_proto, rows_to_proto, standing_to_proto, statuses_from_proto, terms_from_proto,
+    bind_from_proto, compaction_from_proto, evict_from_proto, eviction_reason_from_proto,
+    eviction_reason_to_proto, phase_from_proto, phase_to_proto, pool_from_proto, pool_to_proto,
+    requeue_from_proto, rows_from_proto, rows_part_to_proto, rows_to_proto, standing_to_proto,
+    statuses_from_proto, terms_from_proto,
 };
 pub use demand::{demand_from_proto, demand_to_proto, host_port, host_port_to_proto};
 pub use ends::{ends_to_proto, run_end_reason_from_proto, run_end_reason_to_proto};
 pub use evictions::last_eviction_to_proto;
 
-/// Ordinals are below this: ten times the replicas that a unit may have, since they are never reused.
-pub const N_ORDINALS_MAX: u32 = 1 << 20;
+/// Ordinals are at most this: they are never reused, and what ended long ago of a unit that grows takes no room.
+pub const N_ORDINALS_MAX: u32 = 1 << 30;
 /// Task groups of a unit.
 pub const N_TASK_GROUPS_MAX: usize = TASK_GROUPS_MAX;
 /// Ordinals that one listed record of rows covers. A row takes 87 bytes at most (22 mostly), and the demands of
@@ -145,6 +146,10 @@ pub fn parse(op: &Bytes) -> Result<ParsedOp, OpError> {
         26 => {
             let (unit, terms) = terms_from_proto(decode("TermsChange", payload)?)?;
             Ok(rows(unit, RunChange::Terms(terms)))
+        }
+        28 => {
+            let (unit, compaction) = compaction_from_proto(decode("Compaction", payload)?)?;
+            Ok(rows(unit, RunChange::Compact(compaction)))
         }
         _ => {
             let kind = i32::try_from(field)

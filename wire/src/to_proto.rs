@@ -40,10 +40,11 @@ use affinity::{node_affinity, unit_affinity, unit_topology};
 pub use budget::{budget, budget_limit, put_budget};
 pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
 pub use encode::{encoded_unit, put_unit};
+use history::compacted_runs;
 pub use history::unit_history;
 pub use node::{device, node_quarantine, node_report, node_runtime, node_spec};
 pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_policy};
-pub use reports::{evict, requeue, statuses, terms};
+pub use reports::{compaction, evict, requeue, statuses, terms};
 pub use reservation::{put_reservation, reservation};
 pub use txn::{op, requirement};
 // Columns are the store's own: see `from_proto`.
@@ -60,6 +61,7 @@ pub fn row_op(unit: UnitId, change: &RunChange) -> Bytes {
         RunChange::Statuses(change) => v1::op::Op::RunStatus(statuses(unit, change)),
         RunChange::Requeue(change) => v1::op::Op::Requeue(requeue(unit, change)),
         RunChange::Terms(change) => v1::op::Op::ChangeTerms(terms(unit, change)),
+        RunChange::Compact(change) => v1::op::Op::Compact(compaction(unit, change)),
     })
 }
 
@@ -232,6 +234,7 @@ pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
         updated,
         own_groups,
         next_incarnations,
+        compacted,
     } = status;
     let next = |&(ordinal, incarnation): &(u32, u32)| v1::NextIncarnation { ordinal, incarnation };
     v1::UnitStatus {
@@ -251,6 +254,7 @@ pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
         updated: *updated,
         own_groups: u32::from(*own_groups),
         next_incarnations: next_incarnations.iter().map(next).collect(),
+        compacted: compacted.as_deref().map(compacted_runs),
     }
 }
 

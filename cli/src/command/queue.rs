@@ -130,7 +130,7 @@ async fn create(client: &Client, queue: v1::Queue) -> Result<Done, Failure> {
             Code::Conflict => {
                 exists(failure).hint("`godel queue set` changes it, `godel apply -f` replaces it")
             }
-            Code::Failed if failure.message.ends_with("for it to be below") => {
+            Code::NotFound if failure.message.ends_with("for it to be below") => {
                 failure.hint("create the queue above it first, or apply a file with both")
             }
             _ => queue_hint(failure),

@@ -23,6 +23,8 @@ use crate::{
 
 /// Soft phases are not in the watch: the unit is looked at this often anyway.
 const POLL: Duration = Duration::from_millis(300);
+/// After so long without a first answer it is said what is waited for.
+const SILENT: Duration = Duration::from_secs(5);
 /// Failed replicas that are told one by one.
 const N_FAILED_SHOWN: usize = 3;
 
@@ -228,6 +230,21 @@ fn whole(name: &str, answer: &v1::GetUnitResponse) -> Result<String, Failure> {
     Err(Failure::new(Code::NotFound, said))
 }
 
+/// Says what is waited for if a server from which nothing has come yet is silent.
+async fn first_answer<T>(client: &Client, was_answered: bool, call: impl Future<Output = T>) -> T {
+    let mut call = std::pin::pin!(call);
+    if was_answered {
+        return call.await;
+    }
+    tokio::select! {
+        answer = &mut call => answer,
+        () = sleep(SILENT) => {
+            output::say(format!("no answer from {} yet: still trying", client.address()));
+            call.await
+        }
+    }
+}
+
 /// Waits until a condition holds; how it came, in a sentence.
 pub(super) async fn until(
     client: &Client,
@@ -240,13 +257,16 @@ pub(super) async fn until(
     let mut last = "no answer came".to_owned();
     let shown_name = shown(name).into_owned();
     let waiting = async {
-        let mut changes = None;
+        let (mut changes, mut answered) = (None, false);
         // Once it is known which unit it is, that one is waited for, whatever comes under its name.
         let mut known: Option<String> = None;
         loop {
             let asked = known.as_deref().unwrap_or(name);
-            match client.get_unit(namespace, asked).await {
+            let was_answered = answered;
+            match first_answer(client, was_answered, client.get_unit(namespace, asked)).await {
+                Err(failure) if !was_answered && failure.code == Code::Unreachable => return Err(failure),
                 Ok(answer) => {
+                    answered = true;
                     if known.is_none() {
                         known = Some(whole(name, &answer)?);
                     }
@@ -272,7 +292,7 @@ pub(super) async fn until(
                         return Err(Failure::new(Code::NotFound, said));
                     }
                 },
-                // A restart of the server is waited for as well.
+                // A restart of a server that was there is waited for as well.
                 Err(failure) if matches!(failure.code, Code::Unreachable | Code::Busy) => {
                     last = failure.message
                 }

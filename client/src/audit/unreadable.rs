@@ -113,6 +113,7 @@ pub(super) fn key_of_op(encoded: &Bytes) -> (RecordSubject, String) {
         Op::RunStatus(pb) => rows(pb.unit_id),
         Op::Requeue(pb) => rows(pb.unit_id),
         Op::ChangeTerms(pb) => rows(pb.unit_id),
+        Op::Compact(pb) => rows(pb.unit_id),
     }
 }
 

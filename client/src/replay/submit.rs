@@ -34,13 +34,13 @@ impl Submitter {
         Ok(Self { client, ledger })
     }
 
-    /// Submits every unit in order; returns what was refused, by name.
+    /// Submits every unit in order; returns what was refused, by name, and with which code each alone would have ended.
     pub(super) async fn run(
         mut self,
         units: Arc<Vec<v1::UnitSpec>>,
         board: Arc<Board>,
         stop: CancellationToken,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Vec<(Code, String)>, Failure> {
         let sending = Arc::clone(&board);
         let sent = Arc::new(move |idx| sending.sent(idx, sending.started()));
         let (submitted, client) = (Arc::clone(&units), self.client.clone());
@@ -55,7 +55,8 @@ impl Submitter {
             refused = bulk::submit(&client, Arc::clone(&units), sent, &mut durable) => refused?,
             () = stop.cancelled() => Vec::new(),
         };
-        Ok(refused.iter().map(|(idx, error)| refusal(&units[*idx], error)).collect())
+        let said = |(idx, error): &bulk::Refused| (bulk::failure(error).code, refusal(&units[*idx], error));
+        Ok(refused.iter().map(said).collect())
     }
 
     fn acknowledge(&mut self, units: &[v1::UnitSpec], fresh: &[usize], revision: u64) -> std::io::Result<()> {

@@ -245,7 +245,11 @@ impl Inner {
                     self.n_live -= 1;
                 }
             }
-            RunChange::Statuses(_) | RunChange::Evict(_) | RunChange::Requeue(_) | RunChange::Terms(_) => {}
+            RunChange::Statuses(_)
+            | RunChange::Evict(_)
+            | RunChange::Requeue(_)
+            | RunChange::Terms(_)
+            | RunChange::Compact(_) => {}
         }
         0
     }

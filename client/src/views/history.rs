@@ -51,6 +51,8 @@ pub struct HistoryView {
     pub resource_seconds: BTreeMap<String, u64>,
     /// Its record is still there: it may run again.
     pub is_kept: bool,
+    /// How often replicas had a node: each incarnation counts.
+    pub starts: u64,
     /// Its replicas.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<RunHistoryView>,
@@ -151,6 +153,7 @@ impl From<&v1::UnitHistory> for HistoryView {
             run_ms: unit.run_ms,
             resource_seconds: unit.resource_seconds.clone().into_iter().collect(),
             is_kept: unit.is_kept,
+            starts: unit.starts,
             runs: columns.ordinals.iter().enumerate().map(run).collect(),
         }
     }

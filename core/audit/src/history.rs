@@ -17,6 +17,7 @@ use self::evictions::{check_eviction, check_victim, may_be_older};
 use super::{
     History, Start,
     budgets::BudgetLedger,
+    compaction,
     order::{Probe, Service},
     preemptions::{self, Dropped, Preemptions, RunTurn},
     room::{self, Bound, Tenants, wrong_devices, wrong_zones},
@@ -205,6 +206,10 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
                         )
                     });
                 }
+            }
+            RunChange::Compact(compaction) if complete => {
+                let incarnation = compaction.incarnations.get(step.idx).copied().unwrap_or_default();
+                compaction::check(&mut replay.placements, world, &step, incarnation, commit.revision);
             }
             _ => {}
         }

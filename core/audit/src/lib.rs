@@ -8,6 +8,7 @@
 //!
 //! - `agents`: I3, what agents run.
 //! - `budgets`: I6, disruption budgets.
+//! - `compaction`: I3, what is compacted.
 //! - `history`: I4 and I6, and what I1 and I3 say of the past.
 //! - `ledger`: I2, what clients were told.
 //! - `moves`: units that change their queue.
@@ -26,6 +27,7 @@
 
 mod agents;
 mod budgets;
+mod compaction;
 mod history;
 mod ledger;
 mod moves;

@@ -21,7 +21,7 @@ use godel_domain::{
     pause::{Pause, Scope},
     queue_spec::QueueSpec,
     resources::Resources,
-    running_units::{Bind, Evict, EvictionReason, Requeue, RunChange, Statuses},
+    running_units::{Bind, Compaction, Evict, EvictionReason, Requeue, RunChange, Statuses},
     unit::{TaskGroup, Template, UnitRecord},
 };
 use godel_testkit::{BuildDemand as _, BuildUnit as _};
@@ -246,6 +246,30 @@ fn a_healthy_history_holds_and_every_invariant_has_a_line() {
     for report in reports {
         assert!(report.holds(), "{report}");
         assert!(report.to_string().starts_with(&format!("{} ok  ", report.invariant)), "{report}");
+    }
+}
+
+#[test]
+fn i3_names_what_was_compacted_and_is_wanted_or_lives() {
+    let compact = |unit: &UnitRecord, ordinal: u32| {
+        let compaction = Compaction { ordinals: vec![ordinal], ..Compaction::default() };
+        Change::Rows(unit.id, RunChange::Compact(compaction))
+    };
+    let (story, gang) = Story::healthy();
+    let story = story.then(vec![compact(&gang, 1)]);
+    fails(&story.evidence(), Invariant::I3, "unit-1/1 was compacted, but it has not ended");
+    let (story, gang) = Story::healthy();
+    let ended = story.then(vec![status(&gang, 1, 0, Phase::Succeeded)]);
+    let story = ended.then(vec![compact(&gang, 1)]);
+    fails(&story.evidence(), Invariant::I3, "unit-1/1 was compacted, but its unit still wants it");
+    let (story, gang) = Story::healthy();
+    let mut left = gang.clone();
+    left.status.ordinals[0] = vec![(0, 1), (2, 2)];
+    (left.spec.task_groups[0].replicas, left.spec.min_member) = (1, 1);
+    let ended = story.then(vec![status(&gang, 1, 0, Phase::Succeeded)]);
+    let story = ended.then(vec![unit(&left), compact(&gang, 1)]);
+    for report in check_all(&story.evidence()) {
+        assert!(report.holds(), "{report}");
     }
 }
 

@@ -27,6 +27,8 @@ use godel_domain::{
 };
 use rustc_hash::FxHashSet;
 
+use super::compaction;
+
 pub use godel_domain::change::Commit;
 
 /// A record with its revisions.
@@ -406,8 +408,11 @@ impl World {
             unit.standings =
                 unit.demands.keys().map(|group| (*group, terms.of_group(usize::from(*group)))).collect();
         }
+        if let RunChange::Compact(compaction) = change {
+            compaction::follow(self, commit, unit, (compaction, change), on_row);
+        }
         let ordinals: &[u32] = match change {
-            RunChange::Terms(_) => &[],
+            RunChange::Terms(_) | RunChange::Compact(_) => &[],
             RunChange::Bind(bind) => &bind.ordinals,
             RunChange::Evict(evict) => &evict.ordinals,
             RunChange::Statuses(statuses) => &statuses.ordinals,
@@ -443,7 +448,7 @@ impl World {
 /// The rules of rows, once more: what a change makes of a row, `None` when it may not touch it.
 fn next_row(row: WorldRow, change: &RunChange, idx: usize, commit: &Commit) -> Option<WorldRow> {
     match change {
-        RunChange::Terms(_) => None,
+        RunChange::Terms(_) | RunChange::Compact(_) => None,
         RunChange::Bind(bind) => (row.phase == Phase::Pending
             && row.incarnation == column(&bind.incarnations, idx))
         .then(|| WorldRow {
@@ -569,7 +574,7 @@ fn load_rows(unit: &mut WorldUnit, rows: &RunningUnits) {
             unit.standings.extend(demand.standing.iter().map(|standing| (group, Arc::clone(standing))));
         }
     }
-    for (ordinal, row) in (0u32..).zip(&rows.rows) {
+    for (ordinal, row) in &rows.rows {
         // A row that nothing ever changed only fills the gap below a higher ordinal.
         if row.revision.0 > 0 {
             unit.rows.insert(

@@ -219,7 +219,7 @@ impl Binder {
             }
             // The queue of a unit whose record was never read is the one that its terms name.
             RunChange::Terms(_) => self.place_unread(unit),
-            RunChange::Statuses(_) | RunChange::Requeue(_) => {}
+            RunChange::Statuses(_) | RunChange::Requeue(_) | RunChange::Compact(_) => {}
         }
         self.requeues.look_at(unit, touched(change), &self.picture);
     }
@@ -279,6 +279,7 @@ impl Binder {
 fn touched(change: &RunChange) -> &[u32] {
     match change {
         RunChange::Bind(_) | RunChange::Terms(_) => &[],
+        RunChange::Compact(compaction) => &compaction.ordinals,
         RunChange::Evict(evict) => &evict.ordinals,
         RunChange::Statuses(statuses) => &statuses.ordinals,
         RunChange::Requeue(requeue) => &requeue.ordinals,

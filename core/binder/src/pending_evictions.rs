@@ -182,7 +182,7 @@ impl PendingEvictions {
             return;
         }
         let Some(rows) = cluster.rows(unit) else { return };
-        let shown = (0u32..).zip(&rows.rows).filter_map(|(ordinal, row)| {
+        let shown = rows.rows.iter().filter_map(|(ordinal, row)| {
             let is_past = row.eviction.is_some() || !row.phase.is_live();
             let past = if is_past { Some(row.incarnation) } else { row.incarnation.checked_sub(1) };
             Some(ReplicaId::new(ordinal, past?))

@@ -67,7 +67,7 @@ impl Requeues {
     /// whole all that have ended come back.
     pub(super) fn look_at_all(&mut self, unit: UnitId, rows: &RunningUnits, picture: &BinderPicture) {
         let known = picture.units.get(&unit).map(|known| &**known);
-        for (ordinal, row) in (0u32..).zip(&rows.rows) {
+        for (ordinal, row) in &rows.rows {
             self.look_at_row(unit, ordinal, row, known);
         }
     }

@@ -85,6 +85,10 @@ impl Cluster {
                 self.taken.change_terms(unit, terms);
                 return GroupDeltas::default();
             }
+            RunChange::Compact(compaction) => {
+                self.taken.compact(unit, compaction, revision);
+                return GroupDeltas::default();
+            }
             RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) => {}
         }
         let Self { catalogue, free, taken, holds, .. } = self;
@@ -125,7 +129,7 @@ impl Cluster {
         rows.groups.iter().flatten().for_each(|group| self.keep_pool(group.pool));
         let Self { catalogue, free, taken, holds, .. } = self;
         let of_unit = taken.begin_load(catalogue, free, unit, rows);
-        for (ordinal, row) in (0u32..).zip(&of_unit.rows.rows) {
+        for (ordinal, row) in &of_unit.rows.rows {
             let ended = taken.settle_row(catalogue, free, (unit, &of_unit.shapes), ordinal, row);
             if ended && holds.slots().is_any() {
                 holds.follow_slot(&mut Basis { catalogue, taken, free }, unit, ordinal);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use godel_domain::{
     demand::Pool,
-    ids::{IdMap, NodeId, RunningUnitId, UnitId},
-    running_units::{Phase, RunChange, RunningUnit, RunningUnits, UnitTerms},
+    ids::{IdMap, NodeId, Revision, RunningUnitId, UnitId},
+    running_units::{Compaction, Phase, RunChange, RunningUnit, RunningUnits, UnitTerms},
     unit_affinity::UnitAffinity,
     unit_topology::{GroupTopology, UnitTopology},
     work_kind::WorkKind,
@@ -126,7 +126,7 @@ impl TakenRoom {
 
     /// Returns the row of a running unit that still takes room.
     pub(crate) fn remains(&self, member: &RunningUnitId) -> Option<&RunningUnit> {
-        let row = self.units.get(&member.unit)?.rows.rows.get(member.replica.ordinal as usize)?;
+        let row = self.units.get(&member.unit)?.rows.rows.get(member.replica.ordinal)?;
         (row.phase.is_live() && row.incarnation == member.replica.incarnation).then_some(row)
     }
 
@@ -332,6 +332,18 @@ impl TakenRoom {
         taken.rows.set_terms(terms);
         self.ranks.shift(&taken.rows, &live, 1);
         self.forget_occupants();
+    }
+
+    /// Rows of running units that have ended go, and what the task groups took of which none is left.
+    pub(crate) fn compact(&mut self, unit: UnitId, compaction: &Compaction, revision: Revision) {
+        let Some(taken) = self.units.get_mut(&unit) else { return };
+        taken.rows.apply(&RunChange::Compact(compaction.clone()), revision, 0, |_, _, _| {});
+        for group in &compaction.groups {
+            if let Some(shape) = taken.shapes.get_mut(usize::from(*group)) {
+                *shape = None;
+            }
+        }
+        self.recount_budgets(unit);
     }
 
     /// Rows of a unit from a list take the place of those known, whose room is given back. They take theirs one by one, by

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_domain::{
     change::{NodeScope, Partition},
     ids::{Revision, UnitId},
-    running_units::EvictionReason,
+    running_units::{Compaction, EvictionReason},
     unit::UnitRecord,
 };
 
@@ -26,6 +26,8 @@ pub enum Action {
     End(Arc<UnitRecord>, Revision),
     /// Write the record of a daemon anew, which was at this revision: it has the replicas that the nodes want.
     Follow(Arc<UnitRecord>, Revision),
+    /// Write a unit's record anew, which was at this revision: replicas of it that ended long ago are compacted.
+    Compact(Arc<UnitRecord>, Revision, Compaction),
     /// Delete a unit's record.
     Delete(UnitId),
     /// Delete what was kept of these units.

@@ -212,7 +212,7 @@ impl Assignments {
         };
         // An inventory names no ordinals: what came back after an eviction it may not know.
         held.resend |=
-            entry.rows.rows.iter().any(|row| row.phase == RowPhase::Pending && row.incarnation > 0);
+            entry.rows.rows.values().any(|row| row.phase == RowPhase::Pending && row.incarnation > 0);
         held.resend |= revision < entry.revision;
         if held.resend {
             self.schedulers.tell_again(unit, &mut held);

@@ -30,6 +30,8 @@ pub struct Config {
     pub n_history_max: usize,
     /// It is kept so long after their end, milliseconds.
     pub history_age_ms: u64,
+    /// Replicas of units that grow are compacted so long after their end, milliseconds.
+    pub compact_after_ms: u64,
     /// How queues are served.
     pub queues: queue::Config,
     /// When nodes count as lost.
@@ -57,6 +59,7 @@ impl Default for Config {
             n_ended_max: 100_000,
             n_history_max: 10_000,
             history_age_ms: 30 * 24 * 3_600 * 1_000,
+            compact_after_ms: 10 * 60 * 1_000,
             queues: queue::Config::default(),
             losses: lost_nodes::Config::default(),
             shuffle: partition_mode::Config::default(),

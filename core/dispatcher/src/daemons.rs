@@ -182,7 +182,7 @@ impl Daemons {
             return;
         }
         let ends = match change {
-            RunChange::Bind(_) | RunChange::Terms(_) => false,
+            RunChange::Bind(_) | RunChange::Terms(_) | RunChange::Compact(_) => false,
             RunChange::Evict(_) | RunChange::Requeue(_) => true,
             RunChange::Statuses(statuses) => statuses.phases.iter().any(|phase| phase.is_ended()),
         };

@@ -268,6 +268,7 @@ impl Dispatcher {
         self.assignments.set_feasible(unit, &self.nodes.capacities);
         if let Some(entry) = self.assignments.units.get(unit) {
             self.daemons.on_unit(&entry.record, now);
+            self.compactions.watch(entry, now);
             if !self.budgets.is_empty() {
                 budgets::offer(&mut self.budgets, unit, entry);
             }
@@ -285,6 +286,7 @@ impl Dispatcher {
         let Some(entry) = self.assignments.units.get_mut(unit) else { return };
         entry.load(rows);
         self.budgets.recount(unit, Some(&entry.rows));
+        self.compactions.watch(entry, now);
         if let Some(held) = entry.dispatched_mut() {
             self.assignments.schedulers.tell_again(unit, held);
         }
@@ -309,6 +311,7 @@ impl Dispatcher {
             entry.rows_revision = revision;
         }
         self.daemons.on_rows(unit, change);
+        self.compactions.watch(entry, now);
         self.budgets.recount(unit, Some(&entry.rows));
         match change {
             RunChange::Bind(bind) => {
@@ -325,7 +328,7 @@ impl Dispatcher {
                 }
             }
             // Its queue is told how its running units stand when the unit is refreshed.
-            RunChange::Statuses(_) | RunChange::Terms(_) => {}
+            RunChange::Statuses(_) | RunChange::Terms(_) | RunChange::Compact(_) => {}
         }
         self.assignments.refresh(unit, now);
     }
@@ -336,6 +339,7 @@ impl Dispatcher {
             self.node_evictions.on_evicted(unit, &mut self.budgets, &self.assignments.units);
             self.node_evictions.remove_unit(unit);
             self.daemons.remove_unit(unit);
+            self.compactions.remove_unit(unit);
             self.budgets.forget(unit);
             self.gangs.remove(unit);
         }

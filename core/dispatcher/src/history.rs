@@ -207,6 +207,7 @@ mod tests {
             failed: 0,
             run_ms: 0,
             used: BTreeMap::new(),
+            starts: 0,
             runs: Vec::new(),
         })
     }

@@ -344,6 +344,9 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                         out.note(&self.core, DispatcherNote::DaemonFollows(&record));
                     }
                 }
+                Action::Compact(record, revision, compaction) => {
+                    self.changes.compact(&record, (revision, compaction), &self.core, out);
+                }
                 // It is to run again, or goes already.
                 Action::Delete(unit) if self.changes.is_changing(unit) => {
                     self.core.on_delete_failed(unit, now)

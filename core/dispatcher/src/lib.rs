@@ -18,6 +18,7 @@
 //! - `assignments`: where every unit is, and what follows from its record, its running units and its place.
 //! - `attach`: schedulers that connect, report what they hold, and leave.
 //! - `budgets`: disruption budgets beside the units that they select.
+//! - `compactions`: units of which ended replicas are compacted, and when.
 //! - `config`: how the dispatcher works.
 //! - `daemons`: how many replicas each daemon has, which follows from the nodes that it is for.
 //! - `directory`: units by namespace and name.
@@ -66,6 +67,7 @@ mod assign;
 mod assignments;
 mod attach;
 pub mod budgets;
+mod compactions;
 mod config;
 mod daemons;
 mod directory;
@@ -110,6 +112,7 @@ pub use schedulers::SessionId;
 
 use assign::AssignmentPass;
 use assignments::Assignments;
+use compactions::Compactions;
 use daemons::Daemons;
 use following::{Following, Settle};
 use gangs::Gangs;
@@ -148,6 +151,7 @@ pub struct Dispatcher {
     reservations: ReservationRecords,
     nodes: Nodes,
     daemons: Daemons,
+    compactions: Compactions,
     partition: Partitioning,
     node_evictions: NodeEvictions,
     following: Following,
@@ -169,6 +173,7 @@ impl Dispatcher {
             reservations: ReservationRecords::default(),
             nodes: Nodes::default(),
             daemons: Daemons::default(),
+            compactions: Compactions::new(config.compact_after_ms),
             partition: Partitioning::new(&config),
             node_evictions: NodeEvictions::new(config.losses, config.evict_retry_ms),
             following: Following::default(),
@@ -220,6 +225,8 @@ impl Dispatcher {
         if !self.following.is_listing() {
             let Assignments { units, gates, .. } = &self.assignments;
             self.daemons.follow(units, gates, self.following.revision, now, &mut actions);
+            let at = (self.following.revision, self.assignments.wall_ms, now);
+            self.compactions.compact(units, gates, at, &mut actions);
         }
         self.node_evictions.depart(
             (&self.assignments, &self.nodes),
@@ -261,6 +268,7 @@ impl Dispatcher {
             self.partition.next_at(),
             self.gangs.next_at(),
             self.daemons.next_at().filter(|_| !self.following.is_listing()),
+            self.compactions.next_at().filter(|_| !self.following.is_listing()),
             self.node_evictions.next_at(*wall_ms, now),
         ];
         let first = wakes.into_iter().flatten().fold(self.reconciler.at, Millis::min);

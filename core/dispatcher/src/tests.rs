@@ -26,6 +26,7 @@ use super::{
 };
 
 mod apply;
+mod compactions;
 mod daemons;
 mod frozen;
 mod gangs;
@@ -197,6 +198,7 @@ fn show(action: &Action) -> String {
         Action::Evict(one) => format!("evict {} {:?} {:?}", one.unit, one.reason, one.ordinals),
         Action::End(record, _) => format!("end {} {:?}", record.id, record.status.ended),
         Action::Follow(record, _) => format!("follow {} {:?}", record.id, record.status.ordinals[0]),
+        Action::Compact(record, _, compaction) => format!("compact {} {:?}", record.id, compaction.ordinals),
         Action::Delete(unit) => format!("delete {unit}"),
         Action::DeleteHistory(units) => format!("delete history {units:?}"),
         Action::WritePartition(one) => {

@@ -196,8 +196,10 @@ impl UnitEntry {
 
     /// All rows, from a list.
     pub(super) fn load(&mut self, rows: RunningUnits) {
-        self.rows_revision = rows.rows.iter().map(|row| row.revision).max().unwrap_or_default();
-        let first = rows.rows.iter().map(|row| row.bound_time_ms).filter(|time| *time > 0).min();
+        self.rows_revision = rows.rows.values().map(|row| row.revision).max().unwrap_or_default();
+        let compacted = self.record.status.compacted.as_ref().map(|compacted| compacted.bound_ms);
+        let times = rows.rows.values().map(|row| row.bound_time_ms).chain(compacted);
+        let first = times.filter(|time| *time > 0).min();
         self.bound_time_ms = first.unwrap_or(self.bound_time_ms);
         self.rows = rows;
         self.recount();
@@ -484,7 +486,7 @@ fn by_group(record: &UnitRecord, rows: &RunningUnits, counts: &Counts) -> SmallV
     let wanted = |replicas: u32| if record.is_wanted() { replicas } else { 0 };
     let mut groups: SmallVec<[(u32, u32); 1]> =
         record.spec.task_groups.iter().map(|group| (0, wanted(group.replicas))).collect();
-    for (ordinal, row) in (0u32..).zip(&rows.rows) {
+    for (ordinal, row) in &rows.rows {
         if row.phase.is_live()
             && let Some((live, _)) = groups.get_mut(usize::from(row.group))
         {

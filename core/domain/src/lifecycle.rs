@@ -167,7 +167,7 @@ impl Counts {
             false => Box::default(),
         };
         let mut counts = Self { replicas, pending, groups, ..Self::default() };
-        for (ordinal, row) in (0u32..).zip(&rows.rows) {
+        for (ordinal, row) in &rows.rows {
             counts.move_row(record, ordinal, &RunningUnit::default(), row);
         }
         counts
@@ -282,7 +282,8 @@ pub fn phase(record: &UnitRecord, counts: &Counts, soft: Soft) -> UnitPhase {
     } else if record.status.restarting || has_to_restart(record, counts) {
         if record.status.suspended { UnitPhase::Suspended } else { UnitPhase::Queued }
     } else if is_ended(record, counts) {
-        if counts.failed == 0 { UnitPhase::Completed } else { UnitPhase::Failed }
+        let past = record.status.compacted.as_ref().map_or(0, |compacted| compacted.failed);
+        if counts.failed == 0 && past == 0 { UnitPhase::Completed } else { UnitPhase::Failed }
     } else if record.status.suspended {
         UnitPhase::Suspended
     } else if counts.replicas == 0 && !record.spec.is_daemon() {
@@ -491,7 +492,9 @@ pub fn deadline_ms(record: &UnitRecord, counts: &Counts, rows: &RunningUnits) ->
             && row.bound_time_ms >= record.status.retried_ms
     };
     let is_there = |row: &&RunningUnit| row.phase.is_live() || has_ended(row);
-    let since_ms = rows.rows.iter().filter(is_there).map(|row| row.bound_time_ms).min()?;
+    let compacted = record.status.compacted.as_ref().map(|compacted| compacted.bound_ms);
+    let compacted = compacted.filter(|bound_ms| *bound_ms > 0 && *bound_ms >= record.status.retried_ms);
+    let since_ms = rows.rows.values().filter(is_there).map(|row| row.bound_time_ms).chain(compacted).min()?;
     Some(since_ms.saturating_add(i64::try_from(record.spec.active_deadline_ms).unwrap_or(i64::MAX)))
 }
 
@@ -520,10 +523,9 @@ pub fn leaving(
 fn staying(rows: &RunningUnits, limit: usize, wanted: impl Fn(u32) -> bool) -> (Vec<u32>, Vec<u32>) {
     let is_staying =
         |ordinal: u32, row: &RunningUnit| row.phase.is_live() && row.eviction.is_none() && wanted(ordinal);
-    let n_rows = u32::try_from(rows.rows.len()).unwrap_or(u32::MAX);
-    (0..n_rows)
+    rows.rows
+        .iter()
         .rev()
-        .map(|ordinal| (ordinal, rows.row(ordinal)))
         .filter(|(ordinal, row)| is_staying(*ordinal, row))
         .take(limit)
         .map(|(ordinal, row)| (ordinal, row.incarnation))

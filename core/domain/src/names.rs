@@ -45,6 +45,9 @@ pub enum BadName {
     /// A character outside the alphabet of label keys.
     #[error("`{}` is not allowed: letters, digits, `-`, `_`, `.` and `/` are", .0.escape_debug())]
     Key(char),
+    /// Nothing before, behind or between the slashes of a label key.
+    #[error("a part of it is empty: `NAME` and `PREFIX/NAME` are allowed")]
+    KeyPart,
     /// A control character.
     #[error("control characters are not allowed")]
     Control,
@@ -81,14 +84,17 @@ pub fn name(text: &str, max: usize) -> Result<(), BadName> {
     if text.starts_with(['-', '.']) || text.ends_with(['-', '.']) { Err(BadName::Ends) } else { Ok(()) }
 }
 
-/// A label key: letters, digits, `-`, `_`, `.` and `/`.
+/// A label key: letters, digits, `-`, `_`, `.` and `/`, with something on both sides of each `/`.
 ///
 /// # Errors
 /// The first thing wrong.
 pub fn label_key(text: &str) -> Result<(), BadName> {
     length(text, NAME_LEN_MAX)?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-    text.chars().find(|c| !allowed(*c)).map_or(Ok(()), |bad| Err(BadName::Key(bad)))
+    if let Some(bad) = text.chars().find(|c| !allowed(*c)) {
+        return Err(BadName::Key(bad));
+    }
+    if text.split('/').any(str::is_empty) { Err(BadName::KeyPart) } else { Ok(()) }
 }
 
 /// A resource name: the alphabet of label keys, at most 63 characters, and not what counts running units.
@@ -307,6 +313,17 @@ mod tests {
         ] {
             let max = if matches!(why, BadName::Long { .. }) { 3 } else { 63 };
             assert_eq!(name(bad, max), Err(why), "{bad}");
+        }
+    }
+
+    #[test]
+    fn parts_of_label_keys_are_not_empty() {
+        for good in ["zone", "example.com/zone", "a/b/c", "Zone_1"] {
+            assert_eq!(label_key(good), Ok(()), "{good}");
+        }
+        for bad in ["/zone", "zone/", "a//b", "/"] {
+            assert_eq!(label_key(bad), Err(BadName::KeyPart), "{bad}");
+            assert_eq!(resource(bad), Err(BadName::KeyPart), "{bad}");
         }
     }
 

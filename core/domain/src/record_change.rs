@@ -72,20 +72,21 @@ impl Users {
     }
 }
 
-/// Adds to a report that a record to be created is there already, or that one to be changed or deleted is not.
+/// Adds to a report that a record of a kind, as `queue`, that is to be created is there already, or that one to be changed
+/// or deleted is not.
 pub fn existence<T>(
     change: &RecordChange<T>,
     known: bool,
-    name: &str,
+    (kind, name): (&str, &str),
     field: &'static str,
     report: &mut Report,
 ) {
     match (change, known) {
         (RecordChange::Create(_), true) => {
-            report.add(Ground::AlreadyExists, field, format!("there is a `{name}`"));
+            report.add(Ground::AlreadyExists, field, format!("there is a {kind} `{name}`"));
         }
         (RecordChange::Update(_) | RecordChange::Delete(_), false) => {
-            report.add(Ground::NotFound, field, format!("there is no `{name}`"));
+            report.add(Ground::NotFound, field, format!("there is no {kind} `{name}`"));
         }
         (RecordChange::Create(_) | RecordChange::Put(_), _)
         | (RecordChange::Update(_) | RecordChange::Delete(_), true) => {}

@@ -2,7 +2,7 @@
 //!
 //! The store's state machine, the followers (dispatcher, scheduler, binder) and the state service apply the
 //! same committed changes through this module, so they cannot disagree on what runs where. A row exists for
-//! each ordinal up to the highest ever bound; an ordinal without a row is pending with incarnation 0.
+//! each ordinal that was ever bound, until it was compacted away; an ordinal without a row is pending with incarnation 0.
 //!
 //! ```text
 //! Pending ─bind─▶ Bound ─▶ Starting ─▶ Running ─▶ Succeeded | Failed | Stopped ─requeue─▶ Pending (incarnation + 1)
@@ -24,12 +24,14 @@ use crate::{
 mod check;
 mod lineage;
 mod phase;
+mod table;
 mod terms;
 
 pub use self::{
     check::RowConflict,
     lineage::{EVICTED_BY_LEN_MAX, LastEviction, Lineage, N_EVICTIONS_MAX},
     phase::{Phase, PhaseChange, Progress, Restarts, TRANSITIONS, Transition, render_transitions},
+    table::{RowIter, RowTable},
     terms::{End, PreemptionTerms, UnitTerms},
 };
 
@@ -199,7 +201,7 @@ pub struct RunningUnits {
     /// By task group; `None` for a group never bound.
     pub groups: Vec<Option<GroupDemand>>,
     /// By ordinal.
-    pub rows: Vec<RunningUnit>,
+    pub rows: RowTable,
     /// Who had some of them leave; see [`Self::preemptors`] and [`Self::last_eviction`].
     pub lineage: Option<Box<Lineage>>,
 }
@@ -285,6 +287,17 @@ pub struct Requeue {
     pub anew: bool,
 }
 
+/// Running units that ended long ago and that their unit wants no more: their rows go. Columns of equal length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compaction {
+    /// Which, ascending.
+    pub ordinals: Vec<u32>,
+    /// Empty: all 0.
+    pub incarnations: Vec<u32>,
+    /// Task groups that have no rows any more: what their running units took is forgotten.
+    pub groups: Vec<u16>,
+}
+
 /// One change to the rows of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunChange {
@@ -296,6 +309,8 @@ pub enum RunChange {
     Statuses(Statuses),
     /// Pending again.
     Requeue(Requeue),
+    /// What is kept of running units that have ended goes.
+    Compact(Compaction),
     /// All that is bound of the unit stands by these terms from now on, and so does what is bound later of the same task
     /// groups: the unit's record, which changes with it, says so.
     Terms(Arc<UnitTerms>),
@@ -309,17 +324,17 @@ fn at<T: Copy + Default>(column: &[T], idx: usize) -> T {
 impl RunningUnits {
     /// The row of `ordinal`; a pending one with incarnation 0 if it was never bound.
     pub fn row(&self, ordinal: u32) -> RunningUnit {
-        self.rows.get(ordinal as usize).copied().unwrap_or_default()
+        self.rows.get(ordinal).copied().unwrap_or_default()
     }
 
     /// Ordinals and rows that hold room.
     pub fn live(&self) -> impl Iterator<Item = (u32, &RunningUnit)> {
-        (0u32..).zip(&self.rows).filter(|(_, row)| row.phase.is_live())
+        self.rows.iter().filter(|(_, row)| row.phase.is_live())
     }
 
     /// Something of it had a node since it was last suspended: its first binding is made.
     pub fn was_placed(&self) -> bool {
-        self.rows.iter().any(RunningUnit::had_node)
+        self.rows.values().any(RunningUnit::had_node)
     }
 
     /// How running units of a task group stand against others; `None` when they are not preempted.
@@ -341,9 +356,10 @@ impl RunningUnits {
         let on_row = &mut on_row;
         match change {
             RunChange::Terms(terms) => self.set_terms(terms),
+            RunChange::Compact(compaction) => self.compact(compaction, revision, on_row),
             RunChange::Bind(bind) => {
                 self.set_group(bind);
-                self.grow(&bind.ordinals);
+                self.rows.grow(&bind.ordinals);
                 for (idx, &ordinal) in bind.ordinals.iter().enumerate() {
                     update(&mut self.rows, ordinal, revision, on_row, |row| {
                         let fresh =
@@ -428,16 +444,30 @@ impl RunningUnits {
         }
     }
 
-    /// Makes room for these ordinals, and for no more the first time: most units are bound once and stay as they
-    /// are, the ones of a single replica by the million.
-    #[inline]
-    pub fn grow(&mut self, ordinals: &[u32]) {
-        let len = ordinals.iter().max().map_or(0, |last| *last as usize + 1);
-        if self.rows.is_empty() {
-            self.rows.reserve_exact(len);
+    /// Takes away the rows of running units that have ended, and what is known of their evictions.
+    fn compact(
+        &mut self,
+        compaction: &Compaction,
+        revision: Revision,
+        on_row: &mut impl FnMut(u32, &RunningUnit, &RunningUnit),
+    ) {
+        let Compaction { ordinals, incarnations, groups } = compaction;
+        let is_past = |(idx, ordinal): (usize, &u32)| {
+            let row = self.rows.get(*ordinal)?;
+            let is_meant = row.phase.is_ended() && row.incarnation == at(incarnations, idx);
+            (is_meant && row.revision <= revision).then_some((*ordinal, *row))
+        };
+        let gone: Vec<(u32, RunningUnit)> = ordinals.iter().enumerate().filter_map(is_past).collect();
+        let ordinals: Vec<u32> = gone.iter().map(|(ordinal, _)| *ordinal).collect();
+        self.rows.compact(&ordinals);
+        self.forget_evictions(&ordinals);
+        for group in groups {
+            if let Some(group) = self.groups.get_mut(usize::from(*group)) {
+                *group = None;
+            }
         }
-        if self.rows.len() < len {
-            self.rows.resize(len, RunningUnit::default());
+        for (ordinal, before) in &gone {
+            on_row(*ordinal, before, &RunningUnit::default());
         }
     }
 
@@ -470,17 +500,13 @@ impl RunningUnits {
 /// One step of a row, unless the row is newer than `revision`.
 #[inline]
 fn update(
-    rows: &mut Vec<RunningUnit>,
+    rows: &mut RowTable,
     ordinal: u32,
     revision: Revision,
     on_row: &mut impl FnMut(u32, &RunningUnit, &RunningUnit),
     change: impl FnOnce(&mut RunningUnit) -> bool,
 ) {
-    let idx = ordinal as usize;
-    if rows.len() <= idx {
-        rows.resize(idx + 1, RunningUnit::default());
-    }
-    let row = &mut rows[idx];
+    let Some(row) = rows.get_mut(ordinal) else { return };
     let before = *row;
     if before.revision <= revision && change(row) {
         row.revision = revision;

@@ -58,6 +58,27 @@ pub struct UnitStatus {
     pub own_groups: u16,
     /// Replicas that come back once they have ended, however they ended, as somebody asked for it: ordinal and incarnation.
     pub next_incarnations: Vec<(u32, u32)>,
+    /// Sums of the replicas of which nothing else is kept, as they ended long ago; `None`: there are none.
+    pub compacted: Option<Box<CompactedRuns>>,
+}
+
+/// Sums of replicas that were compacted away. See [`crate::unit_history::UnitHistory`] for what they mean.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompactedRuns {
+    /// How many.
+    pub replicas: u64,
+    /// Of those the ones that the unit still wanted and that ended with exit code 0.
+    pub succeeded: u64,
+    /// Of those the ones that the unit still wanted and that failed.
+    pub failed: u64,
+    /// How often they had a node.
+    pub starts: u64,
+    /// Time on nodes of the last incarnation of each, added up, milliseconds.
+    pub run_ms: u64,
+    /// What they were given for so long.
+    pub used: BTreeMap<String, u64>,
+    /// Earliest binding of those that ended by themselves, Unix milliseconds; 0: none did.
+    pub bound_ms: i64,
 }
 
 /// A unit as submitted, with its defaults filled in: task groups that are placed together.
@@ -357,6 +378,19 @@ impl UnitEnd {
             Self::Deadline => "deadline",
             Self::Failure => "failure",
         }
+    }
+}
+
+impl TaskGroup {
+    /// The group at a position at which there was another one, of which nothing is left: it wants nothing, and the next group
+    /// that is added to the unit takes its position.
+    pub fn vacant(idx: usize) -> Self {
+        Self { name: format!("vacant-{idx}"), replicas: 0, min_member: 0, template: Template::default() }
+    }
+
+    /// Whether nothing is left of the group that was at this position.
+    pub fn is_vacant(&self, idx: usize) -> bool {
+        self.replicas == 0 && self.name.starts_with("vacant-") && *self == Self::vacant(idx)
     }
 }
 

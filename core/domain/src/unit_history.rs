@@ -39,7 +39,7 @@ pub struct UnitHistory {
     pub bound_ms: i64,
     /// Time of its end, Unix milliseconds.
     pub ended_ms: i64,
-    /// Replicas wanted.
+    /// Replicas wanted, with those that were compacted before the unit's end.
     pub replicas: u32,
     /// Of those the ones that ended with exit code 0.
     pub succeeded: u32,
@@ -52,6 +52,8 @@ pub struct UnitHistory {
     pub used: BTreeMap<String, u64>,
     /// The first replicas that had a node, by ordinal.
     pub runs: Vec<RunHistory>,
+    /// How often replicas had a node: each incarnation of each counts.
+    pub starts: u64,
 }
 
 /// A replica of an ended unit, in its last incarnation.

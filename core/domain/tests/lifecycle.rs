@@ -99,7 +99,7 @@ fn what_is_pending_ascends_though_task_groups_take_turns() {
     unit.status.ordinals[0] = vec![(0, 1), (3, 4)];
     unit.status.ordinals[1] = vec![(1, 3)];
     let mut rows = rows_of(&[(RowPhase::Pending, None); 4]);
-    for (row, incarnation) in rows.rows.iter_mut().zip([4, 5, 6, 7]) {
+    for (row, incarnation) in rows.rows.values_mut().zip([4, 5, 6, 7]) {
         row.incarnation = incarnation;
     }
     assert_eq!(pending(&unit, &rows), (vec![0, 1, 2, 3], vec![4, 5, 6, 7]));
@@ -193,7 +193,7 @@ fn a_whole_restart_binds_min_member_together_again() {
     assert_eq!(pending(&done, &rows), (vec![0, 1, 2], vec![1; 3]));
     assert_eq!((counted(&rows, &GangTerms::of(&done)), rows.was_placed()), (0, false));
     // One that was drained meanwhile comes back the same way.
-    rows.rows[0].eviction = None;
+    rows.rows.get_mut(0).unwrap().eviction = None;
     assert_eq!(counted(&rows, &GangTerms::of(&done)), 0);
 }
 
@@ -295,7 +295,7 @@ fn a_resumed_unit_returns_whole_as_its_next_incarnations() {
     let phases = vec![RowPhase::Stopped; 3];
     let stopped = Statuses { ordinals: vec![0, 1, 2], phases, ..Statuses::default() };
     rows.apply(&RunChange::Statuses(stopped), Revision(4), 7, |_, _, _| {});
-    assert!(rows.rows.iter().all(RunningUnit::was_sent_away));
+    assert!(rows.rows.values().all(RunningUnit::was_sent_away));
     let failing = spec.clone().on_eviction(OnEviction::Fail);
     assert_eq!(Counts::of(&failing, &rows).failed, 1, "the lost one");
     let requeue = Requeue { ordinals: vec![0, 1, 2, 3], incarnations: vec![1; 4], anew: false };
@@ -309,7 +309,7 @@ fn a_resumed_unit_returns_whole_as_its_next_incarnations() {
         assert_eq!(phase(&gang, &counts, Soft::Waiting), UnitPhase::Queued);
     }
     rows.apply(&bind(vec![0, 1, 2, 3], 1), Revision(6), 9, |_, _, _| {});
-    assert!(rows.rows.iter().all(|row| row.eviction.is_none() && row.had_node()));
+    assert!(rows.rows.values().all(|row| row.eviction.is_none() && row.had_node()));
     assert_eq!(counted(&rows, &GangTerms::of(&gang(OnBelowMin::Keep))), 4);
 }
 
@@ -318,7 +318,7 @@ fn a_unit_is_active_since_its_earliest_present_binding() {
     let spec = unit(3, 1).active_deadline_ms(100);
     let row = |phase, bound_time_ms| RunningUnit { phase, bound_time_ms, ..RunningUnit::default() };
     let look = |spec: &UnitRecord, rows: Vec<RunningUnit>, now_ms| {
-        let rows = RunningUnits { rows, ..RunningUnits::default() };
+        let rows = RunningUnits { rows: rows.into(), ..RunningUnits::default() };
         let counts = Counts::of(spec, &rows);
         (deadline_ms(spec, &counts, &rows), has_to_end(spec, &counts, &rows, now_ms))
     };
@@ -332,7 +332,7 @@ fn a_unit_is_active_since_its_earliest_present_binding() {
     assert_eq!(look(&spec.clone().suspended(true), rows(), 999), (None, None));
     assert_eq!(look(&unit(3, 1), rows(), 999), (None, None), "without one");
     let ended = spec.ended(Some(UnitEnd::Deadline));
-    let rows = RunningUnits { rows: rows(), ..RunningUnits::default() };
+    let rows = RunningUnits { rows: rows().into(), ..RunningUnits::default() };
     assert_eq!(surplus(&ended, &rows, 9), (EvictionReason::Deadline, vec![1], vec![0]));
     let gone = RunningUnit {
         phase: RowPhase::Stopped,
@@ -541,10 +541,12 @@ fn replicas_of_a_stateful_unit_leave_in_reverse_order() {
     for expected in [[2].as_slice(), &[1], &[0], &[]] {
         let (reason, ordinals, _) = surplus(&cancelled, &rows, 100);
         assert_eq!((reason, ordinals.as_slice()), (EvictionReason::Cancelled, expected));
-        let Some(leaving) = ordinals.first().map(|ordinal| &mut rows.rows[*ordinal as usize]) else { break };
+        let Some(leaving) = ordinals.first().map(|ordinal| rows.rows.get_mut(*ordinal).unwrap()) else {
+            break;
+        };
         leaving.eviction = Some(EvictionReason::Cancelled);
         assert_eq!(surplus(&cancelled, &rows, 100).1, [0; 0], "the next one goes once it has left");
-        rows.rows[expected[0] as usize].phase = RowPhase::Stopped;
+        rows.rows.get_mut(expected[0]).unwrap().phase = RowPhase::Stopped;
     }
     let (record, rows) = ordered(3, &[RowPhase::Running; 3]);
     let scaled = scale(&record, &rows, "", 1).unwrap().unwrap();

@@ -52,7 +52,7 @@ pub fn queues(
         match change.put() {
             Some(spec) => {
                 fields(spec, &mut report);
-                existence(change, known(tree, path), path, "meta.name", &mut report);
+                existence(change, known(tree, path), ("queue", path), "meta.name", &mut report);
                 after.place(spec, users, &mut report);
                 after.guarantees(spec, &mut report);
             }
@@ -88,7 +88,7 @@ pub fn classes(
         if !seen.insert(name) {
             report.add(Ground::Invalid, "name", format!("`{name}` stands twice"));
         }
-        existence(change, classes.get(name).is_some(), name, "name", &mut report);
+        existence(change, classes.get(name).is_some(), ("priority class", name), "name", &mut report);
         if PriorityClasses::is_built_in(name) && !matches!(change, RecordChange::Create(_)) {
             report.add(Ground::State, "name", format!("priority class `{name}` is built in"));
         } else if matches!(change, RecordChange::Delete(_)) {
@@ -243,7 +243,8 @@ impl<'a> After<'a> {
                 format!("`{DEFAULT_QUEUE}` takes units that name no queue: nothing can be below it");
             report.add(Ground::Invalid, "meta.name", description);
         } else if self.record(above).is_none() {
-            report.add(Ground::State, "meta.name", format!("there is no queue `{above}` for it to be below"));
+            let description = format!("there is no queue `{above}` for it to be below");
+            report.add(Ground::NotFound, "meta.name", description);
         } else if !known(self.tree, &spec.name) {
             let users = users(above);
             if users.n > 0 {
@@ -308,7 +309,7 @@ impl<'a> After<'a> {
 
     fn deletion(&self, path: &str, users: &dyn Fn(&str) -> Users, report: &mut Report) {
         let Some(queue) = self.tree.find(path).filter(|queue| self.tree.record(*queue).is_some()) else {
-            report.add(Ground::NotFound, "name", format!("there is no `{path}`"));
+            report.add(Ground::NotFound, "name", format!("there is no queue `{path}`"));
             return;
         };
         let new = self.records.iter().filter(|(other, spec)| spec.is_some() && parent(other) == Some(path));

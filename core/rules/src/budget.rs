@@ -372,11 +372,10 @@ impl Budgets {
     pub fn recount(&mut self, unit: UnitId, rows: Option<&RunningUnits>) {
         let Some(selected) = self.units.get_mut(&unit) else { return };
         let (wanted, mut used) = (&selected.wanted, Use::default());
-        let rows = rows.map_or(&[][..], |rows| rows.rows.as_slice());
         for &(start, end) in &wanted.ordinals {
             used.expected += u64::from(end.saturating_sub(start));
-            let known = rows.get(start as usize..).unwrap_or_default();
-            for (ordinal, row) in (start..end).zip(known) {
+            let known = rows.into_iter().flat_map(|rows| rows.rows.from(start));
+            for (ordinal, row) in known.take_while(|(ordinal, _)| *ordinal < end) {
                 used.expected -= u64::from(wanted.is_over(row));
                 let is_told = !self.leaving.is_empty() && self.leaving.contains(&(unit, ordinal));
                 used.available += u64::from(is_available(row) && !is_told);

@@ -122,7 +122,7 @@ fn changed(
     gone: &BTreeSet<u32>,
     n_missing: usize,
 ) -> Option<UnitRecord> {
-    let n_bound = u32::try_from(rows.rows.len()).unwrap_or(u32::MAX);
+    let n_bound = rows.rows.end();
     let begin = record.ranges().map(|range| range.1).max().unwrap_or(0).max(n_bound);
     let n_left = record.spec.replicas().saturating_sub(u32::try_from(gone.len()).unwrap_or(u32::MAX));
     let n_most = REPLICAS_MAX.saturating_sub(n_left).min(ORDINAL_MAX.saturating_sub(begin));

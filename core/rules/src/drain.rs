@@ -27,8 +27,8 @@ impl Standing {
     /// From the rows.
     pub fn of(record: &UnitRecord, rows: &RunningUnits) -> Self {
         let is_there =
-            |(row, ordinal): &(&RunningUnit, u32)| is_available(row) && record.group_of(*ordinal).is_some();
-        let counts = rows.rows.iter().zip(0u32..).filter(is_there);
+            |(ordinal, row): &(u32, &RunningUnit)| is_available(row) && record.group_of(*ordinal).is_some();
+        let counts = rows.rows.iter().filter(is_there);
         Self {
             replicas: record.spec.replicas(),
             available: u32::try_from(counts.count()).unwrap_or(u32::MAX),
@@ -153,7 +153,7 @@ pub fn spared(
             .iter()
             .map(|group| Standing { replicas: group.replicas, available: 0 })
             .collect();
-        for (_, ordinal) in rows.rows.iter().zip(0u32..).filter(|(row, _)| is_available(row)) {
+        for (ordinal, _) in rows.rows.iter().filter(|(_, row)| is_available(row)) {
             if let Some(group) = record.group_of(ordinal) {
                 of_groups[group].available += 1;
             }
@@ -299,7 +299,7 @@ mod tests {
             row(Phase::Pending, None),
             row(Phase::Running, None),
         ];
-        let standing = Standing::of(&unit, &RunningUnits { rows, ..RunningUnits::default() });
+        let standing = Standing::of(&unit, &RunningUnits { rows: rows.into(), ..RunningUnits::default() });
         assert_eq!(standing, Standing { replicas: 6, available: 2 }, "ordinal 6 is not wanted");
         let said = spare(&unit.spec, Standing { available: 1, ..standing }, 1).unwrap_err().to_string();
         assert_eq!(said, "1 of 6 replicas are available, min_member is 1");

@@ -10,7 +10,7 @@ use godel_domain::{
     lifecycle::{Counts, UnitPhase},
     resources::MEMORY,
     running_units::{Phase, RunningUnit, RunningUnits},
-    unit::UnitRecord,
+    unit::{CompactedRuns, UnitRecord},
     unit_history::{N_RUNS_MAX, RunHistory, UnitHistory},
 };
 
@@ -35,8 +35,8 @@ pub fn of(
     (counts, phase): (&Counts, UnitPhase),
     times: UnitTimes,
 ) -> UnitHistory {
-    let reported = rows.rows.iter().map(|row| row.end.ended_ms).max().unwrap_or_default();
-    let last_bound = rows.rows.iter().map(|row| row.bound_time_ms).max().unwrap_or_default();
+    let reported = rows.rows.values().map(|row| row.end.ended_ms).max().unwrap_or_default();
+    let last_bound = rows.rows.values().map(|row| row.bound_time_ms).max().unwrap_or_default();
     // A simulated run does not say when it ended.
     let ended_ms =
         if times.ended_ms > 0 { times.ended_ms } else { reported.max(last_bound).max(times.created_ms) };
@@ -60,9 +60,16 @@ pub fn of(
         run_ms: 0,
         used: BTreeMap::new(),
         runs: Vec::new(),
+        starts: 0,
     };
-    for (ordinal, row) in (0u32..).zip(&rows.rows) {
-        if row.bound_time_ms == 0 || row.phase == Phase::Pending {
+    if let Some(compacted) = &record.status.compacted {
+        add_compacted(&mut history, compacted);
+    }
+    for (ordinal, row) in &rows.rows {
+        // One that waits for its next incarnation had a node in each of those before.
+        let is_first_to_come = row.bound_time_ms == 0 || row.phase == Phase::Pending;
+        history.starts += u64::from(row.incarnation) + u64::from(!is_first_to_come);
+        if is_first_to_come {
             continue;
         }
         let run = run(ordinal, row, ended_ms);
@@ -76,6 +83,46 @@ pub fn of(
         }
     }
     history
+}
+
+/// Adds what is kept of replicas that were compacted.
+fn add_compacted(history: &mut UnitHistory, compacted: &CompactedRuns) {
+    let CompactedRuns { replicas, succeeded, failed, starts, run_ms, used, bound_ms: _ } = compacted;
+    let sum =
+        |count: u32, more: u64| u32::try_from(u64::from(count).saturating_add(more)).unwrap_or(u32::MAX);
+    history.replicas = sum(history.replicas, *replicas);
+    history.succeeded = sum(history.succeeded, *succeeded);
+    history.failed = sum(history.failed, *failed);
+    history.starts = history.starts.saturating_add(*starts);
+    history.run_ms = history.run_ms.saturating_add(*run_ms);
+    for (name, amount) in used {
+        let sum = history.used.entry(name.clone()).or_default();
+        *sum = sum.saturating_add(*amount);
+    }
+}
+
+/// Adds running units that are compacted to the sums of their unit.
+pub(crate) fn compact(
+    sums: &mut CompactedRuns,
+    rows: &RunningUnits,
+    (ordinal, row): (u32, &RunningUnit),
+    now_ms: i64,
+) {
+    sums.replicas += 1;
+    sums.starts += u64::from(row.incarnation) + u64::from(row.bound_time_ms > 0);
+    if row.bound_time_ms == 0 {
+        return;
+    }
+    if matches!(row.phase, Phase::Succeeded | Phase::Failed) {
+        let earliest = if sums.bound_ms == 0 { row.bound_time_ms } else { sums.bound_ms };
+        sums.bound_ms = earliest.min(row.bound_time_ms);
+    }
+    let run = run(ordinal, row, now_ms);
+    let run_ms = u64::try_from(run.ended_ms.saturating_sub(run.bound_ms)).unwrap_or(0);
+    sums.run_ms = sums.run_ms.saturating_add(run_ms);
+    if let Some(Some(group)) = rows.groups.get(usize::from(row.group)) {
+        add(&mut sums.used, &group.demand, run_ms);
+    }
 }
 
 fn run(ordinal: u32, row: &RunningUnit, unit_ended_ms: i64) -> RunHistory {
@@ -143,13 +190,15 @@ mod tests {
                 // A clock that is behind takes nothing away.
                 row(Phase::Stopped, 10_000, 9_000),
                 row(Phase::Pending, 0, 0),
-            ],
+            ]
+            .into(),
             ..RunningUnits::default()
         };
         let counts = Counts::of(&record, &rows);
         let times = UnitTimes { created_ms: 1_000, bound_ms: 10_000, ended_ms: 20_000 };
         let history = of(&record, &rows, (&counts, UnitPhase::Failed), times);
         assert_eq!((history.run_ms, history.runs.len(), history.ended_ms), (14_000, 3, 20_000));
+        assert_eq!(history.starts, 3);
         assert_eq!(history.used[CPU], 21_000, "1.5 cores for 14 s");
         assert_eq!(history.used[MEMORY], 42, "3 MiB for 14 s");
         let unseen = of(&record, &rows, (&counts, UnitPhase::Failed), UnitTimes { ended_ms: 0, ..times });

@@ -7,6 +7,7 @@
 //! - `admission`: whether a submission is valid, and the unit that it becomes.
 //! - `agent_admission`: what an agent checks of an assignment before it starts it.
 //! - `budget`: what disruption budgets allow.
+//! - `compaction`: what is compacted of units that grow and go on.
 //! - `daemon`: which nodes a daemon is for, and what that makes of its replicas.
 //! - `drain`: what drained nodes may evict.
 //! - `front_door`: which member answers a call that comes to state.
@@ -27,6 +28,7 @@
 pub mod admission;
 pub mod agent_admission;
 pub mod budget;
+pub mod compaction;
 pub mod daemon;
 pub mod drain;
 pub mod front_door;

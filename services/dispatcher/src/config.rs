@@ -171,6 +171,9 @@ godel_kit::section! {
         pub history_units_max: usize = 10_000,
         /// How long the history of a unit is kept after its end.
         pub history_age: HumanDuration = HumanDuration::from_secs(30 * 24 * 3_600),
+        /// Replicas of a unit that grows (task groups were added to it, or it is of class `yarn`) are compacted so long after
+        /// they ended or were released: only their sums are kept. They go a quarter of this late at most.
+        pub compact_after: HumanDuration = HumanDuration::from_secs(10 * 60),
         /// Minimum share, in percent, of the running units handed out that each lower band with waiting units gets
         /// (`system`, `online`, `batch`, `best-effort`), whatever waits in higher bands. Values above 50 count as 50.
         pub band_floor_percent: u8 = 5,
@@ -240,6 +243,7 @@ impl Config {
             n_ended_max: self.ended_units_max,
             n_history_max: self.history_units_max,
             history_age_ms: self.history_age.ms(),
+            compact_after_ms: self.compact_after.ms(),
             queues: queue::Config {
                 floor_percent: self.band_floor_percent,
                 head_wait_ms: self.head_wait.ms(),

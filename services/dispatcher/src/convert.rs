@@ -88,9 +88,7 @@ pub(crate) fn running_units(
     from: u32,
     n_max: usize,
 ) -> (Vec<v1::RunningUnit>, Option<u32>) {
-    let n_rows = u32::try_from(view.rows.rows.len()).unwrap_or(u32::MAX);
-    let wanted = view.record.ranges().map(|range| range.1).max();
-    let mut shown = (from..wanted.unwrap_or(0).max(n_rows)).filter_map(|ordinal| {
+    let mut shown = ordinals_from(view, from).filter_map(|ordinal| {
         let (row, group) = (view.rows.row(ordinal), view.record.group_of(ordinal));
         let is_shown = row.phase != RowPhase::Pending || (group.is_some() && view.record.is_wanted());
         is_shown.then_some((ordinal, row, group))
@@ -100,6 +98,24 @@ pub(crate) fn running_units(
     let running_unit =
         |(ordinal, row, group): &(u32, RunningUnit, _)| running_unit(core, view, *ordinal, row, *group);
     (page.iter().map(running_unit).collect(), next)
+}
+
+/// Ordinals that a unit wants or that have rows, ascending, from one on.
+fn ordinals_from(view: &UnitView<'_>, from: u32) -> impl Iterator<Item = u32> {
+    let mut ranges: Vec<(u32, u32)> = view.record.ranges().filter(|(_, end)| from < *end).collect();
+    ranges.sort_unstable();
+    let mut wanted = ranges.into_iter().flat_map(move |(start, end)| start.max(from)..end).peekable();
+    let mut known = view.rows.rows.from(from).map(|(ordinal, _)| ordinal).peekable();
+    std::iter::from_fn(move || {
+        let next = match (wanted.peek(), known.peek()) {
+            (Some(a), Some(b)) => *a.min(b),
+            (Some(one), None) | (None, Some(one)) => *one,
+            (None, None) => return None,
+        };
+        wanted.next_if_eq(&next);
+        known.next_if_eq(&next);
+        Some(next)
+    })
 }
 
 fn running_unit(

@@ -212,7 +212,7 @@ fn apply_rows(hub: &NodeSessions, unit: UnitId, change: &RunChange, time_ms: i64
             hub.visit(ended, |slot, key| wakers.extend(slot.cell.lock().end(key)));
         }
         // Its row had ended; agents have nothing to do with queues and ranks.
-        RunChange::Requeue(_) | RunChange::Terms(_) => {}
+        RunChange::Requeue(_) | RunChange::Terms(_) | RunChange::Compact(_) => {}
     }
 }
 

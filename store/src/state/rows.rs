@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 
 use godel_domain::{
     ids::{NodeId, Revision, UnitId},
-    running_units::{GroupDemand, Lineage, RunChange, RunningUnit, RunningUnits, UnitTerms},
+    running_units::{GroupDemand, Lineage, RowTable, RunChange, RunningUnit, RunningUnits, UnitTerms},
 };
 
 use super::{State, StoredRows, undo::Undo};
@@ -20,6 +20,9 @@ impl State {
     ) {
         if let RunChange::Terms(terms) = change {
             return self.change_terms(unit, terms, undo);
+        }
+        if let RunChange::Compact(_) = change {
+            return self.compact_rows(unit, change, revision, undo);
         }
         let (stored, absent) = match self.rows.entry(unit) {
             Entry::Occupied(known) => (known.into_mut(), false),
@@ -50,6 +53,24 @@ impl State {
         stored.rows.set_terms(terms);
     }
 
+    /// Rows of running units that have ended go: nothing is counted of them but themselves.
+    fn compact_rows(
+        &mut self,
+        unit: UnitId,
+        change: &RunChange,
+        revision: Revision,
+        undo: Option<&mut Undo>,
+    ) {
+        let Some(stored) = self.rows.get_mut(&unit) else { return };
+        if let Some(undo) = undo {
+            undo.removed_rows(unit, stored.clone());
+        }
+        let n_before = stored.rows.rows.len() as u64;
+        stored.rows.apply(change, revision, 0, |_, _, _| {});
+        stored.revision = stored.revision.max(revision);
+        self.n_rows = self.n_rows - n_before + stored.rows.rows.len() as u64;
+    }
+
     /// Takes back what a change did to the terms of a unit.
     pub(super) fn revert_terms(&mut self, unit: UnitId, groups: Vec<Option<GroupDemand>>) {
         if let Some(stored) = self.rows.get_mut(&unit) {
@@ -69,7 +90,7 @@ impl State {
     pub(super) fn insert_rows(&mut self, unit: UnitId, rows: RunningUnits, revision: Revision) {
         self.remove_rows(unit, None);
         let mut stored = StoredRows { rows, revision, live: 0 };
-        for row in &stored.rows.rows {
+        for row in stored.rows.rows.values() {
             count(&mut self.nodes, &mut stored.live, &RunningUnit::default(), row);
         }
         self.n_rows += stored.rows.rows.len() as u64;
@@ -79,7 +100,7 @@ impl State {
     /// Takes back one row's change; `revert_row` of all its changes in reverse order restores it.
     pub(super) fn revert_row(&mut self, unit: UnitId, ordinal: u32, before: RunningUnit) {
         if let Some(stored) = self.rows.get_mut(&unit)
-            && let Some(row) = stored.rows.rows.get_mut(ordinal as usize)
+            && let Some(row) = stored.rows.rows.get_mut(ordinal)
         {
             count(&mut self.nodes, &mut stored.live, row, &before);
             *row = before;
@@ -91,8 +112,9 @@ impl State {
         if shape.absent {
             self.remove_rows(unit, None);
         } else if let Some(stored) = self.rows.get_mut(&unit) {
-            self.n_rows -= (stored.rows.rows.len() - shape.n_rows) as u64;
-            stored.rows.rows.truncate(shape.n_rows);
+            let n_rows = stored.rows.rows.len();
+            stored.rows.rows.shrink(shape.n_rows);
+            self.n_rows -= (n_rows - stored.rows.rows.len()) as u64;
             stored.rows.groups.truncate(shape.n_groups);
             if let Some(group) = shape.new_group.and_then(|group| stored.rows.groups.get_mut(group)) {
                 *group = None;
@@ -129,9 +151,11 @@ impl Shape {
         let new_group = match change {
             RunChange::Bind(bind) => Some(usize::from(bind.group))
                 .filter(|group| stored.rows.groups.get(*group).is_none_or(Option::is_none)),
-            RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) | RunChange::Terms(_) => {
-                None
-            }
+            RunChange::Evict(_)
+            | RunChange::Statuses(_)
+            | RunChange::Requeue(_)
+            | RunChange::Terms(_)
+            | RunChange::Compact(_) => None,
         };
         Self {
             absent,
@@ -145,11 +169,9 @@ impl Shape {
 }
 
 impl StoredRows {
-    /// Groups and rows without trailing ones that never changed.
-    pub(super) fn trimmed(&self) -> (&[Option<GroupDemand>], &[RunningUnit]) {
-        let rows = &self.rows.rows;
-        let len = rows.iter().rposition(|row| row.revision > Revision(0)).map_or(0, |last| last + 1);
-        (&self.rows.groups, &rows[..len])
+    /// Groups, and the rows that ever changed.
+    pub(super) fn trimmed(&self) -> (&[Option<GroupDemand>], &RowTable) {
+        (&self.rows.groups, &self.rows.rows)
     }
 }
 

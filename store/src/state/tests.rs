@@ -21,7 +21,7 @@ mod writes;
 
 use pair::{Pair, reason};
 use writes::{
-    bind, delete, delete_named, evict, internal, leased, op, put_allocatable, put_block, put_class,
+    bind, compact, delete, delete_named, evict, internal, leased, op, put_allocatable, put_block, put_class,
     put_lease, put_node, put_partition, put_queue, put_report, put_task_group, put_unit, requeue, status,
     terms,
 };
@@ -118,6 +118,29 @@ fn changed_terms_leave_rows_as_they_are() {
     let (changed, same) = rows(&pair);
     assert_eq!((changed.standing(0).unwrap().queue.as_deref(), &changed.rows), (Some("b"), &bound.rows));
     assert_eq!(same, revision);
+}
+
+#[test]
+fn compacted_rows_are_gone_and_come_back_with_a_refused_transaction() {
+    let mut pair = Pair::populated();
+    pair.by("binder", vec![bind(1, &[0, 1, 2], 0, 1)]).unwrap();
+    let refused = pair.by("dispatcher", vec![compact(1, &[1])]);
+    assert_eq!(reason(refused), Some(RefusalReason::RowConflict), "it has not ended");
+    for ordinal in [1, 2] {
+        pair.run(Role::Agent, internal(vec![status(1, ordinal, 0, v1::RunPhase::Succeeded)])).unwrap();
+    }
+    assert_eq!(reason(pair.by("binder", vec![compact(1, &[1])])), Some(RefusalReason::Forbidden));
+    // A later operation of the transaction is refused: the rows come back, which the pair checks.
+    let refused = pair.by("dispatcher", vec![compact(1, &[1, 2]), delete(v1::Kind::Unit, 9)]);
+    assert_eq!(reason(refused), Some(RefusalReason::RowConflict));
+    let n_rows = pair.head.n_rows();
+    pair.by("dispatcher", vec![compact(1, &[1])]).unwrap();
+    let rows = pair.head.rows(UnitId(1)).unwrap();
+    assert_eq!((rows.rows.get(1), rows.rows.len(), pair.head.n_rows()), (None, 2, n_rows - 1));
+    assert_eq!(reason(pair.by("dispatcher", vec![compact(1, &[1])])), Some(RefusalReason::RowConflict));
+    // Whoever reports it late changes nothing.
+    pair.run(Role::Agent, internal(vec![status(1, 1, 0, v1::RunPhase::Failed)])).unwrap();
+    assert_eq!(pair.head.rows(UnitId(1)).unwrap().rows.get(1), None);
 }
 
 #[test]

@@ -280,7 +280,8 @@ impl State {
                 RunChange::Evict(_)
                 | RunChange::Statuses(_)
                 | RunChange::Requeue(_)
-                | RunChange::Terms(_) => Ok(()),
+                | RunChange::Terms(_)
+                | RunChange::Compact(_) => Ok(()),
             },
             ParsedOp::Put { kind: v1::Kind::Hold, value, .. } => {
                 let hold = hold(value)?;
@@ -438,7 +439,8 @@ impl State {
             | RunChange::Evict(_)
             | RunChange::Statuses(_)
             | RunChange::Requeue(_)
-            | RunChange::Terms(_) => Ok(()),
+            | RunChange::Terms(_)
+            | RunChange::Compact(_) => Ok(()),
         }
     }
 

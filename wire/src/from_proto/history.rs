@@ -35,6 +35,7 @@ pub fn unit_history(pb: v1::UnitHistory) -> Result<UnitHistory> {
         resource_seconds,
         runs: columns,
         is_kept: _,
+        starts,
     } = pb;
     Ok(UnitHistory {
         id: unit_id(id, "unit_id")?,
@@ -55,6 +56,7 @@ pub fn unit_history(pb: v1::UnitHistory) -> Result<UnitHistory> {
         run_ms,
         used: resource_seconds.into_iter().collect(),
         runs: runs(&columns.unwrap_or_default()).map_err(|bad| bad.under("runs"))?,
+        starts,
     })
 }
 

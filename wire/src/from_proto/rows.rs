@@ -46,6 +46,15 @@ pub fn requeue(pb: v1::Requeue) -> Result<(UnitId, RunChange)> {
     Ok((unit, RunChange::Requeue(requeue)))
 }
 
+/// Running units of which nothing is kept any more.
+///
+/// # Errors
+/// Columns differ in length, or a field is out of range.
+pub fn compaction(pb: v1::Compaction) -> Result<(UnitId, RunChange)> {
+    let (unit, compaction) = ops::compaction_from_proto(pb).map_err(bad_field)?;
+    Ok((unit, RunChange::Compact(compaction)))
+}
+
 /// Preemption terms of all that is bound of a unit.
 ///
 /// # Errors

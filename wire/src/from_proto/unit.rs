@@ -6,8 +6,8 @@ use godel_domain::{
     node_load::MaxLoad,
     task_group_record::{TASK_GROUPS_MAX, TaskGroupRecord},
     unit::{
-        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
-        UnitEnd, UnitRecord, UnitSpec, UnitStatus, Volume, WorkloadClass,
+        CompactedRuns, OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup,
+        Template, UnitEnd, UnitRecord, UnitSpec, UnitStatus, Volume, WorkloadClass,
     },
     unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
@@ -66,6 +66,7 @@ fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
         updated,
         own_groups,
         next_incarnations,
+        compacted,
     } = pb;
     let of_groups = ordinals
         .into_iter()
@@ -87,6 +88,19 @@ fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
         updated,
         own_groups: u16::try_from(own_groups).map_err(|_| BadField::new("own_groups", "out of range"))?,
         next_incarnations: next_incarnations.into_iter().map(|one| (one.ordinal, one.incarnation)).collect(),
+        compacted: compacted.map(|sums| {
+            let v1::CompactedRuns {
+                replicas,
+                succeeded,
+                failed,
+                starts,
+                run_ms,
+                resource_seconds,
+                bound_time_ms: bound_ms,
+            } = sums;
+            let used = resource_seconds.into_iter().collect();
+            Box::new(CompactedRuns { replicas, succeeded, failed, starts, run_ms, used, bound_ms })
+        }),
     })
 }
 

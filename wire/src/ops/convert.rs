@@ -1,6 +1,6 @@
 //! Columns of `godel.v1` to and from core row types.
 
-use std::{cell::RefCell, ops::Range, sync::Arc};
+use std::{cell::RefCell, sync::Arc};
 
 use bytes::Bytes;
 use godel_domain::{
@@ -9,8 +9,8 @@ use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     run_end::RunEnd,
     running_units::{
-        Bind, End, Evict, EvictionReason, GroupDemand, LastEviction, Phase, PreemptionTerms, Requeue,
-        RunningUnit, RunningUnits, Statuses, UnitTerms,
+        Bind, Compaction, End, Evict, EvictionReason, GroupDemand, LastEviction, Phase, PreemptionTerms,
+        Requeue, RunningUnit, RunningUnits, Statuses, UnitTerms,
     },
 };
 use godel_proto::{raw, v1};
@@ -140,6 +140,18 @@ pub fn terms_from_proto(change: v1::TermsChange) -> Result<(UnitId, Arc<UnitTerm
     let standing = standing.ok_or_else(|| OpError::field("standing", "missing"))?;
     let others = shared_standing(standing_from_proto(&standing));
     Ok((unit_id(unit)?, Arc::new(UnitTerms { others, group_minima })))
+}
+
+/// A compaction and whose it is.
+///
+/// # Errors
+/// The first field that can never be valid.
+pub fn compaction_from_proto(compaction: v1::Compaction) -> Result<(UnitId, Compaction), OpError> {
+    let v1::Compaction { unit_id: unit, ordinals: columns, incarnations, task_groups } = compaction;
+    ordinals(&columns)?;
+    optional_column("incarnations", columns.len(), incarnations.len())?;
+    let groups = task_groups.into_iter().map(group).collect::<Result<_, _>>()?;
+    Ok((unit_id(unit)?, Compaction { ordinals: columns, incarnations, groups }))
 }
 
 /// A requeue and whose it is.
@@ -351,32 +363,27 @@ pub fn eviction_reason_to_proto(reason: Option<EvictionReason>) -> v1::EvictionR
 
 /// All rows of a unit as stored: a block per task group, rows that never changed left out.
 pub fn rows_to_proto(unit: UnitId, rows: &RunningUnits) -> v1::UnitRows {
-    blocks_to_proto(unit, rows, 0..rows.rows.len())
+    blocks_to_proto(unit, rows, 0, usize::MAX).0
 }
 
 /// The first rows of a unit from ordinal `from` on, as many as one listed record holds, and the ordinal at which
 /// the next one begins; `None` when this was the last.
 pub fn rows_part_to_proto(unit: UnitId, rows: &RunningUnits, from: u32) -> (v1::UnitRows, Option<u32>) {
-    let len = rows.rows.len();
-    let from = (from as usize).min(len);
-    let changed = rows.rows[from..].iter().position(|row| row.revision > Revision(0));
-    let start = changed.map_or(len, |skipped| from + skipped);
-    let end = len.min(start + N_ROWS_PER_RECORD);
-    let next = u32::try_from(end).ok().filter(|_| end < len);
-    (blocks_to_proto(unit, rows, start..end), next)
+    blocks_to_proto(unit, rows, from, N_ROWS_PER_RECORD)
 }
 
-fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>) -> v1::UnitRows {
-    let first = u32::try_from(range.start).unwrap_or(u32::MAX);
-    let ordinals = first..first.saturating_add(u32::try_from(range.len()).unwrap_or(u32::MAX));
-    let part = &rows.rows[range];
-    let n_groups = part
-        .iter()
-        .filter(|row| row.revision > Revision(0))
-        .map(|row| usize::from(row.group) + 1)
-        .max()
-        .unwrap_or(0)
-        .max(rows.groups.len());
+/// At most `n_max` rows that ever changed, from ordinal `from` on, and the ordinal of the next one.
+fn blocks_to_proto(
+    unit: UnitId,
+    rows: &RunningUnits,
+    from: u32,
+    n_max: usize,
+) -> (v1::UnitRows, Option<u32>) {
+    let used = rows.rows.from(from).filter(|(_, row)| row.revision > Revision(0));
+    let part = || used.clone().take(n_max);
+    let next = if n_max == usize::MAX { None } else { used.clone().nth(n_max).map(|(ordinal, _)| ordinal) };
+    let n_groups =
+        part().map(|(_, row)| usize::from(row.group) + 1).max().unwrap_or(0).max(rows.groups.len());
     let mut blocks: Vec<v1::RowBlock> = (0u32..)
         .take(n_groups)
         .map(|task_group| v1::RowBlock { task_group, ..v1::RowBlock::default() })
@@ -388,10 +395,8 @@ fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>) -> v1
             block.pool = pool_to_proto(*pool).into();
         }
     }
-    for (ordinal, row) in (first..).zip(part) {
-        if row.revision > Revision(0) {
-            push_row(&mut blocks[usize::from(row.group)], ordinal, row);
-        }
+    for (ordinal, row) in part() {
+        push_row(&mut blocks[usize::from(row.group)], ordinal, row);
     }
     for block in &mut blocks {
         if block.zone_masks.iter().all(|zones| *zones == 0) {
@@ -411,9 +416,10 @@ fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>) -> v1
     }
     blocks.retain(|block| block.demand.is_some() || !block.ordinals.is_empty());
     let preemptor_ids = rows.preemptors().iter().map(|preemptor| preemptor.0).collect();
+    let ordinals = from..next.unwrap_or(u32::MAX);
     let is_of_part = |eviction: &&LastEviction| ordinals.contains(&eviction.replica.ordinal);
     let evictions = rows.evictions().iter().filter(is_of_part).map(last_eviction_to_proto).collect();
-    v1::UnitRows { unit_id: unit.0, blocks, preemptor_ids, evictions }
+    (v1::UnitRows { unit_id: unit.0, blocks, preemptor_ids, evictions }, next)
 }
 
 /// The inverse of [`rows_to_proto`]; of a part, the rows in it.
@@ -494,7 +500,7 @@ fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpErro
         let standing = block.standing.as_ref().map(|standing| shared_standing(standing_from_proto(standing)));
         rows.groups[idx] = Some(GroupDemand { demand, pool: pool_from_proto(block.pool)?, standing });
     }
-    rows.grow(&block.ordinals);
+    rows.rows.grow(&block.ordinals);
     for (idx, ordinal) in block.ordinals.iter().enumerate() {
         let reason = i32::try_from(at(&block.evictions, idx))
             .map_err(|_| OpError::field("evictions", "is out of range"))?;
@@ -517,7 +523,9 @@ fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpErro
             bound_time_ms: at(&block.bound_times_ms, idx),
             end: end_at((&block.reasons, &block.started_times_ms, &block.ended_times_ms), idx),
         };
-        rows.rows[*ordinal as usize] = row;
+        if let Some(known) = rows.rows.get_mut(*ordinal) {
+            *known = row;
+        }
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use godel_domain::{
     resources::Resources,
     run_end::{RunEnd, RunEndReason},
     running_units::{
-        Bind, EVICTED_BY_LEN_MAX, EvictionReason, LastEviction, N_EVICTIONS_MAX, N_PREEMPTORS_MAX, Phase,
-        Requeue, RunChange, RunningUnit, RunningUnits, Statuses,
+        Bind, Compaction, EVICTED_BY_LEN_MAX, EvictionReason, LastEviction, N_EVICTIONS_MAX,
+        N_PREEMPTORS_MAX, Phase, Requeue, RunChange, RunningUnit, RunningUnits, Statuses,
     },
 };
 use prost::Message as _;
@@ -80,7 +80,7 @@ fn rows_come_back_from_their_encoding() {
 #[test]
 fn a_group_whose_rows_moved_keeps_its_demand() {
     let mut rows = rows();
-    for row in rows.rows.iter_mut().filter(|row| row.revision > Revision(0)) {
+    for row in rows.rows.values_mut().filter(|row| row.revision > Revision(0)) {
         row.group = 2;
     }
     assert_eq!(rows_from_proto(rows_to_proto(UnitId(1), &rows)), Ok((UnitId(1), rows)));
@@ -216,10 +216,10 @@ fn wide_rows(n_rows: u32) -> RunningUnits {
 fn parts_of_rows_are_bounded_and_lose_nothing() {
     let far = N_ORDINALS_MAX - 1;
     let part_len = u32::try_from(N_ROWS_PER_RECORD).unwrap();
-    for (n_rows, n_parts) in
-        [(0, 1), (1, 1), (part_len, 1), (part_len + 1, 2), (2 * part_len, 2), (100_000, 20)]
-    {
+    for n_rows in [0, 1, part_len, part_len + 1, 2 * part_len, 100_000] {
         let rows = wide_rows(n_rows);
+        let n_used = rows.rows.values().filter(|row| row.revision > Revision(0)).count();
+        let n_parts = n_used.div_ceil(N_ROWS_PER_RECORD).max(1);
         let (mut joined, mut from, mut found) = (v1::UnitRows::default(), Some(0), 0);
         while let Some(start) = from {
             let (part, next) = rows_part_to_proto(UnitId(u64::MAX), &rows, start);
@@ -235,9 +235,9 @@ fn parts_of_rows_are_bounded_and_lose_nothing() {
         assert_eq!(rows_from_proto(joined).unwrap(), (UnitId(u64::MAX), rows));
     }
     // One bound row far out does not make records of nothing.
-    let mut sparse =
-        RunningUnits { rows: vec![RunningUnit::default(); far as usize], ..RunningUnits::default() };
-    sparse.rows.push(RunningUnit { revision: Revision(1), ..RunningUnit::default() });
+    let mut sparse = RunningUnits::default();
+    sparse.rows.grow(&[far]);
+    *sparse.rows.get_mut(far).unwrap() = RunningUnit { revision: Revision(1), ..RunningUnit::default() };
     let (part, next) = rows_part_to_proto(UnitId(1), &sparse, 0);
     assert_eq!((&part.blocks[0].ordinals[..], next), (&[far][..], None));
     // Behind the end there is nothing.
@@ -245,4 +245,49 @@ fn parts_of_rows_are_bounded_and_lose_nothing() {
         rows_part_to_proto(UnitId(1), &sparse, far + 1),
         (v1::UnitRows { unit_id: 1, ..v1::UnitRows::default() }, None)
     );
+}
+
+#[test]
+fn what_is_stored_of_100_000_past_ordinals_stays_small() {
+    let mut rows = RunningUnits::default();
+    let mut revision = 0;
+    let mut apply = |rows: &mut RunningUnits, change: RunChange| {
+        revision += 1;
+        rows.check(&change).unwrap();
+        rows.apply(&change, Revision(revision), 1_000, |_, _, _| {});
+    };
+    let bind = |ordinals: Vec<u32>| {
+        let nodes = vec![NodeId(7); ordinals.len()];
+        RunChange::Bind(Bind { ordinals, nodes, demand: Arc::new(demand()), ..Bind::default() })
+    };
+    apply(&mut rows, bind(vec![0]));
+    for round in 0..100 {
+        let ordinals: Vec<u32> = (round * 1_000 + 1..=(round + 1) * 1_000).collect();
+        apply(&mut rows, bind(ordinals.clone()));
+        let phases = vec![Phase::Succeeded; ordinals.len()];
+        apply(
+            &mut rows,
+            RunChange::Statuses(Statuses { ordinals: ordinals.clone(), phases, ..Statuses::default() }),
+        );
+        apply(&mut rows, RunChange::Compact(Compaction { ordinals, ..Compaction::default() }));
+    }
+    apply(&mut rows, bind(vec![100_001]));
+    assert_eq!((rows.rows.len(), rows.rows.end()), (2, 100_002));
+    let stored = rows_to_proto(UnitId(1), &rows);
+    assert!(stored.encoded_len() < 300, "{} bytes", stored.encoded_len());
+    assert_eq!(rows_from_proto(stored).unwrap(), (UnitId(1), rows.clone()));
+    let mut record = godel_testkit::unit("u");
+    record.status.own_groups = 1;
+    record.status.ordinals[0] = vec![(0, 1), (100_001, 100_002)];
+    record.status.compacted = Some(Box::new(godel_domain::unit::CompactedRuns {
+        replicas: 100_000,
+        succeeded: 100_000,
+        failed: 0,
+        starts: 100_000,
+        run_ms: 1 << 40,
+        bound_ms: 1 << 40,
+        used: [("cpu".to_owned(), 1 << 40), ("memory".to_owned(), 1 << 50)].into(),
+    }));
+    let status = crate::to_proto::unit_status(&record.status);
+    assert!(status.encoded_len() < 100, "{} bytes", status.encoded_len());
 }

@@ -18,11 +18,12 @@ use godel_domain::{
     resources::Resources,
     run_end::{RunEnd, RunEndReason},
     running_units::{
-        Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses, UnitTerms,
+        Bind, Compaction, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses,
+        UnitTerms,
     },
     unit::{
-        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
-        UnitEnd, UnitRecord, Volume, WorkloadClass,
+        CompactedRuns, OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup,
+        Template, UnitEnd, UnitRecord, Volume, WorkloadClass,
     },
     unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
@@ -318,6 +319,7 @@ pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
                 .task_groups(task_groups)
                 .edit(|unit| unit.status.ordinals = ordinals)
                 .edit(|unit| unit.status.next_incarnations = vec![(min_member, max_restarts)])
+                .edit(|unit| unit.status.compacted = compacted(max_restarts, ttl_after_finished_ms))
                 .min_member(min_member)
                 .queue(queue)
                 .priority(priority)
@@ -451,7 +453,18 @@ pub(super) fn row_change() -> impl Strategy<Value = RunChange> {
         let others = Arc::new(PreemptionTerms { group_min_member: 0, ..terms(n) });
         RunChange::Terms(Arc::new(UnitTerms { others, group_minima }))
     });
-    prop_oneof![bind, evict, statuses, requeue, terms]
+    let compaction = vec(0u32..9, 0..4).prop_map(|ordinals| {
+        let incarnations = vec![3; ordinals.len()];
+        RunChange::Compact(Compaction { ordinals, incarnations, groups: vec![1, 4] })
+    });
+    prop_oneof![bind, evict, statuses, requeue, terms, compaction]
+}
+
+fn compacted(n: u32, run_ms: u64) -> Option<Box<CompactedRuns>> {
+    (n > 0).then(|| {
+        let (failed, used) = (u64::from(n), [("cpu".to_owned(), run_ms)].into());
+        Box::new(CompactedRuns { replicas: 9, succeeded: 2, failed, starts: 12, run_ms, used, bound_ms: 7 })
+    })
 }
 
 fn terms(n: u32) -> PreemptionTerms {

@@ -11,7 +11,9 @@ use godel_domain::{
     node::Toleration,
     node_affinity::{NodeAffinity, PreferredNodes},
     node_load::MaxLoad,
-    unit::{RunSpec, SubmittedSize, TaskGroup, Template, UnitRecord, UnitSpec, UnitStatus, Volume},
+    unit::{
+        CompactedRuns, RunSpec, SubmittedSize, TaskGroup, Template, UnitRecord, UnitSpec, UnitStatus, Volume,
+    },
     unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
 };
@@ -126,6 +128,7 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
         updated,
         own_groups,
         next_incarnations,
+        compacted,
     } = status;
     for ranges in ordinals {
         out.message(1, |out| {
@@ -158,6 +161,24 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
         out.message(12, |out| {
             out.number(1, u64::from(*ordinal));
             out.number(2, u64::from(*incarnation));
+        });
+    }
+    if let Some(compacted) = compacted {
+        let CompactedRuns { replicas, succeeded, failed, starts, run_ms, used, bound_ms } =
+            compacted.as_ref();
+        out.message(13, |out| {
+            out.number(1, *replicas);
+            out.number(2, *succeeded);
+            out.number(3, *failed);
+            out.number(4, *starts);
+            out.number(5, *run_ms);
+            for (name, amount) in used {
+                out.message(6, |out| {
+                    out.text(1, name);
+                    out.number(2, *amount);
+                });
+            }
+            out.number(7, bound_ms.cast_unsigned());
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use godel_domain::{
     ids::UnitId,
-    running_units::{Evict, Requeue, Statuses, UnitTerms},
+    running_units::{Compaction, Evict, Requeue, Statuses, UnitTerms},
 };
 use godel_proto::v1;
 
@@ -43,6 +43,17 @@ pub fn evict(unit: UnitId, evict: &Evict) -> v1::Eviction {
         reason: eviction_reason(Some(*reason)).into(),
         by: by.clone(),
         preemptor_id: preemptor.0,
+    }
+}
+
+/// Running units of which nothing is kept any more.
+pub fn compaction(unit: UnitId, compaction: &Compaction) -> v1::Compaction {
+    let Compaction { ordinals, incarnations, groups } = compaction;
+    v1::Compaction {
+        unit_id: unit.0,
+        ordinals: ordinals.clone(),
+        incarnations: incarnations.clone(),
+        task_groups: groups.iter().copied().map(u32::from).collect(),
     }
 }
 

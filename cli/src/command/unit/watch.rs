@@ -1,6 +1,9 @@
 //! `godel unit watch`: goes on after a lost connection or a change of leader from where it was.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use godel_client::{
     client::Client,
@@ -18,6 +21,10 @@ use crate::{args::split, command::each::LIST_UNITS};
 
 /// A watch that nobody serves for so long is over.
 const AWAY_MAX: Duration = Duration::from_secs(60);
+/// A server that never answered is tried for so long, as by other verbs.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// After so long without a first answer it is said what is waited for.
+const SILENT: Duration = Duration::from_secs(5);
 /// Pauses between tries, at random up to these.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -31,6 +38,8 @@ enum Said {
     Deleted(v1::DeletedUnit),
     /// The record of the only unit is gone.
     Gone(String),
+    /// The server has not answered yet.
+    Silence,
     Failed(Failure),
 }
 
@@ -68,6 +77,7 @@ pub(super) async fn watch(
                 left -= 1;
             }
             Said::Gone(name) => output::say(format!("unit {}: its record was deleted", shown(&name))),
+            Said::Silence => output::say(format!("no answer from {} yet: still trying", client.address())),
             Said::Failed(failure) => return Err(failure),
         }
     }
@@ -103,6 +113,9 @@ async fn follow(client: Client, namespace: String, name: String, said: mpsc::Sen
     let mut was_shown = false;
     let mut backoff = Backoff::new(PAUSE, PAUSE_MAX);
     let mut heard = Instant::now();
+    let began = heard;
+    // Something has come of this server, and that nothing has was said.
+    let (was_heard, mut was_told) = (AtomicBool::new(false), false);
     // Whoever listened may have had enough.
     while !said.is_closed() {
         let request = v1::WatchUnitsRequest {
@@ -111,8 +124,9 @@ async fn follow(client: Client, namespace: String, name: String, said: mpsc::Sen
             from_revision,
             store_id,
         };
-        let ended = client.leading_units(async |mut units| {
+        let call = client.leading_units(async |mut units| {
             let mut stream = units.watch_units(request.clone()).await?.into_inner();
+            was_heard.store(true, Ordering::Relaxed);
             while let Some(answer) = stream.next().await {
                 let answer = answer?;
                 backoff.reset();
@@ -132,13 +146,27 @@ async fn follow(client: Client, namespace: String, name: String, said: mpsc::Sen
             }
             Err::<(), _>(Status::unavailable("the watch ended"))
         });
-        let Err(failed) = ended.await else { return };
+        let ended = {
+            let mut call = std::pin::pin!(call);
+            tokio::select! {
+                ended = &mut call => ended,
+                () = tokio::time::sleep_until(began + SILENT), if !was_told => {
+                    was_told = true;
+                    if !was_heard.load(Ordering::Relaxed) {
+                        let _ = said.send(Said::Silence).await;
+                    }
+                    call.await
+                }
+            }
+        };
+        let Err(failed) = ended else { return };
+        let away_max = if was_heard.load(Ordering::Relaxed) { AWAY_MAX } else { CONNECT_MAX };
         let answer = match next(&failed.status, was_shown) {
-            Next::Resume if heard.elapsed() < AWAY_MAX => {
+            Next::Resume if heard.elapsed() < away_max => {
                 tokio::time::sleep(backoff.pause()).await;
                 continue;
             }
-            Next::Anew if heard.elapsed() < AWAY_MAX => {
+            Next::Anew if heard.elapsed() < away_max => {
                 (from_revision, store_id) = (0, 0);
                 tokio::time::sleep(backoff.pause()).await;
                 continue;

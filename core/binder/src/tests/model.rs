@@ -236,7 +236,7 @@ impl Model {
         self.pending.truncate(n_pending_before);
         let min_member = unit.as_ref().map_or(0, |(record, _)| record.spec.min_member as usize);
         let is_wanted = |ordinal| unit.as_ref().is_some_and(|(record, _)| record.group_of(ordinal).is_some());
-        let wanted = (0u32..).zip(&rows.rows).filter(|(ordinal, _)| is_wanted(*ordinal));
+        let wanted = rows.rows.iter().filter(|(ordinal, _)| is_wanted(*ordinal));
         let existing = wanted.filter(|(_, row)| row.phase != Phase::Pending || row.incarnation > 0).count();
         if !bound.is_empty() && bound.len() + existing < min_member {
             if bound.len() + existing + under_way >= min_member {

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use godel_domain::{
     change::Change,
     ids::{IdSet, Revision, UnitId},
-    running_units::{RunChange, UnitTerms},
+    running_units::{Compaction, RunChange, UnitTerms},
     time::Millis,
     txn::{RecordRef, TxnBuilder},
     unit::{UnitRecord, UnitSpec},
@@ -192,9 +192,39 @@ impl<O: DispatcherOutbox> Changes<O> {
         core: &Dispatcher,
         out: &mut O,
     ) -> bool {
+        self.submit_own(record, (revision, Vec::new()), core, out)
+    }
+
+    /// Replicas of a unit that ended long ago are compacted. What cannot be written now is asked for again by the core.
+    pub(super) fn compact(
+        &mut self,
+        record: &Arc<UnitRecord>,
+        (revision, compaction): (Revision, Compaction),
+        core: &Dispatcher,
+        out: &mut O,
+    ) {
+        let Some(view) = core.unit(record.id) else { return };
+        // A minimum that nothing reaches any more may fall with the replicas.
+        let terms = core.changed_terms(&view.record.spec, &record.spec);
+        let mut beside: Vec<RunChange> =
+            terms.map(|terms| RunChange::Terms(Arc::new(terms))).into_iter().collect();
+        beside.push(RunChange::Compact(compaction));
+        self.submit_own(record, (revision, beside), core, out);
+    }
+
+    fn submit_own(
+        &mut self,
+        record: &Arc<UnitRecord>,
+        (revision, beside): (Revision, Vec<RunChange>),
+        core: &Dispatcher,
+        out: &mut O,
+    ) -> bool {
         let known = core.unit(record.id).map(|view| Arc::clone(view.record));
         let Some(before) = known.filter(|_| !self.changing.contains(&record.id)) else { return false };
-        let txn = put(record, &before, revision, out);
+        let mut txn = put(record, &before, revision, out);
+        for change in beside {
+            txn.push(&Change::Rows(record.id, change));
+        }
         let is_sent = out.submit(txn, TxnTicket::Change(Arc::clone(record), None)).is_ok();
         if is_sent {
             self.changing.insert(record.id);

@@ -178,8 +178,10 @@ impl World {
         let is_back = |(ordinal, row): &(u32, &godel_domain::running_units::RunningUnit)| {
             row.phase == RowPhase::Stopped && entry.record.group_of(*ordinal).is_some()
         };
-        let (ordinals, incarnations): (Vec<u32>, Vec<u32>) = (0u32..)
-            .zip(&entry.rows.rows)
+        let (ordinals, incarnations): (Vec<u32>, Vec<u32>) = entry
+            .rows
+            .rows
+            .iter()
             .filter(is_back)
             .map(|(ordinal, row)| (ordinal, row.incarnation + 1))
             .unzip();
@@ -370,7 +372,11 @@ impl World {
                     self.rig.core.on_unit_deleted(*unit, self.rig.now);
                     continue;
                 }
-                Action::Evict(_) | Action::End(..) | Action::Follow(..) | Action::DeleteHistory(_) => {
+                Action::Evict(_)
+                | Action::End(..)
+                | Action::Follow(..)
+                | Action::Compact(..)
+                | Action::DeleteHistory(_) => {
                     continue;
                 }
             };

@@ -349,7 +349,7 @@ fn changes_of_records_are_planned() {
         (RecordChange::Create(Arc::new(QueueSpec { uid: uid(2), ..a })), Ground::AlreadyExists),
         (RecordChange::Update(Arc::new(queue("b", None))), Ground::NotFound),
         (RecordChange::Delete("b".into()), Ground::NotFound),
-        (RecordChange::Create(Arc::new(queue("c.d", None))), Ground::State),
+        (RecordChange::Create(Arc::new(queue("c.d", None))), Ground::NotFound),
         (RecordChange::Create(Arc::new(QueueSpec { uid: "x".into(), ..queue("b", None) })), Ground::Invalid),
     ] {
         let changes = vec![put(queue("fine", None)), change];

@@ -193,7 +193,7 @@ impl GroupMinimum {
 /// only who is there. Of a unit that restarts as a whole what is there counts while it is enough; once it is broken only
 /// what is over for good does: the rest has to leave before any comes back.
 pub fn counted(rows: &RunningUnits, terms: &GangTerms) -> GangCount {
-    let wanted = || (0u32..).zip(&rows.rows).filter(|(ordinal, _)| terms.wants(*ordinal));
+    let wanted = || rows.rows.iter().filter(|(ordinal, _)| terms.wants(*ordinal));
     let is_over = |row: &RunningUnit| match row.was_sent_away() {
         true => terms.is_over(row),
         false => matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed),

@@ -1,6 +1,7 @@
 //! Whether the rows of a unit allow a change.
 
-use super::{Bind, EvictionReason, Phase, RunChange, RunningUnit, RunningUnits, at};
+use super::{Bind, Compaction, EvictionReason, Phase, RunChange, RunningUnit, RunningUnits, at};
+use crate::ids::Revision;
 
 /// A change that the rows do not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +28,17 @@ pub enum RowConflict {
     /// It has no node.
     #[error("ordinal {0} is not bound")]
     NotBound(u32),
+    /// It has not ended: it is kept.
+    #[error("ordinal {0} has not ended")]
+    NotEnded(u32),
+    /// A task group of which running units are kept is kept too.
+    #[error("ordinal {ordinal} of task group {group} is kept")]
+    GroupInUse {
+        /// Index of the group.
+        group: u16,
+        /// A running unit of it.
+        ordinal: u32,
+    },
     /// It leaves already: nobody else can have it preempted.
     #[error("ordinal {0} leaves already")]
     Leaving(u32),
@@ -66,6 +78,7 @@ impl RunningUnits {
             )
             .and_then(|()| exact(statuses.ordinals.len(), statuses.phases.len())),
             RunChange::Terms(_) => Ok(()),
+            RunChange::Compact(compaction) => self.check_compaction(compaction),
             RunChange::Requeue(requeue) => {
                 exact(requeue.ordinals.len(), requeue.incarnations.len())?;
                 for (idx, &ordinal) in requeue.ordinals.iter().enumerate() {
@@ -79,6 +92,21 @@ impl RunningUnits {
                 }
                 Ok(())
             }
+        }
+    }
+
+    fn check_compaction(&self, compaction: &Compaction) -> Result<(), RowConflict> {
+        let Compaction { ordinals, incarnations, groups } = compaction;
+        columns(ordinals.len(), &[incarnations.len()])?;
+        repeated(ordinals)?;
+        self.check_each(ordinals, incarnations, |ordinal, row| {
+            if row.phase.is_ended() { Ok(()) } else { Err(RowConflict::NotEnded(ordinal)) }
+        })?;
+        let goes = |ordinal: u32| ordinals.binary_search(&ordinal).is_ok();
+        let is_left = |row: &RunningUnit| row.revision > Revision(0) && groups.contains(&row.group);
+        match self.rows.iter().find(|(ordinal, row)| !groups.is_empty() && is_left(row) && !goes(*ordinal)) {
+            None => Ok(()),
+            Some((ordinal, row)) => Err(RowConflict::GroupInUse { group: row.group, ordinal }),
         }
     }
 

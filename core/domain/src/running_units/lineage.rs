@@ -93,6 +93,22 @@ impl RunningUnits {
     }
 }
 
+impl RunningUnits {
+    /// Nothing is known any more of what had these leave.
+    pub(super) fn forget_evictions(&mut self, ordinals: &[u32]) {
+        let Some(lineage) = self.lineage.as_mut().filter(|lineage| !lineage.evictions.is_empty()) else {
+            return;
+        };
+        let is_gone = |eviction: &LastEviction| ordinals.binary_search(&eviction.replica.ordinal).is_ok();
+        if lineage.evictions.iter().any(is_gone) {
+            Arc::make_mut(&mut lineage.evictions).retain(|eviction| !is_gone(eviction));
+        }
+        if lineage.evictions.is_empty() && lineage.preemptors.is_empty() {
+            self.lineage = None;
+        }
+    }
+}
+
 /// Keeps the newest one of each replica, in order of ordinals, and of too many the newest. What is left is the same in whatever order
 /// they have come: a follower may read a list and the changes since its beginning.
 fn keep_newest(evictions: &mut Vec<LastEviction>) {

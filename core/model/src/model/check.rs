@@ -110,7 +110,7 @@ fn no_leftovers(model: &Model) -> Result<(), String> {
     let store = &model.store;
     for (unit, rows) in &store.rows {
         let Some(spec) = store.record(*unit) else { return Err(format!("rows of {unit} without a record")) };
-        for (ordinal, row) in (0u32..).zip(&rows.rows) {
+        for (ordinal, row) in &rows.rows {
             let what = format!("{unit}/{ordinal} {row:?}");
             let is_wanted = spec.is_wanted() && spec.group_of(ordinal).is_some();
             if row.phase.is_live() && row.eviction.is_some() {

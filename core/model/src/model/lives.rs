@@ -200,6 +200,7 @@ fn mark(change: &Change, store: &Store, reach: &mut MarkCounts) {
         {
             reach.mark(Mark::Terms);
         }
+        Change::Rows(_, RunChange::Compact(_)) => reach.mark(Mark::Compaction),
         Change::Rows(_, RunChange::Evict(evict)) => match evict.reason {
             EvictionReason::Preempted => reach.mark(Mark::Preemption),
             EvictionReason::Squeezed => reach.mark(Mark::Squeeze),

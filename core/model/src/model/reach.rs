@@ -53,6 +53,8 @@ pub(super) enum Mark {
     Retry,
     /// What was bound of a unit came to count in another queue, or to stand otherwise against others.
     Terms,
+    /// What was kept of running units that had ended was compacted.
+    Compaction,
     /// Running units came back as their next incarnations.
     Requeue,
     /// A transaction was refused by the store.
@@ -78,7 +80,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 33] = [
+    pub(super) const ALL: [Self; 34] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -101,6 +103,7 @@ impl Mark {
         Self::Suspend,
         Self::Retry,
         Self::Terms,
+        Self::Compaction,
         Self::Requeue,
         Self::Refused,
         Self::Kill,

@@ -148,7 +148,7 @@ impl Store {
                 (record.map_or(Revision(0), |record| record.revision), *revision)
             }
             Condition::Rows(unit, revision) => {
-                let rows = self.rows.get(unit).map(|rows| rows.rows.iter().map(|row| row.revision));
+                let rows = self.rows.get(unit).map(|rows| rows.rows.values().map(|row| row.revision));
                 (rows.and_then(Iterator::max).unwrap_or_default(), *revision)
             }
             Condition::Queue(path, revision) => {
@@ -234,6 +234,7 @@ impl Store {
                 }
             }
             RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) | RunChange::Terms(_) => {}
+            RunChange::Compact(_) => {}
         }
         Ok(())
     }
@@ -352,7 +353,7 @@ impl Store {
             add(pause.created, pause.revision, Change::Pause(pause.value.clone()));
         }
         for (unit, rows) in &self.rows {
-            let last = rows.rows.iter().map(|row| row.revision).max().unwrap_or_default();
+            let last = rows.rows.values().map(|row| row.revision).max().unwrap_or_default();
             add(Revision(0), last, Change::RowsLoaded(*unit, rows.clone()));
         }
         listed

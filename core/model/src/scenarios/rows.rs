@@ -43,7 +43,7 @@ impl Work for Rows {
 
     fn done(&self) -> Done {
         let mut checksum = Checksum::default();
-        for row in self.units.iter().flat_map(|rows| &rows.rows) {
+        for row in self.units.iter().flat_map(|rows| rows.rows.values()) {
             for value in [u64::from(row.node.0), u64::from(row.phase.is_ended()), row.revision.0] {
                 checksum.add(value);
             }

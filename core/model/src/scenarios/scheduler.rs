@@ -334,12 +334,13 @@ pub(super) fn follow(size: Size) -> Box<dyn Work> {
     deciding.run();
     let mut changes = Vec::new();
     for Assigned { record, demands, .. } in &deciding.units {
-        let rows =
-            deciding.core.cluster().rows(record.id).map(|rows| rows.rows.as_slice()).unwrap_or_default();
+        let rows = deciding.core.cluster().rows(record.id);
+        let nodes: Vec<_> =
+            rows.into_iter().flat_map(|rows| rows.rows.values()).map(|row| row.node).collect();
         let bind = Bind {
             demand: Arc::clone(&demands[0]),
-            ordinals: (0u32..).zip(rows).map(|(ordinal, _)| ordinal).collect(),
-            nodes: rows.iter().map(|row| row.node).collect(),
+            ordinals: (0u32..).take(nodes.len()).collect(),
+            nodes,
             ..Bind::default()
         };
         let ordinals = bind.ordinals.clone();

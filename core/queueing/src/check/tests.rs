@@ -124,7 +124,6 @@ fn a_guarantee_and_a_maximum_name_only_so_many_resources() {
 fn records_exist_or_do_not() {
     let tree = tree(&[queue("prod", &[], &[])]);
     let spec = |path: &str| Arc::new(QueueSpec::new(path));
-    let state = |field: &str| vec![(Ground::State, field.to_owned())];
     let cases: [(QueueChange, Vec<(Ground, String)>); 10] = [
         (RecordChange::Create(spec("new")), vec![]),
         (RecordChange::Create(spec("prod")), vec![(Ground::AlreadyExists, "meta.name".into())]),
@@ -135,7 +134,7 @@ fn records_exist_or_do_not() {
         (RecordChange::Delete("prod".into()), vec![]),
         (RecordChange::Delete("default".into()), vec![(Ground::NotFound, "name".into())]),
         (RecordChange::Put(spec("default.child")), vec![(Ground::Invalid, "meta.name".into())]),
-        (RecordChange::Put(spec("no.parent")), state("meta.name")),
+        (RecordChange::Put(spec("no.parent")), vec![(Ground::NotFound, "meta.name".into())]),
     ];
     for (change, expected) in cases {
         assert_eq!(found(&tree, std::slice::from_ref(&change), &nobody), expected, "{change:?}");
@@ -169,7 +168,7 @@ fn changes_are_checked_together() {
     assert_eq!(queues(&tree, &children_first, &nobody), Ok(()));
     let state = (Ground::State, "name".to_owned());
     let changes = [delete("old"), delete("old.child"), put(QueueSpec::new("old.new"))];
-    assert_eq!(found(&tree, &changes, &nobody), [state, (Ground::State, "meta.name".into())]);
+    assert_eq!(found(&tree, &changes, &nobody), [state, (Ground::NotFound, "meta.name".into())]);
     let twice = [put(QueueSpec::new("a")), put(QueueSpec::new("a"))];
     assert_eq!(found(&tree, &twice, &nobody), [(Ground::Invalid, "meta.name".to_owned())]);
     assert_eq!(queues(&tree, &twice, &nobody).unwrap_err()[0].change, 1);

@@ -1,7 +1,8 @@
 //! Task groups that are added to a unit, and other changes of its task groups in one request.
 //!
-//! Ordinals of an added group follow after the last one that the unit ever had. A group keeps its name and its position for
-//! ever. What the unit's first binding needs (`min_member`) stays as it is, unless fewer replicas are left.
+//! Ordinals of an added group follow after the last one that the unit ever had. A group keeps its name and its position until
+//! nothing is left of it and another one takes its place, see [`crate::compaction`]. What the unit's first binding needs
+//! (`min_member`) stays as it is, unless fewer replicas are left.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ use godel_domain::{
 
 use super::{
     GroupSubmission, REPLICAS_MAX, SPEC_BYTES_MAX, SpecViolation, ViolationList, admit_group,
-    scale::{N_RANGES_MAX, ORDINAL_MAX, ScaleRefusal, least_replicas, next_ordinal, scale_within},
+    scale::{N_RANGES_MAX, ScaleRefusal, least_replicas, next_ordinal, ordinal_max, scale_within},
     stop::{note_begin, without},
     update::UnitUpdate,
 };
@@ -152,12 +153,18 @@ pub(super) fn add_group(
     let wrong = |description: String| {
         ScaleRefusal::Invalid(vec![SpecViolation { field: "task_groups".to_owned(), description }])
     };
-    if n_groups >= TASK_GROUPS_MAX {
+    // Whatever was bound of a group that was emptied is gone, and so is what it took.
+    let vacant = (record.status.own_groups > 0).then(|| {
+        let mut added = record.spec.task_groups.iter().enumerate().skip(record.n_own_groups());
+        added.find(|(idx, group)| group.is_vacant(*idx) && rows.groups.get(*idx).is_none_or(Option::is_none))
+    });
+    let vacant = vacant.flatten().map(|(idx, _)| idx);
+    if vacant.is_none() && n_groups >= TASK_GROUPS_MAX {
         return Err(wrong(format!("a unit has at most {TASK_GROUPS_MAX} groups: submit another unit")));
     }
     let start = next_ordinal(record, rows);
     let end = start.saturating_add(group.replicas);
-    if end > ORDINAL_MAX {
+    if end > ordinal_max(record) {
         return Err(ScaleRefusal::OrdinalsUsedUp);
     }
     if record.status.own_groups == 0 {
@@ -165,8 +172,17 @@ pub(super) fn add_group(
         // What was submitted is not known any more: a repeated submission is known by its uid and name alone.
         record.status.updated = true;
     }
-    record.status.ordinals.push(if start < end { vec![(start, end)] } else { Vec::new() });
-    record.spec.task_groups.push(group);
+    let ordinals = if start < end { vec![(start, end)] } else { Vec::new() };
+    match vacant {
+        Some(idx) => {
+            record.status.ordinals[idx].extend(ordinals);
+            record.spec.task_groups[idx] = group;
+        }
+        None => {
+            record.status.ordinals.push(ordinals);
+            record.spec.task_groups.push(group);
+        }
+    }
     if record.ranges().count() > N_RANGES_MAX {
         return Err(ScaleRefusal::OrdinalsUsedUp);
     }

@@ -133,9 +133,9 @@ mod tests {
     fn single_replicas_come_back_as_their_next_incarnation() {
         let unit = godel_testkit::unit("u").replicas(3);
         let mut rows = RunningUnits::default();
-        rows.grow(&[2]);
-        (rows.rows[0].phase, rows.rows[0].incarnation) = (Phase::Failed, 4);
-        rows.rows[1].phase = Phase::Running;
+        rows.rows.grow(&[2]);
+        (rows.rows.get_mut(0).unwrap().phase, rows.rows.get_mut(0).unwrap().incarnation) = (Phase::Failed, 4);
+        rows.rows.get_mut(1).unwrap().phase = Phase::Running;
         let retried = retry_replicas(&unit, &rows, &[0]).unwrap().unwrap();
         assert_eq!(retried.status.next_incarnations, [(0, 5)]);
         assert_eq!(retry_replicas(&retried, &rows, &[0]), Ok(None), "it is on its way");
@@ -144,7 +144,7 @@ mod tests {
         let counts = Counts::of(&retried, &rows);
         assert_eq!((counts.failed, counts.stopped), (0, 1), "so it has not failed");
         // It came back, and fails again.
-        rows.rows[0].incarnation = 5;
+        rows.rows.get_mut(0).unwrap().incarnation = 5;
         let again = retry_replicas(&retried, &rows, &[0]).unwrap().unwrap();
         assert_eq!(again.status.next_incarnations, [(0, 6)]);
         let wrong = |ordinals: &[u32]| match retry_replicas(&unit, &rows, ordinals) {

@@ -6,9 +6,12 @@ use godel_domain::{
 };
 
 use super::{REPLICAS_MAX, SpecViolation, stop::note_begin};
+use crate::compaction::is_compacted;
 
-/// Highest ordinal that a unit may ever reach: rows are kept for each.
+/// Highest ordinal that a unit may ever reach whose rows are all kept.
 pub const ORDINAL_MAX: u32 = 1_000_000;
+/// Highest ordinal of a unit whose ended replicas are compacted: as many as an identifier of a container of YARN has room for.
+pub const COMPACTED_ORDINAL_MAX: u32 = 1 << 30;
 /// Ranges of ordinals of all groups together, of 10 bytes in the record at most: what scaling up and down in turn
 /// may add to a record's 64 KiB.
 pub const N_RANGES_MAX: usize = 4_096;
@@ -91,7 +94,7 @@ fn scale_to(
     if replicas > present {
         let start = next_ordinal(record, rows);
         let end = start.saturating_add(replicas - present);
-        if end > ORDINAL_MAX {
+        if end > ordinal_max(record) {
             return Err(ScaleRefusal::OrdinalsUsedUp);
         }
         extend(&mut scaled.status.ordinals[idx], start, end);
@@ -113,10 +116,15 @@ fn scale_to(
     Ok(Some(scaled))
 }
 
+/// The highest ordinal that a unit may ever reach.
+pub(super) fn ordinal_max(record: &UnitRecord) -> u32 {
+    if is_compacted(record) { COMPACTED_ORDINAL_MAX } else { ORDINAL_MAX }
+}
+
 /// The ordinal behind every one that the unit wants or that was ever bound.
-pub(super) fn next_ordinal(record: &UnitRecord, rows: &RunningUnits) -> u32 {
+pub(crate) fn next_ordinal(record: &UnitRecord, rows: &RunningUnits) -> u32 {
     let wanted = record.ranges().map(|range| range.1).max();
-    let bound = u32::try_from(rows.rows.len()).unwrap_or(u32::MAX);
+    let bound = rows.rows.end();
     wanted.unwrap_or(0).max(bound)
 }
 

@@ -60,7 +60,7 @@ pub(super) fn without(
         remove(group, ranges, &stopped);
     }
     let replicas = left.spec.replicas();
-    if stopped.last().is_some_and(|last| *last as usize >= rows.rows.len()) {
+    if stopped.last().is_some_and(|last| *last >= rows.rows.end()) {
         note_begin(&mut left, known);
     }
     if left.ranges().count() > N_RANGES_MAX {

@@ -103,11 +103,15 @@ pub fn update(
     let mut next = scaled(record, rows, wanted)?;
     let (uid, owner) = (next.spec.uid, next.spec.owner);
     let groups = next.spec.task_groups.into_iter().zip(&wanted.task_groups);
-    let task_groups = groups.map(|(group, wanted)| TaskGroup {
-        template: wanted.template.clone(),
-        min_member: wanted.min_member,
-        topology: wanted.topology.clone(),
-        ..group
+    // Of a group that nothing is left of nobody says anything.
+    let task_groups = groups.enumerate().map(|(idx, (group, wanted))| match group.is_vacant(idx) {
+        true => group,
+        false => TaskGroup {
+            template: wanted.template.clone(),
+            min_member: wanted.min_member,
+            topology: wanted.topology.clone(),
+            ..group
+        },
     });
     next.spec = UnitSpec { uid, owner, task_groups: task_groups.collect(), ..wanted.clone() };
     let n_known = record.spec.task_groups.len();
@@ -187,7 +191,8 @@ fn compare(spec: &UnitSpec, wanted: &UnitSpec, found: &mut Differing) {
         found.note(added.topology.is_some(), Never, &format!("task_groups[{idx}].topology"));
     }
     if has_all_groups {
-        for (idx, (new, old)) in task_groups.iter().zip(&spec.task_groups).enumerate() {
+        let groups = task_groups.iter().zip(&spec.task_groups).enumerate();
+        for (idx, (new, old)) in groups.filter(|(idx, (_, old))| !old.is_vacant(*idx)) {
             let is_more = new.min_member > old.min_member;
             found.note(is_more, Idle, &format!("task_groups[{idx}].min_member"));
             found.note(new.topology != old.topology, Never, &format!("task_groups[{idx}].topology"));
@@ -300,7 +305,7 @@ mod tests {
         let run = |spec: &mut UnitSpec| spec.task_groups[0].template.run.command = vec!["x".to_owned()];
         assert_eq!(look(&bound(), run), Err(vec!["task_groups[0].template.run".to_owned()]));
         let mut left = bound();
-        left.rows[0].phase = godel_domain::running_units::Phase::Pending;
+        left.rows.get_mut(0).unwrap().phase = godel_domain::running_units::Phase::Pending;
         assert!(look(&left, run).unwrap().unwrap().rests_on_rows);
         let queue = |spec: &mut UnitSpec| "prod".clone_into(&mut spec.queue);
         for rows in [&left, &bound()] {

@@ -75,16 +75,16 @@ fn its_use_follows_from_records_and_rows() {
     // Told to leave, twice over.
     budgets.depart(UnitId(1), &[(UnitId(1), 0)], Some(&of_one));
     assert_eq!(shown(&budgets, "b").2, 2);
-    let row = of_one.rows[0];
+    let row = of_one.row(0);
     assert!(budgets.counting(UnitId(1), 0, &row).is_empty());
-    of_one.rows[0].eviction = Some(godel_domain::running_units::EvictionReason::Preempted);
+    of_one.rows.get_mut(0).unwrap().eviction = Some(godel_domain::running_units::EvictionReason::Preempted);
     budgets.recount(UnitId(1), Some(&of_one));
     budgets.arrive(UnitId(1), &[(UnitId(1), 0)], Some(&of_one));
     assert_eq!(shown(&budgets, "b").2, 2);
     // Its unit is cancelled: what it has left is nobody's loss.
     budgets.offer(UnitId(1), &identity, || WantedOrdinals::new([], OnEviction::Requeue), Some(&of_one));
     assert_eq!(shown(&budgets, "b"), (2, 1, 1, 0));
-    assert!(budgets.counting(UnitId(1), 1, &of_one.rows[1]).is_empty());
+    assert!(budgets.counting(UnitId(1), 1, &of_one.rows.get_mut(1).unwrap()).is_empty());
 }
 
 #[test]

@@ -299,6 +299,12 @@ fn samples() -> Vec<v1::op::Op> {
         Op::RunStatus(statuses()),
         Op::Requeue(v1::Requeue { unit_id: 7, ordinals: vec![0, 1], incarnations: vec![1, 1], anew: false }),
         Op::ChangeTerms(v1::TermsChange { unit_id: 7, standing: Some(standing()), group_minima: vec![0, 2] }),
+        Op::Compact(v1::Compaction {
+            unit_id: 7,
+            ordinals: vec![0, 1],
+            incarnations: vec![0, 0],
+            task_groups: vec![1],
+        }),
     ]
 }
 

@@ -125,7 +125,7 @@ impl Model {
         };
         let nodes = |kind| ids(kind).map(|id| u32::try_from(id).unwrap()).collect();
         let rows = state.units_with_rows(None).flat_map(|(unit, _, rows)| {
-            let rows = (0..).zip(&rows.rows).filter(|(_, row)| row.revision > Revision(0));
+            let rows = rows.rows.iter().filter(|(_, row)| row.revision > Revision(0));
             rows.map(move |(ordinal, row)| {
                 ((unit.0, ordinal), (row.incarnation, row.phase, row.node.0, row.eviction.is_some()))
             })

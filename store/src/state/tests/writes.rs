@@ -110,6 +110,11 @@ pub(super) fn leased(lease: &str, epoch: u64, sequence: u64, ops: Vec<Bytes>) ->
     raw::TxnRequest { writer, ops, ..raw::TxnRequest::default() }
 }
 
+/// Replicas of incarnation 0 are compacted.
+pub(super) fn compact(unit_id: u64, ordinals: &[u32]) -> Bytes {
+    op(v1::op::Op::Compact(v1::Compaction { unit_id, ordinals: ordinals.to_vec(), ..Default::default() }))
+}
+
 /// Terms of what is bound of a unit: those of a queue.
 pub(super) fn terms(unit_id: u64, queue: &str) -> Bytes {
     let standing = Some(v1::Standing { queue: queue.into(), ..Default::default() });
