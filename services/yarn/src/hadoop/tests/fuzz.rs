@@ -139,8 +139,10 @@ fn any_request_is_answered() {
         let (_, token) = unmanaged(&rig).await;
         (rig, token)
     });
-    let (mut client, mut master, mut admin) = runtime
-        .block_on(async { (rig.client("anna").await, rig.master(&token).await, rig.admin(ADMIN).await) });
+    let (mut client, mut master) =
+        runtime.block_on(async { (rig.client("anna").await, rig.master(&token).await) });
+    let (mut admin, mut availability) =
+        runtime.block_on(async { (rig.admin(ADMIN).await, rig.admin(AVAILABILITY).await) });
     let all: Vec<(usize, &str)> = [&OF_CLIENTS[..], &OF_MASTERS[..], &OF_ADMINS[..], &OF_AVAILABILITY[..]]
         .into_iter()
         .enumerate()
