@@ -385,7 +385,13 @@ impl TaskGroup {
     /// The group at a position at which there was another one, of which nothing is left: it wants nothing, and the next group
     /// that is added to the unit takes its position.
     pub fn vacant(idx: usize) -> Self {
-        Self { name: format!("vacant-{idx}"), replicas: 0, min_member: 0, template: Template::default() }
+        Self {
+            name: format!("vacant-{idx}"),
+            replicas: 0,
+            min_member: 0,
+            template: Template::default(),
+            topology: None,
+        }
     }
 
     /// Whether nothing is left of the group that was at this position.

@@ -304,7 +304,7 @@ mod tests {
             let name = group_name(&asked, &Wish::default());
             let pb = task_group(&config, &name, &asked, &Wish::default(), 3);
             let template = from_proto::template(pb.template.unwrap()).unwrap();
-            let stored = TaskGroup { name: pb.name, replicas: 3, min_member: 0, template };
+            let stored = TaskGroup { name: pb.name, replicas: 3, min_member: 0, template, topology: None };
             let key = key_of(&stored, &config.label_key).unwrap();
             assert_eq!((key.group, key.allocation_request_id), (asked, 0));
             assert_eq!(key_of(&TaskGroup { name: MASTER_GROUP.to_owned(), ..stored }, "l"), None);

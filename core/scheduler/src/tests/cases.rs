@@ -386,7 +386,7 @@ fn a_unit_that_fits_no_partition_is_tried_on_all_nodes() {
 /// The running unit of unit 1 on a node.
 fn step_ordinal_on(scheduler: &Scheduler, node: NodeId) -> u32 {
     let rows = &scheduler.picture.cluster.rows(UnitId(1)).expect("it is bound").rows;
-    u32::try_from(rows.iter().position(|row| row.node == node).expect("on the node")).unwrap()
+    rows.iter().find(|(_, row)| row.node == node).expect("on the node").0
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn used(unit: &UnitEntry) -> (YarnAmount, u32) {
 pub(crate) fn used_seconds(unit: &UnitEntry, now_ms: i64) -> (i64, i64) {
     let amounts = amounts(unit);
     let (mut memory, mut cpu) = (0_i64, 0_i64);
-    for row in unit.rows.rows.iter().filter(|row| row.phase != Phase::Pending) {
+    for (_, row) in unit.rows.rows.iter().filter(|(_, row)| row.phase != Phase::Pending) {
         let Some(amount) = amounts.get(usize::from(row.group)) else { continue };
         let end_ms = if row.phase.is_live() || row.end.ended_ms == 0 { now_ms } else { row.end.ended_ms };
         let seconds = end_ms.saturating_sub(row.bound_time_ms).max(0) / 1_000;

@@ -30,8 +30,7 @@ fn free_slots_that_cover_a_replica_are_recommended() {
     let far = NodeId(NODE.0 + 1);
     cluster.put_spec(NodeSpec { id: far, name: "far".to_owned(), ..NodeSpec::default() }, Revision(1));
     let capacity = Resources::new([(CPU, 10), (MEMORY, 100)]).unwrap();
-    cluster
-        .put_report(NodeReport { id: far, capacity, ready: true, ..NodeReport::default() }, Revision(1));
+    cluster.put_report(NodeReport { id: far, capacity, ready: true, ..NodeReport::default() }, Revision(1));
     let specs = ["b", "a"].map(|name| ReservationSpec {
         name: name.to_owned(),
         selector: [("app".to_owned(), name.to_owned())].into(),
