@@ -33,10 +33,12 @@ test-long: setup ## run all tests, with every random kill moment
 	$(CARGO) build --locked -p godel -p godel-bench
 	GODEL_TEST_LONG=1 $(CARGO) nextest run --locked --workspace --profile ci
 
-test-yarn: setup ## test the Hadoop RPC faces with Hadoop's own clients (needs Java 17; downloads 317 MB once)
+test-yarn: setup ## test YARN's side with Hadoop's clients and Spark jobs (Java 17; downloads 317 MB once; ARGS: cases)
 	python3 integration-tests/yarn/clients.py prepare target/yarn-clients
+	$(CARGO) build --locked -p godel
 	GODEL_YARN_CLIENTS=$(CURDIR)/target/yarn-clients $(CARGO) nextest run --locked -p godel-yarn --run-ignored only --no-capture \
 		-E 'test(hadoops_own_clients)'
+	python3 integration-tests/yarn/jobs.py --godel $${CARGO_TARGET_DIR:-target}/debug/godel --clients target/yarn-clients $(ARGS)
 
 bench: build ## measure every performance target, with charts, in target/bench (20 minutes; ARGS=--only=P1,P2)
 	$(BIN) bench suite $(ARGS)

@@ -1,4 +1,5 @@
 // A Spark application with a shuffle: counts words over partitions, and prints the sum of the counts and Pi.
+// Arguments: a file for the answer, and how long each task of the first stage pauses, milliseconds.
 
 import java.util.ArrayList;
 import java.util.List;
@@ -11,12 +12,18 @@ public class SparkShuffle {
 
     public static void main(String[] args) throws Exception {
         JavaSparkContext context = new JavaSparkContext(new SparkConf().setAppName("shuffle"));
+        long pause = args.length > 1 ? Long.parseLong(args[1]) : 0;
         List<Integer> numbers = new ArrayList<>();
         for (int i = 0; i < N; i++) {
             numbers.add(i);
         }
         List<Tuple2<Integer, Integer>> counts = context.parallelize(numbers, 8)
-            .mapToPair(number -> new Tuple2<>(number % 100, 1))
+            .mapPartitionsToPair(part -> {
+                Thread.sleep(pause);
+                List<Tuple2<Integer, Integer>> pairs = new ArrayList<>();
+                part.forEachRemaining(number -> pairs.add(new Tuple2<>(number % 100, 1)));
+                return pairs.iterator();
+            })
             .reduceByKey(Integer::sum, 8)
             .collect();
         int sum = counts.stream().mapToInt(pair -> pair._2()).sum();
