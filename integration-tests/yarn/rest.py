@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plays every call of the Python package yarn-api-client against the REST API of a YARN adapter.
+"""Plays the calls of the Python package yarn-api-client against the REST API of a YARN adapter.
 
     integration-tests/yarn/rest.py http://127.0.0.1:8088
 
@@ -16,12 +16,14 @@ import time
 PACKAGES = ["yarn-api-client==1.0.3"]
 ELSEWHERE = "godel does not do this by YARN's API"
 N_TRIES = 100
+# One reads a file of the client's machine; the others give `headers` to requests twice and fail before anything is sent.
+NOT_PLAYED = {"cluster_node_container_memory", "cluster_renew_delegation_token", "cluster_cancel_delegation_token"}
 
 
 def main(address):
     folder = tempfile.mkdtemp(prefix="yarn-api-client-")
     try:
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", folder]
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore", "--target", folder]
         subprocess.run(pip + PACKAGES, check=True)
         sys.path.insert(0, folder)
         return play(address)
@@ -36,12 +38,12 @@ def play(address):
 
     played = []
 
-    def call(name, *args, **kwargs):
+    def call(name, /, *args, **kwargs):
         answer = getattr(rm, name)(*args, **kwargs)
         played.append(name)
         return answer.data if hasattr(answer, "data") else answer
 
-    def refused(words, name, *args, **kwargs):
+    def refused(words, name, /, *args, **kwargs):
         try:
             getattr(rm, name)(*args, **kwargs)
         except APIError as error:
@@ -145,15 +147,12 @@ def play(address):
     refused(ELSEWHERE, "cluster_update_reservation", {})
     refused(ELSEWHERE, "cluster_delete_reservation", "reservation_1_1")
     refused(ELSEWHERE, "cluster_new_delegation_token", "ann")
-    refused(ELSEWHERE, "cluster_renew_delegation_token", "x")
-    refused(ELSEWHERE, "cluster_cancel_delegation_token", "x")
     refused(ELSEWHERE, "cluster_scheduler_conf_mutation")
     refused(ELSEWHERE, "cluster_modify_scheduler_conf_mutation", {})
     refused(ELSEWHERE, "cluster_container_signal", "container_1_0001_01_000001", "GRACEFUL_SHUTDOWN")
 
-    # The last one reads a file of the client's machine.
     public = {name for name in dir(ResourceManager) if name.startswith(("cluster_", "scheduler_", "application_"))}
-    missing = public - set(played) - {"cluster_node_container_memory"}
+    missing = public - set(played) - NOT_PLAYED
     assert not missing, f"not played: {sorted(missing)}"
     print(f"{len(played)} calls of {len(set(played))} methods of yarn-api-client passed at {address}")
     return 0

@@ -167,6 +167,7 @@ mod tests {
         assert_eq!(found(Dispatcher, None, 1_000).unwrap(), "dispatcher");
         assert_eq!(found(Binder, None, 1_000).unwrap_err(), "nobody holds lease binder");
         assert_eq!(found(Yarn, None, 1_000).unwrap(), "yarn");
+        assert_eq!(found(Yarn, None, 3_000).unwrap_err(), "nobody holds lease yarn");
         assert_eq!(found(Scheduler, None, 1_000).unwrap(), "scheduler/b", "it has renewed last");
         assert_eq!(found(Scheduler, Some("a"), 1_000).unwrap(), "scheduler/a");
         assert_eq!(found(Scheduler, Some("c"), 1_000).unwrap_err(), "nobody holds lease scheduler/c");
