@@ -11,10 +11,14 @@ const OTHER_MESSAGES: [(&str, &str); 1] =
     [("StateService.Transact", "a pipeline of what StateService.Txn takes and answers one by one")];
 
 /// Integers with a word of time in their names that are none, and why.
-const NO_TIMES: [(&str, &str); 1] = [(
-    "Toleration.tolerated_seconds",
-    "whole seconds under the name that Kubernetes has for them: files move over unchanged",
-)];
+const NO_TIMES: [(&str, &str); 3] = [
+    (
+        "Toleration.tolerated_seconds",
+        "whole seconds under the name that Kubernetes has for them: files move over unchanged",
+    ),
+    ("YarnApplicationStatus.memory_seconds", "memory over time, under the name that YARN has for it"),
+    ("YarnApplicationStatus.vcore_seconds", "CPUs over time, under the name that YARN has for it"),
+];
 
 /// Words of times in names of fields.
 const TIME_WORDS: [&str; 18] = [
