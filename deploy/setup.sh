@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what `make test` (and in it `make test-compose`), `make check` and `make bench-guard` need beyond the Rust toolchain, and says what it does.
+# Installs what `make test` (and in it `make test-compose`), `make test-yarn`, `make check` and `make bench-guard` need beyond the Rust toolchain, and
+# says what it does.
 set -euo pipefail
 
 say() { echo "setup: $*"; }
@@ -24,6 +25,10 @@ if ! docker compose version >/dev/null 2>&1 && ! command -v docker-compose >/dev
   && docker info >/dev/null 2>&1 && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   say "installing docker-compose (starts the cluster in containers)"
   apt-get update -qq && apt-get install -y -qq --no-install-recommends docker-compose
+fi
+if ! command -v javac >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  say "installing a JDK (Hadoop's clients and Spark, for make test-yarn)"
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jdk-headless
 fi
 for component in rustfmt clippy; do
   if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1; then

@@ -85,7 +85,7 @@ pub static LOCATORS: [&dyn AnyLocator; 4] = [
 ];
 
 /// Every recommender. A replica takes the first recommended node that it may have, those of the earlier recommender first.
-pub static RECOMMENDERS: [&dyn AnyRecommender; 2] = [&reservation::ReservedSlots, &former_node::FormerNode];
+pub static RECOMMENDERS: [&dyn AnyRecommender; 2] = [&reservation::SlotsFirst, &former_node::FormerNode];
 
 /// Every score.
 pub static SCORES: [ScoreEntry; 12] = [

@@ -200,6 +200,11 @@ async fn queues() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn yarn() {
+    play("yarn", &simulated("2x cpu=4,memory=8Gi", 2).await, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn control_plane() {
     let cluster = simulated("2x cpu=4,memory=8Gi", 2).await;
     let metrics = cluster.metrics_address("state").unwrap().to_string();

@@ -11,11 +11,13 @@ const OTHER_MESSAGES: [(&str, &str); 1] =
     [("StateService.Transact", "a pipeline of what StateService.Txn takes and answers one by one")];
 
 /// Integers with a word of time in their names that are none, and why.
-const NO_TIMES: [(&str, &str); 3] = [
+const NO_TIMES: [(&str, &str); 5] = [
     (
         "Toleration.tolerated_seconds",
         "whole seconds under the name that Kubernetes has for them: files move over unchanged",
     ),
+    ("YarnApplication.memory_mb_seconds", "memory over time, as YARN counts it"),
+    ("YarnApplication.vcore_seconds", "CPUs over time, as YARN counts it"),
     ("YarnApplicationStatus.memory_seconds", "memory over time, under the name that YARN has for it"),
     ("YarnApplicationStatus.vcore_seconds", "CPUs over time, under the name that YARN has for it"),
 ];

@@ -14,10 +14,10 @@ const N_UNUSED_MAX: usize = 4_096;
 /// The rows of one unit by ordinal. An ordinal without a row is as one with the default row: two tables are equal when they
 /// have the same rows beside these.
 #[derive(Clone, Debug)]
-pub struct RowTable(Rows);
+pub struct RowTable(RowStore);
 
 #[derive(Clone, Debug)]
-enum Rows {
+enum RowStore {
     /// From ordinal 0 on, without gaps.
     Column(Vec<RunningUnit>),
     /// With gaps.
@@ -37,7 +37,7 @@ enum Inner<'a> {
 
 impl Default for RowTable {
     fn default() -> Self {
-        Self(Rows::Column(Vec::new()))
+        Self(RowStore::Column(Vec::new()))
     }
 }
 
@@ -51,7 +51,7 @@ impl PartialEq for RowTable {
                 .collect::<Vec<_>>()
         };
         match (&self.0, &other.0) {
-            (Rows::Column(a), Rows::Column(b)) if a == b => true,
+            (RowStore::Column(a), RowStore::Column(b)) if a == b => true,
             _ => used(self) == used(other),
         }
     }
@@ -64,8 +64,8 @@ impl RowTable {
     #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
-            Rows::Column(rows) => rows.len(),
-            Rows::Sparse(rows) => rows.len(),
+            RowStore::Column(rows) => rows.len(),
+            RowStore::Sparse(rows) => rows.len(),
         }
     }
 
@@ -79,8 +79,8 @@ impl RowTable {
     /// where new ordinals begin.
     pub fn end(&self) -> u32 {
         match &self.0 {
-            Rows::Column(rows) => u32::try_from(rows.len()).unwrap_or(u32::MAX),
-            Rows::Sparse(rows) => rows.last_key_value().map_or(0, |(last, _)| last.saturating_add(1)),
+            RowStore::Column(rows) => u32::try_from(rows.len()).unwrap_or(u32::MAX),
+            RowStore::Sparse(rows) => rows.last_key_value().map_or(0, |(last, _)| last.saturating_add(1)),
         }
     }
 
@@ -88,8 +88,8 @@ impl RowTable {
     #[inline]
     pub fn get(&self, ordinal: u32) -> Option<&RunningUnit> {
         match &self.0 {
-            Rows::Column(rows) => rows.get(ordinal as usize),
-            Rows::Sparse(rows) => rows.get(&ordinal),
+            RowStore::Column(rows) => rows.get(ordinal as usize),
+            RowStore::Sparse(rows) => rows.get(&ordinal),
         }
     }
 
@@ -97,8 +97,8 @@ impl RowTable {
     #[inline]
     pub fn get_mut(&mut self, ordinal: u32) -> Option<&mut RunningUnit> {
         match &mut self.0 {
-            Rows::Column(rows) => rows.get_mut(ordinal as usize),
-            Rows::Sparse(rows) => rows.get_mut(&ordinal),
+            RowStore::Column(rows) => rows.get_mut(ordinal as usize),
+            RowStore::Sparse(rows) => rows.get_mut(&ordinal),
         }
     }
 
@@ -111,11 +111,11 @@ impl RowTable {
     /// Rows with their ordinals, ascending, from an ordinal on.
     pub fn from(&self, first: u32) -> RowIter<'_> {
         RowIter(match &self.0 {
-            Rows::Column(rows) => {
+            RowStore::Column(rows) => {
                 let at = (first as usize).min(rows.len());
                 Inner::Column(first, rows[at..].iter())
             }
-            Rows::Sparse(rows) => Inner::Sparse(rows.range(first..)),
+            RowStore::Sparse(rows) => Inner::Sparse(rows.range(first..)),
         })
     }
 
@@ -128,8 +128,8 @@ impl RowTable {
     /// Rows in order of their ordinals, to be changed.
     pub fn values_mut(&mut self) -> Box<dyn Iterator<Item = &mut RunningUnit> + '_> {
         match &mut self.0 {
-            Rows::Column(rows) => Box::new(rows.iter_mut()),
-            Rows::Sparse(rows) => Box::new(rows.values_mut()),
+            RowStore::Column(rows) => Box::new(rows.iter_mut()),
+            RowStore::Sparse(rows) => Box::new(rows.values_mut()),
         }
     }
 
@@ -138,7 +138,7 @@ impl RowTable {
     #[inline]
     pub fn grow(&mut self, ordinals: &[u32]) {
         let len = ordinals.iter().max().map_or(0, |last| *last as usize + 1);
-        if let Rows::Column(rows) = &mut self.0 {
+        if let RowStore::Column(rows) = &mut self.0 {
             if len <= rows.len() {
                 return;
             }
@@ -161,8 +161,8 @@ impl RowTable {
     pub fn push(&mut self, row: RunningUnit) {
         let end = self.end();
         match &mut self.0 {
-            Rows::Column(rows) => rows.push(row),
-            Rows::Sparse(rows) => drop(rows.insert(end, row)),
+            RowStore::Column(rows) => rows.push(row),
+            RowStore::Sparse(rows) => drop(rows.insert(end, row)),
         }
     }
 
@@ -177,34 +177,36 @@ impl RowTable {
     /// Takes back what [`Self::grow`] made since the table had `n_rows` rows: rows that nothing has changed.
     pub fn shrink(&mut self, n_rows: usize) {
         match &mut self.0 {
-            Rows::Column(rows) => rows.truncate(n_rows),
-            Rows::Sparse(rows) if rows.len() > n_rows => rows.retain(|_, row| *row != RunningUnit::default()),
-            Rows::Sparse(_) => {}
+            RowStore::Column(rows) => rows.truncate(n_rows),
+            RowStore::Sparse(rows) if rows.len() > n_rows => {
+                rows.retain(|_, row| *row != RunningUnit::default())
+            }
+            RowStore::Sparse(_) => {}
         }
     }
 
     /// The rows as a map, without those that nothing ever changed where they were a column.
     fn sparse(&mut self) -> &mut BTreeMap<u32, RunningUnit> {
-        if let Rows::Column(rows) = &self.0 {
+        if let RowStore::Column(rows) = &self.0 {
             let used = (0u32..).zip(rows).filter(|(_, row)| **row != RunningUnit::default());
-            self.0 = Rows::Sparse(Box::new(used.map(|(ordinal, row)| (ordinal, *row)).collect()));
+            self.0 = RowStore::Sparse(Box::new(used.map(|(ordinal, row)| (ordinal, *row)).collect()));
         }
         match &mut self.0 {
-            Rows::Sparse(rows) => rows,
-            Rows::Column(_) => unreachable!("a column was made a map"),
+            RowStore::Sparse(rows) => rows,
+            RowStore::Column(_) => unreachable!("a column was made a map"),
         }
     }
 }
 
 impl From<Vec<RunningUnit>> for RowTable {
     fn from(rows: Vec<RunningUnit>) -> Self {
-        Self(Rows::Column(rows))
+        Self(RowStore::Column(rows))
     }
 }
 
 impl FromIterator<RunningUnit> for RowTable {
     fn from_iter<I: IntoIterator<Item = RunningUnit>>(rows: I) -> Self {
-        Self(Rows::Column(rows.into_iter().collect()))
+        Self(RowStore::Column(rows.into_iter().collect()))
     }
 }
 

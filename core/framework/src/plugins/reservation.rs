@@ -11,15 +11,15 @@ use crate::point::{Plugin, Recommend, RecommendInput};
 
 /// The plugin.
 #[derive(Debug)]
-pub struct ReservedSlots;
+pub struct SlotsFirst;
 
-impl Plugin for ReservedSlots {
+impl Plugin for SlotsFirst {
     const NAME: &'static str = "reservation";
     const DOC: &'static str = "Replicas go to free slots of reservations that their unit owns, one to each slot that has all that a replica asks for: those of \
                                the first reservation by name first.";
 }
 
-impl Recommend for ReservedSlots {
+impl Recommend for SlotsFirst {
     fn concerns(&self, of: &RecommendInput<'_>) -> bool {
         !of.owned.is_empty()
     }

@@ -38,7 +38,7 @@ struct Bounds<'a> {
 
 /// Replicas of one task group that have to be placed together with others.
 #[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct GroupPart<'a> {
     pub(crate) work: &'a GroupWork,
     pub(crate) wanted: &'a [ReplicaId],
 }
@@ -77,7 +77,7 @@ pub(super) fn place_in_own_domains(
         if wanted.is_empty() {
             continue;
         }
-        let placed = place_rest(picture, assigned, bounds, Part { work, wanted });
+        let placed = place_rest(picture, assigned, bounds, GroupPart { work, wanted });
         let n = placed.ordinals.len();
         tried.n_placed += n;
         if n < wanted.len() {
@@ -93,7 +93,7 @@ pub(super) fn place_in_own_domains(
 }
 
 /// What may be placed together, the best first: as many as the first binding needs, or of each task group its minimum.
-fn attempts<'a>(assigned: &'a AssignedUnit, rules: &UnitRules) -> Vec<Vec<Part<'a>>> {
+fn attempts<'a>(assigned: &'a AssignedUnit, rules: &UnitRules) -> Vec<Vec<GroupPart<'a>>> {
     let together = assigned.together() as usize;
     if together == 0 {
         return Vec::new();
@@ -107,14 +107,14 @@ fn attempts<'a>(assigned: &'a AssignedUnit, rules: &UnitRules) -> Vec<Vec<Part<'
 }
 
 /// So many pending replicas of each task group, and the rest of each segment that is begun.
-pub(crate) fn parts_of<'a>(rules: &UnitRules, of: &[(&'a GroupWork, usize)]) -> Vec<Part<'a>> {
+pub(crate) fn parts_of<'a>(rules: &UnitRules, of: &[(&'a GroupWork, usize)]) -> Vec<GroupPart<'a>> {
     let part = |&(work, n): &(&'a GroupWork, usize)| {
         let of_group = rules.of_group(work.group).and_then(|rules| rules.segments.as_ref());
         let n = match rules.segments.as_ref().or(of_group) {
             Some(rule) => whole_segments(rule, work, n),
             None => n,
         };
-        Part { work, wanted: &work.pending()[..n] }
+        GroupPart { work, wanted: &work.pending()[..n] }
     };
     of.iter().map(part).filter(|part| !part.wanted.is_empty()).collect()
 }
@@ -127,7 +127,7 @@ fn place_parts(
     picture: &mut Picture,
     assigned: &AssignedUnit,
     bounds: Bounds<'_>,
-    parts: &[Part<'_>],
+    parts: &[GroupPart<'_>],
     left: &mut usize,
     placed: &mut Vec<GroupPlacement>,
 ) -> Result<(), TemplateId> {
@@ -156,7 +156,7 @@ fn place_rest(
     picture: &mut Picture,
     assigned: &AssignedUnit,
     bounds: Bounds<'_>,
-    part: Part<'_>,
+    part: GroupPart<'_>,
 ) -> GroupPlacement {
     let places = places_of(picture, assigned, bounds, part);
     let rules = bounds.rules.of_group(part.work.group);
@@ -168,7 +168,10 @@ fn place_rest(
             if wanted.is_empty() {
                 break;
             }
-            append(&mut placement, &place_there(picture, assigned, bounds, Part { wanted, ..part }, within));
+            append(
+                &mut placement,
+                &place_there(picture, assigned, bounds, GroupPart { wanted, ..part }, within),
+            );
         }
         return placement;
     }
@@ -195,7 +198,7 @@ fn places_of(
     picture: &mut Picture,
     assigned: &AssignedUnit,
     Bounds { rules, owned, within }: Bounds<'_>,
-    Part { work, wanted }: Part<'_>,
+    GroupPart { work, wanted }: GroupPart<'_>,
 ) -> Vec<Option<LevelGroup>> {
     let Some(rules) = rules.of_group(work.group) else { return vec![within] };
     let there = node_of(picture, assigned, rules);
@@ -242,7 +245,7 @@ fn place_there(
     picture: &mut Picture,
     assigned: &AssignedUnit,
     Bounds { rules, owned, .. }: Bounds<'_>,
-    Part { work, wanted }: Part<'_>,
+    GroupPart { work, wanted }: GroupPart<'_>,
     within: Option<LevelGroup>,
 ) -> GroupPlacement {
     if let Some(rule) = rules.of_group(work.group).and_then(|rules| rules.segments.as_ref()) {

@@ -22,7 +22,7 @@ use crate::{
     assigned_unit::{AssignedUnit, GroupWork},
     picture::{
         LevelGroup, Picture, Try, append,
-        group_domains::{Part, parts_of},
+        group_domains::{GroupPart, parts_of},
         segments::{LevelDomains, by_segment},
         topology::{is_one_by_one, look_within},
     },
@@ -33,7 +33,7 @@ const N_TRIES_MORE: usize = 64;
 
 /// What was found for some replicas of a task group in one domain.
 #[derive(Default)]
-struct Step {
+struct PartStep {
     /// The first pending replica of the ones that its replicas are of.
     first: Option<ReplicaId>,
     placement: GroupPlacement,
@@ -49,7 +49,7 @@ struct PartSearch<'a> {
     /// The domain of the whole unit.
     within: Option<LevelGroup>,
     /// What was found, in order.
-    steps: Vec<Step>,
+    steps: Vec<PartStep>,
     /// Tries that are left.
     left: usize,
     retry_ms: Option<i64>,
@@ -118,7 +118,7 @@ pub(super) fn find_parts(
 
 impl PartSearch<'_> {
     /// Looks for all of some parts in the domains where that costs least; `None`: nothing is placed.
-    fn find_all(&mut self, picture: &mut Picture, parts: &[Part<'_>]) -> Option<Try> {
+    fn find_all(&mut self, picture: &mut Picture, parts: &[GroupPart<'_>]) -> Option<Try> {
         let n_domains: usize = parts.iter().map(|part| self.choices(picture, *part).len()).sum();
         self.left = 4 * n_domains + N_TRIES_MORE;
         let mut best: Option<Choice> = None;
@@ -163,7 +163,7 @@ impl PartSearch<'_> {
     fn branch(
         &mut self,
         picture: &mut Picture,
-        parts: &[Part<'_>],
+        parts: &[GroupPart<'_>],
         chosen: &mut Vec<Option<LevelGroup>>,
         best: &mut Option<Choice>,
     ) {
@@ -202,7 +202,7 @@ impl PartSearch<'_> {
     }
 
     /// Takes places for all of a part in a group of nodes, or none.
-    fn take_part(&mut self, picture: &mut Picture, part: Part<'_>, place: Option<LevelGroup>) -> bool {
+    fn take_part(&mut self, picture: &mut Picture, part: GroupPart<'_>, place: Option<LevelGroup>) -> bool {
         let rules = self.rules;
         let of_group = rules.of_group(part.work.group).and_then(|rules| rules.segments.as_ref());
         let Some(rule) = rules.segments.as_ref().or(of_group) else {
@@ -292,10 +292,10 @@ impl PartSearch<'_> {
         picture: &mut Picture,
         (work, wanted): (&GroupWork, &[ReplicaId]),
         place: Option<LevelGroup>,
-    ) -> Option<Step> {
+    ) -> Option<PartStep> {
         let assigned = self.assigned;
         look_within(picture, assigned, place);
-        let mut step = Step { first: work.pending().first().copied(), ..Step::default() };
+        let mut step = PartStep { first: work.pending().first().copied(), ..PartStep::default() };
         step.placement.group = work.group;
         let mut is_whole = true;
         for wanted in wanted.chunks(if self.one_by_one { 1 } else { wanted.len().max(1) }) {
@@ -332,7 +332,7 @@ impl PartSearch<'_> {
         Some(step)
     }
 
-    fn drop_step(&mut self, picture: &mut Picture, step: &Step) {
+    fn drop_step(&mut self, picture: &mut Picture, step: &PartStep) {
         self.victims.unclaim(&mut picture.cluster, &step.preemption);
         picture.undo_part(self.assigned.unit(), std::slice::from_ref(&step.placement));
     }
@@ -347,7 +347,11 @@ impl PartSearch<'_> {
     }
 
     /// Where a part may go: in each domain that could hold it, if it has to be in one; `None`: wherever the unit may.
-    fn choices(&self, picture: &mut Picture, Part { work, wanted }: Part<'_>) -> Vec<Option<LevelGroup>> {
+    fn choices(
+        &self,
+        picture: &mut Picture,
+        GroupPart { work, wanted }: GroupPart<'_>,
+    ) -> Vec<Option<LevelGroup>> {
         let of_group = self.rules.of_group(work.group);
         let Some(whole) = of_group.filter(|rules| rules.needs_level()).map(|rules| &rules.whole) else {
             return vec![self.within];
@@ -372,7 +376,7 @@ impl PartSearch<'_> {
     fn needs(
         &self,
         picture: &mut Picture,
-        step: &Step,
+        step: &PartStep,
         (group, n): (u16, usize),
     ) -> crate::shares::QueueNeeds {
         if picture.shares.told_apart(self.assigned.queue).is_none() {
@@ -385,7 +389,7 @@ impl PartSearch<'_> {
 }
 
 /// What may be placed next of each task group of a unit whose first binding is made: the rest of a segment, or one replica.
-fn next_parts<'a>(assigned: &'a AssignedUnit, rules: &UnitRules) -> Vec<Part<'a>> {
+fn next_parts<'a>(assigned: &'a AssignedUnit, rules: &UnitRules) -> Vec<GroupPart<'a>> {
     let works: Vec<(&GroupWork, usize)> = assigned.pending_groups().map(|work| (work, 1)).collect();
     parts_of(rules, &works)
 }
