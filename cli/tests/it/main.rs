@@ -132,7 +132,7 @@ fn a_trace_is_replayed_audited_and_still_there_after_a_restart() {
     assert!(unplaced > 0 && summary["gpu_allocated_pct"].as_f64().unwrap() > 70.0, "{summary}");
     assert_eq!(std::fs::read_to_string(&ledger).unwrap().lines().count(), 200);
     // The same names again are a conflict, not a second placement.
-    assert_eq!(exit_code(&godel.run(&["trace", "replay", &trace])), 2);
+    assert_eq!(exit_code(&godel.run(&["trace", "replay", &trace])), 5);
 
     let dir = up.kill();
     let up = Up::start_in(dir, &["--schedulers", "3", "--simulate", "20x cpu=32,memory=128Gi,gpu=8:A10"]);

@@ -39,7 +39,7 @@ fn queues_are_created_changed_and_deleted() {
     fails(&godel, &["queue", "create", "prod"], 5, &["`godel queue set` changes it"]);
     let words = ["queue", "create", "prod.search", "--min", "cpu=1", "--weight", "3", "--policy", "fifo"];
     says(&godel, &words, "created");
-    fails(&godel, &["queue", "create", "none.such"], 1, &["`none`"]);
+    fails(&godel, &["queue", "create", "none.such"], 4, &["`none`"]);
     fails(&godel, &["queue", "create", "No"], 2, &["meta.name"]);
     fails(&godel, &["queue", "create", "x", "--policy", "fiffo"], 2, &["did you mean `fifo`?"]);
     fails(

@@ -1,6 +1,6 @@
 //! The Hadoop RPC faces: what unmodified clients, application masters and administrators of YARN call.
 //!
-//! Each face is a table of methods over a [`ResourceManager`](crate::ResourceManager): a request in YARN's messages becomes a call, and its answer
+//! Each face is a table of methods over a [`ResourceManager`]: a request in YARN's messages becomes a call, and its answer
 //! or refusal a message or an exception with the class by which clients of YARN tell refusals apart. Nothing here is kept over a restart.
 //!
 //! # Modules

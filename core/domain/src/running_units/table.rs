@@ -21,6 +21,10 @@ enum RowStore {
     /// From ordinal 0 on, without gaps.
     Column(Vec<RunningUnit>),
     /// With gaps.
+    #[expect(
+        clippy::box_collection,
+        reason = "the table of a unit that does not grow, of which there are millions, is no larger than a column"
+    )]
     Sparse(Box<BTreeMap<u32, RunningUnit>>),
 }
 

@@ -84,7 +84,7 @@ fn its_use_follows_from_records_and_rows() {
     // Its unit is cancelled: what it has left is nobody's loss.
     budgets.offer(UnitId(1), &identity, || WantedOrdinals::new([], OnEviction::Requeue), Some(&of_one));
     assert_eq!(shown(&budgets, "b"), (2, 1, 1, 0));
-    assert!(budgets.counting(UnitId(1), 1, &of_one.rows.get_mut(1).unwrap()).is_empty());
+    assert!(budgets.counting(UnitId(1), 1, of_one.rows.get_mut(1).unwrap()).is_empty());
 }
 
 #[test]
