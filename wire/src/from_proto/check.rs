@@ -25,13 +25,15 @@ mod known;
 
 /// Field of `Op` that puts a unit: one for each submission.
 const PUT_UNIT: u32 = 4;
-/// First field of `Op` that changes rows.
+/// First field of `Op` that changes rows. All from here on do, but for the one that puts an application of YARN.
 const FIRST_OF_ROWS: u32 = 20;
+/// Field of `Op` that puts an application of YARN.
+const PUT_YARN_APPLICATION: u32 = 27;
 
 /// Whether an encoded operation changes rows. The store checks the columns of these as it parses them, with the functions
 /// that readers use.
 pub fn changes_rows(encoded: &Bytes) -> bool {
-    raw::op_field(encoded).is_some_and(|field| field >= FIRST_OF_ROWS)
+    raw::op_field(encoded).is_some_and(|field| field >= FIRST_OF_ROWS && field != PUT_YARN_APPLICATION)
 }
 
 /// Checks an encoded operation, whole.

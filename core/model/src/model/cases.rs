@@ -26,13 +26,12 @@ const ONE_IS_FULL: u64 = 6;
 /// Failures after which a test ends.
 const N_FAILED_MAX: usize = 20;
 /// At least so many of a hundred cases contain each of these.
-const REACHED: [(Mark, u64); 6] = [
+const REACHED: [(Mark, u64); 5] = [
     (Mark::Rejection, 30),
     (Mark::Preemption, 30),
     (Mark::FullQueue, 30),
     (Mark::Shared, 10),
     (Mark::Terms, 1),
-    (Mark::Compaction, 1),
 ];
 /// At most so many of a hundred cases contain each of these: nothing that is known to be missing may become more.
 const BOUNDED: [(Mark, u64); 2] = [(Mark::Restless, 1), (Mark::Repaired, 1)];

@@ -146,7 +146,7 @@ impl Model {
             reconcile_ms: 400,
             done_grace_ms: 2_000,
             n_ended_max: numbers.pick(&[1, 100]),
-            compact_after_ms: if case.seed.is_multiple_of(2) { 400 } else { 600_000 },
+            compact_after_ms: if case.seed.is_multiple_of(2) { 20 } else { 600_000 },
             queues: queue::Config { head_wait_ms: numbers.pick(&[300, 60_000]), ..queue::Config::default() },
             losses: lost_nodes::Config {
                 grace_ms: 500,
