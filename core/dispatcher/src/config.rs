@@ -4,7 +4,7 @@ use godel_domain::sub_cluster;
 use godel_queueing as queue;
 use godel_rules::{lost_nodes, partition::StrategyKind, partition_mode};
 
-use super::policy::PolicyKind;
+use super::{history::HistoryLimits, policy::PolicyKind};
 
 /// How the dispatcher works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,10 +26,8 @@ pub struct Config {
     pub gang_hold_after_ms: u64,
     /// Ended units kept at most.
     pub n_ended_max: usize,
-    /// Deleted units of which something is kept; 0: of none.
-    pub n_history_max: usize,
-    /// It is kept so long after their end, milliseconds.
-    pub history_age_ms: u64,
+    /// How much is kept of units that are deleted.
+    pub history: HistoryLimits,
     /// Replicas of units that grow are compacted so long after their end, milliseconds.
     pub compact_after_ms: u64,
     /// How queues are served.
@@ -57,8 +55,11 @@ impl Default for Config {
             done_grace_ms: 5_000,
             gang_hold_after_ms: 60_000,
             n_ended_max: 100_000,
-            n_history_max: 10_000,
-            history_age_ms: 30 * 24 * 3_600 * 1_000,
+            history: HistoryLimits {
+                n_units_max: 10_000,
+                n_runs_max: 500_000,
+                age_ms: 30 * 24 * 3_600 * 1_000,
+            },
             compact_after_ms: 10 * 60 * 1_000,
             queues: queue::Config::default(),
             losses: lost_nodes::Config::default(),

@@ -1,7 +1,7 @@
 //! Ended units for accounting: what is kept of those whose records were deleted, and those whose records are still there.
 //!
 //! The records are written with the deletion of a unit's record, so one of both is always there. The oldest go once
-//! they are too many or too old.
+//! they, or the replicas that they list, are too many, or they are too old.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,8 +25,20 @@ pub(super) struct UnitHistories {
     by_end: BTreeSet<(i64, UnitId)>,
     /// Of `kept` those whose deletion is on its way.
     going: BTreeSet<UnitId>,
-    n_max: usize,
-    age_ms: u64,
+    /// Replicas that `kept` lists.
+    n_runs: usize,
+    limits: HistoryLimits,
+}
+
+/// How much is kept of units that are deleted. The oldest go beyond any of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistoryLimits {
+    /// Units; 0: nothing is kept.
+    pub n_units_max: usize,
+    /// Replicas that they list together; the newest unit stays whatever it lists.
+    pub n_runs_max: usize,
+    /// Time since the end of a unit, milliseconds.
+    pub age_ms: u64,
 }
 
 /// Which ended units to list.
@@ -64,19 +76,21 @@ impl HistoryFilter {
 }
 
 impl UnitHistories {
-    pub(super) fn new(n_max: usize, age_ms: u64) -> Self {
-        Self { n_max, age_ms, ..Self::default() }
+    pub(super) fn new(limits: HistoryLimits) -> Self {
+        Self { limits, ..Self::default() }
     }
 
     pub(super) fn put(&mut self, kept: Arc<UnitHistory>) {
         self.remove(kept.id);
         self.by_end.insert((kept.ended_ms, kept.id));
+        self.n_runs += kept.runs.len();
         self.kept.insert(kept.id, kept);
     }
 
     pub(super) fn remove(&mut self, unit: UnitId) {
         if let Some(kept) = self.kept.remove(&unit) {
             self.by_end.remove(&(kept.ended_ms, unit));
+            self.n_runs -= kept.runs.len();
         }
         self.going.remove(&unit);
     }
@@ -92,13 +106,20 @@ impl UnitHistories {
         if !self.going.is_empty() {
             return Vec::new();
         }
-        let age_ms = i64::try_from(self.age_ms).unwrap_or(i64::MAX);
-        let n_more = self.kept.len().saturating_sub(self.n_max);
-        let is_old = |(idx, (ended_ms, _)): &(usize, &(i64, UnitId))| {
-            *idx < n_more || wall_ms.saturating_sub(*ended_ms) > age_ms
-        };
-        let old = self.by_end.iter().enumerate().take_while(is_old).take(GO_MAX);
-        let old: Vec<UnitId> = old.map(|(_, (_, unit))| *unit).collect();
+        let age_ms = i64::try_from(self.limits.age_ms).unwrap_or(i64::MAX);
+        let (mut n_units, mut n_runs) = (self.kept.len(), self.n_runs);
+        let mut old = Vec::new();
+        for (ended_ms, unit) in &self.by_end {
+            let are_too_many =
+                n_units > self.limits.n_units_max || (n_runs > self.limits.n_runs_max && n_units > 1);
+            let is_old = wall_ms.saturating_sub(*ended_ms) > age_ms;
+            if old.len() >= GO_MAX || !(are_too_many || is_old) {
+                break;
+            }
+            n_units -= 1;
+            n_runs -= self.kept.get(unit).map_or(0, |kept| kept.runs.len());
+            old.push(*unit);
+        }
         self.going.extend(&old);
         old
     }
@@ -110,7 +131,7 @@ impl UnitHistories {
 
     /// Whether anything is to be kept.
     pub(super) fn is_on(&self) -> bool {
-        self.n_max > 0
+        self.limits.n_units_max > 0
     }
 }
 
@@ -184,9 +205,13 @@ fn merged(
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::unit::WorkloadClass;
+    use godel_domain::{ids::NodeId, running_units::Phase, unit::WorkloadClass, unit_history::RunHistory};
 
     use super::*;
+
+    fn limits(n_units_max: usize, n_runs_max: usize, age_ms: u64) -> HistoryLimits {
+        HistoryLimits { n_units_max, n_runs_max, age_ms }
+    }
 
     fn kept(id: u64, ended_ms: i64) -> Arc<UnitHistory> {
         Arc::new(UnitHistory {
@@ -214,7 +239,7 @@ mod tests {
 
     #[test]
     fn the_oldest_go_once_they_are_too_many_or_too_old() {
-        let mut histories = UnitHistories::new(2, 1_000);
+        let mut histories = UnitHistories::new(limits(2, 9, 1_000));
         for (id, ended_ms) in [(1, 30), (2, 10), (3, 20)] {
             histories.put(kept(id, ended_ms));
         }
@@ -226,6 +251,39 @@ mod tests {
         assert_eq!(histories.take_old(9_999), [UnitId(3), UnitId(1)]);
         histories.retain(&BTreeSet::from([UnitId(1)]));
         assert_eq!(histories.kept.keys().collect::<Vec<_>>(), [&UnitId(1)]);
+    }
+
+    #[test]
+    fn the_oldest_go_once_they_list_too_many_replicas() {
+        let run = RunHistory {
+            ordinal: 0,
+            incarnation: 0,
+            phase: Phase::Succeeded,
+            node: NodeId(1),
+            exit_code: 0,
+            restarts: 0,
+            bound_ms: 0,
+            ended_ms: 0,
+        };
+        let of = |id, ended_ms, n_runs| {
+            Arc::new(UnitHistory { runs: vec![run; n_runs], ..UnitHistory::clone(&kept(id, ended_ms)) })
+        };
+        let mut histories = UnitHistories::new(limits(9, 5, 1_000));
+        for (id, n_runs) in [(1, 2), (2, 2), (3, 1)] {
+            histories.put(of(id, 10, n_runs));
+        }
+        assert_eq!(histories.take_old(20), [], "exactly as many as are kept");
+        histories.put(of(4, 15, 2));
+        assert_eq!(histories.take_old(20), [UnitId(1)]);
+        histories.remove(UnitId(1));
+        histories.put(of(3, 12, 7));
+        assert_eq!(histories.take_old(20), [UnitId(2), UnitId(3)]);
+        histories.remove(UnitId(2));
+        histories.remove(UnitId(3));
+        histories.put(of(4, 15, 900));
+        assert_eq!(histories.take_old(20), [], "the newest stays, whatever it lists");
+        histories.put(of(5, 16, 0));
+        assert_eq!(histories.take_old(20), [UnitId(4)]);
     }
 
     #[test]

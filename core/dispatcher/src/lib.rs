@@ -168,7 +168,7 @@ impl Dispatcher {
             rooms: Rooms::default(),
             gangs: Gangs::new(config.gang_hold_after_ms),
             holds: BTreeMap::new(),
-            histories: UnitHistories::new(config.n_history_max, config.history_age_ms),
+            histories: UnitHistories::new(config.history),
             budgets: Budgets::default(),
             reservations: ReservationRecords::default(),
             nodes: Nodes::default(),

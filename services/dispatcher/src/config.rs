@@ -1,6 +1,6 @@
 //! Configuration of the dispatcher.
 
-use godel_core_dispatcher::{self as dispatcher, policy::PolicyKind};
+use godel_core_dispatcher::{self as dispatcher, history::HistoryLimits, policy::PolicyKind};
 use godel_domain::{change::PartitionMode, sub_cluster};
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
 use godel_queueing as queue;
@@ -169,6 +169,9 @@ godel_kit::section! {
         /// Maximum number of deleted units of which the history is kept (`godel history`). The oldest go first. 0: none
         /// is kept.
         pub history_units_max: usize = 10_000,
+        /// Maximum number of replicas that the kept history lists one by one: each takes 40 bytes of a dispatcher's
+        /// memory. The oldest units go first.
+        pub history_replicas_max: usize = 500_000,
         /// How long the history of a unit is kept after its end.
         pub history_age: HumanDuration = HumanDuration::from_secs(30 * 24 * 3_600),
         /// Replicas of a unit that grows (task groups were added to it, or it is of class `yarn`) are compacted so long after
@@ -241,8 +244,11 @@ impl Config {
             reconcile_ms: self.reconcile_interval.ms().max(100),
             gang_hold_after_ms: self.gang_hold_after.ms(),
             n_ended_max: self.ended_units_max,
-            n_history_max: self.history_units_max,
-            history_age_ms: self.history_age.ms(),
+            history: HistoryLimits {
+                n_units_max: self.history_units_max,
+                n_runs_max: self.history_replicas_max,
+                age_ms: self.history_age.ms(),
+            },
             compact_after_ms: self.compact_after.ms(),
             queues: queue::Config {
                 floor_percent: self.band_floor_percent,
