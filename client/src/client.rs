@@ -23,12 +23,11 @@ use tonic::Status;
 use crate::{
     exit::{Code, Failure},
     output::shown,
+    pages::{PAGE_SIZE, read_all, read_pages},
 };
 
 /// Lease of the YARN adapter, which a cluster need not have.
 const YARN: &str = "yarn";
-/// Pages read of one list; beyond lies a server that never ends.
-const N_PAGES_MAX: usize = 1_000_000;
 
 /// Calls the control plane. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -269,14 +268,9 @@ impl Client {
     /// # Errors
     /// What the server answered.
     pub async fn list_nodes(&self, selector: &[(String, String)]) -> Result<Vec<v1::Node>, Failure> {
-        let mut nodes = Vec::new();
-        let mut page_token = String::new();
-        for _ in 0..N_PAGES_MAX {
-            let request = v1::ListNodesRequest {
-                page_size: 1000,
-                page_token: page_token.clone(),
-                label_selector: selector.iter().cloned().collect(),
-            };
+        read_all(async |page_token| {
+            let label_selector = selector.iter().cloned().collect();
+            let request = v1::ListNodesRequest { page_size: PAGE_SIZE, page_token, label_selector };
             let page = self
                 .read(|| {
                     let (mut client, request) = (self.nodes(), request.clone());
@@ -284,13 +278,9 @@ impl Client {
                 })
                 .await?
                 .into_inner();
-            nodes.extend(page.nodes);
-            page_token = page.next_page_token;
-            if page_token.is_empty() {
-                break;
-            }
-        }
-        Ok(nodes)
+            Ok((page.nodes, page.next_page_token))
+        })
+        .await
     }
 
     /// Units that match, at most `limit`, and how many match in all.
@@ -302,10 +292,9 @@ impl Client {
         request: v1::ListUnitsRequest,
         limit: usize,
     ) -> Result<(Vec<v1::Unit>, usize), Failure> {
-        let mut units = Vec::new();
-        let mut request = v1::ListUnitsRequest { page_size: 1000, ..request };
         let mut total = 0;
-        for _ in 0..N_PAGES_MAX {
+        let (units, _) = read_pages(limit, async |page_token| {
+            let request = v1::ListUnitsRequest { page_size: PAGE_SIZE, page_token, ..request.clone() };
             let page = self
                 .units(|mut client| {
                     let request = request.clone();
@@ -314,13 +303,9 @@ impl Client {
                 .await?
                 .into_inner();
             total = usize::try_from(page.total).unwrap_or(usize::MAX);
-            units.extend(page.units);
-            request.page_token = page.next_page_token;
-            if request.page_token.is_empty() || units.len() >= limit {
-                break;
-            }
-        }
-        units.truncate(limit);
+            Ok((page.units, page.next_page_token))
+        })
+        .await?;
         Ok((units, total))
     }
 
@@ -329,9 +314,8 @@ impl Client {
     /// # Errors
     /// What the server answered.
     pub async fn list_queues(&self) -> Result<Vec<v1::QueueStatus>, Failure> {
-        let mut queues = Vec::new();
-        let mut request = v1::ListQueuesRequest { page_size: 1000, ..v1::ListQueuesRequest::default() };
-        for _ in 0..N_PAGES_MAX {
+        read_all(async |page_token| {
+            let request = v1::ListQueuesRequest { page_size: PAGE_SIZE, page_token };
             let page = self
                 .queues(|mut client| {
                     let request = request.clone();
@@ -339,13 +323,9 @@ impl Client {
                 })
                 .await?
                 .into_inner();
-            queues.extend(page.queues);
-            request.page_token = page.next_page_token;
-            if request.page_token.is_empty() {
-                break;
-            }
-        }
-        Ok(queues)
+            Ok((page.queues, page.next_page_token))
+        })
+        .await
     }
 
     /// Every priority class.
@@ -353,10 +333,8 @@ impl Client {
     /// # Errors
     /// What the server answered.
     pub async fn list_priority_classes(&self) -> Result<Vec<v1::PriorityClassStatus>, Failure> {
-        let mut classes = Vec::new();
-        let page_size = 1000;
-        let mut request = v1::ListPriorityClassesRequest { page_size, page_token: String::new() };
-        for _ in 0..N_PAGES_MAX {
+        read_all(async |page_token| {
+            let request = v1::ListPriorityClassesRequest { page_size: PAGE_SIZE, page_token };
             let page = self
                 .queues(|mut client| {
                     let request = request.clone();
@@ -364,13 +342,9 @@ impl Client {
                 })
                 .await?
                 .into_inner();
-            classes.extend(page.priority_classes);
-            request.page_token = page.next_page_token;
-            if request.page_token.is_empty() {
-                break;
-            }
-        }
-        Ok(classes)
+            Ok((page.priority_classes, page.next_page_token))
+        })
+        .await
     }
 
     /// Every disruption budget with what it allows.
@@ -378,9 +352,8 @@ impl Client {
     /// # Errors
     /// What the server answered.
     pub async fn list_budgets(&self) -> Result<Vec<v1::DisruptionBudgetStatus>, Failure> {
-        let mut budgets = Vec::new();
-        let mut request = v1::ListBudgetsRequest { page_size: 1000, page_token: String::new() };
-        for _ in 0..N_PAGES_MAX {
+        read_all(async |page_token| {
+            let request = v1::ListBudgetsRequest { page_size: PAGE_SIZE, page_token };
             let page = self
                 .budgets(|mut client| {
                     let request = request.clone();
@@ -388,13 +361,9 @@ impl Client {
                 })
                 .await?
                 .into_inner();
-            budgets.extend(page.budgets);
-            request.page_token = page.next_page_token;
-            if request.page_token.is_empty() {
-                break;
-            }
-        }
-        Ok(budgets)
+            Ok((page.budgets, page.next_page_token))
+        })
+        .await
     }
 
     /// Every reservation with what it holds.
@@ -402,9 +371,8 @@ impl Client {
     /// # Errors
     /// What the server answered.
     pub async fn list_reservations(&self) -> Result<Vec<v1::ReservationStatus>, Failure> {
-        let mut reservations = Vec::new();
-        let mut request = v1::ListReservationsRequest { page_size: 1000, page_token: String::new() };
-        for _ in 0..N_PAGES_MAX {
+        read_all(async |page_token| {
+            let request = v1::ListReservationsRequest { page_size: PAGE_SIZE, page_token };
             let page = self
                 .reservations(|mut client| {
                     let request = request.clone();
@@ -412,13 +380,9 @@ impl Client {
                 })
                 .await?
                 .into_inner();
-            reservations.extend(page.reservations);
-            request.page_token = page.next_page_token;
-            if request.page_token.is_empty() {
-                break;
-            }
-        }
-        Ok(reservations)
+            Ok((page.reservations, page.next_page_token))
+        })
+        .await
     }
 
     /// One unit with its running units.

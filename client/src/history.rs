@@ -2,10 +2,11 @@
 
 use godel_proto::v1;
 
-use crate::{client::Client, exit::Failure};
-
-/// Pages read of one list; beyond lies a server that never ends.
-const N_PAGES_MAX: usize = 1_000_000;
+use crate::{
+    client::Client,
+    exit::Failure,
+    pages::{PAGE_SIZE, read_pages},
+};
 
 /// Ended units that match, at most `limit`, the newest first, and whether there are more.
 ///
@@ -16,9 +17,8 @@ pub async fn list(
     request: v1::ListUnitHistoryRequest,
     limit: usize,
 ) -> Result<(Vec<v1::UnitHistory>, bool), Failure> {
-    let mut units = Vec::new();
-    let mut request = v1::ListUnitHistoryRequest { page_size: 1000, ..request };
-    for _ in 0..N_PAGES_MAX {
+    read_pages(limit, async |page_token| {
+        let request = v1::ListUnitHistoryRequest { page_size: PAGE_SIZE, page_token, ..request.clone() };
         let page = client
             .units(|mut service| {
                 let request = request.clone();
@@ -26,13 +26,7 @@ pub async fn list(
             })
             .await?
             .into_inner();
-        units.extend(page.units);
-        request.page_token = page.next_page_token;
-        if request.page_token.is_empty() || units.len() > limit {
-            break;
-        }
-    }
-    let is_more = units.len() > limit || !request.page_token.is_empty();
-    units.truncate(limit);
-    Ok((units, is_more))
+        Ok((page.units, page.next_page_token))
+    })
+    .await
 }

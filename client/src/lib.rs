@@ -11,6 +11,7 @@
 //! - `exit`: exit codes, and how commands end.
 //! - `history`: pages of ended units.
 //! - `output`: tables, JSON and colours.
+//! - `pages`: lists that servers give out page by page.
 //! - `process`: start and end of a program.
 //! - `replay`: replays a trace through the API.
 //! - `trace`: traces of tasks.
@@ -26,6 +27,7 @@ pub mod client;
 pub mod exit;
 pub mod history;
 pub mod output;
+pub mod pages;
 pub mod process;
 pub mod replay;
 pub mod trace;

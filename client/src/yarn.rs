@@ -2,10 +2,11 @@
 
 use godel_proto::v1;
 
-use crate::{client::Client, exit::Failure};
-
-/// Pages read of one list; beyond lies a server that never ends.
-const N_PAGES_MAX: usize = 1_000_000;
+use crate::{
+    client::Client,
+    exit::Failure,
+    pages::{PAGE_SIZE, read_all, read_pages},
+};
 
 /// Applications that match, at most `limit`, the newest first, and whether there are more.
 ///
@@ -16,10 +17,9 @@ pub async fn list_applications(
     request: v1::ListApplicationsRequest,
     limit: usize,
 ) -> Result<(Vec<v1::YarnApplicationStatus>, bool), Failure> {
-    let page_size = u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX).clamp(1, 1_000);
-    let mut applications = Vec::new();
-    let mut request = v1::ListApplicationsRequest { page_size, ..request };
-    for _ in 0..N_PAGES_MAX {
+    let page_size = u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX).clamp(1, PAGE_SIZE);
+    read_pages(limit, async |page_token| {
+        let request = v1::ListApplicationsRequest { page_size, page_token, ..request.clone() };
         let page = client
             .yarn(|mut service| {
                 let request = request.clone();
@@ -27,15 +27,9 @@ pub async fn list_applications(
             })
             .await?
             .into_inner();
-        applications.extend(page.applications);
-        request.page_token = page.next_page_token;
-        if request.page_token.is_empty() || applications.len() > limit {
-            break;
-        }
-    }
-    let is_more = applications.len() > limit || !request.page_token.is_empty();
-    applications.truncate(limit);
-    Ok((applications, is_more))
+        Ok((page.applications, page.next_page_token))
+    })
+    .await
 }
 
 /// One application with its attempts.
@@ -86,9 +80,8 @@ pub async fn kill(client: &Client, id: &str, user: &str, why: &str) -> Result<bo
 /// # Errors
 /// What the server answered.
 pub async fn list_queues(client: &Client) -> Result<Vec<v1::YarnQueue>, Failure> {
-    let mut queues = Vec::new();
-    let mut request = v1::ListYarnQueuesRequest { page_size: 1_000, page_token: String::new() };
-    for _ in 0..N_PAGES_MAX {
+    read_all(async |page_token| {
+        let request = v1::ListYarnQueuesRequest { page_size: PAGE_SIZE, page_token };
         let page = client
             .yarn(|mut service| {
                 let request = request.clone();
@@ -96,11 +89,7 @@ pub async fn list_queues(client: &Client) -> Result<Vec<v1::YarnQueue>, Failure>
             })
             .await?
             .into_inner();
-        queues.extend(page.queues);
-        request.page_token = page.next_page_token;
-        if request.page_token.is_empty() {
-            break;
-        }
-    }
-    Ok(queues)
+        Ok((page.queues, page.next_page_token))
+    })
+    .await
 }

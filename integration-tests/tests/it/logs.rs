@@ -120,7 +120,7 @@ async fn logs_of_running_restarted_and_ended_replicas() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_log_keeps_what_its_limit_keeps() {
-    const LAST: u64 = 12_000_000;
+    const LAST: u64 = 12_500_000;
     let settings = ["agent.log_max_bytes=1048576", "agent.log_files=4"].map(str::to_owned);
     let cluster = one_real_node(settings::godel_bin(), &settings).await;
     cluster.api.submit(batch("large", 1, &format!("seq 1 {LAST}"))).await.unwrap();
