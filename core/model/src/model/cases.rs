@@ -30,6 +30,8 @@ const REACHED: [(Mark, u64); 5] = [
     (Mark::Rejection, 30),
     (Mark::Preemption, 30),
     (Mark::FullQueue, 30),
+    (Mark::OwnerFull, 1),
+    (Mark::MastersFull, 1),
     (Mark::Shared, 10),
     (Mark::Terms, 1),
 ];
