@@ -99,7 +99,7 @@ fn masters_take_no_more_than_their_share() {
             2,
             Template { demand: demand(200, 0), ..Template::default() },
         ));
-        record.status.ordinals = vec![vec![(0, 1)], vec![(1, 3)]];
+        record.status.ordinals = vec![vec![(0, 1)], vec![(1, 3)]].into();
         record
     };
     let (first, second) = (world.unit(application(1)), world.unit(application(2)));

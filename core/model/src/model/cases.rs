@@ -26,7 +26,7 @@ const ONE_IS_FULL: u64 = 6;
 /// Failures after which a test ends.
 const N_FAILED_MAX: usize = 20;
 /// At least so many of a hundred cases contain each of these.
-const REACHED: [(Mark, u64); 5] = [
+const REACHED: [(Mark, u64); 7] = [
     (Mark::Rejection, 30),
     (Mark::Preemption, 30),
     (Mark::FullQueue, 30),
