@@ -61,8 +61,8 @@ impl Used {
     /// Of each that is more than nothing.
     pub(super) fn where_positive(&self) -> Self {
         let amounts = self.amounts.iter().map(|(name, amount)| (name, amount.max(0)));
-        let running_units = self.running_units.max(0);
-        Self { amounts: Resources::new(amounts).unwrap_or_default(), running_units }
+        let amounts = Resources::new(amounts).unwrap_or_default();
+        Self { amounts, running_units: self.running_units.max(0) }
     }
 
     /// Of each the smaller.
@@ -94,8 +94,7 @@ impl Used {
     }
 }
 
-/// No resource has a blank in its name.
-const RUNNING_UNITS: &str = "running units";
+const RUNNING_UNITS: &str = "running units"; // No resource has a blank in its name.
 
 /// What the queues of a world use, and may.
 #[derive(Clone, Debug)]
@@ -173,8 +172,8 @@ pub(super) fn check(evidence: &Evidence) -> Findings {
     }
     let how = match history.gap() {
         None => {
-            let (n_maxima, n_commits) = replay(history, &mut findings);
             owners::check(evidence, &mut findings);
+            let (n_maxima, n_commits) = replay(history, &mut findings);
             format!("{n_maxima} with a maximum, kept by each of {n_commits} commits{}", history.since())
         }
         Some(gap) => {
@@ -183,8 +182,8 @@ pub(super) fn check(evidence: &Evidence) -> Findings {
             format!("{n_maxima} with a maximum, kept by the last bindings")
         }
     };
-    let n_running_units = room.n_running_units;
-    findings.checked(format!("{} queues pay for {n_running_units} running units; {how}", room.used.len()));
+    let (n_queues, n_running_units) = (room.used.len(), room.n_running_units);
+    findings.checked(format!("{n_queues} queues pay for {n_running_units} running units; {how}"));
     findings
 }
 
