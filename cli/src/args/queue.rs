@@ -59,6 +59,12 @@ pub struct Settings {
     /// Maximum number of running units of the queue and the queues below it; 0: no limit.
     #[arg(long, value_name = "N")]
     pub max_running_units: Option<u32>,
+    /// Maximum for the running units of any one owner, as `cpu=8`; `cpu-` removes it.
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCE=QUANTITY")]
+    pub max_per_owner: Vec<String>,
+    /// Share of each maximum that application masters of YARN may take together, as `0.1`; 0: no limit of their own.
+    #[arg(long, value_name = "SHARE")]
+    pub am_share: Option<String>,
     /// Share among siblings above their guarantees.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub weight: Option<u32>,

@@ -9,6 +9,7 @@ use godel_client::{
     unit_file::{nearest, parse_amount},
     views::{PriorityClassView, QueueView, parse_policy},
 };
+use godel_domain::queue_spec::parse_share;
 use godel_proto::v1;
 
 use super::{
@@ -269,6 +270,8 @@ fn settle(queue: &mut v1::Queue, settings: Settings) -> Result<(), Failure> {
         min,
         max,
         max_running_units,
+        max_per_owner,
+        am_share,
         weight,
         policy,
         submit_owners,
@@ -277,13 +280,21 @@ fn settle(queue: &mut v1::Queue, settings: Settings) -> Result<(), Failure> {
         owner,
         labels,
     } = settings;
-    for (flag, changes, amounts) in [("--min", min, &mut queue.min), ("--max", max, &mut queue.max)] {
+    for (flag, changes, amounts) in [
+        ("--min", min, &mut queue.min),
+        ("--max", max, &mut queue.max),
+        ("--max-per-owner", max_per_owner, &mut queue.max_per_owner),
+    ] {
         change(&mut amounts.get_or_insert_default().amounts, &changes, |name, text| {
             parse_amount(name, text).map_err(|error| Failure::usage(format!("{flag} {name}: {error}")))
         })?;
     }
     if let Some(max) = max_running_units {
         queue.max_running_units = (max > 0).then_some(max);
+    }
+    if let Some(text) = am_share {
+        let share = if text == "0" { Ok(None) } else { parse_share(&text).map(Some) };
+        queue.am_share_milli = share.map_err(|wrong| Failure::usage(format!("--am-share: {wrong}")))?;
     }
     queue.weight = weight.or(queue.weight);
     if let Some(word) = policy {
@@ -367,6 +378,8 @@ mod tests {
         let settings = Settings {
             min: words(&["cpu=2", "gpu-"]),
             max: words(&["gpu=0", "memory=1Gi"]),
+            max_per_owner: words(&["cpu=1", "memory=2Gi"]),
+            am_share: Some("0.1".to_owned()),
             policy: Some("drf".to_owned()),
             labels: words(&["team=a"]),
             owner_weights: words(&["ann=3", "bob-"]),
@@ -381,8 +394,11 @@ mod tests {
         assert_eq!((queue.submit_owners.len(), queue.policy()), (1, v1::QueuePolicy::Drf));
         assert_eq!(queue.owner_weights, [("ann".to_owned(), 3), ("eve".to_owned(), 5)].into());
         assert_eq!(queue.meta.as_ref().unwrap().labels["team"], "a");
-        settle(&mut queue, Settings { any_owner: true, ..Settings::default() }).unwrap();
-        assert!(queue.submit_owners.is_empty());
+        let per_owner = queue.max_per_owner.clone().unwrap();
+        assert_eq!((per_owner.amounts["cpu"], queue.am_share_milli), (1_000, Some(100)));
+        let none = Settings { any_owner: true, am_share: Some("0".to_owned()), ..Settings::default() };
+        settle(&mut queue, none).unwrap();
+        assert_eq!((queue.submit_owners.is_empty(), queue.am_share_milli), (true, None));
     }
 
     #[test]
@@ -394,6 +410,8 @@ mod tests {
         assert_eq!(wrong, "`cpu` is neither key=value nor key-");
         let wrong = settle(Settings { owner_weights: words(&["ann=0"]), ..Settings::default() });
         assert_eq!(wrong, "--owner-weight ann: `0` is not a number of at least 1");
+        let wrong = settle(Settings { am_share: Some("2".to_owned()), ..Settings::default() });
+        assert!(wrong.starts_with("--am-share: `2` is no share"), "{wrong}");
         let wrong = settle(Settings { policy: Some("fair".to_owned()), ..Settings::default() });
         assert!(wrong.contains("did you mean `fair-share`?"), "{wrong}");
     }

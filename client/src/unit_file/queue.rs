@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::quantity::{self, BadQuantity};
+use godel_domain::{
+    quantity::{self, BadQuantity},
+    queue_spec::{parse_share, show_share},
+};
 use godel_proto::v1;
 
 use super::{read::Fields, words, yaml_out::Yaml};
@@ -32,11 +35,10 @@ fn to_yaml(queue: &v1::Queue) -> Yaml {
     yaml.put("name", Some(Yaml::text_of(&meta.name)));
     yaml.texts_by_key("labels", &meta.labels);
     yaml.text("owner", &meta.owner);
-    for (key, amounts) in [("min", &queue.min), ("max", &queue.max)] {
-        let sorted: BTreeMap<&String, &i64> = amounts.iter().flat_map(|amounts| &amounts.amounts).collect();
-        let shown = |(name, amount): (&String, &i64)| (name.clone(), Yaml::plain(show_amount(name, *amount)));
-        yaml.some(key, Yaml::Map(sorted.into_iter().map(|(name, amount)| shown((name, amount))).collect()));
-    }
+    put_amounts(&mut yaml, "min", queue.min.as_ref());
+    put_amounts(&mut yaml, "max", queue.max.as_ref());
+    put_amounts(&mut yaml, "max_per_owner", queue.max_per_owner.as_ref());
+    yaml.put("am_share", queue.am_share_milli.map(|milli| Yaml::plain(show_share(milli))));
     yaml.put("weight", queue.weight.map(Yaml::plain));
     let policy = words::POLICY.iter().find(|(_, policy)| *policy == queue.policy);
     yaml.put("policy", policy.map(|(word, _)| Yaml::plain(word)));
@@ -46,6 +48,12 @@ fn to_yaml(queue: &v1::Queue) -> Yaml {
     let weights = weights.into_iter().map(|(owner, weight)| (owner.clone(), Yaml::plain(weight)));
     yaml.some("owner_weights", Yaml::Map(weights.collect()));
     yaml
+}
+
+fn put_amounts(yaml: &mut Yaml, key: &'static str, amounts: Option<&v1::Resources>) {
+    let sorted: BTreeMap<&String, &i64> = amounts.iter().flat_map(|amounts| &amounts.amounts).collect();
+    let shown = |(name, amount): (&String, &i64)| (name.clone(), Yaml::plain(show_amount(name, *amount)));
+    yaml.some(key, Yaml::Map(sorted.into_iter().map(shown).collect()));
 }
 
 pub(super) fn queue(fields: &mut Fields<'_, '_>) -> v1::Queue {
@@ -67,6 +75,8 @@ pub(super) fn queue(fields: &mut Fields<'_, '_>) -> v1::Queue {
         submit_owners: fields.texts("submit_owners"),
         max_running_units: fields.number("max_running_units"),
         owner_weights: fields.numbers("owner_weights").into_iter().collect(),
+        max_per_owner: amounts(fields, "max_per_owner"),
+        am_share_milli: fields.scalar("am_share", parse_share),
     }
 }
 
@@ -122,6 +132,8 @@ policy: fair-share
 submit_owners: [alice]
 max_running_units: 9
 owner_weights: {alice: 3, 007: 2}
+max_per_owner: {cpu: 2, gpu: 0.5}
+am_share: 0.1
 ---
 # nothing
 ---
@@ -145,6 +157,8 @@ owner_weights: {alice: 3, 007: 2}
         assert_eq!((queue.weight, queue.max_running_units), (Some(3), Some(9)));
         assert_eq!(queue.policy(), v1::QueuePolicy::FairShare);
         assert_eq!(queue.owner_weights, [("alice".to_owned(), 3), ("007".to_owned(), 2)].into());
+        let per_owner = &queue.max_per_owner.as_ref().unwrap().amounts;
+        assert_eq!((per_owner["cpu"], per_owner["gpu"], queue.am_share_milli), (2_000, 500, Some(100)));
         assert_eq!((class.value, class.preemptible), (-5, false));
         assert_eq!(unit.priority_class, "gold");
     }
@@ -163,6 +177,9 @@ min:
   memory: 8Gi
 max:
   cpu: 4.5
+max_per_owner:
+  cpu: 2
+am_share: 0.25
 weight: 3
 policy: fair-share
 submit_owners:
@@ -199,6 +216,7 @@ name: dev
             ),
             ("kind: queue\nname: a\nmax:\n  gpu: many\n", "4:8: max.gpu: `many` is no"),
             ("kind: queue\nname: a\nowner_weights: {ann: x}\n", "3:22: owner_weights.ann: `x` "),
+            ("kind: queue\nname: a\nam_share: 10%\n", "3:11: am_share: `10%` is no share: a number from"),
             ("name: a\n---\nkind: priority-class\nname: b\n", "3:1: value: the key is missing"),
         ] {
             let found = parse_manifest(text).unwrap_err().to_string();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use godel_domain::{
-    queue_spec::QueuePolicy,
+    queue_spec::{QueuePolicy, show_share},
     resources::{CPU, MEMORY},
 };
 use godel_proto::v1;
@@ -41,6 +41,10 @@ pub struct QueueView {
     pub submit_owners: Vec<String>,
     /// What owners weigh beside each other, where it is not 1.
     pub owner_weights: BTreeMap<String, u32>,
+    /// Most that running units of any one owner take, as set.
+    pub max_per_owner: BTreeMap<String, i64>,
+    /// Share of each maximum that application masters may take, as `0.1`; empty for no limit.
+    pub am_share: String,
     /// By its own running units.
     pub used: BTreeMap<String, i64>,
     /// By those below it, too.
@@ -79,6 +83,8 @@ impl From<&v1::QueueStatus> for QueueView {
             policy: policy.to_owned(),
             submit_owners: queue.submit_owners,
             owner_weights: queue.owner_weights.into_iter().collect(),
+            max_per_owner: amounts(queue.max_per_owner.as_ref()),
+            am_share: queue.am_share_milli.map(show_share).unwrap_or_default(),
             used: amounts(usage.used.as_ref()),
             used_with_children: amounts(usage.used_with_children.as_ref()),
             guaranteed: amounts(usage.guaranteed.as_ref()),
@@ -128,6 +134,12 @@ impl QueueView {
         weights.collect::<Vec<_>>().join(",")
     }
 
+    fn per_owner(&self) -> String {
+        let limits = self.max_per_owner.iter();
+        let shown = limits.map(|(name, amount)| format!("{name}={}", show_amount(name, *amount)));
+        shown.collect::<Vec<_>>().join(",")
+    }
+
     fn others(&self) -> String {
         let others = self.resources().into_iter().filter(|name| ![CPU, MEMORY, GPU].contains(name));
         others.map(|name| format!("{name}={}", self.share(name))).collect::<Vec<_>>().join(",")
@@ -137,8 +149,16 @@ impl QueueView {
 impl View for QueueView {
     const HEADERS: &'static [&'static str] =
         &["NAME", "WEIGHT", "POLICY", "PENDING", "RUNNING", "CPU", "MEMORY", "GPU"];
-    const WIDE: &'static [&'static str] =
-        &["OTHERS", "SUBMIT-OWNERS", "OWNER-WEIGHTS", "OWNER", "REVISION", "LABELS"];
+    const WIDE: &'static [&'static str] = &[
+        "OTHERS",
+        "SUBMIT-OWNERS",
+        "OWNER-WEIGHTS",
+        "MAX-PER-OWNER",
+        "AM-SHARE",
+        "OWNER",
+        "REVISION",
+        "LABELS",
+    ];
 
     fn row(&self) -> Vec<String> {
         let running = match self.max_running_units {
@@ -162,6 +182,8 @@ impl View for QueueView {
             self.others(),
             self.submit_owners.join(","),
             self.weights(),
+            self.per_owner(),
+            self.am_share.clone(),
             self.owner.clone(),
             self.revision.to_string(),
             pairs(&self.labels),

@@ -176,12 +176,14 @@ fn a_queue_shows_what_it_uses_is_guaranteed_may_use_and_borrows() {
     assert_eq!(
         keys,
         [
+            "am_share",
             "borrowed",
             "create_time_ms",
             "guaranteed",
             "labels",
             "max",
             "max_in_force",
+            "max_per_owner",
             "max_running_units",
             "min",
             "name",

@@ -13,6 +13,7 @@
 //! - `ledger`: I2, what clients were told.
 //! - `moves`: units that change their queue.
 //! - `order`: I10, the order of queues on full nodes.
+//! - `owners`: I5, what owners and application masters take of queues.
 //! - `pending`: I8, units that could be placed.
 //! - `preemptions`: I6, victims.
 //! - `processes`: I3, what really runs.
@@ -32,6 +33,7 @@ mod history;
 mod ledger;
 mod moves;
 mod order;
+mod owners;
 mod pending;
 mod preemptions;
 mod processes;

@@ -17,6 +17,7 @@ use godel_domain::{
 
 use super::{
     Evidence, Orphan,
+    owners::Accounts,
     queues::{QueueRoom, levels},
     room::{self, NodeSums, ZoneSums},
     verdict::Findings,
@@ -59,6 +60,7 @@ pub struct Scan<'a> {
     world: &'a World,
     free: BTreeMap<NodeId, Free>,
     queues: QueueRoom<'a>,
+    owners: Accounts,
 }
 
 /// What all looks until now have in common.
@@ -118,7 +120,7 @@ impl<'a> Scan<'a> {
             (*id, Free::new(node, taken, short))
         };
         let free = world.nodes.iter().map(free).collect();
-        Self { world, free, queues: QueueRoom::new(world) }
+        Self { world, free, queues: QueueRoom::new(world), owners: Accounts::of(world) }
     }
 
     /// Counts only room that was also there before.
@@ -155,6 +157,14 @@ impl<'a> Scan<'a> {
         }
         let (places, templates) = self.place_some(&pending, record.spec.pool, needed)?;
         if !self.has_room_for_each(&templates, record.spec.pool) {
+            return None;
+        }
+        let group = |template: &Template| {
+            let groups = &record.spec.task_groups;
+            groups.iter().position(|group| std::ptr::eq(&group.template, template)).unwrap_or(0)
+        };
+        let asked = templates.iter().map(|template| (group(template), &template.demand));
+        if !self.owners.hold(self.world, record, asked) {
             return None;
         }
         let demands = templates.iter().map(|template| &template.demand);

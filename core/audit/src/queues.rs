@@ -22,6 +22,7 @@ use godel_domain::{
 use super::{
     Evidence, History, Start,
     moves::{QueueMove, check_terms, counted, moves},
+    owners,
     preemptions::queue_of_hold,
     room,
     verdict::Findings,
@@ -45,7 +46,7 @@ impl Used {
         self.running_units += times;
     }
 
-    fn shift(&mut self, other: &Self, times: i64) {
+    pub(super) fn shift(&mut self, other: &Self, times: i64) {
         self.amounts.add(&other.amounts, times);
         self.running_units += other.running_units * times;
     }
@@ -55,6 +56,13 @@ impl Used {
         let mut negative = Self::default();
         negative.shift(self, -1);
         negative
+    }
+
+    /// Of each that is more than nothing.
+    pub(super) fn where_positive(&self) -> Self {
+        let amounts = self.amounts.iter().map(|(name, amount)| (name, amount.max(0)));
+        let amounts = Resources::new(amounts).unwrap_or_default();
+        Self { amounts, running_units: self.running_units.max(0) }
     }
 
     /// Of each the smaller.
@@ -86,8 +94,7 @@ impl Used {
     }
 }
 
-/// No resource has a blank in its name.
-const RUNNING_UNITS: &str = "running units";
+const RUNNING_UNITS: &str = "running units"; // No resource has a blank in its name.
 
 /// What the queues of a world use, and may.
 #[derive(Clone, Debug)]
@@ -165,6 +172,7 @@ pub(super) fn check(evidence: &Evidence) -> Findings {
     }
     let how = match history.gap() {
         None => {
+            owners::check(evidence, &mut findings);
             let (n_maxima, n_commits) = replay(history, &mut findings);
             format!("{n_maxima} with a maximum, kept by each of {n_commits} commits{}", history.since())
         }
@@ -174,8 +182,8 @@ pub(super) fn check(evidence: &Evidence) -> Findings {
             format!("{n_maxima} with a maximum, kept by the last bindings")
         }
     };
-    let n_running_units = room.n_running_units;
-    findings.checked(format!("{} queues pay for {n_running_units} running units; {how}", room.used.len()));
+    let (n_queues, n_running_units) = (room.used.len(), room.n_running_units);
+    findings.checked(format!("{n_queues} queues pay for {n_running_units} running units; {how}"));
     findings
 }
 
@@ -198,14 +206,14 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
     let of_start = QueueRoom::beside_victims(&world);
     let mut used: BTreeMap<String, Used> =
         of_start.used.into_iter().map(|(queue, used)| (queue.to_owned(), used)).collect();
-    let with_maximum = world.queues.iter().filter(|(_, record)| has_maximum(&record.value));
+    let with_maximum = world.queues.iter().filter(|(_, record)| record.value.has_limits());
     let mut limited: BTreeSet<String> = with_maximum.map(|(queue, _)| queue.clone()).collect();
     let mut n_commits = 0;
     for commit in history.commits.iter().filter(|commit| !is_before(commit.revision)) {
         n_commits += 1;
         for change in &commit.changes {
             match change {
-                Change::Queue(spec) if has_maximum(spec) => {
+                Change::Queue(spec) if spec.has_limits() => {
                     limited.insert(spec.name.clone());
                 }
                 Change::UnitDeleted(id) => {
@@ -272,10 +280,6 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
         }
     }
     (limited.len(), n_commits)
-}
-
-fn has_maximum(spec: &QueueSpec) -> bool {
-    !spec.max.is_empty() || spec.max_running_units > 0
 }
 
 fn count(used: &mut BTreeMap<String, Used>, world: &World, id: UnitId, group: u16, times: i64) {
@@ -382,7 +386,7 @@ fn judge_last_bindings(room: &QueueRoom<'_>, history: &History, findings: &mut F
             }
         }
     }
-    let limited = room.world.queues.iter().filter(|(_, record)| has_maximum(&record.value));
+    let limited = room.world.queues.iter().filter(|(_, record)| record.value.has_limits());
     for (queue, record) in limited.clone() {
         let Some(used) = room.used.get(queue.as_str()) else { continue };
         for (name, used, max) in used.against(&record.value).filter(|(_, used, max)| used > max) {

@@ -113,7 +113,7 @@ impl Binder {
             Err(wait) => return Verdict::Wait(wait),
         };
         let owned = owned(unit, &self.picture.cluster);
-        let queue = unit.queue;
+        let (queue, payer) = (unit.queue, unit.payer);
         let (mut own, mut members, mut full) = (own, members, None);
         let (accepted, taken) = loop {
             let gathers =
@@ -132,7 +132,7 @@ impl Binder {
                 break (accepted, taken);
             }
             // Some of the holds stay, as nothing of them is bound, and with them the room that the others may have taken.
-            taken.needs.iter().for_each(|(_, need)| self.picture.quotas.give_back(queue, *need));
+            taken.needs.iter().for_each(|(_, need)| self.picture.quotas.give_back(payer, *need));
             for replica in placed(decision, &accepted) {
                 self.picture.cluster.forget(RunningUnitId { unit: decision.unit, replica });
             }
@@ -143,7 +143,7 @@ impl Binder {
         let standings = self.picture.classes.standings(unit, self.picture.quotas.path(unit.queue));
         let binds = binds(unit, &self.picture.cluster, decision, &accepted, &standings);
         if let Some(verdict) = self.too_few(decision, &accepted, taken.full, &mut refused) {
-            taken.needs.iter().for_each(|(_, need)| self.picture.quotas.give_back(queue, *need));
+            taken.needs.iter().for_each(|(_, need)| self.picture.quotas.give_back(payer, *need));
             self.holds.restore(&own, &mut self.picture.cluster, &mut self.picture.quotas);
             return verdict;
         }
@@ -154,7 +154,7 @@ impl Binder {
             return Verdict::Reject(refused.rejections);
         }
         let replicas = placed(decision, &accepted).collect();
-        let ticket = self.under_way.open(decision.unit, replicas, queue, taken.needs, None);
+        let ticket = self.under_way.open(decision.unit, replicas, payer, taken.needs, None);
         let gone = self.holds.gone_with(&own, placed(decision, &accepted));
         self.end_with(ticket, &gone);
         Verdict::Bind(Box::new(Accepted {
@@ -326,7 +326,7 @@ impl Binder {
     ) -> Verdict {
         let Self { picture, under_way, holds: known, evictions, .. } = self;
         let unit = &picture.units[&decision.unit];
-        let (queue, spec_revision) = (unit.queue, unit.revision);
+        let (queue, payer, spec_revision) = (unit.queue, unit.payer, unit.revision);
         let priority = Some(picture.classes.value(unit.priority));
         let judged = picture.revision;
         let mut gone = known.gone_with(own, placed(decision, members));
@@ -386,10 +386,10 @@ impl Binder {
             }
             // There is room for all of them together.
             let need = picture.need_of_hold(&hold);
-            picture.quotas.add_need(queue, need);
+            picture.quotas.add_need(payer, need);
             let hold = Arc::new(hold);
             picture.cluster.put_hold(Arc::clone(&hold));
-            known.begin(Arc::clone(&hold), queue, need);
+            known.begin(Arc::clone(&hold), (queue, payer), need);
             holds.push(hold);
         }
         known.restore(&lifted, &mut picture.cluster, &mut picture.quotas);
@@ -408,7 +408,7 @@ impl Binder {
         let made = holds.iter().map(|hold| hold.id).collect();
         let concerns = Box::new(OpenHolds { made, victims, ..OpenHolds::default() });
         let placed = placed(decision, members).collect();
-        let ticket = under_way.open(decision.unit, placed, queue, GroupNeeds::new(), Some(concerns));
+        let ticket = under_way.open(decision.unit, placed, payer, GroupNeeds::new(), Some(concerns));
         self.end_with(ticket, &gone);
         Verdict::Bind(Box::new(Accepted {
             ticket,

@@ -149,7 +149,8 @@ impl ClaimCheck<'_> {
         if !preemption.victims().any(is_concerned) && !taken_over.any(is_concerned_hold) {
             return unsure;
         }
-        for (queue, need) in self.under_way.needs().chain(self.holds.uncommitted_needs()) {
+        let under_way = self.under_way.needs().map(|(payer, need)| (usage.queue_of(payer), need));
+        for (queue, need) in under_way.chain(self.holds.uncommitted_needs()) {
             let amounts = usage.sum(&[need]);
             for level in tree.upwards(queue) {
                 let sum = unsure.entry(level).or_default();

@@ -185,8 +185,8 @@ impl Binder {
 
     fn on_unit(&mut self, record: &UnitRecord, revision: Revision) {
         let Some(put) = self.picture.put_unit(record, revision) else { return };
-        if let Some(queue) = put.moved_to {
-            self.holds.move_to(record.id, queue, &mut self.picture.quotas);
+        if put.has_moved {
+            self.holds.move_to(record.id, &mut self.picture);
         }
         if put.is_resumed
             && let Some(rows) = self.picture.cluster.rows(record.id)
@@ -269,8 +269,8 @@ impl Binder {
 
     /// A unit whose record was never read, and its holds, count where its rows say.
     fn place_unread(&mut self, unit: UnitId) {
-        if let Some(queue) = self.picture.place_unread(unit) {
-            self.holds.move_to(unit, queue, &mut self.picture.quotas);
+        if self.picture.place_unread(unit) {
+            self.holds.move_to(unit, &mut self.picture);
         }
     }
 }

@@ -10,7 +10,6 @@ use godel_domain::{
     running_units::EvictionReason,
     unreadable::Unreadable,
 };
-use godel_queueing::QueueIdx;
 
 use super::{picture::BinderPicture, unit::Unit};
 
@@ -27,20 +26,23 @@ impl BinderPicture {
         }
     }
 
-    /// Of a unit whose record was never read the rows say whose queue pays: that queue, if it is another one than before.
-    pub(super) fn place_unread(&mut self, unit: UnitId) -> Option<QueueIdx> {
+    /// Of a unit whose record was never read the rows say whose queue pays: true if it is another one than before.
+    pub(super) fn place_unread(&mut self, unit: UnitId) -> bool {
         let is_placed = self.units.get(&unit).is_some_and(|known| !known.is_unread || known.revision.0 > 0);
-        let rows = self.cluster.rows(unit).filter(|_| !is_placed)?;
+        let Some(rows) = self.cluster.rows(unit).filter(|_| !is_placed) else { return false };
         let standings = rows.groups.iter().flatten().filter_map(|group| group.standing.as_ref());
-        let path = standings.filter_map(|standing| standing.queue.clone()).next();
-        let queue = self.quotas.queue(&path?);
-        if self.units.get(&unit)?.queue == queue {
-            return None;
+        let Some(path) = standings.filter_map(|standing| standing.queue.clone()).next() else { return false };
+        let queue = self.quotas.queue(&path);
+        if self.units.get(&unit).is_none_or(|known| known.queue == queue) {
+            return false;
         }
         self.count_rows(unit, -1);
-        self.units.get_mut(&unit)?.queue = queue;
+        if let Some(known) = self.units.get_mut(&unit) {
+            // Whose it is the rows do not say: it counts for no owner.
+            (known.queue, known.payer) = (queue, queue.into());
+        }
         self.count_rows(unit, 1);
-        Some(queue)
+        true
     }
 
     /// Why nothing of a decision can be judged.

@@ -20,10 +20,10 @@ use godel_domain::{
     ids::{Epoch, HoldId, IdMap, ReplicaId, Revision, RunningUnitId, UnitId},
     sub_cluster::overlap,
 };
-use godel_queueing::{Need, QueueIdx, Reliefs};
+use godel_queueing::{Need, PayerIdx, QueueIdx, Reliefs};
 use rustc_hash::FxHashMap;
 
-use super::{Ticket, picture::BinderPicture, quotas::Quotas};
+use super::{Ticket, picture::BinderPicture};
 
 pub use self::work::HoldWork;
 
@@ -36,6 +36,7 @@ const TURN_MS: u64 = 300_000;
 struct KnownHold {
     hold: Arc<Hold>,
     queue: QueueIdx,
+    payer: PayerIdx,
     need: Need,
     /// Of its record; `None` while that is under way.
     revision: Option<Revision>,
@@ -157,8 +158,8 @@ impl BinderHolds {
         made.map(|kept| (kept.queue, kept.need))
     }
 
-    pub(super) fn begin(&mut self, hold: Arc<Hold>, queue: QueueIdx, need: Need) {
-        self.insert(KnownHold { hold, queue, need, revision: None, state: HoldState::Held });
+    pub(super) fn begin(&mut self, hold: Arc<Hold>, (queue, payer): (QueueIdx, PayerIdx), need: Need) {
+        self.insert(KnownHold { hold, queue, payer, need, revision: None, state: HoldState::Held });
     }
 
     fn insert(&mut self, kept: KnownHold) {
@@ -244,18 +245,18 @@ impl BinderHolds {
             self.is_stale = true;
             return;
         }
-        let queue = match picture.units.get(&hold.unit) {
-            Some(unit) => unit.queue,
-            // Its unit is read later, or gone: then it goes without ever being bound.
-            None => QueueIdx::DEFAULT,
-        };
         let shape = picture.cluster.shape(&hold.demand, hold.pool);
+        let (queue, payer, shape) = match picture.units.get(&hold.unit) {
+            Some(unit) => (unit.queue, unit.payer, unit.in_quota(hold.group, shape)),
+            // Its unit is read later, or gone: then it goes without ever being bound.
+            None => (QueueIdx::DEFAULT, QueueIdx::DEFAULT.into(), shape.into()),
+        };
         // A slot counts in no queue: who takes it counts in its own.
         let n = if hold.slot.is_some() { 0 } else { u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX) };
         let need = picture.quotas.need(shape, n, &picture.cluster);
-        picture.quotas.add_need(queue, need);
+        picture.quotas.add_need(payer, need);
         picture.cluster.put_hold(Arc::clone(&hold));
-        self.insert(KnownHold { hold, queue, need, revision: Some(revision), state: HoldState::Held });
+        self.insert(KnownHold { hold, queue, payer, need, revision: Some(revision), state: HoldState::Held });
     }
 
     /// A hold's record is gone.
@@ -274,25 +275,26 @@ impl BinderHolds {
     pub(super) fn give_up(&mut self, id: HoldId, picture: &mut BinderPicture) {
         if let Some(kept) = self.remove(id) {
             picture.cluster.remove_hold(id);
-            picture.quotas.give_back(kept.queue, kept.need);
+            picture.quotas.give_back(kept.payer, kept.need);
             self.has_lost_slot |= kept.hold.slot.is_some();
         }
     }
 
     /// A unit's queue is known (anew): its holds count there.
-    pub(super) fn move_to(&mut self, unit: UnitId, queue: QueueIdx, quotas: &mut Quotas) {
-        if self.by_id.is_empty() {
-            return;
-        }
+    pub(super) fn move_to(&mut self, id: UnitId, picture: &mut BinderPicture) {
+        let Some(unit) = picture.units.get(&id).filter(|_| !self.by_id.is_empty()) else { return };
         for kept in self.by_id.values_mut() {
-            if kept.hold.unit == unit
-                && kept.queue != queue
+            if kept.hold.unit == id
+                && kept.payer != unit.payer
                 && !matches!(kept.state, HoldState::Converting(_))
             {
-                quotas.give_back(kept.queue, kept.need);
-                quotas.add_need(queue, kept.need);
-                kept.queue = queue;
-                self.reliefs.put(&kept.hold, queue);
+                picture.quotas.give_back(kept.payer, kept.need);
+                let shape = picture.cluster.shape(&kept.hold.demand, kept.hold.pool);
+                let shape = unit.in_quota(kept.hold.group, shape);
+                kept.need = picture.quotas.need(shape, kept.need.n, &picture.cluster);
+                (kept.queue, kept.payer) = (unit.queue, unit.payer);
+                picture.quotas.add_need(kept.payer, kept.need);
+                self.reliefs.put(&kept.hold, kept.queue);
             }
         }
     }
@@ -309,7 +311,7 @@ impl BinderHolds {
                 (HoldState::Held | HoldState::Ending, None) => {
                     picture.cluster.put_hold(Arc::clone(&kept.hold));
                     picture.cluster.close_slot(kept.hold.id, true);
-                    picture.quotas.add_need(kept.queue, kept.need);
+                    picture.quotas.add_need(kept.payer, kept.need);
                     self.insert(kept);
                 }
                 (HoldState::Held | HoldState::Ending, Some(_)) => {}
@@ -339,7 +341,7 @@ impl BinderHolds {
                 Some(kept) if kept.revision.is_some() => {
                     kept.state = HoldState::Held;
                     picture.cluster.put_hold(Arc::clone(&kept.hold));
-                    picture.quotas.add_need(kept.queue, kept.need);
+                    picture.quotas.add_need(kept.payer, kept.need);
                 }
                 // Not listed (yet): if it is there, the list brings it back.
                 Some(_) => {

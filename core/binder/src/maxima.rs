@@ -38,8 +38,9 @@ pub(super) fn at_maximum(
 ) -> Result<Option<Vec<RunningUnitId>>, QueueMaximum> {
     settle_reliefs(holds, picture);
     let quota = picture.quotas.quota();
-    let Some(limit) = quota.usage().lacking(queue, needs) else { return Ok(None) };
     let (cluster, units) = (&picture.cluster, &picture.units);
+    let payer = units.get(&unit).map_or(queue.into(), |unit| unit.payer);
+    let Some(limit) = quota.usage().lacking(payer, needs) else { return Ok(None) };
     let pays = |quota: &Quota, victim: &RunningUnitId| pays_still(quota, victim, cluster, units);
     let asked = quota.usage().sum(needs);
     let victims = claim.victims().chain(taken.victims()).copied();
@@ -49,7 +50,7 @@ pub(super) fn at_maximum(
     };
     let preemption = claim.preemption().filter(|_| !holds.ends_at_maximum(unit));
     let Some(preemption) = preemption else { return Err(limit) };
-    if let Some(limit) = quota.usage().exceeded(queue, &asked, lent) {
+    if let Some(limit) = quota.usage().exceeded(payer, &asked, lent) {
         return Err(limit);
     }
     let others = preemption

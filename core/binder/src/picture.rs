@@ -38,8 +38,8 @@ pub(super) struct BinderPicture {
 /// What a unit's record has changed, beside the unit itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnitPut {
-    /// The queue that the unit counts in from now on, if that is another one.
-    pub(super) moved_to: Option<QueueIdx>,
+    /// The unit counts in another queue from now on, or its owner is known.
+    pub(super) has_moved: bool,
     /// The unit wants running units that it did not want before.
     pub(super) is_resumed: bool,
 }
@@ -60,16 +60,23 @@ impl BinderPicture {
         if known.is_some_and(|known| known.revision >= revision) {
             return None;
         }
-        let before = known.map(|known| known.queue);
+        let before = known.map(|known| (known.queue, known.payer));
         // One that could not be read was not wanted, as far as anybody knew.
         let is_resumed = known.is_some_and(|known| !known.is_wanted || known.is_unread) && record.is_wanted();
         let is_resumed =
             is_resumed || record.status.restarting || !record.status.next_incarnations.is_empty();
         let queue = self.quotas.queue(&record.spec.queue);
-        if before.is_some_and(|before| before != queue) {
+        let moves = before.is_none_or(|(before, payer)| before != queue || payer == queue.into());
+        let payer = match before {
+            Some((_, payer)) if !moves => payer,
+            _ => self.quotas.enter(queue, &record.spec.owner),
+        };
+        if moves && let Some((_, payer)) = before {
             self.count_rows(record.id, -1);
+            self.quotas.leave(payer);
         }
-        let placed = (queue, self.classes.of(&record.spec), self.classes.id(&record.spec.priority_class));
+        let placed =
+            ((queue, payer), self.classes.of(&record.spec), self.classes.id(&record.spec.priority_class));
         self.units.insert(record.id, Box::new(Unit::new(record, revision, placed, &mut self.cluster)));
         if record.spec.has_terms() {
             let identity = Identity::of(&record.spec);
@@ -83,17 +90,18 @@ impl BinderPicture {
             self.cluster.put_daemon(record.id);
         }
         self.offer(record.id);
-        let moved_to = (before != Some(queue)).then_some(queue);
-        if moved_to.is_some() {
+        if moves {
             self.count_rows(record.id, 1);
         }
-        Some(UnitPut { moved_to, is_resumed })
+        Some(UnitPut { has_moved: moves, is_resumed })
     }
 
     /// A unit's records and rows are gone.
     pub(super) fn remove_unit(&mut self, unit: UnitId) {
         self.count_rows(unit, -1);
-        self.units.remove(&unit);
+        if let Some(known) = self.units.remove(&unit) {
+            self.quotas.leave(known.payer);
+        }
         self.cluster.remove_unit(unit);
     }
 
@@ -125,7 +133,7 @@ impl BinderPicture {
     pub(super) fn apply_rows(&mut self, unit: UnitId, change: &RunChange, revision: Revision, time_ms: i64) {
         let turns = self.cluster.apply_rows(unit, change, revision, time_ms);
         if let Some(known) = self.units.get(&unit) {
-            self.quotas.charge_groups((known.queue, unit), &turns, 1, &self.cluster);
+            self.quotas.charge_groups((unit, known), &turns, 1, &self.cluster);
         }
     }
 
@@ -140,7 +148,7 @@ impl BinderPicture {
     /// not known.
     pub(super) fn count_rows(&mut self, unit: UnitId, sign: i64) {
         if let Some((known, rows)) = self.units.get(&unit).zip(self.cluster.rows(unit)) {
-            self.quotas.charge_groups((known.queue, unit), &GroupDeltas::of(rows), sign, &self.cluster);
+            self.quotas.charge_groups((unit, known), &GroupDeltas::of(rows), sign, &self.cluster);
         }
     }
 
@@ -168,17 +176,18 @@ impl BinderPicture {
 
     /// What a hold of a unit that is known takes of its queue.
     pub(super) fn need_of_hold(&mut self, hold: &Hold) -> Need {
-        let shape = self.units[&hold.unit].groups[usize::from(hold.group)].shape;
+        let unit = &self.units[&hold.unit];
+        let shape = unit.in_quota(hold.group, unit.groups[usize::from(hold.group)].shape);
         let n = u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX);
         self.quotas.need(shape, n, &self.cluster)
     }
 
     /// The queue of a running unit, and what the running unit takes of it; `None` if either is not known.
     pub(super) fn need_of_row(&mut self, unit: UnitId, ordinal: u32) -> Option<(QueueIdx, Need)> {
-        let queue = self.units.get(&unit).map(|unit| unit.queue);
-        let group = self.cluster.rows(unit).map(|rows| rows.row(ordinal).group);
-        let shape = group.and_then(|group| self.cluster.group_shape(unit, group));
-        queue.zip(shape).map(|(queue, shape)| (queue, self.quotas.need(shape, 1, &self.cluster)))
+        let known = self.units.get(&unit)?;
+        let group = self.cluster.rows(unit)?.row(ordinal).group;
+        let shape = known.in_quota(group, self.cluster.group_shape(unit, group)?);
+        Some((known.queue, self.quotas.need(shape, 1, &self.cluster)))
     }
 
     /// What the unit's queue may claim for all that a decision adds to it.
@@ -189,8 +198,9 @@ impl BinderPicture {
         let of_group = members.chunk_by(|a, b| a.group == b.group);
         of_group
             .filter_map(|members| {
-                let group = usize::from(decision.groups[members[0].group].group);
-                let shape = self.units.get(&decision.unit)?.groups.get(group)?.shape;
+                let group = decision.groups[members[0].group].group;
+                let unit = self.units.get(&decision.unit)?;
+                let shape = unit.in_quota(group, unit.groups.get(usize::from(group))?.shape);
                 let n = u32::try_from(members.len()).unwrap_or(u32::MAX);
                 Some(self.quotas.need(shape, n, &self.cluster))
             })

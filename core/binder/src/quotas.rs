@@ -9,11 +9,27 @@ use godel_domain::{
     ids::{Revision, UnitId},
     queue_spec::QueueSpec,
 };
-use godel_queueing::{AskId, Need, PendingReason, QueueIdx, QueueMaximum, Quota};
+use godel_queueing::{AskId, Need, PayerIdx, QueueIdx, QueueMaximum, Quota};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+
+use super::unit::Unit;
 
 /// What a binding under way takes of its queue, by task group.
 pub(super) type GroupNeeds = SmallVec<[(u16, Need); 1]>;
+
+/// What a running unit takes of a queue: its demand, and whether it is an application master.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QuotaShape {
+    pub(super) shape: ShapeId,
+    pub(super) is_of_master: bool,
+}
+
+impl From<ShapeId> for QuotaShape {
+    fn from(shape: ShapeId) -> Self {
+        Self { shape, is_of_master: false }
+    }
+}
 
 /// Queues, their records' revisions and their usage.
 #[derive(Debug, Default)]
@@ -23,6 +39,8 @@ pub(super) struct Quotas {
     revisions: Vec<Revision>,
     /// By shape, each held for good as the shape is.
     asks: Vec<Option<AskId>>,
+    /// By what it is without that: what an application master takes. Held for good, too.
+    of_masters: FxHashMap<AskId, AskId>,
 }
 
 impl Quotas {
@@ -57,6 +75,16 @@ impl Quotas {
         queue
     }
 
+    /// Who pays for the running units of one more unit of a queue; kept until [`Self::leave`].
+    pub(super) fn enter(&mut self, queue: QueueIdx, owner: &str) -> PayerIdx {
+        self.quota.enter(queue, owner)
+    }
+
+    /// Ends one use of a payer.
+    pub(super) fn leave(&mut self, payer: PayerIdx) {
+        self.quota.leave(payer);
+    }
+
     /// Path of a queue as records that units leave name it: none for `default`.
     pub(super) fn path(&self, queue: QueueIdx) -> Option<&Arc<str>> {
         (queue != QueueIdx::DEFAULT).then(|| self.quota.tree().shared_path(queue))
@@ -72,70 +100,77 @@ impl Quotas {
     /// `O(depth)`.
     pub(super) fn take(
         &mut self,
-        queue: QueueIdx,
-        shape: ShapeId,
+        payer: PayerIdx,
+        shape: QuotaShape,
         n: u32,
         cluster: &Cluster,
     ) -> (Need, Option<QueueMaximum>) {
         let ask = self.ask(shape, cluster);
-        let headroom = self.quota.usage().headroom(queue, ask);
+        let headroom = self.quota.usage().headroom(payer, ask);
         let need = Need { ask, n: n.min(headroom.n) };
         if need.n > 0 {
-            self.quota.usage_mut().add(queue, need);
+            self.quota.usage_mut().add(payer, need);
         }
         (need, headroom.limit.filter(|_| need.n < n))
     }
 
     /// How many running units of a shape fit under every maximum now. `O(depth)`.
-    pub(super) fn n_fit(&mut self, queue: QueueIdx, shape: ShapeId, cluster: &Cluster) -> u32 {
+    pub(super) fn n_fit(&mut self, payer: PayerIdx, shape: QuotaShape, cluster: &Cluster) -> u32 {
         let ask = self.ask(shape, cluster);
-        self.quota.usage().headroom(queue, ask).n
+        self.quota.usage().headroom(payer, ask).n
     }
 
     /// Counts a binding under way (again).
-    pub(super) fn add(&mut self, queue: QueueIdx, needs: &GroupNeeds) {
+    pub(super) fn add(&mut self, payer: PayerIdx, needs: &GroupNeeds) {
         for (_, need) in needs {
-            self.quota.usage_mut().add(queue, *need);
+            self.quota.usage_mut().add(payer, *need);
         }
     }
 
     /// What so many running units of a shape take, without taking it.
-    pub(super) fn need(&mut self, shape: ShapeId, n: u32, cluster: &Cluster) -> Need {
+    pub(super) fn need(&mut self, shape: QuotaShape, n: u32, cluster: &Cluster) -> Need {
         Need { ask: self.ask(shape, cluster), n }
     }
 
+    /// The same need of application masters.
+    pub(super) fn need_of_masters(&mut self, need: Need) -> Need {
+        let usage = self.quota.usage_mut();
+        let of_master = self.of_masters.entry(need.ask).or_insert_with(|| usage.intern_master(need.ask));
+        Need { ask: *of_master, ..need }
+    }
+
     /// Takes whatever the maxima say: it was taken before.
-    pub(super) fn add_need(&mut self, queue: QueueIdx, need: Need) {
-        self.quota.usage_mut().add(queue, need);
+    pub(super) fn add_need(&mut self, payer: PayerIdx, need: Need) {
+        self.quota.usage_mut().add(payer, need);
     }
 
     /// Ends a [`Self::take`].
-    pub(super) fn give_back(&mut self, queue: QueueIdx, need: Need) {
-        self.quota.usage_mut().sub(queue, need);
+    pub(super) fn give_back(&mut self, payer: PayerIdx, need: Need) {
+        self.quota.usage_mut().sub(payer, need);
     }
 
-    /// Rows of a unit of this queue began or ceased to take room; `sign` -1: the opposite.
+    /// Rows of a unit began or ceased to take room; `sign` -1: the opposite.
     pub(super) fn charge_groups(
         &mut self,
-        (queue, unit): (QueueIdx, UnitId),
+        (id, unit): (UnitId, &Unit),
         turns: &GroupDeltas,
         sign: i64,
         cluster: &Cluster,
     ) {
         for (group, n) in turns.iter() {
-            let Some(shape) = cluster.group_shape(unit, group) else { continue };
-            let ask = self.ask(shape, cluster);
+            let Some(shape) = cluster.group_shape(id, group) else { continue };
+            let ask = self.ask(unit.in_quota(group, shape), cluster);
             let need = Need { ask, n: u32::try_from(n.unsigned_abs()).unwrap_or(u32::MAX) };
             match (n * sign).signum() {
-                1 => self.quota.usage_mut().add(queue, need),
-                -1 => self.quota.usage_mut().sub(queue, need),
+                1 => self.quota.usage_mut().add(unit.payer, need),
+                -1 => self.quota.usage_mut().sub(unit.payer, need),
                 _ => {}
             }
         }
         for (group, n) in turns.leaving() {
-            let Some(shape) = cluster.group_shape(unit, group) else { continue };
-            let need = Need { ask: self.ask(shape, cluster), n: 1 };
-            self.quota.usage_mut().note_leaving(queue, need, n * sign);
+            let Some(shape) = cluster.group_shape(id, group) else { continue };
+            let need = Need { ask: self.ask(unit.in_quota(group, shape), cluster), n: 1 };
+            self.quota.usage_mut().note_leaving(unit.queue, need, n * sign);
         }
     }
 
@@ -146,8 +181,7 @@ impl Quotas {
 
     /// A maximum that is reached, in words.
     pub(super) fn words(&self, limit: QueueMaximum) -> String {
-        let (path, resource) = self.quota.limit(limit);
-        PendingReason::Full { queue: path.to_owned(), resource: resource.to_owned() }.to_string()
+        self.quota.full(limit).to_string()
     }
 
     pub(super) fn quota(&self) -> &Quota {
@@ -162,11 +196,12 @@ impl Quotas {
         self.revisions.get(queue.idx()).copied().unwrap_or(Revision(0))
     }
 
-    fn ask(&mut self, shape: ShapeId, cluster: &Cluster) -> AskId {
+    fn ask(&mut self, QuotaShape { shape, is_of_master }: QuotaShape, cluster: &Cluster) -> AskId {
         if self.asks.len() <= shape.idx() {
             self.asks.resize(shape.idx() + 1, None);
         }
         let asks = &mut self.asks[shape.idx()];
-        *asks.get_or_insert_with(|| self.quota.usage_mut().intern(cluster.demand(shape)))
+        let ask = *asks.get_or_insert_with(|| self.quota.usage_mut().intern(cluster.demand(shape)));
+        if is_of_master { self.need_of_masters(Need { ask, n: 1 }).ask } else { ask }
     }
 }

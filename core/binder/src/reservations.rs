@@ -211,7 +211,7 @@ fn hold_slots(
     }
     let name: Arc<str> = Arc::from(spec.name.as_str());
     let shape = picture.cluster.shape(&spec.demand, Pool::Guaranteed);
-    let need = picture.quotas.need(shape, 0, &picture.cluster);
+    let need = picture.quotas.need(shape.into(), 0, &picture.cluster);
     let mut nodes = usable_nodes(&picture.cluster, spec, nodes);
     let mut missing = missing.iter().copied().peekable();
     while missing.peek().is_some() && !nodes.is_empty() {
@@ -237,7 +237,7 @@ fn hold_slots(
             picture.cluster.put_hold(Arc::clone(&hold));
             // Nobody may take it before it is there.
             picture.cluster.close_slot(hold.id, true);
-            held.begin(Arc::clone(&hold), QueueIdx::DEFAULT, need);
+            held.begin(Arc::clone(&hold), (QueueIdx::DEFAULT, QueueIdx::DEFAULT.into()), need);
             holds.push(hold);
             have_more.push(node);
         }

@@ -9,7 +9,7 @@ use godel_domain::{
     ids::{HoldId, IdMap, ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{Bind, Phase, RunningUnits},
 };
-use godel_queueing::{Need, QueueIdx};
+use godel_queueing::{Need, PayerIdx};
 use smallvec::SmallVec;
 
 use super::{
@@ -34,7 +34,7 @@ pub(super) struct Open {
     /// The replicas that the decision places, ascending.
     pub(super) replicas: SmallVec<[ReplicaId; 1]>,
     landed: Option<Revision>,
-    queue: QueueIdx,
+    payer: PayerIdx,
     /// What it takes of the queue, but for groups whose rows show it already.
     needs: GroupNeeds,
     /// Most have to do with none.
@@ -72,7 +72,7 @@ impl Open {
     /// Gives back what the decision takes of its queue.
     pub(super) fn give_back(&mut self, quotas: &mut Quotas) {
         for (_, need) in std::mem::take(&mut self.needs) {
-            quotas.give_back(self.queue, need);
+            quotas.give_back(self.payer, need);
         }
     }
 }
@@ -88,14 +88,14 @@ impl UnderWay {
         &mut self,
         unit: UnitId,
         mut replicas: SmallVec<[ReplicaId; 1]>,
-        queue: QueueIdx,
+        payer: PayerIdx,
         needs: GroupNeeds,
         holds: Option<Box<OpenHolds>>,
     ) -> Ticket {
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
         replicas.sort_unstable();
-        let open = Open { unit, replicas, landed: None, queue, needs, holds, is_listed: false };
+        let open = Open { unit, replicas, landed: None, payer, needs, holds, is_listed: false };
         self.open.insert(ticket, open);
         self.open_of.entry(unit).or_default().push(ticket);
         ticket
@@ -182,14 +182,14 @@ impl UnderWay {
     }
 
     /// What decisions take of queues, but for what rows show already.
-    pub(super) fn needs(&self) -> impl Iterator<Item = (QueueIdx, Need)> {
-        self.open.values().flat_map(|open| open.needs.iter().map(|(_, need)| (open.queue, *need)))
+    pub(super) fn needs(&self) -> impl Iterator<Item = (PayerIdx, Need)> {
+        self.open.values().flat_map(|open| open.needs.iter().map(|(_, need)| (open.payer, *need)))
     }
 
     /// A list follows: everything under way counts again, and need not be shown by what follows.
     pub(super) fn reset(&mut self, quotas: &mut Quotas) {
         for open in self.open.values_mut() {
-            quotas.add(open.queue, &open.needs);
+            quotas.add(open.payer, &open.needs);
             open.is_listed = true;
         }
     }
@@ -200,11 +200,11 @@ impl UnderWay {
         let replica = ReplicaId::new(first, bind.incarnations.first().copied().unwrap_or(0));
         for ticket in self.open_of.get(&unit).into_iter().flatten() {
             if let Some(open) = self.open.get_mut(ticket).filter(|open| open.contains(replica)) {
-                let queue = open.queue;
+                let payer = open.payer;
                 open.needs.retain(|(group, need)| {
                     let is_other = *group != bind.group;
                     if !is_other {
-                        quotas.give_back(queue, *need);
+                        quotas.give_back(payer, *need);
                     }
                     is_other
                 });

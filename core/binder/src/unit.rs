@@ -12,11 +12,11 @@ use godel_domain::{
     unit::UnitRecord,
 };
 use godel_framework::{NodeAsk, NodeRequirements};
-use godel_queueing::QueueIdx;
+use godel_queueing::{PayerIdx, QueueIdx};
 use godel_rules::budget::{Identity, WantedOrdinals};
 use smallvec::SmallVec;
 
-use super::classes::Priority;
+use super::{classes::Priority, quotas::QuotaShape};
 
 /// A unit.
 #[derive(Clone, Debug)]
@@ -25,6 +25,10 @@ pub(super) struct Unit {
     pub(super) revision: Revision,
     pub(super) groups: SmallVec<[KnownGroup; 1]>,
     pub(super) queue: QueueIdx,
+    /// Its owner in its queue.
+    pub(super) payer: PayerIdx,
+    /// Its first task group is that of application masters.
+    has_masters: bool,
     pub(super) priority: Priority,
     pub(super) terms: GangTerms,
     pub(super) pool: Pool,
@@ -64,7 +68,7 @@ impl Unit {
     pub(super) fn new(
         record: &UnitRecord,
         revision: Revision,
-        (queue, priority, class): (QueueIdx, Priority, Option<u32>),
+        ((queue, payer), priority, class): ((QueueIdx, PayerIdx), Priority, Option<u32>),
         cluster: &mut Cluster,
     ) -> Self {
         let groups = record.spec.task_groups.iter().zip(&record.status.ordinals).map(|(group, ordinals)| {
@@ -82,6 +86,8 @@ impl Unit {
             revision,
             groups: groups.collect(),
             queue,
+            payer,
+            has_masters: record.spec.is_of_masters(0),
             priority,
             terms: GangTerms::of(record),
             pool: record.spec.pool,
@@ -106,6 +112,8 @@ impl Unit {
             revision: Revision(0),
             groups: SmallVec::new(),
             queue: QueueIdx::DEFAULT,
+            payer: QueueIdx::DEFAULT.into(),
+            has_masters: false,
             priority: Priority::Own(0),
             terms: GangTerms::unknown(),
             pool: Pool::default(),
@@ -121,6 +129,11 @@ impl Unit {
             identity: Identity::default(),
             is_unread: true,
         }
+    }
+
+    /// What a running unit of a task group takes of its queue.
+    pub(super) fn in_quota(&self, group: u16, shape: ShapeId) -> QuotaShape {
+        QuotaShape { shape, is_of_master: self.has_masters && group == 0 }
     }
 
     /// As budgets count it.

@@ -7,7 +7,7 @@ use godel_domain::{
     quantity,
     queue_spec::QueueSpec,
 };
-use godel_queueing::{QueueIdx, QueueTree};
+use godel_queueing::{MoveLack, QueueIdx, QueueTree};
 
 use super::{queues::Queueing, unit_entry::UnitEntry, units::Units};
 
@@ -18,8 +18,12 @@ pub struct NoRoomToMove {
     pub unit: String,
     /// The queue whose maximum it is: the one that the unit was to have, or one above it.
     pub queue: String,
+    /// The owner of the unit, if the maximum is what the queue lets one owner take.
+    pub owner: Option<Box<str>>,
     /// Of what.
     pub resource: String,
+    /// Only what application masters take of it counts.
+    pub of_masters: bool,
     /// What runs of the unit takes.
     pub asked: i64,
     /// What is used there, with what schedulers have in hand.
@@ -30,9 +34,24 @@ pub struct NoRoomToMove {
 
 impl fmt::Display for NoRoomToMove {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { unit, queue, resource, asked, used, max } = self;
+        let Self { unit, queue, owner, resource, of_masters, asked, used, max } = self;
         let shown = |amount: i64| quantity::show_queued(resource, amount);
         let (asked, used, max) = (shown(*asked), shown(*used), shown(*max));
+        if let Some(owner) = owner {
+            return write!(
+                f,
+                "what runs of unit {unit} takes {asked} of {resource}, and owner `{owner}` uses {used} of at most {max} that one \
+                 owner may take in queue {queue}: wait until some of that is free, raise max_per_owner of {queue}, or scale \
+                 the unit down first"
+            );
+        }
+        if *of_masters {
+            return write!(
+                f,
+                "the application master of unit {unit} takes {asked} of {resource}, and those in queue {queue} use {used} of \
+                 at most {max}: wait until one of them ends, or raise am_share of {queue}"
+            );
+        }
         write!(
             f,
             "what runs of unit {unit} takes {asked} of {resource}, and queue {queue} uses {used} of at most {max}: wait until \
@@ -65,24 +84,20 @@ impl Queueing {
         let (quota, entry) = (self.quota(), units.get(unit));
         let Some((entry, to)) = entry.zip(quota.tree().find(to)) else { return Ok(Vec::new()) };
         let from = entry.account.queue;
-        if let Some((limit, asked)) = quota.usage().lacking_to_move((from, to), &entry.live_needs()) {
-            let (path, resource) = quota.limit(limit);
-            let used = quota.usage().used(limit.queue, resource);
-            return Err(NoRoomToMove {
-                unit: named(entry),
-                queue: path.to_owned(),
-                resource: resource.to_owned(),
-                asked: i64::try_from(asked).unwrap_or(i64::MAX),
-                used: i64::try_from(used).unwrap_or(i64::MAX),
-                max: quota.usage().max_of(limit),
-            });
+        if let Some(lack) =
+            quota.usage().lacking_to_move((entry.account.payer, to), &entry.live_needs(), quota.tree())
+        {
+            let MoveLack { queue, owner, resource, of_masters, asked, used, max } = lack;
+            let (unit, queue) = (named(entry), quota.tree().path(queue).to_owned());
+            let owner = owner.map(String::into_boxed_str);
+            return Err(NoRoomToMove { unit, queue, owner, resource, of_masters, asked, used, max });
         }
         Ok(entered(quota.tree(), from, to).filter_map(|level| self.with_maximum(level)).collect())
     }
 
     fn with_maximum(&self, queue: QueueIdx) -> Option<EnteredQueue> {
         let spec = self.quota().tree().record(queue)?;
-        let has_maximum = !spec.max.is_empty() || spec.max_running_units > 0;
+        let has_maximum = spec.has_limits();
         let revision = self.records.queues.get(&spec.name)?.revision;
         has_maximum.then(|| EnteredQueue { spec: Arc::clone(spec), revision })
     }

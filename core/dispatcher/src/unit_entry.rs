@@ -333,6 +333,7 @@ impl UnitEntry {
             unit: self.record.id,
             queue: self.account.queue,
             owner: self.account.owner,
+            payer: self.account.payer,
             band: Band::of(self.record.spec.pool, priority),
             priority,
             again,

@@ -47,6 +47,10 @@ pub struct QueueSpec {
     pub max_running_units: u32,
     /// What owners weigh beside each other under [`QueuePolicy::FairShare`]; who is not named weighs 1.
     pub owner_weights: BTreeMap<String, u32>,
+    /// Most that running units of any one owner in the queue and those below it take. A resource not named is unlimited.
+    pub max_per_owner: BTreeMap<String, i64>,
+    /// Share of each maximum that application masters may take together, in thousandths; 0: no limit of their own.
+    pub am_share_milli: u32,
 }
 
 impl QueueSpec {
@@ -64,8 +68,46 @@ impl QueueSpec {
             submit_owners: Vec::new(),
             max_running_units: 0,
             owner_weights: BTreeMap::new(),
+            max_per_owner: BTreeMap::new(),
+            am_share_milli: 0,
         }
     }
+
+    /// Whether bindings in the queue or below it may be refused by a limit of this queue.
+    pub fn has_limits(&self) -> bool {
+        !self.max.is_empty() || self.max_running_units > 0 || !self.max_per_owner.is_empty()
+    }
+
+    /// Most that application masters in the queue and below it take together, by resource; nothing without a share.
+    pub fn max_of_masters(&self) -> impl Iterator<Item = (&str, i64)> {
+        let share = i128::from(self.am_share_milli);
+        let part = move |max: i64| i64::try_from(i128::from(max) * share / 1_000).unwrap_or(i64::MAX);
+        let named = self.max.iter().filter(move |_| share > 0);
+        named.map(move |(name, max)| (name.as_str(), part(*max)))
+    }
+}
+
+/// A share as people write it, `0.1`, in thousandths.
+///
+/// # Errors
+/// It is no number from 0.001 to 1 with at most three decimals.
+pub fn parse_share(text: &str) -> Result<u32, String> {
+    let wrong = || format!("`{text}` is no share: a number from 0.001 to 1, as `0.1`");
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) || fraction.len() > 3 {
+        return Err(wrong());
+    }
+    let fraction: u32 = format!("{fraction:0<3}").parse().map_err(|_| wrong())?;
+    let whole: u32 = whole.parse().map_err(|_| wrong())?;
+    let milli = whole.saturating_mul(1_000).saturating_add(fraction);
+    (1..=1_000).contains(&milli).then_some(milli).ok_or_else(wrong)
+}
+
+/// A share in thousandths as people write it.
+pub fn show_share(milli: u32) -> String {
+    let text = format!("{}.{:03}", milli / 1_000, milli % 1_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Path of the queue above; `None` at the top.
@@ -194,6 +236,28 @@ mod tests {
         assert!(Band::ALL.iter().enumerate().all(|(idx, band)| band.idx() == idx));
         assert!(Band::ALL.is_sorted());
         assert_eq!(Band::ALL.map(Band::name), ["system", "online", "batch", "best-effort"]);
+    }
+
+    #[test]
+    fn shares_are_read_and_shown_in_thousandths() {
+        for (text, milli) in [("0.1", 100), ("1", 1_000), ("1.000", 1_000), ("0.001", 1), ("0.25", 250)] {
+            assert_eq!(parse_share(text), Ok(milli), "{text}");
+            assert_eq!(parse_share(&show_share(milli)), Ok(milli), "{text}");
+        }
+        assert_eq!((show_share(100), show_share(1_000)), ("0.1".to_owned(), "1".to_owned()));
+        for text in ["", "0", "1.001", ".5", "0.0001", "-1", "10%", "1.", "4294967296"] {
+            assert!(parse_share(text).unwrap_err().contains("from 0.001 to 1"), "{text}");
+        }
+    }
+
+    #[test]
+    fn masters_get_their_share_of_each_maximum() {
+        let max = [("cpu".to_owned(), 10_001), ("memory".to_owned(), i64::MAX)].into();
+        let mut spec = QueueSpec { max, ..QueueSpec::new("a") };
+        assert_eq!(spec.max_of_masters().count(), 0);
+        spec.am_share_milli = 100;
+        let most: Vec<_> = spec.max_of_masters().collect();
+        assert_eq!(most, [("cpu", 1_000), ("memory", i64::MAX / 10)]);
     }
 
     #[test]

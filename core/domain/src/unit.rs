@@ -504,6 +504,11 @@ impl UnitSpec {
         if self.scheduling_timeout_ms == 0 { SCHEDULING_TIMEOUT_MS } else { self.scheduling_timeout_ms }
     }
 
+    /// Whether the running units of a task group are application masters: those of the first one of a YARN application.
+    pub fn is_of_masters(&self, group: usize) -> bool {
+        group == 0 && self.class == WorkloadClass::Yarn
+    }
+
     /// Whether its replicas follow the nodes: one on each that it may have, and no end of its own while nodes may join.
     pub fn is_daemon(&self) -> bool {
         self.class == WorkloadClass::Daemon

@@ -125,7 +125,7 @@ fn fields(spec: &QueueSpec, report: &mut Report) {
             report.named(&format!("meta.labels[{key:?}]"), checked);
         }
     }
-    for (field, amounts) in [("min", &spec.min), ("max", &spec.max)] {
+    for (field, amounts) in [("min", &spec.min), ("max", &spec.max), ("max_per_owner", &spec.max_per_owner)] {
         if amounts.len() > N_NAMES_MAX {
             let n = amounts.len();
             report.add(Ground::Invalid, field, format!("{n} entries; at most {N_NAMES_MAX}"));
@@ -145,6 +145,14 @@ fn fields(spec: &QueueSpec, report: &mut Report) {
             let description = format!("{} is above the maximum {}", shown(*amount), shown(*max));
             report.add(Ground::Invalid, &format!("min[{name:?}]"), description);
         }
+    }
+    if spec.am_share_milli > 1_000 {
+        let description = format!("{} is not in 1 to 1000", spec.am_share_milli);
+        report.add(Ground::Invalid, "am_share_milli", description);
+    }
+    if spec.am_share_milli > 0 && spec.max.is_empty() {
+        let description = "application masters get a share of what `max` allows: name that, too";
+        report.add(Ground::Invalid, "am_share_milli", description.to_owned());
     }
     if !(1..=WEIGHT_MAX).contains(&spec.weight) {
         let description = format!("{} is not in 1..={WEIGHT_MAX}", spec.weight);

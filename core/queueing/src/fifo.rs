@@ -18,7 +18,7 @@ use super::{
     policies::sort_policy,
     rooms::RoomIdx,
     tree::QueueIdx,
-    usage::{Need, QueueMaximum},
+    usage::{Need, PayerIdx, QueueMaximum},
 };
 
 /// Place in a lane: the order of the fields is the policy, the smallest is served first.
@@ -44,7 +44,7 @@ impl FifoKey {
 pub(super) struct Fifo {
     classes: Vec<Class>,
     free: Vec<u32>,
-    by_need: FxHashMap<(Need, RoomIdx), u32>,
+    by_need: FxHashMap<ClassKey, u32>,
     /// Classes that may fit, by their first unit.
     ready: Heap<FifoKey>,
     /// Classes that wait for room, by their first unit.
@@ -54,10 +54,12 @@ pub(super) struct Fifo {
     pub(super) stall: Option<Stall>,
 }
 
+/// What units of one class have in common: what they need, who pays for it, and what they lack on nodes.
+pub(super) type ClassKey = (Need, PayerIdx, RoomIdx);
+
 #[derive(Debug)]
 struct Class {
-    need: Need,
-    room: RoomIdx,
+    key: ClassKey,
     units: BTreeMap<FifoKey, Waiting>,
     parked: Option<QueueMaximum>,
     /// No node has room for it.
@@ -104,11 +106,10 @@ impl Fifo {
     }
 
     /// Adds a unit; replaces it if it stands at the same place. `is_shut`: no node has room for what it needs.
-    pub(super) fn push(&mut self, key: FifoKey, waiting: Waiting, is_shut: bool) -> Pushed {
-        let kind = (waiting.need, waiting.room);
-        let class = match self.by_need.get(&kind) {
+    pub(super) fn push(&mut self, (key, of): (FifoKey, ClassKey), waiting: Waiting, is_shut: bool) -> Pushed {
+        let class = match self.by_need.get(&of) {
             Some(class) => *class,
-            None => self.open(kind, is_shut),
+            None => self.open(of, is_shut),
         };
         let Class { units, parked, is_shut, .. } = &mut self.classes[class as usize];
         let (old, may_fit) = (units.insert(key, waiting), parked.is_none() && !*is_shut);
@@ -117,14 +118,14 @@ impl Fifo {
         Pushed { old, may_fit, class }
     }
 
-    pub(super) fn contains(&self, key: FifoKey, waiting: &Waiting) -> bool {
-        let class = self.by_need.get(&(waiting.need, waiting.room));
+    pub(super) fn contains(&self, key: FifoKey, of: ClassKey) -> bool {
+        let class = self.by_need.get(&of);
         class.is_some_and(|class| self.classes[*class as usize].units.contains_key(&key))
     }
 
     /// Takes a unit out, if it stands there.
-    pub(super) fn remove(&mut self, key: FifoKey, waiting: &Waiting) -> Option<Removed> {
-        let class = *self.by_need.get(&(waiting.need, waiting.room))?;
+    pub(super) fn remove(&mut self, key: FifoKey, of: ClassKey) -> Option<Removed> {
+        let class = *self.by_need.get(&of)?;
         let units = &mut self.classes[class as usize].units;
         let was_first = units.first_key_value().is_some_and(|(first, _)| *first == key);
         let waiting = units.remove(&key)?;
@@ -170,7 +171,7 @@ impl Fifo {
     /// What a class needs that may fit.
     pub(super) fn ready_need(&self, class: u32) -> Option<Need> {
         let class = self.classes.get(class as usize)?;
-        (class.parked.is_none() && !class.is_shut && !class.units.is_empty()).then_some(class.need)
+        (class.parked.is_none() && !class.is_shut && !class.units.is_empty()).then_some(class.key.0)
     }
 
     /// A parked class will not fit however much gets free.
@@ -206,9 +207,9 @@ impl Fifo {
         Removed { waiting, class, is_gone, parked, stall }
     }
 
-    fn open(&mut self, (need, room): (Need, RoomIdx), is_shut: bool) -> u32 {
+    fn open(&mut self, key: ClassKey, is_shut: bool) -> u32 {
         let (units, parked) = (BTreeMap::new(), None);
-        let fresh = Class { need, room, units, parked, is_shut, is_hopeless: false };
+        let fresh = Class { key, units, parked, is_shut, is_hopeless: false };
         let class = match self.free.pop() {
             Some(class) => {
                 self.classes[class as usize] = fresh;
@@ -219,13 +220,13 @@ impl Fifo {
                 u32::try_from(self.classes.len() - 1).expect("memory ends before 2^32 classes")
             }
         };
-        self.by_need.insert((need, room), class);
+        self.by_need.insert(key, class);
         class
     }
 
     fn close(&mut self, class: u32) {
-        let Class { need, room, .. } = self.classes[class as usize];
-        self.by_need.remove(&(need, room));
+        let key = self.classes[class as usize].key;
+        self.by_need.remove(&key);
         self.free.push(class);
     }
 

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
-    fifo::{Fifo, FifoKey, Pushed, Removed, merge},
+    fifo::{ClassKey, Fifo, FifoKey, Pushed, Removed, merge},
     heap::Heap,
     order::{OwnerIdx, Waiting},
     policies::{OwnerRank, OwnerUse, SortPolicy, sort_policy},
@@ -25,6 +25,8 @@ pub(super) struct Leaf {
     policy: &'static SortPolicy,
     /// Of owners that do not weigh 1.
     weights: BTreeMap<String, u32>,
+    /// A queue upwards limits what one owner takes: units of different owners are never of one class.
+    tells_owners: bool,
     seats: Vec<OwnerQueue>,
     free: Vec<u32>,
     by_owner: FxHashMap<OwnerIdx, u32>,
@@ -66,6 +68,7 @@ impl Default for Leaf {
         Self {
             policy: sort_policy(QueuePolicy::default()),
             weights: BTreeMap::new(),
+            tells_owners: false,
             seats: vec![OwnerQueue::default()],
             free: Vec::new(),
             by_owner: FxHashMap::default(),
@@ -101,6 +104,22 @@ impl Leaf {
         }
     }
 
+    /// Whether units of different owners are told apart.
+    pub(super) fn tells_owners(&self) -> bool {
+        self.tells_owners
+    }
+
+    /// Units of different owners are told apart from now on, or are not; nothing may wait.
+    pub(super) fn set_tells_owners(&mut self, tells_owners: bool) {
+        debug_assert_eq!(self.n_units, 0, "units wait in other classes");
+        self.tells_owners = tells_owners;
+    }
+
+    fn class_key(&self, waiting: &Waiting) -> ClassKey {
+        let payer = if self.tells_owners { waiting.payer } else { waiting.queue.into() };
+        (waiting.need, payer, waiting.room)
+    }
+
     pub(super) fn n_units(&self) -> usize {
         self.n_units
     }
@@ -123,9 +142,9 @@ impl Leaf {
         usage: &Usage,
     ) -> (u32, Pushed) {
         let seat = if self.policy.rank.is_some() { self.seat(waiting.owner, name) } else { SHARED };
-        let key = FifoKey::new(self.policy.policy, &waiting);
+        let (key, class) = (FifoKey::new(self.policy.policy, &waiting), self.class_key(&waiting));
         let lane = self.seats[seat as usize].lanes[waiting.band.idx()].get_or_insert_default();
-        let pushed = lane.push(key, waiting, is_shut);
+        let pushed = lane.push((key, class), waiting, is_shut);
         let old = pushed.old;
         self.n_units += usize::from(old.is_none());
         self.n_running_units += u64::from(waiting.running_units);
@@ -136,14 +155,16 @@ impl Leaf {
 
     pub(super) fn contains(&self, waiting: &Waiting) -> bool {
         let lane = self.seat_of(waiting.owner).and_then(|seat| self.lane(waiting.band, seat));
-        lane.is_some_and(|lane| lane.contains(FifoKey::new(self.policy.policy, waiting), waiting))
+        lane.is_some_and(|lane| {
+            lane.contains(FifoKey::new(self.policy.policy, waiting), self.class_key(waiting))
+        })
     }
 
     /// Takes a unit out, if it stands there; returns its seat with it.
     pub(super) fn remove(&mut self, waiting: &Waiting, usage: &Usage) -> Option<(u32, Removed)> {
         let seat = self.seat_of(waiting.owner)?;
-        let key = FifoKey::new(self.policy.policy, waiting);
-        let removed = self.lane_mut(waiting.band, seat)?.remove(key, waiting)?;
+        let (key, class) = (FifoKey::new(self.policy.policy, waiting), self.class_key(waiting));
+        let removed = self.lane_mut(waiting.band, seat)?.remove(key, class)?;
         self.removed(seat, &removed, usage);
         Some((seat, removed))
     }

@@ -46,9 +46,9 @@ pub use self::{
     rooms::RoomIdx,
     select::PendingReason,
     tree::{NotAdmitted, QueueIdx, QueueTree},
-    usage::{AskId, Headroom, Need, QueueMaximum, ResourceIdx, ShareKey, Usage},
+    usage::{AskId, Headroom, Need, OwnerLimitIdx, PayerIdx, QueueMaximum, ResourceIdx, ShareKey, Usage},
 };
 pub use self::{
     relief::{Reliefs, lent},
-    usage::{Amounts, Lack, at, sum_of},
+    usage::{Amounts, Lack, MoveLack, at, sum_of},
 };

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::queue_spec::Band;
 use godel_domain::time::Millis;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
@@ -11,7 +12,7 @@ use super::{
     leaf::ClassRef,
     order::N_BANDS,
     tree::QueueIdx,
-    usage::{ResourceIdx, Usage},
+    usage::{OwnerLimitIdx, QueueMaximum, ResourceIdx, Usage},
 };
 
 /// A class of a queue.
@@ -32,6 +33,8 @@ pub(super) struct LimitGate {
     least: [LimitRow; N_BANDS],
     /// Classes set aside, by the room for which they are worth another look.
     parked: BTreeMap<ResourceIdx, BTreeSet<(i64, Place)>>,
+    /// The same of those that wait for room under the limit of their owner.
+    of_owners: FxHashMap<OwnerLimitIdx, BTreeMap<ResourceIdx, BTreeSet<(i64, Place)>>>,
     /// By band, lanes whose first unit nobody has passed yet.
     fresh: [BTreeSet<LaneOf>; N_BANDS],
     /// By band, the others, the longest wait first.
@@ -41,29 +44,50 @@ pub(super) struct LimitGate {
 }
 
 impl LimitGate {
-    pub(super) fn park(&mut self, resource: ResourceIdx, amount: i64, place: Place) {
-        self.parked.entry(resource).or_default().insert((amount, place));
+    pub(super) fn park(&mut self, limit: QueueMaximum, amount: i64, place: Place) {
+        let parked = match limit.owner {
+            Some(owner) => self.of_owners.entry(owner).or_default(),
+            None => &mut self.parked,
+        };
+        parked.entry(limit.resource).or_default().insert((amount, place));
     }
 
-    pub(super) fn unpark(&mut self, resource: ResourceIdx, amount: i64, place: Place) {
-        if let Some(parked) = self.parked.get_mut(&resource) {
+    pub(super) fn unpark(&mut self, limit: QueueMaximum, amount: i64, place: Place) {
+        let Some(owner) = limit.owner else {
+            if let Some(parked) = self.parked.get_mut(&limit.resource) {
+                parked.remove(&(amount, place));
+            }
+            return;
+        };
+        if let Some(of_owner) = self.of_owners.get_mut(&owner)
+            && let Some(parked) = of_owner.get_mut(&limit.resource)
+        {
             parked.remove(&(amount, place));
+            if of_owner.values().all(BTreeSet::is_empty) {
+                self.of_owners.remove(&owner);
+            }
         }
     }
 
     /// Classes that may have room now, the smallest first; they are parked no more.
     pub(super) fn take_fitting(&mut self, queue: QueueIdx, usage: &Usage) -> Vec<Place> {
         let mut fitting = Vec::new();
-        for (&resource, parked) in &mut self.parked {
-            let room = usage.room(queue, resource);
-            while let Some(&(amount, place)) = parked.first()
-                && amount <= room
-            {
-                parked.pop_first();
-                fitting.push(place);
-            }
-        }
+        take_fitting(&mut self.parked, |resource| usage.room(queue, resource), &mut fitting);
         fitting
+    }
+
+    /// The same of those that wait for room under the limit of one owner.
+    pub(super) fn take_fitting_of(&mut self, owner: OwnerLimitIdx, usage: &Usage, fitting: &mut Vec<Place>) {
+        let Some(of_owner) = self.of_owners.get_mut(&owner) else { return };
+        take_fitting(of_owner, |resource| usage.room_of_owner(owner, resource), fitting);
+        if of_owner.values().all(BTreeSet::is_empty) {
+            self.of_owners.remove(&owner);
+        }
+    }
+
+    /// Owners with something that waits for room under their limit.
+    pub(super) fn owners(&self) -> Vec<OwnerLimitIdx> {
+        self.of_owners.keys().copied().collect()
     }
 
     pub(super) fn stall(&mut self, band: Band, since: Option<Millis>, lane: LaneOf) {
@@ -130,5 +154,21 @@ impl LimitGate {
             let least = least.get(resource.idx()).copied().unwrap_or(0);
             least > 0 && least > usage.room(queue, resource)
         })
+    }
+}
+
+fn take_fitting(
+    parked: &mut BTreeMap<ResourceIdx, BTreeSet<(i64, Place)>>,
+    room: impl Fn(ResourceIdx) -> i64,
+    fitting: &mut Vec<Place>,
+) {
+    for (&resource, parked) in parked {
+        let room = room(resource);
+        while let Some(&(amount, place)) = parked.first()
+            && amount <= room
+        {
+            parked.pop_first();
+            fitting.push(place);
+        }
     }
 }

@@ -18,7 +18,7 @@ mod ready;
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use godel_domain::queue_spec::{Band, QueueSpec};
-use godel_domain::{ids::UnitId, unit::UnitSpec};
+use godel_domain::{demand::Demand, ids::UnitId, unit::UnitSpec};
 use smallvec::SmallVec;
 
 use super::{
@@ -32,7 +32,7 @@ use super::{
     rooms::{RoomIdx, RoomWaits},
     select::Floor,
     tree::QueueIdx,
-    usage::{AskId, Need, ShareKey},
+    usage::{AskId, Need, OwnerLimitIdx, PayerIdx, ShareKey, Usage},
 };
 
 pub(super) const N_BANDS: usize = Band::ALL.len();
@@ -66,6 +66,8 @@ pub struct Waiting {
     pub queue: QueueIdx,
     /// Of its [`Account`].
     pub owner: OwnerIdx,
+    /// Of its [`Account`].
+    pub payer: PayerIdx,
     /// First sort key over all queues.
     pub band: Band,
     /// Higher first.
@@ -91,6 +93,8 @@ pub struct Account {
     pub queue: QueueIdx,
     /// Its owner.
     pub owner: OwnerIdx,
+    /// Its owner in its queue.
+    pub payer: PayerIdx,
     groups: SmallVec<[AskId; 1]>,
     /// Of its first binding.
     gang: Need,
@@ -219,15 +223,17 @@ impl Queues {
         self.branches[queue.idx()].n_enrolled += 1;
         let name = spec.owner.as_str();
         let owner = OwnerIdx(self.owners.intern_by(name, || Arc::from(name)));
+        let payer = self.quota.enter(queue, name);
         let usage = self.quota.usage_mut();
         if let [group] = spec.task_groups.as_slice() {
-            let ask = usage.intern(&group.template.demand);
+            let ask = intern(usage, spec, 0, &group.template.demand);
             usage.retain(ask);
             let gang = Need { ask, n: group.replicas.min(spec.min_member.max(1)) };
-            return Account { queue, owner, groups: SmallVec::from_buf([ask]), gang, choice: None };
+            return Account { queue, owner, payer, groups: SmallVec::from_buf([ask]), gang, choice: None };
         }
+        let demands = spec.task_groups.iter().map(|group| &group.template.demand).enumerate();
         let groups: SmallVec<[AskId; 1]> =
-            spec.task_groups.iter().map(|group| usage.intern(&group.template.demand)).collect();
+            demands.map(|(group, demand)| intern(usage, spec, group, demand)).collect();
         let of_groups = spec.task_groups.iter().zip(&groups);
         let some: SmallVec<[(Need, u32); 4]> = of_groups
             .map(|(group, ask)| (Need { ask: *ask, n: group.replicas }, group.min_member))
@@ -238,7 +244,7 @@ impl Queues {
             n => usage.intern_least(&some, n),
         };
         let gang = Need { ask, n: 1 };
-        Account { queue, owner, groups, gang, choice: None }
+        Account { queue, owner, payer, groups, gang, choice: None }
     }
 
     /// Groups of a unit that was placed before and waits again. What is in the queue stays what it is.
@@ -255,6 +261,7 @@ impl Queues {
     pub fn forget_unit(&mut self, account: &Account) {
         self.branches[account.queue.idx()].n_enrolled -= 1;
         self.owners.release(account.owner.0);
+        self.quota.leave(account.payer);
         let usage = self.quota.usage_mut();
         for ask in account.groups.iter().chain([&account.gang.ask]).chain(&account.choice) {
             usage.release(*ask);
@@ -270,7 +277,7 @@ impl Queues {
     pub fn charge(&mut self, account: &Account, group: usize, n: u32) {
         let Some(ask) = account.ask(group).filter(|_| n > 0) else { return };
         let need = Need { ask, n };
-        self.quota.usage_mut().add(account.queue, need);
+        self.quota.usage_mut().add(account.payer, need);
         self.count_owner(account, need, 1);
         self.moved(account.queue);
     }
@@ -279,15 +286,17 @@ impl Queues {
     pub fn discharge(&mut self, account: &Account, group: usize, n: u32) {
         let Some(ask) = account.ask(group).filter(|_| n > 0) else { return };
         let need = Need { ask, n };
-        self.quota.usage_mut().sub(account.queue, need);
+        self.quota.usage_mut().sub(account.payer, need);
         self.count_owner(account, need, -1);
         self.moved(account.queue);
         if self.n_gates == 0 {
             return;
         }
-        let limited: SmallVec<[QueueIdx; 8]> = self.quota.usage().limited_upwards(account.queue).collect();
+        let usage = self.quota.usage();
+        let limited: SmallVec<[QueueIdx; 8]> = usage.limited_upwards(account.queue).collect();
+        let owners: SmallVec<[OwnerLimitIdx; 4]> = SmallVec::from_slice(usage.owner_limits(account.payer));
         for level in limited {
-            self.wake(level);
+            self.wake(level, &owners);
             self.news_at(level);
         }
     }
@@ -423,7 +432,7 @@ impl Queues {
         if let Some(limit) = removed.parked {
             let worth = self.quota.usage().worth(waiting.need, limit.resource);
             if let Some(gate) = &mut self.branches[limit.queue.idx()].gate {
-                gate.unpark(limit.resource, worth, (waiting.queue, spot));
+                gate.unpark(limit, worth, (waiting.queue, spot));
             }
         }
         if let Some(stall) = removed.stall {
@@ -436,8 +445,11 @@ impl Queues {
     }
 
     fn grow(&mut self) {
-        if self.branches.len() < self.quota.tree().len() {
-            self.branches.resize_with(self.quota.tree().len(), Branch::default);
+        while self.branches.len() < self.quota.tree().len() {
+            let mut branch = Branch::default();
+            let queue = u32::try_from(self.branches.len()).expect("queues are numbered in 32 bits");
+            branch.leaf.set_tells_owners(self.quota.limits_owners(QueueIdx(queue)));
+            self.branches.push(branch);
         }
     }
 
@@ -458,10 +470,12 @@ impl Queues {
                 branch.gate = Some(Box::default());
                 self.n_gates += 1;
             }
-            self.wake(queue);
+            let owners =
+                self.branches[queue.idx()].gate.as_ref().map(|gate| gate.owners()).unwrap_or_default();
+            self.wake(queue, &owners);
             // A choice waits at the highest of its maxima.
             let above: SmallVec<[QueueIdx; 8]> = self.quota.usage().limited_upwards(queue).collect();
-            above.into_iter().filter(|level| *level != queue).for_each(|level| self.wake(level));
+            above.into_iter().filter(|level| *level != queue).for_each(|level| self.wake(level, &[]));
             self.news_from(queue);
             if !is_limited {
                 self.drop_gate(queue);
@@ -469,6 +483,32 @@ impl Queues {
             self.move_in_order(queue);
             self.follow_policy(queue);
             self.follow_weights(queue);
+            self.follow_owner_limits(queue);
+        }
+    }
+
+    /// Queues from one downwards tell owners apart, or do so no longer.
+    fn follow_owner_limits(&mut self, queue: QueueIdx) {
+        let mut below = vec![queue];
+        while let Some(level) = below.pop() {
+            below.extend(self.quota.tree().paths_below(level));
+            let tells_owners = self.quota.limits_owners(level);
+            if self.branches.get(level.idx()).is_some_and(|branch| branch.leaf.tells_owners() != tells_owners)
+            {
+                self.put_again(level, |leaf| leaf.set_tells_owners(tells_owners));
+            }
+        }
+    }
+
+    /// Changes the order of a queue while nothing waits in it.
+    fn put_again(&mut self, queue: QueueIdx, change: impl FnOnce(&mut Leaf)) {
+        let waiting: Vec<Waiting> = self.branches[queue.idx()].leaf.iter().copied().collect();
+        for one in &waiting {
+            self.remove(one);
+        }
+        change(&mut self.branches[queue.idx()].leaf);
+        for one in waiting {
+            self.push(one);
         }
     }
 
@@ -478,14 +518,7 @@ impl Queues {
         if leaf.policy() == policy {
             return;
         }
-        let waiting: Vec<Waiting> = leaf.iter().copied().collect();
-        for one in &waiting {
-            self.remove(one);
-        }
-        self.branches[queue.idx()].leaf.set_policy(policy);
-        for one in waiting {
-            self.push(one);
-        }
+        self.put_again(queue, |leaf| leaf.set_policy(policy));
     }
 
     fn follow_weights(&mut self, queue: QueueIdx) {
@@ -518,6 +551,17 @@ impl Queues {
             }
         }
     }
+}
+
+/// What a running unit of a task group takes: an application master counts as one, too.
+fn intern(usage: &mut Usage, spec: &UnitSpec, group: usize, demand: &Demand) -> AskId {
+    let ask = usage.intern(demand);
+    if !spec.is_of_masters(group) {
+        return ask;
+    }
+    let of_master = usage.intern_master(ask);
+    usage.release(ask);
+    of_master
 }
 
 /// Ties among siblings go by name.

@@ -9,8 +9,9 @@ use godel_domain::{
 
 use super::{
     check::{self, QueueChange},
+    select::PendingReason,
     tree::{QueueIdx, QueueTree},
-    usage::{QueueMaximum, Usage},
+    usage::{PayerIdx, QueueMaximum, Usage},
 };
 
 /// Queues and their usage.
@@ -51,6 +52,22 @@ impl Quota {
         queue
     }
 
+    /// Whether a queue, or one above it, limits what one owner takes.
+    pub(super) fn limits_owners(&self, queue: QueueIdx) -> bool {
+        let mut records = self.tree.upwards(queue).filter_map(|level| self.tree.record(level));
+        records.any(|record| !record.max_per_owner.is_empty())
+    }
+
+    /// Who pays for the running units of one more unit: its owner in its queue. Kept until [`Self::leave`].
+    pub fn enter(&mut self, queue: QueueIdx, owner: &str) -> PayerIdx {
+        self.usage.enter_payer(queue, owner, &self.tree)
+    }
+
+    /// Ends one use of a payer.
+    pub fn leave(&mut self, payer: PayerIdx) {
+        self.usage.leave_payer(payer);
+    }
+
     /// A record as committed. Returns its queue and whichever above it guarantee something else now.
     pub fn put(&mut self, record: Arc<QueueSpec>) -> Vec<QueueIdx> {
         let changed = self.tree.put(record);
@@ -88,7 +105,9 @@ impl Quota {
             else {
                 continue;
             };
-            for (field, amounts) in [("min", &spec.min), ("max", &spec.max)] {
+            for (field, amounts) in
+                [("min", &spec.min), ("max", &spec.max), ("max_per_owner", &spec.max_per_owner)]
+            {
                 for name in amounts.keys() {
                     if !self.usage.has_place_for(name, &mut new) {
                         violations.push(Violation {
@@ -107,6 +126,18 @@ impl Quota {
     /// A maximum in words: the queue, and of what.
     pub fn limit(&self, limit: QueueMaximum) -> (&str, &str) {
         (self.tree.path(limit.queue), self.usage.resource_name(limit.resource))
+    }
+
+    /// Why what does not fit under a maximum waits.
+    pub fn full(&self, limit: QueueMaximum) -> PendingReason {
+        let (resource, is_of_masters) = self.usage.resource_of(limit);
+        let (queue, resource) = (self.tree.path(limit.queue).to_owned(), resource.to_owned());
+        let (used, max) = (self.usage.taken_of(limit), self.usage.max_of(limit));
+        match self.usage.owner_of(limit) {
+            Some(owner) => PendingReason::OwnerFull { queue, owner: owner.to_owned(), resource, used, max },
+            None if is_of_masters => PendingReason::MastersFull { queue, resource, used, max },
+            None => PendingReason::Full { queue, resource },
+        }
     }
 
     fn update_usage(&mut self, changed: Vec<QueueIdx>) -> Vec<QueueIdx> {

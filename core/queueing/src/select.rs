@@ -13,7 +13,7 @@ use super::{
     limit_gate::LaneOf,
     order::{Queues, Waiting},
     tree::QueueIdx,
-    usage::Shortage,
+    usage::{Need, OwnerLimitIdx, QueueMaximum, Shortage},
 };
 
 /// What lower bands have earned while higher ones were served: `floor_percent` for each running unit, to be spent at
@@ -31,10 +31,36 @@ pub enum PendingReason {
         /// Of what.
         resource: String,
     },
+    /// What one owner may take of a queue is taken.
+    OwnerFull {
+        /// The queue whose limit it is.
+        queue: String,
+        /// The owner.
+        owner: String,
+        /// Of what.
+        resource: String,
+        /// The owner's running units take.
+        used: i64,
+        /// One owner may take.
+        max: i64,
+    },
+    /// What application masters may take of a queue is taken.
+    MastersFull {
+        /// The queue whose limit it is.
+        queue: String,
+        /// Of what.
+        resource: String,
+        /// They take.
+        used: i64,
+        /// They may take.
+        max: i64,
+    },
     /// It needs more than a queue may ever use.
     Hopeless {
         /// The queue.
         queue: String,
+        /// Who may not use more there, if others may.
+        who: Option<&'static str>,
         /// Of what.
         resource: String,
         /// It needs.
@@ -55,10 +81,34 @@ impl fmt::Display for PendingReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full { queue, resource } => write!(f, "queue {queue} is at its maximum of {resource}"),
-            Self::Hopeless { queue, resource, asked, max } => {
+            Self::OwnerFull { queue, owner, resource, used, max } => {
+                let show = |amount| quantity::show_queued(resource, amount);
+                write!(
+                    f,
+                    "running units of owner `{owner}` take {} of the {} {resource} that one owner may take in queue {queue} \
+                     (max_per_owner): more start when some of them end",
+                    show(*used),
+                    show(*max)
+                )
+            }
+            Self::MastersFull { queue, resource, used, max } => {
+                let show = |amount| quantity::show_queued(resource, amount);
+                write!(
+                    f,
+                    "application masters take {} of the {} {resource} that they may take in queue {queue} (am_share): the \
+                     application starts when others end",
+                    show(*used),
+                    show(*max)
+                )
+            }
+            Self::Hopeless { queue, who, resource, asked, max } => {
                 let (asked, max) =
                     (quantity::show_queued(resource, *asked), quantity::show_queued(resource, *max));
-                write!(f, "needs {asked} of {resource}, more than queue {queue} may ever use ({max})")
+                write!(f, "needs {asked} of {resource}, more than ")?;
+                match who {
+                    Some(who) => write!(f, "{who} may ever use in queue {queue} ({max})"),
+                    None => write!(f, "queue {queue} may ever use ({max})"),
+                }
             }
             Self::Kept { queue, unit } => write!(f, "room in queue {queue} is kept for unit {unit}"),
         }
@@ -96,8 +146,11 @@ impl Queues {
     /// so that they have to be found in that queue. `None`: it does not wait here, or that was tried in vain a moment ago, or
     /// what it needs is more than a maximum.
     pub fn take_seeker(&mut self, waiting: &Waiting, now: Millis) -> Option<(Waiting, bool)> {
-        let shortage = self.quota.usage().shortage(waiting.queue, waiting.need);
-        let is_vain = |one: &Shortage| one.is_hopeless || self.full.is_vain(waiting.unit, now);
+        let usage = self.quota.usage();
+        let shortage = usage.shortage(waiting.payer, waiting.need);
+        let is_vain = |one: &Shortage| {
+            one.is_hopeless || usage.is_quiet(one.limit) || self.full.is_vain(waiting.unit, now)
+        };
         if shortage.as_ref().is_some_and(is_vain) {
             return None;
         }
@@ -131,14 +184,16 @@ impl Queues {
     /// Why a unit that waits is not served, as of now; `None` if it only waits for its turn.
     pub fn pending_reason(&self, waiting: &Waiting, now: Millis) -> Option<PendingReason> {
         let (tree, usage) = (self.quota.tree(), self.quota.usage());
-        if let Some(Shortage { limit, amount, is_hopeless }) = usage.shortage(waiting.queue, waiting.need) {
-            let (queue, resource) = self.quota.limit(limit);
-            let (queue, resource) = (queue.to_owned(), resource.to_owned());
-            return Some(if is_hopeless {
-                PendingReason::Hopeless { queue, resource, asked: amount, max: usage.max_of(limit) }
-            } else {
-                PendingReason::Full { queue, resource }
-            });
+        if let Some(Shortage { limit, amount, is_hopeless }) = usage.shortage(waiting.payer, waiting.need) {
+            if !is_hopeless {
+                return Some(self.quota.full(limit));
+            }
+            let (queue, (resource, of_masters)) =
+                (tree.path(limit.queue).to_owned(), usage.resource_of(limit));
+            let of_masters = of_masters.then_some("application masters");
+            let who = limit.owner.map(|_| "one owner").or(of_masters);
+            let (resource, max) = (resource.to_owned(), usage.max_of(limit));
+            return Some(PendingReason::Hopeless { queue, who, resource, asked: amount, max });
         }
         let (queue, band, (leaf, seat)) = self.claim(waiting, now)?;
         let leaf = &self.branches[leaf.idx()].leaf;
@@ -184,7 +239,7 @@ impl Queues {
         if let Some((level, band, claimant)) = self.claim(&waiting, now) {
             return self.serve_claimant(level, waiting.band, (band, claimant));
         }
-        match self.quota.usage().shortage(queue, waiting.need) {
+        match self.quota.usage().shortage(waiting.payer, waiting.need) {
             None => {
                 self.note_passed(&waiting, now);
                 self.take(queue, spot)
@@ -232,9 +287,10 @@ impl Queues {
         let stall = leaf.lane(own_band, seat)?.stall?;
         let spot = ClassRef { band: own_band, seat, class: stall.class };
         let (_, waiting) = leaf.head(spot)?;
-        match self.quota.usage().shortage(queue, waiting.need) {
+        let usage = self.quota.usage();
+        match usage.shortage(waiting.payer, waiting.need) {
             None => return self.take(queue, spot),
-            Some(shortage) if shortage.is_hopeless => {
+            Some(shortage) if shortage.is_hopeless || usage.is_quiet(shortage.limit) => {
                 if let Some(lane) = self.branches[queue.idx()].leaf.lane_mut(own_band, seat) {
                     lane.give_up(stall.class);
                 }
@@ -278,11 +334,13 @@ impl Queues {
         (key, waiting): (FifoKey, Waiting),
         shortage: Shortage,
     ) {
-        let (usage, Shortage { limit, is_hopeless, .. }) = (self.quota.usage(), shortage);
+        let (usage, limit) = (self.quota.usage(), at_gate(shortage.limit, waiting.need));
+        // Who waits for the end of its own owner's running units, or of masters, keeps nobody else waiting.
+        let is_hopeless = shortage.is_hopeless || usage.is_quiet(shortage.limit);
         let worth = usage.worth(waiting.need, limit.resource);
-        self.branches[queue.idx()].leaf.park(spot, shortage, usage);
+        self.branches[queue.idx()].leaf.park(spot, Shortage { limit, is_hopeless, ..shortage }, usage);
         let Some(gate) = &mut self.branches[limit.queue.idx()].gate else { return };
-        gate.park(limit.resource, worth, (queue, spot));
+        gate.park(limit, worth, (queue, spot));
         let lane = self.branches[queue.idx()].leaf.lane(spot.band, spot.seat);
         let old = lane.and_then(|lane| lane.stall);
         let first = lane.zip(old).and_then(|(lane, old)| lane.head(old.class)).map(|(first, _)| first);
@@ -341,10 +399,12 @@ impl Queues {
         }
     }
 
-    /// There is more room in a queue: what fits now may be served, and what else may fit is looked at again.
-    pub(super) fn wake(&mut self, queue: QueueIdx) {
+    /// There is more room in a queue: what fits now may be served, and what else may fit is looked at again. `owners` are those
+    /// under a limit for whom there may be more room, too.
+    pub(super) fn wake(&mut self, queue: QueueIdx, owners: &[OwnerLimitIdx]) {
         let Some(gate) = &mut self.branches[queue.idx()].gate else { return };
-        let fitting = gate.take_fitting(queue, self.quota.usage());
+        let mut fitting = gate.take_fitting(queue, self.quota.usage());
+        owners.iter().for_each(|owner| gate.take_fitting_of(*owner, self.quota.usage(), &mut fitting));
         for band in Band::ALL {
             self.reopen(queue, band);
         }
@@ -357,7 +417,9 @@ impl Queues {
             // Whom nobody has passed only waits for its turn from now on. For others the time runs on: room that comes
             // and goes before their turn is none.
             let is_fresh = stall.is_some_and(|stall| stall.class == spot.class && stall.since.is_none());
-            if is_fresh && usage.shortage(leaf, need).is_none() {
+            let payer = branch.leaf.head(spot).map(|(_, waiting)| waiting.payer);
+            let fits = |payer| usage.shortage(payer, need).is_none();
+            if is_fresh && payer.is_some_and(fits) {
                 self.set_stall(leaf, spot, None);
             }
             self.entered(leaf, spot.band, need);
@@ -373,6 +435,12 @@ impl Queues {
             self.set_stall(leaf, ClassRef { band, seat, class: 0 }, None);
         }
     }
+}
+
+/// Where something waits for room: what may be served without the lacking resource is looked at again whatever ends in the
+/// queue, and not only when its owner gets room.
+fn at_gate(limit: QueueMaximum, need: Need) -> QueueMaximum {
+    if need.ask.is_choice() { QueueMaximum { owner: None, ..limit } } else { limit }
 }
 
 #[cfg(test)]

@@ -20,12 +20,15 @@ use super::{
 mod choice;
 mod guarantee;
 mod maxima;
+mod owners;
+mod scale;
 
-use self::choice::InternedAsks;
+use self::{choice::InternedAsks, owners::OwnerTable, scale::Scale};
 
 pub use self::{
     guarantee::{Amounts, at},
-    maxima::{Lack, sum_of},
+    maxima::{Lack, MoveLack, sum_of},
+    owners::{OwnerLimitIdx, PayerIdx},
 };
 
 /// Most resources told apart: what a cluster may have, and as many kinds of devices. One that comes later is not
@@ -33,16 +36,10 @@ pub use self::{
 const N_RESOURCES_MAX: usize = 2 * N_NAMES_MAX;
 /// The first column: running units.
 const RUNNING_UNITS: ResourceIdx = ResourceIdx(0);
+/// What follows the name of a resource where it is that of what application masters take. No resource has a blank in its name.
+const OF_MASTERS: &str = " of application masters";
 /// Of an amount without a maximum.
 const UNLIMITED: i64 = i64::MAX;
-/// Shares are in parts of this whole. Sixteen times the cluster handed out does not yet overflow.
-const SHARE_BITS: u32 = 60;
-/// Totals are scaled below 2^36, in parts of which their reciprocals are exact to a sixteen-millionth.
-const TOTAL_BITS: u32 = 36;
-/// Totals follow the cluster in steps of a 128th: each step re-orders every queue, and 10,000 nodes that come one by
-/// one shall not do so 10,000 times. All shares keep the same scale, so only resources that grow apart show.
-const TOTAL_STEP: i64 = 128;
-
 /// A resource as a column: running units, or a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceIdx(u8);
@@ -76,6 +73,14 @@ pub struct QueueMaximum {
     pub queue: QueueIdx,
     /// Of what.
     pub resource: ResourceIdx,
+    /// The maximum is what the queue lets this owner take; `None`: what all running units take.
+    pub owner: Option<OwnerLimitIdx>,
+}
+
+impl QueueMaximum {
+    fn of_all(queue: QueueIdx, resource: ResourceIdx) -> Self {
+        Self { queue, resource, owner: None }
+    }
 }
 
 /// What still fits.
@@ -128,6 +133,10 @@ pub struct Usage {
     scales: Vec<Scale>,
     /// Queues that guarantee something.
     n_guaranteed: usize,
+    /// By column, that of the same resource as far as application masters take it.
+    of_masters: Vec<Option<ResourceIdx>>,
+    n_of_masters: usize,
+    owners: OwnerTable,
 }
 
 /// Which sums.
@@ -147,35 +156,6 @@ struct Meta {
     is_guaranteed: bool,
 }
 
-/// A total as a factor: multiplying beats dividing.
-#[derive(Clone, Copy, Debug, Default)]
-struct Scale {
-    total: i64,
-    shift: u32,
-    reciprocal: u64,
-}
-
-impl Scale {
-    fn new(total: i64) -> Self {
-        let total = total.max(0);
-        let shift = (i64::BITS - total.leading_zeros()).saturating_sub(TOTAL_BITS);
-        let scaled = u64::try_from(total >> shift).unwrap_or(0);
-        Self { total, shift, reciprocal: (1u64 << SHARE_BITS).checked_div(scaled).unwrap_or(0) }
-    }
-
-    /// Far from `total`, or one of them is nothing.
-    fn is_stale(&self, total: i64) -> bool {
-        let total = total.max(0);
-        total != self.total
-            && (total == 0 || self.total == 0 || (total - self.total).abs() >= self.total / TOTAL_STEP)
-    }
-
-    fn share(&self, amount: i128) -> u64 {
-        let parts = u64::try_from(amount.max(0) >> self.shift).unwrap_or(u64::MAX);
-        u64::try_from(u128::from(parts) * u128::from(self.reciprocal)).unwrap_or(u64::MAX)
-    }
-}
-
 impl Default for Usage {
     fn default() -> Self {
         let mut usage = Self {
@@ -191,6 +171,9 @@ impl Default for Usage {
             guaranteed: Vec::new(),
             scales: Vec::new(),
             n_guaranteed: 0,
+            of_masters: Vec::new(),
+            n_of_masters: 0,
+            owners: OwnerTable::default(),
         };
         for name in ["running units", CPU, MEMORY] {
             usage.column(name);
@@ -210,6 +193,16 @@ impl Usage {
         }
         let n_max = record.map_or(0, |record| record.max_running_units);
         max.extend((n_max > 0).then_some((RUNNING_UNITS, i64::from(n_max))));
+        for (name, amount) in record.iter().flat_map(|record| record.max_of_masters()) {
+            let column = self.resource(name).map(|resource| self.column_of_masters(resource));
+            max.extend(column.map(|resource| (resource, amount)));
+        }
+        let mut per_owner = SmallVec::new();
+        for (name, &amount) in record.iter().flat_map(|record| &record.max_per_owner) {
+            per_owner.extend(self.resource(name).map(|resource| (resource, amount.max(0))));
+        }
+        let limits_owners = !per_owner.is_empty();
+        self.owners.set_max(queue, per_owner, |of| tree.upwards(of));
         for (name, &amount) in tree.guaranteed(queue) {
             guaranteed.extend(self.resource(name).map(|resource| (resource, amount)));
         }
@@ -225,7 +218,8 @@ impl Usage {
         let meta = &mut self.queues[queue.idx()];
         meta.weight = tree.weight(queue);
         self.n_guaranteed -= usize::from(meta.is_guaranteed);
-        (meta.is_limited, meta.is_guaranteed) = (!max.is_empty(), !guaranteed.is_empty());
+        meta.is_limited = !max.is_empty() || limits_owners;
+        meta.is_guaranteed = !guaranteed.is_empty();
         self.n_guaranteed += usize::from(meta.is_guaranteed);
     }
 
@@ -266,6 +260,16 @@ impl Usage {
         self.asks.intern(ask)
     }
 
+    /// The same of an application master, which counts beside all else as one; kept until [`Self::release`].
+    pub fn intern_master(&mut self, ask: AskId) -> AskId {
+        let mut all = AskColumns::from_slice(self.ask(ask));
+        for (resource, amount) in all.clone().into_iter().filter(|(resource, _)| *resource != RUNNING_UNITS) {
+            let column = self.column_of_masters(resource);
+            add(&mut all, column, amount);
+        }
+        self.asks.intern(all)
+    }
+
     /// Any one of several asks, which must be used longer; kept until [`Self::release`].
     pub(crate) fn intern_any(&mut self, asks: impl IntoIterator<Item = AskId>) -> AskId {
         self.asks.intern_any(asks)
@@ -286,14 +290,20 @@ impl Usage {
         self.asks.release(ask);
     }
 
-    /// Counts a need in a queue and all above it. `O(depth)`.
-    pub fn add(&mut self, queue: QueueIdx, need: Need) {
-        self.count(queue, need, 1, SumKind::Used);
+    /// Counts a need of a payer, in its queue and all above it. `O(depth)`.
+    pub fn add(&mut self, payer: impl Into<PayerIdx>, need: Need) {
+        self.charge(payer.into(), need, 1);
     }
 
     /// Ends an [`Self::add`]. `O(depth)`.
-    pub fn sub(&mut self, queue: QueueIdx, need: Need) {
-        self.count(queue, need, -1, SumKind::Used);
+    pub fn sub(&mut self, payer: impl Into<PayerIdx>, need: Need) {
+        self.charge(payer.into(), need, -1);
+    }
+
+    fn charge(&mut self, payer: PayerIdx, need: Need, sign: i64) {
+        let n = i64::from(need.n) * sign;
+        let queue = self.owners.charge(payer, self.asks.columns(need.ask), n);
+        self.count(queue, need, sign, SumKind::Used);
     }
 
     /// Notes that so much of what is counted is bound (`sign` 1) or no more (-1): shown, not judged. `O(depth)`.
@@ -307,37 +317,7 @@ impl Usage {
         for sums in [used, bound, leaving, promised, lent] {
             sums.fill(0);
         }
-    }
-
-    /// How often something fits under every maximum from a queue upwards. `O(depth)`.
-    pub fn headroom(&self, queue: QueueIdx, ask: AskId) -> Headroom {
-        let mut headroom = Headroom { n: u32::MAX, limit: None };
-        let ask = self.ask(ask);
-        for level in self.limited_upwards(queue) {
-            for &(resource, amount) in ask {
-                let max = self.max(level, resource);
-                if max == UNLIMITED || amount == 0 {
-                    continue;
-                }
-                let n = (self.room(level, resource).max(0) / amount).min(i64::from(u32::MAX));
-                let n = u32::try_from(n).unwrap_or(u32::MAX);
-                if n < headroom.n {
-                    headroom = Headroom { n, limit: Some(QueueMaximum { queue: level, resource }) };
-                }
-            }
-        }
-        headroom
-    }
-
-    /// The first maximum from a queue upwards under which all of this does not fit together.
-    pub fn lacking(&self, queue: QueueIdx, needs: &[Need]) -> Option<QueueMaximum> {
-        self.limited_upwards(queue).find_map(|level| {
-            let lacks = |resource: &ResourceIdx| {
-                let asked: i128 = needs.iter().map(|need| i128::from(self.amount(*need, *resource))).sum();
-                asked > 0 && asked > i128::from(self.room(level, *resource))
-            };
-            self.limits(level).find(lacks).map(|resource| QueueMaximum { queue: level, resource })
-        })
+        self.owners.reset();
     }
 
     /// Used of a resource, 0 of one that nobody ever named.
@@ -353,14 +333,19 @@ impl Usage {
     /// What is used, by name; running units apart.
     pub fn iter_used(&self, queue: QueueIdx) -> impl Iterator<Item = (&str, i128)> {
         let used = self.row_of(queue, &self.used);
-        self.names.iter().map(String::as_str).zip(used.iter().copied()).skip(1).filter(|(_, used)| *used > 0)
+        self.names
+            .iter()
+            .map(String::as_str)
+            .zip(used.iter().copied())
+            .skip(1)
+            .filter(|(name, used)| *used > 0 && is_shown(name))
     }
 
     /// Of what is used, what is bound, where that is told apart: running units and, by name, amounts.
     pub fn bound(&self, queue: QueueIdx) -> (i128, impl Iterator<Item = (&str, i128)>) {
         let bound = self.row_of(queue, &self.bound);
         let amounts = self.names.iter().map(String::as_str).zip(bound.iter().copied()).skip(1);
-        (bound[RUNNING_UNITS.idx()], amounts.filter(|(_, amount)| *amount > 0))
+        (bound[RUNNING_UNITS.idx()], amounts.filter(|(name, amount)| *amount > 0 && is_shown(name)))
     }
 
     /// As shown: `cpu`, or `running units`.
@@ -372,7 +357,7 @@ impl Usage {
     pub(super) fn has_place_for<'a>(&self, name: &'a str, new: &mut BTreeSet<&'a str>) -> bool {
         self.find(name).is_some() || new.contains(name) || {
             new.insert(name);
-            self.names.len() + new.len() <= N_RESOURCES_MAX
+            self.n_resources() + new.len() <= N_RESOURCES_MAX
         }
     }
 
@@ -449,7 +434,10 @@ impl Usage {
 
     /// How much a maximum allows.
     pub fn max_of(&self, limit: QueueMaximum) -> i64 {
-        self.max(limit.queue, limit.resource)
+        match limit.owner {
+            Some(owner) => self.room_of_owner(owner, limit.resource).saturating_add(self.taken_of(limit)),
+            None => self.max(limit.queue, limit.resource),
+        }
     }
 
     /// The queue and those above it that have a maximum.
@@ -511,13 +499,31 @@ impl Usage {
 
     /// The column of a resource, made now if it is new; `None` when there are too many.
     fn resource(&mut self, name: &str) -> Option<ResourceIdx> {
-        self.find(name).or_else(|| (self.names.len() < N_RESOURCES_MAX).then(|| self.column(name)))
+        self.find(name).or_else(|| (self.n_resources() < N_RESOURCES_MAX).then(|| self.column(name)))
+    }
+
+    /// Columns but for those of application masters: there are no more of these.
+    fn n_resources(&self) -> usize {
+        self.names.len() - self.n_of_masters
+    }
+
+    /// The column of what application masters take of a resource, made now if it is new.
+    fn column_of_masters(&mut self, resource: ResourceIdx) -> ResourceIdx {
+        if let Some(known) = self.of_masters.get(resource.idx()).copied().flatten() {
+            return known;
+        }
+        let name = format!("{}{OF_MASTERS}", self.resource_name(resource));
+        let column = self.column(&name);
+        self.n_of_masters += 1;
+        self.of_masters[resource.idx()] = Some(column);
+        column
     }
 
     fn column(&mut self, name: &str) -> ResourceIdx {
         let width = self.names.len();
         self.names.push(name.to_owned());
         self.scales.push(Scale::default());
+        self.of_masters.push(None);
         widen(&mut self.used, width, 0);
         widen(&mut self.bound, width, 0);
         widen(&mut self.leaving, width, 0);
@@ -527,6 +533,11 @@ impl Usage {
         widen(&mut self.guaranteed, width, 0);
         ResourceIdx(u8::try_from(width).expect("names are fewer than 256"))
     }
+}
+
+/// Whether people see a column as a resource.
+fn is_shown(name: &str) -> bool {
+    !name.ends_with(OF_MASTERS)
 }
 
 /// Adds to the amount of a column; columns stay in order.

@@ -246,9 +246,7 @@ impl Frozen {
             return None;
         }
         let above: SmallVec<[QueueIdx; 4]> = tree.upwards(queue).collect();
-        let is_limited = |level: &QueueIdx| {
-            tree.record(*level).is_some_and(|spec| !spec.max.is_empty() || spec.max_running_units > 0)
-        };
+        let is_limited = |level: &QueueIdx| tree.record(*level).is_some_and(|spec| spec.has_limits());
         let limited: SmallVec<[QueueIdx; 4]> = above.iter().copied().filter(is_limited).collect();
         // What of unknown size is taken counts wherever it may.
         let shares = |other: Option<QueueIdx>| match other {

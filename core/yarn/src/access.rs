@@ -1,7 +1,12 @@
-//! Lists of users and groups, as YARN's access controls are written: `alice,bob analysts`, `*` for everyone, a space for
-//! nobody.
+//! Who may do what, as YARN's access controls say: lists of users and groups (`alice,bob analysts`, `*` for everyone, a space
+//! for nobody) of queues, of applications and of administrators.
+//!
+//! Users are who they say they are, as with YARN's simple authentication. Nothing is asked unless `yarn.acl.enable` is true, but
+//! for who administers the cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{configuration::HadoopConfiguration, import::label, properties::PREFIX};
 
 /// Who may do something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +40,16 @@ impl AccessList {
         Self::Only { users: names(users), groups: names(groups) }
     }
 
+    /// Whether a user is in it, by name or by a group.
+    fn lets(&self, user: YarnUser<'_>) -> bool {
+        match self {
+            Self::Everyone => true,
+            Self::Only { users, groups } => {
+                users.contains(user.name) || user.groups.iter().any(|group| groups.contains(group))
+            }
+        }
+    }
+
     /// Whoever is in either.
     pub(crate) fn union(&self, other: &Self) -> Self {
         match (self, other) {
@@ -47,6 +62,183 @@ impl AccessList {
             }
         }
     }
+}
+
+/// Who calls, and the groups of that user.
+#[derive(Clone, Copy, Debug)]
+pub struct YarnUser<'a> {
+    /// As the caller says.
+    pub name: &'a str,
+    /// As the machine of the adapter knows.
+    pub groups: &'a [String],
+}
+
+/// What somebody wants with a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueAccess {
+    /// Submit applications to it.
+    Submit,
+    /// Change the applications of others in it.
+    Administer,
+}
+
+/// What somebody wants with an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppAccess {
+    /// See all of it.
+    View,
+    /// End it, move it, or change it otherwise.
+    Modify,
+}
+
+impl AppAccess {
+    /// As YARN's refusals name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::View => "VIEW_APP",
+            Self::Modify => "MODIFY_APP",
+        }
+    }
+}
+
+/// What an application itself allows others than its user: nothing unless it was submitted with lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AppAcls {
+    view: Option<AccessList>,
+    modify: Option<AccessList>,
+}
+
+impl AppAcls {
+    /// From the lists of a submission.
+    pub fn new<'a>(lists: impl IntoIterator<Item = (AppAccess, &'a str)>) -> Self {
+        let mut acls = Self::default();
+        for (access, text) in lists {
+            let list = match access {
+                AppAccess::View => &mut acls.view,
+                AppAccess::Modify => &mut acls.modify,
+            };
+            *list = Some(AccessList::parse(text));
+        }
+        acls
+    }
+
+    fn lets(&self, user: YarnUser<'_>, access: AppAccess) -> bool {
+        let list = match access {
+            AppAccess::View => &self.view,
+            AppAccess::Modify => &self.modify,
+        };
+        list.as_ref().is_some_and(|list| list.lets(user))
+    }
+}
+
+/// An application that somebody wants something with.
+#[derive(Clone, Copy, Debug)]
+pub struct AskedApp<'a> {
+    /// Who submitted it.
+    pub user: &'a str,
+    /// Its queue, from `root`.
+    pub queue: &'a str,
+    /// Its own lists.
+    pub acls: &'a AppAcls,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct QueueAcls {
+    submit: Option<AccessList>,
+    administer: Option<AccessList>,
+}
+
+/// Who may do what in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct YarnAcls {
+    is_enabled: bool,
+    admins: AccessList,
+    /// By path from `root`, in the words of godel.
+    queues: BTreeMap<String, QueueAcls>,
+}
+
+impl Default for YarnAcls {
+    /// As YARN without any of these properties: everybody may do everything.
+    fn default() -> Self {
+        Self { is_enabled: false, admins: AccessList::Everyone, queues: BTreeMap::new() }
+    }
+}
+
+impl YarnAcls {
+    /// What a configuration says: `yarn.acl.enable`, `yarn.admin.acl` and the lists of queues.
+    pub fn read(configuration: &HadoopConfiguration) -> Self {
+        let admins = configuration.get_untrimmed("yarn.admin.acl");
+        let mut acls = Self {
+            is_enabled: configuration.is_true("yarn.acl.enable", false),
+            admins: admins.map_or(AccessList::Everyone, |text| AccessList::parse(&text)),
+            queues: BTreeMap::new(),
+        };
+        for name in configuration.names() {
+            let Some((path, key)) = name.strip_prefix(PREFIX).and_then(|rest| rest.rsplit_once('.')) else {
+                continue;
+            };
+            let is_submit = key == "acl_submit_applications";
+            if !is_submit && key != "acl_administer_queue" {
+                continue;
+            }
+            let list = configuration.get_untrimmed(name).map(|text| AccessList::parse(&text));
+            let of_queue = acls.queues.entry(in_words_of_godel(path)).or_default();
+            *(if is_submit { &mut of_queue.submit } else { &mut of_queue.administer }) = list;
+        }
+        acls
+    }
+
+    /// Anything is asked of callers but for who administers the cluster.
+    pub fn is_enabled(&self) -> bool {
+        self.is_enabled
+    }
+
+    /// Whether answers depend on groups of users.
+    pub fn asks_groups(&self) -> bool {
+        self.is_enabled || self.admins != AccessList::Everyone
+    }
+
+    /// Whether a user administers the cluster.
+    pub fn is_admin(&self, user: YarnUser<'_>) -> bool {
+        self.admins.lets(user)
+    }
+
+    /// Whether a user may do something with a queue, named from `root`: in the list of that queue or of one above it, or an
+    /// administrator.
+    pub fn may(&self, user: YarnUser<'_>, queue: &str, access: QueueAccess) -> bool {
+        if !self.is_enabled || self.is_admin(user) {
+            return true;
+        }
+        let path = in_words_of_godel(queue);
+        let above = path.match_indices('.').map(|(end, _)| &path[..end]);
+        above.chain([path.as_str()]).any(|level| {
+            let list = self.queues.get(level).and_then(|of_queue| match access {
+                QueueAccess::Submit => of_queue.submit.as_ref(),
+                QueueAccess::Administer => of_queue.administer.as_ref(),
+            });
+            // What nobody wrote lets everybody at the top, and nobody below it.
+            list.map_or(level == "root", |list| list.lets(user))
+        })
+    }
+
+    /// Whether a user may submit to a queue: whoever administers it may, too.
+    pub fn may_submit(&self, user: YarnUser<'_>, queue: &str) -> bool {
+        [QueueAccess::Submit, QueueAccess::Administer].into_iter().any(|access| self.may(user, queue, access))
+    }
+
+    /// Whether a user may do something with an application: its user, whom its own lists name, and whoever administers its queue
+    /// or the cluster.
+    pub fn may_with(&self, user: YarnUser<'_>, app: AskedApp<'_>, access: AppAccess) -> bool {
+        !self.is_enabled
+            || user.name == app.user
+            || app.acls.lets(user, access)
+            || self.may(user, app.queue, QueueAccess::Administer)
+    }
+}
+
+/// A path from `root` with each name as imports write it.
+fn in_words_of_godel(path: &str) -> String {
+    path.split('.').map(label).collect::<Vec<_>>().join(".")
 }
 
 #[cfg(test)]
@@ -80,5 +272,91 @@ mod tests {
         assert_eq!(a.union(&b), only(&["alice", "bob"], &["ops"]));
         assert_eq!(b.union(&AccessList::Everyone), AccessList::Everyone);
         assert_eq!(AccessList::nobody().union(&b), b);
+    }
+
+    fn acls(properties: &[(&str, &str)]) -> YarnAcls {
+        let property = |(name, value): &(&str, &str)| {
+            let name = name.replace("root", &format!("{PREFIX}root"));
+            format!("<property><name>{name}</name><value>{value}</value></property>")
+        };
+        let text = properties.iter().map(property).collect::<String>();
+        let mut configuration = HadoopConfiguration::default();
+        configuration.read("site", &format!("<configuration>{text}</configuration>")).unwrap();
+        YarnAcls::read(&configuration)
+    }
+
+    const TREE: [(&str, &str); 6] = [
+        ("yarn.acl.enable", "true"),
+        ("yarn.admin.acl", "boss"),
+        ("root.acl_submit_applications", " "),
+        ("root.acl_administer_queue", " "),
+        ("root.Prod_A.acl_submit_applications", "ann ops"),
+        ("root.Prod_A.etl.acl_administer_queue", "bob"),
+    ];
+
+    fn as_user<'a>(name: &'a str, groups: &'a [String]) -> YarnUser<'a> {
+        YarnUser { name, groups }
+    }
+
+    #[test]
+    fn queues_let_whom_they_or_those_above_name() {
+        let acls = acls(&TREE);
+        let ops = ["staff".to_owned(), "ops".to_owned()];
+        for (name, groups, queue, submits, administers) in [
+            ("ann", &[][..], "root.prod-a", true, false),
+            ("ann", &[], "root.prod-a.etl", true, false),
+            ("ann", &[], "root.dev", false, false),
+            ("eve", &ops[..], "root.prod-a.etl", true, false),
+            ("eve", &[], "root.prod-a.etl", false, false),
+            ("bob", &[], "root.prod-a", false, false),
+            ("bob", &[], "root.prod-a.etl", true, true),
+            ("bob", &[], "root.Prod_A.etl", true, true),
+            ("boss", &[], "root.dev", true, true),
+        ] {
+            let user = as_user(name, groups);
+            assert_eq!(acls.may_submit(user, queue), submits, "{name} in {queue}");
+            assert_eq!(acls.may(user, queue, QueueAccess::Administer), administers, "{name} in {queue}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_asked_unless_it_is_switched_on() {
+        let anyone = as_user("eve", &[]);
+        let nothing = AppAcls::default();
+        let app = AskedApp { user: "ann", queue: "root.prod-a", acls: &nothing };
+        for (open, is_admin) in [(YarnAcls::default(), true), (acls(&TREE[1..]), false)] {
+            assert!(open.may_submit(anyone, "root.prod-a") && open.may_with(anyone, app, AppAccess::Modify));
+            assert_eq!(open.is_admin(anyone), is_admin);
+        }
+        // As in YARN: `root` lets everybody where it says nothing, and everybody is an administrator.
+        let bare = acls(&[("yarn.acl.enable", "true"), ("yarn.admin.acl", " ")]);
+        assert!(bare.may_submit(anyone, "root.any") && bare.may(anyone, "root.any", QueueAccess::Administer));
+        assert!(acls(&TREE[..1]).may_submit(anyone, "root.any"));
+    }
+
+    #[test]
+    fn an_application_lets_its_user_its_lists_and_administrators() {
+        let acls = acls(&TREE);
+        let lists = AppAcls::new([(AppAccess::View, "eve readers"), (AppAccess::Modify, " fixers")]);
+        let app = AskedApp { user: "ann", queue: "root.prod-a.etl", acls: &lists };
+        let readers = ["readers".to_owned()];
+        let fixers = ["fixers".to_owned()];
+        for (name, groups, views, modifies) in [
+            ("ann", &[][..], true, true),
+            ("eve", &[], true, false),
+            ("kim", &readers[..], true, false),
+            ("kim", &fixers[..], false, true),
+            ("bob", &[], true, true),
+            ("boss", &[], true, true),
+            ("kim", &[], false, false),
+        ] {
+            let user = as_user(name, groups);
+            let may = |access| acls.may_with(user, app, access);
+            assert_eq!(
+                (may(AppAccess::View), may(AppAccess::Modify)),
+                (views, modifies),
+                "{name} {groups:?}"
+            );
+        }
     }
 }

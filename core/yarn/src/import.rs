@@ -14,6 +14,7 @@ use godel_domain::{
     resources::MEMORY,
 };
 
+pub(crate) use self::tree::label;
 use self::tree::{YarnQueue, YarnQueues};
 use crate::{
     access::AccessList,
@@ -288,6 +289,13 @@ impl ImportWork<'_> {
         spec.max = given.own_max.clone();
         spec.weight = given.weight;
         if queue.children.is_empty() {
+            spec.max_per_owner = keys::max_per_owner(self, &queue.path, &spec.min);
+            if let Some(share) = keys::am_share(self, &queue.path) {
+                spec.am_share_milli = share;
+                if spec.max.is_empty() {
+                    spec.max = non_zero(&given.max);
+                }
+            }
             spec.policy = keys::policy(self, &queue.path);
             spec.owner_weights = keys::owner_weights(self, &queue.path, spec.policy);
             spec.submit_owners = match &given.access {

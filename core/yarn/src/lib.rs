@@ -8,7 +8,7 @@
 //!
 //! # Modules
 //!
-//! - `access`: lists of users and groups, as YARN's access controls are written.
+//! - `access`: who may do what with queues, applications and the cluster, as YARN's access controls say.
 //! - `adapter`: the adapter's applications: what happens to them, and what is to be done about it.
 //! - `application`: the life of an application, as YARN's ResourceManager has it.
 //! - `asks`: what an application master asks for: the table behind `allocate`.
@@ -20,6 +20,7 @@
 //! - `findings`: what becomes of one property: mapped, approximated or unsupported.
 //! - `ids`: ids of applications, attempts and containers, parsed and printed as YARN does.
 //! - `import`: the queues of a `capacity-scheduler.xml` as queues of godel.
+//! - `mapping`: which queue an application goes to by who submits it.
 //! - `properties`: properties that mean the same whatever their queue, with what becomes of them.
 //! - `site`: what becomes of every property of a folder of configuration files.
 
@@ -35,12 +36,15 @@ pub mod exit_status;
 mod findings;
 pub mod ids;
 mod import;
+mod mapping;
 mod properties;
 mod site;
 
 pub use self::{
+    access::{AppAccess, AppAcls, AskedApp, QueueAccess, YarnAcls, YarnUser},
     configuration::{BadConfiguration, HadoopConfiguration},
     findings::{Fidelity, PropertyFinding},
     import::{ImportOptions, QueueImport, import_queues},
+    mapping::QueueMappings,
     site::preflight,
 };

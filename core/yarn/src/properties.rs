@@ -12,11 +12,6 @@ type KnownProperty = (&'static str, Fidelity, &'static str);
 pub(crate) const OF_QUEUES: &[KnownProperty] = &[
     ("minimum-user-limit", Unsupported, "YARN does not read it: the property is minimum-user-limit-percent"),
     (
-        "maximum-am-resource-percent",
-        Unsupported,
-        "application masters count as every other running unit and may fill the queue",
-    ),
-    (
         "maximum-applications",
         Unsupported,
         "any number of units may wait in the queue; `dispatcher.units_max` counts for all queues together",
@@ -98,11 +93,6 @@ pub(crate) const OF_SCHEDULER: &[KnownProperty] = &[
         Unsupported,
         "any number of units may wait; `dispatcher.units_max` bounds all queues together",
     ),
-    (
-        "maximum-am-resource-percent",
-        Unsupported,
-        "application masters count as every other running unit and may fill a queue",
-    ),
     ("max-parallel-apps", Unsupported, "any number of units may run beside one another"),
     (
         "user.",
@@ -116,15 +106,22 @@ pub(crate) const OF_SCHEDULER: &[KnownProperty] = &[
     ),
     ("rack-locality-additional-delay", Unsupported, "a unit does not wait for a rack that it prefers"),
     ("rack-locality-full-reset", Unsupported, "a unit does not wait for a rack that it prefers"),
-    ("queue-mappings", Unsupported, "a unit goes to the queue that it names, or to `default`"),
+    ("mapping-rule-format", Unsupported, "rules are those of `queue-mappings`, whatever the format says"),
     (
-        "queue-mappings-override.enable",
+        "mapping-rule-json",
         Unsupported,
-        "a unit goes to the queue that it names, or to `default`",
+        "an application goes to the queue that it or a rule of `queue-mappings` names",
     ),
-    ("mapping-rule-format", Unsupported, "a unit goes to the queue that it names, or to `default`"),
-    ("mapping-rule-json", Unsupported, "a unit goes to the queue that it names, or to `default`"),
-    ("mapping-rule-json-file", Unsupported, "a unit goes to the queue that it names, or to `default`"),
+    (
+        "mapping-rule-json-file",
+        Unsupported,
+        "an application goes to the queue that it or a rule of `queue-mappings` names",
+    ),
+    (
+        "app-tag-based-placement.",
+        Unsupported,
+        "tags of an application do not choose its queue: it goes to the one that it or a rule of `queue-mappings` names",
+    ),
     ("workflow-priority-mappings", Unsupported, "a unit has the priority that it names"),
     ("workflow-priority-mappings-override.enable", Unsupported, "a unit has the priority that it names"),
     ("per-node-heartbeat.", Mapped, "godel assigns to all nodes at once and has no limit for each heartbeat"),

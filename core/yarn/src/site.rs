@@ -27,11 +27,21 @@ pub fn preflight(configuration: &HadoopConfiguration, options: &ImportOptions) -
 
 fn of_site(name: &str, value: &str) -> (Fidelity, &'static str) {
     match name {
-        "yarn.acl.enable" if value == "true" => {
-            (Approximated, "queues ask for the owner whom a unit names; nothing else asks who calls")
-        }
+        "yarn.acl.enable" if value == "true" => (
+            Approximated,
+            "queues ask for the owner whom a unit names; the adapter asks who changes and sees applications if \
+                 `yarn.conf_dir` names this folder, and godel's own commands ask nobody",
+        ),
         "yarn.acl.enable" => (Mapped, "nobody is asked who calls"),
-        "yarn.admin.acl" => (Unsupported, "whoever reaches the control plane may administer it"),
+        "yarn.admin.acl" => (
+            Approximated,
+            "the adapter asks who administers it if `yarn.conf_dir` names this folder; whoever reaches the control plane may \
+             administer godel",
+        ),
+        "yarn.resourcemanager.application-tag-based-placement.enable"
+        | "yarn.resourcemanager.application-tag-based-placement.username.whitelist" => {
+            (Unsupported, "tags of an application do not choose its queue")
+        }
         SCHEDULER if value.ends_with(".CapacityScheduler") => {
             (Mapped, "its queues are imported from capacity-scheduler.xml")
         }

@@ -33,6 +33,9 @@ pub enum Error {
     /// The configured crash points make no sense.
     #[error(transparent)]
     CrashPoints(#[from] CrashPointsError),
+    /// Something that the configuration names cannot be used.
+    #[error("{0}")]
+    Config(String),
     /// The server cannot serve.
     #[error(transparent)]
     Server(#[from] ServerError),

@@ -35,6 +35,10 @@ godel_kit::section! {
         /// Time that nodes get to become empty where `yarn rmadmin -refreshNodes -g` names none
         /// (`yarn.resourcemanager.nodemanager-graceful-decommission-timeout-secs`).
         pub decommission_timeout: HumanDuration = HumanDuration::from_secs(3_600),
+        /// Folder with YARN's `capacity-scheduler.xml` and `yarn-site.xml`, of which the adapter takes who may do what (`yarn.acl.enable`,
+        /// `yarn.admin.acl`, `acl_*` of queues) and which queues users go to (`yarn.scheduler.capacity.queue-mappings`). Read at the
+        /// start. Not set: everybody may do everything, and applications go to the queue that they name.
+        pub conf_dir: Option<PathBuf> = None,
         /// Namespace of the units that applications become.
         pub namespace: String = "yarn".to_owned(),
         /// Path of the queue that YARN's clients see as `root`. Empty: all queues are below `root`.

@@ -4,6 +4,7 @@
 //! it wants done goes to the writer of records and to one worker for each application. A call waits for a record only where its caller has to
 //! know that it is written.
 
+mod access;
 mod act;
 mod calls;
 mod follow;
@@ -30,7 +31,7 @@ use self::{
     follow::Engine,
     shared::{Context, Shared},
 };
-use crate::{config::Config, keys::KeySource, launcher::Launcher, metrics::YarnMetrics};
+use crate::{config::Config, keys::KeySource, launcher::Launcher, metrics::YarnMetrics, rules::AdapterRules};
 
 /// Records that the adapter follows; task groups before their units, rows last.
 pub(crate) const KINDS: [Kind; 8] = [
@@ -58,13 +59,14 @@ pub(crate) struct ManagerParts {
     pub(crate) metrics: YarnMetrics,
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) clock: SharedClock,
+    pub(crate) rules: AdapterRules,
 }
 
 impl Manager {
     /// One that stands by until its engine runs.
     pub(crate) fn new(parts: ManagerParts) -> Self {
-        let ManagerParts { config, directory, crash, metrics, launcher, clock } = parts;
-        let context = Context { config, directory, crash, metrics, launcher };
+        let ManagerParts { config, directory, crash, metrics, launcher, clock, rules } = parts;
+        let context = Context { config, directory, crash, metrics, launcher, rules };
         Self { shared: Shared::new(context, clock) }
     }
 

@@ -28,7 +28,7 @@ mod amounts;
 mod asks;
 mod client;
 mod excluded;
-mod groups;
+pub(crate) mod groups;
 mod ids;
 mod labels;
 pub mod launch;

@@ -19,6 +19,7 @@
 //! - `record`: applications as records.
 //! - `reports`: what is shown of applications, attempts, containers, nodes and queues.
 //! - `rest`: `/ws/v1/cluster`, as YARN's ResourceManager serves it.
+//! - `rules`: what the adapter reads of YARN's own configuration: who may do what, and which queues users go to.
 //! - `service`: the service: its lease, its engine and its faces.
 //! - `unit`: applications as scheduling units.
 
@@ -36,6 +37,7 @@ mod picture;
 mod record;
 pub mod reports;
 pub mod rest;
+mod rules;
 mod service;
 mod unit;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use godel_core_yarn::{
+    AppAccess, QueueAccess,
     adapter::{AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, MasterRefusal, Registration},
     application::FinalStatus,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
@@ -105,6 +106,9 @@ pub enum ManagerRefusal {
     /// The caller may not do that.
     #[error("{0}")]
     Denied(String),
+    /// YARN's access controls do not let the caller do that.
+    #[error("{0}")]
+    NotAllowed(String),
     /// A master is refused.
     #[error(transparent)]
     Master(#[from] MasterRefusal),
@@ -171,6 +175,31 @@ pub trait ResourceManager: Send + Sync + std::fmt::Debug {
 
     /// The cluster.
     fn cluster(&self) -> Result<ClusterReport, ManagerRefusal>;
+
+    /// Whether YARN's access controls let a user do something with an application. Calls that change one ask this themselves.
+    ///
+    /// # Errors
+    /// They do not, or there is no such application.
+    fn allow(&self, id: YarnApplicationId, user: &str, access: AppAccess) -> Result<(), ManagerRefusal> {
+        let _ = (user, access);
+        self.application(id).map(drop)
+    }
+
+    /// Takes from reports what a user may not see.
+    fn hide(&self, user: &str, apps: &mut [AppReport]) {
+        let _ = (user, apps);
+    }
+
+    /// Whether a user may do something with a queue.
+    fn may_use(&self, user: &str, queue: &QueueReport, access: QueueAccess) -> bool {
+        access == QueueAccess::Administer || queue.lets_submit(user)
+    }
+
+    /// Whether a user administers the cluster.
+    fn may_administer(&self, user: &str) -> bool {
+        let _ = user;
+        true
+    }
 
     /// A master registers.
     async fn register(

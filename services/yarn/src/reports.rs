@@ -122,6 +122,18 @@ pub struct AppReport {
     pub timeout_at_ms: Option<i64>,
 }
 
+impl AppReport {
+    /// Leaves what YARN shows everybody: who, what, where and how far. Final status and diagnostics are for those who may see it.
+    pub fn hide_details(&mut self) {
+        "N/A".clone_into(&mut self.diagnostics);
+        (self.final_status, self.progress) = (FinalStatus::Undefined, 0.0);
+        (self.attempt, self.registration, self.master_node) = (None, None, None);
+        (self.used, self.n_containers) = (YarnAmount::default(), 0);
+        (self.pending, self.n_pending) = (YarnAmount::default(), 0);
+        (self.memory_seconds, self.vcore_seconds) = (0, 0);
+    }
+}
+
 /// An attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptReport {
@@ -243,6 +255,13 @@ pub struct QueueReport {
     pub submit_owners: Vec<String>,
     /// Whether queues are below it.
     pub is_leaf: bool,
+}
+
+impl QueueReport {
+    /// Whether the queue's own list of owners lets a user submit.
+    pub fn lets_submit(&self, user: &str) -> bool {
+        self.submit_owners.is_empty() || self.submit_owners.iter().any(|owner| owner == user)
+    }
 }
 
 /// The cluster.

@@ -25,6 +25,7 @@ use crate::{
     manager::ResourceManager,
     metrics::YarnMetrics,
     rest,
+    rules::AdapterRules,
 };
 
 /// Name of the lease that the leader holds.
@@ -120,6 +121,7 @@ where
 {
     let addresses = [config.client_address, config.master_address, config.admin_address, config.rest_address];
     may_listen(config.server.insecure, &addresses).map_err(ServerError::Address)?;
+    let rules = AdapterRules::load(config.conf_dir.as_deref()).map_err(Error::Config)?;
     let named = ("yarn", Metrics::new("yarn"));
     let service = Service::start(named, &config.server, &config.crash_points, deps, &stop).await?;
     let metrics = YarnMetrics::new(&service.metrics);
@@ -134,6 +136,7 @@ where
         metrics,
         launcher: launcher(&keys, &clock),
         clock: clock.clone(),
+        rules,
     });
     let context = FaceContext {
         manager: manager.clone(),

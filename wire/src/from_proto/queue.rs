@@ -19,7 +19,7 @@ pub fn queue(pb: v1::Queue) -> Result<QueueSpec> {
     if spec.name.is_empty() {
         return Err(BadField::new("meta.name", "missing"));
     }
-    for (field, amounts) in [("min", &spec.min), ("max", &spec.max)] {
+    for (field, amounts) in [("min", &spec.min), ("max", &spec.max), ("max_per_owner", &spec.max_per_owner)] {
         if let Some((name, _)) = amounts.iter().find(|(_, amount)| **amount < 0) {
             return Err(BadField::new(format!("{field}[{name:?}]"), "negative"));
         }
@@ -30,7 +30,18 @@ pub fn queue(pb: v1::Queue) -> Result<QueueSpec> {
 /// A queue as a client wrote it, and every field that cannot be read, which is left at its default. What can be
 /// read may be wrong all the same: that is for the checks of admission.
 pub fn given_queue(pb: v1::Queue) -> (QueueSpec, Vec<BadField>) {
-    let v1::Queue { meta, min, max, weight, policy, submit_owners, max_running_units, owner_weights } = pb;
+    let v1::Queue {
+        meta,
+        min,
+        max,
+        weight,
+        policy,
+        submit_owners,
+        max_running_units,
+        owner_weights,
+        max_per_owner,
+        am_share_milli,
+    } = pb;
     let meta = meta.unwrap_or_default();
     let mut bad = Vec::new();
     if !meta.namespace.is_empty() {
@@ -39,6 +50,9 @@ pub fn given_queue(pb: v1::Queue) -> (QueueSpec, Vec<BadField>) {
     if max_running_units == Some(0) {
         let description = "0 would admit nothing: omit it for no limit, or pause the queue";
         bad.push(BadField::new("max_running_units", description));
+    }
+    if am_share_milli == Some(0) {
+        bad.push(BadField::new("am_share_milli", "0 would start no application: omit it for no limit"));
     }
     let policy = queue_policy(policy).unwrap_or_else(|wrong| {
         bad.push(wrong);
@@ -56,6 +70,8 @@ pub fn given_queue(pb: v1::Queue) -> (QueueSpec, Vec<BadField>) {
         submit_owners,
         max_running_units: max_running_units.unwrap_or(0),
         owner_weights: owner_weights.into_iter().collect(),
+        max_per_owner: amounts(max_per_owner),
+        am_share_milli: am_share_milli.unwrap_or(0),
     };
     (spec, bad)
 }

@@ -355,10 +355,13 @@ pub(super) fn queue() -> impl Strategy<Value = QueueSpec> {
     let amounts = || proptest::collection::btree_map(text(), 0i64..9, 0..3);
     let texts = (text(), text(), text(), vec(text(), 0..3));
     let owner_weights = proptest::collection::btree_map(text(), 0u32..9, 0..3);
-    let numbers = (1u32..=1_000_000, select(QueuePolicy::ALL.to_vec()), any::<u32>(), owner_weights);
-    (texts, labels(), amounts(), amounts(), numbers).prop_map(|(texts, labels, min, max, numbers)| {
+    let numbers =
+        (1u32..=1_000_000, select(QueuePolicy::ALL.to_vec()), any::<u32>(), 0u32..=1_000, owner_weights);
+    let limits = (amounts(), amounts(), amounts());
+    (texts, labels(), limits, numbers).prop_map(|(texts, labels, limits, numbers)| {
         let (name, uid, owner, submit_owners) = texts;
-        let (weight, policy, max_running_units, owner_weights) = numbers;
+        let (min, max, max_per_owner) = limits;
+        let (weight, policy, max_running_units, am_share_milli, owner_weights) = numbers;
         QueueSpec {
             name,
             uid,
@@ -371,6 +374,8 @@ pub(super) fn queue() -> impl Strategy<Value = QueueSpec> {
             submit_owners,
             max_running_units,
             owner_weights,
+            max_per_owner,
+            am_share_milli,
         }
     })
 }

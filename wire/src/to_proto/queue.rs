@@ -30,6 +30,8 @@ pub fn queue(spec: &QueueSpec) -> v1::Queue {
         submit_owners,
         max_running_units,
         owner_weights,
+        max_per_owner,
+        am_share_milli,
     } = spec;
     v1::Queue {
         meta: Some(v1::ObjectMeta {
@@ -46,6 +48,8 @@ pub fn queue(spec: &QueueSpec) -> v1::Queue {
         submit_owners: submit_owners.clone(),
         max_running_units: super::above_zero(*max_running_units),
         owner_weights: owner_weights.iter().map(|(owner, weight)| (owner.clone(), *weight)).collect(),
+        max_per_owner: amounts(max_per_owner),
+        am_share_milli: super::above_zero(*am_share_milli),
     }
 }
 

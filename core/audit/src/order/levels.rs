@@ -156,8 +156,7 @@ impl Levels {
             let record = world.queues.get(&level.path).map(|record| &record.value);
             level.weight = record.map_or(1.0, |record| f64::from(record.weight.max(1)));
             level.guaranteed = record.map(|record| record.min.clone()).unwrap_or_default();
-            level.has_maximum =
-                record.is_some_and(|record| !record.max.is_empty() || record.max_running_units > 0);
+            level.has_maximum = record.is_some_and(|record| record.has_limits());
         }
         // Of each resource the larger of its own and the sum over those below, which have higher numbers.
         for idx in (1..self.all.len()).rev() {

@@ -126,8 +126,11 @@ pub(super) fn take_quota(
     let mut groups: SmallVec<[&[PlacedReplica]; 4]> = accepted.chunk_by(|a, b| a.group == b.group).collect();
     let minima: SmallVec<[&[PlacedReplica]; 4]> = groups.iter().map(|group| &group[..least(group)]).collect();
     if unit.terms.min_member > 1 {
-        let shape = |group: usize| unit.groups[usize::from(decision.groups[group].group)].shape;
-        groups.sort_by_cached_key(|group| Reverse(quotas.n_fit(unit.queue, shape(group[0].group), cluster)));
+        let shape = |group: usize| {
+            let group = decision.groups[group].group;
+            unit.in_quota(group, unit.groups[usize::from(group)].shape)
+        };
+        groups.sort_by_cached_key(|group| Reverse(quotas.n_fit(unit.payer, shape(group[0].group), cluster)));
     }
     let mut kept = PlacedReplicas::new();
     let beyond = groups.into_iter().map(|group| &group[least(group)..]);
@@ -150,9 +153,9 @@ fn take_group(
 ) -> usize {
     let Some(first) = members.first() else { return 0 };
     let placement = &decision.groups[first.group];
-    let shape = unit.groups[usize::from(placement.group)].shape;
+    let shape = unit.in_quota(placement.group, unit.groups[usize::from(placement.group)].shape);
     let asked = u32::try_from(members.len()).unwrap_or(u32::MAX);
-    let (need, limit) = quotas.take(unit.queue, shape, asked, cluster);
+    let (need, limit) = quotas.take(unit.payer, shape, asked, cluster);
     if need.n > 0 {
         taken.needs.push((placement.group, need));
     }

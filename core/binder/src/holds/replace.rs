@@ -62,7 +62,7 @@ impl BinderHolds {
     pub(crate) fn lift(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
         cluster.lift_holds(ids);
         for kept in ids.iter().filter_map(|id| self.by_id.get(id)) {
-            quotas.give_back(kept.queue, kept.need);
+            quotas.give_back(kept.payer, kept.need);
         }
         self.lend_reliefs(ids, quotas, -1);
     }
@@ -70,7 +70,7 @@ impl BinderHolds {
     pub(crate) fn restore(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
         cluster.settle_holds(ids);
         for kept in ids.iter().filter_map(|id| self.by_id.get(id)) {
-            quotas.add_need(kept.queue, kept.need);
+            quotas.add_need(kept.payer, kept.need);
         }
         self.lend_reliefs(ids, quotas, 1);
     }

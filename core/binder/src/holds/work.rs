@@ -164,7 +164,7 @@ impl BinderHolds {
         is_whole: bool,
         (picture, under_way): (&mut BinderPicture, &mut UnderWay),
     ) -> HoldWork {
-        let queue = picture.units[&unit].queue;
+        let (queue, payer) = (picture.units[&unit].queue, picture.units[&unit].payer);
         let standings = picture.classes.standings(&picture.units[&unit], picture.quotas.path(queue));
         let mut binds: BTreeMap<u16, Bind> = BTreeMap::new();
         let mut replicas = SmallVec::new();
@@ -220,7 +220,7 @@ impl BinderHolds {
             needs.push((kept.hold.group, kept.need));
         }
         let holds = OpenHolds { converted: ids.to_vec(), ..OpenHolds::default() };
-        let ticket = under_way.open(unit, replicas, queue, needs, Some(Box::new(holds)));
+        let ticket = under_way.open(unit, replicas, payer, needs, Some(Box::new(holds)));
         for id in ids {
             if let Some(kept) = self.by_id.get_mut(id) {
                 kept.state = HoldState::Converting(ticket);

@@ -1,8 +1,11 @@
 //! Maxima of queues.
 
 use godel_domain::{
-    allocation::DeviceSet, priority_classes::PriorityClasses, queue_spec::PriorityClass,
+    allocation::DeviceSet,
+    priority_classes::PriorityClasses,
+    queue_spec::PriorityClass,
     running_units::PreemptionTerms,
+    unit::{Template, WorkloadClass},
 };
 
 use super::*;
@@ -40,6 +43,82 @@ fn a_maximum_holds_for_all_that_is_below_it() {
     let third = world.accept(&place(1, b, &[(2, 4)]));
     world.binder.take_back(third.ticket);
     let _ = world.accept(&place(1, b, &[(3, 4)]));
+}
+
+/// A queue of 1,000 milli-cores with limits of owners and of masters.
+fn shared_queue(path: &str, per_owner: i64, am_share_milli: u32) -> Change {
+    let cpu = |amount| [(CPU.to_owned(), amount)].into();
+    let max_per_owner = cpu(per_owner);
+    Change::Queue(Arc::new(QueueSpec {
+        max: cpu(1_000),
+        max_per_owner,
+        am_share_milli,
+        ..QueueSpec::new(path)
+    }))
+}
+
+#[test]
+fn an_owner_takes_no_more_than_one_owner_may() {
+    let mut world = World::new(4);
+    let of = |owner: &str, path: &str, id| in_queue(path, unit(id, 4, 1, demand(200, 0))).owner(owner);
+    let first = world.unit(of("ann", "a.b", 1));
+    let second = world.unit(of("ann", "a.c", 2));
+    let other = world.unit(of("bob", "a.b", 3));
+    // What is under way before the limit comes counts as well.
+    let accepted = world.accept(&place(1, first, &[(0, 1)]));
+    world.change(shared_queue("a", 400, 0));
+    let more = world.accept(&place(2, second, &[(0, 2), (1, 3)]));
+    let refused = &more.rejections[0];
+    assert_eq!((refused.reason, &refused.ordinals[..]), (RejectionReason::QueueFull, &[1][..]));
+    assert_eq!(
+        refused.detail,
+        "running units of owner `ann` take 400m of the 400m cpu that one owner may take in queue a (max_per_owner): more \
+         start when some of them end"
+    );
+    let _ = world.accept(&place(3, other, &[(0, 4)]));
+    world.commit(&accepted);
+    world.commit(&more);
+    assert_eq!(world.refuse(&place(2, second, &[(1, 3)])), [(RejectionReason::QueueFull, vec![1])]);
+    // A unit that moves away takes along what it takes.
+    world.unit(of("ann", "other", 1));
+    let _ = world.accept(&place(2, second, &[(1, 3)]));
+    let usage = world.binder.quota().usage();
+    let a = world.binder.quota().tree().find("a").unwrap();
+    assert_eq!(usage.used_by_owner(a, "ann", CPU), Some(400));
+    world.binder.reset();
+    assert_eq!(world.binder.quota().usage().used(a, CPU), 400, "only what is under way");
+}
+
+#[test]
+fn masters_take_no_more_than_their_share() {
+    let mut world = World::new(4);
+    let application = |id| {
+        let mut record = in_queue("a", unit(id, 1, 1, demand(200, 0))).class(WorkloadClass::Yarn);
+        record.spec.task_groups.push(godel_testkit::group(
+            "c",
+            2,
+            Template { demand: demand(200, 0), ..Template::default() },
+        ));
+        record.status.ordinals = vec![vec![(0, 1)], vec![(1, 3)]].into();
+        record
+    };
+    let (first, second) = (world.unit(application(1)), world.unit(application(2)));
+    world.change(shared_queue("a", 1_000, 300));
+    let master = world.accept(&place(1, first, &[(0, 1)]));
+    world.commit(&master);
+    let refused = world.binder.check(&place(2, second, &[(0, 2)]));
+    let Verdict::Reject(rejections) = refused else { panic!("{refused:?}") };
+    assert_eq!(
+        rejections[0].detail,
+        "application masters take 200m of the 300m cpu that they may take in queue a (am_share): the application starts when \
+         others end"
+    );
+    let mut containers = place(1, first, &[(1, 2), (2, 3)]);
+    containers.groups[0].group = 1;
+    let containers = world.accept(&containers);
+    world.commit(&containers);
+    world.statuses(1, &[0], Phase::Succeeded);
+    let _ = world.accept(&place(2, second, &[(0, 2)]));
 }
 
 #[test]

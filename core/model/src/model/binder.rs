@@ -330,6 +330,12 @@ fn mark(rejections: &[Rejection], net: &mut Net) {
         }
         if rejection.reason == RejectionReason::QueueFull {
             net.reach.mark(Mark::FullQueue);
+            if rejection.detail.contains("max_per_owner") {
+                net.reach.mark(Mark::OwnerFull);
+            }
+            if rejection.detail.contains("am_share") {
+                net.reach.mark(Mark::MastersFull);
+            }
         }
     }
 }

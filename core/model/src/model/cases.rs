@@ -26,10 +26,12 @@ const ONE_IS_FULL: u64 = 6;
 /// Failures after which a test ends.
 const N_FAILED_MAX: usize = 20;
 /// At least so many of a hundred cases contain each of these.
-const REACHED: [(Mark, u64); 5] = [
+const REACHED: [(Mark, u64); 7] = [
     (Mark::Rejection, 30),
     (Mark::Preemption, 30),
     (Mark::FullQueue, 30),
+    (Mark::OwnerFull, 1),
+    (Mark::MastersFull, 1),
     (Mark::Shared, 10),
     (Mark::Terms, 1),
 ];

@@ -247,6 +247,21 @@ fn compare_queues(
         if says != [is(CPU), is("gpu"), is("")] {
             return Err(format!("{whose}: queue {path} uses {says:?}, by the records {sums:?}"));
         }
+        let of = |name: &str| used.get(name).and_then(|sums| sums.get(CPU)).copied().unwrap_or(0);
+        for owner in ["o0", "o1"] {
+            let by_records = of(&naive::of_owner(path, owner));
+            if let Some(says) = usage.used_by_owner(queue, owner, CPU)
+                && says != i128::from(by_records)
+            {
+                return Err(format!(
+                    "{whose}: {owner} uses {says} of queue {path}, by the records {by_records}"
+                ));
+            }
+        }
+        let (says, by_records) = (usage.used_by_masters(queue, CPU), of(&naive::of_masters(path)));
+        if says != i128::from(by_records) {
+            return Err(format!("{whose}: masters use {says} of queue {path}, by the records {by_records}"));
+        }
     }
     Ok(())
 }

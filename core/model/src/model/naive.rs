@@ -9,6 +9,7 @@ use godel_domain::{
     hold::Hold,
     ids::{NodeId, Revision, RunningUnitId, UnitId},
     running_units::RunChange,
+    unit::WorkloadClass,
 };
 
 use super::store::Store;
@@ -81,7 +82,7 @@ impl Naive {
                     }
                 }
             }
-            self.check_queues(store, &used, &record.spec.queue)?;
+            self.check_queues(store, &used, (&record.spec.queue, &record.spec.owner))?;
         }
         nodes.into_iter().try_for_each(|node| check_node(store, node, commit.revision))
     }
@@ -90,24 +91,38 @@ impl Naive {
         &self,
         store: &Store,
         used: &BTreeMap<String, NaiveSums>,
-        path: &str,
+        (path, owner): (&str, &str),
     ) -> Result<(), String> {
         for level in levels(path) {
             let Some(queue) = store.world.queues.get(level) else { continue };
             let n_max = i64::from(queue.value.max_running_units);
             let maxima = queue.value.max.iter().map(|(name, max)| (name.as_str(), *max));
-            for (name, max) in maxima.chain((n_max > 0).then_some(("", n_max))) {
+            let maxima = maxima.chain((n_max > 0).then_some(("", n_max))).map(|of| (level.to_owned(), of));
+            let per_owner = queue.value.max_per_owner.iter().map(|(name, max)| (name.as_str(), *max));
+            let per_owner = per_owner.map(|of| (of_owner(level, owner), of));
+            let of_masters = queue.value.max_of_masters().map(|of| (of_masters(level), of));
+            for (whose, (name, max)) in maxima.chain(per_owner).chain(of_masters) {
                 let of = |used: &BTreeMap<String, NaiveSums>| {
-                    used.get(level).and_then(|sums| sums.get(name)).copied().unwrap_or(0)
+                    used.get(&whose).and_then(|sums| sums.get(name)).copied().unwrap_or(0)
                 };
                 let (before, after) = (of(&self.used), of(used));
                 if after > max && after > before {
-                    return Err(format!("naive I5: {level} uses {after} of {max} {name}, {before} before"));
+                    return Err(format!("naive I5: {whose} uses {after} of {max} {name}, {before} before"));
                 }
             }
         }
         Ok(())
     }
+}
+
+/// What an owner takes of a queue is kept under this name: no queue is called so.
+pub(super) fn of_owner(level: &str, owner: &str) -> String {
+    format!("{level} by {owner}")
+}
+
+/// The same of application masters.
+pub(super) fn of_masters(level: &str) -> String {
+    format!("{level} by masters")
 }
 
 /// `a.b` counts in `a` and in `a.b`.
@@ -129,22 +144,26 @@ fn add(sums: &mut NaiveSums, demand: &Demand, n: i64) {
 /// What is bound and not ended of each queue and those below it, and what is held for them.
 pub(super) fn queues(store: &Store) -> BTreeMap<String, NaiveSums> {
     let mut used: BTreeMap<String, NaiveSums> = BTreeMap::new();
-    let mut count = |unit: UnitId, demand: &Demand, n: usize| {
+    let mut count = |unit: UnitId, group: u16, demand: &Demand, n: usize| {
         let Some(record) = store.record(unit) else { return };
         for level in levels(&record.spec.queue) {
             let n = i64::try_from(n).expect("small");
             add(used.entry(level.to_owned()).or_default(), demand, n);
+            add(used.entry(of_owner(level, &record.spec.owner)).or_default(), demand, n);
+            if record.spec.class == WorkloadClass::Yarn && group == 0 {
+                add(used.entry(of_masters(level)).or_default(), demand, n);
+            }
         }
     };
     for (unit, rows) in &store.rows {
         for (_, row) in rows.live() {
             if let Some(Some(group)) = rows.groups.get(usize::from(row.group)) {
-                count(*unit, &group.demand, 1);
+                count(*unit, row.group, &group.demand, 1);
             }
         }
     }
     for hold in store.world.holds.values() {
-        count(hold.value.unit, &hold.value.demand, hold.value.ordinals.len());
+        count(hold.value.unit, hold.value.group, &hold.value.demand, hold.value.ordinals.len());
     }
     used
 }

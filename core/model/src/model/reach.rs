@@ -17,6 +17,10 @@ pub(super) enum Mark {
     Preemption,
     /// A maximum kept running units from being bound.
     FullQueue,
+    /// What one owner may take of a queue kept running units from being bound.
+    OwnerFull,
+    /// What application masters may take of a queue kept running units from being bound.
+    MastersFull,
     /// Running units had to leave for others since a queue was at its maximum.
     Relief,
     /// More than one running unit in a first binding that needs them all.
@@ -80,11 +84,13 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 34] = [
+    pub(super) const ALL: [Self; 36] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
         Self::FullQueue,
+        Self::OwnerFull,
+        Self::MastersFull,
         Self::Relief,
         Self::Gang,
         Self::HoldBound,

@@ -106,7 +106,16 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     draw_minima(&mut spec, &mut numbers.clone());
     draw_volumes(&mut spec, &mut numbers.clone());
     draw_group_topologies(&mut spec, &mut numbers.clone());
+    draw_masters(&mut spec, &mut numbers.clone());
     spec
+}
+
+/// A few units are YARN applications, whose first task group is that of their masters.
+fn draw_masters(spec: &mut UnitSpec, numbers: &mut Numbers) {
+    numbers.below(5);
+    if spec.class == WorkloadClass::Batch && numbers.chance(40) {
+        spec.class = WorkloadClass::Yarn;
+    }
 }
 
 /// A few units have a replica on each node that they may have, or an order.
@@ -433,6 +442,15 @@ pub(super) fn queue(path: &str, numbers: &mut Numbers) -> Arc<QueueSpec> {
     }
     spec.weight = u32::try_from(1 + numbers.below(3)).expect("small");
     spec.policy = numbers.pick(&QueuePolicy::ALL);
+    // As if it had not been drawn: the rest is the same with these limits and without.
+    let mut apart = numbers.clone();
+    apart.below(7);
+    if apart.chance(25) {
+        spec.max_per_owner.insert(CPU.to_owned(), apart.pick(&[0, 1_000, 2_000, 4_000]));
+    }
+    if !spec.max.is_empty() && apart.chance(25) {
+        spec.am_share_milli = apart.pick(&[1, 300, 500, 1_000]);
+    }
     Arc::new(spec)
 }
 

@@ -35,7 +35,7 @@ fn found(tree: &QueueTree, changes: &[QueueChange], users: &dyn Fn(&str) -> User
 #[test]
 fn every_field_is_checked_and_all_are_named_at_once() {
     type Case = (&'static str, fn(&mut QueueSpec), &'static [&'static str]);
-    let cases: [Case; 14] = [
+    let cases: [Case; 16] = [
         ("sound", |_| {}, &[]),
         ("name", |spec| spec.name = "Prod".into(), &["meta.name"]),
         ("empty name", |spec| spec.name = String::new(), &["meta.name"]),
@@ -67,6 +67,12 @@ fn every_field_is_checked_and_all_are_named_at_once() {
             },
             &["owner_weights[\"a\"]", "owner_weights[\"b\"]", "owner_weights[\"d\\n\"]"],
         ),
+        (
+            "limits of owners",
+            |spec| spec.max_per_owner = amounts(&[("cpu", -1), ("a b", 1)]),
+            &["max_per_owner[\"a b\"]", "max_per_owner[\"cpu\"]"],
+        ),
+        ("share of masters", |spec| spec.am_share_milli = 1_001, &["am_share_milli"]),
         (
             "several",
             |spec| {
@@ -103,6 +109,15 @@ fn a_queue_has_only_so_many_labels_and_owners() {
         let expected: Vec<_> = fields.into_iter().map(|field| (Ground::Invalid, field.to_owned())).collect();
         assert_eq!(found(&tree(&[]), &[put(with(n_labels, n_owners))], &nobody), expected);
     }
+}
+
+#[test]
+fn masters_get_a_share_of_a_maximum_only() {
+    let mut spec = QueueSpec { am_share_milli: 100, ..queue("prod", &[], &[]) };
+    let expected = [(Ground::Invalid, "am_share_milli".to_owned())];
+    assert_eq!(found(&tree(&[]), &[put(spec.clone())], &nobody), expected);
+    spec.max = amounts(&[("cpu", 1)]);
+    assert_eq!(found(&tree(&[]), &[put(spec)], &nobody), []);
 }
 
 #[test]

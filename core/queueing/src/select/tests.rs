@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_domain::{
     demand::{Demand, Pool},
     queue_spec::{QueuePolicy, QueueSpec},
-    unit::{TaskGroup, UnitSpec},
+    unit::{TaskGroup, UnitSpec, WorkloadClass},
 };
 use godel_testkit::{BuildDemand as _, BuildUnit as _};
 
@@ -14,6 +14,7 @@ use crate::{Account, Config, Need};
 
 mod choices;
 mod model;
+mod owners;
 mod policies;
 mod shares;
 mod waits;
@@ -34,6 +35,8 @@ struct Job {
     pool: Pool,
     created_ms: i64,
     again: bool,
+    /// Its running units are application masters.
+    is_yarn: bool,
 }
 
 const JOB: Job = Job {
@@ -48,6 +51,7 @@ const JOB: Job = Job {
     pool: Pool::Guaranteed,
     created_ms: 0,
     again: false,
+    is_yarn: false,
 };
 
 impl Job {
@@ -58,6 +62,7 @@ impl Job {
     fn spec(&self, id: u64) -> UnitSpec {
         godel_testkit::unit(format!("unit-{id}"))
             .owner(self.owner)
+            .class(if self.is_yarn { WorkloadClass::Yarn } else { WorkloadClass::Batch })
             .main_group(self.replicas, self.demand())
             .min_member(self.min_member)
             .queue(self.queue)
@@ -76,6 +81,8 @@ struct Quotas<'a> {
     policy: QueuePolicy,
     max_running_units: u32,
     owner_weights: &'a [(&'a str, u32)],
+    max_per_owner: &'a [(&'a str, i64)],
+    am_share_milli: u32,
 }
 
 struct World {
@@ -100,6 +107,8 @@ impl World {
             policy: quotas.policy,
             max_running_units: quotas.max_running_units,
             owner_weights: quotas.owner_weights.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
+            max_per_owner: named(quotas.max_per_owner),
+            am_share_milli: quotas.am_share_milli,
             ..QueueSpec::new(path)
         }));
     }
@@ -120,6 +129,7 @@ impl World {
             unit: UnitId(id),
             queue: account.queue,
             owner: account.owner,
+            payer: account.payer,
             band: Band::of(job.pool, job.priority),
             priority: job.priority,
             again: job.again,

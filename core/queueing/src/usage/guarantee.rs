@@ -59,7 +59,7 @@ impl Usage {
         for (idx, _) in asked.iter().enumerate().filter(|(_, amount)| **amount > 0) {
             match guaranteed.get(idx) {
                 Some(min) if *min > 0 => named = true,
-                Some(_) | None if idx < N_COMMON => {}
+                Some(_) | None if idx < N_COMMON || self.is_of_masters(idx) => {}
                 Some(_) | None => return false,
             }
         }
@@ -102,6 +102,11 @@ impl Usage {
             }
         });
         rooms.min().map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+    }
+
+    /// Application masters take it beside the same amount of the resource itself.
+    fn is_of_masters(&self, idx: usize) -> bool {
+        self.n_of_masters > 0 && self.of_masters.iter().flatten().any(|column| column.idx() == idx)
     }
 
     /// Columns asked for that a queue's guarantee names.

@@ -133,7 +133,7 @@ fn guarantees_come_first_then_the_weighted_dominant_share() {
         usage.add(queue, Need { ask, n: 1 });
         usage.share_key(queue)
     };
-    let whole = 1u64 << SHARE_BITS;
+    let whole = 1u64 << super::scale::SHARE_BITS;
     let near = |share: u64, expected: u64| share.abs_diff(expected) < whole >> 20;
     assert_eq!(count("plain", 0, 0), ShareKey { borrows: true, share: 0 });
     assert!(near(count("plain", 100, 0).share, whole / 10));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::queue_spec::{QueuePolicy, WEIGHT_MAX};
+use godel_domain::queue_spec::{QueuePolicy, QueueSpec, WEIGHT_MAX, show_share};
 
 use super::{
     DOMINANT, ImportWork, NOBODY,
@@ -10,12 +10,15 @@ use super::{
 };
 use crate::{
     access::AccessList,
-    capacity::{Decimal, QueueCapacity, show},
+    capacity::{Decimal, QueueAmounts, QueueCapacity, portion, show},
     findings::Fidelity::{Approximated, Mapped, Unsupported},
     findings::{Fidelity, PropertyFinding},
+    mapping::QueueMappings,
     properties::{OF_QUEUES, OF_SCHEDULER, PREFIX, look_up},
 };
 
+/// Largest amount that a queue of godel may name.
+const AMOUNT_MAX: i64 = 1 << 60;
 /// Percentage of users that share nothing with each other.
 const WHOLE: &str = "100";
 
@@ -47,6 +50,27 @@ pub(super) fn owner_weights(work: &ImportWork<'_>, path: &str, policy: QueuePoli
     work.configuration.names().filter_map(weight).collect()
 }
 
+/// What one owner may take: so many times the guarantee of the queue; nothing where it has none, or where that is switched off.
+pub(super) fn max_per_owner(work: &ImportWork<'_>, path: &str, min: &QueueAmounts) -> QueueAmounts {
+    let text = work.get(path, "user-limit-factor").unwrap_or_else(|| "1".to_owned());
+    let Some(factor) = Decimal::parse(&text).filter(|factor| *factor > Decimal::default()) else {
+        return QueueAmounts::new();
+    };
+    let one = Decimal(Decimal::HUNDRED.0 / 100);
+    let mut most = portion(min, factor, one);
+    most.values_mut().for_each(|amount| *amount = (*amount).min(AMOUNT_MAX));
+    most
+}
+
+/// Thousandths of its maximum that application masters may take of a queue, if a property says so: of the queue, or of all.
+pub(super) fn am_share(work: &ImportWork<'_>, path: &str) -> Option<u32> {
+    let own = work.get(path, "maximum-am-resource-percent");
+    let text = own.or_else(|| work.configuration.get(&format!("{PREFIX}maximum-am-resource-percent")))?;
+    let thousandth = Decimal::HUNDRED.0 / 100_000;
+    let milli = Decimal::parse(&text)?.0.div_ceil(thousandth).clamp(1, 1_000);
+    u32::try_from(milli).ok()
+}
+
 fn whole_weight(text: &str) -> Option<u32> {
     let weight = u32::try_from(Decimal::parse(text)?.whole()?).ok()?;
     (1..=WEIGHT_MAX).contains(&weight).then_some(weight)
@@ -62,25 +86,64 @@ pub(super) fn report(work: &mut ImportWork<'_>, tree: &YarnQueues) {
         let (fidelity, effect) = match tree.split(rest) {
             Some((queue, key)) => of_queue(work, queue, key, &value, tree),
             None if rest.starts_with("root.") => unlisted(),
-            None => of_scheduler(rest, &value),
+            None => of_scheduler(work, rest, &value),
         };
         work.import.findings.push(PropertyFinding { property: name, value, fidelity, effect });
     }
     if work.configuration.get(&format!("{PREFIX}resource-calculator")).is_none() {
-        let (fidelity, effect) = of_scheduler("resource-calculator", "");
+        let (fidelity, effect) = of_scheduler(work, "resource-calculator", "");
         let property = format!("{PREFIX}resource-calculator");
         let value = "DefaultResourceCalculator (default)".to_owned();
         work.import.findings.push(PropertyFinding { property, value, fidelity, effect });
     }
+    if work.configuration.get(&format!("{PREFIX}maximum-am-resource-percent")).is_none() {
+        let property = format!("{PREFIX}maximum-am-resource-percent");
+        let effect = "application masters may fill a queue that says nothing itself: write the property down to have `am_share`";
+        let (value, effect) = ("0.1 (default)".to_owned(), effect.to_owned());
+        work.import.findings.push(PropertyFinding { property, value, fidelity: Unsupported, effect });
+    }
     for queue in tree.queues.iter().filter(|queue| queue.children.is_empty()) {
         if work.get(&queue.path, "user-limit-factor").is_none() {
-            work.note(&queue.path, "user-limit-factor", "1 (default)", Unsupported, USER_LIMIT);
+            let (fidelity, effect) = user_limit(work.spec(queue), "1");
+            work.note(&queue.path, "user-limit-factor", "1 (default)", fidelity, effect);
         }
     }
 }
 
-const USER_LIMIT: &str =
-    "one owner may use all that the queue may: in YARN it may use so many times the capacity of the queue";
+fn user_limit(spec: Option<&QueueSpec>, value: &str) -> (Fidelity, String) {
+    match spec.map(|spec| &spec.max_per_owner) {
+        _ if value.starts_with('-') => (Mapped, "one owner may use all that the queue may".to_owned()),
+        Some(most) if !most.is_empty() => (
+            Approximated,
+            format!("max_per_owner {}; it does not follow the size of the cluster: import again when that changes", show(most)),
+        ),
+        _ => (
+            Unsupported,
+            "one owner may use all that the queue may: YARN counts from the capacity of a queue, and this one has none".to_owned(),
+        ),
+    }
+}
+
+fn masters(work: &ImportWork<'_>, queue: &YarnQueue, value: &str) -> (Fidelity, String) {
+    if !queue.children.is_empty() {
+        return (Unsupported, "YARN reads it for queues without others below them only".to_owned());
+    }
+    let spec = work.spec(queue).filter(|spec| spec.am_share_milli > 0);
+    match spec {
+        Some(spec) => (
+            Approximated,
+            format!(
+                "am_share {} of the maximum {}, which does not follow the size of the cluster; unlike in YARN a master that is \
+                 larger does not start at all",
+                show_share(spec.am_share_milli),
+                show(&spec.max)
+            ),
+        ),
+        None => {
+            (Unsupported, format!("`{value}` is no share of 0 to 1: application masters may fill the queue"))
+        }
+    }
+}
 
 fn unlisted() -> (Fidelity, String) {
     (Unsupported, "no `queues` names this queue: YARN does not read the property either".to_owned())
@@ -143,14 +206,18 @@ fn of_queue(
         "ordering-policy.fair.enable-size-based-weight" => {
             say(Unsupported, "owners share, not applications: the size of an application does not count")
         }
-        "user-limit-factor" if value == "-1" => say(Mapped, "one owner may use all that the queue may"),
-        "user-limit-factor" => say(Unsupported, USER_LIMIT),
+        "user-limit-factor" if !queue.children.is_empty() => {
+            say(Unsupported, "YARN reads it for queues without others below them only")
+        }
+        "user-limit-factor" => user_limit(spec, value),
+        "maximum-am-resource-percent" => masters(work, queue, value),
         "minimum-user-limit-percent" if is_whole(value) => {
             say(Mapped, "owners wait for one another in the order of the queue")
         }
         "minimum-user-limit-percent" => say(
             Approximated,
-            "policy fair-share: owners who ask for room get equal shares, whatever their number",
+            "policy fair-share: owners who ask for room get equal shares, whatever their number; what one may take at most is \
+             max_per_owner (user-limit-factor)",
         ),
         "acl_submit_applications" | "acl_administer_queue" => access(work, queue, key, value),
         "state" if value.eq_ignore_ascii_case("RUNNING") => {
@@ -223,7 +290,8 @@ fn access(work: &ImportWork<'_>, queue: &YarnQueue, key: &str, value: &str) -> (
     let about = if key == "acl_submit_applications" {
         "decides who may submit, here or below"
     } else {
-        "whoever may administer a queue may submit to it; godel does not ask who ends or moves units"
+        "whoever may administer a queue may submit to it; the adapter asks who ends or moves applications if \
+         `yarn.conf_dir` names this folder"
     };
     let spec = work.spec(queue);
     let shown = match spec.map(|spec| spec.submit_owners.as_slice()) {
@@ -267,7 +335,7 @@ fn user_weight(work: &ImportWork<'_>, queue: &YarnQueue, key: &str, value: &str)
     }
 }
 
-fn of_scheduler(key: &str, value: &str) -> (Fidelity, String) {
+fn of_scheduler(work: &ImportWork<'_>, key: &str, value: &str) -> (Fidelity, String) {
     match key {
         "resource-calculator" if value.ends_with(DOMINANT) => {
             (Mapped, "guarantees and maxima of every resource".to_owned())
@@ -276,6 +344,22 @@ fn of_scheduler(key: &str, value: &str) -> (Fidelity, String) {
             Mapped,
             "guarantees and maxima of memory only; CPUs are still checked on each node, which YARN does not"
                 .to_owned(),
+        ),
+        "maximum-am-resource-percent" => {
+            (Approximated, "am_share of every queue that says nothing itself, as shares of their maxima".to_owned())
+        }
+        "queue-mappings" => match QueueMappings::read(work.configuration) {
+            Ok(_) => (
+                Mapped,
+                "the adapter applies the rules to submissions if `yarn.conf_dir` names this folder; units of godel go to the \
+                 queue that they name"
+                    .to_owned(),
+            ),
+            Err(wrong) => (Unsupported, wrong),
+        },
+        "queue-mappings-override.enable" => (
+            Mapped,
+            "whether rules decide for applications that name a queue, too, if `yarn.conf_dir` names this folder".to_owned(),
         ),
         _ => look_up(OF_SCHEDULER, key)
             .map_or_else(unknown, |(fidelity, effect)| (fidelity, effect.to_owned())),

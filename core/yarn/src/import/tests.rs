@@ -172,7 +172,87 @@ fn orders_and_users_become_policies() {
     assert_eq!(finding(&found, "root.b.user-settings.bob.weight").0, Fidelity::Unsupported);
     assert_eq!(finding(&found, "root.a.user-settings.ann.weight").0, Fidelity::Unsupported);
     assert_eq!(finding(&found, "root.c.user-limit-factor").0, Fidelity::Mapped);
-    assert_eq!(finding(&found, "root.b.user-limit-factor").0, Fidelity::Unsupported);
+    assert_eq!(finding(&found, "root.b.user-limit-factor").0, Fidelity::Approximated);
+}
+
+#[test]
+fn limits_of_users_and_of_masters_become_limits_of_queues() {
+    let found = import(
+        &[
+            CALCULATOR,
+            ("yarn.scheduler.capacity.maximum-am-resource-percent", "0.25"),
+            ("root.queues", "a,b,c,d"),
+            ("root.a.capacity", "40"),
+            ("root.a.user-limit-factor", "0.5"),
+            ("root.a.maximum-capacity", "60"),
+            ("root.a.maximum-am-resource-percent", "0.0001"),
+            ("root.b.capacity", "40"),
+            ("root.b.user-limit-factor", "2"),
+            ("root.c.capacity", "20"),
+            ("root.c.user-limit-factor", "-1"),
+            ("root.c.maximum-am-resource-percent", "many"),
+            ("root.d.capacity", "0"),
+        ],
+        None,
+    );
+    let limits: Vec<String> = found
+        .queues
+        .iter()
+        .map(|spec| {
+            format!(
+                "{} [{}] [{}] {}",
+                spec.name,
+                show(&spec.max_per_owner),
+                show(&spec.max),
+                spec.am_share_milli
+            )
+        })
+        .collect();
+    assert_eq!(
+        limits,
+        [
+            "a [cpu 20, memory 200Gi] [cpu 60, memory 600Gi] 1",
+            "b [cpu 80, memory 800Gi] [cpu 100, memory 1000Gi] 250",
+            "c [] [] 0",
+            "d [] [cpu 100, memory 1000Gi] 250",
+        ]
+    );
+    for (name, fidelity, part) in [
+        ("root.a.user-limit-factor", Fidelity::Approximated, "max_per_owner cpu 20, memory 200Gi"),
+        ("root.c.user-limit-factor", Fidelity::Mapped, "all that the queue may"),
+        ("root.d.user-limit-factor", Fidelity::Unsupported, "this one has none"),
+        (
+            "root.a.maximum-am-resource-percent",
+            Fidelity::Approximated,
+            "am_share 0.001 of the maximum cpu 60",
+        ),
+        ("root.c.maximum-am-resource-percent", Fidelity::Unsupported, "`many` is no share"),
+        (
+            "yarn.scheduler.capacity.maximum-am-resource-percent",
+            Fidelity::Approximated,
+            "am_share of every queue",
+        ),
+    ] {
+        let (found, effect) = finding(&found, name);
+        assert!(found == fidelity && effect.contains(part), "{name}: {found:?} {effect}");
+    }
+}
+
+#[test]
+fn rules_for_queues_are_the_adapters() {
+    let name = "yarn.scheduler.capacity.queue-mappings";
+    let tree = [("root.queues", "a"), ("root.a.capacity", "100")];
+    for (rules, fidelity, part) in [
+        ("u:ann:a,g:ops:%user", Fidelity::Mapped, "`yarn.conf_dir`"),
+        ("ann:a", Fidelity::Unsupported, "`ann:a` is no rule"),
+    ] {
+        let found = import(&[&tree[..], &[(name, rules)]].concat(), None);
+        let (found, effect) = finding(&found, name);
+        assert!(found == fidelity && effect.contains(part), "{rules}: {effect}");
+    }
+    let json = "yarn.scheduler.capacity.mapping-rule-json";
+    let found = import(&[&tree[..], &[(json, "{}")]].concat(), None);
+    assert_eq!(finding(&found, json).0, Fidelity::Unsupported);
 }
 
 #[test]
@@ -240,7 +320,13 @@ fn every_property_is_found_and_judged() {
     for (name, fidelity, part) in [
         ("root.queues", Fidelity::Approximated, "Prod_A is prod-a, default is default"),
         ("root.Prod_A.state", Fidelity::Unsupported, "`godel admin pause queue/prod-a`"),
-        ("root.Prod_A.maximum-am-resource-percent", Fidelity::Unsupported, "application masters"),
+        (
+            "root.Prod_A.maximum-am-resource-percent",
+            Fidelity::Approximated,
+            "am_share 0.5 of the maximum memory 1000Gi",
+        ),
+        ("yarn.scheduler.capacity.maximum-am-resource-percent", Fidelity::Unsupported, "may fill a queue"),
+        ("root.Prod_A.user-limit-factor", Fidelity::Approximated, "max_per_owner memory 600Gi"),
         ("root.Prod_A.accessible-node-labels.gpu.capacity", Fidelity::Unsupported, "nodes with a label"),
         ("root.Prod_A.colour", Fidelity::Unsupported, "does not know"),
         ("root.old.capacity", Fidelity::Unsupported, "no `queues` names this queue"),
@@ -257,8 +343,8 @@ fn every_property_is_found_and_judged() {
         let (found, effect) = finding(&found, name);
         assert!(found == fidelity && effect.contains(part), "{name}: {found:?} {effect}");
     }
-    // All of YARN's, and two defaults with an effect for the queues, one for the scheduler.
-    assert_eq!(found.findings.len(), 17 + 3);
+    // All of YARN's, and two defaults with an effect for the queues, two for the scheduler.
+    assert_eq!(found.findings.len(), 17 + 4);
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl YarnQueues {
 }
 
 /// A name of YARN as a label of godel: lower case, `-` for what labels do not have.
-pub(super) fn label(name: &str) -> String {
+pub(crate) fn label(name: &str) -> String {
     let as_allowed = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let label: String = name.chars().map(as_allowed).collect();
     label.trim_matches('-').to_owned()

@@ -221,6 +221,8 @@ fn samples() -> Vec<v1::op::Op> {
             submit_owners: vec![name()],
             max_running_units: Some(3),
             owner_weights: [(name(), 2)].into(),
+            max_per_owner: Some(resources()),
+            am_share_milli: Some(5),
         }),
         Op::PutPriorityClass(v1::PriorityClass { name: name(), value: 1, ..v1::PriorityClass::default() }),
         Op::PutDisruptionBudget(v1::DisruptionBudget {

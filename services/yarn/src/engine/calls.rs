@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use godel_core_yarn::{
+    AppAccess, QueueAccess,
     adapter::{
         AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, ClientRefusal, Registration,
         YarnApplication,
@@ -48,7 +49,7 @@ impl Manager {
     }
 
     /// Finds the queue of godel that a client means.
-    fn queue(&self, inner: &Inner, name: &str) -> Result<String, ManagerRefusal> {
+    pub(super) fn queue(&self, inner: &Inner, name: &str) -> Result<String, ManagerRefusal> {
         let root = &self.shared.context.config.root_queue;
         let path = godel_path(&inner.picture.queues, root, name);
         path.ok_or_else(|| ManagerRefusal::NoQueue(name.to_owned()))
@@ -116,8 +117,9 @@ impl ResourceManager for Manager {
         self.judge(&submitted)?;
         let SubmittedApp { submission, launch, tags } = submitted;
         let config = &self.shared.context.config;
+        let groups = self.groups(&submission.user);
         self.shared.run(|inner, at, out| {
-            let queue = self.queue(inner, &submission.queue)?;
+            let queue = self.admit(inner, id, (&submission, &groups))?;
             let submission = AppSubmission { queue, ..submission };
             if inner.adapter.get(id).is_none() {
                 let active = inner.adapter.iter().filter(|application| !application.is_over()).count();
@@ -145,6 +147,7 @@ impl ResourceManager for Manager {
     }
 
     async fn kill(&self, id: YarnApplicationId, user: &str, why: &str) -> Result<bool, ManagerRefusal> {
+        self.allowed(id, user, AppAccess::Modify)?;
         let why = if why.is_empty() {
             format!("Application killed by user {user}")
         } else {
@@ -157,6 +160,7 @@ impl ResourceManager for Manager {
     }
 
     async fn fail_attempt(&self, id: YarnAttemptId, user: &str) -> Result<(), ManagerRefusal> {
+        self.allowed(id.application, user, AppAccess::Modify)?;
         let why = format!("Attempt failed by user {user}");
         let failed = self.on_application(id.application, |application, call, out| {
             application.fail_attempt(id, &why, call.terms, call.at, out)
@@ -167,9 +171,10 @@ impl ResourceManager for Manager {
     async fn move_to(
         &self,
         id: YarnApplicationId,
-        _user: &str,
+        user: &str,
         queue: &str,
     ) -> Result<String, ManagerRefusal> {
+        self.allowed(id, user, AppAccess::Modify)?;
         let path = {
             let inner = self.shared.inner.lock();
             let (application, _) = inner.application(id)?;
@@ -180,6 +185,7 @@ impl ResourceManager for Manager {
             }
             self.queue(&inner, queue)?
         };
+        self.allowed_target(id, user, &path)?;
         // The dispatcher decides; a unit that is not there yet is submitted to the new queue, or moved then.
         let moved = act::change_unit(&self.shared, id, |spec| spec.queue.clone_from(&path)).await;
         moved.map_err(|status| ManagerRefusal::Invalid(status.message().to_owned()))?;
@@ -193,9 +199,10 @@ impl ResourceManager for Manager {
     async fn set_priority(
         &self,
         id: YarnApplicationId,
-        _user: &str,
+        user: &str,
         priority: i32,
     ) -> Result<i32, ManagerRefusal> {
+        self.allowed(id, user, AppAccess::Modify)?;
         self.shared.inner.lock().application(id)?;
         let changed = act::change_unit(&self.shared, id, |spec| spec.priority = Some(priority)).await;
         changed.map_err(|status| ManagerRefusal::Invalid(status.message().to_owned()))?;
@@ -205,12 +212,8 @@ impl ResourceManager for Manager {
         })
     }
 
-    async fn set_timeout(
-        &self,
-        id: YarnApplicationId,
-        _user: &str,
-        at_ms: i64,
-    ) -> Result<(), ManagerRefusal> {
+    async fn set_timeout(&self, id: YarnApplicationId, user: &str, at_ms: i64) -> Result<(), ManagerRefusal> {
+        self.allowed(id, user, AppAccess::Modify)?;
         self.on_application(id, |application, call, out| {
             if application.is_over() {
                 return Err(ManagerRefusal::Invalid(format!("application {id} is over")));
@@ -278,6 +281,23 @@ impl ResourceManager for Manager {
 
     fn cluster(&self) -> Result<ClusterReport, ManagerRefusal> {
         Ok(show::cluster(&self.shared, &self.shared.inner.lock()))
+    }
+
+    fn allow(&self, id: YarnApplicationId, user: &str, access: AppAccess) -> Result<(), ManagerRefusal> {
+        self.shared.inner.lock().application(id)?;
+        self.allowed(id, user, access)
+    }
+
+    fn hide(&self, user: &str, apps: &mut [AppReport]) {
+        self.hide_from(user, apps);
+    }
+
+    fn may_use(&self, user: &str, queue: &QueueReport, access: QueueAccess) -> bool {
+        self.may_with_queue(user, queue, access)
+    }
+
+    fn may_administer(&self, user: &str) -> bool {
+        self.is_admin(user)
     }
 
     async fn register(
@@ -377,8 +397,12 @@ impl ResourceManager for Manager {
         &self,
         nodes: &[String],
         timeout_ms: Option<u64>,
-        _user: &str,
+        user: &str,
     ) -> Result<(), ManagerRefusal> {
+        if !self.is_admin(user) {
+            let said = format!("User {user} doesn't have permission to call 'refreshNodes'");
+            return Err(ManagerRefusal::NotAllowed(said));
+        }
         let names = {
             let inner = self.shared.inner.lock();
             inner.term()?;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use godel_core_yarn::{
+    AppAcls,
     adapter::{AdapterTime, YarnAction, YarnAdapter, YarnApplication},
     asks::AskKey,
     ids::YarnApplicationId,
@@ -23,6 +24,7 @@ use crate::{
     metrics::YarnMetrics,
     picture::Picture,
     record::{AppNotes, AttemptNotes},
+    rules::{AdapterRules, acls_of_launch},
 };
 
 /// What does not change while the adapter runs.
@@ -33,6 +35,7 @@ pub(crate) struct Context {
     pub(crate) crash: CrashPoints,
     pub(crate) metrics: YarnMetrics,
     pub(crate) launcher: Arc<dyn Launcher>,
+    pub(crate) rules: AdapterRules,
 }
 
 /// A time in which this adapter leads.
@@ -57,6 +60,8 @@ pub(crate) type Growing = Vec<(String, VecDeque<(AskKey, u32)>)>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AppEntry {
     pub(crate) notes: AppNotes,
+    /// What it allows others than its user.
+    pub(crate) acls: AppAcls,
     /// Version of its newest record in the store.
     pub(crate) saved: u64,
     pub(crate) progress: f32,
@@ -77,7 +82,7 @@ pub(crate) struct AppEntry {
 impl AppEntry {
     /// Of an application whose newest record has this version; 0: it has none.
     pub(crate) fn new(notes: AppNotes, saved: u64) -> Self {
-        Self { notes, saved, ..Self::default() }
+        Self { acls: acls_of_launch(&notes.launch), notes, saved, ..Self::default() }
     }
 }
 

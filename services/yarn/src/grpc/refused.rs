@@ -21,7 +21,7 @@ pub(super) fn refused(refusal: ManagerRefusal) -> Status {
         ManagerRefusal::NoContainer(id) => unknown(id.to_string()),
         ManagerRefusal::NoQueue(name) => unknown(name),
         ManagerRefusal::Invalid(why) => status::invalid_argument([BadField::new("application", why)]),
-        ManagerRefusal::Denied(why) => {
+        ManagerRefusal::Denied(why) | ManagerRefusal::NotAllowed(why) => {
             status::with_info(Code::PermissionDenied, reason::FORBIDDEN, why, NO_METADATA)
         }
         ManagerRefusal::Master(MasterRefusal::BadAsk(why)) => {

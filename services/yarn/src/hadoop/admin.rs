@@ -43,7 +43,10 @@ const REFUSED: [(&str, &str); 11] = [
         "refreshSuperUserGroupsConfiguration",
         "godel has no configuration of proxy users: with simple authentication clients are who they say they are",
     ),
-    ("refreshAdminAcls", "godel reads no access control lists of YARN: there is nothing to read again"),
+    (
+        "refreshAdminAcls",
+        "the adapter reads the lists in the folder that `yarn.conf_dir` names when it starts: start it again",
+    ),
     ("refreshServiceAcls", "godel reads no hadoop-policy.xml: there is nothing to read again"),
     (
         "refreshClusterMaxPriority",
@@ -142,6 +145,10 @@ impl AdminFace {
         let Identity::User { effective: user, .. } = &caller.identity else {
             return Err(Exception::new(exception::ACCESS_CONTROL, "this call is for administrators"));
         };
+        if !self.manager.may_administer(user) {
+            let said = format!("User {user} doesn't have permission to call 'refreshNodes'");
+            return Err(for_clients(ManagerRefusal::NotAllowed(said)));
+        }
         let Some(file) = &self.settings.exclude_file else {
             return Err(refused(
                 "godel has no file of excluded nodes: name one in `yarn.exclude_file`, or take nodes out of service with `godel node drain NODE`",

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use godel_core_yarn::{container::PublicContainerState, ids::YarnContainerId};
+use godel_core_yarn::{
+    AppAccess,
+    container::PublicContainerState,
+    ids::{YarnApplicationId, YarnContainerId},
+};
 use godel_hadoop::{
     Caller, Exception, Identity, Protocol, exception,
     yarn::{
@@ -287,19 +291,16 @@ impl ClientFace {
         let user = user(&caller)?;
         let command = request.command();
         let id = ids::container(Some(request.container_id))?;
+        self.manager.allow(id.attempt.application, user, AppAccess::Modify).map_err(for_clients)?;
+        // To the node the caller is who submitted the application: the adapter has judged whether that is right.
         let submitter = self.manager.application(id.attempt.application).map_err(for_clients)?.user;
-        if submitter != user {
-            return Err(for_clients(ManagerRefusal::Denied(format!(
-                "User {user} cannot perform operation SIGNAL_CONTAINER on {id}, which is of {submitter}"
-            ))));
-        }
         let found = self.find(id)?;
         if found.state != PublicContainerState::Running {
             return Err(refused(format!("{id} does not run, and cannot be signalled")));
         }
         let (host, port) = ids::host_and_port(&found.node);
         let node = LaunchNode { name: host.to_owned(), host: host.to_owned(), port };
-        let call = NodeCall { attempt: id.attempt, user, node: &node };
+        let call = NodeCall { attempt: id.attempt, user: &submitter, node: &node };
         self.nodes.signal(call, ids::container_pb(id), command).await.map_err(|error| match error {
             NodeError::Refused(exception) => exception,
             NodeError::Unavailable(why) => for_clients(ManagerRefusal::Unavailable(why)),
@@ -318,13 +319,30 @@ impl ClientFace {
         reports::application(report, token, self.clock.wall_ms())
     }
 
+    /// Takes from reports what a caller may not see.
+    pub(super) fn hide(&self, caller: &Caller, reports: &mut [AppReport]) {
+        self.manager.hide(user(caller).unwrap_or_default(), reports);
+    }
+
+    /// Whether a caller may see attempts and containers of an application.
+    fn may_see(&self, caller: &Caller, id: YarnApplicationId) -> Result<(), Exception> {
+        let user = user(caller).unwrap_or_default();
+        self.manager.allow(id, user, AppAccess::View).map_err(|refusal| match refusal {
+            ManagerRefusal::NotAllowed(_) => {
+                refused(format!("User {user} does not have privilege to see this application {id}"))
+            }
+            other => for_clients(other),
+        })
+    }
+
     fn application(
         &self,
         caller: &Caller,
         request: GetApplicationReportRequestProto,
     ) -> Result<GetApplicationReportResponseProto, Exception> {
         let id = ids::application(request.application_id)?;
-        let report = self.manager.application(id).map_err(for_clients)?;
+        let mut report = self.manager.application(id).map_err(for_clients)?;
+        self.hide(caller, std::slice::from_mut(&mut report));
         Ok(GetApplicationReportResponseProto { application_report: Some(self.shown(caller, &report)) })
     }
 
@@ -357,7 +375,12 @@ impl ClientFace {
             }
             filter.users = vec![user.to_owned()];
         }
-        let found = self.manager.applications(&filter).map_err(for_clients)?;
+        let mut found = self.manager.applications(&filter).map_err(for_clients)?;
+        if scope == ApplicationsRequestScopeProto::Viewable {
+            let user = user(caller)?;
+            found.retain(|report| self.manager.allow(report.id, user, AppAccess::View).is_ok());
+        }
+        self.hide(caller, &mut found);
         Ok(GetApplicationsResponseProto {
             applications: found.iter().map(|report| self.shown(caller, report)).collect(),
         })
@@ -396,10 +419,11 @@ impl ClientFace {
 
     fn attempt(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: GetApplicationAttemptReportRequestProto,
     ) -> Result<GetApplicationAttemptReportResponseProto, Exception> {
         let id = ids::attempt(request.application_attempt_id)?;
+        self.may_see(caller, id.application)?;
         let attempts = self.manager.attempts(id.application).map_err(for_clients)?;
         let found = attempts.iter().find(|attempt| attempt.id == id);
         let found = found.ok_or_else(|| for_clients(ManagerRefusal::NoAttempt(id)))?;
@@ -410,10 +434,11 @@ impl ClientFace {
 
     fn attempts(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: GetApplicationAttemptsRequestProto,
     ) -> Result<GetApplicationAttemptsResponseProto, Exception> {
         let id = ids::application(request.application_id)?;
+        self.may_see(caller, id)?;
         let attempts = self.manager.attempts(id).map_err(for_clients)?;
         Ok(GetApplicationAttemptsResponseProto {
             application_attempts: attempts.iter().map(reports::attempt).collect(),
@@ -428,19 +453,22 @@ impl ClientFace {
 
     fn container(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: GetContainerReportRequestProto,
     ) -> Result<GetContainerReportResponseProto, Exception> {
-        let found = self.find(ids::container(request.container_id)?)?;
+        let id = ids::container(request.container_id)?;
+        self.may_see(caller, id.attempt.application)?;
+        let found = self.find(id)?;
         Ok(GetContainerReportResponseProto { container_report: Some(reports::container(&found)) })
     }
 
     fn containers(
         &self,
-        _: &Caller,
+        caller: &Caller,
         request: GetContainersRequestProto,
     ) -> Result<GetContainersResponseProto, Exception> {
         let id = ids::attempt(request.application_attempt_id)?;
+        self.may_see(caller, id.application)?;
         let containers = self.manager.containers(id).map_err(for_clients)?;
         Ok(GetContainersResponseProto { containers: containers.iter().map(reports::container).collect() })
     }

@@ -1,7 +1,7 @@
 //! Groups of users, as this machine knows them: what `yarn rmadmin -getGroups` shows.
 
 /// The groups of a user by the texts of `/etc/passwd` and `/etc/group`: the primary one first. `None`: there is no such user.
-pub(super) fn of_user(user: &str, passwd: &str, group: &str) -> Option<Vec<String>> {
+pub(crate) fn of_user(user: &str, passwd: &str, group: &str) -> Option<Vec<String>> {
     let primary = passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
         (fields.next() == Some(user)).then(|| fields.nth(2).unwrap_or_default())

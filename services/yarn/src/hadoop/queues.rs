@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use godel_core_yarn::QueueAccess;
 use godel_hadoop::{
     Caller, Exception,
     yarn::{
@@ -64,7 +65,8 @@ pub(super) fn info(
     let mut queue_info = shown(found, &by_parent(&queues), &total, wanted);
     if request.include_applications() {
         let filter = AppFilter { queues: vec![found.path.clone()], ..AppFilter::default() };
-        let applications = face.manager.applications(&filter).map_err(for_clients)?;
+        let mut applications = face.manager.applications(&filter).map_err(for_clients)?;
+        face.hide(caller, &mut applications);
         let going_on = applications.iter().filter(|report| report.finish_ms == 0);
         queue_info.applications = going_on.map(|report| face.shown(caller, report)).collect();
     }
@@ -129,7 +131,7 @@ fn thousandths_of_percent(percent: f32) -> u32 {
     text.parse().unwrap_or(0)
 }
 
-/// Where a user may submit and what a user may administer: queues of godel have lists of owners for the first only.
+/// Where a user may submit and what a user may administer.
 pub(super) fn user_acls(
     face: &ClientFace,
     caller: &Caller,
@@ -140,16 +142,17 @@ pub(super) fn user_acls(
         godel_hadoop::Identity::Token(_) => "",
     };
     let queues = face.manager.queues().map_err(for_clients)?;
-    let may_submit = |queue: &QueueReport| {
-        queue.submit_owners.is_empty() || queue.submit_owners.iter().any(|owner| owner == user)
-    };
+    let both = [
+        (QueueAccess::Submit, QueueAclProto::QaclSubmitApplications),
+        (QueueAccess::Administer, QueueAclProto::QaclAdministerQueue),
+    ];
     let acls = queues.iter().map(|queue| QueueUserAclInfoProto {
         queue_name: Some(last_name(&queue.path).to_owned()),
-        user_acls: if may_submit(queue) {
-            vec![QueueAclProto::QaclSubmitApplications.into()]
-        } else {
-            Vec::new()
-        },
+        user_acls: both
+            .iter()
+            .filter(|(access, _)| face.manager.may_use(user, queue, *access))
+            .map(|(_, acl)| (*acl).into())
+            .collect(),
     });
     Ok(GetQueueUserAclsInfoResponseProto { queue_user_acls: acls.collect() })
 }

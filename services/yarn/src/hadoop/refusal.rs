@@ -42,6 +42,8 @@ pub(super) fn for_clients(refusal: ManagerRefusal) -> Exception {
         }
         ManagerRefusal::NoQueue(_) | ManagerRefusal::Invalid(_) => refused(message),
         ManagerRefusal::Denied(_) => Exception::new(exception::ACCESS_CONTROL, message),
+        // YARN wraps what it throws for these: clients see the class of the cause in the text.
+        ManagerRefusal::NotAllowed(_) => refused(format!("{}: {message}", exception::ACCESS_CONTROL)),
         ManagerRefusal::Master(refusal) => Exception::new(refusal.exception(), message),
         ManagerRefusal::Standby(_) => Exception::new(STANDBY, message),
         ManagerRefusal::Unavailable(_) => Exception::new(RETRIABLE, message),
@@ -77,6 +79,9 @@ mod tests {
         assert_eq!(class(ManagerRefusal::NoAttempt(attempt)), "ApplicationAttemptNotFoundException");
         assert_eq!(class(ManagerRefusal::Standby(None)), "StandbyException");
         assert_eq!(class(ManagerRefusal::Denied("no".to_owned())), "AccessControlException");
+        let not_allowed = for_clients(ManagerRefusal::NotAllowed("User eve cannot".to_owned()));
+        assert!(not_allowed.class.ends_with(".YarnException"), "{not_allowed}");
+        assert!(not_allowed.message.ends_with(".AccessControlException: User eve cannot"), "{not_allowed}");
         assert_eq!(class(ManagerRefusal::Unavailable("wait".to_owned())), "RetriableException");
         assert_eq!(class(MasterRefusal::BadAsk(BadAsk::Rows).into()), "InvalidResourceRequestException");
         let told = for_masters(ManagerRefusal::NoApplication(application));

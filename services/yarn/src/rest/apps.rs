@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use godel_core_yarn::{
+    AppAccess,
     adapter::Registration,
     application::PublicAppState,
     ids::{YarnApplicationId, YarnAttemptId},
@@ -47,14 +48,22 @@ impl Call {
     pub(super) fn apps(&self) -> Result<Value, Problem> {
         let around = self.around()?;
         let filter = filter(&self.query, &around.queues)?;
-        let apps = filter.map_or(Ok(Vec::new()), |filter| self.face.manager.applications(&filter))?;
+        let mut apps = filter.map_or(Ok(Vec::new()), |filter| self.face.manager.applications(&filter))?;
+        self.face.manager.hide(&self.user, &mut apps);
         let apps = apps.iter().map(|app| Value::Object(around.app(app))).collect();
         Ok(list("apps", "app", apps))
     }
 
     pub(super) fn app(&self, id: YarnApplicationId, part: AppPart) -> Result<Value, Problem> {
         let manager = &self.face.manager;
-        let app = manager.application(id)?;
+        let mut app = manager.application(id)?;
+        manager.hide(&self.user, std::slice::from_mut(&mut app));
+        if matches!(
+            part,
+            AppPart::Attempts | AppPart::Attempt(_) | AppPart::Containers(_) | AppPart::Container(..)
+        ) {
+            manager.allow(id, &self.user, AppAccess::View)?;
+        }
         Ok(match part {
             AppPart::Whole => json!({ "app": self.around()?.app(&app) }),
             AppPart::State => json!({ "state": app_state(app.state) }),

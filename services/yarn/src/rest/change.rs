@@ -11,6 +11,7 @@ use super::{
     route::{CLUSTER, Change},
     submit, time,
 };
+use crate::manager::ManagerRefusal;
 
 impl Call {
     pub(super) async fn change(&self, change: Change, body: Option<&Value>) -> Result<Reply, Problem> {
@@ -25,7 +26,11 @@ impl Call {
             }
             Change::Submit => {
                 let (id, submitted) = submit::read(body, &self.user)?;
-                self.face.manager.submit(id, submitted).await?;
+                // YARN answers this one with 400, unlike other refusals of its access controls.
+                self.face.manager.submit(id, submitted).await.map_err(|refusal| match refusal {
+                    ManagerRefusal::NotAllowed(why) => Problem::bad_request(why),
+                    other => other.into(),
+                })?;
                 Ok(Reply::At(StatusCode::ACCEPTED, self.at(id), None))
             }
             Change::State(id) => self.kill(id, body).await,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_core_yarn::application::PublicAppState;
+use godel_core_yarn::{QueueAccess, application::PublicAppState};
 use serde_json::{Value, json};
 
 use super::{
@@ -158,7 +158,7 @@ impl Call {
         json!({ "clusterUserInfo": { "rmLoginUser": LOGIN_USER, "requestedUser": self.user } })
     }
 
-    /// Whether a user may submit to a queue. Everybody may administer: godel does not ask who calls yet.
+    /// Whether a user may submit to a queue, or administer it.
     pub(super) fn access(&self, queue: &str) -> Result<Value, Problem> {
         let user = self.query.first("user").filter(|user| !user.is_empty()).unwrap_or(&self.user);
         let kind = self.query.first("queue-acl-type").unwrap_or("SUBMIT_APPLICATIONS");
@@ -171,10 +171,8 @@ impl Call {
         }
         let queues = self.face.manager.queues()?;
         let found = queues.iter().find(|known| is_named(known, queue));
-        let is_allowed = found.is_some_and(|queue| {
-            let owners = &queue.submit_owners;
-            kind == "ADMINISTER_QUEUE" || owners.is_empty() || owners.iter().any(|owner| owner == user)
-        });
+        let wanted = if kind == "ADMINISTER_QUEUE" { QueueAccess::Administer } else { QueueAccess::Submit };
+        let is_allowed = found.is_some_and(|queue| self.face.manager.may_use(user, queue, wanted));
         let shown: String = queue.chars().take(300).collect();
         let diagnostics = if is_allowed {
             String::new()

@@ -41,7 +41,7 @@ impl From<ManagerRefusal> for Problem {
             }
             ManagerRefusal::NoQueue(_) => Self::BadRequest(refusal.to_string()),
             ManagerRefusal::Invalid(why) => Self::BadRequest(why),
-            ManagerRefusal::Denied(why) => Self::Forbidden(why),
+            ManagerRefusal::Denied(why) | ManagerRefusal::NotAllowed(why) => Self::Forbidden(why),
             ManagerRefusal::Master(MasterRefusal::NoAttempt(_)) => Self::NotFound(refusal.to_string()),
             ManagerRefusal::Master(why) => Self::BadRequest(why.to_string()),
             ManagerRefusal::Standby(leader) => Self::Standby(leader),

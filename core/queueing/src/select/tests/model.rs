@@ -18,6 +18,8 @@ struct Limits {
     n: u32,
     /// Of the first owner; the others weigh 1.
     owner_weight: u32,
+    max_per_owner: Vec<(&'static str, i64)>,
+    am_share_milli: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -35,8 +37,9 @@ fn limits() -> impl Strategy<Value = Limits> {
     let max = [(1u32, 0i64..40), (1, 0i64..200)].map(|(_, range)| prop::option::weighted(0.4, range));
     let min = prop::option::weighted(0.4, 1i64..12);
     let n = prop::option::weighted(0.2, 1u32..12);
-    (max, min, 1u32..4, 0usize..4, n, 1u32..4).prop_map(|(max, min, weight, policy, n, owner_weight)| {
-        Limits {
+    let shares = (prop::option::weighted(0.3, 0i64..20), prop::option::weighted(0.3, 1u32..=1_000));
+    (max, min, 1u32..4, 0usize..4, n, 1u32..4, shares).prop_map(
+        |(max, min, weight, policy, n, owner_weight, (per_owner, am_share))| Limits {
             max: ["cpu", "memory"]
                 .into_iter()
                 .zip(max)
@@ -47,17 +50,20 @@ fn limits() -> impl Strategy<Value = Limits> {
             policy: QueuePolicy::ALL[policy],
             n: n.unwrap_or(0),
             owner_weight,
-        }
-    })
+            max_per_owner: per_owner.map(|max| ("cpu", max)).into_iter().collect(),
+            am_share_milli: am_share.unwrap_or(0),
+        },
+    )
 }
 
 fn job() -> impl Strategy<Value = Job> {
     let replicas = prop_oneof![3 => Just((1u32, 1u32)), 1 => (1u32..5, 1u32..5)];
     let amounts =
         (prop::sample::select(vec![0i64, 1, 1, 2, 3, 7]), prop::sample::select(vec![0i64, 0, 1, 20]));
+    let is_yarn = prop::bool::weighted(0.3);
     let order =
         (prop::sample::select(vec![-1, 0, 0, 1, 1_000_000, 1_000_000_000]), 0i64..200_000, any::<bool>());
-    (0..LEAVES.len(), 0..OWNERS.len(), replicas, amounts, order, prop::bool::weighted(0.1)).prop_map(
+    (0..LEAVES.len(), 0..OWNERS.len(), replicas, amounts, order, prop::bool::weighted(0.1), is_yarn).prop_map(
         |(
             leaf,
             owner,
@@ -65,6 +71,7 @@ fn job() -> impl Strategy<Value = Job> {
             (cpu, memory),
             (priority, created_ms, again),
             is_best_effort,
+            is_yarn,
         )| Job {
             queue: LEAVES[leaf],
             owner: OWNERS[owner],
@@ -77,6 +84,7 @@ fn job() -> impl Strategy<Value = Job> {
             pool: if is_best_effort { Pool::BestEffort } else { Pool::Guaranteed },
             created_ms,
             again,
+            is_yarn,
         },
     )
 }
@@ -151,16 +159,25 @@ impl Naive<'_> {
                 let max = record.max.iter().map(|(name, max)| (name.as_str(), *max));
                 max.chain((n_max > 0).then_some(("n", n_max))).all(|(name, max)| {
                     let asked = n * amount(job, name);
-                    asked == 0 || self.used(tree, level, name) + asked <= max
+                    asked == 0 || self.used(tree, level, name, |_| true) + asked <= max
+                }) && record.max_per_owner.iter().all(|(name, max)| {
+                    let asked = n * amount(job, name);
+                    asked == 0
+                        || self.used(tree, level, name, |other| other.owner == job.owner) + asked <= *max
+                }) && record.max_of_masters().all(|(name, max)| {
+                    let asked = n * amount(job, name);
+                    asked == 0
+                        || !job.is_yarn
+                        || self.used(tree, level, name, |other| other.is_yarn) + asked <= max
                 })
             },
         )
     }
 
-    fn used(&self, tree: &QueueTree, level: QueueIdx, name: &str) -> i64 {
+    fn used(&self, tree: &QueueTree, level: QueueIdx, name: &str, counts: impl Fn(&Job) -> bool) -> i64 {
         let running = self.world.jobs.values().filter(|(_, _, waiting)| !self.waiting.contains(waiting));
         running
-            .filter(|(_, account, _)| tree.upwards(account.queue).any(|up| up == level))
+            .filter(|(job, account, _)| counts(job) && tree.upwards(account.queue).any(|up| up == level))
             .map(|(job, _, _)| amount(job, name) * i64::from(job.replicas))
             .sum()
     }
@@ -211,10 +228,23 @@ fn run(ops: &[Op], is_checked: bool) -> Result<Vec<UnitId>, TestCaseError> {
     let (mut running, mut served): (Vec<UnitId>, Vec<UnitId>) = (Vec::new(), Vec::new());
     for op in ops {
         match op {
-            Op::Put(at, Limits { max, min, weight, policy, n, owner_weight }) => {
+            Op::Put(
+                at,
+                Limits { max, min, weight, policy, n, owner_weight, max_per_owner, am_share_milli },
+            ) => {
                 let owner_weights: &[(&str, u32)] = &[(OWNERS[0], *owner_weight)];
                 let (weight, policy, max_running_units) = (*weight, *policy, *n);
-                let quotas = Quotas { min, max, weight, policy, max_running_units, owner_weights };
+                let am_share_milli = *am_share_milli;
+                let quotas = Quotas {
+                    min,
+                    max,
+                    weight,
+                    policy,
+                    max_running_units,
+                    owner_weights,
+                    max_per_owner,
+                    am_share_milli,
+                };
                 world.put(PATHS[*at], &quotas);
             }
             Op::Remove(at) => world.queues.remove_record(PATHS[*at]),
