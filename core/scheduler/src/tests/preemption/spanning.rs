@@ -58,7 +58,7 @@ fn outcome(n_racks: u32, of_rack: u32, fillers: &Fillers, unit: &UnitRecord) -> 
     let nodes: Vec<u32> = rows.into_iter().flat_map(RunningUnits::live).map(|(_, row)| row.node.0).collect();
     assert_eq!(pair.scheduler.stats().conflicts, 0, "the binder judges the same");
     if nodes.is_empty() {
-        assert!(!is_held, "nobody leaves for nothing");
+        assert!(!is_held, "nobody leaves where nothing is placed");
         return None;
     }
     assert_eq!(nodes.len(), unit.spec.replicas() as usize);
