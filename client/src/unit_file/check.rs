@@ -130,7 +130,11 @@ pub fn key_of_record(field: &str) -> String {
         None => field,
     };
     let field = field.replacen("requests.amounts", "requests", 1);
-    let field = field.replacen("].milli_per_device", "].milli", 1);
+    let field = field.replacen("].milli_per_device", "].milli", 1).replacen("].terms.", "].", 1);
+    let field = match field.strip_prefix("zones") {
+        Some(rest) => format!("topology{rest}"),
+        None => field,
+    };
     without_unit_of_time(&field)
 }
 
@@ -225,6 +229,8 @@ mod tests {
             ("demand", "requests"),
             ("demand.requests[\"cpu\"]", "requests[\"cpu\"]"),
             ("demand.devices[0].milli_per_device", "devices[0].milli"),
+            ("demand.devices[0].terms.link", "devices[0].link"),
+            ("demand.zones.cpu_mode", "topology.cpu_mode"),
             ("expires_ms", "expires"),
         ] {
             assert_eq!(key_of_record(field), key);

@@ -6,7 +6,7 @@ use godel_proto::v1;
 
 use super::{
     read::Fields,
-    unit::{devices, requests},
+    unit::{devices_in_zones, requests},
 };
 
 pub(super) fn reservation(fields: &mut Fields<'_, '_>) -> v1::Reservation {
@@ -18,13 +18,13 @@ pub(super) fn reservation(fields: &mut Fields<'_, '_>) -> v1::Reservation {
     let slots = fields.number("slots");
     let slots = fields.required("slots", slots);
     let requests = requests(fields);
-    let devices = devices(fields);
+    let (devices, zones) = devices_in_zones(fields);
     v1::Reservation {
         name: name.unwrap_or_default(),
         namespace,
         selector,
         slots: slots.unwrap_or_default(),
-        demand: Some(v1::Demand { requests: Some(requests), devices, host_ports: Vec::new(), zones: None }),
+        demand: Some(v1::Demand { requests: Some(requests), devices, host_ports: Vec::new(), zones }),
         node_selector: fields.text_map("node_selector"),
         expires_ms: fields.scalar("expires", time),
         description: fields.text("description").unwrap_or_default(),
@@ -41,6 +41,8 @@ fn time(text: &str) -> Result<i64, String> {
 
 #[cfg(test)]
 mod tests {
+    use godel_proto::v1;
+
     use crate::unit_file::{Document, parse_manifest};
 
     #[test]
@@ -56,12 +58,28 @@ node_selector: {zone: a}
 expires: 2030-01-31T12:00:00Z
 ---
 {kind: reservation, name: none, selector: {app: web}, slots: 0, requests: {cpu: 1}}
+---
+kind: reservation
+name: zoned
+selector: {app: web}
+slots: 1
+requests: {cpu: 8}
+topology: {policy: single-zone, cpu_mode: dedicated, devices: [{kind: gpu, count: 2, link: nvlink}]}
 ";
         let documents = parse_manifest(text).unwrap();
-        let [(_, Document::Reservation(spare)), (_, Document::Reservation(none))] = documents.as_slice()
+        let [
+            (_, Document::Reservation(spare)),
+            (_, Document::Reservation(none)),
+            (_, Document::Reservation(zoned)),
+        ] = documents.as_slice()
         else {
             panic!("{documents:?}")
         };
+        let asked = zoned.demand.clone().unwrap_or_default();
+        let zones = asked.zones.unwrap_or_default();
+        assert_eq!((zones.policy(), zones.cpu_mode()), (v1::ZonePolicy::SingleZone, v1::CpuMode::Dedicated));
+        let terms = asked.devices[0].terms.clone().unwrap_or_default();
+        assert_eq!((asked.devices[0].count, terms.link.as_str()), (2, "nvlink"));
         let demand = spare.demand.clone().unwrap_or_default();
         let amounts = demand.requests.unwrap_or_default().amounts;
         assert_eq!((amounts["cpu"], amounts["memory"]), (500, 1 << 30));

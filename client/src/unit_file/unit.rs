@@ -82,15 +82,7 @@ fn group(fields: &mut Fields<'_, '_>, default: u32) -> v1::TaskGroup {
 
 fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
     let requests = requests(fields);
-    let mut devices = devices(fields);
-    let (zones, in_topology) = zones::read(fields);
-    if !devices.is_empty() && !in_topology.is_empty() {
-        fields.report.rule(
-            &fields.at("topology"),
-            "devices are given in `devices` or in `topology.devices`, not in both",
-        );
-    }
-    devices.extend(in_topology);
+    let (devices, zones) = devices_in_zones(fields);
     let host_ports = fields.parsed_texts("host_ports", |text| text.parse().map(host_port_to_proto));
     let mut template = v1::Template::default();
     node_selector::read(fields, &mut template);
@@ -160,13 +152,29 @@ pub(super) fn requests(fields: &mut Fields<'_, '_>) -> v1::Resources {
 }
 
 /// Devices of one replica, or of one slot of a reservation: one request or several as `devices`, or GPUs as `gpu`.
-pub(super) fn devices(fields: &mut Fields<'_, '_>) -> Vec<v1::DeviceRequest> {
+fn devices(fields: &mut Fields<'_, '_>) -> Vec<v1::DeviceRequest> {
     let gpus = fields.inside("gpu", |fields| device_request(fields, quantity::GPU.to_owned()));
     let devices = device_list(fields);
     if gpus.is_some() && !devices.is_empty() {
         fields.report.rule(&fields.at("gpu"), "add it to `devices`: `devices: [{kind: gpu}, ...]`");
     }
     gpus.into_iter().chain(devices).collect()
+}
+
+/// Reads devices, from `topology` too, and what is asked of zones.
+pub(super) fn devices_in_zones(
+    fields: &mut Fields<'_, '_>,
+) -> (Vec<v1::DeviceRequest>, Option<v1::ZoneRequest>) {
+    let mut devices = devices(fields);
+    let (zones, in_topology) = zones::read(fields);
+    if !devices.is_empty() && !in_topology.is_empty() {
+        fields.report.rule(
+            &fields.at("topology"),
+            "devices are given in `devices` or in `topology.devices`, not in both",
+        );
+    }
+    devices.extend(in_topology);
+    (devices, zones)
 }
 
 /// One request or several as `devices`.

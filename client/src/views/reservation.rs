@@ -7,7 +7,10 @@ use godel_proto::v1;
 use serde::Serialize;
 
 use super::{amounts, node::pairs};
-use crate::output::{self, View, shown};
+use crate::{
+    output::{self, View, shown},
+    unit_file::words,
+};
 
 /// A reservation and what it holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -30,6 +33,9 @@ pub struct ReservationView {
     pub requests: BTreeMap<String, i64>,
     /// Devices of each slot, by kind.
     pub devices: BTreeMap<String, u32>,
+    /// How each slot lies in the zones of its node, by the keys of a file; empty: anyhow.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub topology: BTreeMap<&'static str, &'static str>,
     /// Labels that its nodes must have.
     pub node_selector: BTreeMap<String, String>,
     /// From then on it holds nothing, Unix milliseconds; 0: it holds until it is deleted.
@@ -76,6 +82,7 @@ impl From<&v1::ReservationStatus> for ReservationView {
             used: status.used,
             waiting: status.waiting,
             requests: amounts(demand.requests.as_ref()),
+            topology: demand.zones.map(|zones| topology(&zones)).unwrap_or_default(),
             devices: demand.devices.into_iter().map(|devices| (devices.kind, devices.count)).collect(),
             node_selector: spec.node_selector.into_iter().collect(),
             expires_ms: spec.expires_ms.unwrap_or_default(),
@@ -86,6 +93,15 @@ impl From<&v1::ReservationStatus> for ReservationView {
             create_time_ms: status.create_time_ms,
         }
     }
+}
+
+fn topology(zones: &v1::ZoneRequest) -> BTreeMap<&'static str, &'static str> {
+    let word = |of: i32, words: &[(&'static str, i32)]| {
+        words.iter().find(|(_, number)| *number == of).map(|(word, _)| *word)
+    };
+    let policy = word(zones.policy, &words::ZONE_POLICY).map(|word| ("policy", word));
+    let cpu_mode = word(zones.cpu_mode, &words::CPU_MODE).map(|word| ("cpu_mode", word));
+    policy.into_iter().chain(cpu_mode).collect()
 }
 
 impl ReservationView {
@@ -120,11 +136,12 @@ impl View for ReservationView {
     fn wide(&self) -> Vec<String> {
         let requests = self.requests.iter();
         let devices = self.devices.iter().map(|(kind, count)| format!("{kind}={count}"));
+        let topology = self.topology.iter().map(|(key, word)| format!("{key}={word}"));
         let room = requests.map(|(name, amount)| format!("{name}={}", quantity::show(name, *amount)));
         vec![
             self.namespace.clone(),
             pairs(&self.selector),
-            room.chain(devices).collect::<Vec<_>>().join(","),
+            room.chain(devices).chain(topology).collect::<Vec<_>>().join(","),
             pairs(&self.node_selector),
             self.description.clone(),
             self.revision.to_string(),

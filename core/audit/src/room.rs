@@ -127,7 +127,10 @@ impl NodeSums {
 
     /// All that a hold may gather, and every device where it wants some: as others see it.
     pub(super) fn add_gathered(&mut self, hold: &Hold) {
-        hold.ordinals.iter().for_each(|_| self.add(None, &hold.demand, hold.pool, Allocation::default()));
+        for idx in 0..hold.ordinals.len() {
+            let given = Allocation { zones: hold.allocation(idx).zones, ..Allocation::default() };
+            self.add(None, &hold.demand, hold.pool, given);
+        }
         if !hold.demand.devices.is_empty() {
             self.devices = vec![MILLI_WHOLE; N_DEVICES_MAX];
         }

@@ -78,7 +78,8 @@ impl BinderPicture {
         let placed =
             ((queue, payer), self.classes.of(&record.spec), self.classes.id(&record.spec.priority_class));
         self.units.insert(record.id, Box::new(Unit::new(record, revision, placed, &mut self.cluster)));
-        if record.spec.has_terms() {
+        // A task group that had a topology may be gone.
+        if record.spec.has_terms() || self.cluster.domains().has_terms_of(record.id) {
             let identity = Identity::of(&record.spec);
             let groups = record.group_topologies();
             let terms = (&record.spec.affinity, &record.spec.topology, &groups[..]);

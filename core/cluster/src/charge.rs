@@ -119,6 +119,26 @@ impl Charge {
         is_short
     }
 
+    /// Takes of what somebody would take of devices and zones as much as is free. Returns whether something is missing.
+    pub(crate) fn take_free(&mut self, wanted: &Self, devices: &NodeDevices) -> bool {
+        let mut is_short = false;
+        for &(device, milli) in &wanted.devices {
+            let is_there = usize::from(device) < devices.len();
+            let free = if is_there { devices.free(usize::from(device)).clamp(0, milli) } else { 0 };
+            is_short |= free < milli;
+            if free > 0 {
+                self.add_device(usize::from(device), free);
+            }
+        }
+        if wanted.zones.is_empty() {
+            return is_short;
+        }
+        let Some(topology) = devices.topology.as_deref() else { return true };
+        let (zones, lacks) = topology.free_of(&wanted.zones);
+        self.zones = zones;
+        is_short | lacks
+    }
+
     fn choose_of(&mut self, devices: &mut NodeDevices, ask: &DeviceAsk, n: i64) -> bool {
         for _ in 0..n {
             let picked = devices.pick_one(ask);

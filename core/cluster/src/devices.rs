@@ -284,6 +284,20 @@ impl NodeDevices {
         self.shift_zones(&charge.zones, sign);
     }
 
+    /// Returns the devices and zones as if nothing were free but what a hold takes of them.
+    pub(crate) fn only(&self, charge: &Charge) -> Self {
+        let mut only = self.clone();
+        for idx in 0..only.len() {
+            let free = only.free(idx).max(0);
+            only.shift_one(idx, free, 1);
+        }
+        if let Some(topology) = &mut only.topology {
+            topology.take_all(&charge.zones);
+        }
+        only.shift_charge(charge, -1);
+        only
+    }
+
     /// Whether no more is taken of any device or zone than there is.
     pub fn is_sound(&self) -> bool {
         (0..self.len()).all(|device| self.free(device) >= 0)

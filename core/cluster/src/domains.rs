@@ -179,6 +179,11 @@ impl Domains {
         }
     }
 
+    /// Whether a unit says something itself of where its replicas go, or did.
+    pub fn has_terms_of(&self, unit: UnitId) -> bool {
+        self.terms.contains_key(&unit)
+    }
+
     /// Returns the terms of a unit, and what keeps it away; `None`: it may go anywhere.
     pub fn rules_of(&self, unit: UnitId) -> Option<Arc<UnitRules>> {
         let own = self.terms.get(&unit);

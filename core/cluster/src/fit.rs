@@ -204,7 +204,11 @@ impl FreeRoom {
         let idx = self.known(hold.node).ok_or(Unfit::Gone)?;
         let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
         is_known(shape)?;
-        hold.zones.iter().try_for_each(|zones| no_zones(*zones))?;
+        if shape.is_placed {
+            (0..hold.ordinals.len()).try_for_each(|at| self.suits(shape, hold.node, hold.allocation(at)))?;
+        } else {
+            hold.zones.iter().try_for_each(|zones| no_zones(*zones))?;
+        }
         let allocatable = self.room_of(shape).allocatable(idx);
         let is_short = |(id, amount): &&(u8, i64)| amount.saturating_mul(n) > allocatable[usize::from(*id)];
         if let Some((id, _)) = shape.asks.iter().find(is_short) {

@@ -3,6 +3,9 @@
 //! Such a hold promises nothing but that nobody else gets this room first. What it takes follows from what is free on its
 //! node without it, so it is settled again with every change of the node, and gives way where a node shrinks. A cluster in
 //! which nobody gathers pays one look at an empty map per change.
+//!
+//! Amounts say nothing of zones and links: of running units that have to lie somewhere on their node the hold says which zones and devices
+//! each of them will have, and these are gathered, each zone as far as it is free. Cores of a zone are as good as others of it.
 
 use std::sync::Arc;
 
@@ -98,7 +101,9 @@ impl GatheringHolds {
             milli / (i64::from(ask.count) * i64::from(ask.milli)).max(1)
         });
         let n = resources.chain(devices).min().unwrap_or(0);
-        Some(usize::try_from(n).unwrap_or(0).min(n_needed))
+        // Where amounts suffice zones or links are what is lacking.
+        let n_most = if shape.is_placed { n_needed.saturating_sub(1) } else { n_needed };
+        Some(usize::try_from(n).unwrap_or(0).min(n_most))
     }
 
     /// Whether a unit may take some of what is gathered.
@@ -264,7 +269,12 @@ impl FreeRoom {
                 charge.asks.push((*id, has));
             }
         }
-        if !shape.devices.is_empty() {
+        if shape.is_placed {
+            let mut devices = self.devices[idx].clone();
+            give_back(&mut devices, &entry.charge);
+            let whole = Charge::whole(shape, &entry.hold, &devices);
+            lacks |= charge.take_free(&whole, &devices);
+        } else if !shape.devices.is_empty() {
             let mut devices = self.devices[idx].clone();
             give_back(&mut devices, &entry.charge);
             lacks |= charge.choose_devices(&mut devices, &shape.devices, entry.n());
@@ -294,7 +304,13 @@ impl FreeRoom {
         self.gathering.on(idx).all(|entry| {
             let mut charge = Charge::default();
             let shape = catalogue.shape(entry.shape);
-            charge.choose_devices(&mut left, &shape.devices, entry.n());
+            if shape.is_placed {
+                // It has chosen for good.
+                charge.take_free(&entry.charge, &left);
+                left.shift_charge(&charge, 1);
+            } else {
+                charge.choose_devices(&mut left, &shape.devices, entry.n());
+            }
             let has_all = |ask: &DeviceAsk| {
                 charge.milli_for(shape, ask, &left) >= entry.charge.milli_for(shape, ask, &left)
             };

@@ -144,13 +144,17 @@ impl HoldEntry {
         charge.tidy()
     }
 
-    /// Returns of what a slot keeps as many devices of each kind as a shape asks for.
-    fn allocation_for(&self, shape: &Shape, node: &NodeDevices) -> Allocation {
+    /// Returns of what a slot keeps as many devices of each kind as a shape asks for, and the zones that it needs; `None`: they do not
+    /// lie as the shape asks for. Nobody is in the slot.
+    fn allocation_for(&self, shape: &Shape, node: &NodeDevices) -> Option<Allocation> {
+        if shape.is_placed {
+            return node.only(&self.charge).pick(shape);
+        }
         let kept = self.hold.allocation(0);
         let is_mixed = self.hold.demand.devices.len() > 1;
         let of = |ask: &DeviceAsk| if is_mixed { node.accepted(ask, kept.devices) } else { kept.devices };
         let devices = shape.devices.iter().flat_map(|ask| of(ask).iter().take(ask.count as usize));
-        Allocation { devices: devices.collect(), ..kept }
+        Some(Allocation { devices: devices.collect(), ..kept })
     }
 }
 
@@ -180,14 +184,16 @@ impl NodeHolds {
         serves: impl Fn(&HoldEntry) -> bool,
     ) -> Option<(HoldId, Allocation)> {
         let ids = self.slots.at.get(&node.idx())?;
-        let (id, entry) = owned.iter().find_map(|spec| {
+        owned.iter().find_map(|spec| {
             let mut entries = ids.iter().filter_map(|id| Some((*id, self.get(*id)?)));
-            entries.find(|(_, entry)| {
+            entries.find_map(|(id, entry)| {
                 let slot = entry.hold.slot.as_ref();
-                slot.is_some_and(|slot| *slot.reservation == *spec.name) && serves(entry)
+                let is_owned = slot.is_some_and(|slot| *slot.reservation == *spec.name);
+                let allocation =
+                    if is_owned && serves(entry) { entry.allocation_for(shape, devices) } else { None };
+                Some((id, allocation?))
             })
-        })?;
-        Some((id, entry.allocation_for(shape, devices)))
+        })
     }
 
     /// Whether some slot of a node serves, whoever owns it.

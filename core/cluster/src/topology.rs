@@ -234,6 +234,23 @@ impl NodeTopology {
         }
     }
 
+    /// Takes all that is free, but for the cores of zones that somebody has alone, who takes no cores.
+    pub(crate) fn take_all(&mut self, of: &ZoneTake) {
+        let is_alone = |zone: u8| {
+            of.amounts.iter().any(|(known, id, amount)| (*known, *id, *amount) == (zone, PARTS, N_PARTS))
+        };
+        for at in 0..self.zones.len() {
+            let zone = self.zones[at].clone();
+            let resources = zone.capacity.iter().map(|(id, _)| *id).chain([PARTS]);
+            let free =
+                resources.map(|id| (zone.idx, id, self.free(&zone, id))).filter(|(.., free)| *free > 0);
+            let amounts = free.collect();
+            let cores = if is_alone(zone.idx) { CoreSet::NONE } else { self.free_cores(&zone) };
+            let cores = [(zone.idx, cores)].into_iter().collect();
+            self.shift(&ZoneTake { amounts, cores }, 1);
+        }
+    }
+
     /// Takes what is measured of zones, and of the node.
     pub(crate) fn set_loads(&mut self, loads: &[ZoneLoad], node: Option<&NodeShares>) -> LoadChange {
         self.node_load = node.map(|node| node.p95);
@@ -315,6 +332,34 @@ impl NodeTopology {
         }) && take.cores.iter().all(|(zone, cores)| {
             room(*zone).is_some_and(|zone| cores.minus(self.free_cores(zone)).is_empty())
         })
+    }
+
+    /// Returns what is free of what somebody would take of zones, and whether something is missing. Of a zone other cores are as good.
+    pub(crate) fn free_of(&self, wanted: &ZoneTake) -> (ZoneTake, bool) {
+        let (mut take, mut is_short) = (ZoneTake::default(), false);
+        let room = |idx: u8| self.zones.iter().find(|zone| zone.idx == idx);
+        for (zone, id, amount) in &wanted.amounts {
+            let Some(known) = room(*zone) else {
+                is_short = true;
+                continue;
+            };
+            if known.has(*id) {
+                let free = self.free(known, *id).clamp(0, (*amount).max(0));
+                is_short |= free < *amount;
+                take.amounts.push((*zone, *id, free));
+            }
+        }
+        for (zone, cores) in &wanted.cores {
+            let free = room(*zone).map(|zone| self.free_cores(zone)).unwrap_or_default();
+            let chosen: CoreSet = cores.iter().filter(|core| free.contains(*core)).collect();
+            let others = free.minus(chosen);
+            let n_missing = cores.len() - chosen.len();
+            let chosen = chosen.union(others.iter().take(n_missing as usize).collect());
+            is_short |= chosen.len() < cores.len();
+            take.cores.push((*zone, chosen));
+        }
+        take.tidy();
+        (take, is_short)
     }
 
     /// Returns what is left of a zone; may be negative.

@@ -442,6 +442,16 @@ impl UnitRecord {
         }
     }
 
+    /// Returns the first ordinal, `from` or later, with which a whole segment of a task group begins; `from` if it has no segments.
+    pub fn segment_start(&self, idx: usize, from: u32) -> u32 {
+        let topologies = self.group_topologies();
+        let of_group = topologies.iter().find(|known| usize::from(known.group) == idx);
+        let segments = of_group.and_then(|known| Some((known.first, known.topology.segments.as_ref()?)));
+        let Some((first, segments)) = segments.filter(|(first, _)| from >= *first) else { return from };
+        let size = segments.size.max(1);
+        (from - first).div_ceil(size).saturating_mul(size).saturating_add(first)
+    }
+
     /// Index of the group that owns `ordinal`; `None` when it is not wanted (any more).
     pub fn group_of(&self, ordinal: u32) -> Option<usize> {
         let has = |(start, end): &(u32, u32)| (*start..*end).contains(&ordinal);
@@ -449,8 +459,8 @@ impl UnitRecord {
     }
 
     /// Returns the topologies of task groups, by position; none if no group has one, as in most units. Their segments are counted from
-    /// the ordinal that was the first of the group when the unit was submitted, so that they stay as they are however it is
-    /// scaled.
+    /// the ordinal that was the first of the group when the unit was submitted, those of added groups from 0, so that they stay as
+    /// they are however the unit is scaled.
     pub fn group_topologies(&self) -> Vec<GroupTopology> {
         if !self.spec.has_group_topologies() {
             return Vec::new();
@@ -459,7 +469,7 @@ impl UnitRecord {
         let mut found = Vec::new();
         for (idx, group) in self.spec.task_groups.iter().enumerate() {
             let submitted = self.status.submitted.as_ref().and_then(|size| size.replicas.get(idx));
-            let first = next;
+            let first = if idx < self.n_own_groups() { next } else { 0 };
             next = first.saturating_add(submitted.copied().unwrap_or(group.replicas));
             let (Some(topology), Ok(group)) = (&group.topology, u16::try_from(idx)) else { continue };
             let ordinals = self.status.ordinals.get(idx).cloned().unwrap_or_default();

@@ -95,8 +95,8 @@ impl Site {
 /// Where a gang gathers room.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sites {
-    /// A node for each running unit, by task group as asked.
-    pub nodes: Vec<Vec<NodeId>>,
+    /// A node for each running unit, by task group as asked, and what the running unit is believed to be given there.
+    pub places: Vec<Vec<(NodeId, Allocation)>>,
     /// How long it is believed to take until there is room on all of them, milliseconds.
     pub wait_ms: i64,
 }
@@ -104,11 +104,12 @@ pub struct Sites {
 /// A node for each running unit, by task group as asked; `None` if some have no node even once everyone has left who ends by
 /// itself, or whom a gang of this priority may have leave.
 ///
-/// Each group takes the shortest waits that the groups before it have left. Ties go to the node of lower id. Occupants
+/// Each group takes the shortest waits that the groups before it have left. What is assumed on a node takes room as what runs there does,
+/// so that replicas of which the places depend on one another can be chosen one by one. Ties go to the node of lower id. Occupants
 /// must be kept. `O(nodes + running units on them)` for each group, times the logarithm of one node's.
 pub fn choose(cluster: &Cluster, asks: &[GroupAsk], priority: i32, now_ms: i64) -> Option<Sites> {
     let mut taken: BTreeMap<usize, Site> = BTreeMap::new();
-    let mut chosen = Sites { nodes: Vec::with_capacity(asks.len()), wait_ms: 0 };
+    let mut chosen = Sites { places: Vec::with_capacity(asks.len()), wait_ms: 0 };
     for ask in asks {
         let shape = cluster.shapes().get(ask.shape);
         let mut sites: BTreeMap<usize, Site> = BTreeMap::new();
@@ -121,17 +122,18 @@ pub fn choose(cluster: &Cluster, asks: &[GroupAsk], priority: i32, now_ms: i64) 
                 sites.insert(idx, site);
             }
         }
-        let mut nodes = Vec::with_capacity(ask.n);
-        while nodes.len() < ask.n {
+        let mut places = Vec::with_capacity(ask.n);
+        while places.len() < ask.n {
             let (wait_ms, idx) = order.pop_first()?;
             chosen.wait_ms = chosen.wait_ms.max(wait_ms);
             let site = sites.get_mut(&idx)?;
-            site.trial.shift(shape, site.trial.pick(shape)?, -1);
-            nodes.push(NodeId(u32::try_from(idx).ok()?));
+            let given = site.trial.pick(shape)?;
+            site.trial.shift(shape, given, -1);
+            places.push((NodeId(u32::try_from(idx).ok()?), given));
             taken.insert(idx, site.clone());
             order.extend(site.wait_for(cluster, shape).map(|wait_ms| (wait_ms, idx)));
         }
-        chosen.nodes.push(nodes);
+        chosen.places.push(places);
     }
     Some(chosen)
 }

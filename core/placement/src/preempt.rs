@@ -26,6 +26,7 @@ mod plan;
 mod preference;
 mod rank;
 mod rule;
+mod so_far;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -38,6 +39,7 @@ pub use self::{
     preference::Preference,
     rank::{QueueTally, Rights},
     rule::{group_minima, is_loop, min_member, staying},
+    so_far::SoFar,
 };
 pub use self::{
     rank::{Rank, Sides},
@@ -55,6 +57,9 @@ pub const N_FAST_DOMAINS: usize = 4;
 /// Looks at nodes that cost as much as the cheapest one, two for each, for the scores to choose among: a place costs that many more at
 /// most.
 const N_ALIKE_MAX: usize = 6;
+
+/// Victims of decisions under way, and what the decision has already that a search is for.
+type Leaving<'a> = (&'a FxHashSet<(UnitId, u32)>, &'a SoFar);
 
 /// What a place costs; the least is taken. Field order is the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +86,8 @@ pub struct Found {
     pub claims: BTreeMap<NodeId, Vec<RunningUnitId>>,
     /// On other nodes, ascending.
     pub others: Vec<RunningUnitId>,
+    /// Running units that leave for the decision already, on nodes with places: their room is taken. Ascending.
+    pub freed: Vec<RunningUnitId>,
     /// Holds on nodes with places that are taken over, ascending.
     pub taken: BTreeMap<NodeId, Vec<HoldId>>,
     /// Units that were spared because the seeker was preempted for them.
@@ -107,14 +114,14 @@ fn search(
     wanted: usize,
 ) -> Found {
     let (by, preference) = ((rights, &Lent::default()), &Preference::default());
-    search_lent(cluster, seeker, claimed, by, shape, (nodes, wanted), preference)
+    search_lent(cluster, seeker, (claimed, &SoFar::default()), by, shape, (nodes, wanted), preference)
 }
 
-/// The same where some holds may be taken over, on some nodes for `wanted` replicas.
+/// The same where some holds may be taken over, on some nodes for `wanted` replicas, beside what the decision has `so_far`.
 pub fn search_lent(
     cluster: &mut Cluster,
     seeker: &Seeker,
-    claimed: &FxHashSet<(UnitId, u32)>,
+    claimed: Leaving<'_>,
     (rights, lent): (Option<&Rights<'_>>, &Lent),
     shape: ShapeId,
     (nodes, wanted): (impl IntoIterator<Item = usize>, usize),
@@ -145,8 +152,8 @@ pub fn relieve(
     full: &Full<'_>,
 ) -> (Found, bool) {
     cluster.keep_occupants();
-    let lent = Lent::default();
-    let mut plan = VictimPlan::new(cluster, *seeker, claimed, (rights, &lent), shape);
+    let (lent, so_far) = (Lent::default(), SoFar::default());
+    let mut plan = VictimPlan::new(cluster, *seeker, (claimed, &so_far), (rights, &lent), shape);
     let is_relieved = plan.relieve(full);
     (plan.found(), is_relieved)
 }
@@ -155,7 +162,7 @@ pub fn relieve(
 /// that have to make room on nodes are of these queues as well, where that is enough. No places if too few can leave.
 pub fn search_full(
     cluster: &mut Cluster,
-    (seeker, claimed): (&Seeker, &FxHashSet<(UnitId, u32)>),
+    (seeker, claimed): (&Seeker, Leaving<'_>),
     rights: Option<&Rights<'_>>,
     shape: ShapeId,
     (nodes, wanted): (&[usize], usize),

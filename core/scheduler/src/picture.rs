@@ -204,7 +204,8 @@ impl Picture {
     /// Takes what a unit says about running units, and what others' terms know it by.
     pub(super) fn put_terms(&mut self, record: &UnitRecord) {
         let identity = || Identity::of(&record.spec);
-        if record.spec.has_terms() {
+        // A task group that had a topology may be gone.
+        if record.spec.has_terms() || self.cluster.domains().has_terms_of(record.id) {
             let groups = record.group_topologies();
             let terms = (&record.spec.affinity, &record.spec.topology, &groups[..]);
             let asks_all = self.cluster.put_terms(record.id, &identity(), terms);

@@ -11,7 +11,7 @@ use godel_domain::{
 };
 use godel_placement::{
     place::templates::TemplateId,
-    preempt::{self, Found, Lent, N_VICTIMS_MAX, Seeker},
+    preempt::{self, Found, Lent, N_VICTIMS_MAX, Seeker, SoFar},
 };
 use godel_queueing::{Need, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -31,10 +31,14 @@ mod domains;
 mod maxima;
 mod parts;
 mod search_times;
+mod so_far;
 
 pub(super) use self::maxima::{full_refusals, lacks_of};
-use self::parts::find_parts;
-use self::search_times::{SEARCH_EVERY_MS, SearchTimes};
+use self::{
+    parts::{PartsIn, find_parts},
+    search_times::{SEARCH_EVERY_MS, SearchTimes},
+    so_far::{add_victims, back, may_take},
+};
 
 /// Replicas for which one search looks, a first binding apart: the next ones follow at once.
 const N_SOUGHT_MAX: usize = 1_024;
@@ -278,8 +282,8 @@ impl PreemptionSearch {
             return;
         }
         if let Some(rules) = rules_of_parts(picture, assigned) {
-            let place = (together, None);
-            if let Err(retry_ms) = find_parts(self, picture, (assigned, &rules), &seeker, place, tried) {
+            let parts = PartsIn { together, within: None, is_full: false };
+            if let Err(retry_ms) = find_parts(self, picture, (assigned, &rules), &seeker, parts, tried) {
                 self.note_failed(need, &seeker, retry_ms, now);
             }
             return;
@@ -327,7 +331,8 @@ impl PreemptionSearch {
             return;
         }
         if let Some(rules) = rules_of_parts(picture, assigned) {
-            if find_parts(self, picture, (assigned, &rules), &seeker, (together, None), tried).is_err() {
+            let parts = PartsIn { together, within: None, is_full: false };
+            if find_parts(self, picture, (assigned, &rules), &seeker, parts, tried).is_err() {
                 // What has places without anybody leaving keeps them.
                 *tried = picture.place_with(assigned, &Owned::new(), quota);
             }
@@ -385,7 +390,9 @@ impl PreemptionSearch {
                 let needs = claimed_needs(picture, assigned, tried, (group, pending.len()));
                 reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
                 let (on, asked) = ((assigned.queue, &needs[..]), (work.template, pending.len()));
-                let found = self.search(picture, seeker, on, asked, &preemption);
+                let placed = tried.groups.iter().filter(|placement| placement.group == group);
+                let so_far = may_take(&picture.cluster, &preemption, group, placed);
+                let found = self.search(picture, seeker, on, asked, (&preemption, &so_far));
                 n_searches += 1;
                 self.n_loops += found.n_loops as u64;
                 self.is_kept_by_budget |= found.is_kept;
@@ -394,7 +401,7 @@ impl PreemptionSearch {
                 let n = found.places.len();
                 n_found += n;
                 let placement = &mut tried.groups[at];
-                self.take_found(picture, assigned, pending, found, placement, &mut preemption);
+                let _ = self.take_found(picture, assigned, pending, found, placement, &mut preemption);
                 if n < pending.len() {
                     is_worthless |= is_minimum;
                     break;
@@ -429,8 +436,9 @@ impl PreemptionSearch {
         seeker: &Seeker,
         (queue, needs): (QueueIdx, &[Need]),
         (template, n): (TemplateId, usize),
-        preemption: &Preemption,
+        (preemption, so_far): (&Preemption, &SoFar),
     ) -> Found {
+        let claimed = (&self.claimed, so_far);
         let Picture { placer, cluster, shares, .. } = picture;
         let shape = placer.templates.get(template).ask.shape();
         let rights = shares.rights(queue, needs);
@@ -443,15 +451,14 @@ impl PreemptionSearch {
         if placer.view.is_preferred() {
             let own = placer.with_room_aside(cluster, template, true);
             let preference = placer.preference(template, seeker.unit);
-            let found =
-                preempt::search_lent(cluster, seeker, &self.claimed, by, shape, (own, n), &preference);
+            let found = preempt::search_lent(cluster, seeker, claimed, by, shape, (own, n), &preference);
             if found.places.len() >= n {
                 return found;
             }
         }
         let all = placer.with_room_aside(cluster, template, false);
         let preference = placer.preference(template, seeker.unit);
-        let found = preempt::search_lent(cluster, seeker, &self.claimed, by, shape, (all, n), &preference);
+        let found = preempt::search_lent(cluster, seeker, claimed, by, shape, (all, n), &preference);
         if found.places.len() >= n || !cluster.has_claims_below(None) {
             return found;
         }
@@ -464,13 +471,12 @@ impl PreemptionSearch {
         let all = placer.with_room_aside(cluster, template, false);
         let with_lent = (rights.as_ref(), &lent);
         let preference = placer.preference(template, seeker.unit);
-        let more =
-            preempt::search_lent(cluster, seeker, &self.claimed, with_lent, shape, (all, n), &preference);
+        let more = preempt::search_lent(cluster, seeker, claimed, with_lent, shape, (all, n), &preference);
         if more.places.len() > found.places.len() { more } else { found }
     }
 
     /// Assumes what a search has found for the `pending` running units of the task group of a placement, and claims those who
-    /// leave.
+    /// leave. Returns those who leave for another part of the decision, and back what is placed here.
     fn take_found(
         &mut self,
         picture: &mut Picture,
@@ -479,7 +485,7 @@ impl PreemptionSearch {
         found: Found,
         placement: &mut GroupPlacement,
         preemption: &mut Preemption,
-    ) {
+    ) -> Vec<RunningUnitId> {
         let Picture { placer, cluster, .. } = picture;
         let group = placement.group;
         let shape = placer.templates.get(assigned.groups[usize::from(group)].template).ask.shape();
@@ -500,6 +506,7 @@ impl PreemptionSearch {
         }
         self.claim(cluster, &found.others);
         preemption.others.extend(found.others);
+        back(cluster, preemption, group, found.freed)
     }
 
     fn note_failed(&mut self, need: &WaitKey, seeker: &Seeker, retry_ms: Option<i64>, now: Millis) {
@@ -534,16 +541,6 @@ impl PreemptionSearch {
             self.taken.remove(&hold);
         }
     }
-}
-
-/// Adds victims to those that leave the same node for the same task group.
-fn add_victims(preemption: &mut Preemption, more: NodeVictims) {
-    let known = preemption.nodes.iter_mut().find(|on| (on.group, on.node) == (more.group, more.node));
-    let Some(known) = known else { return preemption.nodes.push(more) };
-    known.victims.extend(more.victims);
-    known.victims.sort_unstable();
-    known.holds.extend(more.holds);
-    known.holds.sort_unstable();
 }
 
 fn seeker_of(picture: &Picture, assigned: &AssignedUnit) -> Seeker {

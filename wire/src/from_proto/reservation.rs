@@ -28,6 +28,18 @@ pub fn given_reservation(pb: v1::Reservation) -> (ReservationSpec, Vec<BadField>
     for devices in demand.devices.iter_mut().filter(|devices| devices.kind.is_empty()) {
         godel_domain::quantity::GPU.clone_into(&mut devices.kind);
     }
+    if let Some(zones) = demand.zones.as_mut().filter(|zones| zones.cpu_mode() == v1::CpuMode::Dedicated) {
+        match zones.policy() {
+            // As for replicas.
+            v1::ZonePolicy::Unspecified => zones.policy = v1::ZonePolicy::SingleZone.into(),
+            v1::ZonePolicy::None => {
+                let why =
+                    "dedicated CPUs lie in zones: ask for single-zone, restricted, best-effort or exclusive";
+                bad.push(BadField::new("demand.zones.policy", why));
+            }
+            _ => {}
+        }
+    }
     let demand = super::demand(demand).unwrap_or_else(|wrong| {
         bad.push(wrong.under("demand"));
         godel_domain::demand::Demand::default()

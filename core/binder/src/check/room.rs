@@ -58,7 +58,6 @@ pub(super) fn take_room(
         if !owned.is_empty()
             && let Some((slot, allocation)) = cluster.slot_on(owned, group.shape, node)
             && may_stand(cluster, asked, (ordinal, node), decision.nodes_as_of).is_ok()
-            && member.allocation.zones.is_empty()
         {
             cluster.assume(id, group.shape, node, allocation);
             cluster.occupy(slot, id);

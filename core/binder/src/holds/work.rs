@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_cluster::{Cluster, Unfit};
+use godel_cluster::Cluster;
 use godel_domain::{
     allocation::Allocation,
     hold::Hold,
@@ -20,6 +20,7 @@ use crate::{
     picture::BinderPicture,
     quotas::GroupNeeds,
     under_way::{OpenHolds, UnderWay},
+    unit::Unit,
 };
 
 /// What is to be done about holds.
@@ -166,51 +167,45 @@ impl BinderHolds {
     ) -> HoldWork {
         let (queue, payer) = (picture.units[&unit].queue, picture.units[&unit].payer);
         let standings = picture.classes.standings(&picture.units[&unit], picture.quotas.path(queue));
-        let mut binds: BTreeMap<u16, Bind> = BTreeMap::new();
-        let mut replicas = SmallVec::new();
-        let mut bound = Vec::new();
-        let mut unfit = Vec::new();
-        let asks = UnitAsks::of(&picture.cluster, unit, &picture.units[&unit]);
-        for &id in ids {
-            let hold = Arc::clone(&self.by_id[&id].hold);
-            picture.cluster.remove_hold(id);
-            let group = &picture.units[&unit].groups[usize::from(hold.group)];
-            let asked = Asked { unit, idx: hold.group, group, about_units: asks.of_group(hold.group) };
-            match assume_all(&hold, asked, &mut picture.cluster) {
-                Ok(allocations) => {
-                    let bind = binds.entry(hold.group).or_insert_with(|| Bind {
-                        group: hold.group,
-                        demand: Arc::clone(&hold.demand),
-                        pool: hold.pool,
-                        standing: Some(standings.of(hold.group)),
-                        ..Bind::default()
-                    });
-                    for (idx, replica) in hold.replicas().enumerate() {
-                        replicas.push(replica);
-                        bind.ordinals.push(replica.ordinal);
-                        bind.incarnations.push(replica.incarnation);
-                        bind.nodes.push(hold.node);
-                        bind.devices.push(allocations[idx].devices);
-                        bind.zones.push(allocations[idx].zones);
-                    }
-                    bound.push(id);
-                }
-                Err(_) => {
-                    picture.cluster.put_hold(hold);
-                    unfit.push(id);
+        let holds: Vec<Arc<Hold>> = ids.iter().map(|id| Arc::clone(&self.by_id[id].hold)).collect();
+        picture.cluster.lift_holds(ids);
+        let known: &Unit = &picture.units[&unit];
+        let given = assume_all((unit, known), &holds, &mut picture.cluster);
+        let is_bound = |at: &usize| given[*at].iter().all(Option::is_some);
+        if !(0..holds.len()).all(|at| is_bound(&at)) {
+            for (hold, given) in holds.iter().zip(&given) {
+                for (replica, _) in hold.replicas().zip(given).filter(|(_, given)| given.is_some()) {
+                    picture.cluster.forget(RunningUnitId { unit, replica });
                 }
             }
-        }
-        if !unfit.is_empty() {
-            for replica in replicas {
-                picture.cluster.forget(RunningUnitId { unit, replica });
-            }
-            for id in bound {
-                let hold = Arc::clone(&self.by_id[&id].hold);
-                picture.cluster.put_hold(hold);
-            }
+            picture.cluster.settle_holds(ids);
+            let unfit: Vec<HoldId> = (0..ids.len()).filter(|at| !is_bound(at)).map(|at| ids[at]).collect();
             self.is_stale = true;
             return self.end(if is_whole { ids } else { &unfit }, "no-room");
+        }
+        picture.cluster.settle_holds(ids);
+        ids.iter().for_each(|id| {
+            picture.cluster.remove_hold(*id);
+        });
+        let mut binds: BTreeMap<u16, Bind> = BTreeMap::new();
+        let mut replicas = SmallVec::new();
+        for (hold, given) in holds.iter().zip(given) {
+            let bind = binds.entry(hold.group).or_insert_with(|| Bind {
+                group: hold.group,
+                demand: Arc::clone(&hold.demand),
+                pool: hold.pool,
+                standing: Some(standings.of(hold.group)),
+                ..Bind::default()
+            });
+            for (replica, given) in hold.replicas().zip(given) {
+                let given = given.unwrap_or_default();
+                replicas.push(replica);
+                bind.ordinals.push(replica.ordinal);
+                bind.incarnations.push(replica.incarnation);
+                bind.nodes.push(hold.node);
+                bind.devices.push(given.devices);
+                bind.zones.push(given.zones);
+            }
         }
         let mut needs = GroupNeeds::new();
         let mut ends = Vec::with_capacity(ids.len());
@@ -247,35 +242,50 @@ impl BinderHolds {
     }
 }
 
-/// Room for all that a hold is for, without it; nothing is taken if one does not fit, or may not stand beside what is bound by
-/// now: a hold keeps room, and neither ports nor domains.
-fn assume_all(hold: &Hold, asked: Asked<'_>, cluster: &mut Cluster) -> Result<Vec<Allocation>, Unfit> {
-    let shape = cluster.shape(&hold.demand, hold.pool);
-    let mut allocations = Vec::with_capacity(hold.ordinals.len());
-    let mut refusal = None;
-    for (idx, replica) in hold.replicas().enumerate() {
-        let may = may_stand(cluster, asked, (replica.ordinal, hold.node), AS_JUDGED);
-        let fits = may.and_then(|()| cluster.fits(shape, hold.node)).and_then(|()| match hold.turn {
-            // Which ones was open until they were free.
-            Some(_) => Ok(cluster.pick(shape, hold.node).unwrap_or_default()),
-            None => cluster.grant(shape, hold.node, hold.allocation(idx)),
-        });
-        match fits {
-            Ok(allocation) => {
-                cluster.assume(RunningUnitId { unit: hold.unit, replica }, shape, hold.node, allocation);
-                allocations.push(allocation);
-            }
-            Err(wrong) => {
-                refusal = Some(wrong);
-                break;
+/// Takes room for all that some holds are for, which are lifted; of each what its replicas are given, `None`: nothing, as it does not fit,
+/// or may not stand beside what is bound by now: a hold keeps room, and neither ports nor domains.
+///
+/// Who may not stand beside what is bound may be able to once others of these are there, as replicas that are spread: whoever is refused is
+/// asked again as long as that helps somebody.
+fn assume_all(
+    (id, unit): (UnitId, &Unit),
+    holds: &[Arc<Hold>],
+    cluster: &mut Cluster,
+) -> Vec<Vec<Option<Allocation>>> {
+    let asks = UnitAsks::of(cluster, id, unit);
+    let mut given: Vec<Vec<Option<Allocation>>> =
+        holds.iter().map(|hold| vec![None; hold.ordinals.len()]).collect();
+    loop {
+        let mut n_more = 0;
+        for (hold, given) in holds.iter().zip(&mut given) {
+            let group = &unit.groups[usize::from(hold.group)];
+            let asked = Asked { unit: id, idx: hold.group, group, about_units: asks.of_group(hold.group) };
+            let shape = cluster.shape(&hold.demand, hold.pool);
+            for (idx, replica) in hold.replicas().enumerate() {
+                if given[idx].is_some() {
+                    continue;
+                }
+                let may = may_stand(cluster, asked, (replica.ordinal, hold.node), AS_JUDGED);
+                let fits = may.and_then(|()| cluster.fits(shape, hold.node));
+                let granted = fits.and_then(|()| match hold.allocation(idx) {
+                    // Which ones was open until they were free.
+                    open if hold.turn.is_some() && open == Allocation::default() => {
+                        Ok(cluster.pick(shape, hold.node).unwrap_or_default())
+                    }
+                    chosen => cluster.grant(shape, hold.node, chosen),
+                });
+                if let Ok(allocation) = granted {
+                    let replica = RunningUnitId { unit: hold.unit, replica };
+                    cluster.assume(replica, shape, hold.node, allocation);
+                    given[idx] = Some(allocation);
+                    n_more += 1;
+                }
             }
         }
+        if n_more == 0 || given.iter().flatten().all(Option::is_some) {
+            return given;
+        }
     }
-    let Some(refusal) = refusal else { return Ok(allocations) };
-    for replica in hold.replicas().take(allocations.len()) {
-        cluster.forget(RunningUnitId { unit: hold.unit, replica });
-    }
-    Err(refusal)
 }
 
 /// What becomes of a hold now.

@@ -5,7 +5,7 @@ use godel_domain::{
     decision::{NodeVictims, Preemption},
     ids::RunningUnitId,
 };
-use godel_placement::preempt::{self, Lent, N_VICTIMS_MAX, Preference, Rights, Seeker};
+use godel_placement::preempt::{self, Lent, N_VICTIMS_MAX, Preference, Rights, Seeker, SoFar};
 use godel_queueing::Need;
 use proptest::prelude::*;
 use rustc_hash::FxHashSet;
@@ -50,11 +50,11 @@ pub(super) fn claims(
     let queue = quota.queue(&record.spec.queue);
     let need = Need { ask: quota.usage_mut().intern(&demand), n: u32::try_from(members.len()).unwrap() };
     let rights = Rights::new(&quota, queue, &[need]);
-    let (claimed, rights) = (FxHashSet::default(), rights.as_ref());
+    let (claimed, so_far, rights) = (FxHashSet::default(), SoFar::default(), rights.as_ref());
     let found = preempt::search_lent(
         &mut cluster,
         &seeker,
-        &claimed,
+        (&claimed, &so_far),
         (rights, &Lent::default()),
         shape,
         (nodes, members.len()),

@@ -1,6 +1,11 @@
 //! Slots of reservations.
 
-use godel_domain::hold::{Hold, Slot};
+use godel_domain::{
+    hold::{Hold, Slot},
+    reservation_spec::ReservationSpec,
+    zone::{CpuMode, ZonePolicy, ZoneRequest},
+};
+use godel_testkit::node;
 
 use super::*;
 
@@ -45,5 +50,73 @@ fn a_former_occupant_elsewhere_does_not_end_the_present_one() {
         }
         let cpu = |node| cluster.node_state(NodeId(node)).unwrap().0.get(CPU);
         assert_eq!((cpu(1), cpu(2)), (3_000, 3_000), "in the order {order:?}");
+    }
+}
+
+#[test]
+fn a_replica_in_a_slot_has_of_the_zones_that_are_kept() {
+    use ZonePolicy::{Exclusive, Restricted, SingleZone};
+    let on = NodeId(1);
+    let asks = |cpu, policy, cpu_mode| {
+        let zones = Some(ZoneRequest { policy, cpu_mode });
+        Demand { zones, ..demand(cpu, 0, 0, &[]) }
+    };
+    let shared = |cpu, policy| asks(cpu, policy, CpuMode::Shared);
+    let dedicated = |cpu, policy| asks(cpu, policy, CpuMode::Dedicated);
+    // What the slot keeps, what a replica asks for, and the zones and cores that it is given.
+    let cases = [
+        (dedicated(4_000, SingleZone), dedicated(4_000, SingleZone), Some((0b100, 0b11))),
+        (dedicated(4_000, SingleZone), dedicated(2_000, SingleZone), Some((0b100, 0b1))),
+        (dedicated(8_000, Restricted), dedicated(8_000, Restricted), Some((0b1100, 0))),
+        (dedicated(8_000, Restricted), dedicated(4_000, Restricted), Some((0b100, 0b11))),
+        (shared(4_000, SingleZone), shared(3_000, SingleZone), Some((0b100, 0))),
+        (shared(2_000, Exclusive), shared(1_000, Exclusive), Some((0b100, 0))),
+        (shared(4_000, SingleZone), dedicated(4_000, SingleZone), None),
+        (dedicated(2_000, SingleZone), dedicated(4_000, SingleZone), None),
+        (demand(4_000, 0, 0, &[]), shared(1_000, SingleZone), None),
+    ];
+    for (kept, asked, expected) in cases {
+        // Two sockets, zones 2 to 5, each of 4 CPUs in two cores.
+        let of = node(1).memory(64).zones(2, 2, 2, 2);
+        let mut cluster = Cluster::new();
+        cluster.put_spec(of.spec, Revision(1));
+        cluster.put_report(of.report, Revision(1));
+        let spec = ReservationSpec { name: "r".to_owned(), slots: 1, ..ReservationSpec::default() };
+        cluster.put_reservation(Arc::new(spec));
+        let (shape, of_replica) =
+            (cluster.shape(&kept, Pool::Guaranteed), cluster.shape(&asked, Pool::Guaranteed));
+        let given = cluster.pick(shape, on).unwrap();
+        cluster.put_hold(Arc::new(Hold {
+            id: HoldId(1),
+            node: on,
+            demand: Arc::new(kept.clone()),
+            ordinals: vec![0],
+            zones: vec![given.zones],
+            slot: Some(Slot { reservation: Arc::from("r"), occupant: None }),
+            ..Hold::default()
+        }));
+        // Nothing else is free.
+        let all = cluster.shape(&shared(1_000, SingleZone), Pool::Guaranteed);
+        let mut others = 0;
+        while cluster.fits(all, on).is_ok()
+            && let Some(given) = cluster.pick(all, on)
+        {
+            cluster.assume(RunningUnitId::new(UnitId(9), others, 0), all, on, given);
+            others += 1;
+        }
+        let owned = cluster.owned(Pool::Guaranteed, |_| true);
+        let slot = cluster.slot_on(&owned, of_replica, on);
+        let found = slot.map(|(_, given)| (given.zones.zones.0, given.zones.cores.0));
+        assert_eq!(found, expected, "{kept:?}: {asked:?}");
+        let Some((slot, given)) = slot else { continue };
+        assert_eq!(cluster.suits(of_replica, on, given), Ok(()), "{asked:?}");
+        let id = RunningUnitId::new(UnitId(1), 0, 0);
+        cluster.assume(id, of_replica, on, given);
+        cluster.occupy(slot, id);
+        assert!(cluster.devices(on.idx()).is_sound(), "no zone and no core is taken twice");
+        assert!(cluster.fits(all, on).is_err(), "what the replica leaves of the slot stays kept");
+        cluster.forget(id);
+        assert_eq!(cluster.slot_on(&owned, of_replica, on), Some((slot, given)), "the slot is as it was");
+        assert!(cluster.fits(all, on).is_err());
     }
 }

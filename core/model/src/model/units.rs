@@ -248,7 +248,26 @@ pub(super) fn grow(record: &UnitRecord, numbers: &mut Numbers) -> GroupChanges {
         let requests = vec![("cpu".to_owned(), numbers.pick(&[500, 1_000]))];
         let replicas = u32::try_from(numbers.below(3)).expect("small");
         let name = format!("g{}", groups.len());
-        changes.added.push(GroupSubmission { name, replicas, requests, ..GroupSubmission::default() });
+        // As if it had not been drawn: the rest is the same, with a topology or without.
+        let mut apart = numbers.clone();
+        apart.below(17);
+        let topology = match apart.below(6) {
+            _ if record.spec.topology.segments.is_some() => None,
+            0 => Some(UnitTopology { required: ZONE.to_owned(), ..UnitTopology::default() }),
+            1 => {
+                let segments = Some(Segments { size: 2, within: apart.pick(&[ZONE, NODE]).to_owned() });
+                Some(UnitTopology { segments, ..UnitTopology::default() })
+            }
+            _ => None,
+        };
+        let topology = topology.map(Box::new);
+        changes.added.push(GroupSubmission {
+            name,
+            replicas,
+            requests,
+            topology,
+            ..GroupSubmission::default()
+        });
     }
     if numbers.chance(40) {
         let idx = usize::try_from(numbers.below(groups.len() as u64)).expect("small");
@@ -477,6 +496,13 @@ pub(super) fn reservation(name: &str, now_ms: i64, numbers: &mut Numbers) -> Arc
     let cpu = numbers.pick(&[1_000, 2_000, 3_000]);
     let devices = numbers.chance(15).then_some(gpu);
     let zone = numbers.chance(20).then(|| (ZONE.to_owned(), numbers.pick(&["z0", "z1"]).to_owned()));
+    // As if it had not been drawn: the rest is the same, with zones or without.
+    let mut apart = numbers.clone();
+    apart.below(13);
+    let zones = apart.chance(30).then(|| ZoneRequest {
+        policy: apart.pick(&[ZonePolicy::SingleZone, ZonePolicy::Restricted, ZonePolicy::Exclusive]),
+        cpu_mode: if apart.chance(30) { CpuMode::Dedicated } else { CpuMode::Shared },
+    });
     Arc::new(ReservationSpec {
         name: name.to_owned(),
         namespace: "default".to_owned(),
@@ -486,7 +512,7 @@ pub(super) fn reservation(name: &str, now_ms: i64, numbers: &mut Numbers) -> Arc
             requests: resources(cpu, 4),
             devices: devices.into_iter().collect(),
             host_ports: Vec::new(),
-            zones: None,
+            zones,
         },
         node_selector: zone.into_iter().collect(),
         expires_ms: numbers.chance(30).then(|| now_ms + i64::try_from(numbers.below(2_000)).expect("small")),

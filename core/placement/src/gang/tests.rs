@@ -56,11 +56,15 @@ fn ask(cluster: &mut Cluster, cpu: i64, gpus: u32, n: usize) -> GroupAsk {
     GroupAsk { shape, nodes: (1..cluster.n_indices()).collect(), n }
 }
 
+fn nodes_of(sites: Sites) -> Vec<Vec<NodeId>> {
+    sites.places.into_iter().map(|places| places.into_iter().map(|(node, _)| node).collect()).collect()
+}
+
 fn chosen(nodes: &[Vec<(i64, u32, i64)>], (cpu, gpus): (i64, u32), n: usize) -> Option<Vec<u32>> {
     let mut cluster = cluster(nodes);
     let ask = ask(&mut cluster, cpu, gpus, n);
     let mut nodes: Vec<u32> =
-        choose(&cluster, &[ask], 0, NOW_MS)?.nodes[0].iter().map(|node| node.0).collect();
+        choose(&cluster, &[ask], 0, NOW_MS)?.places[0].iter().map(|place| place.0.0).collect();
     nodes.sort_unstable();
     Some(nodes)
 }
@@ -107,7 +111,7 @@ fn whoever_is_told_to_leave_is_as_good_as_gone() {
     };
     cluster.apply_rows(UnitId(2), &RunChange::Evict(evict), Revision(3), NOW_MS);
     let ask = ask(&mut cluster, 1000, 0, 1);
-    assert_eq!(choose(&cluster, &[ask], 0, NOW_MS).unwrap().nodes, [[NodeId(2)]]);
+    assert_eq!(nodes_of(choose(&cluster, &[ask], 0, NOW_MS).unwrap()), [[NodeId(2)]]);
 }
 
 /// Which nodes a gang of priority 5 would gather on, where each is full of one that stands so.
@@ -125,7 +129,7 @@ fn chosen_beside(standings: &[PreemptionTerms], n: usize) -> Option<Vec<u32>> {
         cluster.apply_rows(UnitId(u64::from(id)), &RunChange::Bind(bind), Revision(2), NOW_MS);
     }
     let ask = ask(&mut cluster, 700, 0, n);
-    let chosen = choose(&cluster, &[ask], 5, NOW_MS)?.nodes;
+    let chosen = nodes_of(choose(&cluster, &[ask], 5, NOW_MS)?);
     Some(chosen[0].iter().map(|node| node.0).collect())
 }
 
@@ -158,7 +162,7 @@ fn nobody_waits_for_what_neither_ends_nor_may_be_preempted() {
 fn groups_share_what_is_left() {
     let mut cluster = cluster(&[vec![], vec![(1000, 0, 10)]]);
     let asks = [ask(&mut cluster, 700, 0, 1), ask(&mut cluster, 400, 0, 2), ask(&mut cluster, 200, 0, 1)];
-    let nodes = choose(&cluster, &asks, 0, NOW_MS).unwrap().nodes;
+    let nodes = nodes_of(choose(&cluster, &asks, 0, NOW_MS).unwrap());
     assert_eq!(nodes, [vec![NodeId(1)], vec![NodeId(2), NodeId(2)], vec![NodeId(1)]]);
 }
 
@@ -194,7 +198,7 @@ proptest! {
         let ids = 1..=u32::try_from(nodes.len()).unwrap();
         let in_all = |age_ms: i64| ids.clone().map(|node| holds(node, age_ms)).sum::<usize>();
         let shortest = (-1..=100).find(|age_ms| in_all(*age_ms) >= n);
-        let chosen = choose(&cluster, &[ask], 0, NOW_MS).map(|chosen| chosen.nodes);
+        let chosen = choose(&cluster, &[ask], 0, NOW_MS).map(nodes_of);
         prop_assert_eq!(chosen.is_some(), shortest.is_some());
         if let (Some(chosen), Some(age_ms)) = (chosen, shortest) {
             prop_assert_eq!(chosen[0].len(), n);

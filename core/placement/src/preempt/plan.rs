@@ -2,13 +2,9 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use godel_cluster::{
-    Cluster, ShapeId,
-    devices::NodeDevices,
-    shapes::{COUNT, Shape},
-};
+use godel_cluster::{Cluster, ShapeId};
 use godel_domain::{
-    allocation::{Allocation, DeviceSet},
+    allocation::Allocation,
     ids::{IdMap, IdSet, NodeId, RunningUnitId, UnitId},
     running_units::{RunningUnit, RunningUnits},
 };
@@ -17,11 +13,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::{
-    Cost, Found, Lent, N_VICTIMS_MAX, QueueTally, Rank, Rights, Trial,
+    Cost, Found, Lent, N_VICTIMS_MAX, QueueTally, Rank, Rights, SoFar, Trial,
     rule::{Seeker, Spared, is_loop, is_staying, min_member, staying, unclaimed},
 };
 
 mod budgets;
+mod candidates;
 mod known;
 mod queues;
 mod relief;
@@ -30,6 +27,7 @@ pub(super) use self::queues::claimed_tally;
 pub use self::queues::paid;
 use self::{
     budgets::BudgetSpending,
+    candidates::{VictimCandidate, by_unit, parts},
     known::{Known, NOBODY, UnitMembers, known_groups},
 };
 
@@ -44,29 +42,14 @@ pub(super) struct NodeChoice {
     n_places: usize,
 }
 
-/// A candidate on a node.
-#[derive(Clone, Copy, Debug)]
-struct VictimCandidate {
-    unit: UnitId,
-    ordinal: u32,
-    /// Its task group.
-    group: u16,
-    rank: Rank,
-    shape: ShapeId,
-    allocation: Allocation,
-    since: i64,
-    /// Its unit would be too small without it.
-    breaks: bool,
-    /// Thousandths of the ask that it gives back.
-    parts: i64,
-}
-
 pub(super) struct VictimPlan<'a> {
     cluster: &'a Cluster,
     seeker: Seeker,
     /// Units that the seeker was preempted for.
     preemptors: &'a [UnitId],
     claimed: &'a FxHashSet<(UnitId, u32)>,
+    /// What the decision has already that the search is for.
+    so_far: &'a SoFar,
     rights: Option<&'a Rights<'a>>,
     /// Holds that may be taken over.
     lent: &'a Lent,
@@ -81,11 +64,12 @@ pub(super) struct VictimPlan<'a> {
     /// Where somebody leaves for a decision under way, and how many that stay otherwise of each unit do.
     claimed_on: FxHashSet<NodeId>,
     n_claimed: IdMap<UnitId, usize>,
+    /// Who leaves by this plan, or for the decision already so that others may have the room.
     gone: FxHashSet<(UnitId, u32)>,
     /// Where they are.
     gone_from: FxHashSet<NodeId>,
     places: Vec<(NodeId, Allocation)>,
-    /// The same by node.
+    /// The same by node, with those that rest on who leaves already.
     placed: FxHashMap<NodeId, SmallVec<[Allocation; 2]>>,
     loops: IdSet<UnitId>,
     retry_ms: Option<i64>,
@@ -98,7 +82,7 @@ impl<'a> VictimPlan<'a> {
     pub(super) fn new(
         cluster: &'a Cluster,
         seeker: Seeker,
-        claimed: &'a FxHashSet<(UnitId, u32)>,
+        (claimed, so_far): (&'a FxHashSet<(UnitId, u32)>, &'a SoFar),
         (rights, lent): (Option<&'a Rights<'a>>, &'a Lent),
         shape: ShapeId,
     ) -> Self {
@@ -117,6 +101,7 @@ impl<'a> VictimPlan<'a> {
             seeker,
             preemptors: cluster.rows(seeker.unit).map_or(&[], RunningUnits::preemptors),
             claimed,
+            so_far,
             rights,
             lent,
             tally,
@@ -126,10 +111,10 @@ impl<'a> VictimPlan<'a> {
             n_most: 0,
             claimed_on,
             n_claimed,
-            gone: FxHashSet::default(),
-            gone_from: FxHashSet::default(),
+            gone: so_far.leaving.keys().copied().collect(),
+            gone_from: so_far.leaving.values().copied().collect(),
             places: Vec::new(),
-            placed: FxHashMap::default(),
+            placed: so_far.placed.clone(),
             loops: IdSet::default(),
             retry_ms: None,
             budgets: BudgetSpending::new(cluster),
@@ -508,9 +493,14 @@ impl<'a> VictimPlan<'a> {
         if !self.claimed_on.contains(&node) {
             return trial;
         }
+        // Places of the decision itself rest on those who leave for it: both come with what is taken by this plan.
+        for given in self.so_far.placed.get(&node).into_iter().flatten() {
+            trial.shift(self.cluster.shapes().get(self.shape), *given, 1);
+        }
         let before = trial.clone();
+        let is_others = |key: &(UnitId, u32)| self.claimed.contains(key) && !self.so_far.has(*key);
         for one in self.cluster.occupants(node) {
-            if self.claimed.contains(&(one.unit, one.ordinal))
+            if is_others(&(one.unit, one.ordinal))
                 && let Some(rows) = self.cluster.rows(one.unit)
             {
                 trial.shift(self.cluster.shapes().get(one.shape), rows.row(one.ordinal).allocation, 1);
@@ -548,7 +538,8 @@ impl<'a> VictimPlan<'a> {
             ..Found::default()
         };
         let shape = self.cluster.shapes().get(self.shape);
-        for node in self.placed.keys().filter(|node| self.lent.has(**node)) {
+        let nodes: BTreeSet<NodeId> = self.places.iter().map(|(node, _)| *node).collect();
+        for node in nodes.iter().filter(|node| self.lent.has(**node)) {
             let needed = self.lent.needed(self.cluster, *node, shape, self.trial(*node));
             if !needed.is_empty() {
                 found.taken.insert(*node, needed);
@@ -560,7 +551,9 @@ impl<'a> VictimPlan<'a> {
             let Some(rows) = self.cluster.rows(unit) else { continue };
             let row = rows.row(ordinal);
             let member = RunningUnitId::new(unit, ordinal, row.incarnation);
-            if self.placed.contains_key(&row.node) {
+            if self.so_far.has((unit, ordinal)) {
+                found.freed.extend(nodes.contains(&row.node).then_some(member));
+            } else if self.placed.contains_key(&row.node) {
                 found.claims.entry(row.node).or_default().push(member);
             } else {
                 found.others.push(member);
@@ -569,25 +562,4 @@ impl<'a> VictimPlan<'a> {
         found.places = self.places;
         found
     }
-}
-
-/// Items of one unit each; they stand in order of units.
-fn by_unit(items: &[VictimCandidate]) -> impl Iterator<Item = &[VictimCandidate]> {
-    items.chunk_by(|a, b| a.unit == b.unit)
-}
-
-/// Thousandths of an ask that a running unit gives back, of the resource of which it is the least; `given` are its devices on
-/// the node.
-fn parts(ask: &Shape, takes: &Shape, (node, given): (&NodeDevices, DeviceSet)) -> i64 {
-    let of = |id: u8| takes.asks.iter().find(|(known, _)| *known == id).map_or(0, |(_, amount)| *amount);
-    // Everybody is one running unit.
-    let asked = ask.asks.iter().filter(|(id, amount)| *amount > 0 && *id != COUNT);
-    let resources = asked.map(|(id, amount)| of(*id).saturating_mul(1000) / amount);
-    let is_mixed = ask.devices.len() > 1 || takes.devices.len() > 1;
-    let devices = ask.devices.iter().map(|wanted| {
-        let given = if is_mixed { node.accepted(wanted, given) } else { given };
-        let milli: i64 = given.iter().map(|idx| i64::from(node.milli_of(&takes.devices, idx))).sum();
-        milli.saturating_mul(1000) / (i64::from(wanted.count) * i64::from(wanted.milli)).max(1)
-    });
-    resources.chain(devices).min().unwrap_or(0)
 }

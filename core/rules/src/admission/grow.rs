@@ -20,6 +20,7 @@ use super::{
     GroupSubmission, REPLICAS_MAX, SPEC_BYTES_MAX, SpecViolation, ViolationList, admit_group,
     scale::{N_RANGES_MAX, ScaleRefusal, least_replicas, next_ordinal, ordinal_max, scale_within},
     stop::{note_begin, without},
+    topology::SEGMENTS_OF_UNIT,
     update::UnitUpdate,
 };
 
@@ -109,9 +110,8 @@ fn admitted(record: &UnitRecord, added: &[GroupSubmission]) -> Result<Vec<TaskGr
                 "a group that is added to a unit has no minimum: leave it out, or update the whole unit";
             report.add(format_args!("task_groups[{at}].min_member"), format_args!("{why}"));
         }
-        if submission.topology.is_some() {
-            let why = "a group that is added to a unit has no topology of its own: leave it out, or submit another unit";
-            report.add(format_args!("task_groups[{at}].topology"), format_args!("{why}"));
+        if submission.topology.is_some() && record.spec.topology.segments.is_some() {
+            report.add(format_args!("task_groups[{at}].topology"), format_args!("{SEGMENTS_OF_UNIT}"));
         }
         let group = admit_group(
             at,
@@ -122,11 +122,11 @@ fn admitted(record: &UnitRecord, added: &[GroupSubmission]) -> Result<Vec<TaskGr
         );
         let known = record.spec.task_groups.iter().find(|known| known.name == group.name);
         match known {
-            Some(known) if known.template == group.template => {}
+            Some(known) if known.template == group.template && known.topology == group.topology => {}
             Some(_) => report.add(
                 format_args!("task_groups[{at}].name"),
                 format_args!(
-                    "the unit has a group `{}` with another template: choose another name",
+                    "the unit has a group `{}` with another template or topology: choose another name",
                     group.name
                 ),
             ),
@@ -162,27 +162,30 @@ pub(super) fn add_group(
     if vacant.is_none() && n_groups >= TASK_GROUPS_MAX {
         return Err(wrong(format!("a unit has at most {TASK_GROUPS_MAX} groups: submit another unit")));
     }
-    let start = next_ordinal(record, rows);
-    let end = start.saturating_add(group.replicas);
-    if end > ordinal_max(record) {
-        return Err(ScaleRefusal::OrdinalsUsedUp);
-    }
+    let (start, replicas) = (next_ordinal(record, rows), group.replicas);
     if record.status.own_groups == 0 {
         record.status.own_groups = u16::try_from(n_groups).unwrap_or(u16::MAX);
         // What was submitted is not known any more: a repeated submission is known by its uid and name alone.
         record.status.updated = true;
     }
-    let ordinals = if start < end { vec![(start, end)] } else { Vec::new() };
-    match vacant {
+    let idx = match vacant {
         Some(idx) => {
-            record.status.ordinals[idx].extend(ordinals);
             record.spec.task_groups[idx] = group;
+            idx
         }
         None => {
-            record.status.ordinals.push(ordinals);
+            record.status.ordinals.push(Vec::new());
             record.spec.task_groups.push(group);
+            n_groups
         }
+    };
+    // Its segments are whole from the first one on.
+    let start = record.segment_start(idx, start);
+    let end = start.saturating_add(replicas);
+    if end > ordinal_max(record) {
+        return Err(ScaleRefusal::OrdinalsUsedUp);
     }
+    record.status.ordinals[idx].extend((start < end).then_some((start, end)));
     if record.ranges().count() > N_RANGES_MAX {
         return Err(ScaleRefusal::OrdinalsUsedUp);
     }

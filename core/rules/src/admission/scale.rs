@@ -93,6 +93,12 @@ fn scale_to(
     scaled.note_submitted();
     if replicas > present {
         let start = next_ordinal(record, rows);
+        let goes_on =
+            |ranges: &Vec<(u32, u32)>| ranges.last().is_some_and(|(from, to)| from < to && *to == start);
+        let start = match record.status.ordinals.get(idx).is_some_and(goes_on) {
+            true => start,
+            false => record.segment_start(idx, start),
+        };
         let end = start.saturating_add(replicas - present);
         if end > ordinal_max(record) {
             return Err(ScaleRefusal::OrdinalsUsedUp);

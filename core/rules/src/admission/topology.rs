@@ -8,6 +8,10 @@ use godel_domain::{
 
 use super::{REPLICAS_MAX, ViolationList};
 
+/// Why a task group of a unit with segments has no topology.
+pub(super) const SEGMENTS_OF_UNIT: &str =
+    "the unit has segments of its own: give segments to its task groups, or no topology to them";
+
 pub(super) fn unit_topology(given: UnitTopology, report: &mut ViolationList) -> UnitTopology {
     check("topology", &given, report);
     given
@@ -24,12 +28,7 @@ pub(super) fn check_levels(spec: &UnitSpec, report: &mut ViolationList) {
         return;
     }
     for (idx, _) in spec.task_groups.iter().enumerate().filter(|(_, group)| group.topology.is_some()) {
-        report.add(
-            format_args!("task_groups[{idx}].topology"),
-            format_args!(
-                "the unit has segments of its own: give segments to its task groups, or no topology to them"
-            ),
-        );
+        report.add(format_args!("task_groups[{idx}].topology"), format_args!("{SEGMENTS_OF_UNIT}"));
     }
 }
 

@@ -188,7 +188,6 @@ fn compare(spec: &UnitSpec, wanted: &UnitSpec, found: &mut Differing) {
     }
     for (idx, added) in task_groups.iter().enumerate().skip(spec.task_groups.len()) {
         found.note(added.min_member > 0, Idle, &format!("task_groups[{idx}].min_member"));
-        found.note(added.topology.is_some(), Never, &format!("task_groups[{idx}].topology"));
     }
     if has_all_groups {
         let groups = task_groups.iter().zip(&spec.task_groups).enumerate();

@@ -7,11 +7,17 @@ use std::{
 
 use godel_domain::reservation_spec::ReservationSpec;
 use godel_domain::{
+    demand::{Demand, DeviceRequest, MILLI_WHOLE},
     names::{self, BadName, ENTRIES_MAX, NAME_LEN_MAX, NAMESPACE_LEN_MAX},
     record_change::{DESCRIPTION_LEN_MAX, Ground, RecordChange, Report, Users, Violation, existence},
+    resources::CPU,
+    zone::CpuMode,
 };
 
 use crate::admission::{AMOUNT_MAX, amount_out_of_range};
+
+/// Thousandths of one CPU.
+const MILLI_CPU: i64 = 1_000;
 
 /// Most reservations.
 pub const N_RESERVATIONS_MAX: usize = 1_024;
@@ -114,10 +120,39 @@ fn fields(spec: &ReservationSpec, report: &mut Report) {
             report.add(Ground::Invalid, &format!("demand.devices[{at}].models"), description);
         }
     }
+    lies(demand, report);
     if let Some(at) = spec.expires_ms.filter(|at| *at <= 0) {
         report.add(Ground::Invalid, "expires_ms", format!("{at} is no time"));
     }
     report.named("description", names::text(&spec.description, DESCRIPTION_LEN_MAX));
+}
+
+/// Where a slot lies on its node: as for replicas, or no replica would ever take it.
+fn lies(demand: &Demand, report: &mut Report) {
+    if demand.zones.is_some_and(|zones| zones.cpu_mode == CpuMode::Dedicated) {
+        let milli = demand.requests.get(CPU);
+        if milli <= 0 || milli % MILLI_CPU != 0 {
+            let description = "dedicated CPUs are whole ones: keep a whole number of `cpu`, 1 or more";
+            report.add(Ground::Invalid, "demand.zones.cpu_mode", description.to_owned());
+        }
+    }
+    for (at, request) in demand.devices.iter().enumerate() {
+        let Some(terms) = &request.terms else { continue };
+        let field = |leaf: &str| format!("demand.devices[{at}].terms.{leaf}");
+        for (leaf, text) in [("link", &terms.link), ("profile", &terms.profile)] {
+            report.named(&field(leaf), names::text(text, NAMESPACE_LEN_MAX));
+        }
+        let other = &terms.same_zone_as;
+        let is_beside = |known: &DeviceRequest| known.kind == *other && known.kind != request.kind;
+        if !other.is_empty() && !demand.devices.iter().any(is_beside) {
+            let description = format!("`{other}` names no other kind that is kept");
+            report.add(Ground::Invalid, &field("same_zone_as"), description);
+        }
+        if !terms.profile.is_empty() && (request.count, request.milli) != (1, MILLI_WHOLE) {
+            let description = "a profile is of one whole device".to_owned();
+            report.add(Ground::Invalid, &field("profile"), description);
+        }
+    }
 }
 
 fn labels(field: &str, labels: &BTreeMap<String, String>, report: &mut Report) {
@@ -135,8 +170,9 @@ fn labels(field: &str, labels: &BTreeMap<String, String>, report: &mut Report) {
 #[cfg(test)]
 mod tests {
     use godel_domain::{
-        demand::{Demand, DeviceRequest},
+        demand::DeviceTerms,
         resources::Resources,
+        zone::{ZonePolicy, ZoneRequest},
     };
 
     use super::*;
@@ -190,6 +226,36 @@ mod tests {
         let expected =
             ["name", "namespace", "selector", "node_selector[\"a b\"]", "slots", "demand", "expires_ms"];
         assert_eq!(fields[..7], expected);
+    }
+
+    #[test]
+    fn a_slot_that_no_replica_could_take_is_refused() {
+        let terms = |terms: DeviceTerms| Some(Box::new(terms));
+        let gpu = |count, of: Option<Box<DeviceTerms>>| DeviceRequest {
+            kind: "gpu".to_owned(),
+            count,
+            milli: 1_000,
+            models: Vec::new(),
+            terms: of,
+        };
+        let dedicated = |policy| Some(ZoneRequest { policy, cpu_mode: CpuMode::Dedicated });
+        let link = DeviceTerms { link: "nvlink".to_owned(), ..DeviceTerms::default() };
+        let beside = DeviceTerms { same_zone_as: "nic".to_owned(), ..DeviceTerms::default() };
+        let profile = DeviceTerms { profile: "1g.10gb".to_owned(), ..DeviceTerms::default() };
+        let cases = [
+            (1_000, dedicated(ZonePolicy::SingleZone), vec![gpu(2, terms(link))], vec![]),
+            (1_500, dedicated(ZonePolicy::Exclusive), vec![], vec!["demand.zones.cpu_mode"]),
+            (1_000, None, vec![gpu(1, terms(beside))], vec!["demand.devices[0].terms.same_zone_as"]),
+            (1_000, None, vec![gpu(1, terms(profile.clone()))], vec![]),
+            (1_000, None, vec![gpu(2, terms(profile))], vec!["demand.devices[0].terms.profile"]),
+        ];
+        for (cpu, zones, devices, expected) in cases {
+            let requests = Resources::new([("cpu", cpu)]).unwrap();
+            let demand = Demand { requests, devices, zones, ..spec("new").demand };
+            let found = wrong(RecordChange::Create(Arc::new(ReservationSpec { demand, ..spec("new") })));
+            let fields: Vec<String> = found.into_iter().map(|(_, field)| field).collect();
+            assert_eq!(fields, expected);
+        }
     }
 
     #[test]

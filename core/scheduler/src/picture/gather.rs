@@ -1,35 +1,37 @@
 //! A gang's turn: nodes on which its room is gathered as it becomes free. And the other side of it: who is admitted to what
 //! others gather.
 
-use godel_cluster::TopologyLevel;
+use godel_cluster::{TopologyLevel, UnitRules};
 use godel_domain::{
     decision::{Claim, GroupPlacement},
     hold::Borrower,
-    ids::ReplicaId,
+    ids::{ReplicaId, RunningUnitId},
 };
 use godel_placement::gang::{self, GroupAsk};
 
 use super::{
     Picture, Try,
+    group_domains::{GroupPart, Piece, parts_of, segments_of},
+    placing::append,
+    segments::{LevelDomains, LevelGroup, by_segment},
     topology::{could_hold, is_one_by_one, is_placed, look_within, required_level, rules_of_parts},
 };
 use crate::assigned_unit::AssignedUnit;
+
+/// Tries of some replicas in one domain, above four for each domain of each of them.
+const N_TRIES_MORE: usize = 64;
 
 impl Picture {
     /// Chooses nodes on which room is gathered for the next `together` running units of a gang. Nothing is assumed there.
     /// `None`: there is no such room, or what is in it goes on for good.
     pub(crate) fn gather(&mut self, assigned: &AssignedUnit, together: usize) -> Option<Try> {
-        if is_one_by_one(self, assigned)
-            || rules_of_parts(self, assigned).is_some()
-            || is_placed(self, assigned)
-            || assigned.has_volumes
-        {
-            // Room is gathered node by node, whatever stands on the others.
+        if assigned.has_volumes {
+            // Volumes say on which node each replica has to be: what is gathered elsewhere is of no use.
             return None;
         }
         self.cluster.keep_occupants();
         match required_level(self, assigned) {
-            None => self.gather_here(assigned, together).map(|(_, tried)| tried),
+            None => self.gather_in(assigned, together, None).map(|(_, tried)| tried),
             Some(level) => self.gather_in_domain(assigned, together, &level),
         }
     }
@@ -47,16 +49,33 @@ impl Picture {
             if !could_hold(self, assigned, groups.nodes(group), together) {
                 continue;
             }
-            look_within(self, assigned, Some((number, group)));
-            let found = self.gather_here(assigned, together);
-            look_within(self, assigned, None);
-            if let Some((wait_ms, tried)) = found
+            if let Some((wait_ms, tried)) = self.gather_in(assigned, together, Some((number, group)))
                 && best.as_ref().is_none_or(|(least, _)| wait_ms < *least)
             {
                 best = Some((wait_ms, tried));
             }
         }
         best.map(|(_, tried)| tried)
+    }
+
+    /// The same in one group of nodes, or wherever the unit may go, with how long it is believed to take, milliseconds.
+    fn gather_in(
+        &mut self,
+        assigned: &AssignedUnit,
+        together: usize,
+        within: Option<LevelGroup>,
+    ) -> Option<(i64, Try)> {
+        let (rules, one_by_one) = (rules_of_parts(self, assigned), is_one_by_one(self, assigned));
+        if rules.is_none() && !one_by_one && !is_placed(self, assigned) {
+            look_within(self, assigned, within);
+            let found = self.gather_here(assigned, together);
+            look_within(self, assigned, None);
+            return found;
+        }
+        let rules = rules.unwrap_or_default();
+        let parts = parts_of(&rules, &assigned.first(together));
+        let search = GatherSearch { assigned, rules: &rules, within, one_by_one, steps: Vec::new(), left: 0 };
+        search.find(self, &parts)
     }
 
     /// The same on the nodes that are looked at now, with how long it is believed to take, milliseconds.
@@ -74,16 +93,17 @@ impl Picture {
             wanted.push((work.group, pending));
         }
         let chosen = gang::choose(&self.cluster, &asks, assigned.priority(), self.wall_ms)?;
-        let place = |((group, wanted), nodes): ((u16, &[ReplicaId]), _)| GroupPlacement {
+        let place = |((group, wanted), places): ((u16, &[ReplicaId]), Vec<_>)| GroupPlacement {
             group,
             ordinals: wanted.iter().map(|replica| replica.ordinal).collect(),
             incarnations: incarnations(wanted),
-            nodes,
+            // Which devices they get is open until these are free.
+            nodes: places.into_iter().map(|(node, _)| node).collect(),
             devices: Vec::new(),
             zones: Vec::new(),
         };
         let tried = Try {
-            groups: wanted.into_iter().zip(chosen.nodes).map(place).collect(),
+            groups: wanted.into_iter().zip(chosen.places).map(place).collect(),
             n_placed: together,
             claim: Claim::Gathering,
             ..Try::default()
@@ -119,6 +139,161 @@ impl Picture {
             leaves_after_ms: assigned.leaves_after_ms,
             queue: queue.map(|queue| self.shares.tree().shared_path(queue).clone()),
             now_ms: self.wall_ms,
+        }
+    }
+}
+
+/// A search for nodes where the places of replicas depend on one another: each is chosen with those before it assumed.
+struct GatherSearch<'a> {
+    assigned: &'a AssignedUnit,
+    rules: &'a UnitRules,
+    /// The domain of the whole unit.
+    within: Option<LevelGroup>,
+    /// Where one replica goes depends on each of those before it.
+    one_by_one: bool,
+    /// What is chosen and assumed, in order.
+    steps: Vec<GatherStep>,
+    /// Tries that are left.
+    left: usize,
+}
+
+/// Nodes for some replicas of one task group, and how long it is believed to take until there is room, milliseconds.
+struct GatherStep {
+    wait_ms: i64,
+    placement: GroupPlacement,
+}
+
+impl GatherSearch<'_> {
+    /// Chooses nodes for all of some parts. Nothing stays assumed.
+    fn find(mut self, picture: &mut Picture, parts: &[GroupPart<'_>]) -> Option<(i64, Try)> {
+        let pieces = Piece::by_segment(self.rules, parts);
+        let n_domains: usize = pieces.iter().map(|piece| self.choices(picture, *piece).len()).sum();
+        self.left = 4 * n_domains + N_TRIES_MORE;
+        let is_found = self.branch(picture, &pieces);
+        let mut tried = Try { claim: Claim::Gathering, ..Try::default() };
+        let mut wait_ms = 0;
+        for GatherStep { wait_ms: more_ms, placement } in self.steps {
+            wait_ms = wait_ms.max(more_ms);
+            tried.n_placed += placement.ordinals.len();
+            match tried.groups.iter_mut().find(|known| known.group == placement.group) {
+                Some(known) => append(known, &placement),
+                None => tried.groups.push(placement),
+            }
+        }
+        picture.undo(self.assigned.unit(), &tried.groups);
+        for placement in &mut tried.groups {
+            let template = self.assigned.groups[usize::from(placement.group)].template;
+            let shape = picture.placer.templates.get(template).ask.shape();
+            if !picture.cluster.shapes().get(shape).is_placed {
+                // Which devices they get is open until these are free.
+                placement.devices.clear();
+            }
+        }
+        is_found.then_some((wait_ms, tried))
+    }
+
+    /// Chooses domains for the remaining pieces beside what is chosen: where each has its room soonest, or if nothing is left for a
+    /// later one then, the next best one.
+    fn branch(&mut self, picture: &mut Picture, pieces: &[Piece<'_>]) -> bool {
+        let Some((piece, rest)) = pieces.split_first() else { return true };
+        let mut options: Vec<(i64, Option<LevelGroup>)> = Vec::new();
+        for place in self.choices(picture, *piece) {
+            let Some(fewer) = self.left.checked_sub(1) else { break };
+            self.left = fewer;
+            if let Some(steps) = self.take_piece(picture, *piece, place) {
+                options.push((steps.iter().map(|step| step.wait_ms).max().unwrap_or(0), place));
+                self.undo(picture, &steps);
+            }
+        }
+        options.sort_by_key(|(wait_ms, _)| *wait_ms);
+        let n_before = self.steps.len();
+        for (_, place) in options {
+            let Some(steps) = self.take_piece(picture, *piece, place) else { continue };
+            self.steps.extend(steps);
+            if self.branch(picture, rest) {
+                return true;
+            }
+            let steps = self.steps.split_off(n_before);
+            self.undo(picture, &steps);
+        }
+        false
+    }
+
+    fn choices(&self, picture: &mut Picture, piece: Piece<'_>) -> Vec<Option<LevelGroup>> {
+        piece.choices(picture, self.assigned, (self.rules, self.within))
+    }
+
+    /// Chooses nodes for all of a piece in a group of nodes, and assumes them.
+    fn take_piece(
+        &self,
+        picture: &mut Picture,
+        Piece { part, is_segment }: Piece<'_>,
+        place: Option<LevelGroup>,
+    ) -> Option<Vec<GatherStep>> {
+        let Some(rule) = segments_of(self.rules, part.work).filter(|_| !is_segment) else {
+            return self.look_in(picture, part, place).map(|step| vec![step]);
+        };
+        let domains = LevelDomains::new(picture, &rule.level, place);
+        let mut steps = Vec::new();
+        for wanted in by_segment(rule, part.wanted) {
+            let segment = GroupPart { wanted, ..part };
+            let mut soonest: Option<(i64, usize)> = None;
+            for domain in &domains.inside {
+                let found = self.look_in(picture, segment, Some((domains.level, *domain)));
+                if let Some(step) = found {
+                    self.undo(picture, std::slice::from_ref(&step));
+                    if soonest.is_none_or(|(least, _)| step.wait_ms < least) {
+                        soonest = Some((step.wait_ms, *domain));
+                    }
+                }
+            }
+            let step =
+                soonest.and_then(|(_, domain)| self.look_in(picture, segment, Some((domains.level, domain))));
+            let Some(step) = step else {
+                self.undo(picture, &steps);
+                return None;
+            };
+            steps.push(step);
+        }
+        Some(steps)
+    }
+
+    /// Chooses nodes for all of some replicas of one task group in a group of nodes, and assumes them.
+    fn look_in(
+        &self,
+        picture: &mut Picture,
+        GroupPart { work, wanted }: GroupPart<'_>,
+        place: Option<LevelGroup>,
+    ) -> Option<GatherStep> {
+        let assigned = self.assigned;
+        let shape = picture.placer.templates.get(work.template).ask.shape();
+        let placement = GroupPlacement { group: work.group, ..GroupPlacement::default() };
+        let mut step = GatherStep { wait_ms: 0, placement };
+        look_within(picture, assigned, place);
+        let is_whole = wanted.chunks(if self.one_by_one { 1 } else { wanted.len().max(1) }).all(|wanted| {
+            let nodes = picture.placer.with_room_aside(&picture.cluster, work.template, false);
+            let asks = [GroupAsk { shape, nodes, n: wanted.len() }];
+            let chosen = gang::choose(&picture.cluster, &asks, assigned.priority(), picture.wall_ms);
+            let Some(chosen) = chosen else { return false };
+            step.wait_ms = step.wait_ms.max(chosen.wait_ms);
+            for (replica, (node, given)) in wanted.iter().zip(chosen.places.into_iter().flatten()) {
+                let id = RunningUnitId { unit: assigned.unit(), replica: *replica };
+                picture.cluster.try_out(id, shape, node, given);
+                step.placement.push(*replica, node, given);
+            }
+            true
+        });
+        look_within(picture, assigned, None);
+        if !is_whole {
+            self.undo(picture, std::slice::from_ref(&step));
+            return None;
+        }
+        Some(step)
+    }
+
+    fn undo(&self, picture: &mut Picture, steps: &[GatherStep]) {
+        for step in steps {
+            picture.undo_part(self.assigned.unit(), std::slice::from_ref(&step.placement));
         }
     }
 }

@@ -7,7 +7,7 @@
 //! What comes later goes where the rest of its group is: where the topology is required nowhere else, and where it is preferred to the
 //! narrowest domain around the rest that has room.
 
-use godel_cluster::{GroupRules, Owned, UnitRules};
+use godel_cluster::{GroupRules, Owned, SegmentRule, UnitRules};
 use godel_domain::{
     decision::GroupPlacement,
     ids::{NodeId, ReplicaId},
@@ -41,6 +41,71 @@ struct Bounds<'a> {
 pub(crate) struct GroupPart<'a> {
     pub(crate) work: &'a GroupWork,
     pub(crate) wanted: &'a [ReplicaId],
+}
+
+/// Replicas for which one domain is chosen at a time.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece<'a> {
+    pub(crate) part: GroupPart<'a>,
+    /// All of them are one segment. Of other pieces each segment has a domain of its own, inside of the one that is chosen.
+    pub(crate) is_segment: bool,
+}
+
+impl<'a> Piece<'a> {
+    /// Returns a part as one piece, whatever segments it has.
+    pub(crate) fn whole(part: GroupPart<'a>) -> Self {
+        Self { part, is_segment: false }
+    }
+
+    /// Returns some parts with each of their segments by itself, but for those of task groups that require a domain around their
+    /// segments.
+    pub(crate) fn by_segment(rules: &UnitRules, parts: &[GroupPart<'a>]) -> Vec<Self> {
+        let mut pieces = Vec::new();
+        for part in parts {
+            let needs_level = rules.of_group(part.work.group).is_some_and(GroupRules::needs_level);
+            let Some(rule) = segments_of(rules, part.work).filter(|_| !needs_level) else {
+                pieces.push(Self::whole(*part));
+                continue;
+            };
+            let segments = part.wanted.chunk_by(|a, b| rule.of(a.ordinal) == rule.of(b.ordinal));
+            pieces.extend(
+                segments.map(|wanted| Self { part: GroupPart { wanted, ..*part }, is_segment: true }),
+            );
+        }
+        pieces
+    }
+
+    /// Returns where it may go: in each domain that could hold it if nothing ran there, if it has to be in one; `None`: wherever the
+    /// unit may, which is `within`.
+    pub(crate) fn choices(
+        self,
+        picture: &mut Picture,
+        assigned: &AssignedUnit,
+        (rules, within): (&UnitRules, Option<LevelGroup>),
+    ) -> Vec<Option<LevelGroup>> {
+        let GroupPart { work, wanted } = self.part;
+        let of_group = rules.of_group(work.group).filter(|rules| rules.needs_level());
+        let whole = of_group.map(|rules| (&rules.whole, 0));
+        let segment = segments_of(rules, work).zip(wanted.first()).filter(|_| self.is_segment);
+        let segment = segment.map(|(rule, first)| (rule, rule.of(first.ordinal)));
+        let Some((rule, segment)) = segment.or(whole) else { return vec![within] };
+        let there = picture.cluster.node_of_segment(assigned.unit(), rule.ordinals(segment), None);
+        let domains = LevelDomains::new(picture, &rule.level, within);
+        let n_wanted = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
+        let may_be = |domain: &usize| {
+            let nodes = domains.groups.nodes(*domain);
+            there.is_none_or(|NodeId(node)| nodes.contains(&node))
+                && picture.placer.could_hold(&picture.cluster, work.template, nodes, n_wanted)
+        };
+        let inside = domains.inside.iter().copied().filter(may_be);
+        inside.map(|domain| Some((domains.level, domain))).collect()
+    }
+}
+
+/// The segments of a task group, those of its unit or its own.
+pub(crate) fn segments_of<'a>(rules: &'a UnitRules, work: &GroupWork) -> Option<&'a SegmentRule> {
+    let of_group = rules.of_group(work.group).and_then(|rules| rules.segments.as_ref());
+    rules.segments.as_ref().or(of_group)
 }
 
 /// Places pending running units task group by task group, `quota` at most, in one group of nodes if there is one.
@@ -109,8 +174,7 @@ fn attempts<'a>(assigned: &'a AssignedUnit, rules: &UnitRules) -> Vec<Vec<GroupP
 /// So many pending replicas of each task group, and the rest of each segment that is begun.
 pub(crate) fn parts_of<'a>(rules: &UnitRules, of: &[(&'a GroupWork, usize)]) -> Vec<GroupPart<'a>> {
     let part = |&(work, n): &(&'a GroupWork, usize)| {
-        let of_group = rules.of_group(work.group).and_then(|rules| rules.segments.as_ref());
-        let n = match rules.segments.as_ref().or(of_group) {
+        let n = match segments_of(rules, work) {
             Some(rule) => whole_segments(rule, work, n),
             None => n,
         };

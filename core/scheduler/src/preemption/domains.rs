@@ -8,7 +8,10 @@ use godel_cluster::{Owned, TopologyLevel};
 use godel_domain::ids::RunningUnitId;
 use godel_placement::preempt::Seeker;
 
-use super::{PreemptionSearch, parts::find_parts};
+use super::{
+    PreemptionSearch,
+    parts::{PartsIn, find_parts},
+};
 use crate::{
     assigned_unit::AssignedUnit,
     picture::{
@@ -100,8 +103,8 @@ impl PreemptionSearch {
     ) -> Result<Try, Option<i64>> {
         if let Some(rules) = rules_of_parts(picture, assigned) {
             let mut tried = Try::default();
-            let place = (together, Some(within));
-            find_parts(self, picture, (assigned, &rules), seeker, place, &mut tried)?;
+            let parts = PartsIn { together, within: Some(within), is_full: false };
+            find_parts(self, picture, (assigned, &rules), seeker, parts, &mut tried)?;
             return Ok(tried);
         }
         let mut tried = picture.place_in(assigned, &Owned::new(), left.max(together), Some(within));

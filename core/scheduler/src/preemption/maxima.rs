@@ -13,15 +13,21 @@ use godel_domain::{
 };
 use godel_placement::{
     place::templates::TemplateId,
-    preempt::{self, Found, Full, N_VICTIMS_MAX, Seeker, paid},
+    preempt::{self, Found, Full, N_VICTIMS_MAX, Seeker, SoFar, paid},
 };
 use godel_queueing::{Amounts, Lack, PendingReason, QueueIdx, Quota, sum_of};
 
-use super::{PreemptionSearch, portions, seeker_of, still_reaches};
+use super::{
+    PreemptionSearch,
+    parts::{PartsIn, find_parts},
+    portions, seeker_of,
+    so_far::may_take,
+    still_reaches,
+};
 use crate::{
     assigned_unit::AssignedUnit,
     picture::{
-        Picture, Try,
+        LevelGroup, Picture, Try,
         topology::{is_one_by_one, look_within, required_level, rules_of_parts},
     },
     shares::QueueNeeds,
@@ -91,20 +97,37 @@ impl PreemptionSearch {
         if let Some(relieved) = self.relieve_placed(picture, assigned, &seeker, wanted) {
             return relieved;
         }
-        if rules_of_parts(picture, assigned).is_some() {
-            // Victims in full queues are looked for node by node, segments and task groups need whole domains.
-            return Err(0);
-        }
         let Some(level) = required_level(picture, assigned) else {
-            return self.find_nodes_in_full(picture, assigned, &seeker, wanted);
+            return self.find_places_in_full(picture, assigned, &seeker, (wanted, None));
         };
         let found = self.cheapest_domain(picture, assigned, (wanted, &level), |search, picture, within| {
-            look_within(picture, assigned, Some(within));
-            let found = search.find_nodes_in_full(picture, assigned, &seeker, wanted);
-            look_within(picture, assigned, None);
-            found
+            search.find_places_in_full(picture, assigned, &seeker, (wanted, Some(within)))
         });
         found.map_err(|loops| loops.into_iter().max().unwrap_or(0))
+    }
+
+    /// The same in one group of nodes if there is one: part by part where some replicas go to one domain together, or else node by
+    /// node.
+    fn find_places_in_full(
+        &mut self,
+        picture: &mut Picture,
+        assigned: &AssignedUnit,
+        seeker: &Seeker,
+        (wanted, within): (usize, Option<LevelGroup>),
+    ) -> Result<Try, usize> {
+        if let Some(rules) = rules_of_parts(picture, assigned) {
+            let mut tried = Try::default();
+            let parts = PartsIn { together: wanted, within, is_full: true };
+            let found = find_parts(self, picture, (assigned, &rules), seeker, parts, &mut tried);
+            return match found {
+                Ok(()) => Ok(tried),
+                Err(_) => Err(tried.n_loops),
+            };
+        }
+        look_within(picture, assigned, within);
+        let found = self.find_nodes_in_full(picture, assigned, seeker, wanted);
+        look_within(picture, assigned, None);
+        found
     }
 
     /// The same, node by node.
@@ -131,11 +154,14 @@ impl PreemptionSearch {
                 let of_group = (group, placement.ordinals.len() + pending.len());
                 let needs = picture.needs(assigned, placed.chain([of_group]));
                 reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
-                let found = self.search_full(picture, seeker, (assigned, &needs), asked, &preemption);
+                let placed = tried.groups.iter().filter(|placed| placed.group == group).chain([&placement]);
+                let so_far = may_take(&picture.cluster, &preemption, group, placed);
+                let before = (&preemption, &so_far);
+                let found = self.search_full(picture, seeker, (assigned, &needs), asked, before);
                 let (n_found, n_loops) = (found.places.len(), found.n_loops);
                 tried.n_loops += n_loops;
                 self.n_loops += n_loops as u64;
-                self.take_found(picture, assigned, pending, found, &mut placement, &mut preemption);
+                let _ = self.take_found(picture, assigned, pending, found, &mut placement, &mut preemption);
                 tried.n_placed += n_found;
                 if n_found < pending.len() {
                     break;
@@ -201,13 +227,13 @@ impl PreemptionSearch {
     }
 
     /// Own nodes first, if that is how nodes are split, then all.
-    fn search_full(
+    pub(super) fn search_full(
         &self,
         picture: &mut Picture,
         seeker: &Seeker,
         (assigned, needs): (&AssignedUnit, &QueueNeeds),
         (template, n): (TemplateId, usize),
-        before: &Preemption,
+        (before, so_far): (&Preemption, &SoFar),
     ) -> Found {
         let given = given(picture, assigned.queue, before);
         let mut lacks = picture.shares.lacks(assigned.queue, needs, &picture.cluster);
@@ -222,7 +248,7 @@ impl PreemptionSearch {
         let shape = placer.templates.get(template).ask.shape();
         let rights = shares.rights(assigned.queue, needs);
         let full = Full { quota: shares.quota(), lacks: &lacks, units: &units };
-        let who = (seeker, &self.claimed);
+        let who = (seeker, (&self.claimed, so_far));
         if placer.view.is_preferred() {
             let own: Vec<usize> = placer.with_room_aside(cluster, template, true);
             let by = (&full, &placer.preference(template, seeker.unit));

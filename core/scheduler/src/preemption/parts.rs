@@ -5,24 +5,28 @@
 //! than what is known is given up, and the search ends after a number of tries that grows with the domains, not with their
 //! combinations. Segments are alike, so that each takes the domain that is cheapest for it beside those before it. What a domain costs
 //! is compared as in a search for a whole unit in one domain.
+//!
+//! A victim may take its unit along, which runs in other domains too: what leaves there is room for the parts that come later, and costs
+//! nothing more. So a domain that is dear by itself may be the cheapest together with another one: where units leave from several
+//! domains, segments are tried in all combinations as well, as far as the tries go.
 
-use godel_cluster::UnitRules;
+use godel_cluster::{GroupRef, UnitRules};
 use godel_domain::{
-    decision::{Claim, GroupPlacement, Preemption},
-    ids::{NodeId, ReplicaId},
+    decision::{Claim, GroupPlacement, NodeVictims, Preemption},
+    ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
 };
-use godel_placement::preempt::{N_VICTIMS_MAX, Seeker};
+use godel_placement::preempt::{N_VICTIMS_MAX, Seeker, min_member};
 
 use super::{
-    PreemptionSearch, add_victims,
+    PreemptionSearch, add_victims, back,
     domains::{VictimCost, cost_of},
-    still_reaches,
+    may_take, still_reaches,
 };
 use crate::{
     assigned_unit::{AssignedUnit, GroupWork},
     picture::{
         LevelGroup, Picture, Try, append,
-        group_domains::{GroupPart, parts_of},
+        group_domains::{GroupPart, Piece, parts_of, segments_of},
         segments::{LevelDomains, by_segment},
         topology::{is_one_by_one, look_within},
     },
@@ -38,6 +42,19 @@ struct PartStep {
     first: Option<ReplicaId>,
     placement: GroupPlacement,
     preemption: Preemption,
+    /// Those who leave for other steps, and whose room is taken.
+    freed: Vec<RunningUnitId>,
+}
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartsIn {
+    /// Replicas that have to be placed together; 1 or 0: the next ones that go together.
+    pub(super) together: usize,
+    /// The domain of the whole unit.
+    pub(super) within: Option<LevelGroup>,
+    /// The unit's queues are at a maximum: running units below them make room there as well.
+    pub(super) is_full: bool,
 }
 
 /// A search under way.
@@ -48,6 +65,9 @@ struct PartSearch<'a> {
     seeker: &'a Seeker,
     /// The domain of the whole unit.
     within: Option<LevelGroup>,
+    is_full: bool,
+    /// Units leave from several domains.
+    spans: bool,
     /// What was found, in order.
     steps: Vec<PartStep>,
     /// Tries that are left.
@@ -82,7 +102,7 @@ pub(super) fn find_parts(
     picture: &mut Picture,
     (assigned, rules): (&AssignedUnit, &UnitRules),
     seeker: &Seeker,
-    (together, within): (usize, Option<LevelGroup>),
+    parts: PartsIn,
     tried: &mut Try,
 ) -> Result<(), Option<i64>> {
     let before = std::mem::take(tried);
@@ -93,7 +113,9 @@ pub(super) fn find_parts(
         assigned,
         rules,
         seeker,
-        within,
+        within: parts.within,
+        is_full: parts.is_full,
+        spans: false,
         steps: Vec::new(),
         left: 0,
         retry_ms: None,
@@ -101,9 +123,11 @@ pub(super) fn find_parts(
         reach: 0,
         one_by_one,
     };
-    let found = match together {
-        0 | 1 => next_parts(assigned, rules).into_iter().find_map(|part| search.find_all(picture, &[part])),
-        _ => search.find_all(picture, &parts_of(rules, &assigned.first(together))),
+    let found = match parts.together {
+        0 | 1 => next_parts(picture, assigned, rules)
+            .into_iter()
+            .find_map(|part| search.find_all(picture, &[part])),
+        together => search.find_all(picture, &parts_of(rules, &assigned.first(together))),
     };
     let (n_loops, retry_ms) = (search.n_loops, search.retry_ms);
     victims.n_loops += n_loops as u64;
@@ -119,15 +143,12 @@ pub(super) fn find_parts(
 impl PartSearch<'_> {
     /// Looks for all of some parts in the domains where that costs least; `None`: nothing is placed.
     fn find_all(&mut self, picture: &mut Picture, parts: &[GroupPart<'_>]) -> Option<Try> {
-        let n_domains: usize = parts.iter().map(|part| self.choices(picture, *part).len()).sum();
-        self.left = 4 * n_domains + N_TRIES_MORE;
-        let mut best: Option<Choice> = None;
         let compared = picture.placer.set_compares(true);
-        self.branch(picture, parts, &mut Vec::new(), &mut best);
+        let chosen = self.choose(picture, parts);
         picture.placer.set_compares(compared);
-        let (_, chosen) = best?;
+        let chosen = chosen?;
         (self.n_loops, self.reach) = (0, 0);
-        let is_found = parts.iter().zip(chosen).all(|(part, place)| self.take_part(picture, *part, place));
+        let is_found = chosen.into_iter().all(|(piece, place)| self.take_piece(picture, piece, place));
         let mut found = Try::default();
         let mut preemption = Preemption::default();
         let mut works: Vec<(u16, Option<ReplicaId>)> = Vec::new();
@@ -144,8 +165,13 @@ impl PartSearch<'_> {
             preemption.others.extend(&step.preemption.others);
             found.n_placed += step.placement.ordinals.len();
         }
+        for step in &self.steps {
+            back(&picture.cluster, &mut preemption, step.placement.group, step.freed.clone());
+        }
+        let n_victims = preemption.n_victims();
         if !is_found
-            || preemption.n_victims() > N_VICTIMS_MAX
+            || n_victims > N_VICTIMS_MAX
+            || self.is_full && n_victims == 0
             || !still_reaches(picture, self.assigned, &found, self.reach)
         {
             self.take_back_to(picture, 0);
@@ -158,31 +184,58 @@ impl PartSearch<'_> {
         Some(found)
     }
 
-    /// Chooses domains for the remaining parts, beside what was chosen for those before them: the cheapest choice of all that are
+    /// Chooses a domain for each of some parts, or for each of their segments, where all of them together cost least. Nothing stays
+    /// assumed.
+    fn choose<'p>(
+        &mut self,
+        picture: &mut Picture,
+        parts: &[GroupPart<'p>],
+    ) -> Option<Vec<(Piece<'p>, Option<LevelGroup>)>> {
+        self.spans = false;
+        let mut pieces: Vec<Piece<'p>> = parts.iter().map(|part| Piece::whole(*part)).collect();
+        let n_domains: usize = pieces.iter().map(|piece| self.choices(picture, *piece).len()).sum();
+        self.left = 4 * n_domains + N_TRIES_MORE;
+        let mut best: Option<Choice> = None;
+        self.branch(picture, &pieces, &mut Vec::new(), &mut best);
+        let segments = Piece::by_segment(self.rules, parts);
+        if self.spans && segments.len() > pieces.len() {
+            // Only what is cheaper than that counts.
+            let mut cheaper = best.as_ref().map(|(cost, _)| (*cost, Vec::new()));
+            self.left = 4 * self.choices(picture, segments[0]).len() + N_TRIES_MORE;
+            self.branch(picture, &segments, &mut Vec::new(), &mut cheaper);
+            if cheaper.as_ref().is_some_and(|(_, chosen)| chosen.len() == segments.len()) {
+                (best, pieces) = (cheaper, segments);
+            }
+        }
+        let (_, chosen) = best?;
+        Some(pieces.into_iter().zip(chosen).collect())
+    }
+
+    /// Chooses domains for the remaining pieces, beside what was chosen for those before them: the cheapest choice of all that are
     /// tried. Nothing stays assumed.
     fn branch(
         &mut self,
         picture: &mut Picture,
-        parts: &[GroupPart<'_>],
+        pieces: &[Piece<'_>],
         chosen: &mut Vec<Option<LevelGroup>>,
         best: &mut Option<Choice>,
     ) {
-        let Some((part, rest)) = parts.split_first() else {
+        let Some((piece, rest)) = pieces.split_first() else {
             let cost = self.cost(picture);
             if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                 *best = Some((cost, chosen.clone()));
             }
             return;
         };
-        let n_max = picture.placer.preference(part.work.template, self.assigned.unit()).n_domains_max();
+        let n_max = picture.placer.preference(piece.part.work.template, self.assigned.unit()).n_domains_max();
         let before = self.steps.len();
         let mut options: Vec<(VictimCost, Option<LevelGroup>)> = Vec::new();
-        for place in self.choices(picture, *part) {
+        for place in self.choices(picture, *piece) {
             if options.len() >= n_max || self.left == 0 {
                 break;
             }
             self.left -= 1;
-            if self.take_part(picture, *part, place) {
+            if self.take_piece(picture, *piece, place) {
                 options.push((self.cost(picture), place));
                 self.take_back_to(picture, before);
             }
@@ -192,7 +245,7 @@ impl PartSearch<'_> {
             if best.as_ref().is_some_and(|(least, _)| cost >= *least) {
                 return;
             }
-            if self.take_part(picture, *part, place) {
+            if self.take_piece(picture, *piece, place) {
                 chosen.push(place);
                 self.branch(picture, rest, chosen, best);
                 chosen.pop();
@@ -201,11 +254,15 @@ impl PartSearch<'_> {
         }
     }
 
-    /// Takes places for all of a part in a group of nodes, or none.
-    fn take_part(&mut self, picture: &mut Picture, part: GroupPart<'_>, place: Option<LevelGroup>) -> bool {
+    /// Takes places for all of a piece in a group of nodes, or none.
+    fn take_piece(
+        &mut self,
+        picture: &mut Picture,
+        Piece { part, is_segment }: Piece<'_>,
+        place: Option<LevelGroup>,
+    ) -> bool {
         let rules = self.rules;
-        let of_group = rules.of_group(part.work.group).and_then(|rules| rules.segments.as_ref());
-        let Some(rule) = rules.segments.as_ref().or(of_group) else {
+        let Some(rule) = segments_of(rules, part.work).filter(|_| !is_segment) else {
             let Some(step) = self.look_in(picture, (part.work, part.wanted), place) else { return false };
             self.steps.push(step);
             return true;
@@ -277,8 +334,9 @@ impl PartSearch<'_> {
             let place = Some((domains.level, domains.inside[at]));
             match self.look_in(picture, (work, segment), place) {
                 Some(step) => {
-                    self.steps.push(step);
                     costs[at] = SegmentCost::Unknown;
+                    forget_costs(picture, &step, domains, costs);
+                    self.steps.push(step);
                     return true;
                 }
                 None => costs[at] = SegmentCost::NoPlace,
@@ -301,18 +359,24 @@ impl PartSearch<'_> {
         for wanted in wanted.chunks(if self.one_by_one { 1 } else { wanted.len().max(1) }) {
             let needs = self.needs(picture, &step, (work.group, wanted.len()));
             self.reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
-            let nodes = self.steps.iter().flat_map(|step| &step.preemption.nodes);
-            let so_far = Preemption {
-                nodes: nodes.chain(&step.preemption.nodes).cloned().collect(),
-                ..Preemption::default()
+            let before = self.leaving(picture, &step);
+            let placed = self.steps.iter().chain([&step]).map(|step| &step.placement);
+            let of_group = placed.filter(|placed| placed.group == work.group);
+            let so_far = may_take(&picture.cluster, &before, work.group, of_group);
+            let (before, asked) = ((&before, &so_far), (work.template, wanted.len()));
+            let found = match self.is_full {
+                true => self.victims.search_full(picture, self.seeker, (assigned, &needs), asked, before),
+                false => {
+                    let on = (assigned.queue, &needs[..]);
+                    self.victims.search(picture, self.seeker, on, asked, before)
+                }
             };
-            let (on, asked) = ((assigned.queue, &needs[..]), (work.template, wanted.len()));
-            let found = self.victims.search(picture, self.seeker, on, asked, &so_far);
             self.n_loops += found.n_loops;
             self.retry_ms = self.retry_ms.into_iter().chain(found.retry_ms).min();
             self.victims.is_kept_by_budget |= found.is_kept;
             is_whole = found.places.len() >= wanted.len();
-            self.victims.take_found(
+            self.spans |= !found.others.is_empty();
+            let freed = self.victims.take_found(
                 picture,
                 assigned,
                 wanted,
@@ -320,6 +384,7 @@ impl PartSearch<'_> {
                 &mut step.placement,
                 &mut step.preemption,
             );
+            step.freed.extend(freed);
             if !is_whole {
                 break;
             }
@@ -330,6 +395,30 @@ impl PartSearch<'_> {
             return None;
         }
         Some(step)
+    }
+
+    /// Who leaves by all steps and one more, with what each of them backs.
+    fn leaving(&self, picture: &Picture, step: &PartStep) -> Preemption {
+        let mut leaving = Preemption::default();
+        for step in self.steps.iter().chain([step]) {
+            leaving.nodes.extend(step.preemption.nodes.iter().cloned());
+            leaving.others.extend(&step.preemption.others);
+        }
+        if leaving.others.is_empty() {
+            return leaving;
+        }
+        for step in self.steps.iter().chain([step]) {
+            let group = step.placement.group;
+            for member in &step.freed {
+                let Some(at) = leaving.others.iter().position(|other| other == member) else { continue };
+                leaving.others.swap_remove(at);
+                let rows = picture.cluster.rows(member.unit);
+                let node = rows.map(|rows| rows.row(member.replica.ordinal).node).unwrap_or_default();
+                let (victims, holds) = (vec![*member], Vec::new());
+                leaving.nodes.push(NodeVictims { group, node, victims, holds });
+            }
+        }
+        leaving
     }
 
     fn drop_step(&mut self, picture: &mut Picture, step: &PartStep) {
@@ -346,26 +435,9 @@ impl PartSearch<'_> {
         }
     }
 
-    /// Where a part may go: in each domain that could hold it, if it has to be in one; `None`: wherever the unit may.
-    fn choices(
-        &self,
-        picture: &mut Picture,
-        GroupPart { work, wanted }: GroupPart<'_>,
-    ) -> Vec<Option<LevelGroup>> {
-        let of_group = self.rules.of_group(work.group);
-        let Some(whole) = of_group.filter(|rules| rules.needs_level()).map(|rules| &rules.whole) else {
-            return vec![self.within];
-        };
-        let there = picture.cluster.node_of_segment(self.assigned.unit(), whole.ordinals(0), None);
-        let domains = LevelDomains::new(picture, &whole.level, self.within);
-        let n_wanted = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
-        let may_be = |domain: &usize| {
-            let nodes = domains.groups.nodes(*domain);
-            there.is_none_or(|NodeId(node)| nodes.contains(&node))
-                && picture.placer.could_hold(&picture.cluster, work.template, nodes, n_wanted)
-        };
-        let inside = domains.inside.iter().copied().filter(may_be);
-        inside.map(|domain| Some((domains.level, domain))).collect()
+    /// Where a piece may go.
+    fn choices(&self, picture: &mut Picture, piece: Piece<'_>) -> Vec<Option<LevelGroup>> {
+        piece.choices(picture, self.assigned, (self.rules, self.within))
     }
 
     fn cost(&self, picture: &Picture) -> VictimCost {
@@ -379,7 +451,7 @@ impl PartSearch<'_> {
         step: &PartStep,
         (group, n): (u16, usize),
     ) -> crate::shares::QueueNeeds {
-        if picture.shares.told_apart(self.assigned.queue).is_none() {
+        if !self.is_full && picture.shares.told_apart(self.assigned.queue).is_none() {
             return crate::shares::QueueNeeds::new();
         }
         let steps = self.steps.iter().chain([step]);
@@ -388,8 +460,38 @@ impl PartSearch<'_> {
     }
 }
 
-/// What may be placed next of each task group of a unit whose first binding is made: the rest of a segment, or one replica.
-fn next_parts<'a>(assigned: &'a AssignedUnit, rules: &UnitRules) -> Vec<GroupPart<'a>> {
-    let works: Vec<(&GroupWork, usize)> = assigned.pending_groups().map(|work| (work, 1)).collect();
+/// Domains in which the units that leave for a step have running units cost something else now: these leave as well, or would take the
+/// rest of their unit along.
+fn forget_costs(picture: &Picture, step: &PartStep, domains: &LevelDomains, costs: &mut [SegmentCost]) {
+    let mut units: Vec<UnitId> = step.preemption.victims().map(|victim| victim.unit).collect();
+    units.sort_unstable();
+    units.dedup();
+    let known = units.into_iter().filter_map(|unit| picture.cluster.rows(unit));
+    for (_, row) in known.filter(|rows| min_member(rows) > 1).flat_map(|rows| rows.live()) {
+        let is_there = |domain: usize| {
+            picture.cluster.domains().is_in(GroupRef::new(domains.level, domain), row.node.idx())
+        };
+        for (cost, domain) in costs.iter_mut().zip(&domains.inside) {
+            if is_there(*domain) {
+                *cost = SegmentCost::Unknown;
+            }
+        }
+    }
+}
+
+/// What may be placed next of each task group of a unit whose first binding is made: the rest of a segment, or one replica. A task group of
+/// which nothing is there yet begins where all of it has room, if it has to be in one domain.
+fn next_parts<'a>(picture: &Picture, assigned: &'a AssignedUnit, rules: &UnitRules) -> Vec<GroupPart<'a>> {
+    let begins = |work: &GroupWork| {
+        let of_group = rules.of_group(work.group).filter(|rules| rules.needs_level());
+        of_group.is_some_and(|rules| {
+            let there = picture.cluster.node_of_segment(assigned.unit(), rules.whole.ordinals(0), None);
+            there.is_none()
+        })
+    };
+    let whole = assigned.pending_groups().filter(|work| work.pending().len() > 1 && begins(work));
+    let whole = whole.map(|work| (work, work.pending().len()));
+    let works: Vec<(&GroupWork, usize)> =
+        whole.chain(assigned.pending_groups().map(|work| (work, 1))).collect();
     parts_of(rules, &works)
 }

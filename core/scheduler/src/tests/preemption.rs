@@ -25,6 +25,7 @@ mod minima;
 mod own_domains;
 mod parts;
 mod plan;
+mod spanning;
 
 /// A scheduler and a binder that follow the same commits.
 struct Pair {
@@ -137,7 +138,7 @@ impl Pair {
 
     /// Those told to leave have left; what was held is bound, what left is pending again.
     fn leave(&mut self) {
-        for id in 1..=9 {
+        for id in 1..=199 {
             let Some(rows) = self.binder.cluster().rows(UnitId(id)) else { continue };
             let leaving = rows.live().filter(|(_, row)| row.eviction.is_some());
             let (ordinals, incarnations): (Vec<u32>, Vec<u32>) =

@@ -1,6 +1,6 @@
 //! Claims beside others whose transactions are under way.
 
-use godel_placement::preempt::{Lent, Preference};
+use godel_placement::preempt::{Lent, Preference, SoFar};
 
 use super::*;
 
@@ -128,7 +128,7 @@ fn a_device_is_in_use_until_its_victim_has_left() {
         preempt::search_lent(
             &mut cluster,
             &seeker,
-            &claimed,
+            (&claimed, &SoFar::default()),
             (None, &Lent::default()),
             shape,
             ([1], 1),

@@ -62,7 +62,8 @@ impl<'a> VictimPlan<'a> {
     /// What those who leave by this plan give back of a queue.
     fn given(&self, below: (&Quota, QueueIdx)) -> Amounts {
         let mut sum = Amounts::new();
-        for (unit, ordinal) in &self.gone {
+        // What leaves for the decision already is no longer lacking.
+        for (unit, ordinal) in self.gone.iter().filter(|key| !self.so_far.has(**key)) {
             let Some(rows) = self.cluster.rows(*unit) else { continue };
             let row = rows.row(*ordinal);
             if is_below(below, rows, &row) {

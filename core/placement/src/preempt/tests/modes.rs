@@ -16,7 +16,15 @@ fn seek_by(cluster: &mut Cluster, nodes: u32, wanted: usize, preference: &Prefer
     let shape = cluster.shape(&demand(8_000, 1, 0), Pool::Guaranteed);
     let nodes = (1..=nodes).map(|node| node as usize);
     let by = (None, &Lent::default());
-    search_lent(cluster, &SEEKER, &FxHashSet::default(), by, shape, (nodes, wanted), preference)
+    search_lent(
+        cluster,
+        &SEEKER,
+        (&FxHashSet::default(), &SoFar::default()),
+        by,
+        shape,
+        (nodes, wanted),
+        preference,
+    )
 }
 
 fn fast(start: u64) -> Preference<'static> {

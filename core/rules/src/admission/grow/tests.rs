@@ -6,6 +6,7 @@ use godel_domain::{
     running_units::{Bind, RunChange},
     task_group_record::UnitJoin,
     unit::WorkloadClass,
+    unit_topology::Segments,
     unreadable::{Subject, Unreadable},
 };
 use godel_testkit::{BuildUnit as _, unit};
@@ -108,6 +109,35 @@ fn wrong_changes_of_groups_are_named() {
     assert_eq!(grow(&cancelled, &rows, &adding(&[("a", 1)])), Err(ScaleRefusal::Cancelled));
     let moved = GroupChanges { sizes: vec![("main".to_owned(), 0)], ..adding(&[("a", 1)]) };
     assert_eq!(grown(&record, &rows, &moved).status.ordinals[..], [vec![], vec![(1, 2)]], "0 was bound");
+}
+
+#[test]
+fn an_added_group_begins_with_a_whole_segment() {
+    let (record, rows) = application();
+    let with_segments = |name: &str, replicas, size| {
+        let mut changes = adding(&[(name, replicas)]);
+        let segments = Some(Segments { size, within: "rack".to_owned() });
+        changes.added[0].topology = Some(Box::new(UnitTopology { segments, ..UnitTopology::default() }));
+        changes
+    };
+    let first = grown(&record, &rows, &with_segments("map", 6, 4));
+    assert_eq!(first.status.ordinals[..], [vec![(0, 1)], vec![(4, 10)]]);
+    let topologies = |record: &UnitRecord| -> Vec<(u16, u32)> {
+        record.group_topologies().iter().map(|of| (of.group, of.first)).collect()
+    };
+    assert_eq!(topologies(&first), [(1, 0)], "its segments are counted from 0");
+    assert_eq!(grow(&first, &rows, &with_segments("map", 6, 4)), Ok(None), "asked for again");
+    assert_eq!(field(&first, &with_segments("map", 6, 3)), "groups.added[0].name", "another topology");
+    // What grows on goes on with its segment, and begins another one where others are between.
+    let second = grown(&first, &rows, &sizing("map", 8));
+    assert_eq!(second.status.ordinals[1], [(4, 12)]);
+    let third = grown(&grown(&second, &rows, &adding(&[("late", 1)])), &rows, &sizing("map", 9));
+    assert_eq!(third.status.ordinals[1..], [vec![(4, 12), (16, 17)], vec![(12, 13)]]);
+    assert_eq!(topologies(&third), [(1, 0)]);
+    // Not beside segments of the unit.
+    let mut of_unit = record.clone();
+    of_unit.spec.topology.segments = Some(Segments { size: 2, within: "rack".to_owned() });
+    assert_eq!(field(&of_unit, &with_segments("map", 6, 4)), "groups.added[0].topology");
 }
 
 #[test]

@@ -2,7 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::*;
+use godel_domain::{
+    unit_affinity::{SpreadTerm, UnitTerm},
+    zone::{CpuMode, ZonePolicy, ZoneRequest},
+};
+use godel_testkit::{TestNode, node};
+
+use super::{
+    own_domains::{gang, in_rack, racks, racks_of, segments},
+    *,
+};
 
 /// Two nodes, each full of two running units of 500 that nobody preempts: of unit 1 the first, of unit 2 the second.
 fn full() -> Pair {
@@ -221,4 +230,137 @@ fn a_gang_that_requires_a_rack_gathers_in_the_one_that_is_free_first() {
     pair.leave();
     let nodes: BTreeSet<u32> = pair.live(5).into_iter().collect();
     assert_eq!((nodes, pair.binder.n_holds()), ([1, 2].into(), 0));
+}
+
+/// Racks of nodes, each full of a running unit that nobody preempts: unit `100 + id` on node `id`. Those on `stays` go on for good.
+fn full_racks(n_nodes: u32, of_rack: u32, stays: &[u32]) -> Pair {
+    let mut pair = racks(n_nodes, of_rack);
+    pair.binder.gather_for(1_000_000);
+    for node in 1..=n_nodes {
+        let class = if stays.contains(&node) { WorkloadClass::Service } else { WorkloadClass::Batch };
+        let mut filler = unit(100 + u64::from(node), 1, 1, cpu(1000)).preemptible(false).class(class);
+        filler.spec.task_groups[0].template.node_selector.insert("host".to_owned(), format!("h{node}"));
+        pair.assign(&filler);
+        pair.steps();
+        assert_eq!(pair.n_bound(100 + u64::from(node)), 1);
+    }
+    pair
+}
+
+impl Pair {
+    fn gathers_on(&self) -> Vec<u32> {
+        let holds = self.binder.cluster().holds();
+        let of = |hold: &&Arc<Hold>| vec![hold.node.0; hold.ordinals.len()];
+        let mut nodes: Vec<u32> = holds.iter().flat_map(of).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// The gang has its turn, and everyone who is on the nodes where it gathers room ends: it is bound there, all of it.
+    fn gather_and_bind(&mut self, gang: &UnitRecord) -> Vec<u32> {
+        self.assign_turn(gang);
+        self.steps();
+        let nodes = self.gathers_on();
+        assert_eq!(self.binder.gathering().len(), usize::from(!nodes.is_empty()));
+        let mut on: Vec<u32> = nodes.clone();
+        on.dedup();
+        on.iter().for_each(|node| self.end(100 + u64::from(*node), &[0]));
+        self.leave();
+        self.assert_same();
+        let n_bound = if nodes.is_empty() { 0 } else { gang.spec.replicas() as usize };
+        assert_eq!((self.n_bound(gang.id.0), self.binder.n_holds()), (n_bound, 0));
+        assert_eq!(self.scheduler.stats().conflicts, 0);
+        nodes
+    }
+}
+
+#[test]
+fn each_segment_gathers_in_one_rack() {
+    // Of the third rack one node never has room.
+    let mut pair = full_racks(9, 3, &[7]);
+    let mut gang = unit(5, 6, 6, cpu(1000));
+    gang.spec.topology = segments(3);
+    pair.gather_and_bind(&gang);
+    let racks = racks_of(&pair, 5, 3);
+    assert!(racks[..3] == [racks[0]; 3] && racks[3..] == [1 - racks[0]; 3], "{racks:?}");
+    // A segment more has no rack.
+    let mut pair = full_racks(9, 3, &[7]);
+    let mut gang = unit(5, 9, 9, cpu(1000));
+    gang.spec.topology = segments(3);
+    assert_eq!(pair.gather_and_bind(&gang), [] as [u32; 0]);
+}
+
+#[test]
+fn each_task_group_gathers_in_its_rack() {
+    // The second group fits into the second rack only, of which the first one would take a part: there it would be soonest.
+    let mut pair = full_racks(6, 3, &[1]);
+    let two = gang(5, 0, &[(1, 1000, in_rack()), (3, 1000, in_rack())]);
+    assert_eq!(pair.gather_and_bind(&two).len(), 4);
+    assert_eq!(racks_of(&pair, 5, 3), [0, 1, 1, 1]);
+}
+
+#[test]
+fn replicas_that_keep_apart_gather_on_different_nodes() {
+    let mut pair = full_racks(4, 2, &[]);
+    let mut gang = unit(5, 3, 3, cpu(300));
+    let term = UnitTerm { units: Vec::new(), topology: "host".to_owned(), weight: 0 };
+    gang.spec.affinity.apart.push(term);
+    let nodes: BTreeSet<u32> = pair.gather_and_bind(&gang).into_iter().collect();
+    assert_eq!(nodes.len(), 3);
+    // So do those that listen on the same port.
+    let mut pair = full_racks(3, 3, &[]);
+    assert_eq!(pair.gather_and_bind(&unit(5, 3, 3, with_port(300))), [1, 2, 3]);
+}
+
+#[test]
+fn spread_replicas_are_bound_in_an_order_that_is_even() {
+    // Each rack has room for all of them; what is held on the first one is bound before what is held on the second one.
+    let mut pair = full_racks(6, 3, &[]);
+    let mut gang = unit(5, 6, 6, cpu(1000));
+    let (units, topology) = (Vec::new(), "rack".to_owned());
+    gang.spec.affinity.spread.push(SpreadTerm { units, topology, max_skew: 1, weight: 0 });
+    assert_eq!(pair.gather_and_bind(&gang), [1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn zones_are_gathered_as_they_become_free() {
+    // Two zones of 4 CPUs on each node, and in each of them somebody with 2 CPUs of his own.
+    let zoned = |policy, cpu_mode, amount: i64| Demand {
+        requests: resources(amount, 1),
+        devices: Vec::new(),
+        host_ports: Vec::new(),
+        zones: Some(ZoneRequest { policy, cpu_mode }),
+    };
+    let mut pair = Pair::new(0);
+    pair.binder.gather_for(1_000_000);
+    for id in 1..=2 {
+        let TestNode { spec, report } = node(id).memory(64).zones(2, 1, 4, 1);
+        pair.commit(vec![Change::NodeSpec(spec), Change::NodeReport(report)]);
+    }
+    let dedicated = |amount| zoned(ZonePolicy::SingleZone, CpuMode::Dedicated, amount);
+    for id in 101..=104 {
+        // One on each zone: two would have no room beside another one for a while.
+        let filler = unit(id, 1, 1, dedicated(3_000)).preemptible(false);
+        pair.assign(&filler);
+        pair.steps();
+        assert_eq!(pair.n_bound(id), 1);
+    }
+    let gang = unit(5, 2, 2, dedicated(4_000));
+    pair.assign_turn(&gang);
+    pair.steps();
+    assert_eq!((pair.binder.gathering().len(), pair.binder.gathering()[0].n_wanted), (1, 2));
+    // The core that is free in a zone is gathered: where nobody gathers it is there.
+    let small = unit(6, 4, 1, dedicated(1_000)).preemptible(false);
+    pair.assign(&small);
+    pair.steps();
+    assert_eq!(pair.n_bound(6), 2, "the other zones");
+    for id in 101..=104 {
+        pair.end(id, &[0]);
+        pair.leave();
+    }
+    assert_eq!((pair.n_bound(5), pair.binder.n_holds()), (2, 0));
+    let rows = pair.binder.cluster().rows(UnitId(5)).unwrap();
+    assert!(rows.live().all(|(_, row)| row.allocation.zones.cores.len() == 4));
+    pair.assert_same();
+    assert_eq!(pair.scheduler.stats().conflicts, 0);
 }

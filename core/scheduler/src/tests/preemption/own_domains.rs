@@ -10,7 +10,7 @@ use godel_domain::{
 use super::*;
 
 /// Node `id` is in rack `(id - 1) / of_rack`, and in a switch with the next one; each has 1,000 cpu.
-fn racks(n_nodes: u32, of_rack: u32) -> Pair {
+pub(super) fn racks(n_nodes: u32, of_rack: u32) -> Pair {
     let mut pair = Pair::new(0);
     for id in 1..=n_nodes {
         let labels = [
@@ -26,17 +26,17 @@ fn racks(n_nodes: u32, of_rack: u32) -> Pair {
     pair
 }
 
-fn in_rack() -> UnitTopology {
+pub(super) fn in_rack() -> UnitTopology {
     UnitTopology { required: "rack".to_owned(), ..UnitTopology::default() }
 }
 
-fn segments(size: u32) -> UnitTopology {
+pub(super) fn segments(size: u32) -> UnitTopology {
     let segments = Some(Segments { size, within: "rack".to_owned() });
     UnitTopology { segments, ..UnitTopology::default() }
 }
 
 /// A gang of task groups, each with its replicas, the cpu of a replica, and its topology. All replicas are needed.
-fn gang(id: u64, priority: i32, groups: &[(u32, i64, UnitTopology)]) -> UnitRecord {
+pub(super) fn gang(id: u64, priority: i32, groups: &[(u32, i64, UnitTopology)]) -> UnitRecord {
     let group = |(idx, (replicas, amount, topology)): (usize, &(u32, i64, UnitTopology))| {
         let template = Template { demand: cpu(*amount), ..Template::default() };
         let topology = Some(Box::new(topology.clone())).filter(|topology| !topology.is_empty());
@@ -52,13 +52,13 @@ fn gang(id: u64, priority: i32, groups: &[(u32, i64, UnitTopology)]) -> UnitReco
 }
 
 /// Racks of the live replicas of a unit, by ordinal.
-fn racks_of(pair: &Pair, id: u64, of_rack: u32) -> Vec<u32> {
+pub(super) fn racks_of(pair: &Pair, id: u64, of_rack: u32) -> Vec<u32> {
     let rows = pair.binder.cluster().rows(UnitId(id));
     rows.into_iter().flat_map(RunningUnits::live).map(|(_, row)| (row.node.0 - 1) / of_rack).collect()
 }
 
 /// One running unit that takes all of a node.
-fn fill(pair: &mut Pair, id: u64, node: u32, priority: i32) {
+pub(super) fn fill(pair: &mut Pair, id: u64, node: u32, priority: i32) {
     let mut filler = ranked(id, priority, 1, 1, cpu(1000));
     filler.spec.task_groups[0].template.node_selector.insert("host".to_owned(), format!("h{node}"));
     pair.assign(&filler);
@@ -267,4 +267,63 @@ fn a_lost_member_of_a_segment_preempts_in_its_rack() {
     pair.step();
     let nodes: Vec<u32> = pair.leaving().iter().map(|(_, node)| (node - 1) / 2).collect();
     assert_eq!(nodes, [rack]);
+}
+
+/// A unit of one replica, to which a group of two is added that needs a rack.
+fn with_added(id: u64, priority: i32) -> (UnitRecord, UnitRecord) {
+    let before = ranked(id, priority, 1, 1, cpu(1000));
+    let mut after = before.clone();
+    let template = Template { demand: cpu(1000), ..Template::default() };
+    let topology = Some(Box::new(in_rack()));
+    after.spec.task_groups.push(TaskGroup { topology, ..godel_testkit::group("added", 2, template) });
+    after.status.ordinals.push(vec![(1, 3)]);
+    after.status.own_groups = 1;
+    (before, after)
+}
+
+#[test]
+fn an_added_group_begins_in_a_rack_that_holds_it() {
+    // The first rack has one node left, the second one two.
+    let mut pair = racks(5, 3);
+    let (before, after) = with_added(1, 0);
+    fill(&mut pair, 2, 1, 0);
+    pair.assign(&before);
+    pair.steps();
+    let added = [ReplicaId::new(1, 0), ReplicaId::new(2, 0)];
+    let revision = pair.commit(vec![Change::Unit(Arc::new(after.clone()))]);
+    pair.scheduler.on_assign(&after, revision, &added, 1, pair.now);
+    pair.steps();
+    let racks = racks_of(&pair, 1, 3);
+    assert!(racks.len() == 3 && racks[1] == racks[2], "{racks:?}");
+    assert_eq!(pair.scheduler.stats().conflicts, 0);
+}
+
+#[test]
+fn an_added_group_preempts_in_a_rack_that_holds_all_of_it() {
+    // The cheapest node is in the rack in which only one may leave.
+    let mut pair = racks(4, 2);
+    for (id, node, priority) in [(2, 1, 1), (3, 2, 50), (4, 3, 3)] {
+        fill(&mut pair, id, node, priority);
+    }
+    let (before, after) = with_added(1, 9);
+    pair.assign(&before);
+    pair.steps();
+    assert_eq!(pair.live(1), [4]);
+    let added = [ReplicaId::new(1, 0), ReplicaId::new(2, 0)];
+    let revision = pair.commit(vec![Change::Unit(Arc::new(after.clone()))]);
+    pair.scheduler.on_assign(&after, revision, &added, 1, pair.now);
+    pair.step();
+    // No rack holds both: one begins where that costs least, and the other one waits there.
+    assert_eq!(pair.leaving(), [(2, 1)]);
+    // With two racks that may hold it all of it begins in one.
+    let mut pair = racks(6, 2);
+    for (id, node, priority) in [(2, 1, 1), (3, 2, 50), (4, 3, 3), (5, 4, 4), (6, 5, 60)] {
+        fill(&mut pair, id, node, priority);
+    }
+    pair.assign(&before);
+    pair.steps();
+    let revision = pair.commit(vec![Change::Unit(Arc::new(after.clone()))]);
+    pair.scheduler.on_assign(&after, revision, &added, 1, pair.now);
+    pair.step();
+    assert_eq!(pair.leaving(), [(4, 3), (5, 4)]);
 }
