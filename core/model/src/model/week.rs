@@ -237,7 +237,11 @@ fn compare(seed: u64, length_ms: u64) {
             .run()
             .unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"))
     };
-    let (with, without) = (run(true), run(false));
+    let (with, without) = std::thread::scope(|scope| {
+        let with = scope.spawn(|| run(true));
+        let without = run(false);
+        (with.join().expect("the week with rescheduling ends"), without)
+    });
     println!(
         "{} moved, {} mismatched, {} failed; {} nodes lost, {} parts killed, {} units ended",
         with.n_moved, with.n_mismatched, with.n_failed, with.n_lost_nodes, with.n_kills, with.n_ended
