@@ -9,6 +9,8 @@
 //! Whatever the parts wrote is judged twice: at each commit by plain sums ([`naive`]), at the end by `godel audit`'s own
 //! predicates over the whole history. When nothing happens any more nothing may be left that could go on ([`check`]).
 //!
+//! Beside the cases, [`week`] is a week of a larger cluster that is rescheduled.
+//!
 //! `GODEL_SEED=n` runs one case and tells what happened; `GODEL_TEST_LONG=1` runs a million.
 
 mod agents;
@@ -25,4 +27,5 @@ mod scheduler;
 mod steps;
 mod store;
 mod units;
+mod week;
 mod world;

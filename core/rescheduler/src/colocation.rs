@@ -7,10 +7,11 @@
 use rustc_hash::FxHashMap;
 
 use crate::{
+    columns::enumerate_columns,
     goal::{CheckPoint, EPSILON, Goal},
     layout::{Layout, NodeIdx, OwnerIdx, RunIdx},
     policy::{Algorithm, Detection, Detector, Policy, Reason},
-    search::{Annealing, Draws, anneal},
+    search::{Annealing, Draws, anneal, descend, n_steps_of},
     workspace::Workspace,
 };
 
@@ -18,6 +19,10 @@ use crate::{
 const ONE_ANYWHERE: usize = 8;
 /// Of so many steps, one is of any running unit, so that those that talk to nobody make room.
 const ONE_ANYONE: usize = 16;
+/// Steps of a search of a small cluster, at most.
+const N_STEPS_MAX: u64 = 14_000_000;
+/// Nodes of partners that are looked at for each running unit before the annealing of a large cluster.
+const N_TARGETS: usize = 16;
 
 /// The policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,9 +127,17 @@ impl Goal for TrafficGoal {
             return 0.0;
         }
         let (here, there) = (self.on(owner, from), self.on(owner, to));
-        let lost = self.kept_by(owner, from, here) - self.kept_by(owner, from, here.saturating_sub(1));
-        let gained = self.kept_by(owner, to, there + 1) - self.kept_by(owner, to, there);
-        lost - gained
+        let part = self.part[owner.idx()];
+        let [less, all] = [here.saturating_sub(1), here].map(|n| f64::from(n) * part);
+        let [now, more] = [there, there + 1].map(|n| f64::from(n) * part);
+        let partners = self.partners[owner.idx()].iter();
+        partners
+            .map(|(other, weight)| {
+                let part = self.part[other.idx()];
+                let [near, far] = [from, to].map(|node| f64::from(self.on(*other, node)) * part);
+                weight * ((all.min(near) - less.min(near)) - (more.min(far) - now.min(far)))
+            })
+            .sum()
     }
 
     fn on_moved(&mut self, layout: &Layout<'_>, unit: RunIdx, from: NodeIdx, to: NodeIdx) {
@@ -180,11 +193,17 @@ impl Algorithm for Colocation {
         let suspects = &detection.suspects;
         let n_suspects = u32::try_from(suspects.len()).unwrap_or(u32::MAX).max(1);
         let first = self.heat / f64::from(n_suspects);
-        let annealing = Annealing {
-            n_steps: self.n_steps_each.saturating_mul(u64::from(n_suspects)),
-            first,
-            last: first / 1_000.0,
-        };
+        let n_wanted = self.n_steps_each.saturating_mul(u64::from(n_suspects));
+        let n_steps = n_steps_of(self.n_steps_each, u64::from(n_suspects), N_STEPS_MAX);
+        let annealing = Annealing { n_steps, first, last: first / 1_000.0 };
+        if !annealing.is_whole(n_wanted) {
+            descend(work, suspects, &mut |layout, unit, nodes| {
+                let partners = traffic.partners[layout.owner(unit).idx()].iter();
+                let near = partners.flat_map(|(partner, _)| layout.replicas(*partner));
+                nodes.extend(near.take(N_TARGETS).map(|near| layout.node_of(*near)));
+            });
+        }
+        let annealing = annealing.cooled(n_wanted);
         anneal(work, &annealing, &mut |layout: &Layout<'_>, draws: &mut Draws| {
             if draws.below(ONE_ANYONE) == 0 {
                 let unit = RunIdx::at(draws.below(layout.n_running()));
@@ -200,6 +219,7 @@ impl Algorithm for Colocation {
             let near = *replicas.get(draws.below(replicas.len()))?;
             Some((unit, layout.node_of(near)))
         });
+        enumerate_columns(work);
     }
 }
 

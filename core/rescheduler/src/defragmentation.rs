@@ -11,13 +11,14 @@ use godel_domain::demand::Demand;
 
 use crate::{
     clearing::{Clearing, cheapest_clearing, evacuate},
+    columns::enumerate_columns,
     domains::LayoutDomains,
     filters::Filters,
     fragmentation::{Fragmentation, TypicalDemand},
     goal::{CheckPoint, EPSILON, Goal},
     layout::{Layout, NodeIdx, RunIdx},
     policy::{Algorithm, Detection, Detector, Policy, Reason, ReschedulePlan, make_plan},
-    search::{Annealing, Draws, anneal},
+    search::{Annealing, Draws, anneal, descend, n_steps_of},
     whole_shapes::WholeShapes,
     workspace::{PlanLimits, Workspace},
 };
@@ -31,6 +32,10 @@ const N_NODES_MODERATE: usize = 2_000;
 const N_FAILED_MAX: usize = 300;
 /// Passes over all domains, at most: each begins with what the last one left.
 const N_PASSES: usize = 4;
+/// Steps of a search for a lower rate in a small cluster, at most.
+const N_STEPS_MAX: u64 = 6_000_000;
+/// Nodes that are looked at for each running unit with devices before the annealing of a large cluster.
+const N_TARGETS: usize = 24;
 
 /// What defragmentation is for.
 #[derive(Clone, Debug, PartialEq)]
@@ -167,15 +172,31 @@ impl Algorithm for Defragmentation {
                 let n_running = u64::try_from(work.layout().n_running()).unwrap_or(u64::MAX);
                 let one_device =
                     1.0 / f64::from(u32::try_from(work.layout().n_nodes()).unwrap_or(u32::MAX).max(1));
+                let n_wanted = n_steps_each.saturating_mul(n_running);
                 let annealing = Annealing {
-                    n_steps: n_steps_each.saturating_mul(n_running),
+                    n_steps: n_steps_of(*n_steps_each, n_running, N_STEPS_MAX),
                     first: one_device * 0.05,
                     last: one_device * 0.000_1,
                 };
-                anneal(work, &annealing, &mut any_move);
+                if !annealing.is_whole(n_wanted) {
+                    descend_rate(work);
+                }
+                anneal(work, &annealing.cooled(n_wanted), &mut any_move);
+                enumerate_columns(work);
             }
         }
     }
+}
+
+/// Moves what lowers the rate most, as far as a few nodes for each running unit show: what has no devices is left alone.
+fn descend_rate(work: &mut Workspace<'_>) {
+    let layout = work.layout();
+    let has_devices = |unit: &RunIdx| !layout.shape(layout.shape_of(*unit)).devices.is_empty();
+    let units: Vec<RunIdx> = layout.running().filter(has_devices).collect();
+    let mut draws = Draws::new(work.limits().seed);
+    descend(work, &units, &mut |layout, _, nodes| {
+        nodes.extend((0..N_TARGETS).map(|_| NodeIdx::at(draws.below(layout.n_nodes()))));
+    });
 }
 
 /// Proposes any running unit and any node.

@@ -3,8 +3,10 @@
 use rustc_hash::FxHashMap;
 
 use crate::{
+    clearing::{cheapest_clearing, evacuate},
+    columns::enumerate_columns,
     domains::LayoutDomains,
-    goal::{CheckPoint, Goal},
+    goal::{CheckPoint, EPSILON, Goal},
     layout::{Layout, NodeIdx, OwnerIdx, RunIdx},
     policy::{Algorithm, Detection, Detector, Policy, Reason},
     workspace::Workspace,
@@ -14,6 +16,12 @@ use crate::{
 const N_LOOKS: usize = 64;
 /// Running units of one node that are tried in an exchange.
 const N_EXCHANGES: usize = 16;
+/// Nodes that are cleared, or looked at for what leaves one, for one replica.
+const N_CLEARED: usize = 24;
+/// Passes over all replicas that are too many where they are: each begins with what the last one left.
+const N_PASSES: usize = 6;
+/// Nodes that all clearings of one plan look at, so that a plan for a large cluster takes no more than seconds.
+const N_NODES_LOOKED: usize = 30_000_000;
 
 /// The policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,32 +162,86 @@ impl Detector for FailureDomainSpread {
 impl Algorithm for FailureDomainSpread {
     fn improve(&self, work: &mut Workspace<'_>, detection: &Detection) {
         let mut counts = SpreadGoal::new(work.layout(), self);
-        for unit in &detection.suspects {
-            if !counts.is_too_many(work.layout(), *unit) || !work.is_movable(*unit) {
-                continue;
+        let mut n_clearings = N_NODES_LOOKED / work.layout().n_nodes().max(1) / N_CLEARED;
+        for _ in 0..N_PASSES {
+            let before = counts.n_excess;
+            for unit in &detection.suspects {
+                if !counts.is_too_many(work.layout(), *unit) || !work.is_movable(*unit) {
+                    continue;
+                }
+                let Some(nodes) = move_or_name(work, &mut counts, *unit) else { continue };
+                if !exchange(work, &mut counts, *unit, &nodes) && n_clearings > 0 {
+                    n_clearings -= 1;
+                    make_room(work, &mut counts, *unit, &nodes);
+                }
             }
-            let from = work.layout().node_of(*unit);
-            let owner = work.layout().owner(*unit);
-            let n_nodes = work.layout().n_nodes();
-            // Each begins elsewhere, so that replicas of many units do not all go to the same nodes.
-            let start = unit.idx().wrapping_mul(7_919);
-            let order = || (0..n_nodes).map(|step| NodeIdx::at((start + step) % n_nodes));
-            let fitting = || order().filter(|node| counts.takes(owner, *node));
-            let with_room: Vec<NodeIdx> =
-                fitting().filter(|node| work.layout().has_room(*unit, *node)).take(N_LOOKS).collect();
-            let without: Vec<NodeIdx> =
-                if with_room.is_empty() { fitting().take(N_LOOKS).collect() } else { Vec::new() };
-            if let Some(to) = with_room.into_iter().find(|node| work.try_move(*unit, *node)) {
-                counts.on_moved(work.layout(), *unit, from, to);
-                continue;
+            if counts.n_excess == 0 || counts.n_excess == before {
+                break;
             }
-            exchange(work, &mut counts, *unit, &without);
         }
+        enumerate_columns(work);
     }
 }
 
-/// Lets a replica change places with a running unit that its domain can take.
-fn exchange(work: &mut Workspace<'_>, counts: &mut SpreadGoal, unit: RunIdx, nodes: &[NodeIdx]) {
+/// Moves a replica to a node whose domain takes it. Where none has room, returns nodes that could take it if they had.
+fn move_or_name(work: &mut Workspace<'_>, counts: &mut SpreadGoal, unit: RunIdx) -> Option<Vec<NodeIdx>> {
+    let from = work.layout().node_of(unit);
+    let owner = work.layout().owner(unit);
+    let n_nodes = work.layout().n_nodes();
+    // Each begins elsewhere, so that replicas of many units do not all go to the same nodes.
+    let start = unit.idx().wrapping_mul(7_919);
+    let order = || (0..n_nodes).map(|step| NodeIdx::at((start + step) % n_nodes));
+    let fitting = || order().filter(|node| counts.takes(owner, *node));
+    let with_room: Vec<NodeIdx> =
+        fitting().filter(|node| work.layout().has_room(unit, *node)).take(N_LOOKS).collect();
+    let nodes: Vec<NodeIdx> =
+        if with_room.is_empty() { fitting().take(N_LOOKS).collect() } else { Vec::new() };
+    if let Some(to) = with_room.into_iter().find(|node| work.try_move(unit, *node)) {
+        counts.on_moved(work.layout(), unit, from, to);
+        return None;
+    }
+    Some(nodes)
+}
+
+/// Sends the fewest running units away from a node whose domain takes a replica, to where they do no harm, and the replica there.
+fn make_room(work: &mut Workspace<'_>, counts: &mut SpreadGoal, unit: RunIdx, nodes: &[NodeIdx]) {
+    let from = work.layout().node_of(unit);
+    let shape = work.layout().shape_of(unit);
+    for node in nodes.iter().take(N_CLEARED) {
+        if !work.layout().node(*node).accepts {
+            continue;
+        }
+        let may_leave = |other: RunIdx| work.is_movable(other);
+        let Some(clearing) = cheapest_clearing(work.layout(), *node, shape, 1, &may_leave) else { continue };
+        let mark = work.mark();
+        let is_clear = evacuate(work, &clearing.units, N_CLEARED, &mut |work, other, to| {
+            let harms = to == *node || work.change(other, to) > EPSILON;
+            (!harms).then(|| -free_share(work.layout(), to))
+        });
+        if !is_clear {
+            continue;
+        }
+        if work.try_move(unit, *node) {
+            for other in clearing.units {
+                counts.on_moved(work.layout(), other, *node, work.layout().node_of(other));
+            }
+            counts.on_moved(work.layout(), unit, from, *node);
+            return;
+        }
+        work.undo_to(mark);
+    }
+}
+
+/// Returns the share of the resource of which a node has least left.
+fn free_share(layout: &Layout<'_>, node: NodeIdx) -> f64 {
+    let amounts = layout.free_amounts(node).iter().zip(layout.capacity(node)).filter(|(_, has)| **has > 0);
+    #[expect(clippy::cast_precision_loss, reason = "shares need no more than 53 bits")]
+    let shares = amounts.map(|(free, has)| *free as f64 / *has as f64);
+    shares.fold(1.0, f64::min)
+}
+
+/// Lets a replica change places with a running unit that its domain can take; says whether one was found.
+fn exchange(work: &mut Workspace<'_>, counts: &mut SpreadGoal, unit: RunIdx, nodes: &[NodeIdx]) -> bool {
     let from = work.layout().node_of(unit);
     let here = counts.domains.of(from);
     for to in nodes {
@@ -191,10 +253,11 @@ fn exchange(work: &mut Workspace<'_>, counts: &mut SpreadGoal, unit: RunIdx, nod
             if !harms && work.is_movable(other) && work.try_exchange(unit, other) {
                 counts.on_moved(work.layout(), unit, from, *to);
                 counts.on_moved(work.layout(), other, *to, from);
-                return;
+                return true;
             }
         }
     }
+    false
 }
 
 impl Policy for FailureDomainSpread {

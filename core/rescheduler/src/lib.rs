@@ -12,6 +12,7 @@
 //! - `binpack`: bin packing: as few nodes as possible have work.
 //! - `clearing`: which running units have to leave a node so that something fits there, and where they go.
 //! - `colocation`: co-location: units that talk to one another share nodes.
+//! - `columns`: exact search where it is affordable: two nodes at a time share out what they have.
 //! - `config`: which policies there are, when each runs and on what, and everything that is wrong with that.
 //! - `cron`: times as cron writes them.
 //! - `defragmentation`: defragmentation: whole devices, nodes or domains become free.
@@ -34,6 +35,7 @@
 mod binpack;
 mod clearing;
 mod colocation;
+mod columns;
 mod config;
 mod cron;
 mod defragmentation;

@@ -3,6 +3,12 @@
 //! Annealing follows Kirkpatrick, Gelatt, Vecchi, "Optimization by Simulated Annealing" (Science 220, 1983), with a geometric
 //! schedule. The limit of moves is hard: at the limit, a running unit that is still at home is moved together with the return
 //! of another one, and both are judged as one step. The core has no clock, so a search is as long as its number of steps.
+//!
+//! A step of a large cluster costs more than one of a small one, since nothing that it looks at is near the processor, and there
+//! are more running units to try. So a search of a large cluster has fewer steps in all ([`n_steps_of`]), and begins with what
+//! [`descend`] finds: the best moves first, each looked at again before it is made (lazy greedy, Minoux 1978).
+
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 use godel_domain::seed::mix;
 
@@ -50,6 +56,93 @@ pub struct Annealing {
     pub first: f64,
     /// The same at last.
     pub last: f64,
+}
+
+/// Running units at which a step costs twice as much as in a small cluster.
+const N_DOUBLE: u64 = 8_000;
+
+/// Returns how many steps a search has: as many for each running unit that it tries as asked, but no more in all than `n_max`
+/// steps of a small cluster take time.
+pub(crate) fn n_steps_of(n_steps_each: u64, n_tried: u64, n_max: u64) -> u64 {
+    let n_affordable = n_max.saturating_mul(N_DOUBLE) / N_DOUBLE.saturating_add(n_tried);
+    n_steps_each.saturating_mul(n_tried).min(n_affordable)
+}
+
+impl Annealing {
+    /// Returns the annealing of a search that has fewer steps than it would need: it begins as a descent from the best moves, and
+    /// is colder from the start.
+    pub(crate) fn cooled(self, n_steps_wanted: u64) -> Self {
+        if self.is_whole(n_steps_wanted) { self } else { Self { first: self.last * COOL, ..self } }
+    }
+
+    /// Whether it has so large a part of the steps wanted that it needs no descent before.
+    pub(crate) fn is_whole(&self, n_steps_wanted: u64) -> bool {
+        self.n_steps.saturating_mul(N_PARTS_MAX) >= n_steps_wanted
+    }
+}
+
+/// By how much the first temperature of a cold annealing is above its last one.
+const COOL: f64 = 30.0;
+/// A search that has less than this part of its steps is cold.
+const N_PARTS_MAX: u64 = 4;
+
+/// A move that lowers the objective, by how much; the greatest is the best.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct DescentMove {
+    gain: f64,
+    unit: RunIdx,
+    to: NodeIdx,
+}
+
+impl Eq for DescentMove {}
+
+impl PartialOrd for DescentMove {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for DescentMove {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.gain.total_cmp(&other.gain).then(Reverse(self.unit).cmp(&Reverse(other.unit)))
+    }
+}
+
+/// Names nodes that a running unit could be better on.
+pub(crate) type MoveTargets<'p> = dyn FnMut(&Layout<'_>, RunIdx, &mut Vec<NodeIdx>) + 'p;
+
+/// Makes the moves that lower the objective most, one after the other, until none does or the limit of moves is reached. Every
+/// running unit is looked at once, and again when its move is the best that is known.
+pub(crate) fn descend(work: &mut Workspace<'_>, units: &[RunIdx], targets: &mut MoveTargets<'_>) {
+    let mut nodes = Vec::new();
+    let mut best = |work: &Workspace<'_>, unit: RunIdx| -> Option<DescentMove> {
+        nodes.clear();
+        targets(work.layout(), unit, &mut nodes);
+        let here = work.layout().node_of(unit);
+        let gains = nodes.iter().filter(|to| **to != here).filter_map(|to| {
+            let gain = -work.change(unit, *to);
+            (gain > EPSILON && work.layout().has_room(unit, *to)).then_some(DescentMove {
+                gain,
+                unit,
+                to: *to,
+            })
+        });
+        gains.max()
+    };
+    let movable = units.iter().filter(|unit| work.is_movable(**unit));
+    let mut heap: BinaryHeap<DescentMove> = movable.filter_map(|unit| best(work, *unit)).collect();
+    while let Some(DescentMove { unit, .. }) = heap.pop() {
+        if work.layout().n_moved() >= work.limits().n_moves_max {
+            break;
+        }
+        let Some(now) = best(work, unit) else { continue };
+        if heap.peek().is_some_and(|next| next.gain > now.gain + EPSILON) {
+            heap.push(now);
+        } else if work.try_move(unit, now.to) {
+            heap.extend(best(work, unit));
+        }
+    }
+    work.forget_steps();
 }
 
 /// Steps between two changes of the temperature.
@@ -148,5 +241,26 @@ fn step(
         moved.note(work.layout(), other);
     } else {
         work.undo_to(mark);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_searches_have_fewer_steps_than_asked() {
+        for (each, n_tried, n_max, expected) in [
+            (10, 100, 1_000_000, 1_000),
+            (1_000, 8_000, 1_000_000, 500_000),
+            (1_000, 792_000, 1_000_000, 10_000),
+            (u64::MAX, u64::MAX, 0, 0),
+            (5, 0, 100, 0),
+        ] {
+            assert_eq!(n_steps_of(each, n_tried, n_max), expected, "{each} {n_tried} {n_max}");
+        }
+        let annealing = Annealing { n_steps: 1_000, first: 5.0, last: 0.1 };
+        assert_eq!(annealing.cooled(4_000), annealing);
+        assert_eq!(annealing.cooled(4_001).first, 0.1 * COOL);
     }
 }

@@ -51,6 +51,13 @@ pub struct NodeFacts {
     pub accepts: bool,
 }
 
+impl NodeFacts {
+    /// Returns a node that accepts work, without devices, labels and sub-cluster.
+    pub fn new(id: NodeId, name: impl Into<String>, capacity: Resources) -> Self {
+        Self { id, name: name.into(), capacity, accepts: true, ..Self::default() }
+    }
+}
+
 /// What is known of a unit, the owner of the running units that are its replicas.
 #[derive(Clone, Debug)]
 pub struct UnitFacts {
@@ -66,6 +73,13 @@ pub struct UnitFacts {
     pub labels: BTreeMap<String, String>,
     /// Time from leaving a node until it does again on another one what it did, milliseconds.
     pub restart_ms: u64,
+}
+
+impl UnitFacts {
+    /// Returns a unit without queue and labels, which loses this time by a restart.
+    pub fn new(id: UnitId, name: impl Into<String>, class: WorkloadClass, restart_ms: u64) -> Self {
+        Self { id, name: name.into(), class, queue: String::new(), labels: BTreeMap::new(), restart_ms }
+    }
 }
 
 /// What is known of a running unit.
@@ -87,6 +101,22 @@ pub struct RunningFacts {
     pub ends_at: Option<Millis>,
     /// What it really uses, a high percentile of the last minutes.
     pub usage: MeasuredUse,
+}
+
+impl RunningFacts {
+    /// Returns a running unit that has no devices, runs since ever and for ever, has never saved its work, and uses nothing.
+    pub fn new(id: RunningUnitId, node: NodeId, demand: Demand) -> Self {
+        Self {
+            id,
+            node,
+            demand,
+            devices: DeviceSet::NONE,
+            started_at: Millis(0),
+            checkpoint_at: None,
+            ends_at: None,
+            usage: MeasuredUse::default(),
+        }
+    }
 }
 
 /// What is measured of a running unit, or what a node has of the same.
@@ -144,23 +174,11 @@ mod tests {
 
     #[test]
     fn a_move_costs_what_is_lost_and_a_restart() {
-        let unit = |class| UnitFacts {
-            id: UnitId(1),
-            name: "a".to_owned(),
-            class,
-            queue: String::new(),
-            labels: BTreeMap::new(),
-            restart_ms: 7,
-        };
+        let unit = |class| UnitFacts::new(UnitId(1), "a", class, 7);
         let running = |checkpoint: Option<u64>| RunningFacts {
-            id: RunningUnitId::new(UnitId(1), 0, 0),
-            node: NodeId(1),
-            demand: Demand::default(),
-            devices: DeviceSet::NONE,
             started_at: Millis(100),
             checkpoint_at: checkpoint.map(Millis),
-            ends_at: None,
-            usage: MeasuredUse::default(),
+            ..RunningFacts::new(RunningUnitId::new(UnitId(1), 0, 0), NodeId(1), Demand::default())
         };
         for (class, checkpoint, expected) in [
             (WorkloadClass::Training, None, 907),

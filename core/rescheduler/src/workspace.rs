@@ -187,6 +187,22 @@ impl<'a> Workspace<'a> {
         true
     }
 
+    /// Puts running units where they have room together, though maybe not one after the other; says whether nothing refused.
+    /// If something did, some of them are there: the caller undoes it.
+    pub(crate) fn try_reassign(&mut self, change: &[(RunIdx, NodeIdx, DeviceSet)]) -> bool {
+        for (unit, to, devices) in change {
+            let refusal = self.own_refusal(*unit, *to, usize::MAX).or_else(|| self.check_refusal(*unit, *to));
+            if let Some(refusal) = refusal {
+                *self.refusals.entry(refusal).or_default() += 1;
+                return false;
+            }
+            let from = self.layout.node_of(*unit);
+            self.layout.force(*unit, *to, *devices);
+            self.tell_goals(*unit, from, *to);
+        }
+        self.layout.n_moved() <= self.limits.n_moves_max
+    }
+
     /// Returns the devices that a running unit would get on a node in the place of another one.
     fn devices_instead(&self, unit: RunIdx, node: NodeIdx, gone: RunIdx) -> Option<DeviceSet> {
         let (layout, shape) = (&self.layout, self.layout.shape_of(unit));

@@ -186,6 +186,45 @@ impl Model {
         }
     }
 
+    /// A model of settings of its own, for whoever says by itself what happens when (the simulated week).
+    pub(super) fn of_settings(dispatcher: DispatcherConfig, schedulers: Vec<Config>, net: Net) -> Self {
+        let schedulers = schedulers.into_iter().enumerate();
+        Self {
+            dispatcher: DispatcherPart::new(dispatcher),
+            // Up to a hundred operations in a transaction; holds and best-effort wait for a minute.
+            binder: BinderPart::new(100, (60_000, 60_000), sub_cluster::KEY),
+            schedulers: schedulers.map(|(idx, config)| SchedulerPart::new(idx, config, 64)).collect(),
+            preempts: false,
+            net,
+            ..Self::new(&Case::of(0), false)
+        }
+    }
+
+    /// Begins the first life of every part.
+    pub(super) fn begin_all(&mut self) {
+        self.parts().into_iter().for_each(|part| self.begin(part));
+    }
+
+    /// Lets everything happen that happens up to a moment.
+    pub(super) fn advance(&mut self, end: u64) -> Result<(), String> {
+        let mut case = Case::of(0);
+        case.steps.clear();
+        while self.net.next_at().is_some_and(|at| at <= end) {
+            let Some(event) = self.net.pop() else { break };
+            self.on_event(event, &case);
+            if let Some(wrong) = self.wrong.take() {
+                return Err(wrong);
+            }
+        }
+        self.net.now = end.max(self.net.now);
+        Ok(())
+    }
+
+    /// Lets a part act on what it was just asked.
+    pub(super) fn wake(&mut self, part: Part) {
+        self.act(part);
+    }
+
     fn run(&mut self, case: &Case) -> Result<(), String> {
         let mut numbers = Numbers::new(case.seed ^ 0xf00d);
         self.found(case.n_nodes, case.n_queues, &mut numbers);

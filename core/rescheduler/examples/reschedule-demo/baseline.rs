@@ -3,6 +3,9 @@
 //!
 //! - defragmentation: nodes of eight GPUs with work, least GPUs in use first, are emptied one by one (`HighNodeUtilization`),
 //!   until a tenth of what runs is evicted. A node that is being emptied is cordoned meanwhile.
+//! - fragmentation rate: nodes that typical work can use least of, first ones first, evict running units in order of submission,
+//!   latest first, as long as the node is less fragmented without them, until a tenth of what runs is evicted. A node that
+//!   evicts is cordoned meanwhile.
 //! - load balance: nodes above the threshold, hottest first, evict running units in order of submission, latest first, until they
 //!   are below (`LowNodeUtilization`); the scheduler looks at requests only.
 
@@ -59,6 +62,43 @@ pub(crate) fn empty_nodes(trace: &Trace, tasks: &[PlacedTask], seed: u64) -> Out
                 task
             });
             tasks[at] = task;
+        }
+    }
+    Outcome { n_moves, n_whole: filling.n_whole(), rate: filling.rate() }
+}
+
+/// Evicts what its node is less fragmented without.
+pub(crate) fn evict_fragmenting(trace: &Trace, tasks: &[PlacedTask], seed: u64) -> Outcome {
+    let mut filling = filled(trace, tasks, seed);
+    let mut tasks = tasks.to_vec();
+    let n_moves_max = tasks.len() / 10;
+    let mut nodes: Vec<(f64, usize)> =
+        (0..trace.nodes.len()).map(|node| (filling.fragmentation(node), node)).collect();
+    nodes.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let mut n_moves = 0;
+    for (_, node) in nodes {
+        let on_node: Vec<usize> = (0..tasks.len()).rev().filter(|at| tasks[*at].node == node).collect();
+        for at in on_node {
+            if n_moves >= n_moves_max {
+                break;
+            }
+            let before = filling.fragmentation(node);
+            filling.charge(&tasks[at], -1);
+            if filling.fragmentation(node) >= before {
+                filling.charge(&tasks[at], 1);
+                continue;
+            }
+            let cordon = filling.nodes[node].clone();
+            filling.close(node);
+            let placed = filling.place(tasks[at].shape, Chooses::ByGradient);
+            filling.open(node, cordon);
+            match placed {
+                Some(task) => {
+                    n_moves += 1;
+                    tasks[at] = task;
+                }
+                None => filling.charge(&tasks[at], 1),
+            }
         }
     }
     Outcome { n_moves, n_whole: filling.n_whole(), rate: filling.rate() }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_core_rescheduler::{ClusterSnapshot, Layout, OwnerIdx};
+use godel_core_rescheduler::{ClusterSnapshot, Layout, LayoutDomains, NodeIdx, OwnerIdx};
 use godel_domain::ids::UnitId;
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, microlp, variable};
 
@@ -208,4 +208,44 @@ pub(crate) fn most_traffic_kept(
     model = model.with(constraint!(sum <= number(i64::try_from(n_moves).ok()?)));
     let solution = model.solve().ok()?;
     Some(kept_now + solution.eval(objective))
+}
+
+/// The greatest share of services of at least two replicas of which no domain could have more than one part of `n_domains`. Of a
+/// service that is spread, some domains have at least what the others may not have; if that is more of all services together than
+/// those domains have room for, as many services as make up the difference, greatest first, are not spread.
+pub(crate) fn most_spread(layout: &Layout<'_>, label: &str, n_domains: u32) -> f64 {
+    let domains = LayoutDomains::new(layout, Some(label));
+    let n_all = u32::try_from(domains.len()).unwrap_or(u32::MAX);
+    let services: Vec<(u32, OwnerIdx)> = (0..layout.snapshot().units.len())
+        .map(OwnerIdx::at)
+        .map(|owner| (u32::try_from(layout.replicas(owner).len()).unwrap_or(u32::MAX), owner))
+        .filter(|(n, _)| *n >= 2)
+        .collect();
+    let mut n_worst = 0;
+    for chosen in 1u32..1 << n_all.min(16) {
+        let nodes = layout.nodes().filter(|node| domains.of(*node).is_some_and(|of| chosen >> of & 1 == 1));
+        let nodes: Vec<NodeIdx> = nodes.collect();
+        let n_columns = nodes.first().map_or(0, |node| layout.capacity(*node).len());
+        for column in 0..n_columns {
+            let room: f64 = nodes.iter().map(|node| number(layout.capacity(*node)[column])).sum();
+            let mut needs: Vec<f64> = services
+                .iter()
+                .map(|(n, owner)| {
+                    let elsewhere = (n_all - chosen.count_ones()) * n.div_ceil(n_domains.min(n_all));
+                    let each = layout.shape(layout.shape_of(layout.replicas(*owner)[0])).amounts[column];
+                    f64::from(n.saturating_sub(elsewhere)) * number(each)
+                })
+                .collect();
+            needs.sort_by(|a, b| b.total_cmp(a));
+            let mut excess = needs.iter().sum::<f64>() - room;
+            let n_not = needs.iter().take_while(|need| {
+                let is_short = excess > 0.0;
+                excess -= **need;
+                is_short
+            });
+            n_worst = n_worst.max(n_not.count());
+        }
+    }
+    let n = services.len().max(1);
+    number(i64::try_from(n - n_worst.min(n)).unwrap_or(0)) / number(i64::try_from(n).unwrap_or(1))
 }

@@ -2,15 +2,11 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use godel_core_rescheduler::{
-    ClusterSnapshot, MeasuredUse, NodeFacts, RunningFacts, TrafficShare, UnitFacts,
-};
+use godel_core_rescheduler::{ClusterSnapshot, NodeFacts, RunningFacts, TrafficShare, UnitFacts};
 use godel_domain::{
-    allocation::DeviceSet,
     demand::Demand,
     ids::{NodeId, RunningUnitId, UnitId},
     resources::{CPU, MEMORY, Resources},
-    time::Millis,
     unit::WorkloadClass,
 };
 use serde_json::Value;
@@ -44,15 +40,10 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<ClusterSnapshot> {
     for (at, machine) in list(&data, "MachineList").iter().enumerate() {
         let id = NodeId(index(at));
         let capacity = [(CPU, amount(machine, "TotalCPU")), (MEMORY, amount(machine, "TotalMem"))];
-        nodes.push(NodeFacts {
-            id,
-            name: format!("machine-{at:03}"),
-            sub_cluster: String::new(),
-            capacity: Resources::new(capacity).unwrap_or_default(),
-            devices: Vec::new(),
-            labels: [("rack".to_owned(), format!("rack-{}", at / N_PER_RACK))].into(),
-            accepts: true,
-        });
+        let capacity = Resources::new(capacity).unwrap_or_default();
+        let mut node = NodeFacts::new(id, format!("machine-{at:03}"), capacity);
+        node.labels.insert("rack".to_owned(), format!("rack-{}", at / N_PER_RACK));
+        nodes.push(node);
         let containers = list(machine, "InitialDeployingContainers").iter();
         node_of.extend(containers.filter_map(Value::as_str).map(|name| (name, id)));
     }
@@ -60,28 +51,13 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<ClusterSnapshot> {
     for (at, service) in list(&data, "ServiceList").iter().enumerate() {
         let id = UnitId(u64::from(index(at)));
         ids.insert(text(service, "Service"), id);
-        units.push(UnitFacts {
-            id,
-            name: text(service, "Service"),
-            class: WorkloadClass::Service,
-            queue: String::new(),
-            labels: BTreeMap::new(),
-            restart_ms: 1,
-        });
+        units.push(UnitFacts::new(id, text(service, "Service"), WorkloadClass::Service, 1));
         let requests = [(CPU, amount(service, "RequestCPU")), (MEMORY, amount(service, "RequestMem"))];
         let requests = Resources::new(requests).unwrap_or_default();
         let names = list(service, "ContainerList").iter().filter_map(Value::as_str);
         for (ordinal, node) in (0..).zip(names.filter_map(|name| node_of.get(name))) {
-            running.push(RunningFacts {
-                id: RunningUnitId::new(id, ordinal, 0),
-                node: *node,
-                demand: Demand { requests: requests.clone(), ..Demand::default() },
-                devices: DeviceSet::NONE,
-                started_at: Millis(0),
-                checkpoint_at: None,
-                ends_at: None,
-                usage: MeasuredUse::default(),
-            });
+            let demand = Demand { requests: requests.clone(), ..Demand::default() };
+            running.push(RunningFacts::new(RunningUnitId::new(id, ordinal, 0), *node, demand));
         }
     }
     let traffic = list(&data, "TrafficList").iter().filter_map(|pair| {

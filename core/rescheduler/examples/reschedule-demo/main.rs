@@ -19,7 +19,8 @@ use godel_core_rescheduler::{
     Aim, Colocation, Defragmentation, FailureDomainSpread, Fragmentation, Layout, LoadBalance, MoveBatches,
     NodeFilters, PlanLimits, Policy, ReschedulePlan, make_plan, order_moves,
 };
-use godel_domain::demand::{Demand, DeviceRequest};
+use godel_domain::demand::Demand;
+use godel_testkit::BuildDemand as _;
 
 use crate::openb::{Chooses, PlacedTask, Trace, churn};
 
@@ -67,9 +68,7 @@ fn count(n: usize) -> f64 {
 
 /// A whole node of eight GPUs.
 fn eight_gpus() -> Demand {
-    let gpu =
-        DeviceRequest { kind: "gpu".to_owned(), count: 8, milli: 1_000, models: Vec::new(), terms: None };
-    Demand { devices: vec![gpu], ..Demand::default() }
+    Demand::default().gpus(8, 1_000, &[])
 }
 
 fn whole_nodes(
@@ -147,7 +146,7 @@ fn rate(
     writeln!(out, "\n## Defragmentation: fragmentation rate, {title}")?;
     writeln!(
         out,
-        "seed  rate %             fall %  bound %  moves  batches detours impossible  plan ms order ms"
+        "seed  rate %             fall %  bound %  gap %  moves  batches detours impossible  plan ms order ms   evicting baseline: rate %, moves"
     )?;
     let mut falls = Vec::new();
     for (seed, tasks) in clusters {
@@ -158,17 +157,21 @@ fn rate(
         let made = make(&policy, &layout, tasks.len() / 10, *seed);
         let fall = 100.0 * (1.0 - made.plan.after / made.plan.before);
         let bound = 100.0 * bounds::least_rate(trace, tasks).unwrap_or(f64::NAN);
+        let other = baseline::evict_fragmenting(trace, tasks, *seed);
         writeln!(
             out,
-            "{seed}  {:>6.2} -> {:<6.2} {fall:>8.1} {bound:>8.2} {:>6} {:>8} {:>7} {:>9} {:>9} {:>7}",
+            "{seed}  {:>6.2} -> {:<6.2} {fall:>8.1} {bound:>8.2} {:>6.2} {:>6} {:>8} {:>7} {:>9} {:>9} {:>7}   {:>6.2} {:>6}",
             100.0 * made.plan.before,
             100.0 * made.plan.after,
+            100.0 * made.plan.after - bound,
             made.plan.moves.len(),
             made.batches.batches.len(),
             made.batches.n_detours(),
             made.batches.impossible.len(),
             made.plan_ms,
             made.order_ms,
+            100.0 * other.rate,
+            other.n_moves,
         )?;
         falls.push(fall);
     }
@@ -230,15 +233,16 @@ fn spread(out: &mut dyn Write, path: &Path) -> anyhow::Result<()> {
     writeln!(out, "\n## Spread: services of at least two replicas over racks of 16 machines (m3)")?;
     writeln!(
         out,
-        "no rack has more than one part of  services so spread %   moves  batches detours impossible  plan ms order ms"
+        "no rack has more than one part of  services so spread %  bound %   moves  batches detours impossible  plan ms order ms"
     )?;
     for n_domains in [2, 3, 6] {
         let policy = FailureDomainSpread { level: Some("rack".to_owned()), n_domains };
         let made = make(&policy, &layout, layout.n_running(), 42);
         let after = after(&layout, &made.plan);
+        let bound = 100.0 * bounds::most_spread(&layout, "rack", n_domains);
         writeln!(
             out,
-            "{n_domains:>31}      {:>7.2} -> {:<7.2} {:>9} {:>8} {:>7} {:>9} {:>9} {:>7}",
+            "{n_domains:>31}      {:>7.2} -> {:<7.2} {bound:>8.2} {:>9} {:>8} {:>7} {:>9} {:>9} {:>7}",
             100.0 * policy.share_spread(&layout),
             100.0 * policy.share_spread(&after),
             made.plan.moves.len(),

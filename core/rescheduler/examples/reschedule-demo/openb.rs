@@ -10,13 +10,13 @@ use godel_core_rescheduler::{
 };
 use godel_domain::{
     allocation::DeviceSet,
-    demand::{Demand, DeviceRequest},
+    demand::Demand,
     ids::{NodeId, RunningUnitId, UnitId},
     node::Device,
     resources::{CPU, MEMORY, NETWORK, Resources},
-    time::Millis,
     unit::WorkloadClass,
 };
+use godel_testkit::BuildDemand as _;
 
 /// Bits per second of every node's network card.
 const NIC_BPS: f64 = 25e9;
@@ -45,19 +45,8 @@ impl TaskShape {
     pub(crate) fn demand(&self, with_memory: bool) -> Demand {
         let memory = if with_memory { self.memory << 20 } else { 0 };
         let milli = u32::try_from(self.milli).unwrap_or(1_000);
-        let gpu = DeviceRequest {
-            kind: "gpu".to_owned(),
-            count: self.gpus,
-            milli,
-            models: self.models.clone(),
-            terms: None,
-        };
-        Demand {
-            requests: Resources::new([(CPU, self.cpu), (MEMORY, memory)]).unwrap_or_default(),
-            devices: if self.gpus > 0 { vec![gpu] } else { Vec::new() },
-            host_ports: Vec::new(),
-            zones: None,
-        }
+        let models: Vec<&str> = self.models.iter().map(String::as_str).collect();
+        godel_testkit::demand(self.cpu).memory(memory).gpus(self.gpus, milli, &models)
     }
 }
 
@@ -324,6 +313,11 @@ impl<'t> Filling<'t> {
         self.scores[node].fill(None);
     }
 
+    /// The thousandths of a node that typical work cannot use.
+    pub(crate) fn fragmentation(&self, node: usize) -> f64 {
+        self.before[node]
+    }
+
     fn n_gpu_milli(&self) -> i64 {
         self.nodes.iter().map(|node| WHOLE * i64::try_from(node.n_gpus).unwrap_or(0)).sum()
     }
@@ -379,23 +373,15 @@ pub(crate) fn churn(trace: &Trace, seed: u64, chooses: Chooses) -> Vec<PlacedTas
 /// What the rescheduler is given of tasks on the trace's nodes. Each is a unit of its own, with use by the seed.
 pub(crate) fn snapshot(trace: &Trace, tasks: &[PlacedTask], seed: u64) -> ClusterSnapshot {
     let node_id = |at: usize| NodeId(u32::try_from(at + 1).unwrap_or(u32::MAX));
-    let nodes = trace.nodes.iter().enumerate().map(|(at, node)| NodeFacts {
-        id: node_id(at),
-        name: node.name.clone(),
-        sub_cluster: String::new(),
-        capacity: Resources::new([(CPU, node.cpu), (MEMORY, node.memory << 20), (NETWORK, whole(NIC_BPS))])
-            .unwrap_or_default(),
-        devices: vec![
-            Device {
-                kind: "gpu".to_owned(),
-                model: node.model.clone(),
-                numa_zone: 0,
-                details: None
-            };
-            node.n_gpus
-        ],
-        labels: BTreeMap::new(),
-        accepts: true,
+    let nodes = trace.nodes.iter().enumerate().map(|(at, node)| {
+        let capacity = [(CPU, node.cpu), (MEMORY, node.memory << 20), (NETWORK, whole(NIC_BPS))];
+        let capacity = Resources::new(capacity).unwrap_or_default();
+        let model = node.model.clone();
+        let device = Device { kind: "gpu".to_owned(), model, numa_zone: 0, details: None };
+        NodeFacts {
+            devices: vec![device; node.n_gpus],
+            ..NodeFacts::new(node_id(at), node.name.clone(), capacity)
+        }
     });
     let mut draws = Draws::new(seed ^ 0x10ad);
     let mut running = Vec::new();
@@ -408,26 +394,14 @@ pub(crate) fn snapshot(trace: &Trace, tasks: &[PlacedTask], seed: u64) -> Cluste
         four.sort_by(f64::total_cmp);
         let least = draws.unit().min(draws.unit()).min(draws.unit());
         let cpu = share(shape.cpu);
-        units.push(UnitFacts {
-            id,
-            name: format!("task-{}", at + 1),
-            class: WorkloadClass::Service,
-            queue: String::new(),
-            labels: BTreeMap::new(),
-            restart_ms: 1,
-        });
+        units.push(UnitFacts::new(id, format!("task-{}", at + 1), WorkloadClass::Service, 1));
         running.push(RunningFacts {
-            id: RunningUnitId::new(id, 0, 0),
-            node: node_id(task.node),
-            demand: shape.demand(true),
             devices: task.gpus,
-            started_at: Millis(0),
-            checkpoint_at: None,
-            ends_at: None,
             usage: MeasuredUse {
                 cpu_milli: whole(1.7 * cpu * four[1]),
                 network_bps: whole(NIC_BPS * (2.5 * cpu / 96_000.0 * least).min(0.5)),
             },
+            ..RunningFacts::new(RunningUnitId::new(id, 0, 0), node_id(task.node), shape.demand(true))
         });
     }
     ClusterSnapshot { nodes: nodes.collect(), units, running, ..ClusterSnapshot::default() }

@@ -1,6 +1,6 @@
 //! How long plans take on a made-up cluster of any size: ten running units a node, five policies.
 
-use std::{collections::BTreeMap, io::Write, time::Instant};
+use std::{io::Write, time::Instant};
 
 use godel_core_rescheduler::{
     Aim, Binpack, ClusterSnapshot, Colocation, Defragmentation, Draws, FailureDomainSpread, Layout,
@@ -9,13 +9,13 @@ use godel_core_rescheduler::{
 };
 use godel_domain::{
     allocation::DeviceSet,
-    demand::{Demand, DeviceRequest},
+    demand::Demand,
     ids::{NodeId, RunningUnitId, UnitId},
     node::Device,
     resources::{CPU, MEMORY, NETWORK, Resources},
-    time::Millis,
     unit::WorkloadClass,
 };
+use godel_testkit::BuildDemand as _;
 
 /// Running units of a node, replicas of a unit, GPUs of a node.
 const N_EACH: usize = 10;
@@ -27,9 +27,7 @@ fn signed(n: usize) -> i64 {
 }
 
 fn gpu(count: u32, milli: u32) -> Demand {
-    let request = DeviceRequest { kind: "gpu".to_owned(), count, milli, models: Vec::new(), terms: None };
-    let requests = Resources::new([(CPU, 4_000), (MEMORY, 8 << 30)]).unwrap_or_default();
-    Demand { requests, devices: vec![request], ..Demand::default() }
+    godel_testkit::demand(4_000).memory(8 << 30).gpus(count, milli, &[])
 }
 
 fn cluster(n_nodes: usize) -> ClusterSnapshot {
@@ -38,22 +36,14 @@ fn cluster(n_nodes: usize) -> ClusterSnapshot {
     let capacity = [(CPU, 96_000), (MEMORY, 512 << 30), (NETWORK, 25_000_000_000)];
     let id = |at: usize| NodeId(u32::try_from(at + 1).unwrap_or(u32::MAX));
     let nodes = (0..n_nodes).map(|at| NodeFacts {
-        id: id(at),
-        name: format!("node-{at}"),
-        capacity: Resources::new(capacity).unwrap_or_default(),
         devices: vec![device.clone(); N_GPUS],
         labels: [("rack".to_owned(), format!("rack-{}", at / 16))].into(),
-        accepts: true,
-        ..NodeFacts::default()
+        ..NodeFacts::new(id(at), format!("node-{at}"), Resources::new(capacity).unwrap_or_default())
     });
     let n_units = n_nodes * N_EACH / N_REPLICAS;
-    let units = (1..=n_units).map(|at| UnitFacts {
-        id: UnitId(u64::try_from(at).unwrap_or(0)),
-        name: format!("unit-{at}"),
-        class: WorkloadClass::Service,
-        queue: String::new(),
-        labels: BTreeMap::new(),
-        restart_ms: 1_000,
+    let units = (1..=n_units).map(|at| {
+        let id = UnitId(u64::try_from(at).unwrap_or(0));
+        UnitFacts::new(id, format!("unit-{at}"), WorkloadClass::Service, 1_000)
     });
     let mut running = Vec::new();
     let mut next = vec![0u32; n_units];
@@ -67,27 +57,20 @@ fn cluster(n_nodes: usize) -> ClusterSnapshot {
                     (gpu(1, 1_000), [gpu_milli - 1].into_iter().collect())
                 }
                 _ => {
-                    let amounts = [(CPU, 1_000 + signed(draws.below(5_000))), (MEMORY, 4 << 30)];
-                    (
-                        Demand { requests: Resources::new(amounts).unwrap_or_default(), ..Demand::default() },
-                        DeviceSet::NONE,
-                    )
+                    let cpu = 1_000 + signed(draws.below(5_000));
+                    (godel_testkit::demand(cpu).memory(4 << 30), DeviceSet::NONE)
                 }
             };
             let ordinal = next[owner];
             next[owner] += 1;
+            let unit = UnitId(u64::try_from(owner + 1).unwrap_or(0));
             running.push(RunningFacts {
-                id: RunningUnitId::new(UnitId(u64::try_from(owner + 1).unwrap_or(0)), ordinal, 0),
-                node: id(at),
-                demand,
                 devices,
-                started_at: Millis(0),
-                checkpoint_at: None,
-                ends_at: None,
                 usage: MeasuredUse {
                     cpu_milli: signed(draws.below(9_000)),
                     network_bps: signed(draws.below(2_200_000_000)),
                 },
+                ..RunningFacts::new(RunningUnitId::new(unit, ordinal, 0), id(at), demand)
             });
         }
     }

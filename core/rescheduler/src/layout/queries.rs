@@ -180,6 +180,24 @@ impl<'a> Layout<'a> {
         fit_in(&self.shapes[shape.idx()], &room.free, &room.left, self.device_classes(node))
     }
 
+    /// Whether a demand has room with these devices.
+    pub(crate) fn room_has(
+        &self,
+        shape: ShapeIdx,
+        node: NodeIdx,
+        room: &NodeRoom,
+        devices: DeviceSet,
+    ) -> bool {
+        let classes = self.device_classes(node);
+        let shape = &self.shapes[shape.idx()];
+        let has_amounts =
+            room.free.iter().zip(&shape.amounts).all(|(free, asked)| *asked <= 0 || asked <= free);
+        let is_free = |device: usize| {
+            classes.get(device).is_none_or(|class| room.left[device] >= shape.milli_of(*class))
+        };
+        has_amounts && devices.iter().all(is_free)
+    }
+
     /// Returns how many running units of a demand would fit into a room on a node, at most `n_max`.
     pub(crate) fn copies_in(&self, shape: ShapeIdx, node: NodeIdx, mut room: NodeRoom, n_max: u32) -> u32 {
         for n in 0..n_max {

@@ -1,16 +1,14 @@
 //! Clusters for tests, by a seed.
 
-use std::collections::BTreeMap;
-
 use godel_domain::{
-    allocation::DeviceSet,
-    demand::{Demand, DeviceRequest},
+    demand::Demand,
     ids::{NodeId, RunningUnitId, UnitId},
     node::Device,
     resources::{CPU, MEMORY, NETWORK, Resources},
     time::Millis,
     unit::WorkloadClass,
 };
+use godel_testkit::BuildDemand as _;
 
 use crate::{
     layout::{Layout, NodeIdx},
@@ -36,53 +34,30 @@ pub(crate) fn signed(n: usize) -> i64 {
 }
 
 pub(crate) fn demand(cpu: i64, gpus: u32, milli: u32) -> Demand {
-    let gpu = DeviceRequest { kind: "gpu".to_owned(), count: gpus, milli, models: Vec::new(), terms: None };
-    Demand {
-        requests: Resources::new([(CPU, cpu), (MEMORY, cpu << 20)]).unwrap(),
-        devices: if gpus > 0 { vec![gpu] } else { Vec::new() },
-        ..Demand::default()
-    }
+    godel_testkit::demand(cpu).memory(cpu << 20).gpus(gpus, milli, &[])
 }
 
 /// Returns a node with sixteen cores and some GPUs, two nodes to a rack.
 pub(crate) fn node(at: usize, n_gpus: usize) -> NodeFacts {
     let device = Device { kind: "gpu".to_owned(), model: "a".to_owned(), numa_zone: 0, details: None };
     let capacity = [(CPU, NODE_CPU), (MEMORY, NODE_CPU << 20), (NETWORK, 1_000)];
+    let id = NodeId(u32::try_from(at + 1).unwrap());
     NodeFacts {
-        id: NodeId(u32::try_from(at + 1).unwrap()),
-        name: format!("node-{at}"),
-        sub_cluster: String::new(),
-        capacity: Resources::new(capacity).unwrap(),
         devices: vec![device; n_gpus],
         labels: [("rack".to_owned(), format!("r{}", at / 2))].into(),
-        accepts: true,
+        ..NodeFacts::new(id, format!("node-{at}"), Resources::new(capacity).unwrap())
     }
 }
 
 /// Returns a unit.
 pub(crate) fn unit(at: usize, class: WorkloadClass) -> UnitFacts {
-    UnitFacts {
-        id: UnitId(u64::try_from(at + 1).unwrap()),
-        name: format!("unit-{at}"),
-        class,
-        queue: String::new(),
-        labels: BTreeMap::new(),
-        restart_ms: 10,
-    }
+    UnitFacts::new(UnitId(u64::try_from(at + 1).unwrap()), format!("unit-{at}"), class, 10)
 }
 
 /// Returns a replica of a unit on a node.
 pub(crate) fn running(unit: usize, ordinal: u32, at: usize, demand: Demand) -> RunningFacts {
-    RunningFacts {
-        id: RunningUnitId::new(UnitId(u64::try_from(unit + 1).unwrap()), ordinal, 0),
-        node: NodeId(u32::try_from(at + 1).unwrap()),
-        demand,
-        devices: DeviceSet::NONE,
-        started_at: Millis(0),
-        checkpoint_at: None,
-        ends_at: None,
-        usage: MeasuredUse::default(),
-    }
+    let id = RunningUnitId::new(UnitId(u64::try_from(unit + 1).unwrap()), ordinal, 0);
+    RunningFacts::new(id, NodeId(u32::try_from(at + 1).unwrap()), demand)
 }
 
 /// Returns a cluster in which everything is somewhere with room for it; what found no room is not there.

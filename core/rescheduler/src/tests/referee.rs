@@ -105,7 +105,7 @@ fn assert_gap(policy: &dyn Policy, gap_max: f64, optimum: impl Fn(&ClusterSnapsh
 #[test]
 fn binpack_is_near_the_optimum() {
     let policy = Binpack { use_max: 1.0, ends_within_ms: 0 };
-    assert_gap(&policy, 3.0, |snapshot| {
+    assert_gap(&policy, 0.5, |snapshot| {
         let mut program = Program::new(snapshot);
         let used: Vec<Variable> =
             snapshot.nodes.iter().map(|_| program.variables.add(variable().binary())).collect();
@@ -121,7 +121,7 @@ fn defragmentation_is_near_the_optimum() {
     let demand = demand(1_000, u32::try_from(N_GPUS).unwrap(), 1_000);
     let aim = Aim::Room { demand, n_copies: 1, level: None, n_enough: None, n_moves_each_max: None };
     let policy = Defragmentation { aim, typical: Vec::new() };
-    assert_gap(&policy, 3.0, |snapshot| {
+    assert_gap(&policy, 0.5, |snapshot| {
         let mut program = Program::new(snapshot);
         let whole: Vec<Variable> =
             snapshot.nodes.iter().map(|_| program.variables.add(variable().binary())).collect();
@@ -134,7 +134,7 @@ fn defragmentation_is_near_the_optimum() {
 #[test]
 fn spread_is_near_the_optimum() {
     let policy = FailureDomainSpread { level: Some("rack".to_owned()), n_domains: 3 };
-    assert_gap(&policy, 2.0, |snapshot| {
+    assert_gap(&policy, 0.5, |snapshot| {
         let layout = Layout::new(snapshot).unwrap();
         let mut program = Program::new(snapshot);
         let (mut excess, mut more) = (Vec::new(), Vec::new());
@@ -160,7 +160,7 @@ fn spread_is_near_the_optimum() {
 #[test]
 fn colocation_is_near_the_optimum() {
     let policy = Colocation { n_steps_each: 2_000, ..Colocation::default() };
-    assert_gap(&policy, 0.6, |snapshot| {
+    assert_gap(&policy, 0.07, |snapshot| {
         let layout = Layout::new(snapshot).unwrap();
         let mut program = Program::new(snapshot);
         let position = |id| OwnerIdx::at(snapshot.units.iter().position(|unit| unit.id == id).unwrap());
