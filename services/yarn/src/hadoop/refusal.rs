@@ -40,7 +40,9 @@ pub(super) fn for_clients(refusal: ManagerRefusal) -> Exception {
         ManagerRefusal::NoContainer(id) => {
             Exception::new(NO_CONTAINER, format!("Container with id '{id}' doesn't exist in RM."))
         }
-        ManagerRefusal::NoQueue(_) | ManagerRefusal::Invalid(_) => refused(message),
+        ManagerRefusal::NoQueue(_) | ManagerRefusal::Taken(_) | ManagerRefusal::Invalid(_) => {
+            refused(message)
+        }
         ManagerRefusal::Denied(_) => Exception::new(exception::ACCESS_CONTROL, message),
         ManagerRefusal::Master(refusal) => Exception::new(refusal.exception(), message),
         ManagerRefusal::Standby(_) => Exception::new(STANDBY, message),
@@ -75,6 +77,7 @@ mod tests {
         let class = |refusal| for_clients(refusal).class.rsplit('.').next().unwrap_or_default().to_owned();
         assert_eq!(class(ManagerRefusal::NoApplication(application)), "ApplicationNotFoundException");
         assert_eq!(class(ManagerRefusal::NoAttempt(attempt)), "ApplicationAttemptNotFoundException");
+        assert_eq!(class(ManagerRefusal::Taken(application)), "YarnException");
         assert_eq!(class(ManagerRefusal::Standby(None)), "StandbyException");
         assert_eq!(class(ManagerRefusal::Denied("no".to_owned())), "AccessControlException");
         assert_eq!(class(ManagerRefusal::Unavailable("wait".to_owned())), "RetriableException");
