@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use godel_core_yarn::{
     adapter::{
-        AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, ClientRefusal, MasterRefusal, Registration,
+        AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, ClientRefusal, MasterRefusal,
+        Registration,
     },
     application::FinalStatus,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},

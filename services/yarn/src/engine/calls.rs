@@ -4,8 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use godel_core_yarn::{
     adapter::{
-        AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, Registration,
-        YarnApplication,
+        AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, Registration, YarnApplication,
     },
     application::{FinalStatus, PublicAppState},
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
