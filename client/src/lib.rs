@@ -13,6 +13,7 @@
 //! - `output`: tables, JSON and colours.
 //! - `process`: start and end of a program.
 //! - `replay`: replays a trace through the API.
+//! - `reschedule`: policies, plans and movements of the rescheduler, and files of traffic between units.
 //! - `trace`: traces of tasks.
 //! - `unit_file`: unit files, and files of queues, classes, budgets and reservations.
 //! - `usage`: CPU time and memory of processes on this machine.
@@ -28,6 +29,7 @@ pub mod history;
 pub mod output;
 pub mod process;
 pub mod replay;
+pub mod reschedule;
 pub mod trace;
 pub mod unit_file;
 pub mod usage;
