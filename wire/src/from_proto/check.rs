@@ -25,15 +25,15 @@ mod known;
 
 /// Field of `Op` that puts a unit: one for each submission.
 const PUT_UNIT: u32 = 4;
-/// First field of `Op` that changes rows. All from here on do, but for the one that puts an application of YARN.
+/// First field of `Op` that changes rows. All from here on do, but for [`WHOLE_ABOVE`].
 const FIRST_OF_ROWS: u32 = 20;
-/// Field of `Op` that puts an application of YARN.
-const PUT_YARN_APPLICATION: u32 = 27;
+/// Fields of `Op` above that put whole records: an application of YARN, a movement, and when a unit was moved.
+const WHOLE_ABOVE: [u32; 3] = [27, 29, 30];
 
 /// Whether an encoded operation changes rows. The store checks the columns of these as it parses them, with the functions
 /// that readers use.
 pub fn changes_rows(encoded: &Bytes) -> bool {
-    raw::op_field(encoded).is_some_and(|field| field >= FIRST_OF_ROWS && field != PUT_YARN_APPLICATION)
+    raw::op_field(encoded).is_some_and(|field| field >= FIRST_OF_ROWS && !WHOLE_ABOVE.contains(&field))
 }
 
 /// Checks an encoded operation, whole.
@@ -151,6 +151,7 @@ fn check_change(change: &Change) -> Result<()> {
         }
         Change::YarnKeys(keys) => text("name", &keys.name),
         Change::YarnApplication(id) => text("application", id),
+        Change::Movement(name) => text("name", name),
         Change::Pause(pause) => {
             text("scope", &pause.scope.to_string())?;
             text("sub_cluster_key", &pause.sub_cluster_key)
@@ -158,6 +159,9 @@ fn check_change(change: &Change) -> Result<()> {
         Change::PartitionBlock(_)
         | Change::PauseDeleted(_)
         | Change::YarnApplicationDeleted(_)
+        | Change::MovementDeleted(_)
+        | Change::MoveRate(UnitId(_))
+        | Change::MoveRateDeleted(UnitId(_))
         | Change::HoldDeleted(_)
         | Change::NodeDeleted(_)
         | Change::UnitDeleted(UnitId(_))
