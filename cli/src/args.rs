@@ -160,13 +160,14 @@ impl Exposure {
     }
 
     /// The same for every service of the control plane.
-    pub fn of_all(&self) -> [(&'static str, Option<String>); 5] {
+    pub fn of_all(&self) -> [(&'static str, Option<String>); 6] {
         [
             ("state.server.insecure", self.flag()),
             ("dispatcher.server.insecure", self.flag()),
             ("scheduler.server.insecure", self.flag()),
             ("binder.server.insecure", self.flag()),
             ("yarn.server.insecure", self.flag()),
+            ("rescheduler.server.insecure", self.flag()),
         ]
     }
 }
@@ -212,12 +213,16 @@ pub struct Up {
     /// Number of dispatchers: one leads, the others stand by.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub dispatchers: u16,
-    /// Port of state; dispatcher + 1, binder + 2, scheduler + 3, YARN adapter + 4. 0 takes free ports.
+    /// Port of state; dispatcher + 1, binder + 2, scheduler + 3, YARN adapter + 4, rescheduler + 5. 0 takes free
+    /// ports.
     #[arg(long, default_value_t = 7700)]
     pub port: u16,
     /// Run the YARN adapter, too (`yarn.enabled`). Its ports for clients of YARN are those of `yarn.*_address`.
     #[arg(long)]
     pub yarn: bool,
+    /// Run no rescheduler (`rescheduler.enabled`). Without policies in the configuration it moves nothing anyway.
+    #[arg(long)]
+    pub no_rescheduler: bool,
     /// The nodes to simulate.
     #[command(flatten)]
     pub nodes: Simulated,
@@ -324,6 +329,8 @@ pub enum Part {
     Binder,
     /// Serves clients of YARN.
     Yarn,
+    /// Moves running units that should be elsewhere.
+    Rescheduler,
 }
 
 impl Part {
@@ -335,6 +342,7 @@ impl Part {
             Self::Scheduler => "scheduler",
             Self::Binder => "binder",
             Self::Yarn => "yarn",
+            Self::Rescheduler => "rescheduler",
         }
     }
 }
