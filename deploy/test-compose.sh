@@ -25,7 +25,7 @@ rest=http://127.0.0.1:$GODEL_YARN_REST_PORT/ws/v1/cluster
 export GODEL_NODE_GRACE=16s GODEL_NODE_ABSENCE=16s GODEL_LOG=info
 export GODEL_ADDR=http://127.0.0.1:$GODEL_PORT
 # Whatever deploy/.env says. Each agent has half a CPU, so that it can be measured how much of it is used.
-export GODEL_DISPATCHERS=2 GODEL_BINDERS=2 GODEL_SCHEDULERS=2 GODEL_AGENTS=3 GODEL_AGENT_CPUS=0.5
+export GODEL_DISPATCHERS=2 GODEL_BINDERS=2 GODEL_SCHEDULERS=2 GODEL_RESCHEDULERS=2 GODEL_AGENTS=3 GODEL_AGENT_CPUS=0.5
 agent_cpu_percent=50
 # Milliseconds within which an online unit has to start beside a filler. Generous, because this machine may be busy with anything.
 start_ms_max=${GODEL_TEST_START_MS_MAX:-30000}
@@ -219,7 +219,7 @@ phase_is "$unit" running
 until_so "the output of the master" 30 log_has "$unit" 'the master of container_.* is godel on '
 yarn_register "$sleeper" || fail "the master of $sleeper is not registered"
 yarn_state_is "$sleeper" RUNNING || fail "$sleeper does not run: $(curl -sS "$rest/apps/$sleeper")"
-masters_are 1 || fail "the master is not one process"
+masters_are 1 >/dev/null || fail "the master is not one process"
 godel yarn app kill "$sleeper" >/dev/null
 until_so "$sleeper is killed" 60 yarn_state_is "$sleeper" KILLED
 until_so "its master is gone" 60 masters_are 0
@@ -228,6 +228,26 @@ until_so "$broken fails" 120 yarn_state_is "$broken" FAILED
 godel yarn app describe "$broken" >"$dir/broken"
 grep -q 'failed 2 times' "$dir/broken" && grep -q 'exitCode: 7' "$dir/broken" || { cat "$dir/broken"; fail "the diagnostics of $broken"; }
 [ "$(godel yarn app list -o json | grep -c '"id": "application_')" = 2 ] || fail "there are not two applications"
+
+say "the rescheduler spreads what was placed on one node"
+# Names of the agents' nodes are those of their containers.
+home=$(docker inspect -f '{{.Config.Hostname}}' "$(containers agent | head -1)")
+others=$(godel node list | awk '$2 == "Ready" && $1 !~ /^simulated/ {print $1}' | grep -v -x "$home")
+godel node cordon $others >/dev/null
+godel unit submit --name drift --class service --replicas 4 --cpu 10m --memory 8Mi --node-selector '!simulated' -- sleep 666666 >/dev/null
+phase_is drift running
+godel node uncordon $others >/dev/null
+[ "$(godel reschedule policies | grep -c -E '^(pack|spread) ')" = 2 ] || fail "there are not two policies"
+godel reschedule plan spread >"$dir/plan"
+grep -q '^objective .* 2 → 0$' "$dir/plan" || { cat "$dir/plan"; fail "the plan of spread"; }
+godel reschedule run spread >"$dir/run" 2>&1
+movement=$(sed -n 's/^movement \([^ ]*\) created.*/\1/p' "$dir/run")
+[ -n "$movement" ] || { cat "$dir/run"; fail "no movement"; }
+movement_is() { godel reschedule movements describe "$movement" | tee "$dir/movement" | grep -q "^phase .* $1$"; }
+until_so "the end of movement $movement" 120 movement_is done
+phase_is drift running
+[ "$(godel unit describe drift -o json | grep -c "\"node\": \"$home\"")" -le 2 ] || fail "$(cat "$dir/movement" && godel unit describe drift)"
+godel unit cancel drift >/dev/null
 
 say "files and exit codes"
 godel unit submit --name codes --class batch --replicas 3 --cpu 10m --memory 8Mi --restart-policy never --node-selector '!simulated' \
@@ -293,7 +313,7 @@ docker start "$state" >/dev/null
 one_more
 
 say "everything is restarted, one after the other"
-for service in state dispatcher binder scheduler yarn agent; do
+for service in state dispatcher binder scheduler yarn rescheduler agent; do
   for container in $(containers "$service"); do
     docker restart -t 15 "$container" >/dev/null
     deploy/wait.sh 120

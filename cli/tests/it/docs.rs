@@ -110,6 +110,7 @@ fn the_configuration_for_machines_is_one_of_all_parts() {
         &root.dispatcher.server,
         &root.binder.server,
         &root.scheduler.server,
+        &root.rescheduler.server,
         &root.yarn.server,
     ];
     for server in servers {
@@ -119,6 +120,7 @@ fn the_configuration_for_machines_is_one_of_all_parts() {
         &root.dispatcher.client,
         &root.binder.client,
         &root.scheduler.client,
+        &root.rescheduler.client,
         &root.yarn.client,
         &root.agent.client,
     ];
@@ -129,10 +131,13 @@ fn the_configuration_for_machines_is_one_of_all_parts() {
 fn settings_of_machines_that_are_left_out_are_right() {
     let text = std::fs::read_to_string(in_repository("deploy/systemd/godel.toml")).unwrap();
     // What is left out stands behind `#`, and prose behind `# `.
-    let is_left_out = |line: &str| line.strip_prefix('#').is_some_and(|rest| !rest.is_empty() && !rest.starts_with(' '));
+    let is_left_out =
+        |line: &str| line.strip_prefix('#').is_some_and(|rest| !rest.is_empty() && !rest.starts_with(' '));
     assert!(text.lines().filter(|line| is_left_out(line)).count() > 5);
-    let taken_in: String =
-        text.lines().map(|line| if is_left_out(line) { &line[1..] } else { line }.to_owned() + "\n").collect();
+    let taken_in: String = text
+        .lines()
+        .map(|line| if is_left_out(line) { &line[1..] } else { line }.to_owned() + "\n")
+        .collect();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("godel.toml");
     std::fs::write(&file, taken_in).unwrap();
@@ -140,4 +145,16 @@ fn settings_of_machines_that_are_left_out_are_right() {
         .unwrap();
     assert!(root.yarn.simple_auth && root.yarn.client_address.ip().is_unspecified());
     assert!(root.agent.yarn.enabled && root.agent.insecure);
+    assert_eq!(root.rescheduler.policies.len(), 1);
+    root.rescheduler.check().unwrap();
+}
+
+#[test]
+fn configurations_of_the_rescheduler_are_sound() {
+    for (file, n_policies) in [("examples/reschedule.toml", 4), ("deploy/reschedule.toml", 2)] {
+        let layers = godel_cli::args::Layers { files: vec![in_repository(file)], set: Vec::new() };
+        let root = godel_cli::config::load(&layers, &[]).unwrap();
+        assert_eq!(root.rescheduler.policies.len(), n_policies, "{file}");
+        root.rescheduler.check().unwrap_or_else(|wrong| panic!("{file}: {wrong}"));
+    }
 }
