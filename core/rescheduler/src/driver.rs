@@ -19,7 +19,7 @@ use godel_domain::{
 
 use crate::{
     eligibility::has_failed_too_often,
-    movement::{MovePhase, Movement, MovementMove, MovementPhase},
+    movement::{MovePhase, MovementMove, MovementPhase, MovementRecord},
 };
 
 #[cfg(test)]
@@ -72,7 +72,7 @@ pub trait MovementWorld {
 
 /// What the binder says to a move.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MoveVerdict {
+pub enum MoveReply {
     /// The target is held, and the running unit leaves.
     Moved,
     /// Not now; it is to be asked again.
@@ -107,7 +107,7 @@ struct Asking {
 /// Drives one movement.
 #[derive(Clone, Debug)]
 pub struct MovementDriver {
-    movement: Movement,
+    movement: MovementRecord,
     asking: Vec<Asking>,
     planned_ms: i64,
     /// The binder has answered for this plan.
@@ -124,7 +124,7 @@ fn span(ms: u64) -> i64 {
 
 impl MovementDriver {
     /// Drives a movement that was just created, or goes on with one that is recorded.
-    pub fn new(movement: Movement) -> Self {
+    pub fn new(movement: MovementRecord) -> Self {
         let asking = vec![Asking::default(); movement.moves.len()];
         let planned_ms = movement.created_ms;
         Self {
@@ -139,7 +139,7 @@ impl MovementDriver {
     }
 
     /// Returns the movement as it is now.
-    pub fn movement(&self) -> &Movement {
+    pub fn movement(&self) -> &MovementRecord {
         &self.movement
     }
 
@@ -401,7 +401,7 @@ impl MovementDriver {
     /// Takes note of what the binder says to moves that it was asked for.
     pub fn on_verdicts(
         &mut self,
-        verdicts: impl IntoIterator<Item = (usize, MoveVerdict)>,
+        verdicts: impl IntoIterator<Item = (usize, MoveReply)>,
         terms: &DriverTerms,
         now_ms: i64,
     ) {
@@ -414,16 +414,16 @@ impl MovementDriver {
                 continue;
             }
             match verdict {
-                MoveVerdict::Moved => self.begin(at, now_ms),
-                MoveVerdict::Later(why) => {
+                MoveReply::Moved => self.begin(at, now_ms),
+                MoveReply::Later(why) => {
                     self.movement.moves[at].detail = why;
                     self.retry_later(at, terms, now_ms);
                 }
-                MoveVerdict::TargetTaken(why) => {
+                MoveReply::TargetTaken(why) => {
                     self.is_target_taken = true;
                     self.refuse(at, why, now_ms);
                 }
-                MoveVerdict::Refused(why) => {
+                MoveReply::Refused(why) => {
                     self.refuse(at, why, now_ms);
                 }
             }

@@ -76,7 +76,7 @@ pub use self::{
     defragmentation::{Aim, Defragmentation, WaitingGang, let_in},
     domains::LayoutDomains,
     driver::{
-        DriverStep, DriverTerms, MoveVerdict, MovementDriver, MovementWorld, N_FAILED_SPARED, ReplicaView,
+        DriverStep, DriverTerms, MoveReply, MovementDriver, MovementWorld, N_FAILED_SPARED, ReplicaView,
     },
     eligibility::{MoveLog, QuietState, has_failed_too_often, limits_of},
     failure_domains::FailureDomainSpread,
@@ -87,7 +87,9 @@ pub use self::{
     layout::{BadSnapshot, Layout, LayoutMark, NodeIdx, OwnerIdx, RunIdx, ShapeDevices, ShapeIdx, UnitShape},
     load_balance::{HotNodes, LoadBalance},
     manager::{DuePolicy, PolicyManager, PolicyState, RunRefusal},
-    movement::{MoveCounts, MovePhase, Movement, MovementMove, MovementPhase, RecordedReason, RunCause},
+    movement::{
+        MoveCounts, MovePhase, MovementMove, MovementPhase, MovementRecord, RecordedReason, RunCause,
+    },
     planning::{OrderedPlan, PlanFault, PlanTerms, plan_policy, plan_room},
     policy::{
         Algorithm, CheckedBy, Detection, Detector, PlanRefusal, PlannedMove, Policy, Reason, ReschedulePlan,

@@ -152,7 +152,7 @@ pub struct MovementMove {
 
 /// A run of a policy that is executed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Movement {
+pub struct MovementRecord {
     /// Its name: the policy, or `room`, and the number.
     pub name: String,
     /// The policy; empty: it makes room for a unit.
@@ -204,7 +204,7 @@ pub struct MoveCounts {
     pub aborted: u32,
 }
 
-impl Movement {
+impl MovementRecord {
     /// Whether nothing of it is left to be done.
     pub fn is_ended(&self) -> bool {
         self.phase != MovementPhase::Running

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use godel_core_rescheduler::{Movement, MovementDriver, PolicyManager, RunCause};
+use godel_core_rescheduler::{MovementDriver, MovementRecord, PolicyManager, RunCause};
 use godel_domain::ids::{Revision, UnitId};
 use godel_kit::{
     CancellationToken,
@@ -105,7 +105,7 @@ struct Grant {
 #[derive(Default)]
 struct Term {
     /// Every movement by its number, as recorded; the one that is driven as it is.
-    movements: BTreeMap<u64, Movement>,
+    movements: BTreeMap<u64, MovementRecord>,
     driven: Option<Driven>,
     /// Units whose move rates are to be written.
     rates: BTreeSet<UnitId>,
@@ -127,7 +127,7 @@ struct Counts {
 struct Driven {
     driver: MovementDriver,
     /// As its record is.
-    recorded: Option<Movement>,
+    recorded: Option<MovementRecord>,
     /// A plan of its rest is being made.
     is_replanned: bool,
     next_ms: Option<i64>,
@@ -137,7 +137,7 @@ struct Driven {
 struct Abort {
     name: String,
     reason: String,
-    reply: oneshot::Sender<Result<Movement, Status>>,
+    reply: oneshot::Sender<Result<MovementRecord, Status>>,
 }
 
 /// What woke the loop.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use godel_core_rescheduler::{
-    MovePhase, Movement, MovementMove, MovementPhase, OrderedPlan, RecordedReason, RunCause,
+    MovePhase, MovementMove, MovementPhase, MovementRecord, OrderedPlan, RecordedReason, RunCause,
 };
 use godel_domain::{
     allocation::DeviceSet,
@@ -15,8 +15,8 @@ use prost::Message as _;
 const RECORD_BYTES_MAX: usize = 900 << 10;
 
 /// A movement as a message.
-pub(crate) fn shown(movement: &Movement) -> v1::Movement {
-    let Movement {
+pub(crate) fn shown(movement: &MovementRecord) -> v1::Movement {
+    let MovementRecord {
         name,
         policy,
         number,
@@ -58,7 +58,7 @@ pub(crate) fn shown(movement: &Movement) -> v1::Movement {
 }
 
 /// The operation that writes a movement. One that is too large loses the numbers of its reasons, and then the reasons.
-pub(crate) fn put(movement: &Movement) -> Bytes {
+pub(crate) fn put(movement: &MovementRecord) -> Bytes {
     let mut pb = shown(movement);
     if pb.encoded_len() > RECORD_BYTES_MAX {
         for reason in pb.moves.iter_mut().filter_map(|one| one.reason.as_mut()) {
@@ -157,12 +157,12 @@ pub(crate) fn shown_plan(plan: &OrderedPlan, policy: &str, revision: Revision) -
 ///
 /// # Errors
 /// What is wrong with it, in words: a later version may have written it.
-pub(crate) fn read(pb: v1::Movement) -> Result<Movement, String> {
+pub(crate) fn read(pb: v1::Movement) -> Result<MovementRecord, String> {
     let phase = read_movement_phase(pb.phase()).ok_or("it has no phase")?;
     let cause = RunCause::named(&pb.trigger).ok_or_else(|| format!("its trigger is `{}`", pb.trigger))?;
     let ending = read_movement_phase(pb.ending());
     let moves = pb.moves.into_iter().map(read_move).collect::<Result<_, _>>()?;
-    Ok(Movement {
+    Ok(MovementRecord {
         name: pb.name,
         policy: pb.policy,
         number: pb.number,
@@ -260,7 +260,7 @@ fn move_phase(phase: MovePhase) -> v1::MovePhase {
 mod tests {
     use super::*;
 
-    fn movement(n_moves: u32, n_text: usize) -> Movement {
+    fn movement(n_moves: u32, n_text: usize) -> MovementRecord {
         let one = |ordinal| MovementMove {
             id: RunningUnitId::new(UnitId(7), ordinal, 2),
             unit: "default/web".to_owned(),
@@ -283,7 +283,7 @@ mod tests {
             changed_ms: 8,
             surge_ordinal: (ordinal == 1).then_some(9),
         };
-        Movement {
+        MovementRecord {
             name: "pack-3".to_owned(),
             policy: "pack".to_owned(),
             number: 3,

@@ -89,9 +89,9 @@ fn planned(unit: u64, batch: u32) -> MovementMove {
     }
 }
 
-fn movement(batches: &[u32]) -> Movement {
+fn movement(batches: &[u32]) -> MovementRecord {
     let moves: Vec<MovementMove> = (1..).zip(batches).map(|(unit, batch)| planned(unit, *batch)).collect();
-    Movement {
+    MovementRecord {
         name: NAME.to_owned(),
         policy: "pack".to_owned(),
         number: 1,
@@ -123,7 +123,7 @@ fn batches_are_made_one_after_the_other() {
     let step = driver.step(&world, &TERMS, 1);
     assert_eq!((step.has_changed, &step.asked[..]), (true, &[0, 1][..]));
     assert_eq!(driver.step(&world, &TERMS, 2).asked, [0; 0], "it is asked once");
-    driver.on_verdicts([(0, MoveVerdict::Moved), (1, MoveVerdict::Moved)], &TERMS, 3);
+    driver.on_verdicts([(0, MoveReply::Moved), (1, MoveReply::Moved)], &TERMS, 3);
     assert_eq!(driver.take_begun(), [UnitId(1), UnitId(2)]);
     [1, 2].into_iter().for_each(|unit| world.evict(unit));
     assert_eq!(driver.step(&world, &TERMS, 4).asked, [0; 0]);
@@ -138,7 +138,7 @@ fn batches_are_made_one_after_the_other() {
     assert_eq!((step.asked, driver.movement().batch), (vec![2], 1));
     assert_eq!(phases(&driver), [MovePhase::Moved, MovePhase::Mismatched, MovePhase::Waiting]);
     assert_eq!(driver.movement().moves[1].actual, Some((NodeId(3), "n3".to_owned())));
-    driver.on_verdicts([(2, MoveVerdict::Moved)], &TERMS, 7);
+    driver.on_verdicts([(2, MoveReply::Moved)], &TERMS, 7);
     world.evict(3);
     world.next(3, Phase::Running, 2);
     driver.step(&world, &TERMS, 8);
@@ -152,7 +152,7 @@ fn a_budget_that_says_later_is_asked_again_and_not_for_ever() {
     let world = World::running(1);
     let mut driver = MovementDriver::new(movement(&[0]));
     assert_eq!(driver.step(&world, &TERMS, 0).asked, [0]);
-    let later = || [(0, MoveVerdict::Later("budget `web`".to_owned()))];
+    let later = || [(0, MoveReply::Later("budget `web`".to_owned()))];
     driver.on_verdicts(later(), &TERMS, 0);
     let step = driver.step(&world, &TERMS, 50);
     assert_eq!(step.asked, [0; 0]);
@@ -178,7 +178,7 @@ fn a_taken_target_has_the_rest_planned_anew_and_not_too_often() {
     for replan in 0..=TERMS.n_replans_max {
         let step = driver.step(&world, &terms, 1);
         assert_eq!(step.asked.len(), 1, "{replan}: {:?}", driver.movement());
-        let taken = MoveVerdict::TargetTaken("memory".to_owned());
+        let taken = MoveReply::TargetTaken("memory".to_owned());
         driver.on_verdicts([(step.asked[0], taken)], &terms, 1);
         let step = driver.step(&world, &terms, 2);
         if replan == TERMS.n_replans_max {
@@ -211,8 +211,8 @@ fn a_movement_stops_above_the_ratio_of_failures() {
     let mut world = World::running(6);
     let mut driver = MovementDriver::new(movement(&[0, 0, 0, 0, 0, 1]));
     driver.step(&world, &TERMS, 1);
-    let refused = || MoveVerdict::Refused("gone".to_owned());
-    let verdicts = (0..3).map(|at| (at, refused())).chain([(3, MoveVerdict::Moved), (4, MoveVerdict::Moved)]);
+    let refused = || MoveReply::Refused("gone".to_owned());
+    let verdicts = (0..3).map(|at| (at, refused())).chain([(3, MoveReply::Moved), (4, MoveReply::Moved)]);
     driver.on_verdicts(verdicts.collect::<Vec<_>>(), &TERMS, 1);
     driver.step(&world, &TERMS, 2);
     assert_eq!(driver.movement().ending, Some(MovementPhase::Stopped));
@@ -231,7 +231,7 @@ fn two_failures_stop_no_movement() {
     let world = World::running(3);
     let mut driver = MovementDriver::new(movement(&[0, 0, 1]));
     driver.step(&world, &TERMS, 1);
-    let refused = || MoveVerdict::Refused("gone".to_owned());
+    let refused = || MoveReply::Refused("gone".to_owned());
     driver.on_verdicts([(0, refused()), (1, refused())], &TERMS, 1);
     assert_eq!(driver.step(&world, &TERMS, 2).asked, [2]);
 }
@@ -241,12 +241,12 @@ fn an_abort_gives_up_what_has_not_begun() {
     let mut world = World::running(3);
     let mut driver = MovementDriver::new(movement(&[0, 0, 1]));
     driver.step(&world, &TERMS, 1);
-    driver.on_verdicts([(0, MoveVerdict::Moved)], &TERMS, 1);
+    driver.on_verdicts([(0, MoveReply::Moved)], &TERMS, 1);
     assert!(driver.abort("not today", 2));
     assert!(!driver.abort("twice", 2), "repeated it changes nothing");
     assert_eq!(phases(&driver), [MovePhase::Leaving, MovePhase::Waiting, MovePhase::Aborted]);
     // The binder did not know of the end when it was asked.
-    driver.on_verdicts([(1, MoveVerdict::Moved)], &TERMS, 3);
+    driver.on_verdicts([(1, MoveReply::Moved)], &TERMS, 3);
     for unit in [1, 2] {
         world.evict(unit);
         world.next(unit, Phase::Running, 2);
@@ -277,7 +277,7 @@ fn somebody_elses_eviction_is_not_taken_for_the_own_move() {
     let mut world = World::running(1);
     let mut driver = MovementDriver::new(movement(&[0]));
     driver.step(&world, &TERMS, 1);
-    driver.on_verdicts([(0, MoveVerdict::Later("budget".to_owned()))], &TERMS, 1);
+    driver.on_verdicts([(0, MoveReply::Later("budget".to_owned()))], &TERMS, 1);
     world.next(1, Phase::Running, 2);
     driver.step(&world, &TERMS, 2);
     assert_eq!(phases(&driver), [MovePhase::Refused]);
@@ -289,7 +289,7 @@ fn a_successor_that_does_not_run_in_time_has_failed() {
     let mut world = World::running(1);
     let mut driver = MovementDriver::new(movement(&[0]));
     driver.step(&world, &TERMS, 0);
-    driver.on_verdicts([(0, MoveVerdict::Moved)], &TERMS, 0);
+    driver.on_verdicts([(0, MoveReply::Moved)], &TERMS, 0);
     world.evict(1);
     world.next(1, Phase::Pending, 1);
     assert_eq!(driver.step(&world, &TERMS, 100).next_ms, Some(10_100));
@@ -302,7 +302,7 @@ fn a_replacement_that_starts_first_is_followed_by_its_ordinal() {
     let mut world = World::running(1);
     let mut driver = MovementDriver::new(movement(&[0]));
     driver.step(&world, &TERMS, 1);
-    driver.on_verdicts([(0, MoveVerdict::Moved)], &TERMS, 1);
+    driver.on_verdicts([(0, MoveReply::Moved)], &TERMS, 1);
     world.surge.insert(1, 4);
     driver.step(&world, &TERMS, 2);
     assert_eq!(driver.movement().moves[0].surge_ordinal, Some(4));
@@ -345,7 +345,7 @@ mod properties {
         world: World,
         driver: MovementDriver,
         /// As of the last record.
-        recorded: Movement,
+        recorded: MovementRecord,
         asked: Vec<usize>,
         n_evicted: u32,
     }
@@ -401,11 +401,11 @@ mod properties {
                         verdicts.push((
                             at,
                             match (usize::from(what) + at) % 5 {
-                                0 => MoveVerdict::Later("budget".to_owned()),
-                                1 => MoveVerdict::Refused("not there".to_owned()),
+                                0 => MoveReply::Later("budget".to_owned()),
+                                1 => MoveReply::Refused("not there".to_owned()),
                                 _ => {
                                     self.binder_does(at);
-                                    MoveVerdict::Moved
+                                    MoveReply::Moved
                                 }
                             },
                         ));

@@ -1,7 +1,7 @@
 //! Movements at work: steps of the driver, records, and calls of the binder.
 
 use bytes::Bytes;
-use godel_core_rescheduler::{MoveVerdict, Movement, MovementMove, MovementPhase};
+use godel_core_rescheduler::{MoveReply, MovementMove, MovementPhase, MovementRecord};
 use godel_domain::ids::UnitId;
 use godel_kit::{
     status,
@@ -94,10 +94,10 @@ impl Engine {
             self.manager.note_move(unit, now);
             term.rates.insert(unit);
         }
-        let movement = driven.driver.movement().clone();
-        if driven.recorded.as_ref() == Some(&movement) && term.rates.is_empty() {
+        if driven.recorded.as_ref() == Some(driven.driver.movement()) && term.rates.is_empty() {
             return true;
         }
+        let movement = driven.driver.movement().clone();
         let mut ops: Vec<Bytes> = Vec::new();
         let units: Vec<UnitId> = term.rates.iter().copied().collect();
         for unit in &units {
@@ -205,7 +205,7 @@ impl Engine {
                 tracing::info!(code = ?status.code(), why = status.message(), "the binder did not answer");
                 if matches!(status.code(), Code::InvalidArgument | Code::Unimplemented) {
                     let why = format!("the binder refuses the request: {}", status.message());
-                    let verdicts = asked.iter().map(|at| (*at, MoveVerdict::Refused(why.clone())));
+                    let verdicts = asked.iter().map(|at| (*at, MoveReply::Refused(why.clone())));
                     driven.driver.on_verdicts(verdicts.collect::<Vec<_>>(), &terms, now);
                 } else {
                     driven.driver.on_no_answer(&asked, &terms, now);
@@ -218,10 +218,11 @@ impl Engine {
     fn end_movement(&mut self) {
         let Some(term) = &mut self.term else { return };
         let Some(driven) = &term.driven else { return };
-        let movement = driven.driver.movement().clone();
-        if !movement.is_ended() || driven.recorded.as_ref() != Some(&movement) {
+        let movement = driven.driver.movement();
+        if !movement.is_ended() || driven.recorded.as_ref() != Some(movement) {
             return;
         }
+        let movement = movement.clone();
         let counts = movement.counts();
         let Counts { moved, mismatched, failed } = &mut term.counts;
         *moved += u64::from(counts.moved);
@@ -325,13 +326,13 @@ fn requested(one: &MovementMove) -> v1::RequestedMove {
 }
 
 /// What an answer of the binder means to a move.
-fn verdict(answer: v1::MoveAnswer) -> MoveVerdict {
-    let Some(refused) = answer.refused else { return MoveVerdict::Moved };
+fn verdict(answer: v1::MoveAnswer) -> MoveReply {
+    let Some(refused) = answer.refused else { return MoveReply::Moved };
     let reason = refused.reason();
     let name = reason.as_str_name().trim_start_matches("REJECTION_REASON_").to_lowercase().replace('_', "-");
     let why = if refused.detail.is_empty() { name } else { format!("{name}: {}", refused.detail) };
     if refused.later {
-        return MoveVerdict::Later(why);
+        return MoveReply::Later(why);
     }
     match reason {
         v1::RejectionReason::NotThere
@@ -340,17 +341,21 @@ fn verdict(answer: v1::MoveAnswer) -> MoveVerdict {
         | v1::RejectionReason::AlreadyBound
         | v1::RejectionReason::Invalid
         | v1::RejectionReason::DisruptionBudget
-        | v1::RejectionReason::Stale => MoveVerdict::Refused(why),
-        _ => MoveVerdict::TargetTaken(why),
+        | v1::RejectionReason::Stale => MoveReply::Refused(why),
+        _ => MoveReply::TargetTaken(why),
     }
 }
 
 /// Numbers of ended movements that go: all but the newest `n_max`, and those that ended before a time. The newest movement always stays: numbers
 /// go on from it.
-fn recycled<'m>(movements: impl Iterator<Item = &'m Movement>, n_max: usize, before_ms: i64) -> Vec<u64> {
-    let mut all: Vec<&Movement> = movements.collect();
+fn recycled<'m>(
+    movements: impl Iterator<Item = &'m MovementRecord>,
+    n_max: usize,
+    before_ms: i64,
+) -> Vec<u64> {
+    let mut all: Vec<&MovementRecord> = movements.collect();
     all.sort_unstable_by_key(|movement| std::cmp::Reverse(movement.number));
     let ended = all.iter().enumerate().skip(1).filter(|(_, movement)| movement.is_ended());
-    let goes = |(at, movement): &(usize, &&Movement)| *at >= n_max || movement.ended_ms < before_ms;
+    let goes = |(at, movement): &(usize, &&MovementRecord)| *at >= n_max || movement.ended_ms < before_ms;
     ended.filter(goes).map(|(_, movement)| movement.number).collect()
 }

@@ -138,7 +138,7 @@ impl Engine {
 }
 
 impl Driven {
-    pub(super) fn of_record(movement: godel_core_rescheduler::Movement) -> Self {
+    pub(super) fn of_record(movement: godel_core_rescheduler::MovementRecord) -> Self {
         let recorded = Some(movement.clone());
         let driver = MovementDriver::new(movement);
         Self { driver, recorded, is_replanned: false, next_ms: None }

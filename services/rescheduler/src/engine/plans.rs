@@ -1,7 +1,7 @@
 //! Plans: who wants one, how it is made on a thread of its own, and what becomes of it.
 
 use godel_core_rescheduler::{
-    MoveLog, Movement, MovementPhase, OrderedPlan, PlanTerms, RescheduleConfig, RunCause, plan_policy,
+    MoveLog, MovementPhase, MovementRecord, OrderedPlan, PlanTerms, RescheduleConfig, RunCause, plan_policy,
     plan_room,
 };
 use godel_domain::{
@@ -253,7 +253,7 @@ impl Engine {
         let Some(term) = &mut self.term else { return String::new() };
         let number = term.movements.last_key_value().map_or(0, |(last, _)| *last) + 1;
         let name = format!("{}-{number}", if policy.is_empty() { "room" } else { policy });
-        let movement = Movement {
+        let movement = MovementRecord {
             name: name.clone(),
             policy: policy.to_owned(),
             number,

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use godel_core_rescheduler::{Movement, PolicyConfig, RunCause, RunRefusal, Trigger};
+use godel_core_rescheduler::{MovementRecord, PolicyConfig, RunCause, RunRefusal, Trigger};
 use godel_domain::duration;
 use godel_kit::{
     message::MESSAGE_BYTES_MAX,
@@ -45,7 +45,7 @@ pub(super) fn fit(moves: &mut [v1::MovementMove]) {
 }
 
 /// A movement that fits into one message.
-pub(crate) fn fitting(movement: &Movement) -> v1::Movement {
+pub(crate) fn fitting(movement: &MovementRecord) -> v1::Movement {
     let mut shown = record::shown(movement);
     fit(&mut shown.moves);
     shown
@@ -185,11 +185,11 @@ impl Engine {
     }
 
     /// Movements as they are now, the newest first.
-    fn movements(&self) -> Result<Vec<&Movement>, Status> {
+    fn movements(&self) -> Result<Vec<&MovementRecord>, Status> {
         let term = self.leads()?;
         let driven = term.driven.as_ref().map(|driven| driven.driver.movement());
-        let now = |known| driven.filter(|driven: &&Movement| known == driven.number);
-        let mut all: Vec<&Movement> =
+        let now = |known| driven.filter(|driven: &&MovementRecord| known == driven.number);
+        let mut all: Vec<&MovementRecord> =
             term.movements.iter().map(|(number, movement)| now(*number).unwrap_or(movement)).collect();
         all.sort_unstable_by_key(|movement| Reverse(movement.number));
         Ok(all)
@@ -242,7 +242,7 @@ impl Engine {
     pub(crate) fn abort_movement(
         &mut self,
         request: v1::AbortMovementRequest,
-        reply: oneshot::Sender<Result<Movement, Status>>,
+        reply: oneshot::Sender<Result<MovementRecord, Status>>,
     ) {
         let v1::AbortMovementRequest { name, reason } = request;
         let refused = match &mut self.term {
@@ -298,9 +298,9 @@ impl Engine {
     }
 }
 
-fn summary(movement: &Movement) -> v1::MovementSummary {
+fn summary(movement: &MovementRecord) -> v1::MovementSummary {
     let counts = movement.counts();
-    let without = Movement { moves: Vec::new(), ..movement.clone() };
+    let without = MovementRecord { moves: Vec::new(), ..movement.clone() };
     v1::MovementSummary {
         movement: Some(record::shown(&without)),
         moves: counts.all,
