@@ -26,6 +26,10 @@ if ! docker compose version >/dev/null 2>&1 && ! command -v docker-compose >/dev
   say "installing docker-compose (starts the cluster in containers)"
   apt-get update -qq && apt-get install -y -qq --no-install-recommends docker-compose
 fi
+if ! command -v curl >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  say "installing curl (calls the YARN adapter in make test-compose)"
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends curl ca-certificates
+fi
 if ! command -v javac >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   say "installing a JDK (Hadoop's clients and Spark, for make test-yarn)"
   apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jdk-headless

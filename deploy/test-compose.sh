@@ -19,10 +19,13 @@ fi
 
 export COMPOSE_PROJECT_NAME=godel-test GODEL_IMAGE=godel:test
 export GODEL_PORT=${GODEL_TEST_PORT:-17700} GODEL_METRICS_PORT=${GODEL_TEST_METRICS_PORT:-17800}
+export GODEL_YARN_CLIENT_PORT=18032 GODEL_YARN_MASTER_PORT=18030 GODEL_YARN_ADMIN_PORT=18033
+export GODEL_YARN_REST_PORT=${GODEL_TEST_REST_PORT:-18088}
+rest=http://127.0.0.1:$GODEL_YARN_REST_PORT/ws/v1/cluster
 export GODEL_NODE_GRACE=16s GODEL_NODE_ABSENCE=16s GODEL_LOG=info
 export GODEL_ADDR=http://127.0.0.1:$GODEL_PORT
 # Whatever deploy/.env says. Each agent has half a CPU, so that it can be measured how much of it is used.
-export GODEL_DISPATCHERS=2 GODEL_BINDERS=2 GODEL_SCHEDULERS=2 GODEL_AGENTS=3 GODEL_AGENT_CPUS=0.5
+export GODEL_DISPATCHERS=2 GODEL_BINDERS=2 GODEL_SCHEDULERS=2 GODEL_RESCHEDULERS=2 GODEL_AGENTS=3 GODEL_AGENT_CPUS=0.5
 agent_cpu_percent=50
 # Milliseconds within which an online unit has to start beside a filler. Generous, because this machine may be busy with anything.
 start_ms_max=${GODEL_TEST_START_MS_MAX:-30000}
@@ -71,14 +74,16 @@ counts() { [ "$(count_of "$1" "$2")" = "$3" ]; }
 # The container whose service holds a lease: its address is the container's name.
 leader() { godel status -o json | grep -A1 "\"lease\": \"$1\"" | sed -n 's|.*"http://\([0-9a-f]*\):.*|\1|p'; }
 other_leads() { local now; now=$(leader "$1"); [ -n "$now" ] && [ "$now" != "$2" ]; }
-# Processes of the service `keep` in all agents together.
-n_processes() {
+# Processes in all agents together whose command line has a text.
+n_running() {
   local n=0 container
   for container in $(containers agent); do
-    n=$((n + $(docker exec "$container" sh -c 'cat /proc/[0-9]*/cmdline 2>/dev/null | tr "\0" " " | grep -o "sleep 77777[7] " | wc -l')))
+    n=$((n + $(docker exec "$container" sh -c "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o '$1 ' | wc -l")))
   done
   echo "$n"
 }
+# Those of the service `keep`.
+n_processes() { n_running 'sleep 77777[7]'; }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 passed() { [ "$(now_ms)" -ge "$1" ]; }
 # CPU time that all agents together have used, with all that they run, in milliseconds.
@@ -124,6 +129,27 @@ one_more() {
   phase_is "n-$((before + 1))" completed
 }
 
+# Submits an application by REST whose master is a command, without double quotes and backslashes; prints its id. It asks for no CPU: the
+# agents have half of one each, and YARN counts whole ones.
+yarn_submit() {
+  local id post=(curl -fsS -X POST -H 'Content-Type: application/json')
+  id=$("${post[@]}" -d '{}' "$rest/apps/new-application?user.name=ann" | sed -n 's/.*"application-id": *"\([^"]*\)".*/\1/p')
+  "${post[@]}" -d "{\"application-id\": \"$id\", \"application-name\": \"$1\", \"queue\": \"default\",
+    \"resource\": {\"memory\": 64}, \"am-container-spec\": {\"commands\": {\"command\": \"$2\"}}}" "$rest/apps?user.name=ann"
+  echo "$id"
+}
+attempt_is() { godel yarn app describe "$1" | tee "$dir/described" | grep -q "^appattempt_.* $2 "; }
+yarn_state_is() { curl -fsS "$rest/apps/$1/state" | grep -q "\"state\": *\"$2\""; }
+# Registers the master of the first attempt over gRPC, through state: one frame with field 1, the id of the attempt.
+yarn_register() {
+  local attempt=appattempt_${1#application_}_000001
+  local n=${#attempt}
+  printf "\\0\\0\\0\\0\\x$(printf %02x $((n + 2)))\\x0a\\x$(printf %02x "$n")%s" "$attempt" |
+    curl -sS --http2-prior-knowledge -o /dev/null -D - -H 'Content-Type: application/grpc' -H 'TE: trailers' --data-binary @- \
+      "$GODEL_ADDR/godel.v1.YarnService/RegisterMaster" | tr -d "\r" | grep -q "^grpc-status: 0$"
+}
+masters_are() { local n; n=$(n_running 'sleep 88888[8]'); echo "$n masters"; [ "$n" = "$1" ]; }
+
 say "an image of $GODEL_BINARY"
 compose down --volumes --timeout 2 >/dev/null 2>&1 || true
 deploy/image.sh >"$dir/image" 2>&1 || { cat "$dir/image"; fail "the image"; }
@@ -137,8 +163,8 @@ docker exec "$(containers scheduler | head -1)" godel health 127.0.0.1:7803 | gr
 ! docker exec "$(containers scheduler | head -1)" godel health 127.0.0.1:7801 >/dev/null 2>&1 || fail "nobody is well"
 
 # One address, and services that are scaled.
-[ "$(docker ps --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" --format '{{.Ports}}' | grep -c 127.0.0.1)" = 1 ] \
-  || fail "something beside state is published"
+[ "$(docker ps --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" --format '{{.Ports}}' | grep -c 127.0.0.1)" = 2 ] \
+  || fail "something beside state and the YARN adapter is published"
 [ "$(godel scheduler list | grep -c Attached)" = 2 ] || fail "there are not two schedulers"
 
 say "the examples"
@@ -184,6 +210,44 @@ done
 [ "$percent" -ge 60 ] || fail "the filler leaves more than 40 % of the agents' CPUs idle, $round times in a row"
 [ "$start_ms" -le "$start_ms_max" ] || fail "an online unit took $start_ms ms to start, more than $start_ms_max ms"
 godel unit cancel filler >/dev/null
+
+say "applications of YARN"
+sleeper=$(yarn_submit sleeper 'echo the master of $CONTAINER_ID is $(id -un) on $NM_HOST; exec sleep 888888')
+until_so "the master of $sleeper is started" 90 attempt_is "$sleeper" LAUNCHED
+unit=yarn/$(echo "$sleeper" | tr _ -)
+phase_is "$unit" running
+until_so "the output of the master" 30 log_has "$unit" 'the master of container_.* is godel on '
+yarn_register "$sleeper" || fail "the master of $sleeper is not registered"
+yarn_state_is "$sleeper" RUNNING || fail "$sleeper does not run: $(curl -sS "$rest/apps/$sleeper")"
+masters_are 1 >/dev/null || fail "the master is not one process"
+godel yarn app kill "$sleeper" >/dev/null
+until_so "$sleeper is killed" 60 yarn_state_is "$sleeper" KILLED
+until_so "its master is gone" 60 masters_are 0
+broken=$(yarn_submit broken 'echo no input >&2; exit 7')
+until_so "$broken fails" 120 yarn_state_is "$broken" FAILED
+godel yarn app describe "$broken" >"$dir/broken"
+grep -q 'failed 2 times' "$dir/broken" && grep -q 'exitCode: 7' "$dir/broken" || { cat "$dir/broken"; fail "the diagnostics of $broken"; }
+[ "$(godel yarn app list -o json | grep -c '"id": "application_')" = 2 ] || fail "there are not two applications"
+
+say "the rescheduler spreads what was placed on one node"
+# Names of the agents' nodes are those of their containers.
+home=$(docker inspect -f '{{.Config.Hostname}}' "$(containers agent | head -1)")
+others=$(godel node list | awk '$2 == "Ready" && $1 !~ /^simulated/ {print $1}' | grep -v -x "$home")
+godel node cordon $others >/dev/null
+godel unit submit --name drift --class service --replicas 4 --cpu 10m --memory 8Mi --node-selector '!simulated' -- sleep 666666 >/dev/null
+phase_is drift running
+godel node uncordon $others >/dev/null
+[ "$(godel reschedule policies | grep -c -E '^(pack|spread) ')" = 2 ] || fail "there are not two policies"
+godel reschedule plan spread >"$dir/plan"
+grep -q '^objective .* 2 → 0$' "$dir/plan" || { cat "$dir/plan"; fail "the plan of spread"; }
+godel reschedule run spread >"$dir/run" 2>&1
+movement=$(sed -n 's/^movement \([^ ]*\) created.*/\1/p' "$dir/run")
+[ -n "$movement" ] || { cat "$dir/run"; fail "no movement"; }
+movement_is() { godel reschedule movements describe "$movement" | tee "$dir/movement" | grep -q "^phase .* $1$"; }
+until_so "the end of movement $movement" 120 movement_is done
+phase_is drift running
+[ "$(godel unit describe drift -o json | grep -c "\"node\": \"$home\"")" -le 2 ] || fail "$(cat "$dir/movement" && godel unit describe drift)"
+godel unit cancel drift >/dev/null
 
 say "files and exit codes"
 godel unit submit --name codes --class batch --replicas 3 --cpu 10m --memory 8Mi --restart-policy never --node-selector '!simulated' \
@@ -249,7 +313,7 @@ docker start "$state" >/dev/null
 one_more
 
 say "everything is restarted, one after the other"
-for service in state dispatcher binder scheduler agent; do
+for service in state dispatcher binder scheduler yarn rescheduler agent; do
   for container in $(containers "$service"); do
     docker restart -t 15 "$container" >/dev/null
     deploy/wait.sh 120

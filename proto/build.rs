@@ -4,7 +4,7 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 14] = [
+const FILES: [&str; 16] = [
     "godel/v1/common.proto",
     "godel/v1/log.proto",
     "godel/v1/node.proto",
@@ -13,12 +13,14 @@ const FILES: [&str; 14] = [
     "godel/v1/budget.proto",
     "godel/v1/reservation.proto",
     "godel/v1/yarn_application.proto",
+    "godel/v1/movement.proto",
     "godel/v1/state.proto",
     "godel/v1/member.proto",
     "godel/v1/dispatch.proto",
     "godel/v1/bind.proto",
     "godel/v1/scheduler.proto",
     "godel/v1/yarn.proto",
+    "godel/v1/reschedule.proto",
 ];
 
 #[expect(clippy::disallowed_methods, reason = "cargo tells build scripts where to write by the environment")]

@@ -4,7 +4,9 @@ pub mod agent;
 pub mod budget;
 mod history;
 pub mod node;
+mod offline;
 pub mod queue;
+pub mod reschedule;
 pub mod reservation;
 pub mod top;
 pub mod unit;
@@ -13,12 +15,11 @@ pub mod yarn;
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use godel_domain::duration;
-
 use godel_client::{exit::EXIT_CODES, output::Format};
 
 use godel_client::unit_file::pair;
 pub use history::{History, HistoryKey};
+pub use offline::{Audit, Config, Replay, State, Trace};
 pub use unit::{Delete, Edit, List, Logs, Move, Named, Retry, Scale, SortKey, Stop, Unit, Which, split};
 
 const EXAMPLES: &str = "Try:
@@ -85,6 +86,9 @@ pub enum Verb {
     /// Manage reservations: room kept for running units of certain units.
     #[command(subcommand)]
     Reservation(reservation::Reservation),
+    /// Show what the rescheduler would move and why, have it move running units, and end its movements.
+    #[command(subcommand)]
+    Reschedule(reschedule::Reschedule),
     /// Manage applications of YARN, and import the configuration of a YARN cluster.
     #[command(subcommand)]
     Yarn(yarn::Yarn),
@@ -156,13 +160,14 @@ impl Exposure {
     }
 
     /// The same for every service of the control plane.
-    pub fn of_all(&self) -> [(&'static str, Option<String>); 5] {
+    pub fn of_all(&self) -> [(&'static str, Option<String>); 6] {
         [
             ("state.server.insecure", self.flag()),
             ("dispatcher.server.insecure", self.flag()),
             ("scheduler.server.insecure", self.flag()),
             ("binder.server.insecure", self.flag()),
             ("yarn.server.insecure", self.flag()),
+            ("rescheduler.server.insecure", self.flag()),
         ]
     }
 }
@@ -208,12 +213,16 @@ pub struct Up {
     /// Number of dispatchers: one leads, the others stand by.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub dispatchers: u16,
-    /// Port of state; dispatcher + 1, binder + 2, scheduler + 3, YARN adapter + 4. 0 takes free ports.
+    /// Port of state; dispatcher + 1, binder + 2, scheduler + 3, YARN adapter + 4, rescheduler + 5. 0 takes free
+    /// ports.
     #[arg(long, default_value_t = 7700)]
     pub port: u16,
     /// Run the YARN adapter, too (`yarn.enabled`). Its ports for clients of YARN are those of `yarn.*_address`.
     #[arg(long)]
     pub yarn: bool,
+    /// Run no rescheduler (`rescheduler.enabled`). Without policies in the configuration it moves nothing anyway.
+    #[arg(long)]
+    pub no_rescheduler: bool,
     /// The nodes to simulate.
     #[command(flatten)]
     pub nodes: Simulated,
@@ -320,6 +329,8 @@ pub enum Part {
     Binder,
     /// Serves clients of YARN.
     Yarn,
+    /// Moves running units that should be elsewhere.
+    Rescheduler,
 }
 
 impl Part {
@@ -331,6 +342,7 @@ impl Part {
             Self::Scheduler => "scheduler",
             Self::Binder => "binder",
             Self::Yarn => "yarn",
+            Self::Rescheduler => "rescheduler",
         }
     }
 }
@@ -449,107 +461,6 @@ pub enum PartitionChoice {
     Preferred,
     /// Own nodes only; a unit that fits on no scheduler's nodes is tried once on all nodes.
     Strict,
-}
-
-/// `godel audit`.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct Audit {
-    /// File of a submitter's acknowledgements (`uid,name,revision`); may be repeated.
-    #[arg(long, value_name = "FILE")]
-    pub ledger: Vec<PathBuf>,
-    /// Exit with 1 instead of 9 if something could not be judged.
-    #[arg(long)]
-    pub strict: bool,
-    /// Time to wait for what cannot be judged yet: units in progress and agents that reconnect.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse_whole)]
-    pub patience: Duration,
-}
-
-/// `godel trace`.
-#[derive(Clone, Debug, Subcommand)]
-pub enum Trace {
-    /// Submit all tasks of a trace at once in file order, and watch until nothing changes any more.
-    Replay(Replay),
-}
-
-/// `godel trace replay`.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct Replay {
-    /// CSV `name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,…`.
-    pub file: PathBuf,
-    /// Namespace of the units.
-    #[arg(long, short = 'n', default_value = "default")]
-    pub namespace: String,
-    /// Let tasks end after their lifetime in the trace divided by this factor. Without it no task ends.
-    #[arg(long, value_name = "FACTOR", value_parser = positive)]
-    pub speed: Option<f64>,
-    /// Maximum number of tasks.
-    #[arg(long, value_name = "N")]
-    pub limit: Option<usize>,
-    /// Write every acknowledged task to this file: `uid,name,revision`.
-    #[arg(long, value_name = "FILE")]
-    pub ledger: Option<PathBuf>,
-    /// Write the summary to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Also count the CPU time of these processes on this machine.
-    #[arg(long, value_name = "PID", value_delimiter = ',')]
-    pub cpu_pids: Vec<u32>,
-    /// Run the audit at the end.
-    #[arg(long)]
-    pub audit: bool,
-    /// Timeout.
-    #[arg(long, default_value = "10m", value_parser = godel_domain::duration::parse_whole)]
-    pub timeout: Duration,
-}
-
-/// `godel state`.
-#[derive(Clone, Debug, Subcommand)]
-pub enum State {
-    /// Verify every checksum of a store, rebuild its state and read its records; changes nothing. Exit code 1 if
-    /// anything is damaged, missing or unreadable.
-    Check {
-        /// Directory of the store.
-        dir: PathBuf,
-    },
-    /// Write the state of a store to a new file that only its owner may read.
-    Export {
-        /// Directory of the store.
-        dir: PathBuf,
-        /// The file to create; it must not exist.
-        file: PathBuf,
-    },
-    /// Create a store from an export.
-    Restore {
-        /// The export.
-        file: PathBuf,
-        /// Directory of the new store; absent or empty.
-        dir: PathBuf,
-        /// Also restore unreadable records, to remove them with `state repair --remove`.
-        #[arg(long)]
-        keep_unreadable: bool,
-    },
-    /// Repair a store: remove an unreadable record, or drop what cannot be recovered.
-    #[command(group(clap::ArgGroup::new("repair").required(true).args(["remove", "truncate"])))]
-    Repair {
-        /// Directory of the store.
-        dir: PathBuf,
-        /// Remove one record, as `--remove queue prod` or `--remove unit 17`. The running units of a removed unit
-        /// or node end as lost.
-        #[arg(long, num_args = 2, value_names = ["KIND", "KEY"])]
-        remove: Vec<String>,
-        /// Drop the commits that `state check` reports as missing. The damaged store is kept in `damaged-1`,
-        /// `damaged-2` and so on.
-        #[arg(long)]
-        truncate: bool,
-    },
-}
-
-/// `godel config`.
-#[derive(Clone, Debug, Subcommand)]
-pub enum Config {
-    /// Print every key with its default, environment variable and meaning, as Markdown.
-    Reference,
 }
 
 /// `key=value`.

@@ -10,6 +10,7 @@ mod history;
 mod node;
 mod offline;
 mod queue;
+mod reschedule;
 mod reservation;
 mod run;
 mod status;
@@ -72,6 +73,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Budget(wanted) => budget::run(&Client::new(&address)?, wanted, output).await,
         Verb::Reservation(wanted) => reservation::run(&Client::new(&address)?, wanted, output).await,
         Verb::PriorityClass(class) => queue::run_class(&Client::new(&address)?, class, output).await,
+        Verb::Reschedule(verb) => reschedule::run(&Client::new(&address)?, verb, output).await,
         Verb::Yarn(verb) => yarn::run(&address, verb, output).await,
         Verb::Apply(files) => apply::run(&address, &files, output).await,
         Verb::Scheduler(Scheduler::List) => schedulers(&Client::new(&address)?, output).await,

@@ -24,6 +24,8 @@ godel_kit::section! {
         pub agent: godel_agent::Config,
         /// The YARN adapter.
         pub yarn: godel_yarn::Config,
+        /// The rescheduler.
+        pub rescheduler: godel_rescheduler::Config,
     }
 }
 
@@ -46,7 +48,10 @@ pub fn load(layers: &Layers, flags: &[(&str, Option<String>)]) -> Result<Root, F
         }
     }
     loader
-        .load_checked(|root: &Root| root.scheduler.check())
+        .load_checked(|root: &Root| {
+            root.scheduler.check()?;
+            root.rescheduler.check()
+        })
         .map_err(|error| Failure::chain(Code::Usage, &error).hint("`godel config reference` lists every key"))
 }
 

@@ -19,6 +19,7 @@ use godel_kit::{
     server::{self, ServerError},
     task,
 };
+use godel_rescheduler::Reload;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 use crate::{args::Simulated, config::Root};
@@ -42,6 +43,8 @@ pub struct Layout {
     pub binders: u16,
     /// Whether the YARN adapter runs.
     pub yarn: bool,
+    /// Whether the rescheduler runs.
+    pub rescheduler: bool,
 }
 
 /// A running control plane.
@@ -58,11 +61,16 @@ pub struct Local {
 }
 
 impl Local {
-    /// Starts every part and waits until they answer.
+    /// Starts every part and waits until they answer. `reload` reads the configuration of the rescheduler again.
     ///
     /// # Errors
     /// A port is taken, a part ends, or they do not answer in time.
-    pub async fn start(root: Root, layout: &Layout, stop: CancellationToken) -> Result<Self, Failure> {
+    pub async fn start(
+        root: Root,
+        layout: &Layout,
+        reload: Option<Reload>,
+        stop: CancellationToken,
+    ) -> Result<Self, Failure> {
         let mut local = Self {
             parts: Vec::new(),
             address: String::new(),
@@ -71,7 +79,7 @@ impl Local {
             services: JoinSet::new(),
             agents: JoinSet::new(),
         };
-        let started = local.start_parts(root, layout).await;
+        let started = local.start_parts(root, layout, reload).await;
         let client = match started {
             Ok(()) => Client::direct(&local.address),
             Err(failure) => Err(failure),
@@ -92,8 +100,13 @@ impl Local {
         }
     }
 
-    async fn start_parts(&mut self, root: Root, layout: &Layout) -> Result<(), Failure> {
-        let Root { state, dispatcher, scheduler, binder, yarn, .. } = root;
+    async fn start_parts(
+        &mut self,
+        root: Root,
+        layout: &Layout,
+        reload: Option<Reload>,
+    ) -> Result<(), Failure> {
+        let Root { state, dispatcher, scheduler, binder, yarn, rescheduler, .. } = root;
         let (config, listener) = self.listen("state", &state.server, (layout.port, 0, 0)).await?;
         let state = godel_state::Config { server: config, ..state };
         self.address = self.parts[0].1.clone();
@@ -131,6 +144,16 @@ impl Local {
             config.client.state.clone_from(&self.address);
             let deps = godel_yarn::Deps { listener: Some(listener), ..godel_yarn::Deps::default() };
             self.run("yarn".to_owned(), godel_yarn::serve(config, deps, self.stop.clone()));
+        }
+        if layout.rescheduler {
+            let (server, listener) =
+                self.listen("rescheduler", &rescheduler.server, (layout.port, 5, 0)).await?;
+            let mut config = godel_rescheduler::Config { server, ..rescheduler };
+            config.client.state.clone_from(&self.address);
+            let deps =
+                godel_rescheduler::Deps { listener: Some(listener), ..godel_rescheduler::Deps::default() };
+            let service = godel_rescheduler::serve(config, reload, deps, self.stop.clone());
+            self.run("rescheduler".to_owned(), service);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The client's side of the API: one address, everything else is found there.
 
+mod leaders;
 #[cfg(test)]
 mod tests;
 
@@ -12,11 +13,8 @@ use godel_kit::{
     status,
 };
 use godel_proto::v1::{
-    self, budget_service_client::BudgetServiceClient, dispatch_service_client::DispatchServiceClient,
-    log_service_client::LogServiceClient, node_service_client::NodeServiceClient,
-    queue_service_client::QueueServiceClient, reservation_service_client::ReservationServiceClient,
+    self, log_service_client::LogServiceClient, node_service_client::NodeServiceClient,
     scheduler_service_client::SchedulerServiceClient, state_service_client::StateServiceClient,
-    unit_service_client::UnitServiceClient, yarn_service_client::YarnServiceClient,
 };
 use tonic::Status;
 
@@ -110,133 +108,6 @@ impl Client {
         Fut: Future<Output = Result<T, Status>>,
     {
         retry_idempotent(&self.directory.policy(), op).await.map_err(|status| self.explain(status))
-    }
-
-    /// A call of the unit service, at whoever leads.
-    ///
-    /// # Errors
-    /// What the server answered.
-    pub async fn units<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
-    where
-        F: FnMut(UnitServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.leader("dispatcher", |channel| {
-            op(UnitServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-        })
-        .await
-    }
-
-    /// One call of the unit service, at whoever leads now: streams, which their callers open again.
-    ///
-    /// # Errors
-    /// Who failed, and how.
-    pub async fn leading_units<T>(
-        &self,
-        op: impl AsyncFnOnce(UnitServiceClient<Channel>) -> Result<T, Status>,
-    ) -> Result<T, FailedCall> {
-        let call = async |channel| {
-            op(UnitServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX)).await
-        };
-        self.directory.call_once("dispatcher", call).await
-    }
-
-    /// A call of the dispatch service, at whoever leads.
-    ///
-    /// # Errors
-    /// What the server answered.
-    pub async fn dispatch<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
-    where
-        F: FnMut(DispatchServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.leader("dispatcher", |channel| {
-            op(DispatchServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-        })
-        .await
-    }
-
-    /// A call of the queue service, at whoever leads.
-    ///
-    /// # Errors
-    /// What the server answered.
-    pub async fn queues<T, F, Fut>(&self, op: F) -> Result<T, Failure>
-    where
-        F: FnMut(QueueServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.try_queues(op).await.map_err(|failed| self.explain_leader("dispatcher", failed))
-    }
-
-    /// The same, for callers who look at the answer's details.
-    ///
-    /// # Errors
-    /// What the server answered.
-    pub async fn try_queues<T, F, Fut>(&self, mut op: F) -> Result<T, FailedCall>
-    where
-        F: FnMut(QueueServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.directory
-            .call_leader_named("dispatcher", |channel| {
-                op(QueueServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-            })
-            .await
-    }
-
-    /// A call of the budget service, at whoever leads.
-    ///
-    /// # Errors
-    /// What the server answered.
-    pub async fn budgets<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
-    where
-        F: FnMut(BudgetServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.leader("dispatcher", |channel| {
-            op(BudgetServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-        })
-        .await
-    }
-
-    /// A call of the reservation service, at whoever leads.
-    ///
-    /// # Errors
-    /// What the server answered.
-    pub async fn reservations<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
-    where
-        F: FnMut(ReservationServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.leader("dispatcher", |channel| {
-            op(ReservationServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-        })
-        .await
-    }
-
-    /// A call of the YARN adapter, at whoever leads.
-    ///
-    /// # Errors
-    /// What the server answered.
-    pub async fn yarn<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
-    where
-        F: FnMut(YarnServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.leader(YARN, |channel| {
-            op(YarnServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-        })
-        .await
-    }
-
-    /// A call of whoever holds a lease.
-    async fn leader<T, F, Fut>(&self, lease: &str, op: F) -> Result<T, Failure>
-    where
-        F: FnMut(Channel) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        let called = self.directory.call_leader_named(lease, op).await;
-        called.map_err(|failed| self.explain_leader(lease, failed))
     }
 
     /// What state answered, or that it does not.

@@ -14,6 +14,7 @@
 //! - `pages`: lists that servers give out page by page.
 //! - `process`: start and end of a program.
 //! - `replay`: replays a trace through the API.
+//! - `reschedule`: policies, plans and movements of the rescheduler, and files of traffic between units.
 //! - `trace`: traces of tasks.
 //! - `unit_file`: unit files, and files of queues, classes, budgets and reservations.
 //! - `usage`: CPU time and memory of processes on this machine.
@@ -30,6 +31,7 @@ pub mod output;
 pub mod pages;
 pub mod process;
 pub mod replay;
+pub mod reschedule;
 pub mod trace;
 pub mod unit_file;
 pub mod usage;

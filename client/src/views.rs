@@ -14,6 +14,7 @@ mod budget;
 mod history;
 mod node;
 mod queue;
+mod reschedule;
 mod reservation;
 mod task_groups;
 mod top;
@@ -27,6 +28,9 @@ pub use node::amounts;
 use node::pairs;
 pub use node::{ConflictView, DeviceView, DrainView, NodeView, NoticeView, QuarantineView, SlotsView};
 pub use queue::{PriorityClassView, QueueView, parse_policy};
+pub use reschedule::{
+    MoveReasonView, MoveView, MovementView, ReschedulePlanView, ReschedulePolicyView, RescheduleStatusView,
+};
 pub use reservation::{PlaceView, ReservationView};
 pub use task_groups::TaskGroupView;
 pub use top::{DeviceUseView, NodeUseView, UnitUseView, ZoneUseView};

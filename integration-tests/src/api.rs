@@ -99,6 +99,14 @@ impl Api {
         Ok(BindServiceClient::new(self.leader_channel("binder").await?))
     }
 
+    /// Client of the leading rescheduler.
+    pub async fn rescheduler(
+        &self,
+    ) -> Result<v1::reschedule_service_client::RescheduleServiceClient<Channel>> {
+        let channel = self.leader_channel("rescheduler").await?;
+        Ok(v1::reschedule_service_client::RescheduleServiceClient::new(channel))
+    }
+
     /// Client of the scheduler of that name.
     pub async fn scheduler(&self, name: &str) -> Result<SchedulerServiceClient<Channel>> {
         Ok(SchedulerServiceClient::new(self.leader_channel(&format!("scheduler/{name}")).await?))

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Plays the calls of the Python package yarn-api-client against the REST API of a YARN adapter.
 
-    integration-tests/yarn/rest.py http://127.0.0.1:8088
-
 The package is installed into a folder of its own, which is deleted at the end. The adapter needs a queue `default`; an application without
 a managed master is submitted and killed. Exit code 0 only if every call is answered as a ResourceManager answers it.
 """
 
+import argparse
+import http.client
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
+import urllib.request
 
 PACKAGES = ["yarn-api-client==1.0.3"]
 ELSEWHERE = "godel does not do this by YARN's API"
@@ -21,6 +23,10 @@ NOT_PLAYED = {"cluster_node_container_memory", "cluster_renew_delegation_token",
 
 
 def main(address):
+    try:
+        urllib.request.urlopen(f"{address}/ws/v1/cluster/info", timeout=10).close()
+    except (OSError, http.client.HTTPException) as error:
+        sys.exit(f"rest.py: no ResourceManager answers at {address}: {error}")
     folder = tempfile.mkdtemp(prefix="yarn-api-client-")
     try:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore", "--target", folder]
@@ -158,7 +164,21 @@ def play(address):
     return 0
 
 
+def address_of(text):
+    try:
+        url = urllib.parse.urlsplit(text)
+    except ValueError:
+        url = None
+    if not url or url.scheme != "http" or not url.hostname:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address such as http://127.0.0.1:8088")
+    return text.rstrip("/")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("address", metavar="ADDRESS", type=address_of, help="the REST API (yarn.rest_address), as http://127.0.0.1:8088")
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    sys.exit(main(sys.argv[1].rstrip("/")))
+    sys.exit(main(arguments().address))

@@ -29,6 +29,8 @@ pub enum Owner {
     Binder,
     /// The leading YARN adapter.
     Yarn,
+    /// The leading rescheduler.
+    Rescheduler,
     /// State, for an agent's session.
     Agent,
     /// State, for an administrator's call; an agent creates the record when its node registers.
@@ -164,7 +166,7 @@ macro_rules! kinds {
 }
 
 /// How many kinds there are.
-pub const N_KINDS: usize = 19;
+pub const N_KINDS: usize = 21;
 /// How many kinds of records are written whole.
 pub const N_WHOLE: usize = N_KINDS - 1;
 
@@ -187,6 +189,8 @@ kinds! {
     UnitHistory(UnitHistory) "unit_history", Id "unit_id" UnitKey => |it| it.unit_id, Dispatcher, of_node: false;
     YarnKeys(YarnKeys) "yarn_keys", Name "name" v1::YarnKeys => |it| it.name, Yarn, of_node: false;
     YarnApplication(YarnApplication) "yarn_application", Name "application" v1::YarnApplication => |it| it.application, Yarn, of_node: false;
+    Movement(Movement) "movement", Name "name" v1::Movement => |it| it.name, Rescheduler, of_node: false;
+    MoveRate(MoveRate) "move_rate", Id "unit_id" UnitKey => |it| it.unit_id, Rescheduler, of_node: false;
     Rows(UnitRows) "rows", Id "unit_id" UnitKey => |it| it.unit_id, Operations, of_node: false;
 }
 

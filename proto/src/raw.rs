@@ -244,6 +244,8 @@ pub fn op_name(field: u32) -> Option<&'static str> {
         26 => "change_terms",
         27 => "put_yarn_application",
         28 => "compact",
+        29 => "put_movement",
+        30 => "put_move_rate",
         _ => return None,
     })
 }

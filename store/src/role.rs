@@ -32,6 +32,8 @@ pub enum Writes {
     Binder,
     /// The YARN adapter's: the keys of YARN's tokens, and its applications.
     Yarn,
+    /// The rescheduler's: its movements, and when replicas of units were moved.
+    Rescheduler,
     /// An agent's: its node's report and use, run status, and its own first registration.
     Agent,
     /// An administrator's: how nodes may be used.
@@ -49,6 +51,7 @@ impl Writes {
             "dispatcher" => Some(Self::Dispatcher),
             "binder" => Some(Self::Binder),
             "yarn" => Some(Self::Yarn),
+            "rescheduler" => Some(Self::Rescheduler),
             _ => None,
         }
     }
@@ -84,6 +87,7 @@ impl Writes {
             Some(Owner::Dispatcher) => self == Self::Dispatcher,
             Some(Owner::Binder) => self == Self::Binder,
             Some(Owner::Yarn) => self == Self::Yarn,
+            Some(Owner::Rescheduler) => self == Self::Rescheduler,
             Some(Owner::Agent) => self == Self::Agent,
             Some(Owner::Admin) => self == Self::Admin,
             Some(Owner::State) => self == Self::State,

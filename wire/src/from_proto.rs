@@ -7,7 +7,7 @@ use godel_domain::{
     allocation::DeviceSet,
     change::{Block, Change, Lease, Partition, PartitionMode},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX},
-    hold::{GangTurn, Hold, Slot},
+    hold::{GangTurn, Hold, MovementTarget, Slot},
     host_port::{HostPort, N_HOST_PORTS_MAX},
     ids::{Epoch, HoldId, NODE_ID_MAX, NodeId, Revision, RunningUnitId, UnitId},
     pause::{Pause, Scope},
@@ -22,11 +22,14 @@ use super::{BadField, ops, zones};
 
 /// Keys of one name: the one before the current one, the current one, and the next one.
 const N_YARN_KEYS_MAX: usize = 3;
+/// Most moves of one unit that are remembered.
+const N_MOVE_TIMES_MAX: usize = 1_024;
 
 mod budget;
 mod check;
 mod decision;
 mod history;
+mod moves;
 mod node;
 mod queue;
 mod read;
@@ -42,6 +45,7 @@ pub use budget::{budget, given_budget};
 pub use check::{changes_rows, check_op, check_record, check_value};
 pub use decision::{decision, outcome};
 pub use history::unit_history;
+pub use moves::{move_refusal, requested_move};
 pub use node::{
     device, node_allocatable, node_load, node_report, node_spec, node_usage, taint, taints, toleration,
     zone_loads,
@@ -114,6 +118,8 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::PutUnitHistory(pb) => unit_history(pb).map(|kept| Change::UnitHistory(Arc::new(kept))),
         Op::PutYarnKeys(pb) => yarn_keys(pb).map(Change::YarnKeys),
         Op::PutYarnApplication(pb) => yarn_application(pb).map(Change::YarnApplication),
+        Op::PutMovement(pb) => movement(&pb).map(Change::Movement),
+        Op::PutMoveRate(pb) => move_rate(&pb).map(Change::MoveRate),
         Op::PutPause(pb) => pause(pb).map(Change::Pause),
         Op::PutHold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Op::Delete(pb) => delete(pb),
@@ -151,6 +157,8 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         Record::UnitHistory(pb) => unit_history(pb).map(|kept| Change::UnitHistory(Arc::new(kept))),
         Record::YarnKeys(pb) => yarn_keys(pb).map(Change::YarnKeys),
         Record::YarnApplication(pb) => yarn_application(pb).map(Change::YarnApplication),
+        Record::Movement(pb) => movement(&pb).map(Change::Movement),
+        Record::MoveRate(pb) => move_rate(&pb).map(Change::MoveRate),
         Record::Pause(pb) => pause(pb).map(Change::Pause),
         Record::Hold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Record::Rows(pb) => unit_rows(pb).map(|(unit, rows)| Change::RowsLoaded(unit, rows)),
@@ -193,6 +201,8 @@ fn delete(pb: v1::Delete) -> Result<Change> {
         v1::Kind::Reservation => name(key.name).map(Change::ReservationDeleted),
         v1::Kind::YarnKeys => Ok(Change::YarnKeys(YarnKeys { name: name(key.name)?, keys: Vec::new() })),
         v1::Kind::YarnApplication => name(key.name).map(Change::YarnApplicationDeleted),
+        v1::Kind::Movement => name(key.name).map(Change::MovementDeleted),
+        v1::Kind::MoveRate => unit_id(key.id, "key.id").map(Change::MoveRateDeleted),
         // One that cannot be read can go all the same.
         v1::Kind::Pause => Ok(pause_scope(&key.name)
             .map_or_else(|_| Change::UnreadableGone(Subject::Pause(key.name)), Change::PauseDeleted)),
@@ -333,7 +343,14 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
             sub_cluster: (!turn.sub_cluster.is_empty()).then(|| Arc::from(turn.sub_cluster)),
         }),
         slot: pb.slot.map(slot),
+        movement: pb.movement.map(movement_target).transpose()?,
     })
+}
+
+fn movement_target(pb: v1::MovementTarget) -> Result<MovementTarget> {
+    let v1::MovementTarget { movement, from } = pb;
+    let from = from.ok_or_else(|| BadField::new("movement.from", "missing"))?;
+    Ok(MovementTarget { movement: Arc::from(movement), from: running_unit_id(from) })
 }
 
 fn slot(pb: v1::ReservationSlot) -> Slot {
@@ -387,6 +404,49 @@ pub fn yarn_application(pb: v1::YarnApplication) -> Result<String> {
         return Err(BadField::new("application", "missing"));
     }
     Ok(pb.application)
+}
+
+/// A movement of the rescheduler: its name. What else its record says is read by the rescheduler alone.
+///
+/// # Errors
+/// It has no name or no phase, or a number in it is none.
+pub fn movement(pb: &v1::Movement) -> Result<String> {
+    if pb.name.is_empty() {
+        return Err(BadField::new("name", "missing"));
+    }
+    if pb.phase() == v1::MovementPhase::Unspecified {
+        return Err(unknown("phase", pb.phase));
+    }
+    let objectives = [("objective_before", pb.objective_before), ("objective_after", pb.objective_after)];
+    for (field, objective) in objectives {
+        if !objective.is_finite() {
+            return Err(BadField::new(field, format!("{objective} is no finite number")));
+        }
+    }
+    for (idx, one) in pb.moves.iter().enumerate() {
+        let under = |bad: BadField| bad.under(&format!("moves[{idx}]"));
+        unit_id(one.unit_id, "unit_id").map_err(under)?;
+        node_id(one.from_node_id, "from_node_id").map_err(under)?;
+        node_id(one.to_node_id, "to_node_id").map_err(under)?;
+        if one.phase() == v1::MovePhase::Unspecified {
+            return Err(under(unknown("phase", one.phase)));
+        }
+    }
+    Ok(pb.name.clone())
+}
+
+/// When replicas of a unit were moved: the unit.
+///
+/// # Errors
+/// It is not said which one, or there are too many times, or they are in no order.
+pub fn move_rate(pb: &v1::MoveRate) -> Result<UnitId> {
+    if pb.times_ms.len() > N_MOVE_TIMES_MAX {
+        return Err(BadField::new("times_ms", format!("there must be at most {N_MOVE_TIMES_MAX}")));
+    }
+    if !pb.times_ms.is_sorted() {
+        return Err(BadField::new("times_ms", "not ascending"));
+    }
+    unit_id(pb.unit_id, "unit_id")
 }
 
 /// What a pause is about.

@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn the_reference_names_every_part() {
         let text = reference();
-        for part in ["state", "dispatcher", "scheduler", "binder", "agent", "yarn"] {
+        for part in ["state", "dispatcher", "scheduler", "binder", "agent", "yarn", "rescheduler"] {
             assert!(text.contains(&format!("`{part}")), "{part}");
         }
         assert!(text.contains("GODEL_SCHEDULER__SURPLUS"));

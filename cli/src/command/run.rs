@@ -1,6 +1,6 @@
 //! Verbs that run parts of the control plane in this process.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use godel_agent::{Mode, Stats, identity};
 use godel_client::{
@@ -17,6 +17,7 @@ use godel_kit::{
     config::{ServerConfig, TelemetryConfig},
     server, shutdown,
 };
+use godel_rescheduler::Reload;
 use tokio::sync::watch;
 
 use crate::{
@@ -40,9 +41,12 @@ pub(super) async fn up(up: Up, log: Option<String>, format: Format) -> Result<()
         schedulers: up.schedulers,
         binders: up.binders,
         yarn: up.yarn || root.yarn.enabled,
+        rescheduler: !up.no_rescheduler && root.rescheduler.enabled,
     };
+    let flags = up.exposure.of_all().map(|(key, value)| (key.to_owned(), value));
+    let reload = reload_of(up.layers.clone(), flags.to_vec());
     let stop = signals()?;
-    let mut local = Local::start(root, &layout, stop).await?;
+    let mut local = Local::start(root, &layout, Some(reload), stop).await?;
     let n_nodes = nodes.len();
     if n_nodes > 0 {
         local.simulate(agent, nodes).await?;
@@ -78,9 +82,10 @@ pub(super) async fn demo(demo: Demo, log: Option<String>) -> Result<(), Failure>
         schedulers: demo.schedulers,
         binders: 1,
         yarn: false,
+        rescheduler: false,
     };
     let stop = signals()?;
-    let mut local = Local::start(root, &layout, stop.clone()).await?;
+    let mut local = Local::start(root, &layout, None, stop.clone()).await?;
     let shown = show(&mut local, &demo, (tasks, nodes, agent)).await;
     let audited = match shown {
         Ok(audited) => audited,
@@ -263,7 +268,24 @@ pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> R
             let deps = godel_yarn::Deps { listener: Some(listener), ..godel_yarn::Deps::default() };
             over(part, godel_yarn::serve(root.yarn, deps, stop).await)
         }
+        Part::Rescheduler => {
+            let listener = listen(part, &root.rescheduler.server).await?;
+            let deps =
+                godel_rescheduler::Deps { listener: Some(listener), ..godel_rescheduler::Deps::default() };
+            let flags = flags.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+            let reload = Some(reload_of(serve.layers.clone(), flags));
+            over(part, godel_rescheduler::serve(root.rescheduler, reload, deps, stop).await)
+        }
     }
+}
+
+/// Reads the configuration of the rescheduler again, with the same layers and flags.
+fn reload_of(layers: Layers, flags: Vec<(String, Option<String>)>) -> Reload {
+    Arc::new(move || {
+        let flags: Vec<(&str, Option<String>)> =
+            flags.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+        config::load(&layers, &flags).map(|root| root.rescheduler).map_err(|failure| failure.message)
+    })
 }
 
 /// The state address for a part: `GODEL_ADDR` or `--address`, unless a layer names it for this part.
@@ -282,6 +304,7 @@ fn logs_of(root: &Root, part: Part) -> TelemetryConfig {
         Part::Scheduler => root.scheduler.telemetry.clone(),
         Part::Binder => root.binder.telemetry.clone(),
         Part::Yarn => root.yarn.telemetry.clone(),
+        Part::Rescheduler => root.rescheduler.telemetry.clone(),
     };
     // What a part says for itself wins over what the process says.
     if own == default { root.telemetry.clone() } else { own }

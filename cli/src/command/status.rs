@@ -266,7 +266,7 @@ fn members_text(members: &[MemberView], paint: Paint) -> String {
             state.to_owned(),
         ]);
         // A leader's place is wanted by others; the name of a scheduler is not to be.
-        let is_elected = matches!(member.lease.as_str(), "dispatcher" | "binder" | "yarn");
+        let is_elected = matches!(member.lease.as_str(), "dispatcher" | "binder" | "yarn" | "rescheduler");
         let state = if is_elected { "stands by" } else { TAKEN };
         rows.extend(member.standbys.iter().map(|standby| {
             let (lease, address, none) = (member.lease.clone(), standby.address.clone(), String::new());

@@ -105,10 +105,56 @@ fn the_configuration_for_machines_is_one_of_all_parts() {
     let file = in_repository("deploy/systemd/godel.toml");
     let root = godel_cli::config::load(&godel_cli::args::Layers { files: vec![file], set: Vec::new() }, &[])
         .unwrap();
-    let servers = [&root.state.server, &root.dispatcher.server, &root.binder.server, &root.scheduler.server];
+    let servers = [
+        &root.state.server,
+        &root.dispatcher.server,
+        &root.binder.server,
+        &root.scheduler.server,
+        &root.rescheduler.server,
+        &root.yarn.server,
+    ];
     for server in servers {
         assert!(server.insecure && server.advertise == "host-name", "{server:?}");
     }
-    let states = [&root.dispatcher.client, &root.binder.client, &root.scheduler.client, &root.agent.client];
+    let states = [
+        &root.dispatcher.client,
+        &root.binder.client,
+        &root.scheduler.client,
+        &root.rescheduler.client,
+        &root.yarn.client,
+        &root.agent.client,
+    ];
     assert!(states.iter().all(|client| client.state == "http://control-1:7700"), "{states:?}");
+}
+
+#[test]
+fn settings_of_machines_that_are_left_out_are_right() {
+    let text = std::fs::read_to_string(in_repository("deploy/systemd/godel.toml")).unwrap();
+    // What is left out stands behind `#`, and prose behind `# `.
+    let is_left_out =
+        |line: &str| line.strip_prefix('#').is_some_and(|rest| !rest.is_empty() && !rest.starts_with(' '));
+    assert!(text.lines().filter(|line| is_left_out(line)).count() > 5);
+    let taken_in: String = text
+        .lines()
+        .map(|line| if is_left_out(line) { &line[1..] } else { line }.to_owned() + "\n")
+        .collect();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("godel.toml");
+    std::fs::write(&file, taken_in).unwrap();
+    let root = godel_cli::config::load(&godel_cli::args::Layers { files: vec![file], set: Vec::new() }, &[])
+        .unwrap();
+    assert!(root.yarn.simple_auth && root.yarn.client_address.ip().is_unspecified());
+    assert!(root.agent.yarn.enabled && root.agent.insecure);
+    assert_eq!(root.rescheduler.policies.len(), 1);
+    root.rescheduler.check().unwrap();
+}
+
+#[test]
+fn configurations_of_the_rescheduler_are_sound() {
+    for (file, n_policies) in [("examples/reschedule.toml", 4), ("deploy/reschedule.toml", 2)] {
+        let layers = godel_cli::args::Layers { files: vec![in_repository(file)], set: Vec::new() };
+        let root = godel_cli::config::load(&layers, &[]).unwrap();
+        assert_eq!(root.rescheduler.policies.len(), n_policies, "{file}");
+        root.rescheduler.check().unwrap_or_else(|wrong| panic!("{file}: {wrong}"));
+    }
 }

@@ -159,7 +159,7 @@ async fn readable(client: &Client, unreadable: &mut Unreadables) -> Result<World
     }
 }
 
-const KINDS: [v1::Kind; 18] = [
+const KINDS: [v1::Kind; 20] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeAllocatable,
@@ -177,6 +177,8 @@ const KINDS: [v1::Kind; 18] = [
     v1::Kind::Pause,
     v1::Kind::YarnKeys,
     v1::Kind::YarnApplication,
+    v1::Kind::Movement,
+    v1::Kind::MoveRate,
     v1::Kind::Rows,
 ];
 

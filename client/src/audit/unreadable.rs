@@ -78,6 +78,8 @@ pub(super) fn key_of_record(record: &v1::Record) -> (RecordSubject, String) {
         Record::Reservation(pb) => (RecordSubject::Reservation, format!("reservation {}", pb.name)),
         Record::YarnKeys(pb) => (RecordSubject::YarnKeys, format!("YARN keys {}", pb.name)),
         Record::YarnApplication(pb) => yarn_application(&pb.application),
+        Record::Movement(pb) => movement(&pb.name),
+        Record::MoveRate(pb) => move_rate(pb.unit_id),
         Record::UnitHistory(pb) => history(pb.unit_id),
         Record::Rows(pb) => rows(pb.unit_id),
     }
@@ -106,6 +108,8 @@ pub(super) fn key_of_op(encoded: &Bytes) -> (RecordSubject, String) {
         Op::PutReservation(pb) => (RecordSubject::Reservation, format!("reservation {}", pb.name)),
         Op::PutYarnKeys(pb) => (RecordSubject::YarnKeys, format!("YARN keys {}", pb.name)),
         Op::PutYarnApplication(pb) => yarn_application(&pb.application),
+        Op::PutMovement(pb) => movement(&pb.name),
+        Op::PutMoveRate(pb) => move_rate(pb.unit_id),
         Op::PutUnitHistory(pb) => history(pb.unit_id),
         Op::Delete(pb) => deleted(&pb).unwrap_or_else(unknown),
         Op::Bind(pb) => rows(pb.unit_id),
@@ -123,6 +127,14 @@ fn history(id: u64) -> (RecordSubject, String) {
 
 fn yarn_application(id: &str) -> (RecordSubject, String) {
     (RecordSubject::YarnApplication, format!("YARN application {id}"))
+}
+
+fn movement(name: &str) -> (RecordSubject, String) {
+    (RecordSubject::Rescheduling, format!("movement {name}"))
+}
+
+fn move_rate(id: u64) -> (RecordSubject, String) {
+    (RecordSubject::Rescheduling, format!("move rate of unit {id}"))
 }
 
 fn deleted(pb: &v1::Delete) -> Option<(RecordSubject, String)> {
@@ -146,6 +158,8 @@ fn deleted(pb: &v1::Delete) -> Option<(RecordSubject, String)> {
         v1::Kind::Reservation => named(RecordSubject::Reservation, "reservation"),
         v1::Kind::YarnKeys => named(RecordSubject::YarnKeys, "YARN keys"),
         v1::Kind::YarnApplication => named(RecordSubject::YarnApplication, "YARN application"),
+        v1::Kind::Movement => named(RecordSubject::Rescheduling, "movement"),
+        v1::Kind::MoveRate => Some(move_rate(key.id)),
         v1::Kind::Pause => named(RecordSubject::Pause, "pause"),
         v1::Kind::Unspecified => None,
     }

@@ -55,6 +55,8 @@ pub enum RecordSubject {
     YarnKeys,
     /// An application of YARN.
     YarnApplication,
+    /// What the rescheduler keeps: a movement, or when a unit's replicas were moved.
+    Rescheduling,
     /// What is paused.
     Pause,
     /// Not even that can be told.
@@ -71,7 +73,7 @@ impl RecordSubject {
             Self::Rows(_) => &[I1, I3, I4, I5, I6, I7, I8, I9, I10],
             Self::History => &[I7],
             // Nothing is placed by them.
-            Self::YarnKeys | Self::YarnApplication => &[],
+            Self::YarnKeys | Self::YarnApplication | Self::Rescheduling => &[],
             Self::Lease | Self::Partition => &[I7, I9],
             Self::Queue => &[I5, I6, I7, I8, I9, I10],
             Self::PriorityClass => &[I6, I7, I9, I10],

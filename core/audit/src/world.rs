@@ -339,12 +339,16 @@ impl World {
             Change::PauseDeleted(scope) => {
                 self.pauses.remove(&scope.to_string());
             }
-            // Nothing is decided by what is kept of deleted units, and by keys of tokens.
+            // Nothing is decided by what is kept of deleted units, by keys of tokens, and by what the rescheduler remembers.
             Change::UnitHistory(_)
             | Change::UnitHistoryDeleted(_)
             | Change::YarnKeys(_)
             | Change::YarnApplication(_)
-            | Change::YarnApplicationDeleted(_) => {}
+            | Change::YarnApplicationDeleted(_)
+            | Change::Movement(_)
+            | Change::MovementDeleted(_)
+            | Change::MoveRate(_)
+            | Change::MoveRateDeleted(_) => {}
             // What cannot be read is the auditor's business: see `Evidence`.
             Change::Rows(..) | Change::RowsLoaded(..) | Change::Unreadable(_) | Change::UnreadableGone(_) => {
             }

@@ -87,6 +87,10 @@ impl Binder {
             | Change::YarnKeys(_)
             | Change::YarnApplication(_)
             | Change::YarnApplicationDeleted(_)
+            | Change::Movement(_)
+            | Change::MovementDeleted(_)
+            | Change::MoveRate(_)
+            | Change::MoveRateDeleted(_)
             | Change::Pause(_)
             | Change::PauseDeleted(_)
             | Change::TaskGroup(_)
@@ -263,6 +267,8 @@ impl Binder {
             | Subject::PartitionBlock(_)
             | Subject::YarnKeys(_)
             | Subject::YarnApplication(_)
+            | Subject::Movement(_)
+            | Subject::MoveRate(_)
             | Subject::Unknown => {}
         }
     }

@@ -167,6 +167,10 @@ impl Dispatcher {
             | Change::YarnKeys(_)
             | Change::YarnApplication(_)
             | Change::YarnApplicationDeleted(_)
+            | Change::Movement(_)
+            | Change::MovementDeleted(_)
+            | Change::MoveRate(_)
+            | Change::MoveRateDeleted(_)
             | Change::UnreadableGone(_) => {}
         }
         None
@@ -226,6 +230,8 @@ impl Dispatcher {
             | Subject::Hold(_)
             | Subject::YarnKeys(_)
             | Subject::YarnApplication(_)
+            | Subject::Movement(_)
+            | Subject::MoveRate(_)
             | Subject::Unknown => {}
         }
     }

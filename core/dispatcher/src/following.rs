@@ -71,6 +71,8 @@ impl ListedRecords {
             | Subject::PartitionBlock(_)
             | Subject::YarnKeys(_)
             | Subject::YarnApplication(_)
+            | Subject::Movement(_)
+            | Subject::MoveRate(_)
             | Subject::Unknown => {}
         }
     }

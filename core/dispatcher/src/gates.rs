@@ -158,7 +158,11 @@ pub(super) fn concerned(change: &Change) -> Concerned {
         | Change::UnitHistoryDeleted(_)
         | Change::YarnKeys(_)
         | Change::YarnApplication(_)
-        | Change::YarnApplicationDeleted(_) => Concerned::None,
+        | Change::YarnApplicationDeleted(_)
+        | Change::Movement(_)
+        | Change::MovementDeleted(_)
+        | Change::MoveRate(_)
+        | Change::MoveRateDeleted(_) => Concerned::None,
     }
 }
 
@@ -184,6 +188,8 @@ fn concerned_by(subject: &Subject) -> Concerned {
         | Subject::Partition
         | Subject::PartitionBlock(_)
         | Subject::YarnKeys(_)
-        | Subject::YarnApplication(_) => Concerned::None,
+        | Subject::YarnApplication(_)
+        | Subject::Movement(_)
+        | Subject::MoveRate(_) => Concerned::None,
     }
 }

@@ -73,6 +73,14 @@ pub enum Change {
     YarnApplication(String),
     /// The record of an application of YARN is gone.
     YarnApplicationDeleted(String),
+    /// The record of a movement, by its name. What it says is read by the rescheduler alone.
+    Movement(String),
+    /// The record of a movement is gone.
+    MovementDeleted(String),
+    /// When replicas of a unit were moved: read by the rescheduler alone.
+    MoveRate(UnitId),
+    /// When replicas of a unit were moved is no longer remembered.
+    MoveRateDeleted(UnitId),
     /// Something is paused.
     Pause(Pause),
     /// It is paused no more.

@@ -52,6 +52,10 @@ pub enum Subject {
     YarnKeys(String),
     /// An application of YARN, by its id.
     YarnApplication(String),
+    /// A movement of the rescheduler, by its name.
+    Movement(String),
+    /// When replicas of a unit were moved.
+    MoveRate(UnitId),
     /// Nobody can tell.
     Unknown,
 }
@@ -79,6 +83,8 @@ impl Subject {
             Self::PartitionBlock(_) => "partition block",
             Self::YarnKeys(_) => "YARN keys",
             Self::YarnApplication(_) => "YARN application",
+            Self::Movement(_) => "movement",
+            Self::MoveRate(_) => "move rate",
             Self::Unknown => "unknown record",
         }
     }
@@ -90,7 +96,9 @@ impl Subject {
             | Self::NodeReport(node)
             | Self::NodeAllocatable(node)
             | Self::NodeUsage(node) => node.to_string(),
-            Self::Unit(unit) | Self::Rows(unit) | Self::UnitHistory(unit) => unit.to_string(),
+            Self::Unit(unit) | Self::Rows(unit) | Self::UnitHistory(unit) | Self::MoveRate(unit) => {
+                unit.to_string()
+            }
             // As its record is filed.
             Self::TaskGroup(unit, idx) => format!("{unit}/{idx}"),
             Self::Queue(name)
@@ -100,6 +108,7 @@ impl Subject {
             | Self::Pause(name)
             | Self::YarnKeys(name)
             | Self::YarnApplication(name)
+            | Self::Movement(name)
             | Self::Lease(name) => name.clone(),
             Self::Hold(hold) => hold.to_string(),
             // As its record is filed.
@@ -139,6 +148,8 @@ impl Subject {
             Change::YarnApplication(id) | Change::YarnApplicationDeleted(id) => {
                 one(Self::YarnApplication(id.clone()))
             }
+            Change::Movement(name) | Change::MovementDeleted(name) => one(Self::Movement(name.clone())),
+            Change::MoveRate(unit) | Change::MoveRateDeleted(unit) => one(Self::MoveRate(*unit)),
             Change::Pause(pause) => one(Self::Pause(pause.scope.to_string())),
             Change::PauseDeleted(scope) => one(Self::Pause(scope.to_string())),
             Change::NodeDeleted(node) => SmallVec::from_buf([
@@ -219,6 +230,8 @@ impl Unreadable {
             | Subject::Partition
             | Subject::YarnKeys(_)
             | Subject::YarnApplication(_)
+            | Subject::Movement(_)
+            | Subject::MoveRate(_)
             | Subject::PartitionBlock(_) => AffectedNodes::default(),
         };
         let (field, problem) = (field.into(), problem.into());

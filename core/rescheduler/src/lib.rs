@@ -5,7 +5,8 @@
 //! alike, keeps what [`Filters`], the goals of other policies and [`PlanLimits`] forbid from being moved, and never raises a policy's
 //! own objective. [`order_moves`] says in which order moves are made.
 //!
-//! Nothing executes a plan yet: the service is the next step (issue 34).
+//! [`PolicyManager`] says which policy runs when, [`plan_policy`] makes its plan, and [`MovementDriver`] says how a movement goes on that
+//! executes one. The service, `godel-rescheduler`, does what they say.
 //!
 //! # Modules
 //!
@@ -17,6 +18,7 @@
 //! - `cron`: times as cron writes them.
 //! - `defragmentation`: defragmentation: whole devices, nodes or domains become free.
 //! - `domains`: which domain each node is of.
+//! - `driver`: what a movement does next, from its record and from where its running units are.
 //! - `eligibility`: which running units and nodes a policy may use now.
 //! - `failure_domains`: spread over failure domains: no domain takes too many replicas of a unit down with it.
 //! - `filters`: what says whether a running unit may be on a node.
@@ -25,6 +27,9 @@
 //! - `goal`: what a policy wants of a layout, and what other policies must not do.
 //! - `layout`: who is where, with what is free, and moves that can be undone.
 //! - `load_balance`: load balance: no node is hot by what its running units really use.
+//! - `manager`: which policies run when, and what holds them back.
+//! - `movement`: runs of policies that are executed, with every move and how far it is.
+//! - `planning`: from a snapshot to what a movement executes.
 //! - `policy`: what a policy is, and how its plan is made.
 //! - `search`: local search by annealing, within the limit of moves.
 //! - `snapshot`: what the rescheduler is given.
@@ -40,6 +45,7 @@ mod config;
 mod cron;
 mod defragmentation;
 mod domains;
+mod driver;
 mod eligibility;
 mod failure_domains;
 mod filters;
@@ -48,6 +54,9 @@ mod generator;
 mod goal;
 mod layout;
 mod load_balance;
+mod manager;
+mod movement;
+mod planning;
 mod policy;
 mod search;
 mod snapshot;
@@ -68,6 +77,9 @@ pub use self::{
     cron::{BadCron, CronTable},
     defragmentation::{Aim, Defragmentation, WaitingGang, let_in},
     domains::LayoutDomains,
+    driver::{
+        DriverStep, DriverTerms, MoveReply, MovementDriver, MovementWorld, N_FAILED_SPARED, ReplicaView,
+    },
     eligibility::{MoveLog, QuietState, has_failed_too_often, limits_of},
     failure_domains::FailureDomainSpread,
     filters::{Filters, NodeFilters},
@@ -76,8 +88,13 @@ pub use self::{
     goal::{CheckPoint, EPSILON, Goal},
     layout::{BadSnapshot, Layout, LayoutMark, NodeIdx, OwnerIdx, RunIdx, ShapeDevices, ShapeIdx, UnitShape},
     load_balance::{HotNodes, LoadBalance},
+    manager::{DuePolicy, PolicyManager, PolicyState, RunRefusal},
+    movement::{
+        MoveCounts, MovePhase, MovementMove, MovementPhase, MovementRecord, RecordedReason, RunCause,
+    },
+    planning::{OrderedPlan, PlanFault, PlanTerms, plan_policy, plan_room},
     policy::{
-        Algorithm, CheckedBy, Detection, Detector, MoveRefusal, PlannedMove, Policy, Reason, ReschedulePlan,
+        Algorithm, CheckedBy, Detection, Detector, PlanRefusal, PlannedMove, Policy, Reason, ReschedulePlan,
         make_plan, moves_of,
     },
     search::{Annealing, Draws, Propose, anneal},

@@ -182,7 +182,7 @@ pub fn moves_of<'l>(after: &'l Layout<'_>) -> impl Iterator<Item = PlannedMove> 
 
 /// Why a move is not made, other than for lack of room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum MoveRefusal {
+pub enum PlanRefusal {
     /// The scheduler's filters refuse the node.
     Filters,
     /// The running unit is protected, or out of the scope of the policy.

@@ -1,5 +1,6 @@
 //! Random clusters, and what holds of every policy.
 
 pub(crate) mod clusters;
+mod plans;
 mod policies;
 mod referee;

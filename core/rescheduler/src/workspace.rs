@@ -8,7 +8,7 @@ use crate::{
     filters::Filters,
     goal::{EPSILON, Goal},
     layout::{Layout, LayoutMark, NodeIdx, RunIdx},
-    policy::MoveRefusal,
+    policy::PlanRefusal,
 };
 
 /// What bounds the moves of one plan.
@@ -34,7 +34,7 @@ impl PlanLimits {
 }
 
 /// How many moves were tried and refused, by what refused them.
-pub type MoveRefusals = BTreeMap<MoveRefusal, u64>;
+pub type MoveRefusals = BTreeMap<PlanRefusal, u64>;
 
 /// A layout that a policy works on.
 pub struct Workspace<'a> {
@@ -95,39 +95,39 @@ impl<'a> Workspace<'a> {
     }
 
     /// Returns what refuses a move for which there is room; `None`: nothing.
-    pub fn refusal(&self, unit: RunIdx, to: NodeIdx) -> Option<MoveRefusal> {
+    pub fn refusal(&self, unit: RunIdx, to: NodeIdx) -> Option<PlanRefusal> {
         let refusal = self.own_refusal(unit, to, self.limits.n_moves_max);
         refusal.or_else(|| self.check_refusal(unit, to))
     }
 
-    fn own_refusal(&self, unit: RunIdx, to: NodeIdx, n_moves_max: usize) -> Option<MoveRefusal> {
+    fn own_refusal(&self, unit: RunIdx, to: NodeIdx, n_moves_max: usize) -> Option<PlanRefusal> {
         if !self.is_movable(unit) {
-            return Some(MoveRefusal::Protected);
+            return Some(PlanRefusal::Protected);
         }
         let home = self.layout.home(unit);
         if to == home {
             return None;
         }
         if !self.is_in_scope(to) {
-            return Some(MoveRefusal::Scope);
+            return Some(PlanRefusal::Scope);
         }
         if self.layout.node_of(unit) == home {
             if self.layout.n_moved() >= n_moves_max {
-                return Some(MoveRefusal::PlanLimit);
+                return Some(PlanRefusal::PlanLimit);
             }
             let owner = self.layout.owner(unit);
             let left = self.limits.owner_left.get(owner.idx()).copied().unwrap_or(u32::MAX);
             if self.layout.n_moved_of(owner) >= left {
-                return Some(MoveRefusal::OwnerRate);
+                return Some(PlanRefusal::OwnerRate);
             }
         }
-        (!self.filters.admits(&self.layout, unit, to)).then_some(MoveRefusal::Filters)
+        (!self.filters.admits(&self.layout, unit, to)).then_some(PlanRefusal::Filters)
     }
 
-    fn check_refusal(&self, unit: RunIdx, to: NodeIdx) -> Option<MoveRefusal> {
+    fn check_refusal(&self, unit: RunIdx, to: NodeIdx) -> Option<PlanRefusal> {
         self.checks.iter().find_map(|(name, check)| {
             let point = check.objection(&self.layout, unit, to)?;
-            Some(MoveRefusal::Check(name, point))
+            Some(PlanRefusal::Check(name, point))
         })
     }
 

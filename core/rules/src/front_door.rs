@@ -17,10 +17,12 @@ pub enum ServingPart {
     Scheduler,
     /// The leading YARN adapter.
     Yarn,
+    /// The leading rescheduler.
+    Rescheduler,
 }
 
 /// Services and the parts that serve them.
-pub const SERVICES: [(&str, ServingPart); 12] = [
+pub const SERVICES: [(&str, ServingPart); 13] = [
     ("godel.v1.StateService", ServingPart::State),
     ("godel.v1.NodeService", ServingPart::State),
     ("godel.v1.MemberService", ServingPart::State),
@@ -33,13 +35,15 @@ pub const SERVICES: [(&str, ServingPart); 12] = [
     ("godel.v1.BindService", ServingPart::Binder),
     ("godel.v1.SchedulerService", ServingPart::Scheduler),
     ("godel.v1.YarnService", ServingPart::Yarn),
+    ("godel.v1.RescheduleService", ServingPart::Rescheduler),
 ];
 
 /// Methods that members call among themselves, of services that clients call too.
-const BETWEEN_MEMBERS: [&str; 3] = [
+const BETWEEN_MEMBERS: [&str; 4] = [
     "godel.v1.DispatchService/Attach",
     "godel.v1.BindService/Decide",
     "godel.v1.BindService/EvictRunningUnits",
+    "godel.v1.BindService/MoveRunningUnits",
 ];
 
 /// What becomes of a call that comes to state.
@@ -92,6 +96,7 @@ pub fn member(
         (ServingPart::Dispatcher, _) => "dispatcher".to_owned(),
         (ServingPart::Binder, _) => "binder".to_owned(),
         (ServingPart::Yarn, _) => "yarn".to_owned(),
+        (ServingPart::Rescheduler, _) => "rescheduler".to_owned(),
         (ServingPart::Scheduler, Some(name)) => format!("scheduler/{name}"),
         (ServingPart::Scheduler, None) => "scheduler/".to_owned(),
     };
@@ -121,9 +126,11 @@ mod tests {
             ("/godel.v1.BindService/GetBinderStatus", Forwarding::To(ServingPart::Binder)),
             ("/godel.v1.BindService/Decide", Forwarding::Refused(ServingPart::Binder)),
             ("/godel.v1.BindService/EvictRunningUnits", Forwarding::Refused(ServingPart::Binder)),
+            ("/godel.v1.BindService/MoveRunningUnits", Forwarding::Refused(ServingPart::Binder)),
             ("/godel.v1.SchedulerService/Plan", Forwarding::To(ServingPart::Scheduler)),
             ("/godel.v1.YarnService/ListApplications", Forwarding::To(ServingPart::Yarn)),
             ("/godel.v1.YarnService/Allocate", Forwarding::To(ServingPart::Yarn)),
+            ("/godel.v1.RescheduleService/RunPolicy", Forwarding::To(ServingPart::Rescheduler)),
             ("/godel.v1.StateService/Txn", Forwarding::Here),
             ("/godel.v1.LogService/ReadLog", Forwarding::Here),
             ("/grpc.health.v1.Health/Check", Forwarding::Here),
@@ -157,9 +164,9 @@ mod tests {
 
     #[test]
     fn leaders_and_schedulers_are_found_while_their_leases_last() {
-        use ServingPart::{Binder, Dispatcher, Scheduler, Yarn};
+        use ServingPart::{Binder, Dispatcher, Rescheduler, Scheduler, Yarn};
         let mut leases = Leases::default();
-        for name in ["dispatcher", "scheduler/a", "scheduler/b", "yarn"] {
+        for name in ["dispatcher", "scheduler/a", "scheduler/b", "yarn", "rescheduler"] {
             leases.apply(lease(name, 3_000), Millis(0));
         }
         leases.renew("scheduler/b", Epoch(1), None, Millis(500)).unwrap();
@@ -167,6 +174,7 @@ mod tests {
         assert_eq!(found(Dispatcher, None, 1_000).unwrap(), "dispatcher");
         assert_eq!(found(Binder, None, 1_000).unwrap_err(), "nobody holds lease binder");
         assert_eq!(found(Yarn, None, 1_000).unwrap(), "yarn");
+        assert_eq!(found(Rescheduler, None, 1_000).unwrap(), "rescheduler");
         assert_eq!(found(Yarn, None, 3_000).unwrap_err(), "nobody holds lease yarn");
         assert_eq!(found(Scheduler, None, 1_000).unwrap(), "scheduler/b", "it has renewed last");
         assert_eq!(found(Scheduler, Some("a"), 1_000).unwrap(), "scheduler/a");

@@ -298,6 +298,8 @@ fn keeps_all(subject: &Subject) -> bool {
         | Subject::Partition
         | Subject::YarnKeys(_)
         | Subject::YarnApplication(_)
+        | Subject::Movement(_)
+        | Subject::MoveRate(_)
         | Subject::PartitionBlock(_) => false,
     }
 }

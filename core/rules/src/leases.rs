@@ -229,12 +229,12 @@ impl LeaseEntry {
     }
 }
 
-/// Whether `name` is one that a lease may have: `dispatcher`, `binder`, `yarn`, `scheduler/<name>` or
+/// Whether `name` is one that a lease may have: `dispatcher`, `binder`, `yarn`, `rescheduler`, `scheduler/<name>` or
 /// `member/<kind>/<name>`, each part a name of at most 63 characters.
 pub fn is_lease_name(name: &str) -> bool {
     let part = |part: &str| names::name(part, names::NAMESPACE_LEN_MAX).is_ok();
     match name.split('/').collect::<Vec<_>>()[..] {
-        ["dispatcher" | "binder" | "yarn"] => true,
+        ["dispatcher" | "binder" | "yarn" | "rescheduler"] => true,
         ["scheduler", name] => part(name),
         ["member", kind, name] => part(kind) && part(name),
         _ => false,
@@ -357,6 +357,7 @@ mod tests {
             ("dispatcher", true),
             ("binder", true),
             ("yarn", true),
+            ("rescheduler", true),
             ("scheduler/s1", true),
             ("member/state/main", true),
             ("", false),

@@ -161,6 +161,10 @@ impl Scheduler {
             | Change::YarnKeys(_)
             | Change::YarnApplication(_)
             | Change::YarnApplicationDeleted(_)
+            | Change::Movement(_)
+            | Change::MovementDeleted(_)
+            | Change::MoveRate(_)
+            | Change::MoveRateDeleted(_)
             | Change::UnreadableGone(_) => {}
         }
     }
@@ -438,6 +442,10 @@ fn is_of_nodes(change: &Change) -> bool {
         | Change::YarnKeys(_)
         | Change::YarnApplication(_)
         | Change::YarnApplicationDeleted(_)
+        | Change::Movement(_)
+        | Change::MovementDeleted(_)
+        | Change::MoveRate(_)
+        | Change::MoveRateDeleted(_)
         | Change::Unreadable(_)
         | Change::UnreadableGone(_) => false,
     }

@@ -97,6 +97,28 @@ fn other_machines_reach_nothing_unless_asked_for() {
 }
 
 #[test]
+fn clients_of_yarn_come_from_elsewhere_only_if_believed() {
+    let faced = |face: &str, believed: &str| {
+        let face = format!("--set=yarn.{face}_address={NOBODY}");
+        // --insecure is about the gRPC server and the metrics.
+        let args =
+            ["serve", "yarn", "--insecure", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
+        let words = [&args[..], &[face.as_str(), believed]].concat();
+        let output = godel(&words.into_iter().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(1), "{face}: {output:?}");
+        shown(&output)
+    };
+    for face in ["client", "master", "admin", "rest"] {
+        let text = faced(face, "--set=yarn.simple_auth=false");
+        assert!(text.contains(NOBODY) && text.contains("yarn.simple_auth=true"), "{face}: {text}");
+        assert!(!text.contains("WARN"), "{face}: {text}");
+    }
+    let text = faced("client", "--set=yarn.simple_auth=true");
+    assert!(text.contains("WARN") && text.contains("clients of YARN are believed"), "{text}");
+    assert!(text.contains(&format!("cannot listen on {NOBODY}")), "{text}");
+}
+
+#[test]
 fn a_start_that_others_can_reach_is_warned_of() {
     // The address cannot be bound, so each of them ends after its warning.
     for part in ["state", "dispatcher", "binder", "scheduler"] {

@@ -25,6 +25,7 @@ mod quarantine;
 mod queues;
 mod reconnects;
 mod reflection;
+mod rescheduler;
 mod reservations;
 mod restores;
 mod schedulers;

@@ -54,7 +54,7 @@ const NO_JSON: [(&str, &str); 8] = [
 ];
 
 /// Verbs that the state of what they name, or its owner, may forbid: exit code 1 or 8.
-const REFUSABLE: [&str; 18] = [
+const REFUSABLE: [&str; 20] = [
     "unit move",
     "unit submit",
     "unit plan",
@@ -73,6 +73,8 @@ const REFUSABLE: [&str; 18] = [
     "priority-class set",
     "priority-class delete",
     "reservation delete",
+    "reschedule run",
+    "reschedule movements abort",
 ];
 
 /// What a verb takes, as its flags say.
@@ -202,6 +204,11 @@ async fn queues() {
 #[tokio::test(flavor = "multi_thread")]
 async fn yarn() {
     play("yarn", &simulated("2x cpu=4,memory=8Gi", 2).await, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reschedule() {
+    play("reschedule", &simulated("3x cpu=4,memory=8Gi", 3).await, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -52,7 +52,7 @@ const CORE: [(&str, &[&str]); 14] = [
 ];
 
 /// The same for the other crates; `godel` and `godel-bench` may use all but each other.
-const OTHERS: [(&str, &[&str]); 12] = [
+const OTHERS: [(&str, &[&str]); 13] = [
     (PROTO, &[]),
     (WIRE, &[DOMAIN, RULES, PROTO]),
     ("godel-store", &[DOMAIN, PROTO, WIRE]),
@@ -64,6 +64,7 @@ const OTHERS: [(&str, &[&str]); 12] = [
     ("godel-binder", &[DOMAIN, "godel-core-binder", PROTO, WIRE, KIT]),
     ("godel-agent", &[DOMAIN, RULES, PROTO, WIRE, HADOOP, KIT]),
     ("godel-yarn", &[DOMAIN, "godel-core-yarn", PROTO, WIRE, HADOOP, KIT]),
+    ("godel-rescheduler", &[DOMAIN, RULES, CLUSTER, FRAMEWORK, "godel-core-rescheduler", PROTO, WIRE, KIT]),
     ("godel-client", &[DOMAIN, QUEUEING, RULES, "godel-audit", PROTO, WIRE, KIT]),
 ];
 
@@ -71,7 +72,7 @@ const OTHERS: [(&str, &[&str]); 12] = [
 const NOT_IN_CORE: [&str; 7] = ["tokio", "tonic", "prost", "bytes", "sled", "rand", "uuid"];
 
 /// Folders of the crates whose modules are listed in their `lib.rs` and in `ARCHITECTURE.md`, in the order of the map.
-const MAPPED: [&str; 27] = [
+const MAPPED: [&str; 28] = [
     "core/domain",
     "core/queueing",
     "core/rules",
@@ -96,6 +97,7 @@ const MAPPED: [&str; 27] = [
     "services/binder",
     "services/agent",
     "services/yarn",
+    "services/rescheduler",
     "client",
     "bench",
     "cli",

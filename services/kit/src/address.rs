@@ -30,6 +30,12 @@ pub enum BadAddress {
          on an address of this machine alone, as 127.0.0.1, or accept the risk with `--insecure`"
     )]
     Exposed(SocketAddr),
+    /// Clients of YARN on other machines could reach it, and nobody has said that they are believed.
+    #[error(
+        "{0} can be reached from other machines, and clients of YARN are believed whoever they say they are: listen on an \
+         address of this machine alone, as 127.0.0.1, or accept the risk with `--set yarn.simple_auth=true`"
+    )]
+    Believing(SocketAddr),
     /// Nobody else can reach a server at it.
     #[error(
         "a server that listens on every interface ({0}) needs `advertise`, the address at which others \
@@ -80,13 +86,18 @@ pub fn url(address: &str) -> Result<Uri, BadAddress> {
     if has_host && has_port { Ok(uri) } else { Err(malformed()) }
 }
 
+/// Returns those of `listens` that other machines can reach.
+pub fn reachable(listens: &[SocketAddr]) -> Vec<SocketAddr> {
+    let is_reachable = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
+    listens.iter().filter(is_reachable).copied().collect()
+}
+
 /// Those of `listens` that other machines can reach.
 ///
 /// # Errors
 /// There are any, and they are not allowed (`insecure` in the configuration).
 pub fn exposed(is_allowed: bool, listens: &[SocketAddr]) -> Result<Vec<SocketAddr>, BadAddress> {
-    let is_exposed = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
-    let exposed: Vec<SocketAddr> = listens.iter().filter(is_exposed).copied().collect();
+    let exposed = reachable(listens);
     match exposed.first() {
         Some(first) if !is_allowed => Err(BadAddress::Exposed(*first)),
         _ => Ok(exposed),

@@ -3,12 +3,15 @@
 mod listen;
 mod process;
 
-use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{
+        HeaderMap, Method, StatusCode, Uri,
+        header::{CONTENT_TYPE, ORIGIN},
+    },
     response::IntoResponse,
     routing::get,
 };
@@ -43,7 +46,23 @@ pub struct Metrics {
     rpc: RpcMetrics,
     connections: ConnectionMetrics,
     judge: Arc<Mutex<Judge>>,
+    posts: Arc<Mutex<Option<Arc<Poster>>>>,
 }
+
+/// What somebody posts to the listener of metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Post {
+    /// The path of the request.
+    pub path: String,
+    /// Whether it says of which page it is, as browsers do.
+    pub has_origin: bool,
+}
+
+/// The status of an answer to a post, and its text.
+pub type PostAnswer = (u16, String);
+
+/// Answers posts.
+type Poster = dyn Fn(Post) -> Pin<Box<dyn Future<Output = PostAnswer> + Send>> + Send + Sync;
 
 /// Says whether a service can do its work, and if not, why.
 type Judge = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -168,6 +187,7 @@ impl Metrics {
             rpc,
             connections,
             judge: Arc::new(Mutex::new(Box::new(|| Ok(())))),
+            posts: Arc::default(),
         }
     }
 
@@ -207,6 +227,14 @@ impl Metrics {
         *self.judge.lock() = Box::new(judge);
     }
 
+    /// Has posts to the listener answered from now on. Without this there are none.
+    pub fn answer_posts(
+        &self,
+        answer: impl Fn(Post) -> Pin<Box<dyn Future<Output = PostAnswer> + Send>> + Send + Sync + 'static,
+    ) {
+        *self.posts.lock() = Some(Arc::new(answer));
+    }
+
     pub(crate) fn rpc(&self) -> &RpcMetrics {
         &self.rpc
     }
@@ -231,6 +259,7 @@ impl Metrics {
         let routes = Router::new()
             .route("/metrics", get(show))
             .route("/healthz", get(healthz))
+            .fallback(other)
             .with_state(self.clone());
         crate::task::spawn("metrics", async move {
             let served = axum::serve(listen::Few::new(listener), routes)
@@ -263,4 +292,17 @@ async fn healthz(State(metrics): State<Metrics>) -> impl IntoResponse {
 
 async fn show(State(metrics): State<Metrics>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], metrics.encode())
+}
+
+async fn other(
+    State(metrics): State<Metrics>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> (StatusCode, String) {
+    let answer = metrics.posts.lock().clone().filter(|_| method == Method::POST);
+    let Some(answer) = answer else { return (StatusCode::NOT_FOUND, String::new()) };
+    let post = Post { path: uri.path().to_owned(), has_origin: headers.contains_key(ORIGIN) };
+    let (code, text) = answer(post).await;
+    (StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), text)
 }

@@ -327,8 +327,8 @@ impl ResourceManager for FakeManager {
         let app = App { launch, tags, next_ordinal: 1, ..App::default() };
         state.apps.entry(id).or_insert(app);
         let mut out = Vec::new();
-        let taken = state.adapter.submit(id, submission, at(), &mut out);
-        taken.map_err(|refusal| ManagerRefusal::Invalid(refusal.to_string()))?;
+        let submitted = state.adapter.submit(id, submission, at(), &mut out);
+        submitted?;
         state.act(out);
         Ok(())
     }

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use godel_core_yarn::{
     AppAccess, QueueAccess,
-    adapter::{AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, MasterRefusal, Registration},
+    adapter::{
+        AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, ClientRefusal, MasterRefusal,
+        Registration,
+    },
     application::FinalStatus,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
@@ -100,6 +103,9 @@ pub enum ManagerRefusal {
     /// No such queue.
     #[error("there is no queue `{0}`; `godel queue list` shows what there is")]
     NoQueue(String),
+    /// The id is that of an application which was submitted with another specification.
+    #[error("application {0} was submitted already, with another specification: ask for a new id")]
+    Taken(YarnApplicationId),
     /// What the client says cannot be.
     #[error("{0}")]
     Invalid(String),
@@ -118,6 +124,15 @@ pub enum ManagerRefusal {
     /// The control plane does not answer now; the same call may succeed later.
     #[error("{0}")]
     Unavailable(String),
+}
+
+impl From<ClientRefusal> for ManagerRefusal {
+    fn from(refusal: ClientRefusal) -> Self {
+        match refusal {
+            ClientRefusal::NoApplication(id) => Self::NoApplication(id),
+            ClientRefusal::Taken(id) => Self::Taken(id),
+        }
+    }
 }
 
 /// The adapter, for its faces. Reads are answered from memory, without waiting.

@@ -4,10 +4,11 @@ use std::{net::SocketAddr, sync::Arc};
 
 use godel_kit::{
     CancellationToken, Deps,
+    address::{BadAddress, reachable},
     client::Directory,
     clock::SharedClock,
     metrics::Metrics,
-    server::{Server, ServerError, may_listen},
+    server::{Server, ServerError},
     service::{Error, Lease, Service},
     task,
 };
@@ -104,6 +105,21 @@ async fn all_faces(
     Ok(Box::new(move |server| server.add(grpc::service(manager))))
 }
 
+/// Checks that clients and masters of YARN may call where they are to, and warns of addresses that other machines can reach.
+///
+/// # Errors
+/// Other machines could reach one of them, and `yarn.simple_auth` does not say that callers are believed.
+fn may_face(config: &Config) -> Result<(), BadAddress> {
+    let faces = [config.client_address, config.master_address, config.admin_address, config.rest_address];
+    for address in reachable(&faces) {
+        if !config.simple_auth {
+            return Err(BadAddress::Believing(address));
+        }
+        tracing::warn!(%address, "other machines can reach this address; clients of YARN are believed whoever they say they are");
+    }
+    Ok(())
+}
+
 /// Runs an adapter until `stop`. `launcher` starts masters with tokens by these keys; `faces` binds what clients and masters call, and adds
 /// its services to the gRPC server.
 ///
@@ -119,8 +135,7 @@ pub async fn serve_with<F>(
 where
     F: Future<Output = Result<Box<dyn FnOnce(Server) -> Server + Send>, Error>>,
 {
-    let addresses = [config.client_address, config.master_address, config.admin_address, config.rest_address];
-    may_listen(config.server.insecure, &addresses).map_err(ServerError::Address)?;
+    may_face(&config).map_err(ServerError::Address)?;
     let rules = AdapterRules::load(config.conf_dir.as_deref()).map_err(Error::Config)?;
     let named = ("yarn", Metrics::new("yarn"));
     let service = Service::start(named, &config.server, &config.crash_points, deps, &stop).await?;

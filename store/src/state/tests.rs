@@ -64,6 +64,11 @@ fn each_record_has_one_writer() {
             let application = "application_1_0001".into();
             op(v1::op::Op::PutYarnApplication(v1::YarnApplication { application, ..Default::default() }))
         }),
+        ("movement", || {
+            let phase = v1::MovementPhase::Done.into();
+            op(v1::op::Op::PutMovement(v1::Movement { name: "m-1".into(), phase, ..Default::default() }))
+        }),
+        ("move rate", || op(v1::op::Op::PutMoveRate(v1::MoveRate { unit_id: 1, times_ms: vec![1] }))),
         ("allocatable", || put_allocatable(1)),
         ("bind", || bind(1, &[0], 0, 1)),
         ("evict", || evict(2, 7, 0)),
@@ -75,10 +80,11 @@ fn each_record_has_one_writer() {
         ("delete node", || delete(v1::Kind::NodeSpec, 2)),
         ("lease", || put_lease("scheduler/s", "s", 1)),
     ];
-    let may: [(&str, &[&str]); 6] = [
+    let may: [(&str, &[&str]); 7] = [
         ("dispatcher", &DISPATCHERS),
         ("binder", &["allocatable", "bind", "evict", "requeue"]),
         ("yarn", &["keys of YARN", "application of YARN"]),
+        ("rescheduler", &["movement", "move rate"]),
         ("agent", &["report", "status", "new node"]),
         ("admin", &["new node", "old node", "delete node"]),
         ("state", &["lease"]),

@@ -25,15 +25,15 @@ mod known;
 
 /// Field of `Op` that puts a unit: one for each submission.
 const PUT_UNIT: u32 = 4;
-/// First field of `Op` that changes rows. All from here on do, but for the one that puts an application of YARN.
+/// First field of `Op` that changes rows. All from here on do, but for [`WHOLE_ABOVE`].
 const FIRST_OF_ROWS: u32 = 20;
-/// Field of `Op` that puts an application of YARN.
-const PUT_YARN_APPLICATION: u32 = 27;
+/// Fields of `Op` above that put whole records: an application of YARN, a movement, and when a unit was moved.
+const WHOLE_ABOVE: [u32; 3] = [27, 29, 30];
 
 /// Whether an encoded operation changes rows. The store checks the columns of these as it parses them, with the functions
 /// that readers use.
 pub fn changes_rows(encoded: &Bytes) -> bool {
-    raw::op_field(encoded).is_some_and(|field| field >= FIRST_OF_ROWS && field != PUT_YARN_APPLICATION)
+    raw::op_field(encoded).is_some_and(|field| field >= FIRST_OF_ROWS && !WHOLE_ABOVE.contains(&field))
 }
 
 /// Checks an encoded operation, whole.
@@ -147,10 +147,13 @@ fn check_change(change: &Change) -> Result<()> {
             text("slot.reservation", slot.unwrap_or_default())?;
             let turn = hold.turn.as_ref().and_then(|turn| turn.sub_cluster.as_deref());
             text("turn.sub_cluster", turn.unwrap_or_default())?;
+            let movement = hold.movement.as_ref().map(|target| &*target.movement);
+            text("movement.movement", movement.unwrap_or_default())?;
             demand(&hold.demand)
         }
         Change::YarnKeys(keys) => text("name", &keys.name),
         Change::YarnApplication(id) => text("application", id),
+        Change::Movement(name) => text("name", name),
         Change::Pause(pause) => {
             text("scope", &pause.scope.to_string())?;
             text("sub_cluster_key", &pause.sub_cluster_key)
@@ -158,6 +161,9 @@ fn check_change(change: &Change) -> Result<()> {
         Change::PartitionBlock(_)
         | Change::PauseDeleted(_)
         | Change::YarnApplicationDeleted(_)
+        | Change::MovementDeleted(_)
+        | Change::MoveRate(UnitId(_))
+        | Change::MoveRateDeleted(UnitId(_))
         | Change::HoldDeleted(_)
         | Change::NodeDeleted(_)
         | Change::UnitDeleted(UnitId(_))

@@ -193,6 +193,8 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
         | Subject::PartitionBlock(_)
         | Subject::YarnKeys(_)
         | Subject::YarnApplication(_)
+        | Subject::Movement(_)
+        | Subject::MoveRate(_)
         | Subject::Unknown => {}
     }
     unreadable
@@ -243,6 +245,8 @@ pub(super) fn subject_of_key(kind: v1::Kind, key: Key) -> Option<Subject> {
         (v1::Kind::Reservation, Key::Name(name)) => Subject::Reservation(name),
         (v1::Kind::YarnKeys, Key::Name(name)) => Subject::YarnKeys(name),
         (v1::Kind::YarnApplication, Key::Name(name)) => Subject::YarnApplication(name),
+        (v1::Kind::Movement, Key::Name(name)) => Subject::Movement(name),
+        (v1::Kind::MoveRate, Key::Id(id)) => Subject::MoveRate(UnitId(id)),
         (v1::Kind::Pause, Key::Name(scope)) => Subject::Pause(scope),
         (_, Key::Id(_) | Key::Name(_)) => return None,
     })

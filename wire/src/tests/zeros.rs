@@ -10,8 +10,14 @@ use prost_types::{
 };
 
 /// Services that clients write to.
-const SERVICES: [&str; 5] =
-    ["UnitService", "QueueService", "BudgetService", "ReservationService", "YarnService"];
+const SERVICES: [&str; 6] = [
+    "UnitService",
+    "QueueService",
+    "BudgetService",
+    "ReservationService",
+    "YarnService",
+    "RescheduleService",
+];
 
 /// Numbers without presence, and what 0 is. A new one has to be `optional`, or to be added here with its reason.
 const ZEROS: &[(&str, &str)] = &[
@@ -23,6 +29,7 @@ const ZEROS: &[(&str, &str)] = &[
     ("ListApplicationsRequest.page_size", "means 500, as its comment says"),
     ("ListBudgetsRequest.page_size", "means 500, as its comment says"),
     ("ListContainersRequest.page_size", "means 500, as its comment says"),
+    ("ListMovementsRequest.page_size", "means 100, as its comment says"),
     ("ListPriorityClassesRequest.page_size", "means 500, as its comment says"),
     ("ListQueuesRequest.page_size", "means 500, as its comment says"),
     ("ListReservationsRequest.page_size", "means 500, as its comment says"),
@@ -45,6 +52,7 @@ const ZEROS: &[(&str, &str)] = &[
     ("TaskGroup.replicas", "refused, but of a service and of one of several groups"),
     ("TaskGroupSize.replicas", "leaves none, refused unless others have some, but of a service"),
     ("UnitSpec.min_run_ms", "leaves nothing alone, which is the default"),
+    ("UnitTraffic.weight", "forgets the pair, as its comment says"),
     ("UnitTerm.weight", "makes the term required, which is the default"),
     ("Volume.bytes", "refused"),
     ("WatchUnitsRequest.from_revision", "is the present state first"),

@@ -58,10 +58,14 @@ pub fn op(change: &Change) -> Option<Bytes> {
         }
         Change::YarnKeys(keys) => raw::encode_op(v1::op::Op::PutYarnKeys(super::yarn_keys(keys))),
         Change::YarnApplicationDeleted(id) => delete_named(v1::Kind::YarnApplication, id),
+        Change::MovementDeleted(name) => delete_named(v1::Kind::Movement, name),
+        Change::MoveRateDeleted(unit) => delete(v1::Kind::MoveRate, unit.0),
         Change::Pause(pause) => put_pause(pause),
         Change::PauseDeleted(scope) => delete_named(v1::Kind::Pause, &scope.to_string()),
-        // The adapter writes the record itself: its content is not in the change.
+        // The adapter and the rescheduler write their records themselves: the content is not in the change.
         Change::YarnApplication(_)
+        | Change::Movement(_)
+        | Change::MoveRate(_)
         | Change::RowsLoaded(..)
         | Change::Unreadable(_)
         | Change::UnreadableGone(_) => return None,

@@ -277,6 +277,19 @@ fn samples() -> Vec<v1::op::Op> {
             version: 1,
             ..v1::YarnApplication::default()
         }),
+        Op::PutMovement(v1::Movement {
+            name: "pack-1".to_owned(),
+            phase: v1::MovementPhase::Running.into(),
+            moves: vec![v1::MovementMove {
+                unit_id: 7,
+                from_node_id: 1,
+                to_node_id: 2,
+                phase: v1::MovePhase::Waiting.into(),
+                ..v1::MovementMove::default()
+            }],
+            ..v1::Movement::default()
+        }),
+        Op::PutMoveRate(v1::MoveRate { unit_id: 7, times_ms: vec![1, 2] }),
         Op::PutPause(v1::Pause { scope: "queue/prod".to_owned(), since_ms: 1, ..v1::Pause::default() }),
         Op::Delete(v1::Delete { kind: v1::Kind::Queue.into(), key: Some(v1::Key { id: 3, name: name() }) }),
         Op::Bind(v1::Binding {

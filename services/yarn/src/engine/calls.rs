@@ -5,8 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use godel_core_yarn::{
     AppAccess, QueueAccess,
     adapter::{
-        AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, ClientRefusal, Registration,
-        YarnApplication,
+        AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, Registration, YarnApplication,
     },
     application::{FinalStatus, PublicAppState},
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
@@ -132,10 +131,7 @@ impl ResourceManager for Manager {
                 inner.entries.insert(id, AppEntry::new(notes, 0));
                 self.shared.context.metrics.submitted.inc();
             }
-            inner.adapter.submit(id, submission, at, out).map_err(|refusal| match refusal {
-                ClientRefusal::NoApplication(id) => ManagerRefusal::NoApplication(id),
-                ClientRefusal::Taken(_) => ManagerRefusal::Invalid(refusal.to_string()),
-            })
+            inner.adapter.submit(id, submission, at, out).map_err(ManagerRefusal::from)
         })??;
         let is_written = |inner: &Inner| inner.entries.get(&id).is_none_or(|entry| entry.saved > 0);
         if !self.shared.until_in(WRITE_LIMIT, is_written).await {

@@ -20,6 +20,10 @@ pub(super) fn refused(refusal: ManagerRefusal) -> Status {
         ManagerRefusal::NoAttempt(id) => unknown(id.to_string()),
         ManagerRefusal::NoContainer(id) => unknown(id.to_string()),
         ManagerRefusal::NoQueue(name) => unknown(name),
+        ManagerRefusal::Taken(id) => {
+            let name = ("name", id.to_string());
+            status::with_info(Code::AlreadyExists, reason::DUPLICATE_NAME, said, [name])
+        }
         ManagerRefusal::Invalid(why) => status::invalid_argument([BadField::new("application", why)]),
         ManagerRefusal::Denied(why) | ManagerRefusal::NotAllowed(why) => {
             status::with_info(Code::PermissionDenied, reason::FORBIDDEN, why, NO_METADATA)
@@ -58,6 +62,7 @@ mod tests {
         for (refusal, code, reason, words) in [
             (ManagerRefusal::NoApplication(id), Code::NotFound, Some("UNKNOWN_NAME"), "application_17_0003"),
             (ManagerRefusal::NoQueue("x".into()), Code::NotFound, Some("UNKNOWN_NAME"), "`x`"),
+            (ManagerRefusal::Taken(id), Code::AlreadyExists, Some("DUPLICATE_NAME"), "application_17_0003"),
             (ManagerRefusal::Invalid("too much".into()), Code::InvalidArgument, None, "too much"),
             (ManagerRefusal::Denied("not you".into()), Code::PermissionDenied, Some("FORBIDDEN"), "not you"),
             (MasterRefusal::NotRegistered(attempt).into(), Code::FailedPrecondition, None, "register"),

@@ -40,7 +40,9 @@ pub(super) fn for_clients(refusal: ManagerRefusal) -> Exception {
         ManagerRefusal::NoContainer(id) => {
             Exception::new(NO_CONTAINER, format!("Container with id '{id}' doesn't exist in RM."))
         }
-        ManagerRefusal::NoQueue(_) | ManagerRefusal::Invalid(_) => refused(message),
+        ManagerRefusal::NoQueue(_) | ManagerRefusal::Taken(_) | ManagerRefusal::Invalid(_) => {
+            refused(message)
+        }
         ManagerRefusal::Denied(_) => Exception::new(exception::ACCESS_CONTROL, message),
         // YARN wraps what it throws for these: clients see the class of the cause in the text.
         ManagerRefusal::NotAllowed(_) => refused(format!("{}: {message}", exception::ACCESS_CONTROL)),
@@ -77,6 +79,7 @@ mod tests {
         let class = |refusal| for_clients(refusal).class.rsplit('.').next().unwrap_or_default().to_owned();
         assert_eq!(class(ManagerRefusal::NoApplication(application)), "ApplicationNotFoundException");
         assert_eq!(class(ManagerRefusal::NoAttempt(attempt)), "ApplicationAttemptNotFoundException");
+        assert_eq!(class(ManagerRefusal::Taken(application)), "YarnException");
         assert_eq!(class(ManagerRefusal::Standby(None)), "StandbyException");
         assert_eq!(class(ManagerRefusal::Denied("no".to_owned())), "AccessControlException");
         let not_allowed = for_clients(ManagerRefusal::NotAllowed("User eve cannot".to_owned()));

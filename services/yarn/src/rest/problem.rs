@@ -39,7 +39,7 @@ impl From<ManagerRefusal> for Problem {
             ManagerRefusal::NoAttempt(_) | ManagerRefusal::NoContainer(_) => {
                 Self::NotFound(refusal.to_string())
             }
-            ManagerRefusal::NoQueue(_) => Self::BadRequest(refusal.to_string()),
+            ManagerRefusal::NoQueue(_) | ManagerRefusal::Taken(_) => Self::BadRequest(refusal.to_string()),
             ManagerRefusal::Invalid(why) => Self::BadRequest(why),
             ManagerRefusal::Denied(why) | ManagerRefusal::NotAllowed(why) => Self::Forbidden(why),
             ManagerRefusal::Master(MasterRefusal::NoAttempt(_)) => Self::NotFound(refusal.to_string()),
@@ -207,6 +207,7 @@ mod tests {
         let id = "application_17_0001".parse().unwrap();
         assert_eq!(status(ManagerRefusal::NoApplication(id)), 404);
         assert_eq!(status(ManagerRefusal::NoQueue("q".into())), 400);
+        assert_eq!(status(ManagerRefusal::Taken(id)), 400);
         assert_eq!(status(ManagerRefusal::Invalid("x".into())), 400);
         assert_eq!(status(ManagerRefusal::Denied("x".into())), 403);
         assert_eq!(status(ManagerRefusal::Unavailable("x".into())), 503);

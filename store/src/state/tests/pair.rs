@@ -26,7 +26,7 @@ impl Pair {
     /// With both leases held under epoch 1, units 1 and 2 and nodes 1 and 2.
     pub(super) fn populated() -> Self {
         let mut pair = Self::default();
-        let leases = [("dispatcher", "d"), ("binder", "b"), ("yarn", "y")];
+        let leases = [("dispatcher", "d"), ("binder", "b"), ("yarn", "y"), ("rescheduler", "r")];
         let leases = leases.map(|(lease, holder)| put_lease(lease, holder, 1));
         pair.ok(Role::State, internal(leases.to_vec()));
         pair.ok(Role::Agent, internal(vec![put_node(1), put_report(1), put_node(2), put_report(2)]));

@@ -44,6 +44,7 @@ pub(in super::super) fn named(part: ServingPart) -> &'static str {
         ServingPart::Binder => "the binder",
         ServingPart::Scheduler => "a scheduler",
         ServingPart::Yarn => "the YARN adapter",
+        ServingPart::Rescheduler => "the rescheduler",
     }
 }
 

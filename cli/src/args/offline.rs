@@ -1,0 +1,109 @@
+//! Verbs and flags of the audit, of traces, of stores that no process has open, and of the configuration reference.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args as ClapArgs, Subcommand};
+use godel_domain::duration;
+
+use super::positive;
+
+/// `godel audit`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Audit {
+    /// File of a submitter's acknowledgements (`uid,name,revision`); may be repeated.
+    #[arg(long, value_name = "FILE")]
+    pub ledger: Vec<PathBuf>,
+    /// Exit with 1 instead of 9 if something could not be judged.
+    #[arg(long)]
+    pub strict: bool,
+    /// Time to wait for what cannot be judged yet: units in progress and agents that reconnect.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse_whole)]
+    pub patience: Duration,
+}
+
+/// `godel trace`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Trace {
+    /// Submit all tasks of a trace at once in file order, and watch until nothing changes any more.
+    Replay(Replay),
+}
+
+/// `godel trace replay`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Replay {
+    /// CSV `name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,…`.
+    pub file: PathBuf,
+    /// Namespace of the units.
+    #[arg(long, short = 'n', default_value = "default")]
+    pub namespace: String,
+    /// Let tasks end after their lifetime in the trace divided by this factor. Without it no task ends.
+    #[arg(long, value_name = "FACTOR", value_parser = positive)]
+    pub speed: Option<f64>,
+    /// Maximum number of tasks.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Write every acknowledged task to this file: `uid,name,revision`.
+    #[arg(long, value_name = "FILE")]
+    pub ledger: Option<PathBuf>,
+    /// Write the summary to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Also count the CPU time of these processes on this machine.
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pub cpu_pids: Vec<u32>,
+    /// Run the audit at the end.
+    #[arg(long)]
+    pub audit: bool,
+    /// Timeout.
+    #[arg(long, default_value = "10m", value_parser = duration::parse_whole)]
+    pub timeout: Duration,
+}
+
+/// `godel state`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum State {
+    /// Verify every checksum of a store, rebuild its state and read its records; changes nothing. Exit code 1 if
+    /// anything is damaged, missing or unreadable.
+    Check {
+        /// Directory of the store.
+        dir: PathBuf,
+    },
+    /// Write the state of a store to a new file that only its owner may read.
+    Export {
+        /// Directory of the store.
+        dir: PathBuf,
+        /// The file to create; it must not exist.
+        file: PathBuf,
+    },
+    /// Create a store from an export.
+    Restore {
+        /// The export.
+        file: PathBuf,
+        /// Directory of the new store; absent or empty.
+        dir: PathBuf,
+        /// Also restore unreadable records, to remove them with `state repair --remove`.
+        #[arg(long)]
+        keep_unreadable: bool,
+    },
+    /// Repair a store: remove an unreadable record, or drop what cannot be recovered.
+    #[command(group(clap::ArgGroup::new("repair").required(true).args(["remove", "truncate"])))]
+    Repair {
+        /// Directory of the store.
+        dir: PathBuf,
+        /// Remove one record, as `--remove queue prod` or `--remove unit 17`. The running units of a removed unit
+        /// or node end as lost.
+        #[arg(long, num_args = 2, value_names = ["KIND", "KEY"])]
+        remove: Vec<String>,
+        /// Drop the commits that `state check` reports as missing. The damaged store is kept in `damaged-1`,
+        /// `damaged-2` and so on.
+        #[arg(long)]
+        truncate: bool,
+    },
+}
+
+/// `godel config`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Config {
+    /// Print every key with its default, environment variable and meaning, as Markdown.
+    Reference,
+}

@@ -1,0 +1,489 @@
+use std::collections::BTreeMap;
+
+use godel_domain::allocation::DeviceSet;
+
+use super::*;
+use crate::movement::{RecordedReason, RunCause};
+
+const TERMS: DriverTerms = DriverTerms {
+    move_timeout_ms: 10_000,
+    movement_timeout_ms: 600_000,
+    retry_ms: (100, 1_000),
+    failed_max_percent: 50,
+    plan_age_max_ms: 5_000,
+    n_replans_max: 2,
+};
+const NAME: &str = "pack-1";
+
+/// Replicas by unit, ordinal 0 of each.
+#[derive(Clone, Debug, Default)]
+struct World {
+    replicas: BTreeMap<u64, ReplicaView>,
+    moved: BTreeMap<u64, u32>,
+    surge: BTreeMap<u64, u32>,
+    surged: BTreeMap<u64, ReplicaView>,
+}
+
+impl MovementWorld for World {
+    fn replica(&self, unit: UnitId, ordinal: u32) -> Option<ReplicaView> {
+        let of = if ordinal == 0 { &self.replicas } else { &self.surged };
+        of.get(&unit.0).copied()
+    }
+
+    fn held_ordinal(&self, _: &str, from: RunningUnitId) -> Option<u32> {
+        self.surge.get(&from.unit.0).copied()
+    }
+
+    fn was_moved(&self, movement: &str, from: RunningUnitId) -> bool {
+        movement == NAME && self.moved.get(&from.unit.0) == Some(&from.replica.incarnation)
+    }
+
+    fn node_name(&self, node: NodeId) -> String {
+        format!("n{node}")
+    }
+}
+
+fn view(incarnation: u32, phase: Phase, node: u32) -> ReplicaView {
+    ReplicaView { incarnation, phase, node: NodeId(node), eviction: None }
+}
+
+impl World {
+    fn running(units: u64) -> Self {
+        Self {
+            replicas: (1..=units).map(|unit| (unit, view(0, Phase::Running, 1))).collect(),
+            ..Self::default()
+        }
+    }
+
+    fn evict(&mut self, unit: u64) {
+        if let Some(replica) = self.replicas.get_mut(&unit) {
+            replica.eviction = Some(EvictionReason::Rescheduled);
+            self.moved.insert(unit, replica.incarnation);
+        }
+    }
+
+    fn next(&mut self, unit: u64, phase: Phase, node: u32) {
+        if let Some(replica) = self.replicas.get_mut(&unit) {
+            *replica = view(1, phase, node);
+        }
+    }
+}
+
+fn planned(unit: u64, batch: u32) -> MovementMove {
+    MovementMove {
+        id: RunningUnitId::new(UnitId(unit), 0, 0),
+        unit: format!("default/u{unit}"),
+        from: (NodeId(1), "n1".to_owned()),
+        to: (NodeId(2), "n2".to_owned()),
+        devices: DeviceSet::NONE,
+        batch,
+        is_detour: false,
+        cost_ms: 1,
+        reason: RecordedReason::default(),
+        phase: MovePhase::Waiting,
+        actual: None,
+        detail: String::new(),
+        n_tries: 0,
+        changed_ms: 0,
+        surge_ordinal: None,
+    }
+}
+
+fn movement(batches: &[u32]) -> MovementRecord {
+    let moves: Vec<MovementMove> = (1..).zip(batches).map(|(unit, batch)| planned(unit, *batch)).collect();
+    MovementRecord {
+        name: NAME.to_owned(),
+        policy: "pack".to_owned(),
+        number: 1,
+        for_unit: None,
+        created_ms: 0,
+        plan_revision: Revision(7),
+        objective: (5.0, 3.0),
+        finding: "found".to_owned(),
+        phase: MovementPhase::Running,
+        ending: None,
+        ended_ms: 0,
+        message: String::new(),
+        n_batches: batches.iter().max().map_or(0, |last| last + 1),
+        batch: 0,
+        n_replans: 0,
+        cause: RunCause::Rpc,
+        moves,
+    }
+}
+
+fn phases(driver: &MovementDriver) -> Vec<MovePhase> {
+    driver.movement().moves.iter().map(|one| one.phase).collect()
+}
+
+#[test]
+fn batches_are_made_one_after_the_other() {
+    let mut world = World::running(3);
+    let mut driver = MovementDriver::new(movement(&[0, 0, 1]));
+    let step = driver.step(&world, &TERMS, 1);
+    assert_eq!((step.has_changed, &step.asked[..]), (true, &[0, 1][..]));
+    assert_eq!(driver.step(&world, &TERMS, 2).asked, [0; 0], "it is asked once");
+    driver.on_verdicts([(0, MoveReply::Moved), (1, MoveReply::Moved)], &TERMS, 3);
+    assert_eq!(driver.take_begun(), [UnitId(1), UnitId(2)]);
+    [1, 2].into_iter().for_each(|unit| world.evict(unit));
+    assert_eq!(driver.step(&world, &TERMS, 4).asked, [0; 0]);
+    world.next(1, Phase::Pending, 1);
+    world.next(2, Phase::Bound, 3);
+    assert!(driver.step(&world, &TERMS, 5).has_changed);
+    assert_eq!(phases(&driver), [MovePhase::Pending, MovePhase::Starting, MovePhase::Waiting]);
+    assert!(!driver.step(&world, &TERMS, 5).has_changed, "nothing is new");
+    world.next(1, Phase::Running, 2);
+    world.next(2, Phase::Running, 3);
+    let step = driver.step(&world, &TERMS, 6);
+    assert_eq!((step.asked, driver.movement().batch), (vec![2], 1));
+    assert_eq!(phases(&driver), [MovePhase::Moved, MovePhase::Mismatched, MovePhase::Waiting]);
+    assert_eq!(driver.movement().moves[1].actual, Some((NodeId(3), "n3".to_owned())));
+    driver.on_verdicts([(2, MoveReply::Moved)], &TERMS, 7);
+    world.evict(3);
+    world.next(3, Phase::Running, 2);
+    driver.step(&world, &TERMS, 8);
+    let movement = driver.movement();
+    assert_eq!((movement.phase, movement.ended_ms), (MovementPhase::Done, 8));
+    assert_eq!((movement.counts().moved, movement.counts().mismatched), (2, 1));
+}
+
+#[test]
+fn a_budget_that_says_later_is_asked_again_and_not_for_ever() {
+    let world = World::running(1);
+    let mut driver = MovementDriver::new(movement(&[0]));
+    assert_eq!(driver.step(&world, &TERMS, 0).asked, [0]);
+    let later = || [(0, MoveReply::Later("budget `web`".to_owned()))];
+    driver.on_verdicts(later(), &TERMS, 0);
+    let step = driver.step(&world, &TERMS, 50);
+    assert_eq!(step.asked, [0; 0]);
+    let due = step.next_ms.unwrap();
+    assert!((100..=125).contains(&due), "{due}");
+    assert_eq!(driver.step(&world, &TERMS, due).asked, [0]);
+    driver.on_verdicts(later(), &TERMS, due);
+    assert!(driver.step(&world, &TERMS, due).next_ms.unwrap() >= due + 200);
+    driver.step(&world, &TERMS, 10_000);
+    driver.on_verdicts(later(), &TERMS, 10_000);
+    driver.step(&world, &TERMS, 10_001);
+    let one = &driver.movement().moves[0];
+    assert_eq!(one.phase, MovePhase::Refused);
+    assert!(one.detail.contains("budget `web`"), "{}", one.detail);
+    assert!(driver.movement().is_ended());
+}
+
+#[test]
+fn a_taken_target_has_the_rest_planned_anew_and_not_too_often() {
+    let terms = DriverTerms { failed_max_percent: 100, ..TERMS };
+    let world = World::running(4);
+    let mut driver = MovementDriver::new(movement(&[0, 1]));
+    for replan in 0..=TERMS.n_replans_max {
+        let step = driver.step(&world, &terms, 1);
+        assert_eq!(step.asked.len(), 1, "{replan}: {:?}", driver.movement());
+        let taken = MoveReply::TargetTaken("memory".to_owned());
+        driver.on_verdicts([(step.asked[0], taken)], &terms, 1);
+        let step = driver.step(&world, &terms, 2);
+        if replan == TERMS.n_replans_max {
+            assert!(!step.replans);
+            break;
+        }
+        assert!(step.replans && step.asked.is_empty());
+        assert!(driver.step(&world, &terms, 2).replans, "until there is a plan");
+        let moves = vec![planned(3, 0), planned(4, 1)];
+        driver.replace_plan((Revision(8), "again"), (moves, 2), 3);
+        assert_eq!(driver.movement().n_replans, replan + 1);
+    }
+    let movement = driver.movement();
+    assert_eq!(movement.phase, MovementPhase::Stopped);
+    assert!(movement.message.contains("planned anew 2 times"), "{}", movement.message);
+}
+
+#[test]
+fn nothing_left_to_move_ends_a_movement_that_is_planned_anew() {
+    let world = World::running(1);
+    let mut driver = MovementDriver::new(movement(&[0]));
+    assert!(driver.step(&world, &TERMS, 5_001).replans, "the plan is old and nothing has begun");
+    driver.replace_plan((Revision(8), ""), (Vec::new(), 0), 5_002);
+    assert_eq!(driver.movement().phase, MovementPhase::Done);
+    assert!(driver.movement().moves.is_empty() && !driver.movement().message.is_empty());
+}
+
+#[test]
+fn a_movement_stops_above_the_ratio_of_failures() {
+    let mut world = World::running(6);
+    let mut driver = MovementDriver::new(movement(&[0, 0, 0, 0, 0, 1]));
+    driver.step(&world, &TERMS, 1);
+    let refused = || MoveReply::Refused("gone".to_owned());
+    let verdicts = (0..3).map(|at| (at, refused())).chain([(3, MoveReply::Moved), (4, MoveReply::Moved)]);
+    driver.on_verdicts(verdicts.collect::<Vec<_>>(), &TERMS, 1);
+    driver.step(&world, &TERMS, 2);
+    assert_eq!(driver.movement().ending, Some(MovementPhase::Stopped));
+    assert_eq!(phases(&driver)[5], MovePhase::Aborted);
+    assert!(!driver.movement().is_ended(), "what has begun runs to its end");
+    for unit in [4, 5] {
+        world.evict(unit);
+        world.next(unit, Phase::Running, 2);
+    }
+    driver.step(&world, &TERMS, 3);
+    assert_eq!(driver.movement().phase, MovementPhase::Stopped);
+}
+
+#[test]
+fn two_failures_stop_no_movement() {
+    let world = World::running(3);
+    let mut driver = MovementDriver::new(movement(&[0, 0, 1]));
+    driver.step(&world, &TERMS, 1);
+    let refused = || MoveReply::Refused("gone".to_owned());
+    driver.on_verdicts([(0, refused()), (1, refused())], &TERMS, 1);
+    assert_eq!(driver.step(&world, &TERMS, 2).asked, [2]);
+}
+
+#[test]
+fn an_abort_gives_up_what_has_not_begun() {
+    let mut world = World::running(3);
+    let mut driver = MovementDriver::new(movement(&[0, 0, 1]));
+    driver.step(&world, &TERMS, 1);
+    driver.on_verdicts([(0, MoveReply::Moved)], &TERMS, 1);
+    assert!(driver.abort("not today", 2));
+    assert!(!driver.abort("twice", 2), "repeated it changes nothing");
+    assert_eq!(phases(&driver), [MovePhase::Leaving, MovePhase::Waiting, MovePhase::Aborted]);
+    // The binder did not know of the end when it was asked.
+    driver.on_verdicts([(1, MoveReply::Moved)], &TERMS, 3);
+    for unit in [1, 2] {
+        world.evict(unit);
+        world.next(unit, Phase::Running, 2);
+    }
+    driver.step(&world, &TERMS, 4);
+    let movement = driver.movement();
+    assert_eq!((movement.phase, movement.message.as_str()), (MovementPhase::Aborted, "not today"));
+    assert_eq!((movement.counts().moved, movement.counts().aborted), (2, 1));
+    assert!(!driver.abort("too late", 5));
+}
+
+#[test]
+fn what_left_before_is_not_moved() {
+    let mut world = World::running(3);
+    world.next(1, Phase::Running, 5);
+    world.replicas.remove(&2);
+    if let Some(replica) = world.replicas.get_mut(&3) {
+        replica.eviction = Some(EvictionReason::Drained);
+    }
+    let mut driver = MovementDriver::new(movement(&[0, 0, 0]));
+    let step = driver.step(&world, &TERMS, 1);
+    assert_eq!(step.asked, [0; 0]);
+    assert_eq!(phases(&driver), [MovePhase::Refused; 3]);
+}
+
+#[test]
+fn somebody_elses_eviction_is_not_taken_for_the_own_move() {
+    let mut world = World::running(1);
+    let mut driver = MovementDriver::new(movement(&[0]));
+    driver.step(&world, &TERMS, 1);
+    driver.on_verdicts([(0, MoveReply::Later("budget".to_owned()))], &TERMS, 1);
+    world.next(1, Phase::Running, 2);
+    driver.step(&world, &TERMS, 2);
+    assert_eq!(phases(&driver), [MovePhase::Refused]);
+    assert!(driver.take_begun().is_empty());
+}
+
+#[test]
+fn a_successor_that_does_not_run_in_time_has_failed() {
+    let mut world = World::running(1);
+    let mut driver = MovementDriver::new(movement(&[0]));
+    driver.step(&world, &TERMS, 0);
+    driver.on_verdicts([(0, MoveReply::Moved)], &TERMS, 0);
+    world.evict(1);
+    world.next(1, Phase::Pending, 1);
+    assert_eq!(driver.step(&world, &TERMS, 100).next_ms, Some(10_100));
+    driver.step(&world, &TERMS, 10_100);
+    assert_eq!(phases(&driver), [MovePhase::TimedOut]);
+}
+
+#[test]
+fn a_replacement_that_starts_first_is_followed_by_its_ordinal() {
+    let mut world = World::running(1);
+    let mut driver = MovementDriver::new(movement(&[0]));
+    driver.step(&world, &TERMS, 1);
+    driver.on_verdicts([(0, MoveReply::Moved)], &TERMS, 1);
+    world.surge.insert(1, 4);
+    driver.step(&world, &TERMS, 2);
+    assert_eq!(driver.movement().moves[0].surge_ordinal, Some(4));
+    world.surged.insert(1, view(0, Phase::Running, 2));
+    driver.step(&world, &TERMS, 3);
+    assert_eq!((phases(&driver), driver.movement().is_ended()), (vec![MovePhase::Moved], true));
+}
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        /// The binder answers; what, follows from the number.
+        Answer(u8),
+        /// The call fails; whether the binder did it follows from the number.
+        Lost(u8),
+        /// Successors go one step on, to the node that follows from the number.
+        Progress(u8),
+        /// The rescheduler is killed and begins anew with what is recorded.
+        Kill,
+        Abort,
+        Wait(u16),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            4 => any::<u8>().prop_map(Event::Answer),
+            1 => any::<u8>().prop_map(Event::Lost),
+            6 => any::<u8>().prop_map(Event::Progress),
+            1 => Just(Event::Kill),
+            1 => any::<bool>().prop_map(|is_abort| if is_abort { Event::Abort } else { Event::Wait(1) }),
+            2 => (0u16..2_000).prop_map(Event::Wait),
+        ]
+    }
+
+    struct Run {
+        world: World,
+        driver: MovementDriver,
+        /// As of the last record.
+        recorded: MovementRecord,
+        asked: Vec<usize>,
+        n_evicted: u32,
+    }
+
+    impl Run {
+        fn step(&mut self, now: i64) {
+            let before = self.driver.movement().clone();
+            let step = self.driver.step(&self.world, &TERMS, now);
+            assert_eq!(
+                step.has_changed,
+                before != *self.driver.movement(),
+                "it says whether it is another one"
+            );
+            if step.has_changed {
+                self.recorded = self.driver.movement().clone();
+            }
+            let moves = &self.driver.movement().moves;
+            for at in &step.asked {
+                assert!(!self.asked.contains(at), "asked twice at a time");
+                let batch = moves[*at].batch;
+                let open = moves.iter().filter(|one| one.batch < batch && !one.phase.is_ended());
+                assert_eq!(open.count(), 0, "an earlier batch goes on");
+                assert!(self.recorded.moves[*at].n_tries > 0, "it is recorded before it is asked for");
+                assert_eq!(self.recorded.ending, None, "what ends asks for nothing");
+            }
+            self.asked.extend(step.asked);
+            if step.replans {
+                self.driver.replace_plan((Revision(9), "again"), (Vec::new(), 0), now);
+                self.recorded = self.driver.movement().clone();
+                self.asked.clear();
+            }
+        }
+
+        fn binder_does(&mut self, at: usize) {
+            let unit = self.driver.movement().moves[at].id.unit.0;
+            let is_there = self
+                .world
+                .replicas
+                .get(&unit)
+                .is_some_and(|now| now.incarnation == 0 && now.eviction.is_none());
+            if is_there {
+                self.world.evict(unit);
+                self.n_evicted += 1;
+            }
+        }
+
+        fn on(&mut self, event: Event, now: i64) {
+            match event {
+                Event::Answer(what) => {
+                    let asked = std::mem::take(&mut self.asked);
+                    let mut verdicts = Vec::new();
+                    for at in asked {
+                        verdicts.push((
+                            at,
+                            match (usize::from(what) + at) % 5 {
+                                0 => MoveReply::Later("budget".to_owned()),
+                                1 => MoveReply::Refused("not there".to_owned()),
+                                _ => {
+                                    self.binder_does(at);
+                                    MoveReply::Moved
+                                }
+                            },
+                        ));
+                    }
+                    self.driver.on_verdicts(verdicts, &TERMS, now);
+                }
+                Event::Lost(what) => {
+                    let asked = std::mem::take(&mut self.asked);
+                    for at in asked.iter().filter(|at| (usize::from(what) >> (**at % 8)) & 1 == 1) {
+                        self.binder_does(*at);
+                    }
+                    self.driver.on_no_answer(&asked, &TERMS, now);
+                }
+                Event::Progress(what) => {
+                    let node = if what % 4 == 0 { 3 } else { 2 };
+                    for (unit, replica) in &mut self.world.replicas {
+                        if (u64::from(what) >> (unit % 3)) & 1 == 0 {
+                            continue;
+                        }
+                        *replica = match (replica.incarnation, replica.phase, replica.eviction) {
+                            (0, _, Some(_)) => view(1, Phase::Pending, 1),
+                            (1, Phase::Pending, _) => view(1, Phase::Bound, node),
+                            (1, Phase::Bound, _) => view(1, Phase::Running, replica.node.0),
+                            _ => *replica,
+                        };
+                    }
+                }
+                Event::Kill => {
+                    self.driver = MovementDriver::new(self.recorded.clone());
+                    self.asked.clear();
+                }
+                Event::Abort => {
+                    if self.driver.abort("by hand", now) {
+                        self.recorded = self.driver.movement().clone();
+                    }
+                }
+                Event::Wait(_) => {}
+            }
+        }
+    }
+
+    proptest! {
+        /// Whatever the binder says, whoever is killed: batches come in order, nothing is asked for unrecorded or twice at a time, the
+        /// movement ends, and every running unit that left is accounted for.
+        #[test]
+        fn a_movement_ends_whatever_happens(
+            batches in prop::collection::vec(0u32..3, 1..6),
+            events in prop::collection::vec(event(), 0..80),
+        ) {
+            let n = u64::try_from(batches.len()).unwrap();
+            let movement = movement(&batches);
+            let mut run = Run {
+                world: World::running(n),
+                driver: MovementDriver::new(movement.clone()),
+                recorded: movement,
+                asked: Vec::new(),
+                n_evicted: 0,
+            };
+            let mut now = 0;
+            for event in events {
+                now += match event { Event::Wait(ms) => i64::from(ms), _ => 10 };
+                run.step(now);
+                run.on(event, now);
+            }
+            for round in 0..200u8 {
+                now += 1_000;
+                run.step(now);
+                if run.driver.movement().is_ended() {
+                    break;
+                }
+                run.on(Event::Answer(if round < 150 { 2 } else { 1 }), now);
+                run.on(Event::Progress(u8::MAX), now);
+            }
+            let ended = run.driver.movement().clone();
+            prop_assert!(ended.is_ended(), "{ended:?}");
+            prop_assert!(ended.moves.iter().all(|one| one.phase.is_ended()));
+            let arrived = ended.counts().moved + ended.counts().mismatched;
+            prop_assert!(arrived <= run.n_evicted, "{} of {}", arrived, run.n_evicted);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What takes long and happens outside of the engine: calls of the binder, looks at files, and at what running units use.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use godel_core_rescheduler::{MeasuredUse, RescheduleKind};
+use godel_domain::ids::{IdMap, UnitId};
+use godel_kit::{client::Channel, message::RECEIVED_BYTES_MAX, task};
+use godel_proto::v1::{self, bind_service_client::BindServiceClient, node_service_client::NodeServiceClient};
+use tonic::Status;
+
+use super::{Engine, plans::PlanDone};
+use crate::{config::Config, traffic::Traffic};
+
+/// Outcomes that wait for the engine: one of each kind at most.
+pub(super) const N_OUTCOMES: usize = 16;
+/// Lease of the binder's leader.
+const BINDER: &str = "binder";
+/// Largest file of traffic, bytes.
+const TRAFFIC_BYTES_MAX: u64 = 64 << 20;
+/// Of what was measured before, so much is left after the next look at the usage, in tenths: a high use is remembered for minutes.
+const TENTHS_LEFT: i64 = 9;
+
+/// Something that took long has ended.
+pub(super) enum Outcome {
+    Plan(Box<PlanDone>),
+    Binder(BinderAnswer),
+    Files(Box<FilesRead>),
+    Usage(Option<UsageTable>),
+}
+
+/// What the binder says to moves.
+pub(super) struct BinderAnswer {
+    /// The number of the movement.
+    pub(super) number: u64,
+    /// Which of its moves, by position.
+    pub(super) asked: Vec<usize>,
+    pub(super) answer: Result<Vec<v1::MoveAnswer>, Status>,
+}
+
+/// What running units use, by unit and ordinal.
+pub(super) type UsageTable = IdMap<UnitId, BTreeMap<u32, MeasuredUse>>;
+
+/// What files say.
+pub(super) struct FilesRead {
+    /// `None`: it is as before, or there is none.
+    config: Option<Result<Config, String>>,
+    /// `None`: it is as before.
+    traffic: Option<Result<(Traffic, SystemTime), String>>,
+}
+
+/// When was looked outside last.
+#[derive(Debug, Default)]
+pub(super) struct OutsideState {
+    files_ms: i64,
+    reads_files: bool,
+    traffic_at: Option<(PathBuf, SystemTime)>,
+    usage_ms: i64,
+    reads_usage: bool,
+    traffic_fault: String,
+}
+
+fn is_due(last_ms: i64, now_ms: i64, every_ms: u64) -> bool {
+    last_ms == 0 || now_ms.saturating_sub(last_ms) >= i64::try_from(every_ms).unwrap_or(i64::MAX)
+}
+
+impl Engine {
+    pub(super) fn on_outcome(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Plan(done) => self.on_plan(*done),
+            Outcome::Binder(answer) => self.on_binder(answer),
+            Outcome::Files(read) => self.on_files(*read),
+            Outcome::Usage(usage) => self.on_usage(usage),
+        }
+    }
+
+    /// Looks at files and at the usage when it is time.
+    pub(super) fn look_outside(&mut self) {
+        let now = self.now_ms();
+        let config = &self.parts.config;
+        if !self.outside.reads_files && is_due(self.outside.files_ms, now, config.reload_interval.ms()) {
+            (self.outside.reads_files, self.outside.files_ms) = (true, now);
+            self.read_files();
+        }
+        let wants_usage = self
+            .manager
+            .config()
+            .policies
+            .values()
+            .any(|policy| policy.enabled && matches!(policy.kind, RescheduleKind::LoadBalance(_)));
+        let config = &self.parts.config;
+        if wants_usage
+            && self.term.is_some()
+            && !self.outside.reads_usage
+            && is_due(self.outside.usage_ms, now, config.usage_interval.ms())
+        {
+            (self.outside.reads_usage, self.outside.usage_ms) = (true, now);
+            let (state, sender) = (self.state.clone(), self.outcomes.0.clone());
+            task::spawn("rescheduler.usage", async move {
+                let usage = list_usage(state).await;
+                let usage = usage.map_err(|status| {
+                    tracing::debug!(code = ?status.code(), why = status.message(), "the usage is not known");
+                });
+                // The engine may be gone.
+                let _ = sender.send(Outcome::Usage(usage.ok())).await;
+            });
+        }
+    }
+
+    fn read_files(&self) {
+        let reload = self.parts.reload.clone();
+        let (path, n_max) = (self.parts.config.traffic_file.clone(), self.parts.config.traffic_max);
+        let known = self.outside.traffic_at.clone();
+        let sender = self.outcomes.0.clone();
+        task::spawn("rescheduler.files", async move {
+            let read = tokio::task::spawn_blocking(move || FilesRead {
+                config: reload.map(|reload| reload()),
+                traffic: path.and_then(|path| read_traffic(&path, known.as_ref(), n_max)),
+            });
+            let read = read.await.unwrap_or(FilesRead { config: None, traffic: None });
+            // The engine may be gone.
+            let _ = sender.send(Outcome::Files(Box::new(read))).await;
+        });
+    }
+
+    fn on_files(&mut self, FilesRead { config, traffic }: FilesRead) {
+        self.outside.reads_files = false;
+        match config {
+            Some(Ok(config)) => {
+                if config != self.parts.config || !self.faults.is_empty() {
+                    let before = self.manager.config().clone();
+                    self.configure(config);
+                    if *self.manager.config() != before {
+                        tracing::info!("the configuration has changed");
+                    }
+                }
+            }
+            Some(Err(why)) => {
+                self.refuse_config(vec![why]);
+            }
+            None => {}
+        }
+        match traffic {
+            Some(Ok((traffic, at))) => {
+                self.outside.traffic_fault.clear();
+                self.outside.traffic_at = self.parts.config.traffic_file.clone().map(|path| (path, at));
+                self.traffic.0 = traffic;
+            }
+            Some(Err(why)) if why != self.outside.traffic_fault => {
+                tracing::warn!(why, "the file of traffic is not read");
+                self.outside.traffic_fault = why;
+            }
+            Some(Err(_)) | None => {}
+        }
+    }
+
+    /// Takes what was measured: a use that was higher before is forgotten slowly.
+    fn on_usage(&mut self, usage: Option<UsageTable>) {
+        self.outside.reads_usage = false;
+        let Some(mut usage) = usage else { return };
+        for (unit, of_unit) in &mut usage {
+            let Some(before) = self.picture.usage.get(unit) else { continue };
+            for (ordinal, now) in of_unit {
+                let Some(before) = before.get(ordinal) else { continue };
+                let left = |amount: i64| amount / 10 * TENTHS_LEFT;
+                now.cpu_milli = now.cpu_milli.max(left(before.cpu_milli));
+                now.network_bps = now.network_bps.max(left(before.network_bps));
+            }
+        }
+        self.picture.usage = Arc::new(usage);
+    }
+
+    /// Calls the binder within the retry bounds.
+    pub(super) fn ask_binder(&self, mut asked: BinderAnswer, message: v1::MoveRunningUnitsRequest) {
+        let Some(fence) = self.grant.as_ref().map(|grant| grant.fence.clone()) else { return };
+        let (directory, sender) = (self.parts.directory.clone(), self.outcomes.0.clone());
+        task::spawn("rescheduler.moves", async move {
+            let call = directory.call_leader(BINDER, |channel| {
+                let message = message.clone();
+                let mut client =
+                    BindServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
+                async move { client.move_running_units(message).await }
+            });
+            asked.answer = tokio::select! {
+                () = fence.lost() => return,
+                answer = call => answer.map(|answer| answer.into_inner().answers),
+            };
+            // The engine may be gone.
+            let _ = sender.send(Outcome::Binder(asked)).await;
+        });
+    }
+}
+
+/// Reads the file of traffic if it is another one than before.
+fn read_traffic(
+    path: &Path,
+    known: Option<&(PathBuf, SystemTime)>,
+    n_max: usize,
+) -> Option<Result<(Traffic, SystemTime), String>> {
+    let shown = path.display();
+    let failed = |error: std::io::Error| format!("{shown}: {error}");
+    let meta = match std::fs::metadata(path).map_err(failed) {
+        Ok(meta) => meta,
+        Err(why) => return Some(Err(why)),
+    };
+    let at = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    if known.is_some_and(|(known, time)| known == path && *time == at) {
+        return None;
+    }
+    if meta.len() > TRAFFIC_BYTES_MAX {
+        return Some(Err(format!(
+            "{shown}: it has {} bytes, at most {TRAFFIC_BYTES_MAX} are read",
+            meta.len()
+        )));
+    }
+    let read = std::fs::read_to_string(path).map_err(failed).and_then(|text| {
+        Traffic::parse(&text, n_max).map(|traffic| (traffic, at)).map_err(|why| format!("{shown}: {why}"))
+    });
+    Some(read)
+}
+
+async fn list_usage(state: Channel) -> Result<UsageTable, Status> {
+    let mut client = NodeServiceClient::new(state).max_decoding_message_size(RECEIVED_BYTES_MAX);
+    let mut stream = client.list_run_usage(v1::ListRunUsageRequest {}).await?.into_inner();
+    let mut usage = UsageTable::default();
+    while let Some(of_node) = stream.message().await? {
+        for run in of_node.running {
+            let network = run.network.unwrap_or_default();
+            let measured = MeasuredUse {
+                cpu_milli: run.cpu_milli.max(0),
+                network_bps: network.received.max(network.sent).max(0),
+            };
+            usage.entry(UnitId(run.unit_id)).or_default().insert(run.ordinal, measured);
+        }
+    }
+    Ok(usage)
+}

@@ -1,0 +1,311 @@
+//! What callers are shown, and what they ask for.
+
+use std::cmp::Reverse;
+
+use godel_core_rescheduler::{MovementRecord, PolicyConfig, RunCause, RunRefusal, Trigger};
+use godel_domain::duration;
+use godel_kit::{
+    message::MESSAGE_BYTES_MAX,
+    status::{self, reason},
+};
+use godel_proto::v1;
+use godel_wire::BadField;
+use prost::Message as _;
+use tokio::sync::oneshot;
+use tonic::{Code, Status};
+
+use super::{Abort, Engine, plans::Job};
+use crate::{record, traffic};
+
+/// Bytes of a message that are left for what is around its moves.
+const FRAMING_BYTES: usize = 64 << 10;
+/// Movements of a page that does not say how many, and of the largest one.
+const PAGE_DEFAULT: usize = 100;
+const PAGE_MAX: usize = 1_000;
+/// Pairs of one report.
+const N_PAIRS_MAX: usize = 10_000;
+/// Bytes of why a movement is ended.
+const REASON_LEN_MAX: usize = 1_024;
+
+/// NOT_FOUND, with the name.
+pub(super) fn unknown(kind: &str, name: &str) -> Status {
+    let said = format!("there is no {kind} `{name}`");
+    status::with_info(Code::NotFound, reason::UNKNOWN_NAME, said, [("name", name.to_owned())])
+}
+
+/// Has moves fit into one message: they lose the numbers of their reasons, and then their reasons.
+pub(super) fn fit(moves: &mut [v1::MovementMove]) {
+    let len = |moves: &[v1::MovementMove]| moves.iter().map(|one| one.encoded_len() + 6).sum::<usize>();
+    if len(moves) + FRAMING_BYTES > MESSAGE_BYTES_MAX {
+        moves.iter_mut().filter_map(|one| one.reason.as_mut()).for_each(|reason| reason.numbers.clear());
+    }
+    if len(moves) + FRAMING_BYTES > MESSAGE_BYTES_MAX {
+        moves.iter_mut().for_each(|one| one.reason = None);
+    }
+}
+
+/// A movement that fits into one message.
+pub(crate) fn fitting(movement: &MovementRecord) -> v1::Movement {
+    let mut shown = record::shown(movement);
+    fit(&mut shown.moves);
+    shown
+}
+
+fn trigger_words(trigger: &Trigger) -> String {
+    match trigger {
+        Trigger::Period { every_ms, jitter_ms: 0 } => format!("every {}", duration::show_ms(*every_ms)),
+        Trigger::Period { every_ms, jitter_ms } => {
+            format!("every {} (+ up to {})", duration::show_ms(*every_ms), duration::show_ms(*jitter_ms))
+        }
+        Trigger::Cron(table) => format!("cron {table}"),
+        Trigger::Signal => "signal".to_owned(),
+        Trigger::Request => "request".to_owned(),
+    }
+}
+
+fn signed(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
+}
+
+impl Engine {
+    fn leads(&self) -> Result<&super::Term, Status> {
+        self.term.as_ref().ok_or_else(|| self.not_leading())
+    }
+
+    pub(crate) fn list_policies(&self) -> Result<v1::ListPoliciesResponse, Status> {
+        self.leads()?;
+        let policies = self.manager.config().policies.iter();
+        let policies = policies.map(|(name, policy)| self.policy(name, policy)).collect();
+        Ok(v1::ListPoliciesResponse { policies })
+    }
+
+    fn policy(&self, name: &str, policy: &PolicyConfig) -> v1::ReschedulePolicy {
+        let state = self.manager.state(name).cloned().unwrap_or_default();
+        v1::ReschedulePolicy {
+            name: name.to_owned(),
+            kind: policy.kind.policy().name().to_owned(),
+            enabled: policy.enabled,
+            dry_run: policy.dry_run,
+            triggers: policy.triggers.iter().map(trigger_words).collect(),
+            checked_by: policy.checked_by.iter().cloned().collect(),
+            last_run_ms: signed(state.last_run_ms),
+            last_result: state.last_result,
+            next_run_ms: self.manager.next_run_ms(name).map_or(0, signed),
+            last_movement: state.last_movement,
+            runs: state.n_runs,
+        }
+    }
+
+    pub(crate) fn plan_policy(
+        &mut self,
+        request: v1::PlanPolicyRequest,
+        reply: oneshot::Sender<Result<v1::PlanPolicyResponse, Status>>,
+    ) {
+        let v1::PlanPolicyRequest { policy } = request;
+        let is_unknown = self.term.is_some() && !self.manager.config().policies.contains_key(&policy);
+        let refused = is_unknown.then(|| unknown("policy", &policy));
+        let job = Job::Show { policy, reply };
+        match refused {
+            Some(refused) => job.refuse(refused),
+            None => self.push_job(job),
+        }
+    }
+
+    pub(crate) fn run_policy(
+        &mut self,
+        request: v1::RunPolicyRequest,
+        reply: oneshot::Sender<Result<v1::RunPolicyResponse, Status>>,
+    ) {
+        let v1::RunPolicyRequest { policy } = request;
+        let checked = self.leads().map(drop).and_then(|()| match self.manager.may_be_asked(&policy) {
+            Ok(known) if known.dry_run => {
+                let why = format!("policy `{policy}` only says what it would do (`dry_run`)");
+                Err(status::failed_precondition("POLICY", &policy, why))
+            }
+            Ok(_) => Ok(()),
+            Err(RunRefusal::NoPolicy(name)) => Err(unknown("policy", &name)),
+            Err(refused @ (RunRefusal::Disabled(_) | RunRefusal::NotOnRequest(_))) => {
+                Err(status::failed_precondition("POLICY", &policy, refused.to_string()))
+            }
+        });
+        let job = Job::Run { policy, cause: RunCause::Rpc, reply: Some(reply) };
+        match checked {
+            Ok(()) => self.push_job(job),
+            Err(refused) => job.refuse(refused),
+        }
+    }
+
+    pub(crate) fn make_room_for(
+        &mut self,
+        request: v1::MakeRoomForRequest,
+        reply: oneshot::Sender<Result<v1::MakeRoomForResponse, Status>>,
+    ) {
+        let v1::MakeRoomForRequest { namespace, unit, dry_run } = request;
+        let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
+        let found = self.leads().map(drop).and_then(|()| {
+            let record = self
+                .picture
+                .unit_named(&namespace, &unit)
+                .ok_or_else(|| unknown("unit", &format!("{namespace}/{unit}")))?;
+            Ok(record.id)
+        });
+        self.picture.count_waiting();
+        let found = found.and_then(|id| match self.picture.waits(id) {
+            true => Ok(id),
+            false => Err(status::failed_precondition("UNIT", &unit, "it does not wait for a place")),
+        });
+        match found {
+            Ok(unit) => self.push_job(Job::Room { unit, dry_run, reply }),
+            // Nobody may be left to hear it.
+            Err(refused) => drop(reply.send(Err(refused))),
+        }
+    }
+
+    pub(crate) fn reschedule_status(&mut self) -> Result<v1::GetRescheduleStatusResponse, Status> {
+        let pending_units = self.picture.count_waiting();
+        let term = self.leads()?;
+        let driver = term.driven.as_ref().map(|driven| &driven.driver);
+        let enabled = self.manager.config().policies.values().filter(|policy| policy.enabled).count();
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Ok(v1::GetRescheduleStatusResponse {
+            movement: driver.map(|driver| driver.movement().name.clone()).unwrap_or_default(),
+            moving: driver.map_or(0, |driver| count(driver.n_under_way())),
+            quiet_until_ms: self.manager.quiet_until_ms().map_or(0, signed),
+            pending_units,
+            revision: self.picture.read.unwrap_or_default().0,
+            enabled_policies: count(enabled),
+            config_faults: self.faults.clone(),
+            config_read_ms: self.config_read_ms,
+            moved: term.counts.moved,
+            mismatched: term.counts.mismatched,
+            failed: term.counts.failed,
+            traffic_pairs: u64::try_from(self.known_traffic().len()).unwrap_or(u64::MAX),
+            movements: count(term.movements.len()),
+        })
+    }
+
+    /// Movements as they are now, the newest first.
+    fn movements(&self) -> Result<Vec<&MovementRecord>, Status> {
+        let term = self.leads()?;
+        let driven = term.driven.as_ref().map(|driven| driven.driver.movement());
+        let now = |known| driven.filter(|driven: &&MovementRecord| known == driven.number);
+        let mut all: Vec<&MovementRecord> =
+            term.movements.iter().map(|(number, movement)| now(*number).unwrap_or(movement)).collect();
+        all.sort_unstable_by_key(|movement| Reverse(movement.number));
+        Ok(all)
+    }
+
+    pub(crate) fn list_movements(
+        &self,
+        request: &v1::ListMovementsRequest,
+    ) -> Result<v1::ListMovementsResponse, Status> {
+        let v1::ListMovementsRequest { policy, page_size, page_token } = request;
+        let n_max = match usize::try_from(*page_size).unwrap_or(usize::MAX) {
+            0 => PAGE_DEFAULT,
+            n if n <= PAGE_MAX => n,
+            n => {
+                let why = format!("{n}: at most {PAGE_MAX}");
+                return Err(status::invalid_argument([BadField::new("page_size", why)]));
+            }
+        };
+        let before = match page_token.as_str() {
+            "" => u64::MAX,
+            token => token
+                .parse()
+                .map_err(|_| status::invalid_argument([BadField::new("page_token", "not of this list")]))?,
+        };
+        let matching = self
+            .movements()?
+            .into_iter()
+            .filter(|movement| movement.number < before && (policy.is_empty() || movement.policy == *policy));
+        let mut page = v1::ListMovementsResponse::default();
+        let mut n_bytes = FRAMING_BYTES;
+        for movement in matching {
+            let shown = summary(movement);
+            n_bytes += shown.encoded_len() + 6;
+            if page.movements.len() >= n_max || n_bytes > MESSAGE_BYTES_MAX {
+                let last = page.movements.last().and_then(|last| last.movement.as_ref());
+                page.next_page_token = last.map(|last| last.number.to_string()).unwrap_or_default();
+                break;
+            }
+            page.movements.push(shown);
+        }
+        Ok(page)
+    }
+
+    pub(crate) fn get_movement(&self, name: &str) -> Result<v1::GetMovementResponse, Status> {
+        let found = self.movements()?.into_iter().find(|movement| movement.name == name);
+        let movement = found.map(fitting).ok_or_else(|| unknown("movement", name))?;
+        Ok(v1::GetMovementResponse { movement: Some(movement) })
+    }
+
+    pub(crate) fn abort_movement(
+        &mut self,
+        request: v1::AbortMovementRequest,
+        reply: oneshot::Sender<Result<MovementRecord, Status>>,
+    ) {
+        let v1::AbortMovementRequest { name, reason } = request;
+        let refused = match &mut self.term {
+            None => self.not_leading(),
+            Some(_) if reason.len() > REASON_LEN_MAX => {
+                let why = format!("{} bytes; at most {REASON_LEN_MAX}", reason.len());
+                status::invalid_argument([BadField::new("reason", why)])
+            }
+            Some(term) => return term.aborts.push(Abort { name, reason, reply }),
+        };
+        // Nobody may be left to hear it.
+        let _ = reply.send(Err(refused));
+    }
+
+    pub(crate) fn report_traffic(
+        &mut self,
+        request: v1::ReportTrafficRequest,
+    ) -> Result<v1::ReportTrafficResponse, Status> {
+        self.leads()?;
+        let v1::ReportTrafficRequest { traffic: pairs } = request;
+        if pairs.len() > N_PAIRS_MAX {
+            let why = format!("{} pairs; at most {N_PAIRS_MAX}", pairs.len());
+            return Err(status::invalid_argument([BadField::new("traffic", why)]));
+        }
+        let mut wrong = Vec::new();
+        let mut read = Vec::new();
+        for (idx, v1::UnitTraffic { from, to, weight }) in pairs.into_iter().enumerate() {
+            let mut bad = |field: &str, why: String| {
+                wrong.push(BadField::new(format!("traffic[{idx}].{field}"), why));
+            };
+            if !traffic::is_weight(weight) {
+                bad("weight", format!("{weight} is no finite number from 0"));
+            }
+            let from = traffic::unit_name(&from).map_err(|why| bad("from", why));
+            let to = traffic::unit_name(&to).map_err(|why| bad("to", why));
+            if let (Ok(from), Ok(to)) = (from, to) {
+                read.push((from, to, weight));
+            }
+        }
+        if !wrong.is_empty() {
+            wrong.truncate(16);
+            return Err(status::invalid_argument(wrong));
+        }
+        let n_max = self.parts.config.traffic_max;
+        for (from, to, weight) in read {
+            if !self.traffic.1.set(from, to, weight, n_max) {
+                let why = format!("more than {n_max} pairs (`rescheduler.traffic_max`)");
+                return Err(status::invalid_argument([BadField::new("traffic", why)]));
+            }
+        }
+        let pairs = u64::try_from(self.known_traffic().len()).unwrap_or(u64::MAX);
+        Ok(v1::ReportTrafficResponse { pairs })
+    }
+}
+
+fn summary(movement: &MovementRecord) -> v1::MovementSummary {
+    let counts = movement.counts();
+    let without = MovementRecord { moves: Vec::new(), ..movement.clone() };
+    v1::MovementSummary {
+        movement: Some(record::shown(&without)),
+        moves: counts.all,
+        moved: counts.moved,
+        mismatched: counts.mismatched,
+        failed: counts.failed + counts.aborted,
+    }
+}

@@ -1,0 +1,219 @@
+//! The cluster as the rescheduler follows it: what schedulers know of nodes and rows, and the records of units.
+//!
+//! Plans are made on a copy ([`crate::snapshot`]), so that following goes on meanwhile.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use godel_cluster::Cluster;
+use godel_core_rescheduler::{MeasuredUse, MovementWorld, ReplicaView};
+use godel_domain::{
+    change::{Change, Commit},
+    ids::{IdMap, NodeId, Revision, RunningUnitId, StoreId, UnitId},
+    lifecycle::Counts,
+    requested_move::evicted_by,
+    running_units::RunningUnits,
+    unit::UnitRecord,
+    unreadable::Subject,
+};
+use godel_proto::v1::Kind;
+use godel_rules::budget::{Identity, WantedOrdinals};
+
+/// Records that are followed; task groups before their units, rows last.
+pub(crate) const KINDS: [Kind; 10] = [
+    Kind::NodeSpec,
+    Kind::NodeReport,
+    Kind::NodeAllocatable,
+    Kind::NodeUsage,
+    Kind::DisruptionBudget,
+    Kind::Reservation,
+    Kind::TaskGroup,
+    Kind::Unit,
+    Kind::Hold,
+    Kind::Rows,
+];
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Picture {
+    pub(crate) cluster: Cluster,
+    pub(crate) units: IdMap<UnitId, Arc<UnitRecord>>,
+    by_name: BTreeMap<(String, String), UnitId>,
+    /// Units that wait for a place.
+    waiting: BTreeSet<UnitId>,
+    /// Units of which that has to be looked at again.
+    changed: BTreeSet<UnitId>,
+    /// The store that is read.
+    pub(crate) store: StoreId,
+    /// Read up to here; `None` while a list is read.
+    pub(crate) read: Option<Revision>,
+    /// What running units use, as measured last.
+    pub(crate) usage: Arc<IdMap<UnitId, BTreeMap<u32, MeasuredUse>>>,
+}
+
+impl Picture {
+    pub(crate) fn new(sub_cluster_key: &str) -> Self {
+        let mut cluster = Cluster::new();
+        cluster.set_sub_cluster_key(sub_cluster_key);
+        Self { cluster, ..Self::default() }
+    }
+
+    /// A list follows.
+    pub(crate) fn reset(&mut self, store: StoreId, sub_cluster_key: &str) {
+        *self = Self { store, usage: Arc::clone(&self.usage), ..Self::new(sub_cluster_key) };
+    }
+
+    /// Takes one commit.
+    pub(crate) fn apply(&mut self, commit: &Commit) {
+        for change in &commit.changes {
+            self.load(change, commit.revision, commit.time_ms);
+        }
+        self.read = self.read.max(Some(commit.revision));
+    }
+
+    /// Takes one record of a list, or one change.
+    pub(crate) fn load(&mut self, change: &Change, revision: Revision, time_ms: i64) {
+        if !matches!(change, Change::Unreadable(unreadable) if matches!(unreadable.subject, Subject::Unit(_)))
+            && self.cluster.note_unreadable(change).is_void
+        {
+            return;
+        }
+        match change {
+            Change::NodeSpec(spec) => self.cluster.put_spec(spec.clone(), revision),
+            Change::NodeReport(report) => self.cluster.put_report(report.clone(), revision),
+            Change::NodeAllocatable(node, allocatable) => {
+                self.cluster.put_allocatable(*node, allocatable.clone(), revision);
+            }
+            Change::NodeUsage(usage) => self.cluster.put_usage(usage.clone(), revision),
+            Change::NodeDeleted(node) => self.cluster.remove_node(*node),
+            Change::Budget(spec) => {
+                if self.cluster.put_budget(Arc::clone(spec), revision) {
+                    self.offer_all();
+                }
+            }
+            Change::BudgetDeleted(name) => self.cluster.remove_budget(name),
+            Change::Reservation(spec) => self.cluster.put_reservation(Arc::clone(spec)),
+            Change::ReservationDeleted(name) => self.cluster.remove_reservation(name),
+            Change::Unit(record) => self.put_unit(record),
+            Change::UnitDeleted(unit) => self.remove_unit(*unit),
+            Change::Hold(hold) => self.cluster.put_hold(Arc::clone(hold)),
+            Change::HoldDeleted(id) => {
+                self.cluster.remove_hold(*id);
+            }
+            Change::Rows(unit, change) => {
+                self.cluster.apply_rows(*unit, change, revision, time_ms);
+                self.changed.insert(*unit);
+            }
+            Change::RowsLoaded(unit, rows) => {
+                self.cluster.load_rows(*unit, rows.clone());
+                self.changed.insert(*unit);
+            }
+            _ => {}
+        }
+    }
+
+    fn put_unit(&mut self, record: &Arc<UnitRecord>) {
+        let spec = &record.spec;
+        let name = (spec.namespace.clone(), spec.name.clone());
+        self.by_name.insert(name, record.id);
+        self.units.insert(record.id, Arc::clone(record));
+        self.changed.insert(record.id);
+        if spec.has_terms() {
+            let groups = record.group_topologies();
+            let terms = (&spec.affinity, &spec.topology, &groups[..]);
+            if self.cluster.put_terms(record.id, &Identity::of(spec), terms) {
+                self.offer_all();
+            }
+        }
+        if spec.is_daemon() {
+            self.cluster.put_daemon(record.id);
+        }
+        if !self.cluster.budgets().is_empty() || self.cluster.has_terms() {
+            self.cluster.offer(record.id, &Identity::of(spec), || WantedOrdinals::of(record));
+        }
+    }
+
+    fn remove_unit(&mut self, unit: UnitId) {
+        if let Some(record) = self.units.remove(&unit) {
+            let name = (record.spec.namespace.clone(), record.spec.name.clone());
+            // Another one may have the name by now.
+            if self.by_name.get(&name) == Some(&unit) {
+                self.by_name.remove(&name);
+            }
+        }
+        self.cluster.remove_unit(unit);
+        self.waiting.remove(&unit);
+        self.changed.remove(&unit);
+    }
+
+    /// Budgets, or terms of units, select others than before.
+    fn offer_all(&mut self) {
+        let Self { cluster, units, .. } = self;
+        for record in units.values() {
+            cluster.offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
+        }
+    }
+
+    /// Returns a unit by its name.
+    pub(crate) fn unit_named(&self, namespace: &str, name: &str) -> Option<&Arc<UnitRecord>> {
+        let id = self.by_name.get(&(namespace.to_owned(), name.to_owned()))?;
+        self.units.get(id)
+    }
+
+    /// Whether a unit waits for a place, as of the last count.
+    pub(crate) fn waits(&self, unit: UnitId) -> bool {
+        self.waiting.contains(&unit)
+    }
+
+    /// Counts the units that wait for a place. `O(rows of the units that have changed)`.
+    pub(crate) fn count_waiting(&mut self) -> u64 {
+        let nothing = RunningUnits::default();
+        for unit in std::mem::take(&mut self.changed) {
+            let waits = self.units.get(&unit).is_some_and(|record| {
+                let rows = self.cluster.rows(unit).unwrap_or(&nothing);
+                Counts::of(record, rows).pending > 0
+            });
+            if waits {
+                self.waiting.insert(unit);
+            } else {
+                self.waiting.remove(&unit);
+            }
+        }
+        u64::try_from(self.waiting.len()).unwrap_or(u64::MAX)
+    }
+}
+
+impl MovementWorld for Picture {
+    fn replica(&self, unit: UnitId, ordinal: u32) -> Option<ReplicaView> {
+        let record = self.units.get(&unit)?;
+        let row = self.cluster.rows(unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
+        // What is over, or released, is shown as it was; a unit that wants nothing any more does not bring it back.
+        let is_wanted = record.is_wanted() && record.group_of(ordinal).is_some();
+        (is_wanted || row.phase.is_live()).then_some(ReplicaView {
+            incarnation: row.incarnation,
+            phase: row.phase,
+            node: row.node,
+            eviction: row.eviction,
+        })
+    }
+
+    fn held_ordinal(&self, movement: &str, from: RunningUnitId) -> Option<u32> {
+        let of_move = self.cluster.holds_of(from.unit).into_iter().filter_map(|id| self.cluster.hold(id));
+        let held = of_move.into_iter().find(|hold| {
+            hold.movement.as_ref().is_some_and(|target| &*target.movement == movement && target.from == from)
+        });
+        held.and_then(|hold| hold.ordinals.first().copied())
+    }
+
+    fn was_moved(&self, movement: &str, from: RunningUnitId) -> bool {
+        let rows = self.cluster.rows(from.unit);
+        let last = rows.and_then(|rows| rows.last_eviction(from.replica.ordinal));
+        last.is_some_and(|last| last.replica == from.replica && *last.by == evicted_by(movement))
+    }
+
+    fn node_name(&self, node: NodeId) -> String {
+        self.cluster.spec(node).map_or_else(|| format!("node {node}"), |spec| spec.name.clone())
+    }
+}

@@ -1,0 +1,437 @@
+//! What plans are made of: the picture as a snapshot of the rescheduler's core, and the scheduler's filters over it.
+//!
+//! Everything that takes room stands in the snapshot: rows of the guaranteed pool with all that they take, rows of the best-effort pool with
+//! their devices only (what they use beside is taken back when a guaranteed running unit comes), and holds as if somebody ran there. What is not
+//! a running unit of the guaranteed pool that could be moved is fixed.
+
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+
+use godel_cluster::{Cluster, ShapeId};
+use godel_core_rescheduler::{
+    BudgetRoom, ClusterSnapshot, Filters, Layout, MeasuredUse, NodeFacts, NodeFilters, NodeIdx, RunIdx,
+    RunningFacts, TrafficShare, UnitFacts, WaitingGang,
+};
+use godel_domain::{
+    demand::{Demand, Pool},
+    duration,
+    hold::Hold,
+    ids::{IdMap, NodeId, RunningUnitId, UnitId},
+    resources::Resources,
+    running_units::{Phase, RunningUnit},
+    time::Millis,
+    unit::{OnBelowMin, OnEviction, UnitRecord, WorkloadClass},
+    unit_affinity::NODE,
+};
+use godel_framework::{NodeAsk, NodeRequirements, UnitAsk};
+use rustc_hash::FxHashMap;
+
+use crate::{config::Config, picture::Picture, traffic::Traffic};
+
+/// Label of units that says how often their replicas save their work.
+const CHECKPOINT_EVERY: &str = "godel.dev/checkpoint-every";
+/// Label of units that says how long a restart takes.
+const RESTART_TIME: &str = "godel.dev/restart-time";
+/// Label of nodes, in snapshots alone, by which a gang that waits sees those that it may use.
+const ROOM_LEVEL: &str = "godel.dev/room";
+
+/// A snapshot with the filters that plans keep.
+pub(crate) struct PlanInput {
+    pub(crate) snapshot: ClusterSnapshot,
+    pub(crate) filters: ClusterFilters,
+    /// Whether each running unit of the snapshot stays where it is, by position.
+    pub(crate) fixed: Vec<bool>,
+}
+
+fn wall(ms: i64) -> Millis {
+    Millis(u64::try_from(ms).unwrap_or(0))
+}
+
+/// Takes a snapshot. `O(nodes + running units)`.
+pub(crate) fn take(picture: &Picture, traffic: &Traffic, config: &Config, now_ms: i64) -> PlanInput {
+    let mut making = Making {
+        picture,
+        now_ms,
+        snapshot: ClusterSnapshot {
+            revision: picture.read.unwrap_or_default(),
+            now: wall(now_ms),
+            ..ClusterSnapshot::default()
+        },
+        filters: ClusterFilters::new(picture.cluster.clone()),
+        fixed: Vec::new(),
+        groups: FxHashMap::default(),
+        has_unit: IdMap::default(),
+        budgets: BTreeMap::new(),
+        on: IdMap::default(),
+        restart_ms: config.restart_time.ms(),
+    };
+    let mut rows: Vec<(UnitId, &godel_domain::running_units::RunningUnits)> =
+        picture.cluster.all_rows().collect();
+    rows.sort_unstable_by_key(|(unit, _)| *unit);
+    for (unit, rows) in rows {
+        for (ordinal, row) in &rows.rows {
+            if row.phase.is_live() {
+                making.add_row(unit, ordinal, row);
+            }
+        }
+    }
+    let mut holds = picture.cluster.holds();
+    holds.sort_unstable_by_key(|hold| hold.id);
+    for hold in holds {
+        making.add_hold(hold);
+    }
+    making.add_nodes(&config.sub_cluster_key);
+    making.add_budgets();
+    making.snapshot.traffic = shares(picture, traffic);
+    PlanInput { snapshot: making.snapshot, filters: making.filters, fixed: making.fixed }
+}
+
+/// Traffic of pairs of which both are known.
+fn shares(picture: &Picture, traffic: &Traffic) -> Vec<TrafficShare> {
+    let id = |(namespace, name): &(String, String)| picture.unit_named(namespace, name).map(|unit| unit.id);
+    traffic
+        .iter()
+        .filter_map(|((from, to), weight)| Some(TrafficShare { between: (id(from)?, id(to)?), weight }))
+        .collect()
+}
+
+struct Making<'p> {
+    picture: &'p Picture,
+    now_ms: i64,
+    snapshot: ClusterSnapshot,
+    filters: ClusterFilters,
+    fixed: Vec<bool>,
+    /// Classes of what filters ask, by unit and task group.
+    groups: FxHashMap<(UnitId, u16), u32>,
+    has_unit: IdMap<UnitId, ()>,
+    budgets: BTreeMap<String, BudgetRoom>,
+    /// What running units that the snapshot names take of each node.
+    on: IdMap<NodeId, Resources>,
+    restart_ms: u64,
+}
+
+impl Making<'_> {
+    fn add_row(&mut self, unit: UnitId, ordinal: u32, row: &RunningUnit) {
+        let picture = self.picture;
+        let Some(shape) = picture.cluster.group_shape(unit, row.group) else { return };
+        let known = picture.cluster.shapes().get(shape);
+        let mut demand: Demand = Demand::clone(&known.demand);
+        let is_best_effort = known.pool == Pool::BestEffort;
+        if is_best_effort {
+            demand = Demand { devices: demand.devices, ..Demand::default() };
+        }
+        let record = picture.units.get(&unit);
+        let is_fixed = is_best_effort
+            || row.phase != Phase::Running
+            || row.eviction.is_some()
+            || record.is_none_or(|record| !may_move(record, ordinal));
+        let started_ms = if row.end.started_ms > 0 { row.end.started_ms } else { row.bound_time_ms };
+        let id = RunningUnitId::new(unit, ordinal, row.incarnation);
+        let usage = picture.usage.get(&unit).and_then(|of_unit| of_unit.get(&ordinal)).copied();
+        let running = RunningFacts {
+            id,
+            node: row.node,
+            demand,
+            devices: row.allocation.devices,
+            started_at: wall(started_ms),
+            checkpoint_at: record.and_then(|record| checkpoint(record, started_ms, self.now_ms)),
+            ends_at: record.and_then(|record| ends_at(record, row.group, started_ms)),
+            usage: usage.unwrap_or_default(),
+        };
+        for budget in picture.cluster.budgets().counting(unit, ordinal, row) {
+            let Some(known) = picture.cluster.budgets().at(*budget) else { continue };
+            let name = &known.spec.name;
+            if !self.budgets.contains_key(name) {
+                let allowed = u32::try_from(known.allowed()).unwrap_or(u32::MAX);
+                let room = BudgetRoom { name: name.clone(), allowed, members: Vec::new() };
+                self.budgets.insert(name.clone(), room);
+            }
+            if let Some(room) = self.budgets.get_mut(name) {
+                room.members.push(id);
+            }
+        }
+        let class = self.class_of(unit, row.group, record);
+        self.push(running, is_fixed, class);
+    }
+
+    /// Room that is held is as good as taken, by somebody who stays.
+    fn add_hold(&mut self, hold: &Hold) {
+        if hold.pool == Pool::BestEffort || self.picture.cluster.occupant_of(hold.id).is_some() {
+            return;
+        }
+        for (idx, ordinal) in hold.ordinals.iter().enumerate() {
+            let id = RunningUnitId::new(hold.unit, *ordinal, u32::MAX);
+            let running = RunningFacts {
+                id,
+                node: hold.node,
+                demand: Demand::clone(&hold.demand),
+                devices: hold.allocation(idx).devices,
+                started_at: self.snapshot.now,
+                checkpoint_at: None,
+                ends_at: None,
+                usage: MeasuredUse::default(),
+            };
+            self.push(running, true, NOWHERE);
+        }
+    }
+
+    fn push(&mut self, running: RunningFacts, is_fixed: bool, class: u32) {
+        self.add_unit(running.id.unit);
+        self.on.entry(running.node).or_default().add(&running.demand.requests, 1);
+        self.snapshot.running.push(running);
+        self.fixed.push(is_fixed);
+        self.filters.class_of.push(class);
+    }
+
+    fn add_unit(&mut self, unit: UnitId) {
+        if self.has_unit.insert(unit, ()).is_some() {
+            return;
+        }
+        let facts = match self.picture.units.get(&unit) {
+            Some(record) => {
+                let spec = &record.spec;
+                let restart = spec.labels.get(RESTART_TIME).and_then(|text| duration::parse_ms(text).ok());
+                UnitFacts {
+                    id: unit,
+                    name: format!("{}/{}", spec.namespace, spec.name),
+                    class: spec.class,
+                    queue: spec.queue.clone(),
+                    labels: spec.labels.clone(),
+                    restart_ms: restart.unwrap_or(self.restart_ms),
+                }
+            }
+            // Slots of reservations, and units whose records cannot be read.
+            None => UnitFacts {
+                id: unit,
+                name: format!("unit {unit}"),
+                class: WorkloadClass::Daemon,
+                queue: String::new(),
+                labels: BTreeMap::new(),
+                restart_ms: self.restart_ms,
+            },
+        };
+        self.snapshot.units.push(facts);
+    }
+
+    fn add_nodes(&mut self, sub_cluster_key: &str) {
+        let cluster = &self.picture.cluster;
+        let mut nodes: Vec<NodeId> = cluster.nodes().collect();
+        // What is still taken on a node without records counts there.
+        nodes.extend(self.on.keys().copied().filter(|node| cluster.spec(*node).is_none()));
+        nodes.sort_unstable();
+        nodes.dedup();
+        for node in nodes {
+            let spec = cluster.spec(node);
+            let report = cluster.report(node);
+            let mut labels = report.map(|report| report.attributes.clone()).unwrap_or_default();
+            labels.extend(spec.into_iter().flat_map(|spec| spec.labels.clone()));
+            self.snapshot.nodes.push(NodeFacts {
+                id: node,
+                name: spec.map_or_else(|| format!("node {node}"), |spec| spec.name.clone()),
+                sub_cluster: labels.get(sub_cluster_key).cloned().unwrap_or_default(),
+                capacity: cluster.allocatable(node).unwrap_or_default(),
+                devices: report.map(|report| report.devices.clone()).unwrap_or_default(),
+                labels,
+                accepts: cluster.usable(node).is_ok(),
+            });
+        }
+    }
+
+    fn add_budgets(&mut self) {
+        self.snapshot.budgets = std::mem::take(&mut self.budgets).into_values().collect();
+    }
+
+    /// The class of what filters ask about replicas of a task group.
+    fn class_of(&mut self, unit: UnitId, group: u16, record: Option<&Arc<UnitRecord>>) -> u32 {
+        if let Some(class) = self.groups.get(&(unit, group)) {
+            return *class;
+        }
+        let template = record.and_then(|record| record.spec.task_groups.get(usize::from(group)));
+        let shape = self.picture.cluster.group_shape(unit, group);
+        let class = match template.zip(shape) {
+            Some((group_spec, shape)) => {
+                self.filters.class(unit, shape, NodeRequirements::of(&group_spec.template))
+            }
+            None => NOWHERE,
+        };
+        self.groups.insert((unit, group), class);
+        class
+    }
+}
+
+/// Whether a move does a unit no harm: its replicas come back by themselves, and do not take others with them.
+fn may_move(record: &UnitRecord, ordinal: u32) -> bool {
+    let spec = &record.spec;
+    let breaks_gang = spec.min_member > 1 && spec.on_below_min != OnBelowMin::Keep;
+    record.is_wanted()
+        && record.group_of(ordinal).is_some()
+        && !matches!(spec.class, WorkloadClass::Daemon | WorkloadClass::Yarn)
+        && spec.on_eviction != OnEviction::Fail
+        && !breaks_gang
+}
+
+/// When a replica saved its work last, if its unit says how often its replicas do.
+fn checkpoint(record: &UnitRecord, started_ms: i64, now_ms: i64) -> Option<Millis> {
+    let every = duration::parse_ms(record.spec.labels.get(CHECKPOINT_EVERY)?).ok()?;
+    let every = i64::try_from(every).ok().filter(|every| *every > 0)?;
+    let runs_ms = now_ms.saturating_sub(started_ms).max(0);
+    Some(wall(now_ms.saturating_sub(runs_ms % every)))
+}
+
+/// When a replica ends by itself, if that is known.
+fn ends_at(record: &UnitRecord, group: u16, started_ms: i64) -> Option<Millis> {
+    let lasts = record.spec.task_groups.get(usize::from(group))?.template.run.simulated_duration_ms;
+    let deadline = Some(record.spec.active_deadline_ms).filter(|deadline| *deadline > 0);
+    lasts.into_iter().chain(deadline).min().map(|lasts| wall(started_ms).plus(lasts))
+}
+
+/// No node is admitted.
+const NOWHERE: u32 = u32::MAX;
+
+/// What filters ask about replicas that are alike.
+struct AskClass {
+    unit: UnitId,
+    shape: ShapeId,
+    requirements: NodeRequirements,
+    about_units: Option<UnitAsk>,
+}
+
+/// The scheduler's filters over the cluster as it was when the snapshot was taken. Room is the layout's business.
+pub(crate) struct ClusterFilters {
+    cluster: Cluster,
+    classes: Vec<AskClass>,
+    /// Classes that no unit has for itself.
+    shared: FxHashMap<(ShapeId, u64), Vec<u32>>,
+    /// Of each running unit of the snapshot.
+    class_of: Vec<u32>,
+    /// What the filters said, by class and position of the node.
+    said: RefCell<FxHashMap<(u32, u32), bool>>,
+}
+
+impl ClusterFilters {
+    fn new(cluster: Cluster) -> Self {
+        Self {
+            cluster,
+            classes: Vec::new(),
+            shared: FxHashMap::default(),
+            class_of: Vec::new(),
+            said: RefCell::default(),
+        }
+    }
+
+    fn class(&mut self, unit: UnitId, shape: ShapeId, requirements: NodeRequirements) -> u32 {
+        let about_units = UnitAsk::of(&self.cluster, unit, &requirements);
+        if about_units.as_ref().is_some_and(|ask| ask.rules.has_parts()) || requirements.has_volumes {
+            return NOWHERE;
+        }
+        let is_shared = about_units.is_none() && self.cluster.daemon(unit).is_none();
+        let key = (shape, hash_of(&requirements));
+        if is_shared {
+            let alike = self.shared.get(&key).into_iter().flatten();
+            let found = alike.copied().find(|class| {
+                self.classes.get(*class as usize).is_some_and(|known| known.requirements == requirements)
+            });
+            if let Some(class) = found {
+                return class;
+            }
+        }
+        let class = u32::try_from(self.classes.len()).unwrap_or(NOWHERE);
+        self.classes.push(AskClass { unit, shape, requirements, about_units });
+        if is_shared {
+            self.shared.entry(key).or_default().push(class);
+        }
+        class
+    }
+
+    fn ask(&self, class: u32, node: NodeId) -> bool {
+        let Some(known) = self.classes.get(class as usize) else { return false };
+        let ask = NodeAsk {
+            shape: known.shape,
+            requirements: &known.requirements,
+            unit: known.about_units.as_ref(),
+            daemon: self.cluster.daemon(known.unit),
+            volume_node: None,
+        };
+        godel_framework::admit(&self.cluster, ask, node, true).is_ok()
+    }
+}
+
+fn hash_of(requirements: &NodeRequirements) -> u64 {
+    use std::hash::{Hash as _, Hasher as _};
+    let mut hasher = rustc_hash::FxHasher::default();
+    let NodeRequirements { node_selector, tolerations, node_affinity, max_load, runtime, has_volumes } =
+        requirements;
+    (node_selector, tolerations, node_affinity, max_load, runtime, has_volumes).hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Filters for ClusterFilters {
+    fn admits(&self, layout: &Layout<'_>, unit: RunIdx, node: NodeIdx) -> bool {
+        let class = self.class_of.get(unit.idx()).copied().unwrap_or(NOWHERE);
+        if class == NOWHERE || !NodeFilters.admits(layout, unit, node) {
+            return false;
+        }
+        let has_terms = self.classes.get(class as usize).is_some_and(|known| known.about_units.is_some());
+        if has_terms {
+            // The cluster does not know of the other moves of the plan.
+            let owner = layout.owner(unit);
+            let comes_too =
+                |other: &RunIdx| *other != unit && layout.owner(*other) == owner && layout.is_moved(*other);
+            if layout.on(node).iter().any(comes_too) {
+                return false;
+            }
+        }
+        let key = (class, node.0);
+        if let Some(said) = self.said.borrow().get(&key) {
+            return *said;
+        }
+        let said = self.ask(class, layout.node(node).id);
+        self.said.borrow_mut().insert(key, said);
+        said
+    }
+}
+
+/// Makes a snapshot show a gang the nodes that it may use as domains, and returns what waits.
+///
+/// # Errors
+/// Why no room can be made for it, in words.
+pub(crate) fn waiting_gang(
+    input: &mut PlanInput,
+    record: &UnitRecord,
+    picture: &Picture,
+) -> Result<WaitingGang, String> {
+    let [group] = record.spec.task_groups.as_slice() else {
+        return Err("room is made for units of one task group only".to_owned());
+    };
+    if record.spec.pool == Pool::BestEffort {
+        return Err("room is made in the guaranteed pool only".to_owned());
+    }
+    let topology = group.topology.as_deref().filter(|own| !own.is_empty()).unwrap_or(&record.spec.topology);
+    if topology.segments.is_some() {
+        return Err("room is not made for units in segments".to_owned());
+    }
+    let required = [&topology.required, &topology.homogeneous].into_iter().find(|key| !key.is_empty());
+    let level = required.cloned();
+    let PlanInput { snapshot, filters, .. } = input;
+    let shape =
+        filters.cluster.shape_below(&group.template.demand, record.spec.pool, group.template.max_load);
+    let class = filters.class(record.id, shape, NodeRequirements::of(&group.template));
+    for node in &mut snapshot.nodes {
+        if !node.accepts || !filters.ask(class, node.id) {
+            continue;
+        }
+        let domain = match &level {
+            None => Some(String::new()),
+            Some(level) if level == NODE => Some(node.name.clone()),
+            Some(level) => node.labels.get(level).cloned(),
+        };
+        if let Some(domain) = domain {
+            node.labels.insert(ROOM_LEVEL.to_owned(), domain);
+        }
+    }
+    let placed = picture.cluster.rows(record.id).map_or(0, |rows| rows.live().count());
+    let placed = u32::try_from(placed).unwrap_or(u32::MAX);
+    let wanted =
+        if placed >= record.spec.min_member { record.spec.replicas() } else { record.spec.min_member };
+    let n_members = wanted.saturating_sub(placed).max(1);
+    Ok(WaitingGang { demand: group.template.demand.clone(), n_members, level: Some(ROOM_LEVEL.to_owned()) })
+}
