@@ -7,7 +7,7 @@ use godel_domain::{
     allocation::DeviceSet,
     change::{Block, Change, Lease, Partition, PartitionMode},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX},
-    hold::{GangTurn, Hold, Slot},
+    hold::{GangTurn, Hold, MovementTarget, Slot},
     host_port::{HostPort, N_HOST_PORTS_MAX},
     ids::{Epoch, HoldId, NODE_ID_MAX, NodeId, Revision, RunningUnitId, UnitId},
     pause::{Pause, Scope},
@@ -27,6 +27,7 @@ mod budget;
 mod check;
 mod decision;
 mod history;
+mod moves;
 mod node;
 mod queue;
 mod read;
@@ -42,6 +43,7 @@ pub use budget::{budget, given_budget};
 pub use check::{changes_rows, check_op, check_record, check_value};
 pub use decision::{decision, outcome};
 pub use history::unit_history;
+pub use moves::{move_refusal, requested_move};
 pub use node::{
     device, node_allocatable, node_load, node_report, node_spec, node_usage, taint, taints, toleration,
     zone_loads,
@@ -333,7 +335,14 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
             sub_cluster: (!turn.sub_cluster.is_empty()).then(|| Arc::from(turn.sub_cluster)),
         }),
         slot: pb.slot.map(slot),
+        movement: pb.movement.map(movement_target).transpose()?,
     })
+}
+
+fn movement_target(pb: v1::MovementTarget) -> Result<MovementTarget> {
+    let v1::MovementTarget { movement, from } = pb;
+    let from = from.ok_or_else(|| BadField::new("movement.from", "missing"))?;
+    Ok(MovementTarget { movement: Arc::from(movement), from: running_unit_id(from) })
 }
 
 fn slot(pb: v1::ReservationSlot) -> Slot {

@@ -12,7 +12,7 @@ use godel_domain::{
         RejectionReason,
     },
     demand::{Demand, Pool},
-    hold::{GangTurn, Hold, Slot},
+    hold::{GangTurn, Hold, MovementTarget, Slot},
     ids::{Epoch, HoldId, NodeId, Revision, RunningUnitId, UnitId},
     node::{NodeSpec, NodeUsage},
     node_load::ZoneLoad,
@@ -185,7 +185,14 @@ fn holds_come_back() {
         taken_from: vec![UnitId(3), UnitId(5)],
         turn: Some(GangTurn { since_ms: 5, priority: -3, sub_cluster: Some(Arc::from("gpu")) }),
         slot: None,
+        movement: None,
     };
+    let movement = Some(MovementTarget { movement: Arc::from("binpack-7"), from: victim(7) });
+    let target = Hold { movement, turn: None, ..hold.clone() };
+    assert_eq!(from_proto::op(&to_proto::put_hold(&target)), Ok(Change::Hold(Arc::new(target.clone()))));
+    let mut nobody = to_proto::hold(&target);
+    nobody.movement = Some(v1::MovementTarget::default());
+    assert_eq!(from_proto::hold(nobody).unwrap_err().path, "movement.from");
     let slot = Some(Slot { reservation: Arc::from("kept"), occupant: Some(victim(5)) });
     let slot = Hold { unit: UnitId(0), slot, ..hold.clone() };
     assert_eq!(from_proto::op(&to_proto::put_hold(&slot)), Ok(Change::Hold(Arc::new(slot))));

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, hash::BuildHasher};
 use bytes::Bytes;
 use godel_domain::{
     change::{Block, Lease, Partition, PartitionMode},
-    hold::{GangTurn, Hold, Slot},
     ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{NodeUsage, Taint, TaintEffect, Toleration},
     node_load::{LoadAmounts, MaxLoad, NodeLoad, ZoneLoad},
@@ -29,6 +28,8 @@ mod budget;
 mod decision;
 mod encode;
 mod history;
+mod hold;
+mod moves;
 mod node;
 mod queue;
 mod reports;
@@ -42,6 +43,8 @@ pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
 pub use encode::{encoded_unit, put_unit};
 use history::compacted_runs;
 pub use history::unit_history;
+pub use hold::{hold, put_hold};
+pub use moves::{move_refusal, requested_move};
 pub use node::{device, node_quarantine, node_report, node_runtime, node_spec};
 pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_policy};
 pub use reports::{compaction, evict, requeue, statuses, terms};
@@ -471,69 +474,6 @@ pub fn bind(unit: UnitId, bind: &Bind) -> v1::Binding {
         zone_masks: zones::zone_masks(zones),
         core_masks: zones::core_masks(zones),
         standing: standing.as_deref().map(crate::ops::standing_to_proto),
-    }
-}
-
-/// Room kept for someone, as an operation.
-pub fn put_hold(kept: &Hold) -> Bytes {
-    raw::encode_op(v1::op::Op::PutHold(hold(kept)))
-}
-
-/// Room kept for someone.
-pub fn hold(hold: &Hold) -> v1::Hold {
-    let Hold {
-        id,
-        node,
-        unit,
-        spec_revision,
-        group,
-        demand: takes,
-        pool: pays,
-        ordinals,
-        incarnations,
-        devices,
-        zones,
-        victims,
-        at_maximum,
-        queue_victims,
-        expires_ms,
-        queue,
-        judged,
-        priority,
-        taken_from,
-        turn,
-        slot,
-    } = hold;
-    v1::Hold {
-        hold_id: id.0,
-        node_id: node.0,
-        unit_id: unit.0,
-        spec_revision: spec_revision.0,
-        task_group: u32::from(*group),
-        demand: Some(demand(takes)),
-        pool: pool(*pays).into(),
-        ordinals: ordinals.clone(),
-        incarnations: incarnations.clone(),
-        device_masks: devices.iter().map(|devices| devices.0).collect(),
-        zone_masks: zones::zone_masks(zones),
-        core_masks: zones::core_masks(zones),
-        victims: victims.iter().map(running_unit_id).collect(),
-        at_maximum: *at_maximum,
-        queue_victims: queue_victims.iter().map(running_unit_id).collect(),
-        expires_ms: *expires_ms,
-        queue: queue.as_deref().unwrap_or_default().to_owned(),
-        judged_revision: judged.0,
-        priority: *priority,
-        taken_from: taken_from.iter().map(|unit| unit.0).collect(),
-        turn: turn.as_ref().map(|GangTurn { since_ms, priority, sub_cluster }| v1::GangTurn {
-            since_ms: *since_ms,
-            priority: *priority,
-            sub_cluster: sub_cluster.as_deref().unwrap_or_default().to_owned(),
-        }),
-        slot: slot.as_ref().map(|Slot { reservation, occupant }| v1::ReservationSlot {
-            reservation: reservation.to_string(),
-            occupant: occupant.as_ref().map(running_unit_id),
-        }),
     }
 }
 

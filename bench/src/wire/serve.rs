@@ -90,6 +90,13 @@ impl BindService for Nothing {
         Ok(Response::new(v1::EvictRunningUnitsResponse { revision: unit }))
     }
 
+    async fn move_running_units(
+        &self,
+        _request: Request<v1::MoveRunningUnitsRequest>,
+    ) -> Result<Response<v1::MoveRunningUnitsResponse>, Status> {
+        Ok(Response::new(v1::MoveRunningUnitsResponse::default()))
+    }
+
     async fn get_binder_status(
         &self,
         _request: Request<v1::GetBinderStatusRequest>,

@@ -260,11 +260,17 @@ pub enum RejectionReason {
     ZoneTaken,
     /// More of the node is used than it accepts.
     LoadThreshold,
+    /// Of a move: a disruption budget does not allow it now.
+    DisruptionBudget,
+    /// Of a move: it has ended, leaves already, or has another incarnation.
+    NotThere,
+    /// Of a move: it may not be moved at all.
+    NotMovable,
 }
 
 impl RejectionReason {
     /// Every reason, in order.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::InsufficientResources,
         Self::DeviceTaken,
         Self::NodeNotReady,
@@ -288,6 +294,9 @@ impl RejectionReason {
         Self::TopologySpread,
         Self::ZoneTaken,
         Self::LoadThreshold,
+        Self::DisruptionBudget,
+        Self::NotThere,
+        Self::NotMovable,
     ];
 
     /// As metrics and status name it.
@@ -316,6 +325,9 @@ impl RejectionReason {
             Self::TopologySpread => "topology-spread",
             Self::ZoneTaken => "zone-taken",
             Self::LoadThreshold => "load-threshold",
+            Self::DisruptionBudget => "disruption-budget",
+            Self::NotThere => "not-there",
+            Self::NotMovable => "not-movable",
         }
     }
 
@@ -340,9 +352,14 @@ impl RejectionReason {
             | Self::TopologySpread
             | Self::ZoneTaken
             | Self::LoadThreshold => true,
-            Self::UnitChanged | Self::AlreadyBound | Self::Invalid | Self::PreemptionLoop | Self::Stale => {
-                false
-            }
+            Self::UnitChanged
+            | Self::AlreadyBound
+            | Self::Invalid
+            | Self::PreemptionLoop
+            | Self::Stale
+            | Self::DisruptionBudget
+            | Self::NotThere
+            | Self::NotMovable => false,
         }
     }
 
@@ -371,7 +388,10 @@ impl RejectionReason {
             | Self::Stale
             | Self::AlreadyHeld
             | Self::Filter
-            | Self::LoadThreshold => false,
+            | Self::LoadThreshold
+            | Self::DisruptionBudget
+            | Self::NotThere
+            | Self::NotMovable => false,
         }
     }
 }

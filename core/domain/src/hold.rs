@@ -1,5 +1,5 @@
 //! Room on a node that is kept for someone: what a preemption claims until its victims have left, what a gang gathers as it
-//! becomes free, or a slot of a reservation.
+//! becomes free, a slot of a reservation, or where a running unit moves to.
 
 use std::sync::Arc;
 
@@ -61,6 +61,23 @@ pub struct Hold {
     pub turn: Option<GangTurn>,
     /// Of a reservation, which has neither victims nor a turn.
     pub slot: Option<Slot>,
+    /// Of a movement, which has neither victims, nor a turn, nor a slot.
+    pub movement: Option<MovementTarget>,
+}
+
+/// Where one running unit moves to: a scheduler places its successor there. It goes once that is bound, wherever that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovementTarget {
+    /// Name of the movement.
+    pub movement: Arc<str>,
+    /// Who leaves. The hold is for the next incarnation of the same replica.
+    pub from: RunningUnitId,
+}
+
+impl Default for MovementTarget {
+    fn default() -> Self {
+        Self { movement: Arc::from(""), from: RunningUnitId::new(UnitId(0), 0, 0) }
+    }
 }
 
 /// A slot of a reservation: room for one running unit of whoever owns it.
@@ -133,9 +150,9 @@ impl Hold {
         borrower.active_deadline_ms > 0 && is_in_time(borrower.active_deadline_ms)
     }
 
-    /// Whether it is a preemption's: room that victims leave, neither gathered nor a slot.
+    /// Whether it is a preemption's: room that victims leave, neither gathered, nor a slot, nor the target of a move.
     pub fn is_claim(&self) -> bool {
-        self.turn.is_none() && self.slot.is_none()
+        self.turn.is_none() && self.slot.is_none() && self.movement.is_none()
     }
 
     /// All that have to leave first.

@@ -25,6 +25,7 @@
 //! - `queue_spec`: queues and priority classes as people write them.
 //! - `record_change`: changes of records that people write, and what is found wrong with them.
 //! - `refusals`: why a unit waits, as reports and queues carry it.
+//! - `requested_move`: moves of running units as somebody asks for them.
 //! - `reservation_spec`: reservations as people write them.
 //! - `resources`: amounts of named resources.
 //! - `run_end`: how a running unit ended, and when it ran.
@@ -66,6 +67,7 @@ pub mod quantity;
 pub mod queue_spec;
 pub mod record_change;
 pub mod refusals;
+pub mod requested_move;
 pub mod reservation_spec;
 pub mod resources;
 pub mod run_end;

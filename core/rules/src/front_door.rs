@@ -36,10 +36,11 @@ pub const SERVICES: [(&str, ServingPart); 12] = [
 ];
 
 /// Methods that members call among themselves, of services that clients call too.
-const BETWEEN_MEMBERS: [&str; 3] = [
+const BETWEEN_MEMBERS: [&str; 4] = [
     "godel.v1.DispatchService/Attach",
     "godel.v1.BindService/Decide",
     "godel.v1.BindService/EvictRunningUnits",
+    "godel.v1.BindService/MoveRunningUnits",
 ];
 
 /// What becomes of a call that comes to state.
@@ -121,6 +122,7 @@ mod tests {
             ("/godel.v1.BindService/GetBinderStatus", Forwarding::To(ServingPart::Binder)),
             ("/godel.v1.BindService/Decide", Forwarding::Refused(ServingPart::Binder)),
             ("/godel.v1.BindService/EvictRunningUnits", Forwarding::Refused(ServingPart::Binder)),
+            ("/godel.v1.BindService/MoveRunningUnits", Forwarding::Refused(ServingPart::Binder)),
             ("/godel.v1.SchedulerService/Plan", Forwarding::To(ServingPart::Scheduler)),
             ("/godel.v1.YarnService/ListApplications", Forwarding::To(ServingPart::Yarn)),
             ("/godel.v1.YarnService/Allocate", Forwarding::To(ServingPart::Yarn)),

@@ -155,6 +155,13 @@ impl BindService for Rpc {
         Ok(Response::new(v1::EvictRunningUnitsResponse { revision }))
     }
 
+    async fn move_running_units(
+        &self,
+        _request: Request<v1::MoveRunningUnitsRequest>,
+    ) -> Result<Response<v1::MoveRunningUnitsResponse>, Status> {
+        Err(Status::unimplemented("comes with the next commits"))
+    }
+
     async fn get_binder_status(
         &self,
         _request: Request<v1::GetBinderStatusRequest>,

@@ -147,6 +147,8 @@ fn check_change(change: &Change) -> Result<()> {
             text("slot.reservation", slot.unwrap_or_default())?;
             let turn = hold.turn.as_ref().and_then(|turn| turn.sub_cluster.as_deref());
             text("turn.sub_cluster", turn.unwrap_or_default())?;
+            let movement = hold.movement.as_ref().map(|target| &*target.movement);
+            text("movement.movement", movement.unwrap_or_default())?;
             demand(&hold.demand)
         }
         Change::YarnKeys(keys) => text("name", &keys.name),

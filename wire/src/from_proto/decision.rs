@@ -96,7 +96,7 @@ fn fresh_node(pb: v1::NodeState) -> Result<FreshNode> {
 ///
 /// # Errors
 /// An unknown number.
-fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
+pub(super) fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
     use v1::RejectionReason as Pb;
     Ok(match Pb::try_from(number).map_err(|_| unknown("reason", number))? {
         Pb::Unspecified => None,
@@ -123,5 +123,8 @@ fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
         Pb::TopologySpread => Some(RejectionReason::TopologySpread),
         Pb::ZoneTaken => Some(RejectionReason::ZoneTaken),
         Pb::LoadThreshold => Some(RejectionReason::LoadThreshold),
+        Pb::DisruptionBudget => Some(RejectionReason::DisruptionBudget),
+        Pb::NotThere => Some(RejectionReason::NotThere),
+        Pb::NotMovable => Some(RejectionReason::NotMovable),
     })
 }

@@ -121,6 +121,9 @@ pub fn rejection_reason(reason: RejectionReason) -> v1::RejectionReason {
         RejectionReason::TopologySpread => v1::RejectionReason::TopologySpread,
         RejectionReason::ZoneTaken => v1::RejectionReason::ZoneTaken,
         RejectionReason::LoadThreshold => v1::RejectionReason::LoadThreshold,
+        RejectionReason::DisruptionBudget => v1::RejectionReason::DisruptionBudget,
+        RejectionReason::NotThere => v1::RejectionReason::NotThere,
+        RejectionReason::NotMovable => v1::RejectionReason::NotMovable,
     }
 }
 

@@ -438,6 +438,13 @@ impl BindService for Binder {
         Ok(Response::new(v1::EvictRunningUnitsResponse { revision: committed.revision.0 }))
     }
 
+    async fn move_running_units(
+        &self,
+        _: Request<v1::MoveRunningUnitsRequest>,
+    ) -> Result<Response<v1::MoveRunningUnitsResponse>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
+
     async fn get_binder_status(
         &self,
         _: Request<v1::GetBinderStatusRequest>,

@@ -200,6 +200,13 @@ impl BindService for Handler<v1::DecideRequest, v1::DecideResponse> {
         Err(Status::unimplemented("not played"))
     }
 
+    async fn move_running_units(
+        &self,
+        _request: Request<v1::MoveRunningUnitsRequest>,
+    ) -> Result<Response<v1::MoveRunningUnitsResponse>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
+
     async fn get_binder_status(
         &self,
         _request: Request<v1::GetBinderStatusRequest>,
