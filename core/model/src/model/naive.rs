@@ -57,7 +57,7 @@ impl Naive {
                         }
                     }
                 }
-                Change::Hold(hold) if hold.slot.is_none() => {
+                Change::Hold(hold) if hold.counts_in_queue() => {
                     bound.entry(hold.unit).or_default();
                 }
                 _ => {}
@@ -143,7 +143,7 @@ pub(super) fn queues(store: &Store) -> BTreeMap<String, NaiveSums> {
             }
         }
     }
-    for hold in store.world.holds.values() {
+    for hold in store.world.holds.values().filter(|hold| hold.value.counts_in_queue()) {
         count(hold.value.unit, &hold.value.demand, hold.value.ordinals.len());
     }
     used

@@ -343,6 +343,9 @@ impl Store {
         for spec in world.reservations.values() {
             add(spec.created, spec.revision, Change::Reservation(Arc::clone(&spec.value)));
         }
+        for budget in world.budgets.values() {
+            add(budget.created, budget.revision, Change::Budget(Arc::clone(&budget.value)));
+        }
         for record in world.units.values().filter_map(|unit| unit.record.as_ref()) {
             add(record.created, record.revision, Change::Unit(Arc::clone(&record.value)));
         }
