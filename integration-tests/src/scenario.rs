@@ -10,6 +10,7 @@ mod expect;
 mod file;
 mod history;
 mod lives;
+mod moves;
 mod number;
 mod scalar;
 mod seen;

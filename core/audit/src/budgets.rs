@@ -241,7 +241,7 @@ impl BudgetLedger {
 fn victims(world: &World, commit: &Commit, turns: &[RunTurn<'_>]) -> Vec<Victim> {
     let is_held_back = |turn: &&RunTurn<'_>| match turn.change {
         RunChange::Evict(evict) => match evict.reason {
-            EvictionReason::Preempted => true,
+            EvictionReason::Preempted | EvictionReason::Rescheduled => true,
             EvictionReason::Drained => {
                 let spec = world.nodes.get(&turn.before.node).and_then(|node| node.spec.as_ref());
                 let drain = spec.and_then(|spec| spec.value.drain.as_ref());

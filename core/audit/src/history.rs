@@ -17,7 +17,7 @@ use self::evictions::{check_eviction, check_victim, may_be_older};
 use super::{
     History, Start,
     budgets::BudgetLedger,
-    compaction,
+    compaction, movements,
     order::{Probe, Service},
     preemptions::{self, Dropped, Preemptions, RunTurn},
     room::{self, Bound, Tenants, wrong_devices, wrong_zones},
@@ -122,6 +122,7 @@ pub(super) fn replay(
     );
     if let Some(last) = history.commits.last() {
         turns::check_left(&replay.world, last.time_ms, &mut replay.first_bindings);
+        movements::check_left(&replay.world, last.time_ms, &mut replay.evictions);
     }
     if follower.n_unknown > 0 {
         let n_unknown = follower.n_unknown;
@@ -173,6 +174,9 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
     replay.preemptions.before(&world, commit);
     let dropped = dropped_holds(&world, commit);
     turns::check(&world, commit, &mut replay.first_bindings);
+    if complete {
+        movements::check(&world, commit, &mut replay.evictions);
+    }
     let mut turns: Vec<RunTurn<'_>> = Vec::new();
     world.apply(commit, |world, step| {
         match step.change {
@@ -479,7 +483,8 @@ fn dropped_holds(world: &World, commit: &Commit) -> BTreeMap<u64, Dropped> {
     let mut dropped = BTreeMap::new();
     for change in &commit.changes {
         if let Change::HoldDeleted(id) = change
-            && let Some(hold) = world.holds.get(id).map(|hold| &hold.value).filter(|hold| hold.slot.is_none())
+            && let Some(hold) =
+                world.holds.get(id).map(|hold| &hold.value).filter(|hold| hold.counts_in_queue())
         {
             let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
             let queue = preemptions::queue_of_hold(world, hold).to_owned();

@@ -47,7 +47,7 @@ pub(super) fn counted<'a>(
             .collect::<Vec<_>>()
     });
     let holds = world.holds.values().map(|hold| &hold.value);
-    let holds = holds.filter(move |hold| hold.unit == unit && hold.slot.is_none());
+    let holds = holds.filter(move |hold| hold.unit == unit && hold.counts_in_queue());
     rows.chain(holds.map(|hold| (&*hold.demand, i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX))))
 }
 

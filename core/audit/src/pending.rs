@@ -109,7 +109,7 @@ impl<'a> Scan<'a> {
     /// Sums what is bound, evicting included.
     pub fn new(world: &'a World) -> Self {
         let mut taken = room::usage(world, |_| true);
-        let kept = |hold: &Hold| hold.turn.is_some() || hold.slot.is_some();
+        let kept = |hold: &Hold| !hold.is_claim();
         for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| kept(hold)) {
             taken.entry(hold.node).or_default().add_gathered(hold);
         }

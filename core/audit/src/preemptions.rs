@@ -105,7 +105,7 @@ impl Preemptions {
                 *self.members.entry(*id).or_default().entry(row.group).or_default() += 1;
             }
         }
-        for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.slot.is_none()) {
+        for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.counts_in_queue()) {
             let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
             shift_all(&mut self.staying, queue_of_hold(world, hold), &times(&takes(&hold.demand), n), 1);
         }
@@ -172,7 +172,7 @@ impl Preemptions {
                     at += n;
                     self.on_rows(world, (*unit, rows), &rest[..n], &mut claim);
                 }
-                Change::Hold(hold) if hold.slot.is_none() => {
+                Change::Hold(hold) if hold.counts_in_queue() => {
                     let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
                     let takes = times(&takes(&hold.demand), n);
                     if !hold.taken_from.is_empty() {

@@ -301,9 +301,9 @@ fn count_at(used: &mut BTreeMap<String, Used>, queue: &str, demand: &Demand, tim
     }
 }
 
-/// The queue in which a hold counts; nobody's slot of a reservation counts in any.
+/// The queue in which a hold counts; slots of reservations and targets of moves count in none.
 pub(super) fn payer<'a>(world: &'a World, hold: &'a Hold) -> Option<&'a str> {
-    hold.slot.is_none().then(|| queue_of_hold(world, hold))
+    hold.counts_in_queue().then(|| queue_of_hold(world, hold))
 }
 
 fn count_hold(used: &mut BTreeMap<String, Used>, world: &World, hold: &Hold, sign: i64) {

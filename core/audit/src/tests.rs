@@ -429,7 +429,7 @@ fn i6_names_evictions_without_a_ground() {
         (EvictionReason::Deadline, "evicted for its deadline, but its unit has not ended"),
         (EvictionReason::Preempted, "preempted for unit 0, but there is no such unit"),
         (EvictionReason::Squeezed, "squeezed, but its unit is guaranteed"),
-        (EvictionReason::Rescheduled, "evicted for a reason that nothing in this version may give"),
+        (EvictionReason::Rescheduled, "unit 1, 0 is moved, but no room is held for it"),
     ] {
         let (story, gang) = Story::healthy();
         only(&story.then(vec![evict(&gang, 0, reason)]).evidence(), Invariant::I6, words);

@@ -30,13 +30,14 @@ use super::{
 
 use self::{
     members::{binds, placed, wanted, with_placed},
-    rejections::{all_of, reason, well_formed},
+    rejections::{all_of, well_formed},
     room::{take_quota, take_room},
 };
 
 pub(crate) use self::{
     members::first_to_run,
-    room::{Asked, UnitAsks, may_stand},
+    rejections::reason,
+    room::{Asked, UnitAsks, may_go, may_stand},
 };
 pub(super) use self::{
     members::{PlacedReplica, PlacedReplicas},
@@ -197,7 +198,9 @@ impl Binder {
                     return Err(self.under_way.outcome_of(*ticket));
                 }
                 let id = RunningUnitId { unit: decision.unit, replica };
-                if self.holds.has(id) && !replaced.contains(&replica) {
+                let is_held = self.holds.has(id) && !replaced.contains(&replica);
+                // The target of a move that ends keeps nobody from going elsewhere.
+                if is_held && !self.holds.is_moving(id, &self.picture.cluster) {
                     refused.add(RejectionReason::AlreadyHeld, ordinal, NodeId(0), String::new());
                     continue;
                 }

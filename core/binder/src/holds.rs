@@ -140,6 +140,18 @@ impl BinderHolds {
             && self.replicas.get(&id.unit).is_some_and(|replicas| replicas.contains_key(&id.replica))
     }
 
+    /// Whether the record of a hold was read.
+    pub(super) fn is_recorded(&self, id: HoldId) -> bool {
+        self.by_id.get(&id).is_some_and(|kept| kept.revision.is_some())
+    }
+
+    /// Whether all that is held for a running unit are targets of moves.
+    pub(super) fn is_moving(&self, id: RunningUnitId, cluster: &Cluster) -> bool {
+        let holds = cluster.holds_of(id.unit).into_iter().filter_map(|hold| self.hold(hold));
+        let mut own = holds.filter(|hold| hold.replicas().any(|replica| replica == id.replica));
+        own.all(|hold| hold.movement.is_some())
+    }
+
     /// Holds are to be looked at.
     pub(super) fn mark_stale(&mut self) {
         self.is_stale |= !self.by_id.is_empty();
@@ -251,8 +263,9 @@ impl BinderHolds {
             // Its unit is read later, or gone: then it goes without ever being bound.
             None => (QueueIdx::DEFAULT, QueueIdx::DEFAULT.into(), shape.into()),
         };
-        // A slot counts in no queue: who takes it counts in its own.
-        let n = if hold.slot.is_some() { 0 } else { u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX) };
+        // Who takes a slot counts in its own queue, and who moves counts where it runs.
+        let n_held = u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX);
+        let n = if hold.counts_in_queue() { n_held } else { 0 };
         let need = picture.quotas.need(shape, n, &picture.cluster);
         picture.quotas.add_need(payer, need);
         picture.cluster.put_hold(Arc::clone(&hold));
@@ -371,7 +384,7 @@ impl BinderHolds {
             kept.state = HoldState::Held;
             picture.cluster.close_slot(kept.hold.id, false);
         }
-        let made = self.by_id.values().filter(|kept| kept.hold.slot.is_some() && kept.revision.is_none());
+        let made = self.by_id.values().filter(|kept| !kept.hold.counts_in_queue() && kept.revision.is_none());
         let made: Vec<HoldId> = made.map(|kept| kept.hold.id).collect();
         self.forget_made(&made, picture);
         self.is_stale = !self.by_id.is_empty();

@@ -8,6 +8,7 @@
 //!
 //! - `batch`: one transaction under construction, and who asked for what.
 //! - `evict_jobs`: requests to evict, each answered once all its parts are durable.
+//! - `move_jobs`: requests to move running units, each answered once all its moves are settled.
 //! - `outbox`: what the leader says to others.
 //! - `queue`: decisions that wait: for their turn, for a revision, for another transaction.
 //! - `refused`: transactions that the store refused.
@@ -15,6 +16,7 @@
 
 mod batch;
 mod evict_jobs;
+mod move_jobs;
 mod outbox;
 mod queue;
 mod refused;
@@ -30,6 +32,7 @@ use godel_domain::{
     decision::{Decision, Outcome, Rejection, RejectionReason},
     hold::GangTurn,
     ids::{Epoch, NodeId, Revision, StoreId, UnitId},
+    requested_move::RequestedMove,
     running_units::Evict,
     time::Millis,
     txn::TxnBuilder,
@@ -38,14 +41,16 @@ use godel_domain::{
 use self::{
     batch::Item,
     evict_jobs::{EvictJobs, split},
+    move_jobs::MoveJobs,
     queue::{Queue, Queued},
     sessions::Sessions,
 };
-use crate::{Accepted, Binder, Gathering, HoldWork, Verdict};
+use crate::{Accepted, Binder, Gathering, HoldWork, MoveTerms, MoveVerdict, Verdict};
 
 pub use self::{
     batch::Batch,
     evict_jobs::JobId,
+    move_jobs::MoveReport,
     outbox::{BinderNote, BinderOutbox, EvictFailure, StreamEnd},
     sessions::StreamId,
 };
@@ -96,6 +101,7 @@ pub struct BinderLeader {
     jobs: EvictJobs,
     evictions: VecDeque<EvictPart>,
     evictions_waiting: Vec<(Revision, EvictPart)>,
+    moves: MoveJobs,
     /// No requeues before this is read: one was refused for something not read yet.
     requeue_from: Revision,
     /// What is to be done about holds, with what was read when it was checked.
@@ -123,6 +129,7 @@ impl BinderLeader {
             jobs: EvictJobs::default(),
             evictions: VecDeque::new(),
             evictions_waiting: Vec::new(),
+            moves: MoveJobs::default(),
             requeue_from: Revision(0),
             hold_work: VecDeque::new(),
             holds_from: Revision(0),
@@ -199,6 +206,7 @@ impl BinderLeader {
         recheck(n_woken, out);
         let ready = self.evictions_waiting.extract_if(.., |(at, _)| *at <= revision);
         self.evictions.extend(ready.map(|(_, part)| part));
+        self.moves.on_read(revision);
     }
 
     /// Begins to lead, with this epoch.
@@ -295,7 +303,37 @@ impl BinderLeader {
         }
     }
 
-    /// Returns the next transaction: evictions, running units that come back, then decisions by priority. `None`
+    /// Takes a request to move running units, which is answered once each of them is durable or refused. `read` is what its caller
+    /// had read, as with [`Self::evict`].
+    pub fn move_units(
+        &mut self,
+        job: JobId,
+        terms: MoveTerms,
+        moves: Vec<RequestedMove>,
+        read: Revision,
+        out: &mut impl BinderOutbox,
+    ) {
+        self.moves.open(job, (terms, moves), (read, self.binder.revision()), out);
+    }
+
+    /// Adds the moves that wait, as far as they may be made now.
+    fn add_moves(&mut self, batch: &mut Batch, txn: &mut impl TxnBuilder, out: &mut impl BinderOutbox) {
+        while !self.is_full(batch)
+            && let Some((part, terms)) = self.moves.pop()
+        {
+            let read = self.binder.revision();
+            match self.binder.check_move(&terms, &part.asked) {
+                MoveVerdict::Move(accepted) => batch.push(Item::Move { part, accepted }, txn),
+                MoveVerdict::Made(hold) => self.moves.settle(&part, Ok(hold), read, out),
+                MoveVerdict::Refuse(refusal) => {
+                    out.note(BinderNote::MoveRefused(refusal.reason));
+                    self.moves.settle(&part, Err(refusal), read, out);
+                }
+            }
+        }
+    }
+
+    /// Returns the next transaction: evictions, moves, running units that come back, then decisions by priority. `None`
     /// when there is nothing to write now. Decisions that bind nothing are answered on the way.
     pub fn next_batch(&mut self, txn: &mut impl TxnBuilder, out: &mut impl BinderOutbox) -> Option<Batch> {
         if self.binder.has_squeezes() {
@@ -314,6 +352,7 @@ impl BinderLeader {
                 None => self.jobs.part_done(part.job, self.binder.revision(), out),
             }
         }
+        self.add_moves(&mut batch, txn, out);
         if !self.is_full(&batch) && self.binder.has_requeues() && self.binder.revision() >= self.requeue_from
         {
             for work in self.binder.take_requeues(N_REQUEUE_PART) {
@@ -364,7 +403,7 @@ impl BinderLeader {
     /// Whether something could be written now.
     pub fn has_work(&self) -> bool {
         let requeues = self.binder.has_requeues() && self.binder.revision() >= self.requeue_from;
-        let evicts = !self.evictions.is_empty() || self.binder.has_squeezes();
+        let evicts = !self.evictions.is_empty() || self.moves.has_ready() || self.binder.has_squeezes();
         self.queue.has_ready() || evicts || requeues || self.has_hold_work()
     }
 
@@ -426,6 +465,10 @@ impl BinderLeader {
                     out.note(BinderNote::Evicted { reason: departure.evict.reason, n });
                     self.jobs.part_done(job, revision, out);
                 }
+                Item::Move { part, accepted } => {
+                    out.note(BinderNote::Moved(&accepted));
+                    self.moves.settle(&part, Ok(accepted.hold.id), revision, out);
+                }
             }
         }
     }
@@ -462,6 +505,7 @@ impl BinderLeader {
         self.n_placements_open = 0;
         self.sessions.close_all(out);
         self.jobs.fail_all(out);
+        self.moves.fail_all(out);
         self.evictions.clear();
         self.evictions_waiting.clear();
         self.requeue_from = Revision(0);

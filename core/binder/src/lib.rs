@@ -21,6 +21,7 @@
 //! - `holds`: holds until they are bound, or end.
 //! - `leader`: the leading binder: decisions in, transactions and outcomes out.
 //! - `maxima`: maxima of queues where victims leave the queue.
+//! - `moves`: running units that move to other nodes.
 //! - `pending_evictions`: evictions under way.
 //! - `picture`: what the records say, and the room that is taken on top of them.
 //! - `quotas`: what queues may use, and do use with bindings under way.
@@ -41,6 +42,7 @@ mod gangs;
 mod holds;
 pub mod leader;
 mod maxima;
+mod moves;
 mod pending_evictions;
 mod picture;
 mod quotas;
@@ -70,7 +72,13 @@ use self::{
     reservations::ReservedSlots, squeeze::Squeezes, under_way::UnderWay,
 };
 
-pub use self::{gangs::Gathering, holds::HoldWork, pending_evictions::Departure, requeue::RequeueWork};
+pub use self::{
+    gangs::Gathering,
+    holds::HoldWork,
+    moves::{AcceptedMove, MoveTerms, MoveVerdict},
+    pending_evictions::Departure,
+    requeue::RequeueWork,
+};
 
 /// An accepted decision whose transaction is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -102,6 +102,14 @@ impl PendingEvictions {
         (!evict.ordinals.is_empty()).then_some(Departure { unit, evict, budgets })
     }
 
+    /// The eviction of a running unit that moves is under way.
+    pub(super) fn ask(&mut self, running: RunningUnitId, cluster: &mut Cluster) {
+        let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = running;
+        if self.asked.insert((unit, ordinal), incarnation).is_none() {
+            cluster.depart([(unit, ordinal)]);
+        }
+    }
+
     /// The evictions of some running units, for which holds were made, are under way.
     pub(super) fn add_victims(&mut self, victims: &[(UnitId, u32)], picture: &mut BinderPicture) {
         for &(unit, ordinal) in victims {

@@ -160,7 +160,7 @@ impl Requeues {
 }
 
 /// Whether its unit still wants it.
-fn comes_back(unit: &Unit, ordinal: u32, row: &RunningUnit) -> bool {
+pub(super) fn comes_back(unit: &Unit, ordinal: u32, row: &RunningUnit) -> bool {
     let returns = match unit.restarting {
         true => unit.terms.comes_again(row),
         false if !unit.is_wanted => false,

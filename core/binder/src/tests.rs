@@ -7,6 +7,7 @@ mod gangs;
 mod holds;
 mod minima;
 mod model;
+mod moves;
 mod properties;
 mod queues;
 mod requeues;

@@ -331,6 +331,20 @@ impl Cluster {
         self.settle_opened();
     }
 
+    /// Asks something as if one running unit of a unit were not on its node, for terms that keep units together or apart. Its
+    /// room stays taken.
+    pub fn without_one<T>(&mut self, unit: UnitId, node: NodeId, ask: impl FnOnce(&mut Self) -> T) -> T {
+        let is_active = self.taken.domains.is_active();
+        if is_active {
+            self.taken.domains.shift(unit, node, -1);
+        }
+        let answer = ask(self);
+        if is_active {
+            self.taken.domains.shift(unit, node, 1);
+        }
+        answer
+    }
+
     /// Counts running units as told to leave, which their rows do not show yet.
     pub fn depart(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
         self.taken.depart(members);

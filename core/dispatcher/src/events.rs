@@ -470,7 +470,8 @@ impl Dispatcher {
         self.reservations.specs.remove(name);
     }
 
-    /// A hold's record: whoever it is for is not handed out while it lasts. Returns its unit.
+    /// A hold's record: whoever it is for is not handed out while it lasts. A scheduler places who moves to it as any other
+    /// replica. Returns its unit.
     pub fn on_hold(&mut self, hold: Arc<Hold>, now: Millis) -> UnitId {
         let (id, unit) = (hold.id, hold.unit);
         if let Some(listed) = &mut self.following.listed {
@@ -480,7 +481,8 @@ impl Dispatcher {
         self.reservations.on_slot(&hold);
         self.gangs.on_gathering(&hold, now);
         self.assignments.units.on_taken_over(&hold);
-        if let Some(entry) = self.assignments.units.get_mut(unit) {
+        let is_waited_for = hold.movement.is_none();
+        if let Some(entry) = self.assignments.units.get_mut(unit).filter(|_| is_waited_for) {
             entry.holds.retain(|other| other.id != id);
             entry.holds.push(hold);
             self.assignments.refresh(unit, now);

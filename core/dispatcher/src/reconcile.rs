@@ -98,7 +98,7 @@ impl Reconciler {
         let (mut last, mut n_seen, mut unknown) = (HoldId::default(), 0, Vec::<Arc<Hold>>::new());
         for (id, hold) in slice {
             (last, n_seen) = (*id, n_seen + 1);
-            let entry = units.get(hold.unit);
+            let entry = units.get(hold.unit).filter(|_| hold.movement.is_none());
             if entry.is_some_and(|entry| !entry.holds.iter().any(|known| known.id == *id)) {
                 unknown.push(Arc::clone(hold));
             }

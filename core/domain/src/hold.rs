@@ -155,6 +155,12 @@ impl Hold {
         self.turn.is_none() && self.slot.is_none() && self.movement.is_none()
     }
 
+    /// Whether it counts in the queue of its unit: whoever takes a slot counts in its own, and who moves counts where it ran
+    /// until it runs again.
+    pub fn counts_in_queue(&self) -> bool {
+        self.slot.is_none() && self.movement.is_none()
+    }
+
     /// All that have to leave first.
     pub fn all_victims(&self) -> impl Iterator<Item = &RunningUnitId> {
         self.victims.iter().chain(&self.queue_victims)

@@ -13,6 +13,7 @@ pub mod least_allocated;
 pub mod load_aware;
 pub mod load_threshold;
 pub mod most_allocated;
+pub mod movement;
 pub mod node_affinity;
 pub mod node_class;
 pub mod node_ready;

@@ -123,6 +123,8 @@ pub struct RecommendInput<'a> {
     pub owned: &'a Owned,
     /// Whether its replicas prefer the nodes on which they ran.
     pub returns: bool,
+    /// Whether movements hold room for some of its replicas.
+    pub moves: bool,
 }
 
 /// Says how good a node is that passed all filters.

@@ -11,10 +11,10 @@ use crate::{
     ask::NodeAsk,
     plugins::{
         balanced_allocation, complementary, cpu_memory_ratio, daemon, device, device_stranding, dominant_fit,
-        former_node, host_ports, least_allocated, load_aware, load_threshold, most_allocated, node_affinity,
-        node_class, node_ready, node_selector, numa_topology, reservation, resources_fit, runtime, spread,
-        spread_preference, sub_cluster, taints, topology_domain, topology_spread, unit_affinity,
-        unit_preference, volume,
+        former_node, host_ports, least_allocated, load_aware, load_threshold, most_allocated, movement,
+        node_affinity, node_class, node_ready, node_selector, numa_topology, reservation, resources_fit,
+        runtime, spread, spread_preference, sub_cluster, taints, topology_domain, topology_spread,
+        unit_affinity, unit_preference, volume,
     },
     point::{AnyFilter, AnyLocator, AnyRecommender, AnyScore, Filter, RestsOn, Score},
     profile::did_you_mean,
@@ -85,7 +85,8 @@ pub static LOCATORS: [&dyn AnyLocator; 4] = [
 ];
 
 /// Every recommender. A replica takes the first recommended node that it may have, those of the earlier recommender first.
-pub static RECOMMENDERS: [&dyn AnyRecommender; 2] = [&reservation::SlotsFirst, &former_node::FormerNode];
+pub static RECOMMENDERS: [&dyn AnyRecommender; 3] =
+    [&movement::Movement, &reservation::SlotsFirst, &former_node::FormerNode];
 
 /// Every score.
 pub static SCORES: [ScoreEntry; 12] = [

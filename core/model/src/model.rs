@@ -3,7 +3,7 @@
 //! The deciders are the real ones: a dispatcher, one to four schedulers, the binder, each with a picture of its own. What
 //! their services do around them is played plainly: a store with revisions, conditions and fences, a watch, streams,
 //! leases, agents. A case is drawn from a seed: a small cluster, a few queues and units that meet there, and steps that
-//! submit, cancel, scale, suspend, cordon, drain and shrink, and faults: messages are late or lost with their connection,
+//! submit, cancel, scale, suspend, move, cordon, drain and shrink, and faults: messages are late or lost with their connection,
 //! parts die and come back knowing nothing, lose their leases, or list everything anew; nodes are lost and return.
 //!
 //! Whatever the parts wrote is judged twice: at each commit by plain sums ([`naive`]), at the end by `godel audit`'s own

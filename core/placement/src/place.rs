@@ -384,8 +384,18 @@ impl Placer {
         node: NodeId,
     ) -> Option<PlacementChoice> {
         let may_use = self.view.reaches().iter().any(|reach| self.view.reaches_node(*reach, node.idx()));
+        if may_use { self.choose_kept(cluster, template, node) } else { None }
+    }
+
+    /// The same of a node where room is kept for the replica alone: whoever owns the node, no other replica gets that room.
+    pub fn choose_kept(
+        &mut self,
+        cluster: &Cluster,
+        template: TemplateId,
+        node: NodeId,
+    ) -> Option<PlacementChoice> {
         let is_located = cluster.is_located(self.templates.get(template).ask.sub_cluster(), node);
-        if !may_use || !is_located || !self.admits(cluster, template, node) {
+        if !is_located || !self.admits(cluster, template, node) {
             return None;
         }
         let allocation = cluster.room_for(self.templates.get(template).ask.shape(), node.idx())?;

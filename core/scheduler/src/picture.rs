@@ -292,15 +292,16 @@ impl Picture {
         self.gained = gained;
     }
 
-    /// Running units of a record of a unit for which room is held. What is held by an older one is given up, though that may
-    /// not be read yet.
+    /// Running units of a record of a unit for which room is held until it is bound there. What is held by an older one is given
+    /// up, though that may not be read yet; where a replica moves to it is placed as any other.
     pub(super) fn held_of(&self, unit: UnitId, revision: Revision) -> FxHashSet<ReplicaId> {
         if !self.cluster.has_holds() {
             return FxHashSet::default();
         }
         let ids = self.cluster.holds_of(unit);
         let holds = ids.iter().filter_map(|id| self.cluster.hold(*id));
-        holds.filter(|hold| hold.spec_revision >= revision).flat_map(|hold| hold.replicas()).collect()
+        let awaits = |hold: &&Arc<Hold>| hold.movement.is_none() && hold.spec_revision >= revision;
+        holds.filter(awaits).flat_map(|hold| hold.replicas()).collect()
     }
 
     /// Whether the unit's first binding is still to be made.

@@ -316,7 +316,8 @@ impl Shares {
         for (unit, rows) in cluster.all_rows() {
             self.add_deltas(unit, &GroupDeltas::of(rows), 1, cluster);
         }
-        let holds: Vec<_> = cluster.holds().into_iter().filter(|hold| hold.slot.is_none()).cloned().collect();
+        let holds: Vec<_> =
+            cluster.holds().into_iter().filter(|hold| hold.counts_in_queue()).cloned().collect();
         holds.iter().for_each(|hold| self.put_hold(hold, cluster));
         let decisions = std::mem::take(&mut self.decisions);
         decisions.values().for_each(|decision| self.add_decision(decision, 1));
@@ -333,7 +334,8 @@ impl Shares {
         for (unit, rows) in cluster.all_rows() {
             now.add_deltas(unit, &GroupDeltas::of(rows), 1, cluster);
         }
-        let holds: Vec<_> = cluster.holds().into_iter().filter(|hold| hold.slot.is_none()).cloned().collect();
+        let holds: Vec<_> =
+            cluster.holds().into_iter().filter(|hold| hold.counts_in_queue()).cloned().collect();
         holds.iter().for_each(|hold| now.put_hold(hold, cluster));
         now.settle_reliefs(cluster);
         now
@@ -355,9 +357,9 @@ impl Shares {
         }
     }
 
-    /// A hold counts, unless it is a reservation's slot.
+    /// A hold counts, unless it is a reservation's slot or the target of a move.
     pub(super) fn count_hold(&mut self, hold: &Arc<Hold>, cluster: &mut Cluster) {
-        if self.is_counted && hold.slot.is_none() {
+        if self.is_counted && hold.counts_in_queue() {
             self.put_hold(hold, cluster);
         }
     }

@@ -25,6 +25,7 @@ use super::{
 mod cases;
 mod daemons;
 mod model;
+mod movements;
 mod ordinals;
 mod partition;
 mod preemption;

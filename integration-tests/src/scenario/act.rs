@@ -8,6 +8,7 @@ use godel_proto::v1;
 use super::{
     expect::Mismatch,
     file::{Crash, OneOrMore, Scenario, Step, Submit, Words},
+    moves::move_units,
 };
 use crate::{
     cluster::{Cluster, shown},
@@ -67,6 +68,9 @@ impl Actor {
     ) -> Result<(), Mismatch> {
         if let Some(words) = &step.godel {
             return godel(cluster, words, step);
+        }
+        if let Some(of) = &step.moves {
+            return move_units(cluster, of).await;
         }
         if let Some(submit) = &step.submit {
             let done = submit_all(cluster, scenario, submit).await;

@@ -137,6 +137,8 @@ pub(super) struct Step {
     pub(super) thaw: Option<OneOrMore>,
     #[serde(default)]
     pub(super) crash: Option<Crash>,
+    #[serde(default, rename = "move")]
+    pub(super) moves: Option<Move>,
     #[serde(default)]
     pub(super) expect: Option<Expect>,
     #[serde(default)]
@@ -151,6 +153,20 @@ pub(super) struct Step {
 pub(super) struct Crash {
     pub(super) part: String,
     pub(super) at: String,
+}
+
+/// Replicas that a movement moves to one node.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Move {
+    pub(super) movement: String,
+    pub(super) unit: String,
+    pub(super) ordinals: Vec<u32>,
+    /// Name of the node.
+    pub(super) to: String,
+    /// Of each replica: `moved`, or why not. None: all are moved.
+    #[serde(default)]
+    pub(super) answers: OneOrMore,
 }
 
 /// What must be seen, all of it at once.
@@ -428,7 +444,8 @@ impl Scenario {
             let n_actions = parts.into_iter().flatten().count()
                 + usize::from(step.submit.is_some())
                 + usize::from(step.godel.is_some())
-                + usize::from(step.crash.is_some());
+                + usize::from(step.crash.is_some())
+                + usize::from(step.moves.is_some());
             if n_actions > 1 {
                 return bad("more than one action".to_owned());
             }

@@ -14,8 +14,8 @@ use tokio::{
 
 use crate::{api::Api, cluster::Cluster};
 
-/// The counter of running units that the binder has rejected.
-const REJECTED: &str = "binder_rejected";
+/// The counters of running units that the binder has rejected, or not moved.
+const REJECTED: [&str; 2] = ["binder_rejected", "binder_moves_refused"];
 
 /// Units and nodes now: scenarios have few.
 #[derive(Debug)]
@@ -100,7 +100,9 @@ impl Metrics {
         };
         *self.sums.entry(name.to_owned()).or_insert(0) += value;
         let reason = labelled[end..].split_once("reason=\"").and_then(|(_, rest)| rest.split_once('"'));
-        if let (REJECTED, Some((reason, _)), 1..) = (name, reason, value) {
+        if let (Some((reason, _)), 1..) = (reason, value)
+            && REJECTED.contains(&name)
+        {
             self.rejected.insert(reason.to_owned());
         }
     }

@@ -123,7 +123,8 @@ fn rejections_are_read_from_the_metrics() {
     metrics.add("binder_rejected_total{service=\"binder\",reason=\"queue-full\"} 2");
     metrics.add("binder_rejected_total{service=\"binder\",reason=\"stale\"} 0");
     metrics.add("binder_evicted_total{service=\"binder\",reason=\"tainted\"} 1");
+    metrics.add("binder_moves_refused_total{service=\"binder\",reason=\"not-there\"} 1");
     metrics.add("binder_decisions_total 7");
-    assert_eq!(metrics.rejected.iter().collect::<Vec<_>>(), ["queue-full"]);
+    assert_eq!(metrics.rejected.iter().collect::<Vec<_>>(), ["not-there", "queue-full"]);
     assert_eq!((metrics.sums["binder_rejected"], metrics.sums["binder_decisions"]), (2, 7));
 }

@@ -24,7 +24,7 @@ struct Exception {
     why: &'static str,
 }
 
-const EXCEPTIONS: [Exception; 9] = [
+const EXCEPTIONS: [Exception; 8] = [
     Exception {
         kind: REASON,
         names: &["invalid"],
@@ -73,13 +73,6 @@ const EXCEPTIONS: [Exception; 9] = [
         test: "nothing_of_what_cannot_be_read_is_handed_out_and_the_rest_is",
         file: "core/dispatcher/src/tests/frozen.rs",
         why: "no client can write a record that this version cannot read",
-    },
-    Exception {
-        kind: "eviction",
-        names: &["rescheduled"],
-        test: "i6_names_evictions_without_a_ground",
-        file: "core/audit/src/tests.rs",
-        why: "planned: nothing evicts for it, and the audit refuses it",
     },
     Exception {
         kind: TRANSITION,

@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Error,
     metrics::BinderMetrics,
-    rpc::{EvictRequest, Input, Role},
+    rpc::{Input, Leave, LeaveRequest, Role},
     streams::Streams,
 };
 
@@ -61,7 +61,7 @@ pub(crate) struct Engine {
     pub(crate) streams: Streams,
     pub(crate) follower: Informer,
     pub(crate) inputs: mpsc::Receiver<Input>,
-    pub(crate) evictions: mpsc::Receiver<EvictRequest>,
+    pub(crate) leaves: mpsc::Receiver<LeaveRequest>,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) role: watch::Sender<Role>,
     pub(crate) gathering: watch::Sender<Vec<Gathering>>,
@@ -106,7 +106,7 @@ impl Engine {
                     None if stop.is_cancelled() => break,
                     None => return Err(Error::Informer),
                 },
-                Some(request) = self.evictions.recv() => self.on_evict(&run, request),
+                Some(request) = self.leaves.recv() => self.on_leave(&run, request),
                 Some(input) = self.inputs.recv(), if self.leader.has_room() => self.on_input(&run, input),
                 () = at(run.paused_until) => run.paused_until = None,
                 () = at(run.expire_at) => self.on_expiry(&mut run),
@@ -240,13 +240,25 @@ impl Engine {
         }
     }
 
-    fn on_evict(&mut self, run: &Run, request: EvictRequest) {
-        if run.leading.is_some() {
-            let job = self.streams.add_job(request.reply);
-            self.leader.evict(job, &request.asked, request.read, &mut self.streams);
-        } else {
+    fn on_leave(&mut self, run: &Run, request: LeaveRequest) {
+        let LeaveRequest { asked, read } = request;
+        match (asked, run.leading.is_some()) {
+            (Leave::Evict(asked, reply), true) => {
+                let job = self.streams.add_job(reply);
+                self.leader.evict(job, &asked, read, &mut self.streams);
+            }
+            (Leave::Move(terms, moves, reply), true) => {
+                let job = self.streams.add_moves(reply);
+                self.leader.on_wall(self.clock.wall_ms());
+                self.leader.move_units(job, terms, moves, read, &mut self.streams);
+            }
             // The caller may have gone.
-            let _ = request.reply.send(Err(godel_kit::status::not_leader(None)));
+            (Leave::Evict(_, reply), false) => {
+                let _ = reply.send(Err(godel_kit::status::not_leader(None)));
+            }
+            (Leave::Move(_, _, reply), false) => {
+                let _ = reply.send(Err(godel_kit::status::not_leader(None)));
+            }
         }
     }
 
@@ -298,8 +310,8 @@ impl Engine {
             self.on_follow(run, event);
         }
         for _ in 0..N_DRAIN {
-            let Ok(request) = self.evictions.try_recv() else { break };
-            self.on_evict(run, request);
+            let Ok(request) = self.leaves.try_recv() else { break };
+            self.on_leave(run, request);
         }
         for _ in 0..N_DRAIN {
             if !self.leader.has_room() {

@@ -73,18 +73,19 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let lease = service.lease(LEASE, config.lease.clone(), "binder.lease-renew", Vec::new);
     let election = service.elect(lease, state.clone());
     let (inputs, inputs_rx) = mpsc::channel(N_INPUTS);
-    let (evictions, evictions_rx) = mpsc::channel(N_INPUTS);
+    let (leaves, leaves_rx) = mpsc::channel(N_INPUTS);
     let (role, role_rx) = watch::channel(Role::Standby { leader: None });
     let (gathering, gathering_rx) = watch::channel(Vec::new());
     let rpc = rpc::Rpc {
         role: role_rx,
         gathering: gathering_rx,
         inputs,
-        evictions,
+        leaves,
         metrics: metrics.clone(),
         outcomes_queued_max: config.outcomes_queued_max,
         last_stream: Arc::new(AtomicU64::new(0)),
         directory: Directory::new(&config.client)?,
+        clock: service.clock.clone(),
         stop: service.stop.clone(),
     };
     let engine = Engine {
@@ -92,7 +93,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         streams: Streams::new(metrics.clone()),
         follower: service.follow(state.clone(), KINDS.to_vec()),
         inputs: inputs_rx,
-        evictions: evictions_rx,
+        leaves: leaves_rx,
         leadership: election.watch(),
         role,
         gathering,

@@ -28,6 +28,8 @@ pub(crate) struct BinderMetrics {
     pub(crate) txns: Counter,
     pub(crate) txns_refused: Counter,
     pub(crate) evicted: Family<ReasonLabel, Counter>,
+    pub(crate) moves: Counter,
+    pub(crate) moves_refused: Family<ReasonLabel, Counter>,
     pub(crate) squeezed: Counter,
     pub(crate) requeued: Counter,
     pub(crate) preempted: Counter,
@@ -59,7 +61,13 @@ impl BinderMetrics {
             txns_refused: metrics.counter("binder_txns_refused", "Transactions refused by the store"),
             evicted: metrics.register(
                 "binder_evicted",
-                "Running units evicted on request of the dispatcher, by reason",
+                "Running units evicted on request of the dispatcher or of a movement, by reason",
+                Family::default(),
+            ),
+            moves: metrics.counter("binder_moves", "Running units that began to move to another node"),
+            moves_refused: metrics.register(
+                "binder_moves_refused",
+                "Moves refused, by reason",
                 Family::default(),
             ),
             squeezed: metrics
@@ -99,6 +107,10 @@ impl BinderMetrics {
     pub(crate) fn reject(&self, reason: RejectionReason, n_running_units: usize) {
         let count = u64::try_from(n_running_units).unwrap_or(u64::MAX);
         self.rejected.get_or_create(&ReasonLabel { reason: reason.name() }).inc_by(count);
+    }
+
+    pub(crate) fn refuse_move(&self, reason: RejectionReason) {
+        self.moves_refused.get_or_create(&ReasonLabel { reason: reason.name() }).inc();
     }
 
     pub(crate) fn evict(&self, reason: EvictionReason, n_running_units: u64) {

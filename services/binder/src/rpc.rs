@@ -1,18 +1,27 @@
 //! BindService: hands what comes to the engine.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use godel_core_binder::{Gathering, leader::StreamId};
+use godel_core_binder::{
+    Gathering, MoveTerms,
+    leader::{MoveReport, StreamId},
+};
 use godel_domain::{
     decision::Decision,
-    ids::{Epoch, Revision, StoreId, UnitId},
-    running_units::{Evict, RunChange},
+    ids::{Epoch, HoldId, Revision, StoreId, UnitId},
+    names,
+    requested_move::{MOVE_HOLD_MS_MAX, MOVEMENT_LEN_MAX, N_MOVES_MAX, RequestedMove},
+    running_units::{Evict, EvictionReason, RunChange},
 };
 use godel_kit::{
     client::{Directory, retry_idempotent},
+    clock::SharedClock,
     message::RECEIVED_BYTES_MAX,
     status,
 };
@@ -56,27 +65,36 @@ pub(crate) enum Input {
     Close { id: StreamId },
 }
 
-/// A request to evict.
+/// A request to have running units leave where they are.
 #[derive(Debug)]
-pub(crate) struct EvictRequest {
-    pub(crate) asked: Vec<(UnitId, Evict)>,
+pub(crate) struct LeaveRequest {
+    pub(crate) asked: Leave,
     /// What the caller had read.
     pub(crate) read: Revision,
-    pub(crate) reply: Reply,
+}
+
+/// What is asked for, and where the answer goes.
+#[derive(Debug)]
+pub(crate) enum Leave {
+    /// To evict.
+    Evict(Vec<(UnitId, Evict)>, Reply<Revision>),
+    /// To move.
+    Move(MoveTerms, Vec<RequestedMove>, Reply<MoveReport>),
 }
 
 /// The service; clones share it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Rpc {
     pub(crate) role: watch::Receiver<Role>,
     /// As of the last second.
     pub(crate) gathering: watch::Receiver<Vec<Gathering>>,
     pub(crate) inputs: mpsc::Sender<Input>,
-    pub(crate) evictions: mpsc::Sender<EvictRequest>,
+    pub(crate) leaves: mpsc::Sender<LeaveRequest>,
     pub(crate) metrics: BinderMetrics,
     pub(crate) outcomes_queued_max: usize,
     pub(crate) last_stream: Arc<AtomicU64>,
     pub(crate) directory: Directory,
+    pub(crate) clock: SharedClock,
     pub(crate) stop: CancellationToken,
 }
 
@@ -150,16 +168,35 @@ impl BindService for Rpc {
         let asked = evictions(request).map_err(status::invalid_argument)?;
         self.check_read(read).await?;
         let (reply, answer) = oneshot::channel();
-        self.evictions.send(EvictRequest { asked, read, reply }).await.map_err(|_| status::stopping())?;
+        let request = LeaveRequest { asked: Leave::Evict(asked, reply), read };
+        self.leaves.send(request).await.map_err(|_| status::stopping())?;
         let Revision(revision) = answer.await.map_err(|_| status::stopping())??;
         Ok(Response::new(v1::EvictRunningUnitsResponse { revision }))
     }
 
     async fn move_running_units(
         &self,
-        _request: Request<v1::MoveRunningUnitsRequest>,
+        request: Request<v1::MoveRunningUnitsRequest>,
     ) -> Result<Response<v1::MoveRunningUnitsResponse>, Status> {
-        Err(Status::unimplemented("comes with the next commits"))
+        let store = self.leading()?;
+        let request = request.into_inner();
+        let asked_of = StoreId(request.store_id);
+        if !store.may_be(asked_of) {
+            return Err(status::store_changed(asked_of, store));
+        }
+        let read = Revision(request.read_revision);
+        let (terms, moves) = moves(request, self.clock.wall_ms()).map_err(status::invalid_argument)?;
+        self.check_read(read).await?;
+        let (reply, answer) = oneshot::channel();
+        let request = LeaveRequest { asked: Leave::Move(terms, moves, reply), read };
+        self.leaves.send(request).await.map_err(|_| status::stopping())?;
+        let MoveReport { moves, revision: Revision(revision) } =
+            answer.await.map_err(|_| status::stopping())??;
+        let answers = moves.into_iter().map(|answer| match answer {
+            Ok(HoldId(hold_id)) => v1::MoveAnswer { refused: None, hold_id },
+            Err(refusal) => v1::MoveAnswer { refused: Some(to_proto::move_refusal(&refusal)), hold_id: 0 },
+        });
+        Ok(Response::new(v1::MoveRunningUnitsResponse { answers: answers.collect(), revision }))
     }
 
     async fn get_binder_status(
@@ -267,6 +304,9 @@ fn evictions(request: v1::EvictRunningUnitsRequest) -> Result<Vec<(UnitId, Evict
             continue;
         }
         match from_proto::evict(eviction) {
+            Ok((_, RunChange::Evict(evict))) if evict.reason == EvictionReason::Rescheduled => {
+                bad.push(BadField::new(format!("{path}.reason"), "who moves is named in MoveRunningUnits"));
+            }
             Ok((unit, RunChange::Evict(evict))) => asked.push((unit, evict)),
             Ok(_) => bad.push(BadField::new(path, "not an eviction")),
             Err(field) => bad.push(field.under(&path)),
@@ -284,10 +324,41 @@ fn evictions(request: v1::EvictRunningUnitsRequest) -> Result<Vec<(UnitId, Evict
     if bad.is_empty() { Ok(asked) } else { Err(bad) }
 }
 
+/// The moves asked for at `now_ms`, or every wrong field.
+fn moves(
+    request: v1::MoveRunningUnitsRequest,
+    now_ms: i64,
+) -> Result<(MoveTerms, Vec<RequestedMove>), Vec<BadField>> {
+    let v1::MoveRunningUnitsRequest { movement, moves, expires_ms, read_revision: _, store_id: _ } = request;
+    let mut bad = Vec::new();
+    if let Err(wrong) = names::text(&movement, MOVEMENT_LEN_MAX) {
+        bad.push(BadField::new("movement", wrong.to_string()));
+    } else if movement.is_empty() {
+        bad.push(BadField::new("movement", "missing"));
+    }
+    if expires_ms <= now_ms || expires_ms > now_ms.saturating_add(MOVE_HOLD_MS_MAX) {
+        bad.push(BadField::new("expires_ms", "later than now, by a day at most"));
+    }
+    if moves.is_empty() || moves.len() > N_MOVES_MAX {
+        bad.push(BadField::new("moves", format!("1 to {N_MOVES_MAX}")));
+        return Err(bad);
+    }
+    let mut seen = BTreeSet::new();
+    let mut asked = Vec::with_capacity(moves.len());
+    for (idx, one) in moves.into_iter().enumerate() {
+        let path = format!("moves[{idx}]");
+        match from_proto::requested_move(one) {
+            Ok(one) if seen.insert((one.running.unit, one.running.replica.ordinal)) => asked.push(one),
+            Ok(_) => bad.push(BadField::new(path, "the replica stands twice")),
+            Err(field) => bad.push(field.under(&path)),
+        }
+    }
+    let terms = MoveTerms { movement: Arc::from(movement), expires_ms };
+    if bad.is_empty() { Ok((terms, asked)) } else { Err(bad) }
+}
+
 #[cfg(test)]
 mod tests {
-    use godel_domain::running_units::EvictionReason;
-
     use super::*;
 
     #[test]
@@ -313,5 +384,38 @@ mod tests {
         assert_eq!(evictions(request(Vec::new())).unwrap_err()[0].path, "evictions");
         let many: Vec<u32> = (0..100_001).collect();
         assert!(evictions(request(vec![eviction(1, &many, &[])])).is_err());
+    }
+
+    #[test]
+    fn wrong_moves_are_named_all_at_once() {
+        let one = |unit_id, ordinal, to_node_id| v1::RequestedMove {
+            unit_id,
+            ordinal,
+            to_node_id,
+            device_mask: 0b10,
+            ..v1::RequestedMove::default()
+        };
+        let request = |movement: &str, expires_ms, moves| v1::MoveRunningUnitsRequest {
+            movement: movement.to_owned(),
+            moves,
+            expires_ms,
+            ..v1::MoveRunningUnitsRequest::default()
+        };
+        let (terms, asked) = moves(request("m-1", 8, vec![one(7, 1, 2), one(7, 2, 2)]), 7).unwrap();
+        assert_eq!((&*terms.movement, terms.expires_ms, asked.len()), ("m-1", 8, 2));
+        assert_eq!((asked[0].running.unit, asked[0].wanted.devices.0), (UnitId(7), 0b10));
+        let paths = |request| {
+            let bad = moves(request, 7).unwrap_err();
+            bad.into_iter().map(|field| field.path).collect::<Vec<_>>()
+        };
+        let twice = vec![one(0, 1, 2), one(1, 1, 0), one(1, 2, 2), one(1, 2, 3)];
+        assert_eq!(
+            paths(request("", 7, twice)),
+            ["movement", "expires_ms", "moves[0].unit_id", "moves[1].to_node_id", "moves[3]"]
+        );
+        assert_eq!(paths(request("m", 8 + MOVE_HOLD_MS_MAX, vec![one(1, 1, 1)])), ["expires_ms"]);
+        assert_eq!(paths(request(&"m".repeat(81), 8, Vec::new())), ["movement", "moves"]);
+        let many = (0..=1_024).map(|ordinal| one(1, ordinal, 1)).collect();
+        assert_eq!(paths(request("m", 8, many)), ["moves"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use godel_core_binder::{
     Accepted,
-    leader::{BinderNote, BinderOutbox, EvictFailure, JobId, StreamEnd, StreamId},
+    leader::{BinderNote, BinderOutbox, EvictFailure, JobId, MoveReport, StreamEnd, StreamId},
 };
 use godel_domain::{
     decision::Outcome,
@@ -25,8 +25,8 @@ use crate::metrics::{BinderMetrics, WhyLabel};
 /// Where outcomes go.
 pub(crate) type OutcomeSender = mpsc::Sender<Result<v1::DecideResponse, Status>>;
 
-/// Where the answer to a request to evict goes.
-pub(crate) type Reply = oneshot::Sender<Result<Revision, Status>>;
+/// Where the answer to a request goes.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Status>>;
 
 /// Bytes of one outcome: what is over is shortened.
 const OUTCOME_BYTES: usize = MESSAGE_BYTES_MAX / 2;
@@ -35,7 +35,8 @@ const OUTCOME_BYTES: usize = MESSAGE_BYTES_MAX / 2;
 #[derive(Debug)]
 pub(crate) struct Streams {
     streams: FxHashMap<StreamId, Stream>,
-    jobs: FxHashMap<JobId, Reply>,
+    jobs: FxHashMap<JobId, Reply<Revision>>,
+    moves: FxHashMap<JobId, Reply<MoveReport>>,
     last_job: u64,
     /// Who leads instead, as far as it is known when this binder stops to lead.
     pub(crate) leader: Option<String>,
@@ -51,7 +52,14 @@ struct Stream {
 
 impl Streams {
     pub(crate) fn new(metrics: BinderMetrics) -> Self {
-        Self { streams: FxHashMap::default(), jobs: FxHashMap::default(), last_job: 0, leader: None, metrics }
+        Self {
+            streams: FxHashMap::default(),
+            jobs: FxHashMap::default(),
+            moves: FxHashMap::default(),
+            last_job: 0,
+            leader: None,
+            metrics,
+        }
     }
 
     /// Adds a stream that a scheduler opened under the epoch of its lease.
@@ -70,11 +78,29 @@ impl Streams {
     }
 
     /// Adds a request to evict and names it.
-    pub(crate) fn add_job(&mut self, reply: Reply) -> JobId {
-        self.last_job += 1;
-        let id = JobId(self.last_job);
+    pub(crate) fn add_job(&mut self, reply: Reply<Revision>) -> JobId {
+        let id = self.next_job();
         self.jobs.insert(id, reply);
         id
+    }
+
+    /// Adds a request to move and names it.
+    pub(crate) fn add_moves(&mut self, reply: Reply<MoveReport>) -> JobId {
+        let id = self.next_job();
+        self.moves.insert(id, reply);
+        id
+    }
+
+    fn next_job(&mut self) -> JobId {
+        self.last_job += 1;
+        JobId(self.last_job)
+    }
+
+    fn failure(&self, why: EvictFailure) -> Status {
+        match why {
+            EvictFailure::NotLeader => status::not_leader(self.leader.as_deref()),
+            EvictFailure::Refused(message) => Status::aborted(message),
+        }
     }
 
     fn count_holds_dropped(&self, why: &'static str, n_holds: usize) {
@@ -158,10 +184,13 @@ impl BinderOutbox for Streams {
     fn evicted(&mut self, job: JobId, answer: Result<Revision, EvictFailure>) {
         let Some(reply) = self.jobs.remove(&job) else { return };
         // The caller may have gone.
-        let _ = reply.send(answer.map_err(|why| match why {
-            EvictFailure::NotLeader => status::not_leader(self.leader.as_deref()),
-            EvictFailure::Refused(message) => Status::aborted(message),
-        }));
+        let _ = reply.send(answer.map_err(|why| self.failure(why)));
+    }
+
+    fn moved(&mut self, job: JobId, answer: Result<MoveReport, EvictFailure>) {
+        let Some(reply) = self.moves.remove(&job) else { return };
+        // The caller may have gone.
+        let _ = reply.send(answer.map_err(|why| self.failure(why)));
     }
 
     fn note(&mut self, note: BinderNote<'_>) {
@@ -194,6 +223,15 @@ impl BinderOutbox for Streams {
                 metrics.requeued.inc_by(number(n));
             }
             BinderNote::Evicted { reason, n } => metrics.evict(reason, number(n)),
+            BinderNote::Moved(accepted) => {
+                metrics.moves.inc();
+                metrics.evict(accepted.evict.reason, 1);
+                let (unit, hold) = (accepted.unit.0, &accepted.hold);
+                let movement = hold.movement.as_ref().map(|target| &*target.movement).unwrap_or_default();
+                let (ordinals, node) = (&hold.ordinals, hold.node.0);
+                tracing::debug!(unit, ?ordinals, node, movement, "a running unit moves");
+            }
+            BinderNote::MoveRefused(reason) => metrics.refuse_move(reason),
             BinderNote::Squeezed(n) => {
                 metrics.squeezed.inc_by(number(n));
             }

@@ -150,9 +150,9 @@ fn illegal(
             Some("evicted as too few were left, but its unit keeps what is left")
         }
         EvictionReason::Squeezed if is_guaranteed => Some("squeezed, but its unit is guaranteed"),
-        EvictionReason::Rescheduled => Some("evicted for a reason that nothing in this version may give"),
-        // Judged with its preemptor, where that is known.
+        // Judged with its preemptor, where that is known, or with the room that is held for it.
         EvictionReason::Preempted
+        | EvictionReason::Rescheduled
         | EvictionReason::Squeezed
         | EvictionReason::Cancelled
         | EvictionReason::ScaledIn

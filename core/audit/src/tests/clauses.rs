@@ -3,7 +3,7 @@
 //! revisions wide.
 
 use godel_domain::{
-    hold::{GangTurn, Hold, Slot},
+    hold::{GangTurn, Hold, MovementTarget, Slot},
     ids::{HoldId, RunningUnitId},
     queue_spec::PriorityClass,
     reservation_spec::ReservationSpec,
@@ -277,12 +277,50 @@ fn grounds() -> Vec<Clause> {
         of(Reason::Suspended, "evicted as suspended, but its unit was not"),
         of(Reason::Deadline, "evicted for its deadline, but its unit has not ended"),
         of(Reason::Squeezed, "squeezed, but its unit is guaranteed"),
-        of(Reason::Rescheduled, "for a reason that nothing in this version may give"),
+        of(Reason::Rescheduled, "unit 1, 0 is moved, but no room is held for it (revision 7)"),
         of(Reason::Preempted, "preempted for unit 0, but there is no such unit"),
         commit(Invariant::I6, "evicted as too few were left, but its unit keeps what is left", {
             let keeps = gang().on_below_min(godel_domain::unit::OnBelowMin::Keep);
             healthy().then(vec![unit(&keeps)]).then(vec![evict(&gang(), 0, Reason::BelowMin)])
         }),
+    ]
+}
+
+/// Room on node 1 for a running unit that moves there.
+fn target(id: u64, of: &UnitRecord, ordinal: u32, expires_ms: i64) -> Change {
+    let movement =
+        Some(MovementTarget { movement: Arc::from("m"), from: RunningUnitId::new(of.id, ordinal, 0) });
+    let (ordinals, incarnations) = (vec![ordinal], vec![1]);
+    Change::Hold(Arc::new(Hold { ordinals, incarnations, movement, expires_ms, ..hold(id, of.id, 10) }))
+}
+
+fn movements() -> Vec<Clause> {
+    use EvictionReason::Rescheduled;
+    use Invariant::I6;
+    let moving =
+        |expires_ms| healthy().then(vec![evict(&gang(), 0, Rescheduled), target(1, &gang(), 0, expires_ms)]);
+    let requeue = Requeue { ordinals: vec![0], incarnations: vec![1], anew: false };
+    let back = |story: Story| {
+        let ended = story.then(vec![status(&gang(), 0, 0, Phase::Stopped)]);
+        let pending = ended.then(vec![Change::Rows(gang().id, RunChange::Requeue(requeue.clone()))]);
+        pending.then(vec![bind(&gang(), &[(0, 1, 1)], 1)])
+    };
+    vec![
+        commit(
+            I6,
+            "hold 1: nobody moves to it by movement m",
+            healthy().then(vec![target(1, &gang(), 0, 1)]),
+        ),
+        commit(I6, "hold 1: nobody moves to it by movement m", {
+            healthy().then(vec![evict(&gang(), 0, EvictionReason::Rescheduled), target(1, &gang(), 1, 1)])
+        }),
+        commit(I6, "unit 1, 0 moves to two nodes at once", {
+            let twice = vec![target(1, &gang(), 0, 1_000), target(2, &gang(), 0, 1_000)];
+            healthy().then([vec![evict(&gang(), 0, Rescheduled)], twice].concat())
+        }),
+        commit(I6, "hold 1 of unit 1: kept", moving(-90_000)),
+        commit(I6, "ms after its expiry", moving(-90_000).then(vec![Change::HoldDeleted(HoldId(1))])),
+        commit(I6, "hold 1 is there after unit 1, 0 has moved", back(moving(i64::MAX))),
     ]
 }
 
@@ -453,7 +491,7 @@ fn i10() -> Vec<Clause> {
 }
 
 fn all() -> Vec<Clause> {
-    [i1(), i2(), i3(), i4(), i5(), grounds(), victims(), i7_and_i9(), i8(), i10()]
+    [i1(), i2(), i3(), i4(), i5(), grounds(), movements(), victims(), i7_and_i9(), i8(), i10()]
         .into_iter()
         .flatten()
         .collect()

@@ -92,7 +92,7 @@ pub(super) fn all_of(
     refused.rejections
 }
 
-pub(super) fn reason(refusal: Unfit) -> (RejectionReason, String) {
+pub(crate) fn reason(refusal: Unfit) -> (RejectionReason, String) {
     match refusal {
         Unfit::Gone => (RejectionReason::NodeGone, String::new()),
         Unfit::NotReady => (RejectionReason::NodeNotReady, String::new()),

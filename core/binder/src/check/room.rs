@@ -183,7 +183,7 @@ pub(crate) struct Asked<'a> {
 
 /// Whether one running unit may go where the decision wants it: by every filter that may say otherwise since the decision was
 /// made, and by its room. Returns what it is given there.
-fn may_go(
+pub(crate) fn may_go(
     cluster: &Cluster,
     asked: Asked<'_>,
     (ordinal, node): (u32, NodeId),

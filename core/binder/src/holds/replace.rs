@@ -28,6 +28,8 @@ use crate::{
 
 /// Their unit was placed elsewhere.
 pub(crate) const ELSEWHERE: &str = "elsewhere";
+/// Who moves there was placed, there or elsewhere.
+pub(crate) const PLACED: &str = "placed";
 /// A unit of higher rank has them now.
 pub(crate) const TAKEN_OVER: &str = "taken-over";
 
@@ -96,7 +98,7 @@ impl BinderHolds {
         let may_go = |hold: &Hold| {
             let by_claim = match &decision.claim {
                 Claim::FreeRoom => true,
-                Claim::Preemption(_) => hold.turn.is_some(),
+                Claim::Preemption(_) => hold.turn.is_some() || hold.movement.is_some(),
                 Claim::Gathering => false,
             };
             by_claim && !hold.at_maximum
@@ -130,10 +132,9 @@ impl BinderHolds {
             return Vec::new();
         }
         let placed: FxHashSet<ReplicaId> = placed.collect();
-        let is_placed = |id: &&HoldId| {
-            self.hold(**id).is_some_and(|hold| hold.replicas().any(|replica| placed.contains(&replica)))
-        };
-        own.iter().filter(is_placed).map(|id| (*id, ELSEWHERE)).collect()
+        let holds = own.iter().filter_map(|id| self.hold(*id));
+        let gone = holds.filter(|hold| hold.replicas().any(|replica| placed.contains(&replica)));
+        gone.map(|hold| (hold.id, if hold.movement.is_some() { PLACED } else { ELSEWHERE })).collect()
     }
 
     /// The ends of these holds are under way.
@@ -256,7 +257,10 @@ impl<'a> ClaimCheck<'a> {
             let Some(kept) = self.holds.by_id.get(&id).filter(|kept| kept.state == HoldState::Held) else {
                 continue;
             };
-            if !ids.contains(&id) && (is_first || (at_maximum && kept.hold.at_maximum)) {
+            if !ids.contains(&id)
+                && kept.hold.movement.is_none()
+                && (is_first || (at_maximum && kept.hold.at_maximum))
+            {
                 ids.push(id);
             }
         }

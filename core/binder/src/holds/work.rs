@@ -60,13 +60,24 @@ impl BinderHolds {
         let later = self.by_id.values().map(|kept| kept.hold.expires_ms).chain(expiries);
         self.expiry_ms = later.filter(|at| *at > picture.now_ms).min();
         let mut by_unit: BTreeMap<UnitId, Vec<HoldId>> = BTreeMap::new();
+        let mut ended: BTreeMap<&'static str, Vec<HoldId>> = BTreeMap::new();
         for (id, kept) in &self.by_id {
-            if kept.revision.is_some() && kept.state == HoldState::Held && kept.hold.slot.is_none() {
+            if kept.revision.is_none() || kept.state != HoldState::Held || kept.hold.slot.is_some() {
+                continue;
+            }
+            if kept.hold.movement.is_none() {
                 by_unit.entry(kept.hold.unit).or_default().push(*id);
+            } else if let Some(why) = self.why_move_ends(&kept.hold, picture)
+                && !picture.is_hold_frozen(&kept.hold)
+                && !under_way.has_unit(kept.hold.unit)
+            {
+                ended.entry(why).or_default().push(*id);
             }
         }
+        let mut work: Vec<HoldWork> = ended.into_iter().map(|(why, ids)| self.end(&ids, why)).collect();
         let work_of = |(unit, ids): (UnitId, Vec<HoldId>)| self.work_of(unit, &ids, (picture, under_way));
-        by_unit.into_iter().flat_map(work_of).collect()
+        work.extend(by_unit.into_iter().flat_map(work_of));
+        work
     }
 
     fn work_of(

@@ -12,8 +12,8 @@ use godel_domain::{
 use godel_queueing::QueueIdx;
 use rustc_hash::FxHashMap;
 
-use super::{evict_jobs::JobId, queue::Queued};
-use crate::{Accepted, Departure, RequeueWork};
+use super::{evict_jobs::JobId, move_jobs::MovePart, queue::Queued};
+use crate::{Accepted, AcceptedMove, Departure, RequeueWork};
 
 /// Something that a transaction does.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(super) enum Item {
     Requeue(RequeueWork),
     /// Running units begin to leave.
     Evict { job: JobId, departure: Box<Departure>, attempts: u32 },
+    /// Room is held for a running unit on another node, and it begins to leave.
+    Move { part: MovePart, accepted: Box<AcceptedMove> },
 }
 
 impl Item {
@@ -44,6 +46,7 @@ impl Item {
             Self::Drop { holds, .. } => holds.len(),
             Self::Requeue(work) => work.requeue.ordinals.len(),
             Self::Evict { departure, .. } => departure.evict.ordinals.len(),
+            Self::Move { .. } => 1,
         }
     }
 
@@ -52,6 +55,7 @@ impl Item {
         match self {
             Self::Decision { accepted, .. } | Self::Convert(accepted) => &accepted.budgets,
             Self::Evict { departure, .. } => &departure.budgets,
+            Self::Move { accepted, .. } => &accepted.budgets,
             Self::Reserve { .. } | Self::Drop { .. } | Self::Requeue(_) => &[],
         }
     }
@@ -164,6 +168,12 @@ impl Batch {
                 let Departure { unit, evict, .. } = departure.as_ref();
                 self.op(&Change::Rows(*unit, RunChange::Evict(evict.clone())), txn);
             }
+            Item::Move { accepted, .. } => {
+                let AcceptedMove { unit, unit_revision, hold, evict, .. } = accepted.as_ref();
+                self.need_unit(*unit, *unit_revision, txn);
+                self.op(&Change::Rows(*unit, RunChange::Evict(evict.clone())), txn);
+                self.op(&Change::Hold(Arc::clone(hold)), txn);
+            }
         }
         self.items.push(item);
     }
@@ -209,11 +219,12 @@ impl Batch {
                 self.queues.get(&accepted.queue).is_some_and(|needed| needed.contains(&idx))
             }
             (Item::Requeue(work), Needed::Unit(unit)) => work.unit == unit,
+            (Item::Move { accepted, .. }, Needed::Unit(unit)) => accepted.unit == unit,
             (item, Needed::Budget) => {
                 item.budgets().iter().any(|(name, _)| self.budgets.get(name) == Some(&idx))
             }
             (_, Needed::Reservation(_))
-            | (Item::Requeue(_) | Item::Convert(_), Needed::Queue)
+            | (Item::Requeue(_) | Item::Convert(_) | Item::Move { .. }, Needed::Queue)
             | (
                 Item::Evict { .. } | Item::Reserve { .. } | Item::Drop { .. },
                 Needed::Unit(_) | Needed::Queue,

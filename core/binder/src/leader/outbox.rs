@@ -1,15 +1,15 @@
 //! What the leader says to others: outcomes to schedulers, answers to those who asked to evict, notes for counters and logs.
 
 use godel_domain::{
-    decision::{Outcome, Rejection},
+    decision::{Outcome, Rejection, RejectionReason},
     hold::GangTurn,
     ids::{Epoch, Revision, UnitId},
     running_units::EvictionReason,
     txn::TxnRefusal,
 };
 
-use super::{JobId, StreamId};
-use crate::Accepted;
+use super::{JobId, StreamId, move_jobs::MoveReport};
+use crate::{Accepted, AcceptedMove};
 
 /// Where the leader's messages go.
 pub trait BinderOutbox {
@@ -26,6 +26,9 @@ pub trait BinderOutbox {
     /// nothing.
     fn evicted(&mut self, _job: JobId, _answer: Result<Revision, EvictFailure>) {}
 
+    /// The answer to a request to move running units. The default does nothing.
+    fn moved(&mut self, _job: JobId, _answer: Result<MoveReport, EvictFailure>) {}
+
     /// Something happened that is counted or logged. The default does nothing.
     fn note(&mut self, _note: BinderNote<'_>) {}
 }
@@ -41,7 +44,7 @@ pub enum StreamEnd {
     NotLeader,
 }
 
-/// Why a request to evict failed.
+/// Why a request to evict, or to move, failed as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EvictFailure {
     /// This binder leads no longer.
@@ -88,6 +91,10 @@ pub enum BinderNote<'a> {
         /// How many running units.
         n: usize,
     },
+    /// A move is durable.
+    Moved(&'a AcceptedMove),
+    /// A move was refused.
+    MoveRefused(RejectionReason),
     /// Best-effort running units were found above the room of their nodes.
     Squeezed(usize),
     /// Decisions are checked again after a wait or a refusal.

@@ -3,13 +3,16 @@
 use godel_domain::{
     decision::RejectionReason,
     ids::Revision,
+    requested_move::MoveRefusal,
     txn::{TxnRefusal, TxnRefusalReason},
 };
 
 use super::{
     BinderLeader, BinderNote, BinderOutbox, EvictFailure, EvictPart, N_ATTEMPTS_MAX,
     batch::{Batch, Item},
-    everything, recheck,
+    everything,
+    move_jobs::MovePart,
+    recheck,
 };
 use crate::{Departure, Wait};
 
@@ -95,7 +98,30 @@ impl BinderLeader {
                         self.evictions.push_back(part);
                     }
                 }
+                Item::Move { part, accepted } => {
+                    self.binder.move_refused(&accepted);
+                    self.retry_move(part, refusal, (offends, at), out);
+                }
             }
+        }
+    }
+
+    /// A move whose transaction was refused is judged again, if it `offends` once `at` is read, up to a limit.
+    fn retry_move(
+        &mut self,
+        mut part: MovePart,
+        refusal: &TxnRefusal,
+        (offends, at): (bool, Revision),
+        out: &mut impl BinderOutbox,
+    ) {
+        let (read, hopeless) = (self.binder.revision(), refusal.reason.is_final());
+        part.attempts += u32::from(offends);
+        if part.attempts > N_ATTEMPTS_MAX || (offends && hopeless) {
+            let (reason, detail) = (RejectionReason::Stale, refusal.message.clone());
+            out.note(BinderNote::MoveRefused(reason));
+            self.moves.settle(&part, Err(MoveRefusal { reason, later: !hopeless, detail }), read, out);
+        } else {
+            self.moves.put_back(part, (offends && at > read).then_some(at));
         }
     }
 }

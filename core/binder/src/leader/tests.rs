@@ -16,6 +16,8 @@ use godel_testkit::BuildUnit as _;
 
 use super::*;
 
+mod moves;
+
 /// A transaction as it was built.
 #[derive(Debug, Default)]
 pub(super) struct Txn {
@@ -43,6 +45,7 @@ pub(super) struct Sent {
     pub(super) outcomes: VecDeque<(StreamId, Outcome)>,
     pub(super) ended: Vec<(StreamId, StreamEnd)>,
     pub(super) evicted: Vec<(JobId, Result<Revision, EvictFailure>)>,
+    pub(super) moved: Vec<(JobId, Result<MoveReport, EvictFailure>)>,
     pub(super) rejected: Vec<RejectionReason>,
     pub(super) n_cut: u32,
     /// Streams take no outcomes.
@@ -75,6 +78,10 @@ impl BinderOutbox for Sent {
 
     fn evicted(&mut self, job: JobId, answer: Result<Revision, EvictFailure>) {
         self.evicted.push((job, answer));
+    }
+
+    fn moved(&mut self, job: JobId, answer: Result<MoveReport, EvictFailure>) {
+        self.moved.push((job, answer));
     }
 
     fn note(&mut self, note: BinderNote<'_>) {
@@ -201,6 +208,10 @@ impl Bench {
                 Item::Evict { departure, .. } => {
                     changes.push(Change::Rows(departure.unit, RunChange::Evict(departure.evict.clone())))
                 }
+                Item::Move { accepted, .. } => {
+                    changes.push(Change::Rows(accepted.unit, RunChange::Evict(accepted.evict.clone())));
+                    changes.push(Change::Hold(Arc::clone(&accepted.hold)));
+                }
             }
         }
         self.revision += 1;
@@ -248,6 +259,7 @@ fn units(batch: &Batch) -> Vec<u64> {
             Item::Drop { .. } | Item::Reserve { .. } => 0,
             Item::Requeue(work) => work.unit.0,
             Item::Evict { departure, .. } => departure.unit.0,
+            Item::Move { accepted, .. } => accepted.unit.0,
         })
         .collect()
 }

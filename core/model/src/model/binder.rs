@@ -1,9 +1,9 @@
 //! The binder: its leader with streams, a lease and transactions that arrive later.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use godel_core_binder::{
-    Binder,
+    Binder, MoveTerms,
     leader::{
         Batch, BinderLeader, BinderLeaderConfig, BinderNote, BinderOutbox, EvictFailure, JobId, StreamEnd,
         StreamId,
@@ -18,7 +18,7 @@ use godel_domain::{
 
 use super::{
     dispatcher::name,
-    net::{Event, Line, Message, Net, Part},
+    net::{Event, Line, Message, MoveCall, Net, Part},
     reach::Mark,
     store::{Answer, Store, Txn},
 };
@@ -221,6 +221,17 @@ impl BinderPart {
         self.leader.evict(job, &wanted, read, &mut Out { net, callers: &mut self.callers });
     }
 
+    /// The rescheduler asks to move running units. Who leads not, or dies meanwhile, never answers.
+    pub(super) fn move_units(&mut self, call: MoveCall, net: &mut Net) {
+        if !self.is_up() {
+            return;
+        }
+        self.last += 1;
+        let terms = MoveTerms { movement: Arc::from(call.movement), expires_ms: call.expires_ms };
+        let out = &mut Out { net, callers: &mut self.callers };
+        self.leader.move_units(JobId(self.last), terms, call.moves, call.read, out);
+    }
+
     /// Writes what can be written, answers, and says when it wants to be woken.
     pub(super) fn act(&mut self, net: &mut Net) {
         self.leader.on_wall(net.wall_ms());
@@ -302,14 +313,25 @@ impl BinderOutbox for Out<'_> {
                     reach.mark(Mark::SlotTaken);
                 }
                 for (_, why) in &accepted.gone {
-                    let taken_over = *why == "taken-over";
-                    reach.mark(if taken_over { Mark::TakenOver } else { Mark::Elsewhere });
+                    reach.mark(match *why {
+                        "taken-over" => Mark::TakenOver,
+                        "placed" => Mark::MovedIn,
+                        _ => Mark::Elsewhere,
+                    });
                 }
             }
             BinderNote::HoldsBound(_) => reach.mark(Mark::HoldBound),
             BinderNote::SlotsHeld { .. } => reach.mark(Mark::Reserved),
             BinderNote::HoldsDropped { .. } => reach.mark(Mark::HoldDropped),
             BinderNote::Requeued(_) => reach.mark(Mark::Requeue),
+            BinderNote::Moved(_) => reach.mark(Mark::Moved),
+            BinderNote::MoveRefused(reason) => {
+                reach.mark(match reason {
+                    RejectionReason::DisruptionBudget => Mark::MoveKept,
+                    _ => Mark::MoveRefused,
+                });
+                self.net.trace(|| format!("binder refuses a move: {reason:?}"));
+            }
             BinderNote::Decision
             | BinderNote::Committed
             | BinderNote::Evicted { .. }

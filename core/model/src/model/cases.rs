@@ -10,7 +10,7 @@ use crate::reached::{CHANGES, ModelChange};
 use super::{
     check,
     reach::{Mark, Table},
-    world::{Case, Ended, FULL},
+    world::{Case, Ended, FULL, MOVES},
 };
 
 /// Cases of one test; there are [`N_TESTS`].
@@ -23,10 +23,12 @@ const N_TESTS: u64 = 4;
 const SEEDS: u64 = 1 << 40;
 /// One of so many cases is of nodes that are full all the time.
 const ONE_IS_FULL: u64 = 6;
+/// In one of so many cases running units move, unless its nodes are full all the time.
+const ONE_MOVES: u64 = 4;
 /// Failures after which a test ends.
 const N_FAILED_MAX: usize = 20;
 /// At least so many of a hundred cases contain each of these.
-const REACHED: [(Mark, u64); 7] = [
+const REACHED: [(Mark, u64); 11] = [
     (Mark::Rejection, 30),
     (Mark::Preemption, 30),
     (Mark::FullQueue, 30),
@@ -34,6 +36,10 @@ const REACHED: [(Mark, u64); 7] = [
     (Mark::MastersFull, 1),
     (Mark::Shared, 10),
     (Mark::Terms, 1),
+    (Mark::Moved, 5),
+    (Mark::MovedIn, 3),
+    (Mark::MoveRefused, 5),
+    (Mark::MoveKept, 1),
 ];
 /// At most so many of a hundred cases contain each of these: nothing that is known to be missing may become more.
 const BOUNDED: [(Mark, u64); 2] = [(Mark::Restless, 1), (Mark::Repaired, 1)];
@@ -207,8 +213,12 @@ fn share(number: u64) {
     let is_long = var("GODEL_TEST_LONG").is_some_and(|value| value == "1");
     let n_cases = var("GODEL_CASES").and_then(|n| n.parse().ok());
     let n_cases = n_cases.unwrap_or(if is_long { N_CASES_LONG } else { N_CASES });
-    let full = |seed: u64| if seed.is_multiple_of(ONE_IS_FULL) { FULL } else { 0 };
-    check((0..n_cases).map(|seed| (number * SEEDS + seed) | full(seed)), &mut table);
+    let bits = |seed: u64| match (seed.is_multiple_of(ONE_IS_FULL), seed % ONE_MOVES == 1) {
+        (true, _) => FULL,
+        (false, true) => MOVES,
+        (false, false) => 0,
+    };
+    check((0..n_cases).map(|seed| (number * SEEDS + seed) | bits(seed)), &mut table);
     println!("{table}");
     for (mark, least) in REACHED {
         assert!(table.percent(mark) >= least, "too few cases have a {mark:?}: {table}");

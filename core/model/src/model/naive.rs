@@ -58,7 +58,7 @@ impl Naive {
                         }
                     }
                 }
-                Change::Hold(hold) if hold.slot.is_none() => {
+                Change::Hold(hold) if hold.counts_in_queue() => {
                     bound.entry(hold.unit).or_default();
                 }
                 _ => {}
@@ -162,7 +162,7 @@ pub(super) fn queues(store: &Store) -> BTreeMap<String, NaiveSums> {
             }
         }
     }
-    for hold in store.world.holds.values() {
+    for hold in store.world.holds.values().filter(|hold| hold.value.counts_in_queue()) {
         count(hold.value.unit, hold.value.group, &hold.value.demand, hold.value.ordinals.len());
     }
     used

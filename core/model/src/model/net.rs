@@ -6,6 +6,7 @@ use godel_core_dispatcher::{Assignment, EvictRequest};
 use godel_domain::{
     decision::{Decision, Outcome},
     ids::{Epoch, NodeId, Revision, UnitId},
+    requested_move::RequestedMove,
     running_units::EvictionReason,
     time::Millis,
     unit_report::{RoomReport, UnitReport},
@@ -61,6 +62,16 @@ pub(super) enum Message {
     Closed,
 }
 
+/// A request to move running units.
+#[derive(Clone, Debug)]
+pub(super) struct MoveCall {
+    pub(super) movement: String,
+    pub(super) moves: Vec<RequestedMove>,
+    pub(super) expires_ms: i64,
+    /// What the rescheduler had read.
+    pub(super) read: Revision,
+}
+
 /// Something that happens at a moment.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -89,6 +100,8 @@ pub(super) enum Event {
     Evict(u64, Vec<EvictRequest>),
     /// What became of that.
     Evicted(u64, Vec<(UnitId, EvictionReason)>, bool),
+    /// The rescheduler asks the binder to move running units.
+    Move(Box<MoveCall>),
     /// An agent looks at what is bound to its node.
     Agent(NodeId),
     /// State judges a node's lease.

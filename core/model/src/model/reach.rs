@@ -37,6 +37,14 @@ pub(super) enum Mark {
     Elsewhere,
     /// A unit of higher rank took a hold over.
     TakenOver,
+    /// A running unit began to move to another node.
+    Moved,
+    /// Who moves was placed while its target was held.
+    MovedIn,
+    /// A move was refused.
+    MoveRefused,
+    /// A disruption budget kept a running unit from moving.
+    MoveKept,
     /// Best-effort running units were squeezed.
     Squeeze,
     /// Running units left a drained node.
@@ -84,7 +92,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 36] = [
+    pub(super) const ALL: [Self; 40] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -99,6 +107,10 @@ impl Mark {
         Self::HoldDropped,
         Self::Elsewhere,
         Self::TakenOver,
+        Self::Moved,
+        Self::MovedIn,
+        Self::MoveRefused,
+        Self::MoveKept,
         Self::Squeeze,
         Self::Drain,
         Self::NodeLost,

@@ -1,21 +1,24 @@
 //! What happens to the cluster from outside: requests, administrators, faults.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use godel_core_dispatcher::{ModeChoice, SchedulerCounts, record_changes::Edit};
 use godel_domain::{
+    allocation::Allocation,
+    budget_spec::{Amount, BudgetSpec, Limit},
     change::{Change, PartitionMode},
-    ids::{NodeId, UnitId},
+    ids::{NodeId, RunningUnitId, UnitId},
     node::{Drain, NodeReport, NodeSpec, NodeUsage},
     node_load::{LoadAmounts, NodeLoad, ZoneLoad},
     pause::Scope,
     record_change::RecordChange,
+    requested_move::RequestedMove,
     resources::{CPU, Resources},
 };
 
 use super::{
     dispatcher::Wish,
-    net::{Event, Line, Part},
+    net::{Event, Line, MoveCall, Part},
     numbers::{Numbers, idx},
     reach::Mark,
     units,
@@ -50,6 +53,8 @@ pub(super) enum StepKind {
     Unpause,
     Mode,
     Count,
+    /// The rescheduler moves running units to nodes of its own choice.
+    Move,
     Join,
     Leave,
     /// Faults from here on.
@@ -117,8 +122,13 @@ pub(super) struct ModelStep {
     pub(super) how: u64,
 }
 
-/// The steps of a case: `n` of them, so many of a hundred faults.
-pub(super) fn draw(n: u64, percent_faults: u64, gap_ms: u64, numbers: &mut Numbers) -> Vec<ModelStep> {
+/// The steps of a case: `n` of them, so many of a hundred faults; of one that `moves` every fourth one or so is a move.
+pub(super) fn draw(
+    n: u64,
+    (percent_faults, moves): (u64, bool),
+    gap_ms: u64,
+    numbers: &mut Numbers,
+) -> Vec<ModelStep> {
     let mut steps = Vec::new();
     for at in 0..n {
         let is_fault = numbers.chance(percent_faults);
@@ -127,6 +137,7 @@ pub(super) fn draw(n: u64, percent_faults: u64, gap_ms: u64, numbers: &mut Numbe
             0..4 => StepKind::Submit,
             4 if numbers.chance(30) => StepKind::Reserve,
             _ if is_fault => numbers.draw(FAULTS),
+            _ if moves && numbers.chance(30) => StepKind::Move,
             _ => numbers.draw(QUIET),
         };
         let after_ms = if numbers.chance(40) { 0 } else { numbers.below(gap_ms + 1) };
@@ -231,6 +242,7 @@ impl Model {
             }
             StepKind::Mode => self.set_mode(&mut numbers),
             StepKind::Count => self.count(),
+            StepKind::Move => self.move_some(&mut numbers),
             StepKind::Cordon
             | StepKind::Drain
             | StepKind::Open
@@ -281,6 +293,39 @@ impl Model {
         });
         let counted = counted.collect();
         self.dispatcher.on_counted(counted);
+    }
+
+    /// Asks to move some running units to nodes of the cluster, whether they fit there or not; now and then twice.
+    fn move_some(&mut self, numbers: &mut Numbers) {
+        let nodes = self.agents.nodes();
+        let live = self.store.rows.iter().flat_map(|(unit, rows)| {
+            let ids = rows.live().map(|(ordinal, row)| (*unit, ordinal, row.incarnation));
+            ids.collect::<Vec<_>>()
+        });
+        let live: Vec<(UnitId, u32, u32)> = live.collect();
+        if live.is_empty() || nodes.is_empty() {
+            return;
+        }
+        let mut moves = BTreeMap::new();
+        for _ in 0..=numbers.below(3) {
+            let (unit, ordinal, incarnation) = numbers.pick(&live);
+            let incarnation = if numbers.chance(5) { incarnation + 1 } else { incarnation };
+            let running = RunningUnitId::new(unit, ordinal, incarnation);
+            let to = numbers.pick(&nodes);
+            moves.insert((unit, ordinal), RequestedMove { running, to, wanted: Allocation::default() });
+        }
+        self.n_moves += 1;
+        let call = MoveCall {
+            movement: format!("m{}", self.n_moves),
+            moves: moves.into_values().collect(),
+            expires_ms: self.net.wall_ms() + numbers.pick(&[50, 500, 2_000]),
+            read: self.store.revision(),
+        };
+        if numbers.chance(40) {
+            let ms = numbers.below(1_000);
+            self.net.after(ms, Event::Move(Box::new(call.clone())));
+        }
+        self.net.soon(Event::Move(Box::new(call)));
     }
 
     fn step_node(&mut self, step: ModelStep, numbers: &mut Numbers) {
@@ -423,6 +468,19 @@ impl Model {
             }
             other => unreachable!("not a fault of a part: {other:?}"),
         }
+    }
+
+    /// A disruption budget over the units with a label, which is there at the beginning where running units move.
+    pub(super) fn budget(&mut self, numbers: &mut Numbers) {
+        let percent = numbers.pick(&[20, 50, 80]);
+        let spec = BudgetSpec {
+            name: "kept".to_owned(),
+            namespace: "default".to_owned(),
+            selector: [("app".to_owned(), "kept".to_owned())].into(),
+            limit: Limit::MaxUnavailable(Amount::Percent(percent)),
+            ..BudgetSpec::default()
+        };
+        self.write(vec![Change::Budget(Arc::new(spec))]);
     }
 
     /// The records that are there at the beginning.

@@ -29,6 +29,8 @@ const ANSWER_MS: u64 = 1_000;
 const REST_MS: u64 = 30_000;
 /// Bit of a seed whose case is of nodes that are full all the time.
 pub(super) const FULL: u64 = 1 << 50;
+/// Bit of a seed in whose case running units move.
+pub(super) const MOVES: u64 = 1 << 51;
 /// Events of one case at most.
 const N_EVENTS_MAX: usize = 60_000;
 
@@ -42,6 +44,8 @@ pub(super) struct Case {
     n_queues: u64,
     delay_ms: u64,
     has_faults: bool,
+    /// Running units are moved.
+    moves: bool,
     /// Units without a place look for others of lower rank.
     preempts: bool,
     mode: Option<PartitionMode>,
@@ -58,7 +62,7 @@ pub(super) struct Ended {
 impl Case {
     pub(super) fn of(seed: u64) -> Self {
         let mut numbers = Numbers::new(seed);
-        let is_full = seed & FULL != 0;
+        let (is_full, moves) = (seed & FULL != 0, seed & MOVES != 0);
         let has_faults = !numbers.chance(25);
         let gap_ms = numbers.pick(&[5, 40, 150]);
         let n_steps = 15 + numbers.below(25);
@@ -69,6 +73,7 @@ impl Case {
             n_queues: if is_full { 0 } else { 1 + numbers.below(4) },
             delay_ms: numbers.pick(&[1, 5, 20]),
             has_faults: has_faults && !is_full,
+            moves,
             preempts: !numbers.chance(15),
             mode: numbers.draw(&[
                 (4, None),
@@ -78,7 +83,7 @@ impl Case {
             sub_cluster_key: if seed.is_multiple_of(2) { units::ZONE } else { sub_cluster::KEY },
             steps: match is_full {
                 true => draw_full(gap_ms, &mut numbers),
-                false => draw(n_steps, if has_faults { 15 } else { 0 }, gap_ms, &mut numbers),
+                false => draw(n_steps, (if has_faults { 15 } else { 0 }, moves), gap_ms, &mut numbers),
             },
         }
     }
@@ -111,6 +116,8 @@ pub(super) struct Model {
     pub(super) naive: Naive,
     pub(super) n_submitted: u64,
     pub(super) n_nodes: u32,
+    /// Movements asked for.
+    pub(super) n_moves: u64,
     /// What is measured may be of running units that are preempted later.
     pub(super) preempts: bool,
     pub(super) wrong: Option<String>,
@@ -180,6 +187,7 @@ impl Model {
             naive: Naive::default(),
             n_submitted: 0,
             n_nodes: 0,
+            n_moves: 0,
             preempts: case.preempts,
             wrong: None,
             net: Net::new(numbers, case.delay_ms, is_traced),
@@ -228,6 +236,9 @@ impl Model {
     fn run(&mut self, case: &Case) -> Result<(), String> {
         let mut numbers = Numbers::new(case.seed ^ 0xf00d);
         self.found(case.n_nodes, case.n_queues, &mut numbers);
+        if case.moves && numbers.chance(60) {
+            self.budget(&mut numbers);
+        }
         for part in self.parts() {
             self.begin(part);
         }
@@ -379,6 +390,10 @@ impl Model {
                     self.dispatcher.on_evicted(units, is_done);
                     self.act(Part::Dispatcher);
                 }
+            }
+            Event::Move(call) => {
+                self.binder.move_units(*call, &mut self.net);
+                self.act(Part::Binder);
             }
             Event::Agent(node) => {
                 let said = self.agents.report_runs(node, &self.store, &mut self.net);

@@ -1,8 +1,8 @@
 //! Places for the running units of a unit: on nodes that hold them, and in slots of reservations. What is placed is assumed at
 //! once, and taken back if nothing comes of it.
 //!
-//! Recommended nodes come first: an owner takes slots that have all that it asks for before any other place, and a replica that returns
-//! the node on which it ran.
+//! Recommended nodes come first: a replica that is moved takes the room that is held for it, an owner takes slots that have all that
+//! it asks for before any other place, and a replica that returns the node on which it ran.
 
 use std::collections::VecDeque;
 
@@ -13,6 +13,7 @@ use godel_domain::{
     ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
 };
 use godel_framework::{
+    plugins::movement::target_of,
     point::{AnyRecommender, RecommendInput},
     registry::RECOMMENDERS,
 };
@@ -156,12 +157,16 @@ impl Picture {
         self.placer.begin(&mut self.cluster, template, unit, wanted.len());
         for (idx, &replica) in wanted.iter().enumerate() {
             let id = RunningUnitId { unit, replica };
+            let own = self.recommended_to(&recommenders, assigned, owned, (template, replica));
+            if let Some(choice) = own.and_then(|node| self.enter_target(template, shape, node, id)) {
+                placement.push(replica, choice.node, choice.allocation);
+                continue;
+            }
             let next = self.next_recommended(&mut recommended, template);
             let choice = match next.and_then(|node| self.enter_slot(owned, shape, node, id)) {
                 Some(choice) => choice,
                 None => {
                     let left = wanted.len() - idx;
-                    let own = self.recommended_to(&recommenders, assigned, owned, (template, replica));
                     let mut nodes = next.into_iter().chain(own);
                     let choice = nodes.find_map(|node| self.placer.choose_on(&self.cluster, template, node));
                     let choice = choice.or_else(|| self.placer.next(&mut self.cluster, template, unit, left));
@@ -193,7 +198,10 @@ impl Picture {
         template: TemplateId,
     ) -> RecommendInput<'a> {
         let ask = &self.placer.templates.get(template).ask;
-        RecommendInput { ask, unit: assigned.unit(), owned, returns: assigned.returns }
+        let unit = assigned.unit();
+        let is_target = |hold| self.cluster.hold(hold).is_some_and(|hold| hold.movement.is_some());
+        let moves = self.cluster.has_holds_of(unit) && self.cluster.holds_of(unit).into_iter().any(is_target);
+        RecommendInput { ask, unit, owned, returns: assigned.returns, moves }
     }
 
     /// Nodes that are recommended to any replica of a template, the best first.
@@ -286,6 +294,25 @@ impl Picture {
             return nodes.pop_front();
         }
         nodes.remove(at?)
+    }
+
+    /// Takes the room on a node that a movement holds for a replica, if it is held and the node still takes the replica. The hold
+    /// counts beside it until the binder has bound it, so that nobody else gets the room meanwhile.
+    fn enter_target(
+        &mut self,
+        template: TemplateId,
+        shape: ShapeId,
+        node: NodeId,
+        id: RunningUnitId,
+    ) -> Option<PlacementChoice> {
+        let (hold, _) = target_of(&self.cluster, id).filter(|(_, target)| *target == node)?;
+        self.cluster.lift_holds(&[hold]);
+        let choice = self.placer.choose_kept(&self.cluster, template, node);
+        if let Some(choice) = &choice {
+            self.cluster.try_out(id, shape, choice.node, choice.allocation);
+        }
+        self.cluster.settle_holds(&[hold]);
+        choice
     }
 
     /// Takes a slot on a node: room first, then the slot gives way.

@@ -19,6 +19,7 @@ pub(super) async fn check(cluster: &mut Cluster, cases: &mut Cases) {
     decide_stream(cluster, cases).await;
     decisions(cluster, cases).await;
     evict(cluster, cases).await;
+    moves(cluster, cases).await;
     plan(cluster, cases).await;
     standbys(cluster, cases).await;
 }
@@ -152,6 +153,26 @@ async fn evict(cluster: &Cluster, cases: &mut Cases) {
         let request = v1::EvictRunningUnitsRequest { evictions: vec![eviction], ..Default::default() };
         let result = binder.evict_running_units(request).await;
         cases.refused_by(&format!("EvictRunningUnits: {case}"), result, codes, "");
+    }
+}
+
+async fn moves(cluster: &Cluster, cases: &mut Cases) {
+    let mut binder = cluster.api.binder().await.unwrap();
+    let one = v1::RequestedMove { unit_id: 1, to_node_id: 1, ..Default::default() };
+    let good = v1::MoveRunningUnitsRequest {
+        movement: "m".into(),
+        moves: vec![one],
+        expires_ms: i64::MAX,
+        ..Default::default()
+    };
+    for (case, request, field) in [
+        ("nothing", v1::MoveRunningUnitsRequest::default(), "movement"),
+        ("no time", v1::MoveRunningUnitsRequest { expires_ms: 0, ..good.clone() }, "expires_ms"),
+        ("for ever", good.clone(), "expires_ms"),
+        ("no unit", v1::MoveRunningUnitsRequest { moves: vec![Default::default()], ..good }, "moves[0]"),
+    ] {
+        let result = binder.move_running_units(request).await;
+        cases.refused(&format!("MoveRunningUnits: {case}"), result, InvalidArgument, field);
     }
 }
 

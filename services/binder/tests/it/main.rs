@@ -5,6 +5,7 @@ mod decide;
 mod failover;
 #[allow(dead_code, reason = "shared by two test crates that use different parts")]
 mod harness;
+mod moves;
 mod preempt;
 mod queues;
 

@@ -25,7 +25,7 @@ fn claim(mut decision: v1::Decision, node_id: u32, unit_id: u64, ordinals: &[u32
     decision
 }
 
-async fn holds(state: &State) -> Vec<v1::Hold> {
+pub(super) async fn holds(state: &State) -> Vec<v1::Hold> {
     let request = v1::ListRecordsRequest { kinds: vec![v1::Kind::Hold.into()], ..Default::default() };
     let page =
         StateServiceClient::new(state.channel.clone()).list_records(request).await.unwrap().into_inner();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use godel_cluster::Owned;
 use godel_domain::{
-    hold::{Hold, Slot},
+    hold::{Hold, MovementTarget, Slot},
     ids::{HoldId, ReplicaId},
     reservation_spec::ReservationSpec,
     running_units::{Bind, Phase, RunChange, Statuses},
@@ -46,7 +46,7 @@ fn free_slots_that_cover_a_replica_are_recommended() {
     let ask = Ask::new(&mut cluster, &template(demand(2, 1, None)), Pool::Guaranteed);
     let of = |cluster: &Cluster, ask: &Ask, owns: &[&str]| {
         let owned = cluster.owned(Pool::Guaranteed, |spec| owns.contains(&spec.name.as_str()));
-        let input = RecommendInput { ask, unit: UnitId(5), owned: &owned, returns: true };
+        let input = RecommendInput { ask, unit: UnitId(5), owned: &owned, returns: true, moves: false };
         plugin.concerns(&input).then(|| plugin.for_any(cluster, &input))
     };
     let unit = UnitId(5);
@@ -89,7 +89,7 @@ fn the_former_node_is_recommended_to_a_replica_that_returns() {
     }
     let owned = Owned::new();
     let of = |unit, ordinal, returns| {
-        let input = RecommendInput { ask: &ask, unit: UnitId(unit), owned: &owned, returns };
+        let input = RecommendInput { ask: &ask, unit: UnitId(unit), owned: &owned, returns, moves: false };
         let replica = ReplicaId::new(ordinal, 1);
         plugin.concerns(&input).then(|| plugin.for_replica(&cluster, &input, replica))
     };
@@ -97,4 +97,44 @@ fn the_former_node_is_recommended_to_a_replica_that_returns() {
     assert_eq!(of(5, 1, true), Some(None), "it never ran");
     assert_eq!(of(6, 0, true), Some(None), "nothing of the unit ran");
     assert_eq!(of(5, 0, false), None, "of a unit whose replicas are alike");
+}
+
+#[test]
+fn who_moves_goes_where_room_is_held_for_it() {
+    let plugin = named("movement");
+    assert_eq!(RECOMMENDERS[0].name(), "movement", "before all others");
+    let mut cluster = cluster(0, |_, _| {});
+    let unit = UnitId(5);
+    let hold = |id: u64, ordinal: u32, movement: Option<MovementTarget>| Hold {
+        id: HoldId(id),
+        node: NODE,
+        unit,
+        demand: Arc::new(demand(1, 1, None)),
+        ordinals: vec![ordinal],
+        incarnations: vec![3],
+        movement,
+        ..Hold::default()
+    };
+    let target = |ordinal| {
+        Some(MovementTarget { movement: Arc::from("m"), from: RunningUnitId::new(unit, ordinal, 2) })
+    };
+    cluster.put_hold(Arc::new(hold(1, 0, target(0))));
+    cluster.put_hold(Arc::new(hold(2, 1, None)));
+    let ask = Ask::new(&mut cluster, &template(demand(1, 1, None)), Pool::Guaranteed);
+    let owned = Owned::new();
+    let of = |unit: u64, ordinal, incarnation, moves| {
+        let input = RecommendInput { ask: &ask, unit: UnitId(unit), owned: &owned, returns: false, moves };
+        let replica = ReplicaId::new(ordinal, incarnation);
+        plugin.concerns(&input).then(|| plugin.for_replica(&cluster, &input, replica))
+    };
+    for (unit, ordinal, incarnation, moves, expected) in [
+        (5, 0, 3, true, Some(Some(NODE))),
+        (5, 0, 2, true, Some(None)),
+        (5, 0, 4, true, Some(None)),
+        (5, 1, 3, true, Some(None)),
+        (6, 0, 3, true, Some(None)),
+        (5, 0, 3, false, None),
+    ] {
+        assert_eq!(of(unit, ordinal, incarnation, moves), expected, "{unit} {ordinal} {incarnation}");
+    }
 }

@@ -1,0 +1,295 @@
+//! Moves of running units to other nodes: room on the target is held, and the running unit begins to leave, in one transaction.
+//!
+//! A move is judged as a binding on its target would be, with the running unit thought away where terms keep units together or
+//! apart; disruption budgets count it as any eviction. What comes next is as after other evictions: the replica comes back as its
+//! next incarnation, and a scheduler places it, on the target if that still takes it. The hold goes with that binding, wherever it
+//! is, or once nobody will come. It counts in no queue, and nobody takes it over.
+//!
+//! Nothing here survives a restart: a move that was committed is in its hold and in what the rows remember of the eviction, by
+//! which the same request is known again.
+
+use std::sync::Arc;
+
+use godel_cluster::Cluster;
+use godel_domain::{
+    decision::RejectionReason,
+    hold::{Hold, MovementTarget},
+    ids::{HoldId, ReplicaId, Revision, RunningUnitId, UnitId},
+    lifecycle::GangCount,
+    requested_move::{MoveRefusal, RequestedMove, evicted_by},
+    running_units::{Evict, EvictionReason, Phase, RunningUnit, RunningUnits},
+    unit::{OnBelowMin, OnEviction},
+};
+use godel_queueing::QueueIdx;
+
+use super::{
+    Binder,
+    check::{Asked, UnitAsks, may_go, reason},
+    holds::BinderHolds,
+    picture::BinderPicture,
+    requeue::comes_back,
+    unit::Unit,
+};
+
+/// A movement that asks, and how long room is held for it, Unix milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveTerms {
+    /// Name of the movement.
+    pub movement: Arc<str>,
+    /// Until when room is held.
+    pub expires_ms: i64,
+}
+
+/// What becomes of a move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum MoveVerdict {
+    /// Write it; the room is taken, and the running unit counts as leaving, until the records show it or
+    /// [`Binder::move_refused`].
+    Move(Box<AcceptedMove>),
+    /// It was made before; 0: the hold has gone by now.
+    Made(HoldId),
+    /// Nothing was taken.
+    Refuse(MoveRefusal),
+}
+
+/// A move to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptedMove {
+    /// The unit.
+    pub unit: UnitId,
+    /// Revision of the unit's record: a precondition.
+    pub unit_revision: Revision,
+    /// Room on the target.
+    pub hold: Arc<Hold>,
+    /// Who leaves.
+    pub evict: Evict,
+    /// Disruption budgets that it rests on, with the revisions of their records: preconditions.
+    pub budgets: Vec<(String, Revision)>,
+}
+
+impl Binder {
+    /// Judges a move as of now, and takes the room for it.
+    pub fn check_move(&mut self, terms: &MoveTerms, asked: &RequestedMove) -> MoveVerdict {
+        if let Some(known) = self.made(terms, &asked.running) {
+            return known;
+        }
+        match self.judge_move(terms, asked) {
+            Ok(accepted) => {
+                let Self { picture, holds, evictions, .. } = self;
+                let queue = picture.units.get(&accepted.unit).map_or(QueueIdx::DEFAULT, |unit| unit.queue);
+                let shape = picture.cluster.shape(&accepted.hold.demand, accepted.hold.pool);
+                let need = picture.quotas.need(shape, 0, &picture.cluster);
+                picture.cluster.put_hold(Arc::clone(&accepted.hold));
+                holds.begin(Arc::clone(&accepted.hold), queue, need);
+                evictions.ask(asked.running, &mut picture.cluster);
+                MoveVerdict::Move(Box::new(accepted))
+            }
+            Err(refusal) => MoveVerdict::Refuse(refusal),
+        }
+    }
+
+    /// The transaction of a move was refused: its room is free again, and the running unit stays.
+    pub fn move_refused(&mut self, accepted: &AcceptedMove) {
+        self.holds.forget_made(&[accepted.hold.id], &mut self.picture);
+        self.evictions.end(accepted.unit, accepted.evict.replicas(), &mut self.picture.cluster);
+    }
+
+    /// What is known of a move that was asked for before.
+    fn made(&self, terms: &MoveTerms, running: &RunningUnitId) -> Option<MoveVerdict> {
+        let targets = self.picture.cluster.holds_of(running.unit).into_iter().filter_map(|id| {
+            let hold = self.picture.cluster.hold(id)?;
+            Some((id, hold.movement.as_ref()?))
+        });
+        let mut same =
+            targets.filter(|(_, target)| target.from == *running && target.movement == terms.movement);
+        if let Some((id, _)) = same.next() {
+            return Some(match self.holds.is_recorded(id) {
+                true => MoveVerdict::Made(id),
+                false => refused(RejectionReason::AlreadyHeld, true, "the same move is under way".to_owned()),
+            });
+        }
+        let last = self.picture.cluster.rows(running.unit)?.last_eviction(running.replica.ordinal)?;
+        let is_this = last.replica == running.replica
+            && last.reason == EvictionReason::Rescheduled
+            && *last.by == *evicted_by(&terms.movement);
+        is_this.then_some(MoveVerdict::Made(HoldId(0)))
+    }
+
+    fn judge_move(&mut self, terms: &MoveTerms, asked: &RequestedMove) -> Result<AcceptedMove, MoveRefusal> {
+        let RequestedMove { running, to, wanted } = *asked;
+        let RunningUnitId { unit: id, replica: ReplicaId { ordinal, .. } } = running;
+        let row = self.there(&running)?;
+        let unit = self
+            .picture
+            .units
+            .get(&id)
+            .ok_or_else(|| refusal(RejectionReason::UnitChanged, false, "there is no such unit"))?;
+        self.picture.may_be_moved(unit, &running, &row)?;
+        let group = unit.groups.iter().position(|group| group.owns(ordinal));
+        let at = group.filter(|_| unit.is_wanted).ok_or_else(|| {
+            refusal(RejectionReason::UnitChanged, false, "its unit does not want it any more")
+        })?;
+        if self.breaks_minimum(unit, &running) {
+            return Err(refusal(
+                RejectionReason::NotMovable,
+                false,
+                "too few of its unit would be left, and on_below_min would have the rest leave",
+            ));
+        }
+        if row.node == to {
+            return Err(refusal(RejectionReason::Invalid, false, "it is on that node"));
+        }
+        if terms.expires_ms <= self.picture.now_ms {
+            return Err(refusal(
+                RejectionReason::Invalid,
+                false,
+                "the time for which room is to be held is over",
+            ));
+        }
+        let budgets = self.picture.afford([running].iter());
+        let budgets =
+            budgets.map_err(|(_, _, detail)| refusal(RejectionReason::DisruptionBudget, true, detail))?;
+        let Self { picture, holds, .. } = self;
+        let BinderPicture { cluster, units, quotas, revision: judged, .. } = picture;
+        let (unit, index) = (&units[&id], u16::try_from(at).unwrap_or(u16::MAX));
+        let asks = UnitAsks::of(cluster, id, unit);
+        let asked =
+            Asked { unit: id, idx: index, group: &unit.groups[at], about_units: asks.of_group(index) };
+        // Every filter is asked: the plan may rest on records of nodes that are older than anything a scheduler would use.
+        let ask = |cluster: &mut Cluster| may_go(cluster, asked, (ordinal, to), wanted, Revision(0));
+        let given = cluster.without_one(id, row.node, ask).map_err(|unfit| {
+            let (reason, detail) = reason(unfit);
+            MoveRefusal { reason, later: false, detail }
+        })?;
+        let shape = unit.groups[at].shape;
+        let next = ReplicaId::new(ordinal, running.replica.incarnation.saturating_add(1));
+        let hold = Hold {
+            id: holds.next(),
+            node: to,
+            unit: id,
+            spec_revision: unit.revision,
+            group: index,
+            demand: Arc::clone(cluster.demand(shape)),
+            pool: unit.pool,
+            ordinals: vec![ordinal],
+            incarnations: vec![next.incarnation],
+            devices: if given.devices.is_empty() { Vec::new() } else { vec![given.devices] },
+            zones: if given.zones.is_empty() { Vec::new() } else { vec![given.zones] },
+            expires_ms: terms.expires_ms,
+            queue: quotas.path(unit.queue).cloned(),
+            judged: *judged,
+            movement: Some(MovementTarget { movement: Arc::clone(&terms.movement), from: running }),
+            ..Hold::default()
+        };
+        let (ordinals, incarnations) = ReplicaId::columns([running.replica]);
+        let by = evicted_by(&terms.movement);
+        let evict =
+            Evict { ordinals, incarnations, reason: EvictionReason::Rescheduled, by, preemptor: UnitId(0) };
+        Ok(AcceptedMove { unit: id, unit_revision: unit.revision, hold: Arc::new(hold), evict, budgets })
+    }
+
+    /// The row of a running unit that is there and stays.
+    fn there(&self, running: &RunningUnitId) -> Result<RunningUnit, MoveRefusal> {
+        let gone = |detail: &str| refusal(RejectionReason::NotThere, false, detail);
+        let rows =
+            self.picture.cluster.rows(running.unit).ok_or_else(|| gone("nothing of its unit is bound"))?;
+        let row = rows.row(running.replica.ordinal);
+        if row.incarnation != running.replica.incarnation {
+            return Err(gone(&format!("incarnation {} is current", row.incarnation)));
+        }
+        if !row.phase.is_live() {
+            return Err(gone("it has ended, or has no node"));
+        }
+        let leaves = row.eviction.is_some()
+            || self.evictions.is_asked(*running)
+            || self.evictions.is_victim(running.unit, running.replica.ordinal);
+        if leaves { Err(gone("it leaves already")) } else { Ok(row) }
+    }
+
+    /// Whether a unit would be broken below its minimum without a running unit, and the rest of it leave.
+    fn breaks_minimum(&self, unit: &Unit, running: &RunningUnitId) -> bool {
+        if unit.terms.on_below_min == OnBelowMin::Keep {
+            return false;
+        }
+        let rows = self.picture.cluster.rows(running.unit);
+        let stays = |(ordinal, row): &(u32, &RunningUnit)| {
+            let id = RunningUnitId::new(running.unit, *ordinal, row.incarnation);
+            row.eviction.is_none()
+                && *ordinal != running.replica.ordinal
+                && !self.evictions.is_asked(id)
+                && !self.evictions.is_victim(running.unit, *ordinal)
+        };
+        let staying = rows.into_iter().flat_map(RunningUnits::live).filter(stays);
+        let count = staying.fold(GangCount::default(), |count, (ordinal, _)| unit.count_one(count, ordinal));
+        !unit.terms.is_reached(&count)
+    }
+}
+
+impl BinderPicture {
+    /// Whether a running unit may be moved at all.
+    fn may_be_moved(
+        &self,
+        unit: &Unit,
+        running: &RunningUnitId,
+        row: &RunningUnit,
+    ) -> Result<(), MoveRefusal> {
+        let frozen = self.cluster.frozen();
+        let is_kept = unit.is_unread
+            || self.is_kept_there(running.unit, row.node, EvictionReason::Rescheduled)
+            || frozen.keeps_budgets();
+        if is_kept {
+            let detail = "records that the move rests on cannot be read";
+            return Err(refusal(RejectionReason::Stale, true, detail));
+        }
+        let never = |detail: &str| Err(refusal(RejectionReason::NotMovable, false, detail));
+        if unit.terms.on_eviction == OnEviction::Fail {
+            return never("it would have failed: on_eviction of its unit is fail");
+        }
+        if self.cluster.daemon(running.unit).is_some() {
+            return never("it is of a daemon, which has a replica on each of its nodes");
+        }
+        if self.cluster.has_slots() && self.cluster.slot_of(running).is_some() {
+            return never("it is in a slot of a reservation");
+        }
+        Ok(())
+    }
+}
+
+impl BinderHolds {
+    /// What becomes of a move whose hold is there: why the hold ends, if it does.
+    pub(super) fn why_move_ends(&self, hold: &Hold, picture: &BinderPicture) -> Option<&'static str> {
+        let Some(unit) = picture.units.get(&hold.unit) else { return Some("changed") };
+        let rows = picture.cluster.rows(hold.unit);
+        let comes = |replica: ReplicaId| {
+            let row = rows.map(|rows| rows.row(replica.ordinal)).unwrap_or_default();
+            if row.incarnation == replica.incarnation {
+                return row.phase == Phase::Pending;
+            }
+            let leaves = row.eviction.is_some() || row.phase.is_ended();
+            row.incarnation.checked_add(1) == Some(replica.incarnation)
+                && leaves
+                && (row.phase.is_live() || comes_back(unit, replica.ordinal, &row))
+        };
+        let asks_for_this = unit.groups.get(usize::from(hold.group)).is_some_and(|group| {
+            hold.ordinals.iter().all(|ordinal| group.owns(*ordinal))
+                && unit.pool == hold.pool
+                && *picture.cluster.demand(group.shape) == hold.demand
+        });
+        if !unit.is_wanted || !asks_for_this || !hold.replicas().all(comes) {
+            return Some("changed");
+        }
+        if picture.cluster.usable(hold.node).is_err() {
+            return Some("node-lost");
+        }
+        (hold.expires_ms <= picture.now_ms).then_some("expired")
+    }
+}
+
+fn refusal(reason: RejectionReason, later: bool, detail: impl Into<String>) -> MoveRefusal {
+    MoveRefusal { reason, later, detail: detail.into() }
+}
+
+fn refused(reason: RejectionReason, later: bool, detail: String) -> MoveVerdict {
+    MoveVerdict::Refuse(refusal(reason, later, detail))
+}
