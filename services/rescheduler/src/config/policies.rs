@@ -302,7 +302,10 @@ impl DefragmentationArgs {
             }
         };
         let typical = self.typical.iter().map(|one| {
-            Ok(TypicalDemand { demand: demand(&one.requests, &one.devices)?, weight: one.weight })
+            Ok::<_, String>(TypicalDemand {
+                demand: demand(&one.requests, &one.devices)?,
+                weight: one.weight,
+            })
         });
         Ok(Defragmentation { aim, typical: typical.collect::<Result<_, String>>()? })
     }

@@ -188,7 +188,7 @@ impl Engine {
     fn movements(&self) -> Result<Vec<&MovementRecord>, Status> {
         let term = self.leads()?;
         let driven = term.driven.as_ref().map(|driven| driven.driver.movement());
-        let now = |known| driven.filter(|driven: &&MovementRecord| known == driven.number);
+        let now = |known: u64| driven.filter(|driven: &&MovementRecord| known == driven.number);
         let mut all: Vec<&MovementRecord> =
             term.movements.iter().map(|(number, movement)| now(*number).unwrap_or(movement)).collect();
         all.sort_unstable_by_key(|movement| Reverse(movement.number));
