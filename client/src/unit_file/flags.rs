@@ -139,6 +139,7 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
             simulated_duration_ms: submit.duration,
             simulated_exit_code: submit.exit_code.unwrap_or_default(),
             stop_grace_ms: u32::try_from(submit.stop_grace.unwrap_or_default()).unwrap_or(u32::MAX),
+            eviction_notice_ms: 0,
             await_command_ms: submit.await_command,
             working_directory: submit.working_directory.clone().unwrap_or_default(),
             user: submit.user.clone().unwrap_or_default(),
