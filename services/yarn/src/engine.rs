@@ -7,6 +7,7 @@
 mod act;
 mod calls;
 mod follow;
+mod grow;
 mod queues;
 mod shared;
 mod show;
