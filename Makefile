@@ -33,8 +33,9 @@ test-long: setup ## run all tests, with every random kill moment
 	$(CARGO) build --locked -p godel -p godel-bench
 	GODEL_TEST_LONG=1 $(CARGO) nextest run --locked --workspace --profile ci
 
-test-yarn: setup ## test YARN's side with Hadoop's clients and Spark jobs (Java 17; downloads 317 MB once; ARGS: cases)
+test-yarn: setup ## test YARN's side with Hadoop's clients and Spark jobs (Java 17; downloads 317 MB once; ARGS: cases, those of Flink only there)
 	python3 integration-tests/yarn/clients.py prepare target/yarn-clients
+	$(if $(findstring flink,$(ARGS)),python3 integration-tests/yarn/flink.py prepare target/yarn-clients)
 	$(CARGO) build --locked -p godel
 	GODEL_YARN_CLIENTS=$(CURDIR)/target/yarn-clients $(CARGO) nextest run --locked -p godel-yarn --run-ignored only --no-capture \
 		-E 'test(hadoops_own_clients)'

@@ -21,6 +21,8 @@ import time
 import types
 
 import clients as hadoop
+import flink
+import rest
 
 WITHIN_S = 600
 ANSWER = "keys 100 sum 20000 pi 3.1 executors"
@@ -47,6 +49,28 @@ def until(what, ready, within=WITHIN_S):
         if time.monotonic() > last:
             raise TimeoutError(f"{what}: not so after {within} s")
         time.sleep(0.2)
+
+
+def is_alive(pid):
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def in_background(what):
+    """Runs something beside this thread; a function that waits for it and gives what it has given."""
+    given = {}
+    thread = threading.Thread(target=lambda: given.update(it=what()))
+    thread.start()
+
+    def finish():
+        thread.join()
+        return given["it"]
+
+    return finish
 
 
 def containers(application):
@@ -143,6 +167,7 @@ class Jobs:
 
     def __init__(self, godel, args, scratch):
         self.godel, self.scratch, self.jars, self.failed = godel, scratch, args.clients / "jars", []
+        self.directory, self.containers = args.clients, containers
         at = [{"client": f"127.0.0.1:{one['client']}", "scheduler": f"127.0.0.1:{one['master']}", "admin": f"127.0.0.1:{one['admin']}"}
               for one in godel.faces]
         self.clients = hadoop.Clients(types.SimpleNamespace(clients=args.clients, **at[0]), scratch)
@@ -244,17 +269,57 @@ class Jobs:
             self.godel.adapter(leader)
 
     def preempted(self):
-        """An online service of a higher priority takes the room of executors; the job goes on with what is left."""
+        """An online service of a higher priority takes the room of executors, which go on for `yarn.preemption_grace`; so does the job with the rest."""
         job = self.submit("preempted", pause_ms=3_000, conf={"spark.executor.memory": "1g"})
-        self.running(job, 3)
+        processes = {int(container.rsplit("_", 1)[1]) - 1: pid for container, pid in self.running(job, 3)}
+        name = "yarn/" + job.id().replace("_", "-")
         nodes = self.godel.ask("node", "list")
         free = max(node["allocatable"]["memory"] - node["allocated"].get("memory", 0) for node in nodes)
         unit = self.scratch / "online.yaml"
         unit.write_text(ONLINE.format(memory=(free + (600 << 20)) >> 20 << 20))
         self.godel.call("unit", "submit", "-f", str(unit))
+
+        def evicted():
+            shown = (self.godel.ask("unit", "describe", name) or {}).get("running_units", [])
+            return [one["ordinal"] for one in shown if one["eviction"] == "preempted"]
+
+        ended = [ordinal for ordinal in until("eviction", evicted) if not is_alive(processes.get(ordinal))]
+        if ended:
+            self.judge("preempted", f"no notice was given to ordinals {ended}")
         until("online service", lambda: (self.godel.ask("unit", "describe", "online") or {}).get("running") == 1)
         self.godel.call("unit", "cancel", "online")
         job.finish(executors=None)
+
+
+    def judge(self, name, said):
+        """Notes how a case went that is no job; `said` is empty if nothing is wrong."""
+        print(f"{'FAILED' if said else 'ok    '} {name}{': ' + said if said else ''}", flush=True)
+        if said:
+            self.failed.append(name)
+
+    def cli(self):
+        """The commands of `yarn`, with what they say."""
+        before = self.clients.n_failed
+        hadoop.run(self.clients, False)
+        n_failed = self.clients.n_failed - before
+        self.judge("cli", f"{n_failed} of the above failed" if n_failed else "")
+
+    def api_client(self):
+        """The calls of the Python package yarn-api-client."""
+        job = self.submit("api-client", pause_ms=3_000)
+        self.running(job, 3)
+        address = f"http://127.0.0.1:{self.godel.faces[self.godel.leader()]['rest']}"
+        done = subprocess.run([sys.executable, "-B", rest.__file__, address], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=WITHIN_S)
+        print(done.stdout.strip(), flush=True)
+        self.judge("api-client", f"exit code {done.returncode}" if done.returncode else "")
+        job.finish()
+
+    def flink_application(self):
+        flink.application(self, self.directory, until, in_background)
+
+    def flink_session(self):
+        flink.session(self, self.directory, until, in_background)
 
 
 ONLINE = """name: online
@@ -267,7 +332,9 @@ template:
   command: [sleep, "100000"]
 """
 
-CASES = ["client", "cluster", "dynamic", "executor-killed", "master-killed", "adapter-killed", "preempted"]
+# Only if they are named: Flink is brought by `flink.py prepare`.
+OTHER_CASES = ["flink-application", "flink-session"]
+CASES = ["client", "cluster", "dynamic", "executor-killed", "master-killed", "adapter-killed", "preempted", "cli", "api-client"]
 
 
 def main():
@@ -276,12 +343,13 @@ def main():
     parser.add_argument("--clients", type=pathlib.Path, required=True, help="where `clients.py prepare` has brought the clients")
     parser.add_argument("--adapters", type=int, default=1, choices=[1, 2], help="how many adapters run; with two, clients know both")
     parser.add_argument("--keep", type=pathlib.Path, help="keep logs and answers in this new folder")
-    parser.add_argument("cases", nargs="*", default=CASES, metavar="CASE", help=f"default: all of {', '.join(CASES)}")
+    parser.add_argument("cases", nargs="*", default=CASES, metavar="CASE",
+                        help=f"default: all of {', '.join(CASES)}; with Flink: {', '.join(OTHER_CASES)}")
     args = parser.parse_args()
     args.clients, args.godel = args.clients.resolve(), args.godel.resolve()
-    unknown = [case for case in args.cases if case not in CASES]
+    unknown = [case for case in args.cases if case not in CASES + OTHER_CASES]
     if unknown:
-        parser.error(f"there is no case {', '.join(unknown)}; there are {', '.join(CASES)}")
+        parser.error(f"there is no case {', '.join(unknown)}; there are {', '.join(CASES + OTHER_CASES)}")
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         if args.keep:

@@ -211,6 +211,11 @@ mod tests {
                 "task_groups[0].template.stop_grace",
             ),
             (
+                "task_groups[0].template.run.eviction_notice_ms",
+                "template.eviction_notice",
+                "task_groups[0].template.eviction_notice",
+            ),
+            (
                 "task_groups[0].template.run.simulated_duration_ms",
                 "template.simulated.duration",
                 "task_groups[0].template.simulated.duration",

@@ -137,6 +137,9 @@ pub struct Submit {
     /// Time between the stop request and the kill. Default 0s.
     #[arg(long, requires = "named", value_parser = duration::parse_ms)]
     pub stop_grace: Option<u64>,
+    /// Time between an eviction by preemption or by the rescheduler and the stop request, at most 5m. Default 0s.
+    #[arg(long, requires = "named", value_parser = duration::parse_ms)]
+    pub eviction_notice: Option<u64>,
     /// The command comes later, as the one of a YARN container does; without one after this time a replica fails.
     #[arg(long, requires = "named", value_parser = duration::parse_ms)]
     pub await_command: Option<u64>,

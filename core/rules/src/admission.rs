@@ -56,6 +56,8 @@ pub const TTL_MS_MAX: u64 = YEAR_MS;
 pub const RESTARTS_MAX: u32 = 1_000;
 /// Longest polite end: one hour.
 pub const STOP_GRACE_MS_MAX: u32 = 3_600 * 1_000;
+/// Longest notice of an eviction: half of the time for which the binder holds room by default.
+pub const EVICTION_NOTICE_MS_MAX: u32 = 300 * 1_000;
 /// Longest time that a running unit waits for its command: one day.
 pub const AWAIT_COMMAND_MS_MAX: u64 = 24 * 3_600 * 1_000;
 /// Longest time that running units are left alone: 30 days.

@@ -3,7 +3,8 @@
 //! [`YarnAdapter`] owns every application with its attempts, containers and asks. Its functions take what happened and the time, and
 //! add [`YarnAction`]s to an outbox: the service writes records, calls the dispatcher and starts masters. An application is a
 //! scheduling unit; its master is ordinal 0, and attempt `n` is the incarnation `n - 1` of it. Every other ordinal is a container, numbered
-//! by its ordinal: ids follow from the unit and from where each attempt began, and need no records of their own.
+//! by its ordinal: ids follow from the unit and from where each attempt began, and need no records of their own. Opportunistic containers are
+//! running units of a second unit, whose ordinals are counted from [`OPPORTUNISTIC`] on.
 //!
 //! What survives a restart is [`AppRecord`]. Rows of asks do not: a master that has to register again sends all of them again.
 
@@ -11,6 +12,7 @@ mod containers;
 mod life;
 mod master;
 mod record;
+mod request_ids;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,6 +27,7 @@ use crate::{
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
 
+use self::request_ids::RequestIds;
 pub use self::{
     master::AllocateCall,
     record::{AppRecord, AttemptRecord},
@@ -32,6 +35,10 @@ pub use self::{
 
 /// Ordinal of the master.
 pub const MASTER: u32 = 0;
+/// Ordinals from here on are those of the unit of opportunistic containers, whose ordinal 0 is never placed. Units have less than 2^30 ordinals.
+pub const OPPORTUNISTIC: u32 = 1 << 31;
+/// The allocation request id of asks whose master gives them none, as YARN has it.
+pub const NO_REQUEST_ID: i64 = -1;
 /// Longest diagnostics that are kept; the end counts.
 const DIAGNOSTICS_LEN_MAX: usize = 64 << 10;
 
@@ -218,6 +225,8 @@ pub struct YarnAttempt {
     pub state: AttemptState,
     /// Ordinals from here on were asked for by this attempt; those before by earlier ones.
     first_ordinal: u32,
+    /// The same of opportunistic containers.
+    first_opportunistic: u32,
     /// Where its master has its place, as `host:port`.
     pub node: Option<String>,
     /// What its master said of itself.
@@ -262,6 +271,9 @@ pub struct YarnApplication {
     ended: Vec<CompletedContainer>,
     /// The first ordinal that nobody has asked for yet.
     next_ordinal: u32,
+    /// The same of opportunistic containers.
+    next_opportunistic: u32,
+    request_ids: RequestIds,
     start_ms: i64,
     finish_ms: Option<i64>,
     diagnostics: String,

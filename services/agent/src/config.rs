@@ -58,6 +58,8 @@ godel_kit::section! {
         pub hadoop_conf_dir: Option<String> = None,
         /// Bytes of the resources of one container, unpacked; a container with larger ones fails.
         pub resource_max_bytes: u64 = 16 << 30,
+        /// File with the certificates (PEM) of the authorities that certify web servers from which resources come over `https:`.
+        pub resource_ca_file: PathBuf = PathBuf::from("/etc/ssl/certs/ca-certificates.crt"),
     }
 }
 

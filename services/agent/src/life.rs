@@ -32,12 +32,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 mod awaited;
 mod backoff;
+mod notice;
 mod orders;
 mod reports;
 mod squeeze;
 mod zone_use;
 
-pub use self::{awaited::NotAwaiting, backoff::Backoff};
+pub use self::{awaited::NotAwaiting, backoff::Backoff, notice::Notice};
 pub use orders::{Key, Orders, Weight, Work};
 
 /// Ended and acknowledged running units that are remembered, so that a late copy of an assignment does not
@@ -130,6 +131,8 @@ struct Run {
     /// Of its last end, also of one after which it was started again.
     exit_code: i32,
     stopping: bool,
+    /// See [`NodeLife::notice`].
+    is_noticed: bool,
     /// It is not started yet again.
     waiting: bool,
     restarts: u32,
@@ -150,6 +153,7 @@ impl Run {
             phase,
             exit_code: 0,
             stopping: false,
+            is_noticed: false,
             waiting: false,
             restarts: orders.restarts,
             // Whether it ran for long under an agent that has forgotten it is not known.

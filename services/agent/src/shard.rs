@@ -41,6 +41,7 @@ mod ending;
 mod logs;
 mod processes;
 mod sessions;
+mod stops;
 mod takeover;
 mod usage;
 mod work;
@@ -110,6 +111,7 @@ enum Timer {
     Heartbeat { node: usize, generation: u64 },
     Report(usize),
     Restart { node: usize, key: Key, incarnation: u32, restarts: u32 },
+    Stop { node: usize, key: Key, incarnation: u32, grace_ms: u32 },
 }
 
 /// What wakes a shard.
@@ -416,19 +418,7 @@ impl Shard {
                     self.on_assignment(node, assignment, assignments.again);
                 }
             }
-            Message::Stop(stops) => {
-                let mut actions = Vec::new();
-                let life = &mut self.slots[node].life;
-                for v1::StopRequest { unit_id, ordinal, incarnation, grace_ms } in stops.stops {
-                    let key = Key { unit: unit_id, ordinal };
-                    if stops.left_over {
-                        life.abandon(key, incarnation, grace_ms, &mut actions);
-                    } else {
-                        life.stop(key, incarnation, grace_ms, &mut actions);
-                    }
-                }
-                self.act(node, actions);
-            }
+            Message::Stop(stops) => self.on_stops(node, &stops),
             Message::AckSequence(sequence) => {
                 let mut actions = Vec::new();
                 self.slots[node].life.acknowledged(sequence, &mut actions);
@@ -478,6 +468,9 @@ impl Shard {
                     self.slots[node].life.restart(key, incarnation, restarts, &mut actions);
                     self.act(node, actions);
                     self.note(node);
+                }
+                Timer::Stop { node, key, incarnation, grace_ms } => {
+                    self.stop_noticed(node, (key, incarnation), grace_ms);
                 }
             }
         }

@@ -9,6 +9,8 @@ use godel_core_yarn::adapter::AdapterTerms;
 use godel_domain::yarn_keys::YarnKeyPeriod;
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
 
+/// Longest notice of an eviction that a unit may have.
+const NOTICE_MS_MAX: u32 = 300_000;
 /// Seconds of a day.
 const DAY: u64 = 86_400;
 
@@ -58,6 +60,9 @@ godel_kit::section! {
         /// A container that its master does not start within this time is given back
         /// (`yarn.resourcemanager.rm.container-allocation.expiry-interval-ms`).
         pub container_expiry: HumanDuration = HumanDuration::from_secs(600),
+        /// Time between telling a master that a container is taken from it by preemption and its stop, at most 5min.
+        /// 0: none. What runs in the best-effort pool has none.
+        pub preemption_grace: HumanDuration = HumanDuration::from_secs(5),
         /// An attempt whose master cannot be started within this time has failed.
         pub launch_timeout: HumanDuration = HumanDuration::from_secs(120),
         /// Memory that one container gets at least, MiB (`yarn.scheduler.minimum-allocation-mb`), as clients are told.
@@ -107,6 +112,11 @@ impl Config {
     pub(crate) fn key_period(&self) -> YarnKeyPeriod {
         let signed = |duration: &HumanDuration| i64::try_from(duration.ms()).unwrap_or(i64::MAX);
         YarnKeyPeriod { every_ms: signed(&self.key_period), lead_ms: signed(&self.key_lead) }
+    }
+
+    /// The notice of a container that is preempted, within what a unit may have.
+    pub(crate) fn notice_ms(&self) -> u32 {
+        u32::try_from(self.preemption_grace.ms()).unwrap_or(u32::MAX).min(NOTICE_MS_MAX)
     }
 
     /// How long a running unit waits for its command: as long as its master is given to start it, and the same for the master.

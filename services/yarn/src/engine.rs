@@ -8,6 +8,7 @@ mod access;
 mod act;
 mod calls;
 mod follow;
+mod grow;
 mod queues;
 mod shared;
 mod show;

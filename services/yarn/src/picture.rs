@@ -8,13 +8,17 @@ use std::{
     sync::Arc,
 };
 
-use godel_core_yarn::{adapter::MASTER, exit_status::YarnExitStatus, ids::YarnApplicationId};
+use godel_core_yarn::{
+    adapter::{MASTER, OPPORTUNISTIC},
+    exit_status::YarnExitStatus,
+    ids::YarnApplicationId,
+};
 use godel_domain::{
     change::Change,
     ids::{NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
-    resources::Resources,
+    resources::{CPU, MEMORY, Resources},
     run_end::RunEndReason,
     running_units::{EvictionReason, Phase, RunChange, RunningUnit, RunningUnits},
     unit::{UnitRecord, WorkloadClass},
@@ -44,11 +48,62 @@ pub(crate) struct NodeEntry {
     state: Option<YarnNodeState>,
 }
 
-/// The unit of an application.
+/// A unit of an application.
 #[derive(Clone, Debug)]
 pub(crate) struct UnitEntry {
+    /// Whose it is.
+    application: YarnApplicationId,
+    /// What its ordinals are counted from: 0, or [`OPPORTUNISTIC`] for the unit of opportunistic containers.
+    base: u32,
     pub(crate) record: Arc<UnitRecord>,
     pub(crate) rows: RunningUnits,
+}
+
+impl UnitEntry {
+    /// An ordinal of the application as the unit counts it.
+    pub(crate) fn own(&self, ordinal: u32) -> u32 {
+        ordinal - self.base.min(ordinal)
+    }
+
+    /// An ordinal of the unit as the application counts it.
+    pub(crate) fn shown(&self, ordinal: u32) -> u32 {
+        self.base | ordinal
+    }
+
+    /// The running unit of an ordinal of the application.
+    pub(crate) fn row(&self, ordinal: u32) -> RunningUnit {
+        self.rows.row(self.own(ordinal))
+    }
+
+    /// What the containers of each of its task groups take.
+    pub(crate) fn amounts(&self) -> Vec<YarnAmount> {
+        self.record.spec.task_groups.iter().map(|group| amount_of(&group.template.demand)).collect()
+    }
+
+    /// MiB-seconds and CPU-seconds of its running units, each in its last incarnation, with those that were compacted away.
+    fn used_seconds(&self, now_ms: i64) -> (i64, i64) {
+        let amounts = self.amounts();
+        let past = |resource| -> u64 {
+            let compacted = self.record.status.compacted.as_deref();
+            compacted.and_then(|compacted| compacted.used.get(resource)).copied().unwrap_or(0)
+        };
+        let whole = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+        // Memory is in MiB-seconds there, and CPUs in thousandths.
+        let (mut memory, mut cpu) = (whole(past(MEMORY)), whole(past(CPU) / 1_000));
+        for (_, row) in self.rows.rows.iter().filter(|(_, row)| row.phase != Phase::Pending) {
+            let Some(amount) = amounts.get(usize::from(row.group)) else { continue };
+            let end_ms = if row.phase.is_live() || row.end.ended_ms == 0 { now_ms } else { row.end.ended_ms };
+            let seconds = end_ms.saturating_sub(row.bound_time_ms).max(0) / 1_000;
+            memory = memory.saturating_add(amount.memory_mb.saturating_mul(seconds));
+            cpu = cpu.saturating_add(amount.vcores.saturating_mul(seconds));
+        }
+        (memory, cpu)
+    }
+
+    /// Nobody has ended it.
+    pub(crate) fn is_alive(&self) -> bool {
+        !is_over(&self.record)
+    }
 }
 
 /// What happened to the unit of an application.
@@ -86,8 +141,10 @@ pub(crate) struct Picture {
     rack_key: String,
     pub(crate) nodes: BTreeMap<NodeId, NodeEntry>,
     pub(crate) queues: BTreeMap<String, Arc<QueueSpec>>,
-    units: BTreeMap<UnitId, (YarnApplicationId, UnitEntry)>,
+    units: BTreeMap<UnitId, UnitEntry>,
     by_application: BTreeMap<YarnApplicationId, UnitId>,
+    /// Units of opportunistic containers.
+    opportunistic: BTreeMap<YarnApplicationId, UnitId>,
     /// Read up to here; `None` while a list is read.
     pub(crate) read: Option<Revision>,
     /// Changes of states of nodes so far.
@@ -137,12 +194,16 @@ impl Picture {
             }
             Change::Unit(record) => return self.on_unit(record),
             Change::UnitDeleted(id) => {
-                let (application, _) = self.units.remove(id)?;
+                let UnitEntry { application, base, .. } = self.units.remove(id)?;
+                if base > 0 {
+                    self.opportunistic.remove(&application);
+                    return None;
+                }
                 self.by_application.remove(&application);
                 return Some((application, vec![UnitEvent::Gone]));
             }
             Change::RowsLoaded(id, rows) => {
-                self.units.get_mut(id)?.1.rows = rows.clone();
+                self.units.get_mut(id)?.rows = rows.clone();
             }
             Change::Rows(id, change) => return self.on_rows(*id, change, revision, time_ms),
             _ => {}
@@ -155,13 +216,15 @@ impl Picture {
         if spec.namespace != self.namespace || spec.class != WorkloadClass::Yarn {
             return None;
         }
-        let application = application_of(&spec.name)?;
+        let (application, is_opportunistic) = application_of(&spec.name)?;
+        let base = if is_opportunistic { OPPORTUNISTIC } else { 0 };
         let mut events = Vec::new();
         match self.units.get_mut(&record.id) {
-            Some((_, entry)) => {
+            Some(entry) => {
                 for (idx, group) in spec.task_groups.iter().enumerate() {
                     let before = ordinals(&entry.record, idx);
-                    let added: Vec<u32> = ordinals(record, idx).difference(&before).copied().collect();
+                    let after = ordinals(record, idx);
+                    let added: Vec<u32> = after.difference(&before).map(|ordinal| base | ordinal).collect();
                     if !added.is_empty() {
                         events.push(UnitEvent::Added(group.name.clone(), added));
                     }
@@ -169,12 +232,14 @@ impl Picture {
                 entry.record = Arc::clone(record);
             }
             None => {
-                let entry = UnitEntry { record: Arc::clone(record), rows: RunningUnits::default() };
-                self.units.insert(record.id, (application, entry));
-                self.by_application.insert(application, record.id);
+                let rows = RunningUnits::default();
+                let entry = UnitEntry { application, base, record: Arc::clone(record), rows };
+                self.units.insert(record.id, entry);
+                let known = if is_opportunistic { &mut self.opportunistic } else { &mut self.by_application };
+                known.insert(application, record.id);
             }
         }
-        if record.status.cancelled || record.status.ended.is_some() {
+        if is_over(record) && !is_opportunistic {
             events.push(UnitEvent::Gone);
         }
         Some((application, events))
@@ -187,18 +252,37 @@ impl Picture {
         revision: Revision,
         time_ms: i64,
     ) -> Option<(YarnApplicationId, Vec<UnitEvent>)> {
-        let (application, entry) = self.units.get_mut(&id)?;
+        let entry = self.units.get_mut(&id)?;
         let mut events = Vec::new();
+        let base = entry.base;
         entry.rows.apply(change, revision, time_ms, |ordinal, before, after| {
-            events.extend(changes_of(ordinal, *before, *after));
+            events.extend(changes_of(base | ordinal, *before, *after));
         });
-        Some((*application, events))
+        Some((entry.application, events))
     }
 
-    /// What the unit of an application is after a start, as if it happened now: the master first.
-    pub(crate) fn unit(&self, application: YarnApplicationId) -> Option<(UnitId, &UnitEntry)> {
-        let id = self.by_application.get(&application)?;
-        Some((*id, &self.units.get(id)?.1))
+    /// The unit of an application that has its master.
+    pub(crate) fn unit(&self, application: YarnApplicationId) -> Option<&UnitEntry> {
+        self.unit_of(application, MASTER)
+    }
+
+    /// The unit of an application that has an ordinal.
+    pub(crate) fn unit_of(&self, application: YarnApplicationId, ordinal: u32) -> Option<&UnitEntry> {
+        let known = if ordinal >= OPPORTUNISTIC { &self.opportunistic } else { &self.by_application };
+        self.units.get(known.get(&application)?)
+    }
+
+    /// Every unit of an application, the one with its master first.
+    pub(crate) fn units_of(&self, application: YarnApplicationId) -> impl Iterator<Item = &UnitEntry> {
+        [MASTER, OPPORTUNISTIC].into_iter().filter_map(move |ordinal| self.unit_of(application, ordinal))
+    }
+
+    /// MiB-seconds and CPU-seconds of an application until now; `None`: its unit is not known.
+    pub(crate) fn used_seconds(&self, application: YarnApplicationId, now_ms: i64) -> Option<(i64, i64)> {
+        self.unit(application)?;
+        let of_units = self.units_of(application).map(|unit| unit.used_seconds(now_ms));
+        let sum = |sum: (i64, i64), of: (i64, i64)| (sum.0.saturating_add(of.0), sum.1.saturating_add(of.1));
+        Some(of_units.fold((0, 0), sum))
     }
 
     /// What a node is called by masters.
@@ -229,9 +313,10 @@ impl Picture {
         application: YarnApplicationId,
         ordinal: u32,
     ) -> Option<(LaunchNode, LaunchUnit)> {
-        let (id, entry) = self.unit(application)?;
-        let row = entry.rows.row(ordinal);
-        let unit = LaunchUnit { unit_id: id.0, ordinal, incarnation: row.incarnation };
+        let entry = self.unit_of(application, ordinal)?;
+        let row = entry.row(ordinal);
+        let ordinal = entry.own(ordinal);
+        let unit = LaunchUnit { unit_id: entry.record.id.0, ordinal, incarnation: row.incarnation };
         Some((self.launch_node(row.node)?, unit))
     }
 
@@ -274,9 +359,8 @@ impl Picture {
                 others: larger(&sums.largest.others, &total.others),
             };
         }
-        for (_, entry) in self.units.values() {
-            let amounts: Vec<YarnAmount> =
-                entry.record.spec.task_groups.iter().map(|group| amount_of(&group.template.demand)).collect();
+        for entry in self.units.values() {
+            let amounts = entry.amounts();
             for (_, row) in entry.rows.live() {
                 let Some(amount) = amounts.get(usize::from(row.group)) else { continue };
                 sums.n_containers += 1;
@@ -334,6 +418,10 @@ pub(crate) fn state_of(node: &NodeEntry, n_containers: u32) -> YarnNodeState {
     }
 }
 
+fn is_over(record: &UnitRecord) -> bool {
+    record.status.cancelled || record.status.ended.is_some()
+}
+
 fn ordinals(record: &UnitRecord, group: usize) -> BTreeSet<u32> {
     let ranges = record.status.ordinals.get(group);
     ranges.into_iter().flatten().flat_map(|(start, end)| *start..*end).collect()
@@ -353,9 +441,13 @@ pub(crate) fn exit_of(row: &RunningUnit) -> YarnExitStatus {
     if row.phase == Phase::Failed && exit == YarnExitStatus(0) { YarnExitStatus(1) } else { exit }
 }
 
+/// What a change of a running unit means; ordinal 0 of opportunistic containers stands for nothing.
 fn changes_of(ordinal: u32, before: RunningUnit, after: RunningUnit) -> Vec<UnitEvent> {
     let incarnation = after.incarnation;
     let mut events = Vec::new();
+    if ordinal == OPPORTUNISTIC {
+        return events;
+    }
     let was = if before.incarnation == incarnation { before.phase } else { Phase::Pending };
     if was == Phase::Pending && after.phase != Phase::Pending {
         events.push(UnitEvent::Placed { ordinal, incarnation, node: after.node });

@@ -1,8 +1,10 @@
 //! Applications as records: what the adapter keeps in state, and how it is read after a start.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use godel_core_yarn::{
-    adapter::{AppRecord, AppSubmission, AttemptRecord, Registration},
+    adapter::{AppRecord, AppSubmission, AttemptRecord, OPPORTUNISTIC, Registration},
     application::{AppTarget, FinalStatus},
     asks::{AskGroup, ExecutionType},
     attempt::{AttemptTarget, FailedAttempt},
@@ -10,6 +12,9 @@ use godel_core_yarn::{
     ids::YarnApplicationId,
 };
 use godel_proto::{raw, v1};
+
+/// Containers of one application with allocation request ids: as many as a unit has running units.
+const N_REQUEST_IDS_MAX: u64 = 1_000_000;
 
 /// What is kept of an attempt beside what decides anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +63,8 @@ fn write(record: AppRecord, notes: &AppNotes) -> v1::YarnApplication {
         failed,
         target,
         next_ordinal,
+        next_opportunistic,
+        request_ids,
         start_ms,
         finish_ms,
         diagnostics,
@@ -122,11 +129,70 @@ fn write(record: AppRecord, notes: &AppNotes) -> v1::YarnApplication {
         diagnostics,
         memory_mb_seconds: *memory_mb_seconds,
         vcore_seconds: *vcore_seconds,
+        next_opportunistic_ordinal: own(next_opportunistic),
+        allocation_requests: write_request_ids(request_ids),
     }
 }
 
+/// An ordinal as the unit of opportunistic containers counts it.
+fn own(ordinal: u32) -> u32 {
+    ordinal & !OPPORTUNISTIC
+}
+
+/// The same back; the first one of all is 1.
+fn shown(ordinal: u32) -> u32 {
+    OPPORTUNISTIC | ordinal.max(1)
+}
+
+/// Ordinals in a row with one number are one entry.
+fn write_request_ids(ids: BTreeMap<u32, i64>) -> Vec<v1::YarnAllocationRequest> {
+    let mut written: Vec<v1::YarnAllocationRequest> = Vec::new();
+    for (ordinal, allocation_request_id) in ids {
+        let (first_ordinal, is_opportunistic) = (own(ordinal), ordinal >= OPPORTUNISTIC);
+        match written.last_mut() {
+            Some(last)
+                if last.allocation_request_id == allocation_request_id
+                    && last.is_opportunistic == is_opportunistic
+                    && last.first_ordinal + last.count == first_ordinal =>
+            {
+                last.count += 1;
+            }
+            _ => written.push(v1::YarnAllocationRequest {
+                allocation_request_id,
+                first_ordinal,
+                count: 1,
+                is_opportunistic,
+            }),
+        }
+    }
+    written
+}
+
+/// The same back.
+///
+/// # Errors
+/// There are too many, or ordinals that no unit has.
+fn read_request_ids(written: Vec<v1::YarnAllocationRequest>) -> Result<BTreeMap<u32, i64>, BadRecord> {
+    let mut ids = BTreeMap::new();
+    let mut n = 0_u64;
+    for v1::YarnAllocationRequest { allocation_request_id, first_ordinal, count, is_opportunistic } in written
+    {
+        let end = u64::from(first_ordinal) + u64::from(count);
+        n += u64::from(count);
+        if end > u64::from(OPPORTUNISTIC) || n > N_REQUEST_IDS_MAX {
+            return Err(bad("allocation_requests", format!("{count} ordinals from {first_ordinal}")));
+        }
+        let base = if is_opportunistic { OPPORTUNISTIC } else { 0 };
+        ids.extend(
+            (first_ordinal..first_ordinal + count).map(|ordinal| (base | ordinal, allocation_request_id)),
+        );
+    }
+    Ok(ids)
+}
+
 fn write_attempt(attempt: AttemptRecord, notes: &AttemptNotes) -> v1::YarnAttemptRecord {
-    let AttemptRecord { first_ordinal, node, registration, said, exit, target } = attempt;
+    let AttemptRecord { first_ordinal, first_opportunistic, node, registration, said, exit, target } =
+        attempt;
     let AttemptNotes { start_ms, launch_ms, finish_ms, diagnostics } = notes;
     let registration = registration.map(|Registration { host, rpc_port, tracking_url }| {
         v1::YarnRegistration { host, rpc_port, tracking_url }
@@ -155,6 +221,7 @@ fn write_attempt(attempt: AttemptRecord, notes: &AttemptNotes) -> v1::YarnAttemp
         launch_ms: *launch_ms,
         finish_ms: *finish_ms,
         diagnostics: diagnostics.clone(),
+        first_opportunistic_ordinal: own(first_opportunistic),
     }
 }
 
@@ -216,6 +283,8 @@ pub(crate) fn read(pb: v1::YarnApplication) -> Result<(AppRecord, AppNotes), Bad
         failed: failed.collect(),
         target,
         next_ordinal: pb.next_ordinal,
+        next_opportunistic: shown(pb.next_opportunistic_ordinal),
+        request_ids: read_request_ids(pb.allocation_requests)?,
         start_ms: pb.start_ms,
         finish_ms: pb.finish_ms,
         diagnostics: pb.diagnostics,
@@ -243,6 +312,7 @@ fn read_attempt(pb: v1::YarnAttemptRecord) -> Result<(AttemptRecord, AttemptNote
     });
     let record = AttemptRecord {
         first_ordinal: pb.first_ordinal,
+        first_opportunistic: shown(pb.first_opportunistic_ordinal),
         node: Some(pb.node).filter(|node| !node.is_empty()),
         registration: pb.registration.map(|said| Registration {
             host: said.host,
@@ -294,6 +364,7 @@ mod tests {
             Registration { host: "n1".to_owned(), rpc_port: -1, tracking_url: "http://n1:4040".to_owned() };
         let ends = [Some(AttemptTarget::Failed), None].map(|target| AttemptRecord {
             first_ordinal: 1,
+            first_opportunistic: OPPORTUNISTIC | 3,
             node: Some("n1:8041".to_owned()),
             registration: Some(registration.clone()),
             said: Some(FinalStatus::Succeeded),
@@ -307,6 +378,8 @@ mod tests {
             failed: vec![FailedAttempt { ended_ms: 5, exit: YarnExitStatus(1) }],
             target: Some(AppTarget::Finishing),
             next_ordinal: 9,
+            next_opportunistic: OPPORTUNISTIC | 5,
+            request_ids: [(2, 7), (3, 7), (4, -5), (OPPORTUNISTIC | 5, -5), (OPPORTUNISTIC | 6, 0)].into(),
             start_ms: 7,
             finish_ms: Some(0),
             diagnostics: "well".to_owned(),
@@ -350,5 +423,12 @@ mod tests {
         let mut attempt = pb.clone();
         attempt.attempts[0].said = Some(7);
         assert_eq!(of(attempt), "attempts.said: 7 is not known");
+        let mut ids = pb.clone();
+        ids.allocation_requests[0].count = u32::MAX;
+        assert_eq!(of(ids), "allocation_requests: 4294967295 ordinals from 2");
+        let mut older = pb;
+        (older.next_opportunistic_ordinal, older.allocation_requests) = (0, Vec::new());
+        let (record, _) = read(older).unwrap();
+        assert_eq!(record.next_opportunistic, OPPORTUNISTIC + 1);
     }
 }

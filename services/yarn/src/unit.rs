@@ -10,6 +10,7 @@ use std::{
 };
 
 use godel_core_yarn::{
+    adapter::OPPORTUNISTIC,
     asks::{AskGroup, AskKey, AskTable, ExecutionType},
     ids::YarnApplicationId,
 };
@@ -18,6 +19,8 @@ use godel_proto::v1;
 
 use crate::config::Config;
 
+/// What is added to the name of an application for the unit of its opportunistic containers.
+const OPPORTUNISTIC_UNIT: &str = "-opportunistic";
 /// The task group of the master.
 pub(crate) const MASTER_GROUP: &str = "master";
 /// The attribute of nodes that start containers of YARN: their port.
@@ -74,13 +77,21 @@ pub(crate) fn unit_name(id: YarnApplicationId) -> String {
     id.to_string().replace('_', "-")
 }
 
-/// The application that a unit is, by its name.
-pub(crate) fn application_of(name: &str) -> Option<YarnApplicationId> {
-    name.replace('-', "_").parse().ok()
+/// Name of the unit of an application that has an ordinal.
+pub(crate) fn unit_name_of(id: YarnApplicationId, ordinal: u32) -> String {
+    let name = unit_name(id);
+    if ordinal >= OPPORTUNISTIC { name + OPPORTUNISTIC_UNIT } else { name }
 }
 
-/// Uid of the unit of an application: the same whoever submits it, so that it is submitted once.
-pub(crate) fn unit_uid(id: YarnApplicationId) -> String {
+/// The application that a unit is of, by its name, and whether the unit has the opportunistic containers.
+pub(crate) fn application_of(name: &str) -> Option<(YarnApplicationId, bool)> {
+    let main = name.strip_suffix(OPPORTUNISTIC_UNIT);
+    let id = main.unwrap_or(name).replace('-', "_").parse().ok()?;
+    Some((id, main.is_some()))
+}
+
+/// Uid of a unit of an application: the same whoever submits it, so that it is submitted once.
+pub(crate) fn unit_uid(id: YarnApplicationId, is_opportunistic: bool) -> String {
     let YarnApplicationId { cluster_timestamp, number } = id;
     let time = cluster_timestamp.unsigned_abs();
     format!(
@@ -88,7 +99,7 @@ pub(crate) fn unit_uid(id: YarnApplicationId) -> String {
         (time >> 28) & 0xffff_ffff,
         (time >> 12) & 0xffff,
         time & 0xfff,
-        0,
+        u32::from(is_opportunistic),
         number
     )
 }
@@ -107,8 +118,8 @@ pub(crate) fn group_name(group: &AskGroup, wish: &Wish) -> String {
     format!("{execution}{sign}{}-{:016x}", group.priority.unsigned_abs(), hasher.finish())
 }
 
-/// What the containers of a task group were asked for, but for the number by which their master tells asks apart; `None`: it has no containers.
-pub(crate) fn key_of(group: &TaskGroup, label_key: &str) -> Option<AskKey> {
+/// What the containers of a task group were asked for; `None`: it has no containers.
+pub(crate) fn asked_of(group: &TaskGroup, label_key: &str) -> Option<AskGroup> {
     let (head, _) = group.name.split_once('-')?;
     let (execution, priority) = match head.split_at_checked(1)? {
         ("g", priority) => (ExecutionType::Guaranteed, priority),
@@ -126,7 +137,7 @@ pub(crate) fn key_of(group: &TaskGroup, label_key: &str) -> Option<AskKey> {
         capability: template.demand.amounts().map(|(name, amount)| (name.to_owned(), amount)).collect(),
         label: template.node_selector.get(label_key).cloned().unwrap_or_default(),
     };
-    Some(AskKey { group, allocation_request_id: 0 })
+    Some(group)
 }
 
 /// The unit of an application: its master is the only replica.
@@ -155,7 +166,7 @@ pub(crate) fn unit_spec(
         meta: Some(v1::ObjectMeta {
             namespace: config.namespace.clone(),
             name: unit_name(id),
-            uid: unit_uid(id),
+            uid: unit_uid(id, false),
             owner: user.to_owned(),
             ..v1::ObjectMeta::default()
         }),
@@ -169,6 +180,21 @@ pub(crate) fn unit_spec(
         restart_policy: v1::RestartPolicy::Never.into(),
         ..v1::UnitSpec::default()
     }
+}
+
+/// The unit of the opportunistic containers of an application: a replica that finds no node stands for its master.
+pub(crate) fn opportunistic_unit_spec(
+    config: &Config,
+    id: YarnApplicationId,
+    of: (&str, &str, i32),
+) -> v1::UnitSpec {
+    let mut spec = unit_spec(config, id, of, None);
+    if let Some(meta) = &mut spec.meta {
+        meta.name = unit_name_of(id, OPPORTUNISTIC);
+        meta.uid = unit_uid(id, true);
+    }
+    spec.pool = v1::Pool::BestEffort.into();
+    spec
 }
 
 /// A group of containers that a unit does not have yet.
@@ -189,7 +215,12 @@ pub(crate) fn task_group(
 }
 
 fn awaited(config: &Config, is_master: bool) -> v1::RunSpec {
-    v1::RunSpec { await_command_ms: Some(config.await_ms(is_master).max(1)), ..v1::RunSpec::default() }
+    v1::RunSpec {
+        await_command_ms: Some(config.await_ms(is_master).max(1)),
+        // Nobody could hear that a master is taken.
+        eviction_notice_ms: if is_master { 0 } else { config.notice_ms() },
+        ..v1::RunSpec::default()
+    }
 }
 
 fn template(config: &Config, group: &AskGroup, wish: &Wish, is_master: bool) -> v1::Template {
@@ -287,12 +318,14 @@ mod tests {
     fn units_are_named_after_applications() {
         let id: YarnApplicationId = "application_1700000000000_0042".parse().unwrap();
         assert_eq!(unit_name(id), "application-1700000000000-0042");
-        assert_eq!(application_of(&unit_name(id)), Some(id));
-        assert_eq!(application_of("web"), None);
+        assert_eq!(application_of(&unit_name_of(id, 7)), Some((id, false)));
+        assert_eq!(application_of(&unit_name_of(id, OPPORTUNISTIC)), Some((id, true)));
+        assert_eq!(application_of("web-opportunistic"), None);
         let other = YarnApplicationId { number: 43, ..id };
         let later = YarnApplicationId { cluster_timestamp: id.cluster_timestamp + 1, ..id };
-        let uids: BTreeSet<String> = [id, other, later].map(unit_uid).into();
-        assert_eq!(uids.len(), 3);
+        let uids = [id, other, later].map(|id| [unit_uid(id, false), unit_uid(id, true)]);
+        let uids: BTreeSet<String> = uids.into_iter().flatten().collect();
+        assert_eq!(uids.len(), 6);
         assert!(uids.iter().all(|uid| uuid::Uuid::parse_str(uid).is_ok()), "{uids:?}");
     }
 
@@ -305,9 +338,8 @@ mod tests {
             let pb = task_group(&config, &name, &asked, &Wish::default(), 3);
             let template = from_proto::template(pb.template.unwrap()).unwrap();
             let stored = TaskGroup { name: pb.name, replicas: 3, min_member: 0, template, topology: None };
-            let key = key_of(&stored, &config.label_key).unwrap();
-            assert_eq!((key.group, key.allocation_request_id), (asked, 0));
-            assert_eq!(key_of(&TaskGroup { name: MASTER_GROUP.to_owned(), ..stored }, "l"), None);
+            assert_eq!(asked_of(&stored, &config.label_key), Some(asked));
+            assert_eq!(asked_of(&TaskGroup { name: MASTER_GROUP.to_owned(), ..stored }, "l"), None);
         }
     }
 

@@ -268,6 +268,7 @@ pub fn run_spec(pb: v1::RunSpec) -> RunSpec {
         simulated_duration_ms: pb.simulated_duration_ms,
         simulated_exit_code: pb.simulated_exit_code,
         stop_grace_ms: pb.stop_grace_ms,
+        eviction_notice_ms: pb.eviction_notice_ms,
         await_command_ms: pb.await_command_ms,
         working_directory: Some(pb.working_directory).filter(|path| !path.is_empty()),
         user: Some(pb.user).filter(|user| !user.is_empty()),

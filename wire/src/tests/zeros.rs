@@ -43,6 +43,7 @@ const ZEROS: &[(&str, &str)] = &[
     ("PreferredNodes.weight", "refused"),
     ("PriorityClass.value", "is the priority 0"),
     ("Reservation.slots", "holds nothing"),
+    ("RunSpec.eviction_notice_ms", "gives no notice"),
     ("RunSpec.simulated_exit_code", "is the exit code 0"),
     ("RunSpec.stop_grace_ms", "forces the end at once"),
     ("ScaleUnitRequest.replicas", "leaves none, refused for the only group, but of a service"),

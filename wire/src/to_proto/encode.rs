@@ -338,6 +338,7 @@ fn run_spec(out: &mut Writer, run: &RunSpec) {
         simulated_duration_ms,
         simulated_exit_code,
         stop_grace_ms,
+        eviction_notice_ms,
         await_command_ms,
         working_directory,
         user,
@@ -368,6 +369,7 @@ fn run_spec(out: &mut Writer, run: &RunSpec) {
             out.text(3, path.as_deref().unwrap_or_default());
         });
     }
+    out.number(12, u64::from(*eviction_notice_ms));
 }
 
 /// Fields of the wire format; those with their default are left out, but for those that are `optional`.

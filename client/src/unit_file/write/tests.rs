@@ -76,17 +76,21 @@ fn demand() -> impl Strategy<Value = v1::Demand> {
 fn run_spec() -> impl Strategy<Value = v1::RunSpec> {
     let place = (option::of("/[a-z ]{1,5}"), option::of("[a-z]{1,5}"), option::of(0u32..0o1000));
     let simulated = (option::of(0u64..100_000), -3i32..3);
-    (vec(text(), 0..3), texts(), place, simulated, 0u32..100_000).prop_map(
-        |(command, env, (directory, user, umask), (duration, exit_code), stop_grace_ms)| v1::RunSpec {
-            command,
-            env,
-            simulated_duration_ms: duration,
-            simulated_exit_code: exit_code,
-            stop_grace_ms,
-            working_directory: directory.unwrap_or_default(),
-            user: user.unwrap_or_default(),
-            umask,
-            ..v1::RunSpec::default()
+    let times = (0u32..100_000, 0u32..100_000);
+    (vec(text(), 0..3), texts(), place, simulated, times).prop_map(
+        |(command, env, (directory, user, umask), (duration, exit_code), (stop_grace_ms, notice_ms))| {
+            v1::RunSpec {
+                command,
+                env,
+                simulated_duration_ms: duration,
+                simulated_exit_code: exit_code,
+                stop_grace_ms,
+                eviction_notice_ms: notice_ms,
+                working_directory: directory.unwrap_or_default(),
+                user: user.unwrap_or_default(),
+                umask,
+                ..v1::RunSpec::default()
+            }
         },
     )
 }

@@ -295,6 +295,7 @@ fn run_bytes(run: &RunSpec) -> usize {
         simulated_duration_ms,
         simulated_exit_code,
         stop_grace_ms,
+        eviction_notice_ms,
         await_command_ms,
         working_directory,
         user,
@@ -308,6 +309,7 @@ fn run_bytes(run: &RunSpec) -> usize {
         simulated_duration_ms.is_some(),
         *simulated_exit_code != 0,
         *stop_grace_ms != 0,
+        *eviction_notice_ms != 0,
         await_command_ms.is_some(),
         umask.is_some(),
     ];

@@ -15,8 +15,8 @@ use godel_domain::{
 };
 
 use super::{
-    AMOUNT_MAX, AWAIT_COMMAND_MS_MAX, DeviceSubmission, Given, GroupSubmission, STOP_GRACE_MS_MAX,
-    TolerationSubmission, ViolationList, affinity,
+    AMOUNT_MAX, AWAIT_COMMAND_MS_MAX, DeviceSubmission, EVICTION_NOTICE_MS_MAX, Given, GroupSubmission,
+    STOP_GRACE_MS_MAX, TolerationSubmission, ViolationList, affinity,
     defaults::{AppliedDefault, DefaultValue},
     zones,
 };
@@ -302,14 +302,15 @@ fn check_run(idx: usize, run: &RunSpec, report: &mut ViolationList) {
     check_place(idx, run, report);
     check_image(idx, run, report);
     check_volumes(idx, run, report);
-    if run.stop_grace_ms > STOP_GRACE_MS_MAX {
+    let durations = [
+        ("stop_grace_ms", run.stop_grace_ms, STOP_GRACE_MS_MAX),
+        ("eviction_notice_ms", run.eviction_notice_ms, EVICTION_NOTICE_MS_MAX),
+    ];
+    for (field, given, max) in durations.into_iter().filter(|(_, given, max)| given > max) {
+        let (given, max) = (duration::show_ms(u64::from(given)), duration::show_ms(u64::from(max)));
         report.add(
-            format_args!("task_groups[{idx}].template.run.stop_grace_ms"),
-            format_args!(
-                "{} is longer than {}",
-                duration::show_ms(u64::from(run.stop_grace_ms)),
-                duration::show_ms(u64::from(STOP_GRACE_MS_MAX))
-            ),
+            format_args!("task_groups[{idx}].template.run.{field}"),
+            format_args!("{given} is longer than {max}"),
         );
     }
 }

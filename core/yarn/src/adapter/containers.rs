@@ -1,22 +1,32 @@
 //! What the cluster says of an application's running units.
 
 use super::{
-    AdapterTerms, AdapterTime, AllocatedContainer, CompletedContainer, YarnAction, YarnApplication,
-    YarnContainer,
+    AdapterTerms, AdapterTime, AllocatedContainer, CompletedContainer, OPPORTUNISTIC, YarnAction,
+    YarnApplication, YarnAttempt, YarnContainer,
 };
 use crate::{
-    asks::{AskKey, AskTable},
+    asks::{AskGroup, AskKey, AskTable},
     attempt::AttemptEvent,
     container::{YarnContainerEffect, YarnContainerEvent, YarnContainerState},
     exit_status::YarnExitStatus,
     ids::YarnContainerId,
 };
 
+impl YarnAttempt {
+    /// The first ordinal that this attempt has asked for, of the unit that an ordinal is of.
+    fn first(&self, ordinal: u32) -> u32 {
+        if ordinal >= OPPORTUNISTIC { self.first_opportunistic } else { self.first_ordinal }
+    }
+}
+
 impl YarnApplication {
     /// Replicas were added for an ask: these ordinals.
     pub fn grown(&mut self, key: &AskKey, ordinals: std::ops::Range<u32>, out: &mut Vec<YarnAction>) {
-        self.next_ordinal = self.next_ordinal.max(ordinals.end);
+        self.asks_begin_after(ordinals.end);
         self.asks.not_grown(key, ordinals.end.saturating_sub(ordinals.start));
+        if self.request_ids.opened(key.allocation_request_id, ordinals.clone(), self.version + 1) {
+            self.put(out);
+        }
         self.asks.opened(key, ordinals);
         // Its master may have wanted less in the meantime.
         self.settle(out);
@@ -27,20 +37,34 @@ impl YarnApplication {
         self.asks.not_grown(key, n);
     }
 
-    /// After a start: an ordinal that the unit has, with its key, and its node if it has a place. What waits is released,
+    /// Ordinals before this one, of the same unit, were asked for.
+    fn asks_begin_after(&mut self, ordinal: u32) {
+        let next =
+            if ordinal >= OPPORTUNISTIC { &mut self.next_opportunistic } else { &mut self.next_ordinal };
+        *next = (*next).max(ordinal);
+    }
+
+    /// Nothing of an ordinal is kept.
+    pub(super) fn forget(&mut self, ordinal: u32) {
+        self.asks.forget(ordinal);
+        self.request_ids.forget(ordinal);
+    }
+
+    /// After a start: an ordinal that a unit has, with its group, and its node if it has a place. What waits is released,
     /// because the master asks for it again.
     pub fn found(
         &mut self,
         ordinal: u32,
-        key: AskKey,
+        group: AskGroup,
         node: Option<&str>,
         at: AdapterTime,
         out: &mut Vec<YarnAction>,
     ) {
-        self.next_ordinal = self.next_ordinal.max(ordinal.saturating_add(1));
+        self.asks_begin_after(ordinal.saturating_add(1));
+        let key = AskKey { group, allocation_request_id: self.request_ids.of(ordinal) };
         let is_left_over = self.state.is_over()
             || (!self.submission.keeps_containers
-                && self.attempts.last().is_none_or(|attempt| ordinal < attempt.first_ordinal));
+                && self.attempts.last().is_none_or(|attempt| ordinal < attempt.first(ordinal)));
         match node {
             Some(node) if !is_left_over => {
                 let container = YarnContainer {
@@ -54,7 +78,10 @@ impl YarnApplication {
                 self.containers.insert(ordinal, container);
                 self.on_container(ordinal, YarnContainerEvent::Recover { has_ended: false }, 0, at, out);
             }
-            Some(_) | None => out.push(YarnAction::Release(self.id, vec![ordinal])),
+            Some(_) | None => {
+                self.request_ids.forget(ordinal);
+                out.push(YarnAction::Release(self.id, vec![ordinal]));
+            }
         }
     }
 
@@ -62,12 +89,12 @@ impl YarnApplication {
     pub fn found_ended(
         &mut self,
         ordinal: u32,
-        (key, node): (AskKey, &str),
+        (group, node): (AskGroup, &str),
         exit: YarnExitStatus,
         at: AdapterTime,
         out: &mut Vec<YarnAction>,
     ) {
-        self.found(ordinal, key, Some(node), at, out);
+        self.found(ordinal, group, Some(node), at, out);
         if let Some(container) = self.containers.get_mut(&ordinal) {
             container.exit = exit;
             self.on_container(ordinal, YarnContainerEvent::Finish, 0, at, out);
@@ -146,7 +173,7 @@ impl YarnApplication {
             };
             self.on_container(ordinal, event, 0, at, out);
         } else {
-            self.asks.forget(ordinal);
+            self.forget(ordinal);
         }
     }
 
@@ -171,6 +198,7 @@ impl YarnApplication {
                     self.ended.push(CompletedContainer { id: container.id, exit: container.exit });
                     self.fresh.retain(|fresh| *fresh != ordinal);
                     self.asks.forget(ordinal);
+                    self.request_ids.forget(ordinal);
                 }
             }
         }
@@ -202,8 +230,12 @@ impl YarnApplication {
         at: AdapterTime,
         out: &mut Vec<YarnAction>,
     ) -> Vec<AllocatedContainer> {
-        let mut allocated = Vec::with_capacity(self.fresh.len());
-        while let Some(ordinal) = self.fresh.pop_front() {
+        // Numbers of asks survive a restart once they are recorded.
+        let (ready, later): (Vec<u32>, Vec<u32>) =
+            self.fresh.iter().partition(|ordinal| self.request_ids.is_saved(**ordinal));
+        self.fresh = later.into();
+        let mut allocated = Vec::with_capacity(ready.len());
+        for ordinal in ready {
             self.on_container(ordinal, YarnContainerEvent::Acquire, expiry_ms, at, out);
             if let Some(YarnContainer { id, key, node, .. }) = self.containers.get(&ordinal).cloned() {
                 allocated.push(AllocatedContainer { id, ordinal, node, key });
@@ -273,6 +305,7 @@ impl YarnApplication {
     /// Whatever was asked for and has no place is not wanted any more: the next master asks anew.
     pub(super) fn drop_asks(&mut self, out: &mut Vec<YarnAction>) {
         let waiting = self.asks.clear();
+        waiting.iter().for_each(|ordinal| self.request_ids.forget(*ordinal));
         if !waiting.is_empty() {
             out.push(YarnAction::Release(self.id, waiting));
         }
@@ -280,7 +313,7 @@ impl YarnApplication {
 
     /// An ordinal belongs to the attempt that asked for it.
     pub(super) fn container_id(&self, ordinal: u32) -> YarnContainerId {
-        let asked = |attempt: &&super::YarnAttempt| attempt.first_ordinal <= ordinal;
+        let asked = |attempt: &&YarnAttempt| attempt.first(ordinal) <= ordinal;
         let attempt = self.attempts.iter().rev().find(asked).or(self.attempts.first());
         let attempt = attempt
             .map_or(crate::ids::YarnAttemptId { application: self.id, number: 1 }, |attempt| attempt.id);

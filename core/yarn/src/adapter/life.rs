@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{
     AdapterTerms, AdapterTime, AllocateAnswer, AppRecord, AppSubmission, AttemptRecord, DIAGNOSTICS_LEN_MAX,
-    MASTER, MasterRefusal, YarnAction, YarnApplication, YarnAttempt,
+    MASTER, MasterRefusal, OPPORTUNISTIC, RequestIds, YarnAction, YarnApplication, YarnAttempt,
 };
 use crate::{
     application::{
@@ -22,6 +22,8 @@ impl YarnApplication {
             id,
             // Ordinal 0 is the master, or stands for one that runs elsewhere.
             next_ordinal: MASTER + 1,
+            next_opportunistic: OPPORTUNISTIC + 1,
+            request_ids: RequestIds::default(),
             submission,
             state: AppState::New,
             attempts: Vec::new(),
@@ -43,6 +45,7 @@ impl YarnApplication {
     pub fn record(&self) -> AppRecord {
         let attempt = |attempt: &YarnAttempt| AttemptRecord {
             first_ordinal: attempt.first_ordinal,
+            first_opportunistic: attempt.first_opportunistic,
             node: attempt.node.clone(),
             registration: attempt.registration.clone(),
             said: attempt.said,
@@ -70,6 +73,8 @@ impl YarnApplication {
                 _ => None,
             },
             next_ordinal: self.next_ordinal,
+            next_opportunistic: self.next_opportunistic,
+            request_ids: self.request_ids.to_record(),
             start_ms: self.start_ms,
             finish_ms: self.finish_ms,
             diagnostics: self.diagnostics.clone(),
@@ -83,6 +88,7 @@ impl YarnApplication {
             id: YarnAttemptId { application: record.id, number },
             state: AttemptState::New,
             first_ordinal: attempt.first_ordinal,
+            first_opportunistic: attempt.first_opportunistic,
             node: attempt.node,
             registration: attempt.registration,
             said: attempt.said,
@@ -104,6 +110,8 @@ impl YarnApplication {
         }
         application.failed = record.failed;
         application.next_ordinal = record.next_ordinal;
+        application.next_opportunistic = record.next_opportunistic;
+        application.request_ids = RequestIds::recorded(record.request_ids, record.version);
         application.start_ms = record.start_ms;
         application.finish_ms = record.finish_ms;
         application.diagnostics = record.diagnostics;
@@ -219,6 +227,7 @@ impl YarnApplication {
             id: YarnAttemptId { application: self.id, number },
             state: AttemptState::New,
             first_ordinal: self.next_ordinal,
+            first_opportunistic: self.next_opportunistic,
             node: None,
             registration: None,
             said: None,
@@ -253,6 +262,7 @@ impl YarnApplication {
 
     /// A record is written, and all before it.
     pub fn saved(&mut self, version: u64, terms: AdapterTerms, at: AdapterTime, out: &mut Vec<YarnAction>) {
+        self.request_ids.on_saved(version);
         if (1..=version).contains(&self.attempt_awaited) {
             self.attempt_awaited = 0;
             let state = self.attempts.last().map(|attempt| attempt.state);

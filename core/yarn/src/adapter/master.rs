@@ -21,6 +21,8 @@ pub struct AllocateCall {
     pub asks: Vec<AskRow>,
     /// Containers that it gives back.
     pub release: Vec<YarnContainerId>,
+    /// Where its page is from now on; `None`: where it was.
+    pub tracking_url: Option<String>,
 }
 
 impl YarnApplication {
@@ -103,6 +105,9 @@ impl YarnApplication {
         }
         let has_changed = self.asks.update(&call.asks)?;
         self.hear(at);
+        if let Some(url) = &call.tracking_url {
+            self.move_page(url, out);
+        }
         self.give_up_ended(&last.completed, out);
         self.release(&call.release, at, out);
         if has_changed {
@@ -119,11 +124,20 @@ impl YarnApplication {
         Ok(answer)
     }
 
+    /// Its page is somewhere else from now on, which is recorded.
+    fn move_page(&mut self, url: &str, out: &mut Vec<YarnAction>) {
+        let registered = self.attempts.last_mut().and_then(|attempt| attempt.registration.as_mut());
+        if let Some(registration) = registered.filter(|registration| registration.tracking_url != url) {
+            url.clone_into(&mut registration.tracking_url);
+            self.put(out);
+        }
+    }
+
     /// Has the unit fit what is asked for. Nothing is asked for twice.
     pub fn settle(&mut self, out: &mut Vec<YarnAction>) {
         let changes = self.asks.settle();
         for ordinal in &changes.release {
-            self.asks.forget(*ordinal);
+            self.forget(*ordinal);
         }
         if !changes.release.is_empty() {
             out.push(YarnAction::Release(self.id, changes.release));

@@ -1,5 +1,7 @@
 //! What of an application survives a restart of the adapter.
 
+use std::collections::BTreeMap;
+
 use super::{AppSubmission, Registration};
 use crate::{
     application::{AppTarget, FinalStatus},
@@ -13,6 +15,8 @@ use crate::{
 pub struct AttemptRecord {
     /// Ordinals from here on were asked for by this attempt.
     pub first_ordinal: u32,
+    /// The same of opportunistic containers.
+    pub first_opportunistic: u32,
     /// Where its master has its place.
     pub node: Option<String>,
     /// What its master said of itself.
@@ -40,6 +44,10 @@ pub struct AppRecord {
     pub target: Option<AppTarget>,
     /// The first ordinal that nobody has asked for.
     pub next_ordinal: u32,
+    /// The same of opportunistic containers.
+    pub next_opportunistic: u32,
+    /// Allocation request ids by ordinal, of asks that have one.
+    pub request_ids: BTreeMap<u32, i64>,
     /// When it was submitted, Unix milliseconds.
     pub start_ms: i64,
     /// When it ended, Unix milliseconds.

@@ -37,7 +37,7 @@ fn submission() -> AppSubmission {
 }
 
 fn ask(n: u32) -> AskRow {
-    let key = AskKey { group: group(2), allocation_request_id: 0 };
+    let key = AskKey { group: group(2), allocation_request_id: NO_REQUEST_ID };
     AskRow { key, name: ANY.to_owned(), n, relax_locality: true }
 }
 
@@ -51,6 +51,7 @@ struct Played {
     has_unit: bool,
     incarnation: u32,
     next_ordinal: u32,
+    next_opportunistic: u32,
     launched: BTreeSet<YarnAttemptId>,
     todo: VecDeque<YarnAction>,
     done: Vec<YarnAction>,
@@ -66,6 +67,7 @@ impl Played {
             has_unit: false,
             incarnation: 0,
             next_ordinal: 1,
+            next_opportunistic: OPPORTUNISTIC + 1,
             launched: BTreeSet::new(),
             todo: VecDeque::new(),
             done: Vec::new(),
@@ -119,8 +121,12 @@ impl Played {
             }
             YarnAction::Grow(_, add) => {
                 for (key, n) in add {
-                    let ordinals = self.next_ordinal..self.next_ordinal + n;
-                    self.next_ordinal += n;
+                    let next = match key.group.execution {
+                        ExecutionType::Guaranteed => &mut self.next_ordinal,
+                        ExecutionType::Opportunistic => &mut self.next_opportunistic,
+                    };
+                    let ordinals = *next..*next + n;
+                    *next += n;
                     self.unit.extend(ordinals.clone().map(|ordinal| (ordinal, (Some(key.clone()), false))));
                     self.with(|app, _, _, out| app.grown(&key, ordinals, out));
                 }
@@ -181,7 +187,7 @@ impl Played {
 
     fn allocate(&mut self, seen: i32, asks: Vec<AskRow>) -> Result<AllocateAnswer, MasterRefusal> {
         let attempt = self.attempt();
-        let call = AllocateCall { seen, asks, release: Vec::new() };
+        let call = AllocateCall { seen, asks, ..AllocateCall::default() };
         self.with(|app, terms, at, out| app.allocate(attempt, &call, terms, at, out))
     }
 
@@ -206,7 +212,7 @@ impl Played {
                 None => self.place_master(),
                 Some(key) => {
                     let node = is_placed.then_some("n2");
-                    self.with(|app, _, at, out| app.found(ordinal, key, node, at, out));
+                    self.with(|app, _, at, out| app.found(ordinal, key.group, node, at, out));
                 }
             }
         }
@@ -414,8 +420,8 @@ fn ends_are_told_again_after_a_restart() {
     played.place_all();
     played.allocate(1, Vec::new()).unwrap();
     played.crash();
-    let key = ask(1).key;
-    played.with(|app, _, at, out| app.found_ended(1, (key, "n2:8041"), YarnExitStatus(7), at, out));
+    let group = ask(1).key.group;
+    played.with(|app, _, at, out| app.found_ended(1, (group, "n2:8041"), YarnExitStatus(7), at, out));
     played.run();
     assert_eq!(played.register(), Ok(Vec::new()));
     let completed = played.allocate(0, Vec::new()).unwrap().completed;
@@ -454,6 +460,89 @@ fn masters_register_again_after_a_restart() {
     played.run();
     assert_eq!(played.unit.len(), 4);
     assert_eq!(played.launched.len(), 1);
+}
+
+#[test]
+fn pages_of_masters_move() {
+    let mut played = running(submission());
+    let attempt = played.attempt();
+    let url = Some("http://n1:4040".to_owned());
+    let call = AllocateCall { tracking_url: url, ..AllocateCall::default() };
+    played.with(|app, terms, at, out| app.allocate(attempt, &call, terms, at, out)).unwrap();
+    played.run();
+    let version = played.record.as_ref().unwrap().version;
+    let call = AllocateCall { seen: 1, ..call };
+    played.with(|app, terms, at, out| app.allocate(attempt, &call, terms, at, out)).unwrap();
+    played.run();
+    let recorded = played.record.as_ref().unwrap();
+    let registration = recorded.attempts[0].registration.as_ref().unwrap();
+    assert_eq!((registration.tracking_url.as_str(), recorded.version), ("http://n1:4040", version));
+}
+
+#[test]
+fn numbers_of_asks_survive_a_restart() {
+    let mut played = running(submission());
+    let numbered = |n, allocation_request_id| {
+        let row = ask(n);
+        AskRow { key: AskKey { allocation_request_id, ..row.key }, ..row }
+    };
+    played.allocate(0, vec![numbered(2, 7), numbered(1, 8), ask(1)]).unwrap();
+    // The replicas are there, and their numbers not recorded yet.
+    let grow = played.todo.pop_back().unwrap();
+    played.todo.push_front(grow);
+    assert!(played.step() && matches!(played.todo.back(), Some(YarnAction::PutRecord(..))));
+    played.place_all();
+    let numbers = |containers: Vec<AllocatedContainer>| -> Vec<i64> {
+        containers.into_iter().map(|container| container.key.allocation_request_id).collect()
+    };
+    let shown = numbers(played.allocate(1, Vec::new()).unwrap().allocated);
+    assert_eq!(shown, [NO_REQUEST_ID], "numbers that are not recorded are not shown");
+    played.run();
+    assert_eq!(numbers(played.allocate(2, Vec::new()).unwrap().allocated), [7, 7, 8]);
+    played.crash();
+    played.run();
+    assert_eq!(numbers(played.register().unwrap()), [NO_REQUEST_ID, 7, 7, 8]);
+    let ordinals: Vec<u32> = played.app().containers().map(|(ordinal, _)| ordinal).collect();
+    for ordinal in ordinals {
+        played.end(ordinal, 0);
+    }
+    assert_eq!(played.app().record().request_ids, BTreeMap::new());
+}
+
+#[test]
+fn opportunistic_containers_have_ordinals_of_their_own() {
+    let mut played = running(AppSubmission { keeps_containers: true, ..submission() });
+    let row = ask(1);
+    let group = AskGroup { execution: ExecutionType::Opportunistic, ..row.key.group.clone() };
+    let opportunistic = AskRow { key: AskKey { group, ..row.key.clone() }, ..row };
+    played.allocate(0, vec![ask(1), opportunistic.clone()]).unwrap();
+    played.run();
+    played.place_all();
+    let ids = |containers: Vec<AllocatedContainer>| -> Vec<String> {
+        containers.into_iter().map(|container| container.id.to_string()).collect()
+    };
+    let first = ids(played.allocate(1, Vec::new()).unwrap().allocated);
+    assert_eq!(first, ["container_1_0001_01_000002", "container_1_0001_01_2147483650"]);
+    played.crash();
+    played.run();
+    assert_eq!(ids(played.register().unwrap()), first);
+    played.run();
+    // What the next attempt asks for is its own.
+    played.end(MASTER, 1);
+    played.run();
+    assert_eq!(ids(played.register().unwrap()), first);
+    played.run();
+    played.allocate(0, vec![ask(1), opportunistic]).unwrap();
+    played.run();
+    played.place_all();
+    let second = ids(played.allocate(1, Vec::new()).unwrap().allocated);
+    assert_eq!(second, ["container_1_0001_02_000003", "container_1_0001_02_2147483651"]);
+    let released = first[1].parse().unwrap();
+    let call = AllocateCall { seen: 2, release: vec![released], ..AllocateCall::default() };
+    let attempt = played.attempt();
+    played.with(|app, terms, at, out| app.allocate(attempt, &call, terms, at, out)).unwrap();
+    played.run();
+    assert!(played.done.contains(&YarnAction::Release(ID, vec![OPPORTUNISTIC + 1])));
 }
 
 proptest! {

@@ -38,6 +38,8 @@ pub(crate) struct Resource {
     pub(crate) source: PathBuf,
     /// The web server that has it, `host:port`; `None`: this machine has it.
     pub(crate) server: Option<String>,
+    /// The server is asked over TLS, and shows a certificate of an authority in this file.
+    pub(crate) ca_file: Option<PathBuf>,
     /// `None`: a web server's, which need not say so before.
     pub(crate) bytes: Option<u64>,
     /// When the source was changed last, Unix milliseconds; not looked at if a web server has it.
@@ -88,6 +90,8 @@ pub(crate) struct Facts {
     pub(crate) java_home: Option<String>,
     pub(crate) hadoop_conf_dir: Option<String>,
     pub(crate) resource_bytes_max: u64,
+    /// Certificates of authorities that web servers may have theirs from.
+    pub(crate) ca_file: PathBuf,
     /// The user that containers run as whose own user this node does not have.
     pub(crate) local_user: Option<String>,
 }
@@ -134,7 +138,7 @@ impl Launch {
         let mut resources = Vec::new();
         for pair in &context.local_resources {
             let Some(value) = &pair.value else { continue };
-            resources.push(resource(pair.key(), value)?);
+            resources.push(resource(pair.key(), value, &facts.ca_file)?);
         }
         let asked = context.environment.iter().map(|pair| (pair.key().to_owned(), expand(pair.value())));
         let asked: BTreeMap<String, String> = asked.collect();
@@ -219,7 +223,7 @@ impl Launch {
     }
 }
 
-fn resource(link: &str, value: &LocalResourceProto) -> Result<Resource, Exception> {
+fn resource(link: &str, value: &LocalResourceProto, ca_file: &Path) -> Result<Resource, Exception> {
     let path = Path::new(link);
     let is_inside = path.components().all(|part| matches!(part, Component::Normal(_)));
     if !is_inside || link.is_empty() || [TOKENS, SCRIPT].contains(&link) {
@@ -231,16 +235,11 @@ fn resource(link: &str, value: &LocalResourceProto) -> Result<Resource, Exceptio
     let Some(url) = url else { return Err(refused(format!("the resource {link} has no absolute path"))) };
     let server = match url.scheme() {
         "" | "file" => None,
-        "http" => Some(server_of(link, url)?),
-        "https" => {
-            return Err(refused(format!(
-                "the resource {link} is in https://, and agents of godel have no TLS for resources: put it on a web server without TLS, or into a \
-                 directory that all nodes share"
-            )));
-        }
+        "http" => Some(server_of(link, url, 80)?),
+        "https" => Some(server_of(link, url, 443)?),
         other => {
             return Err(refused(format!(
-                "the resource {link} is in {other}://, and agents of godel fetch resources from file: and http: set spark.yarn.stagingDir or \
+                "the resource {link} is in {other}://, and agents of godel fetch resources from file:, http: and https: set spark.yarn.stagingDir or \
                  fs.defaultFS to a directory that all nodes share"
             )));
         }
@@ -260,11 +259,12 @@ fn resource(link: &str, value: &LocalResourceProto) -> Result<Resource, Exceptio
         return Err(refused(format!("the resource {link} has no size")));
     }
     let (source, changed_ms) = (PathBuf::from(url.file()), value.timestamp());
-    Ok(Resource { link: path.to_owned(), source, server, bytes, changed_ms, is_archive, pattern })
+    let ca_file = (url.scheme() == "https").then(|| ca_file.to_owned());
+    Ok(Resource { link: path.to_owned(), source, server, ca_file, bytes, changed_ms, is_archive, pattern })
 }
 
 /// Host and port of a web server.
-fn server_of(link: &str, url: &UrlProto) -> Result<String, Exception> {
+fn server_of(link: &str, url: &UrlProto, port: i32) -> Result<String, Exception> {
     let is_host = |host: &str| {
         let is_plain =
             |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_' | ':' | '[' | ']');
@@ -274,7 +274,7 @@ fn server_of(link: &str, url: &UrlProto) -> Result<String, Exception> {
     if !is_host(url.host()) || !is_path {
         return Err(refused(format!("the address of the resource {link} is none of a web server")));
     }
-    let port = url.port.filter(|port| *port > 0).unwrap_or(80);
+    let port = url.port.filter(|port| *port > 0).unwrap_or(port);
     Ok(format!("{}:{port}", url.host()))
 }
 
@@ -340,7 +340,8 @@ mod tests {
     }
 
     fn facts() -> Facts {
-        Facts { host: "n1".to_owned(), port: 8041, java_home: Some("/jdk".to_owned()), ..Facts::default() }
+        let java_home = Some("/jdk".to_owned());
+        Facts { host: "n1".to_owned(), port: 8041, java_home, ca_file: "/ca.pem".into(), ..Facts::default() }
     }
 
     #[test]
@@ -406,8 +407,7 @@ exec /bin/bash -c "$JAVA_HOME/bin/java -D'x=/r/it's/logs' 1>/r/it's/logs/stdout"
         };
         use LocalResourceTypeProto::{Archive, File, Pattern};
         assert!(of(&with("x", "hdfs", File)).message.contains("is in hdfs://"));
-        assert!(of(&with("x", "https", File)).message.contains("no TLS"));
-        assert!(of(&with("x", "http", File)).message.contains("none of a web server"), "it has no host");
+        assert!(of(&with("x", "https", File)).message.contains("none of a web server"), "it has no host");
         let mut odd = with("x", "file", Pattern);
         odd.local_resources[0].value.as_mut().unwrap().pattern = Some("(?<=a)b".to_owned());
         assert!(of(&odd).message.contains("the pattern of the resource x"));
@@ -422,6 +422,10 @@ exec /bin/bash -c "$JAVA_HOME/bin/java -D'x=/r/it's/logs' 1>/r/it's/logs/stdout"
         value.resource.as_mut().unwrap().host = Some("web".to_owned());
         let fetched = Launch::of(ID, "anna", &remote, &facts()).unwrap().resources.remove(0);
         assert_eq!((fetched.server.as_deref(), fetched.bytes), (Some("web:80"), None));
-        assert_eq!(fetched.pattern.as_deref(), Some(".*"));
+        assert_eq!((fetched.pattern.as_deref(), fetched.ca_file), (Some(".*"), None));
+        let value = remote.local_resources[0].value.as_mut().unwrap();
+        value.resource.as_mut().unwrap().scheme = Some("https".to_owned());
+        let fetched = Launch::of(ID, "anna", &remote, &facts()).unwrap().resources.remove(0);
+        assert_eq!((fetched.server.as_deref(), fetched.ca_file), (Some("web:443"), Some("/ca.pem".into())));
     }
 }

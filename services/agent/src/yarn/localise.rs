@@ -70,9 +70,10 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, regex::Error> {
 /// # Errors
 /// Why it cannot be brought there, as a sentence without its full stop.
 pub(crate) fn localise(resource: &Resource, work_dir: &Path, budget: &mut Budget<'_>) -> Result<(), String> {
-    let Resource { link, source, server, .. } = resource;
+    let Resource { link, source, server, ca_file, .. } = resource;
     bring(resource, work_dir, budget).map_err(|error| {
-        let server = server.as_ref().map(|server| format!("http://{server}")).unwrap_or_default();
+        let scheme = if ca_file.is_some() { "https" } else { "http" };
+        let server = server.as_ref().map(|server| format!("{scheme}://{server}")).unwrap_or_default();
         format!(
             "the resource {} cannot be localised from {server}{}: {error}",
             link.display(),
@@ -82,7 +83,7 @@ pub(crate) fn localise(resource: &Resource, work_dir: &Path, budget: &mut Budget
 }
 
 fn bring(resource: &Resource, work_dir: &Path, budget: &mut Budget<'_>) -> io::Result<()> {
-    let Resource { link, source, server, is_archive, pattern, .. } = resource;
+    let Resource { link, source, server, ca_file, is_archive, pattern, .. } = resource;
     let target = work_dir.join(link);
     if let Some(parent) = target.parent() {
         fs::create_dir_all(parent)?;
@@ -90,7 +91,8 @@ fn bring(resource: &Resource, work_dir: &Path, budget: &mut Budget<'_>) -> io::R
     let file = match server {
         None => open(resource)?,
         Some(server) => {
-            let body = http::get(server, &source.to_string_lossy(), budget.is_stopped)?;
+            let path = source.to_string_lossy();
+            let body = http::get((server, ca_file.as_deref()), &path, budget.is_stopped)?;
             if !is_archive {
                 return check_size(copy(body, &target, budget)?, resource);
             }

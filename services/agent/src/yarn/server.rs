@@ -358,6 +358,7 @@ pub(crate) async fn open(
         java_home: config.java_home.clone(),
         hadoop_conf_dir: config.hadoop_conf_dir.clone(),
         resource_bytes_max: config.resource_max_bytes,
+        ca_file: config.resource_ca_file.clone(),
         local_user: config.local_user.clone(),
     };
     let (asks, asked) = mpsc::channel(N_ASKS_MAX);

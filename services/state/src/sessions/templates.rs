@@ -9,6 +9,7 @@ use godel_domain::{
     allocation::Allocation,
     demand::Demand,
     ids::{NodeId, Revision, RunningUnitId, UnitId},
+    running_units::EvictionReason,
 };
 use godel_proto::v1;
 use godel_rules::admission::defaults;
@@ -79,6 +80,7 @@ struct Place {
     group: usize,
     allocation: Allocation,
     restarts: u32,
+    eviction: Option<EvictionReason>,
 }
 
 impl Templates {
@@ -101,20 +103,25 @@ impl Templates {
         alike.filter_map(|places| units[places[0].unit_idx].assignment(places)).collect()
     }
 
-    /// Stops of all `keys`, with the grace of their units; of an unknown unit at once.
+    /// Stops of all `keys`, with the grace and the notice of their units; of an unknown unit at once.
     pub(crate) fn stops(&self, store: &Store, keys: &[RunningUnitId]) -> Vec<v1::StopRequest> {
         let (places, units) = self.places(store, keys, |_| true);
-        let mut graces = FxHashMap::default();
+        let mut times = FxHashMap::default();
         for place in places {
             let group = units[place.unit_idx].groups.get(place.group).and_then(Option::as_ref);
-            graces.insert(place.key, group.map_or(0, |group| group.run.stop_grace_ms));
+            let Some(run) = group.map(|group| &group.run) else { continue };
+            times.insert(place.key, (run.stop_grace_ms, notice_ms(run, place.eviction)));
         }
         keys.iter()
-            .map(|key| v1::StopRequest {
-                unit_id: key.unit.0,
-                ordinal: key.replica.ordinal,
-                incarnation: key.replica.incarnation,
-                grace_ms: graces.get(key).copied().unwrap_or(0),
+            .map(|key| {
+                let (grace_ms, notice_ms) = times.get(key).copied().unwrap_or_default();
+                v1::StopRequest {
+                    unit_id: key.unit.0,
+                    ordinal: key.replica.ordinal,
+                    incarnation: key.replica.incarnation,
+                    grace_ms,
+                    notice_ms,
+                }
             })
             .collect()
     }
@@ -156,6 +163,7 @@ impl Templates {
                             group: usize::from(row.group),
                             allocation: row.allocation,
                             restarts: row.restarts,
+                            eviction: row.eviction,
                         });
                     }
                 }
@@ -190,7 +198,7 @@ impl Place {
     /// The same but for the ordinal.
     fn is_like(&self, other: &Self) -> bool {
         let of = |place: &Self| {
-            let Self { key, unit_idx, group, allocation, restarts } = *place;
+            let Self { key, unit_idx, group, allocation, restarts, eviction: _ } = *place;
             (key.unit, key.replica.incarnation, unit_idx, group, allocation, restarts)
         };
         of(self) == of(other)
@@ -326,6 +334,14 @@ impl UnitTemplate {
     }
 }
 
+/// The notice that a running unit gets: only of an eviction for the sake of others that is not urgent.
+fn notice_ms(run: &v1::RunSpec, eviction: Option<EvictionReason>) -> u32 {
+    match eviction {
+        Some(EvictionReason::Preempted | EvictionReason::Rescheduled) => run.eviction_notice_ms,
+        Some(_) | None => 0,
+    }
+}
+
 fn source(state: &State, unit: u64) -> Option<Source> {
     let record = state.record(v1::Kind::Unit, &RecordKey::Id(unit))?;
     let groups = state.rows(UnitId(unit)).map(|rows| &rows.groups[..]).unwrap_or_default();
@@ -340,6 +356,15 @@ fn source(state: &State, unit: u64) -> Option<Source> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_notice_is_given_for_the_sake_of_others_only() {
+        let run = v1::RunSpec { eviction_notice_ms: 7, ..v1::RunSpec::default() };
+        let noticed: Vec<EvictionReason> =
+            EvictionReason::ALL.into_iter().filter(|reason| notice_ms(&run, Some(*reason)) == 7).collect();
+        assert_eq!(noticed, [EvictionReason::Preempted, EvictionReason::Rescheduled]);
+        assert_eq!(notice_ms(&run, None), 0);
+    }
 
     #[test]
     fn ranks_are_counted_over_the_ordinals_that_are_wanted() {
@@ -379,6 +404,7 @@ mod tests {
                 group: 1,
                 allocation: Allocation::default(),
                 restarts: 0,
+                eviction: None,
             };
             ordinals.iter().map(place).collect()
         };

@@ -3,15 +3,10 @@
 //! Every action may be done twice: sizes of task groups are absolute, ordinals are released once, and the next incarnation is asked for by what
 //! the rows show. Calls are repeated until the dispatcher accepts or refuses them for good, or this adapter no longer leads.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use godel_core_yarn::{
-    adapter::{MASTER, YarnAction},
-    asks::AskKey,
+    adapter::{MASTER, OPPORTUNISTIC, YarnAction},
     attempt::AttemptState,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
@@ -27,20 +22,19 @@ use tokio::time::{Instant, sleep};
 use tonic::{Code, Response, Status};
 
 use super::{
+    grow::{grow, release},
     queues,
-    shared::{Growing, Inner, Shared, Term},
+    shared::{Inner, Shared, Term},
 };
 use crate::{
     launcher::{LaunchRefusal, MasterLaunch},
-    picture::{exit_of, ordinals_of},
+    picture::exit_of,
     reports::YarnAmount,
-    unit::{Wish, group_name, task_group, unit_name, unit_spec},
+    unit::{unit_name, unit_name_of, unit_spec},
 };
 
 /// Name of the dispatcher's lease.
 const DISPATCHER: &str = "dispatcher";
-/// Ordinals in one request.
-const N_ORDINALS_MAX: usize = 10_000;
 /// Pauses between calls that fail: the first one at most, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// One call of a node.
@@ -48,7 +42,7 @@ const LAUNCH_LIMIT: Duration = Duration::from_secs(15);
 /// A master that is to be stopped is tried for so long; its unit ends it at last.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// Between looks at a replica that has not ended yet.
-const LOOK: Duration = Duration::from_secs(1);
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// Does what an application has to do until nothing is left, or the time of this leader is over.
 pub(crate) async fn work(shared: Arc<Shared>, term: Term, id: YarnApplicationId) {
@@ -113,7 +107,7 @@ fn is_passing(status: &Status) -> bool {
 }
 
 /// Calls the leading dispatcher until it answers for good.
-async fn call<T, F, Fut>(shared: &Shared, op: F) -> Result<T, Status>
+pub(super) async fn call<T, F, Fut>(shared: &Shared, op: F) -> Result<T, Status>
 where
     F: Fn(UnitServiceClient<Channel>) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
@@ -148,16 +142,11 @@ async fn submit(shared: &Arc<Shared>, id: YarnApplicationId) {
         unit_spec(&shared.context.config, id, (&of.user, &of.queue, of.priority), of.master.as_ref())
     });
     let Some(spec) = spec else { return };
-    let request = v1::SubmitUnitRequest { unit: Some(spec) };
-    let answer = call(shared, |mut client| {
-        let request = request.clone();
-        async move { client.submit_unit(request).await }
-    })
-    .await;
+    let answer = submit_spec(shared, spec).await;
     shared.context.crash.hit("yarn.after-submit");
     match answer {
-        Ok(answer) => {
-            shared.until_read(Revision(answer.revision)).await;
+        Ok(revision) => {
+            shared.until_read(revision).await;
             shared
                 .run_on(id, |application, terms, at, out| application.unit_answered(Ok(()), terms, at, out));
             // Its master may have had a place before the application knew that it has a unit.
@@ -185,8 +174,8 @@ pub(crate) fn tell_master(
     at: godel_core_yarn::adapter::AdapterTime,
     out: &mut Vec<YarnAction>,
 ) {
-    let Some((_, entry)) = inner.picture.unit(id) else { return };
-    let row = entry.rows.row(MASTER);
+    let Some(entry) = inner.picture.unit(id) else { return };
+    let row = entry.row(MASTER);
     let Some(node) = inner.picture.launch_node(row.node) else { return };
     let rack = inner.picture.rack(row.node);
     let replica = (MASTER, row.incarnation);
@@ -202,115 +191,13 @@ pub(crate) fn tell_master(
     });
 }
 
-/// What is to be asked of the dispatcher so that the unit has so many replicas more.
-fn growth(
-    shared: &Shared,
-    inner: &Inner,
-    id: YarnApplicationId,
-    add: &[(AskKey, u32)],
-) -> Option<(v1::TaskGroupChanges, Growing)> {
-    let config = &shared.context.config;
-    let (application, entry) = inner.application(id).ok()?;
-    let (_, unit) = inner.picture.unit(id)?;
-    let mut by_group: BTreeMap<String, (Wish, VecDeque<(AskKey, u32)>)> = BTreeMap::new();
-    for (key, n) in add {
-        let wish = Wish::of(application.asks(), key, &entry.refused_hosts);
-        let name = group_name(&key.group, &wish);
-        by_group.entry(name).or_insert_with(|| (wish, VecDeque::new())).1.push_back((key.clone(), *n));
-    }
-    let mut changes = v1::TaskGroupChanges {
-        namespace: config.namespace.clone(),
-        name: unit_name(id),
-        ..v1::TaskGroupChanges::default()
-    };
-    for (name, (wish, keys)) in &by_group {
-        let n: u32 = keys.iter().map(|(_, n)| *n).fold(0, u32::saturating_add);
-        let Some((key, _)) = keys.front() else { continue };
-        match ordinals_of(&unit.record, name) {
-            Some(known) => {
-                let replicas = u32::try_from(known.len()).unwrap_or(u32::MAX).saturating_add(n);
-                changes.sizes.push(v1::TaskGroupSize { task_group: name.clone(), replicas });
-            }
-            None => changes.added.push(task_group(config, name, &key.group, wish, n)),
-        }
-    }
-    Some((changes, by_group.into_iter().map(|(name, (_, keys))| (name, keys)).collect()))
-}
-
-async fn grow(shared: &Arc<Shared>, id: YarnApplicationId, add: Vec<(AskKey, u32)>) {
-    let changes = {
-        let mut inner = shared.inner.lock();
-        let growth = growth(shared, &inner, id, &add);
-        growth.map(|(changes, growing)| {
-            if let Some(entry) = inner.entries.get_mut(&id) {
-                // Ordinals are given to keys when the unit is read, before any of them can have a place.
-                entry.growing = growing;
-            }
-            changes
-        })
-    };
-    let answer = match changes {
-        Some(changes) => change_groups(shared, changes).await,
-        None => Err(Status::not_found("its unit is not there any more")),
-    };
-    shared.context.crash.hit("yarn.after-grow");
-    match &answer {
-        Ok(revision) => shared.until_read(*revision).await,
-        Err(status) => {
-            tracing::warn!(application = %id, why = status.message(), "no containers could be added to the unit");
-        }
-    }
-    // Who follows begins anew.
-    let _ = shared.run(|inner, _, _| {
-        let Some(entry) = inner.entries.get_mut(&id) else { return };
-        let left = match answer {
-            Ok(_) => std::mem::take(&mut entry.growing).into_iter().flat_map(|(_, keys)| keys).collect(),
-            Err(_) => {
-                entry.growing.clear();
-                entry.is_growth_refused = true;
-                add
-            }
-        };
-        // There is one: its entry is there.
-        let _ = inner.adapter.with(id, |application, _| {
-            left.iter().for_each(|(key, n)| application.not_grown(key, *n));
-        });
-    });
-}
-
-async fn change_groups(shared: &Shared, changes: v1::TaskGroupChanges) -> Result<Revision, Status> {
-    let request = v1::UpdateUnitRequest { groups: Some(changes), ..v1::UpdateUnitRequest::default() };
+pub(super) async fn submit_spec(shared: &Shared, spec: v1::UnitSpec) -> Result<Revision, Status> {
+    let request = v1::SubmitUnitRequest { unit: Some(spec) };
     let answer = call(shared, |mut client| {
         let request = request.clone();
-        async move { client.update_unit(request).await }
-    })
-    .await?;
-    Ok(Revision(answer.revision))
-}
-
-async fn release(shared: &Arc<Shared>, id: YarnApplicationId, ordinals: &[u32]) {
-    let is_there =
-        |inner: &Inner| inner.picture.unit(id).is_some_and(|(_, unit)| !unit.record.status.cancelled);
-    for ordinals in ordinals.chunks(N_ORDINALS_MAX) {
-        if !is_there(&shared.inner.lock()) {
-            return;
-        }
-        let changes = v1::TaskGroupChanges {
-            namespace: shared.context.config.namespace.clone(),
-            name: unit_name(id),
-            released_ordinals: ordinals.to_vec(),
-            ..v1::TaskGroupChanges::default()
-        };
-        match change_groups(shared, changes).await {
-            // The next size of a group counts from here.
-            Ok(revision) => shared.until_read(revision).await,
-            // The unit is over: so is what was to be released.
-            Err(status) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => {}
-            Err(status) => {
-                tracing::warn!(application = %id, why = status.message(), "containers could not be released");
-            }
-        }
-    }
+        async move { client.submit_unit(request).await }
+    });
+    Ok(Revision(answer.await?.revision))
 }
 
 async fn next_master(shared: &Arc<Shared>, id: YarnApplicationId) {
@@ -319,8 +206,7 @@ async fn next_master(shared: &Arc<Shared>, id: YarnApplicationId) {
         let waits =
             application.attempts().last().is_some_and(|attempt| attempt.state == AttemptState::Scheduled);
         let incarnation = application.master_incarnation();
-        waits
-            && inner.picture.unit(id).is_some_and(|(_, unit)| unit.rows.row(MASTER).incarnation < incarnation)
+        waits && inner.picture.unit(id).is_some_and(|unit| unit.row(MASTER).incarnation < incarnation)
     };
     let request = v1::RetryUnitRequest {
         namespace: shared.context.config.namespace.clone(),
@@ -348,7 +234,7 @@ async fn next_master(shared: &Arc<Shared>, id: YarnApplicationId) {
     }
 }
 
-/// Changes the unit of an application as a whole, but for its task groups.
+/// Changes the units of an application as a whole, but for their task groups: first the one with its master, whose refusal counts.
 ///
 /// # Errors
 /// Why the dispatcher refuses that for good.
@@ -357,40 +243,48 @@ pub(crate) async fn change_unit(
     id: YarnApplicationId,
     change: impl Fn(&mut v1::UnitSpec),
 ) -> Result<(), Status> {
-    let spec = shared.inner.lock().picture.unit(id).map(|(_, unit)| to_proto::unit_spec(&unit.record.spec));
-    let Some(mut spec) = spec else { return Ok(()) };
-    change(&mut spec);
-    let request = v1::UpdateUnitRequest { unit: Some(spec), ..v1::UpdateUnitRequest::default() };
-    let answer = call(shared, |mut client| {
-        let request = request.clone();
-        async move { client.update_unit(request).await }
-    })
-    .await?;
-    shared.until_read(Revision(answer.revision)).await;
+    for side in [MASTER, OPPORTUNISTIC] {
+        let spec = {
+            let inner = shared.inner.lock();
+            let unit = inner.picture.unit_of(id, side).filter(|unit| side == MASTER || unit.is_alive());
+            unit.map(|unit| to_proto::unit_spec(&unit.record.spec))
+        };
+        let Some(mut spec) = spec else { continue };
+        change(&mut spec);
+        let request = v1::UpdateUnitRequest { unit: Some(spec), ..v1::UpdateUnitRequest::default() };
+        let answer = call(shared, |mut client| {
+            let request = request.clone();
+            async move { client.update_unit(request).await }
+        })
+        .await?;
+        shared.until_read(Revision(answer.revision)).await;
+    }
     Ok(())
 }
 
 async fn cancel(shared: &Arc<Shared>, id: YarnApplicationId) {
-    let is_there =
-        |inner: &Inner| inner.picture.unit(id).is_some_and(|(_, unit)| !unit.record.status.cancelled);
-    if !is_there(&shared.inner.lock()) {
-        return;
-    }
-    let request = v1::CancelUnitRequest {
-        namespace: shared.context.config.namespace.clone(),
-        name: unit_name(id),
-        expected_revision: 0,
-    };
-    let answer = call(shared, |mut client| {
-        let request = request.clone();
-        async move { client.cancel_unit(request).await }
-    })
-    .await;
-    match answer {
-        Ok(_) => {}
-        Err(status) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => {}
-        Err(status) => {
-            tracing::warn!(application = %id, why = status.message(), "the unit could not be cancelled");
+    for side in [OPPORTUNISTIC, MASTER] {
+        let is_there =
+            |inner: &Inner| inner.picture.unit_of(id, side).is_some_and(|unit| !unit.record.status.cancelled);
+        if !is_there(&shared.inner.lock()) {
+            continue;
+        }
+        let request = v1::CancelUnitRequest {
+            namespace: shared.context.config.namespace.clone(),
+            name: unit_name_of(id, side),
+            expected_revision: 0,
+        };
+        let answer = call(shared, |mut client| {
+            let request = request.clone();
+            async move { client.cancel_unit(request).await }
+        })
+        .await;
+        match answer {
+            Ok(_) => {}
+            Err(status) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => {}
+            Err(status) => {
+                tracing::warn!(application = %id, why = status.message(), "the unit could not be cancelled");
+            }
         }
     }
 }
@@ -399,8 +293,7 @@ async fn cancel(shared: &Arc<Shared>, id: YarnApplicationId) {
 fn master_launch(shared: &Shared, attempt: YarnAttemptId) -> Option<MasterLaunch> {
     let inner = shared.inner.lock();
     let (application, entry) = inner.application(attempt.application).ok()?;
-    let (_, unit) = inner.picture.unit(attempt.application)?;
-    let row = unit.rows.row(MASTER);
+    let row = inner.picture.unit(attempt.application)?.row(MASTER);
     if !row.phase.is_live() || row.incarnation.checked_add(1) != Some(attempt.number) {
         return None;
     }

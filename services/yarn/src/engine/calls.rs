@@ -429,7 +429,9 @@ impl ResourceManager for Manager {
 
 /// Containers that are about to be taken from an application.
 fn preempted(inner: &Inner, application: &YarnApplication) -> Vec<YarnContainerId> {
-    let Some((_, unit)) = inner.picture.unit(application.id()) else { return Vec::new() };
-    let leaves = application.containers().filter(|(ordinal, _)| is_preempted(&unit.rows.row(*ordinal)));
+    let id = application.id();
+    let is_leaving =
+        |ordinal| inner.picture.unit_of(id, ordinal).is_some_and(|unit| is_preempted(&unit.row(ordinal)));
+    let leaves = application.containers().filter(|(ordinal, _)| is_leaving(*ordinal));
     leaves.map(|(_, container)| container.id).collect()
 }

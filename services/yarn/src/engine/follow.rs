@@ -1,10 +1,11 @@
 //! The task that follows the store, leads when the lease is granted, and looks at the clock once a second.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 
 use godel_core_yarn::{
     adapter::{AdapterTime, MASTER, YarnAction, YarnAdapter},
     application::PublicAppState,
+    asks::AskKey,
     ids::YarnApplicationId,
 };
 use godel_domain::{
@@ -33,9 +34,9 @@ use super::{
 use crate::{
     keys::KeySource,
     metrics::StateLabel,
-    picture::{UnitEvent, exit_of},
+    picture::{UnitEntry, UnitEvent, exit_of},
     record::{self},
-    unit::key_of,
+    unit::asked_of,
 };
 
 /// Between looks at the clock.
@@ -386,21 +387,30 @@ fn on_added(
 ) {
     let Some(entry) = inner.entries.get_mut(&id) else { return };
     let Some((_, keys)) = entry.growing.iter_mut().find(|(name, _)| name == group) else { return };
-    let mut given = Vec::new();
+    let given = shared_out(keys, ordinals);
+    // It has an entry.
+    let _ = inner.adapter.with(id, |application, _| {
+        for (key, ordinals) in given {
+            application.grown(&key, ordinals, out);
+        }
+    });
+}
+
+/// Ordinals in order, to keys that want so many of them, as ranges.
+fn shared_out(keys: &mut VecDeque<(AskKey, u32)>, ordinals: &[u32]) -> Vec<(AskKey, Range<u32>)> {
+    let mut given: Vec<(AskKey, Range<u32>)> = Vec::new();
     for ordinal in ordinals {
         let Some((key, n)) = keys.front_mut() else { break };
-        given.push((key.clone(), *ordinal));
+        match given.last_mut() {
+            Some((last, range)) if last == key && range.end == *ordinal => range.end += 1,
+            _ => given.push((key.clone(), *ordinal..ordinal.saturating_add(1))),
+        }
         *n -= 1;
         if *n == 0 {
             keys.pop_front();
         }
     }
-    // It has an entry.
-    let _ = inner.adapter.with(id, |application, _| {
-        for (key, ordinal) in given {
-            application.grown(&key, ordinal..ordinal.saturating_add(1), out);
-        }
-    });
+    given
 }
 
 fn named(inner: &Inner, node: NodeId) -> Option<(String, String)> {
@@ -418,32 +428,34 @@ fn replay(
 ) {
     let is_known = inner.adapter.get(id).is_some_and(|application| !application.is_over());
     let had_unit = inner.adapter.get(id).is_some_and(|application| !application.attempts().is_empty());
-    let Some((_, unit)) = inner.picture.unit(id).filter(|_| is_known) else {
+    let Some(unit) = inner.picture.unit(id).filter(|_| is_known) else {
         if is_known && had_unit {
             tell(inner, id, UnitEvent::Gone, at, out);
         }
         return;
     };
-    let (record, rows) = (Arc::clone(&unit.record), unit.rows.clone());
-    if record.status.cancelled || record.status.ended.is_some() {
+    if !unit.is_alive() {
         tell(inner, id, UnitEvent::Gone, at, out);
         return;
     }
     tell_master(inner, id, at, out);
-    for ordinal in record.iter_ordinals().filter(|ordinal| *ordinal != MASTER) {
-        let group = record.group_of(ordinal).and_then(|idx| record.spec.task_groups.get(idx));
-        let Some(key) = group.and_then(|group| key_of(group, label_key)) else { continue };
-        let row = rows.row(ordinal);
-        let node = named(inner, row.node)
-            .map(|(node, _)| node)
-            .filter(|_| row.phase.is_live() || row.phase.is_ended());
-        // It was recovered.
-        let _ = inner.adapter.with(id, |application, _| match node {
-            Some(node) if row.phase.is_ended() => {
-                application.found_ended(ordinal, (key, &node), exit_of(&row), at, out);
-            }
-            node => application.found(ordinal, key, node.as_deref(), at, out),
-        });
+    let units: Vec<UnitEntry> = inner.picture.units_of(id).cloned().collect();
+    for unit in units {
+        for own in unit.record.iter_ordinals().filter(|ordinal| *ordinal != MASTER) {
+            let group = unit.record.group_of(own).and_then(|idx| unit.record.spec.task_groups.get(idx));
+            let Some(asked) = group.and_then(|group| asked_of(group, label_key)) else { continue };
+            let (ordinal, row) = (unit.shown(own), unit.rows.row(own));
+            let node = named(inner, row.node)
+                .map(|(node, _)| node)
+                .filter(|_| row.phase.is_live() || row.phase.is_ended());
+            // It was recovered.
+            let _ = inner.adapter.with(id, |application, _| match node {
+                Some(node) if row.phase.is_ended() => {
+                    application.found_ended(ordinal, (asked, &node), exit_of(&row), at, out);
+                }
+                node => application.found(ordinal, asked, node.as_deref(), at, out),
+            });
+        }
     }
 }
 

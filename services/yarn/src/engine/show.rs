@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use godel_core_yarn::{
-    adapter::{MASTER, YarnApplication},
+    adapter::{MASTER, OPPORTUNISTIC, YarnApplication},
     application::PublicAppState,
     attempt::AttemptState,
     container::PublicContainerState,
     exit_status::YarnExitStatus,
-    ids::{YarnAttemptId, YarnContainerId},
+    ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
 use godel_domain::{
     queue_spec::{DEFAULT_QUEUE, QueueSpec, parent},
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     manager::ManagerRefusal,
-    picture::{Picture, UnitEntry, add, amount_of, exit_of, state_of},
+    picture::{Picture, UnitEntry, add, exit_of, state_of},
     reports::{
         AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
         YarnAmount,
@@ -90,35 +90,19 @@ fn pending(application: &YarnApplication) -> (YarnAmount, u32) {
     (amount, count)
 }
 
-fn amounts(unit: &UnitEntry) -> Vec<YarnAmount> {
-    unit.record.spec.task_groups.iter().map(|group| amount_of(&group.template.demand)).collect()
-}
-
 /// What the running units of an application take now.
-fn used(unit: &UnitEntry) -> (YarnAmount, u32) {
-    let amounts = amounts(unit);
+fn used(picture: &Picture, id: YarnApplicationId) -> (YarnAmount, u32) {
     let (mut sum, mut count) = (YarnAmount::default(), 0_u32);
-    for (_, row) in unit.rows.live() {
-        if let Some(amount) = amounts.get(usize::from(row.group)) {
-            add(&mut sum, amount, 1);
-            count = count.saturating_add(1);
+    for unit in picture.units_of(id) {
+        let amounts = unit.amounts();
+        for (_, row) in unit.rows.live() {
+            if let Some(amount) = amounts.get(usize::from(row.group)) {
+                add(&mut sum, amount, 1);
+                count = count.saturating_add(1);
+            }
         }
     }
     (sum, count)
-}
-
-/// MiB-seconds and CPU-seconds of the running units of an application, each in its last incarnation.
-pub(crate) fn used_seconds(unit: &UnitEntry, now_ms: i64) -> (i64, i64) {
-    let amounts = amounts(unit);
-    let (mut memory, mut cpu) = (0_i64, 0_i64);
-    for (_, row) in unit.rows.rows.iter().filter(|(_, row)| row.phase != Phase::Pending) {
-        let Some(amount) = amounts.get(usize::from(row.group)) else { continue };
-        let end_ms = if row.phase.is_live() || row.end.ended_ms == 0 { now_ms } else { row.end.ended_ms };
-        let seconds = end_ms.saturating_sub(row.bound_time_ms).max(0) / 1_000;
-        memory = memory.saturating_add(amount.memory_mb.saturating_mul(seconds));
-        cpu = cpu.saturating_add(amount.vcores.saturating_mul(seconds));
-    }
-    (memory, cpu)
 }
 
 /// An application.
@@ -129,13 +113,12 @@ pub(crate) fn application(
     entry: &AppEntry,
 ) -> AppReport {
     let submission = application.submission();
-    let unit = inner.picture.unit(application.id()).map(|(_, unit)| unit);
-    let (used, n_containers) = unit.map(used).unwrap_or_default();
+    let (used, n_containers) = used(&inner.picture, application.id());
     let (pending, n_pending) = if application.is_over() { Default::default() } else { pending(application) };
     let (start_ms, finish_ms) = application.times_ms();
     let until = finish_ms.unwrap_or(shared.at().wall_ms);
-    let known = entry.notes.used_seconds;
-    let (memory_seconds, vcore_seconds) = unit.map_or(known, |unit| used_seconds(unit, until));
+    let used_seconds = inner.picture.used_seconds(application.id(), until);
+    let (memory_seconds, vcore_seconds) = used_seconds.unwrap_or(entry.notes.used_seconds);
     let attempt = application.attempts().last();
     let said = entry.notes.attempts.last().map(|notes| notes.diagnostics.as_str()).unwrap_or_default();
     let is_finished = application.public_state() == PublicAppState::Finished;
@@ -251,12 +234,15 @@ pub(crate) fn containers(
     application: &YarnApplication,
     id: YarnAttemptId,
 ) -> Vec<ContainerReport> {
-    let Some((_, unit)) = inner.picture.unit(application.id()) else { return Vec::new() };
-    let amounts = amounts(unit);
-    let amount = |row: &RunningUnit| amounts.get(usize::from(row.group)).cloned().unwrap_or_default();
+    let picture = &inner.picture;
+    let Some(unit) = picture.unit(application.id()) else { return Vec::new() };
+    let amounts: Vec<Vec<YarnAmount>> = picture.units_of(application.id()).map(UnitEntry::amounts).collect();
+    let amount = |of_unit: usize, row: &RunningUnit| {
+        amounts.get(of_unit).and_then(|of| of.get(usize::from(row.group))).cloned().unwrap_or_default()
+    };
     let mut shown = Vec::new();
     let attempt = application.attempts().iter().find(|attempt| attempt.id == id);
-    let row = unit.rows.row(MASTER);
+    let row = unit.row(MASTER);
     if let Some(node) = attempt.and_then(|attempt| attempt.node.clone())
         && row.incarnation.checked_add(1) == Some(id.number)
         && row.phase != Phase::Pending
@@ -267,11 +253,12 @@ pub(crate) fn containers(
             Phase::Running => PublicContainerState::Running,
             Phase::Succeeded | Phase::Failed | Phase::Stopped => PublicContainerState::Complete,
         };
-        shown.push(report(id, &row, (amount(&row), state, node)));
+        shown.push(report(id, &row, (amount(0, &row), state, node)));
     }
     for (ordinal, container) in application.containers().filter(|(_, container)| container.id.attempt == id) {
-        let row = unit.rows.row(ordinal);
-        let placed = (amount(&row), container.state.public(), container.node.clone());
+        let Some(unit) = picture.unit_of(application.id(), ordinal) else { continue };
+        let (row, of_unit) = (unit.row(ordinal), usize::from(ordinal >= OPPORTUNISTIC));
+        let placed = (amount(of_unit, &row), container.state.public(), container.node.clone());
         shown
             .push(ContainerReport { key: Some(container.key.clone()), ..report(container.id, &row, placed) });
     }

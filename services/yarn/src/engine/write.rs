@@ -13,10 +13,7 @@ use godel_kit::{
 use godel_proto::v1;
 use godel_wire::to_proto;
 
-use super::{
-    shared::{Inner, Shared, Term},
-    show::used_seconds,
-};
+use super::shared::{Inner, Shared, Term};
 use crate::record;
 
 /// Bytes of records in one transaction; one that is larger goes alone.
@@ -89,9 +86,9 @@ fn next_batch(inner: &mut Inner, now_ms: i64) -> Batch {
         let Some((application, entry)) = inner.adapter.get(id).zip(inner.entries.get_mut(&id)) else {
             continue;
         };
-        if let Some((_, unit)) = inner.picture.unit(id) {
-            let until = application.times_ms().1.unwrap_or(now_ms);
-            entry.notes.used_seconds = used_seconds(unit, until);
+        let until = application.times_ms().1.unwrap_or(now_ms);
+        if let Some(used) = inner.picture.used_seconds(id, until) {
+            entry.notes.used_seconds = used;
         }
         let record = application.record();
         let version = record.version;

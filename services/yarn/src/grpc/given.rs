@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use godel_core_yarn::{
-    adapter::{AllocateCall, AppSubmission, Registration},
+    adapter::{AllocateCall, AppSubmission, NO_REQUEST_ID, Registration},
     application::{FinalStatus, PublicAppState},
     asks::{ANY, AskGroup, AskKey, AskRow, ExecutionType},
     ids::{BadYarnId, YarnApplicationId, YarnAttemptId, YarnContainerId},
@@ -299,6 +299,7 @@ pub(super) fn allocation(request: v1::AllocateRequest) -> Result<Allocation, Sta
         blacklist_add,
         blacklist_remove,
         progress,
+        tracking_url,
     } = request;
     let mut given = Given::default();
     let attempt = given.id("attempt_id", &attempt_id);
@@ -314,7 +315,10 @@ pub(super) fn allocation(request: v1::AllocateRequest) -> Result<Allocation, Sta
     }
     let asks = asks.into_iter().enumerate().map(|(n, one)| ask(&mut given, n, one)).collect();
     let progress = progress.filter(|progress| progress.is_finite()).unwrap_or(0.0).clamp(0.0, 1.0);
-    let call = AllocateCall { seen: response_id.unwrap_or(0), asks, release: released };
+    if let Some(url) = &tracking_url {
+        given.text("tracking_url", url, URL_LEN_MAX);
+    }
+    let call = AllocateCall { seen: response_id.unwrap_or(0), asks, release: released, tracking_url };
     let blacklist = BlacklistChange { add: blacklist_add, remove: blacklist_remove };
     given.checked(attempt.map(|attempt| Allocation { attempt, call, blacklist, progress }))
 }
@@ -338,7 +342,7 @@ fn ask(given: &mut Given, n: usize, ask: v1::YarnAsk) -> AskRow {
     let group =
         AskGroup { priority: priority.unwrap_or(0), execution, capability: amount.to_capability(), label };
     AskRow {
-        key: AskKey { group, allocation_request_id: allocation_request_id.unwrap_or(0) },
+        key: AskKey { group, allocation_request_id: allocation_request_id.unwrap_or(NO_REQUEST_ID) },
         name: if name.is_empty() { ANY.to_owned() } else { name },
         n: containers.unwrap_or(0),
         relax_locality: !strict,

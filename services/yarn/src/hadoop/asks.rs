@@ -21,6 +21,9 @@ use super::{
 };
 use crate::{manager::BlacklistChange, reports::YarnAmount};
 
+/// Longest address of a page.
+const URL_LEN_MAX: usize = 4_096;
+
 /// A call of `allocate`, read.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
@@ -58,7 +61,12 @@ pub(super) fn read(
         return Err(Exception::new(INVALID_BLACKLIST, "Cannot add * to the blacklist!"));
     }
     Ok(Asked {
-        call: AllocateCall { seen: request.response_id.unwrap_or(0), asks, release },
+        call: AllocateCall {
+            seen: request.response_id.unwrap_or(0),
+            asks,
+            release,
+            tracking_url: request.tracking_url.map(bounded_url).filter(|url| !url.is_empty()),
+        },
         blacklist: BlacklistChange {
             add: blacklist.blacklist_additions,
             remove: blacklist.blacklist_removals,
@@ -66,6 +74,11 @@ pub(super) fn read(
         progress,
         not_updated: request.update_requests.into_iter().map(not_updated).collect(),
     })
+}
+
+/// An address of a page that is too long is none.
+fn bounded_url(url: String) -> String {
+    if url.len() > URL_LEN_MAX { String::new() } else { url }
 }
 
 /// From 0 to 1, whatever was said.

@@ -15,9 +15,9 @@ use godel_hadoop::{
     yarn::{
         AllocateRequestProto, AllocateResponseProto, AmrmTokenIdentifierProto, ContainerProto,
         ContainerStateProto, ContainerStatusProto, FinishApplicationMasterRequestProto,
-        FinishApplicationMasterResponseProto, NmTokenProto, PreemptionContainerProto,
-        PreemptionContractProto, PreemptionMessageProto, RegisterApplicationMasterRequestProto,
-        RegisterApplicationMasterResponseProto, SchedulerResourceTypes,
+        FinishApplicationMasterResponseProto, NmTokenProto, PreemptionContainerProto, PreemptionMessageProto,
+        RegisterApplicationMasterRequestProto, RegisterApplicationMasterResponseProto,
+        SchedulerResourceTypes, StrictPreemptionContractProto,
     },
 };
 use parking_lot::Mutex;
@@ -142,7 +142,7 @@ impl MasterFace {
             updated_nodes: updated_nodes.iter().map(reports::changed_node).collect(),
             num_cluster_nodes: Some(i32::try_from(n_nodes).unwrap_or(i32::MAX)),
             preempt: (!preempted.is_empty()).then(|| PreemptionMessageProto {
-                contract: Some(PreemptionContractProto {
+                strict_contract: Some(StrictPreemptionContractProto {
                     container: preempted
                         .into_iter()
                         .map(|id| PreemptionContainerProto { id: Some(ids::container_pb(id)) })

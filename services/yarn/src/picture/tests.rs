@@ -3,6 +3,7 @@
 use godel_domain::{
     node::NodeReport,
     running_units::{Bind, Evict, Statuses},
+    unit::CompactedRuns,
 };
 use godel_testkit::{BuildUnit as _, unit};
 
@@ -11,7 +12,7 @@ use super::*;
 const APPLICATION: &str = "application-1-0001";
 
 fn application() -> YarnApplicationId {
-    application_of(APPLICATION).unwrap()
+    application_of(APPLICATION).unwrap().0
 }
 
 fn record(groups: &[(&str, &[(u32, u32)])]) -> Arc<UnitRecord> {
@@ -91,6 +92,45 @@ fn a_unit_tells_its_application_what_happens() {
     assert_eq!(events(&mut picture, &Change::Unit(Arc::new(cancelled))), [UnitEvent::Gone]);
     assert_eq!(events(&mut picture, &Change::UnitDeleted(UnitId(1))), [UnitEvent::Gone]);
     assert!(picture.unit(application()).is_none());
+}
+
+#[test]
+fn opportunistic_containers_are_of_a_unit_of_their_own() {
+    let mut picture = picture();
+    picture.apply(&Change::Unit(record(&[("master", &[(0, 1)])])), Revision(1), 1);
+    let of = |groups: &[(&str, &[(u32, u32)])]| {
+        let mut record = (*record(groups)).clone();
+        record.id = UnitId(2);
+        record.spec.name = format!("{APPLICATION}-opportunistic");
+        Change::Unit(Arc::new(record))
+    };
+    assert_eq!(events(&mut picture, &of(&[("none", &[(0, 1)])])), []);
+    let grown = of(&[("none", &[(0, 1)]), ("o1-0", &[(1, 3)])]);
+    let first = OPPORTUNISTIC + 1;
+    assert_eq!(events(&mut picture, &grown), [UnitEvent::Added("o1-0".to_owned(), vec![first, first + 1])]);
+    let bind = Bind { group: 1, ordinals: vec![1], nodes: vec![NodeId(1)], ..Bind::default() };
+    let placed = UnitEvent::Placed { ordinal: first, incarnation: 0, node: NodeId(1) };
+    assert_eq!(events(&mut picture, &Change::Rows(UnitId(2), RunChange::Bind(bind))), [placed]);
+    let (node, unit) = picture.place(application(), first).unwrap();
+    assert_eq!((node.name.as_str(), unit.unit_id, unit.ordinal), ("n1", 2, 1));
+    assert_eq!(picture.place(application(), 0), None, "its master has no place");
+    assert_eq!(picture.units_of(application()).count(), 2);
+    let gone = Change::UnitDeleted(UnitId(2));
+    assert_eq!((events(&mut picture, &gone), picture.units_of(application()).count()), (vec![], 1));
+}
+
+#[test]
+fn what_was_used_includes_what_was_compacted() {
+    let mut picture = picture();
+    let mut of = (*record(&[("master", &[(0, 1)])])).clone();
+    let used = [("cpu".to_owned(), 2_500), ("memory".to_owned(), 700)].into();
+    of.status.compacted = Some(Box::new(CompactedRuns { used, ..CompactedRuns::default() }));
+    assert_eq!(picture.used_seconds(application(), 0), None);
+    picture.apply(&Change::Unit(Arc::new(of)), Revision(1), 1);
+    assert_eq!(picture.used_seconds(application(), 0), Some((700, 2)));
+    let bind = Bind { ordinals: vec![0], nodes: vec![NodeId(1)], ..Bind::default() };
+    picture.apply(&rows(RunChange::Bind(bind)), Revision(1), 1_000);
+    assert_eq!(picture.used_seconds(application(), 4_000), Some((700 + 3 * 1_024, 5)));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use godel_kit::{
     clock::SystemClock,
     config::{ClientConfig, HumanDuration, ServerConfig},
 };
+use godel_proto::v1;
 use godel_yarn::{
     Config, Manager,
     launcher::{LaunchRefusal, Launcher, MasterLaunch},
@@ -158,6 +159,13 @@ impl Cluster {
         let wanted = Wanted { ledger: None, patience: Duration::from_secs(10) };
         let findings = audit::run(&client, wanted).await.unwrap();
         assert!(findings.hold(), "{:?}", findings.view());
+    }
+
+    /// What a unit is, as the dispatcher has it.
+    pub(crate) async fn unit(&self, name: &str) -> v1::UnitSpec {
+        let client = Client::direct(&self.address).unwrap();
+        let unit = client.get_unit("yarn", name).await.unwrap().unit.unwrap();
+        unit.spec.unwrap()
     }
 
     pub(crate) async fn stop(self) {

@@ -9,12 +9,16 @@ use std::{collections::BTreeSet, time::Duration};
 use bytes::Bytes;
 use cluster::{Adapter, Cluster, until};
 use godel_core_yarn::{
-    adapter::{AllocateCall, AllocatedContainer, AppSubmission, MasterRefusal, Registration},
+    adapter::{
+        AllocateCall, AllocatedContainer, AppSubmission, MasterRefusal, NO_REQUEST_ID, OPPORTUNISTIC,
+        Registration,
+    },
     application::{FinalStatus, PublicAppState},
     asks::{ANY, AskGroup, AskKey, AskRow, ExecutionType},
     attempt::AttemptState,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
+use godel_proto::v1;
 use godel_yarn::{
     ResourceManager as _,
     manager::{BlacklistChange, ManagerRefusal, MasterAnswer, SubmittedApp},
@@ -50,7 +54,7 @@ fn submitted() -> SubmittedApp {
 }
 
 fn ask(n: u32) -> AskRow {
-    let key = AskKey { group: group(512), allocation_request_id: 0 };
+    let key = AskKey { group: group(512), allocation_request_id: NO_REQUEST_ID };
     AskRow { key, name: ANY.to_owned(), n, relax_locality: true }
 }
 
@@ -105,7 +109,7 @@ impl Master {
         asks: Vec<AskRow>,
         release: Vec<YarnContainerId>,
     ) -> Result<MasterAnswer, ManagerRefusal> {
-        let call = AllocateCall { seen: self.seen, asks, release };
+        let call = AllocateCall { seen: self.seen, asks, release, tracking_url: None };
         let answer = adapter.manager.allocate(self.attempt, &call, &BlacklistChange::default(), 0.5).await?;
         self.seen = answer.answer.response_id;
         Ok(answer)
@@ -186,6 +190,62 @@ async fn an_application_outlives_its_adapter() {
     state(&second, id, PublicAppState::Finished).await;
     let report = second.manager.application(id).unwrap();
     assert_eq!((report.final_status, report.diagnostics.as_str()), (FinalStatus::Succeeded, "done"));
+    cluster.audit().await;
+    second.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opportunistic_containers_outlive_the_adapter() {
+    let cluster = Cluster::start().await;
+    let first = cluster.adapter(LONG).await;
+    let id = submit(&first).await;
+    let attempt = launched(&first, id, 1).await;
+    let (mut master, _) = Master::register(&first, attempt).await;
+    let row = ask(2);
+    let group = AskGroup { execution: ExecutionType::Opportunistic, ..row.key.group.clone() };
+    let opportunistic = AskRow { key: AskKey { group, allocation_request_id: 7 }, ..row };
+    master.allocate(&first, vec![ask(1), opportunistic.clone()], Vec::new()).await.unwrap();
+    let fetched = master.fetch(&first, 3).await;
+    let shown = |containers: &[AllocatedContainer]| -> BTreeSet<(u64, ExecutionType, i64)> {
+        let shown = |container: &AllocatedContainer| {
+            (container.id.number, container.key.group.execution, container.key.allocation_request_id)
+        };
+        containers.iter().map(shown).collect()
+    };
+    let base = u64::from(OPPORTUNISTIC);
+    let expected = BTreeSet::from([
+        (2, ExecutionType::Guaranteed, NO_REQUEST_ID),
+        (base + 2, ExecutionType::Opportunistic, 7),
+        (base + 3, ExecutionType::Opportunistic, 7),
+    ]);
+    assert_eq!(shown(&fetched), expected);
+    let unit = cluster.unit(&format!("{}-opportunistic", id.to_string().replace('_', "-"))).await;
+    assert_eq!((unit.pool(), unit.queue.as_str()), (v1::Pool::BestEffort, "default"));
+    let report = first.manager.application(id).unwrap();
+    assert_eq!((report.n_containers, report.used.memory_mb), (4, 1_024 + 3 * 512));
+    let listed: BTreeSet<u64> =
+        first.manager.containers(attempt).unwrap().iter().map(|container| container.id.number).collect();
+    assert_eq!(listed, BTreeSet::from([1, 2, base + 2, base + 3]));
+
+    first.stop().await;
+    let second = cluster.adapter(LONG).await;
+    state(&second, id, PublicAppState::Accepted).await;
+    let (mut master, known) = Master::register(&second, attempt).await;
+    assert_eq!(shown(&known), expected);
+    let released = fetched.iter().find(|container| container.id.number == base + 2).unwrap().id;
+    master.allocate(&second, Vec::new(), vec![released]).await.unwrap();
+    until("released container", async || {
+        (second.manager.application(id).ok()?.n_containers == 3).then_some(())
+    })
+    .await;
+    // One more gets an ordinal that nobody had.
+    let one = AskRow { n: 1, ..opportunistic };
+    master.allocate(&second, vec![one], Vec::new()).await.unwrap();
+    assert_eq!(master.fetch(&second, 1).await[0].id.number, base + 4);
+    second.manager.kill(id, "bob", "").await.unwrap();
+    state(&second, id, PublicAppState::Killed).await;
+    until("empty cluster", async || (second.manager.cluster().ok()?.n_containers == 0).then_some(())).await;
     cluster.audit().await;
     second.stop().await;
     cluster.stop().await;

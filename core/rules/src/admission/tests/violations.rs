@@ -309,6 +309,11 @@ fn every_violation_names_its_field() {
             &["task_groups[0].template.run.stop_grace_ms"],
         ),
         (
+            "notice",
+            |s| s.task_groups[0].run.eviction_notice_ms = 300_001,
+            &["task_groups[0].template.run.eviction_notice_ms"],
+        ),
+        (
             "a command that never may come",
             |s| s.task_groups[0].run.await_command_ms = Some(0),
             &["task_groups[0].template.run.await_command_ms"],
