@@ -115,7 +115,6 @@ fn change_of(work: &Workspace<'_>, pair: [NodeIdx; 2], moved: &[RunIdx]) -> Opti
 mod tests {
     use godel_domain::unit::WorkloadClass;
 
-    use super::*;
     use crate::{
         ClusterSnapshot, Colocation, Layout, NodeFilters, PlanLimits, TrafficShare, make_plan,
         tests::clusters::{demand, node, running, settled, unit},
