@@ -113,7 +113,7 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
 /// A few units are YARN applications, whose first task group is that of their masters.
 fn draw_masters(spec: &mut UnitSpec, numbers: &mut Numbers) {
     numbers.below(5);
-    if spec.class == WorkloadClass::Batch && numbers.chance(40) {
+    if spec.class == WorkloadClass::Batch && numbers.chance(90) {
         spec.class = WorkloadClass::Yarn;
     }
 }
@@ -467,7 +467,7 @@ pub(super) fn queue(path: &str, numbers: &mut Numbers) -> Arc<QueueSpec> {
     if apart.chance(25) {
         spec.max_per_owner.insert(CPU.to_owned(), apart.pick(&[0, 1_000, 2_000, 4_000]));
     }
-    if !spec.max.is_empty() && apart.chance(25) {
+    if !spec.max.is_empty() && apart.chance(60) {
         spec.am_share_milli = apart.pick(&[1, 300, 500, 1_000]);
     }
     Arc::new(spec)
