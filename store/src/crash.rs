@@ -38,6 +38,11 @@ pub const POINTS: &[&str] = &[
     "yarn.after-grow",
     "yarn.after-launch",
     "yarn.lease-renew",
+    "rescheduler.before-commit",
+    "rescheduler.after-commit",
+    "rescheduler.before-move",
+    "rescheduler.after-move",
+    "rescheduler.lease-renew",
 ];
 
 /// Points that are armed in this process; usually none.

@@ -1,7 +1,6 @@
 //! All records as plain maps, and the plainest possible way to apply commits to them.
 //!
-//! Kept apart from `core::rows` on purpose: an auditor that applied changes through the audited code would
-//! repeat its mistakes.
+//! Kept apart from `core::rows` on purpose: an auditor that applied changes through the audited code would repeat its mistakes.
 
 use std::{
     borrow::Cow,

@@ -77,11 +77,14 @@ impl Binder {
         match self.judge_move(terms, asked) {
             Ok(accepted) => {
                 let Self { picture, holds, evictions, .. } = self;
-                let queue = picture.units.get(&accepted.unit).map_or(QueueIdx::DEFAULT, |unit| unit.queue);
+                let (queue, payer) = picture
+                    .units
+                    .get(&accepted.unit)
+                    .map_or((QueueIdx::DEFAULT, QueueIdx::DEFAULT.into()), |unit| (unit.queue, unit.payer));
                 let shape = picture.cluster.shape(&accepted.hold.demand, accepted.hold.pool);
-                let need = picture.quotas.need(shape, 0, &picture.cluster);
+                let need = picture.quotas.need(shape.into(), 0, &picture.cluster);
                 picture.cluster.put_hold(Arc::clone(&accepted.hold));
-                holds.begin(Arc::clone(&accepted.hold), queue, need);
+                holds.begin(Arc::clone(&accepted.hold), (queue, payer), need);
                 evictions.ask(asked.running, &mut picture.cluster);
                 MoveVerdict::Move(Box::new(accepted))
             }

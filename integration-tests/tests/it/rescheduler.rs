@@ -10,6 +10,8 @@ use godel_integration_tests::{
 };
 use godel_proto::v1;
 
+use crate::kills::AWAY;
+
 const NAME: &str = "rescheduler-1";
 /// Nodes of the cluster.
 const N_NODES: usize = 4;
@@ -49,7 +51,7 @@ async fn wait_leading(cluster: &Cluster) {
     wait_for("a rescheduler that leads", LIMIT, async || {
         let request = v1::GetRescheduleStatusRequest {};
         cluster.api.rescheduler().await?.get_reschedule_status(request).await?;
-        Ok(())
+        anyhow::Ok(())
     })
     .await;
 }

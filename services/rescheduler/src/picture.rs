@@ -89,7 +89,8 @@ impl Picture {
             Change::NodeUsage(usage) => self.cluster.put_usage(usage.clone(), revision),
             Change::NodeDeleted(node) => self.cluster.remove_node(*node),
             Change::Budget(spec) => {
-                if self.cluster.put_budget(Arc::clone(spec), revision) {
+                let counts_others = self.cluster.put_budget(Arc::clone(spec), revision);
+                if counts_others {
                     self.offer_all();
                 }
             }

@@ -43,7 +43,7 @@ fn each_record_has_one_writer() {
         "delete priority class",
         "pause",
     ];
-    let ops: [Ops; 24] = [
+    let ops: [Ops; 26] = [
         ("task group", || put_task_group(1, 1)),
         ("unit", || put_unit(3)),
         ("terms", || terms(1, "prod")),

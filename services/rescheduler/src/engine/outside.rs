@@ -130,19 +130,17 @@ impl Engine {
     fn on_files(&mut self, FilesRead { config, traffic }: FilesRead) {
         self.outside.reads_files = false;
         match config {
-            Some(Ok(config)) => {
-                if config != self.parts.config || !self.faults.is_empty() {
-                    let before = self.manager.config().clone();
-                    self.configure(config);
-                    if *self.manager.config() != before {
-                        tracing::info!("the configuration has changed");
-                    }
+            Some(Ok(config)) if config != self.parts.config || !self.faults.is_empty() => {
+                let before = self.manager.config().clone();
+                self.configure(config);
+                if *self.manager.config() != before {
+                    tracing::info!("the configuration has changed");
                 }
             }
             Some(Err(why)) => {
                 self.refuse_config(vec![why]);
             }
-            None => {}
+            Some(Ok(_)) | None => {}
         }
         match traffic {
             Some(Ok((traffic, at))) => {
