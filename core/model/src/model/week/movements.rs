@@ -1,13 +1,11 @@
 //! The rescheduler of the week: its policies when they are due, and one movement at a time, batch by batch.
 //!
-//! The planner, the limits, the rates, the quiet time and the order of moves are those of the crate. A move is made of what the
-//! binder and the schedulers have: the room on its target is a slot of a reservation that only its unit owns, which the binder
-//! holds before anything leaves; then the binder evicts, as for a drain, which disruption budgets hold back; then the slot is the
-//! first node that the scheduler tries. This is the seam for a movement that the binder makes in one transaction.
+//! The planner, the limits, the rates, the quiet time and the order of moves are those of the crate. The binder makes
+//! each move in one transaction: it holds the room on the target and has the running unit leave, as far as disruption budgets
+//! allow. A move that a budget holds back is asked for again.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use godel_core_dispatcher::EvictRequest;
 use godel_core_rescheduler::{
     Aim, Binpack, CheckedBy, ClusterSnapshot, Colocation, Defragmentation, FailureDomainSpread, Layout,
     LoadBalance, MoveLog, MoveRate, MoveStep, NodeFilters, PlanLimits, PolicyConfig, PolicyScope, Protection,
@@ -15,10 +13,9 @@ use godel_core_rescheduler::{
     limits_of, make_plan, next_due_ms, order_moves,
 };
 use godel_domain::{
-    change::Change,
-    demand::Demand,
+    allocation::{Allocation, DeviceSet},
     ids::{NodeId, RunningUnitId, UnitId},
-    reservation_spec::ReservationSpec,
+    requested_move::RequestedMove,
     running_units::{EvictionReason, Phase, RunningUnit},
     time::Millis,
 };
@@ -27,25 +24,24 @@ use godel_testkit::BuildDemand as _;
 use super::{
     HOUR_MS, MINUTE_MS, SECOND_MS,
     snapshot::{self, is_available},
-    work::{HOST, N_GPUS, RACK, UNIT, WeekWork},
+    work::{N_GPUS, RACK, WeekWork},
 };
-use crate::model::{net::Part, world::Model};
+use crate::model::{
+    net::{Event, MoveCall},
+    world::Model,
+};
 
 /// Why the binder evicts what is moved.
-pub(super) const MOVED: EvictionReason = EvictionReason::Drained;
-/// A target that is not held after this is refused.
-const HELD_WITHIN_MS: u64 = MINUTE_MS;
-/// An eviction is asked for again after this, and given up after that: a budget says later.
-const EVICT_AGAIN_MS: u64 = 20 * SECOND_MS;
-const EVICTED_WITHIN_MS: u64 = 2 * MINUTE_MS;
+pub(super) const MOVED: EvictionReason = EvictionReason::Rescheduled;
+/// A move is asked for again after this, and given up after that: a budget says later.
+const ASK_AGAIN_MS: u64 = 20 * SECOND_MS;
+const LEFT_WITHIN_MS: u64 = 2 * MINUTE_MS;
 /// A replica that does not run again after this has failed to move.
 const RUNS_WITHIN_MS: u64 = 5 * MINUTE_MS;
 /// A movement older than this starts no batch.
 const AGE_MAX_MS: u64 = 30 * MINUTE_MS;
 /// Policies that are checked by one another.
 const N_MUTUAL: usize = 3;
-/// No leadership of the dispatcher asked for these evictions.
-const NO_TERM: u64 = u64::MAX;
 
 /// Returns the five policies, most important first.
 pub(super) fn policies() -> Vec<(&'static str, RescheduleKind)> {
@@ -109,11 +105,12 @@ fn config() -> RescheduleConfig {
     config
 }
 
+/// A running unit, where it goes, and the devices that the plan has for it there.
+type MoveTarget = (RunningUnitId, NodeId, DeviceSet);
+
 /// How far a move is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MoveStage {
-    /// Its target is to be held.
-    Held,
     /// It is to leave.
     Left,
     /// It is to run again.
@@ -126,7 +123,8 @@ enum MoveStage {
 struct WeekMove {
     id: RunningUnitId,
     to: NodeId,
-    /// The reservation that holds its target.
+    devices: DeviceSet,
+    /// The name of the movement.
     name: String,
     stage: MoveStage,
     /// When the stage began, and when something was last asked for.
@@ -137,7 +135,7 @@ struct WeekMove {
 /// What is being moved.
 struct WeekMovement {
     begun_ms: u64,
-    batches: std::vec::IntoIter<Vec<(RunningUnitId, NodeId)>>,
+    batches: std::vec::IntoIter<Vec<MoveTarget>>,
     moves: Vec<WeekMove>,
     n_ended: u64,
     n_failed: u64,
@@ -254,12 +252,7 @@ impl Rescheduler {
     }
 
     /// Plans a policy: its moves by batch, without those that go by a spare node.
-    fn plan(
-        &self,
-        policy: &PolicyConfig,
-        snapshot: &ClusterSnapshot,
-        model: &Model,
-    ) -> Vec<Vec<(RunningUnitId, NodeId)>> {
+    fn plan(&self, policy: &PolicyConfig, snapshot: &ClusterSnapshot, model: &Model) -> Vec<Vec<MoveTarget>> {
         let Ok(layout) = Layout::new(snapshot) else { return Vec::new() };
         let config = &self.config;
         let seed = self.seed ^ snapshot.now.0;
@@ -275,20 +268,22 @@ impl Rescheduler {
         let plan = make_plan(policy.kind.policy(), &layout, &checks, &NodeFilters, &limits);
         let batches = order_moves(&layout, &plan.moves, &NodeFilters).batches;
         let of_step = |step: &MoveStep| {
-            (!step.is_detour).then(|| (layout.facts(step.unit).id, layout.node(step.to).id))
+            let is_last = !step.is_detour;
+            is_last.then(|| (layout.facts(step.unit).id, layout.node(step.to).id, step.devices))
         };
         let batches = batches.iter().map(|batch| batch.iter().filter_map(of_step).collect());
         batches.filter(|batch: &Vec<_>| !batch.is_empty()).collect()
     }
 
-    fn begin_batch(&mut self, batch: Vec<(RunningUnitId, NodeId)>, model: &mut Model) {
+    fn begin_batch(&mut self, batch: Vec<MoveTarget>, model: &mut Model) {
         let now = model.net.now;
-        for (id, to) in batch {
-            let Some(reserved) = reservation(model, id, to, self.n_names) else { continue };
-            self.n_names += 1;
-            let name = reserved.name.clone();
-            model.write(vec![Change::Reservation(Arc::new(reserved))]);
-            let one = WeekMove { id, to, name, stage: MoveStage::Held, since_ms: now, asked_ms: 0 };
+        self.n_names += 1;
+        let name = format!("week-{}", self.n_names);
+        for (id, to, devices) in batch {
+            let name = name.clone();
+            let mut one =
+                WeekMove { id, to, devices, name, stage: MoveStage::Left, since_ms: now, asked_ms: 0 };
+            one.ask(model);
             self.movement.iter_mut().for_each(|movement| movement.moves.push(one.clone()));
         }
     }
@@ -310,24 +305,6 @@ fn row(model: &Model, id: RunningUnitId) -> Option<RunningUnit> {
     (row.incarnation == id.replica.incarnation).then_some(row)
 }
 
-/// Returns the reservation that keeps room on a node for one running unit; `None`: it is gone.
-fn reservation(model: &Model, id: RunningUnitId, to: NodeId, number: u64) -> Option<ReservationSpec> {
-    let row = row(model, id).filter(is_available)?;
-    let rows = model.store.rows.get(&id.unit)?;
-    let demand: Demand = (*rows.groups.get(usize::from(row.group))?.as_ref()?.demand).clone();
-    let record = model.store.record(id.unit)?;
-    let host = model.store.world.nodes.get(&to)?.spec.as_ref()?.value.labels.get(HOST)?.clone();
-    Some(ReservationSpec {
-        name: format!("m{number}"),
-        namespace: record.spec.namespace.clone(),
-        selector: [(UNIT.to_owned(), record.spec.name.clone())].into(),
-        slots: 1,
-        demand,
-        node_selector: [(HOST.to_owned(), host)].into(),
-        ..ReservationSpec::default()
-    })
-}
-
 impl WeekMove {
     /// Does what comes next, if it is time.
     fn go_on(
@@ -342,25 +319,19 @@ impl WeekMove {
         let row = model.store.rows.get(&self.id.unit).map(|rows| rows.row(self.id.replica.ordinal));
         let is_same = row.is_some_and(|row| row.incarnation == self.id.replica.incarnation);
         match self.stage {
-            MoveStage::Held if !is_same || !row.is_some_and(|row| is_available(&row)) => self.end(model),
-            MoveStage::Held if self.is_held(model) => {
-                self.enter(MoveStage::Left, now);
-                self.evict(model);
-            }
-            MoveStage::Held if waited_ms > HELD_WITHIN_MS => self.fail(model, counts, (n_ended, n_failed)),
             MoveStage::Left if !is_same || row.is_none_or(|row| row.eviction.is_some()) => {
                 // After it is committed, so that no rate is exceeded by the time between.
                 log.note(self.id.unit, Millis(now));
                 self.enter(MoveStage::Back, now);
             }
-            MoveStage::Left if waited_ms > EVICTED_WITHIN_MS => {
+            MoveStage::Left if waited_ms > LEFT_WITHIN_MS => {
                 // It may still be under way.
                 log.note(self.id.unit, Millis(now));
-                self.fail(model, counts, (n_ended, n_failed));
+                self.fail(counts, (n_ended, n_failed));
             }
-            MoveStage::Left if now > self.asked_ms + EVICT_AGAIN_MS => self.evict(model),
+            MoveStage::Left if now > self.asked_ms + ASK_AGAIN_MS => self.ask(model),
             MoveStage::Back if model.store.record(self.id.unit).is_none_or(|unit| !unit.is_wanted()) => {
-                self.end(model);
+                self.end();
             }
             MoveStage::Back => {
                 let runs = row.filter(|row| {
@@ -371,12 +342,12 @@ impl WeekMove {
                     let is_there = row.node == self.to;
                     counts.n_moved += u64::from(is_there);
                     counts.n_mismatched += u64::from(!is_there);
-                    self.end(model);
+                    self.end();
                 } else if waited_ms > RUNS_WITHIN_MS {
-                    self.fail(model, counts, (n_ended, n_failed));
+                    self.fail(counts, (n_ended, n_failed));
                 }
             }
-            MoveStage::Held | MoveStage::Left | MoveStage::Over => {}
+            MoveStage::Left | MoveStage::Over => {}
         }
     }
 
@@ -384,43 +355,27 @@ impl WeekMove {
         (self.stage, self.since_ms) = (stage, now);
     }
 
-    fn is_held(&self, model: &Model) -> bool {
-        model.store.world.holds.values().any(|hold| {
-            let slot = hold.value.slot.as_ref();
-            slot.is_some_and(|slot| *slot.reservation == *self.name) && hold.value.node == self.to
-        })
-    }
-
-    fn evict(&mut self, model: &mut Model) {
+    /// Asks the binder, which answers nothing new if it was asked before.
+    fn ask(&mut self, model: &mut Model) {
         self.asked_ms = model.net.now;
-        let request = EvictRequest {
-            unit: self.id.unit,
-            reason: MOVED,
-            ordinals: vec![self.id.replica.ordinal],
-            incarnations: vec![self.id.replica.incarnation],
-            by: format!("movement {}", self.name),
+        let wanted = Allocation { devices: self.devices, ..Allocation::default() };
+        let expires_ms = i64::try_from(RUNS_WITHIN_MS).unwrap_or(i64::MAX);
+        let call = MoveCall {
+            movement: self.name.clone(),
+            moves: vec![RequestedMove { running: self.id, to: self.to, wanted }],
+            expires_ms: model.net.wall_ms() + expires_ms,
             read: model.store.revision(),
         };
-        model.binder.evict(NO_TERM, vec![request], &mut model.net);
-        model.wake(Part::Binder);
+        model.net.soon(Event::Move(Box::new(call)));
     }
 
-    fn fail(
-        &mut self,
-        model: &mut Model,
-        counts: &mut MoveCounts,
-        (n_ended, n_failed): (&mut u64, &mut u64),
-    ) {
+    fn fail(&mut self, counts: &mut MoveCounts, (n_ended, n_failed): (&mut u64, &mut u64)) {
         (*n_ended, *n_failed) = (*n_ended + 1, *n_failed + 1);
         counts.n_failed += 1;
-        self.end(model);
+        self.end();
     }
 
-    /// Gives up what is held.
-    fn end(&mut self, model: &mut Model) {
+    fn end(&mut self) {
         self.stage = MoveStage::Over;
-        if model.store.world.reservations.contains_key(&self.name) {
-            model.write(vec![Change::ReservationDeleted(self.name.clone())]);
-        }
     }
 }

@@ -19,10 +19,6 @@ use crate::model::{numbers::Numbers, units};
 /// Label of nodes that share a rack, and how many do.
 pub(super) const RACK: &str = "rack";
 const N_PER_RACK: u32 = 16;
-/// Label of a node that no other one has.
-pub(super) const HOST: &str = "host";
-/// Label of a unit that no other one has.
-pub(super) const UNIT: &str = "unit";
 /// GPUs of every third node.
 pub(super) const N_GPUS: u32 = 4;
 /// Thousandths of a core of a node, its memory in bytes, and bits per second of its network.
@@ -36,12 +32,11 @@ const KEPT_MS: u64 = 5 * MINUTE_MS;
 
 /// A node as its administrator and its agent describe it.
 pub(super) fn node(id: u32) -> [Change; 2] {
-    let labels = [(RACK, format!("r{}", (id - 1) / N_PER_RACK)), (HOST, format!("n{id}"))];
     let spec = NodeSpec {
         id: NodeId(id),
         name: format!("n{id}"),
         uid: format!("node-{id}"),
-        labels: labels.map(|(key, value)| (key.to_owned(), value)).into(),
+        labels: [(RACK.to_owned(), format!("r{}", (id - 1) / N_PER_RACK))].into(),
         ..NodeSpec::default()
     };
     let n_gpus = if id.is_multiple_of(3) { N_GPUS } else { 0 };
@@ -85,7 +80,6 @@ impl WeekUnit {
     pub(super) fn spec(&self) -> UnitSpec {
         godel_testkit::unit(self.name())
             .uid(units::uid(self.number))
-            .labels([(UNIT.to_owned(), self.name())].into())
             .class(self.class)
             .main_group(self.replicas, self.demand.clone())
             .restart_policy(RestartPolicy::OnFailure)
