@@ -43,8 +43,8 @@ pub use submissions::Submission;
 /// Default TTL of a lease.
 pub const LEASE_TTL: Duration = Duration::from_secs(3);
 
-/// File with [`Layout::scheduler_config`], in the cluster's own directory.
-const SCHEDULER_CONFIG: &str = "scheduler.yaml";
+/// File with [`Layout::config_file`], in the cluster's own directory.
+const CONFIG_FILE: &str = "godel.yaml";
 
 /// Lines of each log that are printed when a test fails.
 const TAIL_LINES: usize = 30;
@@ -66,8 +66,8 @@ pub struct Layout {
     pub env: Vec<(&'static str, &'static str, String)>,
     /// Keys of the configuration and their values, for every service whose part is the first word of the key.
     pub settings: Vec<(String, String)>,
-    /// Text of a configuration file that every scheduler reads, YAML, for what does not fit into `settings`; empty: none.
-    pub scheduler_config: String,
+    /// Text of a configuration file that schedulers and reschedulers read, YAML, for what does not fit into `settings`; empty: none.
+    pub config_file: String,
 }
 
 impl Default for Layout {
@@ -80,7 +80,7 @@ impl Default for Layout {
             is_proxied: false,
             env: Vec::new(),
             settings: Vec::new(),
-            scheduler_config: String::new(),
+            config_file: String::new(),
         }
     }
 }
@@ -124,9 +124,9 @@ impl Cluster {
             api: Api::new(state).expect("a socket address is a valid address"),
             dir,
         };
-        if !cluster.layout.scheduler_config.is_empty() {
-            let file = cluster.path(SCHEDULER_CONFIG);
-            std::fs::write(&file, &cluster.layout.scheduler_config).expect("a file in an own directory");
+        if !cluster.layout.config_file.is_empty() {
+            let file = cluster.path(CONFIG_FILE);
+            std::fs::write(&file, &cluster.layout.config_file).expect("a file in an own directory");
         }
         let service = cluster.service("state", "state", state, state, state);
         cluster.add("state", service);
@@ -408,9 +408,9 @@ impl Cluster {
         advertise: SocketAddr,
         state: SocketAddr,
     ) -> CommandLine {
-        let Layout { settings, scheduler_config, .. } = &self.layout;
-        let has_config = part == "scheduler" && !scheduler_config.is_empty();
-        let config = has_config.then(|| self.path(SCHEDULER_CONFIG));
+        let Layout { settings, config_file, .. } = &self.layout;
+        let has_config = ["scheduler", "rescheduler"].contains(&part) && !config_file.is_empty();
+        let config = has_config.then(|| self.path(CONFIG_FILE));
         let (config, dir) = (config.as_deref(), self.dir.path());
         commands::serve(Service { part, name, listen, advertise, state, settings, config, dir })
     }

@@ -25,7 +25,6 @@ use godel_queueing::QueueIdx;
 use super::{
     Binder,
     check::{Asked, UnitAsks, may_go, reason},
-    holds::BinderHolds,
     picture::BinderPicture,
     requeue::comes_back,
     unit::Unit,
@@ -128,7 +127,7 @@ impl Binder {
             .units
             .get(&id)
             .ok_or_else(|| refusal(RejectionReason::UnitChanged, false, "there is no such unit"))?;
-        self.picture.may_be_moved(unit, &running, &row)?;
+        may_be_moved(&self.picture, unit, &running, &row)?;
         let group = unit.groups.iter().position(|group| group.owns(ordinal));
         let at = group.filter(|_| unit.is_wanted).ok_or_else(|| {
             refusal(RejectionReason::UnitChanged, false, "its unit does not want it any more")
@@ -229,64 +228,60 @@ impl Binder {
     }
 }
 
-impl BinderPicture {
-    /// Whether a running unit may be moved at all.
-    fn may_be_moved(
-        &self,
-        unit: &Unit,
-        running: &RunningUnitId,
-        row: &RunningUnit,
-    ) -> Result<(), MoveRefusal> {
-        let frozen = self.cluster.frozen();
-        let is_kept = unit.is_unread
-            || self.is_kept_there(running.unit, row.node, EvictionReason::Rescheduled)
-            || frozen.keeps_budgets();
-        if is_kept {
-            let detail = "records that the move rests on cannot be read";
-            return Err(refusal(RejectionReason::Stale, true, detail));
-        }
-        let never = |detail: &str| Err(refusal(RejectionReason::NotMovable, false, detail));
-        if unit.terms.on_eviction == OnEviction::Fail {
-            return never("it would have failed: on_eviction of its unit is fail");
-        }
-        if self.cluster.daemon(running.unit).is_some() {
-            return never("it is of a daemon, which has a replica on each of its nodes");
-        }
-        if self.cluster.has_slots() && self.cluster.slot_of(running).is_some() {
-            return never("it is in a slot of a reservation");
-        }
-        Ok(())
+/// Whether a running unit may be moved at all.
+fn may_be_moved(
+    picture: &BinderPicture,
+    unit: &Unit,
+    running: &RunningUnitId,
+    row: &RunningUnit,
+) -> Result<(), MoveRefusal> {
+    let frozen = picture.cluster.frozen();
+    let is_kept = unit.is_unread
+        || picture.is_kept_there(running.unit, row.node, EvictionReason::Rescheduled)
+        || frozen.keeps_budgets();
+    if is_kept {
+        let detail = "records that the move rests on cannot be read";
+        return Err(refusal(RejectionReason::Stale, true, detail));
     }
+    let never = |detail: &str| Err(refusal(RejectionReason::NotMovable, false, detail));
+    if unit.terms.on_eviction == OnEviction::Fail {
+        return never("it would have failed: on_eviction of its unit is fail");
+    }
+    if picture.cluster.daemon(running.unit).is_some() {
+        return never("it is of a daemon, which has a replica on each of its nodes");
+    }
+    if picture.cluster.has_slots() && picture.cluster.slot_of(running).is_some() {
+        return never("it is in a slot of a reservation");
+    }
+    Ok(())
 }
 
-impl BinderHolds {
-    /// What becomes of a move whose hold is there: why the hold ends, if it does.
-    pub(super) fn why_move_ends(&self, hold: &Hold, picture: &BinderPicture) -> Option<&'static str> {
-        let Some(unit) = picture.units.get(&hold.unit) else { return Some("changed") };
-        let rows = picture.cluster.rows(hold.unit);
-        let comes = |replica: ReplicaId| {
-            let row = rows.map(|rows| rows.row(replica.ordinal)).unwrap_or_default();
-            if row.incarnation == replica.incarnation {
-                return row.phase == Phase::Pending;
-            }
-            let leaves = row.eviction.is_some() || row.phase.is_ended();
-            row.incarnation.checked_add(1) == Some(replica.incarnation)
-                && leaves
-                && (row.phase.is_live() || comes_back(unit, replica.ordinal, &row))
-        };
-        let asks_for_this = unit.groups.get(usize::from(hold.group)).is_some_and(|group| {
-            hold.ordinals.iter().all(|ordinal| group.owns(*ordinal))
-                && unit.pool == hold.pool
-                && *picture.cluster.demand(group.shape) == hold.demand
-        });
-        if !unit.is_wanted || !asks_for_this || !hold.replicas().all(comes) {
-            return Some("changed");
+/// What becomes of a move whose hold is there: why the hold ends, if it does.
+pub(super) fn why_move_ends(hold: &Hold, picture: &BinderPicture) -> Option<&'static str> {
+    let Some(unit) = picture.units.get(&hold.unit) else { return Some("changed") };
+    let rows = picture.cluster.rows(hold.unit);
+    let comes = |replica: ReplicaId| {
+        let row = rows.map(|rows| rows.row(replica.ordinal)).unwrap_or_default();
+        if row.incarnation == replica.incarnation {
+            return row.phase == Phase::Pending;
         }
-        if picture.cluster.usable(hold.node).is_err() {
-            return Some("node-lost");
-        }
-        (hold.expires_ms <= picture.now_ms).then_some("expired")
+        let leaves = row.eviction.is_some() || row.phase.is_ended();
+        row.incarnation.checked_add(1) == Some(replica.incarnation)
+            && leaves
+            && (row.phase.is_live() || comes_back(unit, replica.ordinal, &row))
+    };
+    let asks_for_this = unit.groups.get(usize::from(hold.group)).is_some_and(|group| {
+        hold.ordinals.iter().all(|ordinal| group.owns(*ordinal))
+            && unit.pool == hold.pool
+            && *picture.cluster.demand(group.shape) == hold.demand
+    });
+    if !unit.is_wanted || !asks_for_this || !hold.replicas().all(comes) {
+        return Some("changed");
     }
+    if picture.cluster.usable(hold.node).is_err() {
+        return Some("node-lost");
+    }
+    (hold.expires_ms <= picture.now_ms).then_some("expired")
 }
 
 fn refusal(reason: RejectionReason, later: bool, detail: impl Into<String>) -> MoveRefusal {

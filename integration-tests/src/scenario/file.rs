@@ -421,7 +421,7 @@ impl Scenario {
             n_schedulers: *schedulers,
             n_binders: *binders,
             settings: [bookmarks].into_iter().chain(settings).collect(),
-            scheduler_config: if profiles.is_empty() { String::new() } else { config },
+            config_file: if profiles.is_empty() { String::new() } else { config },
             ..Layout::default()
         }
     }

@@ -32,11 +32,11 @@ fn profiles_are_the_configuration_of_every_scheduler() {
     let unit = "---\nname: web\ntemplate: {requests: {cpu: 1}}\n";
     let profiles = "{fast: {scores: [{name: spread, weight: 3}]}}";
     let text = format!("{STORY}cluster: {{schedulers: 2, profiles: {profiles}}}\n{unit}");
-    let config = parse(&text).unwrap().layout().scheduler_config;
+    let config = parse(&text).unwrap().layout().config_file;
     let config: serde_yaml_ng::Value = serde_yaml_ng::from_str(&config).unwrap();
     let score = &config["scheduler"]["profiles"]["fast"]["scores"][0];
     assert_eq!((score["name"].as_str(), score["weight"].as_u64()), (Some("spread"), Some(3)));
-    assert_eq!(parse(&format!("{STORY}{unit}")).unwrap().layout().scheduler_config, "");
+    assert_eq!(parse(&format!("{STORY}{unit}")).unwrap().layout().config_file, "");
 }
 
 #[test]

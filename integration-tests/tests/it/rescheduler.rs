@@ -18,25 +18,31 @@ const N_NODES: usize = 4;
 /// Replicas of each unit: spread over all nodes.
 const N_REPLICAS: u32 = 4;
 
-/// A cluster with a policy `pack` that puts everything on few nodes when it is asked to.
-async fn start(more: &[(&str, &str)], env: Vec<(&'static str, &'static str, String)>) -> Cluster {
+/// A policy that puts everything on few nodes when it is asked to. Policies are in files only.
+const PACK: &str = "
+rescheduler:
+  policies:
+    pack:
+      kind: binpack
+      moved_max_percent: 100
+      args: {use_max: 1.0, ends_within: 0s}
+";
+
+/// A cluster with the policy `pack`, to which lines are added.
+async fn start(more: &str) -> Cluster {
     let settings = [
-        ("rescheduler.policies.pack.kind", "binpack"),
-        ("rescheduler.policies.pack.moved_max_percent", "100"),
-        ("rescheduler.policies.pack.args.use_max", "1"),
-        ("rescheduler.policies.pack.args.ends_within", "0s"),
         ("rescheduler.rate_moves", "1000"),
         ("rescheduler.retry_min", "50ms"),
         ("rescheduler.retry_max", "200ms"),
     ];
-    let settings = settings.iter().chain(more).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let layout = Layout {
         n_nodes: 0,
         n_dispatchers: 1,
         n_schedulers: 2,
         n_binders: 1,
-        settings: settings.collect(),
-        env,
+        settings: settings.to_vec(),
+        config_file: format!("{PACK}{more}"),
         ..Layout::default()
     };
     let mut cluster = Cluster::start(layout).await;
@@ -118,7 +124,7 @@ fn moved(movement: &v1::Movement) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_moves_what_runs_and_says_why() {
-    let cluster = start(&[], Vec::new()).await;
+    let cluster = start("").await;
     run_unit(&cluster, "web", N_REPLICAS).await;
     assert_eq!(nodes_of(&cluster, "web").await.len(), N_NODES, "spread before");
     let mut client = cluster.api.rescheduler().await.unwrap();
@@ -148,7 +154,7 @@ async fn a_policy_moves_what_runs_and_says_why() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_movement_outlives_kills_of_the_rescheduler() {
-    let mut cluster = start(&[], Vec::new()).await;
+    let mut cluster = start("").await;
     cluster.announce(&["crash point"]);
     let points = [
         "rescheduler.before-commit",
@@ -195,7 +201,7 @@ async fn a_movement_outlives_kills_of_the_rescheduler() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_movement_outlives_kills_of_binder_and_schedulers() {
-    let mut cluster = start(&[], Vec::new()).await;
+    let mut cluster = start("").await;
     cluster.announce(AWAY);
     for (round, victims) in
         [vec!["binder-1"], vec!["scheduler-1"], vec!["binder-1", "scheduler-2", NAME]].into_iter().enumerate()
@@ -226,7 +232,7 @@ async fn a_movement_outlives_kills_of_binder_and_schedulers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_aborted_movement_makes_no_further_move() {
     // One replica may be missing at a time, and a successor takes a while: batches come one by one.
-    let cluster = start(&[], Vec::new()).await;
+    let cluster = start("").await;
     run_unit(&cluster, "web", N_REPLICAS).await;
     let file = cluster.path("budget.yaml");
     std::fs::write(&file, "kind: disruption-budget\nname: web\nunit: web\nmax_unavailable: 1\n").unwrap();
@@ -249,7 +255,7 @@ async fn an_aborted_movement_makes_no_further_move() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn http_runs_a_policy_on_loopback() {
-    let cluster = start(&[("rescheduler.policies.pack.dry_run", "true")], Vec::new()).await;
+    let cluster = start("      dry_run: true\n").await;
     run_unit(&cluster, "web", N_REPLICAS).await;
     let address = cluster.metrics_address(NAME).unwrap();
     let post = async |path: &str, header: &str| {

@@ -11,8 +11,12 @@ use godel_integration_tests::{
 };
 
 /// By reason, and shown once something has happened for a reason: nothing has here.
-const LATER: [&str; 3] =
-    ["godel_binder_evicted_total", "godel_binder_gang_turns_ended_total", "godel_binder_holds_dropped_total"];
+const LATER: [&str; 4] = [
+    "godel_binder_evicted_total",
+    "godel_binder_gang_turns_ended_total",
+    "godel_binder_holds_dropped_total",
+    "godel_binder_moves_refused_total",
+];
 
 /// Metrics that everybody has.
 const COMMON: [&str; 8] = [

@@ -17,6 +17,7 @@ use crate::{
     Accepted,
     check::{Asked, UnitAsks, first_to_run, may_stand},
     maxima::keep_together,
+    moves::why_move_ends,
     picture::BinderPicture,
     quotas::GroupNeeds,
     under_way::{OpenHolds, UnderWay},
@@ -67,7 +68,7 @@ impl BinderHolds {
             }
             if kept.hold.movement.is_none() {
                 by_unit.entry(kept.hold.unit).or_default().push(*id);
-            } else if let Some(why) = self.why_move_ends(&kept.hold, picture)
+            } else if let Some(why) = why_move_ends(&kept.hold, picture)
                 && !picture.is_hold_frozen(&kept.hold)
                 && !under_way.has_unit(kept.hold.unit)
             {

@@ -267,7 +267,8 @@ impl Engine {
                     Some(movement) => Err(status::failed_precondition(
                         "MOVEMENT",
                         &name,
-                        format!("it has ended already: {:?}", movement.phase).to_lowercase(),
+                        format!("movement `{name}` has ended already: ")
+                            + &format!("{:?}", movement.phase).to_lowercase(),
                     )),
                     None => Err(super::show::unknown("movement", &name)),
                 },

@@ -152,7 +152,10 @@ impl Engine {
         self.picture.count_waiting();
         let found = found.and_then(|id| match self.picture.waits(id) {
             true => Ok(id),
-            false => Err(status::failed_precondition("UNIT", &unit, "it does not wait for a place")),
+            false => {
+                let why = format!("unit `{namespace}/{unit}` does not wait for a place");
+                Err(status::failed_precondition("UNIT", &unit, why))
+            }
         });
         match found {
             Ok(unit) => self.push_job(Job::Room { unit, dry_run, reply }),

@@ -143,7 +143,7 @@ struct WeekMovement {
 
 /// How many moves came to what.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct MoveCounts {
+pub(super) struct WeekMoveCounts {
     pub(super) n_moved: u64,
     pub(super) n_mismatched: u64,
     pub(super) n_failed: u64,
@@ -159,7 +159,7 @@ pub(super) struct Rescheduler {
     runs: BTreeMap<String, (u64, u64)>,
     movement: Option<WeekMovement>,
     n_names: u64,
-    counts: MoveCounts,
+    counts: WeekMoveCounts,
     /// Moves that each policy planned.
     planned: BTreeMap<String, usize>,
 }
@@ -177,7 +177,7 @@ impl Rescheduler {
             runs: BTreeMap::new(),
             movement: None,
             n_names: 0,
-            counts: MoveCounts::default(),
+            counts: WeekMoveCounts::default(),
             planned: BTreeMap::new(),
         }
     }
@@ -190,7 +190,7 @@ impl Rescheduler {
         &self.config
     }
 
-    pub(super) fn counts(&self) -> MoveCounts {
+    pub(super) fn counts(&self) -> WeekMoveCounts {
         self.counts
     }
 
@@ -311,7 +311,7 @@ impl WeekMove {
         &mut self,
         model: &mut Model,
         log: &mut MoveLog,
-        counts: &mut MoveCounts,
+        counts: &mut WeekMoveCounts,
         (n_ended, n_failed): (&mut u64, &mut u64),
     ) {
         let now = model.net.now;
@@ -369,7 +369,7 @@ impl WeekMove {
         model.net.soon(Event::Move(Box::new(call)));
     }
 
-    fn fail(&mut self, counts: &mut MoveCounts, (n_ended, n_failed): (&mut u64, &mut u64)) {
+    fn fail(&mut self, counts: &mut WeekMoveCounts, (n_ended, n_failed): (&mut u64, &mut u64)) {
         (*n_ended, *n_failed) = (*n_ended + 1, *n_failed + 1);
         counts.n_failed += 1;
         self.end();
