@@ -3,7 +3,11 @@
 //! Whoever places it there takes no account of that hold, which is the replica's own: see [`target_of`].
 
 use godel_cluster::Cluster;
-use godel_domain::ids::{HoldId, NodeId, ReplicaId, RunningUnitId};
+use godel_domain::{
+    hold::Hold,
+    ids::{HoldId, NodeId, ReplicaId, RunningUnitId},
+};
+use smallvec::SmallVec;
 
 use crate::point::{Plugin, Recommend, RecommendInput};
 
@@ -33,4 +37,16 @@ pub fn target_of(cluster: &Cluster, id: RunningUnitId) -> Option<(HoldId, NodeId
     let mut targets = holds.filter(|hold| hold.movement.is_some());
     let hold = targets.find(|hold| hold.replicas().any(|replica| replica == id.replica))?;
     Some((hold.id, hold.node))
+}
+
+/// Holds of movements on a node whose running units were placed there and are not bound yet: what they took is what was held.
+pub fn entered_on(cluster: &Cluster, node: NodeId) -> SmallVec<[HoldId; 4]> {
+    let is_there = |hold: &Hold, replica: ReplicaId| {
+        cluster.assumed(hold.unit, replica.ordinal).is_some_and(|(on, _)| on == node)
+    };
+    let holds = cluster.holds_on(node).iter().filter_map(|hold| cluster.hold(*hold));
+    holds
+        .filter(|hold| hold.movement.is_some() && hold.replicas().all(|replica| is_there(hold, replica)))
+        .map(|hold| hold.id)
+        .collect()
 }

@@ -13,7 +13,7 @@ use godel_domain::{
     ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
 };
 use godel_framework::{
-    plugins::movement::target_of,
+    plugins::movement::{entered_on, target_of},
     point::{AnyRecommender, RecommendInput},
     registry::RECOMMENDERS,
 };
@@ -297,7 +297,8 @@ impl Picture {
     }
 
     /// Takes the room on a node that a movement holds for a replica, if it is held and the node still takes the replica. The hold
-    /// counts beside it until the binder has bound it, so that nobody else gets the room meanwhile.
+    /// counts beside it until the binder has bound it, so that nobody else gets the room meanwhile, but for others that are moved to
+    /// this node.
     fn enter_target(
         &mut self,
         template: TemplateId,
@@ -306,12 +307,14 @@ impl Picture {
         id: RunningUnitId,
     ) -> Option<PlacementChoice> {
         let (hold, _) = target_of(&self.cluster, id).filter(|(_, target)| *target == node)?;
-        self.cluster.lift_holds(&[hold]);
+        let mut holds = entered_on(&self.cluster, node);
+        holds.push(hold);
+        self.cluster.lift_holds(&holds);
         let choice = self.placer.choose_kept(&self.cluster, template, node);
         if let Some(choice) = &choice {
             self.cluster.try_out(id, shape, choice.node, choice.allocation);
         }
-        self.cluster.settle_holds(&[hold]);
+        self.cluster.settle_holds(&holds);
         choice
     }
 

@@ -139,7 +139,9 @@ async fn an_application_outlives_its_adapter() {
     first.manager.submit(id, submitted()).await.unwrap();
     let mut other = submitted();
     other.submission.name = "tau".to_owned();
-    assert!(matches!(first.manager.submit(id, other).await, Err(ManagerRefusal::Invalid(_))));
+    assert!(
+        matches!(first.manager.submit(id, other).await, Err(ManagerRefusal::Taken(taken)) if taken == id)
+    );
     let attempt = launched(&first, id, 1).await;
     let launch = cluster.launcher.launched.lock().unwrap()[0].clone();
     assert_eq!((launch.attempt, launch.launch.as_ref(), launch.node.port), (attempt, &b"context"[..], 8_041));
