@@ -39,6 +39,23 @@ def free_ports(n):
     return ports
 
 
+def free_block(n):
+    """The first of some ports in a row that nobody listens on."""
+    while True:
+        (first,) = free_ports(1)
+        sockets = []
+        try:
+            for port in range(first, first + n):
+                sockets.append(socket.socket())
+                sockets[-1].bind(("127.0.0.1", port))
+            return first
+        except (OSError, OverflowError):
+            continue
+        finally:
+            for one in sockets:
+                one.close()
+
+
 def until(what, ready, within=WITHIN_S):
     """Waits until `ready` gives something."""
     last = time.monotonic() + within
@@ -95,7 +112,8 @@ class Godel:
 
     def __init__(self, binary, scratch, n_adapters):
         self.binary, self.scratch, self.children = binary, scratch, {}
-        self.port, *ports = free_ports(1 + 5 * n_adapters)
+        # State, dispatcher, binder, scheduler, YARN adapter and rescheduler.
+        self.port, ports = free_block(6), free_ports(5 * n_adapters)
         self.address = f"http://127.0.0.1:{self.port}"
         self.faces = [dict(zip(["client", "master", "admin", "rest", "own"], ports[5 * i:5 * i + 5])) for i in range(n_adapters)]
         self.start("up", "up", "--memory", "--port", str(self.port), "--set", "state.server.metrics_listen=127.0.0.1:0")

@@ -22,14 +22,14 @@ use super::{
 };
 
 /// A queue, and the owner whose running units count; none: application masters do.
-type Account = (String, Option<String>);
+type OwnerAccount = (String, Option<String>);
 
 /// What is taken, by account.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Accounts {
     /// Queues that ever had a limit of owners or of masters.
     limited: BTreeSet<String>,
-    used: BTreeMap<Account, Used>,
+    used: BTreeMap<OwnerAccount, Used>,
 }
 
 impl Accounts {
@@ -61,7 +61,7 @@ impl Accounts {
         if self.limited.is_empty() {
             return true;
         }
-        let mut asked: BTreeMap<Account, Used> = BTreeMap::new();
+        let mut asked: BTreeMap<OwnerAccount, Used> = BTreeMap::new();
         for (group, demand) in demands {
             for account in self.accounts(&record.spec.queue, record, group) {
                 asked.entry(account).or_default().add(demand, 1);
@@ -77,7 +77,7 @@ impl Accounts {
         })
     }
 
-    fn accounts(&self, queue: &str, record: &UnitRecord, group: usize) -> Vec<Account> {
+    fn accounts(&self, queue: &str, record: &UnitRecord, group: usize) -> Vec<OwnerAccount> {
         let mut accounts = Vec::new();
         for level in levels(queue).filter(|level| self.limited.contains(*level)) {
             accounts.push((level.to_owned(), Some(record.spec.owner.clone())));
@@ -89,8 +89,8 @@ impl Accounts {
     }
 
     /// All of a unit that is on nodes, and all that is held for it.
-    fn of_unit(&self, world: &World, id: UnitId) -> BTreeMap<Account, Used> {
-        let mut taken: BTreeMap<Account, Used> = BTreeMap::new();
+    fn of_unit(&self, world: &World, id: UnitId) -> BTreeMap<OwnerAccount, Used> {
+        let mut taken: BTreeMap<OwnerAccount, Used> = BTreeMap::new();
         let Some(unit) = world.units.get(&id) else { return taken };
         let Some(record) = &unit.record else { return taken };
         let mut count = |queue: &str, group: u16, demand: &Demand, times: i64| {
@@ -119,7 +119,7 @@ impl Accounts {
         taken
     }
 
-    fn shift(&mut self, taken: &BTreeMap<Account, Used>, times: i64) {
+    fn shift(&mut self, taken: &BTreeMap<OwnerAccount, Used>, times: i64) {
         for (account, taken) in taken {
             self.used.entry(account.clone()).or_default().shift(taken, times);
         }
@@ -159,11 +159,11 @@ fn replay(history: &History, limited: BTreeSet<String>, findings: &mut Findings)
     }
     let mut accounts = Accounts::with(limited, &world);
     for commit in history.commits.iter().filter(|commit| !is_before(commit.revision)) {
-        let before: BTreeMap<UnitId, BTreeMap<Account, Used>> =
+        let before: BTreeMap<UnitId, BTreeMap<OwnerAccount, Used>> =
             touched(&world, commit).into_iter().map(|id| (id, accounts.of_unit(&world, id))).collect();
         let moved: BTreeSet<UnitId> = moves(&world, commit).map(|moved| moved.unit).collect();
         world.apply(commit, |_, _| {});
-        let mut bound: BTreeMap<Account, Used> = BTreeMap::new();
+        let mut bound: BTreeMap<OwnerAccount, Used> = BTreeMap::new();
         for (id, before) in &before {
             let after = accounts.of_unit(&world, *id);
             accounts.shift(before, -1);
@@ -193,7 +193,7 @@ fn touched(world: &World, commit: &Commit) -> BTreeSet<UnitId> {
 fn judge(
     world: &World,
     accounts: &Accounts,
-    bound: &BTreeMap<Account, Used>,
+    bound: &BTreeMap<OwnerAccount, Used>,
     revision: Revision,
     findings: &mut Findings,
 ) {
@@ -213,7 +213,7 @@ fn judge(
 }
 
 /// Of what is asked, what is above the limit of an account: of what, used, most.
-fn above(spec: &QueueSpec, account: &Account, used: &Used, asked: &Used) -> Vec<(String, i64, i64)> {
+fn above(spec: &QueueSpec, account: &OwnerAccount, used: &Used, asked: &Used) -> Vec<(String, i64, i64)> {
     let limits: Vec<(&str, i64)> = match &account.1 {
         Some(_) => spec.max_per_owner.iter().map(|(name, max)| (name.as_str(), *max)).collect(),
         None => spec.max_of_masters().collect(),

@@ -45,7 +45,7 @@ use self::{
     queue::{Queue, Queued},
     sessions::Sessions,
 };
-use crate::{Accepted, Binder, Gathering, HoldWork, MoveTerms, MoveVerdict, Verdict};
+use crate::{Accepted, Binder, Gathering, HoldWork, MoveTerms, MoveVerdict, Verdict, moves::check_move};
 
 pub use self::{
     batch::Batch,
@@ -322,7 +322,7 @@ impl BinderLeader {
             && let Some((part, terms)) = self.moves.pop()
         {
             let read = self.binder.revision();
-            match self.binder.check_move(&terms, &part.asked) {
+            match check_move(&mut self.binder, &terms, &part.asked) {
                 MoveVerdict::Move(accepted) => batch.push(Item::Move { part, accepted }, txn),
                 MoveVerdict::Made(hold) => self.moves.settle(&part, Ok(hold), read, out),
                 MoveVerdict::Refuse(refusal) => {

@@ -43,8 +43,8 @@ pub struct MoveTerms {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum MoveVerdict {
-    /// Write it; the room is taken, and the running unit counts as leaving, until the records show it or
-    /// [`Binder::move_refused`].
+    /// Write it; the room is taken, and the running unit counts as leaving, until the records show it
+    /// or the store refused it.
     Move(Box<AcceptedMove>),
     /// It was made before; 0: the hold has gone by now.
     Made(HoldId),
@@ -67,165 +67,165 @@ pub struct AcceptedMove {
     pub budgets: Vec<(String, Revision)>,
 }
 
-impl Binder {
-    /// Judges a move as of now, and takes the room for it.
-    pub fn check_move(&mut self, terms: &MoveTerms, asked: &RequestedMove) -> MoveVerdict {
-        if let Some(known) = self.made(terms, &asked.running) {
-            return known;
-        }
-        match self.judge_move(terms, asked) {
-            Ok(accepted) => {
-                let Self { picture, holds, evictions, .. } = self;
-                let (queue, payer) = picture
-                    .units
-                    .get(&accepted.unit)
-                    .map_or((QueueIdx::DEFAULT, QueueIdx::DEFAULT.into()), |unit| (unit.queue, unit.payer));
-                let shape = picture.cluster.shape(&accepted.hold.demand, accepted.hold.pool);
-                let need = picture.quotas.need(shape.into(), 0, &picture.cluster);
-                picture.cluster.put_hold(Arc::clone(&accepted.hold));
-                holds.begin(Arc::clone(&accepted.hold), (queue, payer), need);
-                evictions.ask(asked.running, &mut picture.cluster);
-                MoveVerdict::Move(Box::new(accepted))
-            }
-            Err(refusal) => MoveVerdict::Refuse(refusal),
-        }
+/// Judges a move as of now, and takes the room for it.
+pub(crate) fn check_move(binder: &mut Binder, terms: &MoveTerms, asked: &RequestedMove) -> MoveVerdict {
+    if let Some(known) = made(binder, terms, &asked.running) {
+        return known;
     }
-
-    /// The transaction of a move was refused: its room is free again, and the running unit stays.
-    pub fn move_refused(&mut self, accepted: &AcceptedMove) {
-        self.holds.forget_made(&[accepted.hold.id], &mut self.picture);
-        self.evictions.end(accepted.unit, accepted.evict.replicas(), &mut self.picture.cluster);
+    match judge_move(binder, terms, asked) {
+        Ok(accepted) => {
+            let Binder { picture, holds, evictions, .. } = binder;
+            let (queue, payer) = picture
+                .units
+                .get(&accepted.unit)
+                .map_or((QueueIdx::DEFAULT, QueueIdx::DEFAULT.into()), |unit| (unit.queue, unit.payer));
+            let shape = picture.cluster.shape(&accepted.hold.demand, accepted.hold.pool);
+            let need = picture.quotas.need(shape.into(), 0, &picture.cluster);
+            picture.cluster.put_hold(Arc::clone(&accepted.hold));
+            holds.begin(Arc::clone(&accepted.hold), (queue, payer), need);
+            evictions.ask(asked.running, &mut picture.cluster);
+            MoveVerdict::Move(Box::new(accepted))
+        }
+        Err(refusal) => MoveVerdict::Refuse(refusal),
     }
+}
 
-    /// What is known of a move that was asked for before.
-    fn made(&self, terms: &MoveTerms, running: &RunningUnitId) -> Option<MoveVerdict> {
-        let targets = self.picture.cluster.holds_of(running.unit).into_iter().filter_map(|id| {
-            let hold = self.picture.cluster.hold(id)?;
-            Some((id, hold.movement.as_ref()?))
+/// The transaction of a move was refused: its room is free again, and the running unit stays.
+pub(crate) fn move_refused(binder: &mut Binder, accepted: &AcceptedMove) {
+    binder.holds.forget_made(&[accepted.hold.id], &mut binder.picture);
+    binder.evictions.end(accepted.unit, accepted.evict.replicas(), &mut binder.picture.cluster);
+}
+
+/// What is known of a move that was asked for before.
+fn made(binder: &Binder, terms: &MoveTerms, running: &RunningUnitId) -> Option<MoveVerdict> {
+    let targets = binder.picture.cluster.holds_of(running.unit).into_iter().filter_map(|id| {
+        let hold = binder.picture.cluster.hold(id)?;
+        Some((id, hold.movement.as_ref()?))
+    });
+    let mut same = targets.filter(|(_, target)| target.from == *running && target.movement == terms.movement);
+    if let Some((id, _)) = same.next() {
+        return Some(match binder.holds.is_recorded(id) {
+            true => MoveVerdict::Made(id),
+            false => refused(RejectionReason::AlreadyHeld, true, "the same move is under way".to_owned()),
         });
-        let mut same =
-            targets.filter(|(_, target)| target.from == *running && target.movement == terms.movement);
-        if let Some((id, _)) = same.next() {
-            return Some(match self.holds.is_recorded(id) {
-                true => MoveVerdict::Made(id),
-                false => refused(RejectionReason::AlreadyHeld, true, "the same move is under way".to_owned()),
-            });
-        }
-        let last = self.picture.cluster.rows(running.unit)?.last_eviction(running.replica.ordinal)?;
-        let is_this = last.replica == running.replica
-            && last.reason == EvictionReason::Rescheduled
-            && *last.by == *evicted_by(&terms.movement);
-        is_this.then_some(MoveVerdict::Made(HoldId(0)))
     }
+    let last = binder.picture.cluster.rows(running.unit)?.last_eviction(running.replica.ordinal)?;
+    let is_this = last.replica == running.replica
+        && last.reason == EvictionReason::Rescheduled
+        && *last.by == *evicted_by(&terms.movement);
+    is_this.then_some(MoveVerdict::Made(HoldId(0)))
+}
 
-    fn judge_move(&mut self, terms: &MoveTerms, asked: &RequestedMove) -> Result<AcceptedMove, MoveRefusal> {
-        let RequestedMove { running, to, wanted } = *asked;
-        let RunningUnitId { unit: id, replica: ReplicaId { ordinal, .. } } = running;
-        let row = self.there(&running)?;
-        let unit = self
-            .picture
-            .units
-            .get(&id)
-            .ok_or_else(|| refusal(RejectionReason::UnitChanged, false, "there is no such unit"))?;
-        may_be_moved(&self.picture, unit, &running, &row)?;
-        let group = unit.groups.iter().position(|group| group.owns(ordinal));
-        let at = group.filter(|_| unit.is_wanted).ok_or_else(|| {
-            refusal(RejectionReason::UnitChanged, false, "its unit does not want it any more")
-        })?;
-        if self.breaks_minimum(unit, &running) {
-            return Err(refusal(
-                RejectionReason::NotMovable,
-                false,
-                "too few of its unit would be left, and on_below_min would have the rest leave",
-            ));
-        }
-        if row.node == to {
-            return Err(refusal(RejectionReason::Invalid, false, "it is on that node"));
-        }
-        if terms.expires_ms <= self.picture.now_ms {
-            return Err(refusal(
-                RejectionReason::Invalid,
-                false,
-                "the time for which room is to be held is over",
-            ));
-        }
-        let budgets = self.picture.afford([running].iter());
-        let budgets =
-            budgets.map_err(|(_, _, detail)| refusal(RejectionReason::DisruptionBudget, true, detail))?;
-        let Self { picture, holds, .. } = self;
-        let BinderPicture { cluster, units, quotas, revision: judged, .. } = picture;
-        let (unit, index) = (&units[&id], u16::try_from(at).unwrap_or(u16::MAX));
-        let asks = UnitAsks::of(cluster, id, unit);
-        let asked =
-            Asked { unit: id, idx: index, group: &unit.groups[at], about_units: asks.of_group(index) };
-        // Every filter is asked: the plan may rest on records of nodes that are older than anything a scheduler would use.
-        let ask = |cluster: &mut Cluster| may_go(cluster, asked, (ordinal, to), wanted, Revision(0));
-        let given = cluster.without_one(id, row.node, ask).map_err(|unfit| {
-            let (reason, detail) = reason(unfit);
-            MoveRefusal { reason, later: false, detail }
-        })?;
-        let shape = unit.groups[at].shape;
-        let next = ReplicaId::new(ordinal, running.replica.incarnation.saturating_add(1));
-        let hold = Hold {
-            id: holds.next(),
-            node: to,
-            unit: id,
-            spec_revision: unit.revision,
-            group: index,
-            demand: Arc::clone(cluster.demand(shape)),
-            pool: unit.pool,
-            ordinals: vec![ordinal],
-            incarnations: vec![next.incarnation],
-            devices: if given.devices.is_empty() { Vec::new() } else { vec![given.devices] },
-            zones: if given.zones.is_empty() { Vec::new() } else { vec![given.zones] },
-            expires_ms: terms.expires_ms,
-            queue: quotas.path(unit.queue).cloned(),
-            judged: *judged,
-            movement: Some(MovementTarget { movement: Arc::clone(&terms.movement), from: running }),
-            ..Hold::default()
-        };
-        let (ordinals, incarnations) = ReplicaId::columns([running.replica]);
-        let by = evicted_by(&terms.movement);
-        let evict =
-            Evict { ordinals, incarnations, reason: EvictionReason::Rescheduled, by, preemptor: UnitId(0) };
-        Ok(AcceptedMove { unit: id, unit_revision: unit.revision, hold: Arc::new(hold), evict, budgets })
+fn judge_move(
+    binder: &mut Binder,
+    terms: &MoveTerms,
+    asked: &RequestedMove,
+) -> Result<AcceptedMove, MoveRefusal> {
+    let RequestedMove { running, to, wanted } = *asked;
+    let RunningUnitId { unit: id, replica: ReplicaId { ordinal, .. } } = running;
+    let row = there(binder, &running)?;
+    let unit = binder
+        .picture
+        .units
+        .get(&id)
+        .ok_or_else(|| refusal(RejectionReason::UnitChanged, false, "there is no such unit"))?;
+    may_be_moved(&binder.picture, unit, &running, &row)?;
+    let group = unit.groups.iter().position(|group| group.owns(ordinal));
+    let at = group
+        .filter(|_| unit.is_wanted)
+        .ok_or_else(|| refusal(RejectionReason::UnitChanged, false, "its unit does not want it any more"))?;
+    if breaks_minimum(binder, unit, &running) {
+        return Err(refusal(
+            RejectionReason::NotMovable,
+            false,
+            "too few of its unit would be left, and on_below_min would have the rest leave",
+        ));
     }
+    if row.node == to {
+        return Err(refusal(RejectionReason::Invalid, false, "it is on that node"));
+    }
+    if terms.expires_ms <= binder.picture.now_ms {
+        return Err(refusal(
+            RejectionReason::Invalid,
+            false,
+            "the time for which room is to be held is over",
+        ));
+    }
+    let budgets = binder.picture.afford([running].iter());
+    let budgets =
+        budgets.map_err(|(_, _, detail)| refusal(RejectionReason::DisruptionBudget, true, detail))?;
+    let Binder { picture, holds, .. } = binder;
+    let BinderPicture { cluster, units, quotas, revision: judged, .. } = picture;
+    let (unit, index) = (&units[&id], u16::try_from(at).unwrap_or(u16::MAX));
+    let asks = UnitAsks::of(cluster, id, unit);
+    let asked = Asked { unit: id, idx: index, group: &unit.groups[at], about_units: asks.of_group(index) };
+    // Every filter is asked: the plan may rest on records of nodes that are older than anything a scheduler would use.
+    let ask = |cluster: &mut Cluster| may_go(cluster, asked, (ordinal, to), wanted, Revision(0));
+    let given = cluster.without_one(id, row.node, ask).map_err(|unfit| {
+        let (reason, detail) = reason(unfit);
+        MoveRefusal { reason, later: false, detail }
+    })?;
+    let shape = unit.groups[at].shape;
+    let next = ReplicaId::new(ordinal, running.replica.incarnation.saturating_add(1));
+    let hold = Hold {
+        id: holds.next(),
+        node: to,
+        unit: id,
+        spec_revision: unit.revision,
+        group: index,
+        demand: Arc::clone(cluster.demand(shape)),
+        pool: unit.pool,
+        ordinals: vec![ordinal],
+        incarnations: vec![next.incarnation],
+        devices: if given.devices.is_empty() { Vec::new() } else { vec![given.devices] },
+        zones: if given.zones.is_empty() { Vec::new() } else { vec![given.zones] },
+        expires_ms: terms.expires_ms,
+        queue: quotas.path(unit.queue).cloned(),
+        judged: *judged,
+        movement: Some(MovementTarget { movement: Arc::clone(&terms.movement), from: running }),
+        ..Hold::default()
+    };
+    let (ordinals, incarnations) = ReplicaId::columns([running.replica]);
+    let by = evicted_by(&terms.movement);
+    let evict =
+        Evict { ordinals, incarnations, reason: EvictionReason::Rescheduled, by, preemptor: UnitId(0) };
+    Ok(AcceptedMove { unit: id, unit_revision: unit.revision, hold: Arc::new(hold), evict, budgets })
+}
 
-    /// The row of a running unit that is there and stays.
-    fn there(&self, running: &RunningUnitId) -> Result<RunningUnit, MoveRefusal> {
-        let gone = |detail: &str| refusal(RejectionReason::NotThere, false, detail);
-        let rows =
-            self.picture.cluster.rows(running.unit).ok_or_else(|| gone("nothing of its unit is bound"))?;
-        let row = rows.row(running.replica.ordinal);
-        if row.incarnation != running.replica.incarnation {
-            return Err(gone(&format!("incarnation {} is current", row.incarnation)));
-        }
-        if !row.phase.is_live() {
-            return Err(gone("it has ended, or has no node"));
-        }
-        let leaves = row.eviction.is_some()
-            || self.evictions.is_asked(*running)
-            || self.evictions.is_victim(running.unit, running.replica.ordinal);
-        if leaves { Err(gone("it leaves already")) } else { Ok(row) }
+/// The row of a running unit that is there and stays.
+fn there(binder: &Binder, running: &RunningUnitId) -> Result<RunningUnit, MoveRefusal> {
+    let gone = |detail: &str| refusal(RejectionReason::NotThere, false, detail);
+    let rows =
+        binder.picture.cluster.rows(running.unit).ok_or_else(|| gone("nothing of its unit is bound"))?;
+    let row = rows.row(running.replica.ordinal);
+    if row.incarnation != running.replica.incarnation {
+        return Err(gone(&format!("incarnation {} is current", row.incarnation)));
     }
+    if !row.phase.is_live() {
+        return Err(gone("it has ended, or has no node"));
+    }
+    let leaves = row.eviction.is_some()
+        || binder.evictions.is_asked(*running)
+        || binder.evictions.is_victim(running.unit, running.replica.ordinal);
+    if leaves { Err(gone("it leaves already")) } else { Ok(row) }
+}
 
-    /// Whether a unit would be broken below its minimum without a running unit, and the rest of it leave.
-    fn breaks_minimum(&self, unit: &Unit, running: &RunningUnitId) -> bool {
-        if unit.terms.on_below_min == OnBelowMin::Keep {
-            return false;
-        }
-        let rows = self.picture.cluster.rows(running.unit);
-        let stays = |(ordinal, row): &(u32, &RunningUnit)| {
-            let id = RunningUnitId::new(running.unit, *ordinal, row.incarnation);
-            row.eviction.is_none()
-                && *ordinal != running.replica.ordinal
-                && !self.evictions.is_asked(id)
-                && !self.evictions.is_victim(running.unit, *ordinal)
-        };
-        let staying = rows.into_iter().flat_map(RunningUnits::live).filter(stays);
-        let count = staying.fold(GangCount::default(), |count, (ordinal, _)| unit.count_one(count, ordinal));
-        !unit.terms.is_reached(&count)
+/// Whether a unit would be broken below its minimum without a running unit, and the rest of it leave.
+fn breaks_minimum(binder: &Binder, unit: &Unit, running: &RunningUnitId) -> bool {
+    if unit.terms.on_below_min == OnBelowMin::Keep {
+        return false;
     }
+    let rows = binder.picture.cluster.rows(running.unit);
+    let stays = |(ordinal, row): &(u32, &RunningUnit)| {
+        let id = RunningUnitId::new(running.unit, *ordinal, row.incarnation);
+        row.eviction.is_none()
+            && *ordinal != running.replica.ordinal
+            && !binder.evictions.is_asked(id)
+            && !binder.evictions.is_victim(running.unit, *ordinal)
+    };
+    let staying = rows.into_iter().flat_map(RunningUnits::live).filter(stays);
+    let count = staying.fold(GangCount::default(), |count, (ordinal, _)| unit.count_one(count, ordinal));
+    !unit.terms.is_reached(&count)
 }
 
 /// Whether a running unit may be moved at all.

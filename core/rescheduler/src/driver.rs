@@ -209,23 +209,25 @@ impl MovementDriver {
             return true;
         }
         let found = match (replica, one.surge_ordinal) {
-            (None, Some(_)) => Found::Phase(MovePhase::Pending, None),
-            (None, None) => Found::Gone("its unit is gone, or does not want it any more".to_owned()),
+            (None, Some(_)) => FoundReplica::Phase(MovePhase::Pending, None),
+            (None, None) => FoundReplica::Gone("its unit is gone, or does not want it any more".to_owned()),
             (Some(replica), Some(_)) => successor(one, replica),
             (Some(replica), None) if replica.incarnation > one.id.replica.incarnation => {
                 let is_ours = one.phase != MovePhase::Waiting || world.was_moved(&self.movement.name, one.id);
                 match is_ours {
                     true => successor(one, replica),
-                    false => Found::Gone("somebody else had it leave before its move began".to_owned()),
+                    false => {
+                        FoundReplica::Gone("somebody else had it leave before its move began".to_owned())
+                    }
                 }
             }
             (Some(replica), None) => predecessor(one, replica),
         };
         let due_ms = one.changed_ms.saturating_add(span(terms.move_timeout_ms));
         let (next, actual) = match found {
-            Found::Same => (one.phase, one.actual.clone()),
-            Found::Phase(phase, node) => (phase, node.map(|node| (node, world.node_name(node)))),
-            Found::Gone(why) => return self.refuse(at, why, now_ms),
+            FoundReplica::Same => (one.phase, one.actual.clone()),
+            FoundReplica::Phase(phase, node) => (phase, node.map(|node| (node, world.node_name(node)))),
+            FoundReplica::Gone(why) => return self.refuse(at, why, now_ms),
         };
         if next == one.phase && actual == one.actual {
             if now_ms < due_ms || self.asking[at].is_in_flight {
@@ -509,7 +511,7 @@ impl MovementDriver {
 }
 
 /// What a replica says of its move.
-enum Found {
+enum FoundReplica {
     /// Nothing new.
     Same,
     /// How far the move is, and where its successor is bound.
@@ -519,27 +521,27 @@ enum Found {
 }
 
 /// What the incarnation that is to leave says of its move.
-fn predecessor(one: &MovementMove, replica: ReplicaView) -> Found {
+fn predecessor(one: &MovementMove, replica: ReplicaView) -> FoundReplica {
     match (one.phase, replica.phase) {
-        (_, Phase::Succeeded | Phase::Failed) => Found::Gone("it ended by itself".to_owned()),
+        (_, Phase::Succeeded | Phase::Failed) => FoundReplica::Gone("it ended by itself".to_owned()),
         (MovePhase::Waiting, Phase::Pending | Phase::Stopped) => {
-            Found::Gone("it left its node before its move began".to_owned())
+            FoundReplica::Gone("it left its node before its move began".to_owned())
         }
         (MovePhase::Waiting, _) if replica.eviction == Some(EvictionReason::Rescheduled) => {
-            Found::Phase(MovePhase::Leaving, None)
+            FoundReplica::Phase(MovePhase::Leaving, None)
         }
-        _ => Found::Same,
+        _ => FoundReplica::Same,
     }
 }
 
 /// What the successor of the one that leaves says of its move. One that has ended did run there.
-fn successor(one: &MovementMove, replica: ReplicaView) -> Found {
+fn successor(one: &MovementMove, replica: ReplicaView) -> FoundReplica {
     match replica.phase {
-        Phase::Pending => Found::Phase(MovePhase::Pending, None),
-        Phase::Bound | Phase::Starting => Found::Phase(MovePhase::Starting, Some(replica.node)),
+        Phase::Pending => FoundReplica::Phase(MovePhase::Pending, None),
+        Phase::Bound | Phase::Starting => FoundReplica::Phase(MovePhase::Starting, Some(replica.node)),
         Phase::Running | Phase::Succeeded | Phase::Failed | Phase::Stopped => {
             let phase = if replica.node == one.to.0 { MovePhase::Moved } else { MovePhase::Mismatched };
-            Found::Phase(phase, Some(replica.node))
+            FoundReplica::Phase(phase, Some(replica.node))
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{
     move_jobs::MovePart,
     recheck,
 };
-use crate::{Departure, Wait};
+use crate::{Departure, Wait, moves::move_refused};
 
 impl BinderLeader {
     /// The store refused a transaction: its items are taken back. The one that it was refused for is checked
@@ -99,7 +99,7 @@ impl BinderLeader {
                     }
                 }
                 Item::Move { part, accepted } => {
-                    self.binder.move_refused(&accepted);
+                    move_refused(&mut self.binder, &accepted);
                     self.retry_move(part, refusal, (offends, at), out);
                 }
             }

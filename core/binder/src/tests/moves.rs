@@ -9,7 +9,10 @@ use godel_domain::{
 use godel_testkit::{BuildUnit as _, web_budget};
 
 use super::*;
-use crate::{AcceptedMove, MoveTerms, MoveVerdict};
+use crate::{
+    AcceptedMove, MoveTerms, MoveVerdict,
+    moves::{check_move, move_refused},
+};
 
 const EXPIRES_MS: i64 = 1_000;
 
@@ -39,7 +42,7 @@ impl World {
     }
 
     fn ask(&mut self, of: RequestedMove) -> MoveVerdict {
-        self.binder.check_move(&terms("m"), &of)
+        check_move(&mut self.binder, &terms("m"), &of)
     }
 
     fn moves(&mut self, of: RequestedMove) -> AcceptedMove {
@@ -235,7 +238,7 @@ fn a_refused_transaction_gives_everything_back() {
     let before = world.binder.cluster().node_state(NodeId(3));
     let accepted = world.moves(asked(1, 0, 0, 3));
     assert_ne!(world.binder.cluster().node_state(NodeId(3)), before);
-    world.binder.move_refused(&accepted);
+    move_refused(&mut world.binder, &accepted);
     assert_eq!(world.binder.cluster().node_state(NodeId(3)), before);
     // The same with the lease.
     world.moves(asked(1, 0, 0, 3));
@@ -253,7 +256,7 @@ fn the_same_move_is_made_once() {
     assert_eq!((under_way.reason, under_way.later), (RejectionReason::AlreadyHeld, true));
     world.show(&accepted);
     assert_eq!(world.ask(of), MoveVerdict::Made(accepted.hold.id));
-    let other = world.binder.check_move(&terms("other"), &of);
+    let other = check_move(&mut world.binder, &terms("other"), &of);
     let MoveVerdict::Refuse(other) = other else { panic!("{other:?}") };
     assert_eq!((other.reason, other.later), (RejectionReason::NotThere, false));
     world.left(1, 0);
@@ -285,7 +288,7 @@ fn moves_count_for_disruption_budgets() {
         assert_eq!(refusal.detail, "disruption budget web allows 0 to leave now");
     };
     kept(&mut world);
-    world.binder.move_refused(&first);
+    move_refused(&mut world.binder, &first);
     let first = world.moves(asked(1, 0, 0, 3));
     world.show(&first);
     kept(&mut world);
@@ -319,7 +322,7 @@ fn who_moves_is_thought_away_from_where_it_is() {
     // In the rack of the other one it would be too many, in its own it takes its own place.
     assert_eq!(world.stays(asked(1, 0, 0, 4)).reason, RejectionReason::UnitAffinity);
     let accepted = world.moves(asked(1, 0, 0, 2));
-    world.binder.move_refused(&accepted);
+    move_refused(&mut world.binder, &accepted);
     assert_eq!(world.stays(asked(1, 0, 0, 4)).reason, RejectionReason::UnitAffinity, "it is there again");
 }
 
