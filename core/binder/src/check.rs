@@ -13,7 +13,7 @@ use godel_domain::{
     lifecycle,
     running_units::{Evict, Phase},
 };
-use godel_placement::preempt::Seeker;
+use godel_framework::point::Seeker;
 use rustc_hash::FxHashSet;
 
 use super::{

@@ -9,9 +9,12 @@ use godel_domain::{
     ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{Evict, EvictionReason, RunningUnits},
 };
-use godel_placement::preempt::{
-    N_VICTIMS_MAX, QueueTally, Rights, Seeker, Sides, Spared, group_minima, is_loop, min_member, staying,
+use godel_framework::{
+    plugins::victims::whole_gang::{group_minima, min_member, staying},
+    point::{Seeker, Sides, Spared, VictimInput},
+    registry::may_leave,
 };
+use godel_placement::preempt::{N_VICTIMS_MAX, QueueTally, Rights};
 use godel_queueing::{Amounts, Need, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -258,22 +261,18 @@ impl ClaimCheck<'_> {
         {
             return gone(node, "is not there, or leaves already");
         }
-        if self.picture.cluster.has_slots() && self.picture.cluster.slot_of(victim).is_some() {
-            return gone(node, "is in a slot of a reservation");
-        }
         let own = self.picture.cluster.rows(seeker.unit).map_or(&[][..], |rows| rows.preemptors());
         let sides = rights.map_or_else(Sides::default, |rights| {
             let (queue, takes) = self.picture.pays(rights.quota(), unit, rows, row.group);
             rights.against(queue, &takes, &QueueTally::default())
         });
-        let is_loop = || is_loop(&self.picture.cluster, (seeker.unit, own), unit, rows);
-        match seeker.may_preempt(unit, rows, &row, sides, is_loop) {
+        let judged =
+            VictimInput::new(&self.picture.cluster, (seeker, own), (unit, rows), (ordinal, &row), sides);
+        match may_leave(&judged) {
             Ok(()) => Ok(node),
-            Err(Spared::Gone) => gone(node, "leaves already"),
-            Err(Spared::NotPreemptible) => gone(node, "is not preemptible"),
-            Err(Spared::Rank) => gone(node, "its rank is not lower"),
-            Err(Spared::Pool) => gone(node, "is of another pool"),
+            Err(Spared::Refused(why)) => gone(node, why),
             Err(Spared::Until(_)) => gone(node, "has not run long enough"),
+            Err(Spared::Budget) => gone(node, "is kept by a disruption budget"),
             Err(Spared::Loop) => {
                 let detail = format!("unit {unit} preempted this one before, by itself or by way of others");
                 Err((RejectionReason::PreemptionLoop, node, detail))

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use crate::{
     point::RestsOn,
     profile::{BUILT_IN, WEIGHT_MAX},
-    registry::{FILTERS, LOCATORS, RECOMMENDERS, SCORES, ScoreEntry},
+    registry::{
+        CANDIDATE_COSTS, FILTERS, LOCATORS, PreemptionEntry, RECOMMENDERS, SCORES, ScoreEntry, VICTIM_RULES,
+    },
 };
 
 /// Returns every plugin with its points, its arguments and the reasons it gives, as Markdown.
@@ -51,7 +53,22 @@ pub fn render_plugins() -> String {
     for score in &SCORES {
         let _ = writeln!(out, "| `{}` | {} | {} |", score.name, score.doc, arguments(score));
     }
+    out += "\n## Victim rules\n\n\
+        A victim rule says which running units may leave for one of higher rank; [preemption.md](preemption.md) describes the search. \
+        They are asked in this order. The binder asks them once more before it evicts anyone, so a profile cannot leave one out: \
+        `victim_rules` may list them by name. They have no arguments.\n\n| victim rule | a running unit may leave if |\n|---|---|\n";
+    out += &rows(&VICTIM_RULES);
+    out += "\n## Candidate costs\n\n\
+        A candidate cost measures a place for which running units leave; the place with the least cost is taken, among nodes and among \
+        domains. The costs are compared in this order. A profile changes it with `candidate_sort: [least-lost-work, fewest-victims]`: what \
+        it names comes first, and the others follow as they stand here, so that nobody is evicted where there is room. They have no \
+        arguments.\n\n| candidate cost | does |\n|---|---|\n";
+    out += &rows(&CANDIDATE_COSTS);
     out
+}
+
+fn rows(entries: &[PreemptionEntry]) -> String {
+    entries.iter().map(|entry| format!("| `{}` | {} |\n", entry.name, entry.doc)).collect()
 }
 
 fn arguments(score: &ScoreEntry) -> String {

@@ -1,6 +1,7 @@
 //! The plugins of the scheduling framework, one file each. [`crate::registry`] lists them.
 
 pub mod balanced_allocation;
+pub mod candidates;
 pub mod complementary;
 pub mod cpu_memory_ratio;
 pub mod daemon;
@@ -32,4 +33,5 @@ pub mod topology_domain;
 pub mod topology_spread;
 pub mod unit_affinity;
 pub mod unit_preference;
+pub mod victims;
 pub mod volume;

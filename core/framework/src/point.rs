@@ -6,13 +6,15 @@
 //! | [`Locate`] | once per scan | which blocks of nodes to look at, so that the others cost nothing |
 //! | [`Filter`] | prepared once per template, then for each node with room; once more by the binder | whether the node can take a replica |
 //! | [`Score`] | for each node that passed | how good the node is |
+//! | [`VictimRule`] | for each running unit that might leave for a preemptor; once more by the binder | whether it may leave |
+//! | [`CandidateCost`] | for each victim of each place that is compared | what the place costs |
 //!
 //! What a plugin does not concern costs nothing per node: a filter that finds nothing to check when it is prepared is left out.
 //!
 //! Points are added together with their first plugin. An ordered split of the nodes into groups (affinity of a whole unit)
 //! belongs between `Locate` and the scan; counts of a plugin's own that follow assumptions and commits belong to the cluster's
-//! parts, as those of `spread` do; the rules for victims and the order of candidates are in `godel_placement::preempt`, because
-//! they need queues, which this crate does not know.
+//! parts, as those of `spread` do. How the queues of a preemptor and a victim stand, `godel_placement::preempt` finds out and
+//! gives to the rules, because this crate does not know queues.
 
 use std::{fmt, sync::Arc};
 
@@ -28,6 +30,12 @@ use crate::{
     args::PluginArgs,
     ask::{Ask, NodeAsk},
     typical::Typical,
+};
+
+mod preempt;
+
+pub use self::preempt::{
+    CandidateCost, Rank, Seeker, Sides, Spared, CountedVictim, VictimInput, VictimRule, WholeUnit,
 };
 
 /// Best score of one plugin: 100 points in thousandths.

@@ -11,7 +11,7 @@ use crate::{
     ask::Ask,
     plugins::topology_domain::TopologyDomain,
     point::{AnyFilter, AnyLocator, AnyScore, Gate, RestsOn, ScoreInput},
-    registry::{FILTERS, LOCATORS, SCORES},
+    registry::{CANDIDATE_COSTS, CandidateSort, FILTERS, LOCATORS, SCORES, VICTIM_RULES},
 };
 
 /// Heaviest score of a profile: sums of all of them are far from overflowing.
@@ -130,6 +130,12 @@ pub struct ProfileSpec {
     /// How units of this profile look for victims.
     #[serde(default, skip_serializing_if = "is_best")]
     pub preemption: PreemptionMode,
+    /// Names of the rules for victims; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub victim_rules: Option<Vec<String>>,
+    /// Names of the costs by which places with victims are compared first; the others follow in their own order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidate_sort: Vec<String>,
 }
 
 fn is_best(mode: &PreemptionMode) -> bool {
@@ -182,7 +188,7 @@ pub enum ProfileFault {
     /// No plugin of this kind has this name.
     #[error("there is no {kind} `{name}`{}; there are {}", did_you_mean(name, allowed), allowed.join(", "))]
     Unknown {
-        /// `filter` or `score`.
+        /// `filter`, `score`, `victim rule` or `candidate cost`.
         kind: &'static str,
         /// As given.
         name: String,
@@ -190,14 +196,26 @@ pub enum ProfileFault {
         allowed: Vec<&'static str>,
     },
     /// The binder checks it in any case: a profile without it would only collect rejections.
-    #[error("the filter `{0}` cannot be left out, because the binder checks it")]
-    Missing(&'static str),
+    #[error("the {kind} `{name}` cannot be left out, because the binder checks it; allowed is the whole list: {}", allowed.join(", "))]
+    Missing {
+        /// `filter` or `victim rule`.
+        kind: &'static str,
+        /// What the list leaves out.
+        name: &'static str,
+        /// The names that there are.
+        allowed: Vec<&'static str>,
+    },
     /// It would not tell one node from another, or overflow.
     #[error("{0} is not allowed; a weight is 1 to {WEIGHT_MAX}")]
     Weight(u32),
-    /// Two entries are of one score.
-    #[error("duplicate score `{0}`")]
-    Duplicate(String),
+    /// Two entries are of one plugin.
+    #[error("duplicate {kind} `{name}`")]
+    Duplicate {
+        /// `score` or `candidate cost`.
+        kind: &'static str,
+        /// As given.
+        name: String,
+    },
     /// The plugin refuses its arguments.
     #[error("{0}")]
     Args(String),
@@ -228,18 +246,25 @@ pub struct Profile {
     filters: Vec<&'static dyn AnyFilter>,
     scores: Vec<(Arc<dyn AnyScore>, i64)>,
     preemption: PreemptionMode,
+    candidate_sort: CandidateSort,
 }
 
 impl Profile {
     /// Selects and weighs plugins.
     ///
     /// # Errors
-    /// The first key that is wrong: a name that the registry does not know, a filter left out that the binder checks anyway, a
-    /// weight out of range, arguments that the plugin refuses, or no score at all.
+    /// The first key that is wrong: a name that the registry does not know, a filter or victim rule left out that the binder checks
+    /// anyway, a weight out of range, arguments that the plugin refuses, or no score at all.
     pub fn new(spec: &ProfileSpec) -> Result<Self, ProfileError> {
         if let Some(filters) = &spec.filters {
-            check_filters(filters)?;
+            let all = FILTERS.iter().map(|filter| filter.name()).collect();
+            check_complete(("filters", "filter"), filters, all)?;
         }
+        if let Some(rules) = &spec.victim_rules {
+            let all = VICTIM_RULES.iter().map(|rule| rule.name).collect();
+            check_complete(("victim_rules", "victim rule"), rules, all)?;
+        }
+        let candidate_sort = candidate_sort(&spec.candidate_sort)?;
         let names = || SCORES.iter().map(|score| score.name).collect();
         let mut scores: Vec<(Arc<dyn AnyScore>, i64)> = Vec::with_capacity(spec.scores.len());
         for (idx, ScoreSpec { name, weight, args }) in spec.scores.iter().enumerate() {
@@ -249,7 +274,7 @@ impl Profile {
                 return Err(unknown.at(key("name")));
             };
             if scores.iter().any(|(other, _)| other.name() == entry.name) {
-                return Err(ProfileFault::Duplicate(name.clone()).at(key("name")));
+                return Err(ProfileFault::Duplicate { kind: "score", name: name.clone() }.at(key("name")));
             }
             if !(1..=WEIGHT_MAX).contains(weight) {
                 return Err(ProfileFault::Weight(*weight).at(key("weight")));
@@ -264,12 +289,17 @@ impl Profile {
             return Err(ProfileFault::NoScore(names()).at("scores"));
         }
         // In registry order, whatever the order of names: it decides whom a refused node is counted for.
-        Ok(Self { filters: FILTERS.to_vec(), scores, preemption: spec.preemption })
+        Ok(Self { filters: FILTERS.to_vec(), scores, preemption: spec.preemption, candidate_sort })
     }
 
     /// How its units look for victims.
     pub fn preemption(&self) -> PreemptionMode {
         self.preemption
+    }
+
+    /// The order in which its units compare places for which running units leave.
+    pub fn candidate_sort(&self) -> CandidateSort {
+        self.candidate_sort
     }
 
     /// Whether one of its scores reads the running units by kind of work.
@@ -346,18 +376,38 @@ impl Profile {
     }
 }
 
-fn check_filters(names: &[String]) -> Result<(), ProfileError> {
-    for (idx, name) in names.iter().enumerate() {
-        if !FILTERS.iter().any(|filter| filter.name() == name) {
-            let allowed = FILTERS.iter().map(|filter| filter.name()).collect();
-            let unknown = ProfileFault::Unknown { kind: "filter", name: name.clone(), allowed };
-            return Err(unknown.at(format!("filters[{idx}]")));
-        }
+/// Refuses a list of plugins that names an unknown one, or leaves out one that the binder checks in any case.
+fn check_complete(
+    (key, kind): (&str, &'static str),
+    names: &[String],
+    allowed: Vec<&'static str>,
+) -> Result<(), ProfileError> {
+    if let Some(idx) = names.iter().position(|name| !allowed.contains(&name.as_str())) {
+        let unknown = ProfileFault::Unknown { kind, name: names[idx].clone(), allowed };
+        return Err(unknown.at(format!("{key}[{idx}]")));
     }
-    match FILTERS.iter().find(|filter| !names.iter().any(|name| name == filter.name())) {
-        Some(left_out) => Err(ProfileFault::Missing(left_out.name()).at("filters")),
+    match allowed.iter().copied().find(|known| !names.iter().any(|name| name == known)) {
+        Some(name) => Err(ProfileFault::Missing { kind, name, allowed }.at(key)),
         None => Ok(()),
     }
+}
+
+/// The order that begins with the costs of some names.
+fn candidate_sort(names: &[String]) -> Result<CandidateSort, ProfileError> {
+    const KIND: &str = "candidate cost";
+    let mut first: Vec<usize> = Vec::with_capacity(names.len());
+    for (idx, name) in names.iter().enumerate() {
+        let key = || format!("candidate_sort[{idx}]");
+        let Some(known) = CANDIDATE_COSTS.iter().position(|cost| cost.name == name) else {
+            let allowed = CANDIDATE_COSTS.iter().map(|cost| cost.name).collect();
+            return Err(ProfileFault::Unknown { kind: KIND, name: name.clone(), allowed }.at(key()));
+        };
+        if first.contains(&known) {
+            return Err(ProfileFault::Duplicate { kind: KIND, name: name.clone() }.at(key()));
+        }
+        first.push(known);
+    }
+    Ok(CandidateSort::beginning_with(&first))
 }
 
 /// The gate of a template that no node takes.
@@ -381,6 +431,7 @@ impl fmt::Debug for Profile {
             .field("filters", &filters)
             .field("scores", &self.scores)
             .field("preemption", &self.preemption)
+            .field("candidate_sort", &self.candidate_sort.names())
             .finish()
     }
 }

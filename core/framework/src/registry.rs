@@ -1,5 +1,7 @@
 //! The one list of all plugins.
 
+mod preempt;
+
 use std::sync::Arc;
 
 use godel_cluster::{Cluster, Unfit};
@@ -18,6 +20,11 @@ use crate::{
     },
     point::{AnyFilter, AnyLocator, AnyRecommender, AnyScore, Filter, RestsOn, Score},
     profile::did_you_mean,
+};
+
+pub use self::preempt::{
+    CANDIDATE_COSTS, CandidateKey, CandidateSort, PlaceCost, PreemptionEntry, VICTIM_RULES, may_leave,
+    may_leave_whole,
 };
 
 /// Lists the filters for profiles, and calls each of them by name where the binder asks (hot path).

@@ -454,6 +454,7 @@ impl Placer {
         let profile = self.profiles.of(&entry.profile);
         Preference {
             mode: profile.preemption(),
+            sort: profile.candidate_sort(),
             start: mix(mix_unit(self.seed, unit)),
             scores: (!self.compares).then_some((profile, &entry.ask, &self.typical)),
         }

@@ -1,7 +1,6 @@
 //! The search for victims: the running units that are preempted so that others of one template find room.
 //!
-//! A victim is preemptible, of strictly lower [`Rank`] and of the same pool, has run long enough, does not leave already, and
-//! is of no unit that the preemptor was preempted for itself. Of those on a node the search spares as many as it can, the
+//! The victim rules of the framework say who may leave. Of those on a node the search spares as many as it can, the
 //! highest rank first. Going below a unit's minimum means that the whole unit leaves, wherever it is, at its whole cost.
 //! Nor do more running units of a disruption budget leave than it allows, over all that is found.
 //! The node with the least `Cost` is taken, again and again until all replicas have a place: one search serves a whole
@@ -10,13 +9,14 @@
 //! Nodes on which too little could leave are dropped at a first look, without asking anything of their victims. It also says
 //! the least that a node can cost; only nodes whose turn comes are looked at closely.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use godel_cluster::{Cluster, ShapeId};
 use godel_domain::{
     allocation::Allocation,
     ids::{HoldId, NodeId, RunningUnitId, UnitId},
 };
+use godel_framework::{point::Seeker, registry::CandidateKey};
 use godel_queueing::{Lack, Quota};
 use rustc_hash::FxHashSet;
 
@@ -25,7 +25,6 @@ mod looks;
 mod plan;
 mod preference;
 mod rank;
-mod rule;
 mod so_far;
 #[cfg(test)]
 mod tests;
@@ -34,16 +33,11 @@ mod trial;
 use self::plan::VictimPlan;
 pub(crate) use self::trial::Trial;
 pub use self::{
-    lent::{Lent, TakeoverRefusal, beside, lendable},
+    lent::{Lent, TakeoverRefusal, beside, lendable, may_take_over},
     plan::paid,
     preference::Preference,
     rank::{QueueTally, Rights},
-    rule::{group_minima, is_loop, min_member, staying},
     so_far::SoFar,
-};
-pub use self::{
-    rank::{Rank, Sides},
-    rule::{Seeker, Spared},
 };
 
 /// Most victims of one decision.
@@ -61,19 +55,11 @@ const N_ALIKE_MAX: usize = 6;
 /// Victims of decisions under way, and what the decision has already that a search is for.
 type Leaving<'a> = (&'a FxHashSet<(UnitId, u32)>, &'a SoFar);
 
-/// What a place costs; the least is taken. Field order is the policy.
+/// What a node costs; the least is taken. Field order is the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cost {
-    /// `None`: no victim (more).
-    highest: Option<Rank>,
-    /// Each counted from 1 on, so that one more is never less.
-    rank_sum: i64,
-    n_victims: usize,
-    n_gangs: usize,
-    /// Milliseconds that victims have run.
-    lost_ms: i64,
-    /// Of the one that runs longest.
-    start_ms: Reverse<i64>,
+struct Cost {
+    /// By the costs of the profile.
+    key: CandidateKey,
     idx: usize,
 }
 

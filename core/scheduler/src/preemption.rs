@@ -9,9 +9,10 @@ use godel_domain::{
     pause::Scope,
     time::Millis,
 };
+use godel_framework::point::Seeker;
 use godel_placement::{
     place::templates::TemplateId,
-    preempt::{self, Found, Lent, N_VICTIMS_MAX, Seeker, SoFar},
+    preempt::{self, Found, Lent, N_VICTIMS_MAX, SoFar},
 };
 use godel_queueing::{Need, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};

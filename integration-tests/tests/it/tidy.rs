@@ -28,7 +28,7 @@ const CORE: [(&str, &[&str]); 14] = [
     (QUEUEING, &[DOMAIN]),
     (RULES, &[DOMAIN, QUEUEING]),
     (CLUSTER, &[DOMAIN, RULES]),
-    (FRAMEWORK, &[DOMAIN, CLUSTER]),
+    (FRAMEWORK, &[DOMAIN, RULES, CLUSTER]),
     (PLACEMENT, &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK]),
     ("godel-core-dispatcher", &[DOMAIN, QUEUEING, RULES]),
     ("godel-core-scheduler", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),

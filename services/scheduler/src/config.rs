@@ -45,9 +45,10 @@ godel_kit::section! {
         pub sub_cluster_key: String = sub_cluster::KEY.to_owned(),
         /// Profiles by name, in a file: `{gpu: {scores: [{name: device-stranding, weight: 1000}, {name: most-allocated,
         /// weight: 1, args: {resources: {gpu: 3}}}]}}`. `filters` lists filters by name; all by default. `preemption` is
-        /// `best` (default: the cheapest victims of all nodes) or `fast` (of the first few nodes). A profile named
-        /// `least-allocated` or `most-allocated` replaces the built-in one. Every scheduler should have the same profiles.
-        /// See docs/plugins.md.
+        /// `best` (default: the cheapest victims of all nodes) or `fast` (of the first few nodes). `candidate_sort` lists
+        /// the costs by which places with victims are compared first, and `victim_rules` the rules for victims; all by
+        /// default. A profile named `least-allocated` or `most-allocated` replaces the built-in one. Every scheduler
+        /// should have the same profiles. See docs/plugins.md.
         pub profiles: BTreeMap<String, CheckedProfile> = BTreeMap::new(),
         /// Longest pause before a stream is opened again.
         pub reconnect_max: HumanDuration = HumanDuration::from_millis(500),
@@ -273,11 +274,20 @@ mod tests {
             ("profiles: {gpu: {scores: []}}", "`scores`: a profile has one score at least"),
             (
                 "profiles: {gpu: {score: []}}",
-                "unknown field `score`, expected one of `filters`, `scores`, `preemption`",
+                "unknown field `score`, expected one of `filters`, `scores`, `preemption`, `victim_rules`, `candidate_sort`",
             ),
             (
                 "profiles: {gpu: {scores: [{name: spread}], preemption: quick}}",
                 "there is no preemption mode `quick`; there are best, fast",
+            ),
+            (
+                "profiles: {gpu: {scores: [{name: spread}], candidate_sort: [fewest-victim]}}",
+                "`candidate_sort[0]`: there is no candidate cost `fewest-victim` (did you mean `fewest-victims`?); there are no-victims",
+            ),
+            (
+                "profiles: {gpu: {scores: [{name: spread}], victim_rules: [min-run]}}",
+                "`victim_rules`: the victim rule `not-leaving` cannot be left out, because the binder checks it; allowed is the whole list: \
+                 not-leaving, ",
             ),
             ("profile_of: {class: {gan: gpu}}", "there is no workload class `gan`; there are service, "),
         ] {

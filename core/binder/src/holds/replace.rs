@@ -13,7 +13,8 @@ use godel_domain::{
     ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     lifecycle,
 };
-use godel_placement::preempt::{QueueTally, Rights, Seeker, TakeoverRefusal};
+use godel_framework::point::Seeker;
+use godel_placement::preempt::{QueueTally, Rights, TakeoverRefusal, may_take_over};
 use godel_queueing::{Amounts, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -289,7 +290,7 @@ impl<'a> ClaimCheck<'a> {
         let Some(first) = of_owner().max_by_key(|kept| kept.hold.priority) else { return Ok(()) };
         let queue: QueueIdx = first.queue;
         let refused = |reason, why: &str| Err((reason, node, format!("what is held for unit {owner} {why}")));
-        match seeker.may_take_over(&self.picture.cluster, &first.hold, rights, (queue, &takes), tally) {
+        match may_take_over(&self.picture.cluster, seeker, &first.hold, rights, (queue, &takes), tally) {
             Ok(()) => Ok(()),
             Err(TakeoverRefusal::NotForOthers) => refused(RejectionReason::VictimGone, "is not for others"),
             Err(TakeoverRefusal::Rank) => {

@@ -5,7 +5,8 @@ use godel_domain::{
     decision::{NodeVictims, Preemption},
     ids::RunningUnitId,
 };
-use godel_placement::preempt::{self, Lent, N_VICTIMS_MAX, Preference, Rights, Seeker, SoFar};
+use godel_framework::point::Seeker;
+use godel_placement::preempt::{self, Lent, N_VICTIMS_MAX, Preference, Rights, SoFar};
 use godel_queueing::Need;
 use proptest::prelude::*;
 use rustc_hash::FxHashSet;

@@ -22,7 +22,7 @@ use crate::{
     ask::Ask,
     point::{AnyFilter, AnyScore, RestsOn, SCORE_MAX, ScoreInput},
     profile::{BUILT_IN, NodeScore, Profile, ProfileError, ProfileSpec, ScoreSpec, WEIGHT_MAX},
-    registry::{FILTERS, LOCATORS, RECOMMENDERS, SCORES, admit},
+    registry::{CANDIDATE_COSTS, FILTERS, LOCATORS, RECOMMENDERS, SCORES, VICTIM_RULES, admit},
     typical::Typical,
 };
 
@@ -467,7 +467,9 @@ fn profiles_know_their_plugins() {
     );
     assert_eq!(
         said(of(&names[1..])),
-        "`filters`: the filter `node-ready` cannot be left out, because the binder checks it"
+        "`filters`: the filter `node-ready` cannot be left out, because the binder checks it; allowed is the whole list: node-ready, \
+         node-class, runtime, node-selector, taints, daemon, volume, unit-affinity, topology-spread, host-ports, load-threshold, device, \
+         resources-fit, numa-topology"
     );
     assert_eq!(
         said(scores(&[("spread", 1), ("best", 1)])),
@@ -512,8 +514,9 @@ fn plugins_have_unique_names_and_complete_documentation() {
     let locators = LOCATORS.iter().map(|locator| (locator.name(), locator.doc()));
     let recommenders = RECOMMENDERS.iter().map(|one| (one.name(), one.doc()));
     let scores = SCORES.iter().map(|score| (score.name, score.doc));
+    let preemption = VICTIM_RULES.iter().chain(&CANDIDATE_COSTS).map(|one| (one.name, one.doc));
     let mut names = BTreeSet::new();
-    for (name, doc) in filters.chain(locators).chain(recommenders).chain(scores) {
+    for (name, doc) in filters.chain(locators).chain(recommenders).chain(scores).chain(preemption) {
         assert!(names.insert(name), "{name}");
         assert!(doc.ends_with('.') && !doc.contains("  "), "{name}: {doc}");
     }

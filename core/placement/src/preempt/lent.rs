@@ -7,11 +7,12 @@ use godel_domain::{
     ids::{HoldId, NodeId, UnitId},
     running_units::RunningUnits,
 };
+use godel_framework::{plugins::victims::no_loop::is_loop, point::Seeker};
 use godel_queueing::{Amounts, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::{QueueTally, Rights, Seeker, Trial, is_loop, plan::claimed_tally};
+use super::{QueueTally, Rights, Trial, plan::claimed_tally};
 
 /// What may be taken over.
 #[derive(Clone, Debug, Default)]
@@ -75,49 +76,46 @@ pub enum TakeoverRefusal {
     Loop,
 }
 
-impl Seeker {
-    /// Whether the hold of another unit may be taken over: the one rule that schedulers look by and the binder checks.
-    /// `queue` is that of the hold and `takes` all of it; what only borrows is counted in `tally`.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn may_take_over(
-        &self,
-        cluster: &Cluster,
-        hold: &Hold,
-        rights: Option<&Rights<'_>>,
-        (queue, takes): (QueueIdx, &Amounts),
-        tally: &mut QueueTally,
-    ) -> Result<(), TakeoverRefusal> {
-        let Some(priority) = hold.priority.filter(|_| hold.is_claim()) else {
-            return Err(TakeoverRefusal::NotForOthers);
-        };
-        if hold.unit == self.unit || hold.pool != self.pool {
-            return Err(TakeoverRefusal::NotForOthers);
-        }
-        let sides =
-            rights.map(|rights| rights.against(queue, takes, &QueueTally::default())).unwrap_or_default();
-        if !sides.outranked(self.priority, priority) {
-            return Err(TakeoverRefusal::Rank);
-        }
-        let own = cluster.rows(self.unit).map_or(&[][..], RunningUnits::preemptors);
-        let none = RunningUnits::default();
-        let rows = cluster.rows(hold.unit).unwrap_or(&none);
-        // Of one unit some may have been taken over from the seeker: they go together.
-        let of_owner = cluster.holds_of(hold.unit);
-        let mut all = of_owner.iter().filter_map(|id| cluster.hold(*id));
-        let was_own = all.any(|other| other.is_claim() && other.taken_from.contains(&self.unit));
-        if was_own
-            || hold.taken_from.contains(&self.unit)
-            || is_loop(cluster, (self.unit, own), hold.unit, rows)
-        {
-            return Err(TakeoverRefusal::Loop);
-        }
-        if let Some(rights) = rights.filter(|_| sides.rests_on_borrowing(self.priority, priority)) {
-            rights.take(queue, takes, tally);
-        }
-        Ok(())
+/// Whether the hold of another unit may be taken over by a seeker: the one rule that schedulers look by and the binder checks.
+/// `queue` is that of the hold and `takes` all of it; what only borrows is counted in `tally`.
+///
+/// # Errors
+/// Why not.
+pub fn may_take_over(
+    cluster: &Cluster,
+    seeker: &Seeker,
+    hold: &Hold,
+    rights: Option<&Rights<'_>>,
+    (queue, takes): (QueueIdx, &Amounts),
+    tally: &mut QueueTally,
+) -> Result<(), TakeoverRefusal> {
+    let Some(priority) = hold.priority.filter(|_| hold.is_claim()) else {
+        return Err(TakeoverRefusal::NotForOthers);
+    };
+    if hold.unit == seeker.unit || hold.pool != seeker.pool {
+        return Err(TakeoverRefusal::NotForOthers);
     }
+    let sides = rights.map(|rights| rights.against(queue, takes, &QueueTally::default())).unwrap_or_default();
+    if !sides.outranked(seeker.priority, priority) {
+        return Err(TakeoverRefusal::Rank);
+    }
+    let own = cluster.rows(seeker.unit).map_or(&[][..], RunningUnits::preemptors);
+    let none = RunningUnits::default();
+    let rows = cluster.rows(hold.unit).unwrap_or(&none);
+    // Of one unit some may have been taken over from the seeker: they go together.
+    let of_owner = cluster.holds_of(hold.unit);
+    let mut all = of_owner.iter().filter_map(|id| cluster.hold(*id));
+    let was_own = all.any(|other| other.is_claim() && other.taken_from.contains(&seeker.unit));
+    if was_own
+        || hold.taken_from.contains(&seeker.unit)
+        || is_loop(cluster, (seeker.unit, own), hold.unit, rows)
+    {
+        return Err(TakeoverRefusal::Loop);
+    }
+    if let Some(rights) = rights.filter(|_| sides.rests_on_borrowing(seeker.priority, priority)) {
+        rights.take(queue, takes, tally);
+    }
+    Ok(())
 }
 
 /// Holds whose rank is lower than a seeker's, but for those of `nodes` and those that decisions under way have `taken`. What a
@@ -143,7 +141,7 @@ pub fn lendable(
                 takes = all_of(cluster, hold.unit, &pays);
             }
             let mut tally = leaves.clone();
-            let may_take = seeker.may_take_over(cluster, hold, rights, (queue, &takes), &mut tally).is_ok()
+            let may_take = may_take_over(cluster, seeker, hold, rights, (queue, &takes), &mut tally).is_ok()
                 && rights.is_none_or(|rights| rights.overdrawn(&tally).is_none());
             if may_take {
                 leaves = tally;

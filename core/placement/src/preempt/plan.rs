@@ -8,14 +8,16 @@ use godel_domain::{
     ids::{IdMap, IdSet, NodeId, RunningUnitId, UnitId},
     running_units::{RunningUnit, RunningUnits},
 };
+use godel_framework::{
+    plugins::victims::whole_gang::{is_staying, min_member, staying},
+    point::{CountedVictim, Rank, Seeker, Spared, VictimInput, WholeUnit},
+    registry::{CandidateSort, PlaceCost, may_leave, may_leave_whole},
+};
 use godel_queueing::{QueueIdx, Quota};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::{
-    Cost, Found, Lent, N_VICTIMS_MAX, QueueTally, Rank, Rights, SoFar, Trial,
-    rule::{Seeker, Spared, is_loop, is_staying, min_member, staying, unclaimed},
-};
+use super::{Cost, Found, Lent, N_VICTIMS_MAX, QueueTally, Rights, SoFar, Trial};
 
 mod budgets;
 mod candidates;
@@ -28,7 +30,7 @@ pub use self::queues::paid;
 use self::{
     budgets::BudgetSpending,
     candidates::{VictimCandidate, by_unit, parts},
-    known::{Known, NOBODY, UnitMembers, known_groups},
+    known::{Known, NOBODY, UnitMembers, known_groups, unclaimed},
 };
 
 /// The best for one more replica on a node.
@@ -45,6 +47,7 @@ pub(super) struct NodeChoice {
 pub(super) struct VictimPlan<'a> {
     cluster: &'a Cluster,
     seeker: Seeker,
+    sort: CandidateSort,
     /// Units that the seeker was preempted for.
     preemptors: &'a [UnitId],
     claimed: &'a FxHashSet<(UnitId, u32)>,
@@ -99,6 +102,7 @@ impl<'a> VictimPlan<'a> {
         Self {
             cluster,
             seeker,
+            sort: CandidateSort::default(),
             preemptors: cluster.rows(seeker.unit).map_or(&[], RunningUnits::preemptors),
             claimed,
             so_far,
@@ -120,6 +124,11 @@ impl<'a> VictimPlan<'a> {
             budgets: BudgetSpending::new(cluster),
             below: None,
         }
+    }
+
+    /// Places are compared in this order from now on.
+    pub(super) fn sort_by(&mut self, sort: CandidateSort) {
+        self.sort = sort;
     }
 
     pub(super) fn cluster(&self) -> &'a Cluster {
@@ -149,7 +158,7 @@ impl<'a> VictimPlan<'a> {
         }
         let trial = self.trial(node);
         if let Some(allocation) = trial.pick(shape) {
-            return Some(self.choice(self.cost(idx, &[], 0), Vec::new(), allocation));
+            return Some(self.choice(self.cost(idx, &[], &BTreeSet::new()), Vec::new(), allocation));
         }
         let mut items = self.items(node);
         loop {
@@ -159,11 +168,7 @@ impl<'a> VictimPlan<'a> {
                 None => {
                     let victims = self.victims(&leaving, &forced);
                     let Some(spared) = self.budgets.first_spared(&items, &victims, &forced) else {
-                        return Some(self.choice(
-                            self.cost(idx, &victims, forced.len()),
-                            victims,
-                            allocation,
-                        ));
+                        return Some(self.choice(self.cost(idx, &victims, &forced), victims, allocation));
                     };
                     spared
                 }
@@ -218,15 +223,6 @@ impl<'a> VictimPlan<'a> {
         if self.cluster.is_shrunk_of(shape, idx) {
             return None;
         }
-        let none = Cost {
-            highest: None,
-            rank_sum: 0,
-            n_victims: 0,
-            n_gangs: 0,
-            lost_ms: 0,
-            start_ms: Reverse(i64::MAX),
-            idx,
-        };
         let mut free: SmallVec<[i64; 8]> = SmallVec::from_slice(self.cluster.room(self.shape).free(idx));
         let (has_gone, has_claimed) = (self.gone_from.contains(&node), self.claimed_on.contains(&node));
         let is_as_it_is =
@@ -244,13 +240,13 @@ impl<'a> VictimPlan<'a> {
             picked.is_some()
         };
         if has_room {
-            return Some(none);
+            return Some(self.priced(PlaceCost::NOBODY, idx));
         }
         let is_guaranteed = self.rights.is_some_and(Rights::is_guaranteed);
         let occupants = self.cluster.occupants(node);
         self.n_most = self.n_most.max(occupants.len());
         // The lowest priority, and since when those have run.
-        let (mut lowest, mut lost_ms, mut start_ms) = (None, i64::MAX, i64::MIN);
+        let (mut lowest, mut ran_ms, mut bound_time_ms) = (None, i64::MAX, i64::MIN);
         for one in occupants {
             let Some(priority) = one.priority.filter(|_| one.pool == self.seeker.pool) else { continue };
             let may_be_lower = priority < self.seeker.priority || is_guaranteed;
@@ -259,16 +255,24 @@ impl<'a> VictimPlan<'a> {
                 continue;
             }
             lowest = Some(lowest.map_or(priority, |lowest: i32| lowest.min(priority)));
-            lost_ms = lost_ms.min(self.seeker.now_ms.saturating_sub(one.since_ms).max(0));
-            start_ms = start_ms.max(one.since_ms);
+            ran_ms = ran_ms.min(self.ran_ms(one.since_ms));
+            bound_time_ms = bound_time_ms.max(one.since_ms);
             for (id, amount) in &self.cluster.shapes().get(one.shape).asks {
                 let free = &mut free[usize::from(*id)];
                 *free = free.saturating_add(*amount);
             }
         }
         let rank = Rank { guaranteed: false, priority: lowest.filter(|_| shape.fits(&free))? };
-        let start_ms = Reverse(start_ms);
-        Some(Cost { highest: Some(rank), rank_sum: rank.weight(), n_victims: 1, lost_ms, start_ms, ..none })
+        let least = CountedVictim { rank, bound_time_ms, ran_ms, ends_gang: false };
+        Some(self.priced(PlaceCost::NOBODY.with(&least), idx))
+    }
+
+    fn priced(&self, cost: PlaceCost, idx: usize) -> Cost {
+        Cost { key: self.sort.key(cost), idx }
+    }
+
+    fn ran_ms(&self, since_ms: i64) -> i64 {
+        self.seeker.now_ms.saturating_sub(since_ms).max(0)
     }
 
     /// Candidates of a node in the order in which they are spared.
@@ -300,10 +304,13 @@ impl<'a> VictimPlan<'a> {
     /// Whether a running unit may leave; if so, what matters of its unit is known from now on.
     fn is_candidate(&mut self, key: (UnitId, u32), rows: &RunningUnits, row: &RunningUnit) -> bool {
         let (unit, ordinal) = key;
-        if self.gone.contains(&key) || self.below.is_some_and(|below| !relief::is_below(below, rows, row)) {
+        let leaves = self.gone.contains(&key) || self.claimed.contains(&key);
+        if leaves || self.below.is_some_and(|below| !relief::is_below(below, rows, row)) {
             return false;
         }
-        match self.may_leave(unit, rows, ordinal, row) {
+        let candidate =
+            VictimInput { spent: Some(self.budgets.spent()), ..self.victim(unit, rows, ordinal, row) };
+        match may_leave(&candidate) {
             Ok(()) => {}
             Err(Spared::Loop) => {
                 self.loops.insert(unit);
@@ -313,10 +320,11 @@ impl<'a> VictimPlan<'a> {
                 self.retry_ms = Some(self.retry_ms.map_or(free_at, |other| other.min(free_at)));
                 return false;
             }
-            Err(_) => return false,
-        }
-        if self.budgets.forbids(key, row) {
-            return false;
+            Err(Spared::Budget) => {
+                self.budgets.note_spared();
+                return false;
+            }
+            Err(Spared::Refused(_)) => return false,
         }
         let n_claimed = self.n_claimed.get(&unit).copied().unwrap_or_default();
         let claimed = self.claimed;
@@ -351,25 +359,16 @@ impl<'a> VictimPlan<'a> {
         kept
     }
 
-    fn may_leave(
-        &self,
+    /// A possible victim, as the rules see it.
+    fn victim<'v>(
+        &'v self,
         unit: UnitId,
-        rows: &RunningUnits,
+        rows: &'v RunningUnits,
         ordinal: u32,
-        row: &RunningUnit,
-    ) -> Result<(), Spared> {
-        if self.claimed.contains(&(unit, ordinal)) {
-            return Err(Spared::Gone);
-        }
-        if self.cluster.has_slots()
-            && self.cluster.slot_of(&RunningUnitId::new(unit, ordinal, row.incarnation)).is_some()
-        {
-            // Its room would be its reservation's.
-            return Err(Spared::NotPreemptible);
-        }
-        let own = (self.seeker.unit, self.preemptors);
-        let is_loop = || is_loop(self.cluster, own, unit, rows);
-        self.seeker.may_preempt(unit, rows, row, self.sides(rows, row), is_loop)
+        row: &'v RunningUnit,
+    ) -> VictimInput<'v> {
+        let sides = self.sides(rows, row);
+        VictimInput::new(self.cluster, (&self.seeker, self.preemptors), (unit, rows), (ordinal, row), sides)
     }
 
     /// All of a unit with candidates.
@@ -384,14 +383,14 @@ impl<'a> VictimPlan<'a> {
     }
 
     fn list_members(&self, unit: UnitId) -> UnitMembers {
-        let (mut all, mut may_leave) = (Vec::new(), true);
+        let (mut all, mut n_spared) = (Vec::new(), 0);
         if let Some(rows) = self.cluster.rows(unit) {
             for (ordinal, row) in unclaimed(unit, rows, self.claimed) {
-                may_leave &= self.may_leave(unit, rows, ordinal, row).is_ok();
+                n_spared += usize::from(may_leave(&self.victim(unit, rows, ordinal, row)).is_err());
                 all.push((ordinal, row.node));
             }
         }
-        may_leave &= all.len() <= N_VICTIMS_MAX;
+        let may_leave = may_leave_whole(&WholeUnit { n_spared }) && all.len() <= N_VICTIMS_MAX;
         UnitMembers { all, may_leave }
     }
 
@@ -430,28 +429,23 @@ impl<'a> VictimPlan<'a> {
         victims
     }
 
-    fn cost(&self, idx: usize, victims: &[(UnitId, u32)], n_gangs: usize) -> Cost {
-        let mut cost = Cost {
-            highest: None,
-            rank_sum: 0,
-            n_victims: victims.len(),
-            n_gangs,
-            lost_ms: 0,
-            start_ms: Reverse(i64::MAX),
-            idx,
-        };
+    /// What a node costs with some victims, in order, the units of `forced` being evicted whole.
+    fn cost(&self, idx: usize, victims: &[(UnitId, u32)], forced: &BTreeSet<UnitId>) -> Cost {
+        let mut cost = PlaceCost::NOBODY;
+        let mut last = None;
         for (unit, ordinal) in victims {
             let Some(rows) = self.cluster.rows(*unit) else { continue };
             let row = rows.row(*ordinal);
             let priority = rows.standing(row.group).map_or(0, |standing| standing.priority);
-            let rank = Rank { guaranteed: self.sides(rows, &row).other, priority };
-            cost.highest = cost.highest.max(Some(rank));
-            cost.rank_sum += rank.weight();
-            let lost = self.seeker.now_ms.saturating_sub(row.bound_time_ms).max(0);
-            cost.lost_ms = cost.lost_ms.saturating_add(lost);
-            cost.start_ms = cost.start_ms.max(Reverse(row.bound_time_ms));
+            cost = cost.with(&CountedVictim {
+                rank: Rank { guaranteed: self.sides(rows, &row).other, priority },
+                bound_time_ms: row.bound_time_ms,
+                ran_ms: self.ran_ms(row.bound_time_ms),
+                ends_gang: last != Some(*unit) && forced.contains(unit),
+            });
+            last = Some(*unit);
         }
-        cost
+        self.priced(cost, idx)
     }
 
     /// Takes a choice; the nodes that it concerns, ascending.

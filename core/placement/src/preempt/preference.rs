@@ -6,6 +6,7 @@ use godel_domain::allocation::Allocation;
 use godel_framework::{
     Ask, Profile, ScoreInput, Typical,
     profile::{NodeScore, PreemptionMode},
+    registry::CandidateSort,
 };
 
 use super::{
@@ -19,6 +20,8 @@ use super::{
 pub struct Preference<'a> {
     /// How far it looks.
     pub mode: PreemptionMode,
+    /// The order in which it compares what places cost.
+    pub sort: CandidateSort,
     /// Where a fast search begins: all searches of all schedulers on the same nodes would meet.
     pub start: u64,
     /// Rates nodes that cost the same, as they are now; `None`: the first one is taken.
@@ -49,6 +52,7 @@ impl Preference<'_> {
         nodes: impl IntoIterator<Item = usize>,
         wanted: usize,
     ) {
+        plan.sort_by(self.sort);
         match self.mode {
             PreemptionMode::Best => self.fill_from(plan, nodes, wanted),
             PreemptionMode::Fast => {
@@ -136,6 +140,6 @@ fn settled(plan: &mut VictimPlan<'_>, looks: &mut Looks, idx: usize, look: Look)
 impl Cost {
     /// Whether nothing but the place of the node tells two costs apart.
     fn is_as_dear(&self, other: &Self) -> bool {
-        Self { idx: 0, ..*self } == Self { idx: 0, ..*other }
+        self.key == other.key
     }
 }

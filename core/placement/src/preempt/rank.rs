@@ -9,47 +9,10 @@
 //! What is taken from a borrower may end its borrowing: each victim that had to be a borrower's must have been one
 //! without those taken before it, in some order.
 
+use godel_framework::point::Sides;
 use godel_queueing::{Amounts, Need, QueueIdx, Quota, at};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-
-/// Field order is the policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank {
-    /// Against the one that it is compared with.
-    pub guaranteed: bool,
-    /// Higher wins.
-    pub priority: i32,
-}
-
-impl Rank {
-    /// More for a higher one, and for each one more.
-    pub(super) fn weight(self) -> i64 {
-        i64::from(self.priority) - i64::from(i32::MIN) + 1 + (i64::from(self.guaranteed) << 33)
-    }
-}
-
-/// Which of two units is guaranteed against the other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sides {
-    /// Who looks for room.
-    pub seeker: bool,
-    /// The possible victim.
-    pub other: bool,
-}
-
-impl Sides {
-    /// Whether one of higher rank looks for room.
-    pub fn outranked(self, seeker: i32, other: i32) -> bool {
-        let other = Rank { guaranteed: self.other, priority: other };
-        other < Rank { guaranteed: self.seeker, priority: seeker }
-    }
-
-    /// Whether the other one is a victim only because its queue borrows.
-    pub fn rests_on_borrowing(self, seeker: i32, other: i32) -> bool {
-        !self.other && !Sides { other: true, ..self }.outranked(seeker, other)
-    }
-}
 
 /// What the queue of one unit may claim from others.
 #[derive(Clone, Debug)]

@@ -15,6 +15,11 @@ use godel_domain::{
     resources::{CPU, MEMORY, Resources},
     running_units::{Bind, Evict, EvictionReason, PreemptionTerms, RunChange, RunningUnit, RunningUnits},
 };
+use godel_framework::{
+    plugins::victims::whole_gang::{min_member, staying},
+    point::{Rank, Sides, VictimInput},
+    registry::{CANDIDATE_COSTS, may_leave},
+};
 use godel_queueing::{Need, Quota};
 use godel_testkit::BuildDemand as _;
 use proptest::prelude::*;
@@ -459,31 +464,6 @@ fn a_spared_borrower_is_looked_at_again() {
     assert_eq!(found(&mut cluster, 5), [(1, 0)]);
 }
 
-#[test]
-fn who_would_leave_anyway_does_not_rest_on_borrowing() {
-    // Whether the seeker and the other are guaranteed; for a priority below, equal and above whether the other is
-    // outranked, and whether it has to leave only because it borrows.
-    let cases = [
-        ((false, false), [false, false, true], [true, true, true]),
-        ((false, true), [false, false, false], [false, false, false]),
-        ((true, false), [true, true, true], [true, true, false]),
-        ((true, true), [false, false, true], [false, false, false]),
-    ];
-    for ((seeker, other), outranked, rests) in cases {
-        let sides = Sides { seeker, other };
-        assert_eq!([4, 5, 6].map(|priority| sides.outranked(priority, 5)), outranked, "{sides:?}");
-        assert_eq!([4, 5, 6].map(|priority| sides.rests_on_borrowing(priority, 5)), rests, "{sides:?}");
-    }
-}
-
-#[test]
-fn one_more_victim_is_never_less() {
-    let rank = |guaranteed, priority| Rank { guaranteed, priority };
-    assert_eq!(rank(false, i32::MIN).weight(), 1);
-    assert_eq!(rank(false, i32::MAX).weight(), 1 << 32);
-    assert!(rank(true, i32::MIN).weight() > rank(false, i32::MAX).weight());
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -499,7 +479,10 @@ proptest! {
                 (proptest::sample::select(vec!["a", "a.x", "a.y", "b", "default"]), 0i64..13, 0i64..3), 1..5),
         ],
         queue in proptest::sample::select(QUEUES.to_vec()),
+        order in Just((0..CANDIDATE_COSTS.len()).collect::<Vec<usize>>()).prop_shuffle(),
     ) {
+        // Where queues claim, a node that was looked at may only become dearer, which holds for the order of the ranks.
+        let order = if mins.is_empty() { order } else { (0..CANDIDATE_COSTS.len()).collect() };
         let mut cluster = cluster(4);
         for (id, unit) in (1u64..).zip(&units) {
             run(&mut cluster, &Running { id, ..unit.clone() });
@@ -512,8 +495,13 @@ proptest! {
         let need = Need { ask: quota.usage_mut().intern(&ask), n: u32::try_from(wanted).unwrap() };
         let rights = Rights::new(&quota, idx, &[need]);
         let claim = naive::Wanted { quota: &quota, queue, ask: &ask, wanted };
-        let expected = naive::search(&cluster, &claim, shape, wanted);
-        let found = seek_with(&mut cluster, rights.as_ref(), &ask, wanted);
+        let expected = naive::search(&cluster, (&claim, &order), shape, wanted);
+        let preference = Preference { sort: modes::sort_of(&order), ..Preference::default() };
+        let claimed = FxHashSet::default();
+        let by = (rights.as_ref(), &Lent::default());
+        let nodes = (1..cluster.n_indices(), wanted);
+        let found =
+            search_lent(&mut cluster, &SEEKER, (&claimed, &SoFar::default()), by, shape, nodes, &preference);
         let nodes: Vec<u32> = expected.iter().map(|(node, _)| node.0).collect();
         prop_assert_eq!(places(&found), nodes);
         let mut all: Vec<(u64, u32)> =

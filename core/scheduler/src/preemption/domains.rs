@@ -1,12 +1,19 @@
 //! Victims for a whole unit that has to be in one domain: in the domain where that costs least, in one decision.
 //!
 //! Every domain that could hold the unit if it were empty is searched, and what was found there is taken back; the cheapest one
-//! is searched once more. A domain is cheaper if the highest priority among the victims is lower, then the sum of their
-//! priorities, then their number: the order in which a search without domains compares nodes.
+//! is searched once more. Domains are compared by the costs by which a search without domains compares nodes, in the order of the
+//! profile. Here the ranks of victims are their priorities: all of a decision claim from queues together, wherever they are.
 
 use godel_cluster::{Owned, TopologyLevel};
-use godel_domain::ids::RunningUnitId;
-use godel_placement::preempt::Seeker;
+use godel_domain::{
+    ids::{RunningUnitId, UnitId},
+    running_units::RunningUnits,
+};
+use godel_framework::{
+    plugins::victims::whole_gang::{group_minima, min_member, staying},
+    point::{CountedVictim, Rank, Seeker},
+    registry::{CandidateKey, CandidateSort, PlaceCost},
+};
 
 use super::{
     PreemptionSearch,
@@ -19,9 +26,6 @@ use crate::{
         topology::{could_hold, look_within, rules_of_parts},
     },
 };
-
-/// What the victims of a decision are worth, the cheapest first.
-pub(super) type VictimCost = (i32, i64, usize);
 
 impl PreemptionSearch {
     /// Places the first replicas of a unit in one domain of a level, where others leave. What was placed before is taken back.
@@ -58,7 +62,7 @@ impl PreemptionSearch {
         find_in: impl Fn(&mut Self, &mut Picture, LevelGroup) -> Result<Try, E>,
     ) -> Result<Try, Vec<E>> {
         let (number, groups) = picture.cluster.groups(level);
-        let mut best: Option<(VictimCost, usize)> = None;
+        let mut best: Option<(CandidateKey, usize)> = None;
         let mut failures = Vec::new();
         let counters = self.counters();
         let n_max = assigned.groups.first().map_or(usize::MAX, |work| {
@@ -76,7 +80,7 @@ impl PreemptionSearch {
             match find_in(self, picture, (number, group)) {
                 Ok(found) => {
                     n_found += 1;
-                    let cost = cost_of(picture, found.claim.victims());
+                    let cost = cost_of(picture, sort_of(picture, assigned), found.claim.victims());
                     if best.is_none_or(|(least, _)| cost < least) {
                         best = Some((cost, group));
                     }
@@ -130,14 +134,46 @@ impl PreemptionSearch {
     }
 }
 
-pub(super) fn cost_of<'a>(picture: &Picture, victims: impl Iterator<Item = &'a RunningUnitId>) -> VictimCost {
-    let priority = |unit, ordinal| {
-        let rows = picture.cluster.rows(unit)?;
-        let standing = rows.standing(rows.row(ordinal).group)?;
-        Some(standing.priority)
+/// The order in which a unit compares places for which running units leave.
+pub(super) fn sort_of(picture: &Picture, assigned: &AssignedUnit) -> CandidateSort {
+    let first = assigned.groups.first();
+    first.map(|work| picture.placer.preference(work.template, assigned.unit()).sort).unwrap_or_default()
+}
+
+/// What the victims of a decision cost, the cheapest first.
+pub(super) fn cost_of<'a>(
+    picture: &Picture,
+    sort: CandidateSort,
+    victims: impl Iterator<Item = &'a RunningUnitId>,
+) -> CandidateKey {
+    let mut victims: Vec<(UnitId, u32)> =
+        victims.map(|victim| (victim.unit, victim.replica.ordinal)).collect();
+    victims.sort_unstable();
+    let mut cost = PlaceCost::NOBODY;
+    for of_unit in victims.chunk_by(|a, b| a.0 == b.0) {
+        let Some(rows) = picture.cluster.rows(of_unit[0].0) else { continue };
+        let mut ends_gang = is_ended_by(rows, of_unit);
+        for (_, ordinal) in of_unit {
+            let row = rows.row(*ordinal);
+            let priority = rows.standing(row.group).map_or(i32::MAX, |standing| standing.priority);
+            cost = cost.with(&CountedVictim {
+                rank: Rank { guaranteed: false, priority },
+                bound_time_ms: row.bound_time_ms,
+                ran_ms: picture.wall_ms.saturating_sub(row.bound_time_ms).max(0),
+                ends_gang: std::mem::take(&mut ends_gang),
+            });
+        }
+    }
+    sort.key(cost)
+}
+
+/// Whether a unit is too small without some of its running units.
+fn is_ended_by(rows: &RunningUnits, leaving: &[(UnitId, u32)]) -> bool {
+    let n_needed = leaving.len() + min_member(rows);
+    let lacks_of_group = |(group, minimum): (u16, usize)| {
+        let n_leaving = leaving.iter().filter(|(_, ordinal)| rows.row(*ordinal).group == group).count();
+        let of_group = staying(rows).filter(|(_, row)| row.group == group);
+        n_leaving > 0 && of_group.take(n_leaving + minimum).count() < n_leaving + minimum
     };
-    victims.fold((i32::MIN, 0, 0), |(highest, sum, n), victim| {
-        let priority = priority(victim.unit, victim.replica.ordinal).unwrap_or(i32::MAX);
-        (highest.max(priority), sum + i64::from(priority), n + 1)
-    })
+    staying(rows).take(n_needed).count() < n_needed || group_minima(rows).any(lacks_of_group)
 }

@@ -11,9 +11,10 @@ use godel_domain::{
     refusals::{RefusalCount, Refusals, WaitReason},
     time::Millis,
 };
+use godel_framework::point::Seeker;
 use godel_placement::{
     place::templates::TemplateId,
-    preempt::{self, Found, Full, N_VICTIMS_MAX, Seeker, SoFar, paid},
+    preempt::{self, Found, Full, N_VICTIMS_MAX, SoFar, paid},
 };
 use godel_queueing::{Amounts, Lack, PendingReason, QueueIdx, Quota, sum_of};
 

@@ -15,11 +15,12 @@ use godel_domain::{
     decision::{Claim, GroupPlacement, NodeVictims, Preemption},
     ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
 };
-use godel_placement::preempt::{N_VICTIMS_MAX, Seeker, min_member};
+use godel_framework::{plugins::victims::whole_gang::min_member, point::Seeker, registry::CandidateKey};
+use godel_placement::preempt::N_VICTIMS_MAX;
 
 use super::{
     PreemptionSearch, add_victims, back,
-    domains::{VictimCost, cost_of},
+    domains::{cost_of, sort_of},
     may_take, still_reaches,
 };
 use crate::{
@@ -86,11 +87,11 @@ enum SegmentCost {
     /// Too few would leave there.
     NoPlace,
     /// What its victims are worth.
-    Known(VictimCost),
+    Known(CandidateKey),
 }
 
 /// The domains that were chosen for the parts of a unit, and what that costs.
-type Choice = (VictimCost, Vec<Option<LevelGroup>>);
+type Choice = (CandidateKey, Vec<Option<LevelGroup>>);
 
 /// Places what is missing of a first binding of `together`, or else the next replicas that go together, where others leave; in one group
 /// of nodes if there is one. What was placed before is taken back.
@@ -229,7 +230,7 @@ impl PartSearch<'_> {
         };
         let n_max = picture.placer.preference(piece.part.work.template, self.assigned.unit()).n_domains_max();
         let before = self.steps.len();
-        let mut options: Vec<(VictimCost, Option<LevelGroup>)> = Vec::new();
+        let mut options: Vec<(CandidateKey, Option<LevelGroup>)> = Vec::new();
         for place in self.choices(picture, *piece) {
             if options.len() >= n_max || self.left == 0 {
                 break;
@@ -299,7 +300,7 @@ impl PartSearch<'_> {
     ) -> bool {
         let n_wanted = u32::try_from(segment.len()).unwrap_or(u32::MAX);
         loop {
-            let mut cheapest: Option<(VictimCost, usize)> = None;
+            let mut cheapest: Option<(CandidateKey, usize)> = None;
             let mut n_found = 0;
             for (at, domain) in domains.inside.iter().enumerate() {
                 let nodes = domains.groups.nodes(*domain);
@@ -318,7 +319,8 @@ impl PartSearch<'_> {
                         let step = self.look_in(picture, (work, segment), Some((domains.level, *domain)));
                         picture.placer.set_compares(compared);
                         step.map(|step| {
-                            let cost = cost_of(picture, step.preemption.victims());
+                            let cost =
+                                cost_of(picture, sort_of(picture, self.assigned), step.preemption.victims());
                             self.drop_step(picture, &step);
                             cost
                         })
@@ -440,8 +442,12 @@ impl PartSearch<'_> {
         piece.choices(picture, self.assigned, (self.rules, self.within))
     }
 
-    fn cost(&self, picture: &Picture) -> VictimCost {
-        cost_of(picture, self.steps.iter().flat_map(|step| step.preemption.victims()))
+    fn cost(&self, picture: &Picture) -> CandidateKey {
+        cost_of(
+            picture,
+            sort_of(picture, self.assigned),
+            self.steps.iter().flat_map(|step| step.preemption.victims()),
+        )
     }
 
     /// All that is asked of the queue at once: what was found, and `n` more of one group.

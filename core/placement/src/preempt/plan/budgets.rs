@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use godel_cluster::Cluster;
-use godel_domain::{ids::UnitId, running_units::RunningUnit};
+use godel_domain::ids::UnitId;
 use godel_rules::budget::Spent;
 use rustc_hash::FxHashSet;
 
@@ -44,11 +44,14 @@ impl<'a> BudgetSpending<'a> {
         spent
     }
 
-    /// Whether some budget does not allow one running unit beside what leaves already: then it is spared.
-    pub(super) fn forbids(&mut self, (unit, ordinal): (UnitId, u32), row: &RunningUnit) -> bool {
-        let forbids = self.cluster.budgets().forbids(unit, ordinal, row, &self.spent).is_some();
-        self.is_limiting |= forbids;
-        forbids
+    /// What budgets count as leaving already.
+    pub(super) fn spent(&self) -> &Spent {
+        &self.spent
+    }
+
+    /// Somebody is spared because of a budget.
+    pub(super) fn note_spared(&mut self) {
+        self.is_limiting = true;
     }
 
     /// Budgets allow these beside what leaves already.

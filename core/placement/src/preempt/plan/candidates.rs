@@ -9,8 +9,7 @@ use godel_domain::{
     allocation::{Allocation, DeviceSet},
     ids::UnitId,
 };
-
-use crate::preempt::Rank;
+use godel_framework::point::Rank;
 
 /// A candidate on a node.
 #[derive(Clone, Copy, Debug)]

@@ -2,12 +2,11 @@
 
 use godel_domain::{
     ids::{NodeId, UnitId},
-    running_units::RunningUnits,
+    running_units::{RunningUnit, RunningUnits},
 };
+use godel_framework::plugins::victims::whole_gang::{group_minima, staying};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
-
-use crate::preempt::rule::{group_minima, unclaimed};
 
 /// What is known of a unit with candidates.
 #[derive(Clone, Debug)]
@@ -37,7 +36,7 @@ pub(super) struct VictimGroup {
 pub(super) struct UnitMembers {
     /// Ordinal, node.
     pub(super) all: Vec<(u32, NodeId)>,
-    /// All of them may leave.
+    /// The unit may leave whole.
     pub(super) may_leave: bool,
 }
 
@@ -49,6 +48,16 @@ pub(super) static NOBODY: UnitMembers = UnitMembers { all: Vec::new(), may_leave
 pub(super) struct Spare {
     total: usize,
     of_groups: SmallVec<[(u16, usize); 0]>,
+}
+
+/// Live running units of a unit that do not leave, without those that decisions under way have leave: the binder counts them as gone, or
+/// waits for that.
+pub(super) fn unclaimed<'a>(
+    unit: UnitId,
+    rows: &'a RunningUnits,
+    claimed: &'a FxHashSet<(UnitId, u32)>,
+) -> impl Iterator<Item = (u32, &'a RunningUnit)> {
+    staying(rows).filter(move |(ordinal, _)| !claimed.contains(&(unit, *ordinal)))
 }
 
 /// The task groups of a unit that have a minimum of their own, without those that decisions under way have leave.

@@ -7,11 +7,12 @@ use godel_domain::{
     ids::UnitId,
     running_units::{RunningUnit, RunningUnits},
 };
+use godel_framework::{plugins::victims::whole_gang::is_staying, point::Sides};
 use godel_queueing::{Amounts, QueueIdx, Quota};
 use rustc_hash::FxHashSet;
 
 use super::{VictimCandidate, VictimPlan, by_unit};
-use crate::preempt::{QueueTally, Rights, Sides, rule::is_staying};
+use crate::preempt::{QueueTally, Rights};
 
 impl VictimPlan<'_> {
     /// How the seeker's queue and a running unit's stand.

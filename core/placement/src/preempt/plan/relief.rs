@@ -6,10 +6,11 @@ use godel_domain::{
     ids::UnitId,
     running_units::{RunningUnit, RunningUnits},
 };
+use godel_framework::point::Rank;
 use godel_queueing::{Amounts, QueueIdx, Quota, at, sum_of};
 
 use super::{N_VICTIMS_MAX, VictimCandidate, VictimPlan, by_unit, queues::paid, queues::queue_of};
-use crate::preempt::{Full, Rank};
+use crate::preempt::Full;
 
 /// What a candidate gives back of the queue.
 type Gift = (VictimCandidate, Amounts);

@@ -8,6 +8,7 @@ use godel_domain::{
 use godel_framework::{
     Ask, Profile, Typical,
     profile::{PreemptionMode, ProfileSpec},
+    registry::CandidateSort,
 };
 
 use super::*;
@@ -27,8 +28,16 @@ fn seek_by(cluster: &mut Cluster, nodes: u32, wanted: usize, preference: &Prefer
     )
 }
 
+/// The order of a profile that names all costs, by their indices.
+pub(super) fn sort_of(order: &[usize]) -> CandidateSort {
+    let names = order.iter().map(|idx| CANDIDATE_COSTS[*idx].name.to_owned());
+    let spec =
+        ProfileSpec { candidate_sort: names.collect(), ..ProfileSpec::of_scores(&[("node-affinity", 1)]) };
+    Profile::new(&spec).unwrap().candidate_sort()
+}
+
 fn fast(start: u64) -> Preference<'static> {
-    Preference { mode: PreemptionMode::Fast, start, scores: None }
+    Preference { mode: PreemptionMode::Fast, start, ..Preference::default() }
 }
 
 #[test]
@@ -92,7 +101,8 @@ fn of_equally_dear_nodes_the_profile_takes_its_best() {
             let mut ask = Ask::new(&mut cluster, &prefers(wanted), Pool::Guaranteed);
             profile.prepare(&cluster, &mut ask);
             let typical = Typical::default();
-            let preference = Preference { mode, start: 0, scores: Some((&profile, &ask, &typical)) };
+            let preference =
+                Preference { mode, scores: Some((&profile, &ask, &typical)), ..Preference::default() };
             let found = seek_by(&mut cluster, 4, 1, &preference);
             assert_eq!(places(&found), [expected], "{name}, {mode:?}");
         }

@@ -1,5 +1,7 @@
 //! Everything anew for each replica and node, without index, first look or memory.
 
+use std::cmp::Reverse;
+
 use super::*;
 
 /// Who looks, and what queues are guaranteed.
@@ -90,7 +92,7 @@ impl Wanted<'_> {
 
 pub(super) fn search(
     cluster: &Cluster,
-    claim: &Wanted<'_>,
+    (claim, order): (&Wanted<'_>, &[usize]),
     shape: ShapeId,
     wanted: usize,
 ) -> Vec<(NodeId, Vec<(UnitId, u32)>)> {
@@ -99,7 +101,9 @@ pub(super) fn search(
     let mut steps = Vec::new();
     while placed.len() < wanted {
         let nodes = (1..cluster.n_indices()).map(|idx| NodeId(u32::try_from(idx).unwrap()));
-        let best = nodes.filter_map(|node| on_node((cluster, claim), shape, node, &gone, &placed)).min();
+        let on_nodes = nodes.filter_map(|node| on_node((cluster, claim), shape, node, &gone, &placed));
+        let in_order = |key: &CostKey| order.iter().map(|idx| key[*idx]).collect::<Vec<i64>>();
+        let best = on_nodes.min_by_key(|(key, node, ..)| (in_order(key), *node));
         let Some((_, node, victims, given)) = best else { break };
         gone.extend(victims.iter().copied());
         placed.push((node, given));
@@ -108,14 +112,16 @@ pub(super) fn search(
     steps
 }
 
-type CostKey = (Option<Rank>, i64, usize, usize, i64, Reverse<i64>);
+/// What the candidate costs measure, each in its own words.
+type CostKey = [i64; CANDIDATE_COSTS.len()];
 
 fn units(cluster: &Cluster) -> impl Iterator<Item = (UnitId, &RunningUnits)> {
     (1..=40).map(UnitId).filter_map(|unit| Some((unit, cluster.rows(unit)?)))
 }
 
 fn may(unit: UnitId, rows: &RunningUnits, row: &RunningUnit, sides: Sides) -> bool {
-    SEEKER.may_preempt(unit, rows, row, sides, || false).is_ok()
+    // Of a world in which nobody was preempted before, and without slots and budgets.
+    may_leave(&VictimInput::new(&Cluster::new(), (&SEEKER, &[]), (unit, rows), (0, row), sides)).is_ok()
 }
 
 fn room(
@@ -178,7 +184,7 @@ fn on_node(
 ) -> Option<(CostKey, NodeId, Vec<(UnitId, u32)>, Allocation)> {
     let fits = |without: &BTreeSet<(UnitId, u32)>| room(cluster, shape, node, without, placed);
     if let Some(given) = fits(gone) {
-        return Some(((None, 0, 0, 0, 0, Reverse(i64::MAX)), node, Vec::new(), given));
+        return Some(([0, 0, 0, 0, 0, 0, i64::MIN], node, Vec::new(), given));
     }
     let spare = |unit: UnitId, rows: &RunningUnits| {
         let n = staying(rows).filter(|(ordinal, _)| !gone.contains(&(unit, *ordinal))).count();
@@ -265,14 +271,15 @@ fn on_node(
         let weight = |rank: &Rank| {
             i64::from(rank.priority) + (1 << 31) + 1 + if rank.guaranteed { 1 << 33 } else { 0 }
         };
-        let key = (
-            ranks.iter().max().copied(),
+        let key = [
+            i64::from(!victims.is_empty()),
+            ranks.iter().max().map_or(0, weight),
             ranks.iter().map(weight).sum(),
-            victims.len(),
-            forced.len(),
+            i64::try_from(victims.len()).unwrap(),
+            i64::try_from(forced.len()).unwrap(),
             victims.iter().map(|one| NOW_MS - rows(one).bound_time_ms).sum(),
-            Reverse(victims.iter().map(|one| rows(one).bound_time_ms).min().unwrap_or(i64::MAX)),
-        );
+            victims.iter().map(|one| -rows(one).bound_time_ms - 1).max().unwrap_or(i64::MIN),
+        ];
         return Some((key, node, victims.into_iter().collect(), fits(&left)?));
     }
 }
