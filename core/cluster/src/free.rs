@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use godel_domain::{
-    allocation::{Allocation, DeviceSet},
+    allocation::{Allocation, DeviceSet, GivenZones},
     demand::Pool,
     host_port::HostPort,
     ids::{NODE_ID_MAX, NodeId},
@@ -288,54 +288,57 @@ impl FreeRoom {
 
 /// What takes room and gives it back.
 impl FreeRoom {
-    /// A running unit takes room (`sign` 1) or gives it back (-1), whether or not anything is known of the node.
-    pub(crate) fn shift(
-        &mut self,
-        catalogue: &mut Catalogue,
-        shape: ShapeId,
-        node: NodeId,
-        allocation: Allocation,
-        sign: i8,
-    ) {
-        let Some(idx) = self.index(catalogue, node) else { return };
+    /// A shape of which something is about to be taken or given back on a node: both have a place in all columns from now on. False: no
+    /// node can have this id.
+    #[inline]
+    pub(crate) fn begin_shift(&mut self, catalogue: &mut Catalogue, shape: ShapeId, node: NodeId) -> bool {
+        if self.index(catalogue, node).is_none() {
+            return false;
+        }
         self.resolve(catalogue, shape);
-        let resolved = catalogue.shape(shape);
-        self.pools.shift(idx, resolved, i64::from(sign));
-        if !allocation.devices.is_empty() {
-            self.devices[idx].shift(allocation.devices, &resolved.devices, i32::from(sign));
-            if resolved.devices.len() > 1 {
-                self.mixed.entry(idx).or_default().shift(shape, allocation.devices, i32::from(sign));
-            }
-            self.shift_holders(catalogue, idx, shape, allocation.devices, i32::from(sign));
-            self.settle_devices(idx);
-        }
-        if !allocation.zones.is_empty() {
-            let take = ZoneTake::of(catalogue.shape(shape), allocation.zones);
-            self.devices[idx].shift_zones(&take, i32::from(sign));
-        }
-        let resolved = catalogue.shape(shape);
-        if resolved.nominal != [0; 2] {
-            self.nominal.shift(idx, resolved.nominal, sign);
-        }
-        if resolved.has_ports {
-            self.ports.shift(idx, &resolved.demand.host_ports, sign);
-        }
-        self.touch(catalogue, idx);
+        true
     }
 
-    /// A running unit gives its room back, for others to have.
+    /// Takes requested amounts (`sign` 1) or gives them back (-1).
     #[inline]
-    pub(crate) fn release(
+    pub(crate) fn shift_resources(&mut self, idx: usize, shape: &Shape, sign: i8) {
+        self.pools.shift(idx, shape, i64::from(sign));
+    }
+
+    /// Takes devices (`sign` 1) or gives them back (-1).
+    #[inline]
+    pub(crate) fn shift_devices(
         &mut self,
-        catalogue: &mut Catalogue,
-        shape: ShapeId,
-        node: NodeId,
-        allocation: Allocation,
+        catalogue: &Catalogue,
+        idx: usize,
+        (shape, devices): (ShapeId, DeviceSet),
+        sign: i8,
     ) {
-        self.shift(catalogue, shape, node, allocation, -1);
-        if let Some(idx) = self.known(node) {
-            self.note_gain(catalogue, idx);
+        let resolved = catalogue.shape(shape);
+        self.devices[idx].shift(devices, &resolved.devices, i32::from(sign));
+        if resolved.devices.len() > 1 {
+            self.mixed.entry(idx).or_default().shift(shape, devices, i32::from(sign));
         }
+        self.shift_holders(catalogue, idx, shape, devices, i32::from(sign));
+        self.settle_devices(idx);
+    }
+
+    /// Takes of zones (`sign` 1) or gives back (-1).
+    #[inline]
+    pub(crate) fn shift_zones(&mut self, idx: usize, shape: &Shape, zones: GivenZones, sign: i8) {
+        self.devices[idx].shift_zones(&ZoneTake::of(shape, zones), i32::from(sign));
+    }
+
+    /// Somebody counts (`sign` 1), or no longer (-1), in scores beyond what he takes.
+    #[inline]
+    pub(crate) fn shift_nominal(&mut self, idx: usize, nominal: [i64; 2], sign: i8) {
+        self.nominal.shift(idx, nominal, sign);
+    }
+
+    /// Takes ports (`sign` 1) or gives them back (-1).
+    #[inline]
+    pub(crate) fn shift_ports(&mut self, idx: usize, ports: &[HostPort], sign: i8) {
+        self.ports.shift(idx, ports, sign);
     }
 
     /// A row's full request was taken (`sign` 1) or is given back (-1): of best-effort room less counts if the row is in the

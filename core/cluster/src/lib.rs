@@ -44,6 +44,7 @@
 //! - `ports`: ports of nodes that running units listen on.
 //! - `queries`: what deciders ask before they choose a node.
 //! - `records`: records of nodes, and which nodes may be used.
+//! - `reserve`: the point `Reserve`: what a replica takes on its node, kind by kind, and gives back.
 //! - `room`: free amounts of all nodes, by resource.
 //! - `shapes`: demands as small integers, with everything resolved that a fit needs.
 //! - `shrunk`: nodes that have less than what runs on them takes.
@@ -83,6 +84,7 @@ pub use self::{
     },
     group_deltas::GroupDeltas,
     loads::{LoadLimits, LoadShares, NodeShares},
+    reserve::{RESERVES, ReserveEntry},
     room::BlockMask,
     shapes::{Shape, ShapeId},
     slots::Owned,
@@ -114,6 +116,7 @@ mod pools;
 mod ports;
 mod queries;
 mod records;
+mod reserve;
 pub mod room;
 pub mod shapes;
 pub mod shrunk;

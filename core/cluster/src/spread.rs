@@ -40,12 +40,10 @@ pub(super) struct ReplicaCounts {
 }
 
 impl ReplicaCounts {
-    /// One more (`sign` 1) or one less (-1) of a unit.
+    /// Whether it is this unit that is counted.
     #[inline]
-    pub(super) fn shift(&mut self, unit: UnitId, node: NodeId, sign: i8) {
-        if unit == self.unit {
-            self.shift_node(node, sign);
-        }
+    pub(super) fn counts(&self, unit: UnitId) -> bool {
+        unit == self.unit
     }
 
     /// Whether the running units of a unit are counted, on as many nodes as there are now.
@@ -57,7 +55,7 @@ impl ReplicaCounts {
     pub(super) fn begin(&mut self, unit: UnitId, n_nodes: usize, replicas: impl Iterator<Item = NodeId>) {
         self.clear(n_nodes);
         self.unit = unit;
-        replicas.for_each(|node| self.shift_node(node, 1));
+        replicas.for_each(|node| self.shift(node, 1));
     }
 
     /// Returns how many of the unit that is counted are on the node at an index.
@@ -66,7 +64,8 @@ impl ReplicaCounts {
         self.counts.get(idx).copied().unwrap_or(0)
     }
 
-    fn shift_node(&mut self, node: NodeId, sign: i8) {
+    /// One more (`sign` 1) or one less (-1) of the unit that is counted.
+    pub(super) fn shift(&mut self, node: NodeId, sign: i8) {
         let n_nodes = self.counts.len();
         let Some(count) = self.counts.get_mut(node.idx()) else { return };
         if sign < 0 {
@@ -101,10 +100,10 @@ mod tests {
         let (first, second) = (UnitId(1), UnitId(2));
         let mut counts = ReplicaCounts::default();
         counts.begin(first, 4, [1, 3, 3].map(NodeId).into_iter());
-        counts.shift(first, NodeId(2), 1);
-        counts.shift(first, NodeId(1), -1);
-        counts.shift(second, NodeId(0), 1);
-        counts.shift(first, NodeId(7), 1);
+        assert!(counts.counts(first) && !counts.counts(second));
+        counts.shift(NodeId(2), 1);
+        counts.shift(NodeId(1), -1);
+        counts.shift(NodeId(7), 1);
         assert_eq!([0, 1, 2, 3, 7].map(|idx| counts.of(idx)), [0, 0, 1, 2, 0]);
         assert!(counts.is_of(first, 4) && !counts.is_of(first, 8) && !counts.is_of(second, 4));
         counts.begin(second, 8, std::iter::once(NodeId(7)));

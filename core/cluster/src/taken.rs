@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use godel_domain::{
+    allocation::Allocation,
     demand::Pool,
     ids::{IdMap, NodeId, Revision, RunningUnitId, UnitId},
     running_units::{Compaction, Phase, RunChange, RunningUnit, RunningUnits, UnitTerms},
@@ -25,6 +26,7 @@ use super::{
     group_deltas::GroupDeltas,
     occupants::Occupants,
     records::NodeRecords,
+    reserve::{self, Taking},
     shapes::ShapeId,
     spread::ReplicaCounts,
     work_kinds::WorkKinds,
@@ -36,7 +38,7 @@ pub(crate) struct TakenRoom {
     pub(super) units: IdMap<UnitId, UnitTaken>,
     assumptions: Assumptions,
     ranks: Ranks,
-    counts: ReplicaCounts,
+    pub(super) counts: ReplicaCounts,
     pub(super) daemons: DaemonPlaces,
     pub(super) domains: Domains,
     pub(super) work: WorkKinds,
@@ -159,18 +161,20 @@ impl TakenRoom {
         self.counts.of(idx)
     }
 
-    /// One more (`sign` 1) or one less (-1) of a unit on a node, assumed or there.
+    /// A replica takes what it asks for on its node (`sign` 1), or gives it back (-1), whether or not anything is known of the node.
     #[inline]
-    fn count(&mut self, unit: UnitId, node: NodeId, sign: i8) {
-        self.counts.shift(unit, node, sign);
-        if self.domains.is_active() {
-            self.domains.shift(unit, node, sign);
-        }
-        if self.work.is_active() {
-            self.work.shift(unit, node, sign);
-        }
-        if !self.daemons.is_empty() {
-            self.daemons.shift(unit, node, sign);
+    fn shift(
+        &mut self,
+        catalogue: &mut Catalogue,
+        free: &mut FreeRoom,
+        (unit, shape): (UnitId, ShapeId),
+        (node, allocation): (NodeId, Allocation),
+        sign: i8,
+    ) {
+        if free.begin_shift(catalogue, shape, node) {
+            let of = Taking { unit, node, shape, catalogue, allocation };
+            reserve::shift(self, free, &of, sign);
+            free.touch(catalogue, node.idx());
         }
     }
 
@@ -252,10 +256,9 @@ impl TakenRoom {
             return;
         }
         let old = self.assumptions.insert(unit, ordinal, assumed);
-        self.count(unit, assumed.node, 1);
-        free.shift(catalogue, assumed.shape, assumed.node, assumed.allocation, 1);
+        self.shift(catalogue, free, (unit, assumed.shape), (assumed.node, assumed.allocation), 1);
         if let Some(old) = old {
-            self.release(catalogue, free, unit, old);
+            self.release(catalogue, free, (unit, old.shape), (old.node, old.allocation));
         }
     }
 
@@ -269,7 +272,8 @@ impl TakenRoom {
     ) -> bool {
         let assumed = self.assumptions.take(id);
         if let Some(assumed) = assumed {
-            self.release(catalogue, free, id.unit, assumed);
+            let Assumed { shape, node, allocation, .. } = assumed;
+            self.release(catalogue, free, (id.unit, shape), (node, allocation));
         }
         assumed.is_some()
     }
@@ -279,22 +283,25 @@ impl TakenRoom {
     pub(crate) fn undo(&mut self, catalogue: &mut Catalogue, free: &mut FreeRoom, id: RunningUnitId) -> bool {
         let assumed = self.assumptions.take(id);
         if let Some(assumed) = assumed {
-            self.count(id.unit, assumed.node, -1);
-            free.shift(catalogue, assumed.shape, assumed.node, assumed.allocation, -1);
+            let Assumed { shape, node, allocation, .. } = assumed;
+            self.shift(catalogue, free, (id.unit, shape), (node, allocation), -1);
         }
         assumed.is_some()
     }
 
+    /// A replica gives back what it has on its node, for others to have.
     #[inline]
     fn release(
         &mut self,
         catalogue: &mut Catalogue,
         free: &mut FreeRoom,
-        unit: UnitId,
-        Assumed { shape, node, allocation, .. }: Assumed,
+        (unit, shape): (UnitId, ShapeId),
+        (node, allocation): (NodeId, Allocation),
     ) {
-        self.count(unit, node, -1);
-        free.release(catalogue, shape, node, allocation);
+        self.shift(catalogue, free, (unit, shape), (node, allocation), -1);
+        if let Some(idx) = free.known(node) {
+            free.note_gain(catalogue, idx);
+        }
     }
 }
 
@@ -376,7 +383,7 @@ impl TakenRoom {
             self.forget_occupants();
         }
         for assumed in self.assumptions.remove(unit) {
-            self.release(catalogue, free, unit, assumed);
+            self.release(catalogue, free, (unit, assumed.shape), (assumed.node, assumed.allocation));
         }
         if self.domains.is_active() {
             self.domains.remove(unit);
@@ -408,9 +415,8 @@ impl TakenRoom {
         row: &RunningUnit,
     ) {
         if let Some(shape) = live_shape(shapes, row) {
-            self.count(unit, row.node, -1);
             free.follow_row(catalogue, shape, row, -1);
-            free.release(catalogue, shape, row.node, row.allocation);
+            self.release(catalogue, free, (unit, shape), (row.node, row.allocation));
         }
     }
 
@@ -445,12 +451,11 @@ impl TakenRoom {
                     if assumed.is_none() {
                         free.consume_foreign(catalogue, shape, row.node, row.allocation);
                     }
-                    self.count(unit, row.node, 1);
-                    free.shift(catalogue, shape, row.node, row.allocation, 1);
+                    self.shift(catalogue, free, (unit, shape), (row.node, row.allocation), 1);
                     free.follow_row(catalogue, shape, row, 1);
                 }
                 if let Some(assumed) = assumed {
-                    self.release(catalogue, free, unit, assumed);
+                    self.release(catalogue, free, (unit, assumed.shape), (assumed.node, assumed.allocation));
                 }
                 assumed.is_some()
             }

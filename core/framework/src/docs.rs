@@ -6,7 +6,8 @@ use crate::{
     point::RestsOn,
     profile::{BUILT_IN, WEIGHT_MAX},
     registry::{
-        CANDIDATE_COSTS, FILTERS, LOCATORS, PreemptionEntry, RECOMMENDERS, SCORES, ScoreEntry, VICTIM_RULES,
+        CANDIDATE_COSTS, FILTERS, LOCATORS, PreemptionEntry, RECOMMENDERS, RESERVES, SCORES, ScoreEntry,
+        VICTIM_RULES,
     },
 };
 
@@ -52,6 +53,13 @@ pub fn render_plugins() -> String {
     );
     for score in &SCORES {
         let _ = writeln!(out, "| `{}` | {} | {} |", score.name, score.doc, arguments(score));
+    }
+    out += "\n## Reserved kinds\n\n\
+        When a place is chosen for a replica, each kind of this table takes there what concerns it, and gives it back if nothing comes of \
+        the decision or once the replica has ended. Schedulers do so before they send a decision, and the binder before it commits one. \
+        Every profile has all of them, and they have no arguments.\n\n| kind | takes |\n|---|---|\n";
+    for kind in &RESERVES {
+        let _ = writeln!(out, "| `{}` | {} |", kind.name, kind.doc);
     }
     out += "\n## Victim rules\n\n\
         A victim rule says which running units may leave for one of higher rank; [preemption.md](preemption.md) describes the search. \

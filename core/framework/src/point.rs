@@ -6,14 +6,14 @@
 //! | [`Locate`] | once per scan | which blocks of nodes to look at, so that the others cost nothing |
 //! | [`Filter`] | prepared once per template, then for each node with room; once more by the binder | whether the node can take a replica |
 //! | [`Score`] | for each node that passed | how good the node is |
+//! | `Reserve`, in `godel_cluster` | for each replica that is placed, bound, ended or forgotten | what the replica takes on its node, and gives back |
 //! | [`VictimRule`] | for each running unit that might leave for a preemptor; once more by the binder | whether it may leave |
 //! | [`CandidateCost`] | for each victim of each place that is compared | what the place costs |
 //!
 //! What a plugin does not concern costs nothing per node: a filter that finds nothing to check when it is prepared is left out.
 //!
 //! Points are added together with their first plugin. An ordered split of the nodes into groups (affinity of a whole unit)
-//! belongs between `Locate` and the scan; counts of a plugin's own that follow assumptions and commits belong to the cluster's
-//! parts, as those of `spread` do. How the queues of a preemptor and a victim stand, `godel_placement::preempt` finds out and
+//! belongs between `Locate` and the scan. How the queues of a preemptor and a victim stand, `godel_placement::preempt` finds out and
 //! gives to the rules, because this crate does not know queues.
 
 use std::{fmt, sync::Arc};
@@ -35,7 +35,7 @@ use crate::{
 mod preempt;
 
 pub use self::preempt::{
-    CandidateCost, Rank, Seeker, Sides, Spared, CountedVictim, VictimInput, VictimRule, WholeUnit,
+    CandidateCost, CountedVictim, Rank, Seeker, Sides, Spared, VictimInput, VictimRule, WholeUnit,
 };
 
 /// Best score of one plugin: 100 points in thousandths.

@@ -22,6 +22,8 @@ use crate::{
     profile::did_you_mean,
 };
 
+pub use godel_cluster::RESERVES;
+
 pub use self::preempt::{
     CANDIDATE_COSTS, CandidateKey, CandidateSort, PlaceCost, PreemptionEntry, VICTIM_RULES, may_leave,
     may_leave_whole,

@@ -16,7 +16,7 @@ use godel_domain::{
 };
 use godel_framework::{
     profile::PreemptionMode,
-    registry::{CANDIDATE_COSTS, FILTERS, LOCATORS, RECOMMENDERS, SCORES, VICTIM_RULES},
+    registry::{CANDIDATE_COSTS, FILTERS, LOCATORS, RECOMMENDERS, RESERVES, SCORES, VICTIM_RULES},
 };
 use godel_rules::admission::defaults::{on_below_min_name, on_eviction_name, on_failure_name, restart_name};
 use serde::{Deserialize, Deserializer};
@@ -123,8 +123,9 @@ fn plugins() -> Vec<Item> {
     let locators = LOCATORS.iter().map(|locator| item(locator.name(), locator.doc()));
     let scores = SCORES.iter().map(|score| item(score.name, score.doc));
     let recommenders = RECOMMENDERS.iter().map(|one| item(one.name(), one.doc()));
+    let reserves = RESERVES.iter().map(|kind| item(kind.name, kind.doc));
     let preemption = VICTIM_RULES.iter().chain(&CANDIDATE_COSTS).map(|one| item(one.name, one.doc));
-    filters.chain(locators).chain(recommenders).chain(scores).chain(preemption).collect()
+    filters.chain(locators).chain(recommenders).chain(scores).chain(reserves).chain(preemption).collect()
 }
 
 fn preemption_modes() -> Vec<Item> {

@@ -22,7 +22,7 @@ use crate::{
     ask::Ask,
     point::{AnyFilter, AnyScore, RestsOn, SCORE_MAX, ScoreInput},
     profile::{BUILT_IN, NodeScore, Profile, ProfileError, ProfileSpec, ScoreSpec, WEIGHT_MAX},
-    registry::{CANDIDATE_COSTS, FILTERS, LOCATORS, RECOMMENDERS, SCORES, VICTIM_RULES, admit},
+    registry::{CANDIDATE_COSTS, FILTERS, LOCATORS, RECOMMENDERS, RESERVES, SCORES, VICTIM_RULES, admit},
     typical::Typical,
 };
 
@@ -516,7 +516,9 @@ fn plugins_have_unique_names_and_complete_documentation() {
     let scores = SCORES.iter().map(|score| (score.name, score.doc));
     let preemption = VICTIM_RULES.iter().chain(&CANDIDATE_COSTS).map(|one| (one.name, one.doc));
     let mut names = BTreeSet::new();
-    for (name, doc) in filters.chain(locators).chain(recommenders).chain(scores).chain(preemption) {
+    let reserves = RESERVES.iter().map(|kind| (kind.name, kind.doc));
+    let all = filters.chain(locators).chain(recommenders).chain(scores).chain(reserves).chain(preemption);
+    for (name, doc) in all {
         assert!(names.insert(name), "{name}");
         assert!(doc.ends_with('.') && !doc.contains("  "), "{name}: {doc}");
     }
