@@ -5,6 +5,7 @@ use godel_domain::{
     requested_move::{MoveRefusal, RequestedMove},
     unit::{OnBelowMin, OnEviction, WorkloadClass},
     unit_affinity::UnitTerm,
+    unit_topology::{Segments, UnitTopology},
 };
 use godel_testkit::{BuildUnit as _, web_budget};
 
@@ -308,14 +309,20 @@ fn moves_count_for_disruption_budgets() {
     world.moves(asked(1, 1, 0, 4));
 }
 
-#[test]
-fn who_moves_is_thought_away_from_where_it_is() {
+/// Nodes 1 and 2 in the rack `a`, 3 and 4 in the rack `b`.
+fn two_racks() -> World {
     let mut world = World::new(4);
     for id in 1..=4 {
         let rack = if id <= 2 { "a" } else { "b" };
         let labels = [("rack".to_owned(), rack.to_owned())].into();
         world.change(Change::NodeSpec(NodeSpec { labels, ..node(id) }));
     }
+    world
+}
+
+#[test]
+fn who_moves_is_thought_away_from_where_it_is() {
+    let mut world = two_racks();
     let mut record = unit(1, 2, 1, demand(100, 0));
     record.spec.affinity.apart = vec![UnitTerm { units: Vec::new(), topology: "rack".to_owned(), weight: 0 }];
     world.running(record, &[(0, 1), (1, 3)]);
@@ -324,6 +331,44 @@ fn who_moves_is_thought_away_from_where_it_is() {
     let accepted = world.moves(asked(1, 0, 0, 2));
     move_refused(&mut world.binder, &accepted);
     assert_eq!(world.stays(asked(1, 0, 0, 4)).reason, RejectionReason::UnitAffinity, "it is there again");
+}
+
+#[test]
+fn who_moves_stays_in_the_domain_of_its_segment() {
+    let mut world = two_racks();
+    let mut record = unit(1, 5, 1, demand(100, 0));
+    let segments = Some(Segments { size: 2, within: "rack".to_owned() });
+    record.spec.topology = UnitTopology { segments, ..UnitTopology::default() };
+    let revision = world.running(record, &[(0, 1), (1, 2), (2, 3), (3, 4), (4, 3)]);
+    for (ordinal, to) in [(0, 3), (0, 4), (3, 1), (3, 2)] {
+        let refused = world.stays(asked(1, ordinal, 0, to));
+        assert_eq!(refused.reason, RejectionReason::UnitAffinity, "{ordinal} to {to}");
+    }
+    // Nobody else is in the segment of the last one: its own place binds it to nothing.
+    let alone = world.moves(asked(1, 4, 0, 1));
+    move_refused(&mut world.binder, &alone);
+    let accepted = world.moves(asked(1, 0, 0, 2));
+    world.show(&accepted);
+    world.left(1, 0);
+    // Its next incarnation is not bound away from its segment either.
+    assert_eq!(world.refuse(&next(1, revision, 0, 3)), [(RejectionReason::UnitAffinity, vec![0])]);
+    let placed = world.accept(&next(1, revision, 0, 2));
+    assert_eq!(placed.gone, [(accepted.hold.id, "placed")]);
+}
+
+#[test]
+fn who_moves_stays_in_the_domain_that_is_required() {
+    let in_rack = UnitTopology { required: "rack".to_owned(), ..UnitTopology::default() };
+    let mut of_unit = unit(1, 2, 1, demand(100, 0));
+    of_unit.spec.topology = in_rack.clone();
+    let mut of_group = unit(1, 2, 1, demand(100, 0));
+    of_group.spec.task_groups[0].topology = Some(Box::new(in_rack));
+    for record in [of_unit, of_group] {
+        let mut world = two_racks();
+        world.running(record, &[(0, 1), (1, 1)]);
+        assert_eq!(world.stays(asked(1, 0, 0, 3)).reason, RejectionReason::UnitAffinity);
+        world.moves(asked(1, 0, 0, 2));
+    }
 }
 
 #[test]
