@@ -22,6 +22,7 @@ use crate::{
 };
 
 mod check;
+mod ends;
 mod lineage;
 mod phase;
 mod table;
@@ -29,6 +30,7 @@ mod terms;
 
 pub use self::{
     check::RowConflict,
+    ends::RunEnds,
     lineage::{EVICTED_BY_LEN_MAX, LastEviction, Lineage, N_EVICTIONS_MAX},
     phase::{Phase, PhaseChange, Progress, Restarts, TRANSITIONS, Transition, render_transitions},
     table::{RowIter, RowTable},
@@ -132,9 +134,10 @@ pub struct RunningUnit {
     pub revision: Revision,
     /// Commit time of its binding, Unix milliseconds.
     pub bound_time_ms: i64,
-    /// When its command ran, and why it is over.
-    pub end: RunEnd,
 }
+
+// Four processes keep a row for every replica: what few of them have stands beside the rows.
+const _: () = assert!(size_of::<RunningUnit>() <= 64, "a row is one line of the cache");
 
 impl RunningUnit {
     /// How far it is within its incarnation.
@@ -204,6 +207,8 @@ pub struct RunningUnits {
     pub rows: RowTable,
     /// Who had some of them leave; see [`Self::preemptors`] and [`Self::last_eviction`].
     pub lineage: Option<Box<Lineage>>,
+    /// When commands ran and why they are over; see [`Self::end`].
+    pub ends: RunEnds<u32>,
 }
 
 /// A binding of running units of one task group. Columns of equal length.
@@ -323,8 +328,14 @@ fn at<T: Copy + Default>(column: &[T], idx: usize) -> T {
 
 impl RunningUnits {
     /// The row of `ordinal`; a pending one with incarnation 0 if it was never bound.
+    #[inline]
     pub fn row(&self, ordinal: u32) -> RunningUnit {
         self.rows.get(ordinal).copied().unwrap_or_default()
+    }
+
+    /// When the command of a running unit ran, and why it is over.
+    pub fn end(&self, ordinal: u32) -> RunEnd {
+        self.ends.of(ordinal)
     }
 
     /// Ordinals and rows that hold room.
@@ -401,6 +412,8 @@ impl RunningUnits {
                 self.note_evictions(&told, evict, revision);
             }
             RunChange::Statuses(statuses) => {
+                let ends = &mut self.ends;
+                let has_ends = !(statuses.ends.is_empty() && ends.is_empty());
                 for (idx, &ordinal) in statuses.ordinals.iter().enumerate() {
                     let next =
                         Progress { phase: statuses.phases[idx], restarts: at(&statuses.restarts, idx) };
@@ -412,13 +425,16 @@ impl RunningUnits {
                             Progress { phase: row.phase, restarts: row.restarts } =
                                 progress.followed_by(next);
                             row.exit_code = at(&statuses.exit_codes, idx);
-                            row.end = at(&statuses.ends, idx);
+                            if has_ends {
+                                ends.set(ordinal, at(&statuses.ends, idx));
+                            }
                         }
                         changes
                     });
                 }
             }
             RunChange::Requeue(requeue) => {
+                let ends = &mut self.ends;
                 for (idx, &ordinal) in requeue.ordinals.iter().enumerate() {
                     update(&mut self.rows, ordinal, revision, on_row, |row| {
                         let again = row.phase.is_ended() && requeue.incarnations[idx] == row.incarnation + 1;
@@ -436,6 +452,7 @@ impl RunningUnits {
                                 node: row.node,
                                 ..RunningUnit::default()
                             };
+                            ends.set(ordinal, RunEnd::default());
                         }
                         again
                     });
@@ -461,6 +478,7 @@ impl RunningUnits {
         let ordinals: Vec<u32> = gone.iter().map(|(ordinal, _)| *ordinal).collect();
         self.rows.compact(&ordinals);
         self.forget_evictions(&ordinals);
+        ordinals.iter().for_each(|ordinal| self.ends.set(*ordinal, RunEnd::default()));
         for group in groups {
             if let Some(group) = self.groups.get_mut(usize::from(*group)) {
                 *group = None;

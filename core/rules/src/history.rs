@@ -35,7 +35,7 @@ pub fn of(
     (counts, phase): (&Counts, UnitPhase),
     times: UnitTimes,
 ) -> UnitHistory {
-    let reported = rows.rows.values().map(|row| row.end.ended_ms).max().unwrap_or_default();
+    let reported = rows.ends.values().map(|end| end.ended_ms).max().unwrap_or_default();
     let last_bound = rows.rows.values().map(|row| row.bound_time_ms).max().unwrap_or_default();
     // A simulated run does not say when it ended.
     let ended_ms =
@@ -72,7 +72,7 @@ pub fn of(
         if is_first_to_come {
             continue;
         }
-        let run = run(ordinal, row, ended_ms);
+        let run = run(rows, (ordinal, row), ended_ms);
         let run_ms = u64::try_from(run.ended_ms.saturating_sub(run.bound_ms)).unwrap_or(0);
         history.run_ms = history.run_ms.saturating_add(run_ms);
         if let Some(Some(group)) = rows.groups.get(usize::from(row.group)) {
@@ -117,7 +117,7 @@ pub(crate) fn compact(
         let earliest = if sums.bound_ms == 0 { row.bound_time_ms } else { sums.bound_ms };
         sums.bound_ms = earliest.min(row.bound_time_ms);
     }
-    let run = run(ordinal, row, now_ms);
+    let run = run(rows, (ordinal, row), now_ms);
     let run_ms = u64::try_from(run.ended_ms.saturating_sub(run.bound_ms)).unwrap_or(0);
     sums.run_ms = sums.run_ms.saturating_add(run_ms);
     if let Some(Some(group)) = rows.groups.get(usize::from(row.group)) {
@@ -125,8 +125,9 @@ pub(crate) fn compact(
     }
 }
 
-fn run(ordinal: u32, row: &RunningUnit, unit_ended_ms: i64) -> RunHistory {
-    let ended_ms = if row.end.ended_ms > 0 { row.end.ended_ms } else { unit_ended_ms };
+fn run(rows: &RunningUnits, (ordinal, row): (u32, &RunningUnit), unit_ended_ms: i64) -> RunHistory {
+    let reported_ms = rows.end(ordinal).ended_ms;
+    let ended_ms = if reported_ms > 0 { reported_ms } else { unit_ended_ms };
     RunHistory {
         ordinal,
         incarnation: row.incarnation,
@@ -170,9 +171,8 @@ mod tests {
 
     use super::*;
 
-    fn row(phase: Phase, bound_time_ms: i64, ended_ms: i64) -> RunningUnit {
-        let end = RunEnd { ended_ms, ..RunEnd::default() };
-        RunningUnit { phase, bound_time_ms, end, node: NodeId(1), ..RunningUnit::default() }
+    fn row(phase: Phase, bound_time_ms: i64) -> RunningUnit {
+        RunningUnit { phase, bound_time_ms, node: NodeId(1), ..RunningUnit::default() }
     }
 
     #[test]
@@ -181,19 +181,22 @@ mod tests {
         let requests = Resources::new([(CPU, 1_500), (MEMORY, 3 << 20)]).unwrap();
         let demand = Arc::new(Demand { requests, ..Demand::default() });
         let group = GroupDemand { demand, pool: Default::default(), standing: None };
-        let rows = RunningUnits {
+        let mut rows = RunningUnits {
             groups: vec![Some(group)],
             rows: vec![
-                row(Phase::Succeeded, 10_000, 14_000),
+                row(Phase::Succeeded, 10_000),
                 // Its node did not say when it ended.
-                row(Phase::Failed, 10_000, 0),
+                row(Phase::Failed, 10_000),
                 // A clock that is behind takes nothing away.
-                row(Phase::Stopped, 10_000, 9_000),
-                row(Phase::Pending, 0, 0),
+                row(Phase::Stopped, 10_000),
+                row(Phase::Pending, 0),
             ]
             .into(),
             ..RunningUnits::default()
         };
+        for (ordinal, ended_ms) in [(0, 14_000), (2, 9_000)] {
+            rows.ends.set(ordinal, RunEnd { ended_ms, ..RunEnd::default() });
+        }
         let counts = Counts::of(&record, &rows);
         let times = UnitTimes { created_ms: 1_000, bound_ms: 10_000, ended_ms: 20_000 };
         let history = of(&record, &rows, (&counts, UnitPhase::Failed), times);

@@ -127,6 +127,7 @@ fn running_unit(
 ) -> v1::RunningUnit {
     // One that is no longer wanted is of the group that it was bound for.
     let group = view.record.spec.task_groups.get(group.unwrap_or(usize::from(row.group)));
+    let end = view.rows.end(ordinal);
     v1::RunningUnit {
         ordinal,
         incarnation: row.incarnation,
@@ -145,10 +146,10 @@ fn running_unit(
         exit_code: row.exit_code,
         restarts: row.restarts,
         device_model: core.device_model(row.node, row.allocation.devices).to_owned(),
-        reason: ops::run_end_reason_to_proto(row.end.reason).into(),
+        reason: ops::run_end_reason_to_proto(end.reason).into(),
         eviction: ops::eviction_reason_to_proto(row.eviction).into(),
-        started_time_ms: row.end.started_ms,
-        ended_time_ms: row.end.ended_ms,
+        started_time_ms: end.started_ms,
+        ended_time_ms: end.ended_ms,
         last_eviction: view.rows.last_eviction(ordinal).map(|eviction| v1::LastEviction {
             by: core.evicted_by(eviction),
             ..ops::last_eviction_to_proto(eviction)

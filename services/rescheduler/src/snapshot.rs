@@ -70,7 +70,7 @@ pub(crate) fn take(picture: &Picture, traffic: &Traffic, config: &Config, now_ms
     for (unit, rows) in rows {
         for (ordinal, row) in &rows.rows {
             if row.phase.is_live() {
-                making.add_row(unit, ordinal, row);
+                making.add_row(unit, (ordinal, row), rows.end(ordinal).started_ms);
             }
         }
     }
@@ -110,7 +110,7 @@ struct Making<'p> {
 }
 
 impl Making<'_> {
-    fn add_row(&mut self, unit: UnitId, ordinal: u32, row: &RunningUnit) {
+    fn add_row(&mut self, unit: UnitId, (ordinal, row): (u32, &RunningUnit), started_ms: i64) {
         let picture = self.picture;
         let Some(shape) = picture.cluster.group_shape(unit, row.group) else { return };
         let known = picture.cluster.shapes().get(shape);
@@ -124,7 +124,7 @@ impl Making<'_> {
             || row.phase != Phase::Running
             || row.eviction.is_some()
             || record.is_none_or(|record| !may_move(record, ordinal));
-        let started_ms = if row.end.started_ms > 0 { row.end.started_ms } else { row.bound_time_ms };
+        let started_ms = if started_ms > 0 { started_ms } else { row.bound_time_ms };
         let id = RunningUnitId::new(unit, ordinal, row.incarnation);
         let usage = picture.usage.get(&unit).and_then(|of_unit| of_unit.get(&ordinal)).copied();
         let running = RunningFacts {

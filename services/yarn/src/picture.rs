@@ -19,7 +19,7 @@ use godel_domain::{
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
     resources::{CPU, MEMORY, Resources},
-    run_end::RunEndReason,
+    run_end::{RunEnd, RunEndReason},
     running_units::{EvictionReason, Phase, RunChange, RunningUnit, RunningUnits},
     unit::{UnitRecord, WorkloadClass},
 };
@@ -75,6 +75,16 @@ impl UnitEntry {
         self.rows.row(self.own(ordinal))
     }
 
+    /// How the running unit of an ordinal of the application ended, in YARN's numbers.
+    pub(crate) fn exit_of(&self, ordinal: u32) -> YarnExitStatus {
+        exit_of(&self.row(ordinal), self.end(ordinal).reason)
+    }
+
+    /// When the running unit of an ordinal of the application ran, and why it is over.
+    pub(crate) fn end(&self, ordinal: u32) -> RunEnd {
+        self.rows.end(self.own(ordinal))
+    }
+
     /// What the containers of each of its task groups take.
     pub(crate) fn amounts(&self) -> Vec<YarnAmount> {
         self.record.spec.task_groups.iter().map(|group| amount_of(&group.template.demand)).collect()
@@ -90,9 +100,10 @@ impl UnitEntry {
         let whole = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
         // Memory is in MiB-seconds there, and CPUs in thousandths.
         let (mut memory, mut cpu) = (whole(past(MEMORY)), whole(past(CPU) / 1_000));
-        for (_, row) in self.rows.rows.iter().filter(|(_, row)| row.phase != Phase::Pending) {
+        for (ordinal, row) in self.rows.rows.iter().filter(|(_, row)| row.phase != Phase::Pending) {
             let Some(amount) = amounts.get(usize::from(row.group)) else { continue };
-            let end_ms = if row.phase.is_live() || row.end.ended_ms == 0 { now_ms } else { row.end.ended_ms };
+            let ended_ms = self.rows.end(ordinal).ended_ms;
+            let end_ms = if row.phase.is_live() || ended_ms == 0 { now_ms } else { ended_ms };
             let seconds = end_ms.saturating_sub(row.bound_time_ms).max(0) / 1_000;
             memory = memory.saturating_add(amount.memory_mb.saturating_mul(seconds));
             cpu = cpu.saturating_add(amount.vcores.saturating_mul(seconds));
@@ -254,10 +265,14 @@ impl Picture {
     ) -> Option<(YarnApplicationId, Vec<UnitEvent>)> {
         let entry = self.units.get_mut(&id)?;
         let mut events = Vec::new();
-        let base = entry.base;
-        entry.rows.apply(change, revision, time_ms, |ordinal, before, after| {
-            events.extend(changes_of(base | ordinal, *before, *after));
+        let mut changed = Vec::new();
+        entry.rows.apply(change, revision, time_ms, |own, before, after| {
+            changed.push((own, *before, *after));
         });
+        for (own, before, after) in changed {
+            let exit = exit_of(&after, entry.rows.end(own).reason);
+            events.extend(changes_of(entry.shown(own), before, after, exit));
+        }
         Some((entry.application, events))
     }
 
@@ -433,16 +448,16 @@ pub(crate) fn ordinals_of(record: &UnitRecord, group: &str) -> Option<BTreeSet<u
     Some(ordinals(record, idx))
 }
 
-/// How a running unit ended, in YARN's numbers.
-pub(crate) fn exit_of(row: &RunningUnit) -> YarnExitStatus {
+/// How a running unit that ended for a reason did so, in YARN's numbers.
+fn exit_of(row: &RunningUnit, reason: Option<RunEndReason>) -> YarnExitStatus {
     let told = if row.phase == Phase::Stopped { RunEndReason::Told } else { RunEndReason::Exited };
-    let exit = YarnExitStatus::of_run(row.eviction, row.end.reason.unwrap_or(told), row.exit_code);
+    let exit = YarnExitStatus::of_run(row.eviction, reason.unwrap_or(told), row.exit_code);
     // A signal that ended it has a number of its own; nothing of that is success.
     if row.phase == Phase::Failed && exit == YarnExitStatus(0) { YarnExitStatus(1) } else { exit }
 }
 
 /// What a change of a running unit means; ordinal 0 of opportunistic containers stands for nothing.
-fn changes_of(ordinal: u32, before: RunningUnit, after: RunningUnit) -> Vec<UnitEvent> {
+fn changes_of(ordinal: u32, before: RunningUnit, after: RunningUnit, exit: YarnExitStatus) -> Vec<UnitEvent> {
     let incarnation = after.incarnation;
     let mut events = Vec::new();
     if ordinal == OPPORTUNISTIC {
@@ -456,7 +471,7 @@ fn changes_of(ordinal: u32, before: RunningUnit, after: RunningUnit) -> Vec<Unit
         events.push(UnitEvent::Started(ordinal));
     }
     if after.phase.is_ended() && !was.is_ended() {
-        events.push(UnitEvent::Ended { ordinal, incarnation, exit: exit_of(&after) });
+        events.push(UnitEvent::Ended { ordinal, incarnation, exit });
     }
     events
 }

@@ -4,7 +4,10 @@ use std::collections::btree_map::Entry;
 
 use godel_domain::{
     ids::{NodeId, Revision, UnitId},
-    running_units::{GroupDemand, Lineage, RowTable, RunChange, RunningUnit, RunningUnits, UnitTerms},
+    run_end::RunEnd,
+    running_units::{
+        GroupDemand, Lineage, RowTable, RunChange, RunEnds, RunningUnit, RunningUnits, UnitTerms,
+    },
 };
 
 use super::{State, StoredRows, undo::Undo};
@@ -120,6 +123,7 @@ impl State {
                 *group = None;
             }
             stored.rows.lineage.clone_from(&shape.lineage);
+            shape.ends.iter().for_each(|(ordinal, end)| stored.rows.ends.set(*ordinal, *end));
             stored.revision = shape.revision;
         }
     }
@@ -143,6 +147,8 @@ pub(super) struct Shape {
     pub(super) new_group: Option<usize>,
     /// Who had some of it leave.
     pub(super) lineage: Option<Box<Lineage>>,
+    /// What was known of the runs that the change is about.
+    pub(super) ends: Vec<(u32, RunEnd)>,
     pub(super) revision: Revision,
 }
 
@@ -163,15 +169,33 @@ impl Shape {
             n_groups: stored.rows.groups.len(),
             new_group,
             lineage: stored.rows.lineage.clone(),
+            ends: ends_before(&stored.rows, change),
             revision: stored.revision,
         }
     }
 }
 
+/// What is known of the runs that a change says something new of.
+fn ends_before(rows: &RunningUnits, change: &RunChange) -> Vec<(u32, RunEnd)> {
+    let ordinals = match change {
+        RunChange::Statuses(statuses) if !(rows.ends.is_empty() && statuses.ends.is_empty()) => {
+            &statuses.ordinals[..]
+        }
+        RunChange::Requeue(requeue) if !rows.ends.is_empty() => &requeue.ordinals,
+        RunChange::Bind(_)
+        | RunChange::Evict(_)
+        | RunChange::Statuses(_)
+        | RunChange::Requeue(_)
+        | RunChange::Terms(_)
+        | RunChange::Compact(_) => &[],
+    };
+    ordinals.iter().map(|ordinal| (*ordinal, rows.end(*ordinal))).collect()
+}
+
 impl StoredRows {
-    /// Groups, and the rows that ever changed.
-    pub(super) fn trimmed(&self) -> (&[Option<GroupDemand>], &RowTable) {
-        (&self.rows.groups, &self.rows.rows)
+    /// Groups, the rows that ever changed, and what is known of their runs.
+    pub(super) fn trimmed(&self) -> (&[Option<GroupDemand>], &RowTable, &RunEnds<u32>) {
+        (&self.rows.groups, &self.rows.rows, &self.rows.ends)
     }
 }
 

@@ -396,7 +396,7 @@ fn blocks_to_proto(
         }
     }
     for (ordinal, row) in part() {
-        push_row(&mut blocks[usize::from(row.group)], ordinal, row);
+        push_row(&mut blocks[usize::from(row.group)], (ordinal, rows.end(ordinal)), row);
     }
     for block in &mut blocks {
         if block.zone_masks.iter().all(|zones| *zones == 0) {
@@ -437,7 +437,7 @@ pub fn rows_from_proto(proto: v1::UnitRows) -> Result<(UnitId, RunningUnits), Op
     Ok((unit, rows))
 }
 
-fn push_row(block: &mut v1::RowBlock, ordinal: u32, row: &RunningUnit) {
+fn push_row(block: &mut v1::RowBlock, (ordinal, end): (u32, RunEnd), row: &RunningUnit) {
     let RunningUnit {
         incarnation,
         node,
@@ -449,8 +449,8 @@ fn push_row(block: &mut v1::RowBlock, ordinal: u32, row: &RunningUnit) {
         restarts,
         revision,
         bound_time_ms,
-        end: RunEnd { reason, started_ms, ended_ms },
     } = row;
+    let RunEnd { reason, started_ms, ended_ms } = end;
     block.ordinals.push(ordinal);
     block.incarnations.push(*incarnation);
     block.phases.push(phase_to_proto(*phase).into());
@@ -463,9 +463,9 @@ fn push_row(block: &mut v1::RowBlock, ordinal: u32, row: &RunningUnit) {
     block.evictions.push(i32::from(eviction_reason_to_proto(*eviction)).unsigned_abs());
     block.revisions.push(revision.0);
     block.bound_times_ms.push(*bound_time_ms);
-    block.reasons.push(run_end_reason_to_proto(*reason).into());
-    block.started_times_ms.push(*started_ms);
-    block.ended_times_ms.push(*ended_ms);
+    block.reasons.push(run_end_reason_to_proto(reason).into());
+    block.started_times_ms.push(started_ms);
+    block.ended_times_ms.push(ended_ms);
 }
 
 fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpError> {
@@ -521,11 +521,12 @@ fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpErro
             restarts: at(&block.restarts, idx),
             revision: Revision(at(&block.revisions, idx)),
             bound_time_ms: at(&block.bound_times_ms, idx),
-            end: end_at((&block.reasons, &block.started_times_ms, &block.ended_times_ms), idx),
         };
         if let Some(known) = rows.rows.get_mut(*ordinal) {
             *known = row;
         }
+        rows.ends
+            .set(*ordinal, end_at((&block.reasons, &block.started_times_ms, &block.ended_times_ms), idx));
     }
     Ok(())
 }

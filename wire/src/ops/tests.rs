@@ -201,14 +201,13 @@ fn wide_rows(n_rows: u32) -> RunningUnits {
                 restarts: u32::MAX,
                 revision: Revision(u64::MAX),
                 bound_time_ms: i64::MIN,
-                end: RunEnd {
-                    reason: Some(RunEndReason::CannotStart),
-                    started_ms: i64::MIN,
-                    ended_ms: i64::MIN,
-                },
             },
         })
         .collect();
+    let end = RunEnd { reason: Some(RunEndReason::CannotStart), started_ms: i64::MIN, ended_ms: i64::MIN };
+    let used: Vec<u32> =
+        rows.rows.iter().filter(|(_, row)| row.revision > Revision(0)).map(|(ordinal, _)| ordinal).collect();
+    used.into_iter().for_each(|ordinal| rows.ends.set(ordinal, end));
     rows
 }
 

@@ -28,7 +28,6 @@ use super::{
 };
 use crate::{
     launcher::{LaunchRefusal, MasterLaunch},
-    picture::exit_of,
     reports::YarnAmount,
     unit::{unit_name, unit_name_of, unit_spec},
 };
@@ -179,6 +178,7 @@ pub(crate) fn tell_master(
     let Some(node) = inner.picture.launch_node(row.node) else { return };
     let rack = inner.picture.rack(row.node);
     let replica = (MASTER, row.incarnation);
+    let exit = entry.exit_of(MASTER);
     // There is one: the unit is of it.
     let _ = inner.adapter.with(id, |application, terms| {
         if row.phase.is_live() || row.phase.is_ended() {
@@ -186,7 +186,7 @@ pub(crate) fn tell_master(
             application.placed(replica, (&node, &rack), terms, at, out);
         }
         if row.phase.is_ended() {
-            application.ended(replica, exit_of(&row), terms, at, out);
+            application.ended(replica, exit, terms, at, out);
         }
     });
 }

@@ -34,7 +34,7 @@ use super::{
 use crate::{
     keys::KeySource,
     metrics::StateLabel,
-    picture::{UnitEntry, UnitEvent, exit_of},
+    picture::{UnitEntry, UnitEvent},
     record::{self},
     unit::asked_of,
 };
@@ -451,7 +451,7 @@ fn replay(
             // It was recovered.
             let _ = inner.adapter.with(id, |application, _| match node {
                 Some(node) if row.phase.is_ended() => {
-                    application.found_ended(ordinal, (asked, &node), exit_of(&row), at, out);
+                    application.found_ended(ordinal, (asked, &node), unit.exit_of(ordinal), at, out);
                 }
                 node => application.found(ordinal, asked, node.as_deref(), at, out),
             });

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     manager::ManagerRefusal,
-    picture::{Picture, UnitEntry, add, exit_of, state_of},
+    picture::{Picture, UnitEntry, add, state_of},
     reports::{
         AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
         YarnAmount,
@@ -253,23 +253,26 @@ pub(crate) fn containers(
             Phase::Running => PublicContainerState::Running,
             Phase::Succeeded | Phase::Failed | Phase::Stopped => PublicContainerState::Complete,
         };
-        shown.push(report(id, &row, (amount(0, &row), state, node)));
+        shown.push(report(id, (unit, MASTER), (amount(0, &row), state, node)));
     }
     for (ordinal, container) in application.containers().filter(|(_, container)| container.id.attempt == id) {
         let Some(unit) = picture.unit_of(application.id(), ordinal) else { continue };
         let (row, of_unit) = (unit.row(ordinal), usize::from(ordinal >= OPPORTUNISTIC));
         let placed = (amount(of_unit, &row), container.state.public(), container.node.clone());
-        shown
-            .push(ContainerReport { key: Some(container.key.clone()), ..report(container.id, &row, placed) });
+        shown.push(ContainerReport {
+            key: Some(container.key.clone()),
+            ..report(container.id, (unit, ordinal), placed)
+        });
     }
     shown
 }
 
 fn report(
     id: YarnContainerId,
-    row: &RunningUnit,
+    (unit, ordinal): (&UnitEntry, u32),
     (amount, state, node): (YarnAmount, PublicContainerState, String),
 ) -> ContainerReport {
+    let (row, end) = (unit.row(ordinal), unit.end(ordinal));
     let is_over = row.phase.is_ended();
     ContainerReport {
         id,
@@ -278,9 +281,9 @@ fn report(
         state,
         node,
         start_ms: row.bound_time_ms,
-        finish_ms: if is_over { row.end.ended_ms } else { 0 },
-        exit: if is_over { exit_of(row).0 } else { YarnExitStatus::INVALID.0 },
-        diagnostics: row.end.reason.map(|reason| reason.name().to_owned()).unwrap_or_default(),
+        finish_ms: if is_over { end.ended_ms } else { 0 },
+        exit: if is_over { unit.exit_of(ordinal).0 } else { YarnExitStatus::INVALID.0 },
+        diagnostics: end.reason.map(|reason| reason.name().to_owned()).unwrap_or_default(),
     }
 }
 
