@@ -262,7 +262,7 @@ fn put_report(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
     cell.ready = report.ready;
     cell.runs_processes =
         matches!(report.runtime(), v1::NodeRuntime::Processes | v1::NodeRuntime::Containers);
-    cell.address = report.address.into();
+    cell.agent.address = report.address.into();
     cell.measure.set_capacity(&report.capacity.unwrap_or_default());
     cell.measure.set_zones(report.zones.iter().map(|zone| zone.capacity.as_ref()));
 }

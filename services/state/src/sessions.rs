@@ -314,7 +314,7 @@ impl NodeSessions {
     /// The agent of a node did not start what it was assigned. After too many the writer of node records quarantines it.
     pub(crate) fn refused(&self, node: NodeId, cell: &mut Cell, why: AssignmentRefusal) {
         self.metrics.assignments_refused.get_or_create(&vec![("why", why.name())]).inc();
-        let refusals = cell.refusals.get_or_insert_default();
+        let refusals = cell.agent.refusals.get_or_insert_default();
         if let Some(reason) = refusals.note(why, self.now(), &self.quarantine) {
             let since_ms = self.wall_ms();
             let lasts_ms = i64::try_from(self.quarantine.lasts_ms).unwrap_or(i64::MAX);

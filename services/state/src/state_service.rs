@@ -7,10 +7,7 @@ mod watch;
 
 use std::{sync::Arc, time::Duration};
 
-use godel_domain::{
-    ids::{Revision, StoreId},
-    running_units::Phase,
-};
+use godel_domain::ids::{Revision, StoreId};
 use godel_kit::{
     message,
     status::{self, reason},
@@ -203,8 +200,8 @@ fn total_use(hub: &NodeSessions) -> TotalUse {
     };
     hub.for_each_slot(|slot| {
         let cell = slot.cell.lock();
-        add(&mut total.all, cell.usage.as_ref());
-        add(&mut total.guaranteed, cell.guaranteed_usage.as_ref());
+        add(&mut total.all, cell.agent.usage.as_ref());
+        add(&mut total.guaranteed, cell.agent.guaranteed_usage.as_ref());
         add(&mut total.capacity, Some(&cell.measure.capacity()));
     });
     total
@@ -214,9 +211,7 @@ fn total_use(hub: &NodeSessions) -> TotalUse {
 fn agent_reports(hub: &NodeSessions, slot: &NodeEntry) -> Vec<v1::ListAgentReportsResponse> {
     let node = hub.names.read().of(slot.node).map(|(name, _)| name.to_owned()).unwrap_or_default();
     let cell = slot.cell.lock();
-    let said =
-        cell.entries().iter().map(|entry| entry.report).filter(|report| report.phase != Phase::Pending);
-    let running = said.map(|report| v1::RunStatus {
+    let running = cell.reports().map(|report| v1::RunStatus {
         unit_id: report.key.unit.0,
         ordinal: report.key.replica.ordinal,
         incarnation: report.key.replica.incarnation,

@@ -214,7 +214,7 @@ impl v1::node_service_server::NodeService for Nodes {
 
 /// The volumes that a node keeps, with the names of their units.
 fn volumes(hub: &NodeSessions, node: NodeId) -> Vec<v1::ReplicaVolumes> {
-    let kept = hub.slot(node).map(|slot| slot.cell.lock().volumes.to_vec()).unwrap_or_default();
+    let kept = hub.slot(node).map(|slot| slot.cell.lock().agent.volumes.to_vec()).unwrap_or_default();
     let units: Vec<u64> = kept.iter().map(|replica| replica.unit_id).collect();
     let names = hub.templates.unit_names(&hub.store, &units);
     let named = |replica: v1::ReplicaVolumes| v1::ReplicaVolumes {
@@ -227,7 +227,7 @@ fn volumes(hub: &NodeSessions, node: NodeId) -> Vec<v1::ReplicaVolumes> {
 /// What the running units of a node use, in one message or more; nothing if its agent measures none.
 fn run_usages(hub: &NodeSessions, slot: &NodeEntry) -> Vec<v1::ListRunUsageResponse> {
     let cell = slot.cell.lock();
-    let running = if cell.is_connected() { cell.running_usage.to_vec() } else { Vec::new() };
+    let running = if cell.is_connected() { cell.agent.running_usage.to_vec() } else { Vec::new() };
     drop(cell);
     let node = hub.names.read().of(slot.node).map(|(name, _)| name.to_owned()).unwrap_or_default();
     let parts = parts(running).into_iter().map(|running| {

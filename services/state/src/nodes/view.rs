@@ -134,13 +134,13 @@ pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoom) -> Option<
     let slot = hub.slot(node)?;
     let (keys, connected, usage, guaranteed_usage, parts, conflict) = {
         let cell = slot.cell.lock();
-        let conflict = cell.conflict.as_ref().filter(|conflict| !conflict.is_over(hub.wall_ms()));
+        let conflict = cell.agent.conflict.as_ref().filter(|conflict| !conflict.is_over(hub.wall_ms()));
         let conflict = conflict.map(|conflict| self::conflict(conflict));
         let parts = (
-            (cell.zone_usage.to_vec(), cell.device_usage.to_vec()),
-            (cell.network, cell.bandwidth.as_deref().cloned()),
+            (cell.agent.zone_usage.to_vec(), cell.agent.device_usage.to_vec()),
+            (cell.agent.network, cell.agent.bandwidth.as_deref().cloned()),
         );
-        let usages = (cell.usage.clone(), cell.guaranteed_usage.clone(), parts);
+        let usages = (cell.agent.usage.clone(), cell.agent.guaranteed_usage.clone(), parts);
         (bound_keys(&cell), cell.is_connected(), usages.0, usages.1, usages.2, conflict)
     };
     let found = hub.store.read(|state| find(state, node, &keys))?;
@@ -268,7 +268,7 @@ pub(crate) fn has_labels<'a>(
 }
 
 fn bound_keys(cell: &crate::sessions::cell::Cell) -> Vec<RunningUnitId> {
-    cell.entries().iter().filter(|entry| entry.bound).map(|entry| entry.report.key).collect()
+    cell.entries().iter().filter(|entry| entry.bound).map(|entry| entry.key).collect()
 }
 
 fn shown_spec(record: &Record) -> v1::NodeSpec {

@@ -49,7 +49,7 @@ struct Known<'a>(&'a NodeSessions);
 struct Changes {
     /// Whether their agents said goodbye.
     lost: Vec<(NodeId, bool)>,
-    inventories: Vec<(NodeId, v1::NodeReport)>,
+    inventories: Vec<(NodeId, Box<v1::NodeReport>)>,
 }
 
 /// Writes until `stop`.
@@ -173,7 +173,7 @@ fn compose(
         if ready == was_ready && inventory.is_none() {
             continue;
         }
-        let taken = round.change_report(node, inventory.as_ref(), ready, &Known(hub));
+        let taken = round.change_report(node, inventory.as_deref(), ready, &Known(hub));
         if taken {
             if was_ready && !ready {
                 slot.cell.lock().measure.lose_load();
@@ -373,7 +373,7 @@ impl Nodes for Known<'_> {
     fn may_speak(&self, node: NodeId, instance: u64) -> bool {
         self.0.slot(node).is_none_or(|slot| {
             let cell = slot.cell.lock();
-            cell.instances.may_speak(instance, self.0.now() < cell.deadline)
+            cell.agent.instances.may_speak(instance, self.0.now() < cell.deadline)
         })
     }
 

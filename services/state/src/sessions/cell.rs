@@ -13,7 +13,7 @@ use std::task::Waker;
 use godel_domain::{
     ids::RunningUnitId,
     run_end::RunEnd,
-    running_units::{Phase, Progress},
+    running_units::{Phase, Progress, RunEnds},
     time::Millis,
 };
 use godel_proto::v1;
@@ -55,8 +55,11 @@ impl Report {
 /// One running unit on a node, as bound and as reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// `phase` is `Pending` while the agent has said nothing of it in this session.
-    pub(crate) report: Report,
+    pub(crate) key: RunningUnitId,
+    /// `Pending` while the agent has said nothing of it in this session.
+    phase: Phase,
+    exit_code: i32,
+    restarts: u32,
     /// A row binds it here.
     pub(crate) bound: bool,
     /// Told to leave.
@@ -68,8 +71,10 @@ pub(crate) struct Entry {
 pub(crate) struct Cell {
     /// By key.
     entries: Vec<Entry>,
+    /// When commands ran and why they are over, of entries whose agent says so: what is simulated says nothing of that.
+    ends: RunEnds<RunningUnitId>,
     n_unbound: usize,
-    session: Option<Outbox>,
+    session: Option<Box<Outbox>>,
     /// Highest epoch that ever opened a session.
     epoch: u64,
     /// The node is lost from here on.
@@ -80,6 +85,17 @@ pub(crate) struct Cell {
     pub(crate) ready: bool,
     /// Commands really run there.
     pub(crate) runs_processes: bool,
+    /// The use of its agent's running units, smoothed.
+    pub(crate) measure: super::measure::Measure,
+    /// A changed inventory that is not committed yet.
+    pub(crate) inventory: Option<Box<v1::NodeReport>>,
+    /// What else is known of its agent: a binding has nothing to do with that.
+    pub(crate) agent: Box<AgentFacts>,
+}
+
+/// What an agent has said of its node, its starts, and who else claims the node.
+#[derive(Debug, Default)]
+pub(crate) struct AgentFacts {
     /// Where other nodes reach it; empty: not known.
     pub(crate) address: Box<str>,
     /// Last reported use.
@@ -98,10 +114,6 @@ pub(crate) struct Cell {
     pub(crate) bandwidth: Option<Box<v1::BandwidthReport>>,
     /// The volumes that it keeps, as its agent says; most keep none.
     pub(crate) volumes: Box<[v1::ReplicaVolumes]>,
-    /// That use, smoothed.
-    pub(crate) measure: super::measure::Measure,
-    /// A changed inventory that is not committed yet.
-    pub(crate) inventory: Option<v1::NodeReport>,
     /// Assignments that its agent refused of late; most agents never do.
     pub(crate) refusals: Option<Box<NodeRefusals>>,
     /// The starts of its agent.
@@ -227,7 +239,7 @@ impl Cell {
         if !entry.bound {
             return None;
         }
-        if !entry.report.phase.is_live() {
+        if !entry.phase.is_live() {
             self.remove(idx);
             return None;
         }
@@ -248,7 +260,8 @@ impl Cell {
                 Err(idx) => self.entries.insert(idx, Entry { evicting, ..Entry::new(key, true) }),
             }
         }
-        self.entries.retain(|entry| entry.bound || entry.report.phase.is_live());
+        self.entries.retain(|entry| entry.bound || entry.phase.is_live());
+        self.forget_ends();
         self.n_unbound = self.entries.iter().filter(|entry| !entry.bound).count();
         self.send(|outbox| outbox.dirty = true)
     }
@@ -280,19 +293,18 @@ impl Cell {
         self.entries.retain(|entry| entry.bound);
         self.n_unbound = 0;
         for entry in &mut self.entries {
-            entry.report = Entry::new(entry.report.key, true).report;
+            *entry = Entry { evicting: entry.evicting, ..Entry::new(entry.key, true) };
         }
-        self.session = Some(Outbox { id, ..Outbox::default() });
+        self.ends = RunEnds::default();
+        self.session = Some(Box::new(Outbox { id, ..Outbox::default() }));
         let mut record = Vec::new();
         for report in running {
             if self.report(*report) == Verdict::Record {
                 record.push(*report);
             }
         }
-        for entry in
-            self.entries.iter().filter(|entry| entry.evicting && entry.report.phase == Phase::Pending)
-        {
-            record.push(Report { phase: Phase::Stopped, ..entry.report });
+        for entry in self.entries.iter().filter(|entry| entry.evicting && entry.phase == Phase::Pending) {
+            record.push(Report { phase: Phase::Stopped, ..self.said(entry) });
         }
         self.compare();
         Ok((record, replaced))
@@ -304,9 +316,11 @@ impl Cell {
         match self.find(report.key) {
             Ok(idx) => {
                 let entry = &mut self.entries[idx];
-                let is_first = entry.report.phase == Phase::Pending;
-                if is_first || entry.report.progress().may_become(report.progress()) {
-                    entry.report = report;
+                let is_first = entry.phase == Phase::Pending;
+                let progress = Progress { phase: entry.phase, restarts: entry.restarts };
+                if is_first || progress.may_become(report.progress()) {
+                    entry.say(&report);
+                    self.ends.set(report.key, report.end);
                 }
                 if entry.bound {
                     return if report.phase > Phase::Bound { Verdict::Record } else { Verdict::Ignore };
@@ -323,7 +337,10 @@ impl Cell {
                     self.close(Close::Flooded).iter().for_each(Waker::wake_by_ref);
                     return Verdict::Ignore;
                 }
-                self.entries.insert(idx, Entry { report, ..Entry::new(report.key, false) });
+                let mut entry = Entry::new(report.key, false);
+                entry.say(&report);
+                self.entries.insert(idx, entry);
+                self.ends.set(report.key, report.end);
                 self.n_unbound += 1;
                 self.send(|outbox| outbox.stop.push(report.key)).iter().for_each(Waker::wake_by_ref);
                 Verdict::Ignore
@@ -358,9 +375,9 @@ impl Cell {
 
     /// An agent was refused because this one speaks for the node. Returns whether that is news, and whom to wake.
     pub(crate) fn note_rival(&mut self, rival: Rival, wall_ms: i64) -> (bool, Option<Waker>) {
-        let known = self.conflict.take().map(|known| *known);
+        let known = self.agent.conflict.take().map(|known| *known);
         let (conflict, is_told) = NodeConflict::note(known, rival, wall_ms);
-        self.conflict = Some(Box::new(conflict));
+        self.agent.conflict = Some(Box::new(conflict));
         let waker = if is_told { self.send(|outbox| outbox.conflict = true) } else { None };
         (is_told, waker)
     }
@@ -402,7 +419,7 @@ impl Cell {
         }
         if !outbox.is_empty() {
             outbox.ack_due = false;
-            let conflict = std::mem::take(&mut outbox.conflict).then(|| self.conflict.clone());
+            let conflict = std::mem::take(&mut outbox.conflict).then(|| self.agent.conflict.clone());
             return Taken::Send(Outgoing {
                 conflict: conflict.flatten(),
                 assign: std::mem::take(&mut outbox.assign),
@@ -426,7 +443,7 @@ impl Cell {
 
     /// Another installation has the node now: the session of the one before ends, and what was said of its agents is over.
     pub(crate) fn replace(&mut self) -> Option<Waker> {
-        (self.instances, self.conflict) = (NodeInstances::default(), None);
+        (self.agent.instances, self.agent.conflict) = (NodeInstances::default(), None);
         self.close(Close::Deleted)
     }
 
@@ -457,17 +474,34 @@ impl Cell {
         &self.entries
     }
 
+    /// What the agent has said in this session of what it runs or ran, by key.
+    pub(crate) fn reports(&self) -> impl Iterator<Item = Report> + '_ {
+        self.entries.iter().filter(|entry| entry.phase != Phase::Pending).map(|entry| self.said(entry))
+    }
+
+    fn said(&self, entry: &Entry) -> Report {
+        let Entry { key, phase, exit_code, restarts, bound: _, evicting: _ } = *entry;
+        let end = self.ends.of(key);
+        Report { key, phase, exit_code, restarts, end }
+    }
+
+    /// Keeps the ends of runs of which there are entries.
+    fn forget_ends(&mut self) {
+        let mut ends = std::mem::take(&mut self.ends);
+        ends.retain(|key| self.find(*key).is_ok());
+        self.ends = ends;
+    }
+
     /// An agent runs one incarnation at a time: what it said of older ones is over.
     fn forget_older(&mut self, key: RunningUnitId) {
         let (Ok(mut idx) | Err(mut idx)) = self.find(key);
         let older = |entry: &Entry| {
-            !entry.bound
-                && (entry.report.key.unit, entry.report.key.replica.ordinal)
-                    == (key.unit, key.replica.ordinal)
+            !entry.bound && (entry.key.unit, entry.key.replica.ordinal) == (key.unit, key.replica.ordinal)
         };
         while idx > 0 && older(&self.entries[idx - 1]) {
             idx -= 1;
-            self.entries.remove(idx);
+            let gone = self.entries.remove(idx);
+            self.ends.set(gone.key, RunEnd::default());
             self.n_unbound -= 1;
         }
     }
@@ -479,8 +513,8 @@ impl Cell {
         outbox.assign.clear();
         outbox.stop.clear();
         for entry in &self.entries {
-            let key = entry.report.key;
-            match (entry.bound, entry.evicting, entry.report.phase) {
+            let key = entry.key;
+            match (entry.bound, entry.evicting, entry.phase) {
                 (true, false, Phase::Pending) => outbox.assign.push(key),
                 (true, true, phase) if !phase.is_ended() => outbox.stop.push(key),
                 (false, _, phase) if phase.is_live() => outbox.stop.push(key),
@@ -493,13 +527,14 @@ impl Cell {
     fn find(&self, key: RunningUnitId) -> Result<usize, usize> {
         match self.entries.last() {
             // Bindings come in rising order nearly always.
-            Some(last) if last.report.key < key => Err(self.entries.len()),
-            _ => self.entries.binary_search_by_key(&key, |entry| entry.report.key),
+            Some(last) if last.key < key => Err(self.entries.len()),
+            _ => self.entries.binary_search_by_key(&key, |entry| entry.key),
         }
     }
 
     fn remove(&mut self, idx: usize) {
-        self.entries.remove(idx);
+        let gone = self.entries.remove(idx);
+        self.ends.set(gone.key, RunEnd::default());
         let (room, len) = (self.entries.capacity(), self.entries.len());
         if room > N_ROOM_KEPT && len < room / 4 {
             self.entries.shrink_to(2 * len);
@@ -527,8 +562,13 @@ impl Outbox {
 
 impl Entry {
     fn new(key: RunningUnitId, bound: bool) -> Self {
-        let report = Report { key, phase: Phase::Pending, exit_code: 0, restarts: 0, end: RunEnd::default() };
-        Self { report, bound, evicting: false }
+        Self { key, phase: Phase::Pending, exit_code: 0, restarts: 0, bound, evicting: false }
+    }
+
+    /// The agent says this of it, beside when it ran.
+    fn say(&mut self, report: &Report) {
+        let Report { key: _, phase, exit_code, restarts, end: _ } = *report;
+        (self.phase, self.exit_code, self.restarts) = (phase, exit_code, restarts);
     }
 }
 

@@ -47,6 +47,14 @@ pub(crate) struct UsageRecord {
 /// A node's use as its session measures it and as it is recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Measure {
+    /// Not after the first, and the last guaranteed binding that the record does not cover.
+    uncovered_ms: Option<(i64, i64)>,
+    /// What bindings have nothing to do with.
+    kept: Box<KeptMeasure>,
+}
+
+#[derive(Debug, Default)]
+struct KeptMeasure {
     /// There from the first sample on.
     samples: Option<Box<Samples>>,
     smoothed: Option<Smoothed>,
@@ -60,8 +68,6 @@ pub(crate) struct Measure {
     /// When the load was reported last, or when its agent was first heard without any.
     loaded_at: Option<Millis>,
     recorded: Option<UsageRecord>,
-    /// Not after the first, and the last guaranteed binding that the record does not cover.
-    uncovered_ms: Option<(i64, i64)>,
     capacity: Measured,
     network_capacity: i64,
     /// Of zones, by index.
@@ -71,14 +77,14 @@ pub(crate) struct Measure {
 impl Measure {
     /// A sample. `delivered_ms` is the commit time up to which the node's agent has been told.
     pub(crate) fn add(&mut self, used: Measured, delivered_ms: i64, now: Millis, how: Measuring) {
-        let recorded = self.recorded.filter(|record| record.as_of_ms > i64::MIN);
-        let samples = self.samples.get_or_insert_with(|| {
+        let recorded = self.kept.recorded.filter(|record| record.as_of_ms > i64::MIN);
+        let samples = self.kept.samples.get_or_insert_with(|| {
             let before = recorded.map(|record| record.reserved.map(|amount| without(amount, how)));
             Box::new(before.map(Samples::resume).unwrap_or_default())
         });
         // What ran while it was measured: it was delivered before the sample before this one.
-        let as_of_ms = std::mem::replace(&mut self.delivered_ms, delivered_ms);
-        self.smoothed = Some(samples.add(used, as_of_ms, now, how.smoothing));
+        let as_of_ms = std::mem::replace(&mut self.kept.delivered_ms, delivered_ms);
+        self.kept.smoothed = Some(samples.add(used, as_of_ms, now, how.smoothing));
     }
 
     /// The agent was heard, with a load and those of zones or without; one that is older than `age_max_ms` counts no longer.
@@ -90,12 +96,12 @@ impl Measure {
     ) {
         match load {
             Some(_) => {
-                (self.load, self.loaded_at) = (load, Some(now));
+                (self.kept.load, self.kept.loaded_at) = (load, Some(now));
                 // A node without zones allocates nothing.
-                self.zone_loads = zone_loads.into();
+                self.kept.zone_loads = zone_loads.into();
             }
             None => {
-                let since = *self.loaded_at.get_or_insert(now);
+                let since = *self.kept.loaded_at.get_or_insert(now);
                 if now.since(since) > age_max_ms {
                     self.forget_load();
                 }
@@ -106,41 +112,47 @@ impl Measure {
     /// Contact with the agent is lost: what it has reported says nothing of now.
     pub(crate) fn lose_load(&mut self) {
         self.forget_load();
-        self.loaded_at.get_or_insert(Millis(0));
+        self.kept.loaded_at.get_or_insert(Millis(0));
     }
 
     fn forget_load(&mut self) {
-        self.load = None;
-        self.zone_loads = Box::default();
+        self.kept.load = None;
+        self.kept.zone_loads = Box::default();
     }
 
     /// What is to be recorded, if it differs enough from what is.
     pub(crate) fn due(&self, how: Measuring) -> Option<UsageRecord> {
-        let smoothed =
-            self.smoothed.map(|smoothed| (smoothed.used.map(|amount| with(amount, how)), smoothed.as_of_ms));
-        let Some(known) = self.recorded else {
+        let smoothed = self
+            .kept
+            .smoothed
+            .map(|smoothed| (smoothed.used.map(|amount| with(amount, how)), smoothed.as_of_ms));
+        let Some(known) = self.kept.recorded else {
             let (reserved, as_of_ms) = smoothed.unwrap_or(([0; 2], i64::MIN));
-            let is_known = smoothed.is_some() || self.load.is_some();
-            return is_known.then_some(UsageRecord { reserved, as_of_ms, load: self.load });
+            let is_known = smoothed.is_some() || self.kept.load.is_some();
+            return is_known.then_some(UsageRecord { reserved, as_of_ms, load: self.kept.load });
         };
         // What guaranteed running units use is what it was until it is measured again.
         let (reserved, as_of_ms) = smoothed.unwrap_or((known.reserved, known.as_of_ms));
         let is_far = (0..reserved.len()).any(|id| {
-            let step = u64::from(self.capacity[id]) * u64::from(how.step_percent) / 100;
+            let step = u64::from(self.kept.capacity[id]) * u64::from(how.step_percent) / 100;
             u64::from(reserved[id].abs_diff(known.reserved[id])) > step
         });
         let is_first = smoothed.is_some() && known.as_of_ms == i64::MIN;
         let covers_more = self.uncovered_ms.is_some_and(|(first, _)| first <= as_of_ms);
         let is_due =
             is_far || is_first || covers_more || self.is_far_load(known.load, how) || self.are_far_zones(how);
-        is_due.then_some(UsageRecord { reserved, as_of_ms: known.as_of_ms.max(as_of_ms), load: self.load })
+        is_due.then_some(UsageRecord {
+            reserved,
+            as_of_ms: known.as_of_ms.max(as_of_ms),
+            load: self.kept.load,
+        })
     }
 
     /// Whether the load of a zone differs from the recorded one by more than a step of the zone.
     fn are_far_zones(&self, how: Measuring) -> bool {
-        let (now, known) = (&self.zone_loads, &self.recorded_zones);
+        let (now, known) = (&self.kept.zone_loads, &self.kept.recorded_zones);
         let is_far = |(now, known): (&ZoneLoad, &ZoneLoad)| {
-            let has = self.zone_capacities.get(usize::from(now.zone)).copied().unwrap_or_default();
+            let has = self.kept.zone_capacities.get(usize::from(now.zone)).copied().unwrap_or_default();
             now.zone != known.zone || is_far_from(&now.load, &known.load, (has, how))
         };
         now.len() != known.len() || now.iter().zip(known).any(is_far)
@@ -148,29 +160,29 @@ impl Measure {
 
     /// Whether the load differs from a recorded one by more than a step of the node.
     fn is_far_load(&self, known: Option<NodeLoad>, how: Measuring) -> bool {
-        let (Some(now), Some(known)) = (self.load, known) else {
-            return self.load.is_some() != known.is_some();
+        let (Some(now), Some(known)) = (self.kept.load, known) else {
+            return self.kept.load.is_some() != known.is_some();
         };
-        let [cpu, memory] = self.capacity.map(i64::from);
-        let has = LoadAmounts { cpu, memory: memory << 20, network: self.network_capacity };
+        let [cpu, memory] = self.kept.capacity.map(i64::from);
+        let has = LoadAmounts { cpu, memory: memory << 20, network: self.kept.network_capacity };
         is_far_from(&now, &known, (has, how))
     }
 
     /// What the record says now; `None`: there is none.
     pub(crate) fn recorded(&mut self, usage: Option<&v1::NodeUsage>) {
-        self.recorded = usage.map(|usage| UsageRecord {
+        self.kept.recorded = usage.map(|usage| UsageRecord {
             reserved: usage.reserved.as_ref().map(measured).unwrap_or_default(),
             as_of_ms: usage.as_of_ms,
             load: usage.load.and_then(|load| from_proto::node_load(load).ok()),
         });
         let zones = usage.and_then(|usage| from_proto::zone_loads(usage.zone_loads.clone()).ok());
-        self.recorded_zones = zones.unwrap_or_default().into();
-        if self.loaded_at.is_none() {
-            self.load = self.recorded.and_then(|record| record.load);
-            self.zone_loads = self.recorded_zones.clone();
+        self.kept.recorded_zones = zones.unwrap_or_default().into();
+        if self.kept.loaded_at.is_none() {
+            self.kept.load = self.kept.recorded.and_then(|record| record.load);
+            self.kept.zone_loads = self.kept.recorded_zones.clone();
         }
         // What is not covered now was bound later.
-        let from_ms = self.recorded.map_or(i64::MIN, |record| record.as_of_ms.saturating_add(1));
+        let from_ms = self.kept.recorded.map_or(i64::MIN, |record| record.as_of_ms.saturating_add(1));
         let is_left = |(_, last): &(i64, i64)| *last >= from_ms;
         self.uncovered_ms = self.uncovered_ms.filter(is_left).map(|(first, last)| (first.max(from_ms), last));
     }
@@ -183,7 +195,7 @@ impl Measure {
 
     /// What the node has of what is measured.
     pub(crate) fn capacity(&self) -> v1::Resources {
-        let [cpu, memory] = self.capacity.map(i64::from);
+        let [cpu, memory] = self.kept.capacity.map(i64::from);
         v1::Resources {
             amounts: [(CPU.to_owned(), cpu), (MEMORY.to_owned(), memory << 20)].into_iter().collect(),
         }
@@ -191,8 +203,8 @@ impl Measure {
 
     /// What the node has.
     pub(crate) fn set_capacity(&mut self, capacity: &v1::Resources) {
-        self.capacity = measured(capacity);
-        self.network_capacity = capacity.amounts.get(NETWORK).copied().unwrap_or(0);
+        self.kept.capacity = measured(capacity);
+        self.kept.network_capacity = capacity.amounts.get(NETWORK).copied().unwrap_or(0);
     }
 
     /// What its zones have.
@@ -201,7 +213,7 @@ impl Measure {
             let of = |name| capacity.and_then(|has| has.amounts.get(name).copied()).unwrap_or(0);
             LoadAmounts { cpu: of(CPU), memory: of(MEMORY), network: of(NETWORK) }
         };
-        self.zone_capacities = capacities.map(has).collect();
+        self.kept.zone_capacities = capacities.map(has).collect();
     }
 }
 
@@ -210,7 +222,7 @@ impl Cell {
     pub(crate) fn usage_due(&self, node: NodeId, how: Measuring) -> Option<NodeUsage> {
         let UsageRecord { reserved: [cpu, memory], as_of_ms, load } = self.measure.due(how)?;
         let amounts = [(CPU, i64::from(cpu)), (MEMORY, i64::from(memory) << 20)];
-        let zone_loads = self.measure.zone_loads.to_vec();
+        let zone_loads = self.measure.kept.zone_loads.to_vec();
         Some(NodeUsage {
             id: node,
             reserved: Resources::new(amounts).unwrap_or_default(),
@@ -294,7 +306,7 @@ mod tests {
         let UsageRecord { reserved: [cpu, memory], as_of_ms, load } = due;
         let reserved = Some(resources(cpu.into(), i64::from(memory) << 20));
         let load = load.as_ref().map(to_proto::node_load);
-        let zone_loads = measure.zone_loads.iter().map(to_proto::zone_load).collect();
+        let zone_loads = measure.kept.zone_loads.iter().map(to_proto::zone_load).collect();
         measure.recorded(Some(&v1::NodeUsage { node_id: 1, reserved, as_of_ms, load, zone_loads }));
     }
 
@@ -404,7 +416,7 @@ mod tests {
         measure.hear_load((load(0, 0), zones(100)), Millis(2), 30);
         record(&mut measure);
         measure.hear_load((None, Vec::new()), Millis(33), 30);
-        assert!(measure.due(HOW).is_some() && measure.zone_loads.is_empty());
+        assert!(measure.due(HOW).is_some() && measure.kept.zone_loads.is_empty());
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn peers(hub: &NodeSessions, unit: u64) -> String {
         bound.collect::<Option<Vec<_>>>().filter(|bound| bound.len() <= N_REPLICAS_MAX)
     });
     // No cell is locked while the store is read.
-    let address = |node| hub.slot(node).map(|slot| slot.cell.lock().address.to_string());
+    let address = |node| hub.slot(node).map(|slot| slot.cell.lock().agent.address.to_string());
     bound.and_then(|bound| list(&template, &bound, address)).unwrap_or_default()
 }
 

@@ -190,7 +190,7 @@ impl SessionStream {
                 }
                 let mut cell = slot.cell.lock();
                 self.hub.heard(slot.node, &mut cell);
-                cell.inventory = Some(report);
+                cell.inventory = Some(Box::new(report));
                 drop(cell);
                 self.hub.look_at(slot.node);
                 Ok(())
@@ -222,7 +222,7 @@ impl SessionStream {
                 }
                 let mut cell = slot.cell.lock();
                 self.hub.heard(slot.node, &mut cell);
-                cell.volumes = replicas.into();
+                cell.agent.volumes = replicas.into();
                 Ok(())
             }
             Up::Processes(report) => {
@@ -283,7 +283,7 @@ impl SessionStream {
             Some(_) => {}
         }
         let (running, left_over) = self.hub.of_this_store(node, asked, running);
-        let keys: Vec<_> = slot.cell.lock().entries().iter().map(|entry| entry.report.key).collect();
+        let keys: Vec<_> = slot.cell.lock().entries().iter().map(|entry| entry.key).collect();
         let over = self.hub.over(node, &keys);
         let id = self.hub.next_session.fetch_add(1, Ordering::Relaxed);
         let mut cell = slot.cell.lock();
@@ -295,7 +295,7 @@ impl SessionStream {
             );
             with_info(Code::FailedPrecondition, reason::STALE_EPOCH, message, [("node", node.to_string())])
         })?;
-        cell.instances.open(open.instance);
+        cell.agent.instances.open(open.instance);
         cell.hand_over(id, reports.len());
         self.hub.heard(node, &mut cell);
         drop(cell);
@@ -375,14 +375,15 @@ fn hear_heartbeat(hub: &NodeSessions, slot: &NodeEntry, heartbeat: v1::Heartbeat
     }
     let mut cell = slot.cell.lock();
     hub.heard(slot.node, &mut cell);
-    (cell.network, cell.bandwidth) = (network, bandwidth.map(Box::new));
-    cell.usage = usage.or(cell.usage.take());
-    (cell.running_usage, cell.zone_usage) = (running.into(), zones.into());
-    cell.device_usage = devices.into();
+    let agent = &mut cell.agent;
+    (agent.network, agent.bandwidth) = (network, bandwidth.map(Box::new));
+    agent.usage = usage.or(agent.usage.take());
+    (agent.running_usage, agent.zone_usage) = (running.into(), zones.into());
+    agent.device_usage = devices.into();
     let (now, how) = (hub.now(), hub.measuring);
     if let Some(usage) = guaranteed_usage {
         cell.measure.add(measured(&usage), hub.delivered_ms(), now, how);
-        cell.guaranteed_usage = Some(usage);
+        cell.agent.guaranteed_usage = Some(usage);
     }
     cell.measure.hear_load((load, zone_loads), now, hub.load_age_max_ms());
     if cell.measure.due(how).is_some() {

@@ -145,7 +145,7 @@ fn after_missed_changes_the_rows_decide() {
     taken(&mut cell, 1);
     cell.reload(&[(key(2), true), (key(5), false)]);
     assert_eq!(taken(&mut cell, 1), (vec![5], vec![1, 2], None));
-    let keys: Vec<u64> = cell.entries().iter().map(|entry| entry.report.key.unit.0).collect();
+    let keys: Vec<u64> = cell.entries().iter().map(|entry| entry.key.unit.0).collect();
     assert_eq!(keys, [1, 2, 5]);
 }
 
@@ -169,7 +169,7 @@ fn a_newer_incarnation_ends_what_was_said_of_older_ones() {
     cell.report(says(7, Phase::Running));
     cell.bind(newer);
     cell.report(Report { key: newer, ..says(7, Phase::Running) });
-    let keys: Vec<RunningUnitId> = cell.entries().iter().map(|entry| entry.report.key).collect();
+    let keys: Vec<RunningUnitId> = cell.entries().iter().map(|entry| entry.key).collect();
     assert_eq!(keys, [newer]);
 }
 
@@ -186,12 +186,12 @@ fn a_recorded_restart_outdates_earlier_statuses() {
         (again(Phase::Running, 1), again(Phase::Running, 1)),
     ] {
         assert_eq!(cell.report(report), Verdict::Record, "the rows decide");
-        assert_eq!(cell.entries()[0].report, kept, "{report:?}");
+        assert_eq!(cell.reports().next().unwrap(), kept, "{report:?}");
     }
     // A new session says it with its count.
     let (record, _) = cell.open(2, 2, &[again(Phase::Starting, 2)]).unwrap();
     assert_eq!(record, [again(Phase::Starting, 2)]);
-    assert_eq!(cell.entries()[0].report, again(Phase::Starting, 2));
+    assert_eq!(cell.reports().next().unwrap(), again(Phase::Starting, 2));
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn room_made_for_a_burst_goes_with_it() {
         cell.end(key(unit));
         assert!(cell.entries.capacity() <= N_ROOM_KEPT.max(8 * cell.entries.len()), "{unit}");
     }
-    assert_eq!(cell.entries().iter().map(|entry| entry.report.key.unit.0).collect::<Vec<_>>(), [999, 1000]);
+    assert_eq!(cell.entries().iter().map(|entry| entry.key.unit.0).collect::<Vec<_>>(), [999, 1000]);
 }
 
 #[test]
@@ -225,8 +225,8 @@ fn a_conflict_is_told_once_to_the_agent_that_lives() {
     assert_eq!((conflict.n_attempts, conflict.first_ms, conflict.last_ms), (3, 1_000, 61_000));
     assert_eq!(cell.take(1, Waker::noop()), Taken::Idle);
     // The one that was refused has the node at last: there is no conflict any more, and the next one is news.
-    cell.instances.open(7);
+    cell.agent.instances.open(7);
     cell.replace();
-    assert_eq!((&cell.conflict, &cell.instances), (&None, &NodeInstances::default()));
+    assert_eq!((&cell.agent.conflict, &cell.agent.instances), (&None, &NodeInstances::default()));
     assert!(cell.note_rival(rival(), 62_000).0);
 }
