@@ -269,7 +269,14 @@ impl NodeDevices {
     }
 
     /// Takes (`sign` 1) or gives back (-1) what a running unit of a shape is given.
+    #[inline]
     pub fn shift_given(&mut self, shape: &Shape, given: Allocation, sign: i32) {
+        if !given.is_empty() {
+            self.shift_some(shape, given, sign);
+        }
+    }
+
+    fn shift_some(&mut self, shape: &Shape, given: Allocation, sign: i32) {
         self.shift(given.devices, &shape.devices, sign);
         if !given.zones.is_empty() {
             self.shift_zones(&ZoneTake::of(shape, given.zones), sign);

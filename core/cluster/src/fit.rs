@@ -24,8 +24,7 @@ impl FreeRoom {
     /// Returns how many of a shape the free room of a node holds, `max` at most; at most one of those that ask for
     /// devices, zones or ports.
     pub(crate) fn n_fit(&self, shape: &Shape, idx: usize, max: u32) -> u32 {
-        let is_any = shape.devices.is_empty() && !shape.is_placed && !shape.has_ports;
-        let max = if is_any { max } else { max.min(1) };
+        let max = if shape.is_plain { max } else { max.min(1) };
         shape.n_fit(self.room_of(shape).free(idx), max)
     }
 
@@ -65,7 +64,7 @@ impl FreeRoom {
     /// Returns the devices and zones that one more of a shape would be given, if they are free: none where it asks for none.
     #[inline]
     pub(crate) fn allocation_for(&self, shape: &Shape, idx: usize) -> Option<Allocation> {
-        if shape.devices.is_empty() && !shape.is_placed {
+        if shape.is_plain {
             return Some(Allocation::default());
         }
         let (room, least) = (self.device_room[idx], shape.least_devices);
@@ -87,7 +86,7 @@ impl FreeRoom {
     #[inline]
     pub(crate) fn pick(&self, shape: &Shape, node: NodeId) -> Option<Allocation> {
         let idx = self.known(node)?;
-        self.devices[idx].pick(shape)
+        if shape.is_plain { Some(Allocation::default()) } else { self.devices[idx].pick(shape) }
     }
 
     /// False only if no node of the block has room for the shape.
@@ -118,6 +117,18 @@ impl FreeRoom {
 
 /// With words for what is short.
 impl FreeRoom {
+    /// Whether the free room of a node holds one more of a shape: resources, then devices, then zones.
+    #[inline]
+    pub(crate) fn fits(&self, catalogue: &Catalogue, shape: &Shape, node: NodeId) -> Result<(), Unfit> {
+        let Some(idx) = self.known(node) else { return Err(Unfit::Gone) };
+        if shape.is_plain && self.has_resources(shape, idx) {
+            return Ok(());
+        }
+        self.fits_resources(catalogue, shape, node)?;
+        self.fits_devices(catalogue, shape, node)?;
+        self.fits_zones(catalogue, shape, node)
+    }
+
     /// Whether a node has the resources that a shape asks for; devices aside.
     pub(crate) fn fits_resources(
         &self,
@@ -125,7 +136,7 @@ impl FreeRoom {
         shape: &Shape,
         node: NodeId,
     ) -> Result<(), Unfit> {
-        let idx = self.known(node).ok_or(Unfit::Gone)?;
+        let Some(idx) = self.known(node) else { return Err(Unfit::Gone) };
         is_known(shape)?;
         self.room_of(shape).shortage(idx, &shape.asks).map_or(Ok(()), |id| Err(catalogue.short_of(id)))
     }
@@ -138,7 +149,7 @@ impl FreeRoom {
         shape: &Shape,
         node: NodeId,
     ) -> Result<(), Unfit> {
-        let idx = self.known(node).ok_or(Unfit::Gone)?;
+        let Some(idx) = self.known(node) else { return Err(Unfit::Gone) };
         if shape.devices.is_empty() {
             return Ok(());
         }
@@ -151,7 +162,7 @@ impl FreeRoom {
 
     /// Whether a node has devices and zones that go together as a shape asks for; resources of the whole node aside.
     pub(crate) fn fits_zones(&self, catalogue: &Catalogue, shape: &Shape, node: NodeId) -> Result<(), Unfit> {
-        let idx = self.known(node).ok_or(Unfit::Gone)?;
+        let Some(idx) = self.known(node) else { return Err(Unfit::Gone) };
         if !shape.is_placed || self.devices[idx].pick(shape).is_some() {
             return Ok(());
         }
@@ -167,12 +178,23 @@ impl FreeRoom {
         node: NodeId,
         wanted: Allocation,
     ) -> Result<Allocation, Unfit> {
-        let idx = self.known(node).ok_or(Unfit::Gone)?;
+        let Some(idx) = self.known(node) else { return Err(Unfit::Gone) };
+        if shape.is_plain && wanted.is_empty() {
+            return Ok(wanted);
+        }
+        self.grant_given(catalogue, shape, idx, wanted)
+    }
+
+    /// The same of a node of which devices or zones are asked for, or wanted all the same.
+    fn grant_given(
+        &self,
+        catalogue: &Catalogue,
+        shape: &Shape,
+        idx: usize,
+        wanted: Allocation,
+    ) -> Result<Allocation, Unfit> {
         if shape.is_placed {
             return self.devices[idx].grant_placed(shape, wanted, catalogue.classes());
-        }
-        if shape.devices.is_empty() && wanted == Allocation::default() {
-            return Ok(wanted);
         }
         no_zones(wanted.zones)?;
         if !shape.devices.is_empty() {
@@ -184,7 +206,7 @@ impl FreeRoom {
 
     /// Whether what was chosen for a running unit is what its shape asks for, taken or not.
     pub(crate) fn suits(&self, shape: &Shape, node: NodeId, chosen: Allocation) -> Result<(), Unfit> {
-        let idx = self.known(node).ok_or(Unfit::Gone)?;
+        let Some(idx) = self.known(node) else { return Err(Unfit::Gone) };
         if self.devices[idx].suits(shape, chosen) {
             return Ok(());
         }
@@ -201,7 +223,7 @@ impl FreeRoom {
 
     /// Whether a node has enough for all running units of a hold, free or not.
     pub(crate) fn could_hold(&self, catalogue: &Catalogue, shape: &Shape, hold: &Hold) -> Result<(), Unfit> {
-        let idx = self.known(hold.node).ok_or(Unfit::Gone)?;
+        let Some(idx) = self.known(hold.node) else { return Err(Unfit::Gone) };
         let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
         is_known(shape)?;
         if shape.is_placed {

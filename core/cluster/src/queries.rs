@@ -211,9 +211,7 @@ impl Cluster {
     /// What is short.
     #[inline]
     pub fn fits(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
-        self.fits_resources(shape, node)?;
-        self.fits_devices(shape, node)?;
-        self.fits_zones(shape, node)
+        self.free.fits(&self.catalogue, self.catalogue.shape(shape), node)
     }
 
     /// Whether a node has the resources that a shape asks for; devices aside.
@@ -266,8 +264,10 @@ impl Cluster {
     /// A port is taken.
     #[inline]
     pub fn fits_ports(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
-        let taken = self.free.taken_port(self.catalogue.shape(shape), node.idx());
-        taken.map_or(Ok(()), |port| Err(Unfit::Port { port: port.to_string() }))
+        match self.free.taken_port(self.catalogue.shape(shape), node.idx()) {
+            None => Ok(()),
+            Some(port) => Err(Unfit::Port { port: port.to_string() }),
+        }
     }
 
     /// Returns what one more of a shape should be given on a node: nothing for a shape without devices, `None` when these
@@ -477,7 +477,7 @@ impl Cluster {
     /// # Errors
     /// What is short.
     pub fn fits_hold(&self, shape: ShapeId, hold: &Hold) -> Result<(), Unfit> {
-        let idx = self.free.known(hold.node).ok_or(Unfit::Gone)?;
+        let Some(idx) = self.free.known(hold.node) else { return Err(Unfit::Gone) };
         let charge =
             Charge::beyond_victims(&self.catalogue, &self.taken, shape, (hold, self.free.devices(idx)));
         self.free.fits_charge(&self.catalogue, self.catalogue.shape(shape), idx, &charge)

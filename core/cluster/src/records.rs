@@ -248,7 +248,7 @@ impl NodeRecords {
         if self.frozen.has_node(node) {
             return Err(Unfit::Unreadable);
         }
-        let spec = self.spec(node).ok_or(Unfit::Gone)?;
+        let Some(spec) = self.spec(node) else { return Err(Unfit::Gone) };
         if !self.report(node).is_some_and(|report| report.ready) {
             return Err(Unfit::NotReady);
         }
@@ -276,7 +276,7 @@ impl NodeRecords {
 
     /// Whether tolerations accept every hard taint of a node. The error names the first one that they do not.
     pub(crate) fn is_tolerated_on(&self, tolerations: &[Toleration], node: NodeId) -> Result<(), Unfit> {
-        let spec = self.spec(node).ok_or(Unfit::Gone)?;
+        let Some(spec) = self.spec(node) else { return Err(Unfit::Gone) };
         for taint in &spec.taints {
             if taint.effect.is_hard() && !is_tolerated(taint, tolerations) {
                 let separator = if taint.value.is_empty() { "" } else { "=" };

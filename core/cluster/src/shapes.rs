@@ -100,6 +100,8 @@ pub struct Shape {
     pub zone_limits: Option<LoadLimits>,
     /// It matters where on the node its resources and devices lie.
     pub is_placed: bool,
+    /// It asks for amounts of the whole node and nothing else.
+    pub(crate) is_plain: bool,
     pub(crate) least_devices: DeviceRoom,
 }
 
@@ -167,6 +169,7 @@ impl Shapes {
             |request: &DeviceRequest| request.terms.as_ref().is_some_and(|terms| terms.is_about_places());
         let is_placed = demand.zones.is_some() || demand.devices.iter().any(is_about_places);
         let (has_ports, zones) = (!demand.host_ports.is_empty(), demand.zones);
+        let is_plain = devices.is_empty() && !is_placed && !has_ports;
         let mut shape = Shape {
             demand,
             pool,
@@ -181,6 +184,7 @@ impl Shapes {
             zones,
             zone_limits: None,
             is_placed,
+            is_plain,
         };
         resolve(&mut shape, names);
         self.shapes.push(shape);

@@ -135,6 +135,15 @@ pub struct Allocation {
     pub zones: GivenZones,
 }
 
+impl Allocation {
+    /// Whether nothing is given beside amounts of resources.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        let GivenZones { zones, cores } = self.zones;
+        self.devices.0 | zones.0 | cores.0 == 0
+    }
+}
+
 impl From<DeviceSet> for Allocation {
     /// Returns an allocation of devices, without zones.
     fn from(devices: DeviceSet) -> Self {

@@ -144,6 +144,15 @@ impl GroupPlacement {
         let n_before = self.ordinals.len();
         self.ordinals.push(replica.ordinal);
         self.nodes.push(node);
+        let is_plain = replica.incarnation == 0 && allocation.is_empty();
+        if is_plain && self.incarnations.is_empty() && self.devices.is_empty() && self.zones.is_empty() {
+            return;
+        }
+        self.push_given(n_before, replica, allocation);
+    }
+
+    /// The columns that most placements leave empty.
+    fn push_given(&mut self, n_before: usize, replica: ReplicaId, allocation: Allocation) {
         push_to(&mut self.incarnations, n_before, replica.incarnation);
         push_to(&mut self.devices, n_before, allocation.devices);
         push_to(&mut self.zones, n_before, allocation.zones);
@@ -172,7 +181,6 @@ impl GroupPlacement {
 }
 
 /// Adds a value to a column that is empty as long as it has nothing but defaults.
-#[inline]
 fn push_to<T: Copy + Default + PartialEq>(column: &mut Vec<T>, n_before: usize, value: T) {
     if value != T::default() || !column.is_empty() {
         column.resize(n_before, T::default());

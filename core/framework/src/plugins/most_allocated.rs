@@ -1,6 +1,10 @@
 //! Score `most-allocated`: packs. The fuller the node would be over cpu, memory and devices, the better.
 
-use godel_cluster::{devices::WHOLE, room::SHARE_WHOLE, shapes::Shape};
+use godel_cluster::{
+    devices::{NodeDevices, WHOLE},
+    room::SHARE_WHOLE,
+    shapes::Shape,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -109,16 +113,17 @@ pub(super) fn allocated(weights: &ResourceWeights, place: &ScoreInput<'_>) -> i6
 
 /// Share of the node's devices, of whatever kind, that would be taken after the placement: 0..=[`SCORE_MAX`]; `None` where there
 /// are none.
-#[inline]
+#[inline(always)]
 pub(super) fn devices_taken(place: &ScoreInput<'_>, shape: &Shape) -> Option<i64> {
     let devices = place.cluster.devices(place.idx);
-    if devices.is_empty() {
-        return None;
-    }
+    if devices.is_empty() { None } else { Some(share_taken(devices, place, shape)) }
+}
+
+fn share_taken(devices: &NodeDevices, place: &ScoreInput<'_>, shape: &Shape) -> i64 {
     let all = i64::from(WHOLE) * devices.len() as i64;
     let given = place.allocation.devices.iter();
     let asked: i64 = given.map(|idx| i64::from(devices.milli_of(&shape.devices, idx))).sum();
-    Some(SCORE_MAX - (devices.idle() - asked).clamp(0, all) * SCORE_MAX / all)
+    SCORE_MAX - (devices.idle() - asked).clamp(0, all) * SCORE_MAX / all
 }
 
 const _: () = assert!(SHARE_WHOLE == SCORE_MAX, "shares are scores");
