@@ -37,7 +37,7 @@ use self::{
 pub(crate) use self::{
     members::first_to_run,
     rejections::reason,
-    room::{Asked, UnitAsks, may_go, may_stand},
+    room::{UnitAsks, may_go, may_stand},
 };
 pub(super) use self::{
     members::{PlacedReplica, PlacedReplicas},
@@ -368,11 +368,10 @@ impl Binder {
                 ..hold
             };
             let shape = group.shape;
-            let (idx, about_units) = (hold.group, asks.of_group(hold.group));
-            let asked = Asked { unit: decision.unit, idx, group, about_units };
+            let asked = asks.asked(&picture.cluster, decision.unit, (hold.group, group));
             let mut ordinals = hold.ordinals.iter();
             let may = ordinals.try_for_each(|ordinal| {
-                may_stand(&picture.cluster, asked, (*ordinal, hold.node), decision.nodes_as_of)
+                may_stand(&picture.cluster, &asked, (*ordinal, hold.node), decision.nodes_as_of)
             });
             let fits = may.and_then(|()| match turn {
                 Some(_) => picture.cluster.could_hold(shape, &hold),

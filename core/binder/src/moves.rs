@@ -24,7 +24,7 @@ use godel_queueing::QueueIdx;
 
 use super::{
     Binder,
-    check::{Asked, UnitAsks, may_go, reason},
+    check::{UnitAsks, may_go, reason},
     picture::BinderPicture,
     requeue::comes_back,
     unit::Unit,
@@ -158,9 +158,9 @@ fn judge_move(
     let BinderPicture { cluster, units, quotas, revision: judged, .. } = picture;
     let (unit, index) = (&units[&id], u16::try_from(at).unwrap_or(u16::MAX));
     let asks = UnitAsks::of(cluster, id, unit);
-    let asked = Asked { unit: id, idx: index, group: &unit.groups[at], about_units: asks.of_group(index) };
+    let asked = asks.asked(cluster, id, (index, &unit.groups[at]));
     // Every filter is asked: the plan may rest on records of nodes that are older than anything a scheduler would use.
-    let ask = |cluster: &mut Cluster| may_go(cluster, asked, (ordinal, to), wanted, Revision(0));
+    let ask = |cluster: &mut Cluster| may_go(cluster, &asked, (ordinal, to), wanted, Revision(0));
     let given = cluster.without_one(id, row.node, ask).map_err(|unfit| {
         let (reason, detail) = reason(unfit);
         MoveRefusal { reason, later: false, detail }

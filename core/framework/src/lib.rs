@@ -24,6 +24,6 @@ pub use self::{
     ask::{Ask, NodeAsk, NodeRequirements, UnitAsk},
     point::{SCORE_MAX, ScoreInput},
     profile::{NodeScore, Profile},
-    registry::admit,
+    registry::{ConcernedFilters, admit, concerned},
     typical::Typical,
 };

@@ -80,6 +80,13 @@ pub trait Filter: Plugin {
     /// Whether the node at `idx` passes: equal to [`Self::check`], without building an error message (hot path).
     fn passes(state: &Self::State, cluster: &Cluster, idx: usize) -> bool;
 
+    /// False only if every node passes for replicas like this one, whatever else they ask for: the binder leaves the filter out
+    /// then. Whether a node keeps volumes for the replica is not known here.
+    #[inline]
+    fn concerns(&self, _cluster: &Cluster, _ask: &NodeAsk<'_>) -> bool {
+        true
+    }
+
     /// Whether a node passes.
     ///
     /// # Errors

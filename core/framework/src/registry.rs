@@ -36,20 +36,46 @@ macro_rules! filters {
         /// before what is merely full.
         pub static FILTERS: [&dyn AnyFilter; [$(stringify!($filter)),*].len()] = [$(&$module::$filter),*];
 
+        /// The position of each filter in [`FILTERS`].
+        #[derive(Clone, Copy)]
+        enum FilterIdx {
+            $($filter),*
+        }
+
+        /// Returns the filters that the binder asks about replicas like this one whether or not a node has changed.
+        #[inline]
+        pub fn concerned(cluster: &Cluster, ask: &NodeAsk<'_>) -> ConcernedFilters {
+            let mut bits = 0;
+            $(
+                if <$module::$filter as Filter>::RESTS_ON == RestsOn::Anything
+                    && Filter::concerns(&$module::$filter, cluster, ask)
+                {
+                    bits |= 1 << FilterIdx::$filter as u32;
+                }
+            )*
+            ConcernedFilters(bits)
+        }
+
         /// Whether a node takes a replica, room aside: the check of the binder, which every filter takes part in. What the
-        /// records of the node decide is looked at only if they have changed since the decision was made.
+        /// records of the node decide is looked at only if they have changed since the decision was made. `concerned`: what
+        /// [`concerned`] said of `ask`.
         ///
         /// # Errors
         /// The reason of the first filter that refuses the node.
         #[inline]
         pub fn admit(
             cluster: &Cluster,
-            ask: NodeAsk<'_>,
+            (ask, concerned): (NodeAsk<'_>, ConcernedFilters),
             node: NodeId,
             has_changed: bool,
         ) -> Result<(), Unfit> {
             $(
-                if is_asked(<$module::$filter as Filter>::RESTS_ON, has_changed) {
+                let is_asked = match <$module::$filter as Filter>::RESTS_ON {
+                    RestsOn::Room => false,
+                    RestsOn::Records => has_changed,
+                    RestsOn::Anything => concerned.0 & (1 << FilterIdx::$filter as u32) != 0,
+                };
+                if is_asked {
                     Filter::check(&$module::$filter, cluster, ask, node)?;
                 }
             )*
@@ -75,15 +101,11 @@ filters![
     numa_topology::NumaTopology,
 ];
 
-/// Whether the binder asks a filter.
-#[inline]
-const fn is_asked(rests_on: RestsOn, has_changed: bool) -> bool {
-    match rests_on {
-        RestsOn::Room => false,
-        RestsOn::Records => has_changed,
-        RestsOn::Anything => true,
-    }
-}
+/// Filters, a bit each in the order of [`FILTERS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConcernedFilters(u32);
+
+const _: () = assert!(FILTERS.len() <= u32::BITS as usize, "a bit each");
 
 /// Every locator.
 pub static LOCATORS: [&dyn AnyLocator; 4] = [

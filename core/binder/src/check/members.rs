@@ -79,7 +79,9 @@ pub(super) fn wanted(
         } else if incarnation != current {
             let detail = format!("incarnation {current} is current");
             refused.add(RejectionReason::UnitChanged, ordinal, NodeId(0), detail);
-        } else if let Some(before) = first_to_run(unit, rows, ordinal) {
+        } else if unit.is_ordered
+            && let Some(before) = first_to_run(unit, rows, ordinal)
+        {
             let detail = format!("ordinal {before} of the unit is to run first");
             refused.add(RejectionReason::MinMember, ordinal, NodeId(0), detail);
         } else {

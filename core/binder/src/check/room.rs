@@ -10,7 +10,7 @@ use godel_domain::{
     ids::{NodeId, Revision, RunningUnitId, UnitId},
     lifecycle,
 };
-use godel_framework::{NodeAsk, UnitAsk};
+use godel_framework::{ConcernedFilters, NodeAsk, UnitAsk};
 use smallvec::SmallVec;
 
 use super::{PlacedReplica, PlacedReplicas, RejectionList, reason};
@@ -29,8 +29,16 @@ impl UnitAsks {
         Self(groups.iter().map(ask).collect())
     }
 
-    pub(crate) fn of_group(&self, group: u16) -> Option<&UnitAsk> {
-        self.0.get(usize::from(group))?.as_ref()
+    /// What is asked about replicas of a task group of the unit.
+    pub(crate) fn asked<'a>(
+        &'a self,
+        cluster: &Cluster,
+        unit: UnitId,
+        (idx, group): (u16, &'a KnownGroup),
+    ) -> Asked<'a> {
+        let about_units = self.0.get(usize::from(idx)).and_then(Option::as_ref);
+        let on_node = NodeAsk { unit: about_units, daemon: cluster.daemon(unit), ..group.on_node() };
+        Asked { unit, idx, on_node, concerned: godel_framework::concerned(cluster, &on_node) }
     }
 }
 
@@ -47,41 +55,42 @@ pub(super) fn take_room(
 ) -> PlacedReplicas {
     let mut accepted = PlacedReplicas::with_capacity(members.len());
     let asks = UnitAsks::of(cluster, decision.unit, unit);
-    for &member in members {
-        let placement = &decision.groups[member.group];
-        let id = RunningUnitId { unit: decision.unit, replica: placement.replica(member.idx) };
-        let node = placement.nodes[member.idx];
+    for of_group in members.chunk_by(|a, b| a.group == b.group) {
+        let placement = &decision.groups[of_group[0].group];
         let group = &unit.groups[usize::from(placement.group)];
-        let ordinal = id.replica.ordinal;
-        let (idx, about_units) = (placement.group, asks.of_group(placement.group));
-        let asked = Asked { unit: decision.unit, idx, group, about_units };
-        if !owned.is_empty()
-            && let Some((slot, allocation)) = cluster.slot_on(owned, group.shape, node)
-            && may_stand(cluster, asked, (ordinal, node), decision.nodes_as_of).is_ok()
-        {
-            cluster.assume(id, group.shape, node, allocation);
-            cluster.occupy(slot, id);
-            accepted.push(PlacedReplica { allocation, ..member });
-            continue;
-        }
-        let mut may = may_go(cluster, asked, (ordinal, node), member.allocation, decision.nodes_as_of);
-        let enters =
-            may.is_err() && borrower.is_some_and(|borrower| cluster.lift_gathered(borrower, Some(node)));
-        if enters {
-            may = may_go(cluster, asked, (ordinal, node), member.allocation, decision.nodes_as_of);
-        }
-        match may {
-            Ok(allocation) => {
+        let asked = asks.asked(cluster, decision.unit, (placement.group, group));
+        for &member in of_group {
+            let id = RunningUnitId { unit: decision.unit, replica: placement.replica(member.idx) };
+            let node = placement.nodes[member.idx];
+            let ordinal = id.replica.ordinal;
+            if !owned.is_empty()
+                && let Some((slot, allocation)) = cluster.slot_on(owned, group.shape, node)
+                && may_stand(cluster, &asked, (ordinal, node), decision.nodes_as_of).is_ok()
+            {
                 cluster.assume(id, group.shape, node, allocation);
+                cluster.occupy(slot, id);
                 accepted.push(PlacedReplica { allocation, ..member });
+                continue;
             }
-            Err(refusal) => {
-                let (reason, detail) = reason(refusal);
-                refused.add(reason, ordinal, node, detail);
+            let mut may = may_go(cluster, &asked, (ordinal, node), member.allocation, decision.nodes_as_of);
+            let enters =
+                may.is_err() && borrower.is_some_and(|borrower| cluster.lift_gathered(borrower, Some(node)));
+            if enters {
+                may = may_go(cluster, &asked, (ordinal, node), member.allocation, decision.nodes_as_of);
             }
-        }
-        if enters {
-            cluster.settle_lifted();
+            match may {
+                Ok(allocation) => {
+                    cluster.assume(id, group.shape, node, allocation);
+                    accepted.push(PlacedReplica { allocation, ..member });
+                }
+                Err(refusal) => {
+                    let (reason, detail) = reason(refusal);
+                    refused.add(reason, ordinal, node, detail);
+                }
+            }
+            if enters {
+                cluster.settle_lifted();
+            }
         }
     }
     accepted
@@ -171,48 +180,46 @@ fn take_group(
     need.n as usize
 }
 
-/// Whose replicas are asked about: their unit, their task group, and what it says about running units.
-#[derive(Clone, Copy)]
+/// Whose replicas are asked about: their unit, their task group, and what filters judge nodes by.
 pub(crate) struct Asked<'a> {
     pub(crate) unit: UnitId,
     /// Position of the task group.
-    pub(crate) idx: u16,
-    pub(crate) group: &'a KnownGroup,
-    pub(crate) about_units: Option<&'a UnitAsk>,
+    idx: u16,
+    /// The volumes of single replicas aside.
+    on_node: NodeAsk<'a>,
+    concerned: ConcernedFilters,
 }
 
 /// Whether one running unit may go where the decision wants it: by every filter that may say otherwise since the decision was
 /// made, and by its room. Returns what it is given there.
 pub(crate) fn may_go(
     cluster: &Cluster,
-    asked: Asked<'_>,
+    asked: &Asked<'_>,
     (ordinal, node): (u32, NodeId),
     wanted: Allocation,
     nodes_as_of: Revision,
 ) -> Result<Allocation, Unfit> {
     may_stand(cluster, asked, (ordinal, node), nodes_as_of)?;
-    cluster.fits(asked.group.shape, node)?;
-    cluster.grant(asked.group.shape, node, wanted)
+    cluster.fits(asked.on_node.shape, node)?;
+    cluster.grant(asked.on_node.shape, node, wanted)
 }
 
 /// The same, room aside.
 pub(crate) fn may_stand(
     cluster: &Cluster,
-    asked: Asked<'_>,
+    asked: &Asked<'_>,
     (ordinal, node): (u32, NodeId),
     nodes_as_of: Revision,
 ) -> Result<(), Unfit> {
-    if let Some(ask) = asked.about_units.filter(|ask| ask.rules.has_parts()) {
+    if let Some(ask) = asked.on_node.unit.filter(|ask| ask.rules.has_parts()) {
         for rule in ask.rules.segments_of(asked.idx) {
             cluster.fits_segment(asked.unit, rule, ordinal, node)?;
         }
     }
-    let daemon = cluster.daemon(asked.unit);
-    let on_node = asked.group.on_node();
-    let volume_node = match on_node.requirements.has_volumes {
-        true => cluster.last_node(asked.unit, ordinal),
-        false => None,
-    };
-    let ask = NodeAsk { unit: asked.about_units, daemon, volume_node, ..on_node };
-    godel_framework::admit(cluster, ask, node, cluster.changed_at(node) > nodes_as_of)
+    let mut ask = asked.on_node;
+    if ask.requirements.has_volumes {
+        ask.volume_node = cluster.last_node(asked.unit, ordinal);
+    }
+    let has_changed = cluster.changed_at(node) > nodes_as_of;
+    godel_framework::admit(cluster, (ask, asked.concerned), node, has_changed)
 }

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::{BinderHolds, HoldState};
 use crate::{
     Accepted,
-    check::{Asked, UnitAsks, first_to_run, may_stand},
+    check::{UnitAsks, first_to_run, may_stand},
     maxima::keep_together,
     moves::why_move_ends,
     picture::BinderPicture,
@@ -271,13 +271,13 @@ fn assume_all(
         let mut n_more = 0;
         for (hold, given) in holds.iter().zip(&mut given) {
             let group = &unit.groups[usize::from(hold.group)];
-            let asked = Asked { unit: id, idx: hold.group, group, about_units: asks.of_group(hold.group) };
+            let asked = asks.asked(cluster, id, (hold.group, group));
             let shape = cluster.shape(&hold.demand, hold.pool);
             for (idx, replica) in hold.replicas().enumerate() {
                 if given[idx].is_some() {
                     continue;
                 }
-                let may = may_stand(cluster, asked, (replica.ordinal, hold.node), AS_JUDGED);
+                let may = may_stand(cluster, &asked, (replica.ordinal, hold.node), AS_JUDGED);
                 let fits = may.and_then(|()| cluster.fits(shape, hold.node));
                 let granted = fits.and_then(|()| match hold.allocation(idx) {
                     // Which ones was open until they were free.

@@ -44,6 +44,11 @@ impl Filter for DaemonFilter {
     }
 
     #[inline]
+    fn concerns(&self, _cluster: &Cluster, ask: &NodeAsk<'_>) -> bool {
+        ask.daemon.is_some()
+    }
+
+    #[inline]
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
         match ask.daemon {
             Some(daemon) if cluster.has_daemon(daemon, node.idx()) => Err(has_replica()),

@@ -36,6 +36,11 @@ impl Filter for HostPorts {
     }
 
     #[inline]
+    fn concerns(&self, cluster: &Cluster, ask: &NodeAsk<'_>) -> bool {
+        cluster.shapes().get(ask.shape).has_ports
+    }
+
+    #[inline]
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
         cluster.fits_ports(ask.shape, node)
     }

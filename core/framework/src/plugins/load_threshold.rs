@@ -60,6 +60,11 @@ impl Filter for LoadThreshold {
     }
 
     #[inline]
+    fn concerns(&self, _cluster: &Cluster, ask: &NodeAsk<'_>) -> bool {
+        !ask.requirements.max_load.is_any()
+    }
+
+    #[inline]
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
         let max_load = ask.requirements.max_load;
         if max_load.is_any() {

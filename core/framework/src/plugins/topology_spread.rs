@@ -37,6 +37,11 @@ impl Filter for TopologySpread {
     }
 
     #[inline]
+    fn concerns(&self, _cluster: &Cluster, ask: &NodeAsk<'_>) -> bool {
+        ask.unit.is_some()
+    }
+
+    #[inline]
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
         let mut spreads = ask.unit.into_iter().flat_map(UnitAsk::spreads);
         spreads.try_for_each(|(rule, among)| cluster.domains().check_spread(rule, among, node.idx()))

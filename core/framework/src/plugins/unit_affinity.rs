@@ -38,6 +38,11 @@ impl Filter for UnitAffinityFilter {
     }
 
     #[inline]
+    fn concerns(&self, _cluster: &Cluster, ask: &NodeAsk<'_>) -> bool {
+        ask.unit.is_some()
+    }
+
+    #[inline]
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
         ask.unit.map_or(Ok(()), |unit| cluster.domains().admits(&unit.rules, node.idx()))
     }

@@ -44,6 +44,11 @@ impl Filter for VolumeFilter {
     }
 
     #[inline]
+    fn concerns(&self, _cluster: &Cluster, ask: &NodeAsk<'_>) -> bool {
+        ask.requirements.has_volumes
+    }
+
+    #[inline]
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
         match ask.volume_node.filter(|keeper| *keeper != node) {
             Some(keeper) => kept_elsewhere(cluster, keeper).map_or(Ok(()), Err),
