@@ -91,10 +91,17 @@ pub fn name(text: &str, max: usize) -> Result<(), BadName> {
 pub fn label_key(text: &str) -> Result<(), BadName> {
     length(text, NAME_LEN_MAX)?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-    if let Some(bad) = text.chars().find(|c| !allowed(*c)) {
+    // Byte by byte: this is done for each resource of each submission.
+    let (mut is_sound, mut before, mut has_empty_part) = (true, b'/', false);
+    for byte in text.bytes() {
+        is_sound &= allowed(char::from(byte));
+        has_empty_part |= byte == b'/' && before == b'/';
+        before = byte;
+    }
+    if let Some(bad) = text.chars().find(|c| !is_sound && !allowed(*c)) {
         return Err(BadName::Key(bad));
     }
-    if text.split('/').any(str::is_empty) { Err(BadName::KeyPart) } else { Ok(()) }
+    if has_empty_part || before == b'/' { Err(BadName::KeyPart) } else { Ok(()) }
 }
 
 /// A resource name: the alphabet of label keys, at most 63 characters, and not what counts running units.
