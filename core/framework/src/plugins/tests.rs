@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use godel_cluster::Cluster;
+use godel_cluster::{Cluster, Unfit};
 use godel_domain::{
     allocation::Allocation,
     demand::{Demand, DeviceRequest, Pool},
@@ -22,7 +22,9 @@ use crate::{
     ask::Ask,
     point::{AnyFilter, AnyScore, RestsOn, SCORE_MAX, ScoreInput},
     profile::{BUILT_IN, NodeScore, Profile, ProfileError, ProfileSpec, ScoreSpec, WEIGHT_MAX},
-    registry::{CANDIDATE_COSTS, FILTERS, LOCATORS, RECOMMENDERS, RESERVES, SCORES, VICTIM_RULES, admit},
+    registry::{
+        CANDIDATE_COSTS, FILTERS, LOCATORS, RECOMMENDERS, RESERVES, SCORES, VICTIM_RULES, admit, concerned,
+    },
     typical::Typical,
 };
 
@@ -65,8 +67,14 @@ fn check(filter: &dyn AnyFilter, cluster: &mut Cluster, template: &Template, exp
     let gate = filter.prepare(cluster, &ask);
     assert_eq!(gate.is_none_or(|gate| gate.passes(cluster, NODE.idx())), expected.is_empty());
     if filter.rests_on() != RestsOn::Room {
-        assert_eq!(admit(cluster, ask.on_node(), NODE, true).err(), refusal, "the binder says the same");
+        assert_eq!(binder_admits(cluster, &ask, true).err(), refusal, "the binder says the same");
     }
+}
+
+/// What the binder says of the node, which asks the filters that concern a replica.
+fn binder_admits(cluster: &Cluster, ask: &Ask, has_changed: bool) -> Result<(), Unfit> {
+    let on_node = ask.on_node();
+    admit(cluster, (on_node, concerned(cluster, &on_node)), NODE, has_changed)
 }
 
 /// A plugin by name.

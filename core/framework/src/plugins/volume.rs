@@ -45,7 +45,7 @@ impl Filter for VolumeFilter {
 
     #[inline]
     fn concerns(&self, _cluster: &Cluster, ask: &NodeAsk<'_>) -> bool {
-        ask.requirements.has_volumes
+        ask.requirements.has_volumes || ask.volume_node.is_some()
     }
 
     #[inline]

@@ -396,11 +396,7 @@ fn a_node_takes_one_replica_of_a_daemon() {
         let refusal = filter.check(cluster, ask.on_node(), NODE).err().map(|refusal| refusal.to_string());
         let passes = filter.prepare(cluster, ask).is_none_or(|gate| gate.passes(cluster, NODE.idx()));
         assert_eq!(passes, refusal.is_none());
-        assert_eq!(
-            admit(cluster, ask.on_node(), NODE, false).is_err(),
-            refusal.is_some(),
-            "the binder looks too"
-        );
+        assert_eq!(binder_admits(cluster, ask, false).is_err(), refusal.is_some(), "the binder looks too");
         (refusal.unwrap_or_default(), cluster.located_nodes(locator.locate(cluster, ask)).count())
     };
     assert_eq!(verdict(&cluster, &of_one), (String::new(), 1));
@@ -429,11 +425,7 @@ fn a_replica_goes_back_to_the_node_of_its_volumes() {
         let refusal = filter.check(cluster, ask.on_node(), NODE).err().map(|refusal| refusal.to_string());
         let passes = filter.prepare(cluster, ask).is_none_or(|gate| gate.passes(cluster, NODE.idx()));
         assert_eq!(passes, refusal.is_none());
-        assert_eq!(
-            admit(cluster, ask.on_node(), NODE, false).is_err(),
-            refusal.is_some(),
-            "the binder looks too"
-        );
+        assert_eq!(binder_admits(cluster, ask, false).is_err(), refusal.is_some(), "the binder looks too");
         let located: Option<Vec<NodeId>> =
             locator.locate(cluster, ask).map(|blocks| cluster.located_nodes(Some(blocks)).collect());
         (refusal.unwrap_or_default(), located)
