@@ -24,6 +24,8 @@ use crate::{
 
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Bytes that are read at once at least: most answers are shorter.
+const READ_BYTES: usize = 1024;
 
 /// How the client shows who it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -185,6 +187,7 @@ impl Client {
                     break len;
                 }
             }
+            self.buffer.reserve(READ_BYTES);
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
             }

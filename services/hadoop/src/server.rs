@@ -30,6 +30,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 /// Room for messages is counted in so many bytes.
 const ROOM_UNIT: usize = 1024;
+/// Bytes that are read at once at least: most messages are shorter, and are read by one call of the system.
+const READ_BYTES: usize = 1024;
 
 /// The passwords of the tokens that a server accepts.
 pub trait Passwords: std::fmt::Debug + Send + Sync {
@@ -373,6 +375,7 @@ impl Reader {
                 }
                 self.permit = Some(permit);
             }
+            self.buffer.reserve(READ_BYTES);
             if input.read_buf(&mut self.buffer).await? == 0 {
                 return Ok(Frame::End);
             }
