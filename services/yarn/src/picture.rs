@@ -57,6 +57,8 @@ pub(crate) struct UnitEntry {
     base: u32,
     pub(crate) record: Arc<UnitRecord>,
     pub(crate) rows: RunningUnits,
+    /// Ordinals of the application whose running units are to leave for others. Mostly there are none, and every call of a master asks.
+    leaving: BTreeSet<u32>,
 }
 
 impl UnitEntry {
@@ -88,6 +90,13 @@ impl UnitEntry {
     /// What the containers of each of its task groups take.
     pub(crate) fn amounts(&self) -> Vec<YarnAmount> {
         self.record.spec.task_groups.iter().map(|group| amount_of(&group.template.demand)).collect()
+    }
+
+    /// Takes listed rows.
+    fn load(&mut self, rows: &RunningUnits) {
+        self.rows = rows.clone();
+        let leaving = self.rows.live().filter(|(_, row)| is_preempted(row));
+        self.leaving = leaving.map(|(ordinal, _)| self.base | ordinal).collect();
     }
 
     /// MiB-seconds and CPU-seconds of its running units, each in its last incarnation, with those that were compacted away.
@@ -214,7 +223,7 @@ impl Picture {
                 return Some((application, vec![UnitEvent::Gone]));
             }
             Change::RowsLoaded(id, rows) => {
-                self.units.get_mut(id)?.rows = rows.clone();
+                self.units.get_mut(id)?.load(rows);
             }
             Change::Rows(id, change) => return self.on_rows(*id, change, revision, time_ms),
             _ => {}
@@ -244,7 +253,8 @@ impl Picture {
             }
             None => {
                 let rows = RunningUnits::default();
-                let entry = UnitEntry { application, base, record: Arc::clone(record), rows };
+                let leaving = BTreeSet::new();
+                let entry = UnitEntry { application, base, record: Arc::clone(record), rows, leaving };
                 self.units.insert(record.id, entry);
                 let known = if is_opportunistic { &mut self.opportunistic } else { &mut self.by_application };
                 known.insert(application, record.id);
@@ -265,15 +275,22 @@ impl Picture {
     ) -> Option<(YarnApplicationId, Vec<UnitEvent>)> {
         let entry = self.units.get_mut(&id)?;
         let mut events = Vec::new();
+        let UnitEntry { application, base, rows, leaving, .. } = entry;
         let mut changed = Vec::new();
-        entry.rows.apply(change, revision, time_ms, |own, before, after| {
+        rows.apply(change, revision, time_ms, |own, before, after| {
             changed.push((own, *before, *after));
         });
         for (own, before, after) in changed {
-            let exit = exit_of(&after, entry.rows.end(own).reason);
-            events.extend(changes_of(entry.shown(own), before, after, exit));
+            let ordinal = *base | own;
+            if is_preempted(&after) {
+                leaving.insert(ordinal);
+            } else if is_preempted(&before) {
+                leaving.remove(&ordinal);
+            }
+            let exit = exit_of(&after, rows.end(own).reason);
+            events.extend(changes_of(ordinal, before, after, exit));
         }
-        Some((entry.application, events))
+        Some((*application, events))
     }
 
     /// The unit of an application that has its master.
@@ -290,6 +307,11 @@ impl Picture {
     /// Every unit of an application, the one with its master first.
     pub(crate) fn units_of(&self, application: YarnApplicationId) -> impl Iterator<Item = &UnitEntry> {
         [MASTER, OPPORTUNISTIC].into_iter().filter_map(move |ordinal| self.unit_of(application, ordinal))
+    }
+
+    /// Ordinals of an application that are to leave for others.
+    pub(crate) fn leaving(&self, application: YarnApplicationId) -> impl Iterator<Item = u32> {
+        self.units_of(application).flat_map(|unit| unit.leaving.iter().copied())
     }
 
     /// MiB-seconds and CPU-seconds of an application until now; `None`: its unit is not known.
@@ -376,18 +398,24 @@ impl Picture {
         }
         for entry in self.units.values() {
             let amounts = entry.amounts();
+            let mut counts = vec![0_u32; amounts.len()];
             for (_, row) in entry.rows.live() {
-                let Some(amount) = amounts.get(usize::from(row.group)) else { continue };
-                sums.n_containers += 1;
-                add(&mut sums.used, amount, 1);
+                let group = usize::from(row.group);
+                let Some((amount, n)) = amounts.get(group).zip(counts.get_mut(group)) else { continue };
+                *n += 1;
                 let node = sums.by_node.entry(row.node).or_default();
                 add(&mut node.0, amount, 1);
                 node.1 += 1;
+            }
+            // Containers of one group are alike: their queues take them all at once.
+            for (amount, n) in amounts.iter().zip(counts).filter(|(_, n)| *n > 0) {
+                sums.n_containers += u64::from(n);
+                add(&mut sums.used, amount, n.into());
                 let mut path = Some(entry.record.spec.queue.as_str());
                 while let Some(queue) = path {
                     let queue_sum = sums.by_queue.entry(queue.to_owned()).or_default();
-                    add(&mut queue_sum.0, amount, 1);
-                    queue_sum.1 += 1;
+                    add(&mut queue_sum.0, amount, n.into());
+                    queue_sum.1 += n;
                     path = godel_domain::queue_spec::parent(queue);
                 }
             }
@@ -477,7 +505,7 @@ fn changes_of(ordinal: u32, before: RunningUnit, after: RunningUnit, exit: YarnE
 }
 
 /// Whether a running unit is to leave for others.
-pub(crate) fn is_preempted(row: &RunningUnit) -> bool {
+fn is_preempted(row: &RunningUnit) -> bool {
     row.phase.is_live()
         && matches!(
             row.eviction,

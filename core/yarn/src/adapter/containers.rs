@@ -212,12 +212,9 @@ impl YarnApplication {
     /// Its master gives containers back, by id; those that it does not have are left out.
     pub(super) fn release(&mut self, ids: &[YarnContainerId], at: AdapterTime, out: &mut Vec<YarnAction>) {
         for id in ids {
-            let Some((ordinal, container)) =
-                self.containers.iter_mut().find(|(_, container)| container.id == *id)
-            else {
-                continue;
-            };
-            let ordinal = *ordinal;
+            let Some(ordinal) = ordinal_of(*id) else { continue };
+            let known = self.containers.get_mut(&ordinal).filter(|container| container.id == *id);
+            let Some(container) = known else { continue };
             container.exit = YarnExitStatus::ABORTED;
             self.on_container(ordinal, YarnContainerEvent::Release, 0, at, out);
         }
@@ -249,6 +246,11 @@ impl YarnApplication {
         self.containers.iter().map(|(ordinal, container)| (*ordinal, container))
     }
 
+    /// One of them.
+    pub fn container(&self, ordinal: u32) -> Option<&YarnContainer> {
+        self.containers.get(&ordinal)
+    }
+
     /// What it asks for.
     pub fn asks(&self) -> &AskTable {
         &self.asks
@@ -256,8 +258,7 @@ impl YarnApplication {
 
     /// Its master knows that these have ended, or will never ask: the unit counts them no longer.
     pub(super) fn give_up_ended(&self, ended: &[CompletedContainer], out: &mut Vec<YarnAction>) {
-        let ordinals = ended.iter().filter_map(|ended| u32::try_from(ended.id.number.checked_sub(1)?).ok());
-        let ordinals: Vec<u32> = ordinals.collect();
+        let ordinals: Vec<u32> = ended.iter().filter_map(|ended| ordinal_of(ended.id)).collect();
         if !ordinals.is_empty() {
             out.push(YarnAction::Release(self.id, ordinals));
         }
@@ -319,4 +320,9 @@ impl YarnApplication {
             .map_or(crate::ids::YarnAttemptId { application: self.id, number: 1 }, |attempt| attempt.id);
         YarnContainerId { attempt, epoch: 0, number: u64::from(ordinal) + 1 }
     }
+}
+
+/// The ordinal by which a container is numbered; `None`: no container has that number.
+fn ordinal_of(id: YarnContainerId) -> Option<u32> {
+    u32::try_from(id.number.checked_sub(1)?).ok()
 }

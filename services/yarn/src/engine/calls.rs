@@ -25,7 +25,6 @@ use crate::{
         BlacklistChange, ContainerPlace, ManagerRefusal, MasterAnswer, RegisterAnswer, ResourceManager,
         SubmittedApp,
     },
-    picture::is_preempted,
     record::AppNotes,
     reports::{
         AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
@@ -429,9 +428,6 @@ impl ResourceManager for Manager {
 
 /// Containers that are about to be taken from an application.
 fn preempted(inner: &Inner, application: &YarnApplication) -> Vec<YarnContainerId> {
-    let id = application.id();
-    let is_leaving =
-        |ordinal| inner.picture.unit_of(id, ordinal).is_some_and(|unit| is_preempted(&unit.row(ordinal)));
-    let leaves = application.containers().filter(|(ordinal, _)| is_leaving(*ordinal));
-    leaves.map(|(_, container)| container.id).collect()
+    let leaving = inner.picture.leaving(application.id());
+    leaving.filter_map(|ordinal| Some(application.container(ordinal)?.id)).collect()
 }

@@ -151,6 +151,32 @@ fn a_lost_node_ends_what_is_there() {
 }
 
 #[test]
+fn what_leaves_for_others_is_known_until_it_has_ended() {
+    let mut picture = picture();
+    let of = record(&[("master", &[(0, 1)]), ("g1-0", &[(1, 4)])]);
+    picture.apply(&Change::Unit(of), Revision(1), 1);
+    let bind = Bind { group: 1, ordinals: vec![1, 2, 3], nodes: vec![NodeId(1); 3], ..Bind::default() };
+    picture.apply(&rows(RunChange::Bind(bind)), Revision(1), 1);
+    let leaving = |picture: &Picture| picture.leaving(application()).collect::<Vec<u32>>();
+    assert!(leaving(&picture).is_empty());
+    let evict = |ordinals: Vec<u32>, reason| {
+        let by = String::new();
+        rows(RunChange::Evict(Evict { ordinals, incarnations: vec![], reason, by, preemptor: UnitId(0) }))
+    };
+    picture.apply(&evict(vec![2, 3], EvictionReason::Preempted), Revision(2), 2);
+    assert_eq!(leaving(&picture), [2, 3]);
+    // The same after a list.
+    let listed = picture.unit(application()).unwrap().rows.clone();
+    picture.apply(&Change::RowsLoaded(UnitId(1), listed), Revision(2), 2);
+    assert_eq!(leaving(&picture), [2, 3]);
+    let stopped = Statuses { ordinals: vec![2], phases: vec![Phase::Stopped], ..Statuses::default() };
+    picture.apply(&rows(RunChange::Statuses(stopped)), Revision(3), 3);
+    assert_eq!(leaving(&picture), [3]);
+    picture.apply(&evict(vec![3], EvictionReason::NodeLost), Revision(4), 4);
+    assert!(leaving(&picture).is_empty());
+}
+
+#[test]
 fn nodes_are_called_by_host_and_port() {
     let mut picture = picture();
     let named = |picture: &Picture, id| {
