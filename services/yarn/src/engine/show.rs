@@ -23,6 +23,7 @@ use super::{
 use crate::{
     manager::ManagerRefusal,
     picture::{Picture, UnitEntry, add, state_of},
+    record::AttemptNotes,
     reports::{
         AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
         YarnAmount,
@@ -105,6 +106,28 @@ fn used(picture: &Picture, id: YarnApplicationId) -> (YarnAmount, u32) {
     (sum, count)
 }
 
+/// MiB-seconds and CPU-seconds of an application until a time, Unix milliseconds; `None`: its unit is not known. Running units show their
+/// last incarnation only: what the masters of earlier attempts took, from their start to their end, stands in the notes of these attempts.
+pub(crate) fn used_seconds(
+    picture: &Picture,
+    application: &YarnApplication,
+    attempts: &[AttemptNotes],
+    until_ms: i64,
+) -> Option<(i64, i64)> {
+    let (mut memory, mut cpu) = picture.used_seconds(application.id(), until_ms)?;
+    let master = application.submission().master.as_ref();
+    let amount = master.map(|master| YarnAmount::from_capability(&master.capability)).unwrap_or_default();
+    // The first attempt is incarnation 0.
+    let n_earlier = picture.unit(application.id()).map_or(0, |unit| unit.row(MASTER).incarnation);
+    let earlier = attempts.iter().take(usize::try_from(n_earlier).unwrap_or(usize::MAX));
+    for attempt in earlier.filter(|attempt| attempt.launch_ms > 0) {
+        let seconds = attempt.finish_ms.saturating_sub(attempt.launch_ms).max(0) / 1_000;
+        memory = memory.saturating_add(amount.memory_mb.saturating_mul(seconds));
+        cpu = cpu.saturating_add(amount.vcores.saturating_mul(seconds));
+    }
+    Some((memory, cpu))
+}
+
 /// An application.
 pub(crate) fn application(
     shared: &Shared,
@@ -117,7 +140,7 @@ pub(crate) fn application(
     let (pending, n_pending) = if application.is_over() { Default::default() } else { pending(application) };
     let (start_ms, finish_ms) = application.times_ms();
     let until = finish_ms.unwrap_or(shared.at().wall_ms);
-    let used_seconds = inner.picture.used_seconds(application.id(), until);
+    let used_seconds = used_seconds(&inner.picture, application, &entry.notes.attempts, until);
     let (memory_seconds, vcore_seconds) = used_seconds.unwrap_or(entry.notes.used_seconds);
     let attempt = application.attempts().last();
     let said = entry.notes.attempts.last().map(|notes| notes.diagnostics.as_str()).unwrap_or_default();
@@ -462,4 +485,85 @@ pub(crate) fn cluster(shared: &Shared, inner: &Inner) -> ClusterReport {
         }
     }
     report
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use godel_core_yarn::{
+        adapter::{AdapterTerms, AdapterTime, AppSubmission, YarnAdapter},
+        asks::{AskGroup, ExecutionType},
+    };
+    use godel_domain::{
+        change::Change,
+        ids::{NodeId, Revision, UnitId},
+        resources::Resources,
+        running_units::{Bind, Requeue, RunChange, Statuses},
+        unit::WorkloadClass,
+    };
+    use godel_testkit::{BuildUnit as _, unit};
+
+    use super::*;
+
+    #[test]
+    fn masters_of_earlier_attempts_are_in_the_sums() {
+        let id = YarnApplicationId { cluster_timestamp: 1, number: 1 };
+        let capability = [("memory".to_owned(), 2 << 30), ("cpu".to_owned(), 3_000)].into();
+        let execution = ExecutionType::Guaranteed;
+        let submission = AppSubmission {
+            name: "a".to_owned(),
+            user: "anna".to_owned(),
+            queue: "default".to_owned(),
+            kind: "SPARK".to_owned(),
+            priority: 0,
+            master: Some(AskGroup { priority: 0, execution, capability, label: String::new() }),
+            max_attempts: 0,
+            validity_interval_ms: -1,
+            keeps_containers: false,
+            lifetime_ms: None,
+        };
+        let mut adapter = YarnAdapter::new(AdapterTerms::default());
+        adapter.submit(id, submission, AdapterTime::default(), &mut Vec::new()).unwrap();
+        let application = adapter.get(id).unwrap();
+
+        let mut record = unit("application-1-0001").class(WorkloadClass::Yarn);
+        record.spec.namespace = "yarn".to_owned();
+        let requests = Resources::new([("cpu", 3_000), ("memory", 2 << 30)]).unwrap();
+        record.spec.task_groups[0].template.demand.requests = requests;
+        let mut picture = Picture::new("yarn", "rack");
+        let ended = |launch_ms, finish_ms| AttemptNotes { launch_ms, finish_ms, ..AttemptNotes::default() };
+        let attempts = [ended(2_000, 12_000), ended(0, 15_000), ended(20_000, 0)];
+        let sums = |picture: &Picture, until_ms| used_seconds(picture, application, &attempts, until_ms);
+        assert_eq!(sums(&picture, 30_000), None, "its unit is not known");
+
+        picture.apply(&Change::Unit(Arc::new(record)), Revision(1), 1);
+        let bound = |incarnation| {
+            let (ordinals, nodes) = (vec![MASTER], vec![NodeId(1)]);
+            let bind = Bind { ordinals, incarnations: vec![incarnation], nodes, ..Bind::default() };
+            Change::Rows(UnitId(1), RunChange::Bind(bind))
+        };
+        picture.apply(&bound(0), Revision(2), 1_000);
+        assert_eq!(sums(&picture, 11_000), Some((10 * 2_048, 30)), "the first attempt, by its running unit");
+        let requeued = |incarnation| {
+            let requeue = Requeue { ordinals: vec![MASTER], incarnations: vec![incarnation], anew: false };
+            Change::Rows(UnitId(1), RunChange::Requeue(requeue))
+        };
+        let failed = |incarnation| {
+            let (ordinals, phases) = (vec![MASTER], vec![Phase::Failed]);
+            let statuses =
+                Statuses { ordinals, phases, incarnations: vec![incarnation], ..Statuses::default() };
+            Change::Rows(UnitId(1), RunChange::Statuses(statuses))
+        };
+        picture.apply(&failed(0), Revision(3), 12_000);
+        picture.apply(&requeued(1), Revision(4), 13_000);
+        assert_eq!(sums(&picture, 30_000), Some((10 * 2_048, 30)), "the first attempt, by its notes");
+        // The master of the second one was never started.
+        picture.apply(&bound(1), Revision(5), 14_000);
+        picture.apply(&failed(1), Revision(5), 15_000);
+        picture.apply(&requeued(2), Revision(5), 15_000);
+        assert_eq!(sums(&picture, 30_000), Some((10 * 2_048, 30)));
+        picture.apply(&bound(2), Revision(6), 20_000);
+        assert_eq!(sums(&picture, 30_000), Some((20 * 2_048, 60)), "the first and the third one");
+    }
 }

@@ -13,7 +13,10 @@ use godel_kit::{
 use godel_proto::v1;
 use godel_wire::to_proto;
 
-use super::shared::{Inner, Shared, Term};
+use super::{
+    shared::{Inner, Shared, Term},
+    show::used_seconds,
+};
 use crate::record;
 
 /// Bytes of records in one transaction; one that is larger goes alone.
@@ -87,7 +90,8 @@ fn next_batch(inner: &mut Inner, now_ms: i64) -> Batch {
             continue;
         };
         let until = application.times_ms().1.unwrap_or(now_ms);
-        if let Some(used) = inner.picture.used_seconds(id, until) {
+        let used = used_seconds(&inner.picture, application, &entry.notes.attempts, until);
+        if let Some(used) = used {
             entry.notes.used_seconds = used;
         }
         let record = application.record();
