@@ -124,6 +124,8 @@ pub struct AskTable {
     /// Replicas that are being added, whose ordinals are not known yet.
     growing: BTreeMap<AskKey, u32>,
     keys: BTreeMap<u32, AskKey>,
+    /// The rows that count one less because an ordinal has a place, until its master knows of it.
+    unfetched: BTreeMap<u32, Vec<(String, bool)>>,
 }
 
 impl AskTable {
@@ -224,6 +226,7 @@ impl AskTable {
     pub fn clear(&mut self) -> Vec<u32> {
         self.rows.clear();
         self.n_rows = 0;
+        self.unfetched.clear();
         let waiting: Vec<u32> = std::mem::take(&mut self.waiting).into_values().flatten().collect();
         waiting.iter().for_each(|ordinal| drop(self.keys.remove(ordinal)));
         waiting
@@ -240,6 +243,7 @@ impl AskTable {
     /// An ordinal was released while it waited, or ended: nothing of it is kept. Its key, if it was known.
     pub fn forget(&mut self, ordinal: u32) -> Option<AskKey> {
         let key = self.keys.remove(&ordinal)?;
+        self.unfetched.remove(&ordinal);
         self.no_longer_waits(&key, ordinal);
         Some(key)
     }
@@ -262,16 +266,40 @@ impl AskTable {
             AskLocality::Rack => &[rack, ANY],
             AskLocality::OffSwitch => &[ANY],
         };
+        let mut of = Vec::with_capacity(counted.len());
         for name in counted {
-            self.one_less(&key, name);
+            if let Some(relax_locality) = self.one_less(&key, name) {
+                of.push(((*name).to_owned(), relax_locality));
+            }
         }
+        self.unfetched.insert(ordinal, of);
         Some((key, locality))
     }
 
-    fn one_less(&mut self, key: &AskKey, name: &str) {
-        if let Some(wanted) = self.rows.get(key).and_then(|named| named.get(name)).copied() {
-            self.put(key, name, Wanted { n: wanted.n.saturating_sub(1), ..wanted });
+    /// The master of an ordinal knows of its place.
+    pub fn fetched(&mut self, ordinal: u32) {
+        self.unfetched.remove(&ordinal);
+    }
+
+    /// An ordinal has lost its place before its master knew of it: the rows ask for one more again, as YARN puts requests back
+    /// (`recoverResourceRequestForContainer`).
+    pub fn lost(&mut self, ordinal: u32) {
+        let (Some(key), Some(counted)) = (self.keys.get(&ordinal).cloned(), self.unfetched.remove(&ordinal))
+        else {
+            return;
+        };
+        for (name, relax_locality) in counted {
+            let known = self.rows.get(&key).and_then(|named| named.get(&name)).copied();
+            let Wanted { n, relax_locality } = known.unwrap_or(Wanted { n: 0, relax_locality });
+            self.put(&key, &name, Wanted { n: n.saturating_add(1), relax_locality });
         }
+    }
+
+    /// Returns whether the row lets a container go elsewhere; `None`: there is no such row.
+    fn one_less(&mut self, key: &AskKey, name: &str) -> Option<bool> {
+        let wanted = self.rows.get(key).and_then(|named| named.get(name)).copied()?;
+        self.put(key, name, Wanted { n: wanted.n.saturating_sub(1), ..wanted });
+        Some(wanted.relax_locality)
     }
 
     fn no_longer_waits(&mut self, key: &AskKey, ordinal: u32) -> bool {

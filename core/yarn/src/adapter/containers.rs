@@ -166,12 +166,14 @@ impl YarnApplication {
         }
         if let Some(container) = self.containers.get_mut(&ordinal) {
             container.exit = exit;
-            let event = match container.state {
-                // The scheduler takes back what nobody has fetched.
-                YarnContainerState::Allocated => YarnContainerEvent::Kill,
-                _ => YarnContainerEvent::Finish,
-            };
-            self.on_container(ordinal, event, 0, at, out);
+            if container.state == YarnContainerState::Allocated {
+                // Nobody has fetched it: another one comes in its place.
+                self.asks.lost(ordinal);
+                self.on_container(ordinal, YarnContainerEvent::Kill, 0, at, out);
+                self.settle(out);
+            } else {
+                self.on_container(ordinal, YarnContainerEvent::Finish, 0, at, out);
+            }
         } else {
             self.forget(ordinal);
         }
@@ -234,6 +236,7 @@ impl YarnApplication {
         let mut allocated = Vec::with_capacity(ready.len());
         for ordinal in ready {
             self.on_container(ordinal, YarnContainerEvent::Acquire, expiry_ms, at, out);
+            self.asks.fetched(ordinal);
             if let Some(YarnContainer { id, key, node, .. }) = self.containers.get(&ordinal).cloned() {
                 allocated.push(AllocatedContainer { id, ordinal, node, key });
             }

@@ -10,6 +10,8 @@ use crate::{
     asks::{ANY, AskRow, ExecutionType},
 };
 
+mod unfetched;
+
 const ID: YarnApplicationId = YarnApplicationId { cluster_timestamp: 1, number: 1 };
 
 fn group(memory: i64) -> AskGroup {

@@ -59,6 +59,40 @@ fn places_count_down_the_rows_that_named_them() {
 }
 
 #[test]
+fn what_is_lost_before_its_master_knows_of_it_is_asked_for_again() {
+    let key = key(1, 1);
+    let rows = [row(&key, "n1", 1), row(&key, "r1", 1), row(&key, ANY, 2)];
+    // (the first ordinal is fetched, then lost; what is wanted, and where)
+    for (is_fetched, n_wanted, preferred) in [(false, 2, vec!["n1", "r1"]), (true, 1, Vec::new())] {
+        let mut asks = AskTable::default();
+        asks.update(&rows).unwrap();
+        asks.opened(&key, 1..=2);
+        asks.placed(1, "n1", "r1").unwrap();
+        assert_eq!((asks.n_wanted(&key), asks.preferred(&key)), (1, Vec::new()));
+        if is_fetched {
+            asks.fetched(1);
+        }
+        asks.lost(1);
+        asks.lost(1);
+        asks.forget(1);
+        assert_eq!((asks.n_wanted(&key), asks.preferred(&key)), (n_wanted, preferred));
+        let add = if is_fetched { Vec::new() } else { vec![(key.clone(), 1)] };
+        assert_eq!(asks.settle(), AskChanges { add, release: Vec::new() });
+    }
+    // With its last row gone, too.
+    let mut asks = AskTable::default();
+    asks.update(&[row(&key, ANY, 1)]).unwrap();
+    asks.opened(&key, [1]);
+    asks.placed(1, "n1", "r1").unwrap();
+    assert_eq!(asks.wanted().count(), 0);
+    asks.lost(1);
+    assert_eq!((asks.n_wanted(&key), asks.required(&key)), (1, Vec::new()));
+    asks.clear();
+    asks.lost(1);
+    assert_eq!(asks.wanted().count(), 0);
+}
+
+#[test]
 fn without_relaxation_only_named_places_do() {
     let key = key(1, 1);
     let strict = |name: &str, n, relax_locality| AskRow { relax_locality, ..row(&key, name, n) };
