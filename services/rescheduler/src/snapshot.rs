@@ -17,7 +17,7 @@ use godel_domain::{
     hold::Hold,
     ids::{IdMap, NodeId, RunningUnitId, UnitId},
     resources::Resources,
-    running_units::{Phase, RunningUnit},
+    running_units::{Phase, RunningUnit, RunningUnits},
     time::Millis,
     unit::{OnBelowMin, OnEviction, UnitRecord, WorkloadClass},
     unit_affinity::NODE,
@@ -26,6 +26,9 @@ use godel_framework::{NodeAsk, NodeRequirements, UnitAsk};
 use rustc_hash::FxHashMap;
 
 use crate::{config::Config, picture::Picture, traffic::Traffic};
+
+#[cfg(test)]
+mod tests;
 
 /// Label of units that says how often their replicas save their work.
 const CHECKPOINT_EVERY: &str = "godel.dev/checkpoint-every";
@@ -64,8 +67,7 @@ pub(crate) fn take(picture: &Picture, traffic: &Traffic, config: &Config, now_ms
         on: IdMap::default(),
         restart_ms: config.restart_time.ms(),
     };
-    let mut rows: Vec<(UnitId, &godel_domain::running_units::RunningUnits)> =
-        picture.cluster.all_rows().collect();
+    let mut rows: Vec<(UnitId, &RunningUnits)> = picture.cluster.all_rows().collect();
     rows.sort_unstable_by_key(|(unit, _)| *unit);
     for (unit, rows) in rows {
         for (ordinal, row) in &rows.rows {
@@ -249,7 +251,7 @@ impl Making<'_> {
         let shape = self.picture.cluster.group_shape(unit, group);
         let class = match template.zip(shape) {
             Some((group_spec, shape)) => {
-                self.filters.class(unit, shape, NodeRequirements::of(&group_spec.template))
+                self.filters.class((unit, group), shape, NodeRequirements::of(&group_spec.template))
             }
             None => NOWHERE,
         };
@@ -290,27 +292,32 @@ const NOWHERE: u32 = u32::MAX;
 /// What filters ask about replicas that are alike.
 struct AskClass {
     unit: UnitId,
+    group: u16,
     shape: ShapeId,
     requirements: NodeRequirements,
     about_units: Option<UnitAsk>,
 }
 
+/// A class, the node from which the running unit is thought away, and the node that is asked about.
+type Question = (u32, Option<NodeId>, NodeId);
+
 /// The scheduler's filters over the cluster as it was when the snapshot was taken. Room is the layout's business.
 pub(crate) struct ClusterFilters {
-    cluster: Cluster,
+    /// The running unit that is asked about is thought away from it while its terms are judged.
+    cluster: RefCell<Cluster>,
     classes: Vec<AskClass>,
     /// Classes that no unit has for itself.
     shared: FxHashMap<(ShapeId, u64), Vec<u32>>,
     /// Of each running unit of the snapshot.
     class_of: Vec<u32>,
-    /// What the filters said, by class and position of the node.
-    said: RefCell<FxHashMap<(u32, u32), bool>>,
+    /// What the filters said.
+    said: RefCell<FxHashMap<Question, bool>>,
 }
 
 impl ClusterFilters {
     fn new(cluster: Cluster) -> Self {
         Self {
-            cluster,
+            cluster: RefCell::new(cluster),
             classes: Vec::new(),
             shared: FxHashMap::default(),
             class_of: Vec::new(),
@@ -318,12 +325,13 @@ impl ClusterFilters {
         }
     }
 
-    fn class(&mut self, unit: UnitId, shape: ShapeId, requirements: NodeRequirements) -> u32 {
-        let about_units = UnitAsk::of(&self.cluster, unit, &requirements);
-        if about_units.as_ref().is_some_and(|ask| ask.rules.has_parts()) || requirements.has_volumes {
+    fn class(&mut self, (unit, group): (UnitId, u16), shape: ShapeId, requirements: NodeRequirements) -> u32 {
+        if requirements.has_volumes {
             return NOWHERE;
         }
-        let is_shared = about_units.is_none() && self.cluster.daemon(unit).is_none();
+        let cluster = self.cluster.get_mut();
+        let about_units = UnitAsk::of(cluster, unit, &requirements);
+        let is_shared = about_units.is_none() && cluster.daemon(unit).is_none();
         let key = (shape, hash_of(&requirements));
         if is_shared {
             let alike = self.shared.get(&key).into_iter().flatten();
@@ -335,23 +343,42 @@ impl ClusterFilters {
             }
         }
         let class = u32::try_from(self.classes.len()).unwrap_or(NOWHERE);
-        self.classes.push(AskClass { unit, shape, requirements, about_units });
+        self.classes.push(AskClass { unit, group, shape, requirements, about_units });
         if is_shared {
             self.shared.entry(key).or_default().push(class);
         }
         class
     }
 
-    fn ask(&self, class: u32, node: NodeId) -> bool {
+    /// Asks all filters about a node, with one replica thought away from the node `without`: from where it moves away it is gone when its
+    /// next incarnation comes.
+    fn ask(&self, class: u32, without: Option<NodeId>, node: NodeId) -> bool {
         let Some(known) = self.classes.get(class as usize) else { return false };
+        let mut cluster = self.cluster.borrow_mut();
         let ask = NodeAsk {
             shape: known.shape,
             requirements: &known.requirements,
             unit: known.about_units.as_ref(),
-            daemon: self.cluster.daemon(known.unit),
+            daemon: cluster.daemon(known.unit),
             volume_node: None,
         };
-        godel_framework::admit(&self.cluster, ask, node, true).is_ok()
+        let admit = |cluster: &Cluster| {
+            let concerned = godel_framework::concerned(cluster, &ask);
+            godel_framework::admit(cluster, (ask, concerned), node, true).is_ok()
+        };
+        match without {
+            Some(home) => cluster.without_one(known.unit, home, |cluster| admit(cluster)),
+            None => admit(&cluster),
+        }
+    }
+
+    /// Whether a replica of a class stays with the others of its segment, and of its task group if that has to be in one domain.
+    fn stays_with_its_parts(&self, class: u32, ordinal: u32, node: NodeId) -> bool {
+        let Some(known) = self.classes.get(class as usize) else { return false };
+        let Some(ask) = known.about_units.as_ref().filter(|ask| ask.rules.has_parts()) else { return true };
+        let cluster = self.cluster.borrow();
+        let mut parts = ask.rules.segments_of(known.group);
+        parts.all(|rule| cluster.fits_segment(known.unit, rule, ordinal, node).is_ok())
     }
 }
 
@@ -370,6 +397,7 @@ impl Filters for ClusterFilters {
         if class == NOWHERE || !NodeFilters.admits(layout, unit, node) {
             return false;
         }
+        let to = layout.node(node).id;
         let has_terms = self.classes.get(class as usize).is_some_and(|known| known.about_units.is_some());
         if has_terms {
             // The cluster does not know of the other moves of the plan.
@@ -379,12 +407,17 @@ impl Filters for ClusterFilters {
             if layout.on(node).iter().any(comes_too) {
                 return false;
             }
+            // Nor need it: wherever the others of its parts go, they stay in the domain in which they are.
+            if !self.stays_with_its_parts(class, layout.facts(unit).id.replica.ordinal, to) {
+                return false;
+            }
         }
-        let key = (class, node.0);
+        let without = has_terms.then(|| layout.node(layout.home(unit)).id);
+        let key = (class, without, to);
         if let Some(said) = self.said.borrow().get(&key) {
             return *said;
         }
-        let said = self.ask(class, layout.node(node).id);
+        let said = self.ask(class, without, to);
         self.said.borrow_mut().insert(key, said);
         said
     }
@@ -412,11 +445,18 @@ pub(crate) fn waiting_gang(
     let required = [&topology.required, &topology.homogeneous].into_iter().find(|key| !key.is_empty());
     let level = required.cloned();
     let PlanInput { snapshot, filters, .. } = input;
-    let shape =
-        filters.cluster.shape_below(&group.template.demand, record.spec.pool, group.template.max_load);
-    let class = filters.class(record.id, shape, NodeRequirements::of(&group.template));
+    let demand = &group.template.demand;
+    let shape = filters.cluster.get_mut().shape_below(demand, record.spec.pool, group.template.max_load);
+    let class = filters.class((record.id, 0), shape, NodeRequirements::of(&group.template));
+    let nothing = RunningUnits::default();
+    let rows = picture.cluster.rows(record.id).unwrap_or(&nothing);
+    // What has no place yet goes where the rest of its task group is, if that has to be in one domain.
+    let waits = record.iter_ordinals().find(|ordinal| !rows.row(*ordinal).phase.is_live()).unwrap_or(0);
     for node in &mut snapshot.nodes {
-        if !node.accepts || !filters.ask(class, node.id) {
+        if !node.accepts
+            || !filters.ask(class, None, node.id)
+            || !filters.stays_with_its_parts(class, waits, node.id)
+        {
             continue;
         }
         let domain = match &level {
@@ -428,8 +468,7 @@ pub(crate) fn waiting_gang(
             node.labels.insert(ROOM_LEVEL.to_owned(), domain);
         }
     }
-    let placed = picture.cluster.rows(record.id).map_or(0, |rows| rows.live().count());
-    let placed = u32::try_from(placed).unwrap_or(u32::MAX);
+    let placed = u32::try_from(rows.live().count()).unwrap_or(u32::MAX);
     let wanted =
         if placed >= record.spec.min_member { record.spec.replicas() } else { record.spec.min_member };
     let n_members = wanted.saturating_sub(placed).max(1);

@@ -1,0 +1,125 @@
+//! Where running units may be moved because of the others of their unit, and who may not be moved at all.
+
+use godel_domain::{
+    change::Change,
+    ids::Revision,
+    running_units::{Bind, RunChange, Statuses},
+    unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
+    unit_topology::{Segments, UnitTopology},
+};
+use godel_testkit::{BuildUnit as _, node, unit};
+
+use super::*;
+
+const UNIT: UnitId = UnitId(1);
+
+/// Nodes 1 to 6, two in each of the racks `a`, `b` and `c`, with a unit whose replicas run on these nodes.
+fn picture(record: UnitRecord, nodes: &[u32]) -> Picture {
+    let mut picture = Picture::new("sub-cluster");
+    let mut load = |change: Change| picture.load(&change, Revision(1), 1);
+    for (id, rack) in (1..).zip(["a", "a", "b", "b", "c", "c"]) {
+        let known = node(id).cpu(1_000).has("running-units", 100).label("rack", rack);
+        load(Change::NodeSpec(known.spec));
+        load(Change::NodeReport(known.report));
+    }
+    let demand = Arc::new(record.spec.task_groups[0].template.demand.clone());
+    load(Change::Unit(Arc::new(record.id(UNIT))));
+    let ordinals: Vec<u32> = (0..).take(nodes.len()).collect();
+    let nodes = nodes.iter().copied().map(NodeId).collect();
+    let bind = Bind { demand, ordinals: ordinals.clone(), nodes, ..Bind::default() };
+    load(Change::Rows(UNIT, RunChange::Bind(bind)));
+    let phases = vec![Phase::Running; ordinals.len()];
+    load(Change::Rows(UNIT, RunChange::Statuses(Statuses { ordinals, phases, ..Statuses::default() })));
+    picture
+}
+
+/// The nodes to which filters let a replica move, its own included.
+fn targets(picture: &Picture, ordinal: u32) -> Vec<u32> {
+    let config = Config::default();
+    let PlanInput { snapshot, filters, fixed } = take(picture, &Traffic::default(), &config, 10_000);
+    let layout = Layout::new(&snapshot).unwrap();
+    let run = layout.running().find(|run| layout.facts(*run).id.replica.ordinal == ordinal).unwrap();
+    assert!(!fixed[run.idx()], "replica {ordinal} may move");
+    let admitted = layout.nodes().filter(|node| filters.admits(&layout, run, *node));
+    admitted.map(|node| layout.node(node).id.0).collect()
+}
+
+fn in_segments() -> UnitTopology {
+    let segments = Some(Segments { size: 2, within: "rack".to_owned() });
+    UnitTopology { segments, ..UnitTopology::default() }
+}
+
+fn in_rack() -> UnitTopology {
+    UnitTopology { required: "rack".to_owned(), ..UnitTopology::default() }
+}
+
+fn apart(topology: &str) -> UnitAffinity {
+    let term = UnitTerm { units: Vec::new(), topology: topology.to_owned(), weight: 0 };
+    UnitAffinity { apart: vec![term], ..UnitAffinity::default() }
+}
+
+fn even(topology: &str) -> UnitAffinity {
+    let term = SpreadTerm { units: Vec::new(), topology: topology.to_owned(), max_skew: 1, weight: 0 };
+    UnitAffinity { spread: vec![term], ..UnitAffinity::default() }
+}
+
+#[test]
+fn a_replica_moves_where_the_others_of_its_unit_let_it() {
+    let of_group = |topology: UnitTopology| {
+        move |unit: UnitRecord| {
+            unit.edit(|unit| unit.spec.task_groups[0].topology = Some(Box::new(topology.clone())))
+        }
+    };
+    let with = |replicas| unit("u").replicas(replicas).cpu(100);
+    // What it is about, the unit, the nodes of its replicas, which of these moves, and where it may go.
+    type Case<'a> = (&'a str, UnitRecord, &'a [u32], u32, &'a [u32]);
+    let cases: [Case<'_>; 11] = [
+        ("no terms", with(2), &[1, 3], 0, &[1, 2, 3, 4, 5, 6]),
+        // Ordinals 0 and 1 are one segment, 2 and 3 the next one, 4 is alone.
+        ("a segment", with(5).topology(in_segments()), &[1, 1, 3, 4, 5], 0, &[1, 2]),
+        ("the next segment", with(5).topology(in_segments()), &[1, 1, 3, 4, 5], 3, &[3, 4]),
+        ("alone in its segment", with(5).topology(in_segments()), &[1, 1, 3, 4, 5], 4, &[1, 2, 3, 4, 5, 6]),
+        ("a segment of a group", of_group(in_segments())(with(4)), &[1, 2, 5, 6], 1, &[1, 2]),
+        ("one rack", with(2).topology(in_rack()), &[3, 3], 0, &[3, 4]),
+        ("one rack for a group", of_group(in_rack())(with(2)), &[3, 3], 1, &[3, 4]),
+        // Its own place does not count: it is gone when its successor comes.
+        ("alone in its rack", with(1).topology(in_rack()), &[3], 0, &[1, 2, 3, 4, 5, 6]),
+        ("apart by racks", with(2).affinity(apart("rack")), &[1, 3], 0, &[1, 2, 5, 6]),
+        ("apart by nodes", with(2).affinity(apart(NODE)), &[1, 3], 0, &[1, 2, 4, 5, 6]),
+        // Without itself the racks have 1, 1 and 1 of the unit, and any of them may have one more.
+        ("spread", with(4).affinity(even("rack")), &[1, 2, 3, 5], 0, &[1, 2, 3, 4, 5, 6]),
+    ];
+    for (what, record, nodes, ordinal, expected) in cases {
+        assert_eq!(targets(&picture(record, nodes), ordinal), expected, "{what}");
+    }
+}
+
+#[test]
+fn the_picture_is_as_before_when_terms_were_judged() {
+    let picture = picture(unit("u").replicas(2).cpu(100).affinity(apart("rack")), &[1, 3]);
+    let config = Config::default();
+    let PlanInput { snapshot, filters, .. } = take(&picture, &Traffic::default(), &config, 10_000);
+    let layout = Layout::new(&snapshot).unwrap();
+    let admitted = |ordinal: u32| -> Vec<u32> {
+        let run = layout.running().find(|run| layout.facts(*run).id.replica.ordinal == ordinal).unwrap();
+        let nodes = layout.nodes().filter(|node| filters.admits(&layout, run, *node));
+        nodes.map(|node| layout.node(node).id.0).collect()
+    };
+    for _ in 0..2 {
+        assert_eq!(admitted(0), [1, 2, 5, 6]);
+        assert_eq!(admitted(1), [3, 4, 5, 6]);
+    }
+}
+
+#[test]
+fn a_gang_that_waits_sees_the_rack_of_those_that_have_a_place() {
+    let group = |unit: &mut UnitRecord| unit.spec.task_groups[0].topology = Some(Box::new(in_rack()));
+    let record = unit("u").replicas(3).cpu(100).gang(3).edit(group);
+    let picture = picture(record, &[3]);
+    let mut input = take(&picture, &Traffic::default(), &Config::default(), 10_000);
+    let gang = waiting_gang(&mut input, &picture.units[&UNIT], &picture).unwrap();
+    assert_eq!(gang.n_members, 2);
+    let seen = |node: &NodeFacts| Some((node.id.0, node.labels.get(ROOM_LEVEL)?.clone()));
+    let seen: Vec<(u32, String)> = input.snapshot.nodes.iter().filter_map(seen).collect();
+    assert_eq!(seen, [(3, "b".to_owned()), (4, "b".to_owned())]);
+}
