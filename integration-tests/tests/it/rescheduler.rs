@@ -12,6 +12,10 @@ use godel_proto::v1;
 
 use crate::kills::AWAY;
 
+mod event_log;
+mod rooms;
+mod undone;
+
 const NAME: &str = "rescheduler-1";
 /// Nodes of the cluster.
 const N_NODES: usize = 4;
@@ -30,10 +34,20 @@ rescheduler:
 
 /// A cluster with the policy `pack`, to which lines are added.
 async fn start(more: &str) -> Cluster {
+    let shape = format!("{N_NODES}x cpu=64,memory=256Gi,name=node");
+    let mut cluster = start_with(format!("{PACK}{more}"), &shape, N_NODES).await;
+    cluster.add_service("rescheduler", NAME).await;
+    wait_leading(&cluster).await;
+    cluster
+}
+
+/// A cluster with this configuration of the rescheduler, which does not run yet, and nodes of one shape.
+async fn start_with(config_file: String, shape: &str, n_nodes: usize) -> Cluster {
     let settings = [
         ("rescheduler.rate_moves", "1000"),
         ("rescheduler.retry_min", "50ms"),
         ("rescheduler.retry_max", "200ms"),
+        ("rescheduler.reload_interval", "500ms"),
     ];
     let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let layout = Layout {
@@ -42,14 +56,11 @@ async fn start(more: &str) -> Cluster {
         n_schedulers: 2,
         n_binders: 1,
         settings: settings.to_vec(),
-        config_file: format!("{PACK}{more}"),
+        config_file,
         ..Layout::default()
     };
     let mut cluster = Cluster::start(layout).await;
-    let shape = format!("{N_NODES}x cpu=64,memory=256Gi,name=node");
-    cluster.start_agent("agent", &[shape], &[], N_NODES).await;
-    cluster.add_service("rescheduler", NAME).await;
-    wait_leading(&cluster).await;
+    cluster.start_agent("agent", &[shape.to_owned()], &[], n_nodes).await;
     cluster
 }
 
@@ -64,7 +75,12 @@ async fn wait_leading(cluster: &Cluster) {
 
 /// Submits a unit and waits until all of it runs.
 async fn run_unit(cluster: &Cluster, name: &str, replicas: u32) {
-    let spec = unit(name, "", replicas, resources(1_000, 1_024), None, 0);
+    run_unit_of(cluster, name, replicas, resources(1_000, 1_024)).await;
+}
+
+/// The same with what each replica takes.
+async fn run_unit_of(cluster: &Cluster, name: &str, replicas: u32, requests: v1::Resources) {
+    let spec = unit(name, "", replicas, requests, None, 0);
     cluster
         .api
         .submit(v1::UnitSpec { workload_class: v1::WorkloadClass::Service.into(), ..spec })

@@ -1,0 +1,148 @@
+//! A gang that only fragmentation keeps out gets in by moves: within budgets, on held targets, and whatever is killed meanwhile.
+
+use godel_integration_tests::cluster::shown;
+
+use super::{event_log::EventLog, *};
+
+/// Members of the gang; each wants a whole node.
+const N_MEMBERS: u32 = 3;
+/// Nothing of these may move: the nodes that they are on cannot become free.
+const PROTECTED: &str = "
+rescheduler:
+  protected_units: [default/fill]
+";
+
+/// Three nodes that are full but for one core each, with 64 GiB, and three of which `web` has one core each, with 16 GiB: the gang wants
+/// the latter, and `web` has room on the others. The gang waits.
+async fn crowded(budget: Option<&str>) -> Cluster {
+    let n_nodes = usize::try_from(N_MEMBERS).unwrap();
+    let shape = format!("{N_MEMBERS}x cpu=4,memory=16Gi,name=free");
+    let mut cluster = start_with(PROTECTED.to_owned(), &shape, n_nodes).await;
+    // Two of them have no room on one node.
+    run_unit_of(&cluster, "web", N_MEMBERS, resources(1_000, 10 * 1_024)).await;
+    let shape = format!("{N_MEMBERS}x cpu=4,memory=64Gi,name=full");
+    cluster.start_agent("agent-2", &[shape], &[], n_nodes).await;
+    run_unit_of(&cluster, "fill", N_MEMBERS, resources(3_000, 20 * 1_024)).await;
+    let nodes = nodes_of(&cluster, "web").await;
+    assert!(nodes.len() == n_nodes && nodes.iter().all(|node| node.starts_with("free")), "{nodes:?}");
+    if let Some(budget) = budget {
+        let file = cluster.path("budget.yaml");
+        std::fs::write(&file, budget).unwrap();
+        let output = cluster.godel(&["apply", "-f", file.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", shown(&output));
+    }
+    let spec = unit("gang", "", N_MEMBERS, resources(4_000, 1_024), None, 0);
+    let gang = v1::UnitSpec { workload_class: v1::WorkloadClass::Gang.into(), ..spec };
+    cluster.api.submit(gang).await.unwrap();
+    cluster.add_service("rescheduler", NAME).await;
+    wait_leading(&cluster).await;
+    cluster
+}
+
+/// Asks for room for the gang; the name of the movement.
+async fn make_room(cluster: &Cluster) -> Result<String> {
+    let request = v1::MakeRoomForRequest { unit: "gang".to_owned(), ..Default::default() };
+    let answer = cluster.api.rescheduler().await?.make_room_for(request).await?.into_inner();
+    ensure!(!answer.movement.is_empty(), "nothing is moved: {}", answer.why_not);
+    Ok(answer.movement)
+}
+
+async fn wait_running(cluster: &Cluster, name: &str) {
+    wait_for(&format!("all of {name} to run"), LIMIT, async || {
+        let rows = rows(cluster, name).await?;
+        let running = rows.iter().filter(|row| row.phase() == v1::RunPhase::Running);
+        ensure!(running.count() == usize::try_from(N_MEMBERS)?, "{rows:?}");
+        Ok(())
+    })
+    .await;
+}
+
+async fn id_of(cluster: &Cluster, name: &str) -> u64 {
+    cluster.api.get_unit(name).await.unwrap().unit.unwrap().unit_id
+}
+
+/// The gang has the nodes of `web`, which was moved once each to the others.
+async fn assert_let_in(cluster: &Cluster) {
+    wait_running(cluster, "gang").await;
+    wait_running(cluster, "web").await;
+    let (gang, web) = (nodes_of(cluster, "gang").await, nodes_of(cluster, "web").await);
+    assert!(gang.iter().all(|node| node.starts_with("free")), "{gang:?}");
+    assert!(web.iter().all(|node| node.starts_with("full")), "{web:?}");
+    for row in rows(cluster, "web").await.unwrap() {
+        assert_eq!(row.incarnation, 1, "moved once: {row:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_gets_in_by_moves_and_nobody_takes_their_targets() {
+    let mut cluster = crowded(None).await;
+    cluster.announce(&["paused scope=all"]);
+    let godel = |args: &[&str]| {
+        let output = cluster.godel(args);
+        assert!(output.status.success(), "{}", shown(&output));
+    };
+    // While nothing is placed there is time to want the targets.
+    godel(&["admin", "pause", "all"]);
+    let name = wait_for("a movement", LIMIT, async || make_room(&cluster).await).await;
+    wait_for("moves that have left", LIMIT, async || {
+        let movement = movement(&cluster, &name).await?;
+        let pending = movement.moves.iter().filter(|one| one.phase() == v1::MovePhase::Pending);
+        ensure!(pending.count() == usize::try_from(N_MEMBERS)?, "{movement:?}");
+        Ok(())
+    })
+    .await;
+    // Only the nodes with much memory take these, and there is one core of each.
+    let takers = unit("taker", "", N_MEMBERS, resources(1_000, 20 * 1_024), None, 0);
+    cluster.api.submit(takers).await.unwrap();
+    godel(&["admin", "resume", "all"]);
+    let ended = wait_ended(&cluster).await;
+    let n_moves = usize::try_from(N_MEMBERS).unwrap();
+    assert_eq!((ended.phase(), moved(&ended)), (v1::MovementPhase::Done, n_moves), "{ended:?}");
+    assert_let_in(&cluster).await;
+    assert_eq!(rows(&cluster, "taker").await.unwrap().iter().filter(|row| !row.node.is_empty()).count(), 0);
+    let log = EventLog::read(&cluster).await.unwrap();
+    assert_eq!(log.bound_beside_holds(), (Vec::new(), n_moves));
+    assert_eq!(log.nodes_of(id_of(&cluster, "taker").await).len(), 0);
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn room_for_a_gang_outlives_kills_and_keeps_budgets() {
+    let budget = "kind: disruption-budget\nname: web\nunit: web\nmax_unavailable: 1\n";
+    let mut cluster = crowded(Some(budget)).await;
+    cluster.announce(AWAY);
+    cluster.announce(&["crash point"]);
+    cluster.kill(NAME);
+    let point = ("GODEL_RESCHEDULER__CRASH_POINTS".to_owned(), "rescheduler.after-move".to_owned());
+    cluster.restart_with(NAME, &[point]);
+    wait_leading(&cluster).await;
+    // The first batch is asked for, and the rescheduler does not hear the answer.
+    wait_for("a movement", LIMIT, async || make_room(&cluster).await).await;
+    cluster.wait_ended(NAME).await;
+    cluster.restart(NAME);
+    wait_leading(&cluster).await;
+    for n_moved in [1, 2] {
+        wait_for(&format!("{n_moved} moves"), LIMIT, async || {
+            let movement = newest(&cluster).await?;
+            ensure!(moved(&movement) >= n_moved, "{movement:?}");
+            Ok(())
+        })
+        .await;
+        cluster.note(&format!("{n_moved} moved"));
+        let victims = if n_moved == 1 { vec!["binder-1"] } else { vec!["binder-1", NAME] };
+        victims.iter().for_each(|name| cluster.kill(name));
+        victims.iter().for_each(|name| cluster.restart(name));
+        wait_leading(&cluster).await;
+    }
+    let ended = wait_ended(&cluster).await;
+    assert_eq!(ended.phase(), v1::MovementPhase::Done, "{ended:?}");
+    assert_let_in(&cluster).await;
+    let log = EventLog::read(&cluster).await.unwrap();
+    let missing = log.missing(id_of(&cluster, "web").await, usize::try_from(N_MEMBERS).unwrap());
+    assert_eq!(missing.iter().map(|(_, n)| *n).max(), Some(1), "one may be missing at a time: {missing:?}");
+    let (beside, n_holds) = log.bound_beside_holds();
+    assert!(beside.is_empty() && n_holds >= usize::try_from(N_MEMBERS).unwrap(), "{beside:?} {n_holds}");
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
