@@ -65,7 +65,9 @@ async fn a_move_survives_its_binder_and_is_made_once() {
     for (at, agent) in agents.iter_mut().take(2).enumerate() {
         agent.report(1, u32::try_from(at).unwrap(), 0, v1::RunPhase::Running).await;
     }
-    state.row(1, 1, |row| row.phase == Phase::Running).await;
+    for ordinal in [0, 1] {
+        state.row(1, ordinal, |row| row.phase == Phase::Running).await;
+    }
 
     // The second one would lie beside the first one.
     let asked = request(&[(1, 0, nodes[2]), (1, 1, nodes[2])]);
