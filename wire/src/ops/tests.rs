@@ -6,7 +6,7 @@ use godel_domain::{
     run_end::{RunEnd, RunEndReason},
     running_units::{
         Bind, Compaction, EVICTED_BY_LEN_MAX, EvictionReason, LastEviction, N_EVICTIONS_MAX,
-        N_PREEMPTORS_MAX, Phase, Requeue, RunChange, RunningUnit, RunningUnits, Statuses,
+        N_PREEMPTORS_MAX, Phase, Requeue, RunChange, RunEnds, RunningUnit, RunningUnits, Statuses,
     },
 };
 use prost::Message as _;
@@ -205,6 +205,7 @@ fn wide_rows(n_rows: u32) -> RunningUnits {
         })
         .collect();
     let end = RunEnd { reason: Some(RunEndReason::CannotStart), started_ms: i64::MIN, ended_ms: i64::MIN };
+    rows.ends = RunEnds::default();
     let used: Vec<u32> =
         rows.rows.iter().filter(|(_, row)| row.revision > Revision(0)).map(|(ordinal, _)| ordinal).collect();
     used.into_iter().for_each(|ordinal| rows.ends.set(ordinal, end));

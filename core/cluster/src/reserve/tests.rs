@@ -64,7 +64,11 @@ fn shown(name: &str, cluster: &mut Cluster, demand: &Demand) -> String {
         "daemon-reach" => cluster.has_daemon(cluster.daemon(UNIT).unwrap(), idx).to_string(),
         "requested-resources" => cluster.node_state(ON).unwrap().0.get(CPU).to_string(),
         "given-devices" => format!("{:?}", cluster.node_state(ON).unwrap().1),
-        "given-zones" => format!("{:?}", cluster.devices(idx).topology),
+        "given-zones" => {
+            let next = Demand { host_ports: Vec::new(), ..everything() };
+            let next = cluster.shape(&next, Pool::Guaranteed);
+            format!("the next one is given {:?}", cluster.pick(next, ON).unwrap().zones)
+        }
         "default-requests" => format!("{:?}", cluster.nominal(idx)),
         "requested-ports" => cluster.has_ports(shape, idx).to_string(),
         other => panic!("say here what {other} shows"),
