@@ -213,7 +213,9 @@ impl Model {
             }
             Step::Requeue { unit, ordinal, incarnation } => match self.rows.get_mut(&(unit, ordinal)) {
                 Some(row) if row.1.is_ended() && row.0 + 1 == incarnation => {
-                    *row = (incarnation, Phase::Pending, 0, false);
+                    // Who ended by itself comes back as after a failure; the node that it had is remembered.
+                    let is_by_itself = !row.3 && row.1 != Phase::Stopped;
+                    *row = (incarnation, Phase::Pending, row.2, is_by_itself);
                     true
                 }
                 _ => false,
