@@ -154,7 +154,8 @@ impl Assignments {
     ) -> bool {
         let Self { units, queueing, schedulers, .. } = self;
         let Some(idx) = schedulers.of_session(session) else { return false };
-        let Some(entry) = units.get_mut(report.unit) else { return false };
+        let unit = report.unit;
+        let Some(entry) = units.get_mut(unit) else { return false };
         let n_to_place = entry.to_place();
         let Whereabouts::Dispatched(held) = &mut entry.place else { return false };
         if held.scheduler != idx || report.spec_revision < held.revision {
@@ -168,10 +169,9 @@ impl Assignments {
                 (held.done_at, held.unplaced) = (None, report.unplaced);
                 schedulers.all[idx].reload(&mut held.load, 0);
                 if entry.record.spec.min_member > 1 {
-                    gangs.note(report.unit, now);
+                    gangs.note(unit, now);
                 }
-                let need = (idx, report.need);
-                rooms.wait_for_room(report.unit, need, report.refusals, self, by_labels);
+                rooms.wait_for_room(idx, report, self, by_labels);
             }
             ReportState::Woken => {
                 held.done_at = None;
@@ -180,21 +180,21 @@ impl Assignments {
             }
             ReportState::Returned => {
                 entry.tried.push(u32::try_from(idx).unwrap_or(u32::MAX));
-                self.queue_again(report.unit, now);
+                self.queue_again(unit, now);
             }
             // It is not the scheduler's fault.
             ReportState::QueueFull if held.at_maximum => {
-                queueing.queues.note_vain(report.unit, now);
-                self.queue_again(report.unit, now);
+                queueing.queues.note_vain(unit, now);
+                self.queue_again(unit, now);
             }
-            ReportState::QueueFull => self.send_back(report.unit, now),
+            ReportState::QueueFull => self.send_back(unit, now),
             ReportState::Done => {
                 held.done_at = Some(now);
                 schedulers.all[idx].reload(&mut held.load, 0);
                 schedulers.unpark(held, &mut queueing.queues);
             }
         }
-        self.refresh_ends(report.unit, now);
+        self.refresh_ends(unit, now);
         true
     }
 

@@ -18,7 +18,7 @@ use godel_domain::{
     ids::{Revision, UnitId},
     refusals::Refusals,
     time::Millis,
-    unit_report::RoomReport,
+    unit_report::{RoomReport, UnitReport},
 };
 use godel_queueing::{Queues, RoomIdx};
 use rustc_hash::FxHashMap;
@@ -35,7 +35,7 @@ use super::{
 
 mod key;
 
-use key::{RoomKey, lack_of};
+use key::{RoomKey, lack_of, lack_of_parked};
 
 /// Statements that wait to be read up to at most; then the oldest counts as it is.
 const N_EARLY_MAX: usize = 4_096;
@@ -268,23 +268,23 @@ impl Rooms {
     /// A unit found no place on any node: it waits for room, in its place among all that waits.
     pub(super) fn wait_for_room(
         &mut self,
-        unit: UnitId,
-        (scheduler, need): (usize, u64),
-        refusals: Option<Arc<Refusals>>,
+        scheduler: usize,
+        report: UnitReport,
         assignments: &mut Assignments,
         by_labels: bool,
     ) {
+        let unit = report.unit;
         let was_called = self.calls.iter().any(|call| call.unit == unit);
         self.calls.retain(|call| call.unit != unit);
         let Assignments { units, queueing, schedulers, .. } = assignments;
         let Some(entry) = units.get_mut(unit) else { return };
-        let lack = lack_of(entry, queueing, by_labels);
+        let lack = lack_of_parked(entry, &report, queueing, by_labels);
         let is_watcher = *self.watcher.get_or_insert(scheduler) == scheduler;
-        let need = is_watcher.then_some(need);
+        let need = is_watcher.then_some(report.need);
         let Whereabouts::Dispatched(held) = &mut entry.place else { return };
         schedulers.unpark(held, &mut queueing.queues);
         let room = self.room_for(lack, need, &queueing.queues);
-        self.note_parked(room, need, refusals, was_called);
+        self.note_parked(room, need, report.refusals, was_called);
         let mut waiting = entry.waiting(entry.was_placed(), &queueing.classes);
         waiting.room = room;
         let Whereabouts::Dispatched(held) = &mut entry.place else { return };

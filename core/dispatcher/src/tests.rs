@@ -39,6 +39,7 @@ mod pauses;
 mod property;
 mod queues;
 mod reconcile;
+mod rooms;
 mod scopes;
 mod sub_clusters;
 mod taints;
@@ -172,7 +173,15 @@ impl Rig {
         let spec_revision = self.core.unit(UnitId(unit)).unwrap().spec_revision;
         let refusals = (state == ReportState::Parked).then(Arc::<Refusals>::default);
         let need = if state == ReportState::Parked { unit } else { 0 };
-        let report = UnitReport { unit: UnitId(unit), spec_revision, state, refusals, need, unplaced: None };
+        let report = UnitReport {
+            unit: UnitId(unit),
+            spec_revision,
+            state,
+            refusals,
+            need,
+            unplaced: None,
+            lacking: Vec::new(),
+        };
         self.core.on_report(SessionId(session), report, self.now);
     }
 

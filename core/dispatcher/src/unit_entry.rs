@@ -348,8 +348,10 @@ impl UnitEntry {
     /// As it waits in its queue now, if it did as `old`.
     pub(super) fn waiting_again(&self, old: &Waiting, classes: &PriorityClasses) -> Waiting {
         let new = self.waiting(old.again, classes);
-        // Who needs something else lacks something else; a scheduler that has it says so.
-        let stays = old.held_by.is_some() || new.need == old.need;
+        // Who needs something else lacks something else; a scheduler that has it says so. Of several task groups others may be
+        // pending now than when it joined, so it is looked at again.
+        let is_same = new.need == old.need && self.record.spec.task_groups.len() == 1;
+        let stays = old.held_by.is_some() || is_same;
         if stays { Waiting { room: old.room, held_by: old.held_by, ..new } } else { new }
     }
 

@@ -23,6 +23,8 @@ pub struct UnitReport {
     /// Of a parked unit: running units of it that have no place. The others are decided, bound or have room held for them:
     /// they use room in its queue though the records have yet to say so.
     pub unplaced: Option<u32>,
+    /// Of a parked unit: its task groups that lack a place, ascending. Records that have yet to be read may say that others do.
+    pub lacking: Vec<u32>,
 }
 
 /// What became of a unit at a scheduler.

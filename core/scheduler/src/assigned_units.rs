@@ -263,8 +263,13 @@ impl AssignedUnits {
     ) {
         let (unit, spec_revision) = (assigned.unit(), assigned.revision);
         let unplaced = u32::try_from(assigned.pending()).unwrap_or(u32::MAX);
-        let unplaced = (state == ReportState::Parked).then_some(unplaced);
-        self.reports.push(UnitReport { unit, spec_revision, state, refusals, need, unplaced });
+        let is_parked = state == ReportState::Parked;
+        let unplaced = is_parked.then_some(unplaced);
+        let mut lacking: Vec<u32> =
+            assigned.pending_groups().filter(|_| is_parked).map(|work| work.group.into()).collect();
+        lacking.sort_unstable();
+        lacking.dedup();
+        self.reports.push(UnitReport { unit, spec_revision, state, refusals, need, unplaced, lacking });
     }
 
     /// Takes what the dispatcher has yet to hear of units.

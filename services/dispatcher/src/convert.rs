@@ -249,6 +249,7 @@ pub(crate) fn report(report: v1::UnitReport) -> Option<UnitReport> {
         refusals,
         need: report.need,
         unplaced: report.unplaced,
+        lacking: report.lacking_groups,
     })
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField
 
 /// What became of a try.
 pub(crate) fn report(report: &UnitReport) -> v1::UnitReport {
-    let UnitReport { unit, spec_revision, state, refusals, need, unplaced } = report;
+    let UnitReport { unit, spec_revision, state, refusals, need, unplaced, lacking } = report;
     let state = match state {
         ReportState::Parked => v1::UnitReportState::Parked,
         ReportState::Woken => v1::UnitReportState::Woken,
@@ -82,6 +82,7 @@ pub(crate) fn report(report: &UnitReport) -> v1::UnitReport {
         refusals: refusals.as_deref().map(to_proto::refusals),
         need: *need,
         unplaced: *unplaced,
+        lacking_groups: lacking.clone(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::unit::UnitRecord;
+use godel_domain::{unit::UnitRecord, unit_report::UnitReport};
 use godel_queueing::QueueIdx;
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
@@ -68,6 +68,28 @@ impl PartialEq for RoomKey {
             && self.groups.iter().zip(&other.groups).all(same_group)
             && (!self.by_labels || (&a.spec.namespace, &a.spec.labels) == (&b.spec.namespace, &b.spec.labels))
     }
+}
+
+/// What a parked unit lacks, as its scheduler says. The scheduler has placed the rest, which the records may have yet to say: by
+/// these, units that lack what this one has found would wait for the same room, which has no place to tell of.
+pub(super) fn lack_of_parked(
+    entry: &UnitEntry,
+    report: &UnitReport,
+    queueing: &Queueing,
+    by_labels: bool,
+) -> RoomKey {
+    let mut lack = lack_of(entry, queueing, by_labels);
+    let is_placed_in_part = report.unplaced.is_some_and(|unplaced| unplaced < entry.to_place());
+    if is_placed_in_part && !report.lacking.is_empty() {
+        let lacks = |group: usize| {
+            u32::try_from(group).is_ok_and(|group| report.lacking.binary_search(&group).is_ok())
+        };
+        lack.groups.retain(|(group, _)| lacks(*group));
+        // What had to be placed together is placed.
+        lack.together = 0;
+        lack.groups.iter_mut().for_each(|(_, n)| *n = 0);
+    }
+    lack
 }
 
 /// What a unit lacks if it finds no place.

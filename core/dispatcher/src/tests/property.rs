@@ -236,6 +236,7 @@ impl World {
                     refusals: None,
                     need: 0,
                     unplaced: None,
+                    lacking: Vec::new(),
                 };
                 self.rig.core.on_report(session, report, self.rig.now);
             }
@@ -314,6 +315,7 @@ impl World {
                 refusals: None,
                 need: unit.0,
                 unplaced: Some(u32::try_from(choice % 3).unwrap()),
+                lacking: Vec::new(),
             },
             self.rig.now,
         );

@@ -97,6 +97,7 @@ impl Dispatching {
             refusals: None,
             need: 0,
             unplaced: None,
+            lacking: Vec::new(),
         };
         self.core.on_report(one.session, report, NOW);
     }

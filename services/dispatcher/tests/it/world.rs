@@ -321,6 +321,7 @@ impl Scheduler {
             refusals: Some(refusals),
             need: record_of(unit).unit_id,
             unplaced: None,
+            lacking_groups: Vec::new(),
         };
         self.say(v1::attach_request::Message::Reports(v1::UnitReports { reports: vec![report] })).await;
     }
