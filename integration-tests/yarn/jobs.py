@@ -20,6 +20,7 @@ import threading
 import time
 import types
 
+import acl
 import clients as hadoop
 import flink
 import rest
@@ -127,16 +128,19 @@ class Godel:
                        "--set", "agent.metrics_listen=127.0.0.1:0")
         until("nodes", lambda: len([n for n in self.ask("node", "list") or [] if n["status"] == "Ready"]) == 2, 120)
 
+    def environment(self):
+        """That of its own commands."""
+        return os.environ | {"GODEL_ADDR": self.address}
+
     def start(self, name, *args):
         log = open(self.scratch / f"{name}.log", "ab")
-        env = os.environ | {"GODEL_ADDR": self.address}
-        self.children[name] = subprocess.Popen([self.binary, *args], env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self.children[name] = subprocess.Popen([self.binary, *args], env=self.environment(), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
-    def adapter(self, idx):
+    def adapter(self, idx, *more):
         """Starts an adapter, or starts it again."""
         at = self.faces[idx]
         addresses = [part for face in ["client", "master", "admin", "rest"] for part in ("--set", f"yarn.{face}_address=127.0.0.1:{at[face]}")]
-        self.start(f"yarn{idx}", "serve", "yarn", "--listen", f"127.0.0.1:{at['own']}", "--metrics-listen", "127.0.0.1:0", *addresses)
+        self.start(f"yarn{idx}", "serve", "yarn", "--listen", f"127.0.0.1:{at['own']}", "--metrics-listen", "127.0.0.1:0", *addresses, *more)
 
     def kill(self, name):
         child = self.children.pop(name)
@@ -144,7 +148,7 @@ class Godel:
         child.wait()
 
     def call(self, *args):
-        done = subprocess.run([self.binary, *args], env=os.environ | {"GODEL_ADDR": self.address}, stdin=subprocess.DEVNULL,
+        done = subprocess.run([self.binary, *args], env=self.environment(), stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
         if done.returncode != 0:
             raise RuntimeError(f"godel {' '.join(args)} ended with {done.returncode}: {done.stdout}")
@@ -152,7 +156,7 @@ class Godel:
 
     def ask(self, *args):
         """What a command says as JSON; `None`: it has failed."""
-        done = subprocess.run([self.binary, *args, "-o", "json"], env=os.environ | {"GODEL_ADDR": self.address}, stdin=subprocess.DEVNULL,
+        done = subprocess.run([self.binary, *args, "-o", "json"], env=self.environment(), stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
@@ -308,7 +312,6 @@ class Jobs:
         self.godel.call("unit", "cancel", "online")
         job.finish(executors=None)
 
-
     def judge(self, name, said):
         """Notes how a case went that is no job; `said` is empty if nothing is wrong."""
         print(f"{'FAILED' if said else 'ok    '} {name}{': ' + said if said else ''}", flush=True)
@@ -321,6 +324,23 @@ class Jobs:
         hadoop.run(self.clients, False)
         n_failed = self.clients.n_failed - before
         self.judge("cli", f"{n_failed} of the above failed" if n_failed else "")
+
+    def acl(self):
+        """An application runs while a stranger is refused on every face, by an adapter with access lists."""
+        rules = self.scratch / "rules"
+        acl.write_rules(rules)
+        for name in [name for name in self.godel.children if name.startswith("yarn")]:
+            self.godel.kill(name)
+        self.godel.adapter(0, "--set", f"yarn.conf_dir={rules}")
+        self.godel.leader()
+        job = self.submit("acl", pause_ms=3_000)
+        self.running(job, 3)
+        self.judge("acl: a stranger is refused", acl.wrong(self, job.id()))
+        job.finish()
+        self.godel.kill("yarn0")
+        for idx in range(len(self.godel.faces)):
+            self.godel.adapter(idx)
+        self.godel.leader()
 
     def api_client(self):
         """The calls of the Python package yarn-api-client."""
@@ -352,7 +372,7 @@ template:
 
 # Only if they are named: Flink is brought by `flink.py prepare`.
 OTHER_CASES = ["flink-application", "flink-session"]
-CASES = ["client", "cluster", "dynamic", "executor-killed", "master-killed", "adapter-killed", "preempted", "cli", "api-client"]
+CASES = ["client", "cluster", "dynamic", "executor-killed", "master-killed", "adapter-killed", "preempted", "cli", "api-client", "acl"]
 
 
 def main():

@@ -86,7 +86,12 @@ async fn make_room(client: &Client, wanted: &MakeRoom, format: Format) -> Result
         unit: unit.to_owned(),
         dry_run: wanted.dry_run,
     };
-    let made = reschedule::make_room(client, request).await.map_err(|failure| hinted(failure, LIST_UNITS))?;
+    let made = reschedule::make_room(client, request).await.map_err(|failure| match failure.code {
+        Code::Failed => {
+            failure.hint("`godel unit list --phase unschedulable` shows which units wait for a place")
+        }
+        _ => hinted(failure, LIST_UNITS),
+    })?;
     let v1::MakeRoomForResponse { movement, why_not, plan } = made;
     match plan {
         Some(plan) if wanted.dry_run => print_plan(format, &ReschedulePlanView::from(&plan)),
@@ -115,7 +120,12 @@ async fn movements(client: &Client, verb: Movements, format: Format) -> Result<(
         }
         Movements::Abort { names, reason } => {
             let aborted = each(format, MOVEMENT, &names, async |name| {
-                reschedule::abort(client, &name, &reason).await.map_err(not_found)?;
+                let aborted = reschedule::abort(client, &name, &reason).await;
+                aborted.map_err(|failure| match failure.code {
+                    Code::Failed => failure
+                        .hint(format!("`godel reschedule movements describe {name}` shows what it came to")),
+                    _ => not_found(failure),
+                })?;
                 Ok(Done::at("aborted", 0))
             });
             aborted.await.map(drop)

@@ -5,7 +5,7 @@
 //! where it raises the fragmentation least, not to nodes that are to be cleared themselves. [`Aim::Rate`] lowers the
 //! fragmentation rate by annealing.
 //!
-//! [`let_in`] is the same on demand: the moves that let one waiting gang in.
+//! [`let_in`](crate::let_in) is the same on demand: the moves that let one waiting gang in.
 
 use godel_domain::demand::Demand;
 
@@ -73,14 +73,27 @@ pub struct Defragmentation {
 
 /// The goal of [`Aim::Room`]: few domains without room, and of two layouts with as many the less fragmented one. The
 /// fragmentation alone never outweighs a domain, and never rises above what it was.
-struct RoomGoal {
-    whole: WholeShapes,
+pub(crate) struct RoomGoal {
+    pub(crate) whole: WholeShapes,
     n_enough: Option<u32>,
     fragmentation: Fragmentation,
     at_first: f64,
 }
 
 impl RoomGoal {
+    /// Returns the goal that `n_enough` domains, or as many as possible, have the room that `whole` counts.
+    pub(crate) fn new(
+        layout: &mut Layout<'_>,
+        whole: WholeShapes,
+        n_enough: Option<u32>,
+        typical: &[TypicalDemand],
+    ) -> Self {
+        let mut goal =
+            Self { whole, n_enough, fragmentation: Fragmentation::new(layout, typical), at_first: 0.0 };
+        goal.at_first = goal.value();
+        goal
+    }
+
     fn lacking(&self, n_gained: f64) -> f64 {
         let whole = f64::from(u32::try_from(self.whole.n_whole()).unwrap_or(u32::MAX)) + n_gained;
         match self.n_enough {
@@ -128,10 +141,7 @@ impl Defragmentation {
         let shape = layout.intern(demand);
         let domains = LayoutDomains::new(layout, level.as_deref());
         let whole = WholeShapes::new(layout, shape, *n_copies, domains);
-        let fragmentation = Fragmentation::new(layout, &self.typical);
-        let mut goal = RoomGoal { whole, n_enough: *n_enough, fragmentation, at_first: 0.0 };
-        goal.at_first = goal.value();
-        Some(goal)
+        Some(RoomGoal::new(layout, whole, *n_enough, &self.typical))
     }
 }
 
@@ -214,7 +224,7 @@ struct DomainCandidate {
 }
 
 /// Clears domains, cheapest first, in passes until one gains nothing.
-fn clear_domains(work: &mut Workspace<'_>, mut goal: RoomGoal, n_moves_each_max: usize) {
+pub(crate) fn clear_domains(work: &mut Workspace<'_>, mut goal: RoomGoal, n_moves_each_max: usize) {
     for _ in 0..N_PASSES {
         let mut candidates = candidates(work, &goal.whole);
         candidates.retain(|candidate| candidate.n_moves <= n_moves_each_max);
@@ -386,72 +396,35 @@ impl Policy for Defragmentation {
     }
 
     fn reasons(&self, before: &Layout<'_>, after: &Layout<'_>, moved: &[RunIdx]) -> Vec<Reason> {
-        moved.iter().map(|unit| self.reason(before, after, *unit)).collect()
+        moved.iter().map(|unit| reason(before, after, *unit)).collect()
     }
 }
 
-impl Defragmentation {
-    fn reason(&self, before: &Layout<'_>, after: &Layout<'_>, unit: RunIdx) -> Reason {
-        let (from, to) = (before.node_of(unit), after.node_of(unit));
-        let left = |layout: &Layout<'_>, node: NodeIdx| {
-            f64::from(layout.devices_left(node).iter().map(|left| (*left).max(0)).sum::<i32>())
-        };
-        Reason {
-            why_unit: format!(
-                "`{}` is among the cheapest of `{}` to move",
-                before.owner_facts(unit).name,
-                before.node(from).name
-            ),
-            why_node: format!("`{}` has room for it that whole demands cannot use", before.node(to).name),
-            why_now: String::new(),
-            numbers: vec![
-                ("milliseconds of work lost", ms(before.cost(unit))),
-                ("device thousandths free on its node before", left(before, from)),
-                ("device thousandths free on its node after", left(after, from)),
-                ("device thousandths free on the target before", left(before, to)),
-                ("device thousandths free on the target after", left(after, to)),
-            ],
-        }
+/// Returns why a running unit moved to make room.
+pub(crate) fn reason(before: &Layout<'_>, after: &Layout<'_>, unit: RunIdx) -> Reason {
+    let (from, to) = (before.node_of(unit), after.node_of(unit));
+    let left = |layout: &Layout<'_>, node: NodeIdx| {
+        f64::from(layout.devices_left(node).iter().map(|left| (*left).max(0)).sum::<i32>())
+    };
+    Reason {
+        why_unit: format!(
+            "`{}` is among the cheapest of `{}` to move",
+            before.owner_facts(unit).name,
+            before.node(from).name
+        ),
+        why_node: format!("`{}` has room for it that whole demands cannot use", before.node(to).name),
+        why_now: String::new(),
+        numbers: vec![
+            ("milliseconds of work lost", ms(before.cost(unit))),
+            ("device thousandths free on its node before", left(before, from)),
+            ("device thousandths free on its node after", left(after, from)),
+            ("device thousandths free on the target before", left(before, to)),
+            ("device thousandths free on the target after", left(after, to)),
+        ],
     }
 }
 
 /// Milliseconds as a number of a reason.
 fn ms(cost: u64) -> f64 {
     f64::from(u32::try_from(cost).unwrap_or(u32::MAX))
-}
-
-/// A gang that waits.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WaitingGang {
-    /// What each member takes.
-    pub demand: Demand,
-    /// How many members begin together.
-    pub n_members: u32,
-    /// Label of the nodes that they must share; `None`: anywhere.
-    pub level: Option<String>,
-}
-
-/// The whole cluster as one domain.
-const EVERYWHERE: &str = "";
-
-/// Returns the cheapest moves found that let a gang in; `None`: it has room already, or no moves that are allowed make any. A
-/// gang without a level may be anywhere, so the cluster is one domain.
-pub fn let_in(
-    gang: &WaitingGang,
-    layout: &Layout<'_>,
-    filters: &dyn Filters,
-    limits: &PlanLimits,
-) -> Option<ReschedulePlan> {
-    let policy = Defragmentation {
-        aim: Aim::Room {
-            demand: gang.demand.clone(),
-            n_copies: gang.n_members,
-            level: Some(gang.level.clone().unwrap_or_else(|| EVERYWHERE.to_owned())),
-            n_enough: Some(1),
-            n_moves_each_max: None,
-        },
-        typical: Vec::new(),
-    };
-    let plan = make_plan(&policy, layout, &[], filters, limits);
-    (!plan.moves.is_empty()).then_some(plan)
 }

@@ -39,6 +39,17 @@ impl LayoutDomains {
         domains
     }
 
+    /// Keeps the nodes with one value of a label; the others are of no domain.
+    pub fn inside(mut self, layout: &Layout<'_>, label: &str, value: &str) -> Self {
+        let is_inside =
+            |node: &NodeIdx| layout.node(*node).labels.get(label).is_some_and(|known| known == value);
+        for (at, domain) in self.of_node.iter_mut().enumerate() {
+            *domain = domain.filter(|_| is_inside(&NodeIdx::at(at)));
+        }
+        self.nodes.iter_mut().for_each(|nodes| nodes.retain(is_inside));
+        self
+    }
+
     /// Returns the domain of a node.
     pub fn of(&self, node: NodeIdx) -> Option<u32> {
         self.of_node.get(node.idx()).copied().flatten()

@@ -58,6 +58,7 @@ mod manager;
 mod movement;
 mod planning;
 mod policy;
+mod room;
 mod search;
 mod snapshot;
 #[cfg(test)]
@@ -75,7 +76,7 @@ pub use self::{
         QuietTime, RescheduleConfig, RescheduleKind,
     },
     cron::{BadCron, CronTable},
-    defragmentation::{Aim, Defragmentation, WaitingGang, let_in},
+    defragmentation::{Aim, Defragmentation},
     domains::LayoutDomains,
     driver::{
         DriverStep, DriverTerms, MoveReply, MovementDriver, MovementWorld, N_FAILED_SPARED, ReplicaView,
@@ -97,6 +98,7 @@ pub use self::{
         Algorithm, CheckedBy, Detection, Detector, PlanRefusal, PlannedMove, Policy, Reason, ReschedulePlan,
         make_plan, moves_of,
     },
+    room::{GangPart, WaitingGang, let_in},
     search::{Annealing, Draws, Propose, anneal},
     snapshot::{
         BudgetRoom, ClusterSnapshot, MeasuredUse, NodeFacts, RunningFacts, TrafficShare, UnitFacts,

@@ -4,7 +4,6 @@ use godel_domain::ids::NodeId;
 
 use crate::{
     config::RescheduleConfig,
-    defragmentation::{WaitingGang, let_in},
     eligibility::{MoveLog, limits_of},
     filters::Filters,
     generator::{MoveBatches, order_moves},
@@ -12,6 +11,7 @@ use crate::{
     layout::{BadSnapshot, Layout},
     movement::{MovePhase, MovementMove, RecordedReason},
     policy::{CheckedBy, PlanRefusal, PlannedMove, Policy, ReschedulePlan, make_plan},
+    room::{WaitingGang, let_in},
     snapshot::ClusterSnapshot,
     workspace::PlanLimits,
 };

@@ -129,6 +129,18 @@ pub fn make_plan(
     filters: &dyn Filters,
     limits: &PlanLimits,
 ) -> ReschedulePlan {
+    plan_with_layout(policy, layout, checks, filters, limits).0
+}
+
+/// Makes the plan of one policy, for a layout from which some running units may have moved already: the moves are all from the snapshot on.
+/// Returns the layout after them as well.
+pub(crate) fn plan_with_layout<'a>(
+    policy: &'a dyn Policy,
+    layout: &Layout<'a>,
+    checks: &[CheckedBy<'a>],
+    filters: &'a dyn Filters,
+    limits: &'a PlanLimits,
+) -> (ReschedulePlan, Layout<'a>) {
     let mut start = layout.clone();
     let goal = policy.goal(&mut start);
     let checks = checks.iter().map(|check| (check.policy.name(), check.policy.goal(&mut start))).collect();
@@ -143,14 +155,14 @@ pub fn make_plan(
         refusals: MoveRefusals::default(),
     };
     if detection.suspects.is_empty() {
-        return plan;
+        return (plan, start);
     }
     let mut work = Workspace::new(start.clone(), goal, checks, filters, limits);
     policy.improve(&mut work, &detection);
     work.send_home_what_gains_nothing();
     plan.refusals = work.refusals().clone();
     if work.goal().value() > before - EPSILON {
-        return plan;
+        return (plan, start);
     }
     plan.after = work.goal().value();
     let after = work.into_layout();
@@ -161,7 +173,7 @@ pub fn make_plan(
         reason.why_now.clone_from(&detection.finding);
         planned.reason = reason;
     }
-    plan
+    (plan, after)
 }
 
 /// Returns the moves that make a layout of its snapshot, without reasons.

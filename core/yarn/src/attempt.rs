@@ -124,6 +124,11 @@ pub enum AttemptEffect {
 }
 
 impl AttemptState {
+    /// Returns whether its master may register, or has: before, a call of the master is refused, whatever token it has.
+    pub fn is_launched(self) -> bool {
+        matches!(self, Self::Launched | Self::Running)
+    }
+
     /// Where an event leads to, and what is to be done. `None`: the event does not happen in this state.
     pub fn after(self, event: AttemptEvent) -> Option<(Self, &'static [AttemptEffect])> {
         if let Some(ended) = self.ended_by(event) {

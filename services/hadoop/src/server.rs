@@ -12,7 +12,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 
 use crate::{
@@ -215,9 +215,7 @@ impl Shared {
         let (mut input, mut output) = stream.split();
 
         let mut preamble = [0; PREAMBLE_LEN];
-        tokio::time::timeout_at(handshake_ends, input.read_exact(&mut preamble))
-            .await
-            .map_err(|_| Ended::TooSlow)??;
+        timeout_at(handshake_ends, input.read_exact(&mut preamble)).await.map_err(|_| Ended::TooSlow)??;
         match session.on_preamble(preamble) {
             Ok(()) => {}
             Err(None) => return Err(Ended::OtherProtocol),
@@ -228,11 +226,10 @@ impl Shared {
         }
         let mut last_at = Instant::now();
         loop {
-            let (limit, deadline) = match (session.is_open(), reader.began) {
-                (false, _) => (message_bytes.min(HANDSHAKE_BYTES_MAX), handshake_ends),
-                (true, Some(began)) => (message_bytes, began + message),
-                (true, None) => (message_bytes, last_at + idle),
-            };
+            let is_open = session.is_open();
+            let limit = if is_open { message_bytes } else { message_bytes.min(HANDSHAKE_BYTES_MAX) };
+            // A client that waits for an answer needs to say nothing.
+            let silent_until = calls.is_empty().then_some(last_at + idle);
             let reads = calls.len() < calls_per_connection && !stop.is_cancelled();
             let frame = tokio::select! {
                 biased;
@@ -241,10 +238,9 @@ impl Shared {
                     last_at = Instant::now();
                     continue;
                 }
-                frame = reader.next(&mut input, limit), if reads => frame?,
+                frame = reader.next(&mut input, limit, silent_until, message), if reads => frame?,
                 () = stop.cancelled(), if reads => continue,
-                // A client that waits for an answer needs to say nothing.
-                () = tokio::time::sleep_until(deadline), if calls.is_empty() && reads => return Err(Ended::TooSlow),
+                () = tokio::time::sleep_until(handshake_ends), if !is_open => return Err(Ended::TooSlow),
                 else => return Ok(()),
             };
             last_at = Instant::now();
@@ -353,7 +349,15 @@ impl Reader {
         Self { buffer: BytesMut::new(), room, permit: None, began: None }
     }
 
-    async fn next(&mut self, input: &mut (impl AsyncRead + Unpin), limit: usize) -> io::Result<Frame> {
+    /// Reads the next message: of `limit` bytes at most, begun by `silent_until`, if there is such a time, and whole once `message` has
+    /// passed since its first byte.
+    async fn next(
+        &mut self,
+        input: &mut (impl AsyncRead + Unpin),
+        limit: usize,
+        silent_until: Option<Instant>,
+        message: Duration,
+    ) -> Result<Frame, Ended> {
         loop {
             if let Some(length) = self.buffer.first_chunk::<LEN_LEN>() {
                 let len = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
@@ -365,6 +369,8 @@ impl Reader {
                     None => {
                         let units = u32::try_from(len.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
                         let permit = Arc::clone(&self.room).acquire_many_owned(units).await;
+                        // The wait for room is no fault of the client.
+                        self.began = Some(Instant::now());
                         permit.map_err(io::Error::other)?
                     }
                 };
@@ -376,7 +382,13 @@ impl Reader {
                 self.permit = Some(permit);
             }
             self.buffer.reserve(READ_BYTES);
-            if input.read_buf(&mut self.buffer).await? == 0 {
+            let until = self.began.map(|began| began + message).or(silent_until);
+            let read = input.read_buf(&mut self.buffer);
+            let n_read = match until {
+                Some(until) => timeout_at(until, read).await.map_err(|_| Ended::TooSlow)??,
+                None => read.await?,
+            };
+            if n_read == 0 {
                 return Ok(Frame::End);
             }
             self.began.get_or_insert_with(Instant::now);

@@ -9,7 +9,7 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 use godel_cluster::{Cluster, ShapeId};
 use godel_core_rescheduler::{
     BudgetRoom, ClusterSnapshot, Filters, Layout, MeasuredUse, NodeFacts, NodeFilters, NodeIdx, RunIdx,
-    RunningFacts, TrafficShare, UnitFacts, WaitingGang,
+    RunningFacts, TrafficShare, UnitFacts,
 };
 use godel_domain::{
     demand::{Demand, Pool},
@@ -20,7 +20,6 @@ use godel_domain::{
     running_units::{Phase, RunningUnit, RunningUnits},
     time::Millis,
     unit::{OnBelowMin, OnEviction, UnitRecord, WorkloadClass},
-    unit_affinity::NODE,
 };
 use godel_framework::{NodeAsk, NodeRequirements, UnitAsk};
 use rustc_hash::FxHashMap;
@@ -29,13 +28,14 @@ use crate::{config::Config, picture::Picture, traffic::Traffic};
 
 #[cfg(test)]
 mod tests;
+mod waiting;
+
+pub(crate) use waiting::waiting_gang;
 
 /// Label of units that says how often their replicas save their work.
 const CHECKPOINT_EVERY: &str = "godel.dev/checkpoint-every";
 /// Label of units that says how long a restart takes.
 const RESTART_TIME: &str = "godel.dev/restart-time";
-/// Label of nodes, in snapshots alone, by which a gang that waits sees those that it may use.
-const ROOM_LEVEL: &str = "godel.dev/room";
 
 /// A snapshot with the filters that plans keep.
 pub(crate) struct PlanInput {
@@ -421,56 +421,4 @@ impl Filters for ClusterFilters {
         self.said.borrow_mut().insert(key, said);
         said
     }
-}
-
-/// Makes a snapshot show a gang the nodes that it may use as domains, and returns what waits.
-///
-/// # Errors
-/// Why no room can be made for it, in words.
-pub(crate) fn waiting_gang(
-    input: &mut PlanInput,
-    record: &UnitRecord,
-    picture: &Picture,
-) -> Result<WaitingGang, String> {
-    let [group] = record.spec.task_groups.as_slice() else {
-        return Err("room is made for units of one task group only".to_owned());
-    };
-    if record.spec.pool == Pool::BestEffort {
-        return Err("room is made in the guaranteed pool only".to_owned());
-    }
-    let topology = group.topology.as_deref().filter(|own| !own.is_empty()).unwrap_or(&record.spec.topology);
-    if topology.segments.is_some() {
-        return Err("room is not made for units in segments".to_owned());
-    }
-    let required = [&topology.required, &topology.homogeneous].into_iter().find(|key| !key.is_empty());
-    let level = required.cloned();
-    let PlanInput { snapshot, filters, .. } = input;
-    let demand = &group.template.demand;
-    let shape = filters.cluster.get_mut().shape_below(demand, record.spec.pool, group.template.max_load);
-    let class = filters.class((record.id, 0), shape, NodeRequirements::of(&group.template));
-    let nothing = RunningUnits::default();
-    let rows = picture.cluster.rows(record.id).unwrap_or(&nothing);
-    // What has no place yet goes where the rest of its task group is, if that has to be in one domain.
-    let waits = record.iter_ordinals().find(|ordinal| !rows.row(*ordinal).phase.is_live()).unwrap_or(0);
-    for node in &mut snapshot.nodes {
-        if !node.accepts
-            || !filters.ask(class, None, node.id)
-            || !filters.stays_with_its_parts(class, waits, node.id)
-        {
-            continue;
-        }
-        let domain = match &level {
-            None => Some(String::new()),
-            Some(level) if level == NODE => Some(node.name.clone()),
-            Some(level) => node.labels.get(level).cloned(),
-        };
-        if let Some(domain) = domain {
-            node.labels.insert(ROOM_LEVEL.to_owned(), domain);
-        }
-    }
-    let placed = u32::try_from(rows.live().count()).unwrap_or(u32::MAX);
-    let wanted =
-        if placed >= record.spec.min_member { record.spec.replicas() } else { record.spec.min_member };
-    let n_members = wanted.saturating_sub(placed).max(1);
-    Ok(WaitingGang { demand: group.template.demand.clone(), n_members, level: Some(ROOM_LEVEL.to_owned()) })
 }

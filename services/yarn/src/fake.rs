@@ -268,6 +268,7 @@ impl State {
             finish_ms: finish_ms.unwrap_or(0),
             progress: 0.5,
             attempt: app.current_attempt(),
+            is_launched: app.attempts().last().is_some_and(|attempt| attempt.state.is_launched()),
             registration: last.and_then(|attempt| attempt.registration.clone()),
             master_node: last.and_then(|attempt| attempt.node.clone()),
             is_unmanaged: submission.master.is_none(),

@@ -98,6 +98,8 @@ pub struct AppReport {
     pub progress: f32,
     /// Its current attempt.
     pub attempt: Option<YarnAttemptId>,
+    /// The master of that attempt may register, or has.
+    pub is_launched: bool,
     /// What the current master said of itself.
     pub registration: Option<Registration>,
     /// Node of the current master, with its port: `host:port`.

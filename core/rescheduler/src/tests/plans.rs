@@ -6,12 +6,12 @@ use super::clusters::{demand, node, running, unit};
 use crate::{
     binpack::Binpack,
     config::{PolicyConfig, PolicyScope, RescheduleConfig, RescheduleKind},
-    defragmentation::WaitingGang,
     eligibility::MoveLog,
     filters::NodeFilters,
     layout::Layout,
     movement::MovePhase,
     planning::{OrderedPlan, PlanFault, PlanTerms, plan_policy, plan_room},
+    room::{GangPart, WaitingGang},
     snapshot::{BudgetRoom, ClusterSnapshot},
     trigger::Trigger,
 };
@@ -106,7 +106,10 @@ fn a_policy_that_is_not_there_has_no_plan() {
 fn room_is_made_for_a_gang_by_the_cheapest_moves() {
     // Two nodes, each half taken: a member that needs a whole node fits after one move.
     let snapshot = spread(2, 8_000);
-    let gang = |n_members| WaitingGang { demand: demand(16_000, 0, 0), n_members, level: None };
+    let gang = |n_members| {
+        let part = GangPart { demand: demand(16_000, 0, 0), n_members, level: None };
+        WaitingGang { parts: vec![part], within: None }
+    };
     let log = MoveLog::default();
     let terms = PlanTerms { log: &log, fixed: &[], n_moves_max: ALL, seed: 1 };
     let room = |n| plan_room(&config(), &gang(n), &snapshot, &NodeFilters, terms).unwrap();

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::clusters::{Size, assert_room, demand, node, random, running, settled, unit};
 use crate::{
     Aim, Binpack, CheckedBy, ClusterSnapshot, Colocation, Defragmentation, EPSILON, FailureDomainSpread,
-    Layout, LoadBalance, NodeFilters, NodeIdx, PlanLimits, Policy, ReschedulePlan, RunIdx, TypicalDemand,
-    WaitingGang, let_in, make_plan,
+    GangPart, Layout, LoadBalance, NodeFilters, NodeIdx, PlanLimits, Policy, ReschedulePlan, RunIdx,
+    TypicalDemand, WaitingGang, let_in, make_plan,
 };
 use godel_domain::unit::WorkloadClass;
 
@@ -174,7 +174,45 @@ fn gpu_cluster(n_nodes: usize, placed: &[(usize, &[usize], u64)]) -> ClusterSnap
 }
 
 fn gang(n_members: u32, level: Option<&str>) -> WaitingGang {
-    WaitingGang { demand: demand(1_000, 4, 1_000), n_members, level: level.map(str::to_owned) }
+    let part = GangPart { demand: demand(1_000, 4, 1_000), n_members, level: level.map(str::to_owned) };
+    WaitingGang { parts: vec![part], within: None }
+}
+
+fn part(n_members: u32, n_gpus: u32, level: Option<&str>) -> GangPart {
+    GangPart { demand: demand(100, n_gpus, 1_000), n_members, level: level.map(str::to_owned) }
+}
+
+/// The units that move for a gang.
+fn moved_for(snapshot: &ClusterSnapshot, parts: Vec<GangPart>, within: Option<&str>) -> Option<Vec<u64>> {
+    let layout = Layout::new(snapshot).unwrap();
+    let gang = WaitingGang { parts, within: within.map(str::to_owned) };
+    let plan = let_in(&gang, &layout, &NodeFilters, &PlanLimits::of_moves(10))?;
+    Some(plan.moves.iter().map(|one| one.id.unit.0).collect())
+}
+
+#[test]
+fn parts_of_a_gang_do_not_count_the_same_room_twice() {
+    // Racks of two nodes with four devices each. Node 0 is free; each of the others has one device taken.
+    let snapshot = gpu_cluster(4, &[(1, &[0], 100), (2, &[0], 5_000), (3, &[0], 9_000)]);
+    // One part of a whole node has room. The second one needs another node, where the youngest work leaves; it goes where no whole node is lost.
+    assert_eq!(moved_for(&snapshot, vec![part(1, 4, None)], None), None);
+    assert_eq!(moved_for(&snapshot, vec![part(1, 4, None); 2], None), Some(vec![1]));
+    assert_eq!(moved_for(&snapshot, vec![part(1, 4, None), part(2, 1, None)], None), None);
+    assert_eq!(moved_for(&snapshot, vec![part(1, 4, None); 4], None), None, "nobody has anywhere to go");
+}
+
+#[test]
+fn all_parts_of_a_gang_go_to_one_domain_if_they_have_to() {
+    // Rack a has nodes 0 and 1, rack b nodes 2 and 3.
+    let mut snapshot = gpu_cluster(4, &[(0, &[0], 5_000), (2, &[0], 100), (3, &[0], 200)]);
+    for node in &mut snapshot.nodes {
+        node.labels.insert("host".to_owned(), node.name.clone());
+    }
+    // Node 1 is free, but only in rack b are two nodes cheap to clear: each part is a whole node.
+    assert_eq!(moved_for(&snapshot, vec![part(1, 4, None); 2], None), Some(vec![2]));
+    assert_eq!(moved_for(&snapshot, vec![part(1, 4, None); 2], Some("rack")), Some(vec![2, 3]));
+    // Two segments of two replicas, each on one machine, all in one rack.
+    assert_eq!(moved_for(&snapshot, vec![part(2, 2, Some("host")); 2], Some("rack")), Some(vec![2, 3]));
 }
 
 #[test]

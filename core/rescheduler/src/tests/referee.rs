@@ -8,8 +8,8 @@ use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, con
 
 use super::clusters::{N_GPUS, NODE_CPU, Size, demand, random};
 use crate::{
-    Aim, Binpack, ClusterSnapshot, Colocation, Defragmentation, FailureDomainSpread, Layout, NodeFilters,
-    OwnerIdx, PlanLimits, Policy, WaitingGang, let_in, make_plan,
+    Aim, Binpack, ClusterSnapshot, Colocation, Defragmentation, FailureDomainSpread, GangPart, Layout,
+    NodeFilters, OwnerIdx, PlanLimits, Policy, WaitingGang, let_in, make_plan,
 };
 
 const SIZE: Size = Size { n_nodes: 5, n_units: 4, n_running: 11, has_shares: false };
@@ -193,7 +193,8 @@ fn colocation_is_near_the_optimum() {
 #[test]
 fn letting_a_gang_in_is_near_the_cheapest() {
     let demand = demand(1_000, u32::try_from(N_GPUS).unwrap(), 1_000);
-    let gang = WaitingGang { demand, n_members: 2, level: None };
+    let part = GangPart { demand, n_members: 2, level: None };
+    let gang = WaitingGang { parts: vec![part], within: None };
     let (mut best, mut own, mut n_missed, mut n_possible, mut n_exact) = (0.0, 0.0, 0, 0, 0u32);
     for seed in SEEDS {
         let snapshot = random(seed, SIZE);

@@ -156,3 +156,15 @@ fn failures_count_by_exit_and_age() {
     let unmanaged = AttemptTerms { is_unmanaged: true, ..terms(3, 0) };
     assert!(!unmanaged.may_retry(&[], now));
 }
+
+#[test]
+fn masters_may_register_only_once_they_are_launched() {
+    let launched: Vec<&str> =
+        STATES.iter().filter(|(_, state)| state.is_launched()).map(|(name, _)| *name).collect();
+    assert_eq!(launched, ["Launched", "Running"]);
+    for (name, state) in STATES {
+        let takes =
+            state.after(AttemptEvent::Registered).is_some_and(|(next, _)| next == AttemptState::Running);
+        assert!(!takes || state.is_launched(), "{name}");
+    }
+}

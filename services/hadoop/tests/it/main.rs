@@ -157,6 +157,23 @@ async fn connections_end_at_their_limits() {
 }
 
 #[tokio::test]
+async fn a_message_ends_in_time_though_its_client_may_be_silent_for_longer() {
+    let limits = Limits {
+        message: Duration::from_millis(100),
+        idle: Duration::from_secs(3_600),
+        handshake: Duration::from_secs(3_600),
+        ..Limits::default()
+    };
+    let (address, _stop) = serve(Server::new(Authentication::Simple).protocol(echo()).limits(limits)).await;
+    let mut slow = TcpStream::connect(address).await.unwrap();
+    slow.write_all(b"hrpc\x09\0\0").await.unwrap();
+    tokio::task::yield_now().await;
+    // The server waits for a message already, for as long as a client may be silent.
+    slow.write_all(b"\0\0\x01\0half").await.unwrap();
+    assert!(tokio::time::timeout(WITHIN, rest(slow)).await.expect("the connection ends").is_empty());
+}
+
+#[tokio::test]
 async fn more_connections_than_allowed_are_closed_at_once() {
     let limits = Limits { connections: 2, ..Limits::default() };
     let (address, _stop) = serve(Server::new(Authentication::Simple).protocol(echo()).limits(limits)).await;

@@ -4,7 +4,7 @@ use godel_domain::{
     change::Change,
     ids::Revision,
     running_units::{Bind, RunChange, Statuses},
-    unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
+    unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
 };
 use godel_testkit::{BuildUnit as _, node, unit};
@@ -118,8 +118,43 @@ fn a_gang_that_waits_sees_the_rack_of_those_that_have_a_place() {
     let picture = picture(record, &[3]);
     let mut input = take(&picture, &Traffic::default(), &Config::default(), 10_000);
     let gang = waiting_gang(&mut input, &picture.units[&UNIT], &picture).unwrap();
-    assert_eq!(gang.n_members, 2);
-    let seen = |node: &NodeFacts| Some((node.id.0, node.labels.get(ROOM_LEVEL)?.clone()));
-    let seen: Vec<(u32, String)> = input.snapshot.nodes.iter().filter_map(seen).collect();
-    assert_eq!(seen, [(3, "b".to_owned()), (4, "b".to_owned())]);
+    assert_eq!((gang.parts.len(), gang.parts[0].n_members), (1, 2));
+    assert_eq!(seen(&input, &waiting::level_of(0)), ["3 b", "4 b"]);
+}
+
+/// The nodes that a part of a gang may use, with its domains.
+fn seen(input: &PlanInput, label: &str) -> Vec<String> {
+    let of = |node: &NodeFacts| Some(format!("{} {}", node.id.0, node.labels.get(label)?.replace('\n', ",")));
+    input.snapshot.nodes.iter().filter_map(of).collect()
+}
+
+#[test]
+fn task_groups_and_segments_of_a_gang_are_parts_of_it() {
+    let waits = |record: UnitRecord, nodes: &[u32]| {
+        let picture = picture(record, nodes);
+        let mut input = take(&picture, &Traffic::default(), &Config::default(), 10_000);
+        let gang = waiting_gang(&mut input, &picture.units[&UNIT], &picture);
+        gang.map(|gang| {
+            (gang.parts.iter().map(|part| part.n_members).collect::<Vec<_>>(), gang.within, input)
+        })
+    };
+    // Segments of two replicas, each in a rack; of the first one, a replica runs in rack b.
+    let (parts, within, input) =
+        waits(unit("u").replicas(5).cpu(100).gang(3).topology(in_segments()), &[3]).unwrap();
+    assert_eq!((parts, within), (vec![1, 2], None), "a segment that is begun is placed whole");
+    assert_eq!(seen(&input, &waiting::level_of(0)), ["3 b", "4 b"]);
+    assert_eq!(seen(&input, &waiting::level_of(1)), ["1 a", "2 a", "3 b", "4 b", "5 c", "6 c"]);
+    // Two task groups in one rack, one of them on one node.
+    let template = unit("u").cpu(200).spec.task_groups[0].template.clone();
+    let mut other = godel_testkit::group("other", 2, template);
+    other.topology = Some(Box::new(UnitTopology { required: NODE.to_owned(), ..UnitTopology::default() }));
+    let record = unit("u").replicas(2).cpu(100).gang(4).topology(in_rack()).group(other);
+    let (parts, within, input) = waits(record, &[]).unwrap();
+    assert_eq!((parts, within.as_deref()), (vec![2, 2], Some("godel.dev/room-within")));
+    assert_eq!(seen(&input, "godel.dev/room-within")[..2], ["1 a", "2 a"]);
+    assert_eq!(seen(&input, &waiting::level_of(1))[..2], ["1 a,n1", "2 a,n2"]);
+    let nested = UnitTopology { required: "rack".to_owned(), ..in_segments() };
+    let around = unit("u").replicas(4).cpu(100).gang(4);
+    let around = around.edit(|unit| unit.spec.task_groups[0].topology = Some(Box::new(nested.clone())));
+    assert!(waits(around, &[]).err().unwrap().contains("around their segments"));
 }

@@ -166,6 +166,7 @@ pub(crate) fn application(
         finish_ms: finish_ms.unwrap_or(0),
         progress: if is_finished { 1.0 } else { entry.progress },
         attempt: application.current_attempt(),
+        is_launched: attempt.is_some_and(|attempt| attempt.state.is_launched()),
         registration: attempt.and_then(|attempt| attempt.registration.clone()),
         master_node: attempt.and_then(|attempt| attempt.node.clone()),
         is_unmanaged: submission.master.is_none(),

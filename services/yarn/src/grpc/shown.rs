@@ -97,6 +97,7 @@ pub(super) fn application(report: AppReport) -> v1::YarnApplicationStatus {
         finish_ms,
         progress,
         attempt,
+        is_launched: _,
         registration,
         master_node,
         is_unmanaged,

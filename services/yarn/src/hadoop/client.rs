@@ -310,10 +310,9 @@ impl ClientFace {
 
     /// An application as its clients see it; the token of a master that runs elsewhere is for its submitter alone.
     pub(super) fn shown(&self, caller: &Caller, report: &AppReport) -> ApplicationReportProto {
-        use godel_core_yarn::application::PublicAppState as State;
         let is_submitter = user(caller).is_ok_and(|user| user == report.user);
-        let is_awaited = matches!(report.state, State::Accepted | State::Running);
-        let attempt = report.attempt.filter(|_| report.is_unmanaged && is_submitter && is_awaited);
+        // Earlier, a master that has its token would be refused.
+        let attempt = report.attempt.filter(|_| report.is_unmanaged && is_submitter && report.is_launched);
         // A report without its token is asked for again until there is a key.
         let token = attempt.and_then(|attempt| self.tokens.master(attempt).ok());
         reports::application(report, token, self.clock.wall_ms())

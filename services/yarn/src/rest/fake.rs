@@ -88,6 +88,7 @@ pub(crate) fn app(number: u32) -> AppReport {
         finish_ms: 0,
         progress: 0.25,
         attempt: Some(attempt_id(number)),
+        is_launched: true,
         registration: Some(Registration {
             host: "n1".to_owned(),
             rpc_port: 40_193,
@@ -204,6 +205,7 @@ impl ResourceManager for FakeManager {
             registration: None,
             id,
             attempt: Some(YarnAttemptId { application: id, number: 1 }),
+            is_launched: false,
             ..app(id.number)
         };
         self.apps.lock().insert(id, report);
