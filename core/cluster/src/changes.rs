@@ -272,6 +272,12 @@ impl Cluster {
         self.taken.domains.groups(level)
     }
 
+    /// Takes groups of nodes that are not alike in labels: each as indices of nodes, ascending. Returns them as [`Self::groups`] does; they
+    /// are known until others are taken.
+    pub fn take_groups(&mut self, groups: &[Vec<u32>]) -> (usize, Arc<NodeGroups>) {
+        self.taken.domains.take_groups(groups)
+    }
+
     /// The records of the node at an index changed: it may be of another domain.
     pub(super) fn follow_domain(&mut self, idx: usize) {
         if !self.taken.domains.is_active() {

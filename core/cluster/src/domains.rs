@@ -32,7 +32,7 @@ use self::{
 };
 pub use self::{
     groups::{GroupRef, NodeGroups, TopologyLevel},
-    rules::{ApartRule, GroupRules, NearRule, SegmentRule, SpreadRule, UnitRules},
+    rules::{ApartRule, GroupRules, NearRule, SegmentRule, SpreadRule, TopologyKeys, UnitRules},
     topology::DomainIdx,
 };
 
@@ -140,10 +140,9 @@ impl Domains {
             near: affinity.near.iter().chain(&together(topology)).map(|term| begin.near(term)).collect(),
             apart: affinity.apart.iter().map(|term| begin.apart(term)).collect(),
             spread: affinity.spread.iter().map(|term| begin.spread(term)).collect(),
-            levels: begin.levels(topology),
+            keys: begin.keys(topology),
             segments: begin.segments(topology),
             groups: groups.iter().map(|group| begin.group(group)).collect(),
-            needs_level: !topology.required.is_empty() || !topology.homogeneous.is_empty(),
             kept_away: SmallVec::new(),
         };
         let made = begin.made;
@@ -453,20 +452,12 @@ impl Begin<'_> {
         })
     }
 
-    /// Where the first replicas of a unit may go together, the narrowest groups first.
-    fn levels(&mut self, topology: &UnitTopology) -> Vec<TopologyLevel> {
-        let required = [&topology.required, &topology.homogeneous].into_iter().filter(|key| !key.is_empty());
-        let required: Vec<usize> = required.map(|key| self.topology(key)).collect();
-        let preferred: Vec<usize> = topology.preferred.iter().map(|key| self.topology(key)).collect();
-        let narrowed = preferred.into_iter().map(|key| {
-            let mut level = vec![key];
-            level.extend(required.iter().filter(|other| **other != key));
-            level
-        });
-        let mut levels: Vec<TopologyLevel> = narrowed.collect();
-        levels.extend(Some(required).filter(|required| !required.is_empty()));
-        levels.dedup();
-        levels
+    /// The topology keys of a unit or of a task group.
+    fn keys(&mut self, topology: &UnitTopology) -> TopologyKeys {
+        let mut named = |key: &String| (!key.is_empty()).then(|| self.topology(key));
+        let (required, homogeneous) = (named(&topology.required), named(&topology.homogeneous));
+        let preferred = topology.preferred.iter().filter_map(named).collect();
+        TopologyKeys { required, preferred, homogeneous }
     }
 
     /// The counter of some units by a topology key, with one use more.

@@ -80,7 +80,7 @@ pub use self::{
     daemons::DaemonIdx,
     domains::{
         ApartRule, DomainIdx, Domains, GroupRef, GroupRules, NearRule, NodeGroups, SegmentRule, SpreadRule,
-        TopologyLevel, UnitRules,
+        TopologyKeys, TopologyLevel, UnitRules,
     },
     group_deltas::GroupDeltas,
     loads::{LoadLimits, LoadShares, NodeShares},

@@ -2,11 +2,14 @@
 
 use std::fmt::Write as _;
 
+use serde_json::Value;
+
 use crate::{
+    args::ArgField,
     point::RestsOn,
     profile::{BUILT_IN, WEIGHT_MAX},
     registry::{
-        CANDIDATE_COSTS, FILTERS, LOCATORS, PreemptionEntry, RECOMMENDERS, RESERVES, SCORES, ScoreEntry,
+        CANDIDATE_COSTS, FILTERS, GROUPERS, LOCATORS, PreemptionEntry, RECOMMENDERS, RESERVES, SCORES,
         VICTIM_RULES,
     },
 };
@@ -44,6 +47,7 @@ pub fn render_plugins() -> String {
     for recommender in RECOMMENDERS {
         let _ = writeln!(out, "| `{}` | {} |", recommender.name(), recommender.doc());
     }
+    out += &groupers();
     let _ = write!(
         out,
         "\n## Scores\n\n\
@@ -52,7 +56,13 @@ pub fn render_plugins() -> String {
          hash.\n\n| score | does | arguments |\n|---|---|---|\n"
     );
     for score in &SCORES {
-        let _ = writeln!(out, "| `{}` | {} | {} |", score.name, score.doc, arguments(score));
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | {} |",
+            score.name,
+            score.doc,
+            arguments(score.fields, &(score.defaults)())
+        );
     }
     out += "\n## Reserved kinds\n\n\
         When a place is chosen for a replica, each kind of this table takes there what concerns it, and gives it back if nothing comes of \
@@ -79,13 +89,30 @@ fn rows(entries: &[PreemptionEntry]) -> String {
     entries.iter().map(|entry| format!("| `{}` | {} |\n", entry.name, entry.doc)).collect()
 }
 
-fn arguments(score: &ScoreEntry) -> String {
-    let defaults = (score.defaults)();
-    let one = |field: &crate::args::ArgField| {
+fn groupers() -> String {
+    let mut out = "\n## Groupers\n\n\
+        A grouper splits the nodes into groups, level by level. The replicas of a unit that are placed together, before any of it runs, are tried in one \
+        group after the other: groups without room for them are passed over, and of each level 8 at most are tried. If no group takes them, they \
+        are placed without groups. Task groups with a topology of their own are placed by the same groupers. `groupers` in a profile lists them; without \
+        it a profile has those that bind. Whatever the list says, they add their levels in the order of this table. What binds cannot be \
+        left out, because the binder checks it: of a grouper that a profile does not list, what units require counts all the same, and \
+        `groupers: []` ignores what they prefer.\n\n\
+        | grouper | groups | binds | arguments |\n|---|---|---|---|\n"
+        .to_owned();
+    for grouper in &GROUPERS {
+        let (binds, arguments) =
+            (if grouper.binds { "yes" } else { "no" }, arguments(grouper.fields, &(grouper.defaults)()));
+        let _ = writeln!(out, "| `{}` | {} | {binds} | {arguments} |", grouper.name, grouper.doc);
+    }
+    out
+}
+
+fn arguments(fields: &[ArgField], defaults: &Value) -> String {
+    let one = |field: &ArgField| {
         let default = defaults.get(field.name).map(ToString::to_string).unwrap_or_default();
         format!("`{}`: {}, default `{default}`. {}", field.name, field.kind, field.doc)
     };
-    let all: Vec<String> = score.fields.iter().map(one).collect();
+    let all: Vec<String> = fields.iter().map(one).collect();
     if all.is_empty() { "none".to_owned() } else { all.join("<br>") }
 }
 

@@ -9,6 +9,7 @@ pub mod device;
 pub mod device_stranding;
 pub mod dominant_fit;
 pub mod former_node;
+pub mod groups;
 pub mod host_ports;
 pub mod least_allocated;
 pub mod load_aware;

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`Recommend`] | once per try of a task group, and for each of its replicas | which nodes come before any that a scan finds |
 //! | [`Locate`] | once per scan | which blocks of nodes to look at, so that the others cost nothing |
+//! | [`Group`] | once per try of a unit's first replicas, or of those of a task group with a topology of its own | which groups of nodes are tried, level by level, in which order, and whether a level binds |
 //! | [`Filter`] | prepared once per template, then for each node with room; once more by the binder | whether the node can take a replica |
 //! | [`Score`] | for each node that passed | how good the node is |
 //! | `Reserve`, in `godel_cluster` | for each replica that is placed, bound, ended or forgotten | what the replica takes on its node, and gives back |
@@ -12,8 +13,7 @@
 //!
 //! What a plugin does not concern costs nothing per node: a filter that finds nothing to check when it is prepared is left out.
 //!
-//! Points are added together with their first plugin. An ordered split of the nodes into groups (affinity of a whole unit)
-//! belongs between `Locate` and the scan. How the queues of a preemptor and a victim stand, `godel_placement::preempt` finds out and
+//! Points are added together with their first plugin. How the queues of a preemptor and a victim stand, `godel_placement::preempt` finds out and
 //! gives to the rules, because this crate does not know queues.
 
 use std::{fmt, sync::Arc};
@@ -32,10 +32,14 @@ use crate::{
     typical::Typical,
 };
 
+mod group;
 mod preempt;
 
-pub use self::preempt::{
-    CandidateCost, CountedVictim, Rank, Seeker, Sides, Spared, VictimInput, VictimRule, WholeUnit,
+pub use self::{
+    group::{AnyGrouper, Group, GroupInput, GroupLevel, GroupOrder, Split},
+    preempt::{
+        CandidateCost, CountedVictim, Rank, Seeker, Sides, Spared, VictimInput, VictimRule, WholeUnit,
+    },
 };
 
 /// Best score of one plugin: 100 points in thousandths.

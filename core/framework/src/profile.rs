@@ -1,5 +1,7 @@
 //! Profiles, which select and weigh plugins.
 
+mod groupers;
+
 use std::{cmp::Reverse, fmt, sync::Arc};
 
 use godel_cluster::{Cluster, NodeBlocks, Unfit, labels::TaintVerdict};
@@ -13,6 +15,8 @@ use crate::{
     point::{AnyFilter, AnyLocator, AnyScore, Gate, RestsOn, ScoreInput},
     registry::{CANDIDATE_COSTS, CandidateSort, FILTERS, LOCATORS, SCORES, VICTIM_RULES},
 };
+
+pub use self::groupers::Groupers;
 
 /// Heaviest score of a profile: sums of all of them are far from overflowing.
 pub const WEIGHT_MAX: u32 = 1_000_000;
@@ -127,6 +131,9 @@ pub struct ProfileSpec {
     /// The scores; at least one.
     #[serde(default)]
     pub scores: Vec<ScoreSpec>,
+    /// The groupers; absent: those by topology keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groupers: Option<Vec<GrouperSpec>>,
     /// How units of this profile look for victims.
     #[serde(default, skip_serializing_if = "is_best")]
     pub preemption: PreemptionMode,
@@ -140,6 +147,17 @@ pub struct ProfileSpec {
 
 fn is_best(mode: &PreemptionMode) -> bool {
     *mode == PreemptionMode::Best
+}
+
+/// A grouper of a profile as the configuration gives it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrouperSpec {
+    /// The name of the plugin.
+    pub name: String,
+    /// The arguments of the plugin; null: its defaults.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub args: Value,
 }
 
 /// A score of a profile as the configuration gives it.
@@ -188,7 +206,7 @@ pub enum ProfileFault {
     /// No plugin of this kind has this name.
     #[error("there is no {kind} `{name}`{}; there are {}", did_you_mean(name, allowed), allowed.join(", "))]
     Unknown {
-        /// `filter`, `score`, `victim rule` or `candidate cost`.
+        /// `filter`, `score`, `grouper`, `victim rule` or `candidate cost`.
         kind: &'static str,
         /// As given.
         name: String,
@@ -211,7 +229,7 @@ pub enum ProfileFault {
     /// Two entries are of one plugin.
     #[error("duplicate {kind} `{name}`")]
     Duplicate {
-        /// `score` or `candidate cost`.
+        /// `score`, `grouper` or `candidate cost`.
         kind: &'static str,
         /// As given.
         name: String,
@@ -245,6 +263,7 @@ impl ProfileFault {
 pub struct Profile {
     filters: Vec<&'static dyn AnyFilter>,
     scores: Vec<(Arc<dyn AnyScore>, i64)>,
+    groupers: Groupers,
     preemption: PreemptionMode,
     candidate_sort: CandidateSort,
 }
@@ -254,7 +273,7 @@ impl Profile {
     ///
     /// # Errors
     /// The first key that is wrong: a name that the registry does not know, a filter or victim rule left out that the binder checks
-    /// anyway, a weight out of range, arguments that the plugin refuses, or no score at all.
+    /// anyway, a weight out of range, arguments that a plugin refuses, or no score at all.
     pub fn new(spec: &ProfileSpec) -> Result<Self, ProfileError> {
         if let Some(filters) = &spec.filters {
             let all = FILTERS.iter().map(|filter| filter.name()).collect();
@@ -265,6 +284,7 @@ impl Profile {
             check_complete(("victim_rules", "victim rule"), rules, all)?;
         }
         let candidate_sort = candidate_sort(&spec.candidate_sort)?;
+        let groupers = Groupers::new(spec.groupers.as_deref())?;
         let names = || SCORES.iter().map(|score| score.name).collect();
         let mut scores: Vec<(Arc<dyn AnyScore>, i64)> = Vec::with_capacity(spec.scores.len());
         for (idx, ScoreSpec { name, weight, args }) in spec.scores.iter().enumerate() {
@@ -289,7 +309,13 @@ impl Profile {
             return Err(ProfileFault::NoScore(names()).at("scores"));
         }
         // In registry order, whatever the order of names: it decides whom a refused node is counted for.
-        Ok(Self { filters: FILTERS.to_vec(), scores, preemption: spec.preemption, candidate_sort })
+        let (filters, preemption) = (FILTERS.to_vec(), spec.preemption);
+        Ok(Self { filters, scores, groupers, preemption, candidate_sort })
+    }
+
+    /// Returns the groupers, which say in which groups of nodes first replicas are tried.
+    pub fn groupers(&self) -> &Groupers {
+        &self.groupers
     }
 
     /// How its units look for victims.
@@ -430,6 +456,7 @@ impl fmt::Debug for Profile {
         f.debug_struct("Profile")
             .field("filters", &filters)
             .field("scores", &self.scores)
+            .field("groupers", &self.groupers)
             .field("preemption", &self.preemption)
             .field("candidate_sort", &self.candidate_sort.names())
             .finish()

@@ -1,5 +1,7 @@
 //! The one list of all plugins.
 
+mod args;
+mod group;
 mod preempt;
 
 use std::sync::Arc;
@@ -19,11 +21,13 @@ use crate::{
         unit_affinity, unit_preference, volume,
     },
     point::{AnyFilter, AnyLocator, AnyRecommender, AnyScore, Filter, RestsOn, Score},
-    profile::did_you_mean,
 };
 
 pub use godel_cluster::RESERVES;
 
+pub use self::args::BadArgs;
+use self::args::parse_args;
+pub use self::group::{GROUPERS, GrouperEntry};
 pub use self::preempt::{
     CANDIDATE_COSTS, CandidateKey, CandidateSort, PlaceCost, PreemptionEntry, VICTIM_RULES, may_leave,
     may_leave_whole,
@@ -149,15 +153,6 @@ pub struct ScoreEntry {
     build: fn(&Value) -> Result<Arc<dyn AnyScore>, BadArgs>,
 }
 
-/// Arguments that a score refuses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadArgs {
-    /// The argument that is wrong; `None`: they do not go together.
-    pub field: Option<String>,
-    /// What is wrong, and what is allowed.
-    pub reason: String,
-}
-
 impl ScoreEntry {
     /// Returns the score with arguments; null stands for the defaults.
     ///
@@ -179,41 +174,6 @@ const fn score<S: Score>() -> ScoreEntry {
 }
 
 fn build<S: Score>(args: &Value) -> Result<Arc<dyn AnyScore>, BadArgs> {
-    let args = match args {
-        Value::Null => S::Args::default(),
-        given => {
-            serde_json::from_value(given.clone()).map_err(|wrong| bad_args::<S>(given, &wrong.to_string()))?
-        }
-    };
-    Ok(Arc::new(S::new(args).map_err(|reason| BadArgs { field: None, reason })?))
-}
-
-/// Which argument is wrong, and what it may be.
-fn bad_args<S: Score>(given: &Value, wrong: &str) -> BadArgs {
-    let fields = <S::Args as PluginArgs>::FIELDS;
-    let names: Vec<&str> = fields.iter().map(|field| field.name).collect();
-    let Some(given) = given.as_object() else {
-        return BadArgs { field: None, reason: format!("{wrong}: a map of arguments is expected") };
-    };
-    if let Some(unknown) = given.keys().find(|name| !names.contains(&name.as_str())) {
-        let meant = did_you_mean(unknown, &names);
-        let known =
-            if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
-        let reason = format!("`{}` has no argument `{unknown}`{meant}; {known}", S::NAME);
-        return BadArgs { field: Some(unknown.clone()), reason };
-    }
-    // Each by itself, so that the one that is wrong is known.
-    let is_wrong = |name: &str| {
-        let alone = given
-            .get(name)
-            .map(|value| Value::Object([(name.to_owned(), value.clone())].into_iter().collect()));
-        alone.is_some_and(|alone| serde_json::from_value::<S::Args>(alone).is_err())
-    };
-    match fields.iter().find(|field| is_wrong(field.name)) {
-        Some(field) => BadArgs {
-            field: Some(field.name.to_owned()),
-            reason: format!("{wrong}; allowed is: {}", field.kind),
-        },
-        None => BadArgs { field: None, reason: wrong.to_owned() },
-    }
+    let args = parse_args(S::NAME, args)?;
+    Ok(Arc::new(S::new(args).map_err(BadArgs::together)?))
 }

@@ -22,7 +22,7 @@ use godel_domain::{
     unit::{Template, UnitSpec},
     work_kind::WorkKind,
 };
-use godel_framework::Typical;
+use godel_framework::{Typical, profile::Groupers};
 
 use crate::{
     preempt::Preference,
@@ -70,6 +70,7 @@ pub struct Placer {
     /// The nodes that this scheduler may use.
     pub view: View,
     profiles: Profiles,
+    groups_all: bool,
     seed: u64,
     surplus: usize,
     keeps: bool,
@@ -131,6 +132,7 @@ impl Placer {
             templates: Templates::default(),
             typical: Typical::default(),
             view: View::default(),
+            groups_all: profiles.group_all(),
             profiles,
             seed,
             surplus: surplus as usize,
@@ -226,6 +228,17 @@ impl Placer {
             let ties = mix_unit(self.seed, unit);
             Rater { cluster, profile, typical: &self.typical, ties }.rate_changed(&self.view, entry, wanted);
         }
+    }
+
+    /// Whether the groupers of some profile split nodes for units without topology keys as well.
+    #[inline]
+    pub fn groups_all(&self) -> bool {
+        self.groups_all
+    }
+
+    /// Returns the groupers of the profile that a template is placed by.
+    pub fn groupers(&self, template: TemplateId) -> &Groupers {
+        self.profiles.of(&self.templates.get(template).profile).groupers()
     }
 
     /// Looks for places of a template in one group of nodes from now on, or everywhere.

@@ -158,6 +158,11 @@ impl Profiles {
         }
     }
 
+    /// Whether some profile splits nodes for units without topology keys as well.
+    pub(crate) fn group_all(&self) -> bool {
+        self.all.iter().any(|(_, profile)| profile.groupers().is_for_all())
+    }
+
     /// The profile of a unit: the one that it names, else that of its sub-cluster, else that of its class.
     pub(crate) fn choose(
         &self,

@@ -33,6 +33,7 @@ use super::{
 mod foreign_notes;
 mod gather;
 pub(super) mod group_domains;
+mod grouping;
 mod ordinal_order;
 mod placing;
 pub(super) mod segments;

@@ -16,7 +16,7 @@ use godel_domain::{
 };
 use godel_framework::{
     profile::PreemptionMode,
-    registry::{CANDIDATE_COSTS, FILTERS, LOCATORS, RECOMMENDERS, RESERVES, SCORES, VICTIM_RULES},
+    registry::{CANDIDATE_COSTS, FILTERS, GROUPERS, LOCATORS, RECOMMENDERS, RESERVES, SCORES, VICTIM_RULES},
 };
 use godel_rules::admission::defaults::{on_below_min_name, on_eviction_name, on_failure_name, restart_name};
 use serde::{Deserialize, Deserializer};
@@ -125,7 +125,9 @@ fn plugins() -> Vec<Item> {
     let recommenders = RECOMMENDERS.iter().map(|one| item(one.name(), one.doc()));
     let reserves = RESERVES.iter().map(|kind| item(kind.name, kind.doc));
     let preemption = VICTIM_RULES.iter().chain(&CANDIDATE_COSTS).map(|one| item(one.name, one.doc));
-    filters.chain(locators).chain(recommenders).chain(scores).chain(reserves).chain(preemption).collect()
+    let groupers = GROUPERS.iter().map(|grouper| item(grouper.name, grouper.doc));
+    let placing = filters.chain(locators).chain(recommenders).chain(groupers).chain(scores);
+    placing.chain(reserves).chain(preemption).collect()
 }
 
 fn preemption_modes() -> Vec<Item> {

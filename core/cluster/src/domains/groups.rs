@@ -1,4 +1,5 @@
-//! Nodes in groups that are alike in some labels: the domains among which a whole unit chooses.
+//! Nodes in groups among which a whole unit chooses: those that are alike in some labels, which are domains, and others that a grouper
+//! of a profile has made.
 
 use std::sync::Arc;
 
@@ -28,7 +29,10 @@ pub struct GroupRef {
 pub struct NodeGroups {
     /// What they were made of.
     version: u64,
+    /// Empty if they are not alike in keys.
     level: TopologyLevel,
+    /// A grouper has made them.
+    is_made: bool,
     groups: Vec<NodeGroup>,
 }
 
@@ -63,7 +67,7 @@ pub(super) struct GroupCache(Vec<Arc<NodeGroups>>);
 impl Domains {
     /// Returns the groups of a level, and a reference to the first of them; made anew once nodes have moved: `O(nodes)` then.
     pub(crate) fn groups(&mut self, level: &TopologyLevel) -> (usize, Arc<NodeGroups>) {
-        let known = self.groups.0.iter().position(|groups| groups.level == *level);
+        let known = self.groups.0.iter().position(|groups| !groups.is_made && groups.level == *level);
         let at = known.unwrap_or_else(|| {
             self.groups.0.push(Arc::default());
             self.groups.0.len() - 1
@@ -71,6 +75,24 @@ impl Domains {
         if known.is_none() || self.groups.0[at].version != self.nodes_version {
             self.groups.0[at] = Arc::new(self.group(level));
         }
+        (at, Arc::clone(&self.groups.0[at]))
+    }
+
+    /// Takes groups that a grouper has made, instead of those before.
+    pub(crate) fn take_groups(&mut self, groups: &[Vec<u32>]) -> (usize, Arc<NodeGroups>) {
+        let of = |nodes: &Vec<u32>| {
+            let mut group = NodeGroup::default();
+            nodes.iter().for_each(|node| group.add(*node as usize));
+            group
+        };
+        let made =
+            NodeGroups { is_made: true, groups: groups.iter().map(of).collect(), ..NodeGroups::default() };
+        let known = self.groups.0.iter().position(|groups| groups.is_made);
+        let at = known.unwrap_or_else(|| {
+            self.groups.0.push(Arc::default());
+            self.groups.0.len() - 1
+        });
+        self.groups.0[at] = Arc::new(made);
         (at, Arc::clone(&self.groups.0[at]))
     }
 
@@ -89,7 +111,7 @@ impl Domains {
             });
             groups[at].add(idx);
         }
-        NodeGroups { version: self.nodes_version, level: level.clone(), groups }
+        NodeGroups { version: self.nodes_version, level: level.clone(), is_made: false, groups }
     }
 
     /// Whether the node at `idx` is one of a group.

@@ -21,14 +21,42 @@ pub struct UnitRules {
     pub spread: SmallVec<[SpreadRule; 1]>,
     /// Running units of units that keep it away.
     pub kept_away: SmallVec<[CounterIdx; 1]>,
-    /// Where its first replicas may go together, the narrowest groups first.
-    pub levels: Vec<TopologyLevel>,
-    /// They have to be in one group of the last level.
-    pub needs_level: bool,
+    /// The topology keys by which its first replicas go together.
+    pub keys: TopologyKeys,
     /// Groups of replicas, each in one domain.
     pub segments: Option<SegmentRule>,
     /// Of the task groups that have a topology of their own, by position; empty: none has one.
     pub groups: Vec<GroupRules>,
+}
+
+/// The topology keys of a unit, or of a task group, by position.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopologyKeys {
+    /// The key of which all replicas have to be in one domain.
+    pub required: Option<usize>,
+    /// Keys of which all replicas are in one domain if that is possible, the narrowest first.
+    pub preferred: Vec<usize>,
+    /// The key of which the nodes of all replicas have to have the same value.
+    pub homogeneous: Option<usize>,
+}
+
+impl TopologyKeys {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        let Self { required, preferred, homogeneous } = self;
+        required.is_none() && preferred.is_empty() && homogeneous.is_none()
+    }
+
+    /// Whether all replicas have to be alike in some key.
+    pub fn is_required(&self) -> bool {
+        self.required.is_some() || self.homogeneous.is_some()
+    }
+
+    /// Returns the level of which all replicas have to be in one group; empty if none is required.
+    pub fn required_level(&self) -> TopologyLevel {
+        let homogeneous = self.homogeneous.filter(|key| self.required != Some(*key));
+        self.required.into_iter().chain(homogeneous).collect()
+    }
 }
 
 /// Where the replicas of one task group go in relation to one another.
@@ -36,8 +64,8 @@ pub struct UnitRules {
 pub struct GroupRules {
     /// Position of the task group in its unit.
     pub group: u16,
-    /// Where its replicas may go together, the narrowest groups of nodes first.
-    pub levels: Vec<TopologyLevel>,
+    /// The topology keys by which its replicas go together.
+    pub keys: TopologyKeys,
     /// All of its replicas as one segment. They are in one domain of its level, which is empty if the task group requires none.
     pub whole: SegmentRule,
     /// Groups of its replicas, each in one domain.
@@ -45,9 +73,9 @@ pub struct GroupRules {
 }
 
 impl GroupRules {
-    /// Whether all of the task group has to be in one group of the last level.
+    /// Whether all of the task group has to be in one domain.
     pub fn needs_level(&self) -> bool {
-        !self.whole.level.is_empty()
+        self.keys.is_required()
     }
 
     /// Returns what a node has to meet because of other replicas of the task group.
@@ -210,11 +238,11 @@ impl Begin<'_> {
     pub(super) fn group(&mut self, of: &GroupTopology) -> GroupRules {
         let GroupTopology { group, topology, first, ordinals } = of;
         let members: SmallVec<[(u32, u32); 1]> = SmallVec::from_slice(ordinals);
-        let levels = self.levels(topology);
-        let level = self.level([&topology.required, &topology.homogeneous]);
+        let keys = self.keys(topology);
+        let level = keys.required_level();
         let whole = SegmentRule { size: u32::MAX, first: 0, members: members.clone(), level };
         let segments = self.segments(topology).map(|rule| SegmentRule { first: *first, members, ..rule });
-        GroupRules { group: *group, levels, whole, segments }
+        GroupRules { group: *group, keys, whole, segments }
     }
 
     pub(super) fn near(&mut self, term: &UnitTerm) -> NearRule {

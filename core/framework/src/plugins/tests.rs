@@ -23,7 +23,8 @@ use crate::{
     point::{AnyFilter, AnyScore, RestsOn, SCORE_MAX, ScoreInput},
     profile::{BUILT_IN, NodeScore, Profile, ProfileError, ProfileSpec, ScoreSpec, WEIGHT_MAX},
     registry::{
-        CANDIDATE_COSTS, FILTERS, LOCATORS, RECOMMENDERS, RESERVES, SCORES, VICTIM_RULES, admit, concerned,
+        CANDIDATE_COSTS, FILTERS, GROUPERS, LOCATORS, RECOMMENDERS, RESERVES, SCORES, VICTIM_RULES, admit,
+        concerned,
     },
     typical::Typical,
 };
@@ -525,16 +526,19 @@ fn plugins_have_unique_names_and_complete_documentation() {
     let preemption = VICTIM_RULES.iter().chain(&CANDIDATE_COSTS).map(|one| (one.name, one.doc));
     let mut names = BTreeSet::new();
     let reserves = RESERVES.iter().map(|kind| (kind.name, kind.doc));
-    let all = filters.chain(locators).chain(recommenders).chain(scores).chain(reserves).chain(preemption);
-    for (name, doc) in all {
+    let groupers = GROUPERS.iter().map(|grouper| (grouper.name, grouper.doc));
+    let all = filters.chain(locators).chain(recommenders).chain(groupers).chain(scores);
+    for (name, doc) in all.chain(reserves).chain(preemption) {
         assert!(names.insert(name), "{name}");
         assert!(doc.ends_with('.') && !doc.contains("  "), "{name}: {doc}");
     }
-    for score in &SCORES {
-        let documented: BTreeSet<&str> = score.fields.iter().map(|field| field.name).collect();
-        let defaults = (score.defaults)();
+    let scores = SCORES.iter().map(|score| (score.name, score.fields, score.defaults));
+    let groupers = GROUPERS.iter().map(|grouper| (grouper.name, grouper.fields, grouper.defaults));
+    for (name, fields, defaults) in scores.chain(groupers) {
+        let documented: BTreeSet<&str> = fields.iter().map(|field| field.name).collect();
+        let defaults = defaults();
         let keys: BTreeSet<&str> = defaults.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(documented, keys, "{}", score.name);
+        assert_eq!(documented, keys, "{name}");
     }
 }
 

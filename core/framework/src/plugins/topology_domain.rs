@@ -1,4 +1,4 @@
-//! Locator `topology-domain`: while a whole unit is tried in one domain, its replicas look at the nodes of that domain only.
+//! Locator `topology-domain`: while a whole unit is tried in one group of nodes, its replicas look at the nodes of that group only.
 
 use godel_cluster::{Cluster, NodeBlocks, Unfit};
 
@@ -13,8 +13,8 @@ pub struct TopologyDomain;
 
 impl Plugin for TopologyDomain {
     const NAME: &'static str = "topology-domain";
-    const DOC: &'static str = "The first replicas of a unit with a `topology` are placed together: domain by domain, the narrowest level first, they look \
-                               at the nodes of that domain only. It takes precedence over other locators, whose filters are asked all the same.";
+    const DOC: &'static str = "The first replicas of a unit that a grouper splits the nodes for, as for one with a `topology`, are placed together: group by group they \
+                               look at the nodes of that group only. It takes precedence over other locators, whose filters are asked all the same.";
 }
 
 impl Locate for TopologyDomain {

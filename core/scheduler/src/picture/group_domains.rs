@@ -16,6 +16,7 @@ use godel_placement::place::templates::TemplateId;
 
 use super::{
     Picture, Try,
+    grouping::Together,
     placing::append,
     segments::{LevelDomains, LevelGroup, place_one_by_one, whole_segments},
     topology::look_within,
@@ -262,26 +263,26 @@ fn places_of(
     picture: &mut Picture,
     assigned: &AssignedUnit,
     Bounds { rules, owned, within }: Bounds<'_>,
-    GroupPart { work, wanted }: GroupPart<'_>,
+    part: GroupPart<'_>,
 ) -> Vec<Option<LevelGroup>> {
+    let GroupPart { work, wanted } = part;
     let Some(rules) = rules.of_group(work.group) else { return vec![within] };
     let there = node_of(picture, assigned, rules);
     let is_there = |nodes: &[u32]| there.is_none_or(|NodeId(node)| nodes.contains(&node));
     let counts = [work.pending().len(), wanted.len()].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
     let mut places = Vec::new();
-    for level in &rules.levels {
-        let domains = LevelDomains::new(picture, level, within);
-        let n_inside = domains.inside.len();
-        let start = usize::try_from(assigned.unit().0).unwrap_or(0) % n_inside.max(1);
+    let together = Together::of_group(picture, assigned, &rules.keys, part);
+    for level in together.levels(picture) {
+        let Some(domains) = together.domains_inside(picture, &level, within) else { continue };
         let (mut for_all, mut for_some) = (Vec::new(), Vec::new());
-        for at in (start..n_inside).chain(0..start) {
-            let nodes = domains.groups.nodes(domains.inside[at]);
+        for domain in domains.inside {
+            let nodes = domains.groups.nodes(domain);
             if !is_there(nodes) {
                 continue;
             }
             // What is kept in slots is not free, and is there for who owns it; what runs there already may be joined by a few.
             let holds = |n| picture.placer.may_hold(&picture.cluster, work.template, nodes, n);
-            let place = Some((domains.level, domains.inside[at]));
+            let place = Some((domains.level, domain));
             if there.is_some() || !owned.is_empty() || holds(counts[0]) {
                 for_all.push(place);
             } else if for_some.len() < N_DOMAINS_MAX && holds(counts[1]) {

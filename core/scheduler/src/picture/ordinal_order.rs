@@ -11,7 +11,7 @@ use godel_domain::{
 };
 use rustc_hash::FxHashMap;
 
-use super::{Picture, Try};
+use super::{Picture, Try, grouping::levels_of_keys};
 use crate::assigned_unit::AssignedUnit;
 
 /// Fewer replicas than this are in order however they are placed.
@@ -24,7 +24,7 @@ pub(crate) fn follow_topology(picture: &mut Picture, assigned: &AssignedUnit, tr
         return;
     }
     let Some(rules) = picture.cluster.domains().rules_of(assigned.unit()) else { return };
-    let has_levels = !rules.levels.is_empty() || !rules.groups.is_empty();
+    let has_levels = !rules.keys.is_empty() || !rules.groups.is_empty();
     if !has_levels || rules.segments.is_some() || !picture.owned(assigned).is_empty() {
         return;
     }
@@ -36,8 +36,11 @@ pub(crate) fn follow_topology(picture: &mut Picture, assigned: &AssignedUnit, tr
         if of_group.is_some_and(|of_group| of_group.segments.is_some()) {
             continue;
         }
-        let own = of_group.map(|of_group| &of_group.levels).filter(|levels| !levels.is_empty());
-        let order = order_of(picture, own.unwrap_or(&rules.levels), placement);
+        let own = of_group.map(|of_group| &of_group.keys).filter(|keys| !keys.is_empty());
+        let Some(work) = assigned.groups.get(usize::from(placement.group)) else { continue };
+        let of = (assigned.unit(), work.template);
+        let levels = levels_of_keys(picture, of, own.unwrap_or(&rules.keys));
+        let order = order_of(picture, &levels, placement);
         if !order.is_sorted() {
             deal_out(picture, assigned, placement, &order);
         }

@@ -24,7 +24,7 @@ use super::{
     Picture,
     group_domains::place_in_own_domains,
     segments::{LevelGroup, place_segments},
-    topology::{look_within, place_in_domain},
+    topology::{look_within, place_in_group},
 };
 use crate::assigned_unit::{AssignedUnit, GroupWork};
 
@@ -66,7 +66,7 @@ impl Picture {
 
     /// The same with the slots of these reservations.
     pub(crate) fn place_with(&mut self, assigned: &AssignedUnit, owned: &Owned, quota: usize) -> Try {
-        match place_in_domain(self, assigned, owned, quota) {
+        match place_in_group(self, assigned, owned, quota) {
             Some(tried) => tried,
             None => self.place_in(assigned, owned, quota, None),
         }
@@ -106,6 +106,18 @@ impl Picture {
                 return tried;
             }
         }
+        self.place_rest(assigned, owned, quota, &mut tried);
+        tried
+    }
+
+    /// Places what is left of each task group, `quota` at most with what was placed before.
+    pub(super) fn place_rest(
+        &mut self,
+        assigned: &AssignedUnit,
+        owned: &Owned,
+        quota: usize,
+        tried: &mut Try,
+    ) {
         for work in assigned.works() {
             let wanted = match tried.part_of(work) {
                 Some(at) => &work.pending()[tried.groups[at].ordinals.len()..],
@@ -113,10 +125,9 @@ impl Picture {
             };
             let wanted = &wanted[..wanted.len().min(quota.saturating_sub(tried.n_placed))];
             if !wanted.is_empty() {
-                self.place_more(assigned, owned, (work, wanted), &mut tried);
+                self.place_more(assigned, owned, (work, wanted), tried);
             }
         }
-        tried
     }
 
     /// Places some more replicas, and adds them to what was placed of the same ones. True: all of them have places.

@@ -1,53 +1,57 @@
-//! Places for the first replicas of a unit with a topology: all of them in one domain, the narrowest level first.
+//! Places for the first replicas of a unit: all of them in one group of nodes, if the groupers of its profile split the nodes for it.
 //!
-//! The levels of a unit go from its preferred topology keys to the required one. Of each level the domains are tried one after
-//! the other, from a start that differs from unit to unit, so that schedulers seldom choose the same: those are left out at once
-//! whose free room could not hold the replicas. What is placed in a domain that does not hold all is taken back.
+//! For units with topology keys the groups are domains: the levels go from the preferred keys to the required one. Of each level the groups are
+//! tried one after the other: those are left out at once whose free room could not hold the replicas. What is placed in a group that does not
+//! hold all is taken back.
 //!
 //! Whether later replicas go there too is the business of the filter `unit-affinity` where the topology is required, and of the
 //! score `unit-preference` where it is preferred: to both a unit is near to itself.
 
 use std::sync::Arc;
 
-use godel_cluster::{GroupRef, NodeGroups, Owned, TopologyLevel, UnitRules};
+use godel_cluster::{GroupRef, Owned, TopologyLevel, UnitRules};
+use godel_framework::point::{GroupLevel, Split};
 use godel_placement::place::templates::TemplateId;
 
-use super::{Picture, Try};
+use super::{Picture, Try, grouping::Together};
 use crate::assigned_unit::AssignedUnit;
 
-/// Most domains of a level in which placing is tried for real; others are only judged by their free room.
+/// Most groups of a level in which placing is tried for real; others are only judged by their free room.
 const N_TRIED_MAX: usize = 8;
 
-/// Places the first replicas of a unit in one domain, if it wants that; `None`: it does not, or no domain holds them.
-pub(super) fn place_in_domain(
+/// Places the first replicas of a unit in one group of nodes, if its profile splits them; `None`: it does not, or no group holds them.
+pub(super) fn place_in_group(
     picture: &mut Picture,
     assigned: &AssignedUnit,
     owned: &Owned,
     quota: usize,
 ) -> Option<Try> {
     let together = assigned.together() as usize;
-    if together == 0 || !picture.cluster.has_terms() {
+    if together == 0 || !(picture.cluster.has_terms() || picture.placer.groups_all()) {
         return None;
     }
-    let rules = picture.cluster.domains().rules_of(assigned.unit())?;
+    let rules = picture.cluster.domains().rules_of(assigned.unit());
+    let has_keys = rules.as_ref().is_some_and(|rules| !rules.keys.is_empty());
     // What runs of it already says where the rest goes.
-    if rules.levels.is_empty() || has_live(picture, assigned) {
+    if !(has_keys || picture.placer.groups_all()) || has_live(picture, assigned) {
         return None;
     }
-    rules.levels.iter().find_map(|level| place_at_level(picture, assigned, (owned, quota, together), level))
+    let rules = rules.unwrap_or_default();
+    let first = Together::of_unit(picture, assigned, (&rules, owned), together)?;
+    let levels = first.levels(picture);
+    levels.iter().find_map(|level| place_at_level(picture, assigned, (owned, quota, together), &first, level))
 }
 
 fn place_at_level(
     picture: &mut Picture,
     assigned: &AssignedUnit,
     (owned, quota, together): (&Owned, usize, usize),
-    level: &TopologyLevel,
+    first: &Together<'_>,
+    level: &GroupLevel,
 ) -> Option<Try> {
-    let (number, groups): (usize, Arc<NodeGroups>) = picture.cluster.groups(level);
-    let n_groups = groups.len();
-    let start = usize::try_from(assigned.unit().0).unwrap_or(0) % n_groups.max(1);
+    let (number, groups, order) = first.groups(picture, level);
     let mut n_tried = 0;
-    for group in (start..n_groups).chain(0..start) {
+    for group in order {
         if n_tried >= N_TRIED_MAX {
             break;
         }
@@ -56,8 +60,13 @@ fn place_at_level(
             continue;
         }
         n_tried += 1;
-        let tried = picture.place_in(assigned, owned, quota, Some((number, group)));
+        let mut tried = picture.place_in(assigned, owned, quota, Some((number, group)));
         if tried.n_placed >= together {
+            if matches!(level.split, Split::Made(_)) && tried.n_placed < quota {
+                // Nothing keeps the others near to the first ones.
+                tried.failed.clear();
+                picture.place_rest(assigned, owned, quota, &mut tried);
+            }
             return Some(tried);
         }
         picture.undo(assigned.unit(), &tried.groups);
@@ -72,7 +81,7 @@ pub(crate) fn required_level(picture: &Picture, assigned: &AssignedUnit) -> Opti
         return None;
     }
     let rules = picture.cluster.domains().rules_of(assigned.unit())?;
-    rules.levels.last().filter(|_| rules.needs_level).cloned()
+    Some(rules.keys.required_level()).filter(|level| !level.is_empty())
 }
 
 /// The rules of a unit of which some replicas go to one domain together: segments, or task groups with a topology of their own;
@@ -105,7 +114,7 @@ pub(crate) fn is_one_by_one(picture: &Picture, assigned: &AssignedUnit) -> bool 
     }
     picture.cluster.has_terms()
         && picture.cluster.domains().rules_of(assigned.unit()).is_some_and(|rules| {
-            let is_near = !rules.needs_level && rules.near.iter().any(|rule| rule.weight == 0);
+            let is_near = !rules.keys.is_required() && rules.near.iter().any(|rule| rule.weight == 0);
             let is_apart = rules.apart.iter().any(|rule| rule.weight == 0);
             is_near || is_apart || rules.spread.iter().any(|rule| rule.weight == 0)
         })
