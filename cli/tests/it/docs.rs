@@ -45,7 +45,7 @@ fn plugins() -> String {
          `weight` is 1 unless given, `args` are the defaults below. `filters` may list the filters by name. A configured profile \
          with the name of a built-in one replaces it. `preemption` is `best` (the default) or `fast`: [how far a unit looks for \
          victims](preemption.md). `candidate_sort` names the [costs](#candidate-costs) by which places with victims are compared first, \
-         and `victim_rules` may list the [victim rules](#victim-rules). A profile that is not valid is refused at start, with file, line, key and what is allowed. A unit that names a profile which its scheduler does not have waits, and `godel unit describe` lists \
+         and `victim_rules` may list the [victim rules](#victim-rules). `groupers` lists the [groupers](#groupers) with their `args`. A profile that is not valid is refused at start, with file, line, key and what is allowed. A unit that names a profile which its scheduler does not have waits, and `godel unit describe` lists \
          the profiles that there are.\n\n{}",
         godel_framework::docs::render_profiles(),
         godel_framework::docs::render_plugins(),

@@ -24,6 +24,7 @@ use super::{
 
 mod cases;
 mod daemons;
+mod groups;
 mod model;
 mod movements;
 mod ordinals;

@@ -47,7 +47,8 @@ godel_kit::section! {
         /// weight: 1, args: {resources: {gpu: 3}}}]}}`. `filters` lists filters by name; all by default. `preemption` is
         /// `best` (default: the cheapest victims of all nodes) or `fast` (of the first few nodes). `candidate_sort` lists
         /// the costs by which places with victims are compared first, and `victim_rules` the rules for victims; all by
-        /// default. A profile named `least-allocated` or `most-allocated` replaces the built-in one. Every scheduler
+        /// default. `groupers` lists the groupers, as `[{name: unit-topology, args: {order: free-capacity}}]`; by default those
+        /// by topology keys. A profile named `least-allocated` or `most-allocated` replaces the built-in one. Every scheduler
         /// should have the same profiles. See docs/plugins.md.
         pub profiles: BTreeMap<String, CheckedProfile> = BTreeMap::new(),
         /// Longest pause before a stream is opened again.
@@ -274,7 +275,17 @@ mod tests {
             ("profiles: {gpu: {scores: []}}", "`scores`: a profile has one score at least"),
             (
                 "profiles: {gpu: {score: []}}",
-                "unknown field `score`, expected one of `filters`, `scores`, `preemption`, `victim_rules`, `candidate_sort`",
+                "unknown field `score`, expected one of `filters`, `scores`, `groupers`, `preemption`, `victim_rules`, \
+                 `candidate_sort`",
+            ),
+            (
+                "profiles: {gpu: {scores: [{name: spread}], groupers: [{name: resource-bukket}]}}",
+                "`groupers[0].name`: there is no grouper `resource-bukket` (did you mean `resource-bucket`?); there are unit-topology, \
+                 homogeneous, resource-bucket",
+            ),
+            (
+                "profiles: {gpu: {scores: [{name: spread}], groupers: [{name: resource-bucket, args: {buckets: 1}}]}}",
+                "`groupers[0].args`: `buckets`: 1 is not allowed; it is 2 to 8",
             ),
             (
                 "profiles: {gpu: {scores: [{name: spread}], preemption: quick}}",
@@ -312,6 +323,9 @@ mod tests {
             let said = load(&text).unwrap_err();
             assert!(said.contains(&format!("godel.yaml:{line}: ")), "{wrong}: {said}");
         }
+        let groupers = "profiles:\n  gpu:\n    scores: [{name: spread}]\n    groupers:\n      - {name: unit-topology}\n      - name: resource-bucket\n        args:\n          bucket: 3\n";
+        let said = load(groupers).unwrap_err();
+        assert!(said.contains("godel.yaml:8: "), "{said}");
         let said = load("surplus: 3\nprofile_of:\n  class:\n    gan: gpu\n").unwrap_err();
         assert!(said.contains("godel.yaml:"), "{said}");
     }

@@ -11,6 +11,24 @@ use godel_rules::budget::{Identity, WantedOrdinals};
 use super::*;
 
 const N_NODES: u32 = 6;
+
+/// Groups that a grouper has made are known until others are, and are no level of keys.
+#[test]
+fn made_groups_stand_beside_those_of_keys() {
+    let mut cluster = Cluster::new();
+    let (number, groups) = cluster.take_groups(&[vec![1, 70], vec![2]]);
+    assert_eq!((groups.len(), groups.nodes(0), groups.nodes(1)), (2, &[1, 70][..], &[2][..]));
+    let of = |cluster: &Cluster, group| {
+        let within = GroupRef::new(number, group);
+        (0..128).filter(|idx| cluster.domains().is_in(within, *idx)).collect::<Vec<usize>>()
+    };
+    assert_eq!((of(&cluster, 0), of(&cluster, 1), of(&cluster, 2)), (vec![1, 70], vec![2], vec![]));
+    assert_eq!(cluster.groups(&Vec::new()).1.len(), 0, "no level of keys");
+    assert!(cluster.domains().keys_of(number).is_empty());
+    let (again, _) = cluster.take_groups(&[vec![3]]);
+    assert_eq!((again, of(&cluster, 0), of(&cluster, 1)), (number, vec![3], vec![]));
+}
+
 const N_UNITS: u64 = 5;
 const N_ORDINALS: u32 = 3;
 
