@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use godel_cluster::{GroupRef, Owned, TopologyLevel, UnitRules};
-use godel_framework::point::{GroupLevel, Split};
+use godel_framework::point::GroupLevel;
 use godel_placement::place::templates::TemplateId;
 
 use super::{Picture, Try, grouping::Together};
@@ -62,10 +62,12 @@ fn place_at_level(
         n_tried += 1;
         let mut tried = picture.place_in(assigned, owned, quota, Some((number, group)));
         if tried.n_placed >= together {
-            if matches!(level.split, Split::Made(_)) && tried.n_placed < quota {
-                // Nothing keeps the others near to the first ones.
+            if !level.is_binding && tried.n_placed < quota {
+                // Others of the unit may go elsewhere; those that go to domains of their own are tried again.
                 tried.failed.clear();
-                picture.place_rest(assigned, owned, quota, &mut tried);
+                if rules_of_parts(picture, assigned).is_none() {
+                    picture.place_rest(assigned, owned, quota, &mut tried);
+                }
             }
             return Some(tried);
         }

@@ -1,5 +1,7 @@
 //! In which groups of nodes first replicas are tried, as the groupers of profiles say.
 
+use std::collections::BTreeSet;
+
 use godel_domain::{
     allocation::Allocation,
     ids::RunningUnitId,
