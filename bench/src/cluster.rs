@@ -434,15 +434,31 @@ pub(super) async fn start_state(
 async fn serve(
     processes: &mut Processes,
     name: &str,
-    mut args: Vec<String>,
+    args: Vec<String>,
     set: &[String],
 ) -> Result<String, Failure> {
+    let line = processes.start(name, &on_free_ports(args, set)).await?;
+    let address = line.split_whitespace().nth(1).map(str::to_owned);
+    address.ok_or_else(|| Failure::failed(format!("{name} printed `{line}` instead of its address")))
+}
+
+/// Starts a part on free ports with a filter of its log; where that is.
+pub(super) async fn serve_logging(
+    processes: &mut Processes,
+    name: &str,
+    args: Vec<String>,
+    set: &[String],
+    filter: &str,
+) -> Result<PathBuf, Failure> {
+    processes.start_logging(name, &on_free_ports(args, set), filter).await?;
+    Ok(processes.log(name))
+}
+
+fn on_free_ports(mut args: Vec<String>, set: &[String]) -> Vec<String> {
     let free = "127.0.0.1:0".to_owned();
     args.extend(["--listen".to_owned(), free.clone(), "--metrics-listen".to_owned(), free]);
     args.extend(sets(set));
-    let line = processes.start(name, &args).await?;
-    let address = line.split_whitespace().nth(1).map(str::to_owned);
-    address.ok_or_else(|| Failure::failed(format!("{name} printed `{line}` instead of its address")))
+    args
 }
 
 fn sets(set: &[String]) -> Vec<String> {

@@ -31,6 +31,7 @@
 //! - `turns`: full nodes and many waiting queues.
 //! - `wire`: maximum throughput of gRPC between two processes.
 //! - `workload`: the submitted workload.
+//! - `yarn`: the load of application masters on the YARN adapter.
 
 mod agents;
 mod board;
@@ -57,6 +58,7 @@ mod suite;
 mod turns;
 mod wire;
 mod workload;
+mod yarn;
 
 use std::path::PathBuf;
 
@@ -103,6 +105,8 @@ pub enum Bench {
     Tide(colocation::Arguments),
     /// Full nodes and many waiting queues: how soon a free place is assigned, and to which queue.
     Turns(turns::Arguments),
+    /// Application masters of YARN over Hadoop RPC: containers per second, and calls per second that change nothing.
+    Yarn(yarn::Arguments),
     /// Draw a chart of the suite from the JSON of its runs.
     Chart(chart::Chart),
     /// Any number of schedulers in simulated time: conflicts, and the number beyond which another scheduler gains
@@ -138,6 +142,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Bench::Agents(wanted) => agents::run(wanted, format).await,
         Bench::Tide(wanted) => colocation::run(wanted, format).await,
         Bench::Turns(wanted) => turns::run(wanted, format).await,
+        Bench::Yarn(wanted) => yarn::run(wanted, format).await,
         Bench::Chart(wanted) => chart::run(&wanted),
         Bench::Simulate(wanted) => simulate::run(&wanted, format),
         Bench::Core(wanted) => decisions::run(wanted, format).await,

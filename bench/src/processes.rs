@@ -44,12 +44,22 @@ impl Processes {
 
     /// Starts one and waits for its first line.
     pub(super) async fn start(&mut self, name: &str, args: &[String]) -> Result<String, Failure> {
-        let log = self.dir.join(format!("{name}.log"));
+        self.start_logging(name, args, "warn").await
+    }
+
+    /// The same with a filter of its log.
+    pub(super) async fn start_logging(
+        &mut self,
+        name: &str,
+        args: &[String],
+        filter: &str,
+    ) -> Result<String, Failure> {
+        let log = self.log(name);
         let failed = |error: std::io::Error| Failure::failed(format!("{name} cannot be started: {error}"));
         let stderr = File::options().create(true).append(true).open(&log).map_err(failed)?;
         let mut child = Command::new(&self.program)
             .args(args)
-            .args(["--log", "warn"])
+            .args(["--log", filter])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr)
@@ -66,6 +76,11 @@ impl Processes {
         let line = line.ok_or_else(|| process.ended_early())?;
         self.running.push(process);
         Ok(line)
+    }
+
+    /// The log of one.
+    pub(super) fn log(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.log"))
     }
 
     /// Fails if any of them has ended.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use godel_client::{exit::Failure, output, replay::Latency};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{endurance::Endurance, explain::Explain};
@@ -85,13 +85,8 @@ pub(super) struct Report {
 impl Report {
     /// At least one run.
     pub(super) fn of(runs: Vec<Run>) -> Result<Self, Failure> {
-        let unreadable =
-            |error: serde_json::Error| Failure::failed(format!("the runs cannot be compared: {error}"));
-        let values =
-            runs.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
-        let median = serde_json::from_value(median(values)).map_err(unreadable)?;
         Ok(Self {
-            median,
+            median: median_of(&runs)?,
             placements_per_s_range: range(runs.iter().map(|run| run.placements_per_s)),
             cpu_us_per_placement_range: range(runs.iter().map(|run| run.cpu_us_per_placement)),
             runs,
@@ -173,7 +168,16 @@ pub(super) fn joined(words: impl Iterator<Item = String>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-fn range(figures: impl Iterator<Item = f64>) -> [f64; 2] {
+/// Medians of runs, field by field; at least one run.
+pub(super) fn median_of<R: Serialize + DeserializeOwned>(runs: &[R]) -> Result<R, Failure> {
+    let unreadable =
+        |error: serde_json::Error| Failure::failed(format!("the runs cannot be compared: {error}"));
+    let values = runs.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    serde_json::from_value(median(values)).map_err(unreadable)
+}
+
+/// Lowest and highest.
+pub(super) fn range(figures: impl Iterator<Item = f64>) -> [f64; 2] {
     figures.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], one| [low.min(one), high.max(one)])
 }
 

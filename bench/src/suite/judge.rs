@@ -91,6 +91,11 @@ pub(super) enum Check {
         of: Figure,
         name: &'static str,
     },
+    /// The same of a measured number.
+    Shown {
+        of: Figure,
+        unit: &'static str,
+    },
 }
 
 /// What became of a target.
@@ -176,7 +181,8 @@ impl Check {
             Self::AtLeast { of, .. }
             | Self::AtMost { of, .. }
             | Self::Holds { of, .. }
-            | Self::Told { of, .. } => {
+            | Self::Told { of, .. }
+            | Self::Shown { of, .. } => {
                 vec![of.run]
             }
             Self::AtMostOr { of, other, .. } => vec![of.run, other.run],
@@ -252,6 +258,7 @@ impl Check {
                 (format!("{name}{}", if holds { "" } else { " not" }), holds)
             }
             Self::Told { of, name } => (format!("{name} {}", figures.value(of)?), true),
+            Self::Shown { of, unit } => (with_unit(figures.number(of)?, unit), true),
         })
     }
 }

@@ -115,6 +115,7 @@ pub(super) const RUNS: &[Run] = &[
     run("rack", "e2e --workload rack --repeat 3"),
     run("tide", "tide --nodes 200 --minutes 2"),
     run("endurance", "endurance --running-units 1000000 --rate 25000 --replicas 500"),
+    run("yarn", "yarn --masters 100 --containers 500 --seconds 20 --repeat 3"),
 ];
 
 const SCHEDULERS: &[&str] =
@@ -387,6 +388,18 @@ pub(super) const TARGETS: &[Target] = &[
         ],
         limits: &[],
     },
+    Target {
+        id: "P19",
+        what: "100 application masters of YARN over Hadoop RPC on 1,000 nodes: allocate() that changes nothing; 500 containers each",
+        goal: "≥ 20,000 calls/s, none of which writes anything; containers told",
+        checks: &[
+            AtLeast { of: of("yarn", "/allocate_calls_per_s"), floor: 20_000.0, unit: "calls/s" },
+            Shown { of: of("yarn", "/allocate_ms/p99"), unit: "ms at p99" },
+            Shown { of: of("yarn", "/containers_per_s"), unit: "containers/s" },
+            Holds { of: of("yarn", "/audit"), name: "audit clean" },
+        ],
+        limits: &[CALLS],
+    },
 ];
 
 #[cfg(test)]
@@ -424,7 +437,7 @@ mod tests {
     #[test]
     fn the_design_has_a_row_for_each() {
         let ids: Vec<&str> = TARGETS.iter().map(|target| target.id).collect();
-        let numbered = (1..=18).flat_map(|n| match n {
+        let numbered = (1..=19).flat_map(|n| match n {
             1 => vec!["P1".to_owned(), "P1b".to_owned(), "P1m".to_owned()],
             8 => vec!["P8".to_owned(), "P8g".to_owned(), "P8s".to_owned()],
             _ => vec![format!("P{n}")],

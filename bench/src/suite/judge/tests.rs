@@ -35,6 +35,7 @@ fn bounds_belong_to_the_target() {
     let ceiling = Check::AtMost { of: rate("a"), ceiling: 5.0, unit: "CPU-µs" };
     check(ceiling, 5.0, 0.0, "5.00 CPU-µs", true);
     check(ceiling, 12.34, 0.0, "12.3 CPU-µs", false);
+    check(Check::Shown { of: rate("a"), unit: "/s" }, 12_345.6, 0.0, "12,346/s", true);
 }
 
 #[test]
