@@ -130,3 +130,22 @@ fn a_full_cluster_says_why_nothing_fits() {
         assert!(explain[kind]["p99"].as_f64().unwrap() <= explain[kind]["max"].as_f64().unwrap());
     }
 }
+
+#[test]
+fn masters_of_yarn_get_containers_and_then_write_nothing() {
+    let flags = ["--masters", "6", "--containers", "20", "--seconds", "1", "--repeat", "2"];
+    let report = bench("yarn", &flags);
+    assert_eq!((&report["workload"], &report["nodes"]), (&"yarn".into(), &20.into()));
+    assert_eq!((&report["masters"], &report["containers"]), (&6.into(), &120.into()));
+    assert_eq!((&report["audit"], report["runs"].as_array().unwrap().len()), (&true.into(), 2));
+    let at = |field: &str| report[field].as_f64().unwrap();
+    assert!(at("containers_per_s") > 0.0 && at("allocate_calls") > 6.0, "{report}");
+    assert!(at("allocate_s") >= 1.0 && at("allocate_calls_per_s") > 0.0, "{report}");
+    let ms = |rank: &str| report["allocate_ms"][rank].as_f64().unwrap();
+    assert!(0.0 < ms("p50") && ms("p50") <= ms("p99") && ms("p99") <= ms("max"), "{report}");
+    for process in ["yarn", "state", "load"] {
+        assert!(report["cpu_us_by_process"][process].is_number(), "{process}: {report}");
+    }
+    let refused = run(&["yarn", "--nodes", "1", "--masters", "3", "--containers", "34"]);
+    assert_eq!(exit_code(&refused), 2, "{}", String::from_utf8_lossy(&refused.stderr));
+}
