@@ -79,6 +79,9 @@ struct Run {
     /// From the first ask to the last container of the last master.
     containers_s: f64,
     containers_per_s: f64,
+    /// CPU time of all processes over that time, and of each.
+    cpu_us_per_container: f64,
+    container_cpu_us_by_process: BTreeMap<String, f64>,
     /// Calls of `allocate()` that changed nothing, and how long they were counted.
     allocate_calls: usize,
     allocate_s: f64,
@@ -86,7 +89,7 @@ struct Run {
     allocate_ms: Latency,
     /// CPU time of all processes over these calls, and of each.
     cpu_us_per_call: f64,
-    cpu_us_by_process: BTreeMap<String, f64>,
+    call_cpu_us_by_process: BTreeMap<String, f64>,
     /// Transactions in that time, of others than the adapter; it has made none.
     store_commits: u64,
     load_average: f64,
@@ -150,9 +153,10 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
     output::say(format!("{} masters have registered", masters.len()));
 
     let n = wanted.containers;
-    let began = Instant::now();
+    let (before, began) = (cpu(&processes), Instant::now());
     let masters = at_once(masters.into_iter().map(|master| master.fetch(n))).await?;
     let containers_s = began.elapsed().as_secs_f64();
+    let of_containers = used_since(&before, &processes);
     let containers = wanted.masters * n;
     processes.check()?;
     until("the units hold the containers", || holds(&client, wanted.masters, n)).await?;
@@ -170,7 +174,6 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
     let audit_s = cluster::audited(&client).await?;
     processes.kill_all().await;
     let allocate_calls = calls.took.len();
-    let each = |cpu: Duration| per(cpu.as_secs_f64() * 1e6, count(allocate_calls));
     Ok(Run {
         workload: "yarn".to_owned(),
         nodes: layout.n_nodes,
@@ -178,12 +181,14 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
         containers,
         containers_s,
         containers_per_s: per(count(containers), containers_s),
+        cpu_us_per_container: each(&of_containers, containers).values().sum(),
+        container_cpu_us_by_process: each(&of_containers, containers),
         allocate_calls,
         allocate_s: calls.seconds,
         allocate_calls_per_s: per(count(allocate_calls), calls.seconds),
         allocate_ms: Latency::of(calls.took),
-        cpu_us_per_call: each(calls.cpu.values().sum()),
-        cpu_us_by_process: calls.cpu.into_iter().map(|(name, cpu)| (name, each(cpu))).collect(),
+        cpu_us_per_call: each(&calls.cpu, allocate_calls).values().sum(),
+        call_cpu_us_by_process: each(&calls.cpu, allocate_calls),
         store_commits: calls.commits,
         load_average,
         audit: true,
@@ -213,15 +218,12 @@ impl Calls {
         let end = began + Duration::from_secs(seconds);
         let called = at_once(masters.into_iter().map(|master| master.call_until(end))).await?;
         let seconds = began.elapsed().as_secs_f64();
-        let mut used = cpu(processes);
+        let used = used_since(&before, processes);
         let (commits, of_adapter) = committed_after(client, revision).await?;
         if of_adapter > 0 {
             let text =
                 format!("the adapter made {of_adapter} transactions while nothing was asked for in any call");
             return Err(Failure::failed(text));
-        }
-        for (name, cpu) in &mut used {
-            *cpu = cpu.saturating_sub(before.get(name).copied().unwrap_or_default());
         }
         let (masters, took): (Vec<Master>, Vec<Vec<Duration>>) = called.into_iter().unzip();
         Ok(Self { masters, took: took.concat(), seconds, cpu: used, commits })
@@ -246,6 +248,20 @@ where
 fn cpu(processes: &Processes) -> BTreeMap<String, Duration> {
     let pids = processes.pids().into_iter();
     pids.filter_map(|(name, pid)| Some((name, usage::cpu_time(pid)?))).collect()
+}
+
+/// The same since then.
+fn used_since(before: &BTreeMap<String, Duration>, processes: &Processes) -> BTreeMap<String, Duration> {
+    let since = |(name, cpu): (String, Duration)| {
+        let used = cpu.saturating_sub(before.get(&name).copied().unwrap_or_default());
+        (name, used)
+    };
+    cpu(processes).into_iter().map(since).collect()
+}
+
+/// Microseconds for each of so many.
+fn each(cpu: &BTreeMap<String, Duration>, n: usize) -> BTreeMap<String, f64> {
+    cpu.iter().map(|(name, cpu)| (name.clone(), per(cpu.as_secs_f64() * 1e6, count(n)))).collect()
 }
 
 /// Waits until nothing has been committed for a while; the revision since then.
@@ -331,7 +347,9 @@ impl Figures for Report {
     fn text(&self) -> String {
         let Run { allocate_ms: Latency { p50, p90, p99, max }, .. } = self.median;
         let run = &self.median;
-        let each = joined(run.cpu_us_by_process.iter().map(|(name, us)| format!("{name} {us:.1}")));
+        let by_process = |cpu_us: &BTreeMap<String, f64>| {
+            joined(cpu_us.iter().map(|(name, us)| format!("{name} {us:.1}")))
+        };
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = writeln!(
@@ -344,7 +362,18 @@ impl Figures for Report {
             "allocate()   {} calls in {:.1} s: {:.0}/s, p50 {p50:.2}, p90 {p90:.2}, p99 {p99:.2}, max {max:.1} ms",
             run.allocate_calls, run.allocate_s, run.allocate_calls_per_s
         );
-        let _ = writeln!(text, "CPU us each  {:.1}: {each}", run.cpu_us_per_call);
+        let _ = writeln!(
+            text,
+            "CPU us       {:.1} a container: {}",
+            run.cpu_us_per_container,
+            by_process(&run.container_cpu_us_by_process)
+        );
+        let _ = writeln!(
+            text,
+            "CPU us       {:.1} a call: {}",
+            run.cpu_us_per_call,
+            by_process(&run.call_cpu_us_by_process)
+        );
         let _ =
             writeln!(text, "store        {} transactions meanwhile, none of the adapter", run.store_commits);
         if self.runs.len() > 1 {
@@ -385,7 +414,7 @@ mod tests {
             workload: "yarn".to_owned(),
             allocate_calls_per_s: rate,
             containers_per_s: 4.0 * rate,
-            cpu_us_by_process: [("yarn".to_owned(), 12.0)].into(),
+            call_cpu_us_by_process: [("yarn".to_owned(), 12.0)].into(),
             audit: true,
             ..Run::default()
         };

@@ -144,7 +144,9 @@ fn masters_of_yarn_get_containers_and_then_write_nothing() {
     let ms = |rank: &str| report["allocate_ms"][rank].as_f64().unwrap();
     assert!(0.0 < ms("p50") && ms("p50") <= ms("p99") && ms("p99") <= ms("max"), "{report}");
     for process in ["yarn", "state", "load"] {
-        assert!(report["cpu_us_by_process"][process].is_number(), "{process}: {report}");
+        for field in ["container_cpu_us_by_process", "call_cpu_us_by_process"] {
+            assert!(report[field][process].is_number(), "{field} of {process}: {report}");
+        }
     }
     let refused = run(&["yarn", "--nodes", "1", "--masters", "3", "--containers", "34"]);
     assert_eq!(exit_code(&refused), 2, "{}", String::from_utf8_lossy(&refused.stderr));
