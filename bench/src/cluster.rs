@@ -431,7 +431,7 @@ pub(super) async fn start_state(
 }
 
 /// The address of a part on free ports.
-async fn serve(
+pub(super) async fn serve(
     processes: &mut Processes,
     name: &str,
     args: Vec<String>,

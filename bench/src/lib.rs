@@ -32,6 +32,7 @@
 //! - `wire`: maximum throughput of gRPC between two processes.
 //! - `workload`: the submitted workload.
 //! - `yarn`: the load of application masters on the YARN adapter.
+//! - `yarn_load`: applications of YARN, submitted at a rate or replayed from a trace.
 
 mod agents;
 mod board;
@@ -59,6 +60,7 @@ mod turns;
 mod wire;
 mod workload;
 mod yarn;
+mod yarn_load;
 
 use std::path::PathBuf;
 
@@ -107,6 +109,10 @@ pub enum Bench {
     Turns(turns::Arguments),
     /// Application masters of YARN over Hadoop RPC: containers per second, and calls per second that change nothing.
     Yarn(yarn::Arguments),
+    /// A day of a Hadoop cluster as applications of YARN, in three queues that wait: what each of them gets.
+    YarnReplay(yarn_load::replay::Arguments),
+    /// Applications of YARN at a steady rate, each with a master that registers, gets a container and finishes.
+    YarnSubmissions(yarn_load::submissions::Arguments),
     /// Draw a chart of the suite from the JSON of its runs.
     Chart(chart::Chart),
     /// Any number of schedulers in simulated time: conflicts, and the number beyond which another scheduler gains
@@ -143,6 +149,8 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Bench::Tide(wanted) => colocation::run(wanted, format).await,
         Bench::Turns(wanted) => turns::run(wanted, format).await,
         Bench::Yarn(wanted) => yarn::run(wanted, format).await,
+        Bench::YarnReplay(wanted) => yarn_load::replay::run(wanted, format).await,
+        Bench::YarnSubmissions(wanted) => yarn_load::submissions::run(wanted, format).await,
         Bench::Chart(wanted) => chart::run(&wanted),
         Bench::Simulate(wanted) => simulate::run(&wanted, format),
         Bench::Core(wanted) => decisions::run(wanted, format).await,

@@ -1,0 +1,166 @@
+//! What a job asks for, has and gives back, phase by phase. It knows no clock: times are given to it.
+
+use std::time::Duration;
+
+use godel_proto::v1;
+
+use crate::yarn_load::{master::ask, trace::Phase};
+
+/// What is due so soon is given back with what is due now.
+const SLACK: Duration = Duration::from_millis(2);
+
+/// See the module.
+pub(super) struct Work {
+    phases: Vec<Phase>,
+    speed: u32,
+    /// The phase that is played.
+    at: usize,
+    /// Containers of this phase that came and were not taken again.
+    n_come: u32,
+    /// Containers of this phase whose time is over.
+    n_over: u32,
+    /// What runs, and until when.
+    running: Vec<(Duration, String)>,
+    n_again: u64,
+}
+
+impl Work {
+    /// Nothing is done yet; times are divided by `speed`.
+    pub(super) fn new(phases: Vec<Phase>, speed: u32) -> Self {
+        Self { phases, speed: speed.max(1), at: 0, n_come: 0, n_over: 0, running: Vec::new(), n_again: 0 }
+    }
+
+    /// What the present phase still asks for.
+    pub(super) fn ask(&self) -> v1::YarnAsk {
+        let phase = self.phases.get(self.at);
+        ask(
+            phase.map_or(0, |phase| phase.priority),
+            phase.map_or(0, |phase| phase.n.saturating_sub(self.n_come)),
+        )
+    }
+
+    /// Containers whose time is over now, to be given back.
+    pub(super) fn release(&mut self, now: Duration) -> Vec<String> {
+        let (over, running): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.running).into_iter().partition(|(due, _)| *due <= now + SLACK);
+        self.running = running;
+        self.n_over += u32::try_from(over.len()).unwrap_or(u32::MAX);
+        over.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// What the next phase asks for, if the present one is over.
+    pub(super) fn next_phase(&mut self) -> Option<v1::YarnAsk> {
+        let phase = self.phases.get(self.at)?;
+        if self.n_over < phase.n {
+            return None;
+        }
+        (self.at, self.n_come, self.n_over) = (self.at + 1, 0, 0);
+        (self.at < self.phases.len()).then(|| self.ask())
+    }
+
+    /// Nothing is left to be done.
+    pub(super) fn is_over(&self) -> bool {
+        self.phases.get(self.at).is_none()
+    }
+
+    /// What has come and what was taken. What is to be asked for again.
+    ///
+    /// # Errors
+    /// More came than was asked for.
+    pub(super) fn take(
+        &mut self,
+        answer: v1::AllocateResponse,
+        now: Duration,
+    ) -> Result<Option<v1::YarnAsk>, String> {
+        let n_before = self.n_again;
+        for container in answer.allocated {
+            let phase = self.phases.get(self.at).filter(|phase| self.n_come < phase.n);
+            let phase = phase.ok_or_else(|| format!("{} was not asked for", container.container_id))?;
+            self.running.push((now + phase.life(self.n_come) / self.speed, container.container_id));
+            self.n_come += 1;
+        }
+        for ended in answer.completed {
+            let n_running = self.running.len();
+            self.running.retain(|(_, id)| *id != ended.container_id);
+            // Those that were given back are not there any more.
+            if self.running.len() < n_running {
+                self.n_come -= 1;
+                self.n_again += 1;
+            }
+        }
+        Ok((self.n_again > n_before).then(|| self.ask()))
+    }
+
+    /// Until the time of the next container is over.
+    pub(super) fn until_due(&self, now: Duration) -> Option<Duration> {
+        self.running.iter().map(|(due, _)| due.saturating_sub(now)).min()
+    }
+
+    /// Containers that were taken and asked for again.
+    pub(super) fn n_again(&self) -> u64 {
+        self.n_again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::yarn_load::trace;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn answer(allocated: &[&str], completed: &[&str]) -> v1::AllocateResponse {
+        let allocated = allocated.iter().map(|id| v1::YarnAllocatedContainer {
+            container_id: (*id).to_owned(),
+            ..v1::YarnAllocatedContainer::default()
+        });
+        let completed = completed.iter().map(|id| v1::YarnCompletedContainer {
+            container_id: (*id).to_owned(),
+            ..v1::YarnCompletedContainer::default()
+        });
+        v1::AllocateResponse {
+            allocated: allocated.collect(),
+            completed: completed.collect(),
+            ..v1::AllocateResponse::default()
+        }
+    }
+
+    /// Two maps of 12 s and a reduce of 10 s and a bit, a hundred times as fast.
+    fn work() -> Work {
+        let mut jobs = trace::read(&format!("job1\t0\t0\t{}\t1\t0", 256 << 20)).unwrap();
+        Work::new(jobs.remove(0).phases, 100)
+    }
+
+    #[test]
+    fn reduces_follow_the_last_map() {
+        let mut work = work();
+        assert_eq!((work.ask().containers, work.until_due(ms(0))), (Some(2), None));
+        assert_eq!(work.take(answer(&["a"], &[]), ms(0)), Ok(None));
+        assert_eq!((work.ask().containers, work.until_due(ms(20))), (Some(1), Some(ms(100))));
+        work.take(answer(&["b"], &[]), ms(60)).unwrap();
+        assert_eq!((work.release(ms(100)), work.release(ms(119))), (vec![], vec!["a".to_owned()]));
+        assert!(work.next_phase().is_none());
+        assert_eq!(work.release(ms(180)), ["b"]);
+        let ask = work.next_phase().unwrap();
+        assert_eq!((ask.containers, ask.priority, work.is_over()), (Some(1), Some(10), false));
+        // That they have ended is no news.
+        assert_eq!(work.take(answer(&["c"], &["a", "b"]), ms(190)), Ok(None));
+        assert!(work.take(answer(&["d"], &[]), ms(190)).is_err(), "nobody asked for it");
+        assert_eq!(
+            (work.release(ms(300)), work.next_phase(), work.is_over()),
+            (vec!["c".to_owned()], None, true)
+        );
+    }
+
+    #[test]
+    fn what_is_taken_is_asked_for_again() {
+        let mut work = work();
+        work.take(answer(&["a", "b"], &[]), ms(0)).unwrap();
+        let again = work.take(answer(&[], &["a"]), ms(50)).unwrap().unwrap();
+        assert_eq!((again.containers, work.n_again()), (Some(1), 1));
+        assert_eq!(work.release(ms(120)), ["b"]);
+        assert!(work.next_phase().is_none());
+    }
+}
