@@ -164,10 +164,28 @@ impl Master {
                 })
                 .await?;
             if answer.into_inner().done {
-                return Ok(());
+                return self.has_succeeded().await;
             }
             self.rung(pause.next()).await;
         }
+    }
+
+    /// Everybody is told by now that its application has finished with success.
+    async fn has_succeeded(&self) -> Result<(), Failure> {
+        let request = v1::GetApplicationRequest { application_id: self.application.clone() };
+        let answer = self
+            .client
+            .yarn(|mut yarn| {
+                let request = request.clone();
+                async move { yarn.get_application(request).await }
+            })
+            .await?;
+        let shown = answer.into_inner().application.unwrap_or_default();
+        let (state, status) = (shown.state(), shown.final_status());
+        if (state, status) == (v1::YarnAppState::Finished, v1::YarnAppFinalStatus::Succeeded) {
+            return Ok(());
+        }
+        Err(Failure::failed(format!("{} is {state:?} and {status:?} after its end", self.application)))
     }
 
     /// What the watch has seen of its application.

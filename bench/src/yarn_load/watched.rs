@@ -269,15 +269,18 @@ impl Inner {
 
     fn on_application(&mut self, payload: Bytes, now: Duration) -> Result<(), Status> {
         let record = v1::YarnApplication::decode(payload).map_err(unreadable)?;
-        let end = record.end();
-        let said = record.attempts.last().map(v1::YarnAttemptRecord::said);
+        let attempt = record.attempts.last();
+        // An unmanaged application finishes with its attempt: no other record says so.
+        let has_finished = record.end() == v1::YarnEnd::Finished
+            || attempt.is_some_and(|attempt| attempt.end() == v1::YarnEnd::Finished);
+        let has_failed = matches!(record.end(), v1::YarnEnd::Failed | v1::YarnEnd::Killed);
+        let said_so = attempt.is_some_and(|attempt| attempt.said() == v1::YarnFinalStatus::Succeeded);
+        let has_attempt = attempt.is_some();
         let application = self.applications.entry(record.application).or_default();
-        application.seen.has_attempt |= !record.attempts.is_empty();
-        let is_over = !matches!(end, v1::YarnEnd::Unspecified | v1::YarnEnd::Finishing);
-        if is_over && application.seen.over.is_none() {
+        application.seen.has_attempt |= has_attempt;
+        if (has_finished || has_failed) && application.seen.over.is_none() {
             application.seen.over = Some(now);
-            application.seen.has_succeeded =
-                end == v1::YarnEnd::Finished && said == Some(v1::YarnFinalStatus::Succeeded);
+            application.seen.has_succeeded = has_finished && !has_failed && said_so;
             match application.seen.has_succeeded {
                 true => self.progress.n_succeeded += 1,
                 false => self.progress.n_failed += 1,

@@ -151,3 +151,52 @@ fn masters_of_yarn_get_containers_and_then_write_nothing() {
     let refused = run(&["yarn", "--nodes", "1", "--masters", "3", "--containers", "34"]);
     assert_eq!(exit_code(&refused), 2, "{}", String::from_utf8_lossy(&refused.stderr));
 }
+
+#[test]
+fn applications_of_yarn_at_a_rate_all_finish() {
+    let report = bench("yarn-submissions", &["--rate", "20", "--minutes", "0.1"]);
+    assert_eq!((&report["workload"], &report["offered_per_s"]), (&"yarn-submissions".into(), &20.into()));
+    for field in ["submitted", "units_seen", "containers_seen", "finished_seen"] {
+        assert_eq!(report[field], 120, "{field}: {report}");
+    }
+    assert_eq!((&report["lost"], &report["audit"]), (&0.into(), &true.into()));
+    let p50 = |what: &str| report[what]["p50"].as_f64().unwrap();
+    assert!(0.0 < p50("submission_ms") && p50("submission_ms") <= p50("container_ms"), "{report}");
+    assert!(p50("container_ms") <= p50("finished_ms") && report["achieved_per_s"].is_number(), "{report}");
+    for process in ["state", "dispatcher", "binder", "s1", "agents", "yarn", "load"] {
+        assert!(report["rss_start_mib"][process].as_f64().unwrap() > 0.0, "{process}: {report}");
+        assert!(report["rss_end_mib"][process].as_f64().unwrap() > 0.0, "{process}: {report}");
+    }
+}
+
+#[test]
+fn jobs_of_a_trace_are_replayed_as_applications_of_yarn() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/swim/FB-2009_samples_24_times_1hr_0.tsv");
+    let flags = ["--jobs", "60", "--speed", "1000", "--windows-min", "0", "--trace", trace];
+    let report = bench("yarn-replay", &flags);
+    assert_eq!((&report["workload"], &report["speed"]), (&"yarn-replay".into(), &1000.into()));
+    assert_eq!((&report["jobs"], &report["containers"]), (&60.into(), &233.into()));
+    assert_eq!((&report["lost"], &report["audit"]), (&0.into(), &true.into()));
+    assert_eq!(report["configured_percent"], serde_json::json!({"half": 50, "third": 30, "fifth": 20}));
+    for queue in ["half", "third", "fifth"] {
+        assert!(report["shares_percent"][queue].is_number(), "{queue}: {report}");
+    }
+    assert!(report["job_ms"]["p50"].as_f64().unwrap() > 0.0 && report["windows_all"].is_u64(), "{report}");
+}
+
+#[test]
+fn a_replay_in_which_no_queue_waits_says_so() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/swim/FB-2009_samples_24_times_1hr_0.tsv");
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().display().to_string();
+    let flags = ["--jobs", "5", "--speed", "1000", "--nodes", "2", "--trace", trace, "--data-dir", &data];
+    let output = run(&[&["yarn-replay"], &flags[..]].concat());
+    assert_eq!(exit_code(&output), 1);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("all queues waited in 0 of") && said.contains("take fewer nodes or more jobs"),
+        "{said}"
+    );
+    let output = run(&["yarn-replay", "--trace", "nowhere.tsv"]);
+    assert_eq!(exit_code(&output), 2);
+}

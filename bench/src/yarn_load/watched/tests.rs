@@ -38,11 +38,11 @@ fn stopped(ordinals: &[u32]) -> v1::op::Op {
 }
 
 fn record(said: Option<v1::YarnFinalStatus>, end: v1::YarnEnd) -> v1::op::Op {
-    let attempt = v1::YarnAttemptRecord { said: said.map(Into::into), ..v1::YarnAttemptRecord::default() };
+    let said = said.map(Into::into);
+    let attempt = v1::YarnAttemptRecord { said, end: end.into(), ..v1::YarnAttemptRecord::default() };
     v1::op::Op::PutYarnApplication(v1::YarnApplication {
         application: ID.to_owned(),
         attempts: vec![attempt],
-        end: end.into(),
         ..v1::YarnApplication::default()
     })
 }
@@ -93,6 +93,13 @@ fn what_must_not_be_is_a_fault() {
     assert!(gone.message().contains("has not ended"), "{gone}");
     let seen = take(&watched, 8, vec![record(None, v1::YarnEnd::Finished)]).unwrap();
     assert!(!seen.has_succeeded && watched.progress().n_failed == 1);
+    let other = v1::YarnApplication {
+        application: "application_1700000000000_0002".to_owned(),
+        end: v1::YarnEnd::Killed.into(),
+        ..v1::YarnApplication::default()
+    };
+    take(&watched, 9, vec![v1::op::Op::PutYarnApplication(other)]).unwrap();
+    assert_eq!((watched.progress().n_failed, watched.progress().n_succeeded), (2, 0));
 }
 
 /// Whether a bell was rung.
