@@ -68,9 +68,11 @@ struct Replay {
     nodes: usize,
     speed: u32,
     jobs: usize,
-    /// Containers of the jobs, and those that came again because they were taken.
+    /// Containers of the jobs, those that came again because they were taken, and those that came beyond that and were not needed, or were
+    /// taken before their master heard of them.
     containers: u64,
     asked_again: u64,
+    surplus: u64,
     /// From the first submission to the last end.
     seconds: f64,
     containers_per_s: f64,
@@ -121,7 +123,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Replay, Failure> 
     let began = watched.now();
     let played = stage.play(n_jobs, parts).await?;
     let seconds = watched.now().saturating_sub(began).as_secs_f64();
-    let (containers, asked_again) = nothing_is_lost(&watched, &played)?;
+    let Sums { containers, asked_again, surplus } = nothing_is_lost(&watched, &played)?;
     let shares = watched.shares().0;
     wanted.judge(&shares)?;
     let audit_s = cluster::audited(&stage.client).await?;
@@ -133,6 +135,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Replay, Failure> 
         jobs: n_jobs,
         containers,
         asked_again,
+        surplus,
         seconds,
         containers_per_s: per(wide(containers), seconds),
         job_ms: Latency::of(played.iter().filter_map(took).collect()),
@@ -226,8 +229,7 @@ async fn play(client: Client, watched: Arc<Watched>, job: Job, speed: u32) -> Re
         }
         asks.extend(work.next_phase());
         let answer = master.allocate(std::mem::take(&mut asks), release).await?;
-        let wrong = |text: String| Failure::failed(format!("{}: {text}", master.application()));
-        asks.extend(work.take(answer, watched.now()).map_err(wrong)?);
+        asks.extend(work.take(answer, watched.now()));
         if !asks.is_empty() || work.is_over() {
             continue;
         }
@@ -243,20 +245,30 @@ async fn play(client: Client, watched: Arc<Watched>, job: Job, speed: u32) -> Re
     Ok(Played { application: master.application().to_owned(), began, n_containers, n_again: work.n_again() })
 }
 
-/// All containers of all jobs have come, and all jobs have finished well, as the watch shows: how many containers, and how many came again.
-fn nothing_is_lost(watched: &Watched, played: &[Played]) -> Result<(u64, u64), Failure> {
-    let (mut n_containers, mut n_again, mut wrong) = (0, 0, Vec::new());
+/// Containers of all jobs.
+#[derive(Default)]
+struct Sums {
+    containers: u64,
+    asked_again: u64,
+    surplus: u64,
+}
+
+/// All containers of all jobs have come and ended, and all jobs have finished well, as the watch shows.
+fn nothing_is_lost(watched: &Watched, played: &[Played]) -> Result<Sums, Failure> {
+    let (mut sums, mut wrong) = (Sums::default(), Vec::new());
     for job in played {
         let seen = watched.seen(&job.application);
-        let n_expected = job.n_containers + job.n_again;
-        if !seen.has_succeeded || u64::from(seen.n_bound) != n_expected || seen.n_ended != seen.n_bound {
-            wrong.push(format!("{}: {n_expected} containers expected, seen: {seen:?}", job.application));
+        let n_least = job.n_containers + job.n_again;
+        let surplus = u64::from(seen.n_bound).checked_sub(n_least);
+        if !seen.has_succeeded || surplus.is_none() || seen.n_ended != seen.n_bound {
+            wrong.push(format!("{}: {n_least} containers expected, seen: {seen:?}", job.application));
         }
-        n_containers += job.n_containers;
-        n_again += job.n_again;
+        sums.containers += job.n_containers;
+        sums.asked_again += job.n_again;
+        sums.surplus += surplus.unwrap_or_default();
     }
     match wrong.first() {
-        None => Ok((n_containers, n_again)),
+        None => Ok(sums),
         Some(first) => {
             Err(Failure::failed(format!("{} of {} jobs are wrong, as {first}", wrong.len(), played.len())))
         }
@@ -275,8 +287,8 @@ impl Figures for Replay {
         );
         let _ = writeln!(
             text,
-            "took         {:.0} s: {:.0} containers/s; {} were taken and asked for again",
-            self.seconds, self.containers_per_s, self.asked_again
+            "took         {:.0} s: {:.0} containers/s; {} were taken and asked for again, {} came beyond that",
+            self.seconds, self.containers_per_s, self.asked_again, self.surplus
         );
         let _ = writeln!(
             text,

@@ -51,29 +51,23 @@ impl Meter {
         }
     }
 
-    /// Containers were asked for.
-    pub(super) fn asked(&mut self, now: Duration, queue: usize, n: u64) {
+    /// So many containers of a queue waited for a place before, and so many do now.
+    pub(super) fn waits(&mut self, now: Duration, queue: usize, before: u64, after: u64) {
         self.advance(now);
-        self.waiting[queue] += n;
+        self.waiting[queue] = (self.waiting[queue] + after).saturating_sub(before);
+        self.all_wait &= self.waiting[queue] > 0;
     }
 
-    /// A container that was asked for has a place.
+    /// A container has a place.
     pub(super) fn placed(&mut self, now: Duration, queue: usize, mib: u64) {
         self.advance(now);
         self.mib[queue] += mib;
-        self.less(queue, 1);
     }
 
     /// A container has ended.
     pub(super) fn ended(&mut self, now: Duration, queue: usize, mib: u64) {
         self.advance(now);
         self.mib[queue] = self.mib[queue].saturating_sub(mib);
-    }
-
-    /// Containers are not asked for any more.
-    pub(super) fn dropped(&mut self, now: Duration, queue: usize, n: u64) {
-        self.advance(now);
-        self.less(queue, n);
     }
 
     /// What was counted until the last window that is over.
@@ -84,11 +78,6 @@ impl Meter {
     /// Containers that wait, by queue.
     pub(super) fn waiting(&self) -> [u64; N_QUEUES] {
         self.waiting
-    }
-
-    fn less(&mut self, queue: usize, n: u64) {
-        self.waiting[queue] = self.waiting[queue].saturating_sub(n);
-        self.all_wait &= self.waiting[queue] > 0;
     }
 
     fn advance(&mut self, now: Duration) {
@@ -142,28 +131,26 @@ mod tests {
     #[test]
     fn only_windows_in_which_every_queue_waits_count() {
         let mut meter = Meter::new(ms(1_000));
-        for (queue, n) in [(0, 6), (1, 4), (2, 3)] {
-            meter.asked(ms(0), queue, n);
-        }
         for (queue, n) in [(0, 5), (1, 3), (2, 2)] {
+            meter.waits(ms(0), queue, 0, n + 1);
             (0..n).for_each(|_| meter.placed(ms(500), queue, 100));
+            meter.waits(ms(500), queue, n + 1, 1);
         }
         // The first window began before anybody waited; the second one counts.
-        meter.asked(ms(2_000), 0, 1);
+        meter.waits(ms(2_000), 0, 1, 2);
         assert_eq!((meter.shares().n_windows, meter.shares().n_all), (1, 2));
-        assert_eq!(
-            (meter.shares().mib_s, meter.shares().percent()),
-            ([500.0, 300.0, 200.0], [50.0, 30.0, 20.0])
-        );
+        let percent = [50.0, 30.0, 20.0];
+        assert_eq!((meter.shares().mib_s, meter.shares().percent()), ([500.0, 300.0, 200.0], percent));
         assert!(meter.shares().deviation_percent() < 1e-9);
         // One more for the last queue, which waits no longer: the third does not count, and neither does the fourth.
         meter.placed(ms(2_500), 2, 100);
+        meter.waits(ms(2_500), 2, 1, 0);
         assert_eq!(meter.waiting(), [2, 1, 0]);
-        meter.asked(ms(3_500), 2, 1);
+        meter.waits(ms(3_500), 2, 0, 1);
         meter.ended(ms(4_000), 0, 100);
         assert_eq!((meter.shares().n_windows, meter.shares().n_all), (1, 4));
         // The fifth counts: four, three and three.
-        meter.dropped(ms(5_000), 0, 1);
+        meter.waits(ms(5_000), 0, 2, 0);
         let shares = meter.shares();
         assert_eq!((shares.n_windows, shares.mib_s), (2, [900.0, 600.0, 500.0]));
         assert!((shares.deviation_percent() - 25.0).abs() < 1e-9, "{}", shares.deviation_percent());

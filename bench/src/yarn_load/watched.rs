@@ -24,7 +24,7 @@ const PUT_UNIT: u32 = 4;
 const DELETE: u32 = 16;
 const PUT_TASK_GROUP: u32 = 18;
 const PUT_YARN_APPLICATION: u32 = 27;
-/// Ordinal of what stands for the master: no container.
+/// Ordinal of what stands for the master: no container. Its group is of the unit's own record.
 const MASTER: u32 = 0;
 /// Length of a window in which shares are measured.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -49,8 +49,6 @@ pub(super) struct Progress {
 pub(super) struct Seen {
     /// Its unit was seen.
     pub(super) has_unit: bool,
-    /// Containers that were asked for in state.
-    pub(super) n_opened: u32,
     /// Containers seen bound, each once.
     pub(super) n_bound: u32,
     /// Containers seen ended, each once.
@@ -88,11 +86,35 @@ struct Application {
     queue: Option<usize>,
     /// Its unit asks for nothing any more.
     is_closed: bool,
-    /// Memory of a container, by task group.
-    mib: HashMap<u32, u64>,
+    /// By position.
+    groups: HashMap<u32, Group>,
     bound: HashSet<u32>,
     /// Memory of what runs, by ordinal.
     live: HashMap<u32, u64>,
+}
+
+/// A task group: containers that are alike.
+#[derive(Default)]
+struct Group {
+    /// Of each container.
+    mib: u64,
+    /// Ordinals that are not released, as half-open ranges, ascending.
+    ranges: Vec<(u32, u32)>,
+    /// Those of them that have or had a place.
+    bound: HashSet<u32>,
+}
+
+impl Group {
+    fn has(&self, ordinal: u32) -> bool {
+        let after = self.ranges.partition_point(|(start, _)| *start <= ordinal);
+        after.checked_sub(1).is_some_and(|idx| ordinal < self.ranges[idx].1)
+    }
+
+    /// Containers without a place.
+    fn n_waiting(&self) -> u64 {
+        let n: u64 = self.ranges.iter().map(|(start, end)| u64::from(end.saturating_sub(*start))).sum();
+        n.saturating_sub(u64::try_from(self.bound.len()).unwrap_or(u64::MAX))
+    }
 }
 
 impl Watched {
@@ -208,7 +230,9 @@ impl Inner {
         }
         let status = record.status.unwrap_or_default();
         if status.cancelled || status.ended() != v1::UnitEnd::Unspecified {
-            application.close(now, &mut self.meter);
+            let before = application.n_waiting();
+            application.is_closed = true;
+            application.count(now, before, &mut self.meter);
         }
         Ok(())
     }
@@ -218,35 +242,40 @@ impl Inner {
         let template = record.group.and_then(|group| group.template).unwrap_or_default();
         let requests = template.demand.and_then(|demand| demand.requests).unwrap_or_default();
         let mib = requests.amounts.get(MEMORY).map_or(0, |bytes| bytes.unsigned_abs() >> 20);
-        let ends = record.ordinals.iter().flat_map(|of| &of.ranges).map(|range| range.end);
-        // Ordinals are given out in order, and 0 is the master.
-        let n_opened = ends.max().unwrap_or(0).saturating_sub(1);
+        let ranges = record.ordinals.into_iter().flat_map(|of| of.ranges);
         let Some((application, _, meter)) = self.of_unit(record.unit_id) else { return Ok(()) };
-        application.mib.insert(record.task_group, mib);
-        let n_fresh = n_opened.saturating_sub(application.seen.n_opened);
-        application.seen.n_opened += n_fresh;
-        if let Some(queue) = application.queue.filter(|_| n_fresh > 0 && !application.is_closed) {
-            meter.asked(now, queue, n_fresh.into());
-        }
+        let before = application.n_waiting();
+        let group = application.groups.entry(record.task_group).or_default();
+        group.mib = mib;
+        group.ranges = ranges.map(|range| (range.start, range.end)).collect();
+        let mut bound = std::mem::take(&mut group.bound);
+        bound.retain(|ordinal| group.has(*ordinal));
+        group.bound = bound;
+        application.count(now, before, meter);
         Ok(())
     }
 
     fn on_bind(&mut self, payload: Bytes, now: Duration) -> Result<(), Status> {
         let bind = v1::Binding::decode(payload).map_err(unreadable)?;
         let Some((application, progress, meter)) = self.of_unit(bind.unit_id) else { return Ok(()) };
-        let mib = application.mib.get(&bind.task_group).copied().unwrap_or(0);
+        let before = application.n_waiting();
+        let group = application.groups.entry(bind.task_group).or_default();
         for ordinal in bind.ordinals.into_iter().filter(|ordinal| *ordinal != MASTER) {
             if !application.bound.insert(ordinal) {
                 let text = format!("unit {}, ordinal {ordinal}: bound twice", bind.unit_id);
                 return Err(Status::data_loss(text));
             }
-            application.live.insert(ordinal, mib);
+            if group.has(ordinal) {
+                group.bound.insert(ordinal);
+            }
+            application.live.insert(ordinal, group.mib);
             application.seen.n_bound += 1;
             progress.n_bound += 1;
             if let Some(queue) = application.queue {
-                meter.placed(now, queue, mib);
+                meter.placed(now, queue, group.mib);
             }
         }
+        application.count(now, before, meter);
         application.bell.notify_one();
         Ok(())
     }
@@ -301,7 +330,7 @@ impl Inner {
                     let text = format!("unit {id} is deleted, and ordinal {ordinal} of it has not ended");
                     return Err(Status::data_loss(text));
                 }
-                (of.bound, of.mib) = Default::default();
+                (of.bound, of.groups) = Default::default();
             }
         }
         Ok(())
@@ -309,12 +338,16 @@ impl Inner {
 }
 
 impl Application {
-    /// Nothing that waits is wanted any more.
-    fn close(&mut self, now: Duration, meter: &mut Meter) {
-        let is_first = !std::mem::replace(&mut self.is_closed, true);
-        let n_left = self.seen.n_opened.saturating_sub(self.seen.n_bound);
-        if let Some(queue) = self.queue.filter(|_| is_first && n_left > 0) {
-            meter.dropped(now, queue, n_left.into());
+    /// Containers that are asked for and have no place.
+    fn n_waiting(&self) -> u64 {
+        if self.is_closed { 0 } else { self.groups.values().map(Group::n_waiting).sum() }
+    }
+
+    /// Has the meter know how many wait now, if that has changed.
+    fn count(&self, now: Duration, before: u64, meter: &mut Meter) {
+        let after = self.n_waiting();
+        if let Some(queue) = self.queue.filter(|_| before != after) {
+            meter.waits(now, queue, before, after);
         }
     }
 }

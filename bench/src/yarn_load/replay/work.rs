@@ -1,4 +1,8 @@
 //! What a job asks for, has and gives back, phase by phase. It knows no clock: times are given to it.
+//!
+//! What is asked for is a number, as YARN has it: containers that have a place, and of which the master has not heard, are not in it. So a master
+//! that asks again for one that was taken from it may get more than it needs. As MapReduce does, it says after each answer how many it needs now, and gives
+//! back what is too much.
 
 use std::time::Duration;
 
@@ -21,13 +25,27 @@ pub(super) struct Work {
     n_over: u32,
     /// What runs, and until when.
     running: Vec<(Duration, String)>,
+    /// Came without being needed, and is given back at once.
+    surplus: Vec<String>,
+    /// Something was asked for again in this phase: what had a place already, and its master had not heard of, was not counted.
+    is_unsure: bool,
     n_again: u64,
 }
 
 impl Work {
     /// Nothing is done yet; times are divided by `speed`.
     pub(super) fn new(phases: Vec<Phase>, speed: u32) -> Self {
-        Self { phases, speed: speed.max(1), at: 0, n_come: 0, n_over: 0, running: Vec::new(), n_again: 0 }
+        Self {
+            phases,
+            speed: speed.max(1),
+            at: 0,
+            n_come: 0,
+            n_over: 0,
+            running: Vec::new(),
+            surplus: Vec::new(),
+            is_unsure: false,
+            n_again: 0,
+        }
     }
 
     /// What the present phase still asks for.
@@ -39,13 +57,14 @@ impl Work {
         )
     }
 
-    /// Containers whose time is over now, to be given back.
+    /// Containers whose time is over now, and those that are not needed, to be given back.
     pub(super) fn release(&mut self, now: Duration) -> Vec<String> {
         let (over, running): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.running).into_iter().partition(|(due, _)| *due <= now + SLACK);
         self.running = running;
         self.n_over += u32::try_from(over.len()).unwrap_or(u32::MAX);
-        over.into_iter().map(|(_, id)| id).collect()
+        let surplus = std::mem::take(&mut self.surplus);
+        over.into_iter().map(|(_, id)| id).chain(surplus).collect()
     }
 
     /// What the next phase asks for, if the present one is over.
@@ -54,7 +73,7 @@ impl Work {
         if self.n_over < phase.n {
             return None;
         }
-        (self.at, self.n_come, self.n_over) = (self.at + 1, 0, 0);
+        (self.at, self.n_come, self.n_over, self.is_unsure) = (self.at + 1, 0, 0, false);
         (self.at < self.phases.len()).then(|| self.ask())
     }
 
@@ -63,21 +82,19 @@ impl Work {
         self.phases.get(self.at).is_none()
     }
 
-    /// What has come and what was taken. What is to be asked for again.
-    ///
-    /// # Errors
-    /// More came than was asked for.
-    pub(super) fn take(
-        &mut self,
-        answer: v1::AllocateResponse,
-        now: Duration,
-    ) -> Result<Option<v1::YarnAsk>, String> {
-        let n_before = self.n_again;
+    /// What has come and what was taken. What is to be asked for from now on, if that is to be said.
+    pub(super) fn take(&mut self, answer: v1::AllocateResponse, now: Duration) -> Option<v1::YarnAsk> {
+        let (n_before, has_come) = (self.n_again, !answer.allocated.is_empty());
         for container in answer.allocated {
-            let phase = self.phases.get(self.at).filter(|phase| self.n_come < phase.n);
-            let phase = phase.ok_or_else(|| format!("{} was not asked for", container.container_id))?;
-            self.running.push((now + phase.life(self.n_come) / self.speed, container.container_id));
-            self.n_come += 1;
+            let is_needed = |phase: &&Phase| self.n_come < phase.n && phase.priority == container.priority;
+            match self.phases.get(self.at).filter(is_needed) {
+                Some(phase) => {
+                    let due = now + phase.life(self.n_come) / self.speed;
+                    self.running.push((due, container.container_id));
+                    self.n_come += 1;
+                }
+                None => self.surplus.push(container.container_id),
+            }
         }
         for ended in answer.completed {
             let n_running = self.running.len();
@@ -88,7 +105,8 @@ impl Work {
                 self.n_again += 1;
             }
         }
-        Ok((self.n_again > n_before).then(|| self.ask()))
+        self.is_unsure |= self.n_again > n_before;
+        (self.n_again > n_before || self.is_unsure && has_come).then(|| self.ask())
     }
 
     /// Until the time of the next container is over.
@@ -114,6 +132,7 @@ mod tests {
     fn answer(allocated: &[&str], completed: &[&str]) -> v1::AllocateResponse {
         let allocated = allocated.iter().map(|id| v1::YarnAllocatedContainer {
             container_id: (*id).to_owned(),
+            priority: if *id == "c" { 10 } else { 20 },
             ..v1::YarnAllocatedContainer::default()
         });
         let completed = completed.iter().map(|id| v1::YarnCompletedContainer {
@@ -137,30 +156,35 @@ mod tests {
     fn reduces_follow_the_last_map() {
         let mut work = work();
         assert_eq!((work.ask().containers, work.until_due(ms(0))), (Some(2), None));
-        assert_eq!(work.take(answer(&["a"], &[]), ms(0)), Ok(None));
+        assert_eq!(work.take(answer(&["a"], &[]), ms(0)), None);
         assert_eq!((work.ask().containers, work.until_due(ms(20))), (Some(1), Some(ms(100))));
-        work.take(answer(&["b"], &[]), ms(60)).unwrap();
+        assert_eq!(work.take(answer(&["b"], &[]), ms(60)), None);
         assert_eq!((work.release(ms(100)), work.release(ms(119))), (vec![], vec!["a".to_owned()]));
         assert!(work.next_phase().is_none());
         assert_eq!(work.release(ms(180)), ["b"]);
         let ask = work.next_phase().unwrap();
         assert_eq!((ask.containers, ask.priority, work.is_over()), (Some(1), Some(10), false));
         // That they have ended is no news.
-        assert_eq!(work.take(answer(&["c"], &["a", "b"]), ms(190)), Ok(None));
-        assert!(work.take(answer(&["d"], &[]), ms(190)).is_err(), "nobody asked for it");
-        assert_eq!(
-            (work.release(ms(300)), work.next_phase(), work.is_over()),
-            (vec!["c".to_owned()], None, true)
-        );
+        assert_eq!(work.take(answer(&["c"], &["a", "b"]), ms(190)), None);
+        assert_eq!((work.release(ms(300)), work.n_again()), (vec!["c".to_owned()], 0));
+        assert_eq!((work.next_phase(), work.is_over()), (None, true));
     }
 
     #[test]
     fn what_is_taken_is_asked_for_again() {
         let mut work = work();
-        work.take(answer(&["a", "b"], &[]), ms(0)).unwrap();
-        let again = work.take(answer(&[], &["a"]), ms(50)).unwrap().unwrap();
-        assert_eq!((again.containers, work.n_again()), (Some(1), 1));
-        assert_eq!(work.release(ms(120)), ["b"]);
-        assert!(work.next_phase().is_none());
+        assert_eq!(work.take(answer(&["a"], &[]), ms(0)), None);
+        let again = work.take(answer(&[], &["a"]), ms(50)).unwrap();
+        assert_eq!((again.containers, work.n_again()), (Some(2), 1));
+        // One had a place when that was said: three come in all, and it says each time what it needs.
+        let needed = work.take(answer(&["b"], &[]), ms(60)).unwrap();
+        assert_eq!(needed.containers, Some(1));
+        assert_eq!(work.take(answer(&["d", "e"], &[]), ms(70)).unwrap().containers, Some(0));
+        assert_eq!(work.release(ms(70)), ["e"]);
+        assert_eq!(work.release(ms(200)), ["b", "d"]);
+        assert!(work.next_phase().is_some());
+        // A map that comes late is no reduce.
+        assert_eq!(work.take(answer(&["f", "c"], &["e"]), ms(210)), None);
+        assert_eq!(work.release(ms(210)), ["f"]);
     }
 }

@@ -66,19 +66,22 @@ fn an_application_is_followed_to_its_end() {
     take(&watched, 5, vec![unit(false), group(1, 4)]).unwrap();
     assert_eq!(watched.shares().1, [0, 3, 0]);
     let seen = take(&watched, 6, vec![bind(&[1, 2])]).unwrap();
-    assert_eq!((seen.n_opened, seen.n_bound, seen.n_ended), (3, 2, 0));
+    assert_eq!((seen.n_bound, seen.n_ended, watched.shares().1[1]), (2, 0, 1));
     assert_eq!(take(&watched, 6, vec![bind(&[1, 2])]).unwrap(), seen, "a repetition");
-    // A group that grows counts what is new.
+    // The first one is given back, and two more are asked for: 3, 4 and 5 wait.
     let seen = take(&watched, 7, vec![group(2, 6), stopped(&[0, 1, 3])]).unwrap();
-    assert_eq!((seen.n_opened, seen.n_bound, seen.n_ended), (5, 2, 1));
+    assert_eq!((seen.n_bound, seen.n_ended), (2, 1));
     assert_eq!(watched.shares().1, [0, 3, 0]);
+    // Two that wait are not wanted any more; what is released while it gets a place waits for none.
+    take(&watched, 8, vec![group(2, 4), bind(&[5])]).unwrap();
+    assert_eq!((watched.shares().1, watched.seen(ID).n_bound), (vec![0, 1, 0], 3));
     assert!(!seen.has_succeeded && seen.over.is_none() && !seen.has_attempt);
     let said = Some(v1::YarnFinalStatus::Succeeded);
-    let seen = take(&watched, 8, vec![record(said, v1::YarnEnd::Finished), unit(true)]).unwrap();
+    let seen = take(&watched, 9, vec![record(said, v1::YarnEnd::Finished), unit(true)]).unwrap();
     assert!(seen.has_succeeded && seen.over.is_some() && seen.has_attempt);
     assert_eq!(watched.shares().1, [0, 0, 0]);
-    take(&watched, 9, vec![stopped(&[2]), delete()]).unwrap();
-    let progress = Progress { n_units: 1, n_bound: 2, n_ended: 2, n_succeeded: 1, n_failed: 0 };
+    take(&watched, 10, vec![stopped(&[2, 5]), delete()]).unwrap();
+    let progress = Progress { n_units: 1, n_bound: 3, n_ended: 3, n_succeeded: 1, n_failed: 0 };
     assert_eq!(watched.progress(), progress);
     // It was rung.
     assert!(has_rung(&bell));
