@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn the_rate_and_the_time_say_how_many() {
         let wanted =
-            |words: &[&str]| Line::try_parse_from([&[""], words].concat()).map(|line| line.arguments);
+            |words: &[&str]| Line::try_parse_from([&[""][..], words].concat()).map(|line| line.arguments);
         assert_eq!(wanted(&[]).unwrap().n_applications(), 120_000);
         assert_eq!(wanted(&["--rate", "20", "--minutes", "0.1"]).unwrap().n_applications(), 120);
         assert!(wanted(&["--minutes", "0"]).is_err() && wanted(&["--minutes", "x"]).is_err());

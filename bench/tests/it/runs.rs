@@ -190,7 +190,7 @@ fn a_replay_in_which_no_queue_waits_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().display().to_string();
     let flags = ["--jobs", "5", "--speed", "1000", "--nodes", "2", "--trace", trace, "--data-dir", &data];
-    let output = run(&[&["yarn-replay"], &flags[..]].concat());
+    let output = run(&[&["yarn-replay"][..], &flags[..]].concat());
     assert_eq!(exit_code(&output), 1);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
