@@ -18,6 +18,7 @@ mod reschedule;
 mod reservation;
 mod task_groups;
 mod top;
+mod why;
 mod yarn;
 mod zones;
 
@@ -34,6 +35,7 @@ pub use reschedule::{
 pub use reservation::{PlaceView, ReservationView};
 pub use task_groups::TaskGroupView;
 pub use top::{DeviceUseView, NodeUseView, UnitUseView, ZoneUseView};
+use why::{ended, reason, replacements};
 pub use yarn::{YarnAmountView, YarnAppView, YarnAttemptView, YarnQueueView};
 pub use zones::{ZonePartView, ZoneView, zones};
 
@@ -76,6 +78,11 @@ pub struct UnitView {
     pub preemptible: bool,
     /// Not before it has run so long, milliseconds.
     pub min_run_ms: u64,
+    /// So many replacements may start before what they replace stops.
+    pub max_surge: u32,
+    /// Replicas that start before those stop that they replace.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replacements: Vec<String>,
     /// It may wait so long before it is said that it finds no place, milliseconds; 0: 5 min.
     pub scheduling_timeout_ms: u64,
     /// It fails once it was active so long, milliseconds; 0: never.
@@ -274,6 +281,8 @@ impl From<&v1::Unit> for UnitView {
             priority_class: spec.priority_class,
             preemptible: spec.preemptible.unwrap_or_default(),
             min_run_ms: spec.min_run_ms,
+            max_surge: spec.max_surge,
+            replacements: replacements(&status),
             scheduling_timeout_ms: spec.scheduling_timeout_ms.unwrap_or_default(),
             active_deadline_ms: spec.active_deadline_ms.unwrap_or_default(),
             ended: ended(status.ended()),
@@ -294,37 +303,6 @@ impl From<&v1::Unit> for UnitView {
             task_groups: Vec::new(),
             running_units: Vec::new(),
         }
-    }
-}
-
-/// Why a unit waits, or how it ended, for a column of a table.
-fn reason(unit: &v1::Unit) -> String {
-    let counts = unit.counts.unwrap_or_default();
-    let status = unit.status.clone().unwrap_or_default();
-    match unit.phase() {
-        v1::UnitPhase::Failed if status.ended() != v1::UnitEnd::Unspecified => ended(status.ended()),
-        v1::UnitPhase::Failed if counts.failed > 0 => {
-            format!("{} of {} failed", counts.failed, words::count(counts.replicas, "replica"))
-        }
-        v1::UnitPhase::Queued | v1::UnitPhase::Scheduling | v1::UnitPhase::Unschedulable => {
-            let top = unit.refusals.as_ref().and_then(|refusals| refusals.reasons.first());
-            match top {
-                _ if !unit.waits_for.is_empty() => unit.waits_for.clone(),
-                Some(top) if top.nodes > 0 => {
-                    format!("{} ({})", top.reason, words::count(top.nodes, "node"))
-                }
-                Some(top) => top.reason.clone(),
-                None => String::new(),
-            }
-        }
-        _ => String::new(),
-    }
-}
-
-fn ended(end: v1::UnitEnd) -> String {
-    match end {
-        v1::UnitEnd::Unspecified => String::new(),
-        end => end.as_str_name().trim_start_matches("UNIT_END_").to_lowercase().replace('_', "-"),
     }
 }
 

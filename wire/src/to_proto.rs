@@ -11,6 +11,7 @@ use godel_domain::{
     pause::Pause,
     resources::Resources,
     running_units::{Bind, RunChange},
+    surge::Surge,
     task_group_record::TaskGroupRecord,
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
@@ -238,6 +239,7 @@ pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
         own_groups,
         next_incarnations,
         compacted,
+        surges,
     } = status;
     let next = |&(ordinal, incarnation): &(u32, u32)| v1::NextIncarnation { ordinal, incarnation };
     v1::UnitStatus {
@@ -258,7 +260,13 @@ pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
         own_groups: u32::from(*own_groups),
         next_incarnations: next_incarnations.iter().map(next).collect(),
         compacted: compacted.as_deref().map(compacted_runs),
+        surges: surges.iter().map(surge).collect(),
     }
+}
+
+fn surge(surge: &Surge) -> v1::Surge {
+    let Surge { ordinal, replaces, movement, expires_ms } = surge;
+    v1::Surge { ordinal: *ordinal, replaces: *replaces, movement: movement.clone(), expires_ms: *expires_ms }
 }
 
 /// A unit as submitted. Revisions and times of its metadata are left 0: the store keeps them.
@@ -289,6 +297,7 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         min_run_ms,
         affinity,
         topology,
+        max_surge,
     } = spec;
     v1::UnitSpec {
         meta: Some(v1::ObjectMeta {
@@ -321,6 +330,7 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         topology: (!topology.is_empty()).then(|| unit_topology(topology)),
         // A record has its name.
         generate_name: String::new(),
+        max_surge: *max_surge,
     }
 }
 

@@ -214,6 +214,9 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
     if !view.ended.is_empty() {
         text.push_str(&field(10, "ended", &format!("by the dispatcher: {}", view.ended)));
     }
+    if !view.replacements.is_empty() {
+        text.push_str(&field(10, "starting", &view.replacements.join(", ")));
+    }
     if !view.preempted_by.is_empty() {
         text.push_str(&field(10, "preempted", &format!("by {}", view.preempted_by.join(", "))));
     }

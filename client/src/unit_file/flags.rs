@@ -80,6 +80,7 @@ fn spec(submit: &Submit, wrong: &mut Vec<String>) -> v1::UnitSpec {
         on_failure: submit.on_failure.unwrap_or_default().into_api().into(),
         preemptible: submit.preemptible,
         min_run_ms: submit.min_run.unwrap_or_default(),
+        max_surge: submit.max_surge.unwrap_or_default(),
         scheduling_timeout_ms: submit.scheduling_timeout,
         active_deadline_ms: submit.active_deadline,
         affinity,
@@ -436,6 +437,9 @@ template:
             --toleration gpu=only:no-schedule,spot,*,dead:no-execute=300 --env MODE=1.0 --stop-grace 30s --eviction-notice 5s \
             --duration 0s --exit-code 3 -- server --port 8080";
         assert_eq!(flags(words).unwrap(), parse(file).unwrap().remove(0).spec);
+        let surging = "name: a\nclass: service\nmax_surge: 2\ntemplate: {requests: {cpu: 1}}\n";
+        let said = flags("--name a --class service --max-surge 2 --cpu 1").unwrap();
+        assert_eq!(said, parse(surging).unwrap().remove(0).spec);
         let class = flags("--name a --cpu 1 --priority-class gold").unwrap();
         assert_eq!((class.priority, class.priority_class.as_str()), (None, "gold"));
     }

@@ -190,6 +190,9 @@ pub struct Submit {
     /// Time after the binding in which a running unit is not preempted. Default 0s.
     #[arg(long, requires = "named", value_parser = duration::parse_ms)]
     pub min_run: Option<u64>,
+    /// Replacements of a service that may start before what they replace stops, where it is moved. Default 0.
+    #[arg(long, requires = "named")]
+    pub max_surge: Option<u32>,
     /// Wait after which the unit is shown as Unschedulable; it is still tried. Default 5m.
     #[arg(long, requires = "named", value_parser = duration::parse_ms)]
     pub scheduling_timeout: Option<u64>,

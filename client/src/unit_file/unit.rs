@@ -41,6 +41,7 @@ pub(super) fn unit(fields: &mut Fields<'_, '_>) -> v1::UnitSpec {
         on_failure: fields.word("on_failure", &words::ON_FAILURE),
         preemptible: fields.boolean("preemptible"),
         min_run_ms: fields.duration("min_run").unwrap_or_default(),
+        max_surge: fields.number("max_surge").unwrap_or_default(),
         scheduling_timeout_ms: fields.duration("scheduling_timeout"),
         active_deadline_ms: fields.duration("active_deadline"),
         affinity: unit_affinity::read(fields),

@@ -117,6 +117,7 @@ fn field_names_of_json_are_stable() {
         "priority_class",
         "preemptible",
         "min_run_ms",
+        "max_surge",
         "scheduling_timeout_ms",
         "active_deadline_ms",
         "ended",

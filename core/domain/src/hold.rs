@@ -70,7 +70,8 @@ pub struct Hold {
 pub struct MovementTarget {
     /// Name of the movement.
     pub movement: Arc<str>,
-    /// Who leaves. The hold is for the next incarnation of the same replica.
+    /// Who leaves. The hold is for the next incarnation of the same replica, or for another ordinal that runs before this one
+    /// leaves.
     pub from: RunningUnitId,
 }
 
@@ -159,6 +160,12 @@ impl Hold {
     /// until it runs again.
     pub fn counts_in_queue(&self) -> bool {
         self.slot.is_none() && self.movement.is_none()
+    }
+
+    /// Returns the ordinal that is to run before the one leaves that it replaces, if it is held for such a one.
+    pub fn surge_ordinal(&self) -> Option<u32> {
+        let target = self.movement.as_ref()?;
+        self.ordinals.first().copied().filter(|ordinal| *ordinal != target.from.replica.ordinal)
     }
 
     /// All that have to leave first.

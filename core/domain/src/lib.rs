@@ -31,6 +31,7 @@
 //! - `run_end`: how a running unit ended, and when it ran.
 //! - `running_units`: the life of running units, as one table per unit.
 //! - `seed`: numbers that look random and follow from a seed.
+//! - `surge`: replicas that start before those stop that they replace.
 //! - `sub_cluster`: the sub-cluster that a unit or a node is of.
 //! - `task_group_record`: task groups that were added to a unit, and the unit as all of them make it.
 //! - `time`: time as decisions see it, in milliseconds.
@@ -74,6 +75,7 @@ pub mod run_end;
 pub mod running_units;
 pub mod seed;
 pub mod sub_cluster;
+pub mod surge;
 pub mod task_group_record;
 pub mod time;
 pub mod txn;

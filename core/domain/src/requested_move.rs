@@ -3,7 +3,7 @@
 use crate::{
     allocation::Allocation,
     decision::RejectionReason,
-    ids::{NodeId, RunningUnitId},
+    ids::{HoldId, NodeId, RunningUnitId},
 };
 
 /// Bytes of the name of a movement: with the words before it the name fits into what rows remember of an eviction.
@@ -16,12 +16,21 @@ pub const MOVE_HOLD_MS_MAX: i64 = 86_400_000;
 /// A running unit that is to go to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestedMove {
-    /// Who leaves; the next incarnation of the same replica goes to the target.
+    /// Who leaves; the next incarnation of the same replica goes to the target, or another ordinal that runs before.
     pub running: RunningUnitId,
     /// The target.
     pub to: NodeId,
     /// Devices and zones there that are wished for.
     pub wanted: Allocation,
+}
+
+/// A move that is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MadeMove {
+    /// Room on the target; 0: it has gone by now.
+    pub hold: HoldId,
+    /// The ordinal that runs before the one stops that moves; `None`: the running unit leaves first.
+    pub surge: Option<u32>,
 }
 
 /// Why a running unit is not moved.

@@ -11,6 +11,7 @@ use crate::{
     node_affinity::NodeAffinity,
     node_load::MaxLoad,
     running_units::End,
+    surge::Surge,
     unit_affinity::UnitAffinity,
     unit_topology::{GroupTopology, UnitTopology},
 };
@@ -60,6 +61,8 @@ pub struct UnitStatus {
     pub next_incarnations: Vec<(u32, u32)>,
     /// Sums of the replicas of which nothing else is kept, as they ended long ago; `None`: there are none.
     pub compacted: Option<Box<CompactedRuns>>,
+    /// Replicas that are to run before others stop, which they replace.
+    pub surges: Vec<Surge>,
 }
 
 /// Sums of replicas that were compacted away. See [`crate::unit_history::UnitHistory`] for what they mean.
@@ -134,6 +137,8 @@ pub struct UnitSpec {
     pub affinity: UnitAffinity,
     /// Where its running units go in relation to one another.
     pub topology: UnitTopology,
+    /// So many replicas may start before those that they replace stop.
+    pub max_surge: u32,
 }
 
 impl UnitSpec {

@@ -11,8 +11,10 @@ use godel_domain::{
     duration::{self, YEAR_MS},
     names::{self, ENTRIES_MAX},
     queue_spec::{PRIORITY_MAX, SYSTEM_PRIORITY},
+    surge::N_SURGES_MAX,
     task_group_record::TASK_GROUPS_MAX,
     unit::{OnBelowMin, OnEviction, TaskGroup, UnitSpec, WorkloadClass},
+    unit_topology::UnitTopology,
 };
 
 mod affinity;
@@ -221,12 +223,42 @@ pub fn admit(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>>
         ),
         affinity: affinity::unit_affinity(submission.affinity, &mut report, &mut defaults),
         topology: topology::unit_topology(submission.topology, &mut report),
+        max_surge: submission.max_surge,
     };
-    if spec.is_daemon() {
-        daemon::check(&spec, &mut report);
-    }
-    topology::check_levels(&spec, &mut report);
+    check_whole(&spec, &mut report);
     report.finish(Admitted { spec, defaults })
+}
+
+/// What one field may say depends on others.
+fn check_whole(spec: &UnitSpec, report: &mut ViolationList) {
+    if spec.is_daemon() {
+        daemon::check(spec, report);
+    }
+    topology::check_levels(spec, report);
+    check_max_surge(spec, report);
+}
+
+/// Whether replacements may start before what they replace stops. A new ordinal would begin a segment of its own.
+fn check_max_surge(spec: &UnitSpec, report: &mut ViolationList) {
+    let field = format_args!("max_surge");
+    let given = spec.max_surge;
+    if given > N_SURGES_MAX {
+        report.add(field, format_args!("{given} is not in 0..={N_SURGES_MAX}"));
+    }
+    if given > 0 && spec.class != WorkloadClass::Service {
+        let class = defaults::class_name(spec.class);
+        report.add(
+            field,
+            format_args!(
+                "of class service only: two of a replica of a unit of class {class} must not run at once"
+            ),
+        );
+    }
+    let has_segments = |topology: &UnitTopology| topology.segments.is_some();
+    let of_groups = spec.task_groups.iter().filter_map(|group| group.topology.as_deref());
+    if given > 0 && of_groups.chain([&spec.topology]).any(has_segments) {
+        report.add(field, format_args!("not beside segments: a replacement would begin another segment"));
+    }
 }
 
 /// The schedulers know which profiles there are.

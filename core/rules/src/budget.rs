@@ -14,6 +14,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_domain::{
     ids::{IdMap, Revision, UnitId},
     running_units::{Phase, RunningUnit, RunningUnits},
+    surge,
     unit::{OnEviction, UnitRecord, UnitSpec},
 };
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -124,7 +125,9 @@ pub struct WantedOrdinals {
 impl WantedOrdinals {
     /// Returns what a unit wants.
     pub fn of(record: &UnitRecord) -> Self {
-        Self::new(record.ranges().filter(|_| record.is_wanted()), record.spec.on_eviction)
+        // Who is to replace another one counts once it does: until then nothing is missing without it.
+        let ranges = record.ranges().filter(|_| record.is_wanted());
+        Self::new(surge::settled(ranges, &record.status.surges), record.spec.on_eviction)
     }
 
     /// Returns what a unit wants that has these ordinals.

@@ -24,6 +24,7 @@
 //! - `partition`: which scheduler owns which node, in every mode but `global`.
 //! - `quarantine`: when a node whose agent refuses assignments gets nothing more for a while.
 //! - `reservation`: whether reservations may be changed as asked.
+//! - `surge`: replicas that start before those stop that they replace.
 
 pub mod admission;
 pub mod agent_admission;
@@ -45,3 +46,4 @@ pub mod partition;
 pub mod partition_mode;
 pub mod quarantine;
 pub mod reservation;
+pub mod surge;

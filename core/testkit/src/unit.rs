@@ -43,6 +43,7 @@ pub fn unit(name: impl Into<String>) -> UnitRecord {
         min_run_ms: 0,
         affinity: UnitAffinity::default(),
         topology: UnitTopology::default(),
+        max_surge: 0,
     };
     UnitRecord::new(UnitId(1), spec)
 }
@@ -165,6 +166,7 @@ build_unit! {
         min_run_ms: u64,
         affinity: UnitAffinity,
         topology: UnitTopology,
+        max_surge: u32,
     }
     status {
         cancelled: bool,

@@ -4,6 +4,7 @@ use godel_domain::{
     label_expression::{LabelExpression, LabelOperator},
     node_affinity::{NodeAffinity, NodeTerm, PreferredNodes},
     node_load::MaxLoad,
+    surge::Surge,
     task_group_record::{TASK_GROUPS_MAX, TaskGroupRecord},
     unit::{
         CompactedRuns, OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup,
@@ -67,6 +68,7 @@ fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
         own_groups,
         next_incarnations,
         compacted,
+        surges,
     } = pb;
     let of_groups = ordinals
         .into_iter()
@@ -101,7 +103,13 @@ fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
             let used = resource_seconds.into_iter().collect();
             Box::new(CompactedRuns { replicas, succeeded, failed, starts, run_ms, used, bound_ms })
         }),
+        surges: surges.into_iter().map(surge).collect(),
     })
+}
+
+fn surge(pb: v1::Surge) -> Surge {
+    let v1::Surge { ordinal, replaces, movement, expires_ms } = pb;
+    Surge { ordinal, replaces, movement, expires_ms }
 }
 
 /// A unit as submitted, with its defaults filled in.
@@ -138,6 +146,7 @@ fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
         min_run_ms: pb.min_run_ms,
         affinity: unit_affinity(pb.affinity.unwrap_or_default()).map_err(|bad| bad.under("affinity"))?,
         topology: unit_topology(pb.topology.unwrap_or_default()),
+        max_surge: pb.max_surge,
     })
 }
 

@@ -21,6 +21,7 @@ use godel_domain::{
         Bind, Compaction, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses,
         UnitTerms,
     },
+    surge::Surge,
     unit::{
         CompactedRuns, OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup,
         Template, UnitEnd, UnitRecord, Volume, WorkloadClass,
@@ -321,6 +322,8 @@ pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
                 .edit(|unit| unit.status.ordinals = ordinals)
                 .edit(|unit| unit.status.next_incarnations = vec![(min_member, max_restarts)])
                 .edit(|unit| unit.status.compacted = compacted(max_restarts, ttl_after_finished_ms))
+                .edit(|unit| unit.status.surges = surges(min_member, max_restarts, ttl_after_finished_ms))
+                .max_surge(max_restarts / 3)
                 .min_member(min_member)
                 .queue(queue)
                 .priority(priority)
@@ -471,6 +474,16 @@ fn compacted(n: u32, run_ms: u64) -> Option<Box<CompactedRuns>> {
         let (failed, used) = (u64::from(n), [("cpu".to_owned(), run_ms)].into());
         Box::new(CompactedRuns { replicas: 9, succeeded: 2, failed, starts: 12, run_ms, used, bound_ms: 7 })
     })
+}
+
+fn surges(n: u32, replaces: u32, expires_ms: u64) -> Vec<Surge> {
+    let one = |idx: u32| Surge {
+        ordinal: n.saturating_add(idx),
+        replaces,
+        movement: format!("m-{idx}"),
+        expires_ms: expires_ms.cast_signed(),
+    };
+    (0..n % 3).map(one).collect()
 }
 
 fn terms(n: u32) -> PreemptionTerms {

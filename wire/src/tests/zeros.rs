@@ -52,6 +52,7 @@ const ZEROS: &[(&str, &str)] = &[
     ("SubmitUnitsRequest.index", "is the first item"),
     ("TaskGroup.replicas", "refused, but of a service and of one of several groups"),
     ("TaskGroupSize.replicas", "leaves none, refused unless others have some, but of a service"),
+    ("UnitSpec.max_surge", "lets no replacement start first, which is the default"),
     ("UnitSpec.min_run_ms", "leaves nothing alone, which is the default"),
     ("UnitTraffic.weight", "forgets the pair, as its comment says"),
     ("UnitTerm.weight", "makes the term required, which is the default"),

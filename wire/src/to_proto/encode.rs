@@ -11,6 +11,7 @@ use godel_domain::{
     node::Toleration,
     node_affinity::{NodeAffinity, PreferredNodes},
     node_load::MaxLoad,
+    surge::Surge,
     unit::{
         CompactedRuns, RunSpec, SubmittedSize, TaskGroup, Template, UnitRecord, UnitSpec, UnitStatus, Volume,
     },
@@ -76,6 +77,7 @@ fn unit_spec(out: &mut Writer, spec: &UnitSpec) {
         min_run_ms,
         affinity,
         topology,
+        max_surge,
     } = spec;
     out.message(1, |out| {
         out.text(1, namespace);
@@ -112,6 +114,7 @@ fn unit_spec(out: &mut Writer, spec: &UnitSpec) {
     if !topology.is_empty() {
         out.message(21, |out| unit_topology(out, topology));
     }
+    out.number(23, u64::from(*max_surge));
 }
 
 fn unit_status(out: &mut Writer, status: &UnitStatus) {
@@ -129,6 +132,7 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
         own_groups,
         next_incarnations,
         compacted,
+        surges,
     } = status;
     for ranges in ordinals {
         out.message(1, |out| {
@@ -179,6 +183,14 @@ fn unit_status(out: &mut Writer, status: &UnitStatus) {
                 });
             }
             out.number(7, bound_ms.cast_unsigned());
+        });
+    }
+    for Surge { ordinal, replaces, movement, expires_ms } in surges {
+        out.message(14, |out| {
+            out.number(1, u64::from(*ordinal));
+            out.number(2, u64::from(*replaces));
+            out.text(3, movement);
+            out.number(4, expires_ms.cast_unsigned());
         });
     }
 }

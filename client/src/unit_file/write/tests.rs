@@ -216,6 +216,7 @@ fn spec() -> impl Strategy<Value = v1::UnitSpec> {
                 affinity,
                 topology,
                 generate_name: String::new(),
+                max_surge: if class == v1::WorkloadClass::Service as i32 { 3 } else { 0 },
             }
         },
     )

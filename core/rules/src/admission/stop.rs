@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use godel_domain::{
     running_units::RunningUnits,
+    surge::Surge,
     unit::{TaskGroup, UnitRecord},
 };
 
@@ -49,27 +50,44 @@ pub(super) fn without(
     if record.status.cancelled {
         return Err(ScaleRefusal::Cancelled);
     }
-    let stopped: BTreeSet<u32> =
+    let mut stopped: BTreeSet<u32> =
         ordinals.iter().copied().filter(|ordinal| record.group_of(*ordinal).is_some()).collect();
     if stopped.is_empty() {
         return Ok(None);
     }
+    // Who is to replace one of them is not wanted either.
+    let surges = record.status.surges.iter().filter(|surge| stopped.contains(&surge.replaces));
+    let replacements: Vec<u32> = surges.map(|surge| surge.ordinal).collect();
+    stopped.extend(replacements);
+    let left = without_ordinals(record, rows, &stopped);
+    if left.ranges().count() > N_RANGES_MAX {
+        return Err(ScaleRefusal::OrdinalsUsedUp);
+    }
+    Ok(Some(left))
+}
+
+/// The unit without these ordinals, and without the surges that are about one of them.
+pub(crate) fn without_ordinals(
+    record: &UnitRecord,
+    rows: &RunningUnits,
+    stopped: &BTreeSet<u32>,
+) -> UnitRecord {
+    let known = next_ordinal(record, rows);
     let mut left = record.clone();
     left.note_submitted();
     for (group, ranges) in left.spec.task_groups.iter_mut().zip(&mut left.status.ordinals) {
-        remove(group, ranges, &stopped);
+        remove(group, ranges, stopped);
     }
+    let is_about = |surge: &Surge| stopped.contains(&surge.ordinal) || stopped.contains(&surge.replaces);
+    left.status.surges.retain(|surge| !is_about(surge));
     let replicas = left.spec.replicas();
     if stopped.last().is_some_and(|last| *last >= rows.rows.end()) {
         note_begin(&mut left, known);
     }
-    if left.ranges().count() > N_RANGES_MAX {
-        return Err(ScaleRefusal::OrdinalsUsedUp);
-    }
     if !record.spec.is_daemon() {
         left.spec.min_member = left.spec.min_member.min(replicas.max(1));
     }
-    Ok(Some(left))
+    left
 }
 
 /// New ordinals begin at `begin` or later.

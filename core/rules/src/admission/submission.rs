@@ -81,6 +81,8 @@ pub struct Submission {
     pub affinity: UnitAffinitySubmission,
     /// Where running units go in relation to one another.
     pub topology: UnitTopology,
+    /// 0: no replacement starts first.
+    pub max_surge: u32,
 }
 
 /// A task group as a client wrote it.

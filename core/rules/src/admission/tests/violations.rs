@@ -1,8 +1,13 @@
 //! Every kind of violation, and the field that it names.
 
 use godel_domain::{
-    demand::DeviceTerms, label_expression::LabelOperator, node::TaintEffect, node_load::MaxLoad,
-    unit::Volume, zone::ZonePolicy,
+    demand::DeviceTerms,
+    label_expression::LabelOperator,
+    node::TaintEffect,
+    node_load::MaxLoad,
+    unit::{Volume, WorkloadClass},
+    unit_topology::Segments,
+    zone::ZonePolicy,
 };
 
 use super::*;
@@ -439,6 +444,24 @@ fn every_violation_names_its_field() {
         ("profile", |s| s.profile = "Least_Allocated".into(), &["profile"]),
         ("ttl", |s| s.ttl_after_finished_ms = Some(u64::MAX), &["ttl_after_finished_ms"]),
         ("restarts", |s| s.max_restarts = Some(1_001), &["max_restarts"]),
+        (
+            "replacements first",
+            |s| (s.class, s.max_surge) = (Given::Value(WorkloadClass::Service), 101),
+            &["max_surge"],
+        ),
+        (
+            "replacements first of another class",
+            |s| (s.class, s.max_surge) = (Given::Value(WorkloadClass::Stateful), 1),
+            &["max_surge"],
+        ),
+        (
+            "replacements first beside segments",
+            |s| {
+                (s.class, s.max_surge) = (Given::Value(WorkloadClass::Service), 100);
+                s.topology.segments = Some(Segments { size: 2, within: "rack".into() });
+            },
+            &["max_surge"],
+        ),
         (
             "terms of units",
             |s| {
