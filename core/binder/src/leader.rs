@@ -324,7 +324,7 @@ impl BinderLeader {
             let read = self.binder.revision();
             match check_move(&mut self.binder, &terms, &part.asked) {
                 MoveVerdict::Move(accepted) => batch.push(Item::Move { part, accepted }, txn),
-                MoveVerdict::Made(hold) => self.moves.settle(&part, Ok(hold), read, out),
+                MoveVerdict::Made(made) => self.moves.settle(&part, Ok(made), read, out),
                 MoveVerdict::Refuse(refusal) => {
                     out.note(BinderNote::MoveRefused(refusal.reason));
                     self.moves.settle(&part, Err(refusal), read, out);
@@ -467,7 +467,7 @@ impl BinderLeader {
                 }
                 Item::Move { part, accepted } => {
                     out.note(BinderNote::Moved(&accepted));
-                    self.moves.settle(&part, Ok(accepted.hold.id), revision, out);
+                    self.moves.settle(&part, Ok(accepted.made()), revision, out);
                 }
             }
         }

@@ -5,6 +5,8 @@
 //! next incarnation, and a scheduler places it, on the target if that still takes it. The hold goes with that binding, wherever it
 //! is, or once nobody will come. It counts in no queue, and nobody takes it over.
 //!
+//! Where the unit lets replacements start first, nothing leaves: see [`surge`].
+//!
 //! Nothing here survives a restart: a move that was committed is in its hold and in what the rows remember of the eviction, by
 //! which the same request is known again.
 
@@ -14,10 +16,11 @@ use godel_cluster::Cluster;
 use godel_domain::{
     decision::RejectionReason,
     hold::{Hold, MovementTarget},
-    ids::{HoldId, ReplicaId, Revision, RunningUnitId, UnitId},
+    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     lifecycle::GangCount,
-    requested_move::{MoveRefusal, RequestedMove, evicted_by},
+    requested_move::{MadeMove, MoveRefusal, RequestedMove, evicted_by},
     running_units::{Evict, EvictionReason, Phase, RunningUnit, RunningUnits},
+    surge::Surge,
     unit::{OnBelowMin, OnEviction},
 };
 use godel_queueing::QueueIdx;
@@ -29,6 +32,8 @@ use super::{
     requeue::comes_back,
     unit::Unit,
 };
+
+mod surge;
 
 /// A movement that asks, and how long room is held for it, Unix milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +51,8 @@ pub enum MoveVerdict {
     /// Write it; the room is taken, and the running unit counts as leaving, until the records show it
     /// or the store refused it.
     Move(Box<AcceptedMove>),
-    /// It was made before; 0: the hold has gone by now.
-    Made(HoldId),
+    /// It was made before.
+    Made(MadeMove),
     /// Nothing was taken.
     Refuse(MoveRefusal),
 }
@@ -61,10 +66,17 @@ pub struct AcceptedMove {
     pub unit_revision: Revision,
     /// Room on the target.
     pub hold: Arc<Hold>,
-    /// Who leaves.
-    pub evict: Evict,
+    /// Who leaves; `None`: its replacement starts first.
+    pub evict: Option<Evict>,
     /// Disruption budgets that it rests on, with the revisions of their records: preconditions.
     pub budgets: Vec<(String, Revision)>,
+}
+
+impl AcceptedMove {
+    /// Returns what whoever asked is told.
+    pub(crate) fn made(&self) -> MadeMove {
+        MadeMove { hold: self.hold.id, surge: self.hold.surge_ordinal() }
+    }
 }
 
 /// Judges a move as of now, and takes the room for it.
@@ -83,7 +95,9 @@ pub(crate) fn check_move(binder: &mut Binder, terms: &MoveTerms, asked: &Request
             let need = picture.quotas.need(shape.into(), 0, &picture.cluster);
             picture.cluster.put_hold(Arc::clone(&accepted.hold));
             holds.begin(Arc::clone(&accepted.hold), (queue, payer), need);
-            evictions.ask(asked.running, &mut picture.cluster);
+            if accepted.evict.is_some() {
+                evictions.ask(asked.running, &mut picture.cluster);
+            }
             MoveVerdict::Move(Box::new(accepted))
         }
         Err(refusal) => MoveVerdict::Refuse(refusal),
@@ -93,7 +107,9 @@ pub(crate) fn check_move(binder: &mut Binder, terms: &MoveTerms, asked: &Request
 /// The transaction of a move was refused: its room is free again, and the running unit stays.
 pub(crate) fn move_refused(binder: &mut Binder, accepted: &AcceptedMove) {
     binder.holds.forget_made(&[accepted.hold.id], &mut binder.picture);
-    binder.evictions.end(accepted.unit, accepted.evict.replicas(), &mut binder.picture.cluster);
+    if let Some(evict) = &accepted.evict {
+        binder.evictions.end(accepted.unit, evict.replicas(), &mut binder.picture.cluster);
+    }
 }
 
 /// What is known of a move that was asked for before.
@@ -104,16 +120,24 @@ fn made(binder: &Binder, terms: &MoveTerms, running: &RunningUnitId) -> Option<M
     });
     let mut same = targets.filter(|(_, target)| target.from == *running && target.movement == terms.movement);
     if let Some((id, _)) = same.next() {
+        let surge = binder.picture.cluster.hold(id).and_then(|hold| hold.surge_ordinal());
         return Some(match binder.holds.is_recorded(id) {
-            true => MoveVerdict::Made(id),
+            true => MoveVerdict::Made(MadeMove { hold: id, surge }),
             false => refused(RejectionReason::AlreadyHeld, true, "the same move is under way".to_owned()),
         });
+    }
+    let gone = |surge| MoveVerdict::Made(MadeMove { hold: HoldId(0), surge });
+    let surges = binder.picture.units.get(&running.unit).map_or(&[][..], |unit| &unit.surges);
+    let is_same =
+        |surge: &&Surge| surge.replaces == running.replica.ordinal && *surge.movement == *terms.movement;
+    if let Some(surge) = surges.iter().find(is_same) {
+        return Some(gone(Some(surge.ordinal)));
     }
     let last = binder.picture.cluster.rows(running.unit)?.last_eviction(running.replica.ordinal)?;
     let is_this = last.replica == running.replica
         && last.reason == EvictionReason::Rescheduled
         && *last.by == *evicted_by(&terms.movement);
-    is_this.then_some(MoveVerdict::Made(HoldId(0)))
+    is_this.then(|| gone(None))
 }
 
 fn judge_move(
@@ -121,7 +145,7 @@ fn judge_move(
     terms: &MoveTerms,
     asked: &RequestedMove,
 ) -> Result<AcceptedMove, MoveRefusal> {
-    let RequestedMove { running, to, wanted } = *asked;
+    let RequestedMove { running, to, .. } = *asked;
     let RunningUnitId { unit: id, replica: ReplicaId { ordinal, .. } } = running;
     let row = there(binder, &running)?;
     let unit = binder
@@ -134,13 +158,6 @@ fn judge_move(
     let at = group
         .filter(|_| unit.is_wanted)
         .ok_or_else(|| refusal(RejectionReason::UnitChanged, false, "its unit does not want it any more"))?;
-    if breaks_minimum(binder, unit, &running) {
-        return Err(refusal(
-            RejectionReason::NotMovable,
-            false,
-            "too few of its unit would be left, and on_below_min would have the rest leave",
-        ));
-    }
     if row.node == to {
         return Err(refusal(RejectionReason::Invalid, false, "it is on that node"));
     }
@@ -151,31 +168,77 @@ fn judge_move(
             "the time for which room is to be held is over",
         ));
     }
+    if unit.max_surge > 0 {
+        return surge::judge(binder, terms, asked, at);
+    }
+    judge_leaving(binder, (terms, asked), at, row.node)
+}
+
+/// Judges a move whose running unit leaves first.
+fn judge_leaving(
+    binder: &mut Binder,
+    (terms, asked): (&MoveTerms, &RequestedMove),
+    at: usize,
+    home: NodeId,
+) -> Result<AcceptedMove, MoveRefusal> {
+    let running = asked.running;
+    let (id, ordinal) = (running.unit, running.replica.ordinal);
+    let unit = &binder.picture.units[&id];
+    let never = |detail: &str| Err(refusal(RejectionReason::NotMovable, false, detail));
+    if unit.terms.on_eviction == OnEviction::Fail {
+        return never("it would have failed: on_eviction of its unit is fail");
+    }
+    if breaks_minimum(binder, unit, &running) {
+        return never("too few of its unit would be left, and on_below_min would have the rest leave");
+    }
     let budgets = binder.picture.afford([running].iter());
     let budgets =
         budgets.map_err(|(_, _, detail)| refusal(RejectionReason::DisruptionBudget, true, detail))?;
+    let next = ReplicaId::new(ordinal, running.replica.incarnation.saturating_add(1));
+    let hold = hold_target(binder, terms, asked, (at, next), Some(home))?;
+    let (ordinals, incarnations) = ReplicaId::columns([running.replica]);
+    let by = evicted_by(&terms.movement);
+    let evict =
+        Evict { ordinals, incarnations, reason: EvictionReason::Rescheduled, by, preemptor: UnitId(0) };
+    let unit_revision = hold.spec_revision;
+    Ok(AcceptedMove { unit: id, unit_revision, hold: Arc::new(hold), evict: Some(evict), budgets })
+}
+
+/// Room on the target for a replica of the task group at a position. With a node as its home the one that moves is judged as if it
+/// had left there.
+fn hold_target(
+    binder: &mut Binder,
+    terms: &MoveTerms,
+    asked: &RequestedMove,
+    (at, next): (usize, ReplicaId),
+    home: Option<NodeId>,
+) -> Result<Hold, MoveRefusal> {
+    let RequestedMove { running, to, wanted } = *asked;
+    let id = running.unit;
     let Binder { picture, holds, .. } = binder;
     let BinderPicture { cluster, units, quotas, revision: judged, .. } = picture;
     let (unit, index) = (&units[&id], u16::try_from(at).unwrap_or(u16::MAX));
     let asks = UnitAsks::of(cluster, id, unit);
     let asked = asks.asked(cluster, id, (index, &unit.groups[at]));
     // Every filter is asked: the plan may rest on records of nodes that are older than anything a scheduler would use.
-    let ask = |cluster: &mut Cluster| may_go(cluster, &asked, (ordinal, to), wanted, Revision(0));
-    let given = cluster.without_one(id, row.node, ask).map_err(|unfit| {
+    let ask = |cluster: &mut Cluster| may_go(cluster, &asked, (next.ordinal, to), wanted, Revision(0));
+    let given = match home {
+        Some(home) => cluster.without_one(id, home, ask),
+        None => ask(cluster),
+    };
+    let given = given.map_err(|unfit| {
         let (reason, detail) = reason(unfit);
         MoveRefusal { reason, later: false, detail }
     })?;
-    let shape = unit.groups[at].shape;
-    let next = ReplicaId::new(ordinal, running.replica.incarnation.saturating_add(1));
-    let hold = Hold {
+    Ok(Hold {
         id: holds.next(),
         node: to,
         unit: id,
         spec_revision: unit.revision,
         group: index,
-        demand: Arc::clone(cluster.demand(shape)),
+        demand: Arc::clone(cluster.demand(unit.groups[at].shape)),
         pool: unit.pool,
-        ordinals: vec![ordinal],
+        ordinals: vec![next.ordinal],
         incarnations: vec![next.incarnation],
         devices: if given.devices.is_empty() { Vec::new() } else { vec![given.devices] },
         zones: if given.zones.is_empty() { Vec::new() } else { vec![given.zones] },
@@ -184,12 +247,7 @@ fn judge_move(
         judged: *judged,
         movement: Some(MovementTarget { movement: Arc::clone(&terms.movement), from: running }),
         ..Hold::default()
-    };
-    let (ordinals, incarnations) = ReplicaId::columns([running.replica]);
-    let by = evicted_by(&terms.movement);
-    let evict =
-        Evict { ordinals, incarnations, reason: EvictionReason::Rescheduled, by, preemptor: UnitId(0) };
-    Ok(AcceptedMove { unit: id, unit_revision: unit.revision, hold: Arc::new(hold), evict, budgets })
+    })
 }
 
 /// The row of a running unit that is there and stays.
@@ -244,9 +302,6 @@ fn may_be_moved(
         return Err(refusal(RejectionReason::Stale, true, detail));
     }
     let never = |detail: &str| Err(refusal(RejectionReason::NotMovable, false, detail));
-    if unit.terms.on_eviction == OnEviction::Fail {
-        return never("it would have failed: on_eviction of its unit is fail");
-    }
     if picture.cluster.daemon(running.unit).is_some() {
         return never("it is of a daemon, which has a replica on each of its nodes");
     }
@@ -271,9 +326,11 @@ pub(super) fn why_move_ends(hold: &Hold, picture: &BinderPicture) -> Option<&'st
             && (row.phase.is_live() || comes_back(unit, replica.ordinal, &row))
     };
     let asks_for_this = unit.groups.get(usize::from(hold.group)).is_some_and(|group| {
-        hold.ordinals.iter().all(|ordinal| group.owns(*ordinal))
-            && unit.pool == hold.pool
-            && *picture.cluster.demand(group.shape) == hold.demand
+        let is_wanted = match hold.surge_ordinal() {
+            Some(ordinal) => surge::is_awaited(hold, ordinal, unit, rows),
+            None => hold.ordinals.iter().all(|ordinal| group.owns(*ordinal)),
+        };
+        is_wanted && unit.pool == hold.pool && *picture.cluster.demand(group.shape) == hold.demand
     });
     if !unit.is_wanted || !asks_for_this || !hold.replicas().all(comes) {
         return Some("changed");

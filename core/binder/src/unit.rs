@@ -7,8 +7,9 @@ use godel_domain::{
     ids::Revision,
     lifecycle::{GangCount, GangTerms, returns},
     node::RuntimeNeed,
-    running_units::{End, RunningUnit},
+    running_units::{End, RunningUnit, RunningUnits},
     sub_cluster,
+    surge::{self, Surge},
     unit::UnitRecord,
 };
 use godel_framework::{NodeAsk, NodeRequirements};
@@ -39,6 +40,10 @@ pub(super) struct Unit {
     pub(super) restarting: bool,
     /// Replicas that come back as somebody asked for.
     pub(super) next_incarnations: Vec<(u32, u32)>,
+    /// So many replicas may start before those stop that they replace.
+    pub(super) max_surge: u32,
+    /// Those that do.
+    pub(super) surges: Box<[Surge]>,
     pub(super) preemptible: bool,
     pub(super) min_run_ms: u64,
     /// Seconds, rounded up; 0: none.
@@ -95,6 +100,8 @@ impl Unit {
             is_ordered: record.spec.is_ordered(),
             restarting: record.status.restarting && !record.status.cancelled && record.status.ended.is_none(),
             next_incarnations: record.status.next_incarnations.clone(),
+            max_surge: record.spec.max_surge,
+            surges: record.status.surges.clone().into(),
             preemptible: record.spec.preemptible,
             min_run_ms: record.spec.min_run_ms,
             active_deadline_s: u32::try_from(record.spec.active_deadline_ms.div_ceil(1_000))
@@ -121,6 +128,8 @@ impl Unit {
             is_ordered: false,
             restarting: false,
             next_incarnations: Vec::new(),
+            max_surge: 0,
+            surges: Box::default(),
             preemptible: false,
             min_run_ms: 0,
             active_deadline_s: 0,
@@ -138,7 +147,14 @@ impl Unit {
 
     /// As budgets count it.
     pub(super) fn wanted(&self) -> WantedOrdinals {
-        WantedOrdinals::new(self.terms.ranges().filter(|_| self.is_wanted), self.terms.on_eviction)
+        let ranges = self.terms.ranges().filter(|_| self.is_wanted);
+        WantedOrdinals::new(surge::settled(ranges, &self.surges), self.terms.on_eviction)
+    }
+
+    /// Returns the ordinal behind every one that it wants or that was ever bound.
+    pub(super) fn next_ordinal(&self, rows: Option<&RunningUnits>) -> u32 {
+        let wanted = self.groups.iter().flat_map(|group| &group.ordinals).map(|range| range.1).max();
+        wanted.unwrap_or(0).max(rows.map_or(0, |rows| rows.rows.end()))
     }
 
     /// Its sub-cluster, `key` being the label of nodes that says theirs.

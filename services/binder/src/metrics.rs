@@ -64,7 +64,10 @@ impl BinderMetrics {
                 "Running units evicted on request of the dispatcher or of a movement, by reason",
                 Family::default(),
             ),
-            moves: metrics.counter("binder_moves", "Running units that began to move to another node"),
+            moves: metrics.counter(
+                "binder_moves",
+                "Running units that began to move to another node, or whose replacement began to start there",
+            ),
             moves_refused: metrics.register(
                 "binder_moves_refused",
                 "Moves refused, by reason",

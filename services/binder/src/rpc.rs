@@ -16,7 +16,7 @@ use godel_domain::{
     decision::Decision,
     ids::{Epoch, HoldId, Revision, StoreId, UnitId},
     names,
-    requested_move::{MOVE_HOLD_MS_MAX, MOVEMENT_LEN_MAX, N_MOVES_MAX, RequestedMove},
+    requested_move::{MOVE_HOLD_MS_MAX, MOVEMENT_LEN_MAX, MadeMove, N_MOVES_MAX, RequestedMove},
     running_units::{Evict, EvictionReason, RunChange},
 };
 use godel_kit::{
@@ -124,6 +124,26 @@ impl Rpc {
         let last = Revision(answer.await?.into_inner().revision);
         if read > last { Err(status::future_revision(read, last)) } else { Ok(()) }
     }
+
+    /// Has running units leave: reads what is asked for, if the caller speaks of the store that is led in, hands it to the engine,
+    /// and waits for its answer.
+    async fn leave<Asked, Answer>(
+        &self,
+        (asked_of, read): (StoreId, Revision),
+        read_request: impl FnOnce() -> Result<Asked, Vec<BadField>>,
+        leave: impl FnOnce(Asked, Reply<Answer>) -> Leave,
+    ) -> Result<Answer, Status> {
+        let store = self.leading()?;
+        if !store.may_be(asked_of) {
+            return Err(status::store_changed(asked_of, store));
+        }
+        let asked = read_request().map_err(status::invalid_argument)?;
+        self.check_read(read).await?;
+        let (reply, answer) = oneshot::channel();
+        let request = LeaveRequest { asked: leave(asked, reply), read };
+        self.leaves.send(request).await.map_err(|_| status::stopping())?;
+        answer.await.map_err(|_| status::stopping())?
+    }
 }
 
 #[tonic::async_trait]
@@ -158,19 +178,10 @@ impl BindService for Rpc {
         &self,
         request: Request<v1::EvictRunningUnitsRequest>,
     ) -> Result<Response<v1::EvictRunningUnitsResponse>, Status> {
-        let store = self.leading()?;
         let request = request.into_inner();
-        let asked_of = StoreId(request.store_id);
-        if !store.may_be(asked_of) {
-            return Err(status::store_changed(asked_of, store));
-        }
-        let read = Revision(request.read_revision);
-        let asked = evictions(request).map_err(status::invalid_argument)?;
-        self.check_read(read).await?;
-        let (reply, answer) = oneshot::channel();
-        let request = LeaveRequest { asked: Leave::Evict(asked, reply), read };
-        self.leaves.send(request).await.map_err(|_| status::stopping())?;
-        let Revision(revision) = answer.await.map_err(|_| status::stopping())??;
+        let from = (StoreId(request.store_id), Revision(request.read_revision));
+        let read_request = || evictions(request);
+        let Revision(revision) = self.leave(from, read_request, Leave::Evict).await?;
         Ok(Response::new(v1::EvictRunningUnitsResponse { revision }))
     }
 
@@ -178,23 +189,20 @@ impl BindService for Rpc {
         &self,
         request: Request<v1::MoveRunningUnitsRequest>,
     ) -> Result<Response<v1::MoveRunningUnitsResponse>, Status> {
-        let store = self.leading()?;
         let request = request.into_inner();
-        let asked_of = StoreId(request.store_id);
-        if !store.may_be(asked_of) {
-            return Err(status::store_changed(asked_of, store));
-        }
-        let read = Revision(request.read_revision);
-        let (terms, moves) = moves(request, self.clock.wall_ms()).map_err(status::invalid_argument)?;
-        self.check_read(read).await?;
-        let (reply, answer) = oneshot::channel();
-        let request = LeaveRequest { asked: Leave::Move(terms, moves, reply), read };
-        self.leaves.send(request).await.map_err(|_| status::stopping())?;
+        let from = (StoreId(request.store_id), Revision(request.read_revision));
+        let read_request = || moves(request, self.clock.wall_ms());
+        let asked = |(terms, moves), reply| Leave::Move(terms, moves, reply);
         let MoveReport { moves, revision: Revision(revision) } =
-            answer.await.map_err(|_| status::stopping())??;
+            self.leave(from, read_request, asked).await?;
         let answers = moves.into_iter().map(|answer| match answer {
-            Ok(HoldId(hold_id)) => v1::MoveAnswer { refused: None, hold_id },
-            Err(refusal) => v1::MoveAnswer { refused: Some(to_proto::move_refusal(&refusal)), hold_id: 0 },
+            Ok(MadeMove { hold: HoldId(hold_id), surge: surge_ordinal }) => {
+                v1::MoveAnswer { refused: None, hold_id, surge_ordinal }
+            }
+            Err(refusal) => v1::MoveAnswer {
+                refused: Some(to_proto::move_refusal(&refusal)),
+                ..v1::MoveAnswer::default()
+            },
         });
         Ok(Response::new(v1::MoveRunningUnitsResponse { answers: answers.collect(), revision }))
     }

@@ -225,7 +225,9 @@ impl BinderOutbox for Streams {
             BinderNote::Evicted { reason, n } => metrics.evict(reason, number(n)),
             BinderNote::Moved(accepted) => {
                 metrics.moves.inc();
-                metrics.evict(accepted.evict.reason, 1);
+                if let Some(evict) = &accepted.evict {
+                    metrics.evict(evict.reason, 1);
+                }
                 let (unit, hold) = (accepted.unit.0, &accepted.hold);
                 let movement = hold.movement.as_ref().map(|target| &*target.movement).unwrap_or_default();
                 let (ordinals, node) = (&hold.ordinals, hold.node.0);

@@ -171,7 +171,9 @@ impl Batch {
             Item::Move { accepted, .. } => {
                 let AcceptedMove { unit, unit_revision, hold, evict, .. } = accepted.as_ref();
                 self.need_unit(*unit, *unit_revision, txn);
-                self.op(&Change::Rows(*unit, RunChange::Evict(evict.clone())), txn);
+                if let Some(evict) = evict {
+                    self.op(&Change::Rows(*unit, RunChange::Evict(evict.clone())), txn);
+                }
                 self.op(&Change::Hold(Arc::clone(hold)), txn);
             }
         }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use godel_domain::{
     decision::RejectionReason,
-    ids::{HoldId, Revision},
-    requested_move::{MoveRefusal, RequestedMove},
+    ids::Revision,
+    requested_move::{MadeMove, MoveRefusal, RequestedMove},
 };
 use rustc_hash::FxHashMap;
 
@@ -28,8 +28,8 @@ pub(super) struct MovePart {
 /// What became of the moves of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoveReport {
-    /// Of each, in the order of the request: its hold, 0 if that has gone by now, or why it is not moved.
-    pub moves: Vec<Result<HoldId, MoveRefusal>>,
+    /// Of each, in the order of the request: how it is made, or why it is not moved.
+    pub moves: Vec<Result<MadeMove, MoveRefusal>>,
     /// From here on all of it is durable.
     pub revision: Revision,
 }
@@ -37,7 +37,7 @@ pub struct MoveReport {
 #[derive(Debug)]
 struct MoveJob {
     terms: MoveTerms,
-    answers: Vec<Option<Result<HoldId, MoveRefusal>>>,
+    answers: Vec<Option<Result<MadeMove, MoveRefusal>>>,
     n_left: usize,
     revision: Revision,
 }
@@ -115,7 +115,7 @@ impl MoveJobs {
     pub(super) fn settle(
         &mut self,
         part: &MovePart,
-        answer: Result<HoldId, MoveRefusal>,
+        answer: Result<MadeMove, MoveRefusal>,
         revision: Revision,
         out: &mut impl BinderOutbox,
     ) {

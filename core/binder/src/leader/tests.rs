@@ -209,7 +209,8 @@ impl Bench {
                     changes.push(Change::Rows(departure.unit, RunChange::Evict(departure.evict.clone())))
                 }
                 Item::Move { accepted, .. } => {
-                    changes.push(Change::Rows(accepted.unit, RunChange::Evict(accepted.evict.clone())));
+                    let evict = accepted.evict.clone();
+                    changes.extend(evict.map(|evict| Change::Rows(accepted.unit, RunChange::Evict(evict))));
                     changes.push(Change::Hold(Arc::clone(&accepted.hold)));
                 }
             }

@@ -1,8 +1,10 @@
 //! Running units that move: what is held for them, why they may not, and what ends it.
 
+mod surges;
+
 use godel_domain::{
     ids::RunningUnitId,
-    requested_move::{MoveRefusal, RequestedMove},
+    requested_move::{MadeMove, MoveRefusal, RequestedMove},
     unit::{OnBelowMin, OnEviction, WorkloadClass},
     unit_affinity::UnitTerm,
     unit_topology::{Segments, UnitTopology},
@@ -63,8 +65,8 @@ impl World {
     /// The transaction of a move commits, and is read.
     fn show(&mut self, accepted: &AcceptedMove) {
         self.revision += 1;
-        let evict = Change::Rows(accepted.unit, RunChange::Evict(accepted.evict.clone()));
-        let changes = vec![evict, Change::Hold(Arc::clone(&accepted.hold))];
+        let evict = accepted.evict.clone().map(|evict| Change::Rows(accepted.unit, RunChange::Evict(evict)));
+        let changes = evict.into_iter().chain([Change::Hold(Arc::clone(&accepted.hold))]).collect();
         let (revision, time_ms) = (Revision(self.revision), self.time_ms);
         self.binder.apply(&Commit { revision, time_ms, changes });
     }
@@ -76,6 +78,10 @@ impl World {
         assert_eq!((work.unit, &work.requeue.ordinals[..]), (UnitId(unit), &[ordinal][..]));
         self.change(Change::Rows(UnitId(unit), RunChange::Requeue(work.requeue)));
     }
+}
+
+fn made(hold: HoldId) -> MoveVerdict {
+    MoveVerdict::Made(MadeMove { hold, surge: None })
 }
 
 /// Places the first incarnation after a move.
@@ -98,7 +104,7 @@ fn room_is_held_while_the_old_one_leaves() {
     let other = world.unit(unit(2, 4, 1, demand(500, 0)));
     let accepted = world.moves(asked(1, 0, 0, 3));
     assert_eq!((accepted.unit, accepted.unit_revision), (UnitId(1), Revision(revision)));
-    let Evict { ordinals, incarnations, reason, by, .. } = &accepted.evict;
+    let Evict { ordinals, incarnations, reason, by, .. } = accepted.evict.as_ref().unwrap();
     assert_eq!((&ordinals[..], &incarnations[..], by.as_str()), (&[0][..], &[0][..], "movement m"));
     assert_eq!(*reason, EvictionReason::Rescheduled);
     let hold = &accepted.hold;
@@ -256,23 +262,23 @@ fn the_same_move_is_made_once() {
     let under_way = world.stays(of);
     assert_eq!((under_way.reason, under_way.later), (RejectionReason::AlreadyHeld, true));
     world.show(&accepted);
-    assert_eq!(world.ask(of), MoveVerdict::Made(accepted.hold.id));
+    assert_eq!(world.ask(of), made(accepted.hold.id));
     let other = check_move(&mut world.binder, &terms("other"), &of);
     let MoveVerdict::Refuse(other) = other else { panic!("{other:?}") };
     assert_eq!((other.reason, other.later), (RejectionReason::NotThere, false));
     world.left(1, 0);
-    assert_eq!(world.ask(of), MoveVerdict::Made(accepted.hold.id));
+    assert_eq!(world.ask(of), made(accepted.hold.id));
     let placed = world.accept(&next(1, revision, 0, 1));
     world.commit(&placed);
     world.change(Change::HoldDeleted(accepted.hold.id));
-    assert_eq!(world.ask(of), MoveVerdict::Made(HoldId(0)), "by what its row remembers");
+    assert_eq!(world.ask(of), made(HoldId(0)), "by what its row remembers");
     assert_eq!(world.stays(asked(1, 1, 1, 3)).reason, RejectionReason::NotThere);
     // Another binder reads the same, and goes on.
     let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
     let mut later = World::new(3);
     later.unit(unit(1, 2, 1, demand(600, 0)));
     later.change(Change::RowsLoaded(UnitId(1), rows));
-    assert_eq!(later.ask(of), MoveVerdict::Made(HoldId(0)));
+    assert_eq!(later.ask(of), made(HoldId(0)));
 }
 
 #[test]

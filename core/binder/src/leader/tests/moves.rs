@@ -3,7 +3,7 @@
 use godel_domain::{
     decision::RejectionReason,
     ids::{HoldId, RunningUnitId},
-    requested_move::RequestedMove,
+    requested_move::{MadeMove, MoveRefusal, RequestedMove},
 };
 
 use super::*;
@@ -38,8 +38,8 @@ impl Bench {
     /// What the only answer says of each move, `Ok` if it is made.
     fn answer(&mut self) -> Answer {
         let [(JOB, Ok(report))] = &self.sent.moved[..] else { panic!("{:?}", self.sent.moved) };
-        let said = |one: &Result<HoldId, godel_domain::requested_move::MoveRefusal>| match one {
-            Ok(hold) => Ok(*hold != HoldId(0)),
+        let said = |one: &Result<MadeMove, MoveRefusal>| match one {
+            Ok(made) => Ok(made.hold != HoldId(0)),
             Err(refusal) => Err((refusal.reason, refusal.later)),
         };
         let answer = (report.moves.iter().map(said).collect(), report.revision.0);
