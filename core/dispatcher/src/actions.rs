@@ -28,6 +28,9 @@ pub enum Action {
     Follow(Arc<UnitRecord>, Revision),
     /// Write a unit's record anew, which was at this revision: replicas of it that ended long ago are compacted.
     Compact(Arc<UnitRecord>, Revision, Compaction),
+    /// Write a unit's record anew, which was at this revision: a replica starts before the one stops that it replaces, or that
+    /// is over. With a revision of its running units: none of them may have changed since.
+    Surge(Arc<UnitRecord>, Revision, Option<Revision>),
     /// Delete a unit's record.
     Delete(UnitId),
     /// Delete what was kept of these units.

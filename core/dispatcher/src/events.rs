@@ -83,7 +83,7 @@ impl Dispatcher {
         self.node_evictions.retain_nodes(&listed.nodes);
         let gone: Vec<HoldId> = self.holds.keys().filter(|id| !listed.holds.contains(*id)).copied().collect();
         for id in gone {
-            self.on_hold_deleted(id, now);
+            self.on_change(&Change::HoldDeleted(id), revision, (revision, 0), now);
         }
         let pauses = self.assignments.gates.pauses.iter().map(|pause| &pause.scope);
         let gone: Vec<Scope> = pauses.filter(|scope| !listed.pauses.contains(*scope)).cloned().collect();
@@ -115,6 +115,7 @@ impl Dispatcher {
         if !self.note_unreadable(change, revision, now) {
             return None;
         }
+        self.surges.note(change, now);
         match change {
             Change::Unit(record) => {
                 self.on_unit(Arc::clone(record), revision, created, now);

@@ -79,7 +79,7 @@ pub(super) fn by_unit(reason: EvictionReason, spec: &UnitSpec) -> String {
     let words = match reason {
         EvictionReason::Cancelled => "cancel of the unit",
         EvictionReason::ScaledIn if spec.is_daemon() => "nodes that the daemon is no longer for",
-        EvictionReason::ScaledIn => "scale of the unit, or stop of the replica",
+        EvictionReason::ScaledIn => "scale of the unit, or stop or replacement of the replica",
         EvictionReason::Suspended => "suspend of the unit",
         EvictionReason::Deadline => "active_deadline of the unit",
         EvictionReason::BelowMin => "on_below_min of the unit",

@@ -344,6 +344,11 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                         out.note(&self.core, DispatcherNote::DaemonFollows(&record));
                     }
                 }
+                Action::Surge(record, revision, rows) => {
+                    if self.changes.surge(&record, (revision, rows), &self.core, out) {
+                        out.note(&self.core, DispatcherNote::Surges(&record));
+                    }
+                }
                 Action::Compact(record, revision, compaction) => {
                     self.changes.compact(&record, (revision, compaction), &self.core, out);
                 }

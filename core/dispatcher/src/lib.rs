@@ -47,6 +47,7 @@
 //! - `reservations`: reservations, as RPCs show them.
 //! - `rooms`: room on nodes, given out in the order of queues.
 //! - `schedulers`: the schedulers that are known, and their credits.
+//! - `surges`: units of which a replica starts before the one stops that it replaces.
 //! - `unit_entry`: what is kept of one unit.
 //! - `units`: the units that are known.
 
@@ -96,6 +97,7 @@ pub mod record_changes;
 pub mod reservations;
 mod rooms;
 mod schedulers;
+mod surges;
 mod unit_entry;
 mod units;
 
@@ -124,6 +126,7 @@ use partition::Partitioning;
 use reconcile::Reconciler;
 use reservations::ReservationRecords;
 use rooms::Rooms;
+use surges::Surges;
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,6 +155,7 @@ pub struct Dispatcher {
     nodes: Nodes,
     daemons: Daemons,
     compactions: Compactions,
+    surges: Surges,
     partition: Partitioning,
     node_evictions: NodeEvictions,
     following: Following,
@@ -174,6 +178,7 @@ impl Dispatcher {
             nodes: Nodes::default(),
             daemons: Daemons::default(),
             compactions: Compactions::new(config.compact_after_ms),
+            surges: Surges::new(config.evict_retry_ms),
             partition: Partitioning::new(&config),
             node_evictions: NodeEvictions::new(config.losses, config.evict_retry_ms),
             following: Following::default(),
@@ -227,6 +232,7 @@ impl Dispatcher {
             self.daemons.follow(units, gates, self.following.revision, now, &mut actions);
             let at = (self.following.revision, self.assignments.wall_ms, now);
             self.compactions.compact(units, gates, at, &mut actions);
+            self.surges.follow(units, gates, at, &mut actions);
         }
         self.node_evictions.depart(
             (&self.assignments, &self.nodes),
@@ -269,6 +275,7 @@ impl Dispatcher {
             self.gangs.next_at(),
             self.daemons.next_at().filter(|_| !self.following.is_listing()),
             self.compactions.next_at().filter(|_| !self.following.is_listing()),
+            self.surges.next_at().filter(|_| !self.following.is_listing()),
             self.node_evictions.next_at(*wall_ms, now),
         ];
         let first = wakes.into_iter().flatten().fold(self.reconciler.at, Millis::min);

@@ -42,6 +42,7 @@ mod reconcile;
 mod rooms;
 mod scopes;
 mod sub_clusters;
+mod surges;
 mod taints;
 
 const NOW: Millis = Millis(1_000);
@@ -207,6 +208,7 @@ fn show(action: &Action) -> String {
         Action::Evict(one) => format!("evict {} {:?} {:?}", one.unit, one.reason, one.ordinals),
         Action::End(record, _) => format!("end {} {:?}", record.id, record.status.ended),
         Action::Follow(record, _) => format!("follow {} {:?}", record.id, record.status.ordinals[0]),
+        Action::Surge(record, _, _) => format!("surge {} {:?}", record.id, record.status.ordinals[0]),
         Action::Compact(record, _, compaction) => format!("compact {} {:?}", record.id, compaction.ordinals),
         Action::Delete(unit) => format!("delete {unit}"),
         Action::DeleteHistory(units) => format!("delete history {units:?}"),

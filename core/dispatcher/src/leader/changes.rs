@@ -10,12 +10,15 @@ use godel_domain::{
     txn::{RecordRef, TxnBuilder},
     unit::{UnitRecord, UnitSpec},
 };
-use godel_rules::admission::{
-    grow::{GroupChanges, grow},
-    retry::{RetryRefusal, RetryScope, retry, retry_replicas},
-    scale::{ScaleRefusal, scale},
-    stop::stop,
-    update::{UnitUpdate, update},
+use godel_rules::{
+    admission::{
+        grow::{GroupChanges, grow},
+        retry::{RetryRefusal, RetryScope, retry, retry_replicas},
+        scale::{ScaleRefusal, scale},
+        stop::stop,
+        update::{UnitUpdate, update},
+    },
+    surge::without_surges,
 };
 
 use super::{ChangeFailure, DEFERRED_MAX, DispatcherOutbox, NotSent, TxnTicket, edits::Edits};
@@ -192,7 +195,19 @@ impl<O: DispatcherOutbox> Changes<O> {
         core: &Dispatcher,
         out: &mut O,
     ) -> bool {
-        self.submit_own(record, (revision, Vec::new()), core, out)
+        self.submit_own(record, (revision, None), Vec::new(), core, out)
+    }
+
+    /// A replica of a unit starts before the one stops that it replaces, or that is over. What cannot be written now is asked for
+    /// again by the core. Returns whether it is on its way.
+    pub(super) fn surge(
+        &mut self,
+        record: &Arc<UnitRecord>,
+        revisions: (Revision, Option<Revision>),
+        core: &Dispatcher,
+        out: &mut O,
+    ) -> bool {
+        self.submit_own(record, revisions, Vec::new(), core, out)
     }
 
     /// Replicas of a unit that ended long ago are compacted. What cannot be written now is asked for again by the core.
@@ -209,13 +224,14 @@ impl<O: DispatcherOutbox> Changes<O> {
         let mut beside: Vec<RunChange> =
             terms.map(|terms| RunChange::Terms(Arc::new(terms))).into_iter().collect();
         beside.push(RunChange::Compact(compaction));
-        self.submit_own(record, (revision, beside), core, out);
+        self.submit_own(record, (revision, None), beside, core, out);
     }
 
     fn submit_own(
         &mut self,
         record: &Arc<UnitRecord>,
-        (revision, beside): (Revision, Vec<RunChange>),
+        (revision, rows): (Revision, Option<Revision>),
+        beside: Vec<RunChange>,
         core: &Dispatcher,
         out: &mut O,
     ) -> bool {
@@ -224,6 +240,9 @@ impl<O: DispatcherOutbox> Changes<O> {
         let mut txn = put(record, &before, revision, out);
         for change in beside {
             txn.push(&Change::Rows(record.id, change));
+        }
+        if let Some(rows) = rows {
+            txn.require(RecordRef::Rows(record.id), rows);
         }
         let is_sent = out.submit(txn, TxnTicket::Change(Arc::clone(record), None)).is_ok();
         if is_sent {
@@ -339,6 +358,9 @@ impl<O: DispatcherOutbox> Changes<O> {
         }
         match kind {
             UnitChangeKind::Cancel => cancel(&view),
+            UnitChangeKind::Suspend if read < current && !view.record.status.surges.is_empty() => {
+                ChangeVerdict::Later
+            }
             UnitChangeKind::Suspend => suspend(&view, true),
             UnitChangeKind::Resume => suspend(&view, false),
             // New ordinals begin after every one ever bound: all rows up to the record must be known.
@@ -350,12 +372,18 @@ impl<O: DispatcherOutbox> Changes<O> {
             {
                 ChangeVerdict::Later
             }
+            // Who wants another size says what it is without replicas that are to replace others.
             UnitChangeKind::Update(wanted) => {
-                updated(&view, update(view.record, view.rows, view.counts, wanted))
+                let record = without_surges(view.record, view.rows);
+                updated(&view, update(&record, view.rows, view.counts, wanted))
             }
-            UnitChangeKind::Grow(changes) => updated(&view, grow(view.record, view.rows, changes)),
+            UnitChangeKind::Grow(changes) => {
+                let record = without_surges(view.record, view.rows);
+                updated(&view, grow(&record, view.rows, changes))
+            }
             UnitChangeKind::Scale { group, replicas } => {
-                scaled(&view, scale(view.record, view.rows, group, *replicas))
+                let record = without_surges(view.record, view.rows);
+                scaled(&view, scale(&record, view.rows, group, *replicas))
             }
             UnitChangeKind::Stop { ordinals } => scaled(&view, stop(view.record, view.rows, ordinals)),
             // It goes; the watch shows that it is gone.
@@ -431,7 +459,7 @@ fn suspend(view: &UnitView<'_>, suspended: bool) -> ChangeVerdict {
     if view.record.status.suspended == suspended {
         return ChangeVerdict::Answer(Ok(view.spec_revision));
     }
-    let mut record = (**view.record).clone();
+    let mut record = without_surges(view.record, view.rows).into_owned();
     record.status.suspended = suspended;
     ChangeVerdict::Write(RecordWrite::new(record, view))
 }
@@ -449,9 +477,10 @@ fn welcome<O: DispatcherOutbox>(write: RecordWrite, core: &Dispatcher, edits: &E
 
 /// Whether a unit is what somebody wants to make of it.
 fn is_as_wanted(view: &UnitView<'_>, kind: &UnitChangeKind) -> bool {
+    let record = without_surges(view.record, view.rows);
     let update = match kind {
-        UnitChangeKind::Update(wanted) => update(view.record, view.rows, view.counts, wanted),
-        UnitChangeKind::Grow(changes) => grow(view.record, view.rows, changes),
+        UnitChangeKind::Update(wanted) => update(&record, view.rows, view.counts, wanted),
+        UnitChangeKind::Grow(changes) => grow(&record, view.rows, changes),
         _ => return false,
     };
     matches!(update, Ok(None))

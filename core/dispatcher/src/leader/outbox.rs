@@ -283,6 +283,8 @@ pub enum DispatcherNote<'a> {
     UnitEnds(&'a UnitRecord),
     /// A daemon gets the replicas that the nodes want.
     DaemonFollows(&'a UnitRecord),
+    /// A replica of a unit is to run before the one stops that it replaces, or that is over.
+    Surges(&'a UnitRecord),
     /// How nodes are split changed, by the transaction of this revision; the split before is still known here.
     Partition(&'a Partition, Revision),
     /// A pause is in force.

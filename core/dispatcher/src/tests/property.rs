@@ -377,6 +377,7 @@ impl World {
                 Action::Evict(_)
                 | Action::End(..)
                 | Action::Follow(..)
+                | Action::Surge(..)
                 | Action::Compact(..)
                 | Action::DeleteHistory(_) => {
                     continue;

@@ -293,6 +293,12 @@ impl DispatcherOutbox for EngineOutbox {
                 replicas = record.spec.replicas(),
                 "a daemon follows the nodes"
             ),
+            DispatcherNote::Surges(record) => tracing::info!(
+                unit = record.id.0,
+                name = record.spec.name,
+                surges = record.status.surges.len(),
+                "a replacement is to start, or is over"
+            ),
             DispatcherNote::Partition(partition, revision) => Self::log_partition(core, partition, revision),
             DispatcherNote::Paused(pause) => {
                 tracing::warn!(scope = %pause.scope, reason = pause.reason, "paused");
