@@ -62,7 +62,7 @@ pub struct ReplicaView {
 pub trait MovementWorld {
     /// Returns a replica; `None`: its unit is gone, or does not want it any more.
     fn replica(&self, unit: UnitId, ordinal: u32) -> Option<ReplicaView>;
-    /// Returns the ordinal for which the target of a move is held, if that is held.
+    /// Returns the ordinal for which the target of a move is held, or was for a replacement that has yet to run.
     fn held_ordinal(&self, movement: &str, from: RunningUnitId) -> Option<u32>;
     /// Whether a movement had this incarnation of a replica leave.
     fn was_moved(&self, movement: &str, from: RunningUnitId) -> bool;
@@ -75,6 +75,8 @@ pub trait MovementWorld {
 pub enum MoveReply {
     /// The target is held, and the running unit leaves.
     Moved,
+    /// The target is held for this ordinal, and the running unit stays until that one runs.
+    Surges(u32),
     /// Not now; it is to be asked again.
     Later(String),
     /// The target does not take it any more: the rest is to be planned anew.
@@ -417,6 +419,10 @@ impl MovementDriver {
             }
             match verdict {
                 MoveReply::Moved => self.begin(at, now_ms),
+                MoveReply::Surges(ordinal) => {
+                    self.movement.moves[at].surge_ordinal = Some(ordinal);
+                    self.begin(at, now_ms);
+                }
                 MoveReply::Later(why) => {
                     self.movement.moves[at].detail = why;
                     self.retry_later(at, terms, now_ms);

@@ -15,6 +15,7 @@ use godel_domain::{
     lifecycle::Counts,
     requested_move::evicted_by,
     running_units::RunningUnits,
+    surge::Surge,
     unit::UnitRecord,
     unreadable::Subject,
 };
@@ -205,7 +206,14 @@ impl MovementWorld for Picture {
         let held = of_move.into_iter().find(|hold| {
             hold.movement.as_ref().is_some_and(|target| &*target.movement == movement && target.from == from)
         });
-        held.and_then(|hold| hold.ordinals.first().copied())
+        if let Some(hold) = held {
+            return hold.ordinals.first().copied();
+        }
+        // Who replaces it may have been placed by now.
+        let mut surges = self.units.get(&from.unit)?.status.surges.iter();
+        let is_of_move =
+            |surge: &&Surge| surge.replaces == from.replica.ordinal && surge.movement == movement;
+        surges.find(is_of_move).map(|surge| surge.ordinal)
     }
 
     fn was_moved(&self, movement: &str, from: RunningUnitId) -> bool {

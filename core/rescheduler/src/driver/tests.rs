@@ -311,6 +311,23 @@ fn a_replacement_that_starts_first_is_followed_by_its_ordinal() {
     assert_eq!((phases(&driver), driver.movement().is_ended()), (vec![MovePhase::Moved], true));
 }
 
+#[test]
+fn the_answer_says_which_ordinal_replaces_the_one_that_moves() {
+    let mut world = World::running(1);
+    let mut driver = MovementDriver::new(movement(&[0]));
+    driver.step(&world, &TERMS, 1);
+    driver.on_verdicts([(0, MoveReply::Surges(4))], &TERMS, 1);
+    assert_eq!(driver.take_begun(), [UnitId(1)]);
+    // The one that moves is not wanted any more before anybody looks.
+    world.replicas.clear();
+    world.surged.insert(1, view(0, Phase::Starting, 2));
+    driver.step(&world, &TERMS, 2);
+    assert_eq!(phases(&driver), [MovePhase::Starting]);
+    world.surged.insert(1, view(0, Phase::Running, 2));
+    driver.step(&world, &TERMS, 3);
+    assert_eq!(phases(&driver), [MovePhase::Moved]);
+}
+
 mod properties {
     use proptest::prelude::*;
 

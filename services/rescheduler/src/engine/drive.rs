@@ -328,7 +328,9 @@ fn requested(one: &MovementMove) -> v1::RequestedMove {
 
 /// What an answer of the binder means to a move.
 fn verdict(answer: v1::MoveAnswer) -> MoveReply {
-    let Some(refused) = answer.refused else { return MoveReply::Moved };
+    let Some(refused) = answer.refused else {
+        return answer.surge_ordinal.map_or(MoveReply::Moved, MoveReply::Surges);
+    };
     let reason = refused.reason();
     let name = reason.as_str_name().trim_start_matches("REJECTION_REASON_").to_lowercase().replace('_', "-");
     let why = if refused.detail.is_empty() { name } else { format!("{name}: {}", refused.detail) };
