@@ -11,7 +11,7 @@ use godel_domain::{
     change::Change,
     ids::{Revision, UnitId},
     running_units::{EvictionReason, Phase, RunChange},
-    unit::OnEviction,
+    unit::{OnEviction, UnitRecord},
 };
 
 use super::{
@@ -270,13 +270,24 @@ fn runs(row: &WorldRow) -> bool {
 
 fn wants(unit: &WorldUnit, ordinal: u32) -> bool {
     let record = unit.record.as_ref().map(|record| &record.value);
-    record.is_some_and(|record| record.is_wanted() && record.group_of(ordinal).is_some())
+    record.is_some_and(|record| record.is_wanted() && counts_for(record, ordinal))
 }
 
-/// Ordinals that a unit wants.
+/// Whether a unit wants a replica, and not only in the place of one that is still there.
+fn counts_for(record: &UnitRecord, ordinal: u32) -> bool {
+    let replaces = record.status.surges.iter().any(|surge| surge.ordinal == ordinal);
+    record.group_of(ordinal).is_some() && !replaces
+}
+
+/// Ordinals that count of what a unit wants.
 fn wanted(unit: &WorldUnit) -> Vec<(u32, u32)> {
     let record = unit.record.as_ref().map(|record| &record.value).filter(|record| record.is_wanted());
-    record.into_iter().flat_map(|record| record.ranges()).collect()
+    let Some(record) = record else { return Vec::new() };
+    if record.status.surges.is_empty() {
+        return record.ranges().collect();
+    }
+    let counted = record.iter_ordinals().filter(|ordinal| counts_for(record, *ordinal));
+    counted.map(|ordinal| (ordinal, ordinal + 1)).collect()
 }
 
 /// What a unit wants and has not done with, and what of it runs.
@@ -285,8 +296,9 @@ fn counts(unit: &WorldUnit) -> BudgetCounts {
     else {
         return BudgetCounts::default();
     };
-    let mut counts = BudgetCounts(i64::from(record.spec.replicas()), 0);
-    for (_, row) in unit.rows.iter().filter(|(ordinal, _)| record.group_of(**ordinal).is_some()) {
+    let n_surges = i64::try_from(record.status.surges.len()).unwrap_or(i64::MAX);
+    let mut counts = BudgetCounts(i64::from(record.spec.replicas()) - n_surges, 0);
+    for (_, row) in unit.rows.iter().filter(|(ordinal, _)| counts_for(record, **ordinal)) {
         let by_itself = matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
         let for_good = row.phase.is_ended() && record.spec.on_eviction == OnEviction::Fail;
         counts.0 -= i64::from(by_itself || for_good);

@@ -21,6 +21,7 @@ use super::{
     order::{Probe, Service},
     preemptions::{self, Dropped, Preemptions, RunTurn},
     room::{self, Bound, Tenants, wrong_devices, wrong_zones},
+    surges,
     terms::Terms,
     turns,
     verdict::Findings,
@@ -176,6 +177,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
     turns::check(&world, commit, &mut replay.first_bindings);
     if complete {
         movements::check(&world, commit, &mut replay.evictions);
+        surges::check(&world, commit, &mut replay.placements);
     }
     let mut turns: Vec<RunTurn<'_>> = Vec::new();
     world.apply(commit, |world, step| {

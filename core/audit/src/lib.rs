@@ -21,6 +21,7 @@
 //! - `queues`: I5, usage and maxima of queues.
 //! - `room`: I1, room on nodes.
 //! - `same`: I7 and I9, equal histories.
+//! - `surges`: I3, replicas that start before those stop that they replace.
 //! - `terms`: what units keep apart from, and together with.
 //! - `turns`: turns of gangs.
 //! - `unreadable`: records that could not be read, and what they leave unjudged.
@@ -42,6 +43,7 @@ mod processes;
 mod queues;
 mod room;
 mod same;
+mod surges;
 mod terms;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use godel_domain::{
 };
 
 use super::{
+    surges,
     verdict::Findings,
     world::{Commit, World},
 };
@@ -50,6 +51,14 @@ pub(super) fn check(world: &World, commit: &Commit, findings: &mut Findings) {
     for hold in made {
         let Some(target) = &hold.movement else { continue };
         let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = target.from;
+        if let Some(new) = hold.surge_ordinal() {
+            let wrong = surges::wrong_hold(world, hold, (target.from, new));
+            let id = hold.id;
+            wrong
+                .into_iter()
+                .for_each(|what| findings.add(|| format!("hold {id}: {what} (revision {revision})")));
+            continue;
+        }
         let next = ReplicaId::new(ordinal, incarnation.saturating_add(1));
         if !moved.contains(&target.from) || hold.unit != unit || !hold.replicas().eq([next]) {
             let (id, movement) = (hold.id, &target.movement);

@@ -2,6 +2,8 @@
 //! words are not found. What a commit breaks is found from a late history, too, and from one whose start is several
 //! revisions wide.
 
+mod surges;
+
 use godel_domain::{
     hold::{GangTurn, Hold, MovementTarget, Slot},
     ids::{HoldId, RunningUnitId},
@@ -491,10 +493,23 @@ fn i10() -> Vec<Clause> {
 }
 
 fn all() -> Vec<Clause> {
-    [i1(), i2(), i3(), i4(), i5(), grounds(), movements(), victims(), i7_and_i9(), i8(), i10()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        i1(),
+        i2(),
+        i3(),
+        i4(),
+        i5(),
+        grounds(),
+        movements(),
+        surges::clauses(),
+        victims(),
+        i7_and_i9(),
+        i8(),
+        i10(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 #[test]

@@ -28,7 +28,7 @@ const ONE_MOVES: u64 = 4;
 /// Failures after which a test ends.
 const N_FAILED_MAX: usize = 20;
 /// At least so many of a hundred cases contain each of these.
-const REACHED: [(Mark, u64); 11] = [
+const REACHED: [(Mark, u64); 13] = [
     (Mark::Rejection, 30),
     (Mark::Preemption, 30),
     (Mark::FullQueue, 30),
@@ -40,7 +40,11 @@ const REACHED: [(Mark, u64); 11] = [
     (Mark::MovedIn, 3),
     (Mark::MoveRefused, 5),
     (Mark::MoveKept, 1),
+    (Mark::Surge, 1),
+    (Mark::Replaced, 1),
 ];
+/// Some case of each test contains each of these.
+const MET: [Mark; 1] = [Mark::SurgeGivenUp];
 /// At most so many of a hundred cases contain each of these: nothing that is known to be missing may become more.
 const BOUNDED: [(Mark, u64); 2] = [(Mark::Restless, 1), (Mark::Repaired, 1)];
 
@@ -222,6 +226,9 @@ fn share(number: u64) {
     println!("{table}");
     for (mark, least) in REACHED {
         assert!(table.percent(mark) >= least, "too few cases have a {mark:?}: {table}");
+    }
+    for mark in MET {
+        assert!(table.has(mark), "no case has a {mark:?}: {table}");
     }
     for ModelChange { change, by } in CHANGES {
         assert!(table.has_change(change), "no case has a change {change}, which {by} was to make: {table}");

@@ -110,6 +110,9 @@ fn no_leftovers(model: &Model) -> Result<(), String> {
     let store = &model.store;
     for (unit, rows) in &store.rows {
         let Some(spec) = store.record(*unit) else { return Err(format!("rows of {unit} without a record")) };
+        if let Some(surge) = spec.status.surges.first().filter(|_| spec.is_wanted()) {
+            return Err(format!("a replacement that neither runs nor is given up: {unit} {surge:?}"));
+        }
         for (ordinal, row) in &rows.rows {
             let what = format!("{unit}/{ordinal} {row:?}");
             let is_wanted = spec.is_wanted() && spec.group_of(ordinal).is_some();

@@ -9,8 +9,8 @@ use godel_audit::Acknowledged;
 use godel_core_dispatcher::{
     Attach, Config, Dispatcher, ModeChoice, SchedulerCounts, SessionId,
     leader::{
-        DispatcherLeader, DispatcherLeaderConfig, DispatcherOutbox, EditRequest, NotSent, NotSubmitted,
-        Outgoing, TxnFailure, TxnTicket, UnitBatch, UnitChange, UnitChangeKind, UnitSubmission,
+        DispatcherLeader, DispatcherLeaderConfig, DispatcherNote, DispatcherOutbox, EditRequest, NotSent,
+        NotSubmitted, Outgoing, TxnFailure, TxnTicket, UnitBatch, UnitChange, UnitChangeKind, UnitSubmission,
     },
     record_changes::Edit,
 };
@@ -89,6 +89,8 @@ struct DispatcherCallers {
     last: u64,
     txns: Vec<(u64, Txn)>,
     outgoing: Vec<Outgoing>,
+    /// What becomes of replicas that start before others stop.
+    surges: Vec<Mark>,
     /// Acknowledged submissions.
     ledger: Vec<Acknowledged>,
 }
@@ -236,6 +238,7 @@ impl DispatcherPart {
             self.n_idle = if is_busy { 0 } else { (self.n_idle + 1).min(4) };
             self.idle_until = net.now + if is_busy { 1 } else { IDLE_MS << self.n_idle };
         }
+        std::mem::take(&mut self.callers.surges).into_iter().for_each(|mark| net.reach.mark(mark));
         for message in std::mem::take(&mut self.callers.outgoing) {
             net.trace(|| format!("dispatcher {}", shown(&message)));
             self.send(message, net);
@@ -461,6 +464,19 @@ impl DispatcherOutbox for DispatcherCallers {
 
     fn new_uid(&mut self) -> String {
         String::new()
+    }
+
+    fn note(&mut self, core: &Dispatcher, note: DispatcherNote<'_>) {
+        let DispatcherNote::Surges(next) = note else { return };
+        let Some(view) = core.unit(next.id) else { return };
+        let known = &view.record.status.surges;
+        let begins = next.status.surges.iter().any(|surge| !known.contains(surge));
+        let over = known.iter().filter(|surge| !next.status.surges.contains(surge));
+        let marks = over.map(|surge| match next.group_of(surge.ordinal) {
+            Some(_) => Mark::Replaced,
+            None => Mark::SurgeGivenUp,
+        });
+        self.surges.extend(marks.chain(begins.then_some(Mark::Surge)));
     }
 }
 

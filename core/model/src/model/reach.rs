@@ -45,6 +45,12 @@ pub(super) enum Mark {
     MoveRefused,
     /// A disruption budget kept a running unit from moving.
     MoveKept,
+    /// A replica was added that is to run before the one stops that it replaces.
+    Surge,
+    /// It took the place of that one.
+    Replaced,
+    /// It was given up.
+    SurgeGivenUp,
     /// Best-effort running units were squeezed.
     Squeeze,
     /// Running units left a drained node.
@@ -92,7 +98,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 40] = [
+    pub(super) const ALL: [Self; 43] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -111,6 +117,9 @@ impl Mark {
         Self::MovedIn,
         Self::MoveRefused,
         Self::MoveKept,
+        Self::Surge,
+        Self::Replaced,
+        Self::SurgeGivenUp,
         Self::Squeeze,
         Self::Drain,
         Self::NodeLost,
@@ -184,6 +193,11 @@ impl Table {
     /// Whether some case has a change of this name.
     pub(super) fn has_change(&self, name: &str) -> bool {
         self.changes.iter().any(|change| change.to_string() == name)
+    }
+
+    /// Whether some case contains this.
+    pub(super) fn has(&self, mark: Mark) -> bool {
+        self.n_with[mark as usize] > 0
     }
 
     pub(super) fn percent(&self, mark: Mark) -> u64 {

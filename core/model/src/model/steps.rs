@@ -306,9 +306,13 @@ impl Model {
         if live.is_empty() || nodes.is_empty() {
             return;
         }
+        let starts_first =
+            |unit: UnitId| self.store.record(unit).is_some_and(|record| record.spec.max_surge > 0);
+        let surging: Vec<_> = live.iter().copied().filter(|(unit, ..)| starts_first(*unit)).collect();
         let mut moves = BTreeMap::new();
         for _ in 0..=numbers.below(3) {
-            let (unit, ordinal, incarnation) = numbers.pick(&live);
+            let is_surge = !surging.is_empty() && numbers.chance(60);
+            let (unit, ordinal, incarnation) = numbers.pick(if is_surge { &surging } else { &live });
             let incarnation = if numbers.chance(5) { incarnation + 1 } else { incarnation };
             let running = RunningUnitId::new(unit, ordinal, incarnation);
             let to = numbers.pick(&nodes);

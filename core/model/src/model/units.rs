@@ -107,7 +107,19 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     draw_volumes(&mut spec, &mut numbers.clone());
     draw_group_topologies(&mut spec, &mut numbers.clone());
     draw_masters(&mut spec, &mut numbers.clone());
+    draw_surge(&mut spec, &mut numbers.clone());
     spec
+}
+
+/// Most services let replacements start first.
+fn draw_surge(spec: &mut UnitSpec, numbers: &mut Numbers) {
+    numbers.below(19);
+    let has_segments = |topology: &UnitTopology| topology.segments.is_some();
+    let mut of_groups = spec.task_groups.iter().filter_map(|group| group.topology.as_deref());
+    let is_whole = !has_segments(&spec.topology) && !of_groups.any(has_segments);
+    if spec.class == WorkloadClass::Service && is_whole && numbers.chance(85) {
+        spec.max_surge = u32::try_from(1 + numbers.below(2)).expect("small");
+    }
 }
 
 /// A few units are YARN applications, whose first task group is that of their masters.
