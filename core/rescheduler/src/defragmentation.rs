@@ -13,14 +13,13 @@ use crate::{
     clearing::{Clearing, cheapest_clearing, evacuate},
     columns::enumerate_columns,
     domains::LayoutDomains,
-    filters::Filters,
     fragmentation::{Fragmentation, TypicalDemand},
     goal::{CheckPoint, EPSILON, Goal},
     layout::{Layout, NodeIdx, RunIdx},
-    policy::{Algorithm, Detection, Detector, Policy, Reason, ReschedulePlan, make_plan},
+    policy::{Algorithm, Detection, Detector, Policy, Reason},
     search::{Annealing, Draws, anneal, descend, n_steps_of},
     whole_shapes::WholeShapes,
-    workspace::{PlanLimits, Workspace},
+    workspace::Workspace,
 };
 
 /// Nodes with room that are rated for each running unit that leaves: so many in all of a cluster of moderate size, fewer of a
