@@ -14,7 +14,7 @@ use crate::{
 /// Every grouper, in the order in which they add their levels, whatever the order in a profile: a grouper narrows the levels of those
 /// before it, and nothing is tried behind a binding level.
 pub static GROUPERS: [GrouperEntry; 3] = [
-    grouper::<unit_topology::UnitTopology>(),
+    grouper::<unit_topology::ByTopology>(),
     grouper::<homogeneous::Homogeneous>(),
     grouper::<resource_bucket::ResourceBucket>(),
 ];

@@ -2,7 +2,6 @@
 
 use godel_cluster::{Cluster, ShapeId, TopologyKeys};
 use godel_domain::{
-    allocation::Allocation,
     demand::{Demand, Pool},
     ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{Device, NodeReport, NodeSpec},
@@ -233,8 +232,8 @@ fn bad_groupers_are_refused_with_what_is_allowed() {
              `free-capacity`",
         ),
         (
-            vec![("homogeneous", Value::Null), ("unit-topology", json!({"sort": 1}))],
-            "`groupers[1].args.sort`: `unit-topology` has no argument `sort` (did you mean `order`?); it has order",
+            vec![("homogeneous", Value::Null), ("unit-topology", json!({"orders": 1}))],
+            "`groupers[1].args.orders`: `unit-topology` has no argument `orders` (did you mean `order`?); it has order",
         ),
         (
             vec![("resource-bucket", json!({"buckets": 9}))],

@@ -5,17 +5,17 @@ use crate::point::{Group, GroupInput, GroupLevel, GroupOrder, Plugin, Split};
 
 /// The plugin.
 #[derive(Debug)]
-pub struct UnitTopology {
+pub struct ByTopology {
     order: GroupOrder,
 }
 
-impl Plugin for UnitTopology {
+impl Plugin for ByTopology {
     const NAME: &'static str = "unit-topology";
     const DOC: &'static str = "One group for each domain of a topology key: the keys that the unit prefers one after the other, the narrowest first, \
                                and then the one that it requires, which binds. Domains of preferred keys are inside of one of the required key.";
 }
 
-impl Group for UnitTopology {
+impl Group for ByTopology {
     type Args = OrderArgs;
     const BINDS: bool = true;
 
