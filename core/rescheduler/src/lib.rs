@@ -31,6 +31,7 @@
 //! - `movement`: runs of policies that are executed, with every move and how far it is.
 //! - `planning`: from a snapshot to what a movement executes.
 //! - `policy`: what a policy is, and how its plan is made.
+//! - `room`: room on demand for a gang that waits.
 //! - `search`: local search by annealing, within the limit of moves.
 //! - `snapshot`: what the rescheduler is given.
 //! - `trigger`: when a policy runs.
