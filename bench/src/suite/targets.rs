@@ -389,7 +389,7 @@ pub(super) const TARGETS: &[Target] = &[
         limits: &[],
     },
     Target {
-        id: "P19",
+        id: "P20",
         what: "100 application masters of YARN over Hadoop RPC on 1,000 nodes: allocate() that changes nothing; 500 containers each",
         goal: "≥ 20,000 calls/s, none of which writes anything; containers told",
         checks: &[
@@ -437,7 +437,8 @@ mod tests {
     #[test]
     fn the_design_has_a_row_for_each() {
         let ids: Vec<&str> = TARGETS.iter().map(|target| target.id).collect();
-        let numbered = (1..=19).flat_map(|n| match n {
+        // Nothing has the number 19.
+        let numbered = (1..=18).chain([20]).flat_map(|n| match n {
             1 => vec!["P1".to_owned(), "P1b".to_owned(), "P1m".to_owned()],
             8 => vec!["P8".to_owned(), "P8g".to_owned(), "P8s".to_owned()],
             _ => vec![format!("P{n}")],
