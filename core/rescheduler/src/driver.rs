@@ -223,7 +223,9 @@ impl MovementDriver {
                     }
                 }
             }
-            (Some(replica), None) => predecessor(one, replica),
+            (Some(replica), None) => {
+                predecessor(one, replica, || world.was_moved(&self.movement.name, one.id))
+            }
         };
         let due_ms = one.changed_ms.saturating_add(span(terms.move_timeout_ms));
         let (next, actual) = match found {
@@ -526,10 +528,13 @@ enum FoundReplica {
     Gone(String),
 }
 
-/// What the incarnation that is to leave says of its move.
-fn predecessor(one: &MovementMove, replica: ReplicaView) -> FoundReplica {
+/// What the incarnation that is to leave says of its move. It may have left because of it before the binder's answer is heard.
+fn predecessor(one: &MovementMove, replica: ReplicaView, was_moved: impl Fn() -> bool) -> FoundReplica {
     match (one.phase, replica.phase) {
         (_, Phase::Succeeded | Phase::Failed) => FoundReplica::Gone("it ended by itself".to_owned()),
+        (MovePhase::Waiting, Phase::Pending | Phase::Stopped) if was_moved() => {
+            FoundReplica::Phase(MovePhase::Leaving, None)
+        }
         (MovePhase::Waiting, Phase::Pending | Phase::Stopped) => {
             FoundReplica::Gone("it left its node before its move began".to_owned())
         }

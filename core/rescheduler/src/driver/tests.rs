@@ -328,6 +328,27 @@ fn the_answer_says_which_ordinal_replaces_the_one_that_moves() {
     assert_eq!(phases(&driver), [MovePhase::Moved]);
 }
 
+#[test]
+fn what_has_stopped_before_the_answer_came_was_moved() {
+    let mut world = World::running(2);
+    let mut driver = MovementDriver::new(movement(&[0, 0]));
+    driver.step(&world, &TERMS, 1);
+    world.evict(1);
+    for unit in [1, 2] {
+        world.replicas.get_mut(&unit).unwrap().phase = Phase::Stopped;
+    }
+    driver.step(&world, &TERMS, 2);
+    assert_eq!(
+        phases(&driver),
+        [MovePhase::Leaving, MovePhase::Refused],
+        "somebody else stopped the other one"
+    );
+    driver.on_verdicts([(0, MoveReply::Moved)], &TERMS, 3);
+    world.next(1, Phase::Running, 2);
+    driver.step(&world, &TERMS, 4);
+    assert_eq!(phases(&driver), [MovePhase::Moved, MovePhase::Refused]);
+}
+
 mod properties {
     use proptest::prelude::*;
 
