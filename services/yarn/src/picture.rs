@@ -124,6 +124,14 @@ impl UnitEntry {
     pub(crate) fn is_alive(&self) -> bool {
         !is_over(&self.record)
     }
+
+    /// When the last of its running units ended, Unix milliseconds; 0: none has run. `None`: some run, or it is alive.
+    fn over_since_ms(&self) -> Option<i64> {
+        if self.is_alive() || self.rows.live().next().is_some() {
+            return None;
+        }
+        Some(self.rows.ends.values().map(|end| end.ended_ms).max().unwrap_or(0))
+    }
 }
 
 /// What happened to the unit of an application.
@@ -214,13 +222,8 @@ impl Picture {
             }
             Change::Unit(record) => return self.on_unit(record),
             Change::UnitDeleted(id) => {
-                let UnitEntry { application, base, .. } = self.units.remove(id)?;
-                if base > 0 {
-                    self.opportunistic.remove(&application);
-                    return None;
-                }
-                self.by_application.remove(&application);
-                return Some((application, vec![UnitEvent::Gone]));
+                let (application, has_master) = self.remove(*id)?;
+                return has_master.then(|| (application, vec![UnitEvent::Gone]));
             }
             Change::RowsLoaded(id, rows) => {
                 self.units.get_mut(id)?.load(rows);
@@ -251,6 +254,8 @@ impl Picture {
                 }
                 entry.record = Arc::clone(record);
             }
+            // It was forgotten, see `forget_over`.
+            None if self.read.is_some() && is_over(record) => return None,
             None => {
                 let rows = RunningUnits::default();
                 let leaving = BTreeSet::new();
@@ -291,6 +296,26 @@ impl Picture {
             events.extend(changes_of(ordinal, before, after, exit));
         }
         Some((*application, events))
+    }
+
+    /// Forgets units that are over and of which nothing runs, but for the newest ends. An application that has ended needs its unit no more: what
+    /// its containers took stands in its own record.
+    pub(crate) fn forget_over(&mut self, n_max: usize) {
+        let over = self.units.iter().filter_map(|(id, unit)| Some((unit.over_since_ms()?, *id)));
+        let mut over: Vec<(i64, UnitId)> = over.collect();
+        let Some(n_gone) = over.len().checked_sub(n_max).filter(|n| *n > 0) else { return };
+        over.sort_unstable();
+        for (_, id) in over.into_iter().take(n_gone) {
+            self.remove(id);
+        }
+    }
+
+    /// The application of a removed unit, and whether it was the one with its master.
+    fn remove(&mut self, id: UnitId) -> Option<(YarnApplicationId, bool)> {
+        let UnitEntry { application, base, .. } = self.units.remove(&id)?;
+        let known = if base > 0 { &mut self.opportunistic } else { &mut self.by_application };
+        known.remove(&application);
+        Some((application, base == 0))
     }
 
     /// The unit of an application that has its master.
@@ -396,7 +421,7 @@ impl Picture {
                 others: larger(&sums.largest.others, &total.others),
             };
         }
-        for entry in self.units.values() {
+        for entry in self.units.values().filter(|entry| entry.rows.live().next().is_some()) {
             let amounts = entry.amounts();
             let mut counts = vec![0_u32; amounts.len()];
             for (_, row) in entry.rows.live() {

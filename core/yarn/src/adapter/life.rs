@@ -151,7 +151,7 @@ impl YarnApplication {
             (AppState::Accepted, Some(AttemptState::Killed)) => {
                 self.on_app(AppEvent::AttemptKilled, terms, at, out);
             }
-            (AppState::Accepted, Some(AttemptState::Finished)) => {
+            (AppState::Accepted | AppState::Finishing, Some(AttemptState::Finished)) => {
                 self.on_app(AppEvent::AttemptFinished, terms, at, out);
             }
             _ => {}
@@ -169,7 +169,12 @@ impl YarnApplication {
         self.state = state;
         for effect in effects {
             match effect {
-                AppEffect::SaveNew | AppEffect::SaveFinal => self.awaited = self.put(out),
+                AppEffect::SaveNew => self.awaited = self.put(out),
+                AppEffect::SaveFinal => {
+                    // As the ResourceManager does: what is written is when it began to end.
+                    self.finish_ms.get_or_insert(at.wall_ms);
+                    self.awaited = self.put(out);
+                }
                 AppEffect::AddToScheduler => out.push(YarnAction::SubmitUnit(self.id)),
                 AppEffect::StartAttempt => self.start_attempt(terms, at, out),
                 AppEffect::RecoverAttempts => {}
@@ -179,7 +184,11 @@ impl YarnApplication {
                     self.put(out);
                 }
                 AppEffect::End => {
-                    self.finish_ms.get_or_insert(at.wall_ms);
+                    if self.finish_ms.is_none() {
+                        // It ended with its attempt, and nothing of its own was to be written before.
+                        self.finish_ms = Some(at.wall_ms);
+                        self.put(out);
+                    }
                     out.push(YarnAction::CancelUnit(self.id));
                 }
             }
@@ -301,6 +310,15 @@ impl YarnApplication {
             self.say(why);
         }
         self.on_app(AppEvent::Kill, terms, at, out);
+    }
+
+    /// Its unit was cancelled or deleted: what had not said that it is done is killed, and nothing of the rest runs any more.
+    pub fn unit_gone(&mut self, why: &str, terms: AdapterTerms, at: AdapterTime, out: &mut Vec<YarnAction>) {
+        match self.state {
+            AppState::Finishing => self.on_app(AppEvent::AttemptFinished, terms, at, out),
+            state if !state.is_over() => self.kill(why, terms, at, out),
+            _ => {}
+        }
     }
 
     /// Somebody has its current attempt fail, and says why. What has ended already stays as it is.
@@ -459,7 +477,7 @@ impl YarnApplication {
 
     /// When it was submitted, and when it ended, Unix milliseconds.
     pub fn times_ms(&self) -> (i64, Option<i64>) {
-        (self.start_ms, self.finish_ms)
+        (self.start_ms, self.finish_ms.filter(|_| self.is_over()))
     }
 
     /// Nothing more becomes of it.

@@ -10,6 +10,7 @@ use crate::{
     asks::{ANY, AskRow, ExecutionType},
 };
 
+mod end_times;
 mod unfetched;
 
 const ID: YarnApplicationId = YarnApplicationId { cluster_timestamp: 1, number: 1 };

@@ -259,6 +259,7 @@ impl Engine {
         self.n_ticks = self.n_ticks.wrapping_add(1);
         let asks_again = self.n_ticks.is_multiple_of(N_TICKS_REFUSED);
         let context = &self.shared.context;
+        self.shared.inner.lock().picture.forget_over(context.config.completed_max);
         let ran = self.shared.run(|inner, at, out| {
             inner.adapter.tick(at, out);
             inner.picture.sum_up();
@@ -350,9 +351,7 @@ fn tell(
         UnitEvent::Gone => {
             // One that is over has ended its unit itself.
             let _ = inner.adapter.with(id, |application, terms| {
-                if !application.is_over() {
-                    application.kill(UNIT_GONE, terms, at, out);
-                }
+                application.unit_gone(UNIT_GONE, terms, at, out);
             });
         }
         UnitEvent::Placed { ordinal: MASTER, .. } => tell_master(inner, id, at, out),

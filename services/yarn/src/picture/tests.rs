@@ -120,6 +120,53 @@ fn opportunistic_containers_are_of_a_unit_of_their_own() {
 }
 
 #[test]
+fn units_that_are_over_are_forgotten_but_for_the_newest_ends() {
+    let mut picture = picture();
+    picture.read = Some(Revision(1));
+    let of = |id: u64, cancelled| {
+        let mut record = (*record(&[("master", &[(0, 1)])])).clone();
+        record.id = UnitId(id);
+        record.spec.name = format!("application-1-{id:04}");
+        record.status.cancelled = cancelled;
+        Change::Unit(Arc::new(record))
+    };
+    let bind = || RunChange::Bind(Bind { ordinals: vec![0], nodes: vec![NodeId(1)], ..Bind::default() });
+    let stopped = |ended_ms| {
+        let ends = vec![RunEnd { ended_ms, ..RunEnd::default() }];
+        RunChange::Statuses(Statuses {
+            ordinals: vec![0],
+            phases: vec![Phase::Stopped],
+            ends,
+            ..Statuses::default()
+        })
+    };
+    // The second one ends first, the fourth one still runs though it is cancelled, and the fifth one is alive.
+    for (id, ended_ms) in [(1, 30), (2, 10), (3, 20), (4, 0), (5, 0)] {
+        picture.apply(&of(id, false), Revision(2), 1);
+        picture.apply(&Change::Rows(UnitId(id), bind()), Revision(2), 1);
+        if id != 5 {
+            picture.apply(&of(id, true), Revision(3), 2);
+        }
+        if ended_ms > 0 {
+            picture.apply(&Change::Rows(UnitId(id), stopped(ended_ms)), Revision(4), 3);
+        }
+    }
+    let known = |picture: &Picture| {
+        let ids = (1..=5).map(|number| YarnApplicationId { cluster_timestamp: 1, number });
+        ids.filter(|id| picture.unit(*id).is_some()).map(|id| id.number).collect::<Vec<_>>()
+    };
+    picture.forget_over(3);
+    assert_eq!(known(&picture), [1, 2, 3, 4, 5]);
+    picture.forget_over(2);
+    assert_eq!(known(&picture), [1, 3, 4, 5]);
+    picture.forget_over(0);
+    assert_eq!(known(&picture), [4, 5]);
+    assert_eq!(picture.apply(&of(2, true), Revision(5), 4), None, "what was forgotten does not come back");
+    assert_eq!(picture.apply(&Change::UnitDeleted(UnitId(2)), Revision(6), 5), None);
+    assert_eq!(known(&picture), [4, 5]);
+}
+
+#[test]
 fn what_was_used_includes_what_was_compacted() {
     let mut picture = picture();
     let mut of = (*record(&[("master", &[(0, 1)])])).clone();
