@@ -216,6 +216,11 @@ mod tests {
                 "task_groups[0].template.eviction_notice",
             ),
             (
+                "task_groups[0].template.run.checkpoint_every_ms",
+                "template.checkpoint_every",
+                "task_groups[0].template.checkpoint_every",
+            ),
+            (
                 "task_groups[0].template.run.simulated_duration_ms",
                 "template.simulated.duration",
                 "task_groups[0].template.simulated.duration",

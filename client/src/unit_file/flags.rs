@@ -141,6 +141,7 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
             simulated_exit_code: submit.exit_code.unwrap_or_default(),
             stop_grace_ms: u32::try_from(submit.stop_grace.unwrap_or_default()).unwrap_or(u32::MAX),
             eviction_notice_ms: u32::try_from(submit.eviction_notice.unwrap_or_default()).unwrap_or(u32::MAX),
+            checkpoint_every_ms: submit.checkpoint_every,
             await_command_ms: submit.await_command,
             working_directory: submit.working_directory.clone().unwrap_or_default(),
             user: submit.user.clone().unwrap_or_default(),
@@ -422,6 +423,7 @@ template:
   env: {MODE: 1.0}
   stop_grace: 30s
   eviction_notice: 5s
+  checkpoint_every: 15m
   simulated: {duration: 0s, exit_code: 3}
 ";
         let words = "--name web -n shop --uid 5f0c9a52-5d6f-4c1e-8a53-0f6f8b2f0001 --label app=web,version=1.10 \
@@ -434,7 +436,7 @@ template:
             --device nic=2;gbps=100;same_zone_as=gpu --zone-policy none --cpu-mode reclaimed \
             --node-selector zone=a --node-selector rack!=3 --require-nodes disk --require-nodes cores>64 \
             --prefer-nodes 10:!spot --prefer-nodes disk=ssd --host-port 8080,53/udp --max-load cpu=80,memory=90 --volume data=10Gi:/var/lib/db \
-            --toleration gpu=only:no-schedule,spot,*,dead:no-execute=300 --env MODE=1.0 --stop-grace 30s --eviction-notice 5s \
+            --toleration gpu=only:no-schedule,spot,*,dead:no-execute=300 --env MODE=1.0 --stop-grace 30s --eviction-notice 5s --checkpoint-every 15m \
             --duration 0s --exit-code 3 -- server --port 8080";
         assert_eq!(flags(words).unwrap(), parse(file).unwrap().remove(0).spec);
         let surging = "name: a\nclass: service\nmax_surge: 2\ntemplate: {requests: {cpu: 1}}\n";

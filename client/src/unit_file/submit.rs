@@ -140,6 +140,9 @@ pub struct Submit {
     /// Time between an eviction by preemption or by the rescheduler and the stop request, at most 5m. Default 0s.
     #[arg(long, requires = "named", value_parser = duration::parse_ms)]
     pub eviction_notice: Option<u64>,
+    /// The program saves its work this often, counted from its start, 1s to 30d: what a move of a replica costs depends on it.
+    #[arg(long, requires = "named", value_parser = duration::parse_ms)]
+    pub checkpoint_every: Option<u64>,
     /// The command comes later, as the one of a YARN container does; without one after this time a replica fails.
     #[arg(long, requires = "named", value_parser = duration::parse_ms)]
     pub await_command: Option<u64>,

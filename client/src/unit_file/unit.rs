@@ -99,6 +99,7 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
     let env = fields.text_map("env");
     let stop_grace_ms = fields.duration("stop_grace").unwrap_or_default();
     let eviction_notice_ms = fields.duration("eviction_notice").unwrap_or_default();
+    let checkpoint_every_ms = fields.duration("checkpoint_every");
     let await_command_ms = fields.duration("await_command");
     let working_directory = fields.text("working_directory").unwrap_or_default();
     let user = fields.text("user").unwrap_or_default();
@@ -120,6 +121,7 @@ fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
         // What is too long for the field is too long for the rule as well.
         stop_grace_ms: u32::try_from(stop_grace_ms).unwrap_or(u32::MAX),
         eviction_notice_ms: u32::try_from(eviction_notice_ms).unwrap_or(u32::MAX),
+        checkpoint_every_ms,
         await_command_ms,
         working_directory,
         user,

@@ -168,6 +168,7 @@ fn run_spec(run: &v1::RunSpec, out: &mut Yaml) {
         simulated_exit_code,
         stop_grace_ms,
         eviction_notice_ms,
+        checkpoint_every_ms,
         await_command_ms,
         working_directory,
         user,
@@ -183,6 +184,7 @@ fn run_spec(run: &v1::RunSpec, out: &mut Yaml) {
     out.put("umask", umask.map(|umask| Yaml::plain(format!("{umask:#o}"))));
     out.put("stop_grace", (*stop_grace_ms > 0).then(|| lasting(u64::from(*stop_grace_ms))));
     out.put("eviction_notice", (*eviction_notice_ms > 0).then(|| lasting(u64::from(*eviction_notice_ms))));
+    out.put("checkpoint_every", checkpoint_every_ms.map(lasting));
     out.put("await_command", await_command_ms.map(lasting));
     out.list("volumes", volumes.iter().map(volume));
     let mut simulated = Yaml::map();

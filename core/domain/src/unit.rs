@@ -218,6 +218,8 @@ pub struct RunSpec {
     pub stop_grace_ms: u32,
     /// Between an eviction for the sake of others (preempted or moved) and the polite end; 0: none.
     pub eviction_notice_ms: u32,
+    /// Between two checkpoints, from its start on; `None`: it does not save its work by itself.
+    pub checkpoint_every_ms: Option<u64>,
     /// The command comes later, and the run fails without one after this time, milliseconds; `None`: it starts at once.
     pub await_command_ms: Option<u64>,
     /// Working directory on its node; `None`: the root of the file system.

@@ -103,7 +103,7 @@ pub use self::{
     search::{Annealing, Draws, Propose, anneal},
     snapshot::{
         BudgetRoom, ClusterSnapshot, MeasuredUse, NodeFacts, RunningFacts, TrafficShare, UnitFacts,
-        cost_of_move,
+        cost_of_move, last_checkpoint,
     },
     trigger::{Trigger, next_due_ms},
     whole_shapes::WholeShapes,

@@ -160,6 +160,12 @@ fn serves(class: WorkloadClass) -> bool {
     }
 }
 
+/// Returns when a running unit saved its work last, if its program saves it every `every_ms` milliseconds (0: never) from its start on.
+pub fn last_checkpoint(now: Millis, started_at: Millis, every_ms: u64) -> Option<Millis> {
+    let since_last = now.since(started_at).checked_rem(every_ms)?;
+    Some(Millis(now.0.saturating_sub(since_last).max(started_at.0)))
+}
+
 /// Returns what a move of a running unit costs, in milliseconds of its work: what is lost since its last checkpoint, or else
 /// since its start, and the time of its restart (ADR 0067).
 pub fn cost_of_move(now: Millis, unit: &UnitFacts, running: &RunningFacts) -> u64 {
@@ -171,6 +177,23 @@ pub fn cost_of_move(now: Millis, unit: &UnitFacts, running: &RunningFacts) -> u6
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn checkpoints_are_counted_from_the_start() {
+        for (started, every, expected) in [
+            (100, 0, None),
+            (100, 300, Some(1_000)),
+            (100, 400, Some(900)),
+            (100, 900, Some(1_000)),
+            (100, 901, Some(100)),
+            (1_000, 10, Some(1_000)),
+            // A clock that is ahead of this one: it has just begun.
+            (1_007, 10, Some(1_007)),
+        ] {
+            let found = last_checkpoint(Millis(1_000), Millis(started), every);
+            assert_eq!(found, expected.map(Millis), "{started} {every}");
+        }
+    }
 
     #[test]
     fn a_move_costs_what_is_lost_and_a_restart() {

@@ -60,6 +60,10 @@ pub const RESTARTS_MAX: u32 = 1_000;
 pub const STOP_GRACE_MS_MAX: u32 = 3_600 * 1_000;
 /// Longest notice of an eviction: half of the time for which the binder holds room by default.
 pub const EVICTION_NOTICE_MS_MAX: u32 = 300 * 1_000;
+/// Shortest time between two checkpoints: one second.
+pub const CHECKPOINT_EVERY_MS_MIN: u64 = 1_000;
+/// Longest time between two checkpoints: 30 days.
+pub const CHECKPOINT_EVERY_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
 /// Longest time that a running unit waits for its command: one day.
 pub const AWAIT_COMMAND_MS_MAX: u64 = 24 * 3_600 * 1_000;
 /// Longest time that running units are left alone: 30 days.

@@ -9,7 +9,7 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 use godel_cluster::{Cluster, ShapeId};
 use godel_core_rescheduler::{
     BudgetRoom, ClusterSnapshot, Filters, Layout, MeasuredUse, NodeFacts, NodeFilters, NodeIdx, RunIdx,
-    RunningFacts, TrafficShare, UnitFacts,
+    RunningFacts, TrafficShare, UnitFacts, last_checkpoint,
 };
 use godel_domain::{
     demand::{Demand, Pool},
@@ -32,8 +32,6 @@ mod waiting;
 
 pub(crate) use waiting::waiting_gang;
 
-/// Label of units that says how often their replicas save their work.
-const CHECKPOINT_EVERY: &str = "godel.dev/checkpoint-every";
 /// Label of units that says how long a restart takes.
 const RESTART_TIME: &str = "godel.dev/restart-time";
 
@@ -135,7 +133,7 @@ impl Making<'_> {
             demand,
             devices: row.allocation.devices,
             started_at: wall(started_ms),
-            checkpoint_at: record.and_then(|record| checkpoint(record, started_ms, self.now_ms)),
+            checkpoint_at: record.and_then(|record| checkpoint(record, row.group, (started_ms, self.now_ms))),
             ends_at: record.and_then(|record| ends_at(record, row.group, started_ms)),
             usage: usage.unwrap_or_default(),
         };
@@ -271,12 +269,10 @@ fn may_move(record: &UnitRecord, ordinal: u32) -> bool {
         && !breaks_gang
 }
 
-/// When a replica saved its work last, if its unit says how often its replicas do.
-fn checkpoint(record: &UnitRecord, started_ms: i64, now_ms: i64) -> Option<Millis> {
-    let every = duration::parse_ms(record.spec.labels.get(CHECKPOINT_EVERY)?).ok()?;
-    let every = i64::try_from(every).ok().filter(|every| *every > 0)?;
-    let runs_ms = now_ms.saturating_sub(started_ms).max(0);
-    Some(wall(now_ms.saturating_sub(runs_ms % every)))
+/// When a replica saved its work last, if its template says how often it does.
+fn checkpoint(record: &UnitRecord, group: u16, (started_ms, now_ms): (i64, i64)) -> Option<Millis> {
+    let every_ms = record.spec.task_groups.get(usize::from(group))?.template.run.checkpoint_every_ms?;
+    last_checkpoint(wall(now_ms), wall(started_ms), every_ms)
 }
 
 /// When a replica ends by itself, if that is known.

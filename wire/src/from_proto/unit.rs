@@ -278,6 +278,7 @@ pub fn run_spec(pb: v1::RunSpec) -> RunSpec {
         simulated_exit_code: pb.simulated_exit_code,
         stop_grace_ms: pb.stop_grace_ms,
         eviction_notice_ms: pb.eviction_notice_ms,
+        checkpoint_every_ms: pb.checkpoint_every_ms,
         await_command_ms: pb.await_command_ms,
         working_directory: Some(pb.working_directory).filter(|path| !path.is_empty()),
         user: Some(pb.user).filter(|user| !user.is_empty()),

@@ -187,7 +187,8 @@ fn max_load() -> impl Strategy<Value = MaxLoad> {
 fn template() -> impl Strategy<Value = Template> {
     let toleration = (text(), option::of(text()), option::of(effect()), option::of(any::<u32>()))
         .prop_map(|(key, value, effect, tolerated_s)| Toleration { key, value, effect, tolerated_s });
-    let times = (option::of(0u64..3), any::<u32>(), any::<u32>(), option::of(0u64..3));
+    let times =
+        (option::of(0u64..3), any::<u32>(), any::<u32>(), option::of(any::<u64>()), option::of(0u64..3));
     let image = option::of("[a-z]{1,5}:[0-9]");
     let place = (option::of("/[a-z]{1,5}"), option::of("[a-z]{1,5}"), option::of(0u32..0o1000), image);
     let volume = (text(), any::<u64>(), option::of("/[a-z]{1,5}")).prop_map(|(name, bytes, path)| Volume {
@@ -197,7 +198,13 @@ fn template() -> impl Strategy<Value = Template> {
     });
     let run = (vec(text(), 0..3), labels(), any::<i32>(), times, place, vec(volume, 0..3)).prop_map(
         |(command, env, simulated_exit_code, times, (working_directory, user, umask, image), volumes)| {
-            let (simulated_duration_ms, stop_grace_ms, eviction_notice_ms, await_command_ms) = times;
+            let (
+                simulated_duration_ms,
+                stop_grace_ms,
+                eviction_notice_ms,
+                checkpoint_every_ms,
+                await_command_ms,
+            ) = times;
             RunSpec {
                 command,
                 env,
@@ -205,6 +212,7 @@ fn template() -> impl Strategy<Value = Template> {
                 simulated_exit_code,
                 stop_grace_ms,
                 eviction_notice_ms,
+                checkpoint_every_ms,
                 await_command_ms,
                 working_directory,
                 user,

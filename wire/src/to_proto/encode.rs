@@ -351,6 +351,7 @@ fn run_spec(out: &mut Writer, run: &RunSpec) {
         simulated_exit_code,
         stop_grace_ms,
         eviction_notice_ms,
+        checkpoint_every_ms,
         await_command_ms,
         working_directory,
         user,
@@ -382,6 +383,9 @@ fn run_spec(out: &mut Writer, run: &RunSpec) {
         });
     }
     out.number(12, u64::from(*eviction_notice_ms));
+    if let Some(ms) = checkpoint_every_ms {
+        out.given(13, *ms);
+    }
 }
 
 /// Fields of the wire format; those with their default are left out, but for those that are `optional`.

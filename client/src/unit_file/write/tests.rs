@@ -76,16 +76,18 @@ fn demand() -> impl Strategy<Value = v1::Demand> {
 fn run_spec() -> impl Strategy<Value = v1::RunSpec> {
     let place = (option::of("/[a-z ]{1,5}"), option::of("[a-z]{1,5}"), option::of(0u32..0o1000));
     let simulated = (option::of(0u64..100_000), -3i32..3);
-    let times = (0u32..100_000, 0u32..100_000);
+    let times = (0u32..100_000, 0u32..100_000, option::of(1_000u64..100_000));
     (vec(text(), 0..3), texts(), place, simulated, times).prop_map(
-        |(command, env, (directory, user, umask), (duration, exit_code), (stop_grace_ms, notice_ms))| {
+        |(command, env, (directory, user, umask), (duration, exit_code), times)| {
+            let (stop_grace_ms, eviction_notice_ms, checkpoint_every_ms) = times;
             v1::RunSpec {
                 command,
                 env,
                 simulated_duration_ms: duration,
                 simulated_exit_code: exit_code,
                 stop_grace_ms,
-                eviction_notice_ms: notice_ms,
+                eviction_notice_ms,
+                checkpoint_every_ms,
                 working_directory: directory.unwrap_or_default(),
                 user: user.unwrap_or_default(),
                 umask,

@@ -296,6 +296,7 @@ fn run_bytes(run: &RunSpec) -> usize {
         simulated_exit_code,
         stop_grace_ms,
         eviction_notice_ms,
+        checkpoint_every_ms,
         await_command_ms,
         working_directory,
         user,
@@ -310,6 +311,7 @@ fn run_bytes(run: &RunSpec) -> usize {
         *simulated_exit_code != 0,
         *stop_grace_ms != 0,
         *eviction_notice_ms != 0,
+        checkpoint_every_ms.is_some(),
         await_command_ms.is_some(),
         umask.is_some(),
     ];

@@ -219,6 +219,7 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
         simulated_exit_code,
         stop_grace_ms,
         eviction_notice_ms,
+        checkpoint_every_ms,
         await_command_ms,
         working_directory,
         user,
@@ -233,6 +234,7 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
     found.add(*simulated_exit_code != again.simulated_exit_code, &format!("{prefix}simulated.exit_code"));
     found.add(*stop_grace_ms != again.stop_grace_ms, &format!("{prefix}stop_grace"));
     found.add(*eviction_notice_ms != again.eviction_notice_ms, &format!("{prefix}eviction_notice"));
+    found.add(*checkpoint_every_ms != again.checkpoint_every_ms, &format!("{prefix}checkpoint_every"));
     found.add(*await_command_ms != again.await_command_ms, &format!("{prefix}await_command"));
     found.add(*working_directory != again.working_directory, &format!("{prefix}working_directory"));
     found.add(*user != again.user, &format!("{prefix}user"));
@@ -303,7 +305,7 @@ mod tests {
     #[test]
     fn what_differs_is_named_as_files_write_it() {
         type Case = (fn(&mut Submission), &'static str);
-        let cases: [Case; 34] = [
+        let cases: [Case; 35] = [
             (|_| {}, ""),
             (|s| s.name = "job2".into(), "name"),
             (|s| s.namespace = "prod".into(), "namespace"),
@@ -331,6 +333,7 @@ mod tests {
             (|s| s.task_groups[0].run.simulated_duration_ms = Some(0), "template.simulated.duration"),
             (|s| s.task_groups[0].run.stop_grace_ms = 7, "template.stop_grace"),
             (|s| s.task_groups[0].run.eviction_notice_ms = 7, "template.eviction_notice"),
+            (|s| s.task_groups[0].run.checkpoint_every_ms = Some(7_000), "template.checkpoint_every"),
             (|s| s.task_groups[0].run.await_command_ms = Some(7), "template.await_command"),
             (|s| s.task_groups[0].run.working_directory = Some("/x".into()), "template.working_directory"),
             (|s| s.task_groups[0].run.user = Some("x".into()), "template.user"),

@@ -15,8 +15,9 @@ use godel_domain::{
 };
 
 use super::{
-    AMOUNT_MAX, AWAIT_COMMAND_MS_MAX, DeviceSubmission, EVICTION_NOTICE_MS_MAX, Given, GroupSubmission,
-    STOP_GRACE_MS_MAX, TolerationSubmission, ViolationList, affinity,
+    AMOUNT_MAX, AWAIT_COMMAND_MS_MAX, CHECKPOINT_EVERY_MS_MAX, CHECKPOINT_EVERY_MS_MIN, DeviceSubmission,
+    EVICTION_NOTICE_MS_MAX, Given, GroupSubmission, STOP_GRACE_MS_MAX, TolerationSubmission, ViolationList,
+    affinity,
     defaults::{AppliedDefault, DefaultValue},
     zones,
 };
@@ -312,6 +313,16 @@ fn check_run(idx: usize, run: &RunSpec, report: &mut ViolationList) {
             format_args!("task_groups[{idx}].template.run.{field}"),
             format_args!("{given} is longer than {max}"),
         );
+    }
+    if let Some(every_ms) = run.checkpoint_every_ms {
+        let (min, max) = (CHECKPOINT_EVERY_MS_MIN, CHECKPOINT_EVERY_MS_MAX);
+        if !(min..=max).contains(&every_ms) {
+            let [given, min, max] = [every_ms, min, max].map(duration::show_ms);
+            report.add(
+                format_args!("task_groups[{idx}].template.run.checkpoint_every_ms"),
+                format_args!("{given} is not in {min} to {max}"),
+            );
+        }
     }
 }
 

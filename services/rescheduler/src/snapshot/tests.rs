@@ -158,3 +158,22 @@ fn task_groups_and_segments_of_a_gang_are_parts_of_it() {
     let around = around.edit(|unit| unit.spec.task_groups[0].topology = Some(Box::new(nested.clone())));
     assert!(waits(around, &[]).err().unwrap().contains("around their segments"));
 }
+
+/// When the replicas saved their work last, in order of their ordinals.
+fn checkpoints(picture: &Picture) -> Vec<Option<u64>> {
+    let PlanInput { mut snapshot, .. } = take(picture, &Traffic::default(), &Config::default(), 10_000);
+    snapshot.running.sort_unstable_by_key(|running| running.id.replica.ordinal);
+    snapshot.running.iter().map(|running| running.checkpoint_at.map(|at| at.0)).collect()
+}
+
+#[test]
+fn a_template_says_how_often_replicas_save_their_work() {
+    let every = |ms| {
+        let with = |unit: &mut UnitRecord| unit.spec.task_groups[0].template.run.checkpoint_every_ms = ms;
+        picture(unit("u").replicas(2).cpu(100).edit(with), &[1, 2])
+    };
+    // They were bound at 1 ms.
+    assert_eq!(checkpoints(&every(Some(3_000))), [Some(9_001), Some(9_001)]);
+    assert_eq!(checkpoints(&every(Some(20_000))), [Some(1), Some(1)]);
+    assert_eq!(checkpoints(&every(None)), [None, None]);
+}

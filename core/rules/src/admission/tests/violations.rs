@@ -319,6 +319,16 @@ fn every_violation_names_its_field() {
             &["task_groups[0].template.run.eviction_notice_ms"],
         ),
         (
+            "checkpoints all the time",
+            |s| s.task_groups[0].run.checkpoint_every_ms = Some(999),
+            &["task_groups[0].template.run.checkpoint_every_ms"],
+        ),
+        (
+            "checkpoints hardly ever",
+            |s| s.task_groups[0].run.checkpoint_every_ms = Some(2_592_000_001),
+            &["task_groups[0].template.run.checkpoint_every_ms"],
+        ),
+        (
             "a command that never may come",
             |s| s.task_groups[0].run.await_command_ms = Some(0),
             &["task_groups[0].template.run.await_command_ms"],
