@@ -20,7 +20,10 @@ use godel_client::{exit::EXIT_CODES, output::Format};
 use godel_client::unit_file::pair;
 pub use history::{History, HistoryKey};
 pub use offline::{Audit, Config, Replay, State, Trace};
-pub use unit::{Delete, Edit, List, Logs, Move, Named, Retry, Scale, SortKey, Stop, Unit, Which, split};
+pub use unit::{
+    Checkpoint, Delete, Edit, List, Logs, Moment, Move, Named, Retry, Scale, SortKey, Stop, Unit, Which,
+    split,
+};
 
 const EXAMPLES: &str = "Try:
   godel up --simulate '100x cpu=32,memory=128Gi,gpu=8:A10'   a whole control plane with 100 simulated nodes

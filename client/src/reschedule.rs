@@ -160,6 +160,23 @@ pub async fn report_traffic(client: &Client, traffic: &[v1::UnitTraffic]) -> Res
     Ok(n_known)
 }
 
+/// Reports when running units saved their work last.
+///
+/// # Errors
+/// What the server answered.
+pub async fn report_checkpoint(
+    client: &Client,
+    request: v1::ReportCheckpointRequest,
+) -> Result<v1::ReportCheckpointResponse, Failure> {
+    let answer = client
+        .reschedule(|mut service| {
+            let request = request.clone();
+            async move { service.report_checkpoint(request).await }
+        })
+        .await?;
+    Ok(answer.into_inner())
+}
+
 /// Reads a file of traffic: a pair a line, as `web shop/orders 12.5`. Empty lines and those behind `#` say nothing.
 ///
 /// # Errors

@@ -33,6 +33,7 @@ pub use godel_domain::duration::parse as parse_duration;
 pub(crate) use manifest::keys_of_a_unit;
 pub use manifest::{Document, parse_form, parse_manifest};
 pub use queue::{parse_amount, queues_to_file, show_amount};
+pub use reservation::time as parse_time;
 pub use submit::{OnBelowMin, OnEviction, OnFailure, Submit, pair};
 pub use write::{NoFile, to_file};
 

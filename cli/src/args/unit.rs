@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use godel_domain::duration;
 
-use godel_client::unit_file::{Submit, pair};
+use godel_client::unit_file::{Submit, pair, parse_time};
 
 /// Units to show.
 #[derive(Clone, Debug, ClapArgs)]
@@ -149,6 +149,40 @@ pub struct Logs {
     pub tail: Option<u64>,
 }
 
+/// `godel unit checkpoint`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Checkpoint {
+    /// The unit and an ordinal: `train/0`, `team/train/0` in namespace `team`. Without an ordinal all replicas that run are meant.
+    #[arg(value_name = "NAME[/ORDINAL]")]
+    pub name: String,
+    /// Namespace.
+    #[arg(long, short = 'n', default_value = "default")]
+    pub namespace: String,
+    /// Only replicas of this task group.
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub group: String,
+    /// When the work was saved: how long ago, as `90s`, or a time, as `2030-01-31T12:00:00Z`. Default: now.
+    #[arg(long, value_name = "AGO|TIME", value_parser = moment)]
+    pub at: Option<Moment>,
+}
+
+/// A moment, as people say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// So many milliseconds ago.
+    Ago(u64),
+    /// A time, Unix milliseconds.
+    Time(i64),
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    let ago = duration::parse_ms(text).map(Moment::Ago).ok();
+    let moment = ago.or_else(|| parse_time(text).map(Moment::Time).ok());
+    moment.ok_or_else(|| {
+        format!("`{text}` is neither a duration such as `90s` nor a time such as `2030-01-31T12:00:00Z`")
+    })
+}
+
 /// `godel unit list`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct List {
@@ -242,6 +276,9 @@ pub enum Unit {
     /// Print what running units have written to standard output and standard error. Restarts in place write to one log; a replica that
     /// was placed again has a new one. Logs of ended running units are kept as long as their unit.
     Logs(Logs),
+    /// Report that running units have saved their work: a move of them loses what they did since. Programs report each of their
+    /// checkpoints, as `godel unit checkpoint $GODEL_UNIT/$GODEL_ORDINAL`.
+    Checkpoint(Checkpoint),
     /// Print each change as it commits, until interrupted. The watch continues after a change of leader.
     Watch {
         /// Names or unique prefixes. Default: all units.

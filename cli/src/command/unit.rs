@@ -1,6 +1,7 @@
 //! `godel unit`.
 
 mod change;
+mod checkpoint;
 mod edit;
 mod list;
 mod logs;
@@ -54,6 +55,7 @@ pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(),
         Unit::Retry(retry) => change::retry(&client, &retry, format).await,
         Unit::Delete(delete) => change::delete(&client, &delete, format).await,
         Unit::Logs(logs) => logs::run(&client, &logs, format).await,
+        Unit::Checkpoint(wanted) => checkpoint::run(&client, &wanted, format).await,
         Unit::Watch { names, namespace, count } => {
             watch::watch(&client, &namespace, &names, count, format).await
         }

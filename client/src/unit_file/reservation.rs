@@ -32,7 +32,10 @@ pub(super) fn reservation(fields: &mut Fields<'_, '_>) -> v1::Reservation {
 }
 
 /// A time of day, in Unix milliseconds.
-fn time(text: &str) -> Result<i64, String> {
+///
+/// # Errors
+/// It is none.
+pub fn time(text: &str) -> Result<i64, String> {
     let since = humantime::parse_rfc3339_weak(text).ok();
     let since = since.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let ms = since.and_then(|since| i64::try_from(since.as_millis()).ok()).filter(|ms| *ms > 0);

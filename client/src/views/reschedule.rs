@@ -523,6 +523,8 @@ pub struct RescheduleStatusView {
     pub movements: u32,
     /// Pairs of units whose traffic is known.
     pub traffic_pairs: u64,
+    /// Running units that have reported when they saved their work last.
+    pub checkpoints: u64,
     /// Store revision that the rescheduler has read.
     pub revision: u64,
     /// When the configuration in force was read, Unix milliseconds.
@@ -545,6 +547,7 @@ impl From<&v1::GetRescheduleStatusResponse> for RescheduleStatusView {
             failed: status.failed,
             movements: status.movements,
             traffic_pairs: status.traffic_pairs,
+            checkpoints: status.checkpoints,
             revision: status.revision,
             config_read_ms: status.config_read_ms,
             config_faults: status.config_faults,
@@ -566,7 +569,8 @@ impl RescheduleStatusView {
 impl View for RescheduleStatusView {
     const HEADERS: &'static [&'static str] =
         &["POLICIES", "MOVEMENT", "MOVING", "PENDING-UNITS", "QUIET-UNTIL", "MOVED", "MISMATCHED", "FAILED"];
-    const WIDE: &'static [&'static str] = &["MOVEMENTS", "TRAFFIC-PAIRS", "REVISION", "CONFIG-READ"];
+    const WIDE: &'static [&'static str] =
+        &["MOVEMENTS", "TRAFFIC-PAIRS", "CHECKPOINTS", "REVISION", "CONFIG-READ"];
 
     fn row(&self) -> Vec<String> {
         vec![
@@ -585,6 +589,7 @@ impl View for RescheduleStatusView {
         vec![
             self.movements.to_string(),
             self.traffic_pairs.to_string(),
+            self.checkpoints.to_string(),
             self.revision.to_string(),
             shown_time(self.config_read_ms),
         ]

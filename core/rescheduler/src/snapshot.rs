@@ -160,8 +160,17 @@ fn serves(class: WorkloadClass) -> bool {
     }
 }
 
-/// Returns when a running unit saved its work last, if its program saves it every `every_ms` milliseconds (0: never) from its start on.
-pub fn last_checkpoint(now: Millis, started_at: Millis, every_ms: u64) -> Option<Millis> {
+/// Returns when a running unit saved its work last: what it has reported, unless it began anew since; or else the last multiple of
+/// `every_ms` milliseconds (0: never) from its start on; `None`: it saves nothing, or has said nothing of it.
+pub fn last_checkpoint(
+    now: Millis,
+    started_at: Millis,
+    every_ms: u64,
+    reported: Option<Millis>,
+) -> Option<Millis> {
+    if let Some(at) = reported.filter(|at| *at >= started_at) {
+        return Some(at);
+    }
     let since_last = now.since(started_at).checked_rem(every_ms)?;
     Some(Millis(now.0.saturating_sub(since_last).max(started_at.0)))
 }
@@ -179,19 +188,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checkpoints_are_counted_from_the_start() {
-        for (started, every, expected) in [
-            (100, 0, None),
-            (100, 300, Some(1_000)),
-            (100, 400, Some(900)),
-            (100, 900, Some(1_000)),
-            (100, 901, Some(100)),
-            (1_000, 10, Some(1_000)),
+    fn the_last_checkpoint_is_reported_or_counted_from_the_start() {
+        for (started, every, reported, expected) in [
+            (100, 0, None, None),
+            (100, 300, None, Some(1_000)),
+            (100, 400, None, Some(900)),
+            (100, 900, None, Some(1_000)),
+            (100, 901, None, Some(100)),
+            (1_000, 10, None, Some(1_000)),
             // A clock that is ahead of this one: it has just begun.
-            (1_007, 10, Some(1_007)),
+            (1_007, 10, None, Some(1_007)),
+            // Reports come first, whether they are older or newer than what the template says.
+            (100, 0, Some(250), Some(250)),
+            (100, 400, Some(250), Some(250)),
+            (100, 400, Some(950), Some(950)),
+            (100, 400, Some(1_010), Some(1_010)),
+            (100, 400, Some(100), Some(100)),
+            // It was restarted on its node since.
+            (500, 400, Some(499), Some(900)),
+            (500, 0, Some(499), None),
         ] {
-            let found = last_checkpoint(Millis(1_000), Millis(started), every);
-            assert_eq!(found, expected.map(Millis), "{started} {every}");
+            let found = last_checkpoint(Millis(1_000), Millis(started), every, reported.map(Millis));
+            assert_eq!(found, expected.map(Millis), "{started} {every} {reported:?}");
         }
     }
 

@@ -54,7 +54,7 @@ const NO_JSON: [(&str, &str); 8] = [
 ];
 
 /// Verbs that the state of what they name, or its owner, may forbid: exit code 1 or 8.
-const REFUSABLE: [&str; 20] = [
+const REFUSABLE: [&str; 21] = [
     "unit move",
     "unit submit",
     "unit plan",
@@ -67,6 +67,7 @@ const REFUSABLE: [&str; 20] = [
     "unit retry",
     "unit delete",
     "unit logs",
+    "unit checkpoint",
     "unit wait",
     "node delete",
     "queue delete",

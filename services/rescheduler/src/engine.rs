@@ -8,6 +8,7 @@ mod drive;
 mod lead;
 mod outside;
 mod plans;
+mod reports;
 mod show;
 
 pub(crate) use self::show::fitting;

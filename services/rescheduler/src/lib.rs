@@ -2,11 +2,12 @@
 //!
 //! One of several reschedulers leads (lease `rescheduler`). Which policy runs when, where running units should be, in which order they move and how a
 //! movement goes on is decided by [`godel_core_rescheduler`]; this crate follows the store, writes movements down, and asks the
-//! binder for each move. What is in the records survives a restart: movements, and when units were moved. When policies ran, and traffic that
-//! was reported, is known to the leader alone.
+//! binder for each move. What is in the records survives a restart: movements, and when units were moved. When policies ran, and traffic and
+//! checkpoints that were reported, are known to the leader alone.
 //!
 //! # Modules
 //!
+//! - `checkpoints`: when running units saved their work last.
 //! - `config`: configuration of the rescheduler.
 //! - `engine`: the one task that owns the rescheduler's state.
 //! - `http`: runs of policies by HTTP, and by the signal SIGUSR1.
@@ -17,6 +18,7 @@
 //! - `snapshot`: what plans are made of, with the scheduler's filters.
 //! - `traffic`: which units talk to one another.
 
+mod checkpoints;
 mod config;
 mod engine;
 mod http;

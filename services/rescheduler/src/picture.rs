@@ -14,13 +14,16 @@ use godel_domain::{
     ids::{IdMap, NodeId, Revision, RunningUnitId, StoreId, UnitId},
     lifecycle::Counts,
     requested_move::evicted_by,
-    running_units::RunningUnits,
+    running_units::{RunningUnit, RunningUnits},
     surge::Surge,
+    time::Millis,
     unit::UnitRecord,
     unreadable::Subject,
 };
 use godel_proto::v1::Kind;
 use godel_rules::budget::{Identity, WantedOrdinals};
+
+use crate::checkpoints::Checkpoints;
 
 /// Records that are followed; task groups before their units, rows last.
 pub(crate) const KINDS: [Kind; 10] = [
@@ -52,6 +55,8 @@ pub(crate) struct Picture {
     pub(crate) read: Option<Revision>,
     /// What running units use, as measured last.
     pub(crate) usage: Arc<IdMap<UnitId, BTreeMap<u32, MeasuredUse>>>,
+    /// When running units saved their work last, as they have reported it.
+    pub(crate) checkpoints: Arc<Checkpoints>,
 }
 
 impl Picture {
@@ -61,7 +66,7 @@ impl Picture {
         Self { cluster, ..Self::default() }
     }
 
-    /// A list follows.
+    /// A list follows. Which of those that have reported checkpoints have ended meanwhile is not known: they report again.
     pub(crate) fn reset(&mut self, store: StoreId, sub_cluster_key: &str) {
         *self = Self { store, usage: Arc::clone(&self.usage), ..Self::new(sub_cluster_key) };
     }
@@ -146,6 +151,7 @@ impl Picture {
             }
         }
         self.cluster.remove_unit(unit);
+        self.forget_ended(unit);
         self.waiting.remove(&unit);
         self.changed.remove(&unit);
     }
@@ -169,10 +175,24 @@ impl Picture {
         self.waiting.contains(&unit)
     }
 
-    /// Counts the units that wait for a place. `O(rows of the units that have changed)`.
+    /// Forgets the checkpoints of running units that have ended.
+    fn forget_ended(&mut self, unit: UnitId) {
+        if !self.checkpoints.has(unit) {
+            return;
+        }
+        let rows = self.cluster.rows(unit);
+        Arc::make_mut(&mut self.checkpoints).retain(unit, |id| {
+            let row = rows.map(|rows| rows.row(id.replica.ordinal)).unwrap_or_default();
+            row.phase.is_live() && row.incarnation == id.replica.incarnation
+        });
+    }
+
+    /// Counts the units that wait for a place, and forgets what was reported of running units that have ended. `O(rows of the units that have
+    /// changed)`.
     pub(crate) fn count_waiting(&mut self) -> u64 {
         let nothing = RunningUnits::default();
         for unit in std::mem::take(&mut self.changed) {
+            self.forget_ended(unit);
             let waits = self.units.get(&unit).is_some_and(|record| {
                 let rows = self.cluster.rows(unit).unwrap_or(&nothing);
                 Counts::of(record, rows).pending > 0
@@ -185,6 +205,13 @@ impl Picture {
         }
         u64::try_from(self.waiting.len()).unwrap_or(u64::MAX)
     }
+}
+
+/// Returns when a running unit began to run, or as long as that is not known, when it was bound.
+pub(crate) fn began_at(rows: &RunningUnits, ordinal: u32, row: &RunningUnit) -> Millis {
+    let started_ms = rows.end(ordinal).started_ms;
+    let began_ms = if started_ms > 0 { started_ms } else { row.bound_time_ms };
+    Millis(u64::try_from(began_ms).unwrap_or(0))
 }
 
 impl MovementWorld for Picture {

@@ -116,4 +116,12 @@ impl RescheduleService for Rpc {
         let request = request.into_inner();
         self.read(move |engine| engine.report_traffic(request)).await
     }
+
+    async fn report_checkpoint(
+        &self,
+        request: Request<v1::ReportCheckpointRequest>,
+    ) -> Result<Response<v1::ReportCheckpointResponse>, Status> {
+        let request = request.into_inner();
+        self.read(move |engine| engine.report_checkpoint(request)).await
+    }
 }

@@ -24,7 +24,11 @@ use godel_domain::{
 use godel_framework::{NodeAsk, NodeRequirements, UnitAsk};
 use rustc_hash::FxHashMap;
 
-use crate::{config::Config, picture::Picture, traffic::Traffic};
+use crate::{
+    config::Config,
+    picture::{Picture, began_at},
+    traffic::Traffic,
+};
 
 #[cfg(test)]
 mod tests;
@@ -51,7 +55,6 @@ fn wall(ms: i64) -> Millis {
 pub(crate) fn take(picture: &Picture, traffic: &Traffic, config: &Config, now_ms: i64) -> PlanInput {
     let mut making = Making {
         picture,
-        now_ms,
         snapshot: ClusterSnapshot {
             revision: picture.read.unwrap_or_default(),
             now: wall(now_ms),
@@ -70,7 +73,7 @@ pub(crate) fn take(picture: &Picture, traffic: &Traffic, config: &Config, now_ms
     for (unit, rows) in rows {
         for (ordinal, row) in &rows.rows {
             if row.phase.is_live() {
-                making.add_row(unit, (ordinal, row), rows.end(ordinal).started_ms);
+                making.add_row(unit, (ordinal, row), began_at(rows, ordinal, row));
             }
         }
     }
@@ -96,7 +99,6 @@ fn shares(picture: &Picture, traffic: &Traffic) -> Vec<TrafficShare> {
 
 struct Making<'p> {
     picture: &'p Picture,
-    now_ms: i64,
     snapshot: ClusterSnapshot,
     filters: ClusterFilters,
     fixed: Vec<bool>,
@@ -110,7 +112,7 @@ struct Making<'p> {
 }
 
 impl Making<'_> {
-    fn add_row(&mut self, unit: UnitId, (ordinal, row): (u32, &RunningUnit), started_ms: i64) {
+    fn add_row(&mut self, unit: UnitId, (ordinal, row): (u32, &RunningUnit), started_at: Millis) {
         let picture = self.picture;
         let Some(shape) = picture.cluster.group_shape(unit, row.group) else { return };
         let known = picture.cluster.shapes().get(shape);
@@ -124,7 +126,6 @@ impl Making<'_> {
             || row.phase != Phase::Running
             || row.eviction.is_some()
             || record.is_none_or(|record| !may_move(record, ordinal));
-        let started_ms = if started_ms > 0 { started_ms } else { row.bound_time_ms };
         let id = RunningUnitId::new(unit, ordinal, row.incarnation);
         let usage = picture.usage.get(&unit).and_then(|of_unit| of_unit.get(&ordinal)).copied();
         let running = RunningFacts {
@@ -132,9 +133,14 @@ impl Making<'_> {
             node: row.node,
             demand,
             devices: row.allocation.devices,
-            started_at: wall(started_ms),
-            checkpoint_at: record.and_then(|record| checkpoint(record, row.group, (started_ms, self.now_ms))),
-            ends_at: record.and_then(|record| ends_at(record, row.group, started_ms)),
+            started_at,
+            checkpoint_at: last_checkpoint(
+                self.snapshot.now,
+                started_at,
+                record.map_or(0, |record| checkpoint_every_ms(record, row.group)),
+                picture.checkpoints.of(id),
+            ),
+            ends_at: record.and_then(|record| ends_at(record, row.group, started_at)),
             usage: usage.unwrap_or_default(),
         };
         for budget in picture.cluster.budgets().counting(unit, ordinal, row) {
@@ -269,17 +275,17 @@ fn may_move(record: &UnitRecord, ordinal: u32) -> bool {
         && !breaks_gang
 }
 
-/// When a replica saved its work last, if its template says how often it does.
-fn checkpoint(record: &UnitRecord, group: u16, (started_ms, now_ms): (i64, i64)) -> Option<Millis> {
-    let every_ms = record.spec.task_groups.get(usize::from(group))?.template.run.checkpoint_every_ms?;
-    last_checkpoint(wall(now_ms), wall(started_ms), every_ms)
+/// How often a replica saves its work, as its template says; 0: never.
+fn checkpoint_every_ms(record: &UnitRecord, group: u16) -> u64 {
+    let spec = record.spec.task_groups.get(usize::from(group));
+    spec.and_then(|spec| spec.template.run.checkpoint_every_ms).unwrap_or(0)
 }
 
 /// When a replica ends by itself, if that is known.
-fn ends_at(record: &UnitRecord, group: u16, started_ms: i64) -> Option<Millis> {
+fn ends_at(record: &UnitRecord, group: u16, started_at: Millis) -> Option<Millis> {
     let lasts = record.spec.task_groups.get(usize::from(group))?.template.run.simulated_duration_ms;
     let deadline = Some(record.spec.active_deadline_ms).filter(|deadline| *deadline > 0);
-    lasts.into_iter().chain(deadline).min().map(|lasts| wall(started_ms).plus(lasts))
+    lasts.into_iter().chain(deadline).min().map(|lasts| started_at.plus(lasts))
 }
 
 /// No node is admitted.

@@ -75,7 +75,7 @@ pub(super) async fn run(client: &Client, logs: &Logs, format: Format) -> Result<
 }
 
 /// Name and ordinal.
-fn ordinal_of(name: &str) -> (&str, Option<u32>) {
+pub(super) fn ordinal_of(name: &str) -> (&str, Option<u32>) {
     let parts = name.rsplit_once('/');
     match parts.and_then(|(name, ordinal)| Some((name, ordinal.parse().ok()?))) {
         Some((name, ordinal)) => (name, Some(ordinal)),

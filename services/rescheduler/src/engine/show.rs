@@ -68,7 +68,7 @@ fn signed(ms: u64) -> i64 {
 }
 
 impl Engine {
-    fn leads(&self) -> Result<&super::Term, Status> {
+    pub(super) fn leads(&self) -> Result<&super::Term, Status> {
         self.term.as_ref().ok_or_else(|| self.not_leading())
     }
 
@@ -184,6 +184,7 @@ impl Engine {
             failed: term.counts.failed,
             traffic_pairs: u64::try_from(self.known_traffic().len()).unwrap_or(u64::MAX),
             movements: count(term.movements.len()),
+            checkpoints: u64::try_from(self.picture.checkpoints.len()).unwrap_or(u64::MAX),
         })
     }
 

@@ -177,3 +177,22 @@ fn a_template_says_how_often_replicas_save_their_work() {
     assert_eq!(checkpoints(&every(Some(20_000))), [Some(1), Some(1)]);
     assert_eq!(checkpoints(&every(None)), [None, None]);
 }
+
+#[test]
+fn what_replicas_report_comes_before_their_template_until_they_end() {
+    let with = |unit: &mut UnitRecord| {
+        unit.spec.task_groups[0].template.run.checkpoint_every_ms = Some(3_000);
+    };
+    let mut picture = picture(unit("u").replicas(2).cpu(100).edit(with), &[1, 2]);
+    let incarnation = picture.cluster.rows(UNIT).unwrap().row(0).incarnation;
+    let id = RunningUnitId::new(UNIT, 0, incarnation);
+    Arc::make_mut(&mut picture.checkpoints).report(id, Millis(1), Millis(7_000));
+    picture.count_waiting();
+    assert_eq!(checkpoints(&picture), [Some(7_000), Some(9_001)]);
+    // It ends, and what comes in its place has saved nothing.
+    let (ordinals, phases) = (vec![0], vec![Phase::Failed]);
+    let statuses = Statuses { ordinals, phases, exit_codes: vec![1], ..Statuses::default() };
+    picture.load(&Change::Rows(UNIT, RunChange::Statuses(statuses)), Revision(2), 2);
+    picture.count_waiting();
+    assert_eq!(picture.checkpoints.len(), 0);
+}
