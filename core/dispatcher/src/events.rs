@@ -115,7 +115,7 @@ impl Dispatcher {
         if !self.note_unreadable(change, revision, now) {
             return None;
         }
-        self.surges.note(change, now);
+        self.surges.note((change, revision), &mut self.assignments, now);
         match change {
             Change::Unit(record) => {
                 self.on_unit(Arc::clone(record), revision, created, now);

@@ -139,6 +139,10 @@ pub struct Counters {
     pub assigned: u64,
     /// What the reconciler had to put right; 0 in a healthy run.
     pub repairs: u64,
+    /// Replicas that were to start before those stop that they replace.
+    pub surges_started: u64,
+    /// Those of them that were given up.
+    pub surges_given_up: u64,
 }
 
 /// The dispatcher.

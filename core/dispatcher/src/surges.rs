@@ -16,7 +16,7 @@ use godel_domain::{
 };
 use godel_rules::surge;
 
-use super::{Action, gates::AssignmentGates, unit_entry::UnitEntry, units::Units};
+use super::{Action, assignments::Assignments, gates::AssignmentGates, unit_entry::UnitEntry, units::Units};
 
 /// Units looked at in one step.
 const LOOKS_MAX: usize = 64;
@@ -39,8 +39,20 @@ impl Surges {
         Self { holds: BTreeMap::new(), due: BTreeMap::new(), retry_ms: retry_ms.max(1) }
     }
 
-    /// Follows a change, as it was committed or listed.
-    pub(super) fn note(&mut self, change: &Change, now: Millis) {
+    /// Follows a change, as it was committed at a revision or listed, before anybody else does.
+    pub(super) fn note(
+        &mut self,
+        (change, revision): (&Change, Revision),
+        Assignments { units, counters, .. }: &mut Assignments,
+        now: Millis,
+    ) {
+        if let Change::Unit(record) = change
+            && let Some(known) = units.get(record.id).filter(|known| known.revision < revision)
+        {
+            let counted = surge::count(&known.record, record);
+            counters.surges_started += counted.started;
+            counters.surges_given_up += counted.given_up;
+        }
         match change {
             Change::Hold(hold) if hold.surge_ordinal().is_some() => {
                 self.holds.insert(hold.id, Arc::clone(hold));

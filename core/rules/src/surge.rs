@@ -98,6 +98,34 @@ pub fn without_surges<'a>(record: &'a UnitRecord, rows: &RunningUnits) -> Cow<'a
     Cow::Owned(without_ordinals(record, rows, &gone))
 }
 
+/// How many surges of a unit began and ended from one record to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SurgeCounts {
+    /// Replicas that are to start before others stop.
+    pub started: u64,
+    /// Those of them that took the place of the old one.
+    pub replaced: u64,
+    /// Those that were given up: the old one stays, or its unit wants neither.
+    pub given_up: u64,
+}
+
+/// Counts the surges that began and ended from one record of a unit to the next.
+pub fn count(before: &UnitRecord, after: &UnitRecord) -> SurgeCounts {
+    let is_of =
+        |record: &UnitRecord, ordinal: u32| record.status.surges.iter().any(|surge| surge.ordinal == ordinal);
+    let mut counts = SurgeCounts::default();
+    for surge in &after.status.surges {
+        counts.started += u64::from(!is_of(before, surge.ordinal));
+    }
+    for surge in before.status.surges.iter().filter(|surge| !is_of(after, surge.ordinal)) {
+        match after.group_of(surge.ordinal) {
+            Some(_) => counts.replaced += 1,
+            None => counts.given_up += 1,
+        }
+    }
+    counts
+}
+
 /// How a surge ends as things are; `None`: it goes on.
 fn end_of(
     record: &UnitRecord,

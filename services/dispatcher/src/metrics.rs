@@ -49,6 +49,8 @@ pub(crate) struct DispatcherMetrics {
     submitted: Counter,
     redispatched: Counter,
     repairs: Counter,
+    surges_started: Counter,
+    surges_given_up: Counter,
     pub(crate) leader: Gauge,
     pub(crate) units: Gauge,
     pub(crate) queued: Gauge,
@@ -109,6 +111,14 @@ impl DispatcherMetrics {
             redispatched: metrics
                 .counter("dispatcher_redispatched", "Units queued again after an assignment"),
             repairs: metrics.counter("dispatcher_repairs", "Repairs by the reconciler"),
+            surges_started: metrics.counter(
+                "dispatcher_surges_started",
+                "Replicas that were to start before those stop that they replace",
+            ),
+            surges_given_up: metrics.counter(
+                "dispatcher_surges_given_up",
+                "Replicas that were to start before others, and were given up",
+            ),
             leader: metrics.gauge("dispatcher_leader", "1 while this dispatcher leads"),
             units: metrics.gauge("dispatcher_units", "Units known"),
             queued: metrics.gauge("dispatcher_queued", "Units that wait for a scheduler"),
@@ -173,6 +183,8 @@ impl DispatcherMetrics {
         self.submitted.inc_by(now.counters.submitted - before.counters.submitted);
         self.redispatched.inc_by(now.counters.redispatched - before.counters.redispatched);
         self.repairs.inc_by(now.counters.repairs - before.counters.repairs);
+        self.surges_started.inc_by(now.counters.surges_started - before.counters.surges_started);
+        self.surges_given_up.inc_by(now.counters.surges_given_up - before.counters.surges_given_up);
         for (gauge, value) in [
             (&self.units, now.units),
             (&self.queued, now.queued_units),

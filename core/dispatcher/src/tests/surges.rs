@@ -65,6 +65,12 @@ impl Rig {
         Some((wanted, rows.is_some()))
     }
 
+    /// Surges that began, and those that were given up.
+    fn counted(&self) -> (u64, u64) {
+        let counters = self.core.summary().counters;
+        (counters.surges_started, counters.surges_given_up)
+    }
+
     fn evictions(&mut self) -> Vec<String> {
         self.step().into_iter().filter(|action| action.starts_with("evict")).collect()
     }
@@ -89,6 +95,7 @@ fn the_old_one_is_told_to_leave_once_the_new_one_runs() {
     assert_eq!(rig.surge(), Some((vec![1, 2], true)));
     assert_eq!(rig.evictions(), ["evict 1 ScaledIn [0]"]);
     assert_eq!((rig.surge(), rig.core.next_wake(rig.now).is_some()), (None, true));
+    assert_eq!(rig.counted(), (1, 0));
 }
 
 #[test]
@@ -100,6 +107,7 @@ fn what_finds_no_place_is_given_up() {
     rig.change(Change::HoldDeleted(HoldId(7)));
     assert_eq!(rig.surge(), Some((vec![0, 1], true)));
     assert_eq!((rig.surge(), rig.evictions()), (None, Vec::new()));
+    assert_eq!(rig.counted(), (1, 1));
 }
 
 #[test]

@@ -229,3 +229,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_began_and_ended_is_counted() {
+    let (record, mut rows) = begun();
+    let before = service(1);
+    let started = SurgeCounts { started: 1, ..SurgeCounts::default() };
+    assert_eq!(count(&before, &record), started);
+    assert_eq!(count(&record, &record), SurgeCounts::default());
+    let given_up = follow(&record, &rows, |_| false, 0).unwrap();
+    assert_eq!(count(&record, &given_up), SurgeCounts { given_up: 1, ..SurgeCounts::default() });
+    assert_eq!(count(&record, &without_surges(&record, &rows)).given_up, 1);
+    bind(&mut rows, &[3]);
+    become_(&mut rows, 3, Phase::Running);
+    let replaced = follow(&record, &rows, |_| false, 0).unwrap();
+    assert_eq!(count(&record, &replaced), SurgeCounts { replaced: 1, ..SurgeCounts::default() });
+}
