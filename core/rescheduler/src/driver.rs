@@ -102,6 +102,8 @@ pub struct DriverStep {
 #[derive(Clone, Copy, Debug, Default)]
 struct Asking {
     is_in_flight: bool,
+    /// The replica that is to replace the one that moves was wanted, or room was held for it.
+    had_surge: bool,
     retry_ms: i64,
     n_later: u32,
 }
@@ -127,7 +129,10 @@ fn span(ms: u64) -> i64 {
 impl MovementDriver {
     /// Drives a movement that was just created, or goes on with one that is recorded.
     pub fn new(movement: MovementRecord) -> Self {
-        let asking = vec![Asking::default(); movement.moves.len()];
+        // What is recorded was there before.
+        let asking =
+            |one: &MovementMove| Asking { had_surge: one.surge_ordinal.is_some(), ..Asking::default() };
+        let asking = movement.moves.iter().map(asking).collect();
         let planned_ms = movement.created_ms;
         Self {
             movement,
@@ -200,17 +205,22 @@ impl MovementDriver {
             Some(ordinal) => world.replica(one.id.unit, ordinal),
             None => world.replica(one.id.unit, one.id.replica.ordinal),
         };
-        let surge = one.surge_ordinal.or_else(|| {
-            let held = world.held_ordinal(&self.movement.name, one.id);
-            held.filter(|ordinal| *ordinal != one.id.replica.ordinal)
-        });
-        let is_new_surge = surge.is_some() && one.surge_ordinal.is_none();
-        if is_new_surge {
-            self.movement.moves[at].surge_ordinal = surge;
+        let held = world.held_ordinal(&self.movement.name, one.id);
+        let held = held.filter(|ordinal| *ordinal != one.id.replica.ordinal);
+        if held.is_some() && one.surge_ordinal.is_none() {
+            self.movement.moves[at].surge_ordinal = held;
             self.begin(at, now_ms);
+            self.asking[at].had_surge = true;
             return true;
         }
+        let has_surge = one.surge_ordinal.is_some() && (replica.is_some() || held.is_some());
+        self.asking[at].had_surge |= has_surge;
         let found = match (replica, one.surge_ordinal) {
+            // An ordinal that was given up never comes back.
+            (None, Some(_)) if self.asking[at].had_surge && !has_surge => {
+                FoundReplica::Gone("its replacement was given up".to_owned())
+            }
+            // The watch may be behind the answer of the binder.
             (None, Some(_)) => FoundReplica::Phase(MovePhase::Pending, None),
             (None, None) => FoundReplica::Gone("its unit is gone, or does not want it any more".to_owned()),
             (Some(replica), Some(_)) => successor(one, replica),

@@ -349,6 +349,31 @@ fn what_has_stopped_before_the_answer_came_was_moved() {
     assert_eq!(phases(&driver), [MovePhase::Moved, MovePhase::Refused]);
 }
 
+#[test]
+fn a_replacement_that_is_given_up_ends_its_move() {
+    let mut world = World::running(1);
+    let mut driver = MovementDriver::new(movement(&[0]));
+    let ended = |driver: &mut MovementDriver, world: &World, now| {
+        driver.step(world, &TERMS, now);
+        let one = &driver.movement().moves[0];
+        (one.phase, one.detail.clone())
+    };
+    driver.step(&world, &TERMS, 1);
+    driver.on_verdicts([(0, MoveReply::Surges(4))], &TERMS, 1);
+    assert_eq!(ended(&mut driver, &world, 2).0, MovePhase::Pending, "the hold is not seen yet");
+    world.surge.insert(1, 4);
+    assert_eq!(ended(&mut driver, &world, 3).0, MovePhase::Pending);
+    world.surged.insert(1, view(0, Phase::Starting, 2));
+    assert_eq!(ended(&mut driver, &world, 4).0, MovePhase::Starting);
+    let mut next = MovementDriver::new(driver.movement().clone());
+    world.surge.clear();
+    world.surged.clear();
+    let refused = (MovePhase::Refused, "its replacement was given up".to_owned());
+    assert_eq!(ended(&mut driver, &world, 5), refused);
+    assert_eq!(ended(&mut next, &world, 5), refused, "whoever leads next");
+    assert!(driver.movement().is_ended());
+}
+
 mod properties {
     use proptest::prelude::*;
 
