@@ -94,7 +94,7 @@ impl Used {
     }
 }
 
-const RUNNING_UNITS: &str = "running units"; // No resource has a blank in its name.
+pub(super) const RUNNING_UNITS: &str = "running units"; // No resource has a blank in its name.
 
 /// What the queues of a world use, and may.
 #[derive(Clone, Debug)]

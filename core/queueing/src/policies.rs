@@ -102,9 +102,10 @@ pub struct SiblingOrder {
 /// Every order between sibling queues: [`Usage::share_key`].
 pub static SIBLING_ORDERS: [SiblingOrder; 1] = [SiblingOrder {
     name: "guarantee-then-share",
-    doc: "queues below their guarantee, then the queue with the smallest dominant share divided by its `weight`",
+    doc: "queues below their guarantee, then the queue with the smallest dominant share divided by its `weight`, where half of one of \
+          its running units counts as well",
     reason: "what is guaranteed is there at once, and beyond guarantees the tree is max-min fair level by level (Bhattacharya et al. \
-             2013)",
+             2013); with that half few places are shared out by weight without an advantage for small or large queues",
 }];
 
 /// Returns the order of a policy.

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::super::{
-    queues::{Used, levels},
+    queues::{RUNNING_UNITS, Used, levels},
     world::{World, WorldRow},
 };
 
@@ -285,7 +285,10 @@ impl Levels {
             let total = self.total.get(name);
             if total > 0 { used(name) as f64 / total as f64 } else { 0.0 }
         };
-        Turn { borrows, share: names.map(share).fold(0.0, f64::max) / level.weight }
+        let share = names.map(share).fold(0.0, f64::max);
+        // Half of what one of its running units takes.
+        let half = share / (2 * used(RUNNING_UNITS).max(1)) as f64;
+        Turn { borrows, share: (share + half) / level.weight }
     }
 
     /// Somebody else got what a queue was entitled to. Twice what is owed to it now.

@@ -136,11 +136,12 @@ fn guarantees_come_first_then_the_weighted_dominant_share() {
     let whole = 1u64 << super::scale::SHARE_BITS;
     let near = |share: u64, expected: u64| share.abs_diff(expected) < whole >> 20;
     assert_eq!(count("plain", 0, 0), ShareKey { borrows: true, share: 0 });
-    assert!(near(count("plain", 100, 0).share, whole / 10));
-    assert!(near(count("plain", 0, 1 << 49).share, whole / 2), "memory dominates");
-    assert!(near(count("heavy", 400, 0).share, whole / 10));
+    // With half of the second, the third and the first of them.
+    assert!(near(count("plain", 100, 0).share, whole / 10 * 5 / 4));
+    assert!(near(count("plain", 0, 1 << 49).share, whole / 2 * 7 / 6), "memory dominates");
+    assert!(near(count("heavy", 400, 0).share, whole / 10 * 3 / 2));
     let sure = count("sure", 9, 0);
-    assert!(!sure.borrows && near(sure.share, whole * 9 / 1_000));
+    assert!(!sure.borrows && near(sure.share, whole * 9 / 1_000 * 3 / 2));
     assert!(count("sure", 1, 0).borrows, "one of the guaranteed resources is used up");
     assert!(!quota.usage_mut().set_total([("cpu", 1_006), ("memory", 1 << 50)]), "hardly more than before");
     assert!(quota.usage_mut().set_total([("cpu", 1_007), ("memory", 1 << 50)]));
