@@ -34,6 +34,14 @@ pub(super) struct Once {
 pub(super) trait Figures: Serialize {
     /// As lines.
     fn text(&self) -> String;
+
+    /// Whether they are what they should be. They are reported first: who misses a target wants to see by how much.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    fn judge(&self) -> Result<(), Failure> {
+        Ok(())
+    }
 }
 
 impl Once {
@@ -42,7 +50,7 @@ impl Once {
         [format!("{}x cpu=100,memory=400Gi", self.nodes)]
     }
 
-    /// Runs and reports. A run that fails has no figures.
+    /// Runs, reports and judges. A run that fails has no figures.
     pub(super) async fn run<F: Figures>(
         &self,
         format: Format,
@@ -64,7 +72,8 @@ impl Once {
                 Format::Table | Format::Wide => output::print(&figures.text())?,
                 Format::Json | Format::Yaml => output::print_value(format, &figures)?,
             }
-            self.json.as_deref().map_or(Ok(()), |path| output::write_json(path, &figures))
+            self.json.as_deref().map_or(Ok(()), |path| output::write_json(path, &figures))?;
+            figures.judge()
         });
         // What is dropped kills its processes.
         tokio::select! {

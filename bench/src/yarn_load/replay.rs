@@ -1,7 +1,7 @@
 //! `godel bench yarn-replay`: a day of Facebook's Hadoop cluster as applications of YARN, in three queues that wait.
 //!
-//! Each job of the trace is an unmanaged application whose master is played here: it asks for all maps at once, and for all reduces when the
-//! last map is over. A container lasts as long as the trace makes it ([`super::trace`]), divided by `--speed`, from the moment at which its
+//! Each job of the trace is an unmanaged application whose master is played here: it asks for all maps at once (or `--asks-max` at a time), and for all reduces
+//! when the last map is over. A container lasts as long as the trace makes it ([`super::trace`]), divided by `--speed`, from the moment at which its
 //! master hears of it; then its master gives it back. Queues have 50, 30 and 20 per cent of the nodes guaranteed, and the job's number says in which of them
 //! it is: last digit 0 to 4, 5 to 7, 8 and 9.
 //!
@@ -21,7 +21,7 @@ use self::work::Work;
 use super::{
     Stage,
     master::{Master, Pause},
-    shares::{QUEUES, Shares},
+    shares::QUEUES,
     trace::{self, Job},
     used,
     watched::Watched,
@@ -51,6 +51,9 @@ pub struct Arguments {
     /// Divisor of all times of the trace.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     speed: u32,
+    /// Most containers that a job asks for at a time, as more come once half of these have. Default: all of a phase at once.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    asks_max: Option<u32>,
     /// Seconds in which every queue waits that there must be at least: without them the shares mean little.
     #[arg(long, default_value_t = 300)]
     windows_min: u64,
@@ -67,6 +70,8 @@ struct Replay {
     workload: &'static str,
     nodes: usize,
     speed: u32,
+    /// Containers that a job asked for at a time; absent: all of a phase.
+    asks_max: Option<u32>,
     jobs: usize,
     /// Containers of the jobs, those that came again because they were taken, and those that came beyond that and were not needed, or were
     /// taken before their master heard of them.
@@ -81,6 +86,8 @@ struct Replay {
     /// Seconds throughout which every queue waited, and all seconds.
     windows: u64,
     windows_all: u64,
+    /// Fewer such seconds mean little.
+    windows_min: u64,
     /// Of the MiB·s in those windows, per cent; and what it should be.
     shares_percent: BTreeMap<&'static str, f64>,
     configured_percent: BTreeMap<&'static str, u32>,
@@ -115,23 +122,24 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Replay, Failure> 
     create_queues(&stage.client, layout.n_nodes * N_OF_NODE).await?;
     let (load_average, cpu_before) = (usage::load_average(), stage.cpu());
     let first = jobs.first().map_or(Duration::ZERO, |job| job.submitted);
-    let (client, watched, speed) = (stage.client.clone(), Arc::clone(&stage.watched), wanted.speed);
+    let (client, watched) = (stage.client.clone(), Arc::clone(&stage.watched));
+    let (speed, asks_max) = (wanted.speed, wanted.asks_max.unwrap_or(u32::MAX));
     let parts = jobs.into_iter().map(|job| {
         let due = job.submitted.saturating_sub(first) / speed;
-        (due, play(client.clone(), Arc::clone(&watched), job, speed))
+        (due, play(client.clone(), Arc::clone(&watched), job, (speed, asks_max)))
     });
     let began = watched.now();
     let played = stage.play(n_jobs, parts).await?;
     let seconds = watched.now().saturating_sub(began).as_secs_f64();
     let Sums { containers, asked_again, surplus } = nothing_is_lost(&watched, &played)?;
     let shares = watched.shares().0;
-    wanted.judge(&shares)?;
     let audit_s = cluster::audited(&stage.client).await?;
     let took = |job: &Played| Some(watched.seen(&job.application).over?.saturating_sub(job.began));
     Ok(Replay {
         workload: "yarn-replay",
         nodes: layout.n_nodes,
         speed,
+        asks_max: wanted.asks_max,
         jobs: n_jobs,
         containers,
         asked_again,
@@ -141,6 +149,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Replay, Failure> 
         job_ms: Latency::of(played.iter().filter_map(took).collect()),
         windows: shares.n_windows,
         windows_all: shares.n_all,
+        windows_min: wanted.windows_min,
         shares_percent: QUEUES.iter().map(|(queue, _)| *queue).zip(shares.percent()).collect(),
         configured_percent: QUEUES.into_iter().collect(),
         deviation_percent: shares.deviation_percent(),
@@ -165,25 +174,6 @@ impl Arguments {
             true => Err(Failure::usage(format!("{shown} has no jobs"))),
             false => Ok(jobs),
         }
-    }
-
-    fn judge(&self, shares: &Shares) -> Result<(), Failure> {
-        if shares.n_windows < self.windows_min {
-            return Err(Failure::failed(format!(
-                "all queues waited in {} of {} seconds only, at least {} are needed: take fewer nodes or more jobs",
-                shares.n_windows, shares.n_all, self.windows_min
-            )));
-        }
-        // Few windows say little, and somebody wanted so few.
-        if self.windows_min > 0 && shares.deviation_percent() > DEVIATION_MAX_PERCENT {
-            return Err(Failure::failed(format!(
-                "the queues had {:.2?} per cent instead of {:?} in {} seconds in which all waited",
-                shares.percent(),
-                QUEUES.map(|(_, percent)| percent),
-                shares.n_windows
-            )));
-        }
-        Ok(())
     }
 }
 
@@ -212,14 +202,19 @@ async fn create_queues(client: &Client, n_containers: usize) -> Result<(), Failu
 }
 
 /// The master of a job, from its submission to its goodbye.
-async fn play(client: Client, watched: Arc<Watched>, job: Job, speed: u32) -> Result<Played, Failure> {
+async fn play(
+    client: Client,
+    watched: Arc<Watched>,
+    job: Job,
+    (speed, asks_max): (u32, u32),
+) -> Result<Played, Failure> {
     let began = watched.now();
     let queue = QUEUES.get(job.queue()).map_or("", |(queue, _)| queue);
     let name = format!("job{}", job.number);
     let mut master = Master::submit(&client, &watched, (&name, queue)).await?;
     master.register().await?;
     let n_containers = job.n_containers();
-    let mut work = Work::new(job.phases, speed);
+    let mut work = Work::new(job.phases, speed, asks_max);
     let mut asks = vec![work.ask()];
     let mut soon = Pause::default();
     loop {
@@ -276,6 +271,23 @@ fn nothing_is_lost(watched: &Watched, played: &[Played]) -> Result<Sums, Failure
 }
 
 impl Figures for Replay {
+    fn judge(&self) -> Result<(), Failure> {
+        if self.windows < self.windows_min {
+            return Err(Failure::failed(format!(
+                "all queues waited in {} of {} seconds only, at least {} are needed: take fewer nodes or more jobs",
+                self.windows, self.windows_all, self.windows_min
+            )));
+        }
+        // Few windows say little, and somebody wanted so few.
+        if self.windows_min > 0 && self.deviation_percent > DEVIATION_MAX_PERCENT {
+            return Err(Failure::failed(format!(
+                "the queues had {:.2?} per cent instead of {:?} in {} seconds in which all waited",
+                self.shares_percent, self.configured_percent, self.windows
+            )));
+        }
+        Ok(())
+    }
+
     fn text(&self) -> String {
         let mut text = String::new();
         let Latency { p50, p90, p99, max } = self.job_ms;

@@ -17,6 +17,10 @@ const SLACK: Duration = Duration::from_millis(2);
 pub(super) struct Work {
     phases: Vec<Phase>,
     speed: u32,
+    /// Most containers that are asked for at a time.
+    asks_max: u32,
+    /// Containers of this phase that had come when it was last said how many are asked for.
+    n_come_at_ask: u32,
     /// The phase that is played.
     at: usize,
     /// Containers of this phase that came and were not taken again.
@@ -33,11 +37,13 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Nothing is done yet; times are divided by `speed`.
-    pub(super) fn new(phases: Vec<Phase>, speed: u32) -> Self {
+    /// Nothing is done yet; times are divided by `speed`, and so many containers are asked for at a time.
+    pub(super) fn new(phases: Vec<Phase>, speed: u32, asks_max: u32) -> Self {
         Self {
             phases,
             speed: speed.max(1),
+            asks_max: asks_max.max(1),
+            n_come_at_ask: 0,
             at: 0,
             n_come: 0,
             n_over: 0,
@@ -49,12 +55,23 @@ impl Work {
     }
 
     /// What the present phase still asks for.
-    pub(super) fn ask(&self) -> v1::YarnAsk {
-        let phase = self.phases.get(self.at);
-        ask(
-            phase.map_or(0, |phase| phase.priority),
-            phase.map_or(0, |phase| phase.n.saturating_sub(self.n_come)),
-        )
+    pub(super) fn ask(&mut self) -> v1::YarnAsk {
+        self.n_come_at_ask = self.n_come;
+        let priority = self.phases.get(self.at).map_or(0, |phase| phase.priority);
+        ask(priority, self.n_left(self.n_come).min(self.asks_max))
+    }
+
+    /// Containers of this phase that are to come once so many have.
+    fn n_left(&self, n_come: u32) -> u32 {
+        self.phases.get(self.at).map_or(0, |phase| phase.n.saturating_sub(n_come))
+    }
+
+    /// Not all that it needs was asked for, and half of what was has come. What has a place by now and is not heard of is not counted.
+    fn asks_for_more(&mut self) -> bool {
+        let is_due = self.n_left(self.n_come_at_ask) > self.asks_max
+            && self.n_come.saturating_sub(self.n_come_at_ask) >= self.asks_max.div_ceil(2);
+        self.is_unsure |= is_due && self.n_left(self.n_come) <= self.asks_max;
+        is_due
     }
 
     /// Containers whose time is over now, and those that are not needed, to be given back.
@@ -74,6 +91,7 @@ impl Work {
             return None;
         }
         (self.at, self.n_come, self.n_over, self.is_unsure) = (self.at + 1, 0, 0, false);
+        self.n_come_at_ask = 0;
         (self.at < self.phases.len()).then(|| self.ask())
     }
 
@@ -106,7 +124,8 @@ impl Work {
             }
         }
         self.is_unsure |= self.n_again > n_before;
-        (self.n_again > n_before || self.is_unsure && has_come).then(|| self.ask())
+        let asks_for_more = self.asks_for_more();
+        (self.n_again > n_before || self.is_unsure && has_come || asks_for_more).then(|| self.ask())
     }
 
     /// Until the time of the next container is over.
@@ -149,7 +168,7 @@ mod tests {
     /// Two maps of 12 s and a reduce of 10 s and a bit, a hundred times as fast.
     fn work() -> Work {
         let mut jobs = trace::read(&format!("job1\t0\t0\t{}\t1\t0", 256 << 20)).unwrap();
-        Work::new(jobs.remove(0).phases, 100)
+        Work::new(jobs.remove(0).phases, 100, u32::MAX)
     }
 
     #[test]
@@ -186,5 +205,21 @@ mod tests {
         // A map that comes late is no reduce.
         assert_eq!(work.take(answer(&["f", "c"], &["e"]), ms(210)), None);
         assert_eq!(work.release(ms(210)), ["f"]);
+    }
+
+    #[test]
+    fn so_many_are_asked_for_at_a_time() {
+        let mut jobs = trace::read(&format!("job1\t0\t0\t{}\t0\t0", 5 * (128u64 << 20))).unwrap();
+        let mut work = Work::new(jobs.remove(0).phases, 100, 2);
+        let asked = |ask: Option<v1::YarnAsk>| ask.and_then(|ask| ask.containers);
+        assert_eq!(work.ask().containers, Some(2));
+        // One more may have a place already: two beside that.
+        assert_eq!(asked(work.take(answer(&["a"], &[]), ms(0))), Some(2));
+        assert_eq!(asked(work.take(answer(&["b"], &[]), ms(0))), Some(2));
+        // That is all that is left: it says after each answer how many it needs now.
+        assert_eq!(asked(work.take(answer(&["d"], &[]), ms(0))), Some(2));
+        assert_eq!(asked(work.take(answer(&["e"], &[]), ms(0))), Some(1));
+        assert_eq!(asked(work.take(answer(&["f", "g"], &[]), ms(0))), Some(0));
+        assert_eq!((work.release(ms(0)), work.is_over()), (vec!["g".to_owned()], false));
     }
 }
