@@ -82,6 +82,9 @@ pub struct UnitAssignment {
     /// There is room for it, and it is its turn.
     #[prost(bool, tag = "31")]
     pub called: bool,
+    /// Most that are placed before the unit is parked again; absent: no limit.
+    #[prost(uint32, optional, tag = "32")]
+    pub places_max: Option<u32>,
 }
 
 /// `godel.v1.Binding` with an encoded demand.

@@ -62,6 +62,8 @@ pub struct Assignment {
     pub turn: bool,
     /// There is room for it, as its scheduler said of such units.
     pub called: bool,
+    /// So many are placed at most before it waits for room again; `None`: as many as there is room for.
+    pub places_max: Option<u32>,
 }
 
 /// Running units that must leave.

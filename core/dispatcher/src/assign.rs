@@ -7,6 +7,8 @@ use godel_domain::{
 };
 use godel_queueing::{RoomIdx, Waiting};
 
+use smallvec::SmallVec;
+
 use super::{
     Action, Assignment,
     assignments::Assignments,
@@ -16,6 +18,9 @@ use super::{
     unit_entry::{Dispatched, Whereabouts},
 };
 
+/// Where several queues wait for room, the next one in their order gets a part of what is free, one place at least, before it is asked again whose
+/// turn it is: a queue gets no more than that too much, and a pass looks some hundred times at most.
+const PARTS_OF_ROOM: u64 = 64;
 /// Units handed out in one step.
 const DISPATCH_MAX: usize = 4_096;
 /// Units passed over in one step because the schedulers that they may go to have no credit.
@@ -34,6 +39,18 @@ pub(super) struct AssignmentPass<'a> {
     pub(super) read: Revision,
     pub(super) now: Millis,
     pub(super) actions: &'a mut Vec<Action>,
+    /// Units that are called in this pass, and still wait: they may get more places.
+    pub(super) calls: Vec<BegunCall>,
+}
+
+/// A unit that is called for some of its running units.
+pub(super) struct BegunCall {
+    waiting: Waiting,
+    scheduler: usize,
+    /// Places that it gets.
+    n: u32,
+    /// Counted in its queue for them until the unit is handed out, by task group.
+    charged: SmallVec<[(usize, u32); 2]>,
 }
 
 impl AssignmentPass<'_> {
@@ -44,20 +61,33 @@ impl AssignmentPass<'_> {
             let Assignments { units, queueing, schedulers, counters, .. } = &mut *self.assignments;
             let Some(entry) = units.get_mut(unit) else { continue };
             let (n_to_place, to_place) = (entry.to_place(), entry.pending());
+            let (is_gang, queue) = (entry.together() > 0, entry.account.queue);
             let Whereabouts::Dispatched(held) = &mut entry.place else { continue };
             let Some(session) = schedulers.all[held.scheduler].session.filter(|_| held.resend) else {
                 continue;
             };
-            // It tries again with what is new, parked or not.
-            schedulers.unpark(held, &mut queueing.queues);
+            let room = held.parked.map_or(RoomIdx::NONE, |waiting| waiting.room);
+            // What others wait for as well is given out in the order of queues, not to whoever has changed: the unit keeps its place.
+            let waits = held.unplaced.is_some()
+                && !is_gang
+                && !held.at_maximum
+                && self.rooms.is_contested(queue, room, &queueing.queues);
+            if !waits {
+                // It tries again with what is new, parked or not.
+                schedulers.unpark(held, &mut queueing.queues);
+                held.unplaced = None;
+            }
             let scheduler = &mut schedulers.all[held.scheduler];
             scheduler.n_assigned += 1;
             counters.assigned += 1;
             (held.done_at, held.resend) = (None, false);
-            held.revision = entry.revision;
+            (held.revision, held.assigned) = (entry.revision, scheduler.n_assigned);
             let (ordinals, incarnations) = (to_place.0, to_place.1);
             let (scope, at_maximum) = (held.scope, held.at_maximum);
-            scheduler.reload(&mut held.load, n_to_place);
+            if !waits {
+                held.tried = held.assigned;
+                scheduler.reload(&mut held.load, n_to_place);
+            }
             self.actions.push(Action::Assign(Assignment {
                 session,
                 record: entry.record.clone(),
@@ -69,6 +99,7 @@ impl AssignmentPass<'_> {
                 at_maximum,
                 turn: self.gangs.is_offered(unit),
                 called: false,
+                places_max: waits.then_some(0),
             }));
             self.assignments.refresh_ends(unit, self.now);
         }
@@ -91,6 +122,10 @@ impl AssignmentPass<'_> {
             }
             let Some(waiting) = self.assignments.queueing.queues.next(now) else { break };
             let way = self.rooms.way_of(waiting.unit, waiting.room, self.assignments, self.by_labels);
+            if matches!(way, Way::Any | Way::Scout(_)) {
+                // It goes behind those that were called before it.
+                self.send_calls();
+            }
             let Assignments { units, queueing, schedulers, .. } = &mut *self.assignments;
             let behind = self.rooms.behind(waiting.unit, units);
             let Some(entry) = units.get_mut(waiting.unit) else { continue };
@@ -102,7 +137,7 @@ impl AssignmentPass<'_> {
                     continue;
                 }
                 Way::Called(scheduler) => {
-                    self.assign(&waiting, (scheduler, self.scope_of_all, false), way);
+                    self.call(waiting, scheduler);
                     continue;
                 }
                 Way::Later => {
@@ -113,7 +148,10 @@ impl AssignmentPass<'_> {
                 }
                 Way::Scout(scheduler) => {
                     entry.tried.clear();
-                    self.assign(&waiting, (scheduler, self.scope_of_all, false), way);
+                    let is_alone = entry.together() > 0
+                        || !self.rooms.is_contested(waiting.queue, waiting.room, &queueing.queues);
+                    let n_max = if is_alone { None } else { Some(1) };
+                    self.assign(&waiting, (scheduler, self.scope_of_all, false), way, n_max);
                     continue;
                 }
             }
@@ -147,8 +185,9 @@ impl AssignmentPass<'_> {
                 }
             }
             let chosen = schedulers.pick(waiting.unit, &candidates);
-            self.assign(&waiting, (chosen, scope, false), way);
+            self.assign(&waiting, (chosen, scope, false), way, None);
         }
+        self.send_calls();
         for waiting in skipped {
             self.assignments.queueing.queues.push(waiting);
         }
@@ -162,7 +201,7 @@ impl AssignmentPass<'_> {
         let Some(Whereabouts::Queued(waiting)) = units.place(unit) else { return };
         let Some(watcher) = self.rooms.ready_watcher(schedulers) else { return };
         let Some((waiting, at_maximum)) = queueing.queues.take_seeker(waiting, self.now) else { return };
-        self.assign(&waiting, (watcher, self.scope_of_all, at_maximum), Way::Any);
+        self.assign(&waiting, (watcher, self.scope_of_all, at_maximum), Way::Any, None);
     }
 
     /// Hands out units that wait under a maximum, where running units of lower rank there might have to leave for them.
@@ -187,11 +226,67 @@ impl AssignmentPass<'_> {
                 continue;
             }
             // Whoever has to leave may be anywhere.
-            self.assign(&waiting, (scheduler, self.scope_of_all, true), Way::Any);
+            self.assign(&waiting, (scheduler, self.scope_of_all, true), Way::Any, None);
         }
     }
 
-    fn assign(&mut self, waiting: &Waiting, (idx, scope, at_maximum): (usize, NodeScope, bool), way: Way) {
+    /// Gives a unit whose turn it is places of its room. If it needs more than it gets it waits on, and may get others in this pass once they are its
+    /// queue's turn.
+    fn call(&mut self, waiting: Waiting, scheduler: usize) {
+        let Assignments { units, queueing, .. } = &mut *self.assignments;
+        let queues = &mut queueing.queues;
+        let Some(entry) = units.get(waiting.unit) else { return };
+        let begun = self.calls.iter().position(|call| call.waiting.unit == waiting.unit);
+        let before = begun.map_or(0, |at| self.calls[at].n);
+        let n_lacking = entry.n_unplaced().saturating_sub(before);
+        let (left, is_gang) = self.rooms.places_of(waiting.room);
+        let is_contested = self.rooms.is_contested(waiting.queue, waiting.room, queues);
+        let part = if is_contested { (left / PARTS_OF_ROOM).max(1) } else { left };
+        let n = if is_gang { n_lacking } else { u32::try_from(part).map_or(n_lacking, |n| n.min(n_lacking)) };
+        self.rooms.give(entry, (waiting.room, scheduler), n, queues);
+        let n_served = if is_contested { n } else { n_lacking };
+        queues.served(&Waiting { running_units: n_served, ..waiting });
+        if !is_contested || n >= n_lacking {
+            if let Some(at) = begun {
+                let begun = self.calls.remove(at);
+                begun.charged.iter().for_each(|(group, n)| queues.discharge(&entry.account, *group, *n));
+            }
+            self.assign(&waiting, (scheduler, self.scope_of_all, false), Way::Called(scheduler), None);
+            return;
+        }
+        let at = begun.unwrap_or_else(|| {
+            self.calls.push(BegunCall { waiting, scheduler, n: 0, charged: SmallVec::new() });
+            self.calls.len() - 1
+        });
+        let begun = &mut self.calls[at];
+        begun.n += n;
+        begun.charged.iter().for_each(|(group, n)| queues.discharge(&entry.account, *group, *n));
+        begun.charged = entry.next_by_group(begun.n);
+        begun.charged.iter().for_each(|(group, n)| queues.charge(&entry.account, *group, *n));
+        queues.push(waiting);
+    }
+
+    /// Hands out the units that were called, in the order of their turns.
+    fn send_calls(&mut self) {
+        for BegunCall { waiting, scheduler, n, charged } in std::mem::take(&mut self.calls) {
+            let Assignments { units, queueing, .. } = &mut *self.assignments;
+            let Some(entry) = units.get(waiting.unit) else { continue };
+            for (group, n) in charged {
+                queueing.queues.discharge(&entry.account, group, n);
+            }
+            queueing.queues.remove(&waiting);
+            self.assign(&waiting, (scheduler, self.scope_of_all, false), Way::Called(scheduler), Some(n));
+        }
+    }
+
+    /// Hands a unit to a scheduler, for so many of its running units at most.
+    fn assign(
+        &mut self,
+        waiting: &Waiting,
+        (idx, scope, at_maximum): (usize, NodeScope, bool),
+        way: Way,
+        places_max: Option<u32>,
+    ) {
         let unit = waiting.unit;
         let turn = self.gangs.is_offered(unit);
         // Room is gathered wherever there is some.
@@ -205,7 +300,8 @@ impl AssignmentPass<'_> {
             units.waits.handed_out(entry.record.spec.class, entry.create_time_ms, *wall_ms);
         }
         let (ordinals, incarnations) = entry.pending();
-        let n_pending = entry.to_place();
+        let (n_pending, n_unplaced) = (entry.to_place(), entry.n_unplaced());
+        let places_max = places_max.filter(|n| *n < n_unplaced);
         if let Whereabouts::Dispatched(parked) = &entry.place {
             // It has it already.
             scheduler.parked -= u32::from(parked.parked.is_some());
@@ -216,13 +312,15 @@ impl AssignmentPass<'_> {
             // Whatever comes back after that goes round anew.
             NodeScope::Global => entry.tried.clear(),
         }
-        scheduler.reload(&mut held.load, n_pending);
+        held.unplaced = places_max.map(|n| n_unplaced.saturating_sub(n));
+        scheduler.reload(&mut held.load, places_max.unwrap_or(n_pending));
         scheduler.held.insert(unit);
         scheduler.credits -= i64::from(n_pending);
         scheduler.dispatched += u64::from(n_pending);
         scheduler.n_assigned += 1;
         counters.assigned += 1;
         let seq = scheduler.n_assigned;
+        (held.assigned, held.tried) = (seq, seq);
         entry.place = Whereabouts::Dispatched(held);
         self.actions.push(Action::Assign(Assignment {
             session,
@@ -235,11 +333,14 @@ impl AssignmentPass<'_> {
             at_maximum,
             turn,
             called: matches!(way, Way::Called(_)),
+            places_max,
         }));
         if waiting.room != RoomIdx::NONE && way != Way::Any {
-            self.rooms.note_out(entry, waiting.room, way, seq, &mut queueing.queues);
+            self.rooms.note_out(unit, waiting.room, way, seq, &mut queueing.queues);
         }
         self.assignments.refresh_ends(unit, self.now);
-        self.assignments.queueing.queues.served(waiting);
+        if !matches!(way, Way::Called(_)) {
+            self.assignments.queueing.queues.served(waiting);
+        }
     }
 }

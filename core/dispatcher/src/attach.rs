@@ -134,8 +134,11 @@ impl Assignments {
             .collect();
         for unit in missing {
             if let Some(held) = self.units.dispatched_mut(unit) {
+                // It is assigned for the first time on this stream, whole.
+                (held.unplaced, held.assigned, held.tried) = (None, 0, 0);
                 self.schedulers.tell_again(unit, held);
             }
+            self.refresh_ends(unit, now);
         }
         self.check_settled(now);
         Ok(())
@@ -158,7 +161,7 @@ impl Assignments {
         let Some(entry) = units.get_mut(unit) else { return false };
         let n_to_place = entry.to_place();
         let Whereabouts::Dispatched(held) = &mut entry.place else { return false };
-        if held.scheduler != idx || report.spec_revision < held.revision {
+        if held.scheduler != idx || held.is_outdated(&report) {
             return false;
         }
         if report.refusals.is_some() {
@@ -189,7 +192,7 @@ impl Assignments {
             }
             ReportState::QueueFull => self.send_back(unit, now),
             ReportState::Done => {
-                held.done_at = Some(now);
+                (held.done_at, held.unplaced) = (Some(now), None);
                 schedulers.all[idx].reload(&mut held.load, 0);
                 schedulers.unpark(held, &mut queueing.queues);
             }
@@ -204,7 +207,9 @@ impl Assignments {
         let mut held = match entry.place {
             Whereabouts::Idle | Whereabouts::Paused => return false,
             Whereabouts::Dispatched(held) if held.scheduler != idx => return false,
-            Whereabouts::Dispatched(held) => Dispatched { revision, done_at: None, ..held },
+            Whereabouts::Dispatched(held) => {
+                Dispatched { revision, done_at: None, assigned: 0, tried: 0, ..held }
+            }
             // One that it has for all nodes goes on there; should it be sent again, partitions are tried anew.
             Whereabouts::Unsettled | Whereabouts::Queued(_) => {
                 Dispatched::to(idx, revision, NodeScope::default())

@@ -225,6 +225,7 @@ impl Dispatcher {
             read: self.following.revision,
             now,
             actions: &mut actions,
+            calls: Vec::new(),
         };
         pass.send_again();
         pass.dispatch();

@@ -20,7 +20,7 @@ use godel_domain::{
     time::Millis,
     unit_report::{RoomReport, UnitReport},
 };
-use godel_queueing::{Queues, RoomIdx};
+use godel_queueing::{QueueIdx, Queues, RoomIdx};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -89,9 +89,10 @@ struct Statement {
 struct Call {
     unit: UnitId,
     scheduler: usize,
-    /// Number of the assignment in its stream.
+    /// Number of the assignment in its stream; [`u64::MAX`] until it is sent.
     seq: u64,
     room: RoomIdx,
+    queue: QueueIdx,
     pool: Pool,
     /// Places that it takes of its own room, and how many that had.
     n: u64,
@@ -477,28 +478,49 @@ impl Rooms {
     }
 
     /// A unit of a room was handed to a scheduler, as number `seq` of its stream.
-    pub(super) fn note_out(
+    pub(super) fn note_out(&mut self, unit: UnitId, room: RoomIdx, way: Way, seq: u64, queues: &mut Queues) {
+        if let Way::Called(_) = way {
+            let given = self.calls.iter_mut().filter(|call| call.unit == unit && call.seq == u64::MAX);
+            given.for_each(|call| call.seq = seq);
+            return;
+        }
+        let Some(known) = self.get_mut(room) else { return };
+        known.scout = Some(unit);
+        self.scouting.insert(room);
+        queues.set_open(room, false);
+    }
+
+    /// Whether what comes free is shared out among several queues, or several owners of one: others wait for room as well, or are trying what
+    /// they were given.
+    pub(super) fn is_contested(&self, queue: QueueIdx, room: RoomIdx, queues: &Queues) -> bool {
+        queues.is_contested(queue)
+            || self.calls.iter().any(|call| call.queue != queue)
+            || self.scouting.iter().any(|scouted| *scouted != room)
+    }
+
+    /// How many places of a room are to be given out, and whether those who wait for it need theirs together.
+    pub(super) fn places_of(&self, room: RoomIdx) -> (u64, bool) {
+        self.get(room).map_or((0, false), |room| (room.left, room.lack.together > 0))
+    }
+
+    /// A unit that is about to be called gets `n` places of its room, beside those that it got before: nobody else draws them.
+    pub(super) fn give(
         &mut self,
         entry: &UnitEntry,
-        room: RoomIdx,
-        way: Way,
-        seq: u64,
+        (room, scheduler): (RoomIdx, usize),
+        n: u32,
         queues: &mut Queues,
     ) {
-        let unit = entry.record.id;
-        let (n, pool) = (u64::from(entry.to_place()), entry.record.spec.pool);
-        let Some(known) = self.get_mut(room) else { return };
-        let Way::Called(scheduler) = way else {
-            known.scout = Some(unit);
-            self.scouting.insert(room);
-            queues.set_open(room, false);
-            return;
-        };
+        let (unit, queue, pool) = (entry.record.id, entry.account.queue, entry.record.spec.pool);
+        let Some(known) = self.get(room) else { return };
         let of = known.left;
         // What must be placed together may take all that there is.
-        let n = if known.lack.together > 0 { of } else { n.min(of) };
-        let call = Call { unit, scheduler, seq, room, pool, n, of };
-        self.calls.push(call);
+        let n = if known.lack.together > 0 { of } else { u64::from(n).min(of) };
+        let call = Call { unit, scheduler, seq: u64::MAX, room, queue, pool, n, of };
+        match self.calls.iter_mut().find(|call| call.unit == unit && call.seq == u64::MAX) {
+            Some(begun) => begun.n += n,
+            None => self.calls.push(call),
+        }
         let mut shut = Vec::new();
         for (idx, other) in (0u32..).map(RoomIdx).zip(&mut self.all) {
             let Some(other) =

@@ -182,6 +182,7 @@ impl Rig {
             need,
             unplaced: None,
             lacking: Vec::new(),
+            assigned: 0,
         };
         self.core.on_report(SessionId(session), report, self.now);
     }
@@ -201,7 +202,8 @@ fn show(action: &Action) -> String {
     match action {
         Action::Assign(one) => {
             let scope = if one.scope == NodeScope::Global { " on all nodes" } else { "" };
-            format!("assign {} to {}: {:?}{scope}", one.record.id, one.session.0, one.ordinals)
+            let most = one.places_max.map(|n| format!(", {n} at most")).unwrap_or_default();
+            format!("assign {} to {}: {:?}{scope}{most}", one.record.id, one.session.0, one.ordinals)
         }
         Action::Revoke(session, unit) => format!("revoke {unit} from {}", session.0),
         Action::Close(session) => format!("close {}", session.0),

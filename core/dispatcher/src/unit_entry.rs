@@ -13,6 +13,7 @@ use godel_domain::{
     running_units::{Phase as RowPhase, RunChange, RunningUnit, RunningUnits},
     time::Millis,
     unit::UnitRecord,
+    unit_report::{ReportState, UnitReport},
 };
 use godel_queueing::{Account, Need, Queues, RoomIdx, VictimClass, Waiting};
 use smallvec::SmallVec;
@@ -106,8 +107,13 @@ pub(super) struct Dispatched {
     pub(super) scope: NodeScope,
     /// A queue of it was at a maximum: others there have to leave first.
     pub(super) at_maximum: bool,
-    /// While it is parked: running units of it without a place, if its scheduler says how many.
+    /// Running units of it that are not on their way to a node: its scheduler has said that they have no place, or they are more than
+    /// it was given places for. `None`: all of them are, or none of a unit that is parked.
     pub(super) unplaced: Option<u32>,
+    /// Number of its last assignment in the stream; 0 of one that was made on an older stream.
+    pub(super) assigned: u64,
+    /// The same of the last one that may have placed something of it.
+    pub(super) tried: u64,
 }
 
 impl Dispatched {
@@ -123,6 +129,18 @@ impl Dispatched {
             scope,
             at_maximum: false,
             unplaced: None,
+            assigned: 0,
+            tried: 0,
+        }
+    }
+
+    /// Whether what its scheduler says is about an earlier assignment than the one that is to be answered. That it waits answers any that may have
+    /// placed something; that the scheduler has it no longer has to be about the last one.
+    pub(super) fn is_outdated(&self, report: &UnitReport) -> bool {
+        match report.assigned {
+            0 => report.spec_revision < self.revision,
+            n if report.state == ReportState::Parked => n < self.tried,
+            n => n < self.assigned,
         }
     }
 }
@@ -235,18 +253,17 @@ impl UnitEntry {
     /// Whether counts and what the queue was told follow from record, rows and place.
     pub(super) fn is_sound(&self) -> bool {
         let mut in_flight = self.in_flight();
+        let of_groups = by_group(&self.record, &self.rows, &self.counts);
         self.counts == Counts::of(&self.record, &self.rows)
-            && self.shares.iter().zip(by_group(&self.record, &self.rows, &self.counts)).enumerate().all(
-                |(group, (share, (live, pending)))| {
-                    let charged = live + self.n_taken(group, pending, &mut in_flight);
-                    let standing = self.standing(group);
-                    *share == GroupShare { live, pending, charged, bound: live, standing }
-                },
-            )
+            && self.shares.iter().zip(of_groups).enumerate().rev().all(|(group, (share, (live, pending)))| {
+                let charged = live + self.n_taken(group, pending, &mut in_flight);
+                let standing = self.standing(group);
+                *share == GroupShare { live, pending, charged, bound: live, standing }
+            })
     }
 
     /// Pending running units that a scheduler tries to place, or has placed although the rows have yet to say so. Those for
-    /// which it found no place use nothing: they would keep others out.
+    /// which it found no place use nothing, nor do those beyond what it was given places for: they would keep others out.
     fn in_flight(&self) -> u32 {
         let pending = if self.record.spec.is_ordered() { self.to_place() } else { self.counts.pending };
         match self.place {
@@ -254,13 +271,16 @@ impl UnitEntry {
                 pending.saturating_sub(unplaced.unwrap_or(pending))
             }
             // Of a unit that was never bound only what room is held for is tried.
-            Whereabouts::Dispatched(_) if self.holds.is_empty() || self.was_placed() => pending,
+            Whereabouts::Dispatched(held) if self.holds.is_empty() || self.was_placed() => {
+                pending.saturating_sub(held.unplaced.unwrap_or(0))
+            }
             _ => 0,
         }
     }
 
     /// Of a group's pending running units those that use room in the queue: of what is `in_flight`, and is less for the next
-    /// group, and what room is held for.
+    /// group, and what room is held for. The last group is asked first: that of an application's master, which may never have a
+    /// place, is the first one.
     fn n_taken(&self, group: usize, pending: u32, in_flight: &mut u32) -> u32 {
         let n = pending.min(*in_flight);
         *in_flight -= n;
@@ -273,7 +293,7 @@ impl UnitEntry {
         if let [one] = self.shares.as_mut_slice() {
             (one.live, one.pending) = (self.counts.live, self.counts.pending);
         }
-        for group in 0..self.shares.len() {
+        for group in (0..self.shares.len()).rev() {
             let standing = self.standing(group);
             let n_taken = self.n_taken(group, self.shares[group].pending, &mut in_flight);
             let share = &mut self.shares[group];
@@ -398,6 +418,28 @@ impl UnitEntry {
             return self.counts.pending;
         }
         u32::try_from(self.pending().0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Of those that are to be placed the ones without a place, as far as is known: others may be placed, and the rows have yet to say so.
+    pub(super) fn n_unplaced(&self) -> u32 {
+        let n_to_place = self.to_place();
+        match self.place {
+            Whereabouts::Dispatched(Dispatched { parked: Some(_), unplaced: Some(n), .. }) => {
+                n.min(n_to_place)
+            }
+            _ => n_to_place,
+        }
+    }
+
+    /// Of its next `n` running units how many are of which task group, as [`Self::charge`] counts.
+    pub(super) fn next_by_group(&self, n: u32) -> SmallVec<[(usize, u32); 2]> {
+        let mut left = n;
+        let of_group = |group: usize| {
+            let n = self.n_pending(group).min(left);
+            left -= n;
+            (group, n)
+        };
+        (0..self.shares.len()).rev().map(of_group).filter(|(_, n)| *n > 0).collect()
     }
 
     /// Ordinals and incarnations for which a place is to be found now.

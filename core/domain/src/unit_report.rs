@@ -25,6 +25,8 @@ pub struct UnitReport {
     pub unplaced: Option<u32>,
     /// Of a parked unit: its task groups that lack a place, ascending. Records that have yet to be read may say that others do.
     pub lacking: Vec<u32>,
+    /// Assignments of this stream that were taken before: what is said of an earlier one is no answer to a later one. 0: not known.
+    pub assigned: u64,
 }
 
 /// What became of a unit at a scheduler.

@@ -331,10 +331,8 @@ impl Queues {
         let leaf = &mut self.branches[waiting.queue.idx()].leaf;
         let (seat, Pushed { old, may_fit, class }) = leaf.push(waiting, is_shut, name, self.quota.usage());
         if waiting.room != RoomIdx::NONE {
-            let lacking = self.rooms.touch(waiting.room);
-            old.iter().for_each(|old| lacking.remove(old));
-            lacking.enter(&waiting);
-            lacking.note_class(waiting.queue, ClassRef { band: waiting.band, seat, class });
+            let spot = ClassRef { band: waiting.band, seat, class };
+            self.rooms.enter(&waiting, old.as_ref(), spot);
         }
         if waiting.need.ask.is_choice() && old.is_none() {
             self.quota.usage_mut().retain(waiting.need.ask);
@@ -423,11 +421,7 @@ impl Queues {
             self.n_units -= 1;
             self.n_running_units -= u64::from(waiting.running_units);
         } else {
-            let lacking = self.rooms.touch(waiting.room);
-            lacking.remove(waiting);
-            if removed.is_gone {
-                lacking.forget_class(waiting.queue, spot);
-            }
+            self.rooms.remove(waiting, spot, removed.is_gone);
         }
         if let Some(limit) = removed.parked {
             let worth = self.quota.usage().worth(waiting.need, limit.resource);

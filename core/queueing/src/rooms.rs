@@ -37,7 +37,7 @@ pub(super) struct Lacking {
 }
 
 impl Lacking {
-    pub(super) fn enter(&mut self, waiting: &Waiting) {
+    fn enter(&mut self, waiting: &Waiting) {
         let key = (Reverse(waiting.priority), waiting.unit);
         self.n_units += 1;
         match waiting.held_by {
@@ -46,7 +46,7 @@ impl Lacking {
         };
     }
 
-    pub(super) fn remove(&mut self, waiting: &Waiting) {
+    fn remove(&mut self, waiting: &Waiting) {
         let key = (Reverse(waiting.priority), waiting.unit);
         self.n_units -= 1;
         match waiting.held_by {
@@ -64,11 +64,11 @@ impl Lacking {
         }
     }
 
-    pub(super) fn note_class(&mut self, queue: QueueIdx, spot: ClassRef) {
+    fn note_class(&mut self, queue: QueueIdx, spot: ClassRef) {
         self.spots.insert((queue, spot));
     }
 
-    pub(super) fn forget_class(&mut self, queue: QueueIdx, spot: ClassRef) {
+    fn forget_class(&mut self, queue: QueueIdx, spot: ClassRef) {
         self.spots.remove(&(queue, spot));
     }
 }
@@ -79,6 +79,8 @@ pub(super) struct RoomWaits {
     lacking: Vec<Lacking>,
     /// Rooms for which somebody began or ended to wait.
     touched: BTreeSet<RoomIdx>,
+    /// How many units wait for room, by queue.
+    by_queue: BTreeMap<QueueIdx, usize>,
 }
 
 impl RoomWaits {
@@ -122,8 +124,39 @@ impl RoomWaits {
         self.lacking.get(room.0 as usize)
     }
 
+    /// Units of another queue wait for room.
+    pub(super) fn has_others(&self, queue: QueueIdx) -> bool {
+        self.by_queue.keys().any(|other| *other != queue)
+    }
+
+    /// A unit waits for room, in place of another one or not.
+    pub(super) fn enter(&mut self, waiting: &Waiting, old: Option<&Waiting>, spot: ClassRef) {
+        if old.is_none() {
+            *self.by_queue.entry(waiting.queue).or_default() += 1;
+        }
+        let lacking = self.touch(waiting.room);
+        old.into_iter().for_each(|old| lacking.remove(old));
+        lacking.enter(waiting);
+        lacking.note_class(waiting.queue, spot);
+    }
+
+    /// A unit waits for room no longer; `is_last`: it was the last one of its class.
+    pub(super) fn remove(&mut self, waiting: &Waiting, spot: ClassRef, is_last: bool) {
+        if let Some(n) = self.by_queue.get_mut(&waiting.queue) {
+            *n -= 1;
+            if *n == 0 {
+                self.by_queue.remove(&waiting.queue);
+            }
+        }
+        let lacking = self.touch(waiting.room);
+        lacking.remove(waiting);
+        if is_last {
+            lacking.forget_class(waiting.queue, spot);
+        }
+    }
+
     /// Somebody begins or ends to wait for a room.
-    pub(super) fn touch(&mut self, room: RoomIdx) -> &mut Lacking {
+    fn touch(&mut self, room: RoomIdx) -> &mut Lacking {
         let idx = room.0 as usize;
         self.touched.insert(room);
         if self.lacking.len() <= idx {

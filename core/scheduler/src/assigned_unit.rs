@@ -68,6 +68,8 @@ pub(crate) struct AssignedUnit {
     pub(crate) has_turn: bool,
     /// The dispatcher reports room for the unit: it is tried although others with the same need wait.
     pub is_called: bool,
+    /// The dispatcher gives the unit so many places at most before it calls it again; `None`: as many as there are.
+    pub(crate) places_max: Option<usize>,
     /// The gang had its turn, and there were no nodes on which to gather room.
     pub(crate) no_turn: bool,
     /// Active time after which the unit fails, milliseconds; 0: never.
@@ -220,6 +222,7 @@ impl AssignedUnit {
             at_maximum: false,
             has_turn: false,
             is_called: false,
+            places_max: None,
             no_turn: false,
             active_deadline_ms: record.spec.active_deadline_ms,
             returns: record.spec.class == WorkloadClass::Stateful,

@@ -269,7 +269,17 @@ impl AssignedUnits {
             assigned.pending_groups().filter(|_| is_parked).map(|work| work.group.into()).collect();
         lacking.sort_unstable();
         lacking.dedup();
-        self.reports.push(UnitReport { unit, spec_revision, state, refusals, need, unplaced, lacking });
+        let assigned = self.n_assigned;
+        self.reports.push(UnitReport {
+            unit,
+            spec_revision,
+            state,
+            refusals,
+            need,
+            unplaced,
+            lacking,
+            assigned,
+        });
     }
 
     /// Takes what the dispatcher has yet to hear of units.

@@ -49,7 +49,13 @@ impl Scheduler {
     }
 
     /// One try of a ready unit, `left` running units at most. Returns how many it tried to place.
-    fn try_unit(&mut self, unit: UnitId, left: usize, now: Millis, decisions: &mut Vec<Decision>) -> usize {
+    fn try_unit(
+        &mut self,
+        unit: UnitId,
+        mut left: usize,
+        now: Millis,
+        decisions: &mut Vec<Decision>,
+    ) -> usize {
         let Some(mut assigned) = self.units.detach(unit) else { return 0 };
         if self.picture.has_other_rules(&assigned) {
             // What was interned for it no longer holds: it comes back, and is seen anew.
@@ -72,6 +78,13 @@ impl Scheduler {
                 Ok(n_tried) => return n_tried,
                 Err(with_room) => assigned = with_room,
             }
+        }
+        if let Some(n) = assigned.places_max.filter(|_| together <= 1) {
+            if n == 0 {
+                self.wait_for_call(assigned, now);
+                return 1;
+            }
+            left = left.min(n);
         }
         let has_turn = std::mem::take(&mut assigned.has_turn) && together > 1;
         let Self { units, picture, search, .. } = self;
@@ -151,8 +164,13 @@ impl Scheduler {
         in_flight.decide(picture, &mut assigned, tried, decisions);
         let fits_nowhere =
             assigned.pending() > 0 && assigned.pending_groups().all(|group| failed.contains(&group.template));
+        assigned.places_max = assigned.places_max.map(|n| n.saturating_sub(n_tried));
         if !fits_nowhere {
-            units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
+            if assigned.places_max == Some(0) && assigned.pending() > 0 {
+                self.wait_for_call(assigned, now);
+            } else {
+                units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
+            }
             return n_tried;
         }
         let mut needed = failed.clone();
@@ -168,6 +186,27 @@ impl Scheduler {
         note_loops(refusals.refusals_mut(), n_loops);
         self.park(assigned, &need, refusals, now);
         n_tried
+    }
+
+    /// A unit has the places that its queue is due, or is due none: it waits for what it lacks, whether there is room or not. The
+    /// dispatcher hears how much there is, and says who comes next.
+    fn wait_for_call(&mut self, mut assigned: Box<AssignedUnit>, now: Millis) {
+        let Self { units, picture, .. } = self;
+        let mut lacks: Vec<TemplateId> = assigned.pending_groups().map(|group| group.template).collect();
+        lacks.extend(assigned.held_templates());
+        let queue = picture.shares.told_apart(assigned.queue);
+        let need = WaitKey::any(&picture.placer.templates, &lacks, queue);
+        let known = units.parked.settled(&need).cloned();
+        let is_new = !units.parked.knows(&need);
+        let refusals = match known {
+            Some(known) => CountedRefusals::Before(known),
+            None => self.explain(&need, &lacks, now),
+        };
+        (assigned.is_called, assigned.places_max) = (false, None);
+        self.park(assigned, &need, refusals, now);
+        if is_new {
+            self.units.parked.ask_for(&need);
+        }
     }
 
     /// Tries to place elsewhere what room is held for.
@@ -311,7 +350,13 @@ impl Scheduler {
     }
 
     /// Parks a unit that lacks something, or gives it back where another scheduler may place it.
-    fn park(&mut self, assigned: Box<AssignedUnit>, need: &WaitKey, refusals: CountedRefusals, now: Millis) {
+    fn park(
+        &mut self,
+        mut assigned: Box<AssignedUnit>,
+        need: &WaitKey,
+        refusals: CountedRefusals,
+        now: Millis,
+    ) {
         let Self { units, picture, search, .. } = self;
         let templates = &mut picture.placer.templates;
         let known = refusals.refusals().clone();
@@ -325,6 +370,7 @@ impl Scheduler {
             }
             return;
         }
+        assigned.places_max = None;
         if assigned.is_called {
             search.times.on_call_failed(now);
         }

@@ -321,6 +321,13 @@ impl Scheduler {
         self.units.call(unit, &mut self.picture.placer.templates);
     }
 
+    /// A unit that was just assigned gets so many places at most, and then waits until it is called again; 0: it waits at once.
+    pub fn set_places_max(&mut self, unit: UnitId, n: u32) {
+        if let Some(assigned) = self.units.get_mut(unit) {
+            assigned.places_max = usize::try_from(n).ok();
+        }
+    }
+
     /// A stream to a dispatcher opens. The inventory is to be taken after that: what was assigned in part is not in it any more.
     pub fn on_attach(&mut self) {
         self.units.begin_stream(&mut self.picture.placer.templates);

@@ -273,6 +273,19 @@ impl Parked {
         self.is_stale = self.is_anywhere;
     }
 
+    /// Nobody has asked the nodes for a need that is new: any of them may have room for it.
+    pub(crate) fn ask_for(&mut self, need: &WaitKey) {
+        if let Some(group) = self.groups.get_mut(need) {
+            group.room.may_be_anywhere = true;
+            (self.is_anywhere, self.is_stale) = (true, true);
+        }
+    }
+
+    /// Something is known of a need.
+    pub(crate) fn knows(&self, need: &WaitKey) -> bool {
+        self.groups.contains_key(need)
+    }
+
     /// A unit that was called is taken: what was stated before does not count it.
     pub(crate) fn note_call(&mut self) {
         self.n_calls += 1;

@@ -250,6 +250,7 @@ pub(crate) fn report(report: v1::UnitReport) -> Option<UnitReport> {
         need: report.need,
         unplaced: report.unplaced,
         lacking: report.lacking_groups,
+        assigned: report.assigned,
     })
 }
 
@@ -272,6 +273,7 @@ pub(crate) fn assignment(assignment: Assignment, record: Bytes) -> raw::UnitAssi
         at_maximum,
         turn,
         called,
+        places_max,
     } = assignment;
     if incarnations.iter().all(|incarnation| *incarnation == 0) {
         incarnations.clear();
@@ -291,6 +293,7 @@ pub(crate) fn assignment(assignment: Assignment, record: Bytes) -> raw::UnitAssi
         at_maximum,
         turn,
         called,
+        places_max,
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Assignment {
     pub(crate) turn: bool,
     /// There is room for it, and it is its turn.
     pub(crate) called: bool,
+    /// Most that are placed before it waits again.
+    pub(crate) places_max: Option<u32>,
 }
 
 /// An assignment as sent.
@@ -48,6 +50,7 @@ pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField
         at_maximum,
         turn,
         called,
+        places_max,
     } = pb;
     if !incarnations.is_empty() && incarnations.len() != ordinals.len() {
         return Err(BadField::new("incarnations", "empty, or one per ordinal"));
@@ -62,12 +65,12 @@ pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField
         Ok(v1::AssignmentScope::Unspecified) | Err(_) => NodeScope::Partition,
     };
     let (record, spec_revision) = (Arc::new(record), Revision(spec_revision));
-    Ok(Assignment { record, spec_revision, pending, bound, scope, at_maximum, turn, called })
+    Ok(Assignment { record, spec_revision, pending, bound, scope, at_maximum, turn, called, places_max })
 }
 
 /// What became of a try.
 pub(crate) fn report(report: &UnitReport) -> v1::UnitReport {
-    let UnitReport { unit, spec_revision, state, refusals, need, unplaced, lacking } = report;
+    let UnitReport { unit, spec_revision, state, refusals, need, unplaced, lacking, assigned } = report;
     let state = match state {
         ReportState::Parked => v1::UnitReportState::Parked,
         ReportState::Woken => v1::UnitReportState::Woken,
@@ -83,6 +86,7 @@ pub(crate) fn report(report: &UnitReport) -> v1::UnitReport {
         need: *need,
         unplaced: *unplaced,
         lacking_groups: lacking.clone(),
+        assigned: *assigned,
     }
 }
 

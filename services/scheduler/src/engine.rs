@@ -342,6 +342,7 @@ impl Engine {
                     at_maximum,
                     turn,
                     called,
+                    places_max,
                 } = assignment;
                 self.core.on_assign(&record, spec_revision, &pending, bound, self.clock.now());
                 self.core.set_scope(record.id, scope);
@@ -350,6 +351,9 @@ impl Engine {
                 }
                 if turn {
                     self.core.set_turn(record.id);
+                }
+                if let Some(n) = places_max {
+                    self.core.set_places_max(record.id, n);
                 }
                 if called {
                     self.core.set_called(record.id);

@@ -237,6 +237,7 @@ impl World {
                     need: 0,
                     unplaced: None,
                     lacking: Vec::new(),
+                    assigned: 0,
                 };
                 self.rig.core.on_report(session, report, self.rig.now);
             }
@@ -316,6 +317,7 @@ impl World {
                 need: unit.0,
                 unplaced: Some(u32::try_from(choice % 3).unwrap()),
                 lacking: Vec::new(),
+                assigned: 0,
             },
             self.rig.now,
         );

@@ -1,5 +1,6 @@
 //! Units that wait for the same room: who joins whom.
 
+use godel_domain::{queue_spec::QueueSpec, unit_report::RoomReport};
 use godel_testkit::group;
 
 use super::*;
@@ -19,6 +20,11 @@ fn with_others(unit: UnitRecord, n: u32) -> UnitRecord {
 impl Rig {
     /// The scheduler `a` has placed what it could, and lacks a place for one replica of a task group.
     fn park(&mut self, unit: u64, group: u32, need: u64) {
+        self.park_after(unit, (group, need), 1, 0);
+    }
+
+    /// The same for some replicas, said after so many assignments.
+    fn park_after(&mut self, unit: u64, (group, need): (u32, u64), unplaced: u32, assigned: u64) {
         let spec_revision = self.core.unit(UnitId(unit)).unwrap().spec_revision;
         let report = UnitReport {
             unit: UnitId(unit),
@@ -26,8 +32,9 @@ impl Rig {
             state: ReportState::Parked,
             refusals: Some(Arc::default()),
             need,
-            unplaced: Some(1),
+            unplaced: Some(unplaced),
             lacking: vec![group],
+            assigned,
         };
         self.core.on_report(SessionId(1), report, self.now);
     }
@@ -80,4 +87,72 @@ fn a_unit_that_waits_leaves_its_room_when_it_gets_a_task_group() {
     assert_eq!(rig.phase(2), UnitPhase::Unschedulable);
     rig.put(stuck(2, 1));
     assert_eq!(rig.step(), ["assign 2 to 1: [0, 1]"]);
+}
+
+/// Two queues, of which the first one weighs twice as much, with a unit of nine replicas each that has found no place.
+fn contested() -> Rig {
+    let mut rig = Rig::new();
+    for (name, weight) in [("a", 2), ("b", 1)] {
+        let revision = rig.next();
+        let queue = QueueSpec { weight, ..QueueSpec::new(name) };
+        rig.core.on_queue(Arc::new(queue), revision, (revision, 5));
+    }
+    rig.attach("s", 1, 1, &[], 1_000);
+    rig.put(spec(1, 9).queue("a"));
+    rig.put(spec(2, 9).queue("b"));
+    assert_eq!(rig.step().len(), 2);
+    [1, 2].into_iter().for_each(|unit| rig.park_after(unit, (0, 7), 9, 2));
+    assert_eq!(rig.step(), [""; 0]);
+    rig
+}
+
+impl Rig {
+    /// There are so many places for those that were parked.
+    fn room(&mut self, places: u32, assigned: u64) {
+        let report = RoomReport { need: 7, places, assigned, revision: Revision(self.revision) };
+        self.core.on_rooms(SessionId(1), &[report]);
+    }
+}
+
+const NINE: &str = "[0, 1, 2, 3, 4, 5, 6, 7, 8]";
+
+#[test]
+fn contested_places_are_shared_out_by_weight() {
+    let mut rig = contested();
+    rig.room(6, 2);
+    assert_eq!(
+        rig.step(),
+        [format!("assign 1 to 1: {NINE}, 4 at most"), format!("assign 2 to 1: {NINE}, 2 at most")]
+    );
+    let used = |rig: &Rig, queue: &str| {
+        let quota = rig.core.quota();
+        quota.usage().running_units(quota.tree().find(queue).unwrap())
+    };
+    assert_eq!((used(&rig, "a"), used(&rig, "b")), (4, 2), "what is on its way, and no more");
+    // One of them got what it was called for, and its records have yet to say so.
+    rig.park_after(1, (0, 7), 5, 4);
+    rig.room(3, 4);
+    assert_eq!(
+        rig.step(),
+        [format!("assign 1 to 1: {NINE}, 3 at most")],
+        "the other one is trying its places"
+    );
+    assert_eq!((used(&rig, "a"), used(&rig, "b")), (7, 2));
+}
+
+#[test]
+fn a_parked_unit_whose_record_changes_keeps_its_place() {
+    let mut rig = contested();
+    rig.put(spec(1, 9).queue("a").labels([("k".to_owned(), "v".to_owned())].into()));
+    rig.room(1, 2);
+    let (told, called) =
+        (format!("assign 1 to 1: {NINE}, 0 at most"), format!("assign 1 to 1: {NINE}, 1 at most"));
+    assert_eq!(rig.step(), [told, called]);
+    // That it waits with the new record was said before it was called.
+    rig.park_after(1, (0, 7), 9, 3);
+    rig.room(1, 3);
+    assert_eq!(rig.step(), [""; 0], "its place is on its way");
+    rig.park_after(1, (0, 7), 8, 4);
+    rig.room(1, 4);
+    assert_eq!(rig.step(), [format!("assign 2 to 1: {NINE}, 1 at most")], "its queue has one");
 }

@@ -262,7 +262,10 @@ impl DispatcherPart {
             Outgoing::Assign(one) => {
                 // What is reported counts once all that it rests on is read.
                 let heard = self.reported.range(..=self.seen).next_back().copied().unwrap_or(Revision(0));
-                self.handed_out.entry(one.record.id).or_default().push((now_ms, heard));
+                // One that waits on only hears that its record is another.
+                if one.places_max != Some(0) {
+                    self.handed_out.entry(one.record.id).or_default().push((now_ms, heard));
+                }
                 send(one.session, Message::Assign(one));
             }
             Outgoing::Revoke(session, unit) => send(session, Message::Revoke(unit)),

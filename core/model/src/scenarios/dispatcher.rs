@@ -98,6 +98,7 @@ impl Dispatching {
             need: 0,
             unplaced: None,
             lacking: Vec::new(),
+            assigned: 0,
         };
         self.core.on_report(one.session, report, NOW);
     }

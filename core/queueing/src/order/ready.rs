@@ -59,6 +59,11 @@ impl Queues {
         self.rooms.holders(room)
     }
 
+    /// Whether what comes free is shared out: units of other queues wait for room as well, or owners of the same one take turns.
+    pub fn is_contested(&self, queue: QueueIdx) -> bool {
+        self.branches[queue.idx()].leaf.policy().is_by_owner() || self.rooms.has_others(queue)
+    }
+
     /// A class of a queue may be served.
     pub(crate) fn entered(&mut self, queue: QueueIdx, band: Band, need: Need) {
         if self.n_gates == 0 {

@@ -272,6 +272,36 @@ fn equal_units_park_together_and_only_as_many_are_called_as_fit() {
 }
 
 #[test]
+fn a_unit_gets_no_more_places_than_it_was_given() {
+    let mut scheduler = scheduler(&[(4000, 0)]);
+    let record = unit(1, 5, 1, cpu(1000));
+    assign(&mut scheduler, &record);
+    scheduler.set_places_max(UnitId(1), 1);
+    let step = scheduler.step(Millis(0), 100);
+    assert_eq!((step.decisions.len(), step.decisions[0].len()), (1, 1));
+    let [report] = step.reports.as_slice() else { panic!("{:?}", step.reports) };
+    assert_eq!((report.state, report.unplaced, report.assigned), (ReportState::Parked, Some(4), 1));
+    // Nobody has asked the nodes for what is left: they are counted now.
+    let [room] = step.rooms.as_slice() else { panic!("{:?}", step.rooms) };
+    assert_eq!((room.need, room.places), (report.need, 3));
+    // It hears of its new record, and waits on.
+    let pending = &all(&record)[1..];
+    scheduler.on_assign(&record, Revision(2), pending, 1, Millis(1));
+    scheduler.set_places_max(UnitId(1), 0);
+    let step = scheduler.step(Millis(1), 100);
+    assert_eq!((step.decisions.len(), step.reports.len()), (0, 1));
+    assert_eq!((step.reports[0].unplaced, step.reports[0].assigned), (Some(4), 2));
+    assert_eq!((step.rooms[0].places, step.rooms[0].assigned), (3, 2), "said again, as it may be forgotten");
+    // Called for more than there is it finds that nothing is left.
+    scheduler.on_assign(&record, Revision(2), pending, 1, Millis(2));
+    scheduler.set_places_max(UnitId(1), 4);
+    scheduler.set_called(UnitId(1));
+    let step = scheduler.step(Millis(2), 100);
+    assert_eq!((step.decisions[0].len(), states(&step)), (3, vec![(1, ReportState::Parked)]));
+    assert_eq!((step.reports[0].unplaced, step.rooms.len()), (Some(1), 0));
+}
+
+#[test]
 fn every_kind_of_gain_wakes() {
     type Gain = fn(&mut Scheduler);
     let gains: [Gain; 5] = [

@@ -209,6 +209,7 @@ mod tests {
             at_maximum: true,
             turn: true,
             called: true,
+            places_max: Some(u32::MAX),
         }
     }
 

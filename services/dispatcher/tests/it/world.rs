@@ -322,6 +322,7 @@ impl Scheduler {
             need: record_of(unit).unit_id,
             unplaced: None,
             lacking_groups: Vec::new(),
+            assigned: 0,
         };
         self.say(v1::attach_request::Message::Reports(v1::UnitReports { reports: vec![report] })).await;
     }

@@ -75,7 +75,11 @@ impl World {
         let core = &self.rig.core;
         let tree = core.quota().tree();
         for action in actions {
+            // One that waits on only hears that its record is another.
             let Action::Assign(one) = action else { continue };
+            if one.places_max == Some(0) {
+                continue;
+            }
             let Some((n_least, n_pending)) = waiters.remove(&one.record.id) else { continue };
             let queue = core.assignments.units.entries[&one.record.id].account.queue;
             for level in tree.upwards(queue) {
@@ -93,7 +97,7 @@ impl World {
                         tree.path(level)
                     );
                 }
-                *used += i128::from(n_pending) * 100;
+                *used += i128::from(n_pending.min(one.places_max.unwrap_or(u32::MAX))) * 100;
             }
         }
         Ok(())
@@ -137,7 +141,9 @@ impl World {
         for (unit, entry) in &core.assignments.units.entries {
             prop_assert!(entry.is_sound(), "unit {}: {:?} {:?}", unit, entry.shares, entry.place);
             let under_way = match entry.place {
-                Whereabouts::Dispatched(held) if held.parked.is_none() => entry.counts.pending,
+                Whereabouts::Dispatched(held) if held.parked.is_none() => {
+                    entry.counts.pending.saturating_sub(held.unplaced.unwrap_or(0))
+                }
                 Whereabouts::Dispatched(held) => {
                     entry.counts.pending.saturating_sub(held.unplaced.unwrap_or(u32::MAX))
                 }
