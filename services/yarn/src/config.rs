@@ -11,6 +11,8 @@ use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, 
 
 /// Longest notice of an eviction that a unit may have.
 const NOTICE_MS_MAX: u32 = 300_000;
+/// Longest time for which a unit may be kept after its end, milliseconds.
+const TTL_MS_MAX: u64 = 365 * DAY * 1_000;
 /// Seconds of a day.
 const DAY: u64 = 86_400;
 
@@ -73,6 +75,9 @@ godel_kit::section! {
         pub applications_max: usize = 10_000,
         /// Maximum number of applications that have ended and are still shown (`yarn.resourcemanager.max-completed-applications`).
         pub completed_max: usize = 1_000,
+        /// The unit of an application is kept for this long after its end, with its logs, at most one year. Until then every service that
+        /// follows the store has some KiB of it.
+        pub unit_ttl: HumanDuration = HumanDuration::from_secs(3_600),
         /// Maximum size of how a master is started (its launch context), bytes.
         pub launch_bytes_max: usize = 256 << 10,
         /// Maximum number of calls of the dispatcher in progress.
@@ -117,6 +122,11 @@ impl Config {
     /// The notice of a container that is preempted, within what a unit may have.
     pub(crate) fn notice_ms(&self) -> u32 {
         u32::try_from(self.preemption_grace.ms()).unwrap_or(u32::MAX).min(NOTICE_MS_MAX)
+    }
+
+    /// Milliseconds for which a unit is kept after its end.
+    pub(crate) fn unit_ttl_ms(&self) -> u64 {
+        self.unit_ttl.ms().min(TTL_MS_MAX)
     }
 
     /// How long a running unit waits for its command: as long as its master is given to start it, and the same for the master.

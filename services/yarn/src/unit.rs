@@ -178,6 +178,7 @@ pub(crate) fn unit_spec(
         on_eviction: v1::OnEviction::Fail.into(),
         on_failure: v1::OnFailure::Keep.into(),
         restart_policy: v1::RestartPolicy::Never.into(),
+        ttl_after_finished_ms: Some(config.unit_ttl_ms()),
         ..v1::UnitSpec::default()
     }
 }
