@@ -114,7 +114,11 @@ pub(crate) async fn run(hub: Arc<NodeSessions>, stop: CancellationToken) {
             () = stop.cancelled() => return,
         };
         if let Some(revision) = durable {
-            hub.until_delivered(revision).await;
+            // Who delivers stops as well, and may have done so before this one.
+            tokio::select! {
+                () = hub.until_delivered(revision) => {}
+                () = stop.cancelled() => return,
+            }
         }
         if unsaid.is_empty() {
             flush_at = Instant::now() + ACK_INTERVAL;
