@@ -42,7 +42,7 @@ const WINDOW_MS: (u64, u64) = (1_000, 7_000);
 const DEVIATION_MAX: f64 = 2.0;
 
 /// What arrives at a moment.
-enum Message {
+enum ShareMessage {
     Assign(Box<Assignment>),
     Reports(Vec<UnitReport>, Vec<RoomReport>),
     Decisions(Vec<Decision>),
@@ -60,7 +60,7 @@ struct World {
     scheduler: Scheduler,
     now: u64,
     n_sent: u64,
-    messages: BTreeMap<(u64, u64), Message>,
+    messages: BTreeMap<(u64, u64), ShareMessage>,
     /// When the last message of each kind arrives: they keep their order.
     last_at: [u64; 6],
     revision: u64,
@@ -147,7 +147,7 @@ impl World {
                 id += 1;
                 // A few are large, most are small.
                 let draw = mix(id + 1_000 * at as u64);
-                let n = if draw % 4 == 0 { 10 + draw / 7 % 60 } else { 1 + draw / 7 % 6 };
+                let n = if draw.is_multiple_of(4) { 10 + draw / 7 % 60 } else { 1 + draw / 7 % 6 };
                 let n = n.min(left);
                 left -= n;
                 let unit = godel_testkit::unit(format!("u{id}"))
@@ -179,10 +179,10 @@ impl World {
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: ShareMessage) {
         let now = Millis(self.now);
         match message {
-            Message::Assign(one) => {
+            ShareMessage::Assign(one) => {
                 let pending: Vec<ReplicaId> =
                     ReplicaId::of_columns(&one.ordinals, &one.incarnations).collect();
                 self.granted = self.granted.saturating_sub(u32::try_from(pending.len()).unwrap());
@@ -196,17 +196,17 @@ impl World {
                     self.scheduler.set_called(unit);
                 }
             }
-            Message::Reports(reports, rooms) => {
+            ShareMessage::Reports(reports, rooms) => {
                 for report in reports {
                     self.dispatcher.on_report(SESSION, report, now);
                 }
                 self.dispatcher.on_rooms(SESSION, &rooms);
             }
-            Message::Decisions(decisions) => self.bind(decisions),
-            Message::Outcomes(outcomes) => {
+            ShareMessage::Decisions(decisions) => self.bind(decisions),
+            ShareMessage::Outcomes(outcomes) => {
                 outcomes.iter().for_each(|outcome| self.scheduler.on_outcome(outcome, now));
             }
-            Message::Commit(commit) => {
+            ShareMessage::Commit(commit) => {
                 for change in &commit.changes {
                     let created = (commit.revision, commit.time_ms);
                     self.dispatcher.on_change(change, commit.revision, created, now);
@@ -214,15 +214,15 @@ impl World {
                 self.dispatcher.on_revision(commit.revision);
                 self.scheduler.apply(&commit, now);
             }
-            Message::Credits(credits) => self.dispatcher.on_credits(SESSION, credits),
-            Message::Release(unit, ordinal) => {
+            ShareMessage::Credits(credits) => self.dispatcher.on_credits(SESSION, credits),
+            ShareMessage::Release(unit, ordinal) => {
                 // The unit's record says so, and before long its node has stopped it.
                 let record = Arc::clone(&self.records[&unit]);
                 self.commit(vec![Change::Unit(record)]);
                 self.n_sent += 1;
-                self.messages.insert((self.now + STOP_MS, self.n_sent), Message::End(unit, ordinal));
+                self.messages.insert((self.now + STOP_MS, self.n_sent), ShareMessage::End(unit, ordinal));
             }
-            Message::End(unit, ordinal) => {
+            ShareMessage::End(unit, ordinal) => {
                 self.live[self.queue_of(unit)] -= 1;
                 let (ordinals, phases) = (vec![ordinal], vec![Phase::Succeeded]);
                 let statuses = Statuses { ordinals, phases, ..Statuses::default() };
@@ -237,20 +237,20 @@ impl World {
         for action in self.dispatcher.step(now) {
             if let Action::Assign(one) = action {
                 self.n_calls += u64::from(one.called);
-                self.send(Message::Assign(Box::new(one)));
+                self.send(ShareMessage::Assign(Box::new(one)));
             }
         }
         let step = self.scheduler.step(now, 1_000);
         if !step.decisions.is_empty() {
-            self.send(Message::Decisions(step.decisions));
+            self.send(ShareMessage::Decisions(step.decisions));
         }
         if !step.reports.is_empty() || !step.rooms.is_empty() {
-            self.send(Message::Reports(step.reports, step.rooms));
+            self.send(ShareMessage::Reports(step.reports, step.rooms));
         }
         let credits = self.scheduler.credits();
         if credits != self.granted {
             self.granted = credits;
-            self.send(Message::Credits(credits));
+            self.send(ShareMessage::Credits(credits));
         }
     }
 
@@ -293,12 +293,12 @@ impl World {
                     let life = LIFE_MS.0 + mix(self.n_bound) % LIFE_MS.1;
                     self.n_sent += 1;
                     let key = (self.now + life, self.n_sent);
-                    self.messages.insert(key, Message::Release(decision.unit, *ordinal));
+                    self.messages.insert(key, ShareMessage::Release(decision.unit, *ordinal));
                 }
             }
             outcomes.push(outcome);
         }
-        self.send(Message::Outcomes(outcomes));
+        self.send(ShareMessage::Outcomes(outcomes));
     }
 
     fn commit(&mut self, changes: Vec<Change>) -> Revision {
@@ -309,18 +309,18 @@ impl World {
                 self.spec_revisions.insert(record.id, revision);
             }
         }
-        self.send(Message::Commit(Commit { revision, time_ms: 1_000, changes }));
+        self.send(ShareMessage::Commit(Commit { revision, time_ms: 1_000, changes }));
         revision
     }
 
-    fn send(&mut self, message: Message) {
+    fn send(&mut self, message: ShareMessage) {
         let way = match message {
-            Message::Assign(_) => 0,
-            Message::Reports(..) => 1,
-            Message::Decisions(_) => 2,
-            Message::Outcomes(_) => 3,
-            Message::Commit(_) => 4,
-            Message::Credits(_) | Message::Release(..) | Message::End(..) => 5,
+            ShareMessage::Assign(_) => 0,
+            ShareMessage::Reports(..) => 1,
+            ShareMessage::Decisions(_) => 2,
+            ShareMessage::Outcomes(_) => 3,
+            ShareMessage::Commit(_) => 4,
+            ShareMessage::Credits(_) | ShareMessage::Release(..) | ShareMessage::End(..) => 5,
         };
         self.n_sent += 1;
         let at = self.now + DELAY_MS.0 + mix(self.n_sent) % (DELAY_MS.1 + 1);
