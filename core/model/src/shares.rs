@@ -55,7 +55,7 @@ enum ShareMessage {
     End(UnitId, u32),
 }
 
-struct World {
+struct ShareWorld {
     dispatcher: Dispatcher,
     scheduler: Scheduler,
     now: u64,
@@ -75,7 +75,7 @@ struct World {
     n_refused: u64,
 }
 
-impl World {
+impl ShareWorld {
     fn new(n_slots: i64) -> Self {
         let config =
             SchedulerConfig { name: "s".to_owned(), preemption: false, ..SchedulerConfig::default() };
@@ -356,7 +356,7 @@ fn demand() -> Demand {
 fn queues_that_wait_get_their_shares() {
     let mut wrong = Vec::new();
     for n_slots in [20, 37, 40, 60] {
-        let mut world = World::new(n_slots);
+        let mut world = ShareWorld::new(n_slots);
         world.submit_all(n_slots);
         world.run();
         let percent = world.percent();
