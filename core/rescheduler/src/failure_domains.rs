@@ -211,7 +211,7 @@ fn make_room(work: &mut Workspace<'_>, counts: &mut SpreadGoal, unit: RunIdx, no
         if !work.layout().node(*node).accepts {
             continue;
         }
-        let may_leave = |other: RunIdx| work.is_movable(other);
+        let may_leave = |other: RunIdx| work.is_movable(other) && has_harmless_place(work, other);
         let Some(clearing) = cheapest_clearing(work.layout(), *node, shape, 1, &may_leave) else { continue };
         let mark = work.mark();
         let is_clear = evacuate(work, &clearing.units, N_CLEARED, &mut |work, other, to| {
@@ -230,6 +230,15 @@ fn make_room(work: &mut Workspace<'_>, counts: &mut SpreadGoal, unit: RunIdx, no
         }
         work.undo_to(mark);
     }
+}
+
+/// Whether a node has room for a running unit and does the objective no harm with it, as far as a few of them show.
+fn has_harmless_place(work: &Workspace<'_>, unit: RunIdx) -> bool {
+    let layout = work.layout();
+    let (start, n_nodes) = (layout.node_of(unit).idx(), layout.n_nodes());
+    let others = (1..n_nodes).map(|step| NodeIdx::at((start + step) % n_nodes));
+    let mut with_room = others.filter(|node| layout.has_room(unit, *node)).take(N_CLEARED);
+    with_room.any(|node| work.change(unit, node) <= EPSILON)
 }
 
 /// Returns the share of the resource of which a node has least left.

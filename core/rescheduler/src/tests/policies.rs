@@ -253,6 +253,39 @@ fn a_checkpoint_makes_a_move_cheaper() {
 }
 
 #[test]
+fn what_can_go_elsewhere_makes_room_for_a_replica() {
+    // Two racks of two nodes with sixteen cores each: unit, node, cores. Unit 0 has two replicas in one rack. On node 2, a replica of unit 1 is cheaper
+    // to move than units 2 and 3 together, but its unit has the other one in the only other rack.
+    let placed = [
+        (0, 0, 4),
+        (0, 0, 4),
+        (1, 0, 4),
+        (4, 0, 4),
+        (5, 1, 12),
+        (1, 2, 4),
+        (2, 2, 2),
+        (3, 2, 2),
+        (6, 2, 8),
+        (7, 3, 16),
+    ];
+    let mut snapshot = ClusterSnapshot {
+        nodes: (0..4).map(|at| node(at, 0)).collect(),
+        units: (0..8).map(|at| unit(at, WorkloadClass::Service)).collect(),
+        ..ClusterSnapshot::default()
+    };
+    for (ordinal, (owner, on, cores)) in (0..).zip(placed) {
+        snapshot.running.push(running(owner, ordinal, on, demand(1_000 * cores, 0, 1_000)));
+    }
+    let layout = Layout::new(&snapshot).unwrap();
+    let policy = FailureDomainSpread { level: Some("rack".to_owned()), n_domains: 2 };
+    let movable = layout.running().map(|unit| layout.owner(unit).idx() < 4).collect();
+    let limits = PlanLimits { movable, ..PlanLimits::of_moves(9) };
+    let plan = make_plan(&policy, &layout, &[], &NodeFilters, &limits);
+    let moves: Vec<(u64, u32)> = plan.moves.iter().map(|one| (one.id.unit.0, one.to.1.0)).collect();
+    assert_eq!((plan.before, plan.after, moves), (1.0, 0.0, vec![(1, 3), (3, 2), (4, 2)]));
+}
+
+#[test]
 fn hot_nodes_cool_and_nothing_becomes_hot() {
     let mut snapshot = gpu_cluster(3, &[(0, &[], 0), (0, &[], 0), (0, &[], 0), (1, &[], 0), (2, &[], 0)]);
     for (at, cpu_milli) in [(0, 6_000), (1, 6_000), (2, 3_000), (3, 12_000), (4, 5_000)] {
