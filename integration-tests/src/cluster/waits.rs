@@ -66,6 +66,19 @@ impl Cluster {
         .await;
     }
 
+    /// Waits until every scheduler knows all nodes of a cluster that is not partitioned: what is submitted after that may go to any of them.
+    pub async fn wait_nodes_known(&self) {
+        let n_nodes = u64::try_from(self.layout.n_nodes).unwrap_or(u64::MAX);
+        wait_for("the schedulers to know all nodes", LIMIT, async || {
+            for name in self.processes.keys().filter(|name| name.starts_with("scheduler-")) {
+                let n_known = self.metric(name, "godel_scheduler_nodes").await?;
+                ensure!(n_known >= n_nodes, "{name} knows {n_known} of {n_nodes} nodes");
+            }
+            Ok(())
+        })
+        .await;
+    }
+
     /// Waits until another process than `old` holds `lease` under a higher epoch than `epoch`.
     pub async fn wait_other_leader(&self, lease: &str, epoch: u64) -> v1::Member {
         let what = format!("another holder of {lease}");

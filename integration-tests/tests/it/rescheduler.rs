@@ -61,6 +61,8 @@ async fn start_with(config_file: String, shape: &str, n_nodes: usize) -> Cluster
     };
     let mut cluster = Cluster::start(layout).await;
     cluster.start_agent("agent", &[shape.to_owned()], &[], n_nodes).await;
+    cluster.wait_ready().await;
+    cluster.wait_nodes_known().await;
     cluster
 }
 
