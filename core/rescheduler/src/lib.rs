@@ -35,6 +35,7 @@
 //! - `search`: local search by annealing, within the limit of moves.
 //! - `snapshot`: what the rescheduler is given.
 //! - `trigger`: when a policy runs.
+//! - `usage`: what running units used of late, as percentiles.
 //! - `whole_shapes`: where whole demands fit.
 //! - `workspace`: where an algorithm works: a layout, and everything that may refuse a move.
 
@@ -65,6 +66,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod trigger;
+mod usage;
 mod whole_shapes;
 mod workspace;
 
@@ -106,6 +108,7 @@ pub use self::{
         cost_of_move, last_checkpoint,
     },
     trigger::{Trigger, next_due_ms},
+    usage::{N_LOOKS_KEPT_MAX, UsageHistory, UsageTable},
     whole_shapes::WholeShapes,
     workspace::{MoveRefusals, PlanLimits, Workspace},
 };

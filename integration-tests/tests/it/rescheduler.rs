@@ -1,6 +1,6 @@
 //! The rescheduler on a whole control plane of real processes: it moves what runs, goes on after kill -9 of anybody, and hurts nobody.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
 use godel_integration_tests::{
@@ -13,6 +13,7 @@ use godel_proto::v1;
 use crate::kills::AWAY;
 
 mod event_log;
+mod loads;
 mod rooms;
 mod undone;
 

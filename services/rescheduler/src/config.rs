@@ -5,7 +5,9 @@ use std::{
     path::PathBuf,
 };
 
-use godel_core_rescheduler::{DriverTerms, MoveRate, Protection, QuietTime, RescheduleConfig};
+use godel_core_rescheduler::{
+    DriverTerms, MoveRate, N_LOOKS_KEPT_MAX, Protection, QuietTime, RescheduleConfig,
+};
 use godel_domain::{
     label_expression::{self, LabelExpression},
     sub_cluster,
@@ -76,6 +78,10 @@ godel_kit::section! {
         pub traffic_max: usize = 100_000,
         /// Time between looks at what running units use, while a policy balances load.
         pub usage_interval: HumanDuration = HumanDuration::from_secs(30),
+        /// Policies that balance load rest on what running units used within this time: 100 times `usage_interval` at most.
+        pub usage_window: HumanDuration = HumanDuration::from_secs(600),
+        /// The percentile of that, from 1 to 100 (the highest use), which so many per cent of the looks did not exceed.
+        pub usage_percentile: u32 = 95,
         /// Time between looks at the files of the configuration.
         pub reload_interval: HumanDuration = HumanDuration::from_secs(5),
         /// Node label whose value is the sub-cluster of the node; if the label is absent, the attribute of that name.
@@ -137,6 +143,18 @@ impl Config {
         }
         if self.retry_min > self.retry_max {
             faults.push("`retry_min` is above `retry_max`".to_owned());
+        }
+        let n_looks_max = u64::try_from(N_LOOKS_KEPT_MAX).unwrap_or(u64::MAX);
+        let (interval_ms, window_ms) = (self.usage_interval.ms(), self.usage_window.ms());
+        let n_looks = window_ms.div_ceil(interval_ms.max(1));
+        if interval_ms == 0 || window_ms < interval_ms || n_looks > n_looks_max {
+            faults.push(format!(
+                "`usage_window` must be from one to {n_looks_max} times as long as `usage_interval`, and is {n_looks} times as long"
+            ));
+        }
+        if !(1..=100).contains(&self.usage_percentile) {
+            faults
+                .push(format!("`usage_percentile` is {}, and must be from 1 to 100", self.usage_percentile));
         }
         let of_core = config.faults().into_iter().filter(|fault| {
             // A check that names a policy which is there, but cannot be read, is no second fault.
@@ -245,7 +263,7 @@ mod tests {
              \x20 b: {kind: binpack, cron: '61 * * * *', node_labels: '==', args: {use_maxi: 1}}\n\
              \x20 c: {kind: binpack, every: 1ms, args: {use_max: 2}}\n\
              \x20 d: {kind: spread, args: {domains: 3}, checked_by: [a]}\n\
-             protected_classes: [gold]\nmoves_max: 0\nretry_min: 1m\n",
+             protected_classes: [gold]\nmoves_max: 0\nretry_min: 1m\nusage_interval: 1s\nusage_window: 1h\nusage_percentile: 0\n",
         );
         let BadPolicies(faults) = config.rescheduling().unwrap_err();
         for expected in [
@@ -259,6 +277,8 @@ mod tests {
             "`protected_classes`: there is no workload class `gold`",
             "`moves_max` is 0",
             "`retry_min` is above",
+            "`usage_window` must be from one to 100 times as long as `usage_interval`, and is 3600 times",
+            "`usage_percentile` is 0",
         ] {
             assert!(faults.iter().any(|fault| fault.contains(expected)), "{expected}: {faults:#?}");
         }

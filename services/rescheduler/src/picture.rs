@@ -8,7 +8,7 @@ use std::{
 };
 
 use godel_cluster::Cluster;
-use godel_core_rescheduler::{MeasuredUse, MovementWorld, ReplicaView};
+use godel_core_rescheduler::{MovementWorld, ReplicaView, UsageTable};
 use godel_domain::{
     change::{Change, Commit},
     ids::{IdMap, NodeId, Revision, RunningUnitId, StoreId, UnitId},
@@ -53,8 +53,8 @@ pub(crate) struct Picture {
     pub(crate) store: StoreId,
     /// Read up to here; `None` while a list is read.
     pub(crate) read: Option<Revision>,
-    /// What running units use, as measured last.
-    pub(crate) usage: Arc<IdMap<UnitId, BTreeMap<u32, MeasuredUse>>>,
+    /// What running units use, as a percentile of what was measured of late.
+    pub(crate) usage: Arc<UsageTable>,
     /// When running units saved their work last, as they have reported it.
     pub(crate) checkpoints: Arc<Checkpoints>,
 }

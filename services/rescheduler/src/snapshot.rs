@@ -16,7 +16,7 @@ use godel_domain::{
     duration,
     hold::Hold,
     ids::{IdMap, NodeId, RunningUnitId, UnitId},
-    resources::Resources,
+    resources::{CPU, NETWORK, Resources},
     running_units::{Phase, RunningUnit, RunningUnits},
     time::Millis,
     unit::{OnBelowMin, OnEviction, UnitRecord, WorkloadClass},
@@ -141,7 +141,7 @@ impl Making<'_> {
                 picture.checkpoints.of(id),
             ),
             ends_at: record.and_then(|record| ends_at(record, row.group, started_at)),
-            usage: usage.unwrap_or_default(),
+            usage: usage.unwrap_or_else(|| requested(&known.demand)),
         };
         for budget in picture.cluster.budgets().counting(unit, ordinal, row) {
             let Some(known) = picture.cluster.budgets().at(*budget) else { continue };
@@ -273,6 +273,11 @@ fn may_move(record: &UnitRecord, ordinal: u32) -> bool {
         && !matches!(spec.class, WorkloadClass::Daemon | WorkloadClass::Yarn)
         && spec.on_eviction != OnEviction::Fail
         && !breaks_gang
+}
+
+/// What counts as used where nothing is measured: what is asked for.
+fn requested(demand: &Demand) -> MeasuredUse {
+    MeasuredUse { cpu_milli: demand.requests.get(CPU), network_bps: demand.requests.get(NETWORK) }
 }
 
 /// How often a replica saves its work, as its template says; 0: never.

@@ -1,14 +1,13 @@
 //! What takes long and happens outside of the engine: calls of the binder, looks at files, and at what running units use.
 
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
 };
 
-use godel_core_rescheduler::{MeasuredUse, RescheduleKind};
-use godel_domain::ids::{IdMap, UnitId};
+use godel_core_rescheduler::{MeasuredUse, RescheduleKind, UsageHistory, UsageTable};
+use godel_domain::{ids::UnitId, time::Millis};
 use godel_kit::{client::Channel, message::RECEIVED_BYTES_MAX, task};
 use godel_proto::v1::{self, bind_service_client::BindServiceClient, node_service_client::NodeServiceClient};
 use tonic::Status;
@@ -22,15 +21,13 @@ pub(super) const N_OUTCOMES: usize = 16;
 const BINDER: &str = "binder";
 /// Largest file of traffic, bytes.
 const TRAFFIC_BYTES_MAX: u64 = 64 << 20;
-/// Of what was measured before, so much is left after the next look at the usage, in tenths: a high use is remembered for minutes.
-const TENTHS_LEFT: i64 = 9;
 
 /// Something that took long has ended.
 pub(super) enum Outcome {
     Plan(Box<PlanDone>),
     Binder(BinderAnswer),
     Files(Box<FilesRead>),
-    Usage(Option<UsageTable>),
+    Usage(UsageRead),
 }
 
 /// What the binder says to moves.
@@ -42,8 +39,12 @@ pub(super) struct BinderAnswer {
     pub(super) answer: Result<Vec<v1::MoveAnswer>, Status>,
 }
 
-/// What running units use, by unit and ordinal.
-pub(super) type UsageTable = IdMap<UnitId, BTreeMap<u32, MeasuredUse>>;
+/// What running units use.
+pub(super) struct UsageRead {
+    history: UsageHistory,
+    /// `None`: it could not be read.
+    usage: Option<UsageTable>,
+}
 
 /// What files say.
 pub(super) struct FilesRead {
@@ -61,6 +62,8 @@ pub(super) struct OutsideState {
     traffic_at: Option<(PathBuf, SystemTime)>,
     usage_ms: i64,
     reads_usage: bool,
+    /// What was measured of late; empty while somebody reads.
+    usage_history: UsageHistory,
     traffic_fault: String,
 }
 
@@ -74,7 +77,7 @@ impl Engine {
             Outcome::Plan(done) => self.on_plan(*done),
             Outcome::Binder(answer) => self.on_binder(answer),
             Outcome::Files(read) => self.on_files(*read),
-            Outcome::Usage(usage) => self.on_usage(usage),
+            Outcome::Usage(read) => self.on_usage(read),
         }
     }
 
@@ -86,12 +89,13 @@ impl Engine {
             (self.outside.reads_files, self.outside.files_ms) = (true, now);
             self.read_files();
         }
+        // A policy that is not enabled is planned, and wants it as well.
         let wants_usage = self
             .manager
             .config()
             .policies
             .values()
-            .any(|policy| policy.enabled && matches!(policy.kind, RescheduleKind::LoadBalance(_)));
+            .any(|policy| matches!(policy.kind, RescheduleKind::LoadBalance(_)));
         let config = &self.parts.config;
         if wants_usage
             && self.term.is_some()
@@ -99,16 +103,37 @@ impl Engine {
             && is_due(self.outside.usage_ms, now, config.usage_interval.ms())
         {
             (self.outside.reads_usage, self.outside.usage_ms) = (true, now);
-            let (state, sender) = (self.state.clone(), self.outcomes.0.clone());
-            task::spawn("rescheduler.usage", async move {
-                let usage = list_usage(state).await;
-                let usage = usage.map_err(|status| {
-                    tracing::debug!(code = ?status.code(), why = status.message(), "the usage is not known");
-                });
-                // The engine may be gone.
-                let _ = sender.send(Outcome::Usage(usage.ok())).await;
-            });
+            self.read_usage();
         }
+    }
+
+    /// Reads what running units use.
+    fn read_usage(&mut self) {
+        let config = &self.parts.config;
+        let (window_ms, percent) = (config.usage_window.ms(), config.usage_percentile);
+        let now = Millis(self.now());
+        let mut history = std::mem::take(&mut self.outside.usage_history);
+        let (state, sender) = (self.state.clone(), self.outcomes.0.clone());
+        task::spawn("rescheduler.usage", async move {
+            let read = match list_usage(state).await {
+                Ok(measured) => {
+                    let looked = tokio::task::spawn_blocking(move || {
+                        history.look(now, window_ms, &measured);
+                        let usage = Some(history.percentile(percent));
+                        UsageRead { history, usage }
+                    });
+                    looked
+                        .await
+                        .unwrap_or_else(|_| UsageRead { history: UsageHistory::default(), usage: None })
+                }
+                Err(status) => {
+                    tracing::debug!(code = ?status.code(), why = status.message(), "the usage is not known");
+                    UsageRead { history, usage: None }
+                }
+            };
+            // The engine may be gone.
+            let _ = sender.send(Outcome::Usage(read)).await;
+        });
     }
 
     fn read_files(&self) {
@@ -156,20 +181,13 @@ impl Engine {
         }
     }
 
-    /// Takes what was measured: a use that was higher before is forgotten slowly.
-    fn on_usage(&mut self, usage: Option<UsageTable>) {
+    /// Takes what was measured; where nothing could be read, what is known stays.
+    fn on_usage(&mut self, UsageRead { history, usage }: UsageRead) {
         self.outside.reads_usage = false;
-        let Some(mut usage) = usage else { return };
-        for (unit, of_unit) in &mut usage {
-            let Some(before) = self.picture.usage.get(unit) else { continue };
-            for (ordinal, now) in of_unit {
-                let Some(before) = before.get(ordinal) else { continue };
-                let left = |amount: i64| amount / 10 * TENTHS_LEFT;
-                now.cpu_milli = now.cpu_milli.max(left(before.cpu_milli));
-                now.network_bps = now.network_bps.max(left(before.network_bps));
-            }
+        self.outside.usage_history = history;
+        if let Some(usage) = usage {
+            self.picture.usage = Arc::new(usage);
         }
-        self.picture.usage = Arc::new(usage);
     }
 
     /// Calls the binder within the retry bounds.

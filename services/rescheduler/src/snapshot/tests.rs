@@ -159,6 +159,25 @@ fn task_groups_and_segments_of_a_gang_are_parts_of_it() {
     assert!(waits(around, &[]).err().unwrap().contains("around their segments"));
 }
 
+#[test]
+fn what_is_not_measured_counts_as_what_is_asked_for() {
+    let with_network = |unit: &mut UnitRecord| {
+        unit.spec.task_groups[0]
+            .template
+            .demand
+            .requests
+            .add(&Resources::new([(NETWORK, 5_000)]).unwrap(), 1);
+    };
+    let mut picture = picture(unit("u").replicas(2).cpu(100).edit(with_network), &[1, 2]);
+    let measured = MeasuredUse { cpu_milli: 3, network_bps: 4 };
+    picture.usage = Arc::new([(UNIT, [(1, measured)].into())].into_iter().collect());
+    let PlanInput { snapshot, .. } = take(&picture, &Traffic::default(), &Config::default(), 10_000);
+    let mut usage: Vec<(u32, MeasuredUse)> =
+        snapshot.running.iter().map(|running| (running.id.replica.ordinal, running.usage)).collect();
+    usage.sort_unstable_by_key(|(ordinal, _)| *ordinal);
+    assert_eq!(usage, [(0, MeasuredUse { cpu_milli: 100, network_bps: 5_000 }), (1, measured)]);
+}
+
 /// When the replicas saved their work last, in order of their ordinals.
 fn checkpoints(picture: &Picture) -> Vec<Option<u64>> {
     let PlanInput { mut snapshot, .. } = take(picture, &Traffic::default(), &Config::default(), 10_000);
