@@ -107,7 +107,8 @@ impl LoadGoal {
 
 impl Goal for LoadGoal {
     fn value(&self) -> f64 {
-        self.sum.max(0.0)
+        // What rounding has left of heat that is gone is none.
+        if self.sum > EPSILON { self.sum } else { 0.0 }
     }
 
     fn change(&self, layout: &Layout<'_>, unit: RunIdx, to: NodeIdx) -> f64 {
