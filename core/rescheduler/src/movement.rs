@@ -21,11 +21,13 @@ pub enum RunCause {
     Rpc,
     /// Somebody called for it by HTTP.
     Http,
+    /// A gang has waited for room for so long that it asks by itself.
+    Waiting,
 }
 
 impl RunCause {
     /// Every cause, in order.
-    pub const ALL: [Self; 5] = [Self::Period, Self::Cron, Self::Signal, Self::Rpc, Self::Http];
+    pub const ALL: [Self; 6] = [Self::Period, Self::Cron, Self::Signal, Self::Rpc, Self::Http, Self::Waiting];
 
     /// Returns its name, as records have it.
     pub fn name(self) -> &'static str {
@@ -35,6 +37,7 @@ impl RunCause {
             Self::Signal => "signal",
             Self::Rpc => "rpc",
             Self::Http => "http",
+            Self::Waiting => "waiting",
         }
     }
 

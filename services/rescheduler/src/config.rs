@@ -50,6 +50,9 @@ godel_kit::section! {
         pub quiet_for: HumanDuration = HumanDuration::from_secs(60),
         /// A movement stops when more of its moves than this have failed, percent of those that ended; two failures never stop one.
         pub failed_max_percent: u32 = 20,
+        /// A gang that has waited for this long, and that the nodes alone keep out, asks for moves that let it in; if there are none, again
+        /// after twice as long. 0s: room is made only when somebody asks for it.
+        pub make_room_after: HumanDuration = HumanDuration::from_secs(0),
         /// A plan of which nothing has begun after this time is made anew.
         pub plan_max_age: HumanDuration = HumanDuration::from_secs(5),
         /// Maximum number of times that the rest of a movement is planned anew because a target was taken.

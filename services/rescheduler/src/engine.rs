@@ -9,6 +9,7 @@ mod lead;
 mod outside;
 mod plans;
 mod reports;
+mod rooms;
 mod show;
 
 pub(crate) use self::show::fitting;
@@ -19,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use godel_core_rescheduler::{MovementDriver, MovementRecord, PolicyManager, RunCause};
+use godel_core_rescheduler::{MovementDriver, MovementRecord, PolicyManager, RoomRequests, RunCause};
 use godel_domain::ids::{Revision, UnitId};
 use godel_kit::{
     CancellationToken,
@@ -86,6 +87,9 @@ pub(crate) struct Engine {
     /// From the file, and reported.
     traffic: (Traffic, Traffic),
     outside: outside::OutsideState,
+    /// When gangs that wait ask for room, and the one of which the dispatcher is asked what keeps it out.
+    requests: RoomRequests,
+    asking_gang: Option<UnitId>,
     /// Answers that wait until the movement that was created is recorded; with a status if it never is.
     after_record: Vec<AfterRecord>,
     faults: Vec<String>,
@@ -174,6 +178,8 @@ impl Engine {
             outcomes,
             traffic: (Traffic::default(), Traffic::default()),
             outside: outside::OutsideState::default(),
+            requests: RoomRequests::default(),
+            asking_gang: None,
             after_record: Vec::new(),
             faults: Vec::new(),
             config_read_ms: 0,

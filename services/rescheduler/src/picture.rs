@@ -11,6 +11,7 @@ use godel_cluster::Cluster;
 use godel_core_rescheduler::{MovementWorld, ReplicaView, UsageTable};
 use godel_domain::{
     change::{Change, Commit},
+    demand::Pool,
     ids::{IdMap, NodeId, Revision, RunningUnitId, StoreId, UnitId},
     lifecycle::Counts,
     requested_move::evicted_by,
@@ -173,6 +174,15 @@ impl Picture {
     /// Whether a unit waits for a place, as of the last count.
     pub(crate) fn waits(&self, unit: UnitId) -> bool {
         self.waiting.contains(&unit)
+    }
+
+    /// Returns the gangs among them for which room can be made.
+    pub(crate) fn waiting_gangs(&self) -> BTreeSet<UnitId> {
+        let is_gang = |unit: &&UnitId| {
+            let record = self.units.get(unit);
+            record.is_some_and(|record| record.spec.min_member > 1 && record.spec.pool != Pool::BestEffort)
+        };
+        self.waiting.iter().filter(is_gang).copied().collect()
     }
 
     /// Forgets the checkpoints of running units that have ended.

@@ -15,9 +15,21 @@ rescheduler:
 /// Three nodes that are full but for one core each, with 64 GiB, and three of which `web` has one core each, with 16 GiB: the gang wants
 /// the latter, and `web` has room on the others. The gang waits.
 async fn crowded(budget: Option<&str>) -> Cluster {
+    let mut cluster = filled(PROTECTED).await;
+    if let Some(budget) = budget {
+        apply(&cluster, budget);
+    }
+    submit_gang(&cluster, "gang", "").await;
+    cluster.add_service("rescheduler", NAME).await;
+    wait_leading(&cluster).await;
+    cluster
+}
+
+/// The same without the gang and the rescheduler.
+async fn filled(config_file: &str) -> Cluster {
     let n_nodes = usize::try_from(N_MEMBERS).unwrap();
     let shape = format!("{N_MEMBERS}x cpu=4,memory=16Gi,name=free");
-    let mut cluster = start_with(PROTECTED.to_owned(), &shape, n_nodes).await;
+    let mut cluster = start_with(config_file.to_owned(), &shape, n_nodes).await;
     // Two of them have no room on one node.
     run_unit_of(&cluster, "web", N_MEMBERS, resources(1_000, 10 * 1_024)).await;
     let shape = format!("{N_MEMBERS}x cpu=4,memory=64Gi,name=full");
@@ -25,18 +37,21 @@ async fn crowded(budget: Option<&str>) -> Cluster {
     run_unit_of(&cluster, "fill", N_MEMBERS, resources(3_000, 20 * 1_024)).await;
     let nodes = nodes_of(&cluster, "web").await;
     assert!(nodes.len() == n_nodes && nodes.iter().all(|node| node.starts_with("free")), "{nodes:?}");
-    if let Some(budget) = budget {
-        let file = cluster.path("budget.yaml");
-        std::fs::write(&file, budget).unwrap();
-        let output = cluster.godel(&["apply", "-f", file.to_str().unwrap()]);
-        assert!(output.status.success(), "{}", shown(&output));
-    }
-    let spec = unit("gang", "", N_MEMBERS, resources(4_000, 1_024), None, 0);
-    let gang = v1::UnitSpec { workload_class: v1::WorkloadClass::Gang.into(), ..spec };
-    cluster.api.submit(gang).await.unwrap();
-    cluster.add_service("rescheduler", NAME).await;
-    wait_leading(&cluster).await;
     cluster
+}
+
+fn apply(cluster: &Cluster, file: &str) {
+    let path = cluster.path("applied.yaml");
+    std::fs::write(&path, file).unwrap();
+    let output = cluster.godel(&["apply", "-f", path.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", shown(&output));
+}
+
+async fn submit_gang(cluster: &Cluster, name: &str, queue: &str) {
+    let spec = unit(name, "", N_MEMBERS, resources(4_000, 1_024), None, 0);
+    let class = v1::WorkloadClass::Gang.into();
+    let gang = v1::UnitSpec { workload_class: class, queue: queue.to_owned(), ..spec };
+    cluster.api.submit(gang).await.unwrap();
 }
 
 /// Asks for room for the gang; the name of the movement.
@@ -143,6 +158,31 @@ async fn room_for_a_gang_outlives_kills_and_keeps_budgets() {
     assert_eq!(missing.iter().map(|(_, n)| *n).max(), Some(1), "one may be missing at a time: {missing:?}");
     let (beside, n_holds) = log.bound_beside_holds();
     assert!(beside.is_empty() && n_holds >= usize::try_from(N_MEMBERS).unwrap(), "{beside:?} {n_holds}");
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_asks_for_room_by_itself_unless_its_queue_keeps_it_out() {
+    let mut cluster = filled(&format!("{PROTECTED}  make_room_after: 500ms\n")).await;
+    apply(&cluster, "kind: queue\nname: small\nmax: {cpu: 1}\n");
+    submit_gang(&cluster, "kept", "small").await;
+    wait_for("the queue to keep a gang out", LIMIT, async || {
+        let unit = cluster.api.get_unit("kept").await?.unit.context("a unit")?;
+        let refusals = unit.refusals.unwrap_or_default().reasons;
+        ensure!(refusals.iter().any(|refused| refused.plugin == "queue"), "{refusals:?}");
+        Ok(())
+    })
+    .await;
+    submit_gang(&cluster, "gang", "").await;
+    cluster.add_service("rescheduler", NAME).await;
+    wait_leading(&cluster).await;
+    // The one that its queue keeps out was submitted first, and asks first.
+    assert_let_in(&cluster).await;
+    let movement = wait_ended(&cluster).await;
+    assert_eq!((movement.name.as_str(), movement.trigger.as_str()), ("room-1", "waiting"), "{movement:?}");
+    assert_eq!(movement.for_unit_id, id_of(&cluster, "gang").await);
+    assert!(rows(&cluster, "kept").await.unwrap().iter().all(|row| row.node.is_empty()));
     cluster.audit(&[]);
     cluster.assert_quiet();
 }

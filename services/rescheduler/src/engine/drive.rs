@@ -32,12 +32,14 @@ impl Engine {
             let n_waiting = self.picture.count_waiting();
             let at = self.now();
             self.manager.observe(n_waiting, at);
+            self.observe_gangs();
             self.parts.metrics.pending.set(i64::try_from(n_waiting).unwrap_or(i64::MAX));
             let read = self.picture.read.unwrap_or_default().0;
             self.parts.metrics.revision.set(i64::try_from(read).unwrap_or(i64::MAX));
         }
         self.abort_movements().await;
         self.drive().await;
+        self.look_at_a_gang();
         self.run_what_is_due();
         self.start_job();
         if now.saturating_sub(self.maintained_ms) >= MAINTENANCE_MS {

@@ -12,7 +12,7 @@ use godel_kit::{client::Channel, message::RECEIVED_BYTES_MAX, task};
 use godel_proto::v1::{self, bind_service_client::BindServiceClient, node_service_client::NodeServiceClient};
 use tonic::Status;
 
-use super::{Engine, plans::PlanDone};
+use super::{Engine, plans::PlanDone, rooms::GangRefusals};
 use crate::{config::Config, traffic::Traffic};
 
 /// Outcomes that wait for the engine: one of each kind at most.
@@ -28,6 +28,7 @@ pub(super) enum Outcome {
     Binder(BinderAnswer),
     Files(Box<FilesRead>),
     Usage(UsageRead),
+    Gang(GangRefusals),
 }
 
 /// What the binder says to moves.
@@ -78,6 +79,7 @@ impl Engine {
             Outcome::Binder(answer) => self.on_binder(answer),
             Outcome::Files(read) => self.on_files(*read),
             Outcome::Usage(read) => self.on_usage(read),
+            Outcome::Gang(refusals) => self.on_gang(refusals),
         }
     }
 

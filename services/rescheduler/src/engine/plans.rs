@@ -33,8 +33,8 @@ pub(super) enum Job {
     Run { policy: String, cause: RunCause, reply: Option<Reply<v1::RunPolicyResponse>> },
     /// Somebody wants to see the plan of a policy.
     Show { policy: String, reply: Reply<v1::PlanPolicyResponse> },
-    /// Somebody wants room for a unit.
-    Room { unit: UnitId, dry_run: bool, reply: Reply<v1::MakeRoomForResponse> },
+    /// Somebody wants room for a unit, or the unit does.
+    Room { unit: UnitId, dry_run: bool, reply: Option<Reply<v1::MakeRoomForResponse>> },
     /// The rest of the movement that is being made is planned anew.
     Replan,
 }
@@ -66,8 +66,8 @@ impl Job {
         match self {
             Self::Run { reply: Some(reply), .. } => drop(reply.send(Err(status))),
             Self::Show { reply, .. } => drop(reply.send(Err(status))),
-            Self::Room { reply, .. } => drop(reply.send(Err(status))),
-            Self::Run { reply: None, .. } | Self::Replan => {}
+            Self::Room { reply: Some(reply), .. } => drop(reply.send(Err(status))),
+            Self::Run { reply: None, .. } | Self::Room { reply: None, .. } | Self::Replan => {}
         }
     }
 }
@@ -93,10 +93,15 @@ impl Engine {
         driven.map(|driven| format!("movement {} is being made", driven.driver.movement().name))
     }
 
+    /// Whether it leads, and nothing is planned or moved.
+    pub(super) fn is_idle(&self) -> bool {
+        let is_busy = self.planning.is_some() || !self.jobs.is_empty() || self.held_back().is_some();
+        self.term.is_some() && !is_busy
+    }
+
     /// Has the policy that is due run, if nothing holds it back.
     pub(super) fn run_what_is_due(&mut self) {
-        let is_busy = self.planning.is_some() || !self.jobs.is_empty() || self.held_back().is_some();
-        if self.term.is_none() || is_busy {
+        if !self.is_idle() || self.asking_gang.is_some() {
             return;
         }
         if let Some(due) = self.manager.due(self.now()) {
@@ -223,20 +228,25 @@ impl Engine {
         &mut self,
         unit: UnitId,
         dry_run: bool,
-        reply: Reply<v1::MakeRoomForResponse>,
+        reply: Option<Reply<v1::MakeRoomForResponse>>,
         done: &PlanDone,
     ) {
         let shown = self.shown(done, "");
+        let cause = if reply.is_some() { RunCause::Rpc } else { RunCause::Waiting };
         let (movement, why_not) = match &done.plan {
             Err(why) => (None, why.clone()),
             Ok(plan) if plan.moves.is_empty() => (None, nothing_found(plan)),
             Ok(_) if dry_run => (None, "only the plan was asked for".to_owned()),
             Ok(plan) => match self.held_back() {
                 Some(why) => (None, why),
-                None => (Some(self.create(("", Some(unit)), RunCause::Rpc, plan, done)), String::new()),
+                None => (Some(self.create(("", Some(unit)), cause, plan, done)), String::new()),
             },
         };
         let name = movement.clone().unwrap_or_default();
+        let Some(reply) = reply else {
+            tracing::info!(unit = %unit, movement = name, why_not, "a gang that waits asked for room");
+            return self.put_off(unit);
+        };
         let plan = shown.ok();
         let answer = Ok(v1::MakeRoomForResponse { movement: name, why_not, plan });
         self.answer_when_recorded(movement.is_some(), reply, answer);

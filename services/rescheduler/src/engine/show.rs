@@ -158,7 +158,7 @@ impl Engine {
             }
         });
         match found {
-            Ok(unit) => self.push_job(Job::Room { unit, dry_run, reply }),
+            Ok(unit) => self.push_job(Job::Room { unit, dry_run, reply: Some(reply) }),
             // Nobody may be left to hear it.
             Err(refused) => drop(reply.send(Err(refused))),
         }
