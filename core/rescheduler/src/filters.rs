@@ -7,7 +7,8 @@ use crate::layout::{Layout, NodeIdx, RunIdx};
 
 /// Says which nodes a running unit may be sent to, apart from the room that it needs there.
 pub trait Filters {
-    /// Whether a running unit may be on a node, as the layout is now.
+    /// Whether a running unit may be on a node, as the layout is now. Moves may only take nodes away: what is refused while everything is where
+    /// the snapshot has it is refused always, since [`bound_of`](crate::bound_of) asks then.
     fn admits(&self, layout: &Layout<'_>, unit: RunIdx, node: NodeIdx) -> bool;
 }
 

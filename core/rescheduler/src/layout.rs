@@ -112,6 +112,11 @@ pub struct ShapeDevices {
 }
 
 impl ShapeDevices {
+    /// Returns the classes accepted, a bit for each.
+    pub(crate) fn classes(&self) -> u64 {
+        self.classes
+    }
+
     /// Whether devices of a class are accepted.
     pub(crate) fn accepts(&self, class: u8) -> bool {
         self.classes >> class & 1 == 1
@@ -132,7 +137,7 @@ pub struct UnitShape {
 
 impl UnitShape {
     /// Returns the thousandths that it takes of a device of a class.
-    fn milli_of(&self, class: u8) -> i32 {
+    pub(crate) fn milli_of(&self, class: u8) -> i32 {
         let ask = self.devices.iter().find(|ask| ask.accepts(class));
         ask.or(self.devices.first()).map_or(0, |ask| ask.milli)
     }

@@ -31,6 +31,7 @@
 //! - `movement`: runs of policies that are executed, with every move and how far it is.
 //! - `planning`: from a snapshot to what a movement executes.
 //! - `policy`: what a policy is, and how its plan is made.
+//! - `referee`: what no plan can do better, by integer programs.
 //! - `requests`: gangs that wait and ask for room by themselves.
 //! - `room`: room on demand for a gang that waits.
 //! - `search`: local search by annealing, within the limit of moves.
@@ -61,6 +62,7 @@ mod manager;
 mod movement;
 mod planning;
 mod policy;
+mod referee;
 mod requests;
 mod room;
 mod search;
@@ -103,6 +105,7 @@ pub use self::{
         Algorithm, CheckedBy, Detection, Detector, PlanRefusal, PlannedMove, Policy, Reason, ReschedulePlan,
         make_plan, moves_of,
     },
+    referee::{PlanBound, bound_of},
     requests::{RoomRequests, lacks_room_alone},
     room::{GangPart, WaitingGang, let_in},
     search::{Annealing, Draws, Propose, anneal},
