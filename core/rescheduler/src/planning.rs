@@ -1,5 +1,7 @@
 //! From a snapshot to what a movement executes: the plan of one policy, or the moves that make room for a gang, with the order of its moves.
 
+use std::time::Duration;
+
 use godel_domain::ids::NodeId;
 
 use crate::{
@@ -11,6 +13,7 @@ use crate::{
     layout::{BadSnapshot, Layout},
     movement::{MovePhase, MovementMove, RecordedReason},
     policy::{CheckedBy, PlanRefusal, PlannedMove, Policy, ReschedulePlan, make_plan},
+    referee::{PlanBound, bound_of},
     room::{WaitingGang, let_in},
     snapshot::ClusterSnapshot,
     workspace::PlanLimits,
@@ -27,6 +30,8 @@ pub struct PlanTerms<'a> {
     pub n_moves_max: usize,
     /// What choices at random follow from.
     pub seed: u64,
+    /// How long the solver may look for the bound of a policy's plan; `None`: there is no bound. The moves do not depend on it.
+    pub bound_within: Option<Duration>,
 }
 
 /// Why there is no plan.
@@ -46,6 +51,9 @@ pub enum PlanFault {
 pub struct OrderedPlan {
     /// The objective before and after the moves that can be made.
     pub objective: (f64, f64),
+    /// What no plan within the same limits can do better, as [`bound_of`] says; `None`: nobody asked, or nobody knows. It depends on how
+    /// fast the machine is.
+    pub bound: Option<PlanBound>,
     /// What was found.
     pub finding: String,
     /// The moves by batch, as a movement has them.
@@ -89,7 +97,13 @@ pub fn plan_policy(
         .map(|check| CheckedBy { policy: check.kind.policy() })
         .collect();
     let plan = make_plan(known.kind.policy(), &layout, &checks, filters, &limits);
-    Ok(ordered(plan, &layout, Some(known.kind.policy()), filters))
+    let bound = terms.bound_within.and_then(|time_limit| {
+        let mut after = layout.clone();
+        after.apply(&plan.moves);
+        bound_of(&known.kind, &after, filters, &limits, time_limit)
+    });
+    let plan = ordered(plan, &layout, Some(known.kind.policy()), filters);
+    Ok(OrderedPlan { bound, ..plan })
 }
 
 /// Finds the cheapest moves that let a waiting gang in. Without moves, `finding` says whether it has room already.

@@ -1,5 +1,7 @@
 //! Plans as movements have them: with batches, reasons, and only what can be made.
 
+use std::time::Duration;
+
 use godel_domain::{allocation::DeviceSet, ids::UnitId, resources::CPU, time::Millis, unit::WorkloadClass};
 
 use super::clusters::{demand, node, running, unit};
@@ -11,6 +13,7 @@ use crate::{
     layout::Layout,
     movement::MovePhase,
     planning::{OrderedPlan, PlanFault, PlanTerms, plan_policy, plan_room},
+    referee::PlanBound,
     room::{GangPart, WaitingGang},
     snapshot::{BudgetRoom, ClusterSnapshot},
     trigger::Trigger,
@@ -45,7 +48,7 @@ fn spread(n_nodes: usize, cpu: i64) -> ClusterSnapshot {
 const ALL: usize = 1_000;
 
 fn plan(snapshot: &ClusterSnapshot, log: &MoveLog, fixed: &[bool], n_moves_max: usize) -> OrderedPlan {
-    let terms = PlanTerms { log, fixed, n_moves_max, seed: 1 };
+    let terms = PlanTerms { log, fixed, n_moves_max, seed: 1, bound_within: None };
     plan_policy(&config(), "pack", snapshot, &NodeFilters, terms).unwrap()
 }
 
@@ -64,6 +67,22 @@ fn a_plan_has_batches_reasons_and_its_objective() {
         assert!([&reason.why_unit, &reason.why_node, &reason.why_now].iter().all(|why| !why.is_empty()));
     }
     assert_eq!(plan.cost_ms(), 30);
+}
+
+#[test]
+fn a_bound_is_reported_beside_the_same_moves() {
+    let snapshot = spread(4, 5_000);
+    let terms =
+        PlanTerms { log: &MoveLog::default(), fixed: &[], n_moves_max: ALL, seed: 1, bound_within: None };
+    let plan = |bound_within| {
+        let terms = PlanTerms { bound_within, ..terms };
+        plan_policy(&config(), "pack", &snapshot, &NodeFilters, terms).unwrap()
+    };
+    let (without, with) = (plan(None), plan(Some(Duration::from_secs(60))));
+    // Three fit on one node.
+    assert_eq!((with.objective, without.bound), ((4.0, 2.0), None));
+    assert_eq!(with.bound, Some(PlanBound { value: 2.0, is_exact: true }));
+    assert_eq!(OrderedPlan { bound: None, ..with }, without);
 }
 
 #[test]
@@ -97,7 +116,7 @@ fn what_is_fixed_and_what_has_moved_enough_stays() {
 #[test]
 fn a_policy_that_is_not_there_has_no_plan() {
     let log = MoveLog::default();
-    let terms = PlanTerms { log: &log, fixed: &[], n_moves_max: ALL, seed: 1 };
+    let terms = PlanTerms { log: &log, fixed: &[], n_moves_max: ALL, seed: 1, bound_within: None };
     let wrong = plan_policy(&config(), "pac", &spread(1, 1), &NodeFilters, terms);
     assert_eq!(wrong, Err(PlanFault::NoPolicy("pac".to_owned())));
 }
@@ -111,7 +130,7 @@ fn room_is_made_for_a_gang_by_the_cheapest_moves() {
         WaitingGang { parts: vec![part], within: None }
     };
     let log = MoveLog::default();
-    let terms = PlanTerms { log: &log, fixed: &[], n_moves_max: ALL, seed: 1 };
+    let terms = PlanTerms { log: &log, fixed: &[], n_moves_max: ALL, seed: 1, bound_within: None };
     let room = |n| plan_room(&config(), &gang(n), &snapshot, &NodeFilters, terms).unwrap();
     let plan = room(1);
     assert_eq!((plan.moves.len(), plan.n_batches), (1, 1), "{plan:?}");

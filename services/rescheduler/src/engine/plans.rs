@@ -361,7 +361,7 @@ impl MadeOf {
         };
         let PlanInput { snapshot, filters, fixed } = &input;
         let n_moves_max = self.config.moves_max;
-        let terms = PlanTerms { log: &self.log, fixed, n_moves_max, seed: self.seed };
+        let terms = PlanTerms { log: &self.log, fixed, n_moves_max, seed: self.seed, bound_within: None };
         let plan = match (target, gang) {
             (Target::Policy(name), _) => plan_policy(&self.rescheduling, name, snapshot, filters, terms),
             (Target::Room(_), Some(gang)) => plan_room(&self.rescheduling, &gang, snapshot, filters, terms),
