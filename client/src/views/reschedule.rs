@@ -259,6 +259,11 @@ pub struct ReschedulePlanView {
     pub objective_before: f64,
     /// Objective after the moves.
     pub objective_after: f64,
+    /// No plan with the same limits has a lower objective; not there if that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objective_bound: Option<f64>,
+    /// Whether the program that the bound comes from was solved to its end.
+    pub bound_is_exact: bool,
     /// Batches in which the moves are made.
     pub batches: u32,
     /// Fewest batches that disruption budgets alone allow.
@@ -285,6 +290,8 @@ impl From<&v1::ReschedulePlan> for ReschedulePlanView {
             finding: plan.finding.clone(),
             objective_before: plan.objective_before,
             objective_after: plan.objective_after,
+            objective_bound: plan.objective_bound,
+            bound_is_exact: plan.bound_is_exact,
             batches: plan.n_batches,
             batches_min: plan.n_batches_min,
             impossible: plan.impossible,
@@ -297,7 +304,22 @@ impl From<&v1::ReschedulePlan> for ReschedulePlanView {
     }
 }
 
+/// Differences of objectives smaller than this are rounding.
+const SAME: f64 = 1e-5;
+
 impl ReschedulePlanView {
+    /// How far from the best the plan is at most.
+    fn bound_text(&self, bound: f64) -> String {
+        let bound_shown = number(bound);
+        match (self.objective_after <= bound + SAME, self.bound_is_exact) {
+            (true, _) => format!("{bound_shown}: no plan can do better"),
+            (false, true) => {
+                format!("{bound_shown}: the best, if checks, budgets and thresholds did not matter")
+            }
+            (false, false) => format!("{bound_shown} at least: the best was not found in time"),
+        }
+    }
+
     /// For people: what was found, what would change, and each move with why it is made.
     pub fn text(&self, is_wide: bool) -> String {
         let field = |title: &str, text: &str| output::field(WIDTH, title, text);
@@ -319,6 +341,9 @@ impl ReschedulePlanView {
         }
         text.push_str(&field("finding", &self.finding));
         text.push_str(&field("objective", &objective(self.objective_before, self.objective_after)));
+        if let Some(bound) = self.objective_bound {
+            text.push_str(&field("bound", &self.bound_text(bound)));
+        }
         text.push_str(&field(
             "moves",
             &format!("{}{batches}{left_out}", output::count(self.moves.len(), "move")),

@@ -55,6 +55,9 @@ godel_kit::section! {
         pub make_room_after: HumanDuration = HumanDuration::from_secs(0),
         /// A plan of which nothing has begun after this time is made anew.
         pub plan_max_age: HumanDuration = HumanDuration::from_secs(5),
+        /// Time in which the solver looks for the best that any plan could reach, when somebody asks for the plan of a policy with a small
+        /// scope. 0s: it does not look.
+        pub bound_time: HumanDuration = HumanDuration::from_secs(2),
         /// Maximum number of times that the rest of a movement is planned anew because a target was taken.
         pub replans_max: u32 = 3,
         /// Maximum number of moves of one movement, 1,000 at most.

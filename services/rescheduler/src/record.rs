@@ -150,6 +150,8 @@ pub(crate) fn shown_plan(plan: &OrderedPlan, policy: &str, revision: Revision) -
         cost_ms: plan.cost_ms(),
         planning_ms: 0,
         held_back: String::new(),
+        objective_bound: plan.bound.map(|bound| bound.value),
+        bound_is_exact: plan.bound.is_some_and(|bound| bound.is_exact),
     }
 }
 

@@ -63,6 +63,18 @@ fn plans_show_moves_batches_reasons_and_objectives() {
     }
     let wide = view.text(true);
     assert!(wide.contains("0,3") && wide.contains("use before, %: 25"), "{wide}");
+    assert!(!text.contains("\nbound "), "{text}");
+    for (bound, is_exact, expected) in [
+        (3.0, true, "bound         3: no plan can do better\n"),
+        (2.0, true, "bound         2: the best, if checks, budgets and thresholds did not matter\n"),
+        (1.25, false, "bound         1.25 at least: the best was not found in time\n"),
+        (2.999_999, false, "bound         3: no plan can do better\n"),
+    ] {
+        let plan =
+            v1::ReschedulePlan { objective_bound: Some(bound), bound_is_exact: is_exact, ..plan.clone() };
+        let text = ReschedulePlanView::from(&plan).text(false);
+        assert!(text.contains(expected), "{expected:?} in\n{text}");
+    }
     let empty = ReschedulePlanView::from(&v1::ReschedulePlan::default()).text(false);
     assert!(empty.contains("moves         0 moves\n") && !empty.contains("BATCH"), "{empty}");
 }

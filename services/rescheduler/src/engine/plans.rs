@@ -1,5 +1,7 @@
 //! Plans: who wants one, how it is made on a thread of its own, and what becomes of it.
 
+use std::time::Duration;
+
 use godel_core_rescheduler::{
     MoveLog, MovementPhase, MovementRecord, OrderedPlan, PlanTerms, RescheduleConfig, RunCause, plan_policy,
     plan_room,
@@ -80,7 +82,7 @@ impl Engine {
             return job.refuse(refused);
         }
         if self.jobs.len() >= N_JOBS_MAX {
-            let pause = std::time::Duration::from_secs(1);
+            let pause = Duration::from_secs(1);
             let why = format!("{N_JOBS_MAX} plans wait already");
             return job.refuse(status::resource_exhausted(status::reason::OVERLOADED, why, pause));
         }
@@ -128,6 +130,9 @@ impl Engine {
             (Job::Replan, None) => return,
         };
         self.n_plans = self.n_plans.wrapping_add(1);
+        // Who runs a policy wants its moves soon.
+        let is_shown = matches!(job, Job::Show { .. });
+        let bound_time = self.parts.config.bound_time.0;
         let made_of = MadeOf {
             picture: self.picture.clone(),
             traffic: self.known_traffic(),
@@ -135,6 +140,7 @@ impl Engine {
             rescheduling: self.manager.config().clone(),
             log: self.manager.log().clone(),
             seed: mix(self.seed ^ self.n_plans),
+            bound_within: Some(bound_time).filter(|time| is_shown && !time.is_zero()),
             now_ms: self.now_ms(),
         };
         self.planning = Some(Planning { job, epoch });
@@ -160,7 +166,7 @@ impl Engine {
             return job.refuse(refused);
         }
         self.parts.metrics.plans.inc();
-        let seconds = std::time::Duration::from_millis(done.planning_ms).as_secs_f64();
+        let seconds = Duration::from_millis(done.planning_ms).as_secs_f64();
         self.parts.metrics.planning.observe(seconds);
         match job {
             Job::Run { policy, cause, reply } => self.on_run((policy, cause), reply, done),
@@ -343,6 +349,7 @@ struct MadeOf {
     rescheduling: RescheduleConfig,
     log: MoveLog,
     seed: u64,
+    bound_within: Option<Duration>,
     now_ms: i64,
 }
 
@@ -361,7 +368,13 @@ impl MadeOf {
         };
         let PlanInput { snapshot, filters, fixed } = &input;
         let n_moves_max = self.config.moves_max;
-        let terms = PlanTerms { log: &self.log, fixed, n_moves_max, seed: self.seed, bound_within: None };
+        let terms = PlanTerms {
+            log: &self.log,
+            fixed,
+            n_moves_max,
+            seed: self.seed,
+            bound_within: self.bound_within,
+        };
         let plan = match (target, gang) {
             (Target::Policy(name), _) => plan_policy(&self.rescheduling, name, snapshot, filters, terms),
             (Target::Room(_), Some(gang)) => plan_room(&self.rescheduling, &gang, snapshot, filters, terms),
