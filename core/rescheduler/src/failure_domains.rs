@@ -22,6 +22,8 @@ const N_CLEARED: usize = 24;
 const N_PASSES: usize = 6;
 /// Nodes that all clearings of one plan look at, so that a plan for a large cluster takes no more than seconds.
 const N_NODES_LOOKED: usize = 30_000_000;
+/// Nodes at which replicas look that find no place, in one plan.
+const N_NODES_IN_VAIN: usize = 400_000_000;
 
 /// The policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,14 +164,20 @@ impl Detector for FailureDomainSpread {
 impl Algorithm for FailureDomainSpread {
     fn improve(&self, work: &mut Workspace<'_>, detection: &Detection) {
         let mut counts = SpreadGoal::new(work.layout(), self);
-        let mut n_clearings = N_NODES_LOOKED / work.layout().n_nodes().max(1) / N_CLEARED;
+        let n_nodes = work.layout().n_nodes().max(1);
+        let mut n_clearings = N_NODES_LOOKED / n_nodes / N_CLEARED;
+        let mut n_in_vain_left = N_NODES_IN_VAIN / n_nodes;
         for _ in 0..N_PASSES {
             let before = counts.n_excess;
             for unit in &detection.suspects {
                 if !counts.is_too_many(work.layout(), *unit) || !work.is_movable(*unit) {
                     continue;
                 }
+                if work.is_full() || n_in_vain_left == 0 {
+                    return enumerate_columns(work);
+                }
                 let Some(nodes) = move_or_name(work, &mut counts, *unit) else { continue };
+                n_in_vain_left -= 1;
                 if !exchange(work, &mut counts, *unit, &nodes) && n_clearings > 0 {
                     n_clearings -= 1;
                     make_room(work, &mut counts, *unit, &nodes);

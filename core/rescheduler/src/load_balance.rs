@@ -18,6 +18,9 @@ const N_MEASURES: usize = 2;
 const N_TRIES: usize = 32;
 /// Running units of one node that are tried in an exchange.
 const N_EXCHANGES: usize = 16;
+/// Nodes that one plan looks at, once for each running unit that looks, so that a plan for a large cluster takes no more than seconds where
+/// nothing helps. A hot node of a cluster of 20,000 that cannot be cooled takes some 500,000 looks.
+const N_NODES_LOOKED: usize = 400_000_000;
 
 /// The policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -189,8 +192,22 @@ impl Algorithm for LoadBalance {
         let mut hot: Vec<NodeIdx> =
             detection.suspects.iter().map(|unit| work.layout().node_of(*unit)).collect();
         hot.dedup();
+        let n_nodes = work.layout().n_nodes();
+        let mut n_looks_left = N_NODES_LOOKED;
         for node in hot {
-            while loads.is_hot(node) && self.cool(work, &mut loads, node) {}
+            while loads.is_hot(node) {
+                // One running unit that moves has looked once, as a rule; nobody has moved only after all have looked.
+                let n_lookers = work.layout().on(node).len() + N_EXCHANGES;
+                let is_cooler = self.cool(work, &mut loads, node);
+                let n_looks = if is_cooler { n_nodes } else { n_lookers * n_nodes };
+                n_looks_left = n_looks_left.saturating_sub(n_looks);
+                if work.is_full() || n_looks_left == 0 {
+                    return;
+                }
+                if !is_cooler {
+                    break;
+                }
+            }
         }
     }
 }

@@ -94,6 +94,11 @@ impl<'a> Workspace<'a> {
         self.limits.in_scope.get(node.idx()).copied().unwrap_or(true)
     }
 
+    /// Whether the plan has as many moves as it may have: what has not moved yet stays.
+    pub fn is_full(&self) -> bool {
+        self.layout.n_moved() >= self.limits.n_moves_max
+    }
+
     /// Returns what refuses a move for which there is room; `None`: nothing.
     pub fn refusal(&self, unit: RunIdx, to: NodeIdx) -> Option<PlanRefusal> {
         let refusal = self.own_refusal(unit, to, self.limits.n_moves_max);

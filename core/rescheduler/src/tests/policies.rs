@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::clusters::{Size, assert_room, demand, node, random, running, settled, unit};
 use crate::{
     Aim, Binpack, CheckedBy, ClusterSnapshot, Colocation, Defragmentation, EPSILON, FailureDomainSpread,
-    GangPart, Layout, LoadBalance, NodeFilters, NodeIdx, PlanLimits, Policy, ReschedulePlan, RunIdx,
-    TypicalDemand, WaitingGang, let_in, make_plan,
+    GangPart, Layout, LoadBalance, MoveRefusals, NodeFilters, NodeIdx, PlanLimits, Policy, ReschedulePlan,
+    RunIdx, TypicalDemand, WaitingGang, let_in, make_plan,
 };
 use godel_domain::unit::WorkloadClass;
 
@@ -283,6 +283,32 @@ fn what_can_go_elsewhere_makes_room_for_a_replica() {
     let plan = make_plan(&policy, &layout, &[], &NodeFilters, &limits);
     let moves: Vec<(u64, u32)> = plan.moves.iter().map(|one| (one.id.unit.0, one.to.1.0)).collect();
     assert_eq!((plan.before, plan.after, moves), (1.0, 0.0, vec![(1, 3), (3, 2), (4, 2)]));
+}
+
+#[test]
+fn a_plan_that_is_full_tries_no_more() {
+    // Each of three nodes is hot by two running units that ask for little, and has both replicas of a unit; three more are empty.
+    let mut snapshot = ClusterSnapshot {
+        nodes: (0..6).map(|at| node(at, 0)).collect(),
+        units: (0..3).map(|at| unit(at, WorkloadClass::Service)).collect(),
+        ..ClusterSnapshot::default()
+    };
+    for at in 0..3 {
+        for ordinal in 0..2 {
+            let mut one = running(at, ordinal, at, demand(500, 0, 1_000));
+            one.usage.cpu_milli = 8_000;
+            snapshot.running.push(one);
+        }
+    }
+    let layout = Layout::new(&snapshot).unwrap();
+    let policies: [Box<dyn Policy>; 2] =
+        [Box::new(LoadBalance::default()), Box::new(FailureDomainSpread { level: None, n_domains: 2 })];
+    for policy in policies {
+        let plan = |n_max| make_plan(&*policy, &layout, &[], &NodeFilters, &PlanLimits::of_moves(n_max));
+        assert_eq!(plan(9).moves.len(), 3, "{}", policy.name());
+        let full = plan(1);
+        assert_eq!((full.moves.len(), full.refusals), (1, MoveRefusals::default()), "{}", policy.name());
+    }
 }
 
 #[test]
