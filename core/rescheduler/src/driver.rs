@@ -12,7 +12,7 @@
 //! ```
 
 use godel_domain::{
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
+    ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{EvictionReason, Phase},
     seed::mix,
 };
@@ -207,9 +207,8 @@ impl MovementDriver {
         };
         let held = world.held_ordinal(&self.movement.name, one.id);
         let held = held.filter(|ordinal| *ordinal != one.id.replica.ordinal);
-        if held.is_some() && one.surge_ordinal.is_none() {
-            self.movement.moves[at].surge_ordinal = held;
-            self.begin(at, now_ms);
+        if let (Some(ordinal), None) = (held, one.surge_ordinal) {
+            self.begin_surge(at, ordinal, now_ms);
             self.asking[at].had_surge = true;
             return true;
         }
@@ -283,6 +282,21 @@ impl MovementDriver {
             self.asking[at] = Asking::default();
         }
         self.set(at, MovePhase::Leaving, now_ms);
+    }
+
+    /// Another ordinal is to replace the running unit of a move. If the move is a detour, its second leg is that of the replacement.
+    fn begin_surge(&mut self, at: usize, ordinal: u32, now_ms: i64) {
+        let id = self.movement.moves[at].id;
+        let successor = ReplicaId::new(id.replica.ordinal, id.replica.incarnation.saturating_add(1));
+        for one in &mut self.movement.moves {
+            if one.phase == MovePhase::Waiting
+                && one.id == (RunningUnitId { unit: id.unit, replica: successor })
+            {
+                one.id = RunningUnitId::new(id.unit, ordinal, 0);
+            }
+        }
+        self.movement.moves[at].surge_ordinal = Some(ordinal);
+        self.begin(at, now_ms);
     }
 
     /// Ends what has failed too often, or takes too long.
@@ -431,10 +445,7 @@ impl MovementDriver {
             }
             match verdict {
                 MoveReply::Moved => self.begin(at, now_ms),
-                MoveReply::Surges(ordinal) => {
-                    self.movement.moves[at].surge_ordinal = Some(ordinal);
-                    self.begin(at, now_ms);
-                }
+                MoveReply::Surges(ordinal) => self.begin_surge(at, ordinal, now_ms),
                 MoveReply::Later(why) => {
                     self.movement.moves[at].detail = why;
                     self.retry_later(at, terms, now_ms);

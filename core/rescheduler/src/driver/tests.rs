@@ -329,6 +329,22 @@ fn the_answer_says_which_ordinal_replaces_the_one_that_moves() {
 }
 
 #[test]
+fn a_detour_goes_on_from_the_replacement() {
+    let mut world = World::running(1);
+    let mut movement = movement(&[0, 1]);
+    movement.moves[0].is_detour = true;
+    movement.moves[1].id = RunningUnitId::new(UnitId(1), 0, 1);
+    let mut driver = MovementDriver::new(movement);
+    driver.step(&world, &TERMS, 1);
+    driver.on_verdicts([(0, MoveReply::Surges(4))], &TERMS, 1);
+    world.replicas.clear();
+    world.surged.insert(1, view(0, Phase::Running, 2));
+    assert_eq!(driver.step(&world, &TERMS, 2).asked, [1]);
+    assert_eq!(phases(&driver), [MovePhase::Moved, MovePhase::Waiting]);
+    assert_eq!(driver.movement().moves[1].id, RunningUnitId::new(UnitId(1), 4, 0));
+}
+
+#[test]
 fn what_has_stopped_before_the_answer_came_was_moved() {
     let mut world = World::running(2);
     let mut driver = MovementDriver::new(movement(&[0, 0]));
