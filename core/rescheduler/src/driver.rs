@@ -17,11 +17,13 @@ use godel_domain::{
     seed::mix,
 };
 
+use self::found_replica::{FoundReplica, predecessor, successor};
 use crate::{
     eligibility::has_failed_too_often,
     movement::{MovePhase, MovementMove, MovementPhase, MovementRecord},
 };
 
+mod found_replica;
 #[cfg(test)]
 mod tests;
 
@@ -102,6 +104,8 @@ pub struct DriverStep {
 #[derive(Clone, Copy, Debug, Default)]
 struct Asking {
     is_in_flight: bool,
+    /// The binder may have done what it was asked for, and was not heard.
+    is_unheard: bool,
     /// The replica that is to replace the one that moves was wanted, or room was held for it.
     had_surge: bool,
     retry_ms: i64,
@@ -118,7 +122,7 @@ pub struct MovementDriver {
     is_answered: bool,
     is_target_taken: bool,
     awaits_plan: bool,
-    /// Units of which a move began since they were last taken, one entry for each move.
+    /// Units of which a move began, or may have, since they were last taken, one entry for each move.
     begun: Vec<UnitId>,
 }
 
@@ -130,8 +134,11 @@ impl MovementDriver {
     /// Drives a movement that was just created, or goes on with one that is recorded.
     pub fn new(movement: MovementRecord) -> Self {
         // What is recorded was there before.
-        let asking =
-            |one: &MovementMove| Asking { had_surge: one.surge_ordinal.is_some(), ..Asking::default() };
+        let asking = |one: &MovementMove| Asking {
+            is_unheard: one.n_tries > 0,
+            had_surge: one.surge_ordinal.is_some(),
+            ..Asking::default()
+        };
         let asking = movement.moves.iter().map(asking).collect();
         let planned_ms = movement.created_ms;
         Self {
@@ -150,7 +157,7 @@ impl MovementDriver {
         &self.movement
     }
 
-    /// Returns the units of which moves began since the last call, one entry for each move.
+    /// Returns the units of which moves began, or may have begun, since the last call, one entry for each move.
     pub fn take_begun(&mut self) -> Vec<UnitId> {
         std::mem::take(&mut self.begun)
     }
@@ -189,6 +196,10 @@ impl MovementDriver {
             }
         }
         step.replans = self.awaits_plan;
+        if step.replans {
+            // What has not begun is given up for the new plan, which keeps the rates.
+            (0..self.movement.moves.len()).for_each(|at| self.note_unheard(at));
+        }
         step.has_changed |= self.end_if_done(now_ms);
         step.next_ms = self.next_ms(terms);
         step
@@ -240,6 +251,8 @@ impl MovementDriver {
         let (next, actual) = match found {
             FoundReplica::Same => (one.phase, one.actual.clone()),
             FoundReplica::Phase(phase, node) => (phase, node.map(|node| (node, world.node_name(node)))),
+            // Another ordinal may have replaced it meanwhile, which the answer says.
+            FoundReplica::Gone(_) if self.asking[at].is_in_flight => return false,
             FoundReplica::Gone(why) => return self.refuse(at, why, now_ms),
         };
         if next == one.phase && actual == one.actual {
@@ -271,7 +284,16 @@ impl MovementDriver {
 
     fn refuse(&mut self, at: usize, why: String, now_ms: i64) -> bool {
         self.movement.moves[at].detail = why;
+        self.note_unheard(at);
         self.set(at, MovePhase::Refused, now_ms)
+    }
+
+    /// A move that is given up counts for the rate of its unit if the binder may have made it.
+    fn note_unheard(&mut self, at: usize) {
+        let one = &self.movement.moves[at];
+        if one.phase == MovePhase::Waiting && std::mem::take(&mut self.asking[at].is_unheard) {
+            self.begun.push(one.id.unit);
+        }
     }
 
     /// The running unit of a move leaves.
@@ -335,6 +357,7 @@ impl MovementDriver {
         let mut has_changed = false;
         for at in 0..self.movement.moves.len() {
             if self.movement.moves[at].phase == MovePhase::Waiting && !self.asking[at].is_in_flight {
+                self.note_unheard(at);
                 has_changed |= self.set(at, MovePhase::Aborted, now_ms);
             }
         }
@@ -447,10 +470,12 @@ impl MovementDriver {
                 MoveReply::Moved => self.begin(at, now_ms),
                 MoveReply::Surges(ordinal) => self.begin_surge(at, ordinal, now_ms),
                 MoveReply::Later(why) => {
+                    self.asking[at].is_unheard = false;
                     self.movement.moves[at].detail = why;
                     self.retry_later(at, terms, now_ms);
                 }
                 MoveReply::TargetTaken(why) => {
+                    self.asking[at].is_unheard = false;
                     self.is_target_taken = true;
                     self.refuse(at, why, now_ms);
                 }
@@ -465,6 +490,7 @@ impl MovementDriver {
     pub fn on_no_answer(&mut self, asked: &[usize], terms: &DriverTerms, now_ms: i64) {
         for &at in asked {
             if at < self.asking.len() && std::mem::take(&mut self.asking[at].is_in_flight) {
+                self.asking[at].is_unheard = true;
                 self.retry_later(at, terms, now_ms);
             }
         }
@@ -473,7 +499,7 @@ impl MovementDriver {
     /// Doubles the time until the binder is asked again, by chance up to a quarter longer. A movement that ends asks no more.
     fn retry_later(&mut self, at: usize, terms: &DriverTerms, now_ms: i64) {
         if self.movement.ending.is_some() {
-            self.set(at, MovePhase::Aborted, now_ms);
+            self.give_up_waiting(now_ms);
             return;
         }
         let asking = &mut self.asking[at];
@@ -536,44 +562,5 @@ impl MovementDriver {
             }
         });
         of_moves.chain([whole]).min()
-    }
-}
-
-/// What a replica says of its move.
-enum FoundReplica {
-    /// Nothing new.
-    Same,
-    /// How far the move is, and where its successor is bound.
-    Phase(MovePhase, Option<NodeId>),
-    /// What it was made for is gone.
-    Gone(String),
-}
-
-/// What the incarnation that is to leave says of its move. It may have left because of it before the binder's answer is heard.
-fn predecessor(one: &MovementMove, replica: ReplicaView, was_moved: impl Fn() -> bool) -> FoundReplica {
-    match (one.phase, replica.phase) {
-        (_, Phase::Succeeded | Phase::Failed) => FoundReplica::Gone("it ended by itself".to_owned()),
-        (MovePhase::Waiting, Phase::Pending | Phase::Stopped) if was_moved() => {
-            FoundReplica::Phase(MovePhase::Leaving, None)
-        }
-        (MovePhase::Waiting, Phase::Pending | Phase::Stopped) => {
-            FoundReplica::Gone("it left its node before its move began".to_owned())
-        }
-        (MovePhase::Waiting, _) if replica.eviction == Some(EvictionReason::Rescheduled) => {
-            FoundReplica::Phase(MovePhase::Leaving, None)
-        }
-        _ => FoundReplica::Same,
-    }
-}
-
-/// What the successor of the one that leaves says of its move. One that has ended did run there.
-fn successor(one: &MovementMove, replica: ReplicaView) -> FoundReplica {
-    match replica.phase {
-        Phase::Pending => FoundReplica::Phase(MovePhase::Pending, None),
-        Phase::Bound | Phase::Starting => FoundReplica::Phase(MovePhase::Starting, Some(replica.node)),
-        Phase::Running | Phase::Succeeded | Phase::Failed | Phase::Stopped => {
-            let phase = if replica.node == one.to.0 { MovePhase::Moved } else { MovePhase::Mismatched };
-            FoundReplica::Phase(phase, Some(replica.node))
-        }
     }
 }

@@ -5,6 +5,8 @@ use godel_domain::allocation::DeviceSet;
 use super::*;
 use crate::movement::{RecordedReason, RunCause};
 
+mod properties;
+
 const TERMS: DriverTerms = DriverTerms {
     move_timeout_ms: 10_000,
     movement_timeout_ms: 600_000,
@@ -329,6 +331,39 @@ fn the_answer_says_which_ordinal_replaces_the_one_that_moves() {
 }
 
 #[test]
+fn a_replacement_that_ran_before_the_answer_came_is_followed() {
+    let mut world = World::running(1);
+    let mut driver = MovementDriver::new(movement(&[0]));
+    driver.step(&world, &TERMS, 1);
+    world.replicas.clear();
+    world.surged.insert(1, view(0, Phase::Running, 2));
+    driver.step(&world, &TERMS, 2);
+    assert_eq!(phases(&driver), [MovePhase::Waiting], "the answer says which one it is");
+    driver.on_verdicts([(0, MoveReply::Surges(4))], &TERMS, 3);
+    driver.step(&world, &TERMS, 3);
+    assert_eq!((phases(&driver), driver.take_begun()), (vec![MovePhase::Moved], vec![UnitId(1)]));
+}
+
+#[test]
+fn what_the_binder_may_have_made_counts_for_the_rate() {
+    let begun_of = |mut driver: MovementDriver, world: &World| {
+        driver.step(world, &TERMS, 3);
+        assert_eq!(phases(&driver), [MovePhase::Refused]);
+        driver.take_begun()
+    };
+    let mut world = World::running(1);
+    let mut asked = MovementDriver::new(movement(&[0]));
+    asked.step(&world, &TERMS, 1);
+    let (mut unheard, mut later) = (asked.clone(), asked.clone());
+    unheard.on_no_answer(&[0], &TERMS, 2);
+    later.on_verdicts([(0, MoveReply::Later("a budget".to_owned()))], &TERMS, 2);
+    world.replicas.clear();
+    assert_eq!(begun_of(unheard, &world), [UnitId(1)]);
+    assert_eq!(begun_of(MovementDriver::new(asked.movement().clone()), &world), [UnitId(1)], "after a kill");
+    assert_eq!(begun_of(later, &world), []);
+}
+
+#[test]
 fn a_detour_goes_on_from_the_replacement() {
     let mut world = World::running(1);
     let mut movement = movement(&[0, 1]);
@@ -356,10 +391,11 @@ fn what_has_stopped_before_the_answer_came_was_moved() {
     driver.step(&world, &TERMS, 2);
     assert_eq!(
         phases(&driver),
-        [MovePhase::Leaving, MovePhase::Refused],
-        "somebody else stopped the other one"
+        [MovePhase::Leaving, MovePhase::Waiting],
+        "somebody else stopped the other one, or another ordinal replaces it"
     );
-    driver.on_verdicts([(0, MoveReply::Moved)], &TERMS, 3);
+    let gone = MoveReply::Refused("it has ended".to_owned());
+    driver.on_verdicts([(0, MoveReply::Moved), (1, gone)], &TERMS, 3);
     world.next(1, Phase::Running, 2);
     driver.step(&world, &TERMS, 4);
     assert_eq!(phases(&driver), [MovePhase::Moved, MovePhase::Refused]);
@@ -388,181 +424,4 @@ fn a_replacement_that_is_given_up_ends_its_move() {
     assert_eq!(ended(&mut driver, &world, 5), refused);
     assert_eq!(ended(&mut next, &world, 5), refused, "whoever leads next");
     assert!(driver.movement().is_ended());
-}
-
-mod properties {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[derive(Clone, Copy, Debug)]
-    enum Event {
-        /// The binder answers; what, follows from the number.
-        Answer(u8),
-        /// The call fails; whether the binder did it follows from the number.
-        Lost(u8),
-        /// Successors go one step on, to the node that follows from the number.
-        Progress(u8),
-        /// The rescheduler is killed and begins anew with what is recorded.
-        Kill,
-        Abort,
-        Wait(u16),
-    }
-
-    fn event() -> impl Strategy<Value = Event> {
-        prop_oneof![
-            4 => any::<u8>().prop_map(Event::Answer),
-            1 => any::<u8>().prop_map(Event::Lost),
-            6 => any::<u8>().prop_map(Event::Progress),
-            1 => Just(Event::Kill),
-            1 => any::<bool>().prop_map(|is_abort| if is_abort { Event::Abort } else { Event::Wait(1) }),
-            2 => (0u16..2_000).prop_map(Event::Wait),
-        ]
-    }
-
-    struct Run {
-        world: World,
-        driver: MovementDriver,
-        /// As of the last record.
-        recorded: MovementRecord,
-        asked: Vec<usize>,
-        n_evicted: u32,
-    }
-
-    impl Run {
-        fn step(&mut self, now: i64) {
-            let before = self.driver.movement().clone();
-            let step = self.driver.step(&self.world, &TERMS, now);
-            assert_eq!(
-                step.has_changed,
-                before != *self.driver.movement(),
-                "it says whether it is another one"
-            );
-            if step.has_changed {
-                self.recorded = self.driver.movement().clone();
-            }
-            let moves = &self.driver.movement().moves;
-            for at in &step.asked {
-                assert!(!self.asked.contains(at), "asked twice at a time");
-                let batch = moves[*at].batch;
-                let open = moves.iter().filter(|one| one.batch < batch && !one.phase.is_ended());
-                assert_eq!(open.count(), 0, "an earlier batch goes on");
-                assert!(self.recorded.moves[*at].n_tries > 0, "it is recorded before it is asked for");
-                assert_eq!(self.recorded.ending, None, "what ends asks for nothing");
-            }
-            self.asked.extend(step.asked);
-            if step.replans {
-                self.driver.replace_plan((Revision(9), "again"), (Vec::new(), 0), now);
-                self.recorded = self.driver.movement().clone();
-                self.asked.clear();
-            }
-        }
-
-        fn binder_does(&mut self, at: usize) {
-            let unit = self.driver.movement().moves[at].id.unit.0;
-            let is_there = self
-                .world
-                .replicas
-                .get(&unit)
-                .is_some_and(|now| now.incarnation == 0 && now.eviction.is_none());
-            if is_there {
-                self.world.evict(unit);
-                self.n_evicted += 1;
-            }
-        }
-
-        fn on(&mut self, event: Event, now: i64) {
-            match event {
-                Event::Answer(what) => {
-                    let asked = std::mem::take(&mut self.asked);
-                    let mut verdicts = Vec::new();
-                    for at in asked {
-                        verdicts.push((
-                            at,
-                            match (usize::from(what) + at) % 5 {
-                                0 => MoveReply::Later("budget".to_owned()),
-                                1 => MoveReply::Refused("not there".to_owned()),
-                                _ => {
-                                    self.binder_does(at);
-                                    MoveReply::Moved
-                                }
-                            },
-                        ));
-                    }
-                    self.driver.on_verdicts(verdicts, &TERMS, now);
-                }
-                Event::Lost(what) => {
-                    let asked = std::mem::take(&mut self.asked);
-                    for at in asked.iter().filter(|at| (usize::from(what) >> (**at % 8)) & 1 == 1) {
-                        self.binder_does(*at);
-                    }
-                    self.driver.on_no_answer(&asked, &TERMS, now);
-                }
-                Event::Progress(what) => {
-                    let node = if what % 4 == 0 { 3 } else { 2 };
-                    for (unit, replica) in &mut self.world.replicas {
-                        if (u64::from(what) >> (unit % 3)) & 1 == 0 {
-                            continue;
-                        }
-                        *replica = match (replica.incarnation, replica.phase, replica.eviction) {
-                            (0, _, Some(_)) => view(1, Phase::Pending, 1),
-                            (1, Phase::Pending, _) => view(1, Phase::Bound, node),
-                            (1, Phase::Bound, _) => view(1, Phase::Running, replica.node.0),
-                            _ => *replica,
-                        };
-                    }
-                }
-                Event::Kill => {
-                    self.driver = MovementDriver::new(self.recorded.clone());
-                    self.asked.clear();
-                }
-                Event::Abort => {
-                    if self.driver.abort("by hand", now) {
-                        self.recorded = self.driver.movement().clone();
-                    }
-                }
-                Event::Wait(_) => {}
-            }
-        }
-    }
-
-    proptest! {
-        /// Whatever the binder says, whoever is killed: batches come in order, nothing is asked for unrecorded or twice at a time, the
-        /// movement ends, and every running unit that left is accounted for.
-        #[test]
-        fn a_movement_ends_whatever_happens(
-            batches in prop::collection::vec(0u32..3, 1..6),
-            events in prop::collection::vec(event(), 0..80),
-        ) {
-            let n = u64::try_from(batches.len()).unwrap();
-            let movement = movement(&batches);
-            let mut run = Run {
-                world: World::running(n),
-                driver: MovementDriver::new(movement.clone()),
-                recorded: movement,
-                asked: Vec::new(),
-                n_evicted: 0,
-            };
-            let mut now = 0;
-            for event in events {
-                now += match event { Event::Wait(ms) => i64::from(ms), _ => 10 };
-                run.step(now);
-                run.on(event, now);
-            }
-            for round in 0..200u8 {
-                now += 1_000;
-                run.step(now);
-                if run.driver.movement().is_ended() {
-                    break;
-                }
-                run.on(Event::Answer(if round < 150 { 2 } else { 1 }), now);
-                run.on(Event::Progress(u8::MAX), now);
-            }
-            let ended = run.driver.movement().clone();
-            prop_assert!(ended.is_ended(), "{ended:?}");
-            prop_assert!(ended.moves.iter().all(|one| one.phase.is_ended()));
-            let arrived = ended.counts().moved + ended.counts().mismatched;
-            prop_assert!(arrived <= run.n_evicted, "{} of {}", arrived, run.n_evicted);
-        }
-    }
 }
