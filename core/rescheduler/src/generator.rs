@@ -21,7 +21,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     filters::Filters,
-    layout::{Layout, NodeIdx, RunIdx},
+    layout::{Layout, NodeIdx, OwnerIdx, RunIdx},
     policy::PlannedMove,
 };
 
@@ -155,6 +155,17 @@ impl<'l, 'a> Filling<'l, 'a> {
 /// Orders moves into batches. The layout is as its snapshot, and each running unit is moved at most once. `filters` say which
 /// nodes may be spare ones.
 pub fn order_moves(layout: &Layout<'_>, moves: &[PlannedMove], filters: &dyn Filters) -> MoveBatches {
+    order_moves_within(layout, moves, filters, &[])
+}
+
+/// Orders moves as [`order_moves`] does, for units that may be moved only so often: a detour moves its unit twice. `owner_left` has
+/// the number of moves by the position of the unit; a unit that is missing may be moved as often as it takes.
+pub fn order_moves_within(
+    layout: &Layout<'_>,
+    moves: &[PlannedMove],
+    filters: &dyn Filters,
+    owner_left: &[u32],
+) -> MoveBatches {
     let budgets = BudgetIndex::new(layout, moves);
     let (forbidden, possible): (Vec<&PlannedMove>, Vec<&PlannedMove>) =
         moves.iter().partition(|one| budgets.forbids(one.unit));
@@ -162,7 +173,7 @@ pub fn order_moves(layout: &Layout<'_>, moves: &[PlannedMove], filters: &dyn Fil
     let mut result =
         MoveBatches { n_batches_min: budgets.n_batches_min_of(&possible), ..MoveBatches::default() };
     let mut layout = layout.clone();
-    let mut spares = Spares::of(&possible, filters);
+    let mut spares = Spares::of(&layout, &possible, filters, owner_left);
     for (at, group) in dependent_groups(&possible, &budgets).into_iter().enumerate() {
         spares.group = at;
         spares.group_of.extend(group.iter().flat_map(|one| [(one.from.0, at), (one.to.0, at)]));
@@ -332,12 +343,28 @@ struct Spares<'f> {
     group: usize,
     used: FxHashSet<NodeIdx>,
     group_of: FxHashMap<NodeIdx, usize>,
+    /// How often each unit may be moved beside its moves, by position.
+    owner_left: Vec<u32>,
 }
 
 impl<'f> Spares<'f> {
-    fn of(moves: &[&PlannedMove], filters: &'f dyn Filters) -> Self {
+    fn of(layout: &Layout<'_>, moves: &[&PlannedMove], filters: &'f dyn Filters, owner_left: &[u32]) -> Self {
         let used = moves.iter().flat_map(|one| [one.from.0, one.to.0]).collect();
-        Self { filters, group: 0, used, group_of: FxHashMap::default() }
+        let group_of = FxHashMap::default();
+        let mut spares = Self { filters, group: 0, used, group_of, owner_left: owner_left.to_vec() };
+        moves.iter().for_each(|one| spares.note_move(layout.owner(one.unit)));
+        spares
+    }
+
+    /// Whether a unit may make one move more than those of the plan.
+    fn may_move(&self, owner: OwnerIdx) -> bool {
+        self.owner_left.get(owner.idx()).is_none_or(|left| *left > 0)
+    }
+
+    fn note_move(&mut self, owner: OwnerIdx) {
+        if let Some(left) = self.owner_left.get_mut(owner.idx()) {
+            *left = left.saturating_sub(1);
+        }
     }
 
     fn may_be(&self, layout: &Layout<'_>, one: &PlannedMove, node: NodeIdx) -> bool {
@@ -363,7 +390,8 @@ fn take_detour(
     candidates.sort_by_key(|one| (one.cost_ms, one.unit));
     for one in candidates {
         let shape = filling.layout.shape_of(one.unit);
-        if filling.layout.shape(shape).is_fixed {
+        let owner = filling.layout.owner(one.unit);
+        if filling.layout.shape(shape).is_fixed || !spares.may_move(owner) {
             continue;
         }
         let mut nodes: Vec<NodeIdx> =
@@ -373,6 +401,7 @@ fn take_detour(
             let Some(devices) = filling.layout.fit(shape, node) else { continue };
             if filling.add(one.unit, node, devices, true) {
                 detoured.insert(one.unit);
+                spares.note_move(owner);
                 spares.group_of.insert(node, spares.group);
                 return true;
             }

@@ -92,7 +92,7 @@ pub use self::{
     failure_domains::FailureDomainSpread,
     filters::{Filters, NodeFilters},
     fragmentation::{Fragmentation, TypicalDemand},
-    generator::{MoveBatches, MoveStep, N_EXACT_MAX, order_moves},
+    generator::{MoveBatches, MoveStep, N_EXACT_MAX, order_moves, order_moves_within},
     goal::{CheckPoint, EPSILON, Goal},
     layout::{BadSnapshot, Layout, LayoutMark, NodeIdx, OwnerIdx, RunIdx, ShapeDevices, ShapeIdx, UnitShape},
     load_balance::{HotNodes, LoadBalance},

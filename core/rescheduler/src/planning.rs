@@ -8,7 +8,7 @@ use crate::{
     config::RescheduleConfig,
     eligibility::{MoveLog, limits_of},
     filters::Filters,
-    generator::{MoveBatches, order_moves},
+    generator::{MoveBatches, order_moves_within},
     goal::EPSILON,
     layout::{BadSnapshot, Layout},
     movement::{MovePhase, MovementMove, RecordedReason},
@@ -102,7 +102,7 @@ pub fn plan_policy(
         after.apply(&plan.moves);
         bound_of(&known.kind, &after, filters, &limits, time_limit)
     });
-    let plan = ordered(plan, &layout, Some(known.kind.policy()), filters);
+    let plan = ordered(plan, &layout, Some(known.kind.policy()), (filters, &limits));
     Ok(OrderedPlan { bound, ..plan })
 }
 
@@ -134,7 +134,7 @@ pub fn plan_room(
     let none = "no moves that are allowed make room for it, or it has room already";
     Ok(plan.map_or_else(
         || OrderedPlan { finding: none.to_owned(), ..OrderedPlan::default() },
-        |plan| ordered(plan, &layout, None, filters),
+        |plan| ordered(plan, &layout, None, (filters, &limits)),
     ))
 }
 
@@ -153,9 +153,10 @@ fn ordered(
     plan: ReschedulePlan,
     layout: &Layout<'_>,
     policy: Option<&dyn Policy>,
-    filters: &dyn Filters,
+    (filters, limits): (&dyn Filters, &PlanLimits),
 ) -> OrderedPlan {
-    let MoveBatches { batches, n_batches_min, impossible } = order_moves(layout, &plan.moves, filters);
+    let MoveBatches { batches, n_batches_min, impossible } =
+        order_moves_within(layout, &plan.moves, filters, &limits.owner_left);
     let mut refusals: Vec<(String, u64)> =
         plan.refusals.iter().map(|(refusal, n)| (refusal.to_string(), *n)).collect();
     refusals.sort_by(|a, b| (std::cmp::Reverse(a.1), &a.0).cmp(&(std::cmp::Reverse(b.1), &b.0)));
