@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_core_binder::{
     Binder, MoveTerms,
     leader::{
-        Batch, BinderLeader, BinderLeaderConfig, BinderNote, BinderOutbox, EvictFailure, JobId, StreamEnd,
-        StreamId,
+        Batch, BinderLeader, BinderLeaderConfig, BinderNote, BinderOutbox, EvictFailure, JobId, MoveReport,
+        StreamEnd, StreamId,
     },
 };
 use godel_core_dispatcher::EvictRequest;
@@ -18,7 +18,7 @@ use godel_domain::{
 
 use super::{
     dispatcher::name,
-    net::{Event, Line, Message, MoveCall, Net, Part},
+    net::{Event, Line, Message, MoveAnswer, MoveCall, Net, Part},
     reach::Mark,
     store::{Answer, Store, Txn},
 };
@@ -44,6 +44,8 @@ struct Job {
 struct BinderCallers {
     streams: BTreeMap<StreamId, usize>,
     jobs: BTreeMap<JobId, Job>,
+    /// Numbers of the calls of the rescheduler that waits for an answer.
+    moves: BTreeMap<JobId, u64>,
 }
 
 /// The binder of a case.
@@ -221,12 +223,18 @@ impl BinderPart {
         self.leader.evict(job, &wanted, read, &mut Out { net, callers: &mut self.callers });
     }
 
-    /// The rescheduler asks to move running units. Who leads not, or dies meanwhile, never answers.
+    /// The rescheduler asks to move running units. A binder that does not lead, or dies meanwhile, has no answer.
     pub(super) fn move_units(&mut self, call: MoveCall, net: &mut Net) {
         if !self.is_up() {
+            if let Some(caller) = call.caller {
+                net.soon(Event::Moved(Box::new(MoveAnswer { caller, moves: None })));
+            }
             return;
         }
         self.last += 1;
+        if let Some(caller) = call.caller {
+            self.callers.moves.insert(JobId(self.last), caller);
+        }
         let terms = MoveTerms { movement: Arc::from(call.movement), expires_ms: call.expires_ms };
         let out = &mut Out { net, callers: &mut self.callers };
         self.leader.move_units(JobId(self.last), terms, call.moves, call.read, out);
@@ -297,6 +305,13 @@ impl BinderOutbox for Out<'_> {
     fn evicted(&mut self, job: JobId, answer: Result<Revision, EvictFailure>) {
         if let Some(Job { term, asked }) = self.callers.jobs.remove(&job) {
             self.net.soon(Event::Evicted(term, asked, answer.is_ok()));
+        }
+    }
+
+    fn moved(&mut self, job: JobId, answer: Result<MoveReport, EvictFailure>) {
+        if let Some(caller) = self.callers.moves.remove(&job) {
+            let moves = answer.ok().map(|report| report.moves);
+            self.net.soon(Event::Moved(Box::new(MoveAnswer { caller, moves })));
         }
     }
 

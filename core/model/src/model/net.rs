@@ -6,7 +6,7 @@ use godel_core_dispatcher::{Assignment, EvictRequest};
 use godel_domain::{
     decision::{Decision, Outcome},
     ids::{Epoch, NodeId, Revision, UnitId},
-    requested_move::RequestedMove,
+    requested_move::{MadeMove, MoveRefusal, RequestedMove},
     running_units::EvictionReason,
     time::Millis,
     unit_report::{RoomReport, UnitReport},
@@ -65,11 +65,22 @@ pub(super) enum Message {
 /// A request to move running units.
 #[derive(Clone, Debug)]
 pub(super) struct MoveCall {
+    /// The number under which the answer comes; `None`: nobody waits for one.
+    pub(super) caller: Option<u64>,
     pub(super) movement: String,
     pub(super) moves: Vec<RequestedMove>,
     pub(super) expires_ms: i64,
     /// What the rescheduler had read.
     pub(super) read: Revision,
+}
+
+/// The binder's answer to a [`MoveCall`].
+#[derive(Clone, Debug)]
+pub(super) struct MoveAnswer {
+    /// The number of the call.
+    pub(super) caller: u64,
+    /// What became of each move, in the order of the call; `None`: no answer came.
+    pub(super) moves: Option<Vec<Result<MadeMove, MoveRefusal>>>,
 }
 
 /// Something that happens at a moment.
@@ -102,6 +113,8 @@ pub(super) enum Event {
     Evicted(u64, Vec<(UnitId, EvictionReason)>, bool),
     /// The rescheduler asks the binder to move running units.
     Move(Box<MoveCall>),
+    /// The binder's answer to that.
+    Moved(Box<MoveAnswer>),
     /// An agent looks at what is bound to its node.
     Agent(NodeId),
     /// State judges a node's lease.

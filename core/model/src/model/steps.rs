@@ -320,6 +320,7 @@ impl Model {
         }
         self.n_moves += 1;
         let call = MoveCall {
+            caller: None,
             movement: format!("m{}", self.n_moves),
             moves: moves.into_values().collect(),
             expires_ms: self.net.wall_ms() + numbers.pick(&[50, 500, 2_000]),

@@ -1,10 +1,11 @@
 //! A week of a cluster that is rescheduled: all five policies together, with arrivals, ends, lost nodes and killed parts.
 //!
-//! The deciders are the real ones, as in the cases; the rescheduler's own parts are the planner, the order of moves, the rates
-//! and the quiet time of its crate. Five hundred nodes, an arrival a minute. The same week happens twice by the same seed, with
+//! The deciders are the real ones, as in the cases, the rescheduler's too: its manager of policies, its planner, and its driver of
+//! movements ([`movements`]). Five hundred nodes, an arrival a minute. The same week happens twice by the same seed, with
 //! and without rescheduling, and the objective of each policy is measured every ten minutes. What must hold: no eviction leaves
 //! fewer running units than a disruption budget demands, counted at each commit from the changes alone ([`judge`]); no unit is
-//! moved more often than its rate; every objective is better in the mean with rescheduling than without.
+//! moved more often than its rate; a third of the services let replacements start first, and of those nothing leaves before its
+//! replacement runs; every objective is better in the mean with rescheduling than without.
 //!
 //! A day of it is a test of every run; `GODEL_TEST_LONG=1` runs the week.
 
@@ -19,17 +20,14 @@ use std::collections::BTreeMap;
 
 use godel_core_dispatcher::Config as DispatcherConfig;
 use godel_core_scheduler::Config;
-use godel_domain::{
-    change::Change,
-    ids::{NodeId, UnitId},
-};
+use godel_domain::{change::Change, ids::NodeId};
 
 use self::{
     agenda::{Agenda, Errand},
-    judge::WeekJudge,
-    movements::{Rescheduler, policies},
+    judge::{SeenSurges, WeekJudge},
+    movements::{Rescheduler, WeekMoveCounts, policies},
     objectives::Objectives,
-    work::{WeekUnit, WeekWork},
+    work::WeekWork,
 };
 use super::{
     dispatcher::{Wish, name},
@@ -59,9 +57,8 @@ const N_NODES: u32 = 500;
 /// What became of a week.
 struct WeekEnd {
     objectives: Objectives,
-    n_moved: u64,
-    n_mismatched: u64,
-    n_failed: u64,
+    moves: WeekMoveCounts,
+    surges: SeenSurges,
     n_lost_nodes: u64,
     n_kills: u64,
     n_ended: u64,
@@ -77,8 +74,6 @@ struct Week {
     judge: WeekJudge,
     rescheduler: Option<Rescheduler>,
     objectives: Objectives,
-    /// Units of the store by their number in [`WeekWork`].
-    ids: BTreeMap<u64, UnitId>,
     /// Commits up to here are read.
     n_read: usize,
     numbers: Numbers,
@@ -107,8 +102,8 @@ impl Week {
         let end_ms = model.net.now + FILL_MS + length_ms;
         let work = WeekWork::of(seed, model.net.now, end_ms);
         let agenda = Agenda::of(seed, model.net.now, end_ms, &work);
-        let rescheduler = is_rescheduled.then(|| Rescheduler::new(seed));
-        let rate = rescheduler.as_ref().map(|one| one.config().rate);
+        let rescheduler = is_rescheduled.then(|| Rescheduler::new(seed, &model));
+        let rate = rescheduler.as_ref().map(Rescheduler::rate);
         Self {
             judge: WeekJudge::new(rate),
             model,
@@ -116,7 +111,6 @@ impl Week {
             agenda,
             rescheduler,
             objectives: Objectives::default(),
-            ids: BTreeMap::new(),
             n_read: 0,
             numbers,
             n_lost_nodes: 0,
@@ -136,23 +130,22 @@ impl Week {
                 Errand::End(number) => self.end(number),
                 Errand::Lose(node) => self.lose(node),
                 Errand::Kill(part) => self.kill(part),
+                Errand::Restart => self.restart(),
                 Errand::Look => self.look(),
                 Errand::Measure => {
                     if at >= measured_from {
-                        let snapshot = snapshot::of(&self.model, &self.work, &self.ids);
-                        self.objectives.add(&snapshot)?;
+                        let input = snapshot::of(&self.model, &self.work);
+                        self.objectives.add(&input.snapshot)?;
                     }
                     self.agenda.after(at, SAMPLE_MS, Errand::Measure);
                 }
                 Errand::Over => break,
             }
         }
-        let counts = self.rescheduler.as_ref().map(Rescheduler::counts).unwrap_or_default();
         Ok(WeekEnd {
             objectives: self.objectives,
-            n_moved: counts.n_moved,
-            n_mismatched: counts.n_mismatched,
-            n_failed: counts.n_failed,
+            moves: self.rescheduler.as_ref().map(Rescheduler::counts).unwrap_or_default(),
+            surges: self.judge.surges(),
             n_lost_nodes: self.n_lost_nodes,
             n_kills: self.n_kills,
             n_ended: self.n_ended,
@@ -165,10 +158,8 @@ impl Week {
         let commits = &self.model.store.seen;
         for commit in &commits[self.n_read..] {
             for change in &commit.changes {
-                if let Change::Unit(record) = change
-                    && let Some(number) = WeekUnit::number_of(&record.spec.name)
-                {
-                    self.ids.insert(number, record.id);
+                if let Change::Unit(record) = change {
+                    self.work.note(record);
                 }
             }
             self.judge.read(commit)?;
@@ -179,7 +170,7 @@ impl Week {
 
     /// A unit is submitted, again if nothing came of it.
     fn arrive(&mut self, number: u64) {
-        if self.ids.contains_key(&number) {
+        if self.work.id(number).is_some() {
             return;
         }
         let unit = self.work.unit(number);
@@ -193,7 +184,7 @@ impl Week {
 
     /// A unit ends: it is cancelled, again if nothing came of it.
     fn end(&mut self, number: u64) {
-        let Some(unit) = self.ids.get(&number).copied() else { return };
+        let Some(unit) = self.work.id(number) else { return };
         let record = self.model.store.record(unit);
         if record.is_none_or(|record| record.status.cancelled) {
             self.n_ended += 1;
@@ -222,9 +213,17 @@ impl Week {
         self.model.kill(part, &mut self.numbers);
     }
 
+    /// The rescheduler dies, and another process takes over.
+    fn restart(&mut self) {
+        if let Some(rescheduler) = &mut self.rescheduler {
+            self.n_kills += 1;
+            rescheduler.restart(&self.model);
+        }
+    }
+
     fn look(&mut self) {
         let Some(rescheduler) = &mut self.rescheduler else { return };
-        rescheduler.look(&mut self.model, &self.work, &self.ids);
+        rescheduler.look(&mut self.model, &self.work);
         let pause = if rescheduler.is_moving() { LOOK_MOVING_MS } else { LOOK_MS };
         self.agenda.after(self.model.net.now, pause, Errand::Look);
     }
@@ -242,16 +241,20 @@ fn compare(seed: u64, length_ms: u64) {
         let without = run(false);
         (with.join().expect("the week with rescheduling ends"), without)
     });
+    let WeekMoveCounts { n_moved, n_mismatched, n_failed, n_aborted, n_stopped } = with.moves;
+    let SeenSurges { n_replaced, n_given_up } = with.surges;
     println!(
-        "{} moved, {} mismatched, {} failed; {} nodes lost, {} parts killed, {} units ended",
-        with.n_moved, with.n_mismatched, with.n_failed, with.n_lost_nodes, with.n_kills, with.n_ended
+        "{n_moved} moved, {n_mismatched} mismatched, {n_failed} failed, {n_aborted} given up as {n_stopped} movements \
+         stopped; {n_replaced} replaced by what started first, {n_given_up} such replacements given up; \
+         {} nodes lost, {} parts killed, {} units ended",
+        with.n_lost_nodes, with.n_kills, with.n_ended
     );
     for (name, (with, without)) in with.objectives.means().zip(without.objectives.means()).map(pair) {
         println!("{name:<20} {without:>12.4} without, {with:>12.4} with");
     }
     println!("planned moves: {:?}", with.planned);
     assert!(with.planned.values().all(|n| *n > 0) && with.planned.len() == policies().len());
-    assert!(with.n_moved > 0 && with.n_lost_nodes > 0 && with.n_kills > 0 && with.n_ended > 0);
+    assert!(n_moved > 0 && n_replaced > 0 && with.n_lost_nodes > 0 && with.n_kills > 0 && with.n_ended > 0);
     for (name, (with, without)) in with.objectives.means().zip(without.objectives.means()).map(pair) {
         assert!(with < without, "{name}: {with} with rescheduling, {without} without");
     }

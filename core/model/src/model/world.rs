@@ -12,7 +12,7 @@ use super::{
     check,
     dispatcher::{DispatcherPart, name},
     naive::Naive,
-    net::{Event, Message, Net, Part},
+    net::{Event, Message, MoveAnswer, Net, Part},
     numbers::Numbers,
     reach::{Mark, MarkCounts},
     scheduler::SchedulerPart,
@@ -118,6 +118,8 @@ pub(super) struct Model {
     pub(super) n_nodes: u32,
     /// Movements asked for.
     pub(super) n_moves: u64,
+    /// Answers of the binder to moves that their caller has not read yet.
+    pub(super) move_answers: Vec<MoveAnswer>,
     /// What is measured may be of running units that are preempted later.
     pub(super) preempts: bool,
     pub(super) wrong: Option<String>,
@@ -188,6 +190,7 @@ impl Model {
             n_submitted: 0,
             n_nodes: 0,
             n_moves: 0,
+            move_answers: Vec::new(),
             preempts: case.preempts,
             wrong: None,
             net: Net::new(numbers, case.delay_ms, is_traced),
@@ -395,6 +398,7 @@ impl Model {
                 self.binder.move_units(*call, &mut self.net);
                 self.act(Part::Binder);
             }
+            Event::Moved(answer) => self.move_answers.push(*answer),
             Event::Agent(node) => {
                 let said = self.agents.report_runs(node, &self.store, &mut self.net);
                 self.write(said);

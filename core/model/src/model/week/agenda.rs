@@ -23,6 +23,8 @@ pub(super) enum Errand {
     Lose(NodeId),
     /// A part of the control plane dies and comes back.
     Kill(Part),
+    /// The rescheduler dies and comes back.
+    Restart,
     /// The rescheduler looks.
     Look,
     /// The objectives are measured.
@@ -58,6 +60,11 @@ impl Agenda {
             let part =
                 numbers.pick(&[Part::Dispatcher, Part::Binder, Part::Scheduler(0), Part::Scheduler(1)]);
             agenda.at(at, Errand::Kill(part));
+            at += MINUTE_MS + numbers.below(2 * KILL_EVERY_MS);
+        }
+        at = begin_ms + HOUR_MS;
+        while at < end_ms {
+            agenda.at(at, Errand::Restart);
             at += MINUTE_MS + numbers.below(2 * KILL_EVERY_MS);
         }
         agenda.at(begin_ms, Errand::Measure);

@@ -1,45 +1,49 @@
-//! The rescheduler of the week: its policies when they are due, and one movement at a time, batch by batch.
+//! The rescheduler of the week: its policies when they are due, and one movement at a time.
 //!
-//! The planner, the limits, the rates, the quiet time and the order of moves are those of the crate. The binder makes
-//! each move in one transaction: it holds the room on the target and has the running unit leave, as far as disruption budgets
-//! allow. A move that a budget holds back is asked for again.
+//! The manager of policies, the planner and the driver of movements are those of the crate; what is here does what the service does
+//! around them: it makes the plans, carries calls to the binder and its answers back, and keeps over a restart what records keep.
 
 use std::collections::BTreeMap;
 
 use godel_core_rescheduler::{
-    Aim, Binpack, CheckedBy, ClusterSnapshot, Colocation, Defragmentation, FailureDomainSpread, Layout,
-    LoadBalance, MoveLog, MoveRate, MoveStep, NodeFilters, PlanLimits, PolicyConfig, PolicyScope, Protection,
-    QuietState, QuietTime, RescheduleConfig, RescheduleKind, Trigger, TypicalDemand, has_failed_too_often,
-    limits_of, make_plan, next_due_ms, order_moves,
+    Aim, Binpack, Colocation, Defragmentation, DriverTerms, FailureDomainSpread, LoadBalance, MoveCounts,
+    MoveRate, MoveReply, MovementDriver, MovementMove, MovementPhase, MovementRecord, NodeFilters,
+    OrderedPlan, PlanTerms, PolicyConfig, PolicyManager, PolicyScope, Protection, QuietTime,
+    RescheduleConfig, RescheduleKind, RunCause, Trigger, TypicalDemand, plan_policy,
 };
 use godel_domain::{
-    allocation::{Allocation, DeviceSet},
-    ids::{NodeId, RunningUnitId, UnitId},
-    requested_move::RequestedMove,
-    running_units::{EvictionReason, Phase, RunningUnit},
-    time::Millis,
+    allocation::Allocation,
+    decision::RejectionReason,
+    ids::Revision,
+    lifecycle::Counts,
+    requested_move::{MadeMove, MoveRefusal, RequestedMove},
+    running_units::RunningUnits,
+    seed::mix,
 };
 use godel_testkit::BuildDemand as _;
 
 use super::{
-    HOUR_MS, MINUTE_MS, SECOND_MS,
-    snapshot::{self, is_available},
+    HOUR_MS, MINUTE_MS, SECOND_MS, snapshot,
     work::{N_GPUS, RACK, WeekWork},
 };
 use crate::model::{
-    net::{Event, MoveCall},
+    net::{Event, MoveAnswer, MoveCall},
     world::Model,
 };
 
-/// Why the binder evicts what is moved.
-pub(super) const MOVED: EvictionReason = EvictionReason::Rescheduled;
-/// A move is asked for again after this, and given up after that: a budget says later.
-const ASK_AGAIN_MS: u64 = 20 * SECOND_MS;
-const LEFT_WITHIN_MS: u64 = 2 * MINUTE_MS;
-/// A replica that does not run again after this has failed to move.
-const RUNS_WITHIN_MS: u64 = 5 * MINUTE_MS;
-/// A movement older than this starts no batch.
-const AGE_MAX_MS: u64 = 30 * MINUTE_MS;
+/// What bounds the execution of movements. A replica runs again within a minute or two, unless parts are dead.
+const TERMS: DriverTerms = DriverTerms {
+    move_timeout_ms: 5 * MINUTE_MS,
+    movement_timeout_ms: 30 * MINUTE_MS,
+    retry_ms: (5 * SECOND_MS, 20 * SECOND_MS),
+    failed_max_percent: FAILED_MAX_PERCENT,
+    plan_age_max_ms: PLAN_AGE_MAX_MS,
+    n_replans_max: 3,
+};
+const FAILED_MAX_PERCENT: u32 = 30;
+const PLAN_AGE_MAX_MS: u64 = 5 * SECOND_MS;
+/// Most moves of one movement, as the service has it by default.
+const N_MOVES_MAX: usize = 500;
 /// Policies that are checked by one another.
 const N_MUTUAL: usize = 3;
 
@@ -82,8 +86,8 @@ fn config() -> RescheduleConfig {
         protection: Protection::default(),
         rate: MoveRate { n_moves_max: 6, within_ms: 6 * HOUR_MS },
         quiet: QuietTime { n_pending_max: 20, for_ms: 2 * MINUTE_MS },
-        failed_max_percent: 30,
-        plan_age_max_ms: 5 * SECOND_MS,
+        failed_max_percent: FAILED_MAX_PERCENT,
+        plan_age_max_ms: PLAN_AGE_MAX_MS,
         policies: BTreeMap::new(),
     };
     // Each is checked by those before it, and the first three by one another.
@@ -105,78 +109,53 @@ fn config() -> RescheduleConfig {
     config
 }
 
-/// A running unit, where it goes, and the devices that the plan has for it there.
-type MoveTarget = (RunningUnitId, NodeId, DeviceSet);
-
-/// How far a move is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MoveStage {
-    /// It is to leave.
-    Left,
-    /// It is to run again.
-    Back,
-    Over,
-}
-
-/// One move of a batch.
-#[derive(Clone, Debug)]
-struct WeekMove {
-    id: RunningUnitId,
-    to: NodeId,
-    devices: DeviceSet,
-    /// The name of the movement.
-    name: String,
-    stage: MoveStage,
-    /// When the stage began, and when something was last asked for.
-    since_ms: u64,
-    asked_ms: u64,
-}
-
-/// What is being moved.
-struct WeekMovement {
-    begun_ms: u64,
-    batches: std::vec::IntoIter<Vec<MoveTarget>>,
-    moves: Vec<WeekMove>,
-    n_ended: u64,
-    n_failed: u64,
-}
-
-/// How many moves came to what.
+/// How moves ended, and the movements that they were of.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WeekMoveCounts {
     pub(super) n_moved: u64,
     pub(super) n_mismatched: u64,
     pub(super) n_failed: u64,
+    pub(super) n_aborted: u64,
+    /// Movements that ended before all of their moves were made.
+    pub(super) n_stopped: u64,
 }
 
-/// See the module.
+/// The rescheduler, and what is counted of it.
 pub(super) struct Rescheduler {
-    config: RescheduleConfig,
     seed: u64,
-    log: MoveLog,
-    quiet: QuietState,
-    /// When each policy ran last, and how often.
-    runs: BTreeMap<String, (u64, u64)>,
-    movement: Option<WeekMovement>,
-    n_names: u64,
+    manager: PolicyManager,
+    driver: Option<MovementDriver>,
+    /// Moves that the binder was asked for and has not answered, by position, by the number of the call.
+    asked: BTreeMap<u64, Vec<usize>>,
+    n_calls: u64,
+    n_movements: u64,
+    n_plans: u64,
     counts: WeekMoveCounts,
     /// Moves that each policy planned.
     planned: BTreeMap<String, usize>,
 }
 
+/// Returns the wall clock as a manager of policies reads it, Unix milliseconds.
+fn wall_ms(model: &Model) -> u64 {
+    u64::try_from(model.net.wall_ms()).unwrap_or(0)
+}
+
+fn manager(seed: u64, now_ms: u64) -> PolicyManager {
+    let mut manager = PolicyManager::new(seed);
+    manager.configure(config(), now_ms).expect("the configuration of the week has no faults");
+    manager
+}
+
 impl Rescheduler {
-    pub(super) fn new(seed: u64) -> Self {
-        let config = config();
-        let faults = config.faults();
-        assert!(faults.is_empty(), "the configuration of the week: {faults:?}");
+    pub(super) fn new(seed: u64, model: &Model) -> Self {
         Self {
-            config,
             seed,
-            log: MoveLog::default(),
-            quiet: QuietState::default(),
-            runs: BTreeMap::new(),
-            movement: None,
-            n_names: 0,
+            manager: manager(seed, wall_ms(model)),
+            driver: None,
+            asked: BTreeMap::new(),
+            n_calls: 0,
+            n_movements: 0,
+            n_plans: 0,
             counts: WeekMoveCounts::default(),
             planned: BTreeMap::new(),
         }
@@ -186,8 +165,8 @@ impl Rescheduler {
         &self.planned
     }
 
-    pub(super) fn config(&self) -> &RescheduleConfig {
-        &self.config
+    pub(super) fn rate(&self) -> MoveRate {
+        self.manager.config().rate
     }
 
     pub(super) fn counts(&self) -> WeekMoveCounts {
@@ -195,187 +174,176 @@ impl Rescheduler {
     }
 
     pub(super) fn is_moving(&self) -> bool {
-        self.movement.is_some()
+        self.driver.is_some()
     }
 
-    /// Goes on with what is being moved, or runs the policy that is due.
-    pub(super) fn look(&mut self, model: &mut Model, work: &WeekWork, ids: &BTreeMap<u64, UnitId>) {
-        let now = model.net.now;
-        if let Some(movement) = &mut self.movement {
-            for one in &mut movement.moves {
-                one.go_on(
-                    model,
-                    &mut self.log,
-                    &mut self.counts,
-                    (&mut movement.n_ended, &mut movement.n_failed),
-                );
-            }
-            movement.moves.retain(|one| one.stage != MoveStage::Over);
-            if !movement.moves.is_empty() {
-                return;
-            }
-            let is_stopped =
-                has_failed_too_often(movement.n_failed, movement.n_ended, self.config.failed_max_percent)
-                    || now > movement.begun_ms + AGE_MAX_MS;
-            match movement.batches.next().filter(|_| !is_stopped) {
-                Some(batch) => self.begin_batch(batch, model),
-                None => self.movement = None,
-            }
-            return;
+    /// Another process takes over. It knows what records say: the movement that is being made, and when units were moved.
+    pub(super) fn restart(&mut self, model: &Model) {
+        let mut next = manager(self.seed, wall_ms(model));
+        for (unit, at) in self.manager.log().iter() {
+            next.load_moves(unit, [at.0]);
         }
-        let n_pending = n_pending(model);
-        if self.quiet.observe(n_pending, self.config.quiet, Millis(now)).is_some() {
-            return;
-        }
-        self.log.forget_before(Millis(now.saturating_sub(self.config.rate.within_ms)));
-        let due = self.config.policies.iter().find(|(name, policy)| {
-            let (last, n) = self.runs.get(*name).copied().unwrap_or((0, 0));
-            let seed = self.seed ^ u64::from(name.as_bytes().first().copied().unwrap_or(0));
-            next_due_ms(&policy.triggers, last, n, seed).is_some_and(|due| due <= now)
-        });
-        let Some((name, policy)) = due.map(|(name, policy)| (name.clone(), policy.clone())) else { return };
-        let n_runs = self.runs.get(&name).map_or(0, |(_, n)| n + 1);
-        let snapshot = snapshot::of(model, work, ids);
-        let batches = self.plan(&policy, &snapshot, model);
-        *self.planned.entry(name.clone()).or_default() += batches.iter().map(Vec::len).sum::<usize>();
-        self.runs.insert(name, (now, n_runs));
-        if !batches.is_empty() {
-            self.movement = Some(WeekMovement {
-                begun_ms: now,
-                batches: batches.into_iter(),
-                moves: Vec::new(),
-                n_ended: 0,
-                n_failed: 0,
-            });
-            self.look(model, work, ids);
-        }
+        self.manager = next;
+        self.driver = self.driver.take().map(|driver| MovementDriver::new(driver.movement().clone()));
+        self.asked.clear();
     }
 
-    /// Plans a policy: its moves by batch, without those that go by a spare node.
-    fn plan(&self, policy: &PolicyConfig, snapshot: &ClusterSnapshot, model: &Model) -> Vec<Vec<MoveTarget>> {
-        let Ok(layout) = Layout::new(snapshot) else { return Vec::new() };
-        let config = &self.config;
-        let seed = self.seed ^ snapshot.now.0;
-        let mut limits: PlanLimits =
-            limits_of(&layout, policy, &config.protection, config.rate, &self.log, seed);
-        for (unit, facts) in layout.running().zip(&snapshot.running) {
-            let row = row(model, facts.id);
-            limits.movable[unit.idx()] &= row.is_some_and(|row| is_available(&row));
+    /// Reads what the binder has answered, and goes on with what is being moved, or runs the policy that is due.
+    pub(super) fn look(&mut self, model: &mut Model, work: &WeekWork) {
+        for answer in std::mem::take(&mut model.move_answers) {
+            self.hear(answer, model.net.wall_ms());
         }
-        let others = policy.checked_by.iter().filter_map(|name| config.policies.get(name));
-        let checks: Vec<CheckedBy<'_>> =
-            others.map(|other| CheckedBy { policy: other.kind.policy() }).collect();
-        let plan = make_plan(policy.kind.policy(), &layout, &checks, &NodeFilters, &limits);
-        let batches = order_moves(&layout, &plan.moves, &NodeFilters).batches;
-        let of_step = |step: &MoveStep| {
-            let is_last = !step.is_detour;
-            is_last.then(|| (layout.facts(step.unit).id, layout.node(step.to).id, step.devices))
+        if self.driver.is_none() {
+            let now = wall_ms(model);
+            self.manager.observe(n_pending(model), now);
+            self.manager.forget_moves(now);
+            self.run_what_is_due(model, work);
+        }
+        self.drive(model, work);
+    }
+
+    fn hear(&mut self, MoveAnswer { caller, moves }: MoveAnswer, now_ms: i64) {
+        // What an earlier process asked for is not known any more.
+        let Some(asked) = self.asked.remove(&caller) else { return };
+        let Some(driver) = &mut self.driver else { return };
+        let replies = moves.into_iter().flatten().map(reply_of);
+        driver.on_verdicts(asked.iter().copied().zip(replies), &TERMS, now_ms);
+        driver.on_no_answer(&asked, &TERMS, now_ms);
+    }
+
+    fn run_what_is_due(&mut self, model: &Model, work: &WeekWork) {
+        let now = wall_ms(model);
+        let Some(due) = self.manager.due(now) else { return };
+        let (revision, plan) = self.plan(&due.name, model, work);
+        let finding = plan.finding.clone();
+        let mut name = String::new();
+        if !plan.moves.is_empty() {
+            let movement = self.movement((&due.name, due.cause), (revision, plan), model.net.wall_ms());
+            name.clone_from(&movement.name);
+            self.driver = Some(MovementDriver::new(movement));
+        }
+        self.manager.note_run(&due.name, finding, &name, now);
+    }
+
+    fn plan(&mut self, policy: &str, model: &Model, work: &WeekWork) -> (Revision, OrderedPlan) {
+        self.n_plans += 1;
+        let input = snapshot::of(model, work);
+        let terms = PlanTerms {
+            log: self.manager.log(),
+            fixed: &input.fixed,
+            n_moves_max: N_MOVES_MAX,
+            seed: mix(self.seed ^ self.n_plans),
         };
-        let batches = batches.iter().map(|batch| batch.iter().filter_map(of_step).collect());
-        batches.filter(|batch: &Vec<_>| !batch.is_empty()).collect()
+        let plan = plan_policy(self.manager.config(), policy, &input.snapshot, &NodeFilters, terms);
+        let plan = plan.expect("the snapshot is sound, and the policy known");
+        *self.planned.entry(policy.to_owned()).or_default() += plan.moves.len();
+        (input.snapshot.revision, plan)
     }
 
-    fn begin_batch(&mut self, batch: Vec<MoveTarget>, model: &mut Model) {
-        let now = model.net.now;
-        self.n_names += 1;
-        let name = format!("week-{}", self.n_names);
-        for (id, to, devices) in batch {
-            let name = name.clone();
-            let mut one =
-                WeekMove { id, to, devices, name, stage: MoveStage::Left, since_ms: now, asked_ms: 0 };
-            one.ask(model);
-            self.movement.iter_mut().for_each(|movement| movement.moves.push(one.clone()));
+    fn movement(
+        &mut self,
+        (policy, cause): (&str, RunCause),
+        (plan_revision, plan): (Revision, OrderedPlan),
+        created_ms: i64,
+    ) -> MovementRecord {
+        self.n_movements += 1;
+        MovementRecord {
+            name: format!("{policy}-{}", self.n_movements),
+            policy: policy.to_owned(),
+            number: self.n_movements,
+            for_unit: None,
+            created_ms,
+            plan_revision,
+            objective: plan.objective,
+            finding: plan.finding,
+            phase: MovementPhase::Running,
+            ending: None,
+            ended_ms: 0,
+            message: String::new(),
+            n_batches: plan.n_batches,
+            batch: 0,
+            n_replans: 0,
+            cause,
+            moves: plan.moves,
         }
+    }
+
+    /// Takes a step of the movement that is being made, and does what the driver says.
+    fn drive(&mut self, model: &mut Model, work: &WeekWork) {
+        let now = model.net.wall_ms();
+        let Some(driver) = &mut self.driver else { return };
+        let mut step = driver.step(&model.store, &TERMS, now);
+        // Before the rest is planned anew, which has what is left of the rates.
+        for unit in driver.take_begun() {
+            self.manager.note_move(unit, wall_ms(model));
+        }
+        if step.replans {
+            let policy = driver.movement().policy.clone();
+            let (revision, plan) = self.plan(&policy, model, work);
+            let Some(driver) = &mut self.driver else { return };
+            driver.replace_plan((revision, &plan.finding), (plan.moves, plan.n_batches), now);
+            step = driver.step(&model.store, &TERMS, now);
+        }
+        let Some(driver) = &mut self.driver else { return };
+        let movement = driver.movement();
+        if !step.asked.is_empty() {
+            self.n_calls += 1;
+            let moves = step.asked.iter().filter_map(|at| movement.moves.get(*at)).map(requested).collect();
+            let expires_ms = now.saturating_add(i64::try_from(TERMS.move_timeout_ms).unwrap_or(i64::MAX));
+            let (movement, read) = (movement.name.clone(), movement.plan_revision);
+            let call = MoveCall { caller: Some(self.n_calls), movement, moves, expires_ms, read };
+            self.asked.insert(self.n_calls, step.asked);
+            model.net.soon(Event::Move(Box::new(call)));
+        } else if movement.is_ended() {
+            self.counts.add(movement);
+            self.driver = None;
+        }
+    }
+}
+
+impl WeekMoveCounts {
+    fn add(&mut self, movement: &MovementRecord) {
+        let MoveCounts { all: _, moved, mismatched, failed, aborted } = movement.counts();
+        self.n_moved += u64::from(moved);
+        self.n_mismatched += u64::from(mismatched);
+        self.n_failed += u64::from(failed);
+        self.n_aborted += u64::from(aborted);
+        self.n_stopped += u64::from(movement.phase != MovementPhase::Done);
+    }
+}
+
+fn requested(one: &MovementMove) -> RequestedMove {
+    let wanted = Allocation { devices: one.devices, ..Allocation::default() };
+    RequestedMove { running: one.id, to: one.to.0, wanted }
+}
+
+/// Returns what an answer of the binder means to a move, as the service reads it.
+fn reply_of(answer: Result<MadeMove, MoveRefusal>) -> MoveReply {
+    let MoveRefusal { reason, later, detail } = match answer {
+        Ok(made) => return made.surge.map_or(MoveReply::Moved, MoveReply::Surges),
+        Err(refusal) => refusal,
+    };
+    let why = format!("{reason:?}: {detail}");
+    match reason {
+        _ if later => MoveReply::Later(why),
+        RejectionReason::NotThere
+        | RejectionReason::NotMovable
+        | RejectionReason::UnitChanged
+        | RejectionReason::AlreadyBound
+        | RejectionReason::Invalid
+        | RejectionReason::DisruptionBudget
+        | RejectionReason::Stale => MoveReply::Refused(why),
+        _ => MoveReply::TargetTaken(why),
     }
 }
 
 /// Units that wait, whole or in part.
 fn n_pending(model: &Model) -> u64 {
+    let nothing = RunningUnits::default();
     let units = model.store.world.units.values().filter_map(|unit| unit.record.as_ref());
     let waits = units.filter(|record| {
         let record = &record.value;
-        let n_live = model.store.rows.get(&record.id).map_or(0, |rows| rows.live().count());
-        record.is_wanted() && u64::from(record.spec.replicas()) > u64::try_from(n_live).unwrap_or(0)
+        Counts::of(record, model.store.rows.get(&record.id).unwrap_or(&nothing)).pending > 0
     });
     u64::try_from(waits.count()).unwrap_or(u64::MAX)
-}
-
-fn row(model: &Model, id: RunningUnitId) -> Option<RunningUnit> {
-    let row = model.store.rows.get(&id.unit)?.row(id.replica.ordinal);
-    (row.incarnation == id.replica.incarnation).then_some(row)
-}
-
-impl WeekMove {
-    /// Does what comes next, if it is time.
-    fn go_on(
-        &mut self,
-        model: &mut Model,
-        log: &mut MoveLog,
-        counts: &mut WeekMoveCounts,
-        (n_ended, n_failed): (&mut u64, &mut u64),
-    ) {
-        let now = model.net.now;
-        let waited_ms = now - self.since_ms;
-        let row = model.store.rows.get(&self.id.unit).map(|rows| rows.row(self.id.replica.ordinal));
-        let is_same = row.is_some_and(|row| row.incarnation == self.id.replica.incarnation);
-        match self.stage {
-            MoveStage::Left if !is_same || row.is_none_or(|row| row.eviction.is_some()) => {
-                // After it is committed, so that no rate is exceeded by the time between.
-                log.note(self.id.unit, Millis(now));
-                self.enter(MoveStage::Back, now);
-            }
-            MoveStage::Left if waited_ms > LEFT_WITHIN_MS => {
-                // It may still be under way.
-                log.note(self.id.unit, Millis(now));
-                self.fail(counts, (n_ended, n_failed));
-            }
-            MoveStage::Left if now > self.asked_ms + ASK_AGAIN_MS => self.ask(model),
-            MoveStage::Back if model.store.record(self.id.unit).is_none_or(|unit| !unit.is_wanted()) => {
-                self.end();
-            }
-            MoveStage::Back => {
-                let runs = row.filter(|row| {
-                    row.incarnation > self.id.replica.incarnation && row.phase == Phase::Running
-                });
-                if let Some(row) = runs {
-                    *n_ended += 1;
-                    let is_there = row.node == self.to;
-                    counts.n_moved += u64::from(is_there);
-                    counts.n_mismatched += u64::from(!is_there);
-                    self.end();
-                } else if waited_ms > RUNS_WITHIN_MS {
-                    self.fail(counts, (n_ended, n_failed));
-                }
-            }
-            MoveStage::Left | MoveStage::Over => {}
-        }
-    }
-
-    fn enter(&mut self, stage: MoveStage, now: u64) {
-        (self.stage, self.since_ms) = (stage, now);
-    }
-
-    /// Asks the binder, which answers nothing new if it was asked before.
-    fn ask(&mut self, model: &mut Model) {
-        self.asked_ms = model.net.now;
-        let wanted = Allocation { devices: self.devices, ..Allocation::default() };
-        let expires_ms = i64::try_from(RUNS_WITHIN_MS).unwrap_or(i64::MAX);
-        let call = MoveCall {
-            movement: self.name.clone(),
-            moves: vec![RequestedMove { running: self.id, to: self.to, wanted }],
-            expires_ms: model.net.wall_ms() + expires_ms,
-            read: model.store.revision(),
-        };
-        model.net.soon(Event::Move(Box::new(call)));
-    }
-
-    fn fail(&mut self, counts: &mut WeekMoveCounts, (n_ended, n_failed): (&mut u64, &mut u64)) {
-        (*n_ended, *n_failed) = (*n_ended + 1, *n_failed + 1);
-        counts.n_failed += 1;
-        self.end();
-    }
-
-    fn end(&mut self) {
-        self.stage = MoveStage::Over;
-    }
 }

@@ -1,35 +1,49 @@
-//! What the rescheduler is given of the model: nodes, units, what runs, budgets, traffic.
+//! What the rescheduler is given of the model: nodes, units, what runs, what room is held, budgets, traffic; and where running
+//! units are now, for the movement that is being made.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use godel_core_rescheduler::{
-    BudgetRoom, ClusterSnapshot, MeasuredUse, NodeFacts, RunningFacts, TrafficShare, UnitFacts,
+    BudgetRoom, ClusterSnapshot, MeasuredUse, MovementWorld, NodeFacts, ReplicaView, RunningFacts,
+    TrafficShare, UnitFacts,
 };
 use godel_domain::{
-    ids::{RunningUnitId, UnitId},
-    running_units::{Phase, RunningUnit},
+    ids::{NodeId, RunningUnitId, UnitId},
+    requested_move::evicted_by,
+    running_units::{Phase, RunningUnit, RunningUnits},
     time::Millis,
+    unit::UnitRecord,
 };
 
 use super::{
     MINUTE_MS,
     work::{WeekUnit, WeekWork},
 };
-use crate::model::world::Model;
+use crate::model::{store::Store, world::Model};
+
+/// The cluster for a plan.
+pub(super) struct PlanInput {
+    pub(super) snapshot: ClusterSnapshot,
+    /// Whether each running unit stays where it is, by position.
+    pub(super) fixed: Vec<bool>,
+}
 
 /// Whether a running unit runs and is not told to leave.
-pub(super) fn is_available(row: &RunningUnit) -> bool {
+fn is_available(row: &RunningUnit) -> bool {
     row.phase == Phase::Running && row.eviction.is_none()
 }
 
-/// Returns the cluster as it is. What is not available is there for the room that it takes.
-pub(super) fn of(model: &Model, work: &WeekWork, ids: &BTreeMap<u64, UnitId>) -> ClusterSnapshot {
+/// Whether a replica replaces another one that still runs, or is being replaced.
+fn is_surging(record: &UnitRecord, ordinal: u32) -> bool {
+    record.status.surges.iter().any(|surge| [surge.ordinal, surge.replaces].contains(&ordinal))
+}
+
+/// Returns the cluster as it is. What is not available, or amid a replacement, is there for the room that it takes.
+pub(super) fn of(model: &Model, work: &WeekWork) -> PlanInput {
     let store = &model.store;
-    let mut snapshot = ClusterSnapshot {
-        revision: store.revision(),
-        now: Millis(model.net.now),
-        ..ClusterSnapshot::default()
-    };
+    let now_ms = u64::try_from(model.net.wall_ms()).unwrap_or(0);
+    let mut snapshot =
+        ClusterSnapshot { revision: store.revision(), now: Millis(now_ms), ..ClusterSnapshot::default() };
     for (id, node) in &store.world.nodes {
         let (Some(spec), Some(report)) = (&node.spec, &node.report) else { continue };
         let mut facts = NodeFacts::new(*id, &*spec.value.name, report.value.capacity.clone());
@@ -38,50 +52,125 @@ pub(super) fn of(model: &Model, work: &WeekWork, ids: &BTreeMap<u64, UnitId>) ->
         facts.accepts = report.value.ready && !spec.value.cordoned && model.agents.is_in_contact(*id);
         snapshot.nodes.push(facts);
     }
+    let mut input = PlanInput { snapshot, fixed: Vec::new() };
+    let held: BTreeSet<UnitId> = store.world.holds.values().map(|hold| hold.value.unit).collect();
     for (unit, rows) in &store.rows {
-        let Some(record) = store.record(*unit) else { continue };
-        let Some(number) = WeekUnit::number_of(&record.spec.name) else { continue };
-        let facts = work.unit(number);
-        let mut live = rows.live().peekable();
-        if live.peek().is_none() {
+        if rows.live().next().is_none() && !held.contains(unit) {
             continue;
         }
-        let mut owner = UnitFacts::new(*unit, &*record.spec.name, facts.class, MINUTE_MS);
+        let Some(record) = store.record(*unit) else { continue };
+        let Some(number) = WeekUnit::number_of(&record.spec.name) else { continue };
+        input.add_unit(record, work.unit(number));
+        input.add_rows((record, rows), number, work);
+        input.add_budget((record, rows), number, store);
+    }
+    input.add_holds(store);
+    for (number, unit) in work.units() {
+        let live = |number: u64| work.id(number).filter(|id| store.rows.contains_key(id));
+        if let Some(id) = live(number) {
+            let partners = unit.partners.iter().filter_map(|other| live(*other));
+            let shares = partners.map(|other| TrafficShare { between: (id, other), weight: 1.0 });
+            input.snapshot.traffic.extend(shares);
+        }
+    }
+    input
+}
+
+impl PlanInput {
+    fn add_unit(&mut self, record: &UnitRecord, unit: &WeekUnit) {
+        let mut owner = UnitFacts::new(record.id, &*record.spec.name, unit.class, MINUTE_MS);
         owner.queue.clone_from(&record.spec.queue);
         owner.labels.clone_from(&record.spec.labels);
-        snapshot.units.push(owner);
-        let budget = store.world.budgets.get(&format!("b{number}"));
-        let mut members = Vec::new();
-        for (ordinal, row) in live {
+        self.snapshot.units.push(owner);
+    }
+
+    fn add_rows(&mut self, (record, rows): (&UnitRecord, &RunningUnits), number: u64, work: &WeekWork) {
+        for (ordinal, row) in rows.live() {
             let Some(Some(group)) = rows.groups.get(usize::from(row.group)) else { continue };
-            let id = RunningUnitId::new(*unit, ordinal, row.incarnation);
-            let (cpu_milli, network_bps) = facts.usage(ordinal);
-            let began_ms = row.bound_time_ms - crate::model::store::EPOCH_MS;
-            snapshot.running.push(RunningFacts {
+            let id = RunningUnitId::new(record.id, ordinal, row.incarnation);
+            let (cpu_milli, network_bps) = work.usage(number, record.id, ordinal);
+            self.snapshot.running.push(RunningFacts {
                 devices: row.allocation.devices,
-                started_at: Millis(u64::try_from(began_ms).unwrap_or(0)),
+                started_at: Millis(u64::try_from(row.bound_time_ms).unwrap_or(0)),
                 usage: MeasuredUse { cpu_milli, network_bps },
                 ..RunningFacts::new(id, row.node, (*group.demand).clone())
             });
-            if is_available(row) {
-                members.push(id);
+            let is_wanted = record.is_wanted() && record.group_of(ordinal).is_some();
+            self.fixed.push(!is_wanted || !is_available(row) || is_surging(record, ordinal));
+        }
+    }
+
+    /// A replica that is to replace another one counts in a budget when it does.
+    fn add_budget(&mut self, (record, rows): (&UnitRecord, &RunningUnits), number: u64, store: &Store) {
+        let Some(budget) = store.world.budgets.get(&format!("b{number}")) else { return };
+        let counts = |ordinal: u32| {
+            record.group_of(ordinal).is_some()
+                && record.status.surges.iter().all(|surge| surge.ordinal != ordinal)
+        };
+        let available = rows.live().filter(|(ordinal, row)| is_available(row) && counts(*ordinal));
+        let members: Vec<RunningUnitId> =
+            available.map(|(ordinal, row)| RunningUnitId::new(record.id, ordinal, row.incarnation)).collect();
+        let n_surges = u64::try_from(record.status.surges.len()).unwrap_or(0);
+        let floor = budget.value.limit.floor(u64::from(record.spec.replicas()).saturating_sub(n_surges));
+        let n_available = u64::try_from(members.len()).unwrap_or(u64::MAX);
+        let allowed = u32::try_from(n_available.saturating_sub(floor)).unwrap_or(u32::MAX);
+        self.snapshot.budgets.push(BudgetRoom { name: budget.value.name.clone(), allowed, members });
+    }
+
+    /// Room that is held is as good as taken.
+    fn add_holds(&mut self, store: &Store) {
+        for hold in store.world.holds.values().map(|hold| &hold.value) {
+            let is_known = store.rows.contains_key(&hold.unit) && store.record(hold.unit).is_some();
+            if !is_known {
+                continue;
+            }
+            for (idx, ordinal) in hold.ordinals.iter().enumerate() {
+                let id = RunningUnitId::new(hold.unit, *ordinal, u32::MAX);
+                self.snapshot.running.push(RunningFacts {
+                    devices: hold.allocation(idx).devices,
+                    started_at: self.snapshot.now,
+                    ..RunningFacts::new(id, hold.node, (*hold.demand).clone())
+                });
+                self.fixed.push(true);
             }
         }
-        if let Some(budget) = budget {
-            let floor = budget.value.limit.floor(u64::from(record.spec.replicas()));
-            let n_available = u64::try_from(members.len()).unwrap_or(u64::MAX);
-            let allowed = u32::try_from(n_available.saturating_sub(floor)).unwrap_or(u32::MAX);
-            snapshot.budgets.push(BudgetRoom { name: budget.value.name.clone(), allowed, members });
-        }
     }
-    for (number, unit) in work.units() {
-        let Some(id) = ids.get(&number) else { continue };
-        let pairs = unit.partners.iter().filter_map(|other| ids.get(other));
-        let live = |id: &UnitId| store.rows.contains_key(id);
-        if live(id) {
-            let shares = pairs.filter(|other| live(other));
-            snapshot.traffic.extend(shares.map(|other| TrafficShare { between: (*id, *other), weight: 1.0 }));
-        }
+}
+
+impl MovementWorld for Store {
+    fn replica(&self, unit: UnitId, ordinal: u32) -> Option<ReplicaView> {
+        let record = self.record(unit)?;
+        let row = self.rows.get(&unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
+        let is_wanted = record.is_wanted() && record.group_of(ordinal).is_some();
+        (is_wanted || row.phase.is_live()).then_some(ReplicaView {
+            incarnation: row.incarnation,
+            phase: row.phase,
+            node: row.node,
+            eviction: row.eviction,
+        })
     }
-    snapshot
+
+    fn held_ordinal(&self, movement: &str, from: RunningUnitId) -> Option<u32> {
+        let mut holds = self.world.holds.values();
+        let held = holds.find(|hold| {
+            let target = hold.value.movement.as_ref();
+            target.is_some_and(|target| &*target.movement == movement && target.from == from)
+        });
+        if let Some(hold) = held {
+            return hold.value.ordinals.first().copied();
+        }
+        let mut surges = self.record(from.unit)?.status.surges.iter();
+        let of_move =
+            surges.find(|surge| surge.replaces == from.replica.ordinal && surge.movement == movement);
+        of_move.map(|surge| surge.ordinal)
+    }
+
+    fn was_moved(&self, movement: &str, from: RunningUnitId) -> bool {
+        let last = self.rows.get(&from.unit).and_then(|rows| rows.last_eviction(from.replica.ordinal));
+        last.is_some_and(|last| last.replica == from.replica && *last.by == evicted_by(movement))
+    }
+
+    fn node_name(&self, node: NodeId) -> String {
+        format!("n{node}")
+    }
 }

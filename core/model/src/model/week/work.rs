@@ -6,10 +6,10 @@ use godel_domain::{
     budget_spec::{Amount, BudgetSpec, Limit},
     change::Change,
     demand::Demand,
-    ids::NodeId,
+    ids::{NodeId, UnitId},
     node::{Device, NodeReport, NodeSpec},
     resources::{CPU, MEMORY, NETWORK, Resources},
-    unit::{RestartPolicy, UnitSpec, WorkloadClass},
+    unit::{RestartPolicy, UnitRecord, UnitSpec, WorkloadClass},
 };
 use godel_testkit::{BuildDemand as _, BuildUnit as _};
 
@@ -27,6 +27,8 @@ const NODE_MEMORY: i64 = 128 << 30;
 const NODE_BPS: i64 = 25_000_000_000;
 /// Units that are there at the beginning, submitted within the first two hours.
 const N_FIRST: u64 = 700;
+/// Services that let replacements start first.
+const SURGING_PERCENT: u64 = 33;
 /// Ended units are kept so long.
 const KEPT_MS: u64 = 5 * MINUTE_MS;
 
@@ -62,6 +64,8 @@ pub(super) struct WeekUnit {
     replicas: u32,
     demand: Demand,
     has_budget: bool,
+    /// Replacements of its replicas that may start first.
+    max_surge: u32,
     /// Other units that it talks to, by number.
     pub(super) partners: Vec<u64>,
 }
@@ -85,6 +89,7 @@ impl WeekUnit {
             .restart_policy(RestartPolicy::OnFailure)
             .profile(self.profile())
             .ttl_after_finished_ms(KEPT_MS)
+            .max_surge(self.max_surge)
             .spec
     }
 
@@ -108,9 +113,9 @@ impl WeekUnit {
         })
     }
 
-    /// Returns what a replica really uses: of the CPU 1.7 times what it asks for, in the mean two fifths of that, and of the
+    /// Returns what the replica with an ordinal of the beginning really uses: of the CPU 1.7 times what it asks for, in the mean two fifths of that, and of the
     /// network by its CPU.
-    pub(super) fn usage(&self, ordinal: u32) -> (i64, i64) {
+    fn usage(&self, ordinal: u32) -> (i64, i64) {
         let mut numbers = Numbers::new((self.number << 16) ^ u64::from(ordinal) ^ 0x10ad);
         let mut four = [0; 4].map(|_| numbers.below(1_000));
         four.sort_unstable();
@@ -124,16 +129,20 @@ impl WeekUnit {
     }
 }
 
-/// All units.
+/// All units, with what the store made of them.
 pub(super) struct WeekWork {
     units: BTreeMap<u64, WeekUnit>,
+    /// Units of the store by their number.
+    ids: BTreeMap<u64, UnitId>,
+    /// The replica whose work one does that replaced it, by unit and ordinal: one of those that the unit began with.
+    origins: BTreeMap<(UnitId, u32), u32>,
 }
 
 impl WeekWork {
     /// Draws what arrives between a beginning and an end: first many, then one a minute.
     pub(super) fn of(seed: u64, begin_ms: u64, end_ms: u64) -> Self {
         let mut numbers = Numbers::new(seed ^ 0x3011);
-        let mut work = Self { units: BTreeMap::new() };
+        let mut work = Self { units: BTreeMap::new(), ids: BTreeMap::new(), origins: BTreeMap::new() };
         let begin_ms = begin_ms + 2 * MINUTE_MS;
         for number in 1..=N_FIRST {
             work.add(number, begin_ms + (number - 1) * 2 * HOUR_MS / N_FIRST, &mut numbers);
@@ -174,6 +183,10 @@ impl WeekWork {
         let is_service = class == WorkloadClass::Service;
         let end_ms = begin_ms + 10 * MINUTE_MS + exponential(mean_ms, numbers);
         let has_budget = is_service && numbers.chance(50);
+        // Drawn apart, so that all else of the work is the same with replacements that start first and without.
+        let mut of_surge = Numbers::new(number ^ 0x50f9e);
+        let surges = is_service && of_surge.chance(SURGING_PERCENT);
+        let max_surge = if surges { small(&mut of_surge, 2) } else { 0 };
         let mut partners = Vec::new();
         if is_service {
             let known: Vec<u64> = self
@@ -187,7 +200,8 @@ impl WeekWork {
             }
         }
         let demand = demand.memory(1 << 30);
-        let unit = WeekUnit { number, begin_ms, end_ms, class, replicas, demand, has_budget, partners };
+        let unit =
+            WeekUnit { number, begin_ms, end_ms, class, replicas, demand, has_budget, max_surge, partners };
         self.units.insert(number, unit);
     }
 
@@ -197,6 +211,30 @@ impl WeekWork {
 
     pub(super) fn unit(&self, number: u64) -> &WeekUnit {
         &self.units[&number]
+    }
+
+    /// Takes note of a unit as the store has it.
+    pub(super) fn note(&mut self, record: &UnitRecord) {
+        let Some(number) = WeekUnit::number_of(&record.spec.name) else { return };
+        self.ids.insert(number, record.id);
+        for surge in &record.status.surges {
+            let origin = self.origin(record.id, surge.replaces);
+            self.origins.insert((record.id, surge.ordinal), origin);
+        }
+    }
+
+    /// Returns the unit of the store of a number, if there was one.
+    pub(super) fn id(&self, number: u64) -> Option<UnitId> {
+        self.ids.get(&number).copied()
+    }
+
+    /// Returns what a replica really uses: one that replaced another one has its work.
+    pub(super) fn usage(&self, number: u64, unit: UnitId, ordinal: u32) -> (i64, i64) {
+        self.unit(number).usage(self.origin(unit, ordinal))
+    }
+
+    fn origin(&self, unit: UnitId, ordinal: u32) -> u32 {
+        self.origins.get(&(unit, ordinal)).copied().unwrap_or(ordinal)
     }
 }
 
