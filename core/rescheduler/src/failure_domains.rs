@@ -170,11 +170,11 @@ impl Algorithm for FailureDomainSpread {
         for _ in 0..N_PASSES {
             let before = counts.n_excess;
             for unit in &detection.suspects {
-                if !counts.is_too_many(work.layout(), *unit) || !work.is_movable(*unit) {
+                if !counts.is_too_many(work.layout(), *unit) || !work.may_still_move(*unit) {
                     continue;
                 }
-                if work.is_full() || n_in_vain_left == 0 {
-                    return enumerate_columns(work);
+                if n_in_vain_left == 0 {
+                    return;
                 }
                 let Some(nodes) = move_or_name(work, &mut counts, *unit) else { continue };
                 n_in_vain_left -= 1;
@@ -219,7 +219,7 @@ fn make_room(work: &mut Workspace<'_>, counts: &mut SpreadGoal, unit: RunIdx, no
         if !work.layout().node(*node).accepts {
             continue;
         }
-        let may_leave = |other: RunIdx| work.is_movable(other) && has_harmless_place(work, other);
+        let may_leave = |other: RunIdx| work.may_still_move(other) && has_harmless_place(work, other);
         let Some(clearing) = cheapest_clearing(work.layout(), *node, shape, 1, &may_leave) else { continue };
         let mark = work.mark();
         let is_clear = evacuate(work, &clearing.units, N_CLEARED, &mut |work, other, to| {
@@ -267,7 +267,7 @@ fn exchange(work: &mut Workspace<'_>, counts: &mut SpreadGoal, unit: RunIdx, nod
             let owner = work.layout().owner(other);
             let harms = counts.is_counted(work.layout(), other)
                 && here.is_some_and(|domain| counts.count(owner, domain) >= counts.allowed[owner.idx()]);
-            if !harms && work.is_movable(other) && work.try_exchange(unit, other) {
+            if !harms && work.may_still_move(other) && work.try_exchange(unit, other) {
                 counts.on_moved(work.layout(), unit, from, *to);
                 counts.on_moved(work.layout(), other, *to, from);
                 return true;

@@ -197,11 +197,12 @@ impl Algorithm for LoadBalance {
         for node in hot {
             while loads.is_hot(node) {
                 // One running unit that moves has looked once, as a rule; nobody has moved only after all have looked.
-                let n_lookers = work.layout().on(node).len() + N_EXCHANGES;
+                let n_able = work.layout().on(node).iter().filter(|unit| work.may_still_move(**unit)).count();
+                let n_lookers = n_able + n_able.min(N_EXCHANGES);
                 let is_cooler = self.cool(work, &mut loads, node);
                 let n_looks = if is_cooler { n_nodes } else { n_lookers * n_nodes };
                 n_looks_left = n_looks_left.saturating_sub(n_looks);
-                if work.is_full() || n_looks_left == 0 {
+                if n_looks_left == 0 {
                     return;
                 }
                 if !is_cooler {
@@ -219,7 +220,7 @@ impl LoadBalance {
         let mut units: Vec<(f64, f64, RunIdx)> = layout
             .on(node)
             .iter()
-            .filter(|unit| work.is_movable(**unit))
+            .filter(|unit| work.may_still_move(**unit))
             .map(|unit| {
                 let usage = measures(layout.facts(*unit).usage);
                 let left = loads.heat(node, loads.with(node, usage, -1.0));
@@ -272,7 +273,7 @@ impl LoadBalance {
         calm.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         for (_, there) in calm.into_iter().take(N_TRIES) {
             let others: Vec<RunIdx> = work.layout().on(there).iter().copied().take(N_EXCHANGES).collect();
-            for other in others.into_iter().filter(|other| work.is_movable(*other)).collect::<Vec<_>>() {
+            for other in others.into_iter().filter(|other| work.may_still_move(*other)).collect::<Vec<_>>() {
                 let less = measures(work.layout().facts(other).usage);
                 let mut difference = own;
                 difference.iter_mut().zip(less).for_each(|(own, less)| *own -= less);

@@ -94,9 +94,10 @@ impl<'a> Workspace<'a> {
         self.limits.in_scope.get(node.idx()).copied().unwrap_or(true)
     }
 
-    /// Whether the plan has as many moves as it may have: what has not moved yet stays.
-    pub fn is_full(&self) -> bool {
-        self.layout.n_moved() >= self.limits.n_moves_max
+    /// Whether a running unit may be moved, and the plan may have one move more or has moved it already.
+    pub fn may_still_move(&self, unit: RunIdx) -> bool {
+        let is_full = self.layout.n_moved() >= self.limits.n_moves_max;
+        self.is_movable(unit) && (!is_full || self.layout.is_moved(unit))
     }
 
     /// Returns what refuses a move for which there is room; `None`: nothing.
