@@ -12,6 +12,7 @@
 //! ```
 
 use godel_domain::{
+    decision::RejectionReason,
     ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{EvictionReason, Phase},
     seed::mix,
@@ -85,6 +86,23 @@ pub enum MoveReply {
     TargetTaken(String),
     /// It is not there any more, or may not be moved.
     Refused(String),
+}
+
+impl MoveReply {
+    /// Returns what a refusal of the binder means to a move: whether the move itself is void, or another target may do.
+    pub fn refused(reason: RejectionReason, later: bool, why: String) -> Self {
+        match reason {
+            _ if later => Self::Later(why),
+            RejectionReason::NotThere
+            | RejectionReason::NotMovable
+            | RejectionReason::UnitChanged
+            | RejectionReason::AlreadyBound
+            | RejectionReason::Invalid
+            | RejectionReason::DisruptionBudget
+            | RejectionReason::Stale => Self::Refused(why),
+            _ => Self::TargetTaken(why),
+        }
+    }
 }
 
 /// What is to be done after a step.

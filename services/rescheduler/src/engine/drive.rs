@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use godel_core_rescheduler::{MoveReply, MovementMove, MovementPhase, MovementRecord};
-use godel_domain::ids::UnitId;
+use godel_domain::{decision::RejectionReason, ids::UnitId};
 use godel_kit::{
     status,
     txn::{Conditions, TXN_BYTES_MAX, TxnError},
 };
 use godel_proto::v1;
-use godel_wire::to_proto;
+use godel_wire::{from_proto, to_proto};
 use tonic::{Code, Status};
 
 use super::{Abort, Counts, Driven, Engine, outside::BinderAnswer, plans::Job};
@@ -333,22 +333,17 @@ fn verdict(answer: v1::MoveAnswer) -> MoveReply {
     let Some(refused) = answer.refused else {
         return answer.surge_ordinal.map_or(MoveReply::Moved, MoveReply::Surges);
     };
-    let reason = refused.reason();
-    let name = reason.as_str_name().trim_start_matches("REJECTION_REASON_").to_lowercase().replace('_', "-");
+    let name = refused
+        .reason()
+        .as_str_name()
+        .trim_start_matches("REJECTION_REASON_")
+        .to_lowercase()
+        .replace('_', "-");
     let why = if refused.detail.is_empty() { name } else { format!("{name}: {}", refused.detail) };
-    if refused.later {
-        return MoveReply::Later(why);
-    }
-    match reason {
-        v1::RejectionReason::NotThere
-        | v1::RejectionReason::NotMovable
-        | v1::RejectionReason::UnitChanged
-        | v1::RejectionReason::AlreadyBound
-        | v1::RejectionReason::Invalid
-        | v1::RejectionReason::DisruptionBudget
-        | v1::RejectionReason::Stale => MoveReply::Refused(why),
-        _ => MoveReply::TargetTaken(why),
-    }
+    // What a later binder says and this one does not know is no reason to look for another target.
+    let later = refused.later;
+    let reason = from_proto::move_refusal(refused).map_or(RejectionReason::Invalid, |refusal| refusal.reason);
+    MoveReply::refused(reason, later, why)
 }
 
 /// Numbers of ended movements that go: all but the newest `n_max`, and those that ended before a time. The newest movement always stays: numbers

@@ -13,7 +13,6 @@ use godel_core_rescheduler::{
 };
 use godel_domain::{
     allocation::Allocation,
-    decision::RejectionReason,
     ids::Revision,
     lifecycle::Counts,
     requested_move::{MadeMove, MoveRefusal, RequestedMove},
@@ -233,6 +232,7 @@ impl Rescheduler {
             fixed: &input.fixed,
             n_moves_max: N_MOVES_MAX,
             seed: mix(self.seed ^ self.n_plans),
+            bound_within: None,
         };
         let plan = plan_policy(self.manager.config(), policy, &input.snapshot, &NodeFilters, terms);
         let plan = plan.expect("the snapshot is sound, and the policy known");
@@ -317,23 +317,13 @@ fn requested(one: &MovementMove) -> RequestedMove {
     RequestedMove { running: one.id, to: one.to.0, wanted }
 }
 
-/// Returns what an answer of the binder means to a move, as the service reads it.
+/// Returns what an answer of the binder means to a move.
 fn reply_of(answer: Result<MadeMove, MoveRefusal>) -> MoveReply {
-    let MoveRefusal { reason, later, detail } = match answer {
-        Ok(made) => return made.surge.map_or(MoveReply::Moved, MoveReply::Surges),
-        Err(refusal) => refusal,
-    };
-    let why = format!("{reason:?}: {detail}");
-    match reason {
-        _ if later => MoveReply::Later(why),
-        RejectionReason::NotThere
-        | RejectionReason::NotMovable
-        | RejectionReason::UnitChanged
-        | RejectionReason::AlreadyBound
-        | RejectionReason::Invalid
-        | RejectionReason::DisruptionBudget
-        | RejectionReason::Stale => MoveReply::Refused(why),
-        _ => MoveReply::TargetTaken(why),
+    match answer {
+        Ok(made) => made.surge.map_or(MoveReply::Moved, MoveReply::Surges),
+        Err(MoveRefusal { reason, later, detail }) => {
+            MoveReply::refused(reason, later, format!("{reason:?}: {detail}"))
+        }
     }
 }
 
