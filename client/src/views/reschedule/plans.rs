@@ -1,0 +1,145 @@
+//! Plans of the rescheduler as shown.
+
+use std::collections::BTreeMap;
+
+use godel_proto::v1;
+use serde::Serialize;
+
+use super::{MoveView, WIDTH, listed, number, objective};
+use crate::output;
+
+/// What a policy recommends.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReschedulePlanView {
+    /// The policy; empty: room for a unit is made.
+    pub policy: String,
+    /// Store revision that it rests on.
+    pub revision: u64,
+    /// What was found.
+    pub finding: String,
+    /// Objective as things are; lower is better.
+    pub objective_before: f64,
+    /// Objective after the moves.
+    pub objective_after: f64,
+    /// No plan with the same limits has a lower objective; not there if that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objective_bound: Option<f64>,
+    /// Whether the program that the bound comes from was solved to its end.
+    pub bound_is_exact: bool,
+    /// Batches in which the moves are made.
+    pub batches: u32,
+    /// Fewest batches that disruption budgets alone allow.
+    pub batches_min: u32,
+    /// Moves that were left out because no order makes them possible.
+    pub impossible: u32,
+    /// What all moves cost, milliseconds of work.
+    pub cost_ms: u64,
+    /// How long it took to make the plan, milliseconds.
+    pub planning_ms: u64,
+    /// Why nothing would be moved now; empty: it would be.
+    pub held_back: String,
+    /// Moves that were tried and refused, by what refused them.
+    pub refusals: BTreeMap<String, u64>,
+    /// The moves, by batch.
+    pub moves: Vec<MoveView>,
+}
+
+impl From<&v1::ReschedulePlan> for ReschedulePlanView {
+    fn from(plan: &v1::ReschedulePlan) -> Self {
+        Self {
+            policy: plan.policy.clone(),
+            revision: plan.revision,
+            finding: plan.finding.clone(),
+            objective_before: plan.objective_before,
+            objective_after: plan.objective_after,
+            objective_bound: plan.objective_bound,
+            bound_is_exact: plan.bound_is_exact,
+            batches: plan.n_batches,
+            batches_min: plan.n_batches_min,
+            impossible: plan.impossible,
+            cost_ms: plan.cost_ms,
+            planning_ms: plan.planning_ms,
+            held_back: plan.held_back.clone(),
+            refusals: plan.refusals.iter().map(|refused| (refused.reason.clone(), refused.n)).collect(),
+            moves: plan.moves.iter().map(MoveView::from).collect(),
+        }
+    }
+}
+
+/// Differences of objectives smaller than this are rounding.
+const SAME: f64 = 1e-5;
+
+impl ReschedulePlanView {
+    /// How far from the best the plan is at most.
+    fn bound_text(&self, bound: f64) -> String {
+        let bound_shown = number(bound);
+        match (self.objective_after <= bound + SAME, self.bound_is_exact) {
+            (true, _) => format!("{bound_shown}: no plan can do better"),
+            (false, true) => {
+                format!("{bound_shown}: the best, if checks, budgets and thresholds did not matter")
+            }
+            (false, false) => format!("{bound_shown} at least: the best was not found in time"),
+        }
+    }
+
+    /// For people: what was found, what would change, and each move with why it is made.
+    pub fn text(&self, is_wide: bool) -> String {
+        let field = |title: &str, text: &str| output::field(WIDTH, title, text);
+        let mut refusals: Vec<(&String, &u64)> = self.refusals.iter().collect();
+        refusals.sort_by_key(|(reason, n)| (std::cmp::Reverse(**n), reason.as_str()));
+        let refusals: Vec<String> =
+            refusals.into_iter().map(|(reason, n)| format!("{reason}: {n}")).collect();
+        let batches = match self.batches {
+            0 => String::new(),
+            n => format!(" in {}", output::count(n, "batch")),
+        };
+        let left_out = match self.impossible {
+            0 => String::new(),
+            n => format!("; {n} left out, because no order makes them possible"),
+        };
+        let mut text = String::new();
+        if !self.policy.is_empty() {
+            text.push_str(&field("policy", &self.policy));
+        }
+        text.push_str(&field("finding", &self.finding));
+        text.push_str(&field("objective", &objective(self.objective_before, self.objective_after)));
+        if let Some(bound) = self.objective_bound {
+            text.push_str(&field("bound", &self.bound_text(bound)));
+        }
+        text.push_str(&field(
+            "moves",
+            &format!("{}{batches}{left_out}", output::count(self.moves.len(), "move")),
+        ));
+        text.push_str(&field("cost", &output::span(self.cost_ms)));
+        text.push_str(&field("refused", &refusals.join(", ")));
+        text.push_str(&field("held-back", &self.held_back));
+        if !self.moves.is_empty() {
+            text.push('\n');
+            text.push_str(&self.table(is_wide));
+        }
+        text
+    }
+
+    /// Moves that are not made yet: nothing is where it should be, and no phase says anything.
+    fn table(&self, is_wide: bool) -> String {
+        let mut headers = vec!["BATCH", "RUNNING-UNIT", "FROM", "TO", "COST", "WHY"];
+        if is_wide {
+            headers.extend(["DEVICES", "ZONES", "NUMBERS"]);
+        }
+        let row = |one: &MoveView| {
+            let mut row = vec![
+                one.batch.to_string(),
+                one.running_unit(),
+                one.from_node.clone(),
+                one.target(),
+                output::span(one.cost_ms),
+                one.why(),
+            ];
+            if is_wide {
+                row.extend([listed(&one.devices), listed(&one.zones), one.numbers()]);
+            }
+            row
+        };
+        output::columns(&headers, &self.moves.iter().map(row).collect::<Vec<_>>())
+    }
+}
