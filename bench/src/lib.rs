@@ -23,6 +23,7 @@
 //! - `overload`: admission while many times more units are offered than can be placed.
 //! - `processes`: the processes of a cluster.
 //! - `report`: the report of a run.
+//! - `reschedule`: plans of the rescheduler on a cluster that runs.
 //! - `restart`: time from SIGKILL for all processes to the first new binding.
 //! - `setup`: flags that benchmarks share.
 //! - `simulate`: any number of schedulers in simulated time.
@@ -51,6 +52,7 @@ mod once;
 mod overload;
 mod processes;
 mod report;
+mod reschedule;
 mod restart;
 mod setup;
 mod simulate;
@@ -113,6 +115,8 @@ pub enum Bench {
     YarnReplay(yarn_load::replay::Arguments),
     /// Applications of YARN at a steady rate, each with a master that registers, gets a container and finishes.
     YarnSubmissions(yarn_load::submissions::Arguments),
+    /// Plans of the rescheduler on a cluster that runs: how long each kind takes, and memory.
+    Reschedule(reschedule::Arguments),
     /// Draw a chart of the suite from the JSON of its runs.
     Chart(chart::Chart),
     /// Any number of schedulers in simulated time: conflicts, and the number beyond which another scheduler gains
@@ -151,6 +155,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Bench::Yarn(wanted) => yarn::run(wanted, format).await,
         Bench::YarnReplay(wanted) => yarn_load::replay::run(wanted, format).await,
         Bench::YarnSubmissions(wanted) => yarn_load::submissions::run(wanted, format).await,
+        Bench::Reschedule(wanted) => reschedule::run(wanted, format).await,
         Bench::Chart(wanted) => chart::run(&wanted),
         Bench::Simulate(wanted) => simulate::run(&wanted, format),
         Bench::Core(wanted) => decisions::run(wanted, format).await,

@@ -200,3 +200,18 @@ fn a_replay_in_which_no_queue_waits_says_so() {
     let output = run(&["yarn-replay", "--trace", "nowhere.tsv"]);
     assert_eq!(exit_code(&output), 2);
 }
+
+#[test]
+fn every_kind_of_policy_is_planned_on_a_cluster_that_runs() {
+    let report = bench("reschedule", &["--per-node", "5"]);
+    assert_eq!((&report["workload"], &report["running_units"]), (&"reschedule".into(), &100.into()));
+    let plans = report["plans"].as_array().unwrap();
+    assert_eq!(plans.len(), 6, "{report}");
+    for plan in plans {
+        let objective = |field: &str| plan[field].as_f64().unwrap();
+        assert!(objective("objective_after") <= objective("objective_before"), "{plan}");
+        assert!(plan["answer_ms"].as_u64() >= plan["planning_ms"].as_u64(), "{plan}");
+    }
+    assert!(plans.iter().any(|plan| plan["moves"].as_u64() > Some(0)), "{report}");
+    assert!(report["rss_mib"].as_f64().unwrap() > 0.0 && report["audit"] == true, "{report}");
+}
