@@ -7,7 +7,10 @@
 //!
 //! [`let_in`](crate::let_in) is the same on demand: the moves that let one waiting gang in.
 
+use std::collections::BTreeMap;
+
 use godel_domain::demand::Demand;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     clearing::{Clearing, cheapest_clearing, evacuate},
@@ -300,6 +303,59 @@ fn next_clearing(
     cheapest_clearing(work.layout(), node, whole.shape(), n_copies, &|unit| work.is_movable(unit))
 }
 
+/// The cheapest clearing of each node of a domain for one more running unit of the demand there, in order of cost. Only nodes that have changed
+/// are looked at again: a domain may be all of a large cluster.
+struct DomainClearings {
+    domain: u32,
+    in_order: BTreeMap<ClearingKey, Vec<RunIdx>>,
+    of_node: FxHashMap<NodeIdx, ClearingKey>,
+}
+
+/// What leaves by a clearing, in milliseconds of work, and how many; and the node.
+type ClearingKey = (u64, usize, NodeIdx);
+
+impl DomainClearings {
+    fn new(work: &Workspace<'_>, whole: &WholeShapes, domain: u32) -> Self {
+        let mut clearings = Self { domain, in_order: BTreeMap::new(), of_node: FxHashMap::default() };
+        for node in whole.domains().nodes(domain) {
+            clearings.put_back(work, whole, *node);
+        }
+        clearings
+    }
+
+    /// Returns the nodes that are cheapest to clear.
+    fn cheapest(&self, n: usize) -> impl Iterator<Item = NodeIdx> {
+        self.in_order.keys().take(n).map(|(_, _, node)| *node)
+    }
+
+    /// Takes out the cheapest node, with what leaves.
+    fn take_first(&mut self) -> Option<(NodeIdx, Vec<RunIdx>)> {
+        let ((_, _, node), units) = self.in_order.pop_first()?;
+        self.of_node.remove(&node);
+        Some((node, units))
+    }
+
+    /// Looks at a node, which is not in.
+    fn put_back(&mut self, work: &Workspace<'_>, whole: &WholeShapes, node: NodeIdx) {
+        let Some(Clearing { cost_ms, units }) = next_clearing(work, whole, node, whole.on_node(node) + 1)
+        else {
+            return;
+        };
+        let key = (cost_ms, units.len(), node);
+        self.in_order.insert(key, units);
+        self.of_node.insert(node, key);
+    }
+
+    /// Looks again at a node that received something, unless it is out: it cannot be cleared, or is of another domain.
+    fn renew(&mut self, work: &Workspace<'_>, whole: &WholeShapes, node: NodeIdx) {
+        let is_inside = whole.domains().of(node) == Some(self.domain);
+        if let Some(key) = self.of_node.remove(&node).filter(|_| is_inside) {
+            self.in_order.remove(&key);
+            self.put_back(work, whole, node);
+        }
+    }
+}
+
 /// Clears one domain: one more running unit of the demand at a time, where that is cheapest now. If it cannot be cleared whole,
 /// or makes the fragmentation worse than it was at first, it stays as it is.
 fn clear(
@@ -312,41 +368,33 @@ fn clear(
     let mark = work.mark();
     let n_moved = work.layout().n_moved();
     let n_looks = (N_LOOKS * N_NODES_MODERATE / work.layout().n_nodes().max(1)).clamp(N_LOOKS_MIN, N_LOOKS);
-    let mut failed: Vec<NodeIdx> = Vec::new();
+    let mut clearings = DomainClearings::new(work, &goal.whole, domain);
     let mut made: Vec<(RunIdx, NodeIdx, NodeIdx)> = Vec::new();
     while !goal.whole.is_whole(domain) {
-        let nodes = goal.whole.domains().nodes(domain).iter().copied();
-        let mut clearings: Vec<(Clearing, NodeIdx)> = nodes
-            .filter(|node| !failed.contains(node))
-            .filter_map(|node| {
-                Some((next_clearing(work, &goal.whole, node, goal.whole.on_node(node) + 1)?, node))
-            })
-            .collect();
-        clearings.sort_by_key(|(clearing, node)| (clearing.cost_ms, clearing.units.len(), *node));
         // Nodes of the domain that are to be cleared as well receive nothing.
         let n_missing = goal.whole.n_copies().saturating_sub(goal.whole.in_domain(domain)) as usize;
-        let next: Vec<NodeIdx> = clearings.iter().take(n_missing).map(|(_, node)| *node).collect();
-        let cheapest = clearings.into_iter().next();
-        let Some((clearing, node)) = cheapest else { break };
+        let next: FxHashSet<NodeIdx> = clearings.cheapest(n_missing).collect();
+        let Some((node, units)) = clearings.take_first() else { break };
         let before: Vec<(RunIdx, NodeIdx)> =
-            clearing.units.iter().map(|unit| (*unit, work.layout().node_of(*unit))).collect();
-        let strict = evacuate(work, &clearing.units, n_looks, &mut |work, unit, to| {
+            units.iter().map(|unit| (*unit, work.layout().node_of(*unit))).collect();
+        let strict = evacuate(work, &units, n_looks, &mut |work, unit, to| {
             let is_next = next.contains(&to);
             if is_next { None } else { receiver_rating(work, goal, unit, to, domain, is_target) }
         });
         let is_cleared = strict
-            || evacuate(work, &clearing.units, n_looks, &mut |work, unit, to| {
+            || evacuate(work, &units, n_looks, &mut |work, unit, to| {
                 if to == node { None } else { receiver_rating(work, goal, unit, to, domain, is_target) }
             });
-        if is_cleared {
-            for (unit, from) in before {
-                let to = work.layout().node_of(unit);
-                goal.on_moved(work.layout(), unit, from, to);
-                made.push((unit, from, to));
-            }
-        } else {
-            failed.push(node);
+        if !is_cleared {
+            continue;
         }
+        for (unit, from) in before {
+            let to = work.layout().node_of(unit);
+            goal.on_moved(work.layout(), unit, from, to);
+            made.push((unit, from, to));
+            clearings.renew(work, &goal.whole, to);
+        }
+        clearings.put_back(work, &goal.whole, node);
     }
     let n_moves = work.layout().n_moved().saturating_sub(n_moved);
     let is_worse = goal.fragmentation.rate() > goal.fragmentation.rate_at_first() + EPSILON;
