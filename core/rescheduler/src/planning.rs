@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use godel_domain::ids::NodeId;
+use godel_domain::ids::{NodeId, Revision};
 
 use crate::{
     config::RescheduleConfig,
@@ -11,7 +11,7 @@ use crate::{
     generator::{MoveBatches, order_moves_within},
     goal::EPSILON,
     layout::{BadSnapshot, Layout},
-    movement::{MovePhase, MovementMove, RecordedReason},
+    movement::{MovePhase, MovementMove, MovementPhase, MovementRecord, RecordedReason, RunCause},
     policy::{CheckedBy, PlanRefusal, PlannedMove, Policy, ReschedulePlan, make_plan},
     referee::{PlanBound, bound_of},
     room::{WaitingGang, let_in},
@@ -72,6 +72,36 @@ impl OrderedPlan {
     /// Returns what all moves cost, milliseconds of work.
     pub fn cost_ms(&self) -> u64 {
         self.moves.iter().fold(0, |sum, one| sum.saturating_add(one.cost_ms))
+    }
+
+    /// Returns a movement that executes the plan, named by its policy, or as room for a unit where the policy is empty, and its number. `read` is
+    /// the revision that the plan rests on.
+    pub fn movement(
+        &self,
+        number: u64,
+        (policy, cause): (&str, RunCause),
+        read: Revision,
+        created_ms: i64,
+    ) -> MovementRecord {
+        MovementRecord {
+            name: format!("{}-{number}", if policy.is_empty() { "room" } else { policy }),
+            policy: policy.to_owned(),
+            number,
+            for_unit: None,
+            created_ms,
+            plan_revision: read,
+            objective: self.objective,
+            finding: self.finding.clone(),
+            phase: MovementPhase::Running,
+            ending: None,
+            ended_ms: 0,
+            message: String::new(),
+            n_batches: self.n_batches,
+            batch: 0,
+            n_replans: 0,
+            cause,
+            moves: self.moves.clone(),
+        }
     }
 }
 

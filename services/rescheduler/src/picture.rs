@@ -228,14 +228,7 @@ impl MovementWorld for Picture {
     fn replica(&self, unit: UnitId, ordinal: u32) -> Option<ReplicaView> {
         let record = self.units.get(&unit)?;
         let row = self.cluster.rows(unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
-        // What is over, or released, is shown as it was; a unit that wants nothing any more does not bring it back.
-        let is_wanted = record.is_wanted() && record.group_of(ordinal).is_some();
-        (is_wanted || row.phase.is_live()).then_some(ReplicaView {
-            incarnation: row.incarnation,
-            phase: row.phase,
-            node: row.node,
-            eviction: row.eviction,
-        })
+        ReplicaView::of(record, ordinal, row)
     }
 
     fn held_ordinal(&self, movement: &str, from: RunningUnitId) -> Option<u32> {

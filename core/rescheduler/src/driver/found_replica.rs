@@ -2,11 +2,22 @@
 
 use godel_domain::{
     ids::NodeId,
-    running_units::{EvictionReason, Phase},
+    running_units::{EvictionReason, Phase, RunningUnit},
+    unit::UnitRecord,
 };
 
 use super::ReplicaView;
 use crate::movement::{MovePhase, MovementMove};
+
+impl ReplicaView {
+    /// Returns a replica as its unit and its row say; `None`: the unit does not want it any more. What is over, or released, is shown as it was: a unit
+    /// that wants nothing any more does not bring it back.
+    pub fn of(record: &UnitRecord, ordinal: u32, row: RunningUnit) -> Option<Self> {
+        let is_wanted = record.is_wanted() && record.group_of(ordinal).is_some();
+        let RunningUnit { incarnation, phase, node, eviction, .. } = row;
+        (is_wanted || phase.is_live()).then_some(Self { incarnation, phase, node, eviction })
+    }
+}
 
 /// What a replica says of its move.
 pub(super) enum FoundReplica {

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use godel_core_rescheduler::{
-    MoveLog, MovementPhase, MovementRecord, OrderedPlan, PlanTerms, RescheduleConfig, RunCause, plan_policy,
-    plan_room,
+    MoveLog, MovementRecord, OrderedPlan, PlanTerms, RescheduleConfig, RunCause, plan_policy, plan_room,
 };
 use godel_domain::{
     ids::{Epoch, Revision, UnitId},
@@ -268,26 +267,9 @@ impl Engine {
     ) -> String {
         let Some(term) = &mut self.term else { return String::new() };
         let number = term.movements.last_key_value().map_or(0, |(last, _)| *last) + 1;
-        let name = format!("{}-{number}", if policy.is_empty() { "room" } else { policy });
-        let movement = MovementRecord {
-            name: name.clone(),
-            policy: policy.to_owned(),
-            number,
-            for_unit,
-            created_ms: done.taken_ms,
-            plan_revision: done.revision,
-            objective: plan.objective,
-            finding: plan.finding.clone(),
-            phase: MovementPhase::Running,
-            ending: None,
-            ended_ms: 0,
-            message: String::new(),
-            n_batches: plan.n_batches,
-            batch: 0,
-            n_replans: 0,
-            cause,
-            moves: plan.moves.clone(),
-        };
+        let movement = plan.movement(number, (policy, cause), done.revision, done.taken_ms);
+        let movement = MovementRecord { for_unit, ..movement };
+        let name = movement.name.clone();
         let mut driven = Driven::of_record(movement.clone());
         driven.recorded = None;
         term.driven = Some(driven);

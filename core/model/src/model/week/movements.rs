@@ -9,7 +9,7 @@ use godel_core_rescheduler::{
     Aim, Binpack, Colocation, Defragmentation, DriverTerms, FailureDomainSpread, LoadBalance, MoveCounts,
     MoveRate, MoveReply, MovementDriver, MovementMove, MovementPhase, MovementRecord, NodeFilters,
     OrderedPlan, PlanTerms, PolicyConfig, PolicyManager, PolicyScope, Protection, QuietTime,
-    RescheduleConfig, RescheduleKind, RunCause, Trigger, TypicalDemand, plan_policy,
+    RescheduleConfig, RescheduleKind, Trigger, TypicalDemand, plan_policy,
 };
 use godel_domain::{
     allocation::Allocation,
@@ -217,7 +217,9 @@ impl Rescheduler {
         let finding = plan.finding.clone();
         let mut name = String::new();
         if !plan.moves.is_empty() {
-            let movement = self.movement((&due.name, due.cause), (revision, plan), model.net.wall_ms());
+            self.n_movements += 1;
+            let policy = (due.name.as_str(), due.cause);
+            let movement = plan.movement(self.n_movements, policy, revision, model.net.wall_ms());
             name.clone_from(&movement.name);
             self.driver = Some(MovementDriver::new(movement));
         }
@@ -238,34 +240,6 @@ impl Rescheduler {
         let plan = plan.expect("the snapshot is sound, and the policy known");
         *self.planned.entry(policy.to_owned()).or_default() += plan.moves.len();
         (input.snapshot.revision, plan)
-    }
-
-    fn movement(
-        &mut self,
-        (policy, cause): (&str, RunCause),
-        (plan_revision, plan): (Revision, OrderedPlan),
-        created_ms: i64,
-    ) -> MovementRecord {
-        self.n_movements += 1;
-        MovementRecord {
-            name: format!("{policy}-{}", self.n_movements),
-            policy: policy.to_owned(),
-            number: self.n_movements,
-            for_unit: None,
-            created_ms,
-            plan_revision,
-            objective: plan.objective,
-            finding: plan.finding,
-            phase: MovementPhase::Running,
-            ending: None,
-            ended_ms: 0,
-            message: String::new(),
-            n_batches: plan.n_batches,
-            batch: 0,
-            n_replans: 0,
-            cause,
-            moves: plan.moves,
-        }
     }
 
     /// Takes a step of the movement that is being made, and does what the driver says.

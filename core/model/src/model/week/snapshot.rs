@@ -141,13 +141,7 @@ impl MovementWorld for Store {
     fn replica(&self, unit: UnitId, ordinal: u32) -> Option<ReplicaView> {
         let record = self.record(unit)?;
         let row = self.rows.get(&unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
-        let is_wanted = record.is_wanted() && record.group_of(ordinal).is_some();
-        (is_wanted || row.phase.is_live()).then_some(ReplicaView {
-            incarnation: row.incarnation,
-            phase: row.phase,
-            node: row.node,
-            eviction: row.eviction,
-        })
+        ReplicaView::of(record, ordinal, row)
     }
 
     fn held_ordinal(&self, movement: &str, from: RunningUnitId) -> Option<u32> {
