@@ -60,12 +60,21 @@ pub(super) struct FilesRead {
 pub(super) struct OutsideState {
     files_ms: i64,
     reads_files: bool,
+    /// A configuration that was read once, and is not the one in force.
+    config_seen: Option<Config>,
     traffic_at: Option<(PathBuf, SystemTime)>,
     usage_ms: i64,
     reads_usage: bool,
     /// What was measured of late; empty while somebody reads.
     usage_history: UsageHistory,
     traffic_fault: String,
+}
+
+/// Whether a value was read twice in a row: a file that is being written may be read half, or empty.
+fn is_settled<T: Clone + PartialEq>(seen: &mut Option<T>, read: &T) -> bool {
+    let is_same = seen.as_ref() == Some(read);
+    *seen = (!is_same).then(|| read.clone());
+    is_same
 }
 
 fn is_due(last_ms: i64, now_ms: i64, every_ms: u64) -> bool {
@@ -157,7 +166,10 @@ impl Engine {
     fn on_files(&mut self, FilesRead { config, traffic }: FilesRead) {
         self.outside.reads_files = false;
         match config {
-            Some(Ok(config)) if config != self.parts.config || !self.faults.is_empty() => {
+            Some(Ok(config)) if config == self.parts.config && self.faults.is_empty() => {
+                self.outside.config_seen = None;
+            }
+            Some(Ok(config)) if is_settled(&mut self.outside.config_seen, &config) => {
                 let before = self.manager.config().clone();
                 self.configure(config);
                 if *self.manager.config() != before {
@@ -165,6 +177,7 @@ impl Engine {
                 }
             }
             Some(Err(why)) => {
+                self.outside.config_seen = None;
                 self.refuse_config(vec![why]);
             }
             Some(Ok(_)) | None => {}
@@ -256,4 +269,18 @@ async fn list_usage(state: Channel) -> Result<UsageTable, Status> {
         }
     }
     Ok(usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_once_between_others_does_not_count() {
+        let mut seen = None;
+        // A file that is empty for a moment, and then has something else.
+        let read = [1, 1, 0, 2, 2, 0, 2, 2];
+        let settled = read.map(|value| is_settled(&mut seen, &value));
+        assert_eq!(settled, [false, true, false, false, true, false, false, true]);
+    }
 }
