@@ -83,7 +83,6 @@ pub struct Placer {
     /// Placements that needed a scan.
     pub misses: u64,
     /// Blocks and nodes that scans looked at.
-    #[cfg(any(test, feature = "count-looks"))]
     pub n_looked: usize,
 }
 
@@ -143,7 +142,6 @@ impl Placer {
             cursors: Cursors::new(usize::try_from(mix(seed) >> 40).unwrap_or(0)),
             hits: 0,
             misses: 0,
-            #[cfg(any(test, feature = "count-looks"))]
             n_looked: 0,
         }
     }
@@ -379,10 +377,7 @@ impl Placer {
         *cursor = (*cursor + ((n_nodes - left) / CURSOR_DIVISOR).max(1)) % n_nodes;
         entry.candidates.reach = reach;
         entry.candidates.fill(found, wanted);
-        #[cfg(any(test, feature = "count-looks"))]
-        {
-            self.n_looked += looked;
-        }
+        self.n_looked += looked;
         // A scan that had to look at many nodes for few serves some more units.
         let dear = looked / limit.saturating_mul(4).max(1) * wanted;
         let has_devices = !cluster.demand(entry.ask.shape()).devices.is_empty();
