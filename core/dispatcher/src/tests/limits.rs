@@ -44,7 +44,7 @@ fn who_waits_for_too_long_finds_no_place_and_is_tried_on() {
     );
     assert_eq!(
         rig.reasons(2),
-        [("scheduling-timeout".to_owned(), "no place within 10 s, and tried on".to_owned())]
+        [("scheduling-timeout".to_owned(), "no place within 10 s, and still tried".to_owned())]
     );
     assert_eq!((rig.reasons(1), rig.reasons(3)), (vec![], vec![]));
     rig.report(1, 2, ReportState::Returned);
