@@ -240,7 +240,7 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
     let taken = match submitted.map(tonic::Response::into_inner) {
         Ok(answer) => return Ok((if answer.duplicate { "unchanged" } else { "created" }, answer.revision)),
         Err(failure) if failure.code == Code::Conflict => failure,
-        Err(failure) => return Err(failure),
+        Err(failure) => return Err(unit_file::in_keys(failure, &unit)),
     };
     let namespace = if namespace.is_empty() { "default" } else { &namespace };
     // Under another name it is the uid that is taken.
