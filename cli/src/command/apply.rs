@@ -200,7 +200,10 @@ fn placed(client: &Client, failed: FailedCall, loaded: &Loaded) -> Failure {
     let line = |bad: &BadField| {
         let found = places.iter().find_map(|(path, place)| Some((bad.path.strip_prefix(path)?, place)));
         match found {
-            Some((field, place)) => format!("{place}: {field}: {}", shown(&bad.description)),
+            Some((field, place)) => {
+                let key = unit_file::key_of_record(field);
+                format!("{place}: {}: {}", shown(&key), shown(&bad.description))
+            }
             None => shown(format!("{} {}", bad.path, bad.description).trim()).into_owned(),
         }
     };
