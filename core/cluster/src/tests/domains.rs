@@ -83,9 +83,9 @@ fn takes(kind: Kind, unit: u64) -> bool {
     match kind {
         Kind::Open => true,
         Kind::Cordoned | Kind::NotReady | Kind::OfClass | Kind::Small | Kind::Full => false,
-        Kind::Tainted => unit % 2 == 0,
+        Kind::Tainted => unit.is_multiple_of(2),
         Kind::Plain => unit <= 3,
-        Kind::Processes => unit % 2 == 0,
+        Kind::Processes => unit.is_multiple_of(2),
     }
 }
 
@@ -94,7 +94,7 @@ fn template(unit: u64) -> Template {
     if unit > 3 {
         template.node_selector.insert("disk".to_owned(), "ssd".to_owned());
     }
-    if unit % 2 == 0 {
+    if unit.is_multiple_of(2) {
         let key = "only".to_owned();
         template.tolerations.push(Toleration { key, value: None, effect: None, tolerated_s: None });
         template.run.command = vec!["serve".to_owned()];
