@@ -304,7 +304,11 @@ impl Reader {
             tokio::time::sleep(self.backoff.pause()).await;
             return Ok(());
         }
-        if self.request.follow && is_unplaced(&status) && self.will_start().await? {
+        if self.request.follow && is_unplaced(&status) {
+            if !self.will_start().await? {
+                let said = format!("{}: the unit is over, and the replica never had a node", self.what);
+                return Err(Failure::new(Code::NotFound, said));
+            }
             tokio::time::sleep(self.backoff.pause()).await;
             self.heard = Instant::now();
             return Ok(());
