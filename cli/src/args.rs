@@ -17,7 +17,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use godel_client::{exit::EXIT_CODES, output::Format};
 
-use godel_client::unit_file::pair;
+use godel_client::unit_file::{label_pair, pair};
 pub use history::{History, HistoryKey};
 pub use offline::{Audit, Config, Replay, State, Trace};
 pub use unit::{

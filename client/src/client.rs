@@ -273,6 +273,35 @@ impl Client {
         .map(tonic::Response::into_inner)
     }
 
+    /// One unit with all of its running units, however many pages they fill; the unit as the first page shows it.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn get_whole_unit(&self, namespace: &str, name: &str) -> Result<v1::GetUnitResponse, Failure> {
+        let mut whole = self.get_unit(namespace, name).await?;
+        let first = std::mem::take(&mut whole.next_page_token);
+        if first.is_empty() {
+            return Ok(whole);
+        }
+        let rest = read_all(async |page_token: String| {
+            let page_token = if page_token.is_empty() { first.clone() } else { page_token };
+            let request = v1::GetUnitRequest {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                page_token,
+                ..v1::GetUnitRequest::default()
+            };
+            let page = self.units(|mut client| {
+                let request = request.clone();
+                async move { client.get_unit(request).await }
+            });
+            let page = page.await?.into_inner();
+            Ok((page.running_units, page.next_page_token))
+        });
+        whole.running_units.extend(rest.await?);
+        Ok(whole)
+    }
+
     /// What running units use, node by node, where agents measure it.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ use std::{fmt, path::Path};
 
 use godel_proto::v1;
 
-pub use check::{check, is_same, key_of_record, key_of_unit};
+pub use check::{check, filled, in_keys, is_same, key_of_record, key_of_unit};
 pub use flags::from_flags;
 pub use godel_domain::duration::parse as parse_duration;
 #[cfg(test)]
@@ -34,7 +34,7 @@ pub(crate) use manifest::keys_of_a_unit;
 pub use manifest::{Document, parse_form, parse_manifest};
 pub use queue::{parse_amount, queues_to_file, show_amount};
 pub use reservation::time as parse_time;
-pub use submit::{OnBelowMin, OnEviction, OnFailure, Submit, pair};
+pub use submit::{OnBelowMin, OnEviction, OnFailure, Submit, label_pair, pair};
 pub use write::{NoFile, to_file};
 
 /// Mistakes that are told of one file.

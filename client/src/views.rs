@@ -112,8 +112,10 @@ pub struct UnitView {
     /// Since its submission, milliseconds; `None`: nobody has looked at a clock.
     #[serde(skip)]
     pub age_ms: Option<u64>,
-    /// The first nodes on which its running units are.
+    /// The first nodes on which its running units are; in `describe` each of them has its own line.
     pub nodes: Vec<String>,
+    /// There are more nodes than those.
+    pub more_nodes: bool,
     /// Why it waits, or how it ended, in a few words.
     pub reason: String,
     /// Labels.
@@ -297,6 +299,7 @@ impl From<&v1::Unit> for UnitView {
             revision: unit.revision,
             age_ms: None,
             nodes: unit.nodes.clone(),
+            more_nodes: unit.more_nodes,
             reason: reason(unit),
             labels: meta.labels.into_iter().collect(),
             refusals: unit.refusals.as_ref().map(RefusalsView::from),
@@ -322,21 +325,18 @@ impl UnitView {
         self
     }
 
-    /// Where its running units are: `n1,n2,n3+5`.
+    /// Where its running units are: `n1,n2,n3,...` if they are on more nodes than those.
     fn places(&self) -> String {
-        let shown = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
-        let more = self.bound.saturating_sub(shown);
-        match (shown, more) {
-            (3.., 1..) => format!("{}+{more}", self.nodes.join(",")),
-            _ => self.nodes.join(","),
-        }
+        let more = if self.more_nodes { ",..." } else { "" };
+        format!("{}{more}", self.nodes.join(","))
     }
 
-    /// How many of its replicas run: `3/4`, of a daemon `3 of 4 nodes`.
+    /// How many of its replicas run or have succeeded: `3/4`, of a daemon `3 of 4 nodes`.
     pub fn ready(&self) -> String {
+        let ready = self.running.saturating_add(self.succeeded);
         match self.class.as_str() {
             "daemon" => format!("{} of {}", self.running, words::count(self.replicas, "node")),
-            _ => format!("{}/{}", self.running, self.replicas),
+            _ => format!("{ready}/{}", self.replicas),
         }
     }
 

@@ -55,7 +55,7 @@ pub struct BudgetSettings {
     #[arg(long, conflicts_with = "selector")]
     pub unit: Option<String>,
     /// Selects all units with all of these labels.
-    #[arg(long, short = 'l', value_delimiter = ',', value_name = "KEY=VALUE", value_parser = super::pair)]
+    #[arg(long, short = 'l', value_delimiter = ',', value_name = "KEY=VALUE", value_parser = super::label_pair)]
     pub selector: Vec<(String, String)>,
     /// Maximum number or share of running units that may be missing: `1`, `20%`. Default without a limit: 1.
     #[arg(long, value_name = "N|N%", conflicts_with = "min_available")]

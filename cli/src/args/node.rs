@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
 
-use super::pair;
+use super::label_pair;
 
 /// Nodes by name or by label.
 #[derive(Clone, Debug, ClapArgs)]
@@ -12,7 +12,7 @@ pub struct Nodes {
     /// Full names or uids. All are processed, also after an error.
     pub names: Vec<String>,
     /// Every node with these labels, as `zone=a,rack=r1`.
-    #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
+    #[arg(long, short = 'l', value_delimiter = ',', value_parser = label_pair)]
     pub selector: Vec<(String, String)>,
 }
 
@@ -58,7 +58,7 @@ pub struct Changes {
     #[arg(required = true)]
     pub words: Vec<String>,
     /// Every node with these labels, as `zone=a,rack=r1`.
-    #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
+    #[arg(long, short = 'l', value_delimiter = ',', value_parser = label_pair)]
     pub selector: Vec<(String, String)>,
 }
 
@@ -68,7 +68,7 @@ pub enum Node {
     /// List nodes.
     List {
         /// Only nodes with these labels, as `zone=a,rack=r1`.
-        #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
+        #[arg(long, short = 'l', value_delimiter = ',', value_parser = label_pair)]
         selector: Vec<(String, String)>,
     },
     /// Show nodes and their running units. With `-o json` one node is an object, several are an array.

@@ -54,7 +54,7 @@ pub struct ReservationSettings {
     #[arg(long, short)]
     pub namespace: Option<String>,
     /// Units with all of these labels are owners.
-    #[arg(long, short = 'l', value_delimiter = ',', value_name = "KEY=VALUE", value_parser = super::pair)]
+    #[arg(long, short = 'l', value_delimiter = ',', value_name = "KEY=VALUE", value_parser = super::label_pair)]
     pub selector: Vec<(String, String)>,
     /// Number of slots; default 1 for a new reservation. 0: running units in its slots continue without it.
     #[arg(long)]
@@ -66,7 +66,7 @@ pub struct ReservationSettings {
     #[arg(long)]
     pub gpus: Option<u32>,
     /// Labels that its nodes must have.
-    #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE", value_parser = super::pair)]
+    #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE", value_parser = super::label_pair)]
     pub node_selector: Vec<(String, String)>,
     /// Time from now until it expires: `90m`, `7d`; 0: it never expires.
     #[arg(long, value_parser = godel_domain::duration::parse_whole)]

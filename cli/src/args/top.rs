@@ -1,7 +1,7 @@
 //! `godel top`: verbs and flags.
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use godel_client::unit_file::pair;
+use godel_client::unit_file::label_pair;
 
 /// What to order lines by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -21,7 +21,7 @@ pub struct TopNode {
     /// Names of nodes. Default: all nodes.
     pub names: Vec<String>,
     /// Only nodes with these labels, as `zone=a`.
-    #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
+    #[arg(long, short = 'l', value_delimiter = ',', value_parser = label_pair)]
     pub selector: Vec<(String, String)>,
     /// Order of the lines.
     #[arg(long, value_enum, default_value_t)]

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use godel_domain::duration;
 
-use godel_client::unit_file::{Submit, pair, parse_time};
+use godel_client::unit_file::{Submit, label_pair, parse_time};
 
 /// Units to show.
 #[derive(Clone, Debug, ClapArgs)]
@@ -205,7 +205,7 @@ pub struct List {
     #[arg(long)]
     pub class: Option<String>,
     /// Only units with these labels, as `app=web`.
-    #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
+    #[arg(long, short = 'l', value_delimiter = ',', value_parser = label_pair)]
     pub selector: Vec<(String, String)>,
     /// Order of the units.
     #[arg(long, value_enum, default_value_t)]

@@ -200,7 +200,10 @@ fn placed(client: &Client, failed: FailedCall, loaded: &Loaded) -> Failure {
     let line = |bad: &BadField| {
         let found = places.iter().find_map(|(path, place)| Some((bad.path.strip_prefix(path)?, place)));
         match found {
-            Some((field, place)) => format!("{place}: {field}: {}", shown(&bad.description)),
+            Some((field, place)) => {
+                let key = unit_file::key_of_record(field);
+                format!("{place}: {}: {}", shown(&key), shown(&bad.description))
+            }
             None => shown(format!("{} {}", bad.path, bad.description).trim()).into_owned(),
         }
     };
@@ -240,7 +243,7 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
     let taken = match submitted.map(tonic::Response::into_inner) {
         Ok(answer) => return Ok((if answer.duplicate { "unchanged" } else { "created" }, answer.revision)),
         Err(failure) if failure.code == Code::Conflict => failure,
-        Err(failure) => return Err(failure),
+        Err(failure) => return Err(unit_file::in_keys(failure, &unit)),
     };
     let namespace = if namespace.is_empty() { "default" } else { &namespace };
     // Under another name it is the uid that is taken.

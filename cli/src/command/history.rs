@@ -41,8 +41,24 @@ pub(super) async fn run(client: &Client, wanted: History, format: Format) -> Res
             }
             Ok(())
         }
-        Some(key) => output::print_list(format, &sums(&units, key), "ended units"),
+        Some(key) => {
+            output::print_list(format, &sums(&units, key), "ended units")?;
+            if let Some(covered) = covered(&units, since_ms) {
+                output::say(covered);
+            }
+            Ok(())
+        }
     }
+}
+
+/// What sums cover, where they may lack units: only so many ended units are kept, the newest ones.
+fn covered(units: &[v1::UnitHistory], since_ms: i64) -> Option<String> {
+    let oldest_ms = units.iter().map(|unit| unit.ended_time_ms).min()?;
+    let kept = output::count(units.len(), "ended unit");
+    let from = output::time(oldest_ms.max(since_ms));
+    Some(format!(
+        "sums of the {kept} that the history still has, from {from} on: it keeps the newest ones only (`dispatcher.history_units_max`, `dispatcher.history_age`)"
+    ))
 }
 
 /// Sums over units with one owner, or of one queue, in order of its name.
@@ -62,6 +78,18 @@ fn sums(units: &[v1::UnitHistory], key: HistoryKey) -> Vec<HistorySumView> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sums_say_what_they_cover() {
+        let unit = |ended_time_ms| v1::UnitHistory { ended_time_ms, ..v1::UnitHistory::default() };
+        let said = covered(&[unit(1_790_000_000_000), unit(1_789_999_000_000)], 0).unwrap();
+        let from = output::time(1_789_999_000_000);
+        assert!(
+            said.contains("the 2 ended units that the history still has") && said.contains(&from),
+            "{said}"
+        );
+        assert_eq!(covered(&[], 0), None);
+    }
 
     #[test]
     fn units_of_one_owner_are_added_up() {

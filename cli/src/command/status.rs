@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::resources::{CPU, MEMORY};
+use godel_domain::{
+    quantity,
+    resources::{CPU, MEMORY},
+};
 use godel_kit::{config::HumanDuration, informer::UNREAD_COUNTER};
 use godel_proto::v1;
 use serde::Serialize;
@@ -380,8 +383,11 @@ fn allocated(dispatcher: &DispatcherView) -> String {
     let one = |name: &str| {
         let (used, all) = (of(&dispatcher.allocated, name), of(&dispatcher.capacity, name));
         let percent = i128::from(used) * 100 / i128::from(all.max(1));
-        let show = |amount| godel_client::unit_file::show_amount(name, amount);
-        format!("{} {percent} % ({} of {})", shown(name), show(used), show(all))
+        let (used_text, all_text) = (quantity::show_sum(name, used), quantity::show_sum(name, all));
+        match quantity::is_saturated(used) || quantity::is_saturated(all) {
+            true => format!("{} {used_text} of {all_text}", shown(name)),
+            false => format!("{} {percent} % ({used_text} of {all_text})", shown(name)),
+        }
     };
     let others = dispatcher.capacity.keys().map(String::as_str).filter(|name| ![CPU, MEMORY].contains(name));
     [CPU, MEMORY].into_iter().chain(others).map(one).collect::<Vec<_>>().join(", ")
@@ -476,5 +482,21 @@ mod tests {
             allocated(&dispatcher_view(status)),
             "cpu 65 % (21 of 32), memory 0 % (0 of 64Gi), gpu 18 % (1.5 of 8)"
         );
+        let of = |amount: i64| {
+            Some(v1::Resources { amounts: [("memory".to_owned(), amount)].into_iter().collect() })
+        };
+        let allocated = |used, all| {
+            allocated(&dispatcher_view(v1::GetDispatcherStatusResponse {
+                allocated: of(used),
+                capacity: of(all),
+                ..v1::GetDispatcherStatusResponse::default()
+            }))
+        };
+        assert_eq!(
+            allocated(293_071_353 << 20, 597_684 << 30),
+            "cpu 0 % (0 of 0), memory 47 % (279.4Ti of 583.6Ti)",
+            "both in the same unit"
+        );
+        assert_eq!(allocated(1 << 30, i64::MAX), "cpu 0 % (0 of 0), memory 1Gi of too much to count");
     }
 }

@@ -178,7 +178,7 @@ async fn files(client: &Client, which: &Which) -> Result<(), Failure> {
 }
 
 async fn view_of(client: &Client, (namespace, name): (&str, &str)) -> Result<UnitView, Failure> {
-    let answer = client.get_unit(namespace, name).await.map_err(|failure| match failure.code {
+    let answer = client.get_whole_unit(namespace, name).await.map_err(|failure| match failure.code {
         Code::NotFound => failure.hint(LIST_UNITS),
         _ => failure,
     })?;

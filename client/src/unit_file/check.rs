@@ -16,19 +16,39 @@ use godel_rules::{
 };
 use godel_wire::{BadField, from_proto, to_proto};
 
-use super::{Document, read::Report};
+use super::{Document, read::Report, write};
+use crate::exit::Failure;
 
 /// What would be filled in, as `field = value`.
 ///
 /// # Errors
 /// Every wrong field, as the dispatcher would name it: `field: what`.
 pub fn check(spec: v1::UnitSpec) -> Result<Vec<String>, Vec<String>> {
+    let is_short = write::is_short(&spec.task_groups);
     match admitted(spec) {
         Ok(admitted) => Ok(admitted.defaults.iter().map(AppliedDefault::to_string).collect()),
         Err(violations) => {
-            Err(violations.iter().map(|one| format!("{}: {}", one.field, one.description)).collect())
+            let key = |field: &str| key_of_unit(field, is_short);
+            Err(violations.iter().map(|one| format!("{}: {}", key(&one.field), one.description)).collect())
         }
     }
+}
+
+/// A unit as the dispatcher will keep it, with everything that its file leaves out. What the dispatcher would refuse comes back as it is.
+pub fn filled(spec: &v1::UnitSpec) -> v1::UnitSpec {
+    admitted(spec.clone()).map_or_else(|_| spec.clone(), |admitted| to_proto::unit_spec(&admitted.spec))
+}
+
+/// What a server refused of a unit, by the keys of its file instead of the fields of the API.
+#[must_use]
+pub fn in_keys(failure: Failure, spec: &v1::UnitSpec) -> Failure {
+    let is_short = write::is_short(&spec.task_groups);
+    let line = |line: &str| match line.strip_prefix("  ").and_then(|rest| rest.split_once(": ")) {
+        Some((field, what)) if !field.contains(' ') => format!("  {}: {what}", key_of_unit(field, is_short)),
+        _ => line.to_owned(),
+    };
+    let message = failure.message.lines().map(line).collect::<Vec<_>>().join("\n");
+    Failure { message, ..failure }
 }
 
 fn admitted(
@@ -170,6 +190,36 @@ fn comparable(mut spec: v1::UnitSpec) -> v1::UnitSpec {
 mod tests {
     use super::*;
     use crate::unit_file::parse;
+
+    #[test]
+    fn what_a_server_refuses_is_told_by_the_keys_of_the_file() {
+        let of = |text: &str, said: &str| {
+            let spec = parse(text).unwrap().remove(0).spec;
+            in_keys(Failure::usage(said), &spec).message
+        };
+        let said = "invalid input\n  task_groups[0].template.demand.requests[\"cpu\"]: too much\n  meta.name: taken: really";
+        let short = "name: a\ntemplate: {requests: {cpu: 1}}\n";
+        assert_eq!(
+            of(short, said),
+            "invalid input\n  template.requests[\"cpu\"]: too much\n  name: taken: really"
+        );
+        let long = "name: a\ntask_groups: [{name: x, template: {requests: {cpu: 1}}}, {name: y, template: {requests: {cpu: 1}}}]\n";
+        assert!(of(long, said).contains("  task_groups[0].template.requests[\"cpu\"]: too much"));
+        assert_eq!(of(short, "unit a: no"), "unit a: no");
+    }
+
+    #[test]
+    fn what_a_file_leaves_out_is_no_change() {
+        let spec = |text: &str| parse(text).unwrap().remove(0).spec;
+        let kept = filled(&spec("name: a\nclass: service\nreplicas: 2\ntemplate: {requests: {cpu: 1}}\n"));
+        let to_file = crate::unit_file::to_file;
+        let same = spec("name: a\nclass: service\nreplicas: 2\ntemplate: {requests: {cpu: 1000m}}\n");
+        assert_eq!(to_file(&filled(&same)).unwrap(), to_file(&kept).unwrap());
+        let other = spec("name: a\nclass: service\nreplicas: 3\ntemplate: {requests: {cpu: 1}}\n");
+        let (kept, other) = (to_file(&kept).unwrap(), to_file(&filled(&other)).unwrap());
+        let differing = kept.lines().zip(other.lines()).filter(|(old, new)| old != new).count();
+        assert_eq!((differing, kept.lines().count()), (1, other.lines().count()), "{kept}{other}");
+    }
 
     #[test]
     fn fields_of_the_api_are_keys_of_files() {

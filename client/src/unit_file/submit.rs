@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, ValueEnum};
-use godel_domain::{duration, host_port::HostPort};
+use godel_domain::{duration, host_port::HostPort, names};
 use godel_proto::v1;
 
 use super::{read::octal, words};
@@ -17,6 +17,25 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("`{text}` is not of the form key=value")),
     }
+}
+
+/// Reads a label that is asked for, `key=value`.
+///
+/// # Errors
+/// It is of another form: an operator that selectors of commands do not know would match nothing.
+pub fn label_pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, value)| {
+        // `==` is an operator elsewhere.
+        names::label_key(key).is_ok()
+            && names::text(value, names::NAME_LEN_MAX).is_ok()
+            && !value.starts_with('=')
+    });
+    let Some((key, value)) = pair else {
+        return Err(format!(
+            "`{text}` is not of the form key=value: a label and the value that it has; there are no other operators here"
+        ));
+    };
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// `godel unit submit`.

@@ -457,3 +457,82 @@ fn a_file_of_20000_documents_is_read() {
     let units = parse(&text).unwrap();
     assert_eq!((units.len(), units[19_999].document), (20_000, 20_000));
 }
+
+/// The examples of `docs/` that are files, or parts of files of a unit: with the page and the line where each begins.
+fn examples() -> Vec<(String, String)> {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut pages: Vec<_> =
+        std::fs::read_dir(root.join("docs")).unwrap().map(|page| page.unwrap().path()).collect();
+    pages.push(root.join("README.md"));
+    pages.sort();
+    let mut found = Vec::new();
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|ending| ending == "md")) {
+        let text = std::fs::read_to_string(page).unwrap();
+        let mut begun: Option<(usize, String)> = None;
+        for (at, line) in text.lines().enumerate() {
+            match (&mut begun, line) {
+                (None, "```yaml") => begun = Some((at + 2, String::new())),
+                // Of a script that writes a file.
+                (None, line) if line.ends_with("<<'YAML'") => begun = Some((at + 2, String::new())),
+                (Some(_), "```" | "YAML") => {
+                    let (line, block) = begun.take().unwrap();
+                    found.push((format!("{}:{line}", page.file_name().unwrap().to_string_lossy()), block));
+                }
+                (Some((_, block)), line) => block.push_str(&format!("{line}\n")),
+                (None, _) => {}
+            }
+        }
+    }
+    found
+}
+
+/// The keys at the top of a document.
+fn top_keys(document: &str) -> Vec<&str> {
+    let top = document.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()));
+    top.filter_map(|line| Some(line.split_once(':')?.0)).collect()
+}
+
+#[test]
+fn examples_of_the_docs_apply() {
+    let mut n_files = 0;
+    for (place, block) in examples() {
+        let is_part = |key: &str| ["template", "topology", "affinity", "class"].contains(&key);
+        for document in block.split("---\n").filter(|document| !document.trim().is_empty()) {
+            let keys = top_keys(document);
+            let has = |key: &str| keys.contains(&key);
+            let is_file = has("kind") || has("name");
+            if !is_file && !keys.iter().any(|key| is_part(key)) {
+                // Scenarios and configurations have readers of their own.
+                assert!(
+                    keys.iter().all(|key| ["scenario", "scheduler", "covers"].contains(key))
+                        || has("scenario"),
+                    "{place}: what is this? {keys:?}"
+                );
+                continue;
+            }
+            // A part shows some keys of a unit, whose others do not matter.
+            let mut text = document.to_owned();
+            if !is_file {
+                text.push_str("name: example\n");
+                if !has("template") && !has("task_groups") {
+                    text.push_str("template: {requests: {cpu: 1}}\n");
+                }
+            }
+            n_files += usize::from(is_file);
+            if let Err(mistakes) = parse_manifest(&text) {
+                panic!("{place}: {mistakes}\n{text}");
+            }
+        }
+    }
+    assert!(n_files > 13, "{n_files} files");
+}
+
+#[test]
+fn a_selector_with_another_operator_is_refused() {
+    assert_eq!(label_pair("app=web"), Ok(("app".to_owned(), "web".to_owned())));
+    assert_eq!(label_pair("godel.dev/zone="), Ok(("godel.dev/zone".to_owned(), String::new())));
+    for text in ["app", "!app", "app!=web", "app==web", "app in (a", "b)", "cores>64", "cores>=64", "=web"] {
+        let refused = label_pair(text).unwrap_err();
+        assert!(refused.starts_with(&format!("`{text}` is not of the form key=value")), "{refused}");
+    }
+}

@@ -49,6 +49,11 @@ fn word(number: i32, words: &[(&'static str, i32)]) -> Option<Yaml> {
     words.iter().find(|(_, known)| *known == number).map(|(word, _)| Yaml::plain(word))
 }
 
+/// Whether a unit is written in the short form, with the template of its only task group at the top.
+pub(super) fn is_short(task_groups: &[v1::TaskGroup]) -> bool {
+    matches!(task_groups, [one] if matches!(one.name.as_str(), "" | "main") && one.min_member.is_none() && one.topology.is_none())
+}
+
 fn unit(spec: &v1::UnitSpec) -> Yaml {
     // A new field breaks the build here: say how a file writes it.
     let v1::UnitSpec {
@@ -104,8 +109,7 @@ fn unit(spec: &v1::UnitSpec) -> Yaml {
     out.text("profile", profile);
     out.put("affinity", affinity.as_ref().map(unit_affinity));
     out.put("topology", topology.as_ref().map(unit_topology));
-    let is_short = matches!(task_groups.as_slice(), [one] if matches!(one.name.as_str(), "" | "main") && one.min_member.is_none() && one.topology.is_none());
-    if let ([one], true) = (task_groups.as_slice(), is_short) {
+    if let ([one], true) = (task_groups.as_slice(), is_short(task_groups)) {
         out.put("replicas", (!is_daemon).then(|| Yaml::plain(one.replicas)));
         out.put("template", Some(template(&one.template.clone().unwrap_or_default())));
         return out;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use godel_domain::{
-    quantity::GPU,
+    quantity::{self, GPU},
     resources::{CPU, MEMORY},
 };
 use godel_proto::v1;
@@ -162,6 +162,9 @@ impl From<&v1::UnitHistory> for HistoryView {
 /// `cpu 3.5h, memory 12Gi h`: what people pay for, in hours.
 fn hours(of: &BTreeMap<String, u64>) -> String {
     let shown = of.iter().map(|(name, amount)| {
+        if *amount == u64::MAX {
+            return format!("{name} {}", quantity::UNCOUNTED);
+        }
         #[allow(clippy::cast_precision_loss, reason = "it is rounded to two digits")]
         let amount = *amount as f64 / 3_600.0;
         match name.as_str() {
@@ -242,5 +245,6 @@ mod tests {
         let used = [(CPU, 7_200_000), (MEMORY, 3_686_400), (GPU, 1_800_000), ("fpga", 3_600)];
         let used = used.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
         assert_eq!(hours(&used), "cpu 2.00, fpga 1.00, gpu 0.50, memory 1.00Gi");
+        assert_eq!(hours(&[(CPU.to_owned(), u64::MAX)].into()), "cpu too much to count");
     }
 }

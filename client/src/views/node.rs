@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use godel_domain::{
     node::MAX_RUNNING_UNITS,
-    quantity,
+    quantity::{self, GPU},
     resources::{CPU, MEMORY, NETWORK},
 };
 use godel_proto::v1;
@@ -392,14 +392,18 @@ impl NodeView {
         self.usage.get(name).map_or_else(String::new, |used| quantity::show_about(name, *used))
     }
 
-    /// `used/all` GPUs, in whole ones with up to two decimals.
+    /// `used/all` GPUs, in whole ones with up to two decimals; other devices are in the description of a node.
     fn gpus(&self) -> String {
-        if self.devices.is_empty() {
-            return String::new();
-        }
-        let used: u64 =
-            self.devices.iter().map(|device| u64::from(1000u32.saturating_sub(device.free_milli))).sum();
-        format!("{}/{} {}", milli(used), self.devices.len(), self.devices[0].model)
+        let gpus = || self.devices.iter().filter(|device| device.kind == GPU);
+        let Some(first) = gpus().next() else { return String::new() };
+        let used: u64 = gpus().map(|device| u64::from(1000u32.saturating_sub(device.free_milli))).sum();
+        let mut models: Vec<&str> = vec![first.model.as_str()];
+        gpus().for_each(|gpu| {
+            if !models.contains(&gpu.model.as_str()) {
+                models.push(&gpu.model);
+            }
+        });
+        format!("{}/{} {}", milli(used), gpus().count(), models.join(","))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use godel_domain::{
+    quantity,
     queue_spec::{QueuePolicy, show_share},
     resources::{CPU, MEMORY},
 };
@@ -112,12 +113,16 @@ impl QueueView {
     /// `used/guaranteed/max`, with `+borrowed` where there is some; a maximum that is not there is `-`.
     pub fn share(&self, name: &str) -> String {
         let of = |amounts: &BTreeMap<String, i64>| amounts.get(name).copied();
-        let show = |amount: Option<i64>| show_amount(name, amount.unwrap_or(0));
+        let show_one = |amount: i64| match quantity::is_saturated(amount) {
+            true => quantity::UNCOUNTED.to_owned(),
+            false => show_amount(name, amount),
+        };
+        let show = |amount: Option<i64>| show_one(amount.unwrap_or(0));
         let max = of(&self.max_in_force).map_or_else(|| "-".to_owned(), |max| show_amount(name, max));
         let share = format!("{}/{}/{max}", show(of(&self.used_with_children)), show(of(&self.guaranteed)));
         match of(&self.borrowed).unwrap_or(0) {
             0 => share,
-            borrowed => format!("{share} +{}", show_amount(name, borrowed)),
+            borrowed => format!("{share} +{}", show_one(borrowed)),
         }
     }
 

@@ -72,6 +72,43 @@ fn a_node_shows_its_use() {
 }
 
 #[test]
+fn the_column_of_gpus_counts_gpus() {
+    let device = |kind: &str, model: &str| v1::Device {
+        kind: kind.to_owned(),
+        model: model.to_owned(),
+        numa_zone: 0,
+        details: None,
+    };
+    let gpus = |devices: Vec<v1::Device>| {
+        let device_free_milli = vec![1_000; devices.len()];
+        let report = Some(v1::NodeReport { devices, ..v1::NodeReport::default() });
+        NodeView::from(&v1::Node { report, device_free_milli, ..v1::Node::default() }).row()[7].clone()
+    };
+    assert_eq!(gpus(vec![device("nic", "virtio_net")]), "");
+    assert_eq!(gpus(vec![device("nic", "virtio_net"), device("gpu", "A10")]), "0/1 A10");
+    assert_eq!(gpus(vec![device("gpu", "A10"), device("gpu", "H100"), device("gpu", "A10")]), "0/3 A10,H100");
+}
+
+#[test]
+fn a_list_counts_what_succeeded_and_says_that_there_are_more_nodes() {
+    let row = |counts: v1::UnitCounts, more_nodes| {
+        let nodes = ["n-1", "n-2", "n-3"].map(str::to_owned).to_vec();
+        UnitView::from(&v1::Unit { counts: Some(counts), nodes, more_nodes, ..v1::Unit::default() }).row()
+    };
+    let counts = v1::UnitCounts {
+        replicas: 3_000,
+        bound: 3_000,
+        running: 2_990,
+        succeeded: 4,
+        ..v1::UnitCounts::default()
+    };
+    assert_eq!((&row(counts, true)[3][..], &row(counts, true)[8][..]), ("2994/3000", "n-1,n-2,n-3,..."));
+    assert_eq!(row(counts, false)[8], "n-1,n-2,n-3", "more replicas than nodes");
+    let done = v1::UnitCounts { replicas: 10, succeeded: 10, ..v1::UnitCounts::default() };
+    assert_eq!(row(done, false)[3], "10/10");
+}
+
+#[test]
 fn phases_are_words_both_ways() {
     assert_eq!(phase(v1::UnitPhase::Unschedulable), "Unschedulable");
     assert_eq!(parse_phase("Running"), Some(v1::UnitPhase::Running));
@@ -130,6 +167,7 @@ fn field_names_of_json_are_stable() {
         "bound_time_ms",
         "revision",
         "nodes",
+        "more_nodes",
         "reason",
         "labels",
         "refusals",

@@ -7,7 +7,7 @@ use godel_domain::{
     demand::{DeviceRequest, MILLI_WHOLE, Pool},
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
-    node::{Device, NODE_CLASS},
+    node::{Device, NODE_CLASS, TaintEffect},
     node_load::{MaxLoad, NodeLoad},
     resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
     running_units::Phase,
@@ -367,7 +367,11 @@ pub(super) fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit
         return Err(Misfit::Load);
     }
     let refusing = spec.value.taints.iter().find(|taint| {
-        taint.effect.is_hard() && !template.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+        let accepting = || template.tolerations.iter().filter(|toleration| toleration.tolerates(taint));
+        let evicts = taint.effect == TaintEffect::NoExecute;
+        taint.effect.is_hard()
+            && (accepting().next().is_none()
+                || evicts && accepting().any(|toleration| toleration.tolerated_s.is_some()))
     });
     refusing.map_or(Ok(()), |taint| Err(Misfit::Taint(taint.key.clone())))
 }

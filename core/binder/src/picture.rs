@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use godel_cluster::{Cluster, GroupDeltas};
+use godel_cluster::{AffinityTerms, Cluster, GroupDeltas};
 use godel_domain::{
     budget_spec::BudgetSpec,
     decision::{Decision, FreshNode, Rejection},
@@ -82,8 +82,7 @@ impl BinderPicture {
         if record.spec.has_terms() || self.cluster.domains().has_terms_of(record.id) {
             let identity = Identity::of(&record.spec);
             let groups = record.group_topologies();
-            let terms = (&record.spec.affinity, &record.spec.topology, &groups[..]);
-            if self.cluster.put_terms(record.id, &identity, terms) {
+            if self.cluster.put_terms(record.id, &identity, &AffinityTerms::of(&record.spec, &groups)) {
                 self.offer_all();
             }
         }

@@ -12,14 +12,13 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     resources::Resources,
     running_units::{RunChange, RunningUnits},
-    unit_affinity::UnitAffinity,
-    unit_topology::{GroupTopology, UnitTopology},
 };
 use godel_rules::budget::{Identity, WantedOrdinals};
 
 use super::{
-    Cluster, DaemonIdx, NodeGroups, TopologyLevel,
+    AffinityTerms, Cluster, DaemonIdx, NodeGroups, StandingTerms, TopologyLevel,
     assumptions::Assumed,
+    domains::KnownNodes,
     group_deltas::GroupDeltas,
     holds::{Basis, NodeHolds},
     shapes::ShapeId,
@@ -246,14 +245,16 @@ impl Cluster {
 /// Terms of units.
 impl Cluster {
     /// Takes what a unit says of where its replicas go in relation to running units. Returns whether all units have to be
-    /// offered; the unit itself has to be in any case. `terms`: what it says of others, of itself, and of its task groups.
-    pub fn put_terms(
-        &mut self,
-        unit: UnitId,
-        identity: &Identity,
-        terms: (&UnitAffinity, &UnitTopology, &[GroupTopology]),
-    ) -> bool {
-        self.taken.put_terms(unit, identity, terms, &self.records)
+    /// offered; the unit itself has to be in any case.
+    pub fn put_terms(&mut self, unit: UnitId, identity: &Identity, terms: &AffinityTerms<'_>) -> bool {
+        let templates = if terms.affinity.spread.is_empty() { &[] } else { &terms.templates[..] };
+        let mut standing: Vec<StandingTerms> = Vec::with_capacity(templates.len());
+        for template in templates {
+            let shape = self.shape_below(&template.demand, terms.pool, template.max_load);
+            standing.push(StandingTerms::of(template, shape));
+        }
+        let Self { catalogue, records, free, taken, .. } = self;
+        taken.put_terms(unit, identity, terms, (&standing, KnownNodes { records, free, catalogue }))
     }
 
     /// Follows where the replicas of a daemon are from now on, so that none is placed beside another one. `O(1)` for one that is
@@ -283,7 +284,8 @@ impl Cluster {
         if !self.taken.domains.is_active() {
             return;
         }
-        self.taken.domains.set_node(idx, &self.records);
+        let Self { catalogue, records, free, taken, .. } = self;
+        taken.domains.set_node(idx, KnownNodes { records, free, catalogue });
         self.settle_opened();
     }
 

@@ -9,13 +9,16 @@
 mod counter;
 mod groups;
 mod rules;
+mod takers;
 mod topology;
 
 use std::sync::Arc;
 
 use godel_domain::{
+    demand::Pool,
     ids::{IdMap, NodeId, UnitId},
     label_expression::LabelExpression,
+    unit::{Template, UnitSpec},
     unit_affinity::{TERM_WEIGHT_MAX, UnitAffinity, UnitTerm},
     unit_topology::{GroupTopology, UnitTopology},
 };
@@ -23,21 +26,24 @@ use godel_rules::budget::Identity;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::records::NodeRecords;
-
+pub(crate) use self::takers::KnownNodes;
 use self::{
     counter::{Counted, Counter, Opened, Selector},
     groups::GroupCache,
+    takers::TakerSets,
     topology::NodeDomains,
 };
 pub use self::{
     groups::{GroupRef, NodeGroups, TopologyLevel},
     rules::{ApartRule, GroupRules, NearRule, SegmentRule, SpreadRule, TopologyKeys, UnitRules},
+    takers::{StandingTerms, TakersIdx, names_classes},
     topology::DomainIdx,
 };
 
 /// Counters that nothing uses are kept up to this many, for terms to come.
 const N_UNUSED_MAX: usize = 1_024;
+/// Of so many domains the one that holds a spread back is named.
+const N_NAMED_MAX: usize = 64;
 
 /// Position of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,6 +67,7 @@ pub struct Domains {
     /// Units that have terms.
     terms: IdMap<UnitId, Arc<UnitRules>>,
     n_unused: usize,
+    takers: TakerSets,
     /// Rises when a node is of another domain.
     nodes_version: u64,
     groups: GroupCache,
@@ -97,31 +104,42 @@ impl Domains {
     pub(crate) fn reset(mut self) -> Self {
         self.topologies.iter_mut().for_each(NodeDomains::forget_nodes);
         self.counters.iter_mut().flatten().for_each(Counter::clear);
+        self.takers.forget_nodes();
         self.opened = OpenedNodes::default();
         self.opened_by_trial = OpenedNodes::default();
         self.nodes_version += 1;
         self
     }
 
-    /// The records of a node changed.
-    pub(crate) fn set_node(&mut self, idx: usize, records: &NodeRecords) {
+    /// The records of a node changed, or what it has.
+    pub(crate) fn set_node(&mut self, idx: usize, nodes: KnownNodes<'_>) {
         let node = u32::try_from(idx).unwrap_or(u32::MAX);
-        let is_usable = records.is_usable(idx);
+        let judged = self.takers.judge(idx, nodes);
         for (at, topology) in self.topologies.iter_mut().enumerate() {
-            let value = match topology.is_node() {
-                true => records.id_at(idx).map(|_| ""),
-                false => records.label(NodeId(node), &topology.key),
-            };
-            let moved = topology.set_node(idx, value, is_usable);
-            if moved.from == moved.to && moved.opened.is_none() && moved.closed.is_none() {
+            let from = topology.of(idx);
+            let value = nodes.value(topology, idx);
+            let to = value.map(|value| topology.domain(idx, value));
+            let turns = from == to && from.is_some_and(|domain| self.takers.turns(&judged, idx, at, domain));
+            if from == to && !turns {
+                self.takers.follow(&judged, idx, at, (from, to));
                 continue;
             }
-            for counter in self.counters.iter_mut().flatten().filter(|counter| counter.topology == at) {
-                counter.follow(topology, node, moved);
+            let changed = || from.into_iter().chain(to.filter(|_| from != to));
+            let mut counters: SmallVec<[&mut Counter; 4]> =
+                self.counters.iter_mut().flatten().filter(|counter| counter.topology == at).collect();
+            for counter in &mut counters {
+                changed().for_each(|domain| counter.leave_levels(domain, &self.takers));
+            }
+            topology.move_node(idx, to);
+            self.takers.follow(&judged, idx, at, (from, to));
+            for counter in &mut counters {
+                counter.move_node(node, from, to);
+                changed().for_each(|domain| counter.enter_levels(domain, &self.takers));
             }
             self.opened.all = true;
-            self.nodes_version += 1;
+            self.nodes_version += u64::from(from != to);
         }
+        self.takers.settle(&judged, idx);
     }
 
     /// Takes the terms of a unit, `nodes` being where the running units of a unit are. Returns whether all units have to be
@@ -130,12 +148,12 @@ impl Domains {
         &mut self,
         unit: UnitId,
         identity: &Identity,
-        (affinity, topology, groups): (&UnitAffinity, &UnitTopology, &[GroupTopology]),
-        records: &NodeRecords,
+        AffinityTerms { affinity, topology, groups, .. }: &AffinityTerms<'_>,
+        (standing, known): (&[StandingTerms], KnownNodes<'_>),
         nodes: impl Fn(UnitId) -> Vec<NodeId>,
     ) -> bool {
         let was_active = self.is_active();
-        let mut begin = Begin { domains: self, records, unit, identity, made: Vec::new() };
+        let mut begin = Begin { domains: self, known, unit, identity, made: Vec::new() };
         let rules = UnitRules {
             near: affinity.near.iter().chain(&together(topology)).map(|term| begin.near(term)).collect(),
             apart: affinity.apart.iter().map(|term| begin.apart(term)).collect(),
@@ -143,8 +161,10 @@ impl Domains {
             keys: begin.keys(topology),
             segments: begin.segments(topology),
             groups: groups.iter().map(|group| begin.group(group)).collect(),
+            takers: begin.takers(standing),
             kept_away: SmallVec::new(),
         };
+        begin.keep_levels(&rules);
         let made = begin.made;
         for idx in made {
             self.count_known(idx, &nodes);
@@ -279,7 +299,7 @@ impl Domains {
 
     fn shift_one(&mut self, idx: CounterIdx, node: NodeId, sign: i8) {
         let Some(counter) = self.counters.get_mut(idx.0 as usize).and_then(Option::as_mut) else { return };
-        match counter.shift(&self.topologies[counter.topology], node.0, sign) {
+        match counter.shift(&self.topologies[counter.topology], &self.takers, node.0, sign) {
             Opened::Nothing => {}
             Opened::Domain(domain) => self.opened.domains.push((counter.topology, domain)),
             Opened::All => self.opened.all = true,
@@ -352,29 +372,37 @@ impl Domains {
         self.counter(idx).map_or(0, |counter| counter.total)
     }
 
-    /// Returns the least that a counter of a spread has in any domain with a usable node; of some domains, if they are given.
-    pub(crate) fn least(&self, idx: CounterIdx, among: Option<&[DomainIdx]>) -> u32 {
-        let Some(counter) = self.counter(idx) else { return 0 };
-        let Some(among) = among else { return counter.least() };
-        let topology = &self.topologies[counter.topology];
-        let open = among.iter().filter(|domain| topology.is_open(**domain));
-        open.map(|domain| counter.of(*domain)).min().unwrap_or(0)
+    /// Returns the least that a counter of a spread has in any domain with a node that takes replicas of a template.
+    pub(crate) fn least(&self, idx: CounterIdx, takers: Option<TakersIdx>) -> u32 {
+        let counter = self.counter(idx);
+        counter.zip(takers).map_or(0, |(counter, takers)| counter.least(takers))
     }
 
-    /// Returns the domains of some nodes by the topology key of a spread, ascending.
-    pub(crate) fn domains_of(
-        &self,
-        rule: &SpreadRule,
-        nodes: impl Iterator<Item = usize>,
-    ) -> Option<Box<[DomainIdx]>> {
-        let topology = &self.topologies[self.counter(rule.counter)?.topology];
-        let mut domains: Vec<DomainIdx> = nodes.filter_map(|node| topology.of(node)).collect();
-        domains.sort_unstable();
-        domains.dedup();
-        Some(domains.into_boxed_slice())
+    /// Returns the domain that holds a spread back, as the label and its value: of those that count the first one with the fewest. `None` with the
+    /// key `node`, and where more than a few domains would have to be looked through.
+    pub(crate) fn emptiest(&self, idx: CounterIdx, takers: Option<TakersIdx>) -> Option<(&str, &str)> {
+        let (counter, takers) = self.counter(idx).zip(takers)?;
+        let topology =
+            self.topologies.get(counter.topology).filter(|topology| topology.n_domains() <= N_NAMED_MAX)?;
+        let least = counter.least(takers);
+        let open = self.takers.open(takers, counter.topology).filter(|domain| counter.of(*domain) == least);
+        let value = open.filter_map(|domain| topology.value_of(domain)).min()?;
+        Some((&topology.key, value))
+    }
+
+    /// Returns which nodes take replicas of a template of a unit, for its spreads; `None`: its terms were taken before the template was
+    /// known.
+    pub fn takers_of(&self, rules: &UnitRules, is_of: impl Fn(&StandingTerms) -> bool) -> Option<TakersIdx> {
+        rules.takers.iter().copied().find(|takers| self.takers.terms(*takers).is_some_and(&is_of))
     }
 
     fn give_back(&mut self, rules: &UnitRules) {
+        for (rule, takers) in rules.spreads_by_takers() {
+            if let Some(counter) = self.counters.get_mut(rule.counter.0 as usize).and_then(Option::as_mut) {
+                counter.release_levels(takers);
+            }
+        }
+        rules.takers.iter().for_each(|takers| self.takers.release(*takers));
         for idx in rules.all_counters() {
             if let Some(counter) = self.counters.get_mut(idx.0 as usize).and_then(Option::as_mut) {
                 counter.n_uses = counter.n_uses.saturating_sub(1);
@@ -426,10 +454,33 @@ fn key_of(selector: &Selector) -> SelectorKey {
     (selector.namespace.clone(), selector.units.iter().find_map(fixed))
 }
 
+/// What a unit says of where its replicas go in relation to running units.
+#[derive(Clone, Debug)]
+pub struct AffinityTerms<'a> {
+    /// In relation to others.
+    pub affinity: &'a UnitAffinity,
+    /// In relation to one another.
+    pub topology: &'a UnitTopology,
+    /// The same of its task groups.
+    pub groups: &'a [GroupTopology],
+    /// Of its task groups: spreads count the domains that these can use.
+    pub templates: Vec<&'a Template>,
+    /// The pool that pays.
+    pub pool: Pool,
+}
+
+impl<'a> AffinityTerms<'a> {
+    /// Returns the terms of a unit, `groups` being those of its task groups.
+    pub fn of(spec: &'a UnitSpec, groups: &'a [GroupTopology]) -> Self {
+        let templates = spec.task_groups.iter().map(|group| &group.template).collect();
+        Self { affinity: &spec.affinity, topology: &spec.topology, groups, templates, pool: spec.pool }
+    }
+}
+
 /// What makes the counters of a unit's terms.
 struct Begin<'a> {
     domains: &'a mut Domains,
-    records: &'a NodeRecords,
+    known: KnownNodes<'a>,
     unit: UnitId,
     identity: &'a Identity,
     /// Counters that were not there before.
@@ -441,15 +492,34 @@ impl Begin<'_> {
         let known = self.domains.topologies.iter().position(|topology| topology.key == key);
         known.unwrap_or_else(|| {
             let mut topology = NodeDomains::new(key);
-            for node in self.records.nodes() {
+            for node in self.known.records.nodes() {
                 let idx = node.idx();
-                let value = if topology.is_node() { Some("") } else { self.records.label(node, key) };
-                topology.set_node(idx, value, self.records.is_usable(idx));
+                let value = self.known.value(&topology, idx);
+                let to = value.map(|value| topology.domain(idx, value));
+                topology.move_node(idx, to);
             }
+            let at = self.domains.topologies.len();
+            self.domains.takers.add_topology(at, &topology);
             self.domains.topologies.push(topology);
             self.domains.nodes_version += 1;
-            self.domains.topologies.len() - 1
+            at
         })
+    }
+
+    /// Which nodes take replicas, by task group, each with one use more.
+    fn takers(&mut self, standing: &[StandingTerms]) -> SmallVec<[TakersIdx; 1]> {
+        let Domains { takers, topologies, .. } = &mut *self.domains;
+        standing.iter().map(|terms| takers.retain(terms, topologies, self.known)).collect()
+    }
+
+    /// The least of what spreads count is kept from now on.
+    fn keep_levels(&mut self, rules: &UnitRules) {
+        let Domains { takers, counters, .. } = &mut *self.domains;
+        for (rule, of) in rules.spreads_by_takers() {
+            if let Some(counter) = counters.get_mut(rule.counter.0 as usize).and_then(Option::as_mut) {
+                counter.keep_levels(of, takers);
+            }
+        }
     }
 
     /// The topology keys of a unit or of a task group.

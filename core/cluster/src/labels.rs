@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use godel_domain::{
     label_expression::LabelExpression,
-    node::{Taint, TaintEffect, Toleration},
+    node::{Taint, Toleration, may_come},
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -159,15 +159,16 @@ pub enum TaintVerdict {
 
 fn verdict(taints: &[Taint], tolerations: &[Toleration]) -> TaintVerdict {
     let mut soft = 0;
-    for taint in taints.iter().filter(|taint| !is_tolerated(taint, tolerations)) {
-        match taint.effect {
-            TaintEffect::NoSchedule | TaintEffect::NoExecute => return TaintVerdict::Refused,
-            TaintEffect::PreferNoSchedule => soft += 1,
+    for taint in taints {
+        if !may_come(taint, tolerations) {
+            return TaintVerdict::Refused;
         }
+        soft += u32::from(!taint.effect.is_hard() && !is_tolerated(taint, tolerations));
     }
     TaintVerdict::Soft(soft)
 }
 
+/// Whether some toleration accepts a taint, for however long.
 pub(crate) fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|toleration| toleration.tolerates(taint))
 }

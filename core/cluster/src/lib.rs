@@ -72,15 +72,16 @@ use godel_domain::{
 use godel_rules::frozen::{Frozen, Noted};
 
 use self::{
-    catalogue::Catalogue, free::FreeRoom, holds::NodeHolds, loads::LoadChange, records::NodeRecords,
-    taken::TakenRoom,
+    catalogue::Catalogue, domains::KnownNodes, free::FreeRoom, holds::NodeHolds, loads::LoadChange,
+    records::NodeRecords, taken::TakenRoom,
 };
 
 pub use self::{
     daemons::DaemonIdx,
     domains::{
-        ApartRule, DomainIdx, Domains, GroupRef, GroupRules, NearRule, NodeGroups, SegmentRule, SpreadRule,
-        TopologyKeys, TopologyLevel, UnitRules,
+        AffinityTerms, ApartRule, DomainIdx, Domains, GroupRef, GroupRules, NearRule, NodeGroups,
+        SegmentRule, SpreadRule, StandingTerms, TakersIdx, TopologyKeys, TopologyLevel, UnitRules,
+        names_classes,
     },
     group_deltas::GroupDeltas,
     loads::{LoadLimits, LoadShares, NodeShares},
@@ -197,6 +198,7 @@ impl Cluster {
         let Some(idx) = self.free.index(&self.catalogue, node) else { return };
         if self.records.put_allocatable(idx, allocatable, revision) {
             self.settle_allocatable(idx);
+            self.follow_domain(idx);
             self.free.note_gain(&self.catalogue, idx);
         }
     }
@@ -370,14 +372,11 @@ impl Cluster {
         self.taken.domains.is_active()
     }
 
-    /// Returns the domains of a spread that have nodes for which `accepts` says yes. `O(nodes)`.
-    pub fn domains_among(
-        &self,
-        rule: &SpreadRule,
-        accepts: impl Fn(NodeId) -> bool,
-    ) -> Option<Box<[DomainIdx]>> {
-        let nodes = self.records.nodes().filter(|node| accepts(*node)).map(NodeId::idx);
-        self.taken.domains.domains_of(rule, nodes)
+    /// Whether a node ever takes a replica of a template, whatever runs there: the one answer to the question which domains of a spread are
+    /// usable.
+    pub fn takes(&self, terms: &StandingTerms, node: NodeId) -> bool {
+        let Self { records, free, catalogue, .. } = self;
+        KnownNodes { records, free, catalogue }.takes(terms, node.idx())
     }
 
     /// Returns the node of some replica of a segment, assumed or there; `except` one of them.

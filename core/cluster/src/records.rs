@@ -8,7 +8,7 @@ use godel_domain::{
     change::Change,
     ids::{NodeId, Revision},
     label_expression,
-    node::{NodeReport, NodeRuntime, NodeSpec, NodeUsage, Toleration},
+    node::{NodeReport, NodeRuntime, NodeSpec, NodeUsage, Toleration, may_come},
     node_affinity::NodeAffinity,
     resources::Resources,
 };
@@ -213,6 +213,11 @@ impl NodeRecords {
         self.entries.get(idx)?.spec.as_ref().map(|(spec, _)| spec.id)
     }
 
+    /// Returns the number of indices of nodes that have had records.
+    pub(crate) fn n_entries(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Returns how many nodes have a spec.
     pub(crate) fn n_nodes(&self) -> u32 {
         self.n_known
@@ -274,14 +279,19 @@ impl NodeRecords {
         Ok(())
     }
 
-    /// Whether tolerations accept every hard taint of a node. The error names the first one that they do not.
+    /// Whether replicas with these tolerations may come to a node, by its taints. The error names the first one that they do not.
     pub(crate) fn is_tolerated_on(&self, tolerations: &[Toleration], node: NodeId) -> Result<(), Unfit> {
         let Some(spec) = self.spec(node) else { return Err(Unfit::Gone) };
         for taint in &spec.taints {
-            if taint.effect.is_hard() && !is_tolerated(taint, tolerations) {
-                let separator = if taint.value.is_empty() { "" } else { "=" };
-                return Err(Unfit::Taint { taint: format!("{}{separator}{}", taint.key, taint.value) });
+            if may_come(taint, tolerations) {
+                continue;
             }
+            let separator = if taint.value.is_empty() { "" } else { "=" };
+            let words = format!("{}{separator}{}", taint.key, taint.value);
+            return Err(match is_tolerated(taint, tolerations) {
+                true => Unfit::BriefTaint { taint: words },
+                false => Unfit::Taint { taint: words },
+            });
         }
         Ok(())
     }

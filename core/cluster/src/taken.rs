@@ -9,8 +9,6 @@ use godel_domain::{
     demand::Pool,
     ids::{IdMap, NodeId, Revision, RunningUnitId, UnitId},
     running_units::{Compaction, Phase, RunChange, RunningUnit, RunningUnits, UnitTerms},
-    unit_affinity::UnitAffinity,
-    unit_topology::{GroupTopology, UnitTopology},
     work_kind::WorkKind,
 };
 use godel_rules::budget::{Budgets, Identity};
@@ -21,11 +19,10 @@ use super::{
     best_effort::BestEffort,
     catalogue::Catalogue,
     daemons::{DaemonIdx, DaemonPlaces},
-    domains::Domains,
+    domains::{AffinityTerms, Domains, KnownNodes, StandingTerms},
     free::FreeRoom,
     group_deltas::GroupDeltas,
     occupants::Occupants,
-    records::NodeRecords,
     reserve::{self, Taking},
     shapes::ShapeId,
     spread::ReplicaCounts,
@@ -199,11 +196,11 @@ impl TakenRoom {
         &mut self,
         unit: UnitId,
         identity: &Identity,
-        terms: (&UnitAffinity, &UnitTopology, &[GroupTopology]),
-        records: &NodeRecords,
+        terms: &AffinityTerms<'_>,
+        known: (&[StandingTerms], KnownNodes<'_>),
     ) -> bool {
         let mut domains = std::mem::take(&mut self.domains);
-        let asks_all = domains.put_terms(unit, identity, terms, records, |unit| self.nodes_of(unit));
+        let asks_all = domains.put_terms(unit, identity, terms, known, |unit| self.nodes_of(unit));
         self.domains = domains;
         asks_all
     }

@@ -47,6 +47,12 @@ pub enum Unfit {
         /// `key=value`, or the key alone.
         taint: String,
     },
+    /// It has a taint that is tolerated for a time, after which it evicts.
+    #[error("taint {taint} tolerated for a time only: nothing new comes")]
+    BriefTaint {
+        /// `key=value`, or the key alone.
+        taint: String,
+    },
     /// A resource is short.
     #[error("insufficient {name}")]
     Resource {

@@ -552,8 +552,9 @@ impl Dispatcher {
         }
         let mut refusals = found.map_or_else(Refusals::default, |found| (*found).clone());
         let seconds = entry.record.spec.scheduling_timeout_ms().div_ceil(1_000);
-        let reason = format!("no place within {seconds} s, and tried on");
-        refusals.reasons.insert(0, RefusalCount::waits(WaitReason::SchedulingTimeout, reason));
+        // What it lacks stays first: that it has waited for long says nothing of what would help.
+        let reason = format!("no place within {seconds} s, and still tried");
+        refusals.reasons.push(RefusalCount::waits(WaitReason::SchedulingTimeout, reason));
         Some(Arc::new(refusals))
     }
 

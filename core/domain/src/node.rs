@@ -287,6 +287,20 @@ pub struct Toleration {
     pub tolerated_s: Option<u32>,
 }
 
+/// Whether replicas with these tolerations may come to a node with a taint. A taint that evicts what tolerates it only for a time takes
+/// nothing new: what it evicts would come back to be evicted once more, for as long as the taint is there. A taint that only discourages
+/// refuses nothing.
+pub fn may_come(taint: &Taint, tolerations: &[Toleration]) -> bool {
+    let mut accepting = tolerations.iter().filter(|toleration| toleration.tolerates(taint)).peekable();
+    match taint.effect {
+        TaintEffect::PreferNoSchedule => true,
+        TaintEffect::NoSchedule => accepting.peek().is_some(),
+        TaintEffect::NoExecute => {
+            accepting.peek().is_some() && accepting.all(|toleration| toleration.tolerated_s.is_none())
+        }
+    }
+}
+
 /// When what runs on a node with these taints has to leave it, `since_ms` being when it came: Unix milliseconds, `None`:
 /// never. As in Kubernetes: of several tolerations that accept a taint the shortest time counts, one without a time is for
 /// ever; the time runs from the taint or from the binding, whichever came later.
@@ -382,6 +396,10 @@ mod tests {
         ];
         for (taints, tolerations, since_ms, expected) in cases {
             assert_eq!(leaves_at(&taints, &tolerations, since_ms), expected, "{taints:?} {tolerations:?}");
+            // Whatever has to leave a node some time never comes to it.
+            let comes = taints.iter().all(|taint| may_come(taint, &tolerations));
+            let is_refused = taints.iter().any(|taint| taint.effect == TaintEffect::NoSchedule);
+            assert_eq!(comes, expected.is_none() && !is_refused, "{taints:?} {tolerations:?}");
         }
     }
 }

@@ -36,8 +36,13 @@ impl NodeAffinity {
 
     /// Whether a node meets one of the required terms, `label` being its labels.
     pub fn admits<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        Self::meets_one(&self.required, label)
+    }
+
+    /// Whether labels meet one of some terms; true if there are none.
+    pub fn meets_one<'a>(required: &[NodeTerm], label: impl Fn(&str) -> Option<&'a str>) -> bool {
         let meets = |term: &NodeTerm| term.iter().all(|one| one.accepts(label(&one.key)));
-        self.required.is_empty() || self.required.iter().any(meets)
+        required.is_empty() || required.iter().any(meets)
     }
 
     /// Requires conditions of every term, beside what the terms say.

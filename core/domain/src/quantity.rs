@@ -158,6 +158,23 @@ pub fn show_about(name: &str, amount: i64) -> String {
     if name == MEMORY { show_bytes_about(amount) } else { show(name, amount) }
 }
 
+/// Whether a sum is not what it adds up to, but the most that can be counted.
+pub fn is_saturated(sum: i64) -> bool {
+    sum == i64::MAX
+}
+
+/// Stands for a sum that is beyond what can be counted.
+pub const UNCOUNTED: &str = "too much to count";
+
+/// A sum of amounts for a line or a column, with GPUs in whole ones. One that is beyond what can be counted says so.
+pub fn show_sum(name: &str, sum: i64) -> String {
+    match name {
+        _ if is_saturated(sum) => UNCOUNTED.to_owned(),
+        MEMORY => show_bytes_about(sum),
+        _ => show_queued(name, sum),
+    }
+}
+
 /// Milli-cores as people write them: `500m`, `2`, `1.5`.
 pub fn show_cpu(milli: i64) -> String {
     print(Measure::Cpu, milli)

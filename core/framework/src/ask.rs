@@ -7,7 +7,7 @@ use std::{
 };
 
 use godel_cluster::{
-    BlockMask, Cluster, DaemonIdx, DomainIdx, GroupRef, ShapeId, SpreadRule, SubClusterId, UnitRules,
+    BlockMask, Cluster, DaemonIdx, GroupRef, ShapeId, StandingTerms, SubClusterId, TakersIdx, UnitRules,
     labels::{LabelSets, TaintVerdict},
 };
 use godel_domain::{
@@ -20,7 +20,6 @@ use godel_domain::{
     work_kind::WorkKind,
 };
 use rustc_hash::FxHasher;
-use smallvec::SmallVec;
 
 use crate::point::Gates;
 
@@ -81,6 +80,15 @@ impl NodeRequirements {
             && *has_volumes != template.run.volumes.is_empty()
     }
 
+    /// Whether standing terms are those of a template with these requirements, whatever it takes.
+    fn is_standing(&self, terms: &StandingTerms) -> bool {
+        let StandingTerms { node_selector, required, tolerations, runtime, shape: _ } = terms;
+        *runtime == self.runtime
+            && *node_selector == self.node_selector
+            && *required == self.node_affinity.required
+            && *tolerations == self.tolerations
+    }
+
     /// Returns a number that equal requirements share.
     pub fn hash_of(template: &Template) -> u64 {
         let mut hasher = FxHasher::default();
@@ -105,27 +113,24 @@ impl NodeRequirements {
 pub struct UnitAsk {
     /// The terms, and what keeps the unit away.
     pub rules: Arc<UnitRules>,
-    /// For each spread the domains that count: those with nodes that the template accepts; `None`: all.
-    pub among: SmallVec<[Option<Box<[DomainIdx]>>; 1]>,
+    /// Nodes that take replicas of the template: their domains count in spreads. `None` without spreads.
+    pub takers: Option<TakersIdx>,
 }
 
 impl UnitAsk {
-    /// Returns the terms of a unit; `None`: it may go anywhere. `O(nodes)` for spreads of templates that accept some nodes only.
-    pub fn of(cluster: &Cluster, unit: UnitId, requirements: &NodeRequirements) -> Option<Self> {
+    /// Returns the terms of a unit, as they concern a template; `None`: it may go anywhere.
+    pub fn of(
+        cluster: &Cluster,
+        unit: UnitId,
+        (shape, requirements): (ShapeId, &NodeRequirements),
+    ) -> Option<Self> {
         let rules = cluster.domains().rules_of(unit)?;
-        let NodeRequirements { node_selector, node_affinity, .. } = requirements;
-        let is_any = node_selector.is_empty() && node_affinity.required.is_empty();
-        let accepts = |node| {
-            cluster.has_labels(node_selector, node).is_ok() && cluster.meets(node_affinity, node).is_ok()
-        };
-        let among = |rule| if is_any { None } else { cluster.domains_among(rule, accepts) };
-        Some(Self { among: rules.spread.iter().map(among).collect(), rules })
-    }
-
-    /// Returns the required spreads with the domains that count.
-    pub fn spreads(&self) -> impl Iterator<Item = (&SpreadRule, Option<&[DomainIdx]>)> {
-        let among = self.among.iter().map(Option::as_deref);
-        self.rules.spread.iter().zip(among).filter(|(rule, _)| rule.weight == 0)
+        // What runs by an earlier record of the unit may have another demand than its template has now.
+        let domains = cluster.domains();
+        let exact =
+            domains.takers_of(&rules, |terms| terms.shape == shape && requirements.is_standing(terms));
+        let takers = exact.or_else(|| domains.takers_of(&rules, |terms| requirements.is_standing(terms)));
+        Some(Self { takers, rules })
     }
 }
 
@@ -263,14 +268,13 @@ impl Ask {
         self.unit.as_ref()
     }
 
-    /// Whether what was resolved of the unit's rules about running units is what they are now. `O(nodes)` for spreads of
-    /// templates that accept some nodes only.
+    /// Whether what was resolved of the unit's rules about running units is what they are now.
     pub fn has_rules_of_now(&self, cluster: &Cluster, unit: UnitId) -> bool {
-        let Some(known) = &self.unit else { return cluster.domains().rules_of(unit).is_none() };
-        let is_all = known.among.iter().all(Option::is_none);
-        cluster.domains().rules_of(unit).as_ref() == Some(&known.rules)
-            && (is_all
-                || UnitAsk::of(cluster, unit, &self.requirements).is_some_and(|now| now.among == known.among))
+        let now = UnitAsk::of(cluster, unit, (self.shape, &self.requirements));
+        match (&self.unit, now) {
+            (Some(known), Some(now)) => known.takers == now.takers && known.rules == now.rules,
+            (known, now) => known.is_none() && now.is_none(),
+        }
     }
 
     /// Whether its replicas are to be on different nodes; the cluster has to count that unit then.

@@ -10,6 +10,8 @@ use godel_domain::{
 };
 use godel_framework::Ask;
 
+/// Stands for the plugins of reasons that are not kept.
+const OTHERS: &str = "others";
 /// Reasons kept: the most frequent ones.
 const N_REASONS_MAX: usize = 16;
 
@@ -31,8 +33,19 @@ pub fn summary(
     reasons.sort_by(|a, b| {
         (Reverse(a.nodes), &a.plugin, &a.reason).cmp(&(Reverse(b.nodes), &b.plugin, &b.reason))
     });
-    reasons.truncate(N_REASONS_MAX);
+    cut(&mut reasons);
     Refusals { reasons, nearest_miss: nearest_miss(cluster, ask, located), nodes, attempts: 0 }
+}
+
+/// Keeps the first reasons. The last one then says how many there are besides, and of how many nodes.
+fn cut(reasons: &mut Vec<RefusalCount>) {
+    if reasons.len() <= N_REASONS_MAX {
+        return;
+    }
+    let others = reasons.split_off(N_REASONS_MAX - 1);
+    let nodes = others.iter().map(|one| one.nodes).fold(0, u32::saturating_add);
+    let reason = format!("{} more reasons", others.len());
+    reasons.push(RefusalCount { plugin: OTHERS.into(), reason, nodes });
 }
 
 /// Among the nodes that lack only room: the one that lacks least, measured in thousandths of what is asked,
@@ -112,4 +125,30 @@ fn words(cluster: &Cluster, id: ShapeId, node: NodeId) -> String {
         return format!("{name}: {wrong}");
     }
     format!("{name} lacks {}", lacks.join(" and "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_that_are_cut_are_counted() {
+        let reasons = |n: usize| -> Vec<RefusalCount> {
+            let one = |idx| RefusalCount {
+                plugin: "taints".into(),
+                reason: format!("taint t{idx} not tolerated"),
+                nodes: 2,
+            };
+            (0..n).map(one).collect()
+        };
+        let of = |n: usize| {
+            let mut found = reasons(n);
+            cut(&mut found);
+            found
+        };
+        assert_eq!(of(16), reasons(16));
+        let found = of(20);
+        let last = RefusalCount { plugin: "others".into(), reason: "5 more reasons".to_owned(), nodes: 10 };
+        assert_eq!((&found[..15], &found[15]), (&reasons(20)[..15], &last));
+    }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use godel_domain::{
     ids::NodeId,
     lifecycle::GangTerms,
-    node::{NODE_CLASS, NodeRuntime, Taint, TaintEffect},
+    node::{NODE_CLASS, NodeRuntime, Taint, TaintEffect, may_come},
     running_units::RunningUnits,
     unit::{Template, UnitRecord},
 };
@@ -52,10 +52,12 @@ pub fn node_use<'a>(
     if !names_class && label(NODE_CLASS).is_some() {
         return NodeUse::Refused;
     }
-    let refusing = taints.iter().filter(|taint| {
-        taint.effect.is_hard() && !template.tolerations.iter().any(|toleration| toleration.tolerates(taint))
-    });
+    let is_tolerated =
+        |taint: &Taint| template.tolerations.iter().any(|toleration| toleration.tolerates(taint));
+    let refusing = taints.iter().filter(|taint| !may_come(taint, &template.tolerations));
     let uses = refusing.map(|taint| match taint.effect {
+        // What tolerates it for a time stays until then.
+        TaintEffect::NoExecute if is_tolerated(taint) => NodeUse::Kept,
         TaintEffect::NoExecute => NodeUse::Refused,
         TaintEffect::NoSchedule | TaintEffect::PreferNoSchedule => NodeUse::Kept,
     });

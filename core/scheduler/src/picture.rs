@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_cluster::{Cluster, GroupDeltas};
+use godel_cluster::{AffinityTerms, Cluster, GroupDeltas};
 use godel_domain::{
     budget_spec::BudgetSpec,
     change::{Block, Partition},
@@ -208,8 +208,8 @@ impl Picture {
         // A task group that had a topology may be gone.
         if record.spec.has_terms() || self.cluster.domains().has_terms_of(record.id) {
             let groups = record.group_topologies();
-            let terms = (&record.spec.affinity, &record.spec.topology, &groups[..]);
-            let asks_all = self.cluster.put_terms(record.id, &identity(), terms);
+            let asks_all =
+                self.cluster.put_terms(record.id, &identity(), &AffinityTerms::of(&record.spec, &groups));
             self.n_selections += u64::from(asks_all);
         }
         if self.cluster.has_terms() {

@@ -267,6 +267,7 @@ pub fn parse_shape(text: &str) -> Result<Vec<NodeDef>, Error> {
                     attributes.insert(label.to_owned(), value.to_owned());
                 }
                 None => {
+                    names::asked(key).map_err(|wrong| bad(format!("{key}: {wrong}")))?;
                     let amount =
                         quantity::parse(key, value).map_err(|error| bad(format!("{key}: {error}")))?;
                     amounts.push((key.to_owned(), amount));
@@ -370,6 +371,7 @@ mod tests {
             ("0x cpu=1", "the number of nodes must be 1 to"),
             ("yx cpu=1", "`y` is not a number of nodes"),
             ("1x memory=1Gi", "cpu is missing"),
+            ("1x cpu=1,mem=1Gi", "mem: did you mean `memory`?"),
             ("1x cpu=1,memory=1GB", "memory: `1GB` is no memory quantity"),
             ("1x cpu", "`cpu` is not of the form key=value"),
             ("1x cpu=1,max_running_units=-1", "max_running_units: `-1` is not a number"),

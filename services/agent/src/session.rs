@@ -311,6 +311,9 @@ fn environment(
     if !own.peers.is_empty() {
         set("PEERS", own.peers.clone());
     }
+    if !own.peers_missing.is_empty() {
+        set("PEERS_MISSING", own.peers_missing.clone());
+    }
     set("DEVICES", list(devices.iter().map(|idx| idx.to_string()).collect()));
     if !zones.is_empty() {
         set("ZONES", list(zones.zones.iter().map(|idx| idx.to_string()).collect()));

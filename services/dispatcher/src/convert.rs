@@ -43,6 +43,7 @@ pub(crate) fn unit(core: &Dispatcher, view: &UnitView<'_>) -> v1::Unit {
         meta.revision = view.spec_revision.0;
         meta.create_time_ms = view.create_time_ms;
     }
+    let (nodes, more_nodes) = nodes(core, view);
     v1::Unit {
         unit_id: view.record.id.0,
         spec: Some(spec),
@@ -62,22 +63,25 @@ pub(crate) fn unit(core: &Dispatcher, view: &UnitView<'_>) -> v1::Unit {
             since_ms: turn.since_ms,
             until_ms: turn.expires_ms,
         }),
-        nodes: nodes(core, view),
+        nodes,
+        more_nodes,
     }
 }
 
-/// Names of the first nodes on which something of a unit is.
-fn nodes(core: &Dispatcher, view: &UnitView<'_>) -> Vec<String> {
+/// Names of the first nodes on which something of a unit is, and whether there are more.
+fn nodes(core: &Dispatcher, view: &UnitView<'_>) -> (Vec<String>, bool) {
     let mut found: Vec<NodeId> = Vec::new();
     for (_, row) in view.rows.live() {
-        if found.len() >= NODES_MAX {
-            break;
-        }
         if !found.contains(&row.node) {
             found.push(row.node);
         }
+        if found.len() > NODES_MAX {
+            break;
+        }
     }
-    found.into_iter().map(|node| core.node_name(node).to_owned()).collect()
+    let is_more = found.len() > NODES_MAX;
+    found.truncate(NODES_MAX);
+    (found.into_iter().map(|node| core.node_name(node).to_owned()).collect(), is_more)
 }
 
 /// Running units of a unit by ordinal, pending ones included: `n_max` at most from ordinal `from` on, and where the next

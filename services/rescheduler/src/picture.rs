@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use godel_cluster::Cluster;
+use godel_cluster::{AffinityTerms, Cluster};
 use godel_core_rescheduler::{MovementWorld, ReplicaView, UsageTable};
 use godel_domain::{
     change::{Change, Commit},
@@ -130,8 +130,7 @@ impl Picture {
         self.changed.insert(record.id);
         if spec.has_terms() {
             let groups = record.group_topologies();
-            let terms = (&spec.affinity, &spec.topology, &groups[..]);
-            if self.cluster.put_terms(record.id, &Identity::of(spec), terms) {
+            if self.cluster.put_terms(record.id, &Identity::of(spec), &AffinityTerms::of(spec, &groups)) {
                 self.offer_all();
             }
         }

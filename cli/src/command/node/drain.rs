@@ -108,11 +108,15 @@ pub(crate) async fn until_empty(
             for (_, id) in ids.iter().filter(|(name, _)| left.get(*name).is_some_and(|n_left| *n_left > 0)) {
                 why.extend(blocks(client, *id).await.unwrap_or_default());
             }
-            let why: Vec<String> = why
+            let n_more = why.len().saturating_sub(BLOCKS_SHOWN);
+            let mut why: Vec<String> = why
                 .iter()
                 .take(BLOCKS_SHOWN)
                 .map(|block| format!("{}: {}", shown(&block.unit_name), shown(&block.reason)))
                 .collect();
+            if n_more > 0 {
+                why.push(format!("and {}", count(n_more, "further unit")));
+            }
             let within = humantime::format_duration(timeout);
             let nodes = count(n_nodes, "node");
             let n_full = n_nodes - n_empty;

@@ -53,7 +53,7 @@ async fn one(client: &Client, edit: &Edit, (namespace, name): (&str, &str)) -> R
     };
     let place = edit.file.clone().or_else(|| draft.clone()).unwrap_or_default();
     let wanted = parse(&text, &place, &spec).map_err(|failure| kept(failure, draft.as_deref()))?;
-    let after = unit_file::to_file(&wanted).unwrap_or(text);
+    let after = unit_file::to_file(&unit_file::filled(&wanted)).unwrap_or(text);
     if after == before {
         remove(draft.as_deref());
         return Ok(Done { said: Some("unchanged"), ..Done::at(UNCHANGED, 0) });
@@ -63,7 +63,7 @@ async fn one(client: &Client, edit: &Edit, (namespace, name): (&str, &str)) -> R
         return Err(kept(Failure::failed("nothing was changed"), draft.as_deref()));
     }
     let request = v1::UpdateUnitRequest {
-        unit: Some(wanted),
+        unit: Some(wanted.clone()),
         expected_revision: meta.revision,
         ..v1::UpdateUnitRequest::default()
     };
@@ -84,7 +84,7 @@ async fn one(client: &Client, edit: &Edit, (namespace, name): (&str, &str)) -> R
             let hint = "somebody else has changed the unit meanwhile: edit it again";
             Err(kept(failure.hint(hint), draft.as_deref()))
         }
-        Err(failure) => Err(kept(failure, draft.as_deref())),
+        Err(failure) => Err(kept(unit_file::in_keys(failure, &wanted), draft.as_deref())),
     }
 }
 
@@ -107,6 +107,9 @@ fn parse(text: &str, place: &Path, known: &v1::UnitSpec) -> Result<v1::UnitSpec,
     }
     if meta.owner.is_empty() {
         meta.owner = of_record.owner;
+    }
+    if meta.uid.is_empty() {
+        meta.uid = of_record.uid;
     }
     Ok(spec)
 }

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use godel_client::{
     client::Client,
-    exit::Failure,
-    output::{self, Format, count},
+    exit::{Code, Failure},
+    output::{self, Format, count, shown},
     unit_file,
     views::UnitView,
 };
@@ -17,16 +17,20 @@ use crate::{
     command::wait,
 };
 
+/// Where units are that name no namespace.
+const DEFAULT_NAMESPACE: &str = "default";
+
 pub(super) async fn list(client: &Client, wanted: List, format: Format) -> Result<(), Failure> {
     let List { namespace, phase, queue, owner, node, class, selector, sort, limit } = wanted;
     let phase = phase.map(|word| wait::phase(&word)).transpose()?;
     let class = class.map(|word| unit_file::parse_class(&word)).transpose();
     let class = class.map_err(|why| Failure::usage(format!("--class: {why}")))?;
+    let within = namespace.unwrap_or_default();
     let request = v1::ListUnitsRequest {
-        namespace: namespace.unwrap_or_default(),
+        namespace: within.clone(),
         phase: phase.unwrap_or_default().into(),
         label_selector: selector.into_iter().collect(),
-        queue,
+        queue: queue.clone(),
         owner,
         node,
         workload_class: class.unwrap_or_default(),
@@ -35,6 +39,9 @@ pub(super) async fn list(client: &Client, wanted: List, format: Format) -> Resul
     // The first ones of another order may be anywhere in the list.
     let n_read = if sort == SortKey::Name { limit } else { usize::MAX };
     let (units, total) = client.list_units(request, n_read).await?;
+    if units.is_empty() {
+        exists(client, (&within, &queue)).await?;
+    }
     let now_ms = SystemClock::new().wall_ms();
     let mut views: Vec<UnitView> = units.iter().map(|unit| UnitView::from(unit).at(now_ms)).collect();
     order(&mut views, sort);
@@ -44,6 +51,32 @@ pub(super) async fn list(client: &Client, wanted: List, format: Format) -> Resul
         output::say(format!("{} of {}; --limit shows more", views.len(), count(total, "unit")));
     }
     Ok(())
+}
+
+/// Whether there is what a list without entries asked for: a mistyped name is no empty list.
+///
+/// # Errors
+/// There is no such queue, or nothing is in the namespace.
+pub(super) async fn exists(client: &Client, (namespace, queue): (&str, &str)) -> Result<(), Failure> {
+    if !queue.is_empty() && !client.list_queues().await?.iter().any(|known| path_of(known) == queue) {
+        let said = format!("no queue {}", shown(queue));
+        return Err(Failure::new(Code::NotFound, said).hint("`godel queue list` shows all queues"));
+    }
+    if namespace.is_empty() || namespace == DEFAULT_NAMESPACE {
+        return Ok(());
+    }
+    let of_namespace =
+        v1::ListUnitsRequest { namespace: namespace.to_owned(), ..v1::ListUnitsRequest::default() };
+    if client.list_units(of_namespace, 1).await?.1 == 0 {
+        let said = format!("no namespace {}: no unit is in it", shown(namespace));
+        return Err(Failure::new(Code::NotFound, said).hint("a namespace exists while units are in it"));
+    }
+    Ok(())
+}
+
+fn path_of(known: &v1::QueueStatus) -> &str {
+    let meta = known.queue.as_ref().and_then(|queue| queue.meta.as_ref());
+    meta.map_or("", |meta| &meta.name)
 }
 
 /// Units come in order of namespace and name, which stays the order of those that are equal.

@@ -6,6 +6,7 @@ use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, count, shown},
+    views::UnitView,
 };
 use godel_kit::{client::Backoff, status};
 use godel_proto::v1;
@@ -24,6 +25,8 @@ const AWAY_FOLLOWED_MAX: Duration = Duration::from_secs(60);
 /// Pauses between tries, at random up to these.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Reason of state where a replica has no node.
+const NOT_PLACED: &str = "NOT_PLACED";
 /// Replicas whose logs are followed at a time.
 const N_FOLLOWED_MAX: usize = 50;
 /// Lines of several replicas that wait to be printed.
@@ -51,7 +54,8 @@ pub(super) async fn run(client: &Client, logs: &Logs, format: Format) -> Result<
             previous: logs.previous,
             ..v1::ReadLogRequest::default()
         };
-        Reader::new(client.clone(), format!("{}/{ordinal}", shown(name)), request)
+        let unit = (namespace.to_owned(), name.to_owned());
+        Reader::new(client.clone(), (unit, format!("{}/{ordinal}", shown(name))), request)
     };
     let ordinals: Vec<u32> = match ordinal {
         Some(ordinal) => vec![ordinal],
@@ -149,6 +153,28 @@ async fn lines_of(mut reader: Reader, width: usize, tx: mpsc::Sender<Result<Vec<
     }
 }
 
+/// What a replica without a node waits for, in words; `None`: it gets none any more.
+fn awaited(unit: &v1::Unit) -> Option<String> {
+    match unit.phase() {
+        v1::UnitPhase::Completed | v1::UnitPhase::Failed | v1::UnitPhase::Cancelled => None,
+        v1::UnitPhase::Suspended => Some("waits to be started: the unit is suspended".to_owned()),
+        v1::UnitPhase::Unspecified
+        | v1::UnitPhase::Queued
+        | v1::UnitPhase::Scheduling
+        | v1::UnitPhase::Unschedulable
+        | v1::UnitPhase::Scheduled
+        | v1::UnitPhase::Running => Some(match UnitView::from(unit).reason.as_str() {
+            "" => "waits for a node".to_owned(),
+            reason => format!("waits for a node: {reason}"),
+        }),
+    }
+}
+
+/// Whether state refuses to read a log because the replica has no node.
+fn is_unplaced(status: &Status) -> bool {
+    status::precondition_kinds(status).iter().any(|kind| kind == NOT_PLACED)
+}
+
 fn digits(n: u32) -> usize {
     n.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
@@ -194,8 +220,12 @@ impl Lines {
 /// Reads one log, also when the connection or the agent is lost on the way.
 struct Reader {
     client: Client,
+    /// Namespace and name of the unit.
+    unit: (String, String),
     /// `web/0`.
     what: String,
+    /// Why it has not started, as it was told last.
+    awaited: String,
     request: v1::ReadLogRequest,
     stream: Option<Streaming<v1::ReadLogResponse>>,
     /// The byte to read on from, once something was read.
@@ -205,9 +235,10 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(client: Client, what: String, request: v1::ReadLogRequest) -> Self {
+    fn new(client: Client, (unit, what): ((String, String), String), request: v1::ReadLogRequest) -> Self {
         let (heard, backoff) = (Instant::now(), Backoff::new(PAUSE, PAUSE_MAX));
-        Self { client, what, request, stream: None, next: None, heard, backoff }
+        let awaited = String::new();
+        Self { client, unit, what, awaited, request, stream: None, next: None, heard, backoff }
     }
 
     /// The next part; `None` at the end of the log.
@@ -255,10 +286,31 @@ impl Reader {
         (self.request.incarnation, self.request.previous) = (Some(incarnation), false);
     }
 
+    /// Whether a replica without a node may get one yet. Says what it waits for, once and whenever that changes.
+    async fn will_start(&mut self) -> Result<bool, Failure> {
+        let (namespace, name) = &self.unit;
+        let unit = self.client.get_unit(namespace, name).await?.unit.unwrap_or_default();
+        let awaited = awaited(&unit);
+        if let Some(awaited) = awaited.as_ref().filter(|awaited| **awaited != self.awaited) {
+            output::say(format!("{}: {awaited}", self.what));
+            self.awaited.clone_from(awaited);
+        }
+        Ok(awaited.is_some())
+    }
+
     async fn pause(&mut self, status: Status) -> Result<(), Failure> {
         let away_max = if self.request.follow { AWAY_FOLLOWED_MAX } else { AWAY_MAX };
         if status::is_retryable_idempotent(&status) && self.heard.elapsed() < away_max {
             tokio::time::sleep(self.backoff.pause()).await;
+            return Ok(());
+        }
+        if self.request.follow && is_unplaced(&status) {
+            if !self.will_start().await? {
+                let said = format!("{}: the unit is over, and the replica never had a node", self.what);
+                return Err(Failure::new(Code::NotFound, said));
+            }
+            tokio::time::sleep(self.backoff.pause()).await;
+            self.heard = Instant::now();
             return Ok(());
         }
         let failure = self.client.explain(status);
@@ -281,6 +333,25 @@ mod tests {
             ("web/-1", ("web/-1", None)),
         ] {
             assert_eq!(ordinal_of(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_followed_says_what_it_waits_for_until_it_can_start_no_more() {
+        let of = |phase: v1::UnitPhase, waits_for: &str| v1::Unit {
+            phase: phase.into(),
+            waits_for: waits_for.to_owned(),
+            ..v1::Unit::default()
+        };
+        let said = |phase, waits_for| awaited(&of(phase, waits_for));
+        assert!(is_unplaced(&status::failed_precondition(NOT_PLACED, "ordinal", "waits for a node")));
+        assert!(!is_unplaced(&Status::not_found("no unit")));
+        assert_eq!(said(v1::UnitPhase::Queued, ""), Some("waits for a node".to_owned()));
+        let reason = said(v1::UnitPhase::Unschedulable, "room on n1");
+        assert_eq!(reason, Some("waits for a node: room on n1".to_owned()));
+        assert!(said(v1::UnitPhase::Suspended, "").is_some());
+        for over in [v1::UnitPhase::Completed, v1::UnitPhase::Failed, v1::UnitPhase::Cancelled] {
+            assert_eq!(said(over, ""), None, "{over:?}");
         }
     }
 

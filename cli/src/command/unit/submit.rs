@@ -178,6 +178,7 @@ async fn one_by_one(
                 };
             }
             Err(failure) => {
+                let failure = unit_file::in_keys(failure, unit);
                 is_away = matches!(failure.code, Code::Unreachable | Code::Timeout);
                 view.outcome = if is_away { UNKNOWN } else { REFUSED };
                 view.error.clone_from(&failure.message);
@@ -229,13 +230,13 @@ async fn in_bulk(
         }
         Ok(())
     };
-    let submitted = bulk::submit(client, specs, Arc::new(|_| {}), &mut durable).await;
+    let submitted = bulk::submit(client, Arc::clone(&specs), Arc::new(|_| {}), &mut durable).await;
     bar.finish_and_clear();
     let mut failures = Vec::new();
     match submitted {
         Ok(refused) => {
             for (idx, error) in refused {
-                let failure = bulk::failure(&error);
+                let failure = unit_file::in_keys(bulk::failure(&error), &specs[idx]);
                 views[idx].outcome = REFUSED;
                 views[idx].error.clone_from(&failure.message);
                 failures.push(failure.during(shown(&views[idx].place)));

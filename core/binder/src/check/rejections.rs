@@ -103,7 +103,7 @@ pub(crate) fn reason(refusal: Unfit) -> (RejectionReason, String) {
         }
         Unfit::Affinity { terms } => (RejectionReason::NodeSelector, terms),
         Unfit::Selector { key, value } => (RejectionReason::NodeSelector, format!("{key}={value}")),
-        Unfit::Taint { taint } => (RejectionReason::Taint, taint),
+        Unfit::Taint { taint } | Unfit::BriefTaint { taint } => (RejectionReason::Taint, taint),
         Unfit::Resource { name } => (RejectionReason::InsufficientResources, name),
         Unfit::Device { reason } => (RejectionReason::DeviceTaken, reason),
         Unfit::Zone { reason } => (RejectionReason::ZoneTaken, reason),

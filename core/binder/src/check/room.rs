@@ -25,7 +25,7 @@ pub(crate) struct UnitAsks(SmallVec<[Option<UnitAsk>; 1]>);
 impl UnitAsks {
     pub(crate) fn of(cluster: &Cluster, id: UnitId, unit: &Unit) -> Self {
         let groups = if cluster.has_terms() { &unit.groups[..] } else { &[] };
-        let ask = |group: &KnownGroup| UnitAsk::of(cluster, id, group.on_node().requirements);
+        let ask = |group: &KnownGroup| UnitAsk::of(cluster, id, (group.shape, group.on_node().requirements));
         Self(groups.iter().map(ask).collect())
     }
 

@@ -6,7 +6,10 @@ use godel_domain::{ids::UnitId, label_expression::LabelExpression};
 use godel_rules::budget::Identity;
 use rustc_hash::FxHashMap;
 
-use super::topology::{DomainIdx, NodeDomains};
+use super::{
+    takers::{TakerSets, TakersIdx},
+    topology::{DomainIdx, NodeDomains},
+};
 
 /// Units by namespace and labels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,8 +48,35 @@ pub(super) struct Counter {
     by_node: FxHashMap<u32, u32>,
     /// Of domains with some.
     by_domain: FxHashMap<DomainIdx, u32>,
-    /// How many domains with a usable node have so many; kept for spreads.
-    levels: Option<BTreeMap<u32, u32>>,
+    /// Kept for spreads, one for each set of nodes that they may use.
+    levels: Vec<UsableLevels>,
+}
+
+/// How many of the domains that have a node of a set have so many.
+#[derive(Clone, Debug)]
+struct UsableLevels {
+    takers: TakersIdx,
+    n_uses: u32,
+    n_domains: BTreeMap<u32, u32>,
+}
+
+impl UsableLevels {
+    fn least(&self) -> u32 {
+        self.n_domains.first_key_value().map_or(0, |(level, _)| *level)
+    }
+
+    fn enter(&mut self, level: u32) {
+        *self.n_domains.entry(level).or_default() += 1;
+    }
+
+    fn leave(&mut self, level: u32) {
+        if let Some(n) = self.n_domains.get_mut(&level) {
+            *n = n.saturating_sub(1);
+            if *n == 0 {
+                self.n_domains.remove(&level);
+            }
+        }
+    }
 }
 
 impl Counter {
@@ -58,26 +88,34 @@ impl Counter {
             total: 0,
             by_node: FxHashMap::default(),
             by_domain: FxHashMap::default(),
-            levels: None,
+            levels: Vec::new(),
         }
     }
 
     /// Nobody runs anywhere, and no node is known.
     pub(super) fn clear(&mut self) {
         (self.total, self.by_node, self.by_domain) = (0, FxHashMap::default(), FxHashMap::default());
-        if let Some(levels) = &mut self.levels {
-            levels.clear();
-        }
+        self.levels.iter_mut().for_each(|levels| levels.n_domains.clear());
     }
 
-    /// The least of all domains is asked for from now on.
-    pub(super) fn keep_levels(&mut self, topology: &NodeDomains) {
-        if self.levels.is_none() {
-            let mut levels = BTreeMap::new();
-            for domain in topology.open() {
-                *levels.entry(self.of(domain)).or_default() += 1;
+    /// The least of all domains with a node of a set is asked for from now on, by one more spread.
+    pub(super) fn keep_levels(&mut self, takers: TakersIdx, sets: &TakerSets) {
+        if let Some(known) = self.levels.iter_mut().find(|levels| levels.takers == takers) {
+            known.n_uses += 1;
+            return;
+        }
+        let mut levels = UsableLevels { takers, n_uses: 1, n_domains: BTreeMap::new() };
+        sets.open(takers, self.topology).for_each(|domain| levels.enter(self.of(domain)));
+        self.levels.push(levels);
+    }
+
+    /// One spread less asks for that.
+    pub(super) fn release_levels(&mut self, takers: TakersIdx) {
+        if let Some(at) = self.levels.iter().position(|levels| levels.takers == takers) {
+            self.levels[at].n_uses = self.levels[at].n_uses.saturating_sub(1);
+            if self.levels[at].n_uses == 0 {
+                self.levels.swap_remove(at);
             }
-            self.levels = Some(levels);
         }
     }
 
@@ -87,15 +125,15 @@ impl Counter {
         self.by_domain.get(&domain).copied().unwrap_or(0)
     }
 
-    /// Returns the least of all domains that have a usable node; 0 if there are none, or if it is not kept.
+    /// Returns the least of all domains that have a node of a set; 0 if there are none, or if it is not kept.
     #[inline]
-    pub(super) fn least(&self) -> u32 {
-        let levels = self.levels.as_ref().and_then(|levels| levels.first_key_value());
-        levels.map_or(0, |(level, _)| *level)
+    pub(super) fn least(&self, takers: TakersIdx) -> u32 {
+        let levels = self.levels.iter().find(|levels| levels.takers == takers);
+        levels.map_or(0, UsableLevels::least)
     }
 
     /// One more (`sign` 1) or one less (-1) on a node. Returns what that opens to others: its domain, or all of them.
-    pub(super) fn shift(&mut self, topology: &NodeDomains, node: u32, sign: i8) -> Opened {
+    pub(super) fn shift(&mut self, topology: &NodeDomains, sets: &TakerSets, node: u32, sign: i8) -> Opened {
         let count = self.by_node.entry(node).or_default();
         *count = if sign > 0 { *count + 1 } else { count.saturating_sub(1) };
         if *count == 0 {
@@ -103,66 +141,55 @@ impl Counter {
         }
         self.total = if sign > 0 { self.total + 1 } else { self.total.saturating_sub(1) };
         let Some(domain) = topology.of(node as usize) else { return Opened::Nothing };
-        let least = self.least();
         let before = self.of(domain);
         let after = if sign > 0 { before + 1 } else { before.saturating_sub(1) };
-        self.set(topology, domain, after);
-        if self.least() > least || (sign < 0 && self.total == 0) {
+        self.put(domain, after);
+        let mut has_risen = false;
+        for levels in &mut self.levels {
+            if sets.is_open(levels.takers, self.topology, domain) {
+                let least = levels.least();
+                levels.leave(before);
+                levels.enter(after);
+                has_risen |= levels.least() > least;
+            }
+        }
+        if has_risen || (sign < 0 && self.total == 0) {
             return Opened::All;
         }
         if sign < 0 || before == 0 { Opened::Domain(domain) } else { Opened::Nothing }
     }
 
-    fn set(&mut self, topology: &NodeDomains, domain: DomainIdx, n: u32) {
-        let before = self.of(domain);
-        if n == 0 {
-            self.by_domain.remove(&domain);
-        } else {
-            self.by_domain.insert(domain, n);
-        }
-        if topology.is_open(domain) {
-            self.leave_level(before);
-            self.enter_level(n);
-        }
-    }
-
-    fn enter_level(&mut self, level: u32) {
-        if let Some(levels) = &mut self.levels {
-            *levels.entry(level).or_default() += 1;
-        }
-    }
-
-    fn leave_level(&mut self, level: u32) {
-        let Some(levels) = &mut self.levels else { return };
-        if let Some(n) = levels.get_mut(&level) {
-            *n = n.saturating_sub(1);
-            if *n == 0 {
-                levels.remove(&level);
+    /// A domain leaves the levels, as long as its nodes change; [`Self::enter_levels`] counts it again.
+    pub(super) fn leave_levels(&mut self, domain: DomainIdx, sets: &TakerSets) {
+        let n = self.of(domain);
+        for levels in &mut self.levels {
+            if sets.is_open(levels.takers, self.topology, domain) {
+                levels.leave(n);
             }
         }
     }
 
-    /// A node was of one domain and is of another now; domains that open or close come and go with what they have.
-    pub(super) fn follow(&mut self, topology: &NodeDomains, node: u32, moved: super::topology::NodeMove) {
-        if let Some(closed) = moved.closed {
-            self.leave_level(self.of(closed));
+    /// The nodes of a domain have changed.
+    pub(super) fn enter_levels(&mut self, domain: DomainIdx, sets: &TakerSets) {
+        let n = self.of(domain);
+        for levels in &mut self.levels {
+            if sets.is_open(levels.takers, self.topology, domain) {
+                levels.enter(n);
+            }
         }
+    }
+
+    /// A node was of one domain and is of another now; both have left the levels.
+    pub(super) fn move_node(&mut self, node: u32, from: Option<DomainIdx>, to: Option<DomainIdx>) {
         let n = self.by_node.get(&node).copied().unwrap_or(0);
-        if n > 0 && moved.from != moved.to {
-            for (domain, is_more) in [(moved.from, false), (moved.to, true)] {
-                let Some(domain) = domain else { continue };
-                let before = self.of(domain);
-                let after = if is_more { before + n } else { before.saturating_sub(n) };
-                // A domain that has just closed has left its level, and one that has just opened has none yet.
-                if moved.opened == Some(domain) || moved.closed == Some(domain) {
-                    self.put(domain, after);
-                } else {
-                    self.set(topology, domain, after);
-                }
-            }
+        if n == 0 || from == to {
+            return;
         }
-        if let Some(opened) = moved.opened {
-            self.enter_level(self.of(opened));
+        if let Some(from) = from {
+            self.put(from, self.of(from).saturating_sub(n));
+        }
+        if let Some(to) = to {
+            self.put(to, self.of(to) + n);
         }
     }
 

@@ -7,7 +7,7 @@ use godel_domain::{
 };
 use smallvec::SmallVec;
 
-use super::{Begin, CounterIdx, Domains, TopologyLevel, counter::Counted};
+use super::{Begin, CounterIdx, Domains, TopologyLevel, counter::Counted, takers::TakersIdx};
 use crate::unfit::Unfit;
 
 /// Where the replicas of a unit go in relation to running units.
@@ -19,6 +19,8 @@ pub struct UnitRules {
     pub apart: SmallVec<[ApartRule; 1]>,
     /// Spread evenly.
     pub spread: SmallVec<[SpreadRule; 1]>,
+    /// By task group, which nodes take replicas of it: the domains of these count in spreads. Empty without spreads.
+    pub(super) takers: SmallVec<[TakersIdx; 1]>,
     /// Running units of units that keep it away.
     pub kept_away: SmallVec<[CounterIdx; 1]>,
     /// The topology keys by which its first replicas go together.
@@ -168,6 +170,11 @@ impl UnitRules {
         near.chain(apart).chain(self.spread.iter().map(|rule| rule.counter))
     }
 
+    /// Returns each spread with the nodes that take replicas of each task group.
+    pub(super) fn spreads_by_takers(&self) -> impl Iterator<Item = (&SpreadRule, TakersIdx)> {
+        self.spread.iter().flat_map(|rule| self.takers.iter().map(move |takers| (rule, *takers)))
+    }
+
     /// Whether it says where replicas may go, in relation to others or to one another.
     pub fn restricts_by_others(&self) -> bool {
         !self.kept_away.is_empty()
@@ -271,14 +278,8 @@ impl Begin<'_> {
     }
 
     pub(super) fn spread(&mut self, term: &SpreadTerm) -> SpreadRule {
-        let counter = self.selected(&term.topology, &term.units);
-        let topology = self.domains.counter(counter).map_or(0, |counter| counter.topology);
-        let (topologies, counters) = (&self.domains.topologies, &mut self.domains.counters);
-        if let Some(counter) = counters.get_mut(counter.0 as usize).and_then(Option::as_mut) {
-            counter.keep_levels(&topologies[topology]);
-        }
         SpreadRule {
-            counter,
+            counter: self.selected(&term.topology, &term.units),
             is_own: term.units.is_empty(),
             adds: u32::from(self.is_selected(&term.units)),
             max_skew: term.max_skew,
@@ -329,18 +330,18 @@ impl Domains {
             && !rules.kept_away.iter().any(|counter| has(*counter))
     }
 
-    /// By how much one more replica of a unit makes the domain of a node fuller than the one with the fewest, of those in
-    /// `among` if that is given; `None`: the node is in no domain.
+    /// By how much one more replica of a unit makes the domain of a node fuller than the one with the fewest, of those with nodes that take
+    /// replicas of its template; `None`: the node is in no domain.
     #[inline]
-    pub(super) fn skew(&self, rule: &SpreadRule, among: Option<&[u32]>, idx: usize) -> Option<u32> {
+    pub(super) fn skew(&self, rule: &SpreadRule, takers: Option<TakersIdx>, idx: usize) -> Option<u32> {
         let n = self.count(rule.counter, idx)?.saturating_add(rule.adds);
-        Some(n.saturating_sub(self.least(rule.counter, among)))
+        Some(n.saturating_sub(self.least(rule.counter, takers)))
     }
 
     /// Whether a required spread allows one more replica on a node.
     #[inline]
-    pub fn is_even(&self, rule: &SpreadRule, among: Option<&[u32]>, idx: usize) -> bool {
-        rule.weight > 0 || self.skew(rule, among, idx).is_some_and(|skew| skew <= rule.max_skew)
+    pub fn is_even(&self, rule: &SpreadRule, takers: Option<TakersIdx>, idx: usize) -> bool {
+        rule.weight > 0 || self.skew(rule, takers, idx).is_some_and(|skew| skew <= rule.max_skew)
     }
 
     /// Whether two nodes are of one domain as segments go.
@@ -366,10 +367,10 @@ impl Domains {
 
     /// Returns how many more the domain of a node has than the fewest, by the preferred spreads, as a mean by weight in
     /// hundredths. A node in no domain is as full as can be.
-    pub fn unevenness(&self, rules: &UnitRules, idx: usize) -> i64 {
+    pub fn unevenness(&self, rules: &UnitRules, takers: Option<TakersIdx>, idx: usize) -> i64 {
         let (mut sum, mut all) = (0i64, 0i64);
         for rule in rules.spread.iter().filter(|rule| rule.weight > 0) {
-            let skew = self.skew(rule, None, idx).map_or(i64::from(u32::MAX), i64::from);
+            let skew = self.skew(rule, takers, idx).map_or(i64::from(u32::MAX), i64::from);
             sum = sum.saturating_add(rule.weight.saturating_mul(skew).saturating_mul(100));
             all += rule.weight;
         }
@@ -379,14 +380,27 @@ impl Domains {
     /// Whether required spreads allow one more replica on a node, in words.
     ///
     /// # Errors
-    /// The first spread that does not.
-    pub fn check_spread(&self, rule: &SpreadRule, among: Option<&[u32]>, idx: usize) -> Result<(), Unfit> {
-        if self.is_even(rule, among, idx) {
+    /// The first spread that does not, with the domain that holds it back.
+    pub fn check_spread(
+        &self,
+        rule: &SpreadRule,
+        takers: Option<TakersIdx>,
+        idx: usize,
+    ) -> Result<(), Unfit> {
+        if self.is_even(rule, takers, idx) {
             return Ok(());
         }
-        let reason = match self.skew(rule, among, idx) {
+        let reason = match self.skew(rule, takers, idx) {
             None => format!("in no domain of a spread of {}", rule.words),
-            Some(_) => format!("as many of {} as the spread allows", rule.words),
+            Some(_) => {
+                let full = format!("as many of {} as the spread allows", rule.words);
+                match self.emptiest(rule.counter, takers) {
+                    Some((key, value)) => {
+                        format!("{full}: {key} {value} has {}", self.least(rule.counter, takers))
+                    }
+                    None => full,
+                }
+            }
         };
         Err(Unfit::TopologySpread { reason })
     }

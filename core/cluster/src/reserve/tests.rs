@@ -17,7 +17,7 @@ use godel_rules::budget::{Identity, WantedOrdinals};
 use godel_testkit::{BuildDemand as _, node};
 
 use super::RESERVES;
-use crate::Cluster;
+use crate::{AffinityTerms, Cluster};
 
 const ON: NodeId = NodeId(1);
 const UNIT: UnitId = UnitId(1);
@@ -33,7 +33,11 @@ fn cluster() -> Cluster {
     let apart = UnitTerm { units: Vec::new(), topology: NODE.to_owned(), weight: 0 };
     let affinity = UnitAffinity { apart: vec![apart], ..UnitAffinity::default() };
     let identity = Identity::new("default", "u", [].into_iter());
-    cluster.put_terms(UNIT, &identity, (&affinity, &UnitTopology::default(), &[]));
+    let topology = UnitTopology::default();
+    let (groups, templates) = (&[], Vec::new());
+    let terms =
+        AffinityTerms { affinity: &affinity, topology: &topology, groups, templates, pool: Pool::Guaranteed };
+    cluster.put_terms(UNIT, &identity, &terms);
     cluster.offer(UNIT, &identity, WantedOrdinals::default);
     cluster.put_work(UNIT, WorkKind::Batch);
     cluster.put_daemon(UNIT);

@@ -2,7 +2,8 @@
 
 use godel_domain::{
     label_expression::{LabelExpression, parse},
-    node::{NodeReport, NodeSpec},
+    node::{NODE_CLASS, NodeReport, NodeRuntime, NodeSpec, Taint, TaintEffect, Toleration},
+    unit::Template,
     unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::UnitTopology,
 };
@@ -34,8 +35,8 @@ const N_ORDINALS: u32 = 3;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Rack, and whether it may be used.
-    Node(u32, Option<u8>, bool),
+    /// Rack, and what it is like.
+    Node(u32, Option<u8>, Kind),
     Gone(u32),
     Assume(u64, u32, u32),
     Forget(u64, u32),
@@ -44,11 +45,68 @@ enum Event {
     Reset,
 }
 
+/// What a node is like, whatever runs there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It takes everything.
+    Open,
+    Cordoned,
+    NotReady,
+    /// With a taint that even units tolerate.
+    Tainted,
+    /// Of a class that no unit names.
+    OfClass,
+    /// Without the label that units above 3 ask for.
+    Plain,
+    /// Too small for any replica.
+    Small,
+    /// It runs processes: odd units have no command.
+    Processes,
+    /// It may have no running unit at all.
+    Full,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Open,
+    Kind::Cordoned,
+    Kind::NotReady,
+    Kind::Tainted,
+    Kind::OfClass,
+    Kind::Plain,
+    Kind::Small,
+    Kind::Processes,
+    Kind::Full,
+];
+
+/// Whether a node of a kind ever takes a replica of a unit.
+fn takes(kind: Kind, unit: u64) -> bool {
+    match kind {
+        Kind::Open => true,
+        Kind::Cordoned | Kind::NotReady | Kind::OfClass | Kind::Small | Kind::Full => false,
+        Kind::Tainted => unit.is_multiple_of(2),
+        Kind::Plain => unit <= 3,
+        Kind::Processes => unit.is_multiple_of(2),
+    }
+}
+
+fn template(unit: u64) -> Template {
+    let mut template = Template { demand: demand(1, 0, 0, &[]), ..Template::default() };
+    if unit > 3 {
+        template.node_selector.insert("disk".to_owned(), "ssd".to_owned());
+    }
+    if unit.is_multiple_of(2) {
+        let key = "only".to_owned();
+        template.tolerations.push(Toleration { key, value: None, effect: None, tolerated_s: None });
+        template.run.command = vec!["serve".to_owned()];
+    }
+    template
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let (node, unit, ordinal) = (0..N_NODES, 1..=N_UNITS, 0..N_ORDINALS);
     prop_oneof![
-        3 => (node.clone(), proptest::option::weighted(0.8, 0..3u8), any::<bool>())
-            .prop_map(|(node, rack, usable)| Event::Node(node, rack, usable)),
+        3 => (node.clone(), proptest::option::weighted(0.8, 0..3u8), 0..KINDS.len())
+            .prop_map(|(node, rack, kind)| Event::Node(node, rack, KINDS[kind])),
         1 => node.clone().prop_map(Event::Gone),
         6 => (unit.clone(), ordinal.clone(), node).prop_map(|(unit, ordinal, node)| Event::Assume(unit, ordinal, node)),
         3 => (unit.clone(), ordinal).prop_map(|(unit, ordinal)| Event::Forget(unit, ordinal)),
@@ -100,10 +158,17 @@ fn identity(unit: u64) -> Identity {
     Identity::new("default", &format!("u{unit}"), app(unit).map(|app| ("app", app)).into_iter())
 }
 
+fn put_terms(cluster: &mut Cluster, unit: u64, affinity: &UnitAffinity, templates: &[&Template]) -> bool {
+    let topology = UnitTopology::default();
+    let (groups, templates) = (&[], templates.to_vec());
+    let terms = AffinityTerms { affinity, topology: &topology, groups, templates, pool: Pool::Guaranteed };
+    cluster.put_terms(UnitId(unit), &identity(unit), &terms)
+}
+
 #[derive(Default)]
 struct World {
     cluster: Cluster,
-    nodes: BTreeMap<u32, (Option<u8>, bool)>,
+    nodes: BTreeMap<u32, (Option<u8>, Kind)>,
     placed: BTreeMap<(u64, u32), u32>,
     terms: BTreeMap<u64, usize>,
     /// Those whose records are known.
@@ -118,21 +183,36 @@ impl World {
     }
 
     fn put_node(&mut self, node: u32) {
-        let (rack, usable) = self.nodes[&node];
+        let (rack, kind) = self.nodes[&node];
         self.revision += 1;
-        let labels = rack.map(|rack| ("rack".to_owned(), format!("r{rack}"))).into_iter().collect();
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let mut labels: BTreeMap<String, String> =
+            rack.map(|rack| pair("rack", &format!("r{rack}"))).into_iter().collect();
+        labels.extend((kind != Kind::Plain).then(|| pair("disk", "ssd")));
+        labels.extend((kind == Kind::OfClass).then(|| pair(NODE_CLASS, "virtual")));
         let id = NodeId(node);
-        let spec = NodeSpec { id, labels, cordoned: !usable, ..NodeSpec::default() };
+        let (key, value) = ("only".to_owned(), String::new());
+        let taint = Taint { key, value, effect: TaintEffect::NoSchedule, added_ms: 0 };
+        let taints = if kind == Kind::Tainted { vec![taint] } else { Vec::new() };
+        let spec = NodeSpec { id, labels, taints, cordoned: kind == Kind::Cordoned, ..NodeSpec::default() };
         self.cluster.put_spec(spec, Revision(self.revision));
-        let report = NodeReport { id, ready: true, ..NodeReport::default() };
+        let cpu = if kind == Kind::Small { 0 } else { 1_000 };
+        let report = NodeReport {
+            id,
+            ready: kind != Kind::NotReady,
+            capacity: Resources::new([(CPU, cpu)]).unwrap(),
+            max_running_units: if kind == Kind::Full { 0 } else { 100 },
+            runtime: if kind == Kind::Processes { NodeRuntime::Processes } else { NodeRuntime::Simulated },
+            ..NodeReport::default()
+        };
         self.cluster.put_report(report, Revision(self.revision));
     }
 
     fn apply(&mut self, event: &Event) {
         let shape = self.cluster.shape(&demand(1, 0, 0, &[]), Pool::Guaranteed);
         match *event {
-            Event::Node(node, rack, usable) => {
-                self.nodes.insert(node, (rack, usable));
+            Event::Node(node, rack, kind) => {
+                self.nodes.insert(node, (rack, kind));
                 self.put_node(node);
             }
             Event::Gone(node) => {
@@ -151,11 +231,8 @@ impl World {
             }
             Event::Terms(unit, terms) => {
                 self.terms.insert(unit, terms);
-                let asks_all = self.cluster.put_terms(
-                    UnitId(unit),
-                    &identity(unit),
-                    (&affinity(terms), &UnitTopology::default(), &[]),
-                );
+                let template = template(unit);
+                let asks_all = put_terms(&mut self.cluster, unit, &affinity(terms), &[&template]);
                 self.offer(unit);
                 for other in self.units.clone().into_iter().filter(|_| asks_all) {
                     self.offer(other);
@@ -225,7 +302,7 @@ impl World {
         let mut even = true;
         for term in own.spread.iter().filter(|term| term.weight == 0) {
             let count = |domain: &str| self.count(unit, &term.units, &term.topology, Some(domain));
-            let open = self.nodes.iter().filter(|(_, (_, usable))| *usable);
+            let open = self.nodes.iter().filter(|(_, (_, kind))| takes(*kind, unit));
             let domains = open.filter_map(|(node, _)| self.domain(&term.topology, *node));
             let least = domains.map(|domain| count(&domain)).min().unwrap_or(0);
             let adds = usize::from(self.selects(unit, &term.units, unit));
@@ -243,7 +320,8 @@ impl World {
                 let (may, even) = rules.as_ref().map_or((true, true), |rules| {
                     let may = self.cluster.domains().is_admitted(rules, idx);
                     assert_eq!(may, self.cluster.domains().admits(rules, node as usize).is_ok());
-                    let spreads = |rule| self.cluster.domains().is_even(rule, None, idx);
+                    let takers = self.cluster.domains().takers_of(rules, |_| true);
+                    let spreads = |rule| self.cluster.domains().is_even(rule, takers, idx);
                     (may, rules.spread.iter().all(spreads))
                 });
                 assert_eq!((may, even), self.expected(*unit, node), "unit {unit} on node {node}");
@@ -269,7 +347,7 @@ proptest! {
 fn near_and_apart() -> World {
     let mut world = World::default();
     for (node, rack) in [(0, 0), (1, 0), (2, 1)] {
-        world.apply(&Event::Node(node, Some(rack), true));
+        world.apply(&Event::Node(node, Some(rack), Kind::Open));
     }
     world.apply(&Event::Terms(4, 0));
     world.apply(&Event::Terms(5, 3));
@@ -324,13 +402,13 @@ fn what_comes_and_goes_opens_nodes_to_others() {
 #[test]
 fn counters_that_nothing_uses_are_dropped() {
     let mut world = World::default();
-    world.apply(&Event::Node(0, Some(0), true));
+    world.apply(&Event::Node(0, Some(0), Kind::Open));
     for round in 0..3_000u64 {
         let unit = 10 + round;
         let label = format!("job = j{round}");
         let term = UnitTerm { units: parse(&label).unwrap(), topology: NODE.to_owned(), weight: 0 };
         let affinity = UnitAffinity { apart: vec![term], ..UnitAffinity::default() };
-        world.cluster.put_terms(UnitId(unit), &identity(unit), (&affinity, &UnitTopology::default(), &[]));
+        put_terms(&mut world.cluster, unit, &affinity, &[]);
         world.cluster.offer(UnitId(unit), &identity(unit), WantedOrdinals::default);
         world.cluster.remove_unit(UnitId(unit));
     }

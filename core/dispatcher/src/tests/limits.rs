@@ -1,5 +1,7 @@
 //! How long units may wait, and how long they may be active.
 
+use godel_domain::refusals::RefusalCount;
+
 use super::*;
 
 fn limited(id: u64, scheduling_timeout_ms: u64, active_deadline_ms: u64) -> UnitRecord {
@@ -17,6 +19,35 @@ impl Rig {
         self.now = self.now.plus(ms);
         self.core.set_wall(self.core.assignments.wall_ms + i64::try_from(ms).unwrap());
     }
+}
+
+#[test]
+fn what_a_unit_lacks_stays_first_however_long_it_waits() {
+    let mut rig = Rig::new();
+    rig.step();
+    rig.put(limited(1, 10_000, 0));
+    rig.attach("a", 1, 1, &[], 100);
+    assert_eq!(rig.step().len(), 1);
+    let lacks =
+        RefusalCount { plugin: "resources-fit".into(), reason: "insufficient cpu".to_owned(), nodes: 1 };
+    let refusals = Arc::new(Refusals { reasons: vec![lacks], nodes: 1, ..Refusals::default() });
+    let report = UnitReport {
+        unit: UnitId(1),
+        spec_revision: rig.core.unit(UnitId(1)).unwrap().spec_revision,
+        state: ReportState::Parked,
+        refusals: Some(refusals),
+        need: 1,
+        unplaced: None,
+        lacking: Vec::new(),
+        assigned: 0,
+    };
+    rig.core.on_report(SessionId(1), report, rig.now);
+    let of = |plugin: &str, reason: &str| (plugin.to_owned(), reason.to_owned());
+    assert_eq!(rig.reasons(1), [of("resources-fit", "insufficient cpu")]);
+    rig.later(10_300);
+    rig.step();
+    let waits = of("scheduling-timeout", "no place within 10 s, and still tried");
+    assert_eq!(rig.reasons(1), [of("resources-fit", "insufficient cpu"), waits]);
 }
 
 #[test]
@@ -44,7 +75,7 @@ fn who_waits_for_too_long_finds_no_place_and_is_tried_on() {
     );
     assert_eq!(
         rig.reasons(2),
-        [("scheduling-timeout".to_owned(), "no place within 10 s, and tried on".to_owned())]
+        [("scheduling-timeout".to_owned(), "no place within 10 s, and still tried".to_owned())]
     );
     assert_eq!((rig.reasons(1), rig.reasons(3)), (vec![], vec![]));
     rig.report(1, 2, ReportState::Returned);

@@ -61,7 +61,5 @@ impl Filter for NodeClass {
 
 /// Whether a replica says something of the class of its nodes.
 fn names_classes(requirements: &NodeRequirements) -> bool {
-    let NodeRequirements { node_selector, node_affinity, .. } = requirements;
-    let mut conditions = node_affinity.required.iter().flatten();
-    node_selector.contains_key(NODE_CLASS) || conditions.any(|one| one.key == NODE_CLASS)
+    godel_cluster::names_classes(&requirements.node_selector, &requirements.node_affinity.required)
 }

@@ -30,7 +30,7 @@ impl Score for SpreadPreference {
     fn score(&self, place: &ScoreInput<'_>) -> i64 {
         let Some(unit) = place.ask.unit() else { return SCORE_MAX };
         // Hundredths of a running unit; it falls with each of them and stays above 0.
-        let more = place.cluster.domains().unevenness(&unit.rules, place.idx);
+        let more = place.cluster.domains().unevenness(&unit.rules, unit.takers, place.idx);
         SCORE_MAX * 1_000 / more.saturating_add(1_000)
     }
 }

@@ -1,4 +1,4 @@
-//! Filter `taints`: every `NoSchedule` and `NoExecute` taint of the node is tolerated, for however long. Soft taints that are not
+//! Filter `taints`: every `NoSchedule` and `NoExecute` taint of the node is tolerated, a `NoExecute` one without end. Soft taints that are not
 //! tolerated put the node behind all nodes with fewer of them (see [`crate::NodeScore`]).
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Taints;
 
 impl Plugin for Taints {
     const NAME: &'static str = "taints";
-    const DOC: &'static str = "Every `no-schedule` and `no-execute` taint of the node is tolerated, for however long. Among the nodes that pass, those with \
+    const DOC: &'static str = "Every `no-schedule` and `no-execute` taint of the node is tolerated, a `no-execute` one without a time limit. Among the nodes that pass, those with \
                                 fewer `prefer-no-schedule` taints that are not tolerated come first, whatever their scores.";
 }
 

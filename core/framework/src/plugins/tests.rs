@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use godel_cluster::{Cluster, Unfit};
+use godel_cluster::{Cluster, StandingTerms, Unfit};
 use godel_domain::{
     allocation::Allocation,
     demand::{Demand, DeviceRequest, Pool},
@@ -70,6 +70,19 @@ fn check(filter: &dyn AnyFilter, cluster: &mut Cluster, template: &Template, exp
     if filter.rests_on() != RestsOn::Room {
         assert_eq!(binder_admits(cluster, &ask, true).err(), refusal, "the binder says the same");
     }
+    check_standing(cluster, &ask, template);
+}
+
+/// Whether the node counts for spreads is what the filters say that rest on its records, and the room of the node if nothing ran there.
+#[track_caller]
+fn check_standing(cluster: &Cluster, ask: &Ask, template: &Template) {
+    let standing =
+        |filter: &&&dyn AnyFilter| filter.rests_on() == RestsOn::Records || filter.name() == "node-ready";
+    let refusal =
+        FILTERS.iter().filter(standing).find_map(|filter| filter.check(cluster, ask.on_node(), NODE).err());
+    let has_room = cluster.n_fit_empty(ask.shape(), NODE.idx(), 1) > 0;
+    let takes = cluster.takes(&StandingTerms::of(template, ask.shape()), NODE);
+    assert_eq!(takes, refusal.is_none() && has_room, "{refusal:?}");
 }
 
 /// What the binder says of the node, which asks the filters that concern a replica.
@@ -144,15 +157,16 @@ fn taints() {
     let taint =
         |value: &str, effect| Taint { key: "gpu".to_owned(), value: value.to_owned(), effect, added_ms: 0 };
     let tainted = |taint: Taint| cluster(0, move |spec, _| spec.taints = vec![taint.clone()]);
-    let tolerate = |key: &str, value: Option<&str>, effect| Template {
+    let tolerate_for = |tolerated_s, key: &str, value: Option<&str>, effect| Template {
         tolerations: vec![Toleration {
             key: key.to_owned(),
             value: value.map(str::to_owned),
             effect,
-            tolerated_s: Some(7),
+            tolerated_s,
         }],
         ..Template::default()
     };
+    let tolerate = |key: &str, value, effect| tolerate_for(None, key, value, effect);
     let none = Template::default();
     let filter = &super::taints::Taints;
     let hard = TaintEffect::NoSchedule;
@@ -172,6 +186,12 @@ fn taints() {
         "taint gpu not tolerated",
     );
     check(filter, &mut tainted(taint("", evicts)), &tolerate("gpu", None, Some(evicts)), "");
+    check(
+        filter,
+        &mut tainted(taint("", evicts)),
+        &tolerate_for(Some(7), "gpu", None, Some(evicts)),
+        "taint gpu tolerated for a time only: nothing new comes",
+    );
     let other = tolerate("gpu", Some("shared"), None);
     check(filter, &mut tainted(taint("only", hard)), &other, "taint gpu=only not tolerated");
     let softly = tolerate("gpu", None, Some(soft));

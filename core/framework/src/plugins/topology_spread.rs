@@ -18,8 +18,8 @@ pub struct TopologySpread;
 impl Plugin for TopologySpread {
     const NAME: &'static str = "topology-spread";
     const DOC: &'static str = "After the placement the domain of the node has at most `max_skew` more running units than the domain with the fewest, for \
-                               each entry of `affinity.spread` without a weight. Domains count that have a usable node which the node selector and the \
-                               required node affinity accept.";
+                               each entry of `affinity.spread` without a weight. Domains count that have a node which could take a replica if nothing ran there: \
+                               ready and open, of a class, a runtime and labels that the replica accepts, with taints that it tolerates, and large enough.";
 }
 
 impl Filter for TopologySpread {
@@ -33,7 +33,7 @@ impl Filter for TopologySpread {
 
     #[inline]
     fn passes(unit: &Arc<UnitAsk>, cluster: &Cluster, idx: usize) -> bool {
-        unit.spreads().all(|(rule, among)| cluster.domains().is_even(rule, among, idx))
+        unit.rules.spread.iter().all(|rule| cluster.domains().is_even(rule, unit.takers, idx))
     }
 
     #[inline]
@@ -43,7 +43,8 @@ impl Filter for TopologySpread {
 
     #[inline]
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
-        let mut spreads = ask.unit.into_iter().flat_map(UnitAsk::spreads);
-        spreads.try_for_each(|(rule, among)| cluster.domains().check_spread(rule, among, node.idx()))
+        let Some(unit) = ask.unit else { return Ok(()) };
+        let mut spreads = unit.rules.spread.iter();
+        spreads.try_for_each(|rule| cluster.domains().check_spread(rule, unit.takers, node.idx()))
     }
 }

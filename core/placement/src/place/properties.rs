@@ -1,6 +1,7 @@
 //! Lists of candidates, the index of free room and scans that stop early, against a look at every node with every filter and
 //! every score: they find a node whenever there is one, only nodes that pass, and the best one where scans go all the way.
 
+use godel_cluster::AffinityTerms;
 use godel_domain::{
     demand::{DeviceRequest, Pool},
     host_port::{HostPort, Protocol},
@@ -277,7 +278,7 @@ impl PlacerWorld {
         let (id, spec) = (record.id, &record.spec);
         let identity = Identity::of(spec);
         if spec.has_terms() {
-            self.cluster.put_terms(id, &identity, (&spec.affinity, &spec.topology, &[]));
+            self.cluster.put_terms(id, &identity, &AffinityTerms::of(spec, &[]));
         }
         self.cluster.offer(id, &identity, || WantedOrdinals::of(record));
         self.cluster.put_work(id, WorkKind::of(spec));

@@ -115,7 +115,9 @@ impl Templates {
             .of_work(work)
             .nowhere(is_nowhere)
             .of_daemon(owner.and_then(|unit| cluster.daemon(unit)))
-            .of_unit(owner.and_then(|unit| UnitAsk::of(cluster, unit, &NodeRequirements::of(template))));
+            .of_unit(
+                owner.and_then(|unit| UnitAsk::of(cluster, unit, (shape, &NodeRequirements::of(template)))),
+            );
         self.insert(key, profile, ask, alike)
     }
 

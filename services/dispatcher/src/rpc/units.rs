@@ -223,6 +223,11 @@ impl UnitService for Units {
         }
         wrong.extend(phase.as_ref().err().cloned());
         wrong.extend(class.as_ref().err().cloned());
+        wrong.extend(request.label_selector.keys().filter_map(|key| {
+            // A key that no label can have is meant otherwise, and would match nothing.
+            let bad = names::label_key(key).err()?;
+            Some(BadField::new(format!("label_selector[{key:?}]"), bad.to_string()))
+        }));
         let (Ok(phase), Ok(class), Some(token), true) = (phase, class, token, wrong.is_empty()) else {
             return Err(status::invalid_argument(wrong));
         };

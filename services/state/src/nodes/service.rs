@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_domain::ids::NodeId;
+use godel_domain::{ids::NodeId, names};
 use godel_kit::{
     message::{MESSAGE_BYTES_MAX, field_len, parts},
     server, status,
@@ -116,6 +116,11 @@ impl v1::node_service_server::NodeService for Nodes {
     ) -> Result<Response<v1::ListNodesResponse>, Status> {
         let v1::ListNodesRequest { page_size, page_token, label_selector } = request.into_inner();
         let token = Token::parse(&page_token).map_err(|bad| BadField::new("page_token", bad.to_string()))?;
+        for key in label_selector.keys() {
+            // A key that no label can have is meant otherwise, and would match nothing.
+            names::label_key(key)
+                .map_err(|bad| BadField::new(format!("label_selector[{key:?}]"), bad.to_string()))?;
+        }
         let hub = &self.hub;
         let store_id = paging::of_this_store(token.as_ref(), hub.store_id())?;
         let revision =

@@ -19,7 +19,7 @@ struct Peer {
 
 /// Adds the list to assignments of commands whose units want it.
 pub(super) fn fill(hub: &NodeSessions, assignments: &mut [v1::Assignment]) {
-    let mut known: Option<(u64, String)> = None;
+    let mut known: Option<(u64, Peers)> = None;
     for assignment in assignments {
         let is_command =
             assignment.run.as_ref().is_some_and(|run| !(run.command.is_empty() && run.image.is_empty()));
@@ -32,37 +32,57 @@ pub(super) fn fill(hub: &NodeSessions, assignments: &mut [v1::Assignment]) {
             Some((of, peers)) if of == unit => peers,
             _ => peers(hub, unit),
         };
-        assignment.peers.clone_from(&peers);
+        assignment.peers.clone_from(&peers.list);
+        assignment.peers_missing.clone_from(&peers.missing);
         known = Some((unit, peers));
     }
 }
 
 /// The list of one unit; empty if it does not want one, or not all of its replicas have nodes.
-fn peers(hub: &NodeSessions, unit: u64) -> String {
+fn peers(hub: &NodeSessions, unit: u64) -> Peers {
     let template = hub.templates.of_unit(&hub.store, unit).filter(|template| template.wants_peers);
-    let Some(template) = template else { return String::new() };
+    let Some(template) = template else { return Peers::default() };
+    if template.wanted().take(N_REPLICAS_MAX + 1).count() > N_REPLICAS_MAX {
+        return Peers::too_many();
+    }
     let bound = hub.store.read(|state| {
         let rows = state.rows(UnitId(unit))?;
-        let bound = template.wanted().take(N_REPLICAS_MAX + 1).map(|ordinal| {
+        let bound = template.wanted().map(|ordinal| {
             let row = rows.row(ordinal);
             let peer = Peer { ordinal, group: usize::from(row.group), node: row.node };
             row.phase.is_live().then_some(peer)
         });
-        bound.collect::<Option<Vec<_>>>().filter(|bound| bound.len() <= N_REPLICAS_MAX)
+        bound.collect::<Option<Vec<_>>>()
     });
     // No cell is locked while the store is read.
     let address = |node| hub.slot(node).map(|slot| slot.cell.lock().agent.address.to_string());
-    bound.and_then(|bound| list(&template, &bound, address)).unwrap_or_default()
+    bound.map(|bound| list(&template, &bound, address)).unwrap_or_default()
 }
 
-fn list(
-    template: &UnitTemplate,
-    bound: &[Peer],
-    address: impl Fn(NodeId) -> Option<String>,
-) -> Option<String> {
+/// What the commands of a unit are told of one another. A list that is cut short would send them to a part of their peers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Peers {
+    list: String,
+    /// Why there never is one.
+    missing: String,
+}
+
+impl Peers {
+    fn too_many() -> Self {
+        let missing = format!("the unit has more than {N_REPLICAS_MAX} replicas");
+        Self { list: String::new(), missing }
+    }
+
+    fn too_long() -> Self {
+        let missing = format!("the list of all replicas has more than {} KiB", BYTES_MAX >> 10);
+        Self { list: String::new(), missing }
+    }
+}
+
+fn list(template: &UnitTemplate, bound: &[Peer], address: impl Fn(NodeId) -> Option<String>) -> Peers {
     let mut text = String::new();
     for Peer { ordinal, group, node } in bound {
-        let host = address(*node).filter(|host| !host.is_empty())?;
+        let Some(host) = address(*node).filter(|host| !host.is_empty()) else { return Peers::default() };
         // As in a URL: its colons are not those before ports.
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let ports = template.ports(*group);
@@ -70,10 +90,10 @@ fn list(
             (if text.is_empty() { "" } else { "," }, if ports.is_empty() { "" } else { ":" });
         text.push_str(&format!("{comma}{ordinal}={host}{colon}{ports}"));
         if text.len() > BYTES_MAX {
-            return None;
+            return Peers::too_long();
         }
     }
-    Some(text)
+    Peers { list: text, missing: String::new() }
 }
 
 #[cfg(test)]
@@ -92,10 +112,15 @@ mod tests {
         };
         let of = |bound: &[Peer]| list(&template, bound, address);
         let bound = [peer(0, 0, 1), peer(3, 1, 2), peer(4, 2, 1)];
-        assert_eq!(of(&bound).as_deref(), Some("0=a.example:29500,3=[fe80::1]:80+443,4=a.example"));
-        assert_eq!(of(&[peer(0, 0, 1), peer(1, 0, 3)]), None, "an agent of an earlier version");
-        assert_eq!(of(&[peer(0, 0, 9)]), None, "its node is gone");
+        assert_eq!(of(&bound).list, "0=a.example:29500,3=[fe80::1]:80+443,4=a.example");
+        let earlier = of(&[peer(0, 0, 1), peer(1, 0, 3)]);
+        assert_eq!(earlier, Peers::default(), "an agent of an earlier version");
+        assert_eq!(of(&[peer(0, 0, 9)]), Peers::default(), "its node is gone");
         let many: Vec<Peer> = (0..10_000).map(|ordinal| peer(ordinal, 0, 1)).collect();
-        assert_eq!(of(&many), None, "no variable is so long");
+        assert_eq!(
+            of(&many),
+            Peers::too_long(),
+            "no variable is so long, and no part of the list is handed out"
+        );
     }
 }

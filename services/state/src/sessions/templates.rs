@@ -323,6 +323,7 @@ impl UnitTemplate {
             ranks: if is_command { self.ranks(places) } else { Vec::new() },
             // Where others are is looked up once more is known than one node.
             peers: String::new(),
+            peers_missing: String::new(),
         })
     }
 
