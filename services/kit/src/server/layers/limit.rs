@@ -15,6 +15,7 @@ use tower::{Layer, Service};
 use super::{
     super::{
         connections::{Connection, Shares},
+        forward::FORWARDED,
         slots::{Pool, Slot},
     },
     Answer, Layered, message,
@@ -113,6 +114,7 @@ impl LimitLayer {
         let path = request.uri().path();
         let shape = shape(path);
         let kind = kind(path, shape);
+        let origin = request.headers().get(FORWARDED).and_then(|value| value.to_str().ok()?.parse().ok());
         let connection = request.extensions().get::<Arc<Connection>>().cloned();
         let unknown;
         let shares = match &connection {
@@ -136,8 +138,15 @@ impl LimitLayer {
             }
         };
         let Ok(response) = inner.call(request).await;
+        let Some(connection) = &connection else { return Ok(response) };
+        // The slot is held until the answer is made.
+        let counted =
+            connection.unread.reader(origin).counted(response, shape != Shape::Unary, self.retry_after);
+        let counted = counted.await.inspect_err(|_| {
+            self.metrics.shed.inc();
+        })?;
         drop(slot);
-        Ok(response)
+        Ok(counted)
     }
 }
 
