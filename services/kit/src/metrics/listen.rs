@@ -1,11 +1,11 @@
 //! The listener of `/metrics` and of other pages: so many connections and no more, whatever strangers open.
 
 use std::{
-    collections::VecDeque,
     io,
     net::SocketAddr,
     os::fd::AsRawFd as _,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -14,24 +14,23 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
 };
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::{
+    guests::{Guest, Guests},
     quiet::Quiet,
-    server::{is_short_of_descriptors, relieve},
 };
 
-/// Connections to metrics that are kept; of more the oldest is closed.
+/// Connections to metrics that are kept.
 const N_MAX: usize = 64;
 /// Pause after an accept that failed.
 const FAILED_PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener that accepts connections, each of which pushes out the oldest when there are too many.
+/// A listener that accepts connections, each of which pushes out an idle one when there are too many.
 #[derive(Debug)]
 pub struct Few {
     listener: TcpListener,
-    n_max: usize,
-    open: VecDeque<CancellationToken>,
+    guests: Arc<Guests>,
     failed: Quiet,
 }
 
@@ -42,7 +41,7 @@ impl Few {
 
     /// Keeps at most `n_max` connections.
     pub fn at_most(listener: TcpListener, n_max: usize) -> Self {
-        Self { listener, n_max, open: VecDeque::new(), failed: Quiet::default() }
+        Self { listener, guests: Guests::new(n_max), failed: Quiet::default() }
     }
 }
 
@@ -54,20 +53,13 @@ impl axum::serve::Listener for Few {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    // Those that have ended are still in the queue: it is the number of the last ones.
-                    while self.open.len() >= self.n_max || is_short_of_descriptors(stream.as_raw_fd()) {
-                        let Some(oldest) = self.open.pop_front() else { break };
-                        oldest.cancel();
-                    }
-                    let cut = CancellationToken::new();
-                    self.open.push_back(cut.clone());
-                    return (
-                        Cuttable { stream, cut: Box::pin(cut.cancelled_owned()), is_cut: false },
-                        address,
-                    );
+                    // None of them counts as one with a call in hand: one always makes room.
+                    let Some(guest) = self.guests.admit(stream.as_raw_fd()) else { continue };
+                    let cut = Box::pin(guest.leave().cancelled_owned());
+                    return (Cuttable { stream, guest, cut, is_cut: false }, address);
                 }
                 Err(error) => {
-                    relieve();
+                    self.guests.evict_one();
                     if self.failed.may_speak() {
                         tracing::warn!(%error, "cannot accept connections");
                     }
@@ -86,8 +78,20 @@ impl axum::serve::Listener for Few {
 #[derive(Debug)]
 pub struct Cuttable {
     stream: TcpStream,
+    guest: Guest,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     is_cut: bool,
+}
+
+impl Cuttable {
+    /// Fails once the connection is cut, also where it waits for nothing but room to write.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.is_cut || self.cut.as_mut().poll(cx).is_ready() {
+            self.is_cut = true;
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "too many connections"));
+        }
+        Ok(())
+    }
 }
 
 impl AsyncRead for Cuttable {
@@ -96,20 +100,24 @@ impl AsyncRead for Cuttable {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.is_cut || self.cut.as_mut().poll(cx).is_ready() {
-            self.is_cut = true;
-            return Poll::Ready(Err(io::Error::new(
-                io::ErrorKind::ConnectionAborted,
-                "too many connections",
-            )));
+        self.check(cx)?;
+        let n_before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > n_before {
+            self.guest.spoke();
         }
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        read
     }
 }
 
 impl AsyncWrite for Cuttable {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        self.check(cx)?;
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        if matches!(written, Poll::Ready(Ok(n)) if n > 0) {
+            self.guest.answered();
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
