@@ -388,6 +388,20 @@ impl State {
         )))
     }
 
+    /// Why readers cannot put a unit together from its own task groups and those that were added to it.
+    pub(crate) fn misplaced_groups(&self, unit: UnitId) -> Option<String> {
+        let own = self.record(v1::Kind::Unit, &Key::Id(unit.0)).map(|record| n_own_groups(&record.value));
+        // A unit without any is for its readers to refuse.
+        let own = own.filter(|own| *own > 0)?;
+        let mut added: Vec<u64> = self.added_groups(unit).map(u64::from).collect();
+        added.sort_unstable();
+        let wrong = (own..).zip(&added).find(|(wanted, idx)| wanted != *idx);
+        wrong.map(|(wanted, idx)| match *idx > wanted {
+            true => format!("task_groups[{wanted}]: has no record"),
+            false => format!("task_groups[{idx}]: was added, and is a group of its own record as well"),
+        })
+    }
+
     /// An added task group comes right after all others of its unit, or in place of one that was added.
     fn check_added_group(&self, name: &str, unit_value: &Bytes) -> Result<(), TxnRefusal> {
         let n_own = n_own_groups(unit_value);
