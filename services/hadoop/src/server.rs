@@ -135,7 +135,7 @@ impl Server {
         let guests = Guests::new(self.limits.connections);
         let tasks = TaskTracker::new();
         let room = self.limits.all_messages_bytes.max(self.limits.message_bytes.saturating_mul(2));
-        let shared = Arc::new(Shared { server: self, room: Room::new(room) });
+        let shared = Arc::new(Shared { server: self, room: Room::with_reserve(room) });
         let full_said = Quiet::default();
         loop {
             let accepted = tokio::select! {

@@ -23,6 +23,8 @@ use tokio_stream::Stream;
 #[derive(Debug)]
 pub struct Room {
     size: usize,
+    /// Who holds nothing gets room as long as all hold less than this.
+    newcomers_max: usize,
     used: AtomicUsize,
     waiting: Mutex<Vec<Waker>>,
     n_waiting: AtomicUsize,
@@ -48,8 +50,18 @@ pub struct Taken {
 impl Room {
     /// At least one byte.
     pub fn new(size: usize) -> Arc<Self> {
+        Self::with(size, size)
+    }
+
+    /// With as much again for clients that hold nothing, one message each: others may have taken all of it.
+    pub fn with_reserve(size: usize) -> Arc<Self> {
+        Self::with(size, size.saturating_mul(2))
+    }
+
+    fn with(size: usize, newcomers_max: usize) -> Arc<Self> {
         Arc::new(Self {
             size: size.max(1),
+            newcomers_max: newcomers_max.max(1),
             used: AtomicUsize::new(0),
             waiting: Mutex::default(),
             n_waiting: AtomicUsize::new(0),
@@ -71,6 +83,14 @@ impl Room {
         self.used() > self.size / 2 || self.n_waiting.load(Ordering::SeqCst) > 0
     }
 
+    /// Whether a client that holds `held` of `used` bytes gets `bytes` more.
+    fn fits(&self, used: usize, held: usize, bytes: usize) -> bool {
+        if held == 0 {
+            return used < self.newcomers_max;
+        }
+        held.saturating_add(bytes) <= self.size.saturating_sub(used)
+    }
+
     fn wake(&self) {
         if self.n_waiting.load(Ordering::SeqCst) > 0 {
             let waiting = std::mem::take(&mut *self.waiting.lock());
@@ -78,12 +98,6 @@ impl Room {
             waiting.into_iter().for_each(Waker::wake);
         }
     }
-}
-
-/// Whether a client that holds `held` of `used` bytes gets `bytes` more of a room of `size`.
-fn fits(size: usize, used: usize, held: usize, bytes: usize) -> bool {
-    let free = size.saturating_sub(used);
-    if held == 0 { free > 0 } else { held.saturating_add(bytes) <= free }
 }
 
 impl Share {
@@ -100,8 +114,8 @@ impl Share {
     /// Takes room for so many bytes, if the client may have them now.
     pub fn try_take(&self, bytes: usize) -> Option<Taken> {
         let Client { room, held, .. } = &*self.0;
-        let take = |used| {
-            fits(room.size, used, held.load(Ordering::Acquire), bytes).then(|| used.saturating_add(bytes))
+        let take = |used: usize| {
+            room.fits(used, held.load(Ordering::Acquire), bytes).then(|| used.saturating_add(bytes))
         };
         room.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).ok()?;
         self.0.held.fetch_add(bytes, Ordering::AcqRel);
@@ -132,7 +146,7 @@ impl Share {
 
     /// Whether the client may have at least one byte now.
     pub fn is_open(&self) -> bool {
-        fits(self.0.room.size, self.0.room.used(), self.held(), 1)
+        self.0.room.fits(self.0.room.used(), self.held(), 1)
     }
 
     fn poll_until<T>(&self, cx: &mut Context<'_>, attempt: impl Fn() -> Option<T>) -> Poll<T> {
@@ -251,6 +265,11 @@ mod tests {
         let large = one.try_take(100).unwrap();
         assert!(one.try_take(1).is_none() && other.try_take(1).is_none());
         drop(large);
+        let reserved = Room::with_reserve(10);
+        let _all = reserved.share().take_anyway(15);
+        let (first, second) = (reserved.share(), reserved.share());
+        let newcomer = first.try_take(7);
+        assert!(newcomer.is_some() && first.try_take(1).is_none() && second.try_take(1).is_none());
         let mut small = other.try_take(4).unwrap();
         small.merge(other.take_anyway(3));
         assert_eq!((small.bytes(), other.held(), room.used()), (7, 7, 7));

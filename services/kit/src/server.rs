@@ -209,7 +209,7 @@ impl Server {
             *config.idle_timeout,
             config.idle_connections_per_address_max,
             metrics.connections().clone(),
-            Room::new(config.unread_bytes_max),
+            Room::with_reserve(config.unread_bytes_max),
         );
         let sweep_interval = (*config.idle_timeout / 4).clamp(SWEEP_MIN, SWEEP_MAX);
         let grace = *config.stop_grace;

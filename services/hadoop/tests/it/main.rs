@@ -177,7 +177,8 @@ async fn a_message_ends_in_time_though_its_client_may_be_silent_for_longer() {
 async fn idle_connections_make_room_for_new_ones() {
     let limits = Limits { connections: 20, ..Limits::default() };
     let (address, _stop) = serve(Server::new(Authentication::Simple).protocol(echo()).limits(limits)).await;
-    let connect = || Client::connect(address, ECHO, &user("anna", None), WITHIN);
+    let anna = user("anna", None);
+    let connect = || Client::connect(address, ECHO, &anna, WITHIN);
     let mut first = connect().await.unwrap();
     assert_eq!(first.call::<_, PriorityProto>("raise", &number(1)).await.unwrap(), number(2));
     // Connections that say what they speak, and no more.

@@ -47,6 +47,17 @@ pub(super) struct Reader {
     answers: Arc<Answers>,
 }
 
+/// What happens to an answer without room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// A stream waits.
+    ForRoom,
+    /// A unary call is refused.
+    Refuse,
+    /// A lease is answered all the same: who leads must not depend on who reads.
+    Never,
+}
+
 type WeakReader = (Share, Weak<Answers>);
 
 #[derive(Debug, Default)]
@@ -129,14 +140,15 @@ impl Reader {
         answers.push(Arc::downgrade(answer));
     }
 
-    /// The answer of a call, which is counted from now on. Of a unary call the message must have room at once.
+    /// The answer of a call, which is counted from now on. Of a unary call the message must have room at once; a small one
+    /// always has for a client that holds nothing, and every lease.
     ///
     /// # Errors
     /// The client has not read its other answers.
     pub(super) async fn counted(
         self,
         answer: Response<Body>,
-        is_stream: bool,
+        wait: Wait,
         retry_after: Duration,
     ) -> Result<Response<Body>, Status> {
         let (parts, mut inner) = answer.into_parts();
@@ -144,12 +156,12 @@ impl Reader {
             return Ok(Response::from_parts(parts, inner));
         }
         let (mut rest, mut taken, mut trailers) = (Bytes::new(), None, None);
-        if !is_stream {
+        if wait != Wait::ForRoom {
             match poll_fn(|cx| Pin::new(&mut inner).poll_frame(cx)).await {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
-                        taken =
-                            Some(self.share.try_take(data.len()).ok_or_else(|| self.refusal(retry_after))?);
+                        let taken_now = self.room_for(data.len(), wait);
+                        taken = Some(taken_now.ok_or_else(|| self.refusal(retry_after))?);
                         rest = data;
                     }
                     Err(frame) => trailers = frame.into_trailers().ok(),
@@ -158,7 +170,7 @@ impl Reader {
                 None => {}
             }
         }
-        let is_cuttable = is_stream || rest.len() > PIECE_BYTES;
+        let is_cuttable = wait == Wait::ForRoom || rest.len() > PIECE_BYTES;
         let offered_at = Some(Instant::now());
         let answer = Answer { inner: Some(inner), rest, taken, trailers, is_over: false, offered_at };
         let answer = Arc::new(Mutex::new(answer));
@@ -166,6 +178,13 @@ impl Reader {
             self.add(&answer);
         }
         Ok(Response::from_parts(parts, Body::new(Pieces { answer, reader: self })))
+    }
+
+    /// Room for a unary answer, if it gets any.
+    fn room_for(&self, bytes: usize, wait: Wait) -> Option<Taken> {
+        let is_small = self.share.held() == 0 && bytes <= PIECE_BYTES;
+        let taken = self.share.try_take(bytes);
+        taken.or_else(|| (is_small || wait == Wait::Never).then(|| self.share.take_anyway(bytes)))
     }
 
     fn refusal(&self, retry_after: Duration) -> Status {
@@ -325,12 +344,16 @@ mod tests {
         }
     }
 
+    fn wait(is_stream: bool) -> Wait {
+        if is_stream { Wait::ForRoom } else { Wait::Refuse }
+    }
+
     async fn counted(
         unread: &Unread,
         answer: Response<Body>,
         is_stream: bool,
     ) -> Result<Response<Body>, Status> {
-        unread.reader(None).counted(answer, is_stream, Duration::from_millis(70)).await
+        unread.reader(None).counted(answer, wait(is_stream), Duration::from_millis(70)).await
     }
 
     #[tokio::test]
@@ -347,6 +370,9 @@ mod tests {
         let n_begun = answers.iter().filter(|(_, begun)| *begun).count();
         assert!((5..=7).contains(&n_begun), "{n_begun}");
         assert!(room.used() <= (512 << 10) + (100 << 10), "{}", room.used());
+        // Leases are answered whatever is not read.
+        let lease = unread.reader(None).counted(stream(1, 100), Wait::Never, Duration::ZERO).await;
+        assert!(lease.is_ok());
         // Unary calls of this client are refused, those of another one are not.
         let refused = counted(&unread, stream(1, 4 << 10), false).await.unwrap_err();
         assert_eq!(

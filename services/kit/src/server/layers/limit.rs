@@ -17,6 +17,7 @@ use super::{
         connections::{Connection, Shares},
         forward::FORWARDED,
         slots::{Pool, Slot},
+        unread::Wait,
     },
     Answer, Layered, message,
 };
@@ -140,8 +141,12 @@ impl LimitLayer {
         let Ok(response) = inner.call(request).await;
         let Some(connection) = &connection else { return Ok(response) };
         // The slot is held until the answer is made.
-        let counted =
-            connection.unread.reader(origin).counted(response, shape != Shape::Unary, self.retry_after);
+        let wait = match kind {
+            Kind::Lease => Wait::Never,
+            Kind::Stream => Wait::ForRoom,
+            Kind::Call => Wait::Refuse,
+        };
+        let counted = connection.unread.reader(origin).counted(response, wait, self.retry_after);
         let counted = counted.await.inspect_err(|_| {
             self.metrics.shed.inc();
         })?;
