@@ -15,7 +15,7 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
-pub use listen::Few;
+pub use listen::{Few, hold};
 use parking_lot::Mutex;
 pub use prometheus_client;
 use prometheus_client::{

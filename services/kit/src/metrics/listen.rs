@@ -10,19 +10,26 @@ use std::{
     time::Duration,
 };
 
+use axum::body::Body;
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
+    time::Sleep,
 };
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::{
     guests::{Guest, Guests},
     quiet::Quiet,
+    room::{Room, Taken},
 };
 
 /// Connections to metrics that are kept.
 const N_MAX: usize = 64;
+/// A connection that takes nothing of an answer for so long is cut.
+const WRITE_WITHIN: Duration = Duration::from_secs(30);
 /// Pause after an accept that failed.
 const FAILED_PAUSE: Duration = Duration::from_millis(100);
 
@@ -56,7 +63,7 @@ impl axum::serve::Listener for Few {
                     // None of them counts as one with a call in hand: one always makes room.
                     let Some(guest) = self.guests.admit(stream.as_raw_fd()) else { continue };
                     let cut = Box::pin(guest.leave().cancelled_owned());
-                    return (Cuttable { stream, guest, cut, is_cut: false }, address);
+                    return (Cuttable { stream, guest, cut, is_cut: false, write_by: None }, address);
                 }
                 Err(error) => {
                     self.guests.evict_one();
@@ -74,6 +81,41 @@ impl axum::serve::Listener for Few {
     }
 }
 
+/// The body of an answer, with the room that it takes until it was written.
+struct Held {
+    body: Body,
+    _taken: Taken,
+}
+
+/// Has an answer that was made whole hold room until it was written, or its connection has gone; `None`: there is none. Each
+/// answer counts for itself, since a connection has one at a time.
+pub fn hold(body: Body, room: &Arc<Room>) -> Option<Body> {
+    let bytes = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
+    let taken = room.share().try_take(bytes)?;
+    Some(Body::new(Held { body, _taken: taken }))
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    /// Not before it was asked for more: only then has what it gave been written.
+    fn is_end_stream(&self) -> bool {
+        false
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// A connection that fails once it is cut.
 #[derive(Debug)]
 pub struct Cuttable {
@@ -81,6 +123,8 @@ pub struct Cuttable {
     guest: Guest,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     is_cut: bool,
+    /// While the other side takes nothing.
+    write_by: Option<Pin<Box<Sleep>>>,
 }
 
 impl Cuttable {
@@ -114,8 +158,23 @@ impl AsyncWrite for Cuttable {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check(cx)?;
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        if matches!(written, Poll::Ready(Ok(n)) if n > 0) {
-            self.guest.answered();
+        match &written {
+            Poll::Ready(Ok(0) | Err(_)) => {}
+            Poll::Ready(Ok(_)) => {
+                self.guest.answered();
+                self.write_by = None;
+            }
+            Poll::Pending => {
+                let write_by =
+                    self.write_by.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_WITHIN)));
+                if write_by.as_mut().poll(cx).is_ready() {
+                    self.is_cut = true;
+                    return Poll::Ready(Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "the answer is not read",
+                    )));
+                }
+            }
         }
         written
     }
@@ -126,5 +185,20 @@ impl AsyncWrite for Cuttable {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_hold_room_until_they_are_written() {
+        let room = Room::new(1_000);
+        let first = hold(Body::from("x".repeat(1_000)), &room).unwrap();
+        assert_eq!((room.used(), first.size_hint().exact()), (1_000, Some(1_000)));
+        assert!(hold(Body::from("y"), &room).is_none(), "others are refused");
+        drop(first);
+        assert_eq!(room.used(), 0);
     }
 }
