@@ -18,7 +18,6 @@ use godel_proto::{
     kinds::{self, RecordKind},
     raw, v1,
 };
-use prost::Message as _;
 
 use super::{BadField, Result};
 
@@ -27,8 +26,6 @@ mod values;
 
 /// Field of `Op` that puts a unit: one for each submission.
 const PUT_UNIT: u32 = 4;
-/// Field of `Op` that puts a movement.
-const PUT_MOVEMENT: u32 = 29;
 /// First field of `Op` that changes rows. All from here on do, but for [`WHOLE_ABOVE`].
 const FIRST_OF_ROWS: u32 = 20;
 /// Fields of `Op` above that put whole records: an application of YARN, a movement, and when a unit was moved.
@@ -61,9 +58,6 @@ pub fn check_op(encoded: &Bytes) -> Result<()> {
     check_change(&change).map_err(|bad| bad.under(name))?;
     if let Some((field, payload)) = raw::op_payload(encoded) {
         values::check(field, &payload).map_err(|bad| bad.under(name))?;
-        if field == PUT_MOVEMENT {
-            movement(&payload).map_err(|bad| bad.under(name))?;
-        }
     }
     unit.iter().for_each(known::remember);
     Ok(())
@@ -204,19 +198,6 @@ fn unit(spec: &godel_domain::unit::UnitSpec) -> Result<()> {
         task_group(group).map_err(|bad| bad.under(&format!("task_groups[{idx}]")))?;
     }
     Ok(())
-}
-
-/// What only the rescheduler reads of a movement.
-fn movement(payload: &Bytes) -> Result<()> {
-    let wrong = |error: prost::DecodeError| BadField::new("", error.to_string());
-    let movement = v1::Movement::decode(payload.clone()).map_err(wrong)?;
-    if movement.phase == 0 {
-        return Err(BadField::new("phase", "is required"));
-    }
-    match movement.moves.iter().position(|one| one.unit_id == 0) {
-        Some(idx) => Err(BadField::new(format!("moves[{idx}].unit_id"), "is required")),
-        None => Ok(()),
-    }
 }
 
 fn task_group(group: &TaskGroup) -> Result<()> {

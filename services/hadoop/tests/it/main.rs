@@ -201,7 +201,7 @@ async fn announced_bytes_take_no_room_before_they_arrive() {
     let mut client = Client::connect(address, ECHO, &user("anna", None), WITHIN).await.unwrap();
     let mut announced = Vec::new();
     for _ in 0..12 {
-        let mut one = Client::connect(address, ECHO, &user("eve", None), WITHIN).await.unwrap();
+        let mut one = Client::connect(address, ECHO, &user("anna", None), WITHIN).await.unwrap();
         assert_eq!(one.call::<_, PriorityProto>("raise", &number(1)).await.unwrap(), number(2));
         let mut stream = one.into_stream();
         stream.write_all(&[&(1_u32 << 20).to_be_bytes()[..], &[7; 1024]].concat()).await.unwrap();

@@ -215,7 +215,9 @@ mod tests {
     }
 
     fn movement(change: impl FnOnce(&mut v1::Movement)) -> v1::op::Op {
-        let moves = vec![v1::MovementMove { unit_id: 1, ..v1::MovementMove::default() }; 2];
+        let one =
+            v1::MovementMove { unit_id: 1, from_node_id: 1, to_node_id: 2, phase: 1, ..Default::default() };
+        let moves = vec![one; 2];
         let mut movement = v1::Movement { name: "m".to_owned(), phase: 1, moves, ..v1::Movement::default() };
         change(&mut movement);
         v1::op::Op::PutMovement(movement)
@@ -237,6 +239,10 @@ mod tests {
         assert_eq!(path(movement(|_| {})), None);
         assert_eq!(path(movement(|it| it.ending = 99)).as_deref(), Some("put_movement.ending"));
         assert_eq!(path(movement(|it| it.phase = -3)).as_deref(), Some("put_movement.phase"));
+        assert_eq!(
+            path(movement(|it| it.moves[1].phase = 77)).as_deref(),
+            Some("put_movement.moves[1].phase")
+        );
         assert_eq!(path(application(|_| {})), None);
         assert_eq!(path(application(|it| it.end = 99)).as_deref(), Some("put_yarn_application.end"));
     }
@@ -251,14 +257,5 @@ mod tests {
         let rate = |times_ms| v1::op::Op::PutMoveRate(v1::MoveRate { unit_id: 1, times_ms });
         assert_eq!(path(rate(vec![0, 7])), None);
         assert_eq!(path(rate(vec![5, 7, -9])).as_deref(), Some("put_move_rate.times_ms[2]"));
-    }
-
-    #[test]
-    fn a_movement_has_a_phase_and_moves_units() {
-        assert_eq!(path(movement(|it| it.phase = 0)).as_deref(), Some("put_movement.phase"));
-        assert_eq!(
-            path(movement(|it| it.moves[1].unit_id = 0)).as_deref(),
-            Some("put_movement.moves[1].unit_id")
-        );
     }
 }

@@ -15,7 +15,8 @@ use super::*;
 const N_UNITS: u64 = 600;
 
 fn unit(id: u64) -> Arc<UnitRecord> {
-    let group = GroupSubmission { requests: vec![("cpu".into(), 100)], ..GroupSubmission::default() };
+    let requests = vec![("cpu".into(), 100)];
+    let group = GroupSubmission { replicas: 1, requests, ..GroupSubmission::default() };
     let submission = Submission {
         name: format!("u{id}"),
         uid: format!("0190163d-8694-739b-aea5-{id:012x}"),
