@@ -232,17 +232,7 @@ impl Shared {
         let mut calls = FuturesUnordered::new();
         let (mut input, mut output) = stream.split();
 
-        let mut preamble = [0; PREAMBLE_LEN];
-        timeout_at(handshake_ends, input.read_exact(&mut preamble)).await.map_err(|_| Ended::TooSlow)??;
-        guest.spoke();
-        match session.on_preamble(preamble) {
-            Ok(()) => {}
-            Err(None) => return Err(Ended::OtherProtocol),
-            Err(Some(Fatal(answer))) => {
-                self.write(&mut output, &answer).await?;
-                return Err(Ended::Refused);
-            }
-        }
+        self.open(&mut session, (&mut input, &mut output), guest, handshake_ends).await?;
         let mut last_at = Instant::now();
         loop {
             let is_open = session.is_open();
@@ -289,6 +279,27 @@ impl Shared {
                     self.write(&mut output, &answer).await?;
                     return Err(Ended::Refused);
                 }
+            }
+        }
+    }
+
+    /// Reads the first bytes of a connection.
+    async fn open(
+        &self,
+        session: &mut Session,
+        (input, output): (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
+        guest: &Guest,
+        until: Instant,
+    ) -> Result<(), Ended> {
+        let mut preamble = [0; PREAMBLE_LEN];
+        timeout_at(until, input.read_exact(&mut preamble)).await.map_err(|_| Ended::TooSlow)??;
+        guest.spoke();
+        match session.on_preamble(preamble) {
+            Ok(()) => Ok(()),
+            Err(None) => Err(Ended::OtherProtocol),
+            Err(Some(Fatal(answer))) => {
+                self.write(output, &answer).await?;
+                Err(Ended::Refused)
             }
         }
     }
