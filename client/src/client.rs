@@ -443,8 +443,11 @@ pub(crate) fn answer_of(service: &str, address: &str, status: Status) -> Failure
     use tonic::Code as Rpc;
     let (code, address) = (status.code(), shown(address).into_owned());
     let is_said = status::has_reason(&status, status::reason::UNREACHABLE);
+    let is_away = status::has_reason(&status, status::reason::AGENT_AWAY);
     let failure = Failure::from(status);
     match code {
+        // State answers, and what helps is on the node.
+        Rpc::Unavailable if is_away => Failure { hint: None, ..failure },
         // State could not reach it, and says so.
         Rpc::Unavailable if is_said => failure,
         Rpc::Unavailable => failure.during(format!("{service} at {address} does not answer")),

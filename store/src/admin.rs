@@ -7,12 +7,13 @@ mod export;
 mod repair;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     path::{Path, PathBuf},
 };
 
 use bytes::BytesMut;
-use godel_domain::ids::Revision;
+use godel_domain::ids::{Revision, UnitId};
 use godel_proto::{kinds::WHOLE, v1};
 use prost::Message as _;
 
@@ -314,6 +315,16 @@ fn unreadable(state: &State, content: ContentCheck<'_>) -> Vec<String> {
             read(v1::Kind::Rows, &Key::Id(unit.0), &record);
         }
     }
+    let units_of_groups: BTreeSet<UnitId> = state
+        .records(v1::Kind::TaskGroup, None)
+        .filter_map(|(key, _)| match key {
+            Key::Name(name) => name.split_once('/')?.0.parse().ok().map(UnitId),
+            Key::Id(_) => None,
+        })
+        .collect();
+    let misplaced =
+        units_of_groups.into_iter().filter_map(|unit| Some((unit, state.misplaced_groups(unit)?)));
+    unreadable.extend(misplaced.map(|(unit, why)| format!("{} {unit}: {why}", v1::Kind::Unit.as_str_name())));
     unreadable
 }
 

@@ -25,7 +25,7 @@ use crate::{
 /// Most transactions in one answer of a watcher.
 const BATCH_ITEMS_MAX: usize = 1024;
 /// An answer of a watcher ends once it is over this.
-const BATCH_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const BATCH_BYTES_MAX: u64 = 1 << 20;
 /// A record value keeps its commit in memory, unless it is less than one in so many of its bytes.
 const COPIED_BELOW: usize = 2;
 
@@ -325,6 +325,11 @@ impl Watcher {
                 Next::End(end) => return Err(end),
             }
         }
+    }
+
+    /// Whether what comes next is read from the log: it is in memory for this watcher alone.
+    pub fn reads_log(&self) -> bool {
+        self.next < self.feed.ring.lock().first
     }
 
     /// First revision not delivered yet.

@@ -15,6 +15,7 @@
 //! - `history`: which generations are kept for the watch history.
 //! - `identity`: the id of the store.
 //! - `log`: the log engine, in memory or on sled.
+//! - `nearby`: stores right above or below a directory that holds none.
 //! - `record`: records, their keys and their encoding.
 //! - `recovery`: rebuilds the state from the log engine.
 //! - `role`: which writer may write which record.
@@ -35,6 +36,7 @@ pub mod state;
 
 mod feed;
 mod floor;
+mod nearby;
 mod recovery;
 mod snapshot;
 mod store;

@@ -18,6 +18,7 @@ use crate::{
         memory::{MemoryDisk, MemoryLog},
         sled::SledLog,
     },
+    nearby,
     recovery::{self, Recovered},
     role::Role,
     snapshot::PIECE_BYTES,
@@ -148,6 +149,14 @@ pub enum OpenError {
         /// What cannot be recovered.
         loss: Loss,
     },
+    /// There is no store, but one right above or below, which would not be read.
+    #[error("{} holds no store, but {} does, and it would not be read: {}", .dir.display(), .found.display(), nearby::start_of(.found, .dir))]
+    Elsewhere {
+        /// Where a store would have been made.
+        dir: PathBuf,
+        /// Where there is one.
+        found: PathBuf,
+    },
     /// There is no room for the copy that is made before opening after an unclean stop.
     #[error(
         "opening after an unclean stop needs {needed} free bytes for a copy, but only {free} are free: \
@@ -167,7 +176,7 @@ impl OpenError {
         match self {
             Self::NoSpace { .. } => true,
             Self::Log(LogError::Io { source, .. }) => source.kind() == std::io::ErrorKind::StorageFull,
-            Self::Log(_) | Self::Locked { .. } | Self::Damaged { .. } => false,
+            Self::Log(_) | Self::Locked { .. } | Self::Damaged { .. } | Self::Elsewhere { .. } => false,
         }
     }
 }
@@ -320,7 +329,10 @@ impl Store {
         } = config;
         let (log, engine): (Box<dyn Log>, _) = match engine {
             Engine::Memory(disk) => (Box::new(MemoryLog::open(disk)), "memory"),
-            Engine::Sled(config) => (Box::new(SledLog::open(&config, crash.clone())?), "sled"),
+            Engine::Sled(config) => {
+                nearby::refuse(&config.dir)?;
+                (Box::new(SledLog::open(&config, crash.clone())?), "sled")
+            }
         };
         let (log, mut recovered, opened) = recover(log)?;
         if recovered.state.store_id().0 == 0 {

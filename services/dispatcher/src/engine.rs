@@ -317,7 +317,7 @@ impl Engine {
 
     fn wake_in(&self) -> Duration {
         let now = self.now();
-        let wakes = [self.leader.next_wake(now), self.out.watches.next_wake(now)];
+        let wakes = [self.leader.next_wake(now), self.out.watches.next_wake()];
         let wake = wakes.into_iter().flatten().min().map_or(1_000, |at| at.since(now));
         Duration::from_millis(wake.min(1_000))
     }

@@ -16,7 +16,11 @@ use godel_domain::{
     unit::UnitSpec,
     unit_report::{RoomReport, UnitReport},
 };
-use godel_kit::{CancellationToken, status};
+use godel_kit::{
+    CancellationToken,
+    room::{MessageSender, Share},
+    status,
+};
 use godel_proto::v1;
 use godel_wire::BadField;
 use tokio::{
@@ -246,7 +250,9 @@ pub(crate) struct WatchCall {
     pub(crate) name: String,
     /// 0: the present state first.
     pub(crate) from: Revision,
-    pub(crate) messages: mpsc::Sender<Result<v1::WatchUnitsResponse, Status>>,
+    pub(crate) messages: MessageSender<v1::WatchUnitsResponse, Status>,
+    /// The reader's, for messages that it has not read.
+    pub(crate) share: Share,
 }
 
 /// A scheduler's stream to be opened.

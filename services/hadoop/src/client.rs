@@ -93,6 +93,11 @@ impl Client {
         timeout(within, opened).await.unwrap_or(Err(CallError::Timeout))
     }
 
+    /// The connection, for what this client does not say.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
     /// Calls a method.
     ///
     /// # Errors

@@ -1,17 +1,24 @@
 //! The server: connections, what each of them may take, and how long each may take.
 //!
-//! One task per connection reads, calls and answers. What is read is bounded by [`Limits`], over all connections too: a message is
-//! read only once there is room for all of it, and a connection with as many calls as it may have is not read from.
+//! One task per connection reads, calls and answers. What is read is bounded by [`Limits`], over all connections too: what has
+//! arrived of a message takes room, and not what was announced, and a connection takes no more of it than is free
+//! ([`godel_kit::room`]). A connection with as many calls as it may have is not read from. When there are too many
+//! connections, idle ones make room for new ones ([`godel_kit::guests`]).
 
-use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, net::SocketAddr, os::fd::AsRawFd as _, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use godel_kit::{CancellationToken, quiet::Quiet};
+use godel_kit::{
+    CancellationToken,
+    guests::{Guest, Guests},
+    quiet::Quiet,
+    room::{Room, Share, Taken},
+    task::TaskTracker,
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout, timeout_at},
 };
 
@@ -28,8 +35,6 @@ use crate::{
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of a message before its client is known.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
-/// Room for messages is counted in so many bytes.
-const ROOM_UNIT: usize = 1024;
 /// Bytes that are read at once at least: most messages are shorter, and are read by one call of the system.
 const READ_BYTES: usize = 1024;
 
@@ -56,13 +61,14 @@ pub enum Authentication {
 /// What clients may take of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections; further ones are closed at once.
+    /// Connections; of more, one without a call in hand is closed for each new one.
     pub connections: usize,
     /// Calls of one connection at the same time; it is not read from while it has so many.
     pub calls_per_connection: usize,
     /// Bytes of one message.
     pub message_bytes: usize,
-    /// Bytes of messages that are being read or worked on, over all connections; at least `message_bytes`.
+    /// Bytes of messages that are being read or worked on, over all connections; at least twice `message_bytes`, since one
+    /// connection gets at most half of them.
     pub all_messages_bytes: usize,
     /// From the first byte of a connection until its client is known.
     pub handshake: Duration,
@@ -100,8 +106,8 @@ pub struct Server {
 /// What the connections of a server share.
 struct Shared {
     server: Server,
-    /// For messages, in units of [`ROOM_UNIT`].
-    room: Arc<Semaphore>,
+    /// For messages.
+    room: Arc<Room>,
 }
 
 impl Server {
@@ -126,32 +132,40 @@ impl Server {
 
     /// Serves until `stop`; then each connection ends once its calls are answered.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        let connections = Arc::new(Semaphore::new(self.limits.connections));
-        let units = self.limits.all_messages_bytes.max(self.limits.message_bytes).div_ceil(ROOM_UNIT);
-        let shared = Arc::new(Shared { server: self, room: Arc::new(Semaphore::new(units)) });
+        let guests = Guests::new(self.limits.connections);
+        let tasks = TaskTracker::new();
+        let room = self.limits.all_messages_bytes.max(self.limits.message_bytes.saturating_mul(2));
+        let shared = Arc::new(Shared { server: self, room: Room::with_reserve(room) });
         let full_said = Quiet::default();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 () = stop.cancelled() => break,
             };
-            match (accepted, Arc::clone(&connections).try_acquire_owned()) {
-                (Ok((stream, address)), Ok(permit)) => {
+            match accepted {
+                Ok((stream, address)) => {
+                    let Some(guest) = guests.admit(stream.as_raw_fd()) else {
+                        if full_said.may_speak() {
+                            tracing::warn!(
+                                "a Hadoop client was refused: there are as many connections as there may be, and each \
+                                 has a call in hand"
+                            );
+                        }
+                        continue;
+                    };
                     let (shared, stop) = (Arc::clone(&shared), stop.clone());
+                    let token = tasks.token();
                     godel_kit::task::spawn("hadoop.connection", async move {
-                        let ended = shared.connection(stream, address, stop).await;
+                        let leave = guest.leave();
+                        let ended =
+                            leave.run_until_cancelled(shared.connection(stream, address, &guest, stop));
+                        let ended = ended.await.unwrap_or(Ended::Evicted);
                         tracing::debug!(%address, ?ended, "a connection of a Hadoop client has ended");
-                        drop(permit);
+                        drop((guest, token));
                     });
                 }
-                (Ok(_), Err(_)) => {
-                    if full_said.may_speak() {
-                        tracing::warn!(
-                            "a Hadoop client was refused: there are as many connections as there may be"
-                        );
-                    }
-                }
-                (Err(error), _) => {
+                Err(error) => {
+                    guests.evict_one();
                     if full_said.may_speak() {
                         tracing::warn!(%error, "a connection of a Hadoop client cannot be accepted");
                     }
@@ -159,9 +173,8 @@ impl Server {
                 }
             }
         }
-        // Every connection has given its permit back once it has ended.
-        let all = u32::try_from(shared.server.limits.connections).unwrap_or(u32::MAX);
-        let _all = timeout(shared.server.limits.call, connections.acquire_many(all)).await;
+        tasks.close();
+        let _all = timeout(shared.server.limits.call, tasks.wait()).await;
     }
 }
 
@@ -173,6 +186,8 @@ enum Ended {
     OtherProtocol,
     Refused,
     TooSlow,
+    /// Others needed its place.
+    Evicted,
     Io(#[expect(dead_code, reason = "it is logged")] io::Error),
 }
 
@@ -190,9 +205,10 @@ impl Shared {
         self: Arc<Self>,
         mut stream: TcpStream,
         address: SocketAddr,
+        guest: &Guest,
         stop: CancellationToken,
     ) -> Ended {
-        let ended = self.talk(&mut stream, address, &stop).await;
+        let ended = self.talk(&mut stream, address, guest, &stop).await;
         let ended = ended.err().unwrap_or(Ended::ByServer);
         // What was answered last is still on its way.
         let _closed = timeout(self.server.limits.message, stream.shutdown()).await;
@@ -203,6 +219,7 @@ impl Shared {
         &self,
         stream: &mut TcpStream,
         address: SocketAddr,
+        guest: &Guest,
         stop: &CancellationToken,
     ) -> Result<(), Ended> {
         let Limits { calls_per_connection, message_bytes, handshake, message, idle, .. } = self.server.limits;
@@ -210,20 +227,12 @@ impl Shared {
         let handshake_ends = Instant::now() + handshake;
         let nonce = uuid::Uuid::new_v4().simple().to_string();
         let mut session = Session::new(self.server.authentication.clone(), address, nonce);
-        let mut reader = Reader::new(Arc::clone(&self.room));
+        let share = self.room.share();
+        let mut reader = Reader::new(share.clone());
         let mut calls = FuturesUnordered::new();
         let (mut input, mut output) = stream.split();
 
-        let mut preamble = [0; PREAMBLE_LEN];
-        timeout_at(handshake_ends, input.read_exact(&mut preamble)).await.map_err(|_| Ended::TooSlow)??;
-        match session.on_preamble(preamble) {
-            Ok(()) => {}
-            Err(None) => return Err(Ended::OtherProtocol),
-            Err(Some(Fatal(answer))) => {
-                self.write(&mut output, &answer).await?;
-                return Err(Ended::Refused);
-            }
-        }
+        self.open(&mut session, (&mut input, &mut output), guest, handshake_ends).await?;
         let mut last_at = Instant::now();
         loop {
             let is_open = session.is_open();
@@ -234,7 +243,9 @@ impl Shared {
             let frame = tokio::select! {
                 biased;
                 Some(Answered(answer)) = calls.next(), if !calls.is_empty() => {
+                    let _unread = share.take_anyway(answer.len());
                     self.write(&mut output, &answer).await?;
+                    guest.answered();
                     last_at = Instant::now();
                     continue;
                 }
@@ -244,8 +255,8 @@ impl Shared {
                 else => return Ok(()),
             };
             last_at = Instant::now();
-            let (frame, permit) = match frame {
-                Frame::Whole(frame, permit) => (frame, permit),
+            let (frame, room) = match frame {
+                Frame::Whole(frame, room) => (frame, room),
                 Frame::End => return Err(Ended::ByClient),
                 Frame::TooLong(len) => {
                     self.write(&mut output, &too_long(len, limit)).await?;
@@ -255,7 +266,14 @@ impl Shared {
             match session.on_frame(frame) {
                 Ok(Step::Wait) => {}
                 Ok(Step::Reply(answer)) => self.write(&mut output, &answer).await?,
-                Ok(Step::Call(call)) => calls.push(self.call(call, permit)),
+                Ok(Step::Call(call)) => {
+                    let in_hand = guest.call();
+                    calls.push(async move {
+                        let answered = self.call(call, room).await;
+                        drop(in_hand);
+                        answered
+                    });
+                }
                 Ok(Step::Close) => return Err(Ended::ByClient),
                 Err(Fatal(answer)) => {
                     self.write(&mut output, &answer).await?;
@@ -265,7 +283,28 @@ impl Shared {
         }
     }
 
-    async fn call(&self, call: Call, room: OwnedSemaphorePermit) -> Answered {
+    /// Reads the first bytes of a connection.
+    async fn open(
+        &self,
+        session: &mut Session,
+        (input, output): (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
+        guest: &Guest,
+        until: Instant,
+    ) -> Result<(), Ended> {
+        let mut preamble = [0; PREAMBLE_LEN];
+        timeout_at(until, input.read_exact(&mut preamble)).await.map_err(|_| Ended::TooSlow)??;
+        guest.spoke();
+        match session.on_preamble(preamble) {
+            Ok(()) => Ok(()),
+            Err(None) => Err(Ended::OtherProtocol),
+            Err(Some(Fatal(answer))) => {
+                self.write(output, &answer).await?;
+                Err(Ended::Refused)
+            }
+        }
+    }
+
+    async fn call(&self, call: Call, room: Taken) -> Answered {
         let Call { head, caller, method, protocol, version, body } = call;
         let answer = match self.find(&protocol, version, &method) {
             Ok(run) => match timeout(self.server.limits.call, run(caller, body)).await {
@@ -327,7 +366,7 @@ fn too_long(len: usize, limit: usize) -> Bytes {
 /// What came of reading.
 enum Frame {
     /// A message without its length, and the room that it takes.
-    Whole(Bytes, OwnedSemaphorePermit),
+    Whole(Bytes, Taken),
     /// The client closed the connection.
     End,
     /// A message of so many bytes was announced.
@@ -337,16 +376,19 @@ enum Frame {
 /// Reads messages. What was read of one is kept when reading is given up for something else.
 struct Reader {
     buffer: BytesMut,
-    room: Arc<Semaphore>,
-    /// Room for the message that is being read.
-    permit: Option<OwnedSemaphorePermit>,
+    share: Share,
+    /// Room for what is in the buffer.
+    taken: Taken,
+    /// Bytes that have arrived and have no room yet: nothing more is read before they do.
+    n_waiting: usize,
     /// When the first byte of it came.
     began: Option<Instant>,
 }
 
 impl Reader {
-    fn new(room: Arc<Semaphore>) -> Self {
-        Self { buffer: BytesMut::new(), room, permit: None, began: None }
+    fn new(share: Share) -> Self {
+        let taken = share.take_anyway(0);
+        Self { buffer: BytesMut::new(), share, taken, n_waiting: 0, began: None }
     }
 
     /// Reads the next message: of `limit` bytes at most, begun by `silent_until`, if there is such a time, and whole once `message` has
@@ -359,27 +401,24 @@ impl Reader {
         message: Duration,
     ) -> Result<Frame, Ended> {
         loop {
+            if self.n_waiting > 0 {
+                let taken = self.share.take(self.n_waiting).await;
+                self.n_waiting = 0;
+                self.taken.merge(taken);
+                // The wait for room is no fault of the client.
+                self.began = Some(Instant::now());
+            }
             if let Some(length) = self.buffer.first_chunk::<LEN_LEN>() {
                 let len = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
                 if len > limit {
                     return Ok(Frame::TooLong(len));
                 }
-                let permit = match self.permit.take() {
-                    Some(permit) => permit,
-                    None => {
-                        let units = u32::try_from(len.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
-                        let permit = Arc::clone(&self.room).acquire_many_owned(units).await;
-                        // The wait for room is no fault of the client.
-                        self.began = Some(Instant::now());
-                        permit.map_err(io::Error::other)?
-                    }
-                };
                 if self.buffer.len() >= LEN_LEN + len {
                     let frame = self.buffer.split_to(LEN_LEN + len).freeze().slice(LEN_LEN..);
+                    let taken = self.taken.split(LEN_LEN + len);
                     self.began = (!self.buffer.is_empty()).then(Instant::now);
-                    return Ok(Frame::Whole(frame, permit));
+                    return Ok(Frame::Whole(frame, taken));
                 }
-                self.permit = Some(permit);
             }
             self.buffer.reserve(READ_BYTES);
             let until = self.began.map(|began| began + message).or(silent_until);
@@ -390,6 +429,10 @@ impl Reader {
             };
             if n_read == 0 {
                 return Ok(Frame::End);
+            }
+            match self.share.try_take(n_read) {
+                Some(taken) => self.taken.merge(taken),
+                None => self.n_waiting = n_read,
             }
             self.began.get_or_insert_with(Instant::now);
         }

@@ -13,11 +13,13 @@
 //! - `crash`: named crash points for tests.
 //! - `deps`: the dependencies of every service, which tests and `godel up` inject.
 //! - `fake`: a double of the state service for tests.
+//! - `guests`: connections of listeners that do not speak gRPC, and which of them go first.
 //! - `informer`: follows the store: lists, watches, resumes.
 //! - `lease`: leases, held and renewed.
 //! - `message`: the size limit of messages, and splitting larger ones.
 //! - `metrics`: Prometheus metrics and their listener.
 //! - `quiet`: rate limits of log lines that clients can cause.
+//! - `room`: room for bytes that a server holds, shared over its clients.
 //! - `server`: the gRPC server: connections, limits, request ids.
 //! - `service`: the skeleton of a service: start, serve, stop cleanly.
 //! - `shutdown`: the stop token of the process.
@@ -37,11 +39,13 @@ pub mod crash;
 pub mod deps;
 #[cfg(test)]
 mod fake;
+pub mod guests;
 pub mod informer;
 pub mod lease;
 pub mod message;
 pub mod metrics;
 pub mod quiet;
+pub mod room;
 pub mod server;
 pub mod service;
 pub mod shutdown;

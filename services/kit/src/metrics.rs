@@ -15,7 +15,7 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
-pub use listen::Few;
+pub use listen::{Few, hold};
 use parking_lot::Mutex;
 pub use prometheus_client;
 use prometheus_client::{
@@ -77,6 +77,7 @@ pub(crate) struct ConnectionMetrics {
     pub(crate) slowed: Counter,
     pub(crate) ended: Counter,
     pub(crate) accept_errors: Counter,
+    pub(crate) answers_cut: Counter,
 }
 
 impl ConnectionMetrics {
@@ -92,6 +93,8 @@ impl ConnectionMetrics {
         registry.register("connections_slowed", help, self.slowed.clone());
         let help = "Connections ended because they reset calls at once or flooded frames";
         registry.register("connections_ended", help, self.ended.clone());
+        let help = "Answers cut because nobody read them while others waited for room";
+        registry.register("answers_cut", help, self.answers_cut.clone());
         registry.register(
             "accept_errors",
             "Connections that could not be accepted",

@@ -5,7 +5,7 @@
 //! a slot.
 //!
 //! What one client may take is bounded, as `docs/api.md` says: calls and frames a second (`frames`), slots
-//! (`slots`), and connections without a call (`connections`).
+//! (`slots`), connections without a call (`connections`), and bytes of answers that are not read (`unread`).
 
 mod accept;
 mod connections;
@@ -15,6 +15,7 @@ mod frames;
 mod io;
 mod layers;
 mod slots;
+mod unread;
 
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ use crate::{
     config::ServerConfig,
     metrics::Metrics,
     quiet::Quiet,
+    room::{Room, Share},
 };
 use accept::Serving;
 pub(crate) use connections::relieve;
@@ -116,6 +118,22 @@ pub fn peer<T>(request: &tonic::Request<T>) -> Option<SocketAddr> {
     request.extensions().get::<Arc<Connection>>().map(|connection| connection.peer)
 }
 
+/// The number of the connection on which a call came, of all that this process has accepted; 0 where it did not come over
+/// one.
+pub fn connection_number<T>(request: &tonic::Request<T>) -> u64 {
+    request.extensions().get::<Arc<Connection>>().map_or(0, |connection| connection.number)
+}
+
+/// The room that answers to whoever makes a call may take while they are not read: of the connection, or of the client for
+/// which the call was forwarded. What an answer is made of belongs there too, once it waits.
+pub fn unread_share<T>(request: &tonic::Request<T>) -> Share {
+    let origin = request.metadata().get(FORWARDED).and_then(|value| value.to_str().ok()?.parse().ok());
+    match request.extensions().get::<Arc<Connection>>() {
+        Some(connection) => connection.unread.reader(origin).share,
+        None => Share::unbounded(),
+    }
+}
+
 /// Builds a server: add services, then serve.
 pub struct Server {
     config: ServerConfig,
@@ -191,6 +209,7 @@ impl Server {
             *config.idle_timeout,
             config.idle_connections_per_address_max,
             metrics.connections().clone(),
+            Room::with_reserve(config.unread_bytes_max),
         );
         let sweep_interval = (*config.idle_timeout / 4).clamp(SWEEP_MIN, SWEEP_MAX);
         let grace = *config.stop_grace;

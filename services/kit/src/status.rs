@@ -59,8 +59,11 @@ pub mod reason {
     pub const FORBIDDEN: &str = "FORBIDDEN";
     /// Nobody holds the lease (`lease`) of the part that answers this call; state cannot forward it.
     pub const NO_LEADER: &str = "NO_LEADER";
-    /// State cannot reach the member that answers this call, at `address`.
+    /// State cannot reach the member that answers this call, at `address`. If the member may have done what was asked for,
+    /// `outcome` is `unknown`.
     pub const UNREACHABLE: &str = "UNREACHABLE";
+    /// The agent of the node `node` is not connected, or does not answer.
+    pub const AGENT_AWAY: &str = "AGENT_AWAY";
     /// The service is stopping.
     pub const STOPPING: &str = "STOPPING";
 }
@@ -279,13 +282,18 @@ pub fn unwelcome(wrong: Vec<Unwelcome>) -> Status {
     }))
 }
 
+/// Key of what is known of the outcome of a call, in the details of an error.
+pub const OUTCOME: &str = "outcome";
+/// The call may have been carried out.
+pub const OUTCOME_UNKNOWN: &str = "unknown";
+
 /// Whether the same call may simply be made again: UNAVAILABLE, or RESOURCE_EXHAUSTED with a retry hint.
 ///
-/// DEADLINE_EXCEEDED, CANCELLED and UNKNOWN leave the outcome open; callers whose call is idempotent use
-/// [`is_retryable_idempotent`].
+/// DEADLINE_EXCEEDED, CANCELLED and UNKNOWN leave the outcome open, as UNAVAILABLE does if its details say so; callers whose
+/// call is idempotent use [`is_retryable_idempotent`].
 pub fn is_retryable(status: &Status) -> bool {
     match status.code() {
-        Code::Unavailable => true,
+        Code::Unavailable => metadata_of(status, OUTCOME).as_deref() != Some(OUTCOME_UNKNOWN),
         Code::ResourceExhausted => retry_after(status).is_some(),
         _ => false,
     }
@@ -293,7 +301,13 @@ pub fn is_retryable(status: &Status) -> bool {
 
 /// Like [`is_retryable`], for a call that may be made twice without harm.
 pub fn is_retryable_idempotent(status: &Status) -> bool {
-    is_retryable(status) || matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled | Code::Unknown)
+    let open = [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled, Code::Unknown];
+    is_retryable(status) || open.contains(&status.code())
+}
+
+/// UNAVAILABLE: the agent of a node cannot be asked now.
+pub fn agent_away(node: &str, message: impl Into<String>) -> Status {
+    with_info(Code::Unavailable, reason::AGENT_AWAY, message, [("node", node)])
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
+pub use tokio_util::task::TaskTracker;
+
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 /// Spawns `future` in a span of its name. A panic is logged and counted, and the handle shows it.

@@ -6,7 +6,10 @@
 
 use std::{
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -15,14 +18,18 @@ use godel_domain::{
     ids::{NodeId, UnitId},
     running_units::Phase,
 };
-use godel_kit::status::{self, reason};
+use godel_kit::{
+    room::{Room, Share, Taken},
+    server,
+    status::{self, reason},
+};
 use godel_proto::v1;
 use godel_store::Key;
 use godel_wire::BadField;
 use parking_lot::Mutex;
 use prost::Message as _;
 use rustc_hash::FxHashMap;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
@@ -31,6 +38,10 @@ use crate::sessions::{NodeSessions, wake};
 
 /// Logs that are read at a time.
 const N_READERS_MAX: usize = 256;
+/// Logs that are read of one node at a time: as many as its agent sends.
+const N_READERS_OF_NODE_MAX: usize = 16;
+/// A reader that takes nothing for so long loses its place to one that was refused.
+const READ_PATIENCE: Duration = Duration::from_secs(10);
 /// A reader that comes when there are as many is told to come back.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Parts of one log that wait for its reader.
@@ -47,8 +58,66 @@ type Said = Result<v1::ReadLogResponse, Status>;
 pub(crate) struct Logs {
     hub: Arc<NodeSessions>,
     waiting: Arc<WaitingReaders>,
-    readers: Arc<Semaphore>,
+    places: Arc<Places>,
     stop: CancellationToken,
+}
+
+/// Places for readers, over all nodes and on each: shared over connections, so that one that reads many logs and takes
+/// none of them leaves places for others.
+#[derive(Debug)]
+struct Places {
+    all: PlacesOf,
+    of_node: Mutex<FxHashMap<NodeId, Arc<PlacesOf>>>,
+}
+
+#[derive(Debug)]
+struct PlacesOf {
+    room: Arc<Room>,
+    shares: Mutex<FxHashMap<u64, Share>>,
+    /// When a reader found no place last.
+    refused_at: Mutex<Option<Instant>>,
+}
+
+impl PlacesOf {
+    fn new(n_max: usize) -> Self {
+        Self { room: Room::new(n_max), shares: Mutex::default(), refused_at: Mutex::default() }
+    }
+
+    /// A place for a reader on the connection with this number.
+    fn take(&self, connection: u64) -> Option<Taken> {
+        let mut shares = self.shares.lock();
+        shares.retain(|_, share| share.held() > 0);
+        let taken = shares.entry(connection).or_insert_with(|| self.room.share()).try_take(1);
+        if taken.is_none() {
+            *self.refused_at.lock() = Some(Instant::now());
+        }
+        taken
+    }
+
+    /// Whether a reader was refused within the last `READ_PATIENCE`.
+    fn are_wanted(&self, now: Instant) -> bool {
+        self.refused_at.lock().is_some_and(|at| now.saturating_duration_since(at) < READ_PATIENCE)
+    }
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self { all: PlacesOf::new(N_READERS_MAX), of_node: Mutex::default() }
+    }
+}
+
+impl Places {
+    fn of(&self, node: NodeId) -> Arc<PlacesOf> {
+        let mut of_node = self.of_node.lock();
+        of_node.retain(|_, places| places.room.used() > 0 || Arc::strong_count(places) > 1);
+        Arc::clone(of_node.entry(node).or_insert_with(|| Arc::new(PlacesOf::new(N_READERS_OF_NODE_MAX))))
+    }
+
+    /// Whether a reader of this node that takes nothing is in the way of others.
+    fn are_wanted(&self, node: Option<NodeId>, now: Instant) -> bool {
+        let of_node = node.and_then(|node| self.of_node.lock().get(&node).cloned());
+        self.all.are_wanted(now) || of_node.is_some_and(|places| places.are_wanted(now))
+    }
 }
 
 /// Readers that no agent has answered yet, by request id.
@@ -58,7 +127,11 @@ struct WaitingReaders(Mutex<FxHashMap<u64, Reader>>);
 #[derive(Debug)]
 struct Reader {
     incarnation: u32,
+    /// Of which the log is read, if that is known.
+    node: Option<NodeId>,
     parts: mpsc::Sender<Said>,
+    /// Set when the reader loses its place.
+    has_lost: Arc<AtomicBool>,
 }
 
 /// A reader's place among those that wait, which it leaves with its call.
@@ -85,8 +158,7 @@ enum Keepers {
 
 impl Logs {
     pub(crate) fn new(hub: Arc<NodeSessions>, stop: CancellationToken) -> Self {
-        let readers = Arc::new(Semaphore::new(N_READERS_MAX));
-        Self { hub, waiting: Arc::default(), readers, stop }
+        Self { hub, waiting: Arc::default(), places: Arc::default(), stop }
     }
 
     /// Which incarnation is asked for, and who may keep its log.
@@ -167,9 +239,9 @@ impl Logs {
                 let (is_asked, waker) = asked.unwrap_or_default();
                 wake(waker);
                 if !is_asked {
-                    return Err(Status::unavailable(format!(
-                        "the agent of node {name} is away or busy: its logs cannot be read now"
-                    )));
+                    let text =
+                        format!("the agent of node {name} is away or busy: its logs cannot be read now");
+                    return Err(status::agent_away(name, text));
                 }
             }
             Keepers::All => {
@@ -201,10 +273,11 @@ fn may_have_added(group: &[u8], ordinal: u32) -> bool {
 /// Why no answer has come.
 fn unanswered(keepers: &Keepers, incarnation: u32) -> Status {
     match keepers {
-        Keepers::One(_, name) => Status::unavailable(format!(
-            "the agent of node {name} has not answered within {} s",
-            ANSWER_TIMEOUT.as_secs()
-        )),
+        Keepers::One(_, name) => {
+            let seconds = ANSWER_TIMEOUT.as_secs();
+            let text = format!("the agent of node {name} has not answered within {seconds} s");
+            status::agent_away(name, text)
+        }
         Keepers::All => Status::not_found(format!(
             "no connected node keeps the log of incarnation {incarnation}: its node is away, or the log was removed"
         )),
@@ -216,16 +289,27 @@ impl v1::log_service_server::LogService for Logs {
     type ReadLogStream = LogStream;
 
     async fn read_log(&self, request: Request<v1::ReadLogRequest>) -> Result<Response<LogStream>, Status> {
+        let connection = server::connection_number(&request);
         let asked = request.into_inner();
-        let permit = Arc::clone(&self.readers).try_acquire_owned().map_err(|_| {
-            let text = format!("{N_READERS_MAX} logs are being read: try again when some are done");
-            status::resource_exhausted(reason::OVERLOADED, text, RETRY_AFTER)
-        })?;
+        let place = self.places.all.take(connection).ok_or_else(|| no_place(N_READERS_MAX, "all nodes"))?;
         let (incarnation, keepers) = self.keepers(&asked)?;
+        let node = match &keepers {
+            Keepers::One(node, name) => {
+                let of_node = self.places.of(*node).take(connection);
+                Some((
+                    *node,
+                    of_node.ok_or_else(|| no_place(N_READERS_OF_NODE_MAX, &format!("node {name}")))?,
+                ))
+            }
+            Keepers::All => None,
+        };
+        let (node, of_node) = node.unzip();
         let (id, _) = uuid::Uuid::new_v4().as_u64_pair();
         let (parts, mut said) = mpsc::channel(N_PARTS_MAX);
-        self.waiting.0.lock().insert(id, Reader { incarnation, parts });
-        let place = Place { id, waiting: Arc::clone(&self.waiting) };
+        let has_lost = Arc::new(AtomicBool::new(false));
+        let reader = Reader { incarnation, node, parts, has_lost: Arc::clone(&has_lost) };
+        self.waiting.0.lock().insert(id, reader);
+        let waiting = Place { id, waiting: Arc::clone(&self.waiting) };
         let request = v1::LogRequest {
             request_id: id,
             unit_id: asked.unit_id,
@@ -243,7 +327,9 @@ impl v1::log_service_server::LogService for Logs {
         };
         match first {
             Ok(Some(Ok(first))) => {
-                let stream = LogStream { first: Some(first), said, _place: place, _permit: permit };
+                let places = (place, of_node);
+                let stream =
+                    LogStream { first: Some(first), said, has_lost, _waiting: waiting, _places: places };
                 Ok(Response::new(stream))
             }
             Ok(Some(Err(status))) => Err(status),
@@ -261,7 +347,7 @@ impl v1::log_service_server::LogService for Logs {
         };
         let (id, node) = (first.request_id, first.node.clone());
         let reader = self.waiting.0.lock().remove(&id);
-        let Some(Reader { incarnation, parts }) = reader else {
+        let Some(Reader { incarnation, node: of_node, parts, has_lost }) = reader else {
             return Err(Status::not_found("nobody reads this log any more, or somebody has answered"));
         };
         let mut next = Ok(Some(first));
@@ -269,10 +355,15 @@ impl v1::log_service_server::LogService for Logs {
             let (said, is_last) = match next {
                 Ok(Some(part)) => part_of(part, &node, incarnation),
                 Ok(None) => return Ok(Response::new(v1::SendLogResponse {})),
-                Err(_) => (Err(Status::unavailable(format!("the agent of node {node} went away"))), true),
+                Err(_) => {
+                    let text = format!("the agent of node {node} went away");
+                    (Err(status::agent_away(&node, text)), true)
+                }
             };
-            // Fails when nobody reads any more.
-            if parts.send(said).await.is_err() || is_last {
+            let are_wanted = || self.places.are_wanted(of_node, Instant::now());
+            let passed = pass_on(&parts, said, READ_PATIENCE, are_wanted).await;
+            has_lost.store(passed == Passed::LostPlace, Ordering::Release);
+            if passed != Passed::On || is_last {
                 return Ok(Response::new(v1::SendLogResponse {}));
             }
             next = tokio::select! {
@@ -288,12 +379,58 @@ impl v1::log_service_server::LogService for Logs {
     }
 }
 
+/// What became of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passed {
+    /// More may follow.
+    On,
+    /// Its reader has left.
+    Left,
+    /// Its reader takes nothing while others are refused.
+    LostPlace,
+}
+
+/// Passes a part on to its reader.
+async fn pass_on(
+    parts: &mpsc::Sender<Said>,
+    said: Said,
+    patience: Duration,
+    are_wanted: impl Fn() -> bool,
+) -> Passed {
+    loop {
+        match tokio::time::timeout(patience, parts.reserve()).await {
+            Ok(Ok(permit)) => {
+                permit.send(said);
+                return Passed::On;
+            }
+            Ok(Err(_left)) => return Passed::Left,
+            Err(_elapsed) if are_wanted() => return Passed::LostPlace,
+            Err(_elapsed) => {}
+        }
+    }
+}
+
+fn lost_place() -> Status {
+    let text = "this log was not read on while others were refused: its place was given up";
+    status::resource_exhausted(reason::OVERLOADED, text, RETRY_AFTER)
+}
+
+fn no_place(n_max: usize, of: &str) -> Status {
+    let text =
+        format!("as many logs of {of} are being read as may be, {n_max} at most: close some, or try again");
+    status::resource_exhausted(reason::OVERLOADED, text, RETRY_AFTER)
+}
+
 /// What a part says to its reader, and whether it is the last one.
 fn part_of(part: v1::SendLogRequest, node: &str, incarnation: u32) -> (Said, bool) {
     let v1::SendLogRequest { offset, data, failure, .. } = part;
-    if let Some(v1::LogFailure { not_kept, message }) = failure {
+    if let Some(v1::LogFailure { not_kept, message, busy }) = failure {
         let text = format!("node {node}: {message}");
-        let status = if not_kept { Status::not_found(text) } else { Status::internal(text) };
+        let status = match (not_kept, busy) {
+            (true, _) => Status::not_found(text),
+            (false, true) => status::resource_exhausted(reason::OVERLOADED, text, RETRY_AFTER),
+            (false, false) => Status::internal(text),
+        };
         return (Err(status), true);
     }
     if data.len() > PART_BYTES_MAX {
@@ -308,8 +445,10 @@ fn part_of(part: v1::SendLogRequest, node: &str, incarnation: u32) -> (Said, boo
 pub(crate) struct LogStream {
     first: Option<v1::ReadLogResponse>,
     said: mpsc::Receiver<Said>,
-    _place: Place,
-    _permit: OwnedSemaphorePermit,
+    has_lost: Arc<AtomicBool>,
+    _waiting: Place,
+    /// Over all nodes, and of its node.
+    _places: (Taken, Option<Taken>),
 }
 
 impl Stream for LogStream {
@@ -318,7 +457,10 @@ impl Stream for LogStream {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Said>> {
         match self.first.take() {
             Some(first) => Poll::Ready(Some(Ok(first))),
-            None => self.said.poll_recv(cx),
+            None => self.said.poll_recv(cx).map(|said| {
+                let is_told = || self.has_lost.swap(false, Ordering::AcqRel);
+                said.or_else(|| is_told().then(|| Err(lost_place())))
+            }),
         }
     }
 }
@@ -339,13 +481,48 @@ mod tests {
         let expected =
             v1::ReadLogResponse { node: "n".to_owned(), incarnation: 3, offset: 7, data: b"text".to_vec() };
         assert_eq!((said.unwrap(), is_last), (expected, false));
-        for (not_kept, code) in [(true, tonic::Code::NotFound), (false, tonic::Code::Internal)] {
-            let failure = v1::LogFailure { not_kept, message: "no".to_owned() };
+        for (not_kept, busy, code) in [
+            (true, false, tonic::Code::NotFound),
+            (false, false, tonic::Code::Internal),
+            (false, true, tonic::Code::ResourceExhausted),
+        ] {
+            let failure = v1::LogFailure { not_kept, message: "no".to_owned(), busy };
             let (said, is_last) = part_of(part(Vec::new(), Some(failure)), "n", 0);
             let status = said.unwrap_err();
             assert_eq!((status.code(), status.message(), is_last), (code, "node n: no", true));
         }
         let (said, is_last) = part_of(part(vec![0; PART_BYTES_MAX + 1], None), "n", 0);
         assert!(said.is_err() && is_last);
+    }
+
+    #[test]
+    fn one_connection_takes_half_of_the_places_of_a_node() {
+        let places = Places::default();
+        let of_node = places.of(NodeId(7));
+        let greedy: Vec<Taken> = std::iter::from_fn(|| of_node.take(1)).collect();
+        assert_eq!(greedy.len(), N_READERS_OF_NODE_MAX / 2);
+        let other = of_node.take(2);
+        assert!(other.is_some() && places.of(NodeId(8)).take(1).is_some());
+        assert!(places.are_wanted(Some(NodeId(7)), Instant::now()), "one was refused");
+        assert!(!places.are_wanted(Some(NodeId(8)), Instant::now()));
+        drop((greedy, other));
+        assert_eq!(of_node.room.used(), 0);
+        assert_eq!(no_place(16, "node n").code(), tonic::Code::ResourceExhausted);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_takes_nothing_loses_its_place_when_others_want_it() {
+        let (parts, mut said) = mpsc::channel(1);
+        let part = || Ok(v1::ReadLogResponse::default());
+        assert_eq!(pass_on(&parts, part(), READ_PATIENCE, || true).await, Passed::On);
+        // Its queue is full: nobody wants the place at first, then somebody does.
+        let n_looks = std::cell::Cell::new(0);
+        let are_wanted = || n_looks.replace(n_looks.get() + 1) == 2;
+        assert_eq!(pass_on(&parts, part(), Duration::ZERO, are_wanted).await, Passed::LostPlace);
+        assert_eq!(n_looks.get(), 3);
+        said.recv().await.unwrap().unwrap();
+        assert_eq!(pass_on(&parts, part(), READ_PATIENCE, || true).await, Passed::On);
+        drop(said);
+        assert_eq!(pass_on(&parts, part(), READ_PATIENCE, || false).await, Passed::Left);
     }
 }

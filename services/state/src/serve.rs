@@ -60,7 +60,10 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     config.validate().map_err(Error::Config)?;
     let crash = CrashPoints::parse(&config.crash_points)?;
     let Deps { listener, engine, clock, metrics } = deps;
-    let store = open(&config, engine, &clock, crash.clone(), &stop).await?;
+    let Some(store) = open(&config, engine, &clock, crash.clone(), &stop).await? else {
+        tracing::info!("stopped before the store was open");
+        return Ok(());
+    };
     let served = run(&config, listener, &store, clock, metrics, crash, stop).await;
     tracing::info!("closing the store");
     store.close().await;
@@ -74,7 +77,7 @@ async fn open(
     clock: &SharedClock,
     crash: CrashPoints,
     stop: &CancellationToken,
-) -> Result<Store, Error> {
+) -> Result<Option<Store>, Error> {
     let engine = engine.unwrap_or_else(|| match config.engine {
         EngineKind::Sled => Engine::Sled(SledConfig::new(&config.data_dir)),
         EngineKind::Memory => Engine::Memory(godel_store::log::memory::MemoryDisk::default()),
@@ -98,17 +101,19 @@ async fn open(
 }
 
 /// Opens a store, again and again while the disk has no room for it: others have filled it, and it is for them to
-/// make room.
+/// make room. `None`: it was stopped first, however long opening would have taken. What is left behind is what a kill
+/// leaves.
 async fn wait_for_room<T>(
     mut open: impl FnMut() -> JoinHandle<Result<T, OpenError>>,
     dir: &Path,
     retry: Duration,
     stop: &CancellationToken,
-) -> Result<T, Error> {
+) -> Result<Option<T>, Error> {
     let mut has_said = false;
     loop {
-        let source = match open().await.map_err(|_| Error::Panicked)? {
-            Ok(store) => return Ok(store),
+        let Some(opened) = stop.run_until_cancelled(open()).await else { return Ok(None) };
+        let source = match opened.map_err(|_| Error::Panicked)? {
+            Ok(store) => return Ok(Some(store)),
             Err(source) => source,
         };
         let waits = source.is_full() && !stop.is_cancelled();
@@ -150,7 +155,8 @@ async fn run(
     ));
     let loading = Arc::clone(&hub);
     let load = tokio::task::spawn_blocking(move || feed::load(&loading));
-    let watcher = load.await.map_err(|_| Error::Panicked)?;
+    let Some(loaded) = stop.run_until_cancelled(load).await else { return Ok(()) };
+    let watcher = loaded.map_err(|_| Error::Panicked)?;
 
     let own = LeaseRequest {
         name: format!("member/state/{}", config.name),
@@ -282,7 +288,26 @@ mod tests {
             let opened = if n_tries < 5 { Err(full()) } else { Ok(n_tries) };
             tokio::task::spawn_blocking(move || opened)
         };
-        assert_eq!(wait_for_room(open, Path::new(DIR), Duration::ZERO, &stop).await.unwrap(), 5);
+        assert_eq!(wait_for_room(open, Path::new(DIR), Duration::ZERO, &stop).await.unwrap(), Some(5));
+    }
+
+    #[tokio::test]
+    async fn a_start_can_be_stopped_while_opening_does_not_end() {
+        let stop = CancellationToken::new();
+        let (end, never) = std::sync::mpsc::channel::<()>();
+        let never = std::sync::Mutex::new(Some(never));
+        let open = || {
+            let never = never.lock().unwrap().take().unwrap();
+            let stop = stop.clone();
+            tokio::task::spawn_blocking(move || {
+                stop.cancel();
+                // As sled does with some damaged files.
+                never.recv().map_err(|_| full())
+            })
+        };
+        let opened = wait_for_room(open, Path::new(DIR), Duration::ZERO, &stop).await;
+        assert!(matches!(opened, Ok(None)));
+        drop(end);
     }
 
     #[tokio::test]
@@ -296,7 +321,7 @@ mod tests {
             tokio::task::spawn_blocking(|| Err::<(), _>(full()))
         };
         let opened = wait_for_room(open, Path::new(DIR), Duration::ZERO, &stop).await;
-        assert!(matches!(opened, Err(Error::Open { source: OpenError::NoSpace { .. }, .. })));
+        assert!(matches!(opened, Ok(None)));
         let open = || tokio::task::spawn_blocking(|| Err::<(), _>(OpenError::Locked { dir: DIR.into() }));
         let opened = wait_for_room(open, Path::new(DIR), Duration::ZERO, &CancellationToken::new()).await;
         assert!(matches!(opened, Err(Error::Open { source: OpenError::Locked { .. }, .. })));

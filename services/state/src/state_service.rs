@@ -10,13 +10,14 @@ use std::{sync::Arc, time::Duration};
 use godel_domain::ids::{Revision, StoreId};
 use godel_kit::{
     message,
+    room::Messages,
+    server,
     status::{self, reason},
 };
 use godel_proto::{raw, v1};
 use godel_store::{RefusalReason, Role, WatchRefused};
 use godel_wire::{BadField, ops::run_end_reason_to_proto, to_proto};
 use prost::Message as _;
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use transact::Answers;
@@ -52,7 +53,7 @@ impl StateRpc {
 #[tonic::async_trait]
 impl v1::state_service_server::StateService for StateRpc {
     type TransactStream = Answers;
-    type WatchStream = ReceiverStream<Result<v1::WatchResponse, Status>>;
+    type WatchStream = Messages<v1::WatchResponse, Status>;
     type ReadFloorStream = floor::Answers;
     type ListAgentReportsStream = tokio_stream::Iter<AgentReports>;
 
@@ -104,6 +105,7 @@ impl v1::state_service_server::StateService for StateRpc {
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let v1::WatchRequest { from_revision, store_id, .. } = *request.get_ref();
+        let share = server::unread_share(&request);
         let kinds = watch::mask(&request.get_ref().kinds)?;
         let id = self.hub.store_id();
         if !id.may_be(StoreId(store_id)) {
@@ -121,8 +123,12 @@ impl v1::state_service_server::StateService for StateRpc {
                 status::future_revision(from, last)
             }
         })?;
-        let watch =
-            watch::Watch { hub: Arc::clone(&self.hub), kinds, bookmark_interval: self.bookmark_interval };
+        let watch = watch::Watch {
+            hub: Arc::clone(&self.hub),
+            kinds,
+            bookmark_interval: self.bookmark_interval,
+            share,
+        };
         Ok(Response::new(watch.start(watcher, self.stop.clone())))
     }
 

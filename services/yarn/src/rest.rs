@@ -44,7 +44,12 @@ use axum::{
     },
     response::Response,
 };
-use godel_kit::{CancellationToken, clock::SharedClock, metrics::Few};
+use godel_kit::{
+    CancellationToken,
+    clock::SharedClock,
+    metrics::{Few, hold},
+    room::Room,
+};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -61,6 +66,8 @@ const BODY_BYTES_MAX: usize = 2 << 20;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Connections kept; of more the oldest is closed.
 const N_CONNECTIONS_MAX: usize = 1_024;
+/// Bytes of answers that callers have not read.
+const UNREAD_BYTES_MAX: usize = 64 << 20;
 /// Who calls, of callers that do not say so: YARN's own default.
 const NOBODY: &str = "dr.who";
 /// Bytes of the name of a user.
@@ -68,7 +75,8 @@ const USER_LEN_MAX: usize = 253;
 
 /// Every path over an adapter. Time is read from `clock`.
 pub fn router(manager: Arc<dyn ResourceManager>, clock: SharedClock) -> Router {
-    Router::new().fallback(answer).with_state(Face { manager, clock })
+    let room = Room::with_reserve(UNREAD_BYTES_MAX);
+    Router::new().fallback(answer).with_state(Face { manager, clock, room })
 }
 
 /// Serves [`router`] on a listener until `stop`.
@@ -94,6 +102,8 @@ pub async fn serve(
 struct Face {
     manager: Arc<dyn ResourceManager>,
     clock: SharedClock,
+    /// For answers that are not read.
+    room: Arc<Room>,
 }
 
 /// A call, as far as answers depend on it.
@@ -117,8 +127,16 @@ enum Reply {
 async fn answer(State(face): State<Face>, request: Request) -> Response {
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str()).to_owned();
     let host = host_of(request.headers());
+    let room = Arc::clone(&face.room);
     match tokio::time::timeout(DEADLINE, replied(face, request, host.clone())).await {
-        Ok(Ok(response)) => response,
+        Ok(Ok(response)) => {
+            let (parts, body) = response.into_parts();
+            match hold(body, &room) {
+                Some(body) => Response::from_parts(parts, body),
+                None => Problem::Unavailable("too many answers are not read yet: try again".to_owned())
+                    .response(&host, &target),
+            }
+        }
         Ok(Err(problem)) => problem.response(&host, &target),
         Err(_) => {
             Problem::Unavailable("the call took too long: try again".to_owned()).response(&host, &target)

@@ -25,7 +25,7 @@ use crate::{
         End, Log as _, LogError, SnapshotPart,
         sled::{SledLog, Which, files::private_file},
     },
-    recovery,
+    nearby, recovery,
     snapshot::{Loader, PIECE_BYTES, Pieces, SnapshotWriter},
     state::State,
     store::{Loss, OpenError, SledConfig},
@@ -145,6 +145,7 @@ pub fn restore(
     if dir.exists() && fs::read_dir(dir).map_err(failed("listing", dir))?.next().is_some() {
         return Err(AdminError::NotEmpty { dir: dir.to_owned() });
     }
+    nearby::refuse(dir)?;
     let mut state = read(file)?;
     let records = super::unreadable(&state, content);
     if !records.is_empty() && unreadable == Unreadable::Refuse {

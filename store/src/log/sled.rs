@@ -10,6 +10,9 @@
 //! durably that nothing is written there any more, and closed. Recovery neither copies nor opens sealed generations;
 //! their files are opened when a watcher reads them, and closed when others are read instead.
 //!
+//! Damaged files may keep sled busy for ever. So each file is judged before sled opens it (`frames`), and sled reads on a
+//! thread that is given up if it does not come to an end (`guard`).
+//!
 //! What must be there says the watermark, a small file of fixed size that is written after each sync. It is read
 //! before anything is opened or removed; what it claims and the log lacks is damage, and then everything is put back
 //! as it was.
@@ -33,7 +36,9 @@
 
 mod aside;
 pub(crate) mod files;
+mod frames;
 mod generation;
+mod guard;
 mod reading;
 pub(crate) mod repair;
 mod watermark;

@@ -194,6 +194,27 @@ fn a_task_group_is_a_part_of_its_unit() {
 }
 
 #[test]
+fn own_and_added_task_groups_of_a_unit_follow_one_another() {
+    let mut pair = Pair::populated();
+    let unit = |n_own: usize| {
+        let groups = vec![v1::TaskGroup::default(); n_own];
+        let spec = Some(v1::UnitSpec { task_groups: groups, ..Default::default() });
+        raw::encode_op(v1::op::Op::PutUnit(v1::UnitRecord { unit_id: 12, spec, ..Default::default() }))
+    };
+    pair.by("dispatcher", vec![unit(2), put_task_group(12, 2)]).unwrap();
+    for bad in [unit(3), unit(1), put_task_group(12, 1), put_task_group(12, 4)] {
+        let refused = pair.by("dispatcher", vec![bad]);
+        assert_eq!(reason(refused), Some(RefusalReason::Invalid));
+    }
+    pair.by("dispatcher", vec![unit(2), put_task_group(12, 2), put_task_group(12, 3)]).unwrap();
+    assert_eq!(pair.head.misplaced_groups(UnitId(12)), None);
+    // As an older version would have taken it.
+    pair.by("dispatcher", vec![delete_named(v1::Kind::TaskGroup, "12/2")]).unwrap();
+    let found = pair.head.misplaced_groups(UnitId(12)).unwrap();
+    assert_eq!(found, "task_groups[2]: has no record");
+}
+
+#[test]
 fn only_the_epoch_in_force_writes_and_epochs_never_come_back() {
     let mut pair = Pair::populated();
     let put = |epoch, sequence| leased("dispatcher", epoch, sequence, vec![put_partition(sequence)]);

@@ -10,7 +10,7 @@ use godel_proto::{raw, v1};
 use godel_wire::ops::{self, ParsedOp};
 use prost::Message as _;
 
-use super::{State, kind_idx, undo::Undo, unit_of_group};
+use super::{State, group_keys, kind_idx, undo::Undo, unit_of_group};
 use crate::{
     feed::Published,
     record::Key,
@@ -318,12 +318,22 @@ impl State {
         Ok(())
     }
 
+    /// Positions of the task groups that were added to a unit.
+    fn added_groups(&self, unit: UnitId) -> impl Iterator<Item = u32> {
+        let [from, to] = group_keys(unit);
+        let groups = kind_idx(v1::Kind::TaskGroup).map(|idx| self.records[idx].range(from..to));
+        groups.into_iter().flatten().filter_map(|(key, _)| match key {
+            Key::Name(name) => name.split_once('/')?.1.parse().ok(),
+            Key::Id(_) => None,
+        })
+    }
+
     fn check_put(&self, kind: v1::Kind, key: &Key, value: &Bytes) -> Result<(), TxnRefusal> {
         match (kind, key) {
             (v1::Kind::Unit, Key::Id(id)) => {
                 let fresh = UnitId(*id) > self.last_unit_id;
                 if fresh || self.record(kind, key).is_some() {
-                    return Ok(());
+                    return self.check_own_groups(UnitId(*id), value);
                 }
                 Err(invalid(format!("unit id {id} was used before; the last is {}", self.last_unit_id)))
             }
@@ -343,9 +353,11 @@ impl State {
                 }
             }
             (v1::Kind::TaskGroup, Key::Name(name)) => {
-                let unit = unit_of_group(name).filter(|unit| self.record(v1::Kind::Unit, unit).is_some());
-                unit.map(|_| ())
-                    .ok_or_else(|| conflict(format!("the unit of task group {name} does not exist")))
+                let unit = unit_of_group(name);
+                let Some(record) = unit.as_ref().and_then(|unit| self.record(v1::Kind::Unit, unit)) else {
+                    return Err(conflict(format!("the unit of task group {name} does not exist")));
+                };
+                self.check_added_group(name, &record.value)
             }
             (v1::Kind::Hold, _) => {
                 let node = NodeId(hold(value)?.node_id);
@@ -361,6 +373,47 @@ impl State {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A unit's own task groups come before those that were added to it: a record that has more or fewer of them would leave
+    /// the unit unreadable.
+    fn check_own_groups(&self, unit: UnitId, value: &Bytes) -> Result<(), TxnRefusal> {
+        let Some(first) = self.added_groups(unit).min() else { return Ok(()) };
+        let n_own = n_own_groups(value);
+        if n_own == 0 || n_own == u64::from(first) {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "spec.task_groups: {n_own} task groups, but the groups that were added to unit {unit} begin at {first}"
+        )))
+    }
+
+    /// Why readers cannot put a unit together from its own task groups and those that were added to it.
+    pub(crate) fn misplaced_groups(&self, unit: UnitId) -> Option<String> {
+        let own = self.record(v1::Kind::Unit, &Key::Id(unit.0)).map(|record| n_own_groups(&record.value));
+        // A unit without any is for its readers to refuse.
+        let own = own.filter(|own| *own > 0)?;
+        let mut added: Vec<u64> = self.added_groups(unit).map(u64::from).collect();
+        added.sort_unstable();
+        let wrong = (own..).zip(&added).find(|(wanted, idx)| wanted != *idx);
+        wrong.map(|(wanted, idx)| match *idx > wanted {
+            true => format!("task_groups[{wanted}]: has no record"),
+            false => format!("task_groups[{idx}]: was added, and is a group of its own record as well"),
+        })
+    }
+
+    /// An added task group comes right after all others of its unit, or in place of one that was added.
+    fn check_added_group(&self, name: &str, unit_value: &Bytes) -> Result<(), TxnRefusal> {
+        let n_own = n_own_groups(unit_value);
+        let Some((unit, idx)) = name.split_once('/') else { return Ok(()) };
+        let (Ok(unit), Ok(idx)) = (unit.parse(), idx.parse::<u64>()) else { return Ok(()) };
+        let next = n_own + self.added_groups(UnitId(unit)).count() as u64;
+        if n_own == 0 || (n_own..=next).contains(&idx) {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "task_group: {idx} is not in {n_own}..={next}, where groups of unit {unit} are added"
+        )))
     }
 
     /// Epochs rise with each grant and are never reissued; within one, a holder can only leave.
@@ -485,4 +538,22 @@ fn encode(commit: raw::Commit) -> Result<Published, TxnRefusal> {
         };
         TxnRefusal::new(RefusalReason::Invalid, index, message)
     })
+}
+
+/// Task groups in a unit's own record; 0 where it does not decode, which its readers say.
+fn n_own_groups(value: &Bytes) -> u64 {
+    /// The field of a unit's record that is needed.
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Record {
+        #[prost(message, optional, tag = "2")]
+        spec: Option<Spec>,
+    }
+    /// Its task groups, undecoded.
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Spec {
+        #[prost(bytes = "bytes", repeated, tag = "3")]
+        task_groups: Vec<Bytes>,
+    }
+    let record = Record::decode(value.clone()).unwrap_or_default();
+    record.spec.map_or(0, |spec| spec.task_groups.len() as u64)
 }

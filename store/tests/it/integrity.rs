@@ -13,7 +13,7 @@ use godel_domain::{
 };
 use godel_proto::{raw, v1};
 use godel_store::{
-    CrashPoints, Key, OpenError, Role, Store, StoreConfig,
+    CrashPoints, Engine, Key, OpenError, Role, SledConfig, Store, StoreConfig,
     admin::{AdminError, Unreadable, check, export, remove, restore, truncate},
     log::memory::MemoryDisk,
 };
@@ -421,4 +421,64 @@ async fn files_changed_after_an_orderly_stop_are_copied_first() {
     bytes[at] ^= 4;
     fs::write(&db, bytes).unwrap();
     assert_eq!(read_partition(&open_dir(&dir).unwrap(), "p"), Some(40));
+}
+
+/// Noise in a file of sled: where whole pages stand behind it, sled continues with older ones, and searches for ever.
+#[tokio::test]
+async fn noise_in_front_of_whole_frames_is_refused_before_sled_opens_the_file() {
+    const SEGMENT: usize = 512 << 10;
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("store");
+    // One generation, of many segments.
+    let engine = Engine::Sled(SledConfig::new(&dir));
+    let config = StoreConfig { generation_bytes_min: u64::MAX, ..StoreConfig::new(engine) };
+    let store = Store::open(config, clock(), CrashPoints::default()).unwrap();
+    write(&store, 4_000).await;
+    store.close().await;
+    let newest = &dir.join("gen-00000001/db");
+    let good = fs::read(newest).unwrap();
+    let mut refused = None;
+    for segment in 0..good.len() / SEGMENT {
+        let mut bad = good.clone();
+        let at = segment * SEGMENT + SEGMENT / 3;
+        for (step, byte) in bad[at..at + 254].iter_mut().enumerate() {
+            *byte ^= u8::try_from(step % 251).unwrap() | 1;
+        }
+        fs::write(newest, &bad).unwrap();
+        let report = check(&dir, &fine).unwrap();
+        let said = report.problems.iter().find(|problem| problem.contains("are not what was written"));
+        let Some(said) = said else { continue };
+        assert!(said.contains(&newest.display().to_string()), "{said}");
+        assert!(report.loss.is_some_and(|loss| loss.from > 0), "it says from which revision on: {report}");
+        let text = damaged(open_dir(&dir));
+        assert!(text.contains("are not what was written") && text.contains("godel state repair"), "{text}");
+        assert_eq!(fs::read(newest).unwrap(), bad, "nothing was changed");
+        refused = Some(bad);
+    }
+    fs::write(newest, refused.unwrap()).unwrap();
+    truncate(&dir).unwrap();
+    assert!(check(&dir, &fine).unwrap().is_ok());
+    open_dir(&dir).unwrap().close().await;
+}
+
+#[tokio::test]
+async fn no_store_is_made_right_above_or_below_another_one() {
+    let place = tempfile::tempdir().unwrap();
+    let rest = place.path().join("rest");
+    killed(&rest, 1).await;
+    let refused = |dir: &Path| match open_dir(dir) {
+        Err(error @ OpenError::Elsewhere { .. }) => error.to_string(),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it must not open"),
+    };
+    let said = refused(&rest.join("state"));
+    assert!(said.contains(&format!("godel serve state --data-dir {}", rest.display())), "{said}");
+    assert!(!rest.join("state").exists(), "nothing was made");
+    // The other way round.
+    let up = place.path().join("up");
+    killed(&up.join("state"), 1).await;
+    let said = refused(&up);
+    assert!(said.contains(&format!("godel up --data-dir {}", up.display())), "{said}");
+    open_dir(&rest).unwrap().close().await;
+    open_dir(&up.join("state")).unwrap().close().await;
 }

@@ -22,6 +22,7 @@ use godel_proto::{
 use super::{BadField, Result};
 
 mod known;
+mod values;
 
 /// Field of `Op` that puts a unit: one for each submission.
 const PUT_UNIT: u32 = 4;
@@ -55,6 +56,9 @@ pub fn check_op(encoded: &Bytes) -> Result<()> {
         _ => bad.under(name),
     })?;
     check_change(&change).map_err(|bad| bad.under(name))?;
+    if let Some((field, payload)) = raw::op_payload(encoded) {
+        values::check(field, &payload).map_err(|bad| bad.under(name))?;
+    }
     unit.iter().for_each(known::remember);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `godel unit logs`: what running units have written, read through state from the agents that keep it.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, io::IsTerminal as _, time::Duration};
 
 use godel_client::{
     client::Client,
@@ -217,6 +217,42 @@ impl Lines {
     }
 }
 
+/// Writes control characters of a log as escapes, as `\u{1b}`: on a terminal they could change what stands there, its title, or
+/// what is typed next. Line ends and tabs stay.
+#[derive(Debug, Default)]
+struct Escape {
+    /// The first byte of a character of two bytes that may be a control; the other one is in the next part.
+    has_lead: bool,
+}
+
+impl Escape {
+    fn of(&mut self, bytes: &[u8]) -> Vec<u8> {
+        const LEAD: u8 = 0xc2;
+        let mut text = Vec::with_capacity(bytes.len());
+        for &byte in bytes {
+            let has_lead = std::mem::take(&mut self.has_lead);
+            match byte {
+                0x80..=0x9f if has_lead => text.extend(char::from(byte).escape_unicode().map(ascii)),
+                _ => {
+                    text.extend(has_lead.then_some(LEAD));
+                    match byte {
+                        LEAD => self.has_lead = true,
+                        b'\n' | b'\t' => text.push(byte),
+                        0..0x20 | 0x7f => text.extend(char::from(byte).escape_unicode().map(ascii)),
+                        _ => text.push(byte),
+                    }
+                }
+            }
+        }
+        text
+    }
+}
+
+/// A character of an escape.
+fn ascii(c: char) -> u8 {
+    u8::try_from(c).unwrap_or(b'?')
+}
+
 /// Reads one log, also when the connection or the agent is lost on the way.
 struct Reader {
     client: Client,
@@ -232,13 +268,16 @@ struct Reader {
     next: Option<u64>,
     heard: Instant,
     backoff: Backoff,
+    /// There where people see the log.
+    escape: Option<Escape>,
 }
 
 impl Reader {
     fn new(client: Client, (unit, what): ((String, String), String), request: v1::ReadLogRequest) -> Self {
         let (heard, backoff) = (Instant::now(), Backoff::new(PAUSE, PAUSE_MAX));
-        let awaited = String::new();
-        Self { client, unit, what, awaited, request, stream: None, next: None, heard, backoff }
+let awaited = String::new();
+        let escape = std::io::stdout().is_terminal().then(Escape::default);
+        Self { client, unit, what, awaited, request, stream: None, next: None, heard, backoff, escape }
     }
 
     /// The next part; `None` at the end of the log.
@@ -259,7 +298,11 @@ impl Reader {
                     self.heard = Instant::now();
                     self.backoff.reset();
                     self.note(&part);
-                    return Ok(Some(part.data));
+                    let data = match &mut self.escape {
+                        Some(escape) => escape.of(&part.data),
+                        None => part.data,
+                    };
+                    return Ok(Some(data));
                 }
                 Ok(None) => return Ok(None),
                 Err(status) => {
@@ -321,6 +364,17 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_are_escaped_also_where_parts_cut_them() {
+        let mut escape = Escape::default();
+        let said = escape.of("a\tb\n\u{1b}]0;title\u{7}\r\u{7f} é…".as_bytes());
+        assert_eq!(String::from_utf8(said).unwrap(), "a\tb\n\\u{1b}]0;title\\u{7}\\u{d}\\u{7f} é…");
+        // U+009B in two parts, and a letter that begins with the same byte.
+        let said = [escape.of(&[b'x', 0xc2]), escape.of(&[0x9b, 0xc2]), escape.of(&[0xa3])].concat();
+        assert_eq!(String::from_utf8(said).unwrap(), "x\\u{9b}£");
+        assert_eq!(escape.of(&[0xff, 0x9b, 0xc2, 0xc2, 0xa3]), [0xff, 0x9b, 0xc2, 0xc2, 0xa3]);
+    }
 
     #[test]
     fn an_ordinal_is_a_last_number() {

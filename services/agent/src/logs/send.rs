@@ -127,7 +127,7 @@ async fn fill(
         let (request_id, node) = (asked.request.request_id, asked.node.clone());
         v1::SendLogRequest { request_id, offset: start, data: bytes, failure, node }
     };
-    let failed = |not_kept, message: String| part(Err(v1::LogFailure { not_kept, message }));
+    let failed = |not_kept, message: String| part(Err(v1::LogFailure { not_kept, message, busy: false }));
     let Some(dir) = asked.dir.clone() else {
         let _is_gone =
             parts.send(failed(true, "it is simulated, and what runs there writes nothing".to_owned())).await;
@@ -135,7 +135,8 @@ async fn fill(
     };
     if !has_permit {
         let text = format!("its agent sends {N_SENDERS_MAX} logs already: try again when some are done");
-        let _is_gone = parts.send(failed(false, text)).await;
+        let busy = v1::LogFailure { not_kept: false, message: text, busy: true };
+        let _is_gone = parts.send(part(Err(busy))).await;
         return;
     }
     let v1::LogRequest { tail_lines, from_offset, .. } = asked.request;

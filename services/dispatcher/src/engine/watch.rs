@@ -1,5 +1,8 @@
 //! Watches of units: the present state, then each change, merged per unit where the reader is slow.
 //!
+//! The present state goes out in parts: a part is made once there is room for it in the queue of the watch and in the
+//! reader's share of the room for unread answers, so that readers that do not read take next to nothing.
+//!
 //! Of deletions the newest are kept, for watches that begin at a revision and for slow readers. What was deleted before
 //! this term has read the records nobody here knows: a watch of all units from before that is refused, and its client
 //! lists again.
@@ -11,7 +14,10 @@ use godel_domain::{
     ids::{Revision, StoreId, UnitId},
     time::Millis,
 };
-use godel_kit::status;
+use godel_kit::{
+    room::{MessageSender, Share},
+    status,
+};
 use godel_proto::v1;
 use prost::Message as _;
 use tokio::sync::mpsc;
@@ -23,7 +29,9 @@ use crate::{convert, requests::WatchCall};
 /// Units in one message.
 const UNITS_PER_MESSAGE: usize = 256;
 /// A message that has so many bytes takes no further unit; one unit has little more than 300 KiB at most.
-const BYTES_PER_MESSAGE: usize = 512 << 10;
+const BYTES_PER_MESSAGE: usize = 128 << 10;
+/// About what a message without units takes.
+const BYTES_OF_BOOKMARK: usize = 64;
 /// Changes are gathered so long, milliseconds.
 const GATHER_MS: u64 = 5;
 /// Between two bookmarks, milliseconds.
@@ -83,12 +91,10 @@ impl Gone {
 }
 
 struct Watch {
-    /// Empty: all.
-    namespace: String,
-    only: Option<UnitId>,
-    messages: mpsc::Sender<Result<v1::WatchUnitsResponse, Status>>,
-    /// Units that changed since they were sent.
-    dirty: BTreeSet<UnitId>,
+    units: ToSend,
+    messages: MessageSender<v1::WatchUnitsResponse, Status>,
+    /// The reader's, for what waits for it.
+    share: Share,
     /// The number of the next deletion to look at.
     next_gone: u64,
     /// Everything up to here has been sent.
@@ -96,6 +102,21 @@ struct Watch {
     started: bool,
     next_at: Millis,
     bookmark_at: Millis,
+    /// The reader had no room: it is looked at again then.
+    retry_at: Millis,
+}
+
+/// Which units a watch is about, and which of them are to be sent.
+struct ToSend {
+    /// Empty: all.
+    namespace: String,
+    only: Option<UnitId>,
+    /// Only units of this revision and later are listed at the beginning.
+    from: Revision,
+    /// The present state has been listed up to this unit; `None`: all of it.
+    listed: Option<UnitId>,
+    /// Units that changed since they were sent.
+    dirty: BTreeSet<UnitId>,
 }
 
 impl Watches {
@@ -108,7 +129,7 @@ impl Watches {
         let floor = Revision(revision.0 + 1);
         self.gone = Gone { n_dropped: self.gone.end(), floor, ..Gone::default() };
         self.open.retain(|watch| {
-            let stays = watch.only.is_some();
+            let stays = watch.units.only.is_some();
             if !stays {
                 let _ = watch.messages.try_send(Err(status::compacted(floor.0)));
             }
@@ -130,36 +151,34 @@ impl Watches {
             let _ = call.messages.try_send(Err(status::compacted(self.gone.floor.0)));
             return;
         }
-        let is_new = |gone: &v1::DeletedUnit| !present && gone.revision >= call.from.0;
-        let n_known = self.gone.units.iter().position(is_new).unwrap_or(self.gone.units.len());
-        let mut watch = Watch {
+        let is_later = |gone: &v1::DeletedUnit| !present && gone.revision >= call.from.0;
+        let n_known = self.gone.units.iter().position(is_later).unwrap_or(self.gone.units.len());
+        let is_new = |unit: &UnitId| core.unit(*unit).is_some_and(|view| view.revision >= call.from);
+        let units = ToSend {
             namespace: call.namespace,
             only,
+            from: call.from,
+            listed: only.is_none().then_some(UnitId(0)),
+            dirty: only.into_iter().filter(is_new).collect(),
+        };
+        let watch = Watch {
+            units,
             messages: call.messages,
-            dirty: BTreeSet::new(),
+            share: call.share,
             next_gone: self.gone.n_dropped + n_known as u64,
             sent: Revision(0),
             started: false,
             next_at: now,
             bookmark_at: now,
+            retry_at: now,
         };
-        let newer = |unit: &UnitId| core.unit(*unit).is_some_and(|view| view.revision >= call.from);
-        let dirty: BTreeSet<UnitId> = match only {
-            Some(unit) => [unit].into_iter().filter(newer).collect(),
-            None => {
-                core.unit_ids(UnitId(0)).filter(|unit| watch.covers(core, *unit) && newer(unit)).collect()
-            }
-        };
-        watch.dirty = dirty;
         self.open.push(watch);
     }
 
     /// A unit's record or rows changed.
     pub(super) fn touch(&mut self, core: &Dispatcher, unit: UnitId) {
         for watch in &mut self.open {
-            if watch.covers(core, unit) {
-                watch.dirty.insert(unit);
-            }
+            watch.units.touch(core, unit);
         }
     }
 
@@ -175,8 +194,8 @@ impl Watches {
             });
         }
         self.open.retain_mut(|watch| {
-            watch.dirty.remove(&unit);
-            if watch.only != Some(unit) {
+            watch.units.dirty.remove(&unit);
+            if watch.units.only != Some(unit) {
                 return true;
             }
             let status = status::with_info(
@@ -204,21 +223,16 @@ impl Watches {
     }
 
     /// When to flush again.
-    pub(super) fn next_wake(&self, now: Millis) -> Option<Millis> {
+    pub(super) fn next_wake(&self) -> Option<Millis> {
         let wake = |watch: &Watch| {
-            let idle = watch.is_idle(&self.gone);
-            let full = !idle && watch.messages.capacity() == 0;
-            match idle {
-                true => watch.bookmark_at,
-                false if full => now.plus(4 * GATHER_MS),
-                false => watch.next_at,
-            }
+            let wanted = if watch.is_idle(&self.gone) { watch.bookmark_at } else { watch.next_at };
+            wanted.max(watch.retry_at)
         };
         self.open.iter().map(wake).min()
     }
 }
 
-impl Watch {
+impl ToSend {
     fn covers(&self, core: &Dispatcher, unit: UnitId) -> bool {
         match self.only {
             Some(only) => only == unit,
@@ -229,9 +243,37 @@ impl Watch {
         }
     }
 
+    /// A unit has changed.
+    fn touch(&mut self, core: &Dispatcher, unit: UnitId) {
+        // What is not listed yet is listed as it is then.
+        let is_to_come = self.listed.is_some_and(|listed| unit > listed);
+        if !is_to_come && self.covers(core, unit) {
+            self.dirty.insert(unit);
+        }
+    }
+
+    /// The next unit: of those that changed, or of the present state.
+    fn next(&mut self, core: &Dispatcher) -> Option<UnitId> {
+        if let Some(unit) = self.dirty.pop_first() {
+            return Some(unit);
+        }
+        let is_wanted = |unit: &UnitId| {
+            self.covers(core, *unit) && core.unit(*unit).is_some_and(|view| view.revision >= self.from)
+        };
+        let next = core.unit_ids(self.listed?).find(is_wanted);
+        self.listed = next;
+        next
+    }
+
+    fn is_empty(&self) -> bool {
+        self.dirty.is_empty() && self.listed.is_none()
+    }
+}
+
+impl Watch {
     /// Nothing waits to be sent.
     fn is_idle(&self, gone: &Gone) -> bool {
-        self.dirty.is_empty() && (self.only.is_some() || self.next_gone >= gone.end())
+        self.units.is_empty() && (self.units.only.is_some() || self.next_gone >= gone.end())
     }
 
     /// False when nobody listens any more, or the reader was too slow.
@@ -243,17 +285,23 @@ impl Watch {
         if now >= self.bookmark_at && !bookmark {
             self.bookmark_at = now.plus(BOOKMARK_MS);
         }
-        if (self.is_idle(gone) && !bookmark) || now < self.next_at {
+        if (self.is_idle(gone) && !bookmark) || now < self.next_at.max(self.retry_at) {
             return true;
         }
         loop {
-            let permit = match self.messages.try_reserve() {
-                Ok(permit) => permit,
-                Err(error) => return error == mpsc::error::TrySendError::Full(()),
+            let wanted = if self.is_idle(gone) { BYTES_OF_BOOKMARK } else { BYTES_PER_MESSAGE };
+            let room = match self.messages.try_reserve() {
+                Ok(permit) => self.share.try_take(wanted).map(|taken| (permit, taken)),
+                Err(mpsc::error::TrySendError::Full(())) => None,
+                Err(mpsc::error::TrySendError::Closed(())) => return false,
             };
-            let deleted = match self.only {
+            let Some((permit, mut taken)) = room else {
+                self.retry_at = now.plus(4 * GATHER_MS);
+                return true;
+            };
+            let deleted = match self.units.only {
                 Some(_) => Some(Vec::new()),
-                None => gone.take(&mut self.next_gone, &self.namespace),
+                None => gone.take(&mut self.next_gone, &self.units.namespace),
             };
             let Some(deleted) = deleted else {
                 permit.send(Err(status::compacted(gone.floor.0)));
@@ -261,18 +309,21 @@ impl Watch {
             };
             let (mut units, mut bytes) = (Vec::new(), 0);
             while units.len() < UNITS_PER_MESSAGE && bytes < BYTES_PER_MESSAGE {
-                let Some(unit) = self.dirty.pop_first() else { break };
+                let Some(unit) = self.units.next(core) else { break };
                 let Some(unit) = core.unit(unit).map(|view| convert::unit(core, &view)) else { continue };
                 bytes += unit.encoded_len();
                 units.push(unit);
             }
+            // A large unit takes more than was asked for, and the end of a list less.
+            taken.merge(self.share.take_anyway(bytes.saturating_sub(wanted)));
+            taken.shrink_to(bytes.max(BYTES_OF_BOOKMARK));
             let complete = self.is_idle(gone);
             if complete {
                 self.sent = core.revision();
                 self.started = true;
             }
             let (revision, store_id) = (self.sent.0, store.0);
-            permit.send(Ok(v1::WatchUnitsResponse { units, revision, deleted, store_id }));
+            permit.send(Ok((v1::WatchUnitsResponse { units, revision, deleted, store_id }, taken)));
             if complete {
                 self.next_at = now.plus(GATHER_MS);
                 self.bookmark_at = now.plus(BOOKMARK_MS);
@@ -281,3 +332,6 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,13 +16,14 @@ use godel_domain::{
 use godel_kit::{
     client::{Directory, retry_idempotent},
     message::RECEIVED_BYTES_MAX,
-    status,
+    room::Messages,
+    server, status,
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient, unit_service_server::UnitService};
 use godel_rules::admission::{self, Admitted, retry::RetryScope};
 use godel_wire::{BadField, from_proto};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     time::Instant,
 };
 use tokio_stream::wrappers::ReceiverStream;
@@ -242,19 +243,20 @@ impl UnitService for Units {
         self.page((filter, node), token, n_units).await.map(Response::new)
     }
 
-    type WatchUnitsStream = ReceiverStream<Result<v1::WatchUnitsResponse, Status>>;
+    type WatchUnitsStream = Messages<v1::WatchUnitsResponse, Status>;
 
     async fn watch_units(
         &self,
         request: Request<v1::WatchUnitsRequest>,
     ) -> Result<Response<Self::WatchUnitsStream>, Status> {
         let term = self.front.term()?;
+        let share = server::unread_share(&request);
         let v1::WatchUnitsRequest { namespace, name, from_revision, store_id } = request.into_inner();
         self.check_begin(&term, Revision(from_revision), StoreId(store_id)).await?;
-        let (messages, stream) = mpsc::channel(WATCH_QUEUE);
-        let call = WatchCall { namespace, name, from: Revision(from_revision), messages };
+        let (messages, stream) = Messages::channel(WATCH_QUEUE);
+        let call = WatchCall { namespace, name, from: Revision(from_revision), messages, share };
         term.calls.send(LeaderRequest::Watch(call)).await.map_err(|_| term_over())?;
-        Ok(Response::new(ReceiverStream::new(stream)))
+        Ok(Response::new(stream))
     }
 
     async fn cancel_unit(

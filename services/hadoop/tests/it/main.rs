@@ -174,17 +174,40 @@ async fn a_message_ends_in_time_though_its_client_may_be_silent_for_longer() {
 }
 
 #[tokio::test]
-async fn more_connections_than_allowed_are_closed_at_once() {
-    let limits = Limits { connections: 2, ..Limits::default() };
+async fn idle_connections_make_room_for_new_ones() {
+    let limits = Limits { connections: 20, ..Limits::default() };
     let (address, _stop) = serve(Server::new(Authentication::Simple).protocol(echo()).limits(limits)).await;
-    let mut clients = Vec::new();
-    for _ in 0..2 {
-        let mut client = Client::connect(address, ECHO, &user("anna", None), WITHIN).await.unwrap();
-        assert_eq!(client.call::<_, PriorityProto>("raise", &number(1)).await.unwrap(), number(2));
-        clients.push(client);
+    let anna = user("anna", None);
+    let connect = || Client::connect(address, ECHO, &anna, WITHIN);
+    let mut first = connect().await.unwrap();
+    assert_eq!(first.call::<_, PriorityProto>("raise", &number(1)).await.unwrap(), number(2));
+    // Connections that say what they speak, and no more.
+    let mut flood = Vec::new();
+    for _ in 0..200 {
+        let mut one = TcpStream::connect(address).await.unwrap();
+        // It may have been closed already.
+        let _closed = one.write_all(b"hrpc\x09\0\0").await;
+        flood.push(one);
     }
-    assert!(rest(TcpStream::connect(address).await.unwrap()).await.is_empty(), "one too many");
-    assert_eq!(clients[0].call::<_, PriorityProto>("raise", &number(1)).await.unwrap(), number(2));
+    let mut new = connect().await.unwrap();
+    assert_eq!(new.call::<_, PriorityProto>("raise", &number(1)).await.unwrap(), number(2));
+    assert_eq!(first.call::<_, PriorityProto>("raise", &number(1)).await.unwrap(), number(2), "it stays");
+}
+
+#[tokio::test]
+async fn announced_bytes_take_no_room_before_they_arrive() {
+    let limits = Limits { message_bytes: 1 << 20, all_messages_bytes: 2 << 20, ..Limits::default() };
+    let (address, _stop) = serve(Server::new(Authentication::Simple).protocol(echo()).limits(limits)).await;
+    let mut client = Client::connect(address, ECHO, &user("anna", None), WITHIN).await.unwrap();
+    let mut announced = Vec::new();
+    for _ in 0..12 {
+        let mut one = Client::connect(address, ECHO, &user("anna", None), WITHIN).await.unwrap();
+        assert_eq!(one.call::<_, PriorityProto>("raise", &number(1)).await.unwrap(), number(2));
+        let mut stream = one.into_stream();
+        stream.write_all(&[&(1_u32 << 20).to_be_bytes()[..], &[7; 1024]].concat()).await.unwrap();
+        announced.push(stream);
+    }
+    assert_eq!(client.call::<_, PriorityProto>("raise", &number(1)).await.unwrap(), number(2));
 }
 
 #[tokio::test]

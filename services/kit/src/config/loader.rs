@@ -63,6 +63,8 @@ pub struct BadKey {
 pub struct Loader {
     files: Vec<PathBuf>,
     env: Vec<(String, String)>,
+    /// Names of variables that are of godel, and of no section.
+    undivided: Vec<String>,
     flags: Vec<(String, String)>,
 }
 
@@ -93,11 +95,14 @@ impl Loader {
         )
     }
 
-    /// Adds variables: those that look like `GODEL_<SECTION>__<KEY>` count, all others are ignored.
+    /// Adds variables: those that look like `GODEL_<SECTION>__<KEY>` count. Of all others those are refused that name a key
+    /// but for an underscore.
     #[must_use]
     pub fn env_vars(mut self, vars: impl IntoIterator<Item = (String, String)>) -> Self {
-        let ours = vars.into_iter().filter(|(key, _)| key.starts_with("GODEL_") && key.contains("__"));
+        let ours = vars.into_iter().filter(|(name, _)| name.starts_with("GODEL_"));
+        let (ours, undivided): (Vec<_>, Vec<_>) = ours.partition(|(name, _)| name.contains("__"));
         self.env.extend(ours);
+        self.undivided.extend(undivided.into_iter().map(|(name, _)| name));
         self
     }
 
@@ -157,6 +162,7 @@ impl Loader {
             finish::<T>(alone, &in_file)?;
             merged = merged.add_source(layer);
         }
+        known.check_underscores(&self.undivided)?;
         let vars = self.env.iter().map(|(name, text)| (env_key(name), text, env_origin(name)));
         let flags = self.flags.iter().map(|(key, text)| (key.clone(), text, flag_origin(key)));
         for (key, text, origin) in vars.chain(flags) {
@@ -274,6 +280,20 @@ impl Known {
                 self.check(value, &key, origin)?;
             } else {
                 self.check_key(&key, origin)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses variables that name a key, but divide its parts by one underscore: nobody would notice that they do nothing.
+    fn check_underscores(&self, names: &[String]) -> Result<(), ConfigError> {
+        for name in names {
+            let meant = self.leaves.iter().map(|leaf| env_name(leaf));
+            let meant =
+                meant.filter(|meant| meant.contains("__")).find(|meant| meant.replace("__", "_") == *name);
+            if let Some(meant) = meant {
+                let (key, origin) = (name.clone(), "the environment".to_owned());
+                return Err(ConfigError::UnknownKey { key, origin, suggestion: Some(meant) });
             }
         }
         Ok(())

@@ -48,6 +48,10 @@ crate::section! {
         /// refused with RESOURCE_EXHAUSTED and a retry hint. Opening streams and lease calls have separate limits of
         /// the same size. One connection may hold as many slots as are free, that is, at most half of them.
         pub concurrency_limit: usize = 2048,
+        /// Maximum number of bytes of answers that clients have not read, over all connections. One connection may hold as
+        /// many as are free, that is, at most half of them; then its streams wait until it reads, and its further calls are
+        /// refused with RESOURCE_EXHAUSTED and a retry hint.
+        pub unread_bytes_max: usize = 64 << 20,
         /// Maximum number of calls and streams whose first message has not arrived, over all connections. One
         /// connection may hold as many slots as are free, that is, at most half of them.
         pub messages_waiting_max: usize = 8192,

@@ -88,6 +88,8 @@ fn unknown_keys_are_refused_with_a_suggestion() {
     check(Loader::new().file(path), "server.listn", "tea.toml", Some("server.listen"));
     let env = Loader::new().env_vars([var("GODEL_SERVER__LISTEN_ON", "x")]);
     check(env, "server.listen_on", "GODEL_SERVER__LISTEN_ON", Some("server.listen"));
+    let env = Loader::new().env_vars([var("GODEL_ADDR", "x"), var("GODEL_SERVER_IDLE_TIMEOUT", "1s")]);
+    check(env, "GODEL_SERVER_IDLE_TIMEOUT", "environment", Some("GODEL_SERVER__IDLE_TIMEOUT"));
     check(Loader::new().set("zzz.qqq", 1), "zzz.qqq", "flags", None);
     // A section in common is no likeness.
     check(Loader::new().set("server.foo", 1), "server.foo", "flags", None);

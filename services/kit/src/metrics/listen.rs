@@ -1,37 +1,43 @@
 //! The listener of `/metrics` and of other pages: so many connections and no more, whatever strangers open.
 
 use std::{
-    collections::VecDeque,
     io,
     net::SocketAddr,
     os::fd::AsRawFd as _,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
+use axum::body::Body;
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
+    time::Sleep,
 };
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::{
+    guests::{Guest, Guests},
     quiet::Quiet,
-    server::{is_short_of_descriptors, relieve},
+    room::{Room, Taken},
 };
 
-/// Connections to metrics that are kept; of more the oldest is closed.
+/// Connections to metrics that are kept.
 const N_MAX: usize = 64;
+/// A connection that takes nothing of an answer for so long is cut.
+const WRITE_WITHIN: Duration = Duration::from_secs(30);
 /// Pause after an accept that failed.
 const FAILED_PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener that accepts connections, each of which pushes out the oldest when there are too many.
+/// A listener that accepts connections, each of which pushes out an idle one when there are too many.
 #[derive(Debug)]
 pub struct Few {
     listener: TcpListener,
-    n_max: usize,
-    open: VecDeque<CancellationToken>,
+    guests: Arc<Guests>,
     failed: Quiet,
 }
 
@@ -42,7 +48,7 @@ impl Few {
 
     /// Keeps at most `n_max` connections.
     pub fn at_most(listener: TcpListener, n_max: usize) -> Self {
-        Self { listener, n_max, open: VecDeque::new(), failed: Quiet::default() }
+        Self { listener, guests: Guests::new(n_max), failed: Quiet::default() }
     }
 }
 
@@ -54,20 +60,13 @@ impl axum::serve::Listener for Few {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    // Those that have ended are still in the queue: it is the number of the last ones.
-                    while self.open.len() >= self.n_max || is_short_of_descriptors(stream.as_raw_fd()) {
-                        let Some(oldest) = self.open.pop_front() else { break };
-                        oldest.cancel();
-                    }
-                    let cut = CancellationToken::new();
-                    self.open.push_back(cut.clone());
-                    return (
-                        Cuttable { stream, cut: Box::pin(cut.cancelled_owned()), is_cut: false },
-                        address,
-                    );
+                    // None of them counts as one with a call in hand: one always makes room.
+                    let Some(guest) = self.guests.admit(stream.as_raw_fd()) else { continue };
+                    let cut = Box::pin(guest.leave().cancelled_owned());
+                    return (Cuttable { stream, guest, cut, is_cut: false, write_by: None }, address);
                 }
                 Err(error) => {
-                    relieve();
+                    self.guests.evict_one();
                     if self.failed.may_speak() {
                         tracing::warn!(%error, "cannot accept connections");
                     }
@@ -82,12 +81,61 @@ impl axum::serve::Listener for Few {
     }
 }
 
+/// The body of an answer, with the room that it takes until it was written.
+struct Held {
+    body: Body,
+    _taken: Taken,
+}
+
+/// Has an answer that was made whole hold room until it was written, or its connection has gone; `None`: there is none. Each
+/// answer counts for itself, since a connection has one at a time.
+pub fn hold(body: Body, room: &Arc<Room>) -> Option<Body> {
+    let bytes = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
+    let taken = room.share().try_take(bytes)?;
+    Some(Body::new(Held { body, _taken: taken }))
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    /// Not before it was asked for more: only then has what it gave been written.
+    fn is_end_stream(&self) -> bool {
+        false
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// A connection that fails once it is cut.
 #[derive(Debug)]
 pub struct Cuttable {
     stream: TcpStream,
+    guest: Guest,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     is_cut: bool,
+    /// While the other side takes nothing.
+    write_by: Option<Pin<Box<Sleep>>>,
+}
+
+impl Cuttable {
+    /// Fails once the connection is cut, also where it waits for nothing but room to write.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.is_cut || self.cut.as_mut().poll(cx).is_ready() {
+            self.is_cut = true;
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "too many connections"));
+        }
+        Ok(())
+    }
 }
 
 impl AsyncRead for Cuttable {
@@ -96,20 +144,39 @@ impl AsyncRead for Cuttable {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.is_cut || self.cut.as_mut().poll(cx).is_ready() {
-            self.is_cut = true;
-            return Poll::Ready(Err(io::Error::new(
-                io::ErrorKind::ConnectionAborted,
-                "too many connections",
-            )));
+        self.check(cx)?;
+        let n_before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > n_before {
+            self.guest.spoke();
         }
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        read
     }
 }
 
 impl AsyncWrite for Cuttable {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        self.check(cx)?;
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        match &written {
+            Poll::Ready(Ok(0) | Err(_)) => {}
+            Poll::Ready(Ok(_)) => {
+                self.guest.answered();
+                self.write_by = None;
+            }
+            Poll::Pending => {
+                let write_by =
+                    self.write_by.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_WITHIN)));
+                if write_by.as_mut().poll(cx).is_ready() {
+                    self.is_cut = true;
+                    return Poll::Ready(Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "the answer is not read",
+                    )));
+                }
+            }
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -118,5 +185,20 @@ impl AsyncWrite for Cuttable {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_hold_room_until_they_are_written() {
+        let room = Room::new(1_000);
+        let first = hold(Body::from("x".repeat(1_000)), &room).unwrap();
+        assert_eq!((room.used(), first.size_hint().exact()), (1_000, Some(1_000)));
+        assert!(hold(Body::from("y"), &room).is_none(), "others are refused");
+        drop(first);
+        assert_eq!(room.used(), 0);
     }
 }

@@ -14,11 +14,17 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
-use super::slots::Share;
-use crate::metrics::ConnectionMetrics;
+use super::{slots::Share, unread::Unread};
+use crate::{metrics::ConnectionMetrics, room::Room};
 
 /// Every server of this process: they share its descriptors.
 static SERVERS: Mutex<Vec<Weak<Connections>>> = Mutex::new(Vec::new());
+
+/// Connections that this process has accepted.
+static N_ACCEPTED: AtomicU64 = AtomicU64::new(1);
+
+/// Answers of which nothing was read for so long are cut when room is short.
+const READ_PATIENCE: Duration = Duration::from_secs(10);
 
 /// One accepted connection.
 #[derive(Debug)]
@@ -42,6 +48,10 @@ pub(super) struct Connection {
     metrics: ConnectionMetrics,
     /// What it holds of each kind of slot.
     pub(super) shares: Shares,
+    /// Answers that it has not read.
+    pub(super) unread: Unread,
+    /// Of all connections of this process.
+    pub(super) number: u64,
 }
 
 /// What one connection holds of each pool of slots.
@@ -60,8 +70,10 @@ pub(super) struct Shares {
 pub(super) struct OpenCall(Arc<Connection>);
 
 impl Connection {
-    fn new(peer: SocketAddr, metrics: ConnectionMetrics) -> Self {
+    fn new(peer: SocketAddr, metrics: ConnectionMetrics, room: &Arc<Room>) -> Self {
         Self {
+            unread: Unread::new(room),
+            number: N_ACCEPTED.fetch_add(1, Ordering::Relaxed),
             opened: Instant::now(),
             peer,
             open: AtomicUsize::new(0),
@@ -156,6 +168,8 @@ pub(super) struct Connections {
     idle_timeout: Duration,
     idle_per_address_max: usize,
     metrics: ConnectionMetrics,
+    /// For answers that are not read.
+    room: Arc<Room>,
 }
 
 #[derive(Debug, Default)]
@@ -181,9 +195,10 @@ impl Connections {
         idle_timeout: Duration,
         idle_per_address_max: usize,
         metrics: ConnectionMetrics,
+        room: Arc<Room>,
     ) -> Arc<Self> {
         let connections =
-            Arc::new(Self { known: Mutex::default(), idle_timeout, idle_per_address_max, metrics });
+            Arc::new(Self { known: Mutex::default(), idle_timeout, idle_per_address_max, metrics, room });
         let mut servers = SERVERS.lock();
         servers.retain(|server| server.strong_count() > 0);
         servers.push(Arc::downgrade(&connections));
@@ -192,7 +207,7 @@ impl Connections {
     }
 
     pub(super) fn add(self: &Arc<Self>, peer: SocketAddr) -> Place {
-        let connection = Arc::new(Connection::new(peer, self.metrics.clone()));
+        let connection = Arc::new(Connection::new(peer, self.metrics.clone(), &self.room));
         let address = peer.ip();
         let mut known = self.known.lock();
         let id = known.next;
@@ -212,8 +227,13 @@ impl Connections {
         Place { connections: Arc::clone(self), id, connection }
     }
 
-    /// Closes those that are idle for too long, and those above the bound of their address.
+    /// Closes those that are idle for too long, and those above the bound of their address; cuts answers that nobody reads.
     pub(super) fn sweep(&self, now: Instant) {
+        if self.room.is_short() {
+            let all: Vec<_> = self.known.lock().by_id.values().map(|(_, one)| Arc::clone(one)).collect();
+            let n_cut: usize = all.iter().map(|one| one.unread.cut_stuck(now, READ_PATIENCE)).sum();
+            self.metrics.answers_cut.inc_by(u64::try_from(n_cut).unwrap_or(u64::MAX));
+        }
         let known = self.known.lock();
         for (_, connection) in known.by_id.values() {
             let idle = connection.idleness();
@@ -336,7 +356,7 @@ mod tests {
 
     #[test]
     fn idle_connections_close_and_those_with_a_call_stay() {
-        let server = Connections::new(Duration::from_secs(300), 1_000, metrics());
+        let server = Connections::new(Duration::from_secs(300), 1_000, metrics(), Room::new(1));
         let address = IpAddr::from([10, 0, 0, 1]);
         let (silent, busy, done) =
             (server.add(at(address)), server.add(at(address)), server.add(at(address)));
@@ -354,7 +374,7 @@ mod tests {
 
     #[test]
     fn the_bound_of_an_address_counts_idle_connections_only() {
-        let server = Connections::new(Duration::from_secs(300), 4, metrics());
+        let server = Connections::new(Duration::from_secs(300), 4, metrics(), Room::new(1));
         let (flood, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         let member = server.add(at(flood));
         let _open = member.connection.call();

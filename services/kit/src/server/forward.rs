@@ -35,12 +35,12 @@ use crate::{
     address::url,
     client::{Shape, is_known, shape},
     config::{ClientConfig, ServerConfig},
-    status::{self, reason, with_info},
+    status::{self, OUTCOME, OUTCOME_UNKNOWN, reason, with_info},
 };
 
 /// Header with the name of the scheduler that a call is for.
 pub const SCHEDULER: &str = "godel-scheduler";
-/// Header of calls that were forwarded: nobody forwards them again.
+/// Header of calls that were forwarded, with the number of the connection on which they came: nobody forwards them again.
 pub const FORWARDED: &str = "godel-forwarded";
 
 /// Bytes of one answer that are under way to this server.
@@ -90,17 +90,20 @@ impl Forwarded {
             let message = "the call was forwarded already; a member is registered with the address of state";
             return Err(Status::internal(message));
         }
-        let slot = self.slot(shape, request.extensions().get::<Arc<Connection>>())?;
+        let connection = request.extensions().get::<Arc<Connection>>();
+        // The member shares out its room over the clients of this server.
+        let origin = HeaderValue::from(connection.map_or(0, |connection| connection.number));
+        let slot = self.slot(shape, connection)?;
         let address = self.to.address(part, scheduler(request.headers())?)?;
         let unreachable = |status| unreachable(part, &address, status);
         let channel = self.channel(shape, &address).map_err(unreachable)?;
-        request.headers_mut().insert(HeaderName::from_static(FORWARDED), HeaderValue::from_static("1"));
+        request.headers_mut().insert(HeaderName::from_static(FORWARDED), origin);
         request.headers_mut().remove(HOST);
         // Those of the connection to this server mean nothing to the next one.
         *request.extensions_mut() = http::Extensions::new();
         let answer = channel.oneshot(request).await;
         let answer = answer.map_err(|error| unreachable(Status::from_error(Box::new(error))))?;
-        Ok(answer.map(|inner| Body::new(Answered { inner, shape, part, address, _slot: slot })))
+        Ok(answer.map(|inner| Body::new(Answered { inner, part, address, _slot: slot })))
     }
 
     fn slot(&self, shape: Shape, connection: Option<&Arc<Connection>>) -> Result<Slot, Status> {
@@ -157,17 +160,19 @@ fn scheduler(headers: &HeaderMap) -> Result<Option<&str>, Status> {
     Ok(Some(name))
 }
 
-/// What a caller hears of a member that did not answer, or not to the end. The code says what is known of the outcome, as
-/// it does to one who calls the member itself.
+/// What a caller hears of a member that did not answer, or not to the end: the call may be made again. If the member may
+/// have done what was asked for, the details say that the outcome is not known.
 fn unreachable(part: ServingPart, address: &str, status: Status) -> Status {
     let message = format!("{} at {address} does not answer: {}", named(part), status.message());
-    with_info(status.code(), reason::UNREACHABLE, message, [("address", address)])
+    // A member that was never reached has done nothing.
+    let outcome = (status.code() != Code::Unavailable).then_some((OUTCOME, OUTCOME_UNKNOWN));
+    let metadata = [("address", address)].into_iter().chain(outcome);
+    with_info(Code::Unavailable, reason::UNREACHABLE, message, metadata)
 }
 
 /// The answer of a member. If it breaks off, the caller gets a status all the same.
 struct Answered {
     inner: Body,
-    shape: Shape,
     part: ServingPart,
     address: String,
     _slot: Slot,
@@ -184,11 +189,7 @@ impl HttpBody for Answered {
         let this = &mut *self;
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Err(broken))) => {
-                let mut broken = unreachable(this.part, &this.address, broken);
-                // A stream is opened again; of a call it is not known what became of it.
-                if this.shape != Shape::Unary {
-                    broken = with_code(Code::Unavailable, &broken);
-                }
+                let broken = unreachable(this.part, &this.address, broken);
                 this.inner = Body::empty();
                 let mut trailers = HeaderMap::new();
                 let written = broken.add_header(&mut trailers);
@@ -205,10 +206,6 @@ impl HttpBody for Answered {
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
     }
-}
-
-fn with_code(code: Code, status: &Status) -> Status {
-    Status::with_details(code, status.message(), Bytes::copy_from_slice(status.details()))
 }
 
 /// Forwards calls before the services of this server see them.
@@ -274,5 +271,24 @@ where
                 })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_dies_while_it_works_leaves_the_outcome_open_and_is_unavailable() {
+        let said = |status| unreachable(ServingPart::Dispatcher, "http://127.0.0.1:7701", status);
+        for broken in
+            [Status::unknown("h2 protocol error"), Status::cancelled("gone"), Status::internal("io")]
+        {
+            let status = said(broken);
+            assert_eq!(status.code(), Code::Unavailable);
+            assert!(!status::is_retryable(&status) && status::is_retryable_idempotent(&status));
+        }
+        let status = said(Status::unavailable("connection refused"));
+        assert!(status::is_retryable(&status) && status::has_reason(&status, reason::UNREACHABLE));
     }
 }

@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 use godel_domain::ids::Revision;
 use godel_kit::{
     message::field_len,
+    room::{MessageSender, Messages, Share, Taken},
     status::{self, reason, with_info},
     task,
 };
@@ -15,8 +16,7 @@ use godel_proto::{raw, v1};
 use godel_store::{Published, WatchEnd, Watcher};
 use godel_wire::ops::kind_bit;
 use prost::Message as _;
-use tokio::{sync::mpsc, time::Instant};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
@@ -28,6 +28,12 @@ use crate::sessions::NodeSessions;
 const MESSAGE_BYTES: usize = 256 << 10;
 /// Messages that may wait for a slow client; then the watcher falls behind the store.
 const N_WAITING_MAX: usize = 4;
+/// About what a part of the log takes while it is passed on.
+const LOG_BYTES: usize = 1 << 20;
+/// About what a message without commits takes.
+const BOOKMARK_BYTES: usize = 64;
+/// A watcher that finds no room for so long, because its client does not read, is cut off.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One watch.
 pub(super) struct Watch {
@@ -35,9 +41,11 @@ pub(super) struct Watch {
     /// [`kind_bit`]s.
     pub(super) kinds: u32,
     pub(super) bookmark_interval: Duration,
+    /// The client's room for messages that it has not read.
+    pub(super) share: Share,
 }
 
-type Messages = mpsc::Sender<Result<v1::WatchResponse, Status>>;
+type Sender = MessageSender<v1::WatchResponse, Status>;
 
 /// Bits of the kinds asked for; all when none is named.
 pub(super) fn mask(numbers: &[i32]) -> Result<u32, Status> {
@@ -71,8 +79,8 @@ impl Watch {
         self,
         watcher: Watcher,
         stop: CancellationToken,
-    ) -> ReceiverStream<Result<v1::WatchResponse, Status>> {
-        let (messages, receiver) = mpsc::channel(N_WAITING_MAX);
+    ) -> Messages<v1::WatchResponse, Status> {
+        let (messages, receiver) = Messages::channel(N_WAITING_MAX);
         task::spawn("watch", async move {
             self.hub.metrics.watchers.inc();
             let end = tokio::select! {
@@ -86,19 +94,26 @@ impl Watch {
                 let _ = messages.send(Err(status)).await;
             }
         });
-        ReceiverStream::new(receiver)
+        receiver
     }
 
     /// Sends until the watcher ends or the client has left.
-    async fn run(&self, mut watcher: Watcher, messages: &Messages) -> Option<Status> {
+    async fn run(&self, mut watcher: Watcher, messages: &Sender) -> Option<Status> {
         let mut revision = watcher.position().0.saturating_sub(1);
         let mut bookmark_at = Instant::now();
         loop {
+            // What is read from the log is held for this client alone: not before there is room for it.
+            let mut log = None;
+            if watcher.reads_log() {
+                match self.room(LOG_BYTES).await {
+                    Some(taken) => log = Some(taken),
+                    None => return Some(self.cut_off(watcher.position())),
+                }
+            }
             let group = match tokio::time::timeout_at(bookmark_at, watcher.next()).await {
                 Ok(Ok(group)) => group,
                 Ok(Err(WatchEnd::Lagged { resume_from })) => {
-                    self.hub.metrics.slow_watchers.inc();
-                    return Some(slow(resume_from));
+                    return Some(self.cut_off(resume_from));
                 }
                 Ok(Err(WatchEnd::Compacted(compacted))) => {
                     self.hub.metrics.refused(reason::COMPACTED);
@@ -113,8 +128,10 @@ impl Watch {
                 if let Some(commit) = filtered(published, self.kinds) {
                     let len = field_len(commit.encoded_len());
                     if bytes + len > MESSAGE_BYTES && !commits.is_empty() {
-                        let commits = std::mem::take(&mut commits);
-                        messages.send(Ok(v1::WatchResponse { commits, revision })).await.ok()?;
+                        let message = v1::WatchResponse { commits: std::mem::take(&mut commits), revision };
+                        if let Err(end) = self.send(messages, message, bytes, &mut log).await {
+                            return end;
+                        }
                         bytes = 0;
                     }
                     bytes += len;
@@ -123,10 +140,45 @@ impl Watch {
                 revision = published.revision().0;
             }
             if !commits.is_empty() || group.is_empty() || Instant::now() >= bookmark_at {
-                messages.send(Ok(v1::WatchResponse { commits, revision })).await.ok()?;
+                let message = v1::WatchResponse { commits, revision };
+                if let Err(end) = self.send(messages, message, bytes, &mut log).await {
+                    return end;
+                }
                 bookmark_at = Instant::now() + self.bookmark_interval;
             }
         }
+    }
+}
+
+impl Watch {
+    /// Room of the client's; `None`: it has not read for too long.
+    async fn room(&self, bytes: usize) -> Option<Taken> {
+        tokio::time::timeout(ROOM_TIMEOUT, self.share.take(bytes)).await.ok()
+    }
+
+    fn cut_off(&self, resume_from: Revision) -> Status {
+        self.hub.metrics.slow_watchers.inc();
+        slow(resume_from)
+    }
+
+    /// Sends a message, with room that was taken for the log or is taken now.
+    ///
+    /// # Errors
+    /// The watch is over: with what to tell the client, if it is there.
+    async fn send(
+        &self,
+        messages: &Sender,
+        message: v1::WatchResponse,
+        bytes: usize,
+        log: &mut Option<Taken>,
+    ) -> Result<(), Option<Status>> {
+        let first = message.commits.first().map_or(message.revision, |commit| commit.revision);
+        let taken = match log {
+            _ if bytes == 0 => self.share.take_anyway(BOOKMARK_BYTES),
+            Some(log) => log.split(bytes),
+            None => self.room(bytes).await.ok_or_else(|| Some(self.cut_off(Revision(first))))?,
+        };
+        messages.send(Ok((message, taken))).await.map_err(|_| None)
     }
 }
 

@@ -21,6 +21,8 @@ use super::{
         copy_dir, create_private_dir, make_private, remove_dir, remove_file, sync_dir, sync_path, write_file,
         write_marker,
     },
+    frames,
+    guard::{self, Items, Lost, Patience},
 };
 use crate::{
     chunk::CHUNK_BYTES_MAX,
@@ -94,6 +96,8 @@ pub(super) struct Db {
 struct GenerationDir {
     path: PathBuf,
     doomed: AtomicBool,
+    /// sled was given up while it read here, see [`guard`].
+    given_up: AtomicBool,
 }
 
 impl Drop for GenerationDir {
@@ -109,7 +113,21 @@ impl Drop for GenerationDir {
 
 impl GenerationDir {
     fn new(dir: &Path, number: u64) -> Arc<Self> {
-        Arc::new(Self { path: generation_path(dir, number), doomed: AtomicBool::new(false) })
+        let (doomed, given_up) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { path: generation_path(dir, number), doomed, given_up })
+    }
+
+    /// Lets sled read; not again once it was given up here.
+    fn guarded<T>(&self, read: impl FnOnce() -> Result<T, Lost>) -> Result<T, LogError> {
+        if self.given_up.load(Ordering::Acquire) {
+            return Err(Lost::Endless.error(&self.path));
+        }
+        read().map_err(|lost| {
+            if lost == Lost::Endless {
+                self.given_up.store(true, Ordering::Release);
+            }
+            lost.error(&self.path)
+        })
     }
 }
 
@@ -123,8 +141,11 @@ impl Deref for Db {
 
 impl Db {
     fn open(dir: &Arc<GenerationDir>, sync: SyncMode) -> Result<Arc<Self>, LogError> {
-        let db = open_db(&dir.path, sync)?;
         let path = dir.path.join("db");
+        let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+        let at = dir.path.clone();
+        let open = || guard::call(Patience::for_bytes(bytes), move || open_db(&at, sync));
+        let db = dir.guarded(open)??;
         let file = File::open(&path).map_err(LogError::io(format!("opening {}", path.display())))?;
         for private in [&dir.path, &path, &dir.path.join("conf")] {
             make_private(private)?;
@@ -136,6 +157,7 @@ impl Db {
     fn open_existing(dir: &Arc<GenerationDir>, sync: SyncMode) -> Result<Arc<Self>, LogError> {
         let path = dir.path.join("db");
         if path.is_file() {
+            frames::judge(&dir.path)?;
             return Self::open(dir, sync);
         }
         Err(LogError::Corrupt(format!("{} is not there", path.display())))
@@ -144,6 +166,28 @@ impl Db {
     fn base(&self) -> Result<Base, LogError> {
         let lost = || LogError::Corrupt(format!("{} has lost its beginning", self.dir.path.display()));
         read_meta(self, KEY_BASE)?.ok_or_else(lost)
+    }
+
+    /// What `read` finds, on a thread of its own.
+    pub(super) fn look<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&sled::Db) -> sled::Result<T> + Send + 'static,
+    ) -> Result<T, LogError> {
+        let db = self.db.clone();
+        self.dir.guarded(|| guard::call(Patience::LOOK, move || read(&db)))?.map_err(engine)
+    }
+
+    /// Items that are read on a thread of their own.
+    pub(super) fn items<T: Send + 'static>(
+        &self,
+        read: impl Iterator<Item = T> + Send + 'static,
+    ) -> Result<Items<T>, LogError> {
+        self.dir.guarded(|| guard::items(Patience::LOOK, read))
+    }
+
+    /// The next one of [`Db::items`].
+    pub(super) fn next_of<T>(&self, items: &mut Items<T>) -> Result<Option<T>, LogError> {
+        self.dir.guarded(|| items.next())
     }
 
     pub(super) fn is_doomed(&self) -> bool {
@@ -411,8 +455,8 @@ pub(super) fn meta(message: &impl prost::Message) -> Vec<u8> {
     bytes
 }
 
-fn read_meta<M: prost::Message + Default>(db: &sled::Db, key: &[u8]) -> Result<Option<M>, LogError> {
-    let Some(value) = db.get(key).map_err(engine)? else { return Ok(None) };
+fn read_meta<M: prost::Message + Default>(db: &Db, key: &'static [u8]) -> Result<Option<M>, LogError> {
+    let Some(value) = db.look(move |db| db.get(key))? else { return Ok(None) };
     let bad = || LogError::Corrupt(format!("{} is not what was written", String::from_utf8_lossy(key)));
     from_meta(&value).map(Some).ok_or_else(bad)
 }

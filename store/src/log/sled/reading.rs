@@ -72,17 +72,15 @@ impl LogReader for Files {
 
     fn scan(&self, base: Revision, from: Revision) -> Result<Chunks, LogError> {
         let db = self.db(base)?;
-        let before = db.range(log_key(0, 0)..=log_key(from.0, u16::MAX)).next_back();
-        let first = match before {
-            Some(entry) => log_key_first(&entry.map_err(engine)?.0).unwrap_or(0),
-            None => 0,
-        };
-        Ok(entries(db, log_key(first, 0), vec![b'l' + 1]))
+        let range = log_key(0, 0)..=log_key(from.0, u16::MAX);
+        let before = db.look(move |db| db.range(range).next_back().transpose())?;
+        let first = before.and_then(|(key, _)| log_key_first(&key)).unwrap_or(0);
+        entries(db, log_key(first, 0), vec![b'l' + 1])
     }
 
     fn snapshot(&self, base: Revision, attempt: u64) -> Result<Chunks, LogError> {
         let db = self.db(base)?;
-        Ok(entries(db, snapshot_key(attempt, 0, 0), snapshot_key(attempt, u64::MAX, u16::MAX)))
+        entries(db, snapshot_key(attempt, 0, 0), snapshot_key(attempt, u64::MAX, u16::MAX))
     }
 
     fn disk_bytes(&self) -> u64 {
@@ -91,10 +89,19 @@ impl LogReader for Files {
 }
 
 /// Values of a range of keys; the generation's files stay as long as this is read.
-fn entries(db: Arc<Db>, from: Vec<u8>, to: Vec<u8>) -> Chunks {
-    let range = db.range(from..to);
-    Box::new(range.map(move |entry| {
-        let _kept = &db;
+fn entries(db: Arc<Db>, from: Vec<u8>, to: Vec<u8>) -> Result<Chunks, LogError> {
+    let (range, kept) = (db.range(from..to), Arc::clone(&db));
+    let mut items = db.items(range.map(move |entry| {
+        let _kept = &kept;
         entry.map(|(_, value)| Bytes::copy_from_slice(&value)).map_err(engine)
-    }))
+    }))?;
+    let mut has_failed = false;
+    Ok(Box::new(std::iter::from_fn(move || {
+        if has_failed {
+            return None;
+        }
+        let next = db.next_of(&mut items).transpose()?.flatten();
+        has_failed = next.is_err();
+        Some(next)
+    })))
 }

@@ -15,7 +15,9 @@ use tower::{Layer, Service};
 use super::{
     super::{
         connections::{Connection, Shares},
+        forward::FORWARDED,
         slots::{Pool, Slot},
+        unread::Wait,
     },
     Answer, Layered, message,
 };
@@ -113,6 +115,7 @@ impl LimitLayer {
         let path = request.uri().path();
         let shape = shape(path);
         let kind = kind(path, shape);
+        let origin = request.headers().get(FORWARDED).and_then(|value| value.to_str().ok()?.parse().ok());
         let connection = request.extensions().get::<Arc<Connection>>().cloned();
         let unknown;
         let shares = match &connection {
@@ -136,8 +139,19 @@ impl LimitLayer {
             }
         };
         let Ok(response) = inner.call(request).await;
+        let Some(connection) = &connection else { return Ok(response) };
+        // The slot is held until the answer is made.
+        let wait = match kind {
+            Kind::Lease => Wait::Never,
+            Kind::Stream => Wait::ForRoom,
+            Kind::Call => Wait::Refuse,
+        };
+        let counted = connection.unread.reader(origin).counted(response, wait, self.retry_after);
+        let counted = counted.await.inspect_err(|_| {
+            self.metrics.shed.inc();
+        })?;
         drop(slot);
-        Ok(response)
+        Ok(counted)
     }
 }
 

@@ -1,0 +1,110 @@
+use std::{
+    collections::BTreeMap,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use godel_domain::unit::UnitRecord;
+use godel_kit::room::{Messages, Room};
+use godel_rules::admission::{GroupSubmission, Submission, admit};
+use tokio_stream::Stream as _;
+
+use super::*;
+
+const N_UNITS: u64 = 600;
+
+fn unit(id: u64) -> Arc<UnitRecord> {
+    let requests = vec![("cpu".into(), 100)];
+    let group = GroupSubmission { replicas: 1, requests, ..GroupSubmission::default() };
+    let submission = Submission {
+        name: format!("u{id}"),
+        uid: format!("0190163d-8694-739b-aea5-{id:012x}"),
+        task_groups: vec![group],
+        ..Submission::default()
+    };
+    Arc::new(UnitRecord::new(UnitId(id), admit(submission).unwrap().spec))
+}
+
+fn core() -> Dispatcher {
+    let mut core = Dispatcher::new(godel_core_dispatcher::Config::default());
+    core.on_reset();
+    for id in 1..=N_UNITS {
+        core.on_unit(unit(id), Revision(id), (Revision(id), 0), Millis(0));
+    }
+    core.on_synced(Revision(N_UNITS), Millis(0));
+    core
+}
+
+struct Reader(Messages<v1::WatchUnitsResponse, Status>);
+
+impl Reader {
+    fn open(watches: &mut Watches, core: &Dispatcher, share: &Share) -> Self {
+        let (messages, stream) = Messages::channel(4);
+        let (namespace, name) = (String::new(), String::new());
+        let call = WatchCall { namespace, name, from: Revision(0), messages, share: share.clone() };
+        watches.open(core, call, None, Millis(0));
+        Self(stream)
+    }
+
+    fn next(&mut self) -> Option<v1::WatchUnitsResponse> {
+        let next = Pin::new(&mut self.0).poll_next(&mut Context::from_waker(Waker::noop()));
+        match next {
+            Poll::Ready(Some(message)) => Some(message.unwrap()),
+            Poll::Ready(None) | Poll::Pending => None,
+        }
+    }
+}
+
+#[test]
+fn the_present_state_goes_out_in_parts_as_it_is_read() {
+    let mut core = core();
+    let mut watches = Watches::new(1_000, StoreId(7));
+    // Room for one message: whoever holds nothing gets one.
+    let room = Room::new(1);
+    let share = room.share();
+    let mut readers: Vec<Reader> = (0..20).map(|_| Reader::open(&mut watches, &core, &share)).collect();
+    watches.flush(&core, Millis(0));
+    let begun = readers.iter_mut().filter_map(Reader::next).count();
+    assert_eq!(begun, 1, "nothing is made for the other readers of this client");
+    assert!(watches.next_wake() > Some(Millis(0)), "they are looked at again, later");
+    // A unit that changes before it was listed comes once, as it is then.
+    core.on_unit(unit(N_UNITS), Revision(N_UNITS + 1), (Revision(N_UNITS), 0), Millis(0));
+    watches.touch(&core, UnitId(N_UNITS));
+    let mut seen: Vec<BTreeMap<u64, u32>> = vec![BTreeMap::new(); readers.len()];
+    let mut complete = vec![0; readers.len()];
+    // The first message of the first reader is gone.
+    for id in 1..=UNITS_PER_MESSAGE as u64 {
+        seen[0].insert(id, 1);
+    }
+    let mut now = Millis(0);
+    while complete.contains(&0) {
+        now = now.plus(1_000);
+        watches.flush(&core, now);
+        for (idx, reader) in readers.iter_mut().enumerate() {
+            while let Some(message) = reader.next() {
+                complete[idx] = message.revision;
+                message.units.iter().for_each(|unit| *seen[idx].entry(unit.unit_id).or_default() += 1);
+            }
+        }
+    }
+    for units in seen {
+        assert_eq!((units.len() as u64, units.values().max()), (N_UNITS, Some(&1)));
+    }
+    assert_eq!(room.used(), 0);
+}
+
+#[test]
+fn what_waits_for_a_slow_reader_is_bounded() {
+    let core = core();
+    let mut watches = Watches::new(1_000, StoreId(7));
+    let room = Room::new(1 << 20);
+    let (slow, other) = (room.share(), room.share());
+    let _slow: Vec<Reader> = (0..500).map(|_| Reader::open(&mut watches, &core, &slow)).collect();
+    let mut reader = Reader::open(&mut watches, &core, &other);
+    for step in 0..50 {
+        watches.flush(&core, Millis(step * 1_000));
+    }
+    assert!(slow.held() <= (1 << 19) + BYTES_PER_MESSAGE, "{}", slow.held());
+    assert!(reader.next().is_some(), "another client is served");
+}
