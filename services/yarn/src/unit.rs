@@ -218,8 +218,7 @@ pub(crate) fn task_group(
 fn awaited(config: &Config, is_master: bool) -> v1::RunSpec {
     v1::RunSpec {
         await_command_ms: Some(config.await_ms(is_master).max(1)),
-        // Nobody could hear that a master is taken.
-        eviction_notice_ms: if is_master { 0 } else { config.notice_ms() },
+        eviction_notice_ms: config.notice_ms(),
         ..v1::RunSpec::default()
     }
 }
