@@ -136,6 +136,9 @@ pub enum MasterRefusal {
     /// Its attempt is about to be recorded, or its start to be known (RetriableException).
     #[error("attempt {0} is not recorded or its master not started yet: register again in a moment")]
     NotYet(YarnAttemptId),
+    /// Its master has no place yet: there is nothing that could fail (YarnException).
+    #[error("the master of attempt {0} has no place yet: wait until it has one, or kill the application")]
+    NoPlace(YarnAttemptId),
     /// It has not registered, or the adapter has started again (ApplicationMasterNotRegisteredException).
     #[error(
         "the master of attempt {0} is not registered: it has to register and to send all it asks for again"
@@ -165,6 +168,7 @@ impl MasterRefusal {
         match self {
             Self::NoAttempt(_) => "org.apache.hadoop.yarn.exceptions.ApplicationAttemptNotFoundException",
             Self::NotYet(_) => "org.apache.hadoop.ipc.RetriableException",
+            Self::NoPlace(_) => "org.apache.hadoop.yarn.exceptions.YarnException",
             Self::NotRegistered(_) => {
                 "org.apache.hadoop.yarn.exceptions.ApplicationMasterNotRegisteredException"
             }

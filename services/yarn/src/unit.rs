@@ -330,6 +330,16 @@ mod tests {
     }
 
     #[test]
+    fn masters_have_the_notice_of_containers() {
+        let config = Config::default();
+        let id: YarnApplicationId = "application_1_0001".parse().unwrap();
+        let spec = unit_spec(&config, id, ("ann", "default", 0), Some(&group(0)));
+        let run = spec.task_groups[0].template.clone().unwrap().run.unwrap();
+        assert_eq!(run.eviction_notice_ms, config.notice_ms());
+        assert!(run.eviction_notice_ms > 0);
+    }
+
+    #[test]
     fn groups_say_what_was_asked_for() {
         let config = Config::default();
         for priority in [0, 20, -7] {

@@ -332,7 +332,7 @@ impl YarnApplication {
     /// Somebody has its current attempt fail, and says why. What has ended already stays as it is.
     ///
     /// # Errors
-    /// Another attempt has followed, or there never was one.
+    /// Another attempt has followed, there never was one, or its master has no place yet: the next one would wait for the same place.
     pub fn fail_attempt(
         &mut self,
         attempt: YarnAttemptId,
@@ -343,6 +343,12 @@ impl YarnApplication {
     ) -> Result<(), MasterRefusal> {
         if self.attempts.last().is_none_or(|current| current.id != attempt) {
             return Err(MasterRefusal::NoAttempt(attempt));
+        }
+        let waits =
+            |state| matches!(state, AttemptState::New | AttemptState::Submitted | AttemptState::Scheduled);
+        let is_managed = self.submission.master.is_some();
+        if is_managed && self.attempts.last().is_some_and(|current| waits(current.state)) {
+            return Err(MasterRefusal::NoPlace(attempt));
         }
         if !self.state.is_over() {
             self.say(why);

@@ -297,7 +297,16 @@ impl Desk {
         grace: Duration,
     ) -> Result<(), Exception> {
         let id = own(attempt, pb)?;
-        self.ask(|answer| Ask::Stop { id, never_started, grace, answer }).await?
+        let mut n_looks = if never_started.is_some() { N_LOOKS } else { 1 };
+        loop {
+            n_looks -= 1;
+            let stopped = self.ask(|answer| Ask::Stop { id, never_started, grace, answer }).await?;
+            if stopped.is_ok() || n_looks == 0 {
+                return stopped;
+            }
+            // Its assignment may be on its way.
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     async fn statuses(

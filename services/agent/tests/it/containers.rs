@@ -312,6 +312,18 @@ async fn places_without_their_command_are_given_back() {
     assert_eq!(node.end_of(3).await, (RunPhase::Failed, 127));
     let late = node.start_container(&mut master, node.token(3, "anna", 2), context("true")).await;
     assert!(late.unwrap_err().contains("does not wait for a command"));
+    // The master may be quicker than the assignment.
+    let early = StopContainersRequestProto {
+        container_id: vec![container(4)],
+        container_token: vec![node.token(4, "anna", 2)],
+    };
+    let stopping = async {
+        let answer: StopContainersResponseProto = master.call("stopContainers", &early).await.unwrap();
+        assert_eq!(answer.succeeded_requests, [container(4)]);
+    };
+    let assigning = async { node.bind(4, 600_000) };
+    tokio::join!(stopping, assigning);
+    assert_eq!(node.end_of(4).await, (RunPhase::Failed, 127));
     node.agents.end().await;
 }
 

@@ -37,6 +37,7 @@ pub(super) fn refused(refusal: ManagerRefusal) -> Status {
                 MasterRefusal::NoAttempt(attempt)
                 | MasterRefusal::NotRegistered(attempt)
                 | MasterRefusal::AlreadyRegistered(attempt)
+                | MasterRefusal::NoPlace(attempt)
                 | MasterRefusal::WrongResponse { attempt, seen: _, expected: _ } => attempt.to_string(),
                 MasterRefusal::BadAsk(_) | MasterRefusal::NotYet(_) => String::new(),
             };

@@ -70,6 +70,24 @@ fn after_a_restart_a_master_that_has_not_registered_may() {
 }
 
 #[test]
+fn an_attempt_that_waits_for_a_place_cannot_be_failed_and_one_that_has_one_can() {
+    let fail = |played: &mut Played| {
+        played.with(|app, terms, at, out| app.fail_attempt(attempt(1), "by ann", terms, at, out))
+    };
+    let mut played = Played::new(submission());
+    assert!(played.step(), "its record is written");
+    played.with(|app, terms, at, out| app.unit_answered(Ok(()), terms, at, out));
+    assert_eq!(fail(&mut played), Err(MasterRefusal::NoPlace(attempt(1))));
+    played.with(|app, terms, at, out| app.placed((MASTER, 0), ("n1", "r1"), terms, at, out));
+    played.unit.insert(MASTER, (None, true));
+    played.has_unit = true;
+    assert_eq!(fail(&mut played), Ok(()));
+    played.run();
+    assert!(played.done.contains(&YarnAction::StopMaster(attempt(1))), "its place is given back");
+    assert_eq!(played.attempt(), attempt(2));
+}
+
+#[test]
 fn a_place_in_which_no_master_can_be_started_is_given_back_at_once() {
     let mut played = Played::new(submission());
     played.launch = Err(LaunchFailure::Here("n1 has no such user"));
