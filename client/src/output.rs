@@ -272,6 +272,16 @@ pub fn field(width: usize, title: &str, text: &str) -> String {
     format!("{title:<width$} {}\n", cell(text))
 }
 
+/// The same of a text of several lines: the first one stands beside the title, the others below it.
+pub fn field_of_lines(width: usize, title: &str, text: &str) -> String {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let mut shown = field(width, title, lines.next().unwrap_or_default());
+    for line in lines {
+        shown.push_str(&field(width, "", line));
+    }
+    shown
+}
+
 /// A line for each column of a view.
 pub fn fields<V: View>(width: usize, view: &V) -> String {
     let titles = V::HEADERS.iter().chain(V::WIDE);
@@ -366,6 +376,13 @@ mod tests {
         fn wide(&self) -> Vec<String> {
             vec![self.cups.to_string()]
         }
+    }
+
+    #[test]
+    fn a_text_of_several_lines_is_shown_as_lines_and_nothing_else_of_it_reaches_the_terminal() {
+        let shown = field_of_lines(5, "why", "first\n\nsec\u{1b}ond\n");
+        assert_eq!(shown, "why   first\n      sec\\u{1b}ond\n");
+        assert_eq!(field_of_lines(5, "why", ""), "why   -\n");
     }
 
     #[test]

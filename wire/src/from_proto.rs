@@ -55,7 +55,7 @@ pub use read::{read_encoded, read_rows};
 pub use read::{read_op, read_record};
 pub use reservation::{given_reservation, reservation};
 pub use rows::{bind, compaction, evict, eviction_reason, phase, pool, requeue, statuses, terms, unit_rows};
-pub use submission::{group_changes, submission};
+pub use submission::{group_changes, preferred_nodes, submission};
 pub use txn::txn_refusal;
 pub use unit::{
     label_expression, on_below_min, on_eviction, on_failure, restart_policy, run_spec, task_group_record,

@@ -213,7 +213,8 @@ impl View for YarnAttemptView {
             self.node.clone(),
             shown_time(self.start_ms),
             shown_time(self.finish_ms),
-            self.diagnostics.clone(),
+            // A row is one line.
+            self.diagnostics.trim_end().replace('\n', "; "),
         ]
     }
 

@@ -307,6 +307,7 @@ impl Binder {
             priority: self.picture.classes.value(unit.priority),
             pool: unit.pool,
             now_ms: self.picture.now_ms,
+            spares_masters: false,
         };
         let (queue, needs) = (unit.queue, self.picture.needs_of(decision, &members));
         let Self { picture, under_way, holds, evictions, .. } = &*self;

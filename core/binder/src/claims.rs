@@ -273,6 +273,7 @@ impl ClaimCheck<'_> {
             Err(Spared::Refused(why)) => gone(node, why),
             Err(Spared::Until(_)) => gone(node, "has not run long enough"),
             Err(Spared::Budget) => gone(node, "is kept by a disruption budget"),
+            Err(Spared::Last) => gone(node, "is the master of its application"),
             Err(Spared::Loop) => {
                 let detail = format!("unit {unit} preempted this one before, by itself or by way of others");
                 Err((RejectionReason::PreemptionLoop, node, detail))

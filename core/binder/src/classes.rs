@@ -81,6 +81,7 @@ impl Classes {
             group_min_member: 0,
             queue: queue.cloned(),
             end: unit.end,
+            has_master: unit.has_masters,
         };
         let mut of_groups = Vec::new();
         for GroupMinimum { group, min_member, .. } in unit.terms.groups() {

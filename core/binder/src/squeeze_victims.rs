@@ -1,7 +1,7 @@
 //! Who has to leave when best-effort running units are above the room of their node.
 //!
-//! Lowest rank first: those that may be preempted before those that may not, then by priority, and of equal ones who came
-//! last. Only what gives back something that is short leaves. Pure; the binder says when, see
+//! Lowest rank first: masters of applications after all others, those that may be preempted before those that may not, then by
+//! priority, and of equal ones who came last. Only what gives back something that is short leaves. Pure; the binder says when, see
 //! [`Binder::take_squeezes`](crate::Binder::take_squeezes).
 
 use std::cmp::Reverse;
@@ -15,6 +15,7 @@ use godel_domain::{
 /// The order in which running units of a node leave. Field order is the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Order {
+    is_master: bool,
     is_protected: bool,
     priority: i32,
     since_ms: Reverse<i64>,
@@ -44,6 +45,7 @@ pub(crate) fn victims(
         }
         let standing = rows.standing(row.group);
         let order = Order {
+            is_master: one.is_master,
             is_protected: one.priority.is_none(),
             priority: standing.map_or(0, |standing| standing.priority),
             since_ms: Reverse(row.bound_time_ms),

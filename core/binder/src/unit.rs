@@ -29,7 +29,7 @@ pub(super) struct Unit {
     /// Its owner in its queue.
     pub(super) payer: PayerIdx,
     /// Its first task group is that of application masters.
-    has_masters: bool,
+    pub(super) has_masters: bool,
     pub(super) priority: Priority,
     pub(super) terms: GangTerms,
     pub(super) pool: Pool,

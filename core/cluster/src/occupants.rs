@@ -26,6 +26,8 @@ pub struct Occupant {
     pub since_ms: i64,
     /// It ends by itself, as far as anybody knows.
     pub ends: bool,
+    /// It is the master of an application.
+    pub is_master: bool,
 }
 
 /// By node; in no order that may show.
@@ -113,6 +115,7 @@ impl TakenRoom {
         let standing = rows.standing(row.group);
         let ends = standing.is_none_or(|standing| standing.end != End::Never);
         let priority = standing.filter(|standing| standing.preemptible).map(|standing| standing.priority);
-        Some(Occupant { unit, ordinal, shape, pool, priority, since_ms: row.bound_time_ms, ends })
+        let is_master = standing.is_some_and(|standing| standing.is_master(ordinal));
+        Some(Occupant { unit, ordinal, shape, pool, priority, since_ms: row.bound_time_ms, ends, is_master })
     }
 }

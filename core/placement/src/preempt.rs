@@ -1,7 +1,7 @@
 //! The search for victims: the running units that are preempted so that others of one template find room.
 //!
 //! The victim rules of the framework say who may leave. Of those on a node the search spares as many as it can, the
-//! highest rank first. Going below a unit's minimum means that the whole unit leaves, wherever it is, at its whole cost.
+//! highest rank first. Masters of applications leave once nobody else is enough. Going below a unit's minimum means that the whole unit leaves, wherever it is, at its whole cost.
 //! Nor do more running units of a disruption budget leave than it allows, over all that is found.
 //! The node with the least `Cost` is taken, again and again until all replicas have a place: one search serves a whole
 //! template, and what leaves for one replica makes room for the next ones.
@@ -82,6 +82,8 @@ pub struct Found {
     pub retry_ms: Option<i64>,
     /// Somebody was spared because of a disruption budget.
     pub is_kept: bool,
+    /// Somebody was spared who is the master of an application: with a seeker that does not spare them more may be found.
+    pub is_master_spared: bool,
 }
 
 /// Looks for places for `wanted` replicas of a shape on some nodes. `claimed` are victims of decisions under way, `rights`

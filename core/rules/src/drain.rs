@@ -134,7 +134,8 @@ pub fn spare(spec: &UnitSpec, standing: Standing, n_running: u32) -> Result<u32,
 }
 
 /// Returns those of `running` replicas on drained nodes that may go now: as many as [`spare`] says, and of each task group no more than it
-/// can do without. A group that needs every replica is no obstacle, as there is no way to spare any.
+/// can do without. A group that needs every replica is no obstacle, as there is no way to spare any. The master of an application
+/// goes after the others of it that are on drained nodes.
 ///
 /// # Errors
 /// None may go.
@@ -144,6 +145,10 @@ pub fn spared(
     mut running: Vec<ReplicaId>,
 ) -> Result<Vec<ReplicaId>, DrainBlock> {
     let spec = &record.spec;
+    // An application ends with its master, which leaves once the others have been told to.
+    if spec.is_of_masters(0) && running.iter().any(|replica| replica.ordinal != 0) {
+        running.retain(|replica| replica.ordinal != 0);
+    }
     let n_running = u32::try_from(running.len()).unwrap_or(u32::MAX);
     let n = spare(spec, Standing::of(record, rows), n_running)?;
     let mut block = None;
@@ -241,6 +246,27 @@ mod tests {
             let given = spare(&unit.spec, Standing { replicas, available }, n_running);
             assert_eq!(given.ok(), expected, "{class:?} {replicas} {min_member} {available} {n_running}");
         }
+    }
+
+    #[test]
+    fn the_master_of_an_application_goes_after_its_containers() {
+        let record = unit(WorkloadClass::Yarn, 4, 1);
+        let row = |phase| RunningUnit { phase, ..RunningUnit::default() };
+        let going = |phases: [Phase; 4], drained: &[u32]| {
+            let rows =
+                RunningUnits { rows: phases.map(row).into_iter().collect(), ..RunningUnits::default() };
+            let running = drained.iter().map(|ordinal| ReplicaId::new(*ordinal, 0)).collect();
+            let going = spared(&record, &rows, running);
+            going.map(|going| going.iter().map(|one| one.ordinal).collect::<Vec<_>>())
+        };
+        let running = [Phase::Running; 4];
+        assert_eq!(going(running, &[0, 1, 2, 3]), Ok(vec![1, 2, 3]));
+        assert_eq!(going(running, &[0, 2]), Ok(vec![2]));
+        // Its containers are told to leave, or elsewhere.
+        assert_eq!(going(running, &[0]), Ok(vec![0]));
+        let alone = [Phase::Running, Phase::Stopped, Phase::Stopped, Phase::Pending];
+        let standing = Standing { replicas: 4, available: 1 };
+        assert_eq!(going(alone, &[0]), Err(DrainBlock::MinMember { standing, min_member: 1 }));
     }
 
     #[test]

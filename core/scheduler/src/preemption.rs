@@ -25,7 +25,6 @@ use super::{
         Picture, Try,
         topology::{is_one_by_one, required_level, rules_of_parts},
     },
-    shares::QueueNeeds,
 };
 
 mod domains;
@@ -36,6 +35,7 @@ mod so_far;
 
 pub(super) use self::maxima::{full_refusals, lacks_of};
 use self::{
+    maxima::{claimed_needs, portions, still_reaches},
     parts::{PartsIn, find_parts},
     search_times::{SEARCH_EVERY_MS, SearchTimes},
     so_far::{add_victims, back, may_take},
@@ -429,9 +429,26 @@ impl PreemptionSearch {
         Ok(())
     }
 
+    /// Looks without masters of applications everywhere, and once more with them where too few of the others would leave.
+    fn search(
+        &self,
+        picture: &mut Picture,
+        seeker: &Seeker,
+        on: (QueueIdx, &[Need]),
+        asked: (TemplateId, usize),
+        before: (&Preemption, &SoFar),
+    ) -> Found {
+        let of_others = self.search_as(picture, &seeker.sparing_masters(), on, asked, before);
+        if of_others.places.len() >= asked.1 || !of_others.is_master_spared {
+            return of_others;
+        }
+        let of_all = self.search_as(picture, seeker, on, asked, before);
+        if of_all.places.len() > of_others.places.len() { of_all } else { of_others }
+    }
+
     /// Own nodes first, if that is how nodes are split, then all. Where too few would leave, what is held for units of lower
     /// rank is room too, but on nodes of which the decision takes some over already.
-    fn search(
+    fn search_as(
         &self,
         picture: &mut Picture,
         seeker: &Seeker,
@@ -449,7 +466,8 @@ impl PreemptionSearch {
             false => preempt::beside(cluster, rights.as_ref(), pays, (&self.taken, &self.claimed)),
         };
         let by = (rights.as_ref(), &beside);
-        if placer.view.is_preferred() {
+        // Where masters leave, the own nodes were not enough without them.
+        if placer.view.is_preferred() && seeker.spares_masters {
             let own = placer.with_room_aside(cluster, template, true);
             let preference = placer.preference(template, seeker.unit);
             let found = preempt::search_lent(cluster, seeker, claimed, by, shape, (own, n), &preference);
@@ -550,6 +568,7 @@ fn seeker_of(picture: &Picture, assigned: &AssignedUnit) -> Seeker {
         priority: assigned.priority(),
         pool: assigned.pool,
         now_ms: picture.wall_ms,
+        spares_masters: false,
     }
 }
 
@@ -559,40 +578,4 @@ fn may_outrank(picture: &Picture, queue: QueueIdx, priority: i32) -> bool {
     cluster.has_below(priority)
         || cluster.has_claims_below(Some(priority))
         || ((cluster.has_preemptible() || cluster.has_claims_below(None)) && shares.may_claim(queue))
-}
-
-/// For how many to search, one after the other: those that are within a guarantee come before the others.
-fn portions(picture: &mut Picture, assigned: &AssignedUnit, missing: usize, wanted: usize) -> Vec<usize> {
-    if missing > 0 || !picture.shares.may_claim(assigned.queue) {
-        return vec![wanted];
-    }
-    let counts = assigned.groups.iter().map(|work| (work.group, work.pending().len()));
-    let pending = picture.needs(assigned, counts);
-    let mut portions = picture.shares.portions(assigned.queue, &pending);
-    portions.iter_mut().for_each(|n| *n = wanted.min(*n));
-    portions.dedup();
-    if portions.is_empty() { vec![wanted] } else { portions }
-}
-
-/// All that is asked of the queue at once: what is placed, and `n` more of one group.
-fn claimed_needs(
-    picture: &mut Picture,
-    assigned: &AssignedUnit,
-    tried: &Try,
-    (group, n): (u16, usize),
-) -> QueueNeeds {
-    if picture.shares.told_apart(assigned.queue).is_none() {
-        return QueueNeeds::new();
-    }
-    let placed = tried.groups.iter().map(|placement| (placement.group, placement.ordinals.len()));
-    picture.needs(assigned, placed.chain([(group, n)]))
-}
-
-/// Whether all that was found is within the guarantees that each part of it was looked for with.
-fn still_reaches(picture: &mut Picture, assigned: &AssignedUnit, tried: &Try, reach: u64) -> bool {
-    if reach == 0 {
-        return true;
-    }
-    let needs = claimed_needs(picture, assigned, tried, (0, 0));
-    picture.shares.rights(assigned.queue, &needs).is_some_and(|rights| rights.reach() & reach == reach)
 }

@@ -133,6 +133,12 @@ pub enum MasterRefusal {
     /// Another attempt has followed, or there never was one (ApplicationAttemptNotFoundException).
     #[error("attempt {0} is not the current one of its application: its master should end")]
     NoAttempt(YarnAttemptId),
+    /// Its attempt is about to be recorded, or its start to be known (RetriableException).
+    #[error("attempt {0} is not recorded or its master not started yet: register again in a moment")]
+    NotYet(YarnAttemptId),
+    /// Its master has no place yet: there is nothing that could fail (YarnException).
+    #[error("the master of attempt {0} has no place yet: wait until it has one, or kill the application")]
+    NoPlace(YarnAttemptId),
     /// It has not registered, or the adapter has started again (ApplicationMasterNotRegisteredException).
     #[error(
         "the master of attempt {0} is not registered: it has to register and to send all it asks for again"
@@ -161,6 +167,8 @@ impl MasterRefusal {
     pub fn exception(&self) -> &'static str {
         match self {
             Self::NoAttempt(_) => "org.apache.hadoop.yarn.exceptions.ApplicationAttemptNotFoundException",
+            Self::NotYet(_) => "org.apache.hadoop.ipc.RetriableException",
+            Self::NoPlace(_) => "org.apache.hadoop.yarn.exceptions.YarnException",
             Self::NotRegistered(_) => {
                 "org.apache.hadoop.yarn.exceptions.ApplicationMasterNotRegisteredException"
             }
@@ -170,6 +178,15 @@ impl MasterRefusal {
             Self::BadAsk(_) => "org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException",
         }
     }
+}
+
+/// Why a master was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchFailure<'a> {
+    /// Not by its node, or not in time: another attempt may follow.
+    Here(&'a str),
+    /// By no node ever: no other attempt follows.
+    Anywhere(&'a str),
 }
 
 /// What a master says of itself when it registers.
@@ -277,6 +294,8 @@ pub struct YarnApplication {
     start_ms: i64,
     finish_ms: Option<i64>,
     diagnostics: String,
+    /// No node can ever start its master.
+    is_unlaunchable: bool,
     /// Of its newest record.
     version: u64,
     /// Records that must be written before application and attempt go on.

@@ -197,9 +197,12 @@ impl AttemptState {
                 _,
             ) => return None,
             (Self::Running, On::Unregistered { .. }) => &[Do::TellUnregistered, Do::SaveFinal][..],
-            (Self::Allocated | Self::Launched | Self::Running, On::Kill | On::Fail | On::Expire) => {
-                &[Do::StopMaster, Do::SaveFinal]
-            }
+            (
+                Self::AllocatedSaving | Self::Allocated | Self::Launched | Self::Running,
+                On::Kill | On::Fail | On::Expire,
+            )
+            // Its place waits for a command that does not come.
+            | (Self::Allocated, On::LaunchFailed) => &[Do::StopMaster, Do::SaveFinal],
             _ => &[Do::SaveFinal],
         };
         Some((Self::FinalSaving { target }, effects))

@@ -49,7 +49,8 @@ impl YarnExitStatus {
                 | RunEndReason::NoContact
                 | RunEndReason::Lost
                 | RunEndReason::Rebooted => Self::ABORTED,
-                RunEndReason::Told => Self::KILLED_BY_RESOURCEMANAGER,
+                // Nobody evicted it: its node was told by its master.
+                RunEndReason::Told => Self::KILLED_BY_APPMASTER,
                 RunEndReason::Exited
                 | RunEndReason::Signalled
                 | RunEndReason::CommandNotFound
@@ -81,6 +82,7 @@ mod tests {
         assert_eq!(evicted(EvictionReason::NodeLost), -100);
         assert_eq!(evicted(EvictionReason::ScaledIn), -105);
         assert_eq!(evicted(EvictionReason::Cancelled), -107);
+        assert_eq!(ended(RunEndReason::Told, 143), -105, "by its master, as its node says it");
         assert_eq!(ended(RunEndReason::Exited, 0), 0);
         assert_eq!(ended(RunEndReason::Signalled, 137), 137);
         assert_eq!(ended(RunEndReason::OutOfMemory, 137), -104);

@@ -12,6 +12,7 @@ mod grow;
 mod queues;
 mod shared;
 mod show;
+mod waits;
 mod write;
 
 use std::sync::Arc;

@@ -65,6 +65,9 @@ pub enum LaunchRefusal {
     /// The node refuses, and would again: the attempt has failed.
     #[error("{0}")]
     Refused(String),
+    /// No node can start it: the application has failed.
+    #[error("{0}")]
+    Hopeless(String),
 }
 
 /// Starts and stops masters.
@@ -73,6 +76,6 @@ pub trait Launcher: Send + Sync + std::fmt::Debug {
     /// Has a node start a master; one that it has started already is left alone.
     async fn launch(&self, launch: MasterLaunch) -> Result<(), LaunchRefusal>;
 
-    /// Has a node stop a master. One that is not there any more is stopped.
+    /// Has a node stop a master, and give its place back if it was never started. One that is not there any more is stopped.
     async fn stop(&self, launch: MasterLaunch) -> Result<(), LaunchRefusal>;
 }

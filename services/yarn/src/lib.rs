@@ -6,6 +6,7 @@
 //!
 //! # Modules
 //!
+//! - `avoided`: where the next master of an application had better not go.
 //! - `config`: configuration of the YARN adapter.
 //! - `engine`: the adapter at work: calls, records, units, leadership.
 //! - `fake`: a manager for tests of the faces.
@@ -22,7 +23,9 @@
 //! - `rules`: what the adapter reads of YARN's own configuration: who may do what, and which queues users go to.
 //! - `service`: the service: its lease, its engine and its faces.
 //! - `unit`: applications as scheduling units.
+//! - `used`: what an application has used: MiB-seconds and CPU-seconds of what ran.
 
+mod avoided;
 mod config;
 mod engine;
 #[cfg(test)]
@@ -40,6 +43,7 @@ pub mod rest;
 mod rules;
 mod service;
 mod unit;
+mod used;
 
 pub use config::Config;
 pub use engine::Manager;

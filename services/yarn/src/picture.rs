@@ -18,7 +18,7 @@ use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
-    resources::{CPU, MEMORY, Resources},
+    resources::Resources,
     run_end::{RunEnd, RunEndReason},
     running_units::{EvictionReason, Phase, RunChange, RunningUnit, RunningUnits},
     unit::{UnitRecord, WorkloadClass},
@@ -28,6 +28,7 @@ use crate::{
     launcher::{LaunchNode, LaunchUnit},
     reports::{YarnAmount, YarnNodeState},
     unit::{HOST_ATTRIBUTE, PORT_ATTRIBUTE, application_of},
+    used::UsedSeconds,
 };
 
 /// Rack of nodes that do not say theirs, as YARN has it.
@@ -59,6 +60,7 @@ pub(crate) struct UnitEntry {
     pub(crate) rows: RunningUnits,
     /// Ordinals of the application whose running units are to leave for others. Mostly there are none, and every call of a master asks.
     leaving: BTreeSet<u32>,
+    used: UsedSeconds,
 }
 
 impl UnitEntry {
@@ -95,29 +97,14 @@ impl UnitEntry {
     /// Takes listed rows.
     fn load(&mut self, rows: &RunningUnits) {
         self.rows = rows.clone();
+        self.used = UsedSeconds::listed(&self.record, &self.rows);
         let leaving = self.rows.live().filter(|(_, row)| is_preempted(row));
         self.leaving = leaving.map(|(ordinal, _)| self.base | ordinal).collect();
     }
 
-    /// MiB-seconds and CPU-seconds of its running units, each in its last incarnation, with those that were compacted away.
+    /// MiB-seconds and CPU-seconds of what ran of it, of its master in the last incarnation.
     fn used_seconds(&self, now_ms: i64) -> (i64, i64) {
-        let amounts = self.amounts();
-        let past = |resource| -> u64 {
-            let compacted = self.record.status.compacted.as_deref();
-            compacted.and_then(|compacted| compacted.used.get(resource)).copied().unwrap_or(0)
-        };
-        let whole = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
-        // Memory is in MiB-seconds there, and CPUs in thousandths.
-        let (mut memory, mut cpu) = (whole(past(MEMORY)), whole(past(CPU) / 1_000));
-        for (ordinal, row) in self.rows.rows.iter().filter(|(_, row)| row.phase != Phase::Pending) {
-            let Some(amount) = amounts.get(usize::from(row.group)) else { continue };
-            let ended_ms = self.rows.end(ordinal).ended_ms;
-            let end_ms = if row.phase.is_live() || ended_ms == 0 { now_ms } else { ended_ms };
-            let seconds = end_ms.saturating_sub(row.bound_time_ms).max(0) / 1_000;
-            memory = memory.saturating_add(amount.memory_mb.saturating_mul(seconds));
-            cpu = cpu.saturating_add(amount.vcores.saturating_mul(seconds));
-        }
-        (memory, cpu)
+        self.used.until(&self.record, &self.rows, now_ms)
     }
 
     /// Nobody has ended it.
@@ -258,8 +245,8 @@ impl Picture {
             None if self.read.is_some() && is_over(record) => return None,
             None => {
                 let rows = RunningUnits::default();
-                let leaving = BTreeSet::new();
-                let entry = UnitEntry { application, base, record: Arc::clone(record), rows, leaving };
+                let (leaving, used) = (BTreeSet::new(), UsedSeconds::listed(record, &rows));
+                let entry = UnitEntry { application, base, record: Arc::clone(record), rows, leaving, used };
                 self.units.insert(record.id, entry);
                 let known = if is_opportunistic { &mut self.opportunistic } else { &mut self.by_application };
                 known.insert(application, record.id);
@@ -280,12 +267,13 @@ impl Picture {
     ) -> Option<(YarnApplicationId, Vec<UnitEvent>)> {
         let entry = self.units.get_mut(&id)?;
         let mut events = Vec::new();
-        let UnitEntry { application, base, rows, leaving, .. } = entry;
+        let UnitEntry { application, base, rows, leaving, used, record } = entry;
         let mut changed = Vec::new();
         rows.apply(change, revision, time_ms, |own, before, after| {
             changed.push((own, *before, *after));
         });
         for (own, before, after) in changed {
+            used.on_change(record, rows, (own, &before, &after), time_ms);
             let ordinal = *base | own;
             if is_preempted(&after) {
                 leaving.insert(ordinal);
@@ -354,6 +342,11 @@ impl Picture {
         let port = self.label(node, PORT_ATTRIBUTE)?.parse().ok()?;
         let host = self.label(node, HOST_ATTRIBUTE).unwrap_or(name).to_owned();
         Some(LaunchNode { name: name.clone(), host, port })
+    }
+
+    /// What every node that starts containers is called by masters.
+    pub(crate) fn launch_nodes(&self) -> impl Iterator<Item = LaunchNode> {
+        self.nodes.keys().filter_map(|id| self.launch_node(*id))
     }
 
     /// The value of a label of a node, or of the attribute of that name.
@@ -503,8 +496,11 @@ pub(crate) fn ordinals_of(record: &UnitRecord, group: &str) -> Option<BTreeSet<u
 
 /// How a running unit that ended for a reason did so, in YARN's numbers.
 fn exit_of(row: &RunningUnit, reason: Option<RunEndReason>) -> YarnExitStatus {
-    let told = if row.phase == Phase::Stopped { RunEndReason::Told } else { RunEndReason::Exited };
-    let exit = YarnExitStatus::of_run(row.eviction, reason.unwrap_or(told), row.exit_code);
+    if row.phase == Phase::Stopped && row.eviction.is_none() && reason.is_none() {
+        return YarnExitStatus::KILLED_BY_RESOURCEMANAGER;
+    }
+    let reason = reason.unwrap_or(RunEndReason::Exited);
+    let exit = YarnExitStatus::of_run(row.eviction, reason, row.exit_code);
     // A signal that ended it has a number of its own; nothing of that is success.
     if row.phase == Phase::Failed && exit == YarnExitStatus(0) { YarnExitStatus(1) } else { exit }
 }

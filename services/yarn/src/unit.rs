@@ -218,8 +218,7 @@ pub(crate) fn task_group(
 fn awaited(config: &Config, is_master: bool) -> v1::RunSpec {
     v1::RunSpec {
         await_command_ms: Some(config.await_ms(is_master).max(1)),
-        // Nobody could hear that a master is taken.
-        eviction_notice_ms: if is_master { 0 } else { config.notice_ms() },
+        eviction_notice_ms: config.notice_ms(),
         ..v1::RunSpec::default()
     }
 }
@@ -328,6 +327,16 @@ mod tests {
         let uids: BTreeSet<String> = uids.into_iter().flatten().collect();
         assert_eq!(uids.len(), 6);
         assert!(uids.iter().all(|uid| uuid::Uuid::parse_str(uid).is_ok()), "{uids:?}");
+    }
+
+    #[test]
+    fn masters_have_the_notice_of_containers() {
+        let config = Config::default();
+        let id: YarnApplicationId = "application_1_0001".parse().unwrap();
+        let spec = unit_spec(&config, id, ("ann", "default", 0), Some(&group(0)));
+        let run = spec.task_groups[0].template.clone().unwrap().run.unwrap();
+        assert_eq!(run.eviction_notice_ms, config.notice_ms());
+        assert!(run.eviction_notice_ms > 0);
     }
 
     #[test]

@@ -91,12 +91,14 @@ fn group(group: v1::TaskGroup) -> GroupSubmission {
 fn node_affinity(given_one: v1::NodeAffinity) -> NodeAffinitySubmission {
     NodeAffinitySubmission {
         required: given_one.required.into_iter().map(node_term).collect(),
-        preferred: given_one
-            .preferred
-            .into_iter()
-            .map(|one| (one.weight, node_term(one.nodes.unwrap_or_default())))
-            .collect(),
+        ..preferred_nodes(given_one.preferred)
     }
+}
+
+/// Nodes that are preferred, and none that are required.
+pub fn preferred_nodes(given: Vec<v1::PreferredNodes>) -> NodeAffinitySubmission {
+    let preferred = given.into_iter().map(|one| (one.weight, node_term(one.nodes.unwrap_or_default())));
+    NodeAffinitySubmission { preferred: preferred.collect(), ..NodeAffinitySubmission::default() }
 }
 
 fn node_term(term: v1::NodeTerm) -> Vec<ExpressionSubmission> {

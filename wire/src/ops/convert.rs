@@ -216,8 +216,16 @@ fn shared_standing(standing: PreemptionTerms) -> Arc<PreemptionTerms> {
 }
 
 fn standing_from_proto(standing: &v1::Standing) -> PreemptionTerms {
-    let v1::Standing { priority, preemptible, min_run_ms, min_member, queue, end: _, group_min_member } =
-        standing;
+    let v1::Standing {
+        priority,
+        preemptible,
+        min_run_ms,
+        min_member,
+        queue,
+        end: _,
+        group_min_member,
+        has_master,
+    } = standing;
     PreemptionTerms {
         priority: *priority,
         preemptible: *preemptible,
@@ -231,13 +239,22 @@ fn standing_from_proto(standing: &v1::Standing) -> PreemptionTerms {
             v1::RunningEnd::Never => End::Never,
             v1::RunningEnd::ByItself => End::ByItself,
         },
+        has_master: *has_master,
     }
 }
 
 /// How running units stand against others.
 pub fn standing_to_proto(standing: &PreemptionTerms) -> v1::Standing {
-    let PreemptionTerms { priority, preemptible, min_run_ms, min_member, group_min_member, queue, end } =
-        standing;
+    let PreemptionTerms {
+        priority,
+        preemptible,
+        min_run_ms,
+        min_member,
+        group_min_member,
+        queue,
+        end,
+        has_master,
+    } = standing;
     v1::Standing {
         priority: *priority,
         preemptible: *preemptible,
@@ -251,6 +268,7 @@ pub fn standing_to_proto(standing: &PreemptionTerms) -> v1::Standing {
             End::ByItself => v1::RunningEnd::ByItself,
         }
         .into(),
+        has_master: *has_master,
     }
 }
 

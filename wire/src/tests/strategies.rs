@@ -503,5 +503,6 @@ fn terms(n: u32) -> PreemptionTerms {
         group_min_member: n / 2,
         queue: (n > 1).then(|| Arc::from(format!("a.q{n}"))),
         end: End::Never,
+        has_master: n.is_multiple_of(2),
     }
 }

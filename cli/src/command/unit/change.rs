@@ -171,6 +171,7 @@ pub(super) async fn retry(client: &Client, retry: &Retry, format: Format) -> Res
             all_replicas: *all,
             expected_revision: *revision,
             ordinals: ordinals.clone(),
+            ..v1::RetryUnitRequest::default()
         };
         let call = |mut units: UnitServiceClient<_>| {
             let request = request.clone();

@@ -101,7 +101,7 @@ fn is_over(app: &v1::YarnApplicationStatus) -> bool {
 
 fn describe_text(view: &YarnAppView) -> String {
     let mut text = titled(view);
-    text.push_str(&output::field(13, "diagnostics", &view.diagnostics));
+    text.push_str(&output::field_of_lines(13, "diagnostics", &view.diagnostics));
     if !view.attempts.is_empty() {
         text.push_str(&format!("\n{}", output::table(Format::Table, &view.attempts)));
     }

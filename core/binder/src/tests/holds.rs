@@ -45,6 +45,7 @@ pub(super) fn claims(
         priority: record.spec.priority,
         pool: record.spec.pool,
         now_ms: binder.picture.now_ms,
+        spares_masters: false,
     };
     let nodes: Vec<usize> = (1..cluster.n_indices()).filter(|idx| cluster.is_usable(*idx)).collect();
     let mut quota = binder.quota().clone();

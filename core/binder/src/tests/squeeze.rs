@@ -91,6 +91,30 @@ fn best_effort_gets_what_is_not_used() {
 }
 
 #[test]
+fn a_master_is_squeezed_after_all_others() {
+    let mut world = World::new(1);
+    let online = world.unit(unit(1, 4, 1, demand(400, 0)));
+    // The application has the lowest priority, and came last.
+    let other = world.unit(best_effort(2, 9, 300));
+    let app = world.unit(best_effort(3, 0, 300).class(godel_domain::unit::WorkloadClass::Yarn));
+    world.usage(100, 1);
+    world.bind(2, other, 0..1);
+    world.bind(3, app, 0..2);
+    world.binder.lead(Epoch(1), 60_000, 0);
+    world.bind(1, online, 0..2);
+    world.usage(100, 2);
+    let squeezed = |squeezed: Vec<(u64, Vec<u32>, String)>| {
+        squeezed.into_iter().map(|(unit, ordinals, _)| (unit, ordinals)).collect::<Vec<_>>()
+    };
+    world.usage(200, 3);
+    assert_eq!(squeezed(world.squeezed(5_000)), [(3, vec![1])]);
+    world.usage(600, 4);
+    assert_eq!(squeezed(world.squeezed(9_000)), [(2, vec![0])]);
+    world.usage(900, 5);
+    assert_eq!(squeezed(world.squeezed(15_000)), [(3, vec![0])]);
+}
+
+#[test]
 fn devices_are_not_overcommitted() {
     let mut world = World::new(1);
     let online = world.unit(unit(1, 1, 1, demand(100, 600)));

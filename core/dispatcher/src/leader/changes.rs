@@ -5,6 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use godel_domain::{
     change::Change,
     ids::{IdSet, Revision, UnitId},
+    node_affinity::PreferredNodes,
     running_units::{Compaction, RunChange, UnitTerms},
     time::Millis,
     txn::{RecordRef, TxnBuilder},
@@ -70,7 +71,12 @@ pub enum UnitChangeKind {
     /// It runs again after its end.
     Retry(RetryScope),
     /// These replicas of it run again, each as its next incarnation.
-    RetryReplicas(Vec<u32>),
+    RetryReplicas {
+        /// Which.
+        ordinals: Vec<u32>,
+        /// What their task groups prefer from then on; empty: what they did.
+        preferred: Vec<PreferredNodes>,
+    },
     /// The record of a unit that has ended goes.
     Delete,
 }
@@ -387,12 +393,14 @@ impl<O: DispatcherOutbox> Changes<O> {
             }
             UnitChangeKind::Stop { ordinals } => scaled(&view, stop(view.record, view.rows, ordinals)),
             // It goes; the watch shows that it is gone.
-            UnitChangeKind::Retry(_) | UnitChangeKind::RetryReplicas(_) if core.is_deleting(unit) => {
+            UnitChangeKind::Retry(_) | UnitChangeKind::RetryReplicas { .. } if core.is_deleting(unit) => {
                 ChangeVerdict::Later
             }
             // Which incarnation is the next one its rows say.
-            UnitChangeKind::RetryReplicas(_) if read < current => ChangeVerdict::Later,
-            UnitChangeKind::RetryReplicas(ordinals) => retried_replicas(&view, ordinals),
+            UnitChangeKind::RetryReplicas { .. } if read < current => ChangeVerdict::Later,
+            UnitChangeKind::RetryReplicas { ordinals, preferred } => {
+                retried_replicas(&view, ordinals, preferred)
+            }
             UnitChangeKind::Retry(scope) => retried(&view, *scope, core.wall_ms()),
             UnitChangeKind::Delete => {
                 let name = shown(&view);
@@ -519,8 +527,8 @@ fn retried(view: &UnitView<'_>, scope: RetryScope, now_ms: i64) -> ChangeVerdict
 }
 
 /// Runs single replicas of a unit again. A unit that is over by that they have ended goes on.
-fn retried_replicas(view: &UnitView<'_>, ordinals: &[u32]) -> ChangeVerdict {
-    match retry_replicas(view.record, view.rows, ordinals) {
+fn retried_replicas(view: &UnitView<'_>, ordinals: &[u32], preferred: &[PreferredNodes]) -> ChangeVerdict {
+    match retry_replicas(view.record, view.rows, ordinals, preferred) {
         Ok(Some(record)) => {
             let enters = view.phase.is_terminal();
             ChangeVerdict::Write(RecordWrite { enters, ..RecordWrite::new(record, view) })

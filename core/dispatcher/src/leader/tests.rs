@@ -455,7 +455,7 @@ fn an_added_group_is_written_alone_under_the_units_revision() {
     rig.change(12, "a", UnitChangeKind::Cancel);
     assert_eq!(kinds(&rig), ["unit of 1"]);
     rig.settle();
-    rig.change(13, "a", UnitChangeKind::RetryReplicas(vec![0]));
+    rig.change(13, "a", UnitChangeKind::RetryReplicas { ordinals: vec![0], preferred: Vec::new() });
     let refused = rig.sent.answers.last();
     assert!(matches!(refused, Some((13, Err(ChangeFailure::NotRetried(_, RetryRefusal::NotWanted))))));
 }

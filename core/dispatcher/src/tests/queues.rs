@@ -73,6 +73,7 @@ impl Rig {
             group_min_member: 0,
             queue: None,
             end: End::default(),
+            has_master: false,
         };
         let bind = Bind {
             ordinals: vec![0],

@@ -29,6 +29,8 @@ pub struct PreemptionTerms {
     pub queue: Option<Arc<str>>,
     /// Whether it ends by itself.
     pub end: End,
+    /// Its first replica is the master of an application, which ends without it.
+    pub has_master: bool,
 }
 
 /// Whether a running unit gives its room back without being told to leave.
@@ -57,7 +59,14 @@ impl PreemptionTerms {
             group_min_member: 0,
             queue: (spec.queue != DEFAULT_QUEUE).then(|| Arc::from(spec.queue.as_str())),
             end: spec.end(),
+            has_master: spec.is_of_masters(0),
         }
+    }
+
+    /// Whether a running unit is the master of its application.
+    #[inline]
+    pub fn is_master(&self, ordinal: u32) -> bool {
+        self.has_master && ordinal == 0
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a place costs for which running units leave, one file for each cost.
 
 pub mod fewest_gangs;
+pub mod fewest_masters;
 pub mod fewest_victims;
 pub mod latest_start;
 pub mod least_lost_work;

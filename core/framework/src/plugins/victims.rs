@@ -2,6 +2,7 @@
 
 pub mod disruption_budget;
 pub mod lower_rank;
+pub mod master_last;
 pub mod min_run;
 pub mod no_loop;
 pub mod not_leaving;

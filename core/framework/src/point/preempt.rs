@@ -59,6 +59,16 @@ pub struct Seeker {
     pub pool: Pool,
     /// Unix milliseconds.
     pub now_ms: i64,
+    /// Nobody's application master leaves for it: others may be enough.
+    pub spares_masters: bool,
+}
+
+impl Seeker {
+    /// Returns the same unit for a search in which masters of applications stay.
+    #[must_use]
+    pub fn sparing_masters(&self) -> Self {
+        Self { spares_masters: true, ..*self }
+    }
 }
 
 /// A running unit that would have to leave, as the rules see it.
@@ -112,6 +122,8 @@ pub enum Spared {
     Loop,
     /// A disruption budget keeps it.
     Budget,
+    /// It leaves after all others: the search goes on without it, and once more with it if nobody else is found.
+    Last,
 }
 
 /// A unit that would be too small without its victims.
@@ -152,6 +164,8 @@ pub struct CountedVictim {
     pub ran_ms: i64,
     /// It is the first of a unit that leaves whole, because the unit would be too small without its victims.
     pub ends_gang: bool,
+    /// It is the master of an application.
+    pub is_master: bool,
 }
 
 /// Measures what a place costs for which running units leave: of several places the one with the least cost is taken. Costs are compared
@@ -161,6 +175,6 @@ pub trait CandidateCost: Plugin {
     const NOBODY: i64;
 
     /// Returns what a place costs for which one more leaves: no less than `cost`, and no less for a victim of higher rank, that has run
-    /// for longer or ends a gang. A search relies on that when it passes over nodes without looking at each victim.
+    /// for longer, ends a gang or is a master. A search relies on that when it passes over nodes without looking at each victim.
     fn with(cost: i64, victim: &CountedVictim) -> i64;
 }

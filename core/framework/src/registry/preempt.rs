@@ -52,6 +52,7 @@ victim_rules![
     no_loop::NoLoop,
     min_run::MinRun,
     disruption_budget::DisruptionBudget,
+    master_last::MasterLast,
     whole_gang::WholeGang,
 ];
 
@@ -84,6 +85,7 @@ macro_rules! candidate_costs {
 
 candidate_costs![
     no_victims::NoVictims,
+    fewest_masters::FewestMasters,
     lowest_highest_rank::LowestHighestRank,
     lowest_rank_sum::LowestRankSum,
     fewest_victims::FewestVictims,

@@ -510,7 +510,7 @@ fn kind(record: &UnitRecord, wish: Wish) -> Option<UnitChangeKind> {
         Wish::RetryReplica(choice) => {
             let ordinals: Vec<u32> = record.iter_ordinals().collect();
             let ordinal = *ordinals.get(usize::try_from(choice).ok()? % ordinals.len().max(1))?;
-            UnitChangeKind::RetryReplicas(vec![ordinal])
+            UnitChangeKind::RetryReplicas { ordinals: vec![ordinal], preferred: Vec::new() }
         }
         Wish::Retry(true) => UnitChangeKind::Retry(RetryScope::All),
         Wish::Retry(false) => UnitChangeKind::Retry(RetryScope::Failed),

@@ -100,6 +100,7 @@ impl Scheduling {
             group_min_member: 0,
             queue: None,
             end: End::Unknown,
+            has_master: false,
         };
         let standing = Arc::new(standing);
         for filler in 0..n_fillers {

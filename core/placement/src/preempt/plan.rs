@@ -75,6 +75,8 @@ pub(super) struct VictimPlan<'a> {
     /// The same by node, with those that rest on who leaves already.
     placed: FxHashMap<NodeId, SmallVec<[Allocation; 2]>>,
     loops: IdSet<UnitId>,
+    /// Somebody was spared who is the master of an application.
+    is_master_spared: bool,
     retry_ms: Option<i64>,
     budgets: BudgetSpending<'a>,
     /// Only running units below this queue may leave.
@@ -120,6 +122,7 @@ impl<'a> VictimPlan<'a> {
             places: Vec::new(),
             placed: so_far.placed.clone(),
             loops: IdSet::default(),
+            is_master_spared: false,
             retry_ms: None,
             budgets: BudgetSpending::new(cluster),
             below: None,
@@ -129,6 +132,20 @@ impl<'a> VictimPlan<'a> {
     /// Places are compared in this order from now on.
     pub(super) fn sort_by(&mut self, sort: CandidateSort) {
         self.sort = sort;
+    }
+
+    /// Whether masters of applications stay from now on. Says what held so far.
+    pub(super) fn spare_masters(&mut self, spares: bool) -> bool {
+        if self.seeker.spares_masters != spares {
+            // Who may leave whole is looked at again.
+            self.units.values_mut().for_each(|known| known.members = None);
+        }
+        std::mem::replace(&mut self.seeker.spares_masters, spares)
+    }
+
+    /// Whether somebody was spared who is the master of an application.
+    pub(super) fn is_master_spared(&self) -> bool {
+        self.is_master_spared
     }
 
     pub(super) fn cluster(&self) -> &'a Cluster {
@@ -254,6 +271,10 @@ impl<'a> VictimPlan<'a> {
             if !may_be_lower || has_gone && leaves(&self.gone) || has_claimed && leaves(self.claimed) {
                 continue;
             }
+            if one.is_master && self.seeker.spares_masters {
+                self.is_master_spared = true;
+                continue;
+            }
             lowest = Some(lowest.map_or(priority, |lowest: i32| lowest.min(priority)));
             ran_ms = ran_ms.min(self.ran_ms(one.since_ms));
             bound_time_ms = bound_time_ms.max(one.since_ms);
@@ -263,7 +284,7 @@ impl<'a> VictimPlan<'a> {
             }
         }
         let rank = Rank { guaranteed: false, priority: lowest.filter(|_| shape.fits(&free))? };
-        let least = CountedVictim { rank, bound_time_ms, ran_ms, ends_gang: false };
+        let least = CountedVictim { rank, bound_time_ms, ran_ms, ends_gang: false, is_master: false };
         Some(self.priced(PlaceCost::NOBODY.with(&least), idx))
     }
 
@@ -291,6 +312,7 @@ impl<'a> VictimPlan<'a> {
                 ordinal: one.ordinal,
                 group: row.group,
                 rank: Rank { guaranteed: self.sides(rows, &row).other, priority },
+                is_master: one.is_master,
                 shape: one.shape,
                 allocation: row.allocation,
                 since: row.bound_time_ms,
@@ -324,6 +346,10 @@ impl<'a> VictimPlan<'a> {
                 self.budgets.note_spared();
                 return false;
             }
+            Err(Spared::Last) => {
+                self.is_master_spared = true;
+                return false;
+            }
             Err(Spared::Refused(_)) => return false,
         }
         let n_claimed = self.n_claimed.get(&unit).copied().unwrap_or_default();
@@ -340,8 +366,8 @@ impl<'a> VictimPlan<'a> {
 
     /// Candidates in the order in which they are spared.
     fn in_order(&mut self, mut items: Vec<VictimCandidate>) -> Vec<VictimCandidate> {
-        // Of each unit those go first that have run shortest; beyond what it can spare it breaks.
-        items.sort_unstable_by_key(|item| (item.unit, Reverse(item.since), item.ordinal));
+        // Of each unit those go first that have run shortest, and its master last; beyond what it can spare it breaks.
+        items.sort_unstable_by_key(|item| (item.unit, item.is_master, Reverse(item.since), item.ordinal));
         let mut kept: Vec<VictimCandidate> = Vec::with_capacity(items.len());
         for of_unit in items.chunk_by(|a, b| a.unit == b.unit) {
             let mut spare = self.units[&of_unit[0].unit].spare();
@@ -354,7 +380,8 @@ impl<'a> VictimPlan<'a> {
             }
         }
         kept.sort_unstable_by_key(|item| {
-            (Reverse(item.rank), !item.breaks, item.parts, item.since, item.unit, item.ordinal)
+            let of_rank = (Reverse(item.rank), !item.breaks, item.parts);
+            (!item.is_master, of_rank, item.since, item.unit, item.ordinal)
         });
         kept
     }
@@ -374,7 +401,8 @@ impl<'a> VictimPlan<'a> {
     /// All of a unit with candidates.
     fn members(&mut self, unit: UnitId) -> &UnitMembers {
         if self.units.get(&unit).is_none_or(|known| known.members.is_none()) {
-            let members = self.list_members(unit);
+            let (members, is_master_spared) = self.list_members(unit);
+            self.is_master_spared |= is_master_spared;
             if let Some(known) = self.units.get_mut(&unit) {
                 known.members = Some(members);
             }
@@ -382,16 +410,20 @@ impl<'a> VictimPlan<'a> {
         self.units.get(&unit).and_then(|known| known.members.as_ref()).unwrap_or(&NOBODY)
     }
 
-    fn list_members(&self, unit: UnitId) -> UnitMembers {
-        let (mut all, mut n_spared) = (Vec::new(), 0);
+    /// Who is of a unit, and whether its master keeps it from leaving whole.
+    fn list_members(&self, unit: UnitId) -> (UnitMembers, bool) {
+        let (mut all, mut n_spared, mut is_master_spared) = (Vec::new(), 0, false);
         if let Some(rows) = self.cluster.rows(unit) {
             for (ordinal, row) in unclaimed(unit, rows, self.claimed) {
-                n_spared += usize::from(may_leave(&self.victim(unit, rows, ordinal, row)).is_err());
+                if let Err(spared) = may_leave(&self.victim(unit, rows, ordinal, row)) {
+                    n_spared += 1;
+                    is_master_spared |= spared == Spared::Last;
+                }
                 all.push((ordinal, row.node));
             }
         }
         let may_leave = may_leave_whole(&WholeUnit { n_spared }) && all.len() <= N_VICTIMS_MAX;
-        UnitMembers { all, may_leave }
+        (UnitMembers { all, may_leave }, is_master_spared)
     }
 
     /// Spares those that can stay; `all_gone` is the node without any of them. Those of `forced` units leave in any case.
@@ -436,12 +468,14 @@ impl<'a> VictimPlan<'a> {
         for (unit, ordinal) in victims {
             let Some(rows) = self.cluster.rows(*unit) else { continue };
             let row = rows.row(*ordinal);
-            let priority = rows.standing(row.group).map_or(0, |standing| standing.priority);
+            let standing = rows.standing(row.group);
+            let priority = standing.map_or(0, |standing| standing.priority);
             cost = cost.with(&CountedVictim {
                 rank: Rank { guaranteed: self.sides(rows, &row).other, priority },
                 bound_time_ms: row.bound_time_ms,
                 ran_ms: self.ran_ms(row.bound_time_ms),
                 ends_gang: last != Some(*unit) && forced.contains(unit),
+                is_master: standing.is_some_and(|standing| standing.is_master(*ordinal)),
             });
             last = Some(*unit);
         }
@@ -529,6 +563,7 @@ impl<'a> VictimPlan<'a> {
             n_loops: self.loops.len(),
             retry_ms: self.retry_ms,
             is_kept: self.budgets.is_limiting(),
+            is_master_spared: self.is_master_spared,
             ..Found::default()
         };
         let shape = self.cluster.shapes().get(self.shape);

@@ -42,21 +42,33 @@ impl Preference<'_> {
         Some(profile.rank(&ScoreInput { cluster, ask, idx, allocation, typical }, 0))
     }
 
-    /// Takes places, the cheapest first, until there are `wanted` of them, or no more.
-    ///
-    /// A fast search looks at the nodes in turn until enough could leave on as many as are wanted and [`N_FAST_MORE`] more, and takes
-    /// the cheapest of these; where too few can leave, it goes on with the next ones.
+    /// Takes places, the cheapest first, until there are `wanted` of them, or no more: without masters of applications as long as there
+    /// are some, then with them if the seeker does not spare them.
     pub(super) fn fill(
         &self,
         plan: &mut VictimPlan<'_>,
         nodes: impl IntoIterator<Item = usize>,
         wanted: usize,
     ) {
+        let nodes: Vec<usize> = nodes.into_iter().collect();
+        let spares = plan.spare_masters(true);
+        self.fill_with(plan, &nodes, wanted);
+        plan.spare_masters(spares);
+        if !spares && plan.n_places() < wanted && plan.is_master_spared() {
+            self.fill_with(plan, &nodes, wanted);
+        }
+    }
+
+    /// The same with those who may leave as the plan has it.
+    ///
+    /// A fast search looks at the nodes in turn until enough could leave on as many as are wanted and [`N_FAST_MORE`] more, and takes
+    /// the cheapest of these; where too few can leave, it goes on with the next ones.
+    fn fill_with(&self, plan: &mut VictimPlan<'_>, nodes: &[usize], wanted: usize) {
         plan.sort_by(self.sort);
         match self.mode {
-            PreemptionMode::Best => self.fill_from(plan, nodes, wanted),
+            PreemptionMode::Best => self.fill_from(plan, nodes.iter().copied(), wanted),
             PreemptionMode::Fast => {
-                let mut nodes: Vec<usize> = nodes.into_iter().collect();
+                let mut nodes = nodes.to_vec();
                 let n_nodes = nodes.len().max(1) as u64;
                 nodes.rotate_left(usize::try_from(self.start % n_nodes).unwrap_or(0));
                 let mut nodes = nodes.into_iter();

@@ -1,5 +1,6 @@
 mod budgets;
 mod looks;
+mod masters;
 mod modes;
 mod naive;
 mod queues;
@@ -56,6 +57,8 @@ struct Running {
     id: u64,
     priority: i32,
     preemptible: bool,
+    /// Its ordinal 0 is the master of an application.
+    has_master: bool,
     min_member: u32,
     min_run_ms: u64,
     pool: Pool,
@@ -72,6 +75,7 @@ fn running(id: u64, priority: i32, cpu: i64, nodes: &[u32]) -> Running {
         id,
         priority,
         preemptible: true,
+        has_master: false,
         min_member: 1,
         min_run_ms: 0,
         pool: Pool::Guaranteed,
@@ -93,6 +97,7 @@ fn run(cluster: &mut Cluster, unit: &Running) {
         preemptible: unit.preemptible,
         min_run_ms: unit.min_run_ms,
         min_member: unit.min_member,
+        has_master: unit.has_master,
         queue: Some(Arc::from(unit.queue)),
         ..PreemptionTerms::default()
     };
@@ -133,7 +138,8 @@ fn run(cluster: &mut Cluster, unit: &Running) {
     }
 }
 
-const SEEKER: Seeker = Seeker { unit: UnitId(99), priority: 50, pool: Pool::Guaranteed, now_ms: NOW_MS };
+const SEEKER: Seeker =
+    Seeker { unit: UnitId(99), priority: 50, pool: Pool::Guaranteed, now_ms: NOW_MS, spares_masters: false };
 
 fn seek(cluster: &mut Cluster, ask: &Demand, wanted: usize) -> Found {
     seek_with(cluster, None, ask, wanted)
@@ -305,6 +311,7 @@ fn any_running() -> impl Strategy<Value = Running> {
                 id: 0,
                 priority: priority * 12,
                 preemptible: odd != 0,
+                has_master: false,
                 min_member,
                 min_run_ms: if min_run == 0 { 997_500 } else { 0 },
                 pool: if odd == 1 { Pool::BestEffort } else { Pool::Guaranteed },

@@ -4,9 +4,19 @@
 //! ended it, and the count of restarts of the whole. Until the ended replicas are pending again the unit is being
 //! restarted, as after a failure that restarts all of it, so no replica is ever there in two incarnations.
 
-use godel_domain::{lifecycle::Counts, running_units::RunningUnits, unit::UnitRecord};
+use std::collections::BTreeSet;
 
-use super::SpecViolation;
+use godel_domain::{
+    lifecycle::Counts,
+    node_affinity::PreferredNodes,
+    running_units::{RunningUnit, RunningUnits},
+    unit::UnitRecord,
+};
+
+use super::{
+    NodeAffinitySubmission, SPEC_BYTES_MAX, SpecViolation, ViolationList, affinity::node_affinity,
+    grow::own_fits,
+};
 
 /// Which replicas of an ended unit run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +74,22 @@ pub fn retry(
     Ok(retried)
 }
 
-/// The record of a unit of which these replicas run again, each as its next incarnation, whatever became of the last one;
-/// `None` if all of them are on their way already.
+/// The nodes that task groups are to prefer whose replicas run again.
+///
+/// # Errors
+/// Everything that is wrong with them.
+pub fn preferred_nodes(given: NodeAffinitySubmission) -> Result<Vec<PreferredNodes>, Vec<SpecViolation>> {
+    let mut report = ViolationList::default();
+    let preferred = node_affinity(0, given, &mut report).preferred;
+    let rename = |violation: SpecViolation| SpecViolation {
+        field: violation.field.replace("task_groups[0].template.node_affinity.preferred", "preferred_nodes"),
+        ..violation
+    };
+    report.finish(preferred).map_err(|found| found.into_iter().map(rename).collect())
+}
+
+/// The record of a unit of which these replicas run again, each as its next incarnation, whatever became of the last one, with what
+/// their task groups prefer from then on, if anything is said; `None` if all of them are on their way already.
 ///
 /// # Errors
 /// See [`RetryRefusal`].
@@ -73,6 +97,7 @@ pub fn retry_replicas(
     record: &UnitRecord,
     rows: &RunningUnits,
     ordinals: &[u32],
+    preferred: &[PreferredNodes],
 ) -> Result<Option<UnitRecord>, RetryRefusal> {
     let wrong =
         |field: String, description: String| RetryRefusal::Invalid(SpecViolation { field, description });
@@ -101,7 +126,28 @@ pub fn retry_replicas(
             return Err(RetryRefusal::NotEnded(*ordinal));
         }
     }
-    Ok((next.len() > n_known).then_some(retried))
+    if next.len() == n_known {
+        return Ok(None);
+    }
+    if !preferred.is_empty() {
+        let groups: BTreeSet<usize> = ordinals.iter().filter_map(|of| record.group_of(*of)).collect();
+        let is_there = |row: &RunningUnit| groups.contains(&usize::from(row.group));
+        if rows.live().any(|(_, row)| is_there(row)) {
+            let description = "another replica of a task group is on a node: leave them out".to_owned();
+            return Err(wrong("preferred_nodes".to_owned(), description));
+        }
+        for group in groups {
+            preferred.clone_into(&mut retried.spec.task_groups[group].template.node_affinity.preferred);
+        }
+        if !own_fits(&retried) {
+            let description =
+                format!("the templates of the unit would have more than {SPEC_BYTES_MAX} bytes");
+            return Err(wrong("preferred_nodes".to_owned(), description));
+        }
+        // What was submitted is not known any more.
+        retried.status.updated = true;
+    }
+    Ok(Some(retried))
 }
 
 #[cfg(test)]
@@ -136,24 +182,46 @@ mod tests {
         rows.rows.grow(&[2]);
         (rows.rows.get_mut(0).unwrap().phase, rows.rows.get_mut(0).unwrap().incarnation) = (Phase::Failed, 4);
         rows.rows.get_mut(1).unwrap().phase = Phase::Running;
-        let retried = retry_replicas(&unit, &rows, &[0]).unwrap().unwrap();
+        let retried = retry_replicas(&unit, &rows, &[0], &[]).unwrap().unwrap();
         assert_eq!(retried.status.next_incarnations, [(0, 5)]);
-        assert_eq!(retry_replicas(&retried, &rows, &[0]), Ok(None), "it is on its way");
-        assert_eq!(retry_replicas(&unit, &rows, &[2]), Ok(None), "it waits for its first node");
-        assert_eq!(retry_replicas(&unit, &rows, &[0, 1]), Err(RetryRefusal::NotEnded(1)));
+        assert_eq!(retry_replicas(&retried, &rows, &[0], &[]), Ok(None), "it is on its way");
+        assert_eq!(retry_replicas(&unit, &rows, &[2], &[]), Ok(None), "it waits for its first node");
+        assert_eq!(retry_replicas(&unit, &rows, &[0, 1], &[]), Err(RetryRefusal::NotEnded(1)));
         let counts = Counts::of(&retried, &rows);
         assert_eq!((counts.failed, counts.stopped), (0, 1), "so it has not failed");
         // It came back, and fails again.
         rows.rows.get_mut(0).unwrap().incarnation = 5;
-        let again = retry_replicas(&retried, &rows, &[0]).unwrap().unwrap();
+        let again = retry_replicas(&retried, &rows, &[0], &[]).unwrap().unwrap();
         assert_eq!(again.status.next_incarnations, [(0, 6)]);
-        let wrong = |ordinals: &[u32]| match retry_replicas(&unit, &rows, ordinals) {
+        let wrong = |ordinals: &[u32]| match retry_replicas(&unit, &rows, ordinals, &[]) {
             Err(RetryRefusal::Invalid(violation)) => violation.field,
             other => panic!("{other:?}"),
         };
         assert_eq!((wrong(&[0, 3]), wrong(&[0; RETRIED_MAX + 1])), ("ordinals[1]".into(), "ordinals".into()));
         let cancelled = unit.cancelled(true);
-        assert_eq!(retry_replicas(&cancelled, &rows, &[0]), Err(RetryRefusal::NotWanted));
+        assert_eq!(retry_replicas(&cancelled, &rows, &[0], &[]), Err(RetryRefusal::NotWanted));
+    }
+
+    #[test]
+    fn replicas_that_come_back_may_prefer_other_nodes() {
+        let unit = godel_testkit::unit("u").replicas(2);
+        let mut rows = RunningUnits::default();
+        rows.rows.grow(&[1]);
+        rows.rows.get_mut(0).unwrap().phase = Phase::Failed;
+        let given = |weight| NodeAffinitySubmission {
+            preferred: vec![(weight, Vec::new())],
+            ..NodeAffinitySubmission::default()
+        };
+        let wrong: Vec<String> =
+            preferred_nodes(given(0)).unwrap_err().into_iter().map(|one| one.field).collect();
+        assert_eq!(wrong, ["preferred_nodes[0].weight", "preferred_nodes[0].nodes"]);
+        let preferred = [PreferredNodes { weight: 7, term: Vec::new() }];
+        let retried = retry_replicas(&unit, &rows, &[0], &preferred).unwrap().unwrap();
+        assert_eq!(retried.spec.task_groups[0].template.node_affinity.preferred, preferred);
+        assert_eq!(retry_replicas(&retried, &rows, &[0], &preferred), Ok(None), "it is on its way");
+        rows.rows.get_mut(1).unwrap().phase = Phase::Running;
+        let refused = retry_replicas(&unit, &rows, &[0], &preferred);
+        assert!(matches!(refused, Err(RetryRefusal::Invalid(found)) if found.field == "preferred_nodes"));
     }
 
     #[test]

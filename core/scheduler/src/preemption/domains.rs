@@ -155,12 +155,14 @@ pub(super) fn cost_of<'a>(
         let mut ends_gang = is_ended_by(rows, of_unit);
         for (_, ordinal) in of_unit {
             let row = rows.row(*ordinal);
-            let priority = rows.standing(row.group).map_or(i32::MAX, |standing| standing.priority);
+            let standing = rows.standing(row.group);
+            let priority = standing.map_or(i32::MAX, |standing| standing.priority);
             cost = cost.with(&CountedVictim {
                 rank: Rank { guaranteed: false, priority },
                 bound_time_ms: row.bound_time_ms,
                 ran_ms: picture.wall_ms.saturating_sub(row.bound_time_ms).max(0),
                 ends_gang: std::mem::take(&mut ends_gang),
+                is_master: standing.is_some_and(|standing| standing.is_master(*ordinal)),
             });
         }
     }

@@ -4,7 +4,7 @@
 //! can be made to leave: it knows when that is worth another try. What the unit takes and what its victims give up is counted
 //! as the binder counts it, so that one decision names all victims, for the queue and for room on nodes.
 
-use godel_cluster::Owned;
+use godel_cluster::{Cluster, Owned};
 use godel_domain::{
     decision::{GroupPlacement, Preemption},
     ids::UnitId,
@@ -21,9 +21,8 @@ use godel_queueing::{Amounts, Lack, PendingReason, QueueIdx, Quota, sum_of};
 use super::{
     PreemptionSearch,
     parts::{PartsIn, find_parts},
-    portions, seeker_of,
+    seeker_of,
     so_far::may_take,
-    still_reaches,
 };
 use crate::{
     assigned_unit::AssignedUnit,
@@ -213,8 +212,14 @@ impl PreemptionSearch {
         let shape = placer.templates.get(assigned.groups[0].template).ask.shape();
         let rights = shares.rights(assigned.queue, &needs);
         let full = Full { quota: shares.quota(), lacks: &lacks, units: &units };
-        let who = (seeker, &self.claimed);
-        let (found, is_relieved) = preempt::relieve(cluster, who, rights.as_ref(), shape, &full);
+        let relieve = |cluster: &mut Cluster, seeker: &Seeker| {
+            preempt::relieve(cluster, (seeker, &self.claimed), rights.as_ref(), shape, &full)
+        };
+        let mut relieved = relieve(cluster, &seeker.sparing_masters());
+        if !relieved.1 && relieved.0.is_master_spared {
+            relieved = relieve(cluster, seeker);
+        }
+        let (found, is_relieved) = relieved;
         self.n_loops += found.n_loops as u64;
         if !is_relieved || found.others.is_empty() {
             picture.undo(assigned.unit(), &tried.groups);
@@ -227,8 +232,25 @@ impl PreemptionSearch {
         Some(Ok(tried))
     }
 
-    /// Own nodes first, if that is how nodes are split, then all.
+    /// Looks without masters of applications everywhere, and once more with them where too few of the others would leave.
     pub(super) fn search_full(
+        &self,
+        picture: &mut Picture,
+        seeker: &Seeker,
+        of: (&AssignedUnit, &QueueNeeds),
+        asked: (TemplateId, usize),
+        before: (&Preemption, &SoFar),
+    ) -> Found {
+        let of_others = self.search_full_as(picture, &seeker.sparing_masters(), of, asked, before);
+        if of_others.places.len() >= asked.1 || !of_others.is_master_spared {
+            return of_others;
+        }
+        let of_all = self.search_full_as(picture, seeker, of, asked, before);
+        if of_all.places.len() > of_others.places.len() { of_all } else { of_others }
+    }
+
+    /// Own nodes first, if that is how nodes are split, then all.
+    fn search_full_as(
         &self,
         picture: &mut Picture,
         seeker: &Seeker,
@@ -250,7 +272,7 @@ impl PreemptionSearch {
         let rights = shares.rights(assigned.queue, needs);
         let full = Full { quota: shares.quota(), lacks: &lacks, units: &units };
         let who = (seeker, (&self.claimed, so_far));
-        if placer.view.is_preferred() {
+        if placer.view.is_preferred() && seeker.spares_masters {
             let own: Vec<usize> = placer.with_room_aside(cluster, template, true);
             let by = (&full, &placer.preference(template, seeker.unit));
             let found = preempt::search_full(cluster, who, rights.as_ref(), shape, (&own, n), by);
@@ -339,4 +361,45 @@ fn full_words(quota: &Quota, lacks: &[Lack], n_loops: usize) -> String {
             format!("{full}; {spared} spared that preempted this one before")
         }
     }
+}
+
+/// For how many to search, one after the other: those that are within a guarantee come before the others.
+pub(super) fn portions(
+    picture: &mut Picture,
+    assigned: &AssignedUnit,
+    missing: usize,
+    wanted: usize,
+) -> Vec<usize> {
+    if missing > 0 || !picture.shares.may_claim(assigned.queue) {
+        return vec![wanted];
+    }
+    let counts = assigned.groups.iter().map(|work| (work.group, work.pending().len()));
+    let pending = picture.needs(assigned, counts);
+    let mut portions = picture.shares.portions(assigned.queue, &pending);
+    portions.iter_mut().for_each(|n| *n = wanted.min(*n));
+    portions.dedup();
+    if portions.is_empty() { vec![wanted] } else { portions }
+}
+
+/// All that is asked of the queue at once: what is placed, and `n` more of one group.
+pub(super) fn claimed_needs(
+    picture: &mut Picture,
+    assigned: &AssignedUnit,
+    tried: &Try,
+    (group, n): (u16, usize),
+) -> QueueNeeds {
+    if picture.shares.told_apart(assigned.queue).is_none() {
+        return QueueNeeds::new();
+    }
+    let placed = tried.groups.iter().map(|placement| (placement.group, placement.ordinals.len()));
+    picture.needs(assigned, placed.chain([(group, n)]))
+}
+
+/// Whether all that was found is within the guarantees that each part of it was looked for with.
+pub(super) fn still_reaches(picture: &mut Picture, assigned: &AssignedUnit, tried: &Try, reach: u64) -> bool {
+    if reach == 0 {
+        return true;
+    }
+    let needs = claimed_needs(picture, assigned, tried, (0, 0));
+    picture.shares.rights(assigned.queue, &needs).is_some_and(|rights| rights.reach() & reach == reach)
 }

@@ -1,7 +1,7 @@
 //! What the cluster says of an application's running units.
 
 use super::{
-    AdapterTerms, AdapterTime, AllocatedContainer, CompletedContainer, OPPORTUNISTIC, YarnAction,
+    AdapterTerms, AdapterTime, AllocatedContainer, CompletedContainer, MASTER, OPPORTUNISTIC, YarnAction,
     YarnApplication, YarnAttempt, YarnContainer,
 };
 use crate::{
@@ -16,6 +16,12 @@ impl YarnAttempt {
     /// The first ordinal that this attempt has asked for, of the unit that an ordinal is of.
     fn first(&self, ordinal: u32) -> u32 {
         if ordinal >= OPPORTUNISTIC { self.first_opportunistic } else { self.first_ordinal }
+    }
+
+    /// How the container of its master ended, as YARN says it; `None`: it has not, or is not known to.
+    pub fn how_ended(&self) -> Option<String> {
+        let has_ended = self.exit != YarnExitStatus::INVALID;
+        has_ended.then(|| format!("AM Container for {} exited with exitCode: {}", self.id, self.exit.0))
     }
 }
 
@@ -252,6 +258,12 @@ impl YarnApplication {
     /// One of them.
     pub fn container(&self, ordinal: u32) -> Option<&YarnContainer> {
         self.containers.get(&ordinal)
+    }
+
+    /// The container of the current master.
+    pub fn current_master(&self) -> Option<YarnContainerId> {
+        let attempt = self.current_attempt()?;
+        Some(YarnContainerId { attempt, epoch: 0, number: u64::from(MASTER) + 1 })
     }
 
     /// What it asks for.

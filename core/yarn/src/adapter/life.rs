@@ -1,10 +1,11 @@
 //! The lives of an application and its attempts, one driving the other, from their first event or from their record.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
     AdapterTerms, AdapterTime, AllocateAnswer, AppRecord, AppSubmission, AttemptRecord, DIAGNOSTICS_LEN_MAX,
-    MASTER, MasterRefusal, OPPORTUNISTIC, RequestIds, YarnAction, YarnApplication, YarnAttempt,
+    LaunchFailure, MASTER, MasterRefusal, OPPORTUNISTIC, RequestIds, YarnAction, YarnApplication,
+    YarnAttempt,
 };
 use crate::{
     application::{
@@ -35,6 +36,7 @@ impl YarnApplication {
             start_ms: at.wall_ms,
             finish_ms: None,
             diagnostics: String::new(),
+            is_unlaunchable: false,
             version: 0,
             awaited: 0,
             attempt_awaited: 0,
@@ -262,9 +264,15 @@ impl YarnApplication {
             let ended = std::mem::take(&mut self.ended);
             self.give_up_ended(&ended, out);
         }
-        let may_retry = attempts.may_retry(&self.failed, at.wall_ms);
-        if let (true, Some(number)) = (!may_retry, self.attempts.last().map(|attempt| attempt.id.number)) {
-            self.say(&format!("Application failed {number} times (global limit {})", terms.max_attempts));
+        let may_retry = !self.is_unlaunchable && attempts.may_retry(&self.failed, at.wall_ms);
+        if let (false, Some(last)) = (may_retry, self.attempts.last()) {
+            let said = format!(
+                "Application failed {} times (global limit {}){}",
+                last.id.number,
+                terms.max_attempts,
+                last.how_ended().map(|how| format!(" due to {how}")).unwrap_or_default()
+            );
+            self.say(&said);
         }
         self.on_app(AppEvent::AttemptFailed { may_retry }, terms, at, out);
     }
@@ -324,7 +332,7 @@ impl YarnApplication {
     /// Somebody has its current attempt fail, and says why. What has ended already stays as it is.
     ///
     /// # Errors
-    /// Another attempt has followed, or there never was one.
+    /// Another attempt has followed, there never was one, or its master has no place yet: the next one would wait for the same place.
     pub fn fail_attempt(
         &mut self,
         attempt: YarnAttemptId,
@@ -335,6 +343,12 @@ impl YarnApplication {
     ) -> Result<(), MasterRefusal> {
         if self.attempts.last().is_none_or(|current| current.id != attempt) {
             return Err(MasterRefusal::NoAttempt(attempt));
+        }
+        let waits =
+            |state| matches!(state, AttemptState::New | AttemptState::Submitted | AttemptState::Scheduled);
+        let is_managed = self.submission.master.is_some();
+        if is_managed && self.attempts.last().is_some_and(|current| waits(current.state)) {
+            return Err(MasterRefusal::NoPlace(attempt));
         }
         if !self.state.is_over() {
             self.say(why);
@@ -379,7 +393,7 @@ impl YarnApplication {
     pub fn master_launched(
         &mut self,
         attempt: YarnAttemptId,
-        launched: Result<(), &str>,
+        launched: Result<(), LaunchFailure<'_>>,
         terms: AdapterTerms,
         at: AdapterTime,
         out: &mut Vec<YarnAction>,
@@ -390,11 +404,23 @@ impl YarnApplication {
         self.hear(at);
         match launched {
             Ok(()) => self.on_attempt(AttemptEvent::Launched, terms, at, out),
-            Err(why) => {
-                self.say(why);
+            Err(LaunchFailure::Here(why) | LaunchFailure::Anywhere(why)) => {
+                self.is_unlaunchable |= matches!(launched, Err(LaunchFailure::Anywhere(_)));
+                self.say(&format!("The master of {attempt} was not started: {why}"));
                 self.on_attempt(AttemptEvent::LaunchFailed, terms, at, out);
             }
         }
+    }
+
+    /// Where its masters have failed by themselves, or because of their nodes, as `host:port`: the next one had better go elsewhere.
+    pub fn failed_nodes(&self) -> BTreeSet<&str> {
+        let is_bad = |exit: YarnExitStatus| exit.counts_as_failure() || exit == YarnExitStatus::DISKS_FAILED;
+        let has_failed = |state: AttemptState| {
+            state == AttemptState::Failed
+                || state == AttemptState::FinalSaving { target: AttemptTarget::Failed }
+        };
+        let failed = self.attempts.iter().filter(|attempt| has_failed(attempt.state) && is_bad(attempt.exit));
+        failed.filter_map(|attempt| attempt.node.as_deref()).collect()
     }
 
     /// Whatever has waited for too long.

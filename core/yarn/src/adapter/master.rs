@@ -7,7 +7,7 @@ use super::{
 use crate::{
     application::{AppState, FinalStatus},
     asks::{AllocateTurn, AskRow, next_response, turn},
-    attempt::{AttemptEvent, AttemptState},
+    attempt::{AttemptEvent, AttemptState, AttemptTarget},
     container::YarnContainerState,
     ids::{YarnAttemptId, YarnContainerId},
 };
@@ -26,10 +26,50 @@ pub struct AllocateCall {
 }
 
 impl YarnApplication {
+    /// Whether the master of an attempt comes before its attempt is recorded, or before it is known that the master was started: what it
+    /// waits for is under way.
+    pub fn is_early(&self, attempt: YarnAttemptId) -> bool {
+        let is_under_way = match self.state {
+            AppState::New
+            | AppState::NewSaving
+            | AppState::Submitted
+            | AppState::Accepted
+            | AppState::Running => true,
+            AppState::FinalSaving { .. }
+            | AppState::Finishing
+            | AppState::Finished
+            | AppState::Failed
+            | AppState::Killing { .. }
+            | AppState::Killed => false,
+        };
+        let Some(current) = self.attempts.last() else { return is_under_way && attempt.number == 1 };
+        is_under_way
+            && match current.state {
+                AttemptState::New
+                | AttemptState::Submitted
+                | AttemptState::Scheduled
+                | AttemptState::AllocatedSaving
+                | AttemptState::Allocated
+                | AttemptState::LaunchedUnmanagedSaving => current.id == attempt,
+                // The next one follows once that is recorded.
+                AttemptState::FinalSaving { target: AttemptTarget::Failed } => {
+                    self.submission.master.is_some()
+                        && current.id.number.checked_add(1) == Some(attempt.number)
+                }
+                AttemptState::FinalSaving { .. }
+                | AttemptState::Launched
+                | AttemptState::Running
+                | AttemptState::Finishing
+                | AttemptState::Finished
+                | AttemptState::Failed
+                | AttemptState::Killed => false,
+            }
+    }
+
     /// A master registers. What it is told of containers that earlier attempts have left it.
     ///
     /// # Errors
-    /// It is not the current one, or has registered before.
+    /// It is not the current one, has registered before, or comes early: then nothing has happened, and it may call again.
     pub fn register(
         &mut self,
         attempt: YarnAttemptId,
@@ -38,24 +78,24 @@ impl YarnApplication {
         at: AdapterTime,
         out: &mut Vec<YarnAction>,
     ) -> Result<Vec<AllocatedContainer>, MasterRefusal> {
+        if self.is_early(attempt) {
+            return Err(MasterRefusal::NotYet(attempt));
+        }
         let current =
             self.attempts.last_mut().filter(|current| current.id == attempt && !current.state.is_over());
         let current = current.ok_or(MasterRefusal::NoAttempt(attempt))?;
-        if matches!(
-            current.state,
-            AttemptState::Running | AttemptState::FinalSaving { .. } | AttemptState::Finishing
-        ) {
-            return Err(MasterRefusal::AlreadyRegistered(attempt));
+        if current.state != AttemptState::Launched {
+            // One that failed or was killed before it had registered has nothing to register for.
+            let is_running = current.state == AttemptState::Running || current.registration.is_some();
+            return Err(match is_running {
+                true => MasterRefusal::AlreadyRegistered(attempt),
+                false => MasterRefusal::NoAttempt(attempt),
+            });
         }
-        let was_launched = current.state == AttemptState::Launched;
         current.registration = Some(registration);
         current.last = AllocateAnswer::default();
         self.hear(at);
         self.on_attempt(AttemptEvent::Registered, terms, at, out);
-        if !was_launched {
-            // Nobody has started it: the attempt has failed.
-            return Err(MasterRefusal::NoAttempt(attempt));
-        }
         self.put(out);
         Ok(self.known_containers())
     }

@@ -11,6 +11,7 @@ use crate::{
 };
 
 mod end_times;
+mod masters;
 mod unfetched;
 
 const ID: YarnApplicationId = YarnApplicationId { cluster_timestamp: 1, number: 1 };
@@ -56,6 +57,8 @@ struct Played {
     next_ordinal: u32,
     next_opportunistic: u32,
     launched: BTreeSet<YarnAttemptId>,
+    /// What comes of starting a master.
+    launch: Result<(), LaunchFailure<'static>>,
     todo: VecDeque<YarnAction>,
     done: Vec<YarnAction>,
 }
@@ -72,6 +75,7 @@ impl Played {
             next_ordinal: 1,
             next_opportunistic: OPPORTUNISTIC + 1,
             launched: BTreeSet::new(),
+            launch: Ok(()),
             todo: VecDeque::new(),
             done: Vec::new(),
         };
@@ -141,7 +145,8 @@ impl Played {
             }
             YarnAction::LaunchMaster(attempt, _) => {
                 self.launched.insert(attempt);
-                self.with(|app, terms, at, out| app.master_launched(attempt, Ok(()), terms, at, out));
+                let launch = self.launch;
+                self.with(|app, terms, at, out| app.master_launched(attempt, launch, terms, at, out));
             }
             YarnAction::StopMaster(_) => drop(self.unit.remove(&MASTER)),
             YarnAction::CancelUnit(_) => self.unit.clear(),
@@ -463,23 +468,6 @@ fn masters_register_again_after_a_restart() {
     played.run();
     assert_eq!(played.unit.len(), 4);
     assert_eq!(played.launched.len(), 1);
-}
-
-#[test]
-fn pages_of_masters_move() {
-    let mut played = running(submission());
-    let attempt = played.attempt();
-    let url = Some("http://n1:4040".to_owned());
-    let call = AllocateCall { tracking_url: url, ..AllocateCall::default() };
-    played.with(|app, terms, at, out| app.allocate(attempt, &call, terms, at, out)).unwrap();
-    played.run();
-    let version = played.record.as_ref().unwrap().version;
-    let call = AllocateCall { seen: 1, ..call };
-    played.with(|app, terms, at, out| app.allocate(attempt, &call, terms, at, out)).unwrap();
-    played.run();
-    let recorded = played.record.as_ref().unwrap();
-    let registration = recorded.attempts[0].registration.as_ref().unwrap();
-    assert_eq!((registration.tracking_url.as_str(), recorded.version), ("http://n1:4040", version));
 }
 
 #[test]

@@ -118,6 +118,10 @@ fn a_master_lives_its_life() {
     let lost = [On::Registered, On::Expire, On::UpdateSaved];
     let gone = [Do::TellRegistered, Do::StopMaster, Do::SaveFinal, Do::TellFailed];
     assert_eq!(walk(&[&start[..], &lost].concat()), (AttemptState::Failed, [&launched[..], &gone].concat()));
+    // A place in which no master could be started is given back.
+    let refused = [&start[..4], &[On::LaunchFailed, On::UpdateSaved]].concat();
+    let given_back = [&launched[..], &[Do::StopMaster, Do::SaveFinal, Do::TellFailed]].concat();
+    assert_eq!(walk(&refused), (AttemptState::Failed, given_back));
     // One that runs elsewhere is over when it says goodbye.
     let elsewhere = [
         On::Start,

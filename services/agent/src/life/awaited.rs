@@ -15,6 +15,12 @@ pub enum NotAwaiting {
 }
 
 impl NodeLife {
+    /// Whether a running unit waits for its command.
+    pub fn is_awaiting(&self, key: Key, incarnation: u32) -> bool {
+        let run = self.runs.get(&key).filter(|run| run.incarnation == incarnation && !run.stopping);
+        run.is_some_and(|run| run.phase == Phase::Starting && matches!(run.orders.work, Work::Awaited { .. }))
+    }
+
     /// The command of a running unit has come: `complete` makes it of what is known of its program.
     ///
     /// # Errors
@@ -59,10 +65,12 @@ mod tests {
         let none = life.give_command(key, 0, complete, &mut out);
         assert_eq!((none, out.len()), (Err(NotAwaiting::NotHere), 0));
         life.assign(key, 0, awaited(Some(Box::default())), &mut out);
+        assert!(life.is_awaiting(key, 0) && !life.is_awaiting(key, 1));
         assert_eq!(life.give_command(key, 1, complete, &mut out), Err(NotAwaiting::NotHere));
         out.clear();
         assert_eq!(life.give_command(key, 0, complete, &mut out), Ok(()));
         assert_eq!(out, [Action::Start(key, 0)]);
+        assert!(!life.is_awaiting(key, 0), "it has its command");
         let Some(Work::Program(program)) = life.work(key, 0) else { panic!("no program") };
         assert_eq!(program.command, ["true"]);
         assert_eq!(life.give_command(key, 0, complete, &mut out), Err(NotAwaiting::NoMore));

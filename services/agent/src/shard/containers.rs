@@ -8,8 +8,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::Shard;
 use crate::{
-    life::{NotAwaiting, Status},
-    runtime::{Run, process::Program},
+    life::{Ended, NotAwaiting, Status},
+    runtime::{Event, NOT_STARTED, Run, process::Program},
     session,
     yarn::{
         ids::ContainerId,
@@ -79,18 +79,33 @@ impl Shard {
                 let started = self.start_container(*start);
                 let _gone = answer.send(started);
             }
-            Ask::Stop(id, grace, answer) => {
+            Ask::Stop { id, never_started, grace, answer } => {
                 let stopped = desk.containers.stop(id);
                 if let Ok(Some((key, incarnation))) = stopped {
                     let run = Run { node: NODE, key, incarnation };
                     self.runtimes.iter_mut().any(|runtime| runtime.stop(run, grace, RunEndReason::Told));
                 }
-                let _gone = answer.send(stopped.map(|_| ()));
+                let is_given_back =
+                    stopped.is_err() && never_started.is_some_and(|life| self.give_back(life));
+                let _gone = answer.send(if is_given_back { Ok(()) } else { stopped.map(|_| ()) });
             }
             Ask::Status(id, answer) => {
                 let _gone = answer.send(desk.containers.status(id));
             }
         }
+    }
+
+    /// Gives back the place of a running unit whose command is not waited for any longer. Returns whether it waited for one.
+    fn give_back(&mut self, (key, incarnation): Life) -> bool {
+        if !self.slots[NODE].life.is_awaiting(key, incarnation) {
+            return false;
+        }
+        let run = Run { node: NODE, key, incarnation };
+        // Its time to wait is over, as if it were up.
+        self.runtimes.iter_mut().for_each(|runtime| runtime.command_came(run));
+        let ended = Ended { exit_code: NOT_STARTED, ..Ended::default() };
+        self.on_event(Event::Ended { run, ended, since: None });
+        true
     }
 
     fn start_container(&mut self, start: Start) -> Started {

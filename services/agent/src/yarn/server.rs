@@ -25,6 +25,7 @@ use tokio::{
 use super::{
     ids::{AttemptId, ContainerId},
     launch::{Facts, Launch},
+    table::Life,
 };
 use crate::{NodeDef, YarnConfig, life::Key, shard::containers::ContainerDesk};
 
@@ -52,7 +53,13 @@ pub(crate) enum Ask {
     /// The command of an awaited running unit.
     Start(Box<Start>, oneshot::Sender<Started>),
     /// The end of a container.
-    Stop(ContainerId, Duration, oneshot::Sender<Result<(), Exception>>),
+    Stop {
+        id: ContainerId,
+        /// Its running unit, whose place is given back if it was never started.
+        never_started: Option<Life>,
+        grace: Duration,
+        answer: oneshot::Sender<Result<(), Exception>>,
+    },
     /// What became of a container.
     Status(ContainerId, oneshot::Sender<Result<ContainerStatusProto, Exception>>),
 }
@@ -251,10 +258,15 @@ impl Desk {
         request: StopContainersRequestProto,
     ) -> Result<StopContainersResponseProto, Exception> {
         let attempt = self.attempt_of(&caller)?;
-        check_number(request.container_id.len())?;
+        check_number(request.container_id.len().max(request.container_token.len()))?;
+        let mut places = Vec::with_capacity(request.container_token.len());
+        for token in &request.container_token {
+            places.push(self.place_of(attempt, token)?);
+        }
         let mut response = StopContainersResponseProto::default();
         for pb in request.container_id {
-            match self.stop(attempt, &pb, STOP_GRACE).await {
+            let place = places.iter().find(|(id, _)| *id == pb).map(|(_, life)| *life);
+            match self.stop(attempt, &pb, place, STOP_GRACE).await {
                 Ok(()) => response.succeeded_requests.push(pb),
                 Err(exception) => response.failed_requests.push(failed(Some(pb), exception)),
             }
@@ -262,15 +274,39 @@ impl Desk {
         Ok(response)
     }
 
-    /// Ends a container of the application whose master calls.
+    /// The container that a token is for, and its running unit.
+    fn place_of(
+        &self,
+        attempt: AttemptId,
+        token: &TokenProto,
+    ) -> Result<(ContainerIdProto, Life), Exception> {
+        let said = token::check::<ContainerTokenIdentifierProto>(token, &self.container_keys.borrow())?;
+        let pb = said.container_id.unwrap_or_default();
+        own(attempt, &pb)?;
+        let unit = said.running_unit.unwrap_or_default();
+        let key = Key { unit: unit.unit_id(), ordinal: unit.ordinal() };
+        Ok((pb, (key, unit.incarnation())))
+    }
+
+    /// Ends a container of the application whose master calls, or gives back the place in which it was never started.
     async fn stop(
         &self,
         attempt: AttemptId,
         pb: &ContainerIdProto,
+        never_started: Option<Life>,
         grace: Duration,
     ) -> Result<(), Exception> {
         let id = own(attempt, pb)?;
-        self.ask(|answer| Ask::Stop(id, grace, answer)).await?
+        let mut n_looks = if never_started.is_some() { N_LOOKS } else { 1 };
+        loop {
+            n_looks -= 1;
+            let stopped = self.ask(|answer| Ask::Stop { id, never_started, grace, answer }).await?;
+            if stopped.is_ok() || n_looks == 0 {
+                return stopped;
+            }
+            // Its assignment may be on its way.
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     async fn statuses(
@@ -308,7 +344,7 @@ impl Desk {
                 return Err(refused(message));
             }
         };
-        self.stop(attempt, &request.container_id, grace).await?;
+        self.stop(attempt, &request.container_id, None, grace).await?;
         Ok(SignalContainerResponseProto {})
     }
 }

@@ -264,7 +264,10 @@ async fn a_container_survives_its_agent_and_ends_by_its_master() {
     let again = node.start_container(&mut master, token(&node), asked).await;
     assert!(again.unwrap_err().contains("Attempt to relaunch the same container"));
     let mut stranger = node.master(2).await;
-    let request = StopContainersRequestProto { container_id: vec![container(1)] };
+    let request = StopContainersRequestProto {
+        container_id: vec![container(1)],
+        ..StopContainersRequestProto::default()
+    };
     let answer: StopContainersResponseProto = stranger.call("stopContainers", &request).await.unwrap();
     assert!(answer.succeeded_requests.is_empty());
     let answer: StopContainersResponseProto = master.call("stopContainers", &request).await.unwrap();
@@ -288,6 +291,39 @@ async fn places_without_their_command_are_given_back() {
     node.start_container(&mut master, node.token(2, "anna", 2), context("exit 3")).await.unwrap();
     assert_eq!(node.end_of(2).await, (RunPhase::Failed, 3));
     assert_eq!(final_status(&mut master, 2).await, 3);
+
+    // What nobody will start any more is given back before its time is over.
+    node.bind(3, 600_000);
+    let refused = ContainerLaunchContextProto::default();
+    let refused = node.start_container(&mut master, node.token(3, "anna", 2), refused).await;
+    assert!(refused.unwrap_err().contains("has no command"));
+    let stop = |token| StopContainersRequestProto {
+        container_id: vec![container(3)],
+        container_token: Vec::from_iter(token),
+    };
+    let answer: StopContainersResponseProto = master.call("stopContainers", &stop(None)).await.unwrap();
+    assert_eq!(answer.failed_requests.len(), 1, "without its token nobody knows which it is");
+    let forged = stop(Some(node.token(3, "anna", 3)));
+    let forged: Result<StopContainersResponseProto, CallError> = master.call("stopContainers", &forged).await;
+    assert!(matches!(forged, Err(CallError::Refused(_))));
+    let signed = stop(Some(node.token(3, "anna", 2)));
+    let answer: StopContainersResponseProto = master.call("stopContainers", &signed).await.unwrap();
+    assert_eq!(answer.succeeded_requests, [container(3)]);
+    assert_eq!(node.end_of(3).await, (RunPhase::Failed, 127));
+    let late = node.start_container(&mut master, node.token(3, "anna", 2), context("true")).await;
+    assert!(late.unwrap_err().contains("does not wait for a command"));
+    // The master may be quicker than the assignment.
+    let early = StopContainersRequestProto {
+        container_id: vec![container(4)],
+        container_token: vec![node.token(4, "anna", 2)],
+    };
+    let stopping = async {
+        let answer: StopContainersResponseProto = master.call("stopContainers", &early).await.unwrap();
+        assert_eq!(answer.succeeded_requests, [container(4)]);
+    };
+    let assigning = async { node.bind(4, 600_000) };
+    tokio::join!(stopping, assigning);
+    assert_eq!(node.end_of(4).await, (RunPhase::Failed, 127));
     node.agents.end().await;
 }
 

@@ -20,7 +20,10 @@ use godel_kit::{
     server, status,
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient, unit_service_server::UnitService};
-use godel_rules::admission::{self, Admitted, retry::RetryScope};
+use godel_rules::admission::{
+    self, Admitted,
+    retry::{self, RetryScope},
+};
 use godel_wire::{BadField, from_proto};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
@@ -338,12 +341,24 @@ impl UnitService for Units {
         &self,
         request: Request<v1::RetryUnitRequest>,
     ) -> Result<Response<v1::RetryUnitResponse>, Status> {
-        let v1::RetryUnitRequest { namespace, name, all_replicas, expected_revision, ordinals } =
-            request.into_inner();
+        let v1::RetryUnitRequest {
+            namespace,
+            name,
+            all_replicas,
+            expected_revision,
+            ordinals,
+            preferred_nodes,
+        } = request.into_inner();
+        let preferred = retry::preferred_nodes(from_proto::preferred_nodes(preferred_nodes))
+            .map_err(|violations| status::invalid_argument(convert::bad_fields(violations)))?;
+        if ordinals.is_empty() && !preferred.is_empty() {
+            let alone = "goes with `ordinals` only: name the replicas";
+            return Err(status::invalid_argument([BadField::new("preferred_nodes", alone)]));
+        }
         let scope = if all_replicas { RetryScope::All } else { RetryScope::Failed };
         let kind = match (ordinals.is_empty(), all_replicas) {
             (true, _) => UnitChangeKind::Retry(scope),
-            (false, false) => UnitChangeKind::RetryReplicas(ordinals),
+            (false, false) => UnitChangeKind::RetryReplicas { ordinals, preferred },
             (false, true) => {
                 let both = "cannot be given together with `all_replicas`: send one of both";
                 return Err(status::invalid_argument([BadField::new("ordinals", both)]));

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use godel_core_yarn::{
-    adapter::{MASTER, OPPORTUNISTIC, YarnAction},
+    adapter::{LaunchFailure, MASTER, OPPORTUNISTIC, YarnAction},
     attempt::AttemptState,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
@@ -25,15 +25,18 @@ use super::{
     grow::{grow, release},
     queues,
     shared::{Inner, Shared, Term},
+    show::DIAGNOSTICS_MAX,
+    waits,
 };
 use crate::{
+    avoided,
     launcher::{LaunchRefusal, MasterLaunch},
     reports::YarnAmount,
     unit::{unit_name, unit_name_of, unit_spec},
 };
 
 /// Name of the dispatcher's lease.
-const DISPATCHER: &str = "dispatcher";
+pub(super) const DISPATCHER: &str = "dispatcher";
 /// Pauses between calls that fail: the first one at most, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// One call of a node.
@@ -208,10 +211,17 @@ async fn next_master(shared: &Arc<Shared>, id: YarnApplicationId) {
         let incarnation = application.master_incarnation();
         waits && inner.picture.unit(id).is_some_and(|unit| unit.row(MASTER).incarnation < incarnation)
     };
+    // Whatever is on its node leaves first; what the dispatcher has yet to read it refuses.
+    let is_there =
+        |inner: &Inner| inner.picture.unit(id).is_some_and(|unit| unit.row(MASTER).phase.is_live());
+    shared.until(|inner| !is_wanted(inner) || !is_there(inner)).await;
+    let preferred_nodes = preferred_nodes(&shared.inner.lock(), id);
+    let mut backoff = Backoff::new(PAUSE.0, LOOK);
     let request = v1::RetryUnitRequest {
         namespace: shared.context.config.namespace.clone(),
         name: unit_name(id),
         ordinals: vec![MASTER],
+        preferred_nodes,
         ..v1::RetryUnitRequest::default()
     };
     while is_wanted(&shared.inner.lock()) {
@@ -222,16 +232,19 @@ async fn next_master(shared: &Arc<Shared>, id: YarnApplicationId) {
         .await;
         match answer {
             Ok(answer) => return shared.until_read(Revision(answer.revision)).await,
-            // The last one has not ended yet.
-            Err(status) if status.code() == Code::FailedPrecondition => {
-                shared.until_in(LOOK, |inner| !is_wanted(inner)).await;
-            }
+            Err(status) if status.code() == Code::FailedPrecondition => sleep(backoff.pause()).await,
             Err(status) => {
                 tracing::warn!(application = %id, why = status.message(), "there is no next master");
                 return;
             }
         }
     }
+}
+
+/// What the next master prefers: nodes on which no master of its application has failed.
+fn preferred_nodes(inner: &Inner, id: YarnApplicationId) -> Vec<v1::PreferredNodes> {
+    let failed = inner.application(id).map(|(application, _)| application.failed_nodes());
+    avoided::preferred(&failed.unwrap_or_default(), inner.picture.launch_nodes())
 }
 
 /// Changes the units of an application as a whole, but for their task groups: first the one with its master, whose refusal counts.
@@ -317,6 +330,8 @@ fn master_launch(shared: &Shared, attempt: YarnAttemptId) -> Option<MasterLaunch
 }
 
 async fn launch(shared: Arc<Shared>, attempt: YarnAttemptId) {
+    // It waits for a place no more.
+    waits::note(&shared, attempt.application, String::new());
     let deadline = Instant::now() + *shared.context.config.launch_timeout;
     let mut backoff = Backoff::new(PAUSE.0, PAUSE.1);
     let id = attempt.application;
@@ -326,19 +341,21 @@ async fn launch(shared: Arc<Shared>, attempt: YarnAttemptId) {
         let answer = tokio::time::timeout(LAUNCH_LIMIT, shared.context.launcher.launch(launch)).await;
         let why = match answer {
             Ok(Ok(())) => break Ok(()),
-            Ok(Err(LaunchRefusal::Refused(why))) => break Err(why),
+            Ok(Err(LaunchRefusal::Refused(why))) => break Err((why, false)),
+            Ok(Err(LaunchRefusal::Hopeless(why))) => break Err((why, true)),
             Ok(Err(LaunchRefusal::Unavailable(why))) => why,
             Err(_) => format!("node {node} did not answer"),
         };
         if Instant::now() >= deadline {
-            break Err(why);
+            break Err((why, false));
         }
         tracing::debug!(%attempt, node, why, "starting the application master again");
+        waits::note(&shared, id, waits::for_launch(&why));
         sleep(backoff.pause()).await;
     };
     shared.context.crash.hit("yarn.after-launch");
     let metrics = &shared.context.metrics;
-    if let Err(why) = &launched {
+    if let Err((why, _)) = &launched {
         metrics.launches_failed.inc();
         tracing::warn!(%attempt, why, "the application master could not be started");
     } else {
@@ -347,19 +364,27 @@ async fn launch(shared: Arc<Shared>, attempt: YarnAttemptId) {
     // Who follows starts it again.
     let _ = shared.run(|inner, at, out| {
         let noted = usize::try_from(attempt.number).ok().and_then(|number| number.checked_sub(1));
-        let entry = inner.entries.get_mut(&id);
-        if let (Ok(()), Some(notes)) =
-            (&launched, entry.zip(noted).and_then(|(entry, idx)| entry.notes.attempts.get_mut(idx)))
-            && notes.launch_ms == 0
-        {
-            notes.launch_ms = at.wall_ms;
+        let entry = inner.entries.get_mut(&id).zip(noted);
+        let notes = entry.and_then(|(entry, idx)| {
+            entry.waits.clear();
+            entry.notes.attempts.get_mut(idx)
+        });
+        match (notes, &launched) {
+            (Some(notes), Ok(())) if notes.launch_ms == 0 => notes.launch_ms = at.wall_ms,
+            (Some(notes), Err((why, _))) => notes.diagnostics = why.chars().take(DIAGNOSTICS_MAX).collect(),
+            (Some(_) | None, _) => {}
         }
-        let launched = launched.as_ref().copied().map_err(String::as_str);
+        let launched = launched.as_ref().copied().map_err(|(why, is_hopeless)| match is_hopeless {
+            true => LaunchFailure::Anywhere(why),
+            false => LaunchFailure::Here(why),
+        });
         // It was there when its place was looked up.
         let _ = inner
             .adapter
             .with(id, |application, terms| application.master_launched(attempt, launched, terms, at, out));
     });
+    // It may wait to be registered.
+    shared.note_change();
 }
 
 /// Has a master stopped where it runs. One that cannot be reached ends with its node or with its unit.
@@ -369,7 +394,7 @@ async fn stop(shared: Arc<Shared>, attempt: YarnAttemptId) {
     while let Some(launch) = master_launch(&shared, attempt) {
         let answer = tokio::time::timeout(LAUNCH_LIMIT, shared.context.launcher.stop(launch)).await;
         match answer {
-            Ok(Ok(()) | Err(LaunchRefusal::Refused(_))) => return,
+            Ok(Ok(()) | Err(LaunchRefusal::Refused(_) | LaunchRefusal::Hopeless(_))) => return,
             Ok(Err(LaunchRefusal::Unavailable(_))) | Err(_) if Instant::now() < deadline => {
                 sleep(backoff.pause()).await;
             }

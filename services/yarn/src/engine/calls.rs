@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use godel_core_yarn::{
     AppAccess, QueueAccess,
     adapter::{
-        AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, Registration, YarnApplication,
+        AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, MASTER, Registration,
+        YarnApplication,
     },
     application::{FinalStatus, PublicAppState},
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
@@ -302,6 +303,9 @@ impl ResourceManager for Manager {
     ) -> Result<RegisterAnswer, ManagerRefusal> {
         let id = attempt.application;
         let root = &self.shared.context.config.root_queue;
+        // It may follow its submission, or its own start, more quickly than these are recorded. Who still comes early is told so.
+        let is_early = |inner: &Inner| inner.application(id).is_ok_and(|(of, _)| of.is_early(attempt));
+        self.shared.until_in(WRITE_LIMIT, |inner| !is_early(inner)).await;
         self.shared.run(|inner, at, out| {
             let registered = inner
                 .adapter
@@ -426,8 +430,12 @@ impl ResourceManager for Manager {
     }
 }
 
-/// Containers that are about to be taken from an application.
+/// Containers that are about to be taken from an application, its master among them.
 fn preempted(inner: &Inner, application: &YarnApplication) -> Vec<YarnContainerId> {
     let leaving = inner.picture.leaving(application.id());
-    leaving.filter_map(|ordinal| Some(application.container(ordinal)?.id)).collect()
+    let named = leaving.filter_map(|ordinal| match ordinal {
+        MASTER => application.current_master(),
+        _ => application.container(ordinal).map(|container| container.id),
+    });
+    named.collect()
 }

@@ -29,6 +29,7 @@ use tonic::Status;
 use super::{
     act::tell_master,
     shared::{AppEntry, Inner, Role, Shared, Term},
+    waits::look,
     write::write,
 };
 use crate::{
@@ -200,6 +201,7 @@ impl Engine {
         inner.role = Role::Leading(term.clone());
         let n_applications = inner.entries.len();
         drop(inner);
+        task::spawn("yarn.waits", look(Arc::clone(&self.shared), term.clone()));
         self.writer = Some(task::spawn("yarn.records", write(Arc::clone(&self.shared), term, pipeline)));
         // It leads since a moment ago.
         let _ = self.shared.run(|_, _, todo| todo.append(&mut out));

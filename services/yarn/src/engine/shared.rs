@@ -65,6 +65,8 @@ pub(crate) struct AppEntry {
     /// Version of its newest record in the store.
     pub(crate) saved: u64,
     pub(crate) progress: f32,
+    /// What its master waits for, a sentence; empty: nothing in particular.
+    pub(crate) waits: String,
     /// Hosts that its master does not want.
     pub(crate) refused_hosts: BTreeSet<String>,
     /// What its worker does next.

@@ -19,6 +19,7 @@ use godel_domain::{
 use super::{
     queues::{ROOT, yarn_name},
     shared::{AppEntry, Inner, Role, Shared},
+    waits,
 };
 use crate::{
     manager::ManagerRefusal,
@@ -144,12 +145,12 @@ pub(crate) fn application(
     let (memory_seconds, vcore_seconds) = used_seconds.unwrap_or(entry.notes.used_seconds);
     let attempt = application.attempts().last();
     let said = entry.notes.attempts.last().map(|notes| notes.diagnostics.as_str()).unwrap_or_default();
+    // Why the last one was not started is told already.
+    let said = if application.diagnostics().contains(said) { "" } else { said };
     let is_finished = application.public_state() == PublicAppState::Finished;
-    let diagnostics = match (application.diagnostics(), said) {
-        (own, "") => own.to_owned(),
-        ("", said) => said.to_owned(),
-        (own, said) => format!("{own}\n{said}"),
-    };
+    let waits = waits::shown(application, entry);
+    let lines = [application.diagnostics(), said, &waits];
+    let diagnostics = lines.into_iter().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");
     AppReport {
         id: application.id(),
         name: submission.name.clone(),
@@ -224,15 +225,15 @@ fn is_let_through(filter: &AppFilter, application: &YarnApplication, entry: &App
 pub(crate) fn attempts(application: &YarnApplication, entry: &AppEntry) -> Vec<AttemptReport> {
     let none = crate::record::AttemptNotes::default();
     let noted = entry.notes.attempts.iter().chain(std::iter::repeat(&none));
+    let current = application.current_attempt();
     let shown = application.attempts().iter().zip(noted).map(|(attempt, notes)| {
         let has_place = attempt.node.is_some();
-        let ended = attempt.state.is_over() && attempt.exit != YarnExitStatus::INVALID;
-        let diagnostics = match (notes.diagnostics.is_empty(), ended) {
-            (true, true) => {
-                format!("AM Container for {} exited with exitCode: {}", attempt.id, attempt.exit.0)
-            }
-            (true, false) => String::new(),
-            (false, _) => notes.diagnostics.clone(),
+        let how = attempt.how_ended().filter(|_| attempt.state.is_over());
+        let diagnostics = match how {
+            _ if !notes.diagnostics.is_empty() => notes.diagnostics.clone(),
+            Some(how) => how,
+            None if current == Some(attempt.id) => waits::shown(application, entry),
+            None => String::new(),
         };
         AttemptReport {
             id: attempt.id,
@@ -544,7 +545,15 @@ mod tests {
             let bind = Bind { ordinals, incarnations: vec![incarnation], nodes, ..Bind::default() };
             Change::Rows(UnitId(1), RunChange::Bind(bind))
         };
-        picture.apply(&bound(0), Revision(2), 1_000);
+        let runs = |incarnation| {
+            let (ordinals, phases) = (vec![MASTER], vec![Phase::Running]);
+            let statuses =
+                Statuses { ordinals, phases, incarnations: vec![incarnation], ..Statuses::default() };
+            Change::Rows(UnitId(1), RunChange::Statuses(statuses))
+        };
+        picture.apply(&bound(0), Revision(2), 500);
+        assert_eq!(sums(&picture, 11_000), Some((0, 0)), "it has not started");
+        picture.apply(&runs(0), Revision(2), 1_000);
         assert_eq!(sums(&picture, 11_000), Some((10 * 2_048, 30)), "the first attempt, by its running unit");
         let requeued = |incarnation| {
             let requeue = Requeue { ordinals: vec![MASTER], incarnations: vec![incarnation], anew: false };
@@ -564,7 +573,8 @@ mod tests {
         picture.apply(&failed(1), Revision(5), 15_000);
         picture.apply(&requeued(2), Revision(5), 15_000);
         assert_eq!(sums(&picture, 30_000), Some((10 * 2_048, 30)));
-        picture.apply(&bound(2), Revision(6), 20_000);
+        picture.apply(&bound(2), Revision(6), 19_000);
+        picture.apply(&runs(2), Revision(6), 20_000);
         assert_eq!(sums(&picture, 30_000), Some((20 * 2_048, 60)), "the first and the third one");
     }
 }

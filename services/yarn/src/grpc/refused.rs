@@ -31,13 +31,15 @@ pub(super) fn refused(refusal: ManagerRefusal) -> Status {
         ManagerRefusal::Master(MasterRefusal::BadAsk(why)) => {
             status::invalid_argument([BadField::new("asks", why.to_string())])
         }
+        ManagerRefusal::Master(MasterRefusal::NotYet(_)) => Status::unavailable(said),
         ManagerRefusal::Master(why) => {
             let attempt = match &why {
                 MasterRefusal::NoAttempt(attempt)
                 | MasterRefusal::NotRegistered(attempt)
                 | MasterRefusal::AlreadyRegistered(attempt)
+                | MasterRefusal::NoPlace(attempt)
                 | MasterRefusal::WrongResponse { attempt, seen: _, expected: _ } => attempt.to_string(),
-                MasterRefusal::BadAsk(_) => String::new(),
+                MasterRefusal::BadAsk(_) | MasterRefusal::NotYet(_) => String::new(),
             };
             status::failed_precondition("MASTER", attempt, why.to_string())
         }
@@ -66,6 +68,7 @@ mod tests {
             (ManagerRefusal::Invalid("too much".into()), Code::InvalidArgument, None, "too much"),
             (ManagerRefusal::Denied("not you".into()), Code::PermissionDenied, Some("FORBIDDEN"), "not you"),
             (MasterRefusal::NotRegistered(attempt).into(), Code::FailedPrecondition, None, "register"),
+            (MasterRefusal::NotYet(attempt).into(), Code::Unavailable, None, "in a moment"),
             (MasterRefusal::BadAsk(BadAsk::Capability).into(), Code::InvalidArgument, None, "above 0"),
             (ManagerRefusal::Standby(None), Code::Unavailable, Some("NOT_LEADER"), "standby"),
             (ManagerRefusal::Unavailable("state is away".into()), Code::Unavailable, None, "state is away"),

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use godel_hadoop::{
     Exception,
+    common::TokenProto,
     credentials::Credentials,
     exception,
     yarn::{
@@ -42,37 +43,35 @@ impl NodeLauncher {
     }
 
     fn request(&self, launch: &MasterLaunch) -> Result<StartContainerRequestProto, LaunchRefusal> {
-        let tokens = self.nodes.tokens();
         let unavailable = |exception: Exception| LaunchRefusal::Unavailable(exception.message);
-        let master = tokens.master(launch.attempt).map_err(unavailable)?;
-        let context = context(launch, master)?;
-        let container_token = tokens
-            .container(ContainerFacts {
-                id: launch.container,
-                node: &launch.node,
-                unit: launch.unit,
-                user: &launch.user,
-                resource: amounts::pb(&launch.amount),
-                priority: 0,
-                is_master: true,
-                execution: ExecutionTypeProto::Guaranteed,
-                label: "",
-                allocation_request_id: -1,
-            })
-            .map_err(unavailable)?;
+        let master = self.nodes.tokens().master(launch.attempt).map_err(unavailable)?;
         Ok(StartContainerRequestProto {
-            container_launch_context: Some(context),
-            container_token: Some(container_token),
+            container_launch_context: Some(context(launch, master)?),
+            container_token: Some(self.container_token(launch)?),
         })
+    }
+
+    /// What says which running unit the master is.
+    fn container_token(&self, launch: &MasterLaunch) -> Result<TokenProto, LaunchRefusal> {
+        let token = self.nodes.tokens().container(ContainerFacts {
+            id: launch.container,
+            node: &launch.node,
+            unit: launch.unit,
+            user: &launch.user,
+            resource: amounts::pb(&launch.amount),
+            priority: 0,
+            is_master: true,
+            execution: ExecutionTypeProto::Guaranteed,
+            label: "",
+            allocation_request_id: -1,
+        });
+        token.map_err(|exception| LaunchRefusal::Unavailable(exception.message))
     }
 }
 
 /// The launch context of the client, with what a master needs beside.
-fn context(
-    launch: &MasterLaunch,
-    master: godel_hadoop::common::TokenProto,
-) -> Result<ContainerLaunchContextProto, LaunchRefusal> {
-    let refused = |message: String| LaunchRefusal::Refused(message);
+fn context(launch: &MasterLaunch, master: TokenProto) -> Result<ContainerLaunchContextProto, LaunchRefusal> {
+    let refused = |message: String| LaunchRefusal::Hopeless(message);
     let application = launch.attempt.application;
     let mut context = ContainerLaunchContextProto::decode(launch.launch.clone())
         .map_err(|error| refused(format!("the launch context of {application} cannot be read: {error}")))?;
@@ -127,7 +126,8 @@ impl Launcher for NodeLauncher {
     }
 
     async fn stop(&self, launch: MasterLaunch) -> Result<(), LaunchRefusal> {
-        let stopped = self.nodes.stop(call(&launch), ids::container_pb(launch.container)).await;
+        let token = self.container_token(&launch)?;
+        let stopped = self.nodes.stop(call(&launch), ids::container_pb(launch.container), token).await;
         if says(&stopped, NOT_THERE) {
             return Ok(());
         }
@@ -138,7 +138,6 @@ impl Launcher for NodeLauncher {
 #[cfg(test)]
 mod tests {
     use godel_core_yarn::ids::{YarnApplicationId, YarnAttemptId, YarnContainerId};
-    use godel_hadoop::common::TokenProto;
 
     use super::*;
     use crate::{

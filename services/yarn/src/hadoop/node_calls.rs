@@ -9,6 +9,7 @@ use godel_core_yarn::ids::YarnAttemptId;
 use godel_hadoop::{
     Exception,
     client::{CallError, Client, Shows},
+    common::TokenProto,
     yarn::{
         ContainerExceptionMapProto, ContainerIdProto, SignalContainerCommandProto,
         SignalContainerRequestProto, SignalContainerResponseProto, StartContainerRequestProto,
@@ -85,8 +86,10 @@ impl NodeCalls {
         &self,
         call: NodeCall<'_>,
         container: ContainerIdProto,
+        token: TokenProto,
     ) -> Result<(), NodeError> {
-        let request = StopContainersRequestProto { container_id: vec![container] };
+        let request =
+            StopContainersRequestProto { container_id: vec![container], container_token: vec![token] };
         let answer: StopContainersResponseProto = self.call(call, "stopContainers", &request).await?;
         all_done(answer.failed_requests)
     }

@@ -89,6 +89,7 @@ mod tests {
         assert_eq!(class(MasterRefusal::BadAsk(BadAsk::Rows).into()), "InvalidResourceRequestException");
         let told = for_masters(ManagerRefusal::NoApplication(application));
         assert_eq!(told.class, NO_ATTEMPT);
+        assert_eq!(for_masters(MasterRefusal::NotYet(attempt).into()).class, RETRIABLE);
         let told = for_masters(MasterRefusal::NotRegistered(attempt).into());
         assert!(told.class.ends_with(".ApplicationMasterNotRegisteredException"), "{told}");
     }

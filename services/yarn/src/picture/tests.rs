@@ -176,7 +176,11 @@ fn what_was_used_includes_what_was_compacted() {
     picture.apply(&Change::Unit(Arc::new(of)), Revision(1), 1);
     assert_eq!(picture.used_seconds(application(), 0), Some((700, 2)));
     let bind = Bind { ordinals: vec![0], nodes: vec![NodeId(1)], ..Bind::default() };
-    picture.apply(&rows(RunChange::Bind(bind)), Revision(1), 1_000);
+    picture.apply(&rows(RunChange::Bind(bind)), Revision(1), 500);
+    assert_eq!(picture.used_seconds(application(), 4_000), Some((700, 2)), "it has not started");
+    let (ordinals, phases) = (vec![0], vec![Phase::Running]);
+    let running = Statuses { ordinals, phases, ..Statuses::default() };
+    picture.apply(&rows(RunChange::Statuses(running)), Revision(2), 1_000);
     assert_eq!(picture.used_seconds(application(), 4_000), Some((700 + 3 * 1_024, 5)));
 }
 

@@ -43,6 +43,7 @@ impl From<ManagerRefusal> for Problem {
             ManagerRefusal::Invalid(why) => Self::BadRequest(why),
             ManagerRefusal::Denied(why) | ManagerRefusal::NotAllowed(why) => Self::Forbidden(why),
             ManagerRefusal::Master(MasterRefusal::NoAttempt(_)) => Self::NotFound(refusal.to_string()),
+            ManagerRefusal::Master(MasterRefusal::NotYet(_)) => Self::Unavailable(refusal.to_string()),
             ManagerRefusal::Master(why) => Self::BadRequest(why.to_string()),
             ManagerRefusal::Standby(leader) => Self::Standby(leader),
             ManagerRefusal::Unavailable(why) => Self::Unavailable(why),

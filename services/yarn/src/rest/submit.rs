@@ -149,8 +149,12 @@ pub(super) fn read(body: &Value, user: &str) -> Result<(YarnApplicationId, Submi
             "YARN's reservations are not supported: `godel reservation create` reserves room",
         ));
     }
-    let label =
-        body.get("am-node-label-expression").name()?.or(body.get("app-node-label-expression").name()?);
+    // The last one counts, which is YARN's own name for it; older adapters read the other one.
+    let of_master = ["am-node-label-expression", "am-container-node-label-expression"];
+    let mut label = body.get("app-node-label-expression").name()?;
+    for key in of_master {
+        label = body.get(key).name()?.or(label);
+    }
     let master = if body.get("unmanaged-AM").flag()? {
         None
     } else {

@@ -112,8 +112,12 @@ impl Cluster {
         services.push(tokio::spawn(async move { running.await.unwrap() }));
         let shape =
             "2 x cpu=8,memory=16Gi,label.godel.dev/yarn-port=8041,label.rack=r1,max_running_units=100";
+        let mut nodes = godel_agent::inventory::parse_shape(shape).unwrap();
+        for node in &mut nodes {
+            node.attributes.insert("godel.dev/yarn-host".to_owned(), node.name.clone());
+        }
         let agents = godel_agent::Deps {
-            nodes: godel_agent::inventory::parse_shape(shape).unwrap(),
+            nodes,
             mode: godel_agent::Mode::Simulated,
             clock: SystemClock::shared(),
             stats: tokio::sync::watch::Sender::new(godel_agent::Stats::default()),

@@ -297,14 +297,54 @@ async fn a_master_that_fails_has_a_second_attempt() {
         launches.iter().map(|launch| (launch.attempt.number, launch.unit.incarnation)).collect();
     assert_eq!(incarnations, BTreeSet::from([(1, 0), (2, 1)]));
     assert!(second.to_string().ends_with("_000002"));
+    let unit = cluster.unit(&id.to_string().replace('_', "-")).await;
+    let affinity = unit.task_groups[0].template.clone().unwrap().node_affinity.unwrap();
+    assert_eq!(affinity.preferred.len(), 1, "{affinity:?}");
+    let nodes: BTreeSet<&str> = launches.iter().map(|launch| launch.node.name.as_str()).collect();
+    assert_eq!(nodes.len(), 2, "the second one avoids the node of the first one: {nodes:?}");
     state(&adapter, id, PublicAppState::Failed).await;
     let report = adapter.manager.application(id).unwrap();
     assert!(report.diagnostics.contains("failed 2 times"), "{}", report.diagnostics);
+    assert!(report.diagnostics.ends_with("_000002 exited with exitCode: 127"), "{}", report.diagnostics);
     assert_eq!(report.final_status, FinalStatus::Failed);
     let states: Vec<AttemptState> =
         adapter.manager.attempts(id).unwrap().iter().map(|attempt| attempt.state).collect();
     assert_eq!(states, [AttemptState::Failed, AttemptState::Failed]);
     cluster.audit().await;
+    adapter.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn masters_may_register_right_after_their_submission_and_those_that_wait_say_why() {
+    let cluster = Cluster::start().await;
+    let adapter = cluster.adapter(LONG).await;
+    let new = async || until("leader", async || adapter.manager.new_application().await.ok()).await.0;
+    for _ in 0..20 {
+        let id = new().await;
+        let mut unmanaged = submitted();
+        unmanaged.submission.master = None;
+        adapter.manager.submit(id, unmanaged).await.unwrap();
+        let attempt = YarnAttemptId { application: id, number: 1 };
+        let registered = adapter.manager.register(attempt, Registration::default()).await;
+        assert!(registered.is_ok(), "{registered:?}");
+        let next = YarnAttemptId { application: id, number: 2 };
+        let refused = adapter.manager.register(next, Registration::default()).await;
+        assert_eq!(refused.unwrap_err(), ManagerRefusal::Master(MasterRefusal::NoAttempt(next)));
+    }
+    let id = new().await;
+    let mut large = submitted();
+    large.submission.master = Some(group(20 * 1_024));
+    adapter.manager.submit(id, large).await.unwrap();
+    let waits = until("reason", async || {
+        let waits = adapter.manager.application(id).ok()?.diagnostics;
+        (waits.starts_with("Application is") && waits.contains(": ")).then_some(waits)
+    })
+    .await;
+    assert_eq!(adapter.manager.attempts(id).unwrap()[0].diagnostics, waits);
+    adapter.manager.kill(id, "bob", "").await.unwrap();
+    state(&adapter, id, PublicAppState::Killed).await;
+    assert_eq!(adapter.manager.application(id).unwrap().diagnostics, "Application killed by user bob");
     adapter.stop().await;
     cluster.stop().await;
 }

@@ -122,7 +122,8 @@ fn a_device_is_in_use_until_its_victim_has_left() {
     // A search beside the decision for unit 2 says no better.
     let mut cluster = world.binder.cluster().clone();
     let shape = cluster.shape(&demand(100, 1_000), Pool::Guaranteed);
-    let seeker = Seeker { unit: UnitId(3), priority: 9, pool: Pool::Guaranteed, now_ms: 1 };
+    let (priority, pool) = (9, Pool::Guaranteed);
+    let seeker = Seeker { unit: UnitId(3), priority, pool, now_ms: 1, spares_masters: false };
     let claimed = [(UnitId(1), 0)].into_iter().collect();
     assert!(
         preempt::search_lent(

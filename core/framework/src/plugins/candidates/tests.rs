@@ -18,6 +18,7 @@ fn victim(priority: i32, bound_time_ms: i64) -> CountedVictim {
         bound_time_ms,
         ran_ms: 1_000 - bound_time_ms,
         ends_gang: false,
+        is_master: false,
     }
 }
 
@@ -34,8 +35,10 @@ fn sort(names: &[&str]) -> CandidateSort {
 fn each_cost_prefers_what_its_name_says() {
     let guaranteed = CountedVictim { rank: Rank { guaranteed: true, priority: -5 }, ..victim(0, 500) };
     let ending = CountedVictim { ends_gang: true, ..victim(0, 500) };
-    let cases: [(&str, &[CountedVictim], &[CountedVictim]); 9] = [
+    let master = CountedVictim { is_master: true, ..victim(i32::MIN, 999) };
+    let cases: [(&str, &[CountedVictim], &[CountedVictim]); 10] = [
         ("no-victims", &[], &[victim(i32::MIN, 999)]),
+        ("fewest-masters", &[victim(9, 0), victim(9, 0)], &[master]),
         ("lowest-highest-rank", &[victim(4, 0), victim(4, 0)], &[victim(5, 999)]),
         ("lowest-highest-rank", &[victim(i32::MAX, 0)], &[guaranteed]),
         ("lowest-rank-sum", &[victim(3, 0), victim(4, 0)], &[victim(3, 999), victim(5, 999)]),
@@ -77,13 +80,14 @@ fn what_a_profile_names_comes_first_and_the_others_follow() {
     let all = CANDIDATE_COSTS.map(|cost| cost.name);
     assert_eq!(sort(&[]).names(), all);
     assert_eq!(sort(&all), sort(&[]), "the default, named");
-    assert_eq!(sort(&["no-victims", "lowest-highest-rank"]), sort(&[]), "its beginning");
+    assert_eq!(sort(&["no-victims", "fewest-masters"]), sort(&[]), "its beginning");
     assert_eq!(
         sort(&["latest-start", "fewest-victims"]).names(),
         [
             "latest-start",
             "fewest-victims",
             "no-victims",
+            "fewest-masters",
             "lowest-highest-rank",
             "lowest-rank-sum",
             "fewest-gangs",
@@ -115,7 +119,7 @@ fn a_bad_order_is_refused_with_what_is_allowed() {
     assert_eq!(
         said(&["fewest-victims", "fewest-gang"]),
         "`candidate_sort[1]`: there is no candidate cost `fewest-gang` (did you mean `fewest-gangs`?); there are no-victims, \
-         lowest-highest-rank, lowest-rank-sum, fewest-victims, fewest-gangs, least-lost-work, latest-start"
+         fewest-masters, lowest-highest-rank, lowest-rank-sum, fewest-victims, fewest-gangs, least-lost-work, latest-start"
     );
     assert_eq!(
         said(&["latest-start", "latest-start"]),

@@ -26,7 +26,8 @@ use crate::{
     registry::{VICTIM_RULES, may_leave, may_leave_whole},
 };
 
-const SEEKER: Seeker = Seeker { unit: UnitId(9), priority: 50, pool: Pool::Guaranteed, now_ms: 10_000 };
+const SEEKER: Seeker =
+    Seeker { unit: UnitId(9), priority: 50, pool: Pool::Guaranteed, now_ms: 10_000, spares_masters: false };
 const VICTIM: UnitId = UnitId(1);
 
 /// Two replicas of a unit on one node, bound at 1,000.
@@ -89,7 +90,7 @@ fn each_rule_spares_what_its_name_says() {
         world
     };
     let refused = |why| Err(Spared::Refused(why));
-    let cases: [(&str, World, Seeker, Result<(), Spared>); 12] = [
+    let cases: [(&str, World, Seeker, Result<(), Spared>); 14] = [
         ("all rules pass", plain(), SEEKER, Ok(())),
         ("not-leaving", evicted, SEEKER, refused("leaves already")),
         ("not-leaving: its own", plain(), Seeker { unit: VICTIM, ..SEEKER }, refused("leaves already")),
@@ -112,6 +113,8 @@ fn each_rule_spares_what_its_name_says() {
         ("no-loop: another one", World { preemptors: vec![UnitId(3)], ..plain() }, SEEKER, Ok(())),
         ("min-run", terms(|terms| terms.min_run_ms = 9_001), SEEKER, Err(Spared::Until(10_001))),
         ("min-run: it is over", terms(|terms| terms.min_run_ms = 9_000), SEEKER, Ok(())),
+        ("master-last", terms(|terms| terms.has_master = true), SEEKER.sparing_masters(), Err(Spared::Last)),
+        ("master-last: nobody else is enough", terms(|terms| terms.has_master = true), SEEKER, Ok(())),
     ];
     for (name, world, seeker, expected) in cases {
         assert_eq!(world.says(&seeker, None), expected, "{name}");
@@ -210,12 +213,14 @@ fn a_profile_has_every_rule() {
     assert_eq!(
         of(&all[1..]).unwrap_err().to_string(),
         "`victim_rules`: the victim rule `not-leaving` cannot be left out, because the binder checks it; allowed is the whole list: \
-         not-leaving, unreserved, same-pool, preemptible, lower-rank, no-loop, min-run, disruption-budget, whole-gang"
+         not-leaving, unreserved, same-pool, preemptible, lower-rank, no-loop, min-run, disruption-budget, \
+         master-last, whole-gang"
     );
     assert_eq!(
         of(&["lower-ranks"]).unwrap_err().to_string(),
         "`victim_rules[0]`: there is no victim rule `lower-ranks` (did you mean `lower-rank`?); there are not-leaving, unreserved, \
-         same-pool, preemptible, lower-rank, no-loop, min-run, disruption-budget, whole-gang"
+         same-pool, preemptible, lower-rank, no-loop, min-run, disruption-budget, \
+         master-last, whole-gang"
     );
 }
 

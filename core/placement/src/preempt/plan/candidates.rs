@@ -19,6 +19,8 @@ pub(super) struct VictimCandidate {
     /// Its task group.
     pub(super) group: u16,
     pub(super) rank: Rank,
+    /// It is the master of an application.
+    pub(super) is_master: bool,
     pub(super) shape: ShapeId,
     pub(super) allocation: Allocation,
     pub(super) since: i64,

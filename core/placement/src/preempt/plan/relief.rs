@@ -91,11 +91,13 @@ impl<'a> VictimPlan<'a> {
                 if parts > 0 && self.is_candidate((unit, ordinal), rows, row) {
                     let rank = Rank { guaranteed: self.sides(rows, row).other, priority: standing.priority };
                     let (allocation, since) = (row.allocation, row.bound_time_ms);
+                    let is_master = standing.is_master(ordinal);
                     items.push(VictimCandidate {
                         unit,
                         ordinal,
                         group: row.group,
                         rank,
+                        is_master,
                         shape,
                         allocation,
                         since,

@@ -184,7 +184,7 @@ fn on_node(
 ) -> Option<(CostKey, NodeId, Vec<(UnitId, u32)>, Allocation)> {
     let fits = |without: &BTreeSet<(UnitId, u32)>| room(cluster, shape, node, without, placed);
     if let Some(given) = fits(gone) {
-        return Some(([0, 0, 0, 0, 0, 0, i64::MIN], node, Vec::new(), given));
+        return Some(([0, 0, 0, 0, 0, 0, 0, i64::MIN], node, Vec::new(), given));
     }
     let spare = |unit: UnitId, rows: &RunningUnits| {
         let n = staying(rows).filter(|(ordinal, _)| !gone.contains(&(unit, *ordinal))).count();
@@ -273,6 +273,8 @@ fn on_node(
         };
         let key = [
             i64::from(!victims.is_empty()),
+            // Nobody here is a master.
+            0,
             ranks.iter().max().map_or(0, weight),
             ranks.iter().map(weight).sum(),
             i64::try_from(victims.len()).unwrap(),

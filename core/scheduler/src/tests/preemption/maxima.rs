@@ -52,6 +52,25 @@ impl Pair {
 const NONE: [(u64, u32); 0] = [];
 
 #[test]
+fn what_a_full_queue_gives_back_is_its_masters_last() {
+    let mut pair = Pair::new(2);
+    pair.commit(vec![limited("co", 0, 300, 0), limited("co.a", 300, 0, 0), limited("co.b", 0, 0, 0)]);
+    let app = ranked(1, 900, 3, 1, cpu(100)).class(godel_domain::unit::WorkloadClass::Yarn);
+    pair.assign(&of("co.b", app));
+    pair.steps();
+    pair.assign_full(&of("co.a", ranked(2, 0, 1, 1, cpu(200))));
+    pair.steps();
+    assert_eq!(pair.told(), [(1, 1), (1, 2)]);
+    pair.leave();
+    assert_eq!(pair.live(2).len(), 1);
+    // Nobody else is left.
+    pair.assign_full(&of("co.a", ranked(3, 0, 1, 1, cpu(100))));
+    pair.steps();
+    assert_eq!(pair.told(), [(1, 0)]);
+    pair.assert_same();
+}
+
+#[test]
 fn a_guarantee_below_a_full_queue_is_taken_back() {
     // By CPUs, and by running units of which the guarantee says nothing.
     for (max, max_running_units, n_victims) in [(300, 0, 2), (0, 3, 1)] {

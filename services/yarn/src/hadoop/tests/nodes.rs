@@ -120,7 +120,7 @@ async fn a_node_that_is_not_there_is_asked_again() {
     let LaunchRefusal::Unavailable(why) = refusal else { panic!("{refusal}") };
     assert!(why.starts_with("node n1 (127.0.0.1:1) cannot be called"), "{why}");
     let broken = MasterLaunch { launch: Bytes::from_static(&[0xff]), ..launch(1) };
-    assert!(matches!(launcher.launch(broken).await, Err(LaunchRefusal::Refused(_))));
+    assert!(matches!(launcher.launch(broken).await, Err(LaunchRefusal::Hopeless(_))));
     rig.nm.send_replace(YarnKeys::default());
     let refusal = launcher.launch(launch(1)).await;
     assert!(matches!(refusal, Err(LaunchRefusal::Unavailable(_))), "{refusal:?}");

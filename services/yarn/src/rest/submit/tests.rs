@@ -49,6 +49,22 @@ fn example() -> Value {
 }
 
 #[test]
+fn the_label_of_a_master_is_its_own_or_that_of_its_application() {
+    let label = |labels: &[(&str, &str)]| {
+        let mut body = example();
+        for (key, value) in labels {
+            body[*key] = json!(value);
+        }
+        read(&body, "ann").unwrap().1.submission.master.unwrap().label
+    };
+    assert_eq!(label(&[]), "");
+    let of_app = ("app-node-label-expression", "slow");
+    assert_eq!(label(&[of_app]), "slow");
+    assert_eq!(label(&[of_app, ("am-container-node-label-expression", "fast")]), "fast");
+    assert_eq!(label(&[of_app, ("am-container-node-label-expression", "")]), "slow");
+}
+
+#[test]
 fn the_example_of_yarn_is_read() {
     let (id, submitted) = read(&example(), "ann").unwrap();
     assert_eq!(id.to_string(), "application_1404203615263_0001");

@@ -1,0 +1,153 @@
+//! Masters that come early, that cannot be started, and that fail.
+
+use super::*;
+use crate::ids::YarnAttemptId;
+
+fn attempt(number: u32) -> YarnAttemptId {
+    YarnAttemptId { application: ID, number }
+}
+
+impl Played {
+    fn register_as(&mut self, number: u32) -> Result<Vec<AllocatedContainer>, MasterRefusal> {
+        let registration = Registration::default();
+        self.with(|app, terms, at, out| app.register(attempt(number), registration, terms, at, out))
+    }
+}
+
+#[test]
+fn a_master_that_comes_before_its_attempt_may_come_again() {
+    for master in [Some(group(1)), None] {
+        let mut played = Played::new(AppSubmission { master, ..submission() });
+        let mut n_early = 0;
+        // It calls after every step of what its submission leads to.
+        loop {
+            match played.register_as(1) {
+                Err(MasterRefusal::NotYet(early)) => assert_eq!(early, attempt(1)),
+                other => {
+                    assert_eq!(other, Ok(Vec::new()));
+                    break;
+                }
+            }
+            n_early += 1;
+            assert!(played.step(), "{:?}", played.app());
+        }
+        assert!(n_early >= 3, "{n_early}");
+        played.run();
+        assert_eq!(played.app().public_state(), PublicAppState::Running);
+        assert!(matches!(played.register_as(1), Err(MasterRefusal::AlreadyRegistered(_))));
+        assert!(matches!(played.register_as(2), Err(MasterRefusal::NoAttempt(_))), "none follows");
+    }
+}
+
+#[test]
+fn a_master_that_comes_before_the_next_attempt_may_come_again() {
+    let mut played = running(submission());
+    played.end(MASTER, 1);
+    while let Err(refusal) = played.register_as(2) {
+        assert_eq!(refusal, MasterRefusal::NotYet(attempt(2)));
+        assert!(refusal.exception().ends_with(".RetriableException"));
+        assert!(played.step(), "{:?}", played.app());
+    }
+    assert!(matches!(played.register_as(1), Err(MasterRefusal::NoAttempt(_))), "another one has followed");
+    // After the last one none follows.
+    played.end(MASTER, 1);
+    played.run();
+    assert!(matches!(played.register_as(3), Err(MasterRefusal::NoAttempt(_))));
+    assert_eq!(played.app().public_state(), PublicAppState::Failed);
+}
+
+#[test]
+fn after_a_restart_a_master_that_has_not_registered_may() {
+    let mut played = Played::new(AppSubmission { master: None, ..submission() });
+    while played.app().attempts().is_empty() {
+        assert!(played.step());
+    }
+    // The attempt is not recorded yet: it is another one after the restart.
+    played.crash();
+    assert_eq!(played.register_as(1), Err(MasterRefusal::NotYet(attempt(1))));
+    played.run();
+    assert_eq!(played.register_as(1), Ok(Vec::new()));
+}
+
+#[test]
+fn an_attempt_that_waits_for_a_place_cannot_be_failed_and_one_that_has_one_can() {
+    let fail = |played: &mut Played| {
+        played.with(|app, terms, at, out| app.fail_attempt(attempt(1), "by ann", terms, at, out))
+    };
+    let mut played = Played::new(submission());
+    assert!(played.step(), "its record is written");
+    played.with(|app, terms, at, out| app.unit_answered(Ok(()), terms, at, out));
+    assert_eq!(fail(&mut played), Err(MasterRefusal::NoPlace(attempt(1))));
+    played.with(|app, terms, at, out| app.placed((MASTER, 0), ("n1", "r1"), terms, at, out));
+    played.unit.insert(MASTER, (None, true));
+    played.has_unit = true;
+    assert_eq!(fail(&mut played), Ok(()));
+    played.run();
+    assert!(played.done.contains(&YarnAction::StopMaster(attempt(1))), "its place is given back");
+    assert_eq!(played.attempt(), attempt(2));
+}
+
+#[test]
+fn a_place_in_which_no_master_can_be_started_is_given_back_at_once() {
+    let mut played = Played::new(submission());
+    played.launch = Err(LaunchFailure::Here("n1 has no such user"));
+    played.run();
+    assert_eq!(played.app().public_state(), PublicAppState::Failed);
+    let stopped = |number| YarnAction::StopMaster(attempt(number));
+    let next = YarnAction::NextMaster(ID);
+    let order: Vec<&YarnAction> =
+        played.done.iter().filter(|done| [&stopped(1), &stopped(2), &next].contains(done)).collect();
+    assert_eq!(order, [&stopped(1), &next, &stopped(2)]);
+    let said = played.app().diagnostics().to_owned();
+    assert!(said.contains("appattempt_1_0001_000002 was not started: n1 has no such user"), "{said}");
+    assert!(said.ends_with("Application failed 2 times (global limit 2)"), "{said}");
+}
+
+#[test]
+fn what_no_node_can_start_is_not_tried_again() {
+    let mut played = Played::new(submission());
+    played.launch = Err(LaunchFailure::Anywhere("its launch context cannot be read"));
+    played.run();
+    assert_eq!((played.app().public_state(), played.attempt().number), (PublicAppState::Failed, 1));
+    assert!(played.app().diagnostics().contains("its launch context cannot be read"));
+}
+
+#[test]
+fn nodes_on_which_masters_failed_are_named_and_so_is_how_the_last_one_ended() {
+    let mut played = running(submission());
+    assert!(played.app().failed_nodes().is_empty());
+    // A preempted master says nothing of its node.
+    played.end(MASTER, -102);
+    played.run();
+    assert!(played.app().failed_nodes().is_empty());
+    played.register().unwrap();
+    played.run();
+    played.end(MASTER, 1);
+    played.run();
+    assert_eq!(played.app().failed_nodes().into_iter().collect::<Vec<_>>(), ["n1"]);
+    played.crash();
+    assert_eq!(played.app().failed_nodes().len(), 1, "that is recorded");
+    played.run();
+    played.end(MASTER, 3);
+    played.run();
+    let said = played.app().diagnostics();
+    let how = "failed 3 times (global limit 2) due to AM Container for appattempt_1_0001_000003 exited with exitCode: 3";
+    assert!(said.ends_with(how), "{said}");
+}
+
+#[test]
+fn pages_of_masters_move() {
+    let mut played = running(submission());
+    let attempt = played.attempt();
+    let url = Some("http://n1:4040".to_owned());
+    let call = AllocateCall { tracking_url: url, ..AllocateCall::default() };
+    played.with(|app, terms, at, out| app.allocate(attempt, &call, terms, at, out)).unwrap();
+    played.run();
+    let version = played.record.as_ref().unwrap().version;
+    let call = AllocateCall { seen: 1, ..call };
+    played.with(|app, terms, at, out| app.allocate(attempt, &call, terms, at, out)).unwrap();
+    played.run();
+    let recorded = played.record.as_ref().unwrap();
+    let registration = recorded.attempts[0].registration.as_ref().unwrap();
+    assert_eq!((registration.tracking_url.as_str(), recorded.version), ("http://n1:4040", version));
+}
