@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 use super::records::NodeRecords;
 
 use self::{
-    counter::{Counted, Counter, Opened, Selector},
+    counter::{Counted, Counter, Opened, Selector, Tallied},
     groups::GroupCache,
     topology::NodeDomains,
 };
@@ -79,6 +79,15 @@ struct KnownUnit {
     kept_away: SmallVec<[CounterIdx; 1]>,
 }
 
+/// Where the replicas of a unit are, as terms count them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnitPlaces {
+    /// The nodes of all of them; one that moves may have two.
+    pub(crate) all: Vec<NodeId>,
+    /// Of these, the nodes that a replica leaves, or does not go to any more.
+    pub(crate) leaving: Vec<NodeId>,
+}
+
 /// Nodes on which more may fit than before.
 #[derive(Clone, Debug, Default)]
 struct OpenedNodes {
@@ -124,7 +133,7 @@ impl Domains {
         }
     }
 
-    /// Takes the terms of a unit, `nodes` being where the running units of a unit are. Returns whether all units have to be
+    /// Takes the terms of a unit, `places` being where the replicas of a unit are. Returns whether all units have to be
     /// offered, because nobody was known before; the unit itself has to be in any case.
     pub(crate) fn put_terms(
         &mut self,
@@ -132,7 +141,7 @@ impl Domains {
         identity: &Identity,
         (affinity, topology, groups): (&UnitAffinity, &UnitTopology, &[GroupTopology]),
         records: &NodeRecords,
-        nodes: impl Fn(UnitId) -> Vec<NodeId>,
+        places: impl Fn(UnitId) -> UnitPlaces,
     ) -> bool {
         let was_active = self.is_active();
         let mut begin = Begin { domains: self, records, unit, identity, made: Vec::new() };
@@ -147,7 +156,7 @@ impl Domains {
         };
         let made = begin.made;
         for idx in made {
-            self.count_known(idx, &nodes);
+            self.count_known(idx, &places);
         }
         if let Some(old) = self.terms.insert(unit, Arc::new(rules)) {
             self.give_back(&old);
@@ -156,7 +165,7 @@ impl Domains {
     }
 
     /// Counts those of the known units that a new counter is of.
-    fn count_known(&mut self, idx: CounterIdx, nodes: impl Fn(UnitId) -> Vec<NodeId>) {
+    fn count_known(&mut self, idx: CounterIdx, places: impl Fn(UnitId) -> UnitPlaces) {
         let Some(counted) = self.counter(idx).map(|counter| counter.counted.clone()) else { return };
         let (Counted::Selected(selector) | Counted::Keeping(selector)) = &counted else { return };
         let candidates = self.labelled.get(&key_of(selector)).cloned().unwrap_or_default();
@@ -172,9 +181,7 @@ impl Domains {
             }
             known.counters.push(idx);
             known.counters.sort_unstable();
-            for node in nodes(unit) {
-                self.shift_one(idx, node, 1);
-            }
+            self.shift_places(idx, &places(unit), 1);
         }
     }
 
@@ -198,8 +205,8 @@ impl Domains {
         }
     }
 
-    /// Follows a unit's record, `nodes` being where its running units are.
-    pub(crate) fn offer(&mut self, unit: UnitId, identity: &Identity, nodes: impl Fn() -> Vec<NodeId>) {
+    /// Follows a unit's record, `places` being where its replicas are.
+    pub(crate) fn offer(&mut self, unit: UnitId, identity: &Identity, places: impl Fn() -> UnitPlaces) {
         if !self.is_active() {
             return;
         }
@@ -234,13 +241,12 @@ impl Domains {
             return;
         }
         let is_in = |list: &[CounterIdx], idx: &CounterIdx| list.binary_search(idx).is_ok();
-        for node in nodes() {
-            for idx in before.iter().filter(|idx| !is_in(&counters, idx)) {
-                self.shift_one(*idx, node, -1);
-            }
-            for idx in counters.iter().filter(|idx| !is_in(&before, idx)) {
-                self.shift_one(*idx, node, 1);
-            }
+        let places = places();
+        for idx in before.iter().filter(|idx| !is_in(&counters, idx)) {
+            self.shift_places(*idx, &places, -1);
+        }
+        for idx in counters.iter().filter(|idx| !is_in(&before, idx)) {
+            self.shift_places(*idx, &places, 1);
         }
     }
 
@@ -271,15 +277,31 @@ impl Domains {
     /// One more (`sign` 1) or one less (-1) of a unit on a node, assumed or there.
     #[cold]
     pub(crate) fn shift(&mut self, unit: UnitId, node: NodeId, sign: i8) {
+        self.shift_all(unit, node, sign, Tallied::There);
+    }
+
+    /// One more (`sign` 1) or one less (-1) of those of a unit that are counted on a node leaves it.
+    #[cold]
+    pub(crate) fn shift_leaving(&mut self, unit: UnitId, node: NodeId, sign: i8) {
+        self.shift_all(unit, node, sign, Tallied::Leaving);
+    }
+
+    fn shift_all(&mut self, unit: UnitId, node: NodeId, sign: i8, which: Tallied) {
         let Some(known) = self.units.get(&unit) else { return };
         for idx in known.counters.clone() {
-            self.shift_one(idx, node, sign);
+            self.shift_one(idx, node, sign, which);
         }
     }
 
-    fn shift_one(&mut self, idx: CounterIdx, node: NodeId, sign: i8) {
+    /// Counts everything that is known of a unit (`sign` 1), or no longer (-1).
+    fn shift_places(&mut self, idx: CounterIdx, places: &UnitPlaces, sign: i8) {
+        places.all.iter().for_each(|node| self.shift_one(idx, *node, sign, Tallied::There));
+        places.leaving.iter().for_each(|node| self.shift_one(idx, *node, sign, Tallied::Leaving));
+    }
+
+    fn shift_one(&mut self, idx: CounterIdx, node: NodeId, sign: i8, which: Tallied) {
         let Some(counter) = self.counters.get_mut(idx.0 as usize).and_then(Option::as_mut) else { return };
-        match counter.shift(&self.topologies[counter.topology], node.0, sign) {
+        match counter.shift(&self.topologies[counter.topology], node.0, sign, which) {
             Opened::Nothing => {}
             Opened::Domain(domain) => self.opened.domains.push((counter.topology, domain)),
             Opened::All => self.opened.all = true,
@@ -347,18 +369,25 @@ impl Domains {
         Some(counter.of(self.topologies[counter.topology].of(node)?))
     }
 
-    /// Returns how many a counter has in all domains together.
-    pub(crate) fn total(&self, idx: CounterIdx) -> u32 {
-        self.counter(idx).map_or(0, |counter| counter.total)
+    /// Returns how many of those that a counter has in the domain of a node stay there; `None`: the node is in none.
+    #[inline]
+    pub(crate) fn count_staying(&self, idx: CounterIdx, node: usize) -> Option<u32> {
+        let counter = self.counter(idx)?;
+        Some(counter.staying(self.topologies[counter.topology].of(node)?))
     }
 
-    /// Returns the least that a counter of a spread has in any domain with a usable node; of some domains, if they are given.
+    /// Returns how many of those that a counter has stay where they are, in all domains together.
+    pub(crate) fn n_staying(&self, idx: CounterIdx) -> u32 {
+        self.counter(idx).map_or(0, Counter::n_staying)
+    }
+
+    /// Returns the least that stay of a counter of a spread in any domain with a usable node; of some domains, if they are given.
     pub(crate) fn least(&self, idx: CounterIdx, among: Option<&[DomainIdx]>) -> u32 {
         let Some(counter) = self.counter(idx) else { return 0 };
         let Some(among) = among else { return counter.least() };
         let topology = &self.topologies[counter.topology];
         let open = among.iter().filter(|domain| topology.is_open(**domain));
-        open.map(|domain| counter.of(*domain)).min().unwrap_or(0)
+        open.map(|domain| counter.staying(*domain)).min().unwrap_or(0)
     }
 
     /// Returns the domains of some nodes by the topology key of a spread, ascending.

@@ -1,12 +1,14 @@
-//! How many running units of some are in each domain.
+//! How many running units of some are in each domain, and how many of these stay: whom a movement has leave is in the way of
+//! others until it has left, but nobody has to be near to it, and it makes no spread uneven.
 
 use std::collections::BTreeMap;
 
 use godel_domain::{ids::UnitId, label_expression::LabelExpression};
 use godel_rules::budget::Identity;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
-use super::topology::{DomainIdx, NodeDomains};
+use super::topology::{DomainIdx, NodeDomains, NodeMove};
 
 /// Units by namespace and labels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +34,60 @@ pub(super) enum Counted {
     Keeping(Selector),
 }
 
+/// Running units by node and by domain.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    total: u32,
+    /// Of nodes with some.
+    by_node: FxHashMap<u32, u32>,
+    /// Of domains with some.
+    by_domain: FxHashMap<DomainIdx, u32>,
+}
+
+impl Tally {
+    #[inline]
+    fn of(&self, domain: DomainIdx) -> u32 {
+        self.by_domain.get(&domain).copied().unwrap_or(0)
+    }
+
+    /// One more (`sign` 1) or one less (-1) on a node of a domain.
+    fn shift(&mut self, domain: Option<DomainIdx>, node: u32, sign: i8) {
+        let changed = |n: u32| if sign > 0 { n + 1 } else { n.saturating_sub(1) };
+        let on_node = changed(self.by_node.get(&node).copied().unwrap_or(0));
+        put(&mut self.by_node, node, on_node);
+        self.total = changed(self.total);
+        if let Some(domain) = domain {
+            let in_domain = changed(self.of(domain));
+            put(&mut self.by_domain, domain, in_domain);
+        }
+    }
+
+    /// A node was of one domain and is of another now.
+    fn follow(&mut self, node: u32, moved: NodeMove) {
+        let n = self.by_node.get(&node).copied().unwrap_or(0);
+        if n == 0 {
+            return;
+        }
+        if let Some(from) = moved.from {
+            let left = self.of(from).saturating_sub(n);
+            put(&mut self.by_domain, from, left);
+        }
+        if let Some(to) = moved.to {
+            let more = self.of(to) + n;
+            put(&mut self.by_domain, to, more);
+        }
+    }
+}
+
+/// Which of the counts of a counter change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tallied {
+    /// Somebody is there, or no longer.
+    There,
+    /// Somebody of those that are there leaves, or no longer.
+    Leaving,
+}
+
 /// Running units of some by domain of one topology key.
 #[derive(Clone, Debug)]
 pub(super) struct Counter {
@@ -40,31 +96,22 @@ pub(super) struct Counter {
     pub(super) counted: Counted,
     /// Terms that rest on it.
     pub(super) n_uses: u32,
-    pub(super) total: u32,
-    /// Of nodes with some.
-    by_node: FxHashMap<u32, u32>,
-    /// Of domains with some.
-    by_domain: FxHashMap<DomainIdx, u32>,
-    /// How many domains with a usable node have so many; kept for spreads.
+    there: Tally,
+    /// Of these, those that leave for where they count as well.
+    leaving: Tally,
+    /// In how many domains with a usable node so many stay; kept for spreads.
     levels: Option<BTreeMap<u32, u32>>,
 }
 
 impl Counter {
     pub(super) fn new(topology: usize, counted: Counted) -> Self {
-        Self {
-            topology,
-            counted,
-            n_uses: 0,
-            total: 0,
-            by_node: FxHashMap::default(),
-            by_domain: FxHashMap::default(),
-            levels: None,
-        }
+        let (there, leaving) = (Tally::default(), Tally::default());
+        Self { topology, counted, n_uses: 0, there, leaving, levels: None }
     }
 
     /// Nobody runs anywhere, and no node is known.
     pub(super) fn clear(&mut self) {
-        (self.total, self.by_node, self.by_domain) = (0, FxHashMap::default(), FxHashMap::default());
+        (self.there, self.leaving) = (Tally::default(), Tally::default());
         if let Some(levels) = &mut self.levels {
             levels.clear();
         }
@@ -75,7 +122,7 @@ impl Counter {
         if self.levels.is_none() {
             let mut levels = BTreeMap::new();
             for domain in topology.open() {
-                *levels.entry(self.of(domain)).or_default() += 1;
+                *levels.entry(self.staying(domain)).or_default() += 1;
             }
             self.levels = Some(levels);
         }
@@ -84,10 +131,23 @@ impl Counter {
     /// Returns how many are in a domain.
     #[inline]
     pub(super) fn of(&self, domain: DomainIdx) -> u32 {
-        self.by_domain.get(&domain).copied().unwrap_or(0)
+        self.there.of(domain)
     }
 
-    /// Returns the least of all domains that have a usable node; 0 if there are none, or if it is not kept.
+    /// Returns how many are in a domain and stay.
+    #[inline]
+    pub(super) fn staying(&self, domain: DomainIdx) -> u32 {
+        self.there.of(domain).saturating_sub(self.leaving.of(domain))
+    }
+
+    /// Returns how many stay where they are, in all domains together and in none.
+    #[inline]
+    pub(super) fn n_staying(&self) -> u32 {
+        self.there.total.saturating_sub(self.leaving.total)
+    }
+
+    /// Returns how many stay in that of all domains with a usable node in which the fewest do; 0 if there are none, or if it is
+    /// not kept.
     #[inline]
     pub(super) fn least(&self) -> u32 {
         let levels = self.levels.as_ref().and_then(|levels| levels.first_key_value());
@@ -95,35 +155,26 @@ impl Counter {
     }
 
     /// One more (`sign` 1) or one less (-1) on a node. Returns what that opens to others: its domain, or all of them.
-    pub(super) fn shift(&mut self, topology: &NodeDomains, node: u32, sign: i8) -> Opened {
-        let count = self.by_node.entry(node).or_default();
-        *count = if sign > 0 { *count + 1 } else { count.saturating_sub(1) };
-        if *count == 0 {
-            self.by_node.remove(&node);
-        }
-        self.total = if sign > 0 { self.total + 1 } else { self.total.saturating_sub(1) };
-        let Some(domain) = topology.of(node as usize) else { return Opened::Nothing };
+    pub(super) fn shift(&mut self, topology: &NodeDomains, node: u32, sign: i8, which: Tallied) -> Opened {
+        let domain = topology.of(node as usize);
         let least = self.least();
-        let before = self.of(domain);
-        let after = if sign > 0 { before + 1 } else { before.saturating_sub(1) };
-        self.set(topology, domain, after);
-        if self.least() > least || (sign < 0 && self.total == 0) {
+        let before = domain.map_or((0, 0), |domain| (self.of(domain), self.staying(domain)));
+        match which {
+            Tallied::There => self.there.shift(domain, node, sign),
+            Tallied::Leaving => self.leaving.shift(domain, node, sign),
+        }
+        let Some(domain) = domain else { return Opened::Nothing };
+        let after = (self.of(domain), self.staying(domain));
+        if topology.is_open(domain) {
+            self.leave_level(before.1);
+            self.enter_level(after.1);
+        }
+        let is_less = after.0 < before.0 || after.1 < before.1;
+        if self.least() > least || (is_less && self.n_staying() == 0) {
             return Opened::All;
         }
-        if sign < 0 || before == 0 { Opened::Domain(domain) } else { Opened::Nothing }
-    }
-
-    fn set(&mut self, topology: &NodeDomains, domain: DomainIdx, n: u32) {
-        let before = self.of(domain);
-        if n == 0 {
-            self.by_domain.remove(&domain);
-        } else {
-            self.by_domain.insert(domain, n);
-        }
-        if topology.is_open(domain) {
-            self.leave_level(before);
-            self.enter_level(n);
-        }
+        let is_first = before.1 == 0 && after.1 > 0;
+        if is_less || is_first { Opened::Domain(domain) } else { Opened::Nothing }
     }
 
     fn enter_level(&mut self, level: u32) {
@@ -143,35 +194,33 @@ impl Counter {
     }
 
     /// A node was of one domain and is of another now; domains that open or close come and go with what they have.
-    pub(super) fn follow(&mut self, topology: &NodeDomains, node: u32, moved: super::topology::NodeMove) {
+    pub(super) fn follow(&mut self, topology: &NodeDomains, node: u32, moved: NodeMove) {
         if let Some(closed) = moved.closed {
-            self.leave_level(self.of(closed));
+            self.leave_level(self.staying(closed));
         }
-        let n = self.by_node.get(&node).copied().unwrap_or(0);
-        if n > 0 && moved.from != moved.to {
-            for (domain, is_more) in [(moved.from, false), (moved.to, true)] {
-                let Some(domain) = domain else { continue };
-                let before = self.of(domain);
-                let after = if is_more { before + n } else { before.saturating_sub(n) };
-                // A domain that has just closed has left its level, and one that has just opened has none yet.
-                if moved.opened == Some(domain) || moved.closed == Some(domain) {
-                    self.put(domain, after);
-                } else {
-                    self.set(topology, domain, after);
-                }
-            }
+        if moved.from != moved.to {
+            // A domain that has just closed has left its level, and one that has just opened has none yet.
+            let has_level =
+                |domain: &DomainIdx| moved.opened != Some(*domain) && moved.closed != Some(*domain);
+            let both = [moved.from, moved.to].into_iter().flatten();
+            let both = both.filter(has_level).filter(|domain| topology.is_open(*domain));
+            let changed: SmallVec<[DomainIdx; 2]> = both.collect();
+            changed.iter().for_each(|domain| self.leave_level(self.staying(*domain)));
+            self.there.follow(node, moved);
+            self.leaving.follow(node, moved);
+            changed.iter().for_each(|domain| self.enter_level(self.staying(*domain)));
         }
         if let Some(opened) = moved.opened {
-            self.enter_level(self.of(opened));
+            self.enter_level(self.staying(opened));
         }
     }
+}
 
-    fn put(&mut self, domain: DomainIdx, n: u32) {
-        if n == 0 {
-            self.by_domain.remove(&domain);
-        } else {
-            self.by_domain.insert(domain, n);
-        }
+fn put(counts: &mut FxHashMap<u32, u32>, of: u32, n: u32) {
+    if n == 0 {
+        counts.remove(&of);
+    } else {
+        counts.insert(of, n);
     }
 }
 
