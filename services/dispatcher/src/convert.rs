@@ -274,6 +274,7 @@ pub(crate) fn assignment(assignment: Assignment, record: Bytes) -> raw::UnitAssi
         turn,
         called,
         places_max,
+        read,
     } = assignment;
     if incarnations.iter().all(|incarnation| *incarnation == 0) {
         incarnations.clear();
@@ -294,6 +295,7 @@ pub(crate) fn assignment(assignment: Assignment, record: Bytes) -> raw::UnitAssi
         turn,
         called,
         places_max,
+        read_revision: read.0,
     }
 }
 
