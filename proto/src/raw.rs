@@ -85,6 +85,9 @@ pub struct UnitAssignment {
     /// Most that are placed before the unit is parked again; absent: no limit.
     #[prost(uint32, optional, tag = "32")]
     pub places_max: Option<u32>,
+    /// Up to where the scheduler must have read before it decides.
+    #[prost(uint64, tag = "33")]
+    pub read_revision: u64,
 }
 
 /// `godel.v1.Binding` with an encoded demand.

@@ -17,7 +17,9 @@ use self::evictions::{check_eviction, check_victim, may_be_older};
 use super::{
     History, Start,
     budgets::BudgetLedger,
-    compaction, movements,
+    compaction,
+    moved::MovedReplicas,
+    movements,
     order::{Probe, Service},
     preemptions::{self, Dropped, Preemptions, RunTurn},
     room::{self, Bound, Tenants, wrong_devices, wrong_zones},
@@ -58,6 +60,8 @@ pub(super) struct Replay {
     pub(super) preemptions: Preemptions,
     /// What disruption budgets allowed.
     pub(super) budgets: BudgetLedger,
+    /// What became of moves.
+    pub(super) moved: MovedReplicas,
     /// Revisions out of order.
     pub(super) order: Findings,
     /// Units whose rows or records the history touched.
@@ -152,6 +156,7 @@ fn begin(replay: &mut Replay, follower: &mut Follower, time_ms: i64) {
     }
     replay.preemptions.begin(world);
     replay.terms.begin(world);
+    replay.moved.begin(world);
     replay.budgets.begin(world, time_ms);
     if let Some(order) = &mut replay.queues {
         order.begin(world, time_ms);
@@ -177,6 +182,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
     turns::check(&world, commit, &mut replay.first_bindings);
     if complete {
         movements::check(&world, commit, &mut replay.evictions);
+        replay.moved.before(&world, commit, &mut replay.evictions);
         surges::check(&world, commit, &mut replay.placements);
     }
     let mut turns: Vec<RunTurn<'_>> = Vec::new();
@@ -254,6 +260,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
         replay.preemptions.on_commit(&world, commit, &turns, &dropped);
         replay.budgets.on_commit(&world, commit, &turns);
         replay.terms.after(&world, commit, &mut replay.room);
+        replay.terms.check_targets(&world, commit, &mut replay.evictions);
         touched.retain(|node, _| !left_out.contains(node));
         check_room(&mut replay.room, &mut world, tenants, commit, touched);
     }

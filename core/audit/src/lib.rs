@@ -11,6 +11,7 @@
 //! - `compaction`: I3, what is compacted.
 //! - `history`: I4 and I6, and what I1 and I3 say of the past.
 //! - `ledger`: I2, what clients were told.
+//! - `moved`: I6, what becomes of moves.
 //! - `movements`: I6, running units that move to other nodes.
 //! - `moves`: units that change their queue.
 //! - `order`: I10, the order of queues on full nodes.
@@ -33,6 +34,7 @@ mod budgets;
 mod compaction;
 mod history;
 mod ledger;
+mod moved;
 mod movements;
 mod moves;
 mod order;

@@ -1,16 +1,17 @@
 //! The half of I1 that concerns domains: what a commit binds is apart from what it has to be apart from, and together with the
 //! rest of its unit where its topology requires that.
 //!
-//! Judged at each commit that binds, against everything that runs then. What running units were near to, and what made a spread
+//! Judged at each commit that binds, against everything that runs then; as I6, against what is on its way to where it moves. What running units were near to, and what made a spread
 //! even, may have ended in the meantime, so that these are not judged; nor is anything while labels of nodes have just changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
     change::Change,
+    hold::Hold,
     ids::{NodeId, Revision, UnitId},
     label_expression::LabelExpression,
-    running_units::{Bind, RunChange},
+    running_units::{Bind, EvictionReason, RunChange},
     unit::UnitSpec,
     unit_affinity::{NODE, UnitTerm},
     unit_topology::UnitTopology,
@@ -18,7 +19,7 @@ use godel_domain::{
 
 use super::{
     verdict::Findings,
-    world::{Commit, World, WorldUnit},
+    world::{Commit, World, WorldRow, WorldUnit},
 };
 
 /// A binder may decide on labels that are so many revisions old.
@@ -74,7 +75,7 @@ impl Terms {
 
     /// The commit, once it is applied.
     pub(super) fn after(&mut self, world: &World, commit: &Commit, findings: &mut Findings) {
-        if commit.revision.0 < self.relabelled.0.saturating_add(N_STALE) && self.relabelled.0 > 0 {
+        if !self.are_labels_settled(commit.revision) {
             return;
         }
         for change in &commit.changes {
@@ -114,7 +115,9 @@ impl Terms {
                 ranges
                     .is_none_or(|ranges| ranges.iter().any(|(start, end)| (*start..*end).contains(&ordinal)))
             };
-            let live = unit.rows.iter().filter(|(ordinal, row)| row.is_live() && is_of(**ordinal));
+            // Who leaves for another node says no more where the others go.
+            let stays = |row: &WorldRow| row.is_live() && row.eviction != Some(EvictionReason::Rescheduled);
+            let live = unit.rows.iter().filter(|(ordinal, row)| stays(row) && is_of(**ordinal));
             live.map(|(ordinal, row)| (*ordinal, row.node)).collect()
         };
         wrong.extend(split(world, &spec.topology, 0, &live(None)).into_iter().map(|one| format!("it {one}")));
@@ -145,6 +148,101 @@ impl Terms {
         }
         wrong
     }
+}
+
+impl Terms {
+    /// Whether a commit may be judged by the labels of nodes: they have not just changed.
+    fn are_labels_settled(&self, revision: Revision) -> bool {
+        self.relabelled.0 == 0 || revision.0 >= self.relabelled.0.saturating_add(N_STALE)
+    }
+
+    /// I6: what a commit binds is not in the way of those that are on their way to where they move, as it would not be if they ran there
+    /// already. The commit is applied.
+    pub(super) fn check_targets(&self, world: &World, commit: &Commit, findings: &mut Findings) {
+        let targets: Vec<&Hold> =
+            world.holds.values().map(|hold| &*hold.value).filter(|hold| hold.movement.is_some()).collect();
+        if targets.is_empty() || !self.are_labels_settled(commit.revision) {
+            return;
+        }
+        for change in &commit.changes {
+            let Change::Rows(id, RunChange::Bind(bind)) = change else { continue };
+            for hold in &targets {
+                for wrong in stands_in_the_way(world, (*id, bind), hold) {
+                    let (unit, revision) = (name_of(world, *id), commit.revision);
+                    findings.add(|| format!("unit {unit}: {wrong} (revision {revision})"));
+                }
+            }
+        }
+    }
+}
+
+/// What of a unit is bound where it keeps away a replica that moves, or is kept away by it, in words.
+fn stands_in_the_way(world: &World, (id, bind): (UnitId, &Bind), hold: &Hold) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let moving = hold.replicas().next().filter(|moving| {
+        let row = world.units.get(&hold.unit).and_then(|unit| unit.rows.get(&moving.ordinal));
+        // The commit that binds it ends its hold: that is judged elsewhere.
+        row.is_none_or(|row| row.incarnation < moving.incarnation || !row.is_live())
+    });
+    let (Some(moving), Some(unit), Some(of)) = (moving, world.units.get(&id), world.units.get(&hold.unit))
+    else {
+        return wrong;
+    };
+    let (Some(record), Some(other)) = (&unit.record, &of.record) else { return wrong };
+    let (spec, other_spec) = (&record.value.spec, &other.value.spec);
+    let who = format!("where unit {}, {} moves to", of.name(), moving.ordinal);
+    let meets = |key: &str, ordinals: &[(u32, u32)]| {
+        let is_of = |ordinal: u32| {
+            ordinals.is_empty() || ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
+        };
+        let target = domain(world, key, hold.node);
+        let bound = bind.ordinals.iter().zip(&bind.nodes);
+        let bound = bound.filter(|(ordinal, _)| !(id == hold.unit && **ordinal == moving.ordinal));
+        let bound: Vec<(u32, bool)> = bound
+            .filter(|(ordinal, _)| is_of(**ordinal))
+            .map(|(ordinal, node)| (*ordinal, target.is_some() && domain(world, key, *node) == target))
+            .collect();
+        bound
+    };
+    let required = |term: &&UnitTerm| term.weight == 0;
+    for term in spec.affinity.apart.iter().filter(required) {
+        if selects((id, spec), term, (hold.unit, of))
+            && let Some((ordinal, _)) = meets(&term.topology, &[]).iter().find(|(_, is_there)| *is_there)
+        {
+            wrong.push(format!("running unit {ordinal} is not apart from {who}"));
+        }
+    }
+    for term in other_spec.affinity.apart.iter().filter(required).filter(|term| !term.units.is_empty()) {
+        if selects((hold.unit, other_spec), term, (id, unit))
+            && let Some((ordinal, _)) = meets(&term.topology, &[]).iter().find(|(_, is_there)| *is_there)
+        {
+            wrong.push(format!("running unit {ordinal} is {who}, which keeps it away"));
+        }
+    }
+    let is_on_port = |port| hold.demand.host_ports.contains(port);
+    if bind.nodes.contains(&hold.node) && bind.demand.host_ports.iter().any(is_on_port) {
+        let bound = meets(NODE, &[]);
+        if let Some((ordinal, _)) = bound.iter().find(|(_, is_there)| *is_there) {
+            wrong.push(format!("running unit {ordinal} has a port {who}"));
+        }
+    }
+    if id == hold.unit {
+        let of_groups = record.value.group_topologies();
+        let of_group = of_groups.iter().filter(|one| one.group == hold.group && one.group == bind.group);
+        let of_group = of_group.map(|one| (&one.topology, &one.ordinals[..]));
+        for (topology, ordinals) in std::iter::once((&spec.topology, &[][..])).chain(of_group) {
+            for key in [&topology.required, &topology.homogeneous].into_iter().filter(|key| !key.is_empty()) {
+                if let Some((ordinal, _)) = meets(key, ordinals).iter().find(|(_, is_there)| !is_there) {
+                    wrong.push(format!("running unit {ordinal} is in another {key} than {who}"));
+                }
+            }
+        }
+    }
+    wrong
+}
+
+fn name_of(world: &World, unit: UnitId) -> String {
+    world.units.get(&unit).map_or_else(|| "?".to_owned(), WorldUnit::name)
 }
 
 /// What is not together of some running units that a topology is of, in words; segments are counted from an ordinal.
@@ -188,7 +286,7 @@ fn meet(world: &World, key: &str, bind: &Bind, of: &WorldUnit, is_own: bool) -> 
     let bound = bind.ordinals.iter().zip(&bind.nodes);
     bound.into_iter().find_map(|(ordinal, node)| {
         let own = domain(world, key, *node)?;
-        let is_there = |(other, row): (&u32, &super::world::WorldRow)| {
+        let is_there = |(other, row): (&u32, &WorldRow)| {
             row.is_live()
                 && !(is_own && other == ordinal)
                 && domain(world, key, row.node).as_ref() == Some(&own)

@@ -31,7 +31,7 @@ use super::{
 use self::{
     members::{binds, placed, wanted, with_placed},
     rejections::{all_of, well_formed},
-    room::{take_quota, take_room},
+    room::{DecisionRoom, may_stand_anew, take_quota, take_room},
 };
 
 pub(crate) use self::{
@@ -123,7 +123,8 @@ impl Binder {
             if !own.is_empty() {
                 self.holds.lift(&own, &mut self.picture.cluster, &mut self.picture.quotas);
             }
-            let room = (&mut self.picture.cluster, borrower.as_ref(), &owned);
+            let (cluster, borrower) = (&mut self.picture.cluster, borrower.as_ref());
+            let room = DecisionRoom { cluster, borrower, owned: &owned, own: &own };
             let mut accepted = take_room(unit, room, decision, &members, &mut refused);
             let quota = (&mut self.picture.quotas, &mut self.picture.cluster);
             let mut taken = take_quota(unit, quota, decision, &mut accepted, &mut refused);
@@ -370,9 +371,9 @@ impl Binder {
             };
             let shape = group.shape;
             let asked = asks.asked(&picture.cluster, decision.unit, (hold.group, group));
-            let mut ordinals = hold.ordinals.iter();
-            let may = ordinals.try_for_each(|ordinal| {
-                may_stand(&picture.cluster, &asked, (*ordinal, hold.node), decision.nodes_as_of)
+            let may = hold.replicas().try_for_each(|replica| {
+                let place = (RunningUnitId { unit: decision.unit, replica }, hold.node);
+                may_stand_anew(&mut picture.cluster, &asked, place, decision.nodes_as_of)
             });
             let fits = may.and_then(|()| match turn {
                 Some(_) => picture.cluster.could_hold(shape, &hold),

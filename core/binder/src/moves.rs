@@ -1,7 +1,8 @@
 //! Moves of running units to other nodes: room on the target is held, and the running unit begins to leave, in one transaction.
 //!
 //! A move is judged as a binding on its target would be, with the running unit thought away where terms keep units together or
-//! apart; disruption budgets count it as any eviction. What comes next is as after other evictions: the replica comes back as its
+//! apart; from then on it counts on its target for the terms of others, which is judged one move after the other as bindings
+//! are. Disruption budgets count it as any eviction. What comes next is as after other evictions: the replica comes back as its
 //! next incarnation, and a scheduler places it, on the target if that still takes it. The hold goes with that binding, wherever it
 //! is, or once nobody will come. It counts in no queue, and nobody takes it over.
 //!
@@ -23,6 +24,7 @@ use godel_domain::{
     surge::Surge,
     unit::{OnBelowMin, OnEviction},
 };
+use godel_framework::plugins::movement::entered_on;
 use godel_queueing::QueueIdx;
 
 use super::{
@@ -191,6 +193,10 @@ fn judge_leaving(
     if breaks_minimum(binder, unit, &running) {
         return never("too few of its unit would be left, and on_below_min would have the rest leave");
     }
+    if !fits_queue_again(&mut binder.picture, id, at) {
+        let detail = "its queue takes more than a maximum allows: it could not come back";
+        return Err(refusal(RejectionReason::QueueFull, true, detail));
+    }
     let budgets = binder.picture.afford([running].iter());
     let budgets =
         budgets.map_err(|(_, _, detail)| refusal(RejectionReason::DisruptionBudget, true, detail))?;
@@ -202,6 +208,19 @@ fn judge_leaving(
         Evict { ordinals, incarnations, reason: EvictionReason::Rescheduled, by, preemptor: UnitId(0) };
     let unit_revision = hold.spec_revision;
     Ok(AcceptedMove { unit: id, unit_revision, hold: Arc::new(hold), evict: Some(evict), budgets })
+}
+
+/// Whether the maxima of its queue would let one replica of a task group of a unit in again that leaves: they may have been lowered
+/// since it was bound.
+fn fits_queue_again(picture: &mut BinderPicture, id: UnitId, at: usize) -> bool {
+    let BinderPicture { units, quotas, cluster, .. } = picture;
+    let unit = &units[&id];
+    let shape = unit.in_quota(u16::try_from(at).unwrap_or(u16::MAX), unit.groups[at].shape);
+    let own = quotas.need(shape, 1, cluster);
+    quotas.give_back(unit.payer, own);
+    let n_fit = quotas.n_fit(unit.payer, shape, cluster);
+    quotas.add_need(unit.payer, own);
+    n_fit > 0
 }
 
 /// Room on the target for a replica of the task group at a position. With a node as its home the one that moves is judged as if it
@@ -222,10 +241,14 @@ fn hold_target(
     let asked = asks.asked(cluster, id, (index, &unit.groups[at]));
     // Every filter is asked: the plan may rest on records of nodes that are older than anything a scheduler would use.
     let ask = |cluster: &mut Cluster| may_go(cluster, &asked, (next.ordinal, to), wanted, Revision(0));
+    // What others have just been placed on there is held for them until that is read.
+    let entered = entered_on(cluster, to);
+    cluster.lift_holds(&entered);
     let given = match home {
         Some(home) => cluster.without_one(id, home, ask),
         None => ask(cluster),
     };
+    cluster.settle_holds(&entered);
     let given = given.map_err(|unfit| {
         let (reason, detail) = reason(unfit);
         MoveRefusal { reason, later: false, detail }

@@ -38,7 +38,7 @@ impl TakenRoom {
         self.budgets.offer(unit, identity, wanted, rows);
         if self.domains.is_active() {
             let mut domains = std::mem::take(&mut self.domains);
-            domains.offer(unit, identity, || self.nodes_of(unit));
+            domains.offer(unit, identity, || self.places_of(unit));
             self.domains = domains;
         }
     }

@@ -11,7 +11,7 @@ use godel_domain::{
     ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     reservation_spec::ReservationSpec,
     resources::Resources,
-    running_units::{RunChange, RunningUnits},
+    running_units::{EvictionReason, RunChange, RunningUnits},
 };
 use godel_rules::budget::{Identity, WantedOrdinals};
 
@@ -21,6 +21,7 @@ use super::{
     domains::KnownNodes,
     group_deltas::GroupDeltas,
     holds::{Basis, NodeHolds},
+    movers,
     shapes::ShapeId,
     taken::UnitTaken,
 };
@@ -119,6 +120,10 @@ impl Cluster {
                 holds.follow_victim(&mut Basis { catalogue, taken, free }, unit, *ordinal);
             }
         }
+        let moved = moved_by(change);
+        if !taken.movers.is_empty() || !moved.is_empty() {
+            movers::settle_unit(taken, holds, unit, moved);
+        }
         self.settle_opened();
         deltas
     }
@@ -136,11 +141,13 @@ impl Cluster {
         }
         taken.put_loaded(unit, of_unit);
         holds.follow_victims(Basis { catalogue, taken, free }, unit);
+        movers::settle_all(taken, holds, unit);
         self.settle_opened();
     }
 
     /// Forgets a unit's rows and assumptions.
     pub fn remove_unit(&mut self, unit: UnitId) {
+        movers::remove(&mut self.taken, unit);
         self.taken.remove(&mut self.catalogue, &mut self.free, unit);
         let (holds, on) = self.holding();
         holds.follow_victims(on, unit);
@@ -166,6 +173,7 @@ impl Cluster {
         let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
         let assumed = Assumed { incarnation, shape, node, allocation };
         self.taken.assume(&mut self.catalogue, &mut self.free, (unit, ordinal), assumed);
+        self.settle_mover(unit, ordinal);
         self.settle_opened();
     }
 
@@ -174,6 +182,7 @@ impl Cluster {
         let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
         let assumed = Assumed { incarnation, shape, node, allocation };
         self.taken.assume(&mut self.catalogue, &mut self.free, (unit, ordinal), assumed);
+        self.settle_mover(unit, ordinal);
         if self.taken.domains.has_opened() {
             let n_nodes = self.free.len();
             let opened = self.taken.domains.try_opened(n_nodes);
@@ -202,6 +211,7 @@ impl Cluster {
     pub fn forget(&mut self, id: RunningUnitId) {
         if self.taken.forget(&mut self.catalogue, &mut self.free, id) {
             self.leave_slot(id.unit, id.replica.ordinal);
+            self.settle_mover(id.unit, id.replica.ordinal);
             self.settle_opened();
         }
     }
@@ -210,10 +220,25 @@ impl Cluster {
     pub fn undo(&mut self, id: RunningUnitId) {
         if self.taken.undo(&mut self.catalogue, &mut self.free, id) {
             self.leave_slot(id.unit, id.replica.ordinal);
-            if self.taken.domains.has_opened() {
-                let opened = self.taken.domains.take_opened(self.free.len());
-                self.touch_opened(opened);
-            }
+            self.settle_mover(id.unit, id.replica.ordinal);
+            self.touch_settled();
+        }
+    }
+
+    /// A replica that moves has a place, or has none any more.
+    #[inline]
+    fn settle_mover(&mut self, unit: UnitId, ordinal: u32) {
+        // Of one that has a place at its target nothing more is counted: only its hold tells.
+        if !self.taken.movers.is_empty() || self.holds.has_of(unit) {
+            movers::settle(&mut self.taken, &self.holds, unit, ordinal);
+        }
+    }
+
+    /// What has opened since is looked at again, though nothing was gained.
+    fn touch_settled(&mut self) {
+        if self.taken.domains.has_opened() {
+            let opened = self.taken.domains.take_opened(self.free.len());
+            self.touch_opened(opened);
         }
     }
 
@@ -353,6 +378,25 @@ impl Cluster {
         answer
     }
 
+    /// Counts the target of a replica that moves no longer, for terms that keep units together or apart, until
+    /// [`Self::put_down_target`]: a place is looked for that replica itself. False, and without effect, if it has none. What is held
+    /// for it stays held, see [`Self::lift_holds`].
+    #[inline]
+    pub fn lift_target(&mut self, id: RunningUnitId) -> bool {
+        if self.taken.movers.is_empty() {
+            return false;
+        }
+        let is_lifted = movers::lift(&mut self.taken, &self.holds, id.unit, id.replica.ordinal);
+        self.touch_settled();
+        is_lifted
+    }
+
+    /// Counts a target that was lifted again, unless its replica has a place by now.
+    pub fn put_down_target(&mut self) {
+        movers::put_down(&mut self.taken, &self.holds);
+        self.touch_settled();
+    }
+
     /// Counts running units as told to leave, which their rows do not show yet.
     pub fn depart(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
         self.taken.depart(members);
@@ -388,14 +432,26 @@ impl Cluster {
         }
         let shape = self.shape(&hold.demand, hold.pool);
         self.free.resolve(&mut self.catalogue, shape);
+        let (unit, moves) = (hold.unit, hold.movement.is_some());
         let (holds, on) = self.holding();
         holds.put(on, hold, shape);
+        self.settle_targets(unit, moves);
+    }
+
+    /// A target of a replica of a unit is held, or no longer, if `moves`.
+    fn settle_targets(&mut self, unit: UnitId, moves: bool) {
+        if moves {
+            movers::settle_unit(&mut self.taken, &self.holds, unit, &[]);
+            self.settle_opened();
+        }
     }
 
     /// Gives a hold's room back.
     pub fn remove_hold(&mut self, id: HoldId) -> Option<Arc<Hold>> {
         let (holds, on) = self.holding();
-        holds.remove(on, id)
+        let hold = holds.remove(on, id)?;
+        self.settle_targets(hold.unit, hold.movement.is_some());
+        Some(hold)
     }
 
     /// Takes no account of some holds until [`Self::settle_holds`] of the same ones, as if they were not there: a unit looks
@@ -441,5 +497,19 @@ impl Cluster {
     /// Lets nobody take a slot from now on, or lets somebody.
     pub fn close_slot(&mut self, id: HoldId, is_closed: bool) {
         self.holds.close_slot(id, is_closed);
+    }
+}
+
+/// The replicas that a change has leave for a movement.
+#[inline]
+fn moved_by(change: &RunChange) -> &[u32] {
+    match change {
+        RunChange::Evict(evict) if evict.reason == EvictionReason::Rescheduled => &evict.ordinals,
+        RunChange::Bind(_)
+        | RunChange::Evict(_)
+        | RunChange::Statuses(_)
+        | RunChange::Requeue(_)
+        | RunChange::Compact(_)
+        | RunChange::Terms(_) => &[],
     }
 }

@@ -28,6 +28,8 @@ pub struct Charge {
     pub devices: SmallVec<[(u8, i32); 4]>,
     /// Of zones.
     pub(crate) zones: ZoneTake,
+    /// It keeps the ports of the demand from others: of a target of a movement. What others hold is checked again when it is bound.
+    pub(crate) keeps_ports: bool,
 }
 
 impl Charge {
@@ -35,7 +37,8 @@ impl Charge {
     pub(crate) fn whole(shape: &Shape, hold: &Hold, node: &NodeDevices) -> Self {
         let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
         let asks: Asks = shape.asks.iter().map(|(id, amount)| (*id, amount.saturating_mul(n))).collect();
-        let mut charge = Self { asks, ..Self::default() };
+        let keeps_ports = hold.movement.is_some() && shape.has_ports;
+        let mut charge = Self { asks, keeps_ports, ..Self::default() };
         for device in hold.devices.iter().flat_map(|devices| devices.iter()) {
             charge.add_device(device, node.milli_of(&shape.devices, device));
         }

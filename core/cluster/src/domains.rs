@@ -28,7 +28,7 @@ use smallvec::SmallVec;
 
 pub(crate) use self::takers::KnownNodes;
 use self::{
-    counter::{Counted, Counter, Opened, Selector},
+    counter::{Counted, Counter, Opened, Selector, Tallied},
     groups::GroupCache,
     takers::TakerSets,
     topology::NodeDomains,
@@ -84,6 +84,15 @@ struct KnownUnit {
     counters: SmallVec<[CounterIdx; 2]>,
     /// Those of units that keep it away.
     kept_away: SmallVec<[CounterIdx; 1]>,
+}
+
+/// Where the replicas of a unit are, as terms count them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnitPlaces {
+    /// The nodes of all of them; one that moves may have two.
+    pub(crate) all: Vec<NodeId>,
+    /// Of these, the nodes that a replica leaves, or does not go to any more.
+    pub(crate) leaving: Vec<NodeId>,
 }
 
 /// Nodes on which more may fit than before.
@@ -142,7 +151,7 @@ impl Domains {
         self.takers.settle(&judged, idx);
     }
 
-    /// Takes the terms of a unit, `nodes` being where the running units of a unit are. Returns whether all units have to be
+    /// Takes the terms of a unit, `places` being where the replicas of a unit are. Returns whether all units have to be
     /// offered, because nobody was known before; the unit itself has to be in any case.
     pub(crate) fn put_terms(
         &mut self,
@@ -150,7 +159,7 @@ impl Domains {
         identity: &Identity,
         AffinityTerms { affinity, topology, groups, .. }: &AffinityTerms<'_>,
         (standing, known): (&[StandingTerms], KnownNodes<'_>),
-        nodes: impl Fn(UnitId) -> Vec<NodeId>,
+        places: impl Fn(UnitId) -> UnitPlaces,
     ) -> bool {
         let was_active = self.is_active();
         let mut begin = Begin { domains: self, known, unit, identity, made: Vec::new() };
@@ -167,7 +176,7 @@ impl Domains {
         begin.keep_levels(&rules);
         let made = begin.made;
         for idx in made {
-            self.count_known(idx, &nodes);
+            self.count_known(idx, &places);
         }
         if let Some(old) = self.terms.insert(unit, Arc::new(rules)) {
             self.give_back(&old);
@@ -176,7 +185,7 @@ impl Domains {
     }
 
     /// Counts those of the known units that a new counter is of.
-    fn count_known(&mut self, idx: CounterIdx, nodes: impl Fn(UnitId) -> Vec<NodeId>) {
+    fn count_known(&mut self, idx: CounterIdx, places: impl Fn(UnitId) -> UnitPlaces) {
         let Some(counted) = self.counter(idx).map(|counter| counter.counted.clone()) else { return };
         let (Counted::Selected(selector) | Counted::Keeping(selector)) = &counted else { return };
         let candidates = self.labelled.get(&key_of(selector)).cloned().unwrap_or_default();
@@ -192,9 +201,7 @@ impl Domains {
             }
             known.counters.push(idx);
             known.counters.sort_unstable();
-            for node in nodes(unit) {
-                self.shift_one(idx, node, 1);
-            }
+            self.shift_places(idx, &places(unit), 1);
         }
     }
 
@@ -218,8 +225,8 @@ impl Domains {
         }
     }
 
-    /// Follows a unit's record, `nodes` being where its running units are.
-    pub(crate) fn offer(&mut self, unit: UnitId, identity: &Identity, nodes: impl Fn() -> Vec<NodeId>) {
+    /// Follows a unit's record, `places` being where its replicas are.
+    pub(crate) fn offer(&mut self, unit: UnitId, identity: &Identity, places: impl Fn() -> UnitPlaces) {
         if !self.is_active() {
             return;
         }
@@ -254,13 +261,12 @@ impl Domains {
             return;
         }
         let is_in = |list: &[CounterIdx], idx: &CounterIdx| list.binary_search(idx).is_ok();
-        for node in nodes() {
-            for idx in before.iter().filter(|idx| !is_in(&counters, idx)) {
-                self.shift_one(*idx, node, -1);
-            }
-            for idx in counters.iter().filter(|idx| !is_in(&before, idx)) {
-                self.shift_one(*idx, node, 1);
-            }
+        let places = places();
+        for idx in before.iter().filter(|idx| !is_in(&counters, idx)) {
+            self.shift_places(*idx, &places, -1);
+        }
+        for idx in counters.iter().filter(|idx| !is_in(&before, idx)) {
+            self.shift_places(*idx, &places, 1);
         }
     }
 
@@ -291,15 +297,31 @@ impl Domains {
     /// One more (`sign` 1) or one less (-1) of a unit on a node, assumed or there.
     #[cold]
     pub(crate) fn shift(&mut self, unit: UnitId, node: NodeId, sign: i8) {
+        self.shift_all(unit, node, sign, Tallied::There);
+    }
+
+    /// One more (`sign` 1) or one less (-1) of those of a unit that are counted on a node leaves it.
+    #[cold]
+    pub(crate) fn shift_leaving(&mut self, unit: UnitId, node: NodeId, sign: i8) {
+        self.shift_all(unit, node, sign, Tallied::Leaving);
+    }
+
+    fn shift_all(&mut self, unit: UnitId, node: NodeId, sign: i8, which: Tallied) {
         let Some(known) = self.units.get(&unit) else { return };
         for idx in known.counters.clone() {
-            self.shift_one(idx, node, sign);
+            self.shift_one(idx, node, sign, which);
         }
     }
 
-    fn shift_one(&mut self, idx: CounterIdx, node: NodeId, sign: i8) {
+    /// Counts everything that is known of a unit (`sign` 1), or no longer (-1).
+    fn shift_places(&mut self, idx: CounterIdx, places: &UnitPlaces, sign: i8) {
+        places.all.iter().for_each(|node| self.shift_one(idx, *node, sign, Tallied::There));
+        places.leaving.iter().for_each(|node| self.shift_one(idx, *node, sign, Tallied::Leaving));
+    }
+
+    fn shift_one(&mut self, idx: CounterIdx, node: NodeId, sign: i8, which: Tallied) {
         let Some(counter) = self.counters.get_mut(idx.0 as usize).and_then(Option::as_mut) else { return };
-        match counter.shift(&self.topologies[counter.topology], &self.takers, node.0, sign) {
+        match counter.shift(&self.topologies[counter.topology], &self.takers, (node.0, sign), which) {
             Opened::Nothing => {}
             Opened::Domain(domain) => self.opened.domains.push((counter.topology, domain)),
             Opened::All => self.opened.all = true,
@@ -367,12 +389,19 @@ impl Domains {
         Some(counter.of(self.topologies[counter.topology].of(node)?))
     }
 
-    /// Returns how many a counter has in all domains together.
-    pub(crate) fn total(&self, idx: CounterIdx) -> u32 {
-        self.counter(idx).map_or(0, |counter| counter.total)
+    /// Returns how many of those that a counter has in the domain of a node stay there; `None`: the node is in none.
+    #[inline]
+    pub(crate) fn count_staying(&self, idx: CounterIdx, node: usize) -> Option<u32> {
+        let counter = self.counter(idx)?;
+        Some(counter.staying(self.topologies[counter.topology].of(node)?))
     }
 
-    /// Returns the least that a counter of a spread has in any domain with a node that takes replicas of a template.
+    /// Returns how many of those that a counter has stay where they are, in all domains together.
+    pub(crate) fn n_staying(&self, idx: CounterIdx) -> u32 {
+        self.counter(idx).map_or(0, Counter::n_staying)
+    }
+
+    /// Returns the least that stay of a counter of a spread in any domain with a node that takes replicas of a template.
     pub(crate) fn least(&self, idx: CounterIdx, takers: Option<TakersIdx>) -> u32 {
         let counter = self.counter(idx);
         counter.zip(takers).map_or(0, |(counter, takers)| counter.least(takers))
@@ -385,7 +414,8 @@ impl Domains {
         let topology =
             self.topologies.get(counter.topology).filter(|topology| topology.n_domains() <= N_NAMED_MAX)?;
         let least = counter.least(takers);
-        let open = self.takers.open(takers, counter.topology).filter(|domain| counter.of(*domain) == least);
+        let open =
+            self.takers.open(takers, counter.topology).filter(|domain| counter.staying(*domain) == least);
         let value = open.filter_map(|domain| topology.value_of(domain)).min()?;
         Some((&topology.key, value))
     }

@@ -381,6 +381,9 @@ impl FreeRoom {
             self.settle_devices(idx);
         }
         self.devices[idx].shift_zones(&charge.zones, i32::from(sign));
+        if charge.keeps_ports {
+            self.shift_ports(idx, &catalogue.shape(shape).demand.host_ports, sign);
+        }
     }
 
     /// Fresh state of a node from a rejection: what others have taken of a pool there and was not seen is kept from new

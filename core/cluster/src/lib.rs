@@ -39,6 +39,7 @@
 //! - `holds`: holds and what each of them takes from its node.
 //! - `labels`: labels and taints of nodes as small integers.
 //! - `loads`: measured use of nodes, as shares of what they have.
+//! - `movers`: where terms count replicas that move.
 //! - `occupants`: which running units are on which node.
 //! - `pools`: the rooms of both pools.
 //! - `ports`: ports of nodes that running units listen on.
@@ -112,6 +113,7 @@ mod group_deltas;
 mod holds;
 pub mod labels;
 mod loads;
+mod movers;
 pub mod occupants;
 mod pools;
 mod ports;
@@ -379,19 +381,28 @@ impl Cluster {
         KnownNodes { records, free, catalogue }.takes(terms, node.idx())
     }
 
-    /// Returns the node of some replica of a segment, assumed or there; `except` one of them.
-    pub fn node_of_segment(
-        &self,
-        unit: UnitId,
-        ordinals: impl Iterator<Item = u32>,
-        except: Option<u32>,
-    ) -> Option<NodeId> {
+    /// Returns the node of the first of some replicas that has one, assumed or there; of one that moves its target.
+    pub fn node_of_any(&self, unit: UnitId, mut ordinals: impl Iterator<Item = u32>) -> Option<NodeId> {
         let rows = self.rows(unit);
-        let mut others = ordinals.filter(|ordinal| Some(*ordinal) != except);
-        others.find_map(|ordinal| {
-            let row = rows.map(|rows| rows.row(ordinal)).filter(|row| row.phase.is_live());
-            row.map(|row| row.node).or_else(|| Some(self.taken.assumed(unit, ordinal)?.node))
+        let movers = &self.taken.movers;
+        ordinals.find_map(|ordinal| {
+            let mover = if movers.is_empty() { None } else { movers.get(unit, ordinal) };
+            let stays = mover.is_none_or(|mover| !mover.leaves());
+            let row = rows.map(|rows| rows.row(ordinal)).filter(|row| row.phase.is_live() && stays);
+            let assumed = || Some(self.taken.assumed(unit, ordinal)?.node);
+            row.map(|row| row.node).or_else(assumed).or_else(|| mover?.comes())
         })
+    }
+
+    /// Whether some replica of a unit runs and stays, or is about to run where it moves to.
+    pub fn is_somewhere(&self, unit: UnitId) -> bool {
+        let movers = &self.taken.movers;
+        if movers.is_empty() {
+            return self.rows(unit).is_some_and(|rows| rows.live().next().is_some());
+        }
+        let stays = |ordinal| movers.get(unit, ordinal).is_none_or(|mover| !mover.leaves());
+        movers.targets(unit).next().is_some()
+            || self.rows(unit).is_some_and(|rows| rows.live().any(|(ordinal, _)| stays(ordinal)))
     }
 
     /// Whether a replica of a unit may go to a node as its segment goes. A task group that has to be in one domain is a segment.
@@ -410,8 +421,8 @@ impl Cluster {
             let reason = "in no domain that a segment of the unit may be in".to_owned();
             return Err(Unfit::UnitAffinity { reason });
         }
-        let ordinals = rule.ordinals(rule.of(ordinal));
-        match self.node_of_segment(unit, ordinals, Some(ordinal)) {
+        let others = rule.ordinals(rule.of(ordinal)).filter(|other| *other != ordinal);
+        match self.node_of_any(unit, others) {
             Some(other) if !domains.is_one_segment(rule, other.idx(), node.idx()) => {
                 let reason = "another replica of the segment is in another domain".to_owned();
                 Err(Unfit::UnitAffinity { reason })

@@ -19,9 +19,10 @@ use super::{
     best_effort::BestEffort,
     catalogue::Catalogue,
     daemons::{DaemonIdx, DaemonPlaces},
-    domains::{AffinityTerms, Domains, KnownNodes, StandingTerms},
+    domains::{AffinityTerms, Domains, KnownNodes, StandingTerms, UnitPlaces},
     free::FreeRoom,
     group_deltas::GroupDeltas,
+    movers::Movers,
     occupants::Occupants,
     reserve::{self, Taking},
     shapes::ShapeId,
@@ -38,6 +39,7 @@ pub(crate) struct TakenRoom {
     pub(super) counts: ReplicaCounts,
     pub(super) daemons: DaemonPlaces,
     pub(super) domains: Domains,
+    pub(super) movers: Movers,
     pub(super) work: WorkKinds,
     pub(super) budgets: Budgets,
     /// Who is on which node; there from the first search for victims on.
@@ -200,7 +202,7 @@ impl TakenRoom {
         known: (&[StandingTerms], KnownNodes<'_>),
     ) -> bool {
         let mut domains = std::mem::take(&mut self.domains);
-        let asks_all = domains.put_terms(unit, identity, terms, known, |unit| self.nodes_of(unit));
+        let asks_all = domains.put_terms(unit, identity, terms, known, |unit| self.places_of(unit));
         self.domains = domains;
         asks_all
     }
@@ -210,6 +212,13 @@ impl TakenRoom {
         let rows = self.units.get(&unit).into_iter().flat_map(|taken| taken.rows.live());
         let assumed = self.assumptions.of(unit).map(|assumed| assumed.node);
         rows.map(|(_, row)| row.node).chain(assumed).collect()
+    }
+
+    /// Returns where terms count the replicas of a unit, those that move included.
+    pub(super) fn places_of(&self, unit: UnitId) -> UnitPlaces {
+        let mut places = UnitPlaces { all: self.nodes_of(unit), leaving: Vec::new() };
+        self.movers.add_places(unit, &mut places);
+        places
     }
 
     /// Takes all that is taken of best-effort room, which has just begun to be kept.
@@ -470,6 +479,6 @@ fn live_shape(shapes: &GroupShapes, row: &RunningUnit) -> Option<ShapeId> {
 }
 
 /// A running unit of this incarnation cannot become bound any more.
-fn is_past(row: &RunningUnit, incarnation: u32) -> bool {
+pub(crate) fn is_past(row: &RunningUnit, incarnation: u32) -> bool {
     row.incarnation > incarnation || (row.incarnation == incarnation && row.phase != Phase::Pending)
 }

@@ -64,6 +64,9 @@ pub struct Assignment {
     pub called: bool,
     /// So many are placed at most before it waits for room again; `None`: as many as there is room for.
     pub places_max: Option<u32>,
+    /// The scheduler decides once it has read up to here: it has to know the room that is held for replicas that are moved. 0: it
+    /// need not wait.
+    pub read: Revision,
 }
 
 /// Running units that must leave.

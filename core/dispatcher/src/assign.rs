@@ -100,8 +100,34 @@ impl AssignmentPass<'_> {
                 turn: self.gangs.is_offered(unit),
                 called: false,
                 places_max: waits.then_some(0),
+                read: entry.moves_revision,
             }));
             self.assignments.refresh_ends(unit, self.now);
+        }
+    }
+
+    /// Hands out units of which replicas move, whatever the others wait for: room is held for those that do, and nobody says that it is
+    /// free. The others wait on for their turn.
+    fn hand_out_moved(&mut self) {
+        for unit in std::mem::take(&mut self.assignments.moved) {
+            let Assignments { units, queueing, schedulers, moved, .. } = &mut *self.assignments;
+            let Some(entry) = units.get(unit).filter(|entry| entry.counts.pending > 0) else { continue };
+            // What a scheduler has may come back.
+            moved.insert(unit);
+            let Whereabouts::Queued(waiting) = &entry.place else { continue };
+            if self.rooms.is_empty() {
+                // Nobody waits for room: it is handed out as any other.
+                continue;
+            }
+            if !entry.has_moved() {
+                moved.remove(&unit);
+                continue;
+            }
+            let Some(watcher) = self.rooms.ready_watcher(schedulers) else { continue };
+            let Some((waiting, at_maximum)) = queueing.queues.take_seeker(waiting, self.now) else {
+                continue;
+            };
+            self.assign(&waiting, (watcher, self.scope_of_all, at_maximum), Way::Any, Some(0));
         }
     }
 
@@ -114,6 +140,7 @@ impl AssignmentPass<'_> {
         for unit in seekers.into_iter().chain(self.gangs.take_offered()) {
             self.hand_out(unit);
         }
+        self.hand_out_moved();
         for _ in 0..DISPATCH_MAX {
             candidates.clear();
             candidates.extend(self.assignments.schedulers.candidates());
@@ -334,6 +361,7 @@ impl AssignmentPass<'_> {
             turn,
             called: matches!(way, Way::Called(_)),
             places_max,
+            read: entry.moves_revision,
         }));
         if waiting.room != RoomIdx::NONE && way != Way::Any {
             self.rooms.note_out(unit, waiting.room, way, seq, &mut queueing.queues);

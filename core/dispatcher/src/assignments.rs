@@ -3,7 +3,7 @@
 //!
 //! The parts that one event of a unit concerns together stand here. What concerns only one of them is that part's own.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use godel_domain::{
     ids::{Revision, UnitId},
@@ -34,6 +34,8 @@ pub(super) struct Assignments {
     pub(super) gates: AssignmentGates,
     pub(super) settling: Settling,
     pub(super) ends: Ends,
+    /// Units of which a replica may have come back that room is held for elsewhere.
+    pub(super) moved: BTreeSet<UnitId>,
     /// Unix time of the last look at the clock, milliseconds.
     pub(super) wall_ms: i64,
     pub(super) counters: Counters,
@@ -48,6 +50,7 @@ impl Assignments {
             gates: AssignmentGates::default(),
             settling: Settling::new(config.settle_ms),
             ends: Ends::new(config),
+            moved: BTreeSet::new(),
             wall_ms: 0,
             counters: Counters::default(),
         }

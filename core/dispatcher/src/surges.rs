@@ -12,6 +12,7 @@ use godel_domain::{
     change::Change,
     hold::Hold,
     ids::{HoldId, Revision, UnitId},
+    running_units::RunChange,
     time::Millis,
 };
 use godel_rules::surge;
@@ -43,7 +44,7 @@ impl Surges {
     pub(super) fn note(
         &mut self,
         (change, revision): (&Change, Revision),
-        Assignments { units, counters, .. }: &mut Assignments,
+        Assignments { units, counters, moved, .. }: &mut Assignments,
         now: Millis,
     ) {
         if let Change::Unit(record) = change
@@ -52,6 +53,19 @@ impl Surges {
             let counted = surge::count(&known.record, record);
             counters.surges_started += counted.started;
             counters.surges_given_up += counted.given_up;
+        }
+        if let Change::Hold(hold) = change
+            && hold.movement.is_some()
+            && let Some(entry) = units.get_mut(hold.unit)
+        {
+            // Whoever places the replica has to know where it moves to.
+            entry.moves_revision = entry.moves_revision.max(revision);
+            moved.insert(hold.unit);
+        }
+        if let Change::Rows(unit, RunChange::Requeue(_)) = change
+            && units.get(*unit).is_some_and(|entry| entry.moves_revision > Revision(0))
+        {
+            moved.insert(*unit);
         }
         match change {
             Change::Hold(hold) if hold.surge_ordinal().is_some() => {
@@ -64,6 +78,7 @@ impl Surges {
                 }
             }
             Change::Unit(record) if !record.status.surges.is_empty() => {
+                moved.insert(record.id);
                 self.due.insert(record.id, now);
             }
             Change::Unit(record) => self.look_again(record.id, now),

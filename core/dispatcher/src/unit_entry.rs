@@ -10,7 +10,7 @@ use godel_domain::{
     priority_classes::PriorityClasses,
     queue_spec::Band,
     refusals::Refusals,
-    running_units::{Phase as RowPhase, RunChange, RunningUnit, RunningUnits},
+    running_units::{EvictionReason, Phase as RowPhase, RunChange, RunningUnit, RunningUnits},
     time::Millis,
     unit::UnitRecord,
     unit_report::{ReportState, UnitReport},
@@ -25,6 +25,8 @@ pub(super) struct UnitEntry {
     pub(super) record: Arc<UnitRecord>,
     pub(super) revision: Revision,
     pub(super) rows_revision: Revision,
+    /// Of the last room that was held for a replica that is moved; 0: there was none.
+    pub(super) moves_revision: Revision,
     pub(super) create_revision: Revision,
     pub(super) create_time_ms: i64,
     pub(super) rows: RunningUnits,
@@ -165,6 +167,21 @@ impl Whereabouts {
 }
 
 impl UnitEntry {
+    /// Whether a replica that moves has no node yet: it was told to leave for another one, or starts before one that is.
+    pub(super) fn has_moved(&self) -> bool {
+        let is_moved = |(ordinal, row): (u32, &RunningUnit)| {
+            let last = self.rows.last_eviction(ordinal).filter(|_| row.phase == RowPhase::Pending);
+            last.is_some_and(|last| {
+                last.reason == EvictionReason::Rescheduled
+                    && last.replica.incarnation.checked_add(1) == Some(row.incarnation)
+            })
+        };
+        self.moves_revision > Revision(0)
+            && self.counts.pending > 0
+            && (!self.record.status.surges.is_empty()
+                || self.rows.rows.iter().any(|(at, row)| is_moved((at, row))))
+    }
+
     pub(super) fn new(
         record: Arc<UnitRecord>,
         revision: Revision,
@@ -178,6 +195,7 @@ impl UnitEntry {
             record,
             revision,
             rows_revision: Revision(0),
+            moves_revision: Revision(0),
             create_revision: created.0,
             create_time_ms: created.1,
             rows: RunningUnits::default(),

@@ -60,6 +60,8 @@ pub(crate) struct AssignedUnit {
     pub(crate) flow: FlowIdx,
     /// The queue that pays.
     pub queue: QueueIdx,
+    /// The unit is not tried before this was read.
+    pub(crate) reads: Revision,
     /// The nodes on which the unit may be tried: those of the own partition, or all.
     pub scope: NodeScope,
     /// A queue of the unit is at a maximum: running units of that queue must be evicted first.
@@ -218,6 +220,7 @@ impl AssignedUnit {
             pool: record.spec.pool,
             flow: picture.flow_of(&groups, record.spec.pool),
             queue: picture.shares.queue(&record.spec.queue),
+            reads: Revision(0),
             scope: NodeScope::default(),
             at_maximum: false,
             has_turn: false,

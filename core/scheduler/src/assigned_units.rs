@@ -35,6 +35,8 @@ pub(super) struct AssignedUnits {
     orphans: IdMap<UnitId, DecisionIds>,
     pub(super) ready: Flows,
     backoff: BTreeSet<(Millis, UnitId)>,
+    /// Units that are tried once as much was read.
+    reading: BTreeSet<(Revision, UnitId)>,
     pub(super) parked: Parked,
     /// Units in `ready` that the dispatcher called.
     n_called: usize,
@@ -65,6 +67,7 @@ impl AssignedUnits {
             orphans: IdMap::default(),
             ready: Flows::default(),
             backoff: BTreeSet::new(),
+            reading: BTreeSet::new(),
             parked: Parked::default(),
             n_called: 0,
             n_assigned: 0,
@@ -335,6 +338,25 @@ impl AssignedUnits {
     /// Returns when the first backoff ends.
     pub(super) fn backoff_end(&self) -> Option<Millis> {
         self.backoff.first().map(|(end, _)| *end)
+    }
+
+    /// A detached unit has to wait until as much was read as its assignment says.
+    pub(super) fn await_reading(&mut self, assigned: Box<AssignedUnit>, templates: &mut Templates) {
+        self.reading.insert((assigned.reads, assigned.unit()));
+        self.attach(assigned, UnitState::Waiting, templates);
+    }
+
+    /// Everything up to `read` was read: units that waited for that are ready.
+    pub(super) fn try_those_that_read(&mut self, read: Revision, templates: &mut Templates) {
+        while let Some((_, unit)) = self.reading.first().copied().filter(|(revision, _)| *revision <= read) {
+            self.reading.pop_first();
+            let waits = |assigned: &AssignedUnit| assigned.state == UnitState::Waiting && !assigned.awaits;
+            if self.get(unit).is_some_and(waits)
+                && let Some(assigned) = self.detach(unit)
+            {
+                self.attach(assigned, UnitState::Ready, templates);
+            }
+        }
     }
 
     /// Room gained on a node may be what a unit lacks beside what is held for it there.

@@ -15,6 +15,7 @@ use super::{
     Scheduler, Step,
     assigned_unit::{AssignedUnit, UnitState},
     elsewhere::{Rest, Whole, is_ready, own_holds, remove_held, try_each},
+    movers::place_on_targets,
     park::{CountedRefusals, Parked, WaitKey},
     picture::{Picture, Try, follow_topology, part_by_volumes},
     preemption::{PreemptionSearch, full_refusals, lacks_of},
@@ -63,9 +64,19 @@ impl Scheduler {
             self.units.give_back(assigned, ReportState::Returned, None, templates);
             return 1;
         }
+        if assigned.reads > self.picture.revision {
+            self.units.await_reading(assigned, &mut self.picture.placer.templates);
+            return 1;
+        }
         assigned.attempts += 1;
         part_by_volumes(&mut self.picture, &mut assigned);
         self.picture.placer.set_scope(assigned.scope);
+        if !assigned.at_maximum {
+            match self.try_targets(assigned, decisions) {
+                Ok(n_moved) => return n_moved,
+                Err(rest) => assigned = rest,
+            }
+        }
         if !assigned.awaiting_hold.is_empty() {
             assigned = match self.try_elsewhere(assigned, left, now, decisions) {
                 Rest::Nothing(n_tried) => return n_tried,
@@ -76,7 +87,10 @@ impl Scheduler {
         if assigned.at_maximum {
             match self.try_at_maximum(assigned, (together, left), now, decisions) {
                 Ok(n_tried) => return n_tried,
-                Err(with_room) => assigned = with_room,
+                Err(with_room) => match self.try_targets(with_room, decisions) {
+                    Ok(n_moved) => return n_moved,
+                    Err(rest) => assigned = rest,
+                },
             }
         }
         if let Some(n) = assigned.places_max.filter(|_| together <= 1) {
@@ -110,6 +124,23 @@ impl Scheduler {
             return self.give_up(assigned, tried, (together, has_turn), now, decisions);
         }
         self.decide_placed(assigned, tried, now, decisions)
+    }
+
+    /// Places what of a unit moves, before anything else of it; `Err`, with the unit, if nothing does that has a place. Returns how many
+    /// running units it placed.
+    fn try_targets(
+        &mut self,
+        mut assigned: Box<AssignedUnit>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<usize, Box<AssignedUnit>> {
+        let Self { units, picture, in_flight, .. } = self;
+        match place_on_targets(picture, in_flight, &mut assigned, decisions) {
+            0 => Err(assigned),
+            n_moved => {
+                units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
+                Ok(n_moved)
+            }
+        }
     }
 
     /// Too few of a unit's running units have places. Returns how many it tried to place.

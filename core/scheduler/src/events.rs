@@ -181,6 +181,7 @@ impl Scheduler {
         if in_flight.unread.end_list(picture.revision) {
             units.requeue_all_released(&in_flight.unread, picture);
         }
+        units.try_those_that_read(picture.revision, &mut picture.placer.templates);
         self.forget_read();
         self.units.parked.note_change();
     }
@@ -297,6 +298,13 @@ impl Scheduler {
     pub fn set_scope(&mut self, unit: UnitId, scope: NodeScope) {
         if let Some(assigned) = self.units.get_mut(unit) {
             assigned.scope = scope;
+        }
+    }
+
+    /// A unit that was just assigned is not tried before everything up to a revision was read.
+    pub fn await_reading(&mut self, unit: UnitId, revision: Revision) {
+        if let Some(assigned) = self.units.get_mut(unit) {
+            assigned.reads = revision;
         }
     }
 

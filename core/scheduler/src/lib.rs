@@ -18,6 +18,7 @@
 //! - `events`: committed changes, assignments and outcomes, and what each of them brings about.
 //! - `flows`: one workflow per sub-cluster and pool.
 //! - `in_flight`: decisions without an outcome, and those that were answered and not read yet.
+//! - `movers`: replicas that move, which go to their targets first.
 //! - `park`: units without a place, grouped by what they need.
 //! - `picture`: the picture of the cluster, as read and as assumed, and places in it.
 //! - `plan`: what would become of a unit that is not submitted.
@@ -47,6 +48,7 @@ mod elsewhere;
 mod events;
 mod flows;
 mod in_flight;
+mod movers;
 mod park;
 mod picture;
 mod plan;

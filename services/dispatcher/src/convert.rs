@@ -278,6 +278,7 @@ pub(crate) fn assignment(assignment: Assignment, record: Bytes) -> raw::UnitAssi
         turn,
         called,
         places_max,
+        read,
     } = assignment;
     if incarnations.iter().all(|incarnation| *incarnation == 0) {
         incarnations.clear();
@@ -298,6 +299,7 @@ pub(crate) fn assignment(assignment: Assignment, record: Bytes) -> raw::UnitAssi
         turn,
         called,
         places_max,
+        read_revision: read.0,
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Assignment {
     pub(crate) called: bool,
     /// Most that are placed before it waits again.
     pub(crate) places_max: Option<u32>,
+    /// Nothing is decided before this was read.
+    pub(crate) read: Revision,
 }
 
 /// An assignment as sent.
@@ -51,6 +53,7 @@ pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField
         turn,
         called,
         places_max,
+        read_revision,
     } = pb;
     if !incarnations.is_empty() && incarnations.len() != ordinals.len() {
         return Err(BadField::new("incarnations", "empty, or one per ordinal"));
@@ -64,8 +67,19 @@ pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField
         Ok(v1::AssignmentScope::Global) => NodeScope::Global,
         Ok(v1::AssignmentScope::Unspecified) | Err(_) => NodeScope::Partition,
     };
-    let (record, spec_revision) = (Arc::new(record), Revision(spec_revision));
-    Ok(Assignment { record, spec_revision, pending, bound, scope, at_maximum, turn, called, places_max })
+    let (record, spec_revision, read) = (Arc::new(record), Revision(spec_revision), Revision(read_revision));
+    Ok(Assignment {
+        record,
+        spec_revision,
+        pending,
+        bound,
+        scope,
+        at_maximum,
+        turn,
+        called,
+        places_max,
+        read,
+    })
 }
 
 /// What became of a try.

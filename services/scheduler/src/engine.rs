@@ -343,9 +343,11 @@ impl Engine {
                     turn,
                     called,
                     places_max,
+                    read,
                 } = assignment;
                 self.core.on_assign(&record, spec_revision, &pending, bound, self.clock.now());
                 self.core.set_scope(record.id, scope);
+                self.core.await_reading(record.id, read);
                 if at_maximum {
                     self.core.set_at_maximum(record.id, self.clock.now());
                 }

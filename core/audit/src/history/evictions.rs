@@ -202,11 +202,12 @@ pub(crate) fn check_evictions(world: &World, history: &History, replay: &Replay)
     };
     findings.checked(format!(
         "{} evictions in the history, {} of them preemptions, {} of these by guarantee, {} under a disruption budget, \
-         {n_now} evicting or evicted now{}{before}",
+         {n_now} evicting or evicted now{}{}{before}",
         replay.n_evictions,
         replay.n_preempted,
         replay.preemptions.n_reclaimed,
         replay.budgets.n_judged,
+        replay.moved.words(world),
         history.since(),
     ));
     findings

@@ -2,6 +2,7 @@
 //! words are not found. What a commit breaks is found from a late history, too, and from one whose start is several
 //! revisions wide.
 
+mod moves;
 mod surges;
 
 use godel_domain::{
@@ -292,8 +293,15 @@ fn grounds() -> Vec<Clause> {
 fn target(id: u64, of: &UnitRecord, ordinal: u32, expires_ms: i64) -> Change {
     let movement =
         Some(MovementTarget { movement: Arc::from("m"), from: RunningUnitId::new(of.id, ordinal, 0) });
-    let (ordinals, incarnations) = (vec![ordinal], vec![1]);
-    Change::Hold(Arc::new(Hold { ordinals, incarnations, movement, expires_ms, ..hold(id, of.id, 10) }))
+    let (ordinals, incarnations, spec_revision) = (vec![ordinal], vec![1], Revision(9));
+    Change::Hold(Arc::new(Hold {
+        ordinals,
+        incarnations,
+        spec_revision,
+        movement,
+        expires_ms,
+        ..hold(id, of.id, 10)
+    }))
 }
 
 fn movements() -> Vec<Clause> {
@@ -323,6 +331,11 @@ fn movements() -> Vec<Clause> {
         commit(I6, "hold 1 of unit 1: kept", moving(-90_000)),
         commit(I6, "ms after its expiry", moving(-90_000).then(vec![Change::HoldDeleted(HoldId(1))])),
         commit(I6, "hold 1 is there after unit 1, 0 has moved", back(moving(i64::MAX))),
+        commit(
+            I6,
+            "hold 1: given up though unit 1, 0 moves to it, and nothing changed",
+            moving(i64::MAX).then(vec![Change::HoldDeleted(HoldId(1))]),
+        ),
     ]
 }
 
@@ -501,6 +514,7 @@ fn all() -> Vec<Clause> {
         i5(),
         grounds(),
         movements(),
+        moves::in_the_way(),
         surges::clauses(),
         victims(),
         i7_and_i9(),

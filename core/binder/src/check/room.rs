@@ -7,10 +7,13 @@ use godel_domain::{
     allocation::Allocation,
     decision::{Decision, RejectionReason},
     hold::Borrower,
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
+    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
     lifecycle,
 };
-use godel_framework::{ConcernedFilters, NodeAsk, UnitAsk};
+use godel_framework::{
+    ConcernedFilters, NodeAsk, UnitAsk,
+    plugins::movement::{entered_on, target_of},
+};
 use smallvec::SmallVec;
 
 use super::{PlacedReplica, PlacedReplicas, RejectionList, reason};
@@ -42,13 +45,24 @@ impl UnitAsks {
     }
 }
 
+/// Where a decision takes room, and what of it is kept for its unit.
+pub(super) struct DecisionRoom<'a> {
+    pub(super) cluster: &'a mut Cluster,
+    /// What a gang gathers is for it, if that admits it.
+    pub(super) borrower: Option<&'a Borrower>,
+    /// Reservations that it owns.
+    pub(super) owned: &'a Owned,
+    /// Holds for its replicas, which do not count at present.
+    pub(super) own: &'a [HoldId],
+}
+
 /// Takes room for each member that its node has room for, in the decision's order. Devices that another took
 /// meanwhile are replaced by others of the node that serve the request as well: who packs chooses the same
 /// ones, and sending the decision back for that would only choose these. What a gang gathers is for whom it admits, and a
 /// slot of a reservation for whoever owns that: an owner takes one where there is one.
 pub(super) fn take_room(
     unit: &Unit,
-    (cluster, borrower, owned): (&mut Cluster, Option<&Borrower>, &Owned),
+    DecisionRoom { cluster, borrower, owned, own }: DecisionRoom<'_>,
     decision: &Decision,
     members: &[PlacedReplica],
     refused: &mut RejectionList,
@@ -72,6 +86,10 @@ pub(super) fn take_room(
                 accepted.push(PlacedReplica { allocation, ..member });
                 continue;
             }
+            // For others of the unit it counts on its target until it has a place.
+            let is_lifted = cluster.lift_target(id);
+            let entered = if is_lifted { entered_beside(cluster, id, node, own) } else { SmallVec::new() };
+            cluster.lift_holds(&entered);
             let mut may = may_go(cluster, &asked, (ordinal, node), member.allocation, decision.nodes_as_of);
             let enters =
                 may.is_err() && borrower.is_some_and(|borrower| cluster.lift_gathered(borrower, Some(node)));
@@ -91,9 +109,29 @@ pub(super) fn take_room(
             if enters {
                 cluster.settle_lifted();
             }
+            cluster.settle_holds(&entered);
+            if is_lifted {
+                cluster.put_down_target();
+            }
         }
     }
     accepted
+}
+
+/// Targets on a node that others have just been placed on: until that is read they count beside those, which is no reason to refuse
+/// one that moves to the same node.
+fn entered_beside(
+    cluster: &Cluster,
+    id: RunningUnitId,
+    node: NodeId,
+    own: &[HoldId],
+) -> SmallVec<[HoldId; 4]> {
+    if target_of(cluster, id).is_none_or(|(_, target)| target != node) {
+        return SmallVec::new();
+    }
+    let mut entered = entered_on(cluster, node);
+    entered.retain(|hold| !own.contains(hold));
+    entered
 }
 
 /// What was taken of a queue.
@@ -222,4 +260,19 @@ pub(crate) fn may_stand(
     }
     let has_changed = cluster.changed_at(node) > nodes_as_of;
     godel_framework::admit(cluster, (ask, asked.concerned), node, has_changed)
+}
+
+/// The same for a replica that may have a target: its target is not in its own way.
+pub(super) fn may_stand_anew(
+    cluster: &mut Cluster,
+    asked: &Asked<'_>,
+    (id, node): (RunningUnitId, NodeId),
+    nodes_as_of: Revision,
+) -> Result<(), Unfit> {
+    let is_lifted = cluster.lift_target(id);
+    let may = may_stand(cluster, asked, (id.replica.ordinal, node), nodes_as_of);
+    if is_lifted {
+        cluster.put_down_target();
+    }
+    may
 }

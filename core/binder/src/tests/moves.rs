@@ -1,6 +1,7 @@
 //! Running units that move: what is held for them, why they may not, and what ends it.
 
 mod surges;
+mod terms;
 
 use godel_domain::{
     ids::RunningUnitId,
@@ -229,6 +230,22 @@ fn a_move_that_cannot_be_made_changes_nothing() {
         assert_eq!(world.binder.cluster().node_state(of.to), before, "{detail}");
         assert_eq!((world.binder.n_holds(), world.binder.evictions.n_asked()), (0, 0), "{detail}");
     }
+}
+
+#[test]
+fn who_could_not_come_back_into_its_queue_does_not_move() {
+    let mut world = World::new(4);
+    let mut queue = QueueSpec::new("q");
+    queue.max_running_units = 2;
+    world.change(Change::Queue(Arc::new(queue.clone())));
+    world.running(unit(1, 2, 1, demand(10, 0)).queue("q"), &[(0, 1), (1, 2)]);
+    // It is at its maximum: who leaves makes room for itself.
+    let accepted = world.moves(asked(1, 0, 0, 3));
+    move_refused(&mut world.binder, &accepted);
+    queue.max_running_units = 1;
+    world.change(Change::Queue(Arc::new(queue)));
+    let refusal = world.stays(asked(1, 0, 0, 3));
+    assert_eq!((refusal.reason, refusal.later), (RejectionReason::QueueFull, true));
 }
 
 #[test]

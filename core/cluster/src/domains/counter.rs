@@ -1,4 +1,5 @@
-//! How many running units of some are in each domain.
+//! How many running units of some are in each domain, and how many of these stay: whom a movement has leave is in the way of
+//! others until it has left, but nobody has to be near to it, and it makes no spread uneven.
 
 use std::collections::BTreeMap;
 
@@ -35,6 +36,60 @@ pub(super) enum Counted {
     Keeping(Selector),
 }
 
+/// Running units by node and by domain.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    total: u32,
+    /// Of nodes with some.
+    by_node: FxHashMap<u32, u32>,
+    /// Of domains with some.
+    by_domain: FxHashMap<DomainIdx, u32>,
+}
+
+impl Tally {
+    #[inline]
+    fn of(&self, domain: DomainIdx) -> u32 {
+        self.by_domain.get(&domain).copied().unwrap_or(0)
+    }
+
+    /// One more (`sign` 1) or one less (-1) on a node of a domain.
+    fn shift(&mut self, domain: Option<DomainIdx>, node: u32, sign: i8) {
+        let changed = |n: u32| if sign > 0 { n + 1 } else { n.saturating_sub(1) };
+        let on_node = changed(self.by_node.get(&node).copied().unwrap_or(0));
+        put(&mut self.by_node, node, on_node);
+        self.total = changed(self.total);
+        if let Some(domain) = domain {
+            let in_domain = changed(self.of(domain));
+            put(&mut self.by_domain, domain, in_domain);
+        }
+    }
+
+    /// A node was of one domain and is of another now.
+    fn move_node(&mut self, node: u32, from: Option<DomainIdx>, to: Option<DomainIdx>) {
+        let n = self.by_node.get(&node).copied().unwrap_or(0);
+        if n == 0 || from == to {
+            return;
+        }
+        if let Some(from) = from {
+            let left = self.of(from).saturating_sub(n);
+            put(&mut self.by_domain, from, left);
+        }
+        if let Some(to) = to {
+            let more = self.of(to) + n;
+            put(&mut self.by_domain, to, more);
+        }
+    }
+}
+
+/// Which of the counts of a counter change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tallied {
+    /// Somebody is there, or no longer.
+    There,
+    /// Somebody of those that are there leaves, or no longer.
+    Leaving,
+}
+
 /// Running units of some by domain of one topology key.
 #[derive(Clone, Debug)]
 pub(super) struct Counter {
@@ -43,16 +98,14 @@ pub(super) struct Counter {
     pub(super) counted: Counted,
     /// Terms that rest on it.
     pub(super) n_uses: u32,
-    pub(super) total: u32,
-    /// Of nodes with some.
-    by_node: FxHashMap<u32, u32>,
-    /// Of domains with some.
-    by_domain: FxHashMap<DomainIdx, u32>,
+    there: Tally,
+    /// Of these, those that leave for where they count as well.
+    leaving: Tally,
     /// Kept for spreads, one for each set of nodes that they may use.
     levels: Vec<UsableLevels>,
 }
 
-/// How many of the domains that have a node of a set have so many.
+/// In how many of the domains that have a node of a set a given number of replicas stay.
 #[derive(Clone, Debug)]
 struct UsableLevels {
     takers: TakersIdx,
@@ -81,20 +134,13 @@ impl UsableLevels {
 
 impl Counter {
     pub(super) fn new(topology: usize, counted: Counted) -> Self {
-        Self {
-            topology,
-            counted,
-            n_uses: 0,
-            total: 0,
-            by_node: FxHashMap::default(),
-            by_domain: FxHashMap::default(),
-            levels: Vec::new(),
-        }
+        let (there, leaving) = (Tally::default(), Tally::default());
+        Self { topology, counted, n_uses: 0, there, leaving, levels: Vec::new() }
     }
 
     /// Nobody runs anywhere, and no node is known.
     pub(super) fn clear(&mut self) {
-        (self.total, self.by_node, self.by_domain) = (0, FxHashMap::default(), FxHashMap::default());
+        (self.there, self.leaving) = (Tally::default(), Tally::default());
         self.levels.iter_mut().for_each(|levels| levels.n_domains.clear());
     }
 
@@ -105,7 +151,7 @@ impl Counter {
             return;
         }
         let mut levels = UsableLevels { takers, n_uses: 1, n_domains: BTreeMap::new() };
-        sets.open(takers, self.topology).for_each(|domain| levels.enter(self.of(domain)));
+        sets.open(takers, self.topology).for_each(|domain| levels.enter(self.staying(domain)));
         self.levels.push(levels);
     }
 
@@ -122,10 +168,23 @@ impl Counter {
     /// Returns how many are in a domain.
     #[inline]
     pub(super) fn of(&self, domain: DomainIdx) -> u32 {
-        self.by_domain.get(&domain).copied().unwrap_or(0)
+        self.there.of(domain)
     }
 
-    /// Returns the least of all domains that have a node of a set; 0 if there are none, or if it is not kept.
+    /// Returns how many are in a domain and stay.
+    #[inline]
+    pub(super) fn staying(&self, domain: DomainIdx) -> u32 {
+        self.there.of(domain).saturating_sub(self.leaving.of(domain))
+    }
+
+    /// Returns how many stay where they are, in all domains together and in none.
+    #[inline]
+    pub(super) fn n_staying(&self) -> u32 {
+        self.there.total.saturating_sub(self.leaving.total)
+    }
+
+    /// Returns how many stay in that of all domains with a node of a set in which the fewest do; 0 if there are none, or if it is
+    /// not kept.
     #[inline]
     pub(super) fn least(&self, takers: TakersIdx) -> u32 {
         let levels = self.levels.iter().find(|levels| levels.takers == takers);
@@ -133,35 +192,41 @@ impl Counter {
     }
 
     /// One more (`sign` 1) or one less (-1) on a node. Returns what that opens to others: its domain, or all of them.
-    pub(super) fn shift(&mut self, topology: &NodeDomains, sets: &TakerSets, node: u32, sign: i8) -> Opened {
-        let count = self.by_node.entry(node).or_default();
-        *count = if sign > 0 { *count + 1 } else { count.saturating_sub(1) };
-        if *count == 0 {
-            self.by_node.remove(&node);
+    pub(super) fn shift(
+        &mut self,
+        topology: &NodeDomains,
+        sets: &TakerSets,
+        (node, sign): (u32, i8),
+        which: Tallied,
+    ) -> Opened {
+        let domain = topology.of(node as usize);
+        let before = domain.map_or((0, 0), |domain| (self.of(domain), self.staying(domain)));
+        match which {
+            Tallied::There => self.there.shift(domain, node, sign),
+            Tallied::Leaving => self.leaving.shift(domain, node, sign),
         }
-        self.total = if sign > 0 { self.total + 1 } else { self.total.saturating_sub(1) };
-        let Some(domain) = topology.of(node as usize) else { return Opened::Nothing };
-        let before = self.of(domain);
-        let after = if sign > 0 { before + 1 } else { before.saturating_sub(1) };
-        self.put(domain, after);
+        let Some(domain) = domain else { return Opened::Nothing };
+        let after = (self.of(domain), self.staying(domain));
         let mut has_risen = false;
         for levels in &mut self.levels {
             if sets.is_open(levels.takers, self.topology, domain) {
                 let least = levels.least();
-                levels.leave(before);
-                levels.enter(after);
+                levels.leave(before.1);
+                levels.enter(after.1);
                 has_risen |= levels.least() > least;
             }
         }
-        if has_risen || (sign < 0 && self.total == 0) {
+        let is_less = after.0 < before.0 || after.1 < before.1;
+        if has_risen || (is_less && self.n_staying() == 0) {
             return Opened::All;
         }
-        if sign < 0 || before == 0 { Opened::Domain(domain) } else { Opened::Nothing }
+        let is_first = before.1 == 0 && after.1 > 0;
+        if is_less || is_first { Opened::Domain(domain) } else { Opened::Nothing }
     }
 
     /// A domain leaves the levels, as long as its nodes change; [`Self::enter_levels`] counts it again.
     pub(super) fn leave_levels(&mut self, domain: DomainIdx, sets: &TakerSets) {
-        let n = self.of(domain);
+        let n = self.staying(domain);
         for levels in &mut self.levels {
             if sets.is_open(levels.takers, self.topology, domain) {
                 levels.leave(n);
@@ -171,7 +236,7 @@ impl Counter {
 
     /// The nodes of a domain have changed.
     pub(super) fn enter_levels(&mut self, domain: DomainIdx, sets: &TakerSets) {
-        let n = self.of(domain);
+        let n = self.staying(domain);
         for levels in &mut self.levels {
             if sets.is_open(levels.takers, self.topology, domain) {
                 levels.enter(n);
@@ -181,24 +246,16 @@ impl Counter {
 
     /// A node was of one domain and is of another now; both have left the levels.
     pub(super) fn move_node(&mut self, node: u32, from: Option<DomainIdx>, to: Option<DomainIdx>) {
-        let n = self.by_node.get(&node).copied().unwrap_or(0);
-        if n == 0 || from == to {
-            return;
-        }
-        if let Some(from) = from {
-            self.put(from, self.of(from).saturating_sub(n));
-        }
-        if let Some(to) = to {
-            self.put(to, self.of(to) + n);
-        }
+        self.there.move_node(node, from, to);
+        self.leaving.move_node(node, from, to);
     }
+}
 
-    fn put(&mut self, domain: DomainIdx, n: u32) {
-        if n == 0 {
-            self.by_domain.remove(&domain);
-        } else {
-            self.by_domain.insert(domain, n);
-        }
+fn put(counts: &mut FxHashMap<u32, u32>, of: u32, n: u32) {
+    if n == 0 {
+        counts.remove(&of);
+    } else {
+        counts.insert(of, n);
     }
 }
 

@@ -297,9 +297,9 @@ impl Domains {
     pub fn admits(&self, rules: &UnitRules, idx: usize) -> Result<(), Unfit> {
         let refused = |words: &str| Err(Unfit::UnitAffinity { reason: words.to_owned() });
         for rule in rules.near.iter().filter(|rule| rule.weight == 0) {
-            match self.count(rule.counter, idx) {
+            match self.count_staying(rule.counter, idx) {
                 Some(1..) => {}
-                Some(0) if rule.may_begin && self.total(rule.counter) == 0 => {}
+                Some(0) if rule.may_begin && self.n_staying(rule.counter) == 0 => {}
                 _ => return refused(&format!("not near {}", rule.words)),
             }
         }
@@ -320,8 +320,8 @@ impl Domains {
         let has = |counter: CounterIdx| self.count(counter, idx).is_some_and(|n| n > 0);
         let is_near = |rule: &NearRule| {
             rule.weight > 0
-                || match self.count(rule.counter, idx) {
-                    Some(n) => n > 0 || (rule.may_begin && self.total(rule.counter) == 0),
+                || match self.count_staying(rule.counter, idx) {
+                    Some(n) => n > 0 || (rule.may_begin && self.n_staying(rule.counter) == 0),
                     None => false,
                 }
         };
@@ -334,7 +334,7 @@ impl Domains {
     /// replicas of its template; `None`: the node is in no domain.
     #[inline]
     pub(super) fn skew(&self, rule: &SpreadRule, takers: Option<TakersIdx>, idx: usize) -> Option<u32> {
-        let n = self.count(rule.counter, idx)?.saturating_add(rule.adds);
+        let n = self.count_staying(rule.counter, idx)?.saturating_add(rule.adds);
         Some(n.saturating_sub(self.least(rule.counter, takers)))
     }
 
@@ -355,7 +355,8 @@ impl Domains {
     /// Returns the part of the preferred terms, by weight, that a node meets, in thousandths.
     pub fn preference(&self, rules: &UnitRules, idx: usize) -> i64 {
         let has = |counter: CounterIdx| self.count(counter, idx).is_some_and(|n| n > 0);
-        let near = rules.near.iter().map(|rule| (rule.weight, has(rule.counter)));
+        let keeps = |counter: CounterIdx| self.count_staying(counter, idx).is_some_and(|n| n > 0);
+        let near = rules.near.iter().map(|rule| (rule.weight, keeps(rule.counter)));
         let apart = rules.apart.iter().map(|rule| (rule.weight, !has(rule.counter)));
         let (mut met, mut all) = (0, 0);
         for (weight, is_met) in near.chain(apart) {

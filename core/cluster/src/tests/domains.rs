@@ -1,6 +1,7 @@
 //! Terms of units against a count from scratch.
 
 use godel_domain::{
+    hold::{Hold, MovementTarget},
     label_expression::{LabelExpression, parse},
     node::{NODE_CLASS, NodeReport, NodeRuntime, NodeSpec, Taint, TaintEffect, Toleration},
     unit::Template,
@@ -40,6 +41,14 @@ enum Event {
     Gone(u32),
     Assume(u64, u32, u32),
     Forget(u64, u32),
+    /// What is assumed is bound, and nothing is held for it any more.
+    Bind(u64, u32),
+    /// A movement has a running unit leave, and room is held for it on a node.
+    Move(u64, u32, u32),
+    /// Who leaves has left.
+    Left(u64, u32),
+    /// What is held for a replica goes.
+    Unhold(u64, u32),
     Terms(u64, usize),
     Remove(u64),
     Reset,
@@ -109,7 +118,11 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(node, rack, kind)| Event::Node(node, rack, KINDS[kind])),
         1 => node.clone().prop_map(Event::Gone),
         6 => (unit.clone(), ordinal.clone(), node).prop_map(|(unit, ordinal, node)| Event::Assume(unit, ordinal, node)),
-        3 => (unit.clone(), ordinal).prop_map(|(unit, ordinal)| Event::Forget(unit, ordinal)),
+        3 => (unit.clone(), ordinal.clone()).prop_map(|(unit, ordinal)| Event::Forget(unit, ordinal)),
+        5 => (unit.clone(), ordinal.clone()).prop_map(|(unit, ordinal)| Event::Bind(unit, ordinal)),
+        4 => (unit.clone(), ordinal.clone(), 0..N_NODES).prop_map(|(unit, ordinal, to)| Event::Move(unit, ordinal, to)),
+        3 => (unit.clone(), ordinal.clone()).prop_map(|(unit, ordinal)| Event::Left(unit, ordinal)),
+        1 => (unit.clone(), ordinal).prop_map(|(unit, ordinal)| Event::Unhold(unit, ordinal)),
         3 => (unit.clone(), 0..TERMS.len()).prop_map(|(unit, terms)| Event::Terms(unit, terms)),
         1 => unit.prop_map(Event::Remove),
         1 => Just(Event::Reset),
@@ -165,11 +178,23 @@ fn put_terms(cluster: &mut Cluster, unit: u64, affinity: &UnitAffinity, template
     cluster.put_terms(UnitId(unit), &identity(unit), &terms)
 }
 
+#[derive(Clone, Copy, Default)]
+struct Row {
+    incarnation: u32,
+    /// Where it runs.
+    node: Option<u32>,
+    leaves: bool,
+}
+
 #[derive(Default)]
 struct World {
     cluster: Cluster,
     nodes: BTreeMap<u32, (Option<u8>, Kind)>,
-    placed: BTreeMap<(u64, u32), u32>,
+    /// What is assumed, with the incarnation.
+    placed: BTreeMap<(u64, u32), (u32, u32)>,
+    rows: BTreeMap<(u64, u32), Row>,
+    /// Targets: incarnation and node.
+    holds: BTreeMap<(u64, u32), (u32, u32)>,
     terms: BTreeMap<u64, usize>,
     /// Those whose records are known.
     units: std::collections::BTreeSet<u64>,
@@ -221,14 +246,20 @@ impl World {
             }
             Event::Assume(unit, ordinal, node) => {
                 self.offer(unit);
-                self.placed.insert((unit, ordinal), node);
-                let id = RunningUnitId::new(UnitId(unit), ordinal, 0);
+                let row = self.row(unit, ordinal);
+                if row.node.is_some() {
+                    return;
+                }
+                self.placed.insert((unit, ordinal), (row.incarnation, node));
+                let id = RunningUnitId::new(UnitId(unit), ordinal, row.incarnation);
                 self.cluster.assume(id, shape, NodeId(node), Allocation::default());
             }
             Event::Forget(unit, ordinal) => {
-                self.placed.remove(&(unit, ordinal));
-                self.cluster.forget(RunningUnitId::new(UnitId(unit), ordinal, 0));
+                if let Some((incarnation, _)) = self.placed.remove(&(unit, ordinal)) {
+                    self.cluster.forget(RunningUnitId::new(UnitId(unit), ordinal, incarnation));
+                }
             }
+            Event::Bind(..) | Event::Move(..) | Event::Left(..) | Event::Unhold(..) => self.run(event),
             Event::Terms(unit, terms) => {
                 self.terms.insert(unit, terms);
                 let template = template(unit);
@@ -242,10 +273,16 @@ impl World {
                 self.terms.remove(&unit);
                 self.units.remove(&unit);
                 self.placed.retain(|(of, _), _| *of != unit);
+                self.rows.retain(|(of, _), _| *of != unit);
+                for ordinal in 0..N_ORDINALS {
+                    self.run(&Event::Unhold(unit, ordinal));
+                }
                 self.cluster.remove_unit(UnitId(unit));
             }
             Event::Reset => {
                 self.cluster.reset();
+                self.rows.clear();
+                self.holds.clear();
                 self.nodes
                     .keys()
                     .copied()
@@ -254,6 +291,107 @@ impl World {
                     .for_each(|node| self.put_node(node));
             }
         }
+    }
+
+    fn row(&self, unit: u64, ordinal: u32) -> Row {
+        self.rows.get(&(unit, ordinal)).copied().unwrap_or_default()
+    }
+
+    fn change(&mut self, unit: u64, change: &RunChange) {
+        self.revision += 1;
+        self.cluster.apply_rows(UnitId(unit), change, Revision(self.revision), 0);
+    }
+
+    /// What happens to running units and to what is held for them.
+    fn run(&mut self, event: &Event) {
+        match *event {
+            Event::Bind(unit, ordinal) => {
+                let row = self.row(unit, ordinal);
+                let Some((incarnation, node)) = self.placed.get(&(unit, ordinal)).copied() else { return };
+                if incarnation != row.incarnation || row.node.is_some() {
+                    return;
+                }
+                self.placed.remove(&(unit, ordinal));
+                self.rows.insert((unit, ordinal), Row { incarnation, node: Some(node), leaves: false });
+                let bind = Bind {
+                    demand: Arc::new(demand(1, 0, 0, &[])),
+                    ordinals: vec![ordinal],
+                    incarnations: vec![incarnation],
+                    nodes: vec![NodeId(node)],
+                    ..Bind::default()
+                };
+                self.change(unit, &RunChange::Bind(bind));
+                self.run(&Event::Unhold(unit, ordinal));
+            }
+            Event::Move(unit, ordinal, to) => {
+                let row = self.row(unit, ordinal);
+                if row.node.is_none() || row.leaves {
+                    return;
+                }
+                let incarnation = row.incarnation;
+                self.rows.insert((unit, ordinal), Row { leaves: true, ..row });
+                self.holds.insert((unit, ordinal), (incarnation + 1, to));
+                let from = RunningUnitId::new(UnitId(unit), ordinal, incarnation);
+                let hold = Hold {
+                    id: hold_id(unit, ordinal),
+                    node: NodeId(to),
+                    unit: UnitId(unit),
+                    demand: Arc::new(demand(1, 0, 0, &[])),
+                    ordinals: vec![ordinal],
+                    incarnations: vec![incarnation + 1],
+                    movement: Some(MovementTarget { movement: Arc::from("m"), from }),
+                    ..Hold::default()
+                };
+                let evict = Evict {
+                    ordinals: vec![ordinal],
+                    incarnations: vec![incarnation],
+                    reason: EvictionReason::Rescheduled,
+                    by: String::new(),
+                    preemptor: UnitId(0),
+                };
+                if to % 2 == 0 {
+                    self.cluster.put_hold(Arc::new(hold));
+                    self.change(unit, &RunChange::Evict(evict));
+                } else {
+                    self.change(unit, &RunChange::Evict(evict));
+                    self.cluster.put_hold(Arc::new(hold));
+                }
+            }
+            Event::Left(unit, ordinal) => {
+                let row = self.row(unit, ordinal);
+                if !row.leaves {
+                    return;
+                }
+                let incarnation = row.incarnation + 1;
+                self.rows.insert((unit, ordinal), Row { incarnation, ..Row::default() });
+                let (ordinals, incarnations) = (vec![ordinal], vec![incarnation]);
+                let phases = vec![Phase::Stopped];
+                let stopped =
+                    Statuses { ordinals, phases, incarnations: vec![row.incarnation], ..Statuses::default() };
+                self.change(unit, &RunChange::Statuses(stopped));
+                let again = Requeue { ordinals: vec![ordinal], incarnations, ..Requeue::default() };
+                self.change(unit, &RunChange::Requeue(again));
+            }
+            Event::Unhold(unit, ordinal) => {
+                self.holds.remove(&(unit, ordinal));
+                self.cluster.remove_hold(hold_id(unit, ordinal));
+            }
+            _ => unreachable!("not of running units: {event:?}"),
+        }
+    }
+
+    /// Where a replica counts: if `stays`, for those that are to be near to it, and for what is spread.
+    fn places(&self, id: (u64, u32), stays: bool) -> Vec<u32> {
+        let row = self.row(id.0, id.1);
+        let placed = self.placed.get(&id).map(|(_, node)| *node);
+        let mut places: Vec<u32> = row.node.filter(|_| !(stays && row.leaves)).into_iter().collect();
+        places.extend(placed);
+        if let Some((_, target)) = self.holds.get(&id).copied()
+            && placed.is_none_or(|node| !stays && node != target)
+        {
+            places.push(target);
+        }
+        places
     }
 
     fn domain(&self, key: &str, node: u32) -> Option<String> {
@@ -267,10 +405,17 @@ impl World {
     }
 
     /// How many of those that a term selects are in a domain; `None`: anywhere.
-    fn count(&self, of: u64, units: &[LabelExpression], key: &str, domain: Option<&str>) -> usize {
-        let there = |node: u32| domain.is_none() || self.domain(key, node).as_deref() == domain;
-        let placed = self.placed.iter().filter(|((unit, _), _)| self.selects(of, units, *unit));
-        placed.filter(|(_, node)| there(**node)).count()
+    fn count(
+        &self,
+        (of, units): (u64, &[LabelExpression]),
+        key: &str,
+        domain: Option<&str>,
+        stays: bool,
+    ) -> usize {
+        let there = |node: &u32| domain.is_none() || self.domain(key, *node).as_deref() == domain;
+        let units = (1..=N_UNITS).filter(|unit| self.selects(of, units, *unit));
+        let ids = units.flat_map(|unit| (0..N_ORDINALS).map(move |ordinal| (unit, ordinal)));
+        ids.flat_map(|id| self.places(id, stays)).filter(there).count()
     }
 
     /// Whether a unit may go to a node, by near and apart, and by its spreads.
@@ -279,13 +424,13 @@ impl World {
         let mut may = true;
         for term in own.near.iter().filter(|term| term.weight == 0) {
             let domain = self.domain(&term.topology, node);
-            let n = |domain: Option<&str>| self.count(unit, &term.units, &term.topology, domain);
+            let n = |domain: Option<&str>| self.count((unit, &term.units), &term.topology, domain, true);
             let begins = n(None) == 0 && self.selects(unit, &term.units, unit);
             may &= domain.is_some_and(|domain| n(Some(&domain)) > 0 || begins);
         }
         for term in own.apart.iter().filter(|term| term.weight == 0) {
             let domain = self.domain(&term.topology, node);
-            let n = |domain: String| self.count(unit, &term.units, &term.topology, Some(&domain));
+            let n = |domain: String| self.count((unit, &term.units), &term.topology, Some(&domain), false);
             may &= domain.is_none_or(|domain| n(domain) == 0);
         }
         for (other, terms) in &self.terms {
@@ -293,15 +438,14 @@ impl World {
             let keeping = affinity.apart.iter().filter(|term| term.weight == 0 && !term.units.is_empty());
             for term in keeping.filter(|term| self.selects(*other, &term.units, unit)) {
                 let domain = self.domain(&term.topology, node);
-                let there = |(of, _): &(u64, u32), at: u32| {
-                    of == other && domain.is_some() && self.domain(&term.topology, at) == domain
-                };
-                may &= !self.placed.iter().any(|(id, at)| there(id, *at));
+                let there = |at: &u32| domain.is_some() && self.domain(&term.topology, *at) == domain;
+                let of_other = (0..N_ORDINALS).flat_map(|ordinal| self.places((*other, ordinal), false));
+                may &= !of_other.into_iter().any(|at| there(&at));
             }
         }
         let mut even = true;
         for term in own.spread.iter().filter(|term| term.weight == 0) {
-            let count = |domain: &str| self.count(unit, &term.units, &term.topology, Some(domain));
+            let count = |domain: &str| self.count((unit, &term.units), &term.topology, Some(domain), true);
             let open = self.nodes.iter().filter(|(_, (_, kind))| takes(*kind, unit));
             let domains = open.filter_map(|(node, _)| self.domain(&term.topology, *node));
             let least = domains.map(|domain| count(&domain)).min().unwrap_or(0);
@@ -341,6 +485,10 @@ proptest! {
             world.check();
         }
     }
+}
+
+fn hold_id(unit: u64, ordinal: u32) -> HoldId {
+    HoldId(unit * 100 + u64::from(ordinal))
 }
 
 /// Nodes 0 and 1 in a rack, 2 in another one; a unit that goes near `app=a`, and one that goes apart from `app=b`.
@@ -413,4 +561,102 @@ fn counters_that_nothing_uses_are_dropped() {
         world.cluster.remove_unit(UnitId(unit));
     }
     assert!(world.cluster.domains().n_counters() < 3_000, "{}", world.cluster.domains().n_counters());
+}
+
+/// Node 0 in a rack of its own, 1 and 2 in another one. Unit 1 runs on node 0 and moves to 1.
+fn moving(terms: u64) -> World {
+    let mut world = World::default();
+    for (node, rack) in [(0, 0), (1, 1), (2, 1)] {
+        world.apply(&Event::Node(node, Some(rack), true));
+    }
+    world.apply(&Event::Terms(4, usize::try_from(terms).unwrap()));
+    world.offer(1);
+    world.apply(&Event::Assume(1, 0, 0));
+    world.apply(&Event::Bind(1, 0));
+    world.apply(&Event::Move(1, 0, 1));
+    world
+}
+
+fn admitted(world: &World, unit: u64) -> Vec<u32> {
+    let domains = world.cluster.domains();
+    let Some(rules) = domains.rules_of(UnitId(unit)) else { return (0..3).collect() };
+    (0..3).filter(|node| domains.is_admitted(&rules, *node as usize)).collect()
+}
+
+#[test]
+fn who_follows_a_replica_that_moves_goes_to_its_target() {
+    // Unit 4 is near to it.
+    let mut world = moving(0);
+    assert_eq!(admitted(&world, 4), [1, 2], "though it is on node 0 yet");
+    gained(&mut world);
+    world.apply(&Event::Left(1, 0));
+    assert_eq!(admitted(&world, 4), [1, 2]);
+    world.apply(&Event::Unhold(1, 0));
+    assert_eq!(admitted(&world, 4), [] as [u32; 0]);
+}
+
+#[test]
+fn whom_a_replica_that_moves_keeps_away_stays_away_from_both_of_its_nodes() {
+    // Unit 4 is apart from it, node by node.
+    let mut world = moving(2);
+    assert_eq!(admitted(&world, 4), [2]);
+    world.apply(&Event::Left(1, 0));
+    assert_eq!(admitted(&world, 4), [0, 2]);
+    // It is placed elsewhere: until that is bound and its hold has gone both are closed.
+    world.apply(&Event::Assume(1, 0, 2));
+    assert_eq!(admitted(&world, 4), [0]);
+    world.apply(&Event::Bind(1, 0));
+    assert_eq!(admitted(&world, 4), [0, 1]);
+}
+
+#[test]
+fn its_own_target_is_in_nobodys_way_while_a_place_is_looked_for_it() {
+    let mut world = moving(2);
+    world.apply(&Event::Left(1, 0));
+    gained(&mut world);
+    let id = RunningUnitId::new(UnitId(1), 0, 1);
+    assert!(world.cluster.lift_target(id));
+    assert_eq!(admitted(&world, 4), [0, 1, 2]);
+    world.cluster.put_down_target();
+    assert_eq!(admitted(&world, 4), [0, 2]);
+    assert_eq!(gained(&mut world), [] as [u32; 0], "nothing was given back");
+    assert!(!world.cluster.lift_target(RunningUnitId::new(UnitId(1), 1, 0)), "it has no target");
+    // A place elsewhere that comes to nothing.
+    let shape = world.cluster.shape(&demand(1, 0, 0, &[]), Pool::Guaranteed);
+    assert!(world.cluster.lift_target(id));
+    world.cluster.try_out(id, shape, NodeId(2), Allocation::default());
+    world.cluster.put_down_target();
+    assert_eq!(admitted(&world, 4), [0]);
+    world.cluster.undo(id);
+    world.cluster.drop_trial();
+    assert_eq!(admitted(&world, 4), [0, 2]);
+    world.check();
+}
+
+#[test]
+fn a_target_keeps_the_ports_of_its_replica() {
+    let mut world = moving(2);
+    let port = Demand { host_ports: vec!["80/tcp".parse().unwrap()], ..Demand::default() };
+    let shape = world.cluster.shape(&port, Pool::Guaranteed);
+    let from = RunningUnitId::new(UnitId(2), 0, 0);
+    let hold = Hold {
+        id: HoldId(7),
+        node: NodeId(2),
+        unit: UnitId(2),
+        demand: Arc::new(port),
+        ordinals: vec![0],
+        incarnations: vec![1],
+        movement: Some(MovementTarget { movement: Arc::from("m"), from }),
+        ..Hold::default()
+    };
+    world.cluster.put_hold(Arc::new(hold.clone()));
+    assert!(!world.cluster.has_ports(shape, 2) && world.cluster.has_ports(shape, 1));
+    world.cluster.lift_holds(&[HoldId(7)]);
+    assert!(world.cluster.has_ports(shape, 2));
+    world.cluster.settle_holds(&[HoldId(7)]);
+    world.cluster.remove_hold(HoldId(7));
+    assert!(world.cluster.has_ports(shape, 2));
+    // What others hold is checked again when it is bound.
+    world.cluster.put_hold(Arc::new(Hold { movement: None, ..hold }));
+    assert!(world.cluster.has_ports(shape, 2));
 }

@@ -1,6 +1,12 @@
 //! Units that wait for the same room: who joins whom.
 
-use godel_domain::{queue_spec::QueueSpec, unit_report::RoomReport};
+use godel_domain::{
+    change::Change,
+    hold::{Hold, MovementTarget},
+    ids::{HoldId, RunningUnitId},
+    queue_spec::QueueSpec,
+    unit_report::RoomReport,
+};
 use godel_testkit::group;
 
 use super::*;
@@ -155,4 +161,50 @@ fn a_parked_unit_whose_record_changes_keeps_its_place() {
     rig.park_after(1, (0, 7), 8, 4);
     rig.room(1, 4);
     assert_eq!(rig.step(), [format!("assign 2 to 1: {NINE}, 1 at most")], "its queue has one");
+}
+
+/// A unit of two whose second replica comes back, as a movement moved it or for another reason, while another unit waits for
+/// the same.
+fn comes_back(is_moved: bool) -> Rig {
+    let mut rig = Rig::new();
+    rig.attach("a", 1, 1, &[], 1_000);
+    rig.put(spec(2, 2));
+    assert_eq!(rig.step(), ["assign 2 to 1: [0, 1]"]);
+    rig.bind(2, &[0, 1]);
+    rig.report(1, 2, ReportState::Done);
+    rig.put(spec(1, 2));
+    assert_eq!(rig.step(), ["assign 1 to 1: [0, 1]"]);
+    rig.park_after(1, (0, 7), 2, 2);
+    assert_eq!(rig.step(), [""; 0]);
+    let from = RunningUnitId::new(UnitId(2), 1, 0);
+    if is_moved {
+        let movement = Some(MovementTarget { movement: Arc::from("m"), from });
+        let (ordinals, incarnations) = (vec![1], vec![1]);
+        let hold =
+            Hold { id: HoldId(7), unit: UnitId(2), ordinals, incarnations, movement, ..Hold::default() };
+        let revision = rig.next();
+        rig.core.on_change(&Change::Hold(Arc::new(hold)), revision, (revision, 5), rig.now);
+    }
+    let evict = Evict {
+        ordinals: vec![1],
+        incarnations: vec![0],
+        reason: if is_moved { EvictionReason::Rescheduled } else { EvictionReason::Preempted },
+        by: String::new(),
+        preemptor: UnitId(0),
+    };
+    let ended = Statuses { ordinals: vec![1], phases: vec![RowPhase::Stopped], ..Statuses::default() };
+    let again = Requeue { ordinals: vec![1], incarnations: vec![1], ..Requeue::default() };
+    for change in [RunChange::Evict(evict), RunChange::Statuses(ended), RunChange::Requeue(again)] {
+        let revision = rig.next();
+        rig.core.on_change(&Change::Rows(UnitId(2), change), revision, (revision, 5), rig.now);
+    }
+    rig
+}
+
+#[test]
+fn who_moves_is_handed_out_though_others_wait_for_the_same() {
+    assert_eq!(comes_back(false).step(), [""; 0], "it waits for its turn");
+    let mut rig = comes_back(true);
+    assert_eq!(rig.step(), ["assign 2 to 1: [1], 0 at most"], "its own room is held for it");
+    assert_eq!(rig.step(), [""; 0]);
 }

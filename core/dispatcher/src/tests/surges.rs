@@ -142,3 +142,50 @@ fn a_refused_write_is_asked_for_again() {
     rig.core.on_synced(revision, rig.now);
     assert_eq!(asks(&mut rig, retry_ms), 0);
 }
+
+#[test]
+fn an_assignment_says_up_to_where_its_scheduler_must_have_read_of_moves() {
+    for n_schedulers in 2..=4 {
+        let mut rig = Rig::new();
+        rig.core.set_wall(WALL_MS);
+        let names: Vec<String> = (0..n_schedulers).map(|idx| format!("s{idx}")).collect();
+        for (session, name) in (1..).zip(&names) {
+            rig.change(Change::Lease(lease(name, session, "p")));
+            rig.attach(name, session, session, &[], 100);
+        }
+        rig.change(Change::Unit(Arc::new(spec(1, 2))));
+        rig.change(Change::Unit(Arc::new(spec(2, 2))));
+        let assigned = |rig: &mut Rig| -> Vec<(u64, Revision)> {
+            let actions = rig.core.step(rig.now);
+            let of = |action: Action| match action {
+                Action::Assign(one) => Some((one.record.id.0, one.read)),
+                _ => None,
+            };
+            actions.into_iter().filter_map(of).collect()
+        };
+        assert_eq!(assigned(&mut rig), [(1, Revision(0)), (2, Revision(0))], "nobody moves");
+        rig.bind(1, &[0, 1]);
+        for session in 1..=n_schedulers {
+            rig.report(session, 1, ReportState::Done);
+        }
+        let from = RunningUnitId::new(UnitId(1), 1, 0);
+        let movement = Some(MovementTarget { movement: Arc::from("m"), from });
+        let (ordinals, incarnations) = (vec![1], vec![1]);
+        let hold =
+            Hold { id: HoldId(7), unit: UnitId(1), ordinals, incarnations, movement, ..Hold::default() };
+        rig.change(Change::Hold(Arc::new(hold)));
+        let held = Revision(rig.revision);
+        let evict = Evict {
+            ordinals: vec![1],
+            incarnations: vec![0],
+            reason: EvictionReason::Rescheduled,
+            by: "movement m".to_owned(),
+            preemptor: UnitId(0),
+        };
+        rig.rows(1, RunChange::Evict(evict));
+        rig.status(1, &[1], RowPhase::Stopped);
+        let again = Requeue { ordinals: vec![1], incarnations: vec![1], ..Requeue::default() };
+        rig.rows(1, RunChange::Requeue(again));
+        assert_eq!(assigned(&mut rig), [(1, held)], "{n_schedulers} schedulers");
+    }
+}

@@ -10,7 +10,7 @@ use crate::reached::{CHANGES, ModelChange};
 use super::{
     check,
     reach::{Mark, Table},
-    world::{Case, Ended, FULL, MOVES},
+    world::{Case, Ended, FULL, MEETS, MOVES},
 };
 
 /// Cases of one test; there are [`N_TESTS`].
@@ -25,6 +25,8 @@ const SEEDS: u64 = 1 << 40;
 const ONE_IS_FULL: u64 = 6;
 /// In one of so many cases running units move, unless its nodes are full all the time.
 const ONE_MOVES: u64 = 4;
+/// In one of so many of these nearly all units meet by terms about running units, and there are several schedulers.
+const ONE_MEETS: u64 = 2;
 /// Failures after which a test ends.
 const N_FAILED_MAX: usize = 20;
 /// At least so many of a hundred cases contain each of these.
@@ -44,9 +46,17 @@ const REACHED: [(Mark, u64); 13] = [
     (Mark::Replaced, 1),
 ];
 /// Some case of each test contains each of these.
-const MET: [Mark; 1] = [Mark::SurgeGivenUp];
+const MET: [Mark; 7] = [
+    Mark::SurgeGivenUp,
+    Mark::MovedApart,
+    Mark::MovedNear,
+    Mark::MovedSpread,
+    Mark::MovedTogether,
+    Mark::MovedPort,
+    Mark::MovedBeforeOthers,
+];
 /// At most so many of a hundred cases contain each of these: nothing that is known to be missing may become more.
-const BOUNDED: [(Mark, u64); 2] = [(Mark::Restless, 1), (Mark::Repaired, 1)];
+const BOUNDED: [(Mark, u64); 3] = [(Mark::Restless, 1), (Mark::Repaired, 1), (Mark::MovedAway, 1)];
 
 /// Seeds whose cases failed once, and why.
 const FOUND: &[(u64, &str)] = &[
@@ -219,7 +229,8 @@ fn share(number: u64) {
     let n_cases = n_cases.unwrap_or(if is_long { N_CASES_LONG } else { N_CASES });
     let bits = |seed: u64| match (seed.is_multiple_of(ONE_IS_FULL), seed % ONE_MOVES == 1) {
         (true, _) => FULL,
-        (false, true) => MOVES,
+        (false, true) if (seed / ONE_MOVES).is_multiple_of(ONE_MEETS) => MOVES,
+        (false, true) => MOVES | MEETS,
         (false, false) => 0,
     };
     check((0..n_cases).map(|seed| (number * SEEDS + seed) | bits(seed)), &mut table);

@@ -1,8 +1,12 @@
 //! Lives, leases and nodes of a case: who comes and goes, and what is written by nobody who could be refused.
 
+use std::sync::Arc;
+
 use godel_domain::{
     change::{Change, PartitionMode},
-    ids::NodeId,
+    hold::Hold,
+    ids::{NodeId, ReplicaId},
+    lifecycle,
     node::NodeReport,
     running_units::{EvictionReason, RunChange},
 };
@@ -120,7 +124,11 @@ impl Model {
 impl Model {
     pub(super) fn transact(&mut self, txn: Txn) -> Answer {
         self.naive.before(&self.store, &txn.ops);
+        let is_away = is_placed_away(&self.store, &txn.ops);
         let answer = self.store.transact(txn, self.net.wall_ms());
+        if is_away && answer.is_ok() {
+            self.net.reach.mark(Mark::MovedAway);
+        }
         self.committed(answer.is_ok());
         answer
     }
@@ -187,6 +195,39 @@ impl Model {
     }
 }
 
+/// Whether a transaction binds a replica elsewhere than on the target that is held for it.
+fn is_placed_away(store: &Store, ops: &[Change]) -> bool {
+    let targets = store.world.holds.values().map(|hold| &hold.value);
+    let targets: Vec<_> = targets.filter(|hold| hold.movement.is_some()).collect();
+    ops.iter().any(|op| {
+        let Change::Rows(unit, RunChange::Bind(bind)) = op else { return false };
+        let placed = ReplicaId::of_columns(&bind.ordinals, &bind.incarnations).zip(&bind.nodes);
+        placed.into_iter().any(|(replica, node)| {
+            let is_its = |hold: &&&Arc<Hold>| hold.unit == *unit && hold.replicas().any(|one| one == replica);
+            targets.iter().find(is_its).is_some_and(|hold| hold.node != *node)
+        })
+    })
+}
+
+/// What is special about somebody who moves.
+fn mark_move(hold: &Hold, store: &Store, reach: &mut MarkCounts) {
+    let Some(record) = store.record(hold.unit) else { return };
+    let (spec, topology) = (&record.spec, &record.spec.topology);
+    let waits = store.rows.get(&hold.unit).is_some_and(|rows| !lifecycle::pending(record, rows).0.is_empty());
+    for (mark, is_met) in [
+        (Mark::MovedApart, !spec.affinity.apart.is_empty()),
+        (Mark::MovedNear, !spec.affinity.near.is_empty()),
+        (Mark::MovedSpread, !spec.affinity.spread.is_empty()),
+        (Mark::MovedTogether, !topology.required.is_empty() || !topology.homogeneous.is_empty()),
+        (Mark::MovedPort, !hold.demand.host_ports.is_empty()),
+        (Mark::MovedBeforeOthers, waits),
+    ] {
+        if is_met {
+            reach.mark(mark);
+        }
+    }
+}
+
 fn mark(change: &Change, store: &Store, reach: &mut MarkCounts) {
     match change {
         Change::Rows(unit, RunChange::Bind(bind))
@@ -216,6 +257,7 @@ fn mark(change: &Change, store: &Store, reach: &mut MarkCounts) {
             | EvictionReason::Tainted => {}
         },
         Change::Hold(hold) if hold.at_maximum => reach.mark(Mark::Relief),
+        Change::Hold(hold) if hold.movement.is_some() => mark_move(hold, store, reach),
         Change::Partition(partition) if partition.mode == PartitionMode::Strict => {
             reach.mark(Mark::Strict);
         }

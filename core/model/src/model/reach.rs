@@ -41,6 +41,20 @@ pub(super) enum Mark {
     Moved,
     /// Who moves was placed while its target was held.
     MovedIn,
+    /// Who moves was placed on another node though its target was held.
+    MovedAway,
+    /// Somebody began to move who keeps others apart.
+    MovedApart,
+    /// The same of one that is near to others, or that others are near to.
+    MovedNear,
+    /// The same of one that is spread.
+    MovedSpread,
+    /// The same of one whose unit has to be in one domain, or in one kind of them.
+    MovedTogether,
+    /// The same of one with a port.
+    MovedPort,
+    /// The same of one of whose unit others waited.
+    MovedBeforeOthers,
     /// A move was refused.
     MoveRefused,
     /// A disruption budget kept a running unit from moving.
@@ -98,7 +112,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 43] = [
+    pub(super) const ALL: [Self; 50] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -115,6 +129,13 @@ impl Mark {
         Self::TakenOver,
         Self::Moved,
         Self::MovedIn,
+        Self::MovedAway,
+        Self::MovedApart,
+        Self::MovedNear,
+        Self::MovedSpread,
+        Self::MovedTogether,
+        Self::MovedPort,
+        Self::MovedBeforeOthers,
         Self::MoveRefused,
         Self::MoveKept,
         Self::Surge,

@@ -204,6 +204,7 @@ impl SchedulerPart {
                 self.parked.remove(&one.record.id);
                 self.core.on_assign(&one.record, one.revision, &pending, one.bound, net.millis());
                 self.core.set_scope(one.record.id, one.scope);
+                self.core.await_reading(one.record.id, one.read);
                 if let Some(n) = one.places_max {
                     self.core.set_places_max(one.record.id, n);
                 }

@@ -168,7 +168,10 @@ impl Model {
         match step.kind {
             StepKind::Submit => {
                 self.n_submitted += 1;
-                let spec = units::unit(self.n_submitted, &mut numbers);
+                let mut spec = units::unit(self.n_submitted, &mut numbers);
+                if self.meets {
+                    units::meet(&mut spec, &mut numbers);
+                }
                 self.dispatcher.submit(spec, &self.net);
             }
             StepKind::SubmitPlain => {
@@ -309,10 +312,22 @@ impl Model {
         let starts_first =
             |unit: UnitId| self.store.record(unit).is_some_and(|record| record.spec.max_surge > 0);
         let surging: Vec<_> = live.iter().copied().filter(|(unit, ..)| starts_first(*unit)).collect();
+        let meets = |unit: UnitId| {
+            self.meets && self.store.record(unit).is_some_and(|record| units::is_met(&record.spec))
+        };
+        let meeting: Vec<_> = live.iter().copied().filter(|(unit, ..)| meets(*unit)).collect();
         let mut moves = BTreeMap::new();
-        for _ in 0..=numbers.below(3) {
+        for _ in 0..=numbers.below(if self.meets { 6 } else { 3 }) {
             let is_surge = !surging.is_empty() && numbers.chance(60);
-            let (unit, ordinal, incarnation) = numbers.pick(if is_surge { &surging } else { &live });
+            let is_met = !meeting.is_empty() && numbers.chance(80);
+            let of = if is_met {
+                &meeting
+            } else if is_surge {
+                &surging
+            } else {
+                &live
+            };
+            let (unit, ordinal, incarnation) = numbers.pick(of);
             let incarnation = if numbers.chance(5) { incarnation + 1 } else { incarnation };
             let running = RunningUnitId::new(unit, ordinal, incarnation);
             let to = numbers.pick(&nodes);

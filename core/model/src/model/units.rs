@@ -230,6 +230,47 @@ fn draw_terms(spec: &mut UnitSpec, numbers: &mut Numbers) {
     }
 }
 
+/// Nearly all units of a case meet: by labels that terms select, by terms or by a port, and most are of several replicas.
+pub(super) fn meet(spec: &mut UnitSpec, numbers: &mut Numbers) {
+    if spec.class == WorkloadClass::Daemon {
+        return;
+    }
+    if numbers.chance(60) {
+        // No replacement starts first: who moves leaves.
+        spec.max_surge = 0;
+    }
+    spec.labels.insert(APP.to_owned(), numbers.pick(&["a", "b"]).to_owned());
+    let topology = numbers.pick(&[ZONE, NODE]).to_owned();
+    let term = |units: &str| UnitTerm {
+        units: if units.is_empty() { Vec::new() } else { parse(units).expect("a condition") },
+        topology: topology.clone(),
+        weight: 0,
+    };
+    let has_segments = spec.topology.segments.is_some();
+    match numbers.below(8) {
+        0 => spec.affinity.near.push(term("app = a")),
+        1 => spec.affinity.apart.push(term("")),
+        2 => spec.affinity.apart.push(term("app = b")),
+        3 => {
+            let units = Vec::new();
+            spec.affinity.spread.push(SpreadTerm { units, topology, max_skew: 1, weight: 0 });
+        }
+        4 if !has_segments => spec.topology.required = ZONE.to_owned(),
+        5 if !has_segments => spec.topology.homogeneous = ZONE.to_owned(),
+        6 => {
+            let port = HostPort { port: 80, protocol: Protocol::Tcp };
+            spec.task_groups.iter_mut().for_each(|group| group.template.demand.host_ports = vec![port]);
+        }
+        _ => {}
+    }
+}
+
+/// Whether a unit has required terms about running units, or a port.
+pub(super) fn is_met(spec: &UnitSpec) -> bool {
+    let has_port = |group: &TaskGroup| !group.template.demand.host_ports.is_empty();
+    spec.has_terms() || spec.task_groups.iter().any(has_port)
+}
+
 /// What somebody may want to be otherwise of a unit: its queue, its rank, its size, or what its replicas take.
 pub(super) fn change(spec: &mut UnitSpec, numbers: &mut Numbers) {
     match numbers.below(5) {

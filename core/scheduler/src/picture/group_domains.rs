@@ -18,7 +18,7 @@ use super::{
     Picture, Try,
     grouping::Together,
     placing::append,
-    segments::{LevelDomains, LevelGroup, place_one_by_one, whole_segments},
+    segments::{LevelDomains, LevelGroup, besides, place_one_by_one, whole_segments},
     topology::look_within,
 };
 use crate::assigned_unit::{AssignedUnit, GroupWork};
@@ -90,7 +90,8 @@ impl<'a> Piece<'a> {
         let segment = segments_of(rules, work).zip(wanted.first()).filter(|_| self.is_segment);
         let segment = segment.map(|(rule, first)| (rule, rule.of(first.ordinal)));
         let Some((rule, segment)) = segment.or(whole) else { return vec![within] };
-        let there = picture.cluster.node_of_segment(assigned.unit(), rule.ordinals(segment), None);
+        let others = besides(wanted, rule.ordinals(segment));
+        let there = picture.cluster.node_of_any(assigned.unit(), others);
         let domains = LevelDomains::new(picture, &rule.level, within);
         let n_wanted = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
         let may_be = |domain: &usize| {
@@ -225,7 +226,7 @@ fn place_rest(
 ) -> GroupPlacement {
     let places = places_of(picture, assigned, bounds, part);
     let rules = bounds.rules.of_group(part.work.group);
-    if rules.is_none_or(|rules| node_of(picture, assigned, rules).is_some()) {
+    if rules.is_none_or(|rules| node_of(picture, assigned, rules, part.wanted).is_some()) {
         // The narrowest domain around what is there is filled first.
         let mut placement = GroupPlacement { group: part.work.group, ..GroupPlacement::default() };
         for within in places {
@@ -267,7 +268,7 @@ fn places_of(
 ) -> Vec<Option<LevelGroup>> {
     let GroupPart { work, wanted } = part;
     let Some(rules) = rules.of_group(work.group) else { return vec![within] };
-    let there = node_of(picture, assigned, rules);
+    let there = node_of(picture, assigned, rules, wanted);
     let is_there = |nodes: &[u32]| there.is_none_or(|NodeId(node)| nodes.contains(&node));
     let counts = [work.pending().len(), wanted.len()].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
     let mut places = Vec::new();
@@ -300,9 +301,14 @@ fn places_of(
     places
 }
 
-/// The node of some replica of a task group, assumed or there.
-fn node_of(picture: &Picture, assigned: &AssignedUnit, rules: &GroupRules) -> Option<NodeId> {
-    picture.cluster.node_of_segment(assigned.unit(), rules.whole.ordinals(0), None)
+/// The node of some replica of a task group beside those that are to be placed, assumed or there; of one that moves its target.
+fn node_of(
+    picture: &Picture,
+    assigned: &AssignedUnit,
+    rules: &GroupRules,
+    wanted: &[ReplicaId],
+) -> Option<NodeId> {
+    picture.cluster.node_of_any(assigned.unit(), besides(wanted, rules.whole.ordinals(0)))
 }
 
 /// Places some replicas of a task group in one group of nodes, as many as fit there.

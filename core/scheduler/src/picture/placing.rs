@@ -162,33 +162,47 @@ impl Picture {
     ) -> GroupPlacement {
         let unit = assigned.unit();
         let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
-        let shape = self.placer.templates.get(template).ask.shape();
         let recommenders = self.recommenders(assigned, owned, template);
         let mut recommended = self.recommended(&recommenders, assigned, owned, template);
         self.placer.begin(&mut self.cluster, template, unit, wanted.len());
         for (idx, &replica) in wanted.iter().enumerate() {
-            let id = RunningUnitId { unit, replica };
             let own = self.recommended_to(&recommenders, assigned, owned, (template, replica));
-            if let Some(choice) = own.and_then(|node| self.enter_target(template, shape, node, id)) {
-                placement.push(replica, choice.node, choice.allocation);
-                continue;
-            }
-            let next = self.next_recommended(&mut recommended, template);
-            let choice = match next.and_then(|node| self.enter_slot(owned, shape, node, id)) {
-                Some(choice) => choice,
-                None => {
-                    let left = wanted.len() - idx;
-                    let mut nodes = next.into_iter().chain(own);
-                    let choice = nodes.find_map(|node| self.placer.choose_on(&self.cluster, template, node));
-                    let choice = choice.or_else(|| self.placer.next(&mut self.cluster, template, unit, left));
-                    let Some(choice) = choice else { break };
-                    self.cluster.try_out(id, shape, choice.node, choice.allocation);
-                    choice
-                }
+            let how = (owned, template, wanted.len() - idx);
+            let Some(choice) = self.place_one(how, RunningUnitId { unit, replica }, own, &mut recommended)
+            else {
+                break;
             };
             placement.push(replica, choice.node, choice.allocation);
         }
         placement
+    }
+
+    /// Places one of `left` replicas of a template: where it moves to, on a node that is recommended to any of them, on the one that is
+    /// recommended to it, or on the best one. For its own sake it does not count on its target, as it counts there for others.
+    fn place_one(
+        &mut self,
+        (owned, template, left): (&Owned, TemplateId, usize),
+        id: RunningUnitId,
+        own: Option<NodeId>,
+        recommended: &mut VecDeque<NodeId>,
+    ) -> Option<PlacementChoice> {
+        let shape = self.placer.templates.get(template).ask.shape();
+        let is_lifted = self.cluster.lift_target(id);
+        let choice = own.and_then(|node| self.enter_target(template, shape, node, id)).or_else(|| {
+            let next = self.next_recommended(recommended, template);
+            next.and_then(|node| self.enter_slot(owned, shape, node, id)).or_else(|| {
+                let mut nodes = next.into_iter().chain(own);
+                let choice = nodes.find_map(|node| self.placer.choose_on(&self.cluster, template, node));
+                let choice =
+                    choice.or_else(|| self.placer.next(&mut self.cluster, template, id.unit, left))?;
+                self.cluster.try_out(id, shape, choice.node, choice.allocation);
+                Some(choice)
+            })
+        });
+        if is_lifted {
+            self.cluster.put_down_target();
+        }
+        choice
     }
 
     /// The recommenders that may recommend nodes to replicas of a template of a unit; mostly none.
@@ -310,7 +324,7 @@ impl Picture {
     /// Takes the room on a node that a movement holds for a replica, if it is held and the node still takes the replica. The hold
     /// counts beside it until the binder has bound it, so that nobody else gets the room meanwhile, but for others that are moved to
     /// this node.
-    fn enter_target(
+    pub(crate) fn enter_target(
         &mut self,
         template: TemplateId,
         shape: ShapeId,
@@ -321,7 +335,11 @@ impl Picture {
         let mut holds = entered_on(&self.cluster, node);
         holds.push(hold);
         self.cluster.lift_holds(&holds);
-        let choice = self.placer.choose_kept(&self.cluster, template, node);
+        let choice = self.placer.choose_kept(&self.cluster, template, node).or_else(|| {
+            // What a rejection said of the node may count what is held there, and what entered it, twice.
+            self.cluster.clear_foreign(node);
+            self.placer.choose_kept(&self.cluster, template, node)
+        });
         if let Some(choice) = &choice {
             self.cluster.try_out(id, shape, choice.node, choice.allocation);
         }

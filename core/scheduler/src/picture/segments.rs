@@ -96,6 +96,15 @@ pub(crate) fn whole_segments(rule: &SegmentRule, work: &GroupWork, n: usize) -> 
     work.pending().partition_point(|replica| rule.of(replica.ordinal) <= last)
 }
 
+/// Returns the ordinals that are not of some replicas, which are in order of ordinals: one that is to be placed says nothing of where it
+/// goes, though its target counts for the others.
+pub(crate) fn besides(
+    wanted: &[ReplicaId],
+    ordinals: impl Iterator<Item = u32>,
+) -> impl Iterator<Item = u32> {
+    ordinals.filter(|ordinal| wanted.binary_search_by_key(ordinal, |replica| replica.ordinal).is_err())
+}
+
 /// Returns some replicas segment by segment.
 pub(crate) fn by_segment<'a>(
     rule: &'a SegmentRule,
@@ -134,7 +143,7 @@ fn place_segment(
     start: usize,
 ) -> Option<(usize, GroupPlacement)> {
     let ordinals = rule.ordinals(rule.of(segment.first()?.ordinal));
-    let there = picture.cluster.node_of_segment(assigned.unit(), ordinals, None);
+    let there = picture.cluster.node_of_any(assigned.unit(), besides(segment, ordinals));
     let is_there = |nodes: &[u32]| there.is_none_or(|NodeId(node)| nodes.contains(&node));
     let n_wanted = u32::try_from(segment.len()).unwrap_or(u32::MAX);
     for at in (start..domains.inside.len()).chain(0..start) {

@@ -123,7 +123,7 @@ pub(crate) fn is_one_by_one(picture: &Picture, assigned: &AssignedUnit) -> bool 
 }
 
 fn has_live(picture: &Picture, assigned: &AssignedUnit) -> bool {
-    picture.cluster.rows(assigned.unit()).is_some_and(|rows| rows.live().next().is_some())
+    picture.cluster.is_somewhere(assigned.unit())
 }
 
 /// Whether the free room of some nodes could hold the replicas that go together, each task group by itself.

@@ -28,7 +28,7 @@ use crate::{
     picture::{
         LevelGroup, Picture, Try, append,
         group_domains::{GroupPart, Piece, parts_of, segments_of},
-        segments::{LevelDomains, by_segment},
+        segments::{LevelDomains, besides, by_segment},
         topology::{is_one_by_one, look_within},
     },
 };
@@ -280,7 +280,7 @@ impl PartSearch<'_> {
             }
             let first = segment.first().map_or(0, |first| first.ordinal);
             let ordinals = rule.ordinals(rule.of(first));
-            let there = picture.cluster.node_of_segment(self.assigned.unit(), ordinals, None);
+            let there = picture.cluster.node_of_any(self.assigned.unit(), besides(segment, ordinals));
             let wanted = (part.work, segment);
             if !self.take_segment(picture, wanted, (&domains, there, n_max), &mut costs) {
                 self.take_back_to(picture, before);
@@ -491,8 +491,8 @@ fn next_parts<'a>(picture: &Picture, assigned: &'a AssignedUnit, rules: &UnitRul
     let begins = |work: &GroupWork| {
         let of_group = rules.of_group(work.group).filter(|rules| rules.needs_level());
         of_group.is_some_and(|rules| {
-            let there = picture.cluster.node_of_segment(assigned.unit(), rules.whole.ordinals(0), None);
-            there.is_none()
+            let others = besides(work.pending(), rules.whole.ordinals(0));
+            picture.cluster.node_of_any(assigned.unit(), others).is_none()
         })
     };
     let whole = assigned.pending_groups().filter(|work| work.pending().len() > 1 && begins(work));

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use godel_domain::{
-    change::PartitionMode,
+    change::{Commit, PartitionMode},
     hold::{Hold, MovementTarget},
     ids::{HoldId, RunningUnitId},
     running_units::{Evict, EvictionReason, Requeue, Statuses},
+    unit_topology::{Segments, UnitTopology},
 };
 
 use super::*;
@@ -14,21 +15,41 @@ use super::*;
 /// A unit of two that ran on node 1, whose first replica moves to node 3: it has left, and room is held for it there. The
 /// profile prefers the node that is fuller.
 fn moving(cpus: [i64; 3]) -> (Scheduler, UnitRecord) {
+    let record = unit(1, 2, 1, Demand { requests: resources(1_000, 1), ..Demand::default() });
+    (moving_of(cpus, &record, &[0, 1], 0), record)
+}
+
+fn with_nodes(cpus: [i64; 3]) -> Scheduler {
     let mut scheduler = Scheduler::new(Config { name: "a".to_owned(), ..Config::default() }, 7);
     for (id, cpu) in (1..).zip(cpus) {
-        scheduler.picture.cluster.put_spec(node_spec(id), Revision(1));
-        scheduler.picture.cluster.put_report(node_report(id, resources(cpu, 8), 0, ""), Revision(1));
+        let spec = node_spec(id);
+        scheduler.load(&Change::NodeSpec(spec), Revision(1), 0, Millis(0));
+        let report = node_report(id, resources(cpu, 8), 0, "");
+        scheduler.load(&Change::NodeReport(report), Revision(1), 0, Millis(0));
     }
-    let record = unit(1, 2, 1, Demand { requests: resources(1_000, 1), ..Demand::default() });
+    scheduler
+}
+
+/// The same of a unit of which these replicas ran on node 1, and one of them moves.
+fn moving_of(cpus: [i64; 3], record: &UnitRecord, bound: &[u32], moved: u32) -> Scheduler {
+    let mut scheduler = with_nodes(cpus);
+    for (revision, change) in (2..).zip(&moves(record, bound, moved)) {
+        scheduler.load(change, Revision(revision), 0, Millis(0));
+    }
+    scheduler
+}
+
+/// Their binding, the move, the end of the one that moves, and that it comes back.
+fn moves(record: &UnitRecord, bound: &[u32], moved: u32) -> [Change; 5] {
     let demand = Arc::new(record.spec.task_groups[0].template.demand.clone());
     let bind = Bind {
         demand: Arc::clone(&demand),
-        ordinals: vec![0, 1],
-        nodes: vec![NodeId(1); 2],
+        ordinals: bound.to_vec(),
+        nodes: vec![NodeId(1); bound.len()],
         ..Bind::default()
     };
     let evict = Evict {
-        ordinals: vec![0],
+        ordinals: vec![moved],
         incarnations: Vec::new(),
         reason: EvictionReason::Rescheduled,
         by: "movement m".to_owned(),
@@ -40,29 +61,25 @@ fn moving(cpus: [i64; 3]) -> (Scheduler, UnitRecord) {
         unit: UnitId(1),
         spec_revision: Revision(1),
         demand,
-        ordinals: vec![0],
+        ordinals: vec![moved],
         incarnations: vec![1],
         expires_ms: i64::MAX,
         movement: Some(MovementTarget {
             movement: Arc::from("m"),
-            from: RunningUnitId::new(UnitId(1), 0, 0),
+            from: RunningUnitId::new(UnitId(1), moved, 0),
         }),
         ..Hold::default()
     };
-    let stopped = Statuses { ordinals: vec![0], phases: vec![Phase::Stopped], ..Statuses::default() };
-    let again = Requeue { ordinals: vec![0], incarnations: vec![1], ..Requeue::default() };
+    let stopped = Statuses { ordinals: vec![moved], phases: vec![Phase::Stopped], ..Statuses::default() };
+    let again = Requeue { ordinals: vec![moved], incarnations: vec![1], ..Requeue::default() };
     let rows = |change| Change::Rows(UnitId(1), change);
-    let changes = [
+    [
         rows(RunChange::Bind(bind)),
         rows(RunChange::Evict(evict)),
         Change::Hold(Arc::new(hold)),
         rows(RunChange::Statuses(stopped)),
         rows(RunChange::Requeue(again)),
-    ];
-    for (revision, change) in (2..).zip(&changes) {
-        scheduler.load(change, Revision(revision), 0, Millis(0));
-    }
-    (scheduler, record)
+    ]
 }
 
 /// Nodes by unit and ordinal of what is decided.
@@ -130,4 +147,111 @@ fn only_who_moves_gets_what_is_held_for_it() {
     let other = unit(2, 1, 1, Demand { requests: resources(1_000, 1), ..Demand::default() });
     scheduler.on_assign(&other, Revision(1), &all(&other), 0, Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::from([((2, 0), 1)]));
+}
+
+#[test]
+fn who_moves_is_placed_though_others_of_its_unit_wait_before_it() {
+    // There is room on the target, and nowhere else: replicas 0 and 1 wait.
+    let record = unit(1, 4, 1, Demand { requests: resources(1_000, 1), ..Demand::default() });
+    let mut scheduler = moving_of([1_000, 0, 1_000], &record, &[2, 3], 3);
+    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 0), (1, 0), (3, 1)]), 0, Millis(0));
+    assert_eq!(places(&mut scheduler), BTreeMap::from([((1, 3), 3)]));
+    // Also if its queue is due no place now.
+    let mut scheduler = moving_of([1_000, 0, 1_000], &record, &[2, 3], 3);
+    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 0), (1, 0), (3, 1)]), 0, Millis(0));
+    scheduler.set_places_max(UnitId(1), 0);
+    assert_eq!(places(&mut scheduler), BTreeMap::from([((1, 3), 3)]));
+}
+
+#[test]
+fn waiting_replicas_follow_the_one_that_moves() {
+    let rack = |id: u32| if id == 1 { "a" } else { "b" };
+    let keys = ["required", "homogeneous", "segments", "group"];
+    for key in keys {
+        let demand = Demand { requests: resources(1_000, 1), ..Demand::default() };
+        let mut record = unit(1, 3, 1, demand);
+        let within = "rack".to_owned();
+        let topology = &mut record.spec.topology;
+        match key {
+            "required" => topology.required = within,
+            "homogeneous" => topology.homogeneous = within,
+            "segments" => topology.segments = Some(Segments { size: 3, within }),
+            _ => {
+                let topology = UnitTopology { required: within, ..UnitTopology::default() };
+                record.spec.task_groups[0].topology = Some(Box::new(topology));
+            }
+        }
+        // Room for one more where it was, and for two more where it goes: node 2 is in the rack of its target.
+        let mut scheduler = with_nodes([1_000, 2_000, 1_000]);
+        for id in 1..=3 {
+            let labels = [("rack".to_owned(), rack(id).to_owned())].into();
+            let spec = NodeSpec { labels, ..node_spec(id) };
+            scheduler.load(&Change::NodeSpec(spec), Revision(1), 0, Millis(0));
+        }
+        let changes = moves(&record, &[2], 2);
+        // It is still there: the others go where it goes all the same.
+        for (revision, change) in (2..).zip(&changes[..3]) {
+            scheduler.load(change, Revision(revision), 0, Millis(0));
+        }
+        scheduler.load(&Change::Unit(Arc::new(record.clone())), Revision(1), 0, Millis(0));
+        scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 0), (1, 0)]), 1, Millis(0));
+        let placed = places(&mut scheduler);
+        assert_eq!(placed, BTreeMap::from([((1, 0), 2), ((1, 1), 2)]), "{key}");
+        for (revision, change) in (5..).zip(&changes[3..]) {
+            scheduler.load(change, Revision(revision), 0, Millis(0));
+        }
+        scheduler.on_assign(&record, Revision(1), &replicas(&[(2, 1)]), 0, Millis(0));
+        assert_eq!(places(&mut scheduler), BTreeMap::from([((1, 2), 3)]), "{key}");
+    }
+}
+
+#[test]
+fn a_segment_without_room_for_all_that_wait_lets_the_one_that_moves_in() {
+    let mut record = unit(1, 3, 1, Demand { requests: resources(1_000, 1), ..Demand::default() });
+    record.spec.topology.segments = Some(Segments { size: 3, within: "rack".to_owned() });
+    let mut scheduler = with_nodes([1_000, 0, 1_000]);
+    for id in 1..=3 {
+        let labels = [("rack".to_owned(), format!("r{id}"))].into();
+        let spec = NodeSpec { labels, ..node_spec(id) };
+        scheduler.load(&Change::NodeSpec(spec), Revision(1), 0, Millis(0));
+    }
+    for (revision, change) in (2..).zip(&moves(&record, &[2], 2)) {
+        scheduler.load(change, Revision(revision), 0, Millis(0));
+    }
+    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 0), (1, 0), (2, 1)]), 0, Millis(0));
+    assert_eq!(places(&mut scheduler), BTreeMap::from([((1, 2), 3)]));
+}
+
+#[test]
+fn a_unit_is_tried_once_its_scheduler_has_read_as_much_as_its_assignment_says() {
+    let record = unit(1, 2, 1, Demand { requests: resources(1_000, 1), ..Demand::default() });
+    let mut scheduler = with_nodes([4_000, 4_000, 1_000]);
+    let changes = moves(&record, &[0, 1], 0);
+    let read = |scheduler: &mut Scheduler, idx: usize| {
+        let revision = Revision(2 + u64::try_from(idx).unwrap());
+        let changes = vec![changes[idx].clone()];
+        scheduler.apply(&Commit { revision, time_ms: 0, changes }, Millis(0));
+    };
+    read(&mut scheduler, 0);
+    // The dispatcher is ahead of it.
+    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 1)]), 0, Millis(0));
+    scheduler.await_reading(UnitId(1), Revision(4));
+    assert_eq!(places(&mut scheduler), BTreeMap::new());
+    assert_eq!((scheduler.next_wake(), scheduler.stats().units), (None, 1), "it waits for what it reads");
+    read(&mut scheduler, 1);
+    assert_eq!(places(&mut scheduler), BTreeMap::new());
+    read(&mut scheduler, 2);
+    assert_eq!(places(&mut scheduler), BTreeMap::from([((1, 0), 3)]));
+}
+
+#[test]
+fn what_a_rejection_said_of_a_target_keeps_nobody_from_moving_there() {
+    let (mut scheduler, record) = moving([4_000, 4_000, 1_000]);
+    // While another one that has just entered the node is not read, what was held for it counts beside it.
+    scheduler.picture.cluster.note_foreign(NodeId(3), Pool::Guaranteed, &resources(2_000, 2), &[]);
+    let other = unit(2, 1, 1, Demand { requests: resources(100, 1), ..Demand::default() });
+    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 1)]), 0, Millis(0));
+    scheduler.on_assign(&other, Revision(1), &all(&other), 0, Millis(0));
+    let placed = places(&mut scheduler);
+    assert_eq!((placed[&(1, 0)], placed[&(2, 0)] == 3), (3, false));
 }

@@ -210,6 +210,7 @@ mod tests {
             turn: true,
             called: true,
             places_max: Some(u32::MAX),
+            read_revision: u64::MAX,
         }
     }
 
