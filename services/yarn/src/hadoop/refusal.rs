@@ -6,8 +6,6 @@ use crate::manager::ManagerRefusal;
 
 pub(super) const INVALID_RESOURCE_REQUEST: &str =
     "org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException";
-pub(super) const INVALID_BLACKLIST: &str =
-    "org.apache.hadoop.yarn.exceptions.InvalidResourceBlacklistRequestException";
 pub(super) const INVALID_RELEASE: &str = "org.apache.hadoop.yarn.exceptions.InvalidContainerReleaseException";
 pub(super) const FEATURE_NOT_ENABLED: &str =
     "org.apache.hadoop.yarn.exceptions.YARNFeatureNotEnabledException";

@@ -149,8 +149,8 @@ pub(super) fn read(body: &Value, user: &str) -> Result<(YarnApplicationId, Submi
             "YARN's reservations are not supported: `godel reservation create` reserves room",
         ));
     }
-    let label =
-        body.get("am-node-label-expression").name()?.or(body.get("app-node-label-expression").name()?);
+    let label = body.get("app-node-label-expression").name()?.unwrap_or_default().trim();
+    let own = body.get("am-node-label-expression").name()?.map(str::trim);
     let master = if body.get("unmanaged-AM").flag()? {
         None
     } else {
@@ -158,7 +158,7 @@ pub(super) fn read(body: &Value, user: &str) -> Result<(YarnApplicationId, Submi
             priority: 0,
             execution: ExecutionType::Guaranteed,
             capability: resource(&body.get("resource"))?.to_capability(),
-            label: label.unwrap_or_default().to_owned(),
+            label: own.unwrap_or(label).to_owned(),
         })
     };
     let launch = launch_context(&body.get("am-container-spec"))?;
@@ -179,6 +179,7 @@ pub(super) fn read(body: &Value, user: &str) -> Result<(YarnApplicationId, Submi
         kind: name("application-type", "YARN")?,
         priority: whole("priority", 0)?,
         master,
+        label: label.to_owned(),
         max_attempts: whole("max-app-attempts", 0)?,
         validity_interval_ms: body.get("attempt-failures-validity-interval").number()?.unwrap_or(-1),
         keeps_containers: body.get("keep-containers-across-application-attempts").flag()?,

@@ -83,6 +83,13 @@ fn deps(listener: TcpListener) -> Deps {
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
+        let shape =
+            "2 x cpu=8,memory=16Gi,label.godel.dev/yarn-port=8041,label.rack=r1,max_running_units=100";
+        Self::start_with(&[shape.to_owned()]).await
+    }
+
+    /// With nodes of these shapes.
+    pub(crate) async fn start_with(shapes: &[String]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let stop = CancellationToken::new();
         let (state_listener, server) = listener().await;
@@ -110,10 +117,9 @@ impl Cluster {
         };
         let running = godel_scheduler::serve(config, deps(own), stop.clone());
         services.push(tokio::spawn(async move { running.await.unwrap() }));
-        let shape =
-            "2 x cpu=8,memory=16Gi,label.godel.dev/yarn-port=8041,label.rack=r1,max_running_units=100";
+        let nodes = shapes.iter().flat_map(|shape| godel_agent::inventory::parse_shape(shape).unwrap());
         let agents = godel_agent::Deps {
-            nodes: godel_agent::inventory::parse_shape(shape).unwrap(),
+            nodes: nodes.collect(),
             mode: godel_agent::Mode::Simulated,
             clock: SystemClock::shared(),
             stats: tokio::sync::watch::Sender::new(godel_agent::Stats::default()),
