@@ -282,19 +282,22 @@ fn affinity(config: &Config, has_no_label: bool, wish: &AskWish) -> v1::NodeAffi
     }
     let (refused_racks, refused_hosts): (Vec<&String>, Vec<&String>) =
         refused.iter().partition(|name| is_rack(name));
-    every.extend(of_hosts(Is::NotIn, refused_hosts.into_iter().map(String::as_str).collect()));
     every.extend(RackConditions::new(config, refused_racks).outside());
+    let not_refused = of_hosts(Is::NotIn, refused_hosts.into_iter().map(String::as_str).collect());
     let named = of_hosts(Is::In, hosts.iter().map(String::as_str).collect());
     let racks = RackConditions::new(config, racks);
     let with =
         |more: Vec<v1::LabelExpression>| v1::NodeTerm { all_of: every.iter().cloned().chain(more).collect() };
+    // Hosts that are named are not refused: the list of those that are, which may be long, does not stand beside them.
+    let of_named = named.iter().map(|one| with(vec![one.clone()]));
     let mut required = Vec::new();
     if *is_strict {
-        required.extend(named.iter().cloned().chain(racks.inside()).map(|one| with(vec![one])));
+        let inside = racks.inside().map(|one| with(not_refused.iter().cloned().chain([one]).collect()));
+        required.extend(of_named.chain(inside));
     } else {
-        required.push(with(RackConditions::new(config, closed_racks).outside().collect()));
-        let beyond = named.iter().filter(|_| !closed_racks.is_empty());
-        required.extend(beyond.map(|one| with(vec![one.clone()])));
+        let closed = RackConditions::new(config, closed_racks);
+        required.push(with(not_refused.iter().cloned().chain(closed.outside()).collect()));
+        required.extend(of_named.filter(|_| !closed_racks.is_empty()));
     }
     let preferred = named.into_iter().map(|one| (WEIGHTS.0, one));
     let preferred = preferred.chain(racks.inside().map(|one| (WEIGHTS.1, one)));
@@ -382,7 +385,7 @@ mod tests {
         let relaxed = AskWish { hosts: names(&["n1"]), racks: names(&["/r1"]), ..AskWish::default() };
         let refusing = AskWish { refused: Arc::new(names(&["n9", "/r9"])), ..relaxed.clone() };
         let (required, preferred) = shown(&refusing);
-        assert_eq!(required, ["port exists; label absent; host not in n9; rack not in r9"]);
+        assert_eq!(required, ["port exists; label absent; rack not in r9; host not in n9"]);
         assert_eq!(preferred, ["100: host in n1", "50: rack in r1"]);
         let strict = AskWish { is_strict: true, ..relaxed.clone() };
         let (required, preferred) = shown(&strict);
@@ -417,10 +420,13 @@ mod tests {
     #[test]
     fn long_lists_are_conditions_as_a_whole() {
         let many: BTreeSet<String> = (0..1_000).map(|idx| format!("host-{idx}")).collect();
-        let wish =
-            AskWish { hosts: many.clone(), is_strict: true, refused: Arc::new(many), ..AskWish::default() };
-        let v1::NodeAffinity { required, .. } = affinity(&Config::default(), true, &wish);
-        let n_values: Vec<usize> = required[0].all_of.iter().map(|one| one.values.len()).collect();
-        assert_eq!(n_values, [0, 0, 1_000, 1_000]);
+        let n_values = |wish: &AskWish| -> Vec<usize> {
+            let v1::NodeAffinity { required, .. } = affinity(&Config::default(), true, wish);
+            required[0].all_of.iter().map(|one| one.values.len()).collect()
+        };
+        let refusing = AskWish { refused: Arc::new(many.clone()), ..AskWish::default() };
+        assert_eq!(n_values(&refusing), [0, 0, 1_000]);
+        let strict = AskWish { hosts: many, is_strict: true, ..AskWish::default() };
+        assert_eq!(n_values(&strict), [0, 0, 1_000]);
     }
 }

@@ -31,9 +31,9 @@ const WISH_BYTES: usize = 512;
 pub struct AskWish {
     /// Label expression of its node; empty: a node without a partition.
     pub label: String,
-    /// Hosts that are better than all other places.
+    /// Hosts that are better than all other places, none of them refused.
     pub hosts: BTreeSet<String>,
-    /// Racks that are better than other racks.
+    /// Racks that are better than other racks, none of them refused.
     pub racks: BTreeSet<String>,
     /// Only `hosts` and nodes of `racks` will do.
     pub is_strict: bool,
@@ -157,7 +157,7 @@ pub fn wishes(rows: &RequestRows, terms: &WishTerms, n_max: usize) -> Vec<(AskWi
         refused: Arc::clone(&terms.refused),
     };
     let mut of_spans = vec![plain; spans.len()];
-    for Dealt { name, containers } in &dealt {
+    for Dealt { name, containers } in dealt.iter().filter(|dealt| !terms.refused.contains(dealt.name)) {
         let first = spans.partition_point(|span| span.end <= containers.start);
         let concerned = spans.iter().zip(&mut of_spans).skip(first);
         for (_, wish) in concerned.take_while(|(span, _)| span.start < containers.end) {

@@ -51,6 +51,9 @@ pub(super) fn read(
              constraints of YARN (yarn.resourcemanager.placement-constraints.handler is disabled); ask with ResourceRequests"
         )));
     }
+    if let Some(long) = request.tracking_url.as_ref().map(String::len).filter(|len| *len > URL_LEN_MAX) {
+        return Err(refused(format!("the tracking URL has {long} bytes; at most {URL_LEN_MAX} are taken")));
+    }
     let progress = progress(request.progress.unwrap_or(0.0));
     let asks = if request.ask.is_empty() { Vec::new() } else { rows(request.ask, bounds)? };
     let released = |pb: ContainerIdProto| released(pb, attempt);
@@ -65,16 +68,11 @@ pub(super) fn read(
                 remove: blacklist.blacklist_removals,
             },
             release,
-            tracking_url: request.tracking_url.map(bounded_url).filter(|url| !url.is_empty()),
+            tracking_url: request.tracking_url.filter(|url| !url.is_empty()),
         },
         progress,
         not_updated: request.update_requests.into_iter().map(not_updated).collect(),
     })
-}
-
-/// An address of a page that is too long is none.
-fn bounded_url(url: String) -> String {
-    if url.len() > URL_LEN_MAX { String::new() } else { url }
 }
 
 /// From 0 to 1, whatever was said.
@@ -244,6 +242,8 @@ mod tests {
         };
         let refused = asks(vec![of_place]).unwrap_err();
         assert!(refused.class.ends_with(".InvalidLabelResourceRequestException"), "{refused}");
+        let long = AllocateRequestProto { tracking_url: Some("u".repeat(4_097)), ..Default::default() };
+        assert!(of(long).unwrap_err().message.contains("4097 bytes; at most 4096"));
         let constrained = AllocateRequestProto {
             scheduling_requests: vec![SchedulingRequestProto::default()],
             ..Default::default()

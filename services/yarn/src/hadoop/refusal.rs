@@ -85,6 +85,13 @@ mod tests {
         assert!(not_allowed.message.ends_with(".AccessControlException: User eve cannot"), "{not_allowed}");
         assert_eq!(class(ManagerRefusal::Unavailable("wait".to_owned())), "RetriableException");
         assert_eq!(class(MasterRefusal::BadAsk(BadAsk::Rows).into()), "InvalidResourceRequestException");
+        for (bad, expected) in [
+            (BadAsk::Label("slow".to_owned()), "InvalidLabelResourceRequestException"),
+            (BadAsk::Resource("yarn.io/gpu".to_owned()), "ResourceNotFoundException"),
+            (BadAsk::BlacklistAny, "InvalidResourceBlacklistRequestException"),
+        ] {
+            assert_eq!(class(MasterRefusal::BadAsk(bad).into()), expected);
+        }
         let told = for_masters(ManagerRefusal::NoApplication(application));
         assert_eq!(told.class, NO_ATTEMPT);
         let told = for_masters(MasterRefusal::NotRegistered(attempt).into());

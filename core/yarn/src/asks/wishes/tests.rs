@@ -72,6 +72,24 @@ fn strict_requests_wait_for_what_the_rows_relax_to() {
 }
 
 #[test]
+fn refused_places_are_not_wished_for() {
+    let refused = Arc::new(["a1", "/b"].map(str::to_owned).into());
+    let terms = WishTerms { refused, ..terms() };
+    let given = [("a1", 1, true), ("a2", 1, true), ("b1", 1, true), ("/b", 2, true), (ANY, 3, false)];
+    let given = wishes(&rows(&given), &terms, 9);
+    // The one for `a1` waits.
+    let hosts = |wish: &AskWish| wish.hosts.iter().cloned().collect::<Vec<_>>();
+    let shown: Vec<_> = given.iter().map(|(wish, n)| (hosts(wish), wish.racks.len(), *n)).collect();
+    assert!(shown.iter().all(|(_, n_racks, _)| *n_racks == 0), "{shown:?}");
+    assert!(
+        !shown.iter().any(|(hosts, ..)| hosts.contains(&"a1".to_owned()) || hosts.is_empty()),
+        "{shown:?}"
+    );
+    let (wish, _) = &given[0];
+    assert!(!wish.permits("a1", "/a") && !wish.permits("b1", "/b"));
+}
+
+#[test]
 fn labels_are_those_of_the_row_for_all_else_of_the_application() {
     let mut rows = rows(&[("a1", 1, true), (ANY, 1, true)]);
     let terms = WishTerms { label: "fast".to_owned(), ..terms() };
