@@ -14,7 +14,10 @@ use std::{
     sync::Arc,
 };
 
-use self::wishes::{AskWish, NAMES_BYTES_MAX, PlaceRow, RequestRows, WishTerms, is_rack, names_bytes};
+use self::wishes::{
+    AskWish, N_PLACES_MAX, N_REFUSED_MAX, NAMES_BYTES_MAX, PlaceRow, RequestRows, WishTerms, is_rack,
+    names_bytes,
+};
 
 pub use self::{
     refusals::BadAsk,
@@ -205,11 +208,19 @@ impl AskTable {
 
     /// Judges what rows of one key say together.
     fn check_places(&self, rows: &[AskRow]) -> Result<(), BadAsk> {
-        let mut bytes: BTreeMap<&AskKey, usize> = BTreeMap::new();
+        // Names and their bytes, by key.
+        let of_known = |key: &AskKey| -> (usize, usize) {
+            self.rows.get(key).map_or((0, 0), |known| {
+                let n_any = usize::from(known.places.contains_key(ANY));
+                (known.places.len() - n_any, known.n_bytes())
+            })
+        };
+        let mut names: BTreeMap<&AskKey, (usize, usize)> = BTreeMap::new();
         for row in rows.iter().filter(|row| row.n > 0 && row.name != ANY) {
             let known = self.rows.get(&row.key);
-            let n_bytes = bytes.entry(&row.key).or_insert_with(|| known.map_or(0, RequestRows::n_bytes));
+            let (n, n_bytes) = names.entry(&row.key).or_insert_with(|| of_known(&row.key));
             if known.is_none_or(|known| !known.places.contains_key(&row.name)) {
+                *n += 1;
                 *n_bytes += names_bytes([row.name.as_str()]);
             }
             let Some(label) = &row.label else { continue };
@@ -225,17 +236,17 @@ impl AskTable {
         }
         let of_any = rows.iter().filter(|row| row.n > 0 && row.name == ANY && !row.relax_locality);
         for key in of_any.map(|row| &row.key) {
-            let known = || self.rows.get(key).map_or(0, RequestRows::n_bytes);
-            bytes.entry(key).or_insert_with(known);
+            names.entry(key).or_insert_with(|| of_known(key));
         }
         let is_strict = |key: &AskKey| {
             let any = rows.iter().rfind(|row| row.name == ANY && row.key == *key);
             let known = || self.rows.get(key)?.places.get(ANY).map(|any| any.relax_locality);
             !any.map(|any| any.relax_locality).or_else(known).unwrap_or(true)
         };
-        let long = bytes.into_iter().filter(|(_, n_bytes)| *n_bytes > NAMES_BYTES_MAX);
-        match long.into_iter().find(|(key, _)| is_strict(key)) {
-            Some((_, n_bytes)) => Err(BadAsk::Places { n_bytes }),
+        let is_long =
+            |(_, (n, n_bytes)): &(&AskKey, (usize, usize))| *n > N_PLACES_MAX || *n_bytes > NAMES_BYTES_MAX;
+        match names.into_iter().filter(is_long).find(|(key, _)| is_strict(key)) {
+            Some((_, (n, n_bytes))) => Err(BadAsk::Places { n, n_bytes }),
             None => Ok(()),
         }
     }
@@ -268,7 +279,7 @@ impl AskTable {
         refused.extend(change.add.iter().cloned());
         refused.retain(|name| !leaves(name));
         let n_bytes = names_bytes(refused.iter().map(String::as_str));
-        if n_bytes > NAMES_BYTES_MAX {
+        if n_bytes > NAMES_BYTES_MAX || refused.len() > N_REFUSED_MAX {
             return Err(BadAsk::Blacklist { n: refused.len(), n_bytes });
         }
         Ok(Some(refused))

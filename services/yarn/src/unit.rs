@@ -34,6 +34,8 @@ pub(crate) const HOST_ATTRIBUTE: &str = "godel.dev/yarn-host";
 const NOWHERE: &str = "godel.dev/yarn-unmanaged-master";
 /// Kind of devices among the amounts of a capability.
 const GPU: &str = "gpu";
+/// Values of one condition on a label.
+const N_VALUES_MAX: usize = 64;
 /// Weights of hosts and racks that are preferred.
 const WEIGHTS: (u32, u32) = (100, 50);
 
@@ -237,6 +239,15 @@ fn says(key: &str, operator: v1::LabelOperator, values: &[&str]) -> v1::LabelExp
     }
 }
 
+/// Conditions on a label with so many values that one has room for.
+fn says_parts(
+    key: &str,
+    operator: v1::LabelOperator,
+    values: &[&str],
+) -> impl Iterator<Item = v1::LabelExpression> {
+    values.chunks(N_VALUES_MAX).map(move |part| says(key, operator, part))
+}
+
 /// Conditions on the racks of nodes.
 struct RackConditions<'a> {
     key: &'a str,
@@ -258,24 +269,22 @@ impl<'a> RackConditions<'a> {
 
     /// A node is in one of them if it meets any of these.
     fn inside(&self) -> impl Iterator<Item = v1::LabelExpression> {
-        let named = (!self.racks.is_empty()).then(|| says(self.key, v1::LabelOperator::In, &self.racks));
+        let named = says_parts(self.key, v1::LabelOperator::In, &self.racks);
         let without = self.has_default.then(|| says(self.key, v1::LabelOperator::DoesNotExist, &[]));
-        named.into_iter().chain(without)
+        named.chain(without)
     }
 
     /// A node is in none of them if it meets all of these.
     fn outside(&self) -> impl Iterator<Item = v1::LabelExpression> {
-        let named = (!self.racks.is_empty()).then(|| says(self.key, v1::LabelOperator::NotIn, &self.racks));
+        let named = says_parts(self.key, v1::LabelOperator::NotIn, &self.racks);
         let with = self.has_default.then(|| says(self.key, v1::LabelOperator::Exists, &[]));
-        named.into_iter().chain(with)
+        named.chain(with)
     }
 }
 
 fn affinity(config: &Config, has_no_label: bool, wish: &AskWish) -> v1::NodeAffinity {
     use v1::LabelOperator as Is;
     let AskWish { label: _, hosts, racks, is_strict, closed_racks, refused } = wish;
-    let of_hosts =
-        |operator, names: Vec<&str>| (!names.is_empty()).then(|| says(HOST_ATTRIBUTE, operator, &names));
     let mut every = vec![says(PORT_ATTRIBUTE, Is::Exists, &[])];
     if has_no_label {
         every.push(says(&config.label_key, Is::DoesNotExist, &[]));
@@ -283,8 +292,10 @@ fn affinity(config: &Config, has_no_label: bool, wish: &AskWish) -> v1::NodeAffi
     let (refused_racks, refused_hosts): (Vec<&String>, Vec<&String>) =
         refused.iter().partition(|name| is_rack(name));
     every.extend(RackConditions::new(config, refused_racks).outside());
-    let not_refused = of_hosts(Is::NotIn, refused_hosts.into_iter().map(String::as_str).collect());
-    let named = of_hosts(Is::In, hosts.iter().map(String::as_str).collect());
+    let refused_hosts: Vec<&str> = refused_hosts.into_iter().map(String::as_str).collect();
+    let not_refused: Vec<_> = says_parts(HOST_ATTRIBUTE, Is::NotIn, &refused_hosts).collect();
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let named: Vec<_> = says_parts(HOST_ATTRIBUTE, Is::In, &hosts).collect();
     let racks = RackConditions::new(config, racks);
     let with =
         |more: Vec<v1::LabelExpression>| v1::NodeTerm { all_of: every.iter().cloned().chain(more).collect() };
@@ -302,7 +313,7 @@ fn affinity(config: &Config, has_no_label: bool, wish: &AskWish) -> v1::NodeAffi
     let preferred = named.into_iter().map(|one| (WEIGHTS.0, one));
     let preferred = preferred.chain(racks.inside().map(|one| (WEIGHTS.1, one)));
     // Where only one condition allows a node, it prefers none to another.
-    let preferred = preferred.filter(|_| !is_strict || required.len() > 1);
+    let preferred = preferred.filter(|_| !is_strict || !wish.racks.is_empty());
     let preferred = preferred
         .map(|(weight, one)| v1::PreferredNodes { weight, nodes: Some(v1::NodeTerm { all_of: vec![one] }) });
     v1::NodeAffinity { preferred: preferred.collect(), required }
@@ -425,8 +436,14 @@ mod tests {
             required[0].all_of.iter().map(|one| one.values.len()).collect()
         };
         let refusing = AskWish { refused: Arc::new(many.clone()), ..AskWish::default() };
-        assert_eq!(n_values(&refusing), [0, 0, 1_000]);
-        let strict = AskWish { hosts: many, is_strict: true, ..AskWish::default() };
-        assert_eq!(n_values(&strict), [0, 0, 1_000]);
+        // Each of the conditions, of which one has 64 values at most.
+        assert_eq!(n_values(&refusing), [vec![0, 0], vec![64; 15], vec![40]].concat());
+        let hosts: BTreeSet<String> = many.into_iter().take(130).collect();
+        let strict = AskWish { hosts: hosts.clone(), is_strict: true, ..AskWish::default() };
+        // Any of the terms.
+        let v1::NodeAffinity { required, preferred } = affinity(&Config::default(), true, &strict);
+        let named: Vec<&String> = required.iter().flat_map(|term| &term.all_of[2].values).collect();
+        assert_eq!((required.len(), named), (3, hosts.iter().collect()));
+        assert!(preferred.is_empty());
     }
 }

@@ -1,6 +1,9 @@
 //! Why asks are refused, and the classes of exceptions that these refusals have in YARN.
 
-use super::{ANY, N_CONTAINERS_MAX, N_ROWS_MAX, wishes::NAMES_BYTES_MAX};
+use super::{
+    ANY, N_CONTAINERS_MAX, N_ROWS_MAX,
+    wishes::{N_PLACES_MAX, N_REFUSED_MAX, NAMES_BYTES_MAX},
+};
 
 /// Bytes of the name of a host or a rack.
 const NAME_LEN_MAX: usize = 253;
@@ -27,17 +30,19 @@ pub enum BadAsk {
     PlaceName(String),
     /// A strict request names more than one request may.
     #[error(
-        "a request that does not relax locality names hosts and racks with {n_bytes} bytes; it may name {NAMES_BYTES_MAX}: relax its \
-         locality, or ask for fewer places at a time"
+        "a request that does not relax locality names {n} hosts and racks with {n_bytes} bytes; it may name {N_PLACES_MAX} with \
+         {NAMES_BYTES_MAX} bytes: relax its locality, or ask for fewer places at a time"
     )]
     Places {
+        /// So many names.
+        n: usize,
         /// So many bytes.
         n_bytes: usize,
     },
     /// The blacklist is longer than it may be.
     #[error(
-        "the blacklist would have {n} hosts and racks with {n_bytes} bytes; it may have {NAMES_BYTES_MAX}: nothing of the call was done; \
-         take names from the blacklist"
+        "the blacklist would have {n} hosts and racks with {n_bytes} bytes; it may have {N_REFUSED_MAX} with {NAMES_BYTES_MAX} bytes: \
+         nothing of the call was done; take names from the blacklist"
     )]
     Blacklist {
         /// So many names.

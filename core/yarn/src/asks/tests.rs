@@ -209,14 +209,16 @@ fn long_lists_are_taken_whole_or_refused() {
     assert_eq!((asks.terms().refused.len(), asks.n_wanted(&key)), (1_500, 0), "nothing was done");
     assert_eq!(asks.take(&rows, &list(vec![ANY.to_owned()])), Err(BadAsk::BlacklistAny));
     // A strict request in the same way, a relaxed one is taken.
-    let places = |n| names(n).iter().map(|name| row(&key, name, 1)).collect::<Vec<_>>();
+    let places = |n: usize| (0..n).map(|idx| row(&key, &format!("h{idx:05}"), 1)).collect::<Vec<_>>();
     let any = |relax_locality| AskRow { relax_locality, ..row(&key, ANY, 1) };
-    assert_eq!(asks.update(&[places(1_500), vec![any(false)]].concat()), Ok(true));
+    assert_eq!(asks.update(&[places(800), vec![any(false)]].concat()), Ok(true));
     let wish = asks.settle().add.remove(0).wish;
-    assert_eq!((wish.hosts.len(), wish.refused.len()), (1_500, 1_500));
-    assert_eq!(asks.update(&places(3_000)), Err(BadAsk::Places { n_bytes: 48_001 + 6 }));
-    assert_eq!(asks.update(&[places(3_000), vec![any(true)]].concat()), Ok(true));
-    assert_eq!(asks.update(&[any(false)]), Err(BadAsk::Places { n_bytes: 48_001 + 6 }));
+    assert_eq!((wish.hosts.len(), wish.refused.len()), (800, 1_500));
+    let bad = BadAsk::Places { n: 897, n_bytes: 897 * 12 + 7 };
+    assert_eq!(asks.update(&places(897)), Err(bad.clone()));
+    assert_eq!(asks.update(&places(896)), Ok(true));
+    assert_eq!(asks.update(&[places(897), vec![any(true)]].concat()), Ok(true));
+    assert_eq!(asks.update(&[any(false)]), Err(bad));
 }
 
 #[test]

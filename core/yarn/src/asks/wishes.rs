@@ -17,6 +17,10 @@ use super::ANY;
 
 /// Bytes that the names of hosts and racks of one request may take in what is asked of the dispatcher, of about 1,500 hosts.
 pub const NAMES_BYTES_MAX: usize = 32 << 10;
+/// Hosts and racks that one wish, and so a strict request, names at most: a task group has 16 alternatives of 64 values each.
+pub const N_PLACES_MAX: usize = 896;
+/// Hosts and racks on a blacklist: a task group has 64 conditions of 64 values each, of which some say other things.
+pub const N_REFUSED_MAX: usize = 2_500;
 /// Bytes that a name takes beside its letters, at most.
 const NAME_BYTES: usize = 6;
 /// Wishes of one application for which the dispatcher is asked at a time, at most, and the bytes that all of them may take: a unit has at
@@ -139,7 +143,7 @@ struct Dealt<'a> {
 ///
 /// Each host and each rack is in the wishes of as many containers as its row asks for, but for these bounds: no row counts for more than
 /// the row above it; with more than `n_max` different wishes those of neighbours are put together; and of hosts whose names are too long
-/// together, see [`NAMES_BYTES_MAX`], those with the smallest numbers are left out unless the request is strict.
+/// together, see [`NAMES_BYTES_MAX`] and [`N_PLACES_MAX`], some are left out unless the request is strict, those with the smallest numbers first.
 ///
 /// Costs `O(rows * log(rows))` and what the names of the wishes take.
 pub fn wishes(rows: &RequestRows, terms: &WishTerms, n_max: usize) -> Vec<(AskWish, u32)> {
@@ -161,6 +165,10 @@ pub fn wishes(rows: &RequestRows, terms: &WishTerms, n_max: usize) -> Vec<(AskWi
         let first = spans.partition_point(|span| span.end <= containers.start);
         let concerned = spans.iter().zip(&mut of_spans).skip(first);
         for (_, wish) in concerned.take_while(|(span, _)| span.start < containers.end) {
+            // A strict request was judged when it came.
+            if !wish.is_strict && wish.hosts.len() + wish.racks.len() >= N_PLACES_MAX {
+                continue;
+            }
             if !is_rack(name) {
                 wish.hosts.insert((*name).to_owned());
             } else if !is_closed(name) {

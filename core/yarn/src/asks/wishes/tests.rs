@@ -128,6 +128,13 @@ fn many_hosts_are_few_wishes_and_strict_ones_leave_none_out() {
     let named: BTreeSet<&String> = given.iter().flat_map(|(wish, _)| &wish.hosts).collect();
     assert!(named.len() < 1_500 && named.contains(&format!("host-{:020}", 2_999)), "{}", named.len());
     assert_eq!(given.iter().map(|(_, n)| n).sum::<u32>(), 9_000);
+    // Any of more hosts than one wish may name.
+    let mut rows = RequestRows::default();
+    rows.put(ANY, PlaceRow { n: 1, relax_locality: true });
+    for idx in 0..1_000 {
+        rows.put(&format!("h{idx}"), PlaceRow { n: 1, relax_locality: true });
+    }
+    assert_eq!(wishes(&rows, &terms(), 128)[0].0.hosts.len(), N_PLACES_MAX);
 }
 
 #[test]
