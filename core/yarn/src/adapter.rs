@@ -14,13 +14,16 @@ mod master;
 mod record;
 mod request_ids;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use godel_domain::time::Millis;
 
 use crate::{
     application::{AppEvent, AppState, FinalStatus},
-    asks::{AskGroup, AskKey, AskTable, BadAsk},
+    asks::{AskGroup, AskGrowth, AskKey, AskTable, BadAsk},
     attempt::{AttemptState, FailedAttempt},
     container::YarnContainerState,
     exit_status::YarnExitStatus,
@@ -83,6 +86,8 @@ pub struct AppSubmission {
     pub priority: i32,
     /// What its master needs; `None`: it runs elsewhere.
     pub master: Option<AskGroup>,
+    /// Label expression of asks that have none; empty: nodes without a partition.
+    pub label: String,
     /// What it wants of the attempts; not in the range of the cluster: as many as there may be.
     pub max_attempts: i32,
     /// Older failures do not count, milliseconds; 0 and less: all count.
@@ -101,7 +106,7 @@ pub enum YarnAction {
     /// Submit its unit, with the master as ordinal 0.
     SubmitUnit(YarnApplicationId),
     /// Add replicas to its unit.
-    Grow(YarnApplicationId, Vec<(AskKey, u32)>),
+    Grow(YarnApplicationId, Vec<AskGrowth>),
     /// Release ordinals of its unit.
     Release(YarnApplicationId, Vec<u32>),
     /// Ask for the next incarnation of ordinal 0.
@@ -157,7 +162,7 @@ pub enum MasterRefusal {
         /// The last one.
         expected: i32,
     },
-    /// What it asks for is not valid (InvalidResourceRequestException).
+    /// What it asks for is not valid, see [`BadAsk::exception`].
     #[error(transparent)]
     BadAsk(#[from] BadAsk),
 }
@@ -175,7 +180,7 @@ impl MasterRefusal {
             Self::AlreadyRegistered(_) | Self::WrongResponse { .. } => {
                 "org.apache.hadoop.yarn.exceptions.InvalidApplicationMasterRequestException"
             }
-            Self::BadAsk(_) => "org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException",
+            Self::BadAsk(bad) => bad.exception(),
         }
     }
 }
@@ -308,12 +313,14 @@ pub struct YarnApplication {
 pub struct YarnAdapter {
     terms: AdapterTerms,
     applications: BTreeMap<YarnApplicationId, YarnApplication>,
+    /// The rack of each host of the cluster.
+    racks: Arc<BTreeMap<String, String>>,
 }
 
 impl YarnAdapter {
     /// Without applications.
     pub fn new(terms: AdapterTerms) -> Self {
-        Self { terms, applications: BTreeMap::new() }
+        Self { terms, ..Self::default() }
     }
 
     /// Takes a submission; the same again changes nothing.
@@ -331,6 +338,7 @@ impl YarnAdapter {
             return if known.submission == submission { Ok(()) } else { Err(ClientRefusal::Taken(id)) };
         }
         let application = self.applications.entry(id).or_insert(YarnApplication::new(id, submission, at));
+        application.asks.set_racks(&self.racks);
         application.on_app(AppEvent::Start, self.terms, at, out);
         Ok(())
     }
@@ -365,10 +373,22 @@ impl YarnAdapter {
         }
     }
 
+    /// Takes over in which rack each host is. What waits follows with the next [`Self::tick`].
+    pub fn set_racks(&mut self, racks: Arc<BTreeMap<String, String>>) {
+        if self.racks == racks {
+            return;
+        }
+        self.racks = racks;
+        for application in self.applications.values_mut() {
+            application.asks.set_racks(&self.racks);
+        }
+    }
+
     /// Takes a record over after a start. Its unit's running units are told next.
     pub fn recover(&mut self, record: AppRecord, at: AdapterTime, out: &mut Vec<YarnAction>) {
         let id = record.id;
         let mut application = YarnApplication::from_record(record, at);
+        application.asks.set_racks(&self.racks);
         application.resume(self.terms, at, out);
         self.applications.insert(id, application);
     }

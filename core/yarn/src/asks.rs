@@ -1,14 +1,32 @@
 //! What an application master asks for: the table behind `allocate`.
 //!
 //! A row of `allocate` is a state, not a change: what is asked for under one key and one name replaces what was asked there
-//! before. Rows of nodes, racks and `*` of one key are linked: the number at `*` is how many containers are wanted in
+//! before. Rows of nodes, racks and `*` of one key are linked, whatever label `*` has: the number at `*` is how many containers are wanted in
 //! all, the others say where. A key with another capability is another key.
 //!
-//! [`AskTable`] remembers the rows and which ordinals of the unit were opened for them. [`AskTable::settle`] compares both: it says
-//! how many replicas of which task group are to be added, and which waiting ordinals are not wanted any more. A call that
-//! changes no row changes nothing there.
+//! [`AskTable`] remembers the rows, and which ordinals of the unit were opened for which wishes. [`AskTable::settle`] compares the wishes that
+//! follow from the rows now, see [`wishes`](wishes::wishes), with those that wait: it says how many replicas with which wish are to be added,
+//! and which waiting ordinals are not wanted any more. So what waits follows every change of rows, label, blacklist and racks. A call that
+//! changes nothing of these changes nothing there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use self::wishes::{
+    AskWish, N_PLACES_MAX, N_REFUSED_MAX, NAMES_BYTES_MAX, PlaceRow, RequestRows, WishTerms, is_rack,
+    names_bytes,
+};
+
+pub use self::{
+    refusals::BadAsk,
+    turns::{AllocateTurn, next_response, turn},
+};
+
+mod refusals;
+mod turns;
+pub mod wishes;
 
 /// Name of the row that counts all containers.
 pub const ANY: &str = "*";
@@ -52,48 +70,52 @@ pub struct AskKey {
 /// A row as it comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskRow {
-    /// Which rows it is linked with.
+    /// Which rows it is linked with. Its label is empty: [`Self::label`] says it.
     pub key: AskKey,
     /// A node, a rack or `*`.
     pub name: String,
     /// How many containers.
     pub n: u32,
-    /// Elsewhere is as good, after a while.
+    /// Of `*` and racks: places beyond those that the rows below name are as good, after a while.
     pub relax_locality: bool,
+    /// Label expression; empty: nodes without a partition; `None`: that of the application. It counts at `*`.
+    pub label: Option<String>,
 }
 
-/// Why an ask is refused (InvalidResourceRequestException).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadAsk {
-    /// More rows than are kept.
-    #[error("the application asks in more than {N_ROWS_MAX} rows; at most that many are kept")]
-    Rows,
-    /// More containers than one row may ask for.
-    #[error("{n} containers of `{name}`; one row asks for at most {N_CONTAINERS_MAX}")]
-    Containers {
-        /// Of the row.
-        name: String,
-        /// As asked.
-        n: u32,
-    },
-    /// Nothing is asked for.
-    #[error("a container needs memory and CPUs above 0")]
-    Capability,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wanted {
-    n: u32,
-    relax_locality: bool,
+/// Hosts and racks that a master does not want any more containers on, and those that it wants again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlacklistChange {
+    /// Named from now on.
+    pub add: Vec<String>,
+    /// Not named any more, also if it is among those to add.
+    pub remove: Vec<String>,
 }
 
 /// What is to be changed of the unit so that it fits the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AskChanges {
-    /// Replicas to add, by key; keys of one group are replicas of one task group.
-    pub add: Vec<(AskKey, u32)>,
+    /// Replicas to add.
+    pub add: Vec<AskGrowth>,
     /// Waiting ordinals that nobody wants any more, the newest of their keys first.
     pub release: Vec<u32>,
+}
+
+/// Replicas to add for a key, all with the same wish. Those of one group with one wish are replicas of one task group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskGrowth {
+    /// For which rows.
+    pub key: AskKey,
+    /// Where they may go.
+    pub wish: Arc<AskWish>,
+    /// How many.
+    pub n: u32,
+}
+
+impl AskGrowth {
+    /// What stays the same for the containers, with the label that they have.
+    pub fn group(&self) -> AskGroup {
+        AskGroup { label: self.wish.label.clone(), ..self.key.group.clone() }
+    }
 }
 
 impl AskChanges {
@@ -117,15 +139,30 @@ pub enum AskLocality {
 /// The rows of one application, and the ordinals that wait for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AskTable {
-    rows: BTreeMap<AskKey, BTreeMap<String, Wanted>>,
+    rows: BTreeMap<AskKey, RequestRows>,
     n_rows: usize,
+    terms: WishTerms,
     /// Ordinals without a place, by key.
-    waiting: BTreeMap<AskKey, BTreeSet<u32>>,
-    /// Replicas that are being added, whose ordinals are not known yet.
-    growing: BTreeMap<AskKey, u32>,
+    waiting: BTreeMap<AskKey, Vec<WaitingWish>>,
+    /// The key of each ordinal, with the label under which it was opened.
     keys: BTreeMap<u32, AskKey>,
     /// The rows that count one less because an ordinal has a place, until its master knows of it.
     unfetched: BTreeMap<u32, Vec<(String, bool)>>,
+    /// Keys of which something has changed since they were settled.
+    unsettled: BTreeSet<AskKey>,
+    /// Keys for which replicas could not be added: they are settled with the next change.
+    not_grown: BTreeSet<AskKey>,
+    /// Rises with each change of rows and terms.
+    version: u64,
+}
+
+/// What waits with one wish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct WaitingWish {
+    wish: Arc<AskWish>,
+    ordinals: BTreeSet<u32>,
+    /// Replicas that are being added, whose ordinals are not known yet.
+    n_growing: u32,
 }
 
 impl AskTable {
@@ -141,84 +178,253 @@ impl AskTable {
             if row.n > 0 && !row.key.group.capability.values().any(|amount| *amount > 0) {
                 return Err(BadAsk::Capability);
             }
+            refusals::check_name(&row.name)?;
         }
         let is_new = |row: &&AskRow| {
-            row.n > 0 && !self.rows.get(&row.key).is_some_and(|named| named.contains_key(&row.name))
+            row.n > 0 && !self.rows.get(&row.key).is_some_and(|rows| rows.places.contains_key(&row.name))
         };
         if self.n_rows + rows.iter().filter(is_new).count() > N_ROWS_MAX {
             return Err(BadAsk::Rows);
         }
+        self.check_places(rows)?;
         let mut has_changed = false;
-        for AskRow { key, name, n, relax_locality } in rows {
-            let wanted = Wanted { n: *n, relax_locality: *relax_locality };
-            let before = self.rows.get(key).and_then(|named| named.get(name)).copied();
+        for AskRow { key, name, n, relax_locality, label } in rows {
+            let row = PlaceRow { n: *n, relax_locality: *relax_locality };
+            let known = self.rows.get(key);
+            let before = known.and_then(|known| known.places.get(name)).copied();
+            let is_label_new = name == ANY && *n > 0 && known.is_none_or(|known| known.label != *label);
             // Nothing wanted of what was not wanted.
-            if before == Some(wanted) || (before.is_none() && *n == 0) {
+            if (before == Some(row) && !is_label_new) || (before.is_none() && *n == 0) {
                 continue;
             }
             has_changed = true;
-            self.put(key, name, wanted);
+            self.put(key, name, row);
+            if is_label_new && let Some(known) = self.rows.get_mut(key) {
+                known.label.clone_from(label);
+            }
         }
         Ok(has_changed)
     }
 
-    fn put(&mut self, key: &AskKey, name: &str, wanted: Wanted) {
-        let named = self.rows.entry(key.clone()).or_default();
-        let before = if wanted.n == 0 { named.remove(name) } else { named.insert(name.to_owned(), wanted) };
-        match (before.is_some(), wanted.n > 0) {
+    /// Judges what rows of one key say together.
+    fn check_places(&self, rows: &[AskRow]) -> Result<(), BadAsk> {
+        // Names and their bytes, by key.
+        let of_known = |key: &AskKey| -> (usize, usize) {
+            self.rows.get(key).map_or((0, 0), |known| {
+                let n_any = usize::from(known.places.contains_key(ANY));
+                (known.places.len() - n_any, known.n_bytes())
+            })
+        };
+        let mut names: BTreeMap<&AskKey, (usize, usize)> = BTreeMap::new();
+        for row in rows.iter().filter(|row| row.n > 0 && row.name != ANY) {
+            let known = self.rows.get(&row.key);
+            let (n, n_bytes) = names.entry(&row.key).or_insert_with(|| of_known(&row.key));
+            if known.is_none_or(|known| !known.places.contains_key(&row.name)) {
+                *n += 1;
+                *n_bytes += names_bytes([row.name.as_str()]);
+            }
+            let Some(label) = &row.label else { continue };
+            let any = rows.iter().rfind(|any| any.name == ANY && any.key == row.key && any.n > 0);
+            let of_any = match (any, known) {
+                (Some(any), _) => &any.label,
+                (None, Some(known)) if known.places.contains_key(ANY) => &known.label,
+                (None, Some(_) | None) => continue,
+            };
+            if of_any.as_ref().unwrap_or(&self.terms.label) != label {
+                return Err(BadAsk::LabelOfPlace { name: row.name.clone(), label: label.clone() });
+            }
+        }
+        let of_any = rows.iter().filter(|row| row.n > 0 && row.name == ANY && !row.relax_locality);
+        for key in of_any.map(|row| &row.key) {
+            names.entry(key).or_insert_with(|| of_known(key));
+        }
+        let is_strict = |key: &AskKey| {
+            let any = rows.iter().rfind(|row| row.name == ANY && row.key == *key);
+            let known = || self.rows.get(key)?.places.get(ANY).map(|any| any.relax_locality);
+            !any.map(|any| any.relax_locality).or_else(known).unwrap_or(true)
+        };
+        let is_long =
+            |(_, (n, n_bytes)): &(&AskKey, (usize, usize))| *n > N_PLACES_MAX || *n_bytes > NAMES_BYTES_MAX;
+        match names.into_iter().filter(is_long).find(|(key, _)| is_strict(key)) {
+            Some((_, (n, n_bytes))) => Err(BadAsk::Places { n, n_bytes }),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes rows and a change of the blacklist over, both or neither. Returns whether anything differs from what was there.
+    ///
+    /// # Errors
+    /// The first row that is not accepted, or the blacklist would be too long.
+    pub fn take(&mut self, rows: &[AskRow], blacklist: &BlacklistChange) -> Result<bool, BadAsk> {
+        let refused = self.refused_after(blacklist)?;
+        let has_changed = self.update(rows)?;
+        let Some(refused) = refused else { return Ok(has_changed) };
+        self.set_refused(Arc::new(refused));
+        Ok(true)
+    }
+
+    /// The blacklist after a change; `None`: it stays as it is.
+    fn refused_after(&self, change: &BlacklistChange) -> Result<Option<BTreeSet<String>>, BadAsk> {
+        if change.add.iter().any(|name| name == ANY) {
+            return Err(BadAsk::BlacklistAny);
+        }
+        change.add.iter().try_for_each(|name| refusals::check_name(name))?;
+        let known = &self.terms.refused;
+        let leaves = |name: &String| change.remove.contains(name);
+        let adds = change.add.iter().any(|name| !known.contains(name) && !leaves(name));
+        if !adds && !change.remove.iter().any(|name| known.contains(name)) {
+            return Ok(None);
+        }
+        let mut refused = BTreeSet::clone(known);
+        refused.extend(change.add.iter().cloned());
+        refused.retain(|name| !leaves(name));
+        let n_bytes = names_bytes(refused.iter().map(String::as_str));
+        if n_bytes > NAMES_BYTES_MAX || refused.len() > N_REFUSED_MAX {
+            return Err(BadAsk::Blacklist { n: refused.len(), n_bytes });
+        }
+        Ok(Some(refused))
+    }
+
+    /// Sets the blacklist.
+    pub fn set_refused(&mut self, refused: Arc<BTreeSet<String>>) {
+        if self.terms.refused != refused {
+            self.terms.refused = refused;
+            self.version += 1;
+            self.unsettled.extend(self.rows.keys().cloned());
+        }
+    }
+
+    /// Sets the label of requests that have none.
+    pub fn set_label(&mut self, label: &str) {
+        if self.terms.label != label {
+            label.clone_into(&mut self.terms.label);
+            self.version += 1;
+            self.unsettled.extend(self.rows.keys().cloned());
+        }
+    }
+
+    /// Sets the rack of each host of the cluster.
+    pub fn set_racks(&mut self, racks: &Arc<BTreeMap<String, String>>) {
+        let names_hosts = |rows: &RequestRows| rows.places.keys().any(|name| name != ANY && !is_rack(name));
+        let concerned = self.rows.iter().filter(|(_, rows)| names_hosts(rows));
+        self.unsettled.extend(concerned.map(|(key, _)| key.clone()));
+        self.terms.racks = Arc::clone(racks);
+    }
+
+    /// Rises with each change of what is asked for, and of the blacklist.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What wishes follow, beside the rows.
+    pub fn terms(&self) -> &WishTerms {
+        &self.terms
+    }
+
+    fn put(&mut self, key: &AskKey, name: &str, row: PlaceRow) {
+        self.version += 1;
+        let rows = self.rows.entry(key.clone()).or_default();
+        match (rows.put(name, row).is_some(), row.n > 0) {
             (false, true) => self.n_rows += 1,
             (true, false) => self.n_rows -= 1,
             (true, true) | (false, false) => {}
         }
-        if named.is_empty() {
+        if rows.places.is_empty() {
             self.rows.remove(key);
         }
+        self.unsettled.insert(key.clone());
     }
 
-    /// What the unit lacks of what is wanted, and has too much of.
+    /// Something has changed since the unit was made to fit.
+    pub fn is_unsettled(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
+    /// What the unit lacks of what is wanted, and has too much of. It is taken for done: what is to be added grows.
     #[must_use]
-    pub fn settle(&self) -> AskChanges {
+    pub fn settle(&mut self) -> AskChanges {
         let mut changes = AskChanges::default();
-        let keys: BTreeSet<&AskKey> = self.rows.keys().chain(self.waiting.keys()).collect();
-        for key in keys {
-            let n_wanted = self.n_wanted(key);
-            let waiting = self.waiting.get(key);
-            let n_waiting = waiting.map_or(0, |ordinals| u32::try_from(ordinals.len()).unwrap_or(u32::MAX));
-            let n_coming = n_waiting.saturating_add(self.growing.get(key).copied().unwrap_or(0));
-            if n_wanted > n_coming {
-                changes.add.push((key.clone(), n_wanted - n_coming));
-            }
-            let n_over = n_waiting.saturating_sub(n_wanted);
-            let newest = waiting.into_iter().flatten().rev().copied();
-            changes.release.extend(newest.take(usize::try_from(n_over).unwrap_or(usize::MAX)));
+        self.unsettled.append(&mut self.not_grown);
+        for key in std::mem::take(&mut self.unsettled) {
+            self.settle_key(key, &mut changes);
         }
         changes
     }
 
+    fn settle_key(&mut self, key: AskKey, changes: &mut AskChanges) {
+        let n_max = wishes::n_wishes_max(self.rows.len(), &self.terms.refused);
+        let wanted = self.rows.get(&key).map(|rows| wishes::wishes(rows, &self.terms, n_max));
+        let waiting = self.waiting.entry(key.clone()).or_default();
+        let mut is_wanted = vec![0; waiting.len()];
+        let mut lacking: Vec<(AskWish, u32)> = Vec::new();
+        for (wish, n) in wanted.into_iter().flatten() {
+            match waiting.iter().position(|known| *known.wish == wish) {
+                Some(at) => is_wanted[at] = n,
+                None => lacking.push((wish, n)),
+            }
+        }
+        let mut over: Vec<u32> = Vec::new();
+        for (of, n) in waiting.iter_mut().zip(is_wanted) {
+            let n_waiting = u32::try_from(of.ordinals.len()).unwrap_or(u32::MAX);
+            let n_more = n.saturating_sub(n_waiting.saturating_add(of.n_growing));
+            if n_more > 0 {
+                changes.add.push(AskGrowth { key: key.clone(), wish: Arc::clone(&of.wish), n: n_more });
+                of.n_growing += n_more;
+            }
+            let n_over = usize::try_from(n_waiting.saturating_sub(n)).unwrap_or(usize::MAX);
+            over.extend(of.ordinals.iter().rev().take(n_over));
+        }
+        for (wish, n) in lacking {
+            let wish = Arc::new(wish);
+            changes.add.push(AskGrowth { key: key.clone(), wish: Arc::clone(&wish), n });
+            waiting.push(WaitingWish { wish, ordinals: BTreeSet::new(), n_growing: n });
+        }
+        over.sort_unstable_by_key(|ordinal| std::cmp::Reverse(*ordinal));
+        changes.release.extend(over);
+        self.tidy(&key);
+    }
+
+    /// Forgets wishes with which nothing waits.
+    fn tidy(&mut self, key: &AskKey) {
+        let Some(waiting) = self.waiting.get_mut(key) else { return };
+        waiting.retain(|of| !of.ordinals.is_empty() || of.n_growing > 0);
+        if waiting.is_empty() {
+            self.waiting.remove(key);
+        }
+    }
+
     /// Keys under which containers are wanted that have no place, and how many.
     pub fn wanted(&self) -> impl Iterator<Item = (&AskKey, u32)> {
-        self.rows.keys().map(|key| (key, self.n_wanted(key))).filter(|(_, n)| *n > 0)
+        self.rows.iter().map(|(key, rows)| (key, rows.n_wanted())).filter(|(_, n)| *n > 0)
     }
 
     /// Containers that are wanted under a key and have no place.
     pub fn n_wanted(&self, key: &AskKey) -> u32 {
-        self.rows.get(key).and_then(|named| named.get(ANY)).map_or(0, |wanted| wanted.n)
+        self.rows.get(key).map_or(0, RequestRows::n_wanted)
     }
 
-    /// Replicas are being added: they are not asked for again.
-    pub fn growing(&mut self, add: &[(AskKey, u32)]) {
-        for (key, n) in add {
-            *self.growing.entry(key.clone()).or_default() += n;
-        }
+    /// Labels of the requests for which containers are wanted.
+    pub fn labels(&self) -> BTreeSet<&str> {
+        let wanted = self.rows.values().filter(|rows| rows.n_wanted() > 0);
+        wanted.map(|rows| rows.label.as_ref().unwrap_or(&self.terms.label).as_str()).collect()
     }
 
-    /// Replicas that were being added are not: they are asked for again.
-    pub fn not_grown(&mut self, key: &AskKey, n: u32) {
-        if let Some(growing) = self.growing.get_mut(key) {
-            *growing = growing.saturating_sub(n);
-            if *growing == 0 {
-                self.growing.remove(key);
-            }
+    /// Whether the rows of a key have a label already.
+    pub fn has_label(&self, key: &AskKey, label: &str) -> bool {
+        self.rows.get(key).is_some_and(|rows| rows.label.as_deref() == Some(label))
+    }
+
+    /// Replicas that were being added are not: they are asked for again with the next change.
+    pub fn not_grown(&mut self, AskGrowth { key, wish, n }: &AskGrowth) {
+        self.note_grown(key, wish, *n);
+        self.not_grown.insert(key.clone());
+        self.tidy(key);
+    }
+
+    fn note_grown(&mut self, key: &AskKey, wish: &Arc<AskWish>, n: u32) {
+        let waiting = self.waiting.get_mut(key).into_iter().flatten();
+        if let Some(of) = waiting.into_iter().find(|of| of.wish == *wish) {
+            of.n_growing = of.n_growing.saturating_sub(n);
         }
     }
 
@@ -226,36 +432,57 @@ impl AskTable {
     pub fn clear(&mut self) -> Vec<u32> {
         self.rows.clear();
         self.n_rows = 0;
+        self.version += 1;
         self.unfetched.clear();
-        let waiting: Vec<u32> = std::mem::take(&mut self.waiting).into_values().flatten().collect();
+        let mut waiting = Vec::new();
+        for (key, wishes) in &mut self.waiting {
+            for of in wishes {
+                waiting.extend(std::mem::take(&mut of.ordinals));
+            }
+            self.unsettled.insert(key.clone());
+        }
+        let keys: Vec<AskKey> = self.waiting.keys().cloned().collect();
+        keys.iter().for_each(|key| self.tidy(key));
         waiting.iter().for_each(|ordinal| drop(self.keys.remove(ordinal)));
         waiting
     }
 
-    /// Replicas were added for a key.
-    pub fn opened(&mut self, key: &AskKey, ordinals: impl IntoIterator<Item = u32>) {
-        for ordinal in ordinals {
-            self.waiting.entry(key.clone()).or_default().insert(ordinal);
-            self.keys.insert(ordinal, key.clone());
+    /// Replicas were added.
+    pub fn opened(&mut self, growth: &AskGrowth, ordinals: std::ops::Range<u32>) {
+        let AskGrowth { key, wish, n: _ } = growth;
+        self.note_grown(key, wish, ordinals.end.saturating_sub(ordinals.start));
+        let waiting = self.waiting.entry(key.clone()).or_default();
+        let at = waiting.iter().position(|of| of.wish == *wish).unwrap_or_else(|| {
+            waiting.push(WaitingWish { wish: Arc::clone(wish), ordinals: BTreeSet::new(), n_growing: 0 });
+            waiting.len() - 1
+        });
+        if let Some(of) = waiting.get_mut(at) {
+            of.ordinals.extend(ordinals.clone());
         }
+        let shown = AskKey { group: growth.group(), ..key.clone() };
+        self.keys.extend(ordinals.map(|ordinal| (ordinal, shown.clone())));
+        // Its master may have wanted something else in the meantime.
+        self.unsettled.insert(key.clone());
+        self.tidy(key);
     }
 
     /// An ordinal was released while it waited, or ended: nothing of it is kept. Its key, if it was known.
     pub fn forget(&mut self, ordinal: u32) -> Option<AskKey> {
         let key = self.keys.remove(&ordinal)?;
         self.unfetched.remove(&ordinal);
-        self.no_longer_waits(&key, ordinal);
+        self.no_longer_waits(&linked(&key), ordinal);
         Some(key)
     }
 
     /// An ordinal has a place on a node of a rack: the rows ask for one less, as YARN counts them down. `None`: the ordinal did
     /// not wait.
     pub fn placed(&mut self, ordinal: u32, node: &str, rack: &str) -> Option<(AskKey, AskLocality)> {
-        let key = self.keys.get(&ordinal)?.clone();
+        let shown = self.keys.get(&ordinal)?.clone();
+        let key = linked(&shown);
         if !self.no_longer_waits(&key, ordinal) {
             return None;
         }
-        let is_named = |name: &str| self.rows.get(&key).is_some_and(|named| named.contains_key(name));
+        let is_named = |name: &str| self.rows.get(&key).is_some_and(|rows| rows.places.contains_key(name));
         let locality = match (is_named(node), is_named(rack)) {
             (true, _) => AskLocality::Node,
             (false, true) => AskLocality::Rack,
@@ -273,7 +500,7 @@ impl AskTable {
             }
         }
         self.unfetched.insert(ordinal, of);
-        Some((key, locality))
+        Some((shown, locality))
     }
 
     /// The master of an ordinal knows of its place.
@@ -284,77 +511,53 @@ impl AskTable {
     /// An ordinal has lost its place before its master knew of it: the rows ask for one more again, as YARN puts requests back
     /// (`recoverResourceRequestForContainer`).
     pub fn lost(&mut self, ordinal: u32) {
-        let (Some(key), Some(counted)) = (self.keys.get(&ordinal).cloned(), self.unfetched.remove(&ordinal))
+        let (Some(shown), Some(counted)) =
+            (self.keys.get(&ordinal).cloned(), self.unfetched.remove(&ordinal))
         else {
             return;
         };
+        let key = linked(&shown);
+        let had_rows = self.rows.contains_key(&key);
         for (name, relax_locality) in counted {
-            let known = self.rows.get(&key).and_then(|named| named.get(&name)).copied();
-            let Wanted { n, relax_locality } = known.unwrap_or(Wanted { n: 0, relax_locality });
-            self.put(&key, &name, Wanted { n: n.saturating_add(1), relax_locality });
+            let known = self.rows.get(&key).and_then(|rows| rows.places.get(&name)).copied();
+            let PlaceRow { n, relax_locality } = known.unwrap_or(PlaceRow { n: 0, relax_locality });
+            self.put(&key, &name, PlaceRow { n: n.saturating_add(1), relax_locality });
+        }
+        if let Some(rows) = self.rows.get_mut(&key).filter(|_| !had_rows) {
+            rows.label = Some(shown.group.label);
         }
     }
 
     /// Returns whether the row lets a container go elsewhere; `None`: there is no such row.
     fn one_less(&mut self, key: &AskKey, name: &str) -> Option<bool> {
-        let wanted = self.rows.get(key).and_then(|named| named.get(name)).copied()?;
-        self.put(key, name, Wanted { n: wanted.n.saturating_sub(1), ..wanted });
-        Some(wanted.relax_locality)
+        let row = self.rows.get(key).and_then(|rows| rows.places.get(name)).copied()?;
+        self.put(key, name, PlaceRow { n: row.n.saturating_sub(1), ..row });
+        Some(row.relax_locality)
     }
 
     fn no_longer_waits(&mut self, key: &AskKey, ordinal: u32) -> bool {
-        let Some(ordinals) = self.waiting.get_mut(key) else { return false };
-        let did_wait = ordinals.remove(&ordinal);
-        if ordinals.is_empty() {
-            self.waiting.remove(key);
+        let waiting = self.waiting.get_mut(key).into_iter().flatten();
+        let did_wait = waiting.into_iter().any(|of| of.ordinals.remove(&ordinal));
+        if did_wait {
+            self.tidy(key);
         }
         did_wait
     }
 
-    /// Nodes and racks that a key must have, because no row lets it go anywhere: empty if it may.
-    pub fn required(&self, key: &AskKey) -> Vec<&str> {
-        let Some(named) = self.rows.get(key) else { return Vec::new() };
-        if named.get(ANY).is_none_or(|any| any.relax_locality) {
-            return Vec::new();
-        }
-        named.keys().map(String::as_str).filter(|name| *name != ANY).collect()
-    }
-
-    /// Nodes and racks that a key would rather have.
-    pub fn preferred(&self, key: &AskKey) -> Vec<&str> {
-        let named = self.rows.get(key).into_iter().flatten();
-        named.map(|(name, _)| name.as_str()).filter(|name| *name != ANY).collect()
+    /// The wishes with which containers of a key wait or are being added, and how many.
+    #[cfg(test)]
+    fn waiting_wishes(&self, key: &AskKey) -> Vec<(&AskWish, u32)> {
+        let waiting = self.waiting.get(key).into_iter().flatten();
+        let count = |of: &WaitingWish| u32::try_from(of.ordinals.len()).unwrap_or(u32::MAX) + of.n_growing;
+        waiting.map(|of| (&*of.wish, count(of))).collect()
     }
 }
 
-/// What a call of `allocate` is, by the response that its master has seen last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AllocateTurn {
-    /// The next one.
-    Next,
-    /// The last one again: its answer was lost, and is given again.
-    Repeat,
-    /// Neither (InvalidApplicationMasterRequestException).
-    Wrong {
-        /// The response that it should have seen.
-        expected: i32,
-    },
-}
-
-/// Judges the response that a master has seen last, against the last one that was given.
-pub fn turn(seen: i32, last: i32) -> AllocateTurn {
-    if next_response(seen) == last {
-        AllocateTurn::Repeat
-    } else if seen == last {
-        AllocateTurn::Next
-    } else {
-        AllocateTurn::Wrong { expected: last }
-    }
-}
-
-/// The number of the response after one; after the largest comes 0.
-pub fn next_response(last: i32) -> i32 {
-    last.wrapping_add(1) & i32::MAX
+/// The key of the rows that an ordinal was opened for.
+fn linked(key: &AskKey) -> AskKey {
+    let AskGroup { priority, execution, ref capability, label: _ } = key.group;
+    let group = AskGroup { priority, execution, capability: capability.clone(), label: String::new() };
+    AskKey { group, allocation_request_id: key.allocation_request_id }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use tonic::async_trait;
 use crate::{
     ResourceManager,
     launcher::{LaunchNode, LaunchUnit},
-    manager::{BlacklistChange, ContainerPlace, ManagerRefusal, MasterAnswer, RegisterAnswer, SubmittedApp},
+    manager::{ContainerPlace, ManagerRefusal, MasterAnswer, RegisterAnswer, SubmittedApp},
     reports::{
         AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
         YarnAmount, YarnNodeState,
@@ -176,14 +176,16 @@ impl State {
                     self.place(id, 0, number.map_or(0, |attempt| attempt.number - 1), None, &mut out);
                 }
                 YarnAction::Grow(id, added) => {
-                    for (key, n) in added {
+                    for growth in added {
+                        let key = AskKey { group: growth.group(), ..growth.key.clone() };
+                        let n = growth.n;
                         let first = self.apps.get(&id).map_or(1, |app| app.next_ordinal);
                         let ordinals = first..first + n;
                         if let Some(app) = self.apps.get_mut(&id) {
                             app.next_ordinal = ordinals.end;
                         }
                         let grown = ordinals.clone();
-                        let _known = self.adapter.with(id, |app, _| app.grown(&key, grown, &mut out));
+                        let _known = self.adapter.with(id, |app, _| app.grown(&growth, grown, &mut out));
                         for ordinal in ordinals {
                             self.place(id, ordinal, 0, Some(&key), &mut out);
                         }
@@ -272,6 +274,7 @@ impl State {
             registration: last.and_then(|attempt| attempt.registration.clone()),
             master_node: last.and_then(|attempt| attempt.node.clone()),
             is_unmanaged: submission.master.is_none(),
+            label: submission.label,
             master_label: String::new(),
             used: amount(i64::try_from(n_containers).unwrap_or(0) * 1_024, 1),
             n_containers: u32::try_from(n_containers).unwrap_or(0),
@@ -500,7 +503,6 @@ impl ResourceManager for FakeManager {
         &self,
         attempt: YarnAttemptId,
         call: &AllocateCall,
-        _: &BlacklistChange,
         _: f32,
     ) -> Result<MasterAnswer, ManagerRefusal> {
         let id = attempt.application;

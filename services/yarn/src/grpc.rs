@@ -201,9 +201,8 @@ impl YarnService for YarnFace {
         &self,
         request: Request<v1::AllocateRequest>,
     ) -> Result<Response<v1::AllocateResponse>, Status> {
-        let given::Allocation { attempt, call, blacklist, progress } =
-            given::allocation(request.into_inner())?;
-        let answer = self.manager.allocate(attempt, &call, &blacklist, progress).await.map_err(refused)?;
+        let given::Allocation { attempt, call, progress } = given::allocation(request.into_inner())?;
+        let answer = self.manager.allocate(attempt, &call, progress).await.map_err(refused)?;
         Ok(Response::new(shown::allocation(answer)))
     }
 

@@ -79,15 +79,6 @@ pub struct MasterAnswer {
     pub priority: i32,
 }
 
-/// Nodes that a master does not want any more containers on, and those that it wants again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BlacklistChange {
-    /// Named from now on.
-    pub add: Vec<String>,
-    /// Not named any more.
-    pub remove: Vec<String>,
-}
-
 /// Why the adapter refuses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManagerRefusal {
@@ -228,7 +219,6 @@ pub trait ResourceManager: Send + Sync + std::fmt::Debug {
         &self,
         attempt: YarnAttemptId,
         call: &AllocateCall,
-        blacklist: &BlacklistChange,
         progress: f32,
     ) -> Result<MasterAnswer, ManagerRefusal>;
 

@@ -31,8 +31,13 @@ use crate::{
     used::UsedSeconds,
 };
 
+pub(crate) use self::room::Applicant;
+use self::room::{OtherUnits, Places, RoomSums};
+
+mod room;
+
 /// Rack of nodes that do not say theirs, as YARN has it.
-const DEFAULT_RACK: &str = "/default-rack";
+pub(crate) const DEFAULT_RACK: &str = "/default-rack";
 /// Kind of devices that YARN counts.
 const GPU: &str = "gpu";
 
@@ -47,6 +52,8 @@ pub(crate) struct NodeEntry {
     /// Rises with each change of its state, over all nodes.
     pub(crate) change: u64,
     state: Option<YarnNodeState>,
+    /// Its host and rack.
+    place: Option<(String, String)>,
 }
 
 /// A unit of an application.
@@ -154,6 +161,8 @@ pub(crate) struct Sums {
 pub(crate) struct Picture {
     namespace: String,
     rack_key: String,
+    /// Label of nodes whose value is their label in YARN.
+    label_key: String,
     pub(crate) nodes: BTreeMap<NodeId, NodeEntry>,
     pub(crate) queues: BTreeMap<String, Arc<QueueSpec>>,
     units: BTreeMap<UnitId, UnitEntry>,
@@ -165,6 +174,10 @@ pub(crate) struct Picture {
     /// Changes of states of nodes so far.
     pub(crate) n_node_changes: u64,
     pub(crate) sums: Sums,
+    pub(crate) room: RoomSums,
+    pub(crate) places: Places,
+    /// Units that are not YARN's.
+    others: OtherUnits,
 }
 
 impl Picture {
@@ -172,9 +185,20 @@ impl Picture {
         Self { namespace: namespace.to_owned(), rack_key: rack_key.to_owned(), ..Self::default() }
     }
 
+    /// With the label of nodes whose value is their label in YARN.
+    pub(crate) fn with_label_key(self, label_key: &str) -> Self {
+        Self { label_key: label_key.to_owned(), ..self }
+    }
+
     /// A list follows.
     pub(crate) fn reset(&mut self) {
-        *self = Self { n_node_changes: self.n_node_changes, ..Self::new(&self.namespace, &self.rack_key) };
+        *self = Self {
+            n_node_changes: self.n_node_changes,
+            label_key: std::mem::take(&mut self.label_key),
+            room: RoomSums::unknown_after(&self.room),
+            places: Places::unknown(),
+            ..Self::new(&self.namespace, &self.rack_key)
+        };
     }
 
     /// Takes one change, listed or committed. What it means to an application, if it is about one.
@@ -200,6 +224,7 @@ impl Picture {
             }
             Change::NodeDeleted(id) => {
                 self.nodes.remove(id);
+                self.places.is_stale = true;
             }
             Change::Queue(spec) => {
                 self.queues.insert(spec.name.clone(), Arc::clone(spec));
@@ -209,12 +234,14 @@ impl Picture {
             }
             Change::Unit(record) => return self.on_unit(record),
             Change::UnitDeleted(id) => {
+                self.others.remove(*id);
                 let (application, has_master) = self.remove(*id)?;
                 return has_master.then(|| (application, vec![UnitEvent::Gone]));
             }
-            Change::RowsLoaded(id, rows) => {
-                self.units.get_mut(id)?.load(rows);
-            }
+            Change::RowsLoaded(id, rows) => match self.units.get_mut(id) {
+                Some(unit) => unit.load(rows),
+                None => self.others.load(*id, rows),
+            },
             Change::Rows(id, change) => return self.on_rows(*id, change, revision, time_ms),
             _ => {}
         }
@@ -223,10 +250,11 @@ impl Picture {
 
     fn on_unit(&mut self, record: &Arc<UnitRecord>) -> Option<(YarnApplicationId, Vec<UnitEvent>)> {
         let spec = &record.spec;
-        if spec.namespace != self.namespace || spec.class != WorkloadClass::Yarn {
+        let is_own = spec.namespace == self.namespace && spec.class == WorkloadClass::Yarn;
+        let Some((application, is_opportunistic)) = application_of(&spec.name).filter(|_| is_own) else {
+            self.others.on_unit(record);
             return None;
-        }
-        let (application, is_opportunistic) = application_of(&spec.name)?;
+        };
         let base = if is_opportunistic { OPPORTUNISTIC } else { 0 };
         let mut events = Vec::new();
         match self.units.get_mut(&record.id) {
@@ -265,7 +293,10 @@ impl Picture {
         revision: Revision,
         time_ms: i64,
     ) -> Option<(YarnApplicationId, Vec<UnitEvent>)> {
-        let entry = self.units.get_mut(&id)?;
+        let Some(entry) = self.units.get_mut(&id) else {
+            self.others.on_rows(id, change, revision, time_ms);
+            return None;
+        };
         let mut events = Vec::new();
         let UnitEntry { application, base, rows, leaving, used, record } = entry;
         let mut changed = Vec::new();
@@ -377,7 +408,13 @@ impl Picture {
 
     fn note_node(&mut self, id: NodeId) {
         let Some(entry) = self.nodes.get(&id) else { return };
-        let state = self.launch_node(id).map(|_| state_of(entry, 0));
+        let launch = self.launch_node(id);
+        let state = launch.as_ref().map(|_| state_of(entry, 0));
+        let place = launch.map(|launch| (launch.host, self.rack(id)));
+        if let Some(entry) = self.nodes.get_mut(&id).filter(|entry| entry.place != place) {
+            self.places.is_stale = true;
+            entry.place = place;
+        }
         if let Some(entry) = self.nodes.get_mut(&id).filter(|entry| entry.state != state) {
             self.n_node_changes += 1;
             (entry.state, entry.change) = (state, self.n_node_changes);
@@ -439,6 +476,7 @@ impl Picture {
             }
         }
         self.sums = sums;
+        self.sum_room();
     }
 }
 

@@ -77,6 +77,7 @@ fn write(record: AppRecord, notes: &AppNotes) -> v1::YarnApplication {
         kind,
         priority,
         master,
+        label,
         max_attempts,
         validity_interval_ms,
         keeps_containers,
@@ -131,6 +132,7 @@ fn write(record: AppRecord, notes: &AppNotes) -> v1::YarnApplication {
         vcore_seconds: *vcore_seconds,
         next_opportunistic_ordinal: own(next_opportunistic),
         allocation_requests: write_request_ids(request_ids),
+        label,
     }
 }
 
@@ -274,6 +276,7 @@ pub(crate) fn read(pb: v1::YarnApplication) -> Result<(AppRecord, AppNotes), Bad
             kind: pb.r#type,
             priority: pb.priority,
             master,
+            label: pb.label,
             max_attempts: pb.max_attempts,
             validity_interval_ms: pb.validity_interval_ms,
             keeps_containers: pb.keeps_containers,
@@ -355,6 +358,7 @@ mod tests {
             kind: "SPARK".to_owned(),
             priority: -3,
             master: Some(master),
+            label: "fast".to_owned(),
             max_attempts: 2,
             validity_interval_ms: -1,
             keeps_containers: true,

@@ -65,6 +65,11 @@ impl YarnAmount {
     }
 }
 
+/// The name in YARN of a resource of godel beside memory and CPUs.
+pub(crate) fn yarn_resource(name: &str) -> &str {
+    RENAMED.iter().find(|(_, godel)| *godel == name).map_or(name, |(yarn, _)| yarn)
+}
+
 /// An application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppReport {
@@ -106,6 +111,8 @@ pub struct AppReport {
     pub master_node: Option<String>,
     /// Its master runs elsewhere.
     pub is_unmanaged: bool,
+    /// Label expression of its containers, unless they are asked for with another one.
+    pub label: String,
     /// Label expression of its master.
     pub master_label: String,
     /// What its containers have now.

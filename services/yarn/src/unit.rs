@@ -5,19 +5,22 @@
 //! hashed into the name: after a start, no more of it is needed.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     hash::{Hash as _, Hasher},
 };
 
 use godel_core_yarn::{
     adapter::OPPORTUNISTIC,
-    asks::{AskGroup, AskKey, AskTable, ExecutionType},
+    asks::{
+        AskGroup, ExecutionType,
+        wishes::{AskWish, is_rack},
+    },
     ids::YarnApplicationId,
 };
 use godel_domain::unit::TaskGroup;
 use godel_proto::v1;
 
-use crate::config::Config;
+use crate::{config::Config, picture::DEFAULT_RACK};
 
 /// What is added to the name of an application for the unit of its opportunistic containers.
 const OPPORTUNISTIC_UNIT: &str = "-opportunistic";
@@ -35,27 +38,6 @@ const GPU: &str = "gpu";
 const N_VALUES_MAX: usize = 64;
 /// Weights of hosts and racks that are preferred.
 const WEIGHTS: (u32, u32) = (100, 50);
-
-/// Where containers are wanted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Wish {
-    /// Hosts and racks; one of them is needed.
-    required: BTreeSet<String>,
-    /// Hosts and racks that are better than others.
-    preferred: BTreeSet<String>,
-    /// Hosts that are not taken.
-    refused: BTreeSet<String>,
-}
-
-impl Wish {
-    /// What a master says of the containers under a key, and of hosts that it does not want.
-    pub(crate) fn of(asks: &AskTable, key: &AskKey, refused: &BTreeSet<String>) -> Self {
-        let owned = |names: Vec<&str>| names.into_iter().take(N_VALUES_MAX).map(str::to_owned).collect();
-        let required: BTreeSet<String> = owned(asks.required(key));
-        let preferred = if required.is_empty() { owned(asks.preferred(key)) } else { BTreeSet::new() };
-        Self { required, preferred, refused: refused.iter().take(N_VALUES_MAX).cloned().collect() }
-    }
-}
 
 /// FNV-1a: the same in every version and on every machine, as names have to be.
 struct Fnv(u64);
@@ -105,7 +87,7 @@ pub(crate) fn unit_uid(id: YarnApplicationId, is_opportunistic: bool) -> String 
 }
 
 /// Name of the task group of containers that are alike.
-pub(crate) fn group_name(group: &AskGroup, wish: &Wish) -> String {
+pub(crate) fn group_name(group: &AskGroup, wish: &AskWish) -> String {
     let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
     group.capability.hash(&mut hasher);
     group.label.hash(&mut hasher);
@@ -148,7 +130,7 @@ pub(crate) fn unit_spec(
     master: Option<&AskGroup>,
 ) -> v1::UnitSpec {
     let template = match master {
-        Some(group) => template(config, group, &Wish::default(), true),
+        Some(group) => template(config, group, &AskWish::default(), true),
         None => v1::Template {
             node_selector: [(NOWHERE.to_owned(), "true".to_owned())].into(),
             run: Some(awaited(config, true)),
@@ -203,7 +185,7 @@ pub(crate) fn task_group(
     config: &Config,
     name: &str,
     group: &AskGroup,
-    wish: &Wish,
+    wish: &AskWish,
     replicas: u32,
 ) -> v1::TaskGroup {
     v1::TaskGroup {
@@ -223,7 +205,7 @@ fn awaited(config: &Config, is_master: bool) -> v1::RunSpec {
     }
 }
 
-fn template(config: &Config, group: &AskGroup, wish: &Wish, is_master: bool) -> v1::Template {
+fn template(config: &Config, group: &AskGroup, wish: &AskWish, is_master: bool) -> v1::Template {
     let mut amounts: BTreeMap<String, i64> = group.capability.clone();
     let n_gpus = amounts.remove(GPU).map_or(0, |milli| u32::try_from(milli / 1_000).unwrap_or(u32::MAX));
     let gpus = (n_gpus > 0).then(|| v1::DeviceRequest {
@@ -256,46 +238,90 @@ fn says(key: &str, operator: v1::LabelOperator, values: &[&str]) -> v1::LabelExp
     }
 }
 
-/// Hosts and, without their `/`, racks.
-fn split(names: &BTreeSet<String>) -> (Vec<&str>, Vec<&str>) {
-    let (racks, hosts): (Vec<&str>, Vec<&str>) =
-        names.iter().map(String::as_str).partition(|name| name.starts_with('/'));
-    (hosts, racks.into_iter().map(|rack| rack.trim_start_matches('/')).collect())
+/// Conditions on a label with so many values that one has room for.
+fn says_parts(
+    key: &str,
+    operator: v1::LabelOperator,
+    values: &[&str],
+) -> impl Iterator<Item = v1::LabelExpression> {
+    values.chunks(N_VALUES_MAX).map(move |part| says(key, operator, part))
 }
 
-fn affinity(config: &Config, has_no_label: bool, wish: &Wish) -> v1::NodeAffinity {
+/// Conditions on the racks of nodes.
+struct RackConditions<'a> {
+    key: &'a str,
+    /// Without their `/`.
+    racks: Vec<&'a str>,
+    /// Nodes that do not say their rack are in one of them.
+    has_default: bool,
+}
+
+impl<'a> RackConditions<'a> {
+    fn new(config: &'a Config, names: impl IntoIterator<Item = &'a String>) -> Self {
+        let (mut racks, mut has_default) = (Vec::new(), false);
+        for name in names {
+            has_default |= name == DEFAULT_RACK;
+            racks.push(name.trim_start_matches('/'));
+        }
+        Self { key: &config.rack_key, racks, has_default }
+    }
+
+    /// A node is in one of them if it meets any of these.
+    fn inside(&self) -> impl Iterator<Item = v1::LabelExpression> {
+        let named = says_parts(self.key, v1::LabelOperator::In, &self.racks);
+        let without = self.has_default.then(|| says(self.key, v1::LabelOperator::DoesNotExist, &[]));
+        named.chain(without)
+    }
+
+    /// A node is in none of them if it meets all of these.
+    fn outside(&self) -> impl Iterator<Item = v1::LabelExpression> {
+        let named = says_parts(self.key, v1::LabelOperator::NotIn, &self.racks);
+        let with = self.has_default.then(|| says(self.key, v1::LabelOperator::Exists, &[]));
+        named.chain(with)
+    }
+}
+
+fn affinity(config: &Config, has_no_label: bool, wish: &AskWish) -> v1::NodeAffinity {
     use v1::LabelOperator as Is;
+    let AskWish { label: _, hosts, racks, is_strict, closed_racks, refused } = wish;
     let mut every = vec![says(PORT_ATTRIBUTE, Is::Exists, &[])];
     if has_no_label {
         every.push(says(&config.label_key, Is::DoesNotExist, &[]));
     }
-    if !wish.refused.is_empty() {
-        let refused: Vec<&str> = wish.refused.iter().map(String::as_str).collect();
-        every.push(says(HOST_ATTRIBUTE, Is::NotIn, &refused));
+    let (refused_racks, refused_hosts): (Vec<&String>, Vec<&String>) =
+        refused.iter().partition(|name| is_rack(name));
+    every.extend(RackConditions::new(config, refused_racks).outside());
+    let refused_hosts: Vec<&str> = refused_hosts.into_iter().map(String::as_str).collect();
+    let not_refused: Vec<_> = says_parts(HOST_ATTRIBUTE, Is::NotIn, &refused_hosts).collect();
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let named: Vec<_> = says_parts(HOST_ATTRIBUTE, Is::In, &hosts).collect();
+    let racks = RackConditions::new(config, racks);
+    let with =
+        |more: Vec<v1::LabelExpression>| v1::NodeTerm { all_of: every.iter().cloned().chain(more).collect() };
+    // Hosts that are named are not refused: the list of those that are, which may be long, does not stand beside them.
+    let of_named = named.iter().map(|one| with(vec![one.clone()]));
+    let mut required = Vec::new();
+    if *is_strict {
+        let inside = racks.inside().map(|one| with(not_refused.iter().cloned().chain([one]).collect()));
+        required.extend(of_named.chain(inside));
+    } else {
+        let closed = RackConditions::new(config, closed_racks);
+        required.push(with(not_refused.iter().cloned().chain(closed.outside()).collect()));
+        required.extend(of_named.filter(|_| !closed_racks.is_empty()));
     }
-    let (hosts, racks) = split(&wish.required);
-    let is_one_of = |key: &str, names: &[&str]| (!names.is_empty()).then(|| says(key, Is::In, names));
-    let mut required: Vec<v1::NodeTerm> =
-        [is_one_of(HOST_ATTRIBUTE, &hosts), is_one_of(&config.rack_key, &racks)]
-            .into_iter()
-            .flatten()
-            .map(|needed| v1::NodeTerm { all_of: every.iter().cloned().chain([needed]).collect() })
-            .collect();
-    if required.is_empty() {
-        required.push(v1::NodeTerm { all_of: every });
-    }
-    let (hosts, racks) = split(&wish.preferred);
-    let preferred =
-        [(WEIGHTS.0, is_one_of(HOST_ATTRIBUTE, &hosts)), (WEIGHTS.1, is_one_of(&config.rack_key, &racks))];
-    let preferred = preferred.into_iter().filter_map(|(weight, nodes)| {
-        Some(v1::PreferredNodes { weight, nodes: Some(v1::NodeTerm { all_of: vec![nodes?] }) })
-    });
-    v1::NodeAffinity { required, preferred: preferred.collect() }
+    let preferred = named.into_iter().map(|one| (WEIGHTS.0, one));
+    let preferred = preferred.chain(racks.inside().map(|one| (WEIGHTS.1, one)));
+    // Where only one condition allows a node, it prefers none to another.
+    let preferred = preferred.filter(|_| !is_strict || !wish.racks.is_empty());
+    let preferred = preferred
+        .map(|(weight, one)| v1::PreferredNodes { weight, nodes: Some(v1::NodeTerm { all_of: vec![one] }) });
+    v1::NodeAffinity { preferred: preferred.collect(), required }
 }
 
 #[cfg(test)]
 mod tests {
-    use godel_core_yarn::asks::{ANY, AskRow};
+    use std::{collections::BTreeSet, sync::Arc};
+
     use godel_wire::from_proto;
 
     use super::*;
@@ -344,8 +370,8 @@ mod tests {
         let config = Config::default();
         for priority in [0, 20, -7] {
             let asked = group(priority);
-            let name = group_name(&asked, &Wish::default());
-            let pb = task_group(&config, &name, &asked, &Wish::default(), 3);
+            let name = group_name(&asked, &AskWish::default());
+            let pb = task_group(&config, &name, &asked, &AskWish::default(), 3);
             let template = from_proto::template(pb.template.unwrap()).unwrap();
             let stored = TaskGroup { name: pb.name, replicas: 3, min_member: 0, template, topology: None };
             assert_eq!(asked_of(&stored, &config.label_key), Some(asked));
@@ -353,49 +379,80 @@ mod tests {
         }
     }
 
+    /// Required and preferred conditions in words.
+    fn shown(wish: &AskWish) -> (Vec<String>, Vec<String>) {
+        let v1::NodeAffinity { required, preferred } = affinity(&Config::default(), true, wish);
+        let words = ["?", "in", "not in", "exists", "absent"];
+        let term = |term: &v1::NodeTerm| {
+            let one = |of: &v1::LabelExpression| {
+                let operator = words[usize::try_from(of.operator).unwrap()];
+                format!("{} {operator} {}", of.key.trim_start_matches("godel.dev/yarn-"), of.values.join(","))
+            };
+            term.all_of.iter().map(one).map(|text| text.trim().to_owned()).collect::<Vec<_>>().join("; ")
+        };
+        let preferred = preferred
+            .iter()
+            .map(|of| format!("{}: {}", of.weight, of.nodes.as_ref().map(term).unwrap_or_default()));
+        (required.iter().map(term).collect(), preferred.collect())
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
     #[test]
     fn places_that_are_wanted_are_conditions_on_nodes() {
-        let key = AskKey { group: AskGroup { label: String::new(), ..group(1) }, allocation_request_id: 0 };
-        let row = |name: &str, relax_locality| AskRow {
-            key: key.clone(),
-            name: name.to_owned(),
-            n: 1,
-            relax_locality,
-        };
-        let shown = |relaxes, refused: &[&str]| {
-            let mut asks = AskTable::default();
-            asks.update(&[row(ANY, relaxes), row("n1", true), row("/r1", true)]).unwrap();
-            let refused = refused.iter().map(|host| (*host).to_owned()).collect();
-            let wish = Wish::of(&asks, &key, &refused);
-            let v1::NodeAffinity { required, preferred } = affinity(&Config::default(), true, &wish);
-            let term = |term: &v1::NodeTerm| {
-                term.all_of
-                    .iter()
-                    .map(|of| format!("{} {} {}", of.key, of.operator, of.values.join(",")))
-                    .collect::<Vec<_>>()
-                    .join("; ")
-            };
-            let preferred = preferred
-                .iter()
-                .map(|of| format!("{}: {}", of.weight, of.nodes.as_ref().map(term).unwrap_or_default()));
-            (
-                required.iter().map(term).collect::<Vec<_>>(),
-                preferred.collect::<Vec<_>>(),
-                group_name(&key.group, &wish),
-            )
-        };
-        let (required, preferred, relaxed) = shown(true, &["n9"]);
-        assert_eq!(required, ["godel.dev/yarn-port 3 ; godel.dev/yarn-label 4 ; godel.dev/yarn-host 2 n9"]);
-        assert_eq!(preferred, ["100: godel.dev/yarn-host 1 n1", "50: rack 1 r1"]);
-        let (required, preferred, strict) = shown(false, &[]);
+        let relaxed = AskWish { hosts: names(&["n1"]), racks: names(&["/r1"]), ..AskWish::default() };
+        let refusing = AskWish { refused: Arc::new(names(&["n9", "/r9"])), ..relaxed.clone() };
+        let (required, preferred) = shown(&refusing);
+        assert_eq!(required, ["port exists; label absent; rack not in r9; host not in n9"]);
+        assert_eq!(preferred, ["100: host in n1", "50: rack in r1"]);
+        let strict = AskWish { is_strict: true, ..relaxed.clone() };
+        let (required, preferred) = shown(&strict);
         assert_eq!(
             required,
-            [
-                "godel.dev/yarn-port 3 ; godel.dev/yarn-label 4 ; godel.dev/yarn-host 1 n1",
-                "godel.dev/yarn-port 3 ; godel.dev/yarn-label 4 ; rack 1 r1"
-            ]
+            ["port exists; label absent; host in n1", "port exists; label absent; rack in r1"]
         );
+        assert_eq!(preferred, ["100: host in n1", "50: rack in r1"]);
+        let only = AskWish { racks: names(&[]), ..strict.clone() };
+        assert_eq!(shown(&only), (vec!["port exists; label absent; host in n1".to_owned()], vec![]));
+        let closed = AskWish { racks: names(&[]), closed_racks: names(&["/r1"]), ..relaxed.clone() };
+        let (required, preferred) = shown(&closed);
+        let expected = ["port exists; label absent; rack not in r1", "port exists; label absent; host in n1"];
+        assert_eq!(required, expected);
+        assert_eq!(preferred, ["100: host in n1"]);
+        let wishes = [AskWish::default(), relaxed, refusing, strict, only, closed];
+        let named: BTreeSet<String> = wishes.iter().map(|wish| group_name(&group(1), wish)).collect();
+        assert_eq!(named.len(), wishes.len());
+    }
+
+    #[test]
+    fn nodes_without_a_rack_are_in_the_default_one() {
+        let wanted = AskWish { racks: names(&[DEFAULT_RACK]), is_strict: true, ..AskWish::default() };
+        let (required, _) = shown(&wanted);
+        let expected =
+            ["port exists; label absent; rack in default-rack", "port exists; label absent; rack absent"];
+        assert_eq!(required, expected);
+        let refused = AskWish { refused: Arc::new(names(&[DEFAULT_RACK])), ..AskWish::default() };
+        assert_eq!(shown(&refused).0, ["port exists; label absent; rack not in default-rack; rack exists"]);
+    }
+
+    #[test]
+    fn long_lists_are_conditions_as_a_whole() {
+        let many: BTreeSet<String> = (0..1_000).map(|idx| format!("host-{idx}")).collect();
+        let n_values = |wish: &AskWish| -> Vec<usize> {
+            let v1::NodeAffinity { required, .. } = affinity(&Config::default(), true, wish);
+            required[0].all_of.iter().map(|one| one.values.len()).collect()
+        };
+        let refusing = AskWish { refused: Arc::new(many.clone()), ..AskWish::default() };
+        // Each of the conditions, of which one has 64 values at most.
+        assert_eq!(n_values(&refusing), [vec![0, 0], vec![64; 15], vec![40]].concat());
+        let hosts: BTreeSet<String> = many.into_iter().take(130).collect();
+        let strict = AskWish { hosts: hosts.clone(), is_strict: true, ..AskWish::default() };
+        // Any of the terms.
+        let v1::NodeAffinity { required, preferred } = affinity(&Config::default(), true, &strict);
+        let named: Vec<&String> = required.iter().flat_map(|term| &term.all_of[2].values).collect();
+        assert_eq!((required.len(), named), (3, hosts.iter().collect()));
         assert!(preferred.is_empty());
-        assert_ne!(relaxed, strict);
     }
 }

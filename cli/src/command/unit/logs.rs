@@ -275,7 +275,7 @@ struct Reader {
 impl Reader {
     fn new(client: Client, (unit, what): ((String, String), String), request: v1::ReadLogRequest) -> Self {
         let (heard, backoff) = (Instant::now(), Backoff::new(PAUSE, PAUSE_MAX));
-let awaited = String::new();
+        let awaited = String::new();
         let escape = std::io::stdout().is_terminal().then(Escape::default);
         Self { client, unit, what, awaited, request, stream: None, next: None, heard, backoff, escape }
     }

@@ -5,7 +5,7 @@ use super::{
     YarnApplication, YarnAttempt, YarnContainer,
 };
 use crate::{
-    asks::{AskGroup, AskKey, AskTable},
+    asks::{AskGroup, AskGrowth, AskKey, AskTable},
     attempt::AttemptEvent,
     container::{YarnContainerEffect, YarnContainerEvent, YarnContainerState},
     exit_status::YarnExitStatus,
@@ -27,20 +27,20 @@ impl YarnAttempt {
 
 impl YarnApplication {
     /// Replicas were added for an ask: these ordinals.
-    pub fn grown(&mut self, key: &AskKey, ordinals: std::ops::Range<u32>, out: &mut Vec<YarnAction>) {
+    pub fn grown(&mut self, growth: &AskGrowth, ordinals: std::ops::Range<u32>, out: &mut Vec<YarnAction>) {
         self.asks_begin_after(ordinals.end);
-        self.asks.not_grown(key, ordinals.end.saturating_sub(ordinals.start));
-        if self.request_ids.opened(key.allocation_request_id, ordinals.clone(), self.version + 1) {
+        let id = growth.key.allocation_request_id;
+        if self.request_ids.opened(id, ordinals.clone(), self.version + 1) {
             self.put(out);
         }
-        self.asks.opened(key, ordinals);
-        // Its master may have wanted less in the meantime.
+        self.asks.opened(growth, ordinals);
+        // Its master may have wanted something else in the meantime.
         self.settle(out);
     }
 
-    /// Replicas could not be added for an ask. They are tried again with the next change of what is asked for.
-    pub fn not_grown(&mut self, key: &AskKey, n: u32) {
-        self.asks.not_grown(key, n);
+    /// Replicas could not be added for an ask. They are tried again when the application is settled next.
+    pub fn not_grown(&mut self, growth: &AskGrowth) {
+        self.asks.not_grown(growth);
     }
 
     /// Ordinals before this one, of the same unit, were asked for.
@@ -321,6 +321,9 @@ impl YarnApplication {
     /// Whatever was asked for and has no place is not wanted any more: the next master asks anew.
     pub(super) fn drop_asks(&mut self, out: &mut Vec<YarnAction>) {
         let waiting = self.asks.clear();
+        if !self.submission.keeps_containers {
+            self.asks.set_refused(std::sync::Arc::default());
+        }
         waiting.iter().for_each(|ordinal| self.request_ids.forget(*ordinal));
         if !waiting.is_empty() {
             out.push(YarnAction::Release(self.id, waiting));

@@ -19,6 +19,8 @@ use crate::{
 
 impl YarnApplication {
     pub(super) fn new(id: YarnApplicationId, submission: AppSubmission, at: AdapterTime) -> Self {
+        let mut asks = AskTable::default();
+        asks.set_label(&submission.label);
         Self {
             id,
             // Ordinal 0 is the master, or stands for one that runs elsewhere.
@@ -29,7 +31,7 @@ impl YarnApplication {
             state: AppState::New,
             attempts: Vec::new(),
             failed: Vec::new(),
-            asks: AskTable::default(),
+            asks,
             containers: BTreeMap::new(),
             fresh: VecDeque::new(),
             ended: Vec::new(),
@@ -436,6 +438,10 @@ impl YarnApplication {
             self.on_attempt(AttemptEvent::Expire, terms, at, out);
         }
         self.expire_containers(at, out);
+        // Places have counted rows down, or hosts have other racks.
+        if self.state == AppState::Running && self.asks.is_unsettled() {
+            self.settle(out);
+        }
         let age = at.wall_ms.saturating_sub(self.start_ms);
         if self.submission.lifetime_ms.is_some_and(|lifetime| age >= lifetime) {
             self.kill("the application was killed: it is as old as its lifetime", terms, at, out);

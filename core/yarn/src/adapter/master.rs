@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     application::{AppState, FinalStatus},
-    asks::{AllocateTurn, AskRow, next_response, turn},
+    asks::{AllocateTurn, AskRow, BlacklistChange, next_response, turn},
     attempt::{AttemptEvent, AttemptState, AttemptTarget},
     container::YarnContainerState,
     ids::{YarnAttemptId, YarnContainerId},
@@ -19,6 +19,8 @@ pub struct AllocateCall {
     pub seen: i32,
     /// Rows that are different, or all of them.
     pub asks: Vec<AskRow>,
+    /// Hosts and racks that it does not want, and those that it wants again.
+    pub blacklist: BlacklistChange,
     /// Containers that it gives back.
     pub release: Vec<YarnContainerId>,
     /// Where its page is from now on; `None`: where it was.
@@ -143,7 +145,7 @@ impl YarnApplication {
             }
             AllocateTurn::Next => {}
         }
-        let has_changed = self.asks.update(&call.asks)?;
+        let has_changed = self.asks.take(&call.asks, &call.blacklist)?;
         self.hear(at);
         if let Some(url) = &call.tracking_url {
             self.move_page(url, out);
@@ -183,7 +185,6 @@ impl YarnApplication {
             out.push(YarnAction::Release(self.id, changes.release));
         }
         if !changes.add.is_empty() {
-            self.asks.growing(&changes.add);
             out.push(YarnAction::Grow(self.id, changes.add));
         }
     }

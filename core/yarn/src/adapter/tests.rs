@@ -33,6 +33,7 @@ fn submission() -> AppSubmission {
         kind: "SPARK".to_owned(),
         priority: 0,
         master: Some(group(1)),
+        label: String::new(),
         max_attempts: 2,
         validity_interval_ms: 0,
         keeps_containers: false,
@@ -42,7 +43,7 @@ fn submission() -> AppSubmission {
 
 fn ask(n: u32) -> AskRow {
     let key = AskKey { group: group(2), allocation_request_id: NO_REQUEST_ID };
-    AskRow { key, name: ANY.to_owned(), n, relax_locality: true }
+    AskRow { key, name: ANY.to_owned(), n, relax_locality: true, label: None }
 }
 
 /// A store, a dispatcher and nodes, as far as the adapter sees them.
@@ -127,7 +128,8 @@ impl Played {
                 self.place_master();
             }
             YarnAction::Grow(_, add) => {
-                for (key, n) in add {
+                for growth in add {
+                    let AskGrowth { key, wish: _, n } = growth.clone();
                     let next = match key.group.execution {
                         ExecutionType::Guaranteed => &mut self.next_ordinal,
                         ExecutionType::Opportunistic => &mut self.next_opportunistic,
@@ -135,7 +137,7 @@ impl Played {
                     let ordinals = *next..*next + n;
                     *next += n;
                     self.unit.extend(ordinals.clone().map(|ordinal| (ordinal, (Some(key.clone()), false))));
-                    self.with(|app, _, _, out| app.grown(&key, ordinals, out));
+                    self.with(|app, _, _, out| app.grown(&growth, ordinals, out));
                 }
             }
             YarnAction::Release(_, ordinals) => {

@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use godel_core_yarn::{
     AppAccess, QueueAccess,
     adapter::{
-        AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, MASTER, Registration,
+        AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, MASTER, MasterRefusal, Registration,
         YarnApplication,
     },
     application::{FinalStatus, PublicAppState},
+    asks::{ANY, AskRow, BadAsk},
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
 use godel_kit::client::retry_idempotent;
@@ -22,22 +23,19 @@ use super::{
     show,
 };
 use crate::{
-    manager::{
-        BlacklistChange, ContainerPlace, ManagerRefusal, MasterAnswer, RegisterAnswer, ResourceManager,
-        SubmittedApp,
-    },
+    manager::{ContainerPlace, ManagerRefusal, MasterAnswer, RegisterAnswer, ResourceManager, SubmittedApp},
+    picture::Picture,
     record::AppNotes,
     reports::{
         AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
-        YarnAmount,
+        YarnAmount, yarn_resource,
     },
 };
 
 /// A record is written within that, or the client calls again.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
-/// Tags of one application, and hosts that its master does not want.
+/// Tags of one application.
 const N_TAGS_MAX: usize = 100;
-const N_HOSTS_MAX: usize = 10_000;
 
 impl Manager {
     fn of_attempt(id: YarnAttemptId, refusal: ManagerRefusal) -> ManagerRefusal {
@@ -119,6 +117,9 @@ impl ResourceManager for Manager {
         let groups = self.groups(&submission.user);
         self.shared.run(|inner, at, out| {
             let queue = self.admit(inner, id, (&submission, &groups))?;
+            if inner.adapter.get(id).is_none() {
+                judge_submission(&inner.picture, &submission).map_err(MasterRefusal::from)?;
+            }
             let submission = AppSubmission { queue, ..submission };
             if inner.adapter.get(id).is_none() {
                 let active = inner.adapter.iter().filter(|application| !application.is_over()).count();
@@ -327,19 +328,13 @@ impl ResourceManager for Manager {
         &self,
         attempt: YarnAttemptId,
         call: &AllocateCall,
-        blacklist: &BlacklistChange,
         progress: f32,
     ) -> Result<MasterAnswer, ManagerRefusal> {
         let id = attempt.application;
         let shared = &self.shared;
         shared.run(|inner, at, out| {
-            if let Some(entry) = inner.entries.get_mut(&id) {
-                for host in &blacklist.remove {
-                    entry.refused_hosts.remove(host);
-                }
-                let n_left = N_HOSTS_MAX.saturating_sub(entry.refused_hosts.len());
-                entry.refused_hosts.extend(blacklist.add.iter().take(n_left).cloned());
-            }
+            let known = inner.adapter.get(id).ok_or(ManagerRefusal::NoAttempt(attempt))?;
+            judge_asks(&inner.picture, known, &call.asks).map_err(MasterRefusal::from)?;
             let answer = inner
                 .adapter
                 .with(id, |application, terms| application.allocate(attempt, call, terms, at, out));
@@ -356,12 +351,13 @@ impl ResourceManager for Manager {
                 Some(told) if told < n_changes => show::nodes(shared, inner, at.wall_ms, told),
                 Some(_) | None => Vec::new(),
             };
+            let headroom = show::headroom(inner, id);
             let (application, _) = inner.application(id)?;
             Ok(MasterAnswer {
                 places: Self::place_of(inner, &answer.allocated),
                 user: application.submission().user.clone(),
                 updated_nodes,
-                headroom: show::headroom(inner, &application.submission().queue),
+                headroom,
                 n_nodes: inner.picture.sums.n_nodes,
                 preempted: preempted(inner, application),
                 priority: application.submission().priority,
@@ -427,6 +423,41 @@ impl ResourceManager for Manager {
             })?;
         }
         Ok(())
+    }
+}
+
+/// Refuses labels and resources that no node has, as YARN does. What was asked for before stays, whatever becomes of the nodes.
+fn judge_asks(picture: &Picture, application: &YarnApplication, asks: &[AskRow]) -> Result<(), BadAsk> {
+    for AskRow { key, label, .. } in asks.iter().filter(|row| row.n > 0 && row.name == ANY) {
+        let is_known = application.asks().n_wanted(key) > 0;
+        let label =
+            label.as_ref().filter(|label| !label.is_empty() && !application.asks().has_label(key, label));
+        if let Some(label) = label.filter(|label| !picture.has_label(label)) {
+            return Err(BadAsk::Label(label.clone()));
+        }
+        if !is_known {
+            judge_resources(picture, &key.group.capability)?;
+        }
+    }
+    Ok(())
+}
+
+/// The same of a submission.
+fn judge_submission(picture: &Picture, submission: &AppSubmission) -> Result<(), BadAsk> {
+    let of_master = submission.master.as_ref();
+    let labels = [Some(&submission.label), of_master.map(|master| &master.label)];
+    for label in labels.into_iter().flatten().filter(|label| !label.is_empty()) {
+        if !picture.has_label(label) {
+            return Err(BadAsk::Label(label.clone()));
+        }
+    }
+    of_master.map_or(Ok(()), |master| judge_resources(picture, &master.capability))
+}
+
+fn judge_resources(picture: &Picture, capability: &BTreeMap<String, i64>) -> Result<(), BadAsk> {
+    match capability.keys().find(|name| !picture.has_resource(name)) {
+        Some(unknown) => Err(BadAsk::Resource(yarn_resource(unknown).to_owned())),
+        None => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 use godel_core_yarn::{
     adapter::{AdapterTime, MASTER, YarnAction, YarnAdapter},
     application::PublicAppState,
-    asks::AskKey,
+    asks::AskGrowth,
     ids::YarnApplicationId,
 };
 use godel_domain::{
@@ -263,8 +263,9 @@ impl Engine {
         let context = &self.shared.context;
         self.shared.inner.lock().picture.forget_over(context.config.completed_max);
         let ran = self.shared.run(|inner, at, out| {
-            inner.adapter.tick(at, out);
             inner.picture.sum_up();
+            inner.adapter.set_racks(Arc::clone(&inner.picture.places.racks));
+            inner.adapter.tick(at, out);
             if inner.keys_to_write.is_empty() && !inner.are_keys_written {
                 inner.keys_to_write = self.keys.due(at.wall_ms, context.config.key_period(), rand::random);
             }
@@ -391,24 +392,24 @@ fn on_added(
     let given = shared_out(keys, ordinals);
     // It has an entry.
     let _ = inner.adapter.with(id, |application, _| {
-        for (key, ordinals) in given {
-            application.grown(&key, ordinals, out);
+        for (growth, ordinals) in given {
+            application.grown(&growth, ordinals, out);
         }
     });
 }
 
-/// Ordinals in order, to keys that want so many of them, as ranges.
-fn shared_out(keys: &mut VecDeque<(AskKey, u32)>, ordinals: &[u32]) -> Vec<(AskKey, Range<u32>)> {
-    let mut given: Vec<(AskKey, Range<u32>)> = Vec::new();
+/// Ordinals in order, to what wants so many of them, as ranges.
+fn shared_out(growing: &mut VecDeque<AskGrowth>, ordinals: &[u32]) -> Vec<(AskGrowth, Range<u32>)> {
+    let mut given: Vec<(AskGrowth, Range<u32>)> = Vec::new();
     for ordinal in ordinals {
-        let Some((key, n)) = keys.front_mut() else { break };
+        let Some(first) = growing.front_mut() else { break };
         match given.last_mut() {
-            Some((last, range)) if last == key && range.end == *ordinal => range.end += 1,
-            _ => given.push((key.clone(), *ordinal..ordinal.saturating_add(1))),
+            Some((last, range)) if last.key == first.key && range.end == *ordinal => range.end += 1,
+            _ => given.push((first.clone(), *ordinal..ordinal.saturating_add(1))),
         }
-        *n -= 1;
-        if *n == 0 {
-            keys.pop_front();
+        first.n -= 1;
+        if first.n == 0 {
+            growing.pop_front();
         }
     }
     given

@@ -9,7 +9,7 @@ use std::{
 
 use godel_core_yarn::{
     adapter::{MASTER, OPPORTUNISTIC},
-    asks::{AskKey, ExecutionType},
+    asks::{AskGrowth, ExecutionType},
     ids::YarnApplicationId,
 };
 use godel_domain::ids::Revision;
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     picture::ordinals_of,
-    unit::{Wish, group_name, opportunistic_unit_spec, task_group, unit_name_of},
+    unit::{group_name, opportunistic_unit_spec, task_group, unit_name_of},
 };
 
 /// Ordinals in one request.
@@ -35,39 +35,37 @@ fn growth(
     shared: &Shared,
     inner: &Inner,
     (id, side): (YarnApplicationId, u32),
-    add: &[(AskKey, u32)],
+    add: &[AskGrowth],
 ) -> Option<(v1::TaskGroupChanges, Growing)> {
     let config = &shared.context.config;
-    let (application, entry) = inner.application(id).ok()?;
+    inner.application(id).ok()?;
     let unit = inner.picture.unit_of(id, side)?;
-    let mut by_group: BTreeMap<String, (Wish, VecDeque<(AskKey, u32)>)> = BTreeMap::new();
-    for (key, n) in add {
-        let wish = Wish::of(application.asks(), key, &entry.refused_hosts);
-        let name = group_name(&key.group, &wish);
-        by_group.entry(name).or_insert_with(|| (wish, VecDeque::new())).1.push_back((key.clone(), *n));
+    let mut by_group: BTreeMap<String, VecDeque<AskGrowth>> = BTreeMap::new();
+    for growth in add {
+        by_group.entry(group_name(&growth.group(), &growth.wish)).or_default().push_back(growth.clone());
     }
     let mut changes = v1::TaskGroupChanges {
         namespace: config.namespace.clone(),
         name: unit_name_of(id, side),
         ..v1::TaskGroupChanges::default()
     };
-    for (name, (wish, keys)) in &by_group {
-        let n: u32 = keys.iter().map(|(_, n)| *n).fold(0, u32::saturating_add);
-        let Some((key, _)) = keys.front() else { continue };
+    for (name, growing) in &by_group {
+        let n: u32 = growing.iter().map(|growth| growth.n).fold(0, u32::saturating_add);
+        let Some(first) = growing.front() else { continue };
         match ordinals_of(&unit.record, name) {
             Some(known) => {
                 let replicas = u32::try_from(known.len()).unwrap_or(u32::MAX).saturating_add(n);
                 changes.sizes.push(v1::TaskGroupSize { task_group: name.clone(), replicas });
             }
-            None => changes.added.push(task_group(config, name, &key.group, wish, n)),
+            None => changes.added.push(task_group(config, name, &first.group(), &first.wish, n)),
         }
     }
-    Some((changes, by_group.into_iter().map(|(name, (_, keys))| (name, keys)).collect()))
+    Some((changes, by_group.into_iter().collect()))
 }
 
 /// Adds replicas, those of opportunistic containers to a unit of their own.
-pub(super) async fn grow(shared: &Arc<Shared>, id: YarnApplicationId, add: Vec<(AskKey, u32)>) {
-    let is_opportunistic = |(key, _): &(AskKey, u32)| key.group.execution == ExecutionType::Opportunistic;
+pub(super) async fn grow(shared: &Arc<Shared>, id: YarnApplicationId, add: Vec<AskGrowth>) {
+    let is_opportunistic = |growth: &AskGrowth| growth.key.group.execution == ExecutionType::Opportunistic;
     let (opportunistic, guaranteed): (Vec<_>, Vec<_>) = add.into_iter().partition(is_opportunistic);
     for (side, add) in [(MASTER, guaranteed), (OPPORTUNISTIC, opportunistic)] {
         if !add.is_empty() {
@@ -76,11 +74,37 @@ pub(super) async fn grow(shared: &Arc<Shared>, id: YarnApplicationId, add: Vec<(
     }
 }
 
-async fn grow_side(shared: &Arc<Shared>, (id, side): (YarnApplicationId, u32), add: Vec<(AskKey, u32)>) {
-    let answer = match submit_opportunistic(shared, id, side).await {
-        Ok(()) => added(shared, (id, side), &add).await,
-        Err(status) => Err(status),
-    };
+/// Adds replicas to one unit. If it has no room for all of their task groups, those that come first are added.
+async fn grow_side(shared: &Arc<Shared>, (id, side): (YarnApplicationId, u32), add: Vec<AskGrowth>) {
+    let mut lots = vec![add];
+    let mut is_full = false;
+    while let Some(mut lot) = lots.pop() {
+        let answer = if is_full {
+            Err(Status::invalid_argument("others before them were refused"))
+        } else {
+            match submit_opportunistic(shared, id, side).await {
+                Ok(()) => added(shared, (id, side), &lot).await,
+                Err(status) => Err(status),
+            }
+        };
+        let is_refused = answer.as_ref().is_err_and(|status| status.code() == Code::InvalidArgument);
+        if is_refused && !is_full && lot.len() > 1 {
+            let second = lot.split_off(lot.len().div_ceil(2));
+            lots.extend([second, lot]);
+            continue;
+        }
+        is_full |= is_refused;
+        note_growth(shared, id, answer, lot).await;
+    }
+}
+
+/// Replicas were added, or could not be.
+async fn note_growth(
+    shared: &Arc<Shared>,
+    id: YarnApplicationId,
+    answer: Result<Revision, Status>,
+    add: Vec<AskGrowth>,
+) {
     shared.context.crash.hit("yarn.after-grow");
     match &answer {
         Ok(revision) => shared.until_read(*revision).await,
@@ -92,7 +116,9 @@ async fn grow_side(shared: &Arc<Shared>, (id, side): (YarnApplicationId, u32), a
     let _ = shared.run(|inner, _, _| {
         let Some(entry) = inner.entries.get_mut(&id) else { return };
         let left = match answer {
-            Ok(_) => std::mem::take(&mut entry.growing).into_iter().flat_map(|(_, keys)| keys).collect(),
+            Ok(_) => {
+                std::mem::take(&mut entry.growing).into_iter().flat_map(|(_, growing)| growing).collect()
+            }
             Err(_) => {
                 entry.growing.clear();
                 entry.is_growth_refused = true;
@@ -101,7 +127,7 @@ async fn grow_side(shared: &Arc<Shared>, (id, side): (YarnApplicationId, u32), a
         };
         // There is one: its entry is there.
         let _ = inner.adapter.with(id, |application, _| {
-            left.iter().for_each(|(key, n)| application.not_grown(key, *n));
+            left.iter().for_each(|growth| application.not_grown(growth));
         });
     });
 }
@@ -110,7 +136,7 @@ async fn grow_side(shared: &Arc<Shared>, (id, side): (YarnApplicationId, u32), a
 async fn added(
     shared: &Arc<Shared>,
     (id, side): (YarnApplicationId, u32),
-    add: &[(AskKey, u32)],
+    add: &[AskGrowth],
 ) -> Result<Revision, Status> {
     let mut n_tries = 0;
     loop {

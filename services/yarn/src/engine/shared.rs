@@ -9,7 +9,7 @@ use std::{
 use godel_core_yarn::{
     AppAcls,
     adapter::{AdapterTime, YarnAction, YarnAdapter, YarnApplication},
-    asks::AskKey,
+    asks::AskGrowth,
     ids::YarnApplicationId,
 };
 use godel_domain::{ids::Revision, yarn_keys::YarnKeys};
@@ -24,6 +24,7 @@ use crate::{
     metrics::YarnMetrics,
     picture::Picture,
     record::{AppNotes, AttemptNotes},
+    reports::YarnAmount,
     rules::{AdapterRules, acls_of_launch},
 };
 
@@ -53,8 +54,8 @@ pub(crate) enum Role {
     Leading(Term),
 }
 
-/// Replicas that are being added to a task group, by the keys for which they are.
-pub(crate) type Growing = Vec<(String, VecDeque<(AskKey, u32)>)>;
+/// Replicas that are being added to a task group, by what they are for.
+pub(crate) type Growing = Vec<(String, VecDeque<AskGrowth>)>;
 
 /// What the service keeps of an application.
 #[derive(Clone, Debug, Default)]
@@ -67,8 +68,8 @@ pub(crate) struct AppEntry {
     pub(crate) progress: f32,
     /// What its master waits for, a sentence; empty: nothing in particular.
     pub(crate) waits: String,
-    /// Hosts that its master does not want.
-    pub(crate) refused_hosts: BTreeSet<String>,
+    /// What it could get, as its master was told last.
+    pub(crate) headroom: Option<KnownHeadroom>,
     /// What its worker does next.
     todo: VecDeque<YarnAction>,
     has_worker: bool,
@@ -86,6 +87,15 @@ impl AppEntry {
     pub(crate) fn new(notes: AppNotes, saved: u64) -> Self {
         Self { acls: acls_of_launch(&notes.launch), notes, saved, ..Self::default() }
     }
+}
+
+/// Room that a master was told of, which is the same until something changes.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownHeadroom {
+    /// The sums and the asks that it follows from.
+    pub(crate) versions: (u64, u64),
+    pub(crate) queue: String,
+    pub(crate) room: YarnAmount,
 }
 
 /// What one lock guards.
@@ -112,7 +122,7 @@ impl Inner {
             role: Role::Standby(None),
             adapter: YarnAdapter::new(config.terms()),
             entries: BTreeMap::new(),
-            picture: Picture::new(&config.namespace, &config.rack_key),
+            picture: Picture::new(&config.namespace, &config.rack_key).with_label_key(&config.label_key),
             cluster_timestamp: started_ms,
             next_number: 1,
             started_ms,

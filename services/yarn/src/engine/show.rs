@@ -12,18 +12,17 @@ use godel_core_yarn::{
 };
 use godel_domain::{
     queue_spec::{DEFAULT_QUEUE, QueueSpec, parent},
-    resources::{CPU, MEMORY},
     running_units::{Phase, RunningUnit},
 };
 
 use super::{
     queues::{ROOT, yarn_name},
-    shared::{AppEntry, Inner, Role, Shared},
+    shared::{AppEntry, Inner, KnownHeadroom, Role, Shared},
     waits,
 };
 use crate::{
     manager::ManagerRefusal,
-    picture::{Picture, UnitEntry, add, state_of},
+    picture::{Applicant, Picture, UnitEntry, add, state_of},
     record::AttemptNotes,
     reports::{
         AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
@@ -46,35 +45,32 @@ pub(crate) fn largest(inner: &Inner) -> YarnAmount {
     YarnAmount { memory_mb, vcores, others: BTreeMap::new() }
 }
 
-/// What an application may still get: what is free, within the maximum of its queue and of those above.
-pub(crate) fn headroom(inner: &Inner, queue: &str) -> YarnAmount {
-    let sums = &inner.picture.sums;
-    let mut room = minus(&sums.total, &sums.used);
-    let mut path = Some(queue);
-    while let Some(queue) = path {
-        if let Some(spec) = inner.picture.queues.get(queue) {
-            let used = sums.by_queue.get(queue).map(|(used, _)| used.clone()).unwrap_or_default();
-            let max = YarnAmount::from_capability(&spec.max);
-            let left = minus(&max, &used);
-            if spec.max.contains_key(MEMORY) {
-                room.memory_mb = room.memory_mb.min(left.memory_mb);
-            }
-            if spec.max.contains_key(CPU) {
-                room.vcores = room.vcores.min(left.vcores);
-            }
-        }
-        path = parent(queue);
+/// What an application could get now, for its master. It is worked out once for the same sums, asks and queue.
+pub(crate) fn headroom(inner: &mut Inner, id: YarnApplicationId) -> YarnAmount {
+    let Inner { picture, adapter, entries, .. } = inner;
+    let Some((application, entry)) = adapter.get(id).zip(entries.get_mut(&id)) else {
+        return YarnAmount::default();
+    };
+    let (submission, asks) = (application.submission(), application.asks());
+    let versions = (picture.room.version, asks.version());
+    let known = entry.headroom.as_ref();
+    if let Some(known) = known.filter(|known| known.versions == versions && known.queue == submission.queue) {
+        return known.room.clone();
     }
+    let terms = asks.terms();
+    let mut labels = asks.labels();
+    if labels.is_empty() {
+        labels.insert(&terms.label);
+    }
+    let applicant = Applicant {
+        queue: &submission.queue,
+        owner: &submission.user,
+        labels: &labels,
+        refused: &terms.refused,
+    };
+    let room = picture.headroom(applicant);
+    entry.headroom = Some(KnownHeadroom { versions, queue: submission.queue.clone(), room: room.clone() });
     room
-}
-
-fn minus(total: &YarnAmount, used: &YarnAmount) -> YarnAmount {
-    let mut left = total.clone();
-    add(&mut left, used, -1);
-    left.memory_mb = left.memory_mb.max(0);
-    left.vcores = left.vcores.max(0);
-    left.others.values_mut().for_each(|amount| *amount = (*amount).max(0));
-    left
 }
 
 /// What an application waits for.
@@ -171,6 +167,7 @@ pub(crate) fn application(
         registration: attempt.and_then(|attempt| attempt.registration.clone()),
         master_node: attempt.and_then(|attempt| attempt.node.clone()),
         is_unmanaged: submission.master.is_none(),
+        label: submission.label.clone(),
         master_label: submission.master.as_ref().map(|master| master.label.clone()).unwrap_or_default(),
         used,
         n_containers,
@@ -520,6 +517,7 @@ mod tests {
             kind: "SPARK".to_owned(),
             priority: 0,
             master: Some(AskGroup { priority: 0, execution, capability, label: String::new() }),
+            label: String::new(),
             max_attempts: 0,
             validity_interval_ms: -1,
             keeps_containers: false,

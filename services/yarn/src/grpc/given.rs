@@ -5,7 +5,7 @@ use std::str::FromStr;
 use godel_core_yarn::{
     adapter::{AllocateCall, AppSubmission, NO_REQUEST_ID, Registration},
     application::{FinalStatus, PublicAppState},
-    asks::{ANY, AskGroup, AskKey, AskRow, ExecutionType},
+    asks::{ANY, AskGroup, AskKey, AskRow, BlacklistChange, ExecutionType},
     ids::{BadYarnId, YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
 use godel_hadoop::yarn::ContainerLaunchContextProto;
@@ -15,7 +15,7 @@ use prost::Message as _;
 use tonic::Status;
 
 use crate::{
-    manager::{BlacklistChange, SubmittedApp},
+    manager::SubmittedApp,
     reports::{AppFilter, YarnAmount},
 };
 
@@ -178,6 +178,7 @@ pub(super) fn submission(
         keep_containers,
         lifetime_ms,
         tags,
+        label,
     } = request;
     let mut given = Given::default();
     let id = given.id("application_id", &application_id);
@@ -185,6 +186,8 @@ pub(super) fn submission(
     given.text("name", &name, APP_NAME_LEN_MAX);
     given.text("queue", &queue, QUEUE_LEN_MAX);
     given.text("kind", &kind, NAME_LEN_MAX);
+    given.text("label", &label, NAME_LEN_MAX);
+    let label = label.trim().to_owned();
     if tags.len() > N_TAGS_MAX {
         given.wrong("tags", format!("{} tags, at most {N_TAGS_MAX} are allowed", tags.len()));
     }
@@ -195,8 +198,8 @@ pub(super) fn submission(
         given.wrong("lifetime_ms", format!("{lifetime_ms} is not above 0"));
     }
     let priority = priority.unwrap_or(0);
-    let master = master.map(|v1::YarnMasterAsk { amount, label }| {
-        given.text("master.label", &label, NAME_LEN_MAX);
+    let master = master.map(|v1::YarnMasterAsk { amount, label: own }| {
+        given.text("master.label", &own, NAME_LEN_MAX);
         let amount = given.amount("master.amount", amount);
         if launch_context.is_empty() {
             given.wrong("launch_context", "missing: it says how the master is started");
@@ -205,7 +208,7 @@ pub(super) fn submission(
             priority: 0,
             execution: ExecutionType::Guaranteed,
             capability: amount.to_capability(),
-            label,
+            label: if own.is_empty() { label.clone() } else { own },
         }
     });
     if ContainerLaunchContextProto::decode(launch_context.as_slice()).is_err() {
@@ -219,6 +222,7 @@ pub(super) fn submission(
         kind: or(kind, "YARN"),
         priority,
         master,
+        label,
         max_attempts: max_attempts.unwrap_or(0),
         validity_interval_ms: validity_interval_ms.unwrap_or(-1),
         keeps_containers: keep_containers,
@@ -285,7 +289,6 @@ pub(super) fn registration(
 pub(super) struct Allocation {
     pub(super) attempt: YarnAttemptId,
     pub(super) call: AllocateCall,
-    pub(super) blacklist: BlacklistChange,
     pub(super) progress: f32,
 }
 
@@ -318,16 +321,19 @@ pub(super) fn allocation(request: v1::AllocateRequest) -> Result<Allocation, Sta
     if let Some(url) = &tracking_url {
         given.text("tracking_url", url, URL_LEN_MAX);
     }
-    let call = AllocateCall { seen: response_id.unwrap_or(0), asks, release: released, tracking_url };
     let blacklist = BlacklistChange { add: blacklist_add, remove: blacklist_remove };
-    given.checked(attempt.map(|attempt| Allocation { attempt, call, blacklist, progress }))
+    let call =
+        AllocateCall { seen: response_id.unwrap_or(0), asks, blacklist, release: released, tracking_url };
+    given.checked(attempt.map(|attempt| Allocation { attempt, call, progress }))
 }
 
 fn ask(given: &mut Given, n: usize, ask: v1::YarnAsk) -> AskRow {
     let v1::YarnAsk { priority, execution, amount, label, allocation_request_id, name, containers, strict } =
         ask;
     let amount = given.amount(&format!("asks[{n}].amount"), amount);
-    given.text(&format!("asks[{n}].label"), &label, NAME_LEN_MAX);
+    if let Some(label) = &label {
+        given.text(&format!("asks[{n}].label"), label, NAME_LEN_MAX);
+    }
     given.text(&format!("asks[{n}].name"), &name, NAME_LEN_MAX);
     let execution = match v1::YarnExecutionType::try_from(execution) {
         Ok(v1::YarnExecutionType::Unspecified | v1::YarnExecutionType::Guaranteed) => {
@@ -339,12 +345,17 @@ fn ask(given: &mut Given, n: usize, ask: v1::YarnAsk) -> AskRow {
             ExecutionType::Guaranteed
         }
     };
-    let group =
-        AskGroup { priority: priority.unwrap_or(0), execution, capability: amount.to_capability(), label };
+    let group = AskGroup {
+        priority: priority.unwrap_or(0),
+        execution,
+        capability: amount.to_capability(),
+        label: String::new(),
+    };
     AskRow {
         key: AskKey { group, allocation_request_id: allocation_request_id.unwrap_or(NO_REQUEST_ID) },
         name: if name.is_empty() { ANY.to_owned() } else { name },
         n: containers.unwrap_or(0),
         relax_locality: !strict,
+        label: label.map(|label| label.trim().to_owned()),
     }
 }

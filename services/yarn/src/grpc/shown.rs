@@ -101,6 +101,7 @@ pub(super) fn application(report: AppReport) -> v1::YarnApplicationStatus {
         registration,
         master_node,
         is_unmanaged,
+        label,
         master_label: _,
         used,
         n_containers,
@@ -139,6 +140,7 @@ pub(super) fn application(report: AppReport) -> v1::YarnApplicationStatus {
         memory_seconds,
         vcore_seconds,
         timeout_at_ms,
+        label,
     }
 }
 

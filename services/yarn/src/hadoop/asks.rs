@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use godel_core_yarn::{
     adapter::AllocateCall,
-    asks::{ANY, AskGroup, AskKey, AskRow, ExecutionType},
+    asks::{ANY, AskGroup, AskKey, AskRow, BadAsk, BlacklistChange, ExecutionType},
     ids::{YarnAttemptId, YarnContainerId},
 };
 use godel_hadoop::{
@@ -17,9 +17,9 @@ use godel_hadoop::{
 
 use super::{
     amounts, ids,
-    refusal::{INVALID_BLACKLIST, INVALID_RELEASE, INVALID_RESOURCE_REQUEST, refused},
+    refusal::{INVALID_RELEASE, INVALID_RESOURCE_REQUEST, refused},
 };
-use crate::{manager::BlacklistChange, reports::YarnAmount};
+use crate::reports::YarnAmount;
 
 /// Longest address of a page.
 const URL_LEN_MAX: usize = 4_096;
@@ -28,7 +28,6 @@ const URL_LEN_MAX: usize = 4_096;
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub(super) call: AllocateCall,
-    pub(super) blacklist: BlacklistChange,
     pub(super) progress: f32,
     /// Changes of containers, none of which is made.
     pub(super) not_updated: Vec<UpdateContainerErrorProto>,
@@ -52,33 +51,28 @@ pub(super) fn read(
              constraints of YARN (yarn.resourcemanager.placement-constraints.handler is disabled); ask with ResourceRequests"
         )));
     }
+    if let Some(long) = request.tracking_url.as_ref().map(String::len).filter(|len| *len > URL_LEN_MAX) {
+        return Err(refused(format!("the tracking URL has {long} bytes; at most {URL_LEN_MAX} are taken")));
+    }
     let progress = progress(request.progress.unwrap_or(0.0));
     let asks = if request.ask.is_empty() { Vec::new() } else { rows(request.ask, bounds)? };
     let released = |pb: ContainerIdProto| released(pb, attempt);
     let release = request.release.into_iter().map(released).collect::<Result<_, _>>()?;
     let blacklist = request.blacklist_request.unwrap_or_default();
-    if blacklist.blacklist_additions.iter().any(|name| name == ANY) {
-        return Err(Exception::new(INVALID_BLACKLIST, "Cannot add * to the blacklist!"));
-    }
     Ok(Asked {
         call: AllocateCall {
             seen: request.response_id.unwrap_or(0),
             asks,
+            blacklist: BlacklistChange {
+                add: blacklist.blacklist_additions,
+                remove: blacklist.blacklist_removals,
+            },
             release,
-            tracking_url: request.tracking_url.map(bounded_url).filter(|url| !url.is_empty()),
-        },
-        blacklist: BlacklistChange {
-            add: blacklist.blacklist_additions,
-            remove: blacklist.blacklist_removals,
+            tracking_url: request.tracking_url.filter(|url| !url.is_empty()),
         },
         progress,
         not_updated: request.update_requests.into_iter().map(not_updated).collect(),
     })
-}
-
-/// An address of a page that is too long is none.
-fn bounded_url(url: String) -> String {
-    if url.len() > URL_LEN_MAX { String::new() } else { url }
 }
 
 /// From 0 to 1, whatever was said.
@@ -122,11 +116,17 @@ fn ask(row: ResourceRequestProto, capability: BTreeMap<String, i64>) -> Result<A
         priority: row.priority.and_then(|priority| priority.priority).unwrap_or(0),
         execution,
         capability,
-        label: row.node_label_expression().trim().to_owned(),
+        label: String::new(),
     };
     let key = AskKey { group, allocation_request_id: row.allocation_request_id() };
     let name = row.resource_name().to_owned();
-    Ok(AskRow { key, name, n, relax_locality: row.relax_locality() })
+    let label = row.node_label_expression.as_deref().map(|label| label.trim().to_owned());
+    if let Some(label) = label.as_ref().filter(|label| name != ANY && !label.is_empty()) {
+        let bad = BadAsk::LabelOfPlace { name, label: label.clone() };
+        return Err(Exception::new(bad.exception(), bad.to_string()));
+    }
+    let label = label.filter(|_| name == ANY);
+    Ok(AskRow { key, name, n, relax_locality: row.relax_locality(), label })
 }
 
 fn invalid(message: String) -> Exception {
@@ -201,6 +201,20 @@ mod tests {
             allocation_request_id: Some(7),
             ..row(1_025, 2)
         };
+        let labelled = |label: &str| ResourceRequestProto {
+            node_label_expression: Some(label.to_owned()),
+            ..row(1_025, 2)
+        };
+        let labels = asks(vec![row(1_025, 2), labelled(" fast "), labelled("")]).unwrap();
+        let labels: Vec<Option<&str>> = labels.iter().map(|row| row.label.as_deref()).collect();
+        assert_eq!(labels, [None, Some("fast"), Some("")]);
+        let blacklist = ResourceBlacklistRequestProto {
+            blacklist_additions: vec!["n9".to_owned()],
+            blacklist_removals: vec!["n8".to_owned()],
+        };
+        let asked = of(AllocateRequestProto { blacklist_request: Some(blacklist), ..Default::default() });
+        let BlacklistChange { add, remove } = asked.unwrap().call.blacklist;
+        assert_eq!((add, remove), (vec!["n9".to_owned()], vec!["n8".to_owned()]));
         let read = asks(vec![row(1_025, 2), node]).unwrap();
         let [any, node] = &read[..] else { panic!("{read:?}") };
         assert_eq!((any.n, any.relax_locality, any.key.allocation_request_id), (2, true, -1));
@@ -221,12 +235,15 @@ mod tests {
         let id = YarnContainerId { attempt: other, epoch: 0, number: 2 };
         let release = AllocateRequestProto { release: vec![ids::container_pb(id)], ..Default::default() };
         assert_eq!(class(release), INVALID_RELEASE);
-        let blacklist = ResourceBlacklistRequestProto {
-            blacklist_additions: vec!["*".to_owned()],
-            ..ResourceBlacklistRequestProto::default()
+        let of_place = ResourceRequestProto {
+            resource_name: Some("n1".to_owned()),
+            node_label_expression: Some("fast".to_owned()),
+            ..row(1, 1)
         };
-        let blacklist = AllocateRequestProto { blacklist_request: Some(blacklist), ..Default::default() };
-        assert_eq!(class(blacklist), INVALID_BLACKLIST);
+        let refused = asks(vec![of_place]).unwrap_err();
+        assert!(refused.class.ends_with(".InvalidLabelResourceRequestException"), "{refused}");
+        let long = AllocateRequestProto { tracking_url: Some("u".repeat(4_097)), ..Default::default() };
+        assert!(of(long).unwrap_err().message.contains("4097 bytes; at most 4096"));
         let constrained = AllocateRequestProto {
             scheduling_requests: vec![SchedulingRequestProto::default()],
             ..Default::default()

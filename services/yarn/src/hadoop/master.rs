@@ -127,9 +127,8 @@ impl MasterFace {
             let cluster = self.manager.cluster().map_err(for_masters)?;
             Ok((cluster.minimum_allocation, cluster.maximum_allocation))
         };
-        let asks::Asked { call, blacklist, progress, not_updated } = asks::read(request, attempt, &bounds)?;
-        let answer =
-            self.manager.allocate(attempt, &call, &blacklist, progress).await.map_err(for_masters)?;
+        let asks::Asked { call, progress, not_updated } = asks::read(request, attempt, &bounds)?;
+        let answer = self.manager.allocate(attempt, &call, progress).await.map_err(for_masters)?;
         let MasterAnswer { answer, places, user, updated_nodes, headroom, n_nodes, preempted, priority } =
             answer;
         let allocated_containers = self.containers(&answer.allocated, &places, &user)?;

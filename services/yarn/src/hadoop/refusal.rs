@@ -6,8 +6,6 @@ use crate::manager::ManagerRefusal;
 
 pub(super) const INVALID_RESOURCE_REQUEST: &str =
     "org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException";
-pub(super) const INVALID_BLACKLIST: &str =
-    "org.apache.hadoop.yarn.exceptions.InvalidResourceBlacklistRequestException";
 pub(super) const INVALID_RELEASE: &str = "org.apache.hadoop.yarn.exceptions.InvalidContainerReleaseException";
 pub(super) const FEATURE_NOT_ENABLED: &str =
     "org.apache.hadoop.yarn.exceptions.YARNFeatureNotEnabledException";
@@ -87,6 +85,13 @@ mod tests {
         assert!(not_allowed.message.ends_with(".AccessControlException: User eve cannot"), "{not_allowed}");
         assert_eq!(class(ManagerRefusal::Unavailable("wait".to_owned())), "RetriableException");
         assert_eq!(class(MasterRefusal::BadAsk(BadAsk::Rows).into()), "InvalidResourceRequestException");
+        for (bad, expected) in [
+            (BadAsk::Label("slow".to_owned()), "InvalidLabelResourceRequestException"),
+            (BadAsk::Resource("yarn.io/gpu".to_owned()), "ResourceNotFoundException"),
+            (BadAsk::BlacklistAny, "InvalidResourceBlacklistRequestException"),
+        ] {
+            assert_eq!(class(MasterRefusal::BadAsk(bad).into()), expected);
+        }
         let told = for_masters(ManagerRefusal::NoApplication(application));
         assert_eq!(told.class, NO_ATTEMPT);
         assert_eq!(for_masters(MasterRefusal::NotYet(attempt).into()).class, RETRIABLE);

@@ -124,7 +124,11 @@ pub(super) fn application(
         log_aggregation_status: Some(LogAggregationStatusProto::LogDisabled.into()),
         unmanaged_application: Some(report.is_unmanaged),
         priority: Some(priority(report.priority)),
-        app_node_label_expression: Some("<Not set>".to_owned()),
+        app_node_label_expression: Some(if report.label.is_empty() {
+            "<Not set>".to_owned()
+        } else {
+            report.label.clone()
+        }),
         am_node_label_expression: Some(if report.master_label.is_empty() {
             "<DEFAULT_PARTITION>".to_owned()
         } else {

@@ -57,6 +57,7 @@ pub(super) fn read(
         kind: context.application_type().chars().take(TYPE_LEN_MAX).collect(),
         priority: context.priority.and_then(|priority| priority.priority).unwrap_or(0),
         master: if is_unmanaged { None } else { Some(master(&context, least, most)?) },
+        label: context.node_label_expression().trim().to_owned(),
         max_attempts: context.max_app_attempts(),
         validity_interval_ms: context.attempt_failures_validity_interval(),
         keeps_containers: context.keep_containers_across_application_attempts(),
@@ -77,7 +78,8 @@ fn master(
     let asked = row.and_then(|row| row.capability.as_ref()).or(context.resource.as_ref());
     let asked = amounts::read(asked.unwrap_or(&godel_hadoop::yarn::ResourceProto::default()))?;
     let amount = amounts::normalised(asked, least, most)?;
-    let own = row.and_then(|row| row.node_label_expression.as_deref()).filter(|label| !label.is_empty());
+    // An empty one says that the master does not go where its application goes.
+    let own = row.and_then(|row| row.node_label_expression.as_deref());
     Ok(AskGroup {
         priority: 0,
         execution: ExecutionType::Guaranteed,
@@ -155,6 +157,27 @@ mod tests {
         };
         let master = of(asked).unwrap().submission.master.unwrap();
         assert_eq!((master.capability, master.label.as_str()), (amount(4_096, 1).to_capability(), "fast"));
+    }
+
+    #[test]
+    fn the_label_of_an_application_is_that_of_its_master_unless_it_says_otherwise() {
+        let labels = |own: Option<&str>| {
+            let row = ResourceRequestProto {
+                resource_name: Some("*".to_owned()),
+                node_label_expression: own.map(str::to_owned),
+                ..ResourceRequestProto::default()
+            };
+            let asked = ApplicationSubmissionContextProto {
+                node_label_expression: Some(" fast ".to_owned()),
+                am_container_resource_request: vec![row],
+                ..context()
+            };
+            let submission = of(asked).unwrap().submission;
+            (submission.label, submission.master.unwrap().label)
+        };
+        assert_eq!(labels(None), ("fast".to_owned(), "fast".to_owned()));
+        assert_eq!(labels(Some("slow")), ("fast".to_owned(), "slow".to_owned()));
+        assert_eq!(labels(Some("")), ("fast".to_owned(), String::new()));
     }
 
     #[test]

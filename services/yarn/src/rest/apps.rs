@@ -265,6 +265,9 @@ impl Around {
         let mut fields = self.identity(app, is_over);
         fields.extend(self.usage(app, is_over));
         let is_shown = |part: &str| !self.deselected.contains(&part);
+        if is_shown("appNodeLabelExpression") && !app.label.is_empty() {
+            fields.insert("appNodeLabelExpression".to_owned(), json!(app.label));
+        }
         if is_shown("amNodeLabelExpression") && !app.is_unmanaged {
             fields.insert("amNodeLabelExpression".to_owned(), json!(app.master_label));
         }

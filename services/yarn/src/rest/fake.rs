@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tonic::async_trait;
 
 use crate::{
-    manager::{BlacklistChange, ManagerRefusal, MasterAnswer, RegisterAnswer, ResourceManager, SubmittedApp},
+    manager::{ManagerRefusal, MasterAnswer, RegisterAnswer, ResourceManager, SubmittedApp},
     reports::{
         AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
         YarnAmount, YarnNodeState,
@@ -96,6 +96,7 @@ pub(crate) fn app(number: u32) -> AppReport {
         }),
         master_node: Some("n1:8041".to_owned()),
         is_unmanaged: false,
+        label: String::new(),
         master_label: String::new(),
         used: amount(3_072, 3),
         n_containers: 2,
@@ -382,11 +383,10 @@ impl ResourceManager for FakeManager {
         &self,
         attempt: YarnAttemptId,
         call: &AllocateCall,
-        blacklist: &BlacklistChange,
         progress: f32,
     ) -> Result<MasterAnswer, ManagerRefusal> {
         self.attempt(attempt)?;
-        self.calls.lock().push(format!("allocate {attempt} {call:?} {blacklist:?} {progress}"));
+        self.calls.lock().push(format!("allocate {attempt} {call:?} {progress}"));
         let allocated = call.asks.iter().flat_map(|row| (0..row.n).map(|_| row.key.clone()));
         let allocated = (2..).zip(allocated).map(|(number, key)| AllocatedContainer {
             id: YarnContainerId { attempt, epoch: 0, number },

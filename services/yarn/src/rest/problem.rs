@@ -210,6 +210,8 @@ mod tests {
         assert_eq!(status(ManagerRefusal::NoQueue("q".into())), 400);
         assert_eq!(status(ManagerRefusal::Taken(id)), 400);
         assert_eq!(status(ManagerRefusal::Invalid("x".into())), 400);
+        let unknown = godel_core_yarn::asks::BadAsk::Label("slow".into());
+        assert_eq!(status(MasterRefusal::BadAsk(unknown).into()), 400);
         assert_eq!(status(ManagerRefusal::Denied("x".into())), 403);
         assert_eq!(status(ManagerRefusal::Unavailable("x".into())), 503);
         assert_eq!(sent(Problem::NotAcceptable).0.as_u16(), 406);

@@ -22,8 +22,13 @@ impl Query {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             Some((decoded(name, true)?, decoded(value, true)?))
         };
-        let pairs = text.split('&').filter(|pair| !pair.is_empty()).take(N_PAIRS_MAX).map(pair);
-        let pairs: Option<Vec<_>> = pairs.collect();
+        let pairs = text.split('&').filter(|pair| !pair.is_empty());
+        let n_pairs = pairs.clone().count();
+        if n_pairs > N_PAIRS_MAX {
+            let why = format!("the query has {n_pairs} parameters; at most {N_PAIRS_MAX} are read");
+            return Err(Problem::bad_request(why));
+        }
+        let pairs: Option<Vec<_>> = pairs.map(pair).collect();
         pairs.map(Self).ok_or_else(|| Problem::bad_request("the query is no UTF-8"))
     }
 
@@ -171,6 +176,14 @@ mod tests {
 
     fn filtered(text: &str) -> Result<Option<AppFilter>, Problem> {
         filter(&Query::parse(text).unwrap(), &[queue("root", 100.0), queue("root.prod.a", 100.0)])
+    }
+
+    #[test]
+    fn a_query_is_read_whole_or_refused() {
+        let query = |n: usize| (0..n).map(|idx| format!("states={idx}")).collect::<Vec<_>>().join("&");
+        assert_eq!(Query::parse(&query(N_PAIRS_MAX)).unwrap().words("states").count(), N_PAIRS_MAX);
+        let refused = Query::parse(&query(N_PAIRS_MAX + 1)).unwrap_err();
+        assert!(matches!(&refused, Problem::BadRequest(why) if why.contains("1001") && why.contains("1000")));
     }
 
     #[test]

@@ -149,12 +149,13 @@ pub(super) fn read(body: &Value, user: &str) -> Result<(YarnApplicationId, Submi
             "YARN's reservations are not supported: `godel reservation create` reserves room",
         ));
     }
+    let label = body.get("app-node-label-expression").name()?.unwrap_or_default().trim();
     // The last one counts, which is YARN's own name for it; older adapters read the other one.
-    let of_master = ["am-node-label-expression", "am-container-node-label-expression"];
-    let mut label = body.get("app-node-label-expression").name()?;
-    for key in of_master {
-        label = body.get(key).name()?.or(label);
+    let mut own = None;
+    for key in ["am-node-label-expression", "am-container-node-label-expression"] {
+        own = body.get(key).name()?.or(own);
     }
+    let own = own.map(str::trim);
     let master = if body.get("unmanaged-AM").flag()? {
         None
     } else {
@@ -162,7 +163,7 @@ pub(super) fn read(body: &Value, user: &str) -> Result<(YarnApplicationId, Submi
             priority: 0,
             execution: ExecutionType::Guaranteed,
             capability: resource(&body.get("resource"))?.to_capability(),
-            label: label.unwrap_or_default().to_owned(),
+            label: own.unwrap_or(label).to_owned(),
         })
     };
     let launch = launch_context(&body.get("am-container-spec"))?;
@@ -183,6 +184,7 @@ pub(super) fn read(body: &Value, user: &str) -> Result<(YarnApplicationId, Submi
         kind: name("application-type", "YARN")?,
         priority: whole("priority", 0)?,
         master,
+        label: label.to_owned(),
         max_attempts: whole("max-app-attempts", 0)?,
         validity_interval_ms: body.get("attempt-failures-validity-interval").number()?.unwrap_or(-1),
         keeps_containers: body.get("keep-containers-across-application-attempts").flag()?,

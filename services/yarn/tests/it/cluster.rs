@@ -83,6 +83,13 @@ fn deps(listener: TcpListener) -> Deps {
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
+        let shape =
+            "2 x cpu=8,memory=16Gi,label.godel.dev/yarn-port=8041,label.rack=r1,max_running_units=100";
+        Self::start_with(&[shape.to_owned()]).await
+    }
+
+    /// With nodes of these shapes.
+    pub(crate) async fn start_with(shapes: &[String]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let stop = CancellationToken::new();
         let (state_listener, server) = listener().await;
@@ -110,9 +117,8 @@ impl Cluster {
         };
         let running = godel_scheduler::serve(config, deps(own), stop.clone());
         services.push(tokio::spawn(async move { running.await.unwrap() }));
-        let shape =
-            "2 x cpu=8,memory=16Gi,label.godel.dev/yarn-port=8041,label.rack=r1,max_running_units=100";
-        let mut nodes = godel_agent::inventory::parse_shape(shape).unwrap();
+        let nodes = shapes.iter().flat_map(|shape| godel_agent::inventory::parse_shape(shape).unwrap());
+        let mut nodes: Vec<_> = nodes.collect();
         for node in &mut nodes {
             node.attributes.insert("godel.dev/yarn-host".to_owned(), node.name.clone());
         }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should end")]
 
 mod cluster;
+mod requests;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,7 +22,7 @@ use godel_core_yarn::{
 use godel_proto::v1;
 use godel_yarn::{
     ResourceManager as _,
-    manager::{BlacklistChange, ManagerRefusal, MasterAnswer, SubmittedApp},
+    manager::{ManagerRefusal, MasterAnswer, SubmittedApp},
     reports::{AppFilter, YarnAmount},
 };
 
@@ -45,6 +46,7 @@ fn submitted() -> SubmittedApp {
         kind: "SPARK".to_owned(),
         priority: 0,
         master: Some(group(1_024)),
+        label: String::new(),
         max_attempts: 2,
         validity_interval_ms: 0,
         keeps_containers: false,
@@ -55,7 +57,7 @@ fn submitted() -> SubmittedApp {
 
 fn ask(n: u32) -> AskRow {
     let key = AskKey { group: group(512), allocation_request_id: NO_REQUEST_ID };
-    AskRow { key, name: ANY.to_owned(), n, relax_locality: true }
+    AskRow { key, name: ANY.to_owned(), n, relax_locality: true, label: None }
 }
 
 /// Submits an application as soon as the adapter leads.
@@ -109,8 +111,12 @@ impl Master {
         asks: Vec<AskRow>,
         release: Vec<YarnContainerId>,
     ) -> Result<MasterAnswer, ManagerRefusal> {
-        let call = AllocateCall { seen: self.seen, asks, release, tracking_url: None };
-        let answer = adapter.manager.allocate(self.attempt, &call, &BlacklistChange::default(), 0.5).await?;
+        self.call(adapter, AllocateCall { asks, release, ..AllocateCall::default() }).await
+    }
+
+    async fn call(&mut self, adapter: &Adapter, call: AllocateCall) -> Result<MasterAnswer, ManagerRefusal> {
+        let call = AllocateCall { seen: self.seen, ..call };
+        let answer = adapter.manager.allocate(self.attempt, &call, 0.5).await?;
         self.seen = answer.answer.response_id;
         Ok(answer)
     }

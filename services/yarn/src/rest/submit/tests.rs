@@ -75,6 +75,7 @@ fn the_example_of_yarn_is_read() {
         kind,
         priority,
         master,
+        label,
         max_attempts,
         validity_interval_ms,
         keeps_containers,
@@ -86,6 +87,7 @@ fn the_example_of_yarn_is_read() {
     let expected = [("cpu", 1_000), ("gpu", 2_000), ("memory", 1 << 30)];
     let expected = expected.map(|(name, amount)| (name.to_owned(), amount));
     assert_eq!(master.unwrap().capability, expected.into());
+    assert_eq!(label, "");
     assert_eq!(submitted.tags, ["tag 2", "tag1"]);
     let launch = ContainerLaunchContextProto::decode(submitted.launch).unwrap();
     assert_eq!(launch.command, ["{{JAVA_HOME}}/bin/java Master 1><LOG_DIR>/out"]);
