@@ -4,7 +4,7 @@
 //!
 //! | when | what |
 //! |---|---|
-//! | until the unit has ended | labels, priority, priority class, queue, limits of time, restarts, replicas, `max_surge`, a smaller `min_member`, task groups added behind the others |
+//! | until the unit has ended | labels, priority, priority class, queue, limits of time, restarts, replicas, `max_surge`, `movable`, a smaller `min_member`, task groups added behind the others |
 //! | while nothing of it is on a node | a larger `min_member`, where its replicas may go, and what they run |
 //! | before it had its first node | what its replicas take, its pool, and how it is treated |
 //! | never | who it is: name, uid, owner, class, the task groups that it has, affinity, topology |
@@ -174,6 +174,7 @@ fn compare(spec: &UnitSpec, wanted: &UnitSpec, found: &mut Differing) {
         affinity,
         topology,
         max_surge: _,
+        movable: _,
     } = wanted;
     found.note(*namespace != spec.namespace, Never, "meta.namespace");
     found.note(*name != spec.name, Never, "meta.name");
