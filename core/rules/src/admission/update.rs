@@ -291,10 +291,12 @@ mod tests {
         let done = look(&bound(), |spec| {
             spec.labels.insert("app".to_owned(), "web".to_owned());
             (spec.priority, spec.active_deadline_ms, spec.max_restarts) = (7, 9_000, 1);
+            spec.movable = Some(false);
             spec.task_groups[0].replicas = 5;
         });
         let UnitUpdate { record, rests_on_rows, is_moved, takes_rows_along } = done.unwrap().unwrap();
         assert_eq!((record.spec.priority, record.spec.replicas(), record.status.updated), (7, 5, true));
+        assert_eq!(record.spec.movable, Some(false));
         assert_eq!(record.status.ordinals[0], [(0, 5)]);
         assert_eq!(record.spec.uid, unit().spec.uid, "the uid stays");
         assert!(!rests_on_rows && !is_moved && !takes_rows_along);
