@@ -80,6 +80,9 @@ pub struct UnitView {
     pub min_run_ms: u64,
     /// So many replacements may start before what they replace stops.
     pub max_surge: u32,
+    /// Whether the rescheduler may move its running units; absent: where they may be preempted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub movable: Option<bool>,
     /// Replicas that start before those stop that they replace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replacements: Vec<String>,
@@ -284,6 +287,7 @@ impl From<&v1::Unit> for UnitView {
             preemptible: spec.preemptible.unwrap_or_default(),
             min_run_ms: spec.min_run_ms,
             max_surge: spec.max_surge,
+            movable: spec.movable,
             replacements: replacements(&status),
             scheduling_timeout_ms: spec.scheduling_timeout_ms.unwrap_or_default(),
             active_deadline_ms: spec.active_deadline_ms.unwrap_or_default(),

@@ -298,6 +298,7 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         affinity,
         topology,
         max_surge,
+        movable,
     } = spec;
     v1::UnitSpec {
         meta: Some(v1::ObjectMeta {
@@ -331,6 +332,7 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         // A record has its name.
         generate_name: String::new(),
         max_surge: *max_surge,
+        movable: *movable,
     }
 }
 

@@ -88,7 +88,7 @@ fn print<V: output::View>(
 /// What units or their replicas use, by name.
 fn summed(nodes: &[v1::ListRunUsageResponse], by_replica: bool) -> Vec<UnitUseView> {
     let mut units: BTreeMap<(&str, Option<u32>), UnitUseView> = BTreeMap::new();
-    for v1::ListRunUsageResponse { node, running, unit_names } in nodes {
+    for v1::ListRunUsageResponse { node, running, unit_names, .. } in nodes {
         for usage in running {
             let name = unit_names.get(&usage.unit_id).map_or("", String::as_str);
             // A unit whose record has just gone has no name.
@@ -136,6 +136,7 @@ mod tests {
             node: name.to_owned(),
             running,
             unit_names: [(1, "default/web".to_owned()), (2, "team/web".to_owned())].into_iter().collect(),
+            ..v1::ListRunUsageResponse::default()
         };
         let nodes = [node("a", vec![usage(1, 0, 100), usage(2, 0, 5)]), node("b", vec![usage(1, 1, 50)])];
         let shown = |by_replica| -> Vec<(String, Option<u32>, u32, i64, i64)> {

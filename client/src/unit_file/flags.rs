@@ -81,6 +81,7 @@ fn spec(submit: &Submit, wrong: &mut Vec<String>) -> v1::UnitSpec {
         preemptible: submit.preemptible,
         min_run_ms: submit.min_run.unwrap_or_default(),
         max_surge: submit.max_surge.unwrap_or_default(),
+        movable: submit.movable,
         scheduling_timeout_ms: submit.scheduling_timeout,
         active_deadline_ms: submit.active_deadline,
         affinity,
@@ -398,6 +399,7 @@ on_eviction: fail
 on_below_min: stop
 on_failure: restart
 preemptible: false
+movable: true
 min_run: 5m
 scheduling_timeout: 1m
 active_deadline: 12h
@@ -429,7 +431,7 @@ template:
         let words = "--name web -n shop --uid 5f0c9a52-5d6f-4c1e-8a53-0f6f8b2f0001 --label app=web,version=1.10 \
             --owner alice --class service --queue prod.search --priority -7 --pool best-effort --min-member 2 \
             --restart-policy never --profile most-allocated --ttl-after-finished 0s --max-restarts 0 \
-            --on-eviction fail --on-below-min stop --on-failure restart --preemptible false --min-run 5m --scheduling-timeout 1m \
+            --on-eviction fail --on-below-min stop --on-failure restart --preemptible false --movable true --min-run 5m --scheduling-timeout 1m \
             --topology zone --prefer-topology node,rack --homogeneous model --segments 8@rack \
             --near rack:app=db --near 10@zone --apart node --apart 5@rack:app=web,!canary --spread rack \
             --spread rack=2:app=web --spread 5@node=3 --active-deadline 12h --replicas 3 --cpu 500m --memory 1.2Gi --request fpga=2 --gpu 0.5:A10|T4;link=nvlink;memory=1Gi \

@@ -215,6 +215,9 @@ pub struct Submit {
     /// Replacements of a service that may start before what they replace stops, where it is moved. Default 0.
     #[arg(long, requires = "named")]
     pub max_surge: Option<u32>,
+    /// Whether the rescheduler may move its running units. Default: unless they may not be preempted.
+    #[arg(long, requires = "named", value_name = "BOOL")]
+    pub movable: Option<bool>,
     /// Wait after which the unit is shown as Unschedulable; it is still tried. Default 5m.
     #[arg(long, requires = "named", value_parser = duration::parse_ms)]
     pub scheduling_timeout: Option<u64>,

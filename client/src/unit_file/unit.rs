@@ -42,6 +42,7 @@ pub(super) fn unit(fields: &mut Fields<'_, '_>) -> v1::UnitSpec {
         preemptible: fields.boolean("preemptible"),
         min_run_ms: fields.duration("min_run").unwrap_or_default(),
         max_surge: fields.number("max_surge").unwrap_or_default(),
+        movable: fields.boolean("movable"),
         scheduling_timeout_ms: fields.duration("scheduling_timeout"),
         active_deadline_ms: fields.duration("active_deadline"),
         affinity: unit_affinity::read(fields),

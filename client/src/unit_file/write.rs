@@ -80,6 +80,7 @@ fn unit(spec: &v1::UnitSpec) -> Yaml {
         topology,
         generate_name,
         max_surge,
+        movable,
     } = spec;
     let v1::ObjectMeta { namespace, name, labels, owner, .. } = meta.clone().unwrap_or_default();
     let is_daemon = spec.workload_class() == v1::WorkloadClass::Daemon;
@@ -102,6 +103,7 @@ fn unit(spec: &v1::UnitSpec) -> Yaml {
     out.put("on_failure", word(*on_failure, &words::ON_FAILURE));
     out.put("preemptible", preemptible.map(Yaml::plain));
     out.put("max_surge", (*max_surge > 0).then(|| Yaml::plain(max_surge)));
+    out.put("movable", movable.map(Yaml::plain));
     out.put("min_run", (*min_run_ms > 0).then(|| lasting(*min_run_ms)));
     out.put("scheduling_timeout", scheduling_timeout_ms.map(lasting));
     out.put("active_deadline", active_deadline_ms.map(lasting));

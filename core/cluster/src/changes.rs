@@ -397,6 +397,15 @@ impl Cluster {
         self.touch_settled();
     }
 
+    /// Counts a running unit of a unit on another node than it is on, for terms that keep units together or apart. Its room stays
+    /// where it was.
+    pub fn move_in_terms(&mut self, unit: UnitId, from: NodeId, to: NodeId) {
+        if self.taken.domains.is_active() {
+            self.taken.domains.shift(unit, from, -1);
+            self.taken.domains.shift(unit, to, 1);
+        }
+    }
+
     /// Counts running units as told to leave, which their rows do not show yet.
     pub fn depart(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
         self.taken.depart(members);

@@ -139,6 +139,8 @@ pub struct UnitSpec {
     pub topology: UnitTopology,
     /// So many replicas may start before those that they replace stop.
     pub max_surge: u32,
+    /// Whether the rescheduler may move its running units; `None`: where they may be preempted now.
+    pub movable: Option<bool>,
 }
 
 impl UnitSpec {

@@ -5,9 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use godel_domain::{label_expression::LabelExpression, names, unit::WorkloadClass};
 
 use crate::{
-    binpack::Binpack, colocation::Colocation, defragmentation::Defragmentation,
-    failure_domains::FailureDomainSpread, fragmentation::TypicalDemand, load_balance::LoadBalance,
-    policy::Policy, trigger::Trigger,
+    binpack::Binpack,
+    colocation::Colocation,
+    defragmentation::Defragmentation,
+    failure_domains::FailureDomainSpread,
+    fragmentation::TypicalDemand,
+    load_balance::{HOT, LoadBalance},
+    policy::Policy,
+    trigger::Trigger,
 };
 
 /// Most policies of one configuration.
@@ -30,6 +35,21 @@ pub struct RescheduleConfig {
     pub failed_max_percent: u32,
     /// A plan older than this is made again, not executed; milliseconds.
     pub plan_age_max_ms: u64,
+}
+
+impl RescheduleConfig {
+    /// Returns the share of its CPU or network above which a node is hot: the least that a policy of load balance says, or else the default of
+    /// these.
+    pub fn hot(&self) -> f64 {
+        let hot = self.policies.values().filter_map(|policy| match &policy.kind {
+            RescheduleKind::LoadBalance(balance) => Some(balance.hot),
+            RescheduleKind::Colocation(_)
+            | RescheduleKind::Defragmentation(_)
+            | RescheduleKind::Spread(_)
+            | RescheduleKind::Binpack(_) => None,
+        });
+        hot.min_by(f64::total_cmp).unwrap_or(HOT)
+    }
 }
 
 /// One policy of a configuration.
@@ -138,6 +158,11 @@ pub enum ConfigFault {
     /// There are too many.
     #[error("{0} policies; at most {N_POLICIES_MAX} are possible")]
     TooMany(usize),
+    /// No policy is left of those in force: a file that is empty by mistake says the same.
+    #[error(
+        "it has no policy, and {0} are in force, which stay: set `enabled = false` for each that is not to run, or restart the rescheduler"
+    )]
+    NoneLeft(usize),
     /// The name is none.
     #[error("policy `{name}`: its name: {wrong}")]
     Name {

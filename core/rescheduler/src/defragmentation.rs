@@ -267,7 +267,7 @@ fn candidates(work: &Workspace<'_>, whole: &WholeShapes) -> Vec<DomainCandidate>
     lacking
         .filter_map(|domain| {
             let needed = whole.n_copies().saturating_sub(whole.in_domain(domain));
-            let mut options: Vec<Clearing> = Vec::new();
+            let mut options: Vec<(Clearing, NodeIdx)> = Vec::new();
             for node in whole.domains().nodes(domain) {
                 let most = if needed == 1 { 1 } else { needed.min(8) };
                 let on_node = whole.on_node(*node);
@@ -276,11 +276,19 @@ fn candidates(work: &Workspace<'_>, whole: &WholeShapes) -> Vec<DomainCandidate>
                     let Some(clearing) = next_clearing(work, whole, *node, on_node + more) else { break };
                     let step = (clearing.cost_ms.saturating_sub(before.0), clearing.units.len());
                     before = (clearing.cost_ms, clearing.units.len());
-                    options.push(Clearing { cost_ms: step.0, units: clearing.units });
+                    options.push((Clearing { cost_ms: step.0, units: clearing.units }, *node));
                 }
             }
-            options.sort_by_key(|one| (one.cost_ms, one.units.len()));
-            let taken = options.iter().take(needed as usize);
+            options.sort_by_key(|(one, _)| (one.cost_ms, one.units.len()));
+            let mut left_in: FxHashMap<u32, u32> = FxHashMap::default();
+            options.retain(|(_, node)| {
+                let Some(share) = whole.limits().share(*node) else { return true };
+                let left = left_in.entry(share).or_insert_with(|| whole.left_in(share));
+                let has_left = *left > 0;
+                *left = left.saturating_sub(1);
+                has_left
+            });
+            let taken = options.iter().take(needed as usize).map(|(one, _)| one);
             let n_options = taken.clone().count();
             (n_options == needed as usize).then(|| DomainCandidate {
                 domain,
@@ -297,7 +305,8 @@ fn next_clearing(
     node: NodeIdx,
     n_copies: u32,
 ) -> Option<Clearing> {
-    if !work.layout().node(node).accepts || !work.is_in_scope(node) {
+    let is_usable = work.layout().node(node).accepts && work.is_in_scope(node);
+    if !is_usable || !whole.counts_more(node, n_copies.saturating_sub(1)) {
         return None;
     }
     cheapest_clearing(work.layout(), node, whole.shape(), n_copies, &|unit| work.is_movable(unit))
@@ -375,6 +384,9 @@ fn clear(
         let n_missing = goal.whole.n_copies().saturating_sub(goal.whole.in_domain(domain)) as usize;
         let next: FxHashSet<NodeIdx> = clearings.cheapest(n_missing).collect();
         let Some((node, units)) = clearings.take_first() else { break };
+        if !goal.whole.counts_more(node, goal.whole.on_node(node)) {
+            continue;
+        }
         let before: Vec<(RunIdx, NodeIdx)> =
             units.iter().map(|unit| (*unit, work.layout().node_of(*unit))).collect();
         let strict = evacuate(work, &units, n_looks, &mut |work, unit, to| {

@@ -15,16 +15,17 @@ use godel_domain::{
     decision::RejectionReason,
     ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{EvictionReason, Phase},
-    seed::mix,
 };
 
 use self::found_replica::{FoundReplica, predecessor, successor};
 use crate::{
     eligibility::has_failed_too_often,
+    kept::KeptReason,
     movement::{MovePhase, MovementMove, MovementPhase, MovementRecord},
 };
 
 mod found_replica;
+mod put_off;
 #[cfg(test)]
 mod tests;
 
@@ -71,6 +72,17 @@ pub trait MovementWorld {
     fn was_moved(&self, movement: &str, from: RunningUnitId) -> bool;
     /// Returns the name of a node.
     fn node_name(&self, node: NodeId) -> String;
+    /// Whether a running unit may leave for a move now, as a drain would take it, while these replicas of its unit are missing or about to be.
+    ///
+    /// # Errors
+    /// Why its unit cannot spare it yet, in words.
+    fn may_leave(&self, _running: RunningUnitId, _missing: &[u32]) -> Result<(), String> {
+        Ok(())
+    }
+    /// Returns why a running unit is not moved any more, as its unit says now: it may have been changed since the plan was made.
+    fn keeps(&self, _running: RunningUnitId) -> Option<KeptReason> {
+        None
+    }
 }
 
 /// What the binder says to a move.
@@ -201,16 +213,14 @@ impl MovementDriver {
         }
         step.has_changed |= self.judge(terms, now_ms);
         if !self.awaits_plan && self.movement.ending.is_none() {
+            if self.is_target_taken && self.movement.n_replans >= terms.n_replans_max {
+                // What cannot move does not keep the others from moving: the binder judges each of them.
+                self.is_target_taken = false;
+            }
             if self.wants_plan(terms, now_ms) {
-                if self.is_target_taken && self.movement.n_replans >= terms.n_replans_max {
-                    let message = format!("it was planned anew {} times", self.movement.n_replans);
-                    self.end_early(MovementPhase::Stopped, message, now_ms);
-                    step.has_changed = true;
-                } else {
-                    self.awaits_plan = true;
-                }
+                self.awaits_plan = true;
             } else {
-                self.ask(world, now_ms, &mut step);
+                self.ask(world, terms, now_ms, &mut step);
             }
         }
         step.replans = self.awaits_plan;
@@ -228,7 +238,7 @@ impl MovementDriver {
         let one = &self.movement.moves[at];
         let was_asked = one.phase == MovePhase::Waiting && one.n_tries > 0;
         if !was_asked && !one.phase.is_under_way() {
-            return false;
+            return self.give_up_unspared(at, terms, now_ms);
         }
         let replica = match one.surge_ordinal {
             Some(ordinal) => world.replica(one.id.unit, ordinal),
@@ -344,9 +354,7 @@ impl MovementDriver {
         if self.movement.ending.is_some() {
             return self.give_up_waiting(now_ms);
         }
-        let counts = self.movement.counts();
-        let n_failed = u64::from(counts.failed) + u64::from(counts.mismatched);
-        let n_ended = n_failed + u64::from(counts.moved);
+        let (n_failed, n_ended) = self.movement.n_failed();
         if n_failed > N_FAILED_SPARED && has_failed_too_often(n_failed, n_ended, terms.failed_max_percent) {
             let percent = terms.failed_max_percent;
             let message =
@@ -421,7 +429,7 @@ impl MovementDriver {
     }
 
     /// Chooses what the binder is asked for: what waits of the first batch that has not ended.
-    fn ask(&mut self, world: &impl MovementWorld, now_ms: i64, step: &mut DriverStep) {
+    fn ask(&mut self, world: &impl MovementWorld, terms: &DriverTerms, now_ms: i64, step: &mut DriverStep) {
         loop {
             let open = self.movement.moves.iter().filter(|one| !one.phase.is_ended());
             let Some(batch) = open.map(|one| one.batch).min() else { return };
@@ -453,11 +461,19 @@ impl MovementDriver {
                         has_refused |= self.refuse(at, why, now_ms);
                         continue;
                     }
+                    if let Some(kept) = world.keeps(one.id) {
+                        has_refused |= self.refuse(at, kept.to_string(), now_ms);
+                        continue;
+                    }
+                }
+                if one.n_tries == 0 && asking.n_later == 0 {
+                    self.movement.moves[at].changed_ms = now_ms;
+                }
+                if let Err(why) = world.may_leave(self.movement.moves[at].id, &self.missing(at)) {
+                    step.has_changed |= self.put_off(at, why, terms, now_ms);
+                    continue;
                 }
                 let one = &mut self.movement.moves[at];
-                if one.n_tries == 0 {
-                    one.changed_ms = now_ms;
-                }
                 one.n_tries = one.n_tries.saturating_add(1);
                 self.asking[at].is_in_flight = true;
                 step.asked.push(at);
@@ -514,22 +530,6 @@ impl MovementDriver {
         }
     }
 
-    /// Doubles the time until the binder is asked again, by chance up to a quarter longer. A movement that ends asks no more.
-    fn retry_later(&mut self, at: usize, terms: &DriverTerms, now_ms: i64) {
-        if self.movement.ending.is_some() {
-            self.give_up_waiting(now_ms);
-            return;
-        }
-        let asking = &mut self.asking[at];
-        let (least, most) = terms.retry_ms;
-        let pause = least.saturating_mul(1 << asking.n_later.min(20)).min(most).max(1);
-        asking.n_later = asking.n_later.saturating_add(1);
-        let position = u64::try_from(at).unwrap_or(u64::MAX);
-        let jitter =
-            mix(self.movement.number ^ mix(position) ^ u64::from(asking.n_later)) % (pause / 4).max(1);
-        asking.retry_ms = now_ms.saturating_add(span(pause.saturating_add(jitter)));
-    }
-
     /// Puts new moves in the place of those that have not begun. `plan` has the revision, the finding, the moves with their batches from 0, and
     /// the number of batches; without moves the movement ends when what has begun has ended.
     pub fn replace_plan(
@@ -569,7 +569,8 @@ impl MovementDriver {
         let of_moves = self.movement.moves.iter().zip(&self.asking).filter_map(|(one, asking)| {
             let due = one.changed_ms.saturating_add(span(terms.move_timeout_ms));
             match one.phase {
-                MovePhase::Waiting if one.n_tries == 0 || asking.is_in_flight => None,
+                MovePhase::Waiting if asking.is_in_flight => None,
+                MovePhase::Waiting if one.n_tries == 0 && asking.n_later == 0 => None,
                 MovePhase::Waiting => Some(asking.retry_ms.min(due)),
                 MovePhase::Leaving | MovePhase::Pending | MovePhase::Starting => Some(due),
                 MovePhase::Moved

@@ -7,6 +7,7 @@ use godel_domain::{ids::UnitId, time::Millis, unit::WorkloadClass};
 
 use crate::{
     config::{MoveRate, PolicyConfig, Protection, QuietTime},
+    kept::kept_reason,
     layout::{Layout, NodeIdx, RunIdx},
     snapshot::{NodeFacts, UnitFacts},
     workspace::PlanLimits,
@@ -122,15 +123,15 @@ pub fn limits_of(
     let of_unit: Vec<bool> =
         snapshot.units.iter().map(|unit| policy.scope.has_unit(unit) && !protection.protects(unit)).collect();
     let is_in_scope = |node: NodeIdx| in_scope.get(node.idx()).copied().unwrap_or(false);
-    let movable: Vec<bool> = layout
-        .running()
-        .map(|unit: RunIdx| of_unit.get(layout.owner(unit).idx()).copied().unwrap_or(false))
-        .collect();
+    let is_of_unit = |unit: RunIdx| of_unit.get(layout.owner(unit).idx()).copied().unwrap_or(false);
+    let movable: Vec<bool> =
+        layout.running().map(|unit| is_of_unit(unit) && kept_reason(layout, unit, false).is_none()).collect();
     let n_in_scope =
         layout.running().filter(|unit| movable[unit.idx()] && is_in_scope(layout.node_of(*unit))).count();
     let percent = usize::try_from(policy.moved_max_percent.min(100)).unwrap_or(100);
     let owner_left = snapshot.units.iter().map(|unit| log.n_left(unit.id, rate, snapshot.now)).collect();
-    PlanLimits { n_moves_max: n_in_scope.saturating_mul(percent) / 100, movable, in_scope, owner_left, seed }
+    let n_moves_max = n_in_scope.saturating_mul(percent) / 100;
+    PlanLimits { n_moves_max, movable, in_scope, busy: Vec::new(), owner_left, seed }
 }
 
 #[cfg(test)]

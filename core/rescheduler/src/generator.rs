@@ -5,12 +5,15 @@
 //! topological order: receivers first, so that what has left makes room for what comes.
 //!
 //! The rule at every moment: a batch holds its targets before anything leaves, so during a batch its running units take room on
-//! both nodes. A batch ends when all of them run again, so a budget allows as many in each batch as it does now. Where no move
+//! both nodes. A batch ends when all of them run again, so a budget allows as many in each batch as it does now, and so does what a
+//! unit can spare. Where no move
 //! of a component can be made that way, one of its running units goes through a spare node (ADR 0066).
 //!
 //! Up to [`N_EXACT_MAX`] moves of what depends on one another, the number of batches is the least possible, by breadth-first
 //! search over sets of moves made. Beyond that batches are filled greedily, and [`MoveBatches::n_batches_min`] says how few there
 //! could be at most.
+
+use std::collections::BTreeMap;
 
 use godel_domain::{
     allocation::DeviceSet,
@@ -23,6 +26,7 @@ use crate::{
     filters::Filters,
     layout::{Layout, NodeIdx, OwnerIdx, RunIdx},
     policy::PlannedMove,
+    workspace::PlanLimits,
 };
 
 #[cfg(test)]
@@ -54,7 +58,7 @@ pub struct MoveStep {
 pub struct MoveBatches {
     /// The steps of each batch, which are made together; the next begins when all of them run again.
     pub batches: Vec<Vec<MoveStep>>,
-    /// How few batches there would be at least, by budgets alone.
+    /// How few batches there would be at least, by budgets and by what units can spare alone.
     pub n_batches_min: usize,
     /// Moves that cannot be made: no order and no spare node allows them, or a budget never does. They stay as they are, and
     /// so does what waits for them.
@@ -68,7 +72,7 @@ impl MoveBatches {
     }
 }
 
-/// Budgets by the moves that they count.
+/// Budgets by the moves that they count, and what units can spare.
 struct BudgetIndex {
     allowed: Vec<u32>,
     of_unit: FxHashMap<RunIdx, Vec<u32>>,
@@ -84,7 +88,21 @@ impl BudgetIndex {
                 of_unit.entry(*unit).or_default().push(budget);
             }
         }
-        Self { allowed: budgets.iter().map(|budget| budget.allowed).collect(), of_unit }
+        let mut allowed: Vec<u32> = budgets.iter().map(|budget| budget.allowed).collect();
+        // What a unit can spare bounds its moves as a budget would.
+        let mut of_owner: BTreeMap<OwnerIdx, Vec<RunIdx>> = BTreeMap::new();
+        for one in moves {
+            of_owner.entry(layout.owner(one.unit)).or_default().push(one.unit);
+        }
+        for (owner, units) in of_owner {
+            let spare = layout.snapshot().units[owner.idx()].spare;
+            if usize::try_from(spare).is_ok_and(|spare| units.len() > spare) {
+                let at = u32::try_from(allowed.len()).unwrap_or(u32::MAX);
+                allowed.push(spare);
+                units.iter().for_each(|unit| of_unit.entry(*unit).or_default().push(at));
+            }
+        }
+        Self { allowed, of_unit }
     }
 
     fn of(&self, unit: RunIdx) -> &[u32] {
@@ -155,16 +173,16 @@ impl<'l, 'a> Filling<'l, 'a> {
 /// Orders moves into batches. The layout is as its snapshot, and each running unit is moved at most once. `filters` say which
 /// nodes may be spare ones.
 pub fn order_moves(layout: &Layout<'_>, moves: &[PlannedMove], filters: &dyn Filters) -> MoveBatches {
-    order_moves_within(layout, moves, filters, &[])
+    order_moves_within(layout, moves, filters, &PlanLimits::default())
 }
 
-/// Orders moves as [`order_moves`] does, for units that may be moved only so often: a detour moves its unit twice. `owner_left` has
-/// the number of moves by the position of the unit; a unit that is missing may be moved as often as it takes.
+/// Orders moves as [`order_moves`] does, within the limits of a plan: a detour moves its unit twice, which is to be within the rate of that, and
+/// no spare node is hot by other load.
 pub fn order_moves_within(
     layout: &Layout<'_>,
     moves: &[PlannedMove],
     filters: &dyn Filters,
-    owner_left: &[u32],
+    limits: &PlanLimits,
 ) -> MoveBatches {
     let budgets = BudgetIndex::new(layout, moves);
     let (forbidden, possible): (Vec<&PlannedMove>, Vec<&PlannedMove>) =
@@ -173,7 +191,7 @@ pub fn order_moves_within(
     let mut result =
         MoveBatches { n_batches_min: budgets.n_batches_min_of(&possible), ..MoveBatches::default() };
     let mut layout = layout.clone();
-    let mut spares = Spares::of(&layout, &possible, filters, owner_left);
+    let mut spares = Spares::of(&layout, &possible, filters, limits);
     for (at, group) in dependent_groups(&possible, &budgets).into_iter().enumerate() {
         spares.group = at;
         spares.group_of.extend(group.iter().flat_map(|one| [(one.from.0, at), (one.to.0, at)]));
@@ -345,13 +363,21 @@ struct Spares<'f> {
     group_of: FxHashMap<NodeIdx, usize>,
     /// How often each unit may be moved beside its moves, by position.
     owner_left: Vec<u32>,
+    /// Which nodes are hot by other load, by position.
+    busy: &'f [bool],
 }
 
 impl<'f> Spares<'f> {
-    fn of(layout: &Layout<'_>, moves: &[&PlannedMove], filters: &'f dyn Filters, owner_left: &[u32]) -> Self {
+    fn of(
+        layout: &Layout<'_>,
+        moves: &[&PlannedMove],
+        filters: &'f dyn Filters,
+        limits: &'f PlanLimits,
+    ) -> Self {
         let used = moves.iter().flat_map(|one| [one.from.0, one.to.0]).collect();
         let group_of = FxHashMap::default();
-        let mut spares = Self { filters, group: 0, used, group_of, owner_left: owner_left.to_vec() };
+        let (owner_left, busy) = (limits.owner_left.clone(), limits.busy.as_slice());
+        let mut spares = Self { filters, group: 0, used, group_of, owner_left, busy };
         moves.iter().for_each(|one| spares.note_move(layout.owner(one.unit)));
         spares
     }
@@ -372,7 +398,12 @@ impl<'f> Spares<'f> {
             Some(group) => *group == self.group,
             None => !self.used.contains(&node),
         };
-        is_own && node != one.from.0 && node != one.to.0 && self.filters.admits(layout, one.unit, node)
+        let is_busy = self.busy.get(node.idx()).copied().unwrap_or(false);
+        is_own
+            && !is_busy
+            && node != one.from.0
+            && node != one.to.0
+            && self.filters.admits(layout, one.unit, node)
     }
 }
 

@@ -10,6 +10,7 @@ use godel_domain::{
     ids::{IdMap, NodeId, UnitId},
     node::Device,
     resources::{RUNNING_UNITS, ResourceNames},
+    seed::mix,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -159,6 +160,8 @@ struct Placed {
     devices: DeviceSet,
     /// Its position among those on its node.
     place: u32,
+    /// Its position among those that are moved; of no meaning while it is at home.
+    moved_at: u32,
 }
 
 /// A step that can be undone.
@@ -191,7 +194,10 @@ pub struct Layout<'a> {
     on: Vec<Vec<RunIdx>>,
     costs: Vec<u64>,
     steps: Vec<LayoutStep>,
-    n_moved: usize,
+    /// Those that are elsewhere than in the snapshot, in no order that may show.
+    moved: Vec<RunIdx>,
+    /// Alike for two layouts of a snapshot in which the same running units are moved to the same nodes.
+    moves_stamp: u64,
     n_moved_of: Vec<u32>,
     /// Running units of each unit.
     replicas: Vec<Vec<RunIdx>>,
@@ -264,8 +270,10 @@ impl<'a> Layout<'a> {
             for (column, amount) in row.iter_mut().enumerate() {
                 *amount = node.capacity.get(names.name(column));
             }
-            if row[count_column] == 0 {
-                row[count_column] = UNBOUNDED;
+            match node.n_running_max {
+                Some(most) => row[count_column] = i64::from(most),
+                None if row[count_column] == 0 => row[count_column] = UNBOUNDED,
+                None => {}
             }
         }
         Ok(Self {
@@ -284,7 +292,8 @@ impl<'a> Layout<'a> {
             on: vec![Vec::new(); snapshot.nodes.len()],
             costs: Vec::with_capacity(snapshot.running.len()),
             steps: Vec::new(),
-            n_moved: 0,
+            moved: Vec::new(),
+            moves_stamp: 0,
             n_moved_of: vec![0; snapshot.units.len()],
             replicas: vec![Vec::new(); snapshot.units.len()],
         })
@@ -295,7 +304,17 @@ impl<'a> Layout<'a> {
         let unit = RunIdx::at(self.placed.len());
         let devices = running.devices;
         let place = u32::try_from(self.on[node.idx()].len()).unwrap_or(u32::MAX);
-        self.placed.push(Placed { shape, owner, home: node, home_devices: devices, node, devices, place });
+        let home = (node, devices);
+        self.placed.push(Placed {
+            shape,
+            owner,
+            home: home.0,
+            home_devices: home.1,
+            node,
+            devices,
+            place,
+            moved_at: 0,
+        });
         self.costs.push(cost_of_move(self.snapshot.now, &self.snapshot.units[owner.idx()], running));
         self.on[node.idx()].push(unit);
         self.replicas[owner.idx()].push(unit);
@@ -437,13 +456,33 @@ impl<'a> Layout<'a> {
         }
         let place = u32::try_from(self.on[to.idx()].len()).unwrap_or(u32::MAX);
         self.on[to.idx()].push(unit);
-        let n_of_owner = &mut self.n_moved_of[placed.owner.idx()];
+        self.placed[unit.idx()] = Placed { node: to, devices, place, ..placed };
         match (placed.node == placed.home, to == placed.home) {
-            (true, false) => (self.n_moved, *n_of_owner) = (self.n_moved + 1, *n_of_owner + 1),
-            (false, true) => (self.n_moved, *n_of_owner) = (self.n_moved - 1, *n_of_owner - 1),
+            (true, false) => self.note_moved(unit),
+            (false, true) => self.note_home(unit),
             (true, true) | (false, false) => {}
         }
-        self.placed[unit.idx()] = Placed { node: to, devices, place, ..placed };
+        let part = |node: NodeIdx| match node == placed.home {
+            true => 0,
+            false => mix(mix(u64::from(unit.0)) ^ u64::from(node.0)),
+        };
+        self.moves_stamp ^= part(placed.node) ^ part(to);
+    }
+
+    fn note_moved(&mut self, unit: RunIdx) {
+        let placed = &mut self.placed[unit.idx()];
+        placed.moved_at = u32::try_from(self.moved.len()).unwrap_or(u32::MAX);
+        self.n_moved_of[placed.owner.idx()] += 1;
+        self.moved.push(unit);
+    }
+
+    fn note_home(&mut self, unit: RunIdx) {
+        let Placed { moved_at, owner, .. } = self.placed[unit.idx()];
+        self.n_moved_of[owner.idx()] -= 1;
+        self.moved.swap_remove(moved_at as usize);
+        if let Some(follower) = self.moved.get(moved_at as usize) {
+            self.placed[follower.idx()].moved_at = moved_at;
+        }
     }
 
     /// Puts running units where a plan has them.

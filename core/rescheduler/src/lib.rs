@@ -25,6 +25,7 @@
 //! - `fragmentation`: the fragmentation of devices: which share of what is idle typical work cannot use.
 //! - `generator`: in which order moves are made, as few batches as capacity and disruption budgets allow.
 //! - `goal`: what a policy wants of a layout, and what other policies must not do.
+//! - `kept`: what keeps a running unit where it is, whatever a policy wants.
 //! - `layout`: who is where, with what is free, and moves that can be undone.
 //! - `load_balance`: load balance: no node is hot by what its running units really use.
 //! - `manager`: which policies run when, and what holds them back.
@@ -32,6 +33,7 @@
 //! - `planning`: from a snapshot to what a movement executes.
 //! - `policy`: what a policy is, and how its plan is made.
 //! - `referee`: what no plan can do better, by integer programs.
+//! - `refused`: what the binder refused of late, and is not planned again.
 //! - `requests`: gangs that wait and ask for room by themselves.
 //! - `room`: room on demand for a gang that waits.
 //! - `search`: local search by annealing, within the limit of moves.
@@ -56,6 +58,7 @@ mod filters;
 mod fragmentation;
 mod generator;
 mod goal;
+mod kept;
 mod layout;
 mod load_balance;
 mod manager;
@@ -63,6 +66,7 @@ mod movement;
 mod planning;
 mod policy;
 mod referee;
+mod refused;
 mod requests;
 mod room;
 mod search;
@@ -94,6 +98,7 @@ pub use self::{
     fragmentation::{Fragmentation, TypicalDemand},
     generator::{MoveBatches, MoveStep, N_EXACT_MAX, order_moves, order_moves_within},
     goal::{CheckPoint, EPSILON, Goal},
+    kept::KeptReason,
     layout::{BadSnapshot, Layout, LayoutMark, NodeIdx, OwnerIdx, RunIdx, ShapeDevices, ShapeIdx, UnitShape},
     load_balance::{HotNodes, LoadBalance},
     manager::{DuePolicy, PolicyManager, PolicyState, RunRefusal},
@@ -106,15 +111,16 @@ pub use self::{
         make_plan, moves_of,
     },
     referee::{PlanBound, bound_of},
+    refused::{FORGET_MS, RefusedMoves},
     requests::{RoomRequests, lacks_room_alone},
-    room::{GangPart, WaitingGang, let_in},
+    room::{GangPart, MemberLimit, WaitingGang, let_in},
     search::{Annealing, Draws, Propose, anneal},
     snapshot::{
         BudgetRoom, ClusterSnapshot, MeasuredUse, NodeFacts, RunningFacts, TrafficShare, UnitFacts,
         cost_of_move, last_checkpoint,
     },
     trigger::{Trigger, next_due_ms},
-    usage::{N_LOOKS_KEPT_MAX, UsageHistory, UsageTable},
+    usage::{N_LOOKS_KEPT_MAX, NodeUseTable, UsageHistory, UsageTable},
     whole_shapes::WholeShapes,
     workspace::{MoveRefusals, PlanLimits, Workspace},
 };

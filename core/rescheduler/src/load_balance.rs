@@ -7,11 +7,13 @@ use crate::{
     goal::{CheckPoint, EPSILON, Goal},
     layout::{Layout, NodeIdx, RunIdx},
     policy::{Algorithm, Detection, Detector, Policy, Reason},
-    snapshot::MeasuredUse,
+    snapshot::{MeasuredUse, NodeFacts},
     workspace::Workspace,
 };
 use godel_domain::resources::{CPU, NETWORK};
 
+/// Share of its CPU or network above which a node is hot, unless a policy says otherwise.
+pub(crate) const HOT: f64 = 0.85;
 /// What is measured: CPU and network.
 const N_MEASURES: usize = 2;
 /// Nodes with enough room in their load that are tried for one running unit.
@@ -33,7 +35,7 @@ pub struct LoadBalance {
 
 impl Default for LoadBalance {
     fn default() -> Self {
-        Self { hot: 0.85, calm: 0.8 }
+        Self { hot: HOT, calm: 0.8 }
     }
 }
 
@@ -63,11 +65,7 @@ impl LoadGoal {
         for node in layout.nodes() {
             let has = &layout.node(node).capacity;
             goal.capacity.push([number(has.get(CPU)), number(has.get(NETWORK))]);
-            let mut used = [0.0; N_MEASURES];
-            for unit in layout.on(node) {
-                let more = measures(layout.facts(*unit).usage);
-                used.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
-            }
+            let used = used_on(layout, node);
             goal.used.push(used);
             goal.sum += goal.heat(node, used);
         }
@@ -180,8 +178,14 @@ impl Detector for LoadBalance {
             heat(b).total_cmp(&heat(a)).then(a.cmp(b))
         });
         let suspects = hot.iter().flat_map(|node| layout.on(*node).iter().copied()).collect();
-        let finding =
+        let mut finding =
             format!("{} nodes use more than {:.0} % of their CPU or network", hot.len(), 100.0 * self.hot);
+        let n_by_others = hot.iter().filter(|node| is_busy(layout.node(**node), self.hot)).count();
+        if n_by_others > 0 {
+            finding.push_str(&format!(
+                ", {n_by_others} of them by load that is not godel's, which no move takes away"
+            ));
+        }
         Detection { suspects, finding }
     }
 }
@@ -343,12 +347,25 @@ impl LoadBalance {
     }
 }
 
-fn node_shares(layout: &Layout<'_>, node: NodeIdx) -> [f64; N_MEASURES] {
-    let has = &layout.node(node).capacity;
-    let mut used = [0.0; N_MEASURES];
+/// Whether a node is hot by what others than its running units use.
+pub(crate) fn is_busy(node: &NodeFacts, hot: f64) -> bool {
+    let capacity = [number(node.capacity.get(CPU)), number(node.capacity.get(NETWORK))];
+    let shares = measures(node.other_use).into_iter().zip(capacity);
+    shares.filter(|(_, has)| *has > 0.0).any(|(used, has)| used / has > hot + EPSILON)
+}
+
+/// What a node uses of each measure: its running units, and others.
+fn used_on(layout: &Layout<'_>, node: NodeIdx) -> [f64; N_MEASURES] {
+    let mut used = measures(layout.node(node).other_use);
     for unit in layout.on(node) {
         used.iter_mut().zip(measures(layout.facts(*unit).usage)).for_each(|(sum, more)| *sum += more);
     }
+    used
+}
+
+fn node_shares(layout: &Layout<'_>, node: NodeIdx) -> [f64; N_MEASURES] {
+    let has = &layout.node(node).capacity;
+    let used = used_on(layout, node);
     let capacity = [number(has.get(CPU)), number(has.get(NETWORK))];
     let share = |at: usize| if capacity[at] > 0.0 { used[at] / capacity[at] } else { 0.0 };
     [share(0), share(1)]

@@ -63,7 +63,11 @@ impl PolicyManager {
     /// # Errors
     /// Everything that is wrong with it; the one before stays in force.
     pub fn configure(&mut self, config: RescheduleConfig, now_ms: u64) -> Result<(), Vec<ConfigFault>> {
-        let faults = config.faults();
+        let mut faults = config.faults();
+        let n_known = self.config.policies.len();
+        if config.policies.is_empty() && n_known > 0 {
+            faults.push(ConfigFault::NoneLeft(n_known));
+        }
         if !faults.is_empty() {
             return Err(faults);
         }
@@ -317,6 +321,17 @@ mod tests {
         // What stays as it was keeps its time.
         manager.configure(config(&[SECOND], &[SECOND]), 900).unwrap();
         assert_eq!((manager.next_run_ms("a"), manager.next_run_ms("b")), (Some(1_000), Some(1_900)));
+    }
+
+    #[test]
+    fn a_configuration_without_policies_leaves_those_in_force() {
+        let mut manager = PolicyManager::new(1);
+        manager.configure(RescheduleConfig::default(), 0).unwrap();
+        manager.configure(config(&[SECOND], &[MINUTE]), 0).unwrap();
+        let faults = manager.configure(RescheduleConfig::default(), 1).unwrap_err();
+        assert_eq!(faults, [ConfigFault::NoneLeft(2)]);
+        assert!(faults[0].to_string().contains("2 are in force, which stay"), "{}", faults[0]);
+        assert_eq!(manager.config(), &config(&[SECOND], &[MINUTE]));
     }
 
     #[test]

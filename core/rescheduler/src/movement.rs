@@ -3,6 +3,8 @@
 //! The rescheduler keeps a movement as a record, so that another one goes on where it stood. What a movement does next is decided by
 //! [`crate::MovementDriver`].
 
+use std::collections::BTreeMap;
+
 use godel_domain::{
     allocation::DeviceSet,
     ids::{NodeId, Revision, RunningUnitId, UnitId},
@@ -211,6 +213,19 @@ impl MovementRecord {
     /// Whether nothing of it is left to be done.
     pub fn is_ended(&self) -> bool {
         self.phase != MovementPhase::Running
+    }
+
+    /// Returns how many replicas failed to move, and how many moves have come to an end, by replica: one that failed several times counts
+    /// once, and one that moved in the end has not failed.
+    pub fn n_failed(&self) -> (u64, u64) {
+        let mut ended: BTreeMap<(UnitId, u32), MovePhase> = BTreeMap::new();
+        let outcomes =
+            self.moves.iter().filter(|one| one.phase.is_ended() && one.phase != MovePhase::Aborted);
+        for one in outcomes {
+            ended.insert((one.id.unit, one.id.replica.ordinal), one.phase);
+        }
+        let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+        (count(ended.values().filter(|phase| phase.has_failed()).count()), count(ended.len()))
     }
 
     /// Counts its moves by how they ended.

@@ -10,7 +10,9 @@ use crate::{
     filters::Filters,
     generator::{MoveBatches, order_moves_within},
     goal::EPSILON,
-    layout::{BadSnapshot, Layout},
+    kept::{count_kept, kept_reason},
+    layout::{BadSnapshot, Layout, RunIdx},
+    load_balance::is_busy,
     movement::{MovePhase, MovementMove, MovementPhase, MovementRecord, RecordedReason, RunCause},
     policy::{CheckedBy, PlanRefusal, PlannedMove, Policy, ReschedulePlan, make_plan},
     referee::{PlanBound, bound_of},
@@ -66,6 +68,8 @@ pub struct OrderedPlan {
     pub n_impossible: u32,
     /// Moves that were tried and refused: in words, and how many, the most frequent first.
     pub refusals: Vec<(String, u64)>,
+    /// Running units in scope that stay where they are whatever is planned: in words, and how many, the most frequent first.
+    pub kept: Vec<(String, u64)>,
 }
 
 impl OrderedPlan {
@@ -119,7 +123,7 @@ pub fn plan_policy(
     let known = config.policies.get(name).ok_or_else(|| PlanFault::NoPolicy(name.to_owned()))?;
     let layout = Layout::new(snapshot)?;
     let limits = limits_of(&layout, known, &config.protection, config.rate, terms.log, terms.seed);
-    let limits = bounded(limits, terms);
+    let limits = bounded(limits, &layout, config, terms);
     let checks: Vec<CheckedBy<'_>> = known
         .checked_by
         .iter()
@@ -133,7 +137,11 @@ pub fn plan_policy(
         bound_of(&known.kind, &after, filters, &limits, time_limit)
     });
     let plan = ordered(plan, &layout, Some(known.kind.policy()), (filters, &limits));
-    Ok(OrderedPlan { bound, ..plan })
+    let is_in_scope = |unit: RunIdx| {
+        known.scope.has_unit(layout.owner_facts(unit)) && known.scope.has_node(layout.node(layout.home(unit)))
+    };
+    let kept = count_kept(&layout, &config.protection, &is_in_scope);
+    Ok(OrderedPlan { bound, kept: in_words(&kept), ..plan })
 }
 
 /// Finds the cheapest moves that let a waiting gang in. Without moves, `finding` says whether it has room already.
@@ -149,28 +157,41 @@ pub fn plan_room(
 ) -> Result<OrderedPlan, PlanFault> {
     let layout = Layout::new(snapshot)?;
     let protects: Vec<bool> = snapshot.units.iter().map(|unit| config.protection.protects(unit)).collect();
-    let movable = layout.running().map(|unit| !protects[layout.owner(unit).idx()]).collect();
+    let movable = layout
+        .running()
+        .map(|unit| kept_reason(&layout, unit, protects[layout.owner(unit).idx()]).is_none())
+        .collect();
     let owner_left =
         snapshot.units.iter().map(|unit| terms.log.n_left(unit.id, config.rate, snapshot.now)).collect();
     let limits = PlanLimits {
         n_moves_max: terms.n_moves_max,
         movable,
         in_scope: Vec::new(),
+        busy: Vec::new(),
         owner_left,
         seed: terms.seed,
     };
-    let limits = bounded(limits, terms);
+    let limits = bounded(limits, &layout, config, terms);
     let plan = let_in(gang, &layout, filters, &limits);
     let none = "no moves that are allowed make room for it, or it has room already";
-    Ok(plan.map_or_else(
+    let plan = plan.map_or_else(
         || OrderedPlan { finding: none.to_owned(), ..OrderedPlan::default() },
         |plan| ordered(plan, &layout, None, (filters, &limits)),
-    ))
+    );
+    let kept = count_kept(&layout, &config.protection, &|_| true);
+    Ok(OrderedPlan { kept: in_words(&kept), ..plan })
 }
 
-/// Keeps what is fixed where it is, and the number of moves within what one movement has.
-fn bounded(limits: PlanLimits, terms: PlanTerms<'_>) -> PlanLimits {
+/// Keeps what is fixed where it is, the number of moves within what one movement has, and nodes that are hot by other load free of more.
+fn bounded(
+    limits: PlanLimits,
+    layout: &Layout<'_>,
+    config: &RescheduleConfig,
+    terms: PlanTerms<'_>,
+) -> PlanLimits {
     let mut limits = limits;
+    let hot = config.hot();
+    limits.busy = layout.nodes().map(|node| is_busy(layout.node(node), hot)).collect();
     limits.n_moves_max = limits.n_moves_max.min(terms.n_moves_max);
     let is_free = |at: usize| !terms.fixed.get(at).copied().unwrap_or(false);
     limits.movable.iter_mut().enumerate().for_each(|(at, movable)| *movable &= is_free(at));
@@ -186,7 +207,7 @@ fn ordered(
     (filters, limits): (&dyn Filters, &PlanLimits),
 ) -> OrderedPlan {
     let MoveBatches { batches, n_batches_min, impossible } =
-        order_moves_within(layout, &plan.moves, filters, &limits.owner_left);
+        order_moves_within(layout, &plan.moves, filters, limits);
     let mut refusals: Vec<(String, u64)> =
         plan.refusals.iter().map(|(refusal, n)| (refusal.to_string(), *n)).collect();
     refusals.sort_by(|a, b| (std::cmp::Reverse(a.1), &a.0).cmp(&(std::cmp::Reverse(b.1), &b.0)));
@@ -266,7 +287,7 @@ fn reason_of(planned: &PlannedMove, is_detour: bool) -> RecordedReason {
 fn value_without(
     layout: &Layout<'_>,
     plan: &ReschedulePlan,
-    impossible: &[crate::layout::RunIdx],
+    impossible: &[RunIdx],
     policy: &dyn Policy,
 ) -> f64 {
     let made: Vec<PlannedMove> =
@@ -274,6 +295,10 @@ fn value_without(
     let mut after = layout.clone();
     after.apply(&made);
     policy.goal(&mut after).value()
+}
+
+fn in_words<T: ToString>(counts: &[(T, u64)]) -> Vec<(String, u64)> {
+    counts.iter().map(|(reason, n)| (reason.to_string(), *n)).collect()
 }
 
 fn count(n: usize) -> u32 {
@@ -284,8 +309,11 @@ impl std::fmt::Display for PlanRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Filters => f.write_str("a filter of the scheduler refuses the node"),
-            Self::Protected => f.write_str("the unit is protected, or not in the scope of the policy"),
+            Self::Protected => {
+                f.write_str("the running unit stays where it is, or is not in the scope of the policy")
+            }
             Self::Scope => f.write_str("the node is not in the scope of the policy"),
+            Self::OtherLoad => f.write_str("the node is hot by load that is not godel's"),
             Self::PlanLimit => f.write_str("the plan has as many moves as it may have"),
             Self::OwnerRate => f.write_str("the unit has moved as often as its rate allows"),
             Self::Check(policy, point) => write!(f, "a check of policy kind `{policy}`: {point}"),

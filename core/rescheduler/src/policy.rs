@@ -201,6 +201,8 @@ pub enum PlanRefusal {
     Protected,
     /// The node is out of the scope of the policy.
     Scope,
+    /// The node is hot by load that is not its running units'.
+    OtherLoad,
     /// As many moves as one plan may have are made.
     PlanLimit,
     /// The unit has moved as often as its rate allows.

@@ -4,7 +4,7 @@
 //! [`Defragmentation`](crate::Defragmentation), and its room is kept from the parts that come after it. Where all parts have to be in one
 //! domain together, those domains are tried one by one, and the cheapest moves of all count.
 
-use std::cmp::Reverse;
+use std::{cell::RefCell, cmp::Reverse, collections::BTreeMap};
 
 use godel_domain::demand::Demand;
 
@@ -15,7 +15,7 @@ use crate::{
     goal::Goal,
     layout::{Layout, NodeIdx, RunIdx},
     policy::{Algorithm, Detection, Detector, Policy, Reason, ReschedulePlan, moves_of, plan_with_layout},
-    whole_shapes::WholeShapes,
+    whole_shapes::{ShareLimits, WholeShapes},
     workspace::{MoveRefusals, PlanLimits, Workspace},
 };
 
@@ -37,7 +37,23 @@ pub struct GangPart {
     pub n_members: u32,
     /// Label of the nodes that they must share; `None`: anywhere that the gang may be.
     pub level: Option<String>,
+    /// How many of them may stand together.
+    pub limits: Vec<MemberLimit>,
 }
+
+/// How many members of a gang may be on nodes that are alike in a label, those of all parts with this label together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberLimit {
+    /// The label; a node that lacks it has no limit.
+    pub label: String,
+    /// Most members by value of the label, and by any other value.
+    pub most: (BTreeMap<String, u32>, u32),
+    /// Whether no two nodes have the same value.
+    pub is_by_node: bool,
+}
+
+/// Members for which room is kept, by label and value.
+type KeptMembers = BTreeMap<(String, String), u32>;
 
 /// The whole cluster as one domain.
 const EVERYWHERE: &str = "";
@@ -59,8 +75,10 @@ pub fn let_in(
     let first = parts.first()?;
     let mut best: Option<ReschedulePlan> = None;
     for within in gang.domains(layout, first, N_TRIES_MAX.div_ceil(parts.len())) {
-        let rooms: Vec<PartRoom<'_>> =
-            parts.iter().map(|part| PartRoom { part, within: within.as_ref() }).collect();
+        let rooms: Vec<PartRoom<'_>> = parts
+            .iter()
+            .map(|part| PartRoom { part, within: within.as_ref(), kept: RefCell::default() })
+            .collect();
         let Some(plan) = make_rooms(&rooms, layout, filters, limits) else { continue };
         if plan.moves.is_empty() {
             return None;
@@ -113,7 +131,9 @@ fn make_rooms<'a>(
 ) -> Option<ReschedulePlan> {
     let mut at = layout.clone();
     let (mut before, mut finding, mut refusals) = (0.0, String::new(), MoveRefusals::new());
+    let mut kept = KeptMembers::new();
     for room in rooms {
+        room.kept.borrow_mut().clone_from(&kept);
         let (step, after) = plan_with_layout(room, &at, &[], filters, limits);
         at = after;
         before += step.before;
@@ -124,6 +144,7 @@ fn make_rooms<'a>(
         if !room.keep(&mut at) {
             return None;
         }
+        kept.clone_from(&room.kept.borrow());
     }
     let mut moves: Vec<_> = moves_of(&at).collect();
     for planned in &mut moves {
@@ -138,23 +159,76 @@ struct PartRoom<'a> {
     part: &'a GangPart,
     /// The domain in which all of the gang has to be.
     within: Option<&'a Domain>,
+    /// Members of the parts before it, and in the end of its own.
+    kept: RefCell<KeptMembers>,
+}
+
+impl MemberLimit {
+    fn value<'l>(&self, layout: &Layout<'l>, node: NodeIdx) -> Option<&'l String> {
+        layout.node(node).labels.get(&self.label)
+    }
+
+    /// Returns how many more members may be on nodes with a value.
+    fn left(&self, value: &str, kept: &KeptMembers) -> u32 {
+        let most = self.most.0.get(value).copied().unwrap_or(self.most.1);
+        let n_kept = kept.get(&(self.label.clone(), value.to_owned())).copied().unwrap_or(0);
+        most.saturating_sub(n_kept)
+    }
 }
 
 impl PartRoom<'_> {
+    /// Returns how many members may be on each node, and in each share of a domain: at most one of the limits is not by node.
+    fn share_limits(&self, layout: &Layout<'_>, domains: &LayoutDomains) -> ShareLimits {
+        let kept = self.kept.borrow();
+        let mut limits = ShareLimits::default();
+        for limit in &self.part.limits {
+            if limit.is_by_node {
+                limits.of_node.resize(layout.n_nodes(), u32::MAX);
+                for node in layout.nodes() {
+                    let left = limit.value(layout, node).map_or(u32::MAX, |value| limit.left(value, &kept));
+                    limits.of_node[node.idx()] = limits.of_node[node.idx()].min(left);
+                }
+                continue;
+            }
+            let mut shares: BTreeMap<(u32, &String), u32> = BTreeMap::new();
+            limits.share_of = vec![None; layout.n_nodes()];
+            for node in layout.nodes() {
+                let Some((domain, value)) = domains.of(node).zip(limit.value(layout, node)) else { continue };
+                let next = u32::try_from(limits.of_share.len()).unwrap_or(u32::MAX);
+                let share = *shares.entry((domain, value)).or_insert(next);
+                if share == next {
+                    limits.of_share.push(limit.left(value, &kept));
+                }
+                limits.share_of[node.idx()] = Some(share);
+            }
+        }
+        limits
+    }
+
     fn room_goal(&self, layout: &mut Layout<'_>) -> RoomGoal {
         let whole = self.whole(layout);
         RoomGoal::new(layout, whole, Some(1), &[])
     }
 
     fn whole(&self, layout: &mut Layout<'_>) -> WholeShapes {
-        let GangPart { demand, n_members, level } = self.part;
+        let GangPart { demand, n_members, level, limits: _ } = self.part;
         let shape = layout.intern(demand);
         let domains = LayoutDomains::new(layout, Some(level.as_deref().unwrap_or(EVERYWHERE)));
         let domains = match self.within {
             Some((label, value)) => domains.inside(layout, label, value),
             None => domains,
         };
-        WholeShapes::new(layout, shape, *n_members, domains)
+        let limits = self.share_limits(layout, &domains);
+        WholeShapes::within(layout, (shape, *n_members), domains, limits)
+    }
+
+    fn note_kept(&self, layout: &Layout<'_>, node: NodeIdx, n: u32) {
+        let mut kept = self.kept.borrow_mut();
+        for limit in &self.part.limits {
+            if let Some(value) = limit.value(layout, node) {
+                *kept.entry((limit.label.clone(), value.clone())).or_default() += n;
+            }
+        }
     }
 
     /// Keeps the room from whoever comes next; says whether there is some.
@@ -164,10 +238,24 @@ impl PartRoom<'_> {
         let Some(domain) = all.into_iter().find(|domain| whole.is_whole(*domain)) else { return false };
         let mut left = whole.n_copies();
         let nodes: Vec<NodeIdx> = whole.domains().nodes(domain).to_vec();
+        let mut left_in: BTreeMap<u32, u32> = BTreeMap::new();
         for node in nodes.into_iter().filter(|node| whole.on_node(*node) > 0) {
-            while left > 0 && layout.keep(whole.shape(), node) {
-                left -= 1;
+            let share = whole.limits().share(node);
+            let in_share = share.map(|share| {
+                *left_in.entry(share).or_insert_with(|| {
+                    whole.limits().of_share.get(share as usize).copied().unwrap_or(u32::MAX)
+                })
+            });
+            let most = whole.on_node(node).min(left).min(in_share.unwrap_or(u32::MAX));
+            let mut n_kept = 0;
+            while n_kept < most && layout.keep(whole.shape(), node) {
+                n_kept += 1;
             }
+            left -= n_kept;
+            if let Some(in_share) = share.and_then(|share| left_in.get_mut(&share)) {
+                *in_share -= n_kept;
+            }
+            self.note_kept(layout, node, n_kept);
         }
         left == 0
     }

@@ -13,6 +13,8 @@ use godel_domain::{
     unit::WorkloadClass,
 };
 
+use crate::kept::KeptReason;
+
 /// The cluster at one moment, as far as it concerns plans.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterSnapshot {
@@ -49,6 +51,10 @@ pub struct NodeFacts {
     pub labels: BTreeMap<String, String>,
     /// Whether running units may be sent to it: it is ready, and neither cordoned nor drained.
     pub accepts: bool,
+    /// How many running units it takes at most; `None`: as many as its capacity says.
+    pub n_running_max: Option<u32>,
+    /// What is used there beside what its running units use, a high percentile of the last minutes.
+    pub other_use: MeasuredUse,
 }
 
 impl NodeFacts {
@@ -73,12 +79,15 @@ pub struct UnitFacts {
     pub labels: BTreeMap<String, String>,
     /// Time from leaving a node until it does again on another one what it did, milliseconds.
     pub restart_ms: u64,
+    /// How many of its replicas may be missing at a time because they are moved: as many as a drain would take.
+    pub spare: u32,
 }
 
 impl UnitFacts {
-    /// Returns a unit without queue and labels, which loses this time by a restart.
+    /// Returns a unit without queue and labels, which loses this time by a restart and can spare all of its replicas.
     pub fn new(id: UnitId, name: impl Into<String>, class: WorkloadClass, restart_ms: u64) -> Self {
-        Self { id, name: name.into(), class, queue: String::new(), labels: BTreeMap::new(), restart_ms }
+        let (queue, labels) = (String::new(), BTreeMap::new());
+        Self { id, name: name.into(), class, queue, labels, restart_ms, spare: u32::MAX }
     }
 }
 
@@ -101,6 +110,8 @@ pub struct RunningFacts {
     pub ends_at: Option<Millis>,
     /// What it really uses, a high percentile of the last minutes.
     pub usage: MeasuredUse,
+    /// What keeps it where it is, whatever a policy wants; `None`: nothing.
+    pub kept: Option<KeptReason>,
 }
 
 impl RunningFacts {
@@ -115,6 +126,7 @@ impl RunningFacts {
             checkpoint_at: None,
             ends_at: None,
             usage: MeasuredUse::default(),
+            kept: None,
         }
     }
 }

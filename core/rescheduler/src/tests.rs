@@ -5,3 +5,4 @@ mod gangs;
 mod plans;
 mod policies;
 mod referee;
+mod safety;

@@ -15,11 +15,15 @@ pub const N_LOOKS_KEPT_MAX: usize = 100;
 /// What replicas use, by unit and ordinal.
 pub type UsageTable = IdMap<UnitId, BTreeMap<u32, MeasuredUse>>;
 
+/// What others than running units use of nodes, by the name of the node.
+pub type NodeUseTable = BTreeMap<String, MeasuredUse>;
+
 /// What was measured of each replica in a time window. What a replica used before it moved counts: a node is not calm because
 /// what makes it hot has only just come.
 #[derive(Clone, Debug, Default)]
 pub struct UsageHistory {
     of_unit: IdMap<UnitId, BTreeMap<u32, Vec<UsageLook>>>,
+    of_node: BTreeMap<String, Vec<UsageLook>>,
 }
 
 /// One measurement: with hundreds of thousands of running units, its size counts.
@@ -37,18 +41,14 @@ impl UsageHistory {
         for (unit, of_unit) in measured {
             let looks = self.of_unit.entry(*unit).or_default();
             for (ordinal, usage) in of_unit {
-                let of_replica = looks.entry(*ordinal).or_default();
-                if of_replica.len() >= N_LOOKS_KEPT_MAX {
-                    of_replica.remove(0);
-                }
-                of_replica.push(UsageLook {
-                    at_s,
-                    cpu_milli: small(usage.cpu_milli),
-                    network_kbps: small(usage.network_bps / 1_000),
-                });
+                note(looks.entry(*ordinal).or_default(), at_s, usage);
             }
         }
         let oldest_s = seconds(now.0.saturating_sub(window_ms));
+        self.of_node.retain(|_, looks| {
+            looks.retain(|look| look.at_s >= oldest_s);
+            !looks.is_empty()
+        });
         self.of_unit.retain(|_, of_unit| {
             of_unit.retain(|_, looks| {
                 looks.retain(|look| look.at_s >= oldest_s);
@@ -58,27 +58,61 @@ impl UsageHistory {
         });
     }
 
+    /// Takes what others than running units use of nodes now, before [`look`](Self::look) forgets what is old.
+    pub fn look_at_nodes(&mut self, now: Millis, measured: &NodeUseTable) {
+        for (node, usage) in measured {
+            match self.of_node.get_mut(node) {
+                Some(looks) => note(looks, seconds(now.0), usage),
+                None => note(self.of_node.entry(node.clone()).or_default(), seconds(now.0), usage),
+            }
+        }
+    }
+
+    /// Returns the same percentile as [`percentile`](Self::percentile) of what others used of each node.
+    pub fn percentile_of_nodes(&self, percent: u32) -> NodeUseTable {
+        let mut amounts = Vec::new();
+        let of_node = self.of_node.iter();
+        of_node.map(|(node, looks)| (node.clone(), percentile_of(looks, percent, &mut amounts))).collect()
+    }
+
     /// Returns the percentile of what each replica used, CPU and network each by itself: the least amount that so many per cent of the
     /// measurements do not exceed (nearest rank; 100: the highest one).
     pub fn percentile(&self, percent: u32) -> UsageTable {
         let mut amounts = Vec::new();
-        let mut of_looks = |looks: &[UsageLook], amount: fn(&UsageLook) -> u32| -> i64 {
-            amounts.clear();
-            amounts.extend(looks.iter().map(amount));
-            let rank = amounts.len().saturating_mul(percent.clamp(1, 100) as usize).div_ceil(100);
-            let at = rank.saturating_sub(1).min(amounts.len().saturating_sub(1));
-            if amounts.is_empty() { 0 } else { i64::from(*amounts.select_nth_unstable(at).1) }
-        };
-        let mut usage_of = |looks: &Vec<UsageLook>| MeasuredUse {
-            cpu_milli: of_looks(looks, |look| look.cpu_milli),
-            network_bps: of_looks(looks, |look| look.network_kbps) * 1_000,
-        };
+        let mut usage_of = |looks: &Vec<UsageLook>| percentile_of(looks, percent, &mut amounts);
         let of_unit = self.of_unit.iter();
         of_unit
             .map(|(unit, of_unit)| {
                 (*unit, of_unit.iter().map(|(ordinal, looks)| (*ordinal, usage_of(looks))).collect())
             })
             .collect()
+    }
+}
+
+/// Adds a measurement to those of one replica or node.
+fn note(looks: &mut Vec<UsageLook>, at_s: u32, usage: &MeasuredUse) {
+    if looks.len() >= N_LOOKS_KEPT_MAX {
+        looks.remove(0);
+    }
+    looks.push(UsageLook {
+        at_s,
+        cpu_milli: small(usage.cpu_milli),
+        network_kbps: small(usage.network_bps / 1_000),
+    });
+}
+
+/// The percentile of some measurements; `amounts` is room to work in.
+fn percentile_of(looks: &[UsageLook], percent: u32, amounts: &mut Vec<u32>) -> MeasuredUse {
+    let mut of_looks = |amount: fn(&UsageLook) -> u32| -> i64 {
+        amounts.clear();
+        amounts.extend(looks.iter().map(amount));
+        let rank = amounts.len().saturating_mul(percent.clamp(1, 100) as usize).div_ceil(100);
+        let at = rank.saturating_sub(1).min(amounts.len().saturating_sub(1));
+        if amounts.is_empty() { 0 } else { i64::from(*amounts.select_nth_unstable(at).1) }
+    };
+    MeasuredUse {
+        cpu_milli: of_looks(|look| look.cpu_milli),
+        network_bps: of_looks(|look| look.network_kbps) * 1_000,
     }
 }
 
@@ -137,6 +171,26 @@ mod tests {
         assert_eq!(cpu(&history, 100), 100, "the peak is older than the window");
         history.look(Millis(91_000 + WINDOW_MS + 1_000), WINDOW_MS, &UsageTable::default());
         assert!(history.percentile(95).is_empty(), "nothing was measured in the window");
+    }
+
+    #[test]
+    fn what_others_use_of_nodes_is_forgotten_with_the_window() {
+        let mut history = UsageHistory::default();
+        let others = |cpu_milli| -> NodeUseTable {
+            [("n".to_owned(), MeasuredUse { cpu_milli, network_bps: 2_000 })].into()
+        };
+        for (at, cpu) in [(0, 900), (1_000, 100), (2_000, 300)] {
+            history.look_at_nodes(Millis(at), &others(cpu));
+            history.look(Millis(at), WINDOW_MS, &UsageTable::default());
+        }
+        let of = |history: &UsageHistory, percent| history.percentile_of_nodes(percent)["n"].cpu_milli;
+        assert_eq!((of(&history, 50), of(&history, 95)), (300, 900));
+        history.look(Millis(WINDOW_MS + 500), WINDOW_MS, &UsageTable::default());
+        assert_eq!(of(&history, 95), 900);
+        history.look(Millis(WINDOW_MS + 1_500), WINDOW_MS, &UsageTable::default());
+        assert_eq!(of(&history, 95), 300, "the first look is older than the window");
+        history.look(Millis(9 * WINDOW_MS), WINDOW_MS, &UsageTable::default());
+        assert!(history.percentile_of_nodes(95).is_empty());
     }
 
     #[test]

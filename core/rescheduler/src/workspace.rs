@@ -20,6 +20,8 @@ pub struct PlanLimits {
     pub movable: Vec<bool>,
     /// Whether running units may be sent to each node of the snapshot, or away from it; one that is missing may be used.
     pub in_scope: Vec<bool>,
+    /// Whether each node of the snapshot is hot by load that is not its running units': nothing is sent there. One that is missing is not.
+    pub busy: Vec<bool>,
     /// How many replicas each unit of the snapshot may still have moved; one that is missing has no such limit.
     pub owner_left: Vec<u32>,
     /// What choices at random follow from.
@@ -116,6 +118,9 @@ impl<'a> Workspace<'a> {
         }
         if !self.is_in_scope(to) {
             return Some(PlanRefusal::Scope);
+        }
+        if self.limits.busy.get(to.idx()).copied().unwrap_or(false) {
+            return Some(PlanRefusal::OtherLoad);
         }
         if self.layout.node_of(unit) == home {
             if self.layout.n_moved() >= n_moves_max {

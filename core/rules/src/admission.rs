@@ -228,6 +228,7 @@ pub fn admit(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>>
         affinity: affinity::unit_affinity(submission.affinity, &mut report, &mut defaults),
         topology: topology::unit_topology(submission.topology, &mut report),
         max_surge: submission.max_surge,
+        movable: submission.movable,
     };
     check_whole(&spec, &mut report);
     report.finish(Admitted { spec, defaults })
@@ -240,6 +241,19 @@ fn check_whole(spec: &UnitSpec, report: &mut ViolationList) {
     }
     topology::check_levels(spec, report);
     check_max_surge(spec, report);
+    check_movable(spec, report);
+}
+
+/// Whether the rescheduler could do what the unit allows.
+fn check_movable(spec: &UnitSpec, report: &mut ViolationList) {
+    let is_never_moved = matches!(spec.class, WorkloadClass::Daemon | WorkloadClass::Yarn);
+    if is_never_moved && spec.movable == Some(true) {
+        let class = defaults::class_name(spec.class);
+        report.add(
+            format_args!("movable"),
+            format_args!("replicas of units of class {class} are never moved; leave it out"),
+        );
+    }
 }
 
 /// Whether replacements may start before what they replace stops. A new ordinal would begin a segment of its own.

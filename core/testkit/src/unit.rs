@@ -44,6 +44,7 @@ pub fn unit(name: impl Into<String>) -> UnitRecord {
         affinity: UnitAffinity::default(),
         topology: UnitTopology::default(),
         max_surge: 0,
+        movable: None,
     };
     UnitRecord::new(UnitId(1), spec)
 }
@@ -167,6 +168,7 @@ build_unit! {
         affinity: UnitAffinity,
         topology: UnitTopology,
         max_surge: u32,
+        movable: Option<bool>,
     }
     status {
         cancelled: bool,

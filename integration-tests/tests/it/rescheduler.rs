@@ -15,6 +15,7 @@ use crate::kills::AWAY;
 mod event_log;
 mod loads;
 mod rooms;
+mod stays;
 mod undone;
 
 const NAME: &str = "rescheduler-1";

@@ -8,23 +8,28 @@ use std::{
 };
 
 use godel_cluster::{AffinityTerms, Cluster};
-use godel_core_rescheduler::{MovementWorld, ReplicaView, UsageTable};
+use godel_core_rescheduler::{
+    KeptReason, MovementWorld, NodeUseTable, RefusedMoves, ReplicaView, UsageTable,
+};
 use godel_domain::{
     change::{Change, Commit},
     demand::Pool,
     ids::{IdMap, NodeId, Revision, RunningUnitId, StoreId, UnitId},
     lifecycle::Counts,
     requested_move::evicted_by,
-    running_units::{RunningUnit, RunningUnits},
+    running_units::{EvictionReason, RunningUnit, RunningUnits},
     surge::Surge,
     time::Millis,
     unit::UnitRecord,
     unreadable::Subject,
 };
 use godel_proto::v1::Kind;
-use godel_rules::budget::{Identity, WantedOrdinals};
+use godel_rules::{
+    budget::{Identity, WantedOrdinals},
+    drain,
+};
 
-use crate::checkpoints::Checkpoints;
+use crate::{checkpoints::Checkpoints, snapshot::kept_by_unit};
 
 /// Records that are followed; task groups before their units, rows last.
 pub(crate) const KINDS: [Kind; 10] = [
@@ -58,6 +63,12 @@ pub(crate) struct Picture {
     pub(crate) usage: Arc<UsageTable>,
     /// When running units saved their work last, as they have reported it.
     pub(crate) checkpoints: Arc<Checkpoints>,
+    /// What others than running units use of nodes, by name, as a percentile of what was measured of late; `None`: nobody has looked.
+    pub(crate) other_use: Option<Arc<NodeUseTable>>,
+    /// What the binder refused of late.
+    pub(crate) refused: Arc<RefusedMoves>,
+    /// The time of the last look at the clock, Unix milliseconds.
+    pub(crate) now_ms: i64,
 }
 
 impl Picture {
@@ -69,7 +80,8 @@ impl Picture {
 
     /// A list follows. Which of those that have reported checkpoints have ended meanwhile is not known: they report again.
     pub(crate) fn reset(&mut self, store: StoreId, sub_cluster_key: &str) {
-        *self = Self { store, usage: Arc::clone(&self.usage), ..Self::new(sub_cluster_key) };
+        let (usage, other_use) = (Arc::clone(&self.usage), self.other_use.clone());
+        *self = Self { store, usage, other_use, now_ms: self.now_ms, ..Self::new(sub_cluster_key) };
     }
 
     /// Takes one commit.
@@ -175,11 +187,14 @@ impl Picture {
         self.waiting.contains(&unit)
     }
 
-    /// Returns the gangs among them for which room can be made.
+    /// Returns the gangs among them for which room can be made. A unit of one replica is a gang of one.
     pub(crate) fn waiting_gangs(&self) -> BTreeSet<UnitId> {
         let is_gang = |unit: &&UnitId| {
-            let record = self.units.get(unit);
-            record.is_some_and(|record| record.spec.min_member > 1 && record.spec.pool != Pool::BestEffort)
+            self.units.get(unit).is_some_and(|record| {
+                let spec = &record.spec;
+                let is_whole = spec.min_member > 1 || spec.replicas() == 1;
+                is_whole && !spec.is_daemon() && spec.pool != Pool::BestEffort
+            })
         };
         self.waiting.iter().filter(is_gang).copied().collect()
     }
@@ -253,5 +268,35 @@ impl MovementWorld for Picture {
 
     fn node_name(&self, node: NodeId) -> String {
         self.cluster.spec(node).map_or_else(|| format!("node {node}"), |spec| spec.name.clone())
+    }
+
+    fn may_leave(&self, running: RunningUnitId, missing: &[u32]) -> Result<(), String> {
+        let (Some(record), Some(rows)) = (self.units.get(&running.unit), self.cluster.rows(running.unit))
+        else {
+            return Ok(());
+        };
+        // What its unit has starts first: nothing is missing.
+        if record.spec.max_surge > 0 {
+            return Ok(());
+        }
+        let mut left = None;
+        if !missing.is_empty() {
+            let left: &mut RunningUnits = left.insert(rows.clone());
+            for ordinal in missing {
+                if let Some(row) = left.rows.get_mut(*ordinal) {
+                    row.eviction.get_or_insert(EvictionReason::Rescheduled);
+                }
+            }
+        }
+        let rows = left.as_ref().unwrap_or(rows);
+        match drain::spared(record, rows, vec![running.replica]) {
+            Ok(_) => Ok(()),
+            Err(block) => Err(block.to_string()),
+        }
+    }
+
+    fn keeps(&self, running: RunningUnitId) -> Option<KeptReason> {
+        let (record, rows) = (self.units.get(&running.unit)?, self.cluster.rows(running.unit)?);
+        kept_by_unit(record, rows, running.replica.ordinal, self.now_ms)
     }
 }

@@ -151,6 +151,11 @@ pub(crate) fn shown_plan(plan: &OrderedPlan, policy: &str, revision: Revision) -
         planning_ms: 0,
         held_back: String::new(),
         objective_bound: plan.bound.map(|bound| bound.value),
+        kept: plan
+            .kept
+            .iter()
+            .map(|(reason, n)| v1::PlanRefusals { reason: reason.clone(), n: *n })
+            .collect(),
         bound_is_exact: plan.bound.is_some_and(|bound| bound.is_exact),
     }
 }

@@ -4,24 +4,25 @@
 //! their devices only (what they use beside is taken back when a guaranteed running unit comes), and holds as if somebody ran there. What is not
 //! a running unit of the guaranteed pool that could be moved is fixed.
 
-use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
-use godel_cluster::{Cluster, ShapeId};
+use godel_cluster::room::SHARE_WHOLE;
 use godel_core_rescheduler::{
-    BudgetRoom, ClusterSnapshot, Filters, Layout, MeasuredUse, NodeFacts, NodeFilters, NodeIdx, RunIdx,
-    RunningFacts, TrafficShare, UnitFacts, last_checkpoint,
+    BudgetRoom, ClusterSnapshot, KeptReason, MeasuredUse, NodeFacts, RunningFacts, TrafficShare, UnitFacts,
+    last_checkpoint,
 };
 use godel_domain::{
     demand::{Demand, Pool},
     duration,
     hold::Hold,
     ids::{IdMap, NodeId, RunningUnitId, UnitId},
-    resources::{CPU, NETWORK, Resources},
+    node::NodeRuntime,
+    resources::{CPU, NETWORK, RUNNING_UNITS, Resources},
     running_units::{Phase, RunningUnit, RunningUnits},
     time::Millis,
-    unit::{OnBelowMin, OnEviction, UnitRecord, WorkloadClass},
+    unit::{UnitRecord, WorkloadClass},
 };
-use godel_framework::{NodeAsk, NodeRequirements, UnitAsk};
+use godel_framework::NodeRequirements;
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -30,11 +31,18 @@ use crate::{
     traffic::Traffic,
 };
 
+mod filters;
+mod kept;
+mod members;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
-pub(crate) use waiting::waiting_gang;
+pub(crate) use self::{filters::ClusterFilters, kept::kept_by_unit, waiting::waiting_gang};
+use self::{
+    filters::NOWHERE,
+    kept::{KeptRules, breaks_unit, spare_of, spare_of_groups},
+};
 
 /// Label of units that says how long a restart takes.
 const RESTART_TIME: &str = "godel.dev/restart-time";
@@ -43,11 +51,9 @@ const RESTART_TIME: &str = "godel.dev/restart-time";
 pub(crate) struct PlanInput {
     pub(crate) snapshot: ClusterSnapshot,
     pub(crate) filters: ClusterFilters,
-    /// Whether each running unit of the snapshot stays where it is, by position.
-    pub(crate) fixed: Vec<bool>,
 }
 
-fn wall(ms: i64) -> Millis {
+pub(crate) fn wall(ms: i64) -> Millis {
     Millis(u64::try_from(ms).unwrap_or(0))
 }
 
@@ -60,8 +66,9 @@ pub(crate) fn take(picture: &Picture, traffic: &Traffic, config: &Config, now_ms
             now: wall(now_ms),
             ..ClusterSnapshot::default()
         },
-        filters: ClusterFilters::new(picture.cluster.clone()),
-        fixed: Vec::new(),
+        filters: ClusterFilters::new(picture.cluster.clone(), Arc::clone(&picture.refused)),
+        kept: KeptRules::new(picture, now_ms),
+        own: NodeNotes::default(),
         groups: FxHashMap::default(),
         has_unit: IdMap::default(),
         budgets: BTreeMap::new(),
@@ -71,21 +78,23 @@ pub(crate) fn take(picture: &Picture, traffic: &Traffic, config: &Config, now_ms
     let mut rows: Vec<(UnitId, &RunningUnits)> = picture.cluster.all_rows().collect();
     rows.sort_unstable_by_key(|(unit, _)| *unit);
     for (unit, rows) in rows {
+        let breaks = picture.units.get(&unit).is_some_and(|record| breaks_unit(record, rows));
         for (ordinal, row) in &rows.rows {
             if row.phase.is_live() {
-                making.add_row(unit, (ordinal, row), began_at(rows, ordinal, row));
+                making.add_row((unit, rows, breaks), (ordinal, row), began_at(rows, ordinal, row));
             }
         }
+        making.add_group_minima(unit, rows);
     }
     let mut holds = picture.cluster.holds();
     holds.sort_unstable_by_key(|hold| hold.id);
     for hold in holds {
         making.add_hold(hold);
     }
-    making.add_nodes(&config.sub_cluster_key);
+    making.add_nodes(config);
     making.add_budgets();
     making.snapshot.traffic = shares(picture, traffic);
-    PlanInput { snapshot: making.snapshot, filters: making.filters, fixed: making.fixed }
+    PlanInput { snapshot: making.snapshot, filters: making.filters }
 }
 
 /// Traffic of pairs of which both are known.
@@ -101,7 +110,8 @@ struct Making<'p> {
     picture: &'p Picture,
     snapshot: ClusterSnapshot,
     filters: ClusterFilters,
-    fixed: Vec<bool>,
+    kept: KeptRules<'p>,
+    own: NodeNotes,
     /// Classes of what filters ask, by unit and task group.
     groups: FxHashMap<(UnitId, u16), u32>,
     has_unit: IdMap<UnitId, ()>,
@@ -112,7 +122,12 @@ struct Making<'p> {
 }
 
 impl Making<'_> {
-    fn add_row(&mut self, unit: UnitId, (ordinal, row): (u32, &RunningUnit), started_at: Millis) {
+    fn add_row(
+        &mut self,
+        (unit, rows, breaks_unit): (UnitId, &RunningUnits, bool),
+        (ordinal, row): (u32, &RunningUnit),
+        started_at: Millis,
+    ) {
         let picture = self.picture;
         let Some(shape) = picture.cluster.group_shape(unit, row.group) else { return };
         let known = picture.cluster.shapes().get(shape);
@@ -120,14 +135,13 @@ impl Making<'_> {
         let is_best_effort = known.pool == Pool::BestEffort;
         if is_best_effort {
             demand = Demand { devices: demand.devices, ..Demand::default() };
+            *self.own.n_uncounted.entry(row.node).or_default() += 1;
         }
         let record = picture.units.get(&unit);
-        let is_fixed = is_best_effort
-            || row.phase != Phase::Running
-            || row.eviction.is_some()
-            || record.is_none_or(|record| !may_move(record, ordinal));
         let id = RunningUnitId::new(unit, ordinal, row.incarnation);
-        let usage = picture.usage.get(&unit).and_then(|of_unit| of_unit.get(&ordinal)).copied();
+        let measured = picture.usage.get(&unit).and_then(|of_unit| of_unit.get(&ordinal)).copied();
+        let usage = measured.unwrap_or_else(|| requested(&known.demand));
+        self.own.note_use(row, usage, measured.is_some());
         let running = RunningFacts {
             id,
             node: row.node,
@@ -141,7 +155,8 @@ impl Making<'_> {
                 picture.checkpoints.of(id),
             ),
             ends_at: record.and_then(|record| ends_at(record, row.group, started_at)),
-            usage: usage.unwrap_or_else(|| requested(&known.demand)),
+            usage,
+            kept: self.kept.reason((unit, rows), (ordinal, row), (known.pool, breaks_unit)),
         };
         for budget in picture.cluster.budgets().counting(unit, ordinal, row) {
             let Some(known) = picture.cluster.budgets().at(*budget) else { continue };
@@ -156,13 +171,45 @@ impl Making<'_> {
             }
         }
         let class = self.class_of(unit, row.group, record);
-        self.push(running, is_fixed, class);
+        self.push(running, class);
+    }
+
+    /// Of each task group with a minimum of its own no more may be missing than that leaves.
+    fn add_group_minima(&mut self, unit: UnitId, rows: &RunningUnits) {
+        let Some(record) = self.picture.units.get(&unit) else { return };
+        for (group, allowed) in spare_of_groups(record, rows) {
+            let members = rows.live().filter(|(ordinal, _)| record.group_of(*ordinal) == Some(group));
+            let members = members.map(|(ordinal, row)| RunningUnitId::new(unit, ordinal, row.incarnation));
+            let name =
+                format!("min_member of task group {} of unit {unit}", record.spec.task_groups[group].name);
+            self.snapshot.budgets.push(BudgetRoom { name, allowed, members: members.collect() });
+        }
+    }
+
+    /// What a slot keeps beside what its occupant takes.
+    fn add_rest_of_slot(&mut self, hold: &Hold) {
+        let cluster = &self.picture.cluster;
+        let Some((charge, _)) = cluster.given_by(hold.id) else { return };
+        let amounts = charge.asks.iter().map(|(id, amount)| (cluster.resource_name(*id), *amount));
+        let amounts = amounts.filter(|(name, amount)| *amount > 0 && *name != RUNNING_UNITS);
+        let Ok(requests) = Resources::new(amounts) else { return };
+        if requests.iter().next().is_some() {
+            *self.own.n_uncounted.entry(hold.node).or_default() += 1;
+            let id = RunningUnitId::new(hold.unit, hold.ordinals.first().copied().unwrap_or(0), u32::MAX);
+            let demand = Demand { requests, ..Demand::default() };
+            let rest =
+                RunningFacts { kept: Some(KeptReason::Held), ..RunningFacts::new(id, hold.node, demand) };
+            self.push(rest, NOWHERE);
+        }
     }
 
     /// Room that is held is as good as taken, by somebody who stays.
     fn add_hold(&mut self, hold: &Hold) {
-        if hold.pool == Pool::BestEffort || self.picture.cluster.occupant_of(hold.id).is_some() {
+        if hold.pool == Pool::BestEffort {
             return;
+        }
+        if self.picture.cluster.occupant_of(hold.id).is_some() {
+            return self.add_rest_of_slot(hold);
         }
         for (idx, ordinal) in hold.ordinals.iter().enumerate() {
             let id = RunningUnitId::new(hold.unit, *ordinal, u32::MAX);
@@ -175,17 +222,17 @@ impl Making<'_> {
                 checkpoint_at: None,
                 ends_at: None,
                 usage: MeasuredUse::default(),
+                kept: Some(KeptReason::Held),
             };
-            self.push(running, true, NOWHERE);
+            self.push(running, NOWHERE);
         }
     }
 
-    fn push(&mut self, running: RunningFacts, is_fixed: bool, class: u32) {
+    fn push(&mut self, running: RunningFacts, class: u32) {
         self.add_unit(running.id.unit);
         self.on.entry(running.node).or_default().add(&running.demand.requests, 1);
         self.snapshot.running.push(running);
-        self.fixed.push(is_fixed);
-        self.filters.class_of.push(class);
+        self.filters.push(class);
     }
 
     fn add_unit(&mut self, unit: UnitId) {
@@ -203,6 +250,7 @@ impl Making<'_> {
                     queue: spec.queue.clone(),
                     labels: spec.labels.clone(),
                     restart_ms: restart.unwrap_or(self.restart_ms),
+                    spare: self.picture.cluster.rows(unit).map_or(u32::MAX, |rows| spare_of(record, rows)),
                 }
             }
             // Slots of reservations, and units whose records cannot be read.
@@ -213,12 +261,13 @@ impl Making<'_> {
                 queue: String::new(),
                 labels: BTreeMap::new(),
                 restart_ms: self.restart_ms,
+                spare: u32::MAX,
             },
         };
         self.snapshot.units.push(facts);
     }
 
-    fn add_nodes(&mut self, sub_cluster_key: &str) {
+    fn add_nodes(&mut self, config: &Config) {
         let cluster = &self.picture.cluster;
         let mut nodes: Vec<NodeId> = cluster.nodes().collect();
         // What is still taken on a node without records counts there.
@@ -230,11 +279,20 @@ impl Making<'_> {
             let report = cluster.report(node);
             let mut labels = report.map(|report| report.attributes.clone()).unwrap_or_default();
             labels.extend(spec.into_iter().flat_map(|spec| spec.labels.clone()));
+            let name = spec.map_or_else(|| format!("node {node}"), |spec| spec.name.clone());
+            let capacity = cluster.allocatable(node).unwrap_or_default();
+            // Some of what stands on the node counts for nobody there.
+            let n_uncounted = self.own.n_uncounted.get(&node).copied().unwrap_or(0);
             self.snapshot.nodes.push(NodeFacts {
                 id: node,
-                name: spec.map_or_else(|| format!("node {node}"), |spec| spec.name.clone()),
-                sub_cluster: labels.get(sub_cluster_key).cloned().unwrap_or_default(),
-                capacity: cluster.allocatable(node).unwrap_or_default(),
+                sub_cluster: labels.get(&config.sub_cluster_key).cloned().unwrap_or_default(),
+                n_running_max: report.map(|report| report.max_running_units.saturating_add(n_uncounted)),
+                other_use: match config.other_load {
+                    true => self.own.other_use(self.picture, (node, &name), &capacity),
+                    false => MeasuredUse::default(),
+                },
+                name,
+                capacity,
                 devices: report.map(|report| report.devices.clone()).unwrap_or_default(),
                 labels,
                 accepts: cluster.usable(node).is_ok(),
@@ -243,7 +301,7 @@ impl Making<'_> {
     }
 
     fn add_budgets(&mut self) {
-        self.snapshot.budgets = std::mem::take(&mut self.budgets).into_values().collect();
+        self.snapshot.budgets.extend(std::mem::take(&mut self.budgets).into_values());
     }
 
     /// The class of what filters ask about replicas of a task group.
@@ -255,24 +313,14 @@ impl Making<'_> {
         let shape = self.picture.cluster.group_shape(unit, group);
         let class = match template.zip(shape) {
             Some((group_spec, shape)) => {
-                self.filters.class((unit, group), shape, NodeRequirements::of(&group_spec.template))
+                let surges = record.is_some_and(|record| record.spec.max_surge > 0);
+                self.filters.class((unit, group), shape, (NodeRequirements::of(&group_spec.template), surges))
             }
             None => NOWHERE,
         };
         self.groups.insert((unit, group), class);
         class
     }
-}
-
-/// Whether a move does a unit no harm: its replicas come back by themselves, and do not take others with them.
-fn may_move(record: &UnitRecord, ordinal: u32) -> bool {
-    let spec = &record.spec;
-    let breaks_gang = spec.min_member > 1 && spec.on_below_min != OnBelowMin::Keep;
-    record.is_wanted()
-        && record.group_of(ordinal).is_some()
-        && !matches!(spec.class, WorkloadClass::Daemon | WorkloadClass::Yarn)
-        && spec.on_eviction != OnEviction::Fail
-        && !breaks_gang
 }
 
 /// What counts as used where nothing is measured: what is asked for.
@@ -293,139 +341,62 @@ fn ends_at(record: &UnitRecord, group: u16, started_at: Millis) -> Option<Millis
     lasts.into_iter().chain(deadline).min().map(|lasts| started_at.plus(lasts))
 }
 
-/// No node is admitted.
-const NOWHERE: u32 = u32::MAX;
-
-/// What filters ask about replicas that are alike.
-struct AskClass {
-    unit: UnitId,
-    group: u16,
-    shape: ShapeId,
-    requirements: NodeRequirements,
-    about_units: Option<UnitAsk>,
+/// What is found of nodes while running units are looked at.
+#[derive(Default)]
+struct NodeNotes {
+    /// What stands on a node and takes none of its places for running units.
+    n_uncounted: IdMap<NodeId, u32>,
+    /// What running units use, as plans count it: of which nothing is measured, and all of them.
+    not_measured: IdMap<NodeId, MeasuredUse>,
+    all: IdMap<NodeId, MeasuredUse>,
 }
 
-/// A class, the node from which the running unit is thought away, and the node that is asked about.
-type Question = (u32, Option<NodeId>, NodeId);
-
-/// The scheduler's filters over the cluster as it was when the snapshot was taken. Room is the layout's business.
-pub(crate) struct ClusterFilters {
-    /// The running unit that is asked about is thought away from it while its terms are judged.
-    cluster: RefCell<Cluster>,
-    classes: Vec<AskClass>,
-    /// Classes that no unit has for itself.
-    shared: FxHashMap<(ShapeId, u64), Vec<u32>>,
-    /// Of each running unit of the snapshot.
-    class_of: Vec<u32>,
-    /// What the filters said.
-    said: RefCell<FxHashMap<Question, bool>>,
-}
-
-impl ClusterFilters {
-    fn new(cluster: Cluster) -> Self {
-        Self {
-            cluster: RefCell::new(cluster),
-            classes: Vec::new(),
-            shared: FxHashMap::default(),
-            class_of: Vec::new(),
-            said: RefCell::default(),
+impl NodeNotes {
+    fn note_use(&mut self, row: &RunningUnit, usage: MeasuredUse, is_measured: bool) {
+        add(self.all.entry(row.node).or_default(), usage);
+        if !is_measured && row.phase == Phase::Running {
+            add(self.not_measured.entry(row.node).or_default(), usage);
         }
     }
 
-    fn class(&mut self, (unit, group): (UnitId, u16), shape: ShapeId, requirements: NodeRequirements) -> u32 {
-        if requirements.has_volumes {
-            return NOWHERE;
-        }
-        let cluster = self.cluster.get_mut();
-        let about_units = UnitAsk::of(cluster, unit, (shape, &requirements));
-        let is_shared = about_units.is_none() && cluster.daemon(unit).is_none();
-        let key = (shape, hash_of(&requirements));
-        if is_shared {
-            let alike = self.shared.get(&key).into_iter().flatten();
-            let found = alike.copied().find(|class| {
-                self.classes.get(*class as usize).is_some_and(|known| known.requirements == requirements)
-            });
-            if let Some(class) = found {
-                return class;
-            }
-        }
-        let class = u32::try_from(self.classes.len()).unwrap_or(NOWHERE);
-        self.classes.push(AskClass { unit, group, shape, requirements, about_units });
-        if is_shared {
-            self.shared.entry(key).or_default().push(class);
-        }
-        class
-    }
-
-    /// Asks all filters about a node, with one replica thought away from the node `without`: from where it moves away it is gone when its
-    /// next incarnation comes.
-    fn ask(&self, class: u32, without: Option<NodeId>, node: NodeId) -> bool {
-        let Some(known) = self.classes.get(class as usize) else { return false };
-        let mut cluster = self.cluster.borrow_mut();
-        let ask = NodeAsk {
-            shape: known.shape,
-            requirements: &known.requirements,
-            unit: known.about_units.as_ref(),
-            daemon: cluster.daemon(known.unit),
-            volume_node: None,
+    /// What others use of a node: what was measured beside its running units, if somebody has looked, or else what is recorded of the node
+    /// beyond what its running units count with. Of simulated nodes the use of others is not known.
+    fn other_use(
+        &self,
+        picture: &Picture,
+        (node, name): (NodeId, &str),
+        capacity: &Resources,
+    ) -> MeasuredUse {
+        let own = |of: &IdMap<NodeId, MeasuredUse>| of.get(&node).copied().unwrap_or_default();
+        let less = |all: MeasuredUse, own: MeasuredUse| MeasuredUse {
+            cpu_milli: all.cpu_milli.saturating_sub(own.cpu_milli).max(0),
+            network_bps: all.network_bps.saturating_sub(own.network_bps).max(0),
         };
-        let admit = |cluster: &Cluster| {
-            let concerned = godel_framework::concerned(cluster, &ask);
-            godel_framework::admit(cluster, (ask, concerned), node, true).is_ok()
+        if let Some(measured) = &picture.other_use {
+            let others = measured.get(name).copied().unwrap_or_default();
+            // What runs without being measured is in it.
+            return less(others, own(&self.not_measured));
+        }
+        let is_measured = match picture.cluster.runtime(node.idx()) {
+            NodeRuntime::Unknown | NodeRuntime::Simulated => false,
+            NodeRuntime::Processes | NodeRuntime::Containers => true,
         };
-        match without {
-            Some(home) => cluster.without_one(known.unit, home, |cluster| admit(cluster)),
-            None => admit(&cluster),
-        }
-    }
-
-    /// Whether a replica of a class stays with the others of its segment, and of its task group if that has to be in one domain.
-    fn stays_with_its_parts(&self, class: u32, ordinal: u32, node: NodeId) -> bool {
-        let Some(known) = self.classes.get(class as usize) else { return false };
-        let Some(ask) = known.about_units.as_ref().filter(|ask| ask.rules.has_parts()) else { return true };
-        let cluster = self.cluster.borrow();
-        let mut parts = ask.rules.segments_of(known.group);
-        parts.all(|rule| cluster.fits_segment(known.unit, rule, ordinal, node).is_ok())
+        let Some(load) = picture.cluster.load(node.idx()).filter(|_| is_measured) else {
+            return MeasuredUse::default();
+        };
+        let amount = |share: i64, name: &str| {
+            let amount = i128::from(share) * i128::from(capacity.get(name)) / i128::from(SHARE_WHOLE);
+            i64::try_from(amount).unwrap_or(i64::MAX)
+        };
+        let all = MeasuredUse {
+            cpu_milli: amount(load.p95.cpu, CPU),
+            network_bps: amount(load.p95.network.unwrap_or(0), NETWORK),
+        };
+        less(all, own(&self.all))
     }
 }
 
-fn hash_of(requirements: &NodeRequirements) -> u64 {
-    use std::hash::{Hash as _, Hasher as _};
-    let mut hasher = rustc_hash::FxHasher::default();
-    let NodeRequirements { node_selector, tolerations, node_affinity, max_load, runtime, has_volumes } =
-        requirements;
-    (node_selector, tolerations, node_affinity, max_load, runtime, has_volumes).hash(&mut hasher);
-    hasher.finish()
-}
-
-impl Filters for ClusterFilters {
-    fn admits(&self, layout: &Layout<'_>, unit: RunIdx, node: NodeIdx) -> bool {
-        let class = self.class_of.get(unit.idx()).copied().unwrap_or(NOWHERE);
-        if class == NOWHERE || !NodeFilters.admits(layout, unit, node) {
-            return false;
-        }
-        let to = layout.node(node).id;
-        let has_terms = self.classes.get(class as usize).is_some_and(|known| known.about_units.is_some());
-        if has_terms {
-            // The cluster does not know of the other moves of the plan.
-            let owner = layout.owner(unit);
-            let comes_too =
-                |other: &RunIdx| *other != unit && layout.owner(*other) == owner && layout.is_moved(*other);
-            if layout.on(node).iter().any(comes_too) {
-                return false;
-            }
-            // Nor need it: wherever the others of its parts go, they stay in the domain in which they are.
-            if !self.stays_with_its_parts(class, layout.facts(unit).id.replica.ordinal, to) {
-                return false;
-            }
-        }
-        let without = has_terms.then(|| layout.node(layout.home(unit)).id);
-        let key = (class, without, to);
-        if let Some(said) = self.said.borrow().get(&key) {
-            return *said;
-        }
-        let said = self.ask(class, without, to);
-        self.said.borrow_mut().insert(key, said);
-        said
-    }
+fn add(sum: &mut MeasuredUse, more: MeasuredUse) {
+    sum.cpu_milli = sum.cpu_milli.saturating_add(more.cpu_milli);
+    sum.network_bps = sum.network_bps.saturating_add(more.network_bps);
 }

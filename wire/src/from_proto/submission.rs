@@ -47,6 +47,7 @@ pub fn submission(unit: v1::UnitSpec) -> Submission {
         affinity: unit_affinity(unit.affinity.unwrap_or_default()),
         topology: super::unit::unit_topology(unit.topology.unwrap_or_default()),
         max_surge: unit.max_surge,
+        movable: unit.movable,
     }
 }
 

@@ -147,6 +147,7 @@ fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
         affinity: unit_affinity(pb.affinity.unwrap_or_default()).map_err(|bad| bad.under("affinity"))?,
         topology: unit_topology(pb.topology.unwrap_or_default()),
         max_surge: pb.max_surge,
+        movable: pb.movable,
     })
 }
 

@@ -78,6 +78,7 @@ fn unit_spec(out: &mut Writer, spec: &UnitSpec) {
         affinity,
         topology,
         max_surge,
+        movable,
     } = spec;
     out.message(1, |out| {
         out.text(1, namespace);
@@ -115,6 +116,9 @@ fn unit_spec(out: &mut Writer, spec: &UnitSpec) {
         out.message(21, |out| unit_topology(out, topology));
     }
     out.number(23, u64::from(*max_surge));
+    if let Some(movable) = movable {
+        out.given(24, u64::from(*movable));
+    }
 }
 
 fn unit_status(out: &mut Writer, status: &UnitStatus) {

@@ -219,6 +219,7 @@ fn spec() -> impl Strategy<Value = v1::UnitSpec> {
                 topology,
                 generate_name: String::new(),
                 max_surge: if class == v1::WorkloadClass::Service as i32 { 3 } else { 0 },
+                movable: preemptible.filter(|_| min_member.is_none()),
             }
         },
     )

@@ -40,8 +40,17 @@ pub struct ReschedulePlanView {
     pub held_back: String,
     /// Moves that were tried and refused, by what refused them.
     pub refusals: BTreeMap<String, u64>,
+    /// Running units in scope that no plan moves, by what keeps them in place.
+    pub kept: BTreeMap<String, u64>,
     /// The moves, by batch.
     pub moves: Vec<MoveView>,
+}
+
+/// Reasons with their numbers, the most frequent first.
+fn counted(reasons: &BTreeMap<String, u64>) -> String {
+    let mut reasons: Vec<(&String, &u64)> = reasons.iter().collect();
+    reasons.sort_by_key(|(reason, n)| (std::cmp::Reverse(**n), reason.as_str()));
+    reasons.into_iter().map(|(reason, n)| format!("{reason}: {n}")).collect::<Vec<_>>().join(", ")
 }
 
 impl From<&v1::ReschedulePlan> for ReschedulePlanView {
@@ -61,6 +70,7 @@ impl From<&v1::ReschedulePlan> for ReschedulePlanView {
             planning_ms: plan.planning_ms,
             held_back: plan.held_back.clone(),
             refusals: plan.refusals.iter().map(|refused| (refused.reason.clone(), refused.n)).collect(),
+            kept: plan.kept.iter().map(|kept| (kept.reason.clone(), kept.n)).collect(),
             moves: plan.moves.iter().map(MoveView::from).collect(),
         }
     }
@@ -85,10 +95,6 @@ impl ReschedulePlanView {
     /// For people: what was found, what would change, and each move with why it is made.
     pub fn text(&self, is_wide: bool) -> String {
         let field = |title: &str, text: &str| output::field(WIDTH, title, text);
-        let mut refusals: Vec<(&String, &u64)> = self.refusals.iter().collect();
-        refusals.sort_by_key(|(reason, n)| (std::cmp::Reverse(**n), reason.as_str()));
-        let refusals: Vec<String> =
-            refusals.into_iter().map(|(reason, n)| format!("{reason}: {n}")).collect();
         let batches = match self.batches {
             0 => String::new(),
             n => format!(" in {}", output::count(n, "batch")),
@@ -111,7 +117,10 @@ impl ReschedulePlanView {
             &format!("{}{batches}{left_out}", output::count(self.moves.len(), "move")),
         ));
         text.push_str(&field("cost", &output::span(self.cost_ms)));
-        text.push_str(&field("refused", &refusals.join(", ")));
+        text.push_str(&field("refused", &counted(&self.refusals)));
+        if !self.kept.is_empty() {
+            text.push_str(&field("stay", &counted(&self.kept)));
+        }
         text.push_str(&field("held-back", &self.held_back));
         if !self.moves.is_empty() {
             text.push('\n');

@@ -46,6 +46,7 @@ fn plans_show_moves_batches_reasons_and_objectives() {
         n_batches: 1,
         impossible: 2,
         refusals: refusals.to_vec(),
+        kept: vec![v1::PlanRefusals { reason: "the unit says so".to_owned(), n: 3 }],
         cost_ms: 90_000,
         ..v1::ReschedulePlan::default()
     };
@@ -56,6 +57,7 @@ fn plans_show_moves_batches_reasons_and_objectives() {
         "moves         1 move in 1 batch; 2 left out, because no order makes them possible\n",
         "cost          90s\n",
         "refused       plan limit: 7, filters: 2\n",
+        "stay          the unit says so: 3\n",
         "held-back     -\n",
         "1      default/web/0  n1    n2  90s   its node becomes empty; n2 has work\n",
     ] {

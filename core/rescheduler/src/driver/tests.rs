@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::allocation::DeviceSet;
 
@@ -24,6 +24,9 @@ struct World {
     moved: BTreeMap<u64, u32>,
     surge: BTreeMap<u64, u32>,
     surged: BTreeMap<u64, ReplicaView>,
+    /// Units that cannot spare a replica, and units that do not want to be moved.
+    unspared: BTreeSet<u64>,
+    kept: BTreeSet<u64>,
 }
 
 impl MovementWorld for World {
@@ -42,6 +45,15 @@ impl MovementWorld for World {
 
     fn node_name(&self, node: NodeId) -> String {
         format!("n{node}")
+    }
+
+    fn may_leave(&self, running: RunningUnitId, missing: &[u32]) -> Result<(), String> {
+        let is_spared = missing.is_empty() && !self.unspared.contains(&running.unit.0);
+        if is_spared { Ok(()) } else { Err("one may be missing at a time".to_owned()) }
+    }
+
+    fn keeps(&self, running: RunningUnitId) -> Option<KeptReason> {
+        self.kept.contains(&running.unit.0).then_some(KeptReason::NotMovable)
     }
 }
 
@@ -173,7 +185,7 @@ fn a_budget_that_says_later_is_asked_again_and_not_for_ever() {
 }
 
 #[test]
-fn a_taken_target_has_the_rest_planned_anew_and_not_too_often() {
+fn a_taken_target_has_the_rest_planned_anew_so_often_and_then_the_others_move() {
     let terms = DriverTerms { failed_max_percent: 100, ..TERMS };
     let world = World::running(4);
     let mut driver = MovementDriver::new(movement(&[0, 1]));
@@ -185,6 +197,7 @@ fn a_taken_target_has_the_rest_planned_anew_and_not_too_often() {
         let step = driver.step(&world, &terms, 2);
         if replan == TERMS.n_replans_max {
             assert!(!step.replans);
+            assert_eq!(step.asked, [driver.movement().moves.len() - 1], "the others move all the same");
             break;
         }
         assert!(step.replans && step.asked.is_empty());
@@ -194,8 +207,8 @@ fn a_taken_target_has_the_rest_planned_anew_and_not_too_often() {
         assert_eq!(driver.movement().n_replans, replan + 1);
     }
     let movement = driver.movement();
-    assert_eq!(movement.phase, MovementPhase::Stopped);
-    assert!(movement.message.contains("planned anew 2 times"), "{}", movement.message);
+    assert_eq!(movement.phase, MovementPhase::Running);
+    assert_eq!(movement.n_replans, TERMS.n_replans_max);
 }
 
 #[test]
@@ -424,4 +437,73 @@ fn a_replacement_that_is_given_up_ends_its_move() {
     assert_eq!(ended(&mut driver, &world, 5), refused);
     assert_eq!(ended(&mut next, &world, 5), refused, "whoever leads next");
     assert!(driver.movement().is_ended());
+}
+
+#[test]
+fn a_unit_that_cannot_spare_a_replica_holds_up_its_own_moves_alone() {
+    let mut world = World::running(3);
+    world.unspared.insert(2);
+    let mut driver = MovementDriver::new(movement(&[0, 0, 0]));
+    let step = driver.step(&world, &TERMS, 1);
+    assert_eq!(step.asked, [0, 2]);
+    let waiting = &driver.movement().moves[1];
+    assert_eq!((waiting.phase, waiting.n_tries), (MovePhase::Waiting, 0));
+    assert_eq!(waiting.detail, "one may be missing at a time");
+    let due = step.next_ms.unwrap();
+    assert!((101..=126).contains(&due), "{due}");
+    world.unspared.clear();
+    assert_eq!(driver.step(&world, &TERMS, due).asked, [1]);
+    // One that is never spared is given up in time.
+    let mut driver = MovementDriver::new(movement(&[0]));
+    world.unspared.insert(1);
+    driver.step(&world, &TERMS, 1);
+    driver.step(&world, &TERMS, 10_001);
+    let one = &driver.movement().moves[0];
+    assert_eq!(one.phase, MovePhase::Refused);
+    assert!(one.detail.contains("could not spare it in time"), "{}", one.detail);
+    assert!(driver.movement().is_ended());
+}
+
+#[test]
+fn of_one_unit_the_next_replica_is_asked_for_when_the_one_before_runs() {
+    let mut world = World::running(1);
+    world.surged.insert(1, view(0, Phase::Running, 1));
+    let mut both = movement(&[0, 0]);
+    both.moves[1].id = RunningUnitId::new(UnitId(1), 1, 0);
+    let mut driver = MovementDriver::new(both);
+    assert_eq!(driver.step(&world, &TERMS, 1).asked, [0]);
+    // The answer of the binder is heard before the watch shows that the replica leaves.
+    driver.on_verdicts([(0, MoveReply::Moved)], &TERMS, 2);
+    assert_eq!(driver.step(&world, &TERMS, 500).asked, [0; 0]);
+    world.evict(1);
+    world.next(1, Phase::Running, 2);
+    assert_eq!(driver.step(&world, &TERMS, 5_000).asked, [1]);
+}
+
+#[test]
+fn a_unit_that_says_so_meanwhile_is_not_moved() {
+    let mut world = World::running(2);
+    let mut driver = MovementDriver::new(movement(&[0, 1]));
+    driver.step(&world, &TERMS, 1);
+    driver.on_verdicts([(0, MoveReply::Moved)], &TERMS, 2);
+    world.kept.insert(2);
+    world.evict(1);
+    world.next(1, Phase::Running, 2);
+    driver.step(&world, &TERMS, 3);
+    assert_eq!(phases(&driver), [MovePhase::Moved, MovePhase::Refused]);
+    assert_eq!(driver.movement().moves[1].detail, "the unit says `movable: false`");
+}
+
+#[test]
+fn a_replica_that_fails_again_and_again_counts_once() {
+    let mut movement = movement(&[0, 0, 0, 0]);
+    for one in &mut movement.moves[..3] {
+        one.id = RunningUnitId::new(UnitId(9), 0, 0);
+        one.phase = MovePhase::Refused;
+    }
+    assert_eq!(movement.n_failed(), (1, 1));
+    movement.moves[3].phase = MovePhase::Moved;
+    assert_eq!(movement.n_failed(), (1, 2));
+    movement.moves[3].id = movement.moves[0].id;
+    assert_eq!(movement.n_failed(), (0, 1), "in the end it moved");
 }

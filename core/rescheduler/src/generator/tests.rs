@@ -190,7 +190,8 @@ fn swap(n_nodes: usize, accepts: bool, owner_left: &[u32]) -> MoveBatches {
     layout.force(RunIdx(0), NodeIdx(1), DeviceSet::NONE);
     layout.force(RunIdx(1), NodeIdx(0), DeviceSet::NONE);
     let moves: Vec<PlannedMove> = moves_of(&layout).collect();
-    let made = order_moves_within(&Layout::new(&snapshot).unwrap(), &moves, &NodeFilters, owner_left);
+    let limits = PlanLimits { owner_left: owner_left.to_vec(), ..PlanLimits::default() };
+    let made = order_moves_within(&Layout::new(&snapshot).unwrap(), &moves, &NodeFilters, &limits);
     assert_sound(&snapshot, &moves, &made);
     made
 }

@@ -100,7 +100,18 @@ impl<'a> Layout<'a> {
 
     /// Returns how many running units are elsewhere than in the snapshot.
     pub fn n_moved(&self) -> usize {
-        self.n_moved
+        self.moved.len()
+    }
+
+    /// Returns the running units that are elsewhere than in the snapshot, in no order that may show.
+    pub fn moved(&self) -> &[RunIdx] {
+        &self.moved
+    }
+
+    /// Returns a number that two layouts of a snapshot share if the same running units are moved to the same nodes, 0 if none is; others have
+    /// another one but for a chance of 2^-64.
+    pub fn moves_stamp(&self) -> u64 {
+        self.moves_stamp
     }
 
     /// Returns how many replicas of a unit are elsewhere than in the snapshot.

@@ -209,8 +209,9 @@ impl MoveProgram<'_> {
         }
         let share_of = |usage: &MeasuredUse| number(of(usage)) / number(capacity);
         let above = |layout: &Layout<'_>| {
+            let others = share_of(&layout.node(node).other_use);
             let used: f64 = layout.on(node).iter().map(|unit| share_of(&layout.facts(*unit).usage)).sum();
-            used - hot
+            others + used - hot
         };
         let (at_home, known) = (above(&self.at_home), above(&self.known));
         let share = |group: &MoveGroup| share_of(&self.at_home.facts(group.sample).usage);

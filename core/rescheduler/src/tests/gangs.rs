@@ -78,7 +78,7 @@ impl<'s> Program<'s> {
 #[test]
 fn letting_a_gang_in_is_near_the_cheapest() {
     let demand = demand(1_000, u32::try_from(N_GPUS).unwrap(), 1_000);
-    let part = GangPart { demand, n_members: 2, level: None };
+    let part = GangPart { demand, n_members: 2, level: None, limits: Vec::new() };
     let gang = WaitingGang { parts: vec![part], within: None };
     let (mut best, mut own, mut n_missed, mut n_possible, mut n_exact) = (0.0, 0.0, 0, 0, 0u32);
     for seed in SEEDS {

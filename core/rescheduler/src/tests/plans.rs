@@ -126,7 +126,7 @@ fn room_is_made_for_a_gang_by_the_cheapest_moves() {
     // Two nodes, each half taken: a member that needs a whole node fits after one move.
     let snapshot = spread(2, 8_000);
     let gang = |n_members| {
-        let part = GangPart { demand: demand(16_000, 0, 0), n_members, level: None };
+        let part = GangPart { demand: demand(16_000, 0, 0), n_members, level: None, limits: Vec::new() };
         WaitingGang { parts: vec![part], within: None }
     };
     let log = MoveLog::default();

@@ -174,12 +174,22 @@ fn gpu_cluster(n_nodes: usize, placed: &[(usize, &[usize], u64)]) -> ClusterSnap
 }
 
 fn gang(n_members: u32, level: Option<&str>) -> WaitingGang {
-    let part = GangPart { demand: demand(1_000, 4, 1_000), n_members, level: level.map(str::to_owned) };
+    let part = GangPart {
+        demand: demand(1_000, 4, 1_000),
+        n_members,
+        level: level.map(str::to_owned),
+        limits: Vec::new(),
+    };
     WaitingGang { parts: vec![part], within: None }
 }
 
 fn part(n_members: u32, n_gpus: u32, level: Option<&str>) -> GangPart {
-    GangPart { demand: demand(100, n_gpus, 1_000), n_members, level: level.map(str::to_owned) }
+    GangPart {
+        demand: demand(100, n_gpus, 1_000),
+        n_members,
+        level: level.map(str::to_owned),
+        limits: Vec::new(),
+    }
 }
 
 /// The units that move for a gang.

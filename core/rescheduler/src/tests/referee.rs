@@ -213,7 +213,7 @@ fn limits_by(seed: u64, snapshot: &ClusterSnapshot, n_moves_max: usize) -> PlanL
         |n: usize, one_of: usize| -> Vec<bool> { (0..n).map(|_| draws.below(one_of) > 0).collect() };
     let (movable, in_scope) = (often(snapshot.running.len(), 6), often(snapshot.nodes.len(), 8));
     let owner_left = (0..snapshot.units.len()).map(|_| u32::try_from(draws.below(4)).unwrap()).collect();
-    PlanLimits { n_moves_max, movable, in_scope, owner_left, seed }
+    PlanLimits { n_moves_max, movable, in_scope, busy: Vec::new(), owner_left, seed }
 }
 
 #[test]

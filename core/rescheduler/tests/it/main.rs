@@ -1,7 +1,5 @@
 //! The example of `docs/policy-author.md` compiles and does what the text says.
 
-use std::collections::BTreeMap;
-
 use godel_core_rescheduler::{
     ClusterSnapshot, Layout, MeasuredUse, NodeFacts, NodeFilters, PlanLimits, RunningFacts, UnitFacts,
     make_plan, order_moves,
@@ -39,7 +37,7 @@ fn node(id: u32, label: Option<&str>) -> NodeFacts {
 
 fn unit(id: u64, class: WorkloadClass) -> UnitFacts {
     let name = format!("u{id}");
-    UnitFacts { id: UnitId(id), name, class, queue: String::new(), labels: BTreeMap::new(), restart_ms: 10 }
+    UnitFacts::new(UnitId(id), name, class, 10)
 }
 
 fn running(unit: u64, ordinal: u32, node: u32, cpu: i64) -> RunningFacts {
@@ -52,6 +50,7 @@ fn running(unit: u64, ordinal: u32, node: u32, cpu: i64) -> RunningFacts {
         checkpoint_at: None,
         ends_at: None,
         usage: MeasuredUse::default(),
+        kept: None,
     }
 }
 

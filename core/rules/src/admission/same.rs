@@ -93,6 +93,7 @@ fn differences_of((known, submitted): (&UnitSpec, Option<&SubmittedSize>), again
         affinity,
         topology,
         max_surge,
+        movable,
     } = known;
     let mut found = Differences::default();
     found.add(*namespace != again.namespace, "namespace");
@@ -137,6 +138,7 @@ fn differences_of((known, submitted): (&UnitSpec, Option<&SubmittedSize>), again
     found.add(*spread != again.affinity.spread, "affinity.spread");
     found.add(*topology != again.topology, "topology");
     found.add(*max_surge != again.max_surge, "max_surge");
+    found.add(*movable != again.movable, "movable");
     found
 }
 
@@ -172,6 +174,7 @@ pub fn digest(spec: &UnitSpec, submitted: Option<&SubmittedSize>) -> u64 {
         affinity,
         topology,
         max_surge,
+        movable,
     } = spec;
     let min_member = submitted.map_or(*min_member, |size| size.min_member);
     (namespace, name, labels, owner, class, min_member, queue, priority, priority_class).hash(&mut hasher);
@@ -179,7 +182,7 @@ pub fn digest(spec: &UnitSpec, submitted: Option<&SubmittedSize>) -> u64 {
         .hash(&mut hasher);
     (scheduling_timeout_ms, active_deadline_ms, preemptible, min_run_ms, on_failure, affinity, topology)
         .hash(&mut hasher);
-    max_surge.hash(&mut hasher);
+    (max_surge, movable).hash(&mut hasher);
     for (idx, group) in task_groups.iter().enumerate() {
         let TaskGroup { name, replicas, min_member: _, template, topology } = group;
         let replicas = submitted.and_then(|size| size.replicas.get(idx)).unwrap_or(replicas);

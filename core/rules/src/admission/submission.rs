@@ -83,6 +83,8 @@ pub struct Submission {
     pub topology: UnitTopology,
     /// 0: no replacement starts first.
     pub max_surge: u32,
+    /// `None`: where its running units may be preempted.
+    pub movable: Option<bool>,
 }
 
 /// A task group as a client wrote it.

@@ -4,7 +4,7 @@
 //!
 //! | when | what |
 //! |---|---|
-//! | until the unit has ended | labels, priority, priority class, queue, limits of time, restarts, replicas, `max_surge`, a smaller `min_member`, task groups added behind the others |
+//! | until the unit has ended | labels, priority, priority class, queue, limits of time, restarts, replicas, `max_surge`, `movable`, a smaller `min_member`, task groups added behind the others |
 //! | while nothing of it is on a node | a larger `min_member`, where its replicas may go, and what they run |
 //! | before it had its first node | what its replicas take, its pool, and how it is treated |
 //! | never | who it is: name, uid, owner, class, the task groups that it has, affinity, topology |
@@ -174,6 +174,7 @@ fn compare(spec: &UnitSpec, wanted: &UnitSpec, found: &mut Differing) {
         affinity,
         topology,
         max_surge: _,
+        movable: _,
     } = wanted;
     found.note(*namespace != spec.namespace, Never, "meta.namespace");
     found.note(*name != spec.name, Never, "meta.name");
@@ -290,10 +291,12 @@ mod tests {
         let done = look(&bound(), |spec| {
             spec.labels.insert("app".to_owned(), "web".to_owned());
             (spec.priority, spec.active_deadline_ms, spec.max_restarts) = (7, 9_000, 1);
+            spec.movable = Some(false);
             spec.task_groups[0].replicas = 5;
         });
         let UnitUpdate { record, rests_on_rows, is_moved, takes_rows_along } = done.unwrap().unwrap();
         assert_eq!((record.spec.priority, record.spec.replicas(), record.status.updated), (7, 5, true));
+        assert_eq!(record.spec.movable, Some(false));
         assert_eq!(record.status.ordinals[0], [(0, 5)]);
         assert_eq!(record.spec.uid, unit().spec.uid, "the uid stays");
         assert!(!rests_on_rows && !is_moved && !takes_rows_along);

@@ -1,5 +1,7 @@
 //! Movements at work: steps of the driver, records, and calls of the binder.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use godel_core_rescheduler::{MoveReply, MovementMove, MovementPhase, MovementRecord};
 use godel_domain::{decision::RejectionReason, ids::UnitId};
@@ -12,7 +14,7 @@ use godel_wire::{from_proto, to_proto};
 use tonic::{Code, Status};
 
 use super::{Abort, Counts, Driven, Engine, outside::BinderAnswer, plans::Job};
-use crate::record;
+use crate::{record, snapshot::wall};
 
 /// Time until a record is written again that the store has refused.
 const REFUSED_MS: i64 = 1_000;
@@ -64,6 +66,7 @@ impl Engine {
         if now < term.write_again_ms {
             return;
         }
+        self.picture.now_ms = now;
         let step = driven.driver.step(&self.picture, &terms, now);
         driven.next_ms = step.next_ms;
         let wants_plan = step.replans && !driven.is_replanned;
@@ -195,6 +198,20 @@ impl Engine {
         let Some(driven) = self.term.as_mut().and_then(|term| term.driven.as_mut()) else { return };
         if driven.driver.movement().number != number {
             return;
+        }
+        if let Ok(answers) = &answer {
+            let refused = Arc::make_mut(&mut self.picture.refused);
+            let (units, cluster) = (&self.picture.units, &self.picture.cluster);
+            for (one, refusal) in asked.iter().zip(answers).filter_map(|(at, answer)| {
+                let refusal = answer.refused.as_ref().filter(|refusal| !refusal.later)?;
+                Some((driven.driver.movement().moves.get(*at)?, refusal.clone()))
+            }) {
+                let reason = from_proto::move_refusal(refusal).map(|refusal| refusal.reason);
+                if let (Some(record), Ok(reason)) = (units.get(&one.id.unit), reason) {
+                    let target = (one.to.0, cluster.node_generation(one.to.0));
+                    refused.note((one.id, record), target, reason, wall(now));
+                }
+            }
         }
         match answer {
             Ok(answers) => {

@@ -1,12 +1,13 @@
 //! What takes long and happens outside of the engine: calls of the binder, looks at files, and at what running units use.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
 };
 
-use godel_core_rescheduler::{MeasuredUse, RescheduleKind, UsageHistory, UsageTable};
+use godel_core_rescheduler::{MeasuredUse, NodeUseTable, RescheduleKind, UsageHistory, UsageTable};
 use godel_domain::{ids::UnitId, time::Millis};
 use godel_kit::{client::Channel, message::RECEIVED_BYTES_MAX, task};
 use godel_proto::v1::{self, bind_service_client::BindServiceClient, node_service_client::NodeServiceClient};
@@ -43,8 +44,8 @@ pub(super) struct BinderAnswer {
 /// What running units use.
 pub(super) struct UsageRead {
     history: UsageHistory,
-    /// `None`: it could not be read.
-    usage: Option<UsageTable>,
+    /// Of running units, and of others on nodes; `None`: it could not be read.
+    usage: Option<(UsageTable, NodeUseTable)>,
 }
 
 /// What files say.
@@ -127,10 +128,11 @@ impl Engine {
         let (state, sender) = (self.state.clone(), self.outcomes.0.clone());
         task::spawn("rescheduler.usage", async move {
             let read = match list_usage(state).await {
-                Ok(measured) => {
+                Ok((measured, others)) => {
                     let looked = tokio::task::spawn_blocking(move || {
+                        history.look_at_nodes(now, &others);
                         history.look(now, window_ms, &measured);
-                        let usage = Some(history.percentile(percent));
+                        let usage = Some((history.percentile(percent), history.percentile_of_nodes(percent)));
                         UsageRead { history, usage }
                     });
                     looked
@@ -200,8 +202,9 @@ impl Engine {
     fn on_usage(&mut self, UsageRead { history, usage }: UsageRead) {
         self.outside.reads_usage = false;
         self.outside.usage_history = history;
-        if let Some(usage) = usage {
+        if let Some((usage, others)) = usage {
             self.picture.usage = Arc::new(usage);
+            self.picture.other_use = Some(Arc::new(others));
         }
     }
 
@@ -254,26 +257,92 @@ fn read_traffic(
     Some(read)
 }
 
-async fn list_usage(state: Channel) -> Result<UsageTable, Status> {
+async fn list_usage(state: Channel) -> Result<(UsageTable, NodeUseTable), Status> {
     let mut client = NodeServiceClient::new(state).max_decoding_message_size(RECEIVED_BYTES_MAX);
     let mut stream = client.list_run_usage(v1::ListRunUsageRequest {}).await?.into_inner();
-    let mut usage = UsageTable::default();
+    let (mut usage, mut nodes) = (UsageTable::default(), BTreeMap::new());
     while let Some(of_node) = stream.message().await? {
-        for run in of_node.running {
-            let network = run.network.unwrap_or_default();
-            let measured = MeasuredUse {
-                cpu_milli: run.cpu_milli.max(0),
-                network_bps: network.received.max(network.sent).max(0),
-            };
-            usage.entry(UnitId(run.unit_id)).or_default().insert(run.ordinal, measured);
-        }
+        note_usage(of_node, &mut usage, &mut nodes);
     }
-    Ok(usage)
+    let others = nodes.into_iter().map(|(node, left)| (node, left.measured())).collect();
+    Ok((usage, others))
+}
+
+/// What is used of a node: milli-cores, and bits per second that it receives and sends.
+#[derive(Clone, Copy, Debug, Default)]
+struct NodeUse([i64; 3]);
+
+impl NodeUse {
+    fn measured(self) -> MeasuredUse {
+        let Self([cpu, received, sent]) = self;
+        MeasuredUse { cpu_milli: cpu.max(0), network_bps: received.max(sent).max(0) }
+    }
+}
+
+/// Takes what running units of a node use, and what is left of what the node uses, if that is measured.
+fn note_usage(
+    of_node: v1::ListRunUsageResponse,
+    usage: &mut UsageTable,
+    nodes: &mut BTreeMap<String, NodeUse>,
+) {
+    let v1::ListRunUsageResponse { node, running, unit_names: _, cpu_milli, network } = of_node;
+    if let Some(cpu_milli) = cpu_milli {
+        let network = network.unwrap_or_default();
+        nodes.insert(node.clone(), NodeUse([cpu_milli, network.received, network.sent]));
+    }
+    // The messages of a node come in a row, the first one with what the node uses.
+    let mut left = nodes.get_mut(&node);
+    for run in running {
+        let network = run.network.unwrap_or_default();
+        let used = NodeUse([run.cpu_milli, network.received, network.sent]);
+        if let Some(NodeUse(left)) = &mut left {
+            left.iter_mut().zip(used.0).for_each(|(left, used)| *left = left.saturating_sub(used.max(0)));
+        }
+        usage.entry(UnitId(run.unit_id)).or_default().insert(run.ordinal, used.measured());
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn others_use_what_running_units_leave_of_the_use_of_a_node() {
+        let rate = |received, sent| Some(v1::NetworkRate { received, sent });
+        let run = |ordinal, cpu_milli, network| v1::RunUsage {
+            unit_id: 1,
+            ordinal,
+            cpu_milli,
+            network,
+            ..v1::RunUsage::default()
+        };
+        let message = |node: &str, cpu_milli, network, running| v1::ListRunUsageResponse {
+            node: node.to_owned(),
+            running,
+            cpu_milli,
+            network,
+            ..v1::ListRunUsageResponse::default()
+        };
+        let (mut usage, mut nodes) = (UsageTable::default(), BTreeMap::new());
+        for one in [
+            message("a", Some(1_000), rate(90, 50), vec![run(0, 300, rate(80, 10))]),
+            message("a", None, None, vec![run(1, 200, None)]),
+            // Looks at a node and at its running units are not of one moment.
+            message("b", Some(100), rate(0, 0), vec![run(2, 150, None)]),
+            message("c", Some(700), rate(1, 2), Vec::new()),
+            message("simulated", None, None, vec![run(3, 5, None)]),
+        ] {
+            note_usage(one, &mut usage, &mut nodes);
+        }
+        let others: Vec<_> = nodes
+            .into_iter()
+            .map(|(node, left)| (node, left.measured().cpu_milli, left.measured().network_bps))
+            .collect();
+        let expected = [("a", 500, 40), ("b", 0, 0), ("c", 700, 2)];
+        assert_eq!(others, expected.map(|(node, cpu, network)| (node.to_owned(), cpu, network)));
+        let cpu: Vec<i64> = usage[&UnitId(1)].values().map(|used| used.cpu_milli).collect();
+        assert_eq!(cpu, [300, 200, 150, 5]);
+    }
 
     #[test]
     fn what_is_read_once_between_others_does_not_count() {

@@ -1,6 +1,6 @@
 //! Plans: who wants one, how it is made on a thread of its own, and what becomes of it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use godel_core_rescheduler::{
     MoveLog, MovementRecord, OrderedPlan, PlanTerms, RescheduleConfig, RunCause, plan_policy, plan_room,
@@ -19,7 +19,7 @@ use crate::{
     config::Config,
     picture::Picture,
     record,
-    snapshot::{PlanInput, take, waiting_gang},
+    snapshot::{PlanInput, take, waiting_gang, wall},
     traffic::Traffic,
 };
 
@@ -132,7 +132,7 @@ impl Engine {
         // Who runs a policy wants its moves soon.
         let is_shown = matches!(job, Job::Show { .. });
         let bound_time = self.parts.config.bound_time.0;
-        let made_of = MadeOf {
+        let mut made_of = MadeOf {
             picture: self.picture.clone(),
             traffic: self.known_traffic(),
             config: self.parts.config.clone(),
@@ -326,7 +326,7 @@ fn words(plan: &OrderedPlan) -> String {
 /// What a plan is made of: copies, so that following goes on meanwhile.
 struct MadeOf {
     picture: Picture,
-    traffic: std::sync::Arc<Traffic>,
+    traffic: Arc<Traffic>,
     config: Config,
     rescheduling: RescheduleConfig,
     log: MoveLog,
@@ -336,7 +336,10 @@ struct MadeOf {
 }
 
 impl MadeOf {
-    fn plan(&self, target: &Target) -> Result<OrderedPlan, String> {
+    fn plan(&mut self, target: &Target) -> Result<OrderedPlan, String> {
+        let Picture { units, cluster, refused, .. } = &mut self.picture;
+        let generation = |node| cluster.node_generation(node);
+        Arc::make_mut(refused).forget_changed(|unit| units.get(&unit), generation, wall(self.now_ms));
         let mut input = take(&self.picture, &self.traffic, &self.config, self.now_ms);
         let gang = match target {
             Target::Policy(_) => None,
@@ -345,23 +348,29 @@ impl MadeOf {
                 if !self.picture.waits(*unit) {
                     return Err("the unit does not wait for a place".to_owned());
                 }
-                Some(waiting_gang(&mut input, record, &self.picture)?)
+                Some((waiting_gang(&mut input, record, &self.picture)?, record))
             }
         };
-        let PlanInput { snapshot, filters, fixed } = &input;
+        let PlanInput { snapshot, filters } = &input;
         let n_moves_max = self.config.moves_max;
         let terms = PlanTerms {
             log: &self.log,
-            fixed,
+            fixed: &[],
             n_moves_max,
             seed: self.seed,
             bound_within: self.bound_within,
         };
-        let plan = match (target, gang) {
+        let plan = match (target, &gang) {
             (Target::Policy(name), _) => plan_policy(&self.rescheduling, name, snapshot, filters, terms),
-            (Target::Room(_), Some(gang)) => plan_room(&self.rescheduling, &gang, snapshot, filters, terms),
+            (Target::Room(_), Some((ask, _))) => {
+                plan_room(&self.rescheduling, &ask.gang, snapshot, filters, terms)
+            }
             (Target::Room(_), None) => return Err("the unit is gone".to_owned()),
         };
-        plan.map_err(|fault| fault.to_string())
+        let plan = plan.map_err(|fault| fault.to_string())?;
+        Ok(match &gang {
+            Some((ask, record)) => ask.check(&mut input, record, &self.picture, plan),
+            None => plan,
+        })
     }
 }

@@ -9,7 +9,11 @@ use godel_domain::{
 };
 use godel_testkit::{BuildUnit as _, node, unit};
 
+use godel_core_rescheduler::{Filters as _, Layout, NodeIdx};
+
 use super::*;
+
+mod safety;
 
 const UNIT: UnitId = UnitId(1);
 
@@ -24,6 +28,9 @@ fn picture(record: UnitRecord, nodes: &[u32]) -> Picture {
     }
     let demand = Arc::new(record.spec.task_groups[0].template.demand.clone());
     load(Change::Unit(Arc::new(record.id(UNIT))));
+    if nodes.is_empty() {
+        return picture;
+    }
     let ordinals: Vec<u32> = (0..).take(nodes.len()).collect();
     let nodes = nodes.iter().copied().map(NodeId).collect();
     let bind = Bind { demand, ordinals: ordinals.clone(), nodes, ..Bind::default() };
@@ -36,10 +43,10 @@ fn picture(record: UnitRecord, nodes: &[u32]) -> Picture {
 /// The nodes to which filters let a replica move, its own included.
 fn targets(picture: &Picture, ordinal: u32) -> Vec<u32> {
     let config = Config::default();
-    let PlanInput { snapshot, filters, fixed } = take(picture, &Traffic::default(), &config, 10_000);
+    let PlanInput { snapshot, filters } = take(picture, &Traffic::default(), &config, 10_000);
     let layout = Layout::new(&snapshot).unwrap();
     let run = layout.running().find(|run| layout.facts(*run).id.replica.ordinal == ordinal).unwrap();
-    assert!(!fixed[run.idx()], "replica {ordinal} may move");
+    assert_eq!(layout.facts(run).kept, None, "replica {ordinal} may move");
     let admitted = layout.nodes().filter(|node| filters.admits(&layout, run, *node));
     admitted.map(|node| layout.node(node).id.0).collect()
 }
@@ -118,6 +125,7 @@ fn a_gang_that_waits_sees_the_rack_of_those_that_have_a_place() {
     let picture = picture(record, &[3]);
     let mut input = take(&picture, &Traffic::default(), &Config::default(), 10_000);
     let gang = waiting_gang(&mut input, &picture.units[&UNIT], &picture).unwrap();
+    let gang = gang.gang;
     assert_eq!((gang.parts.len(), gang.parts[0].n_members), (1, 2));
     assert_eq!(seen(&input, &waiting::level_of(0)), ["3 b", "4 b"]);
 }
@@ -134,7 +142,8 @@ fn task_groups_and_segments_of_a_gang_are_parts_of_it() {
         let picture = picture(record, nodes);
         let mut input = take(&picture, &Traffic::default(), &Config::default(), 10_000);
         let gang = waiting_gang(&mut input, &picture.units[&UNIT], &picture);
-        gang.map(|gang| {
+        gang.map(|ask| {
+            let gang = ask.gang;
             (gang.parts.iter().map(|part| part.n_members).collect::<Vec<_>>(), gang.within, input)
         })
     };

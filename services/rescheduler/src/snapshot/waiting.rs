@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_core_rescheduler::{GangPart, NodeFacts, WaitingGang};
+use godel_core_rescheduler::{GangPart, NodeFacts, OrderedPlan, WaitingGang};
 use godel_domain::{
     demand::Pool,
+    ids::NodeId,
     lifecycle,
     running_units::RunningUnits,
     unit::UnitRecord,
@@ -13,7 +14,10 @@ use godel_domain::{
 };
 use godel_framework::NodeRequirements;
 
-use super::PlanInput;
+use super::{
+    PlanInput,
+    members::{self, SeatedPart},
+};
 use crate::picture::Picture;
 
 /// Label of nodes, in snapshots alone, by which all parts of a gang share a domain.
@@ -27,11 +31,56 @@ pub(super) fn level_of(part: usize) -> String {
 }
 
 /// Replicas of one task group that go to one domain.
-struct Part {
+pub(super) struct Part {
     group: usize,
-    ordinals: Vec<u32>,
+    pub(super) ordinals: Vec<u32>,
     /// Nodes of one domain are alike in all of these topology keys.
     keys: Vec<String>,
+}
+
+/// A gang that waits, with what says whether its members find their places.
+pub(crate) struct RoomAsk {
+    pub(crate) gang: WaitingGang,
+    parts: Vec<Part>,
+    /// Of each part.
+    classes: Vec<u32>,
+}
+
+impl RoomAsk {
+    /// Takes the moves out of a plan after which the members of the gang would not find their places, and says why.
+    pub(crate) fn check(
+        &self,
+        input: &mut PlanInput,
+        record: &UnitRecord,
+        picture: &Picture,
+        plan: OrderedPlan,
+    ) -> OrderedPlan {
+        if plan.moves.is_empty() {
+            return plan;
+        }
+        let nothing = RunningUnits::default();
+        let rows = picture.cluster.rows(record.id).unwrap_or(&nothing);
+        let parts = self.parts.iter().zip(&self.classes).zip(&self.gang.parts);
+        let seated: Vec<SeatedPart<'_>> = parts
+            .map(|((part, class), shown)| SeatedPart {
+                part,
+                class: *class,
+                level: shown.level.as_deref().unwrap_or_default(),
+            })
+            .collect();
+        let PlanInput { snapshot, filters } = input;
+        let seats = (seated.as_slice(), self.gang.within.as_deref());
+        match members::find_places(filters, (record, rows), seats, &snapshot.nodes, &plan) {
+            Ok(()) => plan,
+            Err(why) => OrderedPlan {
+                objective: (plan.objective.0, plan.objective.0),
+                finding: format!("moves make room, but its members would not find their places: {why}"),
+                kept: plan.kept,
+                refusals: plan.refusals,
+                ..OrderedPlan::default()
+            },
+        }
+    }
 }
 
 /// Makes a snapshot show a gang the nodes that it may use as domains, and returns what waits.
@@ -42,7 +91,7 @@ pub(crate) fn waiting_gang(
     input: &mut PlanInput,
     record: &UnitRecord,
     picture: &Picture,
-) -> Result<WaitingGang, String> {
+) -> Result<RoomAsk, String> {
     if record.spec.pool == Pool::BestEffort {
         return Err("room is made in the guaranteed pool only".to_owned());
     }
@@ -55,7 +104,8 @@ pub(crate) fn waiting_gang(
             "room is made for at most {N_PARTS_MAX} task groups and segments at once, not {n}"
         ));
     }
-    let outer = keys_of(&record.spec.topology);
+    let outer: Vec<String> =
+        keys_of(&record.spec.topology).into_iter().chain(members::near_itself(record).cloned()).collect();
     let shares_domain = parts.len() > 1 && !outer.is_empty();
     if shares_domain {
         for node in &mut input.snapshot.nodes {
@@ -64,17 +114,34 @@ pub(crate) fn waiting_gang(
             }
         }
     }
-    let gang_parts = parts.iter().enumerate().map(|(at, part)| show(input, record, (at, part))).collect();
-    Ok(WaitingGang { parts: gang_parts, within: shares_domain.then(|| WITHIN.to_owned()) })
+    let shown: Vec<(GangPart, u32)> =
+        parts.iter().enumerate().map(|(at, part)| show(input, record, (at, part))).collect();
+    let (mut gang_parts, classes): (Vec<GangPart>, Vec<u32>) = shown.into_iter().unzip();
+    let levels: Vec<String> = gang_parts.iter().filter_map(|part| part.level.clone()).collect();
+    let usable: BTreeSet<NodeId> = {
+        let is_usable = |node: &&NodeFacts| levels.iter().any(|level| node.labels.contains_key(level));
+        input.snapshot.nodes.iter().filter(is_usable).map(|node| node.id).collect()
+    };
+    let n_members = gang_parts.iter().fold(0u32, |sum, part| sum.saturating_add(part.n_members));
+    let nodes = &mut input.snapshot.nodes;
+    let limits = members::limits(nodes, (record, n_members), &|node| usable.contains(&node), rows)?;
+    for part in &mut gang_parts {
+        part.limits.clone_from(&limits);
+        if !part.demand.host_ports.is_empty() {
+            part.limits.push(members::port_limit(nodes));
+        }
+    }
+    let gang = WaitingGang { parts: gang_parts, within: shares_domain.then(|| WITHIN.to_owned()) };
+    Ok(RoomAsk { gang, parts, classes })
 }
 
 /// Labels the nodes that a part may use.
-fn show(input: &mut PlanInput, record: &UnitRecord, (at, part): (usize, &Part)) -> GangPart {
+fn show(input: &mut PlanInput, record: &UnitRecord, (at, part): (usize, &Part)) -> (GangPart, u32) {
     let PlanInput { snapshot, filters, .. } = input;
     let template = &record.spec.task_groups[part.group].template;
-    let shape = filters.cluster.get_mut().shape_below(&template.demand, record.spec.pool, template.max_load);
+    let shape = filters.cluster_mut().shape_below(&template.demand, record.spec.pool, template.max_load);
     let group = u16::try_from(part.group).unwrap_or(u16::MAX);
-    let class = filters.class((record.id, group), shape, NodeRequirements::of(template));
+    let class = filters.class((record.id, group), shape, (NodeRequirements::of(template), false));
     let first = part.ordinals.first().copied().unwrap_or(0);
     let level = level_of(at);
     for node in &mut snapshot.nodes {
@@ -87,11 +154,12 @@ fn show(input: &mut PlanInput, record: &UnitRecord, (at, part): (usize, &Part)) 
         }
     }
     let n_members = u32::try_from(part.ordinals.len()).unwrap_or(u32::MAX);
-    GangPart { demand: template.demand.clone(), n_members, level: Some(level) }
+    let demand = template.demand.clone();
+    (GangPart { demand, n_members, level: Some(level), limits: Vec::new() }, class)
 }
 
 /// The domain of a node: its values of some topology keys; `None`: it lacks one.
-fn domain_of(node: &NodeFacts, keys: &[String]) -> Option<String> {
+pub(super) fn domain_of(node: &NodeFacts, keys: &[String]) -> Option<String> {
     let value = |key: &String| {
         if key == NODE { Some(node.name.as_str()) } else { node.labels.get(key).map(String::as_str) }
     };
@@ -121,7 +189,9 @@ fn parts(record: &UnitRecord, rows: &RunningUnits) -> Result<Vec<Part>, String> 
         }
         let key = (group, segment.map(|(_, number)| number));
         let within = segment.map(|(segments, _)| segments.within.clone());
-        let keys = || keys_of(&record.spec.topology).into_iter().chain(own).chain(within).collect();
+        let near = members::near_itself(record).cloned();
+        let keys =
+            || keys_of(&record.spec.topology).into_iter().chain(near).chain(own).chain(within).collect();
         let part = parts.entry(key).or_insert_with(|| Part { group, ordinals: Vec::new(), keys: keys() });
         part.ordinals.push(ordinal);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_domain::{ids::NodeId, names};
+use godel_domain::{ids::NodeId, names, resources::CPU};
 use godel_kit::{
     message::{MESSAGE_BYTES_MAX, field_len, parts},
     server, status,
@@ -229,17 +229,29 @@ fn volumes(hub: &NodeSessions, node: NodeId) -> Vec<v1::ReplicaVolumes> {
     kept.into_iter().map(named).collect()
 }
 
-/// What the running units of a node use, in one message or more; nothing if its agent measures none.
+/// What the running units of a node use, and the node itself, in one message or more; nothing if its agent measures neither.
 fn run_usages(hub: &NodeSessions, slot: &NodeEntry) -> Vec<v1::ListRunUsageResponse> {
     let cell = slot.cell.lock();
-    let running = if cell.is_connected() { cell.agent.running_usage.to_vec() } else { Vec::new() };
+    let is_connected = cell.is_connected();
+    let running = if is_connected { cell.agent.running_usage.to_vec() } else { Vec::new() };
+    // An agent that measures the network of its node measures the node; others compute its usage from requests.
+    let network = cell.agent.network.filter(|_| is_connected);
+    let amounts = cell.agent.usage.as_ref().filter(|_| network.is_some());
+    let cpu_milli = amounts.and_then(|usage| usage.amounts.get(CPU)).copied();
     drop(cell);
     let node = hub.names.read().of(slot.node).map(|(name, _)| name.to_owned()).unwrap_or_default();
     let parts = parts(running).into_iter().map(|running| {
         let mut units: Vec<u64> = running.iter().map(|usage| usage.unit_id).collect();
         units.dedup();
         let unit_names = hub.templates.unit_names(&hub.store, &units).into_iter().collect();
-        v1::ListRunUsageResponse { node: node.clone(), running, unit_names }
+        v1::ListRunUsageResponse { node: node.clone(), running, unit_names, ..Default::default() }
     });
-    parts.collect()
+    let mut messages: Vec<v1::ListRunUsageResponse> = parts.collect();
+    if messages.is_empty() && network.is_some() {
+        messages.push(v1::ListRunUsageResponse { node: node.clone(), ..Default::default() });
+    }
+    if let Some(first) = messages.first_mut() {
+        (first.cpu_milli, first.network) = (cpu_milli, network);
+    }
+    messages
 }

@@ -455,6 +455,11 @@ fn every_violation_names_its_field() {
         ("ttl", |s| s.ttl_after_finished_ms = Some(u64::MAX), &["ttl_after_finished_ms"]),
         ("restarts", |s| s.max_restarts = Some(1_001), &["max_restarts"]),
         (
+            "moved, though its class never is",
+            |s| (s.class, s.movable) = (Given::Value(WorkloadClass::Yarn), Some(true)),
+            &["movable"],
+        ),
+        (
             "replacements first",
             |s| (s.class, s.max_surge) = (Given::Value(WorkloadClass::Service), 101),
             &["max_surge"],
