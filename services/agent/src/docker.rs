@@ -40,6 +40,37 @@ pub(crate) struct Error {
     message: String,
 }
 
+/// What registries say of an image that nobody will deliver later either.
+const FINAL_WORDS: [&str; 8] = [
+    "manifest unknown",
+    "not found",
+    "denied",
+    "unauthorized",
+    "authentication required",
+    "invalid reference",
+    "no matching manifest",
+    "http response to https client",
+];
+/// Answers after which a question is worth asking again.
+const PASSING: [u16; 2] = [408, 429];
+
+impl Error {
+    /// Nobody has answered: the engine is away.
+    pub(crate) fn is_away(&self) -> bool {
+        self.status.is_none()
+    }
+
+    /// Whether it may be otherwise in a while: nobody has answered, or whoever did is overloaded or broken.
+    pub(crate) fn passes(&self) -> bool {
+        let said = self.message.to_lowercase();
+        match self.status {
+            Some(status) if PASSING.contains(&status) => true,
+            Some(500..=599) | None => FINAL_WORDS.iter().all(|words| !said.contains(words)),
+            Some(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.what, self.message)
@@ -266,4 +297,42 @@ pub(crate) fn remove_left(container: &Container) -> std::io::Result<()> {
         engine.remove(&container.name).await
     });
     removed.map_err(std::io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_is_told_from_what_does_not() {
+        let error = |status, message: &str| Error {
+            what: "it cannot be pulled",
+            status,
+            message: message.to_owned(),
+        };
+        for (status, message, passes) in [
+            (
+                Some(500),
+                "Get \"https://reg:5000/v2/\": dial tcp 10.0.0.1:5000: connect: connection refused",
+                true,
+            ),
+            (
+                Some(500),
+                "Get \"https://reg/v2/\": net/http: request canceled (Client.Timeout exceeded)",
+                true,
+            ),
+            (Some(500), "no such host", true),
+            (Some(503), "service unavailable", true),
+            (Some(429), "toomanyrequests: you have reached your pull rate limit", true),
+            (None, "no answer in 600 s", true),
+            (None, "error trying to connect: No such file or directory", true),
+            (Some(404), "manifest for web:9 not found: manifest unknown", false),
+            (Some(404), "pull access denied for web, repository does not exist", false),
+            (Some(500), "unauthorized: authentication required", false),
+            (None, "no matching manifest for linux/arm64 in the manifest list entries", false),
+            (Some(400), "invalid reference format", false),
+        ] {
+            assert_eq!(error(status, message).passes(), passes, "{message}");
+        }
+    }
 }

@@ -173,8 +173,12 @@ fn compose(
         if ready == was_ready && inventory.is_none() {
             continue;
         }
+        let before = inventory.as_ref().and_then(|_| Known(hub).stored(node)?.report);
         let taken = round.change_report(node, inventory.as_deref(), ready, &Known(hub));
         if taken {
+            if let (Some(before), Some(now)) = (before, &inventory) {
+                say_trouble(hub, node, &before, now);
+            }
             if was_ready && !ready {
                 slot.cell.lock().measure.lose_load();
                 hub.record_usage(node);
@@ -202,6 +206,23 @@ fn compose(
         }
     }
     (round, changes)
+}
+
+/// Says what an agent can no longer do, or can do again.
+fn say_trouble(hub: &NodeSessions, node: NodeId, before: &v1::NodeReport, now: &v1::NodeReport) {
+    let name = hub.names.read().of(node).map(|(name, _)| name.to_owned()).unwrap_or_default();
+    if before.trouble != now.trouble {
+        match now.trouble.as_str() {
+            "" => tracing::info!(node = name, "the node starts what it is given again"),
+            why => tracing::warn!(node = name, why, "the node can start nothing and gets nothing new"),
+        }
+    }
+    if before.images_trouble != now.images_trouble {
+        match now.images_trouble.as_str() {
+            "" => tracing::info!(node = name, "the node runs images again"),
+            why => tracing::warn!(node = name, why, "the node can run no images and gets none"),
+        }
+    }
 }
 
 /// As many uses as the round takes. A node is looked at as it is now; one that is refused comes again with its next heartbeat.
