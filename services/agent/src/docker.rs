@@ -51,6 +51,8 @@ const FINAL_WORDS: [&str; 8] = [
     "no matching manifest",
     "http response to https client",
 ];
+/// What was wanted of a registry.
+const PULLED: &str = "it cannot be pulled";
 /// Answers after which a question is worth asking again.
 const PASSING: [u16; 2] = [408, 429];
 
@@ -63,9 +65,11 @@ impl Error {
     /// Whether it may be otherwise in a while: nobody has answered, or whoever did is overloaded or broken.
     pub(crate) fn passes(&self) -> bool {
         let said = self.message.to_lowercase();
+        // A registry speaks through the engine, which has no status for it.
+        let is_final = self.what == PULLED && FINAL_WORDS.iter().any(|words| said.contains(words));
         match self.status {
             Some(status) if PASSING.contains(&status) => true,
-            Some(500..=599) | None => FINAL_WORDS.iter().all(|words| !said.contains(words)),
+            Some(500..=599) | None => !is_final,
             Some(_) => false,
         }
     }
@@ -175,7 +179,7 @@ impl Engine {
             while steps.try_next().await?.is_some() {}
             Ok(())
         };
-        within("it cannot be pulled", limit, all).await
+        within(PULLED, limit, all).await
     }
 
     pub(crate) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<(), Error> {
@@ -305,11 +309,7 @@ mod tests {
 
     #[test]
     fn what_passes_is_told_from_what_does_not() {
-        let error = |status, message: &str| Error {
-            what: "it cannot be pulled",
-            status,
-            message: message.to_owned(),
-        };
+        let error = |status, message: &str| Error { what: PULLED, status, message: message.to_owned() };
         for (status, message, passes) in [
             (
                 Some(500),
@@ -334,5 +334,7 @@ mod tests {
         ] {
             assert_eq!(error(status, message).passes(), passes, "{message}");
         }
+        let away = Error { what: "the Docker engine does not answer", ..error(None, "Socket not found: /x") };
+        assert!(away.passes() && away.is_away());
     }
 }

@@ -439,7 +439,7 @@ mod tests {
         writer.append(&text, true).unwrap();
         assert_eq!(len(), first, "nothing more is taken for the ends of a whole node");
         assert_eq!(read(&fs::read(&path).unwrap()).0.ended.len(), 1_000);
-        (0..4).for_each(|_| writer.append(&text, true).unwrap());
+        (0..9).for_each(|_| writer.append(&text, true).unwrap());
         assert!(len() > first, "and room is there again behind what was written");
     }
 

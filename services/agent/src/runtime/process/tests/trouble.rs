@@ -123,6 +123,7 @@ async fn what_runs_of_a_directory_that_was_removed_is_ended_by_the_next_agent() 
     assert!(node.home.trouble().contains("was removed"), "{}", node.home.trouble());
     let Node { dir: parent, processes, events, home } = node;
     drop((processes, events, home));
+    wait_until("the agent is gone", || DirClaim::take(&dir).is_ok()).await;
     // The next agent finds neither an identity nor a directory of the run.
     let home = owned(&dir, "second", Some(DirClaim::take(&dir).unwrap()));
     assert!(left::find(home).await.unwrap().is_empty());
