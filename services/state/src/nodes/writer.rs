@@ -31,7 +31,10 @@ use super::{
     round::{Answer, Job, Nodes, Round, Stored, answer},
     view,
 };
-use crate::{error, sessions::NodeSessions};
+use crate::{
+    error,
+    sessions::{NodeSessions, failures::NodeMeasure},
+};
 
 /// Jobs that may wait. One registration takes about 1 KiB.
 pub(crate) const N_JOBS_MAX: usize = 8_192;
@@ -79,6 +82,7 @@ pub(crate) async fn run(
                     let over = hub.over_quarantined();
                     waiting.extend(over.into_iter().map(|node| Job::Quarantine(node, None)));
                     waiting.extend(absent(&hub).into_iter().map(Job::Forget));
+                    waiting.extend(hub.review_failures().into_iter().map(measure));
                     if hub.now() >= next_scan {
                         let found;
                         (found, next_scan) = changed(&hub);
@@ -95,6 +99,9 @@ pub(crate) async fn run(
             tracing::warn!(node_id = node.0, reason = quarantine.reason, "node quarantined");
             waiting.push_back(Job::Quarantine(node, Some(quarantine)));
         }
+        if hub.is_review_due() {
+            waiting.extend(hub.review_failures().into_iter().map(measure));
+        }
         looks.extend(hub.take_looks());
         if !looks.is_empty() {
             // What is written now may differ again by then, or be refused.
@@ -108,6 +115,24 @@ pub(crate) async fn run(
         tokio::select! {
             () = commit(&hub, round, changes, &mut waiting) => {}
             () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// What is done to a node on which units fail.
+fn measure(measure: NodeMeasure) -> Job {
+    match measure {
+        NodeMeasure::Suspect(node, effect) => Job::Suspect(node, effect),
+        NodeMeasure::Quarantine(node, quarantine) => {
+            tracing::warn!(node_id = node.0, reason = quarantine.reason, "node quarantined");
+            Job::Quarantine(node, Some(quarantine))
+        }
+        NodeMeasure::Lift(node) => {
+            tracing::warn!(
+                node_id = node.0,
+                "the quarantine of a node ends: something that waits could use no other one"
+            );
+            Job::Lift(node)
         }
     }
 }
