@@ -41,7 +41,11 @@ pub(super) fn check(
     let was_there = |one: &LocalProcess| {
         evidence.before.as_ref().is_none_or(|before: &Before| before.local.contains(one))
     };
+    // What runs on without its agent is not judged, as on other machines.
+    let connected: BTreeSet<&str> =
+        evidence.agents.iter().filter(|agent| agent.connected).map(|agent| agent.name.as_str()).collect();
     let own: Vec<(&LocalProcess, UnitId)> = of_cluster(world, &evidence.local)
+        .filter(|(one, _)| connected.contains(one.node.0.as_str()))
         .filter(|(one, unit)| was_there(one) && !left.units.contains(unit))
         .collect();
     let mut marks: BTreeMap<(UnitId, u32), BTreeMap<&str, u32>> = BTreeMap::new();
@@ -68,10 +72,7 @@ pub(super) fn check(
             continue;
         }
         let on = world.nodes.iter().find(|(_, node)| node.name() == one.node.0).map(|(id, _)| *id);
-        let what = match on {
-            Some(on) => placed_elsewhere(world, row, one.incarnation, on),
-            None => Some(format!("there is no node {}", one.node.0)),
-        };
+        let what = on.and_then(|on| placed_elsewhere(world, row, one.incarnation, on));
         // One line for each replica.
         if let Some(what) = what.filter(|_| said.insert((*unit, one.ordinal))) {
             findings.add(|| {

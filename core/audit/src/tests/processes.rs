@@ -178,6 +178,10 @@ fn i3_names_two_commands_of_one_replica_though_no_agent_says_so() {
     // Another cluster has its own units, and its own nodes.
     let other = LocalProcess { unit_uid: "uid-of-another".to_owned(), ..double[0].clone() };
     assert!(i3(&with(&[local(42, "a", "another", 9), other])).holds());
+    // What goes on without its agent is not judged.
+    let mut away = with(&double);
+    away.agents.iter_mut().for_each(|agent| agent.connected &= agent.name != "n2");
+    assert!(i3(&away).n_violations == 0);
     // One of the two ends while it is looked at.
     let mut later = with(&double);
     later.before = Some(Before::of(&with(&double[..1])));
