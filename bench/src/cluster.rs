@@ -383,7 +383,8 @@ pub(super) async fn start_all(
 /// Audits the live system; how many seconds that took.
 pub(super) async fn audited(client: &Client) -> Result<f64, Failure> {
     let started = Instant::now();
-    let findings = audit::run(client, audit::Wanted { ledger: None, patience: AUDIT_PATIENCE }).await?;
+    let findings =
+        audit::run(client, audit::Wanted { ledger: None, patience: AUDIT_PATIENCE, look_here: None }).await?;
     match findings.verdict() {
         InvariantVerdict::Ok => {}
         InvariantVerdict::Failed => {

@@ -378,6 +378,7 @@ fn nodes(shapes: &[String]) -> Result<Vec<(NodeSpec, NodeReport)>, Failure> {
             attributes: def.attributes,
             max_running_units: def.max_running_units.unwrap_or(MAX_RUNNING_UNITS),
             runtime: NodeRuntime::Simulated,
+            trouble: String::new(),
         };
         (spec, report)
     };

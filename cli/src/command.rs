@@ -88,7 +88,8 @@ pub async fn run(args: Args) -> Result<(), Failure> {
             }
             let ledger = (!wanted.ledger.is_empty()).then_some(ledger);
             let patience = wanted.patience;
-            let findings = audit::run(&Client::new(&address)?, audit::Wanted { ledger, patience }).await?;
+            let of_run = audit::Wanted { ledger, patience, look_here: Some(run::processes_here) };
+            let findings = audit::run(&Client::new(&address)?, of_run).await?;
             match output {
                 Format::Table | Format::Wide => output::print(&findings.text(Paint::stdout()))?,
                 Format::Json | Format::Yaml => output::print_value(output, &findings.view())?,

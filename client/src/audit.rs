@@ -15,7 +15,7 @@ mod view;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use godel_audit::{Acknowledged, Before, Evidence, Invariant, InvariantReport, check_all};
+use godel_audit::{Acknowledged, Before, Evidence, Invariant, InvariantReport, LocalProcess, check_all};
 use godel_domain::ids::NodeId;
 use tokio::time::Instant;
 
@@ -41,6 +41,8 @@ pub struct Wanted {
     pub ledger: Option<Vec<Acknowledged>>,
     /// So long it waits for what cannot be judged yet.
     pub patience: Duration,
+    /// Looks at the processes of this machine; `None`: they are not looked at.
+    pub look_here: Option<fn() -> Vec<LocalProcess>>,
 }
 
 /// Audits the system behind `client`.
@@ -54,6 +56,7 @@ pub async fn run(client: &Client, wanted: Wanted) -> Result<Findings, Failure> {
     let mut n_looks = 0;
     loop {
         read::look(client, &mut evidence, &mut unreadable).await?;
+        evidence.local = wanted.look_here.map(|look| look()).unwrap_or_default();
         n_looks += 1;
         let may_wait = Instant::now() < until;
         // The whole history is judged again with each look: not while there is something to wait for.

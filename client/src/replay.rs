@@ -119,7 +119,8 @@ async fn run_untimed(
     let mut summary = baseline.summary(client, &board, &options).await?;
     let findings = if options.audit {
         let ledger = options.ledger.as_deref().map(audit::read_ledger).transpose()?;
-        let findings = audit::run(client, audit::Wanted { ledger, patience: AUDIT_PATIENCE }).await?;
+        let findings =
+            audit::run(client, audit::Wanted { ledger, patience: AUDIT_PATIENCE, look_here: None }).await?;
         summary.set_audit(&findings);
         Some(findings)
     } else {

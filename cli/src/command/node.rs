@@ -120,6 +120,7 @@ async fn describe(client: &Client, names: &[String], format: Format) -> Result<(
             if let Some(conflict) = &view.conflict {
                 text.push_str(&conflict_text(conflict, Paint::stdout()));
             }
+            text.push_str(&trouble_text(view, Paint::stdout()));
             if let Some(quarantine) = &view.quarantine {
                 text.push_str(&quarantine_text(quarantine, Paint::stdout()));
             }
@@ -132,6 +133,17 @@ async fn describe(client: &Client, names: &[String], format: Format) -> Result<(
             text
         },
     )
+}
+
+/// What the agent of a node says that it cannot do.
+fn trouble_text(view: &NodeView, paint: Paint) -> String {
+    let mut text = String::new();
+    for (heading, why) in [("starts nothing", &view.trouble), ("runs no images", &view.images_trouble)] {
+        if !why.is_empty() {
+            text.push_str(&format!("\n{}\n{}\n", paint.bad(heading), shown(why)));
+        }
+    }
+    text
 }
 
 fn quarantine_text(quarantine: &QuarantineView, paint: Paint) -> String {

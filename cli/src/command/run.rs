@@ -2,7 +2,8 @@
 
 use std::{path::Path, sync::Arc};
 
-use godel_agent::{Mode, Stats, identity};
+use godel_agent::{Mode, StartedHere, Stats, identity};
+use godel_audit::LocalProcess;
 use godel_client::{
     audit,
     client::Client,
@@ -101,6 +102,15 @@ pub(super) async fn demo(demo: Demo, log: Option<String>) -> Result<(), Failure>
     }
     local.stop().await?;
     audited.map_or(Ok(()), |findings| super::audit_ended(&findings, true))
+}
+
+/// What runs on this machine, whichever agents have started it.
+pub(super) fn processes_here() -> Vec<LocalProcess> {
+    let of = |one: StartedHere| {
+        let StartedHere { process, mark, node, unit_uid, ordinal, incarnation } = one;
+        LocalProcess { process, mark, node, unit_uid, ordinal, incarnation }
+    };
+    godel_agent::started_here().into_iter().map(of).collect()
 }
 
 /// Brings up the nodes, replays the tasks and prints what happened; what the audit found.

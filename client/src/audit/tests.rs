@@ -162,7 +162,9 @@ async fn audited(dir: &Path, ledger: Option<Vec<Acknowledged>>) -> Findings {
     let serving = tokio::spawn(godel_state::serve(config, deps, stop.clone()));
     let client = Client::patient(&address).unwrap();
     client.store_status().await.unwrap();
-    let found = run(&Client::new(&address).unwrap(), Wanted { ledger, patience: Duration::ZERO }).await;
+    let found =
+        run(&Client::new(&address).unwrap(), Wanted { ledger, patience: Duration::ZERO, look_here: None })
+            .await;
     stop.cancel();
     serving.await.unwrap().unwrap();
     found.unwrap()

@@ -24,7 +24,7 @@ pub struct NodeView {
     pub node_id: u32,
     /// Of this installation.
     pub uid: String,
-    /// `Ready`, `NotReady`, with `,Cordoned`, `,Quarantined`, `,Conflict`, and `,Draining` or `,Drained`.
+    /// `Ready`, `NotReady`, with `,StartsNothing`, `,NoImages`, `,Cordoned`, `,Quarantined`, `,Conflict`, and `,Draining` or `,Drained`.
     pub status: String,
     /// Running units bound here.
     pub running_units: u32,
@@ -75,6 +75,12 @@ pub struct NodeView {
     /// Of a quarantined node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<QuarantineView>,
+    /// Why its agent can start nothing for now; empty: it can.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub trouble: String,
+    /// Why it can run no images for now; empty: it can, or never could.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub images_trouble: String,
     /// Of a node whose machine goes away.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice: Option<NoticeView>,
@@ -239,6 +245,12 @@ impl From<&v1::Node> for NodeView {
         let mut labels: BTreeMap<String, String> = report.attributes.into_iter().collect();
         labels.extend(meta.labels);
         let mut status = if report.ready { "Ready" } else { "NotReady" }.to_owned();
+        if !report.trouble.is_empty() {
+            status.push_str(",StartsNothing");
+        }
+        if !report.images_trouble.is_empty() {
+            status.push_str(",NoImages");
+        }
         if spec.cordoned {
             status.push_str(",Cordoned");
         }
@@ -311,6 +323,8 @@ impl From<&v1::Node> for NodeView {
                 .collect(),
             drain,
             quarantine,
+            trouble: report.trouble,
+            images_trouble: report.images_trouble,
             notice,
             conflict: node.conflict.as_ref().map(ConflictView::from),
         }

@@ -69,6 +69,11 @@ fn a_node_shows_its_use() {
     assert_eq!(drained(2, true).status, "Ready,Draining");
     assert_eq!(drained(2, true).drain.unwrap().to_string(), "7 of 9 running units have left");
     assert_eq!(drained(0, false).status, "NotReady,Drained");
+    let (trouble, images_trouble) = ("its disk is full".to_owned(), "no engine".to_owned());
+    let report = Some(v1::NodeReport { ready: true, trouble, images_trouble, ..v1::NodeReport::default() });
+    let troubled = NodeView::from(&v1::Node { report, ..v1::Node::default() });
+    let said = (troubled.status.as_str(), troubled.trouble.as_str(), troubled.images_trouble.as_str());
+    assert_eq!(said, ("Ready,StartsNothing,NoImages", "its disk is full", "no engine"));
 }
 
 #[test]

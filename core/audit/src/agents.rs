@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use godel_domain::{
     ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
     running_units::Phase,
+    words,
 };
 
 use super::{
     AgentReport, Evidence,
     history::{Replay, node_name},
-    processes,
+    local, processes,
     unreadable::LeftOut,
     verdict::Findings,
     world::{World, WorldRow},
@@ -121,12 +122,20 @@ pub(super) fn check(evidence: &Evidence, replay: &Replay, left: &LeftOut<'_>) ->
         findings.not_judged(format!("what runs on {n} nodes whose agents are not connected: {names}"));
     }
     let (n_seen, n_looked) = processes::check(evidence, left, moved, &mut findings);
+    let n_local = local::check(evidence, left, moved, &mut findings);
     let seen = match n_looked {
         0 => String::new(),
         _ => format!(", {n_seen} of them seen by their processes on {n_looked} nodes"),
     };
+    let here = match n_local {
+        0 => String::new(),
+        _ => format!(
+            ", {} of this machine looked at",
+            words::count(u32::try_from(n_local).unwrap_or(u32::MAX), "process")
+        ),
+    };
     findings.checked(format!(
-        "{} agents connected, {n_running} running units reported{seen}; {} placements in the history{}, none twice",
+        "{} agents connected, {n_running} running units reported{seen}{here}; {} placements in the history{}, none twice",
         connected.len(),
         replay.n_placements,
         history.since()

@@ -11,6 +11,7 @@
 //! - `compaction`: I3, what is compacted.
 //! - `history`: I4 and I6, and what I1 and I3 say of the past.
 //! - `ledger`: I2, what clients were told.
+//! - `local`: I3, what runs on the machine of the audit.
 //! - `moved`: I6, what becomes of moves.
 //! - `movements`: I6, running units that move to other nodes.
 //! - `moves`: units that change their queue.
@@ -34,6 +35,7 @@ mod budgets;
 mod compaction;
 mod history;
 mod ledger;
+mod local;
 mod moved;
 mod movements;
 mod moves;
@@ -62,6 +64,7 @@ use godel_domain::{
 };
 
 pub use self::{
+    local::LocalProcess,
     order::{HandedOut, Service},
     pending::{Before, Misfit, Scan, Witness, held_up},
     processes::{NodeProcesses, Orphan, OrphanUnit, RunProcesses},
@@ -145,6 +148,8 @@ pub struct Evidence {
     pub agents: Vec<AgentReport>,
     /// What really runs on the nodes that run processes.
     pub processes: Vec<NodeProcesses>,
+    /// What runs on the machine of the audit, whoever has started it.
+    pub local: Vec<LocalProcess>,
     /// Why pending units cannot be judged now; `None` when nothing is in flight.
     pub busy: Option<String>,
     /// How the dispatcher serves queues, as far as that is known.

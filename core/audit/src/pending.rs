@@ -16,7 +16,7 @@ use godel_domain::{
 };
 
 use super::{
-    Evidence, Orphan,
+    Evidence, LocalProcess, Orphan,
     owners::Accounts,
     queues::{QueueRoom, levels},
     room::{self, NodeSums, ZoneSums},
@@ -74,6 +74,8 @@ pub struct Before {
     free: BTreeMap<NodeId, Free>,
     /// Processes that no running unit owned each time.
     pub(super) orphans: BTreeSet<(NodeId, Orphan)>,
+    /// Processes of the machine of the audit that were there each time.
+    pub(super) local: BTreeSet<LocalProcess>,
 }
 
 impl Before {
@@ -85,14 +87,16 @@ impl Before {
         let orphans = evidence.processes.iter();
         let mut orphans: BTreeSet<(NodeId, Orphan)> =
             orphans.flat_map(|on| on.orphans.iter().map(|orphan| (on.node, orphan.clone()))).collect();
+        let mut local: BTreeSet<LocalProcess> = evidence.local.iter().cloned().collect();
         let mut since = world.revision;
         if let Some(before) = &evidence.before {
             scan.keep_least(&before.free);
             waiting.retain(|id| before.waiting.contains(id));
             orphans.retain(|orphan| before.orphans.contains(orphan));
+            local.retain(|one| before.local.contains(one));
             since = before.since;
         }
-        Self { since, waiting, free: scan.free, orphans }
+        Self { since, waiting, free: scan.free, orphans, local }
     }
 }
 
@@ -336,7 +340,7 @@ fn choose(node: &WorldNode, free: &[u32], request: &DeviceRequest) -> Option<Vec
 /// Whether the node takes the template at all, room apart.
 pub(super) fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit> {
     let (Some(spec), Some(report)) = (&node.spec, &node.report) else { return Err(Misfit::NotReady) };
-    if !report.value.ready {
+    if !report.value.can_start() {
         return Err(Misfit::NotReady);
     }
     if spec.value.is_closed() {

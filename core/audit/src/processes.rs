@@ -202,7 +202,7 @@ fn has_process(unit: &WorldUnit, row: &WorldRow) -> bool {
     run.is_some_and(is_one)
 }
 
-fn name_of(world: &World, unit: UnitId) -> String {
+pub(super) fn name_of(world: &World, unit: UnitId) -> String {
     world.units.get(&unit).map_or_else(|| format!("unit id {unit}"), WorldUnit::name)
 }
 

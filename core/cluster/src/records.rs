@@ -247,14 +247,14 @@ impl NodeRecords {
         self.entries.get(idx).map_or(0, |entry| entry.taints)
     }
 
-    /// Whether a node exists, is ready and neither cordoned nor drained, and all of its records can be read.
+    /// Whether a node exists, is ready, can start something, is neither cordoned nor drained, and all of its records can be read.
     #[inline]
     pub(crate) fn usable(&self, node: NodeId) -> Result<(), Unfit> {
         if self.frozen.has_node(node) {
             return Err(Unfit::Unreadable);
         }
         let Some(spec) = self.spec(node) else { return Err(Unfit::Gone) };
-        if !self.report(node).is_some_and(|report| report.ready) {
+        if !self.report(node).is_some_and(NodeReport::can_start) {
             return Err(Unfit::NotReady);
         }
         if spec.is_closed() { Err(Unfit::Cordoned) } else { Ok(()) }
@@ -320,7 +320,7 @@ impl NodeRecords {
 
     fn settle_usable(&mut self, idx: usize) {
         let entry = &self.entries[idx];
-        let ready = entry.report.as_ref().is_some_and(|(report, _)| report.ready);
+        let ready = entry.report.as_ref().is_some_and(|(report, _)| report.can_start());
         let is_open = ready && entry.spec.as_ref().is_some_and(|(spec, _)| !spec.is_closed());
         self.usable[idx] =
             is_open && !u32::try_from(idx).is_ok_and(|node| self.frozen.has_node(NodeId(node)));
@@ -363,6 +363,19 @@ mod tests {
         assert_eq!((records.label(NODE, "zone"), records.n_nodes()), (Some("admin"), 1));
         let admin = catalogue.labels().find("zone", "admin").unwrap();
         assert_eq!(records.node_labels(NODE.idx()), [admin]);
+    }
+
+    #[test]
+    fn a_node_that_can_start_nothing_gets_nothing_until_it_can() {
+        let (mut catalogue, mut records) = ready();
+        let report = |trouble: &str| {
+            let (trouble, attributes) = (trouble.to_owned(), labels("agent"));
+            NodeReport { id: NODE, ready: true, attributes, trouble, ..NodeReport::default() }
+        };
+        assert!(records.put_report(&mut catalogue, NODE.idx(), report("its disk is full"), Revision(3)));
+        assert_eq!((records.usable(NODE), records.is_usable(NODE.idx())), (Err(Unfit::NotReady), false));
+        assert!(records.put_report(&mut catalogue, NODE.idx(), report(""), Revision(4)));
+        assert_eq!((records.usable(NODE), records.is_usable(NODE.idx())), (Ok(()), true));
     }
 
     #[test]

@@ -108,6 +108,15 @@ pub struct NodeReport {
     pub max_running_units: u32,
     /// What becomes of running units there.
     pub runtime: NodeRuntime,
+    /// Why its agent can start nothing for now, in words; empty: it can.
+    pub trouble: String,
+}
+
+impl NodeReport {
+    /// Its agent is there and starts what it is given.
+    pub fn can_start(&self) -> bool {
+        self.ready && self.trouble.is_empty()
+    }
 }
 
 /// What an agent does with the running units of a node.
@@ -172,6 +181,7 @@ impl Default for NodeReport {
             attributes: BTreeMap::new(),
             max_running_units: MAX_RUNNING_UNITS,
             runtime: NodeRuntime::Unknown,
+            trouble: String::new(),
         }
     }
 }

@@ -54,9 +54,38 @@ pub enum AssignmentRefusal {
     Zones,
     /// The agent was told to refuse, for a test.
     Told,
+    /// Its state directory cannot be written, or is not its own any more.
+    Disk,
+    /// Its engine, or the registry of the image, did not answer for too long.
+    Engine,
+    /// No keeper can be started.
+    Keeper,
+    /// The node lacks what the command needs, which another one may have.
+    Lacks,
 }
 
 impl AssignmentRefusal {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Room,
+        Self::Devices,
+        Self::Zones,
+        Self::Told,
+        Self::Disk,
+        Self::Engine,
+        Self::Keeper,
+        Self::Lacks,
+    ];
+
+    /// Whether it speaks against the node: not if the node says by itself what it cannot do, and takes it back by itself, nor if
+    /// it is the unit that asks for what few nodes have.
+    pub fn counts_against_node(self) -> bool {
+        match self {
+            Self::Room | Self::Devices | Self::Zones | Self::Told | Self::Keeper => true,
+            Self::Disk | Self::Engine | Self::Lacks => false,
+        }
+    }
+
     /// As metrics and reasons name it.
     pub fn name(self) -> &'static str {
         match self {
@@ -64,6 +93,10 @@ impl AssignmentRefusal {
             Self::Devices => "devices",
             Self::Zones => "zones",
             Self::Told => "told",
+            Self::Disk => "disk",
+            Self::Engine => "engine",
+            Self::Keeper => "keeper",
+            Self::Lacks => "lacks",
         }
     }
 }

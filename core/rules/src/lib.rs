@@ -17,6 +17,7 @@
 //! - `load_window`: percentiles of a node's use, as its agent measures them.
 //! - `lost_nodes`: which nodes are lost, and the brake when many are.
 //! - `node_absence`: when the record of a node goes by itself.
+//! - `node_failures`: when it is a node's fault that what is placed there fails.
 //! - `node_identity`: who speaks for a node when several agents claim it.
 //! - `node_usage`: smoothed use of a node's guaranteed running units.
 //! - `overload`: how many submissions are taken at once, and when refused callers come back.
@@ -39,6 +40,7 @@ pub mod leases;
 pub mod load_window;
 pub mod lost_nodes;
 pub mod node_absence;
+pub mod node_failures;
 pub mod node_identity;
 pub mod node_usage;
 pub mod overload;

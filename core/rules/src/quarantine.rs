@@ -33,6 +33,9 @@ pub struct NodeRefusals(VecDeque<Millis>);
 impl NodeRefusals {
     /// One more refusal, for `why`. The reason in words if the node is to be quarantined for it; then the count begins anew.
     pub fn note(&mut self, why: AssignmentRefusal, now: Millis, config: &Config) -> Option<String> {
+        if !why.counts_against_node() {
+            return None;
+        }
         self.0.push_back(now);
         while self.0.front().is_some_and(|at| now.since(*at) >= config.window_ms.max(1)) {
             self.0.pop_front();
@@ -60,6 +63,16 @@ mod tests {
         assert_eq!([0, 500, 1_000, 1_500, 1_999].map(&mut at), [false, false, false, false, true]);
         // The count begins anew.
         assert_eq!([2_000, 2_001, 2_002].map(&mut at), [false, false, true]);
+    }
+
+    #[test]
+    fn what_a_node_says_by_itself_does_not_count() {
+        let config = Config { n_refusals: 1, window_ms: 1_000, lasts_ms: 0 };
+        let counts =
+            |why: &AssignmentRefusal| NodeRefusals::default().note(*why, Millis(1), &config).is_some();
+        let counted: Vec<_> =
+            AssignmentRefusal::ALL.into_iter().filter(counts).map(AssignmentRefusal::name).collect();
+        assert_eq!(counted, ["room", "devices", "zones", "told", "keeper"]);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub enum UnitsAtStop {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UseDocker {
-    /// If the engine answers when the agent starts.
+    /// Once the engine answers.
     #[default]
     Auto,
     /// The agent does not start without the engine.
@@ -145,8 +145,8 @@ godel_kit::section! {
         /// Network interfaces on which running units are kept to what they ask for of `network`, with commas between them. Empty: those that
         /// are hardware.
         pub network_interfaces: String = String::new(),
-        /// Run units that have an image as containers of the Docker engine of a real node: `auto` if the engine answers when the agent
-        /// starts; `on` always, and the agent does not start without the engine; `off` never.
+        /// Run units that have an image as containers of the Docker engine of a real node: `auto` once the engine answers; `on`
+        /// always, and the agent does not start without the engine; `off` never.
         pub docker: UseDocker = UseDocker::Auto,
         /// Socket of the Docker engine.
         pub docker_socket: PathBuf = PathBuf::from("/var/run/docker.sock"),

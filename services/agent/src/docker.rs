@@ -40,6 +40,41 @@ pub(crate) struct Error {
     message: String,
 }
 
+/// What registries say of an image that nobody will deliver later either.
+const FINAL_WORDS: [&str; 8] = [
+    "manifest unknown",
+    "not found",
+    "denied",
+    "unauthorized",
+    "authentication required",
+    "invalid reference",
+    "no matching manifest",
+    "http response to https client",
+];
+/// What was wanted of a registry.
+const PULLED: &str = "it cannot be pulled";
+/// Answers after which a question is worth asking again.
+const PASSING: [u16; 2] = [408, 429];
+
+impl Error {
+    /// Nobody has answered: the engine is away.
+    pub(crate) fn is_away(&self) -> bool {
+        self.status.is_none()
+    }
+
+    /// Whether it may be otherwise in a while: nobody has answered, or whoever did is overloaded or broken.
+    pub(crate) fn passes(&self) -> bool {
+        let said = self.message.to_lowercase();
+        // A registry speaks through the engine, which has no status for it.
+        let is_final = self.what == PULLED && FINAL_WORDS.iter().any(|words| said.contains(words));
+        match self.status {
+            Some(status) if PASSING.contains(&status) => true,
+            Some(500..=599) | None => !is_final,
+            Some(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.what, self.message)
@@ -144,7 +179,7 @@ impl Engine {
             while steps.try_next().await?.is_some() {}
             Ok(())
         };
-        within("it cannot be pulled", limit, all).await
+        within(PULLED, limit, all).await
     }
 
     pub(crate) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<(), Error> {
@@ -266,4 +301,40 @@ pub(crate) fn remove_left(container: &Container) -> std::io::Result<()> {
         engine.remove(&container.name).await
     });
     removed.map_err(std::io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_is_told_from_what_does_not() {
+        let error = |status, message: &str| Error { what: PULLED, status, message: message.to_owned() };
+        for (status, message, passes) in [
+            (
+                Some(500),
+                "Get \"https://reg:5000/v2/\": dial tcp 10.0.0.1:5000: connect: connection refused",
+                true,
+            ),
+            (
+                Some(500),
+                "Get \"https://reg/v2/\": net/http: request canceled (Client.Timeout exceeded)",
+                true,
+            ),
+            (Some(500), "no such host", true),
+            (Some(503), "service unavailable", true),
+            (Some(429), "toomanyrequests: you have reached your pull rate limit", true),
+            (None, "no answer in 600 s", true),
+            (None, "error trying to connect: No such file or directory", true),
+            (Some(404), "manifest for web:9 not found: manifest unknown", false),
+            (Some(404), "pull access denied for web, repository does not exist", false),
+            (Some(500), "unauthorized: authentication required", false),
+            (None, "no matching manifest for linux/arm64 in the manifest list entries", false),
+            (Some(400), "invalid reference format", false),
+        ] {
+            assert_eq!(error(status, message).passes(), passes, "{message}");
+        }
+        let away = Error { what: "the Docker engine does not answer", ..error(None, "Socket not found: /x") };
+        assert!(away.passes() && away.is_away());
+    }
 }

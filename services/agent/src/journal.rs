@@ -2,13 +2,14 @@
 //!
 //! One append-only file per process, `terminal.journal`, one line per entry, each with its own checksum. A torn
 //! last line is what a crash leaves and is dropped; what stands before it counts. The file is written and synced
-//! by one thread, for everything that waits together, and written anew once most of it is acknowledged.
+//! by one thread, for everything that waits together, and written anew once most of it is acknowledged. Behind its lines the file has
+//! room, as zeros: what ends while the disk is full can be written down.
 
 use std::{
     collections::BTreeMap,
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    io,
+    os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -19,7 +20,10 @@ use godel_domain::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::life::{Key, Status};
+use crate::{
+    keeper::files::may_pass,
+    life::{Key, Status},
+};
 
 /// The file's name in the state directory.
 pub const FILE: &str = "terminal.journal";
@@ -27,6 +31,9 @@ pub const FILE: &str = "terminal.journal";
 const COMPACT_BYTES_MIN: u64 = 1 << 20;
 /// It is written anew once it is so many times the size of what it keeps.
 const COMPACT_RATIO: u64 = 4;
+/// Room behind the lines that is taken ahead, and below which more is taken: the ends of some thousand running units.
+const ROOM_BYTES: u64 = 512 << 10;
+const ROOM_BYTES_MIN: u64 = 256 << 10;
 /// Batches that wait for the writer; senders wait beyond.
 const N_WAITING_MAX: usize = 256;
 
@@ -118,9 +125,54 @@ impl Journal {
 
 struct Writer {
     dir: PathBuf,
-    file: File,
-    bytes: u64,
+    file: Lines,
     kept: Kept,
+}
+
+/// The file: its lines, and the room behind them.
+struct Lines {
+    file: File,
+    /// Of the lines.
+    bytes: u64,
+    /// Of all of it.
+    len: u64,
+}
+
+impl Lines {
+    fn append(&mut self, text: &str) -> io::Result<()> {
+        self.file.write_all_at(text.as_bytes(), self.bytes)?;
+        self.bytes += u64::try_from(text.len()).unwrap_or(0);
+        self.len = self.len.max(self.bytes);
+        if self.len - self.bytes < ROOM_BYTES_MIN {
+            // Where there is none just now it is taken later.
+            let _later = self.take_room();
+        }
+        Ok(())
+    }
+
+    fn take_room(&mut self) -> io::Result<()> {
+        let zeros = vec![0; 64 << 10];
+        while self.len < self.bytes + ROOM_BYTES {
+            self.file.write_all_at(&zeros, self.len)?;
+            self.len += u64::try_from(zeros.len()).unwrap_or(0);
+        }
+        Ok(())
+    }
+
+    /// Goes on with a file that cannot be written anew, behind its lines that are whole.
+    fn reopen(path: &Path, bytes: u64) -> io::Result<Self> {
+        let file = OpenOptions::new().write(true).open(path)?;
+        let len = file.metadata()?.len();
+        let zeros = vec![0; 64 << 10];
+        let mut at = bytes;
+        while at < len {
+            let n = usize::try_from(len - at).unwrap_or(usize::MAX).min(zeros.len());
+            file.write_all_at(&zeros[..n], at)?;
+            at += u64::try_from(n).unwrap_or(0);
+        }
+        file.sync_data()?;
+        Ok(Self { file, bytes, len })
+    }
 }
 
 impl Writer {
@@ -131,9 +183,12 @@ impl Writer {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        let kept = read(&text);
-        let (file, bytes) = rewrite(dir, &kept)?;
-        Ok(Self { dir: dir.to_owned(), file, bytes, kept })
+        let (kept, bytes) = read(&text);
+        let file = match rewrite(dir, &kept) {
+            Err(error) if may_pass(&error) && path.exists() => Lines::reopen(&path, bytes)?,
+            written => written?,
+        };
+        Ok(Self { dir: dir.to_owned(), file, kept })
     }
 
     fn run(mut self, mut rx: mpsc::Receiver<Batch>) {
@@ -163,23 +218,27 @@ impl Writer {
     }
 
     fn append(&mut self, text: &str, must_sync: bool) -> io::Result<()> {
-        self.file.write_all(text.as_bytes())?;
-        self.bytes += u64::try_from(text.len()).unwrap_or(0);
+        self.file.append(text)?;
         if must_sync {
-            self.file.sync_data()?;
+            self.file.file.sync_data()?;
         }
         // About 100 bytes a line.
         let n_kept = self.kept.ended.len() + self.kept.stores.len();
         let kept_bytes = u64::try_from(n_kept).unwrap_or(0) * 100;
-        if self.bytes > COMPACT_BYTES_MIN && self.bytes > COMPACT_RATIO * kept_bytes {
-            (self.file, self.bytes) = rewrite(&self.dir, &self.kept)?;
+        if self.file.bytes > COMPACT_BYTES_MIN && self.file.bytes > COMPACT_RATIO * kept_bytes {
+            match rewrite(&self.dir, &self.kept) {
+                Ok(file) => self.file = file,
+                // It goes on as it is until there is room.
+                Err(error) if may_pass(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
 }
 
 /// Writes what is kept into a new file that then takes the place of the old one.
-fn rewrite(dir: &Path, kept: &Kept) -> io::Result<(File, u64)> {
+fn rewrite(dir: &Path, kept: &Kept) -> io::Result<Lines> {
     let mut text = String::new();
     for ((node, _), status) in &kept.ended {
         push_line(&mut text, &Entry::Ended(Arc::clone(node), *status));
@@ -190,13 +249,17 @@ fn rewrite(dir: &Path, kept: &Kept) -> io::Result<(File, u64)> {
     let (path, fresh) = (dir.join(FILE), dir.join(format!("{FILE}.new")));
     // What an earlier process left is not written through: it may be a link.
     let _absent = fs::remove_file(&fresh);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    let mut lines = Lines { file, bytes: 0, len: 0 };
+    let written = lines.append(&text).and_then(|()| lines.file.sync_all());
+    if let Err(error) = written {
+        // It would take room that something else needs.
+        let _stays = fs::remove_file(&fresh);
+        return Err(error);
+    }
     fs::rename(&fresh, &path)?;
     File::open(dir)?.sync_all()?;
-    let file = OpenOptions::new().append(true).open(&path)?;
-    Ok((file, u64::try_from(text.len()).unwrap_or(0)))
+    Ok(lines)
 }
 
 fn apply(kept: &mut Kept, entry: &Entry) {
@@ -244,14 +307,15 @@ fn push_checked(text: &mut String, line: &str) {
     text.push_str(&format!("{line} {:08x}\n", crc32c::crc32c(line.as_bytes())));
 }
 
-/// What a file keeps: every line that is whole, up to the first that is not.
-fn read(bytes: &[u8]) -> Kept {
-    let mut kept = Kept::default();
+/// What a file keeps: every line that is whole, up to the first that is not; and the bytes of these lines.
+fn read(bytes: &[u8]) -> (Kept, u64) {
+    let (mut kept, mut n) = (Kept::default(), 0);
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         let Some(entry) = parse(line) else { break };
         apply(&mut kept, &entry);
+        n += line.len();
     }
-    kept
+    (kept, u64::try_from(n).unwrap_or(0))
 }
 
 fn parse(line: &[u8]) -> Option<Entry> {
@@ -345,11 +409,11 @@ mod tests {
         let whole = text.len();
         push_line(&mut text, &Entry::Ended(node(), status(2, 0)));
         for len in whole..text.len() {
-            assert_eq!(read(&text.as_bytes()[..len]).ended.len(), 1, "{len}");
+            assert_eq!(read(&text.as_bytes()[..len]).0.ended.len(), 1, "{len}");
         }
         let mut bytes = text.into_bytes();
         bytes[whole + 8] ^= 1;
-        assert_eq!(read(&bytes).ended.len(), 1);
+        assert_eq!(read(&bytes).0.ended.len(), 1);
     }
 
     #[test]
@@ -357,7 +421,45 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut writer = Writer::open(dir.path()).unwrap();
         writer.append(&"x".repeat(usize::try_from(COMPACT_BYTES_MIN).unwrap() + 1), true).unwrap();
-        assert_eq!(fs::metadata(dir.path().join(FILE)).unwrap().len(), 0);
+        let bytes = fs::read(dir.path().join(FILE)).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 0), "room alone");
+    }
+
+    #[test]
+    fn what_ends_on_a_full_disk_has_its_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        let mut writer = Writer::open(dir.path()).unwrap();
+        let len = || fs::metadata(&path).unwrap().len();
+        let first = len();
+        assert!(first >= ROOM_BYTES, "{first}");
+        let mut text = String::new();
+        (0..1_000).for_each(|unit| push_line(&mut text, &Entry::Ended(node(), status(unit, 0))));
+        assert!(u64::try_from(text.len()).unwrap() < ROOM_BYTES_MIN);
+        writer.append(&text, true).unwrap();
+        assert_eq!(len(), first, "nothing more is taken for the ends of a whole node");
+        assert_eq!(read(&fs::read(&path).unwrap()).0.ended.len(), 1_000);
+        (0..9).for_each(|_| writer.append(&text, true).unwrap());
+        assert!(len() > first, "and room is there again behind what was written");
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_written_anew_goes_on_behind_what_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        let mut text = String::new();
+        push_line(&mut text, &Entry::Ended(node(), status(1, 0)));
+        let whole = u64::try_from(text.len()).unwrap();
+        push_line(&mut text, &Entry::Ended(node(), status(2, 0)));
+        let torn = &text[..text.len() - 3];
+        fs::write(&path, torn).unwrap();
+        let mut lines = Lines::reopen(&path, whole).unwrap();
+        text.clear();
+        push_line(&mut text, &Entry::Ended(node(), status(7, 0)));
+        lines.append(&text).unwrap();
+        let (kept, bytes) = read(&fs::read(&path).unwrap());
+        let units: Vec<u64> = kept.ended.keys().map(|(_, key)| key.unit).collect();
+        assert_eq!((units, bytes), (vec![1, 7], whole + u64::try_from(text.len()).unwrap()));
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@
 //!   keeper.json    who the keeper is, and since when its command runs
 //!   control        a pipe: `stop GRACE_MS REASON` in a line makes the keeper end everything
 //!   end.json       how it ended: written once, synced, renamed into place
+//!   *.room         room for these two, taken before the command starts: an end is never lost to a full disk
 //! ```
 //!
 //! What belongs to a run is what is in its control group, and what descends from the keeper, which is the parent of everything
@@ -41,17 +42,20 @@ use std::{
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
     process::{Child, ExitCode},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use godel_domain::run_end::RunEndReason;
+use godel_rules::agent_admission::AssignmentRefusal;
 use rustix::{
     fs::{Mode, OFlags},
     process::{Pid, PidfdFlags, WaitOptions, WaitStatus},
 };
 
+#[cfg(test)]
+pub(crate) use contact::contact_age_ms;
 pub(crate) use contact::renew;
-pub(crate) use ending::{Found, end_left_over};
+pub(crate) use ending::{Found, end_for_keeper, end_left_over, signal_for_keeper};
 use files::{CONTROL, END, Ended, KEEPER, Keeper, LOCK, RUN, Run, Started};
 
 use crate::{
@@ -65,6 +69,9 @@ pub(crate) const READY: &[u8] = b"\n";
 const SIGNALLED: i32 = 128;
 /// Exit code of a command that was told to stop, 128 + SIGTERM, where it has none of its own.
 const STOPPED: i32 = 143;
+
+/// Between attempts to write down an end.
+const END_PAUSE: Duration = Duration::from_millis(500);
 
 /// Why a keeper cannot do its work. Nobody reads it but the log of the agent.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +122,9 @@ fn try_keep(dir: &Path) -> Result<(), Error> {
     let process = process.map_err(failed("/proc is not mounted"))?;
     let keeper = Keeper { pid: process.pid, began: process.began, boot_id: procfs::boot_id(), started: None };
     write(dir, KEEPER, &keeper)?;
+    for name in [KEEPER, END] {
+        files::reserve(dir, name).map_err(failed("there is no room for its end"))?;
+    }
     let control = control(dir).map_err(failed("its control pipe cannot be made"))?;
     let mut log = logs::Writer::open(&run.log_dir, run.log_max_bytes, run.log_files)
         .map_err(failed("its log cannot be opened"))?;
@@ -131,7 +141,7 @@ fn try_keep(dir: &Path) -> Result<(), Error> {
         Err(cannot) => {
             let ended = not_started(cannot, &mut log, now);
             group.iter().for_each(|group| drop(group.remove()));
-            write(dir, END, &ended)?;
+            write_end(dir, &ended)?;
             ready();
             return Ok(());
         }
@@ -150,7 +160,18 @@ fn try_keep(dir: &Path) -> Result<(), Error> {
     watch.drain(&mut log);
     log.sync();
     let ended = how(status, told, out_of_memory, (now, wall_ms()));
-    write(dir, END, &ended)
+    write_end(dir, &ended)
+}
+
+/// Writes down how the run ended. There is room for it; where the disk does not work all the same, it is tried again for as long as
+/// there is the directory: as long as this process lives, its agent waits for it.
+fn write_end(dir: &Path, ended: &Ended) -> Result<(), Error> {
+    loop {
+        match files::write(dir, END, ended) {
+            Err(error) if files::may_pass(&error) && dir.exists() => std::thread::sleep(END_PAUSE),
+            written => return written.map_err(failed("the end of the run cannot be written")),
+        }
+    }
 }
 
 /// What to say of the end of a command.
@@ -164,7 +185,7 @@ fn how(
     let signal = status.and_then(WaitStatus::terminating_signal);
     let exit_code = code.or(signal.map(|signal| SIGNALLED + signal)).unwrap_or(STOPPED);
     let reason = why(told, out_of_memory && exit_code != 0, signal.is_some());
-    Ended { exit_code, reason: reason.name().to_owned(), why: String::new(), started_ms, ended_ms }
+    Ended { exit_code, reason: reason.name().to_owned(), started_ms, ended_ms, ..Ended::default() }
 }
 
 /// Of several reasons for an end the one to say.
@@ -179,10 +200,12 @@ fn why(told: Option<RunEndReason>, out_of_memory: bool, is_signalled: bool) -> R
 
 /// Says in the log why nothing was started, and what that is for an end.
 fn not_started(cannot: command::CannotStart, log: &mut logs::Writer, ended_ms: i64) -> Ended {
-    let command::CannotStart { reason, exit_code, why } = cannot;
+    let command::CannotStart { reason, exit_code, mut why, refused } = cannot;
     log.write(format!("[godel: {why}]\n").as_bytes());
     log.sync();
-    Ended { exit_code, reason: reason.name().to_owned(), why, started_ms: 0, ended_ms }
+    why.truncate(why.floor_char_boundary(files::WHY_BYTES_MAX));
+    let refused = refused.map(AssignmentRefusal::name).unwrap_or_default().to_owned();
+    Ended { exit_code, reason: reason.name().to_owned(), why, refused, started_ms: 0, ended_ms }
 }
 
 /// What an agent has written into the control pipe: graces in milliseconds, and reasons. Who writes to it writes whole lines, and less

@@ -11,6 +11,8 @@
 //!
 //! - `bandwidth`: what running units use of network and memory bandwidth, and what they are kept to.
 //! - `cgroup`: control groups of running units, of version 1 or 2.
+//! - `claim`: the state directory and the node that are one agent's alone.
+//! - `condition`: what keeps a real node from starting anything.
 //! - `config`: configuration of an agent process.
 //! - `detect`: the hardware of this machine, from procfs, sysfs and NVIDIA's library.
 //! - `docker`: the Engine API of Docker, for running units that have an image.
@@ -34,6 +36,8 @@
 
 pub mod bandwidth;
 pub mod cgroup;
+pub mod claim;
+mod condition;
 pub mod config;
 pub mod detect;
 mod docker;
@@ -57,4 +61,5 @@ mod yarn;
 
 pub use config::{Config, UnitsAtStop, UseDocker, YarnConfig};
 pub use inventory::NodeDef;
+pub use runtime::process::strays::{StartedHere, started_here};
 pub use service::{Deps, Error, Mode, Stats, own_keeper, serve};

@@ -39,7 +39,7 @@ mod squeeze;
 mod zone_use;
 
 pub use self::{awaited::NotAwaiting, backoff::Backoff, notice::Notice};
-pub use orders::{Key, Orders, Weight, Work};
+pub use orders::{Key, LeftRunning, Orders, Weight, Work};
 
 /// Ended and acknowledged running units that are remembered, so that a late copy of an assignment does not
 /// start one again. The newest of one node; a copy later than so many others cannot come on an ordered stream.
@@ -78,17 +78,8 @@ pub struct Ended {
     pub exit_code: i32,
     /// Why and when, if it was a command.
     pub end: RunEnd,
-}
-
-/// What an earlier agent has left running.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LeftRunning {
-    /// Times that it was started again in place.
-    pub restarts: u32,
-    /// Of these since it last ran for long.
-    pub in_row: u32,
-    /// When its command was started, Unix milliseconds.
-    pub started_ms: i64,
+    /// Nothing of it has run, for the sake of the node.
+    pub refused: Option<AssignmentRefusal>,
 }
 
 /// What is to be done for real.
@@ -402,7 +393,7 @@ impl NodeLife {
 
     /// It is over, or has to be started again.
     pub fn ended(&mut self, key: Key, incarnation: u32, ended: Ended, now: Millis, out: &mut Vec<Action>) {
-        let Ended { exit_code, end } = ended;
+        let Ended { exit_code, end, refused } = ended;
         let was_left_over = self.left_over.remove(&(key, incarnation));
         if let Some(run) = &was_left_over {
             self.count(&run.orders, -1);
@@ -417,6 +408,9 @@ impl NodeLife {
         let Some(run) = self.runs.get_mut(&key) else { return };
         if run.incarnation != incarnation || !run.phase.is_live() || run.waiting {
             return;
+        }
+        if let Some(why) = refused.filter(|_| !run.stopping) {
+            return self.give_back(key, why, out);
         }
         run.exit_code = exit_code;
         run.end = end;

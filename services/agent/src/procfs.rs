@@ -68,7 +68,7 @@ pub(crate) fn descendants(of: u32) -> Vec<Process> {
     descendants_in(&all(), of)
 }
 
-fn descendants_in(all: &BTreeMap<u32, Stat>, of: u32) -> Vec<Process> {
+pub(crate) fn descendants_in(all: &BTreeMap<u32, Stat>, of: u32) -> Vec<Process> {
     let mut children: BTreeMap<u32, Vec<Process>> = BTreeMap::new();
     for (&pid, stat) in all {
         children.entry(stat.parent).or_default().push(Process { pid, began: stat.began });

@@ -1,15 +1,6 @@
 //! Starts the tasks of an agent process: one per connection.
 
-use std::{
-    collections::BTreeMap,
-    ffi::OsString,
-    fs::{DirBuilder, File},
-    io,
-    net::SocketAddr,
-    os::unix::fs::DirBuilderExt as _,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, ffi::OsString, io, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use godel_domain::names::BadName;
 use godel_kit::{
@@ -26,9 +17,10 @@ use rand::SeedableRng as _;
 use tokio::sync::watch;
 
 use crate::{
-    Config, NodeDef, inventory, journal,
+    Config, NodeDef,
+    claim::{self, DirClaim, DirLoss},
+    inventory, journal,
     journal::Journal,
-    keeper,
     session::Client,
     shard::{Ended, Shard, containers::ContainerDesk},
     yarn,
@@ -89,21 +81,20 @@ pub enum Error {
     /// Commands run on one node only: that of this machine.
     #[error("commands run on one node, that of this machine, and not on {0}")]
     OneNode(usize),
-    /// Another agent uses the state directory.
+    /// Another agent uses the state directory, or speaks for the node.
+    #[error(transparent)]
+    Claim(#[from] claim::Error),
+    /// The state directory is not this agent's any more.
     #[error(
-        "another agent uses the state directory {}: stop it first, or give this one a directory of its own \
-         (`agent.state_dir`)",
-        .0.display()
+        "the state directory {} {}: this agent can keep nothing there, and has given up its node",
+        dir.display(),
+        loss.words()
     )]
-    Locked(PathBuf),
-    /// The state directory cannot be locked.
-    #[error("the state directory {} cannot be used", dir.display())]
-    StateDir {
+    DirLost {
         /// The directory.
         dir: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
+        /// What has become of it.
+        loss: DirLoss,
     },
     /// The directories of runs cannot be made or read.
     #[error("the running units of this node cannot be managed")]
@@ -181,17 +172,6 @@ impl Shown {
     }
 }
 
-/// Takes the state directory for this agent alone. The lock goes with the process, however it ends.
-fn lock(dir: &Path) -> Result<File, Error> {
-    let created = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    let locked = created.and_then(|()| keeper::lock(&dir.join("agent.lock")));
-    match locked {
-        Ok(Some(lock)) => Ok(lock),
-        Ok(None) => Err(Error::Locked(dir.to_owned())),
-        Err(source) => Err(Error::StateDir { dir: dir.to_owned(), source }),
-    }
-}
-
 fn as_gauge(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
@@ -239,7 +219,12 @@ pub async fn serve(config: Config, mut deps: Deps, stop: CancellationToken) -> R
     if deps.mode == Mode::Processes && deps.nodes.len() != 1 {
         return Err(Error::OneNode(deps.nodes.len()));
     }
-    let _lock = config.state_dir.as_deref().map(lock).transpose()?;
+    let claim = config.state_dir.as_deref().map(DirClaim::take).transpose()?.map(Arc::new);
+    // Without a directory its identity is that of the machine, and what it runs ends with it.
+    let _node = match deps.nodes.first().filter(|_| deps.mode == Mode::Processes && claim.is_some()) {
+        Some(node) => claim::claim_node(&node.name, &node.uid)?,
+        None => None,
+    };
     let (journal, mut kept, stores) = match &config.state_dir {
         Some(dir) => {
             let (journal, kept, stores) = Journal::open(dir)?;
@@ -283,6 +268,7 @@ pub async fn serve(config: Config, mut deps: Deps, stop: CancellationToken) -> R
         shard.report_to(deps.stats.clone(), config.registrations_in_flight.div_ceil(n_shards));
         shard.says_goodbye(deps.says_goodbye);
         shard.keep_with(deps.keeper.clone());
+        shard.claim(claim.clone());
         containers.take().into_iter().for_each(|desk| shard.start_containers(desk));
         for def in nodes {
             let ended = kept.remove(def.name.as_str()).unwrap_or_default();

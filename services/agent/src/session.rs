@@ -80,15 +80,15 @@ impl Client {
     }
 }
 
-/// Registers a node; `instance` is this start of the agent.
+/// Registers a node, which is reported so; `instance` is this start of the agent.
 pub(crate) fn register(
     client: Client,
     node: usize,
     def: &NodeDef,
-    (runtime, instance): (v1::NodeRuntime, u64),
+    (report, instance): (v1::NodeReport, u64),
 ) -> Step {
     let meta = v1::ObjectMeta { name: def.name.clone(), uid: def.uid.clone(), ..v1::ObjectMeta::default() };
-    let report = Some(v1::NodeReport { runtime: runtime.into(), ..def.report() });
+    let report = Some(report);
     let request = v1::RegisterNodeRequest { meta: Some(meta), report, taints: Vec::new(), instance };
     Box::pin(async move {
         let result = in_time(client.nodes().register_node(request)).await.map(Response::into_inner);
@@ -416,6 +416,10 @@ fn refused(refusal: Option<AssignmentRefusal>) -> v1::AssignmentRefusal {
         Some(AssignmentRefusal::Devices) => v1::AssignmentRefusal::Devices,
         Some(AssignmentRefusal::Zones) => v1::AssignmentRefusal::Zones,
         Some(AssignmentRefusal::Told) => v1::AssignmentRefusal::Told,
+        Some(AssignmentRefusal::Disk) => v1::AssignmentRefusal::Disk,
+        Some(AssignmentRefusal::Engine) => v1::AssignmentRefusal::Engine,
+        Some(AssignmentRefusal::Keeper) => v1::AssignmentRefusal::Keeper,
+        Some(AssignmentRefusal::Lacks) => v1::AssignmentRefusal::Lacks,
     }
 }
 

@@ -22,6 +22,7 @@ use tonic::Status as RpcStatus;
 
 use crate::{
     Config, NodeDef,
+    claim::DirClaim,
     journal::{Entry, Journal},
     life::{Backoff, Key, N_STATUSES_MAX, NodeLife, Status},
     logs::LogSenders,
@@ -35,6 +36,7 @@ use crate::{
     yarn::server::Ask,
 };
 
+mod condition;
 mod contact;
 pub(crate) mod containers;
 mod ending;
@@ -46,6 +48,7 @@ mod takeover;
 mod usage;
 mod work;
 
+use condition::Watched;
 use containers::ContainerDesk;
 use processes::{Looked, Looks};
 use usage::{GpuUses, PartsOfUse, load_of, usage_of};
@@ -121,6 +124,7 @@ enum Woken {
     Event(Event),
     Looked(Looked),
     Ask(Ask),
+    Condition,
     Timer,
 }
 
@@ -167,8 +171,10 @@ pub(crate) struct Shard {
     process_looks: Looks,
     /// Units of which a real node keeps logs and has nothing else; state is asked which of them are gone.
     log_units: Arc<Mutex<BTreeSet<u64>>>,
-    /// The node has an engine for images.
-    runs_images: bool,
+    /// The state directory is this agent's alone.
+    claim: Option<Arc<DirClaim>>,
+    /// What a real node can do, as it was found last.
+    condition: Watched,
     /// The agent is being stopped, and what runs is ending, until then at most.
     ends_by: Option<Millis>,
     /// Sessions that could not be opened: only the first is worth a line.
@@ -236,7 +242,8 @@ impl Shard {
             senders: LogSenders::default(),
             process_looks: Looks::default(),
             log_units: Arc::default(),
-            runs_images: false,
+            claim: None,
+            condition: Watched::default(),
             ends_by: None,
             n_failures: 0,
             says_goodbye: false,
@@ -250,6 +257,11 @@ impl Shard {
 
     pub(crate) fn says_goodbye(&mut self, says_goodbye: bool) {
         self.says_goodbye = says_goodbye;
+    }
+
+    /// Says by what the state directory is this agent's.
+    pub(crate) fn claim(&mut self, claim: Option<Arc<DirClaim>>) {
+        self.claim = claim;
     }
 
     /// Says how to start a keeper.
@@ -319,7 +331,7 @@ impl Shard {
             }
             if self.has_ended() {
                 self.say_goodbye().await;
-                return Ok(Ended::Stopped);
+                return self.how_it_ends();
             }
             self.start_connecting();
             let now = self.clock.now();
@@ -343,6 +355,7 @@ impl Shard {
                     Woken::Looked(looked)
                 }
                 Some(ask) = containers::next_ask(&mut self.containers) => Woken::Ask(ask),
+                () = self.condition.changed() => Woken::Condition,
                 () = timer => Woken::Timer,
             };
             self.check_contact();
@@ -352,6 +365,7 @@ impl Shard {
                 Woken::Event(event) => self.on_event(event),
                 Woken::Looked(looked) => self.on_looked(looked),
                 Woken::Ask(ask) => self.on_ask(ask),
+                Woken::Condition => self.on_condition(),
                 Woken::Timer => {}
             }
             self.on_timers();

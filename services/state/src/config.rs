@@ -72,7 +72,11 @@ godel_kit::section! {
         /// A node whose agent refuses this many assignments within `quarantine_window` is quarantined: it gets no new
         /// assignments. 0: never.
         pub quarantine_refusals: usize = 3,
-        /// Time window in which refused assignments are counted (`quarantine_refusals`).
+        /// A node on which this many replicas end at once within `quarantine_window`, whose commands run on other nodes, is
+        /// quarantined. It never is the last node that something could use. 0: never.
+        pub quarantine_failures: usize = 3,
+        /// Time window in which refused assignments and replicas that end at once are counted (`quarantine_refusals`,
+        /// `quarantine_failures`).
         pub quarantine_window: HumanDuration = HumanDuration::from_secs(60),
         /// Length of a quarantine. `godel node uncordon` ends it earlier.
         pub quarantine_for: HumanDuration = HumanDuration::from_secs(600),

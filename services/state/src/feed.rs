@@ -242,7 +242,9 @@ fn nodes(
 
 fn put_spec(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
     // State has written it and the store has decoded it.
-    let v1::NodeSpec { meta, quarantine, .. } = v1::NodeSpec::decode(value.clone()).unwrap_or_default();
+    let spec = v1::NodeSpec::decode(value.clone()).unwrap_or_default();
+    hub.note_spec(node, Some(&spec));
+    let v1::NodeSpec { meta, quarantine, .. } = spec;
     hub.quarantine(node, quarantine.map(|quarantine| quarantine.until_ms));
     let meta = meta.unwrap_or_default();
     let mut names = hub.names.write();

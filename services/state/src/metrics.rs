@@ -52,8 +52,10 @@ impl StateMetrics {
                 "Assignments that agents did not start, by reason; 0 in a healthy cluster",
                 Family::default(),
             ),
-            nodes_quarantined: metrics
-                .gauge("nodes_quarantined", "Quarantined nodes: their agents refused too many assignments"),
+            nodes_quarantined: metrics.gauge(
+                "nodes_quarantined",
+                "Quarantined nodes: their agents refused too many assignments, or units failed there",
+            ),
             sessions: metrics.gauge("sessions", "Agent sessions open now"),
             watchers: metrics.gauge("watchers", "Watches open now"),
             slow_watchers: metrics.counter("slow_watchers", "Watches closed because they were too slow"),
@@ -62,12 +64,7 @@ impl StateMetrics {
             full: metrics.gauge("store_full", "1 while writes are refused because the disk is full"),
         };
         // From the start, so that whoever looks for them finds them at 0.
-        for why in [
-            AssignmentRefusal::Room,
-            AssignmentRefusal::Devices,
-            AssignmentRefusal::Zones,
-            AssignmentRefusal::Told,
-        ] {
+        for why in AssignmentRefusal::ALL {
             drop(shown.assignments_refused.get_or_create(&vec![("why", why.name())]));
         }
         shown

@@ -11,7 +11,7 @@ use godel_kit::{
     task,
 };
 use godel_proto::v1::{log_service_server::LogServiceServer, member_service_server::MemberServiceServer};
-use godel_rules::{leases::LeaseRequest, node_usage::Smoothing, quarantine};
+use godel_rules::{leases::LeaseRequest, node_failures::FailureConfig, node_usage::Smoothing, quarantine};
 use godel_store::{CrashPoints, Engine, OpenError, SledConfig, Store, StoreConfig};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 
@@ -149,7 +149,8 @@ async fn run(
     let hub = Arc::new(NodeSessions::new(
         store.clone(),
         Arc::clone(&clock),
-        (timing(config), measuring(config), quarantine(config)),
+        (timing(config), measuring(config)),
+        (quarantine(config), failing(config)),
         counted.clone(),
         crash.clone(),
     ));
@@ -248,6 +249,14 @@ fn quarantine(config: &Config) -> quarantine::Config {
         n_refusals: config.quarantine_refusals,
         window_ms: u64::from(millis(*config.quarantine_window)),
         lasts_ms: u64::from(millis(*config.quarantine_for)),
+    }
+}
+
+fn failing(config: &Config) -> FailureConfig {
+    FailureConfig {
+        n_replicas: config.quarantine_failures,
+        window_ms: u64::from(millis(*config.quarantine_window)),
+        ..FailureConfig::default()
     }
 }
 

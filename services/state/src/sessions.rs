@@ -10,6 +10,7 @@
 
 pub(crate) mod cell;
 pub(crate) mod committer;
+pub(crate) mod failures;
 pub(crate) mod measure;
 mod peers;
 pub(crate) mod statuses;
@@ -26,6 +27,7 @@ use std::{
 
 use cell::{Cell, Close, Report};
 use committer::Queue;
+use failures::Failures;
 use godel_domain::{
     ids::{NodeId, Revision, RunningUnitId, StoreId},
     node::Quarantine,
@@ -36,6 +38,7 @@ use godel_kit::{clock::SharedClock, quiet::Quiet};
 use godel_proto::v1;
 use godel_rules::{
     agent_admission::AssignmentRefusal,
+    node_failures::FailureConfig,
     node_identity::{Rival, RivalKind},
     quarantine,
 };
@@ -80,6 +83,8 @@ pub(crate) struct NodeSessions {
     pub(crate) timing: Timing,
     pub(crate) measuring: Measuring,
     quarantine: quarantine::Config,
+    failing: FailureConfig,
+    failures: Mutex<Failures>,
     pub(crate) names: RwLock<Names>,
     pub(crate) templates: Templates,
     pub(crate) queue: Queue,
@@ -116,7 +121,8 @@ impl NodeSessions {
     pub(crate) fn new(
         store: Store,
         clock: SharedClock,
-        (timing, measuring, quarantine): (Timing, Measuring, quarantine::Config),
+        (timing, measuring): (Timing, Measuring),
+        (quarantine, failing): (quarantine::Config, FailureConfig),
         metrics: StateMetrics,
         crash: godel_store::CrashPoints,
     ) -> Self {
@@ -126,6 +132,8 @@ impl NodeSessions {
             timing,
             measuring,
             quarantine,
+            failing,
+            failures: Mutex::default(),
             names: RwLock::default(),
             templates: Templates::new(timing.stop_after_disconnect_ms),
             queue: Queue::default(),
@@ -234,6 +242,7 @@ impl NodeSessions {
     /// A node record is gone: its session ends.
     pub(crate) fn remove(&self, node: NodeId) {
         self.quarantine(node, None);
+        self.note_spec(node, None);
         let slot = self.slots.write().get_mut(node.idx()).and_then(Option::take);
         if let Some(slot) = slot {
             let why = if self.leaving.lock().remove(&node) { Close::Left } else { Close::Deleted };

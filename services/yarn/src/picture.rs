@@ -511,6 +511,7 @@ pub(crate) fn state_of(node: &NodeEntry, n_containers: u32) -> YarnNodeState {
     match &node.spec {
         _ if !is_ready => YarnNodeState::Lost,
         Some(spec) if spec.quarantine.is_some() => YarnNodeState::Unhealthy,
+        Some(_) if node.report.as_ref().is_some_and(|report| !report.can_start()) => YarnNodeState::Unhealthy,
         Some(spec) if spec.is_closed() && n_containers > 0 => YarnNodeState::Decommissioning,
         Some(spec) if spec.is_closed() => YarnNodeState::Decommissioned,
         Some(_) | None => YarnNodeState::Running,

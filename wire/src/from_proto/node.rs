@@ -71,6 +71,7 @@ pub fn node_report(pb: v1::NodeReport) -> Result<NodeReport> {
         attributes: pb.attributes.into_iter().collect(),
         max_running_units: pb.max_running_units.unwrap_or(MAX_RUNNING_UNITS),
         runtime: node_runtime(pb.runtime)?,
+        trouble: pb.trouble,
     })
 }
 

@@ -157,8 +157,15 @@ pub(super) fn node_report() -> impl Strategy<Value = NodeReport> {
         NodeRuntime::Processes,
         NodeRuntime::Containers,
     ]);
-    (1u32..99, resources(), parts, any::<bool>(), labels(), (any::<u32>(), runtime)).prop_map(
-        |(id, capacity, (devices, zones, profiles), ready, attributes, (max_running_units, runtime))| {
+    (1u32..99, resources(), parts, any::<bool>(), labels(), (any::<u32>(), runtime, text())).prop_map(
+        |(
+            id,
+            capacity,
+            (devices, zones, profiles),
+            ready,
+            attributes,
+            (max_running_units, runtime, trouble),
+        )| {
             NodeReport {
                 id: NodeId(id),
                 capacity,
@@ -169,6 +176,7 @@ pub(super) fn node_report() -> impl Strategy<Value = NodeReport> {
                 attributes,
                 max_running_units,
                 runtime,
+                trouble,
             }
         },
     )

@@ -41,8 +41,18 @@ fn node_drain(drain: &Drain) -> v1::NodeDrain {
 
 /// An agent's record of a node.
 pub fn node_report(report: &NodeReport) -> v1::NodeReport {
-    let NodeReport { id, capacity, devices, zones, profiles, ready, attributes, max_running_units, runtime } =
-        report;
+    let NodeReport {
+        id,
+        capacity,
+        devices,
+        zones,
+        profiles,
+        ready,
+        attributes,
+        max_running_units,
+        runtime,
+        trouble,
+    } = report;
     v1::NodeReport {
         node_id: id.0,
         capacity: Some(super::resources(capacity)),
@@ -53,8 +63,10 @@ pub fn node_report(report: &NodeReport) -> v1::NodeReport {
         attributes: super::map(attributes),
         max_running_units: Some(*max_running_units),
         runtime: node_runtime(*runtime).into(),
-        // Who decides does not know it; state writes these records as agents send them.
+        trouble: trouble.clone(),
+        // Who decides does not know these; state writes these records as agents send them.
         address: String::new(),
+        images_trouble: String::new(),
     }
 }
 

@@ -141,3 +141,49 @@ fn nodes_that_do_not_say_what_runs_are_not_judged() {
     evidence.listed = Story::healthy().0.evidence().listed;
     assert!(i3(&evidence).not_judged.is_empty());
 }
+
+fn local(pid: u32, mark: &str, node: &str, incarnation: u32) -> LocalProcess {
+    LocalProcess {
+        process: (pid, 70),
+        mark: mark.to_owned(),
+        node: (node.to_owned(), "uid-before".to_owned()),
+        unit_uid: "uid-1".to_owned(),
+        ordinal: 1,
+        incarnation,
+    }
+}
+
+#[test]
+fn i3_names_two_commands_of_one_replica_though_no_agent_says_so() {
+    let with = |local: &[LocalProcess]| {
+        let mut evidence = real().0.evidence();
+        evidence.local = local.to_vec();
+        evidence
+    };
+    let right = [local(42, "a", "n2", 0), local(43, "a", "n2", 0)];
+    assert!(i3(&with(&right)).holds());
+    assert!(i3(&with(&right)).checked.contains("2 processes of this machine looked at"));
+    let double = [local(42, "a", "n2", 0), local(50, "b", "n2", 0)];
+    only(&with(&double), Invariant::I3, "2 commands of unit-1/1 run on this machine: processes 42, 50");
+    only(
+        &with(&[local(42, "a", "n2", 3)]),
+        Invariant::I3,
+        "process 42 of unit-1/1 incarnation 3 runs on this machine, for node n2: incarnation 0 is current",
+    );
+    only(
+        &with(&[local(42, "a", "n1", 0)]),
+        Invariant::I3,
+        "runs on this machine, for node n1: it is placed on n2",
+    );
+    // Another cluster has its own units, and its own nodes.
+    let other = LocalProcess { unit_uid: "uid-of-another".to_owned(), ..double[0].clone() };
+    assert!(i3(&with(&[local(42, "a", "another", 9), other])).holds());
+    // What goes on without its agent is not judged.
+    let mut away = with(&double);
+    away.agents.iter_mut().for_each(|agent| agent.connected &= agent.name != "n2");
+    assert!(i3(&away).n_violations == 0);
+    // One of the two ends while it is looked at.
+    let mut later = with(&double);
+    later.before = Some(Before::of(&with(&double[..1])));
+    assert!(i3(&later).holds());
+}

@@ -141,7 +141,7 @@ pub const TRANSITIONS: &[Transition] = &[
         from: &[Phase::Bound, Phase::Starting, Phase::Running],
         to: &[Phase::Stopped],
         restarts: Restarts::Any,
-        when: "it ended because it was told to, or because its node was without contact for too long",
+        when: "it ended because it was told to, because its node was without contact for too long, or for the sake of its node nothing of it was started",
     },
 ];
 

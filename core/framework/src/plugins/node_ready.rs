@@ -14,7 +14,7 @@ pub struct NodeReady;
 
 impl Plugin for NodeReady {
     const NAME: &'static str = "node-ready";
-    const DOC: &'static str = "The node exists, has contact with its agent, is neither cordoned, drained nor quarantined, and all of its records can be read.";
+    const DOC: &'static str = "The node exists, has contact with its agent, which can start something, is neither cordoned, drained nor quarantined, and all of its records can be read.";
 }
 
 impl Filter for NodeReady {

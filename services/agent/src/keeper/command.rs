@@ -11,6 +11,7 @@ use std::{
 };
 
 use godel_domain::run_end::RunEndReason;
+use godel_rules::agent_admission::AssignmentRefusal;
 use rustix::{
     io::Errno,
     process::{Gid, Uid},
@@ -36,12 +37,15 @@ pub(super) struct CannotStart {
     pub(super) exit_code: i32,
     /// A sentence for people, without its full stop.
     pub(super) why: String,
+    /// It is for the sake of the node that nothing of it has run.
+    pub(super) refused: Option<AssignmentRefusal>,
 }
 
 impl CannotStart {
     pub(super) fn new(reason: RunEndReason, why: String) -> Self {
         let is_permission = reason == RunEndReason::CommandNotExecutable;
-        Self { reason, exit_code: if is_permission { NOT_EXECUTABLE } else { NOT_STARTED }, why }
+        let exit_code = if is_permission { NOT_EXECUTABLE } else { NOT_STARTED };
+        Self { reason, exit_code, why, refused: None }
     }
 
     fn not_prepared(why: launch::NotPrepared) -> Self {
@@ -49,13 +53,14 @@ impl CannotStart {
             launch::NotPrepared::Failed(why) => Self::new(RunEndReason::CannotStart, why),
             launch::NotPrepared::Stopped(reason) => {
                 let why = "it was told to stop before its resources were there".to_owned();
-                Self { reason, exit_code: STOPPED, why }
+                Self { reason, exit_code: STOPPED, why, refused: None }
             }
         }
     }
 
     fn other(what: &str, error: &io::Error) -> Self {
-        Self::new(RunEndReason::CannotStart, format!("{what}: {error}"))
+        let refused = super::files::may_pass(error).then_some(AssignmentRefusal::Disk);
+        Self { refused, ..Self::new(RunEndReason::CannotStart, format!("{what}: {error}")) }
     }
 }
 

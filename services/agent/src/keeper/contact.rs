@@ -3,11 +3,17 @@
 //! The file holds the boot of the machine and the time of the last contact by the clock that goes on while the machine is
 //! suspended (`CLOCK_BOOTTIME`): nobody can set it.
 
-use std::{fs, io, path::Path, time::Instant};
+use std::{
+    fs::{self, OpenOptions},
+    io,
+    os::unix::fs::FileExt as _,
+    path::Path,
+    time::Instant,
+};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::files::Run;
+use super::files::{Run, may_pass};
 use crate::procfs::boot_id;
 
 /// Milliseconds since the machine was started, suspended times included.
@@ -17,14 +23,25 @@ pub(crate) fn boot_ms() -> u64 {
     seconds.unwrap_or(0).saturating_mul(1_000) + nanos.unwrap_or(0) / 1_000_000
 }
 
-/// Notes in `path` that there was contact `age_ms` ago.
+/// Notes in `path` that there was contact `age_ms` ago. On a disk without room it is written over what is there: what must not go on
+/// without contact is not to end for a full disk.
 ///
 /// # Errors
 /// The file cannot be written.
 pub(crate) fn renew(path: &Path, age_ms: u64) -> io::Result<()> {
     let fresh = path.with_extension("new");
-    fs::write(&fresh, format!("{} {}\n", boot_id(), boot_ms().saturating_sub(age_ms)))?;
-    fs::rename(fresh, path)
+    // Always as long: it can be written over.
+    let text = format!("{} {:020}\n", boot_id(), boot_ms().saturating_sub(age_ms));
+    match fs::write(&fresh, &text) {
+        Err(error) if may_pass(&error) => {
+            let there = OpenOptions::new().write(true).open(path)?;
+            if there.metadata()?.len() < u64::try_from(text.len()).unwrap_or(u64::MAX) {
+                return Err(error);
+            }
+            there.write_all_at(text.as_bytes(), 0)
+        }
+        written => written.and_then(|()| fs::rename(fresh, path)),
+    }
 }
 
 /// Without contact, a run whose agent lives is ended by the agent, which knows of it a little earlier.

@@ -16,16 +16,17 @@ use std::{
 use bollard::container::LogOutput;
 use futures_util::StreamExt as _;
 use godel_domain::run_end::RunEndReason;
+use godel_rules::agent_admission::AssignmentRefusal;
 use rustix::process::Signal;
 
 use super::{
     Error, STOPPED,
     command::CannotStart,
     failed,
-    files::{END, Ended, KEEPER, Keeper, Run, Started},
+    files::{Ended, KEEPER, Keeper, Run, Started},
     not_started,
     stopping::{SIGKILL, Stopping},
-    wall_ms, why, write,
+    wall_ms, why, write, write_end,
 };
 use crate::{
     docker::{
@@ -36,6 +37,10 @@ use crate::{
     procfs::{self, Process},
 };
 
+/// Longest pause between attempts to start a container.
+const START_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// An engine that is away when a container is to start is waited for so long; then it is started elsewhere.
+const START_PATIENCE: Duration = Duration::from_secs(60);
 /// Between looks at a container whose engine does not say that it has ended.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Attempts to read output again are further and further apart: a container may have closed it for good.
@@ -67,7 +72,7 @@ pub(super) fn keep(
         let ended = live(run, (container, &is_made), (dir, keeper), stopping, log).await?;
         log.sync();
         // An agent without a state directory takes the directory with it: nobody asks for the end, and the container is removed all the same.
-        let written = write(dir, END, &ended);
+        let written = write_end(dir, &ended);
         if is_made.get() {
             remove(container).await;
         }
@@ -84,7 +89,7 @@ async fn live(
     log: &mut logs::Writer,
 ) -> Result<Ended, Error> {
     let started = tokio::select! {
-        started = start(run, container, is_made) => started,
+        started = start(run, container, is_made, log) => started,
         // What the engine is doing just now is undone by the removal.
         reason = stopping.told() => {
             if is_made.get() {
@@ -115,31 +120,92 @@ struct Running {
     facts: Facts,
 }
 
+/// Why a container was not started, and for how long it is worth another try.
+struct NotStarted {
+    cannot: CannotStart,
+    patience: Option<Duration>,
+}
+
+impl NotStarted {
+    /// For what it is worth another try while the engine is away.
+    fn engine(error: docker::Error) -> Self {
+        let patience = error.passes().then_some(START_PATIENCE);
+        let words = error.to_string();
+        Self { cannot: CannotStart::new(body::reason(&words), words), patience }
+    }
+
+    /// The engine has tried; only one that goes away meanwhile is asked again.
+    fn made(error: docker::Error) -> Self {
+        let is_away = error.is_away();
+        let failed = Self::engine(error);
+        Self { patience: failed.patience.filter(|_| is_away), ..failed }
+    }
+}
+
+/// Starts the container, with more attempts further and further apart while its engine or its registry is away. What has not started by
+/// then has not failed: it is given back.
+async fn start(
+    run: &Run,
+    container: &Container,
+    is_made: &Cell<bool>,
+    log: &mut logs::Writer,
+) -> Result<Running, CannotStart> {
+    let (begun, mut pause, mut said) = (Instant::now(), PAUSE, String::new());
+    loop {
+        let NotStarted { cannot, patience } = match try_start(run, container, is_made).await {
+            Ok(running) => return Ok(running),
+            Err(failed) => failed,
+        };
+        let Some(patience) = patience else { return Err(cannot) };
+        if begun.elapsed() + pause > patience {
+            return Err(CannotStart { refused: Some(AssignmentRefusal::Engine), ..cannot });
+        }
+        if cannot.why != said {
+            log.write(format!("[godel: {}; it is tried again]\n", cannot.why).as_bytes());
+            said = cannot.why;
+        }
+        tokio::time::sleep(pause).await;
+        pause = START_PAUSE_MAX.min(2 * pause);
+    }
+}
+
 /// Fetches the image if it is not there, and makes and starts the container.
-async fn start(run: &Run, container: &Container, is_made: &Cell<bool>) -> Result<Running, CannotStart> {
-    let cannot = |error: docker::Error| CannotStart::new(body::reason(&error.to_string()), error.to_string());
+async fn try_start(run: &Run, container: &Container, is_made: &Cell<bool>) -> Result<Running, NotStarted> {
     let Container { name, image, installation, .. } = container;
-    let engine = Engine::connect(&container.socket).await.map_err(cannot)?;
+    let engine = Engine::connect(&container.socket).await.map_err(NotStarted::engine)?;
+    if is_made.get()
+        && let Some(facts) = engine.inspect(name).await.map_err(NotStarted::engine)?.as_ref().map(Facts::of)
+        && facts.started_ms > 0
+    {
+        // The engine went away just when it had started it.
+        return Ok(Running { output: engine.attach(name).await.ok(), engine, facts });
+    }
     // Of this replica nothing else may run: what is there was left by a keeper that was killed.
-    for earlier in engine.find(installation, Some((run.unit, run.ordinal))).await.map_err(cannot)? {
+    for earlier in
+        engine.find(installation, Some((run.unit, run.ordinal))).await.map_err(NotStarted::engine)?
+    {
         if earlier.incarnation.is_none_or(|incarnation| incarnation <= run.incarnation) {
-            engine.remove(&earlier.name).await.map_err(cannot)?;
+            engine.remove(&earlier.name).await.map_err(NotStarted::engine)?;
         }
     }
-    if !engine.has_image(image).await.map_err(cannot)? {
-        let pulled = engine.pull(image, Duration::from_millis(container.pull_timeout_ms)).await;
-        pulled.map_err(|error| {
+    if !engine.has_image(image).await.map_err(NotStarted::engine)? {
+        let limit = Duration::from_millis(container.pull_timeout_ms);
+        engine.pull(image, limit).await.map_err(|error| {
             let why = format!("the image `{image}` is not on this node, and {error}");
-            CannotStart::new(RunEndReason::CannotStart, why)
+            let cannot = CannotStart::new(RunEndReason::CannotStart, why);
+            NotStarted { cannot, patience: error.passes().then_some(limit) }
         })?;
     }
     let made = run.volumes.prepare(run.key(), true);
-    made.map_err(|why| CannotStart::new(RunEndReason::CannotStart, why))?;
+    made.map_err(|why| {
+        let cannot = CannotStart::new(RunEndReason::CannotStart, why);
+        NotStarted { cannot, patience: None }
+    })?;
     is_made.set(true);
-    engine.create(name, body::of_run(run, container)).await.map_err(cannot)?;
-    let output = engine.attach(name).await.map_err(cannot)?;
-    engine.start(name).await.map_err(cannot)?;
-    let found = engine.inspect(name).await.map_err(cannot)?;
+    engine.create(name, body::of_run(run, container)).await.map_err(NotStarted::made)?;
+    let output = engine.attach(name).await.map_err(NotStarted::made)?;
+    engine.start(name).await.map_err(NotStarted::made)?;
+    let found = engine.inspect(name).await.map_err(NotStarted::made)?;
     let mut facts = found.as_ref().map(Facts::of).unwrap_or_default();
     if facts.started_ms == 0 {
         facts.started_ms = wall_ms();
@@ -244,7 +310,7 @@ async fn how(
 ) -> Ended {
     let Some(mut facts) = found else {
         let reason = told.unwrap_or(RunEndReason::Lost).name().to_owned();
-        return Ended { exit_code: KILLED, reason, why: String::new(), started_ms, ended_ms: wall_ms() };
+        return Ended { exit_code: KILLED, reason, started_ms, ended_ms: wall_ms(), ..Ended::default() };
     };
     if facts.exit_code == KILLED && !facts.out_of_memory && told.is_none() {
         tokio::time::sleep(OOM_PAUSE).await;
@@ -258,9 +324,9 @@ async fn how(
     Ended {
         exit_code: facts.exit_code,
         reason: reason.name().to_owned(),
-        why: String::new(),
         started_ms,
         ended_ms: or(facts.ended_ms, wall_ms()).max(started_ms),
+        ..Ended::default()
     }
 }
 

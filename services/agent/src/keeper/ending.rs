@@ -15,7 +15,7 @@ use super::{
     lock, reap, wall_ms,
 };
 use crate::{
-    cgroup::{self, Cgroup},
+    cgroup::{self, Cgroup, GroupRecord},
     docker,
     procfs::{self, Process},
 };
@@ -24,6 +24,8 @@ use crate::{
 const PAUSE: Duration = Duration::from_millis(5);
 /// A process that cannot be ended for so long waits for the kernel, a broken disk for example: it is left behind.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Looks at what is left before the keeper itself is ended, which does not wait for what has ended if it is stopped.
+const N_KILLS: u32 = 200;
 /// Exit code of a run of which nobody saw the end: 128 + SIGKILL.
 const KILLED: i32 = 137;
 
@@ -82,6 +84,35 @@ fn n_in(group: Option<&dyn Cgroup>) -> usize {
     group.and_then(|group| group.pids().ok()).map_or(0, |pids| pids.len())
 }
 
+/// Sends a signal to everything of a run whose keeper does not hear its agent.
+pub(crate) fn signal_for_keeper(keeper: Process, group: Option<&GroupRecord>, signal: Signal) {
+    if keeper.open().is_some() {
+        signal_all(keeper.pid, group.map(cgroup::reopen).as_deref(), signal);
+    }
+}
+
+/// Ends everything of a run by force whose keeper lives and does not do so, and then the keeper: what is left after that, and the end of
+/// the run, is for [`end_left_over`].
+pub(crate) fn end_for_keeper(keeper: Process, group: Option<&GroupRecord>) {
+    let group = group.map(cgroup::reopen);
+    for _ in 0..N_KILLS {
+        if keeper.open().is_none() {
+            return;
+        }
+        let left = procfs::descendants(keeper.pid);
+        let in_group = n_in(group.as_deref());
+        if left.is_empty() && in_group == 0 {
+            break;
+        }
+        left.iter().for_each(|process| process.signal(Signal::KILL));
+        if let Some(group) = group.as_deref().filter(|_| in_group > 0) {
+            let _tried_again = group.kill();
+        }
+        sleep(PAUSE);
+    }
+    keeper.signal(Signal::KILL);
+}
+
 /// What an agent finds of a run whose keeper does not live.
 pub(crate) enum Found {
     /// The keeper lives after all.
@@ -122,7 +153,7 @@ pub(crate) fn end_left_over(dir: &Path) -> std::io::Result<Found> {
     let started_ms = keeper.started.map_or(0, |started| started.at_ms);
     let reason = if is_of_now { RunEndReason::Lost } else { RunEndReason::Rebooted };
     let reason = reason.name().to_owned();
-    let ended = Ended { exit_code: KILLED, reason, why: String::new(), started_ms, ended_ms: wall_ms() };
+    let ended = Ended { exit_code: KILLED, reason, started_ms, ended_ms: wall_ms(), ..Ended::default() };
     files::write(dir, END, &ended)?;
     Ok(Found::Over(ended))
 }

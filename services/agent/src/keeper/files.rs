@@ -9,6 +9,8 @@ use std::{
 };
 
 use godel_domain::run_end::{RunEnd, RunEndReason};
+use godel_rules::agent_admission::AssignmentRefusal;
+use rustix::{fs::OFlags, io::Errno};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -24,6 +26,11 @@ pub(crate) const CONTROL: &str = "control";
 
 /// No file of a run is larger: a unit has at most 64 KiB, a launch context of YARN 512 KiB, and bytes are written as numbers.
 const N_BYTES_MAX: u64 = 4 << 20;
+
+/// Bytes that are kept ready for a file: an end has some hundreds.
+const ROOM_BYTES: usize = 4096;
+/// Bytes of what an end says for people: it has to fit into its room.
+pub(crate) const WHY_BYTES_MAX: usize = 2_000;
 
 /// What to run, and how to keep it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,12 +119,19 @@ pub(crate) struct Ended {
     pub(crate) reason: String,
     /// For people: why it could not be started.
     pub(crate) why: String,
+    /// Nothing of it has run, for the sake of the node: [`AssignmentRefusal::name`]. Empty: something has, or it is its own fault.
+    pub(crate) refused: String,
     /// Unix milliseconds; 0: its command never ran.
     pub(crate) started_ms: i64,
     pub(crate) ended_ms: i64,
 }
 
 impl Ended {
+    /// Why it was not started, if that is the node's fault.
+    pub(crate) fn refusal(&self) -> Option<AssignmentRefusal> {
+        AssignmentRefusal::ALL.into_iter().find(|why| why.name() == self.refused)
+    }
+
     pub(crate) fn end(&self) -> RunEnd {
         let reason = RunEndReason::of_name(&self.reason);
         RunEnd { reason, started_ms: self.started_ms, ended_ms: self.ended_ms }
@@ -134,17 +148,47 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
     serde_json::from_slice(&bytes).map_err(io::Error::from)
 }
 
-/// Writes a file of a run: who reads it finds the old one or the new one. An end is on the disk when this returns; the others mean
-/// nothing once the machine has been started again.
+/// Takes the room for a file of a run, so that it can be written whatever becomes of the disk. That of an end is on the disk when this
+/// returns.
+///
+/// # Errors
+/// There is no room, or the directory cannot be written.
+pub(crate) fn reserve(dir: &Path, name: &str) -> io::Result<()> {
+    let mut file = private().create_new(true).open(room(dir, name))?;
+    // What is written over it is shorter: JSON may have blanks behind it.
+    file.write_all(&[b' '; ROOM_BYTES])?;
+    if name == END { file.sync_all() } else { Ok(()) }
+}
+
+fn room(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.room"))
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600).custom_flags(i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0));
+    options
+}
+
+/// Writes a file of a run, into its room if that was taken: who reads it finds the old one or the new one. An end is on the disk when
+/// this returns; the others mean nothing once the machine has been started again.
 ///
 /// # Errors
 /// It cannot be written.
 pub(crate) fn write<T: Serialize>(dir: &Path, name: &str, value: &T) -> io::Result<()> {
-    let (path, fresh) = (dir.join(name), dir.join(format!("{name}.new")));
+    let path = dir.join(name);
     let bytes = serde_json::to_vec(value).map_err(io::Error::from)?;
-    // What was left is not written through: it may be a link.
-    let _absent = fs::remove_file(&fresh);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    let in_room = room(dir, name);
+    let (mut file, fresh) = match private().open(&in_room) {
+        Ok(file) => (file, in_room),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let fresh = dir.join(format!("{name}.new"));
+            // What was left is not written through: it may be a link.
+            let _absent = fs::remove_file(&fresh);
+            (private().create_new(true).open(&fresh)?, fresh)
+        }
+        Err(error) => return Err(error),
+    };
     file.write_all(&bytes)?;
     if name == END {
         file.sync_all()?;
@@ -154,4 +198,10 @@ pub(crate) fn write<T: Serialize>(dir: &Path, name: &str, value: &T) -> io::Resu
         File::open(dir)?.sync_all()?;
     }
     Ok(())
+}
+
+/// Whether what a disk says may be over some time: it is full, or does not work just now.
+pub(crate) fn may_pass(error: &io::Error) -> bool {
+    let passing = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO];
+    error.raw_os_error().is_some_and(|code| passing.iter().any(|one| one.raw_os_error() == code))
 }

@@ -28,6 +28,7 @@ fn an_end_has_one_reason() {
             exit_code,
             reason: reason.name().to_owned(),
             why: String::new(),
+            refused: String::new(),
             started_ms: 5,
             ended_ms: 9,
         };

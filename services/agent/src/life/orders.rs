@@ -3,7 +3,6 @@
 use godel_domain::{allocation::Allocation, demand::Pool, running_units::Phase, unit::RestartPolicy};
 use godel_rules::agent_admission::{DeviceShares, Takes};
 
-use super::LeftRunning;
 use crate::runtime::process::Program;
 
 /// A running unit, whatever its incarnation.
@@ -43,6 +42,17 @@ impl Weight {
         let n = n.max(1);
         Self { cpu_milli: self.cpu_milli / n, memory: self.memory / n, network: self.network / n }
     }
+}
+
+/// What an earlier agent has left running.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftRunning {
+    /// Times that it was started again in place.
+    pub restarts: u32,
+    /// Of these since it last ran for long.
+    pub in_row: u32,
+    /// When its command was started, Unix milliseconds.
+    pub started_ms: i64,
 }
 
 impl LeftRunning {

@@ -1,8 +1,23 @@
 //! What a node says to state: reports in order, each kept until state has it on its disk.
 
-use super::{Action, N_REPORTS_MAX, N_ROOM_KEPT, NodeLife, Status};
+use godel_domain::{run_end::RunEnd, running_units::Phase};
+use godel_rules::agent_admission::AssignmentRefusal;
+
+use super::{Action, Key, N_REPORTS_MAX, N_ROOM_KEPT, NodeLife, Status};
 
 impl NodeLife {
+    /// This start of it came to nothing for the sake of the node. That is no end of its own, whatever its policy says: it returns
+    /// elsewhere as its next incarnation, and no attempt is used up.
+    pub(super) fn give_back(&mut self, key: Key, why: AssignmentRefusal, out: &mut Vec<Action>) {
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        (run.phase, run.exit_code, run.end) = (Phase::Stopped, 0, RunEnd::default());
+        let weight = (run.orders.weight, run.orders.pool);
+        let status = Status { refused: Some(why), ..run.status(key) };
+        self.count_of(weight, -1);
+        self.dirty.push_back(status);
+        out.push(Action::Keep(status));
+    }
+
     /// A session begins: everything that runs here, and every end not yet acknowledged. What was on its way
     /// is to be reported again, in new sequences.
     pub fn open(&mut self) -> Vec<Status> {

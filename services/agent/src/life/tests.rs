@@ -530,3 +530,42 @@ fn refused_offers_are_reported_until_durable() {
     let has = Has { cpu_milli: 10_000, ..has };
     assert_eq!(life.offer(other, 0, gpu, (&has, false), &mut out), Err(AssignmentRefusal::Devices));
 }
+
+#[test]
+fn what_never_ran_for_the_sake_of_the_node_uses_up_no_attempt() {
+    let mut life = NodeLife::new(Backoff::default());
+    let mut out = Vec::new();
+    let orders = || Orders { restart_policy: RestartPolicy::Always, max_restarts: 3, ..Orders::default() };
+    for (ordinal, policy) in
+        [(0, RestartPolicy::Never), (1, RestartPolicy::OnFailure), (2, RestartPolicy::Always)]
+    {
+        let key = Key { unit: 1, ordinal };
+        life.assign(key, 0, Orders { restart_policy: policy, ..orders() }, &mut out);
+        out.clear();
+        let end = RunEnd { reason: Some(RunEndReason::CannotStart), started_ms: 0, ended_ms: 5 };
+        let ended = super::Ended { exit_code: 127, end, refused: Some(AssignmentRefusal::Disk) };
+        life.ended(key, 0, ended, Millis(1), &mut out);
+        let [Action::Keep(status)] = out[..] else { panic!("{out:?}") };
+        let said = (status.phase, status.exit_code, status.restarts, status.refused);
+        assert_eq!(said, (Phase::Stopped, 0, 0, Some(AssignmentRefusal::Disk)), "{policy:?}");
+    }
+    assert_eq!(life.n_live(), 0);
+    let (_, said) = life.next_report(9).unwrap();
+    assert!(said.iter().all(|status| status.refused == Some(AssignmentRefusal::Disk)), "{said:?}");
+    // What was told to stop meanwhile has stopped, and nobody refused it.
+    let key = Key { unit: 2, ordinal: 0 };
+    life.assign(key, 0, orders(), &mut out);
+    life.stop(key, 0, 0, &mut out);
+    out.clear();
+    life.ended(
+        key,
+        0,
+        super::Ended { refused: Some(AssignmentRefusal::Disk), ..super::Ended::default() },
+        Millis(1),
+        &mut out,
+    );
+    assert!(
+        matches!(out[..], [Action::Keep(Status { phase: Phase::Stopped, refused: None, .. })]),
+        "{out:?}"
+    );
+}

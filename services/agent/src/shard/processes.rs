@@ -52,13 +52,13 @@ impl Looks {
         self.asked.push(asked);
     }
 
-    fn begin(&mut self, home: Arc<Home>, uid: String) {
+    fn begin(&mut self, home: Arc<Home>) {
         if self.asked.is_empty() || !self.is_idle() {
             return;
         }
         let asked = std::mem::take(&mut self.asked);
         self.under_way.push(Box::pin(async move {
-            let seen = seen::look(home, uid).await;
+            let seen = seen::look(home).await;
             Looked { asked, seen }
         }));
     }
@@ -74,8 +74,8 @@ impl Shard {
     }
 
     fn begin_look(&mut self) {
-        let (Some(home), Some(slot)) = (&self.home, self.slots.first()) else { return };
-        self.process_looks.begin(Arc::clone(home), slot.def.uid.clone());
+        let Some(home) = &self.home else { return };
+        self.process_looks.begin(Arc::clone(home));
     }
 
     pub(super) fn on_looked(&mut self, looked: Looked) {

@@ -10,7 +10,6 @@ use super::{JITTER_PERCENT, JITTER_PERCENT_MAX, Shard, Timer};
 use crate::{
     journal::Entry,
     life::N_STATUSES_MAX,
-    service::Mode,
     session::{self, Progress},
 };
 
@@ -23,13 +22,8 @@ impl Shard {
     pub(super) fn start_connecting(&mut self) {
         while self.connecting.len() < self.n_connecting_max {
             let Some(node) = self.waiting.pop_front() else { return };
-            let runtime = match self.mode {
-                Mode::Simulated => v1::NodeRuntime::Simulated,
-                Mode::Processes if self.runs_images => v1::NodeRuntime::Containers,
-                Mode::Processes => v1::NodeRuntime::Processes,
-            };
-            let (client, def) = (self.client.clone(), &self.slots[node].def);
-            self.connecting.push(session::register(client, node, def, (runtime, self.instance)));
+            let (client, def, report) = (self.client.clone(), &self.slots[node].def, self.report(node));
+            self.connecting.push(session::register(client, node, def, (report, self.instance)));
         }
     }
 

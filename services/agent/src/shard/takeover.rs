@@ -38,14 +38,16 @@ impl Shard {
         let home =
             Home::open(&self.config, &name, keeper, |name| self.open_groups(name)).map_err(Error::Runs)?;
         let uid = self.slots.first().map(|slot| slot.def.uid.clone()).unwrap_or_default();
-        let images = find_engine(Arc::clone(&self.config), uid).await?;
-        self.runs_images = images.is_some();
+        let images = find_engine(Arc::clone(&self.config), uid.clone()).await?;
         let home = match self.slots.first() {
             Some(slot) => home.with_bandwidths(&self.config, &slot.def),
             None => home,
         };
-        let home = Arc::new(home.with_images(images.clone()));
+        let home = Arc::new(home.with_images(images.clone()).owned_by(&uid, self.claim.clone()));
         self.home = Some(Arc::clone(&home));
+        let later = images_of(&self.config, uid)?;
+        let engine = later.as_ref().map(|images| images.socket.clone());
+        self.watch_condition(home.looked(engine), later, images.is_some());
         let found = left::find(Arc::clone(&home)).await.map_err(Error::Runs)?;
         let (kept, mut rest) = left::newest(found, &name);
         self.measure(&home, events.clone());
@@ -156,16 +158,23 @@ async fn sweep_containers(images: &Images, kept: &BTreeSet<String>) {
     }
 }
 
-/// Looks for the engine that runs images on the node with this uid; `None`: the node runs none.
-async fn find_engine(config: Arc<Config>, installation: String) -> Result<Option<Images>, Error> {
+/// How images are run on the node with this uid once its engine answers; `None`: never.
+fn images_of(config: &Config, installation: String) -> Result<Option<Images>, Error> {
     if config.docker == UseDocker::Off {
         return Ok(None);
     }
     let socket = std::path::absolute(&config.docker_socket).map_err(Error::Runs)?;
+    Ok(Some(Images { socket, installation, pull_timeout: *config.docker_pull_timeout }))
+}
+
+/// Looks for the engine that runs images on the node with this uid; `None`: the node runs none.
+async fn find_engine(config: Arc<Config>, installation: String) -> Result<Option<Images>, Error> {
+    let Some(images) = images_of(&config, installation)? else { return Ok(None) };
+    let socket = images.socket.clone();
     match (Engine::connect(&socket).await, config.docker) {
         (Ok(_), _) => {
             tracing::info!(socket = %socket.display(), "units that have an image run as containers");
-            Ok(Some(Images { socket, installation, pull_timeout: *config.docker_pull_timeout }))
+            Ok(Some(images))
         }
         (Err(why), UseDocker::On) => Err(Error::Docker { socket, why: why.to_string() }),
         (Err(why), UseDocker::Auto | UseDocker::Off) => {

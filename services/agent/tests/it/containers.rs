@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
 
-use godel_agent::{Config, Mode, NodeDef};
+use godel_agent::{Mode, NodeDef};
 use godel_domain::yarn_keys::{YARN_SECRET_LEN, YarnKey};
 use godel_hadoop::{
     client::{CallError, Client, Shows},
@@ -58,8 +58,7 @@ struct Node {
 impl Node {
     /// Starts it at a port, 0 for a free one, and waits until it knows the keys.
     async fn start(mut fake: Fake, dir: &Path, port: u16) -> Self {
-        let node = godel_agent::detect::this_machine(Some("me"), &Config::default()).unwrap();
-        let node = NodeDef { address: "127.0.0.1".to_owned(), ..node };
+        let node = NodeDef { address: "127.0.0.1".to_owned(), ..super::this_node(dir) };
         let mut agents = Agents::start(&fake, vec![node], Mode::Processes, |config| {
             config.state_dir = Some(dir.to_owned());
             config.yarn.enabled = true;

@@ -24,6 +24,13 @@ fn keeper() -> Vec<OsString> {
     vec![keeper.into_os_string()]
 }
 
+/// This machine, as a node with a state directory.
+fn this_node(dir: &std::path::Path) -> NodeDef {
+    let node = godel_agent::detect::this_machine(Some("me"), &Config::default()).unwrap();
+    let uid = godel_agent::identity::of("me", Some(dir), std::path::Path::new("/")).unwrap();
+    NodeDef { uid, ..node }
+}
+
 struct Agents {
     stop: CancellationToken,
     stats: watch::Receiver<Stats>,
@@ -350,8 +357,7 @@ async fn what_fails_starts_again_in_place() {
 async fn a_command_that_fails_starts_again_and_keeps_its_log() {
     let dir = tempfile::tempdir().unwrap();
     let mut fake = Fake::start(10_000).await;
-    let node = godel_agent::detect::this_machine(Some("me"), &Config::default()).unwrap();
-    let mut agents = Agents::start(&fake, vec![node], Mode::Processes, |config| {
+    let mut agents = Agents::start(&fake, vec![this_node(dir.path())], Mode::Processes, |config| {
         config.speed = 100.0;
         config.state_dir = Some(dir.path().to_owned());
     });
@@ -510,4 +516,83 @@ async fn wrong_configurations_and_names_are_refused() {
     assert!(wrong.starts_with("`N_1` cannot be a node's name: `N` is not allowed"), "{wrong}");
     let slow = Agents::start(&fake, vec![node()], Mode::Simulated, |config| config.speed = 0.0);
     assert!(matches!(slow.task.await.unwrap(), Err(godel_agent::Error::Config(_))));
+}
+
+/// What the node says of itself once it can start nothing.
+async fn trouble_of(fake: &mut Fake, is_it: impl Fn(&v1::NodeReport) -> bool) -> v1::NodeReport {
+    fake.find(|(_, message)| match message {
+        v1::session_request::Message::Report(report) => Some(report.clone()).filter(&is_it),
+        _ => None,
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_write_says_so_and_comes_back_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fake = Fake::start(10_000).await;
+    let mut agents = Agents::start(&fake, vec![this_node(dir.path())], Mode::Processes, |config| {
+        config.state_dir = Some(dir.path().to_owned());
+    });
+    agents.connected(1).await;
+    // Something that is no file stands in the way of every write, whoever the agent runs as.
+    std::fs::create_dir(dir.path().join(".probe")).unwrap();
+    let report = trouble_of(&mut fake, |report| !report.trouble.is_empty()).await;
+    assert!(report.trouble.contains("cannot be written: "), "{}", report.trouble);
+    assert!(report.capacity.is_some() && report.runtime() != v1::NodeRuntime::Unspecified, "{report:?}");
+    fake.drop_session(1);
+    fake.open_of(1).await;
+    let again = fake.registered().pop().unwrap().report.unwrap();
+    assert_eq!(again.trouble, report.trouble, "the next session begins with it");
+    std::fs::remove_dir(dir.path().join(".probe")).unwrap();
+    trouble_of(&mut fake, |report| report.trouble.is_empty()).await;
+    agents.end().await;
+}
+
+#[tokio::test]
+async fn an_agent_whose_directory_is_removed_ends_what_runs_and_signs_off() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("state");
+    let mut fake = Fake::start(10_000).await;
+    let mut agents = Agents::start(&fake, vec![this_node(&dir)], Mode::Processes, |config| {
+        config.state_dir = Some(dir.clone());
+    });
+    agents.connected(1).await;
+    fake.send(1, assign(fake::command(1, &["sleep", "1000"])));
+    assert_eq!(phases(&fake.report_of(1).await), [(1, RunPhase::Running, 0)]);
+    std::fs::remove_dir_all(&dir).unwrap();
+    let report = trouble_of(&mut fake, |report| !report.trouble.is_empty()).await;
+    assert!(report.trouble.contains("was removed"), "{}", report.trouble);
+    let ended = fake.report_of(1).await;
+    assert_eq!(ended.statuses[0].phase(), RunPhase::Stopped, "it is over before the agent is: {ended:?}");
+    fake.find(|(_, message)| matches!(message, v1::session_request::Message::Leave(_)).then_some(())).await;
+    let error = tokio::time::timeout(LONG, agents.task).await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(error, godel_agent::Error::DirLost { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_second_agent_is_refused_without_the_lock_file_and_with_a_copy() {
+    let parent = tempfile::tempdir().unwrap();
+    let (dir, copy) = (parent.path().join("state"), parent.path().join("copy"));
+    let fake = Fake::start(10_000).await;
+    let start = |dir: &std::path::Path| {
+        Agents::start(&fake, vec![this_node(dir)], Mode::Processes, |config| {
+            config.state_dir = Some(dir.to_owned());
+        })
+    };
+    let mut first = start(&dir);
+    first.connected(1).await;
+    std::fs::remove_file(dir.join("agent.lock")).unwrap();
+    let refused = async |dir: &std::path::Path| start(dir).task.await.unwrap().unwrap_err().to_string();
+    let error = refused(&dir).await;
+    assert!(error.starts_with("another agent uses the state directory "), "{error}");
+    std::fs::create_dir(&copy).unwrap();
+    std::fs::create_dir(copy.join("identity")).unwrap();
+    std::fs::copy(dir.join("identity/me"), copy.join("identity/me")).unwrap();
+    let error = refused(&copy).await;
+    assert!(error.starts_with("another agent of this machine speaks for the node me"), "{error}");
+    first.end().await;
+    let mut next = start(&copy);
+    next.connected(1).await;
+    next.end().await;
 }

@@ -168,6 +168,8 @@ fn node_report() -> v1::NodeReport {
         max_running_units: Some(9),
         runtime: v1::NodeRuntime::Processes.into(),
         address: "node.example".to_owned(),
+        trouble: "its disk is full".to_owned(),
+        images_trouble: "its engine is away".to_owned(),
     }
 }
 

@@ -3,12 +3,15 @@
 use bytes::Bytes;
 use godel_domain::{
     ids::NodeId,
-    node::{NodeUsage, Quarantine},
+    node::{NodeUsage, Quarantine, Taint, TaintEffect},
     words,
 };
 use godel_kit::status::{self, reason, with_info};
 use godel_proto::{raw, v1};
-use godel_rules::node_identity::{Rival, RivalKind};
+use godel_rules::{
+    node_failures::SUSPECT,
+    node_identity::{Rival, RivalKind},
+};
 use godel_store::Role;
 use godel_wire::{BadField, to_proto};
 use rustc_hash::FxHashSet;
@@ -39,6 +42,10 @@ pub(crate) enum Job {
     Forget(NodeId),
     /// Begin a quarantine, or end one that is over.
     Quarantine(NodeId, Option<Quarantine>),
+    /// End a quarantine before it is over.
+    Lift(NodeId),
+    /// Give a node the taint of those on which units fail, or take it.
+    Suspect(NodeId, Option<TaintEffect>),
 }
 
 /// A change of what administrators say of a node.
@@ -126,7 +133,7 @@ impl Job {
             Self::Update(_, reply) => answer(reply, Err(status())),
             Self::Delete { reply, .. } => answer(reply, Err(status())),
             // They are found again.
-            Self::Quarantine(..) | Self::Forget(_) => {}
+            Self::Quarantine(..) | Self::Lift(_) | Self::Suspect(..) | Self::Forget(_) => {}
         }
     }
 }
@@ -148,6 +155,13 @@ impl Round {
             Job::Delete { name, leaves, reply } => self.delete(name, leaves, reply, nodes),
             Job::Forget(node) => self.forget(node, nodes),
             Job::Quarantine(node, quarantine) => self.quarantine(node, quarantine, nodes),
+            Job::Lift(node) => self.change_spec(node, Job::Lift(node), nodes, |spec| spec.quarantine = None),
+            Job::Suspect(node, effect) => {
+                let since_ms = nodes.wall_ms();
+                self.change_spec(node, Job::Suspect(node, effect), nodes, |spec| {
+                    suspect(spec, effect, since_ms)
+                })
+            }
         }
     }
 
@@ -338,6 +352,27 @@ impl Round {
         Ok(())
     }
 
+    /// Changes a record in which nothing may be to change; `job` has to wait for the next round.
+    fn change_spec(
+        &mut self,
+        node: NodeId,
+        job: Job,
+        nodes: &impl Nodes,
+        change: impl FnOnce(&mut v1::NodeSpec),
+    ) -> Result<(), Job> {
+        if !self.is_for(Role::Admin) || self.touched.contains(&node) {
+            return Err(job);
+        }
+        let Some(stored) = nodes.stored(node) else { return Ok(()) };
+        let mut spec = stored.spec.clone();
+        change(&mut spec);
+        if spec != stored.spec {
+            self.touched.insert(node);
+            self.push(Role::Admin, v1::op::Op::PutNodeSpec(spec));
+        }
+        Ok(())
+    }
+
     fn delete(
         &mut self,
         name: String,
@@ -391,6 +426,16 @@ impl Round {
         self.bytes += op.len();
         self.ops.push(op);
     }
+}
+
+/// Gives a node the taint of those on which units fail, or takes it.
+fn suspect(spec: &mut v1::NodeSpec, effect: Option<TaintEffect>, since_ms: i64) {
+    spec.taints.retain(|taint| taint.key != SUSPECT);
+    let has_room = spec.taints.len() < validate::N_LABELS_MAX;
+    spec.taints.extend(effect.filter(|_| has_room).map(|effect| {
+        let (key, value) = (SUSPECT.to_owned(), String::new());
+        to_proto::taint(&Taint { key, value, effect, added_ms: since_ms })
+    }));
 }
 
 /// Answers; who asked may have left.

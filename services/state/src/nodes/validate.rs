@@ -10,7 +10,9 @@ use godel_proto::v1;
 use godel_wire::{BadField, from_proto};
 
 /// Most labels, attributes or taints of a node.
-const N_LABELS_MAX: usize = 64;
+pub(super) const N_LABELS_MAX: usize = 64;
+/// Most bytes of what an agent says of its trouble.
+const N_TROUBLE_BYTES_MAX: usize = 1_024;
 
 /// A registration that can be stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +94,12 @@ pub(crate) fn report(pb: &v1::NodeReport, path: &str, bad: &mut Vec<BadField>) {
         for (leaf, text) in [("kind", &profile.kind), ("model", &profile.model), ("name", &profile.name)] {
             let text = names::text(text, names::NAMESPACE_LEN_MAX);
             rule(&format!("{path}.profiles[{idx}].{leaf}"), text, bad);
+        }
+    }
+    for (leaf, words) in [("trouble", &pb.trouble), ("images_trouble", &pb.images_trouble)] {
+        if words.len() > N_TROUBLE_BYTES_MAX {
+            let wrong = format!("{} bytes, at most {N_TROUBLE_BYTES_MAX}", words.len());
+            bad.push(BadField::new(format!("{path}.{leaf}"), wrong));
         }
     }
     rule(&format!("{path}.address"), names::text(&pb.address, names::NAMESPACE_LEN_MAX), bad);

@@ -31,7 +31,10 @@ use super::{
     round::{Answer, Job, Nodes, Round, Stored, answer},
     view,
 };
-use crate::{error, sessions::NodeSessions};
+use crate::{
+    error,
+    sessions::{NodeSessions, failures::NodeMeasure},
+};
 
 /// Jobs that may wait. One registration takes about 1 KiB.
 pub(crate) const N_JOBS_MAX: usize = 8_192;
@@ -79,6 +82,7 @@ pub(crate) async fn run(
                     let over = hub.over_quarantined();
                     waiting.extend(over.into_iter().map(|node| Job::Quarantine(node, None)));
                     waiting.extend(absent(&hub).into_iter().map(Job::Forget));
+                    waiting.extend(hub.review_failures().into_iter().map(measure));
                     if hub.now() >= next_scan {
                         let found;
                         (found, next_scan) = changed(&hub);
@@ -95,6 +99,9 @@ pub(crate) async fn run(
             tracing::warn!(node_id = node.0, reason = quarantine.reason, "node quarantined");
             waiting.push_back(Job::Quarantine(node, Some(quarantine)));
         }
+        if hub.is_review_due() {
+            waiting.extend(hub.review_failures().into_iter().map(measure));
+        }
         looks.extend(hub.take_looks());
         if !looks.is_empty() {
             // What is written now may differ again by then, or be refused.
@@ -108,6 +115,24 @@ pub(crate) async fn run(
         tokio::select! {
             () = commit(&hub, round, changes, &mut waiting) => {}
             () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// What is done to a node on which units fail.
+fn measure(measure: NodeMeasure) -> Job {
+    match measure {
+        NodeMeasure::Suspect(node, effect) => Job::Suspect(node, effect),
+        NodeMeasure::Quarantine(node, quarantine) => {
+            tracing::warn!(node_id = node.0, reason = quarantine.reason, "node quarantined");
+            Job::Quarantine(node, Some(quarantine))
+        }
+        NodeMeasure::Lift(node) => {
+            tracing::warn!(
+                node_id = node.0,
+                "the quarantine of a node ends: something that waits could use no other one"
+            );
+            Job::Lift(node)
         }
     }
 }
@@ -173,8 +198,12 @@ fn compose(
         if ready == was_ready && inventory.is_none() {
             continue;
         }
+        let before = inventory.as_ref().and_then(|_| Known(hub).stored(node)?.report);
         let taken = round.change_report(node, inventory.as_deref(), ready, &Known(hub));
         if taken {
+            if let (Some(before), Some(now)) = (before, &inventory) {
+                say_trouble(hub, node, &before, now);
+            }
             if was_ready && !ready {
                 slot.cell.lock().measure.lose_load();
                 hub.record_usage(node);
@@ -202,6 +231,23 @@ fn compose(
         }
     }
     (round, changes)
+}
+
+/// Says what an agent can no longer do, or can do again.
+fn say_trouble(hub: &NodeSessions, node: NodeId, before: &v1::NodeReport, now: &v1::NodeReport) {
+    let name = hub.names.read().of(node).map(|(name, _)| name.to_owned()).unwrap_or_default();
+    if before.trouble != now.trouble {
+        match now.trouble.as_str() {
+            "" => tracing::info!(node = name, "the node starts what it is given again"),
+            why => tracing::warn!(node = name, why, "the node can start nothing and gets nothing new"),
+        }
+    }
+    if before.images_trouble != now.images_trouble {
+        match now.images_trouble.as_str() {
+            "" => tracing::info!(node = name, "the node runs images again"),
+            why => tracing::warn!(node = name, why, "the node can run no images and gets none"),
+        }
+    }
 }
 
 /// As many uses as the round takes. A node is looked at as it is now; one that is refused comes again with its next heartbeat.

@@ -122,6 +122,10 @@ pub(crate) fn refused(status: &v1::RunStatus) -> Option<AssignmentRefusal> {
         Ok(v1::AssignmentRefusal::Devices) => Some(AssignmentRefusal::Devices),
         Ok(v1::AssignmentRefusal::Zones) => Some(AssignmentRefusal::Zones),
         Ok(v1::AssignmentRefusal::Told) => Some(AssignmentRefusal::Told),
+        Ok(v1::AssignmentRefusal::Disk) => Some(AssignmentRefusal::Disk),
+        Ok(v1::AssignmentRefusal::Engine) => Some(AssignmentRefusal::Engine),
+        Ok(v1::AssignmentRefusal::Keeper) => Some(AssignmentRefusal::Keeper),
+        Ok(v1::AssignmentRefusal::Lacks) => Some(AssignmentRefusal::Lacks),
     }
 }
 

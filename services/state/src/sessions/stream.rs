@@ -169,7 +169,7 @@ impl SessionStream {
                 let mut recorded = Vec::with_capacity(reports.len());
                 for (report, refused) in reports.into_iter().zip(refused) {
                     if cell.report(report) == Verdict::Record {
-                        recorded.push(report);
+                        recorded.push(self.hub.failed(slot.node, report));
                         if let Some(why) = refused {
                             self.hub.refused(slot.node, &mut cell, why);
                         }

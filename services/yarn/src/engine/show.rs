@@ -320,6 +320,7 @@ pub(crate) fn nodes(shared: &Shared, inner: &Inner, now_ms: i64, told: u64) -> V
         let mut attributes = node.report.as_ref().map(|report| report.attributes.clone()).unwrap_or_default();
         attributes.extend(node.spec.iter().flat_map(|spec| spec.labels.clone()));
         let quarantine = node.spec.as_ref().and_then(|spec| spec.quarantine.as_ref());
+        let trouble = node.report.as_ref().map(|report| report.trouble.clone());
         shown.push(NodeReport {
             host: launch.host,
             port: launch.port,
@@ -331,7 +332,7 @@ pub(crate) fn nodes(shared: &Shared, inner: &Inner, now_ms: i64, told: u64) -> V
             label: picture.label(node, &shared.context.config.label_key).unwrap_or_default().to_owned(),
             attributes,
             heard_ms: if is_ready { now_ms } else { node.heard_ms },
-            health: quarantine.map(|quarantine| quarantine.reason.clone()).unwrap_or_default(),
+            health: quarantine.map(|quarantine| quarantine.reason.clone()).or(trouble).unwrap_or_default(),
         });
     }
     shown

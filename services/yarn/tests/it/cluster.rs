@@ -166,7 +166,7 @@ impl Cluster {
     /// Nothing is wrong with what the control plane has done.
     pub(crate) async fn audit(&self) {
         let client = Client::direct(&self.address).unwrap();
-        let wanted = Wanted { ledger: None, patience: Duration::from_secs(10) };
+        let wanted = Wanted { ledger: None, patience: Duration::from_secs(10), look_here: None };
         let findings = audit::run(&client, wanted).await.unwrap();
         assert!(findings.hold(), "{:?}", findings.view());
     }

@@ -38,14 +38,14 @@ fn what_an_earlier_agent_left_running() {
     assert!(life.adopt(A, 0, again.clone(), left, Millis(0)));
     assert!(life.adopt(B, 0, again, left, Millis(0)));
     let end = RunEnd { reason: Some(RunEndReason::Lost), started_ms: 77, ended_ms: 99 };
-    life.ended(A, 0, super::super::Ended { exit_code: 137, end }, Millis(1), &mut out);
+    life.ended(A, 0, super::super::Ended { exit_code: 137, end, refused: None }, Millis(1), &mut out);
     assert!(matches!(out[..], [Action::Wait { restarts: 6, .. }]), "it starts again in place: {out:?}");
     out.clear();
     life.stop_with_agent(&mut out);
     let stop = Action::Stop { key: B, incarnation: 0, grace_ms: 7, reason: RunEndReason::AgentStopped };
     assert!(matches!(out[0], Action::Keep(Status { phase: Phase::Stopped, .. })), "it waited: {out:?}");
     assert_eq!(out[1..], [stop]);
-    life.ended(B, 0, super::super::Ended { exit_code: 0, end }, Millis(2), &mut out);
+    life.ended(B, 0, super::super::Ended { exit_code: 0, end, refused: None }, Millis(2), &mut out);
     assert!(matches!(out[2], Action::Keep(Status { end: said, .. }) if said == end), "{out:?}");
     assert_eq!(life.n_live(), 0);
 }

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
-        Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -21,11 +21,17 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-use super::{Program, Run, usages::KnownRun};
+use super::{
+    Program, Run,
+    strays::{KEEPS, NODE_DIR, NodeMark},
+    usages::KnownRun,
+};
 use crate::{
     Config,
     bandwidth::Bandwidths,
     cgroup::{GroupRecord, Groups},
+    claim::DirClaim,
+    condition,
     docker::body::{self, Container, Limits},
     keeper::{
         self,
@@ -33,6 +39,7 @@ use crate::{
     },
     life::Key,
     logs::{self, LogLimits},
+    procfs::Process,
     volumes::{self, KeptVolumes, VOLUMES, Volumes},
 };
 
@@ -66,8 +73,12 @@ pub(crate) struct Home {
     /// Runs by the names of their directories.
     pub(super) known: Mutex<BTreeMap<String, KnownRun>>,
     pub(super) bandwidths: Mutex<Bandwidths>,
-    /// `None`: the node runs no images.
-    images: Option<Images>,
+    /// Empty: the node runs no images, or has had no engine yet.
+    images: OnceLock<Images>,
+    /// The uid of the node.
+    uid: String,
+    /// The state directory is this agent's alone.
+    claim: Option<Arc<DirClaim>>,
     /// The store of what begins.
     store: AtomicU64,
 }
@@ -85,7 +96,16 @@ pub(crate) struct Images {
 /// A keeper that has been started and is ready.
 pub(super) struct Begun {
     pub(super) child: Child,
-    pub(super) keeper: OwnedFd,
+    pub(super) keeper: LiveKeeper,
+}
+
+/// The keeper of a run, which lives.
+#[derive(Debug)]
+pub(crate) struct LiveKeeper {
+    pub(super) opened: OwnedFd,
+    pub(super) process: Process,
+    /// That of its run.
+    pub(super) group: Option<GroupRecord>,
 }
 
 impl Home {
@@ -118,15 +138,46 @@ impl Home {
             group,
             known: Mutex::default(),
             bandwidths: Mutex::new(Bandwidths::off("nobody has looked what the machine can do")),
-            images: None,
+            images: OnceLock::new(),
+            uid: String::new(),
+            claim: None,
             store: AtomicU64::new(0),
         })
     }
 
     /// Lets it run images as well.
-    pub(crate) fn with_images(mut self, images: Option<Images>) -> Self {
-        self.images = images;
+    pub(crate) fn with_images(self, images: Option<Images>) -> Self {
+        images.into_iter().for_each(|images| self.set_images(images));
         self
+    }
+
+    /// Its engine has answered for the first time.
+    pub(crate) fn set_images(&self, images: Images) {
+        // It is the same one later.
+        let _known = self.images.set(images);
+    }
+
+    /// Says whose runs these are, and by what their directory is this agent's.
+    pub(crate) fn owned_by(mut self, uid: &str, claim: Option<Arc<DirClaim>>) -> Self {
+        uid.clone_into(&mut self.uid);
+        self.claim = claim;
+        self
+    }
+
+    /// By what the processes of this node are known, whatever became of its directory.
+    pub(super) fn node_mark(&self) -> NodeMark {
+        let dir = (!self.is_temporary).then(|| self.dir.display().to_string());
+        NodeMark { uid: self.uid.clone(), name: self.node.clone(), dir }
+    }
+
+    /// Why nothing can be started here just now; empty: it can.
+    pub(super) fn trouble(&self) -> String {
+        condition::look(&self.dir, self.claim.as_deref(), false).0
+    }
+
+    /// What is looked at to see whether the node can start something.
+    pub(crate) fn looked(&self, engine: Option<PathBuf>) -> condition::Looked {
+        condition::Looked { dir: self.dir.clone(), claim: self.claim.clone(), engine }
     }
 
     /// Notes that there was contact with state `age_ms` ago, for what must not go on without.
@@ -142,6 +193,9 @@ impl Home {
 
     /// Makes the directory of one start of an incarnation.
     pub(super) fn make_dir(&self, key: Key, incarnation: u32) -> io::Result<PathBuf> {
+        if let Some(loss) = self.claim.as_ref().and_then(|claim| claim.check().err()) {
+            return Err(io::Error::other(format!("the state directory {}", loss.words())));
+        }
         let name = logs::dir_name(key, incarnation);
         for n in 0..N_DIRS_MAX {
             let dir = self.dir.join(RUNS).join(format!("{name}.{n}"));
@@ -195,8 +249,10 @@ impl Home {
             launch: program.launch.clone(),
         };
         let record = of_container(record, dir);
-        let record = files::Run { env: with_volumes(&record, key), ..record };
-        let begun = files::write(dir, RUN, &record).and_then(|()| self.spawn(dir));
+        let mut env = with_volumes(&record, key);
+        env.extend(self.node_mark().dir.map(|dir| (NODE_DIR.to_owned(), dir)));
+        let record = files::Run { env, ..record };
+        let begun = files::write(dir, RUN, &record).and_then(|()| self.spawn(dir, &record));
         if let (Err(_), Some(group)) = (&begun, &record.group) {
             // The next agent sweeps it otherwise.
             let _stays = crate::cgroup::reopen(group).remove();
@@ -225,7 +281,7 @@ impl Home {
     /// The container in which a program runs; `None`: it is a process.
     fn container(&self, dir: &Path, program: &Program) -> io::Result<Option<Container>> {
         let Some(image) = &program.image else { return Ok(None) };
-        let Some(Images { socket, installation, pull_timeout }) = &self.images else {
+        let Some(Images { socket, installation, pull_timeout }) = self.images.get() else {
             return Err(io::Error::other("the unit has an image, and this node runs none (`agent.docker`)"));
         };
         let dir_name = dir.file_name().unwrap_or_default().to_string_lossy();
@@ -241,7 +297,7 @@ impl Home {
         }))
     }
 
-    fn spawn(&self, dir: &Path) -> io::Result<Begun> {
+    fn spawn(&self, dir: &Path, record: &files::Run) -> io::Result<Begun> {
         let Some((program, arguments)) = self.keeper.split_first() else {
             return Err(io::Error::other("this agent was started without a keeper"));
         };
@@ -251,6 +307,9 @@ impl Home {
             .args(arguments)
             .arg(dir)
             .env_clear()
+            // By these it is found without its directory.
+            .envs(self.node_mark().variables())
+            .env(KEEPS, &record.mark)
             .stdin(if self.is_temporary { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -259,7 +318,9 @@ impl Home {
         let pid =
             i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
         // It cannot be another one: it is not waited for before.
-        let keeper = pidfd_open(pid, PidfdFlags::empty())?;
+        let opened = pidfd_open(pid, PidfdFlags::empty())?;
+        let process = Process::of(child.id()).ok_or(io::ErrorKind::NotFound)?;
+        let keeper = LiveKeeper { opened, process, group: record.group.clone() };
         let Some(mut output) = child.stdout.take() else { return Ok(Begun { child, keeper }) };
         let n_ready = poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&READY_TIMEOUT)).unwrap_or(0);
         let mut words = Vec::new();
@@ -310,7 +371,7 @@ impl Home {
 
     /// How containers are run here; `None`: the node runs no images.
     pub(super) fn images(&self) -> Option<&Images> {
-        self.images.as_ref()
+        self.images.get()
     }
 
     /// Removes groups in which nothing is, but for those of `kept`.

@@ -8,10 +8,8 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use godel_domain::run_end::RunEndReason;
-use rustix::fd::OwnedFd;
 
-use super::{Home, over, tell};
+use super::{Home, home::LiveKeeper, strays, waiting};
 use crate::{
     keeper::{
         self, Found,
@@ -24,8 +22,6 @@ use crate::{
 const PAUSE: Duration = Duration::from_millis(10);
 /// Looks until such a keeper is given up.
 const N_LOOKS: u32 = 1_000;
-/// What has to end gets its grace, and this long in addition.
-const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A run that an earlier agent has started.
 #[derive(Debug)]
@@ -41,7 +37,7 @@ pub(crate) struct Left {
 #[derive(Debug)]
 pub(super) enum State {
     /// It goes on, and this is its keeper.
-    Kept(OwnedFd),
+    Kept(LiveKeeper),
     /// It has ended since.
     Over(files::Ended),
 }
@@ -56,18 +52,33 @@ impl Left {
     }
 }
 
-/// Finds everything that is left, and ends what has lost its keeper. Groups in which nothing is are removed.
+/// Finds everything that is left, and ends what has lost its keeper, or its directory. Groups in which nothing is are removed.
 pub(crate) async fn find(home: Arc<Home>) -> io::Result<Vec<Left>> {
     let found = tokio::task::spawn_blocking(move || {
         let mut found = Vec::new();
         for entry in fs::read_dir(home.runs())? {
             found.extend(look(&entry?.path()));
         }
+        end_strays(&home, &found);
         let kept: Vec<_> = found.iter().filter_map(|left: &Left| left.run.group.clone()).collect();
         home.sweep_groups(&kept);
         Ok(found)
     });
     found.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+/// Ends what is of this node, and of no run that was found.
+fn end_strays(home: &Home, found: &[Left]) {
+    let marks = found.iter().filter(|left| left.goes_on()).map(|left| left.run.mark.clone()).collect();
+    let (n_ended, n_left) = strays::end(&home.node_mark(), &marks);
+    if n_ended > 0 {
+        tracing::warn!(
+            n_ended,
+            n_left,
+            "processes of this node were found that no run of its state directory owns, as of a directory that was removed \
+             or copied: they are ended"
+        );
+    }
 }
 
 fn look(dir: &Path) -> Option<Left> {
@@ -84,7 +95,11 @@ fn look(dir: &Path) -> Option<Left> {
             Ok(Found::Over(ended)) => Some(State::Over(ended)),
             // One that has written down the end is about to end itself.
             Ok(Found::Kept) if dir.join(END).exists() => None,
-            Ok(Found::Kept) => keeper.and_then(|keeper| keeper.process().open()).map(State::Kept),
+            Ok(Found::Kept) => keeper.and_then(|keeper| {
+                let process = keeper.process();
+                let group = run.as_ref().and_then(|run| run.group.clone());
+                Some(State::Kept(LiveKeeper { opened: process.open()?, process, group }))
+            }),
             Err(error) => {
                 tracing::error!(%error, dir = %dir.display(), "what an earlier agent has left cannot be ended");
                 return None;
@@ -126,8 +141,7 @@ async fn end_one(left: Left) {
         let (unit, ordinal) = (run.unit, run.ordinal);
         tracing::info!(unit_id = unit, ordinal, "a run of an earlier agent is over and is ended");
         let grace = Duration::from_millis(run.grace_ms.into());
-        tell(&dir, grace, RunEndReason::Told);
-        if !matches!(tokio::time::timeout(grace + PATIENCE, over(keeper)).await, Ok(Ok(()))) {
+        if !waiting::end(&dir, keeper, grace).await {
             tracing::error!(unit_id = unit, ordinal, "a run of an earlier agent does not end");
             return;
         }

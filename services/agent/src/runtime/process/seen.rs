@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use super::Home;
+use super::{
+    Home,
+    strays::{self, NodeMark},
+};
 use crate::{
     docker::{self, Labelled},
     keeper::files::{self, KEEPER, RUN},
@@ -92,8 +95,8 @@ struct Machine {
     containers: Vec<Labelled>,
 }
 
-/// Looks at the machine of a node. `uid`: that of the node.
-pub(crate) async fn look(home: Arc<Home>, uid: String) -> Seen {
+/// Looks at the machine of a node.
+pub(crate) async fn look(home: Arc<Home>) -> Seen {
     let (containers, failure) = match home.images() {
         None => (Vec::new(), None),
         Some(images) => {
@@ -113,7 +116,8 @@ pub(crate) async fn look(home: Arc<Home>, uid: String) -> Seen {
         // Reading environments takes the longest: those of processes that somebody owns are not needed.
         let owners = owners(&machine);
         let rest = machine.all.keys().filter(|pid| !owners.contains_key(pid));
-        let marked: Vec<Marked> = rest.filter_map(|pid| marked(*pid, &uid)).collect();
+        let node = home.node_mark();
+        let marked: Vec<Marked> = rest.filter_map(|pid| marked(*pid, &node)).collect();
         found(&machine, &owners, &marked, procfs::name)
     });
     let mut seen = looked.await.unwrap_or_else(|error| Seen {
@@ -143,13 +147,15 @@ fn known(runs: &Path) -> Vec<Known> {
     dirs.filter_map(of_dir).collect()
 }
 
-/// What the environment of a process says, if this installation has given it.
-fn marked(pid: u32, uid: &str) -> Option<Marked> {
+/// What the environment of a process says, if it is of this node: also of the state directory that it had before.
+fn marked(pid: u32, node: &NodeMark) -> Option<Marked> {
     let environment = procfs::environment(pid);
-    let value = |name: &str| {
-        environment.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
-    };
-    value("GODEL_NODE_UID").filter(|given| given == uid)?;
+    let value = |name: &str| strays::value(&environment, name).map(str::to_owned);
+    // One without a state directory has the identity of the machine.
+    let is_own = || node.dir.is_none() && value(strays::NODE_UID).as_ref() == Some(&node.uid);
+    if !node.is_of(&environment) && !is_own() {
+        return None;
+    }
     Some(Marked {
         pid,
         mark: value("GODEL_RUN")?,
@@ -192,12 +198,24 @@ fn found(
 ) -> Seen {
     let Machine { known, groups, all, containers } = machine;
     let mut seen = Seen::default();
+    let kept: BTreeSet<usize> = keepers(machine).into_values().collect();
+    // Of one incarnation one keeper is right; a second one, whatever it says, keeps a second process of the replica.
+    let right: BTreeMap<(Key, u32), usize> =
+        kept.iter().map(|at| ((known[*at].key, known[*at].incarnation), *at)).collect();
+    let is_double =
+        |at: usize| right.get(&(known[at].key, known[at].incarnation)).is_some_and(|one| *one != at);
+    let mut lost: BTreeMap<u32, (Whose, u32)> = BTreeMap::new();
     let mut count = |at: usize| {
         let Known { key, incarnation, .. } = known[at];
         *seen.running.entry((key, incarnation)).or_insert(0) += 1;
     };
-    owners.values().copied().for_each(&mut count);
-    let kept: BTreeSet<usize> = keepers(machine).into_values().collect();
+    for (pid, at) in owners {
+        if is_double(*at) {
+            lost.insert(*pid, (Whose::Unit(known[*at].key), known[*at].incarnation));
+        } else {
+            count(*at);
+        }
+    }
     let by_container: BTreeMap<&str, usize> = known
         .iter()
         .enumerate()
@@ -215,7 +233,6 @@ fn found(
             orphans.push(Orphan { process: None, name, whose, incarnation });
         }
     }
-    let mut lost: BTreeMap<u32, (Whose, u32)> = BTreeMap::new();
     for one in marked {
         let of_mark = known.iter().enumerate().find(|(_, known)| known.mark == one.mark);
         // What is in a container is not started by its keeper.
@@ -329,6 +346,18 @@ mod tests {
         ];
         assert_eq!(orphans(&seen), expected, "31 has ended meanwhile");
         assert_eq!(seen.orphans[0].process, Some(Process { pid: 30, began: 8 }));
+    }
+
+    #[test]
+    fn a_second_keeper_of_an_incarnation_keeps_what_nobody_owns() {
+        let machine = Machine {
+            known: vec![known(1, Some((10, 5)), None), known(1, Some((20, 5)), None)],
+            all: all(&[(10, 1, 5), (11, 10, 6), (20, 1, 5), (21, 20, 6)]),
+            ..Machine::default()
+        };
+        let seen = found_in(&machine, &[]);
+        assert_eq!(seen.running, BTreeMap::from([((key(1), 0), 1)]));
+        assert_eq!(orphans(&seen), [("p11".to_owned(), Whose::Unit(key(1)), 0)]);
     }
 
     #[test]

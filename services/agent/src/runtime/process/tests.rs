@@ -1,16 +1,23 @@
 //! Real keepers and real processes; what lives is counted in `/proc`, by a mark in the environment.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use godel_domain::run_end::RunEndReason::{self, NoContact, OutOfMemory, Told};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Config, cgroup::Groups, logs};
+use crate::{
+    Config,
+    cgroup::Groups,
+    claim::DirClaim,
+    keeper::files::{END, KEEPER},
+    logs,
+};
 
 mod containers;
 mod engine;
+mod trouble;
 
 const LONG: Duration = Duration::from_secs(60);
 const LOG_BYTES: u64 = 1 << 20;
@@ -96,9 +103,23 @@ impl Node {
 
     async fn ended(&mut self, run: Run) -> (i32, Option<RunEndReason>) {
         match self.next().await {
-            Event::Ended { run: ended, ended: Ended { exit_code, end }, since: None } if ended == run => {
+            Event::Ended { run: ended, ended: Ended { exit_code, end, refused: None }, since: None }
+                if ended == run =>
+            {
                 assert!(end.ended_ms >= end.started_ms, "{end:?}");
                 (exit_code, end.reason)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Nothing of it has run, and why.
+    async fn refused(&mut self, run: Run) -> AssignmentRefusal {
+        match self.next().await {
+            Event::Ended { run: ended, ended: Ended { refused: Some(why), .. }, since: None }
+                if ended == run =>
+            {
+                why
             }
             other => panic!("{other:?}"),
         }
@@ -401,7 +422,7 @@ async fn a_keeper_that_cannot_begin_says_why() {
     std::fs::remove_dir_all(node.dir.path().join("logs")).unwrap();
     std::fs::write(node.dir.path().join("logs"), "no directory").unwrap();
     node.start(run(0, 0), shell("true", ""));
-    assert_eq!(node.ended(run(0, 0)).await, (127, Some(RunEndReason::CannotStart)));
+    assert_eq!(node.refused(run(0, 0)).await, AssignmentRefusal::Keeper);
     let words = home.begin(&PathBuf::from("/no/such/run"), run(0, 0), &shell("true", ""), (0, 0));
     assert_eq!(words.err().unwrap().kind(), io::ErrorKind::NotFound);
 }

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use godel_kit::status::{has_reason, reason};
+use prost::Message as _;
 
 use super::*;
 
@@ -288,4 +289,36 @@ fn quarantines_begin_and_end_once() {
     assert!(round.take(register("b", "2").0, &quarantined(None)).is_ok());
     assert!(round.take(Job::Quarantine(NodeId(1), Some(of(2_000))), &quarantined(None)).is_err());
     assert!(Round::default().take(Job::Quarantine(NodeId(7), Some(of(2_000))), &quarantined(None)).is_ok());
+}
+
+#[test]
+fn the_taint_of_failing_units_comes_and_goes_and_a_quarantine_may_end_early() {
+    let mut fake = Fake::default().with(1, "a", "u");
+    let stored = fake.nodes.get_mut(&1).unwrap();
+    let of_admin = v1::Taint { key: "gpu".to_owned(), effect: 1, ..v1::Taint::default() };
+    let quarantine = Quarantine { since_ms: 5, until_ms: 9_000, reason: "why".to_owned() };
+    stored.spec.taints = vec![of_admin.clone()];
+    stored.spec.quarantine = Some(to_proto::node_quarantine(&quarantine));
+    let after = |fake: &Fake, job: Job| {
+        let mut round = Round::default();
+        assert!(round.take(job, fake).is_ok());
+        let ops = round.ops.iter().map(|op| v1::Op::decode(op.clone()).unwrap().op.unwrap());
+        let specs: Vec<v1::NodeSpec> = ops
+            .map(|op| match op {
+                v1::op::Op::PutNodeSpec(spec) => spec,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        specs.into_iter().next()
+    };
+    let lifted = after(&fake, Job::Lift(NodeId(1))).unwrap();
+    assert!(lifted.quarantine.is_none() && lifted.taints == [of_admin.clone()], "{lifted:?}");
+    assert_eq!(after(&fake, Job::Suspect(NodeId(1), None)), None, "it has none");
+    let suspect = after(&fake, Job::Suspect(NodeId(1), Some(TaintEffect::NoSchedule))).unwrap();
+    let keys: Vec<&str> = suspect.taints.iter().map(|taint| taint.key.as_str()).collect();
+    assert_eq!((keys, suspect.taints[1].added_time_ms), (vec!["gpu", SUSPECT], 1_000));
+    fake.nodes.get_mut(&1).unwrap().spec = suspect;
+    let softer = after(&fake, Job::Suspect(NodeId(1), Some(TaintEffect::PreferNoSchedule))).unwrap();
+    assert_eq!((softer.taints.len(), softer.taints[1].effect()), (2, v1::TaintEffect::PreferNoSchedule));
+    assert_eq!(after(&fake, Job::Suspect(NodeId(1), None)).unwrap().taints, [of_admin]);
 }

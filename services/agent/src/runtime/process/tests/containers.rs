@@ -70,8 +70,9 @@ async fn a_container_is_what_its_unit_says_and_no_more() {
         (&labels, &json!(["sleep", "1"]), &json!(null))
     );
     let env = body["Env"].as_array().unwrap();
-    assert_eq!((env.len(), &env[0]), (2, &json!("WORD=4711")), "{env:?}");
-    assert!(env[1].as_str().unwrap().starts_with("GODEL_RUN="));
+    assert_eq!((env.len(), &env[1]), (3, &json!("WORD=4711")), "{env:?}");
+    assert!(env[0].as_str().unwrap().starts_with("GODEL_NODE_DIR="));
+    assert!(env[2].as_str().unwrap().starts_with("GODEL_RUN="));
     let host = &body["HostConfig"];
     assert_eq!(
         (&host["Memory"], &host["MemorySwap"], &host["CpuShares"]),
@@ -132,7 +133,7 @@ async fn a_missing_image_is_fetched_or_it_says_why_not() {
     {
         engine.with(|world| world.pull = how);
         node.start(run(0, incarnation), absent.clone());
-        assert_eq!(node.ended(run(0, incarnation)).await, (127, Some(RunEndReason::CannotStart)));
+        assert_eq!(node.refused(run(0, incarnation)).await, AssignmentRefusal::Engine);
         let log = node.log(run(0, incarnation));
         let begins = "[godel: the image `reg:5000/a/b` is not on this node, and it cannot be pulled: ";
         assert!(log.starts_with(begins) && log.contains(why), "{log}");
@@ -175,15 +176,44 @@ async fn a_container_that_does_not_start_says_why() {
     // A node without an engine, and one whose engine has gone.
     let mut plain = Node::new(false);
     plain.start(run(0, 0), image(&[]));
-    assert_eq!(plain.ended(run(0, 0)).await, (127, Some(RunEndReason::CannotStart)));
-    std::fs::remove_file(engine.socket()).unwrap();
-    node.start(run(0, 1), image(&[]));
-    assert_eq!(node.ended(run(0, 1)).await, (127, Some(RunEndReason::CannotStart)));
-    assert!(
-        node.log(run(0, 1)).starts_with("[godel: the Docker engine does not answer: "),
-        "{}",
-        node.log(run(0, 1))
-    );
+    assert_eq!(plain.refused(run(0, 0)).await, AssignmentRefusal::Keeper);
+}
+
+#[tokio::test]
+async fn an_engine_that_is_away_is_waited_for_before_the_start_too() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    let (socket, aside) = (engine.socket(), engine.socket().with_extension("aside"));
+    std::fs::rename(&socket, &aside).unwrap();
+    node.start(run(0, 0), image(&["exit", "3"]));
+    let waits = "[godel: the Docker engine does not answer: ";
+    let log = node.dir.path().join("logs/1-0-0");
+    wait_until("it waits and says so", || {
+        let said = logs::read(&log, 0, usize::MAX);
+        said.is_ok_and(|said| String::from_utf8_lossy(&said.bytes).starts_with(waits))
+    })
+    .await;
+    std::fs::rename(&aside, &socket).unwrap();
+    node.started(run(0, 0)).await;
+    assert_eq!(node.ended(run(0, 0)).await, (3, Some(RunEndReason::Exited)), "it ran, and once");
+    assert_eq!(engine.n_asked("/start"), 1);
+}
+
+#[tokio::test]
+async fn a_registry_that_is_away_is_asked_again_until_the_image_is_due() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    let absent = Program { image: Some("other:1".to_owned()), ..image(&["exit", "0"]) };
+    node.start(run(0, 0), absent.clone());
+    wait_until("it is asked again", || engine.n_asked("images/create") == 2).await;
+    engine.with(|world| world.pull = Pull::Delivered);
+    node.started(run(0, 0)).await;
+    assert_eq!(node.ended(run(0, 0)).await, (0, Some(RunEndReason::Exited)));
+    // One that does not deliver in time is no end of the replica: it is given back.
+    engine.with(|world| (world.pull, world.images) = (Pull::Refused, Default::default()));
+    let mut hasty = node_at(tempfile::tempdir().unwrap(), &engine, Duration::from_millis(1));
+    hasty.start(run(0, 0), absent);
+    assert_eq!(hasty.refused(run(0, 0)).await, AssignmentRefusal::Engine);
 }
 
 #[tokio::test]

@@ -1,0 +1,337 @@
+//! When it is a node's fault that what is placed there fails.
+//!
+//! A replica that ends badly right after its start is one that may be its own fault, or its node's. It is the node's if commands fail there that
+//! run elsewhere. What fails elsewhere as well, and runs nowhere, says nothing about nodes: a broken command never counts. Several replicas
+//! that fail and of which nobody knows how they do elsewhere make a node *suspect*: it ranks lower, so that it becomes known. With
+//! the proof it is *bad*.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use godel_domain::{
+    ids::{NodeId, UnitId},
+    node::{NodeReport, NodeSpec, TaintEffect},
+    run_end::RunEndReason,
+    time::Millis,
+    unit::Template,
+};
+
+/// Key of the taint of a node that is suspect.
+pub const SUSPECT: &str = "godel.dev/units-fail";
+/// Ends of one node that are kept.
+const N_ENDS_MAX: usize = 64;
+/// Nodes of which ends are kept.
+const N_NODES_MAX: usize = 1_024;
+
+/// When nodes are suspect or bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailureConfig {
+    /// Replicas that have to fail; 0: never.
+    pub n_replicas: usize,
+    /// Within so long, milliseconds.
+    pub window_ms: u64,
+    /// A command that ran for longer has not failed at once, milliseconds.
+    pub quick_ms: u64,
+    /// A suspect node gets nothing at first for so long, milliseconds.
+    pub hold_ms: u64,
+}
+
+impl Default for FailureConfig {
+    fn default() -> Self {
+        Self { n_replicas: 3, window_ms: 60_000, quick_ms: 10_000, hold_ms: 5_000 }
+    }
+}
+
+/// A replica that ended badly right after its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuickEnd {
+    /// Which replica.
+    pub replica: (UnitId, u32),
+    /// Stands for its command: what is the same does the same.
+    pub kind: u64,
+    /// For so long it ran, milliseconds.
+    pub ran_ms: u64,
+    /// When that was heard.
+    pub at: Millis,
+}
+
+/// How a command does on other nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// It runs, or has ended well, on another node.
+    pub runs: bool,
+    /// It failed at once on another node.
+    pub fails: bool,
+    /// Another node would take it.
+    pub could_run: bool,
+}
+
+/// What is thought of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeVerdict {
+    /// Nothing speaks against it.
+    Sound,
+    /// What fails there may run elsewhere.
+    Suspect,
+    /// What fails there runs elsewhere.
+    Bad,
+}
+
+/// Judges a node by its quick ends. A replica for which there is no other node never counts: the node is the last one that it could use.
+pub fn judge(
+    ends: &[QuickEnd],
+    elsewhere: impl Fn(&QuickEnd) -> Elsewhere,
+    config: &FailureConfig,
+) -> NodeVerdict {
+    let (mut known, mut open) = (BTreeSet::new(), BTreeSet::new());
+    for end in ends {
+        let Elsewhere { runs, fails, could_run } = elsewhere(end);
+        if !could_run || fails && !runs {
+            continue;
+        }
+        open.insert(end.replica);
+        if runs {
+            known.insert(end.replica);
+        }
+    }
+    match config.n_replicas {
+        0 => NodeVerdict::Sound,
+        n if known.len() >= n => NodeVerdict::Bad,
+        n if open.len() >= n => NodeVerdict::Suspect,
+        _ => NodeVerdict::Sound,
+    }
+}
+
+/// Whether an end says that the node lacks what the command needs, and another one may have it.
+pub fn is_lack(reason: RunEndReason) -> bool {
+    match reason {
+        RunEndReason::CommandNotFound
+        | RunEndReason::CommandNotExecutable
+        | RunEndReason::NoDirectory
+        | RunEndReason::NoUser
+        | RunEndReason::UserNotPermitted
+        | RunEndReason::CannotStart => true,
+        RunEndReason::Exited
+        | RunEndReason::Signalled
+        | RunEndReason::OutOfMemory
+        | RunEndReason::Told
+        | RunEndReason::AgentStopped
+        | RunEndReason::NoContact
+        | RunEndReason::Lost
+        | RunEndReason::Rebooted
+        | RunEndReason::Squeezed => false,
+    }
+}
+
+/// Whether a node takes new replicas and could ever hold one of this template, whatever is on it now.
+pub fn could_use(spec: &NodeSpec, report: &NodeReport, template: &Template) -> bool {
+    let label = |key: &str| spec.labels.get(key).or_else(|| report.attributes.get(key)).map(String::as_str);
+    let selects = template.node_selector.iter().all(|(key, value)| label(key) == Some(value.as_str()));
+    let tolerates = spec
+        .taints
+        .iter()
+        .filter(|taint| taint.effect.is_hard())
+        .all(|taint| template.tolerations.iter().any(|toleration| toleration.tolerates(taint)));
+    let holds = template.demand.requests.iter().all(|(name, amount)| report.capacity.get(name) >= amount);
+    let has_devices = template.demand.devices.iter().all(|asked| {
+        let fits = |device: &&godel_domain::node::Device| {
+            device.kind == asked.kind && (asked.models.is_empty() || asked.models.contains(&device.model))
+        };
+        report.devices.iter().filter(fits).count() >= usize::try_from(asked.count).unwrap_or(usize::MAX)
+    });
+    report.can_start()
+        && !spec.is_closed()
+        && report.max_running_units > 0
+        && report.runtime.takes(&template.run)
+        && selects
+        && template.node_affinity.admits(label)
+        && tolerates
+        && holds
+        && has_devices
+}
+
+/// Quick ends of late, by node.
+#[derive(Clone, Debug, Default)]
+pub struct QuickEnds {
+    by_node: BTreeMap<NodeId, VecDeque<QuickEnd>>,
+}
+
+impl QuickEnds {
+    /// One more.
+    pub fn note(&mut self, node: NodeId, end: QuickEnd) {
+        if self.by_node.len() >= N_NODES_MAX && !self.by_node.contains_key(&node) {
+            return;
+        }
+        let ends = self.by_node.entry(node).or_default();
+        ends.retain(|known| known.replica != end.replica);
+        if ends.len() == N_ENDS_MAX {
+            ends.pop_front();
+        }
+        ends.push_back(end);
+    }
+
+    /// Forgets what is older than the window.
+    pub fn prune(&mut self, now: Millis, config: &FailureConfig) {
+        self.by_node.retain(|_, ends| {
+            ends.retain(|end| now.since(end.at) < config.window_ms);
+            !ends.is_empty()
+        });
+    }
+
+    /// Forgets what was seen on a node.
+    pub fn forget(&mut self, node: NodeId) {
+        self.by_node.remove(&node);
+    }
+
+    /// Ends that are kept of a node.
+    pub fn n_on(&self, node: NodeId) -> usize {
+        self.by_node.get(&node).map_or(0, VecDeque::len)
+    }
+
+    /// Nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.by_node.is_empty()
+    }
+
+    /// The ends on each node.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, Vec<QuickEnd>)> + '_ {
+        self.by_node.iter().map(|(node, ends)| (*node, ends.iter().copied().collect()))
+    }
+
+    /// Whether a kind failed on another node.
+    pub fn fails_elsewhere(&self, kind: u64, than: NodeId) -> bool {
+        let others = self.by_node.iter().filter(|(node, _)| **node != than);
+        others.flat_map(|(_, ends)| ends).any(|end| end.kind == kind)
+    }
+}
+
+/// The effect of the taint of a node that has been suspect for so long: nothing is placed there at first, so that what comes shows elsewhere
+/// how it does; then the node ranks lower; `None`: it is over.
+pub fn suspicion(since: Millis, now: Millis, config: &FailureConfig) -> Option<TaintEffect> {
+    match now.since(since) {
+        ms if ms < config.hold_ms => Some(TaintEffect::NoSchedule),
+        ms if ms < config.window_ms.max(config.hold_ms) => Some(TaintEffect::PreferNoSchedule),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_domain::{resources::Resources, unit::RunSpec};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn end(unit: u64, kind: u64) -> QuickEnd {
+        QuickEnd { replica: (UnitId(unit), 0), kind, ran_ms: 3, at: Millis(0) }
+    }
+
+    const RUNS: Elsewhere = Elsewhere { runs: true, fails: false, could_run: true };
+    const FAILS: Elsewhere = Elsewhere { runs: false, fails: true, could_run: true };
+    const UNKNOWN: Elsewhere = Elsewhere { runs: false, fails: false, could_run: true };
+    const LAST: Elsewhere = Elsewhere { runs: true, fails: false, could_run: false };
+
+    #[test]
+    fn a_node_is_bad_when_what_fails_there_runs_elsewhere() {
+        let ends = [end(1, 7), end(2, 7), end(3, 7)];
+        let of = |elsewhere: Elsewhere| judge(&ends, |_| elsewhere, &FailureConfig::default());
+        assert_eq!(of(RUNS), NodeVerdict::Bad);
+        assert_eq!(of(UNKNOWN), NodeVerdict::Suspect);
+        assert_eq!(of(FAILS), NodeVerdict::Sound, "a broken command");
+        assert_eq!(of(LAST), NodeVerdict::Sound, "the last node that it could use");
+        assert_eq!(of(Elsewhere { runs: true, ..FAILS }), NodeVerdict::Bad, "two bad nodes");
+        let off = FailureConfig { n_replicas: 0, ..FailureConfig::default() };
+        assert_eq!(judge(&ends, |_| RUNS, &off), NodeVerdict::Sound);
+        assert_eq!(judge(&ends[..2], |_| RUNS, &FailureConfig::default()), NodeVerdict::Sound);
+    }
+
+    fn elsewhere() -> impl Strategy<Value = Elsewhere> {
+        let bools = (any::<bool>(), any::<bool>(), any::<bool>());
+        bools.prop_map(|(runs, fails, could_run)| Elsewhere { runs, fails, could_run })
+    }
+
+    proptest! {
+        /// Whatever else fails, commands that fail everywhere and replicas without another node change nothing.
+        #[test]
+        fn what_fails_everywhere_never_counts(
+            ends in prop::collection::vec((0u64..6, 0u64..4), 0..20),
+            known in prop::collection::vec(elsewhere(), 4),
+            broken in prop::collection::vec(10u64..40, 0..20),
+            is_last in any::<bool>(),
+        ) {
+            let config = FailureConfig::default();
+            let of = |end: &QuickEnd| match usize::try_from(end.kind).ok().and_then(|kind| known.get(kind)) {
+                Some(known) => *known,
+                None if is_last => LAST,
+                None => FAILS,
+            };
+            let mut all: Vec<QuickEnd> = ends.iter().map(|(unit, kind)| end(*unit, *kind)).collect();
+            let before = judge(&all, of, &config);
+            all.extend(broken.iter().map(|unit| end(*unit, 9)));
+            prop_assert_eq!(judge(&all, of, &config), before);
+        }
+
+        /// A node is bad by so many different replicas only, each of which runs elsewhere.
+        #[test]
+        fn a_bad_node_has_its_proofs(
+            ends in prop::collection::vec((0u64..6, 0u64..4), 0..20),
+            known in prop::collection::vec(elsewhere(), 4),
+        ) {
+            let config = FailureConfig::default();
+            let all: Vec<QuickEnd> = ends.iter().map(|(unit, kind)| end(*unit, *kind)).collect();
+            let of = |end: &QuickEnd| known[usize::try_from(end.kind).unwrap()];
+            let proofs: BTreeSet<_> = all
+                .iter()
+                .filter(|end| of(end).runs && of(end).could_run)
+                .map(|end| end.replica)
+                .collect();
+            prop_assert_eq!(judge(&all, of, &config) == NodeVerdict::Bad, proofs.len() >= config.n_replicas);
+        }
+    }
+
+    #[test]
+    fn ends_are_kept_for_the_window_and_one_of_each_replica() {
+        let config = FailureConfig::default();
+        let mut ends = QuickEnds::default();
+        let at = |unit, ms| QuickEnd { at: Millis(ms), ..end(unit, 7) };
+        for (node, unit, ms) in [(1, 1, 0), (1, 2, 5_000), (1, 2, 6_000), (2, 3, 0)] {
+            ends.note(NodeId(node), at(unit, ms));
+        }
+        assert!(ends.fails_elsewhere(7, NodeId(1)) && !ends.fails_elsewhere(8, NodeId(1)));
+        ends.prune(Millis(60_000), &config);
+        assert_eq!(ends.iter().collect::<Vec<_>>(), [(NodeId(1), vec![at(2, 6_000)])]);
+        assert!(!ends.fails_elsewhere(7, NodeId(1)));
+        ends.forget(NodeId(1));
+        assert!(ends.is_empty());
+        (0..2_000).for_each(|unit| ends.note(NodeId(1), at(unit, 0)));
+        assert_eq!(ends.iter().next().unwrap().1.len(), N_ENDS_MAX);
+    }
+
+    #[test]
+    fn a_suspect_node_gets_nothing_and_then_ranks_lower_until_it_is_over() {
+        let config = FailureConfig::default();
+        let at = |ms: u64| suspicion(Millis(1_000), Millis(1_000 + ms), &config);
+        assert_eq!(at(0), Some(TaintEffect::NoSchedule));
+        assert_eq!(at(4_999), Some(TaintEffect::NoSchedule));
+        assert_eq!(at(5_000), Some(TaintEffect::PreferNoSchedule));
+        assert_eq!(at(60_000), None);
+    }
+
+    #[test]
+    fn a_node_could_be_used_by_what_it_could_ever_hold() {
+        let spec = NodeSpec { id: NodeId(1), ..NodeSpec::default() };
+        let capacity = Resources::new([("cpu", 4_000)]).unwrap();
+        let report = NodeReport { id: NodeId(1), ready: true, capacity, ..NodeReport::default() };
+        let run = RunSpec { command: vec!["true".to_owned()], ..RunSpec::default() };
+        let mut template = Template { run, ..Template::default() };
+        template.demand.requests = Resources::new([("cpu", 4_000)]).unwrap();
+        assert!(could_use(&spec, &report, &template));
+        let closed = NodeSpec { cordoned: true, ..spec.clone() };
+        let full = NodeReport { trouble: "its disk is full".to_owned(), ..report.clone() };
+        assert!(!could_use(&closed, &report, &template) && !could_use(&spec, &full, &template));
+        template.node_selector.insert("gpu".to_owned(), "yes".to_owned());
+        assert!(!could_use(&spec, &report, &template));
+        template.node_selector.clear();
+        template.demand.requests = Resources::new([("cpu", 4_001)]).unwrap();
+        assert!(!could_use(&spec, &report, &template));
+    }
+}

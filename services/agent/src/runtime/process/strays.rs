@@ -1,0 +1,224 @@
+//! Processes of this node that no run of its state directory owns: left behind when the directory was removed, or when a copy of it is used.
+//!
+//! What an agent starts says in its environment which node it is of, by the uid of the node, and by its name and state directory. What
+//! descends from such a keeper is of the node as well, whatever its own environment is.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+
+use crate::procfs::{self, Process, Stat};
+
+/// Variables by which processes of a node are known; in the environment of commands and of keepers.
+pub(crate) const NODE: &str = "GODEL_NODE";
+pub(crate) const NODE_UID: &str = "GODEL_NODE_UID";
+pub(crate) const NODE_DIR: &str = "GODEL_NODE_DIR";
+/// The mark of a run, of a command and of its keeper.
+const RUN: &str = "GODEL_RUN";
+pub(crate) const KEEPS: &str = "GODEL_KEEPS";
+
+/// Between looks at what is being ended.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Between the polite and the forced end: their units are not known.
+const GRACE: Duration = Duration::from_secs(5);
+/// What does not end in this time waits for the kernel.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// By what the processes of a node are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeMark {
+    pub(crate) uid: String,
+    pub(crate) name: String,
+    /// Its state directory; `None`: a temporary one, whose runs end with the agent.
+    pub(crate) dir: Option<String>,
+}
+
+impl NodeMark {
+    /// The variables that say it.
+    pub(crate) fn variables(&self) -> BTreeMap<&'static str, String> {
+        let mut variables = BTreeMap::from([(NODE, self.name.clone()), (NODE_UID, self.uid.clone())]);
+        variables.extend(self.dir.clone().map(|dir| (NODE_DIR, dir)));
+        variables
+    }
+
+    /// Whether a process with this environment is of the node: of its uid, also under another directory, or of its name and directory,
+    /// also with the uid that it had before the directory was removed.
+    pub(crate) fn is_of(&self, environment: &[String]) -> bool {
+        let (Some(dir), Some(of)) = (&self.dir, value(environment, NODE_DIR)) else { return false };
+        let is_uid = !self.uid.is_empty() && value(environment, NODE_UID) == Some(&self.uid);
+        is_uid || dir == of && value(environment, NODE) == Some(&self.name)
+    }
+}
+
+/// The value of a variable.
+pub(crate) fn value<'a>(environment: &'a [String], name: &str) -> Option<&'a str> {
+    environment.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// A process that some agent has started on this machine, as its environment says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StartedHere {
+    /// Process number, and when it began, in ticks since the machine was started.
+    pub process: (u32, u64),
+    /// The start of a command that it is of: no two have the same.
+    pub mark: String,
+    /// Name and uid of its node.
+    pub node: (String, String),
+    /// Uid of its unit.
+    pub unit_uid: String,
+    /// Which replica.
+    pub ordinal: u32,
+    /// Which life of it.
+    pub incarnation: u32,
+}
+
+/// Finds all processes of this machine that agents have started, of whichever node and cluster: nothing that agents, keepers or their files
+/// say counts. Those whose environment may not be read are left out.
+pub fn started_here() -> Vec<StartedHere> {
+    let of = |(pid, stat): (u32, Stat)| of_environment((pid, stat.began), &procfs::environment(pid));
+    procfs::all().into_iter().filter_map(of).collect()
+}
+
+fn of_environment(process: (u32, u64), environment: &[String]) -> Option<StartedHere> {
+    let of = |name| value(environment, name).map(str::to_owned);
+    Some(StartedHere {
+        process,
+        mark: of(RUN)?,
+        node: (of(NODE)?, of(NODE_UID)?),
+        unit_uid: of("GODEL_UID")?,
+        ordinal: of("GODEL_ORDINAL")?.parse().ok()?,
+        incarnation: of("GODEL_INCARNATION")?.parse().ok()?,
+    })
+}
+
+/// A process of the node with a mark, as its environment says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct MarkedProcess {
+    process: Process,
+    mark: String,
+    is_keeper: bool,
+}
+
+/// Ends all that is of a node and not of one of the runs with these marks. Returns how many processes that were, and how many do not end.
+pub(crate) fn end(node: &NodeMark, kept: &BTreeSet<String>) -> (usize, usize) {
+    let begun = Instant::now();
+    let mut ended = BTreeSet::new();
+    loop {
+        let left = find(node, kept);
+        if left.is_empty() || begun.elapsed() > PATIENCE {
+            return (ended.len(), left.len());
+        }
+        let signal = if begun.elapsed() > GRACE { Signal::KILL } else { Signal::TERM };
+        for process in left {
+            let is_new = ended.insert((process.pid, process.began));
+            if is_new || signal == Signal::KILL {
+                process.signal(signal);
+                // One that was stopped does not hear it otherwise.
+                process.signal(Signal::CONT);
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn find(node: &NodeMark, kept: &BTreeSet<String>) -> Vec<Process> {
+    let all = procfs::all();
+    let marked = |(&pid, stat): (&u32, &Stat)| {
+        let environment = procfs::environment(pid);
+        let process = Process { pid, began: stat.began };
+        let keeps = value(&environment, KEEPS);
+        let mark = keeps.or_else(|| value(&environment, RUN)).filter(|_| node.is_of(&environment))?;
+        Some(MarkedProcess { process, mark: mark.to_owned(), is_keeper: keeps.is_some() })
+    };
+    let marked: Vec<MarkedProcess> = all.iter().filter_map(marked).collect();
+    strays(&all, &marked, kept, std::process::id())
+}
+
+/// Which processes are of no run that is kept. The agent itself, and what it descends from, never is: it may be of a running unit.
+fn strays(
+    all: &BTreeMap<u32, Stat>,
+    marked: &[MarkedProcess],
+    kept: &BTreeSet<String>,
+    own: u32,
+) -> Vec<Process> {
+    let mut own_line = BTreeSet::new();
+    let mut next = Some(own);
+    while let Some(pid) = next.filter(|pid| own_line.insert(*pid)) {
+        next = all.get(&pid).map(|stat| stat.parent);
+    }
+    let mut strays = BTreeMap::new();
+    for one in marked.iter().filter(|one| !kept.contains(&one.mark)) {
+        strays.insert(one.process.pid, one.process);
+        if one.is_keeper {
+            let below = procfs::descendants_in(all, one.process.pid);
+            strays.extend(below.into_iter().map(|process| (process.pid, process)));
+        }
+    }
+    strays.into_values().filter(|process| !own_line.contains(&process.pid)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node() -> NodeMark {
+        NodeMark { uid: "u1".to_owned(), name: "n".to_owned(), dir: Some("/state".to_owned()) }
+    }
+
+    fn environment(uid: &str, name: &str, dir: &str) -> Vec<String> {
+        vec![format!("{NODE_UID}={uid}"), format!("{NODE}={name}"), format!("{NODE_DIR}={dir}")]
+    }
+
+    #[test]
+    fn a_process_is_of_its_node_under_a_copied_and_after_a_removed_directory() {
+        for (uid, name, dir, expected) in [
+            ("u1", "n", "/state", true),
+            ("u1", "n", "/copy", true),
+            ("u0", "n", "/state", true),
+            ("u0", "n", "/copy", false),
+            ("u0", "m", "/state", false),
+            ("", "n", "", false),
+        ] {
+            assert_eq!(node().is_of(&environment(uid, name, dir)), expected, "{uid} {name} {dir}");
+        }
+        let temporary = NodeMark { dir: None, ..node() };
+        assert!(
+            !temporary.is_of(&environment("u1", "n", "/state")),
+            "its uid may be that of another agent too"
+        );
+        assert!(
+            !node().is_of(&environment("u1", "n", "/state")[..2]),
+            "what has no directory ends with its agent"
+        );
+        assert!(
+            node().is_of(&node().variables().iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>())
+        );
+    }
+
+    #[test]
+    fn strays_are_what_no_kept_run_owns_and_what_descends_from_their_keepers() {
+        let stat = |parent| Stat { state: 'S', parent, session: 1, began: 5 };
+        let all: BTreeMap<u32, Stat> =
+            [(1, 0), (10, 1), (11, 10), (12, 11), (20, 1), (21, 20), (30, 1), (40, 1), (41, 40)]
+                .map(|(pid, parent)| (pid, stat(parent)))
+                .into();
+        let marked = |pid, mark: &str, is_keeper| MarkedProcess {
+            process: Process { pid, began: 5 },
+            mark: mark.to_owned(),
+            is_keeper,
+        };
+        let marked = [
+            marked(10, "kept", true),
+            marked(11, "kept", false),
+            marked(20, "gone", true),
+            marked(30, "lost", false),
+            // The agent runs in a running unit.
+            marked(40, "outer", false),
+        ];
+        let found = strays(&all, &marked, &BTreeSet::from(["kept".to_owned()]), 41);
+        assert_eq!(found.iter().map(|process| process.pid).collect::<Vec<_>>(), [20, 21, 30]);
+    }
+}
