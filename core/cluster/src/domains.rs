@@ -401,31 +401,6 @@ impl Domains {
         self.counter(idx).map_or(0, Counter::n_staying)
     }
 
-    /// Returns the least that stay of a counter of a spread in any domain with a node that takes replicas of a template.
-    pub(crate) fn least(&self, idx: CounterIdx, takers: Option<TakersIdx>) -> u32 {
-        let counter = self.counter(idx);
-        counter.zip(takers).map_or(0, |(counter, takers)| counter.least(takers))
-    }
-
-    /// Returns the domain that holds a spread back, as the label and its value: of those that count the first one with the fewest. `None` with the
-    /// key `node`, and where more than a few domains would have to be looked through.
-    pub(crate) fn emptiest(&self, idx: CounterIdx, takers: Option<TakersIdx>) -> Option<(&str, &str)> {
-        let (counter, takers) = self.counter(idx).zip(takers)?;
-        let topology =
-            self.topologies.get(counter.topology).filter(|topology| topology.n_domains() <= N_NAMED_MAX)?;
-        let least = counter.least(takers);
-        let open =
-            self.takers.open(takers, counter.topology).filter(|domain| counter.staying(*domain) == least);
-        let value = open.filter_map(|domain| topology.value_of(domain)).min()?;
-        Some((&topology.key, value))
-    }
-
-    /// Returns which nodes take replicas of a template of a unit, for its spreads; `None`: its terms were taken before the template was
-    /// known.
-    pub fn takers_of(&self, rules: &UnitRules, is_of: impl Fn(&StandingTerms) -> bool) -> Option<TakersIdx> {
-        rules.takers.iter().copied().find(|takers| self.takers.terms(*takers).is_some_and(&is_of))
-    }
-
     fn give_back(&mut self, rules: &UnitRules) {
         for (rule, takers) in rules.spreads_by_takers() {
             if let Some(counter) = self.counters.get_mut(rule.counter.0 as usize).and_then(Option::as_mut) {

@@ -7,7 +7,11 @@ use godel_domain::{
 };
 use smallvec::SmallVec;
 
-use super::{Begin, CounterIdx, Domains, TopologyLevel, counter::Counted, takers::TakersIdx};
+use super::{
+    Begin, CounterIdx, Domains, N_NAMED_MAX, TopologyLevel,
+    counter::Counted,
+    takers::{StandingTerms, TakersIdx},
+};
 use crate::unfit::Unfit;
 
 /// Where the replicas of a unit go in relation to running units.
@@ -336,6 +340,31 @@ impl Domains {
     pub(super) fn skew(&self, rule: &SpreadRule, takers: Option<TakersIdx>, idx: usize) -> Option<u32> {
         let n = self.count_staying(rule.counter, idx)?.saturating_add(rule.adds);
         Some(n.saturating_sub(self.least(rule.counter, takers)))
+    }
+
+    /// Returns the least that stay of a counter of a spread in any domain with a node that takes replicas of a template.
+    pub(crate) fn least(&self, idx: CounterIdx, takers: Option<TakersIdx>) -> u32 {
+        let counter = self.counter(idx);
+        counter.zip(takers).map_or(0, |(counter, takers)| counter.least(takers))
+    }
+
+    /// Returns the domain that holds a spread back, as the label and its value: of those that count the first one with the fewest. `None` with the
+    /// key `node`, and where more than a few domains would have to be looked through.
+    pub(crate) fn emptiest(&self, idx: CounterIdx, takers: Option<TakersIdx>) -> Option<(&str, &str)> {
+        let (counter, takers) = self.counter(idx).zip(takers)?;
+        let topology =
+            self.topologies.get(counter.topology).filter(|topology| topology.n_domains() <= N_NAMED_MAX)?;
+        let least = counter.least(takers);
+        let open =
+            self.takers.open(takers, counter.topology).filter(|domain| counter.staying(*domain) == least);
+        let value = open.filter_map(|domain| topology.value_of(domain)).min()?;
+        Some((&topology.key, value))
+    }
+
+    /// Returns which nodes take replicas of a template of a unit, for its spreads; `None`: its terms were taken before the template was
+    /// known.
+    pub fn takers_of(&self, rules: &UnitRules, is_of: impl Fn(&StandingTerms) -> bool) -> Option<TakersIdx> {
+        rules.takers.iter().copied().find(|takers| self.takers.terms(*takers).is_some_and(&is_of))
     }
 
     /// Whether a required spread allows one more replica on a node.

@@ -12,6 +12,8 @@ use godel_rules::budget::{Identity, WantedOrdinals};
 
 use super::*;
 
+mod movers;
+
 const N_NODES: u32 = 6;
 
 /// Groups that a grouper has made are known until others are, and are no level of keys.
@@ -561,102 +563,4 @@ fn counters_that_nothing_uses_are_dropped() {
         world.cluster.remove_unit(UnitId(unit));
     }
     assert!(world.cluster.domains().n_counters() < 3_000, "{}", world.cluster.domains().n_counters());
-}
-
-/// Node 0 in a rack of its own, 1 and 2 in another one. Unit 1 runs on node 0 and moves to 1.
-fn moving(terms: u64) -> World {
-    let mut world = World::default();
-    for (node, rack) in [(0, 0), (1, 1), (2, 1)] {
-        world.apply(&Event::Node(node, Some(rack), true));
-    }
-    world.apply(&Event::Terms(4, usize::try_from(terms).unwrap()));
-    world.offer(1);
-    world.apply(&Event::Assume(1, 0, 0));
-    world.apply(&Event::Bind(1, 0));
-    world.apply(&Event::Move(1, 0, 1));
-    world
-}
-
-fn admitted(world: &World, unit: u64) -> Vec<u32> {
-    let domains = world.cluster.domains();
-    let Some(rules) = domains.rules_of(UnitId(unit)) else { return (0..3).collect() };
-    (0..3).filter(|node| domains.is_admitted(&rules, *node as usize)).collect()
-}
-
-#[test]
-fn who_follows_a_replica_that_moves_goes_to_its_target() {
-    // Unit 4 is near to it.
-    let mut world = moving(0);
-    assert_eq!(admitted(&world, 4), [1, 2], "though it is on node 0 yet");
-    gained(&mut world);
-    world.apply(&Event::Left(1, 0));
-    assert_eq!(admitted(&world, 4), [1, 2]);
-    world.apply(&Event::Unhold(1, 0));
-    assert_eq!(admitted(&world, 4), [] as [u32; 0]);
-}
-
-#[test]
-fn whom_a_replica_that_moves_keeps_away_stays_away_from_both_of_its_nodes() {
-    // Unit 4 is apart from it, node by node.
-    let mut world = moving(2);
-    assert_eq!(admitted(&world, 4), [2]);
-    world.apply(&Event::Left(1, 0));
-    assert_eq!(admitted(&world, 4), [0, 2]);
-    // It is placed elsewhere: until that is bound and its hold has gone both are closed.
-    world.apply(&Event::Assume(1, 0, 2));
-    assert_eq!(admitted(&world, 4), [0]);
-    world.apply(&Event::Bind(1, 0));
-    assert_eq!(admitted(&world, 4), [0, 1]);
-}
-
-#[test]
-fn its_own_target_is_in_nobodys_way_while_a_place_is_looked_for_it() {
-    let mut world = moving(2);
-    world.apply(&Event::Left(1, 0));
-    gained(&mut world);
-    let id = RunningUnitId::new(UnitId(1), 0, 1);
-    assert!(world.cluster.lift_target(id));
-    assert_eq!(admitted(&world, 4), [0, 1, 2]);
-    world.cluster.put_down_target();
-    assert_eq!(admitted(&world, 4), [0, 2]);
-    assert_eq!(gained(&mut world), [] as [u32; 0], "nothing was given back");
-    assert!(!world.cluster.lift_target(RunningUnitId::new(UnitId(1), 1, 0)), "it has no target");
-    // A place elsewhere that comes to nothing.
-    let shape = world.cluster.shape(&demand(1, 0, 0, &[]), Pool::Guaranteed);
-    assert!(world.cluster.lift_target(id));
-    world.cluster.try_out(id, shape, NodeId(2), Allocation::default());
-    world.cluster.put_down_target();
-    assert_eq!(admitted(&world, 4), [0]);
-    world.cluster.undo(id);
-    world.cluster.drop_trial();
-    assert_eq!(admitted(&world, 4), [0, 2]);
-    world.check();
-}
-
-#[test]
-fn a_target_keeps_the_ports_of_its_replica() {
-    let mut world = moving(2);
-    let port = Demand { host_ports: vec!["80/tcp".parse().unwrap()], ..Demand::default() };
-    let shape = world.cluster.shape(&port, Pool::Guaranteed);
-    let from = RunningUnitId::new(UnitId(2), 0, 0);
-    let hold = Hold {
-        id: HoldId(7),
-        node: NodeId(2),
-        unit: UnitId(2),
-        demand: Arc::new(port),
-        ordinals: vec![0],
-        incarnations: vec![1],
-        movement: Some(MovementTarget { movement: Arc::from("m"), from }),
-        ..Hold::default()
-    };
-    world.cluster.put_hold(Arc::new(hold.clone()));
-    assert!(!world.cluster.has_ports(shape, 2) && world.cluster.has_ports(shape, 1));
-    world.cluster.lift_holds(&[HoldId(7)]);
-    assert!(world.cluster.has_ports(shape, 2));
-    world.cluster.settle_holds(&[HoldId(7)]);
-    world.cluster.remove_hold(HoldId(7));
-    assert!(world.cluster.has_ports(shape, 2));
-    // What others hold is checked again when it is bound.
-    world.cluster.put_hold(Arc::new(Hold { movement: None, ..hold }));
-    assert!(world.cluster.has_ports(shape, 2));
 }
