@@ -89,7 +89,7 @@ impl ClusterFilters {
             return NOWHERE;
         }
         let cluster = self.cluster.get_mut();
-        let about_units = UnitAsk::of(cluster, unit, &requirements);
+        let about_units = UnitAsk::of(cluster, unit, (shape, &requirements));
         let is_shared = about_units.is_none() && cluster.daemon(unit).is_none();
         let key = (shape, hash_of(&requirements));
         if is_shared {
