@@ -86,8 +86,12 @@ impl Guests {
         }
         let mut known = self.known.lock();
         let n_staying = known.by_id.values().filter(|one| !one.is_leaving.load(Ordering::Acquire)).count();
-        if (n_staying >= self.n_max || is_short) && !known.evict() && n_staying >= self.n_max {
-            return None;
+        let is_full = n_staying >= self.n_max;
+        if is_full || is_short {
+            let makes_room = known.evict();
+            if is_full && !makes_room {
+                return None;
+            }
         }
         let id = known.next;
         known.next += 1;

@@ -256,6 +256,6 @@ mod tests {
         );
         let rate = |times_ms| v1::op::Op::PutMoveRate(v1::MoveRate { unit_id: 1, times_ms });
         assert_eq!(path(rate(vec![0, 7])), None);
-        assert_eq!(path(rate(vec![5, 7, -9])).as_deref(), Some("put_move_rate.times_ms[2]"));
+        assert_eq!(path(rate(vec![-9, 5])).as_deref(), Some("put_move_rate.times_ms[0]"));
     }
 }
