@@ -173,7 +173,13 @@ pub fn plan_room(
     };
     let limits = bounded(limits, &layout, config, terms);
     let plan = let_in(gang, &layout, filters, &limits);
-    let none = "no moves that are allowed make room for it, or it has room already";
+    let stands_apart = gang.parts.iter().any(|part| !part.limits.is_empty());
+    let none = match stands_apart {
+        true => {
+            "no moves that are allowed make room for it as its members stand to one another (`host_ports`, `apart`, `spread`), or it has room already"
+        }
+        false => "no moves that are allowed make room for it, or it has room already",
+    };
     let plan = plan.map_or_else(
         || OrderedPlan { finding: none.to_owned(), ..OrderedPlan::default() },
         |plan| ordered(plan, &layout, None, (filters, &limits)),
