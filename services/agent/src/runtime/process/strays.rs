@@ -157,7 +157,14 @@ fn strays(
             strays.extend(below.into_iter().map(|process| (process.pid, process)));
         }
     }
-    strays.into_values().filter(|process| !own_line.contains(&process.pid)).collect()
+    let keepers: BTreeSet<u32> =
+        marked.iter().filter(|one| one.is_keeper).map(|one| one.process.pid).collect();
+    let (last, first): (Vec<Process>, Vec<Process>) = strays
+        .into_values()
+        .filter(|process| !own_line.contains(&process.pid))
+        .partition(|process| keepers.contains(&process.pid));
+    // Keepers go last: what has no mark of its own is found by them.
+    if first.is_empty() { last } else { first }
 }
 
 #[cfg(test)]
@@ -219,6 +226,13 @@ mod tests {
             marked(40, "outer", false),
         ];
         let found = strays(&all, &marked, &BTreeSet::from(["kept".to_owned()]), 41);
-        assert_eq!(found.iter().map(|process| process.pid).collect::<Vec<_>>(), [20, 21, 30]);
+        assert_eq!(
+            found.iter().map(|process| process.pid).collect::<Vec<_>>(),
+            [21, 30],
+            "the keeper is the last"
+        );
+        let alone: BTreeMap<u32, Stat> = [(1, stat(0)), (20, stat(1))].into();
+        let found = strays(&alone, &marked[2..3], &BTreeSet::new(), 41);
+        assert_eq!(found.iter().map(|process| process.pid).collect::<Vec<_>>(), [20]);
     }
 }
