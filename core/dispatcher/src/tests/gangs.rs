@@ -228,13 +228,16 @@ fn large_parked(large: UnitRecord, before: &[u64]) -> Rig {
     rig
 }
 
-/// Small units come, find places and go for two minutes. Returns who was offered a turn, and after how many seconds.
+/// Small units come, find places and go for two minutes, or until somebody is offered a turn. Returns who, and after how many seconds.
 fn stream_of_small(rig: &mut Rig, queue: &str, first: u64) -> Vec<(u64, u64)> {
     let (mut offered, begin) = (Vec::new(), rig.now);
     for id in first..first + 120 {
         rig.put(sized(id, 100).queue(queue));
         let seconds = rig.now.since(begin) / 1_000;
         offered.extend(turns(rig).into_iter().map(|unit| (unit, seconds)));
+        if !offered.is_empty() {
+            break;
+        }
         rig.bind(id, &[0]);
         rig.status(id, &[0], RowPhase::Succeeded);
         later(rig, 1_000);
