@@ -101,7 +101,7 @@ impl AssignmentPass<'_> {
             let (scope, at_maximum) = (held.scope, held.at_maximum);
             if !waits {
                 held.tried = held.assigned;
-                scheduler.reload(&mut held.load, n_to_place);
+                scheduler.reload(&mut held.load, places_max.unwrap_or(n_to_place));
             }
             self.actions.push(Action::Assign(Assignment {
                 session,
