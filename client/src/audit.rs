@@ -53,11 +53,16 @@ pub async fn run(client: &Client, wanted: Wanted) -> Result<Findings, Failure> {
     let mut evidence = Evidence { ledger: wanted.ledger, ..Evidence::default() };
     let mut unreadable = Unreadables::default();
     let until = Instant::now() + wanted.patience;
-    let mut n_looks = 0;
+    let (mut n_looks, mut n_judged) = (0, 0);
     loop {
-        read::look(client, &mut evidence, &mut unreadable).await?;
+        let can_be_judged = read::look(client, &mut evidence, &mut unreadable).await?;
         evidence.local = wanted.look_here.map(|look| look()).unwrap_or_default();
         n_looks += 1;
+        n_judged = if can_be_judged { n_judged + 1 } else { 0 };
+        if n_judged >= N_LOOKS && evidence.before.is_some() {
+            // It is never quiet: who has waited at every look is judged by the room that was there at every look.
+            evidence.busy = None;
+        }
         let may_wait = Instant::now() < until;
         // The whole history is judged again with each look: not while there is something to wait for.
         if !(may_wait && is_open(&evidence)) {

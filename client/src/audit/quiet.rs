@@ -1,24 +1,40 @@
 //! Whether anything is on its way to a node.
 
+use std::time::Duration;
+
 use godel_audit::{World, held_up};
+use godel_proto::v1;
 
 use crate::{
     client::Client,
     exit::{Code, Failure},
 };
 
+/// Pause before readers are asked again that have yet to read what was committed when they were asked first.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How often they are asked.
+const N_ASKS: u32 = 40;
+
+/// Why pending units cannot be judged at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Busy {
+    pub(super) why: String,
+    /// Units come and go, and none of them waits for a scheduler: who waits at each of several looks can be judged all the same.
+    pub(super) only_goes_on: bool,
+}
+
 /// Why pending units cannot be judged now.
-pub(super) async fn busy(client: &Client, world: &World) -> Result<Option<String>, Failure> {
+pub(super) async fn busy(client: &Client, world: &World) -> Result<Option<Busy>, Failure> {
     let mut quiet = match Quiet::look(client).await {
         Ok(quiet) => quiet,
         Err(failure) if failure.code == Code::Unreachable => {
-            return Ok(Some("no dispatcher answers".to_owned()));
+            return Ok(Some(Busy { why: "no dispatcher answers".to_owned(), only_goes_on: false }));
         }
         Err(failure) => return Err(failure),
     };
     // What has no room under a maximum stays in the dispatcher's queues: nothing goes on with it.
     quiet.queued = quiet.queued.saturating_sub(u64::try_from(held_up(world)).unwrap_or(u64::MAX));
-    Ok(quiet.busy())
+    Ok(quiet.busy().map(|why| Busy { why, only_goes_on: quiet.only_goes_on() }))
 }
 
 /// Whether anything is on its way to a node.
@@ -41,12 +57,25 @@ pub struct Quiet {
 }
 
 impl Quiet {
-    /// Asks the dispatcher and every scheduler.
+    /// Asks the dispatcher and every scheduler. What was committed before that they have read when this returns, unless they are stuck: where
+    /// commits never end somebody is always about to read the last one.
     ///
     /// # Errors
     /// The dispatcher does not answer.
     pub async fn look(client: &Client) -> Result<Self, Failure> {
         let store = client.store_status().await?;
+        let mut n_asks = 0;
+        loop {
+            let quiet = Self::ask(client, &store).await?;
+            n_asks += 1;
+            if quiet.read_up_to >= quiet.revision || n_asks >= N_ASKS {
+                return Ok(quiet);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn ask(client: &Client, store: &v1::GetStoreStatusResponse) -> Result<Self, Failure> {
         let dispatcher = client.dispatcher_status().await?;
         let mut quiet = Self {
             queued: dispatcher.queued_units,
@@ -66,6 +95,11 @@ impl Quiet {
             quiet.read_up_to = quiet.read_up_to.min(status.revision);
         }
         Ok(quiet)
+    }
+
+    /// Whether something is tried or decided, and nothing waits for that or has yet to be read.
+    fn only_goes_on(&self) -> bool {
+        self.schedulers > 0 && self.queued == 0 && self.read_up_to >= self.revision
     }
 
     /// What is going on; `None` when nothing is.
@@ -92,6 +126,12 @@ mod tests {
     fn what_is_under_way_is_named() {
         let quiet = Quiet { schedulers: 3, parked: 9, revision: 7, read_up_to: 7, ..Quiet::default() };
         assert_eq!(quiet.busy(), None);
+        let at_work = Quiet { at_work: 3, in_flight: 2, ..quiet };
+        assert!(at_work.busy().is_some() && at_work.only_goes_on());
+        assert!(
+            !Quiet { queued: 1, ..at_work }.only_goes_on()
+                && !Quiet { read_up_to: 6, ..at_work }.only_goes_on()
+        );
         assert!(Quiet { queued: 1, ..quiet }.busy().unwrap().contains("1 units are queued"));
         assert!(Quiet { schedulers: 0, ..quiet }.busy().unwrap().contains("no scheduler"));
         assert!(Quiet { read_up_to: 6, ..quiet }.busy().unwrap().contains("revision 6 of 7"));

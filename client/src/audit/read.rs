@@ -21,12 +21,13 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How often everything is read anew because the history went on meanwhile.
 const N_BEGINS_MAX: u32 = 3;
 
-/// Reads on to this moment: at first everything, and again where the history begins after what was read.
+/// Reads on to this moment: at first everything, and again where the history begins after what was read. Returns whether units that wait
+/// at each of several such looks can be judged.
 pub(super) async fn look(
     client: &Client,
     evidence: &mut Evidence,
     unreadable: &mut Unreadables,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let mut n_begins = 0;
     loop {
         let read_up_to = evidence.history.up_to.0;
@@ -51,12 +52,14 @@ pub(super) async fn look(
     }
     bring_up(&mut evidence.listed, &evidence.history);
     bring_up(&mut evidence.listed_again, &evidence.history);
-    evidence.busy = busy(client, &evidence.listed).await?;
+    let busy = busy(client, &evidence.listed).await?;
+    let can_be_judged = busy.as_ref().is_none_or(|busy| busy.only_goes_on);
+    evidence.busy = busy.map(|busy| busy.why);
     // No dispatcher answers: bands are not compared, and that is said.
     if let Ok(status) = client.dispatcher_status().await {
         evidence.service.floor_percent = u8::try_from(status.band_floor_percent).ok();
     }
-    Ok(())
+    Ok(can_be_judged)
 }
 
 /// Reads everything that is not the watch.

@@ -6,7 +6,8 @@
 //! itself takes off half as much: serving queues in turn, whatever their shares, is found as well as never serving one.
 //!
 //! Between bands the rule is a part of a hundred: what lower bands get while a higher one waits is neither much more nor much less
-//! than the floor.
+//! than the floor. That it is not much more is judged over a hundred places, that it is not much less over as many as make what may
+//! have been under way small beside the floor.
 //!
 //! Not judged: room that is held, units of higher priority than the one that waits (they are tried at once, since they may have
 //! it leave), best-effort running units, and queues in whose way something else may be (gangs, selectors,
@@ -43,8 +44,11 @@ use super::{
 const N_SIBLINGS_MAX: usize = 4;
 /// Places that are looked at of what one change binds.
 const N_PLACES_MAX: usize = 8;
-/// Dispatches over which the floor of a band is judged.
-const N_FLOOR: u32 = 100;
+/// Places over which a band is judged that gets more than its floor.
+const N_ABOVE_FLOOR: u32 = 100;
+/// One that gets less is judged over so many places that its floor of them is so many times what may have been under way: one that gets less than
+/// half of its floor is found, and one that gets nothing above all.
+const N_TIMES_ALLOWANCE: i64 = 2;
 
 /// What is known of how the dispatcher serves queues.
 #[derive(Clone, Debug)]
@@ -72,11 +76,27 @@ impl Default for Service {
     }
 }
 
-/// What a lower band got of a hundred places while a higher one waited as well.
+/// What a lower band got of so many places while a higher one waited as well.
 #[derive(Clone, Copy, Debug, Default)]
 struct FloorWindow {
     n: u32,
     n_low: u32,
+}
+
+impl FloorWindow {
+    fn count(&mut self, is_low: bool) {
+        self.n += 1;
+        self.n_low += u32::from(is_low);
+    }
+}
+
+/// What is counted of one lower band.
+#[derive(Clone, Copy, Debug, Default)]
+struct FloorWindows {
+    /// To find that it gets too much.
+    above: FloorWindow,
+    /// To find that it gets too little.
+    below: FloorWindow,
 }
 
 /// What is followed from commit to commit.
@@ -85,7 +105,7 @@ pub(super) struct Probe {
     levels: Levels,
     /// When a node last came to have more room, where that matters.
     gained_ms: FxHashMap<NodeId, i64>,
-    windows: [FloorWindow; N_BANDS],
+    windows: [FloorWindows; N_BANDS],
     /// Of units, when they were handed out last, and what was bound of them since.
     handed: FxHashMap<UnitId, Handed>,
     /// Units for which room was held: others had to leave for them, whatever their queues' turn.
@@ -97,7 +117,8 @@ pub(super) struct Probe {
     n_judged: usize,
     /// Those of them of whom the other one was entitled to the place.
     n_passed: usize,
-    n_windows: usize,
+    /// How often a band was judged for too much, and for too little.
+    n_windows: [usize; 2],
     findings: Findings,
 }
 
@@ -133,7 +154,10 @@ pub(super) fn check(history: &History, service: &Service, replay: &Replay) -> Fi
     };
     findings.extend(found);
     let floors = match service.floor_percent {
-        Some(_) => format!("; {n_windows} times a hundred of two bands"),
+        Some(_) => {
+            let [above, below] = n_windows;
+            format!("; two bands {above} times for more than the floor, {below} times for less")
+        }
         None => "; bands are not compared, for the dispatcher did not say what lower ones get".to_owned(),
     };
     findings.checked(format!(
@@ -168,14 +192,14 @@ impl Probe {
             service: service.clone(),
             levels: Levels::default(),
             gained_ms: FxHashMap::default(),
-            windows: [FloorWindow::default(); N_BANDS],
+            windows: [FloorWindows::default(); N_BANDS],
             handed: FxHashMap::default(),
             preemptors: BTreeSet::new(),
             touched: BTreeSet::new(),
             n_schedulers: 1,
             n_judged: 0,
             n_passed: 0,
-            n_windows: 0,
+            n_windows: [0; 2],
             findings: Findings::default(),
         })
     }
@@ -488,23 +512,41 @@ impl Probe {
         let lower: Vec<Band> =
             guaranteed.into_iter().filter(|band| *band > given.band).filter(waits).collect();
         for band in lower.into_iter().chain(higher.then_some(given.band)) {
-            let window = &mut self.windows[band.idx()];
-            window.n += 1;
-            window.n_low += u32::from(band == given.band);
-            if window.n < N_FLOOR {
-                continue;
+            self.count_for_floor(band, band == given.band, i64::from(percent.min(50)), commit);
+        }
+    }
+
+    /// A place is given away while a lower band waits and a higher one does, to the lower one or not.
+    fn count_for_floor(&mut self, band: Band, is_low: bool, percent: i64, commit: &Commit) {
+        let (allowance, revision) = (self.allowance() + 1, commit.revision);
+        let mut wrong = |FloorWindow { n, n_low }: FloorWindow| {
+            let (n, floor) = (i64::from(n), i64::from(n) * percent / 100);
+            self.findings.add(|| {
+                format!(
+                    "band {} got {n_low} of {n} places while a higher one waited as well, not {floor} (revision {revision})",
+                    band.name()
+                )
+            });
+        };
+        let windows = &mut self.windows[band.idx()];
+        windows.above.count(is_low);
+        if windows.above.n >= N_ABOVE_FLOOR {
+            let window = std::mem::take(&mut windows.above);
+            self.n_windows[0] += 1;
+            if i64::from(window.n_low) - i64::from(window.n) * percent / 100 > allowance {
+                wrong(window);
             }
-            let FloorWindow { n, n_low } = std::mem::take(window);
-            self.n_windows += 1;
-            let (floor, allowance) = (i64::from(percent.min(50)), self.allowance() + 1);
-            if (i64::from(n_low) - floor).abs() > allowance {
-                let revision = commit.revision;
-                self.findings.add(|| {
-                    format!(
-                        "band {} got {n_low} of {n} places while a higher one waited as well, not {floor} (revision {revision})",
-                        band.name()
-                    )
-                });
+        }
+        if percent == 0 {
+            return;
+        }
+        windows.below.count(is_low);
+        let due = i64::from(windows.below.n) * percent / 100;
+        if due >= N_TIMES_ALLOWANCE * allowance {
+            let window = std::mem::take(&mut windows.below);
+            self.n_windows[1] += 1;
+            if i64::from(window.n_low) < due - allowance {
+                wrong(window);
             }
         }
     }

@@ -11,7 +11,7 @@ use godel_domain::{
     node_load::{MaxLoad, NodeLoad},
     resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
     running_units::Phase,
-    unit::{TaskGroup, Template, UnitRecord},
+    unit::{OnBelowMin, TaskGroup, Template, UnitRecord},
     zone::{CpuMode, ZonePolicy},
 };
 
@@ -505,7 +505,15 @@ fn wants<'a>(record: &'a UnitRecord, unit: &WorldUnit) -> (Vec<&'a Template>, us
     let of_record = || unit.rows.iter().filter_map(|(ordinal, row)| Some((record.group_of(*ordinal)?, row)));
     let ever_bound = of_record().any(|(_, row)| row.phase != Phase::Pending);
     let is_resumed = of_record().any(|(_, row)| row.phase == Phase::Pending && row.eviction.is_some());
-    let is_whole = record.spec.on_below_min == godel_domain::unit::OnBelowMin::Restart;
+    // What left whole comes back whole, and what restarts as a whole.
+    let is_whole = match record.spec.on_below_min {
+        OnBelowMin::Restart => true,
+        OnBelowMin::Keep => {
+            let is_gang = record.spec.min_member > 1 || record.spec.has_group_minima();
+            is_gang && ever_bound_or_left(unit) && !of_record().any(|(_, row)| is_live(row))
+        }
+        OnBelowMin::Stop => false,
+    };
     let count = |of: Option<usize>, is: &dyn Fn(&WorldRow) -> bool| {
         of_record().filter(|(group, row)| of.is_none_or(|of| of == *group) && is(row)).count()
     };
@@ -536,6 +544,11 @@ fn wants<'a>(record: &'a UnitRecord, unit: &WorldUnit) -> (Vec<&'a Template>, us
         pending.truncate(needed);
     }
     (pending, needed)
+}
+
+/// Whether something of a unit had a node.
+fn ever_bound_or_left(unit: &WorldUnit) -> bool {
+    unit.rows.values().any(|row| row.phase != Phase::Pending || row.incarnation > 0)
 }
 
 /// Whether an administrator keeps a unit from being placed.

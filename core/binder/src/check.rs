@@ -283,7 +283,6 @@ impl Binder {
         }
         let rows = self.picture.cluster.rows(decision.unit);
         let existing = rows.map(|rows| lifecycle::counted(rows, &unit.terms)).unwrap_or_default();
-        let is_first = unit.terms.min_member > 1 && !unit.terms.is_reached(&existing);
         let held = with_placed(unit, existing, decision, &members);
         if !unit.terms.is_reached(&held) {
             let detail = format!("{} would be held", unit.terms.words(&held));
@@ -295,7 +294,7 @@ impl Binder {
             return Verdict::Reject(whole(decision, reason, kept));
         }
         let Some(preemption) = decision.claim.preemption() else {
-            return match turn_for(decision, is_first, (&self.picture, &self.holds)) {
+            return match turn_for(decision, (&self.picture, &self.holds)) {
                 Ok(turn) => {
                     let nothing = (&[][..], TakenOver::default());
                     self.hold(decision, &members, (Some(turn), Vec::new()), nothing)

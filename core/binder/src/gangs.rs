@@ -59,20 +59,15 @@ pub(super) fn gathering(cluster: &Cluster) -> Vec<Gathering> {
     gangs
 }
 
-/// The turn that a decision asks for, if it is of a gang's first binding (`is_first`), and no other gang has one.
+/// The turn that a decision asks for, if no other unit has one.
 ///
 /// # Errors
-/// It is not: the rejection of all of the decision.
+/// One has: the rejection of all of the decision.
 pub(super) fn turn_for(
     decision: &Decision,
-    is_first: bool,
     (picture, holds): (&BinderPicture, &BinderHolds),
 ) -> Result<GangTurn, Vec<Rejection>> {
     let unit = &picture.units[&decision.unit];
-    if !is_first {
-        let detail = "room is gathered for first bindings of gangs".to_owned();
-        return Err(whole(decision, RejectionReason::Invalid, detail));
-    }
     let sub_cluster = unit.sub_cluster(&picture.sub_cluster_key);
     if let Some(other) = holds.whose_turn(unit.pool, sub_cluster) {
         let detail = format!("unit {other} gathers room");
@@ -95,6 +90,7 @@ pub(super) fn borrower(unit: UnitId, picture: &BinderPicture) -> Option<Borrower
         active_deadline_ms: u64::from(unit.active_deadline_s) * 1_000,
         leaves_after_ms: picture.classes.may_be_preempted(unit).then_some(unit.min_run_ms),
         queue: quota.usage().has_guarantees().then(|| Arc::clone(quota.tree().shared_path(unit.queue))),
+        home: Some(Arc::clone(quota.tree().shared_path(unit.queue))),
         now_ms: picture.now_ms,
     })
 }

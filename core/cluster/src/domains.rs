@@ -167,7 +167,7 @@ impl Domains {
             near: affinity.near.iter().chain(&together(topology)).map(|term| begin.near(term)).collect(),
             apart: affinity.apart.iter().map(|term| begin.apart(term)).collect(),
             spread: affinity.spread.iter().map(|term| begin.spread(term)).collect(),
-            keys: begin.keys(topology),
+            keys: begin.keys_of_unit(topology, &affinity.near),
             segments: begin.segments(topology),
             groups: groups.iter().map(|group| begin.group(group)).collect(),
             takers: begin.takers(standing),
@@ -533,6 +533,23 @@ impl Begin<'_> {
         let (required, homogeneous) = (named(&topology.required), named(&topology.homogeneous));
         let preferred = topology.preferred.iter().filter_map(named).collect();
         TopologyKeys { required, preferred, homogeneous }
+    }
+
+    /// The topology keys of a unit. One that has to be near to itself has all of its replicas in one domain, as one that requires that topology.
+    fn keys_of_unit(&mut self, topology: &UnitTopology, near: &[UnitTerm]) -> TopologyKeys {
+        let mut keys = self.keys(topology);
+        for term in near.iter().filter(|term| term.weight == 0) {
+            if !term.units.is_empty() && !self.is_selected(&term.units) {
+                continue;
+            }
+            let key = Some(self.topology(&term.topology));
+            if keys.required.is_none() {
+                keys.required = key;
+            } else if keys.homogeneous.is_none() && keys.required != key {
+                keys.homogeneous = key;
+            }
+        }
+        keys
     }
 
     /// The counter of some units by a topology key, with one use more.

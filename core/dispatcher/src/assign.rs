@@ -3,9 +3,10 @@
 use godel_domain::{
     change::NodeScope,
     ids::{Revision, UnitId},
+    queue_spec::Band,
     time::Millis,
 };
-use godel_queueing::{RoomIdx, Waiting};
+use godel_queueing::{FloorChange, RoomIdx, Waiting};
 
 use smallvec::SmallVec;
 
@@ -51,6 +52,8 @@ pub(super) struct BegunCall {
     n: u32,
     /// Counted in its queue for them until the unit is handed out, by task group.
     charged: SmallVec<[(usize, u32); 2]>,
+    /// What bands earned and spent for them.
+    floor: FloorChange,
 }
 
 impl AssignmentPass<'_> {
@@ -61,21 +64,33 @@ impl AssignmentPass<'_> {
             let Assignments { units, queueing, schedulers, counters, .. } = &mut *self.assignments;
             let Some(entry) = units.get_mut(unit) else { continue };
             let (n_to_place, to_place) = (entry.to_place(), entry.pending());
-            let (is_gang, queue) = (entry.together() > 0, entry.account.queue);
+            let is_gang = entry.together() > 0;
             let Whereabouts::Dispatched(held) = &mut entry.place else { continue };
             let Some(session) = schedulers.all[held.scheduler].session.filter(|_| held.resend) else {
                 continue;
             };
             let room = held.parked.map_or(RoomIdx::NONE, |waiting| waiting.room);
+            let band = || Band::of(entry.record.spec.pool, queueing.classes.priority(&entry.record.spec));
+            let of = || (entry.account.queue, held.parked.map_or_else(band, |waiting| waiting.band));
             // What others wait for as well is given out in the order of queues, not to whoever has changed: the unit keeps its place.
+            let turn = self.gangs.is_offered(unit);
             let waits = held.unplaced.is_some()
                 && !is_gang
+                && !turn
                 && !held.at_maximum
-                && self.rooms.is_contested(queue, room, &queueing.queues);
+                && self.rooms.is_contested(of(), room, &queueing.queues);
             if !waits {
                 // It tries again with what is new, parked or not.
                 schedulers.unpark(held, &mut queueing.queues);
                 held.unplaced = None;
+            }
+            let places_max = match waits {
+                true => Some(0),
+                // Room is gathered for one at a time.
+                false => (turn && !is_gang && n_to_place > 1).then_some(1),
+            };
+            if turn && let Some(n) = places_max {
+                held.unplaced = Some(n_to_place - n);
             }
             let scheduler = &mut schedulers.all[held.scheduler];
             scheduler.n_assigned += 1;
@@ -86,7 +101,7 @@ impl AssignmentPass<'_> {
             let (scope, at_maximum) = (held.scope, held.at_maximum);
             if !waits {
                 held.tried = held.assigned;
-                scheduler.reload(&mut held.load, n_to_place);
+                scheduler.reload(&mut held.load, places_max.unwrap_or(n_to_place));
             }
             self.actions.push(Action::Assign(Assignment {
                 session,
@@ -97,9 +112,9 @@ impl AssignmentPass<'_> {
                 bound: entry.counts.bound(),
                 scope,
                 at_maximum,
-                turn: self.gangs.is_offered(unit),
+                turn,
                 called: false,
-                places_max: waits.then_some(0),
+                places_max,
                 read: entry.moves_revision,
             }));
             self.assignments.refresh_ends(unit, self.now);
@@ -176,7 +191,11 @@ impl AssignmentPass<'_> {
                 Way::Scout(scheduler) => {
                     entry.tried.clear();
                     let is_alone = entry.together() > 0
-                        || !self.rooms.is_contested(waiting.queue, waiting.room, &queueing.queues);
+                        || !self.rooms.is_contested(
+                            (waiting.queue, waiting.band),
+                            waiting.room,
+                            &queueing.queues,
+                        );
                     let n_max = if is_alone { None } else { Some(1) };
                     self.assign(&waiting, (scheduler, self.scope_of_all, false), way, n_max);
                     continue;
@@ -228,7 +247,10 @@ impl AssignmentPass<'_> {
         let Some(Whereabouts::Queued(waiting)) = units.place(unit) else { return };
         let Some(watcher) = self.rooms.ready_watcher(schedulers) else { return };
         let Some((waiting, at_maximum)) = queueing.queues.take_seeker(waiting, self.now) else { return };
-        self.assign(&waiting, (watcher, self.scope_of_all, at_maximum), Way::Any, None);
+        // Room is gathered for one at a time.
+        let is_gang = units.get(unit).is_some_and(|entry| entry.together() > 0);
+        let n_max = (self.gangs.is_offered(unit) && !is_gang).then_some(1);
+        self.assign(&waiting, (watcher, self.scope_of_all, at_maximum), Way::Any, n_max);
     }
 
     /// Hands out units that wait under a maximum, where running units of lower rank there might have to leave for them.
@@ -267,26 +289,30 @@ impl AssignmentPass<'_> {
         let before = begun.map_or(0, |at| self.calls[at].n);
         let n_lacking = entry.n_unplaced().saturating_sub(before);
         let (left, is_gang) = self.rooms.places_of(waiting.room);
-        let is_contested = self.rooms.is_contested(waiting.queue, waiting.room, queues);
+        let is_contested = self.rooms.is_contested((waiting.queue, waiting.band), waiting.room, queues);
         let part = if is_contested { (left / PARTS_OF_ROOM).max(1) } else { left };
         let n = if is_gang { n_lacking } else { u32::try_from(part).map_or(n_lacking, |n| n.min(n_lacking)) };
-        self.rooms.give(entry, (waiting.room, scheduler), n, queues);
+        self.rooms.give(entry, (&waiting, scheduler), n, queues);
         let n_served = if is_contested { n } else { n_lacking };
-        queues.served(&Waiting { running_units: n_served, ..waiting });
+        let mut floor = queues.served(&Waiting { running_units: n_served, ..waiting });
         if !is_contested || n >= n_lacking {
             if let Some(at) = begun {
                 let begun = self.calls.remove(at);
                 begun.charged.iter().for_each(|(group, n)| queues.discharge(&entry.account, *group, *n));
+                floor.add(&begun.floor);
             }
             self.assign(&waiting, (scheduler, self.scope_of_all, false), Way::Called(scheduler), None);
+            self.note_floor(waiting.unit, floor, before + n_served);
             return;
         }
         let at = begun.unwrap_or_else(|| {
-            self.calls.push(BegunCall { waiting, scheduler, n: 0, charged: SmallVec::new() });
+            let floor = FloorChange::default();
+            self.calls.push(BegunCall { waiting, scheduler, n: 0, charged: SmallVec::new(), floor });
             self.calls.len() - 1
         });
         let begun = &mut self.calls[at];
         begun.n += n;
+        begun.floor.add(&floor);
         begun.charged.iter().for_each(|(group, n)| queues.discharge(&entry.account, *group, *n));
         begun.charged = entry.next_by_group(begun.n);
         begun.charged.iter().for_each(|(group, n)| queues.charge(&entry.account, *group, *n));
@@ -295,7 +321,7 @@ impl AssignmentPass<'_> {
 
     /// Hands out the units that were called, in the order of their turns.
     fn send_calls(&mut self) {
-        for BegunCall { waiting, scheduler, n, charged } in std::mem::take(&mut self.calls) {
+        for BegunCall { waiting, scheduler, n, charged, floor } in std::mem::take(&mut self.calls) {
             let Assignments { units, queueing, .. } = &mut *self.assignments;
             let Some(entry) = units.get(waiting.unit) else { continue };
             for (group, n) in charged {
@@ -303,6 +329,14 @@ impl AssignmentPass<'_> {
             }
             queueing.queues.remove(&waiting);
             self.assign(&waiting, (scheduler, self.scope_of_all, false), Way::Called(scheduler), Some(n));
+            self.note_floor(waiting.unit, floor, n);
+        }
+    }
+
+    /// Notes with a unit what bands earned and spent for `n` of its running units: what finds no place gives that back.
+    fn note_floor(&mut self, unit: UnitId, floor: FloorChange, n: u32) {
+        if let Some(held) = self.assignments.units.dispatched_mut(unit) {
+            held.floor = (floor, n);
         }
     }
 
@@ -368,7 +402,10 @@ impl AssignmentPass<'_> {
         }
         self.assignments.refresh_ends(unit, self.now);
         if !matches!(way, Way::Called(_)) {
-            self.assignments.queueing.queues.served(waiting);
+            let n = places_max.unwrap_or(waiting.running_units);
+            let served = Waiting { running_units: n, ..*waiting };
+            let floor = self.assignments.queueing.queues.served(&served);
+            self.note_floor(unit, floor, n);
         }
     }
 }

@@ -167,6 +167,11 @@ impl Assignments {
         if report.refusals.is_some() {
             entry.refusals.clone_from(&report.refusals);
         }
+        if report.state != ReportState::Woken {
+            // Whoever is done has all its places.
+            let unplaced = if report.state == ReportState::Done { Some(0) } else { report.unplaced };
+            queueing.queues.unserved(&held.take_floor(unplaced));
+        }
         match report.state {
             ReportState::Parked => {
                 (held.done_at, held.unplaced) = (None, report.unplaced);
@@ -174,6 +179,7 @@ impl Assignments {
                 if entry.record.spec.min_member > 1 {
                     gangs.note(unit, now);
                 }
+                gangs.on_parked(unit, report.refusals.as_deref(), now);
                 rooms.wait_for_room(idx, report, self, by_labels);
             }
             ReportState::Woken => {

@@ -21,7 +21,6 @@ use godel_domain::{
 use super::{
     Attach, AttachRefusal, Dispatcher, SchedulerCounts, SessionId, budgets,
     following::ListedRecords,
-    gangs,
     gates::{self, Concerned},
     holds, limits,
     queues::{note, unlisted},
@@ -327,6 +326,7 @@ impl Dispatcher {
                     units.waits.bound(entry.record.spec.class, entry.create_time_ms, time_ms);
                 }
                 self.node_evictions.on_bind(unit, bind);
+                self.gangs.on_bind(entry, &self.rooms, &self.assignments.queueing);
             }
             RunChange::Evict(_) => self.node_evictions.on_evicted(unit, &mut self.budgets, units),
             RunChange::Requeue(_) => {
@@ -497,9 +497,7 @@ impl Dispatcher {
         self.reservations.on_slot_gone(&hold);
         let unit = hold.unit;
         let entry = self.assignments.units.get_mut(unit);
-        if hold.turn.is_some() && !entry.as_deref().is_some_and(|entry| gangs::gathers(entry, Some(id))) {
-            self.gangs.end(unit, now);
-        }
+        self.gangs.on_hold_gone(&hold, entry.as_deref(), now);
         let is_more = holds::remove_hold(entry?, id)?;
         if let Some(held) = self.assignments.units.dispatched_mut(unit).filter(|_| is_more) {
             self.assignments.schedulers.tell_again(unit, held);

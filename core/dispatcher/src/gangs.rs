@@ -1,14 +1,16 @@
-//! Whose turn it is to gather room: of the gangs that wait for long, one per sub-cluster and pool, each in turn.
+//! Whose turn it is to gather room: of what waits for long, one unit per sub-cluster and pool, in the order of queues.
 //!
-//! A gang waits from the first try that found no place for it: then it was at the head of its queue, and was handed out.
-//! After `gang_hold_after_ms` it is offered the next turn: its scheduler hears of it with the assignment,
-//! chooses nodes, and the binder holds what is free there, and what becomes free, for it alone. The turn is over when it is
-//! bound or its holds end, at their expiry at the latest; the next one is that of the gang whose last turn is longest ago.
-//! An offer that came to nothing counts as a turn: nobody waits for a gang that has no nodes to gather on. After each turn
-//! that came to nothing a gang waits twice as long as before for its next one, until it is bound or another record of it is
+//! A gang waits from the first try that found no place for it: then it was at the head of its queue, and was handed out. What is placed one
+//! by one waits for a *room* ([`Rooms`]); that is starved from the moment at which somebody was bound whose turn comes after that of the
+//! room's first unit, until a place of it is given out. After `gang_hold_after_ms` whose turn comes before that of the unit that was bound last
+//! is offered a turn to gather room: its scheduler hears of it with the assignment, chooses nodes, and the binder holds what is free there, and
+//! what becomes free, for it alone, for the whole gang or for one running unit. The turn is over when it is bound or its holds end, at their
+//! expiry at the latest; the next one is that of whoever comes first in the order of queues, and in a queue of whom had the last turn longest
+//! ago. An offer that came to nothing counts as a turn: nobody waits for a unit that has no nodes to gather on. After each turn
+//! that came to nothing a unit waits twice as long as before for its next one, until it is bound or another record of it is
 //! read: what is kept for one that does not come to fit is kept from all others.
 //!
-//! A gang of no sub-cluster may want any node, so it has its turn while no other one of its pool has; those behind it that may
+//! A unit of no sub-cluster may want any node, so it has its turn while no other one of its pool has; those behind it that may
 //! want the same nodes do not pass it, or it would wait for ever.
 //!
 //! Nothing survives a restart: a new leader learns from the records who gathers, and counts waits anew.
@@ -24,28 +26,46 @@ use godel_domain::{
     demand::Pool,
     hold::Hold,
     ids::{HoldId, NodeId, UnitId},
-    lifecycle, sub_cluster,
+    lifecycle,
+    refusals::{Refusals, WaitReason},
+    sub_cluster,
     time::Millis,
 };
+use godel_queueing::{Queues, Waiting};
 
 use super::{
     assignments::Assignments,
     following::Settle,
+    queues::Queueing,
+    rooms::Rooms,
     unit_entry::{UnitEntry, Whereabouts},
 };
+
+mod passed;
+
+use passed::LastBound;
 
 /// An offer without a hold after this is over, milliseconds: many times what a decision takes.
 const OFFER_MS: u64 = 5_000;
 /// The wait doubles so many times at most: with the default of a minute to an hour and four minutes.
 const N_DOUBLINGS_MAX: u32 = 6;
-/// Between two looks while gangs wait, milliseconds.
+/// Between two looks while somebody waits, milliseconds.
 const LOOK_MS: u64 = 500;
+/// Rooms that are looked at at a time.
+const N_ROOMS_MAX: usize = 1_024;
+/// The first unit of a room may not be the first one any more when it was not seen as that for so long, milliseconds.
+const SEEN_MS: u64 = 5_000;
 
-/// Gangs that wait for room, and offers.
+/// Gangs and others that wait for room, and offers.
 #[derive(Debug, Default)]
 pub(super) struct Gangs {
     after_ms: u64,
     waiting: BTreeMap<UnitId, GangWait>,
+    /// Who was bound before the last look while units waited for room, and since then.
+    last_bound: LastBound,
+    bound: LastBound,
+    /// Where the next look at rooms begins.
+    next_room: usize,
     /// Until when each is in force.
     offers: BTreeMap<UnitId, Millis>,
     look_at: Millis,
@@ -59,10 +79,24 @@ struct GangWait {
     since: Millis,
     /// Number of its last turn; 0: it had none.
     last_turn: u64,
+    /// Turns that there had been when it began to wait: who comes later goes behind those who had theirs before.
+    n_before: u64,
     /// Turns in a row that came to nothing.
     n_vain: u32,
     /// After them it has none before.
     not_before: Millis,
+    /// When it was last seen as the first unit of a starved room.
+    seen: Option<Millis>,
+}
+
+impl GangWait {
+    fn since(since: Millis, n_before: u64) -> Self {
+        Self { since, last_turn: 0, n_before, n_vain: 0, not_before: Millis(0), seen: None }
+    }
+
+    fn is_first_of_room(&self, now: Millis) -> bool {
+        self.seen.is_some_and(|seen| now.since(seen) < SEEN_MS)
+    }
 }
 
 /// A gang that may have the next turn.
@@ -74,6 +108,10 @@ struct GangCandidate<'a> {
     priority: i32,
     /// It gathers already.
     gathers: bool,
+    /// Somebody was bound whose turn comes after its own.
+    is_passed: bool,
+    /// Its place among the queues of all candidates.
+    place: usize,
 }
 
 /// Sub-clusters of one pool that have a turn, or whose next one is somebody's.
@@ -108,8 +146,17 @@ impl Gangs {
     /// A gang found no place.
     pub(super) fn note(&mut self, unit: UnitId, now: Millis) {
         if self.after_ms > 0 {
-            let wait = GangWait { since: now, last_turn: 0, n_vain: 0, not_before: Millis(0) };
-            self.waiting.entry(unit).or_insert(wait);
+            let n_turns = self.n_turns;
+            self.waiting.entry(unit).or_insert_with(|| GangWait::since(now, n_turns));
+        }
+    }
+
+    /// Something of a unit is bound: whoever waits for room and comes before it is passed.
+    pub(super) fn on_bind(&mut self, entry: &UnitEntry, rooms: &Rooms, queueing: &Queueing) {
+        if self.after_ms > 0 && !rooms.is_empty() {
+            // Whose other replicas were placed before is no older for that.
+            let bound = entry.waiting(false, &queueing.classes);
+            self.bound.add(entry.record.spec.pool, bound, &queueing.queues);
         }
     }
 
@@ -120,7 +167,21 @@ impl Gangs {
         }
     }
 
-    /// The turn of a gang is over. If it was bound it waits no more, and this is forgotten with the next look.
+    /// A hold is gone, of a unit that may be known. The turn that it was of is over with the last one.
+    pub(super) fn on_hold_gone(&mut self, hold: &Hold, entry: Option<&UnitEntry>, now: Millis) {
+        if hold.turn.is_none() || entry.is_some_and(|entry| gathers(entry, Some(hold.id))) {
+            return;
+        }
+        let is_bound = |entry: &UnitEntry| hold.replicas().all(|replica| entry.is_bound(replica));
+        if !entry.is_some_and(is_bound) {
+            self.end(hold.unit, now);
+        } else if let Some(wait) = self.waiting.get_mut(&hold.unit) {
+            // What else it wants begins to wait anew.
+            *wait = GangWait { last_turn: wait.last_turn, ..GangWait::since(now, self.n_turns) };
+        }
+    }
+
+    /// The turn of a unit has come to nothing. If it was bound elsewhere it waits no more, and this is forgotten with the next look.
     pub(super) fn end(&mut self, unit: UnitId, now: Millis) {
         let after_ms = self.after_ms;
         if let Some(wait) = self.waiting.get_mut(&unit) {
@@ -155,12 +216,22 @@ impl Gangs {
         self.waiting.values().filter(|wait| self.is_due(wait, now)).count()
     }
 
-    pub(super) fn next_at(&self) -> Option<Millis> {
-        (!self.waiting.is_empty()).then_some(self.look_at)
+    /// The next look; `has_rooms`: units wait for room.
+    pub(super) fn next_at(&self, has_rooms: bool) -> Option<Millis> {
+        (!self.waiting.is_empty() || (has_rooms && self.after_ms > 0)).then_some(self.look_at)
     }
 
     fn is_due(&self, wait: &GangWait, now: Millis) -> bool {
         now.since(wait.since) >= self.after_ms && now >= wait.not_before
+    }
+
+    /// A unit is parked with these refusals. If it was offered a turn, and they say that there are no nodes on which to gather room, the offer
+    /// is over.
+    pub(super) fn on_parked(&mut self, unit: UnitId, refusals: Option<&Refusals>, now: Millis) {
+        let Some(until) = self.offers.get_mut(&unit) else { return };
+        if refusals.is_some_and(|all| all.reasons.iter().any(|one| one.is(WaitReason::GangTurn))) {
+            *until = now;
+        }
     }
 
     /// Gangs that were offered a turn and that no scheduler has.
@@ -177,8 +248,8 @@ impl Gangs {
         }
     }
 
-    /// Offers turns to candidates that all wait, one in each sub-cluster of a pool that has none: to those whose last turn is
-    /// longest ago, then by priority, then to those that wait longest.
+    /// Offers turns to candidates that all wait, one in each sub-cluster of a pool that has none: in the order of their queues, in a queue to
+    /// those whose last turn is longest ago, then by priority, then to those that wait longest.
     fn offer(&mut self, candidates: &[GangCandidate<'_>], now: Millis) -> Vec<UnitId> {
         let mut busy: BTreeMap<Pool, Busy<'_>> = BTreeMap::new();
         for one in candidates.iter().filter(|one| one.gathers) {
@@ -202,8 +273,8 @@ impl Gangs {
             busy.entry(one.pool).or_default().add(one.sub_cluster);
         }
         let turn = |one: &&GangCandidate<'_>| {
-            let wait = self.waiting.get(&one.unit).filter(|wait| self.is_due(wait, now))?;
-            Some((wait.last_turn, Reverse(one.priority), wait.since, one.unit))
+            let wait = self.waiting.get(&one.unit).filter(|wait| one.is_passed && self.is_due(wait, now))?;
+            Some((one.place, wait.last_turn.max(wait.n_before), Reverse(one.priority), wait.since, one.unit))
         };
         let mut due: Vec<_> = candidates.iter().filter_map(|one| Some((turn(&one)?, one))).collect();
         due.sort_unstable_by_key(|(turn, _)| *turn);
@@ -236,32 +307,48 @@ impl Gangs {
         }
     }
 
-    /// Looks at the gangs that wait: offers the next turns.
+    /// Looks at who waits: offers the next turns.
     pub(super) fn offer_turns(
         &mut self,
         assignments: &mut Assignments,
-        sub_cluster_key: &str,
-        mode: PartitionMode,
+        rooms: &mut Rooms,
+        (sub_cluster_key, mode): (&str, PartitionMode),
         now: Millis,
     ) {
-        if self.waiting.is_empty() || now < self.look_at || assignments.settling.phase != Settle::Settled {
+        let is_idle = self.waiting.is_empty() && rooms.is_empty();
+        if self.after_ms == 0
+            || is_idle
+            || now < self.look_at
+            || assignments.settling.phase != Settle::Settled
+        {
             return;
         }
         self.look_at = now.plus(LOOK_MS);
+        if !self.bound.is_empty() {
+            self.last_bound = std::mem::take(&mut self.bound);
+        }
+        self.look_at_rooms(assignments, rooms, now);
         let Assignments { units, queueing, schedulers, .. } = assignments;
-        self.waiting.retain(|unit, _| units.get(*unit).is_some_and(waits));
-        let candidate = |unit: &UnitId| {
-            let entry = units.get(*unit)?;
-            let record = &entry.record;
-            Some(GangCandidate {
+        self.waiting.retain(|unit, wait| units.get(*unit).is_some_and(|entry| waits(entry, wait, now)));
+        let mut waiting: Vec<(Waiting, GangCandidate<'_>)> = Vec::with_capacity(self.waiting.len());
+        for unit in self.waiting.keys() {
+            let Some(entry) = units.get(*unit) else { continue };
+            let spec = &entry.record.spec;
+            let own = entry.waiting(entry.was_placed(), &queueing.classes);
+            let passed = self.last_bound.passed(spec.pool, &own, &queueing.queues);
+            let is_passed = passed.unwrap_or(true) && !entry.infeasible;
+            let candidate = GangCandidate {
                 unit: *unit,
-                pool: record.spec.pool,
-                sub_cluster: sub_cluster::of(&record.spec, sub_cluster_key),
-                priority: queueing.classes.priority(&record.spec),
+                pool: spec.pool,
+                sub_cluster: sub_cluster::of(spec, sub_cluster_key),
+                priority: own.priority,
                 gathers: gathers(entry, None),
-            })
-        };
-        let candidates: Vec<GangCandidate<'_>> = self.waiting.keys().filter_map(candidate).collect();
+                is_passed,
+                place: 0,
+            };
+            waiting.push((own, candidate));
+        }
+        let candidates = in_order(waiting, &queueing.queues);
         for unit in self.offer(&candidates, now) {
             match units.get_mut(unit).map(|entry| &mut entry.place) {
                 Some(Whereabouts::Dispatched(held)) => {
@@ -275,15 +362,43 @@ impl Gangs {
             }
         }
     }
+
+    /// Finds rooms that are starved, of which the first unit is passed by others. Those that wait longest are noted.
+    fn look_at_rooms(&mut self, assignments: &Assignments, rooms: &mut Rooms, now: Millis) {
+        let Assignments { units, queueing, .. } = assignments;
+        for idx in rooms.starvable(&mut self.next_room, N_ROOMS_MAX) {
+            let Some(first) = queueing.queues.first_lacking(idx) else { continue };
+            // Whoever has room held for it, or has a maximum in its way, waits for something else.
+            let may_gather = |entry: &&UnitEntry| entry.holds().is_empty() && !entry.infeasible;
+            let Some(entry) = units.get(first.unit).filter(may_gather) else { continue };
+            let (pool, gave) = (entry.record.spec.pool, rooms.take_gave(idx));
+            let is_starved = self.last_bound.starves((pool, first), gave, &queueing.queues);
+            let Some(since) = rooms.note_passed(idx, is_starved, now) else { continue };
+            if now.since(since) >= self.after_ms {
+                let n_turns = self.n_turns;
+                let wait = self.waiting.entry(first.unit).or_insert_with(|| GangWait::since(since, n_turns));
+                wait.seen = Some(now);
+            }
+        }
+    }
 }
 
-/// It waits for a first binding of several, in the hands of schedulers or held.
-fn waits(entry: &UnitEntry) -> bool {
-    let (record, rows) = (&entry.record, &entry.rows);
-    let is_whole = || {
-        let terms = lifecycle::GangTerms::of(record);
-        terms.is_reached(&lifecycle::counted(rows, &terms))
-    };
+/// Candidates with their places in the order of queues: those of one queue and band have the same.
+fn in_order<'a>(mut waiting: Vec<(Waiting, GangCandidate<'a>)>, queues: &Queues) -> Vec<GangCandidate<'a>> {
+    waiting.sort_by(|(a, _), (b, _)| queues.order_of_queues(a, b));
+    let mut place = 0;
+    let mut last: Option<Waiting> = None;
+    let mut candidates = Vec::with_capacity(waiting.len());
+    for (own, candidate) in waiting {
+        place += usize::from(last.is_some_and(|last| queues.order_of_queues(&last, &own).is_ne()));
+        last = Some(own);
+        candidates.push(GangCandidate { place, ..candidate });
+    }
+    candidates
+}
+
+/// It waits for a first binding of several, or for room for one: in the hands of schedulers or held.
+fn waits(entry: &UnitEntry, wait: &GangWait, now: Millis) -> bool {
     let is_out = match entry.place {
         Whereabouts::Dispatched(_) | Whereabouts::Queued(_) => true,
         Whereabouts::Idle => gathers(entry, None),
@@ -291,8 +406,22 @@ fn waits(entry: &UnitEntry) -> bool {
     };
     // Others leave for it already.
     let has_victims = || entry.holds().iter().any(|hold| hold.is_claim());
-    let is_gang = record.is_wanted() && record.spec.min_member > 1;
-    is_out && is_gang && !is_whole() && !has_victims()
+    // What is placed one by one waits while it is the first one of its room, has a turn, or has to wait for the next.
+    let waits_for_one = || {
+        entry.counts.pending > 0
+            && (wait.is_first_of_room(now) || gathers(entry, None) || now < wait.not_before)
+    };
+    is_out && entry.record.is_wanted() && (is_first_of_gang(entry) || waits_for_one()) && !has_victims()
+}
+
+/// Its first binding is of several at once.
+fn is_first_of_gang(entry: &UnitEntry) -> bool {
+    let (record, rows) = (&entry.record, &entry.rows);
+    let is_whole = || {
+        let terms = lifecycle::GangTerms::of(record);
+        terms.is_reached(&lifecycle::counted(rows, &terms))
+    };
+    record.spec.min_member > 1 && !is_whole()
 }
 
 /// Whether room is gathered for a unit, by another hold than `except`.
@@ -337,6 +466,8 @@ mod tests {
             sub_cluster: None,
             priority,
             gathers: false,
+            is_passed: true,
+            place: 0,
         }
     }
 
@@ -360,6 +491,25 @@ mod tests {
             assert!(gangs.offer(&all, now.plus(OFFER_MS - 1)).is_empty(), "one at a time");
         }
         assert_eq!(turns, [2, 1, 3, 2, 1, 3].map(UnitId));
+    }
+
+    #[test]
+    fn turns_go_by_the_places_of_queues_and_to_nobody_whom_nobody_passed() {
+        let mut gangs = waiting(&[(1, 0), (2, 10), (3, 20)]);
+        let of = |unit, place, is_passed| GangCandidate { place, is_passed, ..candidate(unit, 0) };
+        let all = [of(1, 2, true), of(2, 0, false), of(3, 1, true)];
+        assert_eq!(gangs.offer(&all, Millis(2_000)), [UnitId(3)]);
+    }
+
+    #[test]
+    fn who_comes_later_goes_behind_those_who_had_their_turns_before() {
+        let mut gangs = waiting(&[(1, 0)]);
+        assert_eq!(gangs.offer(&[candidate(1, 0)], Millis(2_000)), [UnitId(1)]);
+        gangs.note(UnitId(2), Millis(2_500));
+        let all = [candidate(1, 0), candidate(2, 0)];
+        let begin = Millis(2_000 + OFFER_MS);
+        assert_eq!(gangs.offer(&all, begin), [UnitId(2)], "the first one pauses");
+        assert_eq!(gangs.offer(&all, begin.plus(OFFER_MS)), [UnitId(1)]);
     }
 
     #[test]
@@ -407,6 +557,6 @@ mod tests {
         let mut gangs = Gangs::new(0);
         gangs.note(UnitId(1), Millis(0));
         assert!(gangs.offer(&[candidate(1, 0)], Millis(1_000_000)).is_empty());
-        assert_eq!(gangs.next_at(), None);
+        assert_eq!(gangs.next_at(false), None);
     }
 }

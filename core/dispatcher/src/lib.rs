@@ -214,7 +214,12 @@ impl Dispatcher {
         }
         self.assignments.check_limits(now);
         let mode = self.partition.mode;
-        self.gangs.offer_turns(&mut self.assignments, &self.config.sub_cluster_key, mode, now);
+        self.gangs.offer_turns(
+            &mut self.assignments,
+            &mut self.rooms,
+            (&self.config.sub_cluster_key, mode),
+            now,
+        );
         let by_labels = self.goes_by_labels();
         let mut pass = AssignmentPass {
             assignments: &mut self.assignments,
@@ -277,7 +282,7 @@ impl Dispatcher {
             settling.rest_ends(),
             ends.next_at(),
             self.partition.next_at(),
-            self.gangs.next_at(),
+            self.gangs.next_at(!self.rooms.is_empty()),
             self.daemons.next_at().filter(|_| !self.following.is_listing()),
             self.compactions.next_at().filter(|_| !self.following.is_listing()),
             self.surges.next_at().filter(|_| !self.following.is_listing()),

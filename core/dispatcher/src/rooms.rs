@@ -16,11 +16,12 @@ use std::{
 use godel_domain::{
     demand::Pool,
     ids::{Revision, UnitId},
+    queue_spec::Band,
     refusals::Refusals,
     time::Millis,
     unit_report::{RoomReport, UnitReport},
 };
-use godel_queueing::{QueueIdx, Queues, RoomIdx};
+use godel_queueing::{QueueIdx, Queues, RoomIdx, Waiting};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -34,6 +35,7 @@ use super::{
 };
 
 mod key;
+mod starved;
 
 use key::{RoomKey, lack_of, lack_of_parked};
 
@@ -75,6 +77,10 @@ struct RoomEntry {
     left: u64,
     /// On its way to a scheduler, which will watch the room if it parks there.
     scout: Option<UnitId>,
+    /// Since when others are bound before its first unit while it has no place to give out.
+    passed_since: Option<Millis>,
+    /// It gave out a place since that was looked at last.
+    gave: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,6 +99,7 @@ struct Call {
     seq: u64,
     room: RoomIdx,
     queue: QueueIdx,
+    band: Band,
     pool: Pool,
     /// Places that it takes of its own room, and how many that had.
     n: u64,
@@ -147,7 +154,16 @@ impl Rooms {
 
     fn insert(&mut self, lack: RoomKey) -> RoomIdx {
         let hash = lack.hash();
-        let fresh = RoomEntry { lack, hash, refusals: None, statement: None, left: 0, scout: None };
+        let fresh = RoomEntry {
+            lack,
+            hash,
+            refusals: None,
+            statement: None,
+            left: 0,
+            scout: None,
+            passed_since: None,
+            gave: false,
+        };
         if self.all.is_empty() {
             self.all.push(None);
         }
@@ -490,11 +506,16 @@ impl Rooms {
         queues.set_open(room, false);
     }
 
-    /// Whether what comes free is shared out among several queues, or several owners of one: others wait for room as well, or are trying what
-    /// they were given.
-    pub(super) fn is_contested(&self, queue: QueueIdx, room: RoomIdx, queues: &Queues) -> bool {
-        queues.is_contested(queue)
-            || self.calls.iter().any(|call| call.queue != queue)
+    /// Whether what comes free is shared out among several queues or bands, or several owners of one: others wait for room as well, or are trying
+    /// what they were given.
+    pub(super) fn is_contested(
+        &self,
+        (queue, band): (QueueIdx, Band),
+        room: RoomIdx,
+        queues: &Queues,
+    ) -> bool {
+        queues.is_contested(queue, band)
+            || self.calls.iter().any(|call| (call.queue, call.band) != (queue, band))
             || self.scouting.iter().any(|scouted| *scouted != room)
     }
 
@@ -507,16 +528,18 @@ impl Rooms {
     pub(super) fn give(
         &mut self,
         entry: &UnitEntry,
-        (room, scheduler): (RoomIdx, usize),
+        (waiting, scheduler): (&Waiting, usize),
         n: u32,
         queues: &mut Queues,
     ) {
-        let (unit, queue, pool) = (entry.record.id, entry.account.queue, entry.record.spec.pool);
-        let Some(known) = self.get(room) else { return };
+        let Waiting { unit, queue, band, room, .. } = *waiting;
+        let pool = entry.record.spec.pool;
+        let Some(known) = self.get_mut(room) else { return };
+        known.gave = true;
         let of = known.left;
         // What must be placed together may take all that there is.
         let n = if known.lack.together > 0 { of } else { u64::from(n).min(of) };
-        let call = Call { unit, scheduler, seq: u64::MAX, room, queue, pool, n, of };
+        let call = Call { unit, scheduler, seq: u64::MAX, room, queue, band, pool, n, of };
         match self.calls.iter_mut().find(|call| call.unit == unit && call.seq == u64::MAX) {
             Some(begun) => begun.n += n,
             None => self.calls.push(call),

@@ -15,7 +15,7 @@ use godel_domain::{
     unit::UnitRecord,
     unit_report::{ReportState, UnitReport},
 };
-use godel_queueing::{Account, Need, Queues, RoomIdx, VictimClass, Waiting};
+use godel_queueing::{Account, FloorChange, Need, Queues, RoomIdx, VictimClass, Waiting};
 use smallvec::SmallVec;
 
 use super::limits::NEVER;
@@ -116,6 +116,8 @@ pub(super) struct Dispatched {
     pub(super) assigned: u64,
     /// The same of the last one that may have placed something of it.
     pub(super) tried: u64,
+    /// What bands earned and spent for so many running units of it that were handed out last.
+    pub(super) floor: (FloorChange, u32),
 }
 
 impl Dispatched {
@@ -133,7 +135,16 @@ impl Dispatched {
             unplaced: None,
             assigned: 0,
             tried: 0,
+            floor: (FloorChange::default(), 0),
         }
+    }
+
+    /// Its scheduler has answered: so many running units of it have no place, if that is known. Returns what was earned and spent for
+    /// those of them that were to be placed.
+    pub(super) fn take_floor(&mut self, unplaced: Option<u32>) -> FloorChange {
+        let (floor, n) = std::mem::take(&mut self.floor);
+        let n_missed = unplaced.map_or(n, |all| all.saturating_sub(self.unplaced.unwrap_or(0)));
+        floor.part(n_missed, n)
     }
 
     /// Whether what its scheduler says is about an earlier assignment than the one that is to be answered. That it waits answers any that may have
@@ -419,6 +430,12 @@ impl UnitEntry {
     fn n_held(&self, group: usize) -> u32 {
         let of_group = self.holds().iter().filter(|hold| usize::from(hold.group) == group);
         of_group.map(|hold| u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX)).sum()
+    }
+
+    /// Whether a replica has a node.
+    pub(super) fn is_bound(&self, replica: ReplicaId) -> bool {
+        let row = self.rows.row(replica.ordinal);
+        row.incarnation == replica.incarnation && row.phase != RowPhase::Pending
     }
 
     /// Room that the binder holds for it.

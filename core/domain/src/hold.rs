@@ -7,6 +7,7 @@ use crate::{
     allocation::{self, Allocation, DeviceSet, GivenZones},
     demand::{Demand, Pool},
     ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
+    queue_spec::Band,
 };
 
 /// Units that a hold remembers from which it was taken over.
@@ -114,6 +115,8 @@ pub struct Borrower {
     pub leaves_after_ms: Option<u64>,
     /// Path of its queue where some queue guarantees something, so that ranks differ between queues.
     pub queue: Option<Arc<str>>,
+    /// Path of its queue; `None`: that of the gang.
+    pub home: Option<Arc<str>>,
     /// Unix milliseconds.
     pub now_ms: i64,
 }
@@ -124,13 +127,19 @@ impl Hold {
         allocation::at(&self.devices, &self.zones, idx)
     }
 
-    /// Whether a unit may take room that is gathered: one of higher priority; one that the gang may have leave again, as its
-    /// priority is lower; and one that its active deadline ends in time. In time is before the last tenth of the turn:
+    /// Whether a unit may take room that is gathered: one that comes before the gang in the order of queues, as it is of a higher band, or of higher
+    /// priority in the same queue; one that the gang may have leave again, as its priority is lower; and one that its active deadline ends in time. In time is before the last tenth of the turn:
     /// what is told to leave takes a while to do so. Room with victims is for nobody else; best-effort running units need
     /// not ask for what a guaranteed gang gathers, as it is not kept from them.
     pub fn admits(&self, borrower: &Borrower) -> bool {
         let Some(turn) = self.turn.as_ref().filter(|_| borrower.pool == self.pool) else { return false };
-        if borrower.priority > turn.priority {
+        let own = self.queue.as_deref().unwrap_or("default");
+        let is_elsewhere = borrower.home.as_deref().is_some_and(|home| home != own);
+        let band = |priority: i32| Band::of(self.pool, priority);
+        // It is the turn of the gang's queue, and priorities say nothing between the queues of one band.
+        if borrower.priority > turn.priority
+            && (!is_elsewhere || band(borrower.priority) < band(turn.priority))
+        {
             return true;
         }
         let last_ms = self.expires_ms.saturating_sub(self.expires_ms.saturating_sub(turn.since_ms) / 10);
@@ -138,10 +147,7 @@ impl Hold {
             borrower.now_ms.saturating_add(i64::try_from(lasts_ms).unwrap_or(i64::MAX)) <= last_ms
         };
         // Of two queues one may be owed what the other borrows: then the priority alone does not say who leaves.
-        let is_told_apart = borrower
-            .queue
-            .as_deref()
-            .is_some_and(|queue| queue != self.queue.as_deref().unwrap_or("default"));
+        let is_told_apart = borrower.queue.as_deref().is_some_and(|queue| queue != own);
         if borrower.priority < turn.priority
             && !is_told_apart
             && borrower.leaves_after_ms.is_some_and(is_in_time)
@@ -210,6 +216,21 @@ mod tests {
             assert_eq!(hold.admits(&borrower), expected, "{borrower:?}");
             assert!(!Hold { turn: None, ..hold.clone() }.admits(&borrower));
             assert!(!hold.admits(&Borrower { pool: Pool::BestEffort, ..borrower }));
+        }
+    }
+
+    #[test]
+    fn a_turn_admits_higher_priority_of_the_same_queue_and_higher_bands() {
+        let hold = Hold { queue: Some(Arc::from("prod")), ..turn() };
+        for (priority, home, expected) in [
+            (6, None, true),
+            (6, Some("prod"), true),
+            (6, Some("other"), false),
+            (5, Some("prod"), false),
+            (1_000_000, Some("other"), true),
+        ] {
+            let borrower = Borrower { home: home.map(Arc::from), ..borrower(priority, 1_000) };
+            assert_eq!(hold.admits(&borrower), expected, "{borrower:?}");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{
 };
 
 pub use self::{
-    gang_terms::{GangCount, GangTerms, GroupMinimum, counted},
+    gang_terms::{GangCount, GangTerms, GroupMinimum, counted, has_left},
     transitions::{TRANSITIONS, UnitTransition, may_become, render_transitions},
 };
 

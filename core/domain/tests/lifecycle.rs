@@ -249,6 +249,54 @@ fn a_broken_gang_keeps_restarts_or_stops() {
 }
 
 #[test]
+fn a_gang_that_left_whole_comes_back_whole() {
+    use EvictionReason::{Drained, NodeLost, Preempted};
+    let (running, ended) = ((RowPhase::Running, None), (RowPhase::Succeeded, None));
+    let gone = |reason| (RowPhase::Stopped, Some(reason));
+    let back = (RowPhase::Pending, None);
+    let kept = |min_member| unit(4, min_member).on_below_min(OnBelowMin::Keep);
+    let lacks = |spec: &UnitRecord, rows: &[(RowPhase, Option<EvictionReason>); 4]| {
+        let mut rows = rows_of(rows);
+        for ordinal in 0..4 {
+            let row = rows.rows.get_mut(ordinal).unwrap();
+            // What waits again is the next incarnation of what was there.
+            row.incarnation = u32::from(row.phase == RowPhase::Pending);
+        }
+        let terms = GangTerms::of(spec);
+        terms.lacks(&godel_domain::lifecycle::counted(&rows, &terms))
+    };
+    for reason in [Preempted, Drained, NodeLost] {
+        assert_eq!(lacks(&kept(4), &[gone(reason); 4]), 4, "{reason:?}");
+        assert_eq!(
+            lacks(&kept(4), &[back, gone(reason), back, back]),
+            4,
+            "{reason:?}: some are read to be back"
+        );
+        let leaving = (RowPhase::Running, Some(reason));
+        assert_eq!(lacks(&kept(4), &[leaving, back, back, back]), 4, "{reason:?}: nobody stays");
+        assert_eq!(
+            lacks(&kept(4), &[running, gone(reason), back, back]),
+            0,
+            "{reason:?}: one waits for the others"
+        );
+        assert_eq!(
+            lacks(&kept(4), &[ended, gone(reason), back, back]),
+            3,
+            "{reason:?}: one is over for good"
+        );
+    }
+    assert_eq!(lacks(&kept(3), &[back; 4]), 3, "as many as its first binding had");
+    assert_eq!(lacks(&kept(1), &[back; 4]), 0, "each one by itself is of use");
+}
+
+#[test]
+fn a_gang_that_stops_below_its_minimum_ends_when_all_of_it_has_left() {
+    let rows = rows_of(&[(RowPhase::Stopped, Some(EvictionReason::Preempted)); 4]);
+    let spec = unit(4, 4).on_below_min(OnBelowMin::Stop);
+    assert_eq!(has_to_end(&spec, &Counts::of(&spec, &rows), &rows, 0), Some(UnitEnd::BelowMin));
+}
+
+#[test]
 fn who_is_wanted_no_more_counts_no_more() {
     let ended = [(RowPhase::Running, None), (RowPhase::Succeeded, None), (RowPhase::Succeeded, None)];
     let rows = rows_of(&ended);

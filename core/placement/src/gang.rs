@@ -12,13 +12,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_cluster::{Cluster, ShapeId, shapes::Shape};
-use godel_domain::{allocation::Allocation, ids::NodeId};
+use godel_domain::{
+    allocation::Allocation,
+    ids::{NodeId, UnitId},
+};
 
 use crate::preempt::Trial;
 
 /// Running units of one task group.
 #[derive(Clone, Debug)]
 pub struct GroupAsk {
+    /// Whose they are: nobody waits for others of the same unit to end.
+    pub unit: UnitId,
     /// What each running unit takes.
     pub shape: ShapeId,
     /// Nodes that it may use, room aside; ascending.
@@ -47,12 +52,18 @@ struct Stay {
 }
 
 impl Site {
-    fn new(cluster: &Cluster, shape: ShapeId, idx: usize, (priority, now_ms): (i32, i64)) -> Self {
+    fn new(
+        cluster: &Cluster,
+        (unit, shape): (UnitId, ShapeId),
+        idx: usize,
+        (priority, now_ms): (i32, i64),
+    ) -> Self {
         let pool = cluster.shapes().get(shape).pool;
         let node = NodeId(u32::try_from(idx).unwrap_or(0));
         let mut stays: Vec<_> = cluster
             .occupants(node)
             .iter()
+            .filter(|one| one.unit != unit)
             .filter_map(|one| {
                 let row = cluster.rows(one.unit)?.row(one.ordinal);
                 let is_below = one.pool == pool && one.priority.is_some_and(|below| below < priority);
@@ -116,7 +127,8 @@ pub fn choose(cluster: &Cluster, asks: &[GroupAsk], priority: i32, now_ms: i64) 
         let mut order: BTreeSet<(i64, usize)> = BTreeSet::new();
         for &idx in &ask.nodes {
             let known = taken.get(&idx).cloned();
-            let mut site = known.unwrap_or_else(|| Site::new(cluster, ask.shape, idx, (priority, now_ms)));
+            let mut site =
+                known.unwrap_or_else(|| Site::new(cluster, (ask.unit, ask.shape), idx, (priority, now_ms)));
             if let Some(wait_ms) = site.wait_for(cluster, shape) {
                 order.insert((wait_ms, idx));
                 sites.insert(idx, site);

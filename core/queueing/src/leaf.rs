@@ -249,6 +249,22 @@ impl Leaf {
         }
     }
 
+    /// Whose turn comes first of two units of one band.
+    pub(super) fn order(&self, a: &Waiting, b: &Waiting, usage: &Usage) -> Ordering {
+        if self.policy.rank.is_none() || a.owner == b.owner {
+            let key = |one: &Waiting| FifoKey::new(self.policy.policy, one);
+            return key(a).cmp(&key(b));
+        }
+        // Who has no seat uses nothing.
+        let seats = (self.seat_of(a.owner), self.seat_of(b.owner));
+        let claim = |seat: Option<u32>| seat.map(|seat| self.claim(seat, usage));
+        let by_name = || match seats {
+            (Some(a), Some(b)) => by_name(&self.seats, a, b),
+            (None, _) | (_, None) => a.owner.cmp(&b.owner),
+        };
+        claim(seats.0).cmp(&claim(seats.1)).then_with(by_name)
+    }
+
     /// Units by band, then in order of their keys; of owners who take turns that is who came first, not whose turn
     /// it is.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Waiting> {

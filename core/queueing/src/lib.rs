@@ -44,7 +44,7 @@ pub use self::{
     order::{Account, Config, OwnerIdx, Queues, Waiting},
     quota::Quota,
     rooms::RoomIdx,
-    select::PendingReason,
+    select::{FloorChange, PendingReason},
     tree::{NotAdmitted, QueueIdx, QueueTree},
     usage::{AskId, Headroom, Need, OwnerLimitIdx, PayerIdx, QueueMaximum, ResourceIdx, ShareKey, Usage},
 };

@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use godel_domain::ids::UnitId;
+use godel_domain::{ids::UnitId, queue_spec::Band};
 
 use super::{leaf::ClassRef, order::Waiting, tree::QueueIdx};
 
@@ -79,8 +79,8 @@ pub(super) struct RoomWaits {
     lacking: Vec<Lacking>,
     /// Rooms for which somebody began or ended to wait.
     touched: BTreeSet<RoomIdx>,
-    /// How many units wait for room, by queue.
-    by_queue: BTreeMap<QueueIdx, usize>,
+    /// How many units wait for room, by queue and band.
+    by_queue: BTreeMap<(QueueIdx, Band), usize>,
 }
 
 impl RoomWaits {
@@ -106,6 +106,11 @@ impl RoomWaits {
         self.get(room).map_or(0, |lacking| lacking.n_units)
     }
 
+    /// Classes of those that wait for a room.
+    pub(super) fn spots(&self, room: RoomIdx) -> impl Iterator<Item = &(QueueIdx, ClassRef)> {
+        self.get(room).into_iter().flat_map(|lacking| &lacking.spots)
+    }
+
     pub(super) fn n_unheld(&self) -> usize {
         self.lacking.iter().map(|lacking| lacking.unheld.len()).sum()
     }
@@ -124,15 +129,15 @@ impl RoomWaits {
         self.lacking.get(room.0 as usize)
     }
 
-    /// Units of another queue wait for room.
-    pub(super) fn has_others(&self, queue: QueueIdx) -> bool {
-        self.by_queue.keys().any(|other| *other != queue)
+    /// Units of another queue or band wait for room.
+    pub(super) fn has_others(&self, queue: QueueIdx, band: Band) -> bool {
+        self.by_queue.keys().any(|other| *other != (queue, band))
     }
 
     /// A unit waits for room, in place of another one or not.
     pub(super) fn enter(&mut self, waiting: &Waiting, old: Option<&Waiting>, spot: ClassRef) {
         if old.is_none() {
-            *self.by_queue.entry(waiting.queue).or_default() += 1;
+            *self.by_queue.entry((waiting.queue, waiting.band)).or_default() += 1;
         }
         let lacking = self.touch(waiting.room);
         old.into_iter().for_each(|old| lacking.remove(old));
@@ -142,10 +147,11 @@ impl RoomWaits {
 
     /// A unit waits for room no longer; `is_last`: it was the last one of its class.
     pub(super) fn remove(&mut self, waiting: &Waiting, spot: ClassRef, is_last: bool) {
-        if let Some(n) = self.by_queue.get_mut(&waiting.queue) {
+        let of = (waiting.queue, waiting.band);
+        if let Some(n) = self.by_queue.get_mut(&of) {
             *n -= 1;
             if *n == 0 {
-                self.by_queue.remove(&waiting.queue);
+                self.by_queue.remove(&of);
             }
         }
         let lacking = self.touch(waiting.room);

@@ -11,15 +11,42 @@ use super::{
     full::take_full,
     leaf::ClassRef,
     limit_gate::LaneOf,
-    order::{Queues, Waiting},
+    order::{N_BANDS, Queues, Waiting},
     tree::QueueIdx,
     usage::{Need, OwnerLimitIdx, QueueMaximum, Shortage},
 };
 
+/// A band that has earned so many places and takes none of them earns no more.
+const N_TURNS_MAX: i64 = 16;
+
 /// What lower bands have earned while higher ones were served: `floor_percent` for each running unit, to be spent at
 /// what is left to a hundred. Spent ahead, if the unit is a large one: in the long run it comes to the same.
+///
+/// A band earns if it could have been served in place of the unit that was: places that come free one at a time are gone once
+/// that one has them. One that does not take the turns that it has earned does not earn ever more of them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Floor([i64; Band::ALL.len()]);
+pub(super) struct Floor {
+    credits: FloorChange,
+    /// The unit that was taken out last, and the bands of which something might have been served then.
+    turn: Option<(UnitId, [bool; N_BANDS])>,
+}
+
+/// What bands have earned or spent, by band.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FloorChange([i64; N_BANDS]);
+
+impl FloorChange {
+    /// Adds another change.
+    pub fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum += more);
+    }
+
+    /// The part of it that belongs to `n` of `of` running units.
+    #[must_use]
+    pub fn part(&self, n: u32, of: u32) -> Self {
+        Self(self.0.map(|amount| amount * i64::from(n.min(of)) / i64::from(of.max(1))))
+    }
+}
 
 /// Why a unit is not served now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,9 +149,11 @@ impl Queues {
     /// The caller then says [`Self::charge`] and [`Self::served`], or puts the unit back.
     pub fn next(&mut self, now: Millis) -> Option<Waiting> {
         while let Some(band) = self.band() {
+            let ready = self.ready_bands();
             let (queue, spot) = self.first(band)?;
             if let Some(waiting) = self.try_head(queue, spot, now) {
                 self.full.forget_vain(waiting.unit);
+                self.floor.turn = Some((waiting.unit, ready));
                 return Some(waiting);
             }
         }
@@ -162,23 +191,35 @@ impl Queues {
         self.full.note_vain(unit, now);
     }
 
-    /// A unit was handed out: bands below it that wait have earned a little, or its own has spent that.
-    pub fn served(&mut self, waiting: &Waiting) {
+    /// A unit was handed out: bands below it that wait with what might have been served in its place have earned a little, or its
+    /// own has spent that. Returns what has changed, for [`Self::unserved`].
+    pub fn served(&mut self, waiting: &Waiting) -> FloorChange {
         let n = i64::from(waiting.running_units.max(1));
-        let percent = i64::from(self.config.floor_percent.min(50));
-        let root = &self.branches[QueueIdx::ROOT.idx()];
-        let (mut is_beside_higher, mut credits) = (false, self.floor.0);
+        let percent = self.floor_percent();
+        let turn = self.floor.turn.take().filter(|(unit, _)| *unit == waiting.unit);
+        let ready = turn.map_or_else(|| self.ready_bands(), |(_, ready)| ready);
+        let (mut is_beside_higher, mut change) = (false, FloorChange::default());
         for band in Band::ALL {
-            let credit = &mut credits[band.idx()];
-            if band < waiting.band {
-                is_beside_higher |= root.is_ready(band);
+            let credit = self.floor.credits.0[band.idx()];
+            let is_ready = ready[band.idx()];
+            change.0[band.idx()] = if band < waiting.band {
+                is_beside_higher |= is_ready;
+                0
             } else if band == waiting.band {
-                *credit = if is_beside_higher { *credit - n * (100 - percent) } else { (*credit).max(0) };
-            } else if root.is_ready(band) {
-                *credit += n * percent;
-            }
+                if is_beside_higher { -n * (100 - percent) } else { (-credit).max(0) }
+            } else if is_ready && credit < N_TURNS_MAX * (100 - percent) {
+                n * percent
+            } else {
+                0
+            };
         }
-        self.floor.0 = credits;
+        self.floor.credits.add(&change);
+        change
+    }
+
+    /// So much of what was handed out has found no place: what that earned or spent is undone.
+    pub fn unserved(&mut self, change: &FloorChange) {
+        self.floor.credits.0.iter_mut().zip(change.0).for_each(|(credit, amount)| *credit -= amount);
     }
 
     /// Why a unit that waits is not served, as of now; `None` if it only waits for its turn.
@@ -202,13 +243,22 @@ impl Queues {
         Some(PendingReason::Kept { queue: tree.path(queue).to_owned(), unit: first.unit })
     }
 
+    fn floor_percent(&self) -> i64 {
+        i64::from(self.config.floor_percent.min(50))
+    }
+
+    /// By band, whether something of it may fit.
+    fn ready_bands(&self) -> [bool; N_BANDS] {
+        Band::ALL.map(|band| self.branches[QueueIdx::ROOT.idx()].is_ready(band))
+    }
+
     /// The band to serve: the highest with something that may fit, unless a lower one has earned its turn.
     fn band(&self) -> Option<Band> {
         let root = &self.branches[QueueIdx::ROOT.idx()];
-        let price = 100 - i64::from(self.config.floor_percent.min(50));
+        let price = 100 - self.floor_percent();
         let mut ready = Band::ALL.into_iter().filter(|band| root.is_ready(*band));
         let highest = ready.next()?;
-        Some(ready.find(|band| self.floor.0[band.idx()] >= price).unwrap_or(highest))
+        Some(ready.find(|band| self.floor.credits.0[band.idx()] >= price).unwrap_or(highest))
     }
 
     /// Whose turn it is in a band.

@@ -388,8 +388,18 @@ impl Usage {
     /// A guarantee is met once one of the resources that it names is used up: who uses one of them only would
     /// otherwise come first for ever.
     pub fn share_key(&self, queue: QueueIdx) -> ShareKey {
+        self.key_of(queue, self.row_of(queue, &self.used))
+    }
+
+    /// The same with this used as well.
+    pub(super) fn share_key_with(&self, queue: QueueIdx, more: Need) -> ShareKey {
+        let mut used: SmallVec<[i128; 4]> = SmallVec::from_slice(self.row_of(queue, &self.used));
+        self.add_to(&mut used, more, 1);
+        self.key_of(queue, &used)
+    }
+
+    fn key_of(&self, queue: QueueIdx, used: &[i128]) -> ShareKey {
         let meta = &self.queues[queue.idx()];
-        let used = self.row_of(queue, &self.used);
         let guaranteed = self.row_of(queue, &self.guaranteed);
         let is_met = |(used, min): (&i128, &i64)| *min > 0 && *used >= i128::from(*min);
         let borrows = !meta.is_guaranteed || used.iter().zip(guaranteed).any(is_met);

@@ -310,6 +310,13 @@ impl AssignedUnit {
         }
     }
 
+    /// The same of a gang of which nobody is left, whatever counted before.
+    pub(crate) fn set_counted(&mut self, counted: &GangCount) {
+        self.bound = 0;
+        self.of_groups.iter_mut().for_each(|progress| progress.bound = 0);
+        self.note_counted(counted);
+    }
+
     /// Changes how far a task group is, if it has a minimum of its own.
     pub(crate) fn change_progress(&mut self, group: u16, change: impl FnOnce(&mut GroupProgress)) {
         if let Some(at) = self.terms.groups().iter().position(|minimum| minimum.group == group)

@@ -100,7 +100,7 @@ impl Scheduler {
             }
             left = left.min(n);
         }
-        let has_turn = std::mem::take(&mut assigned.has_turn) && together > 1;
+        let has_turn = std::mem::take(&mut assigned.has_turn);
         let Self { units, picture, search, .. } = self;
         let (templates, queue) = (&picture.placer.templates, picture.shares.told_apart(assigned.queue));
         if let Some((need, refusals)) = units.parked.settled_for(&assigned, together, templates, queue)
@@ -120,7 +120,7 @@ impl Scheduler {
             let Self { picture, search, .. } = self;
             search.find_victims(picture, &assigned, &need, (together, left), &mut tried, now);
         }
-        if tried.n_placed < together {
+        if tried.n_placed < together || (has_turn && tried.n_placed == 0) {
             return self.give_up(assigned, tried, (together, has_turn), now, decisions);
         }
         self.decide_placed(assigned, tried, now, decisions)
@@ -162,7 +162,10 @@ impl Scheduler {
         let Self { units, picture, search, in_flight, .. } = self;
         picture.undo(assigned.unit(), &tried.groups);
         if has_turn {
-            let gathers = picture.gather(&assigned, together);
+            let gathers = match together {
+                0 | 1 => picture.gather_for_one(&assigned),
+                _ => picture.gather(&assigned, together),
+            };
             if search.n_tried() == 0 {
                 // Nobody else asks for them.
                 picture.cluster.forget_occupants();
@@ -170,7 +173,7 @@ impl Scheduler {
             if let Some(gathers) = gathers {
                 in_flight.decide(picture, &mut assigned, gathers, decisions);
                 units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
-                return together;
+                return together.max(1);
             }
             assigned.no_turn = true;
         }
@@ -453,7 +456,7 @@ fn note_loops(refusals: &mut Refusals, n_loops: usize) {
     }
 }
 
-/// Says that a gang has no turn to gather room.
+/// Says that a unit has no turn to gather room.
 fn note_no_turn(refusals: &mut Refusals, has_none: bool) {
     refusals.reasons.retain(|reason| !reason.is(WaitReason::GangTurn));
     if has_none {

@@ -307,12 +307,15 @@ impl Picture {
 
     /// Whether the unit's first binding is still to be made.
     pub(super) fn is_first(&self, assigned: &mut AssignedUnit) -> bool {
-        if assigned.together() > 0
-            && let Some(rows) = self.cluster.rows(assigned.unit())
-        {
+        if let Some(rows) = self.cluster.rows(assigned.unit()) {
             // As the binder counts.
-            let counted = lifecycle::counted(rows, &assigned.terms);
-            assigned.note_counted(&counted);
+            if lifecycle::has_left(rows, &assigned.terms) {
+                let counted = lifecycle::counted(rows, &assigned.terms);
+                assigned.set_counted(&counted);
+            } else if assigned.together() > 0 {
+                let counted = lifecycle::counted(rows, &assigned.terms);
+                assigned.note_counted(&counted);
+            }
         }
         assigned.together() > 0
     }

@@ -23,7 +23,7 @@ godel_kit::section! {
         pub wait_max: HumanDuration = HumanDuration::from_secs(10),
         /// Longest time that room is held for running units whose victims have not left yet.
         pub hold_max: HumanDuration = HumanDuration::from_secs(600),
-        /// Longest time that a gang gathers room. Then the turn passes to the next gang.
+        /// Longest time that a gang or a large unit gathers room. Then the turn passes to the next one.
         pub gang_hold_max: HumanDuration = HumanDuration::from_secs(300),
         /// Node label whose value is the sub-cluster of the node; if the label is absent, the attribute of that name.
         /// Must equal the dispatcher's key. Gangs of different sub-clusters gather room at the same time.

@@ -183,8 +183,8 @@ godel_kit::section! {
         /// A unit that waits for room under a queue's maximum and has been overtaken for this long gets all room that
         /// becomes free there from then on.
         pub head_wait: HumanDuration = HumanDuration::from_secs(60),
-        /// A gang that has found no place for this long gathers room: free room on nodes chosen for the gang is held
-        /// until the whole gang fits, for one gang per sub-cluster and pool at a time. 0: never.
+        /// A gang or a large unit that is due and has found no place for this long gathers room: free room on nodes
+        /// chosen for it is held until all of it fits, for one unit per sub-cluster and pool at a time. 0: never.
         pub gang_hold_after: HumanDuration = HumanDuration::from_secs(60),
         /// Node label whose value is the sub-cluster of the node; if the label is absent, the attribute of that name.
         /// Schedulers and binders must use the same key. Empty: no sub-clusters.

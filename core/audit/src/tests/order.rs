@@ -23,13 +23,18 @@ pub(super) fn served(weight_b: u32, next: impl Fn(u32, [usize; 2]) -> &'static s
         vec![unit(&units[0])],
     ]);
     let next = |round, n: [usize; 2]| usize::from(next(round, n) == "b");
-    let mut evidence = turns(story, &units, next).evidence();
+    let mut evidence = turns(story, &units, N_ROUNDS, next).evidence();
     evidence.service.known_after_ms = 0;
     evidence
 }
 
 /// The node is filled with the first unit, and the second one comes; then the oldest running unit ends, and one of `next` takes its place.
-fn turns(mut story: Story, units: &[UnitRecord; 2], next: impl Fn(u32, [usize; 2]) -> usize) -> Story {
+fn turns(
+    mut story: Story,
+    units: &[UnitRecord; 2],
+    n_rounds: u32,
+    next: impl Fn(u32, [usize; 2]) -> usize,
+) -> Story {
     let mut live: VecDeque<(usize, u32)> = VecDeque::new();
     let mut begun = [0, 0];
     let mut start = |story: Story, live: &mut VecDeque<(usize, u32)>, who: usize| {
@@ -42,7 +47,7 @@ fn turns(mut story: Story, units: &[UnitRecord; 2], next: impl Fn(u32, [usize; 2
         story = start(story, &mut live, 0);
     }
     story = story.then(vec![unit(&units[1])]);
-    for round in 0..N_ROUNDS {
+    for round in 0..n_rounds {
         let Some((who, ordinal)) = live.pop_front() else { break };
         story = story.then(vec![status(&units[who], ordinal, 0, Phase::Succeeded)]);
         let n = |who: usize| live.iter().filter(|(one, _)| *one == who).count();
@@ -134,30 +139,54 @@ fn maxima_gangs_pauses_and_other_nodes_end_an_entitlement() {
     assert!(i10(&evidence).checked.starts_with("0 bindings"));
 }
 
-/// Units of one queue, of which the second is of a lower band; the lower one gets one place of so many.
-fn banded(one_of: u32) -> Evidence {
-    let high = spec(1, N_ROUNDS + N_PLACES, 1, demand(1_000, None));
-    let low = spec(2, N_ROUNDS + N_PLACES, 1, demand(1_000, None));
+/// Units of one queue, of which the second is of a lower band; of so many places that come free the lower one gets one of so many.
+fn banded(n_rounds: u32, one_of: u32, floor_percent: u8) -> Evidence {
+    let high = spec(1, n_rounds + N_PLACES, 1, demand(1_000, None));
+    let low = spec(2, n_rounds + N_PLACES, 1, demand(1_000, None));
     let units = [high.priority(1_000_000), low];
     let story = Story(vec![node(1, i64::from(N_PLACES) * 1_000, &[]).into(), vec![unit(&units[0])]]);
-    let next = |round: u32, _| usize::from(one_of > 0 && round.is_multiple_of(one_of));
-    let mut evidence = turns(story, &units, next).evidence();
-    evidence.service =
-        Service { floor_percent: Some(5), handed_out: Some(BTreeMap::new()), known_after_ms: 0 };
+    let next = |round: u32, _| usize::from(one_of > 0 && round % one_of == one_of - 1);
+    let mut evidence = turns(story, &units, n_rounds, next).evidence();
+    let handed_out = Some(BTreeMap::new());
+    evidence.service = Service { floor_percent: Some(floor_percent), handed_out, known_after_ms: 0 };
     evidence
 }
 
 #[test]
-fn a_lower_band_gets_its_floor_of_a_hundred_dispatches() {
-    let report = i10(&banded(20));
-    assert!(report.holds() && report.checked.contains("1 times a hundred"), "{report}");
+fn a_lower_band_gets_its_floor_of_the_places_that_come_free() {
+    for (percent, n_rounds) in [(1, 1_500), (5, 399), (20, 200)] {
+        let report = i10(&banded(n_rounds, 100 / u32::from(percent), percent));
+        assert!(report.holds(), "floor {percent}: {report}");
+        assert!(!report.checked.contains(", 0 times for less"), "floor {percent}: {report}");
+    }
     fails(
-        &banded(4),
+        &banded(150, 4, 5),
         Invariant::I10,
         "band batch got 25 of 100 places while a higher one waited as well, not 5",
     );
-    fails(&banded(0), Invariant::I10, "band batch got 0 of 100 places");
+}
+
+#[test]
+fn a_lower_band_that_gets_nothing_is_found_however_small_its_floor() {
+    for (percent, n_rounds) in [(1, 1_500), (5, 231), (20, 100)] {
+        fails(&banded(n_rounds, 0, percent), Invariant::I10, "band batch got 0 of ");
+    }
+    // Nor is a part of its floor enough: 1 of a hundred where 5 are due.
+    fails(&banded(399, 100, 5), Invariant::I10, "places while a higher one waited as well, not 8");
     let unknown = Service { floor_percent: None, ..Service::default() };
-    let report = i10(&Evidence { service: unknown, ..banded(0) });
+    let report = i10(&Evidence { service: unknown, ..banded(399, 0, 5) });
     assert!(report.holds() && report.checked.contains("bands are not compared"), "{report}");
+    // A dispatcher without a floor starves lower bands, and may.
+    assert!(i10(&banded(399, 0, 0)).holds());
+}
+
+#[test]
+fn floors_are_judged_where_it_is_not_known_when_units_were_handed_out() {
+    // As on a live cluster of one scheduler: 26 places are due for an allowance of 13.
+    let live = |evidence: Evidence| {
+        let service = Service { handed_out: None, ..evidence.service };
+        Evidence { service, ..evidence }
+    };
+    fails(&live(banded(540, 0, 5)), Invariant::I10, "band batch got 0 of 520 places");
+    assert!(i10(&live(banded(1_100, 20, 5))).holds());
 }

@@ -68,13 +68,13 @@ fn freed_room_is_gathered_until_the_gang_is_bound_whole() {
 }
 
 #[test]
-fn room_is_gathered_for_first_bindings_only() {
+fn room_is_gathered_for_the_rest_of_a_gang_as_well() {
     let mut world = World::new(2);
     let revision = world.unit(unit(1, 6, 3, demand(300, 0)));
     let first = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 1)]));
     world.commit(&first);
-    let rest = gather(1, revision, &[(3, 2), (4, 2), (5, 2)]);
-    assert_eq!(world.refuse(&rest), [(RejectionReason::Invalid, vec![3, 4, 5])]);
+    let rest = world.accept(&gather(1, revision, &[(3, 2), (4, 2), (5, 2)]));
+    assert_eq!((rest.holds.len(), rest.holds[0].ordinals.clone()), (1, vec![3, 4, 5]));
 }
 
 #[test]
@@ -152,10 +152,8 @@ fn of_each_sub_cluster_one_gang_gathers_and_one_of_none_alone() {
 }
 
 #[test]
-fn turns_are_for_first_bindings_of_gangs_that_could_fit() {
+fn turns_are_for_whole_first_bindings_that_could_fit() {
     let mut world = full();
-    let single = world.unit(unit(2, 2, 1, demand(800, 0)));
-    assert_eq!(world.refuse(&gather(2, single, &[(0, 1)]))[0].0, RejectionReason::Invalid);
     let revision = world.unit(gang(3, 2, 800));
     assert_eq!(world.refuse(&gather(3, revision, &[(0, 1)]))[0].0, RejectionReason::MinMember);
     let both_on_one = gather(3, revision, &[(0, 1), (1, 1)]);

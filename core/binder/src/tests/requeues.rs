@@ -216,15 +216,18 @@ fn lost_running_units_return_elsewhere_unless_the_node_is_ready() {
 }
 
 #[test]
-fn a_unit_that_restarts_as_a_whole_is_bound_as_a_whole_again() {
+fn a_gang_that_left_whole_or_restarts_is_bound_as_a_whole_again() {
     let mut world = World::new(1);
-    for (id, on_below_min) in [(1, OnBelowMin::Keep), (2, OnBelowMin::Restart)] {
+    let all: &[u32] = &[0, 1];
+    for (id, on_below_min, gone) in
+        [(1, OnBelowMin::Keep, all), (2, OnBelowMin::Restart, all), (3, OnBelowMin::Keep, &all[..1])]
+    {
         let spec = unit(id, 2, 2, demand(100, 0)).on_below_min(on_below_min);
         let revision = world.unit(spec);
         let accepted = world.accept(&place(id, revision, &[(0, 1), (1, 1)]));
         world.commit(&accepted);
-        world.evict(id, &[0, 1], EvictionReason::BelowMin);
-        world.statuses(id, &[0, 1], Phase::Stopped);
+        world.evict(id, gone, EvictionReason::BelowMin);
+        world.statuses(id, gone, Phase::Stopped);
         for work in world.binder.take_requeues(10) {
             world.change(Change::Rows(UnitId(id), RunChange::Requeue(work.requeue)));
         }
@@ -233,7 +236,7 @@ fn a_unit_that_restarts_as_a_whole_is_bound_as_a_whole_again() {
             decision.groups[0].incarnations = vec![1; places.len()];
             decision
         };
-        if on_below_min == OnBelowMin::Restart {
+        if gone == all {
             assert_eq!(world.refuse(&again(&[(0, 1)])), [(RejectionReason::MinMember, vec![0])]);
             let accepted = world.accept(&again(&[(0, 1), (1, 1)]));
             assert_eq!(accepted.binds[0].incarnations, [1, 1]);

@@ -4,6 +4,8 @@ use godel_domain::{
     change::PartitionMode,
     hold::{GangTurn, Hold},
     ids::HoldId,
+    queue_spec::QueueSpec,
+    refusals::{RefusalCount, WaitReason},
 };
 
 use super::*;
@@ -199,4 +201,145 @@ fn a_turn_is_for_all_nodes_where_partitions_are_strict() {
         _ => None,
     });
     assert_eq!(assigned.collect::<Vec<_>>(), [(true, NodeScope::Global)]);
+}
+
+/// A unit of one running unit that takes so many milli-cores.
+fn sized(id: u64, cpu: i64) -> UnitRecord {
+    let mut unit = spec(id, 1);
+    unit.spec.task_groups[0].template.demand = godel_testkit::demand(cpu);
+    unit
+}
+
+/// A large unit has found no place, as the first one of two queues of the same weight or behind others of its queue.
+fn large_parked(large: UnitRecord, before: &[u64]) -> Rig {
+    let mut rig = Rig::new();
+    for name in ["a", "b"] {
+        let revision = rig.next();
+        rig.core.on_queue(Arc::new(QueueSpec::new(name)), revision, (revision, 5));
+    }
+    rig.attach("a", 1, 1, &[], 1_000);
+    let id = large.id.0;
+    for small in before {
+        rig.put(sized(*small, 100).queue(&large.spec.queue));
+    }
+    rig.put(large);
+    rig.step();
+    rig.report(1, id, ReportState::Parked);
+    rig
+}
+
+/// Small units come, find places and go for two minutes, or until somebody is offered a turn. Returns who, and after how many seconds.
+fn stream_of_small(rig: &mut Rig, queue: &str, first: u64) -> Vec<(u64, u64)> {
+    let (mut offered, begin) = (Vec::new(), rig.now);
+    for id in first..first + 120 {
+        rig.put(sized(id, 100).queue(queue));
+        let seconds = rig.now.since(begin) / 1_000;
+        offered.extend(turns(rig).into_iter().map(|unit| (unit, seconds)));
+        if !offered.is_empty() {
+            break;
+        }
+        rig.bind(id, &[0]);
+        rig.status(id, &[0], RowPhase::Succeeded);
+        later(rig, 1_000);
+    }
+    offered
+}
+
+#[test]
+fn one_large_unit_behind_a_stream_of_small_ones_has_its_turn() {
+    // Whatever the small ones are of: its own queue, or another one of the same weight.
+    for queue in ["a", "b"] {
+        let mut rig = large_parked(sized(1, 8_000).queue("a"), &[]);
+        let offered = stream_of_small(&mut rig, queue, 10);
+        assert_eq!(offered.first(), Some(&(1, 61)), "queue {queue}: {offered:?}");
+    }
+}
+
+#[test]
+fn an_offer_for_which_there_are_no_nodes_is_the_next_ones_at_once() {
+    let mut rig = parked();
+    later(&mut rig, 60_500);
+    assert_eq!(turns(&mut rig), [1]);
+    let reasons = vec![RefusalCount::waits(WaitReason::GangTurn, "nobody ends".to_owned())];
+    let report = UnitReport {
+        unit: UnitId(1),
+        spec_revision: rig.core.unit(UnitId(1)).unwrap().spec_revision,
+        state: ReportState::Parked,
+        refusals: Some(Arc::new(Refusals { reasons, ..Refusals::default() })),
+        need: 1,
+        unplaced: None,
+        lacking: Vec::new(),
+        assigned: 0,
+    };
+    rig.core.on_report(SessionId(1), report, rig.now);
+    later(&mut rig, 500);
+    assert_eq!(turns(&mut rig), [2]);
+}
+
+#[test]
+fn who_is_passed_by_nobody_has_no_turn() {
+    // What comes before it finds places, and then nobody does.
+    let mut rig = large_parked(sized(9, 8_000).queue("a"), &[1, 2]);
+    for small in [1, 2] {
+        rig.bind(small, &[0]);
+    }
+    for _ in 0..200 {
+        later(&mut rig, 1_000);
+        assert_eq!(turns(&mut rig), [0; 0]);
+    }
+}
+
+#[test]
+fn who_is_not_due_has_no_turn_until_it_is() {
+    // Its queue has much, the other one a little at a time.
+    let mut rig = large_parked(sized(9, 8_000).queue("b"), &[1, 2, 3]);
+    [1, 2, 3].into_iter().for_each(|small| rig.bind(small, &[0]));
+    assert_eq!(stream_of_small(&mut rig, "a", 10), []);
+    [1, 2, 3].into_iter().for_each(|small| rig.status(small, &[0], RowPhase::Succeeded));
+    rig.put(sized(150, 100).queue("a"));
+    rig.step();
+    rig.bind(150, &[0]);
+    let offered = stream_of_small(&mut rig, "a", 200);
+    assert_eq!(offered.first().map(|(unit, _)| *unit), Some(9), "{offered:?}");
+}
+
+#[test]
+fn the_next_one_that_lacks_the_same_waits_for_no_minute_of_its_own() {
+    let mut rig = large_parked(sized(1, 8_000).queue("a"), &[]);
+    rig.put(sized(2, 8_000).queue("a"));
+    assert_eq!(turns(&mut rig), [0; 0], "it lacks what the first one does");
+    let offered = stream_of_small(&mut rig, "a", 10);
+    assert_eq!(offered.first(), Some(&(1, 61)));
+    let one = Arc::new(Hold { ordinals: vec![0], ..(*hold(1, 1)).clone() });
+    rig.core.on_hold(one, rig.now);
+    rig.bind(1, &[0]);
+    rig.core.on_hold_deleted(HoldId(1), rig.now);
+    rig.put(sized(500, 100).queue("a"));
+    rig.step();
+    rig.report(1, 2, ReportState::Parked);
+    rig.bind(500, &[0]);
+    later(&mut rig, 500);
+    assert_eq!(turns(&mut rig), [2]);
+}
+
+#[test]
+fn turns_go_by_the_order_of_queues_and_not_by_who_waits_longest() {
+    let mut rig = Rig::new();
+    for name in ["a", "b"] {
+        let revision = rig.next();
+        rig.core.on_queue(Arc::new(QueueSpec::new(name)), revision, (revision, 5));
+    }
+    rig.attach("a", 1, 1, &[], 1_000);
+    rig.put(sized(1, 100).queue("a"));
+    rig.step();
+    rig.bind(1, &[0]);
+    // The first queue has something, the second one nothing.
+    for (id, queue) in [(2, "a"), (3, "b")] {
+        rig.put(gang(id).queue(queue));
+        rig.step();
+        rig.report(1, id, ReportState::Parked);
+        later(&mut rig, 1_000);
+    }
+    later(&mut rig, 60_500);
+    assert_eq!(turns(&mut rig), [3]);
 }

@@ -107,6 +107,11 @@ impl GangTerms {
         &self.groups
     }
 
+    /// Whether several of it are needed at once.
+    pub fn is_gang(&self) -> bool {
+        self.min_member > 1 || !self.groups.is_empty()
+    }
+
     /// Whether some group has this ordinal.
     pub fn wants(&self, ordinal: u32) -> bool {
         self.ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
@@ -188,9 +193,19 @@ impl GroupMinimum {
     }
 }
 
+/// Whether all of a gang has left that was there: nobody stays, whoever is over aside.
+pub fn has_left(rows: &RunningUnits, terms: &GangTerms) -> bool {
+    let wanted = || rows.rows.iter().filter(|(ordinal, _)| terms.wants(*ordinal));
+    terms.is_gang() && !wanted().any(|(_, row)| stays(row)) && wanted().any(|(_, row)| row.had_node())
+}
+
+fn stays(row: &RunningUnit) -> bool {
+    row.phase.is_live() && row.eviction.is_none()
+}
+
 /// Running units that count when a binding has to reach the minima of a unit, of those that the unit wants. What comes back
 /// later goes one by one, so whoever had a node in some incarnation does; but while some are yet to come back after a suspension
-/// only who is there. Of a unit that restarts as a whole what is there counts while it is enough; once it is broken only
+/// only who is there. Nor does a gang come back one by one of which all have left: nobody waits for the others then, and a part of it is of no use. Of a unit that restarts as a whole what is there counts while it is enough; once it is broken only
 /// what is over for good does: the rest has to leave before any comes back.
 pub fn counted(rows: &RunningUnits, terms: &GangTerms) -> GangCount {
     let wanted = || rows.rows.iter().filter(|(ordinal, _)| terms.wants(*ordinal));
@@ -198,11 +213,12 @@ pub fn counted(rows: &RunningUnits, terms: &GangTerms) -> GangCount {
         true => terms.is_over(row),
         false => matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed),
     };
-    let is_there = |row: &RunningUnit| is_over(row) || (row.phase.is_live() && row.eviction.is_none());
+    let is_there = |row: &RunningUnit| is_over(row) || stays(row);
     match terms.on_below_min {
         OnBelowMin::Keep | OnBelowMin::Stop if wanted().any(|(_, row)| row.is_set_aside()) => {
             terms.count(wanted().filter(|(_, row)| is_there(row)))
         }
+        OnBelowMin::Keep if has_left(rows, terms) => terms.count(wanted().filter(|(_, row)| is_there(row))),
         OnBelowMin::Keep | OnBelowMin::Stop => terms.count(wanted().filter(|(_, row)| row.had_node())),
         OnBelowMin::Restart => {
             let there = terms.count(wanted().filter(|(_, row)| is_there(row)));

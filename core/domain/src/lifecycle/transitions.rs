@@ -48,7 +48,7 @@ pub const TRANSITIONS: &[UnitTransition] = &[
     UnitTransition {
         from: &[UnitPhase::Scheduled, UnitPhase::Running],
         to: UnitPhase::Queued,
-        when: "broken below min_member, or scaled up from zero; the missing go to the head of the queue, with on_below_min: restart all",
+        when: "broken below min_member, or scaled up from zero; the missing go to the head of the queue, together if nobody is left, with on_below_min: restart all",
     },
     UnitTransition {
         from: &[UnitPhase::Scheduled, UnitPhase::Running],

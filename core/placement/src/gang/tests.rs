@@ -53,7 +53,7 @@ fn cluster(nodes: &[Vec<(i64, u32, i64)>]) -> Cluster {
 
 fn ask(cluster: &mut Cluster, cpu: i64, gpus: u32, n: usize) -> GroupAsk {
     let shape = cluster.shape(&demand(cpu, gpus), Pool::Guaranteed);
-    GroupAsk { shape, nodes: (1..cluster.n_indices()).collect(), n }
+    GroupAsk { unit: UnitId(u64::MAX), shape, nodes: (1..cluster.n_indices()).collect(), n }
 }
 
 fn nodes_of(sites: Sites) -> Vec<Vec<NodeId>> {

@@ -1,12 +1,12 @@
 //! Queues with something that may be served stand in the orders of those above them. Opening or shutting a room changes
 //! which these are.
 
-use std::collections::BTreeSet;
+use std::{cmp::Ordering, collections::BTreeSet};
 
 use godel_domain::{ids::UnitId, queue_spec::Band};
 use smallvec::SmallVec;
 
-use super::{Branch, Queues, by_path};
+use super::{Branch, Queues, Waiting, by_path};
 use crate::{limit_gate::LimitRow, rooms::RoomIdx, tree::QueueIdx, usage::Need};
 
 impl Queues {
@@ -44,6 +44,63 @@ impl Queues {
         self.rooms.n_lacking(room)
     }
 
+    /// Of the units that wait for a room the one whose turn would come first if there were a place. `O(classes of it)`.
+    pub fn first_lacking(&self, room: RoomIdx) -> Option<&Waiting> {
+        let heads = self.rooms.spots(room).filter_map(|(queue, spot)| {
+            let (_, waiting) = self.branches[queue.idx()].leaf.head(*spot)?;
+            Some(waiting)
+        });
+        heads.min_by(|a, b| self.order(a, b))
+    }
+
+    /// Whose turn comes first of two units that wait, or did, whether there is room for them or not. `O(depth)`.
+    pub fn order(&self, a: &Waiting, b: &Waiting) -> Ordering {
+        let in_queue = || self.branches[a.queue.idx()].leaf.order(a, b, self.quota.usage());
+        self.order_of_queues(a, b).then_with(in_queue)
+    }
+
+    /// The same by their bands and queues.
+    pub fn order_of_queues(&self, a: &Waiting, b: &Waiting) -> Ordering {
+        a.band.cmp(&b.band).then_with(|| {
+            if a.queue == b.queue {
+                return Ordering::Equal;
+            }
+            let (of_a, of_b) = (self.way_to(a.queue), self.way_to(b.queue));
+            let parting = of_a.iter().zip(&of_b).find(|(a, b)| a != b);
+            let (tree, usage) = (self.quota.tree(), self.quota.usage());
+            // Units of a queue that got others below it later come before those.
+            parting.map_or(of_a.len().cmp(&of_b.len()), |(a, b)| {
+                let by_share = usage.share_key(*a).cmp(&usage.share_key(*b));
+                by_share.then_with(|| tree.path(*a).cmp(tree.path(*b)))
+            })
+        })
+    }
+
+    /// Whether the queue of one that waits comes before that of another unit even if it has this one. Of one queue none does.
+    pub fn is_before_even_with(&self, waiting: &Waiting, other: &Waiting) -> bool {
+        if waiting.band != other.band || waiting.queue == other.queue {
+            return waiting.band < other.band;
+        }
+        let (own, others) = (self.way_to(waiting.queue), self.way_to(other.queue));
+        let parting = own.iter().zip(&others).find(|(a, b)| a != b);
+        let usage = self.quota.usage();
+        parting.is_some_and(|(own, other)| usage.share_key_with(*own, waiting.need) < usage.share_key(*other))
+    }
+
+    /// A maximum of its queue is in the way of one that waits.
+    pub fn is_at_maximum(&self, waiting: &Waiting) -> bool {
+        self.n_gates > 0 && self.quota.usage().shortage(waiting.payer, waiting.need).is_some()
+    }
+
+    /// A queue and those above it, the highest first.
+    fn way_to(&self, queue: QueueIdx) -> SmallVec<[QueueIdx; 8]> {
+        let tree = self.quota.tree();
+        let above = |queue: &QueueIdx| (*queue != QueueIdx::ROOT).then(|| tree.parent(*queue));
+        let mut way: SmallVec<[QueueIdx; 8]> = std::iter::successors(Some(queue), above).collect();
+        way.reverse();
+        way
+    }
+
     /// Units that wait for room and that no scheduler has. `O(rooms)`.
     pub fn n_unheld(&self) -> usize {
         self.rooms.n_unheld()
@@ -59,9 +116,10 @@ impl Queues {
         self.rooms.holders(room)
     }
 
-    /// Whether what comes free is shared out: units of other queues wait for room as well, or owners of the same one take turns.
-    pub fn is_contested(&self, queue: QueueIdx) -> bool {
-        self.branches[queue.idx()].leaf.policy().is_by_owner() || self.rooms.has_others(queue)
+    /// Whether what comes free is shared out: units of other queues or bands wait for room as well, or owners of the same queue
+    /// take turns.
+    pub fn is_contested(&self, queue: QueueIdx, band: Band) -> bool {
+        self.branches[queue.idx()].leaf.policy().is_by_owner() || self.rooms.has_others(queue, band)
     }
 
     /// A class of a queue may be served.

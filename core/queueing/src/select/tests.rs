@@ -124,6 +124,16 @@ impl World {
         self.wait(job, account, need, id)
     }
 
+    /// One that found no place on any node.
+    fn submit_to_room(&mut self, job: Job, room: crate::RoomIdx) -> UnitId {
+        let unit = self.submit(job);
+        let waiting = &mut self.jobs.get_mut(&unit).unwrap().2;
+        self.queues.remove(waiting);
+        waiting.room = room;
+        self.queues.push(*waiting);
+        unit
+    }
+
     fn wait(&mut self, job: Job, account: Account, need: Need, id: u64) -> UnitId {
         let waiting = Waiting {
             unit: UnitId(id),

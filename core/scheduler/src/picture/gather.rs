@@ -1,4 +1,4 @@
-//! A gang's turn: nodes on which its room is gathered as it becomes free. And the other side of it: who is admitted to what
+//! A unit's turn: nodes on which its room is gathered as it becomes free. And the other side of it: who is admitted to what
 //! others gather.
 
 use godel_cluster::{TopologyLevel, UnitRules};
@@ -16,23 +16,33 @@ use super::{
     segments::{LevelDomains, LevelGroup, by_segment},
     topology::{could_hold, is_one_by_one, is_placed, look_within, required_level, rules_of_parts},
 };
-use crate::assigned_unit::AssignedUnit;
+use crate::assigned_unit::{AssignedUnit, GroupWork};
 
 /// Tries of some replicas in one domain, above four for each domain of each of them.
 const N_TRIES_MORE: usize = 64;
 
 impl Picture {
-    /// Chooses nodes on which room is gathered for the next `together` running units of a gang. Nothing is assumed there.
+    /// Chooses nodes on which room is gathered for the next `together` running units of a unit. Nothing is assumed there.
     /// `None`: there is no such room, or what is in it goes on for good.
     pub(crate) fn gather(&mut self, assigned: &AssignedUnit, together: usize) -> Option<Try> {
+        self.gather_for(assigned, &assigned.first(together))
+    }
+
+    /// The same for one running unit of a unit that is placed one by one: of its first task group for which there are nodes.
+    pub(crate) fn gather_for_one(&mut self, assigned: &AssignedUnit) -> Option<Try> {
+        let mut works = assigned.works().filter(|work| !work.pending().is_empty());
+        works.find_map(|work| self.gather_for(assigned, &[(work, 1)]))
+    }
+
+    fn gather_for(&mut self, assigned: &AssignedUnit, wanted: &[(&GroupWork, usize)]) -> Option<Try> {
         if assigned.has_volumes {
             // Volumes say on which node each replica has to be: what is gathered elsewhere is of no use.
             return None;
         }
         self.cluster.keep_occupants();
         match required_level(self, assigned) {
-            None => self.gather_in(assigned, together, None).map(|(_, tried)| tried),
-            Some(level) => self.gather_in_domain(assigned, together, &level),
+            None => self.gather_in(assigned, wanted, None).map(|(_, tried)| tried),
+            Some(level) => self.gather_in_domain(assigned, wanted, &level),
         }
     }
 
@@ -40,16 +50,17 @@ impl Picture {
     fn gather_in_domain(
         &mut self,
         assigned: &AssignedUnit,
-        together: usize,
+        wanted: &[(&GroupWork, usize)],
         level: &TopologyLevel,
     ) -> Option<Try> {
         let (number, groups) = self.cluster.groups(level);
+        let together = wanted.iter().map(|(_, n)| n).sum();
         let mut best: Option<(i64, Try)> = None;
         for group in 0..groups.len() {
             if !could_hold(self, assigned, groups.nodes(group), together) {
                 continue;
             }
-            if let Some((wait_ms, tried)) = self.gather_in(assigned, together, Some((number, group)))
+            if let Some((wait_ms, tried)) = self.gather_in(assigned, wanted, Some((number, group)))
                 && best.as_ref().is_none_or(|(least, _)| wait_ms < *least)
             {
                 best = Some((wait_ms, tried));
@@ -62,34 +73,34 @@ impl Picture {
     fn gather_in(
         &mut self,
         assigned: &AssignedUnit,
-        together: usize,
+        wanted: &[(&GroupWork, usize)],
         within: Option<LevelGroup>,
     ) -> Option<(i64, Try)> {
         let (rules, one_by_one) = (rules_of_parts(self, assigned), is_one_by_one(self, assigned));
         if rules.is_none() && !one_by_one && !is_placed(self, assigned) {
             look_within(self, assigned, within);
-            let found = self.gather_here(assigned, together);
+            let found = self.gather_here(assigned, wanted);
             look_within(self, assigned, None);
             return found;
         }
         let rules = rules.unwrap_or_default();
-        let parts = parts_of(&rules, &assigned.first(together));
+        let parts = parts_of(&rules, wanted);
         let search = GatherSearch { assigned, rules: &rules, within, one_by_one, steps: Vec::new(), left: 0 };
         search.find(self, &parts)
     }
 
     /// The same on the nodes that are looked at now, with how long it is believed to take, milliseconds.
-    fn gather_here(&mut self, assigned: &AssignedUnit, together: usize) -> Option<(i64, Try)> {
-        let mut asks = Vec::with_capacity(assigned.groups.len());
-        let mut wanted: Vec<(u16, &[ReplicaId])> = Vec::with_capacity(assigned.groups.len());
-        for (work, n) in assigned.first(together) {
-            let pending = &work.pending()[..n];
+    fn gather_here(&mut self, assigned: &AssignedUnit, works: &[(&GroupWork, usize)]) -> Option<(i64, Try)> {
+        let mut asks = Vec::with_capacity(works.len());
+        let mut wanted: Vec<(u16, &[ReplicaId])> = Vec::with_capacity(works.len());
+        for (work, n) in works {
+            let pending = &work.pending()[..*n];
             if pending.is_empty() {
                 continue;
             }
             let nodes = self.placer.with_room_aside(&self.cluster, work.template, false);
             let shape = self.placer.templates.get(work.template).ask.shape();
-            asks.push(GroupAsk { shape, nodes, n: pending.len() });
+            asks.push(GroupAsk { unit: assigned.unit(), shape, nodes, n: pending.len() });
             wanted.push((work.group, pending));
         }
         let chosen = gang::choose(&self.cluster, &asks, assigned.priority(), self.wall_ms)?;
@@ -104,7 +115,7 @@ impl Picture {
         };
         let tried = Try {
             groups: wanted.into_iter().zip(chosen.places).map(place).collect(),
-            n_placed: together,
+            n_placed: works.iter().map(|(_, n)| n).sum(),
             claim: Claim::Gathering,
             ..Try::default()
         };
@@ -138,6 +149,7 @@ impl Picture {
             active_deadline_ms: assigned.active_deadline_ms,
             leaves_after_ms: assigned.leaves_after_ms,
             queue: queue.map(|queue| self.shares.tree().shared_path(queue).clone()),
+            home: Some(self.shares.tree().shared_path(assigned.queue).clone()),
             now_ms: self.wall_ms,
         }
     }
@@ -272,7 +284,7 @@ impl GatherSearch<'_> {
         look_within(picture, assigned, place);
         let is_whole = wanted.chunks(if self.one_by_one { 1 } else { wanted.len().max(1) }).all(|wanted| {
             let nodes = picture.placer.with_room_aside(&picture.cluster, work.template, false);
-            let asks = [GroupAsk { shape, nodes, n: wanted.len() }];
+            let asks = [GroupAsk { unit: assigned.unit(), shape, nodes, n: wanted.len() }];
             let chosen = gang::choose(&picture.cluster, &asks, assigned.priority(), picture.wall_ms);
             let Some(chosen) = chosen else { return false };
             step.wait_ms = step.wait_ms.max(chosen.wait_ms);

@@ -211,3 +211,30 @@ fn replicas_beyond_the_preferred_rack_go_elsewhere() {
     record.spec.topology = UnitTopology { preferred: vec!["rack".to_owned()], ..UnitTopology::default() };
     assert_eq!(decided(&mut scheduler, &record).len(), 8);
 }
+
+#[test]
+fn a_gang_that_has_to_be_near_to_itself_is_placed_where_all_of_it_fits() {
+    // The best node of all is in the rack that has no room for the rest.
+    let labels = || [("app".to_owned(), "x".to_owned())].into();
+    let selected = vec![godel_domain::label_expression::LabelExpression {
+        key: "app".to_owned(),
+        operator: godel_domain::label_expression::LabelOperator::In,
+        values: vec!["x".to_owned()],
+    }];
+    for (units, is_gang) in [(Vec::new(), true), (Vec::new(), false), (selected, true)] {
+        let mut scheduler = scheduler(&[]);
+        join(&mut scheduler, 1, "a", (10_000, 8_000), 0);
+        for id in 2..=3 {
+            join(&mut scheduler, id, "b", (10_000, 1_000), 0);
+        }
+        let mut gang = unit(1, 6, if is_gang { 6 } else { 1 }, demand(2_000, 0)).profile("plain");
+        gang.spec.labels = labels();
+        gang.spec.affinity.near.push(UnitTerm { units, topology: "rack".to_owned(), weight: 0 });
+        let nodes = decided(&mut scheduler, &gang);
+        if is_gang {
+            assert_eq!((nodes.len(), nodes.contains(&1)), (6, false), "{nodes:?}");
+        } else {
+            assert!(!nodes.is_empty(), "the first replica goes where it fits");
+        }
+    }
+}

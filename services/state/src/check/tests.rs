@@ -99,6 +99,7 @@ fn standing() -> v1::Standing {
         queue: "q".to_owned(),
         end: v1::RunningEnd::Never.into(),
         group_min_member: 0,
+        has_master: false,
     }
 }
 

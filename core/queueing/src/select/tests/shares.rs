@@ -266,6 +266,98 @@ fn lower_bands_get_their_floor() {
     }
 }
 
+/// Units of these bands wait for the same room, and `n_at_once` places come free at a time: how many the lower one gets of so many
+/// places.
+fn served_beside_higher(floor_percent: u8, n_at_once: usize, n_places: usize) -> usize {
+    let mut world = World::new(Config { floor_percent, ..Config::default() });
+    let room = crate::RoomIdx(1);
+    for _ in 0..n_places {
+        world.submit_to_room(Job { priority: 1_000_000, ..JOB }, room);
+        world.submit_to_room(JOB, room);
+    }
+    let mut units = Vec::new();
+    while units.len() < n_places {
+        world.queues.set_open(room, true);
+        for n_left in (0..n_at_once).rev() {
+            let waiting = world.queues.next(NOW).unwrap();
+            // The last place is gone with the unit that takes it.
+            world.queues.set_open(room, n_left > 0);
+            world.queues.served(&waiting);
+            units.push(waiting.unit);
+        }
+        assert!(world.queues.next(NOW).is_none());
+    }
+    units.iter().filter(|unit| world.jobs[unit].0.priority == 0).count()
+}
+
+#[test]
+fn lower_bands_get_their_floor_of_places_that_come_free_one_at_a_time() {
+    for floor_percent in [1, 5, 20] {
+        for n_at_once in [1, 2, 7, 16] {
+            let n_low = served_beside_higher(floor_percent, n_at_once, 2_000);
+            let expected = 20 * usize::from(floor_percent);
+            assert!(
+                n_low.abs_diff(expected) <= 1,
+                "{n_low} of 2,000 in steps of {n_at_once}, not {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_band_that_does_not_take_its_turns_earns_a_bounded_number_of_them() {
+    let mut world = World::new(Config::default());
+    for _ in 0..1_000 {
+        world.submit(Job { priority: 1_000_000, ..JOB });
+    }
+    let low: Vec<UnitId> = (0..100).map(|_| world.submit(JOB)).collect();
+    for _ in 0..900 {
+        let waiting = world.queues.next(NOW).unwrap();
+        if waiting.band == Band::Batch {
+            // Nobody takes it now: it waits on.
+            let higher = {
+                world.queues.push(waiting);
+                world.jobs.values().find(|(_, _, one)| one.band == Band::Online && world.queues.contains(one))
+            };
+            let higher = higher.unwrap().2;
+            world.queues.remove(&higher);
+            world.queues.served(&higher);
+        } else {
+            world.queues.served(&waiting);
+        }
+    }
+    // 900 places are worth 47 turns.
+    let n_low = (0..60).filter(|_| low.contains(&world.hand_out(NOW).unwrap())).count();
+    assert!((16..=20).contains(&n_low), "{n_low} of 60");
+}
+
+#[test]
+fn what_finds_no_place_spends_nothing_of_the_floor() {
+    let mut world = World::new(Config::default());
+    for _ in 0..4_000 {
+        world.submit(Job { priority: 1_000_000, ..JOB });
+        world.submit(JOB);
+    }
+    let mut n = [0usize; 4];
+    let mut seed = 1u64;
+    while n.iter().sum::<usize>() < 2_000 {
+        let waiting = world.queues.next(NOW).unwrap();
+        let change = world.queues.served(&waiting);
+        seed = godel_domain::seed::mix(seed);
+        // Two of three tries of the lower band find no place, and one of four of the higher one.
+        let is_placed = match waiting.band {
+            Band::Batch => seed.is_multiple_of(3),
+            _ => !seed.is_multiple_of(4),
+        };
+        if is_placed {
+            n[waiting.band.idx()] += 1;
+        } else {
+            world.queues.unserved(&change);
+        }
+    }
+    assert!(n[Band::Batch.idx()].abs_diff(100) <= 2, "{n:?}");
+}
+
 #[test]
 fn the_band_floor_counts_running_units_of_all_lower_bands() {
     let mut world = World::new(Config::default());

@@ -328,8 +328,10 @@ impl Alone {
         for (nth, decision) in step.decisions.iter().enumerate() {
             let outcome = self.pair.decide(decision);
             let holds = self.pair.binder.cluster().holds();
+            // Of a gang that has left, whoever is pending already is refused until all of it is.
+            let is_early = |reason| reason == godel_domain::decision::RejectionReason::MinMember;
             assert!(
-                nth > 0 || outcome.rejections.is_empty(),
+                nth > 0 || outcome.rejections.iter().all(|one| is_early(one.reason)),
                 "{decision:?}: {:?} {holds:?}",
                 outcome.rejections
             );

@@ -196,6 +196,82 @@ fn a_gang_that_gathers_is_bound_wherever_it_fits_first() {
 }
 
 #[test]
+fn one_large_unit_gathers_as_a_gang_does() {
+    let mut pair = full();
+    let large = unit(3, 1, 1, cpu(1000)).preemptible(false);
+    pair.assign(&large);
+    assert_eq!(pair.steps(), [(3, ReportState::Parked)]);
+    assert_eq!(pair.binder.n_holds(), 0, "it is not its turn");
+    pair.assign_turn(&large);
+    pair.steps();
+    let gathering = pair.binder.gathering();
+    assert_eq!((gathering[0].unit, gathering[0].n_wanted, pair.binder.n_holds()), (UnitId(3), 1, 1));
+    let (NodeId(node), first) = {
+        let holds = pair.binder.cluster().holds();
+        (holds[0].node, if pair.live(1)[0] == holds[0].node.0 { 1 } else { 2 })
+    };
+    pair.end(first, &[0]);
+    // What is free there is kept from small units, but from those that end in time.
+    pair.assign(&unit(4, 1, 1, cpu(300)).preemptible(false));
+    assert_eq!(pair.steps().last(), Some(&(4, ReportState::Parked)));
+    pair.assign(&unit(5, 1, 1, cpu(300)).active_deadline_ms(60_000));
+    pair.steps();
+    assert_eq!((pair.n_bound(4), pair.live(5)), (0, vec![node]));
+    pair.end(5, &[0]);
+    pair.end(first, &[1]);
+    pair.leave();
+    assert_eq!((pair.live(3), pair.binder.n_holds()), (vec![node], 0));
+    assert_eq!(pair.scheduler.stats().conflicts, 0);
+}
+
+#[test]
+fn a_unit_of_several_large_replicas_gathers_for_one_of_them_at_a_time() {
+    let mut pair = full();
+    let large = unit(3, 2, 1, cpu(1000)).preemptible(false);
+    for n_bound in [1, 2] {
+        pair.assign_turn(&large);
+        pair.scheduler.set_places_max(large.id, 1);
+        pair.steps();
+        assert_eq!((pair.binder.n_holds(), pair.binder.gathering()[0].n_wanted), (1, 1), "{n_bound}");
+        let node = pair.binder.cluster().holds()[0].node.0;
+        let filler = if pair.live(1).first() == Some(&node) { 1 } else { 2 };
+        pair.end(filler, &[0, 1]);
+        pair.leave();
+        assert_eq!((pair.n_bound(3), pair.binder.n_holds()), (n_bound, 0));
+    }
+}
+
+#[test]
+fn one_large_unit_gathers_nothing_beside_what_goes_on_for_good() {
+    let mut pair = Pair::new(2);
+    pair.binder.gather_for(1_000_000);
+    let services = unit(1, 2, 1, cpu(600)).class(WorkloadClass::Service).preemptible(false);
+    pair.assign(&services);
+    pair.steps();
+    pair.assign_turn(&unit(2, 1, 1, cpu(800)));
+    let step = pair.scheduler.step(pair.now, 1_000);
+    let report = step.reports.iter().find(|report| report.unit == UnitId(2)).unwrap();
+    let reasons = &report.refusals.as_ref().unwrap().reasons;
+    assert!(reasons.iter().any(|one| one.plugin == "gang-turn"), "{reasons:?}");
+    assert_eq!((report.state, pair.binder.n_holds()), (ReportState::Parked, 0));
+}
+
+#[test]
+fn one_large_unit_that_fits_elsewhere_first_is_bound_there() {
+    let mut pair = full();
+    let large = unit(3, 1, 1, cpu(1000)).preemptible(false);
+    pair.assign_turn(&large);
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 1);
+    pair.commit(vec![
+        Change::NodeSpec(node_spec(3)),
+        Change::NodeReport(node_report(3, resources(1000, 100), 0, "A10")),
+    ]);
+    pair.steps();
+    assert_eq!((pair.live(3), pair.binder.n_holds()), (vec![3], 0));
+}
+
+#[test]
 fn a_gang_that_requires_a_rack_gathers_in_the_one_that_is_free_first() {
     // Racks of two nodes, all of them full: what is in the first one runs longest.
     let mut pair = Pair::new(0);
