@@ -159,7 +159,9 @@ async fn what_waits_follows_blacklist_and_places_and_headroom_says_what_is_left(
     let unit = master.attempt.application.to_string().replace('_', "-");
     until("waiting replicas", async || {
         let spec = cluster.unit(&unit).await;
-        spec.task_groups.iter().any(|group| group.replicas == 2).then_some(())
+        let n: u32 = spec.task_groups.iter().map(|group| group.replicas).sum();
+        // The master, four that run and two that wait.
+        (n == 7).then_some(())
     })
     .await;
     master.call(&adapter, refusing(&[], &["h1"], Vec::new())).await.unwrap();
