@@ -82,6 +82,7 @@ fn audit(model: &Model) -> Vec<InvariantReport> {
         ledger: Some(model.dispatcher.ledger().to_vec()),
         agents: model.agents.reports(),
         processes: Vec::new(),
+        local: Vec::new(),
         busy: None,
         service: Service {
             floor_percent: Some(godel_queueing::Config::default().floor_percent),
