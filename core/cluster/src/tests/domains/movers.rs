@@ -6,7 +6,7 @@ use super::*;
 fn moving(terms: u64) -> World {
     let mut world = World::default();
     for (node, rack) in [(0, 0), (1, 1), (2, 1)] {
-        world.apply(&Event::Node(node, Some(rack), Kind::Usable));
+        world.apply(&Event::Node(node, Some(rack), Kind::Open));
     }
     world.apply(&Event::Terms(4, usize::try_from(terms).unwrap()));
     world.offer(1);
