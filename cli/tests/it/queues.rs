@@ -201,7 +201,7 @@ fn what_is_wrong_with_a_file_is_told_by_document() {
     let wrong =
         "{kind: queue, name: a, min: {cpu: 1}}\n---\n{kind: queue, name: b, min: {cpu: 2}, max: {cpu: 1}}\n";
     apply("w.yaml", wrong, 2, &["w.yaml:3:35: min.cpu: 2 is above the maximum 1"]);
-    apply("o.yaml", "{kind: queue, name: x.y}\n", 1, &["o.yaml document 1 (queue x.y): meta.name", "`x`"]);
+    apply("o.yaml", "{kind: queue, name: x.y}\n", 1, &["o.yaml document 1 (queue x.y): name: ", "`x`"]);
     apply("k.yaml", "kind: quueue\n", 2, &["k.yaml:1:", "did you mean `queue`?", "docs/queues.md"]);
     apply("e.yaml", "# nothing\n", 2, &["the files contain no documents"]);
     assert_eq!(godel.json(&["queue", "list"]).as_array().unwrap().len(), 1, "nothing was changed");

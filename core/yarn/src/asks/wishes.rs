@@ -256,7 +256,7 @@ fn spans(dealt: &[Dealt<'_>], n: u32, n_max: usize) -> Vec<Range<u32>> {
     bounds.dedup();
     let n_spans = bounds.len() - 1;
     let step = n_spans.div_ceil(n_max).max(1);
-    let last = bounds.last().copied().filter(|_| n_spans % step != 0);
+    let last = bounds.last().copied().filter(|_| !n_spans.is_multiple_of(step));
     let kept: Vec<u32> = bounds.iter().copied().step_by(step).chain(last).collect();
     kept.windows(2).map(|pair| pair[0]..pair[1]).collect()
 }
