@@ -165,8 +165,12 @@ impl AssignmentPass<'_> {
             let Some(waiting) = self.assignments.queueing.queues.next(now) else { break };
             let way = self.rooms.way_of(waiting.unit, waiting.room, self.assignments, self.by_labels);
             if matches!(way, Way::Any | Way::Scout(_)) {
-                // It goes behind those that were called before it.
+                // It goes behind those that were called before it. One of these goes out with the places that it was called for.
+                let is_called = self.calls.iter().any(|call| call.waiting.unit == waiting.unit);
                 self.send_calls();
+                if is_called {
+                    continue;
+                }
             }
             let Assignments { units, queueing, schedulers, .. } = &mut *self.assignments;
             let behind = self.rooms.behind(waiting.unit, units);

@@ -87,9 +87,12 @@ pub(super) fn take_room(
                 continue;
             }
             // For others of the unit it counts on its target until it has a place.
-            let is_lifted = cluster.lift_target(id);
-            let entered = if is_lifted { entered_beside(cluster, id, node, own) } else { SmallVec::new() };
-            cluster.lift_holds(&entered);
+            let mut moved = None;
+            if cluster.lift_target(id) {
+                let entered = entered_beside(cluster, id, node, own);
+                cluster.lift_holds(&entered);
+                moved = Some(entered);
+            }
             let mut may = may_go(cluster, &asked, (ordinal, node), member.allocation, decision.nodes_as_of);
             let enters =
                 may.is_err() && borrower.is_some_and(|borrower| cluster.lift_gathered(borrower, Some(node)));
@@ -109,8 +112,8 @@ pub(super) fn take_room(
             if enters {
                 cluster.settle_lifted();
             }
-            cluster.settle_holds(&entered);
-            if is_lifted {
+            if let Some(entered) = moved {
+                cluster.settle_holds(&entered);
                 cluster.put_down_target();
             }
         }
