@@ -468,7 +468,7 @@ pub struct AffinityTerms<'a> {
     pub topology: &'a UnitTopology,
     /// The same of its task groups.
     pub groups: &'a [GroupTopology],
-    /// Of its task groups: spreads count the domains that these can use.
+    /// Templates of its task groups, if it is spread: spreads count the domains that these can use.
     pub templates: Vec<&'a Template>,
     /// The pool that pays.
     pub pool: Pool,
@@ -477,7 +477,9 @@ pub struct AffinityTerms<'a> {
 impl<'a> AffinityTerms<'a> {
     /// Returns the terms of a unit, `groups` being those of its task groups.
     pub fn of(spec: &'a UnitSpec, groups: &'a [GroupTopology]) -> Self {
-        let templates = spec.task_groups.iter().map(|group| &group.template).collect();
+        let is_spread = !spec.affinity.spread.is_empty();
+        let groups_of_spread = spec.task_groups.iter().filter(|_| is_spread);
+        let templates = groups_of_spread.map(|group| &group.template).collect();
         Self { affinity: &spec.affinity, topology: &spec.topology, groups, templates, pool: spec.pool }
     }
 }

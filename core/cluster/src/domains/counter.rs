@@ -174,7 +174,8 @@ impl Counter {
     /// Returns how many are in a domain and stay.
     #[inline]
     pub(super) fn staying(&self, domain: DomainIdx) -> u32 {
-        self.there.of(domain).saturating_sub(self.leaving.of(domain))
+        let there = self.there.of(domain);
+        if self.leaving.total == 0 { there } else { there.saturating_sub(self.leaving.of(domain)) }
     }
 
     /// Returns how many stay where they are, in all domains together and in none.
