@@ -1,6 +1,6 @@
 //! Gangs that wait for room beside an endless stream of small units.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Range};
 
 use anyhow::{Result, ensure};
 use godel_integration_tests::{
@@ -31,8 +31,8 @@ fn gang(name: &str, duration_ms: u64) -> v1::UnitSpec {
 }
 
 /// Small units that end one by one, never all of a node at once.
-async fn stream(cluster: &Cluster, n_units: u64) {
-    for number in 0..n_units {
+async fn stream(cluster: &Cluster, numbers: Range<u64>) {
+    for number in numbers {
         let duration_ms = 500 + number * 377 % 1_300;
         let small = unit(&format!("small-{number:03}"), "", 1, resources(1_000, 16), None, duration_ms);
         cluster.api.submit(small).await.unwrap();
@@ -54,12 +54,15 @@ async fn bound_ms(cluster: &Cluster, name: &str) -> i64 {
 }
 
 const N_SMALL: u64 = 120;
+const N_BEFORE: u64 = 24;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_gets_its_room_beside_an_endless_stream() {
     let cluster = two_nodes("1s", "60s").await;
-    stream(&cluster, N_SMALL).await;
+    // What was there before it goes first.
+    stream(&cluster, 0..N_BEFORE).await;
     cluster.api.submit(gang("gang", 300)).await.unwrap();
+    stream(&cluster, N_BEFORE..N_SMALL).await;
     wait_for("room that is gathered", LIMIT, async || {
         let unit = view(&cluster, "gang").await?;
         ensure!(unit.turn.is_some(), "{:?}", unit.phase());
@@ -78,7 +81,7 @@ async fn a_gang_gets_its_room_beside_an_endless_stream() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_turns_a_gang_starves_as_long_as_the_stream_lasts() {
     let cluster = two_nodes("0s", "60s").await;
-    stream(&cluster, N_SMALL / 2).await;
+    stream(&cluster, 0..N_SMALL / 2).await;
     cluster.api.submit(gang("gang", 300)).await.unwrap();
     let last_ms = bound_ms(&cluster, &format!("small-{:03}", N_SMALL / 2 - 1)).await;
     let gang_ms = bound_ms(&cluster, "gang").await;
