@@ -22,7 +22,8 @@ impl MovementDriver {
         let moves = self.movement.moves.iter().zip(&self.asking).enumerate();
         let unit = self.movement.moves[at].id.unit;
         let others = moves.filter(|(other, (one, asking))| {
-            let is_going = one.phase.is_under_way() || asking.is_in_flight || asking.is_unheard;
+            let may_begin = one.phase == MovePhase::Waiting && (asking.is_in_flight || asking.is_unheard);
+            let is_going = one.phase.is_under_way() || may_begin;
             *other != at && one.id.unit == unit && is_going && one.surge_ordinal.is_none()
         });
         others.map(|(_, (one, _))| one.id.replica.ordinal).collect()

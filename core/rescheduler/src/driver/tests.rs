@@ -477,7 +477,11 @@ fn of_one_unit_the_next_replica_is_asked_for_when_the_one_before_runs() {
     assert_eq!(driver.step(&world, &TERMS, 500).asked, [0; 0]);
     world.evict(1);
     world.next(1, Phase::Running, 2);
+    let mut next = driver.clone();
     assert_eq!(driver.step(&world, &TERMS, 5_000).asked, [1]);
+    next.step(&world, &TERMS, 600);
+    let mut next = MovementDriver::new(next.movement().clone());
+    assert_eq!(next.step(&world, &TERMS, 5_000).asked, [1], "whoever leads next");
 }
 
 #[test]

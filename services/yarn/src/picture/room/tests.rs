@@ -41,7 +41,7 @@ fn apply(picture: &mut Picture, change: Change) {
 
 /// A unit with replicas of so many thousandths of a CPU on nodes.
 fn run(picture: &mut Picture, (id, queue, owner): (u64, &str, &str), milli: i64, nodes: &[u32]) {
-    let mut record = unit(&format!("unit-{id}")).class(WorkloadClass::Service);
+    let mut record = unit(format!("unit-{id}")).class(WorkloadClass::Service);
     record.id = UnitId(id);
     record.spec.queue = queue.to_owned();
     record.spec.owner = owner.to_owned();
