@@ -12,10 +12,17 @@ rescheduler:
   protected_units: [default/fill]
 ";
 
-/// Three nodes that are full but for one core each, with 64 GiB, and three of which `web` has one core each, with 16 GiB: the gang wants
-/// the latter, and `web` has room on the others. The gang waits.
-async fn crowded(budget: Option<&str>) -> Cluster {
-    let mut cluster = filled(PROTECTED).await;
+/// Units that serve, with their replicas.
+type Webs = [(&'static str, u32)];
+/// One replica of it leaves at a time.
+const WEB: &Webs = &[("web", N_MEMBERS)];
+/// All of these may leave at once.
+const ALONE: &Webs = &[("web-0", 1), ("web-1", 1), ("web-2", 1)];
+
+/// Three nodes that are full but for one core each, with 64 GiB, and three of which `webs` have one core each, with 16 GiB: the gang wants
+/// the latter, and `webs` have room on the others. The gang waits.
+async fn crowded(webs: &Webs, budget: Option<&str>) -> Cluster {
+    let mut cluster = filled(webs, PROTECTED).await;
     if let Some(budget) = budget {
         apply(&cluster, budget);
     }
@@ -26,18 +33,28 @@ async fn crowded(budget: Option<&str>) -> Cluster {
 }
 
 /// The same without the gang and the rescheduler.
-async fn filled(config_file: &str) -> Cluster {
+async fn filled(webs: &Webs, config_file: &str) -> Cluster {
     let n_nodes = usize::try_from(N_MEMBERS).unwrap();
     let shape = format!("{N_MEMBERS}x cpu=4,memory=16Gi,name=free");
     let mut cluster = start_with(config_file.to_owned(), &shape, n_nodes).await;
     // Two of them have no room on one node.
-    run_unit_of(&cluster, "web", N_MEMBERS, resources(1_000, 10 * 1_024)).await;
+    for (name, replicas) in webs {
+        run_unit_of(&cluster, name, *replicas, resources(1_000, 10 * 1_024)).await;
+    }
     let shape = format!("{N_MEMBERS}x cpu=4,memory=64Gi,name=full");
     cluster.start_agent("agent-2", &[shape], &[], n_nodes).await;
     run_unit_of(&cluster, "fill", N_MEMBERS, resources(3_000, 20 * 1_024)).await;
-    let nodes = nodes_of(&cluster, "web").await;
+    let nodes = nodes_of_all(&cluster, webs).await;
     assert!(nodes.len() == n_nodes && nodes.iter().all(|node| node.starts_with("free")), "{nodes:?}");
     cluster
+}
+
+async fn nodes_of_all(cluster: &Cluster, webs: &Webs) -> BTreeSet<String> {
+    let mut nodes = BTreeSet::new();
+    for (name, _) in webs {
+        nodes.append(&mut nodes_of(cluster, name).await);
+    }
+    nodes
 }
 
 fn apply(cluster: &Cluster, file: &str) {
@@ -62,11 +79,11 @@ async fn make_room(cluster: &Cluster) -> Result<String> {
     Ok(answer.movement)
 }
 
-async fn wait_running(cluster: &Cluster, name: &str) {
+async fn wait_running(cluster: &Cluster, name: &str, replicas: u32) {
     wait_for(&format!("all of {name} to run"), LIMIT, async || {
         let rows = rows(cluster, name).await?;
         let running = rows.iter().filter(|row| row.phase() == v1::RunPhase::Running);
-        ensure!(running.count() == usize::try_from(N_MEMBERS)?, "{rows:?}");
+        ensure!(running.count() == usize::try_from(replicas)?, "{rows:?}");
         Ok(())
     })
     .await;
@@ -76,21 +93,23 @@ async fn id_of(cluster: &Cluster, name: &str) -> u64 {
     cluster.api.get_unit(name).await.unwrap().unit.unwrap().unit_id
 }
 
-/// The gang has the nodes of `web`, which was moved once each to the others.
-async fn assert_let_in(cluster: &Cluster) {
-    wait_running(cluster, "gang").await;
-    wait_running(cluster, "web").await;
-    let (gang, web) = (nodes_of(cluster, "gang").await, nodes_of(cluster, "web").await);
+/// The gang has the nodes of `webs`, whose replicas were moved once each to the others.
+async fn assert_let_in(cluster: &Cluster, webs: &Webs) {
+    wait_running(cluster, "gang", N_MEMBERS).await;
+    for (name, replicas) in webs {
+        wait_running(cluster, name, *replicas).await;
+        for row in rows(cluster, name).await.unwrap() {
+            assert_eq!(row.incarnation, 1, "moved once: {row:?}");
+        }
+    }
+    let (gang, web) = (nodes_of(cluster, "gang").await, nodes_of_all(cluster, webs).await);
     assert!(gang.iter().all(|node| node.starts_with("free")), "{gang:?}");
     assert!(web.iter().all(|node| node.starts_with("full")), "{web:?}");
-    for row in rows(cluster, "web").await.unwrap() {
-        assert_eq!(row.incarnation, 1, "moved once: {row:?}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_gets_in_by_moves_and_nobody_takes_their_targets() {
-    let mut cluster = crowded(None).await;
+    let mut cluster = crowded(ALONE, None).await;
     cluster.announce(&["paused scope=all"]);
     let godel = |args: &[&str]| {
         let output = cluster.godel(args);
@@ -113,7 +132,7 @@ async fn a_gang_gets_in_by_moves_and_nobody_takes_their_targets() {
     let ended = wait_ended(&cluster).await;
     let n_moves = usize::try_from(N_MEMBERS).unwrap();
     assert_eq!((ended.phase(), moved(&ended)), (v1::MovementPhase::Done, n_moves), "{ended:?}");
-    assert_let_in(&cluster).await;
+    assert_let_in(&cluster, ALONE).await;
     assert_eq!(rows(&cluster, "taker").await.unwrap().iter().filter(|row| !row.node.is_empty()).count(), 0);
     let log = EventLog::read(&cluster).await.unwrap();
     assert_eq!(log.bound_beside_holds(), (Vec::new(), n_moves));
@@ -125,7 +144,7 @@ async fn a_gang_gets_in_by_moves_and_nobody_takes_their_targets() {
 #[tokio::test(flavor = "multi_thread")]
 async fn room_for_a_gang_outlives_kills_and_keeps_budgets() {
     let budget = "kind: disruption-budget\nname: web\nunit: web\nmax_unavailable: 1\n";
-    let mut cluster = crowded(Some(budget)).await;
+    let mut cluster = crowded(WEB, Some(budget)).await;
     cluster.announce(AWAY);
     cluster.announce(&["crash point"]);
     cluster.kill(NAME);
@@ -152,7 +171,7 @@ async fn room_for_a_gang_outlives_kills_and_keeps_budgets() {
     }
     let ended = wait_ended(&cluster).await;
     assert_eq!(ended.phase(), v1::MovementPhase::Done, "{ended:?}");
-    assert_let_in(&cluster).await;
+    assert_let_in(&cluster, WEB).await;
     let log = EventLog::read(&cluster).await.unwrap();
     let missing = log.missing(id_of(&cluster, "web").await, usize::try_from(N_MEMBERS).unwrap());
     assert_eq!(missing.iter().map(|(_, n)| *n).max(), Some(1), "one may be missing at a time: {missing:?}");
@@ -164,7 +183,7 @@ async fn room_for_a_gang_outlives_kills_and_keeps_budgets() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_asks_for_room_by_itself_unless_its_queue_keeps_it_out() {
-    let mut cluster = filled(&format!("{PROTECTED}  make_room_after: 500ms\n")).await;
+    let mut cluster = filled(WEB, &format!("{PROTECTED}  make_room_after: 500ms\n")).await;
     apply(&cluster, "kind: queue\nname: small\nmax: {cpu: 1}\n");
     submit_gang(&cluster, "kept", "small").await;
     wait_for("the queue to keep a gang out", LIMIT, async || {
@@ -178,7 +197,7 @@ async fn a_gang_asks_for_room_by_itself_unless_its_queue_keeps_it_out() {
     cluster.add_service("rescheduler", NAME).await;
     wait_leading(&cluster).await;
     // The one that its queue keeps out was submitted first, and asks first.
-    assert_let_in(&cluster).await;
+    assert_let_in(&cluster, WEB).await;
     let movement = wait_ended(&cluster).await;
     assert_eq!((movement.name.as_str(), movement.trigger.as_str()), ("room-1", "waiting"), "{movement:?}");
     assert_eq!(movement.for_unit_id, id_of(&cluster, "gang").await);
