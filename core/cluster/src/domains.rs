@@ -15,12 +15,10 @@ mod topology;
 use std::sync::Arc;
 
 use godel_domain::{
-    demand::Pool,
     ids::{IdMap, NodeId, UnitId},
     label_expression::LabelExpression,
-    unit::{Template, UnitSpec},
-    unit_affinity::{TERM_WEIGHT_MAX, UnitAffinity, UnitTerm},
-    unit_topology::{GroupTopology, UnitTopology},
+    unit_affinity::{TERM_WEIGHT_MAX, UnitTerm},
+    unit_topology::UnitTopology,
 };
 use godel_rules::budget::Identity;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -35,7 +33,9 @@ use self::{
 };
 pub use self::{
     groups::{GroupRef, NodeGroups, TopologyLevel},
-    rules::{ApartRule, GroupRules, NearRule, SegmentRule, SpreadRule, TopologyKeys, UnitRules},
+    rules::{
+        AffinityTerms, ApartRule, GroupRules, NearRule, SegmentRule, SpreadRule, TopologyKeys, UnitRules,
+    },
     takers::{StandingTerms, TakersIdx, names_classes},
     topology::DomainIdx,
 };
@@ -457,31 +457,6 @@ fn keys_of(identity: &Identity) -> impl Iterator<Item = SelectorKey> {
 fn key_of(selector: &Selector) -> SelectorKey {
     let fixed = |one: &LabelExpression| Some((one.key.clone(), one.only_value()?.to_owned()));
     (selector.namespace.clone(), selector.units.iter().find_map(fixed))
-}
-
-/// What a unit says of where its replicas go in relation to running units.
-#[derive(Clone, Debug)]
-pub struct AffinityTerms<'a> {
-    /// In relation to others.
-    pub affinity: &'a UnitAffinity,
-    /// In relation to one another.
-    pub topology: &'a UnitTopology,
-    /// The same of its task groups.
-    pub groups: &'a [GroupTopology],
-    /// Templates of its task groups, if it is spread: spreads count the domains that these can use.
-    pub templates: Vec<&'a Template>,
-    /// The pool that pays.
-    pub pool: Pool,
-}
-
-impl<'a> AffinityTerms<'a> {
-    /// Returns the terms of a unit, `groups` being those of its task groups.
-    pub fn of(spec: &'a UnitSpec, groups: &'a [GroupTopology]) -> Self {
-        let is_spread = !spec.affinity.spread.is_empty();
-        let groups_of_spread = spec.task_groups.iter().filter(|_| is_spread);
-        let templates = groups_of_spread.map(|group| &group.template).collect();
-        Self { affinity: &spec.affinity, topology: &spec.topology, groups, templates, pool: spec.pool }
-    }
 }
 
 /// What makes the counters of a unit's terms.

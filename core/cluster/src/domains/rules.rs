@@ -1,8 +1,10 @@
 //! The terms of a unit, resolved to counters.
 
 use godel_domain::{
+    demand::Pool,
     label_expression::{self, LabelExpression},
-    unit_affinity::{SpreadTerm, UnitTerm},
+    unit::{Template, UnitSpec},
+    unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{GroupTopology, Segments, UnitTopology},
 };
 use smallvec::SmallVec;
@@ -13,6 +15,31 @@ use super::{
     takers::{StandingTerms, TakersIdx},
 };
 use crate::unfit::Unfit;
+
+/// What a unit says of where its replicas go in relation to running units.
+#[derive(Clone, Debug)]
+pub struct AffinityTerms<'a> {
+    /// In relation to others.
+    pub affinity: &'a UnitAffinity,
+    /// In relation to one another.
+    pub topology: &'a UnitTopology,
+    /// The same of its task groups.
+    pub groups: &'a [GroupTopology],
+    /// Templates of its task groups, if it is spread: spreads count the domains that these can use.
+    pub templates: Vec<&'a Template>,
+    /// The pool that pays.
+    pub pool: Pool,
+}
+
+impl<'a> AffinityTerms<'a> {
+    /// Returns the terms of a unit, `groups` being those of its task groups.
+    pub fn of(spec: &'a UnitSpec, groups: &'a [GroupTopology]) -> Self {
+        let is_spread = !spec.affinity.spread.is_empty();
+        let groups_of_spread = spec.task_groups.iter().filter(|_| is_spread);
+        let templates = groups_of_spread.map(|group| &group.template).collect();
+        Self { affinity: &spec.affinity, topology: &spec.topology, groups, templates, pool: spec.pool }
+    }
+}
 
 /// Where the replicas of a unit go in relation to running units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

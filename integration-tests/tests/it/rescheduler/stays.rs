@@ -4,10 +4,10 @@ use godel_integration_tests::cluster::shown;
 
 use super::*;
 
-fn apply(cluster: &Cluster, file: &str) {
+fn with_file(cluster: &Cluster, verb: &[&str], file: &str) {
     let path = cluster.path("web.yaml");
     std::fs::write(&path, file).unwrap();
-    let output = cluster.godel(&["apply", "-f", path.to_str().unwrap()]);
+    let output = cluster.godel(&[verb, &["-f", path.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{}", shown(&output));
 }
 
@@ -21,7 +21,7 @@ fn web(more: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_may_not_be_preempted_is_moved_once_its_unit_says_that_it_may() {
     let cluster = start("").await;
-    apply(&cluster, &web(""));
+    with_file(&cluster, &["apply"], &web(""));
     wait_for("all replicas to run", LIMIT, async || {
         let rows = rows(&cluster, "web").await?;
         let running = rows.iter().filter(|row| row.phase() == v1::RunPhase::Running);
@@ -36,7 +36,7 @@ async fn what_may_not_be_preempted_is_moved_once_its_unit_says_that_it_may() {
     assert!(shown.contains("it may not be preempted") && shown.contains(&said), "{shown}");
     let why = run_pack(&cluster).await.unwrap_err().to_string();
     assert!(why.contains("nothing to move"), "{why}");
-    apply(&cluster, &web("movable: true\n"));
+    with_file(&cluster, &["unit", "edit", "web"], &web("movable: true\n"));
     wait_for("a movement", LIMIT, async || run_pack(&cluster).await).await;
     let ended = wait_ended(&cluster).await;
     assert_eq!((ended.phase(), moved(&ended)), (v1::MovementPhase::Done, N_NODES - 1), "{ended:?}");

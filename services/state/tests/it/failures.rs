@@ -152,7 +152,11 @@ async fn what_a_node_lacks_is_looked_for_on_another_one_before_it_is_final() {
         anew: false,
     });
     binder.write([requeue]).await.unwrap();
-    binder.write([bind(2, &[0], second)]).await.unwrap();
+    let mut again = bind(2, &[0], second);
+    if let v1::op::Op::Bind(binding) = &mut again {
+        binding.incarnations = vec![1];
+    }
+    binder.write([again]).await.unwrap();
     let again = v1::RunStatus { incarnation: 1, ..failed(2, lack) };
     told(&mut other, 1).await;
     let sequence = other.report(vec![again]).await;

@@ -120,7 +120,8 @@ impl Cluster {
         let nodes = shapes.iter().flat_map(|shape| godel_agent::inventory::parse_shape(shape).unwrap());
         let mut nodes: Vec<_> = nodes.collect();
         for node in &mut nodes {
-            node.attributes.insert("godel.dev/yarn-host".to_owned(), node.name.clone());
+            let name = node.name.clone();
+            node.attributes.entry("godel.dev/yarn-host".to_owned()).or_insert(name);
         }
         let agents = godel_agent::Deps {
             nodes,
