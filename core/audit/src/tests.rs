@@ -437,6 +437,20 @@ fn i6_names_evictions_without_a_ground() {
 }
 
 #[test]
+fn i6_lets_what_succeeded_before_a_retry_keep_its_eviction() {
+    let cancelled = |gang: &UnitRecord| gang.clone().cancelled(true);
+    let retried = |gang: &UnitRecord| gang.clone().edit(|record| record.status.retried_ms = 1);
+    let (story, gang) = Story::healthy();
+    let story = story
+        .then(vec![unit(&cancelled(&gang))])
+        .then(vec![evict(&gang, 0, EvictionReason::Cancelled), evict(&gang, 1, EvictionReason::Cancelled)])
+        .then(vec![status(&gang, 0, 0, Phase::Stopped), status(&gang, 1, 0, Phase::Succeeded)]);
+    let evidence = story.then(vec![unit(&retried(&gang))]).evidence();
+    let report = check_all(&evidence).into_iter().find(|report| report.invariant == Invariant::I6).unwrap();
+    assert!(report.holds(), "{report}");
+}
+
+#[test]
 fn i7_names_gaps_repeats_and_differences_from_the_list() {
     let corrupt = |change: &dyn Fn(&mut Evidence), words: &str| {
         let mut evidence = Story::healthy().0.evidence();

@@ -184,7 +184,11 @@ pub(crate) fn check_evictions(world: &World, history: &History, replay: &Replay)
                     | EvictionReason::Suspended
                     | EvictionReason::Failure
             );
-            if !may_pass {
+            // A unit that is tried again keeps what has succeeded, and what that had been told.
+            let was_retried = !row.phase.is_live()
+                && unit.record.as_ref().is_some_and(|record| record.value.status.retried_ms > 0)
+                && matches!(reason, EvictionReason::Cancelled | EvictionReason::Deadline);
+            if !may_pass && !was_retried {
                 check_eviction(&mut findings, world, *id, *ordinal, row, reason);
             }
         }
