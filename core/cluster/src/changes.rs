@@ -225,6 +225,17 @@ impl Cluster {
         }
     }
 
+    /// Whether something of a unit is assumed.
+    pub fn has_assumed(&self, unit: UnitId) -> bool {
+        self.taken.has_assumed(unit)
+    }
+
+    /// Whether this incarnation of a replica is assumed somewhere.
+    pub fn is_assumed(&self, id: RunningUnitId) -> bool {
+        let assumed = self.taken.assumed(id.unit, id.replica.ordinal);
+        assumed.is_some_and(|assumed| assumed.incarnation == id.replica.incarnation)
+    }
+
     /// A replica that moves has a place, or has none any more.
     #[inline]
     fn settle_mover(&mut self, unit: UnitId, ordinal: u32) {

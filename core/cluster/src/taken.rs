@@ -136,6 +136,11 @@ impl TakenRoom {
         self.assumptions.get(unit, ordinal)
     }
 
+    /// Whether something of a unit is assumed.
+    pub(crate) fn has_assumed(&self, unit: UnitId) -> bool {
+        self.assumptions.of(unit).next().is_some()
+    }
+
     /// Whether some running unit of lower priority may be preempted, however it stands otherwise.
     pub(crate) fn has_below(&self, priority: i32) -> bool {
         self.ranks.0.iter().any(|(known, count)| *known < priority && *count > 0)

@@ -290,6 +290,7 @@ impl Scheduler {
             units.release_unit(old, &mut picture.placer.templates);
         }
         in_flight.remove_decided(&mut assigned);
+        picture.remove_placed(&mut assigned);
         picture.note_device_work(&assigned);
         units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
     }

@@ -9,7 +9,7 @@ use godel_domain::{
     decision::FreshNode,
     demand::Pool,
     hold::Hold,
-    ids::{HoldId, NodeId, ReplicaId, Revision, UnitId},
+    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     lifecycle,
     pause::Pauses,
     priority_classes::PriorityClasses,
@@ -366,6 +366,18 @@ impl Picture {
             work
         });
         (groups.collect(), held)
+    }
+
+    /// Takes out of a new assignment what the binder has bound and neither the dispatcher nor this scheduler has read yet.
+    pub(super) fn remove_placed(&self, assigned: &mut AssignedUnit) {
+        let unit = assigned.unit();
+        if !self.cluster.has_assumed(unit) {
+            return;
+        }
+        let is_placed = |replica: ReplicaId| self.cluster.is_assumed(RunningUnitId { unit, replica });
+        for work in &mut assigned.groups {
+            work.retain(|replica| !is_placed(*replica));
+        }
     }
 
     /// The workflow of a unit: that of the sub-cluster that all its groups demand.
