@@ -133,6 +133,8 @@ const FOUND: &[(u64, &str)] = &[
         3_298_535_005_940,
         "a unit of which the group that its full queue refuses takes the room of another group",
     ),
+    (1_125_899_906_864_410, "a cancelled unit that is retried, of which one had succeeded while it left"),
+    (6_755_399_441_059_797, "a moved replica that is called again while its binding is on the way"),
 ];
 
 fn var(name: &str) -> Option<String> {
