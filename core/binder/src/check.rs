@@ -126,8 +126,12 @@ impl Binder {
             let (cluster, borrower) = (&mut self.picture.cluster, borrower.as_ref());
             let room = DecisionRoom { cluster, borrower, owned: &owned, own: &own };
             let mut accepted = take_room(unit, room, decision, &members, &mut refused);
+            // Those that move count already.
+            let counts = (&self.picture.cluster, &mut self.picture.quotas);
+            let movers = self.holds.lift_movers(decision.unit, placed(decision, &accepted), counts);
             let quota = (&mut self.picture.quotas, &mut self.picture.cluster);
-            let mut taken = take_quota(unit, quota, decision, &mut accepted, &mut refused);
+            let mut taken = take_quota(unit, quota, (decision, &movers), &mut accepted, &mut refused);
+            self.holds.shift_movers(&movers, &mut self.picture.quotas, 1);
             taken.full = full.take().or(taken.full);
             let gone = self.holds.gone_with(&own, placed(decision, &accepted));
             if gone.len() == own.len() {
@@ -155,6 +159,8 @@ impl Binder {
         if accepted.is_empty() {
             return Verdict::Reject(refused.rejections);
         }
+        // What is accepted counts by its ticket.
+        self.holds.settle_movers(decision.unit, &mut self.picture);
         let replicas = placed(decision, &accepted).collect();
         let ticket = self.under_way.open(decision.unit, replicas, payer, taken.needs, None);
         let gone = self.holds.gone_with(&own, placed(decision, &accepted));
@@ -310,9 +316,14 @@ impl Binder {
             spares_masters: false,
         };
         let (queue, needs) = (unit.queue, self.picture.needs_of(decision, &members));
+        // Those that move count already.
+        let counts = (&self.picture.cluster, &mut self.picture.quotas);
+        let movers = self.holds.lift_movers(decision.unit, placed(decision, &members), counts);
         let Self { picture, under_way, holds, evictions, .. } = &*self;
         let claims = ClaimCheck { picture, under_way, holds, evictions };
-        match claims.judge(&seeker, (decision, preemption), (queue, &needs)) {
+        let judged = claims.judge(&seeker, (decision, preemption), (queue, &needs));
+        self.holds.shift_movers(&movers, &mut self.picture.quotas, 1);
+        match judged {
             Ok(ClaimTerms { taken, budgets }) => self.hold(decision, &members, (None, budgets), (own, taken)),
             Err(ClaimRefused::Wait(wait)) => Verdict::Wait(wait),
             Err(ClaimRefused::Reject(rejections)) => Verdict::Reject(rejections),
@@ -336,7 +347,7 @@ impl Binder {
         let mut gone = known.gone_with(own, placed(decision, members));
         gone.extend(taken.ids.iter().map(|id| (*id, TAKEN_OVER)));
         let lifted: Vec<HoldId> = gone.iter().map(|(id, _)| *id).collect();
-        known.lift(&lifted, &mut picture.cluster, &mut picture.quotas);
+        known.lift_with_movers(&lifted, &mut picture.cluster, &mut picture.quotas);
         let lasts_ms = if turn.is_some() { known.turn_ms() } else { known.hold_ms() };
         let mut holds: Vec<Arc<Hold>> = Vec::new();
         let mut refusal = None;
@@ -395,7 +406,7 @@ impl Binder {
             known.begin(Arc::clone(&hold), (queue, payer), need);
             holds.push(hold);
         }
-        known.restore(&lifted, &mut picture.cluster, &mut picture.quotas);
+        known.restore_with_movers(&lifted, &mut picture.cluster, &mut picture.quotas);
         if let Some(rejections) = refusal {
             for hold in holds {
                 known.give_up(hold.id, picture);

@@ -133,6 +133,7 @@ impl Binder {
             for replica in open.replicas {
                 self.picture.cluster.forget(RunningUnitId { unit: open.unit, replica });
             }
+            self.holds.settle_movers(open.unit, &mut self.picture);
         }
     }
 
@@ -157,6 +158,7 @@ impl Binder {
                 for replica in open.replicas {
                     self.picture.cluster.forget(RunningUnitId { unit: open.unit, replica });
                 }
+                self.holds.settle_movers(open.unit, &mut self.picture);
             }
         }
     }
@@ -201,6 +203,7 @@ impl Binder {
 
     fn on_unit_deleted(&mut self, unit: UnitId) {
         self.requeues.remove_unit(unit);
+        self.holds.forget_movers(unit, &mut self.picture);
         self.picture.remove_unit(unit);
         // What its holds were to become will be refused, and they take their room as long as they are there.
         let converted = self.under_way.of_unit(unit).map(|(ticket, open)| (ticket, &open.holds().converted));
@@ -225,6 +228,7 @@ impl Binder {
             RunChange::Terms(_) => self.place_unread(unit),
             RunChange::Statuses(_) | RunChange::Requeue(_) | RunChange::Compact(_) => {}
         }
+        self.holds.settle_movers(unit, &mut self.picture);
         self.requeues.look_at(unit, touched(change), &self.picture);
     }
 
@@ -239,6 +243,7 @@ impl Binder {
         if let Some(rows) = self.picture.cluster.rows(unit) {
             self.under_way.on_rows_loaded(unit, rows, &mut self.picture.quotas);
         }
+        self.holds.settle_movers(unit, &mut self.picture);
     }
 
     /// A record cannot be read from now on.

@@ -22,8 +22,9 @@ use godel_domain::{
 };
 use godel_queueing::{Need, PayerIdx, QueueIdx, Reliefs};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
-use super::{Ticket, picture::BinderPicture};
+use super::{Ticket, picture::BinderPicture, quotas::Quotas};
 
 pub use self::work::HoldWork;
 
@@ -37,10 +38,21 @@ struct KnownHold {
     hold: Arc<Hold>,
     queue: QueueIdx,
     payer: PayerIdx,
+    /// What it takes of the queue; of a movement's hold what those take that have no running unit.
     need: Need,
+    /// Replicas that move to it of which the old incarnation counts, and leaves.
+    n_returning: u32,
     /// Of its record; `None` while that is under way.
     revision: Option<Revision>,
     state: HoldState,
+}
+
+impl KnownHold {
+    /// Ends what replicas that move count for.
+    fn count_nothing(&mut self, picture: &mut BinderPicture) {
+        picture.quotas.count_movers((self.queue, self.payer), self.need, self.n_returning, -1);
+        (self.need.n, self.n_returning) = (0, 0);
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +183,80 @@ impl BinderHolds {
     }
 
     pub(super) fn begin(&mut self, hold: Arc<Hold>, (queue, payer): (QueueIdx, PayerIdx), need: Need) {
-        self.insert(KnownHold { hold, queue, payer, need, revision: None, state: HoldState::Held });
+        let (revision, state) = (None, HoldState::Held);
+        self.insert(KnownHold { hold, queue, payer, need, n_returning: 0, revision, state });
+    }
+
+    /// Counts the replicas of a unit that move as they are to be counted now: from the end of the old incarnation until the next one is
+    /// placed, or the hold goes. Call after whatever changes rows, assumptions, holds or the queue of the unit.
+    pub(super) fn settle_movers(&mut self, id: UnitId, picture: &mut BinderPicture) {
+        if self.by_id.is_empty() || !self.replicas.contains_key(&id) {
+            return;
+        }
+        for hold in picture.cluster.holds_of(id) {
+            let Some(kept) = self.by_id.get_mut(&hold).filter(|kept| kept.hold.movement.is_some()) else {
+                continue;
+            };
+            let Some(unit) = picture.units.get(&id) else {
+                // Nobody knows where it counts.
+                kept.count_nothing(picture);
+                continue;
+            };
+            let share = picture.cluster.mover_share(&kept.hold);
+            let is_same = kept.payer == unit.payer && kept.queue == unit.queue;
+            if is_same && (kept.need.n, kept.n_returning) == (share.n_counted, share.n_returning) {
+                continue;
+            }
+            let shape = picture.cluster.shape(&kept.hold.demand, kept.hold.pool);
+            let shape = unit.in_quota(kept.hold.group, shape);
+            let at = (unit.queue, unit.payer);
+            kept.count_nothing(picture);
+            kept.need = picture.quotas.need(shape, share.n_counted, &picture.cluster);
+            kept.n_returning = share.n_returning;
+            (kept.queue, kept.payer) = at;
+            picture.quotas.count_movers(at, kept.need, kept.n_returning, 1);
+        }
+    }
+
+    /// A unit's records go: its replicas that move count nowhere.
+    pub(super) fn forget_movers(&mut self, id: UnitId, picture: &mut BinderPicture) {
+        for hold in picture.cluster.holds_of(id) {
+            if let Some(kept) = self.by_id.get_mut(&hold).filter(|kept| kept.hold.movement.is_some()) {
+                kept.count_nothing(picture);
+            }
+        }
+    }
+
+    /// Does not count those replicas of a unit that are being placed and count already, because they move. Returns them with their holds.
+    pub(super) fn lift_movers(
+        &self,
+        id: UnitId,
+        placed: impl Iterator<Item = ReplicaId>,
+        (cluster, quotas): (&Cluster, &mut Quotas),
+    ) -> SmallVec<[(HoldId, ReplicaId); 2]> {
+        let mut movers = SmallVec::new();
+        if self.by_id.is_empty() || !self.replicas.contains_key(&id) {
+            return movers;
+        }
+        let holds = cluster.holds_of(id).into_iter().filter_map(|hold| self.by_id.get(&hold));
+        let counted = holds.filter(|kept| kept.hold.movement.is_some() && kept.need.n > 0);
+        let counted: SmallVec<[&KnownHold; 2]> = counted.collect();
+        if counted.is_empty() {
+            return movers;
+        }
+        for replica in placed {
+            let of = counted.iter().find(|kept| kept.hold.replicas().any(|other| other == replica));
+            movers.extend(of.map(|kept| (kept.hold.id, replica)));
+        }
+        self.shift_movers(&movers, quotas, -1);
+        movers
+    }
+
+    /// Does not count replicas that move and are being placed (`sign` -1), or counts them again (1).
+    pub(super) fn shift_movers(&self, movers: &[(HoldId, ReplicaId)], quotas: &mut Quotas, sign: i64) {
+        for kept in movers.iter().filter_map(|(id, _)| self.by_id.get(id)) {
+            quotas.count_movers((kept.queue, kept.payer), Need { n: 1, ..kept.need }, 0, sign);
+        }
     }
 
     fn insert(&mut self, kept: KnownHold) {
@@ -263,13 +348,18 @@ impl BinderHolds {
             // Its unit is read later, or gone: then it goes without ever being bound.
             None => (QueueIdx::DEFAULT, QueueIdx::DEFAULT.into(), shape.into()),
         };
-        // Who takes a slot counts in its own queue, and who moves counts where it runs.
+        // Who takes a slot counts in its own queue; what moves is counted below.
         let n_held = u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX);
         let n = if hold.counts_in_queue() { n_held } else { 0 };
         let need = picture.quotas.need(shape, n, &picture.cluster);
         picture.quotas.add_need(payer, need);
         picture.cluster.put_hold(Arc::clone(&hold));
-        self.insert(KnownHold { hold, queue, payer, need, revision: Some(revision), state: HoldState::Held });
+        let (of, moves) = (hold.unit, hold.movement.is_some());
+        let (revision, state) = (Some(revision), HoldState::Held);
+        self.insert(KnownHold { hold, queue, payer, need, n_returning: 0, revision, state });
+        if moves {
+            self.settle_movers(of, picture);
+        }
     }
 
     /// A hold's record is gone.
@@ -286,9 +376,13 @@ impl BinderHolds {
 
     /// Forgets a hold, and gives back what it takes.
     pub(super) fn give_up(&mut self, id: HoldId, picture: &mut BinderPicture) {
-        if let Some(kept) = self.remove(id) {
+        if let Some(mut kept) = self.remove(id) {
             picture.cluster.remove_hold(id);
-            picture.quotas.give_back(kept.payer, kept.need);
+            if kept.hold.movement.is_some() {
+                kept.count_nothing(picture);
+            } else {
+                picture.quotas.give_back(kept.payer, kept.need);
+            }
             self.has_lost_slot |= kept.hold.slot.is_some();
         }
     }
@@ -298,6 +392,7 @@ impl BinderHolds {
         let Some(unit) = picture.units.get(&id).filter(|_| !self.by_id.is_empty()) else { return };
         for kept in self.by_id.values_mut() {
             if kept.hold.unit == id
+                && kept.hold.movement.is_none()
                 && kept.payer != unit.payer
                 && !matches!(kept.state, HoldState::Converting(_))
             {
@@ -310,6 +405,7 @@ impl BinderHolds {
                 self.reliefs.put(&kept.hold, kept.queue);
             }
         }
+        self.settle_movers(id, picture);
     }
 
     /// A list follows: what is under way stays.
@@ -324,6 +420,12 @@ impl BinderHolds {
                 (HoldState::Held | HoldState::Ending, None) => {
                     picture.cluster.put_hold(Arc::clone(&kept.hold));
                     picture.cluster.close_slot(kept.hold.id, true);
+                    if kept.hold.movement.is_some() {
+                        // It counts once its unit and its rows are listed.
+                        let need = Need { n: 0, ..kept.need };
+                        self.insert(KnownHold { need, n_returning: 0, ..kept });
+                        continue;
+                    }
                     picture.quotas.add_need(kept.payer, kept.need);
                     self.insert(kept);
                 }

@@ -323,7 +323,13 @@ impl BinderLeader {
         {
             let read = self.binder.revision();
             match check_move(&mut self.binder, &terms, &part.asked) {
-                MoveVerdict::Move(accepted) => batch.push(Item::Move { part, accepted }, txn),
+                MoveVerdict::Move(accepted) => {
+                    let queue = accepted.queue.filter(|queue| !batch.rests_on(*queue));
+                    batch.push(Item::Move { part, accepted }, txn);
+                    if let Some(queue) = queue {
+                        batch.need_queues(queue, self.binder.queue_records(queue), txn);
+                    }
+                }
                 MoveVerdict::Made(made) => self.moves.settle(&part, Ok(made), read, out),
                 MoveVerdict::Refuse(refusal) => {
                     out.note(BinderNote::MoveRefused(refusal.reason));

@@ -4,7 +4,10 @@
 //! apart; from then on it counts on its target for the terms of others, which is judged one move after the other as bindings
 //! are. Disruption budgets count it as any eviction. What comes next is as after other evictions: the replica comes back as its
 //! next incarnation, and a scheduler places it, on the target if that still takes it. The hold goes with that binding, wherever it
-//! is, or once nobody will come. It counts in no queue, and nobody takes it over.
+//! is, or once nobody will come. Nobody takes it over.
+//!
+//! In its queue, and for its owner, a replica that moves counts as if it ran (ADR 0087): its old incarnation until that has ended, then its
+//! hold until it is placed or the hold goes, then what is placed. Its own binding asks for nothing more, and nobody else gets its place.
 //!
 //! Where the unit lets replacements start first, nothing leaves: see [`surge`].
 //!
@@ -70,6 +73,9 @@ pub struct AcceptedMove {
     pub hold: Arc<Hold>,
     /// Who leaves; `None`: its replacement starts first.
     pub evict: Option<Evict>,
+    /// The queue in which it takes room that nobody had, for a replacement that starts first:
+    /// [`Binder::queue_records`] of it are preconditions.
+    pub queue: Option<QueueIdx>,
     /// Disruption budgets that it rests on, with the revisions of their records: preconditions.
     pub budgets: Vec<(String, Revision)>,
 }
@@ -97,6 +103,7 @@ pub(crate) fn check_move(binder: &mut Binder, terms: &MoveTerms, asked: &Request
             let need = picture.quotas.need(shape.into(), 0, &picture.cluster);
             picture.cluster.put_hold(Arc::clone(&accepted.hold));
             holds.begin(Arc::clone(&accepted.hold), (queue, payer), need);
+            holds.settle_movers(accepted.unit, picture);
             if accepted.evict.is_some() {
                 evictions.ask(asked.running, &mut picture.cluster);
             }
@@ -207,7 +214,8 @@ fn judge_leaving(
     let evict =
         Evict { ordinals, incarnations, reason: EvictionReason::Rescheduled, by, preemptor: UnitId(0) };
     let unit_revision = hold.spec_revision;
-    Ok(AcceptedMove { unit: id, unit_revision, hold: Arc::new(hold), evict: Some(evict), budgets })
+    let (hold, evict) = (Arc::new(hold), Some(evict));
+    Ok(AcceptedMove { unit: id, unit_revision, hold, evict, queue: None, budgets })
 }
 
 /// Whether the maxima of its queue would let one replica of a task group of a unit in again that leaves: they may have been lowered

@@ -41,6 +41,8 @@ pub(super) struct Quotas {
     asks: Vec<Option<AskId>>,
     /// By what it is without that: what an application master takes. Held for good, too.
     of_masters: FxHashMap<AskId, AskId>,
+    /// By queue, replicas that move and count there though they are not on a node.
+    n_movers: FxHashMap<QueueIdx, u32>,
 }
 
 impl Quotas {
@@ -65,6 +67,7 @@ impl Quotas {
     /// Forgets records and usage.
     pub(super) fn reset(&mut self) {
         self.quota.reset();
+        self.n_movers.clear();
         self.revisions.fill(Revision(0));
     }
 
@@ -179,9 +182,43 @@ impl Quotas {
         self.quota.usage_mut().note_promised(queue, need, sign);
     }
 
+    /// Counts replicas that move (`sign` 1), or does no longer (-1): `need` those that are not on a node, `n_returning` those of which
+    /// the old incarnation counts and leaves, as what stays.
+    pub(super) fn count_movers(
+        &mut self,
+        (queue, payer): (QueueIdx, PayerIdx),
+        need: Need,
+        n_returning: u32,
+        sign: i64,
+    ) {
+        if need.n > 0 {
+            let usage = self.quota.usage_mut();
+            if sign > 0 {
+                usage.add(payer, need)
+            } else {
+                usage.sub(payer, need)
+            }
+            let n_movers = self.n_movers.entry(queue).or_default();
+            *n_movers = if sign > 0 { *n_movers + need.n } else { n_movers.saturating_sub(need.n) };
+            if *n_movers == 0 {
+                self.n_movers.remove(&queue);
+            }
+        }
+        if n_returning > 0 {
+            self.quota.usage_mut().note_leaving(queue, Need { n: n_returning, ..need }, -sign);
+        }
+    }
+
     /// A maximum that is reached, in words.
     pub(super) fn words(&self, limit: QueueMaximum) -> String {
-        self.quota.full(limit).to_string()
+        let full = self.quota.full(limit).to_string();
+        let is_below = |queue: &QueueIdx| self.quota.tree().upwards(*queue).any(|level| level == limit.queue);
+        let of_movers = self.n_movers.iter().filter(|(queue, _)| is_below(queue));
+        match of_movers.map(|(_, n)| *n).sum::<u32>() {
+            0 => full,
+            1 => format!("{full}; the place of 1 replica that moves is kept there"),
+            n => format!("{full}; the places of {n} replicas that move are kept there"),
+        }
     }
 
     pub(super) fn quota(&self) -> &Quota {

@@ -5,11 +5,13 @@
 //! nobody follows it to that node any more. What was placed counts where it was placed; should that be another node than its
 //! target, its hold keeps others away until it goes.
 //!
+//! In its queue it counts from the end of its old incarnation on, until it is placed or its hold goes.
+//!
 //! All of it follows from holds, rows and assumptions, in whatever order they come.
 
 use godel_domain::{
-    hold::Hold,
-    ids::{HoldId, IdMap, NodeId, UnitId},
+    hold::{BoundState, Hold, MoverShare},
+    ids::{HoldId, IdMap, NodeId, ReplicaId, UnitId},
     running_units::EvictionReason,
 };
 use smallvec::SmallVec;
@@ -165,6 +167,18 @@ pub(crate) fn put_down(taken: &mut TakenRoom, holds: &NodeHolds) {
     if let Some((unit, ordinal)) = taken.movers.lifted.take() {
         settle(taken, holds, unit, ordinal);
     }
+}
+
+/// What a movement's hold counts for in the queue of its unit: nothing once its replica is placed, on its target or elsewhere.
+pub(crate) fn share(taken: &TakenRoom, hold: &Hold) -> MoverShare {
+    let rows = taken.rows(hold.unit);
+    let bound = |ordinal| rows.map(|rows| BoundState::of(&rows.row(ordinal))).unwrap_or_default();
+    let share = hold.mover_share(bound);
+    let is_placed = |replica: ReplicaId| {
+        let assumed = taken.assumed(hold.unit, replica.ordinal);
+        assumed.is_some_and(|assumed| assumed.incarnation == replica.incarnation)
+    };
+    if share.n_counted > 0 && hold.replicas().any(is_placed) { MoverShare::default() } else { share }
 }
 
 /// The holds of movements for replicas of a unit, in order of ids.

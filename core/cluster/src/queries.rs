@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_domain::{
     allocation::Allocation,
     demand::{Demand, Pool},
-    hold::{Borrower, Hold},
+    hold::{Borrower, Hold, MoverShare},
     ids::{HoldId, NodeId, RunningUnitId, UnitId},
     node::{NodeRuntime, Toleration},
     node_affinity::NodeAffinity,
@@ -23,6 +23,7 @@ use super::{
     holds::HoldEntry,
     labels::Labels,
     loads::NodeShares,
+    movers,
     occupants::Occupant,
     room::Room,
     shapes::{Shape, ShapeId, Shapes},
@@ -425,6 +426,11 @@ impl Cluster {
     /// Returns a hold by id.
     pub fn hold(&self, id: HoldId) -> Option<&Arc<Hold>> {
         self.holds.hold(id)
+    }
+
+    /// Returns what a movement's hold counts for in the queue of its unit, beside what runs of the unit and what is assumed of it.
+    pub fn mover_share(&self, hold: &Hold) -> MoverShare {
+        movers::share(&self.taken, hold)
     }
 
     /// Returns every hold, in order of ids.

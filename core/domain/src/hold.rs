@@ -8,7 +8,35 @@ use crate::{
     demand::{Demand, Pool},
     ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     queue_spec::Band,
+    running_units::{Phase, RunningUnit},
 };
+
+/// What a movement's hold counts for in the queue of its unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MoverShare {
+    /// Replicas without a running unit that count as if they ran.
+    pub n_counted: u32,
+    /// Replicas of which the old incarnation counts still, and leaves: what it takes stays taken.
+    pub n_returning: u32,
+}
+
+/// What is bound of an ordinal, as far as it matters for a replica that moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BoundState {
+    /// The current incarnation.
+    pub incarnation: u32,
+    /// Life of it.
+    pub phase: Phase,
+    /// It is told to leave.
+    pub is_leaving: bool,
+}
+
+impl BoundState {
+    /// Returns what a row says.
+    pub fn of(row: &RunningUnit) -> Self {
+        Self { incarnation: row.incarnation, phase: row.phase, is_leaving: row.eviction.is_some() }
+    }
+}
 
 /// Units that a hold remembers from which it was taken over.
 pub const N_TAKEN_FROM_MAX: usize = 16;
@@ -162,10 +190,33 @@ impl Hold {
         self.turn.is_none() && self.slot.is_none() && self.movement.is_none()
     }
 
-    /// Whether it counts in the queue of its unit: whoever takes a slot counts in its own, and who moves counts where it ran
-    /// until it runs again.
+    /// Whether all of it counts in the queue of its unit for as long as it is there. Whoever takes a slot counts in its own queue,
+    /// and of a replica that moves [`Self::mover_share`] says when it counts.
     pub fn counts_in_queue(&self) -> bool {
         self.slot.is_none() && self.movement.is_none()
+    }
+
+    /// Returns what replicas that move to it count for in the queue of their unit, beside what runs of the unit; `row` says what is
+    /// bound of an ordinal. None of those that are past: a binding has taken the place of the hold.
+    pub fn mover_share(&self, row: impl Fn(u32) -> BoundState) -> MoverShare {
+        let mut share = MoverShare::default();
+        if self.movement.is_none() {
+            return share;
+        }
+        for ReplicaId { ordinal, incarnation } in self.replicas() {
+            let bound = row(ordinal);
+            let is_past = bound.incarnation > incarnation
+                || (bound.incarnation == incarnation && bound.phase != Phase::Pending);
+            if is_past {
+                continue;
+            }
+            if !bound.phase.is_live() {
+                share.n_counted += 1;
+            } else if bound.is_leaving {
+                share.n_returning += 1;
+            }
+        }
+        share
     }
 
     /// Returns the ordinal that is to run before the one leaves that it replaces, if it is held for such a one.
@@ -196,6 +247,32 @@ mod tests {
 
     fn borrower(priority: i32, now_ms: i64) -> Borrower {
         Borrower { priority, now_ms, pool: Pool::Guaranteed, ..Borrower::default() }
+    }
+
+    #[test]
+    fn a_mover_counts_once_from_its_end_to_its_next_binding() {
+        let target = |ordinal: u32, incarnation: u32| {
+            let from = RunningUnitId::new(UnitId(1), 4, 2);
+            let movement = Some(MovementTarget { movement: Arc::from("m"), from });
+            Hold { movement, ordinals: vec![ordinal], incarnations: vec![incarnation], ..Hold::default() }
+        };
+        let cases = [
+            (2, Phase::Running, false, (0, 0)),
+            (2, Phase::Running, true, (0, 1)),
+            (2, Phase::Stopped, true, (1, 0)),
+            (3, Phase::Pending, false, (1, 0)),
+            (3, Phase::Starting, false, (0, 0)),
+            (3, Phase::Stopped, true, (0, 0)),
+            (4, Phase::Pending, false, (0, 0)),
+        ];
+        for (incarnation, phase, is_leaving, (n_counted, n_returning)) in cases {
+            let bound = BoundState { incarnation, phase, is_leaving };
+            let share = target(4, 3).mover_share(|_| bound);
+            assert_eq!(share, MoverShare { n_counted, n_returning }, "{bound:?}");
+        }
+        let new = target(9, 0).mover_share(|_| BoundState::default());
+        assert_eq!(new, MoverShare { n_counted: 1, n_returning: 0 }, "a replacement that starts first");
+        assert_eq!(turn().mover_share(|_| BoundState::default()), MoverShare::default());
     }
 
     #[test]

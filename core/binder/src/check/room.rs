@@ -7,7 +7,7 @@ use godel_domain::{
     allocation::Allocation,
     decision::{Decision, RejectionReason},
     hold::Borrower,
-    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
+    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     lifecycle,
 };
 use godel_framework::{
@@ -146,19 +146,51 @@ pub(super) struct TakenQuota {
 
 /// Takes of the unit's queue what its maxima allow, group by group; those beyond, the last ones of their group, are
 /// refused and their room is given back. Of a gang the minima of its task groups go first, then the group of which most fit: as many as
-/// possible count.
+/// possible count. Those that move come before all others, whatever the maxima are by now: they counted before.
 pub(super) fn take_quota(
     unit: &Unit,
     (quotas, cluster): (&mut Quotas, &mut Cluster),
-    decision: &Decision,
+    (decision, movers): (&Decision, &[(HoldId, ReplicaId)]),
     accepted: &mut PlacedReplicas,
     refused: &mut RejectionList,
 ) -> TakenQuota {
     let mut taken = TakenQuota { needs: GroupNeeds::new(), full: None };
-    if accepted.first().map(|member| member.group) == accepted.last().map(|member| member.group) {
-        let n_fit = take_group(unit, (quotas, cluster), (decision, accepted), refused, &mut taken);
-        accepted.truncate(n_fit);
+    if movers.is_empty() {
+        take_by_maxima(unit, (quotas, cluster), decision, (accepted, refused), &mut taken);
         return taken;
+    }
+    let moves = |member: &PlacedReplica| {
+        let replica = decision.groups[member.group].replica(member.idx);
+        movers.iter().any(|(_, mover)| *mover == replica)
+    };
+    let (moving, mut others): (PlacedReplicas, PlacedReplicas) =
+        accepted.iter().copied().partition(|one| moves(one));
+    for member in &moving {
+        let group = decision.groups[member.group].group;
+        let shape = unit.in_quota(group, unit.groups[usize::from(group)].shape);
+        let need = quotas.need(shape, 1, cluster);
+        quotas.add_need(unit.payer, need);
+        taken.needs.push((group, need));
+    }
+    take_by_maxima(unit, (quotas, cluster), decision, (&mut others, refused), &mut taken);
+    others.extend(moving);
+    others.sort_unstable_by_key(|member| (member.group, member.idx));
+    *accepted = others;
+    taken
+}
+
+/// The same without those that move.
+fn take_by_maxima(
+    unit: &Unit,
+    (quotas, cluster): (&mut Quotas, &mut Cluster),
+    decision: &Decision,
+    (accepted, refused): (&mut PlacedReplicas, &mut RejectionList),
+    taken: &mut TakenQuota,
+) {
+    if accepted.first().map(|member| member.group) == accepted.last().map(|member| member.group) {
+        let n_fit = take_group(unit, (quotas, cluster), (decision, accepted), refused, taken);
+        accepted.truncate(n_fit);
+        return;
     }
     let lacking: SmallVec<[(u16, usize); 2]> = match unit.terms.groups() {
         [] => SmallVec::new(),
@@ -184,12 +216,11 @@ pub(super) fn take_quota(
     let mut kept = PlacedReplicas::new();
     let beyond = groups.into_iter().map(|group| &group[least(group)..]);
     for group in minima.into_iter().chain(beyond).filter(|group| !group.is_empty()) {
-        let n_fit = take_group(unit, (quotas, cluster), (decision, group), refused, &mut taken);
+        let n_fit = take_group(unit, (quotas, cluster), (decision, group), refused, taken);
         kept.extend_from_slice(&group[..n_fit]);
     }
     kept.sort_unstable_by_key(|member| (member.group, member.idx));
     *accepted = kept;
-    taken
 }
 
 /// Takes for those of one group as many as fit, and refuses the rest.

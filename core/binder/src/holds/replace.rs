@@ -19,7 +19,7 @@ use godel_queueing::{Amounts, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::{BinderHolds, HoldState};
+use super::{BinderHolds, HoldState, KnownHold};
 use crate::{
     Wait,
     claims::{ClaimCheck, Wrong},
@@ -61,10 +61,10 @@ impl TakenOver {
 
 impl BinderHolds {
     /// Takes no account of some holds until [`Self::restore`], on nodes and in queues, nor of what victims give up there for
-    /// their units: those at a maximum go together.
+    /// their units: those at a maximum go together. What moves counts in its queue meanwhile, until it has a place.
     pub(crate) fn lift(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
         cluster.lift_holds(ids);
-        for kept in ids.iter().filter_map(|id| self.by_id.get(id)) {
+        for kept in self.whole(ids) {
             quotas.give_back(kept.payer, kept.need);
         }
         self.lend_reliefs(ids, quotas, -1);
@@ -72,10 +72,34 @@ impl BinderHolds {
 
     pub(crate) fn restore(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
         cluster.settle_holds(ids);
-        for kept in ids.iter().filter_map(|id| self.by_id.get(id)) {
+        for kept in self.whole(ids) {
             quotas.add_need(kept.payer, kept.need);
         }
         self.lend_reliefs(ids, quotas, 1);
+    }
+
+    /// As [`Self::lift`], and does not count those that move to them either: they are held for once more.
+    pub(crate) fn lift_with_movers(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
+        self.lift(ids, cluster, quotas);
+        self.shift_movers(&self.movers_to(ids), quotas, -1);
+    }
+
+    pub(crate) fn restore_with_movers(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
+        self.restore(ids, cluster, quotas);
+        self.shift_movers(&self.movers_to(ids), quotas, 1);
+    }
+
+    /// Replicas that move to some of these holds and count, with their holds.
+    fn movers_to(&self, ids: &[HoldId]) -> SmallVec<[(HoldId, ReplicaId); 2]> {
+        let holds = ids.iter().filter_map(|id| self.by_id.get(id));
+        let counted = holds.filter(|kept| kept.hold.movement.is_some() && kept.need.n > 0);
+        counted.filter_map(|kept| Some((kept.hold.id, kept.hold.replicas().next()?))).collect()
+    }
+
+    /// Those of some holds that count in their queues for as long as they are there, or in none.
+    fn whole<'a>(&'a self, ids: &'a [HoldId]) -> impl Iterator<Item = &'a KnownHold> {
+        let holds = ids.iter().filter_map(|id| self.by_id.get(id));
+        holds.filter(|kept| kept.hold.movement.is_none())
     }
 
     fn lend_reliefs(&self, ids: &[HoldId], quotas: &mut Quotas, sign: i128) {

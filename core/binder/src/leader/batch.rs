@@ -220,13 +220,17 @@ impl Batch {
             (Item::Decision { accepted, .. }, Needed::Queue) => {
                 self.queues.get(&accepted.queue).is_some_and(|needed| needed.contains(&idx))
             }
+            (Item::Move { accepted, .. }, Needed::Queue) => {
+                let needed = accepted.queue.and_then(|queue| self.queues.get(&queue));
+                needed.is_some_and(|needed| needed.contains(&idx))
+            }
             (Item::Requeue(work), Needed::Unit(unit)) => work.unit == unit,
             (Item::Move { accepted, .. }, Needed::Unit(unit)) => accepted.unit == unit,
             (item, Needed::Budget) => {
                 item.budgets().iter().any(|(name, _)| self.budgets.get(name) == Some(&idx))
             }
             (_, Needed::Reservation(_))
-            | (Item::Requeue(_) | Item::Convert(_) | Item::Move { .. }, Needed::Queue)
+            | (Item::Requeue(_) | Item::Convert(_), Needed::Queue)
             | (
                 Item::Evict { .. } | Item::Reserve { .. } | Item::Drop { .. },
                 Needed::Unit(_) | Needed::Queue,

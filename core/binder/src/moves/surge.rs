@@ -2,8 +2,8 @@
 //! free ordinal, and nothing leaves.
 //!
 //! The dispatcher adds the ordinal to the unit, a scheduler places it as any other, and the one that moves is wanted no more
-//! once it runs. So neither budgets nor minima are asked. The replacement takes room of the queue as well until then: without
-//! that the move is refused for now.
+//! once it runs. So neither budgets nor minima are asked. The replacement takes room of the queue as well until then, from its hold on:
+//! without that the move is refused for now.
 
 use std::sync::Arc;
 
@@ -28,12 +28,14 @@ pub(super) fn judge(
 ) -> Result<AcceptedMove, MoveRefusal> {
     let ordinal = next_ordinal(binder, &asked.running)?;
     has_room_in_queue(binder, asked.running, at)?;
+    let queue = binder.picture.units.get(&asked.running.unit).map(|unit| unit.queue);
     let hold = hold_target(binder, terms, asked, (at, ReplicaId::new(ordinal, 0)), None)?;
     Ok(AcceptedMove {
         unit: hold.unit,
         unit_revision: hold.spec_revision,
         hold: Arc::new(hold),
         evict: None,
+        queue,
         budgets: Vec::new(),
     })
 }

@@ -1,5 +1,6 @@
 //! Running units that move: what is held for them, why they may not, and what ends it.
 
+mod queues;
 mod surges;
 mod terms;
 
@@ -415,22 +416,6 @@ fn devices_are_held_with_the_room() {
     world.commit(&taken);
     one.groups[0].ordinals = vec![1];
     assert_eq!(world.refuse(&one), [(RejectionReason::DeviceTaken, vec![1])]);
-}
-
-#[test]
-fn a_target_counts_in_no_queue() {
-    let mut world = World::new(3);
-    world.change(Change::Queue(Arc::new(QueueSpec { max_running_units: 2, ..QueueSpec::new("default") })));
-    let revision = world.running(unit(1, 2, 1, demand(600, 0)), &[(0, 1), (1, 2)]);
-    let accepted = world.moves(asked(1, 0, 0, 3));
-    world.show(&accepted);
-    world.left(1, 0);
-    let placed = world.accept(&next(1, revision, 0, 3));
-    assert!(placed.rejections.is_empty());
-    world.commit(&placed);
-    world.change(Change::HoldDeleted(accepted.hold.id));
-    let other = world.unit(unit(2, 1, 1, demand(10, 0)));
-    assert_eq!(world.refuse(&place(2, other, &[(0, 1)])), [(RejectionReason::QueueFull, vec![0])]);
 }
 
 #[test]
