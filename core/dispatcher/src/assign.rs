@@ -122,7 +122,7 @@ impl AssignmentPass<'_> {
     }
 
     /// Hands out units of which replicas move, whatever the others wait for: room is held for those that do, and nobody says that it is
-    /// free. The others wait on for their turn.
+    /// free. They count in their queue, so it does not matter whether that is at its maximum. The others wait on for their turn.
     fn hand_out_moved(&mut self) {
         for unit in std::mem::take(&mut self.assignments.moved) {
             let Assignments { units, queueing, schedulers, moved, .. } = &mut *self.assignments;
@@ -130,7 +130,9 @@ impl AssignmentPass<'_> {
             // What a scheduler has may come back.
             moved.insert(unit);
             let Whereabouts::Queued(waiting) = &entry.place else { continue };
-            if self.rooms.is_empty() {
+            let is_past_maximum = entry.targets.has_pending(&entry.record, &entry.rows)
+                && queueing.queues.is_at_maximum(waiting);
+            if self.rooms.is_empty() && !is_past_maximum {
                 // Nobody waits for room: it is handed out as any other.
                 continue;
             }
@@ -138,10 +140,20 @@ impl AssignmentPass<'_> {
                 moved.remove(&unit);
                 continue;
             }
-            let Some(watcher) = self.rooms.ready_watcher(schedulers) else { continue };
-            let Some((waiting, at_maximum)) = queueing.queues.take_seeker(waiting, self.now) else {
-                continue;
+            let taken = if is_past_maximum {
+                let candidates: Vec<SchedulerCandidate> = schedulers.candidates().collect();
+                let scheduler = match self.rooms.watcher() {
+                    // What finds no place waits where all that do are watched.
+                    Some(_) => self.rooms.ready_watcher(schedulers),
+                    None if candidates.is_empty() => None,
+                    None => Some(schedulers.pick(unit, &candidates)),
+                };
+                scheduler.and_then(|idx| Some((idx, (queueing.queues.remove(waiting)?, false))))
+            } else {
+                let watcher = self.rooms.ready_watcher(schedulers);
+                watcher.and_then(|idx| Some((idx, queueing.queues.take_seeker(waiting, self.now)?)))
             };
+            let Some((watcher, (waiting, at_maximum))) = taken else { continue };
             self.assign(&waiting, (watcher, self.scope_of_all, at_maximum), Way::Any, Some(0));
         }
     }

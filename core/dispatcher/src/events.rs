@@ -482,12 +482,14 @@ impl Dispatcher {
         self.reservations.on_slot(&hold);
         self.gangs.on_gathering(&hold, now);
         self.assignments.units.on_taken_over(&hold);
-        let is_waited_for = hold.movement.is_none();
-        if let Some(entry) = self.assignments.units.get_mut(unit).filter(|_| is_waited_for) {
+        let Some(entry) = self.assignments.units.get_mut(unit) else { return unit };
+        if hold.movement.is_some() {
+            entry.targets.put(hold);
+        } else {
             entry.holds.retain(|other| other.id != id);
             entry.holds.push(hold);
-            self.assignments.refresh(unit, now);
         }
+        self.assignments.refresh(unit, now);
         unit
     }
 

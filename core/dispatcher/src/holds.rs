@@ -12,6 +12,9 @@ use super::{gangs, nodes::Nodes, unit_entry::UnitEntry, units::Units};
 
 /// A hold of a unit is gone. True: what it is to place is more than its scheduler knows.
 pub(super) fn remove_hold(entry: &mut UnitEntry, id: HoldId) -> Option<bool> {
+    if entry.targets.remove(id) {
+        return Some(false);
+    }
     let at = entry.holds.iter().position(|hold| hold.id == id)?;
     let gone = entry.holds.remove(at);
     let is_pending = |replica: ReplicaId| {

@@ -48,6 +48,7 @@
 //! - `rooms`: room on nodes, given out in the order of queues.
 //! - `schedulers`: the schedulers that are known, and their credits.
 //! - `surges`: units of which a replica starts before the one stops that it replaces.
+//! - `targets`: where replicas of a unit move to, and what they count for meanwhile.
 //! - `unit_entry`: what is kept of one unit.
 //! - `units`: the units that are known.
 
@@ -98,6 +99,7 @@ pub mod reservations;
 mod rooms;
 mod schedulers;
 mod surges;
+mod targets;
 mod unit_entry;
 mod units;
 

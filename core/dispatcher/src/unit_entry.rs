@@ -18,7 +18,7 @@ use godel_domain::{
 use godel_queueing::{Account, FloorChange, Need, Queues, RoomIdx, VictimClass, Waiting};
 use smallvec::SmallVec;
 
-use super::limits::NEVER;
+use super::{limits::NEVER, targets::MoveTargets};
 
 #[derive(Debug)]
 pub(super) struct UnitEntry {
@@ -63,6 +63,8 @@ pub(super) struct UnitEntry {
     pub(super) wait_due: Millis,
     /// Room that the binder holds for it; most units have none.
     pub(super) holds: Vec<Arc<Hold>>,
+    /// Room that it holds for replicas that move, which wait for nobody.
+    pub(super) targets: MoveTargets,
 }
 
 /// Running units of one task group, as far as its queue is concerned.
@@ -229,6 +231,7 @@ impl UnitEntry {
             is_overdue: false,
             wait_due: NEVER,
             holds: Vec::new(),
+            targets: MoveTargets::default(),
         };
         entry.count_groups();
         entry
@@ -309,11 +312,17 @@ impl UnitEntry {
 
     /// Of a group's pending running units those that use room in the queue: of what is `in_flight`, and is less for the next
     /// group, and what room is held for. The last group is asked first: that of an application's master, which may never have a
-    /// place, is the first one.
+    /// place, is the first one. Who moves uses room from the end of its old incarnation on, whoever has the unit: it is placed before the
+    /// others, so it is among those in flight, and as soon as it has ended, which is before it is pending.
     fn n_taken(&self, group: usize, pending: u32, in_flight: &mut u32) -> u32 {
         let n = pending.min(*in_flight);
         *in_flight -= n;
-        n.max(self.n_held(group).min(pending))
+        let n = n.max(self.n_held(group).min(pending));
+        if self.targets.is_empty() {
+            return n;
+        }
+        let movers = self.targets.counted(&self.record, &self.rows, group);
+        n.max(movers.n_pending.min(pending)) + movers.n_coming
     }
 
     /// Brings what the queue is told up to date.
@@ -414,10 +423,14 @@ impl UnitEntry {
         (0..self.shares.len()).filter(|group| self.shares[*group].pending > self.n_held(*group))
     }
 
-    /// What all that is on nodes takes of a queue.
+    /// What all that is on nodes, or on its way from one to another, takes of a queue.
     pub(super) fn live_needs(&self) -> SmallVec<[Need; 1]> {
         let live = by_group(&self.record, &self.rows, &self.counts).into_iter().enumerate();
-        live.filter_map(|(group, (n, _))| self.account.ask(group).map(|ask| Need { ask, n })).collect()
+        let with_movers = live.map(|(group, (n, _))| {
+            let movers = self.targets.counted(&self.record, &self.rows, group);
+            (group, n + movers.n_pending + movers.n_coming)
+        });
+        with_movers.filter_map(|(group, n)| Some(Need { ask: self.account.ask(group)?, n })).collect()
     }
 
     /// What bound running units of a task group are to those who might have them leave.

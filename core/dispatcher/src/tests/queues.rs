@@ -1,8 +1,9 @@
 //! Queues in the dispatcher: what is handed out, charged and shown, and which changes of records are planned.
 
 use godel_domain::{
-    hold::Hold,
-    ids::HoldId,
+    change::Change,
+    hold::{Hold, MovementTarget},
+    ids::{HoldId, RunningUnitId},
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     record_change::{Ground, RecordChange},
     running_units::{End, PreemptionTerms},
@@ -446,4 +447,94 @@ fn nobody_goes_out_for_a_full_queue_while_preemption_is_paused() {
     assert_ne!(rig.core.next_wake(rig.now), Some(rig.now), "nor does anybody look");
     rig.core.on_pause_deleted(&scope, rig.now);
     assert_eq!(rig.handed_to_full(), [2]);
+}
+
+impl Rig {
+    /// Room is held for the second replica of unit 1, which moves, or that hold is gone.
+    fn target(&mut self, is_there: bool) {
+        let from = RunningUnitId::new(UnitId(1), 1, 0);
+        let movement = Some(MovementTarget { movement: Arc::from("m"), from });
+        let (id, ordinals, incarnations) = (HoldId(7), vec![1], vec![1]);
+        let hold = Hold { id, unit: UnitId(1), ordinals, incarnations, movement, ..Hold::default() };
+        let change = if is_there { Change::Hold(Arc::new(hold)) } else { Change::HoldDeleted(id) };
+        let revision = self.next();
+        self.core.on_change(&change, revision, (revision, 5), self.now);
+    }
+
+    fn told_to_move(&mut self) {
+        self.target(true);
+        let (reason, by, preemptor) = (EvictionReason::Rescheduled, String::new(), UnitId(0));
+        let (ordinals, incarnations) = (vec![1], vec![0]);
+        self.rows(1, RunChange::Evict(Evict { ordinals, incarnations, reason, by, preemptor }));
+    }
+
+    fn comes_again(&mut self) {
+        let again =
+            RunChange::Requeue(Requeue { ordinals: vec![1], incarnations: vec![1], ..Requeue::default() });
+        let revision = self.next();
+        self.core.on_change(&Change::Rows(UnitId(1), again), revision, (revision, 5), self.now);
+    }
+
+    /// Running units that count in a queue.
+    fn n_counted(&self, path: &str) -> i128 {
+        let quota = self.core.quota();
+        quota.usage().running_units(quota.tree().find(path).unwrap())
+    }
+}
+
+/// A unit of two that runs in `top.a`, where `top` has room for no more, and others that wait there.
+fn full_with_two() -> Rig {
+    let mut rig = Rig::new();
+    rig.queue(queue("top", Some(200)));
+    rig.queue(queue("top.a", None));
+    rig.attach("s", 1, 1, &[], 100);
+    rig.put(spec(1, 2).queue("top.a"));
+    assert_eq!(rig.step(), ["assign 1 to 1: [0, 1]"]);
+    rig.bind(1, &[0, 1]);
+    rig.report(1, 1, ReportState::Done);
+    rig.submit_to("top.a", [2, 3]);
+    assert_eq!(rig.step(), [""; 0]);
+    rig
+}
+
+#[test]
+fn a_replica_that_moves_keeps_its_place_in_a_full_queue_and_is_handed_out_at_once() {
+    let mut rig = full_with_two();
+    rig.told_to_move();
+    assert_eq!((rig.step(), rig.n_counted("top")), (vec![], 2));
+    rig.status(1, &[1], RowPhase::Stopped);
+    assert_eq!((rig.step(), rig.n_counted("top")), (vec![], 2), "it has ended, and nobody has its place");
+    rig.comes_again();
+    assert_eq!(rig.n_counted("top"), 2);
+    assert_eq!(rig.step(), ["assign 1 to 1: [1], 0 at most"]);
+    assert_eq!(rig.why(2).as_deref(), Some("queue top is at its maximum of cpu"));
+    rig.bind(1, &[1]);
+    rig.target(false);
+    assert_eq!((rig.step(), rig.n_counted("top")), (vec![], 2), "bound, and counted once");
+    rig.status(1, &[1], RowPhase::Succeeded);
+    assert_eq!((rig.handed(), rig.core.summary().counters.repairs), (vec![2], 0));
+}
+
+#[test]
+fn what_waits_gets_the_place_of_a_replica_whose_hold_went_unused() {
+    let mut rig = full_with_two();
+    rig.told_to_move();
+    rig.status(1, &[1], RowPhase::Stopped);
+    assert_eq!(rig.step(), [""; 0]);
+    rig.target(false);
+    assert_eq!((rig.n_counted("top"), rig.handed()), (1, vec![2]));
+    rig.comes_again();
+    assert_eq!(rig.step(), [""; 0], "it waits for its queue as any other");
+}
+
+#[test]
+fn a_replica_on_its_way_counts_for_the_queue_that_its_unit_wants_to_go_to() {
+    let mut rig = full_with_two();
+    rig.queue(queue("b", Some(150)));
+    rig.told_to_move();
+    rig.status(1, &[1], RowPhase::Stopped);
+    let refused = |rig: &Rig| rig.core.enter(UnitId(1), "b").is_err();
+    assert!(refused(&rig), "both are of the unit still");
+    rig.target(false);
+    assert!(!refused(&rig), "one runs");
 }
