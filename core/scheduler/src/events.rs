@@ -205,6 +205,7 @@ impl Scheduler {
                 }
             };
             picture.shares.end_decision(decision.id);
+            picture.shares.settle_movers(decision.unit, &picture.cluster);
         }
     }
 
@@ -365,6 +366,7 @@ impl Scheduler {
         for &(_, replica, _) in &refused {
             picture.cluster.forget(RunningUnitId { unit: decision.unit, replica });
         }
+        picture.shares.settle_movers(decision.unit, &picture.cluster);
         if !refused.is_empty() {
             // Others may have those that it claimed, or its room.
             search.on_nodes_changed(&units.parked, now);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use godel_cluster::{Cluster, GroupDeltas, ShapeId};
 use godel_domain::{
     decision::Decision,
-    hold::Hold,
+    hold::{Hold, MoverShare},
     ids::{HoldId, IdMap, IdSet, RunningUnitId, UnitId},
     queue_spec::QueueSpec,
     time::Millis,
@@ -42,6 +42,8 @@ pub(super) struct Shares {
     running: FxHashMap<QueueIdx, IdSet<UnitId>>,
     reliefs: Reliefs,
     holds: IdMap<HoldId, (QueueIdx, Need, Arc<Hold>)>,
+    /// What holds for replicas that move count for: those without a running unit, and those of which the old incarnation leaves.
+    movers: IdMap<HoldId, (QueueIdx, Need, MoverShare)>,
     /// What decisions change whose effect is not in the records that were read, by their ids.
     decisions: IdMap<u64, DecisionUsage>,
     /// The path asked for last.
@@ -207,6 +209,9 @@ impl Shares {
             self.quota.usage_mut().sub(queue, need);
             self.reliefs.remove(&hold);
         }
+        if let Some((queue, need, share)) = self.movers.remove(&id) {
+            self.shift_mover(queue, need, share, -1);
+        }
     }
 
     /// What is lacking under the maxima from a queue upwards for all of this; nothing may be counted late.
@@ -256,7 +261,7 @@ impl Shares {
             self.count_all(cluster);
         } else if was_counted && !self.is_counted {
             self.quota.usage_mut().clear();
-            (self.holds, self.decisions, self.reliefs) = Default::default();
+            (self.holds, self.movers, self.decisions, self.reliefs) = Default::default();
         }
     }
 
@@ -308,7 +313,7 @@ impl Shares {
     pub(super) fn reset(&mut self) {
         self.quota.reset();
         (self.is_counted, self.has_guarantees, self.full_at) = (false, false, None);
-        (self.holds, self.reliefs, self.running) = Default::default();
+        (self.holds, self.movers, self.reliefs, self.running) = Default::default();
     }
 
     /// `O(units that were ever bound)`: once, when the first queue guarantees something.
@@ -316,9 +321,7 @@ impl Shares {
         for (unit, rows) in cluster.all_rows() {
             self.add_deltas(unit, &GroupDeltas::of(rows), 1, cluster);
         }
-        let holds: Vec<_> =
-            cluster.holds().into_iter().filter(|hold| hold.counts_in_queue()).cloned().collect();
-        holds.iter().for_each(|hold| self.put_hold(hold, cluster));
+        self.put_holds(cluster);
         let decisions = std::mem::take(&mut self.decisions);
         decisions.values().for_each(|decision| self.add_decision(decision, 1));
         self.decisions = decisions;
@@ -334,9 +337,7 @@ impl Shares {
         for (unit, rows) in cluster.all_rows() {
             now.add_deltas(unit, &GroupDeltas::of(rows), 1, cluster);
         }
-        let holds: Vec<_> =
-            cluster.holds().into_iter().filter(|hold| hold.counts_in_queue()).cloned().collect();
-        holds.iter().for_each(|hold| now.put_hold(hold, cluster));
+        now.put_holds(cluster);
         now.settle_reliefs(cluster);
         now
     }
@@ -345,6 +346,7 @@ impl Shares {
     pub(super) fn count_deltas(&mut self, unit: UnitId, deltas: &GroupDeltas, cluster: &Cluster) {
         if self.is_counted {
             self.add_deltas(unit, deltas, 1, cluster);
+            self.settle_movers(unit, cluster);
         }
     }
 
@@ -355,11 +357,25 @@ impl Shares {
         {
             self.add_deltas(unit, &GroupDeltas::of(rows), sign, cluster);
         }
+        self.settle_movers(unit, cluster);
     }
 
-    /// A hold counts, unless it is a reservation's slot or the target of a move.
+    /// A hold counts, unless it is a reservation's slot; of a replica that moves as long as it is between its nodes.
     pub(super) fn count_hold(&mut self, hold: &Arc<Hold>, cluster: &mut Cluster) {
-        if self.is_counted && hold.counts_in_queue() {
+        if self.is_counted {
+            self.put_any(hold, cluster);
+        }
+    }
+
+    fn put_holds(&mut self, cluster: &mut Cluster) {
+        let holds: Vec<Arc<Hold>> = cluster.holds().into_iter().cloned().collect();
+        holds.iter().for_each(|hold| self.put_any(hold, cluster));
+    }
+
+    fn put_any(&mut self, hold: &Arc<Hold>, cluster: &mut Cluster) {
+        if hold.movement.is_some() {
+            self.put_mover(hold, cluster);
+        } else if hold.counts_in_queue() {
             self.put_hold(hold, cluster);
         }
     }
@@ -412,6 +428,7 @@ impl Shares {
         let usage = DecisionUsage { queue: assigned.queue, needs, victims, lent };
         self.add_decision(&usage, 1);
         self.decisions.insert(decision.id, usage);
+        self.settle_movers(decision.unit, cluster);
     }
 
     /// A decision came to nothing, or the records that were read show what it took.
@@ -419,6 +436,43 @@ impl Shares {
         if let Some(usage) = self.decisions.remove(&id) {
             self.add_decision(&usage, -1);
         }
+    }
+
+    /// Counts the replicas of a unit that move as they are to be counted now: from the end of the old incarnation until they are placed, or
+    /// their hold goes. Call after rows or assumptions of the unit have changed.
+    pub(super) fn settle_movers(&mut self, unit: UnitId, cluster: &Cluster) {
+        if self.movers.is_empty() {
+            return;
+        }
+        for id in cluster.holds_of(unit) {
+            let Some((queue, need, was)) = self.movers.get(&id).copied() else { continue };
+            let is = cluster.hold(id).map(|hold| cluster.mover_share(hold)).unwrap_or_default();
+            if is != was {
+                self.shift_mover(queue, need, was, -1);
+                self.shift_mover(queue, need, is, 1);
+                self.movers.insert(id, (queue, need, is));
+            }
+        }
+    }
+
+    fn put_mover(&mut self, hold: &Hold, cluster: &mut Cluster) {
+        self.drop_hold(hold.id);
+        let shape = cluster.shape(&hold.demand, hold.pool);
+        let need = self.need(shape, 1, cluster);
+        let queue = hold.queue.as_deref().map_or(QueueIdx::DEFAULT, |path| self.queue(path));
+        self.movers.insert(hold.id, (queue, need, MoverShare::default()));
+        self.settle_movers(hold.unit, cluster);
+    }
+
+    fn shift_mover(&mut self, queue: QueueIdx, need: Need, share: MoverShare, sign: i64) {
+        let usage = self.quota.usage_mut();
+        let counted = Need { n: share.n_counted, ..need };
+        if sign > 0 {
+            usage.add(queue, counted)
+        } else {
+            usage.sub(queue, counted)
+        }
+        usage.note_leaving(queue, Need { n: share.n_returning, ..need }, -sign);
     }
 }
 

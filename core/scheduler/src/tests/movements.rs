@@ -6,9 +6,11 @@ use godel_domain::{
     change::{Commit, PartitionMode},
     hold::{Hold, MovementTarget},
     ids::{HoldId, RunningUnitId},
+    queue_spec::QueueSpec,
     running_units::{Evict, EvictionReason, Requeue, Statuses},
     unit_topology::{Segments, UnitTopology},
 };
+use godel_queueing::QueueIdx;
 
 use super::*;
 
@@ -254,4 +256,56 @@ fn what_a_rejection_said_of_a_target_keeps_nobody_from_moving_there() {
     scheduler.on_assign(&other, Revision(1), &all(&other), 0, Millis(0));
     let placed = places(&mut scheduler);
     assert_eq!((placed[&(1, 0)], placed[&(2, 0)] == 3), (3, false));
+}
+
+/// Running units that count in the queue `default`, where some queue guarantees something.
+fn counted(scheduler: &Scheduler) -> i128 {
+    scheduler.picture.shares.quota().usage().running_units(QueueIdx::DEFAULT)
+}
+
+#[test]
+fn a_replica_that_moves_counts_once_in_its_queue() {
+    let min = [("cpu".to_owned(), 1)].into();
+    let queue = Change::Queue(Arc::new(QueueSpec { min, ..QueueSpec::new("other") }));
+    let record = unit(1, 2, 1, Demand { requests: resources(1_000, 1), ..Demand::default() });
+    let load = |scheduler: &mut Scheduler, changes: &[&Change]| {
+        for (revision, change) in (2..).zip(changes) {
+            scheduler.load(change, Revision(revision), 0, Millis(0));
+        }
+    };
+    let [bind, evict, hold, stopped, again] = &moves(&record, &[0, 1], 0);
+    for (changes, expected) in [
+        (&[&queue, bind][..], 2),
+        (&[&queue, bind, hold, evict], 2),
+        (&[&queue, bind, evict, hold, stopped], 2),
+        (&[&queue, bind, evict, hold, stopped, again], 2),
+        (&[&queue, bind, evict, stopped, again, hold], 2),
+        (&[&queue, hold, bind, evict, stopped, again], 2),
+        (&[bind, evict, hold, stopped, again, &queue], 2),
+        (&[&queue, bind, evict, stopped, again], 1),
+        (&[&queue, bind, evict, hold, stopped, again, &Change::HoldDeleted(HoldId(9))], 1),
+    ] {
+        let mut scheduler = with_nodes([8_000, 8_000, 8_000]);
+        load(&mut scheduler, changes);
+        assert_eq!(counted(&scheduler), expected, "{changes:?}");
+    }
+    let mut scheduler = with_nodes([8_000, 8_000, 8_000]);
+    load(&mut scheduler, &[&queue, bind, evict, hold, stopped, again]);
+    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 1)]), 0, Millis(0));
+    let decisions = scheduler.step(Millis(0), 100).decisions;
+    assert_eq!((decisions.len(), counted(&scheduler)), (1, 2), "by what is decided");
+    let rejection = Rejection {
+        reason: RejectionReason::InsufficientResources,
+        ordinals: vec![0],
+        node: NodeId(3),
+        detail: String::new(),
+    };
+    let outcome = Outcome {
+        decision_id: decisions[0].id,
+        revision: Revision(0),
+        rejections: vec![rejection],
+        ..Outcome::default()
+    };
+    scheduler.on_outcome(&outcome, Millis(0));
+    assert_eq!(counted(&scheduler), 2, "by its hold again");
 }
