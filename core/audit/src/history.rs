@@ -493,7 +493,7 @@ fn dropped_holds(world: &World, commit: &Commit) -> BTreeMap<u64, Dropped> {
     for change in &commit.changes {
         if let Change::HoldDeleted(id) = change
             && let Some(hold) =
-                world.holds.get(id).map(|hold| &hold.value).filter(|hold| hold.counts_in_queue())
+                world.holds.get(id).map(|hold| &hold.value).filter(|hold| preemptions::stays_held(hold))
         {
             let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
             let queue = preemptions::queue_of_hold(world, hold).to_owned();

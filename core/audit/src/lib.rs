@@ -14,6 +14,7 @@
 //! - `local`: I3, what runs on the machine of the audit.
 //! - `moved`: I6, what becomes of moves.
 //! - `movements`: I6, running units that move to other nodes.
+//! - `movers`: I5, what replicas that move count for in their queue.
 //! - `moves`: units that change their queue.
 //! - `order`: I10, the order of queues on full nodes.
 //! - `owners`: I5, what owners and application masters take of queues.
@@ -38,6 +39,7 @@ mod ledger;
 mod local;
 mod moved;
 mod movements;
+mod movers;
 mod moves;
 mod order;
 mod owners;

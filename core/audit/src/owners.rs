@@ -14,9 +14,9 @@ use godel_domain::{
 };
 
 use super::{
-    Evidence, History, Start,
+    Evidence, History, Start, movers,
     moves::moves,
-    queues::{Used, levels, payer},
+    queues::{Used, levels},
     verdict::Findings,
     world::{Commit, World},
 };
@@ -111,8 +111,7 @@ impl Accounts {
             }
         }
         for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.unit == id) {
-            if let Some(queue) = payer(world, hold) {
-                let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+            if let Some((queue, n)) = movers::held(world, hold) {
                 count(queue, hold.group, &hold.demand, n);
             }
         }

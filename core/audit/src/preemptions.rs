@@ -105,7 +105,7 @@ impl Preemptions {
                 *self.members.entry(*id).or_default().entry(row.group).or_default() += 1;
             }
         }
-        for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.counts_in_queue()) {
+        for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| stays_held(hold)) {
             let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
             shift_all(&mut self.staying, queue_of_hold(world, hold), &times(&takes(&hold.demand), n), 1);
         }
@@ -126,6 +126,10 @@ impl Preemptions {
         for QueueMove { unit, from, to } in moves(world, commit) {
             let mut sums = Sums::new();
             counted(world, unit, stays).for_each(|(demand, n)| add(&mut sums, &takes(demand), n));
+            let targets = world.holds.values().map(|hold| &hold.value).filter(|hold| hold.unit == unit);
+            for hold in targets.filter(|hold| hold.movement.is_some()) {
+                add(&mut sums, &takes(&hold.demand), i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX));
+            }
             self.moving.push((from.to_owned(), to.to_owned(), sums));
         }
     }
@@ -171,6 +175,10 @@ impl Preemptions {
                     let n = rest.iter().take_while(|turn| std::ptr::eq(turn.change, rows)).count();
                     at += n;
                     self.on_rows(world, (*unit, rows), &rest[..n], &mut claim);
+                }
+                Change::Hold(hold) if hold.movement.is_some() => {
+                    let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+                    self.shift(queue_of_hold(world, hold), &times(&takes(&hold.demand), n), 1);
                 }
                 Change::Hold(hold) if hold.counts_in_queue() => {
                     let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
@@ -515,6 +523,11 @@ fn stays(row: &WorldRow) -> bool {
 fn queue_of(world: &World, unit: UnitId) -> &str {
     let record = world.units.get(&unit).and_then(|unit| unit.record.as_ref());
     record.map_or("default", |record| record.value.spec.queue.as_str())
+}
+
+/// Whether what is held stays taken in its queue: who moves is told to leave, and comes back (ADR 0087).
+pub(super) fn stays_held(hold: &Hold) -> bool {
+    hold.counts_in_queue() || hold.movement.is_some()
 }
 
 /// The queue that a hold counts in; its unit may be gone already.

@@ -21,6 +21,7 @@ use godel_domain::{
 
 use super::{
     Evidence, History, Start,
+    movers::{self, CountedMovers, MoverChange},
     moves::{QueueMove, check_terms, counted, moves},
     owners,
     preemptions::queue_of_hold,
@@ -128,8 +129,7 @@ impl<'a> QueueRoom<'a> {
             }
         }
         for hold in world.holds.values() {
-            let Some(queue) = payer(world, &hold.value) else { continue };
-            let n = i64::try_from(hold.value.ordinals.len()).unwrap_or(i64::MAX);
+            let Some((queue, n)) = movers::held(world, &hold.value) else { continue };
             levels(queue).for_each(|level| room.used.entry(level).or_default().add(&hold.value.demand, n));
         }
         room
@@ -233,6 +233,7 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
             }
             moved.push(unit);
         }
+        let movers = CountedMovers::of(&world);
         let mut bound: BTreeMap<String, Used> = BTreeMap::new();
         // Room held counts as bound, and what takes its place adds nothing.
         let mut freed: Vec<Arc<Hold>> = Vec::new();
@@ -270,6 +271,13 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
             count_hold(&mut used, &world, &hold, -1);
             count_hold(&mut bound, &world, &hold, -1);
         }
+        // The place of who moves is kept, and its own binding takes nothing more.
+        for MoverChange { queue, demand, n, is_bound } in movers.changes(&CountedMovers::of(&world)) {
+            count_at(&mut used, queue, demand, n);
+            if is_bound {
+                count_at(&mut bound, queue, demand, n);
+            }
+        }
         check_terms(&world, commit, &moved, findings);
         judge(&world, &used, &bound, commit.revision, findings);
         for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.at_maximum) {
@@ -301,7 +309,7 @@ fn count_at(used: &mut BTreeMap<String, Used>, queue: &str, demand: &Demand, tim
     }
 }
 
-/// The queue in which a hold counts; slots of reservations and targets of moves count in none.
+/// The queue in which all of a hold counts; slots of reservations count in none, and of what moves [`movers`] says when it counts.
 pub(super) fn payer<'a>(world: &'a World, hold: &'a Hold) -> Option<&'a str> {
     hold.counts_in_queue().then(|| queue_of_hold(world, hold))
 }
@@ -365,7 +373,10 @@ fn judge(
         lent(world).get(queue).into_iter().for_each(|lent| net.shift(lent, -1));
         let above = net.against(&record.value).filter(|(name, used, max)| used > max && bound.get(name) > 0);
         for (name, used, max) in above {
-            findings.add(|| format!("queue {queue}: {name} {used} of {max} (revision {revision})"));
+            findings.add(|| {
+                let kept = movers::kept_in(world, queue);
+                format!("queue {queue}: {name} {used} of {max}{kept} (revision {revision})")
+            });
         }
     }
 }
@@ -375,6 +386,10 @@ fn judge(
 fn judge_last_bindings(room: &QueueRoom<'_>, history: &History, findings: &mut Findings) -> usize {
     let mut last: BTreeMap<(&str, String), Revision> = BTreeMap::new();
     for commit in &history.commits {
+        if commit.changes.iter().any(|change| matches!(change, Change::HoldDeleted(_))) {
+            // What was held counted before.
+            continue;
+        }
         for change in &commit.changes {
             let Change::Rows(unit, RunChange::Bind(bind)) = change else { continue };
             let record = room.world.units.get(unit).and_then(|unit| unit.record.as_ref());
@@ -400,201 +415,4 @@ fn judge_last_bindings(room: &QueueRoom<'_>, history: &History, findings: &mut F
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use godel_domain::{
-        demand::DeviceRequest,
-        ids::NodeId,
-        running_units::{Bind, Phase, Statuses},
-    };
-    use godel_testkit::BuildUnit as _;
-
-    use super::*;
-    use crate::{Commit, Invariant};
-
-    fn unit(id: u64, queue: &str) -> Change {
-        Change::Unit(Arc::new(
-            godel_testkit::unit(format!("unit-{id}")).id(UnitId(id)).task_groups(Vec::new()).queue(queue),
-        ))
-    }
-
-    fn bind(id: u64, ordinals: std::ops::Range<u32>) -> Change {
-        let devices =
-            DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 500, models: Vec::new(), terms: None };
-        let requests = Resources::new([("cpu", 10)]).unwrap();
-        let bind = Bind {
-            demand: Arc::new(Demand {
-                requests,
-                devices: vec![devices],
-                host_ports: Vec::new(),
-                zones: None,
-            }),
-            nodes: vec![NodeId(1); ordinals.len()],
-            ordinals: ordinals.collect(),
-            ..Bind::default()
-        };
-        Change::Rows(UnitId(id), RunChange::Bind(bind))
-    }
-
-    fn bind_cpu(id: u64) -> Change {
-        let requests = Resources::new([("cpu", 10)]).unwrap();
-        let demand = Arc::new(Demand { requests, devices: Vec::new(), host_ports: Vec::new(), zones: None });
-        let bind = Bind { demand, nodes: vec![NodeId(1)], ordinals: vec![0], ..Bind::default() };
-        Change::Rows(UnitId(id), RunChange::Bind(bind))
-    }
-
-    fn ended(id: u64, ordinal: u32) -> Change {
-        let (ordinals, phases) = (vec![ordinal], vec![Phase::Succeeded]);
-        Change::Rows(UnitId(id), RunChange::Statuses(Statuses { ordinals, phases, ..Statuses::default() }))
-    }
-
-    fn queue(path: &str, max: &[(&str, i64)], max_running_units: u32) -> Change {
-        let max = max.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
-        Change::Queue(Arc::new(QueueSpec { max, max_running_units, ..QueueSpec::new(path) }))
-    }
-
-    fn violations(changes: Vec<Change>) -> Vec<String> {
-        violations_since(1, changes)
-    }
-
-    /// With a history that begins at a revision.
-    fn violations_since(floor: u64, changes: Vec<Change>) -> Vec<String> {
-        let floor = Revision(floor);
-        let mut evidence =
-            Evidence { history: History { floor, ..History::default() }, ..Evidence::default() };
-        for (revision, change) in (1u64..).zip(changes) {
-            let commit = Commit { revision: Revision(revision), time_ms: 0, changes: vec![change] };
-            evidence.listed.apply(&commit, |_, _| {});
-            evidence.history.commits.extend((commit.revision >= floor).then_some(commit));
-        }
-        check(&evidence).report(Invariant::I5).violations
-    }
-
-    #[test]
-    fn every_level_keeps_its_maximum_at_every_commit() {
-        let before = |change: Change| vec![change, unit(1, "a.b"), bind(1, 0..3)];
-        let cases: [(Vec<Change>, &[&str]); 9] = [
-            (before(queue("a.b", &[("cpu", 30), ("gpu", 1_500)], 3)), &[]),
-            (before(queue("a.b", &[("cpu", 29)], 0)), &["queue a.b: cpu 30 of 29 (revision 3)"]),
-            (before(queue("a", &[("gpu", 1_499)], 0)), &["queue a: gpu 1500 of 1499 (revision 3)"]),
-            (before(queue("a", &[], 2)), &["queue a: running units 3 of 2 (revision 3)"]),
-            (before(queue("a", &[("gpu", 0), ("memory", 0)], 0)), &["queue a: gpu 1500 of 0 (revision 3)"]),
-            (before(Change::QueueDeleted("a".to_owned())), &[]),
-            // Above a maximum since before, of what the binding does not ask for.
-            (vec![unit(1, "a"), bind(1, 0..3), queue("a", &[("gpu", 0)], 0), unit(2, "a"), bind_cpu(2)], &[]),
-            // Lowered later: stands, but nothing more may come.
-            (vec![unit(1, "a"), bind(1, 0..3), queue("a", &[("cpu", 10)], 0), ended(1, 0)], &[]),
-            (
-                vec![
-                    unit(1, "a"),
-                    bind(1, 0..3),
-                    queue("a", &[("cpu", 20)], 0),
-                    ended(1, 0),
-                    ended(1, 1),
-                    bind(1, 3..5),
-                ],
-                &["queue a: cpu 30 of 20 (revision 6)"],
-            ),
-        ];
-        for (changes, expected) in cases {
-            assert_eq!(violations(changes.clone()), expected, "{changes:?}");
-        }
-    }
-
-    #[test]
-    fn what_moves_counts_in_the_queue_that_it_moved_to() {
-        let story = |max_of_b: i64| {
-            let max = queue("b", &[("cpu", max_of_b)], 0);
-            vec![queue("a", &[("cpu", 30)], 0), max, unit(1, "a"), bind(1, 0..3), unit(2, "a"), unit(3, "b")]
-        };
-        let then = |max_of_b: i64, more: Vec<Change>| violations([story(max_of_b), more].concat());
-        let moves = || unit(1, "b");
-        assert_eq!(then(40, vec![bind_cpu(2)]), ["queue a: cpu 40 of 30 (revision 7)"]);
-        assert_eq!(then(40, vec![moves(), bind_cpu(2), bind_cpu(3)]), Vec::<String>::new());
-        assert_eq!(then(39, vec![moves(), bind_cpu(3)]), ["queue b: cpu 40 of 39 (revision 8)"]);
-        assert_eq!(then(9, vec![moves()]), Vec::<String>::new(), "what moves was let in by what was known");
-        assert_eq!(then(40, vec![moves(), ended(1, 0), unit(1, "a"), bind_cpu(3)]), Vec::<String>::new());
-    }
-
-    /// Room for unit 2 in queue `a`, 10 CPUs for each ordinal, once unit 1 has left it.
-    fn hold(id: u64, ordinals: std::ops::Range<u32>, at_maximum: bool) -> Change {
-        let demand = Demand {
-            requests: Resources::new([("cpu", 10)]).unwrap(),
-            devices: Vec::new(),
-            host_ports: Vec::new(),
-            zones: None,
-        };
-        Change::Hold(Arc::new(Hold {
-            id: godel_domain::ids::HoldId(id),
-            node: NodeId(2),
-            unit: UnitId(2),
-            demand: Arc::new(demand),
-            ordinals: ordinals.collect(),
-            at_maximum,
-            queue_victims: vec![godel_domain::ids::RunningUnitId::new(UnitId(1), 0, 0)],
-            ..Hold::default()
-        }))
-    }
-
-    #[test]
-    fn what_a_victim_takes_counts_for_what_it_backs_and_once() {
-        let max = |cpu| queue("a", &[("cpu", cpu)], 0);
-        let full = |other: &str| vec![max(10), unit(1, "a.x"), bind(1, 0..1), unit(2, other)];
-        let then = |mut changes: Vec<Change>, more: Vec<Change>| {
-            changes.extend(more);
-            violations(changes)
-        };
-        let gone = || Change::HoldDeleted(godel_domain::ids::HoldId(1));
-        assert_eq!(then(full("a.y"), vec![hold(1, 0..1, true), ended(1, 0)]), [""; 0]);
-        let above = ["queue a: cpu 20 of 10 (revision 5)"];
-        assert_eq!(then(full("a.y"), vec![hold(1, 0..1, false)]), above, "it counts beside its victim");
-        assert_eq!(
-            then(full("a.y"), vec![hold(1, 0..2, true)]),
-            above,
-            "it asks for more than that gives up"
-        );
-        let twice = vec![hold(1, 0..1, true), hold(2, 1..2, true)];
-        assert_eq!(then(full("a.y"), twice.clone()), ["queue a: cpu 20 of 10 (revision 6)"]);
-        let bound = vec![hold(1, 0..1, true), bind_cpu(2)];
-        assert_eq!(then(full("a.y"), bound), ["queue a: cpu 20 of 10 (revision 6)"]);
-        let elsewhere = vec![max(10), unit(1, "b"), bind(1, 0..1), unit(3, "a"), bind_cpu(3), unit(2, "a.y")];
-        assert_eq!(then(elsewhere, vec![hold(1, 0..1, true)]), ["queue a: cpu 20 of 10 (revision 7)"]);
-        let mut roomy = full("a.y");
-        roomy[0] = max(20);
-        let parted = then(roomy, [twice, vec![gone()]].concat());
-        assert_eq!(
-            parted,
-            ["unit id 2: some of what is held at a maximum ends without the rest (revision 7)"]
-        );
-    }
-
-    #[test]
-    fn what_ended_or_was_deleted_makes_room() {
-        let max = || queue("a", &[("cpu", 20)], 0);
-        assert_eq!(violations(vec![max(), unit(1, "a"), bind(1, 0..2), ended(1, 0), bind(1, 2..3)]), [""; 0]);
-        let deleted = vec![
-            max(),
-            unit(1, "a"),
-            bind(1, 0..2),
-            Change::UnitDeleted(UnitId(1)),
-            unit(2, "a"),
-            bind(2, 0..2),
-        ];
-        assert_eq!(violations(deleted), [""; 0]);
-    }
-
-    #[test]
-    fn a_late_history_tells_broken_from_lowered_maxima() {
-        let max = |cpu| queue("a", &[("cpu", cpu)], 0);
-        let broken = vec![max(20), unit(1, "a.b"), bind(1, 0..2), bind(1, 2..3)];
-        assert_eq!(violations_since(4, broken.clone()), ["queue a: cpu 30 of 20 (revision 4)"]);
-        // The binding that broke it is not in the history any more.
-        assert_eq!(violations_since(5, broken), [""; 0]);
-        let lowered = vec![unit(1, "a.b"), bind(1, 0..2), bind(1, 2..3), max(20)];
-        assert_eq!(violations_since(3, lowered), [""; 0]);
-        let other =
-            vec![unit(1, "a"), bind(1, 0..3), queue("a", &[("gpu", 0)], 0), unit(2, "a"), bind_cpu(2)];
-        assert_eq!(violations_since(2, other), [""; 0]);
-    }
-}
+mod tests;
