@@ -10,7 +10,7 @@ use crate::reached::{CHANGES, ModelChange};
 use super::{
     check,
     reach::{Mark, Table},
-    world::{Case, Ended, FULL, MEETS, MOVES},
+    world::{Case, Ended, FULL, MEETS, MOVES, TIGHT},
 };
 
 /// Cases of one test; there are [`N_TESTS`].
@@ -27,6 +27,8 @@ const ONE_IS_FULL: u64 = 6;
 const ONE_MOVES: u64 = 4;
 /// In one of so many of these nearly all units meet by terms about running units, and there are several schedulers.
 const ONE_MEETS: u64 = 2;
+/// In one of so many of the others queues are at their maximum when running units move.
+const ONE_IS_TIGHT: u64 = 2;
 /// Failures after which a test ends.
 const N_FAILED_MAX: usize = 20;
 /// At least so many of a hundred cases contain each of these.
@@ -46,7 +48,7 @@ const REACHED: [(Mark, u64); 13] = [
     (Mark::Replaced, 1),
 ];
 /// Some case of each test contains each of these.
-const MET: [Mark; 7] = [
+const MET: [Mark; 8] = [
     Mark::SurgeGivenUp,
     Mark::MovedApart,
     Mark::MovedNear,
@@ -54,6 +56,7 @@ const MET: [Mark; 7] = [
     Mark::MovedTogether,
     Mark::MovedPort,
     Mark::MovedBeforeOthers,
+    Mark::MovedInFullQueue,
 ];
 /// At most so many of a hundred cases contain each of these: nothing that is known to be missing may become more.
 const BOUNDED: [(Mark, u64); 3] = [(Mark::Restless, 1), (Mark::Repaired, 1), (Mark::MovedAway, 1)];
@@ -134,6 +137,10 @@ const FOUND: &[(u64, &str)] = &[
         "a unit of which the group that its full queue refuses takes the room of another group",
     ),
     (1_125_899_906_864_410, "a cancelled unit that is retried, of which one had succeeded while it left"),
+    (
+        2_252_899_325_314_657,
+        "a replacement that is to start first, and an owner's limit that is set meanwhile",
+    ),
     (6_755_399_441_059_797, "a moved replica that is called again while its binding is on the way"),
 ];
 
@@ -231,6 +238,7 @@ fn share(number: u64) {
     let n_cases = n_cases.unwrap_or(if is_long { N_CASES_LONG } else { N_CASES });
     let bits = |seed: u64| match (seed.is_multiple_of(ONE_IS_FULL), seed % ONE_MOVES == 1) {
         (true, _) => FULL,
+        (false, true) if (seed / ONE_MOVES).is_multiple_of(ONE_MEETS * ONE_IS_TIGHT) => MOVES | TIGHT,
         (false, true) if (seed / ONE_MOVES).is_multiple_of(ONE_MEETS) => MOVES,
         (false, true) => MOVES | MEETS,
         (false, false) => 0,

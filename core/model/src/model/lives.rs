@@ -5,14 +5,14 @@ use std::sync::Arc;
 use godel_domain::{
     change::{Change, PartitionMode},
     hold::Hold,
-    ids::{NodeId, ReplicaId},
+    ids::{NodeId, ReplicaId, UnitId},
     lifecycle,
     node::NodeReport,
     running_units::{EvictionReason, RunChange},
 };
 
 use super::{
-    binder, dispatcher,
+    binder, dispatcher, naive,
     net::{Event, Part},
     numbers::Numbers,
     reach::{Mark, MarkCounts},
@@ -228,8 +228,37 @@ fn mark_move(hold: &Hold, store: &Store, reach: &mut MarkCounts) {
     }
 }
 
+/// Whether a replica that moves comes back to a queue that is at a maximum of what it takes, while others wait for that.
+fn comes_to_full_queue(unit: UnitId, store: &Store) -> bool {
+    let targets = store.world.holds.values().map(|hold| &hold.value);
+    let mut targets = targets.filter(|hold| hold.unit == unit && hold.movement.is_some());
+    let Some(hold) = targets.find(|hold| naive::is_between(store, hold)) else { return false };
+    let (Some(record), used) = (store.record(unit), naive::queues(store)) else { return false };
+    let is_full = |level: &str| {
+        let (Some(queue), Some(used)) = (store.world.queues.get(level), used.get(level)) else {
+            return false;
+        };
+        let left = |name: &str, max: i64| max - used.get(name).copied().unwrap_or(0);
+        let n_max = i64::from(queue.value.max_running_units);
+        let mut maxima = queue.value.max.iter();
+        (n_max > 0 && left("", n_max) < 1)
+            || maxima.any(|(name, max)| left(name, *max) < hold.demand.requests.get(name))
+    };
+    let waits_below = |level: &str| {
+        store.world.units.keys().filter(|id| **id != unit).filter_map(|id| store.record(*id)).any(|other| {
+            let rows = store.rows.get(&other.id).cloned().unwrap_or_default();
+            naive::levels(&other.spec.queue).any(|of| of == level)
+                && !lifecycle::pending(other, &rows).0.is_empty()
+        })
+    };
+    naive::levels(&record.spec.queue).any(|level| is_full(level) && waits_below(level))
+}
+
 fn mark(change: &Change, store: &Store, reach: &mut MarkCounts) {
     match change {
+        Change::Rows(unit, RunChange::Requeue(_)) if comes_to_full_queue(*unit, store) => {
+            reach.mark(Mark::MovedInFullQueue);
+        }
         Change::Rows(unit, RunChange::Bind(bind))
             if bind.ordinals.len() > 1
                 && store.record(*unit).is_some_and(|record| record.spec.min_member > 1) =>

@@ -8,7 +8,7 @@ use godel_domain::{
     demand::{Demand, Pool},
     hold::Hold,
     ids::{NodeId, Revision, RunningUnitId, UnitId},
-    running_units::RunChange,
+    running_units::{Phase, RunChange},
     unit::WorkloadClass,
 };
 
@@ -162,10 +162,23 @@ pub(super) fn queues(store: &Store) -> BTreeMap<String, NaiveSums> {
             }
         }
     }
-    for hold in store.world.holds.values().filter(|hold| hold.value.counts_in_queue()) {
-        count(hold.value.unit, hold.value.group, &hold.value.demand, hold.value.ordinals.len());
+    for hold in store.world.holds.values().filter(|hold| hold.value.slot.is_none()) {
+        let n = match &hold.value.movement {
+            Some(_) => usize::from(is_between(store, &hold.value)),
+            None => hold.value.ordinals.len(),
+        };
+        count(hold.value.unit, hold.value.group, &hold.value.demand, n);
     }
     used
+}
+
+/// Whether the one that moves has left, and is not placed again.
+pub(super) fn is_between(store: &Store, hold: &Hold) -> bool {
+    let incarnation = hold.incarnations.first().copied().unwrap_or(0);
+    let row = store.rows.get(&hold.unit).map(|rows| rows.row(hold.ordinals[0])).unwrap_or_default();
+    let has_come =
+        row.incarnation > incarnation || (row.incarnation == incarnation && row.phase != Phase::Pending);
+    !row.phase.is_live() && !has_come
 }
 
 /// The same less what victims that are still there take for what is held at a maximum: of one unit no more than it asks for.

@@ -55,6 +55,8 @@ pub(super) enum Mark {
     MovedPort,
     /// The same of one of whose unit others waited.
     MovedBeforeOthers,
+    /// Who moves came back to a queue that was at its maximum, while others waited for it.
+    MovedInFullQueue,
     /// A move was refused.
     MoveRefused,
     /// A disruption budget kept a running unit from moving.
@@ -112,7 +114,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 50] = [
+    pub(super) const ALL: [Self; 51] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -136,6 +138,7 @@ impl Mark {
         Self::MovedTogether,
         Self::MovedPort,
         Self::MovedBeforeOthers,
+        Self::MovedInFullQueue,
         Self::MoveRefused,
         Self::MoveKept,
         Self::Surge,

@@ -11,6 +11,7 @@ use godel_domain::{
     node::{Drain, NodeReport, NodeSpec, NodeUsage},
     node_load::{LoadAmounts, NodeLoad, ZoneLoad},
     pause::Scope,
+    queue_spec::QueueSpec,
     record_change::RecordChange,
     requested_move::RequestedMove,
     resources::{CPU, Resources},
@@ -18,6 +19,7 @@ use godel_domain::{
 
 use super::{
     dispatcher::Wish,
+    naive,
     net::{Event, Line, MoveCall, Part},
     numbers::{Numbers, idx},
     reach::Mark,
@@ -333,6 +335,12 @@ impl Model {
             let to = numbers.pick(&nodes);
             moves.insert((unit, ordinal), RequestedMove { running, to, wanted: Allocation::default() });
         }
+        if self.is_tight
+            && numbers.chance(70)
+            && let Some((unit, _)) = moves.keys().next()
+        {
+            self.fill_queue(*unit);
+        }
         self.n_moves += 1;
         let call = MoveCall {
             caller: None,
@@ -346,6 +354,18 @@ impl Model {
             self.net.after(ms, Event::Move(Box::new(call.clone())));
         }
         self.net.soon(Event::Move(Box::new(call)));
+    }
+
+    /// The queue of a unit may use no more than it does.
+    fn fill_queue(&mut self, unit: UnitId) {
+        let Some(record) = self.store.record(unit) else { return };
+        let mut spec = QueueSpec::new(&record.spec.queue);
+        let used = naive::queues(&self.store);
+        let cpu = used.get(&spec.name).and_then(|sums| sums.get(CPU)).copied().unwrap_or(0);
+        spec.max.insert(CPU.to_owned(), cpu);
+        let change = RecordChange::Put(Arc::new(spec));
+        let edit = Edit { queues: vec![change], ..Edit::default() };
+        self.dispatcher.edit(&edit);
     }
 
     fn step_node(&mut self, step: ModelStep, numbers: &mut Numbers) {

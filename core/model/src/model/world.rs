@@ -33,6 +33,8 @@ pub(super) const FULL: u64 = 1 << 50;
 pub(super) const MOVES: u64 = 1 << 51;
 /// Bit of a seed in whose case nearly all units meet by terms about running units, and several schedulers place them.
 pub(super) const MEETS: u64 = 1 << 52;
+/// Bit of a seed in whose case queues are at their maximum when running units move, and several schedulers place them.
+pub(super) const TIGHT: u64 = 1 << 53;
 /// Events of one case at most.
 const N_EVENTS_MAX: usize = 60_000;
 
@@ -50,6 +52,8 @@ pub(super) struct Case {
     moves: bool,
     /// Nearly all units have terms about running units.
     meets: bool,
+    /// Queues are at their maximum when running units move.
+    is_tight: bool,
     /// Units without a place look for others of lower rank.
     preempts: bool,
     mode: Option<PartitionMode>,
@@ -67,19 +71,21 @@ impl Case {
     pub(super) fn of(seed: u64) -> Self {
         let mut numbers = Numbers::new(seed);
         let (is_full, moves, meets) = (seed & FULL != 0, seed & MOVES != 0, seed & MEETS != 0);
+        let is_tight = seed & TIGHT != 0;
         let has_faults = !numbers.chance(25);
         let gap_ms = numbers.pick(&[5, 40, 150]);
         let n_steps = 15 + numbers.below(25);
         let n_schedulers = numbers.draw(&[(2, 1), (4, 2), (3, 3), (1, 4)]);
         Self {
             seed,
-            n_schedulers: if meets { n_schedulers.max(2) } else { n_schedulers },
+            n_schedulers: if meets || is_tight { n_schedulers.max(2) } else { n_schedulers },
             n_nodes: 2 + numbers.below(2),
             n_queues: if is_full { 0 } else { 1 + numbers.below(4) },
             delay_ms: numbers.pick(&[1, 5, 20]),
             has_faults: has_faults && !is_full,
             moves,
             meets,
+            is_tight,
             preempts: !numbers.chance(15),
             mode: numbers.draw(&[
                 (4, None),
@@ -124,6 +130,8 @@ pub(super) struct Model {
     pub(super) n_nodes: u32,
     /// Nearly all units have terms about running units.
     pub(super) meets: bool,
+    /// Queues are at their maximum when running units move.
+    pub(super) is_tight: bool,
     /// Movements asked for.
     pub(super) n_moves: u64,
     /// Answers of the binder to moves that their caller has not read yet.
@@ -198,6 +206,7 @@ impl Model {
             n_submitted: 0,
             n_nodes: 0,
             meets: case.meets,
+            is_tight: case.is_tight,
             n_moves: 0,
             move_answers: Vec::new(),
             preempts: case.preempts,
