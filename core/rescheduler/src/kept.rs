@@ -37,6 +37,8 @@ pub enum KeptReason {
     Unsettled,
     /// It is being replaced, or has yet to replace another one.
     Replaced,
+    /// Its replacement would start first, and its queue has no room for one replica more.
+    QueueFull,
     /// Its room is promised to a unit that preempts it.
     Victim,
     /// Records that a move rests on cannot be read.
@@ -67,6 +69,9 @@ impl fmt::Display for KeptReason {
             Self::Places => "it has ports, zones or places of devices, which plans do not choose",
             Self::Unsettled => "it does not run yet, or leaves already",
             Self::Replaced => "it is being replaced, or has yet to replace another one",
+            Self::QueueFull => {
+                "its replacement would start first (`max_surge`), and its queue, one above it, or what its owner may take there, has no room for one replica more"
+            }
             Self::Victim => "its room is promised to a unit that preempts it",
             Self::Unreadable => "records that a move rests on cannot be read",
             Self::Refused => "the binder refused to move it, and its unit has not changed since",

@@ -64,7 +64,10 @@ const OTHERS: [(&str, &[&str]); 13] = [
     ("godel-binder", &[DOMAIN, "godel-core-binder", PROTO, WIRE, KIT]),
     ("godel-agent", &[DOMAIN, RULES, PROTO, WIRE, HADOOP, KIT]),
     ("godel-yarn", &[DOMAIN, "godel-core-yarn", PROTO, WIRE, HADOOP, KIT]),
-    ("godel-rescheduler", &[DOMAIN, RULES, CLUSTER, FRAMEWORK, "godel-core-rescheduler", PROTO, WIRE, KIT]),
+    (
+        "godel-rescheduler",
+        &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, "godel-core-rescheduler", PROTO, WIRE, KIT],
+    ),
     ("godel-client", &[DOMAIN, QUEUEING, RULES, "godel-audit", PROTO, WIRE, KIT]),
 ];
 

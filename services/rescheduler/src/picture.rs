@@ -16,6 +16,7 @@ use godel_domain::{
     demand::Pool,
     ids::{IdMap, NodeId, Revision, RunningUnitId, StoreId, UnitId},
     lifecycle::Counts,
+    queue_spec::QueueSpec,
     requested_move::evicted_by,
     running_units::{EvictionReason, RunningUnit, RunningUnits},
     surge::Surge,
@@ -32,7 +33,8 @@ use godel_rules::{
 use crate::{checkpoints::Checkpoints, snapshot::kept_by_unit};
 
 /// Records that are followed; task groups before their units, rows last.
-pub(crate) const KINDS: [Kind; 10] = [
+pub(crate) const KINDS: [Kind; 11] = [
+    Kind::Queue,
     Kind::NodeSpec,
     Kind::NodeReport,
     Kind::NodeAllocatable,
@@ -50,6 +52,8 @@ pub(crate) const KINDS: [Kind; 10] = [
 pub(crate) struct Picture {
     pub(crate) cluster: Cluster,
     pub(crate) units: IdMap<UnitId, Arc<UnitRecord>>,
+    /// By path.
+    pub(crate) queues: BTreeMap<String, Arc<QueueSpec>>,
     by_name: BTreeMap<(String, String), UnitId>,
     /// Units that wait for a place.
     waiting: BTreeSet<UnitId>,
@@ -107,6 +111,12 @@ impl Picture {
             }
             Change::NodeUsage(usage) => self.cluster.put_usage(usage.clone(), revision),
             Change::NodeDeleted(node) => self.cluster.remove_node(*node),
+            Change::Queue(spec) => {
+                self.queues.insert(spec.name.clone(), Arc::clone(spec));
+            }
+            Change::QueueDeleted(path) => {
+                self.queues.remove(path);
+            }
             Change::Budget(spec) => {
                 let counts_others = self.cluster.put_budget(Arc::clone(spec), revision);
                 if counts_others {

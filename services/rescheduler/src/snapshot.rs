@@ -34,6 +34,7 @@ use crate::{
 mod filters;
 mod kept;
 mod members;
+mod queue_room;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -242,6 +243,8 @@ impl Making<'_> {
         let facts = match self.picture.units.get(&unit) {
             Some(record) => {
                 let spec = &record.spec;
+                let rows = self.picture.cluster.rows(unit);
+                let spare = rows.map_or(u32::MAX, |rows| spare_of(record, rows));
                 let restart = spec.labels.get(RESTART_TIME).and_then(|text| duration::parse_ms(text).ok());
                 UnitFacts {
                     id: unit,
@@ -250,7 +253,7 @@ impl Making<'_> {
                     queue: spec.queue.clone(),
                     labels: spec.labels.clone(),
                     restart_ms: restart.unwrap_or(self.restart_ms),
-                    spare: self.picture.cluster.rows(unit).map_or(u32::MAX, |rows| spare_of(record, rows)),
+                    spare: spare.min(self.kept.n_surges(record)),
                 }
             }
             // Slots of reservations, and units whose records cannot be read.

@@ -10,6 +10,7 @@ use godel_domain::{
 use godel_rules::drain::{self, Standing};
 use rustc_hash::FxHashSet;
 
+use super::queue_room::QueueRooms;
 use crate::picture::Picture;
 
 /// Returns why a running unit is not moved as its unit says: what may not be preempted now stays, unless `movable` says otherwise.
@@ -45,18 +46,27 @@ pub(super) struct KeptRules<'p> {
     now_ms: i64,
     /// Running units whose room is promised to others.
     victims: FxHashSet<RunningUnitId>,
+    /// `None`: no queue keeps a replacement out.
+    rooms: Option<QueueRooms>,
 }
 
 impl<'p> KeptRules<'p> {
     pub(super) fn new(picture: &'p Picture, now_ms: i64) -> Self {
         let holds = picture.cluster.holds();
         let victims = holds.iter().flat_map(|hold| hold.victims.iter().chain(&hold.queue_victims));
-        Self { picture, now_ms, victims: victims.copied().collect() }
+        Self { picture, now_ms, victims: victims.copied().collect(), rooms: QueueRooms::of(picture) }
+    }
+
+    /// How many replacements of a unit that start first its queue takes at a time, whichever task group has most room.
+    pub(super) fn n_surges(&mut self, record: &UnitRecord) -> u32 {
+        let Some(rooms) = self.rooms.as_mut().filter(|_| record.spec.max_surge > 0) else { return u32::MAX };
+        let groups = 0..record.spec.task_groups.len();
+        groups.map(|group| rooms.n_fit(record, group)).max().unwrap_or(u32::MAX)
     }
 
     /// Returns why a running unit stays where it is; `None`: the binder may be asked to move it.
     pub(super) fn reason(
-        &self,
+        &mut self,
         (unit, rows): (UnitId, &RunningUnits),
         (ordinal, row): (u32, &RunningUnit),
         (pool, breaks_unit): (Pool, bool),
@@ -91,6 +101,11 @@ impl<'p> KeptRules<'p> {
         }
         kept_by_unit(record, rows, ordinal, self.now_ms)
             .or_else(|| kept_by_terms(record, ordinal, breaks_unit))
+            .or_else(|| {
+                let rooms = self.rooms.as_mut().filter(|_| record.spec.max_surge > 0)?;
+                let group = record.group_of(ordinal)?;
+                (rooms.n_fit(record, group) == 0).then_some(KeptReason::QueueFull)
+            })
     }
 }
 

@@ -6,6 +6,7 @@ use godel_domain::{
     decision::RejectionReason,
     host_port::HostPort,
     node::MAX_RUNNING_UNITS,
+    queue_spec::QueueSpec,
     running_units::PreemptionTerms,
     unit::{OnBelowMin, OnEviction},
 };
@@ -253,4 +254,47 @@ fn what_others_use_of_a_node_is_what_is_measured_or_recorded() {
     picture.usage = Arc::new([(UNIT, [measured(0), measured(1)].into())].into_iter().collect());
     assert_eq!(other(&picture, &Config::default()), [700, 0]);
     assert_eq!(other(&picture, &Config { other_load: false, ..Config::default() }), [0, 0]);
+}
+
+/// What keeps replica 0 of `u`, of which three run and replacements start first, where queues are as these are and another unit of the
+/// owner runs in `a.other`; `None`: nothing. With it how many replicas of `u` may move at a time.
+fn kept_by_queues(queues: &[QueueSpec], max_surge: u32) -> (Option<KeptReason>, u32) {
+    let record = unit("u").replicas(3).cpu(100).class(WorkloadClass::Service).queue("a.own").owner("ann");
+    let mut picture = picture(record.max_surge(max_surge), &[1, 2, 3]);
+    let mut load = |change: Change| picture.load(&change, Revision(2), 1);
+    queues.iter().for_each(|queue| load(Change::Queue(Arc::new(queue.clone()))));
+    let other = unit("v").id(UnitId(2)).cpu(100).queue("a.other").owner("ann");
+    let demand = Arc::new(other.spec.task_groups[0].template.demand.clone());
+    load(Change::Unit(Arc::new(other)));
+    let bind = Bind { demand, ordinals: vec![0], nodes: vec![NodeId(4)], ..Bind::default() };
+    load(Change::Rows(UnitId(2), RunChange::Bind(bind)));
+    let snapshot = take(&picture, &Traffic::default(), &Config::default(), 10_000).snapshot;
+    let one = snapshot.running.iter().find(|one| one.id == RunningUnitId::new(UNIT, 0, 0)).unwrap();
+    (one.kept, snapshot.units.iter().find(|known| known.id == UNIT).unwrap().spare)
+}
+
+#[test]
+fn a_replacement_that_starts_first_is_planned_where_its_queue_has_room_for_it() {
+    let max =
+        |path: &str, cpu: i64| QueueSpec { max: [("cpu".to_owned(), cpu)].into(), ..QueueSpec::new(path) };
+    let n_max = |max_running_units| QueueSpec { max_running_units, ..QueueSpec::new("a.own") };
+    let per_owner =
+        |cpu| QueueSpec { max_per_owner: [("cpu".to_owned(), cpu)].into(), ..QueueSpec::new("a") };
+    let full = (Some(KeptReason::QueueFull), 0);
+    for (queue, expected) in [
+        (QueueSpec::new("a.own"), (None, 2)),
+        (max("a.own", 399), full),
+        (max("a.own", 400), (None, 1)),
+        (max("a.own", 500), (None, 2)),
+        (max("a", 499), full),
+        (max("a", 500), (None, 1)),
+        (max("b", 0), (None, 2)),
+        (n_max(3), full),
+        (n_max(4), (None, 1)),
+        (per_owner(499), full),
+        (per_owner(500), (None, 1)),
+    ] {
+        assert_eq!(kept_by_queues(&[queue.clone()], 2), expected, "{queue:?}");
+    }
+    assert_eq!(kept_by_queues(&[max("a.own", 0)], 0).0, None, "who leaves first needs no more than it has");
 }
