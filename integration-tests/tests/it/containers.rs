@@ -241,7 +241,7 @@ async fn containers_of_a_removed_directory_end_before_others_start() {
     let Some(engine) = engine().await else { return };
     let node = node("removed");
     let settings =
-        [("state.node_grace", "3s"), ("state.heartbeat_interval", "200ms"), ("state.node_lease_ttl", "2s")];
+        [("state.node_grace", "8s"), ("state.heartbeat_interval", "200ms"), ("state.node_lease_ttl", "2s")];
     let settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let layout =
         Layout { n_nodes: 0, n_dispatchers: 1, n_schedulers: 1, n_binders: 1, settings, ..Layout::default() };
