@@ -4,6 +4,10 @@
 //! run elsewhere. What fails elsewhere as well, and runs nowhere, says nothing about nodes: a broken command never counts. Several replicas
 //! that fail and of which nobody knows how they do elsewhere make a node *suspect*: it ranks lower, so that it becomes known. With
 //! the proof it is *bad*.
+//!
+//! Jobs that all differ never give that proof. A node is *barren* where several different ones fail, nothing that began of late does well, and
+//! others of their queues that began of late do well elsewhere. It is treated as a bad one, but only a part of the nodes may be so at a time:
+//! many different broken jobs look like it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,6 +23,8 @@ use godel_domain::{
 pub const SUSPECT: &str = "godel.dev/units-fail";
 /// Ends of one node that are kept.
 const N_ENDS_MAX: usize = 64;
+/// Of so many nodes one may be barren at a time.
+const NODES_OF_A_BARREN_ONE: usize = 10;
 /// Nodes of which ends are kept.
 const N_NODES_MAX: usize = 1_024;
 
@@ -63,6 +69,8 @@ pub struct Elsewhere {
     pub fails: bool,
     /// Another node would take it.
     pub could_run: bool,
+    /// Other units of its queue that began of late run, or have ended well, on another node.
+    pub others_run: bool,
 }
 
 /// What is thought of a node.
@@ -72,19 +80,32 @@ pub enum NodeVerdict {
     Sound,
     /// What fails there may run elsewhere.
     Suspect,
+    /// Different commands fail there, and nothing else does well, while others do elsewhere.
+    Barren,
     /// What fails there runs elsewhere.
     Bad,
+}
+
+/// What a node has done of late for what did not fail there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunsHere {
+    /// Nothing that began of late runs, or has ended well.
+    Nothing,
+    /// Something does.
+    Something,
 }
 
 /// Judges a node by its quick ends. A replica for which there is no other node never counts: the node is the last one that it could use.
 pub fn judge(
     ends: &[QuickEnd],
     elsewhere: impl Fn(&QuickEnd) -> Elsewhere,
+    here: RunsHere,
     config: &FailureConfig,
 ) -> NodeVerdict {
     let (mut known, mut open) = (BTreeSet::new(), BTreeSet::new());
+    let (mut units, mut kinds) = (BTreeSet::new(), BTreeSet::new());
     for end in ends {
-        let Elsewhere { runs, fails, could_run } = elsewhere(end);
+        let Elsewhere { runs, fails, could_run, others_run } = elsewhere(end);
         if !could_run || fails && !runs {
             continue;
         }
@@ -92,13 +113,23 @@ pub fn judge(
         if runs {
             known.insert(end.replica);
         }
+        if others_run {
+            units.insert(end.replica.0);
+            kinds.insert(end.kind);
+        }
     }
     match config.n_replicas {
         0 => NodeVerdict::Sound,
         n if known.len() >= n => NodeVerdict::Bad,
+        n if here == RunsHere::Nothing && units.len().min(kinds.len()) >= n => NodeVerdict::Barren,
         n if open.len() >= n => NodeVerdict::Suspect,
         _ => NodeVerdict::Sound,
     }
+}
+
+/// Whether one more node may be quarantined as barren, of so many nodes of which so many are.
+pub fn may_be_barren(n_barren: usize, n_nodes: usize) -> bool {
+    n_barren < (n_nodes / NODES_OF_A_BARREN_ONE).max(1)
 }
 
 /// Whether an end says that the node lacks what the command needs, and another one may have it.
@@ -225,28 +256,70 @@ mod tests {
         QuickEnd { replica: (UnitId(unit), 0), kind, ran_ms: 3, at: Millis(0) }
     }
 
-    const RUNS: Elsewhere = Elsewhere { runs: true, fails: false, could_run: true };
-    const FAILS: Elsewhere = Elsewhere { runs: false, fails: true, could_run: true };
-    const UNKNOWN: Elsewhere = Elsewhere { runs: false, fails: false, could_run: true };
-    const LAST: Elsewhere = Elsewhere { runs: true, fails: false, could_run: false };
+    const UNKNOWN: Elsewhere = Elsewhere { runs: false, fails: false, could_run: true, others_run: false };
+    const RUNS: Elsewhere = Elsewhere { runs: true, ..UNKNOWN };
+    const FAILS: Elsewhere = Elsewhere { fails: true, others_run: true, ..UNKNOWN };
+    const LAST: Elsewhere = Elsewhere { runs: true, could_run: false, others_run: true, ..UNKNOWN };
+    const OTHERS: Elsewhere = Elsewhere { others_run: true, ..UNKNOWN };
 
     #[test]
     fn a_node_is_bad_when_what_fails_there_runs_elsewhere() {
         let ends = [end(1, 7), end(2, 7), end(3, 7)];
-        let of = |elsewhere: Elsewhere| judge(&ends, |_| elsewhere, &FailureConfig::default());
+        let of =
+            |elsewhere: Elsewhere| judge(&ends, |_| elsewhere, RunsHere::Nothing, &FailureConfig::default());
         assert_eq!(of(RUNS), NodeVerdict::Bad);
         assert_eq!(of(UNKNOWN), NodeVerdict::Suspect);
         assert_eq!(of(FAILS), NodeVerdict::Sound, "a broken command");
         assert_eq!(of(LAST), NodeVerdict::Sound, "the last node that it could use");
         assert_eq!(of(Elsewhere { runs: true, ..FAILS }), NodeVerdict::Bad, "two bad nodes");
         let off = FailureConfig { n_replicas: 0, ..FailureConfig::default() };
-        assert_eq!(judge(&ends, |_| RUNS, &off), NodeVerdict::Sound);
-        assert_eq!(judge(&ends[..2], |_| RUNS, &FailureConfig::default()), NodeVerdict::Sound);
+        assert_eq!(judge(&ends, |_| RUNS, RunsHere::Nothing, &off), NodeVerdict::Sound);
+        let few = judge(&ends[..2], |_| RUNS, RunsHere::Something, &FailureConfig::default());
+        assert_eq!(few, NodeVerdict::Sound);
+    }
+
+    #[test]
+    fn a_node_is_barren_where_different_units_fail_and_others_do_well_elsewhere() {
+        let differ = [end(1, 7), end(2, 8), end(3, 9)];
+        let config = FailureConfig::default();
+        let of = |ends: &[QuickEnd], elsewhere, here| judge(ends, |_| elsewhere, here, &config);
+        assert_eq!(of(&differ, OTHERS, RunsHere::Nothing), NodeVerdict::Barren);
+        assert_eq!(
+            of(&differ, OTHERS, RunsHere::Something),
+            NodeVerdict::Suspect,
+            "something does well there"
+        );
+        assert_eq!(of(&differ, UNKNOWN, RunsHere::Nothing), NodeVerdict::Suspect, "nothing does elsewhere");
+        assert_eq!(of(&differ, FAILS, RunsHere::Nothing), NodeVerdict::Sound, "they fail elsewhere too");
+        assert_eq!(of(&differ, LAST, RunsHere::Nothing), NodeVerdict::Sound, "they could use no other node");
+        let same = [end(1, 7), end(2, 7), end(3, 7)];
+        assert_eq!(of(&same, OTHERS, RunsHere::Nothing), NodeVerdict::Suspect, "one command of three units");
+        let one = [end(1, 7), end(1, 8), end(1, 9)];
+        assert_ne!(of(&one, OTHERS, RunsHere::Nothing), NodeVerdict::Barren, "one unit of three commands");
+        let proven = Elsewhere { runs: true, ..OTHERS };
+        assert_eq!(of(&differ, proven, RunsHere::Nothing), NodeVerdict::Bad);
+        let off = FailureConfig { n_replicas: 0, ..config };
+        assert_eq!(judge(&differ, |_| OTHERS, RunsHere::Nothing, &off), NodeVerdict::Sound);
+    }
+
+    #[test]
+    fn a_tenth_of_the_nodes_may_be_barren_and_one_always() {
+        let most = |n_nodes| (0..).take_while(|n| may_be_barren(*n, n_nodes)).count();
+        assert_eq!([0, 1, 2, 19, 20, 100].map(most), [1, 1, 1, 1, 2, 10]);
     }
 
     fn elsewhere() -> impl Strategy<Value = Elsewhere> {
-        let bools = (any::<bool>(), any::<bool>(), any::<bool>());
-        bools.prop_map(|(runs, fails, could_run)| Elsewhere { runs, fails, could_run })
+        let bools = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+        bools.prop_map(|(runs, fails, could_run, others_run)| Elsewhere {
+            runs,
+            fails,
+            could_run,
+            others_run,
+        })
+    }
+
+    fn here() -> impl Strategy<Value = RunsHere> {
+        prop_oneof![Just(RunsHere::Nothing), Just(RunsHere::Something)]
     }
 
     proptest! {
@@ -257,6 +330,7 @@ mod tests {
             known in prop::collection::vec(elsewhere(), 4),
             broken in prop::collection::vec(10u64..40, 0..20),
             is_last in any::<bool>(),
+            here in here(),
         ) {
             let config = FailureConfig::default();
             let of = |end: &QuickEnd| match usize::try_from(end.kind).ok().and_then(|kind| known.get(kind)) {
@@ -265,9 +339,9 @@ mod tests {
                 None => FAILS,
             };
             let mut all: Vec<QuickEnd> = ends.iter().map(|(unit, kind)| end(*unit, *kind)).collect();
-            let before = judge(&all, of, &config);
+            let before = judge(&all, of, here, &config);
             all.extend(broken.iter().map(|unit| end(*unit, 9)));
-            prop_assert_eq!(judge(&all, of, &config), before);
+            prop_assert_eq!(judge(&all, of, here, &config), before);
         }
 
         /// A node is bad by so many different replicas only, each of which runs elsewhere.
@@ -284,7 +358,37 @@ mod tests {
                 .filter(|end| of(end).runs && of(end).could_run)
                 .map(|end| end.replica)
                 .collect();
-            prop_assert_eq!(judge(&all, of, &config) == NodeVerdict::Bad, proofs.len() >= config.n_replicas);
+            let verdict = judge(&all, of, RunsHere::Nothing, &config);
+            prop_assert_eq!(verdict == NodeVerdict::Bad, proofs.len() >= config.n_replicas);
+        }
+
+        /// A node is barren by so many units with different commands only, each with another node to go to and others of its queue that do
+        /// well elsewhere, where nothing does well; and what more fails never makes a verdict milder.
+        #[test]
+        fn a_barren_node_has_its_witnesses(
+            ends in prop::collection::vec((0u64..6, 0u64..6), 0..20),
+            known in prop::collection::vec(elsewhere(), 6),
+            here in here(),
+        ) {
+            let config = FailureConfig::default();
+            let all: Vec<QuickEnd> = ends.iter().map(|(unit, kind)| end(*unit, *kind)).collect();
+            let of = |end: &QuickEnd| known[usize::try_from(end.kind).unwrap()];
+            let verdict = judge(&all, of, here, &config);
+            let counts = |end: &&QuickEnd| {
+                let Elsewhere { runs, fails, could_run, others_run } = of(end);
+                could_run && others_run && (runs || !fails)
+            };
+            let units: BTreeSet<_> = all.iter().filter(counts).map(|end| end.replica.0).collect();
+            let kinds: BTreeSet<_> = all.iter().filter(counts).map(|end| end.kind).collect();
+            let has_witnesses = units.len() >= config.n_replicas && kinds.len() >= config.n_replicas;
+            if verdict == NodeVerdict::Barren {
+                prop_assert!(has_witnesses && here == RunsHere::Nothing);
+            } else {
+                let is_milder = verdict < NodeVerdict::Barren;
+                prop_assert!(!(is_milder && has_witnesses && here == RunsHere::Nothing));
+            }
+            prop_assert!(judge(&all[..all.len() / 2], of, here, &config) <= verdict);
+            prop_assert!(judge(&all, of, RunsHere::Something, &config) <= verdict);
         }
     }
 

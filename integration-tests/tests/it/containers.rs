@@ -235,6 +235,54 @@ async fn a_gang_in_containers_ends_without_contact() {
     engine.close().await;
 }
 
+/// With the state directory goes the uid of the node: the next agent finds containers by name, directory and cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_of_a_removed_directory_end_before_others_start() {
+    let Some(engine) = engine().await else { return };
+    let node = node("removed");
+    let settings =
+        [("state.node_grace", "8s"), ("state.heartbeat_interval", "200ms"), ("state.node_lease_ttl", "2s")];
+    let settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let layout =
+        Layout { n_nodes: 0, n_dispatchers: 1, n_schedulers: 1, n_binders: 1, settings, ..Layout::default() };
+    let mut cluster = Cluster::start(layout).await;
+    cluster.announce(&["the topology of this machine", "control groups"]);
+    cluster.announce(&[
+        "processes of this node were found",
+        "its session is over",
+        "lost",
+        "lets this agent speak",
+    ]);
+    cluster.start_agent_of_this_machine(&node, &node, &["agent.docker=on".to_owned()]).await;
+    cluster.wait_ready().await;
+    cluster.api.submit(container(&engine, "web", 2, "exec sleep 100000")).await.unwrap();
+    wait_running(&cluster, "web", 2).await;
+    let begun = wait_containers(&engine, &node, 2).await;
+    let keepers = kept::keepers(&cluster.state_dir(&node));
+    cluster.kill(&node);
+    for (pid, _) in keepers {
+        let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+        assert!(killed.success());
+    }
+    fs::remove_dir_all(cluster.state_dir(&node)).unwrap();
+    assert_eq!(engine.containers(&node, Which::Running).await.unwrap(), begun, "they go on");
+    cluster.restart(&node);
+    wait_for("the next lives of both to run", LIMIT, async || {
+        let running = cluster.api.get_unit("web").await?.running_units;
+        let is_so = |run: &v1::RunningUnit| run.phase() == v1::RunPhase::Running && run.incarnation > 0;
+        ensure!(running.len() == 2 && running.iter().all(is_so), "{running:?}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .await;
+    let again = wait_containers(&engine, &node, 2).await;
+    assert!(again.values().all(|id| begun.values().all(|old| old != id)), "{again:?}");
+    cluster.audit(&[]);
+    cancel(&cluster, "web");
+    wait_containers(&engine, &node, 0).await;
+    cluster.assert_quiet();
+    engine.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_has_its_volume() {
     let Some(engine) = engine().await else { return };

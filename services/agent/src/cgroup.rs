@@ -8,6 +8,8 @@ pub(crate) mod enter;
 mod v1;
 mod v2;
 
+pub(crate) use v2::has_controllers;
+
 use std::{
     fmt,
     fs::File,
@@ -38,7 +40,7 @@ const PROCS: &str = "cgroup.procs";
 /// Names of the groups of agents begin with it; the number of the process follows for agents without a state directory.
 const PREFIX: &str = "godel-";
 /// The namespace of control groups that a machine starts with: a number of the kernel's interface.
-const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
+pub(crate) const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
 /// Groups of one run that are tried: those that are there have something in them that an earlier agent started.
 const N_TRIES: u32 = 1_000;
 
@@ -68,6 +70,17 @@ pub struct GroupUsage {
     pub memory: u64,
     /// Processes that the kernel has ended for want of memory.
     pub n_oom_kills: u64,
+}
+
+/// What the group of a run has used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupUse {
+    /// Of the run, or of one of its starts.
+    pub name: String,
+    /// Where it is.
+    pub group: GroupRecord,
+    /// What it has used.
+    pub usage: GroupUsage,
 }
 
 /// Why something cannot be done with a group.
@@ -163,6 +176,30 @@ pub(crate) enum Traffic {
 }
 
 impl GroupRecord {
+    /// The group of one controller of version 1, or of version 2 with an empty controller.
+    pub(crate) fn of_controller(controller: &str, dir: PathBuf) -> Self {
+        Self { dirs: vec![(controller.to_owned(), dir)] }
+    }
+
+    /// The same group in the hierarchies of both.
+    #[cfg(test)]
+    pub(crate) fn joined(mut self, mut more: Self) -> Self {
+        self.dirs.append(&mut more.dirs);
+        self
+    }
+
+    /// Whether it is `outer` or lies in it, where `outer` is a group of one controller.
+    pub(crate) fn is_within(&self, outer: &Self) -> bool {
+        outer.dirs.iter().all(|(controller, outer)| {
+            self.dirs.iter().any(|(known, dir)| known == controller && dir.starts_with(outer))
+        })
+    }
+
+    /// Returns one of its directories, for people.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dirs.first().map_or(Path::new(""), |(_, dir)| dir)
+    }
+
     /// Returns by what its packets are known; `None`: by nothing.
     pub(crate) fn traffic(&self) -> Option<Traffic> {
         if let [(controller, dir)] = &self.dirs[..]
@@ -351,8 +388,10 @@ impl Groups {
     }
 
     /// What each group of a run uses, by its name.
-    pub fn usages(&self) -> Vec<(String, GroupUsage)> {
-        self.runs().map(|(name, group)| (name, group.usage())).collect()
+    pub fn usages(&self) -> Vec<GroupUse> {
+        self.runs()
+            .map(|(name, group)| GroupUse { name, group: group.record(), usage: group.usage() })
+            .collect()
     }
 
     /// The processes in each group of a run, by its name. A group that is being removed has none.

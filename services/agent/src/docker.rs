@@ -20,7 +20,8 @@ use bollard::{
 };
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 
-use self::body::{Container, INCARNATION, INSTALLATION, ORDINAL, UNIT};
+use self::body::{Container, Facts, INCARNATION, INSTALLATION, NODE, ORDINAL, UNIT};
+use crate::runtime::process::strays::{GRACE, NodeMark};
 
 /// The engine answers a question in this time.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -96,6 +97,8 @@ pub(crate) struct Labelled {
     pub(crate) replica: Option<(u64, u32)>,
     /// Its processes have not ended.
     pub(crate) is_running: bool,
+    /// It has the uid of the node: it is not of an agent that spoke for the node before.
+    pub(crate) is_own: bool,
 }
 
 /// The engine behind a socket, which has answered once.
@@ -232,13 +235,33 @@ impl Engine {
         unless(within("the container cannot be removed", WORK, removed).await, &[404, 409])
     }
 
-    /// Finds the containers of an installation, of one replica if that is given.
+    /// Finds the containers of a node, of one replica if that is given: those of its uid, and those of its name whose environment says
+    /// that they are of the node all the same.
     pub(crate) async fn find(
         &self,
-        installation: &str,
+        node: &NodeMark,
         replica: Option<(u64, u32)>,
     ) -> Result<Vec<Labelled>, Error> {
-        let mut labels = vec![format!("{INSTALLATION}={installation}")];
+        let mut found = self.list(format!("{INSTALLATION}={}", node.uid), replica).await?;
+        found.iter_mut().for_each(|one| one.is_own = true);
+        // One without a state directory has nothing that outlives it.
+        if node.dir.is_none() {
+            return Ok(found);
+        }
+        for one in self.list(format!("{NODE}={}", node.name), replica).await? {
+            if found.iter().any(|known| known.name == one.name) {
+                continue;
+            }
+            let config = self.inspect(&one.name).await?.and_then(|found| found.config);
+            if node.is_of(&config.and_then(|config| config.env).unwrap_or_default()) {
+                found.push(one);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn list(&self, label: String, replica: Option<(u64, u32)>) -> Result<Vec<Labelled>, Error> {
+        let mut labels = vec![label];
         if let Some((unit, ordinal)) = replica {
             labels.extend([format!("{UNIT}={unit}"), format!("{ORDINAL}={ordinal}")]);
         }
@@ -254,40 +277,43 @@ impl Engine {
             let is_running = matches!(one.state, Some(State::RUNNING | State::PAUSED));
             let name = one.names.into_iter().flatten().next().or(one.id)?;
             let name = name.trim_start_matches('/').to_owned();
-            Some(Labelled { name, incarnation, replica: unit.zip(ordinal), is_running })
+            Some(Labelled { name, incarnation, replica: unit.zip(ordinal), is_running, is_own: false })
         };
         Ok(found.into_iter().filter_map(labelled).collect())
     }
+
+    /// Ends a container that no run owns, politely first, and removes it.
+    async fn end(&self, one: &Labelled) -> Result<(), Error> {
+        if one.is_running
+            && let Some(found) = self.inspect(&one.name).await?
+        {
+            self.kill(&one.name, &Facts::of(&found).stop_signal).await?;
+            // One that is deaf ends by its removal.
+            let _in_time = tokio::time::timeout(GRACE, self.wait(&one.name, Duration::ZERO)).await;
+        }
+        self.remove(&one.name).await
+    }
 }
 
-/// Finds the containers of an installation that run.
+/// Finds the containers of a node.
 ///
 /// # Errors
 /// The engine does not answer.
-pub(crate) async fn running(socket: &Path, installation: &str) -> Result<Vec<Labelled>, Error> {
-    let mut found = Engine::connect(socket).await?.find(installation, None).await?;
-    found.retain(|one| one.is_running);
-    Ok(found)
+pub(crate) async fn of_node(socket: &Path, node: &NodeMark) -> Result<Vec<Labelled>, Error> {
+    Engine::connect(socket).await?.find(node, None).await
 }
 
-/// Removes the containers of an installation that are not among these, and returns their names.
+/// Ends containers that no run owns, all at the same time, and removes them.
 ///
 /// # Errors
 /// The engine does not answer, or does not remove one.
-pub(crate) async fn sweep(
-    socket: &Path,
-    installation: &str,
-    is_kept: impl Fn(&str) -> bool,
-) -> Result<Vec<String>, Error> {
-    let engine = Engine::connect(socket).await?;
-    let mut removed = Vec::new();
-    for Labelled { name, .. } in engine.find(installation, None).await? {
-        if !is_kept(&name) {
-            engine.remove(&name).await?;
-            removed.push(name);
-        }
+pub(crate) async fn end(socket: &Path, strays: &[Labelled]) -> Result<(), Error> {
+    if strays.is_empty() {
+        return Ok(());
     }
-    Ok(removed)
+    let engine = Engine::connect(socket).await?;
+    let ended = futures_util::future::join_all(strays.iter().map(|one| engine.end(one))).await;
+    ended.into_iter().collect()
 }
 
 /// Removes the container of a run whose keeper does not live, from a thread that may wait.

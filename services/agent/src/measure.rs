@@ -1,8 +1,10 @@
 //! What a real machine and its running units use: CPU time and memory of control groups, of zones and of the whole, and what its
-//! network interfaces carry.
+//! network interfaces carry. The whole is the machine, or the control group that bounds the agent ([`scope`]).
 //!
 //! Counters rise for ever, so use is the difference of two looks ([`Meter::look`]). A file that cannot be read counts for
 //! nothing: a machine without control groups has use of its own and none of its running units.
+
+mod scope;
 
 use std::collections::BTreeMap;
 
@@ -11,11 +13,13 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     bandwidth::{Care, Rates},
+    cgroup::{GroupRecord, GroupUsage, GroupUse, reopen},
     detect::tree::Tree,
     inventory::NodeDef,
     life::Key,
     runtime::process::RunsUse,
 };
+use scope::Scope;
 
 /// Directory of the network interfaces.
 const NET: &str = "/sys/class/net";
@@ -39,7 +43,7 @@ pub(crate) struct Use {
 /// What was found at one look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measured {
-    /// The machine.
+    /// The machine, or the group that bounds the agent with those of its running units that lie elsewhere.
     pub(crate) node: LoadAmounts,
     /// Bits per second that it receives and sends.
     pub(crate) network: (i64, i64),
@@ -51,10 +55,27 @@ pub(crate) struct Measured {
     pub(crate) care: Option<(Care, Care)>,
     /// By index.
     pub(crate) zones: BTreeMap<usize, LoadAmounts>,
-    /// Memory of the machine that could be used at once, bytes.
-    pub(crate) memory_available: i64,
-    /// Memory of the machine, bytes.
-    pub(crate) memory_total: i64,
+    pub(crate) machine_memory: Memory,
+    /// Of the group around the agent with the lowest limit, if one is limited.
+    pub(crate) group_memory: Option<Memory>,
+}
+
+/// Memory of a machine or of a limited group, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) total: i64,
+    /// What could be used at once.
+    pub(crate) available: i64,
+}
+
+/// What one running unit has used.
+#[derive(Clone, Copy, Debug, Default)]
+struct RunTotal {
+    cpu_us: u64,
+    memory: u64,
+    /// Whether the group that bounds the agent does not count it.
+    is_cpu_outside: bool,
+    is_memory_outside: bool,
 }
 
 /// CPUs and NUMA nodes of a zone.
@@ -72,6 +93,8 @@ struct Counters {
     at: Millis,
     /// Busy ticks of all CPUs.
     busy: u64,
+    /// CPU time of the group that bounds the agent, microseconds.
+    scope_us: u64,
     /// Busy ticks by CPU.
     busy_of: BTreeMap<u32, u64>,
     /// Bytes received and sent, by interface.
@@ -84,8 +107,19 @@ struct Counters {
 #[derive(Debug)]
 pub(crate) struct Meter {
     tree: Tree,
+    scope: Scope,
     zones: BTreeMap<usize, ZoneParts>,
     last: Option<Counters>,
+}
+
+impl Measured {
+    /// Memory that is wanting until so many per cent are available, of the machine and of the group that limits the agent; not
+    /// positive: none.
+    pub(crate) fn memory_short(&self, low_percent: i64) -> i64 {
+        let short = |memory: Memory| memory.total / 100 * low_percent - memory.available;
+        let of_machine = short(self.machine_memory);
+        self.group_memory.map_or(of_machine, |group| of_machine.max(short(group)))
+    }
 }
 
 impl Counters {
@@ -120,7 +154,12 @@ impl Meter {
             let interfaces = interfaces.iter().filter(is_near).cloned().collect();
             (at, ZoneParts { cpus: zone.cpus.clone(), memory_node, interfaces })
         });
-        Self { zones: parts.collect(), tree, last: None }
+        Self { zones: parts.collect(), scope: scope::find(&tree), tree, last: None }
+    }
+
+    /// Returns whose use counts as that of the node.
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
     }
 
     /// What is used since the last look; `None` at the first, or if the last was a moment ago.
@@ -134,26 +173,35 @@ impl Meter {
             return None;
         }
         let mut counters = self.counters(now);
-        let mut runs: BTreeMap<(Key, u32), (u64, u64)> = BTreeMap::new();
-        for (name, usage) in groups {
-            // Starts in place have a group each.
-            let Some(run) = run_of(name) else { continue };
-            let (cpu_us, memory) = runs.entry(run).or_default();
-            *cpu_us += usage.cpu_us;
-            *memory += usage.memory;
-        }
-        counters.runs = runs.iter().map(|(run, (cpu_us, _))| (*run, *cpu_us)).collect();
+        let runs = self.totals(groups);
+        counters.runs = runs.iter().map(|(run, total)| (*run, total.cpu_us)).collect();
         let last = self.last.replace(counters)?;
         let counters = self.last.as_ref()?;
         let pause_ms = now.since(last.at).max(1);
         let milli_of_ticks = |ticks: u64| to_i64(ticks.saturating_mul(1_000_000 / TICKS_PER_S) / pause_ms);
-        let memory = memory(&self.tree.text("/proc/meminfo").unwrap_or_default());
-        let runs = runs.into_iter().map(|(run, (cpu_us, memory))| {
+        let machine_memory = memory(&self.tree.text("/proc/meminfo").unwrap_or_default());
+        let mut outside = Use::default();
+        let runs = runs.into_iter().map(|(run, total)| {
             // A group that has just been made began with nothing.
             let before = last.runs.get(&run).copied().unwrap_or(0);
-            let cpu_milli = to_i64(cpu_us.saturating_sub(before) / pause_ms);
-            (run, Use { cpu_milli, memory: to_i64(memory) })
+            let cpu_milli = to_i64(total.cpu_us.saturating_sub(before) / pause_ms);
+            let memory = to_i64(total.memory);
+            outside.cpu_milli += if total.is_cpu_outside { cpu_milli } else { 0 };
+            outside.memory += if total.is_memory_outside { memory } else { 0 };
+            (run, Use { cpu_milli, memory })
         });
+        let runs: BTreeMap<(Key, u32), Use> = runs.collect();
+        let cpu = match &self.scope.cpu {
+            Some(_) => to_i64(counters.scope_us.saturating_sub(last.scope_us) / pause_ms) + outside.cpu_milli,
+            None => milli_of_ticks(counters.busy.saturating_sub(last.busy)),
+        };
+        let used_memory = match &self.scope.memory {
+            Some(group) => to_i64(usage_of(group).memory) + outside.memory,
+            None => (machine_memory.total - machine_memory.available).max(0),
+        };
+        // What the node uses in a zone is part of what the machine uses there, and of what the node uses at all.
+        let cpu_max = self.scope.cpu.as_ref().map_or(i64::MAX, |_| cpu);
+        let memory_max = self.scope.memory.as_ref().map_or(i64::MAX, |_| used_memory);
         let zones = self.zones.iter().map(|(at, parts)| {
             let ticks = parts.cpus.iter().map(|cpu| {
                 let of = |counters: &Counters| counters.busy_of.get(cpu).copied().unwrap_or(0);
@@ -162,7 +210,8 @@ impl Meter {
             let memory = parts.memory_node.map_or(0, |node| self.memory_of_node(node));
             let (received, sent) = counters.traffic(&last, |name| parts.interfaces.contains(name));
             let network = received.saturating_add(sent);
-            (*at, LoadAmounts { cpu: milli_of_ticks(ticks.sum()), memory, network })
+            let cpu = milli_of_ticks(ticks.sum()).min(cpu_max);
+            (*at, LoadAmounts { cpu, memory: memory.min(memory_max), network })
         });
         let network = counters.traffic(&last, |_| true);
         let mut rates_of: BTreeMap<(Key, u32), Rates> = BTreeMap::new();
@@ -172,24 +221,41 @@ impl Meter {
             *sum = sum.plus(*rates);
         }
         Some(Measured {
-            node: LoadAmounts {
-                cpu: milli_of_ticks(counters.busy.saturating_sub(last.busy)),
-                memory: (memory.total - memory.available).max(0),
-                network: network.0.saturating_add(network.1),
-            },
+            node: LoadAmounts { cpu, memory: used_memory, network: network.0.saturating_add(network.1) },
             network,
-            runs: runs.collect(),
+            runs,
             rates: rates_of,
             care: care.clone(),
             zones: zones.collect(),
-            memory_available: memory.available,
-            memory_total: memory.total,
+            machine_memory,
+            group_memory: self.scope.memory_limit.as_ref().map(|(group, total)| {
+                let used = to_i64(usage_of(group).memory);
+                Memory { total: *total, available: (total - used).max(0) }
+            }),
         })
+    }
+
+    /// What running units have used, by the groups of their starts: those in place have a group each.
+    fn totals(&self, groups: &[GroupUse]) -> BTreeMap<(Key, u32), RunTotal> {
+        let is_outside = |group: &GroupRecord, scope: &Option<GroupRecord>| {
+            scope.as_ref().is_some_and(|scope| !group.is_within(scope))
+        };
+        let mut totals: BTreeMap<(Key, u32), RunTotal> = BTreeMap::new();
+        for GroupUse { name, group, usage } in groups {
+            let Some(run) = run_of(name) else { continue };
+            let total = totals.entry(run).or_default();
+            total.cpu_us += usage.cpu_us;
+            total.memory += usage.memory;
+            total.is_cpu_outside = is_outside(group, &self.scope.cpu);
+            total.is_memory_outside = is_outside(group, &self.scope.memory);
+        }
+        totals
     }
 
     fn counters(&self, at: Millis) -> Counters {
         let stat = self.tree.text("/proc/stat").unwrap_or_default();
-        let mut counters = Counters { at, network: self.network(), ..Counters::default() };
+        let scope_us = self.scope.cpu.as_ref().map_or(0, |group| usage_of(group).cpu_us);
+        let mut counters = Counters { at, scope_us, network: self.network(), ..Counters::default() };
         for line in stat.lines() {
             let Some(rest) = line.strip_prefix("cpu") else { continue };
             let mut fields = rest.split_ascii_whitespace();
@@ -230,9 +296,8 @@ impl Meter {
     }
 }
 
-struct Memory {
-    total: i64,
-    available: i64,
+fn usage_of(group: &GroupRecord) -> GroupUsage {
+    reopen(group).usage()
 }
 
 fn memory(meminfo: &str) -> Memory {
@@ -275,124 +340,4 @@ pub(crate) fn to_squeeze(short: i64, runs: &[((Key, u32), Use, i64)]) -> Vec<(Ke
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{fs, path::Path};
-
-    use godel_domain::{resources::Resources, zone::Zone};
-
-    use super::*;
-    use crate::cgroup::GroupUsage;
-
-    fn write(root: &Path, path: &str, text: &str) {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
-    fn stat(root: &Path, ticks: [u64; 2]) {
-        let [first, second] = ticks;
-        // 9 of each are idle or wait for a disk.
-        let cpu = |name: &str, busy: u64| format!("{name} {busy} 0 0 5 4 0 0 0 0 0\n");
-        let text =
-            [cpu("cpu ", first + second), cpu("cpu0", first), cpu("cpu1", second), "intr 7\n".to_owned()];
-        write(root, "proc/stat", &text.concat());
-    }
-
-    fn net(root: &Path, bytes: u64) {
-        let head = "Inter-|   Receive\n face |bytes\n";
-        let text = format!(
-            "{head}  eth0: {bytes} 1 0 0 0 0 0 0 {bytes} 1 0 0 0 0 0 0\n    lo: 99999 1 0 0 0 0 0 0 99999 1 0 0 0 0 0 0\n"
-        );
-        write(root, "proc/net/dev", &text);
-    }
-
-    fn usage(cpu_us: u64, memory: u64) -> GroupUsage {
-        GroupUsage { cpu_us, memory, ..GroupUsage::default() }
-    }
-
-    #[test]
-    fn use_is_what_was_added_between_two_looks() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path();
-        write(root, "sys/class/net/eth0/device/numa_node", "0\n");
-        let meminfo = "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\n";
-        write(root, "proc/meminfo", meminfo);
-        let of_node = "Node 0 MemTotal: 1000 kB\nNode 0 MemFree: 200 kB\nNode 0 Active(file): 50 kB\nNode 0 Inactive(file): 150 kB\n";
-        write(root, "sys/devices/system/node/node0/meminfo", of_node);
-        stat(root, [100, 500]);
-        net(root, 1_000);
-        let mut node = NodeDef::new("n", Resources::default());
-        let capacity = Resources::new([("cpu", 1_000)]).unwrap();
-        node.zones = vec![Zone {
-            kind: "numa".to_owned(),
-            parent: None,
-            capacity,
-            cpus: vec![1],
-            threads_per_core: 1,
-        }];
-        node.memory_nodes = BTreeMap::from([(0, 0)]);
-        let mut meter = Meter::new(Tree::new(root), &node);
-        let key = |unit| Key { unit, ordinal: 0 };
-        let first = [("1-0-0.0".to_owned(), usage(5_000_000, 10))];
-        let runs =
-            |groups: &[(String, GroupUsage)]| RunsUse { groups: groups.to_vec(), ..RunsUse::default() };
-        assert_eq!(meter.look(&runs(&first), Millis(1_000)), None, "nothing to compare it with");
-        assert_eq!(meter.look(&runs(&first), Millis(1_050)), None, "too soon");
-        stat(root, [150, 700]);
-        net(root, 126_000);
-        let second = [
-            ("1-0-0.0".to_owned(), usage(5_500_000, 10)),
-            ("1-0-0.1".to_owned(), usage(500_000, 20)),
-            ("2-0-3.7".to_owned(), usage(250_000, 40)),
-            ("what is this".to_owned(), usage(9, 9)),
-        ];
-        let rate = |bits, memory| Rates { network: Some((bits, 2 * bits)), memory };
-        let rates =
-            [("1-0-0.0", rate(8, None)), ("1-0-0.1", rate(16, Some(5))), ("what is this", rate(1, None))];
-        let rates = rates.map(|(name, rates)| (name.to_owned(), rates)).into();
-        let measured = meter.look(&RunsUse { rates, ..runs(&second) }, Millis(3_000)).unwrap();
-        // 250 ticks in 2 s; 2 x 125,000 bytes.
-        let expected = LoadAmounts { cpu: 1_250, memory: 600 << 10, network: 1_000_000 };
-        assert_eq!((measured.node, measured.network), (expected, (500_000, 500_000)));
-        let starts_together = Rates { network: Some((24, 48)), memory: Some(5) };
-        assert_eq!(measured.rates, BTreeMap::from([((key(1), 0), starts_together)]));
-        let used = |cpu_milli, memory| Use { cpu_milli, memory };
-        assert_eq!(
-            measured.runs,
-            BTreeMap::from([((key(1), 0), used(500, 30)), ((key(2), 3), used(125, 40))])
-        );
-        let of_zone = LoadAmounts { cpu: 1_000, memory: 600 << 10, network: 1_000_000 };
-        assert_eq!(measured.zones, BTreeMap::from([(0, of_zone)]));
-        assert_eq!((measured.memory_available, measured.memory_total), (400 << 10, 1_000 << 10));
-    }
-
-    #[test]
-    fn a_machine_that_says_nothing_uses_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let node = NodeDef::new("n", Resources::default());
-        let mut meter = Meter::new(Tree::new(dir.path()), &node);
-        write(dir.path(), "proc/stat", "cpu x y\ncpuq 1\ncpu3\n");
-        write(dir.path(), "proc/net/dev", "eth0: 1\nlo\n");
-        let nothing = RunsUse::default();
-        assert_eq!(meter.look(&nothing, Millis(0)), None);
-        assert_eq!(meter.look(&nothing, Millis(1_000)), Some(Measured::default()));
-    }
-
-    #[test]
-    fn who_is_furthest_above_its_request_ends_first() {
-        let run = |unit, memory, asked| ((Key { unit, ordinal: 0 }, 0), Use { cpu_milli: 0, memory }, asked);
-        let runs = [run(1, 50, 100), run(2, 80, 10), run(3, 90, 50), run(4, 0, 0), run(5, 80, 10)];
-        for (short, expected) in [
-            (0, vec![]),
-            (-5, vec![]),
-            (1, vec![2]),
-            (80, vec![2]),
-            (81, vec![2, 5]),
-            (200, vec![2, 5, 3]),
-            (9_999, vec![2, 5, 3, 1]),
-        ] {
-            let squeezed: Vec<u64> = to_squeeze(short, &runs).iter().map(|(key, _)| key.unit).collect();
-            assert_eq!(squeezed, expected, "{short}");
-        }
-    }
-}
+mod tests;

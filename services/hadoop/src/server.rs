@@ -165,7 +165,7 @@ impl Server {
                     });
                 }
                 Err(error) => {
-                    guests.evict_one();
+                    guests.make_room();
                     if full_said.may_speak() {
                         tracing::warn!(%error, "a connection of a Hadoop client cannot be accepted");
                     }

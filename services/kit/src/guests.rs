@@ -1,25 +1,22 @@
 //! Connections of listeners that do not speak gRPC (Hadoop RPC, REST, metrics): so many and no more, whatever strangers open.
 //!
-//! When there are as many as there may be, or when file descriptors run short, one without a call in hand goes for each that
-//! comes: those that never said anything first, then those that never got as far as an answer, the longest idle first. That is
-//! the order in which the gRPC server closes connections too. Who is at the other end does not count: many clients may share
-//! an address.
+//! When there are as many as there may be, one without a call in hand goes for each that comes, in the order of [`crate::idle`], by
+//! which connections of all listeners go when file descriptors run short. Who is at the other end does not count: many clients
+//! may share an address.
 
 use std::{
     collections::BTreeMap,
     os::fd::RawFd,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
+    sync::{Arc, Weak},
 };
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::server::{is_short_of_descriptors, relieve};
+use crate::{
+    idle::{self, Activity, Evictable, Idleness, Listener, first_to_go, idle_ones, relieve},
+    server::is_short_of_descriptors,
+};
 
 /// The connections of one listener.
 #[derive(Debug)]
@@ -34,14 +31,9 @@ struct Known {
     by_id: BTreeMap<u64, Arc<Connection>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Connection {
-    opened: Instant,
-    merit: AtomicU8,
-    n_calls: AtomicUsize,
-    /// When it did something last, ms since `opened`.
-    active_ms: AtomicU64,
-    is_leaving: AtomicBool,
+    activity: Activity,
     leave: CancellationToken,
 }
 
@@ -57,61 +49,36 @@ pub struct Guest {
 #[derive(Debug)]
 pub struct GuestCall(Arc<Connection>);
 
-/// What a connection has done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Merit {
-    Silent,
-    Spoke,
-    Answered,
-}
-
-/// Who goes first: the order of the fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Idleness {
-    merit: u8,
-    since: Instant,
-}
-
 impl Guests {
     /// At most so many connections.
     pub fn new(n_max: usize) -> Arc<Self> {
-        Arc::new(Self { n_max: n_max.max(1), known: Mutex::default() })
+        let guests = Arc::new(Self { n_max: n_max.max(1), known: Mutex::default() });
+        let listener: Weak<Self> = Arc::downgrade(&guests);
+        idle::register(listener);
+        guests
     }
 
     /// A place for a connection with this descriptor; `None` when all others have calls in hand.
     pub fn admit(self: &Arc<Self>, descriptor: RawFd) -> Option<Guest> {
-        let is_short = is_short_of_descriptors(descriptor);
-        if is_short {
+        if is_short_of_descriptors(descriptor) {
             relieve();
         }
         let mut known = self.known.lock();
-        let n_staying = known.by_id.values().filter(|one| !one.is_leaving.load(Ordering::Acquire)).count();
-        let is_full = n_staying >= self.n_max;
-        if is_full || is_short {
-            let makes_room = known.evict();
-            if is_full && !makes_room {
-                return None;
-            }
+        let n_staying = known.by_id.values().filter(|one| !one.activity.is_leaving()).count();
+        if n_staying >= self.n_max && !known.evict() {
+            return None;
         }
         let id = known.next;
         known.next += 1;
-        let connection = Arc::new(Connection {
-            opened: Instant::now(),
-            merit: AtomicU8::new(Merit::Silent as u8),
-            n_calls: AtomicUsize::new(0),
-            active_ms: AtomicU64::new(0),
-            is_leaving: AtomicBool::new(false),
-            leave: CancellationToken::new(),
-        });
+        let connection = Arc::new(Connection::default());
         known.by_id.insert(id, Arc::clone(&connection));
         drop(known);
         Some(Guest { guests: Arc::clone(self), id, connection })
     }
 
-    /// Closes one, because a new one could not be accepted.
-    pub fn evict_one(&self) {
+    /// Closes idle connections of this process, because a new one could not be accepted.
+    pub fn make_room(&self) {
         relieve();
-        self.known.lock().evict();
     }
 
     /// Connections open now.
@@ -128,42 +95,53 @@ impl Guests {
 impl Known {
     /// Asks the one that goes first to leave; whether there is one.
     fn evict(&self) -> bool {
-        let idle = self.by_id.values().filter_map(|one| Some((one.idleness()?, one)));
-        let Some((_, first)) = idle.min_by_key(|(idleness, _)| *idleness) else { return false };
-        first.is_leaving.store(true, Ordering::Release);
-        first.leave.cancel();
-        true
+        let first = first_to_go(idle_ones(self.by_id.values()), 1);
+        first.iter().for_each(|one| one.ask_to_leave());
+        !first.is_empty()
     }
 }
 
 impl Connection {
-    fn idleness(&self) -> Option<Idleness> {
-        let is_busy = self.n_calls.load(Ordering::Acquire) > 0 || self.is_leaving.load(Ordering::Acquire);
-        let since = self.opened + Duration::from_millis(self.active_ms.load(Ordering::Acquire));
-        (!is_busy).then_some(Idleness { merit: self.merit.load(Ordering::Relaxed), since })
+    fn ask_to_leave(&self) {
+        self.activity.set_leaving(true);
+        self.leave.cancel();
+    }
+}
+
+impl Evictable for Connection {
+    fn activity(&self) -> &Activity {
+        &self.activity
     }
 
-    fn active(&self, merit: Merit) {
-        self.merit.fetch_max(merit as u8, Ordering::Relaxed);
-        let now = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.active_ms.store(now, Ordering::Release);
+    fn evict_for_descriptor(&self) {
+        self.ask_to_leave();
+    }
+}
+
+impl Listener for Guests {
+    fn add_idle(&self, idle: &mut Vec<(Idleness, Arc<dyn Evictable>)>) {
+        let known = self.known.lock();
+        let found = idle_ones(known.by_id.values());
+        idle.extend(
+            found.into_iter().map(|(idleness, one)| (idleness, Arc::clone(one) as Arc<dyn Evictable>)),
+        );
     }
 }
 
 impl Guest {
     /// It has sent something. A connection that only ever sends does not become more worth by that.
     pub fn spoke(&self) {
-        self.connection.merit.fetch_max(Merit::Spoke as u8, Ordering::Relaxed);
+        self.connection.activity.note_speech();
     }
 
     /// It was answered.
     pub fn answered(&self) {
-        self.connection.active(Merit::Answered);
+        self.connection.activity.note_answer();
     }
 
     /// A call begins.
     pub fn call(&self) -> GuestCall {
-        self.connection.n_calls.fetch_add(1, Ordering::AcqRel);
+        self.connection.activity.begin_call();
         GuestCall(Arc::clone(&self.connection))
     }
 
@@ -175,8 +153,7 @@ impl Guest {
 
 impl Drop for GuestCall {
     fn drop(&mut self) {
-        self.0.active(Merit::Answered);
-        self.0.n_calls.fetch_sub(1, Ordering::AcqRel);
+        self.0.activity.end_call();
     }
 }
 
@@ -232,5 +209,17 @@ mod tests {
         }
         assert!(!served.iter().any(gone));
         assert_eq!((flood.len(), guests.len()), (50, 100));
+    }
+    #[test]
+    fn descriptors_are_taken_from_the_most_idle_of_all_listeners() {
+        let (first, second) = (Guests::new(100), Guests::new(100));
+        let served: Vec<Guest> = (0..8).map(|_| first.admit(0).unwrap()).collect();
+        served.iter().for_each(Guest::answered);
+        let silent: Vec<Guest> = (0..7).map(|_| second.admit(0).unwrap()).collect();
+        let busy = second.admit(0).unwrap();
+        let _call = busy.call();
+        assert_eq!(relieve(), 8);
+        assert!(silent.iter().all(gone) && !gone(&busy));
+        assert_eq!(served.iter().filter(|one| gone(one)).count(), 1);
     }
 }

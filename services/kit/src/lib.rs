@@ -14,6 +14,7 @@
 //! - `deps`: the dependencies of every service, which tests and `godel up` inject.
 //! - `fake`: a double of the state service for tests.
 //! - `guests`: connections of listeners that do not speak gRPC, and which of them go first.
+//! - `idle`: which connections go first, of all listeners.
 //! - `informer`: follows the store: lists, watches, resumes.
 //! - `lease`: leases, held and renewed.
 //! - `message`: the size limit of messages, and splitting larger ones.
@@ -40,6 +41,7 @@ pub mod deps;
 #[cfg(test)]
 mod fake;
 pub mod guests;
+mod idle;
 pub mod informer;
 pub mod lease;
 pub mod message;

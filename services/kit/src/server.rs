@@ -41,7 +41,6 @@ use crate::{
     room::{Room, Share},
 };
 use accept::Serving;
-pub(crate) use connections::relieve;
 use connections::{Connection, Connections};
 pub(crate) use descriptors::is_short as is_short_of_descriptors;
 pub use forward::{FORWARDED, ForwardTo, SCHEDULER};

@@ -48,8 +48,8 @@ godel_kit::section! {
         pub quiet_pending_max: u64 = 100,
         /// Nor do they until this long after.
         pub quiet_for: HumanDuration = HumanDuration::from_secs(60),
-        /// Whether load that is not godel's makes nodes hot and keeps moves away from them. False where several nodes share one machine, each of
-        /// which measures all of it.
+        /// Whether load that is not godel's makes nodes hot and keeps moves away from them. False where several agents run on one machine without
+        /// containers or limits of their own: each of them measures all of it.
         pub other_load: bool = true,
         /// A movement stops when more of its moves than this have failed, percent of those that ended; two failures never stop one.
         pub failed_max_percent: u32 = 20,

@@ -73,7 +73,8 @@ godel_kit::section! {
         /// assignments. 0: never.
         pub quarantine_refusals: usize = 3,
         /// A node on which this many replicas end at once within `quarantine_window`, whose commands run on other nodes, is
-        /// quarantined. It never is the last node that something could use. 0: never.
+        /// quarantined; so is one where this many units with different commands do, nothing else does well, and other units do
+        /// elsewhere. It never is the last node that something could use. 0: never.
         pub quarantine_failures: usize = 3,
         /// Time window in which refused assignments and replicas that end at once are counted (`quarantine_refusals`,
         /// `quarantine_failures`).

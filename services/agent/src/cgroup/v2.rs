@@ -26,7 +26,7 @@ pub(super) struct Group {
 }
 
 /// Whether the controllers that are needed are of this version here.
-pub(super) fn has_controllers(tree: &Tree, hierarchy: &Hierarchy) -> bool {
+pub(crate) fn has_controllers(tree: &Tree, hierarchy: &Hierarchy) -> bool {
     let known = hierarchy.dirs().iter().find_map(|dir| tree.text(&format!("{dir}/cgroup.controllers")));
     let known = known.unwrap_or_default();
     ["cpu", "memory"].iter().all(|name| known.split_whitespace().any(|controller| controller == *name))

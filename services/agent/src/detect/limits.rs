@@ -17,6 +17,8 @@ pub(crate) struct Hierarchy {
     pub(crate) mount: String,
     /// The group of this process, below the mount: empty, or `/a/b`.
     pub(crate) group: String,
+    /// The group that is mounted. `None`: that of this process is not in it, and `group` says only where groups can be made.
+    pub(crate) mounted: Option<String>,
 }
 
 impl Hierarchy {
@@ -31,7 +33,7 @@ impl Hierarchy {
         dirs
     }
 
-    fn has(&self, controller: &str) -> bool {
+    pub(crate) fn has(&self, controller: &str) -> bool {
         self.is_v2 || self.controllers.iter().any(|known| known == controller)
     }
 }
@@ -53,13 +55,15 @@ pub(crate) fn hierarchies_of(tree: &Tree, process: &str) -> Vec<Hierarchy> {
             controllers.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
         let (root, mount) = mounts.lines().find_map(|line| mounted(line, is_v2, &controllers))?;
         // A group outside of what is mounted, or of the own namespace, cannot be seen.
-        let group = if root == "/" { path } else { path.strip_prefix(&root).unwrap_or("/") };
-        let group = group.trim_end_matches('/');
-        (!group.split('/').any(|part| part == "..")).then(|| Hierarchy {
+        let seen = if root == "/" { Some(path) } else { path.strip_prefix(&root) };
+        let group = seen.unwrap_or("/").trim_end_matches('/').to_owned();
+        let mounted = seen.map(|_| root);
+        (!group.split('/').any(|part| part == "..")).then_some(Hierarchy {
             is_v2,
             controllers,
             mount,
-            group: group.to_owned(),
+            group,
+            mounted,
         })
     };
     groups.lines().filter_map(of_line).collect()
@@ -113,9 +117,7 @@ pub(super) fn limits(tree: &Tree) -> Limits {
             limits.cpu_milli = quotas.chain(limits.cpu_milli).min();
         }
         if hierarchy.has("memory") {
-            let name = if hierarchy.is_v2 { "memory.max" } else { "memory.limit_in_bytes" };
-            let bytes = |dir: &String| tree.number::<i64>(&format!("{dir}/{name}"));
-            let bounds = dirs.iter().filter_map(bytes).filter(|bytes| (1..NO_LIMIT).contains(bytes));
+            let bounds = dirs.iter().filter_map(|dir| memory_limit(tree, dir, hierarchy.is_v2));
             limits.memory = bounds.chain(limits.memory).min();
         }
         if hierarchy.has("cpuset") {
@@ -126,8 +128,15 @@ pub(super) fn limits(tree: &Tree) -> Limits {
     limits
 }
 
-/// Thousandths of a CPU that a group may use.
-fn quota(tree: &Tree, dir: &str, is_v2: bool) -> Option<i64> {
+/// Bytes that a group may use; `None`: it has no limit.
+pub(crate) fn memory_limit(tree: &Tree, dir: &str, is_v2: bool) -> Option<i64> {
+    let name = if is_v2 { "memory.max" } else { "memory.limit_in_bytes" };
+    let bytes = tree.number::<i64>(&format!("{dir}/{name}"));
+    bytes.filter(|bytes| (1..NO_LIMIT).contains(bytes))
+}
+
+/// Thousandths of a CPU that a group may use; `None`: it has no limit.
+pub(crate) fn quota(tree: &Tree, dir: &str, is_v2: bool) -> Option<i64> {
     let (quota, period) = if is_v2 {
         let text = tree.text(&format!("{dir}/cpu.max"))?;
         let (quota, period) = text.split_once(' ')?;

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Labels of containers.
-const NODE: &str = "godel.node";
+pub(crate) const NODE: &str = "godel.node";
 pub(crate) const UNIT: &str = "godel.unit";
 pub(crate) const ORDINAL: &str = "godel.ordinal";
 pub(crate) const INCARNATION: &str = "godel.incarnation";

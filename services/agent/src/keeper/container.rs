@@ -35,6 +35,7 @@ use crate::{
     },
     logs,
     procfs::{self, Process},
+    runtime::process::strays::NodeMark,
 };
 
 /// Longest pause between attempts to start a container.
@@ -172,6 +173,7 @@ async fn start(
 /// Fetches the image if it is not there, and makes and starts the container.
 async fn try_start(run: &Run, container: &Container, is_made: &Cell<bool>) -> Result<Running, NotStarted> {
     let Container { name, image, installation, .. } = container;
+    let node = NodeMark { uid: installation.clone(), name: run.node.clone(), ..NodeMark::of(&run.env) };
     let engine = Engine::connect(&container.socket).await.map_err(NotStarted::engine)?;
     if is_made.get()
         && let Some(facts) = engine.inspect(name).await.map_err(NotStarted::engine)?.as_ref().map(Facts::of)
@@ -181,10 +183,8 @@ async fn try_start(run: &Run, container: &Container, is_made: &Cell<bool>) -> Re
         return Ok(Running { output: engine.attach(name).await.ok(), engine, facts });
     }
     // Of this replica nothing else may run: what is there was left by a keeper that was killed.
-    for earlier in
-        engine.find(installation, Some((run.unit, run.ordinal))).await.map_err(NotStarted::engine)?
-    {
-        if earlier.incarnation.is_none_or(|incarnation| incarnation <= run.incarnation) {
+    for earlier in engine.find(&node, Some((run.unit, run.ordinal))).await.map_err(NotStarted::engine)? {
+        if !earlier.is_own || earlier.incarnation.is_none_or(|incarnation| incarnation <= run.incarnation) {
             engine.remove(&earlier.name).await.map_err(NotStarted::engine)?;
         }
     }

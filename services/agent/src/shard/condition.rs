@@ -1,5 +1,7 @@
 //! What a real node can do: state is told of each change, and an agent that has lost its state directory ends.
 
+use std::sync::Arc;
+
 use godel_proto::v1::{self, session_request::Message};
 use tokio::sync::watch;
 
@@ -7,7 +9,7 @@ use super::Shard;
 use crate::{
     claim::DirLoss,
     condition::{self, Condition, Looked},
-    runtime::process::Images,
+    runtime::process::{Images, left},
     service::Mode,
     session,
 };
@@ -88,6 +90,11 @@ impl Shard {
             && let (Some(home), Some(images)) = (&self.home, self.condition.images.take())
         {
             home.set_images(images);
+            let home = Arc::clone(home);
+            godel_kit::task::spawn(
+                "agent.containers",
+                async move { left::end_unknown_containers(&home).await },
+            );
         }
         let is_lost = before.loss.is_none() && now.loss.is_some();
         let report = self.report(0);

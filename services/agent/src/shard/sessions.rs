@@ -1,5 +1,7 @@
 //! The sessions of a shard's nodes: a few are opened at a time, and one that is lost is opened again after a while.
 
+use std::sync::Arc;
+
 use godel_domain::ids::StoreId;
 use godel_kit::status::{has_reason, reason, retry_after};
 use godel_proto::v1;
@@ -10,7 +12,8 @@ use super::{JITTER_PERCENT, JITTER_PERCENT_MAX, Shard, Timer};
 use crate::{
     journal::Entry,
     life::N_STATUSES_MAX,
-    session::{self, Progress},
+    runtime::process::{Home, left},
+    session::{self, Progress, Step},
 };
 
 /// Longest time that state may ask for before a session is opened again, milliseconds.
@@ -45,7 +48,12 @@ impl Shard {
                 };
                 let (tx, step) = session::open(self.client.clone(), node, slot.generation, open);
                 slot.outbound = Some(tx);
-                self.connecting.push(step);
+                // What an agent of another directory has left is this node's once state lets this one speak for it, and not before.
+                let is_first = !slot.was_welcomed || registered.store_id != slot.store;
+                self.connecting.push(match self.home.clone().filter(|_| is_first) {
+                    Some(home) => ending_predecessors(home, registered.store_id, step),
+                    None => step,
+                });
                 self.note(node);
             }
             Progress::Opened { result: Ok(inbound), .. } => self.inbound.push(*inbound),
@@ -192,4 +200,12 @@ impl Shard {
         let wait = asked.min(RETRY_ASKED_MS_MAX) + self.rng.random_range(1..=spread);
         self.timers.set(self.clock.now().plus(wait), Timer::Connect(node));
     }
+}
+
+/// A step before which everything ends that agents have left which spoke for the node in this store before.
+fn ending_predecessors(home: Arc<Home>, store: u64, step: Step) -> Step {
+    Box::pin(async move {
+        left::end_predecessors(home, store).await;
+        step.await
+    })
 }

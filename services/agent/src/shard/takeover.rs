@@ -15,7 +15,7 @@ use super::Shard;
 use crate::{
     Config, UseDocker,
     cgroup::Groups,
-    docker::{self, Engine},
+    docker::Engine,
     life::LeftRunning,
     runtime::{
         Event, Run,
@@ -74,9 +74,7 @@ impl Shard {
             tracing::info!(node = %name, n_live, n_ended, "running units of an earlier agent are taken over");
         }
         left::end(rest).await;
-        if let Some(images) = images {
-            sweep_containers(&images, &containers).await;
-        }
+        left::end_containers(&home, |one| containers.contains(&one.name)).await;
         home.set_store(self.slots[0].store);
         self.sweep_logs(&home);
         Ok(processes)
@@ -145,16 +143,6 @@ impl Shard {
             }
         }
         opened.ok()
-    }
-}
-
-/// Removes the containers of this installation that no keeper has.
-async fn sweep_containers(images: &Images, kept: &BTreeSet<String>) {
-    let Images { socket, installation, .. } = images;
-    match docker::sweep(socket, installation, |name| kept.contains(name)).await {
-        Ok(removed) if removed.is_empty() => {}
-        Ok(removed) => tracing::info!(?removed, "containers of an earlier agent are removed"),
-        Err(error) => tracing::warn!(%error, "containers of an earlier agent cannot be removed"),
     }
 }
 

@@ -72,6 +72,9 @@ impl Shard {
             self.measure_gpus(home);
         }
         let mut meter = Meter::new(Tree::new("/".as_ref()), &slot.def);
+        for (what, group) in meter.scope().groups() {
+            tracing::info!(group = %group.dir().display(), "the {what} that this node uses is that of its control group");
+        }
         let (home, measured, clock) = (Arc::downgrade(home), Arc::clone(&self.measured), self.clock.clone());
         godel_kit::task::spawn("agent.usage", async move {
             let mut ticks = tokio::time::interval(PAUSE);
@@ -102,7 +105,7 @@ impl Shard {
             return Some(self.use_model.used(node, life.weights(), age));
         }
         let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        if measured.memory_total == 0 {
+        if measured.machine_memory.total == 0 {
             return None;
         }
         let mut best_effort = Weight::default();
@@ -112,7 +115,7 @@ impl Shard {
                 best_effort.memory += used.memory;
             }
         }
-        // What the machine itself uses is no less in the way of best-effort work than what it guarantees.
+        // What the machine, or the group that bounds the agent, uses itself is no less in the way of best-effort work than what it guarantees.
         let all = measured.node;
         let guaranteed = Weight {
             cpu_milli: (all.cpu - best_effort.cpu_milli).max(0),
@@ -187,7 +190,7 @@ impl Shard {
             running: running.take(N_RUNNING_MAX).collect(),
             zones: zones.collect(),
             devices: devices.collect(),
-            network: (measured.memory_total > 0).then(|| network_rate(measured.network)),
+            network: (measured.machine_memory.total > 0).then(|| network_rate(measured.network)),
             bandwidth: measured.care.as_ref().map(bandwidth_report),
         }
     }
@@ -196,8 +199,7 @@ impl Shard {
     pub(super) fn squeeze(&mut self) {
         let Some(slot) = self.slots.first_mut() else { return };
         let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        let low = measured.memory_total / 100 * i64::from(self.config.memory_low_percent);
-        let short = low - measured.memory_available;
+        let short = measured.memory_short(i64::from(self.config.memory_low_percent));
         if short <= 0 {
             return;
         }

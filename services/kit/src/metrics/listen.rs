@@ -66,7 +66,7 @@ impl axum::serve::Listener for Few {
                     return (Cuttable { stream, guest, cut, is_cut: false, write_by: None }, address);
                 }
                 Err(error) => {
-                    self.guests.evict_one();
+                    self.guests.make_room();
                     if self.failed.may_speak() {
                         tracing::warn!(%error, "cannot accept connections");
                     }

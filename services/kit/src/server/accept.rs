@@ -17,7 +17,7 @@ use tonic::body::Body;
 use tower::Service;
 
 use super::{
-    connections::{Connections, Place, relieve},
+    connections::{Connections, Place},
     descriptors::{Supply, supply},
     frames::Budget,
     io::Paced,
@@ -25,6 +25,7 @@ use super::{
 use crate::{
     client::{CONNECTION_WINDOW, STREAM_WINDOW},
     config::ServerConfig,
+    idle::relieve,
     metrics::ConnectionMetrics,
     quiet::Quiet,
 };

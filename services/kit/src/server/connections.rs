@@ -1,12 +1,12 @@
-//! The connections of a server, and which of them go when there are too many: those without an open call, those
-//! that never made one first, the longest idle first. A connection with an open call is never closed here.
+//! The connections of a server, and which of them go when they are idle for long or too many: in the order of
+//! [`crate::idle`]. A connection with an open call is never closed here.
 
 use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, SocketAddr},
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -15,10 +15,11 @@ use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{slots::Share, unread::Unread};
-use crate::{metrics::ConnectionMetrics, room::Room};
-
-/// Every server of this process: they share its descriptors.
-static SERVERS: Mutex<Vec<Weak<Connections>>> = Mutex::new(Vec::new());
+use crate::{
+    idle::{self, Activity, Evictable, Idleness, Listener, first_to_go, idle_ones},
+    metrics::ConnectionMetrics,
+    room::Room,
+};
 
 /// Connections that this process has accepted.
 static N_ACCEPTED: AtomicU64 = AtomicU64::new(1);
@@ -29,19 +30,11 @@ const READ_PATIENCE: Duration = Duration::from_secs(10);
 /// One accepted connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    opened: Instant,
     /// Who is at the other end.
     pub(super) peer: SocketAddr,
-    /// Calls and streams open now.
-    open: AtomicUsize,
-    /// What it has done so far: a [`Merit`].
-    merit: AtomicU8,
-    /// When its last call ended, in ms since `opened`.
-    idle_since_ms: AtomicU64,
+    activity: Activity,
     /// Asks the connection's task to close it.
     leave: Notify,
-    /// Asked already: others are next.
-    is_leaving: AtomicBool,
     /// Whether its descriptor is needed at once.
     in_a_hurry: AtomicBool,
     was_slowed: AtomicBool,
@@ -74,13 +67,9 @@ impl Connection {
         Self {
             unread: Unread::new(room),
             number: N_ACCEPTED.fetch_add(1, Ordering::Relaxed),
-            opened: Instant::now(),
             peer,
-            open: AtomicUsize::new(0),
-            merit: AtomicU8::new(Merit::Silent as u8),
-            idle_since_ms: AtomicU64::new(0),
+            activity: Activity::default(),
             leave: Notify::new(),
-            is_leaving: AtomicBool::new(false),
             in_a_hurry: AtomicBool::new(false),
             was_slowed: AtomicBool::new(false),
             metrics,
@@ -90,18 +79,17 @@ impl Connection {
 
     /// A call or stream begins.
     pub(super) fn call(self: &Arc<Self>) -> OpenCall {
-        self.merit.store(Merit::Called as u8, Ordering::Relaxed);
-        self.open.fetch_add(1, Ordering::AcqRel);
+        self.activity.begin_call();
         OpenCall(Arc::clone(self))
     }
 
     /// Its first byte has come.
     pub(super) fn speaks(&self) {
-        self.merit.fetch_max(Merit::Spoke as u8, Ordering::Relaxed);
+        self.activity.note_speech();
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.open.load(Ordering::Acquire) == 0
+        self.activity.is_idle()
     }
 
     /// It sends more than its budget allows; counted once for each connection.
@@ -119,46 +107,31 @@ impl Connection {
 
     /// It was asked, and a call has come meanwhile.
     pub(super) fn cancel_close(&self) {
-        self.is_leaving.store(false, Ordering::Release);
+        self.activity.set_leaving(false);
     }
 
     fn ask_to_leave(&self, in_a_hurry: bool) {
-        self.is_leaving.store(true, Ordering::Release);
+        self.activity.set_leaving(true);
         self.in_a_hurry.store(in_a_hurry, Ordering::Release);
         self.leave.notify_one();
     }
+}
 
-    fn idleness(&self) -> Option<Idleness> {
-        let since = Duration::from_millis(self.idle_since_ms.load(Ordering::Acquire));
-        let idleness = Idleness { merit: self.merit.load(Ordering::Relaxed), since: self.opened + since };
-        (self.is_idle() && !self.is_leaving.load(Ordering::Acquire)).then_some(idleness)
+impl Evictable for Connection {
+    fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    fn evict_for_descriptor(&self) {
+        self.metrics.closed_short.inc();
+        self.ask_to_leave(true);
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        let since = u64::try_from(self.0.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.0.idle_since_ms.store(since, Ordering::Release);
-        self.0.open.fetch_sub(1, Ordering::AcqRel);
+        self.0.activity.end_call();
     }
-}
-
-/// What a connection has done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Merit {
-    /// Nothing.
-    Silent,
-    /// It has sent something.
-    Spoke,
-    /// It has made a call.
-    Called,
-}
-
-/// Who goes first: the order of the fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Idleness {
-    merit: u8,
-    since: Instant,
 }
 
 /// The connections of one server.
@@ -199,10 +172,8 @@ impl Connections {
     ) -> Arc<Self> {
         let connections =
             Arc::new(Self { known: Mutex::default(), idle_timeout, idle_per_address_max, metrics, room });
-        let mut servers = SERVERS.lock();
-        servers.retain(|server| server.strong_count() > 0);
-        servers.push(Arc::downgrade(&connections));
-        drop(servers);
+        let listener: Weak<Self> = Arc::downgrade(&connections);
+        idle::register(listener);
         connections
     }
 
@@ -236,8 +207,8 @@ impl Connections {
         }
         let known = self.known.lock();
         for (_, connection) in known.by_id.values() {
-            let idle = connection.idleness();
-            if idle.is_some_and(|idle| now.saturating_duration_since(idle.since) >= self.idle_timeout) {
+            let idle = connection.activity.idleness();
+            if idle.is_some_and(|idle| idle.age(now) >= self.idle_timeout) {
                 self.metrics.closed_idle.inc();
                 connection.ask_to_leave(false);
             }
@@ -260,37 +231,14 @@ impl Connections {
     }
 }
 
-/// Descriptors of this process run short: closes some connections without an open call, of any of its servers. How
-/// many.
-pub(crate) fn relieve() -> usize {
-    let servers: Vec<Arc<Connections>> = SERVERS.lock().iter().filter_map(Weak::upgrade).collect();
-    let mut idle = Vec::new();
-    for server in &servers {
-        idle.extend(idle_ones(server.known.lock().by_id.values().map(|(_, one)| one)));
+impl Listener for Connections {
+    fn add_idle(&self, idle: &mut Vec<(Idleness, Arc<dyn Evictable>)>) {
+        let known = self.known.lock();
+        let found = idle_ones(known.by_id.values().map(|(_, one)| one));
+        idle.extend(
+            found.into_iter().map(|(idleness, one)| (idleness, Arc::clone(one) as Arc<dyn Evictable>)),
+        );
     }
-    let n = (idle.len() / 16).clamp(8, 256);
-    let gone = first_to_go(idle, n);
-    for connection in &gone {
-        connection.metrics.closed_short.inc();
-        connection.ask_to_leave(true);
-    }
-    gone.len()
-}
-
-fn idle_ones<'a>(connections: impl Iterator<Item = &'a Arc<Connection>>) -> Vec<(Idleness, Arc<Connection>)> {
-    connections.filter_map(|one| Some((one.idleness()?, Arc::clone(one)))).collect()
-}
-
-/// The `n` that go first.
-fn first_to_go<T>(mut idle: Vec<(Idleness, T)>, n: usize) -> Vec<T> {
-    if n == 0 {
-        return Vec::new();
-    }
-    if n < idle.len() {
-        idle.select_nth_unstable_by_key(n, |(idleness, _)| *idleness);
-    }
-    idle.truncate(n);
-    idle.into_iter().map(|(_, one)| one).collect()
 }
 
 impl Drop for Place {
@@ -312,32 +260,6 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_never_called_goes_first_and_then_who_is_idle_longest() {
-        let start = Instant::now();
-        let idle = |merit: Merit, s| Idleness { merit: merit as u8, since: start + Duration::from_secs(s) };
-        let all = || {
-            vec![
-                (idle(Merit::Called, 1), "called, old"),
-                (idle(Merit::Silent, 9), "silent, new"),
-                (idle(Merit::Called, 5), "called"),
-                (idle(Merit::Spoke, 2), "spoke"),
-                (idle(Merit::Silent, 3), "silent"),
-            ]
-        };
-        let first = |n| {
-            let mut gone = first_to_go(all(), n);
-            gone.sort_unstable();
-            gone
-        };
-        assert!(first(0).is_empty());
-        assert_eq!(first(1), ["silent"]);
-        assert_eq!(first(2), ["silent", "silent, new"]);
-        assert_eq!(first(3), ["silent", "silent, new", "spoke"]);
-        assert_eq!(first(4), ["called, old", "silent", "silent, new", "spoke"]);
-        assert_eq!(first(9).len(), 5);
-    }
 
     fn metrics() -> ConnectionMetrics {
         ConnectionMetrics::default()

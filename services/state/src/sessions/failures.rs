@@ -19,7 +19,7 @@ use godel_domain::{
 use godel_proto::v1;
 use godel_rules::{
     agent_admission::AssignmentRefusal,
-    node_failures::{self, Elsewhere, FailureConfig, NodeVerdict, QuickEnd, QuickEnds, could_use},
+    node_failures::{self, Elsewhere, FailureConfig, NodeVerdict, QuickEnd, QuickEnds, RunsHere, could_use},
 };
 use godel_store::{Key, State};
 use godel_wire::from_proto;
@@ -30,6 +30,9 @@ use super::{NodeSessions, cell::Report};
 
 /// How the reason of a quarantine begins that is about failures.
 const REASON: &str = "units fail there: ";
+/// How it ends where different commands fail, and where the same ones run elsewhere.
+const BARREN: &str = "; nothing that was started there does well, and other units do elsewhere";
+const PROVEN: &str = "; the same commands run on other nodes";
 /// Nodes that are looked at to find another one for a replica.
 const N_OTHERS_MAX: usize = 32;
 /// Units that are looked at to see how a command does elsewhere, the newest ones.
@@ -54,6 +57,8 @@ pub(crate) struct Failures {
     tainted: BTreeMap<NodeId, Option<TaintEffect>>,
     /// Quarantined for failures, by their records.
     bad: BTreeSet<NodeId>,
+    /// Those of them where different commands fail.
+    barren: BTreeSet<NodeId>,
     tried: BTreeMap<(UnitId, u32), Tried>,
     order: VecDeque<(UnitId, u32)>,
     looked_for_last: Option<Millis>,
@@ -68,6 +73,25 @@ pub(crate) struct Failures {
 struct Tried {
     on: Vec<NodeId>,
     n: u32,
+}
+
+/// What runs, or has ended well, of what is on nodes.
+#[derive(Debug, Default)]
+struct DoesWell {
+    /// Commands, on other nodes.
+    kinds: BTreeSet<u64>,
+    /// Queues of units that began there of late.
+    queues: BTreeSet<String>,
+    /// Something began on the node of late.
+    here: bool,
+}
+
+/// A replica that does well.
+struct WellRow {
+    group: u16,
+    /// For so long it has run; the longest time if it has ended well.
+    ms: i64,
+    began_of_late: bool,
 }
 
 /// What is to be done to a node.
@@ -229,13 +253,16 @@ impl NodeSessions {
         (ends, verdict): (&[QuickEnd], NodeVerdict),
         now: Millis,
     ) -> Option<NodeMeasure> {
+        let n_nodes = self.store.read(|state| state.records(v1::Kind::NodeSpec, None).count());
         let mut failures = self.failures.lock();
+        let may_be_barren = node_failures::may_be_barren(failures.barren.len(), n_nodes);
         let was_suspect = failures.suspect.contains_key(&node);
         let was_looked = failures.looked_for_last.is_some_and(|at| now.since(at) < LAST_LOOK_MS);
         let is_known = match verdict {
             NodeVerdict::Sound => true,
             NodeVerdict::Suspect => was_suspect,
-            NodeVerdict::Bad => was_looked && failures.last.contains(&node),
+            NodeVerdict::Barren if !may_be_barren => was_suspect,
+            NodeVerdict::Barren | NodeVerdict::Bad => was_looked && failures.last.contains(&node),
         };
         if failures.bad.contains(&node) || is_known {
             return None;
@@ -249,12 +276,16 @@ impl NodeSessions {
         } else {
             failures.last.remove(&node);
         }
-        if verdict == NodeVerdict::Bad && !is_last {
+        let is_bad = verdict == NodeVerdict::Bad || verdict == NodeVerdict::Barren && may_be_barren;
+        if is_bad && !is_last {
             failures.bad.insert(node);
+            if verdict == NodeVerdict::Barren {
+                failures.barren.insert(node);
+            }
             failures.suspect.remove(&node);
             failures.ends.forget(node);
             drop(failures);
-            return Some(NodeMeasure::Quarantine(node, self.quarantine_of(ends)));
+            return Some(NodeMeasure::Quarantine(node, self.quarantine_of(ends, verdict)));
         }
         let since = if is_last { self.long_ago(now) } else { now };
         failures.suspect.insert(node, since);
@@ -273,69 +304,83 @@ impl NodeSessions {
             return NodeVerdict::Sound;
         }
         let mut slowest: BTreeMap<u64, u64> = BTreeMap::new();
-        let mut templates: BTreeMap<u64, Template> = BTreeMap::new();
+        let mut known: BTreeMap<u64, (String, Template)> = BTreeMap::new();
         for end in ends {
             let ran_ms = slowest.entry(end.kind).or_default();
             *ran_ms = end.ran_ms.max(*ran_ms);
-            if !templates.contains_key(&end.kind) {
-                templates.extend(self.template_of(end.replica).map(|(_, template)| (end.kind, template)));
+            if !known.contains_key(&end.kind) {
+                let found = self.template_of(end.replica);
+                known.extend(found.map(|(unit, template)| (end.kind, (unit.spec.queue, template))));
             }
         }
-        let runs = self.kinds_that_run_elsewhere(node, &slowest);
+        let well = self.what_does_well(node, &slowest);
         let of_kind: BTreeMap<u64, Elsewhere> = slowest
             .keys()
             .map(|kind| {
                 let fails = self.failures.lock().ends.fails_elsewhere(*kind, node);
-                let could_run = templates.get(kind).is_some_and(|template| self.has_other(&[node], template));
-                (*kind, Elsewhere { runs: runs.contains(kind), fails, could_run })
+                let of = known.get(kind);
+                let could_run = of.is_some_and(|(_, template)| self.has_other(&[node], template));
+                let others_run = of.is_some_and(|(queue, _)| well.queues.contains(queue));
+                (*kind, Elsewhere { runs: well.kinds.contains(kind), fails, could_run, others_run })
             })
             .collect();
-        node_failures::judge(ends, |end| of_kind.get(&end.kind).copied().unwrap_or_default(), &self.failing)
+        let here = if well.here { RunsHere::Something } else { RunsHere::Nothing };
+        let elsewhere = |end: &QuickEnd| of_kind.get(&end.kind).copied().unwrap_or_default();
+        node_failures::judge(ends, elsewhere, here, &self.failing)
     }
 
-    /// Which of these commands run on other nodes for longer than here, or have ended well there; among the newest units.
-    fn kinds_that_run_elsewhere(&self, node: NodeId, slowest: &BTreeMap<u64, u64>) -> BTreeSet<u64> {
+    /// Which of these commands run on other nodes for longer than here, or have ended well there, and what else does well that began of
+    /// late, on other nodes and here; among the newest units.
+    fn what_does_well(&self, node: NodeId, slowest: &BTreeMap<u64, u64>) -> DoesWell {
         let now_ms = self.wall_ms();
         let runs_ms = |kind: u64| {
             let ms = slowest.get(&kind).copied().unwrap_or(0).saturating_mul(3).max(RUNS_MS_MIN);
             i64::try_from(ms).unwrap_or(i64::MAX)
         };
-        let longest = slowest.keys().map(|kind| runs_ms(*kind)).min().unwrap_or(i64::MAX);
+        let least = slowest.keys().map(|kind| runs_ms(*kind)).min().unwrap_or(i64::MAX);
+        // What is not known to be one of these has to run for longer than each of them.
+        let most = slowest.keys().map(|kind| runs_ms(*kind)).max().unwrap_or(i64::MAX);
+        let window_ms = i64::try_from(self.failing.window_ms).unwrap_or(i64::MAX);
+        let mut found = DoesWell::default();
         let candidates = self.store.read(|state| {
             let after = UnitId(state.last_unit_id().0.saturating_sub(N_UNITS_MAX));
-            let mut found = Vec::new();
+            let mut candidates = Vec::new();
             for (unit, _, rows) in state.units_with_rows(Some(after)) {
-                let well: Vec<(u16, i64)> = rows
-                    .rows
-                    .values()
-                    .filter(|row| row.node != node)
-                    .filter_map(|row| match row.phase {
-                        Phase::Succeeded => Some((row.group, i64::MAX)),
-                        Phase::Running => Some((row.group, now_ms.saturating_sub(row.bound_time_ms))),
+                let well = rows.rows.values().filter_map(|row| {
+                    let age_ms = now_ms.saturating_sub(row.bound_time_ms);
+                    let ms = match row.phase {
+                        Phase::Succeeded => i64::MAX,
+                        Phase::Running => age_ms,
                         Phase::Pending | Phase::Bound | Phase::Starting | Phase::Failed | Phase::Stopped => {
-                            None
+                            return None;
                         }
-                    })
-                    .filter(|(_, ms)| *ms >= longest)
-                    .collect();
+                    };
+                    let well = WellRow { group: row.group, ms, began_of_late: age_ms < window_ms };
+                    (ms >= least).then_some((row.node == node, well))
+                });
+                let (here, elsewhere): (Vec<_>, Vec<_>) = well.partition(|(is_here, _)| *is_here);
+                found.here |= here.iter().any(|(_, well)| well.began_of_late && well.ms >= most);
+                let elsewhere: Vec<WellRow> = elsewhere.into_iter().map(|(_, well)| well).collect();
                 let record = state.record(v1::Kind::Unit, &Key::Id(unit.0));
-                if let (false, Some(record)) = (well.is_empty(), record) {
-                    found.push((record.value.clone(), well));
+                if let (false, Some(record)) = (elsewhere.is_empty(), record) {
+                    candidates.push((record.value.clone(), elsewhere));
                 }
             }
-            found
+            candidates
         });
-        let mut runs = BTreeSet::new();
-        for (value, well) in candidates {
+        for (value, rows) in candidates {
             let unit = v1::UnitRecord::decode(value).ok().and_then(|pb| from_proto::unit_record(pb).ok());
             let Some(unit) = unit else { continue };
-            for (group, ms) in well {
-                let template = unit.spec.task_groups.get(usize::from(group)).map(|group| &group.template);
-                let of = template.map(kind).filter(|kind| slowest.contains_key(kind) && ms >= runs_ms(*kind));
-                runs.extend(of);
+            for WellRow { group, ms, .. } in &rows {
+                let template = unit.spec.task_groups.get(usize::from(*group)).map(|group| &group.template);
+                let of = template.map(kind);
+                found.kinds.extend(of.filter(|kind| slowest.contains_key(kind) && *ms >= runs_ms(*kind)));
+            }
+            if rows.iter().any(|well| well.began_of_late && well.ms >= most) {
+                found.queues.insert(unit.spec.queue);
             }
         }
-        runs
+        found
     }
 
     /// Whether something that waits could use a node and no other one; among the newest units.
@@ -387,7 +432,7 @@ impl NodeSessions {
         })
     }
 
-    fn quarantine_of(&self, ends: &[QuickEnd]) -> Quarantine {
+    fn quarantine_of(&self, ends: &[QuickEnd], verdict: NodeVerdict) -> Quarantine {
         let since_ms = self.wall_ms();
         let lasts_ms = i64::try_from(self.quarantine.lasts_ms).unwrap_or(i64::MAX);
         let replicas: BTreeSet<(UnitId, u32)> = ends.iter().map(|end| end.replica).collect();
@@ -397,10 +442,11 @@ impl NodeSessions {
             Some(format!(", the last {}/{}", unit.unit_name, end.replica.1))
         });
         let reason = format!(
-            "{REASON}{} ended at once within {} s{}; the same commands run on other nodes",
+            "{REASON}{} ended at once within {} s{}{}",
             words::count(n, "replica"),
             self.failing.window_ms.div_ceil(1_000),
-            last.unwrap_or_default()
+            last.unwrap_or_default(),
+            if verdict == NodeVerdict::Barren { BARREN } else { PROVEN }
         );
         Quarantine { since_ms, until_ms: since_ms.saturating_add(lasts_ms), reason }
     }
@@ -418,7 +464,14 @@ impl NodeSessions {
             None => drop(failures.tainted.remove(&node)),
         }
         let quarantine = spec.and_then(|spec| spec.quarantine.as_ref());
-        if quarantine.is_some_and(|quarantine| quarantine.reason.starts_with(REASON)) {
+        let reason =
+            quarantine.map(|quarantine| quarantine.reason.as_str()).filter(|why| why.starts_with(REASON));
+        if reason.is_some_and(|reason| reason.ends_with(BARREN)) {
+            failures.barren.insert(node);
+        } else {
+            failures.barren.remove(&node);
+        }
+        if reason.is_some() {
             failures.bad.insert(node);
         } else if failures.bad.remove(&node) {
             // It begins anew.

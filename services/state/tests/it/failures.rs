@@ -96,6 +96,71 @@ async fn a_node_where_that_fails_which_runs_elsewhere_is_quarantined() {
 }
 
 #[tokio::test]
+async fn a_node_where_all_fails_that_differs_is_quarantined_while_others_run_elsewhere() {
+    let state = quick().await;
+    let (mut dispatcher, mut binder) = (state.writer("dispatcher").await, state.writer("binder").await);
+    let [(bad, mut agent), (good, mut other)] = two_nodes(&state).await;
+    for unit in 1..=3 {
+        dispatcher.write([put_program(unit, &format!("work-{unit}"))]).await.unwrap();
+        binder.write([bind(unit, &[0], bad)]).await.unwrap();
+    }
+    told(&mut agent, 3).await;
+    let exited = v1::RunEndReason::Exited;
+    let sequence = agent.report((1..=3).map(|unit| failed(unit, exited)).collect()).await;
+    agent.acked(sequence).await;
+    // As long as nothing is known to run elsewhere, it is suspect and no more.
+    let taint =
+        async || state.node("n1").await.spec.unwrap().taints.pop().filter(|taint| taint.key == SUSPECT);
+    until("a lower rank", taint).await;
+    assert!(state.node("n1").await.spec.unwrap().quarantine.is_none());
+    // A unit with yet another command runs on the other node.
+    dispatcher.write([put_program(4, "work-4")]).await.unwrap();
+    binder.write([bind(4, &[0], good)]).await.unwrap();
+    told(&mut other, 1).await;
+    let sequence = other.report(vec![says(4, 0, RunPhase::Running)]).await;
+    other.acked(sequence).await;
+    let quarantine = async || state.node("n1").await.spec.unwrap().quarantine;
+    let reason = until("the quarantine", quarantine).await.reason;
+    assert!(
+        reason.starts_with("units fail there: 3 replicas ended at once within 60 s, the last default/unit-")
+            && reason.ends_with("nothing that was started there does well, and other units do elsewhere"),
+        "{reason}"
+    );
+    assert!(state.node("n2").await.spec.unwrap().quarantine.is_none());
+    state.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_where_something_runs_is_not_quarantined_for_what_differs() {
+    let state = quick().await;
+    let (mut dispatcher, mut binder) = (state.writer("dispatcher").await, state.writer("binder").await);
+    let [(first, mut agent), (second, mut other)] = two_nodes(&state).await;
+    for unit in 1..=5 {
+        dispatcher.write([put_program(unit, &format!("work-{unit}"))]).await.unwrap();
+        binder.write([bind(unit, &[0], if unit == 5 { second } else { first })]).await.unwrap();
+    }
+    told(&mut agent, 4).await;
+    told(&mut other, 1).await;
+    let sequence = other.report(vec![says(5, 0, RunPhase::Running)]).await;
+    other.acked(sequence).await;
+    // One has ended well there.
+    let sequence = agent.report(vec![says(4, 0, RunPhase::Succeeded)]).await;
+    agent.acked(sequence).await;
+    let exited = v1::RunEndReason::Exited;
+    let sequence = agent.report((1..=3).map(|unit| failed(unit, exited)).collect()).await;
+    agent.acked(sequence).await;
+    // It is suspect, and nothing more until it only ranks lower: by then the other unit has long been running.
+    let is_held = async || {
+        let spec = state.node("n1").await.spec.unwrap();
+        assert!(spec.quarantine.is_none(), "{spec:?}");
+        let taint = spec.taints.into_iter().find(|taint| taint.key == SUSPECT)?;
+        (taint.effect() == v1::TaintEffect::PreferNoSchedule).then_some(())
+    };
+    until("a lower rank", is_held).await;
+    state.stop().await;
+}
+
+#[tokio::test]
 async fn a_broken_command_speaks_against_no_node() {
     let state = quick().await;
     let (mut dispatcher, mut binder) = (state.writer("dispatcher").await, state.writer("binder").await);

@@ -23,7 +23,7 @@ use rustix::{
 
 use super::{
     Program, Run,
-    strays::{KEEPS, NODE_DIR, NodeMark},
+    strays::{KEEPS, NodeMark},
     usages::KnownRun,
 };
 use crate::{
@@ -167,7 +167,17 @@ impl Home {
     /// By what the processes of this node are known, whatever became of its directory.
     pub(super) fn node_mark(&self) -> NodeMark {
         let dir = (!self.is_temporary).then(|| self.dir.display().to_string());
-        NodeMark { uid: self.uid.clone(), name: self.node.clone(), dir }
+        NodeMark {
+            uid: self.uid.clone(),
+            name: self.node.clone(),
+            dir,
+            store: self.store.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The same as long as state has not let this agent speak for the node: an agent with another directory may still do so.
+    pub(super) fn unheard_mark(&self) -> NodeMark {
+        NodeMark { store: 0, ..self.node_mark() }
     }
 
     /// Why nothing can be started here just now; empty: it can.
@@ -250,7 +260,8 @@ impl Home {
         };
         let record = of_container(record, dir);
         let mut env = with_volumes(&record, key);
-        env.extend(self.node_mark().dir.map(|dir| (NODE_DIR.to_owned(), dir)));
+        // By these it is found without its directory.
+        env.extend(self.node_mark().variables().into_iter().map(|(name, value)| (name.to_owned(), value)));
         let record = files::Run { env, ..record };
         let begun = files::write(dir, RUN, &record).and_then(|()| self.spawn(dir, &record));
         if let (Err(_), Some(group)) = (&begun, &record.group) {

@@ -1,16 +1,23 @@
 //! What an earlier agent has left: runs that go on, and ends that nobody has read yet.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use futures_util::future::join_all;
 
-use super::{Home, home::LiveKeeper, strays, waiting};
+use super::{
+    Home,
+    home::LiveKeeper,
+    strays::{self, NodeMark},
+    waiting,
+};
 use crate::{
+    docker::{self, Labelled},
     keeper::{
         self, Found,
         files::{self, END, KEEPER, RUN},
@@ -70,7 +77,11 @@ pub(crate) async fn find(home: Arc<Home>) -> io::Result<Vec<Left>> {
 /// Ends what is of this node, and of no run that was found.
 fn end_strays(home: &Home, found: &[Left]) {
     let marks = found.iter().filter(|left| left.goes_on()).map(|left| left.run.mark.clone()).collect();
-    let (n_ended, n_left) = strays::end(&home.node_mark(), &marks);
+    let node = home.unheard_mark();
+    say_ended(strays::end(|environment| node.is_of(environment), &marks));
+}
+
+fn say_ended((n_ended, n_left): (usize, usize)) {
     if n_ended > 0 {
         tracing::warn!(
             n_ended,
@@ -79,6 +90,62 @@ fn end_strays(home: &Home, found: &[Left]) {
              or copied: they are ended"
         );
     }
+}
+
+/// Ends what agents have left that spoke for the node before in this store, under whatever directory.
+pub(crate) async fn end_predecessors(home: Arc<Home>, store: u64) {
+    let node = NodeMark { store, ..home.node_mark() };
+    // What was taken over says the uid that the node had when it was started. What is started from now on says the new one.
+    let kept: Vec<files::Run> = runs(&home).collect();
+    let (marks, names): (BTreeSet<String>, BTreeSet<Option<String>>) =
+        kept.into_iter().map(|run| (run.mark, run.container.map(|container| container.name))).unzip();
+    let of_processes = node.clone();
+    let ended = tokio::task::spawn_blocking(move || {
+        say_ended(strays::end(|environment| of_processes.is_of_predecessor(environment), &marks));
+    });
+    // It has no reason to panic, and what is left is seen by an audit.
+    let _ended = ended.await;
+    end_containers_of(&home, &node, |one| one.is_own || names.contains(&Some(one.name.clone()))).await;
+}
+
+/// Ends the containers of this node that are not kept, as of a directory that was removed or copied.
+pub(crate) async fn end_containers(home: &Home, is_kept: impl Fn(&Labelled) -> bool) {
+    end_containers_of(home, &home.unheard_mark(), is_kept).await;
+}
+
+async fn end_containers_of(home: &Home, node: &NodeMark, is_kept: impl Fn(&Labelled) -> bool) {
+    let Some(images) = home.images() else { return };
+    let ended = async {
+        let mut strays = docker::of_node(&images.socket, node).await?;
+        strays.retain(|one| !is_kept(one));
+        docker::end(&images.socket, &strays).await?;
+        Ok::<_, docker::Error>(strays)
+    };
+    match ended.await {
+        Ok(strays) if strays.is_empty() => {}
+        Ok(strays) => {
+            let names: Vec<String> = strays.into_iter().map(|one| one.name).collect();
+            tracing::info!(
+                ?names,
+                "containers of this node that no run of its state directory owns are removed"
+            );
+        }
+        Err(error) => tracing::warn!(%error, "containers of this node that no run owns cannot be removed"),
+    }
+}
+
+/// Ends the containers of this node of which no run here has a record: its engine answers for the first time.
+pub(crate) async fn end_unknown_containers(home: &Home) {
+    // Looked for once the containers are listed: a run has its record before its container.
+    let names: OnceLock<BTreeSet<String>> = OnceLock::new();
+    let all = || runs(home).filter_map(|run| Some(run.container?.name)).collect();
+    end_containers(home, |one| names.get_or_init(all).contains(&one.name)).await;
+}
+
+/// The runs that have a directory.
+fn runs(home: &Home) -> impl Iterator<Item = files::Run> + use<> {
+    let dirs = fs::read_dir(home.runs()).into_iter().flatten().flatten();
+    dirs.filter_map(|dir| files::read(&dir.path().join(RUN)).ok())
 }
 
 fn look(dir: &Path) -> Option<Left> {

@@ -100,9 +100,12 @@ pub(crate) async fn look(home: Arc<Home>) -> Seen {
     let (containers, failure) = match home.images() {
         None => (Vec::new(), None),
         Some(images) => {
-            let asked = docker::running(&images.socket, &images.installation);
-            match tokio::time::timeout(ENGINE_PATIENCE, asked).await {
-                Ok(Ok(containers)) => (containers, None),
+            let node = home.node_mark();
+            match tokio::time::timeout(ENGINE_PATIENCE, docker::of_node(&images.socket, &node)).await {
+                Ok(Ok(mut containers)) => {
+                    containers.retain(|one| one.is_running);
+                    (containers, None)
+                }
                 Ok(Err(error)) => (Vec::new(), Some(error.to_string())),
                 Err(_) => (Vec::new(), Some("the Docker engine does not answer".to_owned())),
             }
@@ -367,6 +370,7 @@ mod tests {
             incarnation: Some(6),
             replica: Some((unit, 0)),
             is_running: true,
+            is_own: true,
         };
         let machine = Machine {
             known: vec![known(1, Some((10, 5)), Some("c1")), known(2, Some((20, 5)), Some("c2"))],

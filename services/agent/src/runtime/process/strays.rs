@@ -1,7 +1,8 @@
 //! Processes of this node that no run of its state directory owns: left behind when the directory was removed, or when a copy of it is used.
 //!
-//! What an agent starts says in its environment which node it is of, by the uid of the node, and by its name and state directory. What
-//! descends from such a keeper is of the node as well, whatever its own environment is.
+//! What an agent starts says in its environment which node it is of, by the uid of the node, and by its name with its state directory or the
+//! store of its cluster. What descends from such a keeper is of the node as well, whatever its own environment is. Containers say the
+//! same in theirs ([`crate::docker::of_node`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,6 +17,7 @@ use crate::procfs::{self, Process, Stat};
 pub(crate) const NODE: &str = "GODEL_NODE";
 pub(crate) const NODE_UID: &str = "GODEL_NODE_UID";
 pub(crate) const NODE_DIR: &str = "GODEL_NODE_DIR";
+pub(crate) const STORE: &str = "GODEL_STORE";
 /// The mark of a run, of a command and of its keeper.
 const RUN: &str = "GODEL_RUN";
 pub(crate) const KEEPS: &str = "GODEL_KEEPS";
@@ -23,7 +25,7 @@ pub(crate) const KEEPS: &str = "GODEL_KEEPS";
 /// Between looks at what is being ended.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Between the polite and the forced end: their units are not known.
-const GRACE: Duration = Duration::from_secs(5);
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// What does not end in this time waits for the kernel.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -34,6 +36,8 @@ pub(crate) struct NodeMark {
     pub(crate) name: String,
     /// Its state directory; `None`: a temporary one, whose runs end with the agent.
     pub(crate) dir: Option<String>,
+    /// The store of its cluster; 0: it is not known.
+    pub(crate) store: u64,
 }
 
 impl NodeMark {
@@ -41,15 +45,40 @@ impl NodeMark {
     pub(crate) fn variables(&self) -> BTreeMap<&'static str, String> {
         let mut variables = BTreeMap::from([(NODE, self.name.clone()), (NODE_UID, self.uid.clone())]);
         variables.extend(self.dir.clone().map(|dir| (NODE_DIR, dir)));
+        variables.extend((self.store != 0).then(|| (STORE, self.store.to_string())));
         variables
     }
 
-    /// Whether a process with this environment is of the node: of its uid, also under another directory, or of its name and directory,
-    /// also with the uid that it had before the directory was removed.
+    /// The node of a run with this environment.
+    pub(crate) fn of(environment: &BTreeMap<String, String>) -> Self {
+        let value = |name: &str| environment.get(name).cloned();
+        Self {
+            uid: value(NODE_UID).unwrap_or_default(),
+            name: value(NODE).unwrap_or_default(),
+            dir: value(NODE_DIR),
+            store: value(STORE).and_then(|store| store.parse().ok()).unwrap_or(0),
+        }
+    }
+
+    /// Whether a process with this environment is of the node: of its uid, also under another directory, or of its name and directory or
+    /// its name and cluster, also with the uid that it had before the directory was removed.
     pub(crate) fn is_of(&self, environment: &[String]) -> bool {
         let (Some(dir), Some(of)) = (&self.dir, value(environment, NODE_DIR)) else { return false };
-        let is_uid = !self.uid.is_empty() && value(environment, NODE_UID) == Some(&self.uid);
-        is_uid || dir == of && value(environment, NODE) == Some(&self.name)
+        let is_named = value(environment, NODE) == Some(&self.name);
+        self.is_uid(environment) || is_named && (dir == of || self.is_cluster(environment))
+    }
+
+    /// Whether a process with this environment is of an agent that spoke for the node before, with another uid: state lets one speak for it.
+    pub(crate) fn is_of_predecessor(&self, environment: &[String]) -> bool {
+        self.is_of(environment) && !self.is_uid(environment)
+    }
+
+    fn is_uid(&self, environment: &[String]) -> bool {
+        !self.uid.is_empty() && value(environment, NODE_UID) == Some(&self.uid)
+    }
+
+    fn is_cluster(&self, environment: &[String]) -> bool {
+        self.store != 0 && value(environment, STORE).and_then(|store| store.parse().ok()) == Some(self.store)
     }
 }
 
@@ -102,12 +131,13 @@ struct MarkedProcess {
     is_keeper: bool,
 }
 
-/// Ends all that is of a node and not of one of the runs with these marks. Returns how many processes that were, and how many do not end.
-pub(crate) fn end(node: &NodeMark, kept: &BTreeSet<String>) -> (usize, usize) {
+/// Ends all of which the environment says that it is of a node, and that is not of one of the runs with these marks. Returns how many
+/// processes that were, and how many do not end.
+pub(crate) fn end(is_of: impl Fn(&[String]) -> bool, kept: &BTreeSet<String>) -> (usize, usize) {
     let begun = Instant::now();
     let mut ended = BTreeSet::new();
     loop {
-        let left = find(node, kept);
+        let left = find(&is_of, kept);
         if left.is_empty() || begun.elapsed() > PATIENCE {
             return (ended.len(), left.len());
         }
@@ -124,13 +154,13 @@ pub(crate) fn end(node: &NodeMark, kept: &BTreeSet<String>) -> (usize, usize) {
     }
 }
 
-fn find(node: &NodeMark, kept: &BTreeSet<String>) -> Vec<Process> {
+fn find(is_of: impl Fn(&[String]) -> bool, kept: &BTreeSet<String>) -> Vec<Process> {
     let all = procfs::all();
     let marked = |(&pid, stat): (&u32, &Stat)| {
         let environment = procfs::environment(pid);
         let process = Process { pid, began: stat.began };
         let keeps = value(&environment, KEEPS);
-        let mark = keeps.or_else(|| value(&environment, RUN)).filter(|_| node.is_of(&environment))?;
+        let mark = keeps.or_else(|| value(&environment, RUN)).filter(|_| is_of(&environment))?;
         Some(MarkedProcess { process, mark: mark.to_owned(), is_keeper: keeps.is_some() })
     };
     let marked: Vec<MarkedProcess> = all.iter().filter_map(marked).collect();
@@ -172,7 +202,7 @@ mod tests {
     use super::*;
 
     fn node() -> NodeMark {
-        NodeMark { uid: "u1".to_owned(), name: "n".to_owned(), dir: Some("/state".to_owned()) }
+        NodeMark { uid: "u1".to_owned(), name: "n".to_owned(), dir: Some("/state".to_owned()), store: 7 }
     }
 
     fn environment(uid: &str, name: &str, dir: &str) -> Vec<String> {
@@ -191,6 +221,24 @@ mod tests {
         ] {
             assert_eq!(node().is_of(&environment(uid, name, dir)), expected, "{uid} {name} {dir}");
         }
+        for (uid, name, dir, store, expected) in [
+            ("u1", "n", "/copy", "7", (true, false)),
+            ("u1", "n", "/copy", "8", (true, false)),
+            ("u0", "n", "/new", "7", (true, true)),
+            ("u0", "n", "/state", "8", (true, true)),
+            ("u0", "n", "/new", "8", (false, false)),
+            ("u0", "m", "/new", "7", (false, false)),
+            ("u0", "n", "/new", "x", (false, false)),
+        ] {
+            let mut words = environment(uid, name, dir);
+            words.push(format!("{STORE}={store}"));
+            let found = (node().is_of(&words), node().is_of_predecessor(&words));
+            assert_eq!(found, expected, "{uid} {name} {dir} {store}");
+            let unknown = NodeMark { store: 0, ..node() };
+            words.pop();
+            words.push(format!("{STORE}=0"));
+            assert_eq!(unknown.is_of(&words), uid == "u1" || dir == "/state", "of no known cluster");
+        }
         let temporary = NodeMark { dir: None, ..node() };
         assert!(
             !temporary.is_of(&environment("u1", "n", "/state")),
@@ -200,9 +248,10 @@ mod tests {
             !node().is_of(&environment("u1", "n", "/state")[..2]),
             "what has no directory ends with its agent"
         );
-        assert!(
-            node().is_of(&node().variables().iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>())
-        );
+        let variables = node().variables();
+        assert!(node().is_of(&variables.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>()));
+        let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        assert_eq!(NodeMark::of(&variables), node());
     }
 
     #[test]

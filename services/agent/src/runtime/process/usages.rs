@@ -16,7 +16,7 @@ use super::Home;
 use crate::{
     Config,
     bandwidth::{BandwidthAsk, Bandwidths, Care, Member, Rates, Setting},
-    cgroup::{GroupRecord, GroupUsage, Groups},
+    cgroup::{GroupRecord, GroupUse, Groups},
     detect::tree::Tree,
     inventory::NodeDef,
     keeper::files::{self, KEEPER, RUN},
@@ -25,7 +25,7 @@ use crate::{
 /// What runs use, by the names of their groups and directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunsUse {
-    pub(crate) groups: Vec<(String, GroupUsage)>,
+    pub(crate) groups: Vec<GroupUse>,
     pub(crate) rates: BTreeMap<String, Rates>,
     /// What is done about the network and about memory bandwidth.
     pub(crate) care: Option<(Care, Care)>,
@@ -90,7 +90,8 @@ impl Home {
         for (name, KnownRun { is_container, group, ask }) in known.iter() {
             let Some(group) = group else { continue };
             if *is_container {
-                groups.push((name.clone(), crate::cgroup::reopen(group).usage()));
+                let usage = crate::cgroup::reopen(group).usage();
+                groups.push(GroupUse { name: name.clone(), group: group.clone(), usage });
             }
             members.push(Member { name: name.clone(), group: group.clone(), ask: ask.clone() });
         }

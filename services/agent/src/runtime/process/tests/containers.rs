@@ -3,20 +3,29 @@
 use serde_json::json;
 
 use super::{
-    super::{Images, left},
+    super::{Images, left, seen},
     engine::{Engine, Pull, STARTED_MS},
     *,
 };
-use crate::docker;
 
-const UID: &str = "0a1b2c3d-4e5f-4a6b-8c7d-000000000000";
+/// The uid of the node of a directory: other tests of this machine have others.
+fn uid_of(dir: &Path) -> String {
+    format!("0a1b2c3d-{}", dir.file_name().unwrap().to_str().unwrap())
+}
+
+/// The agent of a node that runs images so.
+fn home_at(dir: &Path, images: Images) -> Arc<Home> {
+    let uid = images.installation.clone();
+    let config = Config { state_dir: Some(dir.to_owned()), ..Config::default() };
+    let home = Home::open(&config, "n", keeper(), |_| None).unwrap();
+    Arc::new(home.with_images(Some(images)).owned_by(&uid, None))
+}
 
 /// An agent whose node runs images by this engine.
 fn node_at(dir: TempDir, engine: &Engine, pull_timeout: Duration) -> Node {
-    let images = Images { socket: engine.socket(), installation: UID.to_owned(), pull_timeout };
-    let config = Config { state_dir: Some(dir.path().to_owned()), ..Config::default() };
-    let home = Home::open(&config, "n", keeper(), |_| None).unwrap().with_images(Some(images));
-    Node::with(dir, Arc::new(home))
+    let images = Images { socket: engine.socket(), installation: uid_of(dir.path()), pull_timeout };
+    let home = home_at(dir.path(), images);
+    Node::with(dir, home)
 }
 
 fn node(engine: &Engine) -> Node {
@@ -63,16 +72,19 @@ async fn a_container_is_what_its_unit_says_and_no_more() {
     node.started(run(0, 4)).await;
     let body = engine.with(|world| world.containers[&name_of(4, 0)].body.clone());
     let labels = json!({
-        "godel.node": "n", "godel.unit": "1", "godel.ordinal": "0", "godel.incarnation": "4", "godel.installation": UID,
+        "godel.node": "n", "godel.unit": "1", "godel.ordinal": "0", "godel.incarnation": "4",
+        "godel.installation": uid_of(node.dir.path()),
     });
     assert_eq!(
         (&body["Labels"], &body["Entrypoint"], &body["Cmd"]),
         (&labels, &json!(["sleep", "1"]), &json!(null))
     );
     let env = body["Env"].as_array().unwrap();
-    assert_eq!((env.len(), &env[1]), (3, &json!("WORD=4711")), "{env:?}");
-    assert!(env[0].as_str().unwrap().starts_with("GODEL_NODE_DIR="));
-    assert!(env[2].as_str().unwrap().starts_with("GODEL_RUN="));
+    let dir = node.dir.path();
+    let (dir, uid) = (format!("GODEL_NODE_DIR={}", dir.display()), format!("GODEL_NODE_UID={}", uid_of(dir)));
+    let (mark, others) = env.split_last().unwrap();
+    assert_eq!(*others, [json!("GODEL_NODE=n"), json!(dir), json!(uid), json!("WORD=4711")]);
+    assert!(mark.as_str().unwrap().starts_with("GODEL_RUN="));
     let host = &body["HostConfig"];
     assert_eq!(
         (&host["Memory"], &host["MemorySwap"], &host["CpuShares"]),
@@ -277,8 +289,8 @@ async fn the_next_agent_goes_on_with_a_container() {
     let left = found.remove(0);
     assert!(left.goes_on() && left.started_ms == STARTED_MS, "{left:?}");
     let kept = left.run.container.clone().unwrap().name;
-    let removed = docker::sweep(&engine.socket(), UID, |name| name == kept).await.unwrap();
-    assert_eq!((removed, engine.names()), (vec![name_of(9, 9)], vec![name_of(0, 0), "other".to_owned()]));
+    left::end_containers(&next.home, |one| one.name == kept).await;
+    assert_eq!(engine.names(), [name_of(0, 0), "other".to_owned()]);
     next.processes.adopt(run(0, 0), left);
     engine.end(&name_of(0, 0), 6);
     assert_eq!(next.ended(run(0, 0)).await, (6, Some(RunEndReason::Exited)));
@@ -288,7 +300,8 @@ async fn the_next_agent_goes_on_with_a_container() {
 #[tokio::test]
 async fn without_a_state_directory_containers_end_too() {
     let engine = Engine::start();
-    let images = Images { socket: engine.socket(), installation: UID.to_owned(), pull_timeout: LONG };
+    let installation = "0a1b2c3d".to_owned();
+    let images = Images { socket: engine.socket(), installation, pull_timeout: LONG };
     let home = Home::open(&Config::default(), "n", keeper(), |_| None).unwrap().with_images(Some(images));
     let mut node = Node::with(tempfile::tempdir().unwrap(), Arc::new(home));
     node.start(run(0, 0), Program { stop_grace_ms: 60_000, ..image(&["sleep"]) });
@@ -327,4 +340,107 @@ async fn a_container_without_contact_ends_by_itself() {
     node.started(run(0, 0)).await;
     assert_eq!(node.ended(run(0, 0)).await, (137, Some(NoContact)));
     engine.with(|world| assert_eq!(world.signals, ["SIGKILL"], "the grace is over already"));
+}
+
+/// Kills the agent and then the keepers of these starts: nobody sees how their containers end. The directory stays.
+async fn kill_all(node: Node, names: &[&str]) -> TempDir {
+    let keepers: Vec<_> = names.iter().map(|name| node.keeper_of(name).process()).collect();
+    let Node { dir, processes, events, home } = node;
+    let left = Arc::downgrade(&home);
+    drop((processes, events, home));
+    wait_until("the agent has ended", || left.strong_count() == 0).await;
+    for keeper in keepers {
+        keeper.signal(Signal::KILL);
+        wait_until("its keeper has ended", || keeper.open().is_none()).await;
+    }
+    dir
+}
+
+/// What an audit is told of containers that no run owns.
+async fn orphans(home: &Arc<Home>) -> Vec<String> {
+    let seen = seen::look(Arc::clone(home)).await;
+    assert_eq!(seen.failure, None);
+    seen.orphans.into_iter().map(|orphan| orphan.name).collect()
+}
+
+#[tokio::test]
+async fn containers_of_a_removed_directory_are_found_by_their_node() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    node.start(run(0, 0), image(&["sleep"]));
+    node.started(run(0, 0)).await;
+    node.start(run(1, 0), image(&["deaf"]));
+    node.started(run(1, 0)).await;
+    let dir = kill_all(node, &["1-0-0.0", "1-1-0.0"]).await;
+    std::fs::remove_dir_all(dir.path().join("runs")).unwrap();
+    // A node of the same name, of another directory and another cluster.
+    engine.with(|world| {
+        let mut other = world.containers[&name_of(0, 0)].clone();
+        other.body["Labels"]["godel.installation"] = json!("other");
+        other.body["Env"] = json!(["GODEL_NODE=n", "GODEL_NODE_UID=other", "GODEL_NODE_DIR=/elsewhere"]);
+        world.containers.insert("another".to_owned(), other);
+    });
+    // With the directory went the uid of the node.
+    let installation = format!("fresh{}", uid_of(dir.path()));
+    let images = Images { socket: engine.socket(), installation, pull_timeout: LONG };
+    let next = home_at(dir.path(), images);
+    let left = [name_of(0, 0), "godel-0a1b2c3d-1-1-0-0".to_owned()];
+    assert_eq!(orphans(&next).await, left);
+    assert!(left::find(Arc::clone(&next)).await.unwrap().is_empty());
+    left::end_containers(&next, |_| false).await;
+    assert_eq!((engine.names(), orphans(&next).await), (vec!["another".to_owned()], Vec::new()));
+    engine.with(|world| assert_eq!(world.signals, ["SIGTERM", "SIGTERM"], "politely, then by their removal"));
+}
+
+#[tokio::test]
+async fn containers_of_another_directory_are_found_by_node_and_cluster() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    let store = uuid::Uuid::new_v4().as_u64_pair().0;
+    node.home.set_store(store);
+    node.start(run(0, 0), image(&["sleep"]));
+    node.started(run(0, 0)).await;
+    // Nothing but the container is left, and the next agent has another directory.
+    drop(kill_all(node, &["1-0-0.0"]).await);
+    let copy = engine.with(|world| world.containers[&name_of(0, 0)].clone());
+    let mut next = node_at(tempfile::tempdir().unwrap(), &engine, LONG);
+    next.start(run(7, 0), image(&["sleep"]));
+    next.started(run(7, 0)).await;
+    left::end_containers(&next.home, |one| one.is_own).await;
+    left::end_predecessors(Arc::clone(&next.home), store ^ 1).await;
+    let own = "godel-0a1b2c3d-1-7-0-0".to_owned();
+    assert_eq!(engine.names(), [name_of(0, 0), own.clone()], "of its cluster nothing is known");
+    left::end_predecessors(Arc::clone(&next.home), store).await;
+    assert_eq!(engine.names(), [own.clone()]);
+    // Before a replica starts nothing else of it may run either, whoever has left it.
+    engine.with(|world| world.containers.insert("left".to_owned(), copy));
+    next.home.set_store(store);
+    assert_eq!(orphans(&next.home).await, ["left"]);
+    next.start(run(0, 0), image(&["sleep"]));
+    next.started(run(0, 0)).await;
+    assert_eq!(engine.names(), [name_of(0, 0), own]);
+    for of in [run(0, 0), run(7, 0)] {
+        assert!(next.processes.stop(of, Duration::ZERO, Told));
+        next.ended(of).await;
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_comes_late_is_asked_for_what_nobody_owns() {
+    let engine = Engine::start();
+    let mut node = node(&engine);
+    for ordinal in [0, 1] {
+        node.start(run(ordinal, 0), image(&["sleep"]));
+        node.started(run(ordinal, 0)).await;
+    }
+    engine.with(|world| {
+        let copy = world.containers[&name_of(0, 0)].clone();
+        world.containers.insert("left".to_owned(), copy);
+    });
+    left::end_unknown_containers(&node.home).await;
+    assert_eq!(engine.names(), [name_of(0, 0), "godel-0a1b2c3d-1-1-0-0".to_owned()]);
+    for ordinal in [0, 1] {
+        assert!(node.processes.stop(run(ordinal, 0), Duration::ZERO, Told));
+        node.ended(run(ordinal, 0)).await;
+    }
 }

@@ -247,7 +247,9 @@ fn list(world: &World, query: &str) -> Value {
     };
     let fits = |one: &Pretended| wanted["label"].iter().all(|label| has(one, label));
     let found = world.containers.iter().filter(|(_, one)| fits(one));
-    found.map(|(name, one)| json!({"Names": [format!("/{name}")], "Labels": one.body["Labels"]})).collect()
+    let state = |one: &Pretended| if is_running(one) { "running" } else { "exited" };
+    let shown = |(name, one): (&String, &Pretended)| json!({"Names": [format!("/{name}")], "Labels": one.body["Labels"], "State": state(one)});
+    found.map(shown).collect()
 }
 
 fn create(world: &mut World, request: &Request) -> (u16, Value) {
@@ -267,7 +269,8 @@ fn of_container(world: &mut World, (method, name, rest): (&str, &str, &[&str]), 
     };
     match (method, rest) {
         ("GET", ["json"]) => {
-            (200, json!({"State": one.state, "Config": {"StopSignal": one.body["StopSignal"]}}))
+            let config = json!({"StopSignal": one.body["StopSignal"], "Env": one.body["Env"]});
+            (200, json!({"State": one.state, "Config": config}))
         }
         ("POST", ["start"]) => match error {
             Some(words) => (400, json!({ "message": words })),
