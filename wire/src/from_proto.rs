@@ -42,7 +42,7 @@ mod unit;
 use read::task_group_key;
 
 pub use budget::{budget, given_budget};
-pub use check::{changes_rows, check_op, check_record, check_value};
+pub use check::{changes_rows, check_op, check_record, check_rows_op, check_value};
 pub use decision::{decision, outcome};
 pub use history::unit_history;
 pub use moves::{move_refusal, requested_move};

@@ -16,6 +16,17 @@ pub const NAME_LEN_MAX: usize = 253;
 /// Deepest queue path.
 pub const QUEUE_DEPTH_MAX: usize = 8;
 
+/// Longest name of an application of YARN, bytes: people and their programs choose it.
+pub const APPLICATION_NAME_LEN_MAX: usize = 1_000;
+/// Longest path of a queue as a client of YARN names it, bytes.
+pub const APPLICATION_QUEUE_LEN_MAX: usize = 512;
+/// Most tags of an application of YARN.
+pub const N_TAGS_MAX: usize = 32;
+/// Longest tag of an application of YARN, bytes.
+pub const TAG_LEN_MAX: usize = 100;
+/// Longest diagnostics of an application of YARN, bytes.
+pub const DIAGNOSTICS_LEN_MAX: usize = 64 << 10;
+
 /// Most labels, selector entries, tolerations, models: what one replica may reasonably name.
 pub const ENTRIES_MAX: usize = 64;
 

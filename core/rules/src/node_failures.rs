@@ -27,6 +27,10 @@ const N_ENDS_MAX: usize = 64;
 const NODES_OF_A_BARREN_ONE: usize = 10;
 /// Nodes of which ends are kept.
 const N_NODES_MAX: usize = 1_024;
+/// Different nodes on which a replica is tried that none of them can start: no other one will.
+const N_NODES_TRIED_MAX: usize = 3;
+/// Tries in all: a replica may come back to one of those nodes.
+const N_TRIES_MAX: usize = 5;
 
 /// When nodes are suspect or bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +154,42 @@ pub fn is_lack(reason: RunEndReason) -> bool {
         | RunEndReason::Lost
         | RunEndReason::Rebooted
         | RunEndReason::Squeezed => false,
+    }
+}
+
+/// Where a replica was tried, or the master of an application, that no node has started yet.
+///
+/// One rule for all: what one node does not start goes elsewhere and uses up no attempt, since nothing has run; what several nodes do not start,
+/// or all that it could use, has failed at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TriedNodes<N> {
+    nodes: Vec<N>,
+    n_tries: usize,
+}
+
+impl<N> Default for TriedNodes<N> {
+    fn default() -> Self {
+        Self { nodes: Vec::new(), n_tries: 0 }
+    }
+}
+
+impl<N: PartialEq> TriedNodes<N> {
+    /// One more try, on this node.
+    pub fn note(&mut self, node: N) {
+        if !self.nodes.contains(&node) {
+            self.nodes.push(node);
+        }
+        self.n_tries += 1;
+    }
+
+    /// The nodes, in the order of their first tries.
+    pub fn nodes(&self) -> &[N] {
+        &self.nodes
+    }
+
+    /// Whether it is worth another try: `finds_other` says whether there is a node beside these that could be used, and is asked last.
+    pub fn goes_elsewhere(&self, finds_other: impl FnOnce(&[N]) -> bool) -> bool {
+        self.nodes.len() < N_NODES_TRIED_MAX && self.n_tries < N_TRIES_MAX && finds_other(&self.nodes)
     }
 }
 
@@ -408,6 +448,20 @@ mod tests {
         assert!(ends.is_empty());
         (0..2_000).for_each(|unit| ends.note(NodeId(1), at(unit, 0)));
         assert_eq!(ends.iter().next().unwrap().1.len(), N_ENDS_MAX);
+    }
+
+    #[test]
+    fn what_several_nodes_or_all_do_not_start_has_failed() {
+        let of = |nodes: &[u32]| {
+            let mut tried = TriedNodes::default();
+            nodes.iter().for_each(|node| tried.note(*node));
+            tried
+        };
+        assert!(of(&[1]).goes_elsewhere(|tried| tried == [1]) && of(&[1, 2]).goes_elsewhere(|_| true));
+        assert!(!of(&[1]).goes_elsewhere(|_| false), "there is no other node");
+        assert!(!of(&[1, 2, 3]).goes_elsewhere(|_| true), "three nodes do not start it");
+        assert!(of(&[1, 2, 1, 2]).goes_elsewhere(|tried| tried == [1, 2]));
+        assert!(!of(&[1, 2, 1, 2, 1]).goes_elsewhere(|_| true), "it comes back to them again and again");
     }
 
     #[test]

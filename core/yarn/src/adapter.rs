@@ -9,6 +9,7 @@
 //! What survives a restart is [`AppRecord`]. Rows of asks do not: a master that has to register again sends all of them again.
 
 mod containers;
+mod launch;
 mod life;
 mod master;
 mod record;
@@ -24,7 +25,7 @@ use godel_domain::time::Millis;
 use crate::{
     application::{AppEvent, AppState, FinalStatus},
     asks::{AskGroup, AskGrowth, AskKey, AskTable, BadAsk},
-    attempt::{AttemptState, FailedAttempt},
+    attempt::{AttemptState, FailedAttempt, UnstartedFate},
     container::YarnContainerState,
     exit_status::YarnExitStatus,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
@@ -42,8 +43,6 @@ pub const MASTER: u32 = 0;
 pub const OPPORTUNISTIC: u32 = 1 << 31;
 /// The allocation request id of asks whose master gives them none, as YARN has it.
 pub const NO_REQUEST_ID: i64 = -1;
-/// Longest diagnostics that are kept; the end counts.
-const DIAGNOSTICS_LEN_MAX: usize = 64 << 10;
 
 /// Both clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -185,13 +184,26 @@ impl MasterRefusal {
     }
 }
 
-/// Why a master was not started.
+/// A master was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaunchFailure<'a> {
-    /// Not by its node, or not in time: another attempt may follow.
-    Here(&'a str),
-    /// By no node ever: no other attempt follows.
-    Anywhere(&'a str),
+pub struct LaunchFailure<'a> {
+    /// A sentence for people.
+    pub why: &'a str,
+    /// What that says of other nodes.
+    pub scope: LaunchFailureScope,
+    /// There is a node that could be used, beside those of [`YarnApplication::tried_nodes`].
+    pub has_other_node: bool,
+}
+
+/// Where a master cannot be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchFailureScope {
+    /// Its node was not reached in time.
+    Late,
+    /// Its node does not start it, and would not if it were asked again.
+    Node,
+    /// No node can start it.
+    Everywhere,
 }
 
 /// What a master says of itself when it registers.
@@ -256,6 +268,8 @@ pub struct YarnAttempt {
     said: Option<FinalStatus>,
     /// How its master ended.
     pub exit: YarnExitStatus,
+    /// What follows, if no node has started its master.
+    unstarted: Option<UnstartedFate>,
     /// When its master was heard of last.
     heard: Millis,
     last: AllocateAnswer,
@@ -299,8 +313,6 @@ pub struct YarnApplication {
     start_ms: i64,
     finish_ms: Option<i64>,
     diagnostics: String,
-    /// No node can ever start its master.
-    is_unlaunchable: bool,
     /// Of its newest record.
     version: u64,
     /// Records that must be written before application and attempt go on.

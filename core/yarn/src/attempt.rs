@@ -269,6 +269,15 @@ impl AttemptTarget {
     }
 }
 
+/// What becomes of an application of which an attempt has failed whose master no node has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UnstartedFate {
+    /// The next attempt goes to another node. This one does not count, since nothing has run.
+    Elsewhere,
+    /// No node starts its master: no other attempt follows.
+    Nowhere,
+}
+
 /// A failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedAttempt {

@@ -7,7 +7,7 @@ use godel_domain::{run_end::RunEndReason, running_units::EvictionReason};
 pub struct YarnExitStatus(pub i32);
 
 impl YarnExitStatus {
-    /// It has not ended.
+    /// It has not ended, or was never started.
     pub const INVALID: Self = Self(-1_000);
     /// It ended with its node, or before it was started.
     pub const ABORTED: Self = Self(-100);
@@ -51,14 +51,14 @@ impl YarnExitStatus {
                 | RunEndReason::Rebooted => Self::ABORTED,
                 // Nobody evicted it: its node was told by its master.
                 RunEndReason::Told => Self::KILLED_BY_APPMASTER,
-                RunEndReason::Exited
-                | RunEndReason::Signalled
-                | RunEndReason::CommandNotFound
+                RunEndReason::Exited | RunEndReason::Signalled => Self(code),
+                // Nothing has run, as its node says it.
+                RunEndReason::CommandNotFound
                 | RunEndReason::CommandNotExecutable
                 | RunEndReason::NoDirectory
                 | RunEndReason::NoUser
                 | RunEndReason::UserNotPermitted
-                | RunEndReason::CannotStart => Self(code),
+                | RunEndReason::CannotStart => Self::INVALID,
             },
         }
     }
@@ -87,6 +87,7 @@ mod tests {
         assert_eq!(ended(RunEndReason::Signalled, 137), 137);
         assert_eq!(ended(RunEndReason::OutOfMemory, 137), -104);
         assert_eq!(ended(RunEndReason::Rebooted, 0), -100);
+        assert_eq!(ended(RunEndReason::CannotStart, 127), -1_000);
     }
 
     #[test]

@@ -34,7 +34,7 @@ const CORE: [(&str, &[&str]); 14] = [
     ("godel-core-scheduler", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
     ("godel-core-binder", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
     ("godel-audit", &[DOMAIN]),
-    ("godel-core-yarn", &[DOMAIN]),
+    ("godel-core-yarn", &[DOMAIN, RULES]),
     ("godel-core-rescheduler", &[DOMAIN]),
     (
         "godel-model",
@@ -63,7 +63,7 @@ const OTHERS: [(&str, &[&str]); 13] = [
     ("godel-scheduler", &[DOMAIN, RULES, FRAMEWORK, PLACEMENT, "godel-core-scheduler", PROTO, WIRE, KIT]),
     ("godel-binder", &[DOMAIN, "godel-core-binder", PROTO, WIRE, KIT]),
     ("godel-agent", &[DOMAIN, RULES, PROTO, WIRE, HADOOP, KIT]),
-    ("godel-yarn", &[DOMAIN, "godel-core-yarn", PROTO, WIRE, HADOOP, KIT]),
+    ("godel-yarn", &[DOMAIN, RULES, "godel-core-yarn", PROTO, WIRE, HADOOP, KIT]),
     (
         "godel-rescheduler",
         &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, "godel-core-rescheduler", PROTO, WIRE, KIT],

@@ -46,7 +46,8 @@ pub(crate) fn shown(movement: &MovementRecord) -> v1::Movement {
         objective_after: objective.1,
         finding: finding.clone(),
         phase: movement_phase(*phase).into(),
-        ended_ms: *ended_ms,
+        // Another leader's clock may be behind the one by which it began.
+        ended_ms: if *ended_ms == 0 { 0 } else { (*ended_ms).max(*created_ms) },
         message: message.clone(),
         n_batches: *n_batches,
         batch: *batch,

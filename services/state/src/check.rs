@@ -1,7 +1,8 @@
 //! What is refused because those who read it could not: before the store's writer sees it.
 //!
-//! Every record that a transaction puts is read once here, by the functions that followers read with. Operations on rows
-//! are left to the store: it parses their columns anyway, with the same functions, so they are looked at once.
+//! Every record that a transaction puts is read once here, by the functions that followers read with. Columns of rows are left to the
+//! store: it parses them anyway, with the same functions, so they are read once. What can be read and makes no sense is refused here
+//! whatever it is: a store that holds such a record already is read as ever.
 
 use godel_domain::ids::Revision;
 use godel_proto::raw;
@@ -13,8 +14,13 @@ use godel_wire::from_proto;
 /// # Errors
 /// `INVALID`, with the index of the operation and the path of the field, as `ops[0].put_queue.policy`.
 pub(crate) fn readable(txn: &raw::TxnRequest) -> Result<(), TxnRefusal> {
-    for (index, op) in txn.ops.iter().enumerate().filter(|(_, op)| !from_proto::changes_rows(op)) {
-        from_proto::check_op(op).map_err(|bad| {
+    for (index, op) in txn.ops.iter().enumerate() {
+        let checked = if from_proto::changes_rows(op) {
+            from_proto::check_rows_op(op)
+        } else {
+            from_proto::check_op(op)
+        };
+        checked.map_err(|bad| {
             let bad = bad.under(&format!("ops[{index}]"));
             TxnRefusal {
                 reason: RefusalReason::Invalid,
@@ -27,5 +33,7 @@ pub(crate) fn readable(txn: &raw::TxnRequest) -> Result<(), TxnRefusal> {
     Ok(())
 }
 
+#[cfg(test)]
+mod odd;
 #[cfg(test)]
 mod tests;

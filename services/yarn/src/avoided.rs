@@ -4,10 +4,13 @@
 
 use std::collections::BTreeSet;
 
+use godel_core_yarn::{adapter::MASTER, ids::YarnApplicationId};
 use godel_proto::v1;
+use godel_rules::node_failures::could_use;
 
 use crate::{
     launcher::LaunchNode,
+    picture::Picture,
     unit::{HOST_ATTRIBUTE, PORT_ATTRIBUTE},
 };
 
@@ -42,6 +45,19 @@ pub(crate) fn preferred(
         .filter(|(_, values)| !values.is_empty())
         .map(|(key, values)| is_not(key, values))
         .collect()
+}
+
+/// Whether the master of an application could be started on a node beside these, `host:port`.
+pub(crate) fn has_other_node(picture: &Picture, id: YarnApplicationId, tried: &[&str]) -> bool {
+    let record = picture.unit(id).map(|unit| &unit.record);
+    let group = record.and_then(|record| record.spec.task_groups.get(record.group_of(MASTER)?));
+    let Some(group) = group else { return false };
+    picture.nodes.iter().any(|(id, node)| {
+        let place = picture.launch_node(*id).map(|LaunchNode { host, port, .. }| format!("{host}:{port}"));
+        let is_new = place.is_some_and(|place| !tried.contains(&&*place));
+        let (Some(spec), Some(report), true) = (&node.spec, &node.report, is_new) else { return false };
+        could_use(spec, report, &group.template)
+    })
 }
 
 #[cfg(test)]

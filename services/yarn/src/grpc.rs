@@ -18,6 +18,7 @@ mod shown;
 use std::sync::Arc;
 
 use godel_core_yarn::ids::{YarnApplicationId, YarnAttemptId, YarnContainerId};
+use godel_domain::names::{APPLICATION_QUEUE_LEN_MAX, DIAGNOSTICS_LEN_MAX};
 use godel_kit::{message::RECEIVED_BYTES_MAX, status};
 use godel_proto::v1::{
     self,
@@ -108,7 +109,7 @@ impl YarnService for YarnFace {
         let mut given = Given::default();
         let id = given.id("application_id", &application_id);
         given.user(&user);
-        given.text("diagnostics", &diagnostics, given::DIAGNOSTICS_LEN_MAX);
+        given.text("diagnostics", &diagnostics, DIAGNOSTICS_LEN_MAX);
         let id = given.checked(id)?;
         let done = self.manager.kill(id, &user, &diagnostics).await.map_err(refused)?;
         Ok(Response::new(v1::KillApplicationResponse { done }))
@@ -123,7 +124,7 @@ impl YarnService for YarnFace {
         let id = given.id("application_id", &application_id);
         given.user(&user);
         given.required("queue", &queue);
-        given.text("queue", &queue, given::QUEUE_LEN_MAX);
+        given.text("queue", &queue, APPLICATION_QUEUE_LEN_MAX);
         let id = given.checked(id)?;
         let queue = self.manager.move_to(id, &user, &queue).await.map_err(refused)?;
         Ok(Response::new(v1::MoveApplicationResponse { queue }))
@@ -216,7 +217,7 @@ impl YarnService for YarnFace {
         let attempt: Option<YarnAttemptId> = given.id("attempt_id", &attempt_id);
         let said = given.final_status(final_status);
         given.text("tracking_url", &tracking_url, given::URL_LEN_MAX);
-        given.text("diagnostics", &diagnostics, given::DIAGNOSTICS_LEN_MAX);
+        given.text("diagnostics", &diagnostics, DIAGNOSTICS_LEN_MAX);
         let (attempt, said) = given.checked(attempt.zip(said))?;
         let done = self.manager.finish(attempt, said, &tracking_url, &diagnostics).await.map_err(refused)?;
         Ok(Response::new(v1::FinishMasterResponse { done }))

@@ -7,7 +7,7 @@ use godel_core_yarn::{
     adapter::{AppRecord, AppSubmission, AttemptRecord, OPPORTUNISTIC, Registration},
     application::{AppTarget, FinalStatus},
     asks::{AskGroup, ExecutionType},
-    attempt::{AttemptTarget, FailedAttempt},
+    attempt::{AttemptTarget, FailedAttempt, UnstartedFate},
     exit_status::YarnExitStatus,
     ids::YarnApplicationId,
 };
@@ -126,7 +126,7 @@ fn write(record: AppRecord, notes: &AppNotes) -> v1::YarnApplication {
         .into(),
         next_ordinal,
         start_ms,
-        finish_ms,
+        finish_ms: finish_ms.map(|finish_ms| if finish_ms == 0 { 0 } else { finish_ms.max(start_ms) }),
         diagnostics,
         memory_mb_seconds: *memory_mb_seconds,
         vcore_seconds: *vcore_seconds,
@@ -193,10 +193,21 @@ fn read_request_ids(written: Vec<v1::YarnAllocationRequest>) -> Result<BTreeMap<
 }
 
 fn write_attempt(attempt: AttemptRecord, notes: &AttemptNotes) -> v1::YarnAttemptRecord {
-    let AttemptRecord { first_ordinal, first_opportunistic, node, registration, said, exit, target } =
-        attempt;
+    let AttemptRecord {
+        first_ordinal,
+        first_opportunistic,
+        node,
+        registration,
+        said,
+        exit,
+        target,
+        unstarted,
+    } = attempt;
     let AttemptNotes { start_ms, launch_ms, finish_ms, diagnostics } = notes;
+    // Another leader's clock may be behind the one by which it began.
+    let later = |time_ms: i64| if time_ms == 0 { 0 } else { time_ms.max(*start_ms) };
     let registration = registration.map(|Registration { host, rpc_port, tracking_url }| {
+        let rpc_port = if (-1..=i32::from(u16::MAX)).contains(&rpc_port) { rpc_port } else { -1 };
         v1::YarnRegistration { host, rpc_port, tracking_url }
     });
     let said = said.map(|said| match said {
@@ -220,10 +231,16 @@ fn write_attempt(attempt: AttemptRecord, notes: &AttemptNotes) -> v1::YarnAttemp
         exit_status: exit.0,
         end: end.into(),
         start_ms: *start_ms,
-        launch_ms: *launch_ms,
-        finish_ms: *finish_ms,
+        launch_ms: later(*launch_ms),
+        finish_ms: later(*finish_ms),
         diagnostics: diagnostics.clone(),
         first_opportunistic_ordinal: own(first_opportunistic),
+        unstarted: match unstarted {
+            None => v1::YarnUnstartedFate::Unspecified,
+            Some(UnstartedFate::Elsewhere) => v1::YarnUnstartedFate::Elsewhere,
+            Some(UnstartedFate::Nowhere) => v1::YarnUnstartedFate::Nowhere,
+        }
+        .into(),
     }
 }
 
@@ -325,6 +342,12 @@ fn read_attempt(pb: v1::YarnAttemptRecord) -> Result<(AttemptRecord, AttemptNote
         said,
         exit: YarnExitStatus(pb.exit_status),
         target,
+        unstarted: match v1::YarnUnstartedFate::try_from(pb.unstarted) {
+            Ok(v1::YarnUnstartedFate::Unspecified) => None,
+            Ok(v1::YarnUnstartedFate::Elsewhere) => Some(UnstartedFate::Elsewhere),
+            Ok(v1::YarnUnstartedFate::Nowhere) => Some(UnstartedFate::Nowhere),
+            Err(_) => return Err(bad("attempts.unstarted", format!("{} is not known", pb.unstarted))),
+        },
     };
     let notes = AttemptNotes {
         start_ms: pb.start_ms,
@@ -374,6 +397,7 @@ mod tests {
             said: Some(FinalStatus::Succeeded),
             exit: YarnExitStatus::ABORTED,
             target,
+            unstarted: target.map(|_| UnstartedFate::Elsewhere),
         });
         let record = AppRecord {
             id: "application_17_0003".parse().unwrap(),

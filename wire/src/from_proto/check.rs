@@ -1,7 +1,8 @@
 //! Whether readers can read what is about to be written.
 //!
 //! The same functions that followers read with judge here, so nothing is taken that they would have to leave out. On top of
-//! that names are checked that are only shown: whoever writes a record says them once, and everybody reads them for ever.
+//! that names are checked that are only shown: whoever writes a record says them once, and everybody reads them for ever. What can be
+//! read and makes no sense is refused as well, see [`sense`].
 
 use std::collections::BTreeMap;
 
@@ -19,9 +20,12 @@ use godel_proto::{
     raw, v1,
 };
 
+use prost::Message as _;
+
 use super::{BadField, Result};
 
 mod known;
+mod sense;
 mod values;
 
 /// Field of `Op` that puts a unit: one for each submission.
@@ -50,7 +54,11 @@ pub fn check_op(encoded: &Bytes) -> Result<()> {
     if unit.as_ref().is_some_and(known::is_fine) {
         return Ok(());
     }
-    let change = super::op(encoded).map_err(|bad| match bad.path.as_str() {
+    let op = v1::Op::decode(encoded.clone()).map_err(|error| BadField::new(name, error.to_string()))?.op;
+    let op = op.ok_or_else(|| BadField::new(name, "missing"))?;
+    // Whether it makes sense is asked of what can be read.
+    let makes_sense = sense::check(&op);
+    let change = super::change(op).map_err(|bad| match bad.path.as_str() {
         // It does not decode.
         "op" => BadField::new(name, bad.description),
         _ => bad.under(name),
@@ -59,8 +67,25 @@ pub fn check_op(encoded: &Bytes) -> Result<()> {
     if let Some((field, payload)) = raw::op_payload(encoded) {
         values::check(field, &payload).map_err(|bad| bad.under(name))?;
     }
+    makes_sense.map_err(|bad| bad.under(name))?;
     unit.iter().for_each(known::remember);
     Ok(())
+}
+
+/// Checks an encoded operation on rows for what makes no sense: what it says otherwise the store checks, which parses it.
+///
+/// # Errors
+/// The field that makes no sense, as `evict.preemptor_id`.
+pub fn check_rows_op(encoded: &Bytes) -> Result<()> {
+    let Some((field, payload)) = raw::op_payload(encoded) else { return Ok(()) };
+    let checked = match field {
+        FIRST_OF_ROWS => raw::Binding::decode(payload).map_or(Ok(()), |binding| sense::bind(&binding)),
+        _ => match v1::Op::decode(encoded.clone()) {
+            Ok(v1::Op { op: Some(op) }) => sense::check(&op),
+            Ok(v1::Op { op: None }) | Err(_) => Ok(()),
+        },
+    };
+    checked.map_err(|bad| bad.under(raw::op_name(field).unwrap_or("op")))
 }
 
 /// Checks a listed record.

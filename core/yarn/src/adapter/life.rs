@@ -2,17 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use godel_domain::names::DIAGNOSTICS_LEN_MAX;
+
 use super::{
-    AdapterTerms, AdapterTime, AllocateAnswer, AppRecord, AppSubmission, AttemptRecord, DIAGNOSTICS_LEN_MAX,
-    LaunchFailure, MASTER, MasterRefusal, OPPORTUNISTIC, RequestIds, YarnAction, YarnApplication,
-    YarnAttempt,
+    AdapterTerms, AdapterTime, AllocateAnswer, AppRecord, AppSubmission, AttemptRecord, MASTER,
+    MasterRefusal, OPPORTUNISTIC, RequestIds, YarnAction, YarnApplication, YarnAttempt,
 };
 use crate::{
     application::{
         AppEffect, AppEvent, AppState, AppTarget, FinalStatus, PublicAppState, RecoveredApp, final_status,
     },
     asks::AskTable,
-    attempt::{AttemptEffect, AttemptEvent, AttemptState, AttemptTarget, AttemptTerms, FailedAttempt},
+    attempt::{
+        AttemptEffect, AttemptEvent, AttemptState, AttemptTarget, AttemptTerms, FailedAttempt, UnstartedFate,
+    },
     exit_status::YarnExitStatus,
     ids::{YarnApplicationId, YarnAttemptId},
 };
@@ -38,7 +41,6 @@ impl YarnApplication {
             start_ms: at.wall_ms,
             finish_ms: None,
             diagnostics: String::new(),
-            is_unlaunchable: false,
             version: 0,
             awaited: 0,
             attempt_awaited: 0,
@@ -54,6 +56,7 @@ impl YarnApplication {
             registration: attempt.registration.clone(),
             said: attempt.said,
             exit: attempt.exit,
+            unstarted: attempt.unstarted,
             target: match attempt.state {
                 AttemptState::FinalSaving { target } => Some(target),
                 AttemptState::Finishing => Some(AttemptTarget::Finishing),
@@ -97,6 +100,7 @@ impl YarnApplication {
             registration: attempt.registration,
             said: attempt.said,
             exit: attempt.exit,
+            unstarted: attempt.unstarted,
             heard: at.now,
             last: AllocateAnswer::default(),
         };
@@ -245,6 +249,7 @@ impl YarnApplication {
             registration: None,
             said: None,
             exit: YarnExitStatus::INVALID,
+            unstarted: None,
             heard: at.now,
             last: super::AllocateAnswer::default(),
         });
@@ -253,7 +258,10 @@ impl YarnApplication {
 
     pub(super) fn attempt_failed(&mut self, terms: AdapterTerms, at: AdapterTime, out: &mut Vec<YarnAction>) {
         let exit = self.attempts.last().map_or(YarnExitStatus::INVALID, |attempt| attempt.exit);
-        self.failed.push(FailedAttempt { ended_ms: at.wall_ms, exit });
+        let unstarted = self.attempts.last().and_then(|attempt| attempt.unstarted);
+        if unstarted.is_none() {
+            self.failed.push(FailedAttempt { ended_ms: at.wall_ms, exit });
+        }
         let attempts = AttemptTerms {
             max_of_application: self.submission.max_attempts,
             max_of_cluster: terms.max_attempts,
@@ -266,14 +274,24 @@ impl YarnApplication {
             let ended = std::mem::take(&mut self.ended);
             self.give_up_ended(&ended, out);
         }
-        let may_retry = !self.is_unlaunchable && attempts.may_retry(&self.failed, at.wall_ms);
+        let may_retry = match unstarted {
+            Some(UnstartedFate::Elsewhere) => !attempts.is_unmanaged,
+            Some(UnstartedFate::Nowhere) => false,
+            None => attempts.may_retry(&self.failed, at.wall_ms),
+        };
         if let (false, Some(last)) = (may_retry, self.attempts.last()) {
-            let said = format!(
-                "Application failed {} times (global limit {}){}",
-                last.id.number,
-                terms.max_attempts,
-                last.how_ended().map(|how| format!(" due to {how}")).unwrap_or_default()
-            );
+            let said = match unstarted {
+                Some(_) => format!(
+                    "Application failed: no node starts its master, which was to run on {}",
+                    self.tried_nodes().nodes().join(", ")
+                ),
+                None => format!(
+                    "Application failed {} times (global limit {}){}",
+                    last.id.number,
+                    terms.max_attempts,
+                    last.how_ended().map(|how| format!(" due to {how}")).unwrap_or_default()
+                ),
+            };
             self.say(&said);
         }
         self.on_app(AppEvent::AttemptFailed { may_retry }, terms, at, out);
@@ -391,29 +409,6 @@ impl YarnApplication {
         }
     }
 
-    /// Its master was started, or could not be for a reason.
-    pub fn master_launched(
-        &mut self,
-        attempt: YarnAttemptId,
-        launched: Result<(), LaunchFailure<'_>>,
-        terms: AdapterTerms,
-        at: AdapterTime,
-        out: &mut Vec<YarnAction>,
-    ) {
-        if self.attempts.last().is_none_or(|current| current.id != attempt) {
-            return;
-        }
-        self.hear(at);
-        match launched {
-            Ok(()) => self.on_attempt(AttemptEvent::Launched, terms, at, out),
-            Err(LaunchFailure::Here(why) | LaunchFailure::Anywhere(why)) => {
-                self.is_unlaunchable |= matches!(launched, Err(LaunchFailure::Anywhere(_)));
-                self.say(&format!("The master of {attempt} was not started: {why}"));
-                self.on_attempt(AttemptEvent::LaunchFailed, terms, at, out);
-            }
-        }
-    }
-
     /// Where its masters have failed by themselves, or because of their nodes, as `host:port`: the next one had better go elsewhere.
     pub fn failed_nodes(&self) -> BTreeSet<&str> {
         let is_bad = |exit: YarnExitStatus| exit.counts_as_failure() || exit == YarnExitStatus::DISKS_FAILED;
@@ -462,7 +457,7 @@ impl YarnApplication {
     }
 
     /// Adds a line for people.
-    fn say(&mut self, line: &str) {
+    pub(super) fn say(&mut self, line: &str) {
         if !self.diagnostics.is_empty() {
             self.diagnostics.push('\n');
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{AppSubmission, Registration};
 use crate::{
     application::{AppTarget, FinalStatus},
-    attempt::{AttemptTarget, FailedAttempt},
+    attempt::{AttemptTarget, FailedAttempt, UnstartedFate},
     exit_status::YarnExitStatus,
     ids::YarnApplicationId,
 };
@@ -27,6 +27,8 @@ pub struct AttemptRecord {
     pub exit: YarnExitStatus,
     /// How it ended; `None`: it goes on.
     pub target: Option<AttemptTarget>,
+    /// What follows, if no node has started its master.
+    pub unstarted: Option<UnstartedFate>,
 }
 
 /// One application, as recorded.

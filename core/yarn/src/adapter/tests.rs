@@ -57,6 +57,8 @@ struct Played {
     incarnation: u32,
     next_ordinal: u32,
     next_opportunistic: u32,
+    /// Where masters have their places, one after the other.
+    nodes: Vec<&'static str>,
     launched: BTreeSet<YarnAttemptId>,
     /// What comes of starting a master.
     launch: Result<(), LaunchFailure<'static>>,
@@ -75,6 +77,7 @@ impl Played {
             incarnation: 0,
             next_ordinal: 1,
             next_opportunistic: OPPORTUNISTIC + 1,
+            nodes: vec!["n1"],
             launched: BTreeSet::new(),
             launch: Ok(()),
             todo: VecDeque::new(),
@@ -165,7 +168,8 @@ impl Played {
     fn place_master(&mut self) {
         if self.unit.contains_key(&MASTER) {
             let incarnation = self.incarnation;
-            self.with(|app, terms, at, out| app.placed((MASTER, incarnation), ("n1", "r1"), terms, at, out));
+            let node = self.nodes[usize::try_from(incarnation).unwrap() % self.nodes.len()];
+            self.with(|app, terms, at, out| app.placed((MASTER, incarnation), (node, "r1"), terms, at, out));
         }
     }
 

@@ -22,7 +22,7 @@ const MIB: usize = 1 << 20;
 /// Messages in messages that are looked into.
 const DEPTH_MAX: usize = 8;
 
-fn txn(ops: impl IntoIterator<Item = v1::op::Op>) -> raw::TxnRequest {
+pub(super) fn txn(ops: impl IntoIterator<Item = v1::op::Op>) -> raw::TxnRequest {
     raw::TxnRequest { ops: ops.into_iter().map(raw::encode_op).collect(), ..raw::TxnRequest::default() }
 }
 
@@ -151,7 +151,6 @@ fn hold() -> v1::Hold {
         at_maximum: true,
         queue_victims: vec![v1::Victim { unit_id: 9, ordinal: 0, incarnation: 1 }],
         queue: "q".to_owned(),
-        turn: Some(v1::GangTurn { sub_cluster: "a".to_owned(), ..v1::GangTurn::default() }),
         ..v1::Hold::default()
     }
 }
@@ -176,7 +175,7 @@ fn node_report() -> v1::NodeReport {
 
 /// An operation of each kind that is as it should be.
 #[allow(clippy::too_many_lines, reason = "one of every kind")]
-fn samples() -> Vec<v1::op::Op> {
+pub(super) fn samples() -> Vec<v1::op::Op> {
     use v1::op::Op;
     let amount = v1::BudgetAmount { amount: Some(v1::budget_amount::Amount::Count(1)) };
     let name = || "n".to_owned();

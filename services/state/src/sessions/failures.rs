@@ -19,7 +19,9 @@ use godel_domain::{
 use godel_proto::v1;
 use godel_rules::{
     agent_admission::AssignmentRefusal,
-    node_failures::{self, Elsewhere, FailureConfig, NodeVerdict, QuickEnd, QuickEnds, RunsHere, could_use},
+    node_failures::{
+        self, Elsewhere, FailureConfig, NodeVerdict, QuickEnd, QuickEnds, RunsHere, TriedNodes, could_use,
+    },
 };
 use godel_store::{Key, State};
 use godel_wire::from_proto;
@@ -39,9 +41,6 @@ const N_OTHERS_MAX: usize = 32;
 const N_UNITS_MAX: u64 = 2_000;
 /// Replicas that are being tried on other nodes.
 const N_TRIED_MAX: usize = 10_000;
-/// Nodes on which a replica is tried that finds what it lacks on none, and tries in all: it may come back to one of them.
-const N_NODES_TRIED_MAX: usize = 3;
-const N_TRIES_MAX: u32 = 5;
 /// A command that has run for so long on another node has not failed at once there, milliseconds.
 const RUNS_MS_MIN: u64 = 1_000;
 /// So often it is looked whether a quarantined node is the last one for something that waits, milliseconds.
@@ -59,20 +58,13 @@ pub(crate) struct Failures {
     bad: BTreeSet<NodeId>,
     /// Those of them where different commands fail.
     barren: BTreeSet<NodeId>,
-    tried: BTreeMap<(UnitId, u32), Tried>,
+    tried: BTreeMap<(UnitId, u32), TriedNodes<NodeId>>,
     order: VecDeque<(UnitId, u32)>,
     looked_for_last: Option<Millis>,
     /// The last ones that something that waits could use, when that was looked at.
     last: BTreeSet<NodeId>,
     /// Enough has failed on a node to look at it now.
     is_due: bool,
-}
-
-/// A replica that is tried on other nodes.
-#[derive(Clone, Debug, Default)]
-struct Tried {
-    on: Vec<NodeId>,
-    n: u32,
 }
 
 /// What runs, or has ended well, of what is on nodes.
@@ -146,13 +138,9 @@ impl NodeSessions {
             return report;
         }
         let mut tried = failures.tried.get(&replica).cloned().unwrap_or_default();
-        if !tried.on.contains(&node) {
-            tried.on.push(node);
-        }
-        tried.n += 1;
+        tried.note(node);
         drop(failures);
-        let is_over = tried.on.len() >= N_NODES_TRIED_MAX || tried.n >= N_TRIES_MAX;
-        if is_over || !self.has_other(&tried.on, &template) {
+        if !tried.goes_elsewhere(|nodes| self.has_other(nodes, &template)) {
             self.failures.lock().tried.remove(&replica);
             return report;
         }
@@ -489,7 +477,7 @@ impl Failures {
         self.ends.is_empty() && self.suspect.is_empty() && self.tainted.is_empty() && self.bad.is_empty()
     }
 
-    fn keep(&mut self, replica: (UnitId, u32), tried: Tried) {
+    fn keep(&mut self, replica: (UnitId, u32), tried: TriedNodes<NodeId>) {
         if self.tried.insert(replica, tried).is_none() {
             self.order.push_back(replica);
         }
@@ -574,7 +562,7 @@ mod tests {
     fn what_is_tried_elsewhere_is_bounded() {
         let mut failures = Failures::default();
         let n = u64::try_from(N_TRIED_MAX).unwrap() + 5;
-        (0..n).for_each(|unit| failures.keep((UnitId(unit), 0), Tried::default()));
+        (0..n).for_each(|unit| failures.keep((UnitId(unit), 0), TriedNodes::default()));
         assert_eq!((failures.tried.len(), failures.order.len()), (N_TRIED_MAX, N_TRIED_MAX));
         assert!(
             !failures.tried.contains_key(&(UnitId(4), 0)) && failures.tried.contains_key(&(UnitId(5), 0))

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use godel_core_yarn::{
-    adapter::{LaunchFailure, MASTER, OPPORTUNISTIC, YarnAction},
+    adapter::{AdapterTime, LaunchFailure, LaunchFailureScope, MASTER, OPPORTUNISTIC, YarnAction},
     attempt::AttemptState,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
@@ -17,6 +17,7 @@ use godel_kit::{
     task,
 };
 use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
+use godel_rules::node_failures;
 use godel_wire::to_proto;
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Response, Status};
@@ -173,7 +174,7 @@ fn show_master(shared: &Arc<Shared>, id: YarnApplicationId) {
 pub(crate) fn tell_master(
     inner: &mut Inner,
     id: YarnApplicationId,
-    at: godel_core_yarn::adapter::AdapterTime,
+    at: AdapterTime,
     out: &mut Vec<YarnAction>,
 ) {
     let Some(entry) = inner.picture.unit(id) else { return };
@@ -181,16 +182,54 @@ pub(crate) fn tell_master(
     let Some(node) = inner.picture.launch_node(row.node) else { return };
     let rack = inner.picture.rack(row.node);
     let replica = (MASTER, row.incarnation);
-    let exit = entry.exit_of(MASTER);
-    // There is one: the unit is of it.
-    let _ = inner.adapter.with(id, |application, terms| {
-        if row.phase.is_live() || row.phase.is_ended() {
+    if row.phase.is_live() || row.phase.is_ended() {
+        // There is one: the unit is of it.
+        let _ = inner.adapter.with(id, |application, terms| {
             let node = format!("{}:{}", node.host, node.port);
             application.placed(replica, (&node, &rack), terms, at, out);
-        }
-        if row.phase.is_ended() {
-            application.ended(replica, exit, terms, at, out);
-        }
+        });
+    }
+    if row.phase.is_ended() {
+        end_master(inner, id, row.incarnation, at, out);
+    }
+}
+
+/// Tells an application that an incarnation of its master has ended, or that its command never ran.
+pub(crate) fn end_master(
+    inner: &mut Inner,
+    id: YarnApplicationId,
+    incarnation: u32,
+    at: AdapterTime,
+    out: &mut Vec<YarnAction>,
+) {
+    let Inner { picture, adapter, entries, .. } = inner;
+    let Some(unit) = picture.unit(id) else { return };
+    let (row, exit) = (unit.row(MASTER), unit.exit_of(MASTER));
+    let is_it = row.incarnation == incarnation && row.eviction.is_none();
+    let lack = unit.end(MASTER).reason.filter(|reason| is_it && node_failures::is_lack(*reason));
+    let Some(reason) = lack else {
+        // There is one: the unit is of it.
+        let _ = adapter.with(id, |application, terms| {
+            application.ended((MASTER, incarnation), exit, terms, at, out);
+        });
+        return;
+    };
+    let node = picture.launch_node(row.node).map_or_else(|| "its node".to_owned(), |node| node.name);
+    let meta = &unit.record.spec;
+    let why = format!(
+        "{node} could not start it ({}): `godel unit logs {}/{MASTER} -n {}` shows what it lacks",
+        reason.name(),
+        meta.name,
+        meta.namespace
+    );
+    let noted = usize::try_from(incarnation).ok().zip(entries.get_mut(&id));
+    if let Some(notes) = noted.and_then(|(idx, entry)| entry.notes.attempts.get_mut(idx)) {
+        notes.diagnostics.clone_from(&why);
+    }
+    let _ = adapter.with(id, |application, terms| {
+        let has_other_node = avoided::has_other_node(picture, id, application.tried_nodes().nodes());
+        let failure = LaunchFailure { why: &why, scope: LaunchFailureScope::Node, has_other_node };
+        application.master_never_ran(incarnation, failure, terms, at, out);
     });
 }
 
@@ -341,13 +380,13 @@ async fn launch(shared: Arc<Shared>, attempt: YarnAttemptId) {
         let answer = tokio::time::timeout(LAUNCH_LIMIT, shared.context.launcher.launch(launch)).await;
         let why = match answer {
             Ok(Ok(())) => break Ok(()),
-            Ok(Err(LaunchRefusal::Refused(why))) => break Err((why, false)),
-            Ok(Err(LaunchRefusal::Hopeless(why))) => break Err((why, true)),
+            Ok(Err(LaunchRefusal::Refused(why))) => break Err((why, LaunchFailureScope::Node)),
+            Ok(Err(LaunchRefusal::Hopeless(why))) => break Err((why, LaunchFailureScope::Everywhere)),
             Ok(Err(LaunchRefusal::Unavailable(why))) => why,
             Err(_) => format!("node {node} did not answer"),
         };
         if Instant::now() >= deadline {
-            break Err((why, false));
+            break Err((why, LaunchFailureScope::Late));
         }
         tracing::debug!(%attempt, node, why, "starting the application master again");
         waits::note(&shared, id, waits::for_launch(&why));
@@ -374,14 +413,15 @@ async fn launch(shared: Arc<Shared>, attempt: YarnAttemptId) {
             (Some(notes), Err((why, _))) => notes.diagnostics = why.chars().take(DIAGNOSTICS_MAX).collect(),
             (Some(_) | None, _) => {}
         }
-        let launched = launched.as_ref().copied().map_err(|(why, is_hopeless)| match is_hopeless {
-            true => LaunchFailure::Anywhere(why),
-            false => LaunchFailure::Here(why),
-        });
+        let Inner { picture, adapter, .. } = inner;
         // It was there when its place was looked up.
-        let _ = inner
-            .adapter
-            .with(id, |application, terms| application.master_launched(attempt, launched, terms, at, out));
+        let _ = adapter.with(id, |application, terms| {
+            let launched = launched.as_ref().copied().map_err(|(why, scope)| {
+                let has_other_node = avoided::has_other_node(picture, id, application.tried_nodes().nodes());
+                LaunchFailure { why, scope: *scope, has_other_node }
+            });
+            application.master_launched(attempt, launched, terms, at, out);
+        });
     });
     // It may wait to be registered.
     shared.note_change();

@@ -12,6 +12,7 @@ use godel_core_yarn::{
     asks::{ANY, AskRow, BadAsk},
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
+use godel_domain::names::{APPLICATION_NAME_LEN_MAX, APPLICATION_QUEUE_LEN_MAX, N_TAGS_MAX, NAME_LEN_MAX};
 use godel_kit::client::retry_idempotent;
 use godel_proto::v1::{self, node_service_client::NodeServiceClient};
 use tonic::async_trait;
@@ -34,8 +35,6 @@ use crate::{
 
 /// A record is written within that, or the client calls again.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
-/// Tags of one application.
-const N_TAGS_MAX: usize = 100;
 
 impl Manager {
     fn of_attempt(id: YarnAttemptId, refusal: ManagerRefusal) -> ManagerRefusal {
@@ -65,7 +64,23 @@ impl Manager {
         if tags.len() > N_TAGS_MAX {
             return Err(ManagerRefusal::Invalid(format!("{} tags; at most {N_TAGS_MAX}", tags.len())));
         }
-        let capability = submission.master.as_ref().map(|master| &master.capability);
+        let master = submission.master.as_ref();
+        let label = master.map(|master| master.label.as_str()).unwrap_or_default();
+        for (field, text, most) in [
+            ("name", &*submission.name, APPLICATION_NAME_LEN_MAX),
+            ("user", &submission.user, NAME_LEN_MAX),
+            ("queue", &submission.queue, APPLICATION_QUEUE_LEN_MAX),
+            ("type", &submission.kind, NAME_LEN_MAX),
+            ("node label expression", &submission.label, NAME_LEN_MAX),
+            ("node label expression of its master", label, NAME_LEN_MAX),
+        ] {
+            if text.len() > most {
+                let n = text.len();
+                let why = format!("the {field} of the application has {n} bytes; at most {most} are kept");
+                return Err(ManagerRefusal::Invalid(why));
+            }
+        }
+        let capability = master.map(|master| &master.capability);
         if capability.is_some_and(|capability| !capability.values().any(|amount| *amount > 0)) {
             return Err(ManagerRefusal::Invalid("the master needs memory and CPUs above 0".to_owned()));
         }

@@ -27,7 +27,7 @@ use tokio::{sync::watch, task::JoinHandle, time::interval};
 use tonic::Status;
 
 use super::{
-    act::tell_master,
+    act::{end_master, tell_master},
     shared::{AppEntry, Inner, Role, Shared, Term},
     waits::look,
     write::write,
@@ -371,6 +371,7 @@ fn tell(
         UnitEvent::Started(ordinal) => {
             let _ = inner.adapter.with(id, |application, _| application.started(ordinal, at, out));
         }
+        UnitEvent::Ended { ordinal: MASTER, incarnation, .. } => end_master(inner, id, incarnation, at, out),
         UnitEvent::Ended { ordinal, incarnation, exit } => {
             let _ = inner.adapter.with(id, |application, terms| {
                 application.ended((ordinal, incarnation), exit, terms, at, out);

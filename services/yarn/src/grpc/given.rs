@@ -8,6 +8,9 @@ use godel_core_yarn::{
     asks::{ANY, AskGroup, AskKey, AskRow, BlacklistChange, ExecutionType},
     ids::{BadYarnId, YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
+use godel_domain::names::{
+    APPLICATION_NAME_LEN_MAX, APPLICATION_QUEUE_LEN_MAX, N_TAGS_MAX, NAME_LEN_MAX, TAG_LEN_MAX,
+};
 use godel_hadoop::yarn::ContainerLaunchContextProto;
 use godel_proto::v1;
 use godel_wire::{BadField, invalid_argument};
@@ -19,19 +22,8 @@ use crate::{
     reports::{AppFilter, YarnAmount},
 };
 
-/// Bytes of diagnostics.
-pub(super) const DIAGNOSTICS_LEN_MAX: usize = 64 << 10;
 /// Bytes of an address of a page.
 pub(super) const URL_LEN_MAX: usize = 4 << 10;
-/// Bytes of the name of a queue, `root` and dots included.
-pub(super) const QUEUE_LEN_MAX: usize = 512;
-/// Bytes of a name, a user, a kind, a label expression or a node.
-const NAME_LEN_MAX: usize = 253;
-/// Bytes of the name of an application.
-const APP_NAME_LEN_MAX: usize = 1_000;
-/// Tags of one application, and bytes of one.
-const N_TAGS_MAX: usize = 32;
-const TAG_LEN_MAX: usize = 100;
 /// Items of a page that does not say how many, and of the largest one.
 const PAGE_DEFAULT: usize = 500;
 const PAGE_MAX: usize = 1_000;
@@ -183,8 +175,8 @@ pub(super) fn submission(
     let mut given = Given::default();
     let id = given.id("application_id", &application_id);
     given.user(&user);
-    given.text("name", &name, APP_NAME_LEN_MAX);
-    given.text("queue", &queue, QUEUE_LEN_MAX);
+    given.text("name", &name, APPLICATION_NAME_LEN_MAX);
+    given.text("queue", &queue, APPLICATION_QUEUE_LEN_MAX);
     given.text("kind", &kind, NAME_LEN_MAX);
     given.text("label", &label, NAME_LEN_MAX);
     let label = label.trim().to_owned();

@@ -13,6 +13,7 @@ use godel_core_yarn::{
     asks::{AskGroup, ExecutionType},
     ids::YarnApplicationId,
 };
+use godel_domain::names::{N_TAGS_MAX, TAG_LEN_MAX};
 use godel_hadoop::{
     credentials::{Credentials, read_url_token},
     yarn::{
@@ -29,9 +30,6 @@ use crate::{manager::SubmittedApp, reports::YarnAmount};
 
 /// Bytes of a name, a kind, a queue or a label expression.
 const TEXT_LEN_MAX: usize = 1_000;
-/// Tags of one application, and bytes of one.
-const N_TAGS_MAX: usize = 32;
-const TAG_LEN_MAX: usize = 100;
 
 /// Base64 with or without its padding, as Hadoop takes it.
 const ANY_PADDING: GeneralPurposeConfig =

@@ -71,9 +71,13 @@ pub(super) fn remember(unit: &Bytes) {
 fn is_meta_fine(meta: Bytes) -> bool {
     let is_fine = |text: &Bytes| std::str::from_utf8(text).is_ok_and(is_text);
     let is_label_fine = |label: Bytes| {
-        Label::decode(label).is_ok_and(|Label { key, value }| is_fine(&key) && is_fine(&value))
+        Label::decode(label)
+            .is_ok_and(|Label { key, value }| !key.is_empty() && is_fine(&key) && is_fine(&value))
     };
     Meta::decode(meta).is_ok_and(|Meta { namespace, name, uid, labels, owner }| {
-        [namespace, name, uid, owner].iter().all(is_fine) && labels.into_iter().all(is_label_fine)
+        let has_names = !namespace.is_empty() && !name.is_empty();
+        has_names
+            && [namespace, name, uid, owner].iter().all(is_fine)
+            && labels.into_iter().all(is_label_fine)
     })
 }

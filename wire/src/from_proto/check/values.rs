@@ -226,6 +226,7 @@ mod tests {
     fn application(change: impl FnOnce(&mut v1::YarnApplication)) -> v1::op::Op {
         let mut application = v1::YarnApplication {
             application: "application_1700000000000_0001".to_owned(),
+            version: 1,
             lifetime_ms: Some(-1),
             validity_interval_ms: -1,
             ..v1::YarnApplication::default()

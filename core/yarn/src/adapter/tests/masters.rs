@@ -7,6 +7,18 @@ fn attempt(number: u32) -> YarnAttemptId {
     YarnAttemptId { application: ID, number }
 }
 
+fn unstarted(why: &'static str, scope: LaunchFailureScope, has_other_node: bool) -> LaunchFailure<'static> {
+    LaunchFailure { why, scope, has_other_node }
+}
+
+/// One whose masters are placed on these nodes in turn, each of which refuses to start it.
+fn refused(nodes: &[&'static str], failure: LaunchFailure<'static>) -> Played {
+    let mut played = Played::new(submission());
+    (played.nodes, played.launch) = (nodes.to_vec(), Err(failure));
+    played.run();
+    played
+}
+
 impl Played {
     fn register_as(&mut self, number: u32) -> Result<Vec<AllocatedContainer>, MasterRefusal> {
         let registration = Registration::default();
@@ -89,9 +101,8 @@ fn an_attempt_that_waits_for_a_place_cannot_be_failed_and_one_that_has_one_can()
 
 #[test]
 fn a_place_in_which_no_master_can_be_started_is_given_back_at_once() {
-    let mut played = Played::new(submission());
-    played.launch = Err(LaunchFailure::Here("n1 has no such user"));
-    played.run();
+    // It is not reached, and there is no other node: each counts.
+    let played = refused(&["n1"], unstarted("n1 does not answer", LaunchFailureScope::Late, false));
     assert_eq!(played.app().public_state(), PublicAppState::Failed);
     let stopped = |number| YarnAction::StopMaster(attempt(number));
     let next = YarnAction::NextMaster(ID);
@@ -99,17 +110,87 @@ fn a_place_in_which_no_master_can_be_started_is_given_back_at_once() {
         played.done.iter().filter(|done| [&stopped(1), &stopped(2), &next].contains(done)).collect();
     assert_eq!(order, [&stopped(1), &next, &stopped(2)]);
     let said = played.app().diagnostics().to_owned();
-    assert!(said.contains("appattempt_1_0001_000002 was not started: n1 has no such user"), "{said}");
+    assert!(said.contains("appattempt_1_0001_000002 was not started: n1 does not answer"), "{said}");
     assert!(said.ends_with("Application failed 2 times (global limit 2)"), "{said}");
 }
 
 #[test]
 fn what_no_node_can_start_is_not_tried_again() {
-    let mut played = Played::new(submission());
-    played.launch = Err(LaunchFailure::Anywhere("its launch context cannot be read"));
+    let why = "its launch context cannot be read";
+    for (scope, has_other_node) in [(LaunchFailureScope::Everywhere, true), (LaunchFailureScope::Node, false)]
+    {
+        let played = refused(&["n1", "n2"], unstarted(why, scope, has_other_node));
+        assert_eq!((played.app().public_state(), played.attempt().number), (PublicAppState::Failed, 1));
+        let said = played.app().diagnostics();
+        assert!(
+            said.contains(why) && said.ends_with("no node starts its master, which was to run on n1"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn what_one_node_does_not_start_goes_elsewhere_and_uses_up_no_attempt() {
+    let one = AppSubmission { max_attempts: 1, ..submission() };
+    let mut played = Played::new(one);
+    played.nodes = vec!["n1", "n2"];
+    played.launch = Err(unstarted("n1 has no such user", LaunchFailureScope::Node, true));
+    while played.app().current_attempt().is_none_or(|attempt| attempt.number == 1) {
+        assert!(played.step());
+    }
+    played.launch = Ok(());
     played.run();
-    assert_eq!((played.app().public_state(), played.attempt().number), (PublicAppState::Failed, 1));
-    assert!(played.app().diagnostics().contains("its launch context cannot be read"));
+    assert_eq!((played.app().public_state(), played.attempt().number), (PublicAppState::Accepted, 2));
+    assert_eq!(played.app().failed_nodes().into_iter().collect::<Vec<_>>(), ["n1"]);
+    played.register().unwrap();
+    played.run();
+    // The only attempt that it may have has run now.
+    played.end(MASTER, 1);
+    played.run();
+    assert_eq!((played.app().public_state(), played.attempt().number), (PublicAppState::Failed, 2));
+}
+
+#[test]
+fn what_several_nodes_do_not_start_has_failed_whatever_attempts_it_has_left() {
+    let why = "the resource app.jar cannot be fetched";
+    let nodes = ["n1", "n2", "n3", "n4"];
+    let played = refused(&nodes, unstarted(why, LaunchFailureScope::Node, true));
+    assert_eq!((played.app().public_state(), played.attempt().number), (PublicAppState::Failed, 3));
+    let said = played.app().diagnostics();
+    assert!(said.contains(&format!("appattempt_1_0001_000003 was not started: {why}")), "{said}");
+    assert!(said.ends_with("no node starts its master, which was to run on n1, n2, n3"), "{said}");
+    // One that is reached on no node keeps the attempts that it has: the third one on other nodes counts, and then all begins anew.
+    let played = refused(&nodes, unstarted("no answer", LaunchFailureScope::Late, true));
+    assert_eq!((played.app().public_state(), played.attempt().number), (PublicAppState::Failed, 6));
+    assert_eq!(played.app().record().failed.len(), 2);
+}
+
+#[test]
+fn a_master_whose_command_never_ran_goes_elsewhere_and_a_restart_forgets_nothing() {
+    let never_ran = |played: &mut Played| {
+        let (incarnation, why) = (played.incarnation, "app.jar is not there");
+        played.unit.remove(&MASTER);
+        let failure = unstarted(why, LaunchFailureScope::Node, true);
+        played.with(|app, terms, at, out| app.master_never_ran(incarnation, failure, terms, at, out));
+    };
+    let mut played = Played::new(submission());
+    played.nodes = vec!["n1", "n2", "n3"];
+    for number in 1..=3 {
+        played.run();
+        assert_eq!(
+            (played.app().public_state(), played.attempt().number),
+            (PublicAppState::Accepted, number)
+        );
+        never_ran(&mut played);
+        // Its record says so, and no more is done before the adapter is killed.
+        assert!(matches!(played.todo.front(), Some(YarnAction::PutRecord(..))), "{:?}", played.todo);
+        played.record = Some(played.app().record());
+        played.crash();
+    }
+    played.run();
+    assert_eq!((played.app().public_state(), played.attempt().number), (PublicAppState::Failed, 3));
+    let said = played.app().diagnostics();
+    assert!(said.ends_with("no node starts its master, which was to run on n1, n2, n3"), "{said}");
 }
 
 #[test]
