@@ -135,6 +135,7 @@ const FOUND: &[(u64, &str)] = &[
     ),
     (1_125_899_906_864_410, "a cancelled unit that is retried, of which one had succeeded while it left"),
     (6_755_399_441_059_797, "a moved replica that is called again while its binding is on the way"),
+    (1_099_511_655_920, "a unit that has those leave to which it has to be near, again and again"),
     (1_099_511_673_211, "a unit whose group lacks more of its minimum than the unit of its own"),
     (1_099_511_677_163, "a unit whose group lacks more of its minimum than the unit of its own"),
     (2_199_023_268_647, "a unit whose group lacks more of its minimum than the unit of its own"),
