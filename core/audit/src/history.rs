@@ -24,6 +24,7 @@ use super::{
     preemptions::{self, Dropped, Preemptions, RunTurn},
     room::{self, Bound, Tenants, wrong_devices, wrong_zones},
     surges,
+    targets::Targets,
     terms::Terms,
     turns,
     verdict::Findings,
@@ -68,6 +69,8 @@ pub(super) struct Replay {
     pub(super) touched_units: BTreeSet<UnitId>,
     /// What running units have to be apart from, and together with.
     pub(super) terms: Terms,
+    /// What is bound while others move.
+    pub(super) targets: Targets,
     /// Whose turn it was; `None` where there was nothing to compare.
     pub(super) queues: Option<Probe>,
     /// Nodes on which there was more than they have where the judgement begins.
@@ -98,7 +101,8 @@ pub(super) fn replay(
     left_out: &BTreeSet<NodeId>,
     service: &Service,
 ) -> Replay {
-    let mut replay = Replay { queues: Probe::new(history, service), ..Replay::default() };
+    let targets = Targets::new(service.known_after_ms);
+    let mut replay = Replay { queues: Probe::new(history, service), targets, ..Replay::default() };
     if let Start::Kept(world) = &history.start {
         replay.world = (**world).clone();
     }
@@ -177,6 +181,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
     }
     note_records(replay, &world, tenants, commit, &mut touched);
     replay.terms.before(&world, commit);
+    replay.targets.before(&world, commit);
     replay.preemptions.before(&world, commit);
     let dropped = dropped_holds(&world, commit);
     turns::check(&world, commit, &mut replay.first_bindings);
@@ -260,7 +265,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
         replay.preemptions.on_commit(&world, commit, &turns, &dropped);
         replay.budgets.on_commit(&world, commit, &turns);
         replay.terms.after(&world, commit, &mut replay.room);
-        replay.terms.check_targets(&world, commit, &mut replay.evictions);
+        replay.targets.after(&world, commit, &replay.terms, &mut replay.evictions);
         touched.retain(|node, _| !left_out.contains(node));
         check_room(&mut replay.room, &mut world, tenants, commit, touched);
     }

@@ -25,6 +25,7 @@
 //! - `room`: I1, room on nodes.
 //! - `same`: I7 and I9, equal histories.
 //! - `surges`: I3, replicas that start before those stop that they replace.
+//! - `targets`: I6, what is bound where others move to.
 //! - `terms`: what units keep apart from, and together with.
 //! - `turns`: turns of gangs.
 //! - `unreadable`: records that could not be read, and what they leave unjudged.
@@ -50,6 +51,7 @@ mod queues;
 mod room;
 mod same;
 mod surges;
+mod targets;
 mod terms;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use godel_domain::{
     node::{Device, NODE_CLASS, TaintEffect},
     node_load::{MaxLoad, NodeLoad},
     resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
-    running_units::Phase,
+    running_units::{EvictionReason, Phase},
     unit::{OnBelowMin, TaskGroup, Template, UnitRecord},
     zone::{CpuMode, ZonePolicy},
 };
@@ -498,46 +498,47 @@ pub fn held_up(world: &World) -> usize {
 /// would not do.
 fn wants<'a>(record: &'a UnitRecord, unit: &WorldUnit) -> (Vec<&'a Template>, usize) {
     let is_pending = |ordinal: &u32| unit.rows.get(ordinal).is_none_or(|row| row.phase == Phase::Pending);
-    let is_live = |row: &WorldRow| row.is_live() && row.eviction.is_none();
+    let stays = |row: &WorldRow| row.is_live() && row.eviction.is_none();
     let is_over =
         |row: &WorldRow| matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
+    let is_there = |row: &WorldRow| stays(row) || is_over(row);
     // Those that it was scaled in by count no more.
     let of_record = || unit.rows.iter().filter_map(|(ordinal, row)| Some((record.group_of(*ordinal)?, row)));
-    let ever_bound = of_record().any(|(_, row)| row.phase != Phase::Pending);
-    let is_resumed = of_record().any(|(_, row)| row.phase == Phase::Pending && row.eviction.is_some());
-    // What left whole comes back whole, and what restarts as a whole.
-    let is_whole = match record.spec.on_below_min {
-        OnBelowMin::Restart => true,
-        OnBelowMin::Keep => {
-            let is_gang = record.spec.min_member > 1 || record.spec.has_group_minima();
-            is_gang && ever_bound_or_left(unit) && !of_record().any(|(_, row)| is_live(row))
-        }
-        OnBelowMin::Stop => false,
-    };
     let count = |of: Option<usize>, is: &dyn Fn(&WorldRow) -> bool| {
         of_record().filter(|(group, row)| of.is_none_or(|of| of == *group) && is(row)).count()
     };
-    // What is lacking of a minimum, of one group or of all.
-    let lacks = |minimum: u32, of: Option<usize>| {
-        let minimum = usize::try_from(minimum).unwrap_or(usize::MAX).saturating_sub(count(of, &is_over));
-        let live = count(of, &is_live);
-        match (is_whole, ever_bound && !is_resumed) {
-            (true, _) if live >= minimum => 0,
-            (true, _) => minimum,
-            (false, true) => 0,
-            (false, false) => minimum.saturating_sub(live),
-        }
+    // What is lacking of a minimum, of one group or of all, where these count.
+    let lacks = |minimum: u32, of: Option<usize>, counts: &dyn Fn(&WorldRow) -> bool| {
+        usize::try_from(minimum).unwrap_or(usize::MAX).saturating_sub(count(of, counts))
     };
-    let needed = lacks(record.spec.min_member, None).max(1);
+    let groups = || (0usize..).zip(&record.spec.task_groups);
+    let is_whole = |counts: &dyn Fn(&WorldRow) -> bool| {
+        lacks(record.spec.min_member, None, counts) == 0
+            && groups().all(|(idx, group)| lacks(group.min_member, Some(idx), counts) == 0)
+    };
+    let is_gang = record.spec.min_member > 1 || record.spec.has_group_minima();
+    let has_left =
+        || is_gang && !of_record().any(|(_, row)| stays(row)) && of_record().any(|(_, row)| had_node(row));
+    // What left whole comes back whole, and what restarts as a whole; otherwise whoever had a node may come back alone.
+    let counts: &dyn Fn(&WorldRow) -> bool = match record.spec.on_below_min {
+        OnBelowMin::Restart if is_whole(&is_there) => &is_there,
+        OnBelowMin::Restart => &is_over,
+        OnBelowMin::Keep | OnBelowMin::Stop if of_record().any(|(_, row)| is_set_aside(row)) => &is_there,
+        OnBelowMin::Keep if has_left() => &is_there,
+        OnBelowMin::Keep | OnBelowMin::Stop => &had_node,
+    };
     let mut pending: Vec<&Template> = Vec::new();
     let mut beyond: Vec<&Template> = Vec::new();
-    for (idx, (group, ranges)) in record.spec.task_groups.iter().zip(&record.status.ordinals).enumerate() {
+    let mut n_of_groups = 0;
+    for ((idx, group), ranges) in groups().zip(&record.status.ordinals) {
         let ordinals = ranges.iter().flat_map(|(start, end)| *start..*end);
         let n_pending = ordinals.filter(is_pending).count();
-        let n_lacking = lacks(group.min_member, Some(idx));
+        let n_lacking = lacks(group.min_member, Some(idx), counts);
+        n_of_groups += n_lacking;
         pending.extend(std::iter::repeat_n(&group.template, n_pending.min(n_lacking)));
         beyond.extend(std::iter::repeat_n(&group.template, n_pending.saturating_sub(n_lacking)));
     }
+    let needed = lacks(record.spec.min_member, None, counts).max(n_of_groups).max(1);
     let has_minima = !pending.is_empty();
     pending.extend(beyond);
     if has_minima {
@@ -546,9 +547,15 @@ fn wants<'a>(record: &'a UnitRecord, unit: &WorldUnit) -> (Vec<&'a Template>, us
     (pending, needed)
 }
 
-/// Whether something of a unit had a node.
-fn ever_bound_or_left(unit: &WorldUnit) -> bool {
-    unit.rows.values().any(|row| row.phase != Phase::Pending || row.incarnation > 0)
+/// Whether something had a node, in this incarnation or an earlier one, since its unit was suspended or started again as a whole.
+fn had_node(row: &WorldRow) -> bool {
+    (row.phase != Phase::Pending || row.incarnation > 0) && !is_set_aside(row)
+}
+
+/// Whether something left as its unit was suspended or started again as a whole, and has had no node since.
+fn is_set_aside(row: &WorldRow) -> bool {
+    let left = matches!(row.eviction, Some(EvictionReason::Suspended | EvictionReason::Failure));
+    left && matches!(row.phase, Phase::Pending | Phase::Stopped)
 }
 
 /// Whether an administrator keeps a unit from being placed.

@@ -1,19 +1,18 @@
 //! The half of I1 that concerns domains: what a commit binds is apart from what it has to be apart from, and together with the
 //! rest of its unit where its topology requires that.
 //!
-//! Judged at each commit that binds, against everything that runs then; as I6, against what is on its way to where it moves. What running units were near to, and what made a spread
+//! Judged at each commit that binds, against everything that runs then. What running units were near to, and what made a spread
 //! even, may have ended in the meantime, so that these are not judged; nor is anything while labels of nodes have just changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
     change::Change,
-    hold::Hold,
     ids::{NodeId, Revision, UnitId},
     label_expression::LabelExpression,
     running_units::{Bind, EvictionReason, RunChange},
     unit::UnitSpec,
-    unit_affinity::{NODE, UnitTerm},
+    unit_affinity::NODE,
     unit_topology::UnitTopology,
 };
 
@@ -127,7 +126,8 @@ impl Terms {
             wrong.extend(found.into_iter().map(|one| format!("its task group {} {one}", of.group)));
         }
         for term in spec.affinity.apart.iter().filter(|term| term.weight == 0) {
-            let others = world.units.iter().filter(|(other, of)| selects((id, spec), term, (**other, of)));
+            let others =
+                world.units.iter().filter(|(other, of)| selects((id, spec), &term.units, (**other, of)));
             for (other, of) in others {
                 if let Some(at) = meet(world, &term.topology, bind, of, *other == id) {
                     wrong.push(format!("{at} is not apart from unit {}", of.name()));
@@ -139,7 +139,7 @@ impl Terms {
             let Some(record) = &of.record else { continue };
             let keeping = record.value.spec.affinity.apart.iter();
             for term in keeping.filter(|term| term.weight == 0 && !term.units.is_empty()) {
-                if selects((*other, &record.value.spec), term, (id, unit))
+                if selects((*other, &record.value.spec), &term.units, (id, unit))
                     && let Some(at) = meet(world, &term.topology, bind, of, false)
                 {
                     wrong.push(format!("{at} is where unit {} keeps it away", of.name()));
@@ -152,97 +152,9 @@ impl Terms {
 
 impl Terms {
     /// Whether a commit may be judged by the labels of nodes: they have not just changed.
-    fn are_labels_settled(&self, revision: Revision) -> bool {
+    pub(super) fn are_labels_settled(&self, revision: Revision) -> bool {
         self.relabelled.0 == 0 || revision.0 >= self.relabelled.0.saturating_add(N_STALE)
     }
-
-    /// I6: what a commit binds is not in the way of those that are on their way to where they move, as it would not be if they ran there
-    /// already. The commit is applied.
-    pub(super) fn check_targets(&self, world: &World, commit: &Commit, findings: &mut Findings) {
-        let targets: Vec<&Hold> =
-            world.holds.values().map(|hold| &*hold.value).filter(|hold| hold.movement.is_some()).collect();
-        if targets.is_empty() || !self.are_labels_settled(commit.revision) {
-            return;
-        }
-        for change in &commit.changes {
-            let Change::Rows(id, RunChange::Bind(bind)) = change else { continue };
-            for hold in &targets {
-                for wrong in stands_in_the_way(world, (*id, bind), hold) {
-                    let (unit, revision) = (name_of(world, *id), commit.revision);
-                    findings.add(|| format!("unit {unit}: {wrong} (revision {revision})"));
-                }
-            }
-        }
-    }
-}
-
-/// What of a unit is bound where it keeps away a replica that moves, or is kept away by it, in words.
-fn stands_in_the_way(world: &World, (id, bind): (UnitId, &Bind), hold: &Hold) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let moving = hold.replicas().next().filter(|moving| {
-        let row = world.units.get(&hold.unit).and_then(|unit| unit.rows.get(&moving.ordinal));
-        // The commit that binds it ends its hold: that is judged elsewhere.
-        row.is_none_or(|row| row.incarnation < moving.incarnation || !row.is_live())
-    });
-    let (Some(moving), Some(unit), Some(of)) = (moving, world.units.get(&id), world.units.get(&hold.unit))
-    else {
-        return wrong;
-    };
-    let (Some(record), Some(other)) = (&unit.record, &of.record) else { return wrong };
-    let (spec, other_spec) = (&record.value.spec, &other.value.spec);
-    let who = format!("where unit {}, {} moves to", of.name(), moving.ordinal);
-    let meets = |key: &str, ordinals: &[(u32, u32)]| {
-        let is_of = |ordinal: u32| {
-            ordinals.is_empty() || ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
-        };
-        let target = domain(world, key, hold.node);
-        let bound = bind.ordinals.iter().zip(&bind.nodes);
-        let bound = bound.filter(|(ordinal, _)| !(id == hold.unit && **ordinal == moving.ordinal));
-        let bound: Vec<(u32, bool)> = bound
-            .filter(|(ordinal, _)| is_of(**ordinal))
-            .map(|(ordinal, node)| (*ordinal, target.is_some() && domain(world, key, *node) == target))
-            .collect();
-        bound
-    };
-    let required = |term: &&UnitTerm| term.weight == 0;
-    for term in spec.affinity.apart.iter().filter(required) {
-        if selects((id, spec), term, (hold.unit, of))
-            && let Some((ordinal, _)) = meets(&term.topology, &[]).iter().find(|(_, is_there)| *is_there)
-        {
-            wrong.push(format!("running unit {ordinal} is not apart from {who}"));
-        }
-    }
-    for term in other_spec.affinity.apart.iter().filter(required).filter(|term| !term.units.is_empty()) {
-        if selects((hold.unit, other_spec), term, (id, unit))
-            && let Some((ordinal, _)) = meets(&term.topology, &[]).iter().find(|(_, is_there)| *is_there)
-        {
-            wrong.push(format!("running unit {ordinal} is {who}, which keeps it away"));
-        }
-    }
-    let is_on_port = |port| hold.demand.host_ports.contains(port);
-    if bind.nodes.contains(&hold.node) && bind.demand.host_ports.iter().any(is_on_port) {
-        let bound = meets(NODE, &[]);
-        if let Some((ordinal, _)) = bound.iter().find(|(_, is_there)| *is_there) {
-            wrong.push(format!("running unit {ordinal} has a port {who}"));
-        }
-    }
-    if id == hold.unit {
-        let of_groups = record.value.group_topologies();
-        let of_group = of_groups.iter().filter(|one| one.group == hold.group && one.group == bind.group);
-        let of_group = of_group.map(|one| (&one.topology, &one.ordinals[..]));
-        for (topology, ordinals) in std::iter::once((&spec.topology, &[][..])).chain(of_group) {
-            for key in [&topology.required, &topology.homogeneous].into_iter().filter(|key| !key.is_empty()) {
-                if let Some((ordinal, _)) = meets(key, ordinals).iter().find(|(_, is_there)| !is_there) {
-                    wrong.push(format!("running unit {ordinal} is in another {key} than {who}"));
-                }
-            }
-        }
-    }
-    wrong
-}
-
-fn name_of(world: &World, unit: UnitId) -> String {
-    world.units.get(&unit).map_or_else(|| "?".to_owned(), WorldUnit::name)
 }
 
 /// What is not together of some running units that a topology is of, in words; segments are counted from an ordinal.
@@ -270,14 +182,18 @@ fn keeps_away(spec: &UnitSpec) -> bool {
 }
 
 /// Whether a term of a unit selects another one, or itself.
-fn selects((id, spec): (UnitId, &UnitSpec), term: &UnitTerm, (other, of): (UnitId, &WorldUnit)) -> bool {
-    if term.units.is_empty() {
+pub(super) fn selects(
+    (id, spec): (UnitId, &UnitSpec),
+    units: &[LabelExpression],
+    (other, of): (UnitId, &WorldUnit),
+) -> bool {
+    if units.is_empty() {
         return other == id;
     }
     let Some(record) = &of.record else { return false };
     let other = &record.value.spec;
     let accepts = |one: &LabelExpression| one.accepts(other.labels.get(&one.key).map(String::as_str));
-    other.namespace == spec.namespace && term.units.iter().all(accepts)
+    other.namespace == spec.namespace && units.iter().all(accepts)
 }
 
 /// The first running unit that is bound into a domain in which a unit runs, in words; of the same unit the running unit itself
@@ -296,7 +212,7 @@ fn meet(world: &World, key: &str, bind: &Bind, of: &WorldUnit, is_own: bool) -> 
 }
 
 /// The value of a topology key on a node.
-fn domain(world: &World, key: &str, node: NodeId) -> Option<String> {
+pub(super) fn domain(world: &World, key: &str, node: NodeId) -> Option<String> {
     if key == NODE {
         return Some(node.to_string());
     }

@@ -22,7 +22,7 @@ use godel_domain::{
     queue_spec::QueueSpec,
     resources::Resources,
     running_units::{Bind, Compaction, Evict, EvictionReason, Requeue, RunChange, Statuses},
-    unit::{TaskGroup, Template, UnitRecord},
+    unit::{OnBelowMin, TaskGroup, Template, UnitRecord},
 };
 use godel_testkit::{BuildDemand as _, BuildUnit as _};
 

@@ -206,10 +206,14 @@ impl Binder {
                 }
                 let id = RunningUnitId { unit: decision.unit, replica };
                 let is_held = self.holds.has(id) && !replaced.contains(&replica);
-                // The target of a move that ends keeps nobody from going elsewhere.
+                // A target keeps nobody from going elsewhere.
                 if is_held && !self.holds.is_moving(id, &self.picture.cluster) {
                     refused.add(RejectionReason::AlreadyHeld, ordinal, NodeId(0), String::new());
                     continue;
+                }
+                if is_held && self.holds.ends_target(id, &self.picture.cluster) {
+                    // Should that be refused, the binding is to end it: no target is there after its replica has moved.
+                    return Err(Wait::Revision(Revision(self.picture.revision.0 + 1)));
                 }
                 members.push(PlacedReplica { group, idx, allocation: placement.allocation(idx) });
             }

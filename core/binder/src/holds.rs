@@ -164,6 +164,13 @@ impl BinderHolds {
         own.all(|hold| hold.movement.is_some())
     }
 
+    /// Whether the end of a target that is held for a running unit is under way.
+    pub(super) fn ends_target(&self, id: RunningUnitId, cluster: &Cluster) -> bool {
+        let kept = cluster.holds_of(id.unit).into_iter().filter_map(|hold| self.by_id.get(&hold));
+        let mut ending = kept.filter(|kept| kept.state == HoldState::Ending && kept.hold.movement.is_some());
+        ending.any(|kept| kept.hold.replicas().any(|replica| replica == id.replica))
+    }
+
     /// Holds are to be looked at.
     pub(super) fn mark_stale(&mut self) {
         self.is_stale |= !self.by_id.is_empty();

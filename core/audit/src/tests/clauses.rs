@@ -515,6 +515,7 @@ fn all() -> Vec<Clause> {
         grounds(),
         movements(),
         moves::in_the_way(),
+        moves::astray(),
         surges::clauses(),
         victims(),
         i7_and_i9(),

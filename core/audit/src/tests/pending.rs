@@ -208,3 +208,60 @@ fn i8_expects_nothing_from_a_node_short_of_devices() {
     assert!(check_all(&shrunk.evidence()).iter().all(InvariantReport::holds));
     only(&story().then(vec![unit(&waits)]).evidence(), Invariant::I8, "unit-2 (id 2) waits, but fits on n1");
 }
+
+#[test]
+fn i8_lets_a_unit_wait_whose_group_lacks_more_than_the_unit() {
+    // Two large replicas, both needed, and two small ones; three are needed in all.
+    let pair = spec(2, 2, 3, demand(1_500, None)).on_below_min(OnBelowMin::Restart);
+    let first = TaskGroup { min_member: 2, ..pair.spec.task_groups[0].clone() };
+    let template = Template { demand: demand(10, None), ..first.template.clone() };
+    let small = TaskGroup { name: "small".to_owned(), template, min_member: 0, ..first.clone() };
+    let pair = pair.task_groups(vec![first, small]);
+    let small = match bind(&pair, &[(2, 2, 0), (3, 2, 0)], 0) {
+        Change::Rows(unit, RunChange::Bind(bound)) => {
+            let demand = Arc::new(pair.spec.task_groups[1].template.demand.clone());
+            Change::Rows(unit, RunChange::Bind(Bind { group: 1, demand, ..bound }))
+        }
+        other => other,
+    };
+    let ended = |ordinal, phase| status(&pair, ordinal, 0, phase);
+    let requeue = Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1], anew: false };
+    let waits = |others: Vec<Change>| {
+        let story = Story::healthy().0.then(vec![unit(&pair)]);
+        let story = story.then(vec![bind(&pair, &[(0, 1, 0), (1, 2, 0)], 0), small.clone()]);
+        let story = story.then(vec![ended(2, Phase::Succeeded), ended(3, Phase::Succeeded)]);
+        let story = story.then(vec![evict(&pair, 0, EvictionReason::Preempted)]);
+        let story = story.then(vec![evict(&pair, 1, EvictionReason::BelowMin)]);
+        let story = story.then(vec![ended(0, Phase::Stopped), ended(1, Phase::Stopped)]);
+        let story = story.then(vec![Change::Rows(pair.id, RunChange::Requeue(requeue.clone()))]);
+        check_all(&story.then(others).evidence())[7].clone()
+    };
+    // The small ones count for good: the unit lacks one of three, and its first group two of two.
+    let filler = spec(3, 1, 1, demand(2_000, None));
+    let report = waits(vec![unit(&filler), bind(&filler, &[(0, 1, 0)], 0)]);
+    assert!(report.holds(), "{report}");
+    let report = waits(Vec::new());
+    assert!(report.violations.iter().any(|wrong| wrong.contains("unit unit-2")), "{report}");
+}
+
+#[test]
+fn i8_lets_a_unit_wait_that_lacks_several_since_it_was_scaled() {
+    let sized = |min_member, ordinals: Vec<(u32, u32)>| {
+        let mut record = spec(2, 3, min_member, demand(1_500, None)).on_below_min(OnBelowMin::Keep);
+        record.status.ordinals = vec![ordinals].into();
+        record
+    };
+    let (before, grown) = (sized(1, vec![(0, 1)]), sized(3, vec![(0, 1), (3, 5)]));
+    let waits = |filler: i64| {
+        let filler = spec(3, 1, 1, demand(filler, None));
+        let story = Story::healthy().0.then(node(3, 1_500, &[]).into());
+        let story = story.then(vec![unit(&filler)]).then(vec![bind(&filler, &[(0, 1, 0)], 0)]);
+        let story = story.then(vec![unit(&before)]).then(vec![bind(&before, &[(0, 2, 0)], 0)]);
+        // Two more of three, neither of which has had a node.
+        check_all(&story.then(vec![unit(&grown)]).evidence())[7].clone()
+    };
+    let report = waits(2_000);
+    assert!(report.holds(), "{report}");
+    let report = waits(400);
+    assert!(report.violations.iter().any(|wrong| wrong.contains("unit unit-2")), "{report}");
+}

@@ -467,15 +467,31 @@ fn a_target_is_given_up_when_nobody_will_come() {
 }
 
 #[test]
-fn a_target_that_ends_keeps_nobody_back() {
-    let (mut world, revision) = two();
-    let accepted = world.moves(asked(1, 0, 0, 3));
-    world.show(&accepted);
-    world.left(1, 0);
-    world.binder.on_wall(EXPIRES_MS);
-    let work = world.binder.take_hold_work();
-    assert!(matches!(&work[..], [HoldWork::Drop { why: "expired", .. }]), "{work:?}");
-    // Its end is not read yet.
-    let placed = world.accept(&next(1, revision, 0, 1));
-    assert!(placed.gone.is_empty() && placed.rejections.is_empty());
+fn the_end_of_a_target_is_read_before_its_replica_is_bound() {
+    for is_refused in [false, true] {
+        let (mut world, revision) = two();
+        let accepted = world.moves(asked(1, 0, 0, 3));
+        world.show(&accepted);
+        world.left(1, 0);
+        world.binder.on_wall(EXPIRES_MS);
+        let work = world.binder.take_hold_work();
+        let [HoldWork::Drop { why: "expired", holds }] = &work[..] else { panic!("{work:?}") };
+        // Were it bound now, and the end refused, room would be held for it where it does not go any more.
+        let elsewhere = next(1, revision, 0, 1);
+        let after = Wait::Revision(Revision(world.revision + 1));
+        assert_eq!(world.binder.check(&elsewhere), Verdict::Wait(after), "{is_refused}");
+        let gone = match is_refused {
+            true => {
+                world.binder.keep_holds(holds);
+                vec![(accepted.hold.id, "placed")]
+            }
+            false => {
+                world.change(Change::HoldDeleted(accepted.hold.id));
+                Vec::new()
+            }
+        };
+        let placed = world.accept(&elsewhere);
+        assert!(placed.rejections.is_empty(), "{:?}", placed.rejections);
+        assert_eq!(placed.gone, gone);
+    }
 }

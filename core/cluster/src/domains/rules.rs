@@ -2,6 +2,7 @@
 
 use godel_domain::{
     demand::Pool,
+    ids::UnitId,
     label_expression::{self, LabelExpression},
     unit::{Template, UnitSpec},
     unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},
@@ -343,6 +344,15 @@ impl Domains {
             return refused("kept away by a running unit");
         }
         Ok(())
+    }
+
+    /// Whether replicas of a unit have to be near to those of another one, as far as both are known.
+    pub fn has_to_be_near(&self, unit: UnitId, other: UnitId) -> bool {
+        let (Some(rules), Some(known)) = (self.terms.get(&unit), self.units.get(&other)) else {
+            return false;
+        };
+        let mut required = rules.near.iter().filter(|rule| rule.weight == 0);
+        required.any(|rule| known.counters.binary_search(&rule.counter).is_ok())
     }
 
     /// As [`Self::admits`], without words (hot path).

@@ -142,6 +142,11 @@ const FOUND: &[(u64, &str)] = &[
         "a replacement that is to start first, and an owner's limit that is set meanwhile",
     ),
     (6_755_399_441_059_797, "a moved replica that is called again while its binding is on the way"),
+    (1_099_511_655_920, "a unit that has those leave to which it has to be near, again and again"),
+    (1_099_511_673_211, "a unit whose group lacks more of its minimum than the unit of its own"),
+    (1_099_511_677_163, "a unit whose group lacks more of its minimum than the unit of its own"),
+    (2_199_023_268_647, "a unit whose group lacks more of its minimum than the unit of its own"),
+    (2_251_799_813_717_553, "a replica that is bound while the end of its target is refused"),
 ];
 
 fn var(name: &str) -> Option<String> {

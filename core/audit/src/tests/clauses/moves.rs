@@ -2,8 +2,8 @@
 
 use godel_domain::{
     label_expression::parse,
-    unit_affinity::{NODE, UnitAffinity, UnitTerm},
-    unit_topology::UnitTopology,
+    unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
+    unit_topology::{Segments, UnitTopology},
 };
 
 use super::*;
@@ -68,4 +68,83 @@ pub(super) fn in_the_way() -> Vec<Clause> {
         ),
         commit(I6, "running unit 1 is in another node than where unit unit-3, 0 moves to", lone(1)),
     ]
+}
+
+/// What is bound where a spread is uneven, or where it is not near, while the first replica of a unit moves from node 1 to node 2.
+pub(super) fn astray() -> Vec<Clause> {
+    use Invariant::I6;
+    let spread = SpreadTerm { units: Vec::new(), topology: NODE.to_owned(), max_skew: 1, weight: 0 };
+    let even = UnitAffinity { spread: vec![spread], ..UnitAffinity::default() };
+    let spread_out = || spec(3, 4, 1, demand(10, None)).affinity(even.clone());
+    let near = UnitTerm { units: parse("app = db").unwrap(), topology: NODE.to_owned(), weight: 0 };
+    let near = UnitAffinity { near: vec![near], ..UnitAffinity::default() };
+    let db = || spec(3, 1, 1, demand(10, None)).labels([("app".to_owned(), "db".to_owned())].into());
+    let client = || spec(4, 1, 1, demand(10, None)).affinity(near.clone());
+    let segments = UnitTopology {
+        segments: Some(Segments { size: 2, within: NODE.to_owned() }),
+        ..UnitTopology::default()
+    };
+    let segmented = || spec(3, 4, 1, demand(10, None)).topology(segments.clone());
+    let of_group = || {
+        let mut record = spec(3, 4, 1, demand(10, None));
+        record.spec.task_groups[0].topology = Some(Box::new(segments.clone()));
+        record
+    };
+    let moving = |of: UnitRecord| {
+        let Change::Hold(hold) = target(1, &of, 0, i64::MAX) else { unreachable!() };
+        let hold = Hold { node: NodeId(2), unit: of.id, ..Hold::clone(&hold) };
+        let runs = healthy().then(vec![unit(&of)]).then(vec![bind(&of, &[(0, 1, 0)], 0)]);
+        runs.then(vec![evict(&of, 0, EvictionReason::Rescheduled), Change::Hold(Arc::new(hold))])
+    };
+    let own = |of: UnitRecord, ordinal: u32, to: u32| {
+        known_at_once(moving(of.clone()).then(vec![bind(&of, &[(ordinal, to, 0)], 0)]))
+    };
+    let beside = |to: u32| {
+        let story = moving(db()).then(vec![unit(&client())]);
+        known_at_once(story.then(vec![bind(&client(), &[(0, to, 0)], 0)]))
+    };
+    let good = [
+        own(spread_out(), 1, 1),
+        own(segmented(), 1, 2),
+        own(segmented(), 2, 1),
+        own(of_group(), 1, 2),
+        own(of_group(), 2, 1),
+        beside(2),
+    ];
+    for evidence in &good {
+        let report = &check_all(evidence)[5];
+        assert!(report.holds(), "{report}");
+    }
+    // Whom the one that leaves was near to a moment ago is not known to everybody at once, nor is where it made a spread even.
+    for mut evidence in [own(spread_out(), 1, 2), beside(1)] {
+        evidence.service.known_after_ms = 1_000;
+        let report = &check_all(&evidence)[5];
+        assert!(report.holds(), "{report}");
+    }
+    let clause = |words, evidence| Clause { invariant: I6, words, evidence, by_commit: true };
+    vec![
+        clause(
+            "node 2 has 2 of a spread, and 1 has 0, where unit unit-3, 0 moves to n2",
+            own(spread_out(), 1, 2),
+        ),
+        clause(
+            "running unit 0 is in a node without what it is to be near, and unit unit-3, 0 moves to n2",
+            beside(1),
+        ),
+        clause(
+            "running unit 1 of its segment is in another node than where unit unit-3, 0 moves to",
+            own(segmented(), 1, 1),
+        ),
+        clause(
+            "running unit 1 of its segment is in another node than where unit unit-3, 0 moves to",
+            own(of_group(), 1, 1),
+        ),
+    ]
+}
+
+/// Evidence of a cluster in which each commit is known to everybody at once.
+fn known_at_once(story: Story) -> Evidence {
+    let mut evidence = story.evidence();
+    evidence.service.known_after_ms = 0;
+    evidence
 }

@@ -1,4 +1,5 @@
-//! Victim rule `no-loop`: two units do not evict each other in turn.
+//! Victim rule `no-loop`: two units do not evict each other in turn, and no unit evicts what it has to be near to: it could not be placed
+//! then, and what it has evicted would come back for it to evict again.
 
 use godel_cluster::Cluster;
 use godel_domain::{ids::UnitId, running_units::RunningUnits};
@@ -15,12 +16,15 @@ pub struct NoLoop;
 impl Plugin for NoLoop {
     const NAME: &'static str = "no-loop";
     const DOC: &'static str = "The unit of the running unit has not preempted the preemptor before. A longer round, in which each unit \
-                               preempts the next one, is made once.";
+                               preempts the next one, is made once. The preemptor does not have to be near to the running unit.";
 }
 
 impl VictimRule for NoLoop {
     #[inline]
     fn check(of: &VictimInput<'_>) -> Result<(), Spared> {
+        if of.cluster.has_terms() && of.cluster.domains().has_to_be_near(of.seeker.unit, of.unit) {
+            return Err(Spared::Refused("is what the preemptor has to be near to"));
+        }
         match is_loop(of.cluster, (of.seeker.unit, of.preemptors), of.unit, of.rows) {
             true => Err(Spared::Loop),
             false => Ok(()),

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
-use godel_cluster::Cluster;
+use godel_cluster::{AffinityTerms, Cluster};
 use godel_domain::{
     budget_spec::{Amount, BudgetSpec, Limit},
     demand::Pool,
     hold::{Hold, Slot},
     ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
+    label_expression::parse,
     reservation_spec::ReservationSpec,
     running_units::{
         Bind, Evict, EvictionReason, GroupDemand, Phase, PreemptionTerms, RunChange, RunningUnits, Statuses,
     },
     unit::OnEviction,
+    unit_affinity::{NODE, UnitAffinity, UnitTerm},
+    unit_topology::UnitTopology,
 };
 use godel_rules::budget::{Identity, Spent, WantedOrdinals};
 
@@ -133,6 +136,23 @@ fn a_round_of_evictions_is_made_once() {
         of_2.set_lineage(vec![preemptor_of_2], Vec::new());
         world.cluster.load_rows(UnitId(2), of_2);
         assert_eq!(world.says(&SEEKER, None), expected, "{preemptor_of_2:?}");
+    }
+}
+
+#[test]
+fn what_a_unit_has_to_be_near_to_does_not_leave_for_it() {
+    let refused = Err(Spared::Refused("is what the preemptor has to be near to"));
+    for (app, weight, expected) in [("db", 0, refused), ("db", 10, Ok(())), ("web", 0, Ok(()))] {
+        let mut world = plain();
+        let term = UnitTerm { units: parse("app = db").unwrap(), topology: NODE.to_owned(), weight };
+        let near = UnitAffinity { near: vec![term], ..UnitAffinity::default() };
+        let (topology, pool) = (UnitTopology::default(), Pool::Guaranteed);
+        let terms =
+            AffinityTerms { affinity: &near, topology: &topology, groups: &[], templates: Vec::new(), pool };
+        world.cluster.put_terms(SEEKER.unit, &Identity::new("default", "client", [].into_iter()), &terms);
+        let identity = Identity::new("default", "victim", [("app", app)].into_iter());
+        world.cluster.offer(VICTIM, &identity, || WantedOrdinals::new([(0, 2)], OnEviction::Requeue));
+        assert_eq!(world.says(&SEEKER, None), expected, "{app}, {weight}");
     }
 }
 
