@@ -2,16 +2,19 @@
 //!
 //! - `demand`: demands: one that takes only CPU, and its changes as a chain of calls.
 //! - `node`: nodes: one that is ready, and its changes as a chain of calls.
+//! - `skip`: what a test says that this machine does not allow.
 //! - `unit`: units: one that is valid, and its changes as a chain of calls.
 
 mod demand;
 mod node;
+mod skip;
 mod unit;
 
 use godel_domain::budget_spec::{Amount, BudgetSpec, Limit};
 
 pub use demand::{BuildDemand, demand};
 pub use node::{TestNode, node};
+pub use skip::skip;
 pub use unit::{BuildUnit, group, unit};
 
 /// Returns a budget named `web` of the units that are labelled `app: web`: `max_unavailable` of their running units may be

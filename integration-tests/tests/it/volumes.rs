@@ -9,6 +9,7 @@ use godel_integration_tests::{
     wait::{LIMIT, wait_for},
 };
 use godel_proto::v1;
+use godel_testkit::skip;
 
 use super::keepers::{NODE, command, one_real_node};
 
@@ -91,8 +92,7 @@ async fn volumes_outlive_runs_and_go_with_their_unit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_is_seen_at_its_path_by_its_program_only() {
     if !rustix::process::geteuid().is_root() {
-        assert!(std::env::var_os("CI").is_none(), "mounts need root");
-        return;
+        return skip("mounts need root");
     }
     let cluster = one_real_node(settings::godel_bin(), &[]).await;
     let (path, missing) = (cluster.path("data"), cluster.path("missing"));

@@ -9,6 +9,7 @@ use std::{
 };
 
 use godel_domain::resources::Resources;
+use godel_testkit::skip;
 use rustix::{
     fd::AsFd as _,
     thread::{LinkNameSpaceType, move_into_link_name_space},
@@ -60,7 +61,7 @@ fn is_inside(test: &str) -> bool {
         command
     };
     if !unshare().arg("true").status().is_ok_and(|status| status.success()) {
-        println!("SKIPPED: this machine makes no namespaces for this user");
+        skip("this machine makes no namespaces for this user");
         return false;
     }
     let own = std::env::current_exe().unwrap();
@@ -184,7 +185,7 @@ impl Drop for Group {
 fn real_traffic(parent: &Path, controller: &str) {
     let peer = match Peer::new() {
         Ok(peer) => peer,
-        Err(why) => return println!("SKIPPED: {why}"),
+        Err(why) => return skip(why),
     };
     let dir = tempfile::tempdir().unwrap();
     let mut node = NodeDef::new("n", Resources::new([(resources::NETWORK, 1_000_000_000)]).unwrap());
@@ -194,7 +195,7 @@ fn real_traffic(parent: &Path, controller: &str) {
     let open = || Bandwidths::open(&Tree::new(Path::new("/")), Ok(()), &setting);
     let mut bandwidths = open();
     let (network, _) = bandwidths.care();
-    let Care::Kept(why) = &network else { return println!("SKIPPED: {}", network.reason()) };
+    let Care::Kept(why) = &network else { return skip(network.reason()) };
     assert_eq!(why, "");
     let asks = |network, is_best_effort| BandwidthAsk { network, is_best_effort, ..BandwidthAsk::default() };
     let groups = ["limited", "free", "rest"].map(|name| Group::new(parent, name));
@@ -258,7 +259,7 @@ fn real_traffic_is_counted_and_kept_by_path() {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let unified = mounts.lines().find(|line| line.contains(" - cgroup2 "));
     let Some(mount) = unified.and_then(|line| line.split(' ').nth(4)) else {
-        return println!("SKIPPED: version 2 of control groups is not mounted");
+        return println!("NOT HERE: version 2 of control groups is not mounted");
     };
     real_traffic(Path::new(mount), "");
 }
@@ -276,7 +277,7 @@ fn real_traffic_is_counted_and_kept_by_class() {
             .is_some_and(|(_, kind)| kind.split([' ', ',']).any(|part| part == "net_cls"))
     });
     let Some(mount) = classes.and_then(|line| line.split(' ').nth(4)) else {
-        return println!("SKIPPED: the control groups of network classes are not mounted");
+        return println!("NOT HERE: the control groups of network classes are not mounted");
     };
     real_traffic(Path::new(mount), "net_cls");
 }

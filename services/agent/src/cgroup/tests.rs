@@ -5,6 +5,7 @@ use std::{
     process::{Child, Command},
 };
 
+use godel_testkit::skip;
 use tempfile::TempDir;
 
 use super::*;
@@ -260,7 +261,7 @@ fn real() -> Option<Groups> {
     match Groups::open(Path::new("/"), (None, &real_name()), &mut warnings) {
         Ok(groups) => Some(groups),
         Err(why) => {
-            println!("SKIPPED: {why}");
+            skip(why);
             None
         }
     }

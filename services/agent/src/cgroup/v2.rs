@@ -204,6 +204,8 @@ impl Cgroup for Group {
 mod tests {
     use std::process::Command;
 
+    use godel_testkit::skip;
+
     use super::*;
     use crate::{cgroup::enter, detect::limits::hierarchies};
 
@@ -213,11 +215,11 @@ mod tests {
         let tree = Tree::new(Path::new("/"));
         let hierarchy = hierarchies(&tree).into_iter().find(|known| known.is_v2);
         let Some(dir) = hierarchy.and_then(|known| known.dirs().into_iter().next()) else {
-            return println!("SKIPPED: version 2 is not mounted");
+            return println!("NOT HERE: version 2 is not mounted");
         };
         let dir = tree.path(&dir).join(format!("godel-test-{}", std::process::id()));
         if let Err(error) = make_dir(&dir) {
-            return println!("SKIPPED: {error}: {}", error.source);
+            return skip(format!("{error}: {}", error.source));
         }
         let group: Box<dyn Cgroup> = Box::new(Group { dir });
         let mut command = Command::new("sh");

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use godel_domain::run_end::RunEndReason::{self, NoContact, OutOfMemory, Told};
+use godel_testkit::skip;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -38,7 +39,7 @@ fn keeper() -> Vec<std::ffi::OsString> {
 /// Groups of this machine; `None`, said in the output of the test, where it has none that can be written.
 fn real_groups(name: &str) -> Option<Groups> {
     let opened = Groups::open(Path::new("/"), (None, name), &mut Vec::new());
-    opened.map_err(|why| println!("SKIPPED: {why}")).ok()
+    opened.map_err(skip).ok()
 }
 
 /// An agent's processes with a state directory of their own.
@@ -221,7 +222,7 @@ async fn what_cannot_be_started_says_why() {
 #[tokio::test]
 async fn as_root_commands_run_as_other_users() {
     if !rustix::process::geteuid().is_root() {
-        return println!("SKIPPED: this test does not run as root");
+        return skip("this test does not run as root");
     }
     let mut node = Node::new(true);
     let program = shell("id -u; id -g; id -G; echo $USER $HOME", "");
@@ -298,7 +299,7 @@ async fn a_command_that_needs_too_much_memory_says_so() {
     node.start(run(0, 0), Program { limits, ..shell(script, "") });
     node.started(run(0, 0)).await;
     match node.ended(run(0, 0)).await {
-        (9, _) => println!("SKIPPED: there are no control groups here"),
+        (9, _) => skip("there are no control groups here"),
         ended => assert_eq!(ended, (137, Some(OutOfMemory))),
     }
 }

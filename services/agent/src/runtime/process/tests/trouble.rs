@@ -15,7 +15,7 @@ impl SmallDisk {
             .status();
         let is_mounted = status.is_ok_and(|status| status.success());
         if !is_mounted {
-            println!("SKIPPED: this test may not mount a file system");
+            skip("this test may not mount a file system");
         }
         is_mounted.then_some(Self(dir))
     }
