@@ -13,10 +13,10 @@ use super::{preemptions::queue_of_hold, queues::levels, world::World};
 
 /// What replicas that move count for in queues, by hold.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CountedMovers(BTreeMap<HoldId, CountedMover>);
+pub(super) struct QueuedMovers(BTreeMap<HoldId, QueuedMover>);
 
 #[derive(Clone, Debug)]
-struct CountedMover {
+struct QueuedMover {
     queue: String,
     demand: Arc<Demand>,
     n: i64,
@@ -33,21 +33,21 @@ pub(super) struct MoverChange<'a> {
     pub(super) is_bound: bool,
 }
 
-impl CountedMovers {
+impl QueuedMovers {
     pub(super) fn of(world: &World) -> Self {
         let targets = world.holds.values().map(|hold| &hold.value).filter(|hold| hold.movement.is_some());
         let counted = targets.filter_map(|hold| {
             let (queue, n) = held(world, hold)?;
             let (queue, demand) = (queue.to_owned(), Arc::clone(&hold.demand));
             let starts_first = hold.surge_ordinal().is_some();
-            Some((hold.id, CountedMover { queue, demand, n, starts_first }))
+            Some((hold.id, QueuedMover { queue, demand, n, starts_first }))
         });
         Self(counted.collect())
     }
 
     /// What has changed since, a commit later.
     pub(super) fn changes<'a>(&'a self, after: &'a Self) -> Vec<MoverChange<'a>> {
-        let change = |of: &'a CountedMover, n: i64, is_bound: bool| MoverChange {
+        let change = |of: &'a QueuedMover, n: i64, is_bound: bool| MoverChange {
             queue: &of.queue,
             demand: &of.demand,
             n,

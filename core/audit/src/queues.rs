@@ -21,7 +21,7 @@ use godel_domain::{
 
 use super::{
     Evidence, History, Start,
-    movers::{self, CountedMovers, MoverChange},
+    movers::{self, MoverChange, QueuedMovers},
     moves::{QueueMove, check_terms, counted, moves},
     owners,
     preemptions::queue_of_hold,
@@ -233,7 +233,7 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
             }
             moved.push(unit);
         }
-        let movers = CountedMovers::of(&world);
+        let movers = QueuedMovers::of(&world);
         let mut bound: BTreeMap<String, Used> = BTreeMap::new();
         // Room held counts as bound, and what takes its place adds nothing.
         let mut freed: Vec<Arc<Hold>> = Vec::new();
@@ -272,7 +272,7 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
             count_hold(&mut bound, &world, &hold, -1);
         }
         // The place of who moves is kept, and its own binding takes nothing more.
-        for MoverChange { queue, demand, n, is_bound } in movers.changes(&CountedMovers::of(&world)) {
+        for MoverChange { queue, demand, n, is_bound } in movers.changes(&QueuedMovers::of(&world)) {
             count_at(&mut used, queue, demand, n);
             if is_bound {
                 count_at(&mut bound, queue, demand, n);

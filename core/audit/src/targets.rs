@@ -52,7 +52,7 @@ struct LeftPlace {
 
 /// A replica that moves, and has no place yet.
 #[derive(Clone, Copy, Debug)]
-struct Mover {
+struct UnplacedMover {
     id: RunningUnitId,
     to: NodeId,
     /// Room is held for it by the commit at hand.
@@ -61,7 +61,7 @@ struct Mover {
 
 /// Where replicas stay that a term counts.
 #[derive(Default)]
-struct Counted {
+struct CountedReplicas {
     /// Each of them.
     all: Vec<NodeId>,
     /// Those that were there for certain when the commit at hand was decided on.
@@ -70,7 +70,7 @@ struct Counted {
     left: Vec<NodeId>,
 }
 
-impl Counted {
+impl CountedReplicas {
     fn n_in<'a>(nodes: impl IntoIterator<Item = &'a NodeId>, world: &World, key: &str, value: &str) -> usize {
         let is_there = |node: &&NodeId| domain(world, key, **node).as_deref() == Some(value);
         nodes.into_iter().filter(is_there).count()
@@ -142,14 +142,14 @@ impl Targets {
         }
         let movers = targets.iter().flat_map(|hold| {
             let awaited = hold.replicas().filter(|replica| awaits(world, hold.unit, *replica));
-            let mover = |replica| Mover {
+            let mover = |replica| UnplacedMover {
                 id: RunningUnitId { unit: hold.unit, replica },
                 to: hold.node,
                 is_new: is_new(hold),
             };
             awaited.map(mover)
         });
-        let movers: Vec<Mover> = movers.collect();
+        let movers: Vec<UnplacedMover> = movers.collect();
         for change in &commit.changes {
             let Change::Rows(id, RunChange::Bind(bind)) = change else { continue };
             let mut wrong: Vec<String> = Vec::new();
@@ -169,7 +169,7 @@ impl Targets {
         &self,
         world: &World,
         (id, bind): (UnitId, &Bind),
-        movers: &[Mover],
+        movers: &[UnplacedMover],
         commit: &Commit,
     ) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -189,9 +189,9 @@ impl Targets {
             for (ordinal, node) in bind.ordinals.iter().zip(&bind.nodes) {
                 let Some(value) = domain(world, &term.topology, *node) else { continue };
                 let near = counted.all.iter().chain(&counted.left);
-                let others = Counted::n_in(near, world, &term.topology, &value) > usize::from(is_own);
+                let others = CountedReplicas::n_in(near, world, &term.topology, &value) > usize::from(is_own);
                 // The first one of those that are near to themselves goes anywhere.
-                if !others && !(is_own && counted.known.is_empty()) {
+                if !(others || is_own && counted.known.is_empty()) {
                     let (key, to) = (&term.topology, shown(world, mover));
                     wrong.push(format!(
                         "running unit {ordinal} is in a {key} without what it is to be near, and {to}"
@@ -211,10 +211,10 @@ impl Targets {
             let into: BTreeSet<String> =
                 bind.nodes.iter().filter_map(|node| domain(world, &term.topology, *node)).collect();
             for value in &into {
-                let n = Counted::n_in(&full, world, &term.topology, value);
+                let n = CountedReplicas::n_in(&full, world, &term.topology, value);
                 let least = open.iter().filter(|open| *open != value).map(|open| {
                     let all = counted.all.iter().chain(&counted.left);
-                    (Counted::n_in(all, world, &term.topology, open), open)
+                    (CountedReplicas::n_in(all, world, &term.topology, open), open)
                 });
                 if let Some((least, open)) = least.min()
                     && n > least + term.max_skew as usize
@@ -235,10 +235,10 @@ impl Targets {
         world: &World,
         of: (UnitId, &UnitSpec),
         units: &[LabelExpression],
-        movers: &[Mover],
+        movers: &[UnplacedMover],
         commit: &Commit,
-    ) -> Counted {
-        let mut counted = Counted::default();
+    ) -> CountedReplicas {
+        let mut counted = CountedReplicas::default();
         let is_bound_now = |unit: UnitId| {
             commit
                 .changes
@@ -295,7 +295,7 @@ fn awaits(world: &World, unit: UnitId, replica: ReplicaId) -> bool {
 }
 
 /// Who moves where, in words.
-fn shown(world: &World, Mover { id, to, .. }: &Mover) -> String {
+fn shown(world: &World, UnplacedMover { id, to, .. }: &UnplacedMover) -> String {
     let (unit, ordinal) = (name_of(world, id.unit), id.replica.ordinal);
     format!("unit {unit}, {ordinal} moves to {}", super::history::node_name(world, *to))
 }

@@ -9,7 +9,6 @@
 //! What survives a restart is [`AppRecord`]. Rows of asks do not: a master that has to register again sends all of them again.
 
 mod containers;
-mod launch;
 mod life;
 mod master;
 mod record;

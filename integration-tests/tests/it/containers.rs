@@ -11,13 +11,13 @@ use godel_integration_tests::{
     wait::{LIMIT, wait_for},
 };
 use godel_proto::v1;
+use godel_testkit::skip;
 
 use super::keepers::real_node_called;
 
 /// The engine of this machine; `None`, said in the output of the test, where none answers.
-#[allow(clippy::print_stdout, reason = "a test says that it is skipped")]
 pub(crate) async fn engine() -> Option<Engine> {
-    Engine::open().await.map_err(|error| println!("SKIPPED: no Docker engine answers: {error:#}")).ok()
+    Engine::open().await.map_err(|error| skip(format!("no Docker engine answers: {error:#}"))).ok()
 }
 
 /// A control plane and the agent of this machine, under a name that no other container has in its labels.
@@ -251,7 +251,8 @@ async fn containers_of_a_removed_directory_end_before_others_start() {
         "processes of this node were found",
         "its session is over",
         "lost",
-        "lets this agent speak",
+        "let this agent speak",
+        "another installation claims",
     ]);
     cluster.start_agent_of_this_machine(&node, &node, &["agent.docker=on".to_owned()]).await;
     cluster.wait_ready().await;

@@ -26,9 +26,9 @@ fn writer(lease: &str, epoch: u64) -> Option<v1::Writer> {
 fn unit_op(unit_id: u64, filler_bytes: usize) -> bytes::Bytes {
     let run = v1::RunSpec { command: vec!["x".repeat(filler_bytes)], ..Default::default() };
     let template = v1::Template { run: Some(run), ..Default::default() };
-    let group = v1::TaskGroup { template: Some(template), ..Default::default() };
+    let group = v1::TaskGroup { name: "main".to_owned(), template: Some(template), ..Default::default() };
     let spec = v1::UnitSpec {
-        meta: Some(meta("intruder", UID)),
+        meta: Some(v1::ObjectMeta { namespace: "default".to_owned(), ..meta("intruder", UID) }),
         task_groups: vec![group],
         workload_class: v1::WorkloadClass::Batch.into(),
         restart_policy: v1::RestartPolicy::Never.into(),

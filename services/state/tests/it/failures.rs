@@ -2,16 +2,15 @@
 
 use godel_proto::v1::{self, RunPhase};
 
-use crate::harness::{Agent, State, bind, put_unit, says, until};
+use crate::harness::{Agent, State, bind, put_unit_of, says, until};
 
 /// The key of the taint of a node on which units fail.
 const SUSPECT: &str = "godel.dev/units-fail";
 
 /// A unit that runs this program.
 fn put_program(unit_id: u64, program: &str) -> v1::op::Op {
-    let v1::op::Op::PutUnit(mut record) = put_unit(unit_id) else { unreachable!() };
+    let v1::op::Op::PutUnit(mut record) = put_unit_of(unit_id, 1) else { unreachable!() };
     let group = &mut record.spec.as_mut().unwrap().task_groups[0];
-    group.replicas = 1;
     let run = group.template.as_mut().and_then(|template| template.run.as_mut()).unwrap();
     (run.command, run.simulated_duration_ms) = (vec![program.to_owned()], None);
     v1::op::Op::PutUnit(record)

@@ -174,12 +174,21 @@ impl Writer {
 }
 
 pub(crate) fn put_unit(unit_id: u64) -> v1::op::Op {
+    put_unit_of(unit_id, 0)
+}
+
+/// The same with so many replicas.
+pub(crate) fn put_unit_of(unit_id: u64, replicas: u32) -> v1::op::Op {
     let name = format!("unit-{unit_id}");
     let run =
         v1::RunSpec { simulated_duration_ms: Some(unit_id), stop_grace_ms: 70, ..v1::RunSpec::default() };
     let template = v1::Template { demand: Some(demand()), run: Some(run), ..v1::Template::default() };
-    let group =
-        v1::TaskGroup { name: "main".to_owned(), template: Some(template), ..v1::TaskGroup::default() };
+    let group = v1::TaskGroup {
+        name: "main".to_owned(),
+        replicas,
+        template: Some(template),
+        ..v1::TaskGroup::default()
+    };
     let meta = v1::ObjectMeta { namespace: "default".to_owned(), name, ..v1::ObjectMeta::default() };
     let spec = v1::UnitSpec {
         meta: Some(meta),
@@ -189,7 +198,8 @@ pub(crate) fn put_unit(unit_id: u64) -> v1::op::Op {
         profile: "most-allocated".to_owned(),
         ..v1::UnitSpec::default()
     };
-    let status = v1::UnitStatus { ordinals: vec![v1::OrdinalRanges::default()], ..v1::UnitStatus::default() };
+    let ordinals = v1::OrdinalRanges { ranges: vec![v1::OrdinalRange { start: 0, end: replicas }] };
+    let status = v1::UnitStatus { ordinals: vec![ordinals], ..v1::UnitStatus::default() };
     v1::op::Op::PutUnit(v1::UnitRecord { unit_id, spec: Some(spec), status: Some(status) })
 }
 

@@ -8,7 +8,7 @@ use godel_proto::v1::{self, RunPhase, session_request::Message as Up, session_re
 use tokio_stream::StreamExt as _;
 use tonic::Code;
 
-use crate::harness::{Agent, State, bind, evict, put_unit, registration, says, uid, until};
+use crate::harness::{Agent, State, bind, evict, put_unit, put_unit_of, registration, says, uid, until};
 
 fn quick(config: &mut godel_state::Config) {
     config.heartbeat_interval = HumanDuration::from_millis(50);
@@ -138,7 +138,7 @@ async fn assignments_carry_the_terms_for_disconnects_and_restarts() {
         (v1::WorkloadClass::Stream, 2, 0),
     ];
     for (unit_id, (class, min_member, _)) in (1..).zip(classes) {
-        let v1::op::Op::PutUnit(record) = put_unit(unit_id) else { unreachable!() };
+        let v1::op::Op::PutUnit(record) = put_unit_of(unit_id, 2) else { unreachable!() };
         let spec = v1::UnitSpec {
             workload_class: class.into(),
             min_member: Some(min_member),

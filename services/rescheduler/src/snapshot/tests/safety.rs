@@ -294,7 +294,7 @@ fn a_replacement_that_starts_first_is_planned_where_its_queue_has_room_for_it() 
         (per_owner(499), full),
         (per_owner(500), (None, 1)),
     ] {
-        assert_eq!(kept_by_queues(&[queue.clone()], 2), expected, "{queue:?}");
+        assert_eq!(kept_by_queues(std::slice::from_ref(&queue), 2), expected, "{queue:?}");
     }
     assert_eq!(kept_by_queues(&[max("a.own", 0)], 0).0, None, "who leaves first needs no more than it has");
 }
