@@ -7,11 +7,17 @@
 use std::{
     borrow::Cow,
     io::{self, IsTerminal as _, Write as _},
+    os::fd::AsFd,
     path::Path,
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+};
 use serde::Serialize;
+use tokio::sync::oneshot;
 
 use crate::exit::{Code, Failure};
 
@@ -129,6 +135,36 @@ pub fn print_bytes(bytes: &[u8]) -> Result<bool, Failure> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::failed(format!("the output cannot be written: {error}"))),
+    }
+}
+
+/// Waits until nobody reads standard output any more: the other end of its pipe is closed, as by `head`, or its terminal is gone. What
+/// follows something ends then, and not only with the next line, which may never come.
+pub async fn until_unread() {
+    until_closed(io::stdout()).await;
+}
+
+async fn until_closed(output: impl AsFd + Send + 'static) {
+    let (tx, rx) = oneshot::channel();
+    // No task of the runtime: it would keep the program from ending.
+    std::thread::spawn(move || {
+        let mut polled = [PollFd::new(&output, PollFlags::empty())];
+        let is_closed = loop {
+            match poll(&mut polled, None) {
+                Ok(_) => break true,
+                Err(Errno::INTR) => {}
+                Err(_) => break false,
+            }
+        };
+        if is_closed {
+            // Whoever waited may have ended.
+            let _is_over = tx.send(());
+        } else {
+            drop(tx);
+        }
+    });
+    if rx.await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -360,6 +396,18 @@ pub fn assert_shown(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn what_nobody_reads_any_more_is_noticed_without_a_write() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut closed = std::pin::pin!(until_closed(writer.try_clone().unwrap()));
+        let is_waiting = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(closed.as_mut().poll(context).is_pending())
+        });
+        assert!(is_waiting.await, "it is read");
+        drop(reader);
+        closed.await;
+    }
 
     #[derive(Serialize)]
     struct Tea {

@@ -61,20 +61,35 @@ pub(super) async fn run(client: &Client, logs: &Logs, format: Format) -> Result<
         Some(ordinal) => vec![ordinal],
         None => unit.running_units.iter().map(|run| run.ordinal).collect(),
     };
-    match ordinals[..] {
+    let printed = print(&unit, name, &ordinals, logs.follow, of);
+    tokio::select! {
+        printed = printed => printed,
+        () = output::until_unread(), if logs.follow => Ok(()),
+    }
+}
+
+/// Prints the logs of these replicas.
+async fn print(
+    unit: &v1::GetUnitResponse,
+    name: &str,
+    ordinals: &[u32],
+    follow: bool,
+    of: impl Fn(u32) -> Reader,
+) -> Result<(), Failure> {
+    match *ordinals {
         [] => Err(Failure::new(Code::NotFound, format!("unit {} has no replicas", shown(name)))),
         [ordinal] => one(of(ordinal)).await,
         _ if !unit.next_page_token.is_empty() => {
             let said = format!("unit {} has more than {} replicas", shown(name), ordinals.len());
             Err(Failure::usage(said).hint(format!("name one of them, as `{}/0`", shown(name))))
         }
-        _ if logs.follow && ordinals.len() > N_FOLLOWED_MAX => {
+        _ if follow && ordinals.len() > N_FOLLOWED_MAX => {
             let n = count(ordinals.len(), "replica");
             let said =
                 format!("unit {} has {n}; at most {N_FOLLOWED_MAX} are followed at a time", shown(name));
             Err(Failure::usage(said).hint(format!("name one of them, as `{}/0`", shown(name))))
         }
-        _ => several(ordinals.into_iter().map(of).collect(), logs.follow).await,
+        _ => several(ordinals.iter().copied().map(of).collect(), follow).await,
     }
 }
 
