@@ -341,4 +341,25 @@ until_so "six processes" 90 processes_are 6
 # The node of the agent that was scaled away is deleted, as GODEL_NODE_ABSENCE says.
 until_so "103 nodes" 90 sh -c "'$GODEL_BINARY' node list | grep -c -E '^[^ ]+ +(Ready|NotReady)' | grep -qx 103"
 godel audit --strict --patience 90s --ledger "$dir/ledger" || fail "the audit"
+
+say "the block of the README, line by line, on a new store"
+compose down --volumes --timeout 2 >/dev/null 2>&1
+export GODEL_AGENTS=2
+sed -n '/^## Run in containers/,/^## Licence/p' README.md | sed -n '/^```sh$/,/^```$/p' | sed '/^```/d' >"$dir/block"
+[ "$(wc -l <"$dir/block")" -ge 5 ] || fail "the README has no block of containers"
+while read -r line <&3; do
+  case $line in
+    'make logs'*) bash -c 'set -o pipefail; make logs 2>&1 | head -n 1' >"$dir/line" || [ $? = 141 ] || fail "$line" ;;
+    *) timeout 300 bash -ec "$line" >"$dir/line" 2>&1 </dev/null || { cat "$dir/line"; fail "$line"; } ;;
+  esac
+  [ -s "$dir/line" ] || fail "$line: it printed nothing"
+  case $line in
+    *'unit logs'*) grep -q 'serving on' "$dir/line" || { cat "$dir/line"; fail "$line: no logs"; } ;;
+    *simulated*)
+      # What the line before it scaled is still there.
+      until_so "five schedulers" 90 sh -c "'$GODEL_BINARY' scheduler list | grep -c Attached | grep -qx 5"
+      until_so "110 nodes" 90 sh -c "'$GODEL_BINARY' node list | grep -c Ready | grep -qx 110" ;;
+    *'make down'*) [ -z "$(docker ps -q --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME")" ] || fail "$line: containers run" ;;
+  esac
+done 3<"$dir/block"
 say "ok"

@@ -103,6 +103,20 @@ impl ReflectionClient {
         Ok(grpc.server_streaming(tonic::Request::new(request), path(&method)?, codec).await?.into_inner())
     }
 
+    /// Whether a method of a loaded service answers with a stream.
+    pub fn is_streaming(&self, service: &str, method: &str) -> Result<bool> {
+        Ok(self.method(service, method)?.is_server_streaming())
+    }
+
+    /// Loads the file that defines a method, and returns its signature.
+    pub async fn describe(&mut self, symbol: &str) -> Result<String> {
+        self.load(symbol).await?;
+        let (service, method) = symbol.rsplit_once('.').context("a method is SERVICE.METHOD")?;
+        let method = self.method(service, method)?;
+        let (input, output) = (method.input(), method.output());
+        Ok(format!("rpc {} ( .{} ) returns ( .{} );", method.name(), input.full_name(), output.full_name()))
+    }
+
     fn method(&self, service: &str, method: &str) -> Result<MethodDescriptor> {
         let found =
             self.pool.get_service_by_name(service).with_context(|| format!("no service {service}"))?;

@@ -31,7 +31,7 @@ pub fn seed() -> u64 {
 }
 
 /// `target/<profile>/<name>`, seen from a test executable in `target/<profile>/deps`.
-pub(crate) fn next_to_tests(name: &str) -> PathBuf {
+pub fn next_to_tests(name: &str) -> PathBuf {
     let exe = std::env::current_exe().expect("a running program has a path");
     let profile_dir = exe.ancestors().nth(2).unwrap_or_else(|| Path::new("target/debug"));
     profile_dir.join(name)

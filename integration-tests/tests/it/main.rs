@@ -23,6 +23,7 @@ mod overload;
 mod processes;
 mod quarantine;
 mod queues;
+mod readme;
 mod reconnects;
 mod reflection;
 mod rescheduler;
