@@ -5,13 +5,15 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/godel
 ARGS ?=
+CORE = $(shell sed -n 's/^name = "\(godel-.*\)"/-p \1/p' core/*/Cargo.toml)
 
-.PHONY: help run build test test-yarn test-long bench reschedule-demo bench-quick bench-bless bench-guard check fmt lint deny doc setup up down reset logs test-compose
+.PHONY: help run build test test-core test-yarn test-long bench reschedule-demo bench-quick bench-bless bench-guard check fmt lint deny doc setup up down reset logs test-compose
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-run: build ## start a cluster on this machine and place a production trace (ARGS=--once: then stop)
+run: ## start a cluster on this machine and place a production trace (ARGS=--once: then stop)
+	$(CARGO) build --locked --release -p godel
 	$(BIN) demo $(ARGS)
 
 build: ## build the release binaries target/release/godel and godel-bench (for `godel bench`)
@@ -24,6 +26,9 @@ test: setup ## run all tests (a part of the long ones)
 	$(CARGO) nextest run --locked --workspace --profile ci
 	@echo "== the cluster in containers"
 	deploy/test-compose.sh
+
+test-core: setup ## run the tests of the decisions alone: no sockets, no disk
+	$(CARGO) nextest run --locked $(CORE)
 
 test-compose: setup ## test the cluster in containers (needs a Docker engine; 6 minutes)
 	$(CARGO) build --locked -p godel
