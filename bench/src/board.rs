@@ -10,9 +10,8 @@ use std::{
 
 use bytes::Bytes;
 use godel_audit::World;
-use godel_domain::running_units::Phase;
+use godel_domain::{limits::REPLICAS_MAX, running_units::Phase};
 use godel_proto::{raw, v1};
-use godel_rules::admission::REPLICAS_MAX;
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio_stream::StreamExt as _;

@@ -20,10 +20,12 @@ use godel_client::{
 use godel_domain::ids::Revision;
 use godel_kit::clock::SystemClock;
 use godel_proto::raw;
-use godel_store::{Committed, CrashPoints, Engine, Role, SledConfig, Store as LogStore, StoreConfig};
+use godel_store::{Committed, Engine, Role, SledConfig, Store as LogStore, StoreConfig};
 use serde::Serialize;
 
 use self::txns::Txns;
+use godel_crash::CrashPoints;
+
 use super::{
     cases::{in_dir, per, show},
     report::wide,

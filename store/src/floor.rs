@@ -104,7 +104,8 @@ mod tests {
     use godel_proto::raw;
 
     use super::*;
-    use crate::{CrashPoints, Engine, Key, Role, State, Store, StoreConfig, log::memory::MemoryDisk};
+    use crate::{Engine, Key, Role, State, Store, StoreConfig, log::memory::MemoryDisk};
+    use godel_crash::CrashPoints;
 
     fn config(disk: &MemoryDisk) -> StoreConfig {
         StoreConfig {

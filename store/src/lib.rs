@@ -9,7 +9,6 @@
 //!
 //! - `admin`: check, export, restore and repair of a store that no process has open.
 //! - `chunk`: parts of a log, with their checksums.
-//! - `crash`: named crash points for tests.
 //! - `feed`: committed transactions for watchers.
 //! - `floor`: the state at the start of the kept history.
 //! - `history`: which generations are kept for the watch history.
@@ -26,7 +25,6 @@
 
 pub mod admin;
 pub mod chunk;
-pub mod crash;
 pub mod history;
 pub mod identity;
 pub mod log;
@@ -42,7 +40,6 @@ mod snapshot;
 mod store;
 mod writer;
 
-pub use crash::CrashPoints;
 pub use feed::{Compacted, Published, WatchEnd, WatchRefused, Watcher};
 pub use floor::FloorReader;
 pub use record::{Key, Record};

@@ -5,13 +5,13 @@
 //! happened meanwhile, since whatever is older than what is there is skipped. Nobody waits for a snapshot.
 
 use bytes::{Bytes, BytesMut};
+use godel_crash::CrashPoints;
 use godel_domain::ids::{Revision, UnitId};
 use godel_proto::{kinds::WHOLE, v1};
 use prost::Message as _;
 
 use crate::{
     chunk::{self, Assembler},
-    crash::CrashPoints,
     log::{Log, LogError, LogReader, Manifest, SnapshotPart},
     record::{Key, Record, decode_record, encode_delimited, split_delimited},
     state::{Counters, State},

@@ -35,7 +35,7 @@ use crate::{
 };
 
 pub(crate) use load::Counters;
-pub use transact::{Committed, RefusalReason, TXN_BYTES_MAX, TxnRefusal};
+pub use transact::{Committed, RefusalReason, TxnRefusal};
 pub(crate) use transact::{Outcome, txn_bytes};
 pub(crate) use window::Window;
 

@@ -2,13 +2,13 @@
 
 use std::{future::Future, path::PathBuf, pin::Pin, sync::Arc, task, time::Duration};
 
+use godel_crash::CrashPoints;
 use godel_domain::ids::Revision;
 use godel_proto::{raw, v1};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::{
-    crash::CrashPoints,
     feed::{Feed, Limits, WatchRefused, Watcher},
     floor::FloorReader,
     history::HistoryMin,

@@ -6,13 +6,13 @@ use std::sync::{
 };
 
 use bytes::{Bytes, BytesMut};
+use godel_crash::CrashPoints;
 use godel_proto::raw;
 use parking_lot::RwLock;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::{
     chunk,
-    crash::CrashPoints,
     feed::{Feed, Published},
     history::{self, Extent, HistoryMin},
     log::{End, Fence, Log, LogError, Manifest, SnapshotPart},

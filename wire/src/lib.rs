@@ -21,6 +21,11 @@ mod zones;
 #[cfg(test)]
 mod tests;
 
+/// Largest transaction, all its operations and preconditions together. A message has 1 MiB at most: what is
+/// left of it frames a request, a commit on a watch or a record in a list, which are a lease's name of 253
+/// bytes, a page token with a key of as many, and a few numbers.
+pub const TXN_BYTES_MAX: usize = (1 << 20) - 1024;
+
 /// A field that cannot be what it says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {description}")]

@@ -21,14 +21,12 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     resources::Resources,
     running_units::RunningUnits,
+    submission::{GroupChanges, GroupSubmission},
     unit::UnitRecord,
     unreadable::Subject,
 };
 use godel_proto::{raw, v1};
-use godel_rules::admission::{
-    GroupSubmission,
-    grow::{GroupChanges, group_bytes, grow},
-};
+use godel_rules::admission::grow::{group_bytes, grow};
 use proptest::{collection::vec, option, prelude::*};
 use prost::Message as _;
 

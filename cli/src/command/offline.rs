@@ -318,8 +318,9 @@ mod tests {
 
     /// A store with a queue that no service can read, dropped as if it had been killed.
     fn store_with_unreadable(dir: &Path) {
+        use godel_crash::CrashPoints;
         use godel_proto::raw;
-        use godel_store::{CrashPoints, Engine, Role, SledConfig, Store, StoreConfig};
+        use godel_store::{Engine, Role, SledConfig, Store, StoreConfig};
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let config = StoreConfig::new(Engine::Sled(SledConfig::new(dir)));
         let store = Store::open(config, std::sync::Arc::new(|| 7), CrashPoints::default()).unwrap();

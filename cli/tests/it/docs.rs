@@ -16,13 +16,13 @@ fn is_current(name: &str, text: &str) {
 
 fn plugins() -> String {
     let mut by_class = "| class | profile | why |\n|---|---|---|\n".to_owned();
-    for line in &godel_rules::admission::defaults::TABLE {
-        let class = godel_rules::admission::defaults::class_name(line.class);
+    for line in &godel_domain::defaults::TABLE {
+        let class = godel_domain::defaults::class_name(line.class);
         by_class += &format!("| {class} | `{}` | {} |\n", line.profile, line.reason);
     }
     format!(
         "# Plugins and profiles\n\n\
-         Generated from `core/framework` and `core::admission::defaults`; do not edit. [plugin-author.md](plugin-author.md) \
+         Generated from `core/framework` and `core::defaults`; do not edit. [plugin-author.md](plugin-author.md) \
          shows how to write a plugin.\n\n\
          ## Profiles\n\n\
          A profile selects and weighs the scores that nodes are rated by. Filters cannot be left out, because the binder checks \
@@ -58,7 +58,7 @@ fn generated_documents_are_current() {
     is_current("configuration.md", &String::from_utf8_lossy(&reference.stdout));
     let lifecycle = format!(
         "# Life of a unit\n\n\
-         Generated from `core::lifecycle`, `core::running_units` and `core::admission::defaults`; do not edit.\n\n\
+         Generated from `core::lifecycle`, `core::running_units` and `core::defaults`; do not edit.\n\n\
          The phase of a unit is derived from its record, its running units and the reports of schedulers; it is never stored. \
          The table lists all transitions.\n\n{}\n\
          ## Life of a running unit\n\n\
@@ -73,7 +73,7 @@ fn generated_documents_are_current() {
          lost node's grace).\n\n{}",
         godel_domain::lifecycle::render_transitions(),
         godel_domain::running_units::render_transitions(),
-        godel_rules::admission::defaults::render(),
+        godel_domain::defaults::render(),
     );
     is_current("lifecycle.md", &lifecycle);
     is_current("plugins.md", &plugins());

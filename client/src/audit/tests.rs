@@ -3,10 +3,11 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use godel_audit::{Invariant, InvariantReport};
+use godel_crash::CrashPoints;
 use godel_domain::ids::Revision;
 use godel_kit::CancellationToken;
 use godel_proto::{raw, v1};
-use godel_store::{CrashPoints, Engine, Role, SledConfig, Store, StoreConfig};
+use godel_store::{Engine, Role, SledConfig, Store, StoreConfig};
 use tokio::net::TcpListener;
 use v1::op::Op;
 

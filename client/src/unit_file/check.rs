@@ -4,13 +4,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
+    defaults::AppliedDefault,
     priority_classes::PriorityClasses,
     record_change::{Ground, RecordChange, Users, Violation},
 };
 use godel_proto::v1;
 use godel_queueing::{QueueTree, check as queues};
 use godel_rules::{
-    admission::{admit, defaults::AppliedDefault},
+    admission::admit,
     budget::{self, Budgets},
     reservation,
 };

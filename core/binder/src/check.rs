@@ -98,12 +98,8 @@ impl Binder {
             return Verdict::Reject(all_of(decision, &members, refused, "the unit's record is another one"));
         };
         if !unit.is_wanted {
-            return Verdict::Reject(all_of(
-                decision,
-                &members,
-                refused,
-                "the unit is cancelled, suspended or has ended",
-            ));
+            let why = "the unit is cancelled, suspended or has ended";
+            return Verdict::Reject(all_of(decision, &members, refused, why));
         }
         if decision.claim != Claim::FreeRoom {
             return self.check_claims(decision, (members, &own), refused);

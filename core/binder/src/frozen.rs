@@ -63,7 +63,7 @@ impl BinderPicture {
         let known = self.units.get(&unit)?;
         let class = known.class.and_then(|class| frozen.class(self.classes.name(class)?));
         let queue_of = |unit: UnitId| self.units.get(&unit).map(|unit| unit.queue);
-        class.or_else(|| frozen.queue(self.quotas.quota().tree(), known.queue, queue_of))
+        class.or_else(|| self.quotas.quota().tree().frozen_by(frozen, known.queue, queue_of))
     }
 
     /// A hold neither turns into a binding nor ends: one of the records that say so cannot be read.

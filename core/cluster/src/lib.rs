@@ -63,6 +63,7 @@ use godel_domain::{
     allocation::ZoneSet,
     change::Change,
     demand::{Demand, Pool},
+    frozen::{Frozen, Noted},
     ids::{NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec, NodeUsage},
     node_load::MaxLoad,
@@ -70,7 +71,6 @@ use godel_domain::{
     work_kind::WorkKind,
     zone::ZonePolicy,
 };
-use godel_rules::frozen::{Frozen, Noted};
 
 use self::{
     catalogue::Catalogue, domains::KnownNodes, free::FreeRoom, holds::NodeHolds, loads::LoadChange,

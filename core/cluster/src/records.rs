@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 use godel_domain::{
     change::Change,
+    frozen::{Frozen, Noted},
     ids::{NodeId, Revision},
     label_expression,
     node::{NodeReport, NodeRuntime, NodeSpec, NodeUsage, Toleration, may_come},
     node_affinity::NodeAffinity,
     resources::Resources,
 };
-use godel_rules::frozen::{Frozen, Noted};
 
 use super::{
     catalogue::Catalogue,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use godel_domain::{
     change::Change,
+    frozen::Frozen,
     ids::UnitId,
     pause::{Pauses, Scope},
     queue_spec::parent,
@@ -17,7 +18,6 @@ use godel_domain::{
     unreadable::{Subject, Unreadable},
 };
 use godel_queueing::QueueTree;
-use godel_rules::frozen::Frozen;
 
 use super::{
     assignments::Assignments,
@@ -66,7 +66,7 @@ impl AssignmentGates {
         };
         let queue_of = |unit: UnitId| units.get(unit).map(|entry| entry.account.queue);
         let queue = || match tree.find(&spec.queue) {
-            Some(queue) => self.frozen.queue(tree, queue, queue_of),
+            Some(queue) => tree.frozen_by(&self.frozen, queue, queue_of),
             None => self.frozen.get(&Subject::Queue(spec.queue.clone())),
         };
         class.or_else(|| self.frozen.pause(is_in)).or_else(queue)

@@ -23,7 +23,7 @@ use super::{
     units::Units,
 };
 
-pub use godel_rules::admission::welcome::Unwelcome;
+pub use godel_domain::unwelcome::Unwelcome;
 
 /// When a record was written; all 0 without a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

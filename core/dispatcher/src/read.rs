@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 use godel_domain::{
     allocation::DeviceSet,
     change::{Change, Partition, PartitionMode},
+    frozen::Frozen,
     ids::{Epoch, NodeId, Revision, UnitId},
     lifecycle::{self, Counts, UnitPhase},
     pause::Pauses,
@@ -18,7 +19,7 @@ use godel_domain::{
     unit::{UnitRecord, UnitSpec},
 };
 use godel_queueing::{Quota, RoomIdx};
-use godel_rules::{budget::Budgets, frozen::Frozen, partition};
+use godel_rules::{budget::Budgets, partition};
 
 use super::{
     Action, Counters, Dispatcher, DrainView, EndedView, TurnView, Unresolved,

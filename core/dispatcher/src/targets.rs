@@ -14,7 +14,7 @@ use godel_domain::{
 
 /// Where replicas of a unit move to. Few units have any.
 #[derive(Clone, Debug, Default)]
-pub(super) struct MoveTargets(Box<[Arc<Hold>]>);
+pub(super) struct HeldTargets(Box<[Arc<Hold>]>);
 
 /// Replicas of a task group that count because they move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) struct CountedMovers {
     pub(super) n_coming: u32,
 }
 
-impl MoveTargets {
+impl HeldTargets {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -10,12 +10,10 @@ use godel_domain::{
     running_units::{
         Bind, Evict, EvictionReason, Phase as RowPhase, Requeue, RunChange, RunningUnits, Statuses,
     },
+    submission::{GroupSubmission, Submission},
     unit_report::{ReportState, UnitReport},
 };
-use godel_rules::{
-    admission::{GroupSubmission, Submission, admit},
-    partition::StrategyKind,
-};
+use godel_rules::{admission::admit, partition::StrategyKind};
 use godel_testkit::BuildUnit as _;
 
 use super::{

@@ -18,7 +18,7 @@ use godel_domain::{
 use godel_queueing::{Account, FloorChange, Need, Queues, RoomIdx, VictimClass, Waiting};
 use smallvec::SmallVec;
 
-use super::{limits::NEVER, targets::MoveTargets};
+use super::{limits::NEVER, targets::HeldTargets};
 
 #[derive(Debug)]
 pub(super) struct UnitEntry {
@@ -64,7 +64,7 @@ pub(super) struct UnitEntry {
     /// Room that the binder holds for it; most units have none.
     pub(super) holds: Vec<Arc<Hold>>,
     /// Room that it holds for replicas that move, which wait for nobody.
-    pub(super) targets: MoveTargets,
+    pub(super) targets: HeldTargets,
 }
 
 /// Running units of one task group, as far as its queue is concerned.
@@ -231,7 +231,7 @@ impl UnitEntry {
             is_overdue: false,
             wait_due: NEVER,
             holds: Vec::new(),
-            targets: MoveTargets::default(),
+            targets: HeldTargets::default(),
         };
         entry.count_groups();
         entry

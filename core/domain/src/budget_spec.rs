@@ -1,6 +1,11 @@
-//! What people write: disruption budgets. Shapes only.
+//! What people write: disruption budgets, and what of one is wrong by itself.
 
 use std::{collections::BTreeMap, fmt};
+
+use crate::{
+    names::{self, BadName, ENTRIES_MAX, NAME_LEN_MAX, NAMESPACE_LEN_MAX},
+    record_change::{DESCRIPTION_LEN_MAX, Ground, Report},
+};
 
 /// Namespace of a budget that names none.
 pub const NAMESPACE_DEFAULT: &str = "default";
@@ -26,6 +31,47 @@ impl BudgetSpec {
     /// Whether it selects the same units as another one.
     pub fn selects_as(&self, other: &Self) -> bool {
         (&self.namespace, &self.unit, &self.selector) == (&other.namespace, &other.unit, &other.selector)
+    }
+
+    /// Reports each field that is wrong whatever other budgets there are.
+    pub fn check_fields(&self, report: &mut Report) {
+        report.named("name", names::label(&self.name));
+        report.named("namespace", names::name(&self.namespace, NAMESPACE_LEN_MAX));
+        match (self.unit.is_empty(), self.selector.is_empty()) {
+            (true, true) => {
+                let description = "neither a unit nor labels of units: say which running units it is about";
+                report.add(Ground::Invalid, "unit", description.to_owned());
+            }
+            (false, false) => {
+                report.add(
+                    Ground::Invalid,
+                    "unit",
+                    "a unit and labels of units: name one of the two".to_owned(),
+                );
+            }
+            (false, true) => report.named("unit", names::name(&self.unit, NAME_LEN_MAX)),
+            (true, false) => {}
+        }
+        if self.selector.len() > ENTRIES_MAX {
+            let n = self.selector.len();
+            report.add(Ground::Invalid, "selector", format!("{n} entries; at most {ENTRIES_MAX}"));
+        }
+        for (key, value) in &self.selector {
+            let value: Result<(), BadName> = names::text(value, NAME_LEN_MAX);
+            for checked in [names::label_key(key), value] {
+                report.named(&format!("selector[{key:?}]"), checked);
+            }
+        }
+        let (field, amount) = match self.limit {
+            Limit::MaxUnavailable(amount) => ("max_unavailable", amount),
+            Limit::MinAvailable(amount) => ("min_available", amount),
+        };
+        if let Amount::Percent(percent) = amount
+            && percent > 100
+        {
+            report.add(Ground::Invalid, field, format!("{percent}% is not in 0%..=100%"));
+        }
+        report.named("description", names::text(&self.description, DESCRIPTION_LEN_MAX));
     }
 }
 

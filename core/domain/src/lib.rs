@@ -8,13 +8,16 @@
 //! - `budget_spec`: disruption budgets as people write them.
 //! - `change`: one committed change, as every follower of the store sees it.
 //! - `decision`: what schedulers decide, and what the binder answers.
+//! - `defaults`: defaults by workload class, one table.
 //! - `demand`: what one running unit takes on a node.
 //! - `duration`: durations as people write them, `90s` or `1h30m`.
+//! - `frozen`: what is frozen because of records that this version cannot read.
 //! - `hold`: room on a node that the binder keeps for a unit.
 //! - `host_port`: ports of nodes that running units listen on.
 //! - `ids`: identifiers and counters as types of their own, and maps by them.
 //! - `label_expression`: conditions on labels, and the text in which people write them.
 //! - `lifecycle`: the phase of a unit, derived from its running units.
+//! - `limits`: how large units and what they ask for may be.
 //! - `names`: the rules for names of units, queues, nodes, labels and resources.
 //! - `node_affinity`: which nodes a replica may have and which it prefers.
 //! - `node_load`: how much of a node is used, and how much of that a replica accepts.
@@ -31,6 +34,7 @@
 //! - `run_end`: how a running unit ended, and when it ran.
 //! - `running_units`: the life of running units, as one table per unit.
 //! - `seed`: numbers that look random and follow from a seed.
+//! - `submission`: units as clients write them, for the checks of admission.
 //! - `surge`: replicas that start before those stop that they replace.
 //! - `sub_cluster`: the sub-cluster that a unit or a node is of.
 //! - `task_group_record`: task groups that were added to a unit, and the unit as all of them make it.
@@ -42,6 +46,7 @@
 //! - `unit`: scheduling units: what was submitted, and what the control plane adds to it.
 //! - `txn`: transactions as the leaders write them, and why the store refuses one.
 //! - `unreadable`: records that this version cannot read.
+//! - `unwelcome`: why a unit may not be submitted where it wants to go.
 //! - `words`: counts with their noun, `1 node`, `2 nodes`.
 //! - `work_kind`: kinds of work that go well together on one node.
 //! - `yarn_keys`: keys that sign the tokens of YARN, and when they roll over.
@@ -51,13 +56,16 @@ pub mod allocation;
 pub mod budget_spec;
 pub mod change;
 pub mod decision;
+pub mod defaults;
 pub mod demand;
 pub mod duration;
+pub mod frozen;
 pub mod hold;
 pub mod host_port;
 pub mod ids;
 pub mod label_expression;
 pub mod lifecycle;
+pub mod limits;
 pub mod names;
 pub mod node;
 pub mod node_affinity;
@@ -75,6 +83,7 @@ pub mod run_end;
 pub mod running_units;
 pub mod seed;
 pub mod sub_cluster;
+pub mod submission;
 pub mod surge;
 pub mod task_group_record;
 pub mod time;
@@ -85,6 +94,7 @@ pub mod unit_history;
 pub mod unit_report;
 pub mod unit_topology;
 pub mod unreadable;
+pub mod unwelcome;
 pub mod words;
 pub mod work_kind;
 pub mod yarn_keys;

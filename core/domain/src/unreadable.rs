@@ -1,6 +1,6 @@
 //! Records that this version cannot read, as followers note them.
 //!
-//! What is frozen because of them is decided by `godel_rules::frozen`.
+//! What is frozen because of them is decided by `godel_domain::frozen`.
 
 use std::fmt;
 

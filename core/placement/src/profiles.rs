@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use godel_cluster::{Cluster, SubClusterId};
 use godel_domain::{
+    defaults,
     names::{self, BadName},
     unit::WorkloadClass,
 };
@@ -11,7 +12,6 @@ use godel_framework::{
     Profile,
     profile::{BUILT_IN, ProfileError, ProfileSpec},
 };
-use godel_rules::admission::defaults;
 
 /// A profile by its place in a scheduler's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -45,7 +45,7 @@ pub use self::{
     quota::Quota,
     rooms::RoomIdx,
     select::{FloorChange, PendingReason},
-    tree::{NotAdmitted, QueueIdx, QueueTree},
+    tree::{QueueIdx, QueueTree},
     usage::{AskId, Headroom, Need, OwnerLimitIdx, PayerIdx, QueueMaximum, ResourceIdx, ShareKey, Usage},
 };
 pub use self::{

@@ -6,7 +6,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_domain::queue_spec::{DEFAULT_QUEUE, QueuePolicy, QueueSpec, WEIGHT_DEFAULT, WEIGHT_MAX, parent};
+use godel_domain::{
+    frozen::Frozen,
+    ids::UnitId,
+    queue_spec::{DEFAULT_QUEUE, QueuePolicy, QueueSpec, WEIGHT_DEFAULT, WEIGHT_MAX, parent},
+    unreadable::{Subject, Unreadable},
+    unwelcome::NotAdmitted,
+};
+use smallvec::SmallVec;
 
 /// A path, interned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,32 +33,6 @@ impl QueueIdx {
 
 /// Amounts by name.
 pub(super) type NamedAmounts = BTreeMap<String, i64>;
-
-/// Why a unit may not go into a queue.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAdmitted {
-    /// Neither `default` nor one with a record.
-    #[error("there is no queue `{0}`: create it first, or name another one")]
-    Unknown(String),
-    /// Only leaves take units.
-    #[error("queue `{queue}` has queues below it, which take its units: name one of them, as `{below}`")]
-    NotALeaf {
-        /// The queue.
-        queue: String,
-        /// The first of them.
-        below: String,
-    },
-    /// A list of owners leaves it out.
-    #[error("owner `{owner}` may not submit to queue `{queue}`: queue `{by}` names those who may")]
-    Denied {
-        /// Who asked.
-        owner: String,
-        /// The queue.
-        queue: String,
-        /// Whose list it is.
-        by: String,
-    },
-}
 
 /// Queues by path.
 #[derive(Clone, Debug)]
@@ -230,6 +211,34 @@ impl QueueTree {
             .take_while(|level| *level != QueueIdx::ROOT)
     }
 
+    /// Why nothing of a queue is handed out or bound: it or one above it cannot be read, or what is taken of a maximum
+    /// that it is under cannot be told, because rows or room held are not read. `queue_of` knows the queues of units.
+    pub fn frozen_by<'a>(
+        &self,
+        frozen: &'a Frozen,
+        queue: QueueIdx,
+        queue_of: impl Fn(UnitId) -> Option<QueueIdx>,
+    ) -> Option<&'a Unreadable> {
+        if frozen.is_empty() {
+            return None;
+        }
+        let above: SmallVec<[QueueIdx; 4]> = self.upwards(queue).collect();
+        let is_limited = |level: &QueueIdx| self.record(*level).is_some_and(|spec| spec.has_limits());
+        let limited: SmallVec<[QueueIdx; 4]> = above.iter().copied().filter(is_limited).collect();
+        // What of unknown size is taken counts wherever it may.
+        let shares = |other: Option<QueueIdx>| match other {
+            Some(other) => self.upwards(other).any(|level| limited.contains(&level)),
+            None => !limited.is_empty(),
+        };
+        frozen.iter().find(|one| match &one.subject {
+            Subject::Unknown => true,
+            Subject::Queue(path) => above.iter().any(|level| self.path(*level) == path),
+            Subject::Rows(unit) => shares(queue_of(*unit)),
+            Subject::Hold(_) => shares(one.queue.as_deref().and_then(|path| self.find(path))),
+            _ => false,
+        })
+    }
+
     /// Where a unit of `owner` that names `path` goes.
     ///
     /// # Errors
@@ -323,5 +332,7 @@ pub(super) fn shift(sums: &mut NamedAmounts, amounts: &NamedAmounts, sign: i64) 
     }
 }
 
+#[cfg(test)]
+mod frozen_tests;
 #[cfg(test)]
 mod tests;

@@ -7,10 +7,16 @@
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use godel_domain::{
+    defaults::{self, AppliedDefault, DefaultValue},
     demand::Pool,
-    duration::{self, YEAR_MS},
+    duration,
+    limits::{
+        ACTIVE_DEADLINE_MS_MAX, MIN_RUN_MS_MAX, REPLICAS_MAX, RESTARTS_MAX, SCHEDULING_TIMEOUT_MS_MAX,
+        SPEC_BYTES_MAX, TTL_MS_MAX,
+    },
     names::{self, ENTRIES_MAX},
     queue_spec::{PRIORITY_MAX, SYSTEM_PRIORITY},
+    submission::{Given, GroupSubmission, Submission},
     surge::N_SURGES_MAX,
     task_group_record::TASK_GROUPS_MAX,
     unit::{OnBelowMin, OnEviction, TaskGroup, UnitSpec, WorkloadClass},
@@ -19,7 +25,6 @@ use godel_domain::{
 
 mod affinity;
 mod daemon;
-pub mod defaults;
 pub mod feasibility;
 pub mod grow;
 mod minima;
@@ -27,51 +32,14 @@ pub mod retry;
 pub mod same;
 pub mod scale;
 pub mod stop;
-mod submission;
 mod template;
 mod topology;
 pub mod update;
 pub mod welcome;
 mod zones;
 
-use defaults::{AppliedDefault, DefaultValue};
-pub use submission::{
-    AskedCpuMode, DeviceSubmission, ExpressionSubmission, Given, GroupSubmission, NodeAffinitySubmission,
-    SpreadSubmission, Submission, TolerationSubmission, UnitAffinitySubmission, UnitTermSubmission,
-    ZoneSubmission,
-};
-pub(crate) use template::amount_out_of_range;
-
-/// Most running units of one unit.
-pub const REPLICAS_MAX: u32 = 100_000;
-/// Largest first binding.
-pub const MIN_MEMBER_MAX: u32 = 10_000;
-/// Largest encoded unit.
-pub const SPEC_BYTES_MAX: usize = 64 * 1024;
 /// Most task groups of one unit.
 pub const GROUPS_MAX: usize = TASK_GROUPS_MAX;
-/// Largest amount of one resource: 2^50, so that sums over 8,192 of the largest stay in an `i64`.
-pub const AMOUNT_MAX: i64 = 1 << 50;
-/// Longest retention after the end: one year.
-pub const TTL_MS_MAX: u64 = YEAR_MS;
-/// Most in-place restarts.
-pub const RESTARTS_MAX: u32 = 1_000;
-/// Longest polite end: one hour.
-pub const STOP_GRACE_MS_MAX: u32 = 3_600 * 1_000;
-/// Longest notice of an eviction: half of the time for which the binder holds room by default.
-pub const EVICTION_NOTICE_MS_MAX: u32 = 300 * 1_000;
-/// Shortest time between two checkpoints: one second.
-pub const CHECKPOINT_EVERY_MS_MIN: u64 = 1_000;
-/// Longest time between two checkpoints: 30 days.
-pub const CHECKPOINT_EVERY_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
-/// Longest time that a running unit waits for its command: one day.
-pub const AWAIT_COMMAND_MS_MAX: u64 = 24 * 3_600 * 1_000;
-/// Longest time that running units are left alone: 30 days.
-pub const MIN_RUN_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
-/// Longest wait before it is said that a unit finds no place: 30 days.
-pub const SCHEDULING_TIMEOUT_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
-/// Longest active deadline: one year.
-pub const ACTIVE_DEADLINE_MS_MAX: u64 = YEAR_MS;
 /// Fields filled in of most units.
 const N_DEFAULTS: usize = 13;
 /// Violations named in one answer.

@@ -10,14 +10,14 @@ use std::collections::BTreeSet;
 use godel_domain::{
     ids::NodeId,
     lifecycle::GangTerms,
+    limits::{ORDINAL_MAX, REPLICAS_MAX},
     node::{NODE_CLASS, NodeRuntime, Taint, TaintEffect, may_come},
     running_units::RunningUnits,
     unit::{Template, UnitRecord},
 };
 
 use crate::admission::{
-    REPLICAS_MAX,
-    scale::{N_RANGES_MAX, ORDINAL_MAX, extend},
+    scale::{N_RANGES_MAX, extend},
     stop::{note_begin, remove},
 };
 

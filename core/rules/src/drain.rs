@@ -206,11 +206,15 @@ pub fn is_whole(spec: &UnitSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::{ids::UnitId, running_units::EvictionReason};
+    use godel_domain::{
+        ids::UnitId,
+        running_units::EvictionReason,
+        submission::{GroupSubmission, Submission},
+    };
     use godel_testkit::BuildUnit as _;
 
     use super::*;
-    use crate::admission::{GroupSubmission, Submission, admit};
+    use crate::admission::admit;
 
     fn unit(class: WorkloadClass, replicas: u32, min_member: u32) -> UnitRecord {
         let group = GroupSubmission { replicas, ..GroupSubmission::default() };

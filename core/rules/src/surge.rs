@@ -16,14 +16,14 @@ use std::{borrow::Cow, collections::BTreeSet};
 
 use godel_domain::{
     hold::Hold,
+    limits::{ORDINAL_MAX, REPLICAS_MAX},
     running_units::{Phase, RunningUnits},
     surge::Surge,
     unit::UnitRecord,
 };
 
 use crate::admission::{
-    REPLICAS_MAX,
-    scale::{N_RANGES_MAX, ORDINAL_MAX, extend, next_ordinal},
+    scale::{N_RANGES_MAX, extend, next_ordinal},
     stop::without_ordinals,
 };
 

@@ -33,9 +33,10 @@ use godel_domain::{
     time::Millis,
     unit::UnitSpec,
     unit_report::{RoomReport, UnitReport},
+    unwelcome::Unwelcome,
 };
 use godel_placement::profiles::Profiles;
-use godel_rules::admission::welcome::{self, Unwelcome};
+use godel_rules::admission::welcome::{self};
 
 use self::{
     assigned_units::AssignedUnits, in_flight::InFlight, picture::Picture, preemption::PreemptionSearch,

@@ -9,6 +9,7 @@ use std::{collections::BTreeSet, fmt};
 use godel_domain::{
     change::PartitionMode,
     decision::RejectionReason,
+    defaults::{on_below_min_name, on_eviction_name, on_failure_name, restart_name},
     queue_spec::QueuePolicy,
     refusals::WaitReason,
     running_units::{EvictionReason, PhaseChange},
@@ -18,7 +19,6 @@ use godel_framework::{
     profile::PreemptionMode,
     registry::{CANDIDATE_COSTS, FILTERS, GROUPERS, LOCATORS, RECOMMENDERS, RESERVES, SCORES, VICTIM_RULES},
 };
-use godel_rules::admission::defaults::{on_below_min_name, on_eviction_name, on_failure_name, restart_name};
 use serde::{Deserialize, Deserializer};
 
 use super::scalar::Scalar;

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 const DOMAIN: &str = "godel-domain";
 const QUEUEING: &str = "godel-queueing";
+const MEMBERSHIP: &str = "godel-membership";
 const RULES: &str = "godel-rules";
 const CLUSTER: &str = "godel-cluster";
 const FRAMEWORK: &str = "godel-framework";
@@ -20,12 +21,14 @@ const PROTO: &str = "godel-proto";
 const KIT: &str = "godel-kit";
 const WIRE: &str = "godel-wire";
 const HADOOP: &str = "godel-hadoop";
+const CRASH: &str = "godel-crash";
 
 /// What each crate of `core/` may use of ours: a crate stands below all that it uses.
-const CORE: [(&str, &[&str]); 14] = [
+const CORE: [(&str, &[&str]); 15] = [
     (DOMAIN, &[]),
     ("godel-testkit", &[DOMAIN]),
     (QUEUEING, &[DOMAIN]),
+    (MEMBERSHIP, &[DOMAIN]),
     (RULES, &[DOMAIN, QUEUEING]),
     (CLUSTER, &[DOMAIN, RULES]),
     (FRAMEWORK, &[DOMAIN, RULES, CLUSTER]),
@@ -34,7 +37,7 @@ const CORE: [(&str, &[&str]); 14] = [
     ("godel-core-scheduler", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
     ("godel-core-binder", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
     ("godel-audit", &[DOMAIN]),
-    ("godel-core-yarn", &[DOMAIN, RULES]),
+    ("godel-core-yarn", &[DOMAIN, MEMBERSHIP]),
     ("godel-core-rescheduler", &[DOMAIN]),
     (
         "godel-model",
@@ -52,21 +55,25 @@ const CORE: [(&str, &[&str]); 14] = [
 ];
 
 /// The same for the other crates; `godel` and `godel-bench` may use all but each other.
-const OTHERS: [(&str, &[&str]); 13] = [
+const OTHERS: [(&str, &[&str]); 14] = [
     (PROTO, &[]),
-    (WIRE, &[DOMAIN, RULES, PROTO]),
-    ("godel-store", &[DOMAIN, PROTO, WIRE]),
-    (KIT, &[DOMAIN, QUEUEING, RULES, PROTO, WIRE, "godel-store"]),
+    (WIRE, &[DOMAIN, PROTO]),
+    (CRASH, &[]),
+    ("godel-store", &[DOMAIN, PROTO, WIRE, CRASH]),
+    (KIT, &[DOMAIN, MEMBERSHIP, PROTO, WIRE, CRASH]),
     (HADOOP, &[DOMAIN, KIT]),
-    ("godel-state", &[DOMAIN, RULES, PROTO, WIRE, "godel-store", KIT]),
-    ("godel-dispatcher", &[DOMAIN, QUEUEING, RULES, "godel-core-dispatcher", PROTO, WIRE, KIT]),
-    ("godel-scheduler", &[DOMAIN, RULES, FRAMEWORK, PLACEMENT, "godel-core-scheduler", PROTO, WIRE, KIT]),
-    ("godel-binder", &[DOMAIN, "godel-core-binder", PROTO, WIRE, KIT]),
-    ("godel-agent", &[DOMAIN, RULES, PROTO, WIRE, HADOOP, KIT]),
-    ("godel-yarn", &[DOMAIN, RULES, "godel-core-yarn", PROTO, WIRE, HADOOP, KIT]),
+    ("godel-state", &[DOMAIN, MEMBERSHIP, PROTO, WIRE, CRASH, "godel-store", KIT]),
+    ("godel-dispatcher", &[DOMAIN, QUEUEING, RULES, "godel-core-dispatcher", PROTO, WIRE, CRASH, KIT]),
+    (
+        "godel-scheduler",
+        &[DOMAIN, RULES, FRAMEWORK, PLACEMENT, "godel-core-scheduler", PROTO, WIRE, CRASH, KIT],
+    ),
+    ("godel-binder", &[DOMAIN, "godel-core-binder", PROTO, WIRE, CRASH, KIT]),
+    ("godel-agent", &[DOMAIN, MEMBERSHIP, PROTO, WIRE, HADOOP, KIT]),
+    ("godel-yarn", &[DOMAIN, MEMBERSHIP, "godel-core-yarn", PROTO, WIRE, CRASH, HADOOP, KIT]),
     (
         "godel-rescheduler",
-        &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, "godel-core-rescheduler", PROTO, WIRE, KIT],
+        &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, "godel-core-rescheduler", PROTO, WIRE, CRASH, KIT],
     ),
     ("godel-client", &[DOMAIN, QUEUEING, RULES, "godel-audit", PROTO, WIRE, KIT]),
 ];
@@ -75,9 +82,10 @@ const OTHERS: [(&str, &[&str]); 13] = [
 const NOT_IN_CORE: [&str; 7] = ["tokio", "tonic", "prost", "bytes", "sled", "rand", "uuid"];
 
 /// Folders of the crates whose modules are listed in their `lib.rs` and in `ARCHITECTURE.md`, in the order of the map.
-const MAPPED: [&str; 28] = [
+const MAPPED: [&str; 30] = [
     "core/domain",
     "core/queueing",
+    "core/membership",
     "core/rules",
     "core/cluster",
     "core/framework",
@@ -92,6 +100,7 @@ const MAPPED: [&str; 28] = [
     "core/model",
     "wire",
     "store",
+    "services/crash",
     "services/kit",
     "services/hadoop",
     "services/state",

@@ -5,13 +5,14 @@ use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
+use godel_crash::CrashPoints;
 use godel_integration_tests::{
     cluster::{Cluster, Layout, shown},
     trace::{resources, unit},
     wait::{LIMIT, wait_for},
 };
 use godel_proto::{raw, v1};
-use godel_store::{Engine, Role, SledConfig, Store, StoreConfig, crash::CrashPoints};
+use godel_store::{Engine, Role, SledConfig, Store, StoreConfig};
 use prost::Message as _;
 
 /// What every part says of a record that it cannot read.

@@ -10,8 +10,8 @@ use godel_domain::{
     resources::{CPU, MEMORY, Resources},
     zone::Zone,
 };
+use godel_membership::agent_admission::Has;
 use godel_proto::v1;
-use godel_rules::agent_admission::Has;
 use godel_wire::to_proto;
 
 use self::zones::ShapeZones;

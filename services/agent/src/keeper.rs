@@ -46,7 +46,6 @@ use std::{
 };
 
 use godel_domain::run_end::RunEndReason;
-use godel_rules::agent_admission::AssignmentRefusal;
 use rustix::{
     fs::{Mode, OFlags},
     process::{Pid, PidfdFlags, WaitOptions, WaitStatus},
@@ -57,6 +56,8 @@ pub(crate) use contact::contact_age_ms;
 pub(crate) use contact::renew;
 pub(crate) use ending::{Found, end_for_keeper, end_left_over, signal_for_keeper};
 use files::{CONTROL, END, Ended, KEEPER, Keeper, LOCK, RUN, Run, Started};
+
+use godel_membership::agent_admission::AssignmentRefusal;
 
 use crate::{
     cgroup::{self, Cgroup},

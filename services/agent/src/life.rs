@@ -27,7 +27,7 @@ use godel_domain::{
     time::Millis,
     unit::RestartPolicy,
 };
-use godel_rules::agent_admission::{self, AssignmentRefusal, Has};
+use godel_membership::agent_admission::{self, AssignmentRefusal, Has};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 mod awaited;

@@ -15,11 +15,11 @@ use godel_kit::{
     client::Channel,
     message::{RECEIVED_BYTES_MAX, parts},
 };
+use godel_membership::agent_admission::{AssignmentRefusal, DeviceShares};
 use godel_proto::{
     codec::SmallCodec,
     v1::{self, node_service_client::NodeServiceClient},
 };
-use godel_rules::agent_admission::{AssignmentRefusal, DeviceShares};
 use godel_wire::{from_proto, ops::run_end_reason_to_proto};
 use prost::Message as _;
 use tonic::{

@@ -13,8 +13,8 @@ use futures_util::{
 };
 use godel_domain::time::Millis;
 use godel_kit::{CancellationToken, clock::SharedClock, quiet::Quiet};
+use godel_membership::load_window::NodeLoadWindow;
 use godel_proto::v1::{self, session_response::Message};
-use godel_rules::load_window::NodeLoadWindow;
 use godel_wire::to_proto;
 use rand::{RngExt as _, rngs::StdRng};
 use tokio::sync::{mpsc, watch};

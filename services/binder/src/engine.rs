@@ -13,6 +13,7 @@ use godel_core_binder::{
     Gathering,
     leader::{Batch, BinderLeader},
 };
+use godel_crash::CrashPoints;
 use godel_domain::{
     ids::{Revision, StoreId},
     time::Millis,
@@ -22,7 +23,6 @@ use godel_kit::{
     client::Channel,
     clock::SharedClock,
     config::TxnConfig,
-    crash::CrashPoints,
     informer::{FollowEvent, Informer},
     lease::{Fence, Leadership},
     txn::{Conditions, Pending, Receipt, TxnEncoder, TxnError, TxnPipeline},

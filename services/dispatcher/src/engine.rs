@@ -28,7 +28,6 @@ use godel_kit::{
     CancellationToken,
     client::{Directory, retry_idempotent},
     clock::SharedClock,
-    crash::CrashPoints,
     informer::{FollowConfig, FollowEvent, Informer, OwnWrites, Shared, UnreadCount},
     lease::Fence,
     message::RECEIVED_BYTES_MAX,
@@ -45,6 +44,8 @@ use self::{
     overload::Overload,
     watch::Watches,
 };
+use godel_crash::CrashPoints;
+
 use crate::{
     config::Config,
     convert,

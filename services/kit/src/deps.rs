@@ -1,11 +1,9 @@
 //! What every service gets from outside, so that tests and `godel up` choose it.
 
+use godel_crash::CrashPoints;
 use tokio::net::TcpListener;
 
-use crate::{
-    clock::{SharedClock, SystemClock},
-    crash::CrashPoints,
-};
+use crate::clock::{SharedClock, SystemClock};
 
 /// Listener, time and crash points of a service.
 pub struct Deps {

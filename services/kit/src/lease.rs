@@ -64,7 +64,7 @@ pub struct LeaseSpec {
     /// Counters sent along with each renewal.
     pub status: Arc<dyn Fn() -> v1::MemberStatus + Send + Sync>,
     /// Where a test may kill the process: before each renewal, at the named point.
-    pub crash: Option<(crate::crash::CrashPoints, &'static str)>,
+    pub crash: Option<(godel_crash::CrashPoints, &'static str)>,
 }
 
 impl LeaseSpec {
@@ -93,7 +93,7 @@ impl LeaseSpec {
 
     /// With a crash point that is hit before each renewal, as `binder.lease-renew`.
     #[must_use]
-    pub fn with_crash(mut self, crash: crate::crash::CrashPoints, point: &'static str) -> Self {
+    pub fn with_crash(mut self, crash: godel_crash::CrashPoints, point: &'static str) -> Self {
         self.crash = Some((crash, point));
         self
     }

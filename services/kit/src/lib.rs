@@ -10,7 +10,6 @@
 //! - `client`: clients of services, with deadlines and retries.
 //! - `clock`: the clocks of services.
 //! - `config`: one loader of configuration for every service.
-//! - `crash`: named crash points for tests.
 //! - `deps`: the dependencies of every service, which tests and `godel up` inject.
 //! - `fake`: a double of the state service for tests.
 //! - `guests`: connections of listeners that do not speak gRPC, and which of them go first.
@@ -36,7 +35,6 @@ pub mod address;
 pub mod client;
 pub mod clock;
 pub mod config;
-pub mod crash;
 pub mod deps;
 #[cfg(test)]
 mod fake;

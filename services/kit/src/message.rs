@@ -3,7 +3,7 @@
 //! The rule: whoever sends keeps every message, framing included, within [`MESSAGE_BYTES_MAX`]. What grows with
 //! the cluster goes in parts: pages end before they are over it, lists of items are cut by [`parts`], and what
 //! cannot be cut (one record, one assignment, one decision) is bounded by what it may hold. A transaction leaves
-//! room for its framing (`godel_store::state::TXN_BYTES_MAX`), so its commit and its records fit as well.
+//! room for its framing (`godel_wire::TXN_BYTES_MAX`), so its commit and its records fit as well.
 
 use prost::Message;
 

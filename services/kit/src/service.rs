@@ -7,6 +7,7 @@
 
 use std::future::Future;
 
+use godel_crash::{CrashPoints, CrashPointsError};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +15,6 @@ use crate::{
     client::{BadAddress, Channel},
     clock::SharedClock,
     config::{LeaseConfig, ServerConfig},
-    crash::{CrashPoints, CrashPointsError},
     deps::Deps,
     informer::{FollowConfig, Informer, Shared, UNREAD_COUNTER, UnreadCount},
     lease::{Election, LeaseSpec, Membership},

@@ -7,9 +7,8 @@ use std::{collections::HashMap, time::Duration};
 use godel_domain::{
     ids::{Revision, StoreId},
     unreadable::Subject,
+    unwelcome::{NotAdmitted, Unwelcome},
 };
-use godel_queueing::NotAdmitted;
-use godel_rules::admission::welcome::Unwelcome;
 use godel_wire::BadField;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, PreconditionViolation, StatusExt as _};

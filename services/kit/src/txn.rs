@@ -27,7 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use crate::{client::Channel, config::TxnConfig, lease::Fence};
 
 pub use godel_domain::txn::Receipt;
-pub use godel_store::state::TXN_BYTES_MAX;
+pub use godel_wire::TXN_BYTES_MAX;
 
 /// Encodes the operations and preconditions of a transaction as they are added.
 #[derive(Debug, Default)]

@@ -9,6 +9,7 @@ use godel_core_rescheduler::{
     DriverTerms, MoveRate, N_LOOKS_KEPT_MAX, Protection, QuietTime, RescheduleConfig,
 };
 use godel_domain::{
+    defaults,
     label_expression::{self, LabelExpression},
     sub_cluster,
     unit::WorkloadClass,
@@ -16,7 +17,6 @@ use godel_domain::{
 use godel_kit::config::{
     BadKey, ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig,
 };
-use godel_rules::admission::defaults;
 
 pub use self::policies::PolicySpec;
 

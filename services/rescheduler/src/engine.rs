@@ -26,7 +26,6 @@ use godel_kit::{
     CancellationToken,
     client::{Channel, Directory},
     clock::SharedClock,
-    crash::CrashPoints,
     informer::{FollowEvent, Informer},
     lease::{Fence, Leadership},
     service::Error,
@@ -42,6 +41,8 @@ use self::{
     outside::Outcome,
     plans::{Job, Planning},
 };
+use godel_crash::CrashPoints;
+
 use crate::{Reload, config::Config, metrics::RescheduleMetrics, picture::Picture, traffic::Traffic};
 
 /// Longest time between looks at the clock.

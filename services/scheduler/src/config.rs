@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use godel_core_scheduler as scheduler;
-use godel_domain::{sub_cluster, unit::WorkloadClass};
+use godel_domain::{defaults, sub_cluster, unit::WorkloadClass};
 use godel_framework::profile::{Profile, ProfileError, ProfileSpec};
 use godel_kit::config::{BadKey, ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig};
 use godel_placement::profiles::{BadProfiles, ProfileChooser, ProfileSettings, Profiles};
-use godel_rules::admission::defaults;
 use serde::{Deserialize, Serialize};
 
 godel_kit::section! {

@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, future::pending, time::Duration};
 
 use godel_core_scheduler::Scheduler;
+use godel_crash::CrashPoints;
 use godel_domain::{
     change::Commit,
     ids::{Epoch, NodeId, Revision, StoreId, UnitId},
@@ -15,7 +16,6 @@ use godel_domain::{
 use godel_kit::{
     client::Directory,
     clock::SharedClock,
-    crash::CrashPoints,
     informer::{FollowEvent, Informer},
     lease::{Fence, Leadership},
     service, status,

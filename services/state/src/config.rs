@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use godel_kit::config::{HumanDuration, LeaseConfig, ServerConfig};
-use godel_rules::leases::{TTL_MS_MAX, TTL_MS_MIN};
+use godel_membership::leases::{TTL_MS_MAX, TTL_MS_MIN};
 use godel_wire::BadField;
 use serde::{Deserialize, Serialize};
 
@@ -131,7 +131,7 @@ impl Config {
     /// The first impossible setting.
     pub fn validate(&self) -> Result<(), BadField> {
         let bad = |path: &str, what: &str| Err(BadField::new(path, what));
-        if !godel_rules::leases::is_lease_name(&format!("member/state/{}", self.name)) {
+        if !godel_membership::leases::is_lease_name(&format!("member/state/{}", self.name)) {
             return bad("name", "must be lower-case letters, digits, - and ., 1 to 63 of them");
         }
         if self.heartbeat_interval.as_millis() < 10 {

@@ -29,7 +29,7 @@ pub enum Error {
     Config(BadField),
     /// The text that arms crash points is wrong.
     #[error("configuration: crash_points")]
-    CrashPoints(#[from] godel_store::crash::CrashPointsError),
+    CrashPoints(#[from] godel_crash::CrashPointsError),
     /// State cannot register itself.
     #[error("state cannot write its own registration")]
     Register(#[source] TxnRefusal),

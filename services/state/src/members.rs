@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use godel_crash::CrashPoints;
 use godel_domain::{
     change::Lease,
     ids::{Epoch, Revision, StoreId},
@@ -20,12 +21,12 @@ use godel_kit::{
     server,
     status::{self, reason, resource_exhausted, with_info},
 };
-use godel_proto::{raw, v1};
-use godel_rules::{
+use godel_membership::{
     front_door::{self, ServingPart},
     leases::{self, LeaseDenied, LeaseRequest, Leases},
 };
-use godel_store::{CrashPoints, Role, State, Store};
+use godel_proto::{raw, v1};
+use godel_store::{Role, State, Store};
 use godel_wire::{BadField, from_proto, to_proto};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};

@@ -4,7 +4,7 @@ use godel_kit::metrics::{
     Metrics,
     prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge},
 };
-use godel_rules::agent_admission::AssignmentRefusal;
+use godel_membership::agent_admission::AssignmentRefusal;
 
 /// What state counts. Clones share it.
 #[derive(Clone, Debug)]

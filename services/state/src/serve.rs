@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+use godel_crash::CrashPoints;
 use godel_kit::{
     CancellationToken,
     clock::{SharedClock, SystemClock},
@@ -10,9 +11,11 @@ use godel_kit::{
     server::{self, Server},
     task,
 };
+use godel_membership::{
+    leases::LeaseRequest, node_failures::FailureConfig, node_usage::Smoothing, quarantine,
+};
 use godel_proto::v1::{log_service_server::LogServiceServer, member_service_server::MemberServiceServer};
-use godel_rules::{leases::LeaseRequest, node_failures::FailureConfig, node_usage::Smoothing, quarantine};
-use godel_store::{CrashPoints, Engine, OpenError, SledConfig, Store, StoreConfig};
+use godel_store::{Engine, OpenError, SledConfig, Store, StoreConfig};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 
 use crate::{

@@ -36,18 +36,19 @@ use godel_domain::{
 };
 use godel_kit::{clock::SharedClock, quiet::Quiet};
 use godel_proto::v1;
-use godel_rules::{
-    agent_admission::AssignmentRefusal,
-    node_failures::FailureConfig,
-    node_identity::{Rival, RivalKind},
-    quarantine,
-};
 use godel_store::{Key as RecordKey, State, Store};
 use measure::Measuring;
 use parking_lot::{Mutex, RwLock};
 use prost::Message as _;
 use templates::Templates;
 use tokio::sync::{Notify, watch};
+
+use godel_membership::{
+    agent_admission::AssignmentRefusal,
+    node_failures::FailureConfig,
+    node_identity::{Rival, RivalKind},
+    quarantine,
+};
 
 use crate::{metrics::StateMetrics, nodes::names::Names, processes::Questions};
 
@@ -89,7 +90,7 @@ pub(crate) struct NodeSessions {
     pub(crate) templates: Templates,
     pub(crate) queue: Queue,
     pub(crate) metrics: StateMetrics,
-    pub(crate) crash: godel_store::CrashPoints,
+    pub(crate) crash: godel_crash::CrashPoints,
     pub(crate) questions: Questions,
     /// By node id.
     slots: RwLock<Vec<Option<Arc<NodeEntry>>>>,
@@ -124,7 +125,7 @@ impl NodeSessions {
         (timing, measuring): (Timing, Measuring),
         (quarantine, failing): (quarantine::Config, FailureConfig),
         metrics: StateMetrics,
-        crash: godel_store::CrashPoints,
+        crash: godel_crash::CrashPoints,
     ) -> Self {
         Self {
             store,

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use godel_core_yarn::{adapter::MASTER, ids::YarnApplicationId};
+use godel_membership::node_failures::could_use;
 use godel_proto::v1;
-use godel_rules::node_failures::could_use;
 
 use crate::{
     launcher::LaunchNode,

@@ -21,7 +21,6 @@ use godel_kit::{
     CancellationToken,
     client::{Channel, Directory},
     clock::SharedClock,
-    crash::CrashPoints,
     informer::Informer,
     lease::Leadership,
     service::Error,
@@ -33,6 +32,8 @@ use self::{
     follow::Engine,
     shared::{Context, Shared},
 };
+use godel_crash::CrashPoints;
+
 use crate::{config::Config, keys::KeySource, launcher::Launcher, metrics::YarnMetrics, rules::AdapterRules};
 
 /// Records that the adapter follows; task groups before their units, rows last.

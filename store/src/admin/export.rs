@@ -13,12 +13,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use godel_crash::CrashPoints;
 use godel_domain::ids::Revision;
 use prost::Message as _;
 
 use super::{AdminError, ContentCheck, Copy};
 use crate::{
-    crash::CrashPoints,
     history::Extent,
     identity,
     log::{

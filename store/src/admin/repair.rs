@@ -3,15 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use bytes::{Bytes, BytesMut};
+use godel_crash::CrashPoints;
 use godel_domain::ids::{NodeId, UnitId};
 use godel_proto::{raw, v1};
 use prost::Message as _;
 
 use super::{AdminError, Copy, Loss, export::make_store};
 use crate::{
-    chunk,
-    crash::CrashPoints,
-    identity,
+    chunk, identity,
     log::{
         Log, LogError,
         sled::{SledLog, Which, is_store, lock, repair},

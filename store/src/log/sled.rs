@@ -61,11 +61,10 @@ use self::{
     generation::{Base, Db, SledGeneration, remove_sled_snapshots},
     watermark::{Found, Watermark, WatermarkFile},
 };
+use godel_crash::CrashPoints;
+
 use super::{Log as _, LogError, Manifest, SnapshotPart};
-use crate::{
-    crash::CrashPoints,
-    store::{OpenError, SledConfig, SyncMode},
-};
+use crate::store::{OpenError, SledConfig, SyncMode};
 
 pub(crate) use self::aside::{Copied, Which, copy_for_reading, is_store};
 

@@ -1,12 +1,12 @@
 //! Tables of who may write what and when, and transactions against a naive model.
 
+use godel_crash::CrashPoints;
 use godel_proto::{raw, v1};
-use godel_wire::ops;
+use godel_wire::{TXN_BYTES_MAX, ops};
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    crash::CrashPoints,
     log::{
         End, Log as _, SnapshotPart,
         memory::{MemoryDisk, MemoryLog},

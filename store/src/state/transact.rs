@@ -7,7 +7,10 @@ use godel_domain::{
     running_units::RunChange,
 };
 use godel_proto::{raw, v1};
-use godel_wire::ops::{self, ParsedOp};
+use godel_wire::{
+    TXN_BYTES_MAX,
+    ops::{self, ParsedOp},
+};
 use prost::Message as _;
 
 use super::{State, group_keys, kind_idx, undo::Undo, unit_of_group};
@@ -17,10 +20,6 @@ use crate::{
     role::{Role, Writes},
 };
 
-/// Largest transaction, all its operations and preconditions together. A message has 1 MiB at most: what is
-/// left of it frames a request, a commit on a watch or a record in a list, which are a lease's name of 253
-/// bytes, a page token with a key of as many, and a few numbers.
-pub const TXN_BYTES_MAX: usize = (1 << 20) - 1024;
 /// A new node's id may be at most so far above the next one: ids index dense arrays.
 const NODE_ID_GAP_MAX: u32 = 65_536;
 

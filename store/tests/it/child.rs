@@ -8,7 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godel_store::{CrashPoints, Engine, SledConfig, Store, StoreConfig, SyncMode};
+use godel_crash::CrashPoints;
+use godel_store::{Engine, SledConfig, Store, StoreConfig, SyncMode};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Dispatcher, PATIENCE, clock, partition, read_partition};

@@ -2,10 +2,8 @@
 
 use godel_domain::ids::Revision;
 use godel_proto::v1;
-use godel_store::{
-    Compacted, Key, RefusalReason, Role, State, Store, StoreConfig, WatchEnd, WatchRefused,
-    state::TXN_BYTES_MAX,
-};
+use godel_store::{Compacted, Key, RefusalReason, Role, State, Store, StoreConfig, WatchEnd, WatchRefused};
+use godel_wire::TXN_BYTES_MAX;
 use prost::Message as _;
 
 use crate::support::{

@@ -10,10 +10,11 @@ use std::{
     sync::Arc,
 };
 
+use godel_crash::CrashPoints;
 use godel_domain::ids::Revision;
 use godel_proto::kinds::WHOLE;
 use godel_store::{
-    CrashPoints, Engine, Loss, OpenError, Published, SledConfig, State, Store, StoreConfig, WatchEnd,
+    Engine, Loss, OpenError, Published, SledConfig, State, Store, StoreConfig, WatchEnd,
     admin::{AdminError, CheckReport, check, truncate},
 };
 

@@ -8,8 +8,10 @@ use std::{
     time::Instant,
 };
 
+use godel_crash::CrashPoints;
 use godel_domain::ids::Revision;
-use godel_store::{CrashPoints, Engine, RefusalReason, Role, SledConfig, Store, StoreConfig};
+use godel_store::{Engine, RefusalReason, Role, SledConfig, Store, StoreConfig};
+use godel_testkit::skip;
 
 use crate::support::{
     Dispatcher, PATIENCE, clock, follow, internal, lease, node, partition, read_partition, small,
@@ -67,13 +69,6 @@ fn run(command: &mut Command) -> Result<(), String> {
     Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// Says that this machine does not allow a test; in CI that is a failure.
-pub(crate) fn skip(test: &str, why: &str) {
-    let ci = std::env::var_os("CI").is_some_and(|value| value == "true");
-    assert!(!ci, "{test} could not run: {why}");
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
-}
-
 /// A directory for images, in memory where there is one: an image's syncs then cost nothing.
 pub(crate) fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
@@ -90,7 +85,7 @@ async fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
     let dir = scratch();
     let mount = match Mount::new(Path::new("none"), &dir.path().join("m"), "tmpfs", "size=24m") {
         Ok(mount) => mount,
-        Err(why) => return skip("a_full_disk_refuses_writes_serves_reads_and_recovers", &why),
+        Err(why) => return skip(why),
     };
     let config = || StoreConfig {
         generation_bytes_min: 1 << 20,
@@ -161,7 +156,7 @@ async fn leases_go_on_though_the_store_has_filled_its_disk() {
     let mount = match Mount::new(Path::new("none"), &dir.path().join("m"), "tmpfs", "size=40m") {
         Ok(mount) => mount,
         Err(why) => {
-            return skip("leases_go_on_though_the_store_has_filled_its_disk", &why);
+            return skip(why);
         }
     };
     let config = || StoreConfig {
@@ -198,7 +193,7 @@ async fn a_disk_that_others_filled_to_the_last_byte_is_waited_for() {
     let dir = scratch();
     let mount = match Mount::new(Path::new("none"), &dir.path().join("m"), "tmpfs", "size=40m") {
         Ok(mount) => mount,
-        Err(why) => return skip("a_disk_that_others_filled_to_the_last_byte_is_waited_for", &why),
+        Err(why) => return skip(why),
     };
     let config = || StoreConfig {
         reserve_bytes: 6 << 20,

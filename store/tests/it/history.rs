@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
+use godel_crash::CrashPoints;
 use godel_domain::ids::Revision;
 use godel_store::{
-    Compacted, CrashPoints, Engine, RefusalReason, Role, SledConfig, State, Store, StoreConfig, WallClock,
-    WatchRefused,
+    Compacted, Engine, RefusalReason, Role, SledConfig, State, Store, StoreConfig, WallClock, WatchRefused,
     admin::{Unreadable, check, export, restore},
     log::{LogReader as _, memory::MemoryDisk},
 };

@@ -7,13 +7,14 @@ use std::{
 };
 
 use bytes::Bytes;
+use godel_crash::CrashPoints;
 use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     running_units::{EvictionReason, RunChange},
 };
 use godel_proto::{raw, v1};
 use godel_store::{
-    CrashPoints, Engine, Key, OpenError, Role, SledConfig, Store, StoreConfig,
+    Engine, Key, OpenError, Role, SledConfig, Store, StoreConfig,
     admin::{AdminError, Unreadable, check, export, remove, restore, truncate},
     log::memory::MemoryDisk,
 };

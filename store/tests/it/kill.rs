@@ -1,6 +1,7 @@
 //! A killed process: everything that it acknowledged is there afterwards.
 
-use godel_store::{CrashPoints, Store};
+use godel_crash::CrashPoints;
+use godel_store::Store;
 
 use crate::{
     child::{Orders, Writer, config},

@@ -6,11 +6,13 @@
 
 use std::{fs, path::Path};
 
-use godel_store::{CrashPoints, OpenError, Store};
+use godel_crash::CrashPoints;
+use godel_store::{OpenError, Store};
+use godel_testkit::skip;
 
 use crate::{
     child::{Acks, Orders, Writer, config},
-    disk::{Mount, make_ext4, scratch, skip},
+    disk::{Mount, make_ext4, scratch},
     support::{clock, holes_in_history},
 };
 
@@ -84,7 +86,7 @@ fn power_loss_loses_nothing_that_was_acknowledged() {
     for _ in 0..4 {
         let dir = scratch();
         if let Err(why) = trials.run(dir.path(), &Orders::default(), 27) {
-            return skip("power_loss_loses_nothing_that_was_acknowledged", &why);
+            return skip(why);
         }
     }
     assert_eq!(trials.lost, [""; 0]);
@@ -100,7 +102,7 @@ fn power_loss_loses_no_lone_small_commit() {
     for _ in 0..2 {
         let dir = scratch();
         if let Err(why) = trials.run(dir.path(), &orders, 27) {
-            return skip("power_loss_loses_no_lone_small_commit", &why);
+            return skip(why);
         }
     }
     assert_eq!(trials.lost, [""; 0]);
@@ -114,7 +116,7 @@ fn power_loss_without_the_sync_is_seen() {
     let dir = scratch();
     let orders = Orders { is_unsafe: true, ..Orders::default() };
     if let Err(why) = trials.run(dir.path(), &orders, 5) {
-        return skip("power_loss_without_the_sync_is_seen", &why);
+        return skip(why);
     }
     assert!(!trials.lost.is_empty(), "{trials:?}");
 }

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use godel_crash::CrashPoints;
 use godel_domain::ids::Revision;
 use godel_store::{
-    CrashPoints, OpenError, RefusalReason, Role, Store, StoreConfig, TxnRefusal,
+    OpenError, RefusalReason, Role, Store, StoreConfig, TxnRefusal,
     log::{Claimed, LogReader as _, memory::MemoryDisk},
 };
 

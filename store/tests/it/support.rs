@@ -10,11 +10,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use godel_crash::CrashPoints;
 use godel_domain::ids::Revision;
 use godel_proto::{raw, v1};
 use godel_store::{
-    Committed, CrashPoints, Engine, Key, OpenError, Published, Role, SledConfig, State, Store, StoreConfig,
-    TxnRefusal, WallClock, WatchEnd, WatchRefused, Watcher, log::memory::MemoryDisk,
+    Committed, Engine, Key, OpenError, Published, Role, SledConfig, State, Store, StoreConfig, TxnRefusal,
+    WallClock, WatchEnd, WatchRefused, Watcher, log::memory::MemoryDisk,
 };
 
 /// Longest that a test waits for anything.

@@ -1,12 +1,14 @@
 //! Submissions as clients write them: lenient, so that admission can name every wrong field at once.
 
-use godel_domain::node::TaintEffect;
-use godel_proto::v1;
-use godel_rules::admission::{
-    AskedCpuMode, DeviceSubmission, ExpressionSubmission, Given, GroupSubmission, NodeAffinitySubmission,
-    SpreadSubmission, Submission, TolerationSubmission, UnitAffinitySubmission, UnitTermSubmission,
-    ZoneSubmission, grow::GroupChanges,
+use godel_domain::{
+    node::TaintEffect,
+    submission::{
+        AskedCpuMode, DeviceSubmission, ExpressionSubmission, Given, GroupChanges, GroupSubmission,
+        NodeAffinitySubmission, SpreadSubmission, Submission, TolerationSubmission, UnitAffinitySubmission,
+        UnitTermSubmission, ZoneSubmission,
+    },
 };
+use godel_proto::v1;
 use prost::Message as _;
 
 use crate::{BadField, zones};

@@ -11,10 +11,10 @@ use godel_domain::{
     decision::RejectionReason,
     hold::Hold,
     ids::{ReplicaId, RunningUnitId},
+    limits::ORDINAL_MAX,
     requested_move::{MoveRefusal, RequestedMove},
     running_units::RunningUnits,
 };
-use godel_rules::admission::scale::ORDINAL_MAX;
 
 use super::{AcceptedMove, MoveTerms, hold_target, refusal};
 use crate::{Binder, unit::Unit};

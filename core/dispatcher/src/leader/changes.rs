@@ -7,13 +7,14 @@ use godel_domain::{
     ids::{IdSet, Revision, UnitId},
     node_affinity::PreferredNodes,
     running_units::{Compaction, RunChange, UnitTerms},
+    submission::GroupChanges,
     time::Millis,
     txn::{RecordRef, TxnBuilder},
     unit::{UnitRecord, UnitSpec},
 };
 use godel_rules::{
     admission::{
-        grow::{GroupChanges, grow},
+        grow::grow,
         retry::{RetryRefusal, RetryScope, retry, retry_replicas},
         scale::{ScaleRefusal, scale},
         stop::stop,

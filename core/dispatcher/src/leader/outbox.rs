@@ -9,8 +9,9 @@ use godel_domain::{
     pause::{Pause, Scope},
     txn::{TxnBuilder, TxnRefusal},
     unit::{UnitRecord, UnitSpec},
+    unwelcome::Unwelcome,
 };
-use godel_rules::admission::{SpecViolation, retry::RetryRefusal, welcome::Unwelcome};
+use godel_rules::admission::{SpecViolation, retry::RetryRefusal};
 
 use crate::{
     Assignment, DeleteRefusal, Dispatcher, EndedView, EvictRequest, SessionId, Unresolved,

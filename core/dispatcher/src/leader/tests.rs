@@ -6,12 +6,12 @@ use godel_domain::{
     queue_spec::QueueSpec,
     record_change::RecordChange,
     running_units::Bind,
+    submission::{GroupChanges, GroupSubmission, Submission},
     txn::{RecordRef, TxnRefusal, TxnRefusalReason},
     unit::{UnitRecord, UnitSpec},
 };
 use godel_rules::admission::{
-    GroupSubmission, Submission, admit,
-    grow::GroupChanges,
+    admit,
     retry::{RetryRefusal, RetryScope},
 };
 

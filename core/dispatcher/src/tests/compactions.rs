@@ -1,10 +1,10 @@
 //! Ended replicas of units that grow are compacted after a while.
 
-use godel_domain::unit::WorkloadClass;
-use godel_rules::admission::{
-    GroupSubmission,
-    grow::{GroupChanges, grow},
+use godel_domain::{
+    submission::{GroupChanges, GroupSubmission},
+    unit::WorkloadClass,
 };
+use godel_rules::admission::grow::grow;
 
 use super::*;
 

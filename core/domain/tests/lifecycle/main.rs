@@ -9,9 +9,10 @@ use godel_domain::{
         Bind, Evict, EvictionReason, Phase as RowPhase, Requeue, RunChange, RunningUnit, RunningUnits,
         Statuses,
     },
+    submission::{GroupSubmission, Submission},
     unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, TaskGroup, UnitEnd, UnitRecord, WorkloadClass},
 };
-use godel_rules::admission::{GroupSubmission, Submission, admit, scale::scale};
+use godel_rules::admission::{admit, scale::scale};
 use godel_testkit::BuildUnit as _;
 use proptest::prelude::*;
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use godel_audit::{AgentReport, AgentRun};
 use godel_domain::{
     change::Change,
+    defaults::stops_without_contact,
     ids::{NodeId, RunningUnitId, UnitId},
     running_units::{Phase, RunChange, RunningUnit, Statuses},
     unit::RestartPolicy,
 };
-use godel_rules::admission::defaults::stops_without_contact;
 
 use super::{
     net::{Event, Net},

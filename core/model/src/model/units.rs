@@ -12,6 +12,7 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY, Resources},
+    submission::{GroupChanges, GroupSubmission},
     unit::{
         OnBelowMin, OnEviction, RestartPolicy, RunSpec, TaskGroup, Template, UnitRecord, UnitSpec, Volume,
         WorkloadClass,
@@ -20,7 +21,6 @@ use godel_domain::{
     unit_topology::{Segments, UnitTopology},
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
 };
-use godel_rules::admission::{GroupSubmission, grow::GroupChanges};
 use godel_testkit::BuildUnit as _;
 
 use super::numbers::Numbers;

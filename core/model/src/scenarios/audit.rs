@@ -10,9 +10,9 @@ use godel_domain::{
     queue_spec::QueueSpec,
     resources::CPU,
     running_units::{Bind, Evict, EvictionReason, Phase, PreemptionTerms, RunChange, Statuses},
+    submission::GroupSubmission,
     unit::{UnitRecord, WorkloadClass},
 };
-use godel_rules::admission::GroupSubmission;
 use godel_testkit::BuildUnit as _;
 
 use super::{

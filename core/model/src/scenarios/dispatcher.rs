@@ -7,11 +7,12 @@ use godel_domain::{
     change::{Change, Lease},
     ids::{Epoch, NodeId, Revision},
     running_units::{Bind, RunChange},
+    submission::Submission,
     time::Millis,
     unit::{UnitRecord, UnitSpec, WorkloadClass},
     unit_report::{ReportState, UnitReport},
 };
-use godel_rules::admission::{Submission, admit};
+use godel_rules::admission::admit;
 
 use super::{
     Checksum, Done, Size, Work,

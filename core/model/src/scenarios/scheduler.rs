@@ -11,11 +11,11 @@ use godel_domain::{
     label_expression::LabelExpression,
     resources::CPU,
     running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, RunChange, Statuses},
+    submission::GroupSubmission,
     time::Millis,
     unit::{UnitRecord, WorkloadClass},
     unit_affinity::{NODE, SpreadTerm, UnitTerm},
 };
-use godel_rules::admission::GroupSubmission;
 use godel_testkit::BuildUnit as _;
 
 use super::{

@@ -12,11 +12,10 @@ use godel_domain::{
     resources::{CPU, MEMORY, Resources},
     running_units::{GroupDemand, Phase, RunningUnit, RunningUnits},
     seed::mix,
+    submission::{DeviceSubmission, Given, GroupSubmission, Submission, TolerationSubmission},
     unit::{UnitRecord, WorkloadClass},
 };
-use godel_rules::admission::{
-    DeviceSubmission, Given, GroupSubmission, Submission, TolerationSubmission, admit,
-};
+use godel_rules::admission::admit;
 
 use super::{
     Checksum,

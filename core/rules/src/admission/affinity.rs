@@ -3,17 +3,18 @@
 use std::borrow::Cow;
 
 use godel_domain::{
+    defaults::{AppliedDefault, DefaultValue, MAX_SKEW},
     label_expression::LabelExpression,
     names::{self, ENTRIES_MAX},
     node_affinity::{NodeAffinity, NodeTerm, PREFERENCE_WEIGHT_MAX, PreferredNodes},
+    submission::{
+        ExpressionSubmission, Given, NodeAffinitySubmission, SpreadSubmission, UnitAffinitySubmission,
+        UnitTermSubmission,
+    },
     unit_affinity::{MAX_SKEW_MAX, N_TERMS_MAX, SpreadTerm, TERM_WEIGHT_MAX, UnitAffinity, UnitTerm},
 };
 
-use super::{
-    ExpressionSubmission, Given, NodeAffinitySubmission, SpreadSubmission, UnitAffinitySubmission,
-    UnitTermSubmission, ViolationList,
-    defaults::{AppliedDefault, DefaultValue, MAX_SKEW},
-};
+use super::ViolationList;
 
 /// Most terms, required or preferred: each is looked at for every node.
 const TERMS_MAX: usize = 16;

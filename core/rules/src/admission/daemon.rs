@@ -1,8 +1,11 @@
 //! What a daemon may not say: how many replicas it has, and when they end, follows from the nodes.
 
-use godel_domain::unit::{RestartPolicy, UnitSpec};
+use godel_domain::{
+    defaults::AppliedDefault,
+    unit::{RestartPolicy, UnitSpec},
+};
 
-use super::{ViolationList, defaults::AppliedDefault};
+use super::ViolationList;
 
 /// The first binding of a daemon: each of its replicas is worth something to its node.
 pub(super) fn min_member(

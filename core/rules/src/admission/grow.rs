@@ -9,15 +9,17 @@ use std::collections::BTreeSet;
 use godel_domain::{
     demand::{Demand, DeviceRequest},
     label_expression::LabelExpression,
+    limits::{REPLICAS_MAX, SPEC_BYTES_MAX},
     node_affinity::NodeAffinity,
     running_units::RunningUnits,
+    submission::{GroupChanges, GroupSubmission},
     task_group_record::TASK_GROUPS_MAX,
     unit::{RunSpec, TaskGroup, Template, UnitRecord},
     unit_topology::UnitTopology,
 };
 
 use super::{
-    GroupSubmission, REPLICAS_MAX, SPEC_BYTES_MAX, SpecViolation, ViolationList, admit_group,
+    SpecViolation, ViolationList, admit_group,
     scale::{N_RANGES_MAX, ScaleRefusal, least_replicas, next_ordinal, ordinal_max, scale_within},
     stop::{note_begin, without},
     topology::SEGMENTS_OF_UNIT,
@@ -27,17 +29,6 @@ use super::{
 /// Bytes of all records of task groups that were added to a unit. With its own record, of at most [`SPEC_BYTES_MAX`], a unit
 /// is less than a fifth of what a message may have: one to a scheduler names up to [`REPLICAS_MAX`] ordinals too.
 pub const ADDED_BYTES_MAX: usize = 128 * 1024;
-
-/// What is asked for of the task groups of a unit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GroupChanges {
-    /// Groups that it has not.
-    pub added: Vec<GroupSubmission>,
-    /// Groups that it has, by name, and how many replicas each is to have.
-    pub sizes: Vec<(String, u32)>,
-    /// Ordinals of running units that are released: they stop for good, and nothing comes instead.
-    pub released: Vec<u32>,
-}
 
 /// The unit with these changes; `None` if it has them already. First ordinals are released, then the groups get their sizes,
 /// then groups are added.

@@ -2,12 +2,15 @@
 
 use std::borrow::Cow;
 
-use godel_domain::{unit::TaskGroup, words};
-
-use super::{
-    AppliedDefault, DefaultValue, GROUPS_MAX, GroupSubmission, MIN_MEMBER_MAX, REPLICAS_MAX, ViolationList,
-    defaults::{ClassDefaults, MinMember},
+use godel_domain::{
+    defaults::{AppliedDefault, ClassDefaults, DefaultValue, MinMember},
+    limits::{MIN_MEMBER_MAX, REPLICAS_MAX},
+    submission::GroupSubmission,
+    unit::TaskGroup,
+    words,
 };
+
+use super::{GROUPS_MAX, ViolationList};
 
 /// Returns what each task group says of its minimum; nothing if none says anything, as most do.
 pub(super) fn given(groups: &[GroupSubmission]) -> Vec<Option<u32>> {
@@ -100,10 +103,11 @@ mod tests {
     use godel_domain::{
         ids::UnitId,
         running_units::RunningUnits,
+        submission::{Given, GroupSubmission, Submission},
         unit::{UnitRecord, WorkloadClass},
     };
 
-    use crate::admission::{Given, GroupSubmission, Submission, admit, scale::scale, stop::stop};
+    use crate::admission::{admit, scale::scale, stop::stop};
 
     fn unit(class: WorkloadClass, groups: &[(u32, Option<u32>)], min_member: Option<u32>) -> UnitRecord {
         let group = |(idx, (replicas, min_member)): (usize, &(u32, Option<u32>))| GroupSubmission {

@@ -8,15 +8,14 @@ use std::collections::BTreeSet;
 
 use godel_domain::{
     lifecycle::Counts,
+    limits::SPEC_BYTES_MAX,
     node_affinity::PreferredNodes,
     running_units::{RunningUnit, RunningUnits},
+    submission::NodeAffinitySubmission,
     unit::UnitRecord,
 };
 
-use super::{
-    NodeAffinitySubmission, SPEC_BYTES_MAX, SpecViolation, ViolationList, affinity::node_affinity,
-    grow::own_fits,
-};
+use super::{SpecViolation, ViolationList, affinity::node_affinity, grow::own_fits};
 
 /// Which replicas of an ended unit run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

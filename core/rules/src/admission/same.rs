@@ -266,15 +266,15 @@ mod tests {
     use godel_domain::{
         ids::UnitId,
         running_units::RunningUnits,
+        submission::{
+            DeviceSubmission, Given, GroupSubmission, SpreadSubmission, Submission, UnitTermSubmission,
+        },
         unit::{OnFailure, Volume, WorkloadClass},
     };
     use godel_testkit::BuildUnit as _;
 
     use super::*;
-    use crate::admission::{
-        DeviceSubmission, Given, GroupSubmission, SpreadSubmission, Submission, UnitTermSubmission, admit,
-        scale::scale, stop::stop,
-    };
+    use crate::admission::{admit, scale::scale, stop::stop};
 
     const UID: &str = "5f0c9a52-5d6f-4c1e-8a53-0f6f8b2f0001";
 

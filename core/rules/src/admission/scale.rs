@@ -1,17 +1,14 @@
 //! Scaling: new ordinals at the end, the highest ones leave first.
 
 use godel_domain::{
+    limits::{COMPACTED_ORDINAL_MAX, ORDINAL_MAX, REPLICAS_MAX},
     running_units::RunningUnits,
     unit::{UnitRecord, WorkloadClass},
 };
 
-use super::{REPLICAS_MAX, SpecViolation, stop::note_begin};
+use super::{SpecViolation, stop::note_begin};
 use crate::compaction::is_compacted;
 
-/// Highest ordinal that a unit may ever reach whose rows are all kept.
-pub const ORDINAL_MAX: u32 = 1_000_000;
-/// Highest ordinal of a unit whose ended replicas are compacted: as many as an identifier of a container of YARN has room for.
-pub const COMPACTED_ORDINAL_MAX: u32 = 1 << 30;
 /// Ranges of ordinals of all groups together, of 10 bytes in the record at most: what scaling up and down in turn
 /// may add to a record's 64 KiB.
 pub const N_RANGES_MAX: usize = 4_096;

@@ -152,12 +152,13 @@ mod tests {
     use godel_domain::{
         ids::{NodeId, Revision, UnitId},
         running_units::{Bind, RunChange},
+        submission::{GroupSubmission, Submission},
     };
     use godel_testkit::BuildUnit as _;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::admission::{GroupSubmission, Submission, admit, scale::scale};
+    use crate::admission::{admit, scale::scale};
 
     fn unit(groups: &[u32], min_member: u32) -> UnitRecord {
         let group = |(idx, replicas): (usize, &u32)| GroupSubmission {

@@ -2,25 +2,25 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use godel_domain::names::{self, ENTRIES_MAX};
 use godel_domain::{
+    defaults::{AppliedDefault, DefaultValue},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX, Pool},
     duration,
     host_port::{HostPort, N_HOST_PORTS_MAX, Protocol},
+    limits::{
+        AMOUNT_MAX, AWAIT_COMMAND_MS_MAX, CHECKPOINT_EVERY_MS_MAX, CHECKPOINT_EVERY_MS_MIN,
+        EVICTION_NOTICE_MS_MAX, STOP_GRACE_MS_MAX, amount_out_of_range,
+    },
+    names::{self, ENTRIES_MAX},
     node::{TaintEffect, Toleration},
     node_load::MaxLoad,
-    quantity::{self, GPU},
+    quantity::GPU,
     resources::{N_NAMES_MAX, Resources},
+    submission::{DeviceSubmission, Given, GroupSubmission, TolerationSubmission},
     unit::{RunSpec, Template, Volume},
 };
 
-use super::{
-    AMOUNT_MAX, AWAIT_COMMAND_MS_MAX, CHECKPOINT_EVERY_MS_MAX, CHECKPOINT_EVERY_MS_MIN, DeviceSubmission,
-    EVICTION_NOTICE_MS_MAX, Given, GroupSubmission, STOP_GRACE_MS_MAX, TolerationSubmission, ViolationList,
-    affinity,
-    defaults::{AppliedDefault, DefaultValue},
-    zones,
-};
+use super::{ViolationList, affinity, zones};
 
 /// Longest path of Linux.
 const PATH_LEN_MAX: usize = 4_096;
@@ -94,15 +94,6 @@ fn requests(idx: usize, requests: Vec<(String, i64)>, report: &mut ViolationList
         }
     }
     Resources::new(sound).unwrap_or_default()
-}
-
-/// Of an amount that is not in 0 to [`AMOUNT_MAX`].
-pub(crate) fn amount_out_of_range(name: &str, amount: i64) -> String {
-    let shown = quantity::show(name, amount);
-    if amount < 0 {
-        return format!("{shown} is negative");
-    }
-    format!("{shown} is more than {}", quantity::show(name, AMOUNT_MAX))
 }
 
 fn device_requests(

@@ -1,12 +1,13 @@
 //! Checks of where the running units of a unit, or of a task group, go in relation to one another.
 
 use godel_domain::{
+    limits::REPLICAS_MAX,
     names,
     unit::UnitSpec,
     unit_topology::{N_LEVELS_MAX, UnitTopology},
 };
 
-use super::{REPLICAS_MAX, ViolationList};
+use super::ViolationList;
 
 /// Why a task group of a unit with segments has no topology.
 pub(super) const SEGMENTS_OF_UNIT: &str =

@@ -16,12 +16,13 @@
 
 use godel_domain::{
     lifecycle::Counts,
+    limits::SPEC_BYTES_MAX,
     running_units::RunningUnits,
     unit::{TaskGroup, Template, UnitRecord, UnitSpec},
 };
 
 use super::{
-    SPEC_BYTES_MAX, SpecViolation,
+    SpecViolation,
     grow::{add_group, own_fits},
     scale::{ScaleRefusal, scale},
 };
@@ -246,11 +247,12 @@ mod tests {
     use godel_domain::{
         ids::{NodeId, Revision, UnitId},
         running_units::{Bind, RunChange},
+        submission::{GroupSubmission, Submission},
     };
     use godel_testkit::BuildUnit as _;
 
     use super::*;
-    use crate::admission::{GroupSubmission, Submission, admit};
+    use crate::admission::admit;
 
     fn unit() -> UnitRecord {
         let group = GroupSubmission { replicas: 3, ..GroupSubmission::default() };

@@ -1,30 +1,8 @@
 //! Whether a unit may be submitted where it wants to go: its queue, its priority class, its sub-cluster. The same for
 //! whoever submits and for whoever plans.
 
-use godel_domain::{
-    priority_classes::PriorityClasses,
-    sub_cluster::{self, Disagreement},
-    unit::UnitSpec,
-    unreadable::Unreadable,
-};
-use godel_queueing::{NotAdmitted, QueueTree};
-
-/// What is wrong with where a unit wants to go.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unwelcome {
-    /// Its queue does not take it.
-    #[error(transparent)]
-    Queue(#[from] NotAdmitted),
-    /// There is no such priority class.
-    #[error("there is no priority class `{0}`: create it first, or name another one")]
-    UnknownClass(String),
-    /// It would be of two sub-clusters.
-    #[error(transparent)]
-    SubClusters(#[from] Disagreement),
-    /// Its queue, one above it or its priority class cannot be read.
-    #[error("{0}: a newer version wrote it, or it is damaged; the log of the dispatcher says more")]
-    Unreadable(Box<Unreadable>),
-}
+use godel_domain::{priority_classes::PriorityClasses, sub_cluster, unit::UnitSpec, unwelcome::Unwelcome};
+use godel_queueing::QueueTree;
 
 /// Whether a unit may be submitted where it wants to go, by the queues, the priority classes and the label that names
 /// sub-clusters.

@@ -3,18 +3,16 @@
 use std::borrow::Cow;
 
 use godel_domain::{
+    defaults::{AppliedDefault, DefaultValue},
     demand::{DeviceRequest, DeviceTerms, MILLI_WHOLE, Pool},
+    limits::{AMOUNT_MAX, amount_out_of_range},
     names, quantity,
     resources::{CPU, MEMORY, Resources},
+    submission::{AskedCpuMode, Given, ZoneSubmission},
     zone::{CpuMode, ZonePolicy, ZoneRequest},
 };
 
-use super::{
-    AMOUNT_MAX, Given, ViolationList,
-    defaults::{AppliedDefault, DefaultValue},
-    submission::{AskedCpuMode, ZoneSubmission},
-    template::amount_out_of_range,
-};
+use super::ViolationList;
 
 /// Most gigabits per second that may be asked of a device.
 const GBPS_MAX: u32 = 1_000_000;

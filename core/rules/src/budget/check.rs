@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use godel_domain::budget_spec::{Amount, BudgetSpec, Limit};
 use godel_domain::{
-    names::{self, BadName, ENTRIES_MAX, NAME_LEN_MAX, NAMESPACE_LEN_MAX},
-    record_change::{DESCRIPTION_LEN_MAX, Ground, RecordChange, Report, Violation, existence},
+    budget_spec::BudgetSpec,
+    record_change::{Ground, RecordChange, Report, Violation, existence},
 };
 
 use super::Budgets;
@@ -39,7 +38,7 @@ pub fn budgets(known: &Budgets, changes: &[BudgetChange]) -> Result<(), Vec<Viol
         let exists = known.get(name).is_some();
         existence(change, exists, ("disruption budget", name), "name", &mut report);
         if let Some(spec) = spec {
-            fields(spec, &mut report);
+            spec.check_fields(&mut report);
             n_budgets += usize::from(!exists);
         }
     }
@@ -49,45 +48,13 @@ pub fn budgets(known: &Budgets, changes: &[BudgetChange]) -> Result<(), Vec<Viol
     report.finish()
 }
 
-fn fields(spec: &BudgetSpec, report: &mut Report) {
-    report.named("name", names::label(&spec.name));
-    report.named("namespace", names::name(&spec.namespace, NAMESPACE_LEN_MAX));
-    match (spec.unit.is_empty(), spec.selector.is_empty()) {
-        (true, true) => {
-            let description = "neither a unit nor labels of units: say which running units it is about";
-            report.add(Ground::Invalid, "unit", description.to_owned());
-        }
-        (false, false) => {
-            report.add(Ground::Invalid, "unit", "a unit and labels of units: name one of the two".to_owned());
-        }
-        (false, true) => report.named("unit", names::name(&spec.unit, NAME_LEN_MAX)),
-        (true, false) => {}
-    }
-    if spec.selector.len() > ENTRIES_MAX {
-        let n = spec.selector.len();
-        report.add(Ground::Invalid, "selector", format!("{n} entries; at most {ENTRIES_MAX}"));
-    }
-    for (key, value) in &spec.selector {
-        let value: Result<(), BadName> = names::text(value, NAME_LEN_MAX);
-        for checked in [names::label_key(key), value] {
-            report.named(&format!("selector[{key:?}]"), checked);
-        }
-    }
-    let (field, amount) = match spec.limit {
-        Limit::MaxUnavailable(amount) => ("max_unavailable", amount),
-        Limit::MinAvailable(amount) => ("min_available", amount),
-    };
-    if let Amount::Percent(percent) = amount
-        && percent > 100
-    {
-        report.add(Ground::Invalid, field, format!("{percent}% is not in 0%..=100%"));
-    }
-    report.named("description", names::text(&spec.description, DESCRIPTION_LEN_MAX));
-}
-
 #[cfg(test)]
 mod tests {
-    use godel_domain::ids::Revision;
+    use godel_domain::{
+        budget_spec::{Amount, Limit},
+        ids::Revision,
+        names::ENTRIES_MAX,
+    };
 
     use super::*;
 

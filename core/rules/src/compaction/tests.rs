@@ -4,14 +4,12 @@ use godel_domain::{
     ids::{NodeId, UnitId},
     lifecycle::{Counts, Soft, UnitPhase, phase},
     running_units::{Bind, EvictionReason, RunChange, Statuses},
+    submission::{Given, GroupChanges, GroupSubmission, Submission},
     unit::UnitSpec,
 };
 
 use super::*;
-use crate::admission::{
-    Given, GroupSubmission, Submission, admit,
-    grow::{GroupChanges, grow},
-};
+use crate::admission::{admit, grow::grow};
 
 /// A unit with its rows, and the revision of the last change.
 struct Growing {

@@ -5,25 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::reservation_spec::ReservationSpec;
 use godel_domain::{
-    demand::{Demand, DeviceRequest, MILLI_WHOLE},
-    names::{self, BadName, ENTRIES_MAX, NAME_LEN_MAX, NAMESPACE_LEN_MAX},
-    record_change::{DESCRIPTION_LEN_MAX, Ground, RecordChange, Report, Users, Violation, existence},
-    resources::CPU,
-    zone::CpuMode,
+    record_change::{Ground, RecordChange, Report, Users, Violation, existence},
+    reservation_spec::ReservationSpec,
 };
-
-use crate::admission::{AMOUNT_MAX, amount_out_of_range};
-
-/// Thousandths of one CPU.
-const MILLI_CPU: i64 = 1_000;
 
 /// Most reservations.
 pub const N_RESERVATIONS_MAX: usize = 1_024;
-
-/// Most slots of one.
-pub const N_SLOTS_MAX: u32 = 4_096;
 
 /// Most slots of all: a follower keeps each, and the binder looks at all of them when something happens that may end one.
 pub const N_SLOTS_ALL_MAX: u64 = 16_384;
@@ -60,7 +48,7 @@ pub fn reservations(
         n_slots = n_slots.saturating_sub(before.map_or(0, |spec| u64::from(spec.slots)));
         match spec {
             Some(spec) => {
-                fields(spec, &mut report);
+                spec.check_fields(&mut report);
                 n_known += usize::from(before.is_none());
                 n_slots += u64::from(spec.slots);
             }
@@ -89,90 +77,14 @@ pub fn reservations(
     report.finish()
 }
 
-fn fields(spec: &ReservationSpec, report: &mut Report) {
-    report.named("name", names::label(&spec.name));
-    report.named("namespace", names::name(&spec.namespace, NAMESPACE_LEN_MAX));
-    if spec.selector.is_empty() {
-        let description = "no labels of units: say for whom the room is kept";
-        report.add(Ground::Invalid, "selector", description.to_owned());
-    }
-    labels("selector", &spec.selector, report);
-    labels("node_selector", &spec.node_selector, report);
-    if spec.slots > N_SLOTS_MAX {
-        report.add(Ground::Invalid, "slots", format!("{} is above {N_SLOTS_MAX}", spec.slots));
-    }
-    let demand = &spec.demand;
-    if demand.amounts().all(|(_, amount)| amount == 0) {
-        let description = "asks for nothing: say what a slot has room for";
-        report.add(Ground::Invalid, "demand", description.to_owned());
-    }
-    for (name, amount) in demand.requests.iter() {
-        report.named(&format!("demand.requests[{name:?}]"), names::asked(name));
-        if !(0..=AMOUNT_MAX).contains(&amount) {
-            let description = amount_out_of_range(name, amount);
-            report.add(Ground::Invalid, &format!("demand.requests[{name:?}]"), description);
-        }
-    }
-    for (at, devices) in demand.devices.iter().enumerate() {
-        report.named(&format!("demand.devices[{at}].kind"), names::device_kind(&devices.kind));
-        if devices.models.len() > ENTRIES_MAX {
-            let description = format!("{} models; at most {ENTRIES_MAX}", devices.models.len());
-            report.add(Ground::Invalid, &format!("demand.devices[{at}].models"), description);
-        }
-    }
-    lies(demand, report);
-    if let Some(at) = spec.expires_ms.filter(|at| *at <= 0) {
-        report.add(Ground::Invalid, "expires_ms", format!("{at} is no time"));
-    }
-    report.named("description", names::text(&spec.description, DESCRIPTION_LEN_MAX));
-}
-
-/// Where a slot lies on its node: as for replicas, or no replica would ever take it.
-fn lies(demand: &Demand, report: &mut Report) {
-    if demand.zones.is_some_and(|zones| zones.cpu_mode == CpuMode::Dedicated) {
-        let milli = demand.requests.get(CPU);
-        if milli <= 0 || milli % MILLI_CPU != 0 {
-            let description = "dedicated CPUs are whole ones: keep a whole number of `cpu`, 1 or more";
-            report.add(Ground::Invalid, "demand.zones.cpu_mode", description.to_owned());
-        }
-    }
-    for (at, request) in demand.devices.iter().enumerate() {
-        let Some(terms) = &request.terms else { continue };
-        let field = |leaf: &str| format!("demand.devices[{at}].terms.{leaf}");
-        for (leaf, text) in [("link", &terms.link), ("profile", &terms.profile)] {
-            report.named(&field(leaf), names::text(text, NAMESPACE_LEN_MAX));
-        }
-        let other = &terms.same_zone_as;
-        let is_beside = |known: &DeviceRequest| known.kind == *other && known.kind != request.kind;
-        if !other.is_empty() && !demand.devices.iter().any(is_beside) {
-            let description = format!("`{other}` names no other kind that is kept");
-            report.add(Ground::Invalid, &field("same_zone_as"), description);
-        }
-        if !terms.profile.is_empty() && (request.count, request.milli) != (1, MILLI_WHOLE) {
-            let description = "a profile is of one whole device".to_owned();
-            report.add(Ground::Invalid, &field("profile"), description);
-        }
-    }
-}
-
-fn labels(field: &str, labels: &BTreeMap<String, String>, report: &mut Report) {
-    if labels.len() > ENTRIES_MAX {
-        report.add(Ground::Invalid, field, format!("{} entries; at most {ENTRIES_MAX}", labels.len()));
-    }
-    for (key, value) in labels {
-        let value: Result<(), BadName> = names::text(value, NAME_LEN_MAX);
-        for checked in [names::label_key(key), value] {
-            report.named(&format!("{field}[{key:?}]"), checked);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use godel_domain::{
-        demand::DeviceTerms,
+        demand::{Demand, DeviceRequest, DeviceTerms},
+        names::ENTRIES_MAX,
+        reservation_spec::N_SLOTS_MAX,
         resources::Resources,
-        zone::{ZonePolicy, ZoneRequest},
+        zone::{CpuMode, ZonePolicy, ZoneRequest},
     };
 
     use super::*;

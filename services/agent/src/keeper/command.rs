@@ -11,7 +11,7 @@ use std::{
 };
 
 use godel_domain::run_end::RunEndReason;
-use godel_rules::agent_admission::AssignmentRefusal;
+use godel_membership::agent_admission::AssignmentRefusal;
 use rustix::{
     io::Errno,
     process::{Gid, Uid},

@@ -16,7 +16,7 @@ use std::{
 use bollard::container::LogOutput;
 use futures_util::StreamExt as _;
 use godel_domain::run_end::RunEndReason;
-use godel_rules::agent_admission::AssignmentRefusal;
+use godel_membership::agent_admission::AssignmentRefusal;
 use rustix::process::Signal;
 
 use super::{

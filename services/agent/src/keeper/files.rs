@@ -9,7 +9,7 @@ use std::{
 };
 
 use godel_domain::run_end::{RunEnd, RunEndReason};
-use godel_rules::agent_admission::AssignmentRefusal;
+use godel_membership::agent_admission::AssignmentRefusal;
 use rustix::{fs::OFlags, io::Errno};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 

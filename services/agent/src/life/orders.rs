@@ -1,7 +1,7 @@
 //! What state asks of a node: which running units are to be there, what they take of it and what they do.
 
 use godel_domain::{allocation::Allocation, demand::Pool, running_units::Phase, unit::RestartPolicy};
-use godel_rules::agent_admission::{DeviceShares, Takes};
+use godel_membership::agent_admission::{DeviceShares, Takes};
 
 use crate::runtime::process::Program;
 

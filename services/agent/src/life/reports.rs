@@ -1,7 +1,7 @@
 //! What a node says to state: reports in order, each kept until state has it on its disk.
 
 use godel_domain::{run_end::RunEnd, running_units::Phase};
-use godel_rules::agent_admission::AssignmentRefusal;
+use godel_membership::agent_admission::AssignmentRefusal;
 
 use super::{Action, Key, N_REPORTS_MAX, N_ROOM_KEPT, NodeLife, Status};
 

@@ -9,7 +9,7 @@ use godel_domain::{
     run_end::{RunEnd, RunEndReason},
     time::Millis,
 };
-use godel_rules::agent_admission::AssignmentRefusal;
+use godel_membership::agent_admission::AssignmentRefusal;
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
 

@@ -189,8 +189,9 @@ impl EngineOutbox {
 
 #[cfg(test)]
 mod tests {
+    use godel_domain::limits::{REPLICAS_MAX, SPEC_BYTES_MAX};
     use godel_kit::message::MESSAGE_BYTES_MAX;
-    use godel_rules::admission::{REPLICAS_MAX, SPEC_BYTES_MAX, grow::ADDED_BYTES_MAX, scale::N_RANGES_MAX};
+    use godel_rules::admission::{grow::ADDED_BYTES_MAX, scale::N_RANGES_MAX};
     use v1::attach_response::Message;
 
     use super::*;

@@ -5,8 +5,12 @@ use std::{
     sync::{Arc, atomic::AtomicI64},
 };
 
-use godel_domain::{change::Change, ids::Revision, unreadable::Subject};
-use godel_rules::frozen::{Frozen, Noted};
+use godel_domain::{
+    change::Change,
+    frozen::{Frozen, Noted},
+    ids::Revision,
+    unreadable::Subject,
+};
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::metrics::Metrics;

@@ -15,7 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_rules::front_door::{Forwarding, SERVICES, ServingPart, forwarding};
+use godel_membership::front_door::{Forwarding, SERVICES, ServingPart, forwarding};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header::HOST};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;

@@ -7,11 +7,11 @@ use godel_domain::{
     words,
 };
 use godel_kit::status::{self, reason, with_info};
-use godel_proto::{raw, v1};
-use godel_rules::{
+use godel_membership::{
     node_failures::SUSPECT,
     node_identity::{Rival, RivalKind},
 };
+use godel_proto::{raw, v1};
 use godel_store::Role;
 use godel_wire::{BadField, to_proto};
 use rustc_hash::FxHashSet;

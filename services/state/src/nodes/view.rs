@@ -10,8 +10,8 @@ use godel_domain::{
     resources::{CPU, MEMORY, Resources},
     running_units::{GroupDemand, RunningUnit},
 };
+use godel_membership::node_identity::{NodeConflict, RivalKind};
 use godel_proto::v1;
-use godel_rules::node_identity::{NodeConflict, RivalKind};
 use godel_store::{Key as RecordKey, Record, State};
 use godel_wire::to_proto;
 use prost::Message as _;

@@ -15,8 +15,8 @@ use std::{
 use bytes::Bytes;
 use godel_domain::{ids::NodeId, time::Millis};
 use godel_kit::status::{self, reason, with_info};
+use godel_membership::node_absence::{self, NodePresence};
 use godel_proto::{raw, v1};
-use godel_rules::node_absence::{self, NodePresence};
 use godel_store::{Key, RefusalReason, TxnRefusal};
 use prost::Message as _;
 use tokio::{

@@ -16,11 +16,11 @@ use godel_domain::{
     running_units::{Phase, Progress, RunEnds},
     time::Millis,
 };
-use godel_proto::v1;
-use godel_rules::{
+use godel_membership::{
     node_identity::{NodeConflict, NodeInstances, Rival},
     quarantine::NodeRefusals,
 };
+use godel_proto::v1;
 
 /// Most assignments and stops that wait for one session; beyond it the session is compared anew.
 const N_OUTBOX_MAX: usize = 16_384;

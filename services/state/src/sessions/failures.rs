@@ -16,13 +16,13 @@ use godel_domain::{
     unit::{RestartPolicy, Template, UnitRecord, WorkloadClass},
     words,
 };
-use godel_proto::v1;
-use godel_rules::{
+use godel_membership::{
     agent_admission::AssignmentRefusal,
     node_failures::{
         self, Elsewhere, FailureConfig, NodeVerdict, QuickEnd, QuickEnds, RunsHere, TriedNodes, could_use,
     },
 };
+use godel_proto::v1;
 use godel_store::{Key, State};
 use godel_wire::from_proto;
 use prost::Message as _;

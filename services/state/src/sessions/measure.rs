@@ -11,8 +11,8 @@ use godel_domain::{
     resources::{CPU, MEMORY, NETWORK, Resources},
     time::Millis,
 };
+use godel_membership::node_usage::{Measured, Samples, Smoothed, Smoothing};
 use godel_proto::v1;
-use godel_rules::node_usage::{Measured, Samples, Smoothed, Smoothing};
 use godel_wire::from_proto;
 
 use super::cell::Cell;

@@ -10,8 +10,8 @@ use godel_domain::{
     run_end::RunEnd,
     running_units::{Phase, Progress, RunningUnit},
 };
+use godel_membership::agent_admission::AssignmentRefusal;
 use godel_proto::v1;
-use godel_rules::agent_admission::AssignmentRefusal;
 use godel_wire::{ops, to_proto};
 
 use super::cell::Report;

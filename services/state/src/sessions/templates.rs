@@ -7,12 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use godel_domain::{
     allocation::Allocation,
+    defaults,
     demand::Demand,
     ids::{NodeId, Revision, RunningUnitId, UnitId},
     running_units::EvictionReason,
 };
 use godel_proto::v1;
-use godel_rules::admission::defaults;
 use godel_store::{Key as RecordKey, State, Store};
 use godel_wire::{from_proto, to_proto};
 use parking_lot::Mutex;

@@ -136,7 +136,8 @@ fn lost(error: impl std::fmt::Display) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use godel_store::{CrashPoints, Engine, StoreConfig, log::memory::MemoryDisk};
+    use godel_crash::CrashPoints;
+    use godel_store::{Engine, StoreConfig, log::memory::MemoryDisk};
     use tokio_stream::StreamExt as _;
 
     use super::*;

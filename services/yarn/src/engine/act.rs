@@ -16,8 +16,8 @@ use godel_kit::{
     message::RECEIVED_BYTES_MAX,
     task,
 };
+use godel_membership::node_failures;
 use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
-use godel_rules::node_failures;
 use godel_wire::to_proto;
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Response, Status};

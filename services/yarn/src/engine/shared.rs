@@ -12,8 +12,9 @@ use godel_core_yarn::{
     asks::AskGrowth,
     ids::YarnApplicationId,
 };
+use godel_crash::CrashPoints;
 use godel_domain::{ids::Revision, yarn_keys::YarnKeys};
-use godel_kit::{CancellationToken, client::Directory, clock::SharedClock, crash::CrashPoints, task};
+use godel_kit::{CancellationToken, client::Directory, clock::SharedClock, task};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
 

@@ -382,13 +382,13 @@ pub(super) fn seal_path(generation: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use crate::{
-        crash::CrashPoints,
         log::{
             Log as _,
             sled::{SledLog, watermark::Watermark},
         },
         store::SledConfig,
     };
+    use godel_crash::CrashPoints;
 
     #[test]
     fn files_are_copied_unless_they_are_what_an_orderly_end_left() {

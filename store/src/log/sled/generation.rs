@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use godel_crash::CrashPoints;
 use godel_domain::ids::Revision;
 use parking_lot::Mutex;
 
@@ -26,7 +27,6 @@ use super::{
 };
 use crate::{
     chunk::CHUNK_BYTES_MAX,
-    crash::CrashPoints,
     log::{End, Generation, LogError, Manifest},
     store::SyncMode,
 };

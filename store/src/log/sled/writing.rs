@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
+use godel_crash::CrashPoints;
 use godel_domain::ids::Revision;
 
 use super::{
@@ -14,7 +15,6 @@ use super::{
     watermark::{Found, Watermark},
 };
 use crate::{
-    crash::CrashPoints,
     history::Extent,
     log::{Claim, Claimed, End, Fence, Log, LogError, LogReader, SnapshotPart},
 };

@@ -7,18 +7,14 @@
 //! The rules of admission (`godel-rules`) judge what people ask for with all other records beside it. Here each operation is looked at alone, and
 //! limits are those that admission has for good.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeSet, HashMap};
 
 use godel_domain::{
     names::{self, NAME_LEN_MAX},
     queue_spec::{PRIORITY_MAX, WEIGHT_MAX},
-    record_change::{DESCRIPTION_LEN_MAX, RecordChange, Users, Violation},
+    record_change::{DESCRIPTION_LEN_MAX, Report, Violation},
 };
 use godel_proto::v1::{self, op::Op};
-use godel_rules::{budget, reservation};
 
 use super::super::{BadField, Result, given_budget, given_reservation};
 
@@ -194,20 +190,19 @@ fn priority_class(pb: &v1::PriorityClass) -> Result<()> {
 
 fn disruption_budget(pb: &v1::DisruptionBudget) -> Result<()> {
     let (spec, _read_before) = given_budget(pb.clone());
-    let change = RecordChange::Put(Arc::new(spec));
-    admitted(budget::check::budgets(&budget::Budgets::default(), &[change]))
+    first_wrong(|report| spec.check_fields(report))
 }
 
 fn reservation_record(pb: &v1::Reservation) -> Result<()> {
     let (spec, _read_before) = given_reservation(pb.clone());
-    let change = RecordChange::Put(Arc::new(spec));
-    let nobody = |_: &str| Users::default();
-    admitted(reservation::check::reservations(&Default::default(), &[change], &nobody))
+    first_wrong(|report| spec.check_fields(report))
 }
 
-/// The first thing that admission finds wrong with a record, as if there were no other.
-fn admitted(judged: std::result::Result<(), Vec<Violation>>) -> Result<()> {
-    let first = judged.err().and_then(|violations| violations.into_iter().next());
+/// The first thing that is found wrong with a record by itself.
+fn first_wrong(check: impl FnOnce(&mut Report)) -> Result<()> {
+    let mut report = Report::default();
+    check(&mut report);
+    let first = report.finish().err().and_then(|violations| violations.into_iter().next());
     first.map_or(Ok(()), |Violation { field, description, .. }| Err(BadField::new(field, description)))
 }
 

@@ -3,8 +3,13 @@
 use godel_domain::{
     demand::DeviceTerms,
     label_expression::LabelOperator,
+    limits::SPEC_BYTES_MAX,
     node::TaintEffect,
     node_load::MaxLoad,
+    submission::{
+        AskedCpuMode, DeviceSubmission, ExpressionSubmission, NodeAffinitySubmission, SpreadSubmission,
+        TolerationSubmission, UnitTermSubmission, ZoneSubmission,
+    },
     unit::{Volume, WorkloadClass},
     unit_topology::Segments,
     zone::ZonePolicy,

@@ -1,8 +1,9 @@
 //! Plans say what would happen, and change nothing.
 
-use godel_domain::queue_spec::QueueSpec;
-use godel_queueing::NotAdmitted;
-use godel_rules::admission::welcome::Unwelcome;
+use godel_domain::{
+    queue_spec::QueueSpec,
+    unwelcome::{NotAdmitted, Unwelcome},
+};
 
 use super::*;
 

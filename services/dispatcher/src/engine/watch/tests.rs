@@ -5,9 +5,12 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use godel_domain::unit::UnitRecord;
+use godel_domain::{
+    submission::{GroupSubmission, Submission},
+    unit::UnitRecord,
+};
 use godel_kit::room::{Messages, Room};
-use godel_rules::admission::{GroupSubmission, Submission, admit};
+use godel_rules::admission::admit;
 use tokio_stream::Stream as _;
 
 use super::*;

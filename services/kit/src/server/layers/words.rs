@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use godel_membership::front_door::{ServingPart, part_of};
 use http::Response;
 use tonic::{Code, Status, body::Body};
-
-use godel_rules::front_door::{ServingPart, part_of};
 
 use super::code_in;
 

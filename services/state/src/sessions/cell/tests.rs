@@ -209,7 +209,7 @@ fn room_made_for_a_burst_goes_with_it() {
 fn a_conflict_is_told_once_to_the_agent_that_lives() {
     let mut cell = Cell::default();
     let rival = || Rival {
-        kind: godel_rules::node_identity::RivalKind::OtherInstallation,
+        kind: godel_membership::node_identity::RivalKind::OtherInstallation,
         address: "10.0.0.7:1".to_owned(),
         uid: "u".to_owned(),
     };

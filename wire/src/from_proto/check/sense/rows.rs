@@ -1,8 +1,9 @@
 //! Operations on running units. What the rows of a unit allow is for the store to say, which has them.
 
-use godel_domain::{ids::NODE_ID_MAX, names::NAME_LEN_MAX, task_group_record::TASK_GROUPS_MAX};
+use godel_domain::{
+    ids::NODE_ID_MAX, limits::MIN_RUN_MS_MAX, names::NAME_LEN_MAX, task_group_record::TASK_GROUPS_MAX,
+};
 use godel_proto::{raw, v1};
-use godel_rules::admission::MIN_RUN_MS_MAX;
 use prost::Message as _;
 
 use super::{BadField, Result, distinct, some, within, words};

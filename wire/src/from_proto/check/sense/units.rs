@@ -5,6 +5,11 @@
 use std::collections::BTreeSet;
 
 use godel_domain::{
+    limits::{
+        ACTIVE_DEADLINE_MS_MAX, AMOUNT_MAX, AWAIT_COMMAND_MS_MAX, CHECKPOINT_EVERY_MS_MAX,
+        CHECKPOINT_EVERY_MS_MIN, COMPACTED_ORDINAL_MAX, EVICTION_NOTICE_MS_MAX, MIN_RUN_MS_MAX, REPLICAS_MAX,
+        RESTARTS_MAX, SCHEDULING_TIMEOUT_MS_MAX, STOP_GRACE_MS_MAX, TTL_MS_MAX,
+    },
     names::{ENTRIES_MAX, NAME_LEN_MAX},
     node_affinity::PREFERENCE_WEIGHT_MAX,
     queue_spec::PRIORITY_MAX,
@@ -15,11 +20,6 @@ use godel_domain::{
     unit_topology::N_LEVELS_MAX,
 };
 use godel_proto::v1::{self, LabelOperator};
-use godel_rules::admission::{
-    ACTIVE_DEADLINE_MS_MAX, AMOUNT_MAX, AWAIT_COMMAND_MS_MAX, CHECKPOINT_EVERY_MS_MAX,
-    CHECKPOINT_EVERY_MS_MIN, EVICTION_NOTICE_MS_MAX, MIN_RUN_MS_MAX, REPLICAS_MAX, RESTARTS_MAX,
-    SCHEDULING_TIMEOUT_MS_MAX, STOP_GRACE_MS_MAX, TTL_MS_MAX, scale::COMPACTED_ORDINAL_MAX,
-};
 
 use super::{BadField, Result, distinct, keys, required, resources, some, within, words};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
+use crate::{
     demand::{DeviceTerms, Pool},
     label_expression::LabelOperator,
     node::TaintEffect,
@@ -221,4 +221,15 @@ pub struct TolerationSubmission {
     pub effect: Given<TaintEffect>,
     /// `None`: for ever.
     pub tolerated_s: Option<u32>,
+}
+
+/// What is asked for of the task groups of a unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupChanges {
+    /// Groups that it has not.
+    pub added: Vec<GroupSubmission>,
+    /// Groups that it has, by name, and how many replicas each is to have.
+    pub sizes: Vec<(String, u32)>,
+    /// Ordinals of running units that are released: they stop for good, and nothing comes instead.
+    pub released: Vec<u32>,
 }

@@ -9,16 +9,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::{
+use crate::{
     change::Change,
     ids::{HoldId, NodeId, UnitId},
     pause::Scope,
     running_units::RunChange,
     unreadable::{AffectedNodes, Subject, Unreadable},
 };
-use godel_queueing::{QueueIdx, QueueTree};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 #[cfg(test)]
 mod tests;
@@ -231,34 +229,6 @@ impl Frozen {
         self.records.values().find_map(|one| match (&one.subject, &one.name) {
             (Subject::Unit(unit), Some((of, called))) if of == namespace && called == name => Some(*unit),
             _ => None,
-        })
-    }
-
-    /// Why nothing of a queue is handed out or bound: it or one above it cannot be read, or what is taken of a maximum
-    /// that it is under cannot be told, because rows or room held are not read. `queue_of` knows the queues of units.
-    pub fn queue(
-        &self,
-        tree: &QueueTree,
-        queue: QueueIdx,
-        queue_of: impl Fn(UnitId) -> Option<QueueIdx>,
-    ) -> Option<&Unreadable> {
-        if self.records.is_empty() {
-            return None;
-        }
-        let above: SmallVec<[QueueIdx; 4]> = tree.upwards(queue).collect();
-        let is_limited = |level: &QueueIdx| tree.record(*level).is_some_and(|spec| spec.has_limits());
-        let limited: SmallVec<[QueueIdx; 4]> = above.iter().copied().filter(is_limited).collect();
-        // What of unknown size is taken counts wherever it may.
-        let shares = |other: Option<QueueIdx>| match other {
-            Some(other) => tree.upwards(other).any(|level| limited.contains(&level)),
-            None => !limited.is_empty(),
-        };
-        self.records.values().find(|one| match &one.subject {
-            Subject::Unknown => true,
-            Subject::Queue(path) => above.iter().any(|level| tree.path(*level) == path),
-            Subject::Rows(unit) => shares(queue_of(*unit)),
-            Subject::Hold(_) => shares(one.queue.as_deref().and_then(|path| tree.find(path))),
-            _ => false,
         })
     }
 

@@ -1,14 +1,12 @@
 use std::sync::Arc;
 
-use godel_domain::{
+use super::*;
+use crate::{
     hold::Hold,
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
     running_units::{Bind, RunningUnits, Statuses},
 };
-use godel_queueing::Quota;
-
-use super::*;
 
 fn bad(subject: Subject) -> Change {
     Change::Unreadable(Box::new(Unreadable::new(subject, "field", "problem")))
@@ -61,7 +59,7 @@ fn a_node_stays_frozen_until_all_of_its_records_can_be_read() {
 }
 
 #[test]
-fn an_unreadable_hold_freezes_its_node_unit_and_full_queue() {
+fn an_unreadable_hold_freezes_its_node_and_unit() {
     let unreadable = Unreadable {
         nodes: AffectedNodes::Of(vec![NodeId(3)]),
         unit: Some(UnitId(9)),
@@ -74,33 +72,8 @@ fn an_unreadable_hold_freezes_its_node_unit_and_full_queue() {
     assert!(frozen.unit(UnitId(9)).is_some() && frozen.unit(UnitId(8)).is_none());
     assert!(frozen.has_holds() && frozen.has_hold(HoldId(1)) && !frozen.has_hold(HoldId(2)));
 
-    let mut quota = Quota::default();
-    let [search, ads, other] = ["prod.search", "prod.ads", "dev"].map(|path| quota.queue(path));
-    let queue = |quota: &Quota, queue| frozen.queue(quota.tree(), queue, |_| None).is_some();
-    assert!(!queue(&quota, search), "no maximum is under way to be passed");
-    let max = [("cpu".to_owned(), 5)].into();
-    quota.put(Arc::new(QueueSpec { max, ..QueueSpec::new("prod") }));
-    assert!(queue(&quota, search) && queue(&quota, ads), "they share the maximum of prod");
-    assert!(!queue(&quota, other));
     let _ = frozen.note(&Change::Hold(Arc::new(Hold { id: HoldId(1), ..Hold::default() })));
     assert!(frozen.is_empty());
-}
-
-#[test]
-fn a_queue_freezes_those_below_it_and_rows_freeze_their_queues() {
-    let mut quota = Quota::default();
-    let [prod, search, dev] = ["prod", "prod.search", "dev"].map(|path| quota.queue(path));
-    let of_queue = frozen([Subject::Queue("prod".to_owned())]);
-    let is = |frozen: &Frozen, quota: &Quota, queue| frozen.queue(quota.tree(), queue, |_| None).is_some();
-    assert!(is(&of_queue, &quota, prod) && is(&of_queue, &quota, search) && !is(&of_queue, &quota, dev));
-
-    let of_rows = frozen([Subject::Rows(UnitId(1))]);
-    assert!(!is(&of_rows, &quota, search));
-    quota.put(Arc::new(QueueSpec { max_running_units: 2, ..QueueSpec::new("prod.search") }));
-    assert!(is(&of_rows, &quota, search), "whose they are is not known: it may be this one");
-    assert!(!is(&of_rows, &quota, dev) && !is(&of_rows, &quota, prod));
-    let elsewhere = of_rows.queue(quota.tree(), search, |_| Some(dev));
-    assert_eq!(elsewhere, None);
 }
 
 #[test]
@@ -140,10 +113,8 @@ fn a_pause_that_cannot_be_read_is_in_force() {
 #[test]
 fn a_change_without_a_key_freezes_all_until_the_next_list() {
     let mut frozen = frozen([Subject::Unknown]);
-    let quota = Quota::default();
     assert!(frozen.is_all() && frozen.has_node(NodeId(1)) && frozen.has_report(NodeId(1)));
     assert!(frozen.unit(UnitId(1)).is_some() && frozen.keeps_all() && frozen.keeps_budgets());
-    assert!(frozen.queue(quota.tree(), QueueIdx::DEFAULT, |_| None).is_some());
     let report = NodeReport { id: NodeId(1), ..NodeReport::default() };
     assert!(!frozen.note(&Change::NodeReport(report)).is_news);
     frozen.reset();

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use godel_domain::{
+use crate::{
     demand::Pool,
     unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, WorkloadClass},
 };
@@ -178,7 +178,7 @@ pub const TABLE: [ClassDefaults; 8] = [
 
 impl ClassDefaults {
     /// As an applied default names it.
-    pub(super) fn preemptible_name(&self) -> &'static str {
+    pub fn preemptible_name(&self) -> &'static str {
         if self.preemptible { "true" } else { "false" }
     }
 }
