@@ -1,6 +1,6 @@
 //! Connections of listeners that do not speak gRPC (Hadoop RPC, REST, metrics): so many and no more, whatever strangers open.
 //!
-//! When there are as many as there may be, one without a call in hand goes for each that comes, in the order of [`crate::idle`], by
+//! When there are as many as there may be, one without a call in hand goes for each that comes, in the order of the module `idle`, by
 //! which connections of all listeners go when file descriptors run short. Who is at the other end does not count: many clients
 //! may share an address.
 
