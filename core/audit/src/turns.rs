@@ -1,5 +1,5 @@
-//! Turns of gangs: of those in a pool that may want the same nodes one gathers room at a time, and none for much longer than
-//! it may.
+//! Turns of gangs: of those in a pool that may want the same nodes one gathers room at a time, none for much longer than
+//! it may. Units that gather room for one replica each do so side by side, on nodes of their own.
 
 use godel_domain::{
     change::Change,
@@ -36,15 +36,22 @@ pub(super) fn check(world: &World, commit: &Commit, findings: &mut Findings) {
     if new().next().is_none() {
         return;
     }
-    let kept = world.holds.iter().filter(|(id, _)| !ended.contains(id)).map(|(_, hold)| &hold.value);
+    let kept = || world.holds.iter().filter(|(id, _)| !ended.contains(id)).map(|(_, hold)| &hold.value);
+    let all = || kept().chain(new()).filter_map(|hold| Some((&**hold, hold.turn.as_ref()?)));
+    let n_places = |unit| -> usize {
+        all().filter(|(hold, _)| hold.unit == unit).map(|(hold, _)| hold.ordinals.len()).sum()
+    };
     let mut turns: Vec<(&Hold, &GangTurn)> = Vec::new();
-    let all = kept.chain(new()).filter_map(|hold| Some((&**hold, hold.turn.as_ref()?)));
-    for (hold, turn) in all {
+    for (hold, turn) in all() {
         if turns.iter().any(|(known, _)| known.unit == hold.unit) {
             continue;
         }
+        let may_both =
+            |known: &Hold| n_places(known.unit) == 1 && n_places(hold.unit) == 1 && known.node != hold.node;
         let meets = |(known, at): &&(&Hold, &GangTurn)| {
-            known.pool == hold.pool && overlap(at.sub_cluster.as_deref(), turn.sub_cluster.as_deref())
+            known.pool == hold.pool
+                && overlap(at.sub_cluster.as_deref(), turn.sub_cluster.as_deref())
+                && !may_both(known)
         };
         if let Some((first, _)) = turns.iter().find(meets) {
             let (first, second, revision) = (first.unit, hold.unit, commit.revision);

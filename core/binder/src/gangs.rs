@@ -1,8 +1,8 @@
 //! Turns of gangs: the room of a gang that waits for long is gathered as it becomes free, of one gang per sub-cluster and pool
-//! at a time.
+//! at a time, or of several units that gather for one running unit each, on nodes of their own.
 //!
-//! The dispatcher says whose turn it is and a scheduler chooses the nodes; both may be late, or two of them. That no two
-//! gangs of a pool gather that may want the same nodes is decided here, where decisions are checked one after the other: a turn is refused while another
+//! The dispatcher says whose turn it is and a scheduler chooses the nodes; both may be late, or two of them. That none is
+//! in the way of another one of its pool is decided here, where decisions are checked one after the other: a turn is refused while such a one
 //! lives, its end under way included. Turns end like any hold, at their expiry at the latest.
 
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use godel_domain::{
     decision::{Decision, Rejection, RejectionReason},
     demand::Pool,
     hold::{Borrower, GangTurn},
-    ids::UnitId,
+    ids::{NodeId, UnitId},
 };
+use smallvec::SmallVec;
 
 use super::{check::whole, holds::BinderHolds, picture::BinderPicture};
 
@@ -69,7 +70,9 @@ pub(super) fn turn_for(
 ) -> Result<GangTurn, Vec<Rejection>> {
     let unit = &picture.units[&decision.unit];
     let sub_cluster = unit.sub_cluster(&picture.sub_cluster_key);
-    if let Some(other) = holds.whose_turn(unit.pool, sub_cluster) {
+    let nodes: SmallVec<[NodeId; 4]> =
+        decision.groups.iter().flat_map(|group| group.nodes.iter().copied()).collect();
+    if let Some(other) = holds.whose_turn((unit.pool, sub_cluster), &nodes) {
         let detail = format!("unit {other} gathers room");
         return Err(whole(decision, RejectionReason::GangTurn, detail));
     }

@@ -17,7 +17,7 @@ use godel_domain::{
     change::Change,
     demand::Pool,
     hold::{GangTurn, Hold},
-    ids::{Epoch, HoldId, IdMap, ReplicaId, Revision, RunningUnitId, UnitId},
+    ids::{Epoch, HoldId, IdMap, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     sub_cluster::overlap,
 };
 use godel_queueing::{Need, PayerIdx, QueueIdx, Reliefs};
@@ -138,12 +138,22 @@ impl BinderHolds {
         self.by_id.values().filter(of_unit).any(|kept| kept.state == HoldState::Ending)
     }
 
-    /// The unit of a pool that gathers room which one of `sub_cluster` may want, with holds under way or that end.
-    /// `O(holds)`.
-    pub(super) fn whose_turn(&self, pool: Pool, sub_cluster: Option<&str>) -> Option<UnitId> {
+    /// The unit of a pool that gathers room which one of `sub_cluster` may want, with holds under way or that end, if the two may not gather at the
+    /// same time: those with one place each may, on two nodes. `nodes`: one for each place of the unit that asks. `O(holds)`.
+    pub(super) fn whose_turn(
+        &self,
+        (pool, sub_cluster): (Pool, Option<&str>),
+        nodes: &[NodeId],
+    ) -> Option<UnitId> {
         let meets = |turn: &GangTurn| overlap(turn.sub_cluster.as_deref(), sub_cluster);
-        let mut holds = self.by_id.values().map(|kept| &kept.hold);
-        holds.find(|hold| hold.pool == pool && hold.turn.as_ref().is_some_and(meets)).map(|hold| hold.unit)
+        let holds = || self.by_id.values().map(|kept| &kept.hold);
+        let mut in_way = holds().filter(|hold| hold.pool == pool && hold.turn.as_ref().is_some_and(meets));
+        let n_places = |unit: UnitId| -> usize {
+            let of_unit = holds().filter(|hold| hold.unit == unit && hold.turn.is_some());
+            of_unit.map(|hold| hold.ordinals.len()).sum()
+        };
+        let may_both = |hold: &Hold| nodes.len() == 1 && nodes[0] != hold.node && n_places(hold.unit) == 1;
+        in_way.find(|hold| !may_both(hold)).map(|hold| hold.unit)
     }
 
     /// Room is held for a running unit.

@@ -106,6 +106,11 @@ impl GatheringHolds {
         Some(usize::try_from(n).unwrap_or(0).min(n_most))
     }
 
+    /// Whether another unit of a pool gathers room on a node.
+    pub(crate) fn gathers_beside(&self, unit: UnitId, pool: Pool, node: NodeId) -> bool {
+        self.on(node.idx()).any(|entry| entry.hold.unit != unit && entry.hold.pool == pool)
+    }
+
     /// Whether a unit may take some of what is gathered.
     pub(crate) fn admits(&self, borrower: &Borrower) -> bool {
         let mut ids = self.at.values().flatten();

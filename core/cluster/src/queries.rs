@@ -505,6 +505,11 @@ impl Cluster {
         self.free.gathering().is_any()
     }
 
+    /// Whether another unit of a pool gathers room on a node.
+    pub fn gathers_beside(&self, unit: UnitId, pool: Pool, node: NodeId) -> bool {
+        self.free.gathering().gathers_beside(unit, pool, node)
+    }
+
     /// Whether all of some unit's gathering holds have what they need, since [`Self::take_gathered`].
     pub fn is_gathered(&self) -> bool {
         self.free.gathering().is_met()

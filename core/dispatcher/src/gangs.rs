@@ -1,4 +1,5 @@
-//! Whose turn it is to gather room: of what waits for long, one unit per sub-cluster and pool, in the order of queues.
+//! Whose turn it is to gather room: of what waits for long, in the order of queues, one gang per sub-cluster and pool, or as many units that gather
+//! for one running unit each as their queues are due.
 //!
 //! A gang waits from the first try that found no place for it: then it was at the head of its queue, and was handed out. What is placed one
 //! by one waits for a *room* ([`Rooms`]); that is starved from the moment at which somebody was bound whose turn comes after that of the
@@ -31,7 +32,7 @@ use godel_domain::{
     sub_cluster,
     time::Millis,
 };
-use godel_queueing::{Queues, Waiting};
+use godel_queueing::Waiting;
 
 use super::{
     assignments::Assignments,
@@ -41,8 +42,10 @@ use super::{
     unit_entry::{UnitEntry, Whereabouts},
 };
 
+mod candidates;
 mod passed;
 
+use candidates::{Busy, GangCandidate, in_order};
 use passed::LastBound;
 
 /// An offer without a hold after this is over, milliseconds: many times what a decision takes.
@@ -96,45 +99,6 @@ impl GangWait {
 
     fn is_first_of_room(&self, now: Millis) -> bool {
         self.seen.is_some_and(|seen| now.since(seen) < SEEN_MS)
-    }
-}
-
-/// A gang that may have the next turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct GangCandidate<'a> {
-    unit: UnitId,
-    pool: Pool,
-    sub_cluster: Option<&'a str>,
-    priority: i32,
-    /// It gathers already.
-    gathers: bool,
-    /// Somebody was bound whose turn comes after its own.
-    is_passed: bool,
-    /// Its place among the queues of all candidates.
-    place: usize,
-}
-
-/// Sub-clusters of one pool that have a turn, or whose next one is somebody's.
-#[derive(Default)]
-struct Busy<'a> {
-    names: BTreeSet<&'a str>,
-    /// A gang of none has it.
-    everywhere: bool,
-}
-
-impl<'a> Busy<'a> {
-    /// As [`godel_domain::sub_cluster::overlap`], with all of them.
-    fn meets(&self, sub_cluster: Option<&str>) -> bool {
-        self.everywhere || sub_cluster.map_or(!self.names.is_empty(), |name| self.names.contains(name))
-    }
-
-    fn add(&mut self, sub_cluster: Option<&'a str>) {
-        match sub_cluster {
-            Some(name) => {
-                self.names.insert(name);
-            }
-            None => self.everywhere = true,
-        }
     }
 }
 
@@ -253,7 +217,7 @@ impl Gangs {
     fn offer(&mut self, candidates: &[GangCandidate<'_>], now: Millis) -> Vec<UnitId> {
         let mut busy: BTreeMap<Pool, Busy<'_>> = BTreeMap::new();
         for one in candidates.iter().filter(|one| one.gathers) {
-            busy.entry(one.pool).or_default().add(one.sub_cluster);
+            busy.entry(one.pool).or_default().begin(one);
         }
         // An offer ends with its time, or once another gang gathers where it is for.
         let known: BTreeMap<UnitId, &GangCandidate<'_>> =
@@ -263,14 +227,11 @@ impl Gangs {
             if now >= *until {
                 vain.push(*unit);
             }
-            now < *until
-                && known
-                    .get(unit)
-                    .is_some_and(|one| !busy.entry(one.pool).or_default().meets(one.sub_cluster))
+            now < *until && known.get(unit).is_some_and(|one| !busy.entry(one.pool).or_default().meets(one))
         });
         vain.into_iter().for_each(|unit| self.end(unit, now));
         for one in self.offers.keys().filter_map(|unit| known.get(unit)) {
-            busy.entry(one.pool).or_default().add(one.sub_cluster);
+            busy.entry(one.pool).or_default().begin(one);
         }
         let turn = |one: &&GangCandidate<'_>| {
             let wait = self.waiting.get(&one.unit).filter(|wait| one.is_passed && self.is_due(wait, now))?;
@@ -284,16 +245,22 @@ impl Gangs {
             if one.gathers || self.offers.contains_key(&one.unit) {
                 continue;
             }
-            if !busy.meets(one.sub_cluster) {
+            // What a queue gathers already counts in it: it gathers more while it is still due.
+            if !one.is_gang && !one.is_due && busy.queues.contains(&one.queue) {
+                continue;
+            }
+            if !busy.meets(one) {
                 self.n_turns += 1;
                 if let Some(wait) = self.waiting.get_mut(&one.unit) {
                     wait.last_turn = self.n_turns;
                 }
                 self.offers.insert(one.unit, now.plus(OFFER_MS));
                 offered.push(one.unit);
+                busy.begin(one);
+            } else {
+                // The next turn there is its own.
+                busy.add(one);
             }
-            // If it has to wait, the next turn there is its own.
-            busy.add(one.sub_cluster);
         }
         offered
     }
@@ -344,6 +311,9 @@ impl Gangs {
                 priority: own.priority,
                 gathers: gathers(entry, None),
                 is_passed,
+                is_due: self.last_bound.is_due(spec.pool, &own, &queueing.queues),
+                is_gang: is_gang(entry),
+                queue: own.queue,
                 place: 0,
             };
             waiting.push((own, candidate));
@@ -383,20 +353,6 @@ impl Gangs {
     }
 }
 
-/// Candidates with their places in the order of queues: those of one queue and band have the same.
-fn in_order<'a>(mut waiting: Vec<(Waiting, GangCandidate<'a>)>, queues: &Queues) -> Vec<GangCandidate<'a>> {
-    waiting.sort_by(|(a, _), (b, _)| queues.order_of_queues(a, b));
-    let mut place = 0;
-    let mut last: Option<Waiting> = None;
-    let mut candidates = Vec::with_capacity(waiting.len());
-    for (own, candidate) in waiting {
-        place += usize::from(last.is_some_and(|last| queues.order_of_queues(&last, &own).is_ne()));
-        last = Some(own);
-        candidates.push(GangCandidate { place, ..candidate });
-    }
-    candidates
-}
-
 /// It waits for a first binding of several, or for room for one: in the hands of schedulers or held.
 fn waits(entry: &UnitEntry, wait: &GangWait, now: Millis) -> bool {
     let is_out = match entry.place {
@@ -422,6 +378,15 @@ fn is_first_of_gang(entry: &UnitEntry) -> bool {
         terms.is_reached(&lifecycle::counted(rows, &terms))
     };
     record.spec.min_member > 1 && !is_whole()
+}
+
+/// Whether a unit gathers, or would gather, room for several running units at once.
+fn is_gang(entry: &UnitEntry) -> bool {
+    let gathering = entry.holds().iter().filter(|hold| hold.turn.is_some());
+    match gathering.map(|hold| hold.ordinals.len()).sum::<usize>() {
+        0 => entry.together() > 1,
+        n_places => n_places > 1,
+    }
 }
 
 /// Whether room is gathered for a unit, by another hold than `except`.
@@ -457,6 +422,8 @@ pub(super) fn turn_of(holds: &[Arc<Hold>]) -> Option<TurnView> {
 
 #[cfg(test)]
 mod tests {
+    use godel_queueing::QueueIdx;
+
     use super::*;
 
     fn candidate(unit: u64, priority: i32) -> GangCandidate<'static> {
@@ -467,6 +434,9 @@ mod tests {
             priority,
             gathers: false,
             is_passed: true,
+            is_due: true,
+            is_gang: true,
+            queue: QueueIdx::default(),
             place: 0,
         }
     }
@@ -550,6 +520,29 @@ mod tests {
         now = now.plus(OFFER_MS);
         assert!(gangs.offer(&all[1..], now).is_empty(), "it gathers wherever there is room");
         assert_eq!(gangs.offer(&all[2..], now), [UnitId(3), UnitId(4)]);
+    }
+
+    #[test]
+    fn of_one_running_unit_each_several_gather_while_their_queues_are_due() {
+        let mut gangs = waiting(&[(1, 0), (2, 1), (3, 2), (4, 3)]);
+        let of_one = |unit| GangCandidate { is_gang: false, ..candidate(unit, 0) };
+        let gathers = |unit| GangCandidate { gathers: true, ..of_one(unit) };
+        let mut now = Millis(5_000);
+        let mut offer = |all: &[GangCandidate<'_>]| {
+            now = now.plus(OFFER_MS);
+            gangs.offer(all, now)
+        };
+        assert_eq!(offer(&[of_one(1), of_one(2)]), [UnitId(1)], "one offer at a time");
+        assert_eq!(offer(&[gathers(1), of_one(2)]), [UnitId(2)]);
+        let is_served = GangCandidate { is_due: false, ..of_one(3) };
+        assert!(offer(&[gathers(1), gathers(2), is_served]).is_empty(), "what is gathered counts");
+        let of_gang = candidate(3, 9);
+        assert!(
+            offer(&[gathers(1), gathers(2), of_gang, of_one(4)]).is_empty(),
+            "the gang comes next, alone"
+        );
+        assert_eq!(offer(&[of_gang, of_one(4)]), [UnitId(3)]);
+        assert!(offer(&[GangCandidate { gathers: true, ..of_gang }, of_one(4)]).is_empty());
     }
 
     #[test]

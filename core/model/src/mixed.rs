@@ -1,7 +1,7 @@
 //! Units of any size on nodes that are full all the time: the real dispatcher, scheduler and binder, one after the other in every millisecond.
 //!
 //! Queues have more work than ever finds places; who gets what is counted in CPUs over time. Large units get in beside small ones, whatever their
-//! queue and their priority, queues of small units get their shares, and lower bands their floor of places that come free one at a
+//! queue and their priority, queues get their shares whatever the sizes of their units, and lower bands their floor of places that come free one at a
 //! time.
 
 use std::{
@@ -28,7 +28,7 @@ const SESSION: SessionId = SessionId(1);
 /// What each node has room for, in CPUs of a running unit.
 const N_OF_NODE: i64 = 8;
 const CPU_MILLI: i64 = 1_000;
-/// A running unit runs for so long at least, and at most so much longer, milliseconds.
+/// How long running units run if nothing else is said.
 const LIFE_MS: (u64, u64) = (300, 300);
 /// Who finds no place for so long gathers room, milliseconds.
 const GATHER_AFTER_MS: u64 = 1_000;
@@ -73,6 +73,8 @@ struct MixedWorld {
     first_ms: Vec<Option<u64>>,
     /// Between two ends of running units on nodes with one place, milliseconds; `None`: each has its own life.
     one_at_a_time_ms: Option<u64>,
+    /// A running unit runs for so long at least, and at most so much longer, milliseconds.
+    life_ms: (u64, u64),
     n_lives: u64,
 }
 
@@ -100,6 +102,7 @@ impl MixedWorld {
             n_bound: vec![0; n],
             first_ms: vec![None; n],
             one_at_a_time_ms: None,
+            life_ms: LIFE_MS,
             n_lives: 0,
         };
         world.dispatcher.on_reset();
@@ -290,7 +293,7 @@ impl MixedWorld {
             self.n_bound[at] += 1;
             self.n_lives += 1;
             self.live[at] += size;
-            let life_ms = LIFE_MS.0 + mix(self.n_lives) % LIFE_MS.1;
+            let life_ms = self.life_ms.0 + mix(self.n_lives) % self.life_ms.1;
             let end_ms = match self.one_at_a_time_ms {
                 // The last one to come is the last one to go.
                 Some(between_ms) => {
@@ -370,6 +373,38 @@ fn shares_are_kept_in_resources_where_all_units_are_small() {
     println!("{sizes:?}: {percent:.1?} %, {used:.1} of 96 in use, {:?} bound", world.n_bound);
     let is_off = |(had, (_, share)): (&f64, &(&str, u32))| (had - f64::from(*share)).abs() > 5.0;
     assert!(!percent.iter().zip(&queues).any(is_off), "{sizes:?}: {percent:.1?}");
+}
+
+#[test]
+fn queues_of_large_units_get_their_shares() {
+    const KINDS: [&[i64]; 7] =
+        [&[1], &[2], &[1, 2], &[4], &[N_OF_NODE], &[1, N_OF_NODE], &[N_OF_NODE, 1, 1, 4]];
+    let mut missed = Vec::new();
+    for case in 0..24 {
+        let draw = |at: u64, n: u64| mix(case * 100 + at) % n;
+        let drawn = [("a", 0), ("b", 1), ("c", 2)].map(|(queue, at)| {
+            let sizes = KINDS[usize::try_from(draw(at, 7)).unwrap()];
+            let weight = 10 + u32::try_from(draw(10 + at, 40)).unwrap();
+            ((queue, weight), LoadStream { queue, sizes, ..SMALL })
+        });
+        let mut world = MixedWorld::new(16, 5, &drawn.map(|one| one.0), &drawn.map(|one| one.1));
+        world.life_ms = (3_000, 3_000);
+        world.run(20_000, 40);
+        world.had.fill(0);
+        world.run(50_000, 40);
+        let all: u32 = drawn.iter().map(|((_, weight), _)| weight).sum();
+        let used = world.had.iter().sum::<i64>() as f64 / 30_000.0;
+        for (had, ((_, weight), LoadStream { sizes, .. })) in world.percent().iter().zip(&drawn) {
+            let share = 100.0 * f64::from(*weight) / f64::from(all);
+            let one = 100.0 * sizes.iter().copied().max().unwrap() as f64 / used;
+            println!("case {case}: {sizes:?} had {had:.1} of {share:.1} %, {used:.1} of 128 in use");
+            // Shares are of whole units, and what gathers counts before it runs.
+            if had + one < 0.8 * share {
+                missed.push(format!("case {case}: {sizes:?} had {had:.1} of {share:.1} %"));
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
 }
 
 #[test]

@@ -98,3 +98,19 @@ fn what_others_gather_is_no_room_for_a_pending_unit() {
     let gathered = story.then(vec![hold(1, &first, 1, LATER_MS), hold(2, &first, 2, LATER_MS)]);
     assert!(check_all(&gathered.evidence()).iter().all(InvariantReport::holds));
 }
+
+#[test]
+fn units_gather_room_for_one_replica_each_side_by_side_on_nodes_of_their_own() {
+    let (story, first, second) = story();
+    let of_one = |id, of: &UnitRecord, node| match hold(id, of, node, LATER_MS) {
+        Change::Hold(hold) => Change::Hold(Arc::new(Hold { ordinals: vec![0], ..Hold::clone(&hold) })),
+        other => other,
+    };
+    let beside = |change| Story(story.0.clone()).then(vec![of_one(1, &first, 1)]).then(vec![change]);
+    for report in check_all(&beside(of_one(2, &second, 2)).evidence()) {
+        assert!(!report.to_string().contains("gather room on the same nodes"), "{report}");
+    }
+    let what = "units 2 and 3 gather room on the same nodes";
+    only(&beside(of_one(2, &second, 1)).evidence(), Invariant::I4, what);
+    only(&beside(hold(2, &second, 2, LATER_MS)).evidence(), Invariant::I4, what);
+}

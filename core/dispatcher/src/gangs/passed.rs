@@ -37,6 +37,14 @@ impl LastBound {
         Some(queues.order(unit, last).is_lt() || self.passed_in_queue(unit, queues))
     }
 
+    /// Whether the queue of a unit would come before the one that was served last of all even with this unit. Where no other queue was served: whether
+    /// the unit is passed in its queue. True while nobody is bound.
+    pub(super) fn is_due(&self, pool: Pool, unit: &Waiting, queues: &Queues) -> bool {
+        let Some(last) = self.of_pool.get(&pool) else { return true };
+        let is_alone = self.of_queue.keys().all(|of| *of == (unit.queue, unit.band));
+        if is_alone { self.passed_in_queue(unit, queues) } else { queues.is_before_even_with(unit, last) }
+    }
+
     /// Whether the first unit of a room without a place is passed: in its queue, or by another queue. Where the room gave out places (`gave`) the
     /// latter is so between any two turns of two queues, and counts if its queue comes first even with this unit.
     pub(super) fn starves(&self, (pool, first): (Pool, &Waiting), gave: bool, queues: &Queues) -> bool {

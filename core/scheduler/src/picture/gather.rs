@@ -5,7 +5,7 @@ use godel_cluster::{TopologyLevel, UnitRules};
 use godel_domain::{
     decision::{Claim, GroupPlacement},
     hold::Borrower,
-    ids::{ReplicaId, RunningUnitId},
+    ids::{NodeId, ReplicaId, RunningUnitId},
 };
 use godel_placement::gang::{self, GroupAsk};
 
@@ -98,7 +98,7 @@ impl Picture {
             if pending.is_empty() {
                 continue;
             }
-            let nodes = self.placer.with_room_aside(&self.cluster, work.template, false);
+            let nodes = self.nodes_to_gather_on(assigned, work);
             let shape = self.placer.templates.get(work.template).ask.shape();
             asks.push(GroupAsk { unit: assigned.unit(), shape, nodes, n: pending.len() });
             wanted.push((work.group, pending));
@@ -120,6 +120,17 @@ impl Picture {
             ..Try::default()
         };
         Some((chosen.wait_ms, tried))
+    }
+
+    /// Returns the nodes that replicas may use, room aside, and on which nobody else of their pool gathers room; ascending.
+    fn nodes_to_gather_on(&mut self, assigned: &AssignedUnit, work: &GroupWork) -> Vec<usize> {
+        let mut nodes = self.placer.with_room_aside(&self.cluster, work.template, false);
+        if self.cluster.is_gathering() {
+            let node_of = |idx: usize| u32::try_from(idx).map(NodeId);
+            let is_taken = |node| self.cluster.gathers_beside(assigned.unit(), assigned.pool, node);
+            nodes.retain(|idx| node_of(*idx).is_ok_and(|node| !is_taken(node)));
+        }
+        nodes
     }
 
     /// Whether a unit is admitted to what some gang gathers, or to a slot of a reservation.
@@ -283,7 +294,7 @@ impl GatherSearch<'_> {
         let mut step = GatherStep { wait_ms: 0, placement };
         look_within(picture, assigned, place);
         let is_whole = wanted.chunks(if self.one_by_one { 1 } else { wanted.len().max(1) }).all(|wanted| {
-            let nodes = picture.placer.with_room_aside(&picture.cluster, work.template, false);
+            let nodes = picture.nodes_to_gather_on(assigned, work);
             let asks = [GroupAsk { unit: assigned.unit(), shape, nodes, n: wanted.len() }];
             let chosen = gang::choose(&picture.cluster, &asks, assigned.priority(), picture.wall_ms);
             let Some(chosen) = chosen else { return false };

@@ -1,0 +1,112 @@
+//! Who may have the next turn, and who is in the way of whom.
+
+use std::collections::BTreeSet;
+
+use godel_domain::{demand::Pool, ids::UnitId};
+use godel_queueing::{QueueIdx, Queues, Waiting};
+
+/// Units of a pool that gather room for one running unit each at the same time, at most.
+const N_SINGLE_MAX: usize = 256;
+
+/// A gang that may have the next turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GangCandidate<'a> {
+    pub(super) unit: UnitId,
+    pub(super) pool: Pool,
+    pub(super) sub_cluster: Option<&'a str>,
+    pub(super) priority: i32,
+    /// It gathers already.
+    pub(super) gathers: bool,
+    /// Somebody was bound whose turn comes after its own.
+    pub(super) is_passed: bool,
+    /// Its queue would come first even with this unit.
+    pub(super) is_due: bool,
+    /// It gathers room for several running units at once, or for one.
+    pub(super) is_gang: bool,
+    /// Its queue, as far as turns in force are counted.
+    pub(super) queue: QueueIdx,
+    /// Its place among the queues of all candidates.
+    pub(super) place: usize,
+}
+
+/// Turns of one pool that are in force, and next ones that are somebody's.
+#[derive(Default)]
+pub(super) struct Busy<'a> {
+    /// Of gangs: nobody gathers beside them.
+    gangs: SubClusters<'a>,
+    /// Of those that gather room for one running unit each, on nodes of their own.
+    single: SubClusters<'a>,
+    n_single: usize,
+    /// Queues of which some gather.
+    pub(super) queues: BTreeSet<QueueIdx>,
+    /// A turn is offered to one that gathers for one running unit, and nobody has answered.
+    is_offered: bool,
+}
+
+impl<'a> Busy<'a> {
+    /// Whether a candidate has to wait for others.
+    pub(super) fn meets(&self, one: &GangCandidate<'_>) -> bool {
+        let is_single_full = || self.is_offered || self.n_single >= N_SINGLE_MAX;
+        self.gangs.meets(one.sub_cluster)
+            || if one.is_gang { self.single.meets(one.sub_cluster) } else { is_single_full() }
+    }
+
+    pub(super) fn add(&mut self, one: &GangCandidate<'a>) {
+        if one.is_gang {
+            self.gangs.add(one.sub_cluster);
+        } else {
+            self.single.add(one.sub_cluster);
+        }
+    }
+
+    /// The turn of a candidate is in force, or offered.
+    pub(super) fn begin(&mut self, one: &GangCandidate<'a>) {
+        self.add(one);
+        if !one.is_gang {
+            self.n_single += 1;
+            self.queues.insert(one.queue);
+            self.is_offered |= !one.gathers;
+        }
+    }
+}
+
+/// Sub-clusters of one pool.
+#[derive(Default)]
+struct SubClusters<'a> {
+    names: BTreeSet<&'a str>,
+    /// A gang of none is among them.
+    everywhere: bool,
+}
+
+impl<'a> SubClusters<'a> {
+    /// As [`godel_domain::sub_cluster::overlap`], with all of them.
+    fn meets(&self, sub_cluster: Option<&str>) -> bool {
+        self.everywhere || sub_cluster.map_or(!self.names.is_empty(), |name| self.names.contains(name))
+    }
+
+    fn add(&mut self, sub_cluster: Option<&'a str>) {
+        match sub_cluster {
+            Some(name) => {
+                self.names.insert(name);
+            }
+            None => self.everywhere = true,
+        }
+    }
+}
+
+/// Candidates with their places in the order of queues: those of one queue and band have the same.
+pub(super) fn in_order<'a>(
+    mut waiting: Vec<(Waiting, GangCandidate<'a>)>,
+    queues: &Queues,
+) -> Vec<GangCandidate<'a>> {
+    waiting.sort_by(|(a, _), (b, _)| queues.order_of_queues(a, b));
+    let mut place = 0;
+    let mut last: Option<Waiting> = None;
+    let mut candidates = Vec::with_capacity(waiting.len());
+    for (own, candidate) in waiting {
+        place += usize::from(last.is_some_and(|last| queues.order_of_queues(&last, &own).is_ne()));
+        last = Some(own);
+        candidates.push(GangCandidate { place, ..candidate });
+    }
+    candidates
+}
