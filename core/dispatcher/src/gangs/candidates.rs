@@ -33,9 +33,9 @@ pub(super) struct GangCandidate<'a> {
 #[derive(Default)]
 pub(super) struct Busy<'a> {
     /// Of gangs: nobody gathers beside them.
-    gangs: SubClusters<'a>,
+    gangs: TakenSubClusters<'a>,
     /// Of those that gather room for one running unit each, on nodes of their own.
-    single: SubClusters<'a>,
+    single: TakenSubClusters<'a>,
     n_single: usize,
     /// Queues of which some gather.
     pub(super) queues: BTreeSet<QueueIdx>,
@@ -72,13 +72,13 @@ impl<'a> Busy<'a> {
 
 /// Sub-clusters of one pool.
 #[derive(Default)]
-struct SubClusters<'a> {
+struct TakenSubClusters<'a> {
     names: BTreeSet<&'a str>,
     /// A gang of none is among them.
     everywhere: bool,
 }
 
-impl<'a> SubClusters<'a> {
+impl<'a> TakenSubClusters<'a> {
     /// As [`godel_domain::sub_cluster::overlap`], with all of them.
     fn meets(&self, sub_cluster: Option<&str>) -> bool {
         self.everywhere || sub_cluster.map_or(!self.names.is_empty(), |name| self.names.contains(name))
