@@ -487,6 +487,11 @@ impl Cluster {
         holds.settle_lifted(on, ids);
     }
 
+    /// Returns [`Self::is_gathered`], which is false from then on.
+    pub fn take_gathered(&mut self) -> bool {
+        self.free.gathering_mut().take_met()
+    }
+
     /// Takes no account of what a unit may enter, on one node or on all, until [`Self::settle_lifted`]. False, and without
     /// effect, if there is nothing of the kind.
     pub fn lift_gathered(&mut self, borrower: &Borrower, only: Option<NodeId>) -> bool {

@@ -515,11 +515,6 @@ impl Cluster {
         self.free.gathering().is_met()
     }
 
-    /// Returns [`Self::is_gathered`], which is false from then on.
-    pub fn take_gathered(&mut self) -> bool {
-        self.free.gathering_mut().take_met()
-    }
-
     /// Whether a hold has all of its room.
     pub fn has_gathered(&self, id: HoldId) -> bool {
         self.free.gathering().has_all(id).unwrap_or(self.hold(id).is_some())
