@@ -1,9 +1,12 @@
 //! Turns of gangs: of those in a pool that may want the same nodes one gathers room at a time, none for much longer than
 //! it may. Units that gather room for one replica each do so side by side, on nodes of their own.
 
+use std::collections::BTreeMap;
+
 use godel_domain::{
     change::Change,
     hold::{GangTurn, Hold},
+    ids::UnitId,
     sub_cluster::overlap,
 };
 
@@ -38,16 +41,17 @@ pub(super) fn check(world: &World, commit: &Commit, findings: &mut Findings) {
     }
     let kept = || world.holds.iter().filter(|(id, _)| !ended.contains(id)).map(|(_, hold)| &hold.value);
     let all = || kept().chain(new()).filter_map(|hold| Some((&**hold, hold.turn.as_ref()?)));
-    let n_places = |unit| -> usize {
-        all().filter(|(hold, _)| hold.unit == unit).map(|(hold, _)| hold.ordinals.len()).sum()
-    };
+    let mut n_places: BTreeMap<UnitId, usize> = BTreeMap::new();
+    for (hold, _) in all() {
+        *n_places.entry(hold.unit).or_default() += hold.ordinals.len();
+    }
+    let is_single = |hold: &Hold| n_places.get(&hold.unit) == Some(&1);
     let mut turns: Vec<(&Hold, &GangTurn)> = Vec::new();
     for (hold, turn) in all() {
         if turns.iter().any(|(known, _)| known.unit == hold.unit) {
             continue;
         }
-        let may_both =
-            |known: &Hold| n_places(known.unit) == 1 && n_places(hold.unit) == 1 && known.node != hold.node;
+        let may_both = |known: &Hold| is_single(known) && is_single(hold) && known.node != hold.node;
         let meets = |(known, at): &&(&Hold, &GangTurn)| {
             known.pool == hold.pool
                 && overlap(at.sub_cluster.as_deref(), turn.sub_cluster.as_deref())

@@ -146,14 +146,16 @@ impl BinderHolds {
         nodes: &[NodeId],
     ) -> Option<UnitId> {
         let meets = |turn: &GangTurn| overlap(turn.sub_cluster.as_deref(), sub_cluster);
-        let holds = || self.by_id.values().map(|kept| &kept.hold);
-        let mut in_way = holds().filter(|hold| hold.pool == pool && hold.turn.as_ref().is_some_and(meets));
-        let n_places = |unit: UnitId| -> usize {
-            let of_unit = holds().filter(|hold| hold.unit == unit && hold.turn.is_some());
-            of_unit.map(|hold| hold.ordinals.len()).sum()
-        };
-        let may_both = |hold: &Hold| nodes.len() == 1 && nodes[0] != hold.node && n_places(hold.unit) == 1;
-        in_way.find(|hold| !may_both(hold)).map(|hold| hold.unit)
+        let gathering = self.by_id.values().map(|kept| &kept.hold).filter(|hold| hold.pool == pool);
+        let mut n_places: BTreeMap<UnitId, usize> = BTreeMap::new();
+        for hold in gathering.filter(|hold| hold.turn.as_ref().is_some_and(meets)) {
+            let n = n_places.entry(hold.unit).or_default();
+            *n += hold.ordinals.len();
+            if *n > 1 || nodes.len() != 1 || nodes.contains(&hold.node) {
+                return Some(hold.unit);
+            }
+        }
+        None
     }
 
     /// Room is held for a running unit.

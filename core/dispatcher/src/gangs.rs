@@ -217,7 +217,7 @@ impl Gangs {
     fn offer(&mut self, candidates: &[GangCandidate<'_>], now: Millis) -> Vec<UnitId> {
         let mut busy: BTreeMap<Pool, Busy<'_>> = BTreeMap::new();
         for one in candidates.iter().filter(|one| one.gathers) {
-            busy.entry(one.pool).or_default().begin(one);
+            busy.entry(one.pool).or_default().begin_turn(one);
         }
         // An offer ends with its time, or once another gang gathers where it is for.
         let known: BTreeMap<UnitId, &GangCandidate<'_>> =
@@ -227,11 +227,12 @@ impl Gangs {
             if now >= *until {
                 vain.push(*unit);
             }
-            now < *until && known.get(unit).is_some_and(|one| !busy.entry(one.pool).or_default().meets(one))
+            now < *until
+                && known.get(unit).is_some_and(|one| !busy.entry(one.pool).or_default().has_to_wait(one))
         });
         vain.into_iter().for_each(|unit| self.end(unit, now));
         for one in self.offers.keys().filter_map(|unit| known.get(unit)) {
-            busy.entry(one.pool).or_default().begin(one);
+            busy.entry(one.pool).or_default().begin_turn(one);
         }
         let turn = |one: &&GangCandidate<'_>| {
             let wait = self.waiting.get(&one.unit).filter(|wait| one.is_passed && self.is_due(wait, now))?;
@@ -249,17 +250,16 @@ impl Gangs {
             if !one.is_gang && !one.is_due && busy.queues.contains(&one.queue) {
                 continue;
             }
-            if !busy.meets(one) {
+            if !busy.has_to_wait(one) {
                 self.n_turns += 1;
                 if let Some(wait) = self.waiting.get_mut(&one.unit) {
                     wait.last_turn = self.n_turns;
                 }
                 self.offers.insert(one.unit, now.plus(OFFER_MS));
                 offered.push(one.unit);
-                busy.begin(one);
+                busy.begin_turn(one);
             } else {
-                // The next turn there is its own.
-                busy.add(one);
+                busy.take_next(one);
             }
         }
         offered

@@ -249,7 +249,7 @@ pub enum RejectionReason {
     VictimGone,
     /// A victim's unit preempted this one before, by itself or by way of others.
     PreemptionLoop,
-    /// Another gang of the pool gathers room.
+    /// Another unit of the pool gathers room: a gang, or one on the same node.
     GangTurn,
     /// Nothing is known to be wrong with it, but the store refused it again and again, or a record that it rests on was
     /// not read in time.

@@ -119,7 +119,7 @@ pub struct Slot {
     pub occupant: Option<RunningUnitId>,
 }
 
-/// A gang's turn: until its holds end no other one of its pool gathers room that may want the same nodes.
+/// A unit's turn: until its holds end no gang of its pool that may want the same nodes gathers room, and no other unit on its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GangTurn {
     /// When it began, Unix milliseconds.

@@ -460,7 +460,7 @@ fn note_loops(refusals: &mut Refusals, n_loops: usize) {
 fn note_no_turn(refusals: &mut Refusals, has_none: bool) {
     refusals.reasons.retain(|reason| !reason.is(WaitReason::GangTurn));
     if has_none {
-        let reason = "room is gathered for no one beside what neither ends nor may be preempted".to_owned();
+        let reason = "there is no node to gather room on: what runs there neither ends nor may be preempted, or others gather there".to_owned();
         refusals.reasons.push(RefusalCount::waits(WaitReason::GangTurn, reason));
     }
 }

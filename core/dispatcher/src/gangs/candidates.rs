@@ -21,9 +21,9 @@ pub(super) struct GangCandidate<'a> {
     pub(super) is_passed: bool,
     /// Its queue would come first even with this unit.
     pub(super) is_due: bool,
-    /// It gathers room for several running units at once, or for one.
+    /// It gathers room for several running units at once, and not for one.
     pub(super) is_gang: bool,
-    /// Its queue, as far as turns in force are counted.
+    /// The queue that pays for it.
     pub(super) queue: QueueIdx,
     /// Its place among the queues of all candidates.
     pub(super) place: usize,
@@ -32,12 +32,13 @@ pub(super) struct GangCandidate<'a> {
 /// Turns of one pool that are in force, and next ones that are somebody's.
 #[derive(Default)]
 pub(super) struct Busy<'a> {
-    /// Of gangs: nobody gathers beside them.
+    /// Where gangs gather: nobody else does there.
     gangs: TakenSubClusters<'a>,
-    /// Of those that gather room for one running unit each, on nodes of their own.
+    /// Where others gather room for one running unit each, side by side.
     single: TakenSubClusters<'a>,
+    /// The number of these.
     n_single: usize,
-    /// Queues of which some gather.
+    /// The queues that pay for these.
     pub(super) queues: BTreeSet<QueueIdx>,
     /// A turn is offered to one that gathers for one running unit, and nobody has answered.
     is_offered: bool,
@@ -45,13 +46,14 @@ pub(super) struct Busy<'a> {
 
 impl<'a> Busy<'a> {
     /// Whether a candidate has to wait for others.
-    pub(super) fn meets(&self, one: &GangCandidate<'_>) -> bool {
+    pub(super) fn has_to_wait(&self, one: &GangCandidate<'_>) -> bool {
         let is_single_full = || self.is_offered || self.n_single >= N_SINGLE_MAX;
         self.gangs.meets(one.sub_cluster)
             || if one.is_gang { self.single.meets(one.sub_cluster) } else { is_single_full() }
     }
 
-    pub(super) fn add(&mut self, one: &GangCandidate<'a>) {
+    /// The next turn where a candidate gathers is its own.
+    pub(super) fn take_next(&mut self, one: &GangCandidate<'a>) {
         if one.is_gang {
             self.gangs.add(one.sub_cluster);
         } else {
@@ -60,8 +62,8 @@ impl<'a> Busy<'a> {
     }
 
     /// The turn of a candidate is in force, or offered.
-    pub(super) fn begin(&mut self, one: &GangCandidate<'a>) {
-        self.add(one);
+    pub(super) fn begin_turn(&mut self, one: &GangCandidate<'a>) {
+        self.take_next(one);
         if !one.is_gang {
             self.n_single += 1;
             self.queues.insert(one.queue);

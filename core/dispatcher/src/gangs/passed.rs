@@ -37,11 +37,12 @@ impl LastBound {
         Some(queues.order(unit, last).is_lt() || self.passed_in_queue(unit, queues))
     }
 
-    /// Whether the queue of a unit would come before the one that was served last of all even with this unit. Where no other queue was served: whether
-    /// the unit is passed in its queue. True while nobody is bound.
+    /// Whether the queue of a unit would come before the one that was served last of all even with this unit. Where no other queue was served in its band:
+    /// whether the unit is passed in its queue. True while nobody is bound.
     pub(super) fn is_due(&self, pool: Pool, unit: &Waiting, queues: &Queues) -> bool {
         let Some(last) = self.of_pool.get(&pool) else { return true };
-        let is_alone = self.of_queue.keys().all(|of| *of == (unit.queue, unit.band));
+        let mut of_band = self.of_queue.keys().filter(|(_, band)| *band == unit.band);
+        let is_alone = of_band.all(|(queue, _)| *queue == unit.queue);
         if is_alone { self.passed_in_queue(unit, queues) } else { queues.is_before_even_with(unit, last) }
     }
 
