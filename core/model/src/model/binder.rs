@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_core_binder::{
-    Binder, MoveTerms,
+    Binder, Gathering, MoveTerms,
     leader::{
         Batch, BinderLeader, BinderLeaderConfig, BinderNote, BinderOutbox, EvictFailure, JobId, MoveReport,
         StreamEnd, StreamId,
@@ -86,7 +86,7 @@ impl BinderPart {
             placements_open_max: usize::MAX,
             wait_ms: WAIT_MS,
             hold_ms,
-            gang_hold_ms: 300_000,
+            gang_hold_ms: 2_000,
             squeeze_ms,
             sub_cluster_key: sub_cluster_key.to_owned(),
         };
@@ -104,6 +104,18 @@ impl BinderPart {
             in_flight: BTreeMap::new(),
             last: 0,
             wake: None,
+        }
+    }
+
+    /// Marks that a unit gathers room now, and that several units of a pool do.
+    pub(super) fn note_turns(&self, net: &mut Net) {
+        let gathering = self.leader.gathering();
+        if !gathering.is_empty() {
+            net.reach.mark(Mark::Gathers);
+        }
+        let beside = |a: &Gathering| gathering.iter().any(|b| a.unit != b.unit && a.pool == b.pool);
+        if gathering.iter().any(beside) {
+            net.reach.mark(Mark::GathersBeside);
         }
     }
 

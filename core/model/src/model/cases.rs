@@ -10,7 +10,7 @@ use crate::reached::{CHANGES, ModelChange};
 use super::{
     check,
     reach::{Mark, Table},
-    world::{Case, Ended, FULL, MEETS, MOVES, TIGHT},
+    world::{Case, Ended, FULL, LARGE, MEETS, MOVES, TIGHT},
 };
 
 /// Cases of one test; there are [`N_TESTS`].
@@ -23,6 +23,8 @@ const N_TESTS: u64 = 4;
 const SEEDS: u64 = 1 << 40;
 /// One of so many cases is of nodes that are full all the time.
 const ONE_IS_FULL: u64 = 6;
+/// In one of so many of these some units need most of a node.
+const ONE_IS_LARGE: u64 = 2;
 /// In one of so many cases running units move, unless its nodes are full all the time.
 const ONE_MOVES: u64 = 4;
 /// In one of so many of these nearly all units meet by terms about running units, and there are several schedulers.
@@ -48,7 +50,9 @@ const REACHED: [(Mark, u64); 13] = [
     (Mark::Replaced, 1),
 ];
 /// Some case of each test contains each of these.
-const MET: [Mark; 8] = [
+const MET: [Mark; 10] = [
+    Mark::Gathers,
+    Mark::GathersBeside,
     Mark::SurgeGivenUp,
     Mark::MovedApart,
     Mark::MovedNear,
@@ -242,6 +246,7 @@ fn share(number: u64) {
     let n_cases = var("GODEL_CASES").and_then(|n| n.parse().ok());
     let n_cases = n_cases.unwrap_or(if is_long { N_CASES_LONG } else { N_CASES });
     let bits = |seed: u64| match (seed.is_multiple_of(ONE_IS_FULL), seed % ONE_MOVES == 1) {
+        (true, _) if (seed / ONE_IS_FULL).is_multiple_of(ONE_IS_LARGE) => FULL | LARGE,
         (true, _) => FULL,
         (false, true) if (seed / ONE_MOVES).is_multiple_of(ONE_MEETS * ONE_IS_TIGHT) => MOVES | TIGHT,
         (false, true) if (seed / ONE_MOVES).is_multiple_of(ONE_MEETS) => MOVES,

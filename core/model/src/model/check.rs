@@ -204,9 +204,11 @@ fn pictures(model: &mut Model) -> Result<(), String> {
         if !scheduler.is_up() {
             return Err(format!("s{idx} does not come back"));
         }
-        // Those that search for others of lower rank are tried again and again.
+        // Those that search for others of lower rank are tried again and again, and those that wait for room have turns again.
         if stats.in_flight > 0 {
-            model.net.reach.mark(Mark::Restless);
+            if !model.is_large {
+                model.net.reach.mark(Mark::Restless);
+            }
         } else if stats.running_units == 0 {
             compare_nodes(&format!("s{idx}"), scheduler.core.cluster(), model)?;
         }

@@ -57,6 +57,10 @@ pub(super) enum Mark {
     MovedBeforeOthers,
     /// Who moves came back to a queue that was at its maximum, while others waited for it.
     MovedInFullQueue,
+    /// A unit gathered room when something else happened.
+    Gathers,
+    /// Several units of one pool did.
+    GathersBeside,
     /// A move was refused.
     MoveRefused,
     /// A disruption budget kept a running unit from moving.
@@ -114,7 +118,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 51] = [
+    pub(super) const ALL: [Self; 53] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -139,6 +143,8 @@ impl Mark {
         Self::MovedPort,
         Self::MovedBeforeOthers,
         Self::MovedInFullQueue,
+        Self::Gathers,
+        Self::GathersBeside,
         Self::MoveRefused,
         Self::MoveKept,
         Self::Surge,

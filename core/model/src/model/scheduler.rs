@@ -208,6 +208,9 @@ impl SchedulerPart {
                 if let Some(n) = one.places_max {
                     self.core.set_places_max(one.record.id, n);
                 }
+                if one.turn {
+                    self.core.set_turn(one.record.id);
+                }
                 if one.called {
                     self.core.set_called(one.record.id);
                 }

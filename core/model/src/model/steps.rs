@@ -166,6 +166,7 @@ pub(super) fn draw_full(gap_ms: u64, numbers: &mut Numbers) -> Vec<ModelStep> {
 impl Model {
     pub(super) fn step(&mut self, step: ModelStep) {
         self.net.trace(|| format!("STEP {step:?}"));
+        self.binder.note_turns(&mut self.net);
         let mut numbers = Numbers::new(step.how);
         match step.kind {
             StepKind::Submit => {
@@ -178,7 +179,10 @@ impl Model {
             }
             StepKind::SubmitPlain => {
                 self.n_submitted += 1;
-                let spec = units::plain_unit(self.n_submitted, &mut numbers);
+                let mut spec = units::plain_unit(self.n_submitted, &mut numbers);
+                if self.is_large {
+                    units::enlarge(&mut spec, &mut numbers);
+                }
                 self.dispatcher.submit(spec, &self.net);
             }
             StepKind::Cancel => self.wish(step.to, Wish::Cancel),

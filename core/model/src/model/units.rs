@@ -46,6 +46,16 @@ pub(super) fn uid(number: u64) -> String {
     format!("0190163d-8694-739b-aea5-{number:012x}")
 }
 
+/// Some units become units of which each replica needs most of a node, or a whole one.
+pub(super) fn enlarge(spec: &mut UnitSpec, numbers: &mut Numbers) {
+    if numbers.chance(60) {
+        return;
+    }
+    for group in &mut spec.task_groups {
+        group.template.demand.requests = resources(numbers.pick(&[3_000, 4_000, 4_000, 6_000]), 1);
+    }
+}
+
 /// A unit as it is submitted.
 pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     let pool = if numbers.chance(20) { Pool::BestEffort } else { Pool::Guaranteed };
